@@ -1,0 +1,133 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// appendHeader appends the prefix and the header of a file with those tensors,
+// laid out one after another in the order given, byte for byte as the reference
+// implementation writes them. It sets their data offsets. Metadata keys are
+// sorted, where the reference leaves them in random order.
+//
+// It checks all that a header can break but names that are there twice.
+func appendHeader(b []byte, tensors []TensorInfo, metadata map[string]string) ([]byte, error) {
+	if broken := checkMetadata(metadata); broken != "" {
+		return nil, &FormatError{Offset: -1, Reason: broken}
+	}
+	start := len(b)
+	b = slices.Grow(b, prefixSize+headerSizeHint(tensors, metadata))
+	b = append(b, make([]byte, prefixSize)...)
+	b = append(b, '{')
+	if metadata != nil {
+		b = appendMetadata(b, metadata)
+		if len(tensors) > 0 {
+			b = append(b, ',')
+		}
+	}
+	end := int64(0)
+	for i := range tensors {
+		info := &tensors[i]
+		size, broken := checkShape(info.DType, info.Shape)
+		if broken == "" {
+			broken = checkName(info.Name)
+		}
+		if broken == "" && size > math.MaxInt64-end {
+			broken = "the data offsets overflow 63 bits"
+		}
+		if broken != "" {
+			return nil, &FormatError{Offset: -1, Tensor: info.Name, Reason: broken}
+		}
+		info.DataOffsets = [2]int64{end, end + size}
+		end += size
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendEntry(b, info)
+	}
+	b = append(b, '}')
+	for (len(b)-start)%headerAlignment != 0 {
+		b = append(b, ' ')
+	}
+	length := len(b) - start - prefixSize
+	if length > maxHeaderLength {
+		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes is above the limit of %d", length, maxHeaderLength)}
+	}
+	binary.LittleEndian.PutUint64(b[start:], uint64(length))
+	return b, nil
+}
+
+// headerSizeHint returns about the length of a header, rather more than less.
+func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
+	n := 64
+	for key, value := range metadata {
+		n += len(key) + len(value) + len(`"":"",`)
+	}
+	for i := range tensors {
+		n += len(tensors[i].Name) + len(`"":{"dtype":"F8_E4M3FNUZ","shape":[],"data_offsets":[123456789012,123456789012]},`)
+		n += 6 * len(tensors[i].Shape)
+	}
+	return n
+}
+
+func appendMetadata(b []byte, metadata map[string]string) []byte {
+	b = append(b, `"`+metadataKey+`":{`...)
+	for i, key := range slices.Sorted(maps.Keys(metadata)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, key)
+		b = append(b, ':')
+		b = appendString(b, metadata[key])
+	}
+	return append(b, '}')
+}
+
+func appendEntry(b []byte, info *TensorInfo) []byte {
+	b = appendString(b, info.Name)
+	b = append(b, `:{"dtype":"`...)
+	b = append(b, info.DType.String()...)
+	b = append(b, `","shape":[`...)
+	for i, dim := range info.Shape {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(dim), 10)
+	}
+	b = append(b, `],"data_offsets":[`...)
+	b = strconv.AppendInt(b, info.DataOffsets[0], 10)
+	b = append(b, ',')
+	b = strconv.AppendInt(b, info.DataOffsets[1], 10)
+	return append(b, `]}`...)
+}
+
+// appendString appends a JSON string with the escapes of the reference: what
+// must be escaped is, and nothing else.
+func appendString(b []byte, s string) []byte {
+	const short = "btn\x00fr" // the escapes of 0x08 to 0x0d; 0x0b has none
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, s[from:i]...)
+		from = i + 1
+		switch {
+		case c >= ' ':
+			b = append(b, '\\', c)
+		case c >= '\b' && c <= '\r' && c != '\v':
+			b = append(b, '\\', short[c-'\b'])
+		default:
+			const hex = "0123456789abcdef"
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	b = append(b, s[from:]...)
+	return append(b, '"')
+}

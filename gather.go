@@ -1,0 +1,172 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// A loop is one dimension of a gather: n steps of stride bytes.
+type loop struct{ n, stride int64 }
+
+// A gather lists the bytes of a slice in row-major order: runs of bytes that
+// follow one another, found by nested loops.
+type gather struct {
+	first int64  // byte at which the first run begins
+	run   int64  // bytes of a run
+	loops []loop // the outermost first; all have n ≥ 2
+}
+
+// newGather merges the dimensions of a slice into as few loops and as long
+// runs as there can be. The shape has no zero dimension. Where a run does not
+// fill whole bytes, broken says so.
+func newGather(d DType, l *strided) (g gather, broken string) {
+	bits := int64(d.Bits())
+	run, outer := int64(1), len(l.shape) // elements of a run; the dimensions outside of it
+	for outer > 0 && (l.shape[outer-1] == 1 || l.strides[outer-1] == run) {
+		outer--
+		run *= int64(l.shape[outer])
+	}
+	var ok bool
+	if g.run, ok = wholeBytes(run, bits); !ok {
+		return g, fmt.Sprintf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
+	}
+	if g.first, ok = wholeBytes(l.first, bits); !ok {
+		return g, fmt.Sprintf("element %d of %d bits does not begin on a byte boundary", l.first, bits)
+	}
+	for i := range outer {
+		n := int64(l.shape[i])
+		stride, ok := wholeBytes(l.strides[i], bits)
+		if !ok && n > 1 {
+			return g, fmt.Sprintf("every %d-th element of %d bits does not begin on a byte boundary", l.strides[i], bits)
+		}
+		if k := len(g.loops) - 1; k >= 0 && g.loops[k].stride == n*stride {
+			g.loops[k] = loop{g.loops[k].n * n, stride}
+		} else if n > 1 {
+			g.loops = append(g.loops, loop{n, stride})
+		}
+	}
+	return g, ""
+}
+
+// wholeBytes returns the bytes of n elements of that many bits, if they end on
+// a byte boundary. The product in bits may overflow, the one in bytes does not.
+func wholeBytes(n, bits int64) (int64, bool) {
+	return n/8*bits + n%8*bits/8, n%8*bits%8 == 0
+}
+
+// size returns the bytes that g gathers.
+func (g *gather) size() int64 {
+	n := g.run
+	for _, l := range g.loops {
+		n *= l.n
+	}
+	return n
+}
+
+func (g *gather) contiguous() bool { return len(g.loops) == 0 }
+
+// A line is what one pass of the innermost loop gathers: count runs of run
+// bytes, the first at off, each stride bytes after the one before.
+type line struct{ off, run, stride, count int64 }
+
+func (l line) size() int64 { return l.run * l.count }
+
+// span returns the bytes from the first of the line to its last.
+func (l line) span() int64 { return (l.count-1)*l.stride + l.run }
+
+// lines calls f for the lines that make up n bytes of g from position pos on,
+// until it fails.
+func (g *gather) lines(pos, n int64, f func(line) error) error {
+	inner := loop{n: 1}
+	if k := len(g.loops) - 1; k >= 0 {
+		inner = g.loops[k]
+	}
+	for n > 0 {
+		number, within := pos/g.run, pos%g.run
+		l := line{off: g.runAt(number), run: g.run, stride: inner.stride}
+		if within > 0 || n < g.run {
+			l.off += within
+			l.run, l.count = min(g.run-within, n), 1
+		} else {
+			l.count = min(n/g.run, inner.n-number%inner.n)
+		}
+		if err := f(l); err != nil {
+			return err
+		}
+		pos += l.size()
+		n -= l.size()
+	}
+	return nil
+}
+
+// runAt returns the first byte of a run, by its number.
+func (g *gather) runAt(number int64) int64 {
+	off := g.first
+	for i := len(g.loops) - 1; i >= 0; i-- {
+		off += number % g.loops[i].n * g.loops[i].stride
+		number /= g.loops[i].n
+	}
+	return off
+}
+
+// copyFrom gathers a line from memory, of which the first byte is number base
+// of the data buffer.
+func (l line) copyFrom(dst, mem []byte, base int64) {
+	src := mem[l.off-base:][:l.span()]
+	stride := int(l.stride)
+	switch l.run {
+	case 1:
+		for i := range int(l.count) {
+			dst[i] = src[i*stride]
+		}
+	case 2:
+		for i := range int(l.count) {
+			binary.NativeEndian.PutUint16(dst[2*i:], binary.NativeEndian.Uint16(src[i*stride:]))
+		}
+	case 4:
+		for i := range int(l.count) {
+			binary.NativeEndian.PutUint32(dst[4*i:], binary.NativeEndian.Uint32(src[i*stride:]))
+		}
+	case 8:
+		for i := range int(l.count) {
+			binary.NativeEndian.PutUint64(dst[8*i:], binary.NativeEndian.Uint64(src[i*stride:]))
+		}
+	default:
+		run := int(l.run)
+		for i := range int(l.count) {
+			copy(dst[i*run:][:run], src[i*stride:])
+		}
+	}
+}
+
+// gatherBlock bounds the memory in which lines from an io.ReaderAt are read
+// with their gaps.
+const gatherBlock = 1 << 20
+
+// rowReaders is how many runs are read at the same time where each is read for
+// itself: enough to hide the latency of a disk.
+const rowReaders = 16
+
+// dense reports whether the runs make up a quarter or more of the bytes that the
+// line spans: then it is cheaper to read the gaps than to skip them.
+func (l line) dense() bool { return l.run*4 >= l.stride }
+
+// readFrom gathers a line through s: a dense one in blocks, of which the runs
+// are picked, any other one run by run.
+func (l line) readFrom(dst []byte, s *source) error {
+	if l.count == 1 || !l.dense() || l.stride > gatherBlock {
+		return parallel(rowReaders, l.count, func(i int64) error {
+			return s.readAt(dst[i*l.run:][:l.run], l.off+i*l.stride)
+		})
+	}
+	perBlock := gatherBlock / l.stride
+	block := make([]byte, min(perBlock*l.stride, l.span()))
+	for i := int64(0); i < l.count; i += perBlock {
+		part := line{l.off + i*l.stride, l.run, l.stride, min(perBlock, l.count-i)}
+		if err := s.readAt(block[:part.span()], part.off); err != nil {
+			return err
+		}
+		part.copyFrom(dst[i*l.run:], block, part.off)
+	}
+	return nil
+}

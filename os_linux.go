@@ -1,0 +1,59 @@
+package safetensors
+
+import (
+	"os"
+	"syscall"
+)
+
+// madvPopulateRead is MADV_POPULATE_READ, from Linux 5.14 on.
+const madvPopulateRead = 22
+
+// populate brings the pages of a mapping in by a system call. Touched cold, each
+// would be a page fault, and Go cannot run anything else on the thread during
+// one. Where the kernel knows no such call, or the file is truncated, nothing
+// happens, and touching the page shows what is the matter.
+func populate(mem []byte) {
+	const worthwhile = 64 << 10
+	if len(mem) < worthwhile {
+		return
+	}
+	if pages := aligned(mem, os.Getpagesize()); len(pages) > 0 {
+		syscall.Madvise(pages, madvPopulateRead)
+	}
+}
+
+// reserveSpace makes f size bytes long and reserves the space on the disk, so that a
+// full one shows before anything is written.
+func reserveSpace(f *os.File, size int64) error {
+	if size == 0 {
+		return nil
+	}
+	err := retryInterrupted(func() error { return syscall.Fallocate(int(f.Fd()), 0, 0, size) })
+	switch err {
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EINVAL, syscall.EPERM:
+		return f.Truncate(size)
+	case nil:
+		return nil
+	}
+	return &os.PathError{Op: "fallocate", Path: f.Name(), Err: err}
+}
+
+func retryInterrupted(f func() error) error {
+	for {
+		if err := f(); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+// hugePages asks for large pages behind fresh memory that is about to be filled:
+// page faults are most of the cost of filling it.
+func hugePages(mem []byte) {
+	const worthwhile, hugePage = 32 << 20, 2 << 20
+	if len(mem) < worthwhile {
+		return
+	}
+	if pages := aligned(mem, hugePage); len(pages) > 0 {
+		syscall.Madvise(pages, syscall.MADV_HUGEPAGE)
+	}
+}

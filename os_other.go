@@ -1,0 +1,12 @@
+//go:build !linux
+
+package safetensors
+
+import "os"
+
+func populate([]byte) {}
+
+func hugePages([]byte) {}
+
+// reserveSpace makes f size bytes long.
+func reserveSpace(f *os.File, size int64) error { return f.Truncate(size) }

@@ -1,0 +1,344 @@
+package safetensors
+
+import (
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// A parser turns the text of a header into a table. Its rules are those of
+// validate.go, applied as soon as what they need is known.
+type parser struct {
+	scanner
+	t         table
+	unordered bool  // the entries are not in offset order
+	sawMeta   bool  // __metadata__ has been seen, be it null
+	dtype     DType // of the entry before, the likeliest of the next
+	slow      bool  // never take the fast path: the tests compare the two
+}
+
+// parseHeader checks a header, which it owns from now on, and returns its
+// table. dataSize is the size of the data buffer, -1 if it is not known.
+func parseHeader(text []byte, dataSize int64) (*table, error) {
+	p := &parser{scanner: scanner{text: text}, t: table{dims: []int{}}}
+	return p.parse(dataSize)
+}
+
+func (p *parser) parse(dataSize int64) (*table, error) {
+	text := p.text
+	if err := checkHeaderStart(text); err != nil {
+		return nil, err
+	}
+	if !utf8.Valid(text) {
+		return nil, p.fail(validUTF8(text), "the header is not valid UTF-8")
+	}
+	if err := p.header(); err != nil {
+		return nil, err
+	}
+	t := &p.t
+	t.text = freeze(text)
+	if p.unordered {
+		t.sortByOffset()
+	}
+	if err := t.checkNames(); err != nil {
+		return nil, err
+	}
+	if err := t.checkLayout(dataSize); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// header reads the whole text: one object, white space around it aside.
+func (p *parser) header() error {
+	p.pos = 1 // checkHeaderStart has seen the brace
+	if !p.byte('}') {
+		for more := true; more; {
+			name, err := p.key()
+			if err != nil {
+				return err
+			}
+			if string(p.text[name.off:][:name.len]) == metadataKey {
+				err = p.metadata()
+			} else {
+				err = p.entry(name)
+			}
+			if err == nil {
+				more, err = p.more('}')
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if p.space(); p.pos < len(p.text) {
+		return p.failHere("the end of the header")
+	}
+	return nil
+}
+
+// metadata reads the value of __metadata__: an object of strings, or null.
+func (p *parser) metadata() error {
+	if p.sawMeta {
+		return p.fail(p.pos, "%s stands in the header twice", metadataKey)
+	}
+	p.sawMeta = true
+	if p.literal("null") {
+		return nil
+	}
+	if !p.byte('{') {
+		return p.failHere("an object of strings, the value of " + metadataKey + ",")
+	}
+	p.t.hasMeta = true
+	if p.byte('}') {
+		return nil
+	}
+	for more := true; more; {
+		key, err := p.key()
+		if err != nil {
+			return err
+		}
+		value, err := p.str("a string, as all values of metadata are,")
+		if err != nil {
+			return err
+		}
+		p.t.metadata = reserve(&p.scanner, p.t.metadata, 2, len(`"":"",`)/2)
+		p.t.metadata = append(p.t.metadata, key, value)
+		if more, err = p.more('}'); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry reads the value of a tensor's name.
+func (p *parser) entry(name span) error {
+	p.tensor = name
+	first := len(p.t.dims)
+	e := entry{name: name, dims: uint32(first)}
+	p.space()
+	start := p.pos
+	if p.slow || !p.canonical(&e) {
+		p.pos = start
+		p.t.dims = p.t.dims[:first]
+		if err := p.fields(&e); err != nil {
+			return err
+		}
+	}
+	shape := p.t.dims[first:]
+	e.rankDType = packRank(len(shape), p.dtype)
+	if broken := checkOffsets(p.dtype, shape, e.begin, e.end); broken != "" {
+		return p.fail(start, "%s", broken)
+	}
+	p.add(e)
+	p.tensor = span{}
+	return nil
+}
+
+// canonical reads an entry that is written as all known writers write it: the
+// fields in the order dtype, shape, data_offsets, no white space, no escapes.
+// At the first surprise it gives up, and fields decides.
+func (p *parser) canonical(e *entry) bool {
+	if !p.token(`{"dtype":"`) || !p.canonicalDType() || !p.token(`","shape":[`) {
+		return false
+	}
+	if !p.token(`]`) {
+		for {
+			dim, ok := p.decimal()
+			if !ok || dim > math.MaxInt {
+				return false
+			}
+			p.addDim(int(dim))
+			if !p.token(`,`) {
+				break
+			}
+		}
+		if !p.token(`]`) {
+			return false
+		}
+	}
+	if !p.token(`,"data_offsets":[`) {
+		return false
+	}
+	var ok bool
+	if e.begin, ok = p.decimal(); !ok || !p.token(`,`) {
+		return false
+	}
+	e.end, ok = p.decimal()
+	return ok && p.token(`]}`)
+}
+
+// canonicalDType reads a dtype up to the closing quote.
+func (p *parser) canonicalDType() bool {
+	if name := p.dtype.name(); p.token(name) && p.peek() == '"' {
+		return true
+	}
+	return p.differentDType()
+}
+
+func (p *parser) differentDType() bool {
+	start := p.pos
+	for p.pos < len(p.text) && p.text[p.pos] != '"' {
+		p.pos++
+	}
+	p.dtype = parseDType(p.text[start:p.pos])
+	return p.dtype.valid()
+}
+
+// fields reads an entry of any spelling: an object of the three fields in any
+// order, each once, and of unknown ones, which are ignored.
+func (p *parser) fields(e *entry) error {
+	const (
+		dtype = 1 << iota
+		shape
+		dataOffsets
+	)
+	if !p.byte('{') {
+		return p.failHere("an object, the entry of a tensor,")
+	}
+	seen := 0
+	for more := !p.byte('}'); more; {
+		p.space()
+		at := p.pos
+		key, err := p.key()
+		if err != nil {
+			return err
+		}
+		field := 0
+		switch string(p.text[key.off:][:key.len]) {
+		case "dtype":
+			field, err = dtype, p.readDType()
+		case "shape":
+			field, err = shape, p.readShape()
+		case "data_offsets":
+			field, err = dataOffsets, p.readOffsets(e)
+		default:
+			err = p.skip(2) // within the header and the entry
+		}
+		if err != nil {
+			return err
+		}
+		if seen&field != 0 {
+			return p.fail(at, "field %s stands in the entry twice", p.text[key.off:][:key.len])
+		}
+		seen |= field
+		if more, err = p.more('}'); err != nil {
+			return err
+		}
+	}
+	switch {
+	case seen&dtype == 0:
+		return p.fail(p.pos-1, "the entry has no dtype")
+	case seen&shape == 0:
+		return p.fail(p.pos-1, "the entry has no shape")
+	case seen&dataOffsets == 0:
+		return p.fail(p.pos-1, "the entry has no data_offsets")
+	}
+	return nil
+}
+
+func (p *parser) readDType() error {
+	name, err := p.str("a string, the dtype,")
+	if err != nil {
+		return err
+	}
+	text := p.text[name.off:][:name.len]
+	if p.dtype = parseDType(text); !p.dtype.valid() {
+		return p.fail(int(name.off), "unknown dtype %s", quote(string(text)))
+	}
+	return nil
+}
+
+func (p *parser) readShape() error {
+	if !p.byte('[') {
+		return p.failHere("an array, the shape,")
+	}
+	for more := !p.byte(']'); more; {
+		dim, err := p.integer("a dimension", math.MaxInt)
+		if err != nil {
+			return err
+		}
+		p.addDim(int(dim))
+		if more, err = p.more(']'); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) readOffsets(e *entry) (err error) {
+	if !p.byte('[') {
+		return p.failHere("an array, the data offsets,")
+	}
+	if e.begin, err = p.integer("a data offset", math.MaxInt64); err != nil {
+		return err
+	}
+	if err = p.expect(','); err != nil {
+		return err
+	}
+	if e.end, err = p.integer("a data offset", math.MaxInt64); err != nil {
+		return err
+	}
+	return p.expect(']')
+}
+
+func (p *parser) addDim(dim int) {
+	p.t.dims = append(reserve(&p.scanner, p.t.dims, 1, len(`0,`)), dim)
+}
+
+func (p *parser) add(e entry) {
+	if n := len(p.t.entries); n > 0 {
+		if before := &p.t.entries[n-1]; e.begin < before.begin || e.begin == before.begin && e.end < before.end {
+			p.unordered = true
+		}
+	}
+	const least = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
+	p.t.entries = append(reserve(&p.scanner, p.t.entries, 1, least), e)
+}
+
+// reserve returns list with room for n more. If it has to grow, it grows to
+// what the whole text will need if it goes on as it began, but never beyond
+// what can still come: an element takes at least so many bytes of text.
+func reserve[E any](s *scanner, list []E, n, least int) []E {
+	if cap(list)-len(list) >= n {
+		return list
+	}
+	rest := len(s.text) - s.pos
+	more := max(32, len(list)/4, int(float64(len(list))*float64(rest)/float64(s.pos)*1.05))
+	return slices.Grow(list, n+min(more, rest/least))
+}
+
+// checkNames builds the index and checks that no name and no metadata key is
+// there twice, however it is spelled.
+func (t *table) checkNames() error {
+	var twice int
+	if t.index, twice = newIndex(len(t.entries), t.name); twice >= 0 {
+		e := &t.entries[twice]
+		return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: "the name stands in the header twice"}
+	}
+	if _, twice = newIndex(len(t.metadata)/2, t.metaKey); twice >= 0 {
+		key := t.metadata[2*twice]
+		return &FormatError{Offset: prefixSize + int64(key.off), Reason: "the metadata key " + quote(t.str(key)) + " stands in the header twice"}
+	}
+	return nil
+}
+
+// checkLayout checks that the tensors fill the data buffer from its first byte
+// to its last, one after another.
+func (t *table) checkLayout(dataSize int64) error {
+	end := int64(0)
+	for i := range t.entries {
+		e := &t.entries[i]
+		if broken := checkNext(end, e.begin); broken != "" {
+			return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: broken}
+		}
+		end = e.end
+	}
+	if dataSize < 0 {
+		return nil
+	}
+	if broken := checkDataSize(end, dataSize); broken != "" {
+		return &FormatError{Offset: t.size() + min(end, dataSize), Reason: broken}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package safetensors
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+// Write writes a whole file to w: a header with the tensors and the metadata,
+// then their data. The bytes are those of the reference implementation: tensors
+// by dtype, in descending order of the constants, then by name; metadata keys
+// are sorted. nil metadata is left out, empty metadata is not.
+//
+// Data is copied from where the tensors have it, gathered and converted on the
+// way, in constant extra memory. Refused, with nothing written, are tensors
+// named __metadata__, names and metadata that are not valid UTF-8, tensors whose
+// shape does not fit their data, and headers above 100,000,000 bytes.
+func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) error {
+	c, err := newCheckpoint(tensors, metadata)
+	if err != nil {
+		return err
+	}
+	defer c.done()
+	write := func(b []byte) error {
+		_, err := writeFull(w, b)
+		return err
+	}
+	if err := write(c.header); err != nil {
+		return fmt.Errorf("safetensors: writing the header: %w", err)
+	}
+	for _, p := range c.pieces() {
+		if err := c.pass(p, c.streams[p.first].mayLend(w), write); err != nil {
+			return fmt.Errorf("safetensors: writing tensor %s: %w", quote(c.infos[p.first].Name), err)
+		}
+	}
+	return nil
+}
+
+// WriteFile writes a file as Write does, atomically and durably: the data goes
+// to a temporary file beside it, which then takes its name, once all is on the
+// disk. On any error, and if the process or the system dies, name is what it was
+// before; only then can the temporary file, .safetensors-*.tmp, be left over.
+//
+// A new file has mode 0666 before the umask, a replaced one keeps its mode. If
+// name is a symbolic link, the link is replaced. The file may be the very one
+// that the tensors were opened from: they still refer to the old data. On
+// Windows an open file cannot be replaced, which is an error.
+func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
+	c, err := newCheckpoint(tensors, metadata)
+	if err != nil {
+		return err
+	}
+	defer c.done()
+	f, err := createAtomic(name)
+	if err != nil {
+		return err
+	}
+	defer f.abort()
+	if err := c.writeFile(f.File); err != nil {
+		return fmt.Errorf("safetensors: writing %s: %w", name, err)
+	}
+	if err := f.finish(); err != nil {
+		return err
+	}
+	return f.commit()
+}
+
+// A checkpoint is a set of tensors that is about to be written: the header, and
+// the streams of the tensors in file order. Their sources are acquired.
+type checkpoint struct {
+	header  []byte // with the prefix
+	infos   []TensorInfo
+	streams []*stream
+}
+
+// newCheckpoint checks all that can be checked before anything is written, and
+// lays the tensors out. The caller calls done.
+func newCheckpoint(tensors map[string]Tensor, metadata map[string]string) (*checkpoint, error) {
+	c := &checkpoint{infos: make([]TensorInfo, 0, len(tensors))}
+	for name, t := range tensors {
+		c.infos = append(c.infos, TensorInfo{Name: name, DType: t.DType, Shape: t.Shape})
+	}
+	slices.SortFunc(c.infos, func(a, b TensorInfo) int {
+		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
+	})
+	var err error
+	if c.header, err = appendHeader(nil, c.infos, metadata); err != nil {
+		return nil, err
+	}
+	for i := range c.infos {
+		s, err := tensors[c.infos[i].Name].stream()
+		if err == nil {
+			err = s.acquire()
+		}
+		if err != nil {
+			c.done()
+			return nil, fmt.Errorf("safetensors: tensor %s: %w", quote(c.infos[i].Name), err)
+		}
+		c.streams = append(c.streams, s)
+	}
+	return c, nil
+}
+
+func (c *checkpoint) done() {
+	for _, s := range c.streams {
+		s.done()
+	}
+}
+
+// size returns the bytes of the file.
+func (c *checkpoint) size() int64 {
+	size := int64(len(c.header))
+	if n := len(c.infos); n > 0 {
+		size += c.infos[n-1].DataOffsets[1]
+	}
+	return size
+}
+
+// A piece is what one write covers: n bytes of one tensor from pos on, or
+// several small tensors as a whole.
+type piece struct {
+	first, last int // the tensors from first up to, not including, last
+	pos, n      int64
+	small       bool
+}
+
+// pieces cuts the data into pieces of up to blockSize bytes.
+func (c *checkpoint) pieces() []piece {
+	const small = writeBuffer / 4
+	var pieces []piece
+	for i, s := range c.streams {
+		if s.size >= small {
+			for pos := int64(0); pos < s.size; pos += blockSize {
+				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(blockSize, s.size-pos)})
+			}
+			continue
+		}
+		k := len(pieces) - 1
+		if k < 0 || !pieces[k].small || pieces[k].n+s.size > writeBuffer {
+			pieces = append(pieces, piece{first: i, small: true})
+			k++
+		}
+		pieces[k].last = i + 1
+		pieces[k].n += s.size
+	}
+	return pieces
+}
+
+// pass calls write with the bytes of a piece.
+func (c *checkpoint) pass(p piece, lend bool, write func([]byte) error) error {
+	if !p.small {
+		return c.streams[p.first].pass(p.pos, p.n, lend, write)
+	}
+	buf := writeBuffers.Get().(*[writeBuffer]byte)
+	defer writeBuffers.Put(buf)
+	n := int64(0)
+	for _, s := range c.streams[p.first:p.last] {
+		if err := s.readAt(buf[n:][:s.size], 0); err != nil {
+			return err
+		}
+		n += s.size
+	}
+	return write(buf[:n])
+}
+
+// writeFile writes the file to f, several pieces at a time.
+func (c *checkpoint) writeFile(f *os.File) error {
+	if err := reserveSpace(f, c.size()); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(c.header, 0); err != nil {
+		return err
+	}
+	pieces := c.pieces()
+	return parallel(copyWorkers(), int64(len(pieces)), func(i int64) error {
+		p := pieces[i]
+		at := int64(len(c.header)) + c.infos[p.first].DataOffsets[0] + p.pos
+		err := c.pass(p, c.streams[p.first].lendable(), func(b []byte) error {
+			n, err := f.WriteAt(b, at)
+			at += int64(n)
+			return err
+		})
+		if err != nil {
+			err = fmt.Errorf("tensor %s: %w", quote(c.infos[p.first].Name), err)
+		}
+		return err
+	})
+}
