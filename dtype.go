@@ -78,9 +78,6 @@ var dtypes = [...]struct {
 // valid reports whether d is one of the constants.
 func (d DType) valid() bool { return 0 < d && int(d) < len(dtypes) }
 
-// name returns the spelling of a dtype, and "" for the zero DType.
-func (d DType) name() string { return dtypes[d].name }
-
 // Bits returns the size of one element in bits: 4 and 6 exist beside the
 // multiples of 8. It is 0 if d is invalid.
 func (d DType) Bits() int {

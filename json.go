@@ -161,8 +161,11 @@ func (s *scanner) plain() {
 
 // escape reads one escape, or the two that make a surrogate pair.
 func (s *scanner) escape() (rune, error) {
+	if s.pos+1 == len(s.text) {
+		return 0, s.fail(s.pos, "the header ends within an escape")
+	}
 	var r rune
-	switch c := s.text[min(s.pos+1, len(s.text)-1)]; c {
+	switch c := s.text[s.pos+1]; c {
 	case '"', '\\', '/':
 		r = rune(c)
 	case 'b':

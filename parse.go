@@ -170,14 +170,11 @@ func (p *parser) canonical(e *entry) bool {
 
 // canonicalDType reads a dtype up to the closing quote.
 func (p *parser) canonicalDType() bool {
-	if name := p.dtype.name(); p.token(name) && p.peek() == '"' {
+	start := p.pos
+	if p.dtype.valid() && p.token(dtypes[p.dtype].name) && p.peek() == '"' {
 		return true
 	}
-	return p.differentDType()
-}
-
-func (p *parser) differentDType() bool {
-	start := p.pos
+	p.pos = start
 	for p.pos < len(p.text) && p.text[p.pos] != '"' {
 		p.pos++
 	}

@@ -111,7 +111,7 @@ func View[T Element](t Tensor) ([]T, error) {
 	}
 	s, ok := sliceOf[T](t.src.mem[t.off:][:t.size:t.size])
 	if !ok {
-		return nil, t.noView(fmt.Sprintf("byte %d of the data buffer is not aligned for %v", t.off, reflect.TypeFor[T]()))
+		return nil, t.noView(fmt.Sprintf("its address is not aligned for %v", reflect.TypeFor[T]()))
 	}
 	return s, nil
 }

@@ -1,0 +1,99 @@
+package safetensors
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// llama70B returns the tensors of a model of that architecture with so many
+// layers: 80 make the 723 tensors of the real one.
+func llama70B(layers int) []TensorInfo {
+	tensors := []TensorInfo{
+		{Name: "lm_head.weight", DType: BF16, Shape: []int{32000, 8192}},
+		{Name: "model.embed_tokens.weight", DType: BF16, Shape: []int{32000, 8192}},
+	}
+	for i := range layers {
+		for _, p := range []struct {
+			name  string
+			shape []int
+		}{
+			{"input_layernorm", []int{8192}},
+			{"mlp.down_proj", []int{8192, 28672}},
+			{"mlp.gate_proj", []int{28672, 8192}},
+			{"mlp.up_proj", []int{28672, 8192}},
+			{"post_attention_layernorm", []int{8192}},
+			{"self_attn.k_proj", []int{1024, 8192}},
+			{"self_attn.o_proj", []int{8192, 8192}},
+			{"self_attn.q_proj", []int{8192, 8192}},
+			{"self_attn.v_proj", []int{1024, 8192}},
+		} {
+			tensors = append(tensors, TensorInfo{Name: fmt.Sprintf("model.layers.%d.%s.weight", i, p.name), DType: BF16, Shape: p.shape})
+		}
+	}
+	return append(tensors, TensorInfo{Name: "model.norm.weight", DType: BF16, Shape: []int{8192}})
+}
+
+// headerText returns the header of a file with those tensors, and the size of
+// its data buffer.
+func headerText(t testing.TB, tensors []TensorInfo) ([]byte, int64) {
+	text, err := appendHeader(nil, tensors, map[string]string{"format": "pt"})
+	require.NoError(t, err)
+	return text[prefixSize:], tensors[len(tensors)-1].DataOffsets[1]
+}
+
+func BenchmarkParseHeader(b *testing.B) {
+	for _, layers := range []int{80, 10221} {
+		text, size := headerText(b, llama70B(layers))
+		b.Run(fmt.Sprintf("%d", layers*9+3), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			own := make([]byte, len(text))
+			for b.Loop() {
+				copy(own, text)
+				_, err := parseHeader(own, size)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+func BenchmarkEncodeHeader(b *testing.B) {
+	tensors := llama70B(10221)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := appendHeader(nil, tensors, nil)
+		require.NoError(b, err)
+	}
+}
+
+func BenchmarkLookup(b *testing.B) {
+	for _, layers := range []int{80, 10221} {
+		text, size := headerText(b, llama70B(layers))
+		t, err := parseHeader(text, size)
+		require.NoError(b, err)
+		f := newFile(t, &source{})
+		names := make([]string, len(t.entries))
+		goMap := make(map[string]int)
+		for i := range names {
+			names[i] = string([]byte(t.name(i * 7919 % len(names))))
+			goMap[names[i]] = i
+		}
+		b.Run(fmt.Sprintf("%d", len(names)), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				_, err := f.Tensor(names[i%len(names)])
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("%d/map", len(names)), func(b *testing.B) {
+			sum := 0
+			for i := 0; b.Loop(); i++ {
+				sum += goMap[names[i%len(names)]]
+			}
+			require.Positive(b, sum)
+		})
+	}
+}

@@ -1,0 +1,351 @@
+package safetensors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/x448/float16"
+)
+
+func TestDTypes(t *testing.T) {
+	count := 0
+	for d := range 256 {
+		d := DType(d)
+		text, err := d.MarshalText()
+		if !d.valid() {
+			require.Error(t, err)
+			require.Zero(t, d.Bits())
+			require.Contains(t, d.String(), "DType(")
+			continue
+		}
+		count++
+		require.NoError(t, err)
+		require.Equal(t, d.String(), string(text))
+		var back DType
+		require.NoError(t, back.UnmarshalText(text))
+		require.Equal(t, d, back)
+		require.Error(t, back.UnmarshalText(bytes.ToLower(text)))
+		require.Equal(t, d, back, "an error leaves it alone")
+	}
+	require.Equal(t, 22, count)
+	require.Equal(t, DType(1), BOOL)
+	require.Equal(t, DType(22), U64)
+}
+
+// littleEndian reports whether multi-byte elements of a file can be viewed here.
+func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
+
+// seen checks what View and Append make of a tensor as T.
+func seen[T Element](t *testing.T, tensor Tensor, want []T, viewable bool) {
+	t.Helper()
+	got, err := Append([]T{7}, tensor)
+	require.NoError(t, err)
+	require.Equal(t, append([]T{7}, want...), got)
+	view, err := View[T](tensor)
+	if !viewable {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, want, view)
+	require.Equal(t, len(view), cap(view))
+}
+
+func refused[T Element](t *testing.T, tensor Tensor, reason string) {
+	t.Helper()
+	got, err := Append([]T{7}, tensor)
+	require.ErrorContains(t, err, reason)
+	require.Equal(t, []T{7}, got)
+	_, err = View[T](tensor)
+	require.ErrorContains(t, err, reason)
+}
+
+func TestElementTypes(t *testing.T) {
+	type myFloat float32
+	file, err := Parse(withPrefix(`{"f":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"h":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},`+
+		`"b":{"dtype":"BF16","shape":[],"data_offsets":[12,14]},"o":{"dtype":"BOOL","shape":[2],"data_offsets":[14,16]},`+
+		`"c":{"dtype":"C64","shape":[1],"data_offsets":[16,24]},"4":{"dtype":"F4","shape":[4],"data_offsets":[24,26]},`+
+		`"i":{"dtype":"I8","shape":[1],"data_offsets":[26,27]},"8":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[27,28]}}`, 28))
+	require.NoError(t, err)
+	data := make([]byte, 28, 64) // of this size it is aligned, wherever the header ends
+	file.parts[0].src.mem = data
+	copy(data, []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3c, 0, 0xc0, 0x80, 0x3f, 1, 0xff,
+		0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0x21, 0xf8, 0xff, 0x38})
+	get := func(name string) Tensor {
+		tensor, err := file.Tensor(name)
+		require.NoError(t, err)
+		return tensor
+	}
+	le := littleEndian()
+	seen(t, get("f"), []float32{1, -2}, le)
+	seen(t, get("f"), []myFloat{1, -2}, le)
+	seen(t, get("f"), []uint32{0x3f800000, 0xc0000000}, le)
+	seen(t, get("f"), []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}, true)
+	seen(t, get("h"), []uint16{0x3c00, 0xc000}, le)
+	seen(t, get("h"), []float16.Float16{float16.Fromfloat32(1), float16.Fromfloat32(-2)}, le)
+	seen(t, get("b"), []uint16{0x3f80}, le)
+	seen(t, get("o"), []uint8{1, 0xff}, true)
+	seen(t, get("c"), []complex64{1 + 2i}, le)
+	seen(t, get("c"), []uint64{0x40000000_3f800000}, le)
+	seen(t, get("4"), []byte{0x21, 0xf8}, true)
+	seen(t, get("i"), []int8{-1}, true)
+	seen(t, get("i"), []uint8{255}, true)
+	seen(t, get("8"), []uint8{0x38}, true)
+
+	refused[int32](t, get("f"), "elements of F32 are float32, uint32 or byte, not int32")
+	refused[uint64](t, get("f"), "not uint64")
+	refused[int8](t, get("o"), "elements of BOOL are byte, not int8")
+	refused[uint16](t, get("4"), "elements of F4 are byte, not uint16")
+	refused[float32](t, get("c"), "elements of C64 are complex64, uint64 or byte, not float32")
+	refused[float32](t, get("i"), "elements of I8 are int8, byte, not float32")
+
+	// Floats can be appended as wider ones, exactly.
+	for name, want := range map[string][]float64{"f": {1, -2}, "h": {1, -2}, "b": {1}, "8": {1}, "4": {0.5, 1, -0.0, -6}} {
+		got, err := Append[float64](nil, get(name))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		narrow, err := Append[float32](nil, get(name))
+		require.NoError(t, err)
+		require.Len(t, narrow, len(want))
+		for i := range want {
+			require.Equal(t, float32(want[i]), narrow[i])
+		}
+		_, err = View[float64](get(name))
+		require.Error(t, err)
+	}
+}
+
+// TestUnaligned has a float at an odd address: it can be appended, not viewed.
+func TestUnaligned(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "unaligned.safetensors")
+	header := `{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"f":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}}  `
+	file := withPrefix(header, 5)
+	copy(file[len(file)-4:], []byte{0, 0, 0x80, 0x3f})
+	require.NoError(t, os.WriteFile(name, file, 0o666))
+	for way, open := range opened {
+		t.Run(way, func(t *testing.T) {
+			f := open(t, name)
+			x, err := f.Tensor("f")
+			require.NoError(t, err)
+			_, err = View[float32](x)
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+			got, err := Append[float32](nil, x)
+			require.NoError(t, err)
+			require.Equal(t, []float32{1}, got)
+			require.NoError(t, f.Close())
+		})
+	}
+	f := opened["Load"](t, name)
+	x, err := f.Tensor("f")
+	require.NoError(t, err)
+	_, err = View[byte](x)
+	require.NoError(t, err)
+}
+
+func TestNewTensor(t *testing.T) {
+	data := []float32{1, 2, 3, 4, 5, 6}
+	x, err := NewTensor(F32, []int{2, 3}, data)
+	require.NoError(t, err)
+	require.Equal(t, 6, x.Len())
+	data[5] = 7 // it refers to data
+	view, err := View[float32](x)
+	require.NoError(t, err)
+	require.Equal(t, []float32{1, 2, 3, 4, 5, 7}, view)
+	raw, err := Append[byte](nil, x)
+	require.NoError(t, err)
+	require.Equal(t, []byte{0, 0, 0x80, 0x3f}, raw[:4], "bytes are little-endian on every host")
+
+	bits, err := NewTensor(BF16, []int{1}, []uint16{0x3f80})
+	require.NoError(t, err)
+	values, err := Append[float32](nil, bits)
+	require.NoError(t, err)
+	require.Equal(t, []float32{1}, values)
+	bytesOfOne, err := NewTensor(BF16, nil, []byte{0x80, 0x3f})
+	require.NoError(t, err)
+	values, err = Append[float32](nil, bytesOfOne)
+	require.NoError(t, err)
+	require.Equal(t, []float32{1}, values)
+
+	for name, try := range map[string]func() error{
+		"F32 [2,3] needs 24 bytes, the data has 20": func() error { _, err := NewTensor(F32, []int{2, 3}, data[:5]); return err },
+		"negative dimension":                        func() error { _, err := NewTensor(F32, []int{-2, -3}, data); return err },
+		"are float32, uint32 or byte, not float64":  func() error { _, err := NewTensor(F32, []int{1}, []float64{1}); return err },
+		"invalid dtype 0":                           func() error { _, err := NewTensor(0, []int{1}, []byte{1}); return err },
+		"do not fill whole bytes":                   func() error { _, err := NewTensor(F4, []int{3}, []byte{1, 2}); return err },
+		"overflows": func() error {
+			_, err := NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})
+			return err
+		},
+	} {
+		require.ErrorContains(t, try(), name)
+	}
+	empty, err := NewTensor(F32, []int{0, 3}, []float32(nil))
+	require.NoError(t, err)
+	view, err = View[float32](empty)
+	require.NoError(t, err)
+	require.Equal(t, []float32{}, view)
+}
+
+// TestAssignedFields assigns to the exported fields: what still fits the data is
+// a reshape or a change of type, and all else is an error and never a panic.
+func TestAssignedFields(t *testing.T) {
+	x := counting(t, U32, 2, 6)
+	column, err := x.Slice(All(), Span(0, 2))
+	require.NoError(t, err)
+	float, err := NewTensor(F32, []int{2}, []float32{1, 2})
+	require.NoError(t, err)
+	rounded, err := float.Convert(BF16)
+	require.NoError(t, err)
+	with := func(t Tensor, d DType, shape ...int) Tensor {
+		t.DType, t.Shape = d, shape
+		return t
+	}
+	for _, c := range []struct {
+		name   string
+		tensor Tensor
+		broken string
+	}{
+		{"reshape", with(x, U32, 3, 4), ""},
+		{"other type", with(x, U16, 2, 12), ""},
+		{"same shape of a slice", with(column, F32, 2, 2), ""},
+		{"too few elements", with(x, U32, 11), "U32 [11] needs 44 bytes, the tensor has 48"},
+		{"too many elements", with(x, U32, 1<<30), "needs"},
+		{"overflow", with(x, U32, math.MaxInt, math.MaxInt, 12), "overflows"},
+		{"negative", with(x, U32, -2, -6), "negative dimension"},
+		{"invalid dtype", with(x, 99, 2, 6), "invalid dtype 99"},
+		{"slice reshaped", with(column, U32, 4), "shape [4] was assigned to a tensor of shape [2,2] that is not contiguous"},
+		{"slice of another size", with(column, U16, 2, 2), "needs 8 bytes, the tensor has 16"},
+		{"converted and assigned", with(rounded, F16, 2), "dtype F16 was assigned to a tensor that was converted to BF16"},
+		{"no data", Tensor{DType: F32, Shape: []int{2}}, "needs 8 bytes, the tensor has 0"},
+		{"no data needed", Tensor{DType: F32, Shape: []int{0}}, ""},
+		{"zero Tensor", Tensor{}, "invalid dtype 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			check := func(err error) {
+				t.Helper()
+				if c.broken == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, c.broken)
+				}
+			}
+			_, err := Append[byte](nil, c.tensor)
+			check(err)
+			_, err = c.tensor.WriteTo(io.Discard)
+			check(err)
+			_, err = c.tensor.Slice()
+			check(err)
+			check(Write(io.Discard, map[string]Tensor{"x": c.tensor}, nil))
+			_, err = View[byte](c.tensor)
+			if c.broken != "" {
+				check(err)
+			}
+			c.tensor.Len()
+		})
+	}
+}
+
+func TestLen(t *testing.T) {
+	for _, c := range []struct {
+		shape []int
+		want  int
+	}{{nil, 1}, {[]int{3, 4}, 12}, {[]int{3, 0}, 0}, {[]int{-1, -1}, 0}, {[]int{math.MaxInt, math.MaxInt}, 0}} {
+		require.Equal(t, c.want, Tensor{Shape: c.shape}.Len())
+	}
+}
+
+func TestConvert(t *testing.T) {
+	x, err := NewTensor(F64, []int{4}, []float64{1, 1 + 0x1p-8 + 0x1p-30, math.Inf(-1), 1e300})
+	require.NoError(t, err)
+	direct, err := x.Convert(BF16)
+	require.NoError(t, err)
+	bits, err := Append[uint16](nil, direct)
+	require.NoError(t, err)
+	require.Equal(t, []uint16{0x3f80, 0x3f81, 0xff80, 0x7f80}, bits)
+
+	// Two conversions round twice: F32 drops the bit that breaks the tie.
+	twice, err := x.Convert(F32)
+	require.NoError(t, err)
+	twice, err = twice.Convert(BF16)
+	require.NoError(t, err)
+	bits, err = Append[uint16](nil, twice)
+	require.NoError(t, err)
+	require.Equal(t, []uint16{0x3f80, 0x3f80, 0xff80, 0x7f80}, bits)
+	values, err := Append[float64](nil, twice)
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 1, math.Inf(-1), math.Inf(1)}, values)
+
+	same, err := x.Convert(F64)
+	require.NoError(t, err)
+	_, err = View[float64](same)
+	require.NoError(t, err, "nothing to convert")
+	_, err = View[uint16](direct)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	for _, d := range []DType{F4, F6_E2M3, F8_E8M0, I32, BOOL, C64, 0, 99} {
+		_, err = x.Convert(d)
+		require.ErrorIs(t, err, errors.ErrUnsupported, "%v", d)
+	}
+	_, err = counting(t, I32, 2).Convert(F32)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "converting I32 to F32")
+}
+
+// TestConvertInChunks converts more elements than a chunk has, from memory, from
+// a slice and from a reader, and writes them.
+func TestConvertInChunks(t *testing.T) {
+	const rows, columns = 3, 2*chunkElements/3 + 7
+	bits := make([]uint16, rows*columns)
+	for i := range bits {
+		bits[i] = uint16(i * 31)
+	}
+	x, err := NewTensor(BF16, []int{rows, columns}, bits)
+	require.NoError(t, err)
+	name := writeTemp(t, map[string]Tensor{"x": x})
+	for way, open := range opened {
+		f := open(t, name)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		part, err := x.Slice(All(), Span(5, columns-1))
+		require.NoError(t, err)
+		chain, err := part.Convert(F64)
+		require.NoError(t, err)
+		chain, err = chain.Convert(F32)
+		require.NoError(t, err)
+		whole, err := Append[float32](nil, x)
+		require.NoError(t, err)
+		direct, err := Append[float32](nil, part)
+		require.NoError(t, err)
+		chained, err := Append[uint32](nil, chain)
+		require.NoError(t, err)
+		var written bytes.Buffer
+		_, err = chain.WriteTo(&written)
+		require.NoError(t, err)
+		k := 0
+		for i, b := range bits {
+			want := uint32(b) << 16
+			require.Equal(t, want, math.Float32bits(whole[i]), way)
+			if c := i % columns; c >= 5 && c < columns-1 {
+				require.Equal(t, want, math.Float32bits(direct[k]), way)
+				if want&0x7f800000 != 0x7f800000 || want&0x7fffff == 0 { // NaNs are quieted on the way through F64
+					require.Equal(t, want, chained[k], way)
+				}
+				require.Equal(t, chained[k], binary.LittleEndian.Uint32(written.Bytes()[4*k:]), way)
+				k++
+			}
+		}
+		require.NoError(t, f.Close())
+	}
+}
+
+func TestFormatErrorCutsNames(t *testing.T) {
+	err := &FormatError{Offset: -1, Tensor: strings.Repeat("x", 1000), Reason: "r"}
+	require.Less(t, len(err.Error()), 300)
+}
