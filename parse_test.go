@@ -86,7 +86,7 @@ func TestMutations(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	accepted := 0
 	n := 300_000
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		n = 20_000
 	}
 	for range n {
@@ -308,7 +308,9 @@ func TestParseAllocations(t *testing.T) {
 			_, err := parseHeader(text, size)
 			require.NoError(t, err)
 		})
-		require.LessOrEqual(t, allocs, most)
+		if !raceEnabled {
+			require.LessOrEqual(t, allocs, most)
+		}
 		heap := allocated(func() {
 			_, err := parseHeader(text, size)
 			require.NoError(t, err)

@@ -1,0 +1,377 @@
+package safetensors
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func requireEmptyDir(t testing.TB, dir string) {
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func TestWriteOrder(t *testing.T) {
+	tensors := map[string]Tensor{
+		"b": counting(t, U32, 1), "a": counting(t, U32, 1), "é": counting(t, F32, 1), "z": counting(t, F32, 0, 3), "\x00\"\\\n\v<>&\u2028\x7f": counting(t, I32, 1),
+	}
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, tensors, map[string]string{"k": "v", "": "", "b": "1"}))
+	header := `{"__metadata__":{"":"","b":"1","k":"v"},` +
+		`"z":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]},` +
+		`"é":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},` +
+		`"a":{"dtype":"U32","shape":[1],"data_offsets":[4,8]},` +
+		`"b":{"dtype":"U32","shape":[1],"data_offsets":[8,12]},` +
+		`"\u0000\"\\\n\u000b<>&` + "\u2028\x7f" + `":{"dtype":"I32","shape":[1],"data_offsets":[12,16]}}`
+	header += strings.Repeat(" ", -len(header)&7)
+	require.Equal(t, withPrefix(header, 16), out.Bytes())
+
+	out.Reset()
+	require.NoError(t, Write(&out, nil, nil))
+	require.Equal(t, withPrefix("{}      ", 0), out.Bytes())
+	out.Reset()
+	require.NoError(t, Write(&out, nil, map[string]string{}))
+	require.Equal(t, withPrefix(`{"__metadata__":{}}     `, 0), out.Bytes())
+	f, err := Parse(out.Bytes())
+	require.NoError(t, err)
+	require.NotNil(t, f.Metadata())
+}
+
+func TestWriteRefuses(t *testing.T) {
+	x := counting(t, U32, 1)
+	for _, c := range []struct {
+		name     string
+		tensors  map[string]Tensor
+		metadata map[string]string
+		want     string
+	}{
+		{"reserved name", map[string]Tensor{"__metadata__": x}, nil, `tensor "__metadata__": the name is reserved`},
+		{"invalid name", map[string]Tensor{"\xff": x}, nil, `tensor "\xff": the name is not valid UTF-8`},
+		{"invalid key", nil, map[string]string{"\xff": ""}, `metadata key "\xff"`},
+		{"invalid value", nil, map[string]string{"k": "\xed\xa0\x80"}, `metadata key "k" or its value is not valid UTF-8`},
+		{"shape", map[string]Tensor{"x": {DType: F32, Shape: []int{1}}}, nil, `tensor "x": safetensors: F32 [1] needs 4 bytes, the tensor has 0`},
+		{"zero Tensor", map[string]Tensor{"x": {}}, nil, `tensor "x": invalid dtype 0`},
+		{"large header", nil, map[string]string{"k": strings.Repeat("x", maxHeaderLength)}, "a header of 100000032 bytes is above the limit of 100000000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out bytes.Buffer
+			require.ErrorContains(t, Write(&out, c.tensors, c.metadata), c.want)
+			require.Zero(t, out.Len())
+			dir := t.TempDir()
+			require.ErrorContains(t, WriteFile(filepath.Join(dir, "x"), c.tensors, c.metadata), c.want)
+			requireEmptyDir(t, dir)
+		})
+	}
+}
+
+// A failingWriter fails after a number of bytes.
+type failingWriter struct{ left int }
+
+var errWriter = errors.New("the writer fails")
+
+func (w *failingWriter) Write(b []byte) (int, error) {
+	if len(b) > w.left {
+		n := w.left
+		w.left = 0
+		return n, errWriter
+	}
+	w.left -= len(b)
+	return len(b), nil
+}
+
+func TestFailingWriter(t *testing.T) {
+	tensors := map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, F32, 3)}
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, tensors, nil))
+	for n := range out.Len() {
+		require.ErrorIs(t, Write(&failingWriter{n}, tensors, nil), errWriter)
+	}
+	require.NoError(t, Write(&failingWriter{out.Len()}, tensors, nil))
+	for n := range 16 {
+		written, err := tensors["a"].WriteTo(&failingWriter{n})
+		require.ErrorIs(t, err, errWriter)
+		require.EqualValues(t, n, written)
+	}
+	require.ErrorIs(t, Write(lyingWriter(-1), tensors, nil), io.ErrShortWrite)
+	require.ErrorContains(t, Write(lyingWriter(1), tensors, nil), "wrote")
+}
+
+// A lyingWriter reports a wrong number of bytes and no error.
+type lyingWriter int
+
+func (w lyingWriter) Write(b []byte) (int, error) { return len(b) + int(w), nil }
+
+// TestWriteFromAnywhere writes tensors that are in memory, mapped, read, sliced
+// and converted, large and small, and compares Write, WriteFile and Append.
+func TestWriteFromAnywhere(t *testing.T) {
+	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1500, 1003), "f": counting(t, F32, 999, 1001), "s": counting(t, U32, 3)})
+	tensors := map[string]Tensor{"own": counting(t, U32, 5)}
+	for way, open := range opened {
+		f := open(t, name)
+		defer f.Close()
+		for name, x := range f.Tensors() {
+			tensors[way+name] = x
+			if len(x.Shape) > 1 {
+				part, err := x.Slice(Span(1, -1), Span(3, 999))
+				require.NoError(t, err)
+				tensors[way+name+"sliced"] = part
+			}
+			if x.DType == F32 {
+				rounded, err := x.Convert(BF16)
+				require.NoError(t, err)
+				tensors[way+name+"rounded"] = rounded
+			}
+		}
+	}
+	var out bytes.Buffer
+	require.NoError(t, Write(&out, tensors, map[string]string{"k": "v"}))
+	target := filepath.Join(t.TempDir(), "x.safetensors")
+	require.NoError(t, WriteFile(target, tensors, map[string]string{"k": "v"}))
+	written, err := os.ReadFile(target)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(out.Bytes(), written))
+	f, err := Parse(written)
+	require.NoError(t, err)
+	for name, x := range f.Tensors() {
+		require.Equal(t, tensors[name].DType, x.DType)
+		require.Equal(t, tensors[name].Shape, x.Shape)
+		want, err := Append[byte](nil, tensors[name])
+		require.NoError(t, err)
+		got, err := View[byte](x)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), name)
+	}
+	require.Len(t, maps.Collect(f.Tensors()), len(tensors))
+}
+
+// TestReplaceOpenFile rewrites the very file that the tensors come from.
+func TestReplaceOpenFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("an open file cannot be replaced on Windows")
+	}
+	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 8)})
+	f, err := Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	half, err := x.Slice(Span(4, 8))
+	require.NoError(t, err)
+	require.NoError(t, WriteFile(name, map[string]Tensor{"half": half}, nil))
+	old, err := Append[uint32](nil, x)
+	require.NoError(t, err)
+	require.Equal(t, []uint32{0, 1, 2, 3, 4, 5, 6, 7}, old)
+	g, err := Open(name)
+	require.NoError(t, err)
+	defer g.Close()
+	half, err = g.Tensor("half")
+	require.NoError(t, err)
+	now, err := Append[uint32](nil, half)
+	require.NoError(t, err)
+	require.Equal(t, []uint32{4, 5, 6, 7}, now)
+}
+
+func TestWriteFileTargets(t *testing.T) {
+	tensors := map[string]Tensor{"x": counting(t, U32, 1)}
+	dir := t.TempDir()
+	err := WriteFile(dir, tensors, nil)
+	require.ErrorContains(t, err, "is not a regular file but d")
+	require.Error(t, WriteFile(filepath.Join(dir, "missing", "x"), tensors, nil))
+	require.Error(t, WriteFile("", tensors, nil))
+	requireEmptyDir(t, dir)
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		return
+	}
+	name := filepath.Join(dir, "x")
+	require.NoError(t, os.WriteFile(name, []byte("old"), 0o600))
+	require.NoError(t, os.Chmod(name, 0o640))
+	link := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink(name, link))
+	require.NoError(t, WriteFile(link, tensors, nil))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.True(t, info.Mode().IsRegular(), "the link is replaced")
+	old, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "old", string(old))
+	require.NoError(t, WriteFile(name, tensors, nil))
+	info, err = os.Stat(name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode())
+}
+
+// TestKilledWrite kills a process in the middle of WriteFile: the target stays
+// what it was.
+func TestKilledWrite(t *testing.T) {
+	if name := os.Getenv("SAFETENSORS_TEST_KILL"); name != "" {
+		x := counting(t, U32, 1<<20)
+		var file bytes.Buffer
+		require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+		f, err := NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))
+		require.NoError(t, err)
+		require.NoError(t, WriteFile(name, maps.Collect(f.Tensors()), nil))
+		return
+	}
+	name := writeTemp(t, map[string]Tensor{"old": counting(t, U32, 4)})
+	want, err := os.ReadFile(name)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	if _, err := exec.LookPath(self); err != nil || runtime.GOOS == "js" || runtime.GOOS == "wasip1" {
+		t.Skip("no processes on this system")
+	}
+	cmd := exec.Command(self, "-test.run", "^TestKilledWrite$")
+	cmd.Env = append(os.Environ(), "SAFETENSORS_TEST_KILL="+name)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, "%s", out)
+	got, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(name), ".safetensors-*.tmp"))
+	require.NoError(t, err)
+	require.Len(t, left, 1, "it was killed while it wrote")
+}
+
+// A killingReader kills the process when it is read beyond the first MiB.
+type killingReader struct{ io.ReaderAt }
+
+func (r killingReader) ReadAt(b []byte, off int64) (int, error) {
+	if off > 1<<20 {
+		p, err := os.FindProcess(os.Getpid())
+		if err != nil || p.Kill() != nil {
+			os.Exit(1)
+		}
+		select {}
+	}
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+func TestWriter(t *testing.T) {
+	a, b := counting(t, U32, 2), counting(t, F32, 1)
+	h := &Header{
+		Metadata: map[string]string{"k": "v"},
+		Tensors: []TensorInfo{
+			{Name: "z", DType: U32, Shape: []int{2}, DataOffsets: [2]int64{77, 99}},
+			{Name: "empty", DType: F32, Shape: []int{0}},
+			{Name: "b", DType: F32, Shape: []int{1}},
+		},
+	}
+	var out bytes.Buffer
+	w, err := NewWriter(&out, h)
+	require.NoError(t, err)
+	require.Equal(t, [2]int64{77, 99}, h.Tensors[0].DataOffsets, "the header is not modified")
+	dst, err := w.Tensor("z")
+	require.NoError(t, err)
+	_, err = a.WriteTo(dst)
+	require.NoError(t, err)
+	dst, err = w.Tensor("b")
+	require.NoError(t, err)
+	_, err = b.WriteTo(dst)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close())
+	_, err = w.Tensor("b")
+	require.Error(t, err)
+	f, err := Parse(out.Bytes())
+	require.NoError(t, err)
+	require.Equal(t, h.Metadata, f.Metadata())
+	var names []string
+	for name := range f.Tensors() {
+		names = append(names, name)
+	}
+	require.Equal(t, []string{"z", "empty", "b"}, names)
+	z, err := f.Tensor("z")
+	require.NoError(t, err)
+	got, err := Append[uint32](nil, z)
+	require.NoError(t, err)
+	require.Equal(t, []uint32{0, 1}, got)
+}
+
+func TestWriterErrors(t *testing.T) {
+	header := &Header{Tensors: []TensorInfo{{Name: "a", DType: U8, Shape: []int{4}}, {Name: "b", DType: U8, Shape: []int{2}}}}
+	for _, c := range []struct {
+		name  string
+		steps func(w *Writer) error
+		want  string
+	}{
+		{"wrong order", func(w *Writer) error { _, err := w.Tensor("b"); return err }, `safetensors: tensor "b" is not the next in the header, which is "a"`},
+		{"unknown", func(w *Writer) error { write(w, "a", 4); write(w, "b", 2); return write(w, "c", 0) }, `safetensors: tensor "c" is not among those of the header that are left`},
+		{"again", func(w *Writer) error { write(w, "a", 4); return write(w, "a", 4) }, `safetensors: tensor "a" is not the next in the header, which is "b"`},
+		{"short", func(w *Writer) error { write(w, "a", 3); return write(w, "b", 2) }, `safetensors: tensor "a": 1 of its 4 bytes are missing`},
+		{"short at the end", func(w *Writer) error { write(w, "a", 1); return w.Close() }, `safetensors: tensor "a": 3 of its 4 bytes are missing`},
+		{"missing", func(w *Writer) error { write(w, "a", 4); return w.Close() }, `safetensors: tensor "b" and those after it are missing: 2 bytes`},
+		{"all missing", func(w *Writer) error { return w.Close() }, `safetensors: tensor "a" and those after it are missing: 6 bytes`},
+		{"long", func(w *Writer) error { return write(w, "a", 7) }, `safetensors: tensor "a": 3 bytes too many, it has 4`},
+		{"late", func(w *Writer) error {
+			dst, _ := w.Tensor("a")
+			dst.Write(make([]byte, 4))
+			write(w, "b", 1)
+			_, err := dst.Write([]byte{1})
+			return err
+		}, `safetensors: tensor "a": data written after the next tensor was begun`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, err := NewWriter(io.Discard, header)
+			require.NoError(t, err)
+			err = c.steps(w)
+			require.EqualError(t, err, c.want)
+			require.Equal(t, err, w.Close(), "errors stay")
+			_, again := w.Tensor("a")
+			require.Equal(t, err, again)
+		})
+	}
+	for n := range 200 {
+		w, err := NewWriter(&failingWriter{n}, header)
+		if err == nil {
+			if err = write(w, "a", 4); err == nil {
+				if err = write(w, "b", 2); err == nil {
+					require.NoError(t, w.Close())
+					return
+				}
+			}
+			require.ErrorIs(t, w.Close(), errWriter)
+		}
+		require.ErrorIs(t, err, errWriter)
+	}
+	t.Fatal("never enough bytes")
+}
+
+func write(w *Writer, name string, n int) error {
+	dst, err := w.Tensor(name)
+	if err == nil {
+		_, err = dst.Write(make([]byte, n))
+	}
+	return err
+}
+
+func TestNewWriterRefuses(t *testing.T) {
+	var eight []TensorInfo // of 2^60 bytes each
+	for i := range 8 {
+		eight = append(eight, TensorInfo{Name: string(rune('a' + i)), DType: U8, Shape: []int{1 << 30, 1 << 30}})
+	}
+	for want, tensors := range map[string][]TensorInfo{
+		"the name is there twice":       {{Name: "a", DType: U8}, {Name: "a", DType: U8}},
+		"the name is reserved":          {{Name: "__metadata__", DType: U8}},
+		"invalid dtype 0":               {{Name: "a"}},
+		"negative dimension":            {{Name: "a", DType: U8, Shape: []int{-1}}},
+		"do not fill whole bytes":       {{Name: "a", DType: F4}},
+		"data offsets overflow":         eight,
+		"elements of shape [1073741824": {{Name: "a", DType: U8, Shape: []int{1 << 30, 1 << 30, 1 << 30}}},
+	} {
+		var out bytes.Buffer
+		_, err := NewWriter(&out, &Header{Tensors: tensors})
+		require.ErrorContains(t, err, want)
+		require.Zero(t, out.Len())
+	}
+}

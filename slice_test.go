@@ -1,0 +1,495 @@
+package safetensors
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A naiveRange is a Range in the plainest form.
+type naiveRange struct {
+	kind        int // 0 All, 1 Span, 2 At
+	start, stop int
+	step        int
+}
+
+func (n naiveRange) Range() Range {
+	r := All()
+	switch n.kind {
+	case 1:
+		r = Span(n.start, n.stop)
+	case 2:
+		r = At(n.start)
+	}
+	if n.step != 1 {
+		r = r.By(n.step)
+	}
+	return r
+}
+
+// indices lists what the range selects of a dimension, or reports an error.
+func (n naiveRange) indices(size int) (list []int, ok bool) {
+	norm := func(i int) int {
+		if i < 0 {
+			i += size
+		}
+		return i
+	}
+	if n.step < 1 {
+		return nil, false
+	}
+	start, stop := 0, size
+	switch n.kind {
+	case 1:
+		start, stop = norm(n.start), norm(n.stop)
+		if start < 0 || stop < start || stop > size {
+			return nil, false
+		}
+	case 2:
+		start = norm(n.start)
+		stop = start + 1
+		if start < 0 || stop > size {
+			return nil, false
+		}
+	}
+	for i := start; i < stop; i += n.step {
+		list = append(list, i)
+	}
+	return list, true
+}
+
+// naiveSlice selects from the elements numbers, which have that shape.
+func naiveSlice(numbers []uint32, shape []int, ranges []naiveRange) (part []uint32, partShape []int, ok bool) {
+	if len(ranges) > len(shape) {
+		return nil, nil, false
+	}
+	part, partShape = numbers, []int{}
+	inner := 1
+	for _, dim := range shape {
+		inner *= dim
+	}
+	outer := 1
+	for i, dim := range shape {
+		r := naiveRange{step: 1}
+		if i < len(ranges) {
+			r = ranges[i]
+		}
+		list, ok := r.indices(dim)
+		if !ok {
+			return nil, nil, false
+		}
+		if dim > 0 {
+			inner /= dim
+		}
+		var next []uint32
+		for o := range outer {
+			for _, k := range list {
+				if n := len(part); n > 0 {
+					from := (o*dim + k) * inner
+					next = append(next, part[from:from+inner]...)
+				}
+			}
+		}
+		part = next
+		outer *= len(list)
+		if r.kind != 2 {
+			partShape = append(partShape, len(list))
+		}
+	}
+	return part, partShape, true
+}
+
+// checkSlice compares Slice with naiveSlice over all kinds of sources.
+func checkSlice(t testing.TB, shape []int, ranges []naiveRange) {
+	x := counting(t, U32, shape...)
+	all, err := Append[uint32](nil, x)
+	require.NoError(t, err)
+	want, wantShape, ok := naiveSlice(all, shape, ranges)
+	var list []Range
+	for _, r := range ranges {
+		list = append(list, r.Range())
+	}
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	read, err := NewFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
+	require.NoError(t, err)
+	parsed, err := Parse(file.Bytes())
+	require.NoError(t, err)
+	fromReader, err := read.Tensor("x")
+	require.NoError(t, err)
+	fromMemory, err := parsed.Tensor("x")
+	require.NoError(t, err)
+	for _, source := range []Tensor{x, fromReader, fromMemory} {
+		part, err := source.Slice(list...)
+		require.Equal(t, ok, err == nil, "%v of %v: %v", list, shape, err)
+		if !ok {
+			continue
+		}
+		require.Equal(t, wantShape, part.Shape)
+		got, err := Append[uint32](nil, part)
+		require.NoError(t, err)
+		require.Equal(t, len(want), part.Len())
+		if len(want) > 0 {
+			require.Equal(t, want, got, "%v of %v", list, shape)
+		}
+		view, err := View[uint32](part)
+		if err == nil && len(want) > 0 {
+			require.Equal(t, want, view)
+		} else if err != nil {
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+		}
+		// A second slice of the first is as one of the naive result.
+		if len(part.Shape) > 0 && part.Shape[0] > 0 {
+			second, err := part.Slice(Span(part.Shape[0]/2, part.Shape[0]), All().By(2))
+			secondRanges := []naiveRange{{1, part.Shape[0] / 2, part.Shape[0], 1}, {0, 0, 0, 2}}
+			wantSecond, wantShape, ok := naiveSlice(want, part.Shape, secondRanges)
+			require.Equal(t, ok, err == nil)
+			if ok {
+				got, err := Append[uint32](nil, second)
+				require.NoError(t, err)
+				require.Equal(t, wantShape, second.Shape)
+				require.Equal(t, len(wantSecond), len(got))
+				if len(got) > 0 {
+					require.Equal(t, wantSecond, got)
+				}
+			}
+		}
+	}
+}
+
+func randomRange(random *rand.Rand, size int) naiveRange {
+	r := naiveRange{kind: random.IntN(3), step: 1}
+	if random.IntN(3) == 0 {
+		r.step = random.IntN(4) // 0 is an error
+	}
+	r.start = random.IntN(2*size+3) - size - 1
+	r.stop = random.IntN(2*size+3) - size - 1
+	return r
+}
+
+func TestSliceAgainstNaive(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	n := 4000
+	if testing.Short() || raceEnabled {
+		n = 400
+	}
+	for range n {
+		shape := make([]int, random.IntN(5))
+		for i := range shape {
+			shape[i] = random.IntN(6)
+		}
+		ranges := make([]naiveRange, random.IntN(len(shape)+2))
+		for i := range ranges {
+			size := 1
+			if i < len(shape) {
+				size = shape[i]
+			}
+			ranges[i] = randomRange(random, size)
+		}
+		checkSlice(t, shape, ranges)
+	}
+}
+
+func FuzzSlice(f *testing.F) {
+	f.Add([]byte{3, 2, 4, 5}, []byte{1, 0, 2, 1, 2, 255, 0, 1, 0, 0, 0, 2})
+	f.Add([]byte{0, 7}, []byte{1, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, dims, raw []byte) {
+		if len(dims) > 5 {
+			dims = dims[:5]
+		}
+		shape := []int{}
+		for _, d := range dims {
+			shape = append(shape, int(d)%7)
+		}
+		var ranges []naiveRange
+		for len(raw) >= 4 && len(ranges) < 6 {
+			ranges = append(ranges, naiveRange{int(raw[0]) % 3, int(int8(raw[1])), int(int8(raw[2])), int(raw[3]) % 5})
+			raw = raw[4:]
+		}
+		checkSlice(t, shape, ranges)
+	})
+}
+
+func TestSliceErrors(t *testing.T) {
+	x := counting(t, F32, 4, 6)
+	for _, c := range []struct {
+		ranges []Range
+		want   string
+	}{
+		{[]Range{At(4)}, "safetensors: slicing F32 [4,6]: dimension 0: index 4 is out of range for size 4"},
+		{[]Range{All(), At(-7)}, "safetensors: slicing F32 [4,6]: dimension 1: index -7 is out of range for size 6"},
+		{[]Range{All(), Span(2, 7)}, "safetensors: slicing F32 [4,6]: dimension 1: range [2:7] is out of range for size 6"},
+		{[]Range{Span(3, 2)}, "safetensors: slicing F32 [4,6]: dimension 0: range [3:2] ends before it begins, for size 4"},
+		{[]Range{Span(-1, -2).By(2)}, "safetensors: slicing F32 [4,6]: dimension 0: range [-1:-2:2] ends before it begins, for size 4"},
+		{[]Range{All().By(0)}, "safetensors: slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
+		{[]Range{All().By(-1)}, "safetensors: slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
+		{[]Range{All(), All(), All()}, "safetensors: 3 ranges for F32 [4,6] of rank 2"},
+	} {
+		_, err := x.Slice(c.ranges...)
+		require.EqualError(t, err, c.want)
+	}
+}
+
+func TestSliceContiguous(t *testing.T) {
+	x := counting(t, U32, 4, 6, 2)
+	for _, c := range []struct {
+		ranges     []Range
+		contiguous bool
+	}{
+		{nil, true},
+		{[]Range{Span(1, 3)}, true},
+		{[]Range{At(2), Span(1, 4)}, true},
+		{[]Range{At(2), At(3), At(1)}, true},
+		{[]Range{Span(1, 2), Span(2, 5)}, true},
+		{[]Range{All().By(4), Span(2, 5)}, true}, // one step is none
+		{[]Range{All(), Span(0, 6)}, true},
+		{[]Range{Span(2, 2), Span(1, 2)}, true}, // nothing is contiguous
+		{[]Range{All(), Span(0, 5)}, false},
+		{[]Range{All().By(2)}, false},
+		{[]Range{All(), All(), At(0)}, false},
+	} {
+		part, err := x.Slice(c.ranges...)
+		require.NoError(t, err)
+		_, err = View[uint32](part)
+		if c.contiguous {
+			require.NoError(t, err, "%v", c.ranges)
+		} else {
+			require.ErrorIs(t, err, errors.ErrUnsupported, "%v", c.ranges)
+		}
+	}
+}
+
+func TestSliceSubByte(t *testing.T) {
+	data := make([]byte, 6)
+	for i := range data {
+		data[i] = byte(0x10*(2*i+1) + 2*i) // element k is k
+	}
+	x, err := NewTensor(F4, []int{2, 6}, data)
+	require.NoError(t, err)
+	raw := func(ranges ...Range) []byte {
+		part, err := x.Slice(ranges...)
+		require.NoError(t, err)
+		got, err := Append[byte](nil, part)
+		require.NoError(t, err)
+		return got
+	}
+	require.Equal(t, []byte{0x32, 0x54, 0x98, 0xba}, raw(All(), Span(2, 6)))
+	require.Equal(t, []byte{0x76, 0x98, 0xba}, raw(At(1)))
+	require.Equal(t, []byte{}, append([]byte{}, raw(All(), Span(3, 3))...))
+	for _, c := range []struct {
+		ranges []Range
+		want   string
+	}{
+		{[]Range{All(), Span(1, 3)}, "does not begin on a byte boundary"},
+		{[]Range{All(), Span(0, 3)}, "runs of 3 elements of 4 bits do not end on a byte boundary"},
+		{[]Range{All(), All().By(2)}, "runs of 1 elements of 4 bits"},
+		{[]Range{At(0), At(0)}, "runs of 1 elements"},
+	} {
+		_, err := x.Slice(c.ranges...)
+		require.ErrorContains(t, err, c.want)
+	}
+	odd, err := NewTensor(F4, []int{2, 3}, data[:3])
+	require.NoError(t, err)
+	_, err = odd.Slice(At(1))
+	require.Error(t, err)
+	six, err := NewTensor(F6_E3M2, []int{2, 2, 4}, make([]byte, 12))
+	require.NoError(t, err)
+	_, err = six.Slice(All(), At(1))
+	require.NoError(t, err)
+	_, err = six.Slice(All(), All(), Span(0, 2))
+	require.ErrorContains(t, err, "runs of 2 elements of 6 bits do not end on a byte boundary")
+}
+
+// A recordingReader notes what is read of a file.
+type recordingReader struct {
+	io.ReaderAt
+	mu    sync.Mutex
+	calls int
+	bytes int64
+}
+
+func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	r.calls++
+	r.bytes += int64(len(b))
+	r.mu.Unlock()
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// TestReadsOnlyWhatIsNeeded counts the bytes that slices of a file read: sparse
+// rows exactly, dense ones with their gaps, which are at most three times more.
+func TestReadsOnlyWhatIsNeeded(t *testing.T) {
+	x := counting(t, U32, 256, 512)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	r := &recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}
+	f, err := NewFile(r, int64(file.Len()))
+	require.NoError(t, err)
+	require.Equal(t, 1, r.calls)
+	require.EqualValues(t, firstRead, r.bytes)
+	x, err = f.Tensor("x")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		ranges    []Range
+		exact     int64
+		mostCalls int
+	}{
+		{[]Range{Span(3, 5)}, 2 * 2048, 1},
+		{[]Range{All(), Span(64, 128)}, 256 * 256, 256}, // an eighth of each row
+		{[]Range{All(), At(7)}, 256 * 4, 256},
+		{[]Range{Span(0, 9), Span(0, 256)}, 8*2048 + 1024, 1}, // half of each row: one block
+		{[]Range{All(), Span(0, 128)}, 255*2048 + 512, 1},     // a quarter is dense, too
+		{[]Range{At(0), All().By(2)}, 511 * 4, 1},
+	} {
+		part, err := x.Slice(c.ranges...)
+		require.NoError(t, err)
+		r.calls, r.bytes = 0, 0
+		_, err = Append[uint32](nil, part)
+		require.NoError(t, err)
+		require.Equal(t, c.exact, r.bytes, "%v", c.ranges)
+		require.LessOrEqual(t, r.calls, c.mostCalls, "%v", c.ranges)
+	}
+}
+
+// TestGatherBlocks gathers more than one block from a reader, cut anywhere.
+func TestGatherBlocks(t *testing.T) {
+	const rows, columns = 700, 3001
+	x := counting(t, U32, rows, columns)
+	name := writeTemp(t, map[string]Tensor{"x": x})
+	for way, open := range opened {
+		f := open(t, name)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		for _, r := range [][2]int{{1, 3000}, {5, 2000}, {9, 10}, {7, 300}} {
+			part, err := x.Slice(All(), Span(r[0], r[1]))
+			require.NoError(t, err)
+			got, err := Append[uint32](nil, part)
+			require.NoError(t, err)
+			k := 0
+			for i := range rows {
+				for j := r[0]; j < r[1]; j++ {
+					if got[k] != uint32(i*columns+j) {
+						require.Equal(t, uint32(i*columns+j), got[k], "%s %v", way, r)
+					}
+					k++
+				}
+			}
+			require.Len(t, got, k)
+		}
+		require.NoError(t, f.Close())
+	}
+}
+
+// A hugeReader is a file of many TiB: a header, then data of which each byte
+// tells its offset.
+type hugeReader struct{ head []byte }
+
+func (r hugeReader) ReadAt(b []byte, off int64) (int, error) {
+	for i := range b {
+		if at := off + int64(i); at < int64(len(r.head)) {
+			b[i] = r.head[at]
+		} else {
+			at -= int64(len(r.head))
+			b[i] = byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40)
+		}
+	}
+	return len(b), nil
+}
+
+func TestOffsetsBeyond32Bits(t *testing.T) {
+	const dim = 1 << 22 // 16 TiB of bytes, 64 TiB of F32
+	head := withPrefix(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]},"b":{"dtype":"F32","shape":[%d,%d],"data_offsets":[%d,%d]}}`,
+		dim, dim, dim*dim, dim, dim, dim*dim, 5*dim*dim), 0)
+	f, err := NewFile(hugeReader{head}, int64(len(head))+5*dim*dim)
+	require.NoError(t, err)
+	value := func(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40) }
+	a, err := f.Tensor("a")
+	require.NoError(t, err)
+	part, err := a.Slice(Span(-3, dim), Span(dim-2, dim))
+	require.NoError(t, err)
+	got, err := Append[byte](nil, part)
+	require.NoError(t, err)
+	require.Equal(t, []byte{
+		value((dim-3)*dim + dim - 2), value((dim-3)*dim + dim - 1),
+		value((dim-2)*dim + dim - 2), value((dim-2)*dim + dim - 1),
+		value((dim-1)*dim + dim - 2), value((dim-1)*dim + dim - 1),
+	}, got)
+	b, err := f.Tensor("b")
+	require.NoError(t, err)
+	last, err := b.Slice(At(-1), At(-1))
+	require.NoError(t, err)
+	got, err = Append[byte](nil, last)
+	require.NoError(t, err)
+	require.Equal(t, []byte{value(5*dim*dim - 4), value(5*dim*dim - 3), value(5*dim*dim - 2), value(5*dim*dim - 1)}, got)
+	columns, err := b.Slice(All().By(dim/2), At(1))
+	require.NoError(t, err)
+	got, err = Append[byte](nil, columns)
+	require.NoError(t, err)
+	at := int64(dim*dim + dim/2*dim*4 + 4)
+	require.Equal(t, []byte{value(at), value(at + 1), value(at + 2), value(at + 3)}, got[4:])
+	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
+}
+
+// A failingReader fails after a number of bytes.
+type failingReader struct {
+	io.ReaderAt
+	mu   sync.Mutex
+	left int64
+}
+
+var errReader = errors.New("the reader fails")
+
+func (r *failingReader) ReadAt(b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if int64(len(b)) > r.left {
+		n, _ := r.ReaderAt.ReadAt(b[:r.left], off)
+		r.left = 0
+		return n, errReader
+	}
+	r.left -= int64(len(b))
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// TestFailingReader lets reading fail after every number of bytes.
+func TestFailingReader(t *testing.T) {
+	x := counting(t, U32, 8, 8)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	for n := range int64(file.Len()) {
+		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: n}
+		_, err := NewFile(r, int64(file.Len()))
+		require.ErrorIs(t, err, errReader)
+	}
+	for n := range int64(8 * 8 * 4) {
+		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: int64(file.Len())}
+		f, err := NewFile(r, int64(file.Len()))
+		require.NoError(t, err)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		column, err := x.Slice(All(), At(0))
+		require.NoError(t, err)
+		r.left = n
+		got, err := Append([]uint32{1}, x)
+		require.ErrorIs(t, err, errReader)
+		require.Equal(t, []uint32{1}, got)
+		r.left = n / 8
+		_, err = Append[uint32](nil, column)
+		require.ErrorIs(t, err, errReader)
+		r.left = n
+		var out bytes.Buffer
+		written, err := x.WriteTo(&out)
+		require.ErrorIs(t, err, errReader)
+		require.EqualValues(t, out.Len(), written)
+		r.left = n
+		dir := t.TempDir()
+		require.ErrorIs(t, WriteFile(dir+"/x", map[string]Tensor{"x": x}, nil), errReader)
+		requireEmptyDir(t, dir)
+	}
+}
