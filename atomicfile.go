@@ -19,6 +19,9 @@ type atomicFile struct {
 	temp string // that it has; "" once it has been renamed or removed
 }
 
+// tempPrefix begins the names of temporary files.
+const tempPrefix = ".safetensors-"
+
 // createAtomic creates a temporary file in the folder of name: a rename is atomic
 // only within one file system.
 func createAtomic(name string) (*atomicFile, error) {
@@ -32,7 +35,7 @@ func createAtomic(name string) (*atomicFile, error) {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
 	for {
-		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))
+		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(tempPrefix+"%016x.tmp", rand.Uint64()))
 		f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if errors.Is(err, fs.ErrExist) {
 			continue
@@ -66,6 +69,13 @@ func (a *atomicFile) finish() error {
 
 // commit gives the finished file its name, then brings that to the disk.
 func (a *atomicFile) commit() error {
+	if err := a.rename(); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(a.name))
+}
+
+func (a *atomicFile) rename() error {
 	if err := os.Rename(a.temp, a.name); err != nil {
 		if runtime.GOOS == "windows" {
 			err = fmt.Errorf("%w (on Windows a file that is open or mapped cannot be replaced: Close it first)", err)
@@ -73,7 +83,7 @@ func (a *atomicFile) commit() error {
 		return fmt.Errorf("safetensors: %w", err)
 	}
 	a.temp = ""
-	return syncDir(filepath.Dir(a.name))
+	return nil
 }
 
 // abort removes the temporary file, unless commit has renamed it.

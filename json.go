@@ -8,13 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner reads the JSON of a header. It knows the grammar of RFC 8259 and
+// A scanner reads the JSON of a header or of an index. It knows the grammar of RFC 8259 and
 // the limits of the reference's JSON parser, and nothing of tensors.
 //
 // Methods that return a bool report whether what they look for stands at pos;
 // if so they move behind it. Methods that return an error insist on it.
 type scanner struct {
 	text   []byte // valid UTF-8, owned by the scanner
+	base   int64  // offset of text in the file
 	pos    int    // 0 ≤ pos ≤ len(text)
 	tensor span   // the tensor whose entry is being read, for errors
 }
@@ -22,14 +23,14 @@ type scanner struct {
 // fail returns an error about the byte at pos.
 func (s *scanner) fail(pos int, format string, args ...any) error {
 	name := string(s.text[s.tensor.off:][:s.tensor.len])
-	return &FormatError{Offset: prefixSize + int64(pos), Tensor: name, Reason: fmt.Sprintf(format, args...)}
+	return &FormatError{Offset: s.base + int64(pos), Tensor: name, Reason: fmt.Sprintf(format, args...)}
 }
 
 // failHere returns an error that names what was expected at pos and what is
 // there instead.
 func (s *scanner) failHere(expected string) error {
 	if s.pos >= len(s.text) {
-		return s.fail(s.pos, "the header ends where %s is expected", expected)
+		return s.fail(s.pos, "the text ends where %s is expected", expected)
 	}
 	r, _ := utf8.DecodeRune(s.text[s.pos:])
 	return s.fail(s.pos, "%q where %s is expected", r, expected)
@@ -162,7 +163,7 @@ func (s *scanner) plain() {
 // escape reads one escape, or the two that make a surrogate pair.
 func (s *scanner) escape() (rune, error) {
 	if s.pos+1 == len(s.text) {
-		return 0, s.fail(s.pos, "the header ends within an escape")
+		return 0, s.fail(s.pos, "the text ends within an escape")
 	}
 	var r rune
 	switch c := s.text[s.pos+1]; c {

@@ -20,8 +20,12 @@ type parser struct {
 // parseHeader checks a header, which it owns from now on, and returns its
 // table. dataSize is the size of the data buffer, -1 if it is not known.
 func parseHeader(text []byte, dataSize int64) (*table, error) {
-	p := &parser{scanner: scanner{text: text}, t: table{dims: []int{}}}
+	p := newParser(text)
 	return p.parse(dataSize)
+}
+
+func newParser(text []byte) *parser {
+	return &parser{scanner: scanner{text: text, base: prefixSize}, t: table{dims: []int{}}}
 }
 
 func (p *parser) parse(dataSize int64) (*table, error) {

@@ -26,7 +26,8 @@ func withPrefix(header string, data int) []byte {
 // checks that they agree.
 func parseBoth(t testing.TB, text []byte, dataSize int64) (*table, error) {
 	fast, err := parseHeader(bytes.Clone(text), dataSize)
-	p := &parser{scanner: scanner{text: bytes.Clone(text)}, t: table{dims: []int{}}, slow: true}
+	p := newParser(bytes.Clone(text))
+	p.slow = true
 	slow, slowErr := p.parse(dataSize)
 	require.Equal(t, slowErr, err, "%q", text)
 	if err == nil {

@@ -29,9 +29,12 @@ type part struct {
 	first int // number of its first entry
 }
 
-// Open opens a file for lazy reading. It maps the file, so that tensors can be
-// viewed without a copy, and reads only the header; where files cannot be
-// mapped, tensors are read when asked for.
+// Open opens a checkpoint for lazy reading: a .safetensors file, several shards by
+// their index, a *.index.json, or what a folder holds of these, by preference
+// model.safetensors, then model.safetensors.index.json, then the only other one.
+//
+// It maps the file, so that tensors can be viewed without a copy, and reads only
+// the header; where files cannot be mapped, tensors are read when asked for.
 //
 // The file must not be written to or truncated while it is open; replacing it,
 // as WriteFile does, is fine except on Windows. Close the File when no view of
@@ -39,7 +42,9 @@ type part struct {
 //
 // Errors of the operating system are wrapped, with the name; a file that breaks
 // a rule of the format is a *FormatError.
-func Open(name string) (*File, error) {
+func Open(name string) (*File, error) { return openCheckpoint(name, openFile, shardsAtOnce) }
+
+func openFile(name string) (*File, error) {
 	f, size, err := openRegular(name)
 	if err != nil {
 		return nil, err
@@ -76,10 +81,12 @@ func openUnmapped(name string) (*File, error) {
 	return f, nil
 }
 
-// Load reads a whole file into memory, with several readers at a time. Nothing
-// stays open: Close only makes later operations on the File fail, views stay
-// valid for as long as they are used. Errors are those of Open.
-func Load(name string) (*File, error) {
+// Load reads a checkpoint, named as for Open, into memory, with several readers
+// at a time. Nothing stays open: Close only makes later operations on the File
+// fail, views stay valid for as long as they are used. Errors are those of Open.
+func Load(name string) (*File, error) { return openCheckpoint(name, loadFile, 1) }
+
+func loadFile(name string) (*File, error) {
 	f, size, err := openRegular(name)
 	if err != nil {
 		return nil, err
@@ -227,6 +234,15 @@ func (f *File) ParameterCount() map[DType]int64 {
 		count[t.DType] += n
 	}
 	return count
+}
+
+// count returns the number of entries of all parts.
+func (f *File) count() int {
+	if len(f.parts) == 0 {
+		return 0
+	}
+	last := &f.parts[len(f.parts)-1]
+	return last.first + len(last.entries)
 }
 
 // name returns the name of an entry by its number in the index.
