@@ -21,7 +21,10 @@ func bf16ToF32Vector(dst, src *byte, n int, stream bool)
 func f16ToF32Vector(dst, src *byte, n int, stream bool)
 
 //go:noescape
-func f8ToF32Vector(dst, src *byte, n int, stream bool, v *f8Vector)
+func f8E5M2ToF32Vector(dst, src *byte, n int, stream bool)
+
+//go:noescape
+func f8E4M3ToF32Vector(dst, src *byte, n int, stream bool, v *f8Vector)
 
 //go:noescape
 func f32ToBF16Vector(dst, src *byte, n int, stream bool)

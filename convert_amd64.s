@@ -98,36 +98,50 @@ TEXT ·bf16ToF32Vector(SB), NOSPLIT, $0-25
 TEXT ·f16ToF32Vector(SB), NOSPLIT, $0-25
 	WALK(F16_TO_F32, 16, 1, 2)
 
-// By way of binary16, with the fields of an f8Vector in X8 (shift), Y9 (mask),
-// Y10 (complement of ignore), Y11 (nan), Y12 (flip) and Y13 (scale).
-#define F8_TO_F32 \
-	VPMOVSXBW (SI), Y0     \
-	VPSLLW X8, Y0, Y0      \
-	VPAND Y9, Y0, Y0       \ // binary16, but for the bias and NaN
-	VPAND Y10, Y0, Y1      \
-	VPCMPEQW Y11, Y1, Y1   \
-	VPAND Y12, Y1, Y1      \
-	VPXOR Y1, Y0, Y0       \
+// F8_E5M2 is the upper half of a binary16. Y8 is zero.
+#define F8_E5M2_TO_F32 \
+	VMOVDQU (SI), X1        \
+	VPUNPCKLBW X1, X8, X0   \
+	VPUNPCKHBW X1, X8, X1   \
+	VCVTPH2PS X0, Y0        \
+	VCVTPH2PS X1, Y1
+
+// func f8E5M2ToF32Vector(dst, src *byte, n int, stream bool)
+TEXT ·f8E5M2ToF32Vector(SB), NOSPLIT, $0-25
+	VPXOR X8, X8, X8
+	WALK(F8_E5M2_TO_F32, 16, 0, 2)
+
+// By way of binary16, with 0xbfff in Y9 and the fields of an f8Vector in Y10
+// (complement of ignore), Y11 (nan), Y12 (flip) and Y13 (scale).
+#define F8_E4M3_TO_F32 \
+	VPMOVSXBW (SI), Y0      \
+	VPSLLW $7, Y0, Y0       \
+	VPAND Y9, Y0, Y0        \ // the exponent is one bit wider, and its top bit clear
+	VPAND Y10, Y0, Y1       \
+	VPCMPEQW Y11, Y1, Y1    \
+	VPAND Y12, Y1, Y1       \
+	VPXOR Y1, Y0, Y0        \
 	VEXTRACTI128 $1, Y0, X1 \
-	VCVTPH2PS X0, Y0       \
-	VCVTPH2PS X1, Y1       \
-	VMULPS Y13, Y0, Y0     \
+	VCVTPH2PS X0, Y0        \
+	VCVTPH2PS X1, Y1        \
+	VMULPS Y13, Y0, Y0      \
 	VMULPS Y13, Y1, Y1
 
-// func f8ToF32Vector(dst, src *byte, n int, stream bool, v *f8Vector)
-TEXT ·f8ToF32Vector(SB), NOSPLIT, $0-40
+// func f8E4M3ToF32Vector(dst, src *byte, n int, stream bool, v *f8Vector)
+TEXT ·f8E4M3ToF32Vector(SB), NOSPLIT, $0-40
 	MOVQ v+32(FP), AX
-	VMOVQ (AX), X8
-	VPBROADCASTW 8(AX), Y9
-	VPBROADCASTW 10(AX), Y10
-	VPBROADCASTW 12(AX), Y11
-	VPBROADCASTW 14(AX), Y12
-	VBROADCASTSS 16(AX), Y13
+	VPBROADCASTW (AX), Y10
+	VPBROADCASTW 2(AX), Y11
+	VPBROADCASTW 4(AX), Y12
+	VBROADCASTSS 8(AX), Y13
 	VPCMPEQW Y0, Y0, Y0
 	VPXOR Y0, Y10, Y10
-	WALK(F8_TO_F32, 16, 0, 2)
+	VPSRLW $15, Y0, Y9
+	VPSLLW $14, Y9, Y9
+	VPXOR Y0, Y9, Y9
+	WALK(F8_E4M3_TO_F32, 16, 0, 2)
 
-// X rounds eight float32 in Y: adds 0x7fff, and 1 if the lowest bit kept is
+// ROUND_BF16 rounds eight float32: adds 0x7fff, and 1 if the lowest bit kept is
 // set, and shifts; a NaN is made quiet instead. Y8 holds 1, Y9 0x7fff and Y10
 // the quiet bit, each eight times.
 #define ROUND_BF16(Y) \

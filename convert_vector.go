@@ -23,9 +23,11 @@ func vectorToF32(dst, src []byte, from DType, stream bool) bool {
 		bf16ToF32Vector(&dst[0], &src[0], n, stream)
 	case F16:
 		f16ToF32Vector(&dst[0], &src[0], n, stream)
-	case F8_E5M2, F8_E4M3, F8_E4M3FNUZ:
+	case F8_E5M2:
+		f8E5M2ToF32Vector(&dst[0], &src[0], n, stream)
+	case F8_E4M3, F8_E4M3FNUZ:
 		v := newF8Vector(from)
-		f8ToF32Vector(&dst[0], &src[0], n, stream, &v)
+		f8E4M3ToF32Vector(&dst[0], &src[0], n, stream, &v)
 	default:
 		return false
 	}
@@ -49,38 +51,32 @@ func vectorFromF32(dst []byte, to DType, src []byte, stream bool) bool {
 	return true
 }
 
-// An f8Vector is what f8ToF32Vector has to know about an 8-bit float. It goes
-// by way of binary16: extended with its sign to 16 bits, shifted so that its
-// fields meet those of a binary16, and masked, the element is a binary16 that
-// needs only be scaled by the difference of the biases. This holds for
-// subnormals, too, but not for F8_E5M2FNUZ: all ones in its exponent are
-// numbers.
+// An f8Vector is what f8E4M3ToF32Vector has to know about a dtype of 4 bits of
+// exponent and 3 of mantissa. It goes by way of binary16: with its magnitude
+// shifted so that the mantissas begin at the same bit, the element is a
+// binary16 that needs only be scaled by the difference of the biases. This
+// holds for subnormals, too.
+//
+// F8_E5M2 is the upper half of a binary16. F8_E5M2FNUZ is left to the loops:
+// where its exponent is all ones, binary16 has no numbers.
 type f8Vector struct {
-	shift  uint64
-	mask   uint16
-	ignore uint16 // the bits that do not distinguish a NaN: its sign
-	nan    uint16 // the NaN without these; not within mask if binary16 has it in the same place
+	ignore uint16 // the bits of the binary16 that do not tell a NaN: its sign or none
+	nan    uint16 // the other bits of a NaN
 	flip   uint16 // the bits in which it differs from the NaN of binary16
+	_      uint16
 	scale  float32
 }
 
 func newF8Vector(d DType) f8Vector {
 	const sign, quietNaN = 1 << 15, 0x3f << 9
 	l, half := &layouts[d], &layouts[F16]
-	shift := half.man - l.man
-	v := f8Vector{
-		shift: uint64(shift),
-		mask:  sign | 0x7f<<shift,
-		scale: float32(math.Ldexp(1, int(half.bias-l.bias))),
+	v := f8Vector{scale: math.Float32frombits(uint32(127+half.bias-l.bias) << 23)}
+	if l.special == fnuz {
+		v.nan = sign
+	} else {
+		v.ignore = sign
+		v.nan = uint16(l.max()+1) << (half.man - l.man)
 	}
-	nan := uint16(l.max()+1) << shift
-	switch l.special {
-	case fn:
-		v.ignore, v.nan, v.flip = sign, nan, nan^quietNaN
-	case fnuz:
-		v.nan, v.flip = sign, quietNaN
-	default:
-		v.nan = 1
-	}
+	v.flip = (v.nan ^ quietNaN) &^ sign
 	return v
 }
