@@ -124,9 +124,7 @@ func portableFromF32(dst []byte, to DType, src []byte) {
 		f32ToF64(dst, src)
 	case BF16:
 		f32ToBF16(dst, src)
-	case F16:
-		f32ToF16(dst, src)
 	default:
-		f32ToF8(dst, src, &layouts[to])
+		f32ToNarrow(dst, src, &layouts[to])
 	}
 }

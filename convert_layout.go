@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"math"
 	"math/bits"
 	"sync"
 )
@@ -113,36 +114,34 @@ func (l *layout) decode(code uint64) uint64 {
 
 // encode returns the code of the float64 with the bits x, rounded to nearest
 // even. A NaN keeps its sign and, under ieee, what there is room for at the top
-// of its payload, and becomes quiet.
+// of its payload, and becomes quiet. F64 itself need not be encoded, and l is
+// not F64: no layout reaches 2^200, nor is its unit as small as that of float64.
 func (l *layout) encode(x uint64) uint64 {
 	sign := x >> 63 << (l.exp + l.man)
 	mag := x &^ f64Sign
-	drop := 52 - l.man
-	e := int(mag>>52) - 1023 + int(l.bias) // if the result is normal
-	code := l.max() + 1
-	switch {
-	case mag > f64Inf && l.special == ieee:
-		return sign | code | 1<<l.man>>1 | mag>>drop&(1<<l.man-1)
-	case mag > f64Inf:
-		return sign | code
-	case e >= 1:
-		// A carry out of the mantissa is the next exponent, as it should be.
-		code = min(code, roundShift(mag, drop)-(1023-uint64(l.bias))<<l.man)
-	default:
-		// A subnormal, or zero. Shifted by more than 54 bits, no mantissa
-		// reaches half of the smallest value.
-		m := mag&(1<<52-1) | 1<<52
-		code = roundShift(m, uint8(min(int(drop)+1-e, 54)))
+	beyond := l.max() + 1
+	if mag > f64Inf {
+		if l.special == ieee {
+			beyond |= 1<<l.man>>1 | l.mantissa(mag>>(52-l.man))
+		}
+		return sign | beyond
 	}
+	mag = min(mag, (200+1023)<<52)
+	// The unit in the last place of a result depends on its exponent, down
+	// to that of the smallest normal number, which subnormals share. A sum
+	// with a power of two that has this unit in float64 is rounded to it, to
+	// nearest even, and what it adds to the bits of that power is the result
+	// in units, with the leading 1 of a normal number at 1<<man. So that
+	// goes into the exponent, as does a carry out of the mantissa.
+	least := 1023 + 1 - uint64(l.bias)
+	e := max(mag>>52, least)
+	unit := (e + 52 - uint64(l.man)) << 52
+	sum := math.Float64frombits(mag) + math.Float64frombits(unit)
+	code := min((e-least)<<l.man+math.Float64bits(sum)-unit, beyond)
 	if code == 0 && l.special == fnuz {
 		return 0
 	}
 	return sign | code
-}
-
-// roundShift returns v / 2^n rounded to nearest even, for n ≥ 1.
-func roundShift(v uint64, n uint8) uint64 {
-	return (v + 1<<(n-1) - 1 + v>>n&1) >> n
 }
 
 // decodeTables holds for dtypes up to 8 bits the float32 of every code. They
