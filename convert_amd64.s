@@ -35,6 +35,7 @@
 	JLT  fence                \
 streamed:                         \
 	CONVERT                   \
+	PREFETCHT0 2048(SI)       \ // what is read does not come from the caches either
 	VMOVNTPS Y0, (DI)         \
 	VMOVNTPS Y1, 32(DI)       \
 	ADDQ $(N<<IN), SI         \
