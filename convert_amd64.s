@@ -1,5 +1,6 @@
 //go:build !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // Conversion kernels for AVX2 and F16C. See convert_vector.go for the contract.
@@ -131,11 +132,11 @@ TEXT ·f8E5M2ToF32Vector(SB), NOSPLIT, $0-25
 // func f8E4M3ToF32Vector(dst, src *byte, n int, stream bool, v *f8Vector)
 TEXT ·f8E4M3ToF32Vector(SB), NOSPLIT, $0-40
 	MOVQ v+32(FP), AX
-	VPBROADCASTW (AX), Y10
-	VPBROADCASTW 2(AX), Y11
-	VPBROADCASTW 4(AX), Y12
-	VBROADCASTSS 8(AX), Y13
-	VPCMPEQW Y0, Y0, Y0
+	VPBROADCASTW f8Vector_ignore(AX), Y10
+	VPBROADCASTW f8Vector_nan(AX), Y11
+	VPBROADCASTW f8Vector_flip(AX), Y12
+	VBROADCASTSS f8Vector_scale(AX), Y13
+	VPCMPEQW Y0, Y0, Y0 // all ones
 	VPXOR Y0, Y10, Y10
 	VPSRLW $15, Y0, Y9
 	VPSLLW $14, Y9, Y9

@@ -1,5 +1,6 @@
 //go:build !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // Conversion kernels for NEON. See convert_vector.go for the contract.
@@ -110,14 +111,14 @@ TEXT ·f8E5M2ToF32Vector(SB), NOSPLIT, $0-25
 // func f8E4M3ToF32Vector(dst, src *byte, n int, stream bool, v *f8Vector)
 TEXT ·f8E4M3ToF32Vector(SB), NOSPLIT, $0-40
 	MOVD v+32(FP), R3
-	MOVHU (R3), R4
+	MOVHU f8Vector_ignore(R3), R4
 	MVN R4, R4
 	VDUP R4, V10.H8
-	MOVHU 2(R3), R4
+	MOVHU f8Vector_nan(R3), R4
 	VDUP R4, V11.H8
-	MOVHU 4(R3), R4
+	MOVHU f8Vector_flip(R3), R4
 	VDUP R4, V12.H8
-	MOVWU 8(R3), R4
+	MOVWU f8Vector_scale(R3), R4
 	VDUP R4, V13.S4
 	MOVD $0xbfff, R4
 	VDUP R4, V9.H8

@@ -25,7 +25,7 @@ func BenchmarkConvert(b *testing.B) {
 
 func benchmarkConvert(b *testing.B, from, to DType, sizes ...int) {
 	for _, size := range sizes {
-		b.Run(fmt.Sprintf("%v-%v/%s", from, to, sizeName(size)), func(b *testing.B) {
+		b.Run(fmt.Sprintf("%v-%v/%s", from, to, benchmarkSize(size)), func(b *testing.B) {
 			n := size / max(from.Bits(), to.Bits()) * 8
 			src, dst := make([]byte, n*from.Bits()/8), make([]byte, n*to.Bits()/8)
 			fillWeights(src, from)
@@ -56,7 +56,7 @@ func benchmarkConvert(b *testing.B, from, to DType, sizes ...int) {
 	}
 }
 
-func sizeName(n int) string {
+func benchmarkSize(n int) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%dKiB", n>>10)
 	}
@@ -71,10 +71,10 @@ func fillWeights(b []byte, d DType) {
 	for i := range codes {
 		codes[i] = math.Float64bits(rng.NormFloat64() * 0.02)
 	}
-	block := pack(F64, codes)
+	block := packCodes(F64, codes)
 	if convertible(F64, d) && d != F64 {
 		block = make([]byte, len(codes)*d.Bits()/8)
-		convert(block, d, pack(F64, codes), F64, false)
+		convert(block, d, packCodes(F64, codes), F64, false)
 	}
 	for len(b) > 0 {
 		b = b[copy(b, block):]

@@ -26,7 +26,7 @@ func fencedPage(t *testing.T) []byte {
 // must read nothing beside src. It would fault here.
 func TestConvertReadsOnlySrc(t *testing.T) {
 	src, dst := fencedPage(t), fencedPage(t)
-	copy(src, randomBytes(len(src)))
+	copy(src, randomFloats(len(src)))
 	for _, p := range vectorPairs {
 		for n := 1; n <= 100; n++ {
 			in, out := n*p.from.Bits()/8, n*p.to.Bits()/8

@@ -57,8 +57,8 @@ func f16Number(h uint32) uint32 {
 func f16Special(dst, src []byte) {
 	le := binary.LittleEndian
 	for ; len(src) >= 2 && len(dst) >= 4; src, dst = src[2:], dst[4:] {
-		f := layouts[F16].decode(uint64(le.Uint16(src)))
-		le.PutUint32(dst, uint32(layouts[F32].encode(f)))
+		f := floatLayouts[F16].decode(uint64(le.Uint16(src)))
+		le.PutUint32(dst, uint32(floatLayouts[F32].encode(f)))
 	}
 }
 
@@ -114,7 +114,7 @@ func f32ToF64(dst, src []byte) {
 		x := le.Uint32(src)
 		f := math.Float64bits(float64(math.Float32frombits(x)))
 		if x&0x7fffffff > 0x7f800000 {
-			f = layouts[F32].decode(uint64(x))
+			f = floatLayouts[F32].decode(uint64(x))
 		}
 		le.PutUint64(dst, f)
 		src, dst = src[4:], dst[8:]
@@ -128,7 +128,7 @@ func f64ToF32(dst, src []byte) {
 		x := le.Uint64(src)
 		f := math.Float32bits(float32(math.Float64frombits(x)))
 		if x&^f64Sign > f64Inf {
-			f = uint32(layouts[F32].encode(x))
+			f = uint32(floatLayouts[F32].encode(x))
 		}
 		le.PutUint32(dst, f)
 		src, dst = src[8:], dst[4:]
@@ -137,7 +137,7 @@ func f64ToF32(dst, src []byte) {
 
 // f64ToNarrow converts to a dtype of 8 or 16 bits. It does not pass through
 // float32, which would round twice.
-func f64ToNarrow(dst, src []byte, l *layout) {
+func f64ToNarrow(dst, src []byte, l *floatLayout) {
 	le, size := binary.LittleEndian, 1+int(l.exp+l.man)/8
 	for len(src) >= 8 && len(dst) >= size {
 		code := l.encode(le.Uint64(src))
@@ -175,9 +175,9 @@ func bf16Round(x uint32) uint16 {
 	return uint16((x + 0x7fff + x>>16&1) >> 16)
 }
 
-// f32ToNarrow converts to F16 or a dtype of 8 bits. It is encode, in float32:
-// no such dtype reaches 2^97, nor is its unit as small as that of float32.
-func f32ToNarrow(dst, src []byte, l *layout) {
+// f32ToNarrow converts to F16 or a dtype of 8 bits. It does in float32 what
+// encode does in float64; no such dtype reaches 2^97.
+func f32ToNarrow(dst, src []byte, l *floatLayout) {
 	le, size := binary.LittleEndian, 1+int(l.exp+l.man)/8
 	toUnit, beyond := 23-uint32(l.man), uint32(l.max()+1)
 	least := uint32(127 + 1 - l.bias)
@@ -185,7 +185,7 @@ func f32ToNarrow(dst, src []byte, l *layout) {
 		x := le.Uint32(src)
 		var code uint32
 		if mag := x & 0x7fffffff; mag > 0x7f800000 {
-			code = uint32(l.encode(layouts[F32].decode(uint64(x))))
+			code = uint32(l.encode(floatLayouts[F32].decode(uint64(x))))
 		} else {
 			mag = min(mag, (97+127)<<23)
 			e := max(mag>>23, least)

@@ -63,13 +63,12 @@ type f8Vector struct {
 	ignore uint16 // the bits of the binary16 that do not tell a NaN: its sign or none
 	nan    uint16 // the other bits of a NaN
 	flip   uint16 // the bits in which it differs from the NaN of binary16
-	_      uint16
 	scale  float32
 }
 
 func newF8Vector(d DType) f8Vector {
 	const sign, quietNaN = 1 << 15, 0x3f << 9
-	l, half := &layouts[d], &layouts[F16]
+	l, half := &floatLayouts[d], &floatLayouts[F16]
 	v := f8Vector{scale: math.Float32frombits(uint32(127+half.bias-l.bias) << 23)}
 	if l.special == fnuz {
 		v.nan = sign

@@ -35,8 +35,8 @@ func requireVector(t *testing.T, from, to DType, random []byte, n, srcOffset, ds
 	}
 }
 
-// randomBytes has every code, and of wide ones those that are rare otherwise.
-func randomBytes(n int) []byte {
+// randomFloats has every code, and of wide ones those that are rare otherwise.
+func randomFloats(n int) []byte {
 	rng := rand.New(rand.NewPCG(7, 8))
 	b := make([]byte, n)
 	for i := range b {
@@ -52,7 +52,7 @@ func randomBytes(n int) []byte {
 }
 
 func TestConvertEveryLength(t *testing.T) {
-	random := randomBytes(2048)
+	random := randomFloats(2048)
 	for _, p := range vectorPairs {
 		for n := range 301 {
 			for _, stream := range []bool{false, true} {
@@ -65,7 +65,7 @@ func TestConvertEveryLength(t *testing.T) {
 }
 
 func TestConvertEveryOffset(t *testing.T) {
-	random := randomBytes(2048)
+	random := randomFloats(2048)
 	for _, p := range vectorPairs {
 		for offset := range 64 {
 			for _, n := range []int{15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 127, 200} {
@@ -80,15 +80,15 @@ func TestConvertEveryOffset(t *testing.T) {
 
 // What passes through float32 does so in chunks.
 func TestConvertChunks(t *testing.T) {
-	random := randomBytes(6000)
+	random := randomFloats(6000)
 	for _, from := range smallFloats {
-		for _, to := range targets {
+		for _, to := range floatTargets {
 			if to == F32 || to == from {
 				continue
 			}
 			for _, n := range []int{0, 4, 1020, 1024, 1028, 2048, 2500} {
 				src := random[1:][:n*from.Bits()/8]
-				codes := unpack(from, src)
+				codes := unpackCodes(from, src)
 				want := make([]byte, n*to.Bits()/8)
 				wide := make([]byte, 4*n)
 				portableToF32(wide, src, from)
@@ -109,9 +109,9 @@ func TestConvertChunks(t *testing.T) {
 func TestConvertStreams(t *testing.T) {
 	for _, p := range vectorPairs {
 		if p.to == F32 {
-			requireVector(t, p.from, p.to, pack(p.from, allCodes(p.from)), 1<<p.from.Bits(), 0, 4, true)
+			requireVector(t, p.from, p.to, packCodes(p.from, allCodes(p.from)), 1<<p.from.Bits(), 0, 4, true)
 		} else {
-			src := pack(F32, edges(F32, p.to))
+			src := packCodes(F32, floatEdges(F32, p.to))
 			requireVector(t, p.from, p.to, src, len(src)/4, 0, 2, true)
 		}
 	}
