@@ -128,7 +128,7 @@ func TestConvertF32F64(t *testing.T) {
 	requireConvert(t, F32, F64, floatEdges(F64, F16))
 	rng := rand.New(rand.NewPCG(1, 2))
 	var singles, doubles []uint64
-	for range 20000 {
+	for range 8000 {
 		x := rng.Uint32()
 		singles = append(singles, uint64(x))
 		f := math.Float32frombits(x)
