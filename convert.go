@@ -3,9 +3,9 @@ package safetensors
 // streamBytes is the size of an output from which convert is to be told to
 // stream. Stores past the caches cost the reader of the output what they save
 // the writer, unless the output would not stay in a cache anyway. Measured,
-// BF16 to F32, GB/s read and written, through and past the caches: 4 MiB 25 and
-// 31, 16 MiB 25 and 30, 32 MiB 25 and 31, 64 MiB 12 and 29, 256 MiB 11 and 21
-// (BenchmarkConvert, 2 cores of an AVX-512 Xeon with 2 MiB of L2 each).
+// BF16 to F32, GB/s read and written, through and past the caches: 4 to 32 MiB
+// 25 and 30, 64 MiB 12 and 29, 256 MiB 11 and 21; F32 to F16 alike
+// (BenchmarkConvert, two busy cores of an AVX-512 Xeon, 2 MiB of L2 each).
 const streamBytes = 32 << 20
 
 // isFloat reports whether d is a float dtype.
