@@ -1,37 +1,38 @@
 package safetensors
 
 import (
+	"math"
 	"math/bits"
 	"sync"
 )
 
-// A layout is the meaning of the bits of a float: from the top a sign bit (if
-// the element has one bit more than the fields below), exp bits of exponent e
-// and man bits of mantissa m. The value is ±2^(e-bias) × 1.m, or
-// ±2^(1-bias) × 0.m if e is 0 and there is a mantissa.
-type layout struct {
+// A floatLayout is the meaning of the bits of a float: from the top a sign bit,
+// if the element has one bit more than the fields below, exp bits of exponent e
+// and man bits of mantissa m. The value is ±2^(e-bias) × 1.m, or ±2^(1-bias) ×
+// 0.m if e is 0 and there is a mantissa.
+type floatLayout struct {
 	exp, man uint8
 	bias     int16
-	special  special
+	special  floatSpecial
 }
 
-// special tells which codes of a layout are no numbers. In all kinds they are
+// A floatSpecial tells which codes of a layout are no numbers. In all kinds they are
 // those whose magnitude, the code without its sign, is above a largest finite
 // one (fnuz: is the zero with the sign set), and the first of them is what an
 // overflow becomes.
-type special uint8
+type floatSpecial uint8
 
 const (
-	finite special = iota // none
-	ieee                  // all ones in e: infinity if m is 0, otherwise NaN, quiet if the top bit of m is set
-	fn                    // all ones in e and m: NaN
-	fnuz                  // the code of negative zero, which does not exist: NaN
+	finite floatSpecial = iota // none
+	ieee                       // all ones in e: infinity if m is 0, otherwise NaN, quiet if the top bit of m is set
+	fn                         // all ones in e and m: NaN
+	fnuz                       // the code of negative zero, which does not exist: NaN
 )
 
-// layouts holds all that this package knows about the float dtypes. Sources as
-// for the constants in dtype.go; the formats of 16 bits and more are those of
-// IEEE 754, BF16 with the exponent of binary32.
-var layouts = [...]layout{
+// floatLayouts holds all that this package knows about the values of the float
+// dtypes. Sources as for the constants in dtype.go; the formats of 16 bits and
+// more are those of IEEE 754, BF16 with the exponent of binary32.
+var floatLayouts = [...]floatLayout{
 	F4:          {2, 1, 1, finite},
 	F6_E2M3:     {2, 3, 1, finite},
 	F6_E3M2:     {3, 2, 3, finite},
@@ -48,7 +49,7 @@ var layouts = [...]layout{
 
 // max returns the magnitude of the largest finite code. max+1 is infinity,
 // if there is one, or else NaN; for fnuz this is the sign bit alone.
-func (l *layout) max() uint64 {
+func (l *floatLayout) max() uint64 {
 	switch l.special {
 	case ieee:
 		return (1<<l.exp-1)<<l.man - 1
@@ -60,13 +61,13 @@ func (l *layout) max() uint64 {
 }
 
 // mantissa returns m of a code.
-func (l *layout) mantissa(code uint64) uint64 { return code & (1<<l.man - 1) }
+func (l *floatLayout) mantissa(code uint64) uint64 { return code & (1<<l.man - 1) }
 
 // emax returns the exponent of the largest finite value.
-func (l *layout) emax() int { return int(l.max()>>l.man) - int(l.bias) }
+func (l *floatLayout) emax() int { return int(l.max()>>l.man) - int(l.bias) }
 
 // lsb returns the exponent of the smallest positive value.
-func (l *layout) lsb() int {
+func (l *floatLayout) lsb() int {
 	if l.man == 0 {
 		return -int(l.bias)
 	}
@@ -74,7 +75,7 @@ func (l *layout) lsb() int {
 }
 
 // signed reports whether the layout of dtype d has a sign bit.
-func (l *layout) signed(d DType) bool { return d.Bits() > int(l.exp+l.man) }
+func (l *floatLayout) signed(d DType) bool { return d.Bits() > int(l.exp+l.man) }
 
 // The layout of float64, the type through which all conversions are defined.
 const (
@@ -86,7 +87,7 @@ const (
 // decode returns the bits of the float64 of the same value. A NaN keeps its
 // sign bit and its payload at the top of the mantissa, and becomes quiet.
 // float64 itself need not be decoded, and its subnormals cannot.
-func (l *layout) decode(code uint64) uint64 {
+func (l *floatLayout) decode(code uint64) uint64 {
 	sign := code >> (l.exp + l.man) << 63
 	mag := code & (1<<(l.exp+l.man) - 1)
 	drop := 52 - l.man
@@ -113,36 +114,34 @@ func (l *layout) decode(code uint64) uint64 {
 
 // encode returns the code of the float64 with the bits x, rounded to nearest
 // even. A NaN keeps its sign and, under ieee, what there is room for at the top
-// of its payload, and becomes quiet.
-func (l *layout) encode(x uint64) uint64 {
+// of its payload, and becomes quiet. l is not that of F64, which need not be
+// encoded: the others do not reach 2^200.
+func (l *floatLayout) encode(x uint64) uint64 {
 	sign := x >> 63 << (l.exp + l.man)
 	mag := x &^ f64Sign
-	drop := 52 - l.man
-	e := int(mag>>52) - 1023 + int(l.bias) // if the result is normal
-	code := l.max() + 1
-	switch {
-	case mag > f64Inf && l.special == ieee:
-		return sign | code | 1<<l.man>>1 | mag>>drop&(1<<l.man-1)
-	case mag > f64Inf:
-		return sign | code
-	case e >= 1:
-		// A carry out of the mantissa is the next exponent, as it should be.
-		code = min(code, roundShift(mag, drop)-(1023-uint64(l.bias))<<l.man)
-	default:
-		// A subnormal, or zero. Shifted by more than 54 bits, no mantissa
-		// reaches half of the smallest value.
-		m := mag&(1<<52-1) | 1<<52
-		code = roundShift(m, uint8(min(int(drop)+1-e, 54)))
+	beyond := l.max() + 1
+	if mag > f64Inf {
+		if l.special == ieee {
+			beyond |= 1<<l.man>>1 | l.mantissa(mag>>(52-l.man))
+		}
+		return sign | beyond
 	}
+	mag = min(mag, (200+1023)<<52)
+	// The unit in the last place of a result depends on its exponent, down
+	// to that of the smallest normal number, which subnormals share. A sum
+	// with a power of two that has this unit in float64 is rounded to it, to
+	// nearest even, and what it adds to the bits of that power is the result
+	// in units, with the leading 1 of a normal number at 1<<man. So that
+	// goes into the exponent, as does a carry out of the mantissa.
+	least := 1023 + 1 - uint64(l.bias)
+	e := max(mag>>52, least)
+	unit := (e + 52 - uint64(l.man)) << 52
+	sum := math.Float64frombits(mag) + math.Float64frombits(unit)
+	code := min((e-least)<<l.man+math.Float64bits(sum)-unit, beyond)
 	if code == 0 && l.special == fnuz {
 		return 0
 	}
 	return sign | code
-}
-
-// roundShift returns v / 2^n rounded to nearest even, for n ≥ 1.
-func roundShift(v uint64, n uint8) uint64 {
-	return (v + 1<<(n-1) - 1 + v>>n&1) >> n
 }
 
 // decodeTables holds for dtypes up to 8 bits the float32 of every code. They
@@ -158,7 +157,7 @@ func decodeTable(d DType) *[256]uint32 {
 	t := &decodeTables[d]
 	t.once.Do(func() {
 		for code := range 1 << d.Bits() {
-			t.f32[code] = uint32(layouts[F32].encode(layouts[d].decode(uint64(code))))
+			t.f32[code] = uint32(floatLayouts[F32].encode(floatLayouts[d].decode(uint64(code))))
 		}
 	})
 	return &t.f32

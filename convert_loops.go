@@ -27,32 +27,39 @@ func bf16ToF32(dst, src []byte) {
 	}
 }
 
-// f16ToF32 moves the fields of a normal number; the rest is decode's.
+// f16ToF32 multiplies away the difference of the biases: the fields of a
+// binary16 at their place in a float32 are a number 2^112 times too small, also
+// those of a subnormal. Infinities and NaNs are decode's.
 func f16ToF32(dst, src []byte) {
 	le := binary.LittleEndian
 	for len(src) >= 8 && len(dst) >= 16 {
 		v := le.Uint64(src)
-		le.PutUint64(dst, uint64(f16Decode(uint32(v&0xffff)))|uint64(f16Decode(uint32(v>>16&0xffff)))<<32)
-		le.PutUint64(dst[8:], uint64(f16Decode(uint32(v>>32&0xffff)))|uint64(f16Decode(uint32(v>>48)))<<32)
+		const exps, lsbs = 0x7c00_7c00_7c00_7c00, 0x0400_0400_0400_0400
+		if (v&exps+lsbs)&(lsbs<<5) == 0 { // no exponent is all ones
+			le.PutUint32(dst, f16Number(uint32(v)))
+			le.PutUint32(dst[4:], f16Number(uint32(v>>16)))
+			le.PutUint32(dst[8:], f16Number(uint32(v>>32)))
+			le.PutUint32(dst[12:], f16Number(uint32(v>>48)))
+		} else {
+			f16Special(dst[:16], src)
+		}
 		src, dst = src[8:], dst[16:]
 	}
-	for len(src) >= 2 && len(dst) >= 4 {
-		le.PutUint32(dst, f16Decode(uint32(le.Uint16(src))))
-		src, dst = src[2:], dst[4:]
-	}
+	f16Special(dst, src)
 }
 
-func f16Decode(h uint32) uint32 {
-	const inf, normal = 0x1f << 10, 1 << 10
-	if m := h & 0x7fff; m-normal < inf-normal {
-		return h>>15<<31 | (m<<13 + (127-15)<<23)
-	}
-	return f16DecodeRare(h)
+// f16Number returns the float32 bits of the number in the low half of h.
+func f16Number(h uint32) uint32 {
+	return math.Float32bits(math.Float32frombits(h&0x7fff<<13)*0x1p112) | h&0x8000<<16
 }
 
-// f16DecodeRare is apart so that f16Decode can be inlined.
-func f16DecodeRare(h uint32) uint32 {
-	return uint32(layouts[F32].encode(layouts[F16].decode(uint64(h))))
+// f16Special is f16ToF32 for any elements.
+func f16Special(dst, src []byte) {
+	le := binary.LittleEndian
+	for ; len(src) >= 2 && len(dst) >= 4; src, dst = src[2:], dst[4:] {
+		f := floatLayouts[F16].decode(uint64(le.Uint16(src)))
+		le.PutUint32(dst, uint32(floatLayouts[F32].encode(f)))
+	}
 }
 
 func f8ToF32(dst, src []byte, table *[256]uint32) {
@@ -85,6 +92,14 @@ func f6ToF32(dst, src []byte, table *[256]uint32) {
 // f4ToF32 unpacks two elements from a byte, the first in the low bits.
 func f4ToF32(dst, src []byte, table *[256]uint32) {
 	le := binary.LittleEndian
+	for len(src) >= 4 && len(dst) >= 32 {
+		v := le.Uint32(src)
+		le.PutUint64(dst, uint64(table[v&15])|uint64(table[v>>4&15])<<32)
+		le.PutUint64(dst[8:], uint64(table[v>>8&15])|uint64(table[v>>12&15])<<32)
+		le.PutUint64(dst[16:], uint64(table[v>>16&15])|uint64(table[v>>20&15])<<32)
+		le.PutUint64(dst[24:], uint64(table[v>>24&15])|uint64(table[v>>28])<<32)
+		src, dst = src[4:], dst[32:]
+	}
 	for len(src) >= 1 && len(dst) >= 8 {
 		v := src[0]
 		le.PutUint64(dst, uint64(table[v&15])|uint64(table[v>>4])<<32)
@@ -99,7 +114,7 @@ func f32ToF64(dst, src []byte) {
 		x := le.Uint32(src)
 		f := math.Float64bits(float64(math.Float32frombits(x)))
 		if x&0x7fffffff > 0x7f800000 {
-			f = layouts[F32].decode(uint64(x))
+			f = floatLayouts[F32].decode(uint64(x))
 		}
 		le.PutUint64(dst, f)
 		src, dst = src[4:], dst[8:]
@@ -113,7 +128,7 @@ func f64ToF32(dst, src []byte) {
 		x := le.Uint64(src)
 		f := math.Float32bits(float32(math.Float64frombits(x)))
 		if x&^f64Sign > f64Inf {
-			f = uint32(layouts[F32].encode(x))
+			f = uint32(floatLayouts[F32].encode(x))
 		}
 		le.PutUint32(dst, f)
 		src, dst = src[8:], dst[4:]
@@ -122,89 +137,70 @@ func f64ToF32(dst, src []byte) {
 
 // f64ToNarrow converts to a dtype of 8 or 16 bits. It does not pass through
 // float32, which would round twice.
-func f64ToNarrow(dst, src []byte, l *layout) {
-	le := binary.LittleEndian
-	if l.exp+l.man < 8 {
-		for len(src) >= 8 && len(dst) >= 1 {
-			dst[0] = byte(l.encode(le.Uint64(src)))
-			src, dst = src[8:], dst[1:]
+func f64ToNarrow(dst, src []byte, l *floatLayout) {
+	le, size := binary.LittleEndian, 1+int(l.exp+l.man)/8
+	for len(src) >= 8 && len(dst) >= size {
+		code := l.encode(le.Uint64(src))
+		if size == 1 {
+			dst[0] = byte(code)
+		} else {
+			le.PutUint16(dst, uint16(code))
 		}
-		return
-	}
-	for len(src) >= 8 && len(dst) >= 2 {
-		le.PutUint16(dst, uint16(l.encode(le.Uint64(src))))
-		src, dst = src[8:], dst[2:]
+		src, dst = src[8:], dst[size:]
 	}
 }
 
-// f32ToBF16 keeps the upper half, rounded. The exponent is the same, so
-// subnormals, and overflow to infinity, come out of the same addition.
+// f32ToBF16 keeps the upper halves, rounded.
 func f32ToBF16(dst, src []byte) {
 	le := binary.LittleEndian
+	for len(src) >= 16 && len(dst) >= 8 {
+		le.PutUint16(dst, bf16Round(le.Uint32(src)))
+		le.PutUint16(dst[2:], bf16Round(le.Uint32(src[4:])))
+		le.PutUint16(dst[4:], bf16Round(le.Uint32(src[8:])))
+		le.PutUint16(dst[6:], bf16Round(le.Uint32(src[12:])))
+		src, dst = src[16:], dst[8:]
+	}
 	for len(src) >= 4 && len(dst) >= 2 {
+		le.PutUint16(dst, bf16Round(le.Uint32(src)))
+		src, dst = src[4:], dst[2:]
+	}
+}
+
+// bf16Round encodes the float32 with the bits x. The exponent is the same, so
+// subnormals, and overflow to infinity, come out of the same addition.
+func bf16Round(x uint32) uint16 {
+	if x&0x7fffffff > 0x7f800000 {
+		return uint16(x>>16 | 1<<6) // quiet, so that a NaN stays one without its lower half
+	}
+	return uint16((x + 0x7fff + x>>16&1) >> 16)
+}
+
+// f32ToNarrow converts to F16 or a dtype of 8 bits. It does in float32 what
+// encode does in float64; no such dtype reaches 2^97.
+func f32ToNarrow(dst, src []byte, l *floatLayout) {
+	le, size := binary.LittleEndian, 1+int(l.exp+l.man)/8
+	toUnit, beyond := 23-uint32(l.man), uint32(l.max()+1)
+	least := uint32(127 + 1 - l.bias)
+	for len(src) >= 4 && len(dst) >= size {
 		x := le.Uint32(src)
-		if x&0x7fffffff > 0x7f800000 {
-			x |= 1 << 22 // quiet, so that a NaN stays one without its lower half
+		var code uint32
+		if mag := x & 0x7fffffff; mag > 0x7f800000 {
+			code = uint32(l.encode(floatLayouts[F32].decode(uint64(x))))
 		} else {
-			x += 0x7fff + x>>16&1
+			mag = min(mag, (97+127)<<23)
+			e := max(mag>>23, least)
+			unit := (e + toUnit) << 23
+			sum := math.Float32frombits(mag) + math.Float32frombits(unit)
+			code = min((e-least)<<(l.man&31)+math.Float32bits(sum)-unit, beyond)
+			if code > 0 || l.special != fnuz {
+				code |= x >> 31 << ((l.exp + l.man) & 31)
+			}
 		}
-		le.PutUint16(dst, uint16(x>>16))
-		src, dst = src[4:], dst[2:]
-	}
-}
-
-func f32ToF16(dst, src []byte) {
-	le, n := binary.LittleEndian, newNarrower(&layouts[F16])
-	for len(src) >= 4 && len(dst) >= 2 {
-		le.PutUint16(dst, uint16(n.encode(le.Uint32(src))))
-		src, dst = src[4:], dst[2:]
-	}
-}
-
-func f32ToF8(dst, src []byte, l *layout) {
-	le, n := binary.LittleEndian, newNarrower(l)
-	for len(src) >= 4 && len(dst) >= 1 {
-		dst[0] = byte(n.encode(le.Uint32(src)))
-		src, dst = src[4:], dst[1:]
-	}
-}
-
-// A narrower encodes float32 numbers that are in range without a detour
-// through float64.
-type narrower struct {
-	*layout
-	normal uint32  // float32 bits of the smallest normal number
-	top    uint32  // number of float32 magnitudes from there to 2^emax
-	rebias uint32  // difference of the biases, in place in a code
-	one    float32 // its unit in the last place is the smallest subnormal
-}
-
-func newNarrower(l *layout) narrower {
-	normal := uint32(127+1-l.bias) << 23
-	return narrower{
-		layout: l,
-		normal: normal,
-		top:    uint32(127+l.emax())<<23 - normal,
-		rebias: uint32(127-l.bias) << l.man,
-		one:    math.Float32frombits(uint32(127+l.lsb()+23) << 23),
-	}
-}
-
-func (n *narrower) encode(x uint32) uint32 {
-	sign := x >> 31 << (n.exp + n.man)
-	mag := x & 0x7fffffff
-	if mag-n.normal < n.top {
-		drop := 23 - n.man
-		return sign | ((mag+1<<(drop-1)-1+mag>>drop&1)>>drop - n.rebias)
-	}
-	if mag < n.normal {
-		// The sum has the bits of one, plus as many units as the element
-		// has, rounded as float32 sums are: to nearest even.
-		code := math.Float32bits(math.Float32frombits(mag)+n.one) - math.Float32bits(n.one)
-		if code == 0 && n.special == fnuz {
-			return 0
+		if size == 1 {
+			dst[0] = byte(code)
+		} else {
+			le.PutUint16(dst, uint16(code))
 		}
-		return sign | code
+		src, dst = src[4:], dst[size:]
 	}
-	return uint32(n.layout.encode(layouts[F32].decode(uint64(x))))
 }

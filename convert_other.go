@@ -1,3 +1,5 @@
+//go:build purego || !(amd64 || arm64)
+
 package safetensors
 
 // vectorToF32 reports whether it has converted src, which it never does where

@@ -1,0 +1,39 @@
+//go:build linux || darwin
+
+package safetensors
+
+import (
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fencedPage returns a page with none before and none after it that may be
+// touched.
+func fencedPage(t *testing.T) []byte {
+	size := os.Getpagesize()
+	b, err := syscall.Mmap(-1, 0, 3*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(b)) })
+	require.NoError(t, syscall.Mprotect(b[:size], syscall.PROT_NONE))
+	require.NoError(t, syscall.Mprotect(b[2*size:], syscall.PROT_NONE))
+	return b[size : 2*size : 2*size]
+}
+
+// The last tensor of a mapped file may end where the mapping ends: a kernel
+// must read nothing beside src. It would fault here.
+func TestConvertReadsOnlySrc(t *testing.T) {
+	src, dst := fencedPage(t), fencedPage(t)
+	copy(src, randomFloats(len(src)))
+	for _, p := range vectorPairs {
+		for n := 1; n <= 100; n++ {
+			in, out := n*p.from.Bits()/8, n*p.to.Bits()/8
+			for _, stream := range []bool{false, true} {
+				convert(dst[:out], p.to, src[:in], p.from, stream)
+				convert(dst[len(dst)-out:], p.to, src[len(src)-in:], p.from, stream)
+			}
+		}
+	}
+}
