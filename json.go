@@ -84,6 +84,26 @@ func (s *scanner) more(closing byte) (bool, error) {
 	return false, s.failHere("',' or '" + string(rune(closing)) + "'")
 }
 
+// object reads an object, and with member the value of each key.
+func (s *scanner) object(expected string, member func(key span) error) error {
+	if !s.byte('{') {
+		return s.failHere(expected)
+	}
+	for more := !s.byte('}'); more; {
+		key, err := s.key()
+		if err == nil {
+			err = member(key)
+		}
+		if err == nil {
+			more, err = s.more('}')
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // literal skips null, true or false.
 func (s *scanner) literal(word string) bool {
 	s.space()
@@ -132,32 +152,32 @@ func (s *scanner) str(expected string) (span, error) {
 	}
 }
 
-// plain moves to the next byte of a string that does not stand for itself: a
-// quote, a backslash or a control character.
-func (s *scanner) plain() {
+// plain moves to the next byte of a string that does not stand for itself.
+func (s *scanner) plain() { s.pos += plainLength(s.text[s.pos:]) }
+
+// plainLength returns how many bytes of b come before the first that does not
+// stand for itself in a string: a quote, a backslash or a control character.
+func plainLength(b []byte) int {
 	const (
 		ones  = 0x0101010101010101
 		highs = 0x80 * ones
 	)
-	for s.pos+8 <= len(s.text) {
+	n := 0
+	for ; len(b)-n >= 8; n += 8 {
 		// In each of the three terms the lowest high bit that is set marks a
 		// byte that is below 0x20, a quote, or a backslash; higher ones may be
 		// false, carried on from it.
-		w := binary.LittleEndian.Uint64(s.text[s.pos:])
+		w := binary.LittleEndian.Uint64(b[n:])
 		quote, slash := w^('"'*ones), w^('\\'*ones)
 		found := ((w - ' '*ones) &^ w) | ((quote - ones) &^ quote) | ((slash - ones) &^ slash)
 		if found &= highs; found != 0 {
-			s.pos += bits.TrailingZeros64(found) / 8
-			return
+			return n + bits.TrailingZeros64(found)/8
 		}
-		s.pos += 8
 	}
-	for s.pos < len(s.text) {
-		if c := s.text[s.pos]; c < ' ' || c == '"' || c == '\\' {
-			return
-		}
-		s.pos++
+	for n < len(b) && b[n] >= ' ' && b[n] != '"' && b[n] != '\\' {
+		n++
 	}
+	return n
 }
 
 // escape reads one escape, or the two that make a surrogate pair.
@@ -232,22 +252,6 @@ func (s *scanner) token(t string) bool {
 	}
 	s.pos += len(t)
 	return true
-}
-
-// decimal reads an integer as integer does, but gives up where that has more to
-// look into: on white space, leading zeros, and more digits than surely fit.
-func (s *scanner) decimal() (n int64, ok bool) {
-	start := s.pos
-	for s.pos < len(s.text) {
-		d := s.text[s.pos] - '0'
-		if d > 9 {
-			break
-		}
-		n = n*10 + int64(d)
-		s.pos++
-	}
-	length := s.pos - start
-	return n, length == 1 || 0 < length && length <= 18 && s.text[start] != '0'
 }
 
 // integer reads a number between 0 and max, written as digits only and without

@@ -13,7 +13,9 @@ type parser struct {
 	t         table
 	unordered bool  // the entries are not in offset order
 	sawMeta   bool  // __metadata__ has been seen, be it null
-	dtype     DType // of the entry before, the likeliest of the next
+	dtype     DType // of the last entry
+	end       int64 // of the last canonical entry,
+	endText   span  // and how the text spells it
 	slow      bool  // never take the fast path: the tests compare the two
 }
 
@@ -58,6 +60,9 @@ func (p *parser) header() error {
 	p.pos = 1 // checkHeaderStart has seen the brace
 	if !p.byte('}') {
 		for more := true; more; {
+			if !p.slow {
+				p.canonical()
+			}
 			name, err := p.key()
 			if err != nil {
 				return err
@@ -90,100 +95,31 @@ func (p *parser) metadata() error {
 	if p.literal("null") {
 		return nil
 	}
-	if !p.byte('{') {
-		return p.failHere("an object of strings, the value of " + metadataKey + ",")
-	}
 	p.t.hasMeta = true
-	if p.byte('}') {
-		return nil
-	}
-	for more := true; more; {
-		key, err := p.key()
-		if err != nil {
-			return err
-		}
+	return p.object("an object of strings, the value of "+metadataKey+",", func(key span) error {
 		value, err := p.str("a string, as all values of metadata are,")
-		if err != nil {
-			return err
+		if err == nil {
+			p.t.metadata = reserve(&p.scanner, p.t.metadata, 2, len(`"":"",`)/2)
+			p.t.metadata = append(p.t.metadata, key, value)
 		}
-		p.t.metadata = reserve(&p.scanner, p.t.metadata, 2, len(`"":"",`)/2)
-		p.t.metadata = append(p.t.metadata, key, value)
-		if more, err = p.more('}'); err != nil {
-			return err
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 // entry reads the value of a tensor's name.
 func (p *parser) entry(name span) error {
 	p.tensor = name
-	first := len(p.t.dims)
-	e := entry{name: name, dims: uint32(first)}
 	p.space()
 	start := p.pos
-	if p.slow || !p.canonical(&e) {
-		p.pos = start
-		p.t.dims = p.t.dims[:first]
-		if err := p.fields(&e); err != nil {
-			return err
-		}
+	e := entry{name: name, dims: uint32(len(p.t.dims))}
+	if err := p.fields(&e); err != nil {
+		return err
 	}
-	shape := p.t.dims[first:]
-	e.rankDType = packRank(len(shape), p.dtype)
-	if broken := checkOffsets(p.dtype, shape, e.begin, e.end); broken != "" {
+	if broken := p.add(e); broken != "" {
 		return p.fail(start, "%s", broken)
 	}
-	p.add(e)
 	p.tensor = span{}
 	return nil
-}
-
-// canonical reads an entry that is written as all known writers write it: the
-// fields in the order dtype, shape, data_offsets, no white space, no escapes.
-// At the first surprise it gives up, and fields decides.
-func (p *parser) canonical(e *entry) bool {
-	if !p.token(`{"dtype":"`) || !p.canonicalDType() || !p.token(`","shape":[`) {
-		return false
-	}
-	if !p.token(`]`) {
-		for {
-			dim, ok := p.decimal()
-			if !ok || dim > math.MaxInt {
-				return false
-			}
-			p.addDim(int(dim))
-			if !p.token(`,`) {
-				break
-			}
-		}
-		if !p.token(`]`) {
-			return false
-		}
-	}
-	if !p.token(`,"data_offsets":[`) {
-		return false
-	}
-	var ok bool
-	if e.begin, ok = p.decimal(); !ok || !p.token(`,`) {
-		return false
-	}
-	e.end, ok = p.decimal()
-	return ok && p.token(`]}`)
-}
-
-// canonicalDType reads a dtype up to the closing quote.
-func (p *parser) canonicalDType() bool {
-	start := p.pos
-	if p.dtype.valid() && p.token(dtypes[p.dtype].name) && p.peek() == '"' {
-		return true
-	}
-	p.pos = start
-	for p.pos < len(p.text) && p.text[p.pos] != '"' {
-		p.pos++
-	}
-	p.dtype = parseDType(p.text[start:p.pos])
-	return p.dtype.valid()
 }
 
 // fields reads an entry of any spelling: an object of the three fields in any
@@ -284,17 +220,31 @@ func (p *parser) readOffsets(e *entry) (err error) {
 }
 
 func (p *parser) addDim(dim int) {
-	p.t.dims = append(reserve(&p.scanner, p.t.dims, 1, len(`0,`)), dim)
+	if len(p.t.dims) == cap(p.t.dims) {
+		p.t.dims = reserve(&p.scanner, p.t.dims, 1, len(`0,`))
+	}
+	p.t.dims = append(p.t.dims, dim)
 }
 
-func (p *parser) add(e entry) {
+// add completes an entry with the dtype and the dimensions that have been read,
+// and appends it to the table unless it breaks a rule.
+func (p *parser) add(e entry) (broken string) {
+	shape := p.t.dims[e.dims:]
+	if broken := checkOffsets(p.dtype, shape, e.begin, e.end); broken != "" {
+		return broken
+	}
+	e.rankDType = packRank(len(shape), p.dtype)
 	if n := len(p.t.entries); n > 0 {
 		if before := &p.t.entries[n-1]; e.begin < before.begin || e.begin == before.begin && e.end < before.end {
 			p.unordered = true
 		}
 	}
-	const least = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
-	p.t.entries = append(reserve(&p.scanner, p.t.entries, 1, least), e)
+	if len(p.t.entries) == cap(p.t.entries) {
+		const least = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
+		p.t.entries = reserve(&p.scanner, p.t.entries, 1, least)
+	}
+	p.t.entries = append(p.t.entries, e)
+	return ""
 }
 
 // reserve returns list with room for n more. If it has to grow, it grows to

@@ -299,26 +299,6 @@ func (s *scanner) pair(w *weightMap, name span) error {
 	return nil
 }
 
-// object reads an object, and with member the value of each key.
-func (s *scanner) object(expected string, member func(key span) error) error {
-	if !s.byte('{') {
-		return s.failHere(expected)
-	}
-	for more := !s.byte('}'); more; {
-		key, err := s.key()
-		if err == nil {
-			err = member(key)
-		}
-		if err == nil {
-			more, err = s.more('}')
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // localName reports whether a shard name stays in the folder of its index, on
 // whatever system it is opened: index files come from strangers.
 func localName(name string) bool {
