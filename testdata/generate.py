@@ -2,7 +2,7 @@
 """Makes the golden files, expected.json and slices.json in this folder.
 
     python3 -m venv /tmp/venv
-    /tmp/venv/bin/pip install safetensors==0.8.0 numpy==2.4.6 ml_dtypes==0.6.0
+    /tmp/venv/bin/pip install -r testdata/requirements.txt
     /tmp/venv/bin/python testdata/generate.py
 
 Two runs give the same bytes. The safetensors package writes every file, but for
@@ -52,14 +52,19 @@ BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}  # where elements are packed
 
 
 class Tensor:
-    """An array under the format's name of its dtype, and its bytes in a file."""
+    """What a file says of a tensor: the format's name of its dtype, its shape and its bytes."""
+
+    def __init__(self, dtype, shape, data):
+        self.dtype, self.shape, self.data = dtype, list(shape), bytes(data)
+
+
+class Array(Tensor):
+    """A tensor whose elements are known."""
 
     def __init__(self, dtype, array):
-        self.dtype = dtype
         self.array = np.asarray(array, order="C")
-        self.data = self.array.tobytes()
-        if dtype in BITS:
-            self.data = pack(self.data, BITS[dtype])
+        data = self.array.tobytes()
+        super().__init__(dtype, self.array.shape, pack(data, BITS[dtype]) if dtype in BITS else data)
 
     def values(self):
         """The elements: integers, or floats as text that a parser of float64 reads exactly."""
@@ -77,14 +82,12 @@ def pack(patterns, bits):
     return number.to_bytes(len(patterns) * bits // 8, "little")
 
 
-def encode(tensors, metadata):
-    """The file of the tensors, from the package's own writer where it can."""
-    if any(DTYPES[t.dtype][0] is None for t in tensors.values()):
-        return encode_by_hand(tensors)
+def encode(tensors, metadata=None):
+    """The file of the tensors, from the package's own writer."""
     buffers = {n: ctypes.create_string_buffer(t.data, len(t.data)) for n, t in tensors.items()}
     specs = {}
     for name, t in tensors.items():
-        shape = list(t.array.shape)
+        shape = list(t.shape)
         if t.dtype == "F4":
             shape[-1] //= 2  # the writer wants the shape of the bytes
         specs[name] = TensorSpec(
@@ -96,39 +99,40 @@ def encode(tensors, metadata):
     return bytes(serialize(specs, metadata))
 
 
-def encode_by_hand(tensors):
-    """A file of a single tensor, laid out as the package lays out the others."""
-    ((name, t),) = tensors.items()
-    entry = {"dtype": t.dtype, "shape": list(t.array.shape), "data_offsets": [0, len(t.data)]}
+def encode_by_hand(name, t):
+    """A file of one tensor, laid out as the package lays out the others."""
+    entry = {"dtype": t.dtype, "shape": t.shape, "data_offsets": [0, len(t.data)]}
     header = json.dumps({name: entry}, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
     return struct.pack("<Q", len(header)) + header + t.data
 
 
-def write(path, tensors, metadata=None):
-    """Writes a file and returns what a reader is to find in it, in file order."""
-    data = encode(tensors, metadata)
-    read = dict(deserialize(data))
-    assert read.keys() == tensors.keys()
-    for name, t in tensors.items():
-        assert read[name]["dtype"] == t.dtype, name
-        assert read[name]["shape"] == list(t.array.shape), name
-        assert read[name]["data"] == t.data, name
-    (HERE / path).write_bytes(data)
-
+def table(data, tensors):
+    """What a reader is to find in the file of these tensors, in file order."""
     (size,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + size])
-    order = sorted(  # ties keep the order of the header
-        (k for k in header if k != "__metadata__"), key=lambda k: header[k]["data_offsets"]
-    )
-    return {"file": path, "metadata": metadata, "tensors": [expected(n, tensors[n]) for n in order]}
+    metadata = header.pop("__metadata__", None)
+    order = sorted(header, key=lambda name: header[name]["data_offsets"])  # ties as in the header
+    return {"metadata": metadata, "tensors": [expected(n, tensors[n]) for n in order]}
 
 
 def expected(name, t):
-    want = {"name": name, "dtype": t.dtype, "shape": list(t.array.shape)}
-    if len(t.data) > 512:
-        return want | {"sha256": hashlib.sha256(t.data).hexdigest()}
-    return want | {"data": t.data.hex(), "values": t.values()}
+    want = {"name": name, "dtype": t.dtype, "shape": t.shape}
+    if isinstance(t, Array) and len(t.data) <= 512:
+        return want | {"data": t.data.hex(), "values": t.values()}
+    return want | {"sha256": hashlib.sha256(t.data).hexdigest()}
+
+
+def write(path, tensors, metadata=None):
+    """Writes a golden file and returns its table."""
+    if any(DTYPES[t.dtype][0] is None for t in tensors.values()):
+        data = encode_by_hand(*next(iter(tensors.items())))
+    else:
+        data = encode(tensors, metadata)
+    (HERE / path).write_bytes(data)
+    read = {n: (t["dtype"], t["shape"], t["data"]) for n, t in deserialize(data)}
+    assert read == {n: (t.dtype, t.shape, t.data) for n, t in tensors.items()}, path
+    return {"file": path} | table(data, tensors)
 
 
 def patterns(dtype):
@@ -184,10 +188,10 @@ def model():
     vocabulary, hidden, inner = 64, 32, 48
 
     def weight(dtype, *shape):
-        return Tensor(dtype, (rng.standard_normal(shape) * 0.02).astype(DTYPES[dtype][1]))
+        return Array(dtype, (rng.standard_normal(shape) * 0.02).astype(DTYPES[dtype][1]))
 
     def norm():
-        return Tensor("F32", (1 + rng.standard_normal(hidden) * 0.01).astype(np.float32))
+        return Array("F32", (1 + rng.standard_normal(hidden) * 0.01).astype(np.float32))
 
     tensors = {"model.embed_tokens.weight": weight("BF16", vocabulary, hidden)}
     for layer in range(2):
@@ -200,7 +204,7 @@ def model():
         tensors[prefix + "mlp.up_proj.weight"] = weight("BF16", inner, hidden)
         tensors[prefix + "mlp.down_proj.weight"] = weight("BF16", hidden, inner)
     tensors["model.norm.weight"] = norm()
-    tensors["model.position_ids"] = Tensor("I64", np.arange(vocabulary).reshape(1, -1))
+    tensors["model.position_ids"] = Array("I64", np.arange(vocabulary).reshape(1, -1))
     tensors["lm_head.weight"] = weight("F16", vocabulary, hidden)
     return tensors
 
@@ -208,13 +212,13 @@ def model():
 def zeros():
     """Tensors without elements, at the beginning, between others and at the end, and a scalar."""
     return {
-        "first": Tensor("U64", np.zeros((0,), np.uint64)),
-        "rows": Tensor("F32", np.zeros((0, 3), np.float32)),
-        "columns": Tensor("F32", np.zeros((3, 0), np.float32)),
-        "middle": Tensor("F32", np.zeros((2, 0, 5), np.float32)),
-        "scalar": Tensor("F32", np.float32(-1.5)),
-        "one": Tensor("F32", np.array([[[2.5]]], np.float32)),
-        "last": Tensor("BOOL", np.zeros((0,), np.uint8)),
+        "first": Array("U64", np.zeros((0,), np.uint64)),
+        "rows": Array("F32", np.zeros((0, 3), np.float32)),
+        "columns": Array("F32", np.zeros((3, 0), np.float32)),
+        "middle": Array("F32", np.zeros((2, 0, 5), np.float32)),
+        "scalar": Array("F32", np.float32(-1.5)),
+        "one": Array("F32", np.array([[[2.5]]], np.float32)),
+        "last": Array("BOOL", np.zeros((0,), np.uint8)),
     }
 
 
@@ -273,10 +277,10 @@ def write_lines(path, rows):
 def main():
     (HERE / "golden").mkdir(exist_ok=True)
     rows = [
-        write(f"golden/{dtype.lower()}.safetensors", {"x": Tensor(dtype, patterns(dtype))})
+        write(f"golden/{dtype.lower()}.safetensors", {"x": Array(dtype, patterns(dtype))})
         for dtype in DTYPES
     ]
-    text = Tensor("U8", np.frombuffer(b"text", np.uint8))
+    text = Array("U8", np.frombuffer(b"text", np.uint8))
     rows += [
         write("model.safetensors", model(), {"format": "pt"}),
         write("golden/zero_size.safetensors", zeros()),
