@@ -151,6 +151,7 @@ func testGoldenTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor
 		view, err := safetensors.View[byte](tensor)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(raw, view), "View and Append differ")
+		require.Equal(t, len(view), cap(view))
 	}
 
 	if want.SHA256 != "" {
