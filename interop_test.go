@@ -48,7 +48,7 @@ func TestPythonWrites(t *testing.T) {
 				f, err = safetensors.Open(name)
 				require.NoError(t, err)
 				defer f.Close()
-				testGoldenFile(t, f, want, false)
+				testGoldenFile(t, f, want, mapped)
 			})
 		}
 	}
@@ -104,16 +104,16 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("90 MB of model")
 	}
-	var name string
-	require.NoError(t, json.Unmarshal(runPython(t, "model"), &name))
-	want := python(t, "read", name)
+	var path string
+	require.NoError(t, json.Unmarshal(runPython(t, "model"), &path))
+	want := python(t, "read", path)
 	require.Len(t, want.Tensors, 104)
 
 	for kind, open := range map[string]func(string) (*safetensors.File, error){
 		"Open": safetensors.Open, "Load": safetensors.Load,
 	} {
 		t.Run(kind, func(t *testing.T) {
-			f, err := open(name)
+			f, err := open(path)
 			require.NoError(t, err)
 			defer f.Close()
 			require.Equal(t, want.Metadata, f.Metadata())
@@ -131,7 +131,7 @@ func TestModel(t *testing.T) {
 			requireRewritten(t, maps.Collect(f.Tensors()), f.Metadata())
 			var again bytes.Buffer
 			require.NoError(t, safetensors.Write(&again, maps.Collect(f.Tensors()), f.Metadata()))
-			original, err := os.ReadFile(name)
+			original, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.Equal(t, hash(original), hash(again.Bytes()))
 		})
