@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -218,18 +219,16 @@ func interpreter() string {
 // is 1, unless Python has the modules.
 func requirePython(t *testing.T, modules ...string) {
 	t.Helper()
-	for _, module := range modules {
-		out, err := exec.Command(interpreter(), "-c", "import "+module).CombinedOutput()
-		if err == nil {
-			continue
-		}
-		message := fmt.Sprintf("%s cannot import %s: %v (pip install --no-deps -r testdata/requirements.txt; SAFETENSORS_PYTHON names another interpreter)\n%s",
-			interpreter(), module, err, out)
-		if os.Getenv("SAFETENSORS_REQUIRE_PYTHON") == "1" {
-			require.FailNow(t, message)
-		}
-		t.Skip(message)
+	out, err := exec.Command(interpreter(), "-c", "import "+strings.Join(modules, ",")).CombinedOutput()
+	if err == nil {
+		return
 	}
+	message := fmt.Sprintf("%s: %v (pip install --no-deps -r testdata/requirements.txt; SAFETENSORS_PYTHON names another interpreter)\n%s",
+		interpreter(), err, out)
+	if os.Getenv("SAFETENSORS_REQUIRE_PYTHON") == "1" {
+		require.FailNow(t, message)
+	}
+	t.Skip(message)
 }
 
 // python runs a command of the script and returns the table that it prints.
