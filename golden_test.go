@@ -1,0 +1,321 @@
+package safetensors_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// bigEndian says that the host's numbers are not the file's: a view of more
+// than a byte cannot exist there.
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// mapped says that Open maps files on this system, so that they can be viewed.
+const mapped = runtime.GOOS != "js" && runtime.GOOS != "plan9" && runtime.GOOS != "wasip1"
+
+// A goldenFile is what testdata/generate.py put into a file.
+type goldenFile struct {
+	File     string
+	Metadata map[string]string
+	Tensors  []goldenTensor // in file order
+}
+
+type goldenTensor struct {
+	Name   string
+	DType  safetensors.DType
+	Shape  []int
+	Data   string          // in hex
+	SHA256 string          // instead of Data and Values where they are long
+	Values json.RawMessage // integers, or floats as text; of C64 the real part first
+}
+
+func TestGolden(t *testing.T) {
+	text, err := os.ReadFile("testdata/golden/expected.json")
+	require.NoError(t, err)
+	var golden []goldenFile
+	require.NoError(t, json.Unmarshal(text, &golden))
+	requireAllListed(t, golden)
+
+	for _, want := range golden {
+		t.Run(want.File, func(t *testing.T) {
+			name := filepath.Join("testdata", filepath.FromSlash(want.File))
+			data, err := os.ReadFile(name)
+			require.NoError(t, err)
+
+			t.Run("ReadHeader", func(t *testing.T) { testGoldenHeader(t, data, want) })
+			test := func(kind string, inMemory bool, f *safetensors.File, err error) {
+				t.Run(kind, func(t *testing.T) {
+					require.NoError(t, err)
+					testGoldenFile(t, f, want, inMemory)
+					testRewrite(t, f, data)
+					require.NoError(t, f.Close())
+				})
+			}
+			f, err := safetensors.Parse(data)
+			test("Parse", true, f, err)
+			f, err = safetensors.Load(name)
+			test("Load", true, f, err)
+			f, err = safetensors.Open(name)
+			test("Open", mapped, f, err)
+			f, err = safetensors.NewFile(bytes.NewReader(data), int64(len(data)))
+			test("NewFile", false, f, err)
+		})
+	}
+}
+
+// requireAllListed fails if a golden file or a dtype is missing from the list.
+func requireAllListed(t *testing.T, golden []goldenFile) {
+	t.Helper()
+	found, err := filepath.Glob("testdata/golden/*.safetensors")
+	require.NoError(t, err)
+	found = append(found, filepath.Join("testdata", "model.safetensors"))
+	var listed []string
+	dtypes := map[safetensors.DType]bool{}
+	for _, g := range golden {
+		listed = append(listed, filepath.Join("testdata", filepath.FromSlash(g.File)))
+		for _, tensor := range g.Tensors {
+			dtypes[tensor.DType] = true
+		}
+	}
+	require.ElementsMatch(t, listed, found)
+	require.Len(t, dtypes, int(safetensors.U64))
+}
+
+// testGoldenHeader checks the table of the file: what is in it, and where.
+func testGoldenHeader(t *testing.T, data []byte, want goldenFile) {
+	r := bytes.NewReader(data)
+	h, err := safetensors.ReadHeader(r)
+	require.NoError(t, err)
+	require.EqualValues(t, 8+binary.LittleEndian.Uint64(data), h.Size)
+	require.EqualValues(t, int64(len(data))-h.Size, r.Len(), "bytes left after the header")
+	require.Equal(t, want.Metadata, h.Metadata)
+	require.Len(t, h.Tensors, len(want.Tensors))
+	var offset int64
+	for i, info := range h.Tensors {
+		require.Equal(t, want.Tensors[i].Name, info.Name)
+		require.Equal(t, want.Tensors[i].DType, info.DType)
+		requireShape(t, want.Tensors[i].Shape, info.Shape)
+		require.Equal(t, offset, info.DataOffsets[0])
+		requireData(t, want.Tensors[i], data[h.Size:][offset:info.DataOffsets[1]])
+		offset = info.DataOffsets[1]
+	}
+	require.EqualValues(t, len(data), h.Size+offset)
+}
+
+// testGoldenFile checks all that f says about its tensors.
+func testGoldenFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory bool) {
+	require.Equal(t, want.Metadata, f.Metadata())
+	var names, wantNames []string
+	for name := range f.Tensors() {
+		names = append(names, name)
+	}
+	counts := map[safetensors.DType]int64{}
+	for _, w := range want.Tensors {
+		wantNames = append(wantNames, w.Name)
+		tensor, err := f.Tensor(w.Name)
+		require.NoError(t, err)
+		testGoldenTensor(t, tensor, w, inMemory)
+		counts[w.DType] += int64(tensor.Len())
+	}
+	require.Equal(t, wantNames, names)
+	require.Equal(t, counts, f.ParameterCount())
+}
+
+func testGoldenTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, inMemory bool) {
+	require.Equal(t, want.DType, tensor.DType)
+	requireShape(t, want.Shape, tensor.Shape)
+	count := 1
+	for _, n := range want.Shape {
+		count *= n
+	}
+	require.Equal(t, count, tensor.Len())
+
+	raw, err := safetensors.Append([]byte(nil), tensor)
+	require.NoError(t, err)
+	requireData(t, want, raw)
+	var written bytes.Buffer
+	n, err := tensor.WriteTo(&written)
+	require.NoError(t, err)
+	require.EqualValues(t, len(raw), n)
+	require.True(t, bytes.Equal(raw, written.Bytes()), "WriteTo and Append differ")
+	if inMemory {
+		view, err := safetensors.View[byte](tensor)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(raw, view), "View and Append differ")
+		require.Equal(t, len(view), cap(view))
+	}
+
+	if want.SHA256 != "" {
+		return
+	}
+	switch want.DType {
+	case safetensors.BOOL, safetensors.U8:
+		testIntegers[uint8](t, tensor, want.Values, inMemory)
+	case safetensors.U16:
+		testIntegers[uint16](t, tensor, want.Values, inMemory)
+	case safetensors.U32:
+		testIntegers[uint32](t, tensor, want.Values, inMemory)
+	case safetensors.U64:
+		testIntegers[uint64](t, tensor, want.Values, inMemory)
+	case safetensors.I8:
+		testIntegers[int8](t, tensor, want.Values, inMemory)
+	case safetensors.I16:
+		testIntegers[int16](t, tensor, want.Values, inMemory)
+	case safetensors.I32:
+		testIntegers[int32](t, tensor, want.Values, inMemory)
+	case safetensors.I64:
+		testIntegers[int64](t, tensor, want.Values, inMemory)
+	case safetensors.C64:
+		testComplex(t, tensor, want.Values, inMemory)
+	default:
+		testFloats(t, tensor, want.Values, inMemory)
+	}
+}
+
+// testIntegers checks a tensor whose Go type is T.
+func testIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, values json.RawMessage, inMemory bool) {
+	t.Helper()
+	var want []T
+	require.NoError(t, json.Unmarshal(values, &want))
+	got, err := safetensors.Append([]T{}, tensor)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	if view, ok := viewOf[T](t, tensor, inMemory); ok {
+		require.Equal(t, want, append([]T{}, view...))
+	}
+}
+
+// testFloats checks that both Go floats hold exactly the value of every
+// element, and that F32 and F64 can be viewed.
+func testFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
+	t.Helper()
+	values := parseFloats(t, want)
+	wide, err := safetensors.Append([]float64{}, tensor)
+	require.NoError(t, err)
+	requireFloats(t, values, wide)
+
+	if tensor.DType == safetensors.F64 {
+		_, err = safetensors.Append([]float32{}, tensor)
+		require.ErrorContains(t, err, "F64", "float32 does not hold every one")
+		if view, ok := viewOf[float64](t, tensor, inMemory); ok {
+			requireFloats(t, values, view)
+		}
+		return
+	}
+	narrow, err := safetensors.Append([]float32{}, tensor)
+	require.NoError(t, err)
+	requireFloats(t, values, widen(narrow))
+	if tensor.DType == safetensors.F32 {
+		if view, ok := viewOf[float32](t, tensor, inMemory); ok {
+			requireFloats(t, values, widen(view))
+		}
+	}
+}
+
+// testComplex checks a tensor of C64.
+func testComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
+	t.Helper()
+	parts := func(values []complex64) []float64 {
+		var list []float64
+		for _, v := range values {
+			list = append(list, float64(real(v)), float64(imag(v)))
+		}
+		return list
+	}
+	got, err := safetensors.Append([]complex64{}, tensor)
+	require.NoError(t, err)
+	requireFloats(t, parseFloats(t, want), parts(got))
+	if view, ok := viewOf[complex64](t, tensor, inMemory); ok {
+		requireFloats(t, parseFloats(t, want), parts(view))
+	}
+}
+
+// viewOf returns the view of a tensor in memory. On a big-endian host there is
+// none of elements beyond a byte, which it checks.
+func viewOf[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, inMemory bool) ([]T, bool) {
+	t.Helper()
+	if !inMemory {
+		return nil, false
+	}
+	view, err := safetensors.View[T](tensor)
+	if bigEndian && tensor.DType.Bits() > 8 && tensor.Len() > 0 {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		return nil, false
+	}
+	require.NoError(t, err)
+	require.Equal(t, len(view), cap(view))
+	return view, true
+}
+
+// testRewrite checks that what is written from a golden file is that file.
+func testRewrite(t *testing.T, f *safetensors.File, data []byte) {
+	t.Helper()
+	var rewritten bytes.Buffer
+	require.NoError(t, safetensors.Write(&rewritten, maps.Collect(f.Tensors()), f.Metadata()))
+	require.True(t, bytes.Equal(data, rewritten.Bytes()), "want %q…\nwrote %q…",
+		data[:min(len(data), 300)], rewritten.Bytes()[:min(rewritten.Len(), 300)])
+}
+
+// requireData compares bytes with those that are expected or with their hash.
+func requireData(t *testing.T, want goldenTensor, data []byte) {
+	t.Helper()
+	if want.SHA256 != "" {
+		require.Equal(t, want.SHA256, hash(data), want.Name)
+		return
+	}
+	require.Equal(t, want.Data, hex.EncodeToString(data), want.Name)
+}
+
+// requireFloats compares bit for bit, so that 0 and -0 differ; every NaN is
+// the same to it.
+func requireFloats(t *testing.T, want, got []float64) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		if math.IsNaN(want[i]) && math.IsNaN(got[i]) {
+			continue
+		}
+		require.Equal(t, math.Float64bits(want[i]), math.Float64bits(got[i]),
+			"element %d: want %v, got %v", i, want[i], got[i])
+	}
+}
+
+func parseFloats(t *testing.T, list json.RawMessage) []float64 {
+	t.Helper()
+	var texts []string
+	require.NoError(t, json.Unmarshal(list, &texts))
+	values := make([]float64, len(texts))
+	for i, text := range texts {
+		var err error
+		values[i], err = strconv.ParseFloat(text, 64)
+		require.NoError(t, err)
+	}
+	return values
+}
+
+func widen(values []float32) []float64 {
+	wide := make([]float64, len(values))
+	for i, v := range values {
+		wide[i] = float64(v)
+	}
+	return wide
+}
+
+func hash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
