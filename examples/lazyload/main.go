@@ -5,8 +5,8 @@
 //	go run ./examples/lazyload -rank 3 -of 8 -dim 1 model.safetensors lm_head.weight
 //
 // It maps the file, and copies only where it has to. With -copy it reads through
-// an io.ReaderAt instead: every value that is handed out is a copy, which nothing
-// that happens to the File or to the disk later can take away.
+// an io.ReaderAt instead: then there are no views, and all that is read is a copy
+// that stays valid when the file is closed.
 package main
 
 import (
@@ -74,9 +74,9 @@ func viewShard(stdout io.Writer, name string, s shard) error {
 	return nil
 }
 
-// copyShard reads through an io.ReaderAt, of which only the bytes that are
-// needed are asked. Here it is a mapping again; an *os.File or a reader of an
-// object store serves as well.
+// copyShard reads through an io.ReaderAt, which is asked only for the bytes that
+// are needed. Here it is a mapping again. An *os.File serves as well, and is the
+// better choice if others may truncate the file; so does an object store.
 func copyShard(stdout io.Writer, name string, s shard) error {
 	r, err := mmap.Open(name)
 	if err != nil {
