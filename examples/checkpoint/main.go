@@ -39,6 +39,9 @@ func run(args []string, stdout io.Writer) error {
 	if err := os.MkdirAll(*dir, 0o777); err != nil {
 		return err
 	}
+	if err := removeLeftovers(*dir); err != nil {
+		return err
+	}
 	m := newModel()
 	names, err := checkpoints(*dir)
 	if err != nil {

@@ -63,6 +63,7 @@ func TestResume(t *testing.T) {
 			got, err := os.ReadFile(filepath.Join(dir, last))
 			require.NoError(t, err)
 			require.Equal(t, want, got)
+			require.Len(t, fileNames(t, dir), 3, "only what -keep says is left")
 		})
 	}
 }

@@ -106,12 +106,23 @@ func checkpoints(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	var names []string
 	for _, e := range entries {
-		// This leaves out the temporary file of a WriteFile that was killed.
 		if strings.HasPrefix(e.Name(), "step-") && strings.HasSuffix(e.Name(), ".safetensors") {
 			names = append(names, filepath.Join(dir, e.Name()))
 		}
 	}
 	return names, err
+}
+
+// removeLeftovers removes what is left of saves that were killed. It comes before
+// the training: nobody else may be saving to the folder.
+func removeLeftovers(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if err == nil && strings.HasPrefix(e.Name(), ".safetensors-") && strings.HasSuffix(e.Name(), ".tmp") {
+			err = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+	return err
 }
 
 // prune removes all checkpoints but the newest ones. It comes after save, which

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,7 +22,8 @@ func printJSON(w io.Writer, l *listing) error {
 // The text form cuts names and metadata of more runes; the JSON form does not.
 const maxName, maxValue = 200, 80
 
-func printText(w io.Writer, l *listing) error {
+func printText(stdout io.Writer, l *listing) error {
+	w := bufio.NewWriter(stdout) // which keeps the first error until Flush
 	fmt.Fprintln(w, printable(l.File, maxName))
 
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -47,7 +49,8 @@ func printText(w io.Writer, l *listing) error {
 			fmt.Fprintf(columns, "%s\t%s\n", printable(key, maxName), printable(l.Metadata[key], maxValue))
 		}
 	}
-	return columns.Flush()
+	columns.Flush()
+	return w.Flush()
 }
 
 // printable returns s as it is if a terminal shows it as one word or sentence,
