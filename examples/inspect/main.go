@@ -1,0 +1,120 @@
+// Inspect lists what is in safetensors files: their tensors in file order, the
+// parameters of each dtype, and the metadata. It reads headers only, so that a
+// file of any size is listed at once.
+//
+//	go run ./examples/inspect [-json] FILE...
+//
+// With -json it prints a line of JSON for each file, as the type listing says.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("inspect", flag.ExitOnError)
+	asJSON := flags.Bool("json", false, "print a line of JSON for each file")
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: inspect [-json] FILE...")
+		flags.PrintDefaults()
+	}
+	flags.Parse(args)
+	if flags.NArg() == 0 {
+		return errors.New("inspect: no file is named; -h shows the usage")
+	}
+	// Like ls, go on after a file that cannot be listed.
+	var errs []error
+	listed := 0
+	for _, name := range flags.Args() {
+		l, err := list(name)
+		switch {
+		case err != nil:
+		case *asJSON:
+			err = printJSON(stdout, l)
+		default:
+			if listed > 0 {
+				fmt.Fprintln(stdout)
+			}
+			err = printText(stdout, l)
+			listed++
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("inspect: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A listing is what inspect tells of a file, and its fields are those of the
+// JSON form.
+type listing struct {
+	File     string            `json:"file"`     // as named on the command line
+	Metadata map[string]string `json:"metadata"` // null if the file has none
+	Tensors  []tensor          `json:"tensors"`  // in file order
+	DTypes   []total           `json:"dtypes"`   // in the order of their first tensor
+	Total    total             `json:"total"`    // of all dtypes
+}
+
+type tensor struct {
+	Name        string            `json:"name"`
+	DType       safetensors.DType `json:"dtype"`        // as in the file: "BF16"
+	Shape       []int             `json:"shape"`        // [] for a scalar
+	Parameters  int64             `json:"parameters"`   // the product of the shape
+	Bytes       int64             `json:"bytes"`        // in the file
+	DataOffsets [2]int64          `json:"data_offsets"` // half-open, in the data buffer
+}
+
+type total struct {
+	DType      safetensors.DType `json:"dtype,omitzero"` // absent in the total of all
+	Tensors    int               `json:"tensors"`
+	Parameters int64             `json:"parameters"`
+	Bytes      int64             `json:"bytes"`
+}
+
+func (t *total) add(parameters, bytes int64) {
+	t.Tensors++
+	t.Parameters += parameters
+	t.Bytes += bytes
+}
+
+func list(name string) (*listing, error) {
+	f, err := safetensors.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l := &listing{File: name, Metadata: f.Metadata(), Tensors: []tensor{}, DTypes: []total{}}
+	place := make(map[safetensors.DType]int) // in l.DTypes
+	for name, t := range f.Tensors() {
+		parameters := int64(1)
+		for _, dim := range t.Shape {
+			parameters *= int64(dim)
+		}
+		size := int64(uint64(parameters) * uint64(t.DType.Bits()) / 8)
+		// The format has no holes: a tensor begins where the one before it ends.
+		offsets := [2]int64{l.Total.Bytes, l.Total.Bytes + size}
+		l.Tensors = append(l.Tensors, tensor{name, t.DType, t.Shape, parameters, size, offsets})
+		i, ok := place[t.DType]
+		if !ok {
+			i = len(l.DTypes)
+			place[t.DType] = i
+			l.DTypes = append(l.DTypes, total{DType: t.DType})
+		}
+		l.DTypes[i].add(parameters, size)
+		l.Total.add(parameters, size)
+	}
+	return l, nil
+}
