@@ -30,9 +30,10 @@ func createAtomic(name string) (*atomicFile, error) {
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("safetensors: %w", err)
-	case replaces && !old.Mode().IsRegular():
-		err = &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("is not a regular file but %v", old.Mode().Type())}
-		return nil, fmt.Errorf("safetensors: %w", err)
+	case replaces:
+		if err := checkRegular(old); err != nil {
+			return nil, fmt.Errorf("safetensors: %w", &fs.PathError{Op: "replace", Path: name, Err: err})
+		}
 	}
 	for {
 		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(tempPrefix+"%016x.tmp", rand.Uint64()))

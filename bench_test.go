@@ -89,11 +89,11 @@ func BenchmarkLookup(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("%d/map", len(names)), func(b *testing.B) {
-			sum := 0
 			for i := 0; b.Loop(); i++ {
-				sum += goMap[names[i%len(names)]]
+				if _, ok := goMap[names[i%len(names)]]; !ok {
+					b.Fatal("lost")
+				}
 			}
-			require.Positive(b, sum)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"os"
+	"reflect"
 	"syscall"
 )
 
@@ -20,6 +21,17 @@ func populate(mem []byte) {
 	if pages := aligned(mem, os.Getpagesize()); len(pages) > 0 {
 		syscall.Madvise(pages, madvPopulateRead)
 	}
+}
+
+// aligned returns the part of mem that begins and ends at multiples of size, a
+// power of two; it is empty if there is none.
+func aligned(mem []byte, size int) []byte {
+	skip := int(-reflect.ValueOf(mem).Pointer() & uintptr(size-1))
+	if skip >= len(mem) {
+		return nil
+	}
+	mem = mem[skip:]
+	return mem[:len(mem)&^(size-1)]
 }
 
 // reserveSpace makes f size bytes long and reserves the space on the disk, so that a

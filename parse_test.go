@@ -161,7 +161,7 @@ func TestErrors(t *testing.T) {
 		{"size", entry(`"dtype":"F32","shape":[2,2],"data_offsets":[0,12]`), `safetensors: tensor "a": data offsets [0,12] hold 12 bytes, F32 [2,2] needs 16 (at byte 13)`},
 		{"reversed", entry(`"dtype":"F32","shape":[0],"data_offsets":[4,0]`), `safetensors: tensor "a": data offsets [4,0] end before they begin (at byte 13)`},
 		{"sub-byte", entry(`"dtype":"F4","shape":[3],"data_offsets":[0,2]`), `safetensors: tensor "a": F4 [3] has 12 bits, which do not fill whole bytes (at byte 13)`},
-		{"overflow", entry(`"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of elements of shape [4294967296,4294967296] overflows 64 bits (at byte 13)`},
+		{"overflow", entry(`"dtype":"U8","shape":[1073741824,1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of elements of shape [1073741824,1073741824,1073741824] overflows 64 bits (at byte 13)`},
 		{"overflow of bits", entry(`"dtype":"U64","shape":[1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of bits of U64 [1073741824,1073741824] overflows 64 bits (at byte 13)`},
 		{"leading zero", entry(`"dtype":"U8","shape":[01],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension has a leading zero (at byte 36)`},
 		{"float", entry(`"dtype":"U8","shape":[1.0],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension is not written as an integer (at byte 36)`},
@@ -309,9 +309,10 @@ func TestParseAllocations(t *testing.T) {
 			_, err := parseHeader(text, size)
 			require.NoError(t, err)
 		})
-		if !raceEnabled {
-			require.LessOrEqual(t, allocs, most)
+		if raceEnabled {
+			continue // it allocates, too
 		}
+		require.LessOrEqual(t, allocs, most)
 		heap := allocated(func() {
 			_, err := parseHeader(text, size)
 			require.NoError(t, err)

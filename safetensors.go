@@ -70,7 +70,7 @@ func openFile(name string) (*File, error) {
 func openUnmapped(name string) (*File, error) {
 	r, err := xmmap.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
+		return nil, nameError(name, err)
 	}
 	f, err := NewFile(r, int64(r.Len()))
 	if err != nil {
@@ -156,26 +156,37 @@ func newFile(t *table, src *source) *File {
 // opens, since opening a named pipe would wait for a writer.
 func openRegular(name string) (*os.File, int64, error) {
 	info, err := os.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("is not a regular file but %v", info.Mode().Type())}
+	if err == nil {
+		err = checkRegular(info)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("safetensors: %w", err)
+		return nil, 0, nameError(name, err)
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, 0, fmt.Errorf("safetensors: %w", err)
+		return nil, 0, nameError(name, err)
 	}
 	if info, err = f.Stat(); err != nil {
 		f.Close()
-		return nil, 0, fmt.Errorf("safetensors: %w", err)
+		return nil, 0, nameError(name, err)
 	}
 	return f, info.Size(), nil
 }
 
-// nameError adds the name of a file to an error about what is in it.
-func nameError(name string, err error) error {
-	return &fs.PathError{Op: "open", Path: name, Err: err}
+// checkRegular says what a file is that is not a regular one.
+func checkRegular(info fs.FileInfo) error {
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		return errors.New("it is a directory")
+	case mode&fs.ModeDevice != 0:
+		return errors.New("it is a device")
+	case mode&fs.ModeNamedPipe != 0:
+		return errors.New("it is a named pipe")
+	default:
+		return errors.New("it is not a regular file")
+	}
 }
 
 // Close waits for copying operations that are under way (Append, WriteTo, Write
@@ -204,7 +215,7 @@ func (f *File) Metadata() map[string]string { return f.metadata() }
 func (f *File) Tensor(name string) (Tensor, error) {
 	i := f.index.lookup(name, f.name)
 	if i < 0 {
-		return Tensor{}, fmt.Errorf("safetensors: tensor %s: %w", quote(name), fs.ErrNotExist)
+		return Tensor{}, noTensorError(name)
 	}
 	p := f.partOf(i)
 	return p.tensor(i - p.first), nil

@@ -32,7 +32,7 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 	}
 	for _, p := range c.pieces() {
 		if err := c.pass(p, c.streams[p.first].mayLend(w), write); err != nil {
-			return fmt.Errorf("safetensors: writing tensor %s: %w", quote(c.infos[p.first].Name), err)
+			return fmt.Errorf("safetensors: writing tensor %s: %w", quote(c.infos[p.first].Name), bare(err))
 		}
 	}
 	return nil
@@ -59,7 +59,7 @@ func WriteFile(name string, tensors map[string]Tensor, metadata map[string]strin
 	}
 	defer f.abort()
 	if err := c.writeFile(f.File); err != nil {
-		return fmt.Errorf("safetensors: writing %s: %w", name, err)
+		return fmt.Errorf("safetensors: writing %s: %w", name, bare(err))
 	}
 	if err := f.finish(); err != nil {
 		return err
@@ -96,7 +96,7 @@ func newCheckpoint(tensors map[string]Tensor, metadata map[string]string) (*chec
 		}
 		if err != nil {
 			c.done()
-			return nil, fmt.Errorf("safetensors: tensor %s: %w", quote(c.infos[i].Name), err)
+			return nil, fmt.Errorf("safetensors: tensor %s: %w", quote(c.infos[i].Name), bare(err))
 		}
 		c.streams = append(c.streams, s)
 	}
@@ -183,7 +183,7 @@ func (c *checkpoint) writeFile(f *os.File) error {
 			return err
 		})
 		if err != nil {
-			err = fmt.Errorf("tensor %s: %w", quote(c.infos[p.first].Name), err)
+			err = fmt.Errorf("tensor %s: %w", quote(c.infos[p.first].Name), bare(err))
 		}
 		return err
 	})

@@ -59,7 +59,7 @@ func TestWriteRefuses(t *testing.T) {
 		{"invalid name", map[string]Tensor{"\xff": x}, nil, `tensor "\xff": the name is not valid UTF-8`},
 		{"invalid key", nil, map[string]string{"\xff": ""}, `metadata key "\xff"`},
 		{"invalid value", nil, map[string]string{"k": "\xed\xa0\x80"}, `metadata key "k" or its value is not valid UTF-8`},
-		{"shape", map[string]Tensor{"x": {DType: F32, Shape: []int{1}}}, nil, `tensor "x": safetensors: F32 [1] needs 4 bytes, the tensor has 0`},
+		{"shape", map[string]Tensor{"x": {DType: F32, Shape: []int{1}}}, nil, `tensor "x": F32 [1] needs 4 bytes, the tensor has 0`},
 		{"zero Tensor", map[string]Tensor{"x": {}}, nil, `tensor "x": invalid dtype 0`},
 		{"large header", nil, map[string]string{"k": strings.Repeat("x", maxHeaderLength)}, "a header of 100000032 bytes is above the limit of 100000000"},
 	} {
@@ -185,7 +185,7 @@ func TestWriteFileTargets(t *testing.T) {
 	tensors := map[string]Tensor{"x": counting(t, U32, 1)}
 	dir := t.TempDir()
 	err := WriteFile(dir, tensors, nil)
-	require.ErrorContains(t, err, "is not a regular file but d")
+	require.ErrorContains(t, err, "it is a directory")
 	require.Error(t, WriteFile(filepath.Join(dir, "missing", "x"), tensors, nil))
 	require.Error(t, WriteFile("", tensors, nil))
 	requireEmptyDir(t, dir)

@@ -47,7 +47,7 @@ func openCheckpoint(name string, open func(string) (*File, error), atOnce int) (
 	}
 	text := make([]byte, size)
 	if err := readFull(f, text, 0); err != nil {
-		return nil, fmt.Errorf("safetensors: reading %s: %w", name, err)
+		return nil, nameError(name, err)
 	}
 	file, err := openShards(text, atOnce, func(shard string) (*File, error) {
 		return open(filepath.Join(filepath.Dir(name), filepath.FromSlash(shard)))
@@ -62,7 +62,7 @@ func openCheckpoint(name string, open func(string) (*File, error), atOnce int) (
 func findCheckpoint(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", fmt.Errorf("safetensors: %w", err)
+		return "", nameError(dir, err)
 	}
 	var files, indexes []string
 	for _, e := range entries {
@@ -86,14 +86,14 @@ func findCheckpoint(dir string) (string, error) {
 		found = files[0]
 	case len(indexes) > 1 || len(files) > 1:
 		err = fmt.Errorf("no %s in it, and more than one other: %s", modelFile, listNames(append(indexes, files...)))
-		return "", fmt.Errorf("safetensors: %w", nameError(dir, err))
+		return "", nameError(dir, err)
 	default:
 		var names []string
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
 		err = fmt.Errorf("no %s file in it, only [%s]: %w", fileSuffix, listNames(names), fs.ErrNotExist)
-		return "", fmt.Errorf("safetensors: %w", nameError(dir, err))
+		return "", nameError(dir, err)
 	}
 	return filepath.Join(dir, found), nil
 }
@@ -146,7 +146,7 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	f := &File{metadata: func() map[string]string { return nil }}
 	for i, shard := range shards {
 		if err := failures[i]; err != nil {
-			failures[i] = fmt.Errorf("%w: %w", &FormatError{Offset: -1, Reason: "shard " + quote(shard)}, err)
+			failures[i] = fmt.Errorf("%w: %w", &FormatError{Offset: -1, Reason: "shard " + quote(shard)}, bare(err))
 			continue
 		}
 		failures[i] = f.addShard(shard, files[i], w)

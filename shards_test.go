@@ -228,7 +228,7 @@ func TestBadIndex(t *testing.T) {
 		{"the folder", `{"weight_map":{"t00":"."}}`, "is not a file beside"},
 		{"tensor not in the shard", `{"weight_map":{"t00":"s.safetensors","t09":"s.safetensors"}}`, `tensor "t09": shard "s.safetensors" does not hold it, as the index says`},
 		{"tensors not in the shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `; nor 1 other tensors`},
-		{"missing shard", `{"weight_map":{"t00":"absent.safetensors"}}`, `shard "absent.safetensors": safetensors: stat`},
+		{"missing shard", `{"weight_map":{"t00":"absent.safetensors"}}`, `shard "absent.safetensors": open `},
 		{"malformed shard", `{"weight_map":{"t00":"broken.safetensors"}}`, "Git LFS pointer"},
 		{"behind the object", `{"weight_map":{}} x`, "'x' where the end of the index is expected"},
 		{"invalid UTF-8", "{\"weight_map\":{\"\xff\":\"s.safetensors\"}}", "the index is not valid UTF-8 (at byte 16)"},

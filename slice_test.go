@@ -405,7 +405,7 @@ func (r hugeReader) ReadAt(b []byte, off int64) (int, error) {
 func TestOffsetsBeyond32Bits(t *testing.T) {
 	const dim = 1 << 22 // 16 TiB of bytes, 64 TiB of F32
 	head := withPrefix(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]},"b":{"dtype":"F32","shape":[%d,%d],"data_offsets":[%d,%d]}}`,
-		dim, dim, dim*dim, dim, dim, dim*dim, 5*dim*dim), 0)
+		dim, dim, int64(dim*dim), dim, dim, int64(dim*dim), int64(5*dim*dim)), 0)
 	f, err := NewFile(hugeReader{head}, int64(len(head))+5*dim*dim)
 	require.NoError(t, err)
 	value := func(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40) }

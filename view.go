@@ -192,6 +192,13 @@ func (t Tensor) Len() int {
 	return int(min(n, math.MaxInt))
 }
 
+// Size returns the bytes of the elements, as WriteTo writes them and as they are
+// in a file; 0 if DType or Shape is not one that a tensor can have.
+func (t Tensor) Size() int64 {
+	size, _ := checkShape(t.DType, t.Shape)
+	return size
+}
+
 // Convert returns t with its elements converted to dtype d when they are read.
 // Nothing is copied and no error of the data is found before. Values that d does
 // not have are rounded to nearest, ties to even; those beyond its range become
@@ -331,15 +338,4 @@ func freeze(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b))
 func within(addr uintptr, mem []byte) bool {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 	return first <= addr && addr-first < uintptr(len(mem))
-}
-
-// aligned returns the part of mem that begins and ends at multiples of size, a
-// power of two; it is empty if there is none.
-func aligned(mem []byte, size int) []byte {
-	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(mem))) & uintptr(size-1))
-	if skip >= len(mem) {
-		return nil
-	}
-	mem = mem[skip:]
-	return mem[:len(mem)&^(size-1)]
 }

@@ -108,7 +108,7 @@ func TestElementTypes(t *testing.T) {
 	refused[float32](t, get("i"), "elements of I8 are int8, byte, not float32")
 
 	// Floats can be appended as wider ones, exactly.
-	for name, want := range map[string][]float64{"f": {1, -2}, "h": {1, -2}, "b": {1}, "8": {1}, "4": {0.5, 1, -0.0, -6}} {
+	for name, want := range map[string][]float64{"f": {1, -2}, "h": {1, -2}, "b": {1}, "8": {1}, "4": {0.5, 1, math.Copysign(0, -1), -6}} {
 		got, err := Append[float64](nil, get(name))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -117,6 +117,7 @@ func TestElementTypes(t *testing.T) {
 		require.Len(t, narrow, len(want))
 		for i := range want {
 			require.Equal(t, float32(want[i]), narrow[i])
+			require.Equal(t, math.Float64bits(want[i]), math.Float64bits(got[i]))
 		}
 		_, err = View[float64](get(name))
 		require.Error(t, err)
@@ -257,7 +258,7 @@ func TestLen(t *testing.T) {
 	for _, c := range []struct {
 		shape []int
 		want  int
-	}{{nil, 1}, {[]int{3, 4}, 12}, {[]int{3, 0}, 0}, {[]int{-1, -1}, 0}, {[]int{math.MaxInt, math.MaxInt}, 0}} {
+	}{{nil, 1}, {[]int{3, 4}, 12}, {[]int{3, 0}, 0}, {[]int{-1, -1}, 0}, {[]int{math.MaxInt, math.MaxInt, math.MaxInt}, 0}} {
 		require.Equal(t, c.want, Tensor{Shape: c.shape}.Len())
 	}
 }

@@ -132,7 +132,7 @@ func (s *shardSet) write() error {
 		}
 		s.files[i] = f
 		if err := s.checkpoints[i].writeFile(f.File); err != nil {
-			return fmt.Errorf("safetensors: writing %s: %w", f.name, err)
+			return fmt.Errorf("safetensors: writing %s: %w", f.name, bare(err))
 		}
 		return f.finish()
 	})
