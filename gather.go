@@ -3,6 +3,8 @@ package safetensors
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
+	"iter"
 )
 
 // A loop is one dimension of a gather: n steps of stride bytes.
@@ -99,6 +101,23 @@ func (g *gather) lines(pos, n int64, f func(line) error) error {
 	return nil
 }
 
+// runs yields the runs that make up dst, from position pos on, with their offsets
+// in a file whose data buffer begins at base.
+func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
+	return func(yield func(int64, []byte) bool) {
+		dst := dst
+		g.lines(pos, int64(len(dst)), func(l line) error {
+			for i := range l.count {
+				if !yield(base+l.off+i*l.stride, dst[:l.run:l.run]) {
+					return io.EOF // nobody sees it
+				}
+				dst = dst[l.run:]
+			}
+			return nil
+		})
+	}
+}
+
 // runAt returns the first byte of a run, by its number.
 func (g *gather) runAt(number int64) int64 {
 	off := g.first
@@ -143,10 +162,6 @@ func (l line) copyFrom(dst, mem []byte, base int64) {
 // with their gaps.
 const gatherBlock = 1 << 20
 
-// rowReaders is how many runs are read at the same time where each is read for
-// itself: enough to hide the latency of a disk.
-const rowReaders = 16
-
 // dense reports whether the runs make up a quarter or more of the bytes that the
 // line spans: then it is cheaper to read the gaps than to skip them.
 func (l line) dense() bool { return l.run*4 >= l.stride }
@@ -155,7 +170,7 @@ func (l line) dense() bool { return l.run*4 >= l.stride }
 // are picked, any other one run by run.
 func (l line) readFrom(dst []byte, s *source) error {
 	if l.count == 1 || !l.dense() || l.stride > gatherBlock {
-		return parallel(rowReaders, l.count, func(i int64) error {
+		return parallel(readers, l.count, func(i int64) error {
 			return s.readAt(dst[i*l.run:][:l.run], l.off+i*l.stride)
 		})
 	}

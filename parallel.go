@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// blockSize is the share of a large copy that one goroutine does at a time. It
-// is also how much of a mapping is brought in before it is touched.
-const blockSize = 8 << 20
+// readers is how many reads of an io.ReaderAt are under way at a time: enough to
+// hide the latency of a disk, and some of that of a network.
+const readers = 16
 
 // copyWorkers returns how many goroutines share a copy: more than eight do not
 // make memory or disks faster.
@@ -48,9 +48,62 @@ func parallel(workers int, n int64, f func(i int64) error) error {
 	return nil
 }
 
-// parallelBlocks calls f for the blocks of size bytes, several at a time.
-func parallelBlocks(size int64, f func(pos, n int64) error) error {
-	return parallel(copyWorkers(), (size+blockSize-1)/blockSize, func(i int64) error {
+// parallelBlocks calls f for the blocks of size bytes, workers of them at a time.
+func parallelBlocks(workers int, size int64, f func(pos, n int64) error) error {
+	return parallel(workers, blockCount(size), func(i int64) error {
 		return f(i*blockSize, min(blockSize, size-i*blockSize))
 	})
+}
+
+func blockCount(size int64) int64 { return (size + blockSize - 1) / blockSize }
+
+// aheadBlocks is how many blocks are read ahead of being written.
+const aheadBlocks = 4
+
+// inOrder produces n blocks, several at a time, and uses them one after another
+// in order. It frees them, and stops at the first error, when nothing is under
+// way any more. A block may be nil, if it is only a matter of using.
+func inOrder(n int64, produce func(i int64) (*block, error), use func(i int64, b *block) error) error {
+	type result struct {
+		block *block
+		err   error
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	queue := make(chan chan result, aheadBlocks)
+	all.Add(1)
+	go func() {
+		defer all.Done()
+		defer close(queue)
+		for i := range n {
+			r := make(chan result, 1)
+			select {
+			case queue <- r:
+			case <-stop:
+				return
+			}
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				b, err := produce(i)
+				r <- result{b, err}
+			}()
+		}
+	}()
+	i := int64(0)
+	for r := range queue {
+		next := <-r
+		if next.err != nil {
+			return next.err
+		}
+		err := use(i, next.block)
+		next.block.free()
+		if err != nil {
+			return err
+		}
+		i++
+	}
+	return nil
 }

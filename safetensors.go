@@ -102,7 +102,7 @@ func loadFile(name string) (*File, error) {
 	mem := extend([]uint64(nil), int((t.dataSize()+7)/8)) // aligned for all dtypes
 	src := &source{mem: bytesOf(mem)[:t.dataSize():t.dataSize()]}
 	disk := &source{r: f, base: t.size()}
-	err = parallelBlocks(t.dataSize(), func(pos, n int64) error {
+	err = parallelBlocks(readers, t.dataSize(), func(pos, n int64) error {
 		return disk.readAt(src.mem[pos:][:n], pos)
 	})
 	if err != nil {
@@ -134,13 +134,25 @@ func Parse(data []byte) (*File, error) {
 // tensor when that is asked for, with several ReadAt calls at a time. It suits
 // files on network disks, and all that a ReaderAt can be made of.
 //
-// Close does not close r.
+// If r is a RangeReader, slices are read through that. Close does not close r.
 func NewFile(r io.ReaderAt, size int64) (*File, error) {
 	t, err := readTable(r, size)
 	if err != nil {
 		return nil, err
 	}
-	return newFile(t, &source{r: r, base: t.size()}), nil
+	src := &source{r: r, base: t.size()}
+	src.ranges, _ = r.(RangeReader)
+	return newFile(t, src), nil
+}
+
+// A RangeReader is an io.ReaderAt to which it matters to know all that is wanted
+// at once, because each read costs a round trip, as of package remote.
+type RangeReader interface {
+	io.ReaderAt
+
+	// ReadRanges fills each slice with the bytes at its offset. The offsets rise,
+	// and the ranges do not overlap. It may be called concurrently.
+	ReadRanges(ranges iter.Seq2[int64, []byte]) error
 }
 
 // newFile returns a File of one part.

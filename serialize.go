@@ -30,12 +30,14 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 	if err := write(c.header); err != nil {
 		return fmt.Errorf("safetensors: writing the header: %w", err)
 	}
-	for _, p := range c.pieces() {
-		if err := c.pass(p, c.streams[p.first].mayLend(w), write); err != nil {
-			return fmt.Errorf("safetensors: writing tensor %s: %w", quote(c.infos[p.first].Name), bare(err))
+	pieces := c.pieces()
+	lent := func(p piece) bool { return !p.small && c.streams[p.first].mayLend(w) }
+	return inOrder(int64(len(pieces)), func(i int64) (*block, error) {
+		if lent(pieces[i]) {
+			return nil, nil
 		}
-	}
-	return nil
+		return c.read(pieces[i])
+	}, func(i int64, b *block) error { return c.pass(pieces[i], b, write) })
 }
 
 // WriteFile writes a file as Write does, atomically and durably: the data goes
@@ -128,7 +130,7 @@ type piece struct {
 
 // pieces cuts the data into pieces of up to blockSize bytes.
 func (c *checkpoint) pieces() []piece {
-	const small = writeBuffer / 4
+	const small = bufferSize / 4
 	var pieces []piece
 	for i, s := range c.streams {
 		if s.size >= small {
@@ -138,7 +140,7 @@ func (c *checkpoint) pieces() []piece {
 			continue
 		}
 		k := len(pieces) - 1
-		if k < 0 || !pieces[k].small || pieces[k].n+s.size > writeBuffer {
+		if k < 0 || !pieces[k].small || pieces[k].n+s.size > bufferSize {
 			pieces = append(pieces, piece{first: i, small: true})
 			k++
 		}
@@ -148,21 +150,35 @@ func (c *checkpoint) pieces() []piece {
 	return pieces
 }
 
-// pass calls write with the bytes of a piece.
-func (c *checkpoint) pass(p piece, lend bool, write func([]byte) error) error {
-	if !p.small {
-		return c.streams[p.first].pass(p.pos, p.n, lend, write)
-	}
-	buf := writeBuffers.Get().(*[writeBuffer]byte)
-	defer writeBuffers.Put(buf)
-	n := int64(0)
-	for _, s := range c.streams[p.first:p.last] {
-		if err := s.readAt(buf[n:][:s.size], 0); err != nil {
-			return err
+// read returns the bytes of a piece.
+func (c *checkpoint) read(p piece) (*block, error) {
+	return filled(p.n, func(b []byte) error {
+		if !p.small {
+			return c.nameTensor(p.first, c.streams[p.first].readAt(b, p.pos))
 		}
-		n += s.size
+		begin := c.infos[p.first].DataOffsets[0]
+		return parallel(c.streams[p.first].workers(), int64(p.last-p.first), func(i int64) error {
+			k := p.first + int(i)
+			at := c.infos[k].DataOffsets
+			return c.nameTensor(k, c.streams[k].readAt(b[at[0]-begin:at[1]-begin], 0))
+		})
+	})
+}
+
+// pass calls write with the bytes of a piece: those in b, or without one with
+// the memory of the source.
+func (c *checkpoint) pass(p piece, b *block, write func([]byte) error) error {
+	if b != nil {
+		return c.nameTensor(p.first, write(b.bytes))
 	}
-	return write(buf[:n])
+	return c.nameTensor(p.first, c.streams[p.first].lend(p.pos, p.n, write))
+}
+
+func (c *checkpoint) nameTensor(i int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("safetensors: writing tensor %s: %w", quote(c.infos[i].Name), bare(err))
 }
 
 // writeFile writes the file to f, several pieces at a time.
@@ -174,17 +190,27 @@ func (c *checkpoint) writeFile(f *os.File) error {
 		return err
 	}
 	pieces := c.pieces()
-	return parallel(copyWorkers(), int64(len(pieces)), func(i int64) error {
+	return parallel(c.workers(), int64(len(pieces)), func(i int64) (err error) {
 		p := pieces[i]
-		at := int64(len(c.header)) + c.infos[p.first].DataOffsets[0] + p.pos
-		err := c.pass(p, c.streams[p.first].lendable(), func(b []byte) error {
-			n, err := f.WriteAt(b, at)
-			at += int64(n)
+		var b *block
+		if p.small || !c.streams[p.first].lendable() {
+			if b, err = c.read(p); err != nil {
+				return err
+			}
+			defer b.free()
+		}
+		return c.pass(p, b, func(mem []byte) error {
+			_, err := f.WriteAt(mem, int64(len(c.header))+c.infos[p.first].DataOffsets[0]+p.pos)
 			return err
 		})
-		if err != nil {
-			err = fmt.Errorf("tensor %s: %w", quote(c.infos[p.first].Name), bare(err))
-		}
-		return err
 	})
+}
+
+// workers returns how many pieces are written at the same time: more if they
+// have to be waited for.
+func (c *checkpoint) workers() int {
+	if slices.ContainsFunc(c.streams, func(s *stream) bool { return s.workers() == readers }) {
+		return readers
+	}
+	return copyWorkers()
 }

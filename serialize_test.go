@@ -214,7 +214,7 @@ func TestWriteFileTargets(t *testing.T) {
 // what it was.
 func TestKilledWrite(t *testing.T) {
 	if name := os.Getenv("SAFETENSORS_TEST_KILL"); name != "" {
-		x := counting(t, U32, 1<<20)
+		x := counting(t, U32, 1<<22)
 		var file bytes.Buffer
 		require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
 		f, err := NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -492,4 +493,49 @@ func TestFailingReader(t *testing.T) {
 		require.ErrorIs(t, WriteFile(dir+"/x", map[string]Tensor{"x": x}, nil), errReader)
 		requireEmptyDir(t, dir)
 	}
+}
+
+// A rangesReader is a RangeReader that notes the ranges it is asked for.
+type rangesReader struct {
+	recordingReader
+	ranges []string
+}
+
+func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	end := int64(0)
+	for off, b := range ranges {
+		if off < end {
+			return errors.New("the ranges do not rise")
+		}
+		if _, err := r.ReaderAt.ReadAt(b, off); err != nil {
+			return err
+		}
+		end = off + int64(len(b))
+		r.ranges = append(r.ranges, fmt.Sprintf("%d+%d", off, len(b)))
+	}
+	return nil
+}
+
+// TestRangeReader checks that a slice is one call, of exactly its runs.
+func TestRangeReader(t *testing.T) {
+	x := counting(t, U32, 3, 2, 4)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
+	f, err := NewFile(r, int64(file.Len()))
+	require.NoError(t, err)
+	x, err = f.Tensor("x")
+	require.NoError(t, err)
+	part, err := x.Slice(Span(1, 3), All(), Span(1, 3))
+	require.NoError(t, err)
+	got, err := Append[uint32](nil, part)
+	require.NoError(t, err)
+	require.Equal(t, []uint32{9, 10, 13, 14, 17, 18, 21, 22}, got)
+	base := f.parts[0].src.base
+	var want []string
+	for _, element := range []int64{9, 13, 17, 21} {
+		want = append(want, fmt.Sprintf("%d+8", base+4*element))
+	}
+	require.Equal(t, want, r.ranges)
+	require.Equal(t, 1, r.calls, "the header")
 }

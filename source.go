@@ -18,6 +18,7 @@ type source struct {
 	unit   int         // mem holds units of so many bytes in big-endian order (NewTensor); 0: as in a file
 	r      io.ReaderAt // else the data buffer is read from here,
 	base   int64       // where it begins at this offset
+	ranges RangeReader // r, if it is one
 
 	mu      sync.Mutex
 	idle    sync.Cond    // users == 0, once closed

@@ -76,38 +76,53 @@ func (s *stream) readAt(dst []byte, pos int64) error {
 }
 
 // chunkElements is how many elements are converted at a time where they cannot
-// be converted straight from memory: their bytes stay in the cache, and reads
-// of them are large enough for a disk.
+// be converted straight from memory: their bytes stay in the cache.
 const chunkElements = 64 << 10
 
-// chunks holds the memory for such conversions, one chunk for what a step reads
-// and one for what it writes.
-var chunks = sync.Pool{New: func() any { return new([2][8 * chunkElements]byte) }}
+// chunks holds memory for such conversions: what a step reads and what it writes.
+type chunk [2][8 * chunkElements]byte
 
-// convertChunks fills dst with n elements from number first on.
+var chunks = sync.Pool{New: func() any { return new(chunk) }}
+
+// convertChunks fills dst with n elements from number first on. In memory it
+// gathers as many elements as it converts at a time; a reader it asks for more.
 func (s *stream) convertChunks(dst []byte, first, n int64) error {
-	chunk := chunks.Get().(*[2][8 * chunkElements]byte)
-	defer chunks.Put(chunk)
-	last := len(s.steps) - 1
-	for n > 0 {
-		m := min(n, chunkElements)
-		in := chunk[0][:m*int64(s.steps[0].Bits())/8]
-		if err := s.fetch(in, first*int64(s.steps[0].Bits())/8); err != nil {
+	c := chunks.Get().(*chunk)
+	defer chunks.Put(c)
+	in := c[0][:]
+	if s.src.mem == nil {
+		b := newBlock(blockSize)
+		defer b.free()
+		in = b.bytes
+	}
+	bits, toBits := int64(s.steps[0].Bits()), int64(s.steps[len(s.steps)-1].Bits())
+	for most := int64(len(in)) / 64 * 8; n > 0; n -= min(n, most) {
+		m := min(n, most)
+		if err := s.fetch(in[:m*bits/8], first*bits/8); err != nil {
 			return err
 		}
-		for i, to := range s.steps[1:] {
-			out := chunk[(i+1)%2][:m*int64(to.Bits())/8]
-			if i+1 == last {
-				out = dst[:len(out)]
-			}
-			convert(out, to, in, s.steps[i], false)
-			in = out
+		for k := int64(0); k < m; k += chunkElements {
+			end := min(k+chunkElements, m)
+			s.convertChunk(dst[k*toBits/8:end*toBits/8], in[k*bits/8:end*bits/8], c)
 		}
-		dst = dst[len(in):]
+		dst = dst[m*toBits/8:]
 		first += m
-		n -= m
 	}
 	return nil
+}
+
+// convertChunk takes elements through all steps. in may be the first half of c.
+func (s *stream) convertChunk(dst, in []byte, c *chunk) {
+	n := len(in) * 8 / s.steps[0].Bits()
+	last := len(s.steps) - 1
+	for i, to := range s.steps[1:] {
+		out := dst
+		if i+1 < last {
+			out = c[(i+1)%2][:n*to.Bits()/8]
+		}
+		convert(out, to, in, s.steps[i], false)
+		in = out
+	}
 }
 
 // fetch fills dst with bytes of the tensor before any conversion, little-endian.
@@ -117,6 +132,8 @@ func (s *stream) fetch(dst []byte, pos int64) (err error) {
 		err = s.src.read(dst, s.off+pos)
 	case s.src.mem != nil:
 		err = s.src.gather(dst, s.from, pos)
+	case s.src.ranges != nil:
+		err = s.src.ranges.ReadRanges(s.from.runs(dst, pos, s.src.base))
 	default:
 		err = s.from.lines(pos, int64(len(dst)), func(l line) error {
 			part := dst[:l.size()]
@@ -132,26 +149,36 @@ func (s *stream) fetch(dst []byte, pos int64) (err error) {
 
 // readAll fills dst, of s.size bytes, with several goroutines where that pays.
 func (s *stream) readAll(dst []byte) error {
-	return parallelBlocks(s.size, func(pos, n int64) error {
+	return parallelBlocks(s.workers(), s.size, func(pos, n int64) error {
 		return s.readAt(dst[pos:][:n], pos)
 	})
 }
 
-// writeBuffer is how much is gathered or converted before it is written.
-const writeBuffer = 1 << 20
-
-var writeBuffers = sync.Pool{New: func() any { return new([writeBuffer]byte) }}
+// workers returns how many goroutines may read at the same time.
+func (s *stream) workers() int {
+	if s.src != nil && s.src.mem == nil {
+		return readers
+	}
+	return copyWorkers()
+}
 
 // writeTo writes all bytes to w.
 func (s *stream) writeTo(w io.Writer) (written int64, err error) {
-	lend := s.mayLend(w)
-	for written < s.size && err == nil {
-		err = s.pass(written, min(blockSize, s.size-written), lend, func(b []byte) error {
-			n, err := writeFull(w, b)
-			written += int64(n)
-			return err
-		})
+	write := func(b []byte) error {
+		n, err := writeFull(w, b)
+		written += int64(n)
+		return err
 	}
+	if s.mayLend(w) {
+		for written < s.size && err == nil {
+			err = s.lend(written, min(blockSize, s.size-written), write)
+		}
+		return written, err
+	}
+	err = inOrder(blockCount(s.size), func(i int64) (*block, error) {
+		pos := i * blockSize
+		return filled(min(blockSize, s.size-pos), func(b []byte) error { return s.readAt(b, pos) })
+	}, func(_ int64, b *block) error { return write(b.bytes) })
 	return written, err
 }
 
@@ -173,26 +200,9 @@ func (s *stream) mayLend(w io.Writer) bool {
 	return !s.src.mapped
 }
 
-// pass calls write with the n bytes from position pos on: with the memory of the
-// source itself if that may be lent, otherwise with copies of up to writeBuffer
-// bytes. write must not keep them.
-func (s *stream) pass(pos, n int64, lend bool, write func([]byte) error) error {
-	if lend {
-		return s.src.touch(s.off+pos, n, write)
-	}
-	buf := writeBuffers.Get().(*[writeBuffer]byte)
-	defer writeBuffers.Put(buf)
-	for end := pos + n; pos < end; {
-		b := buf[:min(writeBuffer, end-pos)]
-		if err := s.readAt(b, pos); err != nil {
-			return err
-		}
-		if err := write(b); err != nil {
-			return err
-		}
-		pos += int64(len(b))
-	}
-	return nil
+// lend calls write with the n bytes of the source itself from position pos on.
+func (s *stream) lend(pos, n int64, write func([]byte) error) error {
+	return s.src.touch(s.off+pos, n, write)
 }
 
 // writeFull is w.Write, and an error where that breaks its contract.
