@@ -108,26 +108,31 @@ func appendEntry(b []byte, info *TensorInfo) []byte {
 // appendString appends a JSON string with the escapes of the reference: what
 // must be escaped is, and nothing else.
 func appendString(b []byte, s string) []byte {
-	const short = "btn\x00fr" // the escapes of 0x08 to 0x0d; 0x0b has none
 	b = append(b, '"')
-	from := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		b = append(b, s[from:i]...)
-		from = i + 1
-		switch {
-		case c >= ' ':
-			b = append(b, '\\', c)
-		case c >= '\b' && c <= '\r' && c != '\v':
-			b = append(b, '\\', short[c-'\b'])
-		default:
-			const hex = "0123456789abcdef"
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+	n := len(b)
+	b = append(b, s...)
+	plain := plainLength(b[n:])
+	b = b[:n+plain] // nearly always all of it
+	for ; plain < len(s); plain++ {
+		if c := s[plain]; c < ' ' || c == '"' || c == '\\' {
+			b = appendEscape(b, c)
+		} else {
+			b = append(b, c)
 		}
 	}
-	b = append(b, s[from:]...)
 	return append(b, '"')
+}
+
+func appendEscape(b []byte, c byte) []byte {
+	const (
+		short = "btn\x00fr" // the escapes of 0x08 to 0x0d; 0x0b has none
+		hex   = "0123456789abcdef"
+	)
+	switch {
+	case c >= ' ':
+		return append(b, '\\', c)
+	case c >= '\b' && c <= '\r' && c != '\v':
+		return append(b, '\\', short[c-'\b'])
+	}
+	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 }

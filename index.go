@@ -11,7 +11,7 @@ import (
 // names collide.
 type index struct {
 	seed  maphash.Seed
-	slots []uint32 // a power of two of them, at most 3/4 in use; 0 is a free one
+	slots []uint32 // a power of two of them, at most half in use; 0 is a free one
 	bits  int      // a slot holds number+1 in the low bits, above them bits of the hash
 }
 
@@ -23,7 +23,7 @@ func newIndex(n int, name func(int) string) (x index, twice int) {
 	}
 	x.seed = maphash.MakeSeed()
 	x.bits = bits.Len(uint(n))
-	x.slots = make([]uint32, 1<<bits.Len(uint(n+n/3)))
+	x.slots = make([]uint32, 1<<bits.Len(uint(2*n)))
 	for i := range n {
 		s := name(i)
 		slot, tag := x.start(s)

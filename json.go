@@ -311,10 +311,10 @@ func (s *scanner) skipNested(opening byte, depth int) error {
 		return nil
 	}
 	for more := true; more; {
-		if opening == '{' {
-			if _, err := s.key(); err != nil {
-				return err
-			}
+		if opening == '[' {
+			s.skipIntegers()
+		} else if _, err := s.key(); err != nil {
+			return err
 		}
 		err := s.skip(depth)
 		if err == nil {
@@ -325,6 +325,23 @@ func (s *scanner) skipNested(opening byte, depth int) error {
 		}
 	}
 	return nil
+}
+
+// skipIntegers reads over the elements of an array that are plain integers with a
+// comma behind, as fast as they may be many; skip decides on all others.
+func (s *scanner) skipIntegers() {
+	b := s.text[s.pos:]
+	for {
+		n := 0
+		for n < len(b) && b[n]-'0' <= 9 {
+			n++
+		}
+		if n == 0 || n > 18 || n > 1 && b[0] == '0' || n == len(b) || b[n] != ',' {
+			break
+		}
+		b = b[n+1:]
+	}
+	s.pos = len(s.text) - len(b)
 }
 
 // skipNumber reads over a number and checks that it is finite as a float64. It
