@@ -209,8 +209,9 @@ func (c *checkpoint) writeFile(f *os.File) error {
 // workers returns how many pieces are written at the same time: more if they
 // have to be waited for.
 func (c *checkpoint) workers() int {
-	if slices.ContainsFunc(c.streams, func(s *stream) bool { return s.workers() == readers }) {
-		return readers
+	n := copyWorkers()
+	for _, s := range c.streams {
+		n = max(n, s.workers())
 	}
-	return copyWorkers()
+	return n
 }

@@ -156,10 +156,13 @@ func (s *stream) readAll(dst []byte) error {
 
 // workers returns how many goroutines may read at the same time.
 func (s *stream) workers() int {
-	if s.src != nil && s.src.mem == nil {
-		return readers
+	switch {
+	case s.src == nil || s.src.mem != nil:
+		return copyWorkers()
+	case s.from != nil && s.src.ranges == nil:
+		return 1 // lines are read by several themselves
 	}
-	return copyWorkers()
+	return readers
 }
 
 // writeTo writes all bytes to w.
