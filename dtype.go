@@ -44,7 +44,7 @@ const (
 )
 
 // dtypes holds all that distinguishes one dtype from another, but for the
-// layout of the floats, which is in convert.go.
+// layout of the floats, which is in convert_layout.go.
 var dtypes = [...]struct {
 	name string
 	bits uint8        // per element

@@ -77,15 +77,12 @@ func readTable(r io.ReaderAt, size int64) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := head[prefixSize:]
-	if int64(len(text)) < length {
-		text = make([]byte, length)
-		n := copy(text, head[prefixSize:])
-		if err := readFull(r, text[n:], int64(len(head))); err != nil {
-			return nil, fmt.Errorf("safetensors: reading the header: %w", err)
-		}
+	text := make([]byte, length) // which the table keeps, without the rest of head
+	n := copy(text, head[prefixSize:])
+	if err := readFull(r, text[n:], int64(len(head))); err != nil {
+		return nil, fmt.Errorf("safetensors: reading the header: %w", err)
 	}
-	return parseHeader(text[:length:length], size-prefixSize-length)
+	return parseHeader(text, size-prefixSize-length)
 }
 
 // A table is a validated header in compact form. It does not change once it is

@@ -21,9 +21,9 @@ type source struct {
 	ranges RangeReader // r, if it is one
 
 	mu      sync.Mutex
-	idle    sync.Cond    // users == 0, once closed
-	users   int          // operations under way
-	closed  bool         //
+	idle    sync.Cond // users == 0, once closed
+	users   int       // operations under way
+	closed  bool
 	release func() error // unmaps or closes; nil if there is nothing to do
 }
 
@@ -84,9 +84,6 @@ func (s *source) read(dst []byte, off int64) error {
 }
 
 func (s *source) readAt(dst []byte, off int64) error {
-	if len(dst) == 0 {
-		return nil
-	}
 	if err := readFull(s.r, dst, s.base+off); err != nil {
 		return fmt.Errorf("safetensors: reading %d bytes at byte %d of the file: %w", len(dst), s.base+off, err)
 	}
@@ -146,6 +143,9 @@ func (s *source) guard(f func() error) (err error) {
 // readFull reads exactly len(b) bytes at off. Data that ends before is
 // io.ErrUnexpectedEOF.
 func readFull(r io.ReaderAt, b []byte, off int64) error {
+	if len(b) == 0 {
+		return nil
+	}
 	n, err := r.ReadAt(b, off)
 	if n == len(b) {
 		return nil
