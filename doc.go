@@ -59,9 +59,9 @@
 // refused is a [FormatError] that names the tensor, the rule and the place.
 //
 // Memory is allocated for what is there, never for what a header claims; a header
-// has at most 100,000,000 bytes, and its table takes no more than five times as
-// much. Names and metadata can be any UTF-8, control characters included: quote
-// them before they go to a terminal or become file names.
+// has at most 100,000,000 bytes, and its table takes a few times as much at most.
+// Names and metadata can be any UTF-8, control characters included: quote them
+// before they go to a terminal or become file names.
 //
 // # Format
 //
