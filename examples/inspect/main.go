@@ -2,7 +2,7 @@
 // parameters of each dtype, and the metadata. It reads headers only, so that a
 // file of any size is listed at once.
 //
-//	go run ./examples/inspect [-json] FILE...
+//	go run ./examples/inspect testdata/model.safetensors
 //
 // With -json it prints a line of JSON for each file, as the type listing says.
 package main
