@@ -1,8 +1,8 @@
 // Lazyload reads one tensor out of a file, or the part of it that one rank of a
 // tensor-parallel group needs, and leaves the rest of the file on the disk.
 //
-//	go run ./examples/lazyload model.safetensors embeddings.weight
-//	go run ./examples/lazyload -rank 3 -of 8 -dim 1 model.safetensors lm_head.weight
+//	go run ./examples/lazyload testdata/model.safetensors model.embed_tokens.weight
+//	go run ./examples/lazyload -rank 3 -of 8 -dim 1 testdata/model.safetensors model.embed_tokens.weight
 //
 // It maps the file, and copies only where it has to. With -copy it reads through
 // an io.ReaderAt instead: then there are no views, and all that is read is a copy
