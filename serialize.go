@@ -156,12 +156,41 @@ func (c *checkpoint) read(p piece) (*block, error) {
 		if !p.small {
 			return c.nameTensor(p.first, c.streams[p.first].readAt(b, p.pos))
 		}
+		if done, err := c.readTogether(p, b); done {
+			return c.nameTensor(p.first, err)
+		}
 		begin := c.infos[p.first].DataOffsets[0]
 		return parallel(c.streams[p.first].workers(), int64(p.last-p.first), func(i int64) error {
 			k := p.first + int(i)
 			at := c.infos[k].DataOffsets
 			return c.nameTensor(k, c.streams[k].readAt(b[at[0]-begin:at[1]-begin], 0))
 		})
+	})
+}
+
+// readTogether reads a piece of small tensors at once, if they all come as they
+// are from one source that is better asked so.
+func (c *checkpoint) readTogether(p piece, b []byte) (done bool, err error) {
+	src := c.streams[p.first].src
+	if src == nil || src.ranges == nil {
+		return false, nil
+	}
+	order := make([]int, 0, p.last-p.first)
+	for k := p.first; k < p.last; k++ {
+		if s := c.streams[k]; s.src != src || s.from != nil || len(s.steps) > 1 {
+			return false, nil
+		}
+		order = append(order, k)
+	}
+	slices.SortFunc(order, func(i, k int) int { return cmp.Compare(c.streams[i].off, c.streams[k].off) })
+	begin := c.infos[p.first].DataOffsets[0]
+	return true, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
+		for _, k := range order {
+			at := c.infos[k].DataOffsets
+			if !yield(src.base+c.streams[k].off, b[at[0]-begin:at[1]-begin]) {
+				return
+			}
+		}
 	})
 }
 
