@@ -12,6 +12,7 @@ require (
 	github.com/gosafetensors/safetensors v0.0.0-00010101000000-000000000000
 	github.com/rclone/gofakes3 v0.0.11
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/sync v0.19.0
 )
 
 require (

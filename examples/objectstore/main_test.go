@@ -333,6 +333,50 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
+// Ranges that are near one another come in one request; what lies far apart, or
+// is large, does not.
+func TestReadRanges(t *testing.T) {
+	s, d := startStore(t)
+	data := make([]byte, 4<<20)
+	for i := range data {
+		data[i] = byte(i * 7 >> 3)
+	}
+	require.NoError(t, d.create("o", func(w io.Writer) error { _, err := w.Write(data); return err }))
+	o, err := d.open("o")
+	require.NoError(t, err)
+	s.exchanges()
+	for _, c := range []struct {
+		name             string
+		off, n, gap, end int
+		requests         int
+	}{
+		{"none", 0, 1, 0, 0, 0},
+		{"one", 5, 100, 0, 105, 1},
+		{"neighbours", 5, 100, 0, 1005, 1},
+		{"columns", 64, 128, 896, 1 << 20, 1},
+		{"columns, in parts", 64, 128, 896, 4 << 20, 4},
+		{"gaps of 256 KiB", 0, 10, 256 << 10, 600_000, 1},
+		{"larger gaps", 0, 10, 256<<10 + 1, 600_000, 3},
+		{"large ranges", 1, 1500 << 10, 10, 3 << 20, 2},
+		{"to the end", 4<<20 - 30, 10, 0, 4 << 20, 1},
+	} {
+		var got, want [][]byte
+		err := o.ReadRanges(func(yield func(int64, []byte) bool) {
+			for off := c.off; off+c.n <= c.end; off += c.n + c.gap {
+				got, want = append(got, make([]byte, c.n)), append(want, data[off:][:c.n])
+				if !yield(int64(off), got[len(got)-1]) {
+					return
+				}
+			}
+		})
+		require.NoError(t, err, c.name)
+		require.True(t, slices.EqualFunc(want, got, bytes.Equal), c.name)
+		require.Len(t, s.exchanges(), c.requests, c.name)
+	}
+	err = o.ReadRanges(maps.All(map[int64][]byte{4<<20 - 1: make([]byte, 2)}))
+	require.ErrorIs(t, err, io.EOF)
+}
+
 // An object that is replaced while it is open is an error, and so is an answer
 // that is not what was asked for.
 func TestObject(t *testing.T) {
