@@ -103,7 +103,7 @@ func list(name string) (*listing, error) {
 		for _, dim := range t.Shape {
 			parameters *= int64(dim)
 		}
-		size := int64(uint64(parameters) * uint64(t.DType.Bits()) / 8)
+		size := t.Size()
 		// The format has no holes: a tensor begins where the one before it ends.
 		offsets := [2]int64{l.Total.Bytes, l.Total.Bytes + size}
 		l.Tensors = append(l.Tensors, tensor{name, t.DType, t.Shape, parameters, size, offsets})

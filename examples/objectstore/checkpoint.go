@@ -133,7 +133,7 @@ func deal(f *safetensors.File, maxBytes int64) []map[string]safetensors.Tensor {
 	var groups []map[string]safetensors.Tensor
 	left := int64(0)
 	for name, t := range f.Tensors() {
-		size := int64(t.Len()) * int64(t.DType.Bits()) / 8
+		size := t.Size()
 		if len(groups) == 0 || size > left {
 			groups, left = append(groups, map[string]safetensors.Tensor{}), maxBytes
 		}
