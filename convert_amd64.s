@@ -3,57 +3,59 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// Conversion kernels for AVX2 and F16C. See convert_vector.go for the contract.
+// Conversion kernels for AVX2 and F16C, and for AVX-512F and AVX-512BW those that
+// are faster for it. See convert_vector.go for the contract.
 //
 // Throughout, DI is dst, SI is src, CX the number of elements left. A CONVERT
-// macro turns the block at SI into 64 bytes of output in Y0 and Y1 and leaves
-// DI, SI, CX and AX alone. No instruction used flushes subnormals, whatever
-// MXCSR says: conversions from and to binary16 ignore its DAZ, F8 is scaled as
-// a normal float32, and BF16 is integer arithmetic.
+// macro turns the block at SI into registers, which STORE(MOVE) writes to DI;
+// they leave DI, SI, CX and AX alone. No instruction used flushes subnormals,
+// whatever MXCSR says: conversions from and to binary16 ignore its DAZ, F8 is
+// scaled as a normal float32, and BF16 is integer arithmetic.
 
-// WALK applies CONVERT to all elements, N to a block: 1<<IN and 1<<OUT are the
-// sizes of an element in src and dst.
-#define WALK(CONVERT, N, IN, OUT) \
+// WALK applies CONVERT and STORE to all elements, N to a block: 1<<IN and 1<<OUT
+// are the sizes of an element in src and dst. A block is a cache line of output
+// or two. Stores are aligned to them if elements are: each store that straddles
+// two lines costs two.
+#define WALK(CONVERT, STORE, N, IN, OUT) \
 	MOVQ dst+0(FP), DI        \
 	MOVQ src+8(FP), SI        \
 	MOVQ n+16(FP), CX         \
-	CMPB stream+24(FP), $0    \
-	JEQ  cached               \
 	MOVQ DI, AX               \
 	NEGQ AX                   \
 	ANDQ $63, AX              \ // bytes to the next cache line
+	JEQ  aligned              \
 	TESTQ $((1<<OUT)-1), AX   \
 	JNE  cached               \ // elements straddle cache lines
 	CONVERT                   \ // one block that overlaps the next
-	VMOVUPS Y0, (DI)          \
-	VMOVUPS Y1, 32(DI)        \
+	STORE(VMOVUPS)            \
 	ADDQ AX, DI               \
 	SHRQ $OUT, AX             \
 	SUBQ AX, CX               \
 	SHLQ $IN, AX              \
 	ADDQ AX, SI               \
+aligned:                          \
+	CMPB stream+24(FP), $0    \
+	JEQ  cached               \
 	SUBQ $N, CX               \
-	JLT  fence                \
+	JLT  rest                 \
 streamed:                         \
 	CONVERT                   \
 	PREFETCHT0 2048(SI)       \ // what is read does not come from the caches either
-	VMOVNTPS Y0, (DI)         \
-	VMOVNTPS Y1, 32(DI)       \
+	STORE(VMOVNTPS)           \
 	ADDQ $(N<<IN), SI         \
-	ADDQ $64, DI              \
+	ADDQ $(N<<OUT), DI        \
 	SUBQ $N, CX               \
 	JGE  streamed             \
-fence:                            \
 	SFENCE                    \
 	JMP  rest                 \
 cached:                           \
 	SUBQ $N, CX               \
+	JLT  rest                 \
 loop:                             \
 	CONVERT                   \
-	VMOVUPS Y0, (DI)          \
-	VMOVUPS Y1, 32(DI)        \
+	STORE(VMOVUPS)            \
 	ADDQ $(N<<IN), SI         \
-	ADDQ $64, DI              \
+	ADDQ $(N<<OUT), DI        \
 	SUBQ $N, CX               \
 	JGE  loop                 \
 rest:                             \ // CX is now the number of elements left, less N
@@ -65,11 +67,14 @@ rest:                             \ // CX is now the number of elements left, le
 	SHLQ $OUT, CX             \
 	ADDQ CX, DI               \
 	CONVERT                   \
-	VMOVUPS Y0, (DI)          \
-	VMOVUPS Y1, 32(DI)        \
+	STORE(VMOVUPS)            \
 done:                             \
 	VZEROUPPER                \
 	RET
+
+#define STORE_Y(MOVE) \
+	MOVE Y0, (DI) \
+	MOVE Y1, 32(DI)
 
 // func hasF16C() bool
 TEXT ·hasF16C(SB), NOSPLIT, $0-1
@@ -90,7 +95,7 @@ TEXT ·hasF16C(SB), NOSPLIT, $0-1
 
 // func bf16ToF32Vector(dst, src *byte, n int, stream bool)
 TEXT ·bf16ToF32Vector(SB), NOSPLIT, $0-25
-	WALK(BF16_TO_F32, 16, 1, 2)
+	WALK(BF16_TO_F32, STORE_Y, 16, 1, 2)
 
 #define F16_TO_F32 \
 	VCVTPH2PS (SI), Y0 \
@@ -98,7 +103,7 @@ TEXT ·bf16ToF32Vector(SB), NOSPLIT, $0-25
 
 // func f16ToF32Vector(dst, src *byte, n int, stream bool)
 TEXT ·f16ToF32Vector(SB), NOSPLIT, $0-25
-	WALK(F16_TO_F32, 16, 1, 2)
+	WALK(F16_TO_F32, STORE_Y, 16, 1, 2)
 
 // F8_E5M2 is the upper half of a binary16. Y8 is zero.
 #define F8_E5M2_TO_F32 \
@@ -111,7 +116,7 @@ TEXT ·f16ToF32Vector(SB), NOSPLIT, $0-25
 // func f8E5M2ToF32Vector(dst, src *byte, n int, stream bool)
 TEXT ·f8E5M2ToF32Vector(SB), NOSPLIT, $0-25
 	VPXOR X8, X8, X8
-	WALK(F8_E5M2_TO_F32, 16, 0, 2)
+	WALK(F8_E5M2_TO_F32, STORE_Y, 16, 0, 2)
 
 // By way of binary16, with 0xbfff in Y9 and the fields of an f8Vector in Y10
 // (complement of ignore), Y11 (nan), Y12 (flip) and Y13 (scale).
@@ -129,8 +134,8 @@ TEXT ·f8E5M2ToF32Vector(SB), NOSPLIT, $0-25
 	VMULPS Y13, Y0, Y0      \
 	VMULPS Y13, Y1, Y1
 
-// func f8E4M3ToF32Vector(dst, src *byte, n int, stream bool, v *f8Vector)
-TEXT ·f8E4M3ToF32Vector(SB), NOSPLIT, $0-40
+// func f8E4M3ToF32AVX2(dst, src *byte, n int, stream bool, v *f8Vector)
+TEXT ·f8E4M3ToF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ v+32(FP), AX
 	VPBROADCASTW f8Vector_ignore(AX), Y10
 	VPBROADCASTW f8Vector_nan(AX), Y11
@@ -141,7 +146,7 @@ TEXT ·f8E4M3ToF32Vector(SB), NOSPLIT, $0-40
 	VPSRLW $15, Y0, Y9
 	VPSLLW $14, Y9, Y9
 	VPXOR Y0, Y9, Y9
-	WALK(F8_E4M3_TO_F32, 16, 0, 2)
+	WALK(F8_E4M3_TO_F32, STORE_Y, 16, 0, 2)
 
 // ROUND_BF16 rounds eight float32: adds 0x7fff, and 1 if the lowest bit kept is
 // set, and shifts; a NaN is made quiet instead. Y8 holds 1, Y9 0x7fff and Y10
@@ -171,27 +176,110 @@ TEXT ·f8E4M3ToF32Vector(SB), NOSPLIT, $0-40
 	VPERMQ $0xd8, Y0, Y0  \
 	VPERMQ $0xd8, Y1, Y1
 
-// func f32ToBF16Vector(dst, src *byte, n int, stream bool)
-TEXT ·f32ToBF16Vector(SB), NOSPLIT, $0-25
+// func f32ToBF16AVX2(dst, src *byte, n int, stream bool)
+TEXT ·f32ToBF16AVX2(SB), NOSPLIT, $0-25
 	VPCMPEQD Y9, Y9, Y9
 	VPSRLD $31, Y9, Y8
 	VPSLLD $22, Y8, Y10
 	VPSRLD $17, Y9, Y9
-	WALK(F32_TO_BF16, 32, 2, 1)
+	WALK(F32_TO_BF16, STORE_Y, 32, 2, 1)
 
-// The immediate 0 asks for nearest even, whatever MXCSR says.
+// The immediate 0 asks for nearest even, whatever MXCSR says. Packing two results
+// into one register would cost more than storing them apart.
 #define F32_TO_F16 \
-	VMOVUPS (SI), Y0           \
-	VMOVUPS 32(SI), Y2         \
-	VMOVUPS 64(SI), Y1         \
-	VMOVUPS 96(SI), Y3         \
-	VCVTPS2PH $0, Y0, X0       \
-	VCVTPS2PH $0, Y2, X2       \
-	VCVTPS2PH $0, Y1, X1       \
-	VCVTPS2PH $0, Y3, X3       \
-	VINSERTI128 $1, X2, Y0, Y0 \
-	VINSERTI128 $1, X3, Y1, Y1
+	VMOVUPS (SI), Y0     \
+	VMOVUPS 32(SI), Y1   \
+	VMOVUPS 64(SI), Y2   \
+	VMOVUPS 96(SI), Y3   \
+	VCVTPS2PH $0, Y0, X0 \
+	VCVTPS2PH $0, Y1, X1 \
+	VCVTPS2PH $0, Y2, X2 \
+	VCVTPS2PH $0, Y3, X3
+
+#define STORE_X(MOVE) \
+	MOVE X0, (DI)   \
+	MOVE X1, 16(DI) \
+	MOVE X2, 32(DI) \
+	MOVE X3, 48(DI)
 
 // func f32ToF16Vector(dst, src *byte, n int, stream bool)
 TEXT ·f32ToF16Vector(SB), NOSPLIT, $0-25
-	WALK(F32_TO_F16, 32, 2, 1)
+	WALK(F32_TO_F16, STORE_X, 32, 2, 1)
+
+// As F8_E4M3_TO_F32, two cache lines at a time. Z12 is what a NaN lacks to be
+// that of binary16, as a difference.
+#define F8_E4M3_TO_F32_Z \
+	VPMOVSXBW (SI), Z0        \
+	VPSLLW $7, Z0, Z0         \
+	VPANDD Z9, Z0, Z0         \
+	VPANDD Z10, Z0, Z1        \
+	VPCMPEQW Z11, Z1, K1      \
+	VPADDW Z12, Z0, K1, Z0    \
+	VEXTRACTI64X4 $1, Z0, Y1  \
+	VCVTPH2PS Y0, Z0          \
+	VCVTPH2PS Y1, Z1          \
+	VMULPS Z13, Z0, Z0        \
+	VMULPS Z13, Z1, Z1
+
+#define STORE_2Z(MOVE) \
+	MOVE Z0, (DI) \
+	MOVE Z1, 64(DI)
+
+// func f8E4M3ToF32AVX512(dst, src *byte, n int, stream bool, v *f8Vector)
+TEXT ·f8E4M3ToF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ v+32(FP), AX
+	VPBROADCASTW f8Vector_ignore(AX), Z10
+	VPBROADCASTW f8Vector_nan(AX), Z11
+	VPBROADCASTW f8Vector_flip(AX), Z12
+	VBROADCASTSS f8Vector_scale(AX), Z13
+	VPXORD Z11, Z12, Z12
+	VPSUBW Z11, Z12, Z12
+	VPTERNLOGD $0xff, Z0, Z0, Z0 // all ones
+	VPXORD Z0, Z10, Z10
+	VPSRLW $15, Z0, Z9
+	VPSLLW $14, Z9, Z9
+	VPXORD Z0, Z9, Z9
+	WALK(F8_E4M3_TO_F32_Z, STORE_2Z, 32, 0, 2)
+
+// ROUND_BF16_Z rounds as ROUND_BF16 does, but for the shift. Z7 holds 1, Z8 the
+// lowest bit kept, Z9 0x7fff and Z10 the quiet bit, each sixteen times.
+#define ROUND_BF16_Z(Z, ROUNDED) \
+	VPTESTMD Z8, Z, K1              \
+	VCMPPS $3, Z, Z, K2             \ // unordered: a NaN
+	VPADDD Z9, Z, ROUNDED           \
+	VPADDD Z7, ROUNDED, K1, ROUNDED \
+	VPORD Z10, Z, K2, ROUNDED
+
+// What the conversion to BF16 uses of AVX-512 are masks and VPERMT2W, which
+// keeps the upper halves, in order. Instructions of AVX512_BF16 would flush
+// subnormals.
+#define F32_TO_BF16_Z \
+	VMOVUPS (SI), Z2     \
+	VMOVUPS 64(SI), Z3   \
+	ROUND_BF16_Z(Z2, Z0) \
+	ROUND_BF16_Z(Z3, Z1) \
+	VPERMT2W Z1, Z11, Z0
+
+#define STORE_Z(MOVE) \
+	MOVE Z0, (DI)
+
+// func f32ToBF16AVX512(dst, src *byte, n int, stream bool)
+TEXT ·f32ToBF16AVX512(SB), NOSPLIT, $0-25
+	VPTERNLOGD $0xff, Z9, Z9, Z9 // all ones
+	VPSRLD $31, Z9, Z7
+	VPSLLD $16, Z7, Z8
+	VPSLLD $22, Z7, Z10
+	VPSRLD $17, Z9, Z9
+	VMOVDQU64 oddWords<>(SB), Z11
+	WALK(F32_TO_BF16_Z, STORE_Z, 32, 2, 1)
+
+// oddWords lists the upper halves of the doublewords of two registers.
+DATA oddWords<>+0(SB)/8, $0x0007000500030001
+DATA oddWords<>+8(SB)/8, $0x000f000d000b0009
+DATA oddWords<>+16(SB)/8, $0x0017001500130011
+DATA oddWords<>+24(SB)/8, $0x001f001d001b0019
+DATA oddWords<>+32(SB)/8, $0x0027002500230021
+DATA oddWords<>+40(SB)/8, $0x002f002d002b0029
+DATA oddWords<>+48(SB)/8, $0x0037003500330031
+DATA oddWords<>+56(SB)/8, $0x003f003d003b0039
+GLOBL oddWords<>(SB), RODATA|NOPTR, $64

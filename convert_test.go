@@ -55,7 +55,9 @@ func allCodes(d DType) []uint64 {
 	return codes
 }
 
-func TestConvertEveryCode(t *testing.T) {
+func TestConvertEveryCode(t *testing.T) { withKernels(t, testConvertEveryCode) }
+
+func testConvertEveryCode(t *testing.T) {
 	for _, from := range smallFloats {
 		for _, to := range floatTargets {
 			if from != to {
@@ -105,7 +107,9 @@ func floatEdges(d, of DType) []uint64 {
 	return codes
 }
 
-func TestConvertRounding(t *testing.T) {
+func TestConvertRounding(t *testing.T) { withKernels(t, testConvertRounding) }
+
+func testConvertRounding(t *testing.T) {
 	for _, to := range floatTargets {
 		if to.Bits() <= 16 {
 			requireConvert(t, to, F32, floatEdges(F32, to))
@@ -146,7 +150,9 @@ func TestConvertF32F64(t *testing.T) {
 	requireConvert(t, F32, F64, doubles)
 }
 
-func TestConvertRandom(t *testing.T) {
+func TestConvertRandom(t *testing.T) { withKernels(t, testConvertRandom) }
+
+func testConvertRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var singles, doubles []uint64
 	for range 50000 {
@@ -164,7 +170,9 @@ func TestConvertRandom(t *testing.T) {
 	}
 }
 
-func TestConvertF16IsX448(t *testing.T) {
+func TestConvertF16IsX448(t *testing.T) { withKernels(t, testConvertF16IsX448) }
+
+func testConvertF16IsX448(t *testing.T) {
 	src := packCodes(F16, allCodes(F16))
 	wide := make([]byte, 4<<16)
 	for _, toF32 := range []func(){
@@ -218,7 +226,9 @@ func requireSame(t *testing.T, d DType, want, got []byte) {
 }
 
 // The vectors are those of ml_dtypes and numpy: testdata/convert/generate.py.
-func TestConvertVectors(t *testing.T) {
+func TestConvertVectors(t *testing.T) { withKernels(t, testConvertVectors) }
+
+func testConvertVectors(t *testing.T) {
 	names, err := filepath.Glob("testdata/convert/*code")
 	require.NoError(t, err)
 	require.Len(t, names, 8+6)

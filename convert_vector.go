@@ -4,9 +4,10 @@ package safetensors
 
 import "math"
 
-// An assembly kernel converts a block at a time, 64 bytes of output, and the
-// elements left at the end with a last block that overlaps the one before. So
-// it takes any number of elements from a block on; fewer are for the loops.
+// An assembly kernel converts a block at a time, 64 bytes of output unless it
+// says otherwise, and the elements left at the end with a last block that
+// overlaps the one before. So it takes any number of elements from a block on;
+// fewer are for the loops.
 const (
 	blockF32 = 64 / 4
 	block16  = 64 / 2

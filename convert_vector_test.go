@@ -51,7 +51,9 @@ func randomFloats(n int) []byte {
 	return b
 }
 
-func TestConvertEveryLength(t *testing.T) {
+func TestConvertEveryLength(t *testing.T) { withKernels(t, testConvertEveryLength) }
+
+func testConvertEveryLength(t *testing.T) {
 	random := randomFloats(2048)
 	for _, p := range vectorPairs {
 		for n := range 301 {
@@ -64,7 +66,9 @@ func TestConvertEveryLength(t *testing.T) {
 	}
 }
 
-func TestConvertEveryOffset(t *testing.T) {
+func TestConvertEveryOffset(t *testing.T) { withKernels(t, testConvertEveryOffset) }
+
+func testConvertEveryOffset(t *testing.T) {
 	random := randomFloats(2048)
 	for _, p := range vectorPairs {
 		for offset := range 64 {
@@ -79,7 +83,9 @@ func TestConvertEveryOffset(t *testing.T) {
 }
 
 // What passes through float32 does so in chunks.
-func TestConvertChunks(t *testing.T) {
+func TestConvertChunks(t *testing.T) { withKernels(t, testConvertChunks) }
+
+func testConvertChunks(t *testing.T) {
 	random := randomFloats(6000)
 	for _, from := range smallFloats {
 		for _, to := range floatTargets {
@@ -106,7 +112,9 @@ func TestConvertChunks(t *testing.T) {
 
 // Every code of 16 bits and less, and F32 at every edge, in whole blocks, when
 // streamed.
-func TestConvertStreams(t *testing.T) {
+func TestConvertStreams(t *testing.T) { withKernels(t, testConvertStreams) }
+
+func testConvertStreams(t *testing.T) {
 	for _, p := range vectorPairs {
 		if p.to == F32 {
 			requireVector(t, p.from, p.to, packCodes(p.from, allCodes(p.from)), 1<<p.from.Bits(), 0, 4, true)
