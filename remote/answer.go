@@ -2,21 +2,12 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 )
-
-// ErrChanged is the error of reading a file that is not the one any more that
-// was opened.
-var ErrChanged = errors.New("the file has changed since it was opened")
-
-var errNoRanges = errors.New("the server does not support range requests: it answered with the whole file")
 
 // ask sends a request for the bytes from first to last. Next to the answer it
 // returns its place, and the place that it must agree with.
@@ -165,23 +156,4 @@ func number(digits string) int64 {
 func isEmpty(resp *http.Response) bool {
 	r, ok := parseContentRange(resp.Header.Get("Content-Range"))
 	return resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && ok && r.size == 0
-}
-
-// statusError returns the error of an answer with another status than the one
-// expected.
-func statusError(resp *http.Response, expected int) error {
-	err := fmt.Errorf("status %s, expected %d %s", resp.Status, expected, http.StatusText(expected))
-	if message := resp.Header.Get("X-Error-Message"); message != "" { // of the Hugging Face Hub
-		err = fmt.Errorf("%w (%.200q)", err, message)
-	}
-	switch resp.StatusCode {
-	case http.StatusNotFound, http.StatusGone:
-		return fmt.Errorf("%w: %w", err, fs.ErrNotExist)
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w: %w", err, fs.ErrPermission)
-	}
-	if retryable(resp.StatusCode) {
-		return &temporary{err, askedPause(resp.Header, time.Now())}
-	}
-	return err
 }

@@ -3,6 +3,8 @@ package remote
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
@@ -36,8 +38,8 @@ type Client struct {
 }
 
 // Open opens a safetensors file by its URL, with the zero Client.
-func Open(ctx context.Context, url string) (*safetensors.File, error) {
-	return new(Client).Open(ctx, url)
+func Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
+	return new(Client).Open(ctx, rawURL)
 }
 
 // OpenRepo opens a model on the hub, with the zero Client.
@@ -45,20 +47,26 @@ func OpenRepo(ctx context.Context, repo, revision string) (*safetensors.File, er
 	return new(Client).OpenRepo(ctx, repo, revision)
 }
 
-// Open opens a safetensors file by its http or https URL. It reads the header
+// Open opens a safetensors file by its http or https URL or, if that ends in
+// .index.json, the shards that the index names, beside it. It reads headers
 // only. ctx ends all that the File does, not only Open.
 //
 // An answer of 404 or 410 is an error that is fs.ErrNotExist, one of 401 or 403
 // fs.ErrPermission; a file that breaks a rule of the format is a
 // *safetensors.FormatError.
-func (c *Client) Open(ctx context.Context, url string) (*safetensors.File, error) {
-	u, err := parseURL(url)
+func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
+	u, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
 	s, err := c.session(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasSuffix(u.Path, ".index.json") {
+		return s.openIndex(u, func(shard, _ string) (*url.URL, error) {
+			return u.ResolveReference(&url.URL{Path: shard}), nil
+		})
 	}
 	f, _, err := s.openFile(u)
 	return f, err

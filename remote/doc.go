@@ -35,15 +35,16 @@
 // # Requests and consistency
 //
 // Opening a file costs one request if its header is not longer than 100,000
-// bytes, else two. OpenRepo costs one more for a single file that is not there
-// and one for the index. Redirects come on top, once a file: where they lead to
-// is remembered until it is refused there, as signed URLs expire.
+// bytes, else two. For a sharded model OpenRepo sends two more: for the single
+// file that is not there, and for the index. Redirects come on top, once a file:
+// where they lead is remembered until it is refused there, as signed URLs expire.
 //
 // Up to 20 requests are in flight for each Open or OpenRepo. Reads that are near
 // one another, such as the rows of a slice or the tensors that several goroutines
 // read while others are in flight, are merged into one request across gaps of up
 // to 256 KiB; one request covers up to 8 MiB. Bodies go straight into the memory
-// that the caller reads into: this package buffers only a few KiB a request.
+// that is to be filled, gaps nowhere: what is in flight takes 32 KiB a request.
+// Many small tensors are best read by many goroutines, or by one Write.
 //
 // The file that was opened stays the file that is read. The first answer pins
 // its size and its ETag, or Last-Modified if it has none; later requests carry

@@ -28,15 +28,20 @@ func (o *object) fetch(parts []part) error {
 		}
 		return nil
 	}
-	return o.retry(func() (int64, error) {
+	at := place{url: o.url}
+	err := o.retry(func() (n int64, err error) {
 		begin := s.pos
-		err := o.try(s)
+		at, err = o.try(s)
 		return s.pos - begin, err
 	})
+	if err != nil {
+		err = getError(at.url, err)
+	}
+	return err
 }
 
-// try sends a request for what s lacks.
-func (o *object) try(s *sink) error {
+// try sends a request for what s lacks, and returns where it led to.
+func (o *object) try(s *sink) (place, error) {
 	x := o.begin()
 	defer x.end()
 	s.pos = max(s.pos, s.parts[0].off) // what is left of a gap is not wanted
@@ -47,9 +52,9 @@ func (o *object) try(s *sink) error {
 		err = o.receive(s, resp, x.body(resp), at, want)
 	}
 	if err != nil {
-		return fmt.Errorf("GET %s: bytes %d-%d: %w", redact(at.url), first, last, x.cause(err))
+		err = fmt.Errorf("bytes %d-%d: %w", first, last, x.cause(err))
 	}
-	return nil
+	return at, err
 }
 
 // receive checks the answer to a request for what s lacks, and reads it. The

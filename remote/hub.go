@@ -1,14 +1,10 @@
 package remote
 
 import (
-	"context"
-	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/gosafetensors/safetensors"
 )
 
 // A hub serves files at {url}/{repo}/resolve/{revision}/{file}.
@@ -85,14 +81,4 @@ func expand(name string) string {
 		}
 	}
 	return os.ExpandEnv(name)
-}
-
-// The names of a model's files, in the order in which they are looked for.
-const (
-	singleFile = "model.safetensors"
-	indexFile  = "model.safetensors.index.json"
-)
-
-func (c *Client) OpenRepo(ctx context.Context, repo, revision string) (*safetensors.File, error) {
-	return nil, errors.ErrUnsupported
 }

@@ -1,11 +1,14 @@
 package remote
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors"
 )
 
 const (
@@ -89,11 +92,21 @@ func (o *object) take(w *pending) []*pending {
 	return taken
 }
 
-// ReadRanges fills each slice with the bytes at its offset in the file, with few
-// requests, several at a time. Ranges that come in rising order and do not
-// overlap are merged. The memory that it needs on top does not grow with their
-// number.
+var _ safetensors.RangeReader = (*object)(nil)
+
+// ReadRanges implements safetensors.RangeReader. The memory that it needs on top
+// does not grow with the number of ranges.
 func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	if err := o.readRanges(ranges); err != nil {
+		return fmt.Errorf(errorPrefix+"%w", err)
+	}
+	return nil
+}
+
+// readRanges fills each slice with the bytes at its offset, with few requests,
+// several at a time. Ranges that come in rising order and do not overlap are
+// merged.
+func (o *object) readRanges(ranges iter.Seq2[int64, []byte]) error {
 	var (
 		all    sync.WaitGroup
 		failed atomic.Pointer[error]

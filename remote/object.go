@@ -3,7 +3,6 @@ package remote
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -32,25 +31,35 @@ type object struct {
 
 // openFile opens the file at a URL. It also returns the place of the first answer.
 func (s *session) openFile(u *url.URL) (*safetensors.File, place, error) {
-	o := &object{session: s, url: u, size: -1, head: make([]byte, firstRead)}
-	err := o.fetchNow([]part{{0, o.head}})
+	o := &object{session: s, url: u, size: -1}
+	err := o.readHead()
 	var f *safetensors.File
 	if err == nil {
-		o.head = o.head[:min(o.size, firstRead)]
 		f, err = safetensors.NewFile(o, o.size)
 	}
 	if err != nil {
 		return nil, o.pinned, openError(u, err)
 	}
+	o.opened()
+	return f, o.pinned, nil
+}
+
+// readHead sends the first request.
+func (o *object) readHead() error {
+	o.head = make([]byte, firstRead)
+	if err := o.fetchNow([]part{{0, o.head}}); err != nil {
+		return err
+	}
+	o.head = o.head[:min(o.size, firstRead)]
+	return nil
+}
+
+// opened ends the part of the header.
+func (o *object) opened() {
 	if o.size > int64(len(o.head)) {
 		o.head = nil
 	}
 	o.open = true
-	return f, o.pinned, nil
-}
-
-func openError(u *url.URL, err error) error {
-	return &fs.PathError{Op: "open", Path: redact(u), Err: err}
 }
 
 // ReadAt implements io.ReaderAt.
@@ -83,7 +92,7 @@ func (o *object) read(p part) error {
 	case !o.open: // the rest of a header, which is to cost one request whatever its length
 		return o.fetchNow([]part{p})
 	case len(p.dst) > maxSpan:
-		return o.ReadRanges(func(yield func(int64, []byte) bool) { yield(p.off, p.dst) })
+		return o.readRanges(func(yield func(int64, []byte) bool) { yield(p.off, p.dst) })
 	}
 	w := &pending{part: p, done: make(chan struct{})}
 	o.enqueue(w)

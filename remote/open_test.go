@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +147,8 @@ func TestOpenRefuses(t *testing.T) {
 			require.ErrorContains(t, err, c.text)
 			require.ErrorContains(t, err, "open "+s.URL+"/m: ")
 			require.NotContains(t, err.Error(), "secret")
+			require.Equal(t, 1, strings.Count(err.Error(), s.URL), "the URL once is enough")
+			require.LessOrEqual(t, len(s.ranges()), 1+maxRedirects)
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
 			}
@@ -154,6 +157,20 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVersionStaysPinned has one answer say nothing of the version.
+func TestVersionStaysPinned(t *testing.T) {
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	tensor := openTensor(t, client, s.add("/m", craft(100_100, 3000)))
+	s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
+	s.etag = ""
+	bytesOf(t, tensor)
+	s.etag = `"v2"`
+	_, err := safetensors.Append[byte](nil, tensor)
+	require.ErrorIs(t, err, ErrChanged)
+	require.Equal(t, "identity", s.requests[0].Header.Get("Accept-Encoding"))
 }
 
 func TestOpenRefusesURL(t *testing.T) {

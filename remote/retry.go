@@ -103,7 +103,7 @@ var errStalled = &temporary{error: errors.New("the connection stalled")}
 
 // cause returns what lies behind an error of the exchange.
 func (x *exchange) cause(err error) error {
-	if context.Cause(x.ctx) == errStalled {
+	if err != nil && context.Cause(x.ctx) == errStalled {
 		return errStalled
 	}
 	return err
@@ -170,7 +170,7 @@ func askedPause(h http.Header, now time.Time) time.Duration {
 		return time.Duration(n) * time.Second
 	}
 	if date, err := http.ParseTime(text); err == nil {
-		return max(date.Sub(now), 0)
+		return date.Sub(now)
 	}
 	return 0
 }

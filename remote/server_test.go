@@ -67,11 +67,10 @@ type counter struct {
 }
 
 func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(p)
 	c.mu.Lock()
-	c.sent += int64(n)
+	c.sent += int64(len(p)) // before the client has them, and goes on
 	c.mu.Unlock()
-	return n, err
+	return c.ResponseWriter.Write(p)
 }
 
 func (c *counter) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
