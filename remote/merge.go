@@ -1,0 +1,161 @@
+package remote
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+const (
+	// maxGap is the largest gap between two reads that is read along rather
+	// than left out at the price of another request. At 50 ms a round trip and
+	// 20 requests in flight, one more request costs 2.5 ms: in that time a
+	// connection of 100 MB/s brings as much.
+	maxGap = 256 << 10
+
+	// maxSpan is how much of a file one request asks for, the rest of a header
+	// aside: enough to make the round trip cheap, little enough to have several
+	// in flight in a tensor.
+	maxSpan = 8 << 20
+
+	// maxParts bounds the memory for the list of what one request fills.
+	maxParts = 64 << 10
+)
+
+// A part is a range of a file that is wanted, and where.
+type part struct {
+	off int64
+	dst []byte
+}
+
+func (p part) end() int64 { return p.off + int64(len(p.dst)) }
+
+// A pending is a part that is wanted by a ReadAt.
+type pending struct {
+	part
+	done chan struct{} // closed once dst is filled, or err is set
+	err  error
+}
+
+// A span is the range of a request while parts are added to it.
+type span struct {
+	begin, end int64
+	parts      int
+}
+
+func spanOf(p part) span { return span{p.off, p.end(), 1} }
+
+// add extends s by a part before or behind it, if that is near enough to be
+// fetched along, and reports whether it is. A part that overlaps is not.
+func (s *span) add(p part) bool {
+	begin, end := min(s.begin, p.off), max(s.end, p.end())
+	gap := (end - begin) - (s.end - s.begin) - int64(len(p.dst))
+	if gap < 0 || gap > maxGap || end-begin > maxSpan || s.parts == maxParts {
+		return false
+	}
+	*s = span{begin, end, s.parts + 1}
+	return true
+}
+
+// enqueue adds a read to those that wait.
+func (o *object) enqueue(w *pending) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := sort.Search(len(o.waiting), func(i int) bool { return o.waiting[i].off > w.off })
+	o.waiting = slices.Insert(o.waiting, i, w)
+}
+
+// take takes a read, and with it those that are near, out of the ones that wait.
+// It returns nil if it has been taken before.
+func (o *object) take(w *pending) []*pending {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	first := slices.Index(o.waiting, w)
+	if first < 0 {
+		return nil
+	}
+	last := first + 1
+	span := spanOf(w.part)
+	for last < len(o.waiting) && span.add(o.waiting[last].part) {
+		last++
+	}
+	for first > 0 && span.add(o.waiting[first-1].part) {
+		first--
+	}
+	taken := slices.Clone(o.waiting[first:last])
+	o.waiting = slices.Delete(o.waiting, first, last)
+	return taken
+}
+
+var _ safetensors.RangeReader = (*object)(nil)
+
+// ReadRanges implements safetensors.RangeReader. The memory that it needs on top
+// does not grow with the number of ranges.
+func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	if err := o.readRanges(ranges); err != nil {
+		return fmt.Errorf(errorPrefix+"%w", err)
+	}
+	return nil
+}
+
+// readRanges fills each slice with the bytes at its offset, with few requests,
+// several at a time. Ranges that come in rising order and do not overlap are
+// merged.
+func (o *object) readRanges(ranges iter.Seq2[int64, []byte]) error {
+	var (
+		all    sync.WaitGroup
+		failed atomic.Pointer[error]
+	)
+	for parts := range merge(ranges) {
+		o.slots <- struct{}{} // here, so that no more lists are made than are fetched
+		if failed.Load() != nil {
+			<-o.slots
+			break
+		}
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			if err := o.fetch(parts); err != nil {
+				failed.CompareAndSwap(nil, &err)
+			}
+			<-o.slots
+		}()
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// merge yields what one request each is to fetch of ranges.
+func merge(ranges iter.Seq2[int64, []byte]) iter.Seq[[]part] {
+	return func(yield func([]part) bool) {
+		var (
+			parts []part
+			s     span
+		)
+		for off, dst := range ranges {
+			for len(dst) > 0 {
+				p := part{off, dst[:min(len(dst), maxSpan)]}
+				off, dst = p.end(), dst[len(p.dst):]
+				if p.off >= s.end && len(parts) > 0 && s.add(p) {
+					parts = append(parts, p)
+					continue
+				}
+				if len(parts) > 0 && !yield(parts) {
+					return
+				}
+				parts, s = []part{p}, spanOf(p)
+			}
+		}
+		if len(parts) > 0 {
+			yield(parts)
+		}
+	}
+}

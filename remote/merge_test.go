@@ -1,0 +1,273 @@
+package remote
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// openObject opens a file as an io.ReaderAt.
+func openObject(t testing.TB, c *Client, rawURL string) *object {
+	s, err := c.session(t.Context())
+	require.NoError(t, err)
+	u, err := url.Parse(rawURL)
+	require.NoError(t, err)
+	o := &object{session: s, url: u, size: -1}
+	require.NoError(t, o.readHead())
+	o.opened()
+	return o
+}
+
+// A run is a range as a test writes it.
+type run struct{ off, n int64 }
+
+// seqOf yields ranges of a file, each with memory for it.
+func seqOf(dst []byte, runs ...run) iter.Seq2[int64, []byte] {
+	return func(yield func(int64, []byte) bool) {
+		for _, r := range runs {
+			if !yield(r.off, dst[:r.n:r.n]) {
+				return
+			}
+			dst = dst[r.n:]
+		}
+	}
+}
+
+func TestReadRangesMerges(t *testing.T) {
+	const size = 20 << 20
+	file := pattern(size)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	o := openObject(t, client, s.add("/m", file))
+	for _, c := range []struct {
+		name   string
+		runs   []run
+		ranges []string
+	}{
+		{"nothing", nil, nil},
+		{"empty ranges", []run{{5, 0}, {size, 0}}, nil},
+		{"one", []run{{5, 10}}, []string{"bytes=5-14"}},
+		{"adjacent", []run{{5, 10}, {15, 5}}, []string{"bytes=5-19"}},
+		{"gap at the limit", []run{{0, 10}, {10 + maxGap, 1}}, []string{fmt.Sprintf("bytes=0-%d", 10+maxGap)}},
+		{"gap above the limit", []run{{0, 10}, {11 + maxGap, 1}}, []string{"bytes=0-9", fmt.Sprintf("bytes=%d-%d", 11+maxGap, 11+maxGap)}},
+		{"span at the limit", []run{{0, maxSpan - 1}, {maxSpan - 1, 1}}, []string{fmt.Sprintf("bytes=0-%d", maxSpan-1)}},
+		{"span above the limit", []run{{0, maxSpan}, {maxSpan, 1}}, []string{fmt.Sprintf("bytes=0-%d", maxSpan-1), fmt.Sprintf("bytes=%d-%d", maxSpan, maxSpan)}},
+		{"longer than a request", []run{{7, 2*maxSpan + 5}}, []string{
+			fmt.Sprintf("bytes=7-%d", 7+maxSpan-1),
+			fmt.Sprintf("bytes=%d-%d", 7+maxSpan, 7+2*maxSpan-1),
+			fmt.Sprintf("bytes=%d-%d", 7+2*maxSpan, 7+2*maxSpan+4),
+		}},
+		{"falling order", []run{{100, 10}, {5, 10}}, []string{"bytes=100-109", "bytes=5-14"}},
+		{"overlap", []run{{5, 10}, {10, 10}}, []string{"bytes=5-14", "bytes=10-19"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.reset(nil)
+			var want []byte
+			for _, r := range c.runs {
+				want = append(want, file[r.off:][:r.n]...)
+			}
+			got := make([]byte, len(want))
+			require.NoError(t, o.ReadRanges(seqOf(got, c.runs...)))
+			require.True(t, slices.Equal(want, got))
+			require.ElementsMatch(t, c.ranges, s.ranges())
+		})
+	}
+}
+
+func TestLongReadIsCut(t *testing.T) {
+	const size = 3 * maxSpan
+	file := pattern(size)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	o := openObject(t, client, s.add("/m", file))
+	got := make([]byte, 2*maxSpan+1)
+	n, err := o.ReadAt(got, 100)
+	require.NoError(t, err)
+	require.Equal(t, len(got), n)
+	require.True(t, slices.Equal(file[100:][:n], got))
+	require.Len(t, s.ranges(), 1+3)
+}
+
+func TestReadRangesFails(t *testing.T) {
+	const size = 30 << 20
+	file := pattern(size)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	o := openObject(t, client, s.add("/m", file))
+
+	err := o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{size - 5, 10}))
+	require.ErrorContains(t, err, "unexpected EOF", "beyond the end")
+
+	s.reset(func(_ int, w http.ResponseWriter, _ *http.Request) bool { statusOf(404)(w, nil); return true })
+	runs := make([]run, 100)
+	for i := range runs {
+		runs[i] = run{int64(i) * (maxGap + 1000), 10}
+	}
+	err = o.ReadRanges(seqOf(make([]byte, 1000), runs...))
+	require.ErrorContains(t, err, "status 404")
+	require.Less(t, len(s.ranges()), len(runs), "no more requests after a failure")
+}
+
+func TestReadRangesOfAFileInHand(t *testing.T) {
+	file := craft(100, 1000)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	o := openObject(t, client, s.add("/m", file))
+	got := make([]byte, 20)
+	require.NoError(t, o.ReadRanges(seqOf(got, run{5, 10}, run{500, 10})))
+	require.Equal(t, slices.Concat(file[5:15], file[500:510]), got)
+	require.Len(t, s.ranges(), 1, "the first one")
+}
+
+// TestReadRangesResumes breaks each answer after few bytes: in a part, in a gap,
+// at their edges.
+func TestReadRangesResumes(t *testing.T) {
+	file := pattern(200_000)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	o := openObject(t, client, s.add("/m", file))
+	runs := []run{{1000, 3}, {1003, 1}, {1010, 5}, {1100, 4}}
+	want := slices.Concat(file[1000:1004], file[1010:1015], file[1100:1104])
+	for n := range 104 {
+		s.reset(first(1, breakAfter(file, n)))
+		got := make([]byte, len(want))
+		require.NoError(t, o.ReadRanges(seqOf(got, runs...)))
+		require.Equal(t, want, got)
+		next := 1000 + n
+		switch {
+		case n >= 4 && n < 10:
+			next = 1010
+		case n >= 15 && n < 100:
+			next = 1100
+		}
+		require.Equal(t, []string{"bytes=1000-1103", fmt.Sprintf("bytes=%d-1103", next)}, s.ranges())
+	}
+}
+
+func TestSpan(t *testing.T) {
+	at := func(off, n int64) part { return part{off, make([]byte, n)} }
+	for _, c := range []struct {
+		name string
+		p    part
+		want bool
+	}{
+		{"behind", at(1100, 10), true},
+		{"before", at(900, 100), true},
+		{"far behind", at(1100+maxGap, 10), true},
+		{"too far behind", at(1101+maxGap, 10), false},
+		{"the same", at(1000, 100), false},
+		{"inside", at(1010, 5), false},
+		{"around", at(900, 500), false},
+		{"over the end", at(1099, 2), false},
+		{"over the start", at(999, 2), false},
+		{"too long", at(1100, maxSpan), false},
+	} {
+		s := spanOf(at(1000, 100))
+		require.Equal(t, c.want, s.add(c.p), c.name)
+	}
+	full := span{0, 10, maxParts}
+	require.False(t, full.add(at(10, 1)))
+}
+
+func TestTake(t *testing.T) {
+	o := new(object)
+	var waiting []*pending
+	for _, off := range []int64{5_000_000, 30, 10, 20, 1000, 25, 20, 9_000_000} {
+		w := &pending{part: part{off, make([]byte, 10)}}
+		o.enqueue(w)
+		waiting = append(waiting, w)
+	}
+	offsets := func(list []*pending) (offsets []int64) {
+		for _, w := range list {
+			offsets = append(offsets, w.off)
+		}
+		return offsets
+	}
+	require.Equal(t, []int64{10, 20, 20, 25, 30, 1000, 5_000_000, 9_000_000}, offsets(o.waiting))
+	require.Equal(t, []int64{30, 1000}, offsets(o.take(waiting[1])), "up to what overlaps")
+	require.Nil(t, o.take(waiting[4]), "taken before")
+	require.Equal(t, []int64{10, 20}, offsets(o.take(waiting[3])), "what is before, too")
+	require.Equal(t, []int64{20}, offsets(o.take(waiting[6])))
+	require.Equal(t, []int64{25, 5_000_000, 9_000_000}, offsets(o.waiting))
+}
+
+// TestWaitingReadsAreMerged holds back all requests that can be in flight until
+// all others wait.
+func TestWaitingReadsAreMerged(t *testing.T) {
+	const readers, distance = 1000, 10_000
+	file := pattern(firstRead + readers*distance)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	o := openObject(t, client, s.add("/m", file))
+	release := make(chan struct{})
+	s.reset(func(n int, _ http.ResponseWriter, _ *http.Request) bool {
+		<-release
+		return false
+	})
+	var all sync.WaitGroup
+	for i := range readers {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			off := firstRead + int64(i)*distance
+			got := make([]byte, 100)
+			_, err := o.ReadAt(got, off)
+			require.NoError(t, err)
+			require.Equal(t, file[off:][:100], got)
+		}()
+	}
+	require.Eventually(t, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.requests) == inFlight && len(o.waiting) > 0
+	}, 10e9, 1e6)
+	close(release)
+	all.Wait()
+	require.Empty(t, o.waiting)
+	require.Less(t, len(s.ranges()), 200)
+}
+
+// TestManyTensorsConcurrently reads a thousand tensors at the same time.
+func TestManyTensorsConcurrently(t *testing.T) {
+	const count = 1000
+	tensors := map[string]safetensors.Tensor{}
+	values := map[string][]float32{}
+	for i := range count {
+		v := make([]float32, 1+rand.N(300))
+		for k := range v {
+			v[k] = float32(i*1000 + k)
+		}
+		name := fmt.Sprintf("layer.%d", i)
+		tensor, err := safetensors.NewTensor(safetensors.F32, []int{len(v)}, v)
+		require.NoError(t, err)
+		tensors[name], values[name] = tensor, v
+	}
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	f, err := client.Open(t.Context(), s.add("/m", encode(t, tensors)))
+	require.NoError(t, err)
+	defer f.Close()
+	var all sync.WaitGroup
+	for name, tensor := range f.Tensors() {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			got, err := safetensors.Append[float32](nil, tensor)
+			require.NoError(t, err)
+			require.Equal(t, values[name], got)
+		}()
+	}
+	all.Wait()
+	require.Less(t, len(s.ranges()), count)
+}

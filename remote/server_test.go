@@ -1,0 +1,184 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A server serves files over HTTP, records the requests and fails on demand.
+type server struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	files    map[string][]byte // by path
+	etag     string
+	modified time.Time
+	requests []*http.Request
+	sent     int64 // bytes of bodies
+
+	// fault, if it is set, is asked first, with the number of the request from
+	// 0 on. It returns whether it has answered.
+	fault func(n int, w http.ResponseWriter, r *http.Request) bool
+}
+
+func newServer(t testing.TB) *server {
+	s := &server{files: map[string][]byte{}, etag: `"v1"`}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	n := len(s.requests)
+	s.requests = append(s.requests, r)
+	fault := s.fault
+	data, ok := s.files[r.URL.Path]
+	etag, modified := s.etag, s.modified
+	s.mu.Unlock()
+	w = &counter{w, s}
+	switch {
+	case fault != nil && fault(n, w, r):
+	case !ok:
+		http.NotFound(w, r)
+	default:
+		if etag != "" {
+			w.Header().Set("ETag", etag)
+		}
+		http.ServeContent(w, r, "model.bin", modified, bytes.NewReader(data))
+	}
+}
+
+// A counter counts the bytes of a body.
+type counter struct {
+	http.ResponseWriter
+	*server
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	c.sent += int64(len(p)) // before the client has them, and goes on
+	c.mu.Unlock()
+	return c.ResponseWriter.Write(p)
+}
+
+func (c *counter) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
+
+// ranges returns the Range headers of all requests.
+func (s *server) ranges() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ranges []string
+	for _, r := range s.requests {
+		ranges = append(ranges, r.Header.Get("Range"))
+	}
+	return ranges
+}
+
+// reset forgets the requests, and fails them from now on as fault says.
+func (s *server) reset(fault func(n int, w http.ResponseWriter, r *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests, s.sent, s.fault = nil, 0, fault
+}
+
+// add serves a file and returns its URL.
+func (s *server) add(path string, data []byte) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[path] = data
+	return s.URL + path
+}
+
+// redirectTo returns a fault that sends requests on to another URL.
+func redirectTo(url string) func(int, http.ResponseWriter, *http.Request) bool {
+	return func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		http.Redirect(w, r, url, http.StatusFound)
+		return true
+	}
+}
+
+// first returns a fault for the first n requests, and none for later ones.
+func first(n int, fault func(w http.ResponseWriter, r *http.Request)) func(int, http.ResponseWriter, *http.Request) bool {
+	return func(k int, w http.ResponseWriter, r *http.Request) bool {
+		if k < n {
+			fault(w, r)
+		}
+		return k < n
+	}
+}
+
+// craft returns a file of one U8 tensor, t, whose header has that length.
+func craft(headerLength, dataLength int) []byte {
+	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
+	text += strings.Repeat(" ", headerLength-len(text))
+	file := []byte{byte(headerLength), byte(headerLength >> 8), byte(headerLength >> 16), byte(headerLength >> 24), 0, 0, 0, 0}
+	file = append(file, text...)
+	return append(file, pattern(dataLength)...)
+}
+
+// pattern returns n bytes of which no two near stretches are the same.
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i) ^ byte(i>>8)*7 ^ byte(i>>16)*31
+	}
+	return b
+}
+
+// encode returns a file of tensors.
+func encode(t testing.TB, tensors map[string]safetensors.Tensor) []byte {
+	var b bytes.Buffer
+	require.NoError(t, safetensors.Write(&b, tensors, nil))
+	return b.Bytes()
+}
+
+// A clock records the pauses of a Client and passes them at once.
+type clock struct {
+	mu     sync.Mutex
+	pauses []time.Duration
+}
+
+func (c *clock) pause(_ context.Context, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pauses = append(c.pauses, d)
+}
+
+// newClient returns a Client that never waits, has no token and knows no other
+// hub than the one given.
+func newClient(t testing.TB, endpoint string) (*Client, *clock) {
+	if t, ok := t.(*testing.T); ok {
+		t.Setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+	}
+	c := new(clock)
+	return &Client{Endpoint: endpoint, pause: c.pause}, c
+}
+
+// openTensor opens a file with tensor t.
+func openTensor(t testing.TB, c *Client, url string) safetensors.Tensor {
+	f, err := c.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	tensor, err := f.Tensor("t")
+	require.NoError(t, err)
+	return tensor
+}
+
+// bytesOf reads a tensor.
+func bytesOf(t testing.TB, tensor safetensors.Tensor) []byte {
+	b, err := safetensors.Append[byte](nil, tensor)
+	require.NoError(t, err)
+	return b
+}

@@ -1,0 +1,106 @@
+package remote
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// TestSlicesAreFetchedAsMergedRanges counts requests and bytes of slices of a
+// [2048, 4096] tensor of BF16: rows of 8 KiB, 16 MiB in all.
+func TestSlicesAreFetchedAsMergedRanges(t *testing.T) {
+	const rows, columns = 2048, 4096
+	values := make([]uint16, rows*columns)
+	for i := range values {
+		values[i] = uint16(i * 31)
+	}
+	whole, err := safetensors.NewTensor(safetensors.BF16, []int{rows, columns}, values)
+	require.NoError(t, err)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
+	for _, c := range []struct {
+		name     string
+		ranges   []safetensors.Range
+		requests int
+		bytes    int64 // at most
+	}{
+		{"all", nil, 3, 16 << 20},
+		{"rows", []safetensors.Range{safetensors.Span(100, 356)}, 1, 2 << 20},
+		{"one row", []safetensors.Range{safetensors.At(7)}, 1, 8 << 10},
+		{"a column shard of eight", []safetensors.Range{safetensors.All(), safetensors.Span(3*512, 4*512)}, 2, 16 << 20},
+		{"one column", []safetensors.Range{safetensors.All(), safetensors.At(5)}, 2, 16 << 20},
+		{"rows far apart", []safetensors.Range{safetensors.All().By(64)}, 32, 32 * 8 << 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			slice, err := tensor.Slice(c.ranges...)
+			require.NoError(t, err)
+			same, err := whole.Slice(c.ranges...)
+			require.NoError(t, err)
+			want, err := safetensors.Append[uint16](nil, same)
+			require.NoError(t, err)
+			s.reset(nil)
+			got, err := safetensors.Append[uint16](nil, slice)
+			require.NoError(t, err)
+			require.True(t, slices.Equal(want, got))
+			require.LessOrEqual(t, len(s.ranges()), c.requests)
+			require.LessOrEqual(t, s.sent, c.bytes)
+		})
+	}
+}
+
+// TestManyTensorsAreFetchedAsMergedRanges copies a model of 500 small tensors
+// and a large one.
+func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
+	const small, large = 500, 20 << 20
+	tensors := map[string]safetensors.Tensor{}
+	add := func(name string, size int) {
+		tensor, err := safetensors.NewTensor(safetensors.U8, []int{size}, pattern(size))
+		require.NoError(t, err)
+		tensors[name] = tensor
+	}
+	for i := range small {
+		add(fmt.Sprintf("norm.%03d", i), 4096)
+	}
+	add("weight", large)
+	file := encode(t, tensors)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	f, err := client.Open(t.Context(), s.add("/m", file))
+	require.NoError(t, err)
+	defer f.Close()
+	s.reset(nil)
+	var copied bytes.Buffer
+	require.NoError(t, safetensors.Write(&copied, maps.Collect(f.Tensors()), nil))
+	require.True(t, bytes.Equal(file, copied.Bytes()))
+	require.LessOrEqual(t, len(s.ranges()), 8)
+	require.Equal(t, int64(small*4096+large), s.sent)
+}
+
+// TestConversionsAreFetchedInLargeBlocks counts the requests of reads that do
+// not fill the caller's memory directly.
+func TestConversionsAreFetchedInLargeBlocks(t *testing.T) {
+	const elements = 10 << 20
+	whole, err := safetensors.NewTensor(safetensors.BF16, []int{elements}, make([]uint16, elements))
+	require.NoError(t, err)
+	s := newServer(t)
+	client, _ := newClient(t, "")
+	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
+	s.reset(nil)
+	_, err = safetensors.Append[float32](nil, tensor)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(s.ranges()), 10, "2 MiB of BF16 a request")
+	require.Equal(t, int64(2*elements), s.sent)
+	s.reset(nil)
+	_, err = tensor.WriteTo(io.Discard)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(s.ranges()), 3, "8 MiB of BF16 a request")
+	require.Equal(t, int64(2*elements), s.sent)
+}
