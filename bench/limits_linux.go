@@ -19,16 +19,19 @@ import (
 // sink keeps results alive.
 var sink uint64
 
-// byteSum adds all bytes eight at a time; reading a header cannot be cheaper.
-func byteSum(b []byte) (sum uint64) {
-	for len(b) >= 8 {
-		sum += binary.LittleEndian.Uint64(b)
-		b = b[8:]
+// byteSum adds all bytes, 32 at a time; reading a header cannot be cheaper.
+func byteSum(b []byte) uint64 {
+	var s0, s1, s2, s3 uint64
+	for ; len(b) >= 32; b = b[32:] {
+		s0 += binary.LittleEndian.Uint64(b)
+		s1 += binary.LittleEndian.Uint64(b[8:])
+		s2 += binary.LittleEndian.Uint64(b[16:])
+		s3 += binary.LittleEndian.Uint64(b[24:])
 	}
 	for _, c := range b {
-		sum += uint64(c)
+		s0 += uint64(c)
 	}
-	return sum
+	return s0 + s1 + s2 + s3
 }
 
 // headerLimits are the limits of whoever reads a header.
@@ -45,7 +48,7 @@ func headerLimits(data []byte) []*Contestant {
 		}),
 	}, {
 		Name: "limit: byte sum",
-		Does: "adds up the bytes of the header, eight at a time",
+		Does: "adds up the bytes of the header, 32 at a time",
 		Run: loop(func() error {
 			sink = byteSum(header)
 			return nil

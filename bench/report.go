@@ -129,17 +129,8 @@ func duration(d time.Duration) string {
 	return significant(d.Seconds()) + " s"
 }
 
-// size prints three significant digits, in powers of 1000 but for the sizes of
-// inputs, which are round powers of 1024.
+// size prints three significant digits.
 func size(n int64) string {
-	for _, unit := range []struct {
-		bytes int64
-		name  string
-	}{{tiB, "TiB"}, {giB, "GiB"}, {miB, "MiB"}} {
-		if n >= unit.bytes && n%unit.bytes == 0 {
-			return fmt.Sprintf("%d %s", n/unit.bytes, unit.name)
-		}
-	}
 	switch {
 	case n >= 1e9:
 		return significant(float64(n)/1e9) + " GB"
@@ -149,6 +140,17 @@ func size(n int64) string {
 		return significant(float64(n)/1e3) + " kB"
 	}
 	return fmt.Sprintf("%d B", n)
+}
+
+// roundSize prints the size of an input, a multiple of a power of 1024.
+func roundSize(n int64) string {
+	switch {
+	case n >= tiB:
+		return fmt.Sprintf("%d TiB", n/tiB)
+	case n >= giB:
+		return fmt.Sprintf("%d GiB", n/giB)
+	}
+	return fmt.Sprintf("%d MiB", n/miB)
 }
 
 func significant(x float64) string {

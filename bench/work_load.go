@@ -38,7 +38,7 @@ func runLoad(b *Bench) error {
 	}
 	defer unmap(memory)
 	all := append(b.loaders(path), loadLimits(path, buffer)...)
-	err = b.compare(Case{Name: "warm, " + size(dataSize), Bytes: info.Size(), Contestants: only(all...)})
+	err = b.compare(Case{Name: "warm, " + roundSize(dataSize), Bytes: info.Size(), Contestants: only(all...)})
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func runLoad(b *Bench) error {
 	for i := range cold {
 		cold[i].Before = func() error { return evict(path) }
 	}
-	return b.compare(Case{Name: "cold, " + size(dataSize), Bytes: info.Size(), Contestants: cold})
+	return b.compare(Case{Name: "cold, " + roundSize(dataSize), Bytes: info.Size(), Contestants: cold})
 }
 
 func (b *Bench) loaders(path string) []*Contestant {

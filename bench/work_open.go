@@ -48,7 +48,7 @@ func (b *Bench) openOne(path string, dataSize int64) error {
 		all = append(all, &Contestant{Name: "nlpodyssey", Does: "`os.ReadFile` as its documentation shows, `Deserialize`, `Tensor`",
 			Run: loop(func() error { return openNLPOdyssey(path, tensor) })})
 	}
-	return b.compare(Case{Name: size(dataSize), Memory: true, Contestants: only(all...)})
+	return b.compare(Case{Name: roundSize(dataSize), Memory: true, Contestants: only(all...)})
 }
 
 func openOurs(path, tensor string) error {

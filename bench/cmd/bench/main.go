@@ -120,6 +120,9 @@ func write(out string, r *results) error {
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(out, 0o777); err != nil {
+		return err
+	}
 	if err := os.WriteFile(filepath.Join(out, "results.json"), append(text, '\n'), 0o666); err != nil {
 		return err
 	}
