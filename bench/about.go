@@ -45,8 +45,8 @@ func (a About) String() string {
 
     %s
 
-Every row is the median of %d turns in which the contestants alternate, of %d for those
-who need more than %v for one; "time / ours" says how many times longer than this package it takes.
+Every row is the median of %d turns in which the contestants alternate (three times as many if they are short,
+%d if one takes more than %v); "time / ours" says how many times longer than this package it takes.
 Compare within a table only. Memory is the peak of resident memory of a run in a new process beyond
 what was resident before. The times of Go contestants include their garbage collection while they run, those of Rust
 and Python leave out freeing the results.

@@ -137,8 +137,11 @@ func (b *Bench) warmUp(p Contestant) (runs, turns int, err error) {
 			runs = max(1, int(minTurn/max(once, 1)))
 		}
 	}
-	if once > longTurn {
+	switch {
+	case once > longTurn:
 		turns = min(turns, fewTurns)
+	case once*time.Duration(runs) < 2*minTurn && !b.Quick:
+		turns *= 3 // cheap, and short turns suffer most from noise
 	}
 	return runs, turns, nil
 }

@@ -11,7 +11,8 @@ import (
 // Report writes the results as Markdown. Charts are linked from chartDir.
 func (b *Bench) Report(w io.Writer, about About, chartDir string) error {
 	var md strings.Builder
-	fmt.Fprintf(&md, "# Results\n\n%s\n", about)
+	fmt.Fprintf(&md, "# Results\n\n%s", about)
+	b.writeTargets(&md)
 	for _, work := range Works {
 		if results := b.of(work.Name); len(results) > 0 {
 			writeWorkReport(&md, work, results, chartDir)
@@ -44,16 +45,33 @@ func writeWorkReport(md *strings.Builder, work Work, cases [][]Result, chartDir 
 		md.WriteByte('\n')
 		writeTable(md, work, results)
 	}
-	md.WriteString("\nWho does what:\n\n")
-	seen := make(map[string]bool)
+	writeWho(md, cases)
+}
+
+// writeWho lists what the contestants of a work do, with the case where that
+// differs from case to case.
+func writeWho(md *strings.Builder, cases [][]Result) {
+	var names []string
+	does := make(map[string][]string) // by name: "case", "what", "case", "what", …
 	for _, results := range cases {
 		for _, r := range results {
-			line := fmt.Sprintf("- %s: %s\n", r.Contestant, r.Does)
-			if !seen[line] {
-				md.WriteString(line)
+			said := does[r.Contestant]
+			if said == nil {
+				names = append(names, r.Contestant)
 			}
-			seen[line] = true
+			if said == nil || said[len(said)-1] != r.Does {
+				does[r.Contestant] = append(said, r.Case, r.Does)
+			}
 		}
+	}
+	md.WriteString("\nWho does what:\n\n")
+	for _, name := range names {
+		said := does[name]
+		fmt.Fprintf(md, "- %s: %s", name, said[1])
+		for i := 2; i < len(said); i += 2 {
+			fmt.Fprintf(md, "; from “%s” on: %s", said[i], said[i+1])
+		}
+		md.WriteByte('\n')
 	}
 }
 
@@ -70,7 +88,10 @@ func writeTable(md *strings.Builder, work Work, results []Result) {
 			return duration(r.Samples[0]) + " to " + duration(r.Samples[len(r.Samples)-1])
 		}},
 		{"time / ours", func(r, ours Result) string {
-			return significant(float64(r.Median()) / float64(max(ours.Median(), 1)))
+			if ours.Median() == 0 {
+				return ""
+			}
+			return significant(float64(r.Median()) / float64(ours.Median()))
 		}},
 	}
 	if results[0].Bytes > 0 {
