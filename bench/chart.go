@@ -84,6 +84,8 @@ func chartRows(cases [][]Result) (rows []chartRow) {
 func drawChart(title string, rows []chartRow, path string) error {
 	p := plot.New()
 	p.Title.Text = title
+	p.Title.Padding = vg.Millimeter
+	p.Y.Label.Text = " " // a margin
 	p.BackgroundColor = color.White // also where the page is dark
 	p.X.Min = 0
 	p.HideX()
