@@ -53,8 +53,9 @@ type Bench struct {
 	Rust, Python []string
 
 	// Self is the command that runs this program again with the same Dir and
-	// Quick, to measure the memory of one contestant in a process of its own
-	// (see MemoryOf). Empty leaves the memory of Go contestants out.
+	// Quick, for a contestant in a process of its own: to measure its memory
+	// (see MemoryOf), or because it needs one (see Serve). If it is empty the
+	// memory of Go contestants is left out and all share one process.
 	Self []string
 
 	Results []Result

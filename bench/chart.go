@@ -85,7 +85,7 @@ func drawChart(title string, rows []chartRow, path string) error {
 	p := plot.New()
 	p.Title.Text = title
 	p.Title.Padding = vg.Millimeter
-	p.Y.Label.Text = " " // a margin
+	p.Y.Label.Text = " "            // a margin
 	p.BackgroundColor = color.White // also where the page is dark
 	p.X.Min = 0
 	p.HideX()

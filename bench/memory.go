@@ -32,7 +32,7 @@ func (b *Bench) measureMemory(c Case, p Contestant) int64 {
 
 // memoryInChild has a new process run the contestant by MemoryOf.
 func (b *Bench) memoryInChild(c Case, p Contestant) (int64, error) {
-	args := append(b.Self[1:], "-memory", b.id(c, p))
+	args := append(b.Self[1:len(b.Self):len(b.Self)], "-memory", b.id(c, p))
 	cmd := exec.Command(b.Self[0], args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -13,7 +13,8 @@ var loadWork = Work{
 	Name:  "load",
 	Title: "Load a whole file into memory",
 	Intro: `From the name of a file of 64 tensors to all of its data in memory of the process.
-Warm: the file is in the page cache. Cold: it was dropped from there before every run, which mincore confirmed.`,
+Warm: the file is in the page cache. Cold: it was dropped from there before every run, which mincore confirmed.
+Every contestant has a process of its own.`,
 	Unit:  "of file",
 	Chart: "Whole file loaded (GB/s; longer is better)",
 	run:   runLoad,
@@ -56,45 +57,41 @@ func runLoad(b *Bench) error {
 	return b.compare(Case{Name: "cold, " + roundSize(dataSize), Bytes: info.Size(), Contestants: cold})
 }
 
-func (b *Bench) loaders(path string) []*Contestant {
-	return []*Contestant{{
-		Name: "**this package**",
-		Does: "`Load`",
-		Run: loop(func() error {
-			f, err := safetensors.Load(path)
-			if err != nil {
-				return err
-			}
-			return f.Close()
-		}),
-	}, {
-		Name: "os.ReadFile",
-		Does: "the bytes alone, nothing parsed",
-		Run: loop(func() error {
-			_, err := os.ReadFile(path)
+// loadTasks load a file, each in its way.
+var loadTasks = map[string]func(path string) error{
+	"load-ours": func(path string) error {
+		f, err := safetensors.Load(path)
+		if err != nil {
 			return err
-		}),
-	}, {
-		Name: "maruel",
-		Does: "`os.ReadFile`, `Parse`",
-		Run: loop(func() error {
-			file, err := os.ReadFile(path)
-			if err == nil {
-				_, err = maruel.Parse(file)
-			}
-			return err
-		}),
-	}, {
-		Name: "nlpodyssey",
-		Does: "`os.ReadFile`, `Deserialize`",
-		Run: loop(func() error {
-			file, err := os.ReadFile(path)
-			if err == nil {
-				_, err = nlpodyssey.Deserialize(file)
-			}
-			return err
-		}),
+		}
+		return f.Close()
 	},
+	"load-ReadFile": func(path string) error {
+		_, err := os.ReadFile(path)
+		return err
+	},
+	"load-maruel": func(path string) error {
+		file, err := os.ReadFile(path)
+		if err == nil {
+			_, err = maruel.Parse(file)
+		}
+		return err
+	},
+	"load-nlpodyssey": func(path string) error {
+		file, err := os.ReadFile(path)
+		if err == nil {
+			_, err = nlpodyssey.Deserialize(file)
+		}
+		return err
+	},
+}
+
+func (b *Bench) loaders(path string) []*Contestant {
+	return []*Contestant{
+		b.alone("**this package**", "`Load`", "load-ours", path),
+		b.alone("os.ReadFile", "the bytes alone, nothing parsed", "load-ReadFile", path),
+		b.alone("maruel", "`os.ReadFile`, `Parse`", "load-maruel", path),
+		b.alone("nlpodyssey", "`os.ReadFile`, `Deserialize`", "load-nlpodyssey", path),
 		b.rust("safetensors", "`fs::read`, `deserialize`", "load", path),
 		b.python("safetensors", "`load_file` of safetensors.numpy", "load", path),
 	}

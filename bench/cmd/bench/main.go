@@ -11,9 +11,11 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/gosafetensors/safetensors/bench"
 )
@@ -31,18 +33,22 @@ func run() error {
 		counts = flag.Int("count", 7, "turns of every contestant")
 		quick  = flag.Bool("quick", false, "small inputs and one short turn, to see that everything works; writes nothing")
 		langs  = flag.Bool("foreign", true, "with the contestants in Rust and Python")
-		tmp    = flag.String("tmp", os.TempDir(), "folder for the inputs, on the disk to measure; needs 12 GB")
+		tmp    = flag.String("tmp", os.TempDir(), "folder for the inputs, on the disk to measure; needs 6 GB")
 		out    = flag.String("out", ".", "folder for RESULTS.md, results.json and charts")
 		render = flag.Bool("render", false, "only write RESULTS.md and charts again, from results.json")
 		memory = flag.String("memory", "", "used by the command itself: measure the memory of this contestant only")
+		serve  = flag.Bool("serve", false, "used by the command itself: be a contestant")
 	)
 	flag.Parse()
 	match, err := regexp.Compile(*works)
 	if err != nil {
 		return err
 	}
-	if *render {
+	switch {
+	case *render:
 		return rerender(*out)
+	case *serve:
+		return bench.Serve(os.Stdin, os.Stdout)
 	}
 	b := &bench.Bench{Counts: *counts, Quick: *quick, Log: os.Stderr, RAMDir: "/dev/shm"}
 	if *quick {
@@ -58,6 +64,7 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(b.Dir)
+	go removeOnInterrupt(b.Dir)
 	if err := prepare(b, *langs); err != nil {
 		return err
 	}
@@ -68,6 +75,15 @@ func run() error {
 		return b.Report(io.Discard, bench.About{}, "charts")
 	}
 	return write(*out, &results{b.Describe(".", command()), b.Results})
+}
+
+// removeOnInterrupt leaves no gigabytes behind when the run is interrupted.
+func removeOnInterrupt(dir string) {
+	interrupt := make(chan os.Signal, 1)
+	signal.Notify(interrupt, os.Interrupt, syscall.SIGTERM)
+	<-interrupt
+	os.RemoveAll(dir)
+	os.Exit(1)
 }
 
 // prepare sets what the contestants in other processes need.
