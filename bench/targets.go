@@ -31,6 +31,7 @@ var Targets = []Target{
 	{"convert", "F32 to F16, in memory", "limit: memmove", 0.75},
 	{"convert", "F32 to BF16, in memory", "limit: memmove", 0.75},
 	{"write", "returned, tmpfs", "Rust safetensors", 1.4},
+	{"write", "returned, disk", "Rust safetensors", 1.4},
 	{"write", "durable, disk", "Rust safetensors", 1.4},
 	{"encode", "DeepSeek-V3", "maruel", 5},
 	{"format", "gpt2", "Rust bintensors", 1},
