@@ -12,9 +12,10 @@ import (
 var convertWork = Work{
 	Name:  "convert",
 	Title: "Convert between dtypes",
-	Intro: `From a tensor in memory to a slice of another dtype in memory that is already there, on one thread.
-The limit is a memmove that reads and writes as many bytes together. In cache: 64 Ki elements;
-in memory: the F32 side has 256 MiB.`,
+	Intro: `From a tensor in memory to a slice of another dtype in memory that is already there.
+In cache: 64 Ki elements, on one thread. In memory: the F32 side has 256 MiB; this package shares
+the work among the processors there, the others do not. The limit is a memmove, on one thread, that reads
+and writes as many bytes together.`,
 	Unit:  "read and written",
 	Chart: "Converted (GB/s read and written; longer is better)",
 	run:   runConvert,
