@@ -73,6 +73,9 @@ func chartRows(cases [][]Result) (rows []chartRow) {
 			if strings.HasPrefix(r.Contestant, "limit") {
 				row.kind = limit
 			}
+			if strings.HasPrefix(row.label, "this package") {
+				row.kind = ours
+			}
 			if row.kind != limit || row.value < dwarfing*first {
 				rows = append(rows, row)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -48,30 +49,33 @@ func writeWorkReport(md *strings.Builder, work Work, cases [][]Result, chartDir 
 	writeWho(md, cases)
 }
 
-// writeWho lists what the contestants of a work do, with the case where that
-// differs from case to case.
+// writeWho lists what the contestants of a work do, with the cases where that
+// differs between them.
 func writeWho(md *strings.Builder, cases [][]Result) {
 	var names []string
-	does := make(map[string][]string) // by name: "case", "what", "case", "what", …
+	texts := make(map[string][]string) // by name
+	where := make(map[[2]string][]string)
 	for _, results := range cases {
 		for _, r := range results {
-			said := does[r.Contestant]
-			if said == nil {
+			if !slices.Contains(names, r.Contestant) {
 				names = append(names, r.Contestant)
 			}
-			if said == nil || said[len(said)-1] != r.Does {
-				does[r.Contestant] = append(said, r.Case, r.Does)
+			if !slices.Contains(texts[r.Contestant], r.Does) {
+				texts[r.Contestant] = append(texts[r.Contestant], r.Does)
 			}
+			key := [2]string{r.Contestant, r.Does}
+			where[key] = append(where[key], r.Case)
 		}
 	}
 	md.WriteString("\nWho does what:\n\n")
 	for _, name := range names {
-		said := does[name]
-		fmt.Fprintf(md, "- %s: %s", name, said[1])
-		for i := 2; i < len(said); i += 2 {
-			fmt.Fprintf(md, "; from “%s” on: %s", said[i], said[i+1])
+		if does := texts[name]; len(does) == 1 {
+			fmt.Fprintf(md, "- %s: %s\n", name, does[0])
+			continue
 		}
-		md.WriteByte('\n')
+		for _, does := range texts[name] {
+			fmt.Fprintf(md, "- %s (%s): %s\n", name, strings.Join(where[[2]string{name, does}], "; "), does)
+		}
 	}
 }
 
