@@ -1,20 +1,27 @@
 // Inspect lists what is in safetensors files: their tensors in file order, the
 // parameters of each dtype, and the metadata. It reads headers only, so that a
-// file of any size is listed at once.
+// model of any size is listed at once.
 //
 //	go run ./examples/inspect testdata/model.safetensors
 //
-// With -json it prints a line of JSON for each file, as the type listing says.
+// A model is named by its file, its folder, the index of its shards, a URL, or
+// its repository on the Hugging Face Hub, as OWNER/NAME or OWNER/NAME@REVISION.
+// With -json it prints a line of JSON for each, as the type listing says.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"regexp"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/remote"
 )
 
 func main() {
@@ -26,14 +33,14 @@ func main() {
 
 func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("inspect", flag.ExitOnError)
-	asJSON := flags.Bool("json", false, "print a line of JSON for each file")
+	asJSON := flags.Bool("json", false, "print a line of JSON for each model")
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: inspect [-json] FILE...")
+		fmt.Fprintln(flags.Output(), "usage: inspect [-json] FILE|FOLDER|INDEX|URL|OWNER/NAME[@REVISION]...")
 		flags.PrintDefaults()
 	}
 	flags.Parse(args)
 	if flags.NArg() == 0 {
-		return errors.New("inspect: no file is named; -h shows the usage")
+		return errors.New("inspect: no model is named; -h shows the usage")
 	}
 	// Like ls, go on after a file that cannot be listed.
 	var errs []error
@@ -69,12 +76,11 @@ type listing struct {
 }
 
 type tensor struct {
-	Name        string            `json:"name"`
-	DType       safetensors.DType `json:"dtype"`        // as in the file: "BF16"
-	Shape       []int             `json:"shape"`        // [] for a scalar
-	Parameters  int64             `json:"parameters"`   // the product of the shape
-	Bytes       int64             `json:"bytes"`        // in the file
-	DataOffsets [2]int64          `json:"data_offsets"` // half-open, in the data buffer
+	Name       string            `json:"name"`
+	DType      safetensors.DType `json:"dtype"`      // as in the file: "BF16"
+	Shape      []int             `json:"shape"`      // [] for a scalar
+	Parameters int64             `json:"parameters"` // the product of the shape
+	Bytes      int64             `json:"bytes"`      // in the file
 }
 
 type total struct {
@@ -90,8 +96,25 @@ func (t *total) add(parameters, bytes int64) {
 	t.Bytes += bytes
 }
 
+var repository = regexp.MustCompile(`^([\w.-]+/[\w.-]+)(?:@(.+))?$`)
+
+// open opens what a name is of. A repository is what looks like one and is
+// neither there nor, by its ending, a file that is missing.
+func open(name string) (*safetensors.File, error) {
+	ctx := context.Background()
+	if strings.Contains(name, "://") {
+		return remote.Open(ctx, name)
+	}
+	repo := repository.FindStringSubmatch(name)
+	_, err := os.Stat(name)
+	if repo != nil && errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(name, ".safetensors") && !strings.HasSuffix(name, ".json") {
+		return remote.OpenRepo(ctx, repo[1], repo[2])
+	}
+	return safetensors.Open(name)
+}
+
 func list(name string) (*listing, error) {
-	f, err := safetensors.Open(name)
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +127,7 @@ func list(name string) (*listing, error) {
 			parameters *= int64(dim)
 		}
 		size := t.Size()
-		// The format has no holes: a tensor begins where the one before it ends.
-		offsets := [2]int64{l.Total.Bytes, l.Total.Bytes + size}
-		l.Tensors = append(l.Tensors, tensor{name, t.DType, t.Shape, parameters, size, offsets})
+		l.Tensors = append(l.Tensors, tensor{name, t.DType, t.Shape, parameters, size})
 		i, ok := place[t.DType]
 		if !ok {
 			i = len(l.DTypes)

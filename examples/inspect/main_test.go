@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -74,13 +76,13 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, `{"file":"model.safetensors",`+
 		`"metadata":{"config":"{\"a\": 1}","format":"pt","license":"`+strings.Repeat("never ends ", 10)+`","tab":"a\tb"},`+
 		`"tensors":[`+
-		`{"name":"embeddings.weight","dtype":"F32","shape":[1024,3],"parameters":3072,"bytes":12288,"data_offsets":[0,12288]},`+
-		`{"name":"scale","dtype":"F32","shape":[],"parameters":1,"bytes":4,"data_offsets":[12288,12292]},`+
-		`{"name":"empty","dtype":"BF16","shape":[0,7],"parameters":0,"bytes":0,"data_offsets":[12292,12292]},`+
-		`{"name":"layer.0.weight","dtype":"BF16","shape":[500,2],"parameters":1000,"bytes":2000,"data_offsets":[12292,14292]},`+
-		`{"name":"","dtype":"U8","shape":[1],"parameters":1,"bytes":1,"data_offsets":[14292,14293]},`+
-		`{"name":"\u001b[31mred\n","dtype":"U8","shape":[1],"parameters":1,"bytes":1,"data_offsets":[14293,14294]},`+
-		`{"name":"layer.0.packed","dtype":"F4","shape":[3,2],"parameters":6,"bytes":3,"data_offsets":[14294,14297]}],`+
+		`{"name":"embeddings.weight","dtype":"F32","shape":[1024,3],"parameters":3072,"bytes":12288},`+
+		`{"name":"scale","dtype":"F32","shape":[],"parameters":1,"bytes":4},`+
+		`{"name":"empty","dtype":"BF16","shape":[0,7],"parameters":0,"bytes":0},`+
+		`{"name":"layer.0.weight","dtype":"BF16","shape":[500,2],"parameters":1000,"bytes":2000},`+
+		`{"name":"","dtype":"U8","shape":[1],"parameters":1,"bytes":1},`+
+		`{"name":"\u001b[31mred\n","dtype":"U8","shape":[1],"parameters":1,"bytes":1},`+
+		`{"name":"layer.0.packed","dtype":"F4","shape":[3,2],"parameters":6,"bytes":3}],`+
 		`"dtypes":[`+
 		`{"dtype":"F32","tensors":2,"parameters":3073,"bytes":12292},`+
 		`{"dtype":"BF16","tensors":2,"parameters":1000,"bytes":2000},`+
@@ -89,22 +91,44 @@ func TestJSON(t *testing.T) {
 		`"total":{"tensors":7,"parameters":4081,"bytes":14297}}`+"\n", out.String())
 }
 
-// The offsets of the JSON form, which inspect adds up, are those of the header.
-func TestOffsets(t *testing.T) {
+// TestNames lists a checkpoint of three shards by all the names that it can have.
+func TestNames(t *testing.T) {
 	t.Chdir(t.TempDir())
-	writeModel(t, "model.safetensors")
-	r, err := os.Open("model.safetensors")
-	require.NoError(t, err)
-	defer r.Close()
-	h, err := safetensors.ReadHeader(r)
-	require.NoError(t, err)
-	l, err := list("model.safetensors")
-	require.NoError(t, err)
-	require.Len(t, l.Tensors, len(h.Tensors))
-	for i, want := range h.Tensors {
-		got := l.Tensors[i]
-		require.Equal(t, want, safetensors.TensorInfo{Name: got.Name, DType: got.DType, Shape: got.Shape, DataOffsets: got.DataOffsets})
+	tensors := make(map[string]safetensors.Tensor)
+	for _, name := range []string{"a", "b", "c"} {
+		var err error
+		tensors[name], err = safetensors.NewTensor(safetensors.BF16, []int{16}, make([]uint16, 16))
+		require.NoError(t, err)
 	}
+	require.NoError(t, safetensors.WriteShards("checkpoint", tensors, nil, 32))
+	hub := http.NewServeMux()
+	hub.Handle("/", http.FileServer(http.Dir(".")))
+	hub.Handle("/owner/name/resolve/main/", http.StripPrefix("/owner/name/resolve/main/", http.FileServer(http.Dir("checkpoint"))))
+	hub.Handle("/owner/name/resolve/v2/", http.StripPrefix("/owner/name/resolve/v2/", http.FileServer(http.Dir("checkpoint"))))
+	server := httptest.NewServer(hub)
+	defer server.Close()
+	t.Setenv("HF_ENDPOINT", server.URL)
+	t.Setenv("HF_TOKEN", "token")
+	for _, name := range []string{
+		"checkpoint",
+		"checkpoint/model.safetensors.index.json",
+		server.URL + "/checkpoint/model.safetensors.index.json",
+		"owner/name",
+		"owner/name@v2",
+	} {
+		l, err := list(name)
+		require.NoError(t, err, name)
+		require.Len(t, l.Tensors, 3, name)
+		require.Equal(t, []total{{safetensors.BF16, 3, 48, 96}}, l.DTypes)
+	}
+	l, err := list(server.URL + "/checkpoint/model-00002-of-00003.safetensors")
+	require.NoError(t, err)
+	require.Equal(t, []tensor{{"b", safetensors.BF16, []int{16}, 16, 32}}, l.Tensors)
+	_, err = list("owner/absent")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NotContains(t, err.Error(), "open owner/absent")
+	_, err = list("checkpoint/absent.safetensors") // which cannot be a repository
+	require.ErrorContains(t, err, "open checkpoint/absent.safetensors")
 }
 
 func TestNoTensors(t *testing.T) {
@@ -135,7 +159,7 @@ total        0                  0         0 B
 	require.ErrorContains(t, err, "d.safetensors")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	require.ErrorContains(t, run(nil, &out), "no file is named")
+	require.ErrorContains(t, run(nil, &out), "no model is named")
 }
 
 func TestHumanSize(t *testing.T) {
