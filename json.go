@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner reads the JSON of a header or of an index. It knows the grammar of RFC 8259 and
-// the limits of the reference's JSON parser, and nothing of tensors.
+// A scanner reads the JSON of a header or of an index. It knows the grammar of
+// RFC 8259 and the limits of the reference's JSON parser, and nothing of tensors.
 //
 // Methods that return a bool report whether what they look for stands at pos;
 // if so they move behind it. Methods that return an error insist on it.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -61,6 +62,39 @@ var opened = map[string]func(t testing.TB, name string) *File{
 		require.NoError(t, err)
 		return f
 	},
+}
+
+// TestOpenErrors opens what is no checkpoint: the error says so once, with the name.
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	short := filepath.Join(dir, "short")
+	require.NoError(t, os.WriteFile(short, []byte("1234"), 0o666))
+	truncated := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
+	require.NoError(t, os.Truncate(truncated, 72))
+	missing := filepath.Join(dir, "missing")
+	for name, want := range map[string]string{
+		"":        "safetensors: open : ",
+		missing:   "safetensors: open " + missing + ": ",
+		short:     "safetensors: open " + short + ": file of 4 bytes is shorter than the 8 bytes of the header length (at byte 0)",
+		truncated: "safetensors: open " + truncated + ": the data buffer is truncated: the tensors need 16 bytes, 8 are there (at byte 72)",
+		dir:       "safetensors: open " + dir + ": no .safetensors file in it, only [short]",
+	} {
+		for _, open := range []func(string) (*File, error){Open, Load} {
+			_, err := open(name)
+			require.ErrorContains(t, err, want)
+			require.Equal(t, 1, strings.Count(strings.ReplaceAll(err.Error(), "model.safetensors", ""), errorPrefix), err)
+			var path *fs.PathError
+			require.ErrorAs(t, err, &path)
+			require.Equal(t, name, path.Path)
+			if name == "" || name == missing {
+				require.ErrorIs(t, err, fs.ErrNotExist)
+			}
+		}
+	}
+	if runtime.GOOS == "linux" {
+		_, err := Open("/dev/zero")
+		require.EqualError(t, err, "safetensors: open /dev/zero: it is a device")
+	}
 }
 
 func TestClosed(t *testing.T) {

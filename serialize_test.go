@@ -210,37 +210,59 @@ func TestWriteFileTargets(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), info.Mode())
 }
 
-// TestKilledWrite kills a process in the middle of WriteFile: the target stays
-// what it was.
+// TestKilledWrite kills a process in the middle of WriteFile and of WriteShards:
+// what was there stays what it was.
 func TestKilledWrite(t *testing.T) {
-	if name := os.Getenv("SAFETENSORS_TEST_KILL"); name != "" {
+	const variable = "SAFETENSORS_TEST_KILL"
+	if name := os.Getenv(variable); name != "" {
 		x := counting(t, U32, 1<<22)
 		var file bytes.Buffer
 		require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
 		f, err := NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))
 		require.NoError(t, err)
-		require.NoError(t, WriteFile(name, maps.Collect(f.Tensors()), nil))
+		tensors := maps.Collect(f.Tensors())
+		if filepath.Ext(name) == fileSuffix {
+			require.NoError(t, WriteFile(name, tensors, nil))
+		} else {
+			tensors["a"] = counting(t, U32, 1)
+			require.NoError(t, WriteShards(name, tensors, nil, 4))
+		}
 		return
 	}
+	if runtime.GOOS == "js" || runtime.GOOS == "wasip1" {
+		t.Skip("no processes on this system")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	kill := func(name string) {
+		cmd := exec.Command(self, "-test.run", "^TestKilledWrite$")
+		cmd.Env = append(os.Environ(), variable+"="+name)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%s", out)
+		require.NotContains(t, string(out), "FAIL")
+	}
+	temporary := func(dir string) int {
+		left, err := filepath.Glob(filepath.Join(dir, tempPrefix+"*.tmp"))
+		require.NoError(t, err)
+		return len(left)
+	}
+
 	name := writeTemp(t, map[string]Tensor{"old": counting(t, U32, 4)})
 	want, err := os.ReadFile(name)
 	require.NoError(t, err)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	if _, err := exec.LookPath(self); err != nil || runtime.GOOS == "js" || runtime.GOOS == "wasip1" {
-		t.Skip("no processes on this system")
-	}
-	cmd := exec.Command(self, "-test.run", "^TestKilledWrite$")
-	cmd.Env = append(os.Environ(), "SAFETENSORS_TEST_KILL="+name)
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	require.ErrorAs(t, err, &exit, "%s", out)
+	kill(name)
 	got, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(name), ".safetensors-*.tmp"))
-	require.NoError(t, err)
-	require.Len(t, left, 1, "it was killed while it wrote")
+	require.Equal(t, 1, temporary(filepath.Dir(name)), "it was killed while it wrote")
+
+	dir := t.TempDir()
+	old := checkpointOf(t, 2)
+	require.NoError(t, WriteShards(dir, old, nil, 64))
+	kill(dir)
+	require.Positive(t, temporary(dir), "it was killed while it wrote")
+	requireCheckpoint(t, dir, old)
 }
 
 // A killingReader kills the process when it is read beyond the first MiB.
