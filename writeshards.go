@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // WriteShards writes a checkpoint to a folder, which is created if need be, in
@@ -227,8 +229,9 @@ func BuildIndex(shards map[string]*File) ([]byte, error) {
 	return encodeIndex(weights, total), nil
 }
 
-// encodeIndex writes an index as huggingface_hub does: an indent of two spaces,
-// keys sorted, a newline at the end; but text is not escaped to ASCII.
+// encodeIndex writes an index as the Python packages do: an indent of two spaces,
+// keys sorted, a newline at the end, and all but ASCII escaped, since some of them
+// read it in the encoding of the locale.
 func encodeIndex(weights map[string]string, total int64) []byte {
 	b := []byte("{\n  \"metadata\": {\n    \"total_size\": ")
 	b = strconv.AppendInt(b, total, 10)
@@ -238,12 +241,26 @@ func encodeIndex(weights map[string]string, total int64) []byte {
 			b = append(b, ',')
 		}
 		b = append(b, "\n    "...)
-		b = appendString(b, name)
+		b = appendASCII(b, name)
 		b = append(b, ": "...)
-		b = appendString(b, weights[name])
+		b = appendASCII(b, weights[name])
 	}
 	if len(weights) > 0 {
 		b = append(b, "\n  "...)
 	}
 	return append(b, "}\n}\n"...)
+}
+
+// appendASCII appends a JSON string in which all but ASCII is escaped.
+func appendASCII(b []byte, s string) []byte {
+	for _, r := range string(appendString(nil, s)) {
+		if r < utf8.RuneSelf {
+			b = append(b, byte(r))
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			b = fmt.Appendf(b, "\\u%04x", unit)
+		}
+	}
+	return b
 }

@@ -179,7 +179,7 @@ def split():
     for line in sys.stdin:
         sizes, limit = json.loads(line)
         split = split_tensors(dict(sorted(sizes.items())), int, limit)
-        text = json.dumps(index(split), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        text = json.dumps(index(split), indent=2, sort_keys=True) + "\n"
         files = split.filename_to_tensors
         splits.append({"files": files, "index": text if split.is_sharded else None})
     return splits
