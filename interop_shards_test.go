@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/remote"
 )
 
 const indexFile = "model.safetensors.index.json"
@@ -84,13 +85,17 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 		require.NoFileExists(t, filepath.Join(dir, indexFile))
 	}
 	require.NotEmpty(t, want.Slices)
+	server := httptest.NewServer(http.StripPrefix("/owner/model/resolve/main/", http.FileServer(http.Dir(dir))))
+	defer server.Close()
+	hub := &remote.Client{Endpoint: server.URL, Token: "none"}
 	for _, name := range names {
 		for way, open := range map[string]func(string) (*safetensors.File, error){
 			"Open": safetensors.Open, "Load": safetensors.Load,
+			"remote": func(string) (*safetensors.File, error) { return hub.OpenRepo(t.Context(), "owner/model", "") },
 		} {
 			f, err := open(name)
 			require.NoError(t, err)
-			testGoldenFile(t, f, want.goldenFile, way == "Load" || mapped)
+			testGoldenFile(t, f, want.goldenFile, way == "Load" || way == "Open" && mapped)
 			require.Equal(t, want.ParameterCount, f.ParameterCount())
 			for name, slices := range want.Slices {
 				tensor, err := f.Tensor(name)

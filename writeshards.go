@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // WriteShards writes a checkpoint to a folder, which is created if need be, in
@@ -254,7 +253,7 @@ func encodeIndex(weights map[string]string, total int64) []byte {
 // appendASCII appends a JSON string in which all but ASCII is escaped.
 func appendASCII(b []byte, s string) []byte {
 	for _, r := range string(appendString(nil, s)) {
-		if r < utf8.RuneSelf {
+		if r < 0x7f { // Python escapes DEL, too
 			b = append(b, byte(r))
 			continue
 		}
