@@ -68,7 +68,7 @@ func mapFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	sink = byteSum(headerOf(data))
+	sink.Store(byteSum(headerOf(data)))
 	return data, nil
 }
 

@@ -65,7 +65,7 @@ func openOurs(path, tensor string) error {
 	if err != nil {
 		return err
 	}
-	sink = uint64(view[0])
+	sink.Store(uint64(view[0]))
 	return nil
 }
 
@@ -77,7 +77,7 @@ func openMaruel(path, tensor string) error {
 	defer f.Close()
 	for _, t := range f.Tensors {
 		if t.Name == tensor {
-			sink = uint64(t.Data[0])
+			sink.Store(uint64(t.Data[0]))
 			return nil
 		}
 	}
@@ -97,6 +97,6 @@ func openNLPOdyssey(path, tensor string) error {
 	if !ok {
 		return os.ErrNotExist
 	}
-	sink = uint64(t.Data()[0])
+	sink.Store(uint64(t.Data()[0]))
 	return nil
 }
