@@ -38,7 +38,7 @@ func llama70B(layers int) []TensorInfo {
 // headerText returns the header of a file with those tensors, and the size of
 // its data buffer.
 func headerText(t testing.TB, tensors []TensorInfo) ([]byte, int64) {
-	text, err := appendHeader(nil, tensors, map[string]string{"format": "pt"})
+	text, err := encodeHeader(tensors, map[string]string{"format": "pt"})
 	require.NoError(t, err)
 	return text[prefixSize:], tensors[len(tensors)-1].DataOffsets[1]
 }
@@ -63,7 +63,7 @@ func BenchmarkEncodeHeader(b *testing.B) {
 	tensors := llama70B(10221)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, err := appendHeader(nil, tensors, nil)
+		_, err := encodeHeader(tensors, nil)
 		require.NoError(b, err)
 	}
 }

@@ -9,19 +9,20 @@ import (
 	"strconv"
 )
 
-// appendHeader appends the prefix and the header of a file with those tensors,
+// encodeHeader returns the prefix and the header of a file with those tensors,
 // laid out one after another in the order given, byte for byte as the reference
 // implementation writes them. It sets their data offsets. Metadata keys are
 // sorted, where the reference leaves them in random order.
 //
 // It checks all that a header can break but names that are there twice.
-func appendHeader(b []byte, tensors []TensorInfo, metadata map[string]string) ([]byte, error) {
+func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, error) {
 	if broken := checkMetadata(metadata); broken != "" {
 		return nil, &FormatError{Offset: -1, Reason: broken}
 	}
-	start := len(b)
-	b = slices.Grow(b, prefixSize+headerSizeHint(tensors, metadata))
-	b = append(b, make([]byte, prefixSize)...)
+	if err := layOut(tensors); err != nil {
+		return nil, err
+	}
+	b := make([]byte, prefixSize, prefixSize+headerSizeHint(tensors, metadata))
 	b = append(b, '{')
 	if metadata != nil {
 		b = appendMetadata(b, metadata)
@@ -29,6 +30,26 @@ func appendHeader(b []byte, tensors []TensorInfo, metadata map[string]string) ([
 			b = append(b, ',')
 		}
 	}
+	for i := range tensors {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendEntry(b, &tensors[i])
+	}
+	b = append(b, '}')
+	for len(b)%headerAlignment != 0 {
+		b = append(b, ' ')
+	}
+	length := len(b) - prefixSize
+	if length > maxHeaderLength {
+		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes is above the limit of %d", length, maxHeaderLength)}
+	}
+	binary.LittleEndian.PutUint64(b, uint64(length))
+	return b, nil
+}
+
+// layOut checks the tensors and sets their data offsets.
+func layOut(tensors []TensorInfo) error {
 	end := int64(0)
 	for i := range tensors {
 		info := &tensors[i]
@@ -40,25 +61,12 @@ func appendHeader(b []byte, tensors []TensorInfo, metadata map[string]string) ([
 			broken = "the data offsets overflow 63 bits"
 		}
 		if broken != "" {
-			return nil, &FormatError{Offset: -1, Tensor: info.Name, Reason: broken}
+			return &FormatError{Offset: -1, Tensor: info.Name, Reason: broken}
 		}
 		info.DataOffsets = [2]int64{end, end + size}
 		end += size
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendEntry(b, info)
 	}
-	b = append(b, '}')
-	for (len(b)-start)%headerAlignment != 0 {
-		b = append(b, ' ')
-	}
-	length := len(b) - start - prefixSize
-	if length > maxHeaderLength {
-		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes is above the limit of %d", length, maxHeaderLength)}
-	}
-	binary.LittleEndian.PutUint64(b[start:], uint64(length))
-	return b, nil
+	return nil
 }
 
 // headerSizeHint returns about the length of a header, rather more than less.
@@ -67,9 +75,13 @@ func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
 	for key, value := range metadata {
 		n += len(key) + len(value) + len(`"":"",`)
 	}
+	if len(tensors) == 0 {
+		return n
+	}
+	offset := len(strconv.FormatInt(tensors[len(tensors)-1].DataOffsets[1], 10))
 	for i := range tensors {
-		n += len(tensors[i].Name) + len(`"":{"dtype":"F8_E4M3FNUZ","shape":[],"data_offsets":[123456789012,123456789012]},`)
-		n += 6 * len(tensors[i].Shape)
+		n += len(tensors[i].Name) + len(tensors[i].DType.String()) + 6*len(tensors[i].Shape) + 2*offset
+		n += len(`"":{"dtype":"","shape":[],"data_offsets":[,]},`)
 	}
 	return n
 }

@@ -88,7 +88,7 @@ func newCheckpoint(tensors map[string]Tensor, metadata map[string]string) (*chec
 		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
 	var err error
-	if c.header, err = appendHeader(nil, c.infos, metadata); err != nil {
+	if c.header, err = encodeHeader(c.infos, metadata); err != nil {
 		return nil, err
 	}
 	for i := range c.infos {

@@ -25,7 +25,7 @@ type Writer struct {
 // has been written.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	tensors := append([]TensorInfo(nil), h.Tensors...)
-	header, err := appendHeader(nil, tensors, h.Metadata)
+	header, err := encodeHeader(tensors, h.Metadata)
 	if err != nil {
 		return nil, err
 	}
