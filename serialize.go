@@ -229,7 +229,9 @@ func (c *checkpoint) writeFile(f *os.File) error {
 			defer b.free()
 		}
 		return c.pass(p, b, func(mem []byte) error {
-			_, err := f.WriteAt(mem, int64(len(c.header))+c.infos[p.first].DataOffsets[0]+p.pos)
+			at := int64(len(c.header)) + c.infos[p.first].DataOffsets[0] + p.pos
+			_, err := f.WriteAt(mem, at)
+			startWriteback(f, at, p.n)
 			return err
 		})
 	})
