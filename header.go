@@ -1,7 +1,6 @@
 package safetensors
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -43,20 +42,34 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	text.Grow(int(min(length, firstRead)))
-	n, err := text.ReadFrom(io.LimitReader(r, length))
-	if err == nil && n < length {
-		err = io.ErrUnexpectedEOF
-	}
+	text, err := readGrowing(r, length)
 	if err != nil {
-		return nil, fmt.Errorf("safetensors: reading a header of %d bytes, %d arrived: %w", length, n, err)
+		return nil, fmt.Errorf("safetensors: reading a header of %d bytes, %d arrived: %w", length, len(text), err)
 	}
-	t, err := parseHeader(text.Bytes(), -1)
+	t, err := parseHeader(text, -1)
 	if err != nil {
 		return nil, err
 	}
 	return t.header(), nil
+}
+
+// readGrowing reads length bytes into memory that is never more than four times
+// what has arrived, or firstRead. On an error it returns what has.
+func readGrowing(r io.Reader, length int64) ([]byte, error) {
+	b := make([]byte, min(length, firstRead))
+	for n := 0; ; {
+		m, err := io.ReadFull(r, b[n:])
+		n += m
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil || int64(n) == length {
+			return b[:n], err
+		}
+		grown := make([]byte, min(length, 4*int64(n)))
+		copy(grown, b)
+		b = grown
+	}
 }
 
 // firstRead is how much of a file is read at once in search of its header. It
