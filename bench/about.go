@@ -49,7 +49,8 @@ Every row is the median of %d turns in which the contestants alternate (three ti
 %d if one takes more than %v); "time / ours" says how many times longer than this package it takes.
 Compare within a table only. Memory is the peak of resident memory of a run in a new process beyond
 what was resident before. The times of Go contestants include their garbage collection while they run, those of Rust
-and Python leave out freeing the results.
+and Python leave out freeing the results. Go runs with GODEBUG=madvdontneed=0, so that free memory stays with
+the process, as it does with Rust's allocator.
 
 Versions: %s.
 `, a.Date.Format(time.DateOnly), a.Processor, a.CPUs, size(a.Memory), a.Kernel, runtime.GOOS, runtime.GOARCH,

@@ -73,7 +73,7 @@ func (r Result) Median() time.Duration {
 
 const (
 	minTurn  = 100 * time.Millisecond // a turn repeats shorter runs
-	longTurn = 4 * time.Second        // who needs longer takes fewer turns
+	longTurn = time.Second            // who needs longer takes fewer turns
 	fewTurns = 3
 )
 
@@ -148,9 +148,7 @@ func (b *Bench) warmUp(p Contestant) (runs, turns int, err error) {
 
 // takeTurn returns the time of one run. The garbage of whoever was first is
 // collected before, so that it is not charged to the next. A run that can be
-// repeated is done once before, uncounted: while the others had their turns, the
-// Go runtime has given free memory back to the system, which Rust's allocator
-// does not do, and new memory is several times as slow as memory that is there.
+// repeated is done once before, uncounted: others have had the caches meanwhile.
 func takeTurn(p Contestant, runs int) (time.Duration, error) {
 	runtime.GC()
 	before := p.Before

@@ -68,7 +68,12 @@ func (b *Bench) runOnly(c Case) error {
 			continue
 		}
 		memory, err := peakOf(os.Getpid(), func() error {
-			_, err := takeTurn(p, 1)
+			if p.Before != nil {
+				if err := p.Before(); err != nil {
+					return err
+				}
+			}
+			_, err := p.Run(1)
 			return err
 		})
 		if err != nil {

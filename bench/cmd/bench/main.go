@@ -22,9 +22,28 @@ import (
 
 func main() {
 	log.SetFlags(0)
+	if err := keepMemory(); err != nil {
+		log.Fatal(err)
+	}
 	if err := run(); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// keepMemory starts the program again such that the Go runtime leaves free memory
+// with the process until the system needs it, as Rust's allocator does: on a
+// virtual machine, getting it back can take longer than the work itself.
+func keepMemory() error {
+	const setting = "madvdontneed=0"
+	if strings.Contains(os.Getenv("GODEBUG"), setting) {
+		return nil
+	}
+	os.Setenv("GODEBUG", strings.TrimPrefix(os.Getenv("GODEBUG")+","+setting, ","))
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(self, os.Args, os.Environ())
 }
 
 func run() error {
