@@ -66,10 +66,7 @@ func retryInterrupted(f func() error) error {
 // hugePages asks for large pages behind fresh memory that is about to be filled:
 // page faults are most of the cost of filling it.
 func hugePages(mem []byte) {
-	const worthwhile, hugePage = 32 << 20, 2 << 20
-	if len(mem) < worthwhile {
-		return
-	}
+	const hugePage = 2 << 20
 	if pages := aligned(mem, hugePage); len(pages) > 0 {
 		unix.Madvise(pages, unix.MADV_HUGEPAGE)
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"unsafe"
 )
 
@@ -140,11 +141,10 @@ func Append[T Element](dst []T, t Tensor) ([]T, error) {
 		return dst, err
 	}
 	defer s.done()
-	n := s.size / int64(unsafe.Sizeof(*new(T)))
-	if n > math.MaxInt-int64(len(dst)) {
-		return dst, fmt.Errorf("safetensors: %d elements do not fit a slice", n)
+	if s.size > math.MaxInt-int64(len(bytesOf(dst))) { // on a 32-bit system
+		return dst, fmt.Errorf("safetensors: %d bytes do not fit a slice", s.size)
 	}
-	out := extend(dst, int(n))
+	out := extend(dst, int(s.size)/int(unsafe.Sizeof(*new(T))))
 	mem := bytesOf(out[len(dst):])
 	if err := s.readAll(mem); err != nil {
 		return dst, err
@@ -168,21 +168,48 @@ func seenAs[T Element](t Tensor) (Tensor, error) {
 	return t.Convert(d)
 }
 
-// extend returns dst with n more elements, of any value. Memory that is made for
-// them is not touched yet.
+// extend returns dst with n more elements, of any value. Large memory that is
+// made for them is not touched yet.
 func extend[T Element](dst []T, n int) []T {
 	if cap(dst)-len(dst) >= n {
 		return dst[:len(dst)+n]
 	}
 	capacity := len(dst) + n
 	if len(dst) > 0 {
-		capacity = max(capacity, cap(dst)+cap(dst)/4) // as append does for large slices
+		// As append does for large slices, and below what a 32-bit system has.
+		capacity = max(capacity, min(cap(dst)+cap(dst)/4, math.MaxInt/int(unsafe.Sizeof(*new(T)))))
 	}
-	out := make([]T, len(dst)+n, capacity)
-	hugePages(bytesOf(out))
+	out := allocate[T](capacity)
+	clear(out[len(dst)+n:])
 	copy(out, dst)
-	return out
+	return out[:len(dst)+n]
 }
+
+// allocate returns a slice of n elements of any value, about to be filled.
+//
+// What make returns is zero: memory that the heap has used before is cleared,
+// which touches every page of it before there can be large pages behind, and
+// takes longer than to read a file into it. A strings.Builder is how the standard
+// library gives out memory without that. (If it ever does not, nothing breaks.)
+func allocate[T Element](n int) []T {
+	size := n * int(unsafe.Sizeof(*new(T)))
+	if size < hugePagesFrom {
+		return make([]T, n)
+	}
+	var b strings.Builder
+	b.Grow(size + 1)
+	b.WriteByte(0) // so that the string has an address
+	mem := unsafe.Slice(unsafe.StringData(b.String()), size)
+	hugePages(mem)
+	s, ok := sliceOf[T](mem)
+	if !ok { // large memory begins at a page
+		return make([]T, n)
+	}
+	return s
+}
+
+// hugePagesFrom is the size from which memory is better filled in large pages.
+const hugePagesFrom = 32 << 20
 
 // Len returns the number of elements: the product of Shape, 1 for a scalar, and
 // 0 if Shape is not one that a tensor can have. On a 32-bit system it is at most

@@ -350,3 +350,28 @@ func TestFormatErrorCutsNames(t *testing.T) {
 	err := &FormatError{Offset: -1, Tensor: strings.Repeat("x", 1000), Reason: "r"}
 	require.Less(t, len(err.Error()), 300)
 }
+
+// TestExtend appends to slices around the size from which memory is not made by
+// make.
+func TestExtend(t *testing.T) {
+	for _, n := range []int{0, 1, hugePagesFrom/4 - 1, hugePagesFrom / 4, hugePagesFrom/4 + 1} {
+		for _, old := range [][]uint32{nil, {1, 2, 3}} {
+			out := extend(old, n)
+			require.Len(t, out, len(old)+n)
+			require.Equal(t, old, append([]uint32(nil), out[:len(old)]...))
+			for i := range out {
+				out[i] = uint32(i)
+			}
+			spare := out[len(out):cap(out)]
+			require.Equal(t, make([]uint32, len(spare)), append([]uint32{}, spare...), "as with append")
+		}
+	}
+	large := extend([]uint32(nil), hugePagesFrom/4)
+	again := extend(large, 1)
+	require.Greater(t, cap(again)-len(again), hugePagesFrom/20, "append has room to go on")
+	for _, i := range again[len(again):cap(again)] {
+		if i != 0 {
+			t.Fatal("spare memory is not clear")
+		}
+	}
+}
