@@ -196,10 +196,11 @@ func allocate[T Element](n int) []T {
 	if size < hugePagesFrom {
 		return make([]T, n)
 	}
+	const line = 64
 	var b strings.Builder
-	b.Grow(size + 1)
-	b.WriteByte(0) // so that the string has an address
-	mem := unsafe.Slice(unsafe.StringData(b.String()), size)
+	b.Grow(line + size)
+	b.WriteByte(0) // a string, which has an address and must not change; what is behind it is free
+	mem := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.StringData(b.String())), line)), size)
 	hugePages(mem)
 	s, ok := sliceOf[T](mem)
 	if !ok { // large memory begins at a page
