@@ -140,7 +140,9 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	files := make([]*File, len(shards))
 	failures := make([]error, len(shards))
 	parallel(atOnce, int64(len(shards)), func(i int64) error {
-		files[i], failures[i] = open(shards[i])
+		if files[i], failures[i] = open(shards[i]); files[i] == nil && failures[i] == nil {
+			failures[i] = errors.New("no File for it")
+		}
 		return nil
 	})
 	f := &File{metadata: func() map[string]string { return nil }}

@@ -142,6 +142,9 @@ func TestWriteShardsFails(t *testing.T) {
 	require.Equal(t, before, listDir(t, dir))
 	requireCheckpoint(t, dir, tensors)
 	changed["\xff"] = changed["t00"]
+	absent := filepath.Join(dir, "absent")
+	require.ErrorContains(t, WriteShards(absent, changed, nil, 64), "not valid UTF-8")
+	require.NoDirExists(t, absent, "what is refused writes nothing")
 	require.ErrorContains(t, WriteShards(dir, changed, nil, 64), "not valid UTF-8")
 	require.Equal(t, before, listDir(t, dir))
 }
@@ -277,6 +280,8 @@ func TestIndexDecides(t *testing.T) {
 	require.Empty(t, maps.Collect(f.Tensors()))
 	require.Nil(t, f.Metadata())
 	require.NoError(t, f.Close())
+	_, err = NewSharded(strings.NewReader(`{"weight_map":{"a":"s"}}`), func(string) (*File, error) { return nil, nil })
+	require.ErrorContains(t, err, `shard "s": no File for it`)
 }
 
 func TestBuildIndex(t *testing.T) {

@@ -43,9 +43,6 @@ func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]stri
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
 	s := shardSet{dir: dir}
 	defer s.abort()
 	weights := make(map[string]string, len(tensors))
@@ -66,6 +63,9 @@ func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]stri
 			return err
 		}
 		s.names, s.checkpoints = append(s.names, name), append(s.checkpoints, c)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("safetensors: %w", err)
 	}
 	if err := s.write(); err != nil {
 		return err
