@@ -112,7 +112,7 @@ func (s *scanner) unicodeEscape() (rune, error) {
 	return 0, s.fail(at, "lone surrogate \\u%04x in a string", high)
 }
 
-// hex4 reads one \uXXXX.
+// hex4 reads \u and the four hexadecimal digits behind it.
 func (s *scanner) hex4() (r rune, ok bool) {
 	if len(s.text)-s.pos < 6 || s.text[s.pos] != '\\' || s.text[s.pos+1] != 'u' {
 		return 0, false
