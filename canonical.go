@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 )
 
@@ -14,6 +15,12 @@ import (
 // It reads entries of that spelling and nothing else. At the first surprise it
 // leaves the entry to the general path in parse.go: it may skip work, but never
 // decides that something is wrong.
+//
+// The parts of an entry are read by methods that are told where in the text they
+// begin and return where they end, or 0 if they are not canonical. What costs time
+// here is the number of instructions, and waiting for the length of one part
+// before the next can be looked at. So tokens are compared in place with
+// constants, and what the entry before lets expect is compared, not read anew.
 
 // canonical reads entries while they are canonical and another member follows;
 // it stops before the first one that is not, or that is the last.
@@ -23,103 +30,163 @@ func (p *parser) canonical() {
 }
 
 // canonicalEntry reads an entry and the comma behind it. If it returns false,
-// nothing has been read. What has been read is cut off b, the text that is left:
-// unlike pos that stays in registers.
+// nothing has been read.
 func (p *parser) canonicalEntry() bool {
-	b, ok := cut(p.text[p.pos:], `"`)
-	if !ok {
+	at := p.pos
+	if at >= len(p.text) || p.text[at] != '"' {
 		return false
 	}
-	n := plainLength(b)
-	e := entry{name: span{uint32(p.pos + 1), uint32(n)}, dims: uint32(len(p.t.dims))}
-	name := b[:n]
-	if b, ok = cut(b[n:], `":{"dtype":"`); !ok || string(name) == metadataKey {
+	at++
+	n := plainLength(p.text[at:])
+	if n == len(metadataKey) && string(p.text[at:at+n]) == metadataKey {
 		return false
 	}
-	if b, ok = p.canonicalDType(b); !ok {
+	e := p.next(span{uint32(at), uint32(n)})
+	if at = p.canonicalDType(at + n); at == 0 {
 		return false
 	}
-	if b, ok = cut(b, `","shape":[`); !ok {
-		return false
+	if at = p.canonicalShape(at); at != 0 {
+		at = p.canonicalOffsets(at, e)
 	}
-	if b, ok = p.canonicalShape(b); ok {
-		b, ok = p.canonicalOffsets(b, &e)
-	}
-	if !ok || p.add(e) != "" {
+	if at == 0 || p.add(e) != "" {
 		p.t.dims = p.t.dims[:e.dims]
 		return false
 	}
-	p.pos = len(p.text) - len(b)
+	p.pos = at
 	return true
 }
 
-// canonicalDType cuts a dtype off b, up to the closing quote.
-func (p *parser) canonicalDType(b []byte) (rest []byte, ok bool) {
-	if p.dtype.valid() { // the dtype before is the likeliest
-		if rest, ok = cut(b, dtypes[p.dtype].name); ok && len(rest) > 0 && rest[0] == '"' {
-			return rest, true
+// window is how much text there has to be for the parts between the name and the
+// shape and behind the shape: more than they need, so that one check is enough.
+const window = 64
+
+// canonicalDType reads all from the closing quote of the name to the opening
+// bracket of the shape.
+func (p *parser) canonicalDType(at int) int {
+	const before, behind = `":{"dtype":"`, `","shape":[`
+	if len(p.text)-at < window {
+		return 0
+	}
+	b := (*[window]byte)(p.text[at:])
+	if string(b[:len(before)]) != before {
+		return 0
+	}
+	n := p.spelledDType(b[len(before):])
+	if c := b[len(before)+n:]; n == 0 || len(c) < len(behind) || string(c[:len(behind)]) != behind {
+		return 0
+	}
+	return at + len(before) + n + len(behind)
+}
+
+// spellings tell the dtypes apart by eight bytes of text.
+var spellings = func() (all [len(dtypes)]spelling) {
+	for d, row := range dtypes {
+		if n := len(row.name); 0 < n && n < 8 {
+			all[d] = spelling{length: n, shift: uint(8 * (7 - n))}
+			all[d].text = binary.LittleEndian.Uint64([]byte(row.name + `"       `)[:8]) << all[d].shift
+		}
+	}
+	return all
+}()
+
+// A spelling is the name of a dtype and the closing quote as the high bytes of a
+// word; text is shifted to lose what is behind. Of longer names it is zero.
+type spelling struct {
+	text   uint64
+	shift  uint
+	length int // of the name
+}
+
+func (s *spelling) is(text uint64) bool { return text<<(s.shift&63) == s.text }
+
+// spelledDType reads the dtype at the beginning of b, and returns its length or 0.
+func (p *parser) spelledDType(b []byte) int {
+	text := binary.LittleEndian.Uint64(b)
+	if s := &spellings[p.dtype]; s.is(text) { // that of the entry before is the likeliest
+		return s.length
+	}
+	for d := range spellings {
+		if s := &spellings[d]; s.is(text) {
+			p.dtype = DType(d)
+			return s.length
 		}
 	}
 	n := max(bytes.IndexByte(b, '"'), 0)
-	p.dtype = parseDType(b[:n])
-	return b[n:], p.dtype.valid()
+	if p.dtype = parseDType(b[:n]); !p.dtype.valid() {
+		return 0
+	}
+	return n
 }
 
-// canonicalShape cuts the dimensions off b, and the bracket and comma behind.
-func (p *parser) canonicalShape(b []byte) (rest []byte, ok bool) {
-	if rest, ok = cut(b, `],`); ok {
-		return rest, true
+// canonicalShape reads the dimensions and the closing bracket.
+func (p *parser) canonicalShape(at int) int {
+	if p.text[at] == ']' {
+		return at + 1
 	}
-	for {
-		dim, rest, ok := cutDecimal(b)
-		if !ok || dim > math.MaxInt {
-			return nil, false
+	n := len(p.t.dims)
+	dims := p.t.dims[n:cap(p.t.dims)]
+	for rank := range dims {
+		dim, length := decimal(p.text[at:])
+		at += length
+		if length == 0 || dim > math.MaxInt || at == len(p.text) {
+			return 0
 		}
-		p.addDim(int(dim))
-		if b, ok = cut(rest, `,`); !ok {
-			return cut(rest, `],`)
+		dims[rank] = int(dim)
+		switch p.text[at] {
+		case ',':
+			at++
+		case ']':
+			p.t.dims = p.t.dims[:n+rank+1]
+			return at + 1
+		default:
+			return 0
 		}
 	}
+	return 0
 }
 
-// canonicalOffsets cuts the data offsets off b, and all up to the next member.
-func (p *parser) canonicalOffsets(b []byte, e *entry) (rest []byte, ok bool) {
-	if b, ok = cut(b, `"data_offsets":[`); !ok {
-		return nil, false
+// canonicalOffsets reads the data offsets, and all up to the next member.
+func (p *parser) canonicalOffsets(at int, e *entry) int {
+	const before, bracket, behind = `,"data_offsets":`, '[', `]},`
+	if len(p.text)-at < window {
+		return 0
 	}
+	b := (*[window]byte)(p.text[at:])
+	if string(b[:len(before)]) != before || b[len(before)] != bracket {
+		return 0
+	}
+	at += len(before) + 1
+	c := b[len(before)+1:]
 	// A tensor begins where the one before ends, which is the same text.
-	endText := p.text[p.endText.off:][:p.endText.len]
-	if rest, ok = bytes.CutPrefix(b, endText); ok && len(endText) > 0 && len(rest) > 0 && rest[0] == ',' {
-		e.begin, b = p.end, rest[1:]
-	} else {
-		if e.begin, b, ok = cutDecimal(b); !ok {
-			return nil, false
-		}
-		if b, ok = cut(b, `,`); !ok {
-			return nil, false
-		}
+	digits := p.text[p.endText.off:][:p.endText.len]
+	n := len(digits)
+	if 0 < n && n <= maxDigits && string(c[:n]) == string(digits) {
+		e.begin = p.end
+	} else if e.begin, n = decimal(c); n == 0 {
+		return 0
 	}
-	if e.end, rest, ok = cutDecimal(b); !ok {
-		return nil, false
+	if c[n] != ',' {
+		return 0
 	}
-	p.end = e.end
-	p.endText = span{uint32(len(p.text) - len(b)), uint32(len(b) - len(rest))}
-	return cut(rest, `]},`)
+	at += n + 1
+	c = c[n+1:]
+	if e.end, n = decimal(c); n == 0 {
+		return 0
+	}
+	p.end, p.endText = e.end, span{uint32(at), uint32(n)}
+	if c = c[n:]; len(c) < len(behind) || string(c[:len(behind)]) != behind {
+		return 0
+	}
+	return at + n + len(behind)
 }
 
-// cut cuts a token off the beginning of b.
-func cut(b []byte, token string) ([]byte, bool) {
-	if len(b) < len(token) || string(b[:len(token)]) != token {
-		return b, false
-	}
-	return b[len(token):], true
-}
+// maxDigits is how many digits surely fit an int64.
+const maxDigits = 18
 
-// cutDecimal cuts an integer off the beginning of b. It reads what integer does,
-// but gives up on what that has more to look into: white space, leading zeros,
-// and more digits than surely fit.
-func cutDecimal(b []byte) (n int64, rest []byte, ok bool) {
-	length := 0
+// decimal reads an integer at the beginning of b and returns how many digits it
+// has. It reads what integer does, but gives up on what that has more to look
+// into: white space, leading zeros, and more than maxDigits.
+func decimal(b []byte) (n int64, length int) {
 	for length < len(b) {
 		d := b[length] - '0'
 		if d > 9 {
@@ -128,5 +195,8 @@ func cutDecimal(b []byte) (n int64, rest []byte, ok bool) {
 		n = n*10 + int64(d)
 		length++
 	}
-	return n, b[length:], length == 1 || 1 < length && length <= 18 && b[0] != '0'
+	if length > maxDigits || length > 1 && b[0] == '0' {
+		return 0, 0
+	}
+	return n, length
 }

@@ -181,3 +181,38 @@ func (t *table) sortByOffset() {
 			cmp.Compare(a.name.off, b.name.off)) // the last is header order
 	})
 }
+
+// checkNames builds the index and checks that no name and no metadata key is
+// there twice, however it is spelled.
+func (t *table) checkNames() error {
+	var twice int
+	if t.index, twice = newIndex(len(t.entries), t.name); twice >= 0 {
+		e := &t.entries[twice]
+		return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: "the name stands in the header twice"}
+	}
+	if _, twice = newIndex(len(t.metadata)/2, t.metaKey); twice >= 0 {
+		key := t.metadata[2*twice]
+		return &FormatError{Offset: prefixSize + int64(key.off), Reason: "the metadata key " + quote(t.str(key)) + " stands in the header twice"}
+	}
+	return nil
+}
+
+// checkLayout checks that the tensors fill the data buffer from its first byte
+// to its last, one after another.
+func (t *table) checkLayout(dataSize int64) error {
+	end := int64(0)
+	for i := range t.entries {
+		e := &t.entries[i]
+		if broken := checkNext(end, e.begin); broken != "" {
+			return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: broken}
+		}
+		end = e.end
+	}
+	if dataSize < 0 {
+		return nil
+	}
+	if broken := checkDataSize(end, dataSize); broken != "" {
+		return &FormatError{Offset: t.size() + min(end, dataSize), Reason: broken}
+	}
+	return nil
+}

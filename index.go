@@ -12,7 +12,7 @@ import (
 type index struct {
 	seed  maphash.Seed
 	slots []uint32 // a power of two of them, at most half in use; 0 is a free one
-	bits  int      // a slot holds number+1 in the low bits, above them bits of the hash
+	mask  uint32   // of the number+1 in a slot; the bits above are bits of the hash
 }
 
 // newIndex builds the index of n names. If one is there twice, it returns the
@@ -22,7 +22,7 @@ func newIndex(n int, name func(int) string) (x index, twice int) {
 		return x, -1
 	}
 	x.seed = maphash.MakeSeed()
-	x.bits = bits.Len(uint(n))
+	x.mask = 1<<bits.Len(uint(n)) - 1
 	x.slots = make([]uint32, 1<<bits.Len(uint(2*n)))
 	for i := range n {
 		s := name(i)
@@ -43,24 +43,21 @@ func (x *index) lookup(s string, name func(int) string) int {
 		return -1
 	}
 	slot, tag := x.start(s)
-	return int(x.slots[x.find(s, slot, tag, name)]&x.mask()) - 1
+	return int(x.slots[x.find(s, slot, tag, name)]&x.mask) - 1
 }
-
-// mask covers the number in a slot.
-func (x *index) mask() uint32 { return 1<<x.bits - 1 }
 
 // start returns the slot at which the search for s begins, and the bits of the
 // hash that its slot holds.
 func (x *index) start(s string) (slot int, tag uint32) {
 	h := maphash.String(x.seed, s)
-	return int(h) & (len(x.slots) - 1), uint32(h>>32) &^ x.mask()
+	return int(h) & (len(x.slots) - 1), uint32(h>>32) &^ x.mask
 }
 
 // find returns the slot of s, or the free slot where the search for it ends.
 func (x *index) find(s string, slot int, tag uint32, name func(int) string) int {
 	for {
 		v := x.slots[slot]
-		if v == 0 || v&^x.mask() == tag && name(int(v&x.mask())-1) == s {
+		if v == 0 || v&^x.mask == tag && name(int(v&x.mask)-1) == s {
 			return slot
 		}
 		slot = (slot + 1) & (len(x.slots) - 1)

@@ -42,13 +42,13 @@ func (s *scanner) str(expected string) (span, error) {
 // plain moves to the next byte of a string that does not stand for itself.
 func (s *scanner) plain() { s.pos += plainLength(s.text[s.pos:]) }
 
+// ones times a byte is that byte eight times.
+const ones = 0x0101010101010101
+
 // plainLength returns how many bytes of b come before the first that does not
 // stand for itself in a string: a quote, a backslash or a control character.
 func plainLength(b []byte) int {
-	const (
-		ones  = 0x0101010101010101
-		highs = 0x80 * ones
-	)
+	const highs = 0x80 * ones
 	n := 0
 	for ; len(b)-n >= 8; n += 8 {
 		// In each of the three terms the lowest high bit that is set marks a

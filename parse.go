@@ -111,8 +111,8 @@ func (p *parser) entry(name span) error {
 	p.tensor = name
 	p.space()
 	start := p.pos
-	e := entry{name: name, dims: uint32(len(p.t.dims))}
-	if err := p.fields(&e); err != nil {
+	e := p.next(name)
+	if err := p.fields(e); err != nil {
 		return err
 	}
 	if broken := p.add(e); broken != "" {
@@ -226,24 +226,38 @@ func (p *parser) addDim(dim int) {
 	p.t.dims = append(p.t.dims, dim)
 }
 
-// add completes an entry with the dtype and the dimensions that have been read,
-// and appends it to the table unless it breaks a rule.
-func (p *parser) add(e entry) (broken string) {
-	shape := p.t.dims[e.dims:]
+// next returns the place of the next entry in the table, which add takes. There
+// is room behind the dimensions for a shape of usual rank.
+func (p *parser) next(name span) *entry {
+	const leastEntry, usualRank, leastDim = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`), 8, len(`0,`)
+	t := &p.t
+	if len(t.entries) == cap(t.entries) {
+		t.entries = reserve(&p.scanner, t.entries, 1, leastEntry)
+	}
+	if len(t.dims)+usualRank > cap(t.dims) {
+		t.dims = reserve(&p.scanner, t.dims, usualRank, leastDim)
+	}
+	e := &t.entries[:len(t.entries)+1][len(t.entries)]
+	e.name, e.dims = name, uint32(len(t.dims))
+	return e
+}
+
+// add completes the entry at that place with the dtype and the dimensions that
+// have been read. It becomes part of the table unless it breaks a rule.
+func (p *parser) add(e *entry) (broken string) {
+	t := &p.t
+	shape := t.dims[e.dims:]
 	if broken := checkOffsets(p.dtype, shape, e.begin, e.end); broken != "" {
 		return broken
 	}
 	e.rankDType = packRank(len(shape), p.dtype)
-	if n := len(p.t.entries); n > 0 {
-		if before := &p.t.entries[n-1]; e.begin < before.begin || e.begin == before.begin && e.end < before.end {
+	n := len(t.entries)
+	if n > 0 {
+		if before := &t.entries[n-1]; e.begin < before.begin || e.begin == before.begin && e.end < before.end {
 			p.unordered = true
 		}
 	}
-	if len(p.t.entries) == cap(p.t.entries) {
-		const least = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
-		p.t.entries = reserve(&p.scanner, p.t.entries, 1, least)
-	}
-	p.t.entries = append(p.t.entries, e)
+	t.entries = t.entries[:n+1]
 	return ""
 }
 
@@ -257,39 +271,4 @@ func reserve[E any](s *scanner, list []E, n, least int) []E {
 	rest := len(s.text) - s.pos
 	more := max(32, len(list)/4, int(float64(len(list))*float64(rest)/float64(s.pos)*1.05))
 	return slices.Grow(list, n+min(more, rest/least))
-}
-
-// checkNames builds the index and checks that no name and no metadata key is
-// there twice, however it is spelled.
-func (t *table) checkNames() error {
-	var twice int
-	if t.index, twice = newIndex(len(t.entries), t.name); twice >= 0 {
-		e := &t.entries[twice]
-		return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: "the name stands in the header twice"}
-	}
-	if _, twice = newIndex(len(t.metadata)/2, t.metaKey); twice >= 0 {
-		key := t.metadata[2*twice]
-		return &FormatError{Offset: prefixSize + int64(key.off), Reason: "the metadata key " + quote(t.str(key)) + " stands in the header twice"}
-	}
-	return nil
-}
-
-// checkLayout checks that the tensors fill the data buffer from its first byte
-// to its last, one after another.
-func (t *table) checkLayout(dataSize int64) error {
-	end := int64(0)
-	for i := range t.entries {
-		e := &t.entries[i]
-		if broken := checkNext(end, e.begin); broken != "" {
-			return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: broken}
-		}
-		end = e.end
-	}
-	if dataSize < 0 {
-		return nil
-	}
-	if broken := checkDataSize(end, dataSize); broken != "" {
-		return &FormatError{Offset: t.size() + min(end, dataSize), Reason: broken}
-	}
-	return nil
 }

@@ -158,11 +158,27 @@ func checkMetadata(metadata map[string]string) (broken string) {
 	return ""
 }
 
-// checkShape returns the bytes that a tensor of that dtype and shape occupies.
-// The product of the dimensions is taken from left to right in 64 bits, as the
-// reference takes it: [0, 1<<40, 1<<40] is a shape, [1<<40, 1<<40, 0] is not.
-// Otherwise it returns the rule that is broken.
+// byteSize returns the bytes that a tensor of that dtype and shape occupies, if
+// there can be one. The product of the dimensions is taken from left to right in
+// 64 bits, as the reference takes it: [0, 1<<40, 1<<40] is a shape,
+// [1<<40, 1<<40, 0] is not.
+func byteSize(d DType, shape []int) (size int64, ok bool) {
+	n, over := uint64(1), uint64(0)
+	for _, dim := range shape {
+		hi, lo := bits.Mul64(n, uint64(dim))
+		over |= hi | uint64(dim)>>63 // which is set in negative dimensions
+		n = lo
+	}
+	hi, n := bits.Mul64(n, uint64(d.Bits()))
+	return int64(n / 8), d.valid() && over|hi|n%8 == 0
+}
+
+// checkShape returns the bytes that a tensor of that dtype and shape occupies,
+// or the rule that is broken.
 func checkShape(d DType, shape []int) (size int64, broken string) {
+	if size, ok := byteSize(d, shape); ok {
+		return size, ""
+	}
 	n := uint64(1)
 	for _, dim := range shape {
 		if dim < 0 {
@@ -177,24 +193,29 @@ func checkShape(d DType, shape []int) (size int64, broken string) {
 	if !d.valid() {
 		return 0, fmt.Sprintf("invalid dtype %d", uint8(d))
 	}
-	hi, lo := bits.Mul64(n, uint64(dtypes[d].bits))
+	hi, lo := bits.Mul64(n, uint64(d.Bits()))
 	if hi != 0 {
 		return 0, fmt.Sprintf("the number of bits of %v %s overflows 64 bits", d, formatShape(shape))
 	}
-	if lo%8 != 0 {
-		return 0, fmt.Sprintf("%v %s has %d bits, which do not fill whole bytes", d, formatShape(shape), lo)
-	}
-	return int64(lo / 8), ""
+	return 0, fmt.Sprintf("%v %s has %d bits, which do not fill whole bytes", d, formatShape(shape), lo)
 }
 
 // checkOffsets returns the rule that is broken if the data offsets do not hold
 // exactly the bytes of that dtype and shape, and "" if they do.
 func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
+	if size, ok := byteSize(d, shape); ok && begin <= end && end-begin == size {
+		return ""
+	}
+	return brokenOffsets(d, shape, begin, end)
+}
+
+// brokenOffsets says which rule checkOffsets has found broken.
+func brokenOffsets(d DType, shape []int, begin, end int64) string {
 	if begin > end {
 		return fmt.Sprintf("data offsets [%d,%d] end before they begin", begin, end)
 	}
 	size, broken := checkShape(d, shape)
-	if broken == "" && size != end-begin {
+	if broken == "" {
 		broken = fmt.Sprintf("data offsets [%d,%d] hold %d bytes, %v %s needs %d",
 			begin, end, end-begin, d, formatShape(shape), size)
 	}
