@@ -30,11 +30,12 @@ func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, err
 			b = append(b, ',')
 		}
 	}
+	offset := []byte("0") // the digits of where the next tensor begins
 	for i := range tensors {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendEntry(b, &tensors[i])
+		b, offset = appendEntry(b, &tensors[i], offset)
 	}
 	b = append(b, '}')
 	for len(b)%headerAlignment != 0 {
@@ -99,7 +100,9 @@ func appendMetadata(b []byte, metadata map[string]string) []byte {
 	return append(b, '}')
 }
 
-func appendEntry(b []byte, info *TensorInfo) []byte {
+// appendEntry appends an entry. begin are the digits of its first data offset;
+// returned are those of its second, which the next tensor begins at.
+func appendEntry(b []byte, info *TensorInfo, begin []byte) (longer, end []byte) {
 	b = appendString(b, info.Name)
 	b = append(b, `:{"dtype":"`...)
 	b = append(b, info.DType.String()...)
@@ -111,10 +114,12 @@ func appendEntry(b []byte, info *TensorInfo) []byte {
 		b = strconv.AppendInt(b, int64(dim), 10)
 	}
 	b = append(b, `],"data_offsets":[`...)
-	b = strconv.AppendInt(b, info.DataOffsets[0], 10)
+	b = append(b, begin...)
 	b = append(b, ',')
+	n := len(b)
 	b = strconv.AppendInt(b, info.DataOffsets[1], 10)
-	return append(b, `]}`...)
+	end = b[n:len(b):len(b)]
+	return append(b, `]}`...), end
 }
 
 // appendString appends a JSON string with the escapes of the reference: what
