@@ -48,13 +48,14 @@ func (a About) String() string {
 Every row is the median of %d turns in which the contestants alternate (three times as many if they are short,
 %d if one takes more than %v); "time / ours" says how many times longer than this package it takes.
 Compare within a table only. Memory is the peak of resident memory of a run in a new process beyond
-what was resident before. The times of Go contestants include their garbage collection while they run, those of Rust
-and Python leave out freeing the results. Go runs with GODEBUG=madvdontneed=0, so that free memory stays with
-the process, as it does with Rust's allocator.
+what was resident before. Getting rid of a table of tensors is part of its time: Rust and Python free it within
+the clock, Go collects garbage while it runs, in a process whose heap holds %s, as that of a program with weights
+does (else the collector starts every 4 MB). Freeing the data of tensors is left out. Go runs with
+GODEBUG=madvdontneed=0, so that free memory stays with the process, as it does with Rust's allocator.
 
 Versions: %s.
 `, a.Date.Format(time.DateOnly), a.Processor, a.CPUs, size(a.Memory), a.Kernel, runtime.GOOS, runtime.GOARCH,
-		a.Command, a.Counts, fewTurns, longTurn, strings.Join(a.Versions, ", "))
+		a.Command, a.Counts, fewTurns, longTurn, size(usualHeap), strings.Join(a.Versions, ", "))
 }
 
 // goVersions are those of Go and of the contestants in Go.

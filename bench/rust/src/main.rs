@@ -3,8 +3,8 @@
 //!     contestant TASK N FILE [ARGUMENT…]
 //!
 //! prints the nanoseconds of all N runs together, without what is needed once
-//! before (mapping an input, parsing a table to encode) and without dropping
-//! the results. Given no arguments it reads such requests from stdin, one per
+//! before (mapping an input, parsing a table to encode). Dropping the result is
+//! part of a run where that is a table, not where it is the data. Given no arguments it reads such requests from stdin, one per
 //! line with tabs between the words, and answers each on a line of its own;
 //! what a task needs once is then kept for the next request of the same task.
 //! With N = 0 only that is done.
