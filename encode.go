@@ -22,7 +22,7 @@ func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, err
 	if err := layOut(tensors); err != nil {
 		return nil, err
 	}
-	b := make([]byte, prefixSize, prefixSize+headerSizeHint(tensors, metadata))
+	b := allocate[byte](prefixSize + headerSizeHint(tensors, metadata))[:prefixSize]
 	b = append(b, '{')
 	if metadata != nil {
 		b = appendMetadata(b, metadata)

@@ -90,7 +90,7 @@ func readTable(r io.ReaderAt, size int64) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := make([]byte, length) // which the table keeps, without the rest of head
+	text := allocate[byte](int(length)) // which the table keeps, without the rest of head
 	n := copy(text, head[prefixSize:])
 	if err := readFull(r, text[n:], int64(len(head))); err != nil {
 		return nil, fmt.Errorf("safetensors: reading the header: %w", err)

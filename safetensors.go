@@ -121,8 +121,9 @@ func Parse(data []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, mem := data[prefixSize:][:length], data[prefixSize+length:]
-	t, err := parseHeader(append([]byte(nil), text...), int64(len(mem)))
+	text, mem := allocate[byte](int(length)), data[prefixSize+length:]
+	copy(text, data[prefixSize:])
+	t, err := parseHeader(text, int64(len(mem)))
 	if err != nil {
 		return nil, err
 	}
