@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,6 +94,32 @@ func BenchmarkLookup(b *testing.B) {
 				if _, ok := goMap[names[i%len(names)]]; !ok {
 					b.Fatal("lost")
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkAppend shows what it saves not to clear memory before it is filled,
+// in a heap of usual size, where it has been used before.
+func BenchmarkAppend(b *testing.B) {
+	heap := make([]byte, 64<<20)
+	defer runtime.KeepAlive(heap)
+	for _, n := range []int{1 << 20, 16 << 20} {
+		data := make([]byte, n)
+		t, err := NewTensor(U8, []int{n}, data)
+		require.NoError(b, err)
+		b.Run(fmt.Sprintf("%dMiB", n>>20), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				_, err := Append[byte](nil, t)
+				require.NoError(b, err)
+			}
+		})
+		b.Run(fmt.Sprintf("%dMiB/make", n>>20), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				_, err := Append(make([]byte, n)[:0], t)
+				require.NoError(b, err)
 			}
 		})
 	}

@@ -78,14 +78,18 @@ func TestMutations(t *testing.T) {
 		`{"__metadata__":{"k":"v"},"a":{"dtype":"BF16","shape":[12345678,0],"data_offsets":[0,0]},"b":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}  `,
 		`{"b":{"data_offsets":[100,116],"x":[{"y":-1.5e3}],"dtype":"F8_E4M3FNUZ","shape":[16]},"a\n\u00e9":{"dtype":"F4","shape":[200],"data_offsets":[0,100]}}`,
 		`{"w":{"dtype":"I64","shape":[1234567890123],"data_offsets":[0,9876543120984]}}`,
+		`{"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F8_E4M3","shape":[],"data_offsets":[12,13]},` +
+			`"c":{"dtype":"F8_E4M3FNUZ","shape":[1,1,1,1,1,1,1,1,3],"data_offsets":[13,16]},"d":{"dtype":"F8_E5M2FNUZ","shape":[0],"data_offsets":[16,16]},` +
+			`"e":{"dtype":"F6_E2M3","shape":[123456784],"data_offsets":[16,92592604]},"f":{"dtype":"U8","shape":[10],"data_offsets":[92592604,92592614]}}`,
 	}
 	pieces := []string{
 		"0", "1", "9", "00", "01", "-", "+", ".", "e", "E5", `"`, `\`, `\u0041`, `\ud800`, `\ud83d\ude00`, ",", ":", "[", "]", "{", "}",
 		" ", "\n", "\x00", "\x1f", "\x7f", "\xff", "é", "null", "true", `"a"`, `"dtype"`, `"shape"`, `"F32"`, `"U8"`, "F16", "123456789012345678",
 		"9223372036854775807", "9223372036854775808", "18446744073709551616", "1e400", `"x":1,`, `"__metadata__":null,`, "[0,0]", "[]",
+		"U8", "BF16", "F8_E4M3", "FNUZ", "F8_E4M3F", "__metadata__",
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	accepted := 0
+	accepted, fast := 0, 0
 	n := 300_000
 	if testing.Short() || raceEnabled {
 		n = 20_000
@@ -115,8 +119,32 @@ func TestMutations(t *testing.T) {
 		if _, err := parseBoth(t, text, -1); err == nil {
 			accepted++
 		}
+		p := newParser(text)
+		p.pos = 1
+		if p.canonical(); len(p.t.entries) > 1 {
+			fast++
+		}
 	}
 	require.Greater(t, accepted, n/100, "too few mutations are accepted to show anything")
+	require.Greater(t, fast, n/10, "the fast path is taken too rarely to show anything")
+}
+
+// TestSpelledDTypes changes the names of all dtypes in each place, among them to
+// those of others.
+func TestSpelledDTypes(t *testing.T) {
+	for d := range dtypes {
+		for _, row := range dtypes {
+			name := row.name
+			for i := range name {
+				for _, other := range []string{name[:i] + name[i+1:], name[:i] + "X" + name[i+1:], name[:i] + `"` + name[i+1:], name + name[i:], name} {
+					// The first entry is what the parser expects of the second.
+					text := fmt.Sprintf(`{"a":{"dtype":"%s","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"%s","shape":[0],"data_offsets":[0,0]},`+
+						`"c":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, DType(d), other)
+					parseBoth(t, []byte(text), 0)
+				}
+			}
+		}
+	}
 }
 
 // TestEverySmallChange takes every prefix and every change of a byte of a small

@@ -351,10 +351,10 @@ func TestFormatErrorCutsNames(t *testing.T) {
 	require.Less(t, len(err.Error()), 300)
 }
 
-// TestExtend appends to slices around the size from which memory is not made by
-// make.
+// TestExtend appends to slices around the sizes from which memory is not made by
+// make, and from which pages are large.
 func TestExtend(t *testing.T) {
-	for _, n := range []int{0, 1, hugePagesFrom/4 - 1, hugePagesFrom / 4, hugePagesFrom/4 + 1} {
+	for _, n := range []int{0, 1, 1023, 1024, 1025, hugePagesFrom/4 - 1, hugePagesFrom / 4, hugePagesFrom/4 + 1} {
 		for _, old := range [][]uint32{nil, {1, 2, 3}} {
 			out := extend(old, n)
 			require.Len(t, out, len(old)+n)
