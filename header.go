@@ -197,9 +197,9 @@ func (t *table) checkNames() error {
 	return nil
 }
 
-// checkLayout checks that the tensors fill the data buffer from its first byte
-// to its last, one after another.
-func (t *table) checkLayout(dataSize int64) error {
+// checkLayout checks that the tensors follow one another from the first byte of
+// the data buffer on.
+func (t *table) checkLayout() error {
 	end := int64(0)
 	for i := range t.entries {
 		e := &t.entries[i]
@@ -207,12 +207,6 @@ func (t *table) checkLayout(dataSize int64) error {
 			return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: broken}
 		}
 		end = e.end
-	}
-	if dataSize < 0 {
-		return nil
-	}
-	if broken := checkDataSize(end, dataSize); broken != "" {
-		return &FormatError{Offset: t.size() + min(end, dataSize), Reason: broken}
 	}
 	return nil
 }

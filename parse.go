@@ -11,7 +11,7 @@ import (
 type parser struct {
 	scanner
 	t         table
-	unordered bool  // the entries are not in offset order
+	scattered bool  // an entry does not begin where the one before it ends
 	sawMeta   bool  // __metadata__ has been seen, be it null
 	dtype     DType // of the last entry
 	end       int64 // of the last canonical entry,
@@ -43,14 +43,19 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 	}
 	t := &p.t
 	t.text = freeze(text)
-	if p.unordered {
+	if p.scattered {
 		t.sortByOffset()
 	}
 	if err := t.checkNames(); err != nil {
 		return nil, err
 	}
-	if err := t.checkLayout(dataSize); err != nil {
-		return nil, err
+	if p.scattered {
+		if err := t.checkLayout(); err != nil {
+			return nil, err
+		}
+	}
+	if broken := checkDataSize(t.dataSize(), dataSize); broken != "" {
+		return nil, &FormatError{Offset: t.size() + min(t.dataSize(), dataSize), Reason: broken}
 	}
 	return t, nil
 }
@@ -251,11 +256,12 @@ func (p *parser) add(e *entry) (broken string) {
 		return broken
 	}
 	e.rankDType = packRank(len(shape), p.dtype)
-	n := len(t.entries)
+	n, end := len(t.entries), int64(0)
 	if n > 0 {
-		if before := &t.entries[n-1]; e.begin < before.begin || e.begin == before.begin && e.end < before.end {
-			p.unordered = true
-		}
+		end = t.entries[n-1].end
+	}
+	if e.begin != end {
+		p.scattered = true
 	}
 	t.entries = t.entries[:n+1]
 	return ""

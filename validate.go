@@ -169,8 +169,9 @@ func byteSize(d DType, shape []int) (size int64, ok bool) {
 		over |= hi | uint64(dim)>>63 // which is set in negative dimensions
 		n = lo
 	}
-	hi, n := bits.Mul64(n, uint64(d.Bits()))
-	return int64(n / 8), d.valid() && over|hi|n%8 == 0
+	width := uint64(d.Bits()) // 0 if d is invalid
+	hi, n := bits.Mul64(n, width)
+	return int64(n / 8), width > 0 && over|hi|n%8 == 0
 }
 
 // checkShape returns the bytes that a tensor of that dtype and shape occupies,
@@ -236,9 +237,10 @@ func checkNext(end, begin int64) (broken string) {
 }
 
 // checkDataSize returns the rule that is broken if the tensors, which end at
-// end, do not fill a data buffer of size bytes.
+// end, do not fill a data buffer of size bytes. The size is -1 if it is not known.
 func checkDataSize(end, size int64) (broken string) {
 	switch {
+	case size < 0:
 	case end > size:
 		return fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, %d are there", end, size)
 	case end < size:
