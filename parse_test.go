@@ -147,6 +147,42 @@ func TestSpelledDTypes(t *testing.T) {
 	}
 }
 
+// TestNearlyCanonical has entries that are canonical up to some point.
+func TestNearlyCanonical(t *testing.T) {
+	const entry = `"a":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}`
+	for i, c := range []struct{ old, new string }{
+		{`"a"`, `"__metadata__"`},
+		{`"a"`, `"a\u0000"`},
+		{`"a":`, `"a" :`},
+		{`"U8"`, `"U8" `},
+		{`"U8"`, `"u8"`},
+		{`[2,3]`, `[2 ,3]`},
+		{`[2,3]`, `[2,03]`},
+		{`[2,3]`, `[2,3,]`},
+		{`[2,3]`, `[2,-3]`},
+		{`[2,3]`, `[0000000000000000002,3]`},
+		{`[2,3]`, `[6,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]`},
+		{`[2,3],`, `[2,3] ,`},
+		{`[0,6]`, `[0 ,6]`},
+		{`[0,6]`, `[00,6]`},
+		{`[0,6]`, `[0,6.0]`},
+		{`[0,6]`, `[0,6,6]`},
+		{`[0,6]`, `[0,7]`},
+		{`[0,6]}`, `[0,6],"x":1}`},
+		{`[0,6]}`, `[0,6]} `},
+	} {
+		changed := strings.Replace(entry, c.old, c.new, 1)
+		require.NotEqual(t, entry, changed)
+		rest := `,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},"c":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}}`
+		parsed, err := parseBoth(t, []byte("{"+changed+rest), 8)
+		if i == 0 {
+			require.Error(t, err) // __metadata__ is never a tensor
+		} else if err == nil {
+			require.Len(t, parsed.entries, 3)
+		}
+	}
+}
+
 // TestEverySmallChange takes every prefix and every change of a byte of a small
 // file: whatever the verdict, there is no panic, and what is accepted holds what
 // a table promises.

@@ -178,6 +178,7 @@ func TestNewTensor(t *testing.T) {
 	for name, try := range map[string]func() error{
 		"F32 [2,3] needs 24 bytes, the data has 20": func() error { _, err := NewTensor(F32, []int{2, 3}, data[:5]); return err },
 		"negative dimension":                        func() error { _, err := NewTensor(F32, []int{-2, -3}, data); return err },
+		"[0,-3] has a negative dimension":           func() error { _, err := NewTensor(F32, []int{0, -3}, data[:0]); return err },
 		"are float32, uint32 or byte, not float64":  func() error { _, err := NewTensor(F32, []int{1}, []float64{1}); return err },
 		"invalid dtype 0":                           func() error { _, err := NewTensor(0, []int{1}, []byte{1}); return err },
 		"do not fill whole bytes":                   func() error { _, err := NewTensor(F4, []int{3}, []byte{1, 2}); return err },
