@@ -46,8 +46,8 @@ func (a About) String() string {
     %s
 
 Every row is the median of %d turns in which the contestants alternate (three times as many if they are short,
-%d if one takes more than %v); "time / ours" says how many times longer than this package it takes.
-Compare within a table only. Memory is the peak of resident memory of a run in a new process beyond
+%d if one takes more than %v); "time / ours" says how many times longer than this package it takes, as the
+median of that ratio over the turns: a slow moment of the machine hits both. Compare within a table only. Memory is the peak of resident memory of a run in a new process beyond
 what was resident before. Getting rid of a table of tensors is part of its time: Rust and Python free it within
 the clock, Go collects garbage while it runs, in a process whose heap holds %s, as that of a program with weights
 does (else the collector starts every 4 MB). Freeing the data of tensors is left out. Go runs with

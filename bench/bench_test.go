@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
 	maruel "github.com/maruel/safetensors"
@@ -26,6 +27,16 @@ func TestQuick(t *testing.T) {
 	}
 	require.NoError(t, b.Report(io.Discard, About{}, "charts"))
 	require.NoError(t, b.Charts(t.TempDir()))
+}
+
+// TestRatio has a machine that is three times as slow in every other turn.
+func TestRatio(t *testing.T) {
+	ours := Result{Samples: []time.Duration{10, 30, 10, 30}}
+	theirs := Result{Samples: []time.Duration{20, 60, 22}} // takes fewer turns
+	require.Equal(t, 2.0, theirs.Ratio(ours))
+	require.Equal(t, time.Duration(22), theirs.Median())
+	require.Equal(t, time.Duration(20), ours.Median())
+	require.Zero(t, Result{}.Ratio(ours))
 }
 
 // TestReaders shows that all readers find the table that was written.

@@ -54,21 +54,35 @@ type Result struct {
 	Work, Case, Contestant, Does string
 
 	Bytes   int64           `json:",omitempty"` // Case.Bytes
-	Samples []time.Duration `json:",omitempty"` // of one run each, ascending
+	Samples []time.Duration `json:",omitempty"` // of one run each, turn by turn
 	Memory  int64           `json:",omitempty"` // peak resident bytes, beyond those before the run
 	Err     string          `json:",omitempty"` // why there is nothing else
 }
 
 // Median returns the median of the samples, 0 if there are none.
-func (r Result) Median() time.Duration {
-	if len(r.Samples) == 0 {
+func (r Result) Median() time.Duration { return median(r.Samples) }
+
+// Ratio returns how many times longer than another contestant it takes, 0 if
+// that is not known: the median of the ratios in each turn that both took. A slow
+// moment of the machine hits both.
+func (r Result) Ratio(other Result) float64 {
+	ratios := make([]float64, min(len(r.Samples), len(other.Samples)))
+	for i := range ratios {
+		ratios[i] = float64(r.Samples[i]) / float64(other.Samples[i])
+	}
+	return median(ratios)
+}
+
+func median[T time.Duration | float64](values []T) T {
+	if len(values) == 0 {
 		return 0
 	}
-	mid := len(r.Samples) / 2
-	if len(r.Samples)%2 == 1 {
-		return r.Samples[mid]
+	values = slices.Sorted(slices.Values(values))
+	mid := len(values) / 2
+	if len(values)%2 == 1 {
+		return values[mid]
 	}
-	return (r.Samples[mid-1] + r.Samples[mid]) / 2
+	return (values[mid-1] + values[mid]) / 2
 }
 
 const (
@@ -105,7 +119,6 @@ func (b *Bench) compare(c Case) error {
 		}
 	}
 	for i, p := range c.Contestants {
-		slices.Sort(results[i].Samples)
 		if p.Close != nil {
 			p.Close()
 		}
@@ -180,7 +193,7 @@ func (b *Bench) log(r Result) {
 		return
 	}
 	fmt.Fprintf(b.Log, "  %-32s %-44s %10s (%s to %s)", r.Case, r.Contestant,
-		duration(r.Median()), duration(r.Samples[0]), duration(r.Samples[len(r.Samples)-1]))
+		duration(r.Median()), duration(slices.Min(r.Samples)), duration(slices.Max(r.Samples)))
 	if r.Memory > 0 {
 		fmt.Fprintf(b.Log, " %s", size(r.Memory))
 	}

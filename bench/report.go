@@ -89,13 +89,13 @@ func writeTable(md *strings.Builder, work Work, results []Result) {
 	columns := []column{
 		{"median", func(r, _ Result) string { return duration(r.Median()) }},
 		{"min to max", func(r, _ Result) string {
-			return duration(r.Samples[0]) + " to " + duration(r.Samples[len(r.Samples)-1])
+			return duration(slices.Min(r.Samples)) + " to " + duration(slices.Max(r.Samples))
 		}},
 		{"time / ours", func(r, ours Result) string {
-			if ours.Median() == 0 {
+			if len(ours.Samples) == 0 {
 				return ""
 			}
-			return significant(float64(r.Median()) / float64(ours.Median()))
+			return significant(r.Ratio(ours))
 		}},
 	}
 	if results[0].Bytes > 0 {

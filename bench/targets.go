@@ -92,7 +92,7 @@ func (b *Bench) measured(t Target) (wanted, measured string, reached bool) {
 		}
 		for _, r := range results {
 			if r.Contestant == t.Than && r.Err == "" {
-				ratio := r.Median().Seconds() / ours.Median().Seconds()
+				ratio := r.Ratio(ours)
 				return significant(t.AtLeast), significant(ratio), ratio >= t.AtLeast
 			}
 		}
