@@ -47,11 +47,13 @@ func (a About) String() string {
 
 Every row is the median of %d turns in which the contestants alternate (three times as many if they are short,
 %d if one takes more than %v); "time / ours" says how many times longer than this package it takes, as the
-median of that ratio over the turns: a slow moment of the machine hits both. Compare within a table only. Memory is the peak of resident memory of a run in a new process beyond
-what was resident before. Getting rid of a table of tensors is part of its time: Rust and Python free it within
-the clock, Go collects garbage while it runs, in a process whose heap holds %s, as that of a program with weights
-does (else the collector starts every 4 MB). Freeing the data of tensors is left out. Go runs with
-GODEBUG=madvdontneed=0, so that free memory stays with the process, as it does with Rust's allocator.
+median of that ratio over the turns: a slow moment of the machine hits both. Compare within a table only.
+
+Getting rid of a table of tensors is part of its time: Rust and Python free it within the clock, Go collects garbage
+while it runs, in a process whose heap holds %s, as that of a program with weights does (else the collector
+starts every 4 MB). Freeing the data of tensors is left out. Go runs with GODEBUG=madvdontneed=0, so that free
+memory stays with the process, as it does with Rust's allocator. Memory is the peak of resident memory of a run
+in a new process beyond what was resident before.
 
 Versions: %s.
 `, a.Date.Format(time.DateOnly), a.Processor, a.CPUs, size(a.Memory), a.Kernel, runtime.GOOS, runtime.GOARCH,

@@ -28,7 +28,7 @@ var Targets = []Target{
 	{Work: "open", Case: "4 GiB", Than: "maruel", AtLeast: 6},
 	{Work: "open", Case: "4 GiB", Memory: 2_000_000},
 	{Work: "load", Case: "warm", Than: "os.ReadFile", AtLeast: 5,
-		Bound: "pread of the same bytes into new huge pages takes as long"},
+		Bound: "parallel pread of the same bytes, the limits below, takes as long"},
 	{Work: "load", Case: "cold", Than: "Python safetensors", AtLeast: 2,
 		Bound: "the disk; past the page cache it would be faster, but leave the file cold for who reads it next"},
 	{Work: "convert", Case: "F16 to F32, in cache", Than: "limit: memmove", AtLeast: 0.9,
