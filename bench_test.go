@@ -44,16 +44,33 @@ func headerText(t testing.TB, tensors []TensorInfo) ([]byte, int64) {
 	return text[prefixSize:], tensors[len(tensors)-1].DataOffsets[1]
 }
 
+// BenchmarkParseHeader parses headers of one dtype and of dtypes in turn, as
+// those of quantised models, and shows what the fast path saves.
 func BenchmarkParseHeader(b *testing.B) {
-	for _, layers := range []int{80, 10221} {
-		text, size := headerText(b, llama70B(layers))
-		b.Run(fmt.Sprintf("%d", layers*9+3), func(b *testing.B) {
+	quantised := llama70B(80)
+	for i := range quantised {
+		quantised[i].DType = []DType{F8_E4M3, F32}[i%2]
+	}
+	for _, h := range []struct {
+		name    string
+		tensors []TensorInfo
+		slow    bool
+	}{
+		{"723", llama70B(80), false},
+		{"723/general", llama70B(80), true},
+		{"723/quantised", quantised, false},
+		{"91992", llama70B(10221), false},
+	} {
+		text, size := headerText(b, h.tensors)
+		b.Run(h.name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			own := make([]byte, len(text))
 			for b.Loop() {
 				copy(own, text)
-				_, err := parseHeader(own, size)
+				p := newParser(own)
+				p.slow = h.slow
+				_, err := p.parse(size)
 				require.NoError(b, err)
 			}
 		})

@@ -14,8 +14,8 @@ var convertWork = Work{
 	Title: "Convert between dtypes",
 	Intro: `From a tensor in memory to a slice of another dtype in memory that is already there.
 In cache: 64 Ki elements, on one thread. In memory: the F32 side has 256 MiB; this package shares
-the work among the processors there, the others do not. The limit is a memmove, on one thread, that reads
-and writes as many bytes together.`,
+the work among the processors there, the others do not. The limits are a memmove, on one thread, that reads
+and writes as many bytes together, and a clear that writes as many and reads none.`,
 	Unit:  "read and written",
 	Chart: "Converted (GB/s read and written; longer is better)",
 	run:   runConvert,
@@ -62,6 +62,7 @@ func (b *Bench) convertOne(c conversion, place string, elements int) error {
 	traffic := len(src) + len(dst)
 	from, to := make([]byte, traffic/2), make([]byte, traffic/2)
 	copy(from, src)
+	cleared := make([]byte, len(dst))
 	return b.compare(Case{
 		Name:  fmt.Sprintf("%v to %v, %s", c.from, c.to, place),
 		Bytes: int64(traffic),
@@ -72,6 +73,8 @@ func (b *Bench) convertOne(c conversion, place string, elements int) error {
 				Run: loop(func() error { c.plain(dst, src); return nil })},
 			{Name: "limit: memmove", Does: "`copy` of half of the bytes read and written",
 				Run: loop(func() error { copy(to, from); return nil })},
+			{Name: "limit: clear", Does: "`clear` of as many bytes as are written: the stores alone, from nothing",
+				Run: loop(func() error { clear(cleared); return nil })},
 		},
 	})
 }
