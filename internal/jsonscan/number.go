@@ -1,0 +1,163 @@
+package jsonscan
+
+import "math"
+
+// Integer reads a number between 0 and max, written as digits only and without
+// leading zeros: what the reference reads into its usize. what names the number
+// in an error.
+func (s *Scanner) Integer(what string, max int64) (int64, error) {
+	s.Space()
+	start := s.Pos
+	n := uint64(0)
+	for s.Pos < len(s.Text) {
+		d := uint64(s.Text[s.Pos]) - '0'
+		if d > 9 {
+			break
+		}
+		if n > (uint64(max)-d)/10 {
+			return 0, s.Fail(start, "%s is above %d", what, max)
+		}
+		n = n*10 + d
+		s.Pos++
+	}
+	switch {
+	case s.Pos == start:
+		return 0, s.FailHere(what + ", an integer of 0 or more")
+	case s.Text[start] == '0' && s.Pos-start > 1:
+		return 0, s.Fail(start, "%s has a leading zero", what)
+	}
+	switch s.peek() {
+	case '.', 'e', 'E':
+		return 0, s.Fail(start, "%s is not written as an integer", what)
+	}
+	return int64(n), nil
+}
+
+// MaxDigits is how many digits always fit an int64.
+const MaxDigits = 18
+
+// Decimal reads an integer at the start of b and returns how many digits it has.
+// It reads what Integer reads, but returns 0 digits for a spelling that Integer
+// must look into: white space, leading zeros, more than MaxDigits digits.
+func Decimal(b []byte) (n int64, digits int) {
+	for digits < len(b) {
+		d := b[digits] - '0'
+		if d > 9 {
+			break
+		}
+		n = n*10 + int64(d)
+		digits++
+	}
+	if digits > MaxDigits || digits > 1 && b[0] == '0' {
+		return 0, 0
+	}
+	return n, digits
+}
+
+// skipIntegers reads over the elements of an array that are plain integers
+// followed by a comma: there may be millions. Skip decides on all others.
+func (s *Scanner) skipIntegers() {
+	b := s.Text[s.Pos:]
+	for {
+		_, n := Decimal(b)
+		if n == 0 || n == len(b) || b[n] != ',' {
+			break
+		}
+		b = b[n+1:]
+	}
+	s.Pos = len(s.Text) - len(b)
+}
+
+// skipNumber reads over a number and checks that it is finite as a float64. It
+// finds out the way the reference does: the digits that fit an integer of 64
+// bits, then a power of ten for the rest.
+func (s *Scanner) skipNumber() error {
+	start := s.Pos
+	if s.Text[s.Pos] == '-' {
+		s.Pos++
+	}
+	var digits uint64 // those that fit
+	exponent := 0     // of ten, for those that do not, the fraction and the exponent
+	whole := s.Pos
+	exponent += s.digits(&digits)
+	if n := s.Pos - whole; n == 0 || n > 1 && s.Text[whole] == '0' {
+		return s.Fail(start, "invalid number")
+	}
+	if s.peek() == '.' {
+		s.Pos++
+		fraction := s.Pos
+		dropped := s.digits(&digits)
+		if s.Pos == fraction {
+			return s.Fail(start, "invalid number: no digits after the point")
+		}
+		exponent -= s.Pos - fraction - dropped
+	}
+	if s.peek()|0x20 == 'e' {
+		e, ok := s.exponent()
+		if !ok {
+			return s.Fail(start, "invalid number: no digits in the exponent")
+		}
+		exponent += e
+	}
+	if overflows(digits, exponent) {
+		return s.Fail(start, "number exceeds the range of a 64-bit float")
+	}
+	return nil
+}
+
+// digits appends digits to n while they fit and returns how many did not.
+func (s *Scanner) digits(n *uint64) (dropped int) {
+	for s.Pos < len(s.Text) {
+		d := uint64(s.Text[s.Pos]) - '0'
+		if d > 9 {
+			break
+		}
+		if dropped > 0 || *n > (math.MaxUint64-d)/10 {
+			dropped++
+		} else {
+			*n = *n*10 + d
+		}
+		s.Pos++
+	}
+	return dropped
+}
+
+// exponent reads the e of a number and what follows. It caps the value within
+// the range of an int32, far beyond the exponents of a float64.
+func (s *Scanner) exponent() (e int, ok bool) {
+	s.Pos++
+	sign := 1
+	switch s.peek() {
+	case '-':
+		sign = -1
+		s.Pos++
+	case '+':
+		s.Pos++
+	}
+	start := s.Pos
+	for s.Pos < len(s.Text) {
+		d := int(s.Text[s.Pos]) - '0'
+		if d < 0 || d > 9 {
+			break
+		}
+		e = min(e*10+d, math.MaxInt32/16)
+		s.Pos++
+	}
+	return sign * e, s.Pos > start
+}
+
+// overflows reports whether digits × 10^exponent exceeds the largest float64.
+func overflows(digits uint64, exponent int) bool {
+	const base = 288 // 2^64 × 10^288 does not overflow
+	powers := [...]float64{
+		1e288, 1e289, 1e290, 1e291, 1e292, 1e293, 1e294, 1e295, 1e296, 1e297, 1e298,
+		1e299, 1e300, 1e301, 1e302, 1e303, 1e304, 1e305, 1e306, 1e307, 1e308,
+	}
+	switch {
+	case exponent <= base || digits == 0:
+		return false
+	case exponent-base >= len(powers):
+		return true
+	}
+	return math.IsInf(float64(digits)*powers[exponent-base], 0)
+}

@@ -1,0 +1,131 @@
+package jsonscan
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// skip reads over one value that is the whole text.
+func skip(text string) error {
+	s := &Scanner{Text: []byte(text)}
+	if err := s.CheckUTF8("the text"); err != nil {
+		return err
+	}
+	if err := s.Skip(0); err != nil {
+		return err
+	}
+	return s.End("the text")
+}
+
+func TestSkipTakesJSON(t *testing.T) {
+	for _, text := range []string{
+		`null`, `true`, ` false `, `0`, `-0.5e-3`, `"a\u00e9\ud83d\ude00\n"`, `[]`, `[1,2 , 3]`, `{}`, `{"a":[{"b":null}]}`, "\t[\n1\r]",
+	} {
+		require.NoError(t, skip(text), text)
+		require.True(t, json.Valid([]byte(text)), text)
+	}
+}
+
+func TestSkipRefuses(t *testing.T) {
+	for _, c := range []struct{ rule, text, want string }{
+		{"a value is missing", ``, `expected a value, found the end of the text (at byte 0)`},
+		{"a comma at the end", `[1,]`, `expected a value, found ']' (at byte 3)`},
+		{"a comma is missing", `[1 2]`, `expected ',' or ']', found '2' (at byte 3)`},
+		{"a key is a string", `{1:2}`, `expected a string, found '1' (at byte 1)`},
+		{"a colon is missing", `{"a" 1}`, `expected ':', found '1' (at byte 5)`},
+		{"text after the value", `1 x`, `expected the end of the text, found 'x' (at byte 2)`},
+		{"literals are lower case", `True`, `expected a value, found 'T' (at byte 0)`},
+		{"leading zero", `01`, `invalid number (at byte 0)`},
+		{"no digit after the point", `1.`, `invalid number: no digits after the point (at byte 0)`},
+		{"no digit in the exponent", `1e+`, `invalid number: no digits in the exponent (at byte 0)`},
+		{"beyond float64", `1e309`, `number exceeds the range of a 64-bit float (at byte 0)`},
+		{"control character", "\"a\nb\"", `control character '\n' in a string (at byte 2)`},
+		{"string without end", `"abc`, `the string that starts here does not end (at byte 0)`},
+		{"unknown escape", `"\x"`, `invalid escape in a string (at byte 1)`},
+		{"escape at the end", `"\`, `the text ends within an escape (at byte 1)`},
+		{"short \\u", `"\u12"`, `\u is not followed by four hexadecimal digits (at byte 1)`},
+		{"lone high surrogate", `"\ud800x"`, `lone surrogate \ud800 in a string (at byte 1)`},
+		{"lone low surrogate", `"\udc00"`, `lone surrogate \udc00 in a string (at byte 1)`},
+		{"UTF-8", "\"\xff\"", `the text is not valid UTF-8 (at byte 1)`},
+		{"nesting", strings.Repeat("[", 128), `objects and arrays are nested deeper than 127 levels (at byte 127)`},
+	} {
+		t.Run(c.rule, func(t *testing.T) { require.EqualError(t, skip(c.text), c.want) })
+	}
+	require.NoError(t, skip(strings.Repeat("[", 127)+strings.Repeat("]", 127)))
+}
+
+// FuzzSkip compares the verdicts with those of encoding/json. Skip is stricter on
+// UTF-8, surrogates, nesting and the range of numbers, and in nothing else.
+func FuzzSkip(f *testing.F) {
+	for _, seed := range []string{`{"a":[1,-2.5e3,"\u00e9\n",null,true,{}]}`, `[[],{}," "]`, `"\ud83d\ude00"`, `-1.0E+10`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		err := skip(text)
+		if err == nil {
+			require.True(t, json.Valid([]byte(text)))
+			return
+		}
+		if json.Valid([]byte(text)) {
+			var broken *Error
+			require.ErrorAs(t, err, &broken)
+			require.Regexp(t, "UTF-8|surrogate|nested|range", broken.Reason)
+		}
+	})
+}
+
+func TestDecimalAgreesWithInteger(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	texts := []string{"", "0", "00", "01", "9", "-1", "+1", "1.0", "1e3", "x",
+		strings.Repeat("9", 18), strings.Repeat("9", 19), strconv.Itoa(math.MaxInt64)}
+	for range 1000 {
+		texts = append(texts, strconv.FormatUint(random.Uint64()>>random.IntN(64), 10))
+	}
+	for _, text := range texts {
+		n, digits := Decimal([]byte(text + ","))
+		s := &Scanner{Text: []byte(text + ",")}
+		want, err := s.Integer("n", math.MaxInt64)
+		if digits == 0 {
+			continue // left to Integer
+		}
+		if s.Text[digits] != ',' { // a fraction or an exponent, which the caller sees
+			continue
+		}
+		require.NoError(t, err, text)
+		require.Equal(t, want, n, text)
+		require.Equal(t, s.Pos, digits, text)
+	}
+}
+
+func TestAppendString(t *testing.T) {
+	all := make([]byte, 0, 128)
+	for c := range 128 {
+		all = append(all, byte(c))
+	}
+	for _, value := range []string{"", "plain", "longer than eight", `"`, `\`, "\x00\x1f\x7f", "é😀\u2028<>&", string(all)} {
+		for _, text := range [][]byte{AppendString(nil, value), AppendASCII(nil, value)} {
+			var back string
+			require.NoError(t, json.Unmarshal(text, &back))
+			require.Equal(t, value, back)
+			s := &Scanner{Text: text}
+			span, err := s.String("a string")
+			require.NoError(t, err)
+			require.Equal(t, value, string(s.Bytes(span)))
+		}
+	}
+	require.Equal(t, `"\b\t\n\u000b\f\r\u001f\"\\/`+"\x7fé\"", string(AppendString(nil, "\b\t\n\v\f\r\x1f\"\\/\x7fé")))
+	require.Equal(t, `"\u007f\u00e9\ud83d\ude00"`, string(AppendASCII(nil, "\x7fé😀")))
+}
+
+func TestReserveIsCapped(t *testing.T) {
+	s := &Scanner{Text: make([]byte, 1000), Pos: 10}
+	require.LessOrEqual(t, cap(Reserve(s, []int(nil), 1, 10)), 1+990/10+8)
+	s.Pos = 1000
+	require.LessOrEqual(t, cap(Reserve(s, []int(nil), 1, 1)), 8)
+}

@@ -1,0 +1,117 @@
+// Package mem holds the memory side of the library: Go slices as bytes and back,
+// large slices that are not cleared first, reusable blocks, and pages.
+//
+// Apart from the mmap files, it is the only package that uses unsafe. It turns a
+// []byte into a []T and back, always within bounds that a slice expression has
+// checked, and a []byte that nobody writes any more into a string. T is a number
+// type throughout: it holds no pointers.
+package mem
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// SizeOf returns the size of a T in bytes.
+func SizeOf[T any]() int { return int(unsafe.Sizeof(*new(T))) }
+
+// BytesOf returns the memory of s.
+func BytesOf[T any](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*SizeOf[T]())
+}
+
+// SliceOf returns b, which is not empty and holds whole elements, as a []T
+// without spare capacity. It fails if the address of b is not aligned for T.
+func SliceOf[T any](b []byte) ([]T, bool) {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(p)%unsafe.Alignof(*new(T)) != 0 {
+		return nil, false
+	}
+	n := len(b) / SizeOf[T]()
+	return unsafe.Slice((*T)(p), n)[:n:n], true
+}
+
+// Freeze returns b as a string. Nobody may write to b afterwards.
+func Freeze(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// Contains reports whether b holds the byte at an address.
+func Contains(b []byte, addr uintptr) bool {
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return first <= addr && addr-first < uintptr(len(b))
+}
+
+// Extend returns dst with n more elements, uninitialized. Large new memory is
+// left untouched.
+func Extend[T any](dst []T, n int) []T {
+	if cap(dst)-len(dst) >= n {
+		return dst[:len(dst)+n]
+	}
+	capacity := len(dst) + n
+	if len(dst) > 0 {
+		// As append does for large slices, and below what a 32-bit system has.
+		capacity = max(capacity, min(cap(dst)+cap(dst)/4, math.MaxInt/SizeOf[T]()))
+	}
+	out := Allocate[T](capacity)
+	clear(out[len(dst)+n:])
+	copy(out, dst)
+	return out[:len(dst)+n]
+}
+
+// Allocate returns a slice of n uninitialized elements, which the caller fills.
+//
+// make clears memory first. For a slice that is overwritten at once this doubled
+// the time at 16 MiB, and it faults in every page before huge pages can be
+// requested. The standard library hands out memory without clearing it through
+// strings.Builder. (If it ever stops doing so, nothing breaks.)
+func Allocate[T any](n int) []T {
+	const (
+		worthwhile = 4 << 10
+		line       = 64
+	)
+	size := n * SizeOf[T]()
+	if size < worthwhile {
+		return make([]T, n)
+	}
+	var b strings.Builder
+	b.Grow(line + size)
+	b.WriteByte(0) // one byte of content, so that String has an address; only the spare capacity after it is used
+	fresh := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.StringData(b.String())), line)), size)
+	if size >= hugePagesFrom {
+		hugePages(fresh)
+	}
+	s, ok := SliceOf[T](fresh)
+	if !ok { // memory of this size is aligned
+		return make([]T, n)
+	}
+	return s
+}
+
+// hugePagesFrom is the size from which memory is better filled in huge pages.
+const hugePagesFrom = 32 << 20
+
+// bigEndian is whether the host keeps the most significant byte first.
+var bigEndian = *(*byte)(unsafe.Pointer(&[]uint16{1}[0])) == 0
+
+// SwappedUnit returns the size in bytes of the numbers in a T whose byte order
+// differs between this host and a little-endian file; 0 if none does. The
+// numbers of a complex64 are its two parts.
+func SwappedUnit[T any]() int {
+	size := SizeOf[T]()
+	if !bigEndian || size == 1 {
+		return 0
+	}
+	if reflect.TypeFor[T]().Kind() == reflect.Complex64 {
+		size /= 2
+	}
+	return size
+}
+
+// Swap reverses the byte order of each unit bytes of b.
+func Swap(b []byte, unit int) {
+	for ; len(b) >= unit; b = b[unit:] {
+		slices.Reverse(b[:unit])
+	}
+}

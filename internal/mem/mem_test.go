@@ -1,0 +1,77 @@
+package mem
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestExtend extends slices around the sizes from which memory does not come from
+// make, and from which pages are huge.
+func TestExtend(t *testing.T) {
+	for _, n := range []int{0, 1, 1023, 1024, 1025, hugePagesFrom/4 - 1, hugePagesFrom / 4, hugePagesFrom/4 + 1} {
+		for _, old := range [][]uint32{nil, {1, 2, 3}} {
+			out := Extend(old, n)
+			require.Len(t, out, len(old)+n)
+			require.Equal(t, old, append([]uint32(nil), out[:len(old)]...))
+			for i := range out {
+				out[i] = uint32(i)
+			}
+			spare := out[len(out):cap(out)]
+			require.Equal(t, make([]uint32, len(spare)), append([]uint32{}, spare...), "as with append")
+		}
+	}
+	large := Extend([]uint32(nil), hugePagesFrom/4)
+	again := Extend(large, 1)
+	require.Greater(t, cap(again)-len(again), hugePagesFrom/20, "append has room to go on")
+	for _, i := range again[len(again):cap(again)] {
+		if i != 0 {
+			t.Fatal("spare memory is not clear")
+		}
+	}
+}
+
+func TestSliceOfChecksAlignment(t *testing.T) {
+	b := BytesOf([]uint64{1, 2})
+	s, ok := SliceOf[uint64](b)
+	require.True(t, ok)
+	require.Equal(t, []uint64{1, 2}, s)
+	require.Equal(t, 2, cap(s))
+	_, ok = SliceOf[uint64](b[1:9])
+	require.False(t, ok)
+	bytes, ok := SliceOf[uint8](b[1:9])
+	require.True(t, ok)
+	require.Equal(t, b[1:9], bytes)
+}
+
+func TestContains(t *testing.T) {
+	b := make([]byte, 16)
+	first := reflect.ValueOf(b).Pointer()
+	for off, want := range map[int]bool{-1: false, 0: true, 15: true, 16: false} {
+		require.Equal(t, want, Contains(b, first+uintptr(off)), off)
+	}
+}
+
+func TestBlocksKeepTheirSize(t *testing.T) {
+	for _, n := range []int64{0, 1, BufferSize, BufferSize + 1, BlockSize} {
+		b := NewBlock(n)
+		require.Len(t, b.Bytes, int(n))
+		require.Equal(t, n > BufferSize, cap(b.Bytes) == BlockSize)
+		b.Free()
+	}
+	(*Block)(nil).Free()
+}
+
+func TestSwap(t *testing.T) {
+	b := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	Swap(b, 4)
+	require.Equal(t, []byte{4, 3, 2, 1, 8, 7, 6, 5}, b)
+	require.Zero(t, SwappedUnit[uint8]())
+	if bigEndian {
+		require.Equal(t, 4, SwappedUnit[complex64]())
+		require.Equal(t, 8, SwappedUnit[float64]())
+	} else {
+		require.Zero(t, SwappedUnit[float64]())
+	}
+}

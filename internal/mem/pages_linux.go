@@ -1,0 +1,43 @@
+package mem
+
+import (
+	"os"
+	"reflect"
+
+	"golang.org/x/sys/unix"
+)
+
+// Populate faults in the pages of a mapping by one system call. Touched cold,
+// each page would be a fault that holds its thread, on which Go could not run
+// anything else meanwhile. Where the kernel does not know the call (it came with
+// Linux 5.14), or the file is truncated, nothing happens; touching the page then
+// shows what is wrong.
+func Populate(mapping []byte) {
+	const worthwhile = 64 << 10
+	if len(mapping) < worthwhile {
+		return
+	}
+	if pages := aligned(mapping, os.Getpagesize()); len(pages) > 0 {
+		unix.Madvise(pages, unix.MADV_POPULATE_READ)
+	}
+}
+
+// hugePages requests huge pages for fresh memory that is about to be filled:
+// page faults are most of the cost of filling it.
+func hugePages(fresh []byte) {
+	const hugePage = 2 << 20
+	if pages := aligned(fresh, hugePage); len(pages) > 0 {
+		unix.Madvise(pages, unix.MADV_HUGEPAGE)
+	}
+}
+
+// aligned returns the part of b that starts and ends at multiples of size, a
+// power of two. It is empty if there is none.
+func aligned(b []byte, size int) []byte {
+	skip := int(-reflect.ValueOf(b).Pointer() & uintptr(size-1))
+	if skip >= len(b) {
+		return nil
+	}
+	b = b[skip:]
+	return b[:len(b)&^(size-1)]
+}

@@ -1,0 +1,121 @@
+// Package parallel runs numbered pieces of work on several goroutines.
+package parallel
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// CopyWorkers returns how many goroutines share a copy. More than eight do not
+// make memory or disks faster.
+func CopyWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
+
+// Do calls f(0) … f(n-1) in increasing order, up to workers of them
+// concurrently. After an error it starts no further call and returns the first
+// error it saw, once the running calls have ended.
+func Do(workers int, n int64, f func(i int64) error) error {
+	if n <= 1 || workers <= 1 {
+		for i := range n {
+			if err := f(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var (
+		next   atomic.Int64
+		failed atomic.Pointer[error]
+		all    sync.WaitGroup
+	)
+	for range min(int64(workers), n) {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for i := next.Add(1) - 1; i < n && failed.Load() == nil; i = next.Add(1) - 1 {
+				if err := f(i); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		}()
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Blocks cuts size bytes into blocks of blockSize, the last one shorter, and
+// calls f for each as Do does.
+func Blocks(workers int, size, blockSize int64, f func(pos, n int64) error) error {
+	return Do(workers, BlockCount(size, blockSize), func(i int64) error {
+		return f(i*blockSize, min(blockSize, size-i*blockSize))
+	})
+}
+
+// BlockCount returns how many blocks of blockSize hold size bytes.
+func BlockCount(size, blockSize int64) int64 {
+	n := size / blockSize
+	if size%blockSize > 0 {
+		n++
+	}
+	return n
+}
+
+// ahead is how many values InOrder produces ahead of their use. It holds at most
+// two more: the one in use and the one whose producer is about to start.
+const ahead = 4
+
+// InOrder produces n values concurrently and uses them one after another, in
+// order. A value that was produced is either used or dropped. InOrder stops at
+// the first error and returns it after all its goroutines have finished.
+func InOrder[T any](n int64, produce func(i int64) (T, error), use func(i int64, v T) error, drop func(T)) error {
+	type result struct {
+		value T
+		err   error
+	}
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	queue := make(chan chan result, ahead)
+	all.Add(1)
+	go func() {
+		defer all.Done()
+		defer close(queue)
+		for i := range n {
+			r := make(chan result, 1)
+			select {
+			case queue <- r:
+			case <-stop:
+				return
+			}
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				v, err := produce(i)
+				r <- result{v, err}
+			}()
+		}
+	}()
+	defer func() {
+		close(stop)
+		for r := range queue { // what nobody will use
+			if next := <-r; next.err == nil {
+				drop(next.value)
+			}
+		}
+		all.Wait()
+	}()
+	i := int64(0)
+	for r := range queue {
+		next := <-r
+		if next.err != nil {
+			return next.err
+		}
+		if err := use(i, next.value); err != nil {
+			return err
+		}
+		i++
+	}
+	return nil
+}

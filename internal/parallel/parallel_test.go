@@ -1,0 +1,97 @@
+package parallel
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var errFailure = errors.New("failure")
+
+func TestDoCallsEachOnce(t *testing.T) {
+	for _, workers := range []int{1, 3, 100} {
+		for _, n := range []int64{0, 1, 2, 57} {
+			var calls [57]atomic.Int32
+			require.NoError(t, Do(workers, n, func(i int64) error {
+				calls[i].Add(1)
+				return nil
+			}))
+			for i := range calls {
+				require.Equal(t, int64(i) < n, calls[i].Load() == 1)
+			}
+		}
+	}
+}
+
+func TestDoStopsAtAnError(t *testing.T) {
+	for _, workers := range []int{1, 3, 100} {
+		var calls atomic.Int64
+		require.ErrorIs(t, Do(workers, 1<<40, func(i int64) error {
+			if calls.Add(1) == 200 {
+				return errFailure
+			}
+			return nil
+		}), errFailure)
+		require.Less(t, calls.Load(), int64(1<<30))
+	}
+}
+
+func TestBlocksCoverTheSize(t *testing.T) {
+	for _, size := range []int64{0, 1, 7, 8, 9, 64} {
+		var covered [64]atomic.Int32
+		require.NoError(t, Blocks(3, size, 8, func(pos, n int64) error {
+			for i := pos; i < pos+n; i++ {
+				covered[i].Add(1)
+			}
+			return nil
+		}))
+		for i := range covered {
+			require.Equal(t, int64(i) < size, covered[i].Load() == 1, "byte %d of %d", i, size)
+		}
+	}
+	require.EqualValues(t, 1<<60, BlockCount(1<<63-1, 8), "no overflow")
+}
+
+func TestInOrderUsesInOrder(t *testing.T) {
+	var held, most atomic.Int64
+	next := int64(0)
+	require.NoError(t, InOrder(300, func(i int64) (int64, error) {
+		for n := held.Add(1); n > most.Load(); {
+			most.Store(n)
+		}
+		return i, nil
+	}, func(i, v int64) error {
+		require.Equal(t, next, i)
+		require.Equal(t, i, v)
+		next++
+		held.Add(-1)
+		return nil
+	}, func(int64) { held.Add(-1) }))
+	require.EqualValues(t, 300, next)
+	require.LessOrEqual(t, most.Load(), int64(ahead+2), "memory is bounded")
+}
+
+func TestInOrderStopsAtAnError(t *testing.T) {
+	for _, stage := range []string{"produce", "use"} {
+		t.Run(stage, func(t *testing.T) {
+			var produced, used, dropped atomic.Int64
+			require.ErrorIs(t, InOrder(1<<40, func(i int64) (int64, error) {
+				if stage == "produce" && i == 20 {
+					return 0, errFailure
+				}
+				produced.Add(1)
+				return i, nil
+			}, func(i, _ int64) error {
+				used.Add(1)
+				if stage == "use" && i == 20 {
+					return errFailure
+				}
+				return nil
+			}, func(int64) { dropped.Add(1) }), errFailure)
+			require.Less(t, produced.Load(), int64(40))
+			require.Equal(t, produced.Load(), used.Load()+dropped.Load(), "each value is used or dropped")
+		})
+	}
+}
