@@ -1,0 +1,426 @@
+package float
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/x448/float16"
+)
+
+// requireConvert compares the slow conversion of codes with Convert and with the
+// loops.
+func requireConvert(t *testing.T, to, from Format, codes []uint64) {
+	t.Helper()
+	s := slowEncoder{f: to}
+	if to.Bits() <= 16 {
+		s.values = finiteValues(to)
+	}
+	src := packCodes(from, codes)
+	dst := make([]byte, len(codes)*to.Bits()/8)
+	check := func(name string) {
+		t.Helper()
+		got := unpackCodes(to, dst)
+		require.Len(t, got, len(codes))
+		for i, code := range codes {
+			if want := s.convert(from, code); got[i] != want {
+				require.Failf(t, "wrong code", "%s %v to %v: %#x to %#x, want %#x", name, from, to, code, got[i], want)
+			}
+		}
+		clear(dst)
+	}
+	Convert(dst, to, src, from, false)
+	check("Convert")
+	switch {
+	case to == F32 && from != F32:
+		portableToF32(dst, src, from)
+		check("portable")
+	case from == F32 && to != F32:
+		portableFromF32(dst, to, src)
+		check("portable")
+	}
+}
+
+// allCodes returns every code of a format of at most 16 bits.
+func allCodes(f Format) []uint64 {
+	codes := make([]uint64, 1<<f.Bits())
+	for i := range codes {
+		codes[i] = uint64(i)
+	}
+	return codes
+}
+
+func TestConvertEveryCode(t *testing.T) { withKernels(t, testConvertEveryCode) }
+
+func testConvertEveryCode(t *testing.T) {
+	for _, from := range smallFormats {
+		for _, to := range targetFormats {
+			if from != to {
+				requireConvert(t, to, from, allCodes(from))
+			}
+		}
+	}
+}
+
+// floatEdges returns codes of format f, F32 or F64, in both signs: the values of
+// the narrower format of, the midpoints between them, the neighbours of both,
+// infinities and NaNs.
+func floatEdges(f, of Format) []uint64 {
+	var codes []uint64
+	values := finiteValues(of)
+	last := len(values) - 1
+	values = append(values, 2*values[last]-values[last-1])
+	sign := uint64(1) << (f.Bits() - 1)
+	add := func(x float64) {
+		bits := math.Float64bits(x)
+		if f == F32 {
+			bits = uint64(math.Float32bits(float32(x)))
+		}
+		codes = append(codes, bits, bits+1, bits|sign, bits+1|sign)
+		if bits > 0 {
+			codes = append(codes, bits-1, (bits-1)|sign)
+		}
+	}
+	for i, v := range values {
+		add(v)
+		if i > 0 {
+			add((values[i-1] + v) / 2)
+		}
+	}
+	add(2 * values[last])
+	add(math.MaxFloat32)
+	add(math.MaxFloat64)
+	add(math.SmallestNonzeroFloat64)
+	add(math.SmallestNonzeroFloat32)
+	inf := uint64(math.Float32bits(float32(math.Inf(1))))
+	if f == F64 {
+		inf = math.Float64bits(math.Inf(1))
+	}
+	for i := range f.Bits() {
+		codes = append(codes, inf|1<<i, inf|1<<i|sign, (inf|1<<i)-1)
+	}
+	return codes
+}
+
+func TestConvertRounding(t *testing.T) { withKernels(t, testConvertRounding) }
+
+func testConvertRounding(t *testing.T) {
+	for _, to := range targetFormats {
+		if to.Bits() <= 16 {
+			requireConvert(t, to, F32, floatEdges(F32, to))
+			requireConvert(t, to, F64, floatEdges(F64, to))
+		}
+	}
+}
+
+// Rounded to float32 first, x would become the midpoint of two BF16, and then the
+// even one of these, which is farther from x.
+func TestConvertRoundsOnce(t *testing.T) {
+	x := 1 + 0x1p-7 + 0x1p-8 - 0x1p-40
+	dst := make([]byte, 2)
+	Convert(dst, BF16, packCodes(F64, []uint64{math.Float64bits(x)}), F64, false)
+	require.Equal(t, []uint64{0x3f81}, unpackCodes(BF16, dst))
+}
+
+func TestConvertF32F64(t *testing.T) {
+	requireConvert(t, F64, F32, floatEdges(F32, F16))
+	requireConvert(t, F32, F64, floatEdges(F64, F16))
+	rng := rand.New(rand.NewPCG(1, 2))
+	var singles, doubles []uint64
+	for range 8000 {
+		x := rng.Uint32()
+		singles = append(singles, uint64(x))
+		f := math.Float32frombits(x)
+		next := math.Nextafter32(f, float32(math.Inf(1)))
+		mid := math.Float64bits((float64(f) + float64(next)) / 2)
+		doubles = append(doubles, mid-1, mid, mid+1, rng.Uint64())
+	}
+	for _, x := range []float64{
+		math.MaxFloat32, 0x1.ffffffp127, 0x1.fffffefffffffp127, 0x1p128,
+		0x1p-149, 0x1p-150, 0x1.0000000000001p-150, 0x1.8p-149, 0x1.fffffep-127, 0x1.ffffffp-127, 0x1p-126, 0x1p-1074,
+	} {
+		doubles = append(doubles, math.Float64bits(x), math.Float64bits(-x))
+	}
+	requireConvert(t, F64, F32, singles)
+	requireConvert(t, F32, F64, doubles)
+}
+
+func TestConvertRandom(t *testing.T) { withKernels(t, testConvertRandom) }
+
+func testConvertRandom(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var singles, doubles []uint64
+	for range 50000 {
+		singles = append(singles, uint64(rng.Uint32()))
+		// The exponents are those of float32 and some beyond.
+		doubles = append(doubles, rng.Uint64()&^(0x7ff<<52)|(800+rng.Uint64N(400))<<52)
+	}
+	for _, to := range targetFormats {
+		if to != F32 {
+			requireConvert(t, to, F32, singles)
+		}
+		if to != F64 {
+			requireConvert(t, to, F64, doubles)
+		}
+	}
+}
+
+func TestConvertF16IsX448(t *testing.T) { withKernels(t, testConvertF16IsX448) }
+
+func testConvertF16IsX448(t *testing.T) {
+	src := packCodes(F16, allCodes(F16))
+	wide := make([]byte, 4<<16)
+	for _, toF32 := range []func(){
+		func() { Convert(wide, F32, src, F16, false) },
+		func() { portableToF32(wide, src, F16) },
+	} {
+		clear(wide)
+		toF32()
+		for h, got := range unpackCodes(F32, wide) {
+			if want := math.Float32bits(float16.Frombits(uint16(h)).Float32()); uint32(got) != want {
+				require.Failf(t, "wrong value", "%#x is %#x, want %#x", h, got, want)
+			}
+		}
+	}
+
+	rng := rand.New(rand.NewPCG(5, 6))
+	singles := floatEdges(F32, F16)
+	for range 1 << 20 {
+		x := uint64(rng.Uint32())
+		// The second one has an exponent in or near the range of F16.
+		singles = append(singles, x, x&^(0xff<<23)|(100+x>>23&63)<<23)
+	}
+	src = packCodes(F32, singles)
+	dst := make([]byte, 2*len(singles))
+	for _, fromF32 := range []func(){
+		func() { Convert(dst, F16, src, F32, false) },
+		func() { portableFromF32(dst, F16, src) },
+	} {
+		clear(dst)
+		fromF32()
+		for i, x := range singles {
+			got := binary.LittleEndian.Uint16(dst[2*i:])
+			if want := float16.Fromfloat32(math.Float32frombits(uint32(x))).Bits(); got != want {
+				require.Failf(t, "wrong code", "%#x to %#x, want %#x", x, got, want)
+			}
+		}
+	}
+}
+
+// requireSame compares codes of format f. NaNs are equal if their signs are.
+func requireSame(t *testing.T, f Format, want, got []byte) {
+	t.Helper()
+	w, g := unpackCodes(f, want), unpackCodes(f, got)
+	require.Len(t, g, len(w))
+	sign := uint64(1) << (f.Bits() - 1)
+	for i := range w {
+		if w[i] != g[i] && !(math.IsNaN(slowDecode(f, w[i])) && math.IsNaN(slowDecode(f, g[i])) && w[i]&sign == g[i]&sign) {
+			require.Failf(t, "wrong code", "%v element %d: %#x, want %#x", f, i, g[i], w[i])
+		}
+	}
+}
+
+// readVectors returns the content of the files testdata/*.ext by their names
+// without it. testdata/generate.py describes and writes them.
+func readVectors(t *testing.T, ext string) map[string][]byte {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*" + ext)
+	require.NoError(t, err)
+	vectors := map[string][]byte{}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		vectors[strings.TrimSuffix(filepath.Base(path), ext)] = data
+	}
+	return vectors
+}
+
+func formatNamed(t *testing.T, name string) Format {
+	t.Helper()
+	for f, s := range formatNames {
+		if s == name {
+			return f
+		}
+	}
+	require.Failf(t, "no such format", "%q", name)
+	return None
+}
+
+func TestDecodeVectors(t *testing.T) { withKernels(t, testDecodeVectors) }
+
+func testDecodeVectors(t *testing.T) {
+	vectors := readVectors(t, ".decode")
+	require.Len(t, vectors, 8)
+	for name, want := range vectors {
+		f := formatNamed(t, name)
+		got := make([]byte, len(want))
+		Convert(got, F32, packCodes(f, allCodes(f)), f, false)
+		requireSame(t, F32, want, got)
+	}
+}
+
+func TestRoundVectors(t *testing.T) { withKernels(t, testRoundVectors) }
+
+func testRoundVectors(t *testing.T) {
+	vectors := readVectors(t, ".round")
+	require.Len(t, vectors, 6+7) // from F32 and from F64
+	for name, data := range vectors {
+		source, target, _ := strings.Cut(name, "-")
+		from, to := formatNamed(t, source), formatNamed(t, target)
+		in, out := from.Bits()/8, to.Bits()/8
+		require.Zero(t, len(data)%(in+out))
+		require.Greater(t, len(data)/(in+out), 2000)
+		var src, want []byte
+		for ; len(data) > 0; data = data[in+out:] {
+			src = append(src, data[:in]...)
+			want = append(want, data[in:in+out]...)
+		}
+		got := make([]byte, len(want))
+		Convert(got, to, src, from, false)
+		requireSame(t, to, want, got)
+		if from == F32 {
+			wide := make([]byte, 2*len(src))
+			Convert(wide, F64, src, F32, false)
+			clear(got)
+			Convert(got, to, wide, F64, false)
+			requireSame(t, to, want, got)
+			portableFromF32(got, to, src)
+			requireSame(t, to, want, got)
+		}
+	}
+}
+
+func TestRules(t *testing.T) { withKernels(t, testRules) }
+
+func testRules(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	for _, row := range []struct {
+		rule string
+		to   Format
+		x    float64
+		want uint64
+	}{
+		{"a tie goes down to even", E4M3, 1 + 0x1p-4, 0x38},
+		{"a tie goes up to even", E4M3, 1 + 3*0x1p-4, 0x3a},
+		{"a tie of subnormals goes to even", E4M3, 3 * 0x1p-10, 0x02},
+		{"a tie goes down to even", E5M2, -1 - 0x1p-3, 0xbc},
+		{"a tie goes up to even", E4M3FNUZ, 1 + 3*0x1p-4, 0x42},
+		{"a tie goes up to even", E5M2FNUZ, 1 + 3*0x1p-3, 0x42},
+		{"a tie goes down to even", F16, 1 + 0x1p-11, 0x3c00},
+		{"a tie goes up to even", F16, 1 + 3*0x1p-11, 0x3c02},
+		{"a tie goes down to even", BF16, 1 + 0x1p-8, 0x3f80},
+		{"a tie goes up to even", BF16, 1 + 3*0x1p-8, 0x3f82},
+		{"half of the smallest underflows to zero", E4M3, 0x1p-10, 0x00},
+		{"more than half of the smallest does not", E4M3, 0x1.000002p-10, 0x01},
+		{"the sign of an underflow stays", E4M3, -0x1p-11, 0x80},
+		{"E4M3 rounds down to 448", E4M3, 464, 0x7e},
+		{"E4M3 saturates above that", E4M3, 464.00003, 0x7e},
+		{"E4M3 saturates where the NaN would be", E4M3, 480, 0x7e},
+		{"E4M3 saturates far above", E4M3, -3e38, 0xfe},
+		{"E4M3 saturates infinity", E4M3, inf, 0x7e},
+		{"E4M3 saturates negative infinity", E4M3, -inf, 0xfe},
+		{"E4M3 keeps NaN", E4M3, nan, 0x7f},
+		{"E4M3 keeps NaN with its sign", E4M3, math.Copysign(nan, -1), 0xff},
+		{"E5M2 rounds down to the largest", E5M2, 61439, 0x7b},
+		{"E5M2 overflows to infinity", E5M2, 61440, 0x7c},
+		{"E5M2 keeps infinity", E5M2, -inf, 0xfc},
+		{"F16 rounds down to the largest", F16, 65519, 0x7bff},
+		{"F16 overflows to infinity", F16, 65520, 0x7c00},
+		{"F16 keeps infinity", F16, -inf, 0xfc00},
+		{"BF16 rounds down to the largest", BF16, 0x1.fep127, 0x7f7f},
+		{"BF16 overflows to infinity", BF16, 0x1.ffp127, 0x7f80},
+		{"BF16 keeps infinity", BF16, -inf, 0xff80},
+		{"E4M3FNUZ rounds down to 240", E4M3FNUZ, 247, 0x7f},
+		{"E4M3FNUZ overflows to NaN", E4M3FNUZ, 248, 0x80},
+		{"E4M3FNUZ turns infinity into NaN", E4M3FNUZ, inf, 0x80},
+		{"E4M3FNUZ has no negative zero", E4M3FNUZ, math.Copysign(0, -1), 0x00},
+		{"E4M3FNUZ underflows to zero", E4M3FNUZ, -0x1p-12, 0x00},
+		{"E5M2FNUZ rounds down to 57344", E5M2FNUZ, 61439, 0x7f},
+		{"E5M2FNUZ overflows to NaN", E5M2FNUZ, -61440, 0x80},
+		{"E5M2FNUZ turns infinity into NaN", E5M2FNUZ, -inf, 0x80},
+		{"E5M2FNUZ has no negative zero", E5M2FNUZ, math.Copysign(0, -1), 0x00},
+	} {
+		x := float32(row.x)
+		for from, code := range map[Format]uint64{
+			F32: uint64(math.Float32bits(x)),
+			F64: math.Float64bits(float64(x)),
+		} {
+			// One element goes through the loops, 32 through the assembly.
+			for _, n := range []int{1, 32} {
+				src := packCodes(from, slices.Repeat([]uint64{code}, n))
+				dst := make([]byte, n*row.to.Bits()/8)
+				Convert(dst, row.to, src, from, false)
+				require.Equal(t, slices.Repeat([]uint64{row.want}, n), unpackCodes(row.to, dst), "%s, %d from %v", row.rule, n, from)
+			}
+		}
+	}
+}
+
+func TestBits(t *testing.T) {
+	var got []int
+	for f := None; f <= F64; f++ {
+		got = append(got, f.Bits())
+	}
+	require.Equal(t, []int{0, 4, 6, 6, 8, 8, 8, 8, 8, 16, 16, 32, 64}, got)
+}
+
+func TestConvertible(t *testing.T) {
+	for from := None; from <= F64; from++ {
+		for to := None; to <= F64; to++ {
+			want := slices.Contains(allFormats, from) && (slices.Contains(targetFormats, to) || from == to)
+			require.Equal(t, want, Convertible(from, to), "%v to %v", from, to)
+		}
+	}
+}
+
+// The oracle compares every code.
+func TestExact(t *testing.T) {
+	for from := None; from <= F64; from++ {
+		for to := None; to <= F64; to++ {
+			want := slices.Contains(allFormats, from) && (from == to || to == F64)
+			if slices.Contains(smallFormats, from) && slices.Contains(allFormats, to) {
+				want = from == to || to == F32 || to == F64 || slowExact(from, to)
+			}
+			require.Equal(t, want, Exact(from, to), "%v in %v", from, to)
+		}
+	}
+}
+
+func slowExact(from, to Format) bool {
+	type value struct {
+		x   float64
+		neg bool
+	}
+	values := map[value]bool{}
+	key := func(f Format, code uint64) value {
+		x := slowDecode(f, code)
+		if math.IsNaN(x) {
+			return value{neg: f != E8M0 && code>>(f.Bits()-1) == 1, x: -1e300} // stands for NaN
+		}
+		return value{x, math.Signbit(x)}
+	}
+	for _, code := range allCodes(to) {
+		values[key(to, code)] = true
+	}
+	for _, code := range allCodes(from) {
+		if !values[key(from, code)] {
+			return false
+		}
+	}
+	return true
+}
+
+func TestConvertSameFormatCopies(t *testing.T) {
+	src := []byte("signaling or not, twelve bytes!!")[:24]
+	for _, f := range allFormats {
+		dst := make([]byte, len(src))
+		Convert(dst, f, src, f, false)
+		require.Equal(t, src, dst)
+	}
+}

@@ -1,0 +1,218 @@
+package float
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"sort"
+)
+
+// The formats of at most 16 bits, all formats, and those to convert to.
+var (
+	smallFormats  = []Format{F4, E2M3, E3M2, E5M2, E4M3, E8M0, E4M3FNUZ, E5M2FNUZ, F16, BF16}
+	allFormats    = append(smallFormats[:len(smallFormats):len(smallFormats)], F32, F64)
+	targetFormats = []Format{E5M2, E4M3, E4M3FNUZ, E5M2FNUZ, F16, BF16, F32, F64}
+)
+
+var formatNames = map[Format]string{
+	None: "None", F4: "F4", E2M3: "E2M3", E3M2: "E3M2", E5M2: "E5M2", E4M3: "E4M3", E8M0: "E8M0",
+	E4M3FNUZ: "E4M3FNUZ", E5M2FNUZ: "E5M2FNUZ", F16: "F16", BF16: "BF16", F32: "F32", F64: "F64",
+}
+
+func (f Format) String() string {
+	if name, ok := formatNames[f]; ok {
+		return name
+	}
+	return fmt.Sprintf("Format(%d)", uint8(f))
+}
+
+// slowDecode returns the value of a code, in the words of the specifications.
+func slowDecode(f Format, code uint64) float64 {
+	var exp, man, bias int
+	switch f {
+	case F4:
+		exp, man, bias = 2, 1, 1
+	case E2M3:
+		exp, man, bias = 2, 3, 1
+	case E3M2:
+		exp, man, bias = 3, 2, 3
+	case E5M2:
+		exp, man, bias = 5, 2, 15
+	case E4M3:
+		exp, man, bias = 4, 3, 7
+	case E4M3FNUZ:
+		exp, man, bias = 4, 3, 8
+	case E5M2FNUZ:
+		exp, man, bias = 5, 2, 16
+	case F16:
+		exp, man, bias = 5, 10, 15
+	case BF16:
+		exp, man, bias = 8, 7, 127
+	case E8M0:
+		if code == 0xff {
+			return math.NaN()
+		}
+		return math.Ldexp(1, int(code)-127)
+	case F32:
+		return float64(math.Float32frombits(uint32(code)))
+	default:
+		return math.Float64frombits(code)
+	}
+	sign := 1.0
+	if code>>(exp+man) == 1 {
+		sign = -1
+	}
+	e, m := int(code)>>man&(1<<exp-1), float64(code&(1<<man-1))
+	switch {
+	case (f == E4M3FNUZ || f == E5M2FNUZ) && code == 0x80, f == E4M3 && code&0x7f == 0x7f:
+		return math.NaN()
+	case (f == E5M2 || f == F16 || f == BF16) && e == 1<<exp-1:
+		if m == 0 {
+			return math.Inf(int(sign))
+		}
+		return math.NaN()
+	case e == 0:
+		return math.Copysign(math.Ldexp(m, 1-bias-man), sign)
+	default:
+		return math.Copysign(math.Ldexp(m+math.Ldexp(1, man), e-bias-man), sign)
+	}
+}
+
+// finiteValues returns the values of the codes from 0 to the largest finite one.
+func finiteValues(f Format) []float64 {
+	var values []float64
+	for code := uint64(0); ; code++ {
+		v := slowDecode(f, code)
+		if v-v != 0 || v < 0 || code > 0 && v == 0 { // not finite, or the sign bit
+			return values
+		}
+		values = append(values, v)
+	}
+}
+
+// A slowEncoder finds the nearest value by search. It needs values only for
+// formats of at most 16 bits.
+type slowEncoder struct {
+	f      Format
+	values []float64
+}
+
+// encode returns the code of the nearest value, of two the even one. x is not
+// NaN.
+func (s slowEncoder) encode(x float64) uint64 {
+	switch s.f {
+	case F64:
+		return math.Float64bits(x)
+	case F32:
+		f, _ := big.NewFloat(x).Float32()
+		return uint64(math.Float32bits(f))
+	}
+	last := len(s.values) - 1
+	value := func(i int) float64 {
+		if i > last {
+			return 2*s.values[last] - s.values[last-1]
+		}
+		return s.values[i]
+	}
+	abs := math.Abs(x)
+	i := sort.Search(last+1, func(i int) bool { return value(i+1) > abs })
+	i = min(i, last)
+	// The midpoint of two neighbours is a float64.
+	if mid := (value(i) + value(i+1)) / 2; abs > mid || abs == mid && i%2 == 1 {
+		i++
+	}
+	if s.f == E4M3 {
+		i = min(i, last) // no other format saturates
+	}
+	code := uint64(i)
+	if math.Signbit(x) && !(code == 0 && (s.f == E4M3FNUZ || s.f == E5M2FNUZ)) {
+		code |= 1 << (s.f.Bits() - 1)
+	}
+	return code
+}
+
+// convert converts one element.
+func (s slowEncoder) convert(from Format, code uint64) uint64 {
+	if x := slowDecode(from, code); !math.IsNaN(x) {
+		return s.encode(x)
+	}
+	// The payload, at the top of 52 bits, and made quiet.
+	var payload uint64
+	switch from {
+	case E5M2:
+		payload = code << 50
+	case F16:
+		payload = code << 42
+	case BF16:
+		payload = code << 45
+	case F32:
+		payload = code << 29
+	case F64:
+		payload = code
+	}
+	payload = payload&(1<<52-1) | 1<<51
+	sign := from != E8M0 && code>>(from.Bits()-1) == 1
+	var nan uint64
+	switch s.f {
+	case E5M2:
+		nan = 0x7c | payload>>50
+	case E4M3:
+		nan = 0x7f
+	case E4M3FNUZ, E5M2FNUZ:
+		nan = 0x80
+	case F16:
+		nan = 0x7c00 | payload>>42
+	case BF16:
+		nan = 0x7f80 | payload>>45
+	case F32:
+		nan = 0x7f800000 | payload>>29
+		if from == BF16 {
+			nan = code << 16 & 0x7fffffff // unchanged, even if signaling
+		}
+	case F64:
+		nan = 0x7ff<<52 | payload
+	}
+	if sign {
+		nan |= 1 << (s.f.Bits() - 1)
+	}
+	return nan
+}
+
+// packCodes returns the bytes of a tensor with these codes of format f.
+func packCodes(f Format, codes []uint64) []byte {
+	var b []byte
+	var acc, n uint64
+	for _, code := range codes {
+		if f == F64 {
+			b = binary.LittleEndian.AppendUint64(b, code)
+			continue
+		}
+		acc |= code << n
+		for n += uint64(f.Bits()); n >= 8; n -= 8 {
+			b = append(b, byte(acc))
+			acc >>= 8
+		}
+	}
+	return b
+}
+
+// unpackCodes is the inverse of packCodes.
+func unpackCodes(f Format, b []byte) []uint64 {
+	var codes []uint64
+	var acc uint64
+	var n int
+	for i := 0; i < len(b); i++ {
+		if f == F64 {
+			codes = append(codes, binary.LittleEndian.Uint64(b[i:]))
+			i += 7
+			continue
+		}
+		acc |= uint64(b[i]) << n
+		for n += 8; n >= f.Bits(); n -= f.Bits() {
+			codes = append(codes, acc&(1<<f.Bits()-1))
+			acc >>= f.Bits()
+		}
+	}
+	return codes
+}

@@ -1,0 +1,83 @@
+//go:build !purego && (amd64 || arm64)
+
+package float
+
+import "math"
+
+// An assembly kernel converts one block after another: 64 bytes of output,
+// unless its comment gives another size. For the elements left over it converts
+// a last block that overlaps the one before. So a kernel takes any number of
+// elements from one block on. The loops convert shorter inputs.
+const (
+	blockF32 = 64 / 4 // elements in a block of F32
+	block16  = 64 / 2 // elements in a block of a 16-bit format
+)
+
+// vectorToF32 converts src and returns true, or does nothing and returns false.
+func vectorToF32(dst, src []byte, from Format, nonTemporal bool) bool {
+	n := len(dst) / 4
+	if n < blockF32 || !hasVector {
+		return false
+	}
+	switch from {
+	case BF16:
+		bf16ToF32Vector(&dst[0], &src[0], n, nonTemporal)
+	case F16:
+		f16ToF32Vector(&dst[0], &src[0], n, nonTemporal)
+	case E5M2:
+		e5m2ToF32Vector(&dst[0], &src[0], n, nonTemporal)
+	case E4M3, E4M3FNUZ:
+		v := newE4M3Vector(from)
+		e4m3ToF32Vector(&dst[0], &src[0], n, nonTemporal, &v)
+	default:
+		return false
+	}
+	return true
+}
+
+// vectorFromF32 converts src and returns true, or does nothing and returns
+// false. Its formats overflow to infinity, and so do its instructions and its
+// integer arithmetic. No kernel saturates.
+func vectorFromF32(dst []byte, to Format, src []byte, nonTemporal bool) bool {
+	n := len(src) / 4
+	if n < block16 || !hasVector {
+		return false
+	}
+	switch to {
+	case BF16:
+		f32ToBF16Vector(&dst[0], &src[0], n, nonTemporal)
+	case F16:
+		f32ToF16Vector(&dst[0], &src[0], n, nonTemporal)
+	default:
+		return false
+	}
+	return true
+}
+
+// An e4m3Vector tells e4m3ToF32Vector about E4M3 or E4M3FNUZ. The kernel shifts
+// the magnitude of an element so that its mantissa starts at the top mantissa
+// bit of a binary16. That binary16 has the value of the element, subnormals
+// included, except for a factor: the difference of the biases.
+//
+// E5M2 needs no such help: it is the upper half of a binary16. E5M2FNUZ is left
+// to the loops: binary16 has no numbers where its exponent is all ones.
+type e4m3Vector struct {
+	ignore uint16 // the bits of the binary16 that do not tell a NaN: its sign or none
+	nan    uint16 // the other bits of a NaN
+	flip   uint16 // the bits in which it differs from the NaN of binary16
+	scale  float32
+}
+
+func newE4M3Vector(f Format) e4m3Vector {
+	const sign, quietNaN = 1 << 15, 0x3f << 9
+	l, half := &layouts[f], &layouts[F16]
+	v := e4m3Vector{scale: math.Float32frombits(uint32(127+half.bias-l.bias) << 23)}
+	if l.special == fnuz {
+		v.nan = sign
+	} else {
+		v.ignore = sign
+		v.nan = uint16(l.max()+1) << (half.man - l.man)
+	}
+	v.flip = (v.nan ^ quietNaN) &^ sign
+	return v
+}

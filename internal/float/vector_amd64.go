@@ -1,0 +1,63 @@
+//go:build !purego
+
+package float
+
+import "golang.org/x/sys/cpu"
+
+// hasVector reports whether the kernels run on this processor. HasAVX2 implies
+// that the operating system saves the registers.
+var hasVector = cpu.X86.HasAVX2 && hasF16C()
+
+// hasAVX512 reports whether the kernels named for AVX-512 run as well. The other
+// conversions need none. From the second-level cache on, their AVX2 kernels are
+// as fast as a loop that only loads and stores the same bytes, or within a
+// tenth of it.
+var hasAVX512 = hasVector && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW
+
+// hasF16C reports whether the processor converts binary16. x/sys/cpu does not
+// tell.
+func hasF16C() bool
+
+// n is the number of elements: at least a block of them, and at least 32 for
+// e4m3ToF32AVX512. With nonTemporal the stores bypass the caches if dst is
+// aligned to its elements.
+
+//go:noescape
+func bf16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func f16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func e5m2ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+func e4m3ToF32Vector(dst, src *byte, n int, nonTemporal bool, v *e4m3Vector) {
+	if hasAVX512 && n >= 2*blockF32 {
+		e4m3ToF32AVX512(dst, src, n, nonTemporal, v)
+	} else {
+		e4m3ToF32AVX2(dst, src, n, nonTemporal, v)
+	}
+}
+
+//go:noescape
+func e4m3ToF32AVX2(dst, src *byte, n int, nonTemporal bool, v *e4m3Vector)
+
+//go:noescape
+func e4m3ToF32AVX512(dst, src *byte, n int, nonTemporal bool, v *e4m3Vector)
+
+func f32ToBF16Vector(dst, src *byte, n int, nonTemporal bool) {
+	if hasAVX512 {
+		f32ToBF16AVX512(dst, src, n, nonTemporal)
+	} else {
+		f32ToBF16AVX2(dst, src, n, nonTemporal)
+	}
+}
+
+//go:noescape
+func f32ToBF16AVX2(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func f32ToBF16AVX512(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func f32ToF16Vector(dst, src *byte, n int, nonTemporal bool)

@@ -1,0 +1,27 @@
+//go:build !purego
+
+package float
+
+// hasVector is true: every arm64 processor has NEON.
+const hasVector = true
+
+// n is the number of elements, at least a block of them. The kernels ignore
+// nonTemporal: they store through the caches.
+
+//go:noescape
+func bf16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func f16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func e5m2ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func e4m3ToF32Vector(dst, src *byte, n int, nonTemporal bool, v *e4m3Vector)
+
+//go:noescape
+func f32ToBF16Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func f32ToF16Vector(dst, src *byte, n int, nonTemporal bool)

@@ -1,0 +1,125 @@
+package float
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The conversions that have assembly.
+var vectorPairs = []struct{ from, to Format }{
+	{BF16, F32}, {F16, F32}, {E5M2, F32}, {E4M3, F32}, {E4M3FNUZ, F32}, {F32, BF16}, {F32, F16},
+}
+
+// requireVector compares Convert with the loops for n elements. The offsets move
+// src and dst relative to an address that is usually a multiple of 64. It also
+// checks that nothing next to dst is written.
+func requireVector(t *testing.T, from, to Format, random []byte, n, srcOffset, dstOffset int, nonTemporal bool) {
+	const guard = 64
+	src := random[srcOffset:][:n*from.Bits()/8]
+	size := n * to.Bits() / 8
+	want := bytes.Repeat([]byte{0xa5}, guard+dstOffset+size+guard)
+	got := bytes.Clone(want)
+	dst := want[guard+dstOffset:][:size]
+	if to == F32 {
+		portableToF32(dst, src, from)
+	} else {
+		portableFromF32(dst, to, src)
+	}
+	Convert(got[guard+dstOffset:][:size], to, src, from, nonTemporal)
+	if !bytes.Equal(want, got) {
+		require.Failf(t, "differs from the loops", "%v to %v, n %d, offsets %d and %d, nonTemporal %v",
+			from, to, n, srcOffset, dstOffset, nonTemporal)
+	}
+}
+
+// randomFloats returns n random bytes. They hold every code of at most 8 bits, and
+// NaNs, infinities, zeros and subnormals of the wider formats more often than
+// chance would.
+func randomFloats(n int) []byte {
+	rng := rand.New(rand.NewPCG(7, 8))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+		if rng.Uint32()%4 == 0 {
+			b[i] |= 0x7f // NaNs and infinities
+		}
+		if rng.Uint32()%4 == 0 {
+			b[i] &= 0x80 // zeros and subnormals
+		}
+	}
+	return b
+}
+
+func TestConvertEveryLength(t *testing.T) { withKernels(t, testConvertEveryLength) }
+
+func testConvertEveryLength(t *testing.T) {
+	random := randomFloats(2048)
+	for _, p := range vectorPairs {
+		for n := range 301 {
+			for _, nonTemporal := range []bool{false, true} {
+				requireVector(t, p.from, p.to, random, n, 0, 0, nonTemporal)
+				requireVector(t, p.from, p.to, random, n, n%7, n%61, nonTemporal)
+				requireVector(t, p.from, p.to, random, n, n%64, n*4%64, nonTemporal)
+			}
+		}
+	}
+}
+
+func TestConvertEveryOffset(t *testing.T) { withKernels(t, testConvertEveryOffset) }
+
+func testConvertEveryOffset(t *testing.T) {
+	random := randomFloats(2048)
+	for _, p := range vectorPairs {
+		for offset := range 64 {
+			for _, n := range []int{15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 127, 200} {
+				for _, nonTemporal := range []bool{false, true} {
+					requireVector(t, p.from, p.to, random, n, 1, offset, nonTemporal)
+					requireVector(t, p.from, p.to, random, n, offset, 0, nonTemporal)
+				}
+			}
+		}
+	}
+}
+
+// Conversions by way of float32 go in chunks.
+func TestConvertChunks(t *testing.T) { withKernels(t, testConvertChunks) }
+
+func testConvertChunks(t *testing.T) {
+	random := randomFloats(6000)
+	for _, from := range smallFormats {
+		for _, to := range targetFormats {
+			if to == F32 || to == from {
+				continue
+			}
+			for _, n := range []int{0, 4, 1020, 1024, 1028, 2048, 2500} {
+				src := random[1:][:n*from.Bits()/8]
+				want := make([]byte, n*to.Bits()/8)
+				wide := make([]byte, 4*n)
+				portableToF32(wide, src, from)
+				portableFromF32(want, to, wide)
+				got := bytes.Repeat([]byte{0xa5}, len(want)+2)
+				Convert(got[1:][:len(want)], to, src, from, true)
+				if !bytes.Equal(want, got[1:][:len(want)]) || got[0] != 0xa5 || got[len(got)-1] != 0xa5 {
+					require.Failf(t, "differs from the loops", "%v to %v, n %d", from, to, n)
+				}
+			}
+		}
+	}
+}
+
+// Every code of at most 16 bits, and F32 at every edge, in whole blocks.
+func TestConvertNonTemporal(t *testing.T) { withKernels(t, testConvertNonTemporal) }
+
+func testConvertNonTemporal(t *testing.T) {
+	for _, p := range vectorPairs {
+		if p.to == F32 {
+			requireVector(t, p.from, p.to, packCodes(p.from, allCodes(p.from)), 1<<p.from.Bits(), 0, 4, true)
+		} else {
+			src := packCodes(F32, floatEdges(F32, p.to))
+			requireVector(t, p.from, p.to, src, len(src)/4, 0, 2, true)
+		}
+	}
+}
