@@ -87,7 +87,7 @@ func checkVerdict(t *testing.T, c conformanceCase, f *File, err error) {
 	for _, row := range rows {
 		tensor, err := f.Tensor(row.Name)
 		require.NoError(t, err)
-		require.Equal(t, row.DType, tensor.DType)
-		require.Len(t, tensor.Shape, len(row.Shape))
+		require.Equal(t, row.DType, tensor.DType())
+		require.Len(t, tensor.Shape(), len(row.Shape))
 	}
 }

@@ -3,14 +3,15 @@ package safetensors
 import (
 	"fmt"
 	"reflect"
+
+	"github.com/gosafetensors/safetensors/internal/float"
 )
 
-// A DType is the type of a tensor's elements. The constants are all that the
-// format knows; their spelling is the one in the file. The zero DType is
-// invalid.
+// A DType is the type of a tensor's elements. The constants are those of the
+// format, spelled as in the file. The zero DType is invalid.
 //
-// The order of the constants is that of the reference implementation, which
-// writes tensors by dtype in descending order.
+// The constants are in the order of the reference implementation, which writes
+// tensors by dtype in descending order.
 type DType uint8
 
 // The dtypes of the format. The sub-byte and 8-bit floats are those of the OCP
@@ -43,48 +44,57 @@ const (
 	U64                          // unsigned 64-bit integer
 )
 
-// dtypes holds all that distinguishes one dtype from another, but for the
-// layout of the floats, which is in convert_layout.go.
+// dtypes holds everything that distinguishes one dtype from another.
 var dtypes = [...]struct {
-	name string
-	bits uint8        // per element
-	kind reflect.Kind // of the Go type of an element; 0 where an element is no whole byte
-	raw  reflect.Kind // of the unsigned integer of the element's size; 0 as above
+	name  string
+	bits  uint8        // per element
+	kind  reflect.Kind // of the Go type of an element; 0 where an element is no whole byte
+	raw   reflect.Kind // of the unsigned integer of the element's size; 0 as above
+	float float.Format // None if the elements are no floats
 }{
-	BOOL:        {"BOOL", 8, reflect.Uint8, reflect.Uint8},
-	F4:          {"F4", 4, 0, 0},
-	F6_E2M3:     {"F6_E2M3", 6, 0, 0},
-	F6_E3M2:     {"F6_E3M2", 6, 0, 0},
-	U8:          {"U8", 8, reflect.Uint8, reflect.Uint8},
-	I8:          {"I8", 8, reflect.Int8, reflect.Uint8},
-	F8_E5M2:     {"F8_E5M2", 8, reflect.Uint8, reflect.Uint8},
-	F8_E4M3:     {"F8_E4M3", 8, reflect.Uint8, reflect.Uint8},
-	F8_E8M0:     {"F8_E8M0", 8, reflect.Uint8, reflect.Uint8},
-	F8_E4M3FNUZ: {"F8_E4M3FNUZ", 8, reflect.Uint8, reflect.Uint8},
-	F8_E5M2FNUZ: {"F8_E5M2FNUZ", 8, reflect.Uint8, reflect.Uint8},
-	I16:         {"I16", 16, reflect.Int16, reflect.Uint16},
-	U16:         {"U16", 16, reflect.Uint16, reflect.Uint16},
-	F16:         {"F16", 16, reflect.Uint16, reflect.Uint16},
-	BF16:        {"BF16", 16, reflect.Uint16, reflect.Uint16},
-	I32:         {"I32", 32, reflect.Int32, reflect.Uint32},
-	U32:         {"U32", 32, reflect.Uint32, reflect.Uint32},
-	F32:         {"F32", 32, reflect.Float32, reflect.Uint32},
-	C64:         {"C64", 64, reflect.Complex64, reflect.Uint64},
-	F64:         {"F64", 64, reflect.Float64, reflect.Uint64},
-	I64:         {"I64", 64, reflect.Int64, reflect.Uint64},
-	U64:         {"U64", 64, reflect.Uint64, reflect.Uint64},
+	BOOL:        {"BOOL", 8, reflect.Uint8, reflect.Uint8, float.None},
+	F4:          {"F4", 4, 0, 0, float.F4},
+	F6_E2M3:     {"F6_E2M3", 6, 0, 0, float.E2M3},
+	F6_E3M2:     {"F6_E3M2", 6, 0, 0, float.E3M2},
+	U8:          {"U8", 8, reflect.Uint8, reflect.Uint8, float.None},
+	I8:          {"I8", 8, reflect.Int8, reflect.Uint8, float.None},
+	F8_E5M2:     {"F8_E5M2", 8, reflect.Uint8, reflect.Uint8, float.E5M2},
+	F8_E4M3:     {"F8_E4M3", 8, reflect.Uint8, reflect.Uint8, float.E4M3},
+	F8_E8M0:     {"F8_E8M0", 8, reflect.Uint8, reflect.Uint8, float.E8M0},
+	F8_E4M3FNUZ: {"F8_E4M3FNUZ", 8, reflect.Uint8, reflect.Uint8, float.E4M3FNUZ},
+	F8_E5M2FNUZ: {"F8_E5M2FNUZ", 8, reflect.Uint8, reflect.Uint8, float.E5M2FNUZ},
+	I16:         {"I16", 16, reflect.Int16, reflect.Uint16, float.None},
+	U16:         {"U16", 16, reflect.Uint16, reflect.Uint16, float.None},
+	F16:         {"F16", 16, reflect.Uint16, reflect.Uint16, float.F16},
+	BF16:        {"BF16", 16, reflect.Uint16, reflect.Uint16, float.BF16},
+	I32:         {"I32", 32, reflect.Int32, reflect.Uint32, float.None},
+	U32:         {"U32", 32, reflect.Uint32, reflect.Uint32, float.None},
+	F32:         {"F32", 32, reflect.Float32, reflect.Uint32, float.F32},
+	C64:         {"C64", 64, reflect.Complex64, reflect.Uint64, float.None},
+	F64:         {"F64", 64, reflect.Float64, reflect.Uint64, float.F64},
+	I64:         {"I64", 64, reflect.Int64, reflect.Uint64, float.None},
+	U64:         {"U64", 64, reflect.Uint64, reflect.Uint64, float.None},
 }
 
 // valid reports whether d is one of the constants.
 func (d DType) valid() bool { return 0 < d && int(d) < len(dtypes) }
 
-// Bits returns the size of one element in bits: 4 and 6 exist beside the
-// multiples of 8. It is 0 if d is invalid.
+// Bits returns the size of one element in bits: 4, 6, 8, 16, 32 or 64. It is 0 if
+// d is invalid.
 func (d DType) Bits() int {
 	if !d.valid() {
 		return 0
 	}
 	return int(dtypes[d].bits)
+}
+
+// float returns the float format of the elements, float.None if d is invalid or
+// not a float.
+func (d DType) float() float.Format {
+	if !d.valid() {
+		return float.None
+	}
+	return dtypes[d].float
 }
 
 // String returns the spelling of d in a file, such as "BF16", or "DType(n)" if
@@ -96,25 +106,25 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// MarshalText returns the spelling of d in a file; it fails if d is invalid.
+// MarshalText returns the spelling of d in a file. An invalid d is an error.
 func (d DType) MarshalText() ([]byte, error) {
 	if !d.valid() {
-		return nil, fmt.Errorf("safetensors: invalid dtype %d", uint8(d))
+		return nil, prefixed(fmt.Errorf("invalid dtype %d", uint8(d)))
 	}
 	return []byte(dtypes[d].name), nil
 }
 
-// UnmarshalText sets d to the dtype of that spelling. Upper and lower case
-// differ, as in the format. If there is none, it fails and leaves d alone.
+// UnmarshalText sets d to the dtype with that spelling. Case matters, as in the
+// format. An unknown spelling is an error and leaves d unchanged.
 func (d *DType) UnmarshalText(text []byte) error {
 	if v := parseDType(text); v.valid() {
 		*d = v
 		return nil
 	}
-	return fmt.Errorf("safetensors: unknown dtype %q", text)
+	return prefixed(fmt.Errorf("unknown dtype %q", text))
 }
 
-// parseDType returns the dtype of that spelling, or 0 if there is none.
+// parseDType returns the dtype with that spelling, 0 if there is none.
 func parseDType(text []byte) DType {
 	for d := BOOL; int(d) < len(dtypes); d++ {
 		if string(text) == dtypes[d].name {

@@ -4,36 +4,95 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
 )
 
-const errorPrefix = "safetensors: "
-
-// nameError says which file an error is about that was met opening it.
-func nameError(name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) && path.Path == name {
-		err = path.Err // the name once is enough
-	}
-	return fmt.Errorf("safetensors: %w", &fs.PathError{Op: "open", Path: name, Err: bare(err)})
+// A FormatError says which rule of the format the input breaks, and where. The
+// errors of this package wrap it; find it with errors.As.
+type FormatError struct {
+	Offset int64  // in the file, in bytes; -1 if unknown
+	Tensor string // the tensor at fault, "" if none is
+	Reason string // the rule, with the numbers found and expected
 }
 
-// bare returns err without the prefix of this package, for use in an error that
-// has it.
+func (e *FormatError) Error() string {
+	var b strings.Builder
+	if e.Tensor != "" {
+		b.WriteString("tensor " + quote(e.Tensor) + ": ")
+	}
+	b.WriteString(e.Reason)
+	if e.Offset >= 0 {
+		fmt.Fprintf(&b, " (at byte %d)", e.Offset)
+	}
+	return b.String()
+}
+
+// scanError returns an error of a jsonscan.Scanner as a FormatError. The text
+// that was scanned starts at offset base of the file.
+func scanError(err error, base int64, tensor []byte) error {
+	var broken *jsonscan.Error
+	if !errors.As(err, &broken) {
+		return err
+	}
+	return &FormatError{Offset: base + int64(broken.Pos), Tensor: string(tensor), Reason: broken.Reason}
+}
+
+// A prefixedError is an error as the exported functions return it: under the
+// name of this package. Inside the package errors have no prefix.
+type prefixedError struct{ err error }
+
+func (e *prefixedError) Error() string { return "safetensors: " + e.err.Error() }
+func (e *prefixedError) Unwrap() error { return e.err }
+
+// prefixed puts the prefix before an error that leaves the package. It returns
+// nil for nil.
+func prefixed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &prefixedError{bare(err)}
+}
+
+// bare takes the prefix from an error that comes back into the package: from a
+// callback that called one of its exported functions.
 func bare(err error) error {
-	if strings.HasPrefix(err.Error(), errorPrefix) {
-		return bareError{err}
+	if e, ok := err.(*prefixedError); ok {
+		return e.err
 	}
 	return err
 }
 
-type bareError struct{ error }
-
-func (e bareError) Error() string { return strings.TrimPrefix(e.error.Error(), errorPrefix) }
-func (e bareError) Unwrap() error { return e.error }
+// openError says which file could not be opened.
+func openError(name string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) && path.Path == name {
+		err = path.Err // the name once is enough
+	}
+	return &fs.PathError{Op: "open", Path: name, Err: err}
+}
 
 // A noTensorError is the error for a name that no tensor has.
 type noTensorError string
 
-func (e noTensorError) Error() string        { return errorPrefix + "no tensor is named " + quote(string(e)) }
+func (e noTensorError) Error() string        { return "no tensor is named " + quote(string(e)) }
 func (e noTensorError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// tensorError says which tensor an error is about. It returns nil for nil.
+func tensorError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("tensor %s: %w", quote(name), bare(err))
+}
+
+// quote quotes a name for an error. A name may be as long as a header.
+func quote(name string) string {
+	const limit = 200
+	if len(name) > limit {
+		return strconv.Quote(name[:limit]) + "..."
+	}
+	return strconv.Quote(name)
+}

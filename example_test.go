@@ -28,7 +28,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType, t.Shape, t.Len())
+	fmt.Println(t.DType(), t.Shape(), t.Len())
 	fmt.Println(f.Metadata()["format"])
 	// Output:
 	// BF16 [64 32] 2048
@@ -70,7 +70,7 @@ func ExampleParse() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType, t.Shape)
+	fmt.Println(t.DType(), t.Shape())
 	// Output: F32 [32]
 }
 
@@ -130,7 +130,7 @@ func ExampleFile_Tensor() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType, t.Shape)
+	fmt.Println(t.DType(), t.Shape())
 	// Output: F16 [64 32]
 }
 
@@ -142,7 +142,7 @@ func ExampleFile_Tensors() {
 	defer f.Close()
 	for name, t := range f.Tensors() {
 		if strings.HasPrefix(name, "model.layers.0.mlp.") {
-			fmt.Println(name, t.DType, t.Shape)
+			fmt.Println(name, t.DType(), t.Shape())
 		}
 	}
 	// Output:
@@ -224,7 +224,7 @@ func ExampleTensor_Convert() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(half.DType, values)
+	fmt.Println(half.DType(), values)
 	// Output: F16 [1 3.140625 +Inf]
 }
 
@@ -239,7 +239,7 @@ func ExampleTensor_Slice() {
 		log.Fatal(err)
 	}
 	rank, ranks := 1, 2
-	columns := t.Shape[1] / ranks
+	columns := t.Shape()[1] / ranks
 	shard, err := t.Slice(safetensors.All(), safetensors.Span(rank*columns, (rank+1)*columns))
 	if err != nil {
 		log.Fatal(err)
@@ -248,7 +248,7 @@ func ExampleTensor_Slice() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(shard.Shape, values)
+	fmt.Println(shard.Shape(), values)
 	// Output: [3 2] [2 3 12 13 22 23]
 }
 
@@ -266,7 +266,7 @@ func ExampleRange() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(part.Shape, values)
+	fmt.Println(part.Shape(), values)
 	// Output: [3] [10 12 14]
 }
 
@@ -291,14 +291,14 @@ func ExampleNewTensor() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType, t.Shape)
+	fmt.Println(t.DType(), t.Shape())
 
 	// A dtype without a Go type is given as raw bits, or as bytes.
 	t, err = safetensors.NewTensor(safetensors.BF16, nil, []uint16{0x3F80})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType, t.Shape)
+	fmt.Println(t.DType(), t.Shape())
 	_, err = safetensors.NewTensor(safetensors.F4, []int{5}, []byte{0x21, 0x43, 0x05})
 	fmt.Println(err)
 	// Output:
@@ -368,7 +368,7 @@ func ExampleWriteFile() {
 		log.Fatal(err)
 	}
 	for name, t := range g.Tensors() {
-		fmt.Println(name, t.DType, t.Shape)
+		fmt.Println(name, t.DType(), t.Shape())
 	}
 	// Output:
 	// scale F32 []

@@ -50,8 +50,8 @@ func sameTensors(t testing.TB, want, got *File) {
 	for name, x := range want.Tensors() {
 		y, err := got.Tensor(name)
 		require.NoError(t, err)
-		require.Equal(t, x.DType, y.DType)
-		require.Equal(t, x.Shape, y.Shape)
+		require.Equal(t, x.DType(), y.DType())
+		require.Equal(t, x.Shape(), y.Shape())
 		wantBytes, err := View[byte](x)
 		require.NoError(t, err)
 		gotBytes, err := View[byte](y)
@@ -97,8 +97,8 @@ func FuzzRoundTrip(f *testing.F) {
 		for name, want := range tensors {
 			got, err := file.Tensor(name)
 			require.NoError(t, err)
-			require.Equal(t, want.DType, got.DType)
-			require.Equal(t, want.Shape, got.Shape)
+			require.Equal(t, want.DType(), got.DType())
+			require.Equal(t, want.Shape(), got.Shape())
 			wantBytes, err := View[byte](want)
 			require.NoError(t, err)
 			gotBytes, err := View[byte](got)

@@ -7,20 +7,39 @@ import (
 	"iter"
 )
 
-// A loop is one dimension of a gather: n steps of stride bytes.
-type loop struct{ n, stride int64 }
+// A strided selects elements of a contiguous tensor: its element (i, j, …) is
+// number first + i×strides[0] + j×strides[1] + ….
+type strided struct {
+	shape   []int
+	first   int64
+	strides []int64 // one for each dimension
+}
 
-// A gather lists the bytes of a slice in row-major order: runs of bytes that
-// follow one another, found by nested loops.
+// rowMajor returns the strides of a shape whose elements follow one another.
+func rowMajor(shape []int) []int64 {
+	strides := make([]int64, len(shape))
+	n := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		strides[i] = n
+		n *= int64(shape[i]) // overflows only next to a zero dimension, where no stride matters
+	}
+	return strides
+}
+
+// A gather lists the bytes of a slice in row-major order: runs of adjacent bytes,
+// found by nested loops.
 type gather struct {
-	first int64  // byte at which the first run begins
+	first int64  // byte at which the first run starts
 	run   int64  // bytes of a run
 	loops []loop // the outermost first; all have n ≥ 2
 }
 
-// newGather merges the dimensions of a slice into as few loops and as long
-// runs as there can be. The shape has no zero dimension. Where a run does not
-// fill whole bytes, broken says so.
+// A loop is one dimension of a gather: n steps of stride bytes.
+type loop struct{ n, stride int64 }
+
+// newGather merges the dimensions of a slice into as few loops and as long runs
+// as possible. The shape has no zero dimension. If a run does not fill whole
+// bytes, broken says so.
 func newGather(d DType, l *strided) (g gather, broken string) {
 	bits := int64(d.Bits())
 	run, outer := int64(1), len(l.shape) // elements of a run; the dimensions outside of it
@@ -33,13 +52,13 @@ func newGather(d DType, l *strided) (g gather, broken string) {
 		return g, fmt.Sprintf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
 	}
 	if g.first, ok = wholeBytes(l.first, bits); !ok {
-		return g, fmt.Sprintf("element %d of %d bits does not begin on a byte boundary", l.first, bits)
+		return g, fmt.Sprintf("element %d of %d bits does not start on a byte boundary", l.first, bits)
 	}
 	for i := range outer {
 		n := int64(l.shape[i])
 		stride, ok := wholeBytes(l.strides[i], bits)
 		if !ok && n > 1 {
-			return g, fmt.Sprintf("every %d-th element of %d bits does not begin on a byte boundary", l.strides[i], bits)
+			return g, fmt.Sprintf("every %d-th element of %d bits does not start on a byte boundary", l.strides[i], bits)
 		}
 		if k := len(g.loops) - 1; k >= 0 && g.loops[k].stride == n*stride {
 			g.loops[k] = loop{g.loops[k].n * n, stride}
@@ -50,8 +69,9 @@ func newGather(d DType, l *strided) (g gather, broken string) {
 	return g, ""
 }
 
-// wholeBytes returns the bytes of n elements of that many bits, if they end on
-// a byte boundary. The product in bits may overflow, the one in bytes does not.
+// wholeBytes returns the size in bytes of n elements of the given bits, if they
+// end on a byte boundary. The product in bits may overflow, the one in bytes does
+// not.
 func wholeBytes(n, bits int64) (int64, bool) {
 	return n/8*bits + n%8*bits/8, n%8*bits%8 == 0
 }
@@ -67,8 +87,8 @@ func (g *gather) size() int64 {
 
 func (g *gather) contiguous() bool { return len(g.loops) == 0 }
 
-// A line is what one pass of the innermost loop gathers: count runs of run
-// bytes, the first at off, each stride bytes after the one before.
+// A line is one pass of the innermost loop: count runs of run bytes, the first at
+// off, each stride bytes after the one before.
 type line struct{ off, run, stride, count int64 }
 
 func (l line) size() int64 { return l.run * l.count }
@@ -102,7 +122,7 @@ func (g *gather) lines(pos, n int64, f func(line) error) error {
 }
 
 // runs yields the runs that make up dst, from position pos on, with their offsets
-// in a file whose data buffer begins at base.
+// in a file whose data buffer starts at base.
 func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
 		dst := dst
@@ -128,10 +148,10 @@ func (g *gather) runAt(number int64) int64 {
 	return off
 }
 
-// copyFrom gathers a line from memory, of which the first byte is number base
-// of the data buffer.
-func (l line) copyFrom(dst, mem []byte, base int64) {
-	src := mem[l.off-base:][:l.span()]
+// copyFrom gathers a line from memory whose first byte is number base of the data
+// buffer.
+func (l line) copyFrom(dst, from []byte, base int64) {
+	src := from[l.off-base:][:l.span()]
 	stride := int(l.stride)
 	switch l.run {
 	case 1:
@@ -163,26 +183,4 @@ func (l line) copyFrom(dst, mem []byte, base int64) {
 func (l line) dense() bool {
 	const largest = 16 << 10 // rows of 28 kB with such gaps were read twice as fast one by one
 	return l.run*4 >= l.stride && l.stride-l.run <= largest
-}
-
-// readFrom gathers a line through s, several reads at a time: a dense one in
-// blocks, of which the runs are picked, any other one run by run.
-func (l line) readFrom(dst []byte, s *source) error {
-	perBlock := bufferSize / l.stride
-	if l.count == 1 || !l.dense() || perBlock < 2 {
-		return parallel(readers, l.count, func(i int64) error {
-			return s.readAt(dst[i*l.run:][:l.run], l.off+i*l.stride)
-		})
-	}
-	return parallel(readers, (l.count+perBlock-1)/perBlock, func(i int64) error {
-		first := i * perBlock
-		part := line{l.off + first*l.stride, l.run, l.stride, min(perBlock, l.count-first)}
-		b := newBlock(part.span())
-		defer b.free()
-		if err := s.readAt(b.bytes, part.off); err != nil {
-			return err
-		}
-		part.copyFrom(dst[first*l.run:], b.bytes, part.off)
-		return nil
-	})
 }

@@ -136,8 +136,8 @@ func testGoldenFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory
 }
 
 func testGoldenTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, inMemory bool) {
-	require.Equal(t, want.DType, tensor.DType)
-	requireShape(t, want.Shape, tensor.Shape)
+	require.Equal(t, want.DType, tensor.DType())
+	requireShape(t, want.Shape, tensor.Shape())
 	count := 1
 	for _, n := range want.Shape {
 		count *= n
@@ -208,7 +208,7 @@ func testFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, i
 	require.NoError(t, err)
 	requireFloats(t, values, wide)
 
-	if tensor.DType == safetensors.F64 {
+	if tensor.DType() == safetensors.F64 {
 		_, err = safetensors.Append([]float32{}, tensor)
 		require.ErrorContains(t, err, "F64", "float32 does not hold every one")
 		if view, ok := viewOf[float64](t, tensor, inMemory); ok {
@@ -219,7 +219,7 @@ func testFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, i
 	narrow, err := safetensors.Append([]float32{}, tensor)
 	require.NoError(t, err)
 	requireFloats(t, values, widen(narrow))
-	if tensor.DType == safetensors.F32 {
+	if tensor.DType() == safetensors.F32 {
 		if view, ok := viewOf[float32](t, tensor, inMemory); ok {
 			requireFloats(t, values, widen(view))
 		}
@@ -252,7 +252,7 @@ func viewOf[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, inMe
 		return nil, false
 	}
 	view, err := safetensors.View[T](tensor)
-	if bigEndian && tensor.DType.Bits() > 8 && tensor.Len() > 0 {
+	if bigEndian && tensor.DType().Bits() > 8 && tensor.Len() > 0 {
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		return nil, false
 	}

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// A Header is what a file says of its tensors.
+// A Header is the table at the start of a file: what it says of its tensors.
 type Header struct {
 	Metadata map[string]string // nil if the file has none
 	Tensors  []TensorInfo      // in file (offset) order; ties, zero-size tensors, in header order
@@ -23,20 +26,28 @@ type TensorInfo struct {
 }
 
 // ReadHeader reads the header of a file from r and checks it. It consumes
-// exactly Header.Size bytes, so that the data buffer is what r gives next.
+// exactly Header.Size bytes, leaving r at the start of the data buffer.
 //
-// How long the data buffer is cannot be known from r: that the tensors fill it
-// is left to the caller, who finds their end in the last of Header.Tensors. All
-// other rules of the format are checked, and breaking one is a *FormatError. If
-// r ends within the header, the error is io.ErrUnexpectedEOF; errors of r are
-// wrapped. The memory used grows with what arrives, not with what the prefix
-// claims.
+// r does not reveal the file size, so ReadHeader cannot check that the tensors
+// fill the data buffer; a caller who knows the size can compare it with the end
+// of the last tensor. All other rules of the format are checked, and breaking
+// one is a *FormatError. If r ends within the header, the error wraps
+// io.ErrUnexpectedEOF; errors of r are wrapped. The memory used grows with the
+// bytes that arrive, not with the length that the file claims.
 func ReadHeader(r io.Reader) (*Header, error) {
+	t, err := readHeader(r)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	return t.header(), nil
+}
+
+func readHeader(r io.Reader) (*table, error) {
 	prefix := make([]byte, prefixSize)
 	if n, err := io.ReadFull(r, prefix); err == io.EOF || err == io.ErrUnexpectedEOF {
 		return nil, checkFileSize(int64(n))
 	} else if err != nil {
-		return nil, fmt.Errorf("safetensors: reading the header length: %w", err)
+		return nil, fmt.Errorf("reading the header length: %w", err)
 	}
 	length, err := checkHeaderLength(prefix, -1)
 	if err != nil {
@@ -44,17 +55,13 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	}
 	text, err := readGrowing(r, length)
 	if err != nil {
-		return nil, fmt.Errorf("safetensors: reading a header of %d bytes, %d arrived: %w", length, len(text), err)
+		return nil, fmt.Errorf("reading a header of %d bytes, %d arrived: %w", length, len(text), err)
 	}
-	t, err := parseHeader(text, -1)
-	if err != nil {
-		return nil, err
-	}
-	return t.header(), nil
+	return parseHeader(text, -1)
 }
 
-// readGrowing reads length bytes into memory that is never more than four times
-// what has arrived, or firstRead. On an error it returns what has.
+// readGrowing reads length bytes into memory that never exceeds four times what
+// has arrived, or firstRead. On error it returns the bytes read so far.
 func readGrowing(r io.Reader, length int64) ([]byte, error) {
 	b := make([]byte, min(length, firstRead))
 	for n := 0; ; {
@@ -72,11 +79,11 @@ func readGrowing(r io.Reader, length int64) ([]byte, error) {
 	}
 }
 
-// firstRead is how much of a file is read at once in search of its header. It
-// covers the headers of most models of one file.
+// firstRead is how many bytes are read first in search of a header. They cover
+// the headers of most models in one file.
 const firstRead = 64 << 10
 
-// readTable reads the header of a file of that size with as few reads as its
+// readTable reads the header of a file of size bytes with as few reads as its
 // length allows, one if it ends within firstRead.
 func readTable(r io.ReaderAt, size int64) (*table, error) {
 	if err := checkFileSize(size); err != nil {
@@ -84,39 +91,36 @@ func readTable(r io.ReaderAt, size int64) (*table, error) {
 	}
 	head := make([]byte, min(size, firstRead))
 	if err := readFull(r, head, 0); err != nil {
-		return nil, fmt.Errorf("safetensors: reading the header: %w", err)
+		return nil, fmt.Errorf("reading the header: %w", err)
 	}
 	length, err := checkHeaderLength(head, size)
 	if err != nil {
 		return nil, err
 	}
-	text := allocate[byte](int(length)) // which the table keeps, without the rest of head
+	text := mem.Allocate[byte](int(length)) // which the table keeps, without the rest of head
 	n := copy(text, head[prefixSize:])
 	if err := readFull(r, text[n:], int64(len(head))); err != nil {
-		return nil, fmt.Errorf("safetensors: reading the header: %w", err)
+		return nil, fmt.Errorf("reading the header: %w", err)
 	}
 	return parseHeader(text, size-prefixSize-length)
 }
 
-// A table is a validated header in compact form. It does not change once it is
-// made, so that all may read it at the same time.
+// A table is a validated header in compact form. It does not change after it is
+// made, so that everybody may read it concurrently.
 type table struct {
-	text     string  // the header, its strings decoded in place
-	entries  []entry // in file (offset) order
-	dims     []int   // the shapes of all tensors, one after another
-	metadata []span  // keys and values in turn, in header order
-	hasMeta  bool    // the header has metadata, be it empty
-	index    index   // finds entries by name
+	text     string          // the header, its strings decoded in place
+	entries  []entry         // in file (offset) order
+	dims     []int           // the shapes of all tensors, one after another
+	metadata []jsonscan.Span // keys and values in turn, in header order
+	hasMeta  bool            // the header has metadata, perhaps empty
+	names    nameIndex       // finds entries by name
 }
-
-// A span is a part of the header's text.
-type span struct{ off, len uint32 }
 
 // An entry is a TensorInfo without pointers, so that a table of a million
 // tensors is one object that the garbage collector need not look into.
 type entry struct {
 	begin, end int64 // data offsets: 0 ≤ begin ≤ end ≤ size of the data buffer
-	name       span
+	name       jsonscan.Span
 	dims       uint32 // of the first dimension, in table.dims
 	rankDType  uint32 // rank<<5 | dtype: a header of 100 MB has room for 50 million dimensions
 }
@@ -126,10 +130,10 @@ func packRank(rank int, d DType) uint32 { return uint32(rank)<<5 | uint32(d) }
 func (e *entry) dtype() DType { return DType(e.rankDType & 31) }
 func (e *entry) rank() int    { return int(e.rankDType >> 5) }
 
-func (t *table) str(s span) string    { return t.text[s.off:][:s.len] }
-func (t *table) name(i int) string    { return t.str(t.entries[i].name) }
-func (t *table) shape(e *entry) []int { return t.dims[e.dims:][:e.rank():e.rank()] }
-func (t *table) metaKey(i int) string { return t.str(t.metadata[2*i]) }
+func (t *table) str(s jsonscan.Span) string { return t.text[s.Off:][:s.Len] }
+func (t *table) name(i int) string          { return t.str(t.entries[i].name) }
+func (t *table) shape(e *entry) []int       { return t.dims[e.dims:][:e.rank():e.rank()] }
+func (t *table) metaKey(i int) string       { return t.str(t.metadata[2*i]) }
 
 // size returns the bytes before the data buffer.
 func (t *table) size() int64 { return prefixSize + int64(len(t.text)) }
@@ -174,25 +178,24 @@ func (t *table) header() *Header {
 }
 
 // sortByOffset brings the entries from header order into offset order, where a
-// zero-size tensor comes before the one that begins at the same place.
+// zero-size tensor comes before the tensor that starts at the same offset.
 func (t *table) sortByOffset() {
 	slices.SortFunc(t.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end),
-			cmp.Compare(a.name.off, b.name.off)) // the last is header order
+			cmp.Compare(a.name.Off, b.name.Off)) // the last is header order
 	})
 }
 
-// checkNames builds the index and checks that no name and no metadata key is
-// there twice, however it is spelled.
+// checkNames indexes the names and checks that tensor names and metadata keys are
+// unique, however they are spelled.
 func (t *table) checkNames() error {
-	var twice int
-	if t.index, twice = newIndex(len(t.entries), t.name); twice >= 0 {
-		e := &t.entries[twice]
-		return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: "the name stands in the header twice"}
+	var duplicate int
+	if t.names, duplicate = newNameIndex(len(t.entries), t.name); duplicate >= 0 {
+		return t.fail(&t.entries[duplicate], "duplicate tensor name")
 	}
-	if _, twice = newIndex(len(t.metadata)/2, t.metaKey); twice >= 0 {
-		key := t.metadata[2*twice]
-		return &FormatError{Offset: prefixSize + int64(key.off), Reason: "the metadata key " + quote(t.str(key)) + " stands in the header twice"}
+	if _, duplicate = newNameIndex(len(t.metadata)/2, t.metaKey); duplicate >= 0 {
+		key := t.metadata[2*duplicate]
+		return &FormatError{Offset: prefixSize + int64(key.Off), Reason: "duplicate metadata key " + quote(t.str(key))}
 	}
 	return nil
 }
@@ -204,9 +207,14 @@ func (t *table) checkLayout() error {
 	for i := range t.entries {
 		e := &t.entries[i]
 		if broken := checkNext(end, e.begin); broken != "" {
-			return &FormatError{Offset: prefixSize + int64(e.name.off), Tensor: t.str(e.name), Reason: broken}
+			return t.fail(e, broken)
 		}
 		end = e.end
 	}
 	return nil
+}
+
+// fail returns an error about the name of an entry.
+func (t *table) fail(e *entry, broken string) error {
+	return &FormatError{Offset: prefixSize + int64(e.name.Off), Tensor: t.str(e.name), Reason: broken}
 }

@@ -100,7 +100,7 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 			for name, slices := range want.Slices {
 				tensor, err := f.Tensor(name)
 				require.NoError(t, err)
-				require.Equal(t, []int{64, 128}, tensor.Shape)
+				require.Equal(t, []int{64, 128}, tensor.Shape())
 				require.Equal(t, slices.Rows, sliceHash(t, tensor, safetensors.Span(24, 32)), "%q", name)
 				require.Equal(t, slices.Columns, sliceHash(t, tensor, safetensors.All(), safetensors.Span(48, 64)), "%q", name)
 			}

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// mmap fails: files cannot be mapped on this system.
+// mmap returns errors.ErrUnsupported: this system cannot map files.
 func mmap(*os.File, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 func munmap([]byte) error { return nil }

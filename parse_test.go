@@ -52,7 +52,7 @@ func checkTable(t testing.TB, h *table, dataSize int64) {
 		require.Equal(t, size, e.end-e.begin)
 		require.False(t, names[h.name(i)])
 		names[h.name(i)] = true
-		require.Equal(t, i, h.index.lookup(h.name(i), h.name))
+		require.Equal(t, i, h.names.lookup(h.name(i), h.name))
 	}
 	if dataSize >= 0 {
 		require.Equal(t, dataSize, end)
@@ -120,7 +120,7 @@ func TestMutations(t *testing.T) {
 			accepted++
 		}
 		p := newParser(text)
-		p.pos = 1
+		p.Pos = 1
 		if p.canonical(); len(p.t.entries) > 1 {
 			fast++
 		}
@@ -209,35 +209,35 @@ func TestErrors(t *testing.T) {
 	entry := func(fields string) string { return `{"a":{` + fields + `}}` }
 	for _, c := range []struct{ name, header, want string }{
 		{"empty header", ``, `safetensors: the header is empty, it must be a JSON object (at byte 8)`},
-		{"leading space", ` {}`, `safetensors: the header does not begin with '{' but with ' ' (at byte 8)`},
+		{"leading space", ` {}`, `safetensors: the header does not start with '{' but with ' ' (at byte 8)`},
 		{"invalid UTF-8", "{\"\xff\"}", `safetensors: the header is not valid UTF-8 (at byte 10)`},
-		{"behind the object", `{}x`, `safetensors: 'x' where the end of the header is expected (at byte 10)`},
-		{"no colon", `{"a"}`, `safetensors: '}' where ':' is expected (at byte 12)`},
-		{"not an entry", `{"a":1}`, `safetensors: tensor "a": '1' where an object, the entry of a tensor, is expected (at byte 13)`},
-		{"metadata value", `{"__metadata__":{"k":1}}`, `safetensors: '1' where a string, as all values of metadata are, is expected (at byte 29)`},
-		{"metadata twice", `{"__metadata__":{},"__metadata__":{}}`, `safetensors: __metadata__ stands in the header twice (at byte 42)`},
-		{"metadata key twice", `{"__metadata__":{"k":"v","\u006b":"w"}}`, `safetensors: the metadata key "k" stands in the header twice (at byte 34)`},
+		{"behind the object", `{}x`, `safetensors: expected the end of the header, found 'x' (at byte 10)`},
+		{"no colon", `{"a"}`, `safetensors: expected ':', found '}' (at byte 12)`},
+		{"not an entry", `{"a":1}`, `safetensors: tensor "a": expected an object, the entry of a tensor, found '1' (at byte 13)`},
+		{"metadata value", `{"__metadata__":{"k":1}}`, `safetensors: expected a string metadata value, found '1' (at byte 29)`},
+		{"metadata twice", `{"__metadata__":{},"__metadata__":{}}`, `safetensors: duplicate __metadata__ (at byte 42)`},
+		{"metadata key twice", `{"__metadata__":{"k":"v","\u006b":"w"}}`, `safetensors: duplicate metadata key "k" (at byte 34)`},
 		{"name twice", `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`,
-			`safetensors: tensor "a": the name stands in the header twice (at byte 62)`},
+			`safetensors: tensor "a": duplicate tensor name (at byte 62)`},
 		{"no dtype", entry(`"shape":[0],"data_offsets":[0,0]`), `safetensors: tensor "a": the entry has no dtype (at byte 46)`},
-		{"field twice", entry(`"shape":[0],"shape":[0]`), `safetensors: tensor "a": field shape stands in the entry twice (at byte 26)`},
+		{"field twice", entry(`"shape":[0],"shape":[0]`), `safetensors: tensor "a": duplicate field "shape" (at byte 26)`},
 		{"unknown dtype", entry(`"dtype":"F31","shape":[0],"data_offsets":[0,0]`), `safetensors: tensor "a": unknown dtype "F31" (at byte 23)`},
 		{"size", entry(`"dtype":"F32","shape":[2,2],"data_offsets":[0,12]`), `safetensors: tensor "a": data offsets [0,12] hold 12 bytes, F32 [2,2] needs 16 (at byte 13)`},
-		{"reversed", entry(`"dtype":"F32","shape":[0],"data_offsets":[4,0]`), `safetensors: tensor "a": data offsets [4,0] end before they begin (at byte 13)`},
+		{"reversed", entry(`"dtype":"F32","shape":[0],"data_offsets":[4,0]`), `safetensors: tensor "a": data offsets [4,0] end before they start (at byte 13)`},
 		{"sub-byte", entry(`"dtype":"F4","shape":[3],"data_offsets":[0,2]`), `safetensors: tensor "a": F4 [3] has 12 bits, which do not fill whole bytes (at byte 13)`},
 		{"overflow", entry(`"dtype":"U8","shape":[1073741824,1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of elements of shape [1073741824,1073741824,1073741824] overflows 64 bits (at byte 13)`},
 		{"overflow of bits", entry(`"dtype":"U64","shape":[1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of bits of U64 [1073741824,1073741824] overflows 64 bits (at byte 13)`},
 		{"leading zero", entry(`"dtype":"U8","shape":[01],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension has a leading zero (at byte 36)`},
 		{"float", entry(`"dtype":"U8","shape":[1.0],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension is not written as an integer (at byte 36)`},
 		{"large offset", entry(`"dtype":"U8","shape":[1],"data_offsets":[0,9223372036854775808]`), `safetensors: tensor "a": a data offset is above 9223372036854775807 (at byte 57)`},
-		{"hole", entry(`"dtype":"U8","shape":[1],"data_offsets":[3,4]`), `safetensors: tensor "a": data offsets begin at 3, but the tensors before it end at 0: a hole of 3 bytes (at byte 10)`},
-		{"truncated", entry(`"dtype":"U8","shape":[9],"data_offsets":[0,9]`), `safetensors: the data buffer is truncated: the tensors need 9 bytes, 4 are there (at byte 65)`},
+		{"hole", entry(`"dtype":"U8","shape":[1],"data_offsets":[3,4]`), `safetensors: tensor "a": data offsets start at 3, but the tensors before it end at 0: a hole of 3 bytes (at byte 10)`},
+		{"truncated", entry(`"dtype":"U8","shape":[9],"data_offsets":[0,9]`), `safetensors: the data buffer is truncated: the tensors need 9 bytes, the file has 4 (at byte 65)`},
 		{"rest", `{}`, `safetensors: the tensors end at 0, but the data buffer has 4 bytes: 4 belong to no tensor (at byte 10)`},
 		{"control character", "{\"a\n\"}", `safetensors: control character '\n' in a string (at byte 11)`},
 		{"surrogate", `{"\udc00"}`, `safetensors: lone surrogate \udc00 in a string (at byte 10)`},
-		{"no end", `{"a`, `safetensors: the string that begins here does not end (at byte 9)`},
-		{"nested too deep", entry(`"x":` + strings.Repeat("[", 126)), `safetensors: tensor "a": more than 127 objects and arrays within each other (at byte 143)`},
-		{"number", entry(`"x":1e309`), `safetensors: tensor "a": number beyond the range of a 64-bit float (at byte 18)`},
+		{"no end", `{"a`, `safetensors: the string that starts here does not end (at byte 9)`},
+		{"nested too deep", entry(`"x":` + strings.Repeat("[", 126)), `safetensors: tensor "a": objects and arrays are nested deeper than 127 levels (at byte 143)`},
+		{"number", entry(`"x":1e309`), `safetensors: tensor "a": number exceeds the range of a 64-bit float (at byte 18)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Parse(withPrefix(c.header, 4))

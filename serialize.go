@@ -4,143 +4,155 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // Write writes a whole file to w: a header with the tensors and the metadata,
 // then their data. The bytes are those of the reference implementation: tensors
 // by dtype, in descending order of the constants, then by name; metadata keys
-// are sorted. nil metadata is left out, empty metadata is not.
+// are sorted. nil metadata is left out, empty metadata is written.
 //
 // Data is copied from where the tensors have it, gathered and converted on the
-// way, in constant extra memory. Refused, with nothing written, are tensors
-// named __metadata__, names and metadata that are not valid UTF-8, tensors whose
-// shape does not fit their data, and headers above 100,000,000 bytes.
+// way, in constant extra memory. Write refuses, with nothing written, tensors
+// named __metadata__, names and metadata that are not valid UTF-8, and headers
+// above 100,000,000 bytes.
 func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) error {
-	c, err := newCheckpoint(tensors, metadata)
+	o, err := newOutFile(tensors, metadata)
 	if err != nil {
-		return err
+		return prefixed(err)
 	}
-	defer c.done()
-	write := func(b []byte) error {
-		_, err := writeFull(w, b)
-		return err
-	}
-	if err := write(c.header); err != nil {
-		return fmt.Errorf("safetensors: writing the header: %w", err)
-	}
-	pieces := c.pieces()
-	lent := func(p piece) bool { return !p.small && c.streams[p.first].mayLend(w) }
-	return inOrder(int64(len(pieces)), func(i int64) (*block, error) {
-		if lent(pieces[i]) {
-			return nil, nil
-		}
-		return c.read(pieces[i])
-	}, func(i int64, b *block) error { return c.pass(pieces[i], b, write) })
+	defer o.done()
+	return prefixed(o.writeTo(w))
 }
 
 // WriteFile writes a file as Write does, atomically and durably: the data goes
-// to a temporary file beside it, which then takes its name, once all is on the
-// disk. On any error, and if the process or the system dies, name is what it was
-// before; only then can the temporary file, .safetensors-*.tmp, be left over.
+// to a temporary file in the same folder, which is flushed to the disk and then
+// renamed. If WriteFile fails, or the process or system crashes, name is
+// unchanged. Only a crash can leave the temporary file, .safetensors-*.tmp,
+// behind.
 //
 // A new file has mode 0666 before the umask, a replaced one keeps its mode. If
-// name is a symbolic link, the link is replaced. The file may be the very one
-// that the tensors were opened from: they still refer to the old data. On
-// Windows an open file cannot be replaced, which is an error.
+// name is a symbolic link, the link is replaced. The file may be the one that the
+// tensors were opened from: they still refer to the old data. On Windows an open
+// file cannot be replaced, which is an error.
 func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
-	c, err := newCheckpoint(tensors, metadata)
+	o, err := newOutFile(tensors, metadata)
 	if err != nil {
-		return err
+		return prefixed(err)
 	}
-	defer c.done()
-	f, err := createAtomic(name)
+	defer o.done()
+	f, err := osfile.Create(name)
 	if err != nil {
-		return err
+		return prefixed(err)
 	}
-	defer f.abort()
-	if err := c.writeFile(f.File); err != nil {
-		return fmt.Errorf("safetensors: writing %s: %w", name, bare(err))
+	defer f.Abort()
+	if err := o.writeFile(f); err != nil {
+		return prefixed(fmt.Errorf("writing %s: %w", name, err))
 	}
-	if err := f.finish(); err != nil {
-		return err
+	if err := f.Finish(); err != nil {
+		return prefixed(err)
 	}
-	return f.commit()
+	return prefixed(f.Commit())
 }
 
-// A checkpoint is a set of tensors that is about to be written: the header, and
-// the streams of the tensors in file order. Their sources are acquired.
-type checkpoint struct {
+// An outFile is a file that is being written: the header, and the streams of the
+// tensors in file order. Their sources are acquired.
+type outFile struct {
 	header  []byte // with the prefix
 	infos   []TensorInfo
 	streams []*stream
 }
 
-// newCheckpoint checks all that can be checked before anything is written, and
+// newOutFile checks everything that can be checked before anything is written, and
 // lays the tensors out. The caller calls done.
-func newCheckpoint(tensors map[string]Tensor, metadata map[string]string) (*checkpoint, error) {
-	c := &checkpoint{infos: make([]TensorInfo, 0, len(tensors))}
+func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile, error) {
+	o := &outFile{infos: make([]TensorInfo, 0, len(tensors))}
 	for name, t := range tensors {
-		c.infos = append(c.infos, TensorInfo{Name: name, DType: t.DType, Shape: t.Shape})
+		o.infos = append(o.infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
 	}
-	slices.SortFunc(c.infos, func(a, b TensorInfo) int {
+	slices.SortFunc(o.infos, func(a, b TensorInfo) int {
 		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
 	var err error
-	if c.header, err = encodeHeader(c.infos, metadata); err != nil {
+	if o.header, err = encodeHeader(o.infos, metadata); err != nil {
 		return nil, err
 	}
-	for i := range c.infos {
-		s, err := tensors[c.infos[i].Name].stream()
+	for i := range o.infos {
+		s, err := tensors[o.infos[i].Name].stream()
 		if err == nil {
 			err = s.acquire()
 		}
 		if err != nil {
-			c.done()
-			return nil, fmt.Errorf("safetensors: tensor %s: %w", quote(c.infos[i].Name), bare(err))
+			o.done()
+			return nil, tensorError(o.infos[i].Name, err)
 		}
-		c.streams = append(c.streams, s)
+		o.streams = append(o.streams, s)
 	}
-	return c, nil
+	return o, nil
 }
 
-func (c *checkpoint) done() {
-	for _, s := range c.streams {
+func (o *outFile) done() {
+	for _, s := range o.streams {
 		s.done()
 	}
 }
 
 // size returns the bytes of the file.
-func (c *checkpoint) size() int64 {
-	size := int64(len(c.header))
-	if n := len(c.infos); n > 0 {
-		size += c.infos[n-1].DataOffsets[1]
+func (o *outFile) size() int64 {
+	size := int64(len(o.header))
+	if n := len(o.infos); n > 0 {
+		size += o.infos[n-1].DataOffsets[1]
 	}
 	return size
 }
 
-// A piece is what one write covers: n bytes of one tensor from pos on, or
-// several small tensors as a whole.
+// writeTo writes the file to w.
+func (o *outFile) writeTo(w io.Writer) error {
+	write := func(b []byte) error {
+		_, err := writeFull(w, b)
+		return err
+	}
+	if err := write(o.header); err != nil {
+		return fmt.Errorf("writing the header: %w", err)
+	}
+	pieces := o.pieces()
+	lent := func(p piece) bool { return !p.small && o.streams[p.first].mayLend(w) }
+	return parallel.InOrder(int64(len(pieces)), func(i int64) (*mem.Block, error) {
+		if lent(pieces[i]) {
+			return nil, nil
+		}
+		return o.read(pieces[i])
+	}, func(i int64, b *mem.Block) error {
+		defer b.Free()
+		return o.pass(pieces[i], b, write)
+	}, (*mem.Block).Free)
+}
+
+// A piece is the extent of one write: n bytes of one tensor from pos on, or
+// several small tensors, each as a whole.
 type piece struct {
 	first, last int // the tensors from first up to, not including, last
 	pos, n      int64
 	small       bool
 }
 
-// pieces cuts the data into pieces of up to blockSize bytes.
-func (c *checkpoint) pieces() []piece {
-	const small = bufferSize / 4
+// pieces cuts the data into pieces of up to mem.BlockSize bytes.
+func (o *outFile) pieces() []piece {
+	const small = mem.BufferSize / 4
 	var pieces []piece
-	for i, s := range c.streams {
+	for i, s := range o.streams {
 		if s.size >= small {
-			for pos := int64(0); pos < s.size; pos += blockSize {
-				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(blockSize, s.size-pos)})
+			for pos := int64(0); pos < s.size; pos += mem.BlockSize {
+				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(mem.BlockSize, s.size-pos)})
 			}
 			continue
 		}
 		k := len(pieces) - 1
-		if k < 0 || !pieces[k].small || pieces[k].n+s.size > bufferSize {
+		if k < 0 || !pieces[k].small || pieces[k].n+s.size > mem.BufferSize {
 			pieces = append(pieces, piece{first: i, small: true})
 			k++
 		}
@@ -151,97 +163,95 @@ func (c *checkpoint) pieces() []piece {
 }
 
 // read returns the bytes of a piece.
-func (c *checkpoint) read(p piece) (*block, error) {
-	return filled(p.n, func(b []byte) error {
+func (o *outFile) read(p piece) (*mem.Block, error) {
+	return mem.Filled(p.n, func(b []byte) error {
 		if !p.small {
-			return c.nameTensor(p.first, c.streams[p.first].readAt(b, p.pos))
+			return o.nameTensor(p.first, o.streams[p.first].readAt(b, p.pos))
 		}
-		if done, err := c.readTogether(p, b); done {
-			return c.nameTensor(p.first, err)
+		if done, err := o.readTogether(p, b); done {
+			return o.nameTensor(p.first, err)
 		}
-		begin := c.infos[p.first].DataOffsets[0]
-		return parallel(c.streams[p.first].workers(), int64(p.last-p.first), func(i int64) error {
+		begin := o.infos[p.first].DataOffsets[0]
+		return parallel.Do(o.streams[p.first].workers(), int64(p.last-p.first), func(i int64) error {
 			k := p.first + int(i)
-			at := c.infos[k].DataOffsets
-			return c.nameTensor(k, c.streams[k].readAt(b[at[0]-begin:at[1]-begin], 0))
+			at := o.infos[k].DataOffsets
+			return o.nameTensor(k, o.streams[k].readAt(b[at[0]-begin:at[1]-begin], 0))
 		})
 	})
 }
 
-// readTogether reads a piece of small tensors at once, if they all come as they
-// are from one source that is better asked so.
-func (c *checkpoint) readTogether(p piece, b []byte) (done bool, err error) {
-	src := c.streams[p.first].src
+// readTogether reads a piece of small tensors in one call, if they all come
+// unchanged from one RangeReader.
+func (o *outFile) readTogether(p piece, b []byte) (done bool, err error) {
+	src := o.streams[p.first].src
 	if src == nil || src.ranges == nil {
 		return false, nil
 	}
 	order := make([]int, 0, p.last-p.first)
 	for k := p.first; k < p.last; k++ {
-		if s := c.streams[k]; s.src != src || s.from != nil || len(s.steps) > 1 {
+		if s := o.streams[k]; s.src != src || s.from != nil || s.dtypes != nil {
 			return false, nil
 		}
 		order = append(order, k)
 	}
-	slices.SortFunc(order, func(i, k int) int { return cmp.Compare(c.streams[i].off, c.streams[k].off) })
-	begin := c.infos[p.first].DataOffsets[0]
+	slices.SortFunc(order, func(i, k int) int { return cmp.Compare(o.streams[i].off, o.streams[k].off) })
+	begin := o.infos[p.first].DataOffsets[0]
 	return true, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
 		for _, k := range order {
-			at := c.infos[k].DataOffsets
-			if !yield(src.base+c.streams[k].off, b[at[0]-begin:at[1]-begin]) {
+			at := o.infos[k].DataOffsets
+			if !yield(src.base+o.streams[k].off, b[at[0]-begin:at[1]-begin]) {
 				return
 			}
 		}
 	})
 }
 
-// pass calls write with the bytes of a piece: those in b, or without one with
-// the memory of the source.
-func (c *checkpoint) pass(p piece, b *block, write func([]byte) error) error {
+// pass calls write with the bytes of a piece: those in b or, if that is nil, the
+// memory of the source.
+func (o *outFile) pass(p piece, b *mem.Block, write func([]byte) error) error {
 	if b != nil {
-		return c.nameTensor(p.first, write(b.bytes))
+		return o.nameTensor(p.first, write(b.Bytes))
 	}
-	return c.nameTensor(p.first, c.streams[p.first].lend(p.pos, p.n, write))
+	return o.nameTensor(p.first, o.streams[p.first].lend(p.pos, p.n, write))
 }
 
-func (c *checkpoint) nameTensor(i int, err error) error {
+func (o *outFile) nameTensor(i int, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("safetensors: writing tensor %s: %w", quote(c.infos[i].Name), bare(err))
+	return fmt.Errorf("writing %w", tensorError(o.infos[i].Name, err))
 }
 
-// writeFile writes the file to f, several pieces at a time.
-func (c *checkpoint) writeFile(f *os.File) error {
-	if err := reserveSpace(f, c.size()); err != nil {
+// writeFile writes the file to f, several pieces concurrently.
+func (o *outFile) writeFile(f *osfile.Atomic) error {
+	if err := f.Reserve(o.size()); err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(c.header, 0); err != nil {
+	if _, err := f.WriteAt(o.header, 0); err != nil {
 		return err
 	}
-	pieces := c.pieces()
-	return parallel(c.workers(), int64(len(pieces)), func(i int64) (err error) {
+	pieces := o.pieces()
+	return parallel.Do(o.workers(), int64(len(pieces)), func(i int64) (err error) {
 		p := pieces[i]
-		var b *block
-		if p.small || !c.streams[p.first].lendable() {
-			if b, err = c.read(p); err != nil {
+		var b *mem.Block
+		if p.small || !o.streams[p.first].lendable() {
+			if b, err = o.read(p); err != nil {
 				return err
 			}
-			defer b.free()
+			defer b.Free()
 		}
-		return c.pass(p, b, func(mem []byte) error {
-			at := int64(len(c.header)) + c.infos[p.first].DataOffsets[0] + p.pos
-			_, err := f.WriteAt(mem, at)
-			startWriteback(f, at, p.n)
+		return o.pass(p, b, func(data []byte) error {
+			_, err := f.WriteAt(data, int64(len(o.header))+o.infos[p.first].DataOffsets[0]+p.pos)
 			return err
 		})
 	})
 }
 
-// workers returns how many pieces are written at the same time: more if they
-// have to be waited for.
-func (c *checkpoint) workers() int {
-	n := copyWorkers()
-	for _, s := range c.streams {
+// workers returns how many pieces are written concurrently: more if they have to
+// be waited for.
+func (o *outFile) workers() int {
+	n := parallel.CopyWorkers()
+	for _, s := range o.streams {
 		n = max(n, s.workers())
 	}
 	return n

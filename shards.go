@@ -5,97 +5,94 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode/utf8"
+	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 const (
-	modelFile   = "model.safetensors"
-	fileSuffix  = ".safetensors"
-	indexSuffix = ".index.json"
-
-	// shardsAtOnce is how many shards are opened at the same time. Their headers
-	// are small, so that latency counts.
+	// shardsAtOnce is how many shards are opened concurrently. Headers are small,
+	// so latency dominates.
 	shardsAtOnce = 20
 
-	// maxIndexLength is far beyond the largest index known, 250 MB, and within
-	// the 32 bits of a span.
-	maxIndexLength = 1 << 30
+	// maxFailures is how many shards may fail before no further one is opened.
+	maxFailures = 10
 )
 
 // openCheckpoint opens what Open and Load take: a file, an index or a folder.
 func openCheckpoint(name string, open func(string) (*File, error), atOnce int) (*File, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		if name, err = findCheckpoint(name); err != nil {
-			return nil, err
+		found, err := findCheckpoint(name)
+		if err != nil {
+			return nil, openError(name, err)
 		}
+		name = filepath.Join(name, found)
 	}
-	if !strings.HasSuffix(name, indexSuffix) {
+	if !strings.HasSuffix(name, osfile.IndexSuffix) {
 		return open(name)
 	}
-	f, size, err := openRegular(name)
+	text, err := readIndex(name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	f, err := openShards(text, atOnce, func(shard string) (*File, error) {
+		return open(filepath.Join(filepath.Dir(name), filepath.FromSlash(shard)))
+	})
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	return f, nil
+}
+
+func readIndex(name string) ([]byte, error) {
+	f, size, err := osfile.OpenRegular(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	if size > maxIndexLength {
-		return nil, nameError(name, indexTooLong())
+		return nil, indexTooLong()
 	}
 	text := make([]byte, size)
-	if err := readFull(f, text, 0); err != nil {
-		return nil, nameError(name, err)
-	}
-	file, err := openShards(text, atOnce, func(shard string) (*File, error) {
-		return open(filepath.Join(filepath.Dir(name), filepath.FromSlash(shard)))
-	})
-	if err != nil {
-		return nil, nameError(name, err)
-	}
-	return file, nil
+	return text, readFull(f, text, 0)
 }
 
-// findCheckpoint returns what in a folder is its checkpoint.
+// findCheckpoint returns which file in a folder is its checkpoint.
 func findCheckpoint(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", nameError(dir, err)
+		return "", err
 	}
-	var files, indexes []string
+	var names, files, indexes []string
 	for _, e := range entries {
-		switch name := e.Name(); {
-		case strings.HasPrefix(name, tempPrefix):
-		case strings.HasSuffix(name, fileSuffix):
+		name := e.Name()
+		names = append(names, name)
+		switch {
+		case strings.HasPrefix(name, osfile.TempPrefix):
+		case strings.HasSuffix(name, osfile.FileSuffix):
 			files = append(files, name)
-		case strings.HasSuffix(name, fileSuffix+indexSuffix):
+		case strings.HasSuffix(name, osfile.FileSuffix+osfile.IndexSuffix):
 			indexes = append(indexes, name)
 		}
 	}
-	var found string
 	switch {
-	case slices.Contains(files, modelFile):
-		found = modelFile
-	case slices.Contains(indexes, modelFile+indexSuffix):
-		found = modelFile + indexSuffix
+	case slices.Contains(files, osfile.ModelFile):
+		return osfile.ModelFile, nil
+	case slices.Contains(indexes, osfile.IndexFile):
+		return osfile.IndexFile, nil
 	case len(indexes) == 1:
-		found = indexes[0]
+		return indexes[0], nil
 	case len(indexes) == 0 && len(files) == 1:
-		found = files[0]
-	case len(indexes) > 1 || len(files) > 1:
-		err = fmt.Errorf("no %s in it, and more than one other: %s", modelFile, listNames(append(indexes, files...)))
-		return "", nameError(dir, err)
-	default:
-		var names []string
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
-		err = fmt.Errorf("no %s file in it, only [%s]: %w", fileSuffix, listNames(names), fs.ErrNotExist)
-		return "", nameError(dir, err)
+		return files[0], nil
+	case len(indexes) == 0 && len(files) == 0:
+		return "", fmt.Errorf("no %s file in it, only [%s]: %w", osfile.FileSuffix, listNames(names), fs.ErrNotExist)
 	}
-	return filepath.Join(dir, found), nil
+	return "", fmt.Errorf("no %s in it, and several others: %s", osfile.ModelFile, listNames(append(indexes, files...)))
 }
 
 // listNames lists file names for an error, the first of many.
@@ -109,25 +106,27 @@ func listNames(names []string) string {
 	return strings.Join(names, ", ") + more
 }
 
-// NewSharded opens several shards as one File. index is the content of a
+// OpenShards opens several shards as one File. index is the content of a
 // model.safetensors.index.json, as written by WriteShards, by BuildIndex and by
-// the Python packages. open is called once for each shard named there, 20 at a
-// time, and returns it; the names have been checked to be local, slash-separated
-// paths. The result owns those Files: its Close closes them.
+// the Python packages. It calls open once for each shard that the index names, 20
+// concurrently; the names have been checked to be local, slash-separated paths.
+// The result owns the Files that open returns: its Close closes them.
 //
 // It holds exactly the tensors of the index, each from the shard that the index
-// says, shard by shard in the order of their names. Metadata is that of the
-// first shard.
+// says, shard by shard in the order of their names. Metadata is that of the first
+// shard.
 //
-// An index that breaks a rule, a shard that cannot be opened and a tensor that
-// its shard does not hold are a *FormatError. All shards at fault are reported
-// together, and what open returned is wrapped.
-func NewSharded(index io.Reader, open func(shard string) (*File, error)) (*File, error) {
+// An index that breaks a rule, and a shard that lacks a tensor the index places in
+// it, are a *FormatError. Errors of open are wrapped, with the name of the shard.
+// The failures of several shards are reported together; after ten no further
+// shard is opened.
+func OpenShards(index io.Reader, open func(shard string) (*File, error)) (*File, error) {
 	text, err := io.ReadAll(io.LimitReader(index, maxIndexLength+1))
 	if err != nil {
-		return nil, fmt.Errorf("safetensors: reading the index: %w", err)
+		return nil, prefixed(fmt.Errorf("reading the index: %w", err))
 	}
-	return openShards(text, shardsAtOnce, open)
+	f, err := openShards(text, shardsAtOnce, open)
+	return f, prefixed(err)
 }
 
 // openShards opens the shards of an index, which it owns from now on.
@@ -139,19 +138,26 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	shards := w.shards()
 	files := make([]*File, len(shards))
 	failures := make([]error, len(shards))
-	parallel(atOnce, int64(len(shards)), func(i int64) error {
-		if files[i], failures[i] = open(shards[i]); files[i] == nil && failures[i] == nil {
-			failures[i] = errors.New("no File for it")
+	var failed atomic.Int64
+	parallel.Do(atOnce, int64(len(shards)), func(i int64) error {
+		var err error
+		if files[i], err = open(shards[i]); err == nil && files[i] == nil {
+			err = errors.New("open returned no File")
 		}
-		return nil
+		if err == nil {
+			return nil
+		}
+		failures[i] = fmt.Errorf("shard %s: %w", quote(shards[i]), bare(err))
+		if failed.Add(1) < maxFailures {
+			return nil
+		}
+		return errors.New("too many failures") // ends the loop; the failures are reported below
 	})
 	f := &File{metadata: func() map[string]string { return nil }}
 	for i, shard := range shards {
-		if err := failures[i]; err != nil {
-			failures[i] = fmt.Errorf("%w: %w", &FormatError{Offset: -1, Reason: "shard " + quote(shard)}, bare(err))
-			continue
+		if files[i] != nil {
+			failures[i] = f.addShard(shard, files[i], w)
 		}
-		failures[i] = f.addShard(shard, files[i], w)
 	}
 	if err := joinSome(failures); err != nil {
 		for _, file := range files {
@@ -164,11 +170,11 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	if len(files) > 0 {
 		f.metadata = files[0].metadata
 	}
-	f.index, _ = newIndex(f.count(), f.name)
+	f.names, _ = newNameIndex(f.count(), f.name)
 	return f, nil
 }
 
-// addShard appends what w says is in a shard to the parts of f.
+// addShard appends the tensors that w places in a shard to the parts of f.
 func (f *File) addShard(shard string, file *File, w *weightMap) error {
 	left := w.count[shard]
 	for _, p := range file.parts {
@@ -185,124 +191,21 @@ func (f *File) addShard(shard string, file *File, w *weightMap) error {
 	if left == 0 {
 		return nil
 	}
-	reason := fmt.Sprintf("shard %s does not hold it, as the index says", quote(shard))
+	reason := fmt.Sprintf("the index places it in shard %s, which lacks it", quote(shard))
 	if left > 1 {
-		reason += fmt.Sprintf("; nor %d other tensors", left-1)
+		reason += fmt.Sprintf(" and %d others", left-1)
 	}
 	missing := slices.IndexFunc(w.pairs, func(p weightPair) bool {
-		return w.str(p.shard) == shard && file.index.lookup(w.str(p.name), file.name) < 0
+		return w.str(p.shard) == shard && file.names.lookup(w.str(p.name), file.name) < 0
 	})
 	return &FormatError{Offset: -1, Tensor: w.name(missing), Reason: reason}
 }
 
 // joinSome joins the errors that are not nil, the first of many.
 func joinSome(errs []error) error {
-	const limit = 10
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	if len(errs) > limit {
-		errs = append(errs[:limit:limit], fmt.Errorf("safetensors: and %d more shards", len(errs)-limit))
+	if len(errs) > maxFailures {
+		errs = append(errs[:maxFailures:maxFailures], fmt.Errorf("and %d more shards", len(errs)-maxFailures))
 	}
 	return errors.Join(errs...)
-}
-
-// A weightMap is a validated index: which shard has which tensor.
-type weightMap struct {
-	text  string
-	pairs []weightPair   // in the order of the text
-	count map[string]int // of tensors in each shard
-	index index          // finds pairs by name
-}
-
-type weightPair struct{ name, shard span }
-
-func (w *weightMap) str(s span) string { return w.text[s.off:][:s.len] }
-func (w *weightMap) name(i int) string { return w.str(w.pairs[i].name) }
-
-// shardOf returns the shard that has a tensor, "" if none has.
-func (w *weightMap) shardOf(name string) string {
-	i := w.index.lookup(name, w.name)
-	if i < 0 {
-		return ""
-	}
-	return w.str(w.pairs[i].shard)
-}
-
-// shards returns the names of the shards in order.
-func (w *weightMap) shards() []string { return slices.Sorted(maps.Keys(w.count)) }
-
-func indexTooLong() error {
-	return &FormatError{Offset: -1, Reason: fmt.Sprintf("the index is longer than %d bytes", maxIndexLength)}
-}
-
-// parseIndex checks an index, which it owns from now on. An index is a JSON
-// object with a weight_map, from names to shards; metadata and what else may be
-// there is ignored, as all readers do.
-func parseIndex(text []byte) (*weightMap, error) {
-	if len(text) > maxIndexLength {
-		return nil, indexTooLong()
-	}
-	s := &scanner{text: text}
-	if !utf8.Valid(text) {
-		return nil, s.fail(validUTF8(text), "the index is not valid UTF-8")
-	}
-	w := &weightMap{count: make(map[string]int)}
-	if err := s.index(w); err != nil {
-		return nil, err
-	}
-	w.text = freeze(text)
-	var twice int
-	if w.index, twice = newIndex(len(w.pairs), w.name); twice >= 0 {
-		name := w.pairs[twice].name
-		return nil, &FormatError{Offset: int64(name.off), Tensor: w.str(name), Reason: "the name stands in the index twice"}
-	}
-	return w, nil
-}
-
-// index reads the whole text of an index.
-func (s *scanner) index(w *weightMap) error {
-	seen := make(map[string]bool)
-	err := s.object("the index, an object,", func(key span) error {
-		name := string(s.text[key.off:][:key.len])
-		if seen[name] {
-			return s.fail(int(key.off), "%s stands in the index twice", quote(name))
-		}
-		seen[name] = true
-		if name != "weight_map" {
-			return s.skip(1)
-		}
-		return s.object("an object, the weight_map,", func(name span) error { return s.pair(w, name) })
-	})
-	if err != nil {
-		return err
-	}
-	if s.space(); s.pos < len(s.text) {
-		return s.failHere("the end of the index")
-	}
-	if !seen["weight_map"] {
-		return s.fail(0, "the index has no weight_map")
-	}
-	return nil
-}
-
-// pair reads the shard of a tensor.
-func (s *scanner) pair(w *weightMap, name span) error {
-	s.tensor = name
-	shard, err := s.str("a string, the name of a shard,")
-	if err != nil {
-		return err
-	}
-	file := s.text[shard.off:][:shard.len]
-	if _, ok := w.count[string(file)]; !ok && !localName(string(file)) {
-		return s.fail(int(shard.off), "shard %s is not a file beside the index", quote(string(file)))
-	}
-	w.count[string(file)]++
-	w.pairs = append(reserve(s, w.pairs, 1, len(`"":"x",`)), weightPair{name, shard})
-	s.tensor = span{}
-	return nil
-}
-
-// localName reports whether a shard name stays in the folder of its index, on
-// whatever system it is opened: index files come from strangers.
-func localName(name string) bool {
-	return fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) && !strings.ContainsAny(name, "\\:\x00")
 }

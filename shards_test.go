@@ -2,7 +2,9 @@ package safetensors
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,7 +49,7 @@ func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 		for name, x := range want {
 			got, err := f.Tensor(name)
 			require.NoError(t, err)
-			require.Equal(t, x.Shape, got.Shape)
+			require.Equal(t, x.Shape(), got.Shape())
 			wantBytes, err := Append[byte](nil, x)
 			require.NoError(t, err)
 			gotBytes, err := Append[byte](nil, got)
@@ -112,16 +115,28 @@ func TestWriteShards(t *testing.T) {
 	requireCheckpoint(t, dir, nil)
 }
 
-func TestDealOut(t *testing.T) {
+func TestSplit(t *testing.T) {
 	tensors := checkpointOf(t, 4)
 	tensors["t01big"] = counting(t, U32, 100)
-	groups, err := dealOut(tensors, 128)
-	require.NoError(t, err)
-	require.Equal(t, []shardGroup{ // as huggingface_hub: the open shard goes on after a large tensor
-		{[]string{"t01big"}, 400}, {[]string{"t00", "t01"}, 128}, {[]string{"t02", "t03"}, 128},
-	}, groups)
-	_, err = dealOut(tensors, 0)
-	require.ErrorContains(t, err, "shards of at most 0 bytes")
+	names := func(maxBytes int64) map[string][]string {
+		shards := map[string][]string{}
+		for shard, part := range Split(tensors, maxBytes) {
+			shards[shard] = slices.Sorted(maps.Keys(part))
+			for name, x := range part {
+				require.Equal(t, tensors[name], x)
+			}
+		}
+		return shards
+	}
+	require.Equal(t, map[string][]string{ // as huggingface_hub: the open shard goes on after a large tensor
+		"model-00001-of-00003.safetensors": {"t01big"},
+		"model-00002-of-00003.safetensors": {"t00", "t01"},
+		"model-00003-of-00003.safetensors": {"t02", "t03"},
+	}, names(128))
+	require.Equal(t, map[string][]string{"model.safetensors": {"t00", "t01", "t01big", "t02", "t03"}}, names(1<<40))
+	require.Len(t, names(0), 5, "every tensor is larger than the limit")
+	require.Equal(t, map[string]map[string]Tensor{"model.safetensors": {}}, Split(nil, 1))
+	require.ErrorContains(t, WriteShards(t.TempDir(), tensors, nil, 0), "shards of at most 0 bytes")
 }
 
 func TestWriteShardsFails(t *testing.T) {
@@ -159,7 +174,7 @@ func TestOpenFolder(t *testing.T) {
 	}{
 		{"model", []string{"model.safetensors", "other.safetensors", "x.json"}, "model.safetensors", ""},
 		{"the only one", []string{"adapter.safetensors", "config.json"}, "adapter.safetensors", ""},
-		{"ambiguous", []string{"a.safetensors", "b.safetensors"}, "", "more than one other: a.safetensors, b.safetensors"},
+		{"ambiguous", []string{"a.safetensors", "b.safetensors"}, "", "several others: a.safetensors, b.safetensors"},
 		{"none", []string{"config.json", "pytorch_model.bin"}, "", "no .safetensors file in it, only [config.json, pytorch_model.bin]"},
 		{"empty", nil, "", "no .safetensors file in it, only []"},
 		{"temporary files do not count", []string{".safetensors-12.tmp", "a.safetensors"}, "a.safetensors", ""},
@@ -214,28 +229,28 @@ func TestBadIndex(t *testing.T) {
 	require.NoError(t, WriteFile(filepath.Join(dir, "s.safetensors"), checkpointOf(t, 2), nil))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.safetensors"), []byte("version https://git-lfs"), 0o666))
 	for _, c := range []struct{ name, index, want string }{
-		{"empty", ``, "the text ends where the index, an object, is expected (at byte 0)"},
+		{"empty", ``, "expected an object, the index, found the end of the text (at byte 0)"},
 		{"no weight_map", `{"metadata":{}}`, "the index has no weight_map"},
-		{"weight_map of another type", `{"weight_map":[]}`, "'[' where an object, the weight_map, is expected (at byte 14)"},
-		{"two weight_maps", `{"weight_map":{},"weight_map":{}}`, `"weight_map" stands in the index twice`},
-		{"shard of another type", `{"weight_map":{"t00":1}}`, `tensor "t00": '1' where a string, the name of a shard, is expected`},
-		{"a tensor twice", `{"weight_map":{"t00":"s.safetensors","t\u00300":"s.safetensors"}}`, `tensor "t00": the name stands in the index twice (at byte 38)`},
-		{"absolute path", `{"weight_map":{"t00":"/etc/passwd"}}`, `shard "/etc/passwd" is not a file beside the index`},
+		{"weight_map of another type", `{"weight_map":[]}`, "expected an object, the weight_map, found '[' (at byte 14)"},
+		{"two weight_maps", `{"weight_map":{},"weight_map":{}}`, `duplicate weight_map (at byte 18)`},
+		{"shard of another type", `{"weight_map":{"t00":1}}`, `tensor "t00": expected a string, the name of a shard, found '1'`},
+		{"a tensor twice", `{"weight_map":{"t00":"s.safetensors","t\u00300":"s.safetensors"}}`, `tensor "t00": duplicate tensor name in the index (at byte 38)`},
+		{"absolute path", `{"weight_map":{"t00":"/etc/passwd"}}`, `shard "/etc/passwd" is not a local, slash-separated file name`},
 		{"parent folder", `{"weight_map":{"t00":"../s.safetensors"}}`, `shard "../s.safetensors" is not`},
-		{"hidden parent folder", `{"weight_map":{"t00":"a/../../s.safetensors"}}`, "is not a file beside"},
-		{"backslash", `{"weight_map":{"t00":"a\\s.safetensors"}}`, "is not a file beside"},
-		{"drive letter", `{"weight_map":{"t00":"C:s.safetensors"}}`, "is not a file beside"},
-		{"stream of a file", `{"weight_map":{"t00":"s.safetensors:x"}}`, "is not a file beside"},
-		{"NUL", `{"weight_map":{"t00":"s.safetensors\u0000"}}`, "is not a file beside"},
-		{"no name", `{"weight_map":{"t00":""}}`, "is not a file beside"},
-		{"the folder", `{"weight_map":{"t00":"."}}`, "is not a file beside"},
-		{"tensor not in the shard", `{"weight_map":{"t00":"s.safetensors","t09":"s.safetensors"}}`, `tensor "t09": shard "s.safetensors" does not hold it, as the index says`},
-		{"tensors not in the shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `; nor 1 other tensors`},
+		{"hidden parent folder", `{"weight_map":{"t00":"a/../../s.safetensors"}}`, "is not a local"},
+		{"backslash", `{"weight_map":{"t00":"a\\s.safetensors"}}`, "is not a local"},
+		{"drive letter", `{"weight_map":{"t00":"C:s.safetensors"}}`, "is not a local"},
+		{"stream of a file", `{"weight_map":{"t00":"s.safetensors:x"}}`, "is not a local"},
+		{"NUL", `{"weight_map":{"t00":"s.safetensors\u0000"}}`, "is not a local"},
+		{"no name", `{"weight_map":{"t00":""}}`, "is not a local"},
+		{"the folder", `{"weight_map":{"t00":"."}}`, "is not a local"},
+		{"tensor not in the shard", `{"weight_map":{"t00":"s.safetensors","t09":"s.safetensors"}}`, `tensor "t09": the index places it in shard "s.safetensors", which lacks it`},
+		{"tensors not in the shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `which lacks it and 1 others`},
 		{"missing shard", `{"weight_map":{"t00":"absent.safetensors"}}`, `shard "absent.safetensors": open `},
 		{"malformed shard", `{"weight_map":{"t00":"broken.safetensors"}}`, "Git LFS pointer"},
-		{"behind the object", `{"weight_map":{}} x`, "'x' where the end of the index is expected"},
+		{"behind the object", `{"weight_map":{}} x`, "expected the end of the index, found 'x'"},
 		{"invalid UTF-8", "{\"weight_map\":{\"\xff\":\"s.safetensors\"}}", "the index is not valid UTF-8 (at byte 16)"},
-		{"nested too deep", `{"metadata":` + strings.Repeat("[", 1000), "more than 127 objects and arrays"},
+		{"nested too deep", `{"metadata":` + strings.Repeat("[", 1000), "objects and arrays are nested deeper than 127 levels"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := filepath.Join(dir, "model.safetensors.index.json")
@@ -245,7 +260,11 @@ func TestBadIndex(t *testing.T) {
 				require.ErrorContains(t, err, c.want)
 				require.ErrorContains(t, err, name)
 				var broken *FormatError
-				require.ErrorAs(t, err, &broken)
+				if c.name == "missing shard" { // nothing is wrong with its bytes
+					require.False(t, errors.As(err, &broken))
+				} else {
+					require.ErrorAs(t, err, &broken)
+				}
 			}
 		})
 	}
@@ -257,6 +276,53 @@ func TestBadIndex(t *testing.T) {
 	for _, shard := range []string{"absent.safetensors", "broken.safetensors", "t02"} {
 		require.ErrorContains(t, err, shard, "all shards are reported")
 	}
+}
+
+// TestShardErrors checks that an error of the callback stays what it is: whoever
+// deletes corrupt downloads must not delete one after a time-out.
+func TestShardErrors(t *testing.T) {
+	index := `{"weight_map":{"a":"s.safetensors"}}`
+	for _, failure := range []error{os.ErrDeadlineExceeded, prefixed(os.ErrDeadlineExceeded)} {
+		_, err := OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, failure })
+		require.EqualError(t, err, `safetensors: shard "s.safetensors": i/o timeout`)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		var broken *FormatError
+		require.False(t, errors.As(err, &broken))
+	}
+	_, err := OpenShards(strings.NewReader(index), func(string) (*File, error) { return Parse(nil) })
+	require.EqualError(t, err, `safetensors: shard "s.safetensors": file of 0 bytes is shorter than the 8 bytes of the header length (at byte 0)`)
+	var broken *FormatError
+	require.ErrorAs(t, err, &broken)
+}
+
+// TestManyFailures checks that opening stops soon after ten shards have failed.
+func TestManyFailures(t *testing.T) {
+	weights := map[string]string{}
+	for i := range 5000 {
+		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
+	}
+	var calls atomic.Int64
+	_, err := OpenShards(bytes.NewReader(encodeIndex(weights, 0)), func(shard string) (*File, error) {
+		calls.Add(1)
+		return nil, fs.ErrNotExist
+	})
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Less(t, calls.Load(), int64(maxFailures+shardsAtOnce+1))
+	for i := range maxShards + 1 {
+		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
+	}
+	_, err = OpenShards(bytes.NewReader(encodeIndex(weights, 0)), nil)
+	require.ErrorContains(t, err, "the index names more than 10000 shards")
+	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), nil)
+	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
+}
+
+// zeros reads zero bytes without end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 // TestIndexDecides has tensors in shards that the index does not mention, or
@@ -275,19 +341,19 @@ func TestIndexDecides(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"of": "a"}, f.Metadata())
 	require.NoError(t, f.Close())
-	f, err = NewSharded(strings.NewReader(`{"weight_map":{}}`), nil)
+	f, err = OpenShards(strings.NewReader(`{"weight_map":{}}`), nil)
 	require.NoError(t, err)
 	require.Empty(t, maps.Collect(f.Tensors()))
 	require.Nil(t, f.Metadata())
 	require.NoError(t, f.Close())
-	_, err = NewSharded(strings.NewReader(`{"weight_map":{"a":"s"}}`), func(string) (*File, error) { return nil, nil })
-	require.ErrorContains(t, err, `shard "s": no File for it`)
+	_, err = OpenShards(strings.NewReader(`{"weight_map":{"a":"s"}}`), func(string) (*File, error) { return nil, nil })
+	require.ErrorContains(t, err, `shard "s": open returned no File`)
 }
 
 func TestBuildIndex(t *testing.T) {
 	dir := t.TempDir()
 	tensors := checkpointOf(t, 5)
-	shards := make(map[string]*File)
+	shards := make(map[string]map[string]Tensor)
 	for i, names := range [][]string{{"t00", "t03"}, {"t01", "t02", "t04"}} {
 		part := make(map[string]Tensor)
 		for _, name := range names {
@@ -298,7 +364,7 @@ func TestBuildIndex(t *testing.T) {
 		f, err := Open(filepath.Join(dir, shard))
 		require.NoError(t, err)
 		defer f.Close()
-		shards[shard] = f
+		shards[shard] = maps.Collect(f.Tensors())
 	}
 	index, err := BuildIndex(shards)
 	require.NoError(t, err)
@@ -307,11 +373,11 @@ func TestBuildIndex(t *testing.T) {
 	requireCheckpoint(t, dir, tensors)
 	shards["x.safetensors"] = shards["model-00001-of-00002.safetensors"]
 	_, err = BuildIndex(shards)
-	require.ErrorContains(t, err, `tensor "t00": it is in shard "model-00001-of-00002.safetensors" and in shard "x.safetensors"`)
+	require.ErrorContains(t, err, `tensor "t00": duplicate tensor name, in shard "model-00001-of-00002.safetensors" and in shard "x.safetensors"`)
 	strange := map[string]string{"é\U0001f9e0\"\n\x7f": "s"}
 	require.Contains(t, string(encodeIndex(strange, 0)), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
-	_, err = BuildIndex(map[string]*File{"../x": nil})
-	require.ErrorContains(t, err, "is not a file beside the index")
+	_, err = BuildIndex(map[string]map[string]Tensor{"../x": nil})
+	require.ErrorContains(t, err, "is not a local, slash-separated file name")
 }
 
 func TestLargeIndex(t *testing.T) {
@@ -337,7 +403,7 @@ func TestLargeIndex(t *testing.T) {
 		files[shard], err = Parse(out.Bytes())
 		require.NoError(t, err)
 	}
-	f, err := NewSharded(bytes.NewReader(encodeIndex(weights, 0)), func(shard string) (*File, error) { return files[shard], nil })
+	f, err := OpenShards(bytes.NewReader(encodeIndex(weights, 0)), func(shard string) (*File, error) { return files[shard], nil })
 	require.NoError(t, err)
 	require.Equal(t, n, f.count())
 	for _, i := range []int{0, 1, n / 2, n - 1} {
@@ -361,7 +427,7 @@ func FuzzIndex(f *testing.F) {
 		}
 		require.Equal(t, len(w.pairs), n)
 		for i := range w.pairs {
-			require.Equal(t, i, w.index.lookup(w.name(i), w.name))
+			require.Equal(t, i, w.names.lookup(w.name(i), w.name))
 		}
 	})
 }

@@ -7,7 +7,7 @@ import "fmt"
 type Range struct {
 	kind        rangeKind
 	start, stop int
-	step        int // 0 is 1; a negative one is an error when the Range is used
+	step        int // 0 means 1; -1 is an error when the Range is used
 }
 
 type rangeKind uint8
@@ -22,16 +22,16 @@ const (
 func All() Range { return Range{} }
 
 // Span selects the indices from start up to, not including, stop, as
-// [start:stop] does. Negative ones count from the end of the dimension: -1 is
+// [start:stop] does. Negative indices count from the end of the dimension: -1 is
 // its last index. Unlike in Python, an index beyond the dimension is an error.
 func Span(start, stop int) Range { return Range{kind: rangeSpan, start: start, stop: stop} }
 
-// At selects one index and drops the dimension, as [i] does. A negative one
+// At selects one index and drops the dimension, as [i] does. A negative index
 // counts from the end.
 func At(i int) Range { return Range{kind: rangeAt, start: i} }
 
-// By selects every step-th of the indices of r, beginning with the first, as
-// [start:stop:step] does in Python. A step below 1 is an error of Slice.
+// By selects every step-th of the indices of r, starting with the first, as
+// [start:stop:step] does in Python. Slice refuses a step below 1.
 func (r Range) By(step int) Range {
 	if step < 1 {
 		step = -1
@@ -55,8 +55,8 @@ func (r Range) String() string {
 	return s
 }
 
-// resolve returns the first index, the number of indices and their distance in
-// a dimension of that size, 0 ≤ first ≤ first + (n-1)×step < size if n > 0.
+// resolve returns the first index, the number of indices and their distance in a
+// dimension of that size. If n > 0, 0 ≤ first ≤ first + (n-1)×step < size.
 func (r Range) resolve(size int) (first, n, step int, broken string) {
 	first, stop := 0, size
 	if r.kind != rangeAll {
@@ -78,7 +78,7 @@ func (r Range) resolve(size int) (first, n, step int, broken string) {
 			return 0, 0, 0, fmt.Sprintf("range [%v] is out of range for size %d", r, size)
 		}
 		if first > stop {
-			return 0, 0, 0, fmt.Sprintf("range [%v] ends before it begins, for size %d", r, size)
+			return 0, 0, 0, fmt.Sprintf("range [%v] ends before it starts, for size %d", r, size)
 		}
 	}
 	step = max(r.step, 1)
@@ -90,58 +90,68 @@ func (r Range) resolve(size int) (first, n, step int, broken string) {
 }
 
 // Slice returns the part of t that the ranges select, one for each leading
-// dimension; dimensions without a range stay whole. It copies nothing: the
-// result refers to the same data, and is still contiguous, so that View takes
-// it, if the elements it selects follow one another in the file. Otherwise
-// Append and WriteTo gather them, and read no others where the file is not in
-// memory, gaps aside that are cheaper to read than to skip.
+// dimension; dimensions without a range stay whole. It copies nothing: the result
+// refers to the same data. If the selected elements are adjacent in the file, the
+// result is contiguous and can be viewed. Otherwise Append and WriteTo gather the
+// elements. Where the file is not in memory, they read only the selected
+// elements, and gaps that are cheaper to read than to skip.
 //
-// A dtype of less than a byte can be sliced where each run of elements that
-// follow one another begins and ends on a byte boundary.
+// A dtype of less than a byte can be sliced where each run of adjacent elements
+// starts and ends on a byte boundary.
 //
-// The error names the dimension, the range and the size of what is wrong.
+// The error names the dimension, the range and the size at fault.
 func (t Tensor) Slice(ranges ...Range) (Tensor, error) {
 	if err := t.check(); err != nil {
-		return Tensor{}, err
+		return Tensor{}, prefixed(err)
 	}
-	l := t.strided
-	if l == nil {
-		l = &strided{strides: rowMajor(t.Shape), bits: t.stored().Bits()}
+	if len(ranges) > len(t.shape) {
+		return Tensor{}, prefixed(fmt.Errorf("slicing %v: %d ranges for rank %d", t, len(ranges), len(t.shape)))
 	}
-	if len(ranges) > len(t.Shape) {
-		return Tensor{}, fmt.Errorf("safetensors: %d ranges for %v %s of rank %d", len(ranges), t.DType, formatShape(t.Shape), len(t.Shape))
-	}
-	part := &strided{shape: []int{}, first: l.first, bits: l.bits}
-	for i, size := range t.Shape {
+	whole := t.layout()
+	part := &strided{shape: []int{}, first: whole.first}
+	for i, size := range t.shape {
 		r := All()
 		if i < len(ranges) {
 			r = ranges[i]
 		}
 		first, n, step, broken := r.resolve(size)
 		if broken != "" {
-			return Tensor{}, fmt.Errorf("safetensors: slicing %v %s: dimension %d: %s", t.DType, formatShape(t.Shape), i, broken)
+			return Tensor{}, prefixed(fmt.Errorf("slicing %v: dimension %d: %s", t, i, broken))
 		}
 		if n > 0 {
-			part.first += int64(first) * l.strides[i]
+			part.first += int64(first) * whole.strides[i]
 		}
 		if r.kind != rangeAt {
 			part.shape = append(part.shape, n)
-			part.strides = append(part.strides, l.strides[i]*int64(step))
+			part.strides = append(part.strides, whole.strides[i]*int64(step))
 		}
 	}
-	return t.part(part)
+	p, broken := t.selecting(part)
+	if broken != "" {
+		return Tensor{}, prefixed(fmt.Errorf("slicing %v to %s: %s", t, formatShape(part.shape), broken))
+	}
+	return p, nil
 }
 
-// part returns the elements of t that l selects.
-func (t Tensor) part(l *strided) (Tensor, error) {
-	p := t
-	p.Shape, p.strided, p.size = l.shape, nil, 0
+// layout returns which elements of the data t has, in which order.
+func (t Tensor) layout() *strided {
+	if t.strided != nil {
+		return t.strided
+	}
+	return &strided{shape: t.shape, strides: rowMajor(t.shape)}
+}
+
+// selecting returns the tensor of the elements that l selects, counted from the
+// same element as in the layout of t.
+func (t Tensor) selecting(l *strided) (p Tensor, broken string) {
+	p = t
+	p.shape, p.strided, p.size = l.shape, nil, 0
 	if n, _ := countElements(l.shape); n == 0 {
-		return p, nil
+		return p, ""
 	}
 	g, broken := newGather(t.stored(), l)
 	if broken != "" {
-		return Tensor{}, fmt.Errorf("safetensors: slicing %v %s to %s: %s", t.DType, formatShape(t.Shape), formatShape(l.shape), broken)
+		return Tensor{}, broken
 	}
 	p.size = g.size()
 	if g.contiguous() {
@@ -149,24 +159,5 @@ func (t Tensor) part(l *strided) (Tensor, error) {
 	} else {
 		p.strided = l
 	}
-	return p, nil
-}
-
-// A strided selects elements of a contiguous tensor: its element (i, j, …) is number first + i×strides[0] + j×….
-type strided struct {
-	shape   []int
-	first   int64
-	strides []int64 // one for each dimension
-	bits    int     // of an element
-}
-
-// rowMajor returns the strides of a shape whose elements follow one another.
-func rowMajor(shape []int) []int64 {
-	strides := make([]int64, len(shape))
-	n := int64(1)
-	for i := len(shape) - 1; i >= 0; i-- {
-		strides[i] = n
-		n *= int64(shape[i]) // overflows only beside a zero dimension, where no stride matters
-	}
-	return strides
+	return p, ""
 }

@@ -82,8 +82,8 @@ func testSlice[T uint8 | uint16 | float32 | uint64](t *testing.T, dtype safetens
 		}
 
 		for _, got := range []safetensors.Tensor{once, stepwise} {
-			require.Equal(t, dtype, got.DType, message)
-			requireShape(t, c.WantShape, got.Shape, message)
+			require.Equal(t, dtype, got.DType(), message)
+			requireShape(t, c.WantShape, got.Shape(), message)
 			require.Equal(t, len(want), got.Len(), message)
 
 			values, err := safetensors.Append([]T{42}, got)

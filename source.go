@@ -5,9 +5,28 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"runtime/debug"
 	"sync"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
+
+// A RangeReader is an io.ReaderAt that can serve many ranges in one call.
+// Implement it where each read costs a round trip, as package remote does.
+type RangeReader interface {
+	io.ReaderAt
+
+	// ReadRanges fills each slice with the bytes at its offset. Offsets are in
+	// increasing order and the ranges do not overlap. It may be called
+	// concurrently.
+	ReadRanges(ranges iter.Seq2[int64, []byte]) error
+}
+
+// readers is how many reads of an io.ReaderAt are in flight: enough to hide the
+// latency of a disk, and some of that of a network.
+const readers = 16
 
 // A source is where the bytes of tensors are: the data buffer of one file, or
 // the slice of one NewTensor. All tensors of a file share its source, and with
@@ -15,26 +34,26 @@ import (
 type source struct {
 	mem    []byte      // the data buffer, if it is in memory
 	mapped bool        // mem is a mapping: touching it may fault
-	unit   int         // mem holds units of so many bytes in big-endian order (NewTensor); 0: as in a file
+	unit   int         // size of the big-endian words in mem, on a big-endian host (NewTensor); 0 if mem is in file order
 	r      io.ReaderAt // else the data buffer is read from here,
-	base   int64       // where it begins at this offset
+	base   int64       // where it starts at this offset
 	ranges RangeReader // r, if it is one
 
 	mu      sync.Mutex
-	idle    sync.Cond // users == 0, once closed
-	users   int       // operations under way
+	idle    sync.Cond // users == 0, after close
+	users   int       // operations in progress
 	closed  bool
 	release func() error // unmaps or closes; nil if there is nothing to do
 }
 
-// acquire keeps the source open until done. It never waits: once close has been
-// called it fails with fs.ErrClosed, so that an operation that runs within
-// another one cannot deadlock with a close that waits for the outer one.
+// acquire keeps the source open until done. It never waits: after close it fails
+// with fs.ErrClosed, so that an operation inside another one cannot deadlock with
+// a close that waits for the outer one.
 func (s *source) acquire() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return fmt.Errorf("safetensors: %w", fs.ErrClosed)
+		return fs.ErrClosed
 	}
 	s.users++
 	return nil
@@ -57,7 +76,7 @@ func (s *source) open() error {
 	return nil
 }
 
-// close waits until nothing uses the source, then releases what is behind it.
+// close waits until nothing uses the source, then releases it.
 func (s *source) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,22 +99,43 @@ func (s *source) read(dst []byte, off int64) error {
 	if s.mem == nil {
 		return s.readAt(dst, off)
 	}
-	return s.touch(off, int64(len(dst)), func(mem []byte) error { copy(dst, mem); return nil })
+	return s.touch(off, int64(len(dst)), func(b []byte) error { copy(dst, b); return nil })
 }
 
 func (s *source) readAt(dst []byte, off int64) error {
 	if err := readFull(s.r, dst, s.base+off); err != nil {
-		return fmt.Errorf("safetensors: reading %d bytes at byte %d of the file: %w", len(dst), s.base+off, err)
+		return fmt.Errorf("reading %d bytes at byte %d of the file: %w", len(dst), s.base+off, err)
 	}
 	return nil
 }
 
-// gather fills dst with what g gathers in memory from position pos on.
+// readLine gathers a line from a reader, with several reads in flight: a dense
+// line in blocks, out of which the runs are picked, any other one run by run.
+func (s *source) readLine(dst []byte, l line) error {
+	perBlock := mem.BufferSize / l.stride
+	if l.count == 1 || !l.dense() || perBlock < 2 {
+		return parallel.Do(readers, l.count, func(i int64) error {
+			return s.readAt(dst[i*l.run:][:l.run], l.off+i*l.stride)
+		})
+	}
+	return parallel.Blocks(readers, l.count, perBlock, func(first, count int64) error {
+		part := line{l.off + first*l.stride, l.run, l.stride, count}
+		b := mem.NewBlock(part.span())
+		defer b.Free()
+		if err := s.readAt(b.Bytes, part.off); err != nil {
+			return err
+		}
+		part.copyFrom(dst[first*l.run:], b.Bytes, part.off)
+		return nil
+	})
+}
+
+// gather fills dst with the bytes of g in memory from position pos on.
 func (s *source) gather(dst []byte, g *gather, pos int64) error {
 	return s.guard(func() error {
 		return g.lines(pos, int64(len(dst)), func(l line) error {
 			if s.mapped && l.dense() {
-				populate(s.mem[l.off:][:l.span()])
+				mem.Populate(s.mem[l.off:][:l.span()])
 			}
 			l.copyFrom(dst, s.mem, 0)
 			dst = dst[l.size():]
@@ -104,15 +144,15 @@ func (s *source) gather(dst []byte, g *gather, pos int64) error {
 	})
 }
 
-// touch calls f with the size bytes of memory from off on. In a mapping they
-// are brought in first; a fault on the way, because the file has been truncated
-// or its disk fails, becomes an error. f must not keep the memory.
-func (s *source) touch(off, size int64, f func(mem []byte) error) error {
-	mem := s.mem[off:][:size:size]
+// touch calls f with the size bytes of memory at off, faulting in a mapping's
+// pages beforehand. A fault on the way, because the file was truncated or its
+// disk fails, becomes an error. f must not keep the memory.
+func (s *source) touch(off, size int64, f func([]byte) error) error {
+	b := s.mem[off:][:size:size]
 	if s.mapped {
-		populate(mem)
+		mem.Populate(b)
 	}
-	return s.guard(func() error { return f(mem) })
+	return s.guard(func() error { return f(b) })
 }
 
 // errFault is the error of a memory fault in a mapping.
@@ -129,10 +169,10 @@ func (s *source) guard(f func() error) (err error) {
 		switch p := recover().(type) {
 		case nil:
 		case interface{ Addr() uintptr }: // the runtime.Error of a fault
-			if !within(p.Addr(), s.mem) {
+			if !mem.Contains(s.mem, p.Addr()) {
 				panic(p)
 			}
-			err = fmt.Errorf("safetensors: %w", errFault)
+			err = errFault
 		default:
 			panic(p)
 		}
@@ -140,8 +180,8 @@ func (s *source) guard(f func() error) (err error) {
 	return f()
 }
 
-// readFull reads exactly len(b) bytes at off. Data that ends before is
-// io.ErrUnexpectedEOF.
+// readFull reads exactly len(b) bytes at off. If the data ends before, the error
+// is io.ErrUnexpectedEOF.
 func readFull(r io.ReaderAt, b []byte, off int64) error {
 	if len(b) == 0 {
 		return nil

@@ -6,29 +6,31 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/gosafetensors/safetensors/internal/float"
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// A stream gives the bytes of a tensor as they are to be seen: gathered,
-// converted, in row-major order and little-endian. It is read at any multiple
-// of eight elements, by several goroutines at a time, while its source is
-// acquired.
+// A stream produces the bytes of a tensor: gathered, converted, in row-major
+// order and little-endian. Several goroutines may read it while its source is
+// acquired, each from a position that is a multiple of eight elements.
 type stream struct {
-	src   *source
-	off   int64   // contiguous: the first byte in the data buffer
-	from  *gather // otherwise: what to gather there
-	steps []DType // the dtype in the source, then each one to convert to
-	size  int64   // bytes that come out
+	src    *source
+	off    int64   // contiguous: the first byte in the data buffer
+	from   *gather // otherwise: what to gather there
+	dtypes []DType // the dtype in the source, then each dtype to convert to; nil if there is no conversion
+	size   int64   // bytes that come out
 }
 
-// stream checks t and returns its bytes.
+// stream returns the bytes of t.
 func (t Tensor) stream() (*stream, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	size, _ := checkShape(t.DType, t.Shape)
-	s := &stream{src: t.src, off: t.off, steps: t.steps, size: size}
+	s := &stream{src: t.src, off: t.off, dtypes: t.dtypes, size: t.Size()}
 	if t.strided != nil {
-		g, _ := newGather(t.stored(), t.strided) // part has checked it
+		g, _ := newGather(t.stored(), t.strided) // selecting has checked it
 		g.first += t.off
 		s.from = &g
 	}
@@ -49,8 +51,8 @@ func (s *stream) done() {
 	}
 }
 
-// inMemory reports whether the source holds the bytes as they are to be seen,
-// conversion aside.
+// inMemory reports whether the source holds the bytes that come out, before any
+// conversion.
 func (s *stream) inMemory() bool {
 	return s.src != nil && s.src.mem != nil && s.src.unit == 0 && s.from == nil
 }
@@ -60,42 +62,44 @@ func (s *stream) readAt(dst []byte, pos int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	if len(s.steps) < 2 {
+	if s.dtypes == nil {
 		return s.fetch(dst, pos)
 	}
-	from, to := s.steps[0], s.steps[len(s.steps)-1]
+	from, to := s.dtypes[0], s.dtypes[len(s.dtypes)-1]
 	n := int64(len(dst)) * 8 / int64(to.Bits())
 	first := pos * 8 / int64(to.Bits())
-	if len(s.steps) == 2 && s.inMemory() {
-		return s.src.touch(s.off+first*int64(from.Bits())/8, n*int64(from.Bits())/8, func(mem []byte) error {
-			convert(dst, to, mem, from, s.size >= streamBytes)
+	if len(s.dtypes) == 2 && s.inMemory() {
+		return s.src.touch(s.off+first*int64(from.Bits())/8, n*int64(from.Bits())/8, func(b []byte) error {
+			float.Convert(dst, to.float(), b, from.float(), s.size >= float.NonTemporalFrom)
 			return nil
 		})
 	}
 	return s.convertChunks(dst, first, n)
 }
 
-// chunkElements is how many elements are converted at a time where they cannot
-// be converted straight from memory: their bytes stay in the cache.
+// chunkElements is how many elements are converted per step where they cannot be
+// converted straight from memory: their bytes stay in the cache. It is a multiple
+// of 8, so that chunks of sub-byte dtypes start and end on byte boundaries.
 const chunkElements = 64 << 10
 
-// chunks holds memory for such conversions: what a step reads and what it writes.
+// A chunk is memory for such conversions: the input of a step and its output,
+// with room for the widest dtype.
 type chunk [2][8 * chunkElements]byte
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
 // convertChunks fills dst with n elements from number first on. In memory it
-// gathers as many elements as it converts at a time; a reader it asks for more.
+// gathers one chunk per conversion; from a reader it reads more in one call.
 func (s *stream) convertChunks(dst []byte, first, n int64) error {
 	c := chunks.Get().(*chunk)
 	defer chunks.Put(c)
 	in := c[0][:]
 	if s.src.mem == nil {
-		b := newBlock(blockSize)
-		defer b.free()
-		in = b.bytes
+		b := mem.NewBlock(mem.BlockSize)
+		defer b.Free()
+		in = b.Bytes
 	}
-	bits, toBits := int64(s.steps[0].Bits()), int64(s.steps[len(s.steps)-1].Bits())
+	bits, toBits := int64(s.dtypes[0].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
 	for most := int64(len(in)) / 64 * 8; n > 0; n -= min(n, most) {
 		m := min(n, most)
 		if err := s.fetch(in[:m*bits/8], first*bits/8); err != nil {
@@ -111,16 +115,16 @@ func (s *stream) convertChunks(dst []byte, first, n int64) error {
 	return nil
 }
 
-// convertChunk takes elements through all steps. in may be the first half of c.
+// convertChunk takes elements through all dtypes. in may be the first half of c.
 func (s *stream) convertChunk(dst, in []byte, c *chunk) {
-	n := len(in) * 8 / s.steps[0].Bits()
-	last := len(s.steps) - 1
-	for i, to := range s.steps[1:] {
+	n := len(in) * 8 / s.dtypes[0].Bits()
+	last := len(s.dtypes) - 1
+	for i, to := range s.dtypes[1:] {
 		out := dst
 		if i+1 < last {
 			out = c[(i+1)%2][:n*to.Bits()/8]
 		}
-		convert(out, to, in, s.steps[i], false)
+		float.Convert(out, to.float(), in, s.dtypes[i].float(), false)
 		in = out
 	}
 }
@@ -138,29 +142,29 @@ func (s *stream) fetch(dst []byte, pos int64) (err error) {
 		err = s.from.lines(pos, int64(len(dst)), func(l line) error {
 			part := dst[:l.size()]
 			dst = dst[l.size():]
-			return l.readFrom(part, s.src)
+			return s.src.readLine(part, l)
 		})
 	}
 	if err == nil && s.src.unit > 1 {
-		reverseUnits(dst, s.src.unit)
+		mem.Swap(dst, s.src.unit)
 	}
 	return err
 }
 
 // readAll fills dst, of s.size bytes, with several goroutines where that pays.
 func (s *stream) readAll(dst []byte) error {
-	return parallelBlocks(s.workers(), s.size, func(pos, n int64) error {
+	return parallel.Blocks(s.workers(), s.size, mem.BlockSize, func(pos, n int64) error {
 		return s.readAt(dst[pos:][:n], pos)
 	})
 }
 
-// workers returns how many goroutines may read at the same time.
+// workers returns how many goroutines may read concurrently.
 func (s *stream) workers() int {
 	switch {
 	case s.src == nil || s.src.mem != nil:
-		return copyWorkers()
+		return parallel.CopyWorkers()
 	case s.from != nil && s.src.ranges == nil:
-		return 1 // lines are read by several themselves
+		return 1 // readLine reads a line concurrently
 	}
 	return readers
 }
@@ -174,20 +178,23 @@ func (s *stream) writeTo(w io.Writer) (written int64, err error) {
 	}
 	if s.mayLend(w) {
 		for written < s.size && err == nil {
-			err = s.lend(written, min(blockSize, s.size-written), write)
+			err = s.lend(written, min(mem.BlockSize, s.size-written), write)
 		}
 		return written, err
 	}
-	err = inOrder(blockCount(s.size), func(i int64) (*block, error) {
-		pos := i * blockSize
-		return filled(min(blockSize, s.size-pos), func(b []byte) error { return s.readAt(b, pos) })
-	}, func(_ int64, b *block) error { return write(b.bytes) })
+	err = parallel.InOrder(parallel.BlockCount(s.size, mem.BlockSize), func(i int64) (*mem.Block, error) {
+		pos := i * mem.BlockSize
+		return mem.Filled(min(mem.BlockSize, s.size-pos), func(b []byte) error { return s.readAt(b, pos) })
+	}, func(_ int64, b *mem.Block) error {
+		defer b.Free()
+		return write(b.Bytes)
+	}, (*mem.Block).Free)
 	return written, err
 }
 
-// lendable reports whether the memory of the source holds the bytes as they come
+// lendable reports whether the memory of the source holds the bytes that come
 // out.
-func (s *stream) lendable() bool { return s.inMemory() && len(s.steps) < 2 }
+func (s *stream) lendable() bool { return s.inMemory() && s.dtypes == nil }
 
 // mayLend reports whether w may be given the memory of the source itself. If
 // that is a mapping, w must touch it on this goroutine or in a system call, so
@@ -212,7 +219,7 @@ func (s *stream) lend(pos, n int64, write func([]byte) error) error {
 func writeFull(w io.Writer, b []byte) (int, error) {
 	n, err := w.Write(b)
 	if n < 0 || n > len(b) {
-		return 0, fmt.Errorf("safetensors: %T wrote %d of %d bytes", w, n, len(b))
+		return 0, fmt.Errorf("%T wrote %d of %d bytes", w, n, len(b))
 	}
 	if n < len(b) && err == nil {
 		err = io.ErrShortWrite

@@ -3,12 +3,15 @@ package safetensors
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
+
+// The rules of the format. A check of a part of a file returns the error; a check
+// of values returns the rule that is broken, "" if none is, to which the caller
+// adds the tensor and the place.
 
 // The frame of a file: the header length as a little-endian uint64, the header,
 // the data buffer.
@@ -17,40 +20,7 @@ const (
 	maxHeaderLength = 100_000_000 // the limit of the reference implementation
 	metadataKey     = "__metadata__"
 	headerAlignment = 8 // written headers are padded to a multiple of this; read ones need not be
-
-	// maxDepth is how many JSON objects and arrays may be open at once, the
-	// header's own included. The reference's JSON parser stops at 128.
-	maxDepth = 127
 )
-
-// A FormatError says which rule of the format the input breaks, and where.
-type FormatError struct {
-	Offset int64  // in the file, -1 if unknown
-	Tensor string // the tensor at fault, "" if none is
-	Reason string // the rule, with the numbers found and expected
-}
-
-func (e *FormatError) Error() string {
-	var b strings.Builder
-	b.WriteString("safetensors: ")
-	if e.Tensor != "" {
-		b.WriteString("tensor " + quote(e.Tensor) + ": ")
-	}
-	b.WriteString(e.Reason)
-	if e.Offset >= 0 {
-		fmt.Fprintf(&b, " (at byte %d)", e.Offset)
-	}
-	return b.String()
-}
-
-// quote quotes a name for an error; a name may be as long as a header.
-func quote(name string) string {
-	const limit = 200
-	if len(name) > limit {
-		return strconv.Quote(name[:limit]) + "..."
-	}
-	return strconv.Quote(name)
-}
 
 // checkFileSize checks that a file can hold the header length.
 func checkFileSize(size int64) error {
@@ -61,28 +31,28 @@ func checkFileSize(size int64) error {
 }
 
 // checkHeaderLength checks the length that the prefix of a file claims, before
-// anything is allocated for it. The size of the file is -1 if it is not known.
+// anything is allocated for it. The size of the file is -1 if unknown.
 func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	n := binary.LittleEndian.Uint64(prefix)
 	reason := ""
 	switch {
 	case n > maxHeaderLength:
-		reason = fmt.Sprintf("header length %d is above the limit of %d", n, maxHeaderLength)
+		reason = fmt.Sprintf("header length %d exceeds the limit of %d", n, maxHeaderLength)
 		if kind := sniff(prefix); kind != "" {
 			reason = "this is " + kind + ", not a safetensors file"
 		}
 	case size >= 0 && int64(n) > size-prefixSize:
-		reason = fmt.Sprintf("header length %d is beyond the end of the file, which has %d bytes after it", n, size-prefixSize)
+		reason = fmt.Sprintf("header length %d exceeds the %d bytes that follow it", n, size-prefixSize)
 	default:
 		return int64(n), nil
 	}
 	return 0, &FormatError{Offset: 0, Reason: reason}
 }
 
-// sniff names what is often found where a safetensors file was expected, by
-// its first eight bytes; it returns "" if it knows nothing. Read as a header
-// length these bytes are above the limit, so that no safetensors file, not even
-// a damaged one, is taken for something else.
+// sniff names what is often found in place of a safetensors file, by its first
+// eight bytes; it returns "" if it knows nothing. Read as a header length, these
+// bytes exceed the limit: no safetensors file, not even a damaged one, is taken
+// for something else.
 func sniff(prefix []byte) string {
 	text := strings.TrimLeft(string(prefix), " \t\r\n")
 	for _, known := range [...]struct{ magic, kind string }{
@@ -111,33 +81,19 @@ func sniff(prefix []byte) string {
 	return ""
 }
 
-// checkHeaderStart checks the rule of the format that the reference leaves out:
-// a header begins with its brace, not with white space.
+// checkHeaderStart checks a rule of the format that the reference leaves out: a
+// header starts with its brace, not with white space.
 func checkHeaderStart(text []byte) error {
 	switch {
 	case len(text) == 0:
 		return &FormatError{Offset: prefixSize, Reason: "the header is empty, it must be a JSON object"}
 	case text[0] != '{':
-		return &FormatError{Offset: prefixSize, Reason: fmt.Sprintf("the header does not begin with '{' but with %q", text[0])}
+		return &FormatError{Offset: prefixSize, Reason: fmt.Sprintf("the header does not start with '{' but with %q", text[0])}
 	}
 	return nil
 }
 
-// validUTF8 returns the length of the longest prefix of text that is valid.
-func validUTF8(text []byte) int {
-	n := 0
-	for n < len(text) {
-		r, size := utf8.DecodeRune(text[n:])
-		if r == utf8.RuneError && size == 1 {
-			break
-		}
-		n += size
-	}
-	return n
-}
-
-// checkName returns the rule that is broken if a tensor that is written cannot
-// have that name.
+// checkName checks the name of a tensor to be written.
 func checkName(name string) (broken string) {
 	switch {
 	case name == metadataKey:
@@ -148,7 +104,7 @@ func checkName(name string) (broken string) {
 	return ""
 }
 
-// checkMetadata returns the rule that is broken if metadata cannot be written.
+// checkMetadata checks metadata to be written.
 func checkMetadata(metadata map[string]string) (broken string) {
 	for key, value := range metadata {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
@@ -158,51 +114,55 @@ func checkMetadata(metadata map[string]string) (broken string) {
 	return ""
 }
 
-// byteSize returns the bytes that a tensor of that dtype and shape occupies, if
-// there can be one. The product of the dimensions is taken from left to right in
-// 64 bits, as the reference takes it: [0, 1<<40, 1<<40] is a shape,
+// countElements returns the number of elements of a shape, unless a dimension is
+// negative or the product overflows. The dimensions are multiplied from left to
+// right in 64 bits, as the reference does: [0, 1<<40, 1<<40] is a shape,
 // [1<<40, 1<<40, 0] is not.
-func byteSize(d DType, shape []int) (size int64, ok bool) {
+func countElements(shape []int) (n uint64, ok bool) {
 	n, over := uint64(1), uint64(0)
 	for _, dim := range shape {
 		hi, lo := bits.Mul64(n, uint64(dim))
 		over |= hi | uint64(dim)>>63 // which is set in negative dimensions
 		n = lo
 	}
-	width := uint64(d.Bits()) // 0 if d is invalid
-	hi, n := bits.Mul64(n, width)
-	return int64(n / 8), width > 0 && over|hi|n%8 == 0
+	return n, over == 0
 }
 
-// checkShape returns the bytes that a tensor of that dtype and shape occupies,
-// or the rule that is broken.
+// byteSize returns the size in bytes of a tensor of that dtype and shape, if
+// there can be one.
+func byteSize(d DType, shape []int) (size int64, ok bool) {
+	n, ok := countElements(shape)
+	width := uint64(d.Bits()) // 0 if d is invalid
+	hi, lo := bits.Mul64(n, width)
+	return int64(lo / 8), ok && width > 0 && hi|lo%8 == 0
+}
+
+// checkShape returns the size in bytes of a tensor of that dtype and shape, or
+// the rule that is broken.
 func checkShape(d DType, shape []int) (size int64, broken string) {
 	if size, ok := byteSize(d, shape); ok {
 		return size, ""
 	}
-	n := uint64(1)
-	for _, dim := range shape {
-		if dim < 0 {
-			return 0, fmt.Sprintf("shape %s has a negative dimension", formatShape(shape))
+	n, ok := countElements(shape)
+	if !ok {
+		for _, dim := range shape {
+			if dim < 0 {
+				return 0, fmt.Sprintf("shape %s has a negative dimension", formatShape(shape))
+			}
 		}
-		hi, lo := bits.Mul64(n, uint64(dim))
-		if hi != 0 {
-			return 0, fmt.Sprintf("the number of elements of shape %s overflows 64 bits", formatShape(shape))
-		}
-		n = lo
+		return 0, fmt.Sprintf("the number of elements of shape %s overflows 64 bits", formatShape(shape))
 	}
 	if !d.valid() {
 		return 0, fmt.Sprintf("invalid dtype %d", uint8(d))
 	}
-	hi, lo := bits.Mul64(n, uint64(d.Bits()))
-	if hi != 0 {
-		return 0, fmt.Sprintf("the number of bits of %v %s overflows 64 bits", d, formatShape(shape))
+	if hi, lo := bits.Mul64(n, uint64(d.Bits())); hi == 0 {
+		return 0, fmt.Sprintf("%v %s has %d bits, which do not fill whole bytes", d, formatShape(shape), lo)
 	}
-	return 0, fmt.Sprintf("%v %s has %d bits, which do not fill whole bytes", d, formatShape(shape), lo)
+	return 0, fmt.Sprintf("the number of bits of %v %s overflows 64 bits", d, formatShape(shape))
 }
 
-// checkOffsets returns the rule that is broken if the data offsets do not hold
-// exactly the bytes of that dtype and shape, and "" if they do.
+// checkOffsets checks that data offsets hold exactly the bytes of that dtype and
+// shape.
 func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
 	if size, ok := byteSize(d, shape); ok && begin <= end && end-begin == size {
 		return ""
@@ -210,10 +170,10 @@ func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
 	return brokenOffsets(d, shape, begin, end)
 }
 
-// brokenOffsets says which rule checkOffsets has found broken.
+// brokenOffsets says which rule checkOffsets found broken.
 func brokenOffsets(d DType, shape []int, begin, end int64) string {
 	if begin > end {
-		return fmt.Sprintf("data offsets [%d,%d] end before they begin", begin, end)
+		return fmt.Sprintf("data offsets [%d,%d] end before they start", begin, end)
 	}
 	size, broken := checkShape(d, shape)
 	if broken == "" {
@@ -223,26 +183,25 @@ func brokenOffsets(d DType, shape []int, begin, end int64) string {
 	return broken
 }
 
-// checkNext returns the rule that is broken if a tensor that begins at begin
-// does not follow the one that ends at end without hole or overlap. Both are in
-// offset order.
+// checkNext checks that a tensor that starts at begin follows the one that ends
+// at end without hole or overlap. Both are in offset order.
 func checkNext(end, begin int64) (broken string) {
 	switch {
 	case begin > end:
-		return fmt.Sprintf("data offsets begin at %d, but the tensors before it end at %d: a hole of %d bytes", begin, end, begin-end)
+		return fmt.Sprintf("data offsets start at %d, but the tensors before it end at %d: a hole of %d bytes", begin, end, begin-end)
 	case begin < end:
-		return fmt.Sprintf("data offsets begin at %d, but the tensors before it end at %d: an overlap", begin, end)
+		return fmt.Sprintf("data offsets start at %d, but the tensors before it end at %d: an overlap", begin, end)
 	}
 	return ""
 }
 
-// checkDataSize returns the rule that is broken if the tensors, which end at
-// end, do not fill a data buffer of size bytes. The size is -1 if it is not known.
+// checkDataSize checks that the tensors, which end at end, fill a data buffer of
+// size bytes. The size is -1 if unknown.
 func checkDataSize(end, size int64) (broken string) {
 	switch {
 	case size < 0:
 	case end > size:
-		return fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, %d are there", end, size)
+		return fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, the file has %d", end, size)
 	case end < size:
 		return fmt.Sprintf("the tensors end at %d, but the data buffer has %d bytes: %d belong to no tensor", end, size, size-end)
 	}
@@ -263,18 +222,4 @@ func formatShape(shape []int) string {
 		b = strconv.AppendInt(b, int64(dim), 10)
 	}
 	return string(append(b, ']'))
-}
-
-// countElements returns the product of the dimensions, and whether it is one
-// that a tensor can have: no dimension is negative and it fits an int64.
-func countElements(shape []int) (n int64, ok bool) {
-	product := uint64(1)
-	for _, dim := range shape {
-		hi, lo := bits.Mul64(product, uint64(dim))
-		if dim < 0 || hi != 0 {
-			return 0, false
-		}
-		product = lo
-	}
-	return int64(product), product <= math.MaxInt64
 }

@@ -78,8 +78,8 @@ func plainTable(t *testing.T, file []byte, read any) map[string]plainEntry {
 	case *safetensors.File:
 		var offset int64
 		for name, tensor := range read.Tensors() { // in the order of their data, which has no gaps
-			length := int64(tensor.Len()) * int64(tensor.DType.Bits()) / 8
-			add(name, tensor.DType.String(), tensor.Shape, offset, length)
+			length := int64(tensor.Len()) * int64(tensor.DType().Bits()) / 8
+			add(name, tensor.DType().String(), tensor.Shape(), offset, length)
 			offset += length
 		}
 	case *maruel.File:

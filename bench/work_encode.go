@@ -64,7 +64,7 @@ func encoders(file []byte) ([]*Contestant, error) {
 	}
 	header := &safetensors.Header{Metadata: ours.Metadata()}
 	for name, t := range ours.Tensors() {
-		header.Tensors = append(header.Tensors, safetensors.TensorInfo{Name: name, DType: t.DType, Shape: t.Shape})
+		header.Tensors = append(header.Tensors, safetensors.TensorInfo{Name: name, DType: t.DType(), Shape: t.Shape()})
 	}
 	list, err := maruel.Parse(file)
 	if err != nil {

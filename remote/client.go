@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // A Client opens files over HTTP. Its zero value is ready to use. Its methods may
@@ -55,6 +56,11 @@ func OpenRepo(ctx context.Context, repo, revision string) (*safetensors.File, er
 // fs.ErrPermission; a file that breaks a rule of the format is a
 // *safetensors.FormatError.
 func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
+	f, err := c.open(ctx, rawURL)
+	return f, prefixed(err)
+}
+
+func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
@@ -63,7 +69,7 @@ func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, er
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasSuffix(u.Path, ".index.json") {
+	if strings.HasSuffix(u.Path, osfile.IndexSuffix) {
 		return s.openIndex(u, func(shard, _ string) (*url.URL, error) {
 			return u.ResolveReference(&url.URL{Path: shard}), nil
 		})

@@ -6,36 +6,39 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 )
 
-// ErrChanged is the error of reading a file that is not the one any more that
-// was opened.
+// ErrChanged reports that the remote file changed after it was opened.
 var ErrChanged = errors.New("the file has changed since it was opened")
 
 var errNoRanges = errors.New("the server does not support range requests: it answered with the whole file")
 
-const errorPrefix = "safetensors: "
+// prefixed puts the prefix of the library before an error that leaves this
+// package. It returns nil for nil.
+func prefixed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("safetensors: %w", err)
+}
+
+// bare takes the prefix from an error of package safetensors, which puts it
+// around every error that it returns.
+func bare(err error) error { return errors.Unwrap(err) }
 
 // openError is the error of opening the file at u.
 func openError(u *url.URL, err error) error {
 	if get, ok := err.(*fs.PathError); ok && get.Path == redact(u) {
 		err = get.Err // the URL once is enough
 	}
-	return fmt.Errorf(errorPrefix+"%w", &fs.PathError{Op: "open", Path: redact(u), Err: bareError{err}})
+	return &fs.PathError{Op: "open", Path: redact(u), Err: err}
 }
 
 // getError is the error of getting a file, or a part of it, from u.
 func getError(u *url.URL, err error) error {
 	return &fs.PathError{Op: http.MethodGet, Path: redact(u), Err: err}
 }
-
-// A bareError lacks the prefix, for use in an error that has it.
-type bareError struct{ error }
-
-func (e bareError) Error() string { return strings.TrimPrefix(e.error.Error(), errorPrefix) }
-func (e bareError) Unwrap() error { return e.error }
 
 // statusError returns the error of an answer with another status than the one
 // expected.

@@ -60,7 +60,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(rows.DType, rows.Shape, values)
+	fmt.Println(rows.DType(), rows.Shape(), values)
 	// Output: F32 [2 3] [3 4 5 6 7 8]
 }
 
@@ -82,7 +82,7 @@ func ExampleOpenRepo() {
 	}
 	defer f.Close()
 	for name, t := range f.Tensors() {
-		fmt.Println(name, t.DType, t.Shape)
+		fmt.Println(name, t.DType(), t.Shape())
 	}
 	fmt.Println(f.ParameterCount())
 	// Output:

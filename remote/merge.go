@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 	"sort"
@@ -94,19 +93,11 @@ func (o *object) take(w *pending) []*pending {
 
 var _ safetensors.RangeReader = (*object)(nil)
 
-// ReadRanges implements safetensors.RangeReader. The memory that it needs on top
-// does not grow with the number of ranges.
+// ReadRanges implements safetensors.RangeReader: it fills each slice with the
+// bytes at its offset, with few requests, several concurrently. Ranges that come
+// in increasing order and do not overlap are merged. The extra memory does not
+// grow with the number of ranges.
 func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	if err := o.readRanges(ranges); err != nil {
-		return fmt.Errorf(errorPrefix+"%w", err)
-	}
-	return nil
-}
-
-// readRanges fills each slice with the bytes at its offset, with few requests,
-// several at a time. Ranges that come in rising order and do not overlap are
-// merged.
-func (o *object) readRanges(ranges iter.Seq2[int64, []byte]) error {
 	var (
 		all    sync.WaitGroup
 		failed atomic.Pointer[error]

@@ -35,7 +35,9 @@ func (s *session) openFile(u *url.URL) (*safetensors.File, place, error) {
 	err := o.readHead()
 	var f *safetensors.File
 	if err == nil {
-		f, err = safetensors.NewFile(o, o.size)
+		if f, err = safetensors.NewFile(o, o.size); err != nil {
+			err = bare(err)
+		}
 	}
 	if err != nil {
 		return nil, o.pinned, openError(u, err)
@@ -92,7 +94,7 @@ func (o *object) read(p part) error {
 	case !o.open: // the rest of a header, which is to cost one request whatever its length
 		return o.fetchNow([]part{p})
 	case len(p.dst) > maxSpan:
-		return o.readRanges(func(yield func(int64, []byte) bool) { yield(p.off, p.dst) })
+		return o.ReadRanges(func(yield func(int64, []byte) bool) { yield(p.off, p.dst) })
 	}
 	w := &pending{part: p, done: make(chan struct{})}
 	o.enqueue(w)

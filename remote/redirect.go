@@ -29,10 +29,10 @@ func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	var parse *url.Error
 	if errors.As(err, &parse) { // its text holds the URL, with the secrets in it
-		return nil, fmt.Errorf("safetensors: parsing a URL: %w", parse.Err)
+		return nil, fmt.Errorf("parsing a URL: %w", parse.Err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("safetensors: %q is not an absolute http or https URL", redact(u))
+		return nil, fmt.Errorf("%q is not an absolute http or https URL", redact(u))
 	}
 	return u, nil
 }

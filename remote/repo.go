@@ -13,26 +13,26 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// The names that the files of a model have in its repository.
-const (
-	singleFile = "model.safetensors"
-	indexFile  = "model.safetensors.index.json"
-)
-
-// maxIndex is above what safetensors.NewSharded accepts.
-const maxIndex = 1<<30 + 1
+// maxIndex is above what safetensors.OpenShards accepts, which says so.
+const maxIndex = 64<<20 + 1
 
 // OpenRepo opens the model in a repository of a hub, "owner/name", at a branch,
 // tag or commit, "main" if that is empty: its model.safetensors or else the
 // shards of its model.safetensors.index.json. It reads headers only, those of
 // shards side by side. ctx ends all that the File does, not only OpenRepo.
 //
-// Errors are those of Open and of safetensors.NewSharded. If the repository has
+// Errors are those of Open and of safetensors.OpenShards. If the repository has
 // neither file, the error is fs.ErrNotExist. The Hugging Face Hub says of a
 // repository that does not exist, too, that it is not permitted.
 func (c *Client) OpenRepo(ctx context.Context, repo, revision string) (*safetensors.File, error) {
+	f, err := c.openRepo(ctx, repo, revision)
+	return f, prefixed(err)
+}
+
+func (c *Client) openRepo(ctx context.Context, repo, revision string) (*safetensors.File, error) {
 	s, err := c.session(ctx)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (c *Client) OpenRepo(ctx context.Context, repo, revision string) (*safetens
 	if revision == "" {
 		revision = "main"
 	}
-	single, err := s.hub.file(repo, revision, singleFile)
+	single, err := s.hub.file(repo, revision, osfile.ModelFile)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (c *Client) OpenRepo(ctx context.Context, repo, revision string) (*safetens
 	if !errors.Is(absent, fs.ErrNotExist) {
 		return f, absent
 	}
-	index, err := s.hub.file(repo, revision, indexFile)
+	index, err := s.hub.file(repo, revision, osfile.IndexFile)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (s *session) openIndex(u *url.URL, shardURL func(shard, commit string) (*ur
 	if err != nil {
 		return nil, openError(u, err)
 	}
-	f, err := safetensors.NewSharded(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
+	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
 		u, err := shardURL(shard, at.commit)
 		if err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func (s *session) openIndex(u *url.URL, shardURL func(shard, commit string) (*ur
 		return f, err
 	})
 	if err != nil {
-		return nil, openError(u, err)
+		return nil, openError(u, bare(err))
 	}
 	return f, nil
 }
@@ -115,7 +115,7 @@ var commitName = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 func (h hub) file(repo, revision, name string) (*url.URL, error) {
 	for _, path := range []string{repo, revision} {
 		if !fs.ValidPath(path) || path == "." {
-			return nil, fmt.Errorf("safetensors: %q at revision %q does not name a repository", repo, revision)
+			return nil, fmt.Errorf("%q at revision %q does not name a repository", repo, revision)
 		}
 	}
 	return parseURL(strings.TrimRight(h.url.String(), "/") +

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // addModel serves a model of some shards, with a tensor of 1000 F32 and one of
@@ -30,7 +31,7 @@ func addModel(t testing.TB, s *server, path string, shards int) (weight []float3
 		s.add(path+name, encode(t, map[string]safetensors.Tensor{wName: w, bName: b}))
 		index = append(index, fmt.Sprintf("%q:%q,%q:%q", wName, name, bName, name))
 	}
-	s.add(path+indexFile, []byte(`{"metadata":{},"weight_map":{`+strings.Join(index, ",")+`}}`))
+	s.add(path+osfile.IndexFile, []byte(`{"metadata":{},"weight_map":{`+strings.Join(index, ",")+`}}`))
 	return weight, bias
 }
 
@@ -97,7 +98,7 @@ func TestOpenRepoKeepsToACommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			addModel(t, s, c.path, 2)
-			s.files["/o/n/resolve/main/"+indexFile] = s.files[c.path+indexFile]
+			s.files["/o/n/resolve/main/"+osfile.IndexFile] = s.files[c.path+osfile.IndexFile]
 			s.fault = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 				if c.commit != "" {
 					w.Header().Set("X-Repo-Commit", c.commit)
@@ -118,7 +119,7 @@ func TestOpenIndexByURL(t *testing.T) {
 	s := newServer(t)
 	addModel(t, s, "/some/folder/", 3)
 	client, _ := newClient(t, "")
-	f, err := client.Open(t.Context(), s.URL+"/some/folder/"+indexFile+"?download=true")
+	f, err := client.Open(t.Context(), s.URL+"/some/folder/"+osfile.IndexFile+"?download=true")
 	require.NoError(t, err)
 	require.Equal(t, int64(30), f.ParameterCount()[safetensors.I8])
 	require.Len(t, s.ranges(), 4)
@@ -127,7 +128,7 @@ func TestOpenIndexByURL(t *testing.T) {
 func TestIndexIsRetried(t *testing.T) {
 	s := newServer(t)
 	addModel(t, s, "/f/", 1)
-	index := s.files["/f/"+indexFile]
+	index := s.files["/f/"+osfile.IndexFile]
 	client, clock := newClient(t, "")
 	s.fault = func(n int, w http.ResponseWriter, _ *http.Request) bool {
 		switch n {
@@ -143,7 +144,7 @@ func TestIndexIsRetried(t *testing.T) {
 		}
 		return true
 	}
-	_, err := client.Open(t.Context(), s.URL+"/f/"+indexFile)
+	_, err := client.Open(t.Context(), s.URL+"/f/"+osfile.IndexFile)
 	require.NoError(t, err)
 	require.Len(t, clock.pauses, 2)
 }
@@ -160,13 +161,13 @@ func TestOpenRepoRefuses(t *testing.T) {
 		as             any
 		text           string
 	}{
-		{name: "neither file", is: fs.ErrNotExist, text: indexFile + ": status 404 Not Found, expected 200 OK"},
+		{name: "neither file", is: fs.ErrNotExist, text: osfile.IndexFile + ": status 404 Not Found, expected 200 OK"},
 		{name: "neither file, the other", is: fs.ErrNotExist, text: "main/model.safetensors: bytes 0-100007: status 404"},
 		{name: "no permission", fault: first(1, statusOf(401, "X-Error-Message", "Repository not found")), is: fs.ErrPermission, text: "Repository not found"},
-		{name: "not an index", index: []byte("<html>"), as: &broken, text: indexFile},
+		{name: "not an index", index: []byte("<html>"), as: &broken, text: osfile.IndexFile},
 		{name: "shard outside of the repository", index: index("../../../other/repo/resolve/main/model.safetensors"), as: &broken, text: "other/repo"},
 		{name: "shard at another host", index: index("//127.0.0.1/x.safetensors"), as: &broken, text: "127.0.0.1"},
-		{name: "shard that is missing", index: index("x.safetensors"), as: &broken, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
+		{name: "shard that is missing", index: index("x.safetensors"), is: fs.ErrNotExist, text: `shard "x.safetensors"`},
 		{name: "repository above", repo: "..", text: "does not name a repository"},
 		{name: "repository with a hole", repo: "a//b", text: "does not name a repository"},
 		{name: "repository, absolute", repo: "/a/b", text: "does not name a repository"},
@@ -177,7 +178,7 @@ func TestOpenRepoRefuses(t *testing.T) {
 			s := newServer(t)
 			s.fault = c.fault
 			if c.index != nil {
-				s.add("/o/n/resolve/main/"+indexFile, c.index)
+				s.add("/o/n/resolve/main/"+osfile.IndexFile, c.index)
 			}
 			if c.repo == "" {
 				c.repo = "o/n"

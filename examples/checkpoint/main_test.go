@@ -95,12 +95,12 @@ func TestBF16(t *testing.T) {
 	for _, p := range newModel().params {
 		weights, err := f.Tensor(p.name)
 		require.NoError(t, err)
-		require.Equal(t, safetensors.BF16, weights.DType)
+		require.Equal(t, safetensors.BF16, weights.DType())
 		rounded, err := safetensors.Append[float32](nil, weights)
 		require.NoError(t, err)
 		masters, err := f.Tensor(masterPrefix + p.name)
 		require.NoError(t, err)
-		require.Equal(t, safetensors.F32, masters.DType)
+		require.Equal(t, safetensors.F32, masters.DType())
 		exact, err := safetensors.Append[float32](nil, masters)
 		require.NoError(t, err)
 		for i := range exact {

@@ -95,8 +95,8 @@ func read(values []float32, f *safetensors.File, name string, shape []int) ([]fl
 	if err != nil {
 		return values, err
 	}
-	if !slices.Equal(t.Shape, shape) {
-		return values, fmt.Errorf("tensor %q has shape %v, the model needs %v", name, t.Shape, shape)
+	if !slices.Equal(t.Shape(), shape) {
+		return values, fmt.Errorf("tensor %q has shape %v, the model needs %v", name, t.Shape(), shape)
 	}
 	return safetensors.Append(values[:0], t)
 }

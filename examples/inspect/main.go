@@ -123,16 +123,16 @@ func list(name string) (*listing, error) {
 	place := make(map[safetensors.DType]int) // in l.DTypes
 	for name, t := range f.Tensors() {
 		parameters := int64(1)
-		for _, dim := range t.Shape {
+		for _, dim := range t.Shape() {
 			parameters *= int64(dim)
 		}
 		size := t.Size()
-		l.Tensors = append(l.Tensors, tensor{name, t.DType, t.Shape, parameters, size})
-		i, ok := place[t.DType]
+		l.Tensors = append(l.Tensors, tensor{name, t.DType(), t.Shape(), parameters, size})
+		i, ok := place[t.DType()]
 		if !ok {
 			i = len(l.DTypes)
-			place[t.DType] = i
-			l.DTypes = append(l.DTypes, total{DType: t.DType})
+			place[t.DType()] = i
+			l.DTypes = append(l.DTypes, total{DType: t.DType()})
 		}
 		l.DTypes[i].add(parameters, size)
 		l.Total.add(parameters, size)

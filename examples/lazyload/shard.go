@@ -21,7 +21,7 @@ func (s shard) find(f *safetensors.File) (safetensors.Tensor, error) {
 	if err != nil {
 		return t, err
 	}
-	if t.DType == safetensors.F64 {
+	if t.DType() == safetensors.F64 {
 		// This one rounds, so it must be asked for. All other floats become
 		// float32 exactly, which Append does by itself.
 		if t, err = t.Convert(safetensors.F32); err != nil {
@@ -33,18 +33,18 @@ func (s shard) find(f *safetensors.File) (safetensors.Tensor, error) {
 		return t, fmt.Errorf("there is no rank %d of %d", s.rank, s.of)
 	case s.of == 1:
 		return t, nil
-	case s.dim < 0 || s.dim >= len(t.Shape):
-		return t, fmt.Errorf("%s has shape %v, and no dimension %d to cut", s.tensor, t.Shape, s.dim)
+	case s.dim < 0 || s.dim >= len(t.Shape()):
+		return t, fmt.Errorf("%s has shape %v, and no dimension %d to cut", s.tensor, t.Shape(), s.dim)
 	}
 	ranges := make([]safetensors.Range, s.dim+1) // the zero Range is All()
-	size := t.Shape[s.dim]
+	size := t.Shape()[s.dim]
 	ranges[s.dim] = safetensors.Span(s.rank*size/s.of, (s.rank+1)*size/s.of)
 	return t.Slice(ranges...)
 }
 
 // describe prints what t is, and its elements in short.
 func describe(w io.Writer, s shard, t safetensors.Tensor, values []float32) {
-	fmt.Fprintf(w, "%s: %v %v", s.tensor, t.DType, t.Shape)
+	fmt.Fprintf(w, "%s: %v %v", s.tensor, t.DType(), t.Shape())
 	if s.of > 1 {
 		fmt.Fprintf(w, ", rank %d of %d along dimension %d", s.rank, s.of, s.dim)
 	}

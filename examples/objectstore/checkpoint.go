@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -20,7 +22,7 @@ func openCheckpoint(d folder) (*safetensors.File, error) {
 		return nil, err
 	}
 	defer index.Close()
-	return safetensors.NewSharded(index, func(shard string) (*safetensors.File, error) { return openShard(d, shard) })
+	return safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) { return openShard(d, shard) })
 }
 
 func openShard(d folder, name string) (*safetensors.File, error) {
@@ -38,7 +40,7 @@ func list(stdout io.Writer, d folder) error {
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	for name, t := range f.Tensors() {
-		fmt.Fprintf(w, "%q\t%v\t%v\n", name, t.DType, t.Shape)
+		fmt.Fprintf(w, "%q\t%v\t%v\n", name, t.DType(), t.Shape())
 	}
 	return w.Flush()
 }
@@ -60,11 +62,11 @@ func (p part) find(f *safetensors.File) (safetensors.Tensor, error) {
 		return t, fmt.Errorf("there is no rank %d of %d", p.rank, p.of)
 	case p.of == 1:
 		return t, nil
-	case p.dim < 0 || p.dim >= len(t.Shape):
-		return t, fmt.Errorf("%q has shape %v, and no dimension %d to cut", p.tensor, t.Shape, p.dim)
+	case p.dim < 0 || p.dim >= len(t.Shape()):
+		return t, fmt.Errorf("%q has shape %v, and no dimension %d to cut", p.tensor, t.Shape(), p.dim)
 	}
 	ranges := make([]safetensors.Range, p.dim+1) // the zero Range is All()
-	size := t.Shape[p.dim]
+	size := t.Shape()[p.dim]
 	ranges[p.dim] = safetensors.Span(p.rank*size/p.of, (p.rank+1)*size/p.of)
 	return t.Slice(ranges...)
 }
@@ -83,7 +85,7 @@ func slice(stdout io.Writer, d folder, p part, file string) error {
 	if err := safetensors.WriteFile(file, map[string]safetensors.Tensor{p.tensor: t}, f.Metadata()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s: %q %v %v\n", file, p.tensor, t.DType, t.Shape)
+	fmt.Fprintf(stdout, "%s: %q %v %v\n", file, p.tensor, t.DType(), t.Shape())
 	return nil
 }
 
@@ -103,19 +105,13 @@ func put(stdout io.Writer, d folder, checkpoint string, maxBytes int64) error {
 		return err
 	}
 	defer f.Close()
-	groups := deal(f, maxBytes)
-	shards := make(map[string]*safetensors.File)
-	for i, tensors := range groups {
-		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(groups))
-		err := d.create(name, func(w io.Writer) error { return safetensors.Write(w, tensors, f.Metadata()) })
+	shards := safetensors.Split(maps.Collect(f.Tensors()), maxBytes)
+	for _, name := range slices.Sorted(maps.Keys(shards)) {
+		err := d.create(name, func(w io.Writer) error { return safetensors.Write(w, shards[name], f.Metadata()) })
 		if err != nil {
 			return err
 		}
-		// The index is made of the headers that the store has.
-		if shards[name], err = openShard(d, name); err != nil {
-			return err
-		}
-		fmt.Fprintf(stdout, "%s: %d tensors\n", d.url(name), len(tensors))
+		fmt.Fprintf(stdout, "%s: %d tensors\n", d.url(name), len(shards[name]))
 	}
 	index, err := safetensors.BuildIndex(shards)
 	if err != nil {
@@ -125,20 +121,4 @@ func put(stdout io.Writer, d folder, checkpoint string, maxBytes int64) error {
 		_, err := w.Write(index)
 		return err
 	})
-}
-
-// deal groups tensors into shards: in file order, a new shard when the next
-// tensor does not fit.
-func deal(f *safetensors.File, maxBytes int64) []map[string]safetensors.Tensor {
-	var groups []map[string]safetensors.Tensor
-	left := int64(0)
-	for name, t := range f.Tensors() {
-		size := t.Size()
-		if len(groups) == 0 || size > left {
-			groups, left = append(groups, map[string]safetensors.Tensor{}), maxBytes
-		}
-		groups[len(groups)-1][name] = t
-		left -= size
-	}
-	return groups
 }

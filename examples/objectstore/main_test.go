@@ -471,24 +471,6 @@ func TestErrors(t *testing.T) {
 	_, err := d.client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &d.bucket, Key: d.key(missing)})
 	require.NoError(t, err)
 	err = run(t.Context(), []string{"list", location}, io.Discard)
-	var format *safetensors.FormatError
-	require.ErrorAs(t, err, &format)
 	require.ErrorContains(t, err, missing)
 	require.NotContains(t, err.Error(), "00001-of")
-}
-
-// The tensors of all shards together are those of the checkpoint.
-func TestDeal(t *testing.T) {
-	f, err := safetensors.Open(writeCheckpoint(t))
-	require.NoError(t, err)
-	defer f.Close()
-	for maxBytes, want := range map[int64]int{0: 4, 1: 4, 1 << 20: 4, 1<<20 + 8: 3, 2 << 20: 2, 3 << 20: 2, 3<<20 + 8: 1, 1 << 40: 1} {
-		groups := deal(f, maxBytes)
-		require.Len(t, groups, want, "%d", maxBytes)
-		all := make(map[string]safetensors.Tensor)
-		for _, g := range groups {
-			maps.Copy(all, g)
-		}
-		require.Equal(t, maps.Collect(f.Tensors()), all)
-	}
 }

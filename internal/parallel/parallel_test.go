@@ -51,7 +51,7 @@ func TestBlocksCoverTheSize(t *testing.T) {
 			require.Equal(t, int64(i) < size, covered[i].Load() == 1, "byte %d of %d", i, size)
 		}
 	}
-	require.EqualValues(t, 1<<60, BlockCount(1<<63-1, 8), "no overflow")
+	require.Equal(t, int64(1)<<60, BlockCount(1<<63-1, 8), "no overflow")
 }
 
 func TestInOrderUsesInOrder(t *testing.T) {

@@ -7,6 +7,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
 // encodeHeader returns the prefix and the header of a file with those tensors,
@@ -14,7 +17,7 @@ import (
 // implementation writes them. It sets their data offsets. Metadata keys are
 // sorted, where the reference leaves them in random order.
 //
-// It checks all that a header can break but names that are there twice.
+// It checks every rule of a header except that names are unique.
 func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, error) {
 	if broken := checkMetadata(metadata); broken != "" {
 		return nil, &FormatError{Offset: -1, Reason: broken}
@@ -22,7 +25,7 @@ func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, err
 	if err := layOut(tensors); err != nil {
 		return nil, err
 	}
-	b := allocate[byte](prefixSize + headerSizeHint(tensors, metadata))[:prefixSize]
+	b := mem.Allocate[byte](prefixSize + headerSizeHint(tensors, metadata))[:prefixSize]
 	b = append(b, '{')
 	if metadata != nil {
 		b = appendMetadata(b, metadata)
@@ -30,7 +33,7 @@ func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, err
 			b = append(b, ',')
 		}
 	}
-	offset := []byte("0") // the digits of where the next tensor begins
+	offset := []byte("0") // the digits of the next tensor's start
 	for i := range tensors {
 		if i > 0 {
 			b = append(b, ',')
@@ -43,7 +46,7 @@ func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, err
 	}
 	length := len(b) - prefixSize
 	if length > maxHeaderLength {
-		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes is above the limit of %d", length, maxHeaderLength)}
+		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes exceeds the limit of %d", length, maxHeaderLength)}
 	}
 	binary.LittleEndian.PutUint64(b, uint64(length))
 	return b, nil
@@ -70,7 +73,7 @@ func layOut(tensors []TensorInfo) error {
 	return nil
 }
 
-// headerSizeHint returns about the length of a header, rather more than less.
+// headerSizeHint estimates the length of a header, from above.
 func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
 	n := 64
 	for key, value := range metadata {
@@ -93,17 +96,18 @@ func appendMetadata(b []byte, metadata map[string]string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(b, key)
+		b = jsonscan.AppendString(b, key)
 		b = append(b, ':')
-		b = appendString(b, metadata[key])
+		b = jsonscan.AppendString(b, metadata[key])
 	}
 	return append(b, '}')
 }
 
-// appendEntry appends an entry. begin are the digits of its first data offset;
-// returned are those of its second, which the next tensor begins at.
+// appendEntry appends an entry. begin holds the digits of the tensor's start
+// offset. It returns the digits of its end offset for the next entry: an alias
+// into b, which keeps its bytes when b moves to a larger array.
 func appendEntry(b []byte, info *TensorInfo, begin []byte) (longer, end []byte) {
-	b = appendString(b, info.Name)
+	b = jsonscan.AppendString(b, info.Name)
 	b = append(b, `:{"dtype":"`...)
 	b = append(b, info.DType.String()...)
 	b = append(b, `","shape":[`...)
@@ -120,36 +124,4 @@ func appendEntry(b []byte, info *TensorInfo, begin []byte) (longer, end []byte) 
 	b = strconv.AppendInt(b, info.DataOffsets[1], 10)
 	end = b[n:len(b):len(b)]
 	return append(b, `]}`...), end
-}
-
-// appendString appends a JSON string with the escapes of the reference: what
-// must be escaped is, and nothing else.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	n := len(b)
-	b = append(b, s...)
-	plain := plainLength(b[n:])
-	b = b[:n+plain] // nearly always all of it
-	for ; plain < len(s); plain++ {
-		if c := s[plain]; c < ' ' || c == '"' || c == '\\' {
-			b = appendEscape(b, c)
-		} else {
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
-}
-
-func appendEscape(b []byte, c byte) []byte {
-	const (
-		short = "btn\x00fr" // the escapes of 0x08 to 0x0d; 0x0b has none
-		hex   = "0123456789abcdef"
-	)
-	switch {
-	case c >= ' ':
-		return append(b, '\\', c)
-	case c >= '\b' && c <= '\r' && c != '\v':
-		return append(b, '\\', short[c-'\b'])
-	}
-	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 }

@@ -5,19 +5,19 @@ import (
 	"math/bits"
 )
 
-// An index finds the number of a name: an open-addressing hash table of one
-// word a slot, which is built five times faster than a Go map of the same names
-// and looked up as fast. The hash is seeded, so that no file can be made whose
-// names collide.
-type index struct {
+// A nameIndex maps names to entry numbers: open addressing, one 32-bit word per
+// slot. It is built five times faster than a Go map of the same names and looked
+// up as fast. The hash is seeded, so that nobody can make a file whose names
+// collide.
+type nameIndex struct {
 	seed  maphash.Seed
 	slots []uint32 // a power of two of them, at most half in use; 0 is a free one
-	mask  uint32   // of the number+1 in a slot; the bits above are bits of the hash
+	mask  uint32   // of the number+1 in a slot; the bits above it are bits of the hash
 }
 
-// newIndex builds the index of n names. If one is there twice, it returns the
-// number of the second.
-func newIndex(n int, name func(int) string) (x index, twice int) {
+// newNameIndex indexes n names. If a name occurs twice, it returns the number of
+// the second occurrence, else -1.
+func newNameIndex(n int, name func(int) string) (x nameIndex, duplicate int) {
 	if n == 0 {
 		return x, -1
 	}
@@ -36,9 +36,9 @@ func newIndex(n int, name func(int) string) (x index, twice int) {
 	return x, -1
 }
 
-// lookup returns the number of s, or -1 if it has none. The names must be those
-// that the index was built of.
-func (x *index) lookup(s string, name func(int) string) int {
+// lookup returns the number of s, or -1 if it has none. name must return the
+// names that were indexed.
+func (x *nameIndex) lookup(s string, name func(int) string) int {
 	if len(x.slots) == 0 {
 		return -1
 	}
@@ -46,15 +46,15 @@ func (x *index) lookup(s string, name func(int) string) int {
 	return int(x.slots[x.find(s, slot, tag, name)]&x.mask) - 1
 }
 
-// start returns the slot at which the search for s begins, and the bits of the
+// start returns the slot at which the search for s starts, and the bits of the
 // hash that its slot holds.
-func (x *index) start(s string) (slot int, tag uint32) {
+func (x *nameIndex) start(s string) (slot int, tag uint32) {
 	h := maphash.String(x.seed, s)
 	return int(h) & (len(x.slots) - 1), uint32(h>>32) &^ x.mask
 }
 
 // find returns the slot of s, or the free slot where the search for it ends.
-func (x *index) find(s string, slot int, tag uint32, name func(int) string) int {
+func (x *nameIndex) find(s string, slot int, tag uint32, name func(int) string) int {
 	for {
 		v := x.slots[slot]
 		if v == 0 || v&^x.mask == tag && name(int(v&x.mask)-1) == s {

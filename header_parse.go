@@ -1,0 +1,257 @@
+package safetensors
+
+import (
+	"math"
+
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/mem"
+)
+
+// A parser turns the text of a header into a table. It applies the rules of
+// validate.go as soon as it knows what they need.
+type parser struct {
+	jsonscan.Scanner
+	t         table
+	tensor    jsonscan.Span // the name of the tensor whose entry is being read, for errors
+	scattered bool          // an entry does not start where the one before it ends
+	sawMeta   bool          // __metadata__ was read, perhaps null
+	dtype     DType         // of the last entry
+	end       int64         // of the last canonical entry,
+	endText   jsonscan.Span // and its spelling in the text
+	slow      bool          // never take the fast path: the tests compare the two
+}
+
+// parseHeader checks a header, which it owns from now on, and returns its table.
+// dataSize is the size of the data buffer, -1 if unknown.
+func parseHeader(text []byte, dataSize int64) (*table, error) {
+	p := newParser(text)
+	return p.parse(dataSize)
+}
+
+func newParser(text []byte) *parser {
+	return &parser{Scanner: jsonscan.Scanner{Text: text}, t: table{dims: []int{}}}
+}
+
+func (p *parser) parse(dataSize int64) (*table, error) {
+	if err := checkHeaderStart(p.Text); err != nil {
+		return nil, err
+	}
+	err := p.CheckUTF8("the header")
+	if err == nil {
+		err = p.header()
+	}
+	if err != nil {
+		return nil, scanError(err, prefixSize, p.Bytes(p.tensor))
+	}
+	t := &p.t
+	t.text = mem.Freeze(p.Text)
+	if p.scattered {
+		t.sortByOffset()
+	}
+	if err := t.checkNames(); err != nil {
+		return nil, err
+	}
+	if p.scattered {
+		if err := t.checkLayout(); err != nil {
+			return nil, err
+		}
+	}
+	if broken := checkDataSize(t.dataSize(), dataSize); broken != "" {
+		return nil, &FormatError{Offset: t.size() + min(t.dataSize(), dataSize), Reason: broken}
+	}
+	return t, nil
+}
+
+// header reads the whole text: one object, and white space in and after it.
+func (p *parser) header() error {
+	p.Pos = 1 // checkHeaderStart has seen the brace
+	if !p.Byte('}') {
+		for more := true; more; {
+			if !p.slow {
+				p.canonical()
+			}
+			name, err := p.Key()
+			if err != nil {
+				return err
+			}
+			if string(p.Bytes(name)) == metadataKey {
+				err = p.metadata()
+			} else {
+				err = p.entry(name)
+			}
+			if err == nil {
+				more, err = p.More('}')
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return p.End("the header")
+}
+
+// metadata reads the value of __metadata__: an object of strings, or null.
+func (p *parser) metadata() error {
+	if p.sawMeta {
+		return p.Fail(p.Pos, "duplicate %s", metadataKey)
+	}
+	p.sawMeta = true
+	if p.Literal("null") {
+		return nil
+	}
+	p.t.hasMeta = true
+	return p.Object("an object of strings, the metadata", func(key jsonscan.Span) error {
+		value, err := p.String("a string metadata value")
+		if err == nil {
+			p.t.metadata = jsonscan.Reserve(&p.Scanner, p.t.metadata, 2, len(`"":"",`)/2)
+			p.t.metadata = append(p.t.metadata, key, value)
+		}
+		return err
+	})
+}
+
+// entry reads the value of a tensor's name.
+func (p *parser) entry(name jsonscan.Span) error {
+	p.tensor = name
+	p.Space()
+	start := p.Pos
+	e := p.next(name)
+	if err := p.fields(e); err != nil {
+		return err
+	}
+	if broken := p.add(e); broken != "" {
+		return p.Fail(start, "%s", broken)
+	}
+	p.tensor = jsonscan.Span{}
+	return nil
+}
+
+// fields reads an entry of any spelling: an object of the three fields in any
+// order, each once, and of unknown ones, which are ignored.
+func (p *parser) fields(e *entry) error {
+	const (
+		dtype = 1 << iota
+		shape
+		dataOffsets
+	)
+	seen := 0
+	err := p.Object("an object, the entry of a tensor", func(key jsonscan.Span) error {
+		var err error
+		field := 0
+		switch string(p.Bytes(key)) {
+		case "dtype":
+			field, err = dtype, p.readDType()
+		case "shape":
+			field, err = shape, p.readShape()
+		case "data_offsets":
+			field, err = dataOffsets, p.readOffsets(e)
+		default:
+			err = p.Skip(2) // within the header and the entry
+		}
+		if err == nil && seen&field != 0 {
+			err = p.Fail(int(key.Off)-1, "duplicate field %q", p.Bytes(key))
+		}
+		seen |= field
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case seen&dtype == 0:
+		return p.Fail(p.Pos-1, "the entry has no dtype")
+	case seen&shape == 0:
+		return p.Fail(p.Pos-1, "the entry has no shape")
+	case seen&dataOffsets == 0:
+		return p.Fail(p.Pos-1, "the entry has no data_offsets")
+	}
+	return nil
+}
+
+func (p *parser) readDType() error {
+	name, err := p.String("a string, the dtype")
+	if err != nil {
+		return err
+	}
+	text := p.Bytes(name)
+	if p.dtype = parseDType(text); !p.dtype.valid() {
+		return p.Fail(int(name.Off), "unknown dtype %s", quote(string(text)))
+	}
+	return nil
+}
+
+func (p *parser) readShape() error {
+	if !p.Byte('[') {
+		return p.FailHere("an array, the shape")
+	}
+	for more := !p.Byte(']'); more; {
+		dim, err := p.Integer("a dimension", math.MaxInt)
+		if err != nil {
+			return err
+		}
+		p.addDim(int(dim))
+		if more, err = p.More(']'); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) readOffsets(e *entry) (err error) {
+	if !p.Byte('[') {
+		return p.FailHere("an array, the data offsets")
+	}
+	if e.begin, err = p.Integer("a data offset", math.MaxInt64); err != nil {
+		return err
+	}
+	if err = p.Expect(','); err != nil {
+		return err
+	}
+	if e.end, err = p.Integer("a data offset", math.MaxInt64); err != nil {
+		return err
+	}
+	return p.Expect(']')
+}
+
+func (p *parser) addDim(dim int) {
+	if len(p.t.dims) == cap(p.t.dims) {
+		p.t.dims = jsonscan.Reserve(&p.Scanner, p.t.dims, 1, len(`0,`))
+	}
+	p.t.dims = append(p.t.dims, dim)
+}
+
+// next returns the slot after the last entry, which is not yet part of the
+// table; add commits it. The pointer is valid until the next call of next. It
+// also reserves room for 8 dimensions, more than any usual rank.
+func (p *parser) next(name jsonscan.Span) *entry {
+	const leastEntry, usualRank, leastDim = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`), 8, len(`0,`)
+	t := &p.t
+	if len(t.entries) == cap(t.entries) {
+		t.entries = jsonscan.Reserve(&p.Scanner, t.entries, 1, leastEntry)
+	}
+	if len(t.dims)+usualRank > cap(t.dims) {
+		t.dims = jsonscan.Reserve(&p.Scanner, t.dims, usualRank, leastDim)
+	}
+	e := &t.entries[:len(t.entries)+1][len(t.entries)]
+	e.name, e.dims = name, uint32(len(t.dims))
+	return e
+}
+
+// add completes an entry of next with the dtype and the dimensions that were
+// read, and makes it part of the table unless it breaks a rule.
+func (p *parser) add(e *entry) (broken string) {
+	t := &p.t
+	shape := t.dims[e.dims:]
+	if broken := checkOffsets(p.dtype, shape, e.begin, e.end); broken != "" {
+		return broken
+	}
+	e.rankDType = packRank(len(shape), p.dtype)
+	n, end := len(t.entries), int64(0)
+	if n > 0 {
+		end = t.entries[n-1].end
+	}
+	if e.begin != end {
+		p.scattered = true
+	}
+	t.entries = t.entries[:n+1]
+	return ""
+}

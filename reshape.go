@@ -1,0 +1,153 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/float"
+)
+
+// stored returns the dtype of the elements in the source.
+func (t Tensor) stored() DType {
+	if t.dtypes != nil {
+		return t.dtypes[0]
+	}
+	return t.dtype
+}
+
+// Convert returns t with its elements converted to dtype d. Conversion is lazy:
+// no data is read, and no read error reported, until then. Values that d does
+// not have are rounded to the nearest, ties to even. Values beyond its range
+// become infinities; in F8_E4M3, which has none, ±448; in the FNUZ dtypes NaN, as
+// PyTorch does.
+//
+// Both dtypes must be floats. d can be F64, F32, F16, BF16 and the F8 dtypes
+// except F8_E8M0; anything else is an error wrapping errors.ErrUnsupported.
+func (t Tensor) Convert(d DType) (Tensor, error) {
+	t, err := t.convert(d)
+	return t, prefixed(err)
+}
+
+func (t Tensor) convert(d DType) (Tensor, error) {
+	if err := t.check(); err != nil {
+		return Tensor{}, err
+	}
+	if !float.Convertible(t.dtype.float(), d.float()) {
+		return Tensor{}, fmt.Errorf("converting %v to %v: %w", t, d, errors.ErrUnsupported)
+	}
+	if d == t.dtype {
+		return t, nil
+	}
+	if _, broken := checkShape(d, t.shape); broken != "" {
+		return Tensor{}, fmt.Errorf("converting %v to %v: %s", t, d, broken)
+	}
+	if t.dtypes == nil {
+		t.dtypes = []DType{t.dtype}
+	}
+	t.dtypes = append(slices.Clip(t.dtypes), d)
+	t.dtype = d
+	return t, nil
+}
+
+// Reshape returns t with another shape of the same number of elements, in the
+// same row-major order. It copies nothing. A tensor whose elements are not
+// contiguous (Slice) cannot be reshaped: the error wraps errors.ErrUnsupported.
+func (t Tensor) Reshape(shape ...int) (Tensor, error) {
+	if err := t.check(); err != nil {
+		return Tensor{}, prefixed(err)
+	}
+	_, broken := checkShape(t.dtype, shape)
+	have, _ := countElements(t.shape)
+	if want, _ := countElements(shape); broken == "" && want != have {
+		broken = fmt.Sprintf("it has %d elements, the new shape %d", have, want)
+	}
+	switch {
+	case broken != "":
+		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, formatShape(shape), broken))
+	case t.strided != nil:
+		return Tensor{}, prefixed(fmt.Errorf("reshaping %v: its elements are not contiguous: %w", t, errors.ErrUnsupported))
+	}
+	t.shape = slices.Clone(shape)
+	return t, nil
+}
+
+// Bitcast returns the bytes of t as elements of dtype d. It copies nothing and
+// converts nothing. If the element sizes differ, the last dimension scales: U8
+// [2,8] is F4 [2,16] or F32 [2,2]. It is an error if the bytes of that dimension
+// are not whole elements of d, or are not adjacent (Slice).
+//
+// The elements must not be converted on the way: that error wraps
+// errors.ErrUnsupported.
+func (t Tensor) Bitcast(d DType) (Tensor, error) {
+	fail := func(reason string) (Tensor, error) {
+		return Tensor{}, prefixed(fmt.Errorf("casting %v to %v: %s", t, d, reason))
+	}
+	if err := t.check(); err != nil {
+		return Tensor{}, prefixed(err)
+	}
+	switch {
+	case !d.valid():
+		return fail("invalid dtype")
+	case t.dtypes != nil:
+		return Tensor{}, prefixed(fmt.Errorf("casting %v to %v: its elements are converted as they are read: %w", t, d, errors.ErrUnsupported))
+	case d.Bits() == t.dtype.Bits():
+		t.dtype = d
+		return t, nil
+	case len(t.shape) == 0:
+		return fail("a scalar has no dimension to scale")
+	}
+	scaled, broken := t.layout().scale(t.dtype, d)
+	if broken == "" {
+		_, broken = checkShape(d, scaled.shape)
+	}
+	if broken != "" {
+		return fail(broken)
+	}
+	contiguous := t.strided == nil
+	t.dtype = d
+	if contiguous {
+		t.shape = scaled.shape
+		return t, nil
+	}
+	p, broken := t.selecting(scaled)
+	if broken != "" {
+		return fail(broken)
+	}
+	return p, nil
+}
+
+// scale returns the layout of the same bytes as elements of another size. The
+// rank is at least 1.
+func (l *strided) scale(from, to DType) (scaled *strided, broken string) {
+	times, per := from.Bits(), to.Bits() // in lowest terms, so that products stay small
+	for d := times; d > 1; d-- {
+		if times%d == 0 && per%d == 0 {
+			times, per = times/d, per/d
+		}
+	}
+	last := len(l.shape) - 1
+	scaled = &strided{shape: slices.Clone(l.shape), strides: slices.Clone(l.strides)}
+	size := l.shape[last]
+	switch {
+	case size%per != 0:
+		return nil, fmt.Sprintf("%d elements of the last dimension do not fill whole elements of %v", size, to)
+	case size/per > math.MaxInt/times:
+		return nil, "the last dimension overflows"
+	case size > 1 && l.strides[last] != 1:
+		return nil, "the elements of the last dimension are not adjacent"
+	case l.first%int64(per) != 0:
+		return nil, fmt.Sprintf("element %d of %v does not start an element of %v", l.first, from, to)
+	}
+	scaled.first = l.first / int64(per) * int64(times)
+	scaled.shape[last] = size / per * times
+	scaled.strides[last] = 1
+	for i, stride := range l.strides[:last] {
+		if l.shape[i] > 1 && stride%int64(per) != 0 {
+			return nil, fmt.Sprintf("steps of %d elements in dimension %d do not start elements of %v", stride, i, to)
+		}
+		scaled.strides[i] = stride / int64(per) * int64(times) // may overflow in a tensor without elements, where it does not matter
+	}
+	return scaled, ""
+}

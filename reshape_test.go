@@ -1,0 +1,157 @@
+package safetensors
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestReshape(t *testing.T) {
+	x := counting(t, U32, 2, 6)
+	column, err := x.Slice(All(), Span(0, 2))
+	require.NoError(t, err)
+	rows, err := x.Slice(Span(1, 2))
+	require.NoError(t, err)
+	for _, shape := range [][]int{{12}, {3, 4}, {1, 12, 1}, {2, 6}} {
+		y, err := x.Reshape(shape...)
+		require.NoError(t, err)
+		require.Equal(t, shape, y.Shape())
+		require.Equal(t, appended[uint32](t, x), appended[uint32](t, y))
+	}
+	y, err := rows.Reshape(2, 3)
+	require.NoError(t, err, "a slice that is contiguous")
+	require.Equal(t, []uint32{6, 7, 8, 9, 10, 11}, appended[uint32](t, y))
+	require.Equal(t, []int{2, 6}, x.Shape(), "a Tensor is immutable")
+
+	one, err := counting(t, U32, 1, 1).Reshape()
+	require.NoError(t, err)
+	require.Empty(t, one.Shape())
+	for _, c := range []struct {
+		rule   string
+		tensor Tensor
+		shape  []int
+		want   string
+	}{
+		{"fewer elements", x, []int{11}, "reshaping U32 [2,6] to [11]: it has 12 elements, the new shape 11"},
+		{"more elements", x, []int{13}, "the new shape 13"},
+		{"negative dimension", x, []int{-2, -6}, "negative dimension"},
+		{"overflow", x, []int{math.MaxInt, math.MaxInt, 12}, "overflows"},
+		{"not contiguous", column, []int{4}, "its elements are not contiguous"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := c.tensor.Reshape(c.shape...)
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, c.rule == "not contiguous", errors.Is(err, errors.ErrUnsupported))
+		})
+	}
+}
+
+// appended returns the elements of a tensor.
+func appended[T Element](t testing.TB, x Tensor) []T {
+	t.Helper()
+	out, err := Append[T](nil, x)
+	require.NoError(t, err)
+	return out
+}
+
+func TestBitcast(t *testing.T) {
+	x, err := NewTensor(U8, []int{2, 8}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+	require.NoError(t, err)
+	for d, last := range map[DType]int{I8: 8, BOOL: 8, F4: 16, U16: 4, F32: 2, C64: 1, I64: 1} {
+		y, err := x.Bitcast(d)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, last}, y.Shape(), d)
+		require.Equal(t, appended[byte](t, x), appended[byte](t, y), d)
+		back, err := y.Bitcast(U8)
+		require.NoError(t, err)
+		require.Equal(t, x, back, d)
+	}
+}
+
+// TestBitcastOfSlices casts slices and compares the bytes with those of the slice,
+// wherever the cast is allowed.
+func TestBitcastOfSlices(t *testing.T) {
+	x := counting(t, U32, 4, 6, 8)
+	dtypes := []DType{F4, F6_E2M3, U8, U16, F32, U64}
+	cast := 0
+	for _, ranges := range [][]Range{
+		{All()}, {Span(1, 3)}, {At(2)}, {All(), Span(1, 5)}, {All(), All(), Span(2, 6)}, {All(), All(), Span(1, 3)},
+		{All().By(2)}, {All(), All().By(3)}, {All(), All(), All().By(2)}, {All(), All(), At(3)}, {At(1), At(2), Span(2, 4)}, {Span(0, 0)},
+	} {
+		part, err := x.Slice(ranges...)
+		require.NoError(t, err)
+		for _, d := range dtypes {
+			y, err := part.Bitcast(d)
+			if err != nil {
+				require.False(t, d.Bits() == 32, err)
+				continue
+			}
+			cast++
+			require.Equal(t, appended[byte](t, part), appended[byte](t, y), "%v %v", ranges, d)
+			require.Equal(t, part.Size(), y.Size())
+			require.Equal(t, part.Shape()[:max(0, len(part.Shape())-1)], y.Shape()[:max(0, len(y.Shape())-1)])
+			back, err := y.Bitcast(U32)
+			require.NoError(t, err, "%v %v", ranges, d)
+			require.Equal(t, part.Shape(), back.Shape())
+			require.Equal(t, appended[uint32](t, part), appended[uint32](t, back))
+		}
+	}
+	require.Greater(t, cast, 30)
+}
+
+func TestBitcastRefuses(t *testing.T) {
+	x := counting(t, U32, 2, 3)
+	floats, err := NewTensor(F32, []int{2}, []float32{1, 2})
+	require.NoError(t, err)
+	converted, err := floats.Convert(BF16)
+	require.NoError(t, err)
+	every2nd, err := counting(t, U32, 4).Slice(All().By(2))
+	require.NoError(t, err)
+	odd, err := counting(t, U32, 2, 5).Slice(All(), Span(1, 3))
+	require.NoError(t, err)
+	oddStride, err := counting(t, U32, 2, 5).Slice(All(), Span(0, 2))
+	require.NoError(t, err)
+	huge, err := NewTensor[byte](U8, []int{0, math.MaxInt}, nil)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		rule   string
+		tensor Tensor
+		dtype  DType
+		want   string
+	}{
+		{"invalid dtype", x, 99, "casting U32 [2,3] to DType(99): invalid dtype"},
+		{"whole elements", x, U64, "3 elements of the last dimension do not fill whole elements of U64"},
+		{"a scalar", counting(t, U32), U16, "a scalar has no dimension to scale"},
+		{"converted elements", converted, U8, "its elements are converted as they are read"},
+		{"adjacent elements", every2nd, U64, "the elements of the last dimension are not adjacent"},
+		{"the first element", odd, U64, "element 1 of U32 does not start an element of U64"},
+		{"the strides", oddStride, U64, "steps of 5 elements in dimension 0 do not start elements of U64"},
+		{"overflow", huge, F4, "the last dimension overflows"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := c.tensor.Bitcast(c.dtype)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	same, err := counting(t, U32).Bitcast(F32)
+	require.NoError(t, err, "a scalar of the same size")
+	require.Equal(t, F32, same.DType())
+}
+
+// TestBitcastBlocks takes the elements of MXFP4 blocks, which files hold as U8.
+func TestBitcastBlocks(t *testing.T) {
+	blocks, err := NewTensor(U8, []int{1, 2}, []byte{0x21, 0xf7})
+	require.NoError(t, err)
+	elements, err := blocks.Bitcast(F4)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 4}, elements.Shape())
+	require.Equal(t, []float32{0.5, 1, 6, -6}, appended[float32](t, elements))
+	var out bytes.Buffer
+	_, err = elements.WriteTo(&out)
+	require.NoError(t, err)
+	require.True(t, slices.Equal([]byte{0x21, 0xf7}, out.Bytes()))
+}

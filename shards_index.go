@@ -1,0 +1,191 @@
+package safetensors
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/mem"
+)
+
+const (
+	// maxIndexLength is six times what huggingface_hub accepts, 10 MiB.
+	maxIndexLength = 64 << 20
+
+	// maxShards bounds the files that one index can have opened: a hostile one of
+	// 64 MiB could name millions.
+	maxShards = 10_000
+)
+
+// A weightMap is a validated index: which shard has which tensor.
+type weightMap struct {
+	text  string
+	pairs []weightPair   // in the order of the text
+	count map[string]int // of tensors in each shard
+	names nameIndex      // finds pairs by the name of the tensor
+}
+
+type weightPair struct{ name, shard jsonscan.Span }
+
+func (w *weightMap) str(s jsonscan.Span) string { return w.text[s.Off:][:s.Len] }
+func (w *weightMap) name(i int) string          { return w.str(w.pairs[i].name) }
+
+// shardOf returns the shard that has a tensor, "" if none has.
+func (w *weightMap) shardOf(name string) string {
+	i := w.names.lookup(name, w.name)
+	if i < 0 {
+		return ""
+	}
+	return w.str(w.pairs[i].shard)
+}
+
+// shards returns the names of the shards in order.
+func (w *weightMap) shards() []string { return slices.Sorted(maps.Keys(w.count)) }
+
+func indexTooLong() error {
+	return &FormatError{Offset: -1, Reason: fmt.Sprintf("the index is longer than %d bytes", maxIndexLength)}
+}
+
+// An indexParser turns the text of an index into a weightMap.
+type indexParser struct {
+	jsonscan.Scanner
+	w      *weightMap
+	tensor jsonscan.Span // the tensor whose shard is being read, for errors
+}
+
+// parseIndex checks an index, which it owns from now on. An index is a JSON
+// object with a weight_map, from names to shards. Its metadata and everything
+// else in it are ignored, as all readers do.
+func parseIndex(text []byte) (*weightMap, error) {
+	if len(text) > maxIndexLength {
+		return nil, indexTooLong()
+	}
+	p := &indexParser{Scanner: jsonscan.Scanner{Text: text}, w: &weightMap{count: make(map[string]int)}}
+	err := p.CheckUTF8("the index")
+	if err == nil {
+		err = p.index()
+	}
+	if err != nil {
+		return nil, scanError(err, 0, p.Bytes(p.tensor))
+	}
+	w := p.w
+	w.text = mem.Freeze(text)
+	var duplicate int
+	if w.names, duplicate = newNameIndex(len(w.pairs), w.name); duplicate >= 0 {
+		name := w.pairs[duplicate].name
+		return nil, &FormatError{Offset: int64(name.Off), Tensor: w.str(name), Reason: "duplicate tensor name in the index"}
+	}
+	return w, nil
+}
+
+// index reads the whole text of an index.
+func (p *indexParser) index() error {
+	seen := false
+	err := p.Object("an object, the index", func(key jsonscan.Span) error {
+		if string(p.Bytes(key)) != "weight_map" {
+			return p.Skip(1)
+		}
+		if seen {
+			return p.Fail(int(key.Off), "duplicate weight_map")
+		}
+		seen = true
+		return p.Object("an object, the weight_map", p.pair)
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.End("the index"); err != nil {
+		return err
+	}
+	if !seen {
+		return p.Fail(0, "the index has no weight_map")
+	}
+	return nil
+}
+
+// pair reads the shard of a tensor.
+func (p *indexParser) pair(name jsonscan.Span) error {
+	p.tensor = name
+	shard, err := p.String("a string, the name of a shard")
+	if err != nil {
+		return err
+	}
+	w, file := p.w, p.Bytes(shard)
+	if _, known := w.count[string(file)]; !known {
+		if !localName(string(file)) {
+			return p.Fail(int(shard.Off), "shard %s is not a local, slash-separated file name", quote(string(file)))
+		}
+		if len(w.count) == maxShards {
+			return p.Fail(int(shard.Off), "the index names more than %d shards", maxShards)
+		}
+	}
+	w.count[string(file)]++
+	w.pairs = append(jsonscan.Reserve(&p.Scanner, w.pairs, 1, len(`"":"x",`)), weightPair{name, shard})
+	p.tensor = jsonscan.Span{}
+	return nil
+}
+
+// localName reports whether a shard name stays in the folder of its index, on
+// whatever system it is opened: index files come from strangers.
+func localName(name string) bool {
+	return fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) && !strings.ContainsAny(name, "\\:\x00")
+}
+
+// BuildIndex returns the content of a model.safetensors.index.json for shards by
+// their file names. It reads no data. A tensor that is in two of them is a
+// *FormatError.
+//
+// With it several machines can write a checkpoint, each with its own part of the
+// tensors: machine 3 of 8 writes model-00003-of-00008.safetensors to a shared
+// folder with WriteFile, or to an object store with Write. When all shards are
+// there, one machine opens them, with Open or with NewFile over the store's range
+// reads, and writes the index. Until it does, there is no new checkpoint. An
+// object store writes an object atomically; in a folder, write the index under
+// another name, sync it, and rename it.
+func BuildIndex(shards map[string]map[string]Tensor) ([]byte, error) {
+	weights := make(map[string]string)
+	total := int64(0)
+	for _, shard := range slices.Sorted(maps.Keys(shards)) {
+		if !localName(shard) {
+			return nil, prefixed(&FormatError{Offset: -1, Reason: "shard " + quote(shard) + " is not a local, slash-separated file name"})
+		}
+		for _, name := range slices.Sorted(maps.Keys(shards[shard])) {
+			if other, ok := weights[name]; ok {
+				return nil, prefixed(&FormatError{Offset: -1, Tensor: name, Reason: fmt.Sprintf("duplicate tensor name, in shard %s and in shard %s", quote(other), quote(shard))})
+			}
+			if broken := checkName(name); broken != "" {
+				return nil, prefixed(&FormatError{Offset: -1, Tensor: name, Reason: broken})
+			}
+			weights[name] = shard
+			total += shards[shard][name].Size()
+		}
+	}
+	return encodeIndex(weights, total), nil
+}
+
+// encodeIndex writes an index as the Python packages do: an indent of two spaces,
+// sorted keys, a newline at the end, and everything but ASCII escaped, because
+// some of them read it in the encoding of the locale.
+func encodeIndex(weights map[string]string, total int64) []byte {
+	b := []byte("{\n  \"metadata\": {\n    \"total_size\": ")
+	b = strconv.AppendInt(b, total, 10)
+	b = append(b, "\n  },\n  \"weight_map\": {"...)
+	for i, name := range slices.Sorted(maps.Keys(weights)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, "\n    "...)
+		b = jsonscan.AppendASCII(b, name)
+		b = append(b, ": "...)
+		b = jsonscan.AppendASCII(b, weights[name])
+	}
+	if len(weights) > 0 {
+		b = append(b, "\n  "...)
+	}
+	return append(b, "}\n}\n"...)
+}
