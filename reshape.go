@@ -40,6 +40,9 @@ func (t Tensor) convert(d DType) (Tensor, error) {
 	if d == t.dtype {
 		return t, nil
 	}
+	if t.concat != nil {
+		return t.concat.each(func(p Tensor) (Tensor, error) { return p.convert(d) })
+	}
 	if _, broken := checkShape(d, t.shape); broken != "" {
 		return Tensor{}, fmt.Errorf("converting %v to %v: %s", t, d, broken)
 	}
@@ -66,7 +69,7 @@ func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	switch {
 	case broken != "":
 		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, formatShape(shape), broken))
-	case t.strided != nil:
+	case t.strided != nil || t.concat != nil:
 		return Tensor{}, prefixed(fmt.Errorf("reshaping %v: its elements are not contiguous: %w", t, errors.ErrUnsupported))
 	}
 	t.shape = slices.Clone(shape)
@@ -81,29 +84,36 @@ func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 // The elements must not be converted on the way: that error wraps
 // errors.ErrUnsupported.
 func (t Tensor) Bitcast(d DType) (Tensor, error) {
-	fail := func(reason string) (Tensor, error) {
-		return Tensor{}, prefixed(fmt.Errorf("casting %v to %v: %s", t, d, reason))
-	}
 	if err := t.check(); err != nil {
 		return Tensor{}, prefixed(err)
 	}
+	p, err := t.bitcast(d)
+	if err != nil {
+		return Tensor{}, prefixed(fmt.Errorf("casting %v to %v: %w", t, d, err))
+	}
+	return p, nil
+}
+
+func (t Tensor) bitcast(d DType) (Tensor, error) {
 	switch {
 	case !d.valid():
-		return fail("invalid dtype")
+		return Tensor{}, errors.New("invalid dtype")
+	case t.concat != nil:
+		return t.concat.each(func(p Tensor) (Tensor, error) { return p.bitcast(d) })
 	case t.dtypes != nil:
-		return Tensor{}, prefixed(fmt.Errorf("casting %v to %v: its elements are converted as they are read: %w", t, d, errors.ErrUnsupported))
+		return Tensor{}, fmt.Errorf("its elements are converted as they are read: %w", errors.ErrUnsupported)
 	case d.Bits() == t.dtype.Bits():
 		t.dtype = d
 		return t, nil
 	case len(t.shape) == 0:
-		return fail("a scalar has no dimension to scale")
+		return Tensor{}, errors.New("a scalar has no dimension to scale")
 	}
 	scaled, broken := t.layout().scale(t.dtype, d)
 	if broken == "" {
 		_, broken = checkShape(d, scaled.shape)
 	}
 	if broken != "" {
-		return fail(broken)
+		return Tensor{}, errors.New(broken)
 	}
 	contiguous := t.strided == nil
 	t.dtype = d
@@ -113,7 +123,7 @@ func (t Tensor) Bitcast(d DType) (Tensor, error) {
 	}
 	p, broken := t.selecting(scaled)
 	if broken != "" {
-		return fail(broken)
+		return Tensor{}, errors.New(broken)
 	}
 	return p, nil
 }

@@ -158,9 +158,7 @@ func openReader(r io.ReaderAt, size int64) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	src := &source{r: r, base: t.size()}
-	src.ranges, _ = r.(RangeReader)
-	return newFile(t, src), nil
+	return newFile(t, newReaderSource(r, t.size())), nil
 }
 
 // newFile returns a File of one part.

@@ -25,7 +25,7 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 	if err != nil {
 		return prefixed(err)
 	}
-	defer o.done()
+	defer o.release()
 	return prefixed(o.writeTo(w))
 }
 
@@ -44,7 +44,7 @@ func WriteFile(name string, tensors map[string]Tensor, metadata map[string]strin
 	if err != nil {
 		return prefixed(err)
 	}
-	defer o.done()
+	defer o.release()
 	f, err := osfile.Create(name)
 	if err != nil {
 		return prefixed(err)
@@ -60,15 +60,15 @@ func WriteFile(name string, tensors map[string]Tensor, metadata map[string]strin
 }
 
 // An outFile is a file that is being written: the header, and the streams of the
-// tensors in file order. Their sources are acquired.
+// tensors in file order, held unless some of them are computed.
 type outFile struct {
 	header  []byte // with the prefix
 	infos   []TensorInfo
-	streams []*stream
+	streams []stream
 }
 
 // newOutFile checks everything that can be checked before anything is written, and
-// lays the tensors out. The caller calls done.
+// lays the tensors out. The caller calls release.
 func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile, error) {
 	o := &outFile{infos: make([]TensorInfo, 0, len(tensors))}
 	for name, t := range tensors {
@@ -81,23 +81,27 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile
 	if o.header, err = encodeHeader(o.infos, metadata); err != nil {
 		return nil, err
 	}
+	computed := false
 	for i := range o.infos {
-		s, err := tensors[o.infos[i].Name].stream()
-		if err == nil {
-			err = s.acquire()
-		}
+		s, err := tensors[o.infos[i].Name].open()
 		if err != nil {
-			o.done()
+			o.release()
 			return nil, tensorError(o.infos[i].Name, err)
 		}
 		o.streams = append(o.streams, s)
+		computed = computed || len(s.computed()) > 0
+	}
+	for _, s := range o.streams {
+		if computed && len(s.computed()) == 0 {
+			s.release() // a func may close files: each read keeps them open
+		}
 	}
 	return o, nil
 }
 
-func (o *outFile) done() {
+func (o *outFile) release() {
 	for _, s := range o.streams {
-		s.done()
+		s.release()
 	}
 }
 
@@ -119,10 +123,10 @@ func (o *outFile) writeTo(w io.Writer) error {
 	if err := write(o.header); err != nil {
 		return fmt.Errorf("writing the header: %w", err)
 	}
+	defer computeAhead(o.streams)()
 	pieces := o.pieces()
-	lent := func(p piece) bool { return !p.small && o.streams[p.first].mayLend(w) }
 	return parallel.InOrder(int64(len(pieces)), func(i int64) (*mem.Block, error) {
-		if lent(pieces[i]) {
+		if _, lent := lends(o.streams[pieces[i].first], w); lent && !pieces[i].small {
 			return nil, nil
 		}
 		return o.read(pieces[i])
@@ -145,19 +149,20 @@ func (o *outFile) pieces() []piece {
 	const small = mem.BufferSize / 4
 	var pieces []piece
 	for i, s := range o.streams {
-		if s.size >= small {
-			for pos := int64(0); pos < s.size; pos += mem.BlockSize {
-				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(mem.BlockSize, s.size-pos)})
+		size := s.size()
+		if size >= small {
+			for pos := int64(0); pos < size; pos += mem.BlockSize {
+				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(mem.BlockSize, size-pos)})
 			}
 			continue
 		}
 		k := len(pieces) - 1
-		if k < 0 || !pieces[k].small || pieces[k].n+s.size > mem.BufferSize {
+		if k < 0 || !pieces[k].small || pieces[k].n+size > mem.BufferSize {
 			pieces = append(pieces, piece{first: i, small: true})
 			k++
 		}
 		pieces[k].last = i + 1
-		pieces[k].n += s.size
+		pieces[k].n += size
 	}
 	return pieces
 }
@@ -168,7 +173,7 @@ func (o *outFile) read(p piece) (*mem.Block, error) {
 		if !p.small {
 			return o.nameTensor(p.first, o.streams[p.first].readAt(b, p.pos))
 		}
-		if done, err := o.readTogether(p, b); done {
+		if read, err := o.readTogether(p, b); read {
 			return o.nameTensor(p.first, err)
 		}
 		begin := o.infos[p.first].DataOffsets[0]
@@ -182,24 +187,37 @@ func (o *outFile) read(p piece) (*mem.Block, error) {
 
 // readTogether reads a piece of small tensors in one call, if they all come
 // unchanged from one RangeReader.
-func (o *outFile) readTogether(p piece, b []byte) (done bool, err error) {
-	src := o.streams[p.first].src
-	if src == nil || src.ranges == nil {
-		return false, nil
+func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
+	type part struct {
+		off int64
+		dst []byte
 	}
-	order := make([]int, 0, p.last-p.first)
+	var src *source
+	parts := make([]part, 0, p.last-p.first)
+	begin := o.infos[p.first].DataOffsets[0]
 	for k := p.first; k < p.last; k++ {
-		if s := o.streams[k]; s.src != src || s.from != nil || s.dtypes != nil {
+		s, ok := o.streams[k].(*storedStream)
+		if !ok || s.src == nil || s.src.ranges == nil || s.from != nil || s.dtypes != nil || src != nil && s.src != src {
 			return false, nil
 		}
-		order = append(order, k)
+		src = s.src
+		at := o.infos[k].DataOffsets
+		parts = append(parts, part{src.base + s.off, b[at[0]-begin : at[1]-begin]})
 	}
-	slices.SortFunc(order, func(i, k int) int { return cmp.Compare(o.streams[i].off, o.streams[k].off) })
-	begin := o.infos[p.first].DataOffsets[0]
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.off, b.off) })
+	for i := 1; i < len(parts); i++ {
+		if parts[i].off < parts[i-1].off+int64(len(parts[i-1].dst)) { // tied tensors overlap
+			return false, nil
+		}
+	}
+	done, err := o.streams[p.first].(*storedStream).use()
+	if err != nil {
+		return true, err
+	}
+	defer done()
 	return true, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
-		for _, k := range order {
-			at := o.infos[k].DataOffsets
-			if !yield(src.base+o.streams[k].off, b[at[0]-begin:at[1]-begin]) {
+		for _, p := range parts {
+			if !yield(p.off, p.dst) {
 				return
 			}
 		}
@@ -212,7 +230,8 @@ func (o *outFile) pass(p piece, b *mem.Block, write func([]byte) error) error {
 	if b != nil {
 		return o.nameTensor(p.first, write(b.Bytes))
 	}
-	return o.nameTensor(p.first, o.streams[p.first].lend(p.pos, p.n, write))
+	lender := o.streams[p.first].(*storedStream)
+	return o.nameTensor(p.first, lender.lend(p.pos, p.n, write))
 }
 
 func (o *outFile) nameTensor(i int, err error) error {
@@ -230,11 +249,12 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 	if _, err := f.WriteAt(o.header, 0); err != nil {
 		return err
 	}
+	defer computeAhead(o.streams)()
 	pieces := o.pieces()
 	return parallel.Do(o.workers(), int64(len(pieces)), func(i int64) (err error) {
 		p := pieces[i]
 		var b *mem.Block
-		if p.small || !o.streams[p.first].lendable() {
+		if l, ok := o.streams[p.first].(*storedStream); p.small || !ok || !l.lendable() {
 			if b, err = o.read(p); err != nil {
 				return err
 			}

@@ -185,7 +185,7 @@ var shardName = regexp.MustCompile(`^model-\d{5,}-of-\d{5,}\.safetensors$`)
 
 func (s *shardSet) abort() {
 	for _, o := range s.out {
-		o.done()
+		o.release()
 	}
 	for _, f := range s.files {
 		if f != nil {

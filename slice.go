@@ -1,6 +1,9 @@
 package safetensors
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // A Range selects indices of one dimension: All, Span, At, each with By. The
 // zero Range is All().
@@ -55,9 +58,8 @@ func (r Range) String() string {
 	return s
 }
 
-// resolve returns the first index, the number of indices and their distance in a
-// dimension of that size. If n > 0, 0 ≤ first ≤ first + (n-1)×step < size.
-func (r Range) resolve(size int) (first, n, step int, broken string) {
+// resolve returns what r selects in a dimension of that size.
+func (r Range) resolve(size int) (s selection, broken string) {
 	first, stop := 0, size
 	if r.kind != rangeAll {
 		if first = r.start; first < 0 {
@@ -67,7 +69,7 @@ func (r Range) resolve(size int) (first, n, step int, broken string) {
 	switch r.kind {
 	case rangeAt:
 		if first < 0 || first >= size {
-			return 0, 0, 0, fmt.Sprintf("index %d is out of range for size %d", r.start, size)
+			return s, fmt.Sprintf("index %d is out of range for size %d", r.start, size)
 		}
 		stop = first + 1
 	case rangeSpan:
@@ -75,18 +77,18 @@ func (r Range) resolve(size int) (first, n, step int, broken string) {
 			stop += size
 		}
 		if first < 0 || first > size || stop < 0 || stop > size {
-			return 0, 0, 0, fmt.Sprintf("range [%v] is out of range for size %d", r, size)
+			return s, fmt.Sprintf("range [%v] is out of range for size %d", r, size)
 		}
 		if first > stop {
-			return 0, 0, 0, fmt.Sprintf("range [%v] ends before it starts, for size %d", r, size)
+			return s, fmt.Sprintf("range [%v] ends before it starts, for size %d", r, size)
 		}
 	}
-	step = max(r.step, 1)
 	if r.step < 0 {
-		return 0, 0, 0, fmt.Sprintf("the step of range [%v] is below 1", r)
+		return s, fmt.Sprintf("the step of range [%v] is below 1", r)
 	}
-	n = stop - first
-	return first, n/step + min(n%step, 1), step, ""
+	step := max(r.step, 1)
+	n := stop - first
+	return selection{first, n/step + min(n%step, 1), step, r.kind == rangeAt}, ""
 }
 
 // Slice returns the part of t that the ranges select, one for each leading
@@ -101,36 +103,108 @@ func (r Range) resolve(size int) (first, n, step int, broken string) {
 //
 // The error names the dimension, the range and the size at fault.
 func (t Tensor) Slice(ranges ...Range) (Tensor, error) {
-	if err := t.check(); err != nil {
-		return Tensor{}, prefixed(err)
+	p, err := t.slice(ranges)
+	if err != nil {
+		return Tensor{}, prefixed(fmt.Errorf("slicing %v: %w", t, err))
 	}
-	if len(ranges) > len(t.shape) {
-		return Tensor{}, prefixed(fmt.Errorf("slicing %v: %d ranges for rank %d", t, len(ranges), len(t.shape)))
+	return p, nil
+}
+
+func (t Tensor) slice(ranges []Range) (Tensor, error) {
+	if err := t.check(); err != nil {
+		return Tensor{}, err
+	}
+	selected, err := selectIn(t.shape, ranges)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if t.concat != nil {
+		return t.concat.slice(selected)
 	}
 	whole := t.layout()
 	part := &strided{shape: []int{}, first: whole.first}
-	for i, size := range t.shape {
-		r := All()
-		if i < len(ranges) {
-			r = ranges[i]
+	for i, s := range selected {
+		if s.n > 0 {
+			part.first += int64(s.first) * whole.strides[i]
 		}
-		first, n, step, broken := r.resolve(size)
-		if broken != "" {
-			return Tensor{}, prefixed(fmt.Errorf("slicing %v: dimension %d: %s", t, i, broken))
-		}
-		if n > 0 {
-			part.first += int64(first) * whole.strides[i]
-		}
-		if r.kind != rangeAt {
-			part.shape = append(part.shape, n)
-			part.strides = append(part.strides, whole.strides[i]*int64(step))
+		if !s.drop {
+			part.shape = append(part.shape, s.n)
+			part.strides = append(part.strides, whole.strides[i]*int64(s.step))
 		}
 	}
 	p, broken := t.selecting(part)
 	if broken != "" {
-		return Tensor{}, prefixed(fmt.Errorf("slicing %v to %s: %s", t, formatShape(part.shape), broken))
+		return Tensor{}, errors.New(broken)
 	}
 	return p, nil
+}
+
+// A selection is a Range in a dimension of known size: n indices from first on,
+// step apart. If n > 0, 0 ≤ first ≤ first + (n-1)×step < size.
+type selection struct {
+	first, n, step int
+	drop           bool // the dimension goes
+}
+
+// selectIn resolves ranges in a shape; dimensions without a range stay whole.
+func selectIn(shape []int, ranges []Range) ([]selection, error) {
+	if len(ranges) > len(shape) {
+		return nil, fmt.Errorf("%d ranges for rank %d", len(ranges), len(shape))
+	}
+	selected := make([]selection, len(shape))
+	for i, size := range shape {
+		r := All()
+		if i < len(ranges) {
+			r = ranges[i]
+		}
+		var broken string
+		if selected[i], broken = r.resolve(size); broken != "" {
+			return nil, fmt.Errorf("dimension %d: %s", i, broken)
+		}
+	}
+	return selected, nil
+}
+
+// rangesOf returns selections as ranges.
+func rangesOf(selected []selection) []Range {
+	ranges := make([]Range, len(selected))
+	for i, s := range selected {
+		switch {
+		case s.drop:
+			ranges[i] = At(s.first)
+		case s.n == 0:
+			ranges[i] = Span(0, 0)
+		default:
+			ranges[i] = Span(s.first, s.first+(s.n-1)*s.step+1).By(s.step)
+		}
+	}
+	return ranges
+}
+
+// Part returns the i-th of n equal parts of t along dimension dim, 0 ≤ i < n, as
+// tensor parallelism deals weights out to ranks. It is an error if n does not
+// divide the dimension. Concat undoes it.
+func (t Tensor) Part(dim, i, n int) (Tensor, error) {
+	p, err := t.part(dim, i, n)
+	if err != nil {
+		return Tensor{}, prefixed(fmt.Errorf("part %d of %d along dimension %d of %v: %w", i, n, dim, t, err))
+	}
+	return p, nil
+}
+
+func (t Tensor) part(dim, i, n int) (Tensor, error) {
+	switch {
+	case dim < 0 || dim >= len(t.shape):
+		return Tensor{}, fmt.Errorf("it has rank %d", len(t.shape))
+	case n < 1 || i < 0 || i >= n:
+		return Tensor{}, errors.New("there is no such part")
+	case t.shape[dim]%n != 0:
+		return Tensor{}, fmt.Errorf("%d does not divide the size %d", n, t.shape[dim])
+	}
+	size := t.shape[dim] / n
+	ranges := make([]Range, dim+1) // the zero Range is All()
+	ranges[dim] = Span(i*size, (i+1)*size)
+	return t.slice(ranges)
 }
 
 // layout returns which elements of the data t has, in which order.

@@ -29,8 +29,8 @@ type RangeReader interface {
 const readers = 16
 
 // A source is where the bytes of tensors are: the data buffer of one file, or
-// the slice of one NewTensor. All tensors of a file share its source, and with
-// it the knowledge whether the file is still open.
+// the data of one NewTensor, NewTensorAt or NewTensorFunc. All tensors of a file
+// share its source, and with it the knowledge whether the file is still open.
 type source struct {
 	mem    []byte      // the data buffer, if it is in memory
 	mapped bool        // mem is a mapping: touching it may fault
@@ -39,11 +39,23 @@ type source struct {
 	base   int64       // where it starts at this offset
 	ranges RangeReader // r, if it is one
 
+	compute func() (Tensor, error) // else it is computed: the tensor whose bytes it holds,
+	shape   []int                  // which has this shape
+	dtype   DType                  // and dtype
+
 	mu      sync.Mutex
 	idle    sync.Cond // users == 0, after close
 	users   int       // operations in progress
 	closed  bool
 	release func() error // unmaps or closes; nil if there is nothing to do
+}
+
+// newReaderSource returns the source of a data buffer that starts at offset base
+// of r.
+func newReaderSource(r io.ReaderAt, base int64) *source {
+	s := &source{r: r, base: base}
+	s.ranges, _ = r.(RangeReader)
+	return s
 }
 
 // acquire keeps the source open until done. It never waits: after close it fails
@@ -187,11 +199,13 @@ func readFull(r io.ReaderAt, b []byte, off int64) error {
 		return nil
 	}
 	n, err := r.ReadAt(b, off)
-	if n == len(b) {
+	switch {
+	case n == len(b):
 		return nil
-	}
-	if err == io.EOF || err == nil {
-		err = io.ErrUnexpectedEOF
+	case n < 0 || n > len(b):
+		return fmt.Errorf("%T read %d of %d bytes", r, n, len(b))
+	case err == io.EOF || err == nil:
+		return io.ErrUnexpectedEOF
 	}
 	return err
 }

@@ -26,6 +26,7 @@ type Tensor struct {
 	size    int64    // of the elements as they are stored, in bytes
 	strided *strided // selects elements, counted from off; nil if they are contiguous
 	dtypes  []DType  // the dtype as stored, then each dtype to convert to; nil if there is no conversion
+	concat  *concat  // the pieces of a joined tensor, in place of src to dtypes
 }
 
 // Element is the constraint of the Go types that elements are seen as. There is
@@ -61,6 +62,20 @@ func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 	}
 	src := &source{mem: b, unit: mem.SwappedUnit[T]()}
 	return Tensor{dtype: dtype, shape: slices.Clone(shape), src: src, size: size}, nil
+}
+
+// NewTensorAt returns a tensor of elements that r holds as a file does, row-major
+// and little-endian, from offset 0 on. It reads them when it is read, with up to
+// 16 concurrent ReadAt calls; if r is a RangeReader, slices are read through that.
+func NewTensorAt(dtype DType, shape []int, r io.ReaderAt) (Tensor, error) {
+	size, broken := checkShape(dtype, shape)
+	if broken != "" {
+		return Tensor{}, prefixed(&FormatError{Offset: -1, Reason: broken})
+	}
+	if r == nil {
+		return Tensor{}, prefixed(errors.New("the io.ReaderAt of a tensor is nil"))
+	}
+	return Tensor{dtype: dtype, shape: slices.Clone(shape), src: newReaderSource(r, 0), size: size}, nil
 }
 
 // DType returns the type of the elements: what Convert and Bitcast made of it. It
@@ -126,6 +141,10 @@ func view[T Element](t Tensor) ([]T, error) {
 		}
 	}
 	switch {
+	case t.concat != nil:
+		return nil, t.noView("it is joined from several tensors")
+	case t.src != nil && t.src.compute != nil:
+		return nil, t.noView("its elements are computed")
 	case t.strided != nil:
 		return nil, t.noView("its elements are not contiguous")
 	case t.dtypes != nil:
@@ -167,20 +186,17 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	if err != nil {
 		return dst, err
 	}
-	s, err := t.stream()
+	s, err := t.open()
 	if err != nil {
 		return dst, err
 	}
-	if err := s.acquire(); err != nil {
-		return dst, err
+	defer s.release()
+	if s.size() > math.MaxInt-int64(len(mem.BytesOf(dst))) { // on a 32-bit system
+		return dst, fmt.Errorf("%d bytes do not fit a slice", s.size())
 	}
-	defer s.done()
-	if s.size > math.MaxInt-int64(len(mem.BytesOf(dst))) { // on a 32-bit system
-		return dst, fmt.Errorf("%d bytes do not fit a slice", s.size)
-	}
-	out := mem.Extend(dst, int(s.size)/mem.SizeOf[T]())
+	out := mem.Extend(dst, int(s.size())/mem.SizeOf[T]())
 	b := mem.BytesOf(out[len(dst):])
-	if err := s.readAll(b); err != nil {
+	if err := readAll(s, b); err != nil {
 		return dst, err
 	}
 	if unit := mem.SwappedUnit[T](); unit > 1 {
@@ -196,15 +212,33 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 // It uses constant extra memory. A *os.File or a hash.Hash receives the data
 // itself, without a copy in between.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
-	s, err := t.stream()
+	s, err := t.open()
 	if err != nil {
 		return 0, prefixed(err)
 	}
-	if err := s.acquire(); err != nil {
+	defer s.release()
+	return writeStream(w, s)
+}
+
+// ReadAt implements io.ReaderAt over the bytes that WriteTo writes: it fills p
+// with those from byte off on. A computed tensor is computed in each call.
+func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))
+	}
+	s, err := t.open()
+	if err != nil {
 		return 0, prefixed(err)
 	}
-	defer s.done()
-	return s.writeTo(w)
+	defer s.release()
+	n := max(0, min(int64(len(p)), s.size()-off))
+	if err := s.readAt(p[:n], off); err != nil {
+		return 0, prefixed(err)
+	}
+	if n < int64(len(p)) {
+		return int(n), io.EOF
+	}
+	return int(n), nil
 }
 
 // check refuses the zero Tensor.

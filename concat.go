@@ -1,0 +1,352 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+)
+
+// Concat returns tensors joined along dimension dim, as numpy.concatenate does. It
+// reads and copies nothing: Append, WriteTo and the writers read the pieces in
+// turn. The pieces may come from anywhere, and be sliced, converted or computed.
+// They must agree in dtype, in rank, and in every other dimension. Pieces of
+// dtypes below a byte must fill whole bytes in each row.
+//
+// Concat undoes Slice and Part: adjacent pieces of one tensor become that tensor
+// again. Any other result has no View.
+func Concat(dim int, tensors ...Tensor) (Tensor, error) {
+	t, err := concatenate(dim, tensors)
+	if err != nil {
+		return Tensor{}, prefixed(fmt.Errorf("concatenating along dimension %d: %w", dim, err))
+	}
+	return t, nil
+}
+
+// A concat is what a joined tensor has in place of a source.
+type concat struct {
+	dim    int
+	pieces []Tensor // at least two; none without elements, none a concat along dim
+}
+
+func concatenate(dim int, tensors []Tensor) (Tensor, error) {
+	shape, err := concatShape(dim, tensors)
+	if err != nil {
+		return Tensor{}, err
+	}
+	var pieces []Tensor
+	for _, t := range tensors {
+		if t.Len() == 0 {
+			continue
+		}
+		inner := []Tensor{t}
+		if t.concat != nil && t.concat.dim == dim {
+			inner = t.concat.pieces
+		}
+		for _, p := range inner {
+			if n := len(pieces); n > 0 {
+				if joined, ok := pieces[n-1].adjoin(dim, p); ok {
+					pieces[n-1] = joined
+					continue
+				}
+			}
+			pieces = append(pieces, p)
+		}
+	}
+	switch len(pieces) {
+	case 0: // no elements, and the shape of the sum
+		t := tensors[0]
+		return Tensor{dtype: t.dtype, shape: shape}, nil
+	case 1:
+		return pieces[0], nil
+	}
+	t := Tensor{dtype: tensors[0].dtype, shape: shape, concat: &concat{dim, pieces}}
+	for i, p := range pieces {
+		if bits, outer := int64(p.dtype.Bits()), outerSize(dim, shape); p.Size()%outer != 0 {
+			return Tensor{}, fmt.Errorf("rows of piece %d, %v, have %d elements of %d bits, which do not fill whole bytes", i, p, int64(p.Len())/outer, bits)
+		}
+	}
+	return t, nil
+}
+
+// concatShape returns the shape of tensors joined along dim.
+func concatShape(dim int, tensors []Tensor) ([]int, error) {
+	if len(tensors) == 0 {
+		return nil, errors.New("there are no tensors")
+	}
+	first := tensors[0]
+	if err := first.check(); err != nil {
+		return nil, err
+	}
+	if dim < 0 || dim >= len(first.shape) {
+		return nil, fmt.Errorf("%v has rank %d", first, len(first.shape))
+	}
+	shape := slices.Clone(first.shape)
+	for i, t := range tensors[1:] {
+		if err := t.check(); err != nil {
+			return nil, fmt.Errorf("tensor %d: %w", i+1, err)
+		}
+		fits := t.dtype == first.dtype && len(t.shape) == len(shape)
+		for k := 0; fits && k < len(shape); k++ {
+			fits = k == dim || t.shape[k] == shape[k]
+		}
+		if !fits {
+			return nil, fmt.Errorf("tensor %d is %v, tensor 0 is %v: they differ in more than that dimension", i+1, t, first)
+		}
+		if t.shape[dim] > math.MaxInt-shape[dim] {
+			return nil, errors.New("the dimension overflows")
+		}
+		shape[dim] += t.shape[dim]
+	}
+	if _, broken := checkShape(first.dtype, shape); broken != "" {
+		return nil, errors.New(broken)
+	}
+	return shape, nil
+}
+
+// outerSize returns the number of rows that a tensor of a shape has outside of
+// dimension dim.
+func outerSize(dim int, shape []int) int64 {
+	n, _ := countElements(shape[:dim])
+	return int64(n)
+}
+
+// adjoin returns t and next, which have elements and fit along dim, as one tensor
+// of their source, if next continues t there.
+func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
+	if t.concat != nil || next.concat != nil || t.src != next.src || !slices.Equal(t.dtypes, next.dtypes) {
+		return Tensor{}, false
+	}
+	a, b := t.layout(), next.layout()
+	distance, ok := elementsOf(next.off-t.off, t.stored())
+	distance += b.first - a.first // from the first element of t to that of next
+	if !ok || distance <= 0 {
+		return Tensor{}, false
+	}
+	joined := &strided{shape: slices.Clone(t.shape), first: a.first, strides: slices.Clone(a.strides)}
+	for i, size := range t.shape {
+		switch {
+		case i == dim:
+			joined.strides[i] = a.strides[i]
+			if size == 1 { // the stride is open
+				joined.strides[i] = distance
+			}
+			if distance != int64(size)*joined.strides[i] || next.shape[i] > 1 && b.strides[i] != joined.strides[i] {
+				return Tensor{}, false
+			}
+		case size > 1 && a.strides[i] != b.strides[i]:
+			return Tensor{}, false
+		}
+	}
+	joined.shape[dim] += next.shape[dim]
+	p, broken := t.selecting(joined)
+	return p, broken == ""
+}
+
+// elementsOf returns how many elements of a dtype n bytes are, if they are whole.
+func elementsOf(n int64, d DType) (int64, bool) {
+	bits := int64(d.Bits())
+	return n/bits*8 + n%bits*8/bits, n%bits*8%bits == 0
+}
+
+// slice returns what a slice selects of the joined tensor: the pieces sliced, and
+// joined again.
+func (c *concat) slice(selected []selection) (Tensor, error) {
+	along := selected[c.dim]
+	dim := c.dim
+	for _, s := range selected[:c.dim] {
+		if s.drop {
+			dim--
+		}
+	}
+	var parts []Tensor
+	begin := 0 // of a piece, in the dimension
+	for i, p := range c.pieces {
+		end := begin + p.shape[c.dim]
+		// The k-th index is in this piece from the first k to before the last.
+		first := max(0, (begin-along.first+along.step-1)/along.step)
+		last := min(along.n, (end-along.first+along.step-1)/along.step)
+		s := slices.Clone(selected)
+		s[c.dim] = selection{along.first + first*along.step - begin, max(0, last-first), along.step, along.drop}
+		begin = end
+		if s[c.dim].n == 0 && (along.drop || i < len(c.pieces)-1 || len(parts) > 0) {
+			continue
+		}
+		part, err := p.slice(rangesOf(s))
+		if err != nil || along.drop {
+			return part, err
+		}
+		parts = append(parts, part)
+	}
+	return concatenate(dim, parts)
+}
+
+// each returns the pieces, with f applied, joined again.
+func (c *concat) each(f func(Tensor) (Tensor, error)) (Tensor, error) {
+	pieces := make([]Tensor, len(c.pieces))
+	for i, p := range c.pieces {
+		var err error
+		if pieces[i], err = f(p); err != nil {
+			return Tensor{}, err
+		}
+	}
+	return concatenate(c.dim, pieces)
+}
+
+// stream returns the bytes of the pieces, row by row.
+func (c *concat) stream() (stream, error) {
+	j := &joinedStream{ends: make([]int64, len(c.pieces))}
+	rows := outerSize(c.dim, c.pieces[0].shape)
+	for i, p := range c.pieces {
+		s, err := p.stream()
+		if err != nil {
+			return nil, err
+		}
+		j.pieces = append(j.pieces, s)
+		j.row += p.Size() / rows
+		j.ends[i] = j.row
+	}
+	j.bytes = j.row * rows
+	return j, nil
+}
+
+// A joinedStream produces the bytes of several tensors joined along a dimension:
+// row by row, one part of a row after another.
+type joinedStream struct {
+	pieces []stream
+	ends   []int64 // in a row, of the part of each piece
+	row    int64   // bytes of a row
+	bytes  int64   // of all rows
+}
+
+func (j *joinedStream) size() int64 { return j.bytes }
+
+// hold holds all pieces, or none if one of them is computed.
+func (j *joinedStream) hold() error {
+	if len(j.computed()) > 0 {
+		return nil
+	}
+	for _, s := range j.pieces {
+		if err := s.hold(); err != nil {
+			j.release()
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *joinedStream) release() {
+	for _, s := range j.pieces {
+		s.release()
+	}
+}
+
+func (j *joinedStream) workers() int {
+	n := parallel.CopyWorkers()
+	for _, s := range j.pieces {
+		n = max(n, s.workers())
+	}
+	return n
+}
+
+func (j *joinedStream) computed() []*computedStream {
+	var list []*computedStream
+	for _, s := range j.pieces {
+		list = append(list, s.computed()...)
+	}
+	return list
+}
+
+// part returns the bytes of piece i in a row, from which to which.
+func (j *joinedStream) part(i int) (begin, end int64) {
+	if i > 0 {
+		begin = j.ends[i-1]
+	}
+	return begin, j.ends[i]
+}
+
+// readAt reads the start of dst up to the end of a row, then whole rows, then the
+// start of the last one.
+func (j *joinedStream) readAt(dst []byte, pos int64) error {
+	if within := pos % j.row; within > 0 || int64(len(dst)) < j.row {
+		n := min(int64(len(dst)), j.row-within)
+		if err := j.readRow(dst[:n], pos/j.row, within); err != nil {
+			return err
+		}
+		dst, pos = dst[n:], pos+n
+	}
+	if rows := int64(len(dst)) / j.row; rows > 0 {
+		if err := j.readRows(dst[:rows*j.row], pos/j.row, rows); err != nil {
+			return err
+		}
+		dst, pos = dst[rows*j.row:], pos+rows*j.row
+	}
+	if len(dst) > 0 {
+		return j.readRow(dst, pos/j.row, 0)
+	}
+	return nil
+}
+
+// readRow fills dst with bytes of one row, from within on.
+func (j *joinedStream) readRow(dst []byte, row, within int64) error {
+	for i := sort.Search(len(j.ends), func(i int) bool { return j.ends[i] > within }); len(dst) > 0; i++ {
+		begin, end := j.part(i)
+		n := min(int64(len(dst)), end-within)
+		if err := j.pieces[i].readAt(dst[:n], row*(end-begin)+within-begin); err != nil {
+			return err
+		}
+		dst, within = dst[n:], within+n
+	}
+	return nil
+}
+
+// readRows fills dst with whole rows, piece by piece.
+func (j *joinedStream) readRows(dst []byte, row, rows int64) error {
+	if rows == 1 {
+		return j.readRow(dst, row, 0)
+	}
+	for i, s := range j.pieces {
+		begin, end := j.part(i)
+		if err := j.readColumn(dst, begin, end-begin, s, row, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readColumn reads the part of a piece in rows, width bytes from begin on in each.
+// They are adjacent in the piece: where a read of width bytes would cost more than
+// a copy, it reads many rows in one call and deals them out.
+func (j *joinedStream) readColumn(dst []byte, begin, width int64, s stream, row, rows int64) error {
+	const cheap = 4 << 10 // bytes from which copying from memory costs less than the copy in between
+	direct := width > mem.BufferSize/2
+	if l, ok := s.(*storedStream); ok && l.lendable() && width >= cheap {
+		direct = true
+	}
+	if direct {
+		for r := range rows {
+			if err := s.readAt(dst[r*j.row+begin:][:width], (row+r)*width); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	most := mem.BufferSize / width
+	b := mem.NewBlock(min(rows, most) * width)
+	defer b.Free()
+	for first := int64(0); first < rows; first += most {
+		n := min(most, rows-first)
+		column := b.Bytes[:n*width]
+		if err := s.readAt(column, (row+first)*width); err != nil {
+			return err
+		}
+		for r := range n {
+			copy(dst[(first+r)*j.row+begin:][:width], column[r*width:])
+		}
+	}
+	return nil
+}
