@@ -334,7 +334,7 @@ func TestWriterErrors(t *testing.T) {
 		want  string
 	}{
 		{"wrong order", func(w *Writer) error { _, err := w.Tensor("b"); return err }, `safetensors: tensor "b" is not the next in the header, which is "a"`},
-		{"unknown", func(w *Writer) error { write(w, "a", 4); write(w, "b", 2); return write(w, "c", 0) }, `safetensors: tensor "c" is not among those of the header that are left`},
+		{"unknown", func(w *Writer) error { write(w, "a", 4); write(w, "b", 2); return write(w, "c", 0) }, `safetensors: tensor "c" is not among the remaining ones of the header`},
 		{"again", func(w *Writer) error { write(w, "a", 4); return write(w, "a", 4) }, `safetensors: tensor "a" is not the next in the header, which is "b"`},
 		{"short", func(w *Writer) error { write(w, "a", 3); return write(w, "b", 2) }, `safetensors: tensor "a": 1 of its 4 bytes are missing`},
 		{"short at the end", func(w *Writer) error { write(w, "a", 1); return w.Close() }, `safetensors: tensor "a": 3 of its 4 bytes are missing`},

@@ -1,10 +1,14 @@
 package safetensors
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // A Writer writes a file tensor by tensor, for data that is computed on the way.
@@ -15,6 +19,9 @@ type Writer struct {
 	next    int          // the first tensor after the current one
 	current *tensorWriter
 	err     error
+
+	file *osfile.Atomic // of Create, else nil
+	buf  *bufio.Writer  // which is then w
 }
 
 // NewWriter writes the header of a file with the tensors and metadata of h to w
@@ -22,23 +29,83 @@ type Writer struct {
 // given; DataOffsets and Size are ignored, and h is not modified. NewWriter
 // refuses what Write refuses, and duplicate names; then it has written nothing.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
-	nw, err := newWriter(w, h)
-	return nw, prefixed(err)
+	tensors, header, err := h.encode()
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	if _, err := writeFull(w, header); err != nil {
+		return nil, prefixed(fmt.Errorf("writing the header: %w", err))
+	}
+	return &Writer{w: w, tensors: tensors}, nil
 }
 
-func newWriter(w io.Writer, h *Header) (*Writer, error) {
+// Create is NewWriter for a file that it writes atomically and durably, as
+// WriteFile does: the data goes to a temporary file in the same folder. When Close
+// finds it complete, it is flushed to the disk and renamed to name. After an error,
+// and when Close finds data missing, the temporary file is removed and name is
+// unchanged. A Writer that is never closed leaves the temporary file behind.
+func Create(name string, h *Header) (*Writer, error) {
+	tensors, header, err := h.encode()
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	f, err := osfile.Create(name)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	size := int64(len(header))
+	if n := len(tensors); n > 0 {
+		size += tensors[n-1].DataOffsets[1]
+	}
+	w := &Writer{tensors: tensors, file: f}
+	w.buf = bufio.NewWriterSize(&sequential{f: f}, mem.BufferSize)
+	w.w = w.buf
+	if err = f.Reserve(size); err == nil {
+		_, err = w.buf.Write(header)
+	}
+	if err != nil {
+		f.Abort()
+		return nil, prefixed(fmt.Errorf("writing %s: %w", name, err))
+	}
+	return w, nil
+}
+
+// A sequential writes to a file from its start on.
+type sequential struct {
+	f   *osfile.Atomic
+	off int64
+}
+
+func (s *sequential) Write(b []byte) (int, error) {
+	n, err := s.f.WriteAt(b, s.off)
+	s.off += int64(n)
+	return n, err
+}
+
+// encode returns the tensors of h laid out in their order, and the header with its
+// prefix.
+func (h *Header) encode() ([]TensorInfo, []byte, error) {
 	tensors := slices.Clone(h.Tensors)
 	header, err := encodeHeader(tensors, h.Metadata)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if _, duplicate := newNameIndex(len(tensors), func(i int) string { return tensors[i].Name }); duplicate >= 0 {
-		return nil, &FormatError{Offset: -1, Tensor: tensors[duplicate].Name, Reason: "duplicate tensor name"}
+		return nil, nil, &FormatError{Offset: -1, Tensor: tensors[duplicate].Name, Reason: "duplicate tensor name"}
 	}
-	if _, err := writeFull(w, header); err != nil {
-		return nil, fmt.Errorf("writing the header: %w", err)
+	return tensors, header, nil
+}
+
+// AppendBinary appends the start of a file as NewWriter writes it: the header
+// length and the header. The tensors are laid out in the order given; DataOffsets
+// and Size are ignored. With the sizes of the tensors, its length is that of the
+// file: a Content-Length before an upload. Errors are those of NewWriter.
+func (h *Header) AppendBinary(b []byte) ([]byte, error) {
+	_, header, err := h.encode()
+	if err != nil {
+		return b, prefixed(err)
 	}
-	return &Writer{w: w, tensors: tensors}, nil
+	return append(b, header...), nil
 }
 
 // Tensor returns the writer for the data of a tensor, as a file holds it:
@@ -60,15 +127,16 @@ func (w *Writer) Tensor(name string) (io.Writer, error) {
 			return w.current, nil
 		}
 		if size > 0 {
-			return nil, w.fail("tensor %s is not the next in the header, which is %s", quote(name), quote(t.Name))
+			return nil, w.fail(fmt.Errorf("tensor %s is not the next in the header, which is %s", quote(name), quote(t.Name)))
 		}
 	}
-	return nil, w.fail("tensor %s is not among those of the header that are left", quote(name))
+	return nil, w.fail(fmt.Errorf("tensor %s is not among the remaining ones of the header", quote(name)))
 }
 
 // Close checks that the data of all tensors has been written; if not, the error
-// says how many bytes are missing. It does not close the underlying writer. After
-// Close, every call but Close is an error.
+// says how many bytes are missing. It does not close the writer given to NewWriter;
+// a file of Create takes its name now. After Close, every call but Close is an
+// error.
 func (w *Writer) Close() error {
 	if w.err == errWriterClosed {
 		return nil
@@ -78,11 +146,28 @@ func (w *Writer) Close() error {
 	}
 	for _, t := range w.tensors[w.next:] {
 		if t.DataOffsets[1] > t.DataOffsets[0] {
-			return w.fail("tensor %s and those after it are missing: %d bytes", quote(t.Name), w.tensors[len(w.tensors)-1].DataOffsets[1]-t.DataOffsets[0])
+			missing := w.tensors[len(w.tensors)-1].DataOffsets[1] - t.DataOffsets[0]
+			return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(t.Name), missing))
+		}
+	}
+	if w.file != nil {
+		if err := w.commit(); err != nil {
+			return w.fail(err)
 		}
 	}
 	w.err = errWriterClosed
 	return nil
+}
+
+// commit makes a file of Create durable and gives it its name.
+func (w *Writer) commit() error {
+	if err := w.buf.Flush(); err != nil {
+		return err
+	}
+	if err := w.file.Finish(); err != nil {
+		return err
+	}
+	return w.file.Commit()
 }
 
 var errWriterClosed = prefixed(errors.New("the Writer is closed"))
@@ -95,13 +180,17 @@ func (w *Writer) complete() error {
 	t := w.current
 	w.current = nil
 	if t != nil && t.left > 0 {
-		return w.fail("tensor %s: %d of its %d bytes are missing", quote(t.name), t.left, t.size)
+		return w.fail(fmt.Errorf("tensor %s: %d of its %d bytes are missing", quote(t.name), t.left, t.size))
 	}
 	return nil
 }
 
-func (w *Writer) fail(format string, args ...any) error {
-	w.err = prefixed(fmt.Errorf(format, args...))
+// fail ends the writing with an error.
+func (w *Writer) fail(err error) error {
+	w.err = prefixed(err)
+	if w.file != nil {
+		w.file.Abort()
+	}
 	return w.err
 }
 
@@ -117,14 +206,14 @@ func (t *tensorWriter) Write(b []byte) (int, error) {
 	case t.w.err != nil:
 		return 0, t.w.err
 	case t.w.current != t:
-		return 0, t.w.fail("tensor %s: data written after the next tensor was started", quote(t.name))
+		return 0, t.w.fail(fmt.Errorf("tensor %s: data written after the next tensor was started", quote(t.name)))
 	case int64(len(b)) > t.left:
-		return 0, t.w.fail("tensor %s: %d bytes beyond its size of %d", quote(t.name), int64(len(b))-t.left, t.size)
+		return 0, t.w.fail(fmt.Errorf("tensor %s: %d bytes beyond its size of %d", quote(t.name), int64(len(b))-t.left, t.size))
 	}
 	n, err := writeFull(t.w.w, b)
 	t.left -= int64(n)
 	if err != nil {
-		t.w.err = prefixed(tensorError(t.name, err))
+		err = t.w.fail(tensorError(t.name, err))
 	}
-	return n, t.w.err
+	return n, err
 }
