@@ -3,16 +3,9 @@ package safetensors
 import (
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"math"
 	"sort"
 	"sync"
-
-	"github.com/gosafetensors/safetensors/internal/mem"
-	"github.com/gosafetensors/safetensors/internal/osfile"
-	"github.com/gosafetensors/safetensors/internal/parallel"
-	xmmap "golang.org/x/exp/mmap"
 )
 
 // A File gives access to the tensors of a safetensors file, or to those of
@@ -30,135 +23,34 @@ type part struct {
 	first int // number of its first entry
 }
 
-// Open opens a checkpoint for lazy reading: a .safetensors file, several shards by
-// their index, a *.index.json, or the one of these that a folder holds:
-// model.safetensors, else model.safetensors.index.json, else the only other one.
-//
-// It maps the file, so that tensors can be viewed without a copy, and reads only
-// the header. Where files cannot be mapped, it reads tensors when asked for them.
-//
-// The file must not be written to or truncated while it is open. Replacing it, as
-// WriteFile does, is safe except on Windows. Close the File when no view of it is
-// in use any more.
-//
-// Errors of the operating system are wrapped, with the name; a file that breaks
-// a rule of the format is a *FormatError.
-func Open(name string) (*File, error) {
-	f, err := openCheckpoint(name, openFile, shardsAtOnce)
+// Join returns the tensors of several files as one File: shards without an index,
+// an adapter together with its base. Metadata is that of the first file. The result
+// owns the files: its Close closes them. A tensor name in two of them is a
+// *FormatError, and then nothing was closed.
+func Join(files ...*File) (*File, error) {
+	f, err := join(files)
 	return f, prefixed(err)
 }
 
-func openFile(name string) (*File, error) {
-	f, size, err := osfile.OpenRegular(name)
-	if err != nil {
-		return nil, openError(name, err)
+func join(files []*File) (*File, error) {
+	f := &File{metadata: func() map[string]string { return nil }}
+	for i, file := range files {
+		if file == nil {
+			return nil, fmt.Errorf("file %d of %d to join is nil", i, len(files))
+		}
+		for _, p := range file.parts {
+			p.first = f.count()
+			f.parts = append(f.parts, p)
+		}
 	}
-	t, err := readTable(f, size)
-	if err != nil {
-		f.Close()
-		return nil, openError(name, err)
+	if len(files) > 0 {
+		f.metadata = files[0].metadata
 	}
-	mapping, err := mmap(f, size)
-	switch {
-	case err == nil:
-		f.Close()
-		return newFile(t, &source{mem: mapping[t.size():], mapped: true, release: func() error { return munmap(mapping) }}), nil
-	case errors.Is(err, errors.ErrUnsupported):
-		f.Close()
-		return openUnmapped(name)
+	var duplicate int
+	if f.names, duplicate = newNameIndex(f.count(), f.name); duplicate >= 0 {
+		return nil, &FormatError{Offset: -1, Tensor: f.name(duplicate), Reason: "duplicate tensor name in two of the files to join"}
 	}
-	return newFile(t, &source{r: f, base: t.size(), release: f.Close}), nil
-}
-
-// openUnmapped opens a file on systems that cannot map files.
-func openUnmapped(name string) (*File, error) {
-	r, err := xmmap.Open(name)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	f, err := openReader(r, int64(r.Len()))
-	if err != nil {
-		r.Close()
-		return nil, openError(name, err)
-	}
-	f.parts[0].src.release = r.Close
 	return f, nil
-}
-
-// Load reads a checkpoint, named as for Open, into memory, reading in parallel.
-// Nothing stays open: Close only makes later operations on the File fail, and
-// views stay valid. Errors are those of Open.
-func Load(name string) (*File, error) {
-	f, err := openCheckpoint(name, loadFile, 1)
-	return f, prefixed(err)
-}
-
-func loadFile(name string) (*File, error) {
-	f, size, err := osfile.OpenRegular(name)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	defer f.Close()
-	t, err := readTable(f, size)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	if t.dataSize() > math.MaxInt-7 {
-		return nil, openError(name, fmt.Errorf("%d bytes exceed the address space", t.dataSize()))
-	}
-	words := mem.Extend([]uint64(nil), int((t.dataSize()+7)/8)) // aligned for all dtypes
-	src := &source{mem: mem.BytesOf(words)[:t.dataSize():t.dataSize()]}
-	disk := &source{r: f, base: t.size()}
-	err = parallel.Blocks(readers, t.dataSize(), mem.BlockSize, func(pos, n int64) error {
-		return disk.readAt(src.mem[pos:][:n], pos)
-	})
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	return newFile(t, src), nil
-}
-
-// Parse opens a whole file in memory. It keeps data, which must not be written to
-// while the File or a view of it is in use; the header is copied.
-func Parse(data []byte) (*File, error) {
-	f, err := parseFile(data)
-	return f, prefixed(err)
-}
-
-func parseFile(data []byte) (*File, error) {
-	if err := checkFileSize(int64(len(data))); err != nil {
-		return nil, err
-	}
-	length, err := checkHeaderLength(data, int64(len(data)))
-	if err != nil {
-		return nil, err
-	}
-	text, buffer := mem.Allocate[byte](int(length)), data[prefixSize+length:]
-	copy(text, data[prefixSize:])
-	t, err := parseHeader(text, int64(len(buffer)))
-	if err != nil {
-		return nil, err
-	}
-	return newFile(t, &source{mem: buffer[:len(buffer):len(buffer)]}), nil
-}
-
-// NewFile opens the safetensors file of size bytes read through r. It reads the
-// header at once, in one read of 64 KiB unless it is longer, and the data of a
-// tensor when asked for it, with up to 16 concurrent ReadAt calls. Use it for
-// network file systems, or anything else that implements io.ReaderAt.
-//
-// If r is a RangeReader, slices are read through that. Close does not close r.
-func NewFile(r io.ReaderAt, size int64) (*File, error) {
-	f, err := openReader(r, size)
-	return f, prefixed(err)
-}
-
-func openReader(r io.ReaderAt, size int64) (*File, error) {
-	t, err := readTable(r, size)
-	if err != nil {
-		return nil, err
-	}
-	return newFile(t, newReaderSource(r, t.size())), nil
 }
 
 // newFile returns a File of one part.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -24,24 +22,45 @@ const (
 	maxFailures = 10
 )
 
-// openCheckpoint opens what Open and Load take: a file, an index or a folder.
-func openCheckpoint(name string, open func(string) (*File, error), atOnce int) (*File, error) {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		found, err := findCheckpoint(name)
+// A folder is where the files of a checkpoint are: in the operating system or in
+// an fs.FS, mapped or in memory.
+type folder interface {
+	isDir(name string) bool
+	list(name string) ([]fs.DirEntry, error)
+	join(dir, file string) string // file is local and slash-separated
+	dir(name string) string
+	open(name string) (fs.File, int64, error) // a regular file and its size
+	openFile(name string) (*File, error)
+	atOnce() int // how many files to open concurrently
+}
+
+// openCheckpoint opens what Open takes: a file, an index or a folder.
+func openCheckpoint(in folder, name string) (*File, error) {
+	if in.isDir(name) {
+		found, err := findCheckpoint(in, name)
 		if err != nil {
 			return nil, openError(name, err)
 		}
-		name = filepath.Join(name, found)
+		name = in.join(name, found)
 	}
 	if !strings.HasSuffix(name, osfile.IndexSuffix) {
-		return open(name)
+		f, err := in.openFile(name)
+		if err != nil {
+			return nil, openError(name, err)
+		}
+		return f, nil
 	}
-	text, err := readIndex(name)
+	text, err := readIndex(in, name)
 	if err != nil {
 		return nil, openError(name, err)
 	}
-	f, err := openShards(text, atOnce, func(shard string) (*File, error) {
-		return open(filepath.Join(filepath.Dir(name), filepath.FromSlash(shard)))
+	f, err := openShards(text, in.atOnce(), func(shard string) (*File, error) {
+		shard = in.join(in.dir(name), shard)
+		f, err := in.openFile(shard)
+		if err != nil {
+			return nil, openError(shard, err)
+		}
+		return f, nil
 	})
 	if err != nil {
 		return nil, openError(name, err)
@@ -49,8 +68,8 @@ func openCheckpoint(name string, open func(string) (*File, error), atOnce int) (
 	return f, nil
 }
 
-func readIndex(name string) ([]byte, error) {
-	f, size, err := osfile.OpenRegular(name)
+func readIndex(in folder, name string) ([]byte, error) {
+	f, size, err := in.open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -58,13 +77,12 @@ func readIndex(name string) ([]byte, error) {
 	if size > maxIndexLength {
 		return nil, indexTooLong()
 	}
-	text := make([]byte, size)
-	return text, readFull(f, text, 0)
+	return readGrowing(f, size)
 }
 
 // findCheckpoint returns which file in a folder is its checkpoint.
-func findCheckpoint(dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
+func findCheckpoint(in folder, dir string) (string, error) {
+	entries, err := in.list(dir)
 	if err != nil {
 		return "", err
 	}

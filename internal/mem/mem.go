@@ -37,9 +37,13 @@ func SliceOf[T any](b []byte) ([]T, bool) {
 // Freeze returns b as a string. Nobody may write to b afterwards.
 func Freeze(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
+// Address returns the address of the first byte of b. Equal addresses are the same
+// memory while both slices are in use.
+func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
 // Contains reports whether b holds the byte at an address.
 func Contains(b []byte, addr uintptr) bool {
-	first := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	first := Address(b)
 	return first <= addr && addr-first < uintptr(len(b))
 }
 

@@ -35,7 +35,7 @@ func Create(name string) (*Atomic, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	case replaces:
-		if err := checkRegular(old); err != nil {
+		if err := CheckRegular(old); err != nil {
 			return nil, &fs.PathError{Op: "replace", Path: name, Err: err}
 		}
 	}

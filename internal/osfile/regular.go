@@ -11,7 +11,7 @@ import (
 func OpenRegular(name string) (*os.File, int64, error) {
 	info, err := os.Stat(name)
 	if err == nil {
-		err = checkRegular(info)
+		err = CheckRegular(info)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -27,9 +27,9 @@ func OpenRegular(name string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// checkRegular returns an error naming the kind of file unless it is a regular
+// CheckRegular returns an error naming the kind of file unless it is a regular
 // one.
-func checkRegular(info fs.FileInfo) error {
+func CheckRegular(info fs.FileInfo) error {
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
 		return nil

@@ -1,0 +1,255 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+	xmmap "golang.org/x/exp/mmap"
+)
+
+// Open opens a checkpoint for lazy reading: a .safetensors file, several shards by
+// their index, a *.index.json, or the one of these that a folder holds:
+// model.safetensors, else model.safetensors.index.json, else the only other one.
+//
+// It maps the file, so that tensors can be viewed without a copy, and reads only
+// the header. Where files cannot be mapped, it reads tensors when asked for them.
+//
+// The file must not be written to or truncated while it is open. Replacing it, as
+// WriteFile does, is safe except on Windows. Close the File when no view of it is
+// in use any more.
+//
+// Errors of the operating system are wrapped, with the name; a file that breaks
+// a rule of the format is a *FormatError.
+func Open(name string) (*File, error) {
+	f, err := openCheckpoint(mappedFolder{}, name)
+	return f, prefixed(err)
+}
+
+// Load reads a checkpoint, named as for Open, into memory, reading in parallel.
+// Nothing stays open: Close only makes later operations on the File fail, and
+// views stay valid. Errors are those of Open. For progress or cancellation, use
+// NewFile over an io.ReaderAt that counts or fails, and Append.
+func Load(name string) (*File, error) {
+	f, err := openCheckpoint(loadedFolder{}, name)
+	return f, prefixed(err)
+}
+
+// OpenFS opens a checkpoint, named as for Open, in a file system such as os.DirFS,
+// an embed.FS or a zip.Reader. Names are slash-separated, as fs.ValidPath has them;
+// "." is the root. Where an fs.File is an io.ReaderAt, tensors are read when asked
+// for; else, as in a zip archive, the file is read into memory. Close closes the
+// fs.Files. Errors are those of Open.
+func OpenFS(fsys fs.FS, name string) (*File, error) {
+	switch {
+	case fsys == nil:
+		return nil, prefixed(openError(name, errors.New("the fs.FS is nil")))
+	case !fs.ValidPath(name):
+		return nil, prefixed(openError(name, fs.ErrInvalid))
+	}
+	f, err := openCheckpoint(fsFolder{fsys}, name)
+	return f, prefixed(err)
+}
+
+// An osFolder is the part of a folder of the operating system that mapping and
+// loading share.
+type osFolder struct{}
+
+func (osFolder) isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+func (osFolder) list(name string) ([]fs.DirEntry, error)  { return os.ReadDir(name) }
+func (osFolder) dir(name string) string                   { return filepath.Dir(name) }
+func (osFolder) join(dir, file string) string             { return filepath.Join(dir, filepath.FromSlash(file)) }
+func (osFolder) open(name string) (fs.File, int64, error) { return osfile.OpenRegular(name) }
+
+// A mappedFolder maps its files.
+type mappedFolder struct{ osFolder }
+
+func (mappedFolder) atOnce() int { return shardsAtOnce }
+
+func (mappedFolder) openFile(name string) (*File, error) {
+	f, size, err := osfile.OpenRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := readTable(f, size)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	mapping, err := mmap(f, size)
+	switch {
+	case err == nil:
+		f.Close()
+		return newFile(t, &source{mem: mapping[t.size():], mapped: true, release: func() error { return munmap(mapping) }}), nil
+	case errors.Is(err, errors.ErrUnsupported):
+		f.Close()
+		return openUnmapped(name)
+	}
+	return newFile(t, &source{r: f, base: t.size(), release: f.Close}), nil
+}
+
+// openUnmapped opens a file on systems that cannot map files.
+func openUnmapped(name string) (*File, error) {
+	r, err := xmmap.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openReader(r, int64(r.Len()))
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	f.parts[0].src.release = r.Close
+	return f, nil
+}
+
+// A loadedFolder reads its files into memory.
+type loadedFolder struct{ osFolder }
+
+func (loadedFolder) atOnce() int { return 1 } // each is read in parallel
+
+func (loadedFolder) openFile(name string) (*File, error) {
+	f, size, err := osfile.OpenRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t, err := readTable(f, size)
+	if err != nil {
+		return nil, err
+	}
+	if t.dataSize() > math.MaxInt-7 {
+		return nil, fmt.Errorf("%d bytes exceed the address space", t.dataSize())
+	}
+	words := mem.Extend([]uint64(nil), int((t.dataSize()+7)/8)) // aligned for all dtypes
+	src := &source{mem: mem.BytesOf(words)[:t.dataSize():t.dataSize()]}
+	disk := &source{r: f, base: t.size()}
+	err = parallel.Blocks(readers, t.dataSize(), mem.BlockSize, func(pos, n int64) error {
+		return disk.readAt(src.mem[pos:][:n], pos)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newFile(t, src), nil
+}
+
+// An fsFolder is a folder of an fs.FS.
+type fsFolder struct{ fs fs.FS }
+
+func (f fsFolder) isDir(name string) bool {
+	info, err := fs.Stat(f.fs, name)
+	return err == nil && info.IsDir()
+}
+
+func (f fsFolder) list(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.fs, name) }
+func (f fsFolder) dir(name string) string                  { return path.Dir(name) }
+func (f fsFolder) join(dir, file string) string            { return path.Join(dir, file) }
+func (f fsFolder) atOnce() int                             { return shardsAtOnce }
+
+func (f fsFolder) open(name string) (fs.File, int64, error) {
+	file, err := f.fs.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = osfile.CheckRegular(info)
+	}
+	if err != nil {
+		file.Close()
+		return nil, 0, err
+	}
+	return file, info.Size(), nil
+}
+
+func (f fsFolder) openFile(name string) (*File, error) {
+	file, size, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	if r, ok := file.(io.ReaderAt); ok {
+		opened, err := openReader(r, size)
+		if err != nil {
+			file.Close()
+			return nil, err
+		}
+		opened.parts[0].src.release = file.Close
+		return opened, nil
+	}
+	defer file.Close()
+	data, err := readGrowing(file, size)
+	if err == nil {
+		err = checkEnd(file, size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseFile(data)
+}
+
+// checkEnd checks that r has no more than the size bytes that were read. A zip
+// entry checks its sum there.
+func checkEnd(r io.Reader, size int64) error {
+	switch n, err := io.ReadFull(r, make([]byte, 1)); {
+	case n > 0:
+		return fmt.Errorf("it has more than the %d bytes of its size", size)
+	case err != io.EOF:
+		return err
+	}
+	return nil
+}
+
+// Parse opens a whole file in memory. It keeps data, which must not be written to
+// while the File or a view of it is in use; the header is copied.
+func Parse(data []byte) (*File, error) {
+	f, err := parseFile(data)
+	return f, prefixed(err)
+}
+
+func parseFile(data []byte) (*File, error) {
+	if err := checkFileSize(int64(len(data))); err != nil {
+		return nil, err
+	}
+	length, err := checkHeaderLength(data, int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	text, buffer := mem.Allocate[byte](int(length)), data[prefixSize+length:]
+	copy(text, data[prefixSize:])
+	t, err := parseHeader(text, int64(len(buffer)))
+	if err != nil {
+		return nil, err
+	}
+	return newFile(t, &source{mem: buffer[:len(buffer):len(buffer)]}), nil
+}
+
+// NewFile opens the safetensors file of size bytes read through r. It reads the
+// header at once, in one read of 64 KiB unless it is longer, and the data of a
+// tensor when asked for it, with up to 16 concurrent ReadAt calls. Use it for
+// network file systems, or anything else that implements io.ReaderAt.
+//
+// If r is a RangeReader, slices are read through that. Close does not close r.
+func NewFile(r io.ReaderAt, size int64) (*File, error) {
+	f, err := openReader(r, size)
+	return f, prefixed(err)
+}
+
+func openReader(r io.ReaderAt, size int64) (*File, error) {
+	t, err := readTable(r, size)
+	if err != nil {
+		return nil, err
+	}
+	return newFile(t, newReaderSource(r, t.size())), nil
+}

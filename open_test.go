@@ -1,0 +1,237 @@
+package safetensors
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"embed"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+)
+
+//go:embed testdata/model.safetensors
+var embedded embed.FS
+
+// A closeCounter is an fs.FS that counts the files that are open.
+type closeCounter struct {
+	fs.FS
+	open int
+}
+
+type countedFile struct {
+	fs.File
+	c *closeCounter
+}
+
+func (c *closeCounter) Open(name string) (fs.File, error) {
+	f, err := c.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	c.open++
+	if _, ok := f.(io.ReaderAt); ok {
+		return struct {
+			countedFile
+			io.ReaderAt
+		}{countedFile{f, c}, f.(io.ReaderAt)}, nil
+	}
+	return countedFile{f, c}, nil
+}
+
+func (c *closeCounter) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(c.FS, name) }
+
+func (f countedFile) Close() error {
+	f.c.open--
+	return f.File.Close()
+}
+
+// zipOf returns the files of a folder as a zip archive, deflated or stored.
+func zipOf(t *testing.T, dir string, method uint16) *zip.Reader {
+	var archive bytes.Buffer
+	w := zip.NewWriter(&archive)
+	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		out, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: method})
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(data)
+		return err
+	}))
+	require.NoError(t, w.Close())
+	r, err := zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len()))
+	require.NoError(t, err)
+	return r
+}
+
+// TestOpenFS opens a file, an index and a folder in file systems of every kind.
+func TestOpenFS(t *testing.T) {
+	tensors := checkpointOf(t, 6)
+	dir := t.TempDir()
+	require.NoError(t, WriteShards(filepath.Join(dir, "sharded"), tensors, nil, 128))
+	require.NoError(t, WriteShards(filepath.Join(dir, "whole"), tensors, nil, 1<<30))
+	mapFS := fstest.MapFS{}
+	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+			require.NoError(t, err)
+			mapFS[name] = &fstest.MapFile{Data: data}
+		}
+		return err
+	}))
+	for kind, fsys := range map[string]fs.FS{
+		"os.DirFS": os.DirFS(dir), "MapFS": mapFS, "zip, deflated": zipOf(t, dir, zip.Deflate), "zip, stored": zipOf(t, dir, zip.Store),
+	} {
+		for _, name := range []string{"whole", "whole/model.safetensors", "sharded", "sharded/model.safetensors.index.json"} {
+			counter := &closeCounter{FS: fsys}
+			f, err := OpenFS(counter, name)
+			require.NoError(t, err, "%s %s", kind, name)
+			got := maps.Collect(f.Tensors())
+			require.Len(t, got, len(tensors))
+			for name, x := range tensors {
+				require.Equal(t, appended[byte](t, x), appended[byte](t, got[name]))
+			}
+			require.NoError(t, f.Close())
+			require.Zero(t, counter.open, "%s %s: files are left open", kind, name)
+			_, err = Append[byte](nil, got["t00"])
+			require.ErrorIs(t, err, fs.ErrClosed)
+		}
+	}
+	f, err := OpenFS(embedded, "testdata")
+	require.NoError(t, err)
+	require.NotEmpty(t, maps.Collect(f.Tensors()))
+	sub, err := fs.Sub(embedded, "testdata")
+	require.NoError(t, err)
+	_, err = OpenFS(sub, ".")
+	require.NoError(t, err)
+}
+
+func TestOpenFSRefuses(t *testing.T) {
+	x := counting(t, U32, 4)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	fsys := fstest.MapFS{
+		"a/x.safetensors":                {Data: file.Bytes()},
+		"short.safetensors":              {Data: file.Bytes()[:20]},
+		"link.safetensors":               {Mode: fs.ModeDevice},
+		"b/model.safetensors.index.json": {Data: []byte(`{"weight_map":{"x":"../a/x.safetensors"}}`)},
+		"c/model.safetensors.index.json": {Data: []byte(`{"weight_map":{"x":"missing.safetensors"}}`)},
+		"empty/readme":                   {},
+	}
+	for _, c := range []struct {
+		rule, name string
+		is         error
+		want       string
+	}{
+		{"a valid path", "../a", fs.ErrInvalid, "open ../a: "},
+		{"no absolute path", "/a/x.safetensors", fs.ErrInvalid, "open /a/x.safetensors: "},
+		{"a file that exists", "missing", fs.ErrNotExist, "open missing: "},
+		{"a whole file", "short.safetensors", nil, "open short.safetensors: header length"},
+		{"a regular file", "link.safetensors", nil, "open link.safetensors: is a device"},
+		{"a checkpoint in the folder", "empty", fs.ErrNotExist, "open empty: no .safetensors file in it, only [readme]"},
+		{"shards next to the index", "b", nil, "is not a local, slash-separated file name"},
+		{"shards that exist", "c", fs.ErrNotExist, `shard "missing.safetensors": open c/missing.safetensors: `},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			counter := &closeCounter{FS: fsys}
+			_, err := OpenFS(counter, c.name)
+			require.ErrorContains(t, err, "safetensors: ")
+			require.ErrorContains(t, err, c.want)
+			if c.is != nil {
+				require.ErrorIs(t, err, c.is)
+			}
+			require.Zero(t, counter.open, "files are left open")
+		})
+	}
+	_, err := OpenFS(nil, "x")
+	require.ErrorContains(t, err, "the fs.FS is nil")
+
+	// A zip entry whose sum does not match.
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.safetensors"), file.Bytes(), 0o666))
+	broken := zipOf(t, dir, zip.Store)
+	broken.File[0].CRC32++
+	_, err = OpenFS(broken, "x.safetensors")
+	require.ErrorIs(t, err, zip.ErrChecksum)
+}
+
+// TestTarEntry reads a file within a tar archive through a section of it.
+func TestTarEntry(t *testing.T) {
+	var file, archive bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": counting(t, U32, 4)}, nil))
+	w := tar.NewWriter(&archive)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "x.safetensors", Size: int64(file.Len()), Mode: 0o666}))
+	_, err := w.Write(file.Bytes())
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	r := bytes.NewReader(archive.Bytes())
+	h, err := tar.NewReader(r).Next()
+	require.NoError(t, err)
+	off, err := r.Seek(0, io.SeekCurrent)
+	require.NoError(t, err)
+	f, err := NewFile(io.NewSectionReader(bytes.NewReader(archive.Bytes()), off, h.Size), h.Size)
+	require.NoError(t, err)
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x))
+}
+
+func TestJoin(t *testing.T) {
+	base := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, F32, 2)})
+	adapter := filepath.Join(t.TempDir(), "adapter.safetensors")
+	require.NoError(t, WriteFile(adapter, map[string]Tensor{"lora": counting(t, U32, 3)}, map[string]string{"k": "v"}))
+	f, err := Open(base)
+	require.NoError(t, err)
+	g, err := Open(adapter)
+	require.NoError(t, err)
+	joined, err := Join(g, f)
+	require.NoError(t, err)
+	var names []string
+	for name := range joined.Tensors() {
+		names = append(names, name)
+	}
+	require.Equal(t, []string{"lora", "b", "a"}, names, "file by file")
+	require.Equal(t, map[string]string{"k": "v"}, joined.Metadata())
+	for _, name := range names {
+		_, err := joined.Tensor(name)
+		require.NoError(t, err)
+	}
+	again, err := Join(joined)
+	require.NoError(t, err)
+
+	_, err = Join(f, g, f)
+	require.EqualError(t, err, `safetensors: tensor "b": duplicate tensor name in two of the files to join`)
+	var broken *FormatError
+	require.True(t, errors.As(err, &broken))
+	_, err = Join(f, nil)
+	require.ErrorContains(t, err, "file 1 of 2 to join is nil")
+	x, err := again.Tensor("a")
+	require.NoError(t, err)
+	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x), "refused Joins close nothing")
+	require.NoError(t, again.Close())
+	for _, file := range []*File{f, g, joined} {
+		for _, x := range file.Tensors() {
+			_, err = Append[byte](nil, x)
+			require.ErrorIs(t, err, fs.ErrClosed)
+		}
+	}
+	none, err := Join()
+	require.NoError(t, err)
+	require.Empty(t, maps.Collect(none.Tensors()))
+	require.Nil(t, none.Metadata())
+	require.NoError(t, none.Close())
+}

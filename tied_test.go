@@ -1,0 +1,101 @@
+package safetensors
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTie(t *testing.T) {
+	data := []uint32{1, 2, 3, 4, 5, 6}
+	of := func(data []uint32, shape ...int) Tensor {
+		x, err := NewTensor(U32, shape, data)
+		require.NoError(t, err)
+		return x
+	}
+	slice := func(x Tensor, ranges ...Range) Tensor {
+		y, err := x.Slice(ranges...)
+		require.NoError(t, err)
+		return y
+	}
+	cast := func(x Tensor) Tensor {
+		y, err := x.Bitcast(F32)
+		require.NoError(t, err)
+		return y
+	}
+	convert := func(x Tensor) Tensor {
+		y, err := x.Convert(BF16)
+		require.NoError(t, err)
+		return y
+	}
+	computed, _ := counted(t, of(data, 6))
+	joined, err := Concat(0, of(data, 6), of(data, 6))
+	require.NoError(t, err)
+	tensors := map[string]Tensor{
+		"b": of(data, 6), "a": of(data, 6), "c": of(data, 6),
+		"other shape": of(data, 2, 3), "other shape, again": of(data, 2, 3),
+		"other dtype": cast(of(data, 6)),
+		"other data":  of([]uint32{1, 2, 3, 4, 5, 6}, 6),
+		"row":         slice(of(data, 2, 3), At(1)), "row, again": of(data[3:], 3),
+		"column": slice(of(data, 2, 3), All(), At(1)), "column, again": slice(of(data, 2, 3), All(), At(1)),
+		"rounded": convert(cast(of(data, 6))), "rounded, again": convert(cast(of(data, 6))),
+		"computed": computed, "computed, again": computed,
+		"joined": joined, "joined, again": joined,
+		"empty": of(nil, 0), "empty, again": of(nil, 0),
+	}
+	metadata := map[string]string{"format": "pt", "c": "taken"}
+	kept, noted := Tie(tensors, metadata)
+	require.Equal(t, map[string]string{
+		"format": "pt", "b": "a", "c": "taken", "other shape, again": "other shape", "row, again": "row",
+		"column, again": "column", "rounded, again": "rounded", "computed, again": "computed", "joined, again": "joined",
+	}, noted)
+	require.Equal(t, []string{"a", "column", "computed", "empty", "empty, again", "joined", "other data", "other dtype",
+		"other shape", "rounded", "row"}, slices.Sorted(maps.Keys(kept)))
+	require.Len(t, tensors, 19, "the maps are not modified")
+	require.Equal(t, map[string]string{"format": "pt", "c": "taken"}, metadata)
+
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, kept, noted))
+	f, err := Parse(file.Bytes())
+	require.NoError(t, err)
+	all := Untie(maps.Collect(f.Tensors()), f.Metadata())
+	delete(tensors, "c") // whose name the metadata had already
+	require.Equal(t, slices.Sorted(maps.Keys(tensors)), slices.Sorted(maps.Keys(all)))
+	for name, x := range tensors {
+		require.Equal(t, appended[byte](t, x), appended[byte](t, all[name]), name)
+	}
+	again, notes := Tie(all, nil)
+	require.Len(t, again, len(kept))
+	require.Equal(t, "a", notes["b"])
+}
+
+func TestTieNothing(t *testing.T) {
+	x := counting(t, U32, 2)
+	kept, noted := Tie(map[string]Tensor{"x": x}, nil)
+	require.Equal(t, map[string]Tensor{"x": x}, kept)
+	require.Nil(t, noted)
+	kept, noted = Tie(nil, nil)
+	require.Empty(t, kept)
+	require.Nil(t, noted)
+	require.Equal(t, map[string]Tensor{"x": x}, Untie(map[string]Tensor{"x": x}, map[string]string{"x": "y", "y": "z", "format": "pt"}))
+}
+
+// TestTieInFiles ties tensors of a file, mapped and read, that share nothing, and
+// one that is there under two names.
+func TestTieInFiles(t *testing.T) {
+	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, U32, 4)})
+	for way, open := range opened {
+		f := open(t, name)
+		tensors := maps.Collect(f.Tensors())
+		kept, _ := Tie(tensors, nil)
+		require.Len(t, kept, 2, way)
+		tensors["tied"] = tensors["b"]
+		kept, noted := Tie(tensors, nil)
+		require.Len(t, kept, 2, way)
+		require.Equal(t, map[string]string{"tied": "b"}, noted)
+		require.NoError(t, f.Close())
+	}
+}
