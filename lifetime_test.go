@@ -17,54 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeTemp writes tensors to a new file and returns its name.
-func writeTemp(t testing.TB, tensors map[string]Tensor) string {
-	name := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, WriteFile(name, tensors, nil))
-	return name
-}
-
-// counting returns a tensor of the numbers from 0 on.
-func counting(t testing.TB, dtype DType, shape ...int) Tensor {
-	n, ok := countElements(shape)
-	require.True(t, ok)
-	data := make([]uint32, n)
-	for i := range data {
-		data[i] = uint32(i)
-	}
-	tensor, err := NewTensor(dtype, shape, data)
-	require.NoError(t, err)
-	return tensor
-}
-
-// opened lists the ways to open a file.
-var opened = map[string]func(t testing.TB, name string) *File{
-	"Open": func(t testing.TB, name string) *File {
-		f, err := Open(name)
-		require.NoError(t, err)
-		return f
-	},
-	"Load": func(t testing.TB, name string) *File {
-		f, err := Load(name)
-		require.NoError(t, err)
-		return f
-	},
-	"Parse": func(t testing.TB, name string) *File {
-		data, err := os.ReadFile(name)
-		require.NoError(t, err)
-		f, err := Parse(data)
-		require.NoError(t, err)
-		return f
-	},
-	"NewFile": func(t testing.TB, name string) *File {
-		data, err := os.ReadFile(name)
-		require.NoError(t, err)
-		f, err := NewFile(bytes.NewReader(data), int64(len(data)))
-		require.NoError(t, err)
-		return f
-	},
-}
-
 // TestOpenErrors opens what is no checkpoint: the error says so once, with the name.
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()

@@ -2,7 +2,7 @@ package safetensors
 
 import (
 	"bytes"
-	"errors"
+	"encoding/binary"
 	"io"
 	"maps"
 	"os"
@@ -15,12 +15,6 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/stretchr/testify/require"
 )
-
-func requireEmptyDir(t testing.TB, dir string) {
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, entries)
-}
 
 func TestWriteOrder(t *testing.T) {
 	tensors := map[string]Tensor{
@@ -72,21 +66,6 @@ func TestWriteRefuses(t *testing.T) {
 			requireEmptyDir(t, dir)
 		})
 	}
-}
-
-// A failingWriter fails after a number of bytes.
-type failingWriter struct{ left int }
-
-var errWriter = errors.New("the writer fails")
-
-func (w *failingWriter) Write(b []byte) (int, error) {
-	if len(b) > w.left {
-		n := w.left
-		w.left = 0
-		return n, errWriter
-	}
-	w.left -= len(b)
-	return len(b), nil
 }
 
 func TestFailingWriter(t *testing.T) {
@@ -402,4 +381,65 @@ func TestNewWriterRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.Zero(t, out.Len())
 	}
+}
+
+// FuzzRoundTrip writes tensors of any names, dtypes and shapes and reads them
+// back, from memory and through a Writer.
+func FuzzRoundTrip(f *testing.F) {
+	f.Add("a", "b\x00\"é", byte(18), byte(2), []byte{2, 3}, []byte{1, 0}, "k", "v")
+	f.Add("", "\u2028", byte(3), byte(22), []byte{4}, []byte{}, "", "")
+	f.Fuzz(func(t *testing.T, name1, name2 string, dtype1, dtype2 byte, shape1, shape2 []byte, key, value string) {
+		make := func(dtype byte, dims []byte, fill byte) (Tensor, bool) {
+			shape := []int{}
+			for _, d := range dims[:min(len(dims), 5)] {
+				shape = append(shape, int(d)%9)
+			}
+			size, broken := checkShape(DType(dtype), shape)
+			if broken != "" {
+				return Tensor{}, false
+			}
+			x, err := NewTensor(DType(dtype), shape, bytes.Repeat([]byte{fill}, int(size)))
+			require.NoError(t, err)
+			return x, true
+		}
+		x, ok1 := make(dtype1, shape1, 0x5a)
+		y, ok2 := make(dtype2, shape2, 0xa5)
+		if !ok1 || !ok2 {
+			return
+		}
+		tensors := map[string]Tensor{name1: x, name2: y}
+		var out bytes.Buffer
+		if err := Write(&out, tensors, map[string]string{key: value}); err != nil {
+			require.Zero(t, out.Len())
+			return
+		}
+		file, err := Parse(out.Bytes())
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{key: value}, file.Metadata())
+		require.Zero(t, binary.LittleEndian.Uint64(out.Bytes())%headerAlignment)
+		for name, want := range tensors {
+			got, err := file.Tensor(name)
+			require.NoError(t, err)
+			require.Equal(t, want.DType(), got.DType())
+			require.Equal(t, want.Shape(), got.Shape())
+			wantBytes, err := View[byte](want)
+			require.NoError(t, err)
+			gotBytes, err := View[byte](got)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(wantBytes, gotBytes))
+		}
+		var streamed bytes.Buffer
+		header, err := ReadHeader(bytes.NewReader(out.Bytes()))
+		require.NoError(t, err)
+		w, err := NewWriter(&streamed, header)
+		require.NoError(t, err)
+		for _, info := range header.Tensors {
+			dst, err := w.Tensor(info.Name)
+			require.NoError(t, err)
+			_, err = tensors[info.Name].WriteTo(dst)
+			require.NoError(t, err)
+		}
+		require.NoError(t, w.Close())
+		require.Equal(t, out.Bytes(), streamed.Bytes())
+	})
 }

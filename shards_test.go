@@ -18,50 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkpointOf returns n tensors of 64 bytes each, t00, t01 and so on.
-func checkpointOf(t testing.TB, n int) map[string]Tensor {
-	tensors := make(map[string]Tensor)
-	for i := range n {
-		data := slices.Repeat([]uint32{uint32(i)}, 16)
-		x, err := NewTensor(U32, []int{4, 4}, data)
-		require.NoError(t, err)
-		tensors[fmt.Sprintf("t%02d", i)] = x
-	}
-	return tensors
-}
-
-func listDir(t testing.TB, dir string) []string {
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
-// requireCheckpoint opens a checkpoint in both ways and compares it.
-func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
-	for way, open := range map[string]func(string) (*File, error){"Open": Open, "Load": Load} {
-		f, err := open(name)
-		require.NoError(t, err, way)
-		require.Len(t, maps.Collect(f.Tensors()), len(want))
-		for name, x := range want {
-			got, err := f.Tensor(name)
-			require.NoError(t, err)
-			require.Equal(t, x.Shape(), got.Shape())
-			wantBytes, err := Append[byte](nil, x)
-			require.NoError(t, err)
-			gotBytes, err := Append[byte](nil, got)
-			require.NoError(t, err)
-			require.Equal(t, wantBytes, gotBytes)
-		}
-		_, err = f.Tensor("absent")
-		require.ErrorIs(t, err, fs.ErrNotExist)
-		require.NoError(t, f.Close())
-	}
-}
-
 func TestWriteShards(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "checkpoint")
 	tensors := checkpointOf(t, 7)

@@ -2,15 +2,17 @@ package safetensors
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/stretchr/testify/require"
 	"github.com/x448/float16"
 )
@@ -40,8 +42,22 @@ func TestDTypes(t *testing.T) {
 	require.Equal(t, DType(22), U64)
 }
 
-// littleEndian reports whether multi-byte elements of a file can be viewed here.
-func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
+func TestDTypeFloat(t *testing.T) {
+	seen := map[float.Format]DType{}
+	for d := BOOL; d <= U64; d++ {
+		f := d.float()
+		isFloat := strings.HasPrefix(d.String(), "F") || d == BF16
+		require.Equal(t, isFloat, f != float.None, "%v", d)
+		if isFloat {
+			require.Equal(t, d.Bits(), f.Bits(), "%v", d)
+			require.NotContains(t, seen, f, "%v", d)
+			seen[f] = d
+		}
+	}
+	require.Len(t, seen, int(float.F64))
+	require.Equal(t, float.None, DType(0).float())
+	require.Equal(t, float.None, (U64 + 1).float())
+}
 
 // seen checks what View and Append make of a tensor as T.
 func seen[T Element](t *testing.T, tensor Tensor, want []T, viewable bool) {
@@ -242,90 +258,28 @@ func TestTensorMethods(t *testing.T) {
 	require.Equal(t, []int{2}, x.Shape(), "the shape is copied")
 }
 
-func TestConvert(t *testing.T) {
-	x, err := NewTensor(F64, []int{4}, []float64{1, 1 + 0x1p-8 + 0x1p-30, math.Inf(-1), 1e300})
-	require.NoError(t, err)
-	direct, err := x.Convert(BF16)
-	require.NoError(t, err)
-	bits, err := Append[uint16](nil, direct)
-	require.NoError(t, err)
-	require.Equal(t, []uint16{0x3f80, 0x3f81, 0xff80, 0x7f80}, bits)
-
-	// Two conversions round twice: F32 drops the bit that breaks the tie.
-	twice, err := x.Convert(F32)
-	require.NoError(t, err)
-	twice, err = twice.Convert(BF16)
-	require.NoError(t, err)
-	bits, err = Append[uint16](nil, twice)
-	require.NoError(t, err)
-	require.Equal(t, []uint16{0x3f80, 0x3f80, 0xff80, 0x7f80}, bits)
-	values, err := Append[float64](nil, twice)
-	require.NoError(t, err)
-	require.Equal(t, []float64{1, 1, math.Inf(-1), math.Inf(1)}, values)
-
-	same, err := x.Convert(F64)
-	require.NoError(t, err)
-	_, err = View[float64](same)
-	require.NoError(t, err, "nothing to convert")
-	_, err = View[uint16](direct)
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	for _, d := range []DType{F4, F6_E2M3, F8_E8M0, I32, BOOL, C64, 0, 99} {
-		_, err = x.Convert(d)
-		require.ErrorIs(t, err, errors.ErrUnsupported, "%v", d)
-	}
-	_, err = counting(t, I32, 2).Convert(F32)
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "converting I32 [2] to F32")
-}
-
-// TestConvertInChunks converts more elements than a chunk has, from memory, from
-// a slice and from a reader, and writes them.
-func TestConvertInChunks(t *testing.T) {
-	const rows, columns = 3, 2*chunkElements/3 + 7
-	bits := make([]uint16, rows*columns)
-	for i := range bits {
-		bits[i] = uint16(i * 31)
-	}
-	x, err := NewTensor(BF16, []int{rows, columns}, bits)
-	require.NoError(t, err)
-	name := writeTemp(t, map[string]Tensor{"x": x})
-	for way, open := range opened {
-		f := open(t, name)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
-		part, err := x.Slice(All(), Span(5, columns-1))
-		require.NoError(t, err)
-		chain, err := part.Convert(F64)
-		require.NoError(t, err)
-		chain, err = chain.Convert(F32)
-		require.NoError(t, err)
-		whole, err := Append[float32](nil, x)
-		require.NoError(t, err)
-		direct, err := Append[float32](nil, part)
-		require.NoError(t, err)
-		chained, err := Append[uint32](nil, chain)
-		require.NoError(t, err)
-		var written bytes.Buffer
-		_, err = chain.WriteTo(&written)
-		require.NoError(t, err)
-		k := 0
-		for i, b := range bits {
-			want := uint32(b) << 16
-			require.Equal(t, want, math.Float32bits(whole[i]), way)
-			if c := i % columns; c >= 5 && c < columns-1 {
-				require.Equal(t, want, math.Float32bits(direct[k]), way)
-				if want&0x7f800000 != 0x7f800000 || want&0x7fffff == 0 { // NaNs are quieted on the way through F64
-					require.Equal(t, want, chained[k], way)
-				}
-				require.Equal(t, chained[k], binary.LittleEndian.Uint32(written.Bytes()[4*k:]), way)
-				k++
+// BenchmarkAppend shows what it saves not to clear memory before it is filled,
+// in a heap of usual size, where it has been used before.
+func BenchmarkAppend(b *testing.B) {
+	heap := make([]byte, 64<<20)
+	defer runtime.KeepAlive(heap)
+	for _, n := range []int{1 << 20, 16 << 20} {
+		data := make([]byte, n)
+		t, err := NewTensor(U8, []int{n}, data)
+		require.NoError(b, err)
+		b.Run(fmt.Sprintf("%dMiB", n>>20), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				_, err := Append[byte](nil, t)
+				require.NoError(b, err)
 			}
-		}
-		require.NoError(t, f.Close())
+		})
+		b.Run(fmt.Sprintf("%dMiB/make", n>>20), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				_, err := Append(make([]byte, n)[:0], t)
+				require.NoError(b, err)
+			}
+		})
 	}
-}
-
-func TestFormatErrorCutsNames(t *testing.T) {
-	err := &FormatError{Offset: -1, Tensor: strings.Repeat("x", 1000), Reason: "r"}
-	require.Less(t, len(err.Error()), 300)
 }

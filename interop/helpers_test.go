@@ -1,4 +1,4 @@
-package safetensors_test
+package interop_test
 
 import (
 	"bytes"
@@ -9,15 +9,12 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
 )
 
 // bigEndian says that the host's numbers are not the file's: a view of more
@@ -41,58 +38,6 @@ type goldenTensor struct {
 	Data   string          // in hex
 	SHA256 string          // instead of Data and Values where they are long
 	Values json.RawMessage // integers, or floats as text; of C64 the real part first
-}
-
-func TestGolden(t *testing.T) {
-	text, err := os.ReadFile("testdata/golden/expected.json")
-	require.NoError(t, err)
-	var golden []goldenFile
-	require.NoError(t, json.Unmarshal(text, &golden))
-	requireAllListed(t, golden)
-
-	for _, want := range golden {
-		t.Run(want.File, func(t *testing.T) {
-			name := filepath.Join("testdata", filepath.FromSlash(want.File))
-			data, err := os.ReadFile(name)
-			require.NoError(t, err)
-
-			t.Run("ReadHeader", func(t *testing.T) { testGoldenHeader(t, data, want) })
-			test := func(kind string, inMemory bool, f *safetensors.File, err error) {
-				t.Run(kind, func(t *testing.T) {
-					require.NoError(t, err)
-					testGoldenFile(t, f, want, inMemory)
-					testRewrite(t, f, data)
-					require.NoError(t, f.Close())
-				})
-			}
-			f, err := safetensors.Parse(data)
-			test("Parse", true, f, err)
-			f, err = safetensors.Load(name)
-			test("Load", true, f, err)
-			f, err = safetensors.Open(name)
-			test("Open", mapped, f, err)
-			f, err = safetensors.NewFile(bytes.NewReader(data), int64(len(data)))
-			test("NewFile", false, f, err)
-		})
-	}
-}
-
-// requireAllListed fails if a golden file or a dtype is missing from the list.
-func requireAllListed(t *testing.T, golden []goldenFile) {
-	t.Helper()
-	found, err := filepath.Glob("testdata/golden/*.safetensors")
-	require.NoError(t, err)
-	found = append(found, filepath.Join("testdata", "model.safetensors"))
-	var listed []string
-	dtypes := map[safetensors.DType]bool{}
-	for _, g := range golden {
-		listed = append(listed, filepath.Join("testdata", filepath.FromSlash(g.File)))
-		for _, tensor := range g.Tensors {
-			dtypes[tensor.DType] = true
-		}
-	}
-	require.ElementsMatch(t, listed, found)
-	require.Len(t, dtypes, int(safetensors.U64))
 }
 
 // testGoldenHeader checks the table of the file: what is in it, and where.
@@ -294,6 +239,28 @@ func requireFloats(t *testing.T, want, got []float64) {
 	}
 }
 
+// requireShape compares shapes; that of a scalar may be nil or empty.
+func requireShape(t *testing.T, want, got []int, msgAndArgs ...any) {
+	t.Helper()
+	if len(want) == 0 {
+		require.Empty(t, got, msgAndArgs...)
+		return
+	}
+	require.Equal(t, want, got, msgAndArgs...)
+}
+
+// requireTensors compares what Python has read with what was written.
+func requireTensors(t *testing.T, tensors map[string]safetensors.Tensor, got []goldenTensor) {
+	t.Helper()
+	require.Len(t, got, len(tensors))
+	for _, g := range got {
+		want := tensors[g.Name]
+		require.Equal(t, want.DType(), g.DType, "%q", g.Name)
+		requireShape(t, want.Shape(), g.Shape, "%q", g.Name)
+		require.Equal(t, hash(rawBytes(t, want)), g.SHA256, "%q", g.Name)
+	}
+}
+
 func parseFloats(t *testing.T, list json.RawMessage) []float64 {
 	t.Helper()
 	var texts []string
@@ -318,4 +285,13 @@ func widen(values []float32) []float64 {
 func hash(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
+}
+
+// rawBytes returns the bytes of a tensor as a file holds them.
+func rawBytes(t *testing.T, tensor safetensors.Tensor) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	_, err := tensor.WriteTo(&b)
+	require.NoError(t, err)
+	return b.Bytes()
 }

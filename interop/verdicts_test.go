@@ -1,4 +1,4 @@
-package safetensors_test
+package interop_test
 
 import (
 	"bytes"
@@ -12,9 +12,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
 )
 
 // stricter lists what Parse refuses and the reference accepts, by the reason

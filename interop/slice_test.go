@@ -1,4 +1,4 @@
-package safetensors_test
+package interop_test
 
 import (
 	"bytes"
@@ -11,9 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
 )
 
 // A sliceCase is what numpy found for one slice of an array of that shape,
@@ -26,7 +25,7 @@ type sliceCase struct {
 }
 
 func TestSliceAsNumpy(t *testing.T) {
-	data, err := os.ReadFile("testdata/slices.json")
+	data, err := os.ReadFile("../testdata/slices.json")
 	require.NoError(t, err)
 	var cases []sliceCase
 	require.NoError(t, json.Unmarshal(data, &cases))
@@ -173,14 +172,4 @@ func contiguous(indices []int) bool {
 		}
 	}
 	return true
-}
-
-// requireShape compares shapes; that of a scalar may be nil or empty.
-func requireShape(t *testing.T, want, got []int, msgAndArgs ...any) {
-	t.Helper()
-	if len(want) == 0 {
-		require.Empty(t, got, msgAndArgs...)
-		return
-	}
-	require.Equal(t, want, got, msgAndArgs...)
 }

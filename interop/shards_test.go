@@ -1,4 +1,4 @@
-package safetensors_test
+package interop_test
 
 import (
 	"bytes"
@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/remote"
+	"github.com/stretchr/testify/require"
 )
 
 const indexFile = "model.safetensors.index.json"

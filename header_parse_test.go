@@ -1,0 +1,286 @@
+package safetensors
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConformance(t *testing.T) {
+	for _, c := range conformanceCases(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			require.False(t, c.Want == "accept" && c.Reference == "reject")
+			f, err := Parse(c.File)
+			checkVerdict(t, c, f, err)
+			f, err = NewFile(bytes.NewReader(c.File), int64(len(c.File)))
+			checkVerdict(t, c, f, err)
+		})
+	}
+}
+
+func checkVerdict(t *testing.T, c conformanceCase, f *File, err error) {
+	if c.Want == "reject" {
+		var broken *FormatError
+		require.ErrorAs(t, err, &broken)
+		require.NotEmpty(t, broken.Reason)
+		require.LessOrEqual(t, broken.Offset, int64(len(c.File)))
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, c.Metadata, f.Metadata())
+	rows := []tableRow{}
+	for _, info := range f.parts[0].header().Tensors {
+		row := tableRow{Name: info.Name, DType: info.DType, Shape: []int64{}, DataOffsets: info.DataOffsets}
+		for _, dim := range info.Shape {
+			row.Shape = append(row.Shape, int64(dim))
+		}
+		rows = append(rows, row)
+	}
+	require.Equal(t, c.Tensors, rows)
+	for _, row := range rows {
+		tensor, err := f.Tensor(row.Name)
+		require.NoError(t, err)
+		require.Equal(t, row.DType, tensor.DType())
+		require.Len(t, tensor.Shape(), len(row.Shape))
+	}
+}
+
+// parseBoth parses a header by the fast path and by the general one alone, and
+// checks that they agree.
+func parseBoth(t testing.TB, text []byte, dataSize int64) (*table, error) {
+	fast, err := parseHeader(bytes.Clone(text), dataSize)
+	p := newParser(bytes.Clone(text))
+	p.slow = true
+	slow, slowErr := p.parse(dataSize)
+	require.Equal(t, slowErr, err, "%q", text)
+	if err == nil {
+		require.Equal(t, slow.header(), fast.header(), "%q", text)
+		require.True(t, json.Valid(text), "%q", text)
+		checkTable(t, fast, dataSize)
+	}
+	return fast, err
+}
+
+// checkTable checks what a validated table promises.
+func checkTable(t testing.TB, h *table, dataSize int64) {
+	end := int64(0)
+	names := make(map[string]bool)
+	for i := range h.entries {
+		e := &h.entries[i]
+		require.Equal(t, end, e.begin)
+		require.LessOrEqual(t, e.begin, e.end)
+		end = e.end
+		size, broken := checkShape(e.dtype(), h.shape(e))
+		require.Empty(t, broken)
+		require.Equal(t, size, e.end-e.begin)
+		require.False(t, names[h.name(i)])
+		names[h.name(i)] = true
+		require.Equal(t, i, h.names.lookup(h.name(i), h.name))
+	}
+	if dataSize >= 0 {
+		require.Equal(t, dataSize, end)
+	}
+}
+
+func TestFastPathAgrees(t *testing.T) {
+	for _, c := range conformanceCases(t) {
+		if length, err := checkHeaderLength(append(c.File, make([]byte, 8)...), int64(len(c.File))); err == nil {
+			text := c.File[prefixSize:][:length]
+			_, err := parseBoth(t, text, int64(len(c.File))-prefixSize-length)
+			require.Equal(t, c.Want == "accept", err == nil, c.Name)
+			parseBoth(t, text, -1)
+		}
+	}
+}
+
+// TestMutations changes headers a little, at random and with what is likely to
+// be a border case, and checks that fast and general path agree.
+func TestMutations(t *testing.T) {
+	seeds := []string{
+		`{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}`,
+		`{"__metadata__":{"k":"v"},"a":{"dtype":"BF16","shape":[12345678,0],"data_offsets":[0,0]},"b":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}  `,
+		`{"b":{"data_offsets":[100,116],"x":[{"y":-1.5e3}],"dtype":"F8_E4M3FNUZ","shape":[16]},"a\n\u00e9":{"dtype":"F4","shape":[200],"data_offsets":[0,100]}}`,
+		`{"w":{"dtype":"I64","shape":[1234567890123],"data_offsets":[0,9876543120984]}}`,
+		`{"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F8_E4M3","shape":[],"data_offsets":[12,13]},` +
+			`"c":{"dtype":"F8_E4M3FNUZ","shape":[1,1,1,1,1,1,1,1,3],"data_offsets":[13,16]},"d":{"dtype":"F8_E5M2FNUZ","shape":[0],"data_offsets":[16,16]},` +
+			`"e":{"dtype":"F6_E2M3","shape":[123456784],"data_offsets":[16,92592604]},"f":{"dtype":"U8","shape":[10],"data_offsets":[92592604,92592614]}}`,
+	}
+	pieces := []string{
+		"0", "1", "9", "00", "01", "-", "+", ".", "e", "E5", `"`, `\`, `\u0041`, `\ud800`, `\ud83d\ude00`, ",", ":", "[", "]", "{", "}",
+		" ", "\n", "\x00", "\x1f", "\x7f", "\xff", "é", "null", "true", `"a"`, `"dtype"`, `"shape"`, `"F32"`, `"U8"`, "F16", "123456789012345678",
+		"9223372036854775807", "9223372036854775808", "18446744073709551616", "1e400", `"x":1,`, `"__metadata__":null,`, "[0,0]", "[]",
+		"U8", "BF16", "F8_E4M3", "FNUZ", "F8_E4M3F", "__metadata__",
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	accepted, fast := 0, 0
+	n := 300_000
+	if testing.Short() || raceEnabled {
+		n = 20_000
+	}
+	for range n {
+		text := []byte(seeds[random.IntN(len(seeds))])
+		for range 1 + random.IntN(3) {
+			at := random.IntN(len(text))
+			piece := pieces[random.IntN(len(pieces))]
+			switch random.IntN(5) {
+			case 0: // insert
+				text = append(text[:at:at], append([]byte(piece), text[at:]...)...)
+			case 1: // overwrite
+				text = append(text[:at:at], append([]byte(piece), text[min(len(text), at+len(piece)):]...)...)
+			case 2: // one byte
+				text[at] = byte(random.IntN(256))
+			case 3: // delete
+				text = append(text[:at:at], text[min(len(text), at+1+random.IntN(4)):]...)
+			case 4: // repeat
+				to := at + random.IntN(len(text)-at)
+				text = append(text[:to:to], text[at:]...)
+			}
+			if len(text) == 0 {
+				text = []byte("{")
+			}
+		}
+		if _, err := parseBoth(t, text, -1); err == nil {
+			accepted++
+		}
+		p := newParser(text)
+		p.Pos = 1
+		if p.canonical(); len(p.t.entries) > 1 {
+			fast++
+		}
+	}
+	require.Greater(t, accepted, n/100, "too few mutations are accepted to show anything")
+	require.Greater(t, fast, n/10, "the fast path is taken too rarely to show anything")
+}
+
+// TestSpelledDTypes changes the names of all dtypes in each place, among them to
+// those of others.
+func TestSpelledDTypes(t *testing.T) {
+	for d := range dtypes {
+		for _, row := range dtypes {
+			name := row.name
+			for i := range name {
+				for _, other := range []string{name[:i] + name[i+1:], name[:i] + "X" + name[i+1:], name[:i] + `"` + name[i+1:], name + name[i:], name} {
+					// The first entry is what the parser expects of the second.
+					text := fmt.Sprintf(`{"a":{"dtype":"%s","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"%s","shape":[0],"data_offsets":[0,0]},`+
+						`"c":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, DType(d), other)
+					parseBoth(t, []byte(text), 0)
+				}
+			}
+		}
+	}
+}
+
+// TestNearlyCanonical has entries that are canonical up to some point.
+func TestNearlyCanonical(t *testing.T) {
+	const entry = `"a":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}`
+	for i, c := range []struct{ old, new string }{
+		{`"a"`, `"__metadata__"`},
+		{`"a"`, `"a\u0000"`},
+		{`"a":`, `"a" :`},
+		{`"U8"`, `"U8" `},
+		{`"U8"`, `"u8"`},
+		{`[2,3]`, `[2 ,3]`},
+		{`[2,3]`, `[2,03]`},
+		{`[2,3]`, `[2,3,]`},
+		{`[2,3]`, `[2,-3]`},
+		{`[2,3]`, `[0000000000000000002,3]`},
+		{`[2,3]`, `[6,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]`},
+		{`[2,3],`, `[2,3] ,`},
+		{`[0,6]`, `[0 ,6]`},
+		{`[0,6]`, `[00,6]`},
+		{`[0,6]`, `[0,6.0]`},
+		{`[0,6]`, `[0,6,6]`},
+		{`[0,6]`, `[0,7]`},
+		{`[0,6]}`, `[0,6],"x":1}`},
+		{`[0,6]}`, `[0,6]} `},
+	} {
+		changed := strings.Replace(entry, c.old, c.new, 1)
+		require.NotEqual(t, entry, changed)
+		rest := `,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},"c":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}}`
+		parsed, err := parseBoth(t, []byte("{"+changed+rest), 8)
+		if i == 0 {
+			require.Error(t, err) // __metadata__ is never a tensor
+		} else if err == nil {
+			require.Len(t, parsed.entries, 3)
+		}
+	}
+}
+
+// TestEverySmallChange takes every prefix and every change of a byte of a small
+// file: whatever the verdict, there is no panic, and what is accepted holds what
+// a table promises.
+func TestEverySmallChange(t *testing.T) {
+	file := withPrefix(`{"__metadata__":{"k":"v"},"b":{"dtype":"F16","shape":[2,1],"data_offsets":[1,5]},"aé":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 5)
+	for n := range file {
+		_, err := Parse(file[:n:n])
+		require.Error(t, err)
+	}
+	changed := bytes.Clone(file)
+	for i := range changed {
+		for c := range 256 {
+			changed[i] = byte(c)
+			f, err := Parse(changed)
+			if err == nil {
+				checkTable(t, f.parts[0].table, int64(len(changed))-f.parts[0].size())
+			}
+		}
+		changed[i] = file[i]
+	}
+}
+
+// FuzzParse checks that no file makes Parse panic, that the ways to read a
+// header agree, and that what is accepted keeps its promises and survives being
+// rewritten.
+func FuzzParse(f *testing.F) {
+	for _, c := range conformanceCases(f) {
+		f.Add(c.File)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := Parse(data)
+		other, otherErr := NewFile(bytes.NewReader(data), int64(len(data)))
+		require.Equal(t, err == nil, otherErr == nil, "%v, %v", err, otherErr)
+		header, headerErr := ReadHeader(bytes.NewReader(data))
+		if len(data) >= prefixSize {
+			if length, err := checkHeaderLength(data, int64(len(data))); err == nil {
+				parseBoth(t, data[prefixSize:][:length], int64(len(data))-prefixSize-length)
+			}
+		}
+		if err != nil {
+			return
+		}
+		require.NoError(t, headerErr)
+		require.Equal(t, file.parts[0].header(), header)
+		require.Equal(t, other.parts[0].header(), header)
+		var out bytes.Buffer
+		require.NoError(t, Write(&out, maps.Collect(file.Tensors()), file.Metadata()))
+		again, err := Parse(out.Bytes())
+		require.NoError(t, err)
+		sameTensors(t, file, again)
+		require.Equal(t, file.Metadata(), again.Metadata())
+		var twice bytes.Buffer
+		require.NoError(t, Write(&twice, maps.Collect(again.Tensors()), again.Metadata()))
+		require.Equal(t, out.Bytes(), twice.Bytes(), "what we write is what we would write")
+	})
+}
+
+// sameTensors checks that two files hold the same tensors, in whatever order.
+func sameTensors(t testing.TB, want, got *File) {
+	require.Len(t, maps.Collect(got.Tensors()), len(maps.Collect(want.Tensors())))
+	for name, x := range want.Tensors() {
+		y, err := got.Tensor(name)
+		require.NoError(t, err)
+		require.Equal(t, x.DType(), y.DType())
+		require.Equal(t, x.Shape(), y.Shape())
+		wantBytes, err := View[byte](x)
+		require.NoError(t, err)
+		gotBytes, err := View[byte](y)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(wantBytes, gotBytes))
+	}
+}

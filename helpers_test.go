@@ -1,0 +1,267 @@
+package safetensors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// raceEnabled reports whether the race detector is on, which is slow and
+// allocates.
+var raceEnabled = func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}()
+
+// littleEndian reports whether multi-byte elements of a file can be viewed here.
+func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
+
+// withPrefix returns a file with that header and so many bytes of data.
+func withPrefix(header string, data int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(b, header...), make([]byte, data)...)
+}
+
+// llama70B returns the tensors of a model of that architecture with so many
+// layers: 80 make the 723 tensors of the real one.
+func llama70B(layers int) []TensorInfo {
+	tensors := []TensorInfo{
+		{Name: "lm_head.weight", DType: BF16, Shape: []int{32000, 8192}},
+		{Name: "model.embed_tokens.weight", DType: BF16, Shape: []int{32000, 8192}},
+	}
+	for i := range layers {
+		for _, p := range []struct {
+			name  string
+			shape []int
+		}{
+			{"input_layernorm", []int{8192}},
+			{"mlp.down_proj", []int{8192, 28672}},
+			{"mlp.gate_proj", []int{28672, 8192}},
+			{"mlp.up_proj", []int{28672, 8192}},
+			{"post_attention_layernorm", []int{8192}},
+			{"self_attn.k_proj", []int{1024, 8192}},
+			{"self_attn.o_proj", []int{8192, 8192}},
+			{"self_attn.q_proj", []int{8192, 8192}},
+			{"self_attn.v_proj", []int{1024, 8192}},
+		} {
+			tensors = append(tensors, TensorInfo{Name: fmt.Sprintf("model.layers.%d.%s.weight", i, p.name), DType: BF16, Shape: p.shape})
+		}
+	}
+	return append(tensors, TensorInfo{Name: "model.norm.weight", DType: BF16, Shape: []int{8192}})
+}
+
+// headerText returns the header of a file with those tensors, and the size of
+// its data buffer.
+func headerText(t testing.TB, tensors []TensorInfo) ([]byte, int64) {
+	text, err := encodeHeader(tensors, map[string]string{"format": "pt"})
+	require.NoError(t, err)
+	return text[prefixSize:], tensors[len(tensors)-1].DataOffsets[1]
+}
+
+// A conformanceCase is a line of testdata/cases.jsonl: a small file, the verdict
+// that it deserves and, if that is accept, its table in offset order.
+type conformanceCase struct {
+	Name      string
+	File      []byte
+	Want      string
+	Reference string // the verdict of the reference implementation
+	Tensors   []tableRow
+	Metadata  map[string]string
+}
+
+// A tableRow is a TensorInfo whose dimensions need not fit an int.
+type tableRow struct {
+	Name        string
+	DType       DType
+	Shape       []int64
+	DataOffsets [2]int64
+}
+
+// UnmarshalJSON reads a row [name, dtype, shape, [begin, end]].
+func (r *tableRow) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&r.Name, &r.DType, &r.Shape, &r.DataOffsets})
+}
+
+func conformanceCases(t testing.TB) []conformanceCase {
+	text, err := os.ReadFile("testdata/cases.jsonl")
+	require.NoError(t, err)
+	var cases []conformanceCase
+	for line := range bytes.Lines(text) {
+		var c conformanceCase
+		require.NoError(t, json.Unmarshal(line, &c))
+		for _, row := range c.Tensors {
+			if slices.ContainsFunc(row.Shape, func(dim int64) bool { return dim > math.MaxInt }) {
+				c.Want = "reject" // on a 32-bit system
+			}
+		}
+		cases = append(cases, c)
+	}
+	require.Len(t, cases, 321)
+	return cases
+}
+
+// counting returns a tensor of the numbers from 0 on.
+func counting(t testing.TB, dtype DType, shape ...int) Tensor {
+	n, ok := countElements(shape)
+	require.True(t, ok)
+	data := make([]uint32, n)
+	for i := range data {
+		data[i] = uint32(i)
+	}
+	tensor, err := NewTensor(dtype, shape, data)
+	require.NoError(t, err)
+	return tensor
+}
+
+// writeTemp writes tensors to a new file and returns its name.
+func writeTemp(t testing.TB, tensors map[string]Tensor) string {
+	name := filepath.Join(t.TempDir(), "model.safetensors")
+	require.NoError(t, WriteFile(name, tensors, nil))
+	return name
+}
+
+// checkpointOf returns n tensors of 64 bytes each, t00, t01 and so on.
+func checkpointOf(t testing.TB, n int) map[string]Tensor {
+	tensors := make(map[string]Tensor)
+	for i := range n {
+		data := slices.Repeat([]uint32{uint32(i)}, 16)
+		x, err := NewTensor(U32, []int{4, 4}, data)
+		require.NoError(t, err)
+		tensors[fmt.Sprintf("t%02d", i)] = x
+	}
+	return tensors
+}
+
+// opened lists the ways to open a file.
+var opened = map[string]func(t testing.TB, name string) *File{
+	"Open": func(t testing.TB, name string) *File {
+		f, err := Open(name)
+		require.NoError(t, err)
+		return f
+	},
+	"Load": func(t testing.TB, name string) *File {
+		f, err := Load(name)
+		require.NoError(t, err)
+		return f
+	},
+	"Parse": func(t testing.TB, name string) *File {
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		f, err := Parse(data)
+		require.NoError(t, err)
+		return f
+	},
+	"NewFile": func(t testing.TB, name string) *File {
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		f, err := NewFile(bytes.NewReader(data), int64(len(data)))
+		require.NoError(t, err)
+		return f
+	},
+}
+
+// appended returns the elements of a tensor.
+func appended[T Element](t testing.TB, x Tensor) []T {
+	t.Helper()
+	out, err := Append[T](nil, x)
+	require.NoError(t, err)
+	return out
+}
+
+// requireCheckpoint opens a checkpoint in both ways and compares it.
+func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
+	for way, open := range map[string]func(string) (*File, error){"Open": Open, "Load": Load} {
+		f, err := open(name)
+		require.NoError(t, err, way)
+		require.Len(t, maps.Collect(f.Tensors()), len(want))
+		for name, x := range want {
+			got, err := f.Tensor(name)
+			require.NoError(t, err)
+			require.Equal(t, x.Shape(), got.Shape())
+			wantBytes, err := Append[byte](nil, x)
+			require.NoError(t, err)
+			gotBytes, err := Append[byte](nil, got)
+			require.NoError(t, err)
+			require.Equal(t, wantBytes, gotBytes)
+		}
+		_, err = f.Tensor("absent")
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.NoError(t, f.Close())
+	}
+}
+
+func listDir(t testing.TB, dir string) []string {
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func requireEmptyDir(t testing.TB, dir string) {
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// A failingReader fails after a number of bytes.
+type failingReader struct {
+	io.ReaderAt
+	mu   sync.Mutex
+	left int64
+}
+
+var errReader = errors.New("the reader fails")
+
+func (r *failingReader) ReadAt(b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if int64(len(b)) > r.left {
+		n, _ := r.ReaderAt.ReadAt(b[:r.left], off)
+		r.left = 0
+		return n, errReader
+	}
+	r.left -= int64(len(b))
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// A failingWriter fails after a number of bytes.
+type failingWriter struct{ left int }
+
+var errWriter = errors.New("the writer fails")
+
+func (w *failingWriter) Write(b []byte) (int, error) {
+	if len(b) > w.left {
+		n := w.left
+		w.left = 0
+		return n, errWriter
+	}
+	w.left -= len(b)
+	return len(b), nil
+}
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}

@@ -1,0 +1,64 @@
+package interop_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+func TestGolden(t *testing.T) {
+	text, err := os.ReadFile("../testdata/golden/expected.json")
+	require.NoError(t, err)
+	var golden []goldenFile
+	require.NoError(t, json.Unmarshal(text, &golden))
+	requireAllListed(t, golden)
+
+	for _, want := range golden {
+		t.Run(want.File, func(t *testing.T) {
+			name := filepath.Join("..", "testdata", filepath.FromSlash(want.File))
+			data, err := os.ReadFile(name)
+			require.NoError(t, err)
+
+			t.Run("ReadHeader", func(t *testing.T) { testGoldenHeader(t, data, want) })
+			test := func(kind string, inMemory bool, f *safetensors.File, err error) {
+				t.Run(kind, func(t *testing.T) {
+					require.NoError(t, err)
+					testGoldenFile(t, f, want, inMemory)
+					testRewrite(t, f, data)
+					require.NoError(t, f.Close())
+				})
+			}
+			f, err := safetensors.Parse(data)
+			test("Parse", true, f, err)
+			f, err = safetensors.Load(name)
+			test("Load", true, f, err)
+			f, err = safetensors.Open(name)
+			test("Open", mapped, f, err)
+			f, err = safetensors.NewFile(bytes.NewReader(data), int64(len(data)))
+			test("NewFile", false, f, err)
+		})
+	}
+}
+
+// requireAllListed fails if a golden file or a dtype is missing from the list.
+func requireAllListed(t *testing.T, golden []goldenFile) {
+	t.Helper()
+	found, err := filepath.Glob("../testdata/golden/*.safetensors")
+	require.NoError(t, err)
+	found = append(found, filepath.Join("..", "testdata", "model.safetensors"))
+	var listed []string
+	dtypes := map[safetensors.DType]bool{}
+	for _, g := range golden {
+		listed = append(listed, filepath.Join("..", "testdata", filepath.FromSlash(g.File)))
+		for _, tensor := range g.Tensors {
+			dtypes[tensor.DType] = true
+		}
+	}
+	require.ElementsMatch(t, listed, found)
+	require.Len(t, dtypes, int(safetensors.U64))
+}

@@ -1,0 +1,126 @@
+package interop_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// These tests, and those of interop_*_test.go, exchange files with the Python
+// packages, through the script testdata/interop.py. They run where the
+// interpreter named by SAFETENSORS_PYTHON, or else python3, has the packages of
+// testdata/requirements.txt. Elsewhere they are skipped, or fail if
+// SAFETENSORS_REQUIRE_PYTHON is 1.
+
+// interpreter is the Python that runs the script.
+func interpreter() string {
+	if name := os.Getenv("SAFETENSORS_PYTHON"); name != "" {
+		return name
+	}
+	return "python3"
+}
+
+// requirePython skips the test, or fails it where SAFETENSORS_REQUIRE_PYTHON
+// is 1, unless Python has the modules.
+func requirePython(t *testing.T, modules ...string) {
+	t.Helper()
+	out, err := exec.Command(interpreter(), "-c", "import "+strings.Join(modules, ",")).CombinedOutput()
+	if err == nil {
+		return
+	}
+	message := fmt.Sprintf("%s: %v (pip install --no-deps -r testdata/requirements.txt; SAFETENSORS_PYTHON names another interpreter)\n%s",
+		interpreter(), err, out)
+	if os.Getenv("SAFETENSORS_REQUIRE_PYTHON") == "1" {
+		require.FailNow(t, message)
+	}
+	t.Skip(message)
+}
+
+// python runs a command of the script and returns the table that it prints.
+func python(t *testing.T, args ...string) goldenFile {
+	t.Helper()
+	var table goldenFile
+	runPython(t, &table, nil, args...)
+	return table
+}
+
+// runPython runs a command of the script and decodes what it prints.
+func runPython(t *testing.T, result any, stdin io.Reader, args ...string) {
+	t.Helper()
+	// -B: no __pycache__ beside the scripts.
+	cmd := exec.Command(interpreter(), append([]string{"-B", filepath.Join("..", "testdata", "interop.py")}, args...)...)
+	cmd.Stdin = stdin
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Logf("%s", exit.Stderr)
+	}
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, result))
+}
+
+// strange is a text with every kind of character that JSON writers treat
+// differently.
+const strange = "\x00\x01\b\t\n\v\f\r\x1f \"'\\/<a&b>\x7f\u0085\u00e9\u2028\u2029\u91cd\uffff\U0001f9e0\U0010ffff"
+
+// randomTensors returns three tensors of random bits for every dtype from
+// first to last.
+func randomTensors(t *testing.T, first, last safetensors.DType) map[string]safetensors.Tensor {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	tensors := map[string]safetensors.Tensor{"": randomTensor(t, rng, safetensors.F32)}
+	for dtype := first; dtype <= last; dtype++ {
+		for range 3 {
+			tensors[fmt.Sprint(randomName(rng), len(tensors))] = randomTensor(t, rng, dtype)
+		}
+	}
+	require.Len(t, tensors, 1+3*int(last-first+1))
+	return tensors
+}
+
+func randomName(rng *rand.Rand) string {
+	runes := []rune(strange)
+	name := make([]rune, rng.IntN(12))
+	for i := range name {
+		name[i] = runes[rng.IntN(len(runes))]
+	}
+	return string(name)
+}
+
+// randomTensor returns a tensor of any small shape.
+func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType) safetensors.Tensor {
+	t.Helper()
+	shape := make([]int, rng.IntN(5))
+	for i := range shape {
+		shape[i] = rng.IntN(9)
+	}
+	if dtype.Bits() < 8 {
+		shape = append(shape, 4*rng.IntN(5)) // it has to fill bytes
+	}
+	return randomTensorOf(t, rng, dtype, shape...)
+}
+
+func randomTensorOf(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
+	t.Helper()
+	bits := dtype.Bits()
+	for _, n := range shape {
+		bits *= n
+	}
+	data := make([]byte, bits/8)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	tensor, err := safetensors.NewTensor(dtype, shape, data)
+	require.NoError(t, err)
+	return tensor
+}
