@@ -12,19 +12,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestConformance checks the verdict and the table of every file in
+// testdata/cases.jsonl. No file is accepted that the reference rejects.
 func TestConformance(t *testing.T) {
 	for _, c := range conformanceCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			require.False(t, c.Want == "accept" && c.Reference == "reject")
 			f, err := Parse(c.File)
-			checkVerdict(t, c, f, err)
+			requireVerdict(t, c, f, err)
 			f, err = NewFile(bytes.NewReader(c.File), int64(len(c.File)))
-			checkVerdict(t, c, f, err)
+			requireVerdict(t, c, f, err)
 		})
 	}
 }
 
-func checkVerdict(t *testing.T, c conformanceCase, f *File, err error) {
+// requireVerdict checks the result of opening the file of a case.
+func requireVerdict(t *testing.T, c conformanceCase, f *File, err error) {
+	t.Helper()
 	if c.Want == "reject" {
 		var broken *FormatError
 		require.ErrorAs(t, err, &broken)
@@ -51,9 +55,10 @@ func checkVerdict(t *testing.T, c conformanceCase, f *File, err error) {
 	}
 }
 
-// parseBoth parses a header by the fast path and by the general one alone, and
-// checks that they agree.
-func parseBoth(t testing.TB, text []byte, dataSize int64) (*table, error) {
+// parseBothWays parses a header with the fast path and without it, checks that
+// the results agree, and returns them.
+func parseBothWays(t testing.TB, text []byte, dataSize int64) (*table, error) {
+	t.Helper()
 	fast, err := parseHeader(bytes.Clone(text), dataSize)
 	p := newParser(bytes.Clone(text))
 	p.slow = true
@@ -62,13 +67,15 @@ func parseBoth(t testing.TB, text []byte, dataSize int64) (*table, error) {
 	if err == nil {
 		require.Equal(t, slow.header(), fast.header(), "%q", text)
 		require.True(t, json.Valid(text), "%q", text)
-		checkTable(t, fast, dataSize)
+		requireValidTable(t, fast, dataSize)
 	}
 	return fast, err
 }
 
-// checkTable checks what a validated table promises.
-func checkTable(t testing.TB, h *table, dataSize int64) {
+// requireValidTable checks the invariants of a table: names are unique and found,
+// and the tensors fill the data buffer, in order. dataSize is -1 if unknown.
+func requireValidTable(t testing.TB, h *table, dataSize int64) {
+	t.Helper()
 	end := int64(0)
 	names := make(map[string]bool)
 	for i := range h.entries {
@@ -88,19 +95,20 @@ func checkTable(t testing.TB, h *table, dataSize int64) {
 	}
 }
 
+// TestFastPathAgrees parses the headers of all conformance cases both ways.
 func TestFastPathAgrees(t *testing.T) {
 	for _, c := range conformanceCases(t) {
 		if length, err := checkHeaderLength(append(c.File, make([]byte, 8)...), int64(len(c.File))); err == nil {
 			text := c.File[prefixSize:][:length]
-			_, err := parseBoth(t, text, int64(len(c.File))-prefixSize-length)
+			_, err := parseBothWays(t, text, int64(len(c.File))-prefixSize-length)
 			require.Equal(t, c.Want == "accept", err == nil, c.Name)
-			parseBoth(t, text, -1)
+			parseBothWays(t, text, -1)
 		}
 	}
 }
 
-// TestMutations changes headers a little, at random and with what is likely to
-// be a border case, and checks that fast and general path agree.
+// TestMutations changes headers a little, at random and with pieces that make
+// border cases likely, and checks that the fast and the general path agree.
 func TestMutations(t *testing.T) {
 	seeds := []string{
 		`{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}`,
@@ -145,7 +153,7 @@ func TestMutations(t *testing.T) {
 				text = []byte("{")
 			}
 		}
-		if _, err := parseBoth(t, text, -1); err == nil {
+		if _, err := parseBothWays(t, text, -1); err == nil {
 			accepted++
 		}
 		p := newParser(text)
@@ -158,65 +166,68 @@ func TestMutations(t *testing.T) {
 	require.Greater(t, fast, n/10, "the fast path is taken too rarely to show anything")
 }
 
-// TestSpelledDTypes changes the names of all dtypes in each place, among them to
-// those of others.
+// TestSpelledDTypes changes the name of every dtype at every place, also into the
+// names of other dtypes.
 func TestSpelledDTypes(t *testing.T) {
 	for d := range dtypes {
 		for _, row := range dtypes {
 			name := row.name
 			for i := range name {
 				for _, other := range []string{name[:i] + name[i+1:], name[:i] + "X" + name[i+1:], name[:i] + `"` + name[i+1:], name + name[i:], name} {
-					// The first entry is what the parser expects of the second.
+					// The parser expects the dtype of the first entry in the second.
 					text := fmt.Sprintf(`{"a":{"dtype":"%s","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"%s","shape":[0],"data_offsets":[0,0]},`+
 						`"c":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, DType(d), other)
-					parseBoth(t, []byte(text), 0)
+					parseBothWays(t, []byte(text), 0)
 				}
 			}
 		}
 	}
 }
 
-// TestNearlyCanonical has entries that are canonical up to some point.
+// TestNearlyCanonical parses entries that leave the canonical spelling at each
+// place where the fast path must notice it.
 func TestNearlyCanonical(t *testing.T) {
 	const entry = `"a":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}`
-	for i, c := range []struct{ old, new string }{
-		{`"a"`, `"__metadata__"`},
-		{`"a"`, `"a\u0000"`},
-		{`"a":`, `"a" :`},
-		{`"U8"`, `"U8" `},
-		{`"U8"`, `"u8"`},
-		{`[2,3]`, `[2 ,3]`},
-		{`[2,3]`, `[2,03]`},
-		{`[2,3]`, `[2,3,]`},
-		{`[2,3]`, `[2,-3]`},
-		{`[2,3]`, `[0000000000000000002,3]`},
-		{`[2,3]`, `[6,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]`},
-		{`[2,3],`, `[2,3] ,`},
-		{`[0,6]`, `[0 ,6]`},
-		{`[0,6]`, `[00,6]`},
-		{`[0,6]`, `[0,6.0]`},
-		{`[0,6]`, `[0,6,6]`},
-		{`[0,6]`, `[0,7]`},
-		{`[0,6]}`, `[0,6],"x":1}`},
-		{`[0,6]}`, `[0,6]} `},
+	for _, c := range []struct{ rule, old, new string }{
+		{"a tensor is not named __metadata__", `"a"`, `"__metadata__"`},
+		{"a name has no escapes", `"a"`, `"a\u0000"`},
+		{"no space before the colon", `"a":`, `"a" :`},
+		{"no space after the dtype", `"U8"`, `"U8" `},
+		{"the dtype is in upper case", `"U8"`, `"u8"`},
+		{"no space in the shape", `[2,3]`, `[2 ,3]`},
+		{"a dimension has no leading zero", `[2,3]`, `[2,03]`},
+		{"a shape has no trailing comma", `[2,3]`, `[2,3,]`},
+		{"a dimension has no sign", `[2,3]`, `[2,-3]`},
+		{"a dimension has at most 18 digits", `[2,3]`, `[0000000000000000002,3]`},
+		{"a shape is short", `[2,3]`, `[6,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]`},
+		{"no space after the shape", `[2,3],`, `[2,3] ,`},
+		{"no space in the data offsets", `[0,6]`, `[0 ,6]`},
+		{"an offset has no leading zero", `[0,6]`, `[00,6]`},
+		{"an offset is an integer", `[0,6]`, `[0,6.0]`},
+		{"there are two offsets", `[0,6]`, `[0,6,6]`},
+		{"the offsets hold the elements", `[0,6]`, `[0,7]`},
+		{"no other field follows", `[0,6]}`, `[0,6],"x":1}`},
+		{"no space after the entry", `[0,6]}`, `[0,6]} `},
 	} {
-		changed := strings.Replace(entry, c.old, c.new, 1)
-		require.NotEqual(t, entry, changed)
-		rest := `,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},"c":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}}`
-		parsed, err := parseBoth(t, []byte("{"+changed+rest), 8)
-		if i == 0 {
-			require.Error(t, err) // __metadata__ is never a tensor
-		} else if err == nil {
-			require.Len(t, parsed.entries, 3)
-		}
+		t.Run(c.rule, func(t *testing.T) {
+			changed := strings.Replace(entry, c.old, c.new, 1)
+			require.NotEqual(t, entry, changed)
+			rest := `,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},"c":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}}`
+			parsed, err := parseBothWays(t, []byte("{"+changed+rest), 8)
+			if strings.HasPrefix(changed, `"__metadata__"`) {
+				require.Error(t, err)
+			} else if err == nil {
+				require.Len(t, parsed.entries, 3)
+			}
+		})
 	}
 }
 
-// TestEverySmallChange takes every prefix and every change of a byte of a small
-// file: whatever the verdict, there is no panic, and what is accepted holds what
-// a table promises.
+// TestEverySmallChange parses every prefix of a small file, and the file with
+// each byte changed to each value: no prefix is accepted, nothing panics, and an
+// accepted table keeps its invariants.
 func TestEverySmallChange(t *testing.T) {
-	file := withPrefix(`{"__metadata__":{"k":"v"},"b":{"dtype":"F16","shape":[2,1],"data_offsets":[1,5]},"aé":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 5)
+	file := fileOf(`{"__metadata__":{"k":"v"},"b":{"dtype":"F16","shape":[2,1],"data_offsets":[1,5]},"aé":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 5)
 	for n := range file {
 		_, err := Parse(file[:n:n])
 		require.Error(t, err)
@@ -227,7 +238,7 @@ func TestEverySmallChange(t *testing.T) {
 			changed[i] = byte(c)
 			f, err := Parse(changed)
 			if err == nil {
-				checkTable(t, f.parts[0].table, int64(len(changed))-f.parts[0].size())
+				requireValidTable(t, f.parts[0].table, int64(len(changed))-f.parts[0].size())
 			}
 		}
 		changed[i] = file[i]
@@ -235,8 +246,8 @@ func TestEverySmallChange(t *testing.T) {
 }
 
 // FuzzParse checks that no file makes Parse panic, that the ways to read a
-// header agree, and that what is accepted keeps its promises and survives being
-// rewritten.
+// header agree, and that an accepted file keeps the invariants of its table and
+// survives being rewritten.
 func FuzzParse(f *testing.F) {
 	for _, c := range conformanceCases(f) {
 		f.Add(c.File)
@@ -248,7 +259,7 @@ func FuzzParse(f *testing.F) {
 		header, headerErr := ReadHeader(bytes.NewReader(data))
 		if len(data) >= prefixSize {
 			if length, err := checkHeaderLength(data, int64(len(data))); err == nil {
-				parseBoth(t, data[prefixSize:][:length], int64(len(data))-prefixSize-length)
+				parseBothWays(t, data[prefixSize:][:length], int64(len(data))-prefixSize-length)
 			}
 		}
 		if err != nil {
@@ -261,16 +272,17 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, Write(&out, maps.Collect(file.Tensors()), file.Metadata()))
 		again, err := Parse(out.Bytes())
 		require.NoError(t, err)
-		sameTensors(t, file, again)
+		requireSameTensors(t, file, again)
 		require.Equal(t, file.Metadata(), again.Metadata())
 		var twice bytes.Buffer
 		require.NoError(t, Write(&twice, maps.Collect(again.Tensors()), again.Metadata()))
-		require.Equal(t, out.Bytes(), twice.Bytes(), "what we write is what we would write")
+		require.Equal(t, out.Bytes(), twice.Bytes(), "rewriting a written file changes nothing")
 	})
 }
 
-// sameTensors checks that two files hold the same tensors, in whatever order.
-func sameTensors(t testing.TB, want, got *File) {
+// requireSameTensors checks that two files hold the same tensors, in any order.
+func requireSameTensors(t testing.TB, want, got *File) {
+	t.Helper()
 	require.Len(t, maps.Collect(got.Tensors()), len(maps.Collect(want.Tensors())))
 	for name, x := range want.Tensors() {
 		y, err := got.Tensor(name)

@@ -13,8 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestReadHeader checks that ReadHeader consumes the header and nothing else, and
+// how it fails if the reader ends or fails at each byte.
 func TestReadHeader(t *testing.T) {
-	file := withPrefix(`{"__metadata__":{"k":"v"},"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, 4)
+	file := fileOf(`{"__metadata__":{"k":"v"},"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, 4)
 	want := &Header{
 		Metadata: map[string]string{"k": "v"},
 		Tensors:  []TensorInfo{{Name: "a", DType: F16, Shape: []int{2}, DataOffsets: [2]int64{0, 4}}},
@@ -41,52 +43,58 @@ func TestReadHeader(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+// TestHeaderErrors checks for each rule of the format the error of a header that
+// breaks it.
+func TestHeaderErrors(t *testing.T) {
 	entry := func(fields string) string { return `{"a":{` + fields + `}}` }
-	for _, c := range []struct{ name, header, want string }{
-		{"empty header", ``, `safetensors: the header is empty, it must be a JSON object (at byte 8)`},
-		{"leading space", ` {}`, `safetensors: the header does not start with '{' but with ' ' (at byte 8)`},
-		{"invalid UTF-8", "{\"\xff\"}", `safetensors: the header is not valid UTF-8 (at byte 10)`},
-		{"behind the object", `{}x`, `safetensors: expected the end of the header, found 'x' (at byte 10)`},
-		{"no colon", `{"a"}`, `safetensors: expected ':', found '}' (at byte 12)`},
-		{"not an entry", `{"a":1}`, `safetensors: tensor "a": expected an object, the entry of a tensor, found '1' (at byte 13)`},
-		{"metadata value", `{"__metadata__":{"k":1}}`, `safetensors: expected a string metadata value, found '1' (at byte 29)`},
-		{"metadata twice", `{"__metadata__":{},"__metadata__":{}}`, `safetensors: duplicate __metadata__ (at byte 42)`},
-		{"metadata key twice", `{"__metadata__":{"k":"v","\u006b":"w"}}`, `safetensors: duplicate metadata key "k" (at byte 34)`},
-		{"name twice", `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`,
+	for _, c := range []struct{ rule, header, want string }{
+		{"a header is not empty", ``, `safetensors: the header is empty, it must be a JSON object (at byte 8)`},
+		{"a header starts with its brace", ` {}`, `safetensors: the header does not start with '{' but with ' ' (at byte 8)`},
+		{"a header is valid UTF-8", "{\"\xff\"}", `safetensors: the header is not valid UTF-8 (at byte 10)`},
+		{"only white space follows the object", `{}x`, `safetensors: expected the end of the header, found 'x' (at byte 10)`},
+		{"a colon follows a name", `{"a"}`, `safetensors: expected ':', found '}' (at byte 12)`},
+		{"an entry is an object", `{"a":1}`, `safetensors: tensor "a": expected an object, the entry of a tensor, found '1' (at byte 13)`},
+		{"metadata values are strings", `{"__metadata__":{"k":1}}`, `safetensors: expected a string metadata value, found '1' (at byte 29)`},
+		{"__metadata__ is unique", `{"__metadata__":{},"__metadata__":{}}`, `safetensors: duplicate __metadata__ (at byte 42)`},
+		{"metadata keys are unique", `{"__metadata__":{"k":"v","\u006b":"w"}}`, `safetensors: duplicate metadata key "k" (at byte 34)`},
+		{"tensor names are unique", `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`,
 			`safetensors: tensor "a": duplicate tensor name (at byte 62)`},
-		{"no dtype", entry(`"shape":[0],"data_offsets":[0,0]`), `safetensors: tensor "a": the entry has no dtype (at byte 46)`},
-		{"field twice", entry(`"shape":[0],"shape":[0]`), `safetensors: tensor "a": duplicate field "shape" (at byte 26)`},
-		{"unknown dtype", entry(`"dtype":"F31","shape":[0],"data_offsets":[0,0]`), `safetensors: tensor "a": unknown dtype "F31" (at byte 23)`},
-		{"size", entry(`"dtype":"F32","shape":[2,2],"data_offsets":[0,12]`), `safetensors: tensor "a": data offsets [0,12] hold 12 bytes, F32 [2,2] needs 16 (at byte 13)`},
-		{"reversed", entry(`"dtype":"F32","shape":[0],"data_offsets":[4,0]`), `safetensors: tensor "a": data offsets [4,0] end before they start (at byte 13)`},
-		{"sub-byte", entry(`"dtype":"F4","shape":[3],"data_offsets":[0,2]`), `safetensors: tensor "a": F4 [3] has 12 bits, which do not fill whole bytes (at byte 13)`},
-		{"overflow", entry(`"dtype":"U8","shape":[1073741824,1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of elements of shape [1073741824,1073741824,1073741824] overflows 64 bits (at byte 13)`},
-		{"overflow of bits", entry(`"dtype":"U64","shape":[1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of bits of U64 [1073741824,1073741824] overflows 64 bits (at byte 13)`},
-		{"leading zero", entry(`"dtype":"U8","shape":[01],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension has a leading zero (at byte 36)`},
-		{"float", entry(`"dtype":"U8","shape":[1.0],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension is not written as an integer (at byte 36)`},
-		{"large offset", entry(`"dtype":"U8","shape":[1],"data_offsets":[0,9223372036854775808]`), `safetensors: tensor "a": a data offset is above 9223372036854775807 (at byte 57)`},
-		{"hole", entry(`"dtype":"U8","shape":[1],"data_offsets":[3,4]`), `safetensors: tensor "a": data offsets start at 3, but the tensors before it end at 0: a hole of 3 bytes (at byte 10)`},
-		{"truncated", entry(`"dtype":"U8","shape":[9],"data_offsets":[0,9]`), `safetensors: the data buffer is truncated: the tensors need 9 bytes, the file has 4 (at byte 65)`},
-		{"rest", `{}`, `safetensors: the tensors end at 0, but the data buffer has 4 bytes: 4 belong to no tensor (at byte 10)`},
-		{"control character", "{\"a\n\"}", `safetensors: control character '\n' in a string (at byte 11)`},
-		{"surrogate", `{"\udc00"}`, `safetensors: lone surrogate \udc00 in a string (at byte 10)`},
-		{"no end", `{"a`, `safetensors: the string that starts here does not end (at byte 9)`},
-		{"nested too deep", entry(`"x":` + strings.Repeat("[", 126)), `safetensors: tensor "a": objects and arrays are nested deeper than 127 levels (at byte 143)`},
-		{"number", entry(`"x":1e309`), `safetensors: tensor "a": number exceeds the range of a 64-bit float (at byte 18)`},
+		{"an entry has a dtype", entry(`"shape":[0],"data_offsets":[0,0]`), `safetensors: tensor "a": the entry has no dtype (at byte 46)`},
+		{"fields of an entry are unique", entry(`"shape":[0],"shape":[0]`), `safetensors: tensor "a": duplicate field "shape" (at byte 26)`},
+		{"the dtype is known", entry(`"dtype":"F31","shape":[0],"data_offsets":[0,0]`), `safetensors: tensor "a": unknown dtype "F31" (at byte 23)`},
+		{"data offsets hold exactly the elements", entry(`"dtype":"F32","shape":[2,2],"data_offsets":[0,12]`), `safetensors: tensor "a": data offsets [0,12] hold 12 bytes, F32 [2,2] needs 16 (at byte 13)`},
+		{"data offsets rise", entry(`"dtype":"F32","shape":[0],"data_offsets":[4,0]`), `safetensors: tensor "a": data offsets [4,0] end before they start (at byte 13)`},
+		{"elements fill whole bytes", entry(`"dtype":"F4","shape":[3],"data_offsets":[0,2]`), `safetensors: tensor "a": F4 [3] has 12 bits, which do not fill whole bytes (at byte 13)`},
+		{"the number of elements fits 64 bits", entry(`"dtype":"U8","shape":[1073741824,1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of elements of shape [1073741824,1073741824,1073741824] overflows 64 bits (at byte 13)`},
+		{"the number of bits fits 64 bits", entry(`"dtype":"U64","shape":[1073741824,1073741824],"data_offsets":[0,0]`), `safetensors: tensor "a": the number of bits of U64 [1073741824,1073741824] overflows 64 bits (at byte 13)`},
+		{"integers have no leading zero", entry(`"dtype":"U8","shape":[01],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension has a leading zero (at byte 36)`},
+		{"dimensions are integers", entry(`"dtype":"U8","shape":[1.0],"data_offsets":[0,1]`), `safetensors: tensor "a": a dimension is not written as an integer (at byte 36)`},
+		{"data offsets fit int64", entry(`"dtype":"U8","shape":[1],"data_offsets":[0,9223372036854775808]`), `safetensors: tensor "a": a data offset is above 9223372036854775807 (at byte 57)`},
+		{"data has no holes", entry(`"dtype":"U8","shape":[1],"data_offsets":[3,4]`), `safetensors: tensor "a": data offsets start at 3, but the tensors before it end at 0: a hole of 3 bytes (at byte 10)`},
+		{"the data buffer holds all tensors", entry(`"dtype":"U8","shape":[9],"data_offsets":[0,9]`), `safetensors: the data buffer is truncated: the tensors need 9 bytes, the file has 4 (at byte 65)`},
+		{"every byte of data belongs to a tensor", `{}`, `safetensors: the tensors end at 0, but the data buffer has 4 bytes: 4 belong to no tensor (at byte 10)`},
+		{"strings have no control characters", "{\"a\n\"}", `safetensors: control character '\n' in a string (at byte 11)`},
+		{"surrogates come in pairs", `{"\udc00"}`, `safetensors: lone surrogate \udc00 in a string (at byte 10)`},
+		{"strings end", `{"a`, `safetensors: the string that starts here does not end (at byte 9)`},
+		{"nesting has at most 127 levels", entry(`"x":` + strings.Repeat("[", 126)), `safetensors: tensor "a": objects and arrays are nested deeper than 127 levels (at byte 143)`},
+		{"ignored numbers fit float64", entry(`"x":1e309`), `safetensors: tensor "a": number exceeds the range of a 64-bit float (at byte 18)`},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := Parse(withPrefix(c.header, 4))
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := Parse(fileOf(c.header, 4))
 			require.EqualError(t, err, c.want)
 		})
 	}
 }
 
+// TestFormatErrorCutsNames checks that a name as long as a header does not make
+// an error as long.
 func TestFormatErrorCutsNames(t *testing.T) {
 	err := &FormatError{Offset: -1, Tensor: strings.Repeat("x", 1000), Reason: "r"}
 	require.Less(t, len(err.Error()), 300)
 }
 
+// TestNotSafetensors checks that errors name other kinds of files by what they
+// are.
 func TestNotSafetensors(t *testing.T) {
 	for _, c := range []struct{ content, want string }{
 		{"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n", "Git LFS pointer"},
@@ -96,7 +104,7 @@ func TestNotSafetensors(t *testing.T) {
 		{"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j", "Python pickle"},
 		{"GGUF\x03\x00\x00\x00\x01\x00", "GGUF"},
 		{`{"weight_map":{}}`, "JSON text"},
-		{"somewhat else", "header length"},
+		{"anything else", "header length"},
 	} {
 		for _, open := range []func([]byte) error{
 			func(b []byte) error { _, err := Parse(b); return err },
@@ -110,8 +118,9 @@ func TestNotSafetensors(t *testing.T) {
 	}
 }
 
-// TestIgnoredNumbers has numbers around the largest float64, as the reference
-// judges them: it multiplies the digits that fit 64 bits by a power of ten.
+// TestIgnoredNumbers checks the values of unknown fields: the grammar of JSON
+// numbers, and the limit as the reference has it, which multiplies the digits that
+// fit 64 bits by a power of ten.
 func TestIgnoredNumbers(t *testing.T) {
 	for number, ok := range map[string]bool{
 		"0": true, "-0": true, "-0.0e-0": true, "1E+2": true, "18446744073709551616": true,
@@ -120,13 +129,13 @@ func TestIgnoredNumbers(t *testing.T) {
 		"0.00001e313": true, strings.Repeat("9", 308): true, strings.Repeat("9", 310): false, strings.Repeat("9", 310) + "e-5": true,
 		"1.": false, ".5": false, "1e": false, "1e+": false, "-": false, "01": false, "-01": false, "0x1": false, "+1": false,
 	} {
-		_, err := Parse(withPrefix(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":`+number+`}}`, 1))
+		_, err := Parse(fileOf(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":`+number+`}}`, 1))
 		require.Equal(t, ok, err == nil, "%s: %v", number, err)
 	}
 }
 
-// TestClaims has small inputs that claim to be large: memory is allocated for
-// what is there, not for what is claimed.
+// TestClaims checks that a small file that claims to be large makes nothing large
+// be allocated.
 func TestClaims(t *testing.T) {
 	const limit = 1 << 20
 	for _, length := range []uint64{maxHeaderLength, maxHeaderLength + 1, 1 << 40, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
@@ -140,13 +149,15 @@ func TestClaims(t *testing.T) {
 			require.Error(t, err)
 		}), uint64(limit), length)
 	}
-	large := withPrefix(`{"a":{"dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000]}}`, 10)
+	large := fileOf(`{"a":{"dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000]}}`, 10)
 	require.Less(t, allocated(func() {
 		_, err := Parse(large)
 		require.Error(t, err)
 	}), uint64(limit))
 }
 
+// TestHostileHeaders parses long headers made to exhaust the stack, the memory or
+// the time of a careless parser, or to fill the error.
 func TestHostileHeaders(t *testing.T) {
 	n := 20_000_000
 	if testing.Short() {
@@ -163,13 +174,15 @@ func TestHostileHeaders(t *testing.T) {
 		"digits":                `{"a":{"x":` + strings.Repeat("9", n) + `}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse(withPrefix(header, 0))
+			_, err := Parse(fileOf(header, 0))
 			require.Error(t, err)
 			require.Less(t, len(err.Error()), 2000)
 		})
 	}
 }
 
+// TestParseAllocations bounds the allocations of parsing a header, their number
+// and their bytes, whatever the number of tensors.
 func TestParseAllocations(t *testing.T) {
 	for layers, most := range map[int]float64{80: 10, 2000: 10} {
 		text, size := headerText(t, llama70B(layers))
@@ -178,19 +191,19 @@ func TestParseAllocations(t *testing.T) {
 			require.NoError(t, err)
 		})
 		if raceEnabled {
-			continue // it allocates, too
+			continue // the detector allocates, too
 		}
 		require.LessOrEqual(t, allocs, most)
 		heap := allocated(func() {
 			_, err := parseHeader(text, size)
 			require.NoError(t, err)
 		})
-		require.Less(t, float64(heap), 0.7*float64(len(text)), "beside the text itself")
+		require.Less(t, float64(heap), 0.7*float64(len(text)), "in addition to the text itself")
 	}
 }
 
-// BenchmarkParseHeader parses headers of one dtype and of dtypes in turn, as
-// those of quantised models, and shows what the fast path saves.
+// BenchmarkParseHeader parses headers of one dtype and of alternating dtypes, as
+// in quantised models; 723/general shows how much the fast path saves.
 func BenchmarkParseHeader(b *testing.B) {
 	quantised := llama70B(80)
 	for i := range quantised {
@@ -231,6 +244,7 @@ func BenchmarkEncodeHeader(b *testing.B) {
 	}
 }
 
+// BenchmarkLookup compares File.Tensor with a lookup in a Go map.
 func BenchmarkLookup(b *testing.B) {
 	for _, layers := range []int{80, 10221} {
 		text, size := headerText(b, llama70B(layers))

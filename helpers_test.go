@@ -21,24 +21,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raceEnabled reports whether the race detector is on, which is slow and
-// allocates.
+// raceEnabled reports whether this test binary has the race detector, which
+// slows it down and allocates.
 var raceEnabled = func() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }()
 
-// littleEndian reports whether multi-byte elements of a file can be viewed here.
+// littleEndian reports whether the host can view elements of several bytes.
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
-// withPrefix returns a file with that header and so many bytes of data.
-func withPrefix(header string, data int) []byte {
+// fileOf returns a file of a header and a data buffer of dataSize zero bytes.
+func fileOf(header string, dataSize int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
-	return append(append(b, header...), make([]byte, data)...)
+	return append(append(b, header...), make([]byte, dataSize)...)
 }
 
-// llama70B returns the tensors of a model of that architecture with so many
-// layers: 80 make the 723 tensors of the real one.
+// llama70B returns the tensors of a model of this architecture. The real one has
+// 80 layers: 723 tensors.
 func llama70B(layers int) []TensorInfo {
 	tensors := []TensorInfo{
 		{Name: "lm_head.weight", DType: BF16, Shape: []int{32000, 8192}},
@@ -65,16 +65,17 @@ func llama70B(layers int) []TensorInfo {
 	return append(tensors, TensorInfo{Name: "model.norm.weight", DType: BF16, Shape: []int{8192}})
 }
 
-// headerText returns the header of a file with those tensors, and the size of
-// its data buffer.
-func headerText(t testing.TB, tensors []TensorInfo) ([]byte, int64) {
+// headerText returns the header of a file of the tensors, and the size of its
+// data buffer.
+func headerText(t testing.TB, tensors []TensorInfo) (text []byte, dataSize int64) {
+	t.Helper()
 	text, err := encodeHeader(tensors, map[string]string{"format": "pt"})
 	require.NoError(t, err)
 	return text[prefixSize:], tensors[len(tensors)-1].DataOffsets[1]
 }
 
 // A conformanceCase is a line of testdata/cases.jsonl: a small file, the verdict
-// that it deserves and, if that is accept, its table in offset order.
+// it deserves and, if that is accept, its table in offset order.
 type conformanceCase struct {
 	Name      string
 	File      []byte
@@ -92,12 +93,14 @@ type tableRow struct {
 	DataOffsets [2]int64
 }
 
-// UnmarshalJSON reads a row [name, dtype, shape, [begin, end]].
+// UnmarshalJSON reads a row [name, dtype, shape, [start, end]].
 func (r *tableRow) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&r.Name, &r.DType, &r.Shape, &r.DataOffsets})
 }
 
+// conformanceCases returns the lines of testdata/cases.jsonl.
 func conformanceCases(t testing.TB) []conformanceCase {
+	t.Helper()
 	text, err := os.ReadFile("testdata/cases.jsonl")
 	require.NoError(t, err)
 	var cases []conformanceCase
@@ -106,7 +109,7 @@ func conformanceCases(t testing.TB) []conformanceCase {
 		require.NoError(t, json.Unmarshal(line, &c))
 		for _, row := range c.Tensors {
 			if slices.ContainsFunc(row.Shape, func(dim int64) bool { return dim > math.MaxInt }) {
-				c.Want = "reject" // on a 32-bit system
+				c.Want = "reject" // as every dimension beyond int, on a 32-bit system
 			}
 		}
 		cases = append(cases, c)
@@ -115,8 +118,9 @@ func conformanceCases(t testing.TB) []conformanceCase {
 	return cases
 }
 
-// counting returns a tensor of the numbers from 0 on.
+// counting returns a tensor of four-byte elements with the bits 0, 1, 2, and so on.
 func counting(t testing.TB, dtype DType, shape ...int) Tensor {
+	t.Helper()
 	n, ok := countElements(shape)
 	require.True(t, ok)
 	data := make([]uint32, n)
@@ -130,6 +134,7 @@ func counting(t testing.TB, dtype DType, shape ...int) Tensor {
 
 // writeTemp writes tensors to a new file and returns its name.
 func writeTemp(t testing.TB, tensors map[string]Tensor) string {
+	t.Helper()
 	name := filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, WriteFile(name, tensors, nil))
 	return name
@@ -137,6 +142,7 @@ func writeTemp(t testing.TB, tensors map[string]Tensor) string {
 
 // checkpointOf returns n tensors of 64 bytes each, t00, t01 and so on.
 func checkpointOf(t testing.TB, n int) map[string]Tensor {
+	t.Helper()
 	tensors := make(map[string]Tensor)
 	for i := range n {
 		data := slices.Repeat([]uint32{uint32(i)}, 16)
@@ -147,8 +153,8 @@ func checkpointOf(t testing.TB, n int) map[string]Tensor {
 	return tensors
 }
 
-// opened lists the ways to open a file.
-var opened = map[string]func(t testing.TB, name string) *File{
+// openedBy lists the ways to open a file, by the function that opens it.
+var openedBy = map[string]func(t testing.TB, name string) *File{
 	"Open": func(t testing.TB, name string) *File {
 		f, err := Open(name)
 		require.NoError(t, err)
@@ -175,7 +181,7 @@ var opened = map[string]func(t testing.TB, name string) *File{
 	},
 }
 
-// appended returns the elements of a tensor.
+// appended returns the elements of a tensor, as Append does.
 func appended[T Element](t testing.TB, x Tensor) []T {
 	t.Helper()
 	out, err := Append[T](nil, x)
@@ -183,8 +189,10 @@ func appended[T Element](t testing.TB, x Tensor) []T {
 	return out
 }
 
-// requireCheckpoint opens a checkpoint in both ways and compares it.
+// requireCheckpoint checks that Open and Load find exactly the wanted tensors in
+// a checkpoint.
 func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
+	t.Helper()
 	for way, open := range map[string]func(string) (*File, error){"Open": Open, "Load": Load} {
 		f, err := open(name)
 		require.NoError(t, err, way)
@@ -193,11 +201,7 @@ func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 			got, err := f.Tensor(name)
 			require.NoError(t, err)
 			require.Equal(t, x.Shape(), got.Shape())
-			wantBytes, err := Append[byte](nil, x)
-			require.NoError(t, err)
-			gotBytes, err := Append[byte](nil, got)
-			require.NoError(t, err)
-			require.Equal(t, wantBytes, gotBytes)
+			require.Equal(t, appended[byte](t, x), appended[byte](t, got))
 		}
 		_, err = f.Tensor("absent")
 		require.ErrorIs(t, err, fs.ErrNotExist)
@@ -205,7 +209,9 @@ func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 	}
 }
 
+// listDir returns the sorted names in a folder.
 func listDir(t testing.TB, dir string) []string {
+	t.Helper()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	var names []string
@@ -215,13 +221,13 @@ func listDir(t testing.TB, dir string) []string {
 	return names
 }
 
+// requireEmptyDir checks that a folder holds nothing, no temporary file either.
 func requireEmptyDir(t testing.TB, dir string) {
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	t.Helper()
+	require.Empty(t, listDir(t, dir))
 }
 
-// A failingReader fails after a number of bytes.
+// A failingReader fails after left bytes.
 type failingReader struct {
 	io.ReaderAt
 	mu   sync.Mutex
@@ -242,7 +248,7 @@ func (r *failingReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(b, off)
 }
 
-// A failingWriter fails after a number of bytes.
+// A failingWriter fails after left bytes.
 type failingWriter struct{ left int }
 
 var errWriter = errors.New("the writer fails")

@@ -11,13 +11,16 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gosafetensors/safetensors/internal/float"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestOpenErrors opens what is no checkpoint: the error says so once, with the name.
+// TestOpenErrors checks that errors of Open and Load name the file and the
+// package, each once.
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	short := filepath.Join(dir, "short")
@@ -25,24 +28,29 @@ func TestOpenErrors(t *testing.T) {
 	truncated := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
 	require.NoError(t, os.Truncate(truncated, 72))
 	missing := filepath.Join(dir, "missing")
-	for name, want := range map[string]string{
-		"":        "safetensors: open : ",
-		missing:   "safetensors: open " + missing + ": ",
-		short:     "safetensors: open " + short + ": file of 4 bytes is shorter than the 8 bytes of the header length (at byte 0)",
-		truncated: "safetensors: open " + truncated + ": the data buffer is truncated: the tensors need 16 bytes, the file has 8 (at byte 72)",
-		dir:       "safetensors: open " + dir + ": no .safetensors file in it, only [short]",
+	for _, c := range []struct {
+		rule, name, want string
+		notExist         bool
+	}{
+		{"a name is not empty", "", "", true},
+		{"the file exists", missing, "", true},
+		{"a file has a header length", short, "file of 4 bytes is shorter than the 8 bytes of the header length (at byte 0)", false},
+		{"a file holds the data of its tensors", truncated, "the data buffer is truncated: the tensors need 16 bytes, the file has 8 (at byte 72)", false},
+		{"a folder holds a .safetensors file", dir, "no .safetensors file in it, only [short]", false},
 	} {
-		for _, open := range []func(string) (*File, error){Open, Load} {
-			_, err := open(name)
-			require.ErrorContains(t, err, want)
-			require.Equal(t, 1, strings.Count(strings.ReplaceAll(err.Error(), "model.safetensors", ""), "safetensors: "), err)
-			var path *fs.PathError
-			require.ErrorAs(t, err, &path)
-			require.Equal(t, name, path.Path)
-			if name == "" || name == missing {
-				require.ErrorIs(t, err, fs.ErrNotExist)
+		t.Run(c.rule, func(t *testing.T) {
+			for _, open := range []func(string) (*File, error){Open, Load} {
+				_, err := open(c.name)
+				require.ErrorContains(t, err, "safetensors: open "+c.name+": "+c.want)
+				require.Equal(t, 1, strings.Count(strings.ReplaceAll(err.Error(), "model.safetensors", ""), "safetensors: "), err)
+				var path *fs.PathError
+				require.ErrorAs(t, err, &path)
+				require.Equal(t, c.name, path.Path)
+				if c.notExist {
+					require.ErrorIs(t, err, fs.ErrNotExist)
+				}
 			}
-		}
+		})
 	}
 	if runtime.GOOS == "linux" {
 		_, err := Open("/dev/zero")
@@ -50,9 +58,11 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// TestClosed checks that every operation on a tensor of a closed File is an error
+// wrapping fs.ErrClosed, and writes nothing.
 func TestClosed(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4, 4)})
-	for way, open := range opened {
+	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
 			f := open(t, name)
 			a, err := f.Tensor("a")
@@ -71,7 +81,7 @@ func TestClosed(t *testing.T) {
 				require.Zero(t, n)
 				var out bytes.Buffer
 				require.ErrorIs(t, Write(&out, map[string]Tensor{"x": tensor}, nil), fs.ErrClosed)
-				require.Zero(t, out.Len(), "refused with nothing written")
+				require.Zero(t, out.Len(), "nothing is written")
 				target := filepath.Join(t.TempDir(), "x")
 				require.ErrorIs(t, WriteFile(target, map[string]Tensor{"x": tensor}, nil), fs.ErrClosed)
 				require.NoFileExists(t, target)
@@ -83,7 +93,7 @@ func TestClosed(t *testing.T) {
 func TestViewsOutliveClose(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
 	for _, way := range []string{"Load", "Parse"} {
-		f := opened[way](t, name)
+		f := openedBy[way](t, name)
 		a, err := f.Tensor("a")
 		require.NoError(t, err)
 		view, err := View[byte](a)
@@ -94,7 +104,7 @@ func TestViewsOutliveClose(t *testing.T) {
 	}
 }
 
-// A blockingWriter tells when it is written to, and waits.
+// A blockingWriter announces each Write and waits until it may proceed.
 type blockingWriter struct{ entered, proceed chan struct{} }
 
 func (w *blockingWriter) Write(b []byte) (int, error) {
@@ -103,59 +113,51 @@ func (w *blockingWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// TestCloseWaits checks that Close waits for a WriteTo in progress, while new
+// operations fail at once.
 func TestCloseWaits(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
-	for way, open := range opened {
+	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
 			f := open(t, name)
 			a, err := f.Tensor("a")
 			require.NoError(t, err)
 			w := &blockingWriter{make(chan struct{}), make(chan struct{})}
-			var order []string
-			var mu sync.Mutex
-			note := func(s string) {
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, s)
-			}
+			var finished atomic.Int32
 			var all sync.WaitGroup
 			all.Add(2)
 			go func() {
 				defer all.Done()
 				n, err := a.WriteTo(w)
-				note("written")
-				require.NoError(t, err)
-				require.EqualValues(t, 16, n)
+				finished.Add(1)
+				assert.NoError(t, err)
+				assert.EqualValues(t, 16, n)
 			}()
 			<-w.entered
 			go func() {
 				defer all.Done()
-				require.NoError(t, f.Close())
-				note("closed")
+				err := f.Close()
+				finished.Add(1)
+				assert.NoError(t, err)
 			}()
-			// Once Close has begun, nothing new starts; what runs is not disturbed.
-			for {
-				if _, err := Append[uint32](nil, a); err != nil {
-					require.ErrorIs(t, err, fs.ErrClosed)
-					break
-				}
-				runtime.Gosched()
+			// Once Close has started, new operations fail; the one in progress goes on.
+			for err = nil; err == nil; runtime.Gosched() {
+				_, err = Append[uint32](nil, a)
 			}
+			assert.ErrorIs(t, err, fs.ErrClosed)
 			for range 1000 {
 				runtime.Gosched()
 			}
-			mu.Lock()
-			require.Empty(t, order)
-			mu.Unlock()
+			assert.Zero(t, finished.Load(), "WriteTo and Close both wait")
 			close(w.proceed)
 			all.Wait()
-			require.Len(t, order, 2)
+			require.EqualValues(t, 2, finished.Load())
 		})
 	}
 }
 
-// TestTruncated truncates a mapped file: operations that copy fail, and the
-// program goes on.
+// TestTruncated truncates a mapped file: copying operations return an error, and
+// the program survives.
 func TestTruncated(t *testing.T) {
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" && runtime.GOOS != "freebsd" {
 		t.Skip("a mapped file cannot be truncated on this system")
@@ -193,22 +195,23 @@ func TestTruncated(t *testing.T) {
 			target := filepath.Join(t.TempDir(), "x")
 			require.Error(t, WriteFile(target, map[string]Tensor{"x": tensor}, nil))
 			require.NoFileExists(t, target)
-			// The reader of a pipe is another goroutine, which nothing guards.
+			// A pipe is read on another goroutine, where a fault would not be caught.
 			r, w := io.Pipe()
-			done := make(chan error)
+			done := make(chan error, 1)
 			go func() {
 				_, err := io.Copy(io.Discard, r)
 				done <- err
 			}()
 			_, err = tensor.WriteTo(w)
-			require.ErrorIs(t, err, errFault)
 			w.Close()
+			require.ErrorIs(t, err, errFault)
 			require.NoError(t, <-done)
 		})
 	}
 }
 
-// TestGuardPassesOtherPanics checks that only faults in the mapping become errors.
+// TestGuardPassesOtherPanics checks that only faults in the mapping become
+// errors: any other panic and any error of the function pass.
 func TestGuardPassesOtherPanics(t *testing.T) {
 	s := &source{mem: make([]byte, 8), mapped: true}
 	require.PanicsWithValue(t, "other", func() { s.guard(func() error { panic("other") }) })
@@ -222,9 +225,10 @@ func TestGuardPassesOtherPanics(t *testing.T) {
 	require.ErrorIs(t, s.guard(func() error { return io.EOF }), io.EOF)
 }
 
+// TestConcurrentUse uses one File from several goroutines.
 func TestConcurrentUse(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 64, 64), "b": counting(t, F32, 8)})
-	for way, open := range opened {
+	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
 			f := open(t, name)
 			var all sync.WaitGroup
@@ -234,14 +238,20 @@ func TestConcurrentUse(t *testing.T) {
 					defer all.Done()
 					for range 50 {
 						a, err := f.Tensor("a")
-						require.NoError(t, err)
+						if !assert.NoError(t, err) {
+							return
+						}
 						column, err := a.Slice(All(), At(-1))
-						require.NoError(t, err)
+						if !assert.NoError(t, err) {
+							return
+						}
 						got, err := Append[uint32](nil, column)
-						require.NoError(t, err)
-						require.Equal(t, uint32(63), got[0])
-						require.Nil(t, f.Metadata())
-						require.Len(t, f.ParameterCount(), 2)
+						if !assert.NoError(t, err) {
+							return
+						}
+						assert.Equal(t, uint32(63), got[0])
+						assert.Nil(t, f.Metadata())
+						assert.Len(t, f.ParameterCount(), 2)
 					}
 				}()
 			}

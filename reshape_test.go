@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestReshape checks that Reshape keeps the elements and their order, and the error
+// of each rule.
 func TestReshape(t *testing.T) {
 	x := counting(t, U32, 2, 6)
 	column, err := x.Slice(All(), Span(0, 2))
@@ -24,7 +26,7 @@ func TestReshape(t *testing.T) {
 		require.Equal(t, appended[uint32](t, x), appended[uint32](t, y))
 	}
 	y, err := rows.Reshape(2, 3)
-	require.NoError(t, err, "a slice that is contiguous")
+	require.NoError(t, err, "this slice is contiguous")
 	require.Equal(t, []uint32{6, 7, 8, 9, 10, 11}, appended[uint32](t, y))
 	require.Equal(t, []int{2, 6}, x.Shape(), "a Tensor is immutable")
 
@@ -36,21 +38,23 @@ func TestReshape(t *testing.T) {
 		tensor Tensor
 		shape  []int
 		want   string
+		copies bool // a copy could be reshaped
 	}{
-		{"fewer elements", x, []int{11}, "reshaping U32 [2,6] to [11]: it has 12 elements, the new shape 11"},
-		{"more elements", x, []int{13}, "the new shape 13"},
-		{"negative dimension", x, []int{-2, -6}, "negative dimension"},
-		{"overflow", x, []int{math.MaxInt, math.MaxInt, 12}, "overflows"},
-		{"not contiguous", column, []int{4}, "its elements are not contiguous"},
+		{"elements do not become fewer", x, []int{11}, "reshaping U32 [2,6] to [11]: it has 12 elements, the new shape 11", false},
+		{"elements do not become more", x, []int{13}, "the new shape 13", false},
+		{"dimensions are not negative", x, []int{-2, -6}, "negative dimension", false},
+		{"the number of elements fits 64 bits", x, []int{math.MaxInt, math.MaxInt, 12}, "overflows", false},
+		{"elements are contiguous", column, []int{4}, "its elements are not contiguous", true},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := c.tensor.Reshape(c.shape...)
 			require.ErrorContains(t, err, c.want)
-			require.Equal(t, c.rule == "not contiguous", errors.Is(err, errors.ErrUnsupported))
+			require.Equal(t, c.copies, errors.Is(err, errors.ErrUnsupported))
 		})
 	}
 }
 
+// TestBitcast checks that Bitcast keeps the bytes and scales the last dimension.
 func TestBitcast(t *testing.T) {
 	x, err := NewTensor(U8, []int{2, 8}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
 	require.NoError(t, err)
@@ -65,8 +69,8 @@ func TestBitcast(t *testing.T) {
 	}
 }
 
-// TestBitcastOfSlices casts slices and compares the bytes with those of the slice,
-// wherever the cast is allowed.
+// TestBitcastOfSlices casts slices to dtypes of other sizes: a cast is refused or
+// keeps the bytes.
 func TestBitcastOfSlices(t *testing.T) {
 	x := counting(t, U32, 4, 6, 8)
 	dtypes := []DType{F4, F6_E2M3, U8, U16, F32, U64}
@@ -96,6 +100,7 @@ func TestBitcastOfSlices(t *testing.T) {
 	require.Greater(t, cast, 30)
 }
 
+// TestBitcastRefuses checks the error of each rule.
 func TestBitcastRefuses(t *testing.T) {
 	x := counting(t, U32, 2, 3)
 	floats, err := NewTensor(F32, []int{2}, []float32{1, 2})
@@ -116,14 +121,14 @@ func TestBitcastRefuses(t *testing.T) {
 		dtype  DType
 		want   string
 	}{
-		{"invalid dtype", x, 99, "casting U32 [2,3] to DType(99): invalid dtype"},
-		{"whole elements", x, U64, "3 elements of the last dimension do not fill whole elements of U64"},
-		{"a scalar", counting(t, U32), U16, "a scalar has no dimension to scale"},
-		{"converted elements", converted, U8, "its elements are converted as they are read"},
-		{"adjacent elements", every2nd, U64, "the elements of the last dimension are not adjacent"},
-		{"the first element", odd, U64, "element 1 of U32 does not start an element of U64"},
-		{"the strides", oddStride, U64, "steps of 5 elements in dimension 0 do not start elements of U64"},
-		{"overflow", huge, F4, "the last dimension overflows"},
+		{"the dtype is valid", x, 99, "casting U32 [2,3] to DType(99): invalid dtype"},
+		{"the last dimension holds whole elements", x, U64, "3 elements of the last dimension do not fill whole elements of U64"},
+		{"a dimension scales", counting(t, U32), U16, "a scalar has no dimension to scale"},
+		{"elements are not converted", converted, U8, "its elements are converted as they are read"},
+		{"elements of the last dimension are adjacent", every2nd, U64, "the elements of the last dimension are not adjacent"},
+		{"the first element starts a new one", odd, U64, "element 1 of U32 does not start an element of U64"},
+		{"strides are whole elements", oddStride, U64, "steps of 5 elements in dimension 0 do not start elements of U64"},
+		{"the last dimension fits int", huge, F4, "the last dimension overflows"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := c.tensor.Bitcast(c.dtype)
@@ -131,11 +136,11 @@ func TestBitcastRefuses(t *testing.T) {
 		})
 	}
 	same, err := counting(t, U32).Bitcast(F32)
-	require.NoError(t, err, "a scalar of the same size")
+	require.NoError(t, err, "the size is the same")
 	require.Equal(t, F32, same.DType())
 }
 
-// TestBitcastBlocks takes the elements of MXFP4 blocks, which files hold as U8.
+// TestBitcastBlocks reads the elements of MXFP4 blocks, which files hold as U8.
 func TestBitcastBlocks(t *testing.T) {
 	blocks, err := NewTensor(U8, []int{1, 2}, []byte{0x21, 0xf7})
 	require.NoError(t, err)
@@ -149,6 +154,8 @@ func TestBitcastBlocks(t *testing.T) {
 	require.True(t, slices.Equal([]byte{0x21, 0xf7}, out.Bytes()))
 }
 
+// TestConvert checks rounding in one and two conversions, and which dtypes can be
+// converted.
 func TestConvert(t *testing.T) {
 	x, err := NewTensor(F64, []int{4}, []float64{1, 1 + 0x1p-8 + 0x1p-30, math.Inf(-1), 1e300})
 	require.NoError(t, err)
@@ -185,8 +192,8 @@ func TestConvert(t *testing.T) {
 	require.ErrorContains(t, err, "converting I32 [2] to F32")
 }
 
-// TestConvertInChunks converts more elements than a chunk has, from memory, from
-// a slice and from a reader, and writes them.
+// TestConvertInChunks converts more elements than a chunk has, from every kind of
+// source, contiguous and sliced, with Append and WriteTo.
 func TestConvertInChunks(t *testing.T) {
 	const rows, columns = 3, 2*chunkElements/3 + 7
 	bits := make([]uint16, rows*columns)
@@ -196,7 +203,7 @@ func TestConvertInChunks(t *testing.T) {
 	x, err := NewTensor(BF16, []int{rows, columns}, bits)
 	require.NoError(t, err)
 	name := writeTemp(t, map[string]Tensor{"x": x})
-	for way, open := range opened {
+	for way, open := range openedBy {
 		f := open(t, name)
 		x, err := f.Tensor("x")
 		require.NoError(t, err)
@@ -221,7 +228,7 @@ func TestConvertInChunks(t *testing.T) {
 			require.Equal(t, want, math.Float32bits(whole[i]), way)
 			if c := i % columns; c >= 5 && c < columns-1 {
 				require.Equal(t, want, math.Float32bits(direct[k]), way)
-				if want&0x7f800000 != 0x7f800000 || want&0x7fffff == 0 { // NaNs are quieted on the way through F64
+				if want&0x7f800000 != 0x7f800000 || want&0x7fffff == 0 { // conversion to F64 quiets NaNs
 					require.Equal(t, want, chained[k], way)
 				}
 				require.Equal(t, chained[k], binary.LittleEndian.Uint32(written.Bytes()[4*k:]), way)

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestWriteOrder checks every byte of written files: the order of tensors and of
+// metadata keys, the escapes, the padding.
 func TestWriteOrder(t *testing.T) {
 	tensors := map[string]Tensor{
 		"b": counting(t, U32, 1), "a": counting(t, U32, 1), "é": counting(t, F32, 1), "z": counting(t, F32, 0, 3), "\x00\"\\\n\v<>&\u2028\x7f": counting(t, I32, 1),
@@ -29,35 +31,37 @@ func TestWriteOrder(t *testing.T) {
 		`"b":{"dtype":"U32","shape":[1],"data_offsets":[8,12]},` +
 		`"\u0000\"\\\n\u000b<>&` + "\u2028\x7f" + `":{"dtype":"I32","shape":[1],"data_offsets":[12,16]}}`
 	header += strings.Repeat(" ", -len(header)&7)
-	require.Equal(t, withPrefix(header, 16), out.Bytes())
+	require.Equal(t, fileOf(header, 16), out.Bytes())
 
 	out.Reset()
 	require.NoError(t, Write(&out, nil, nil))
-	require.Equal(t, withPrefix("{}      ", 0), out.Bytes())
+	require.Equal(t, fileOf("{}      ", 0), out.Bytes())
 	out.Reset()
 	require.NoError(t, Write(&out, nil, map[string]string{}))
-	require.Equal(t, withPrefix(`{"__metadata__":{}}     `, 0), out.Bytes())
+	require.Equal(t, fileOf(`{"__metadata__":{}}     `, 0), out.Bytes())
 	f, err := Parse(out.Bytes())
 	require.NoError(t, err)
 	require.NotNil(t, f.Metadata())
 }
 
+// TestWriteRefuses checks that a checkpoint that makes no valid file is refused
+// with nothing written.
 func TestWriteRefuses(t *testing.T) {
 	x := counting(t, U32, 1)
 	for _, c := range []struct {
-		name     string
+		rule     string
 		tensors  map[string]Tensor
 		metadata map[string]string
 		want     string
 	}{
-		{"reserved name", map[string]Tensor{"__metadata__": x}, nil, `tensor "__metadata__": the name is reserved`},
-		{"invalid name", map[string]Tensor{"\xff": x}, nil, `tensor "\xff": the name is not valid UTF-8`},
-		{"invalid key", nil, map[string]string{"\xff": ""}, `metadata key "\xff"`},
-		{"invalid value", nil, map[string]string{"k": "\xed\xa0\x80"}, `metadata key "k" or its value is not valid UTF-8`},
-		{"zero Tensor", map[string]Tensor{"x": {}}, nil, `tensor "x": invalid dtype 0`},
-		{"large header", nil, map[string]string{"k": strings.Repeat("x", maxHeaderLength)}, "a header of 100000032 bytes exceeds the limit of 100000000"},
+		{"__metadata__ is no tensor", map[string]Tensor{"__metadata__": x}, nil, `tensor "__metadata__": the name is reserved`},
+		{"tensor names are valid UTF-8", map[string]Tensor{"\xff": x}, nil, `tensor "\xff": the name is not valid UTF-8`},
+		{"metadata keys are valid UTF-8", nil, map[string]string{"\xff": ""}, `metadata key "\xff"`},
+		{"metadata values are valid UTF-8", nil, map[string]string{"k": "\xed\xa0\x80"}, `metadata key "k" or its value is not valid UTF-8`},
+		{"tensors are not zero", map[string]Tensor{"x": {}}, nil, `tensor "x": invalid dtype 0`},
+		{"a header has at most 100 MB", nil, map[string]string{"k": strings.Repeat("x", maxHeaderLength)}, "a header of 100000032 bytes exceeds the limit of 100000000"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.rule, func(t *testing.T) {
 			var out bytes.Buffer
 			require.ErrorContains(t, Write(&out, c.tensors, c.metadata), c.want)
 			require.Zero(t, out.Len())
@@ -68,6 +72,7 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
+// TestFailingWriter makes the writer fail after every number of bytes.
 func TestFailingWriter(t *testing.T) {
 	tensors := map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, F32, 3)}
 	var out bytes.Buffer
@@ -90,12 +95,12 @@ type lyingWriter int
 
 func (w lyingWriter) Write(b []byte) (int, error) { return len(b) + int(w), nil }
 
-// TestWriteFromAnywhere writes tensors that are in memory, mapped, read, sliced
-// and converted, large and small, and compares Write, WriteFile and Append.
+// TestWriteFromAnywhere writes tensors from every kind of source, also sliced and
+// converted, large and small, and compares Write, WriteFile and Append.
 func TestWriteFromAnywhere(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1500, 1003), "f": counting(t, F32, 999, 1001), "s": counting(t, U32, 3)})
 	tensors := map[string]Tensor{"own": counting(t, U32, 5)}
-	for way, open := range opened {
+	for way, open := range openedBy {
 		f := open(t, name)
 		defer f.Close()
 		for name, x := range f.Tensors() {
@@ -133,8 +138,8 @@ func TestWriteFromAnywhere(t *testing.T) {
 	require.Len(t, maps.Collect(f.Tensors()), len(tensors))
 }
 
-// TestReplaceOpenFile rewrites the very file that the tensors come from. Where
-// that cannot be, it stays what it was.
+// TestReplaceOpenFile rewrites the very file that the tensors are mapped from. On
+// Windows that is refused and the file is unchanged.
 func TestReplaceOpenFile(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 8)})
 	f, err := Open(name)
@@ -166,6 +171,8 @@ func TestReplaceOpenFile(t *testing.T) {
 	require.Equal(t, []uint32{4, 5, 6, 7}, now)
 }
 
+// TestWriteFileTargets checks which targets WriteFile replaces, and that they keep
+// their mode.
 func TestWriteFileTargets(t *testing.T) {
 	tensors := map[string]Tensor{"x": counting(t, U32, 1)}
 	dir := t.TempDir()
@@ -196,7 +203,7 @@ func TestWriteFileTargets(t *testing.T) {
 }
 
 // TestKilledWrite kills a process in the middle of WriteFile and of WriteShards:
-// what was there stays what it was.
+// the existing files are unchanged.
 func TestKilledWrite(t *testing.T) {
 	const variable = "SAFETENSORS_TEST_KILL"
 	if name := os.Getenv(variable); name != "" {
@@ -240,13 +247,13 @@ func TestKilledWrite(t *testing.T) {
 	got, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	require.Equal(t, 1, temporary(filepath.Dir(name)), "it was killed while it wrote")
+	require.Equal(t, 1, temporary(filepath.Dir(name)), "it was killed while writing")
 
 	dir := t.TempDir()
 	old := checkpointOf(t, 2)
 	require.NoError(t, WriteShards(dir, old, nil, 64))
 	kill(dir)
-	require.Positive(t, temporary(dir), "it was killed while it wrote")
+	require.Positive(t, temporary(dir), "it was killed while writing")
 	requireCheckpoint(t, dir, old)
 }
 
@@ -264,6 +271,8 @@ func (r killingReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(b, off)
 }
 
+// TestWriter writes tensors in an order of its own; those without elements can be
+// left out.
 func TestWriter(t *testing.T) {
 	a, b := counting(t, U32, 2), counting(t, F32, 1)
 	h := &Header{
@@ -305,30 +314,32 @@ func TestWriter(t *testing.T) {
 	require.Equal(t, []uint32{0, 1}, got)
 }
 
+// TestWriterErrors checks the error of each misuse of a Writer, that it stays, and
+// that errors of the underlying writer pass.
 func TestWriterErrors(t *testing.T) {
 	header := &Header{Tensors: []TensorInfo{{Name: "a", DType: U8, Shape: []int{4}}, {Name: "b", DType: U8, Shape: []int{2}}}}
 	for _, c := range []struct {
-		name  string
+		rule  string
 		steps func(w *Writer) error
 		want  string
 	}{
-		{"wrong order", func(w *Writer) error { _, err := w.Tensor("b"); return err }, `safetensors: tensor "b" is not the next in the header, which is "a"`},
-		{"unknown", func(w *Writer) error { write(w, "a", 4); write(w, "b", 2); return write(w, "c", 0) }, `safetensors: tensor "c" is not among the remaining ones of the header`},
-		{"again", func(w *Writer) error { write(w, "a", 4); return write(w, "a", 4) }, `safetensors: tensor "a" is not the next in the header, which is "b"`},
-		{"short", func(w *Writer) error { write(w, "a", 3); return write(w, "b", 2) }, `safetensors: tensor "a": 1 of its 4 bytes are missing`},
-		{"short at the end", func(w *Writer) error { write(w, "a", 1); return w.Close() }, `safetensors: tensor "a": 3 of its 4 bytes are missing`},
-		{"missing", func(w *Writer) error { write(w, "a", 4); return w.Close() }, `safetensors: tensor "b" and those after it are missing: 2 bytes`},
-		{"all missing", func(w *Writer) error { return w.Close() }, `safetensors: tensor "a" and those after it are missing: 6 bytes`},
-		{"long", func(w *Writer) error { return write(w, "a", 7) }, `safetensors: tensor "a": 3 bytes beyond its size of 4`},
-		{"late", func(w *Writer) error {
+		{"tensors come in the order of the header", func(w *Writer) error { _, err := w.Tensor("b"); return err }, `safetensors: tensor "b" is not the next in the header, which is "a"`},
+		{"tensors are in the header", func(w *Writer) error { writeZeros(w, "a", 4); writeZeros(w, "b", 2); return writeZeros(w, "c", 0) }, `safetensors: tensor "c" is not among the remaining ones of the header`},
+		{"a tensor is written once", func(w *Writer) error { writeZeros(w, "a", 4); return writeZeros(w, "a", 4) }, `safetensors: tensor "a" is not the next in the header, which is "b"`},
+		{"a tensor is complete before the next one", func(w *Writer) error { writeZeros(w, "a", 3); return writeZeros(w, "b", 2) }, `safetensors: tensor "a": 1 of its 4 bytes are missing`},
+		{"a tensor is complete before Close", func(w *Writer) error { writeZeros(w, "a", 1); return w.Close() }, `safetensors: tensor "a": 3 of its 4 bytes are missing`},
+		{"the last tensor is written", func(w *Writer) error { writeZeros(w, "a", 4); return w.Close() }, `safetensors: tensor "b" and those after it are missing: 2 bytes`},
+		{"the first tensor is written", func(w *Writer) error { return w.Close() }, `safetensors: tensor "a" and those after it are missing: 6 bytes`},
+		{"a tensor has no more bytes than its size", func(w *Writer) error { return writeZeros(w, "a", 7) }, `safetensors: tensor "a": 3 bytes beyond its size of 4`},
+		{"a tensor is written before the next one", func(w *Writer) error {
 			dst, _ := w.Tensor("a")
 			dst.Write(make([]byte, 4))
-			write(w, "b", 1)
+			writeZeros(w, "b", 1)
 			_, err := dst.Write([]byte{1})
 			return err
 		}, `safetensors: tensor "a": data written after the next tensor was started`},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.rule, func(t *testing.T) {
 			w, err := NewWriter(io.Discard, header)
 			require.NoError(t, err)
 			err = c.steps(w)
@@ -341,8 +352,8 @@ func TestWriterErrors(t *testing.T) {
 	for n := range 200 {
 		w, err := NewWriter(&failingWriter{n}, header)
 		if err == nil {
-			if err = write(w, "a", 4); err == nil {
-				if err = write(w, "b", 2); err == nil {
+			if err = writeZeros(w, "a", 4); err == nil {
+				if err = writeZeros(w, "b", 2); err == nil {
 					require.NoError(t, w.Close())
 					return
 				}
@@ -351,10 +362,11 @@ func TestWriterErrors(t *testing.T) {
 		}
 		require.ErrorIs(t, err, errWriter)
 	}
-	t.Fatal("never enough bytes")
+	require.Fail(t, "200 bytes are not enough")
 }
 
-func write(w *Writer, name string, n int) error {
+// writeZeros writes n zero bytes as the data of a tensor.
+func writeZeros(w *Writer, name string, n int) error {
 	dst, err := w.Tensor(name)
 	if err == nil {
 		_, err = dst.Write(make([]byte, n))
@@ -362,29 +374,37 @@ func write(w *Writer, name string, n int) error {
 	return err
 }
 
+// TestNewWriterRefuses checks that a header that breaks a rule is refused with
+// nothing written.
 func TestNewWriterRefuses(t *testing.T) {
-	var eight []TensorInfo // of 2^60 bytes each
+	var eight []TensorInfo // each of 2^60 bytes
 	for i := range 8 {
 		eight = append(eight, TensorInfo{Name: string(rune('a' + i)), DType: U8, Shape: []int{1 << 30, 1 << 30}})
 	}
-	for want, tensors := range map[string][]TensorInfo{
-		"duplicate tensor name":         {{Name: "a", DType: U8}, {Name: "a", DType: U8}},
-		"the name is reserved":          {{Name: "__metadata__", DType: U8}},
-		"invalid dtype 0":               {{Name: "a"}},
-		"negative dimension":            {{Name: "a", DType: U8, Shape: []int{-1}}},
-		"do not fill whole bytes":       {{Name: "a", DType: F4}},
-		"data offsets overflow":         eight,
-		"elements of shape [1073741824": {{Name: "a", DType: U8, Shape: []int{1 << 30, 1 << 30, 1 << 30}}},
+	for _, c := range []struct {
+		rule    string
+		tensors []TensorInfo
+		want    string
+	}{
+		{"tensor names are unique", []TensorInfo{{Name: "a", DType: U8}, {Name: "a", DType: U8}}, "duplicate tensor name"},
+		{"__metadata__ is no tensor", []TensorInfo{{Name: "__metadata__", DType: U8}}, "the name is reserved"},
+		{"the dtype is valid", []TensorInfo{{Name: "a"}}, "invalid dtype 0"},
+		{"dimensions are not negative", []TensorInfo{{Name: "a", DType: U8, Shape: []int{-1}}}, "negative dimension"},
+		{"elements fill whole bytes", []TensorInfo{{Name: "a", DType: F4}}, "do not fill whole bytes"},
+		{"data offsets fit int64", eight, "data offsets overflow"},
+		{"the number of elements fits 64 bits", []TensorInfo{{Name: "a", DType: U8, Shape: []int{1 << 30, 1 << 30, 1 << 30}}}, "elements of shape [1073741824"},
 	} {
-		var out bytes.Buffer
-		_, err := NewWriter(&out, &Header{Tensors: tensors})
-		require.ErrorContains(t, err, want)
-		require.Zero(t, out.Len())
+		t.Run(c.rule, func(t *testing.T) {
+			var out bytes.Buffer
+			_, err := NewWriter(&out, &Header{Tensors: c.tensors})
+			require.ErrorContains(t, err, c.want)
+			require.Zero(t, out.Len())
+		})
 	}
 }
 
-// FuzzRoundTrip writes tensors of any names, dtypes and shapes and reads them
-// back, from memory and through a Writer.
+// FuzzRoundTrip writes tensors of any names, dtypes and shapes, with Write and
+// through a Writer, and reads them again.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("a", "b\x00\"é", byte(18), byte(2), []byte{2, 3}, []byte{1, 0}, "k", "v")
 	f.Add("", "\u2028", byte(3), byte(22), []byte{4}, []byte{}, "", "")

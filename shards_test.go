@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestWriteShards checks the names of shards, the index, the order of tensors and
+// that stale shards go.
 func TestWriteShards(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "checkpoint")
 	tensors := checkpointOf(t, 7)
@@ -56,13 +58,13 @@ func TestWriteShards(t *testing.T) {
 	}
 	require.Equal(t, slices.Sorted(maps.Keys(tensors)), names)
 
-	// Fewer shards, then one, then more: what is stale goes.
+	// Fewer shards, then one, then more: stale shards are removed.
 	require.NoError(t, WriteShards(dir, tensors, nil, 320))
 	require.Equal(t, []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}, listDir(t, dir))
 	requireCheckpoint(t, dir, tensors)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model-final.safetensors"), nil, 0o666))
 	require.NoError(t, WriteShards(dir, tensors, nil, 1<<40))
-	require.Equal(t, []string{"model-final.safetensors", "model.safetensors"}, listDir(t, dir), "only names of shards are removed")
+	require.Equal(t, []string{"model-final.safetensors", "model.safetensors"}, listDir(t, dir), "other files stay")
 	requireCheckpoint(t, dir, tensors)
 	require.NoError(t, WriteShards(dir, checkpointOf(t, 3), nil, 1))
 	require.Len(t, listDir(t, dir), 5)
@@ -71,6 +73,7 @@ func TestWriteShards(t *testing.T) {
 	requireCheckpoint(t, dir, nil)
 }
 
+// TestSplit checks how tensors are assigned to shards.
 func TestSplit(t *testing.T) {
 	tensors := checkpointOf(t, 4)
 	tensors["t01big"] = counting(t, U32, 100)
@@ -84,7 +87,7 @@ func TestSplit(t *testing.T) {
 		}
 		return shards
 	}
-	require.Equal(t, map[string][]string{ // as huggingface_hub: the open shard goes on after a large tensor
+	require.Equal(t, map[string][]string{ // as huggingface_hub: a large tensor does not end the current shard
 		"model-00001-of-00003.safetensors": {"t01big"},
 		"model-00002-of-00003.safetensors": {"t00", "t01"},
 		"model-00003-of-00003.safetensors": {"t02", "t03"},
@@ -95,6 +98,7 @@ func TestSplit(t *testing.T) {
 	require.ErrorContains(t, WriteShards(t.TempDir(), tensors, nil, 0), "shards of at most 0 bytes")
 }
 
+// TestWriteShardsFails checks that the folder is unchanged if WriteShards fails.
 func TestWriteShardsFails(t *testing.T) {
 	tensors := checkpointOf(t, 6)
 	dir := t.TempDir()
@@ -115,27 +119,28 @@ func TestWriteShardsFails(t *testing.T) {
 	changed["\xff"] = changed["t00"]
 	absent := filepath.Join(dir, "absent")
 	require.ErrorContains(t, WriteShards(absent, changed, nil, 64), "not valid UTF-8")
-	require.NoDirExists(t, absent, "what is refused writes nothing")
+	require.NoDirExists(t, absent, "nothing is written")
 	require.ErrorContains(t, WriteShards(dir, changed, nil, 64), "not valid UTF-8")
 	require.Equal(t, before, listDir(t, dir))
 }
 
+// TestOpenFolder checks which file of a folder Open and Load choose.
 func TestOpenFolder(t *testing.T) {
 	tensors := checkpointOf(t, 2)
 	for _, c := range []struct {
-		name  string
+		rule  string
 		files []string
-		opens string // the file whose content is found, "" for an error
+		opens string // the file to be chosen, "" for an error
 		want  string
 	}{
-		{"model", []string{"model.safetensors", "other.safetensors", "x.json"}, "model.safetensors", ""},
-		{"the only one", []string{"adapter.safetensors", "config.json"}, "adapter.safetensors", ""},
-		{"ambiguous", []string{"a.safetensors", "b.safetensors"}, "", "several others: a.safetensors, b.safetensors"},
-		{"none", []string{"config.json", "pytorch_model.bin"}, "", "no .safetensors file in it, only [config.json, pytorch_model.bin]"},
-		{"empty", nil, "", "no .safetensors file in it, only []"},
+		{"model.safetensors comes first", []string{"model.safetensors", "other.safetensors", "x.json"}, "model.safetensors", ""},
+		{"another name may be the only one", []string{"adapter.safetensors", "config.json"}, "adapter.safetensors", ""},
+		{"of several other names none is chosen", []string{"a.safetensors", "b.safetensors"}, "", "several others: a.safetensors, b.safetensors"},
+		{"there is a .safetensors file", []string{"config.json", "pytorch_model.bin"}, "", "no .safetensors file in it, only [config.json, pytorch_model.bin]"},
+		{"a folder is not empty", nil, "", "no .safetensors file in it, only []"},
 		{"temporary files do not count", []string{".safetensors-12.tmp", "a.safetensors"}, "a.safetensors", ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.rule, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, file := range c.files {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, file), nil, 0o666))
@@ -161,8 +166,8 @@ func TestOpenFolder(t *testing.T) {
 	require.ErrorContains(t, err, "mine.safetensors.index.json, other.safetensors.index.json")
 }
 
-// TestSnapshot opens a checkpoint as it lies in a Hugging Face cache: a folder of
-// symbolic links into another one.
+// TestSnapshot opens a checkpoint in a Hugging Face cache: a folder of symbolic
+// links into another one.
 func TestSnapshot(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
 		t.Skip("no symbolic links without privileges on this system")
@@ -180,35 +185,38 @@ func TestSnapshot(t *testing.T) {
 	requireCheckpoint(t, snapshot, tensors)
 }
 
+// TestBadIndex checks the error of an index that breaks a rule, or whose shards
+// do. It is a FormatError unless a shard cannot be opened.
 func TestBadIndex(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, WriteFile(filepath.Join(dir, "s.safetensors"), checkpointOf(t, 2), nil))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.safetensors"), []byte("version https://git-lfs"), 0o666))
-	for _, c := range []struct{ name, index, want string }{
-		{"empty", ``, "expected an object, the index, found the end of the text (at byte 0)"},
-		{"no weight_map", `{"metadata":{}}`, "the index has no weight_map"},
-		{"weight_map of another type", `{"weight_map":[]}`, "expected an object, the weight_map, found '[' (at byte 14)"},
-		{"two weight_maps", `{"weight_map":{},"weight_map":{}}`, `duplicate weight_map (at byte 18)`},
-		{"shard of another type", `{"weight_map":{"t00":1}}`, `tensor "t00": expected a string, the name of a shard, found '1'`},
-		{"a tensor twice", `{"weight_map":{"t00":"s.safetensors","t\u00300":"s.safetensors"}}`, `tensor "t00": duplicate tensor name in the index (at byte 38)`},
-		{"absolute path", `{"weight_map":{"t00":"/etc/passwd"}}`, `shard "/etc/passwd" is not a local, slash-separated file name`},
-		{"parent folder", `{"weight_map":{"t00":"../s.safetensors"}}`, `shard "../s.safetensors" is not`},
-		{"hidden parent folder", `{"weight_map":{"t00":"a/../../s.safetensors"}}`, "is not a local"},
-		{"backslash", `{"weight_map":{"t00":"a\\s.safetensors"}}`, "is not a local"},
-		{"drive letter", `{"weight_map":{"t00":"C:s.safetensors"}}`, "is not a local"},
-		{"stream of a file", `{"weight_map":{"t00":"s.safetensors:x"}}`, "is not a local"},
-		{"NUL", `{"weight_map":{"t00":"s.safetensors\u0000"}}`, "is not a local"},
-		{"no name", `{"weight_map":{"t00":""}}`, "is not a local"},
-		{"the folder", `{"weight_map":{"t00":"."}}`, "is not a local"},
-		{"tensor not in the shard", `{"weight_map":{"t00":"s.safetensors","t09":"s.safetensors"}}`, `tensor "t09": the index places it in shard "s.safetensors", which lacks it`},
-		{"tensors not in the shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `which lacks it and 1 others`},
-		{"missing shard", `{"weight_map":{"t00":"absent.safetensors"}}`, `shard "absent.safetensors": open `},
-		{"malformed shard", `{"weight_map":{"t00":"broken.safetensors"}}`, "Git LFS pointer"},
-		{"behind the object", `{"weight_map":{}} x`, "expected the end of the index, found 'x'"},
-		{"invalid UTF-8", "{\"weight_map\":{\"\xff\":\"s.safetensors\"}}", "the index is not valid UTF-8 (at byte 16)"},
-		{"nested too deep", `{"metadata":` + strings.Repeat("[", 1000), "objects and arrays are nested deeper than 127 levels"},
+	const shardExists = "a shard exists"
+	for _, c := range []struct{ rule, index, want string }{
+		{"an index is not empty", ``, "expected an object, the index, found the end of the text (at byte 0)"},
+		{"an index has a weight_map", `{"metadata":{}}`, "the index has no weight_map"},
+		{"weight_map is an object", `{"weight_map":[]}`, "expected an object, the weight_map, found '[' (at byte 14)"},
+		{"weight_map is unique", `{"weight_map":{},"weight_map":{}}`, `duplicate weight_map (at byte 18)`},
+		{"names of shards are strings", `{"weight_map":{"t00":1}}`, `tensor "t00": expected a string, the name of a shard, found '1'`},
+		{"tensor names are unique", `{"weight_map":{"t00":"s.safetensors","t\u00300":"s.safetensors"}}`, `tensor "t00": duplicate tensor name in the index (at byte 38)`},
+		{"a shard is local: no absolute path", `{"weight_map":{"t00":"/etc/passwd"}}`, `shard "/etc/passwd" is not a local, slash-separated file name`},
+		{"a shard is local: no parent folder", `{"weight_map":{"t00":"../s.safetensors"}}`, `shard "../s.safetensors" is not`},
+		{"a shard is local: no hidden parent folder", `{"weight_map":{"t00":"a/../../s.safetensors"}}`, "is not a local"},
+		{"a shard is local: no backslash", `{"weight_map":{"t00":"a\\s.safetensors"}}`, "is not a local"},
+		{"a shard is local: no drive letter", `{"weight_map":{"t00":"C:s.safetensors"}}`, "is not a local"},
+		{"a shard is local: no stream of a file", `{"weight_map":{"t00":"s.safetensors:x"}}`, "is not a local"},
+		{"a shard is local: no NUL", `{"weight_map":{"t00":"s.safetensors\u0000"}}`, "is not a local"},
+		{"a shard is local: no empty name", `{"weight_map":{"t00":""}}`, "is not a local"},
+		{"a shard is local: not the folder itself", `{"weight_map":{"t00":"."}}`, "is not a local"},
+		{"a tensor is in its shard", `{"weight_map":{"t00":"s.safetensors","t09":"s.safetensors"}}`, `tensor "t09": the index places it in shard "s.safetensors", which lacks it`},
+		{"all tensors are in their shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `which lacks it and 1 others`},
+		{shardExists, `{"weight_map":{"t00":"absent.safetensors"}}`, `shard "absent.safetensors": open `},
+		{"a shard is well-formed", `{"weight_map":{"t00":"broken.safetensors"}}`, "Git LFS pointer"},
+		{"only white space follows the object", `{"weight_map":{}} x`, "expected the end of the index, found 'x'"},
+		{"an index is valid UTF-8", "{\"weight_map\":{\"\xff\":\"s.safetensors\"}}", "the index is not valid UTF-8 (at byte 16)"},
+		{"nesting has at most 127 levels", `{"metadata":` + strings.Repeat("[", 1000), "objects and arrays are nested deeper than 127 levels"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.rule, func(t *testing.T) {
 			name := filepath.Join(dir, "model.safetensors.index.json")
 			require.NoError(t, os.WriteFile(name, []byte(c.index), 0o666))
 			for _, open := range []func(string) (*File, error){Open, Load} {
@@ -216,7 +224,7 @@ func TestBadIndex(t *testing.T) {
 				require.ErrorContains(t, err, c.want)
 				require.ErrorContains(t, err, name)
 				var broken *FormatError
-				if c.name == "missing shard" { // nothing is wrong with its bytes
+				if c.rule == shardExists { // no bytes are at fault
 					require.False(t, errors.As(err, &broken))
 				} else {
 					require.ErrorAs(t, err, &broken)
@@ -234,8 +242,9 @@ func TestBadIndex(t *testing.T) {
 	}
 }
 
-// TestShardErrors checks that an error of the callback stays what it is: whoever
-// deletes corrupt downloads must not delete one after a time-out.
+// TestShardErrors checks that an error of the callback is wrapped and does not
+// become a FormatError: programs that delete corrupt downloads must not delete one
+// after a time-out.
 func TestShardErrors(t *testing.T) {
 	index := `{"weight_map":{"a":"s.safetensors"}}`
 	for _, failure := range []error{os.ErrDeadlineExceeded, prefixed(os.ErrDeadlineExceeded)} {
@@ -273,7 +282,7 @@ func TestManyFailures(t *testing.T) {
 	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
 }
 
-// zeros reads zero bytes without end.
+// zeros is an endless reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -281,8 +290,8 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestIndexDecides has tensors in shards that the index does not mention, or
-// gives to another shard.
+// TestIndexDecides checks that only tensors in the index are found, and in the
+// shard that it names, even if shards hold others.
 func TestIndexDecides(t *testing.T) {
 	dir := t.TempDir()
 	a, b := checkpointOf(t, 3), checkpointOf(t, 3)
@@ -306,6 +315,7 @@ func TestIndexDecides(t *testing.T) {
 	require.ErrorContains(t, err, `shard "s": open returned no File`)
 }
 
+// TestBuildIndex builds the index of shards that WriteShards did not write.
 func TestBuildIndex(t *testing.T) {
 	dir := t.TempDir()
 	tensors := checkpointOf(t, 5)
@@ -336,6 +346,7 @@ func TestBuildIndex(t *testing.T) {
 	require.ErrorContains(t, err, "is not a local, slash-separated file name")
 }
 
+// TestLargeIndex opens shards of many tensors.
 func TestLargeIndex(t *testing.T) {
 	n := 500_000
 	if testing.Short() || raceEnabled {
@@ -368,6 +379,8 @@ func TestLargeIndex(t *testing.T) {
 	}
 }
 
+// FuzzIndex checks that no text makes parseIndex panic, and that an accepted index
+// counts and finds all its names.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"total_size":1},"weight_map":{"a":"s.safetensors","b":"t.safetensors"}}`))
 	f.Add([]byte(`{"weight_map":{"\u0061":"x/y"}}`))

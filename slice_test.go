@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A naiveRange is a Range in the plainest form.
+// A naiveRange is a Range whose fields a test can read.
 type naiveRange struct {
 	kind        int // 0 All, 1 Span, 2 At
 	start, stop int
@@ -30,7 +30,8 @@ func (n naiveRange) Range() Range {
 	return r
 }
 
-// indices lists what the range selects of a dimension, or reports an error.
+// indices lists the indices that the range selects of a dimension. ok is false if
+// the range is an error.
 func (n naiveRange) indices(size int) (list []int, ok bool) {
 	norm := func(i int) int {
 		if i < 0 {
@@ -61,7 +62,8 @@ func (n naiveRange) indices(size int) (list []int, ok bool) {
 	return list, true
 }
 
-// naiveSlice selects from the elements numbers, which have that shape.
+// naiveSlice selects elements one by one from numbers, the elements of a tensor of
+// that shape. ok is false if a range is an error.
 func naiveSlice(numbers []uint32, shape []int, ranges []naiveRange) (part []uint32, partShape []int, ok bool) {
 	if len(ranges) > len(shape) {
 		return nil, nil, false
@@ -102,8 +104,9 @@ func naiveSlice(numbers []uint32, shape []int, ranges []naiveRange) (part []uint
 	return part, partShape, true
 }
 
-// checkSlice compares Slice with naiveSlice over all kinds of sources.
-func checkSlice(t testing.TB, shape []int, ranges []naiveRange) {
+// requireSliceAsNaive compares Slice with naiveSlice, from every kind of source.
+func requireSliceAsNaive(t testing.TB, shape []int, ranges []naiveRange) {
+	t.Helper()
 	x := counting(t, U32, shape...)
 	all, err := Append[uint32](nil, x)
 	require.NoError(t, err)
@@ -141,7 +144,7 @@ func checkSlice(t testing.TB, shape []int, ranges []naiveRange) {
 		} else if err != nil {
 			require.ErrorIs(t, err, errors.ErrUnsupported)
 		}
-		// A second slice of the first is as one of the naive result.
+		// Slicing the slice is slicing the naive result.
 		if len(part.Shape()) > 0 && part.Shape()[0] > 0 {
 			second, err := part.Slice(Span(part.Shape()[0]/2, part.Shape()[0]), All().By(2))
 			secondRanges := []naiveRange{{1, part.Shape()[0] / 2, part.Shape()[0], 1}, {0, 0, 0, 2}}
@@ -160,6 +163,7 @@ func checkSlice(t testing.TB, shape []int, ranges []naiveRange) {
 	}
 }
 
+// randomRange returns a range of a dimension of that size, or one just beyond it.
 func randomRange(random *rand.Rand, size int) naiveRange {
 	r := naiveRange{kind: random.IntN(3), step: 1}
 	if random.IntN(3) == 0 {
@@ -170,6 +174,7 @@ func randomRange(random *rand.Rand, size int) naiveRange {
 	return r
 }
 
+// TestSliceAgainstNaive slices random shapes by random ranges.
 func TestSliceAgainstNaive(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	n := 4000
@@ -189,10 +194,11 @@ func TestSliceAgainstNaive(t *testing.T) {
 			}
 			ranges[i] = randomRange(random, size)
 		}
-		checkSlice(t, shape, ranges)
+		requireSliceAsNaive(t, shape, ranges)
 	}
 }
 
+// FuzzSlice compares Slice with naiveSlice.
 func FuzzSlice(f *testing.F) {
 	f.Add([]byte{3, 2, 4, 5}, []byte{1, 0, 2, 1, 2, 255, 0, 1, 0, 0, 0, 2})
 	f.Add([]byte{0, 7}, []byte{1, 0, 0, 1})
@@ -209,59 +215,68 @@ func FuzzSlice(f *testing.F) {
 			ranges = append(ranges, naiveRange{int(raw[0]) % 3, int(int8(raw[1])), int(int8(raw[2])), int(raw[3]) % 5})
 			raw = raw[4:]
 		}
-		checkSlice(t, shape, ranges)
+		requireSliceAsNaive(t, shape, ranges)
 	})
 }
 
+// TestSliceErrors checks the error of each rule.
 func TestSliceErrors(t *testing.T) {
 	x := counting(t, F32, 4, 6)
 	for _, c := range []struct {
+		rule   string
 		ranges []Range
 		want   string
 	}{
-		{[]Range{At(4)}, "safetensors: slicing F32 [4,6]: dimension 0: index 4 is out of range for size 4"},
-		{[]Range{All(), At(-7)}, "safetensors: slicing F32 [4,6]: dimension 1: index -7 is out of range for size 6"},
-		{[]Range{All(), Span(2, 7)}, "safetensors: slicing F32 [4,6]: dimension 1: range [2:7] is out of range for size 6"},
-		{[]Range{Span(3, 2)}, "safetensors: slicing F32 [4,6]: dimension 0: range [3:2] ends before it starts, for size 4"},
-		{[]Range{Span(-1, -2).By(2)}, "safetensors: slicing F32 [4,6]: dimension 0: range [-1:-2:2] ends before it starts, for size 4"},
-		{[]Range{All().By(0)}, "safetensors: slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
-		{[]Range{All().By(-1)}, "safetensors: slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
-		{[]Range{All(), All(), All()}, "safetensors: slicing F32 [4,6]: 3 ranges for rank 2"},
+		{"an index is below the size", []Range{At(4)}, "safetensors: slicing F32 [4,6]: dimension 0: index 4 is out of range for size 4"},
+		{"a negative index counts from the end", []Range{All(), At(-7)}, "safetensors: slicing F32 [4,6]: dimension 1: index -7 is out of range for size 6"},
+		{"a span ends in the dimension", []Range{All(), Span(2, 7)}, "safetensors: slicing F32 [4,6]: dimension 1: range [2:7] is out of range for size 6"},
+		{"a span starts before it ends", []Range{Span(3, 2)}, "safetensors: slicing F32 [4,6]: dimension 0: range [3:2] ends before it starts, for size 4"},
+		{"a span of negative indices starts before it ends", []Range{Span(-1, -2).By(2)}, "safetensors: slicing F32 [4,6]: dimension 0: range [-1:-2:2] ends before it starts, for size 4"},
+		{"a step is not zero", []Range{All().By(0)}, "safetensors: slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
+		{"a step is not negative", []Range{All().By(-1)}, "safetensors: slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
+		{"there are at most as many ranges as dimensions", []Range{All(), All(), All()}, "safetensors: slicing F32 [4,6]: 3 ranges for rank 2"},
 	} {
-		_, err := x.Slice(c.ranges...)
-		require.EqualError(t, err, c.want)
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := x.Slice(c.ranges...)
+			require.EqualError(t, err, c.want)
+		})
 	}
 }
 
+// TestSliceContiguous checks which slices can be viewed.
 func TestSliceContiguous(t *testing.T) {
 	x := counting(t, U32, 4, 6, 2)
 	for _, c := range []struct {
+		rule       string
 		ranges     []Range
 		contiguous bool
 	}{
-		{nil, true},
-		{[]Range{Span(1, 3)}, true},
-		{[]Range{At(2), Span(1, 4)}, true},
-		{[]Range{At(2), At(3), At(1)}, true},
-		{[]Range{Span(1, 2), Span(2, 5)}, true},
-		{[]Range{All().By(4), Span(2, 5)}, true}, // one step is none
-		{[]Range{All(), Span(0, 6)}, true},
-		{[]Range{Span(2, 2), Span(1, 2)}, true}, // nothing is contiguous
-		{[]Range{All(), Span(0, 5)}, false},
-		{[]Range{All().By(2)}, false},
-		{[]Range{All(), All(), At(0)}, false},
+		{"a whole tensor", nil, true},
+		{"a span of rows", []Range{Span(1, 3)}, true},
+		{"a span at an index", []Range{At(2), Span(1, 4)}, true},
+		{"one element", []Range{At(2), At(3), At(1)}, true},
+		{"a span in a span of one row", []Range{Span(1, 2), Span(2, 5)}, true},
+		{"a step beyond the end", []Range{All().By(4), Span(2, 5)}, true},
+		{"a span of the whole dimension", []Range{All(), Span(0, 6)}, true},
+		{"no elements", []Range{Span(2, 2), Span(1, 2)}, true},
+		{"a part of several rows", []Range{All(), Span(0, 5)}, false},
+		{"a step", []Range{All().By(2)}, false},
+		{"an index of the last dimension", []Range{All(), All(), At(0)}, false},
 	} {
-		part, err := x.Slice(c.ranges...)
-		require.NoError(t, err)
-		_, err = View[uint32](part)
-		if c.contiguous {
-			require.NoError(t, err, "%v", c.ranges)
-		} else {
-			require.ErrorIs(t, err, errors.ErrUnsupported, "%v", c.ranges)
-		}
+		t.Run(c.rule, func(t *testing.T) {
+			part, err := x.Slice(c.ranges...)
+			require.NoError(t, err)
+			_, err = View[uint32](part)
+			if c.contiguous {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, errors.ErrUnsupported)
+			}
+		})
 	}
 }
 
+// TestSliceSubByte checks that F4 and F6 can be sliced on byte boundaries only.
 func TestSliceSubByte(t *testing.T) {
 	data := make([]byte, 6)
 	for i := range data {
@@ -280,16 +295,19 @@ func TestSliceSubByte(t *testing.T) {
 	require.Equal(t, []byte{0x76, 0x98, 0xba}, raw(At(1)))
 	require.Equal(t, []byte{}, append([]byte{}, raw(All(), Span(3, 3))...))
 	for _, c := range []struct {
+		rule   string
 		ranges []Range
 		want   string
 	}{
-		{[]Range{All(), Span(1, 3)}, "does not start on a byte boundary"},
-		{[]Range{All(), Span(0, 3)}, "runs of 3 elements of 4 bits do not end on a byte boundary"},
-		{[]Range{All(), All().By(2)}, "runs of 1 elements of 4 bits"},
-		{[]Range{At(0), At(0)}, "runs of 1 elements"},
+		{"the first run starts on a byte boundary", []Range{All(), Span(1, 3)}, "does not start on a byte boundary"},
+		{"a run ends on a byte boundary", []Range{All(), Span(0, 3)}, "runs of 3 elements of 4 bits do not end on a byte boundary"},
+		{"a single element fills bytes", []Range{All(), All().By(2)}, "runs of 1 elements of 4 bits"},
+		{"a scalar fills bytes", []Range{At(0), At(0)}, "runs of 1 elements"},
 	} {
-		_, err := x.Slice(c.ranges...)
-		require.ErrorContains(t, err, c.want)
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := x.Slice(c.ranges...)
+			require.ErrorContains(t, err, c.want)
+		})
 	}
 	odd, err := NewTensor(F4, []int{2, 3}, data[:3])
 	require.NoError(t, err)

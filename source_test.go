@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A recordingReader notes what is read of a file.
+// A recordingReader counts the reads and the bytes read.
 type recordingReader struct {
 	io.ReaderAt
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // TestReadsOnlyWhatIsNeeded counts the bytes that slices of a file read: sparse
-// rows exactly, dense ones with their gaps, which are at most three times more.
+// runs exactly, dense ones with their gaps, which are at most three times as long.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	x := counting(t, U32, 256, 512)
 	var file bytes.Buffer
@@ -42,33 +42,36 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	x, err = f.Tensor("x")
 	require.NoError(t, err)
 	for _, c := range []struct {
+		rule      string
 		ranges    []Range
 		exact     int64
 		mostCalls int
 	}{
-		{[]Range{Span(3, 5)}, 2 * 2048, 1},
-		{[]Range{All(), Span(64, 128)}, 256 * 256, 256}, // an eighth of each row
-		{[]Range{All(), At(7)}, 256 * 4, 256},
-		{[]Range{Span(0, 9), Span(0, 256)}, 8*2048 + 1024, 1}, // half of each row: one block
-		{[]Range{All(), Span(0, 128)}, 255*2048 + 512, 1},     // a quarter is dense, too
-		{[]Range{At(0), All().By(2)}, 511 * 4, 1},
+		{"adjacent rows are one read", []Range{Span(3, 5)}, 2 * 2048, 1},
+		{"an eighth of each row is read alone", []Range{All(), Span(64, 128)}, 256 * 256, 256},
+		{"one element of each row is read alone", []Range{All(), At(7)}, 256 * 4, 256},
+		{"half of each row is read as one block", []Range{Span(0, 9), Span(0, 256)}, 8*2048 + 1024, 1},
+		{"a quarter of each row is read as one block", []Range{All(), Span(0, 128)}, 255*2048 + 512, 1},
+		{"every second element is read as one block", []Range{At(0), All().By(2)}, 511 * 4, 1},
 	} {
-		part, err := x.Slice(c.ranges...)
-		require.NoError(t, err)
-		r.calls, r.bytes = 0, 0
-		_, err = Append[uint32](nil, part)
-		require.NoError(t, err)
-		require.Equal(t, c.exact, r.bytes, "%v", c.ranges)
-		require.LessOrEqual(t, r.calls, c.mostCalls, "%v", c.ranges)
+		t.Run(c.rule, func(t *testing.T) {
+			part, err := x.Slice(c.ranges...)
+			require.NoError(t, err)
+			r.calls, r.bytes = 0, 0
+			_, err = Append[uint32](nil, part)
+			require.NoError(t, err)
+			require.Equal(t, c.exact, r.bytes)
+			require.LessOrEqual(t, r.calls, c.mostCalls)
+		})
 	}
 }
 
-// TestGatherBlocks gathers more than one block from a reader, cut anywhere.
+// TestGatherBlocks gathers more than one block, from every kind of source.
 func TestGatherBlocks(t *testing.T) {
 	const rows, columns = 700, 3001
 	x := counting(t, U32, rows, columns)
 	name := writeTemp(t, map[string]Tensor{"x": x})
-	for way, open := range opened {
+	for way, open := range openedBy {
 		f := open(t, name)
 		x, err := f.Tensor("x")
 		require.NoError(t, err)
@@ -92,8 +95,8 @@ func TestGatherBlocks(t *testing.T) {
 	}
 }
 
-// A hugeReader is a file of many TiB: a header, then data of which each byte
-// tells its offset.
+// A hugeReader is a file of many TiB: a header, then data in which each byte is a
+// function of its offset.
 type hugeReader struct{ head []byte }
 
 func (r hugeReader) ReadAt(b []byte, off int64) (int, error) {
@@ -108,9 +111,10 @@ func (r hugeReader) ReadAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
+// TestOffsetsBeyond32Bits reads slices of tensors of 16 and 64 TiB.
 func TestOffsetsBeyond32Bits(t *testing.T) {
 	const dim = 1 << 22 // 16 TiB of bytes, 64 TiB of F32
-	head := withPrefix(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]},"b":{"dtype":"F32","shape":[%d,%d],"data_offsets":[%d,%d]}}`,
+	head := fileOf(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]},"b":{"dtype":"F32","shape":[%d,%d],"data_offsets":[%d,%d]}}`,
 		dim, dim, int64(dim*dim), dim, dim, int64(dim*dim), int64(5*dim*dim)), 0)
 	f, err := NewFile(hugeReader{head}, int64(len(head))+5*dim*dim)
 	require.NoError(t, err)
@@ -142,7 +146,7 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
 }
 
-// TestFailingReader lets reading fail after every number of bytes.
+// TestFailingReader makes the reader fail after every number of bytes.
 func TestFailingReader(t *testing.T) {
 	x := counting(t, U32, 8, 8)
 	var file bytes.Buffer
@@ -179,7 +183,7 @@ func TestFailingReader(t *testing.T) {
 	}
 }
 
-// A rangesReader is a RangeReader that notes the ranges it is asked for.
+// A rangesReader is a RangeReader that records the ranges it is asked for.
 type rangesReader struct {
 	recordingReader
 	ranges []string
@@ -189,7 +193,7 @@ func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	end := int64(0)
 	for off, b := range ranges {
 		if off < end {
-			return errors.New("the ranges do not rise")
+			return errors.New("the ranges are not in increasing order")
 		}
 		if _, err := r.ReaderAt.ReadAt(b, off); err != nil {
 			return err
@@ -200,7 +204,8 @@ func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return nil
 }
 
-// TestRangeReader checks that a slice is one call, of exactly its runs.
+// TestRangeReader checks that a slice is one call of ReadRanges with exactly its
+// runs.
 func TestRangeReader(t *testing.T) {
 	x := counting(t, U32, 3, 2, 4)
 	var file bytes.Buffer

@@ -17,6 +17,7 @@ import (
 	"github.com/x448/float16"
 )
 
+// TestDTypes checks the names of all dtypes, and that no other value has one.
 func TestDTypes(t *testing.T) {
 	count := 0
 	for d := range 256 {
@@ -35,13 +36,14 @@ func TestDTypes(t *testing.T) {
 		require.NoError(t, back.UnmarshalText(text))
 		require.Equal(t, d, back)
 		require.Error(t, back.UnmarshalText(bytes.ToLower(text)))
-		require.Equal(t, d, back, "an error leaves it alone")
+		require.Equal(t, d, back, "unchanged by the error")
 	}
 	require.Equal(t, 22, count)
 	require.Equal(t, DType(1), BOOL)
 	require.Equal(t, DType(22), U64)
 }
 
+// TestDTypeFloat checks that each float dtype has a float format of its own.
 func TestDTypeFloat(t *testing.T) {
 	seen := map[float.Format]DType{}
 	for d := BOOL; d <= U64; d++ {
@@ -59,8 +61,9 @@ func TestDTypeFloat(t *testing.T) {
 	require.Equal(t, float.None, (U64 + 1).float())
 }
 
-// seen checks what View and Append make of a tensor as T.
-func seen[T Element](t *testing.T, tensor Tensor, want []T, viewable bool) {
+// requireElements checks that Append returns the elements of a tensor as T, and
+// that View does if they are viewable.
+func requireElements[T Element](t *testing.T, tensor Tensor, want []T, viewable bool) {
 	t.Helper()
 	got, err := Append([]T{7}, tensor)
 	require.NoError(t, err)
@@ -75,7 +78,9 @@ func seen[T Element](t *testing.T, tensor Tensor, want []T, viewable bool) {
 	require.Equal(t, len(view), cap(view))
 }
 
-func refused[T Element](t *testing.T, tensor Tensor, reason string) {
+// requireRefused checks that neither Append nor View returns the elements of a
+// tensor as T.
+func requireRefused[T Element](t *testing.T, tensor Tensor, reason string) {
 	t.Helper()
 	got, err := Append([]T{7}, tensor)
 	require.ErrorContains(t, err, reason)
@@ -84,14 +89,15 @@ func refused[T Element](t *testing.T, tensor Tensor, reason string) {
 	require.ErrorContains(t, err, reason)
 }
 
+// TestElementTypes checks the Go types of the elements of each kind of dtype.
 func TestElementTypes(t *testing.T) {
 	type myFloat float32
-	file, err := Parse(withPrefix(`{"f":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"h":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},`+
+	file, err := Parse(fileOf(`{"f":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"h":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},`+
 		`"b":{"dtype":"BF16","shape":[],"data_offsets":[12,14]},"o":{"dtype":"BOOL","shape":[2],"data_offsets":[14,16]},`+
 		`"c":{"dtype":"C64","shape":[1],"data_offsets":[16,24]},"4":{"dtype":"F4","shape":[4],"data_offsets":[24,26]},`+
 		`"i":{"dtype":"I8","shape":[1],"data_offsets":[26,27]},"8":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[27,28]}}`, 28))
 	require.NoError(t, err)
-	data := make([]byte, 28, 64) // of this size it is aligned, wherever the header ends
+	data := make([]byte, 28, 64) // aligned, as an allocation of this size is
 	file.parts[0].src.mem = data
 	copy(data, []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3c, 0, 0xc0, 0x80, 0x3f, 1, 0xff,
 		0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0x21, 0xf8, 0xff, 0x38})
@@ -101,29 +107,29 @@ func TestElementTypes(t *testing.T) {
 		return tensor
 	}
 	le := littleEndian()
-	seen(t, get("f"), []float32{1, -2}, le)
-	seen(t, get("f"), []myFloat{1, -2}, le)
-	seen(t, get("f"), []uint32{0x3f800000, 0xc0000000}, le)
-	seen(t, get("f"), []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}, true)
-	seen(t, get("h"), []uint16{0x3c00, 0xc000}, le)
-	seen(t, get("h"), []float16.Float16{float16.Fromfloat32(1), float16.Fromfloat32(-2)}, le)
-	seen(t, get("b"), []uint16{0x3f80}, le)
-	seen(t, get("o"), []uint8{1, 0xff}, true)
-	seen(t, get("c"), []complex64{1 + 2i}, le)
-	seen(t, get("c"), []uint64{0x40000000_3f800000}, le)
-	seen(t, get("4"), []byte{0x21, 0xf8}, true)
-	seen(t, get("i"), []int8{-1}, true)
-	seen(t, get("i"), []uint8{255}, true)
-	seen(t, get("8"), []uint8{0x38}, true)
+	requireElements(t, get("f"), []float32{1, -2}, le)
+	requireElements(t, get("f"), []myFloat{1, -2}, le)
+	requireElements(t, get("f"), []uint32{0x3f800000, 0xc0000000}, le)
+	requireElements(t, get("f"), []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}, true)
+	requireElements(t, get("h"), []uint16{0x3c00, 0xc000}, le)
+	requireElements(t, get("h"), []float16.Float16{float16.Fromfloat32(1), float16.Fromfloat32(-2)}, le)
+	requireElements(t, get("b"), []uint16{0x3f80}, le)
+	requireElements(t, get("o"), []uint8{1, 0xff}, true)
+	requireElements(t, get("c"), []complex64{1 + 2i}, le)
+	requireElements(t, get("c"), []uint64{0x40000000_3f800000}, le)
+	requireElements(t, get("4"), []byte{0x21, 0xf8}, true)
+	requireElements(t, get("i"), []int8{-1}, true)
+	requireElements(t, get("i"), []uint8{255}, true)
+	requireElements(t, get("8"), []uint8{0x38}, true)
 
-	refused[int32](t, get("f"), "elements of F32 are float32, uint32 or byte, not int32")
-	refused[uint64](t, get("f"), "not uint64")
-	refused[int8](t, get("o"), "elements of BOOL are byte, not int8")
-	refused[uint16](t, get("4"), "elements of F4 are byte, not uint16")
-	refused[float32](t, get("c"), "elements of C64 are complex64, uint64 or byte, not float32")
-	refused[float32](t, get("i"), "elements of I8 are int8, byte, not float32")
+	requireRefused[int32](t, get("f"), "elements of F32 are float32, uint32 or byte, not int32")
+	requireRefused[uint64](t, get("f"), "not uint64")
+	requireRefused[int8](t, get("o"), "elements of BOOL are byte, not int8")
+	requireRefused[uint16](t, get("4"), "elements of F4 are byte, not uint16")
+	requireRefused[float32](t, get("c"), "elements of C64 are complex64, uint64 or byte, not float32")
+	requireRefused[float32](t, get("i"), "elements of I8 are int8, byte, not float32")
 
-	// Floats can be appended as wider ones, exactly.
+	// Append returns floats as wider ones, exactly.
 	for name, want := range map[string][]float64{"f": {1, -2}, "h": {1, -2}, "b": {1}, "8": {1}, "4": {0.5, 1, math.Copysign(0, -1), -6}} {
 		got, err := Append[float64](nil, get(name))
 		require.NoError(t, err)
@@ -140,14 +146,15 @@ func TestElementTypes(t *testing.T) {
 	}
 }
 
-// TestUnaligned has a float at an odd address: it can be appended, not viewed.
+// TestUnaligned opens a file with a float at an odd offset: Append works, View does
+// not.
 func TestUnaligned(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "unaligned.safetensors")
 	header := `{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"f":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}}  `
-	file := withPrefix(header, 5)
+	file := fileOf(header, 5)
 	copy(file[len(file)-4:], []byte{0, 0, 0x80, 0x3f})
 	require.NoError(t, os.WriteFile(name, file, 0o666))
-	for way, open := range opened {
+	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
 			f := open(t, name)
 			x, err := f.Tensor("f")
@@ -160,19 +167,20 @@ func TestUnaligned(t *testing.T) {
 			require.NoError(t, f.Close())
 		})
 	}
-	f := opened["Load"](t, name)
+	f := openedBy["Load"](t, name)
 	x, err := f.Tensor("f")
 	require.NoError(t, err)
 	_, err = View[byte](x)
 	require.NoError(t, err)
 }
 
+// TestNewTensor checks which data makes a tensor, and that the tensor aliases it.
 func TestNewTensor(t *testing.T) {
 	data := []float32{1, 2, 3, 4, 5, 6}
 	x, err := NewTensor(F32, []int{2, 3}, data)
 	require.NoError(t, err)
 	require.Equal(t, 6, x.Len())
-	data[5] = 7 // it refers to data
+	data[5] = 7 // the tensor aliases data
 	view, err := View[float32](x)
 	require.NoError(t, err)
 	require.Equal(t, []float32{1, 2, 3, 4, 5, 7}, view)
@@ -191,19 +199,25 @@ func TestNewTensor(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []float32{1}, values)
 
-	for name, try := range map[string]func() error{
-		"F32 [2,3] needs 24 bytes, the data has 20": func() error { _, err := NewTensor(F32, []int{2, 3}, data[:5]); return err },
-		"negative dimension":                        func() error { _, err := NewTensor(F32, []int{-2, -3}, data); return err },
-		"[0,-3] has a negative dimension":           func() error { _, err := NewTensor(F32, []int{0, -3}, data[:0]); return err },
-		"are float32, uint32 or byte, not float64":  func() error { _, err := NewTensor(F32, []int{1}, []float64{1}); return err },
-		"invalid dtype 0":                           func() error { _, err := NewTensor(0, []int{1}, []byte{1}); return err },
-		"do not fill whole bytes":                   func() error { _, err := NewTensor(F4, []int{3}, []byte{1, 2}); return err },
-		"overflows": func() error {
-			_, err := NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})
-			return err
-		},
+	for _, c := range []struct {
+		rule string
+		try  func() (Tensor, error)
+		want string
+	}{
+		{"data has the size of the elements", func() (Tensor, error) { return NewTensor(F32, []int{2, 3}, data[:5]) }, "F32 [2,3] needs 24 bytes, the data has 20"},
+		{"dimensions are not negative", func() (Tensor, error) { return NewTensor(F32, []int{-2, -3}, data) }, "negative dimension"},
+		{"dimensions are not negative without elements", func() (Tensor, error) { return NewTensor(F32, []int{0, -3}, data[:0]) }, "[0,-3] has a negative dimension"},
+		{"data has a type of the dtype", func() (Tensor, error) { return NewTensor(F32, []int{1}, []float64{1}) }, "are float32, uint32 or byte, not float64"},
+		{"the dtype is valid", func() (Tensor, error) { return NewTensor(0, []int{1}, []byte{1}) }, "invalid dtype 0"},
+		{"elements fill whole bytes", func() (Tensor, error) { return NewTensor(F4, []int{3}, []byte{1, 2}) }, "do not fill whole bytes"},
+		{"the number of elements fits 64 bits", func() (Tensor, error) {
+			return NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})
+		}, "overflows"},
 	} {
-		require.ErrorContains(t, try(), name)
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := c.try()
+			require.ErrorContains(t, err, c.want)
+		})
 	}
 	empty, err := NewTensor(F32, []int{0, 3}, []float32(nil))
 	require.NoError(t, err)
@@ -212,6 +226,7 @@ func TestNewTensor(t *testing.T) {
 	require.Equal(t, []float32{}, view)
 }
 
+// TestZeroTensor checks that every operation on the zero Tensor is an error.
 func TestZeroTensor(t *testing.T) {
 	var zero Tensor
 	require.Zero(t, zero.DType())
@@ -230,6 +245,7 @@ func TestZeroTensor(t *testing.T) {
 	}
 }
 
+// TestTensorMethods checks what a tensor says about itself.
 func TestTensorMethods(t *testing.T) {
 	for _, c := range []struct {
 		dtype DType
@@ -258,8 +274,8 @@ func TestTensorMethods(t *testing.T) {
 	require.Equal(t, []int{2}, x.Shape(), "the shape is copied")
 }
 
-// BenchmarkAppend shows what it saves not to clear memory before it is filled,
-// in a heap of usual size, where it has been used before.
+// BenchmarkAppend shows how much it saves not to clear memory before filling it.
+// The heap is of a usual size and its memory has been used before.
 func BenchmarkAppend(b *testing.B) {
 	heap := make([]byte, 64<<20)
 	defer runtime.KeepAlive(heap)

@@ -24,12 +24,12 @@ func TestGolden(t *testing.T) {
 			data, err := os.ReadFile(name)
 			require.NoError(t, err)
 
-			t.Run("ReadHeader", func(t *testing.T) { testGoldenHeader(t, data, want) })
+			t.Run("ReadHeader", func(t *testing.T) { requireHeader(t, data, want) })
 			test := func(kind string, inMemory bool, f *safetensors.File, err error) {
 				t.Run(kind, func(t *testing.T) {
 					require.NoError(t, err)
-					testGoldenFile(t, f, want, inMemory)
-					testRewrite(t, f, data)
+					requireFile(t, f, want, inMemory)
+					requireSameWhenWritten(t, f, data)
 					require.NoError(t, f.Close())
 				})
 			}

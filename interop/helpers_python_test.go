@@ -46,8 +46,8 @@ func requirePython(t *testing.T, modules ...string) {
 	t.Skip(message)
 }
 
-// python runs a command of the script and returns the table that it prints.
-func python(t *testing.T, args ...string) goldenFile {
+// pythonTable runs a command of the script and returns the table that it prints.
+func pythonTable(t *testing.T, args ...string) goldenFile {
 	t.Helper()
 	var table goldenFile
 	runPython(t, &table, nil, args...)

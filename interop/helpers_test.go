@@ -40,8 +40,8 @@ type goldenTensor struct {
 	Values json.RawMessage // integers, or floats as text; of C64 the real part first
 }
 
-// testGoldenHeader checks the table of the file: what is in it, and where.
-func testGoldenHeader(t *testing.T, data []byte, want goldenFile) {
+// requireHeader checks the table of the file: what is in it, and where.
+func requireHeader(t *testing.T, data []byte, want goldenFile) {
 	r := bytes.NewReader(data)
 	h, err := safetensors.ReadHeader(r)
 	require.NoError(t, err)
@@ -61,8 +61,8 @@ func testGoldenHeader(t *testing.T, data []byte, want goldenFile) {
 	require.EqualValues(t, len(data), h.Size+offset)
 }
 
-// testGoldenFile checks all that f says about its tensors.
-func testGoldenFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory bool) {
+// requireFile checks all that f says about its tensors.
+func requireFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory bool) {
 	require.Equal(t, want.Metadata, f.Metadata())
 	var names, wantNames []string
 	for name := range f.Tensors() {
@@ -73,14 +73,14 @@ func testGoldenFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory
 		wantNames = append(wantNames, w.Name)
 		tensor, err := f.Tensor(w.Name)
 		require.NoError(t, err)
-		testGoldenTensor(t, tensor, w, inMemory)
+		requireTensor(t, tensor, w, inMemory)
 		counts[w.DType] += int64(tensor.Len())
 	}
 	require.Equal(t, wantNames, names)
 	require.Equal(t, counts, f.ParameterCount())
 }
 
-func testGoldenTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, inMemory bool) {
+func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, inMemory bool) {
 	require.Equal(t, want.DType, tensor.DType())
 	requireShape(t, want.Shape, tensor.Shape())
 	count := 1
@@ -109,30 +109,30 @@ func testGoldenTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor
 	}
 	switch want.DType {
 	case safetensors.BOOL, safetensors.U8:
-		testIntegers[uint8](t, tensor, want.Values, inMemory)
+		requireIntegers[uint8](t, tensor, want.Values, inMemory)
 	case safetensors.U16:
-		testIntegers[uint16](t, tensor, want.Values, inMemory)
+		requireIntegers[uint16](t, tensor, want.Values, inMemory)
 	case safetensors.U32:
-		testIntegers[uint32](t, tensor, want.Values, inMemory)
+		requireIntegers[uint32](t, tensor, want.Values, inMemory)
 	case safetensors.U64:
-		testIntegers[uint64](t, tensor, want.Values, inMemory)
+		requireIntegers[uint64](t, tensor, want.Values, inMemory)
 	case safetensors.I8:
-		testIntegers[int8](t, tensor, want.Values, inMemory)
+		requireIntegers[int8](t, tensor, want.Values, inMemory)
 	case safetensors.I16:
-		testIntegers[int16](t, tensor, want.Values, inMemory)
+		requireIntegers[int16](t, tensor, want.Values, inMemory)
 	case safetensors.I32:
-		testIntegers[int32](t, tensor, want.Values, inMemory)
+		requireIntegers[int32](t, tensor, want.Values, inMemory)
 	case safetensors.I64:
-		testIntegers[int64](t, tensor, want.Values, inMemory)
+		requireIntegers[int64](t, tensor, want.Values, inMemory)
 	case safetensors.C64:
-		testComplex(t, tensor, want.Values, inMemory)
+		requireComplex(t, tensor, want.Values, inMemory)
 	default:
-		testFloats(t, tensor, want.Values, inMemory)
+		requireFloats(t, tensor, want.Values, inMemory)
 	}
 }
 
-// testIntegers checks a tensor whose Go type is T.
-func testIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, values json.RawMessage, inMemory bool) {
+// requireIntegers checks a tensor whose Go type is T.
+func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, values json.RawMessage, inMemory bool) {
 	t.Helper()
 	var want []T
 	require.NoError(t, json.Unmarshal(values, &want))
@@ -144,35 +144,35 @@ func testIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Tensor
 	}
 }
 
-// testFloats checks that both Go floats hold exactly the value of every
+// requireFloats checks that both Go floats hold exactly the value of every
 // element, and that F32 and F64 can be viewed.
-func testFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
+func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
 	t.Helper()
 	values := parseFloats(t, want)
 	wide, err := safetensors.Append([]float64{}, tensor)
 	require.NoError(t, err)
-	requireFloats(t, values, wide)
+	requireSameFloats(t, values, wide)
 
 	if tensor.DType() == safetensors.F64 {
 		_, err = safetensors.Append([]float32{}, tensor)
 		require.ErrorContains(t, err, "F64", "float32 does not hold every one")
 		if view, ok := viewOf[float64](t, tensor, inMemory); ok {
-			requireFloats(t, values, view)
+			requireSameFloats(t, values, view)
 		}
 		return
 	}
 	narrow, err := safetensors.Append([]float32{}, tensor)
 	require.NoError(t, err)
-	requireFloats(t, values, widen(narrow))
+	requireSameFloats(t, values, widen(narrow))
 	if tensor.DType() == safetensors.F32 {
 		if view, ok := viewOf[float32](t, tensor, inMemory); ok {
-			requireFloats(t, values, widen(view))
+			requireSameFloats(t, values, widen(view))
 		}
 	}
 }
 
-// testComplex checks a tensor of C64.
-func testComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
+// requireComplex checks a tensor of C64.
+func requireComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
 	t.Helper()
 	parts := func(values []complex64) []float64 {
 		var list []float64
@@ -183,9 +183,9 @@ func testComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, 
 	}
 	got, err := safetensors.Append([]complex64{}, tensor)
 	require.NoError(t, err)
-	requireFloats(t, parseFloats(t, want), parts(got))
+	requireSameFloats(t, parseFloats(t, want), parts(got))
 	if view, ok := viewOf[complex64](t, tensor, inMemory); ok {
-		requireFloats(t, parseFloats(t, want), parts(view))
+		requireSameFloats(t, parseFloats(t, want), parts(view))
 	}
 }
 
@@ -206,8 +206,8 @@ func viewOf[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, inMe
 	return view, true
 }
 
-// testRewrite checks that what is written from a golden file is that file.
-func testRewrite(t *testing.T, f *safetensors.File, data []byte) {
+// requireSameWhenWritten checks that what is written from a golden file is that file.
+func requireSameWhenWritten(t *testing.T, f *safetensors.File, data []byte) {
 	t.Helper()
 	var rewritten bytes.Buffer
 	require.NoError(t, safetensors.Write(&rewritten, maps.Collect(f.Tensors()), f.Metadata()))
@@ -225,9 +225,9 @@ func requireData(t *testing.T, want goldenTensor, data []byte) {
 	require.Equal(t, want.Data, hex.EncodeToString(data), want.Name)
 }
 
-// requireFloats compares bit for bit, so that 0 and -0 differ; every NaN is
+// requireSameFloats compares bit for bit, so that 0 and -0 differ; every NaN is
 // the same to it.
-func requireFloats(t *testing.T, want, got []float64) {
+func requireSameFloats(t *testing.T, want, got []float64) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i := range want {
@@ -249,8 +249,8 @@ func requireShape(t *testing.T, want, got []int, msgAndArgs ...any) {
 	require.Equal(t, want, got, msgAndArgs...)
 }
 
-// requireTensors compares what Python has read with what was written.
-func requireTensors(t *testing.T, tensors map[string]safetensors.Tensor, got []goldenTensor) {
+// requireReadByPython compares what Python has read with what was written.
+func requireReadByPython(t *testing.T, tensors map[string]safetensors.Tensor, got []goldenTensor) {
 	t.Helper()
 	require.Len(t, got, len(tensors))
 	for _, g := range got {

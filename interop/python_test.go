@@ -19,21 +19,21 @@ func TestPythonWrites(t *testing.T) {
 		for seed := range 5 {
 			t.Run(fmt.Sprint(command, seed), func(t *testing.T) {
 				name := filepath.Join(t.TempDir(), "python.safetensors")
-				want := python(t, command, strconv.Itoa(seed), name)
+				want := pythonTable(t, command, strconv.Itoa(seed), name)
 				require.NotEmpty(t, want.Tensors)
 				data, err := os.ReadFile(name)
 				require.NoError(t, err)
 
-				testGoldenHeader(t, data, want)
+				requireHeader(t, data, want)
 				f, err := safetensors.Parse(data)
 				require.NoError(t, err)
-				testGoldenFile(t, f, want, true)
-				testRewrite(t, f, data)
+				requireFile(t, f, want, true)
+				requireSameWhenWritten(t, f, data)
 
 				f, err = safetensors.Open(name)
 				require.NoError(t, err)
 				defer f.Close()
-				testGoldenFile(t, f, want, mapped)
+				requireFile(t, f, want, mapped)
 			})
 		}
 	}
@@ -52,9 +52,9 @@ func TestPythonReads(t *testing.T) {
 			name := filepath.Join(t.TempDir(), "go.safetensors")
 			require.NoError(t, safetensors.WriteFile(name, tensors, metadata))
 
-			got := python(t, "read", name)
+			got := pythonTable(t, "read", name)
 			require.Equal(t, metadata, got.Metadata)
-			requireTensors(t, tensors, got.Tensors)
+			requireReadByPython(t, tensors, got.Tensors)
 		})
 	}
 }
@@ -71,9 +71,9 @@ func TestPythonWritesTheSame(t *testing.T) {
 		"empty":  {},
 		"one":    {strange: strange},
 	} {
-		t.Run("metadata="+kind, func(t *testing.T) { requireRewritten(t, tensors, metadata) })
+		t.Run("metadata="+kind, func(t *testing.T) { requirePythonRewrites(t, tensors, metadata) })
 	}
-	t.Run("no tensors", func(t *testing.T) { requireRewritten(t, nil, nil) })
+	t.Run("no tensors", func(t *testing.T) { requirePythonRewrites(t, nil, nil) })
 }
 
 // TestModel reads and rewrites a real model of 90 MB, which the package
@@ -85,7 +85,7 @@ func TestModel(t *testing.T) {
 	}
 	var path string
 	runPython(t, &path, nil, "model")
-	want := python(t, "read", path)
+	want := pythonTable(t, "read", path)
 	require.Len(t, want.Tensors, 104)
 
 	for kind, open := range map[string]func(string) (*safetensors.File, error){
@@ -107,7 +107,7 @@ func TestModel(t *testing.T) {
 			}
 			require.Len(t, want.Tensors, i)
 
-			requireRewritten(t, maps.Collect(f.Tensors()), f.Metadata())
+			requirePythonRewrites(t, maps.Collect(f.Tensors()), f.Metadata())
 			var again bytes.Buffer
 			require.NoError(t, safetensors.Write(&again, maps.Collect(f.Tensors()), f.Metadata()))
 			original, err := os.ReadFile(path)
@@ -117,14 +117,14 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// requireRewritten checks that the Python package, given the tensors, writes
+// requirePythonRewrites checks that the Python package, given the tensors, writes
 // the same file byte for byte.
-func requireRewritten(t *testing.T, tensors map[string]safetensors.Tensor, metadata map[string]string) {
+func requirePythonRewrites(t *testing.T, tensors map[string]safetensors.Tensor, metadata map[string]string) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "go.safetensors")
 	require.NoError(t, safetensors.WriteFile(name, tensors, metadata))
 	rewritten := filepath.Join(t.TempDir(), "python.safetensors")
-	python(t, "rewrite", name, rewritten)
+	pythonTable(t, "rewrite", name, rewritten)
 
 	got, err := os.ReadFile(name)
 	require.NoError(t, err)

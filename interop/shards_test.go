@@ -55,7 +55,7 @@ func TestPythonReadsShards(t *testing.T) {
 			var got pythonShards
 			runPython(t, &got, nil, "read_shards", dir)
 			require.Equal(t, metadata, got.Metadata)
-			requireTensors(t, tensors, got.Tensors)
+			requireReadByPython(t, tensors, got.Tensors)
 			requireShards(t, dir, c.least, got)
 		})
 	}
@@ -94,7 +94,7 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 		} {
 			f, err := open(name)
 			require.NoError(t, err)
-			testGoldenFile(t, f, want.goldenFile, way == "Load" || way == "Open" && mapped)
+			requireFile(t, f, want.goldenFile, way == "Load" || way == "Open" && mapped)
 			require.Equal(t, want.ParameterCount, f.ParameterCount())
 			for name, slices := range want.Slices {
 				tensor, err := f.Tensor(name)
@@ -202,6 +202,6 @@ func TestPythonCaches(t *testing.T) {
 	link, err := os.Readlink(filepath.Join(got.Folder, indexFile))
 	require.NoError(t, err)
 	require.Contains(t, filepath.ToSlash(link), "../../blobs/")
-	requireTensors(t, tensors, got.Tensors)
+	requireReadByPython(t, tensors, got.Tensors)
 	requireShards(t, got.Folder, 3, got.pythonShards)
 }

@@ -33,17 +33,17 @@ func TestSliceAsNumpy(t *testing.T) {
 
 	for _, c := range cases {
 		t.Run(strings.ReplaceAll(fmt.Sprint(c.Shape, c.Ranges), " ", ","), func(t *testing.T) {
-			testSlice[uint8](t, safetensors.U8, c)
-			testSlice[uint16](t, safetensors.U16, c)
-			testSlice[float32](t, safetensors.F32, c)
-			testSlice[uint64](t, safetensors.U64, c)
+			requireSliceAsNumpy[uint8](t, safetensors.U8, c)
+			requireSliceAsNumpy[uint16](t, safetensors.U16, c)
+			requireSliceAsNumpy[float32](t, safetensors.F32, c)
+			requireSliceAsNumpy[uint64](t, safetensors.U64, c)
 		})
 	}
 }
 
-// testSlice slices the tensor 0, 1, 2, … as made from a slice, as parsed and as
+// requireSliceAsNumpy slices the tensor 0, 1, 2, … as made from a slice, as parsed and as
 // read from an io.ReaderAt; in one step and dimension by dimension.
-func testSlice[T uint8 | uint16 | float32 | uint64](t *testing.T, dtype safetensors.DType, c sliceCase) {
+func requireSliceAsNumpy[T uint8 | uint16 | float32 | uint64](t *testing.T, dtype safetensors.DType, c sliceCase) {
 	t.Helper()
 	count := 1
 	for _, n := range c.Shape {

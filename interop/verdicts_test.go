@@ -116,7 +116,7 @@ func TestPythonVerdicts(t *testing.T) {
 			for _, w := range want {
 				tensor, err := f.Tensor(w.Name)
 				require.NoError(t, err)
-				testGoldenTensor(t, tensor, w, true)
+				requireTensor(t, tensor, w, true)
 			}
 			seen["accepted"]++
 		}
