@@ -1,3 +1,5 @@
+// Package interop_test holds the black-box tests of the module: what it reads and
+// writes is compared with golden files, with numpy and with the Python packages.
 package interop_test
 
 import (
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestGolden opens every golden file in every way and writes it again.
 func TestGolden(t *testing.T) {
 	text, err := os.ReadFile("../testdata/golden/expected.json")
 	require.NoError(t, err)

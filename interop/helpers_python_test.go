@@ -16,13 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests, and those of interop_*_test.go, exchange files with the Python
-// packages, through the script testdata/interop.py. They run where the
-// interpreter named by SAFETENSORS_PYTHON, or else python3, has the packages of
-// testdata/requirements.txt. Elsewhere they are skipped, or fail if
-// SAFETENSORS_REQUIRE_PYTHON is 1.
+// The tests named TestPython… and TestModel exchange files with the Python
+// packages, through the script testdata/interop.py. They run if the interpreter
+// named by SAFETENSORS_PYTHON, or else python3, has the packages of
+// testdata/requirements.txt. Otherwise they are skipped, or fail if
+// SAFETENSORS_REQUIRE_PYTHON is 1. The tests run in this folder, so
+// SAFETENSORS_PYTHON is an absolute path or a command in PATH.
 
-// interpreter is the Python that runs the script.
+// interpreter returns the Python that runs the script.
 func interpreter() string {
 	if name := os.Getenv("SAFETENSORS_PYTHON"); name != "" {
 		return name
@@ -30,8 +31,8 @@ func interpreter() string {
 	return "python3"
 }
 
-// requirePython skips the test, or fails it where SAFETENSORS_REQUIRE_PYTHON
-// is 1, unless Python has the modules.
+// requirePython skips the test unless Python has the modules, or fails it if
+// SAFETENSORS_REQUIRE_PYTHON is 1.
 func requirePython(t *testing.T, modules ...string) {
 	t.Helper()
 	out, err := exec.Command(interpreter(), "-c", "import "+strings.Join(modules, ",")).CombinedOutput()
@@ -57,7 +58,7 @@ func pythonTable(t *testing.T, args ...string) goldenFile {
 // runPython runs a command of the script and decodes what it prints.
 func runPython(t *testing.T, result any, stdin io.Reader, args ...string) {
 	t.Helper()
-	// -B: no __pycache__ beside the scripts.
+	// -B: no __pycache__ next to the scripts.
 	cmd := exec.Command(interpreter(), append([]string{"-B", filepath.Join("..", "testdata", "interop.py")}, args...)...)
 	cmd.Stdin = stdin
 	out, err := cmd.Output()
@@ -69,12 +70,11 @@ func runPython(t *testing.T, result any, stdin io.Reader, args ...string) {
 	require.NoError(t, json.Unmarshal(out, result))
 }
 
-// strange is a text with every kind of character that JSON writers treat
-// differently.
+// strange has every kind of character that JSON writers treat differently.
 const strange = "\x00\x01\b\t\n\v\f\r\x1f \"'\\/<a&b>\x7f\u0085\u00e9\u2028\u2029\u91cd\uffff\U0001f9e0\U0010ffff"
 
-// randomTensors returns three tensors of random bits for every dtype from
-// first to last.
+// randomTensors returns three tensors of random bits for every dtype from first to
+// last, and one named "".
 func randomTensors(t *testing.T, first, last safetensors.DType) map[string]safetensors.Tensor {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -88,6 +88,7 @@ func randomTensors(t *testing.T, first, last safetensors.DType) map[string]safet
 	return tensors
 }
 
+// randomName returns a short name of any of these characters.
 func randomName(rng *rand.Rand) string {
 	runes := []rune(strange)
 	name := make([]rune, rng.IntN(12))
@@ -97,7 +98,7 @@ func randomName(rng *rand.Rand) string {
 	return string(name)
 }
 
-// randomTensor returns a tensor of any small shape.
+// randomTensor returns a tensor of random bits and a random small shape.
 func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType) safetensors.Tensor {
 	t.Helper()
 	shape := make([]int, rng.IntN(5))
@@ -105,11 +106,12 @@ func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType) safeten
 		shape[i] = rng.IntN(9)
 	}
 	if dtype.Bits() < 8 {
-		shape = append(shape, 4*rng.IntN(5)) // it has to fill bytes
+		shape = append(shape, 4*rng.IntN(5)) // to fill whole bytes
 	}
 	return randomTensorOf(t, rng, dtype, shape...)
 }
 
+// randomTensorOf returns a tensor of random bits.
 func randomTensorOf(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
 	t.Helper()
 	bits := dtype.Bits()

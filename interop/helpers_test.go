@@ -17,31 +17,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bigEndian says that the host's numbers are not the file's: a view of more
-// than a byte cannot exist there.
+// bigEndian reports whether the host's byte order is not that of files: elements
+// of several bytes cannot be viewed there.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// mapped says that Open maps files on this system, so that they can be viewed.
+// mapped reports whether Open maps files on this system, so that their tensors can
+// be viewed.
 const mapped = runtime.GOOS != "js" && runtime.GOOS != "plan9" && runtime.GOOS != "wasip1"
 
-// A goldenFile is what testdata/generate.py put into a file.
+// A goldenFile is the expected content of a file, as testdata/generate.py or
+// testdata/interop.py describes it.
 type goldenFile struct {
 	File     string
 	Metadata map[string]string
 	Tensors  []goldenTensor // in file order
 }
 
+// A goldenTensor is one of its tensors.
 type goldenTensor struct {
 	Name   string
 	DType  safetensors.DType
 	Shape  []int
 	Data   string          // in hex
-	SHA256 string          // instead of Data and Values where they are long
+	SHA256 string          // instead of Data and Values if they are long
 	Values json.RawMessage // integers, or floats as text; of C64 the real part first
 }
 
-// requireHeader checks the table of the file: what is in it, and where.
+// requireHeader checks what ReadHeader returns for a file, and that it consumes the
+// header and nothing else.
 func requireHeader(t *testing.T, data []byte, want goldenFile) {
+	t.Helper()
 	r := bytes.NewReader(data)
 	h, err := safetensors.ReadHeader(r)
 	require.NoError(t, err)
@@ -61,8 +66,9 @@ func requireHeader(t *testing.T, data []byte, want goldenFile) {
 	require.EqualValues(t, len(data), h.Size+offset)
 }
 
-// requireFile checks all that f says about its tensors.
+// requireFile checks the content of f. Its tensors can be viewed if inMemory.
 func requireFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory bool) {
+	t.Helper()
 	require.Equal(t, want.Metadata, f.Metadata())
 	var names, wantNames []string
 	for name := range f.Tensors() {
@@ -80,7 +86,9 @@ func requireFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory bo
 	require.Equal(t, counts, f.ParameterCount())
 }
 
+// requireTensor checks the shape, the bytes and the values of a tensor.
 func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, inMemory bool) {
+	t.Helper()
 	require.Equal(t, want.DType, tensor.DType())
 	requireShape(t, want.Shape, tensor.Shape())
 	count := 1
@@ -131,7 +139,7 @@ func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, i
 	}
 }
 
-// requireIntegers checks a tensor whose Go type is T.
+// requireIntegers checks the elements of a tensor whose Go type is T.
 func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, values json.RawMessage, inMemory bool) {
 	t.Helper()
 	var want []T
@@ -144,8 +152,8 @@ func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Ten
 	}
 }
 
-// requireFloats checks that both Go floats hold exactly the value of every
-// element, and that F32 and F64 can be viewed.
+// requireFloats checks the elements of a tensor of floats: exact as float64, and as
+// float32 unless it is F64.
 func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
 	t.Helper()
 	values := parseFloats(t, want)
@@ -171,7 +179,7 @@ func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage
 	}
 }
 
-// requireComplex checks a tensor of C64.
+// requireComplex checks the elements of a tensor of C64.
 func requireComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
 	t.Helper()
 	parts := func(values []complex64) []float64 {
@@ -189,8 +197,8 @@ func requireComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessag
 	}
 }
 
-// viewOf returns the view of a tensor in memory. On a big-endian host there is
-// none of elements beyond a byte, which it checks.
+// viewOf returns the view of a tensor in memory. On a big-endian host it checks
+// that elements of several bytes have none.
 func viewOf[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, inMemory bool) ([]T, bool) {
 	t.Helper()
 	if !inMemory {
@@ -206,7 +214,8 @@ func viewOf[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, inMe
 	return view, true
 }
 
-// requireSameWhenWritten checks that what is written from a golden file is that file.
+// requireSameWhenWritten checks that the content of f is written as data, byte for
+// byte.
 func requireSameWhenWritten(t *testing.T, f *safetensors.File, data []byte) {
 	t.Helper()
 	var rewritten bytes.Buffer
@@ -215,7 +224,7 @@ func requireSameWhenWritten(t *testing.T, f *safetensors.File, data []byte) {
 		data[:min(len(data), 300)], rewritten.Bytes()[:min(rewritten.Len(), 300)])
 }
 
-// requireData compares bytes with those that are expected or with their hash.
+// requireData compares bytes with the expected ones or with their hash.
 func requireData(t *testing.T, want goldenTensor, data []byte) {
 	t.Helper()
 	if want.SHA256 != "" {
@@ -225,8 +234,8 @@ func requireData(t *testing.T, want goldenTensor, data []byte) {
 	require.Equal(t, want.Data, hex.EncodeToString(data), want.Name)
 }
 
-// requireSameFloats compares bit for bit, so that 0 and -0 differ; every NaN is
-// the same to it.
+// requireSameFloats compares bit for bit, so that 0 and -0 differ; all NaNs are
+// equal.
 func requireSameFloats(t *testing.T, want, got []float64) {
 	t.Helper()
 	require.Len(t, got, len(want))
@@ -239,7 +248,7 @@ func requireSameFloats(t *testing.T, want, got []float64) {
 	}
 }
 
-// requireShape compares shapes; that of a scalar may be nil or empty.
+// requireShape compares shapes. The shape of a scalar may be nil or empty.
 func requireShape(t *testing.T, want, got []int, msgAndArgs ...any) {
 	t.Helper()
 	if len(want) == 0 {
@@ -249,7 +258,7 @@ func requireShape(t *testing.T, want, got []int, msgAndArgs ...any) {
 	require.Equal(t, want, got, msgAndArgs...)
 }
 
-// requireReadByPython compares what Python has read with what was written.
+// requireReadByPython checks that Python has read the tensors that were written.
 func requireReadByPython(t *testing.T, tensors map[string]safetensors.Tensor, got []goldenTensor) {
 	t.Helper()
 	require.Len(t, got, len(tensors))

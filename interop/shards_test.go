@@ -21,13 +21,14 @@ import (
 
 const indexFile = "model.safetensors.index.json"
 
-// pythonShards is what Python reads in a folder of shards.
+// pythonShards is the content of a folder of shards as Python reads it.
 type pythonShards struct {
 	goldenFile                                               // of all shards, one after another
 	ParameterCount map[safetensors.DType]int64               `json:"parameter_count"`
-	Slices         map[string]struct{ Rows, Columns string } // hashes of what rank 3 of 8 has
+	Slices         map[string]struct{ Rows, Columns string } // hashes of the slices of rank 3 of 8
 }
 
+// TestPythonWritesShards opens shards that Python writes.
 func TestPythonWritesShards(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
 	for seed, c := range shardLimits {
@@ -40,6 +41,7 @@ func TestPythonWritesShards(t *testing.T) {
 	}
 }
 
+// TestPythonReadsShards has Python read shards of this package.
 func TestPythonReadsShards(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
 	tensors := randomTensors(t, safetensors.BOOL, safetensors.U64)
@@ -61,17 +63,18 @@ func TestPythonReadsShards(t *testing.T) {
 	}
 }
 
-// shardLimits are limits for some 70 small tensors and 15 to 22 of 4 to 64 KiB.
+// shardLimits are limits for about 70 small tensors and 15 to 22 of 4 to 64 KiB.
 var shardLimits = []struct {
 	name         string
-	limit, least int // bytes in a shard, shards
+	limit, least int // of bytes in a shard, of shards
 }{
 	{"one shard", 1 << 30, 1},
 	{"several", 100_000, 3},
 	{"tensors above the limit", 20_000, 10},
 }
 
-// requireShards compares what this package and Python read in a folder.
+// requireShards checks that this package reads in a folder what Python reads, with
+// Open and Load and from a server.
 func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
@@ -108,6 +111,7 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 	}
 }
 
+// sliceHash returns the hash of the bytes of a slice.
 func sliceHash(t *testing.T, tensor safetensors.Tensor, ranges ...safetensors.Range) string {
 	t.Helper()
 	part, err := tensor.Slice(ranges...)
@@ -151,7 +155,7 @@ func TestPythonSplits(t *testing.T) {
 			}
 			f, err := safetensors.Load(filepath.Join(dir, e.Name()))
 			require.NoError(t, err)
-			for name := range f.Tensors() { // of one dtype: in the order of their names
+			for name := range f.Tensors() { // in name order, as they have one dtype
 				s.Files[e.Name()] = append(s.Files[e.Name()], name)
 			}
 		}
@@ -162,8 +166,8 @@ func TestPythonSplits(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestPythonCaches opens a checkpoint where huggingface_hub has put it: in its
-// cache, a folder of symbolic links to files named by their hashes.
+// TestPythonCaches opens a checkpoint that huggingface_hub has downloaded into its
+// cache: a folder of symbolic links to files named by their hashes.
 func TestPythonCaches(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no symbolic links without privileges on this system")

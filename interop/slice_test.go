@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A sliceCase is what numpy found for one slice of an array of that shape,
-// which holds 0, 1, 2 and so on.
+// A sliceCase is one slice by numpy of an array that holds 0, 1, 2, and so on.
 type sliceCase struct {
 	Shape     []int
 	Ranges    []string // as written in Python
@@ -24,6 +23,7 @@ type sliceCase struct {
 	Want      []int
 }
 
+// TestSliceAsNumpy compares slices with those of numpy.
 func TestSliceAsNumpy(t *testing.T) {
 	data, err := os.ReadFile("../testdata/slices.json")
 	require.NoError(t, err)
@@ -41,8 +41,8 @@ func TestSliceAsNumpy(t *testing.T) {
 	}
 }
 
-// requireSliceAsNumpy slices the tensor 0, 1, 2, … as made from a slice, as parsed and as
-// read from an io.ReaderAt; in one step and dimension by dimension.
+// requireSliceAsNumpy slices the tensor of a case from every kind of source, in one
+// step and dimension by dimension.
 func requireSliceAsNumpy[T uint8 | uint16 | float32 | uint64](t *testing.T, dtype safetensors.DType, c sliceCase) {
 	t.Helper()
 	count := 1
@@ -67,8 +67,8 @@ func requireSliceAsNumpy[T uint8 | uint16 | float32 | uint64](t *testing.T, dtyp
 		once, err := whole.Slice(ranges...)
 		require.NoError(t, err, message)
 
-		// From the last dimension to the first, so that one that is dropped
-		// does not move those still to come.
+		// From the last dimension to the first: dropping one does not renumber those
+		// that follow.
 		stepwise := whole
 		for i := len(ranges) - 1; i >= 0; i-- {
 			step := make([]safetensors.Range, i+1)
@@ -117,9 +117,9 @@ func requireSliceAsNumpy[T uint8 | uint16 | float32 | uint64](t *testing.T, dtyp
 	}
 }
 
-// sources returns the same tensor from a slice, from a file in memory and from
-// one behind an io.ReaderAt. In the files it has a neighbour on either side,
-// whose value an index that strays would bring to light.
+// sources returns the same tensor from a Go slice, from a file in memory and from
+// an io.ReaderAt. In the files it has a neighbor on either side, whose value reveals
+// an index out of range.
 func sources[T safetensors.Element](t *testing.T, dtype safetensors.DType, shape []int, elements []T) map[string]safetensors.Tensor {
 	t.Helper()
 	made, err := safetensors.NewTensor(dtype, shape, elements)
@@ -136,9 +136,9 @@ func sources[T safetensors.Element](t *testing.T, dtype safetensors.DType, shape
 	require.NoError(t, err)
 	opened, err := safetensors.NewFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
 	require.NoError(t, err)
-	behindReader, err := opened.Tensor("b")
+	fromReader, err := opened.Tensor("b")
 	require.NoError(t, err)
-	return map[string]safetensors.Tensor{"slice": made, "memory": inMemory, "reader": behindReader}
+	return map[string]safetensors.Tensor{"slice": made, "memory": inMemory, "reader": fromReader}
 }
 
 // parseRange reads one index or slice as Python spells it, such as "-1", ":",

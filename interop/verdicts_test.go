@@ -16,21 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stricter lists what Parse refuses and the reference accepts, by the reason
-// that Parse gives.
+// stricter lists the rules that only Parse checks, not the reference, with the
+// reasons that it gives.
 var stricter = []struct {
 	rule   string
 	reason *regexp.Regexp
 }{
-	{"metadata key twice", regexp.MustCompile(`^the metadata key .* stands in the header twice$`)},
-	{"white space before the brace", regexp.MustCompile(`^the header does not begin with '{' but with '( |\\[nrt])'$`)},
-	{"entry as array", regexp.MustCompile(`^'\[' where an object, the entry of a tensor, is expected$`)},
-	{"dtype as object", regexp.MustCompile(`^'{' where a string, the dtype, is expected$`)},
-	{"beyond int64", regexp.MustCompile(`^a (dimension|data offset) is above 9223372036854775807$`)},
+	{"metadata keys are unique", regexp.MustCompile(`^duplicate metadata key "`)},
+	{"a header starts with its brace", regexp.MustCompile(`^the header does not start with '{' but with '( |\\[nrt])'$`)},
+	{"an entry is an object", regexp.MustCompile(`^expected an object, the entry of a tensor, found '\['$`)},
+	{"a dtype is a string", regexp.MustCompile(`^expected a string, the dtype, found '{'$`)},
+	{"integers fit int64, dimensions int", regexp.MustCompile(`^a (dimension|data offset) is above (9223372036854775807|2147483647)$`)},
 }
 
-// mutationSeeds are headers of 16 bytes of data. The first four are sound, the
-// next leaves a hole, and of the others only the reference approves.
+// mutationSeeds are headers of files with 16 bytes of data: four valid ones, one
+// that leaves a hole, and those that the reference alone accepts.
 var mutationSeeds = []string{
 	`{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}`,
 	`{"__metadata__":{"k":"v","l":""},"a":{"dtype":"BF16","shape":[3,2],"data_offsets":[0,12]},"b":{"dtype":"U8","shape":[4],"data_offsets":[12,16]}}  `,
@@ -45,13 +45,17 @@ var mutationSeeds = []string{
 	`{"a":{"dtype":"F32","shape":[0,9223372036854775808],"data_offsets":[0,0]},"b":{"dtype":"U64","shape":[2],"data_offsets":[0,16]}}`,
 }
 
+// onlyReference is the index of the first seed that the reference alone accepts.
+const onlyReference = 5
+
+// mutationPieces are likely to make a border case.
 var mutationPieces = []string{
 	"0", "1", "9", "00", "01", "-", ".", "e", "E5", `"`, `\`, `\u0041`, `\ud800`, `\ud83d\ude00`, ",", ":", "[", "]", "{", "}",
 	" ", "\n", "\t", "\x00", "\x1f", "\xff", "é", "null", "true", `"a"`, `"dtype"`, `"F32"`, `"U8"`, "[0,0]", "[]", `"x":1,`,
 	"9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616", "1e400", ".0", "e0", `"__metadata__":null,`,
 }
 
-// mutate changes a header in one or two places.
+// mutate returns a header with one or two changes.
 func mutate(rng *rand.Rand, header string) []byte {
 	text := []byte(header)
 	for range 1 + rng.IntN(2) {
@@ -78,8 +82,21 @@ func mutate(rng *rand.Rand, header string) []byte {
 	return text
 }
 
-// TestPythonVerdicts has Parse and the reference judge the same small files,
-// most of them damaged.
+// TestStricterRules checks, without the reference, that each rule of stricter is
+// recognized by its reason.
+func TestStricterRules(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, header := range mutationSeeds[onlyReference:] {
+		file := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+		file = append(file, header+"sixteen bytes..."...)
+		_, err := safetensors.Parse(file)
+		seen[deviation(t, file, err)] = true
+	}
+	require.Len(t, seen, len(stricter)+1)
+}
+
+// TestPythonVerdicts has Parse and the reference judge the same small files, most
+// of them damaged.
 func TestPythonVerdicts(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes")
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -96,7 +113,7 @@ func TestPythonVerdicts(t *testing.T) {
 		files = append(files, file)
 		stdin.WriteString(base64.StdEncoding.EncodeToString(file) + "\n")
 	}
-	var verdicts []json.RawMessage // tensors, null where the file is refused
+	var verdicts []json.RawMessage // tensors, null if the file is refused
 	runPython(t, &verdicts, &stdin, "verdicts")
 	require.Len(t, verdicts, len(files))
 
@@ -105,7 +122,7 @@ func TestPythonVerdicts(t *testing.T) {
 		f, err := safetensors.Parse(files[i])
 		switch {
 		case string(verdict) == "null":
-			require.Error(t, err, "only Parse accepts %q", files[i])
+			require.Error(t, err, "Parse alone accepts %q", files[i])
 			seen["refused"]++
 		case err != nil:
 			seen[deviation(t, files[i], err)]++
@@ -123,15 +140,17 @@ func TestPythonVerdicts(t *testing.T) {
 	}
 	t.Log(seen)
 	require.Greater(t, seen["accepted"], len(files)/100, "too few are accepted to show anything")
-	require.NotZero(t, seen[nameTwice])
+	require.NotZero(t, seen[uniqueNames])
 	for _, s := range stricter {
 		require.NotZero(t, seen[s.rule], s.rule)
 	}
 }
 
-const nameTwice = "name twice"
+// uniqueNames is the rule that a tensor name occurs once. Its files are recognized
+// by their text.
+const uniqueNames = "tensor names are unique"
 
-// deviation returns the rule by which only Parse refuses a file.
+// deviation returns the rule by which Parse alone refuses a file.
 func deviation(t *testing.T, file []byte, err error) string {
 	t.Helper()
 	var broken *safetensors.FormatError
@@ -141,13 +160,14 @@ func deviation(t *testing.T, file []byte, err error) string {
 			return s.rule
 		}
 	}
-	// The reference forgets the first of two entries, so that Parse may give any
-	// reason it has for that one.
-	require.True(t, hasNameTwice(t, file), "only Parse refuses %q: %v", file, err)
-	return nameTwice
+	// The reference drops the first of two entries: Parse may give any reason to
+	// refuse that one.
+	require.True(t, hasDuplicateName(t, file), "Parse alone refuses %q: %v", file, err)
+	return uniqueNames
 }
 
-func hasNameTwice(t *testing.T, file []byte) bool {
+// hasDuplicateName reports whether the header of a file has a duplicate name.
+func hasDuplicateName(t *testing.T, file []byte) bool {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(file[8:]))
 	_, err := d.Token()
