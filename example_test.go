@@ -35,8 +35,8 @@ func ExampleOpen() {
 	// pt
 }
 
-// Views of a file that was loaded are ordinary memory: they outlive Close, and
-// they can be written to.
+// Views of a loaded file are ordinary memory: they outlive Close and can be written
+// to.
 func ExampleLoad() {
 	f, err := safetensors.Load("testdata/model.safetensors")
 	if err != nil {
@@ -74,8 +74,8 @@ func ExampleParse() {
 	// Output: F32 [32]
 }
 
-// Any io.ReaderAt will do: an os.File, a mapping, an object in a store. Only the
-// header is read at once, and of the tensors only what is asked for.
+// NewFile takes any io.ReaderAt: an os.File, a mapping, an object in a store. It
+// reads only the header; tensors are read when asked for.
 func ExampleNewFile() {
 	r, err := mmap.Open("testdata/model.safetensors")
 	if err != nil {
@@ -98,7 +98,7 @@ func ExampleNewFile() {
 	// Output: [0 1 2 3 4]
 }
 
-// A header tells where each tensor is, and can be read from any stream.
+// A header has the place of each tensor and can be read from any stream.
 func ExampleReadHeader() {
 	r, err := os.Open("testdata/model.safetensors")
 	if err != nil {
@@ -171,7 +171,7 @@ func ExampleFormatError() {
 	// Output: this is a Git LFS pointer (git lfs pull fetches the content), not a safetensors file
 }
 
-// A view costs nothing, but not every tensor has one. Append always works.
+// A view copies nothing, but not every tensor has one. Append always works.
 func ExampleView() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -193,8 +193,8 @@ func ExampleView() {
 	// Output: 63
 }
 
-// Append to memory that is there already, and let it convert BF16 to float32,
-// which has all the values of BF16.
+// Append reuses the memory of its first argument. It converts BF16 to float32,
+// which represents every value of BF16.
 func ExampleAppend() {
 	weights, err := safetensors.NewTensor(safetensors.BF16, []int{4}, []uint16{0x3F80, 0xBF00, 0x7F80, 0x4049})
 	if err != nil {
@@ -209,8 +209,8 @@ func ExampleAppend() {
 	// Output: [1 -0.5 +Inf 3.140625]
 }
 
-// Whatever loses precision is asked for with Convert. Nothing is computed before
-// the elements are read, here by WriteTo.
+// Conversions that round must be requested with Convert. They are computed when
+// the elements are read, here by Append.
 func ExampleTensor_Convert() {
 	t, err := safetensors.NewTensor(safetensors.F32, []int{3}, []float32{1, math.Pi, 1e6})
 	if err != nil {
@@ -321,8 +321,8 @@ func ExampleWrite() {
 	// Output: {"__metadata__":{"format":"pt"},"bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}
 }
 
-// A checkpoint is a map: what maps can do, can be done with checkpoints. Data is
-// read only when the new file is written.
+// A checkpoint is a map, so the functions of package maps change it. Data is read
+// only when the new file is written.
 func ExampleWriteFile() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -378,7 +378,7 @@ func ExampleWriteFile() {
 	// self_attn.v_proj.weight F16 [32 32]
 }
 
-// A Writer takes data as it is computed, so that it need not be in memory at once.
+// A Writer takes data as it is computed, so not all of it has to be in memory.
 func ExampleNewWriter() {
 	h := &safetensors.Header{
 		Metadata: map[string]string{"source": "squares"},

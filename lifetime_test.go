@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/stretchr/testify/assert"
@@ -46,6 +47,9 @@ func TestOpenErrors(t *testing.T) {
 				var path *fs.PathError
 				require.ErrorAs(t, err, &path)
 				require.Equal(t, c.name, path.Path)
+				if c.name != "" {
+					require.Equal(t, 1, strings.Count(err.Error(), c.name), err)
+				}
 				if c.notExist {
 					require.ErrorIs(t, err, fs.ErrNotExist)
 				}
@@ -141,7 +145,8 @@ func TestCloseWaits(t *testing.T) {
 				assert.NoError(t, err)
 			}()
 			// Once Close has started, new operations fail; the one in progress goes on.
-			for err = nil; err == nil; runtime.Gosched() {
+			deadline := time.Now().Add(10 * time.Second)
+			for err = nil; err == nil && time.Now().Before(deadline); runtime.Gosched() {
 				_, err = Append[uint32](nil, a)
 			}
 			assert.ErrorIs(t, err, fs.ErrClosed)
