@@ -186,7 +186,7 @@ func TestComputedClosesFiles(t *testing.T) {
 	big := counting(t, F32, 1<<20)
 	name := writeTemp(t, map[string]Tensor{"a": big, "b": big, "c": big, "d": big, "e": big})
 	for _, way := range []string{"Open", "NewFile"} {
-		f := opened[way](t, name)
+		f := openedBy[way](t, name)
 		tensors := map[string]Tensor{}
 		for name, x := range f.Tensors() {
 			y, err := NewTensorFunc(F32, x.Shape(), func() (Tensor, error) {

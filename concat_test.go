@@ -53,7 +53,7 @@ func sourcesOf(t testing.TB, x Tensor) map[string]Tensor {
 	}
 	return map[string]Tensor{
 		"slice":    must(NewTensor(x.DType(), x.Shape(), data)),
-		"mapped":   of(opened["Open"]),
+		"mapped":   of(openedBy["Open"]),
 		"reader":   must(NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(data))),
 		"ranges":   must(NewTensorAt(x.DType(), x.Shape(), &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}})),
 		"computed": must(NewTensorFunc(x.DType(), x.Shape(), func() (Tensor, error) { return x, nil })),

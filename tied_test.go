@@ -87,7 +87,7 @@ func TestTieNothing(t *testing.T) {
 // one that is there under two names.
 func TestTieInFiles(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, U32, 4)})
-	for way, open := range opened {
+	for way, open := range openedBy {
 		f := open(t, name)
 		tensors := maps.Collect(f.Tensors())
 		kept, _ := Tie(tensors, nil)

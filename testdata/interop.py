@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Python side of interop_test.go and its likes, which run it.
+"""The Python side of the tests in interop/, which run it.
 
     interop.py write SEED FILE   writes random tensors of every dtype the package writes
     interop.py save SEED FILE    the same through safetensors.numpy.save_file
