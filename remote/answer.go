@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// ask sends a request for the bytes from first to last. Next to the answer it
-// returns its place, and the place that it must agree with.
+// ask requests the bytes from first to last. It returns the answer, its place,
+// and the place it must match.
 //
-// It asks where the file was found before. If redirects had led there and it is
-// refused now, as signed URLs expire, it asks from the start.
+// It asks where the file was found before. If redirects led there and the
+// request is now refused, as signed URLs expire, it asks the original URL again.
 func (o *object) ask(ctx context.Context, first, last int64) (resp *http.Response, at, want place, err error) {
 	header := http.Header{
 		"Range":           {fmt.Sprintf("bytes=%d-%d", first, last)},
@@ -38,7 +38,7 @@ func (o *object) ask(ctx context.Context, first, last int64) (resp *http.Respons
 	return resp, at, o.pinned, err
 }
 
-// refused reports whether a status says that a URL is of no use any more.
+// refused reports whether a status means that a URL no longer works.
 func refused(status int) bool {
 	switch status {
 	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
@@ -47,9 +47,9 @@ func refused(status int) bool {
 	return status >= 400 && !retryable(status)
 }
 
-// preconditions returns a header with the condition that the file is the one
-// that was found at p. If-Match takes strong validators only (RFC 9110, section
-// 13.1.1). If-Range would have the server send the whole file if it is another.
+// preconditions returns header with the condition that the file is still the one
+// found at p. If-Match takes strong validators only (RFC 9110, section 13.1.1).
+// If-Range would not do: the server would answer with the whole new file.
 func (p place) preconditions(header http.Header) http.Header {
 	header = header.Clone()
 	switch {
@@ -63,8 +63,8 @@ func (p place) preconditions(header http.Header) http.Header {
 
 func strong(etag string) bool { return strings.HasPrefix(etag, `"`) }
 
-// differs returns how the file at q shows not to be the one at p, "" if it does
-// not.
+// differs returns the evidence that q is another file than p, "" if there is
+// none.
 func (p place) differs(q place) string {
 	name, a, b := "Last-Modified", p.modified, q.modified
 	switch {
@@ -76,12 +76,12 @@ func (p place) differs(q place) string {
 	if a == "" || b == "" || a == b {
 		return ""
 	}
-	return fmt.Sprintf("%s is %s, was %s", name, b, a)
+	return fmt.Sprintf("%s is %#.*q, was %#.*q", name, maxQuote, b, maxQuote, a)
 }
 
-// check checks an answer to a request for the bytes from first to last of the
-// file that was found at want. It returns the range that the answer has, which
-// may end before last (RFC 9110, section 15.3.7).
+// check validates an answer to a request for the bytes from first to last of the
+// file found at want. It returns the range in the answer, which may end before
+// last (RFC 9110, section 15.3.7).
 func (o *object) check(resp *http.Response, at, want place, first, last int64) (contentRange, error) {
 	opened := o.size >= 0
 	fine := resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusOK
@@ -94,7 +94,7 @@ func (o *object) check(resp *http.Response, at, want place, first, last int64) (
 		return contentRange{}, errNoRanges
 	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
 		if opened {
-			return contentRange{}, fmt.Errorf("%w: status %s", ErrChanged, resp.Status)
+			return contentRange{}, fmt.Errorf("%w: status %s", ErrChanged, statusText(resp))
 		}
 		fallthrough
 	default:
@@ -109,18 +109,18 @@ func (o *object) check(resp *http.Response, at, want place, first, last int64) (
 		return r, fmt.Errorf("%w: it has %d bytes, had %d", ErrChanged, r.size, o.size)
 	}
 	if !ok || r.first != first || r.last < first || r.last > last || !opened && r.size < 0 {
-		return r, fmt.Errorf("answered with Content-Range %q, expected bytes %d-%d and the size", text, first, last)
+		return r, fmt.Errorf("answered with Content-Range %s, expected bytes %d-%d and the size", quote(text), first, last)
 	}
 	if n := r.last + 1 - r.first; resp.ContentLength >= 0 && resp.ContentLength != n {
-		return r, fmt.Errorf("answered with Content-Length %d, expected the %d bytes of Content-Range %q", resp.ContentLength, n, text)
+		return r, fmt.Errorf("answered with Content-Length %d, expected the %d bytes of Content-Range %s", resp.ContentLength, n, quote(text))
 	}
 	return r, nil
 }
 
-// checkEncoding refuses content that is encoded although that was not asked for.
+// checkEncoding refuses encoded content, which nobody asked for.
 func checkEncoding(resp *http.Response) error {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return fmt.Errorf("answered with Content-Encoding %q, expected none", encoding)
+		return fmt.Errorf("answered with Content-Encoding %s, expected none", quote(encoding))
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func checkEncoding(resp *http.Response) error {
 // 14.4).
 type contentRange struct {
 	first, last int64 // -1 if the range cannot be satisfied
-	size        int64 // -1 if it is not known
+	size        int64 // -1 if unknown
 }
 
 var contentRangeSyntax = regexp.MustCompile(`^(?i:bytes) (?:([0-9]{1,18})-([0-9]{1,18})|\*)/(?:([0-9]{1,18})|\*)$`)
@@ -143,7 +143,7 @@ func parseContentRange(text string) (r contentRange, ok bool) {
 	return r, r.first <= r.last && (r.size < 0 || r.last < r.size)
 }
 
-// number returns the value of up to 18 digits, -1 for none.
+// number returns the value of at most 18 digits, -1 for none.
 func number(digits string) int64 {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {

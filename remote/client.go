@@ -14,9 +14,10 @@ import (
 // A Client opens files over HTTP. Its zero value is ready to use. Its methods may
 // be called concurrently; its fields must not change meanwhile.
 type Client struct {
-	// HTTP sends the requests. It is not modified: redirects are followed by
-	// this package, which asks its CheckRedirect first. If it or its Transport
-	// is nil, connections are kept for as many requests as are in flight.
+	// HTTP sends the requests. It is not modified. Its CheckRedirect is called
+	// after the checks of this package, with the header as it will be
+	// sent. If HTTP or its Transport is nil, enough idle connections are kept
+	// for all requests in flight.
 	HTTP *http.Client
 
 	// Header is sent along with each request to the host of the URL that is
@@ -84,11 +85,10 @@ const inFlight = 20
 // A session is what all requests of one Open or OpenRepo share.
 type session struct {
 	ctx    context.Context // until Close
-	http   *http.Client    // the caller's, but it follows no redirects
-	policy func(*http.Request, []*http.Request) error
-	header http.Header   // for the host of the URL that is opened
-	hub    hub           // and what is added for this one
-	slots  chan struct{} // holds an element for each request in flight
+	http   *http.Client    // a copy of the caller's
+	header http.Header     // for the host of the URL that is opened
+	hub    hub             // and what is added for this one
+	slots  chan struct{}   // holds an element for each request in flight
 	pause  func(context.Context, time.Duration)
 	stall  time.Duration
 }
@@ -113,8 +113,7 @@ func (c *Client) session(ctx context.Context) (*session, error) {
 	if s.http.Transport == nil {
 		s.http.Transport = transport()
 	}
-	s.policy = s.http.CheckRedirect
-	s.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	s.http.Transport = vetted{s.http.Transport}
 	if s.pause == nil {
 		s.pause = pause
 	}

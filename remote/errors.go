@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // ErrChanged reports that the remote file changed after it was opened.
@@ -14,8 +16,8 @@ var ErrChanged = errors.New("the file has changed since it was opened")
 
 var errNoRanges = errors.New("the server does not support range requests: it answered with the whole file")
 
-// prefixed puts the prefix of the library before an error that leaves this
-// package. It returns nil for nil.
+// prefixed adds the library's prefix to an error that leaves this package. It
+// returns nil for nil.
 func prefixed(err error) error {
 	if err == nil {
 		return nil
@@ -23,8 +25,8 @@ func prefixed(err error) error {
 	return fmt.Errorf("safetensors: %w", err)
 }
 
-// bare takes the prefix from an error of package safetensors, which puts it
-// around every error that it returns.
+// bare removes the prefix from an error of package safetensors, which adds it to
+// every error it returns.
 func bare(err error) error { return errors.Unwrap(err) }
 
 // openError is the error of opening the file at u.
@@ -35,17 +37,44 @@ func openError(u *url.URL, err error) error {
 	return &fs.PathError{Op: "open", Path: redact(u), Err: err}
 }
 
-// getError is the error of getting a file, or a part of it, from u.
+// getError is the error of a GET request for u.
 func getError(u *url.URL, err error) error {
 	return &fs.PathError{Op: http.MethodGet, Path: redact(u), Err: err}
 }
 
-// statusError returns the error of an answer with another status than the one
-// expected.
+// redact returns a URL for an error, without user information and query: in a
+// signed URL, the query is the key to the file.
+func redact(u *url.URL) string {
+	text := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+	if len(text) > maxURL {
+		text = text[:maxURL] + "…" // ASCII, as String escapes all else
+	}
+	return text
+}
+
+// Limits of the text in an error that a server chooses.
+const (
+	maxQuote = 200
+	maxURL   = 1000
+)
+
+// quote quotes the text of a server, or the start of a long one.
+func quote(text string) string { return fmt.Sprintf("%.*q", maxQuote, text) }
+
+// statusText returns the status of an answer. It quotes an unusual reason phrase.
+func statusText(resp *http.Response) string {
+	usual := fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	if resp.Status == usual {
+		return usual
+	}
+	return quote(resp.Status)
+}
+
+// statusError is the error of an answer whose status is not the expected one.
 func statusError(resp *http.Response, expected int) error {
-	err := fmt.Errorf("status %s, expected %d %s", resp.Status, expected, http.StatusText(expected))
+	err := fmt.Errorf("status %s, expected %d %s", statusText(resp), expected, http.StatusText(expected))
 	if message := resp.Header.Get("X-Error-Message"); message != "" { // of the Hugging Face Hub
-		err = fmt.Errorf("%w (%.200q)", err, message)
+		err = fmt.Errorf("%w (%s)", err, quote(message))
 	}
 	switch resp.StatusCode {
 	case http.StatusNotFound, http.StatusGone:
@@ -58,3 +87,17 @@ func statusError(resp *http.Response, expected int) error {
 	}
 	return err
 }
+
+// A foreign error comes from net/http. Its text may hold text of the server: a
+// malformed status or header line, the names in a certificate.
+type foreign struct{ error }
+
+func (f *foreign) Error() string {
+	text := f.error.Error()
+	if len(text) > maxQuote || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return quote(text)
+	}
+	return text
+}
+
+func (f *foreign) Unwrap() error { return f.error }

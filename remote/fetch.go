@@ -42,7 +42,7 @@ func (o *object) fetch(parts []part) error {
 
 // try sends a request for what s lacks, and returns where it led to.
 func (o *object) try(s *sink) (place, error) {
-	x := o.begin()
+	x := o.exchange()
 	defer x.end()
 	s.pos = max(s.pos, s.parts[0].off) // what is left of a gap is not wanted
 	first, last := s.pos, s.end()-1

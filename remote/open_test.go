@@ -110,7 +110,7 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "no content", fault: answer(204), text: "status 204 No Content, expected 206"},
 		{name: "redirect without a location", fault: answer(302), text: "status 302 Found, expected 206"},
 		{name: "redirect in a circle", fault: redirectTo("/m"), text: "more than 10 redirects"},
-		{name: "redirect to another scheme", fault: redirectTo("ftp://127.0.0.1/m"), text: "redirect to what is not an http or https URL"},
+		{name: "redirect to another scheme", fault: redirectTo("ftp://127.0.0.1/m"), text: "the redirect does not lead to an http or https URL"},
 		{name: "unavailable for good", fault: answer(503), text: "status 503 Service Unavailable, expected 206 Partial Content (tried 8 times)"},
 		{name: "precondition that was not made", fault: answer(412), text: "status 412"},
 		{name: "range refused at the start", fault: answer(416, "Content-Range", "bytes */5"), text: "status 416"},
@@ -176,7 +176,7 @@ func TestVersionStaysPinned(t *testing.T) {
 func TestOpenRefusesURL(t *testing.T) {
 	for _, url := range []string{
 		"", "model.safetensors", "/model.safetensors", "//host/model", "file:///model", "ftp://host/m",
-		"http:///m", "http://user:secret@host:port/m", "https://host/%zz?secret", "secret\x00",
+		"http:///m", "http://user:secret@host:port/m", "user:secret@host/m", "https://host/%zz?secret", "secret\x00",
 	} {
 		_, err := Open(t.Context(), url)
 		require.Error(t, err, url)
@@ -200,8 +200,8 @@ func TestReadsPinTheVersion(t *testing.T) {
 		{name: "strong ETag on a server without preconditions", etag: `"v1"`, change: func(s *server) {
 			s.etag = `"v2"`
 			s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
-		}, text: `ETag is "v2", was "v1"`},
-		{name: "weak ETag", etag: `W/"v1"`, change: func(s *server) { s.etag = `W/"v2"` }, header: "If-Match", text: `ETag is W/"v2", was W/"v1"`},
+		}, text: "ETag is `\"v2\"`, was `\"v1\"`"},
+		{name: "weak ETag", etag: `W/"v1"`, change: func(s *server) { s.etag = `W/"v2"` }, header: "If-Match", text: "ETag is `W/\"v2\"`, was `W/\"v1\"`"},
 		{name: "same weak ETag, other date", etag: `W/"v1"`, modified: monday, change: func(s *server) {
 			s.modified = monday.Add(time.Second)
 			s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool {

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 )
 
 // transport returns the transport of clients without one. The default transport
-// keeps two idle connections a host and would close the others after each
+// keeps two idle connections per host and would close the others after each
 // request.
 var transport = sync.OnceValue(func() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
@@ -24,27 +25,40 @@ var transport = sync.OnceValue(func() http.RoundTripper {
 	return t
 })
 
-// parseURL returns an absolute URL of http or https.
+// A vetted transport removes a Location that is not a URL. http.Client would
+// quote it in an error, with any signature in its query.
+type vetted struct{ http.RoundTripper }
+
+func (v vetted) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := v.RoundTripper.RoundTrip(req)
+	if err != nil || resp == nil {
+		return resp, err
+	}
+	if _, err := url.Parse(resp.Header.Get("Location")); err != nil {
+		resp.Header.Del("Location")
+	}
+	return resp, nil
+}
+
+// parseURL parses an absolute http or https URL.
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	var parse *url.Error
 	if errors.As(err, &parse) { // its text holds the URL, with the secrets in it
 		return nil, fmt.Errorf("parsing a URL: %w", parse.Err)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if !isHTTP(u) {
 		return nil, fmt.Errorf("%q is not an absolute http or https URL", redact(u))
 	}
 	return u, nil
 }
 
-// redact returns a URL for an error: without user information and without the
-// query, which in a signed URL is the key to the file.
-func redact(u *url.URL) string {
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, Opaque: u.Opaque}).String()
+func isHTTP(u *url.URL) bool {
+	return (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// A place is where an answer came from, and what it and the redirects to it said
-// of the file.
+// A place is the source of an answer. It holds what the answer and the redirects
+// to it say about the file.
 type place struct {
 	url     *url.URL
 	trusted bool   // reached without leaving the host of the first URL
@@ -54,105 +68,102 @@ type place struct {
 	etag, modified string // ETag and Last-Modified of the answer
 }
 
-// maxRedirects is the limit that net/http has, too.
+// maxRedirects limits the redirects that one request follows.
 const maxRedirects = 10
 
-// get sends a GET request to a place and follows redirects from there. It
-// returns the last answer, whatever its status, and its place.
+// get sends a GET request to a place and follows redirects. It returns the last
+// answer, whatever its status, and its place.
 //
-// This is not left to the http.Client because that keeps custom headers on the
-// way to other hosts, and Authorization on the way to subdomains, other ports
-// and from https to http. Also, it does not show the answers in between.
+// http.Client alone would send custom headers to every host, and Authorization to
+// subdomains, to other ports and from https to http. CheckRedirect therefore
+// builds the header of each redirected request from scratch.
 func (s *session) get(ctx context.Context, at place, header http.Header) (*http.Response, place, error) {
-	var via []*http.Request
-	for {
-		req, err := s.request(ctx, at, header)
-		if err != nil {
-			return nil, at, err
-		}
-		if len(via) > maxRedirects {
-			return nil, at, fmt.Errorf("more than %d redirects", maxRedirects)
-		}
-		if len(via) > 0 && s.policy != nil {
-			if err := s.policy(req, via); err != nil {
-				return nil, at, fmt.Errorf("redirect refused: %w", err)
-			}
-		}
-		resp, err := s.http.Do(req)
-		if err != nil {
-			return nil, at, sendError(err)
-		}
-		if commit := resp.Header.Get("X-Repo-Commit"); commit != "" && at.trusted {
-			at.commit = commit
-		}
-		if linked := resp.Header.Get("X-Linked-Etag"); linked != "" && at.trusted {
-			at.linked = linked
-		}
-		if !isRedirect(resp) {
-			at.etag, at.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
-			return resp, at, nil
-		}
-		io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be used again
-		resp.Body.Close()
-		if at, err = at.follow(resp.Header.Get("Location")); err != nil {
-			return nil, at, err
-		}
-		via = append(via, req)
-	}
-}
-
-// request returns a GET request to a place. Only a trusted one is sent what the
-// caller wants to be sent.
-func (s *session) request(ctx context.Context, at place, header http.Header) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.url.String(), nil)
 	if err != nil {
-		return nil, errors.New("the URL makes no valid request") // the error would tell the query
+		return nil, at, errors.New("the URL is not valid in a request") // err holds the query
 	}
-	req.Header.Set("User-Agent", userAgent)
+	req.Header = s.headerFor(at, header)
+	client := *s.http
+	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		next, err := at.follow(req)
+		if err != nil {
+			return err
+		}
+		if len(via) > maxRedirects {
+			return fmt.Errorf("more than %d redirects", maxRedirects)
+		}
+		req.URL, req.Header = next.url, s.headerFor(next, header)
+		if policy := s.http.CheckRedirect; policy != nil {
+			if err := policy(req, via); err != nil {
+				return err
+			}
+		}
+		at = next
+		return nil
+	}
+	resp, err := client.Do(req)
+	if failed := new(url.Error); errors.As(err, &failed) { // its text holds the URL, with the secrets in it
+		err = failed.Err
+	}
+	switch {
+	case err != nil && resp != nil: // from CheckRedirect
+		return nil, at, err
+	case err != nil:
+		return nil, at, sendError(err)
+	}
+	at = at.learn(resp.Header)
+	at.etag, at.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
+	return resp, at, nil
+}
+
+// headerFor returns the header of a request to a place: header and, if the place
+// is trusted, the header and token of the Client.
+func (s *session) headerFor(at place, header http.Header) http.Header {
+	h := http.Header{"User-Agent": {userAgent}}
 	if at.trusted {
 		for name, values := range s.header {
-			req.Header[http.CanonicalHeaderKey(name)] = values
+			h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 		}
-		if req.Header.Get("Authorization") == "" && s.hub.token != "" && sameOrigin(at.url, s.hub.url) {
-			req.Header.Set("Authorization", "Bearer "+s.hub.token)
+		if h.Get("Authorization") == "" && s.hub.token != "" && sameOrigin(at.url, s.hub.url) {
+			h.Set("Authorization", "Bearer "+s.hub.token)
 		}
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
-	return req, nil
+	maps.Copy(h, header.Clone()) // a policy may change it
+	return h
 }
 
 const userAgent = "gosafetensors"
 
-// isRedirect reports whether an answer is a redirect that a GET request follows
-// (RFC 9110, section 15.4).
-func isRedirect(resp *http.Response) bool {
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
-		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return resp.Header.Get("Location") != ""
+// follow returns the place that a redirected request goes to. After a redirect
+// that leaves the host, no place is trusted, not even the first host.
+func (p place) follow(req *http.Request) (place, error) {
+	if !isHTTP(req.URL) {
+		return p, errors.New("the redirect does not lead to an http or https URL")
 	}
-	return false
-}
-
-// follow returns the place that a redirect leads to. One that has once led away
-// from the host is not trusted any more, even if it leads back.
-func (p place) follow(location string) (place, error) {
-	u, err := p.url.Parse(location)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return p, errors.New("redirect to what is not an http or https URL")
-	}
-	p.trusted = p.trusted && sameOrigin(u, p.url)
+	p = p.learn(req.Response.Header)
+	p.trusted = p.trusted && sameOrigin(req.URL, p.url)
+	p.url = req.URL
 	if !p.trusted {
+		u := *req.URL
 		u.User = nil
+		p.url = &u
 	}
-	p.url = u
 	return p, nil
 }
 
-// sameOrigin reports whether what is for URL b may be sent to URL a: they agree
-// in scheme, host and port, or a is what b is over https.
+// learn returns p with what a trusted answer says about the file.
+func (p place) learn(h http.Header) place {
+	if commit := h.Get("X-Repo-Commit"); commit != "" && p.trusted {
+		p.commit = commit
+	}
+	if linked := h.Get("X-Linked-Etag"); linked != "" && p.trusted {
+		p.linked = linked
+	}
+	return p
+}
+
+// sameOrigin reports whether secrets meant for URL b may be sent to URL a: if
+// scheme, host and port are equal, or if a is b upgraded from http to https.
 func sameOrigin(a, b *url.URL) bool {
 	if !strings.EqualFold(a.Hostname(), b.Hostname()) {
 		return false

@@ -1,16 +1,9 @@
 package remote
 
 import (
-	"errors"
-	"io"
-	"log"
-	"net"
 	"net/http"
-	"net/http/cookiejar"
-	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,12 +11,12 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// secrets are what a caller sends along, and must not reach other hosts.
+// secrets returns a header that must not reach other hosts.
 func secrets() http.Header {
 	return http.Header{"Authorization": {"Bearer secret"}, "X-Api-Key": {"secret"}, "Cookie": {"session=secret"}, "user-agent": {"secret/1"}}
 }
 
-// requireNoSecret requires that no request has told one.
+// requireNoSecret requires that no request to s held a secret.
 func requireNoSecret(t *testing.T, s *server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,6 +25,8 @@ func requireNoSecret(t *testing.T, s *server) {
 		for name, values := range r.Header {
 			require.NotContains(t, strings.Join(values, " "), "secret", name)
 		}
+		_, password, _ := r.BasicAuth() // which Authorization holds in base64
+		require.Empty(t, password)
 	}
 }
 
@@ -101,6 +96,61 @@ func TestRedirectThereAndBackIsNotTrusted(t *testing.T) {
 	require.Len(t, home.ranges(), 2)
 }
 
+// TestUserInformation sends the user of the opened URL within its host, and the
+// user of a redirect nowhere.
+func TestUserInformation(t *testing.T) {
+	home, away := newServer(t), newServer(t)
+	home.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		_, password, ok := r.BasicAuth()
+		require.True(t, ok)
+		require.Equal(t, "secret", password)
+		return redirectTo(map[string]string{
+			"/m":    "/next",
+			"/next": "http://user:secret@" + away.Listener.Addr().String() + "/m",
+		}[r.URL.Path])(0, w, r)
+	}
+	away.add("/m", craft(100, 10))
+	client, _ := newClient(t, "")
+	openTensor(t, client, "http://user:secret@"+home.Listener.Addr().String()+"/m")
+	require.Len(t, home.ranges(), 2)
+	requireNoSecret(t, away)
+}
+
+func TestRedirectLimit(t *testing.T) {
+	for _, c := range []struct {
+		redirects, requests int
+		text                string
+	}{
+		{maxRedirects, maxRedirects + 1, ""},
+		{maxRedirects + 1, maxRedirects + 1, "more than 10 redirects"},
+	} {
+		s := newServer(t)
+		s.add("/m", craft(100, 10))
+		s.fault = first(c.redirects, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/m", http.StatusFound) })
+		client, clock := newClient(t, "")
+		_, err := client.Open(t.Context(), s.URL+"/m")
+		require.Len(t, s.ranges(), c.requests)
+		require.Empty(t, clock.pauses)
+		if c.text == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, c.text)
+	}
+}
+
+// TestRedirectToNoURL has a Location that no error may hold.
+func TestRedirectToNoURL(t *testing.T) {
+	s := newServer(t)
+	s.fault = first(1, statusOf(302, "Location", "https://host/%zz?X-Amz-Signature=secret"))
+	client, clock := newClient(t, "")
+	_, err := client.Open(t.Context(), s.URL+"/m")
+	require.ErrorContains(t, err, "status 302 Found, expected 206 Partial Content")
+	require.NotContains(t, err.Error(), "secret")
+	require.Len(t, s.ranges(), 1)
+	require.Empty(t, clock.pauses)
+}
+
 func TestSameOrigin(t *testing.T) {
 	for _, c := range []struct {
 		to, from string
@@ -125,7 +175,7 @@ func TestSameOrigin(t *testing.T) {
 	}
 }
 
-// TestSignedURLExpires refuses what was signed for the first n requests.
+// TestSignedURLExpires refuses an old signature with each status in use.
 func TestSignedURLExpires(t *testing.T) {
 	for _, status := range []int{400, 401, 403, 404} {
 		hub, cdn := newServer(t), newServer(t)
@@ -184,7 +234,7 @@ func TestRedirectedFileChanges(t *testing.T) {
 	}
 }
 
-// TestCDNGoesAway redirects to another host after the first one has gone.
+// TestCDNGoesAway redirects to another host after the first one has closed.
 func TestCDNGoesAway(t *testing.T) {
 	hub, one, two := newServer(t), newServer(t), newServer(t)
 	file := craft(100_000, 1000)
@@ -221,7 +271,7 @@ func TestLinkedETag(t *testing.T) {
 				return redirectTo(target)(0, w, r)
 			}
 			claim := func(_ int, w http.ResponseWriter, _ *http.Request) bool {
-				w.Header().Set("X-Linked-Etag", `"of a CDN"`) // which is not asked
+				w.Header().Set("X-Linked-Etag", `"of a CDN"`) // to be ignored
 				return false
 			}
 			one.fault, two.fault = claim, claim
@@ -238,106 +288,4 @@ func TestLinkedETag(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestClientIsUsedAndNotModified(t *testing.T) {
-	s := newServer(t)
-	s.add("/m", craft(100_000, 10))
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
-	u, _ := url.Parse(s.URL)
-	jar.SetCookies(u, []*http.Cookie{{Name: "c", Value: "v"}})
-	refused := errors.New("refused")
-	var asked, sent atomic.Int32
-	h := &http.Client{
-		Jar: jar,
-		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			asked.Add(1)
-			require.Equal(t, "/m", r.URL.Path)
-			require.Equal(t, "/old", via[0].URL.Path)
-			return refused
-		},
-		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-			sent.Add(1)
-			return http.DefaultTransport.RoundTrip(r)
-		}),
-	}
-	before := *h
-	client, _ := newClient(t, "")
-	client.HTTP = h
-	bytesOf(t, openTensor(t, client, s.URL+"/m"))
-	require.Equal(t, int32(2), sent.Load())
-	require.Equal(t, "c=v", s.requests[1].Header.Get("Cookie"))
-
-	s.fault = redirectTo("/m")
-	_, err = client.Open(t.Context(), s.URL+"/old")
-	require.ErrorIs(t, err, refused)
-	require.Equal(t, int32(1), asked.Load())
-	require.Equal(t, before.Jar, h.Jar)
-	require.NotNil(t, h.CheckRedirect)
-	require.ErrorIs(t, h.CheckRedirect(httptest.NewRequest("GET", "/m", nil), []*http.Request{httptest.NewRequest("GET", "/old", nil)}), refused)
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func TestErrorsThatNoRetryHelps(t *testing.T) {
-	plain := httptest.NewServer(http.NotFoundHandler())
-	defer plain.Close()
-	tls := httptest.NewUnstartedServer(http.NotFoundHandler()) // with a certificate that nobody trusts
-	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
-	tls.StartTLS()
-	defer tls.Close()
-	for name, url := range map[string]string{
-		"certificate": tls.URL + "/m?secret",
-		"not TLS":     "https" + strings.TrimPrefix(plain.URL, "http") + "/m?secret",
-	} {
-		client, clock := newClient(t, "")
-		_, err := client.Open(t.Context(), url)
-		require.Error(t, err, name)
-		require.Empty(t, clock.pauses, name)
-		require.NotContains(t, err.Error(), "secret")
-	}
-}
-
-// TestNoAnswer counts the tries where nobody listens.
-func TestNoAnswer(t *testing.T) {
-	client, clock := newClient(t, "")
-	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.EOF })}
-	_, err := client.Open(t.Context(), "http://127.0.0.1/m?secret")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.NotContains(t, err.Error(), "secret")
-	require.Len(t, clock.pauses, maxTries-1)
-}
-
-// TestConnectionsAreKept reads one range after another, then 20 at once, ten times.
-func TestConnectionsAreKept(t *testing.T) {
-	var opened atomic.Int32
-	s := newServer(t)
-	counted := httptest.NewUnstartedServer(s)
-	counted.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			opened.Add(1)
-		}
-	}
-	counted.Start()
-	defer counted.Close()
-	s.add("/m", pattern(20<<20))
-	client, _ := newClient(t, "")
-	o := openObject(t, client, counted.URL+"/m")
-	for i := range 20 {
-		_, err := o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16)
-		require.NoError(t, err)
-	}
-	require.Equal(t, int32(1), opened.Load())
-	for range 10 {
-		var runs []run
-		for i := range inFlight {
-			runs = append(runs, run{int64(i) << 20, 10})
-		}
-		require.NoError(t, o.ReadRanges(seqOf(make([]byte, 10*inFlight), runs...)))
-	}
-	// A request may find a connection that became idle while it opened one.
-	require.LessOrEqual(t, opened.Load(), int32(5*inFlight))
 }

@@ -88,7 +88,7 @@ func (s *session) openIndex(u *url.URL, shardURL func(shard, commit string) (*ur
 // download returns a whole file, an index.
 func (s *session) download(u *url.URL) (data []byte, at place, err error) {
 	err = s.retry(func() (int64, error) {
-		x := s.begin()
+		x := s.exchange()
 		defer x.end()
 		var resp *http.Response
 		resp, at, err = s.get(x.ctx, place{url: u, trusted: true}, nil)

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strconv"
 	"time"
@@ -17,24 +16,24 @@ import (
 
 const (
 	maxTries     = 8                // of a request that brings less than goodTry
-	goodTry      = 64 << 10         // bytes after which the count of tries starts anew
-	firstPause   = time.Second / 4  // before the second try; doubled for each one after it
-	longestPause = 10 * time.Second // where the server does not ask for more
-	longestAsked = time.Minute      // where it does
+	goodTry      = 64 << 10         // bytes after which the count of tries restarts
+	firstPause   = time.Second / 4  // before the second try; doubled before each later one
+	longestPause = 10 * time.Second // unless the server asks for more
+	longestAsked = time.Minute      // if it does
 	stallTimeout = 30 * time.Second
 )
 
-// A temporary error is one after which trying again makes sense.
+// A temporary error is worth another try.
 type temporary struct {
 	error
-	after time.Duration // how long the server asks to wait
+	after time.Duration // the wait that the server asks for
 }
 
 func (t *temporary) Unwrap() error { return t.error }
 
-// retry calls try, which returns how many bytes it brought, until it succeeds,
-// fails for good or has failed too often. As each try that does not count has
-// brought goodTry bytes, the number of tries is bounded by the bytes to come.
+// retry calls try, which returns the number of bytes it brought, until it
+// succeeds, fails for good or has failed too often. A try that brings goodTry
+// bytes does not count, so the bytes still missing bound the number of tries.
 func (s *session) retry(try func() (int64, error)) error {
 	for failed := 0; ; {
 		n, err := try()
@@ -62,8 +61,8 @@ func (s *session) retry(try func() (int64, error)) error {
 	}
 }
 
-// backOff returns how long to wait after so many failures: the second half of
-// the wait is random, so that clients that failed together come back apart.
+// backOff returns the wait after a number of failures. Half of it is random, so
+// that clients that failed together come back apart.
 func backOff(failed int) time.Duration {
 	d := min(firstPause<<(failed-1), longestPause)
 	return d/2 + rand.N(d/2)
@@ -79,7 +78,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// An exchange is one try. It ends when nothing arrives for a while.
+// An exchange is one try. It is canceled when nothing arrives for a while.
 type exchange struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -87,7 +86,7 @@ type exchange struct {
 	watch  *time.Timer // cancels after stall
 }
 
-func (s *session) begin() *exchange {
+func (s *session) exchange() *exchange {
 	x := &exchange{stall: s.stall}
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
 	x.watch = time.AfterFunc(s.stall, func() { x.cancel(errStalled) })
@@ -101,7 +100,7 @@ func (x *exchange) end() {
 
 var errStalled = &temporary{error: errors.New("the connection stalled")}
 
-// cause returns what lies behind an error of the exchange.
+// cause returns the cause of an error of the exchange.
 func (x *exchange) cause(err error) error {
 	if err != nil && context.Cause(x.ctx) == errStalled {
 		return errStalled
@@ -121,31 +120,27 @@ func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	w.watch.Reset(w.stall)
 	if err != nil && err != io.EOF {
-		err = &temporary{error: err}
+		err = &temporary{error: &foreign{err}}
 	}
 	return n, err
 }
 
-// sendError returns the error of a request that got no answer. What is wrong
-// for good is told apart: a host that does not exist or does not speak TLS, a
-// certificate that does not match.
+// sendError returns the error of a request without an answer. It is temporary
+// unless the host does not exist, does not speak TLS or has the wrong certificate.
 func sendError(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) { // its text holds the URL, with the secrets in it
-		err = u.Err
-	}
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &dns) && dns.IsNotFound || errors.As(err, &cert) || errors.Is(err, http.ErrSchemeMismatch) {
-		return err
+		return &foreign{err}
 	}
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	return &temporary{error: err}
+	return &temporary{error: &foreign{err}}
 }
 
-// retryable reports whether a request answered with a status may later succeed.
+// retryable reports whether a request may succeed later, by the status of its
+// answer.
 func retryable(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -154,13 +149,13 @@ func retryable(status int) bool {
 	return status >= 500
 }
 
-// rateLimit finds the seconds until the limit is lifted in a RateLimit header
-// (draft-ietf-httpapi-ratelimit-headers), which is how the Hugging Face Hub says
-// it: "resolvers";r=0;t=55.
+// rateLimit finds the seconds until the limit resets in a RateLimit header
+// (draft-ietf-httpapi-ratelimit-headers). The Hugging Face Hub sends
+// "resolvers";r=0;t=55.
 var rateLimit = regexp.MustCompile(`;\s*t=(\d+)`)
 
-// askedPause returns how long an answer asks to wait before the next request.
-// Retry-After has seconds or a date (RFC 9110, section 10.2.3).
+// askedPause returns the wait that an answer asks for before the next request.
+// Retry-After holds seconds or a date (RFC 9110, section 10.2.3).
 func askedPause(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if m := rateLimit.FindStringSubmatch(h.Get("RateLimit")); text == "" && m != nil {

@@ -16,6 +16,12 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
+// Commits of the served repositories.
+const (
+	commitOne = "0123456789abcdef0123456789abcdef01234567"
+	commitTwo = "89abcdef0123456789abcdef0123456789abcdef"
+)
+
 // A server serves files over HTTP, records the requests and fails on demand.
 type server struct {
 	*httptest.Server
@@ -27,8 +33,8 @@ type server struct {
 	requests []*http.Request
 	sent     int64 // bytes of bodies
 
-	// fault, if it is set, is asked first, with the number of the request from
-	// 0 on. It returns whether it has answered.
+	// fault may be nil. It is called before a request is answered, with the
+	// number of the request, counted from 0, and reports whether it has answered.
 	fault func(n int, w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -68,7 +74,7 @@ type counter struct {
 
 func (c *counter) Write(p []byte) (int, error) {
 	c.mu.Lock()
-	c.sent += int64(len(p)) // before the client has them, and goes on
+	c.sent += int64(len(p)) // before the client can see them
 	c.mu.Unlock()
 	return c.ResponseWriter.Write(p)
 }
@@ -86,7 +92,7 @@ func (s *server) ranges() []string {
 	return ranges
 }
 
-// reset forgets the requests, and fails them from now on as fault says.
+// reset forgets the requests and sets fault.
 func (s *server) reset(fault func(n int, w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +107,7 @@ func (s *server) add(path string, data []byte) string {
 	return s.URL + path
 }
 
-// redirectTo returns a fault that sends requests on to another URL.
+// redirectTo returns a fault that redirects to another URL.
 func redirectTo(url string) func(int, http.ResponseWriter, *http.Request) bool {
 	return func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		http.Redirect(w, r, url, http.StatusFound)
@@ -109,7 +115,7 @@ func redirectTo(url string) func(int, http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-// first returns a fault for the first n requests, and none for later ones.
+// first returns a fault of the first n requests only.
 func first(n int, fault func(w http.ResponseWriter, r *http.Request)) func(int, http.ResponseWriter, *http.Request) bool {
 	return func(k int, w http.ResponseWriter, r *http.Request) bool {
 		if k < n {
@@ -119,7 +125,7 @@ func first(n int, fault func(w http.ResponseWriter, r *http.Request)) func(int, 
 	}
 }
 
-// craft returns a file of one U8 tensor, t, whose header has that length.
+// craft returns a file of one U8 tensor, t, with a header of headerLength bytes.
 func craft(headerLength, dataLength int) []byte {
 	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
 	text += strings.Repeat(" ", headerLength-len(text))
@@ -128,7 +134,7 @@ func craft(headerLength, dataLength int) []byte {
 	return append(file, pattern(dataLength)...)
 }
 
-// pattern returns n bytes of which no two near stretches are the same.
+// pattern returns n bytes in which neighboring stretches differ.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -144,7 +150,7 @@ func encode(t testing.TB, tensors map[string]safetensors.Tensor) []byte {
 	return b.Bytes()
 }
 
-// A clock records the pauses of a Client and passes them at once.
+// A clock records the pauses of a Client without waiting.
 type clock struct {
 	mu     sync.Mutex
 	pauses []time.Duration
@@ -156,8 +162,7 @@ func (c *clock) pause(_ context.Context, d time.Duration) {
 	c.pauses = append(c.pauses, d)
 }
 
-// newClient returns a Client that never waits, has no token and knows no other
-// hub than the one given.
+// newClient returns a Client of a hub that never waits and has no token.
 func newClient(t testing.TB, endpoint string) (*Client, *clock) {
 	if t, ok := t.(*testing.T); ok {
 		t.Setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")

@@ -1,0 +1,147 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCheckRedirect sees the redirect and the header of the next request.
+func TestCheckRedirect(t *testing.T) {
+	hub, cdn := newServer(t), newServer(t)
+	target := cdn.add("/blob", craft(100, 10))
+	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("X-Repo-Commit", commitOne)
+		return redirectTo(target)(0, w, r)
+	}
+	client, _ := newClient(t, "")
+	client.Header = secrets()
+	var answer error
+	client.HTTP = &http.Client{CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		require.Equal(t, commitOne, req.Response.Header.Get("X-Repo-Commit"))
+		require.NotContains(t, fmt.Sprint(req.Header), "secret")
+		require.Equal(t, "secret", via[0].Header.Get("X-Api-Key"))
+		req.Header.Set("X-Added", "value")
+		return answer
+	}}
+	openTensor(t, client, hub.URL+"/m")
+	require.Equal(t, "value", cdn.requests[0].Header.Get("X-Added"))
+
+	answer = http.ErrUseLastResponse
+	_, err := client.Open(t.Context(), hub.URL+"/m")
+	require.ErrorContains(t, err, "status 302 Found, expected 206")
+	require.Len(t, cdn.requests, 1)
+}
+
+func TestClientIsUsedAndNotModified(t *testing.T) {
+	s := newServer(t)
+	s.add("/m", craft(100_000, 10))
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	u, _ := url.Parse(s.URL)
+	jar.SetCookies(u, []*http.Cookie{{Name: "c", Value: "v"}})
+	refused := errors.New("refused")
+	var asked, sent atomic.Int32
+	h := &http.Client{
+		Jar: jar,
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			asked.Add(1)
+			require.Equal(t, "/m", r.URL.Path)
+			require.Equal(t, "/old", via[0].URL.Path)
+			return refused
+		},
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			sent.Add(1)
+			return http.DefaultTransport.RoundTrip(r)
+		}),
+	}
+	before := *h
+	client, _ := newClient(t, "")
+	client.HTTP = h
+	bytesOf(t, openTensor(t, client, s.URL+"/m"))
+	require.Equal(t, int32(2), sent.Load())
+	require.Equal(t, "c=v", s.requests[1].Header.Get("Cookie"))
+
+	s.fault = redirectTo("/m")
+	_, err = client.Open(t.Context(), s.URL+"/old")
+	require.ErrorIs(t, err, refused)
+	require.Equal(t, int32(1), asked.Load())
+	require.Equal(t, before.Jar, h.Jar)
+	require.NotNil(t, h.CheckRedirect)
+	require.ErrorIs(t, h.CheckRedirect(httptest.NewRequest("GET", "/m", nil), []*http.Request{httptest.NewRequest("GET", "/old", nil)}), refused)
+}
+
+func TestErrorsThatNoRetryHelps(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	tls := httptest.NewUnstartedServer(http.NotFoundHandler()) // with a certificate that nobody trusts
+	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tls.StartTLS()
+	defer tls.Close()
+	for name, url := range map[string]string{
+		"certificate": tls.URL + "/m?secret",
+		"not TLS":     "https" + strings.TrimPrefix(plain.URL, "http") + "/m?secret",
+	} {
+		client, clock := newClient(t, "")
+		_, err := client.Open(t.Context(), url)
+		require.Error(t, err, name)
+		require.Empty(t, clock.pauses, name)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// TestNoAnswer counts the tries where nobody listens.
+func TestNoAnswer(t *testing.T) {
+	client, clock := newClient(t, "")
+	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.EOF })}
+	_, err := client.Open(t.Context(), "http://127.0.0.1/m?secret")
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.NotContains(t, err.Error(), "secret")
+	require.Len(t, clock.pauses, maxTries-1)
+}
+
+// TestConnectionsAreKept reads one range after another, then 20 at once, ten times.
+func TestConnectionsAreKept(t *testing.T) {
+	var opened atomic.Int32
+	s := newServer(t)
+	counted := httptest.NewUnstartedServer(s)
+	counted.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	counted.Start()
+	defer counted.Close()
+	s.add("/m", pattern(20<<20))
+	client, _ := newClient(t, "")
+	o := openObject(t, client, counted.URL+"/m")
+	for i := range 20 {
+		_, err := o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16)
+		require.NoError(t, err)
+	}
+	require.Equal(t, int32(1), opened.Load())
+	for range 10 {
+		var runs []run
+		for i := range inFlight {
+			runs = append(runs, run{int64(i) << 20, 10})
+		}
+		require.NoError(t, o.ReadRanges(seqOf(make([]byte, 10*inFlight), runs...)))
+	}
+	// A request may get a connection that became idle while it was opening one.
+	require.LessOrEqual(t, opened.Load(), int32(5*inFlight))
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
