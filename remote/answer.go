@@ -152,8 +152,18 @@ func number(digits string) int64 {
 	return n
 }
 
-// isEmpty reports whether an answer says that the file has no bytes.
-func isEmpty(resp *http.Response) bool {
-	r, ok := parseContentRange(resp.Header.Get("Content-Range"))
-	return resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && ok && r.size == 0
+// An unsatisfiable error reports an answer of 416 to the first request.
+type unsatisfiable struct {
+	error
+	size int64 // of the file (RFC 9110, section 15.5.17); -1 if unknown
+}
+
+func (u *unsatisfiable) Unwrap() error { return u.error }
+
+func unsatisfiableError(resp *http.Response) error {
+	size := int64(-1)
+	if r, ok := parseContentRange(resp.Header.Get("Content-Range")); ok {
+		size = r.size
+	}
+	return &unsatisfiable{statusError(resp, http.StatusPartialContent), size}
 }

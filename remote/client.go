@@ -75,8 +75,7 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 			return u.ResolveReference(&url.URL{Path: shard}), nil
 		})
 	}
-	f, _, err := s.openFile(u)
-	return f, err
+	return s.openFile(u)
 }
 
 // inFlight is how many requests of one Open or OpenRepo are under way at once.

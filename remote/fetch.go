@@ -14,15 +14,15 @@ func (o *object) fetchNow(parts []part) error {
 	return o.fetch(parts)
 }
 
-// fetch fills parts, which are in rising order and do not overlap, with a
-// request for the range that they span, and more where that breaks off. The
+// fetch fills parts, which are in increasing order and do not overlap. It
+// requests the range that they span, and the rest of it after a failure. The
 // caller holds a slot.
 func (o *object) fetch(parts []part) error {
 	s := &sink{parts: parts, pos: parts[0].off}
 	switch {
 	case o.size >= 0 && s.end() > o.size:
 		return io.ErrUnexpectedEOF
-	case o.open && o.head != nil: // it is the whole file
+	case o.open && o.head != nil: // head is the whole file
 		for _, p := range parts {
 			copy(p.dst, o.head[p.off:])
 		}
@@ -30,9 +30,9 @@ func (o *object) fetch(parts []part) error {
 	}
 	at := place{url: o.url}
 	err := o.retry(func() (n int64, err error) {
-		begin := s.pos
+		start := s.pos
 		at, err = o.try(s)
-		return s.pos - begin, err
+		return s.pos - start, err
 	})
 	if err != nil {
 		err = getError(at.url, err)
@@ -40,11 +40,11 @@ func (o *object) fetch(parts []part) error {
 	return err
 }
 
-// try sends a request for what s lacks, and returns where it led to.
+// try requests the bytes that s lacks. It returns the place of the answer.
 func (o *object) try(s *sink) (place, error) {
 	x := o.exchange()
 	defer x.end()
-	s.pos = max(s.pos, s.parts[0].off) // what is left of a gap is not wanted
+	s.pos = max(s.pos, s.parts[0].off) // skip the rest of a gap
 	first, last := s.pos, s.end()-1
 	resp, at, want, err := o.ask(x.ctx, first, last)
 	if err == nil {
@@ -57,16 +57,15 @@ func (o *object) try(s *sink) (place, error) {
 	return at, err
 }
 
-// receive checks the answer to a request for what s lacks, and reads it. The
-// first answer tells the size of the file and which version of it to keep to.
+// receive checks an answer and reads the bytes that s lacks from it. The first
+// answer sets the size of the file and pins its version.
 func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want place) error {
 	opening := o.size < 0
-	if opening && resp.StatusCode == http.StatusOK {
-		return o.receiveAll(s, resp, body)
-	}
-	if opening && isEmpty(resp) {
-		o.setSize(s, 0)
-		return nil
+	switch {
+	case opening && resp.StatusCode == http.StatusOK:
+		return o.receiveAll(resp, body)
+	case opening && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		return unsatisfiableError(resp)
 	}
 	r, err := o.check(resp, at, want, s.pos, s.end()-1)
 	if err != nil {
@@ -74,10 +73,12 @@ func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want 
 	}
 	if opening {
 		o.pinned = at
-		o.setSize(s, r.size)
+		o.size = r.size
+		o.head = o.head[:min(int64(len(o.head)), r.size)]
+		s.parts[0].dst = o.head
 	}
 	if at.url != want.url { // not where it was found before
-		at.linked = "" // which only redirects tell
+		at.linked = "" // only redirects tell it
 		o.found.Store(&at)
 	}
 	if err := s.readFrom(io.LimitReader(body, r.last+1-r.first)); err != nil {
@@ -86,10 +87,9 @@ func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want 
 	return nil
 }
 
-// receiveAll reads an answer that is the whole file, whatever had been asked
-// for: that is good enough if the file is short. If it is not, its body is left
-// where it is.
-func (o *object) receiveAll(s *sink, resp *http.Response, body io.Reader) error {
+// receiveAll reads a first answer that ignores the range and holds the whole
+// file. It accepts a short file only, and leaves a longer body unread.
+func (o *object) receiveAll(resp *http.Response, body io.Reader) error {
 	if resp.ContentLength > firstRead {
 		return errNoRanges
 	}
@@ -103,28 +103,20 @@ func (o *object) receiveAll(s *sink, resp *http.Response, body io.Reader) error 
 	if len(all) > firstRead {
 		return errNoRanges
 	}
-	copy(o.head, all)
-	o.setSize(s, int64(len(all)))
+	o.size, o.head = int64(len(all)), all
 	return nil
 }
 
-// setSize sets the size of the file, and shortens s, which fills its head.
-func (o *object) setSize(s *sink, size int64) {
-	o.size = size
-	head := &s.parts[0]
-	head.dst = head.dst[:min(int64(len(head.dst)), size)]
-}
-
-// A sink takes the bytes of a range in order, from one answer or several, and
-// keeps those that are wanted.
+// A sink takes the bytes of a range in order, from one or more answers, and
+// keeps the wanted ones.
 type sink struct {
-	parts []part // those that are not full yet
+	parts []part // those not yet full
 	pos   int64  // of the next byte
 }
 
 func (s *sink) end() int64 { return s.parts[len(s.parts)-1].end() }
 
-// readFrom reads all that s lacks. Where r ends before, the next call goes on.
+// readFrom reads all that s lacks. If r ends early, the next call continues.
 func (s *sink) readFrom(r io.Reader) error {
 	b := bufio.NewReaderSize(r, 32<<10) // parts may be small; large ones bypass it
 	for len(s.parts) > 0 {

@@ -28,7 +28,7 @@ func statusOf(status int, header ...string) func(http.ResponseWriter, *http.Requ
 }
 
 // breakAfter returns a fault that answers with the first n bytes of the range
-// that is asked for and breaks the connection.
+// asked for and breaks the connection.
 func breakAfter(file []byte, n int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sendPart(w, r, file, n)
@@ -36,7 +36,7 @@ func breakAfter(file []byte, n int) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// sendPart begins the answer to a range request and sends n bytes of its body.
+// sendPart sends the header of an answer to a range request and n bytes of its body.
 func sendPart(w http.ResponseWriter, r *http.Request, file []byte, n int) {
 	var first, last int
 	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
@@ -296,7 +296,7 @@ func TestReadAtKeepsItsContract(t *testing.T) {
 		{"to the end", size - 10, 10, 10, nil},
 		{"over the end", size - 10, 20, 10, io.EOF},
 		{"at the end", size, 1, 0, io.EOF},
-		{"behind the end", size + 1, 1, 0, io.EOF},
+		{"after the end", size + 1, 1, 0, io.EOF},
 		{"nothing", 5, 0, 0, nil},
 		{"before the start", -1, 5, 0, errNegative},
 	} {

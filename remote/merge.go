@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// maxGap is the largest gap between two reads that is read along rather
-	// than left out at the price of another request. At 50 ms a round trip and
-	// 20 requests in flight, one more request costs 2.5 ms: in that time a
-	// connection of 100 MB/s brings as much.
+	// maxGap is the largest gap between two reads that is read and dropped
+	// to save a request. At 50 ms per round trip and 20 requests in flight, one
+	// more request costs 2.5 ms: in that time a connection of 100 MB/s brings
+	// 250 kB.
 	maxGap = 256 << 10
 
-	// maxSpan is how much of a file one request asks for, the rest of a header
-	// aside: enough to make the round trip cheap, little enough to have several
-	// in flight in a tensor.
+	// maxSpan is the longest range of one request, except for the rest of a
+	// header: long enough to make the round trip cheap, short enough for a tensor
+	// to need several requests, which run concurrently.
 	maxSpan = 8 << 20
 
-	// maxParts bounds the memory for the list of what one request fills.
+	// maxParts bounds the memory for the parts of one request.
 	maxParts = 64 << 10
 )
 
-// A part is a range of a file that is wanted, and where.
+// A part is a wanted range of a file and the memory to fill with it.
 type part struct {
 	off int64
 	dst []byte
@@ -34,14 +34,14 @@ type part struct {
 
 func (p part) end() int64 { return p.off + int64(len(p.dst)) }
 
-// A pending is a part that is wanted by a ReadAt.
+// A pending part is one that a ReadAt waits for.
 type pending struct {
 	part
 	done chan struct{} // closed once dst is filled, or err is set
 	err  error
 }
 
-// A span is the range of a request while parts are added to it.
+// A span is the range of a request that is being put together.
 type span struct {
 	begin, end int64
 	parts      int
@@ -49,8 +49,8 @@ type span struct {
 
 func spanOf(p part) span { return span{p.off, p.end(), 1} }
 
-// add extends s by a part before or behind it, if that is near enough to be
-// fetched along, and reports whether it is. A part that overlaps is not.
+// add extends s by a part before or after it and reports whether it did. It
+// refuses a part that is too far away or overlaps.
 func (s *span) add(p part) bool {
 	begin, end := min(s.begin, p.off), max(s.end, p.end())
 	gap := (end - begin) - (s.end - s.begin) - int64(len(p.dst))
@@ -61,7 +61,7 @@ func (s *span) add(p part) bool {
 	return true
 }
 
-// enqueue adds a read to those that wait.
+// enqueue adds a read to the waiting ones.
 func (o *object) enqueue(w *pending) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -69,8 +69,8 @@ func (o *object) enqueue(w *pending) {
 	o.waiting = slices.Insert(o.waiting, i, w)
 }
 
-// take takes a read, and with it those that are near, out of the ones that wait.
-// It returns nil if it has been taken before.
+// take removes a read and its near neighbors from the waiting ones and returns
+// them, or nil if w has already been taken.
 func (o *object) take(w *pending) []*pending {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,16 +94,16 @@ func (o *object) take(w *pending) []*pending {
 var _ safetensors.RangeReader = (*object)(nil)
 
 // ReadRanges implements safetensors.RangeReader: it fills each slice with the
-// bytes at its offset, with few requests, several concurrently. Ranges that come
-// in increasing order and do not overlap are merged. The extra memory does not
-// grow with the number of ranges.
+// bytes at its offset, with few, concurrent requests. It merges ranges that are
+// in increasing order and do not overlap. Its memory does not grow with the
+// number of ranges.
 func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	var (
 		all    sync.WaitGroup
 		failed atomic.Pointer[error]
 	)
 	for parts := range merge(ranges) {
-		o.slots <- struct{}{} // here, so that no more lists are made than are fetched
+		o.slots <- struct{}{} // before the next list is made: lists exist only in flight
 		if failed.Load() != nil {
 			<-o.slots
 			break
@@ -124,7 +124,7 @@ func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return nil
 }
 
-// merge yields what one request each is to fetch of ranges.
+// merge groups ranges into the parts of one request each.
 func merge(ranges iter.Seq2[int64, []byte]) iter.Seq[[]part] {
 	return func(yield func([]part) bool) {
 		var (

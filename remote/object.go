@@ -10,27 +10,27 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// firstRead is how much of a file the first request asks for: the header length
-// and a header of 100,000 bytes.
+// firstRead is the length of the range that the first request asks for: the
+// header length and a header of 100,000 bytes.
 const firstRead = 8 + 100_000
 
-// An object is a remote file. It is an io.ReaderAt whose calls may be concurrent.
+// An object is a remote file: an io.ReaderAt for concurrent use.
 type object struct {
 	*session
 	url  *url.URL
 	size int64  // -1 until the first answer
-	head []byte // its first bytes; dropped once it is open, unless they are all
+	head []byte // its first bytes; once it is open: the whole file, or nil
 	open bool   // NewFile has read the header
 
-	pinned place                 // of the first answer: what later ones must agree with
+	pinned place                 // of the first answer, which later ones must match
 	found  atomic.Pointer[place] // of the last answer: where to ask next; nil: at url
 
 	mu      sync.Mutex
-	waiting []*pending // by offset: reads that no request has taken up yet
+	waiting []*pending // by offset: reads that no request has taken yet
 }
 
-// openFile opens the file at a URL. It also returns the place of the first answer.
-func (s *session) openFile(u *url.URL) (*safetensors.File, place, error) {
+// openFile opens the file at a URL.
+func (s *session) openFile(u *url.URL) (*safetensors.File, error) {
 	o := &object{session: s, url: u, size: -1}
 	err := o.readHead()
 	var f *safetensors.File
@@ -40,23 +40,49 @@ func (s *session) openFile(u *url.URL) (*safetensors.File, place, error) {
 		}
 	}
 	if err != nil {
-		return nil, o.pinned, openError(u, err)
+		return nil, openError(u, err)
 	}
 	o.opened()
-	return f, o.pinned, nil
+	return f, nil
 }
 
-// readHead sends the first request.
+// readHead reads the start of the file, with one request for a range that may
+// reach beyond the end (RFC 9110, section 14.1.2). Some servers answer 416 if it
+// does. If they tell the size, readHead asks for the whole file, else for the
+// header length, because that answer tells the size, and then for the rest.
 func (o *object) readHead() error {
-	o.head = make([]byte, firstRead)
-	if err := o.fetchNow([]part{{0, o.head}}); err != nil {
+	err := o.readFirst(firstRead)
+	var refused *unsatisfiable
+	if !errors.As(err, &refused) || refused.size >= firstRead {
 		return err
 	}
+	if refused.size == 0 {
+		o.size, o.head = 0, nil
+		return nil
+	}
+	shorter := refused.size
+	if shorter < 0 {
+		shorter = 8
+	}
+	if err := o.readFirst(shorter); err != nil {
+		return err
+	}
+	n := len(o.head)
 	o.head = o.head[:min(o.size, firstRead)]
-	return nil
+	if n == len(o.head) {
+		return nil
+	}
+	return o.fetchNow([]part{{int64(n), o.head[n:]}})
 }
 
-// opened ends the part of the header.
+// readFirst sets head to the first n bytes, or to all if the file is shorter,
+// and size to the size of the file.
+func (o *object) readFirst(n int64) error {
+	o.head = make([]byte, n, firstRead)
+	return o.fetchNow([]part{{0, o.head}})
+}
+
+// opened is called once NewFile has read the header.
 func (o *object) opened() {
 	if o.size > int64(len(o.head)) {
 		o.head = nil
@@ -83,15 +109,14 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-var errNegative = errors.New("remote: negative offset")
+var errNegative = errors.New("negative offset")
 
-// read fills a part: with a request of its own, or together with others that
-// wait at the same time.
+// read fills a part, with its own request or together with other waiting reads.
 func (o *object) read(p part) error {
 	switch {
 	case len(p.dst) == 0:
 		return nil
-	case !o.open: // the rest of a header, which is to cost one request whatever its length
+	case !o.open: // the rest of a header: one request, whatever its length
 		return o.fetchNow([]part{p})
 	case len(p.dst) > maxSpan:
 		return o.ReadRanges(func(yield func(int64, []byte) bool) { yield(p.off, p.dst) })
@@ -115,6 +140,6 @@ func (o *object) read(p part) error {
 		}
 	}
 	<-o.slots
-	<-w.done // if it was taken with another one
+	<-w.done // another read may have taken it
 	return w.err
 }

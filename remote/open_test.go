@@ -37,7 +37,7 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 func TestOpenLongHeader(t *testing.T) {
 	s := newServer(t)
 	c, _ := newClient(t, "")
-	const length = 9 << 20 // longer than what one request asks for otherwise
+	const length = 9 << 20 // longer than the range of any other request
 	openTensor(t, c, s.add("/m", craft(length, 10)))
 	require.Equal(t, []string{"bytes=0-100007", fmt.Sprintf("bytes=100008-%d", 8+length-1)}, s.ranges())
 }
@@ -68,6 +68,60 @@ func TestOpenShortFile(t *testing.T) {
 			opened := len(s.ranges())
 			require.Equal(t, pattern(1000), bytesOf(t, tensor))
 			require.Len(t, s.ranges(), opened, "the first request brought it all")
+		})
+	}
+}
+
+// TestOpenRefusedRange has servers answer 416 to a range beyond a short file.
+func TestOpenRefusedRange(t *testing.T) {
+	file := craft(64, 1000)
+	whole := fmt.Sprintf("bytes=0-%d", len(file)-1)
+	strict := func(contentRange string) func(int, http.ResponseWriter, *http.Request) bool {
+		return func(_ int, w http.ResponseWriter, r *http.Request) bool {
+			var first, last int
+			fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
+			if last < len(file) {
+				return false
+			}
+			statusOf(416, "Content-Range", contentRange)(w, r)
+			return true
+		}
+	}
+	size := fmt.Sprintf("bytes */%d", len(file))
+	for _, c := range []struct {
+		name   string
+		fault  func(int, http.ResponseWriter, *http.Request) bool
+		ranges []string
+		text   string // of the error; empty: there is none
+	}{
+		{"size told", strict(size), []string{"bytes=0-100007", whole}, ""},
+		{"size not told", strict(""), []string{"bytes=0-100007", "bytes=0-7", fmt.Sprintf("bytes=8-%d", len(file)-1)}, ""},
+		{"size not told, shorter range ignored", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n > 0 {
+				r.Header.Del("Range")
+			}
+			return n == 0 && strict("")(n, w, r)
+		}, []string{"bytes=0-100007", ""}, ""},
+		{"size told after a failure", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			return first(1, statusOf(503))(n, w, r) || strict(size)(n, w, r)
+		}, []string{"bytes=0-100007", "bytes=0-100007", whole}, ""},
+		{"size of a file that the range fits in", strict("bytes */100008"), []string{"bytes=0-100007"}, "status 416"},
+		{"every range, size told", first(9, statusOf(416, "Content-Range", size)), []string{"bytes=0-100007", whole}, "status 416"},
+		{"every range, size not told", first(9, statusOf(416)), []string{"bytes=0-100007", "bytes=0-7"}, "status 416"},
+		{"size told wrong", strict("bytes */3"), []string{"bytes=0-100007", "bytes=0-2", fmt.Sprintf("bytes=3-%d", len(file)-1)}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t)
+			s.fault = c.fault
+			client, _ := newClient(t, "")
+			url := s.add("/m", file)
+			if c.text != "" {
+				_, err := client.Open(t.Context(), url)
+				require.ErrorContains(t, err, c.text)
+			} else {
+				require.Equal(t, pattern(1000), bytesOf(t, openTensor(t, client, url)))
+			}
+			require.Equal(t, c.ranges, s.ranges(), "none after opening")
 		})
 	}
 }
@@ -159,7 +213,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestVersionStaysPinned has one answer say nothing of the version.
+// TestVersionStaysPinned has an answer without a version.
 func TestVersionStaysPinned(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient(t, "")

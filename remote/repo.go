@@ -44,7 +44,7 @@ func (c *Client) openRepo(ctx context.Context, repo, revision string) (*safetens
 	if err != nil {
 		return nil, err
 	}
-	f, _, absent := s.openFile(single)
+	f, absent := s.openFile(single)
 	if !errors.Is(absent, fs.ErrNotExist) {
 		return f, absent
 	}
@@ -76,8 +76,7 @@ func (s *session) openIndex(u *url.URL, shardURL func(shard, commit string) (*ur
 		if err != nil {
 			return nil, err
 		}
-		f, _, err := s.openFile(u)
-		return f, err
+		return s.openFile(u)
 	})
 	if err != nil {
 		return nil, openError(u, bare(err))
