@@ -11,8 +11,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// A Client opens files over HTTP. Its zero value is ready to use. Its methods may
-// be called concurrently; its fields must not change meanwhile.
+// A Client opens files over HTTP. The zero value is ready to use. Methods may be
+// called concurrently; fields must not change meanwhile.
 type Client struct {
 	// HTTP sends the requests. It is not modified. Its CheckRedirect is called
 	// after the checks of this package, with the header as it will be
@@ -20,19 +20,19 @@ type Client struct {
 	// for all requests in flight.
 	HTTP *http.Client
 
-	// Header is sent along with each request to the host of the URL that is
-	// opened, and to no other.
+	// Header is added to each request to the host of the opened URL, and to no
+	// other host.
 	Header http.Header
 
-	// Endpoint is the base URL of the hub. If it is empty, that is the value of
-	// the environment variable HF_ENDPOINT or else https://huggingface.co.
+	// Endpoint is the base URL of the hub. The default is the environment
+	// variable HF_ENDPOINT, else https://huggingface.co.
 	Endpoint string
 
-	// Token authorizes at the hub, also in Open of a URL there; it is sent
-	// nowhere else. If it is empty, that is the value of HF_TOKEN or else the
-	// content of the file that HF_TOKEN_PATH names, by default token in
-	// HF_HOME, by default ~/.cache/huggingface; unless
-	// HF_HUB_DISABLE_IMPLICIT_TOKEN is 1. An Authorization in Header precedes it.
+	// Token authorizes requests to the hub, also those of Open. It is sent
+	// nowhere else, and an Authorization in Header overrides it. The default is
+	// HF_TOKEN, else the content of the file HF_TOKEN_PATH, which defaults to
+	// token in HF_HOME, which defaults to ~/.cache/huggingface. There is no
+	// default if HF_HUB_DISABLE_IMPLICIT_TOKEN is 1.
 	Token string
 
 	pause func(ctx context.Context, d time.Duration) // waits for d or the end of ctx; nil: in real time
@@ -49,12 +49,17 @@ func OpenRepo(ctx context.Context, repo, revision string) (*safetensors.File, er
 	return new(Client).OpenRepo(ctx, repo, revision)
 }
 
-// Open opens a safetensors file by its http or https URL or, if that ends in
-// .index.json, the shards that the index names, beside it. It reads headers
-// only. ctx ends all that the File does, not only Open.
+// OpenRepoFile opens a file of a repository on the hub, with the zero Client.
+func OpenRepoFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
+	return new(Client).OpenRepoFile(ctx, repo, revision, name)
+}
+
+// Open opens a safetensors file by its http or https URL. If the URL ends in
+// .index.json, Open opens the shards that the index names, next to it. It reads
+// headers only. ctx governs the File too, not only Open.
 //
-// An answer of 404 or 410 is an error that is fs.ErrNotExist, one of 401 or 403
-// fs.ErrPermission; a file that breaks a rule of the format is a
+// After an answer of 404 or 410 the error wraps fs.ErrNotExist, after 401 or 403
+// fs.ErrPermission. A file that breaks a rule of the format is a
 // *safetensors.FormatError.
 func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 	f, err := c.open(ctx, rawURL)
@@ -66,46 +71,44 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.session(ctx)
+	s := c.session(ctx)
+	if !strings.HasSuffix(u.Path, osfile.IndexSuffix) {
+		return s.openFile(u)
+	}
+	x, err := s.download(u)
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasSuffix(u.Path, osfile.IndexSuffix) {
-		return s.openIndex(u, func(shard, _ string) (*url.URL, error) {
-			return u.ResolveReference(&url.URL{Path: shard}), nil
-		})
-	}
-	return s.openFile(u)
+	return s.openShards(x, func(shard string) *url.URL {
+		return u.ResolveReference(&url.URL{Path: shard})
+	})
 }
 
-// inFlight is how many requests of one Open or OpenRepo are under way at once.
+// inFlight limits the concurrent requests of one Open or OpenRepo.
 const inFlight = 20
 
-// A session is what all requests of one Open or OpenRepo share.
+// A session is the state that all requests of one Open or OpenRepo share.
 type session struct {
 	ctx    context.Context // until Close
 	http   *http.Client    // a copy of the caller's
-	header http.Header     // for the host of the URL that is opened
-	hub    hub             // and what is added for this one
+	header http.Header     // for the host of the opened URL
+	hub    hub             // which adds its token
+	hubErr error           // why there is no hub
 	slots  chan struct{}   // holds an element for each request in flight
 	pause  func(context.Context, time.Duration)
 	stall  time.Duration
 }
 
-func (c *Client) session(ctx context.Context) (*session, error) {
-	hub, err := c.hub()
-	if err != nil {
-		return nil, err
-	}
+func (c *Client) session(ctx context.Context) *session {
 	s := &session{
 		ctx:    ctx,
 		http:   new(http.Client),
 		header: c.Header,
-		hub:    hub,
 		slots:  make(chan struct{}, inFlight),
 		pause:  c.pause,
 		stall:  c.stall,
 	}
+	s.hub, s.hubErr = c.hub()
 	if c.HTTP != nil {
 		*s.http = *c.HTTP
 	}
@@ -119,5 +122,5 @@ func (c *Client) session(ctx context.Context) (*session, error) {
 	if s.stall == 0 {
 		s.stall = stallTimeout
 	}
-	return s, nil
+	return s
 }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,14 +17,14 @@ type hub struct {
 func (c *Client) hub() (hub, error) {
 	endpoint := c.Endpoint
 	if endpoint == "" {
-		endpoint = os.Getenv("HF_ENDPOINT")
+		endpoint = environ("HF_ENDPOINT")
 	}
 	if endpoint == "" {
 		endpoint = "https://huggingface.co"
 	}
 	u, err := parseURL(endpoint)
 	if err != nil {
-		return hub{}, err
+		return hub{}, fmt.Errorf("endpoint of the hub: %w", err)
 	}
 	token := c.Token
 	if token == "" && !isTrue(os.Getenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
@@ -32,25 +33,15 @@ func (c *Client) hub() (hub, error) {
 	return hub{u, cleanToken(token)}, nil
 }
 
-// implicitToken returns the token of the environment, as huggingface_hub finds
-// it (Environment variables, in its reference).
+// implicitToken returns the token of the environment, found as huggingface_hub
+// does (its reference, page Environment variables).
 func implicitToken() string {
-	for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} {
-		if token := os.Getenv(name); token != "" {
-			return token
-		}
+	if token := environ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"); token != "" {
+		return token
 	}
-	path := expand(os.Getenv("HF_TOKEN_PATH"))
+	path := expand(environ("HF_TOKEN_PATH"))
 	if path == "" {
-		home := expand(os.Getenv("HF_HOME"))
-		if home == "" {
-			cache := expand(os.Getenv("XDG_CACHE_HOME"))
-			if cache == "" {
-				cache = expand("~/.cache")
-			}
-			home = filepath.Join(cache, "huggingface")
-		}
-		path = filepath.Join(home, "token")
+		path = filepath.Join(hubHome(), "token")
 	}
 	token, err := os.ReadFile(path)
 	if err != nil {
@@ -59,12 +50,42 @@ func implicitToken() string {
 	return string(token)
 }
 
+// hubHome returns the folder that huggingface_hub uses.
+func hubHome() string {
+	if home := environ("HF_HOME"); home != "" {
+		return expand(home)
+	}
+	cache := environ("XDG_CACHE_HOME")
+	if cache == "" {
+		cache = "~/.cache"
+	}
+	return filepath.Join(expand(cache), "huggingface")
+}
+
+// hubCache returns the folder that huggingface_hub downloads repositories to.
+func hubCache() string {
+	if cache := environ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"); cache != "" {
+		return expand(cache)
+	}
+	return filepath.Join(hubHome(), "hub")
+}
+
+// environ returns the first environment variable that is set and not empty.
+func environ(names ...string) string {
+	for _, name := range names {
+		if value := os.Getenv(name); value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
 func cleanToken(token string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
 }
 
-// isTrue reports whether the value of an environment variable is one that
-// huggingface_hub takes for true.
+// isTrue reports whether huggingface_hub takes the value of an environment
+// variable for true.
 func isTrue(value string) bool {
 	switch strings.ToUpper(value) {
 	case "1", "ON", "YES", "TRUE":

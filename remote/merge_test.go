@@ -17,20 +17,18 @@ import (
 
 // openObject opens a file as an io.ReaderAt.
 func openObject(t testing.TB, c *Client, rawURL string) *object {
-	s, err := c.session(t.Context())
-	require.NoError(t, err)
 	u, err := url.Parse(rawURL)
 	require.NoError(t, err)
-	o := &object{session: s, url: u, size: -1}
+	o := &object{session: c.session(t.Context()), url: u, size: -1}
 	require.NoError(t, o.readHead())
 	o.opened()
 	return o
 }
 
-// A run is a range as a test writes it.
+// A run is a range in a test.
 type run struct{ off, n int64 }
 
-// seqOf yields ranges of a file, each with memory for it.
+// seqOf yields runs, each with memory for it, which it takes from dst.
 func seqOf(dst []byte, runs ...run) iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
 		for _, r := range runs {
@@ -117,7 +115,7 @@ func TestReadRangesFails(t *testing.T) {
 	require.Less(t, len(s.ranges()), len(runs), "no more requests after a failure")
 }
 
-func TestReadRangesOfAFileInHand(t *testing.T) {
+func TestReadRangesOfAWholeHead(t *testing.T) {
 	file := craft(100, 1000)
 	s := newServer(t)
 	client, _ := newClient(t, "")
@@ -160,10 +158,10 @@ func TestSpan(t *testing.T) {
 		p    part
 		want bool
 	}{
-		{"behind", at(1100, 10), true},
+		{"after", at(1100, 10), true},
 		{"before", at(900, 100), true},
-		{"far behind", at(1100+maxGap, 10), true},
-		{"too far behind", at(1101+maxGap, 10), false},
+		{"far after", at(1100+maxGap, 10), true},
+		{"too far after", at(1101+maxGap, 10), false},
 		{"the same", at(1000, 100), false},
 		{"inside", at(1010, 5), false},
 		{"around", at(900, 500), false},
@@ -193,15 +191,15 @@ func TestTake(t *testing.T) {
 		return offsets
 	}
 	require.Equal(t, []int64{10, 20, 20, 25, 30, 1000, 5_000_000, 9_000_000}, offsets(o.waiting))
-	require.Equal(t, []int64{30, 1000}, offsets(o.take(waiting[1])), "up to what overlaps")
+	require.Equal(t, []int64{30, 1000}, offsets(o.take(waiting[1])), "up to an overlap")
 	require.Nil(t, o.take(waiting[4]), "taken before")
-	require.Equal(t, []int64{10, 20}, offsets(o.take(waiting[3])), "what is before, too")
+	require.Equal(t, []int64{10, 20}, offsets(o.take(waiting[3])), "earlier ones, too")
 	require.Equal(t, []int64{20}, offsets(o.take(waiting[6])))
 	require.Equal(t, []int64{25, 5_000_000, 9_000_000}, offsets(o.waiting))
 }
 
-// TestWaitingReadsAreMerged holds back all requests that can be in flight until
-// all others wait.
+// TestWaitingReadsAreMerged blocks the requests in flight until all other reads
+// wait.
 func TestWaitingReadsAreMerged(t *testing.T) {
 	const readers, distance = 1000, 10_000
 	file := pattern(firstRead + readers*distance)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"strings"
 
@@ -16,109 +17,106 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// maxIndex is above what safetensors.OpenShards accepts, which says so.
+// maxIndex exceeds the limit of safetensors.OpenShards, whose error tells it.
 const maxIndex = 64<<20 + 1
 
 // OpenRepo opens the model in a repository of a hub, "owner/name", at a branch,
-// tag or commit, "main" if that is empty: its model.safetensors or else the
-// shards of its model.safetensors.index.json. It reads headers only, those of
-// shards side by side. ctx ends all that the File does, not only OpenRepo.
+// tag or commit; an empty revision is "main". The model is model.safetensors, or
+// else the shards of model.safetensors.index.json, which are opened concurrently
+// from the commit that the index came from. OpenRepo reads headers only. ctx
+// governs the File too, not only OpenRepo.
 //
-// Errors are those of Open and of safetensors.OpenShards. If the repository has
-// neither file, the error is fs.ErrNotExist. The Hugging Face Hub says of a
-// repository that does not exist, too, that it is not permitted.
+// Errors are those of Open and safetensors.OpenShards. If the repository has
+// neither file, the error says so and wraps fs.ErrNotExist. The Hugging Face Hub
+// answers 401 to hide whether a repository exists, so the error for one that does
+// not may wrap fs.ErrPermission.
 func (c *Client) OpenRepo(ctx context.Context, repo, revision string) (*safetensors.File, error) {
 	f, err := c.openRepo(ctx, repo, revision)
 	return f, prefixed(err)
 }
 
 func (c *Client) openRepo(ctx context.Context, repo, revision string) (*safetensors.File, error) {
-	s, err := c.session(ctx)
+	r, err := c.session(ctx).repository(repo, revision)
 	if err != nil {
 		return nil, err
 	}
+	f, err := r.openFile(r.url(osfile.ModelFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	x, err := r.download(r.url(osfile.IndexFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("no %s and no %s: %w", osfile.ModelFile, osfile.IndexFile, errors.Unwrap(err))
+		return nil, &fs.PathError{Op: "open", Path: r.String(), Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.openShards(x, osfile.IndexFile)
+}
+
+// OpenRepoFile opens one file of a repository, such as an adapter or a component
+// of a pipeline. name is a clean, slash-separated path. If it ends in .index.json,
+// OpenRepoFile opens the shards that the index names, next to it. All else is as
+// for OpenRepo.
+func (c *Client) OpenRepoFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
+	f, err := c.openRepoFile(ctx, repo, revision, name)
+	return f, prefixed(err)
+}
+
+func (c *Client) openRepoFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
+	r, err := c.session(ctx).repository(repo, revision)
+	if err != nil {
+		return nil, err
+	}
+	if !fs.ValidPath(name) || name == "." {
+		return nil, fmt.Errorf("%q does not name a file in a repository", name)
+	}
+	if !strings.HasSuffix(name, osfile.IndexSuffix) {
+		return r.openFile(r.url(name))
+	}
+	x, err := r.download(r.url(name))
+	if err != nil {
+		return nil, err
+	}
+	return r.openShards(x, name)
+}
+
+// A repository is one of the hub, at a branch, tag or commit.
+type repository struct {
+	*session
+	name, revision string
+}
+
+func (s *session) repository(name, revision string) (*repository, error) {
+	if s.hubErr != nil {
+		return nil, s.hubErr
+	}
+	revision, err := checkRepo(name, revision)
+	return &repository{s, name, revision}, err
+}
+
+// checkRepo checks that a path made of a repository and a revision stays where
+// it should. It returns the revision, "main" if that is empty.
+func checkRepo(repo, revision string) (string, error) {
 	if revision == "" {
 		revision = "main"
 	}
-	single, err := s.hub.file(repo, revision, osfile.ModelFile)
-	if err != nil {
-		return nil, err
-	}
-	f, absent := s.openFile(single)
-	if !errors.Is(absent, fs.ErrNotExist) {
-		return f, absent
-	}
-	index, err := s.hub.file(repo, revision, osfile.IndexFile)
-	if err != nil {
-		return nil, err
-	}
-	f, err = s.openIndex(index, func(shard, commit string) (*url.URL, error) {
-		if !commitName.MatchString(commit) { // a hub that does not name it
-			commit = revision
-		}
-		return s.hub.file(repo, commit, shard)
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = errors.Join(absent, err)
-	}
-	return f, err
-}
-
-// openIndex opens the shards of an index. shardURL is told the commit that the
-// index is from, if the hub names it, so that all files are from the same.
-func (s *session) openIndex(u *url.URL, shardURL func(shard, commit string) (*url.URL, error)) (*safetensors.File, error) {
-	index, at, err := s.download(u)
-	if err != nil {
-		return nil, openError(u, err)
-	}
-	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
-		u, err := shardURL(shard, at.commit)
-		if err != nil {
-			return nil, err
-		}
-		return s.openFile(u)
-	})
-	if err != nil {
-		return nil, openError(u, bare(err))
-	}
-	return f, nil
-}
-
-// download returns a whole file, an index.
-func (s *session) download(u *url.URL) (data []byte, at place, err error) {
-	err = s.retry(func() (int64, error) {
-		x := s.exchange()
-		defer x.end()
-		var resp *http.Response
-		resp, at, err = s.get(x.ctx, place{url: u, trusted: true}, nil)
-		if err == nil {
-			defer resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				data, err = io.ReadAll(io.LimitReader(x.body(resp), maxIndex))
-			} else {
-				err = statusError(resp, http.StatusOK)
-			}
-		}
-		return 0, x.cause(err) // the next try begins anew
-	})
-	if err != nil {
-		err = getError(at.url, err)
-	}
-	return data, at, err
-}
-
-// commitName is the name of a Git commit, be it SHA-1 or SHA-256.
-var commitName = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
-
-// file returns the URL of a file in a repository.
-func (h hub) file(repo, revision, name string) (*url.URL, error) {
 	for _, path := range []string{repo, revision} {
 		if !fs.ValidPath(path) || path == "." {
-			return nil, fmt.Errorf("%q at revision %q does not name a repository", repo, revision)
+			return "", fmt.Errorf("%q at revision %q does not name a repository", repo, revision)
 		}
 	}
-	return parseURL(strings.TrimRight(h.url.String(), "/") +
-		"/" + escapePath(repo) + "/resolve/" + url.PathEscape(revision) + "/" + escapePath(name))
+	return revision, nil
+}
+
+// url returns the URL of a file.
+func (r *repository) url(file string) *url.URL {
+	return r.hub.url.JoinPath(escapePath(r.name), "resolve", url.PathEscape(r.revision), escapePath(file))
+}
+
+func (r *repository) String() string {
+	return redact(r.hub.url.JoinPath(escapePath(r.name))) + " at " + r.revision
 }
 
 // escapePath escapes each element of a path.
@@ -128,4 +126,65 @@ func escapePath(path string) string {
 		elements[i] = url.PathEscape(e)
 	}
 	return strings.Join(elements, "/")
+}
+
+// commitName is the name of a Git commit, SHA-1 or SHA-256.
+var commitName = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+
+// openShards opens the shards of the index called name, next to it. If the hub
+// names the commit of the index, they are from the same.
+func (r *repository) openShards(x *index, name string) (*safetensors.File, error) {
+	from := *r
+	if commitName.MatchString(x.at.commit) {
+		from.revision = x.at.commit
+	}
+	return r.session.openShards(x, func(shard string) *url.URL {
+		return from.url(path.Join(path.Dir(name), shard))
+	})
+}
+
+// An index is a downloaded index of shards.
+type index struct {
+	url  *url.URL
+	text []byte
+	at   place
+}
+
+// openShards opens the shards of an index.
+func (s *session) openShards(x *index, shardURL func(shard string) *url.URL) (*safetensors.File, error) {
+	f, err := safetensors.OpenShards(bytes.NewReader(x.text), func(shard string) (*safetensors.File, error) {
+		return s.openFile(shardURL(shard))
+	})
+	if err != nil {
+		return nil, openError(x.url, bare(err))
+	}
+	return f, nil
+}
+
+// download downloads the index at a URL.
+func (s *session) download(u *url.URL) (*index, error) {
+	x := &index{url: u}
+	err := s.retry(func() (int64, error) {
+		return 0, s.tryDownload(x) // 0: the next try starts over
+	})
+	if err != nil {
+		return nil, openError(u, getError(x.at.url, err))
+	}
+	return x, nil
+}
+
+func (s *session) tryDownload(x *index) error {
+	e := s.exchange()
+	defer e.end()
+	resp, at, err := s.get(e.ctx, place{url: x.url, trusted: true}, nil)
+	x.at = at
+	if err == nil {
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			x.text, err = io.ReadAll(io.LimitReader(e.body(resp), maxIndex))
+		} else {
+			err = statusError(resp, http.StatusOK)
+		}
+	}
+	return e.cause(err)
 }

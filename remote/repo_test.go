@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,8 +13,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// addModel serves a model of some shards, with a tensor of 1000 F32 and one of
-// 10 I8 in each, at a path. It returns the values of both in the last shard.
+// addModel serves a model of several shards at a path. Each shard has a tensor of
+// 1000 F32 and one of 10 I8. addModel returns the values of both in the last.
 func addModel(t testing.TB, s *server, path string, shards int) (weight []float32, bias []int8) {
 	var index []string
 	for i := range shards {
@@ -55,7 +53,7 @@ func TestOpenRepoSharded(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrClosed)
 }
 
-func TestOpenRepoSideBySide(t *testing.T) {
+func TestOpenRepoConcurrently(t *testing.T) {
 	s := newServer(t)
 	addModel(t, s, "/o/n/resolve/main/", 2*inFlight)
 	waiting := make(chan struct{}, 2*inFlight)
@@ -67,7 +65,7 @@ func TestOpenRepoSideBySide(t *testing.T) {
 		if waiting <- struct{}{}; len(waiting) == inFlight {
 			close(full)
 		}
-		<-full // which only the last of them opens
+		<-full // which only the last of them closes
 		return false
 	}
 	client, _ := newClient(t, s.URL)
@@ -89,11 +87,10 @@ func TestOpenRepoSingle(t *testing.T) {
 }
 
 func TestOpenRepoKeepsToACommit(t *testing.T) {
-	const commit = "0123456789abcdef0123456789abcdef01234567"
 	for name, c := range map[string]struct{ commit, path string }{
-		"named":               {commit, "/o/n/resolve/" + commit + "/"},
-		"not named":           {"", "/o/n/resolve/main/"},
-		"named as what is no": {"../../x", "/o/n/resolve/main/"},
+		"named":              {commitOne, "/o/n/resolve/" + commitOne + "/"},
+		"not named":          {"", "/o/n/resolve/main/"},
+		"named as no commit": {"../../x", "/o/n/resolve/main/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -161,18 +158,23 @@ func TestOpenRepoRefuses(t *testing.T) {
 		as             any
 		text           string
 	}{
-		{name: "neither file", is: fs.ErrNotExist, text: osfile.IndexFile + ": status 404 Not Found, expected 200 OK"},
-		{name: "neither file, the other", is: fs.ErrNotExist, text: "main/model.safetensors: bytes 0-100007: status 404"},
+		{name: "neither file", is: fs.ErrNotExist,
+			text: "/o/n at main: no model.safetensors and no model.safetensors.index.json: status 404 Not Found, expected 200 OK: file does not exist"},
+		{name: "revision that is missing", revision: "v1", fault: first(2, statusOf(404, "X-Error-Message", "Invalid rev id: v1")), is: fs.ErrNotExist,
+			text: `/o/n at v1: no model.safetensors and no model.safetensors.index.json: status 404 Not Found, expected 200 OK ("Invalid rev id: v1")`},
+		{name: "no permission for the index", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
+			return first(2, statusOf([]int{404, 403, 0}[n]))(n, w, r)
+		}, is: fs.ErrPermission, text: osfile.IndexFile + ": status 403"},
 		{name: "no permission", fault: first(1, statusOf(401, "X-Error-Message", "Repository not found")), is: fs.ErrPermission, text: "Repository not found"},
 		{name: "not an index", index: []byte("<html>"), as: &broken, text: osfile.IndexFile},
 		{name: "shard outside of the repository", index: index("../../../other/repo/resolve/main/model.safetensors"), as: &broken, text: "other/repo"},
 		{name: "shard at another host", index: index("//127.0.0.1/x.safetensors"), as: &broken, text: "127.0.0.1"},
 		{name: "shard that is missing", index: index("x.safetensors"), is: fs.ErrNotExist, text: `shard "x.safetensors"`},
-		{name: "repository above", repo: "..", text: "does not name a repository"},
-		{name: "repository with a hole", repo: "a//b", text: "does not name a repository"},
+		{name: "repository that goes up", repo: "..", text: "does not name a repository"},
+		{name: "repository with an empty element", repo: "a//b", text: "does not name a repository"},
 		{name: "repository, absolute", repo: "/a/b", text: "does not name a repository"},
 		{name: "no repository", repo: ".", text: "does not name a repository"},
-		{name: "revision above", revision: "..", text: "does not name a repository"},
+		{name: "revision that goes up", revision: "..", text: "does not name a repository"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
@@ -193,76 +195,106 @@ func TestOpenRepoRefuses(t *testing.T) {
 				require.ErrorAs(t, err, c.as)
 			}
 			for _, r := range s.requests {
-				require.True(t, strings.HasPrefix(r.URL.Path, "/o/n/resolve/main/"), r.URL.Path)
+				require.Regexp(t, "^/o/n/resolve/(main|v1)/[^/]*$", r.URL.Path)
 			}
+			require.LessOrEqual(t, strings.Count(err.Error(), s.URL), 2)
+			require.NotContains(t, err.Error(), "\n", "one error")
 		})
 	}
 }
 
-func TestTokenGoesToTheHubOnly(t *testing.T) {
-	hub, other := newServer(t), newServer(t)
-	hub.add("/m", craft(100, 10))
-	other.add("/m", craft(100, 10))
-	client, _ := newClient(t, hub.URL)
-	client.Token = "secret"
-	openTensor(t, client, hub.URL+"/m")
-	openTensor(t, client, other.URL+"/m")
-	require.Equal(t, "Bearer secret", hub.requests[0].Header.Get("Authorization"))
-	require.Empty(t, other.requests[0].Header.Get("Authorization"))
-
-	client.Header = http.Header{"Authorization": {"Basic x"}}
-	openTensor(t, client, hub.URL+"/m")
-	require.Equal(t, "Basic x", hub.requests[1].Header.Get("Authorization"))
-}
-
-func TestHubOfTheEnvironment(t *testing.T) {
-	home := t.TempDir()
-	file := func(path, token string) string {
-		path = filepath.Join(home, path)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(token), 0o600))
-		return path
-	}
-	file(".cache/huggingface/token", "default\n")
-	file("xdg/huggingface/token", "xdg")
-	file("hf/token", "hf")
-	path := file("elsewhere", " path \r\n")
+func TestOpenRepoFile(t *testing.T) {
+	s := newServer(t)
+	const path = "/o/n/resolve/refs%2Fpr%2F1/"
+	s.add("/o/n/resolve/refs/pr/1/unet/model.fp16.safetensors", craft(100, 10))
+	s.add("/o/n/resolve/refs/pr/1/no suffix?#%2F", craft(100, 20))
+	addModel(t, s, "/o/n/resolve/refs/pr/1/text encoder/deep/", 3)
+	client, _ := newClient(t, s.URL)
+	client.Token = "t0ken"
 	for _, c := range []struct {
-		name   string
-		env    map[string]string
-		client Client
-		token  string
-		url    string
+		name     string
+		requests []string
+		count    map[safetensors.DType]int64
 	}{
-		{name: "nothing set", token: "default", url: "https://huggingface.co"},
-		{name: "endpoint", env: map[string]string{"HF_ENDPOINT": "https://mirror/hf/"}, token: "default", url: "https://mirror/hf/"},
-		{name: "token", env: map[string]string{"HF_TOKEN": " env\n", "HF_TOKEN_PATH": path}, token: "env"},
-		{name: "token, old name", env: map[string]string{"HUGGING_FACE_HUB_TOKEN": "old"}, token: "old"},
-		{name: "path of the token", env: map[string]string{"HF_TOKEN_PATH": path, "HF_HOME": home + "/hf"}, token: "path"},
-		{name: "path of the token below ~", env: map[string]string{"HF_TOKEN_PATH": "~/elsewhere"}, token: "path"},
-		{name: "no file there", env: map[string]string{"HF_TOKEN_PATH": path + "x"}},
-		{name: "home", env: map[string]string{"HF_HOME": "$HOME/hf", "XDG_CACHE_HOME": home + "/xdg"}, token: "hf"},
-		{name: "cache", env: map[string]string{"XDG_CACHE_HOME": home + "/xdg"}, token: "xdg"},
-		{name: "implicit token disabled", env: map[string]string{"HF_TOKEN": "env", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "yes"}},
-		{name: "implicit token not disabled", env: map[string]string{"HF_TOKEN": "env", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "0"}, token: "env"},
-		{name: "client", env: map[string]string{"HF_TOKEN": "env", "HF_ENDPOINT": "https://env", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"},
-			client: Client{Token: "mine", Endpoint: "http://mine"}, token: "mine", url: "http://mine"},
+		{"unet/model.fp16.safetensors", []string{"unet/model.fp16.safetensors"}, map[safetensors.DType]int64{safetensors.U8: 10}},
+		{"no suffix?#%2F", []string{"no%20suffix%3F%23%252F"}, map[safetensors.DType]int64{safetensors.U8: 20}},
+		{"text encoder/deep/model.safetensors.index.json", []string{
+			"text%20encoder/deep/model.safetensors.index.json",
+			"text%20encoder/deep/model-00001-of-00003.safetensors",
+			"text%20encoder/deep/model-00002-of-00003.safetensors",
+			"text%20encoder/deep/model-00003-of-00003.safetensors",
+		}, map[safetensors.DType]int64{safetensors.F32: 3000, safetensors.I8: 30}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, name := range []string{"HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME", "HF_HUB_DISABLE_IMPLICIT_TOKEN"} {
-				t.Setenv(name, c.env[name])
-			}
-			t.Setenv("HOME", home)
-			t.Setenv("USERPROFILE", home)
-			h, err := c.client.hub()
+			s.reset(nil)
+			f, err := client.OpenRepoFile(t.Context(), "o/n", "refs/pr/1", c.name)
 			require.NoError(t, err)
-			require.Equal(t, c.token, h.token)
-			if c.url != "" {
-				require.Equal(t, c.url, h.url.String())
+			require.Equal(t, c.count, f.ParameterCount())
+			var requests []string
+			for _, r := range s.requests {
+				requests = append(requests, strings.TrimPrefix(r.URL.EscapedPath(), path))
+				require.Equal(t, "Bearer t0ken", r.Header.Get("Authorization"))
 			}
+			require.Equal(t, c.requests[0], requests[0])
+			require.ElementsMatch(t, c.requests, requests)
 		})
 	}
-	t.Setenv("HF_ENDPOINT", "huggingface.co")
-	_, err := OpenRepo(t.Context(), "o/n", "")
-	require.ErrorContains(t, err, "not an absolute http or https URL")
+}
+
+func TestOpenRepoFileKeepsToACommit(t *testing.T) {
+	s := newServer(t)
+	addModel(t, s, "/o/n/resolve/"+commitOne+"/unet/", 2)
+	s.add("/o/n/resolve/main/unet/"+osfile.IndexFile, s.files["/o/n/resolve/"+commitOne+"/unet/"+osfile.IndexFile])
+	s.fault = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("X-Repo-Commit", commitOne)
+		return false
+	}
+	t.Setenv("HF_ENDPOINT", s.URL)
+	_, err := OpenRepoFile(t.Context(), "o/n", "", "unet/"+osfile.IndexFile)
+	require.NoError(t, err)
+	require.Len(t, s.requests, 3)
+}
+
+func TestOpenRepoFileRefuses(t *testing.T) {
+	s := newServer(t)
+	s.add("/o/n/resolve/main/unet/up.index.json", []byte(`{"weight_map":{"t":"../model.safetensors"}}`))
+	s.add("/o/n/resolve/main/unet/lacks.index.json", []byte(`{"weight_map":{"t":"x.safetensors"}}`))
+	s.add("/o/n/resolve/main/page", []byte("<!DOCTYPE html><html></html>"))
+	client, _ := newClient(t, s.URL)
+	var broken *safetensors.FormatError
+	for _, c := range []struct {
+		name, file string
+		is         error
+		as         any
+		text       string
+		requests   int
+	}{
+		{name: "no name", text: `"" does not name a file`},
+		{name: "the folder", file: ".", text: `"." does not name a file`},
+		{name: "absolute", file: "/model.safetensors", text: "does not name a file"},
+		{name: "above", file: "unet/../../x", text: "does not name a file"},
+		{name: "not clean", file: "unet//x", text: "does not name a file"},
+		{name: "folder", file: "unet/", text: "does not name a file"},
+		{name: "missing", file: "a/b", is: fs.ErrNotExist, text: "open " + s.URL + "/o/n/resolve/main/a/b: bytes 0-100007: status 404", requests: 1},
+		{name: "missing index", file: "a/b.index.json", is: fs.ErrNotExist, text: "open " + s.URL + "/o/n/resolve/main/a/b.index.json: status 404", requests: 1},
+		{name: "shard above the index", file: "unet/up.index.json", as: &broken, text: "../model.safetensors", requests: 1},
+		{name: "missing shard", file: "unet/lacks.index.json", is: fs.ErrNotExist, text: `shard "x.safetensors"`, requests: 2},
+		{name: "HTML page", file: "page", as: &broken, text: "HTML page", requests: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.reset(nil)
+			_, err := client.OpenRepoFile(t.Context(), "o/n", "", c.file)
+			require.ErrorContains(t, err, "safetensors: ")
+			require.ErrorContains(t, err, c.text)
+			if c.is != nil {
+				require.ErrorIs(t, err, c.is)
+			}
+			if c.as != nil {
+				require.ErrorAs(t, err, c.as)
+			}
+			require.Len(t, s.requests, c.requests)
+		})
+	}
+	_, err := client.OpenRepoFile(t.Context(), "../n", "", osfile.ModelFile)
+	require.ErrorContains(t, err, "does not name a repository")
 }
