@@ -1,0 +1,167 @@
+package remote
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+)
+
+// writeFile writes a file and makes its folders.
+func writeFile(t *testing.T, data []byte, elements ...string) {
+	name := filepath.Join(elements...)
+	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	require.NoError(t, os.WriteFile(name, data, 0o600))
+}
+
+// newCache makes a cache with two commits of a repository. Its files are symbolic
+// links if the system has them, as those of huggingface_hub.
+func newCache(t *testing.T) string {
+	cache := t.TempDir()
+	repo := filepath.Join(cache, "models--owner--name")
+	for i, commit := range []string{commitOne, commitTwo} {
+		blob := fmt.Sprintf("%064d", i)
+		writeFile(t, craft(100, 10+i), repo, "blobs", blob)
+		dir := filepath.Join(repo, "snapshots", commit)
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		if os.Symlink(filepath.Join("..", "..", "blobs", blob), filepath.Join(dir, osfile.ModelFile)) != nil {
+			writeFile(t, craft(100, 10+i), dir, osfile.ModelFile)
+		}
+	}
+	writeFile(t, []byte(commitTwo), repo, "refs", "main")
+	writeFile(t, []byte(commitOne), repo, "refs", "refs", "pr", "1")
+	writeFile(t, []byte(strings.Repeat("f", 40)), repo, "refs", "gone")
+	writeFile(t, []byte(commitOne+"\n"), repo, "refs", "edited")
+	for _, ref := range []string{"", ".", "..", "../../../elsewhere", "/elsewhere", "a\x00b"} {
+		writeFile(t, []byte(ref), repo, "refs", fmt.Sprintf("bad-%d", len(ref)))
+	}
+	writeFile(t, craft(100, 10), cache, "models--gpt2", "snapshots", commitOne, osfile.ModelFile)
+	writeFile(t, craft(100, 10), cache, "elsewhere", osfile.ModelFile)
+	return cache
+}
+
+func TestCachedRepo(t *testing.T) {
+	cache := newCache(t)
+	setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache})
+	for _, c := range []struct {
+		name, repo, revision, commit string
+	}{
+		{"main by default", "owner/name", "", commitTwo},
+		{"branch", "owner/name", "main", commitTwo},
+		{"branch with slashes", "owner/name", "refs/pr/1", commitOne},
+		{"branch whose file ends in a newline", "owner/name", "edited", commitOne},
+		{"commit", "owner/name", commitOne, commitOne},
+		{"repository without an owner", "gpt2", commitOne, commitOne},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, err := CachedRepo(c.repo, c.revision)
+			require.NoError(t, err)
+			folder := "models--" + strings.ReplaceAll(c.repo, "/", "--")
+			require.Equal(t, filepath.Join(cache, folder, "snapshots", c.commit), dir)
+			f, err := safetensors.Open(dir)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+		})
+	}
+}
+
+func TestCachedRepoRefuses(t *testing.T) {
+	cache := newCache(t)
+	setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache})
+	missing := func(elements ...string) string { return filepath.Join(append([]string{cache}, elements...)...) }
+	for _, c := range []struct {
+		name, repo, revision string
+		is                   error
+		text                 string
+	}{
+		{"repository that is missing", "owner/other", "", fs.ErrNotExist, missing("models--owner--other", "refs", "main")},
+		{"revision that is missing", "owner/name", "v1", fs.ErrNotExist, missing("models--owner--name", "refs", "v1")},
+		{"commit that is missing", "gpt2", commitTwo, fs.ErrNotExist, missing("models--gpt2", "snapshots", commitTwo)},
+		{"commit of a branch that is missing", "owner/name", "gone", fs.ErrNotExist, missing("models--owner--name", "snapshots", "ffff")},
+		{"repository that goes up", "..", "", nil, "does not name a repository"},
+		{"repository that goes down and up", "a/../..", "", nil, "does not name a repository"},
+		{"absolute repository", "/owner/name", "", nil, "does not name a repository"},
+		{"no repository", "", "", nil, "does not name a repository"},
+		{"revision that goes up", "owner/name", "../../../elsewhere", nil, "does not name a repository"},
+		{"absolute revision", "owner/name", "/etc/passwd", nil, "does not name a repository"},
+		{"repository with a NUL", "a\x00b", "", nil, "invalid"},
+		{"revision with a NUL", "owner/name", "a\x00b", nil, "invalid"},
+		{"empty commit", "owner/name", "bad-0", nil, "invalid"},
+		{"commit that is the folder itself", "owner/name", "bad-1", nil, "invalid"},
+		{"commit that is the folder above", "owner/name", "bad-2", nil, "invalid"},
+		{"commit elsewhere", "owner/name", "bad-18", nil, "invalid"},
+		{"absolute commit", "owner/name", "bad-10", nil, "invalid"},
+		{"commit with a NUL", "owner/name", "bad-3", nil, "invalid"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, err := CachedRepo(c.repo, c.revision)
+			require.Empty(t, dir)
+			require.ErrorContains(t, err, "safetensors: ")
+			require.ErrorContains(t, err, c.text)
+			if c.is != nil {
+				require.ErrorIs(t, err, c.is)
+				require.ErrorContains(t, err, fmt.Sprintf("%q at revision", c.repo))
+			}
+		})
+	}
+}
+
+// TestCachedRepoOfPython compares CachedRepo with the folder that huggingface_hub
+// downloads to.
+func TestCachedRepoOfPython(t *testing.T) {
+	python := os.Getenv("SAFETENSORS_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if runtime.GOOS == "windows" {
+		t.Skip("huggingface_hub does not expand $HOME on this system")
+	}
+	if out, err := exec.Command(python, "-c", "import huggingface_hub").CombinedOutput(); err != nil {
+		require.NotEqual(t, "1", os.Getenv("SAFETENSORS_REQUIRE_PYTHON"), "%s", out)
+		t.Skipf("%s: %v\n%s", python, err, out)
+	}
+	const script = `
+import os, sys
+for name, value in list(os.environ.items()):
+    if not value: del os.environ[name]
+from huggingface_hub import hf_hub_download
+_, endpoint, repo, *revisions = sys.argv
+for revision in revisions:
+    print(os.path.dirname(hf_hub_download(repo, "model.safetensors", revision=revision, endpoint=endpoint)))
+`
+	file := craft(100, 10)
+	s := newServer(t)
+	s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("X-Repo-Commit", commitOne)
+		w.Header().Set("ETag", `"v1"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file))
+		return true
+	}
+	for i, c := range cacheEnvironments {
+		t.Run(c.name, func(t *testing.T) {
+			setEnvironment(t, t.TempDir(), c.env)
+			repo := []string{"owner/name", "gpt2", "a-b/c_d.e"}[i%3]
+			out, err := exec.Command(python, "-B", "-c", script, s.URL, repo, "main", "refs/pr/1", commitOne).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			want := strings.Fields(string(out))
+			require.Len(t, want, 3)
+			for k, revision := range []string{"", "refs/pr/1", commitOne} {
+				dir, err := CachedRepo(repo, revision)
+				require.NoError(t, err)
+				require.Equal(t, want[k], dir)
+			}
+		})
+	}
+}
