@@ -102,8 +102,8 @@ func checkRepo(repo, revision string) (string, error) {
 	if revision == "" {
 		revision = "main"
 	}
-	for _, path := range []string{repo, revision} {
-		if !fs.ValidPath(path) || path == "." {
+	for _, name := range []string{repo, revision} {
+		if !fs.ValidPath(name) || name == "." {
 			return "", fmt.Errorf("%q at revision %q does not name a repository", repo, revision)
 		}
 	}
