@@ -149,7 +149,7 @@ func localName(name string) bool {
 // another name, sync it, and rename it.
 func BuildIndex(shards map[string]map[string]Tensor) ([]byte, error) {
 	weights := make(map[string]string)
-	total := int64(0)
+	var total totals
 	for _, shard := range slices.Sorted(maps.Keys(shards)) {
 		if !localName(shard) {
 			return nil, prefixed(&FormatError{Offset: -1, Reason: "shard " + quote(shard) + " is not a local, slash-separated file name"})
@@ -162,18 +162,25 @@ func BuildIndex(shards map[string]map[string]Tensor) ([]byte, error) {
 				return nil, prefixed(&FormatError{Offset: -1, Tensor: name, Reason: broken})
 			}
 			weights[name] = shard
-			total += shards[shard][name].Size()
+			total.size += shards[shard][name].Size()
+			total.parameters += int64(shards[shard][name].Len())
 		}
 	}
 	return encodeIndex(weights, total), nil
 }
 
-// encodeIndex writes an index as the Python packages do: an indent of two spaces,
-// sorted keys, a newline at the end, and everything but ASCII escaped, because
-// some of them read it in the encoding of the locale.
-func encodeIndex(weights map[string]string, total int64) []byte {
-	b := []byte("{\n  \"metadata\": {\n    \"total_size\": ")
-	b = strconv.AppendInt(b, total, 10)
+// totals are the sums over all tensors that an index has in its metadata.
+type totals struct{ parameters, size int64 }
+
+// encodeIndex writes an index as the Python packages do: the metadata of
+// transformers, an indent of two spaces, sorted keys, a newline at the end, and
+// everything but ASCII escaped, because some of them read it in the encoding of the
+// locale.
+func encodeIndex(weights map[string]string, total totals) []byte {
+	b := []byte("{\n  \"metadata\": {\n    \"total_parameters\": ")
+	b = strconv.AppendInt(b, total.parameters, 10)
+	b = append(b, ",\n    \"total_size\": "...)
+	b = strconv.AppendInt(b, total.size, 10)
 	b = append(b, "\n  },\n  \"weight_map\": {"...)
 	for i, name := range slices.Sorted(maps.Keys(weights)) {
 		if i > 0 {

@@ -32,6 +32,7 @@ func TestWriteShards(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{
   "metadata": {
+    "total_parameters": 112,
     "total_size": 448
   },
   "weight_map": {
@@ -267,7 +268,7 @@ func TestManyFailures(t *testing.T) {
 		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
 	}
 	var calls atomic.Int64
-	_, err := OpenShards(bytes.NewReader(encodeIndex(weights, 0)), func(shard string) (*File, error) {
+	_, err := OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), func(shard string) (*File, error) {
 		calls.Add(1)
 		return nil, fs.ErrNotExist
 	})
@@ -276,7 +277,7 @@ func TestManyFailures(t *testing.T) {
 	for i := range maxShards + 1 {
 		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
 	}
-	_, err = OpenShards(bytes.NewReader(encodeIndex(weights, 0)), nil)
+	_, err = OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), nil)
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), nil)
 	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
@@ -341,7 +342,7 @@ func TestBuildIndex(t *testing.T) {
 	_, err = BuildIndex(shards)
 	require.ErrorContains(t, err, `tensor "t00": duplicate tensor name, in shard "model-00001-of-00002.safetensors" and in shard "x.safetensors"`)
 	strange := map[string]string{"é\U0001f9e0\"\n\x7f": "s"}
-	require.Contains(t, string(encodeIndex(strange, 0)), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
+	require.Contains(t, string(encodeIndex(strange, totals{})), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
 	_, err = BuildIndex(map[string]map[string]Tensor{"../x": nil})
 	require.ErrorContains(t, err, "is not a local, slash-separated file name")
 }
@@ -370,7 +371,7 @@ func TestLargeIndex(t *testing.T) {
 		files[shard], err = Parse(out.Bytes())
 		require.NoError(t, err)
 	}
-	f, err := OpenShards(bytes.NewReader(encodeIndex(weights, 0)), func(shard string) (*File, error) { return files[shard], nil })
+	f, err := OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), func(shard string) (*File, error) { return files[shard], nil })
 	require.NoError(t, err)
 	require.Equal(t, n, f.count())
 	for _, i := range []int{0, 1, n / 2, n - 1} {
