@@ -3,6 +3,7 @@ package safetensors
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -16,6 +17,17 @@ type FormatError struct {
 	Offset int64  // in the file, in bytes; -1 if unknown
 	Tensor string // the tensor at fault, "" if none is
 	Reason string // the rule, with the numbers found and expected
+
+	truncated bool // the input ends too early
+}
+
+// Unwrap returns io.ErrUnexpectedEOF if the input is shorter than its start claims,
+// as an incomplete download is, else nil.
+func (e *FormatError) Unwrap() error {
+	if e.truncated {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
 }
 
 func (e *FormatError) Error() string {

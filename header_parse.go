@@ -57,7 +57,7 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 		}
 	}
 	if broken := checkDataSize(t.dataSize(), dataSize); broken != "" {
-		return nil, &FormatError{Offset: t.size() + min(t.dataSize(), dataSize), Reason: broken}
+		return nil, &FormatError{Offset: t.size() + min(t.dataSize(), dataSize), Reason: broken, truncated: dataSize < t.dataSize()}
 	}
 	return t, nil
 }

@@ -18,7 +18,9 @@ import (
 
 // Open opens a checkpoint for lazy reading: a .safetensors file, several shards by
 // their index, a *.index.json, or the one of these that a folder holds:
-// model.safetensors, else model.safetensors.index.json, else the only other one.
+// model.safetensors, else model.safetensors.index.json, else the only other one,
+// else a whole set of shards without an index, x-00001-of-00003.safetensors and so
+// on.
 //
 // It maps the file, so that tensors can be viewed without a copy, and reads only
 // the header. Where files cannot be mapped, it reads tensors when asked for them.
@@ -28,7 +30,8 @@ import (
 // in use any more.
 //
 // Errors of the operating system are wrapped, with the name; a file that breaks
-// a rule of the format is a *FormatError.
+// a rule of the format is a *FormatError, which wraps io.ErrUnexpectedEOF if the
+// file is truncated.
 func Open(name string) (*File, error) {
 	f, err := openCheckpoint(mappedFolder{}, name)
 	return f, prefixed(err)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -41,31 +43,53 @@ func openCheckpoint(in folder, name string) (*File, error) {
 		if err != nil {
 			return nil, openError(name, err)
 		}
-		name = in.join(name, found)
+		if len(found) > 1 {
+			f, err := openSet(in, name, found)
+			if err != nil {
+				return nil, openError(name, err)
+			}
+			return f, nil
+		}
+		name = in.join(name, found[0])
 	}
 	if !strings.HasSuffix(name, osfile.IndexSuffix) {
-		f, err := in.openFile(name)
-		if err != nil {
-			return nil, openError(name, err)
-		}
-		return f, nil
+		return openIn(in, name)
 	}
 	text, err := readIndex(in, name)
 	if err != nil {
 		return nil, openError(name, err)
 	}
 	f, err := openShards(text, in.atOnce(), func(shard string) (*File, error) {
-		shard = in.join(in.dir(name), shard)
-		f, err := in.openFile(shard)
-		if err != nil {
-			return nil, openError(shard, err)
-		}
-		return f, nil
+		return openIn(in, in.join(in.dir(name), shard))
 	})
 	if err != nil {
 		return nil, openError(name, err)
 	}
 	return f, nil
+}
+
+func openIn(in folder, name string) (*File, error) {
+	f, err := in.openFile(name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	return f, nil
+}
+
+// openSet opens a set of shards that has no index.
+func openSet(in folder, dir string, names []string) (*File, error) {
+	files, failures := openAll(names, in.atOnce(), func(shard string) (*File, error) {
+		return openIn(in, in.join(dir, shard))
+	})
+	err := joinSome(failures)
+	if err == nil {
+		var f *File
+		if f, err = join(files); err == nil {
+			return f, nil
+		}
+	}
+	closeAll(files)
+	return nil, err
 }
 
 func readIndex(in folder, name string) ([]byte, error) {
@@ -80,11 +104,12 @@ func readIndex(in folder, name string) ([]byte, error) {
 	return readGrowing(f, size)
 }
 
-// findCheckpoint returns which file in a folder is its checkpoint.
-func findCheckpoint(in folder, dir string) (string, error) {
+// findCheckpoint returns which file in a folder is its checkpoint, or which set of
+// shards without an index.
+func findCheckpoint(in folder, dir string) ([]string, error) {
 	entries, err := in.list(dir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var names, files, indexes []string
 	for _, e := range entries {
@@ -100,17 +125,55 @@ func findCheckpoint(in folder, dir string) (string, error) {
 	}
 	switch {
 	case slices.Contains(files, osfile.ModelFile):
-		return osfile.ModelFile, nil
+		return []string{osfile.ModelFile}, nil
 	case slices.Contains(indexes, osfile.IndexFile):
-		return osfile.IndexFile, nil
+		return []string{osfile.IndexFile}, nil
 	case len(indexes) == 1:
-		return indexes[0], nil
-	case len(indexes) == 0 && len(files) == 1:
-		return files[0], nil
+		return indexes, nil
 	case len(indexes) == 0 && len(files) == 0:
-		return "", fmt.Errorf("no %s file in it, only [%s]: %w", osfile.FileSuffix, listNames(names), fs.ErrNotExist)
+		return nil, fmt.Errorf("no %s file in it, only [%s]: %w", osfile.FileSuffix, listNames(names), fs.ErrNotExist)
+	case len(indexes) == 0:
+		if set, err := shardsOf(files); set || err != nil {
+			return files, err
+		}
+		if len(files) == 1 {
+			return files, nil
+		}
 	}
-	return "", fmt.Errorf("no %s in it, and several others: %s", osfile.ModelFile, listNames(append(indexes, files...)))
+	return nil, fmt.Errorf("no %s in it, and several others: %s", osfile.ModelFile, listNames(append(indexes, files...)))
+}
+
+// shardName matches the names of the shards of one model: stem, number, count.
+var shardName = regexp.MustCompile(`^(.+)-(\d{5,})-of-(\d{5,})\.safetensors$`)
+
+// shardsOf reports whether files are the shards of one model. It is an error if
+// some are missing: a part of a model must not pass for the whole.
+func shardsOf(files []string) (set bool, err error) {
+	var stem, count string
+	have := make(map[int]bool)
+	for _, name := range files {
+		m := shardName.FindStringSubmatch(name)
+		if m == nil || len(have) > 0 && (m[1] != stem || m[3] != count) {
+			return false, nil
+		}
+		stem, count = m[1], m[3]
+		i, _ := strconv.Atoi(m[2])
+		have[i] = true
+	}
+	n, _ := strconv.Atoi(count)
+	if n > maxShards {
+		return false, fmt.Errorf("%d shards exceed the limit of %d", n, maxShards)
+	}
+	var missing []string
+	for i := 1; i <= n; i++ {
+		if !have[i] {
+			missing = append(missing, fmt.Sprintf("%s-%05d-of-%s%s", stem, i, count, osfile.FileSuffix))
+		}
+	}
+	if len(missing) > 0 {
+		return false, fmt.Errorf("%d of %d shards are missing: %s: %w", len(missing), n, listNames(missing), fs.ErrNotExist)
+	}
+	return len(have) == n, nil
 }
 
 // listNames lists file names for an error, the first of many.
@@ -154,6 +217,27 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 		return nil, err
 	}
 	shards := w.shards()
+	files, failures := openAll(shards, atOnce, open)
+	f := &File{metadata: func() map[string]string { return nil }}
+	for i, shard := range shards {
+		if files[i] != nil {
+			failures[i] = f.addShard(shard, files[i], w)
+		}
+	}
+	if err := joinSome(failures); err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	if len(files) > 0 {
+		f.metadata = files[0].metadata
+	}
+	f.names, _ = newNameIndex(f.count(), f.name)
+	return f, nil
+}
+
+// openAll opens shards, atOnce concurrently. It returns a File or an error for
+// each, and neither for those after too many failures.
+func openAll(shards []string, atOnce int, open func(shard string) (*File, error)) ([]*File, []error) {
 	files := make([]*File, len(shards))
 	failures := make([]error, len(shards))
 	var failed atomic.Int64
@@ -169,27 +253,17 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 		if failed.Add(1) < maxFailures {
 			return nil
 		}
-		return errors.New("too many failures") // ends the loop; the failures are reported below
+		return err // which ends the loop
 	})
-	f := &File{metadata: func() map[string]string { return nil }}
-	for i, shard := range shards {
-		if files[i] != nil {
-			failures[i] = f.addShard(shard, files[i], w)
+	return files, failures
+}
+
+func closeAll(files []*File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
 		}
 	}
-	if err := joinSome(failures); err != nil {
-		for _, file := range files {
-			if file != nil {
-				file.Close()
-			}
-		}
-		return nil, err
-	}
-	if len(files) > 0 {
-		f.metadata = files[0].metadata
-	}
-	f.names, _ = newNameIndex(f.count(), f.name)
-	return f, nil
 }
 
 // addShard appends the tensors that w places in a shard to the parts of f.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -165,7 +164,7 @@ func (s *shardSet) commit() error {
 	}
 	stale := []string{osfile.ModelFile, osfile.IndexFile}
 	for _, e := range entries {
-		if shardName.MatchString(e.Name()) {
+		if m := shardName.FindStringSubmatch(e.Name()); m != nil && m[1] == "model" {
 			stale = append(stale, e.Name())
 		}
 	}
@@ -179,9 +178,6 @@ func (s *shardSet) commit() error {
 	}
 	return osfile.SyncDir(s.dir)
 }
-
-// shardName matches the names that Split gives to several shards.
-var shardName = regexp.MustCompile(`^model-\d{5,}-of-\d{5,}\.safetensors$`)
 
 func (s *shardSet) abort() {
 	for _, o := range s.out {

@@ -25,7 +25,7 @@ const (
 // checkFileSize checks that a file can hold the header length.
 func checkFileSize(size int64) error {
 	if size < prefixSize {
-		return &FormatError{Offset: 0, Reason: fmt.Sprintf("file of %d bytes is shorter than the %d bytes of the header length", size, prefixSize)}
+		return &FormatError{Offset: 0, Reason: fmt.Sprintf("file of %d bytes is shorter than the %d bytes of the header length", size, prefixSize), truncated: true}
 	}
 	return nil
 }
@@ -34,7 +34,7 @@ func checkFileSize(size int64) error {
 // anything is allocated for it. The size of the file is -1 if unknown.
 func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 	n := binary.LittleEndian.Uint64(prefix)
-	reason := ""
+	reason, truncated := "", false
 	switch {
 	case n > maxHeaderLength:
 		reason = fmt.Sprintf("header length %d exceeds the limit of %d", n, maxHeaderLength)
@@ -42,11 +42,11 @@ func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
 			reason = "this is " + kind + ", not a safetensors file"
 		}
 	case size >= 0 && int64(n) > size-prefixSize:
-		reason = fmt.Sprintf("header length %d exceeds the %d bytes that follow it", n, size-prefixSize)
+		reason, truncated = fmt.Sprintf("header length %d exceeds the %d bytes that follow it", n, size-prefixSize), true
 	default:
 		return int64(n), nil
 	}
-	return 0, &FormatError{Offset: 0, Reason: reason}
+	return 0, &FormatError{Offset: 0, Reason: reason, truncated: truncated}
 }
 
 // sniff names what is often found in place of a safetensors file, by its first
