@@ -1,12 +1,12 @@
 """The Python contestant: does a task n times and says how long that took.
 
-Reads requests from stdin, one per line with tabs between the words:
+It reads requests from stdin, one per line with tabs between the words:
 
     TASK N FILE [ARGUMENT...]
 
-and answers each with the nanoseconds of all N runs together, without what is
-needed once before. Freeing the result is part of a run where that is a table,
-not where it is the data. With N = 0 only what is needed once is done.
+and answers each with the nanoseconds of all N runs together, without what the
+task needs once. With N = 0 only that is done. Freeing the result is part of a
+run if it is a table, not if it is data.
 """
 
 import os
@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 def parse(file):
     def run():
-        safe_open(file, "numpy")  # and let go of it
+        safe_open(file, "numpy")  # and free it
 
     return run
 

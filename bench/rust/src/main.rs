@@ -1,13 +1,13 @@
 //! The Rust contestant: does a task n times and says how long that took.
 //!
-//!     contestant TASK N FILE [ARGUMENT…]
+//! It reads requests from stdin, one per line with tabs between the words:
 //!
-//! prints the nanoseconds of all N runs together, without what is needed once
-//! before (mapping an input, parsing a table to encode). Dropping the result is
-//! part of a run where that is a table, not where it is the data. Given no arguments it reads such requests from stdin, one per
-//! line with tabs between the words, and answers each on a line of its own;
-//! what a task needs once is then kept for the next request of the same task.
-//! With N = 0 only that is done.
+//!     TASK N FILE [ARGUMENT…]
+//!
+//! and answers each with the nanoseconds of all N runs together, without what
+//! the task needs once (mapping an input, parsing a table to encode), which is
+//! kept for the next request of the same task. With N = 0 only that is done.
+//! Dropping the result is part of a run if it is a table, not if it is data.
 
 mod tasks;
 
@@ -19,12 +19,7 @@ use std::time::Duration;
 pub type Task = Box<dyn FnMut() -> Result<Duration, Box<dyn Error>>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
     let mut kept = None;
-    if !args.is_empty() {
-        println!("{}", answer(&args, &mut kept)?);
-        return Ok(());
-    }
     for line in io::stdin().lock().lines() {
         let words: Vec<String> = line?.split('\t').map(String::from).collect();
         match answer(&words, &mut kept) {
@@ -36,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs a request; `kept` is the task of the request before, by its words.
+/// Runs a request; `kept` is the task of the previous request, by its words.
 fn answer(
     words: &[String],
     kept: &mut Option<(Vec<String>, Task)>,

@@ -19,7 +19,6 @@ pub fn prepare(task: &str, file: &str, args: &[String]) -> Result<Task> {
     let file = file.to_string();
     match (task, args) {
         ("parse", []) => parse(file),
-        ("deserialize", []) => deserialize(file),
         ("bintensors", []) => decode_bintensors(file),
         ("encode", []) => encode(file),
         ("open", [tensor]) => open(file, tensor.clone()),
@@ -60,16 +59,9 @@ fn parse(file: String) -> Result<Task> {
     }))
 }
 
-fn deserialize(file: String) -> Result<Task> {
-    let data = map(&file)?;
-    Ok(Box::new(move || {
-        time_with_drop(|| Ok(SafeTensors::deserialize(&data)?))
-    }))
-}
-
-/// Decodes the file's table from the header of bintensors, which is made
-/// first: the crate cannot write one without the data of all tensors, so its
-/// parts are encoded here as `Metadata` encodes them, into a sparse file.
+/// Decodes the file's table from a header of bintensors. The crate cannot write
+/// one without the data of all tensors, so its parts are encoded here as
+/// `Metadata` encodes them, into a sparse file.
 fn decode_bintensors(file: String) -> Result<Task> {
     let (_, table) = SafeTensors::read_metadata(&map(&file)?)?;
     let mut rows = Vec::new();

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/perf/benchfmt"
+	"golang.org/x/sys/unix"
+)
+
+// A runner runs every benchmark in a process of its own, all of them in turn
+// in each round.
+type runner struct {
+	count           int
+	work, benchtime string
+	short           bool
+	folder          string // holds the test binary and the inputs
+	oneCPU, allCPUs unix.CPUSet
+}
+
+// run writes the results of all rounds to a file. A benchmark that fails does
+// not stop the others.
+func (r *runner) run(ctx context.Context, name, command string) (err error) {
+	if r.folder, err = os.MkdirTemp(r.folder, "safetensors-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.folder)
+	if err := r.findCPUs(); err != nil {
+		return err
+	}
+	benchmarks, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	fmt.Fprint(out, about(command))
+	w := benchfmt.NewWriter(out)
+	var failed []error
+	for round := range r.count {
+		for i, benchmark := range benchmarks {
+			log.Printf("round %d of %d, %d of %d: %s", round+1, r.count, i+1, len(benchmarks), benchmark)
+			if err := r.one(ctx, w, benchmark); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", benchmark, err))
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// prepare builds the test binary and returns the names of the benchmarks. To
+// find them, it makes the inputs and builds the contestants in other languages.
+func (r *runner) prepare(ctx context.Context) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", r.folder+"/bench.test", ".").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("go test -c: %w\n%s", err, out)
+	}
+	list := filepath.Join(r.folder, "names")
+	out, err = r.command(ctx, r.work, "-names="+list, "-test.v").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	for _, skipped := range regexp.MustCompile(`skipped: .*`).FindAll(out, -1) {
+		log.Printf("%s", skipped)
+	}
+	text, err := os.ReadFile(list)
+	return strings.Fields(string(text)), err
+}
+
+// command returns the command for the benchmarks that match a pattern.
+func (r *runner) command(ctx context.Context, pattern string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, r.folder+"/bench.test", append(args, "-test.run=^$", "-test.bench="+pattern,
+		"-test.benchtime="+r.benchtime, fmt.Sprintf("-test.short=%v", r.short), "-inputs="+r.folder)...)
+	cmd.Env = append(os.Environ(), "GODEBUG=madvdontneed=0")
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// one runs one benchmark and writes its result.
+func (r *runner) one(ctx context.Context, w *benchfmt.Writer, name string) error {
+	cpus := r.oneCPU
+	if strings.Contains(name, "all-CPUs/") {
+		cpus = r.allCPUs
+	}
+	// The process inherits the CPUs of this thread.
+	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
+		return err
+	}
+	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
+	out, err := r.command(ctx, pattern, "-prepared").Output()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	for results := benchfmt.NewReader(bytes.NewReader(out), name); results.Scan(); {
+		if err := w.Write(results.Result()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findCPUs finds the CPUs that this process may use. One is the last of them.
+func (r *runner) findCPUs() error {
+	runtime.LockOSThread()
+	err := unix.SchedGetaffinity(0, &r.allCPUs)
+	for cpu := range len(r.allCPUs) * 64 {
+		if r.allCPUs.IsSet(cpu) {
+			r.oneCPU.Zero()
+			r.oneCPU.Set(cpu)
+		}
+	}
+	return err
+}
+
+// about returns what a reader needs to repeat the run, as configuration lines
+// of the benchmark format.
+func about(command string) string {
+	var kB float64
+	fmt.Sscan(find("/proc/meminfo", `MemTotal:\s+(\d+)`), &kB)
+	machine := fmt.Sprintf("%s, %d CPUs, %.0f GiB of memory, Linux %s", find("/proc/cpuinfo", `model name\s*: (.*)`),
+		runtime.NumCPU(), kB/(1<<20), find("/proc/sys/kernel/osrelease", `(.*)`))
+	versions := []string{
+		runtime.Version(),
+		output("go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "github.com/maruel/safetensors",
+			"github.com/nlpodyssey/safetensors", "github.com/x448/float16"),
+		output("rustc", "--version"),
+		crate("safetensors"), crate("bintensors"), crate("memmap2"),
+		output("python/venv/bin/python", "--version"),
+		output("python/venv/bin/pip", "freeze", "--disable-pip-version-check"),
+	}
+	return fmt.Sprintf("date: %s\ncommand: %s\nmachine: %s\nversions: %s\n",
+		time.Now().UTC().Format(time.DateOnly), command, machine, strings.Join(versions, ", "))
+}
+
+func crate(name string) string {
+	return "crate " + name + " " + find("rust/Cargo.lock", `name = "`+name+`"\nversion = "(.*)"`)
+}
+
+// find returns the first submatch of a pattern in a file.
+func find(path, pattern string) string {
+	text, _ := os.ReadFile(path)
+	if match := regexp.MustCompile(pattern).FindSubmatch(text); match != nil {
+		return string(match[1])
+	}
+	return "unknown"
+}
+
+// output returns the lines that a command prints, joined by commas.
+func output(name string, args ...string) string {
+	out, err := exec.Command(name, args...).Output()
+	if err != nil {
+		return "no " + name
+	}
+	return strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", ", ")
+}

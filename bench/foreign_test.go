@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A contestant is a process in another language. It answers requests of one
+// line, "task \t n \t file \t arguments…", with the nanoseconds that n runs
+// took, until this process ends, which closes its input.
+type contestant struct {
+	language string
+	build    [][]string
+	command  []string
+
+	process *os.Process // nil if it has not been started
+	in      io.Writer
+	out     *bufio.Reader
+	task    string     // the task it is prepared for
+	growth  func() int // of its memory, since then
+}
+
+var (
+	rust = &contestant{
+		language: "rust",
+		build: [][]string{{"cargo", "build", "--release", "--locked", "--quiet",
+			"--manifest-path", "rust/Cargo.toml", "--target-dir", "rust/target"}},
+		command: []string{"rust/target/release/contestant"},
+	}
+	python = &contestant{
+		language: "python",
+		build: [][]string{{"python3", "-m", "venv", "python/venv"},
+			{"python/venv/bin/pip", "install", "--quiet", "--requirement", "python/requirements.txt"}},
+		command: []string{"python/venv/bin/python", "python/contestant.py"},
+	}
+)
+
+// rust returns a benchmark of a task of the Rust crate.
+func (w work) rust(task ...string) func(*testing.B) { return w.foreign(rust, task) }
+
+// python returns a benchmark of a task of the Python package.
+func (w work) python(task ...string) func(*testing.B) { return w.foreign(python, task) }
+
+// foreign returns a benchmark of a task, which reports the time that the
+// process measures.
+func (w work) foreign(c *contestant, task []string) func(*testing.B) {
+	return func(b *testing.B) {
+		if err := c.start(); err != nil && strings.Contains(os.Getenv("BENCH_REQUIRE"), c.language) {
+			b.Fatal(err)
+		} else if err != nil {
+			b.Skip("skipped: ", err)
+		}
+		skipIfListed(b)
+		if key := strings.Join(task, "\t"); c.task != key {
+			c.run(b, task, 0) // does what the task needs once
+			c.task, c.growth = key, watch(c.process.Pid)
+		}
+		nanoseconds := 0.0
+		if w.before == nil {
+			c.run(b, task, 1) // uncounted
+			b.ResetTimer()
+			nanoseconds = c.run(b, task, b.N)
+		} else {
+			b.ResetTimer()
+			for range b.N {
+				w.prepare(b)
+				nanoseconds += c.run(b, task, 1)
+			}
+		}
+		b.ReportMetric(nanoseconds/float64(b.N), "ns/op")
+		if w.bytes > 0 {
+			b.ReportMetric(float64(w.bytes)*float64(b.N)*1e3/nanoseconds, "MB/s")
+		}
+		w.reportPeak(b, c.growth())
+	}
+}
+
+// run has the process do a task n times.
+func (c *contestant) run(b *testing.B, task []string, n int) (nanoseconds float64) {
+	must(fmt.Fprintf(c.in, "%s\t%d\t%s\n", task[0], n, strings.Join(task[1:], "\t")))
+	answer := must(c.out.ReadString('\n'))
+	if _, err := fmt.Sscan(answer, &nanoseconds); err != nil {
+		b.Fatal(c.language, ": ", answer)
+	}
+	return nanoseconds
+}
+
+// start builds and starts the process, once.
+func (c *contestant) start() error {
+	if c.process != nil {
+		return nil
+	}
+	for _, args := range c.build {
+		if *prepared {
+			break
+		}
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	cmd := exec.Command(c.command[0], c.command[1:]...)
+	cmd.Stderr = os.Stderr
+	c.in, c.out = must(cmd.StdinPipe()), bufio.NewReader(must(cmd.StdoutPipe()))
+	err := cmd.Start()
+	c.process = cmd.Process
+	return err
+}

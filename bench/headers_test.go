@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An entry is one tensor of a header. Inputs are written by this package, not
+// by one that is measured.
+type entry struct {
+	name, dtype string
+	shape       []int
+}
+
+// A table lists the tensors of a file in the order of their data.
+type table []entry
+
+func (t *table) add(dtype, name string, shape ...int) {
+	*t = append(*t, entry{name, dtype, shape})
+}
+
+// elementSize holds the dtypes that every contestant knows, by size in bytes.
+var elementSize = map[string]int64{"F32": 4, "BF16": 2, "U8": 1}
+
+// header returns the bytes of a file that precede its data, in the canonical
+// form of the reference implementation, and the size of the data.
+func (t table) header() (header []byte, dataSize int64) {
+	b := append(make([]byte, 8), `{"__metadata__":{"format":"pt"}`...)
+	for _, e := range t {
+		start := dataSize
+		n := elementSize[e.dtype]
+		for _, dim := range e.shape {
+			n *= int64(dim)
+		}
+		dataSize += n
+		shape := strings.ReplaceAll(fmt.Sprint(e.shape), " ", ",")
+		b = fmt.Appendf(b, `,"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}`, e.name, e.dtype, shape, start, dataSize)
+	}
+	return seal(append(b, '}')), dataSize
+}
+
+// seal pads a header and writes its length into the first 8 bytes.
+func seal(b []byte) []byte {
+	for len(b)%8 != 0 {
+		b = append(b, ' ')
+	}
+	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
+	return b
+}
+
+// sorted orders a table as the reference implementation does: wider dtypes
+// first, then by name.
+func (t table) sorted() table {
+	slices.SortFunc(t, func(x, y entry) int {
+		if d := elementSize[y.dtype] - elementSize[x.dtype]; d != 0 {
+			return int(d)
+		}
+		return strings.Compare(x.name, y.name)
+	})
+	return t
+}
+
+// llama has the tensors of a Llama model, as one file: 723 for the 80 layers of
+// Llama-2-70b.
+func llama(layers, dim, hidden, kv, vocabulary int) table {
+	var t table
+	add := func(name string, shape ...int) { t.add("BF16", name+".weight", shape...) }
+	add("model.embed_tokens", vocabulary, dim)
+	add("lm_head", vocabulary, dim)
+	add("model.norm", dim)
+	for i := range layers {
+		layer := fmt.Sprintf("model.layers.%d.", i)
+		add(layer+"input_layernorm", dim)
+		add(layer+"post_attention_layernorm", dim)
+		add(layer+"mlp.gate_proj", hidden, dim)
+		add(layer+"mlp.up_proj", hidden, dim)
+		add(layer+"mlp.down_proj", dim, hidden)
+		add(layer+"self_attn.q_proj", dim, dim)
+		add(layer+"self_attn.k_proj", kv, dim)
+		add(layer+"self_attn.v_proj", kv, dim)
+		add(layer+"self_attn.o_proj", dim, dim)
+	}
+	return t.sorted()
+}
+
+// deepSeekV3 has the 91,991 tensors of DeepSeek-V3, as one file, if given its
+// 256 experts. The weights are BF16 where the model has F8_E4M3, which not
+// every contestant knows.
+func deepSeekV3(experts int) table {
+	const dim, denseLayers, layers = 7168, 3, 61
+	var t table
+	plain := func(name string, shape ...int) { t.add("BF16", name+".weight", shape...) }
+	scaled := func(name string, out, in int) {
+		plain(name, out, in)
+		t.add("F32", name+".weight_scale_inv", (out+127)/128, (in+127)/128)
+	}
+	mlp := func(name string, hidden int) {
+		scaled(name+".gate_proj", hidden, dim)
+		scaled(name+".up_proj", hidden, dim)
+		scaled(name+".down_proj", dim, hidden)
+	}
+	for i := range layers + 1 { // the last predicts a second token
+		layer := fmt.Sprintf("model.layers.%d.", i)
+		scaled(layer+"self_attn.q_a_proj", 1536, dim)
+		scaled(layer+"self_attn.q_b_proj", 24576, 1536)
+		scaled(layer+"self_attn.kv_a_proj_with_mqa", 576, dim)
+		scaled(layer+"self_attn.kv_b_proj", 32768, 512)
+		scaled(layer+"self_attn.o_proj", dim, 16384)
+		plain(layer+"self_attn.q_a_layernorm", 1536)
+		plain(layer+"self_attn.kv_a_layernorm", 512)
+		plain(layer+"input_layernorm", dim)
+		plain(layer+"post_attention_layernorm", dim)
+		if i < denseLayers {
+			mlp(layer+"mlp", 18432)
+			continue
+		}
+		plain(layer+"mlp.gate", 256, dim)
+		t.add("F32", layer+"mlp.gate.e_score_correction_bias", 256)
+		mlp(layer+"mlp.shared_experts", 2048)
+		for e := range experts {
+			mlp(fmt.Sprintf("%smlp.experts.%d", layer, e), 2048)
+		}
+	}
+	last := fmt.Sprintf("model.layers.%d.", layers)
+	plain(last+"eh_proj", dim, 2*dim)
+	for _, name := range []string{last + "enorm", last + "hnorm", last + "shared_head.norm", "model.norm"} {
+		plain(name, dim)
+	}
+	for _, name := range []string{last + "embed_tokens", last + "shared_head.head", "model.embed_tokens", "lm_head"} {
+		plain(name, 129280, dim)
+	}
+	return t.sorted()
+}
+
+// manyExperts has n tensors. With a million, its header is just below the
+// 100,000,000 bytes that the format allows.
+func manyExperts(n int) table {
+	t := make(table, 0, n)
+	for i := range n {
+		t.add("BF16", fmt.Sprintf("layers.%d.experts.%d.w%d", i/10000, i/4%2500, i%4+1), 32, 64)
+	}
+	return t.sorted()
+}
+
+// uniform has tensors named w.0, w.1, … of shape [rows, 4096] and dtype BF16,
+// dataSize bytes in total, and a small one called norm.
+func uniform(tensors int, dataSize int64) table {
+	const columns = 4096
+	var t table
+	t.add("BF16", "norm", columns)
+	rows := int(dataSize / 2 / columns / int64(tensors))
+	for i := range tensors {
+		t.add("BF16", fmt.Sprintf("w.%d", i), rows, columns)
+	}
+	return t.sorted()
+}
+
+// mostTensors has n tensors without elements. With 1,816,000, as many as fit,
+// its header is just below 100,000,000 bytes.
+func mostTensors(n int) table {
+	t := make(table, 0, n)
+	for i := range n {
+		t.add("U8", strconv.FormatInt(int64(i), 36), 0)
+	}
+	return t
+}
+
+// ignoredField has one tensor with an unknown field of n zeros.
+func ignoredField(n int) (header []byte) {
+	zeros := strings.Repeat(",0", n-1)
+	return seal(fmt.Appendf(make([]byte, 8), `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":[0%s]}}`, zeros))
+}

@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	maruel "github.com/maruel/safetensors"
+	nlpodyssey "github.com/nlpodyssey/safetensors"
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkOpen starts from the name of a file with 723 tensors, looks at the
+// first element of one of them, and closes the file. The data is a hole in the
+// file, so its size can be any; only the page with that element is read.
+//
+// What bounds it: parsing the header; the rest is system calls and one page
+// fault. The size of the file does not matter to those who map it.
+//
+//   - ours: Open, Tensor, View, Close
+//   - maruel: Mapped.Open, search of the list, Data, Close
+//   - nlpodyssey: os.ReadFile as its documentation shows, Deserialize, Tensor; not for 1 TiB
+//   - rust: Mmap::map, deserialize, tensor, unmap
+//   - python: safe_open, get_tensor, which copies that tensor
+func BenchmarkOpen(b *testing.B) {
+	for _, row := range []struct {
+		name        string
+		full, small int64
+	}{
+		{"64MiB", 64 * miB, 8 * miB},
+		{"4GiB", 4 * giB, 16 * miB},
+		{"1TiB", tiB, 32 * miB},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			path := input("open-"+row.name, func(path string) {
+				header, dataSize := uniform(722, sized(row.full, row.small)).header()
+				sparseFile(path, header, dataSize)
+			})
+			const tensor = "norm"
+			w := work{memory: true}
+			b.Run("impl=ours", w.run(func() { openOurs(path, tensor) }))
+			b.Run("impl=maruel", w.run(func() { openMaruel(path, tensor) }))
+			if row.full < tiB {
+				b.Run("impl=nlpodyssey", w.run(func() { openNLPOdyssey(path, tensor) }))
+			}
+			b.Run("impl=rust", w.rust("open", path, tensor))
+			b.Run("impl=python", w.python("open", path, tensor))
+		})
+	}
+}
+
+func openOurs(path, tensor string) {
+	f := must(safetensors.Open(path))
+	defer f.Close()
+	view := must(safetensors.View[uint16](must(f.Tensor(tensor))))
+	sink.Store(uint64(view[0]))
+}
+
+func openMaruel(path, tensor string) {
+	var f maruel.Mapped
+	check(f.Open(path))
+	defer f.Close()
+	i := slices.IndexFunc(f.Tensors, func(t maruel.Tensor) bool { return t.Name == tensor })
+	sink.Store(uint64(f.Tensors[i].Data[0]))
+}
+
+func openNLPOdyssey(path, tensor string) {
+	t, _ := must(nlpodyssey.Deserialize(must(os.ReadFile(path)))).Tensor(tensor)
+	sink.Store(uint64(t.Data()[0]))
+}
+
+// BenchmarkLoad starts from the name of a file of 64 tensors, 2 GiB in total,
+// and ends with all of its data in memory of a new process. In rows named warm
+// the file is in the page cache; in rows named cold it was dropped from there
+// before every run, which mincore confirmed.
+//
+// What bounds it: warm, the page faults of new memory and then the copy itself,
+// which parallel pread of the same bytes cannot beat. Cold, the disk; reading
+// past the page cache is faster but leaves the file cold for the next reader.
+//
+//   - ours: Load
+//   - ReadFile: os.ReadFile, the bytes alone, nothing parsed
+//   - maruel: os.ReadFile, Parse
+//   - nlpodyssey: os.ReadFile, Deserialize
+//   - rust: fs::read, deserialize
+//   - python: load_file of safetensors.numpy
+//   - limit-pread: pread of 16 MiB at a time, 8 threads, into memory that the process had already touched
+//   - limit-direct: the same with O_DIRECT, which reads from the disk
+func BenchmarkLoad(b *testing.B) {
+	path := input("load.safetensors", func(path string) {
+		header, dataSize := uniform(64, sized(2*giB, 4*miB)).header()
+		filledFile(path, header, dataSize)
+	})
+	size := must(os.Stat(path)).Size()
+	warm := work{bytes: size, before: func() { readThrough(path) }}
+	cold := work{bytes: size, before: func() { evict(path) }}
+	b.Run("warm", func(b *testing.B) { warm.load(b, path) })
+	b.Run("warm-all-CPUs", func(b *testing.B) { warm.loadAllCPUs(b, path) })
+	b.Run("cold", func(b *testing.B) { cold.load(b, path) })
+	b.Run("cold-all-CPUs", func(b *testing.B) { cold.loadAllCPUs(b, path) })
+}
+
+func (w work) loadAllCPUs(b *testing.B, path string) {
+	b.Run("impl=ours", w.run(func() { must(safetensors.Load(path)) }))
+	b.Run("impl=limit-pread", w.loadLimit(path, 0))
+	b.Run("impl=limit-direct", w.loadLimit(path, unix.O_DIRECT))
+}
+
+func (w work) load(b *testing.B, path string) {
+	w.loadAllCPUs(b, path)
+	b.Run("impl=ReadFile", w.run(func() { must(os.ReadFile(path)) }))
+	b.Run("impl=maruel", w.run(func() { must(maruel.Parse(must(os.ReadFile(path)))) }))
+	b.Run("impl=nlpodyssey", w.run(func() { must(nlpodyssey.Deserialize(must(os.ReadFile(path)))) }))
+	b.Run("impl=rust", w.rust("load", path))
+	b.Run("impl=python", w.python("load", path))
+}
+
+// loadLimit reads all but the last sector with several preads in parallel.
+func (w work) loadLimit(path string, flags int) func(*testing.B) {
+	return func(b *testing.B) {
+		buffer := noise(int(w.bytes &^ 4095)) // aligned by the Go heap, as O_DIRECT needs
+		w.measure(b, func() { readParallel(path, flags, buffer) })
+	}
+}

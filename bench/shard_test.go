@@ -1,0 +1,109 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	maruel "github.com/maruel/safetensors"
+)
+
+const shardColumns = 28672
+
+// BenchmarkShard gathers the columns of one of 2, 8 or 64 devices from a tensor
+// [8192, 28672] of BF16 (448 MiB) in the page cache into memory that is already
+// there. The file is mapped, or read through ReadAt. In rows named all-CPUs
+// every contestant uses as many threads as there are CPUs. The throughput
+// counts the bytes of the shard.
+//
+// What bounds it: mapped, memory bandwidth, and for 64 devices, whose rows have
+// 896 bytes, the cache lines and pages that each row touches. ReadAt, the
+// system call of each row, in which the kernel copies.
+//
+//   - ours: Open or NewFile before; Slice, Append
+//   - maruel: Parse before; has no slices, so copy row by row
+//   - rust: deserialize before; sliced_data into a Vec
+//   - python: safe_open before; get_slice into a new array
+//   - plain: one ReadAt for each row, one after the other
+//   - limit-memmove: copy of the shard's bytes from one contiguous piece to another
+func BenchmarkShard(b *testing.B) {
+	for _, devices := range []int{2, 8, 64} {
+		s := shard{rows: int(sized(8192, 256)), width: 2 * shardColumns / devices}
+		s.work = work{bytes: int64(s.rows * s.width)}
+		for _, row := range []struct {
+			name string
+			run  func(shard, *testing.B)
+		}{{"mapped", shard.mapped}, {"mapped-all-CPUs", shard.mappedAllCPUs}, {"ReadAt", shard.readAt}} {
+			b.Run(fmt.Sprintf("%d-devices-%s", devices, row.name), func(b *testing.B) {
+				s.path = input("shard.safetensors", func(path string) {
+					header, dataSize := table{{"w", "BF16", []int{s.rows, shardColumns}}}.header()
+					filledFile(path, header, dataSize)
+				})
+				readThrough(s.path)
+				row.run(s, b)
+			})
+		}
+	}
+}
+
+// A shard is the columns of the second device. Its rows have width bytes and
+// start there in the rows of the tensor.
+type shard struct {
+	work
+	path        string
+	rows, width int
+}
+
+func (s shard) mapped(b *testing.B) {
+	s.mappedAllCPUs(b)
+	b.Run("impl=maruel", func(b *testing.B) {
+		f := must(maruel.Parse(mapFile(b, s.path)))
+		dst := make([]byte, s.bytes)
+		s.measure(b, func() {
+			s.eachRow(dst, func(row []byte, offset int) { copy(row, f.Tensors[0].Data[offset:]) })
+		})
+	})
+	args := []string{"shard", s.path, "w", fmt.Sprint(s.width / 2), fmt.Sprint(s.width)}
+	b.Run("impl=rust", s.rust(args...))
+	b.Run("impl=python", s.python(args...))
+}
+
+func (s shard) mappedAllCPUs(b *testing.B) {
+	b.Run("impl=ours", func(b *testing.B) {
+		f := must(safetensors.Open(s.path))
+		defer f.Close()
+		s.ours(b, f)
+	})
+	b.Run("impl=limit-memmove", s.memmove(int(s.bytes), runtime.GOMAXPROCS(0)))
+}
+
+func (s shard) readAt(b *testing.B) {
+	r := must(os.Open(s.path))
+	defer r.Close()
+	size := must(r.Stat()).Size()
+	b.Run("impl=ours", func(b *testing.B) { s.ours(b, must(safetensors.NewFile(r, size))) })
+	dst := make([]byte, s.bytes)
+	data := io.NewSectionReader(r, size-int64(2*s.rows*shardColumns), size)
+	b.Run("impl=plain", s.run(func() {
+		s.eachRow(dst, func(row []byte, offset int) { must(data.ReadAt(row, int64(offset))) })
+	}))
+}
+
+func (s shard) ours(b *testing.B, f *safetensors.File) {
+	t := must(f.Tensor("w"))
+	dst := make([]uint16, 0, s.bytes/2)
+	s.measure(b, func() {
+		columns := must(t.Slice(safetensors.All(), safetensors.Span(s.width/2, s.width)))
+		must(safetensors.Append(dst, columns))
+	})
+}
+
+// eachRow calls f for the rows of dst and their offsets in the tensor.
+func (s shard) eachRow(dst []byte, f func(row []byte, offset int)) {
+	for i := range s.rows {
+		f(dst[i*s.width:][:s.width], i*2*shardColumns+s.width)
+	}
+}
