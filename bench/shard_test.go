@@ -30,22 +30,19 @@ const shardColumns = 28672
 //   - plain: one ReadAt for each row, one after the other
 //   - limit-memmove: copy of the shard's bytes from one contiguous piece to another
 func BenchmarkShard(b *testing.B) {
+	rows := int(sized(8192, 256))
+	path := input("shard.safetensors", func(path string) {
+		header, dataSize := table{{"w", "BF16", []int{rows, shardColumns}}}.header()
+		filledFile(path, header, dataSize)
+	})
+	readThrough(path)
 	for _, devices := range []int{2, 8, 64} {
-		s := shard{rows: int(sized(8192, 256)), width: 2 * shardColumns / devices}
+		s := shard{path: path, rows: rows, width: 2 * shardColumns / devices}
 		s.work = work{bytes: int64(s.rows * s.width)}
-		for _, row := range []struct {
-			name string
-			run  func(shard, *testing.B)
-		}{{"mapped", shard.mapped}, {"mapped-all-CPUs", shard.mappedAllCPUs}, {"ReadAt", shard.readAt}} {
-			b.Run(fmt.Sprintf("%d-devices-%s", devices, row.name), func(b *testing.B) {
-				s.path = input("shard.safetensors", func(path string) {
-					header, dataSize := table{{"w", "BF16", []int{s.rows, shardColumns}}}.header()
-					filledFile(path, header, dataSize)
-				})
-				readThrough(s.path)
-				row.run(s, b)
-			})
-		}
+		name := fmt.Sprintf("%d-devices-", devices)
+		b.Run(name+"mapped", func(b *testing.B) { s.fromMapping(b, true) })
+		b.Run(name+"mapped-all-CPUs", func(b *testing.B) { s.fromMapping(b, false) })
+		b.Run(name+"ReadAt", s.fromReaderAt)
 	}
 }
 
@@ -57,30 +54,31 @@ type shard struct {
 	rows, width int
 }
 
-func (s shard) mapped(b *testing.B) {
-	s.mappedAllCPUs(b)
-	b.Run("impl=maruel", func(b *testing.B) {
-		f := must(maruel.Parse(mapFile(b, s.path)))
-		dst := make([]byte, s.bytes)
-		s.measure(b, func() {
-			s.eachRow(dst, func(row []byte, offset int) { copy(row, f.Tensors[0].Data[offset:]) })
-		})
-	})
-	args := []string{"shard", s.path, "w", fmt.Sprint(s.width / 2), fmt.Sprint(s.width)}
-	b.Run("impl=rust", s.rust(args...))
-	b.Run("impl=python", s.python(args...))
-}
-
-func (s shard) mappedAllCPUs(b *testing.B) {
+// fromMapping runs one row. The peers use a single thread.
+func (s shard) fromMapping(b *testing.B, peers bool) {
 	b.Run("impl=ours", func(b *testing.B) {
 		f := must(safetensors.Open(s.path))
 		defer f.Close()
 		s.ours(b, f)
 	})
+	if peers {
+		b.Run("impl=maruel", s.maruel)
+		args := []string{"shard", s.path, "w", fmt.Sprint(s.width / 2), fmt.Sprint(s.width)}
+		b.Run("impl=rust", s.rust(args...))
+		b.Run("impl=python", s.python(args...))
+	}
 	b.Run("impl=limit-memmove", s.memmove(int(s.bytes), runtime.GOMAXPROCS(0)))
 }
 
-func (s shard) readAt(b *testing.B) {
+func (s shard) maruel(b *testing.B) {
+	f := must(maruel.Parse(mapFile(b, s.path)))
+	dst := make([]byte, s.bytes)
+	s.measure(b, func() {
+		s.eachRow(dst, func(row []byte, offset int) { copy(row, f.Tensors[0].Data[offset:]) })
+	})
+}
+
+func (s shard) fromReaderAt(b *testing.B) {
 	r := must(os.Open(s.path))
 	defer r.Close()
 	size := must(r.Stat()).Size()

@@ -65,6 +65,7 @@ func (w *work) chart(folder string) error {
 	p.Y.Tick.Label.Font.Variant = "Sans"
 	p.Y.Tick.Length = 0
 	p.Y.Width = 0
+	p.Y.Padding = vg.Points(3)
 	return errors.Join(err, p.Save(20*vg.Centimeter, vg.Centimeter+vg.Points(16)*vg.Length(len(labels)), filepath.Join(folder, w.chartName())))
 }
 

@@ -54,6 +54,7 @@ func (r *runner) run(ctx context.Context, name, command string) (err error) {
 		for i, benchmark := range benchmarks {
 			log.Printf("round %d of %d, %d of %d: %s", round+1, r.count, i+1, len(benchmarks), benchmark)
 			if err := r.one(ctx, w, benchmark); err != nil {
+				log.Print(err)
 				failed = append(failed, fmt.Errorf("%s: %w", benchmark, err))
 			}
 			if ctx.Err() != nil {
