@@ -5,7 +5,7 @@
 //
 // A [File] is a table of named tensors. [Open] maps a file and reads only its
 // header; [Load] reads all of it into memory; [Parse] takes bytes already in
-// memory, and [NewFile] any [io.ReaderAt].
+// memory, [NewFile] any [io.ReaderAt], and [OpenFS] any [fs.FS].
 //
 //	f, err := safetensors.Open("model.safetensors")
 //	if err != nil {
@@ -22,17 +22,20 @@
 //	n, err := t.WriteTo(w)                              // as raw bytes
 //
 // [Tensor.Slice] selects part of a tensor; [Tensor.Convert] changes its float
-// dtype. Both are lazy: data is read when it is copied or written, and only the
-// data needed. Rank 3 of 8 gets its columns of a matrix, rounded to BF16, by
+// dtype; [Concat] joins tensors. All are lazy: data is read when it is copied or
+// written, and only the data needed. Rank 3 of 8 gets its columns of a matrix,
+// rounded to BF16, by
 //
-//	n := t.Shape()[1] / 8
-//	t, err = t.Slice(safetensors.All(), safetensors.Span(3*n, 4*n))
+//	t, err = t.Part(1, 3, 8)
 //	t, err = t.Convert(safetensors.BF16)
 //
 // A checkpoint is a map[string]Tensor. [WriteFile] writes one, atomically and
 // durably, and maps.Collect(f.Tensors()) returns one: to merge, filter, rename or
-// convert checkpoints is to change a map. [NewTensor] wraps a Go slice, and a
-// [Writer] writes data that is computed on the way.
+// convert checkpoints is to change a map. [NewTensor] wraps a Go slice,
+// [NewTensorAt] an io.ReaderAt, and [NewTensorFunc] a func that computes the
+// elements when they are written, so that a model larger than memory can be
+// converted or merged. [Create] writes a file tensor by tensor. [WriteShards]
+// writes several files with an index, which [Open] opens as one.
 //
 // # Memory and lifetime
 //

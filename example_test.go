@@ -1,18 +1,17 @@
 package safetensors_test
 
 import (
-	"bytes"
+	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log"
-	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
 	"golang.org/x/exp/mmap"
@@ -28,10 +27,10 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType(), t.Shape(), t.Len())
+	fmt.Println(t, t.Len())
 	fmt.Println(f.Metadata()["format"])
 	// Output:
-	// BF16 [64 32] 2048
+	// BF16 [64,32] 2048
 	// pt
 }
 
@@ -285,140 +284,201 @@ func ExampleTensor_WriteTo() {
 	// Output: 4 bytes, SHA-256 dd8b10d263a3a65c...
 }
 
-func ExampleNewTensor() {
-	weights := []float32{1, 2, 3, 4, 5, 6}
-	t, err := safetensors.NewTensor(safetensors.F32, []int{2, 3}, weights)
+// A folder in a zip archive, in an embed.FS or in any other file system is a
+// checkpoint, too.
+func ExampleOpenFS() {
+	f, err := safetensors.OpenFS(os.DirFS("testdata"), ".")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType(), t.Shape())
-
-	// A dtype without a Go type is given as raw bits, or as bytes.
-	t, err = safetensors.NewTensor(safetensors.BF16, nil, []uint16{0x3F80})
+	defer f.Close()
+	t, err := f.Tensor("model.norm.weight")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(t.DType(), t.Shape())
-	_, err = safetensors.NewTensor(safetensors.F4, []int{5}, []byte{0x21, 0x43, 0x05})
-	fmt.Println(err)
-	// Output:
-	// F32 [2 3]
-	// BF16 []
-	// safetensors: F4 [5] has 20 bits, which do not fill whole bytes
+	fmt.Println(t)
+	// Output: F32 [32]
 }
 
-func ExampleWrite() {
-	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
+// An adapter next to its base: one File with the tensors of both.
+func ExampleJoin() {
+	base, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
-	var b bytes.Buffer // or a connection, a pipe, a compressor
-	err = safetensors.Write(&b, map[string]safetensors.Tensor{"bias": bias}, map[string]string{"format": "pt"})
+	adapter, err := safetensors.Open("testdata/golden/f32.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%s\n", b.Bytes()[8:b.Len()-8]) // the header, between its length and the data
-	// Output: {"__metadata__":{"format":"pt"},"bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}
+	f, err := safetensors.Join(base, adapter)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close() // closes both
+	t, err := f.Tensor("x")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t)
+	// Output: F32 [16,2]
 }
 
-// A checkpoint is a map, so the functions of package maps change it. Data is read
-// only when the new file is written.
-func ExampleWriteFile() {
+// View where it is possible, copy where it is not: in one function for every
+// source, dtype and slice.
+func ExampleView_orAppend() {
+	float32s := func(t safetensors.Tensor) ([]float32, error) {
+		weights, err := safetensors.View[float32](t)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return safetensors.Append[float32](nil, t)
+		}
+		return weights, err
+	}
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer f.Close()
-	tensors := maps.Collect(f.Tensors())
-
-	// Leave out,
-	maps.DeleteFunc(tensors, func(name string, _ safetensors.Tensor) bool {
-		return !strings.HasPrefix(name, "model.layers.0.self_attn.")
-	})
-	// rename,
-	for name, t := range maps.Clone(tensors) {
-		delete(tensors, name)
-		tensors[strings.TrimPrefix(name, "model.layers.0.")] = t
-	}
-	// convert,
-	for name, t := range tensors {
-		if tensors[name], err = t.Convert(safetensors.F16); err != nil {
+	for _, name := range []string{"model.norm.weight", "lm_head.weight"} {
+		t, err := f.Tensor(name)
+		if err != nil {
 			log.Fatal(err)
 		}
-	}
-	// add; maps.Insert(tensors, other.Tensors()) adds another file.
-	scale, err := safetensors.NewTensor(safetensors.F32, nil, []float32{0.125})
-	if err != nil {
-		log.Fatal(err)
-	}
-	tensors["scale"] = scale
-
-	dir, err := os.MkdirTemp("", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	name := filepath.Join(dir, "attention.safetensors")
-	if err := safetensors.WriteFile(name, tensors, f.Metadata()); err != nil {
-		log.Fatal(err)
-	}
-
-	g, err := safetensors.Load(name)
-	if err != nil {
-		log.Fatal(err)
-	}
-	for name, t := range g.Tensors() {
-		fmt.Println(name, t.DType(), t.Shape())
+		weights, err := float32s(t)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(t, len(weights))
 	}
 	// Output:
-	// scale F32 []
-	// self_attn.k_proj.weight F16 [32 32]
-	// self_attn.o_proj.weight F16 [32 32]
-	// self_attn.q_proj.weight F16 [32 32]
-	// self_attn.v_proj.weight F16 [32 32]
+	// F32 [32] 32
+	// F16 [64,32] 2048
 }
 
-// A Writer takes data as it is computed, so not all of it has to be in memory.
-func ExampleNewWriter() {
-	h := &safetensors.Header{
-		Metadata: map[string]string{"source": "squares"},
-		Tensors: []safetensors.TensorInfo{
-			{Name: "even", DType: safetensors.U16, Shape: []int{3}},
-			{Name: "odd", DType: safetensors.U16, Shape: []int{3}},
-		},
-	}
-	var b bytes.Buffer
-	w, err := safetensors.NewWriter(&b, h)
+// A program that copies a whole model gives Append memory of known size, once.
+func ExampleAppend_memory() {
+	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
-	for first, name := range []string{"even", "odd"} {
-		data, err := w.Tensor(name)
-		if err != nil {
+	defer f.Close()
+	var buf []float32
+	sum := 0.0
+	for _, t := range f.Tensors() {
+		if t.DType() != safetensors.BF16 {
+			continue
+		}
+		if buf, err = safetensors.Append(buf[:0], t); err != nil { // grows to the largest tensor
 			log.Fatal(err)
 		}
-		for i := first; i < 6; i += 2 {
-			if err := binary.Write(data, binary.LittleEndian, uint16(i*i)); err != nil {
-				log.Fatal(err)
-			}
+		for _, w := range buf {
+			sum += float64(w)
 		}
 	}
-	if err := w.Close(); err != nil { // it knows whether anything is missing
-		log.Fatal(err)
-	}
+	fmt.Printf("%.3f\n", sum)
+	// Output: -4.801
+}
 
-	f, err := safetensors.Parse(b.Bytes())
+// A progressReader counts the bytes that are read, and stops when ctx is done.
+type progressReader struct {
+	ctx  context.Context
+	r    io.ReaderAt
+	done atomic.Int64
+}
+
+func (p *progressReader) ReadAt(b []byte, off int64) (int, error) {
+	if err := p.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := p.r.ReadAt(b, off)
+	p.done.Add(int64(n))
+	return n, err
+}
+
+// A load with progress and cancellation: NewFile over a reader that counts. In a
+// program another goroutine prints the count now and then.
+func ExampleNewFile_progress() {
+	file, err := os.Open("testdata/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
-	for name, t := range f.Tensors() {
-		squares, err := safetensors.Append[uint16](nil, t)
-		if err != nil {
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		log.Fatal(err)
+	}
+	r := &progressReader{ctx: context.Background(), r: file}
+	f, err := safetensors.NewFile(r, info.Size())
+	if err != nil {
+		log.Fatal(err)
+	}
+	r.done.Store(0) // the header
+	for _, t := range f.Tensors() {
+		if _, err := safetensors.Append[byte](nil, t); err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(name, squares)
 	}
+	fmt.Println(r.done.Load(), "bytes")
+	// Output: 44160 bytes
+}
+
+// Rank 1 of 2 takes its half of the columns, as tensor parallelism deals them out.
+func ExampleTensor_Part() {
+	t, err := safetensors.NewTensor(safetensors.U8, []int{2, 4}, []uint8{0, 1, 2, 3, 10, 11, 12, 13})
+	if err != nil {
+		log.Fatal(err)
+	}
+	part, err := t.Part(1, 1, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Append[uint8](nil, part)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(part, values)
+	_, err = t.Part(1, 0, 3)
+	fmt.Println(err)
 	// Output:
-	// even [0 4 16]
-	// odd [1 9 25]
+	// U8 [2,2] [2 3 12 13]
+	// safetensors: part 0 of 3 along dimension 1 of U8 [2,4]: 3 does not divide the size 4
+}
+
+// The shares of several ranks become the whole tensor again.
+func ExampleConcat() {
+	left, err := safetensors.NewTensor(safetensors.U8, []int{2, 1}, []uint8{0, 10})
+	if err != nil {
+		log.Fatal(err)
+	}
+	right, err := safetensors.NewTensor(safetensors.U8, []int{2, 2}, []uint8{1, 2, 11, 12})
+	if err != nil {
+		log.Fatal(err)
+	}
+	t, err := safetensors.Concat(1, left, right)
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Append[uint8](nil, t)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t, values)
+	// Output: U8 [2,3] [0 1 2 10 11 12]
+}
+
+// Some files hold the 4-bit elements of MXFP4 blocks as U8, two in a byte.
+func ExampleTensor_Bitcast() {
+	blocks, err := safetensors.NewTensor(safetensors.U8, []int{1, 2}, []byte{0x21, 0xF7})
+	if err != nil {
+		log.Fatal(err)
+	}
+	elements, err := blocks.Bitcast(safetensors.F4)
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Append[float32](nil, elements)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(elements, values)
+	// Output: F4 [1,4] [0.5 1 6 -6]
 }

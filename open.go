@@ -214,8 +214,9 @@ func checkEnd(r io.Reader, size int64) error {
 	return nil
 }
 
-// Parse opens a whole file in memory. It keeps data, which must not be written to
-// while the File or a view of it is in use; the header is copied.
+// Parse opens a whole file in memory, such as one that a //go:embed directive put
+// into a []byte. It keeps data, which must not be written to while the File or a
+// view of it is in use; the header is copied.
 func Parse(data []byte) (*File, error) {
 	f, err := parseFile(data)
 	return f, prefixed(err)
@@ -242,6 +243,10 @@ func parseFile(data []byte) (*File, error) {
 // header at once, in one read of 64 KiB unless it is longer, and the data of a
 // tensor when asked for it, with up to 16 concurrent ReadAt calls. Use it for
 // network file systems, or anything else that implements io.ReaderAt.
+//
+// A file stored without compression in a zip or tar archive is an io.SectionReader
+// of the archive, at zip.File.DataOffset; a compressed one goes through OpenFS,
+// which reads it into memory.
 //
 // If r is a RangeReader, slices are read through that. Close does not close r.
 func NewFile(r io.ReaderAt, size int64) (*File, error) {

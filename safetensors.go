@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// A File gives access to the tensors of a safetensors file, or to those of
-// several shards opened as one. All methods may be called concurrently.
+// A File gives access to the tensors of a safetensors file, or to those of several
+// files opened as one. All methods may be called concurrently.
 type File struct {
 	parts    []part    // one, or a shard each
 	names    nameIndex // numbers the entries of all parts, one after another
@@ -65,7 +65,8 @@ func newFile(t *table, src *source) *File {
 // Close waits for copying operations in progress (Append, WriteTo, Write and so
 // on), then releases the file. Later ones return an error wrapping fs.ErrClosed.
 // Views into a file from Open must not be used any more: reading them crashes the
-// program. Calling Close again does nothing.
+// program. Calling Close again does nothing. An operation with computed tensors
+// (NewTensorFunc) may be interrupted: it fails where it still needs the file.
 //
 // Do not call Close from the Write method of a writer that such an operation is
 // writing to: it would deadlock.

@@ -35,6 +35,8 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // unchanged. Only a crash can leave the temporary file, .safetensors-*.tmp,
 // behind.
 //
+// For progress or cancellation, write tensor by tensor with Create.
+//
 // A new file has mode 0666 before the umask, a replaced one keeps its mode. If
 // name is a symbolic link, the link is replaced. The file may be the one that the
 // tensors were opened from: they still refer to the old data. On Windows an open

@@ -117,9 +117,14 @@ func (t Tensor) String() string { return t.dtype.String() + " " + formatShape(t.
 //
 // If a copy would be needed, View returns an error wrapping
 // errors.ErrUnsupported; use Append. That is so when the data is not in memory
-// (NewFile), when the elements are not contiguous (Slice), are to be converted
-// (Convert, or to a T that only Append converts to), when their address is not
-// aligned for T, and on a big-endian host.
+// (NewFile), when the elements are not contiguous (Slice, Concat), are computed
+// (NewTensorFunc) or to be converted (Convert, or to a T that only Append converts
+// to), when their address is not aligned for T, and on a big-endian host.
+//
+// In a mapped file, alignment is up to the writer. This package and the Python
+// package pad the header, so that every tensor is aligned. PyTorch's consolidation
+// of distributed checkpoints and older versions of MLX do not: Load aligns such a
+// file in memory, unless it mixes dtypes of different sizes.
 func View[T Element](t Tensor) ([]T, error) {
 	s, err := view[T](t)
 	return s, prefixed(err)
@@ -171,6 +176,11 @@ func (t Tensor) noView(reason string) error {
 // Append appends the elements of t to dst, in row-major order, and returns the
 // extended slice. It copies, gathers and converts as needed, with several
 // goroutines where there is much to do. On an error it returns dst as it was.
+//
+// Where dst has the room, nothing is allocated: a program that reads tensor after
+// tensor passes the same memory again, Append(buf[:0], t), and one that keeps them
+// passes make([]T, 0, t.Len()) or a part of one large slice. Page faults of new
+// memory take longer than the copy.
 //
 // T is as for View. For the float dtypes it may also be float32 or float64 if
 // that represents every value of the dtype exactly: float32 does for all but F64,

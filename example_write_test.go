@@ -1,0 +1,405 @@
+package safetensors_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+func ExampleNewTensor() {
+	weights := []float32{1, 2, 3, 4, 5, 6}
+	t, err := safetensors.NewTensor(safetensors.F32, []int{2, 3}, weights)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t)
+
+	// A dtype without a Go type is given as raw bits, or as bytes.
+	t, err = safetensors.NewTensor(safetensors.BF16, nil, []uint16{0x3F80})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t)
+	_, err = safetensors.NewTensor(safetensors.F4, []int{5}, []byte{0x21, 0x43, 0x05})
+	fmt.Println(err)
+	// Output:
+	// F32 [2,3]
+	// BF16 []
+	// safetensors: F4 [5] has 20 bits, which do not fill whole bytes
+}
+
+// Quantise a model tensor by tensor: only a few results are in memory at any time.
+func ExampleNewTensorFunc() {
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	tensors := make(map[string]safetensors.Tensor)
+	for name, t := range f.Tensors() {
+		if t.DType() != safetensors.BF16 {
+			continue
+		}
+		scaled, err := safetensors.NewTensorFunc(safetensors.F8_E4M3, t.Shape(), func() (safetensors.Tensor, error) {
+			weights, err := safetensors.Append[float32](nil, t)
+			if err != nil {
+				return safetensors.Tensor{}, err
+			}
+			for i := range weights {
+				weights[i] *= 64
+			}
+			wide, err := safetensors.NewTensor(safetensors.F32, t.Shape(), weights)
+			if err != nil {
+				return safetensors.Tensor{}, err
+			}
+			return wide.Convert(safetensors.F8_E4M3)
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		tensors[name] = scaled
+	}
+	var file bytes.Buffer // or WriteFile
+	if err := safetensors.Write(&file, tensors, map[string]string{"scale": "64"}); err != nil {
+		log.Fatal(err)
+	}
+	g, err := safetensors.Parse(file.Bytes())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(g.ParameterCount())
+	// Output: map[F8_E4M3:19456]
+}
+
+// Elements in a raw file, such as one made by another program, become a tensor.
+func ExampleNewTensorAt() {
+	raw := strings.NewReader("\x00\x00\x80\x3f\x00\x00\x00\x40") // or an *os.File
+	t, err := safetensors.NewTensorAt(safetensors.F32, []int{2}, raw)
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Append[float32](nil, t)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t, values)
+	// Output: F32 [2] [1 2]
+}
+
+func ExampleWrite() {
+	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var b bytes.Buffer // or a connection, a pipe, a compressor
+	err = safetensors.Write(&b, map[string]safetensors.Tensor{"bias": bias}, map[string]string{"format": "pt"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s\n", b.Bytes()[8:b.Len()-8]) // the header, between its length and the data
+	// Output: {"__metadata__":{"format":"pt"},"bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}
+}
+
+// A checkpoint is a map, so the functions of package maps change it. Data is read
+// only when the new file is written.
+func ExampleWriteFile() {
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	tensors := maps.Collect(f.Tensors())
+
+	// Leave out,
+	maps.DeleteFunc(tensors, func(name string, _ safetensors.Tensor) bool {
+		return !strings.HasPrefix(name, "model.layers.0.self_attn.")
+	})
+	// rename,
+	for name, t := range maps.Clone(tensors) {
+		delete(tensors, name)
+		tensors[strings.TrimPrefix(name, "model.layers.0.")] = t
+	}
+	// convert,
+	for name, t := range tensors {
+		if tensors[name], err = t.Convert(safetensors.F16); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// add; maps.Insert(tensors, other.Tensors()) adds another file.
+	scale, err := safetensors.NewTensor(safetensors.F32, nil, []float32{0.125})
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensors["scale"] = scale
+
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "attention.safetensors")
+	if err := safetensors.WriteFile(name, tensors, f.Metadata()); err != nil {
+		log.Fatal(err)
+	}
+
+	g, err := safetensors.Load(name)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for name, t := range g.Tensors() {
+		fmt.Println(name, t.DType(), t.Shape())
+	}
+	// Output:
+	// scale F32 []
+	// self_attn.k_proj.weight F16 [32 32]
+	// self_attn.o_proj.weight F16 [32 32]
+	// self_attn.q_proj.weight F16 [32 32]
+	// self_attn.v_proj.weight F16 [32 32]
+}
+
+// A Writer takes data as it is computed, so not all of it has to be in memory.
+func ExampleNewWriter() {
+	h := &safetensors.Header{
+		Metadata: map[string]string{"source": "squares"},
+		Tensors: []safetensors.TensorInfo{
+			{Name: "even", DType: safetensors.U16, Shape: []int{3}},
+			{Name: "odd", DType: safetensors.U16, Shape: []int{3}},
+		},
+	}
+	var b bytes.Buffer
+	w, err := safetensors.NewWriter(&b, h)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for first, name := range []string{"even", "odd"} {
+		data, err := w.Tensor(name)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for i := first; i < 6; i += 2 {
+			if err := binary.Write(data, binary.LittleEndian, uint16(i*i)); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil { // it knows whether anything is missing
+		log.Fatal(err)
+	}
+
+	f, err := safetensors.Parse(b.Bytes())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for name, t := range f.Tensors() {
+		squares, err := safetensors.Append[uint16](nil, t)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(name, squares)
+	}
+	// Output:
+	// even [0 4 16]
+	// odd [1 9 25]
+}
+
+// A save with a progress line, that a context can cancel: Create takes the data in
+// pieces, and the file takes its name when Close finds it complete.
+func ExampleCreate() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	weights, err := safetensors.NewTensor(safetensors.U8, []int{4, 1000}, make([]byte, 4000))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	w, err := safetensors.Create(filepath.Join(dir, "model.safetensors"), &safetensors.Header{
+		Tensors: []safetensors.TensorInfo{{Name: "weights", DType: weights.DType(), Shape: weights.Shape()}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close() // after an error it removes what was written
+	out, err := w.Tensor("weights")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for off := int64(0); off < weights.Size(); off += 1000 { // in a program, some MiB at once
+		if err := ctx.Err(); err != nil {
+			log.Fatal(err)
+		}
+		if _, err := io.Copy(out, io.NewSectionReader(weights, off, 1000)); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d %%\n", 100*(off+1000)/weights.Size())
+	}
+	if err := w.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// 25 %
+	// 50 %
+	// 75 %
+	// 100 %
+}
+
+// The whole file as an io.Reader, and its length: what an upload asks for.
+func ExampleHeader_AppendBinary() {
+	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h := safetensors.Header{Tensors: []safetensors.TensorInfo{{Name: "bias", DType: bias.DType(), Shape: bias.Shape()}}}
+	start, err := h.AppendBinary(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	length := int64(len(start)) + bias.Size()
+	body := io.MultiReader(bytes.NewReader(start), io.NewSectionReader(bias, 0, bias.Size()))
+	n, err := io.Copy(io.Discard, body)
+	fmt.Println(length, n, err)
+	// Output: 80 80 <nil>
+}
+
+func ExampleWriteShards() {
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := safetensors.WriteShards(dir, maps.Collect(f.Tensors()), f.Metadata(), 20_000); err != nil {
+		log.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, name := range names {
+		fmt.Println(filepath.Base(name))
+	}
+	g, err := safetensors.Open(dir) // all shards as one
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	fmt.Println(g.ParameterCount())
+	// Output:
+	// model-00001-of-00003.safetensors
+	// model-00002-of-00003.safetensors
+	// model-00003-of-00003.safetensors
+	// model.safetensors.index.json
+	// map[F16:2048 BF16:19456 F32:160 I64:64]
+}
+
+// Shards under the names that diffusers gives them: rename the keys.
+func ExampleSplit() {
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	shards := make(map[string]map[string]safetensors.Tensor)
+	for name, tensors := range safetensors.Split(maps.Collect(f.Tensors()), 20_000) {
+		shards[strings.Replace(name, "model", "diffusion_pytorch_model", 1)] = tensors
+	}
+	for _, name := range slices.Sorted(maps.Keys(shards)) {
+		fmt.Println(name, len(shards[name]))
+	}
+	// Output:
+	// diffusion_pytorch_model-00001-of-00003.safetensors 8
+	// diffusion_pytorch_model-00002-of-00003.safetensors 10
+	// diffusion_pytorch_model-00003-of-00003.safetensors 4
+}
+
+// Shards in a store of objects, here a map: Split deals the tensors out, Write
+// uploads each shard, and the index comes last.
+func ExampleBuildIndex() {
+	store := make(map[string][]byte)
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	shards := safetensors.Split(maps.Collect(f.Tensors()), 20_000)
+	for name, tensors := range shards {
+		var object bytes.Buffer
+		if err := safetensors.Write(&object, tensors, f.Metadata()); err != nil {
+			log.Fatal(err)
+		}
+		store[name] = object.Bytes()
+	}
+	index, err := safetensors.BuildIndex(shards)
+	if err != nil {
+		log.Fatal(err)
+	}
+	store["model.safetensors.index.json"] = index
+	fmt.Printf("%d objects\n%s...\n", len(store), index[:80])
+	// Output:
+	// 4 objects
+	// {
+	//   "metadata": {
+	//     "total_parameters": 21728,
+	//     "total_size": 44160
+	//   },
+	//   ...
+}
+
+// Shards from there: the callback opens one by its name.
+func ExampleOpenShards() {
+	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var object bytes.Buffer
+	if err := safetensors.Write(&object, map[string]safetensors.Tensor{"bias": bias}, nil); err != nil {
+		log.Fatal(err)
+	}
+	store := map[string][]byte{"model-00001-of-00001.safetensors": object.Bytes()}
+
+	index := strings.NewReader(`{"weight_map": {"bias": "model-00001-of-00001.safetensors"}}`)
+	f, err := safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
+		data := store[shard]
+		return safetensors.NewFile(bytes.NewReader(data), int64(len(data)))
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	for name, t := range f.Tensors() {
+		fmt.Println(name, t)
+	}
+	// Output: bias F32 [2]
+}
+
+// The head of a language model is often its embedding: one data, two names.
+func ExampleTie() {
+	weights, err := safetensors.NewTensor(safetensors.F32, []int{2, 2}, []float32{1, 2, 3, 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensors, metadata := safetensors.Tie(map[string]safetensors.Tensor{"embed.weight": weights, "lm_head.weight": weights}, nil)
+	fmt.Println(slices.Sorted(maps.Keys(tensors)), metadata)
+	all := safetensors.Untie(tensors, metadata)
+	fmt.Println(slices.Sorted(maps.Keys(all)))
+	// Output:
+	// [embed.weight] map[lm_head.weight:embed.weight]
+	// [embed.weight lm_head.weight]
+}
