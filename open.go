@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -133,8 +132,8 @@ func (loadedFolder) openFile(name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.dataSize() > math.MaxInt-7 {
-		return nil, fmt.Errorf("%d bytes exceed the address space", t.dataSize())
+	if err := mem.CheckSize(t.dataSize()); err != nil {
+		return nil, err
 	}
 	words := mem.Extend([]uint64(nil), int((t.dataSize()+7)/8)) // aligned for all dtypes
 	src := &source{mem: mem.BytesOf(words)[:t.dataSize():t.dataSize()]}

@@ -241,7 +241,13 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 	files := make([]*File, len(shards))
 	failures := make([]error, len(shards))
 	var failed atomic.Int64
-	parallel.Do(atOnce, int64(len(shards)), func(i int64) error {
+	finished := false
+	defer func() {
+		if !finished { // open panicked
+			closeAll(files)
+		}
+	}()
+	err := parallel.Do(atOnce, int64(len(shards)), func(i int64) error {
 		var err error
 		if files[i], err = open(shards[i]); err == nil && files[i] == nil {
 			err = errors.New("open returned no File")
@@ -255,6 +261,10 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 		}
 		return err // which ends the loop
 	})
+	finished = true
+	if err != nil && failed.Load() == 0 { // open called runtime.Goexit
+		failures[0] = err
+	}
 	return files, failures
 }
 

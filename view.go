@@ -201,8 +201,13 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 		return dst, err
 	}
 	defer s.release()
-	if s.size() > math.MaxInt-int64(len(mem.BytesOf(dst))) { // on a 32-bit system
-		return dst, fmt.Errorf("%d bytes do not fit a slice", s.size())
+	if have := int64(cap(dst)) * int64(mem.SizeOf[T]()); s.size() > have-int64(len(mem.BytesOf(dst))) {
+		if err := mem.CheckSize(s.size()); err != nil {
+			return dst, err
+		}
+		if s.size() > math.MaxInt-have { // on a 32-bit system
+			return dst, fmt.Errorf("%d bytes exceed the address space", s.size())
+		}
 	}
 	out := mem.Extend(dst, int(s.size())/mem.SizeOf[T]())
 	b := mem.BytesOf(out[len(dst):])

@@ -8,6 +8,7 @@
 package mem
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -45,6 +46,26 @@ func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(
 func Contains(b []byte, addr uintptr) bool {
 	first := Address(b)
 	return first <= addr && addr-first < uintptr(len(b))
+}
+
+// CheckSize refuses memory that cannot be there: allocating it would end the
+// program. Sizes often come from a server or from the header of a sparse file. New
+// memory of such a size is address space until it is filled, so that a claim below
+// the limit costs nothing either.
+func CheckSize(bytes int64) error {
+	const (
+		worthwhile   = 1 << 30
+		addressSpace = 1 << 46
+	)
+	switch {
+	case bytes > min(math.MaxInt, addressSpace):
+		return fmt.Errorf("%d bytes exceed the address space", bytes)
+	case bytes >= worthwhile:
+		if most := physical(); most > 0 && bytes > most {
+			return fmt.Errorf("%d bytes exceed the memory of this machine, %d bytes", bytes, most)
+		}
+	}
+	return nil
 }
 
 // Extend returns dst with n more elements, uninitialized. Large new memory is

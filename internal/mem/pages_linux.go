@@ -22,6 +22,16 @@ func Populate(mapping []byte) {
 	}
 }
 
+// physical returns the size of memory and swap space, 0 if unknown. With its usual
+// setting the kernel refuses an allocation above that.
+func physical() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram+info.Totalswap) * int64(info.Unit)
+}
+
 // hugePages requests huge pages for fresh memory that is about to be filled:
 // page faults are most of the cost of filling it.
 func hugePages(fresh []byte) {

@@ -5,4 +5,7 @@ package mem
 // Populate does nothing: the pages are faulted in as they are touched.
 func Populate([]byte) {}
 
+// physical returns 0: the size of memory is not known here.
+func physical() int64 { return 0 }
+
 func hugePages([]byte) {}

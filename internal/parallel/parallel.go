@@ -2,6 +2,8 @@
 package parallel
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -11,9 +13,39 @@ import (
 // make memory or disks faster.
 func CopyWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
+// errGoexit is the error of a call that ended its goroutine.
+var errGoexit = errors.New("runtime.Goexit was called in a callback")
+
+// A panicked is the error of a call that panicked with value.
+type panicked struct{ value any }
+
+func (p panicked) Error() string { return fmt.Sprint(p.value) }
+
+// guarded calls f. A panic in it and runtime.Goexit become errors, so that callers
+// on other goroutines hear of them; done gets the error in any case.
+func guarded(f func() error, done func(error)) {
+	err := errGoexit
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked{p}
+		}
+		done(err)
+	}()
+	err = f()
+}
+
+// rethrow returns err, or panics with the value that a callback panicked with.
+func rethrow(err error) error {
+	if p, ok := err.(panicked); ok {
+		panic(p.value)
+	}
+	return err
+}
+
 // Do calls f(0) … f(n-1) in increasing order, up to workers of them
 // concurrently. After an error it starts no further call and returns the first
-// error it saw, once the running calls have ended.
+// error it saw, once the running calls have ended. A panic in f is raised again on
+// the goroutine that called Do; runtime.Goexit in f is an error.
 func Do(workers int, n int64, f func(i int64) error) error {
 	if n <= 1 || workers <= 1 {
 		for i := range n {
@@ -30,18 +62,23 @@ func Do(workers int, n int64, f func(i int64) error) error {
 	)
 	for range min(int64(workers), n) {
 		all.Add(1)
-		go func() {
-			defer all.Done()
+		go guarded(func() error {
 			for i := next.Add(1) - 1; i < n && failed.Load() == nil; i = next.Add(1) - 1 {
 				if err := f(i); err != nil {
-					failed.CompareAndSwap(nil, &err)
+					return err
 				}
 			}
-		}()
+			return nil
+		}, func(err error) {
+			if err != nil {
+				failed.CompareAndSwap(nil, &err)
+			}
+			all.Done()
+		})
 	}
 	all.Wait()
 	if err := failed.Load(); err != nil {
-		return *err
+		return rethrow(*err)
 	}
 	return nil
 }
@@ -69,7 +106,9 @@ const ahead = 4
 
 // InOrder produces n values concurrently and uses them one after another, in
 // order. A value that was produced is either used or dropped. InOrder stops at
-// the first error and returns it after all its goroutines have finished.
+// the first error and returns it after all its goroutines have finished. A panic
+// in produce is raised again on the goroutine that called InOrder; runtime.Goexit
+// in it is an error.
 func InOrder[T any](n int64, produce func(i int64) (T, error), use func(i int64, v T) error, drop func(T)) error {
 	type result struct {
 		value T
@@ -90,11 +129,14 @@ func InOrder[T any](n int64, produce func(i int64) (T, error), use func(i int64,
 				return
 			}
 			all.Add(1)
-			go func() {
-				defer all.Done()
-				v, err := produce(i)
+			var v T
+			go guarded(func() (err error) {
+				v, err = produce(i)
+				return err
+			}, func(err error) {
 				r <- result{v, err}
-			}()
+				all.Done()
+			})
 		}
 	}()
 	defer func() {
@@ -110,7 +152,7 @@ func InOrder[T any](n int64, produce func(i int64) (T, error), use func(i int64,
 	for r := range queue {
 		next := <-r
 		if next.err != nil {
-			return next.err
+			return rethrow(next.err)
 		}
 		if err := use(i, next.value); err != nil {
 			return err

@@ -2,6 +2,7 @@ package parallel
 
 import (
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -94,4 +95,42 @@ func TestInOrderStopsAtAnError(t *testing.T) {
 			require.Equal(t, produced.Load(), used.Load()+dropped.Load(), "each value is used or dropped")
 		})
 	}
+}
+
+// TestCallbacksThatEnd has callbacks that panic or end their goroutine: the caller
+// hears of it, and no goroutine is left waiting.
+func TestCallbacksThatEnd(t *testing.T) {
+	discard := func(int64, int64) error { return nil }
+	drop := func(int64) {}
+	for name, run := range map[string]func(f func(i int64) error) error{
+		"Do": func(f func(i int64) error) error { return Do(3, 50, f) },
+		"InOrder": func(f func(i int64) error) error {
+			return InOrder(50, func(i int64) (int64, error) { return i, f(i) }, discard, drop)
+		},
+	} {
+		require.PanicsWithValue(t, "boom", func() {
+			run(func(i int64) error {
+				if i == 20 {
+					panic("boom")
+				}
+				return nil
+			})
+		}, name)
+		require.ErrorIs(t, run(func(i int64) error {
+			if i == 20 {
+				runtime.Goexit()
+			}
+			return nil
+		}), errGoexit, name)
+	}
+	dropped := 0
+	require.PanicsWithValue(t, "use", func() {
+		InOrder(50, func(i int64) (int64, error) { return i, nil }, func(i, _ int64) error {
+			if i == 20 {
+				panic("use")
+			}
+			return nil
+		}, func(int64) { dropped++ })
+	})
+	require.Positive(t, dropped, "what was produced ahead")
 }

@@ -1,0 +1,159 @@
+package safetensors
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An endlessReader claims any size, and answers reads with zeros.
+type endlessReader struct{ head []byte }
+
+func (r endlessReader) ReadAt(b []byte, off int64) (int, error) {
+	clear(b)
+	if off < int64(len(r.head)) {
+		copy(b, r.head[off:])
+	}
+	return len(b), nil
+}
+
+// TestClaimedTensors has small files that claim tensors beyond memory and address
+// space: copying them is an error, nothing ends the program.
+func TestClaimedTensors(t *testing.T) {
+	for _, claim := range []int64{1 << 45, 1 << 50, 900_000_000_000_000_000} {
+		if claim > math.MaxInt-1<<20 {
+			continue // a 32-bit system has no such dimension
+		}
+		size := int(claim)
+		h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
+		head, err := h.AppendBinary(nil)
+		require.NoError(t, err)
+		f, err := NewFile(endlessReader{head}, int64(len(head))+int64(size))
+		require.NoError(t, err)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		_, err = Append[byte](nil, x)
+		require.ErrorContains(t, err, "exceed")
+		wide, err := x.Slice(Span(0, size-1))
+		require.NoError(t, err)
+		_, err = Append([]byte{1}, wide)
+		require.ErrorContains(t, err, "exceed")
+		part, err := x.Slice(Span(size-3, size))
+		require.NoError(t, err)
+		require.Equal(t, []byte{0, 0, 0}, appended[byte](t, part), "a part of it is no problem")
+	}
+	if runtime.GOOS != "linux" || math.MaxInt == math.MaxInt32 {
+		return
+	}
+	sparse := filepath.Join(t.TempDir(), "sparse.safetensors")
+	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{math.MaxInt >> 21}}}}
+	head, err := h.AppendBinary(nil)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(sparse, head, 0o666))
+	require.NoError(t, os.Truncate(sparse, int64(len(head))+math.MaxInt>>21))
+	_, err = Load(sparse)
+	require.ErrorContains(t, err, "exceed the memory of this machine")
+	f, err := Open(sparse)
+	require.NoError(t, err)
+	defer f.Close()
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	_, err = Append[byte](nil, x)
+	require.ErrorContains(t, err, "exceed the memory of this machine")
+}
+
+// An endingReader panics, or ends its goroutine, when it is read.
+type endingReader struct{ end func() }
+
+func (r endingReader) ReadAt([]byte, int64) (int, error) {
+	r.end()
+	return 0, io.EOF
+}
+
+func (r endingReader) Write([]byte) (int, error) {
+	r.end()
+	return 0, io.EOF
+}
+
+// TestCallbacksThatEnd has readers and writers that panic or call runtime.Goexit:
+// the caller sees the panic or an error, and nothing stays acquired: Close returns.
+func TestCallbacksThatEnd(t *testing.T) {
+	const size = 40 << 20 // several blocks
+	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
+	head, err := h.AppendBinary(nil)
+	require.NoError(t, err)
+	before := runtime.NumGoroutine()
+	open := func(end func()) (*File, Tensor) {
+		f, err := NewFile(endingFile{head, end}, int64(len(head))+size)
+		require.NoError(t, err)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		return f, x
+	}
+	operations := map[string]func(Tensor) error{
+		"Append":    func(x Tensor) error { _, err := Append[byte](nil, x); return err },
+		"WriteTo":   func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
+		"Write":     func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
+		"WriteFile": func(x Tensor) error { return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"x": x}, nil) },
+		"WriteShards": func(x Tensor) error {
+			return WriteShards(t.TempDir(), map[string]Tensor{"x": x, "y": x}, nil, 1)
+		},
+	}
+	for name, read := range operations {
+		f, x := open(func() { panic("boom") })
+		require.PanicsWithValue(t, "boom", func() { read(x) }, name)
+		require.NoError(t, f.Close())
+
+		f, x = open(runtime.Goexit)
+		require.ErrorContains(t, read(x), "runtime.Goexit was called in a callback", name)
+		require.NoError(t, f.Close())
+	}
+	for name, write := range map[string]func(io.Writer, Tensor) error{
+		"WriteTo": func(w io.Writer, x Tensor) error { _, err := x.WriteTo(w); return err },
+		"Write":   func(w io.Writer, x Tensor) error { return Write(w, map[string]Tensor{"x": x}, nil) },
+	} {
+		f, err := Open(writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1<<20)}))
+		require.NoError(t, err)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		require.PanicsWithValue(t, "boom", func() { write(endingReader{func() { panic("boom") }}, x) }, name)
+		ended := make(chan struct{})
+		go func() { // a Writer is called on the goroutine of the operation
+			defer close(ended)
+			write(endingReader{runtime.Goexit}, x)
+		}()
+		<-ended
+		require.NoError(t, f.Close())
+	}
+	index := `{"weight_map":{"a":"s.safetensors","b":"t.safetensors"}}`
+	require.PanicsWithValue(t, "boom", func() {
+		OpenShards(bytes.NewReader([]byte(index)), func(string) (*File, error) { panic("boom") })
+	})
+	_, err = OpenShards(bytes.NewReader([]byte(index)), func(string) (*File, error) { runtime.Goexit(); return nil, nil })
+	require.ErrorContains(t, err, "runtime.Goexit was called in a callback")
+	var broken *FormatError
+	require.False(t, errors.As(err, &broken))
+	requireGoroutines(t, before)
+}
+
+// An endingFile has a header, and ends when its data is read.
+type endingFile struct {
+	head []byte
+	end  func()
+}
+
+func (f endingFile) ReadAt(b []byte, off int64) (int, error) {
+	if off >= int64(len(f.head)) {
+		f.end()
+	}
+	n := copy(b, f.head[off:])
+	clear(b[n:])
+	return len(b), nil
+}
