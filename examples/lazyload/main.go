@@ -1,12 +1,13 @@
-// Lazyload reads one tensor out of a file, or the part of it that one rank of a
+// Lazyload reads one tensor of a model, or the part of it that one rank of a
 // tensor-parallel group needs, and leaves the rest of the file on the disk.
 //
-//	go run ./examples/lazyload testdata/model.safetensors model.embed_tokens.weight
+//	go run ./examples/lazyload testdata/model.safetensors model.norm.weight
 //	go run ./examples/lazyload -rank 3 -of 8 -dim 1 testdata/model.safetensors model.embed_tokens.weight
+//	go run ./examples/lazyload -rank 3 -of 8 -count testdata/model.safetensors model.embed_tokens.weight
 //
-// It maps the file, and copies only where it has to. With -copy it reads through
-// an io.ReaderAt instead: then there are no views, and all that is read is a copy
-// that stays valid when the file is closed.
+// It views the elements in the mapped file where it can, and copies them where it
+// must. With -count it reads a single file through an io.ReaderAt instead, as from
+// a network disk, and prints how many bytes the tensor took.
 package main
 
 import (
@@ -15,9 +16,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
-	"golang.org/x/exp/mmap"
 )
 
 func main() {
@@ -28,77 +29,88 @@ func main() {
 }
 
 func run(args []string, stdout io.Writer) error {
-	var s shard
 	flags := flag.NewFlagSet("lazyload", flag.ExitOnError)
-	flags.IntVar(&s.rank, "rank", 0, "the `shard` to read, from 0")
-	flags.IntVar(&s.of, "of", 1, "the number of shards, one for each rank")
-	flags.IntVar(&s.dim, "dim", 0, "the `dimension` that is cut: 0 for rows, 1 for columns")
-	copying := flags.Bool("copy", false, "read through an io.ReaderAt rather than map the file")
+	rank := flags.Int("rank", 0, "the `part` to read, from 0")
+	of := flags.Int("of", 1, "the number of equal parts, one for each rank")
+	dim := flags.Int("dim", 0, "the `dimension` to divide: 0 for rows, 1 for columns")
+	count := flags.Bool("count", false, "read through an io.ReaderAt and count the bytes")
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: lazyload [-copy] [-rank R -of N -dim D] FILE TENSOR")
+		fmt.Fprintln(flags.Output(), "usage: lazyload [-rank R -of N -dim D] [-count] MODEL TENSOR")
 		flags.PrintDefaults()
 	}
 	flags.Parse(args)
 	if flags.NArg() != 2 {
-		return errors.New("a file and the name of a tensor are needed; -h shows the usage")
+		return errors.New("expected a model and the name of a tensor; -h shows the usage")
 	}
-	name := flags.Arg(0)
-	s.tensor = flags.Arg(1)
-	if *copying {
-		return copyShard(stdout, name, s)
-	}
-	return viewShard(stdout, name, s)
-}
-
-// viewShard reads from a mapping.
-func viewShard(stdout io.Writer, name string, s shard) error {
-	f, err := safetensors.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close() // a view ends here, so all that uses it comes before
-	t, err := s.find(f)
-	if err != nil {
-		return err
-	}
-	how := "viewed in the file, without a copy"
-	values, err := safetensors.View[float32](t)
-	if err != nil { // not F32, not contiguous or not aligned: Append takes them all
-		how = fmt.Sprintf("copied, as there is no view (%v)", err)
-		if values, err = safetensors.Append[float32](nil, t); err != nil {
-			return fmt.Errorf("%s: %w", s.tensor, err)
+	model, name := flags.Arg(0), flags.Arg(1)
+	if !*count {
+		f, err := safetensors.Open(model)
+		if err != nil {
+			return err
 		}
+		defer f.Close() // views end here, so printPart uses them before
+		return printPart(stdout, f, name, *dim, *rank, *of)
 	}
-	describe(stdout, s, t, values)
-	fmt.Fprintln(stdout, how)
-	return nil
-}
-
-// copyShard reads through an io.ReaderAt, which is asked only for the bytes that
-// are needed. Here it is a mapping again. An *os.File serves as well, and is the
-// better choice if others may truncate the file; so does an object store.
-func copyShard(stdout io.Writer, name string, s shard) error {
-	r, err := mmap.Open(name)
-	if err != nil {
-		return fmt.Errorf("mapping %s: %w", name, err)
-	}
-	defer r.Close()
-	counting := &countingReaderAt{r: r}
-	f, err := safetensors.NewFile(counting, int64(r.Len()))
-	if err != nil {
-		return fmt.Errorf("open %s: %w", name, err)
-	}
-	header := counting.bytes.Load()
-	t, err := s.find(f)
+	file, err := os.Open(model)
 	if err != nil {
 		return err
 	}
-	values, err := safetensors.Append[float32](nil, t)
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.tensor, err)
+		return err
 	}
-	describe(stdout, s, t, values)
-	fmt.Fprintf(stdout, "read %d bytes for the header and %d for the tensor, of %d in the file\n",
-		header, counting.bytes.Load()-header, r.Len())
+	r := &countingReader{ReaderAt: file}
+	f, err := safetensors.NewFile(r, info.Size())
+	if err != nil {
+		return err
+	}
+	r.n.Store(0) // forget the header
+	err = printPart(stdout, f, name, *dim, *rank, *of)
+	fmt.Fprintf(stdout, "read %d of the file's %d bytes after the header\n", r.n.Load(), info.Size())
+	return err
+}
+
+// printPart prints part rank of the named tensor. Only View or Append read its data.
+func printPart(w io.Writer, f *safetensors.File, name string, dim, rank, of int) error {
+	t, err := f.Tensor(name)
+	if err == nil && of != 1 { // a scalar has no dimension to divide
+		t, err = t.Part(dim, rank, of)
+	}
+	if err == nil && t.DType() == safetensors.F64 {
+		t, err = t.Convert(safetensors.F32) // rounds; Append converts the smaller floats by itself
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %v\n", name, t)
+	values, err := safetensors.View[float32](t)
+	if errors.Is(err, errors.ErrUnsupported) {
+		fmt.Fprintln(w, "copied:", err)
+		values, err = safetensors.Append[float32](nil, t)
+	}
+	if err != nil {
+		return err
+	}
+	low, high, sum := float32(0), float32(0), 0.0
+	for i, v := range values {
+		if i == 0 {
+			low, high = v, v
+		}
+		low, high, sum = min(low, v), max(high, v), sum+float64(v)
+	}
+	fmt.Fprintf(w, "%d elements from %g to %g, sum %g: %g ...\n", len(values), low, high, sum, values[:min(4, len(values))])
 	return nil
+}
+
+// A countingReader counts the bytes that concurrent calls of ReadAt return.
+type countingReader struct {
+	io.ReaderAt
+	n atomic.Int64
+}
+
+func (r *countingReader) ReadAt(b []byte, off int64) (int, error) {
+	n, err := r.ReaderAt.ReadAt(b, off)
+	r.n.Add(int64(n))
+	return n, err
 }
