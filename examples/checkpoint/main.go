@@ -1,14 +1,13 @@
-// Checkpoint trains a small network and saves it every few steps. Stop it at any
-// moment and start it again: it goes on from the newest checkpoint, and ends with
-// the very weights that a run without the stop would have given.
+// Checkpoint trains a small network and saves it every few steps, while the
+// training goes on. Stop it at any moment and start it again: it resumes from the
+// last checkpoint and ends with the weights of a run without the stop, bit by bit.
 //
-//	go run ./examples/checkpoint -dir /tmp/checkpoints -steps 1000 -every 200
+//	go run ./examples/checkpoint -steps 1000 -every 200 -file /tmp/checkpoint.safetensors
 //
-// A checkpoint is one file. It has the weights in BF16, for those who use the
-// model, and what only the training needs in F32: the master weights and the
-// moments of the optimiser. The printed losses show why: weights that were
-// rounded to BF16 are not those that the training had arrived at, and a run that
-// went on from them would be another run.
+// A checkpoint has the weights in BF16, for those who use the model, and in F32
+// what only the training needs: the master weights and the moments of the
+// optimizer. The losses printed show why: rounding to BF16 changes the weights, so
+// a run that resumed from these would be another run.
 package main
 
 import (
@@ -16,7 +15,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+
+	"github.com/gosafetensors/safetensors"
 )
 
 func main() {
@@ -28,49 +31,55 @@ func main() {
 
 func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("checkpoint", flag.ExitOnError)
-	dir := flags.String("dir", "checkpoints", "the `folder` of the checkpoints")
+	file := flags.String("file", filepath.Join("checkpoints", "latest.safetensors"), "the checkpoint, replaced by each save")
 	steps := flags.Int("steps", 1000, "train up to this step")
-	every := flags.Int("every", 200, "save after so many steps, and after the last")
-	keep := flags.Int("keep", 3, "keep so many checkpoints, the newest")
+	every := flags.Int("every", 200, "save after this many steps, and after the last")
 	flags.Parse(args)
-	if flags.NArg() > 0 || *every < 1 || *keep < 1 {
-		return errors.New("-every and -keep must be at least 1, and no arguments follow the flags; -h shows the usage")
+	if flags.NArg() > 0 || *every < 1 {
+		return errors.New("expected flags only, and -every of at least 1; -h shows the usage")
 	}
-	if err := os.MkdirAll(*dir, 0o777); err != nil {
-		return err
-	}
-	if err := removeLeftovers(*dir); err != nil {
+	if err := os.MkdirAll(filepath.Dir(*file), 0o777); err != nil {
 		return err
 	}
 	m := newModel()
-	names, err := checkpoints(*dir)
-	if err != nil {
+	f, err := safetensors.Open(*file)
+	switch {
+	case err == nil:
+		err = m.resume(f)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("resuming from %s: %w", *file, err)
+		}
+		fmt.Fprintf(stdout, "step %d: loss %.6f, resumed from %s\n", m.step, m.loss(), *file)
+	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if len(names) > 0 {
-		newest := names[len(names)-1]
-		if err := m.load(newest); err != nil {
-			return fmt.Errorf("resuming from %s: %w", newest, err)
-		}
-		fmt.Fprintf(stdout, "resumed from %s, loss %.6f\n", newest, m.loss())
-	}
+	s := saver{file: *file}
 	for m.step < *steps {
 		m.train()
 		if m.step%*every > 0 && m.step < *steps {
 			continue
 		}
-		name, err := m.save(*dir)
+		tensors, metadata, err := m.snapshot()
 		if err != nil {
 			return err
 		}
-		rounded, err := loadWeights(name)
-		if err != nil {
+		if err := s.save(tensors, metadata); err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "step %d: loss %.6f (%.6f with the BF16 weights), saved as %s\n", m.step, m.loss(), rounded.loss(), name)
-		if err := prune(*dir, *keep); err != nil {
-			return err
-		}
+		fmt.Fprintf(stdout, "step %d: loss %.6f\n", m.step, m.loss())
 	}
+	if err := s.wait(); err != nil {
+		return err
+	}
+	if f, err = safetensors.Open(*file); err != nil {
+		return err
+	}
+	defer f.Close()
+	rounded := newModel()
+	if err := rounded.loadRounded(f); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s: loss %.6f with the BF16 weights\n", *file, rounded.loss())
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -12,105 +13,106 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// train runs the program on a folder and returns what it prints.
-func train(t *testing.T, dir string, args ...string) string {
+// train runs the program and returns what it prints and the checkpoint.
+func train(t *testing.T, file string, args ...string) (string, []byte) {
 	var out bytes.Buffer
-	require.NoError(t, run(append([]string{"-dir", dir, "-every", "20"}, args...), &out))
-	return out.String()
-}
-
-func fileNames(t *testing.T, dir string) (names []string) {
-	entries, err := os.ReadDir(dir)
+	require.NoError(t, run(append([]string{"-file", file, "-every", "20"}, args...), &out))
+	checkpoint, err := os.ReadFile(file)
 	require.NoError(t, err)
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
+	return out.String(), checkpoint
 }
 
-// However often and wherever a run is stopped, its last checkpoint is, byte for
-// byte, that of a run without a stop.
+// TestResume checks that a run that was stopped ends, byte for byte, with the
+// checkpoint of a run that was not.
 func TestResume(t *testing.T) {
-	const last = "step-000000100.safetensors"
-	whole := t.TempDir()
-	require.NotContains(t, train(t, whole, "-steps", "100"), "resumed")
-	want, err := os.ReadFile(filepath.Join(whole, last))
-	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "new", "latest.safetensors")
+	printed, want := train(t, file, "-steps", "100")
+	require.NotContains(t, printed, "resumed")
+	printed, again := train(t, file, "-steps", "100")
+	require.Contains(t, printed, "resumed")
+	require.Equal(t, want, again, "nothing is left to do")
 
-	for name, interrupt := range map[string]func(t *testing.T, dir string){
-		"between two checkpoints": func(t *testing.T, dir string) {
-			train(t, dir, "-steps", "47")
-		},
-		"twice": func(t *testing.T, dir string) {
-			train(t, dir, "-steps", "20")
-			train(t, dir, "-steps", "61")
-		},
-		"by a crash": func(t *testing.T, dir string) {
-			require.Panics(t, func() { run([]string{"-dir", dir, "-every", "20", "-steps", "100"}, &crash{after: 3}) })
-		},
-		"while a checkpoint is written": func(t *testing.T, dir string) {
-			train(t, dir, "-steps", "40")
-			half, err := os.ReadFile(filepath.Join(dir, "step-000000040.safetensors"))
-			require.NoError(t, err)
-			require.NoError(t, os.Remove(filepath.Join(dir, "step-000000040.safetensors")))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, ".safetensors-0123456789abcdef.tmp"), half[:len(half)/2], 0o666))
-		},
+	for name, stop := range map[string]func(file string){
+		"after a save":    func(file string) { train(t, file, "-steps", "40") },
+		"between saves":   func(file string) { train(t, file, "-steps", "47") },
+		"twice":           func(file string) { train(t, file, "-steps", "20"); train(t, file, "-steps", "61") },
+		"during a save":   func(file string) { train(t, file, "-steps", "40"); writeLeftover(t, file) },
+		"before any save": func(file string) { writeLeftover(t, file) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			interrupt(t, dir)
-			require.Contains(t, train(t, dir, "-steps", "100"), "resumed from")
-			got, err := os.ReadFile(filepath.Join(dir, last))
-			require.NoError(t, err)
+			file := filepath.Join(t.TempDir(), "latest.safetensors")
+			stop(file)
+			_, got := train(t, file, "-steps", "100")
 			require.Equal(t, want, got)
-			require.Len(t, fileNames(t, dir), 3, "only what -keep says is left")
 		})
 	}
 }
 
-// crash is a Writer that panics after some lines.
-type crash struct{ after int }
-
-func (c *crash) Write(b []byte) (int, error) {
-	if c.after--; c.after == 0 {
-		panic("crash")
-	}
-	return len(b), nil
+// writeLeftover writes the temporary file of a save that was killed.
+func writeLeftover(t *testing.T, file string) {
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(file), ".safetensors-0123456789abcdef.tmp"), []byte("half"), 0o666))
 }
 
-func TestKeep(t *testing.T) {
-	dir := t.TempDir()
-	train(t, dir, "-steps", "90", "-keep", "2")
-	require.Equal(t, []string{"step-000000080.safetensors", "step-000000090.safetensors"}, fileNames(t, dir))
-}
-
-// The BF16 weights are the master weights rounded, and are not enough to resume.
-func TestBF16(t *testing.T) {
-	dir := t.TempDir()
-	train(t, dir, "-steps", "20")
-	f, err := safetensors.Load(filepath.Join(dir, "step-000000020.safetensors"))
+// TestSaver checks that the training goes on during a save, that one save waits
+// for another, and that errors are reported by the next call.
+func TestSaver(t *testing.T) {
+	s := saver{file: filepath.Join(t.TempDir(), "latest.safetensors")}
+	m := newModel()
+	m.train()
+	tensors, metadata, err := m.snapshot()
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"step": "20"}, f.Metadata())
-	different := 0
-	for _, p := range newModel().params {
-		weights, err := f.Tensor(p.name)
-		require.NoError(t, err)
-		require.Equal(t, safetensors.BF16, weights.DType())
-		rounded, err := safetensors.Append[float32](nil, weights)
-		require.NoError(t, err)
-		masters, err := f.Tensor(masterPrefix + p.name)
-		require.NoError(t, err)
-		require.Equal(t, safetensors.F32, masters.DType())
-		exact, err := safetensors.Append[float32](nil, masters)
-		require.NoError(t, err)
-		for i := range exact {
-			require.InDelta(t, exact[i], rounded[i], math.Abs(float64(exact[i]))/256)
-			if exact[i] != rounded[i] {
-				different++
-			}
+	proceed := make(chan error)
+	blocking, err := safetensors.NewTensorFunc(safetensors.U8, []int{1}, func() (safetensors.Tensor, error) {
+		if err := <-proceed; err != nil {
+			return safetensors.Tensor{}, err
+		}
+		return safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1})
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.save(map[string]safetensors.Tensor{"blocking": blocking}, nil))
+	want, loss := bytes.Buffer{}, m.loss()
+	require.NoError(t, safetensors.Write(&want, tensors, metadata))
+	for range 10 {
+		m.train() // while the first save is blocked
+	}
+	require.NotEqual(t, loss, m.loss())
+
+	second := make(chan error)
+	go func() { second <- s.save(tensors, metadata) }()
+	require.NoFileExists(t, s.file)
+	proceed <- nil
+	require.NoError(t, <-second)
+	require.NoError(t, s.wait())
+	got, err := os.ReadFile(s.file)
+	require.NoError(t, err)
+	require.Equal(t, want.Bytes(), got, "a snapshot does not change")
+
+	failure := errors.New("the disk is full")
+	require.NoError(t, s.save(map[string]safetensors.Tensor{"blocking": blocking}, nil))
+	proceed <- failure
+	require.ErrorIs(t, s.save(tensors, metadata), failure)
+	require.NoError(t, s.wait(), "an error is reported once")
+	s.file = filepath.Join(s.file, "not a folder")
+	require.NoError(t, s.save(tensors, metadata))
+	require.Error(t, s.wait())
+}
+
+// TestBF16 checks that a checkpoint has the master weights rounded to BF16.
+func TestBF16(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "latest.safetensors")
+	train(t, file, "-steps", "20")
+	f, err := safetensors.Load(file)
+	require.NoError(t, err)
+	exact, rounded := newModel(), newModel()
+	require.NoError(t, exact.resume(f))
+	require.NoError(t, rounded.loadRounded(f))
+	for name, p := range exact.params {
+		for i, v := range p.weights {
+			require.InDelta(t, v, rounded.params[name].weights[i], math.Abs(float64(v))/256)
 		}
 	}
-	require.Positive(t, different)
+	require.NotEqual(t, exact.params["hidden.weight"].weights, rounded.params["hidden.weight"].weights)
+	require.Equal(t, 20, exact.step)
 }
 
 func TestTraining(t *testing.T) {
@@ -124,27 +126,16 @@ func TestTraining(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	require.ErrorContains(t, run([]string{"-every", "0"}, io.Discard), "-every")
-	require.ErrorContains(t, run([]string{"-keep", "0"}, io.Discard), "-keep")
-
 	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(file, nil, 0o666))
-	require.Error(t, run([]string{"-dir", file}, io.Discard))
-
-	// A checkpoint of another model, and one that is no checkpoint at all.
-	dir := t.TempDir()
-	name := filepath.Join(dir, "step-000000020.safetensors")
-	require.NoError(t, safetensors.WriteFile(name, nil, nil))
-	require.ErrorContains(t, run([]string{"-dir", dir}, io.Discard), "the step in the metadata")
-	require.NoError(t, safetensors.WriteFile(name, nil, map[string]string{"step": "20"}))
-	require.ErrorContains(t, run([]string{"-dir", dir}, io.Discard), "hidden.weight")
-	wrong, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2})
-	require.NoError(t, err)
-	tensors := make(map[string]safetensors.Tensor)
-	for _, p := range newModel().params {
-		for prefix := range p.state() {
-			tensors[prefix+p.name] = wrong
-		}
+	fails := func(want string, tensors map[string]safetensors.Tensor, metadata map[string]string) {
+		require.NoError(t, safetensors.WriteFile(file, tensors, metadata))
+		require.ErrorContains(t, run([]string{"-file", file}, io.Discard), want)
 	}
-	require.NoError(t, safetensors.WriteFile(name, tensors, map[string]string{"step": "20"}))
-	require.ErrorContains(t, run([]string{"-dir", dir}, io.Discard), "has shape [2], the model needs [32 1]")
+	fails("the step in the metadata", nil, nil)
+	fails("no tensor is named", nil, map[string]string{"step": "20"})
+	tensors, metadata, err := newModel().snapshot()
+	require.NoError(t, err)
+	tensors["adam.mean.hidden.weight"] = tensors["hidden.bias"]
+	fails(`tensor "adam.mean.hidden.weight" is BF16 [32], the model needs shape [32 1]`, tensors, metadata)
+	require.Error(t, run([]string{"-file", filepath.Join(file, "x")}, io.Discard))
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A saver writes checkpoints to a file in the background, one after another.
+type saver struct {
+	file    string
+	pending chan error // receives the result of the save in progress; nil if there is none
+}
+
+// save waits for the previous save, returns its error if it failed, and starts
+// another. WriteFile replaces the file atomically: whatever stops the program, the
+// file holds the one checkpoint or the other. The arguments must not change any more.
+func (s *saver) save(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	if err := s.wait(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	s.pending = done
+	go func() { done <- safetensors.WriteFile(s.file, tensors, metadata) }()
+	return nil
+}
+
+// wait waits for the save in progress, if any, and returns its error.
+func (s *saver) wait() error {
+	if s.pending == nil {
+		return nil
+	}
+	err := <-s.pending
+	s.pending = nil
+	return err
+}
+
+// state returns all of p that the next step depends on, by the prefix that its
+// tensors have in a checkpoint.
+func (p *param) state() map[string][]float32 {
+	return map[string][]float32{"master.": p.weights, "adam.mean.": p.mean, "adam.square.": p.square}
+}
+
+// snapshot returns a checkpoint of a copy, which the training does not change.
+func (m *model) snapshot() (map[string]safetensors.Tensor, map[string]string, error) {
+	tensors := make(map[string]safetensors.Tensor)
+	for name, p := range m.params {
+		for prefix, values := range p.state() {
+			t, err := safetensors.NewTensor(safetensors.F32, p.shape, slices.Clone(values))
+			if err != nil {
+				return nil, nil, err
+			}
+			tensors[prefix+name] = t
+		}
+		weights, err := tensors["master."+name].Convert(safetensors.BF16) // lazy: WriteFile rounds
+		if err != nil {
+			return nil, nil, err
+		}
+		tensors[name] = weights
+	}
+	return tensors, map[string]string{"step": strconv.Itoa(m.step)}, nil
+}
+
+// resume makes m what it was when its checkpoint was taken.
+func (m *model) resume(f *safetensors.File) (err error) {
+	if m.step, err = strconv.Atoi(f.Metadata()["step"]); err != nil {
+		return fmt.Errorf("the step in the metadata: %w", err)
+	}
+	for name, p := range m.params {
+		for prefix, values := range p.state() {
+			if err := fill(values, f, prefix+name, p.shape); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// loadRounded reads the BF16 weights of a checkpoint, as its users do.
+func (m *model) loadRounded(f *safetensors.File) error {
+	for name, p := range m.params {
+		if err := fill(p.weights, f, name, p.shape); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill copies a tensor, whether F32 or BF16, into the memory of values.
+func fill(values []float32, f *safetensors.File, name string, shape []int) error {
+	t, err := f.Tensor(name)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(t.Shape(), shape) {
+		return fmt.Errorf("tensor %q is %v, the model needs shape %v", name, t, shape)
+	}
+	_, err = safetensors.Append(values[:0], t)
+	return err
+}
