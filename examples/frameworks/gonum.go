@@ -1,0 +1,21 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/gosafetensors/safetensors"
+	"gonum.org/v1/gonum/mat"
+)
+
+// gonumMatrix returns a tensor of rank 2 and of any float dtype as a matrix. If t
+// is F64 and in memory, the matrix shares its elements.
+func gonumMatrix(t safetensors.Tensor) (*mat.Dense, error) {
+	if len(t.Shape()) != 2 || t.Len() == 0 { // which NewDense would panic about
+		return nil, fmt.Errorf("%v is not a matrix with elements", t)
+	}
+	values, err := elements[float64](t)
+	if err != nil {
+		return nil, err
+	}
+	return mat.NewDense(t.Shape()[0], t.Shape()[1], values), nil
+}

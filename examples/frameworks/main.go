@@ -1,0 +1,87 @@
+// Frameworks hands tensors to three Go libraries: gonum, gorgonia and GoMLX.
+//
+//	cd examples/frameworks && go run . ../../testdata/model.safetensors lm_head.weight
+//
+// The pattern is the same everywhere: View where possible, else Append. View
+// returns the elements in place, as the Go type of their dtype; where it cannot, the
+// error wraps errors.ErrUnsupported, and Append copies and converts them.
+//
+// gonum computes in float64, so a matrix is viewed if it is F64 and converted,
+// exactly, if it is of a smaller float dtype: see gonumMatrix.
+//
+// gorgonia.org/tensor computes in float32 and float64, and shares the slice that it
+// is given. A view of an F32 tensor becomes a Dense without a copy: see
+// gorgoniaDense.
+//
+// GoMLX has most dtypes, BF16 and F16 among them, and copies the slice that it is
+// given. So views are all it needs, of its own types bfloat16.BFloat16 and
+// float16.Float16: see gomlxTensor.
+//
+// Since gonum and gorgonia write to what they share, main reads the file with Load:
+// its views are ordinary memory. Those of Open are read-only.
+//
+// This is a module of its own, so that the libraries do not become dependencies of
+// the package.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gosafetensors/safetensors"
+	"gonum.org/v1/gonum/mat"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "frameworks:", err)
+		os.Exit(1)
+	}
+}
+
+// run prints what each library makes of a matrix.
+func run(args []string, stdout io.Writer) error {
+	if len(args) != 2 {
+		return errors.New("usage: frameworks MODEL TENSOR")
+	}
+	f, err := safetensors.Load(args[0])
+	if err != nil {
+		return err
+	}
+	t, err := f.Tensor(args[1])
+	if err != nil {
+		return err
+	}
+	matrix, err := gonumMatrix(t)
+	if err != nil {
+		return fmt.Errorf("gonum: %w", err)
+	}
+	dense, err := gorgoniaDense(t)
+	if err != nil {
+		return fmt.Errorf("gorgonia: %w", err)
+	}
+	sum, err := dense.Sum()
+	if err != nil {
+		return fmt.Errorf("gorgonia: %w", err)
+	}
+	local, err := gomlxTensor(t)
+	if err != nil {
+		return fmt.Errorf("GoMLX: %w", err)
+	}
+	fmt.Fprintf(stdout, "%s: %v\n", args[1], t)
+	fmt.Fprintf(stdout, "gonum:    norm %.6g\n", mat.Norm(matrix, 2))
+	fmt.Fprintf(stdout, "gorgonia: sum %.4g of %v %v\n", sum.Data(), dense.Shape(), dense.Dtype())
+	fmt.Fprintf(stdout, "GoMLX:    %v, %d bytes\n", local.Shape(), local.Memory())
+	return nil
+}
+
+// elements returns the elements of t, in place where possible.
+func elements[T safetensors.Element](t safetensors.Tensor) ([]T, error) {
+	values, err := safetensors.View[T](t)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return safetensors.Append[T](nil, t)
+	}
+	return values, err
+}

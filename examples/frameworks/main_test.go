@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/gomlx/gomlx/pkg/core/dtypes"
+	"github.com/gomlx/gomlx/pkg/core/dtypes/bfloat16"
+	"github.com/gomlx/gomlx/pkg/core/tensors"
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+	"gonum.org/v1/gonum/mat"
+	"gorgonia.org/tensor"
+)
+
+var elementsOfMatrix = []float64{0, -1, 2, 3.5, 1024, -0.125}
+
+// matrix returns a tensor of two rows and three columns, and the slice that it
+// refers to.
+func matrix(t *testing.T, d safetensors.DType) (safetensors.Tensor, []float64) {
+	values := append([]float64(nil), elementsOfMatrix...)
+	m, err := safetensors.NewTensor(safetensors.F64, []int{2, 3}, values)
+	require.NoError(t, err)
+	if d != safetensors.F64 {
+		m, err = m.Convert(d)
+		require.NoError(t, err)
+	}
+	return m, values
+}
+
+func TestGonum(t *testing.T) {
+	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
+		x, shared := matrix(t, d)
+		m, err := gonumMatrix(x)
+		require.NoError(t, err)
+		require.True(t, mat.Equal(mat.NewDense(2, 3, elementsOfMatrix), m), d)
+		m.Set(1, 2, 7)
+		require.Equal(t, d == safetensors.F64, shared[5] == 7, "%v: the elements are shared", d)
+	}
+	vector, err := safetensors.NewTensor(safetensors.F32, []int{1}, []float32{1})
+	require.NoError(t, err)
+	_, err = gonumMatrix(vector)
+	require.ErrorContains(t, err, "F32 [1] is not a matrix")
+	integers, err := safetensors.NewTensor(safetensors.I64, []int{1, 1}, []int64{1})
+	require.NoError(t, err)
+	_, err = gonumMatrix(integers)
+	require.ErrorContains(t, err, "not float64")
+}
+
+func TestGorgonia(t *testing.T) {
+	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32} {
+		x, _ := matrix(t, d)
+		dense, err := gorgoniaDense(x)
+		require.NoError(t, err)
+		require.Equal(t, tensor.Shape{2, 3}, dense.Shape())
+		require.Equal(t, []float32{0, -1, 2, 3.5, 1024, -0.125}, dense.Data(), d)
+	}
+	x, _ := matrix(t, safetensors.F64)
+	dense, err := gorgoniaDense(x)
+	require.NoError(t, err)
+	require.Equal(t, elementsOfMatrix, dense.Data())
+
+	shared := []float32{1, 2}
+	x, err = safetensors.NewTensor(safetensors.F32, []int{1, 2}, shared)
+	require.NoError(t, err)
+	dense, err = gorgoniaDense(x)
+	require.NoError(t, err)
+	require.NoError(t, dense.SetAt(float32(7), 0, 1))
+	require.Equal(t, []float32{1, 7}, shared)
+
+	empty, err := safetensors.NewTensor(safetensors.F32, []int{0, 2}, []float32{})
+	require.NoError(t, err)
+	_, err = gorgoniaDense(empty)
+	require.ErrorContains(t, err, "F32 [0,2] has no elements")
+}
+
+func TestGoMLX(t *testing.T) {
+	for d, want := range map[safetensors.DType]dtypes.DType{
+		safetensors.BF16: dtypes.BFloat16, safetensors.F16: dtypes.Float16,
+		safetensors.F32: dtypes.Float32, safetensors.F64: dtypes.Float64,
+	} {
+		x, _ := matrix(t, d)
+		m, err := gomlxTensor(x)
+		require.NoError(t, err)
+		require.Equal(t, want, m.DType())
+		require.Equal(t, []int{2, 3}, m.Shape().Dimensions)
+	}
+	x, _ := matrix(t, safetensors.BF16)
+	m, err := gomlxTensor(x)
+	require.NoError(t, err)
+	tensors.MustConstFlatData(m, func(flat []bfloat16.BFloat16) {
+		for i, v := range flat {
+			require.Equal(t, float32(elementsOfMatrix[i]), v.Float32())
+		}
+	})
+	scalar, err := safetensors.NewTensor(safetensors.I64, nil, []int64{7})
+	require.NoError(t, err)
+	m, err = gomlxTensor(scalar)
+	require.NoError(t, err)
+	require.Equal(t, int64(7), m.Value())
+	packed, err := safetensors.NewTensor(safetensors.F4, []int{2}, []byte{1})
+	require.NoError(t, err)
+	_, err = gomlxTensor(packed)
+	require.ErrorContains(t, err, "F4 [2]")
+}
+
+func TestRun(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run([]string{"../../testdata/model.safetensors", "lm_head.weight"}, &out))
+	require.Regexp(t, `^lm_head.weight: F16 \[64,32\]
+gonum:    norm 0\.9\d+
+gorgonia: sum -1\.1\d+ of \(64, 32\) float32
+GoMLX:    \(Float16\)\[64 32\], 4096 bytes
+$`, out.String())
+	require.ErrorContains(t, run(nil, io.Discard), "usage")
+	require.ErrorContains(t, run([]string{"../../testdata/model.safetensors", "model.norm.weight"}, io.Discard), "gonum: F32 [32] is not a matrix")
+}
