@@ -1,16 +1,16 @@
-// Objectstore keeps checkpoints in a bucket, and reads from there what is needed:
-// the headers to list the tensors, and of a tensor the part that one rank of a
-// tensor-parallel group holds.
+// Objectstore keeps checkpoints in a bucket and reads from there only what is
+// needed: the headers to list the tensors, and of a tensor the part that one rank
+// of a tensor-parallel group holds.
 //
 //	objectstore put s3://models/llama/step-2000 checkpoint
 //	objectstore list s3://models/llama/step-2000
 //	objectstore slice -rank 3 -of 8 -dim 0 s3://models/llama/step-2000 lm_head.weight part.safetensors
 //
-// Store, region and credentials are those of the environment and of ~/.aws, as
-// for the AWS command line. For another kind of store only bucket.go changes.
+// Store, region and credentials come from the environment and from ~/.aws, as for
+// the AWS command line. For another kind of store only bucket.go changes.
 //
-// This is a module of its own, so that the SDK does not become a dependency of
-// the package, and runs in its own folder. The test brings an S3 server along:
+// This is a module of its own, so that the SDK does not become a dependency of the
+// package. Its test runs these commands with an S3 server in memory:
 //
 //	cd examples/objectstore && go test .
 package main
@@ -44,12 +44,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	var p part
 	flags := flag.NewFlagSet("objectstore", flag.ExitOnError)
 	maxBytes := flags.Int64("max", 5_000_000_000, "put: the data of a shard in `bytes`")
-	flags.IntVar(&p.rank, "rank", 0, "slice: the `part` to read, from 0")
-	flags.IntVar(&p.of, "of", 1, "slice: the number of parts, one for each rank")
-	flags.IntVar(&p.dim, "dim", 0, "slice: the `dimension` that is cut")
+	rank := flags.Int("rank", 0, "slice: the `part` to read, from 0")
+	of := flags.Int("of", 1, "slice: the number of equal parts, one for each rank")
+	dim := flags.Int("dim", 0, "slice: the `dimension` to divide")
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), usage)
 		flags.PrintDefaults()
@@ -68,14 +67,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	case command == "list" && operands == 1:
 		return list(stdout, d)
 	case command == "slice" && operands == 3:
-		p.tensor = flags.Arg(1)
-		return slice(stdout, d, p, flags.Arg(2))
+		return slice(stdout, d, flags.Arg(1), *dim, *rank, *of, flags.Arg(2))
 	}
 	return errors.New(usage)
 }
 
-// openFolder returns the folder of a URL like s3://models/llama/step-2000. It
-// sends no request.
+// openFolder returns the folder of a URL like s3://models/llama/step-2000 without
+// sending a request.
 func openFolder(ctx context.Context, url string) (folder, error) {
 	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(url, "s3://"), "/")
 	if !strings.HasPrefix(url, "s3://") || bucket == "" {
@@ -86,8 +84,8 @@ func openFolder(ctx context.Context, url string) (folder, error) {
 		return folder{}, err
 	}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.UsePathStyle = o.BaseEndpoint != nil // other stores than AWS have no host for each bucket
-		// The store knows the checksum of an object, not that of a range.
+		o.UsePathStyle = o.BaseEndpoint != nil // stores other than AWS have no host for each bucket
+		// The store has a checksum of the whole object, not of a range.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})
 	return folder{ctx, client, bucket, prefix}, nil

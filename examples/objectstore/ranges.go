@@ -9,7 +9,7 @@ import (
 
 var _ safetensors.RangeReader = (*object)(nil)
 
-// A span is a range of an object and where it goes.
+// A span is a range of an object and its destination.
 type span struct {
 	off int64
 	dst []byte
@@ -17,14 +17,14 @@ type span struct {
 
 func (s span) end() int64 { return s.off + int64(len(s.dst)) }
 
-// ReadRanges makes an object a safetensors.RangeReader. It is for slices of many
-// short runs, such as columns, which NewFile would otherwise ask for run by run:
-// a request costs more than the bytes of a gap, so that neighbours are read
-// together, up to a size that bounds the memory.
+// ReadRanges makes an object a safetensors.RangeReader. Without it a slice of many
+// short runs, such as columns, would take one request for each run. A request costs
+// more than the bytes of a gap, so ReadRanges reads neighbors together, up to a size
+// that bounds the memory.
 func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	const largestGap, most = 256 << 10, 1 << 20
 	var requests errgroup.Group
-	requests.SetLimit(8) // of each call; there may be several
+	requests.SetLimit(8) // in each call; several calls may run concurrently
 	var near []span
 	for off, dst := range ranges {
 		next := span{off, dst}
@@ -41,7 +41,7 @@ func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return requests.Wait()
 }
 
-// readSpans fills spans in one request, with the gaps between them.
+// readSpans fills spans in one request that includes the gaps between them.
 func (o *object) readSpans(spans []span) error {
 	whole := spans[0]
 	if len(spans) > 1 {
