@@ -1,12 +1,12 @@
-// Inspect lists what is in safetensors files: their tensors in file order, the
-// parameters of each dtype, and the metadata. It reads headers only, so that a
-// model of any size is listed at once.
+// Inspect lists the contents of safetensors files: the tensors in file order, the
+// number of parameters of each dtype, and the metadata. It reads headers only, so
+// the size of a model does not matter.
 //
 //	go run ./examples/inspect testdata/model.safetensors
 //
-// A model is named by its file, its folder, the index of its shards, a URL, or
-// its repository on the Hugging Face Hub, as OWNER/NAME or OWNER/NAME@REVISION.
-// With -json it prints a line of JSON for each, as the type listing says.
+// A model is a file, a folder, the index of shards, a URL, or a repository on the
+// Hugging Face Hub, as OWNER/NAME or OWNER/NAME@REVISION. With -json, inspect prints
+// a line of JSON for each: see type listing.
 package main
 
 import (
@@ -40,9 +40,9 @@ func run(args []string, stdout io.Writer) error {
 	}
 	flags.Parse(args)
 	if flags.NArg() == 0 {
-		return errors.New("inspect: no model is named; -h shows the usage")
+		return errors.New("inspect: expected a model; -h shows the usage")
 	}
-	// Like ls, go on after a file that cannot be listed.
+	// Like ls, continue after a file that cannot be listed.
 	var errs []error
 	listed := 0
 	for _, name := range flags.Args() {
@@ -65,8 +65,7 @@ func run(args []string, stdout io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// A listing is what inspect tells of a file, and its fields are those of the
-// JSON form.
+// A listing is the contents of a file. Its fields are those of the JSON form.
 type listing struct {
 	File     string            `json:"file"`     // as named on the command line
 	Metadata map[string]string `json:"metadata"` // null if the file has none
@@ -98,8 +97,8 @@ func (t *total) add(parameters, bytes int64) {
 
 var repository = regexp.MustCompile(`^([\w.-]+/[\w.-]+)(?:@(.+))?$`)
 
-// open opens what a name is of. A repository is what looks like one and is
-// neither there nor, by its ending, a file that is missing.
+// open opens a model by its name. A name is a repository if it looks like one, if
+// no such file exists, and if its ending is not that of a missing file.
 func open(name string) (*safetensors.File, error) {
 	ctx := context.Background()
 	if strings.Contains(name, "://") {
@@ -122,11 +121,8 @@ func list(name string) (*listing, error) {
 	l := &listing{File: name, Metadata: f.Metadata(), Tensors: []tensor{}, DTypes: []total{}}
 	place := make(map[safetensors.DType]int) // in l.DTypes
 	for name, t := range f.Tensors() {
-		parameters := int64(1)
-		for _, dim := range t.Shape() {
-			parameters *= int64(dim)
-		}
 		size := t.Size()
+		parameters := size * 8 / int64(t.DType().Bits()) // t.Len() is an int
 		l.Tensors = append(l.Tensors, tensor{name, t.DType(), t.Shape(), parameters, size})
 		i, ok := place[t.DType()]
 		if !ok {

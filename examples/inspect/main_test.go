@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeModel writes a file with what is hard to list: a scalar, a tensor without
-// elements, one of four bits an element, names and metadata that are no words.
+// writeModel writes a file that is hard to list: a scalar, a tensor without
+// elements, elements of four bits, names and metadata that are not printable.
 func writeModel(t *testing.T, name string) {
 	tensors := make(map[string]safetensors.Tensor)
 	add := func(name string, dtype safetensors.DType, shape []int, size int) {
@@ -91,7 +91,7 @@ func TestJSON(t *testing.T) {
 		`"total":{"tensors":7,"parameters":4081,"bytes":14297}}`+"\n", out.String())
 }
 
-// TestNames lists a checkpoint of three shards by all the names that it can have.
+// TestNames lists a checkpoint of three shards by each kind of name.
 func TestNames(t *testing.T) {
 	t.Chdir(t.TempDir())
 	tensors := make(map[string]safetensors.Tensor)
@@ -127,7 +127,7 @@ func TestNames(t *testing.T) {
 	_, err = list("owner/absent")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NotContains(t, err.Error(), "open owner/absent")
-	_, err = list("checkpoint/absent.safetensors") // which cannot be a repository
+	_, err = list("checkpoint/absent.safetensors") // its ending is that of a file
 	require.ErrorContains(t, err, "open checkpoint/absent.safetensors")
 }
 
@@ -159,7 +159,7 @@ total        0                  0         0 B
 	require.ErrorContains(t, err, "d.safetensors")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	require.ErrorContains(t, run(nil, &out), "no model is named")
+	require.ErrorContains(t, run(nil, &out), "expected a model")
 }
 
 func TestHumanSize(t *testing.T) {

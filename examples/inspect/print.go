@@ -19,11 +19,12 @@ func printJSON(w io.Writer, l *listing) error {
 	return e.Encode(l)
 }
 
-// The text form cuts names and metadata of more runes; the JSON form does not.
+// The text form truncates names and metadata to this many runes; the JSON form does
+// not.
 const maxName, maxValue = 200, 80
 
 func printText(stdout io.Writer, l *listing) error {
-	w := bufio.NewWriter(stdout) // which keeps the first error until Flush
+	w := bufio.NewWriter(stdout) // Flush returns the first error
 	fmt.Fprintln(w, printable(l.File, maxName))
 
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -53,9 +54,8 @@ func printText(stdout io.Writer, l *listing) error {
 	return w.Flush()
 }
 
-// printable returns s as it is if a terminal shows it as one word or sentence,
-// and quoted otherwise: names come from strangers, and may hold line ends or
-// escape sequences.
+// printable returns s unchanged if it is printable text, and quoted otherwise: names
+// come from strangers and may hold newlines or escape sequences.
 func printable(s string, limit int) string {
 	more := ""
 	if n := utf8.RuneCountInString(s); n > limit {
@@ -68,12 +68,12 @@ func printable(s string, limit int) string {
 	return s + more
 }
 
-// shape writes a shape as in the file: [2,3].
+// shape formats a shape as in the file: [2,3].
 func shape(dims []int) string {
 	return strings.ReplaceAll(fmt.Sprint(dims), " ", ",")
 }
 
-// humanSize writes a number of bytes with three digits and a decimal unit.
+// humanSize formats a number of bytes with three digits and a decimal unit.
 func humanSize(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
@@ -92,7 +92,7 @@ func humanSize(n int64) string {
 	return fmt.Sprintf("%.*f %cB", digits, value, "kMGTPE"[unit])
 }
 
-// thousands writes a number with commas: 1,234,567.
+// thousands formats a number with commas: 1,234,567.
 func thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
