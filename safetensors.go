@@ -86,8 +86,9 @@ func (f *File) Close() error {
 // modified.
 func (f *File) Metadata() map[string]string { return f.metadata() }
 
-// Tensor returns a tensor by name. It reads no data. If there is no tensor of
-// that name, the error wraps fs.ErrNotExist.
+// Tensor returns a tensor by name. It reads no data. If there is no tensor of that
+// name, the error wraps fs.ErrNotExist, as that of Open does if there is no file:
+// look at the two errors apart.
 func (f *File) Tensor(name string) (Tensor, error) {
 	i := f.names.lookup(name, f.name)
 	if i < 0 {

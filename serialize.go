@@ -35,7 +35,9 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // unchanged. Only a crash can leave the temporary file, .safetensors-*.tmp,
 // behind.
 //
-// For progress or cancellation, write tensor by tensor with Create.
+// Until it returns, neither the map nor the data of its tensors may change; a
+// program that saves in the background while it computes on gives it copies. For
+// progress or cancellation, write tensor by tensor with Create.
 //
 // A new file has mode 0666 before the umask, a replaced one keeps its mode. If
 // name is a symbolic link, the link is replaced. The file may be the one that the
