@@ -98,10 +98,12 @@ func TestCallbacksThatEnd(t *testing.T) {
 		return f, x
 	}
 	operations := map[string]func(Tensor) error{
-		"Append":    func(x Tensor) error { _, err := Append[byte](nil, x); return err },
-		"WriteTo":   func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
-		"Write":     func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
-		"WriteFile": func(x Tensor) error { return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"x": x}, nil) },
+		"Append":  func(x Tensor) error { _, err := Append[byte](nil, x); return err },
+		"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
+		"Write":   func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
+		"WriteFile": func(x Tensor) error {
+			return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"x": x}, nil)
+		},
 		"WriteShards": func(x Tensor) error {
 			return WriteShards(t.TempDir(), map[string]Tensor{"x": x, "y": x}, nil, 1)
 		},

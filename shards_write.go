@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
@@ -17,19 +19,15 @@ import (
 // shards of Split and an index of them, in the form that the Python packages
 // write and read. A single shard has no index. Each shard has the metadata.
 //
-// All files are written to temporary names and flushed before the first rename;
-// the index is renamed last. Then WriteShards removes what an earlier save left
-// under such names. If anything fails before the first rename, or the process
-// crashes, the earlier checkpoint is whole. Only if the process or the system
-// crashes between the renames, a matter of milliseconds, and if the earlier
-// checkpoint has as many shards, are old and new shards mixed under the old
-// index. Where that must not be, write each checkpoint to a folder of its own,
-// and rename the folder when it is complete:
-//
-//	err := safetensors.WriteShards("step-2000.partial", tensors, metadata, 5<<30)
-//	if err == nil {
-//		err = os.Rename("step-2000.partial", "step-2000")
-//	}
+// The folder may hold an earlier checkpoint. It is replaced at once, by the rename
+// of one file: the index, or the single shard. If WriteShards fails, or the process
+// or the system crashes, the folder opens as the whole earlier checkpoint or as the
+// whole new one, never as a mixture. (An earlier set of shards without an index may
+// be ambiguous meanwhile, which is an error.) For that, no shard replaces another:
+// where a name is taken, all shards get a new stem, model.1-00001-of-00003.safetensors
+// and so on. In the end WriteShards removes the files of the earlier checkpoint, and what
+// crashed saves left under such names; an error of that says that the new checkpoint
+// is complete. On Windows, shards that are open cannot be removed.
 //
 // Programs on several machines that each have a part of the tensors write their
 // own shards with WriteFile, to a shared folder or an object store. When all have,
@@ -42,6 +40,10 @@ func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]stri
 }
 
 func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
+	shards, err := withFreeNames(dir, shards)
+	if err != nil {
+		return err
+	}
 	s := shardSet{dir: dir, names: slices.Sorted(maps.Keys(shards))}
 	defer s.abort()
 	for _, name := range s.names {
@@ -53,7 +55,6 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	}
 	var index []byte
 	if len(shards) > 1 {
-		var err error
 		if index, err = BuildIndex(shards); err != nil {
 			return bare(err)
 		}
@@ -70,6 +71,32 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 		}
 	}
 	return s.commit()
+}
+
+// withFreeNames returns several shards under names that no file in the folder has.
+// A single shard keeps its name: the rename that replaces it is atomic.
+func withFreeNames(dir string, shards map[string]map[string]Tensor) (map[string]map[string]Tensor, error) {
+	if len(shards) == 1 {
+		return shards, nil
+	}
+	for n := 0; ; n++ {
+		free := make(map[string]map[string]Tensor, len(shards))
+		taken := false
+		for name, tensors := range shards {
+			if n > 0 {
+				name = strings.Replace(name, shardStem, fmt.Sprintf("%s.%d", shardStem, n), 1)
+			}
+			free[name] = tensors
+			_, err := os.Lstat(filepath.Join(dir, name))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			taken = taken || err == nil
+		}
+		if !taken {
+			return free, nil
+		}
+	}
 }
 
 // Split deals tensors out to shards of up to maxBytes bytes of data, by file name,
@@ -102,10 +129,16 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 	}
 	shards := make(map[string]map[string]Tensor, len(groups))
 	for i, group := range groups {
-		shards[fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(groups), osfile.FileSuffix)] = group
+		shards[fmt.Sprintf("%s-%05d-of-%05d%s", shardStem, i+1, len(groups), osfile.FileSuffix)] = group
 	}
 	return shards
 }
+
+// shardStem starts the names of shards.
+const shardStem = "model"
+
+// staleStem matches the stems that withFreeNames gives to shards.
+var staleStem = regexp.MustCompile(`^` + shardStem + `(\.\d+)?$`)
 
 // A shardSet is the files of a checkpoint that is being written.
 type shardSet struct {
@@ -145,26 +178,57 @@ func (s *shardSet) writeIndex(text []byte) error {
 	return f.Finish()
 }
 
-// commit renames the files and removes those of an earlier save. The first of
-// these to go is the one that a folder is opened by.
+// commit renames the files, the one that makes them a checkpoint last, and removes
+// those of an earlier checkpoint. An error before the last rename takes the others
+// back.
 func (s *shardSet) commit() error {
-	kept := make(map[string]bool)
-	for _, f := range s.files {
-		if err := f.Rename(); err != nil {
-			return err
-		}
-		kept[filepath.Base(f.Target())] = true
-	}
-	if err := osfile.SyncDir(s.dir); err != nil {
+	dir, err := osfile.OpenDir(s.dir)
+	if err != nil {
 		return err
 	}
+	defer dir.Close()
+	last := len(s.files) - 1
+	for i, f := range s.files {
+		if i == last { // by POSIX it may persist before the others, unless they are flushed
+			err = dir.Sync()
+		}
+		if err == nil {
+			err = f.Rename()
+		}
+		if err != nil {
+			for _, renamed := range s.files[:i] {
+				os.Remove(renamed.Target())
+			}
+			return err
+		}
+	}
+	err = dir.Sync()
+	if err == nil {
+		err = s.removeStale()
+	}
+	if err == nil {
+		err = dir.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("the new checkpoint in %s is complete, but what follows failed: %w", s.dir, err)
+	}
+	return nil
+}
+
+// removeStale removes the files of an earlier checkpoint. The first of these to go
+// is the one that a folder is opened by.
+func (s *shardSet) removeStale() error {
+	kept := make(map[string]bool)
+	for _, f := range s.files {
+		kept[filepath.Base(f.Target())] = true
+	}
+	stale := []string{osfile.ModelFile, osfile.IndexFile}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
 	}
-	stale := []string{osfile.ModelFile, osfile.IndexFile}
 	for _, e := range entries {
-		if m := shardName.FindStringSubmatch(e.Name()); m != nil && m[1] == "model" {
+		if m := shardName.FindStringSubmatch(e.Name()); m != nil && staleStem.MatchString(m[1]) {
 			stale = append(stale, e.Name())
 		}
 	}
@@ -173,10 +237,10 @@ func (s *shardSet) commit() error {
 			continue
 		}
 		if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing a shard of an earlier checkpoint: %w", err)
+			return fmt.Errorf("removing a file of an earlier checkpoint: %w", err)
 		}
 	}
-	return osfile.SyncDir(s.dir)
+	return nil
 }
 
 func (s *shardSet) abort() {

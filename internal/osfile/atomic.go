@@ -26,11 +26,13 @@ type Atomic struct {
 const TempPrefix = ".safetensors-"
 
 // Create creates a temporary file in the folder of name, because a rename is
-// atomic only within one file system. If name is a regular file, the new one has
-// its mode.
+// atomic only within one file system. If name is a regular file, the new one gets
+// its mode, from the first moment on: what only its owner could read, nobody else
+// can read meanwhile. It gets its owner and group where the system permits that.
 func Create(name string) (*Atomic, error) {
 	old, err := os.Lstat(name)
 	replaces := err == nil && old.Mode()&fs.ModeSymlink == 0
+	mode := fs.FileMode(0o666)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -38,14 +40,15 @@ func Create(name string) (*Atomic, error) {
 		if err := CheckRegular(old); err != nil {
 			return nil, &fs.PathError{Op: "replace", Path: name, Err: err}
 		}
+		mode = old.Mode().Perm()
 	}
-	f, err := createTemp(filepath.Dir(name))
+	f, err := createTemp(filepath.Dir(name), mode)
 	if err != nil {
 		return nil, fail("create", name, err)
 	}
 	a := &Atomic{file: f, name: name, temp: f.Name()}
-	if replaces && runtime.GOOS != "windows" { // whose only mode bit says whether a file is writable
-		if err := f.Chmod(old.Mode().Perm()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if replaces {
+		if err := inherit(f, old); err != nil {
 			a.Abort()
 			return nil, a.fail("chmod", err)
 		}
@@ -53,15 +56,34 @@ func Create(name string) (*Atomic, error) {
 	return a, nil
 }
 
-// createTemp creates a file with a new random name in a folder.
-func createTemp(dir string) (*os.File, error) {
+// createTemp creates a file with a new random name in a folder, of a mode before
+// the umask.
+func createTemp(dir string, mode fs.FileMode) (*os.File, error) {
 	for {
 		temp := filepath.Join(dir, fmt.Sprintf(TempPrefix+"%016x.tmp", rand.Uint64()))
-		f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode|0o200) // it is written through f
 		if !errors.Is(err, fs.ErrExist) {
 			return f, err
 		}
 	}
+}
+
+// inherit gives f the owner, the group and the mode of the file that it replaces.
+// The owner and the group are kept where the system permits it. The mode is set
+// only if the umask changed it: some file systems allow no change.
+func inherit(f *os.File, old fs.FileInfo) error {
+	if runtime.GOOS == "windows" { // whose only mode bit says whether a file is writable
+		return nil
+	}
+	chown(f, old)
+	now, err := f.Stat()
+	if err != nil || now.Mode().Perm() == old.Mode().Perm() {
+		return err
+	}
+	if err := f.Chmod(old.Mode().Perm()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
 }
 
 // fail returns an error of an operation on a temporary file as one on its target.
@@ -109,12 +131,22 @@ func (a *Atomic) Finish() error {
 	return nil
 }
 
-// Commit gives the finished file its name and flushes the folder.
+// Commit gives the finished file its name and flushes the folder. It opens the
+// folder first, so that an error of that leaves the target as it was. An error of
+// the flush comes after the rename, and says so.
 func (a *Atomic) Commit() error {
+	dir, err := OpenDir(filepath.Dir(a.name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 	if err := a.Rename(); err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(a.name))
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("%s was replaced, but may be the old file after a crash: %w", a.name, err)
+	}
+	return nil
 }
 
 // Rename gives the finished file its name.
@@ -139,21 +171,39 @@ func (a *Atomic) Abort() {
 	a.temp = ""
 }
 
-// SyncDir flushes the names in a folder, on systems that have such a call.
-func SyncDir(dir string) error {
+// A Dir is an open folder whose names can be flushed. It is nil on systems that
+// have no such call.
+type Dir struct{ file *os.File }
+
+// OpenDir opens a folder.
+func OpenDir(name string) (*Dir, error) {
 	switch runtime.GOOS {
 	case "windows", "plan9", "js", "wasip1":
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{f}, nil
+}
+
+// Sync flushes the names in the folder, where its file system has such a call.
+func (d *Dir) Sync() error {
+	if d == nil {
 		return nil
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !unsupported(err) {
+	if err := d.file.Sync(); err != nil && !unsupported(err) {
 		return err
 	}
 	return nil
+}
+
+// Close closes the folder.
+func (d *Dir) Close() {
+	if d != nil {
+		d.file.Close()
+	}
 }
 
 // unsupported reports whether an error says that the file system does not sync

@@ -105,12 +105,72 @@ func TestOnlyRegularFiles(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-func TestSyncDirOfAMissingFolder(t *testing.T) {
-	switch runtime.GOOS {
-	case "windows", "plan9", "js", "wasip1":
-		require.NoError(t, SyncDir(t.TempDir()))
+func TestFoldersSync(t *testing.T) {
+	dir, err := OpenDir(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, dir.Sync())
+	dir.Close()
+	dir, err = OpenDir(filepath.Join(t.TempDir(), "missing"))
+	if err == nil {
+		require.Nil(t, dir, "this system does not flush folders")
 		return
 	}
-	require.NoError(t, SyncDir(t.TempDir()))
-	require.True(t, errors.Is(SyncDir(filepath.Join(t.TempDir(), "missing")), fs.ErrNotExist))
+	require.True(t, errors.Is(err, fs.ErrNotExist))
+}
+
+// TestReplacedFilesKeepTheirMode looks at the mode from the first moment on.
+func TestReplacedFilesKeepTheirMode(t *testing.T) {
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		t.Skip("modes differ on this system")
+	}
+	for _, mode := range []fs.FileMode{0o600, 0o640, 0o644, 0o666, 0o400} {
+		name := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(name, nil, 0o600))
+		require.NoError(t, os.Chmod(name, mode))
+		a, err := Create(name)
+		require.NoError(t, err)
+		info, err := os.Stat(a.temp)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm())
+		require.NoError(t, a.Finish())
+		require.NoError(t, a.Commit())
+		info, err = os.Stat(name)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm())
+	}
+}
+
+// TestTempIsNeverReadable creates the temporary file of a private one under a umask
+// that forbids nothing, and looks at it before anything else happens to it.
+func TestTempIsNeverReadable(t *testing.T) {
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		t.Skip("modes differ on this system")
+	}
+	f, err := createTemp(t.TempDir(), 0o600)
+	require.NoError(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	require.NoError(t, err)
+	require.Zero(t, info.Mode().Perm()&0o077)
+}
+
+// TestUnreadableFolder: a folder that cannot be opened, and so not flushed, is an
+// error before the target is replaced.
+func TestUnreadableFolder(t *testing.T) {
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" || runtime.GOOS == "js" || os.Getuid() == 0 {
+		return // every folder can be opened
+	}
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(name, []byte("old"), 0o666))
+	require.NoError(t, os.Chmod(dir, 0o300))
+	defer os.Chmod(dir, 0o700)
+	a, err := Create(name)
+	require.NoError(t, err)
+	defer a.Abort()
+	require.NoError(t, a.Finish())
+	require.ErrorIs(t, a.Commit(), fs.ErrPermission)
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "old", string(data))
 }

@@ -1,0 +1,128 @@
+package safetensors
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// generation returns a checkpoint whose elements are all n.
+func generation(t testing.TB, n int) map[string]Tensor {
+	tensors := make(map[string]Tensor)
+	for _, name := range []string{"a", "b", "c"} {
+		x, err := NewTensor(U32, []int{4}, []uint32{uint32(n), uint32(n), uint32(n), uint32(n)})
+		require.NoError(t, err)
+		tensors[name] = x
+	}
+	return tensors
+}
+
+// generationOf returns the generation of the checkpoint in a folder, and an error
+// if it is a mixture.
+func generationOf(dir string) (uint32, error) {
+	f, err := Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var all []uint32
+	for _, x := range f.Tensors() {
+		if all, err = Append(all, x); err != nil {
+			return 0, err
+		}
+	}
+	for _, n := range all {
+		if n != all[0] || len(all) != 12 {
+			return 0, errMixture
+		}
+	}
+	return all[0], nil
+}
+
+var errMixture = errors.New("a mixture of checkpoints")
+
+// TestReplaceShards saves to one folder again and again, in as many shards and in
+// other numbers of them, and lists what is left.
+func TestReplaceShards(t *testing.T) {
+	dir := t.TempDir()
+	for n, c := range []struct {
+		maxBytes int64
+		want     []string
+	}{
+		{16, []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json"}},
+		{16, []string{"model.1-00001-of-00003.safetensors", "model.1-00002-of-00003.safetensors", "model.1-00003-of-00003.safetensors", "model.safetensors.index.json"}},
+		{16, []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json"}},
+		{32, []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}},
+		{1 << 20, []string{"model.safetensors"}},
+		{1 << 20, []string{"model.safetensors"}},
+		{16, []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json"}},
+	} {
+		require.NoError(t, WriteShards(dir, generation(t, n), nil, c.maxBytes))
+		require.Equal(t, c.want, listDir(t, dir))
+		got, err := generationOf(dir)
+		require.NoError(t, err)
+		require.EqualValues(t, n, got)
+	}
+}
+
+// TestReplaceShardsFails lets the rename of a shard fail, when others have been
+// renamed: the earlier checkpoint is whole, and nothing of the new one is left.
+func TestReplaceShardsFails(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, WriteShards(dir, generation(t, 1), nil, 16))
+	before := listDir(t, dir)
+	tensors := generation(t, 2)
+	obstacle := filepath.Join(dir, "model.1-00002-of-00003.safetensors")
+	blocked, err := NewTensorFunc(U32, []int{4}, func() (Tensor, error) {
+		return tensors["a"], os.MkdirAll(filepath.Join(obstacle, "in the way"), 0o777)
+	})
+	require.NoError(t, err)
+	require.Error(t, WriteShards(dir, map[string]Tensor{"a": blocked, "b": tensors["b"], "c": tensors["c"]}, nil, 16))
+	require.NoError(t, os.RemoveAll(obstacle))
+	require.Equal(t, before, listDir(t, dir))
+	got, err := generationOf(dir)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, got)
+}
+
+// TestReplaceShardsWhileRead opens a folder while it is saved to: a reader gets one
+// checkpoint or an error, never a mixture.
+func TestReplaceShardsWhileRead(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, WriteShards(dir, generation(t, 0), nil, 16))
+	var stop atomic.Bool
+	var opened, mixed atomic.Int64
+	var all sync.WaitGroup
+	for range 2 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for !stop.Load() {
+				switch _, err := generationOf(dir); {
+				case err == nil:
+					opened.Add(1)
+				case errors.Is(err, errMixture):
+					mixed.Add(1)
+				}
+			}
+		}()
+	}
+	saves := 100
+	if testing.Short() {
+		saves = 10
+	}
+	for n := range saves {
+		if err := WriteShards(dir, generation(t, n), nil, []int64{16, 16, 32}[n%3]); err != nil {
+			require.ErrorContains(t, err, "is complete") // on Windows, a shard is open
+		}
+	}
+	stop.Store(true)
+	all.Wait()
+	require.Zero(t, mixed.Load())
+	require.Positive(t, opened.Load())
+}
