@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 const (
@@ -109,17 +110,17 @@ func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 			break
 		}
 		all.Add(1)
-		go func() {
-			defer all.Done()
-			if err := o.fetch(parts); err != nil {
+		go parallel.Guarded(func() error { return o.fetch(parts) }, func(err error) {
+			if err != nil {
 				failed.CompareAndSwap(nil, &err)
 			}
 			<-o.slots
-		}()
+			all.Done()
+		})
 	}
 	all.Wait()
 	if err := failed.Load(); err != nil {
-		return *err
+		return parallel.Rethrow(*err)
 	}
 	return nil
 }

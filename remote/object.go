@@ -128,18 +128,32 @@ func (o *object) read(p part) error {
 		return w.err
 	case o.slots <- struct{}{}:
 	}
-	if taken := o.take(w); taken != nil {
-		parts := make([]part, len(taken))
-		for i, t := range taken {
-			parts[i] = t.part
-		}
-		err := o.fetch(parts)
+	o.serve(w)
+	<-w.done // another read may have taken it
+	return w.err
+}
+
+var errAbandoned = errors.New("the request was abandoned")
+
+// serve sends the request for a waiting read and those near it, unless another one
+// has taken it. It gives its slot back. Every read taken gets an error, also if the
+// transport panics.
+func (o *object) serve(w *pending) {
+	defer func() { <-o.slots }()
+	taken := o.take(w)
+	if taken == nil {
+		return
+	}
+	err := errAbandoned
+	defer func() {
 		for _, t := range taken {
 			t.err = err
 			close(t.done)
 		}
+	}()
+	parts := make([]part, len(taken))
+	for i, t := range taken {
+		parts[i] = t.part
 	}
-	<-o.slots
-	<-w.done // another read may have taken it
-	return w.err
+	err = o.fetch(parts)
 }

@@ -21,9 +21,9 @@ type panicked struct{ value any }
 
 func (p panicked) Error() string { return fmt.Sprint(p.value) }
 
-// guarded calls f. A panic in it and runtime.Goexit become errors, so that callers
+// Guarded calls f. A panic in it and runtime.Goexit become errors, so that callers
 // on other goroutines hear of them; done gets the error in any case.
-func guarded(f func() error, done func(error)) {
+func Guarded(f func() error, done func(error)) {
 	err := errGoexit
 	defer func() {
 		if p := recover(); p != nil {
@@ -34,8 +34,9 @@ func guarded(f func() error, done func(error)) {
 	err = f()
 }
 
-// rethrow returns err, or panics with the value that a callback panicked with.
-func rethrow(err error) error {
+// Rethrow returns err, or panics with the value that a func of Guarded panicked
+// with.
+func Rethrow(err error) error {
 	if p, ok := err.(panicked); ok {
 		panic(p.value)
 	}
@@ -62,7 +63,7 @@ func Do(workers int, n int64, f func(i int64) error) error {
 	)
 	for range min(int64(workers), n) {
 		all.Add(1)
-		go guarded(func() error {
+		go Guarded(func() error {
 			for i := next.Add(1) - 1; i < n && failed.Load() == nil; i = next.Add(1) - 1 {
 				if err := f(i); err != nil {
 					return err
@@ -78,7 +79,7 @@ func Do(workers int, n int64, f func(i int64) error) error {
 	}
 	all.Wait()
 	if err := failed.Load(); err != nil {
-		return rethrow(*err)
+		return Rethrow(*err)
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ func InOrder[T any](n int64, produce func(i int64) (T, error), use func(i int64,
 			}
 			all.Add(1)
 			var v T
-			go guarded(func() (err error) {
+			go Guarded(func() (err error) {
 				v, err = produce(i)
 				return err
 			}, func(err error) {
@@ -152,7 +153,7 @@ func InOrder[T any](n int64, produce func(i int64) (T, error), use func(i int64,
 	for r := range queue {
 		next := <-r
 		if next.err != nil {
-			return rethrow(next.err)
+			return Rethrow(next.err)
 		}
 		if err := use(i, next.value); err != nil {
 			return err
