@@ -1,5 +1,5 @@
-// Package interop_test holds the black-box tests of the module: what it reads and
-// writes is compared with golden files, with numpy and with the Python packages.
+// Package interop_test compares what the module reads and writes with golden files,
+// with numpy and with the Python packages.
 package interop_test
 
 import (

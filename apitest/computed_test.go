@@ -1,4 +1,4 @@
-package safetensors
+package apitest_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/stretchr/testify/require"
 )

@@ -1,4 +1,4 @@
-package safetensors
+package apitest_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -79,7 +80,7 @@ func TestOpenSetRefuses(t *testing.T) {
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
 			}
-			require.Zero(t, counter.open, "files are left open")
+			require.Zero(t, counter.open.Load(), "files are left open")
 		})
 	}
 }

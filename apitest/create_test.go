@@ -1,4 +1,4 @@
-package safetensors
+package apitest_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"slices"
 	"testing"
 
+	. "github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/stretchr/testify/require"
 )

@@ -1,4 +1,4 @@
-package safetensors
+package apitest_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"testing"
 
+	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 

@@ -1,4 +1,4 @@
-package safetensors
+package apitest_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -195,7 +196,8 @@ func TestConvert(t *testing.T) {
 // TestConvertInChunks converts more elements than a chunk has, from every kind of
 // source, contiguous and sliced, with Append and WriteTo.
 func TestConvertInChunks(t *testing.T) {
-	const rows, columns = 3, 2*chunkElements/3 + 7
+	const chunk = 64 << 10 // elements
+	const rows, columns = 3, 2*chunk/3 + 7
 	bits := make([]uint16, rows*columns)
 	for i := range bits {
 		bits[i] = uint16(i * 31)

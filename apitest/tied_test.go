@@ -1,4 +1,4 @@
-package safetensors
+package apitest_test
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 

@@ -1,0 +1,195 @@
+// Package apitest_test tests the exported API as a program uses it. Tests that
+// need the inside of the package are next to it, in the root.
+package apitest_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// raceEnabled reports whether this test binary has the race detector, which
+// slows it down and allocates.
+var raceEnabled = func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}()
+
+// littleEndian reports whether the host can view elements of several bytes.
+func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
+
+// fileOf returns a file of a header and a data buffer of dataSize zero bytes.
+func fileOf(header string, dataSize int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(b, header...), make([]byte, dataSize)...)
+}
+
+// counting returns a tensor of four-byte elements with the bits 0, 1, 2, and so on.
+func counting(t testing.TB, dtype DType, shape ...int) Tensor {
+	t.Helper()
+	n := 1
+	for _, size := range shape {
+		n *= size
+	}
+	data := make([]uint32, n)
+	for i := range data {
+		data[i] = uint32(i)
+	}
+	tensor, err := NewTensor(dtype, shape, data)
+	require.NoError(t, err)
+	return tensor
+}
+
+// writeTemp writes tensors to a new file and returns its name.
+func writeTemp(t testing.TB, tensors map[string]Tensor) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "model.safetensors")
+	require.NoError(t, WriteFile(name, tensors, nil))
+	return name
+}
+
+// checkpointOf returns n tensors of 64 bytes each, t00, t01 and so on.
+func checkpointOf(t testing.TB, n int) map[string]Tensor {
+	t.Helper()
+	tensors := make(map[string]Tensor)
+	for i := range n {
+		data := slices.Repeat([]uint32{uint32(i)}, 16)
+		x, err := NewTensor(U32, []int{4, 4}, data)
+		require.NoError(t, err)
+		tensors[fmt.Sprintf("t%02d", i)] = x
+	}
+	return tensors
+}
+
+// openedBy lists the ways to open a file, by the function that opens it.
+var openedBy = map[string]func(t testing.TB, name string) *File{
+	"Open": func(t testing.TB, name string) *File {
+		f, err := Open(name)
+		require.NoError(t, err)
+		return f
+	},
+	"Load": func(t testing.TB, name string) *File {
+		f, err := Load(name)
+		require.NoError(t, err)
+		return f
+	},
+	"Parse": func(t testing.TB, name string) *File {
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		f, err := Parse(data)
+		require.NoError(t, err)
+		return f
+	},
+	"NewFile": func(t testing.TB, name string) *File {
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		f, err := NewFile(bytes.NewReader(data), int64(len(data)))
+		require.NoError(t, err)
+		return f
+	},
+}
+
+// appended returns the elements of a tensor, as Append does.
+func appended[T Element](t testing.TB, x Tensor) []T {
+	t.Helper()
+	out, err := Append[T](nil, x)
+	require.NoError(t, err)
+	return out
+}
+
+// requireCheckpoint checks that Open and Load find exactly the wanted tensors in
+// a checkpoint.
+func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
+	t.Helper()
+	for way, open := range map[string]func(string) (*File, error){"Open": Open, "Load": Load} {
+		f, err := open(name)
+		require.NoError(t, err, way)
+		require.Len(t, maps.Collect(f.Tensors()), len(want))
+		for name, x := range want {
+			got, err := f.Tensor(name)
+			require.NoError(t, err)
+			require.Equal(t, x.Shape(), got.Shape())
+			require.Equal(t, appended[byte](t, x), appended[byte](t, got))
+		}
+		_, err = f.Tensor("absent")
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.NoError(t, f.Close())
+	}
+}
+
+// listDir returns the sorted names in a folder.
+func listDir(t testing.TB, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// requireEmptyDir checks that a folder holds nothing, no temporary file either.
+func requireEmptyDir(t testing.TB, dir string) {
+	t.Helper()
+	require.Empty(t, listDir(t, dir))
+}
+
+// A failingReader fails after left bytes.
+type failingReader struct {
+	io.ReaderAt
+	mu   sync.Mutex
+	left int64
+}
+
+var errReader = errors.New("the reader fails")
+
+func (r *failingReader) ReadAt(b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if int64(len(b)) > r.left {
+		n, _ := r.ReaderAt.ReadAt(b[:r.left], off)
+		r.left = 0
+		return n, errReader
+	}
+	r.left -= int64(len(b))
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// A failingWriter fails after left bytes.
+type failingWriter struct{ left int }
+
+var errWriter = errors.New("the writer fails")
+
+func (w *failingWriter) Write(b []byte) (int, error) {
+	if len(b) > w.left {
+		n := w.left
+		w.left = 0
+		return n, errWriter
+	}
+	w.left -= len(b)
+	return len(b), nil
+}
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}

@@ -1,0 +1,232 @@
+package apitest_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// A recordingReader counts the reads and the bytes read.
+type recordingReader struct {
+	io.ReaderAt
+	mu    sync.Mutex
+	calls int
+	bytes int64
+}
+
+func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	r.calls++
+	r.bytes += int64(len(b))
+	r.mu.Unlock()
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// TestReadsOnlyWhatIsNeeded counts the bytes that slices of a file read: sparse
+// runs exactly, dense ones with their gaps, which are at most three times as long.
+func TestReadsOnlyWhatIsNeeded(t *testing.T) {
+	x := counting(t, U32, 256, 512)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	r := &recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}
+	f, err := NewFile(r, int64(file.Len()))
+	require.NoError(t, err)
+	require.Equal(t, 1, r.calls)
+	require.EqualValues(t, 64<<10, r.bytes)
+	x, err = f.Tensor("x")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		rule      string
+		ranges    []Range
+		exact     int64
+		mostCalls int
+	}{
+		{"adjacent rows are one read", []Range{Span(3, 5)}, 2 * 2048, 1},
+		{"an eighth of each row is read alone", []Range{All(), Span(64, 128)}, 256 * 256, 256},
+		{"one element of each row is read alone", []Range{All(), At(7)}, 256 * 4, 256},
+		{"half of each row is read as one block", []Range{Span(0, 9), Span(0, 256)}, 8*2048 + 1024, 1},
+		{"a quarter of each row is read as one block", []Range{All(), Span(0, 128)}, 255*2048 + 512, 1},
+		{"every second element is read as one block", []Range{At(0), All().By(2)}, 511 * 4, 1},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			part, err := x.Slice(c.ranges...)
+			require.NoError(t, err)
+			r.calls, r.bytes = 0, 0
+			_, err = Append[uint32](nil, part)
+			require.NoError(t, err)
+			require.Equal(t, c.exact, r.bytes)
+			require.LessOrEqual(t, r.calls, c.mostCalls)
+		})
+	}
+}
+
+// TestGatherBlocks gathers more than one block, from every kind of source.
+func TestGatherBlocks(t *testing.T) {
+	const rows, columns = 700, 3001
+	x := counting(t, U32, rows, columns)
+	name := writeTemp(t, map[string]Tensor{"x": x})
+	for way, open := range openedBy {
+		f := open(t, name)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		for _, r := range [][2]int{{1, 3000}, {5, 2000}, {9, 10}, {7, 300}} {
+			part, err := x.Slice(All(), Span(r[0], r[1]))
+			require.NoError(t, err)
+			got, err := Append[uint32](nil, part)
+			require.NoError(t, err)
+			k := 0
+			for i := range rows {
+				for j := r[0]; j < r[1]; j++ {
+					if got[k] != uint32(i*columns+j) {
+						require.Equal(t, uint32(i*columns+j), got[k], "%s %v", way, r)
+					}
+					k++
+				}
+			}
+			require.Len(t, got, k)
+		}
+		require.NoError(t, f.Close())
+	}
+}
+
+// A hugeReader is a file of many TiB: a header, then data in which each byte is a
+// function of its offset.
+type hugeReader struct{ head []byte }
+
+func (r hugeReader) ReadAt(b []byte, off int64) (int, error) {
+	for i := range b {
+		if at := off + int64(i); at < int64(len(r.head)) {
+			b[i] = r.head[at]
+		} else {
+			at -= int64(len(r.head))
+			b[i] = byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40)
+		}
+	}
+	return len(b), nil
+}
+
+// TestOffsetsBeyond32Bits reads slices of tensors of 16 and 64 TiB.
+func TestOffsetsBeyond32Bits(t *testing.T) {
+	const dim = 1 << 22 // 16 TiB of bytes, 64 TiB of F32
+	head := fileOf(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]},"b":{"dtype":"F32","shape":[%d,%d],"data_offsets":[%d,%d]}}`,
+		dim, dim, int64(dim*dim), dim, dim, int64(dim*dim), int64(5*dim*dim)), 0)
+	f, err := NewFile(hugeReader{head}, int64(len(head))+5*dim*dim)
+	require.NoError(t, err)
+	value := func(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40) }
+	a, err := f.Tensor("a")
+	require.NoError(t, err)
+	part, err := a.Slice(Span(-3, dim), Span(dim-2, dim))
+	require.NoError(t, err)
+	got, err := Append[byte](nil, part)
+	require.NoError(t, err)
+	require.Equal(t, []byte{
+		value((dim-3)*dim + dim - 2), value((dim-3)*dim + dim - 1),
+		value((dim-2)*dim + dim - 2), value((dim-2)*dim + dim - 1),
+		value((dim-1)*dim + dim - 2), value((dim-1)*dim + dim - 1),
+	}, got)
+	b, err := f.Tensor("b")
+	require.NoError(t, err)
+	last, err := b.Slice(At(-1), At(-1))
+	require.NoError(t, err)
+	got, err = Append[byte](nil, last)
+	require.NoError(t, err)
+	require.Equal(t, []byte{value(5*dim*dim - 4), value(5*dim*dim - 3), value(5*dim*dim - 2), value(5*dim*dim - 1)}, got)
+	columns, err := b.Slice(All().By(dim/2), At(1))
+	require.NoError(t, err)
+	got, err = Append[byte](nil, columns)
+	require.NoError(t, err)
+	at := int64(dim*dim + dim/2*dim*4 + 4)
+	require.Equal(t, []byte{value(at), value(at + 1), value(at + 2), value(at + 3)}, got[4:])
+	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
+}
+
+// TestFailingReader makes the reader fail after every number of bytes.
+func TestFailingReader(t *testing.T) {
+	x := counting(t, U32, 8, 8)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	for n := range int64(file.Len()) {
+		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: n}
+		_, err := NewFile(r, int64(file.Len()))
+		require.ErrorIs(t, err, errReader)
+	}
+	for n := range int64(8 * 8 * 4) {
+		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: int64(file.Len())}
+		f, err := NewFile(r, int64(file.Len()))
+		require.NoError(t, err)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		column, err := x.Slice(All(), At(0))
+		require.NoError(t, err)
+		r.left = n
+		got, err := Append([]uint32{1}, x)
+		require.ErrorIs(t, err, errReader)
+		require.Equal(t, []uint32{1}, got)
+		r.left = n / 8
+		_, err = Append[uint32](nil, column)
+		require.ErrorIs(t, err, errReader)
+		r.left = n
+		var out bytes.Buffer
+		written, err := x.WriteTo(&out)
+		require.ErrorIs(t, err, errReader)
+		require.EqualValues(t, out.Len(), written)
+		r.left = n
+		dir := t.TempDir()
+		require.ErrorIs(t, WriteFile(dir+"/x", map[string]Tensor{"x": x}, nil), errReader)
+		requireEmptyDir(t, dir)
+	}
+}
+
+// A rangesReader is a RangeReader that records the ranges it is asked for.
+type rangesReader struct {
+	recordingReader
+	ranges []string
+}
+
+func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	end := int64(0)
+	for off, b := range ranges {
+		if off < end {
+			return errors.New("the ranges are not in increasing order")
+		}
+		if _, err := r.ReaderAt.ReadAt(b, off); err != nil {
+			return err
+		}
+		end = off + int64(len(b))
+		r.ranges = append(r.ranges, fmt.Sprintf("%d+%d", off, len(b)))
+	}
+	return nil
+}
+
+// TestRangeReader checks that a slice is one call of ReadRanges with exactly its
+// runs.
+func TestRangeReader(t *testing.T) {
+	x := counting(t, U32, 3, 2, 4)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
+	f, err := NewFile(r, int64(file.Len()))
+	require.NoError(t, err)
+	x, err = f.Tensor("x")
+	require.NoError(t, err)
+	part, err := x.Slice(Span(1, 3), All(), Span(1, 3))
+	require.NoError(t, err)
+	got, err := Append[uint32](nil, part)
+	require.NoError(t, err)
+	require.Equal(t, []uint32{9, 10, 13, 14, 17, 18, 21, 22}, got)
+	h, err := ReadHeader(bytes.NewReader(file.Bytes()))
+	require.NoError(t, err)
+	var want []string
+	for _, element := range []int64{9, 13, 17, 21} {
+		want = append(want, fmt.Sprintf("%d+8", h.Size+4*element))
+	}
+	require.Equal(t, want, r.ranges)
+	require.Equal(t, 1, r.calls, "the header")
+}
