@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/stretchr/testify/require"
 )
 
@@ -238,5 +242,82 @@ func TestConvertInChunks(t *testing.T) {
 			}
 		}
 		require.NoError(t, f.Close())
+	}
+}
+
+// repeating returns a tensor of n elements of d whose bytes repeat a random period of
+// that many elements, a multiple of 8.
+func repeating(t testing.TB, d DType, period, n int) Tensor {
+	t.Helper()
+	random := rand.New(rand.NewPCG(uint64(d), uint64(period)))
+	data := make([]byte, n*d.Bits()/8)
+	for i := range data {
+		if p := period * d.Bits() / 8; i < p {
+			data[i] = byte(random.Uint32())
+		} else {
+			data[i] = data[i-p]
+		}
+	}
+	x, err := NewTensor(d, []int{n}, data)
+	require.NoError(t, err)
+	return x
+}
+
+// TestConvertInBlocks converts tensors in memory to more bytes than a block has, so
+// that all blocks but the first start within the tensor.
+func TestConvertInBlocks(t *testing.T) {
+	const period = 8 * 1009 // no block starts where a period does
+	for _, c := range []struct{ from, to DType }{{F4, F32}, {F6_E2M3, F16}, {F8_E4M3, BF16}, {BF16, F32}, {F32, BF16}} {
+		t.Run(fmt.Sprintf("%v to %v", c.from, c.to), func(t *testing.T) {
+			n := mem.BlockSize*8/c.to.Bits() + 3*period + 4
+			x, err := repeating(t, c.from, period, n).Convert(c.to)
+			require.NoError(t, err)
+			require.Greater(t, x.Size(), int64(mem.BlockSize))
+			once, err := repeating(t, c.from, period, period).Convert(c.to)
+			require.NoError(t, err)
+			want := bytes.Repeat(appended[byte](t, once), n/period+1)[:x.Size()]
+			require.True(t, bytes.Equal(want, bytesOfTensor(t, x)))
+			f, err := Load(writeTemp(t, map[string]Tensor{"x": x}))
+			require.NoError(t, err)
+			y, err := f.Tensor("x")
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, appended[byte](t, y)), "WriteFile")
+		})
+	}
+}
+
+// TestReadAtConverted reads every small window of converted tensors in memory, and
+// some of those from a reader, which take more time. Elements are converted 8 at a
+// time; the last ones are only 4.
+func TestReadAtConverted(t *testing.T) {
+	const n = 44
+	for _, from := range []DType{F4, F6_E2M3, F8_E4M3, BF16} {
+		stored := repeating(t, from, 48, n)
+		fromReader, err := NewTensorAt(from, []int{n}, bytes.NewReader(appended[byte](t, stored)))
+		require.NoError(t, err)
+		for _, to := range []DType{F32, F16, BF16} {
+			for kind, x := range map[string]Tensor{"memory": stored, "reader": fromReader} {
+				step := 1
+				if kind == "reader" {
+					step = 17
+				}
+				x, err := x.Convert(to)
+				require.NoError(t, err)
+				var all bytes.Buffer
+				_, err = x.WriteTo(&all)
+				require.NoError(t, err)
+				require.Equal(t, n*to.Bits()/8, all.Len())
+				for off := range 71 {
+					for size := 0; size < 71; size += step {
+						want := all.Bytes()[off:min(off+size, all.Len())]
+						got := make([]byte, size)
+						read, err := x.ReadAt(got, int64(off))
+						if !bytes.Equal(want, got[:read]) || (err == io.EOF) != (len(want) < size) || err != nil && err != io.EOF {
+							require.Fail(t, "it differs", "%s, %v to %v: ReadAt %d bytes at %d: %v", kind, from, to, size, off, err)
+						}
+					}
+				}
+			}
+		}
 	}
 }
