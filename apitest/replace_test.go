@@ -1,4 +1,4 @@
-package safetensors
+package apitest_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
