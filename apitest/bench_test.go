@@ -1,0 +1,78 @@
+package apitest_test
+
+import (
+	"fmt"
+	"io"
+	"runtime/metrics"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkModel copies a whole model in memory, BF16 to float32, tensor by tensor:
+// into a new slice each, which Append or the caller makes, into parts of one large
+// slice, and into the same slice again and again. The difference is the page faults
+// of new memory, and the collector that frees it.
+func BenchmarkModel(b *testing.B) {
+	const n, elements = 16, 2 << 20
+	var tensors []Tensor
+	for range n {
+		t, err := NewTensor(BF16, []int{elements}, make([]uint16, elements))
+		require.NoError(b, err)
+		tensors = append(tensors, t)
+	}
+	all := make([]float32, 0, n*elements)
+	for _, c := range []struct {
+		name string
+		dst  func(i int) []float32
+	}{
+		{"nil", func(int) []float32 { return nil }},
+		{"make", func(i int) []float32 { return make([]float32, 0, tensors[i].Len()) }},
+		{"arena", func(i int) []float32 { return all[i*elements:][:0:elements] }},
+		{"reused", func(int) []float32 { return all[:0] }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(n * elements * 4)
+			model := make([][]float32, n)
+			for b.Loop() {
+				for i, t := range tensors {
+					var err error
+					model[i], err = Append(c.dst(i), t)
+					require.NoError(b, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkWriteComputed writes computed tensors of 64 MB each and reports the peak
+// of the heap: it does not grow with the number of tensors.
+func BenchmarkWriteComputed(b *testing.B) {
+	const size = 64 << 20
+	for _, n := range []int{8, 32} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var peak atomic.Uint64
+			tensors := make(map[string]Tensor)
+			for i := range n {
+				t, err := NewTensorFunc(U8, []int{size}, func() (Tensor, error) {
+					data := make([]byte, size)
+					heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+					metrics.Read(heap)
+					for now := heap[0].Value.Uint64(); now > peak.Load(); {
+						peak.Store(now)
+					}
+					return NewTensor(U8, []int{size}, data)
+				})
+				require.NoError(b, err)
+				tensors[fmt.Sprint(i)] = t
+			}
+			b.SetBytes(int64(n) * size)
+			for b.Loop() {
+				require.NoError(b, Write(io.Discard, tensors, nil))
+			}
+			b.ReportMetric(float64(peak.Load())/1e6, "peak-MB")
+		})
+	}
+}
