@@ -284,14 +284,15 @@ var chunks = sync.Pool{New: func() any { return new(chunk) }}
 func (s *storedStream) convertChunks(dst []byte, first, n int64) error {
 	c := chunks.Get().(*chunk)
 	defer chunks.Put(c)
-	in := c[0][:]
+	in, most := c[0][:], int64(chunkElements)
+	bits, toBits := int64(s.dtypes[0].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
 	if s.src.mem == nil {
-		b := mem.NewBlock(mem.BlockSize)
+		most = min(n, mem.BlockSize/64*8) // of any dtype
+		b := mem.NewBlock(most * bits / 8)
 		defer b.Free()
 		in = b.Bytes
 	}
-	bits, toBits := int64(s.dtypes[0].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
-	for most := int64(len(in)) / 64 * 8; n > 0; n -= min(n, most) {
+	for ; n > 0; n -= min(n, most) {
 		m := min(n, most)
 		if err := s.fetch(in[:m*bits/8], first*bits/8); err != nil {
 			return err
