@@ -43,6 +43,7 @@ func ReadHeader(r io.Reader) (*Header, error) {
 }
 
 func readHeader(r io.Reader) (*table, error) {
+	r = checkedReader{r}
 	prefix := make([]byte, prefixSize)
 	if n, err := io.ReadFull(r, prefix); err == io.EOF || err == io.ErrUnexpectedEOF {
 		return nil, checkFileSize(int64(n))
@@ -58,6 +59,18 @@ func readHeader(r io.Reader) (*table, error) {
 		return nil, fmt.Errorf("reading a header of %d bytes, %d arrived: %w", length, len(text), err)
 	}
 	return parseHeader(text, -1)
+}
+
+// A checkedReader returns an error where a reader breaks the contract of io.Reader,
+// which io.ReadFull trusts.
+type checkedReader struct{ io.Reader }
+
+func (c checkedReader) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	if n < 0 || n > len(b) {
+		return 0, fmt.Errorf("%T read %d of %d bytes", c.Reader, n, len(b))
+	}
+	return n, err
 }
 
 // readGrowing reads length bytes into memory that never exceeds four times what

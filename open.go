@@ -249,6 +249,9 @@ func parseFile(data []byte) (*File, error) {
 //
 // If r is a RangeReader, slices are read through that. Close does not close r.
 func NewFile(r io.ReaderAt, size int64) (*File, error) {
+	if r == nil {
+		return nil, prefixed(errors.New("the io.ReaderAt of a file is nil"))
+	}
 	f, err := openReader(r, size)
 	return f, prefixed(err)
 }

@@ -85,7 +85,6 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile
 	if o.header, err = encodeHeader(o.infos, metadata); err != nil {
 		return nil, err
 	}
-	computed := false
 	for i := range o.infos {
 		s, err := tensors[o.infos[i].Name].open()
 		if err != nil {
@@ -93,14 +92,20 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile
 			return nil, tensorError(o.infos[i].Name, err)
 		}
 		o.streams = append(o.streams, s)
-		computed = computed || len(s.computed()) > 0
 	}
-	for _, s := range o.streams {
-		if computed && len(s.computed()) == 0 {
-			s.release() // a func may close files: each read keeps them open
+	if o.computes() { // a func may close files: each read keeps them open
+		for _, s := range o.streams {
+			if len(s.computed()) == 0 {
+				s.release()
+			}
 		}
 	}
 	return o, nil
+}
+
+// computes reports whether some tensors are computed.
+func (o *outFile) computes() bool {
+	return slices.ContainsFunc(o.streams, func(s stream) bool { return len(s.computed()) > 0 })
 }
 
 func (o *outFile) release() {

@@ -202,6 +202,9 @@ func listNames(names []string) string {
 // The failures of several shards are reported together; after ten no further
 // shard is opened.
 func OpenShards(index io.Reader, open func(shard string) (*File, error)) (*File, error) {
+	if index == nil || open == nil {
+		return nil, prefixed(errors.New("opening shards: the index or the callback is nil"))
+	}
 	text, err := io.ReadAll(io.LimitReader(index, maxIndexLength+1))
 	if err != nil {
 		return nil, prefixed(fmt.Errorf("reading the index: %w", err))

@@ -48,9 +48,9 @@ func TestManyFailures(t *testing.T) {
 	for i := range maxShards + 1 {
 		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
 	}
-	_, err = OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), nil)
+	_, err = OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
-	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), nil)
+	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
 }
 

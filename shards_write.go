@@ -7,8 +7,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -24,8 +24,8 @@ import (
 // or the system crashes, the folder opens as the whole earlier checkpoint or as the
 // whole new one, never as a mixture. (An earlier set of shards without an index may
 // be ambiguous meanwhile, which is an error.) For that, no shard replaces another:
-// where a name is taken, all shards get a new stem, model.1-00001-of-00003.safetensors
-// and so on. In the end WriteShards removes the files of the earlier checkpoint, and what
+// where there are shards, the new ones get another stem,
+// model.1-00001-of-00003.safetensors and so on. In the end WriteShards removes the files of the earlier checkpoint, and what
 // crashed saves left under such names; an error of that says that the new checkpoint
 // is complete. On Windows, shards that are open cannot be removed.
 //
@@ -40,7 +40,7 @@ func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]stri
 }
 
 func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
-	shards, err := withFreeNames(dir, shards)
+	shards, err := withNewNames(dir, shards)
 	if err != nil {
 		return err
 	}
@@ -73,30 +73,47 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	return s.commit()
 }
 
-// withFreeNames returns several shards under names that no file in the folder has.
+// withNewNames returns several shards under a stem that no shard in the folder has:
+// one more than the highest. Names are not reused from one save to the next but one,
+// either: a reader that still has the first index would find shards of the third.
 // A single shard keeps its name: the rename that replaces it is atomic.
-func withFreeNames(dir string, shards map[string]map[string]Tensor) (map[string]map[string]Tensor, error) {
+func withNewNames(dir string, shards map[string]map[string]Tensor) (map[string]map[string]Tensor, error) {
 	if len(shards) == 1 {
 		return shards, nil
 	}
-	for n := 0; ; n++ {
-		free := make(map[string]map[string]Tensor, len(shards))
-		taken := false
-		for name, tensors := range shards {
-			if n > 0 {
-				name = strings.Replace(name, shardStem, fmt.Sprintf("%s.%d", shardStem, n), 1)
-			}
-			free[name] = tensors
-			_, err := os.Lstat(filepath.Join(dir, name))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
-			taken = taken || err == nil
-		}
-		if !taken {
-			return free, nil
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	next := 0
+	for _, e := range entries {
+		if n, ok := stemNumber(e.Name()); ok {
+			next = max(next, n+1)
 		}
 	}
+	if next == 0 {
+		return shards, nil
+	}
+	renamed := make(map[string]map[string]Tensor, len(shards))
+	for name, tensors := range shards {
+		renamed[fmt.Sprintf("%s.%d%s", shardStem, next, strings.TrimPrefix(name, shardStem))] = tensors
+	}
+	return renamed, nil
+}
+
+// stemNumber returns the number in the stem of a shard that WriteShards wrote, 0 if
+// it has none.
+func stemNumber(name string) (n int, ok bool) {
+	m := shardName.FindStringSubmatch(name)
+	if m == nil {
+		return 0, false
+	}
+	number, ok := strings.CutPrefix(m[1], shardStem)
+	if !ok || number == "" {
+		return 0, ok
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(number, "."))
+	return n, err == nil && number[0] == '.' && n > 0
 }
 
 // Split deals tensors out to shards of up to maxBytes bytes of data, by file name,
@@ -137,9 +154,6 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 // shardStem starts the names of shards.
 const shardStem = "model"
 
-// staleStem matches the stems that withFreeNames gives to shards.
-var staleStem = regexp.MustCompile(`^` + shardStem + `(\.\d+)?$`)
-
 // A shardSet is the files of a checkpoint that is being written.
 type shardSet struct {
 	dir   string
@@ -150,7 +164,10 @@ type shardSet struct {
 
 // write writes and flushes all shards.
 func (s *shardSet) write() error {
-	const atOnce = 4 // one is flushed while another is written
+	atOnce := 4 // one is flushed while another is written
+	if slices.ContainsFunc(s.out, (*outFile).computes) {
+		atOnce = 2 // each holds some results
+	}
 	s.files = make([]*osfile.Atomic, len(s.names))
 	return parallel.Do(atOnce, int64(len(s.names)), func(i int64) (err error) {
 		f, err := osfile.Create(filepath.Join(s.dir, s.names[i]))
@@ -228,7 +245,7 @@ func (s *shardSet) removeStale() error {
 		return err
 	}
 	for _, e := range entries {
-		if m := shardName.FindStringSubmatch(e.Name()); m != nil && staleStem.MatchString(m[1]) {
+		if _, ours := stemNumber(e.Name()); ours {
 			stale = append(stale, e.Name())
 		}
 	}

@@ -3,6 +3,7 @@ package apitest_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -159,4 +160,27 @@ func (f endingFile) ReadAt(b []byte, off int64) (int, error) {
 	n := copy(b, f.head[off:])
 	clear(b[n:])
 	return len(b), nil
+}
+
+// TestLyingReader has readers that break the contract of io.Reader.
+func TestLyingReader(t *testing.T) {
+	for _, n := range []int{-1, 9, 1 << 30} {
+		_, err := ReadHeader(lyingReader(n))
+		require.ErrorContains(t, err, fmt.Sprintf("read %d of 8 bytes", n))
+	}
+}
+
+// A lyingReader reports a wrong number of bytes.
+type lyingReader int
+
+func (r lyingReader) Read([]byte) (int, error) { return int(r), nil }
+
+// TestNilArguments: what is nil by mistake is an error, not a crash.
+func TestNilArguments(t *testing.T) {
+	_, err := NewFile(nil, 100)
+	require.ErrorContains(t, err, "is nil")
+	_, err = OpenShards(nil, func(string) (*File, error) { return nil, nil })
+	require.ErrorContains(t, err, "is nil")
+	_, err = OpenShards(bytes.NewReader(nil), nil)
+	require.ErrorContains(t, err, "is nil")
 }

@@ -57,8 +57,8 @@ func TestReplaceShards(t *testing.T) {
 	}{
 		{16, []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json"}},
 		{16, []string{"model.1-00001-of-00003.safetensors", "model.1-00002-of-00003.safetensors", "model.1-00003-of-00003.safetensors", "model.safetensors.index.json"}},
-		{16, []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json"}},
-		{32, []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}},
+		{16, []string{"model.2-00001-of-00003.safetensors", "model.2-00002-of-00003.safetensors", "model.2-00003-of-00003.safetensors", "model.safetensors.index.json"}},
+		{32, []string{"model.3-00001-of-00002.safetensors", "model.3-00002-of-00002.safetensors", "model.safetensors.index.json"}},
 		{1 << 20, []string{"model.safetensors"}},
 		{1 << 20, []string{"model.safetensors"}},
 		{16, []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json"}},
