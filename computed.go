@@ -19,9 +19,11 @@ import (
 //
 // An operation calls f once, when it first needs elements of the tensor, and not
 // at all if it needs none. It keeps the result, which must have the dtype and the
-// shape promised here, until it has read all of the tensor. Several f may run
+// shape promised here, until it has read all that it needs. Several f may run
 // concurrently, also of one tensor in several operations. Slice, Convert, Bitcast
-// and Concat compose with it; View does not.
+// and Concat compose with it; View does not. Parts of one computed tensor share its
+// result when one file is written, until the last of them is; the shards of
+// WriteShards are files of their own.
 //
 // An error of f, a panic in it, and a result of another dtype or shape become the
 // error of the operation. f may close files: the operation then fails where it
@@ -39,48 +41,114 @@ func NewTensorFunc(dtype DType, shape []int, f func() (Tensor, error)) (Tensor, 
 	return Tensor{dtype: dtype, shape: shape, src: src, size: size}, nil
 }
 
-// A computedStream produces the bytes of a computed tensor, or of a part of one. It
-// computes the result when it is first read and drops it when every byte was.
-type computedStream struct {
-	t       Tensor
-	left    atomic.Int64  // bytes not yet read
+// A computation is the result of one computed tensor in one operation. It is made
+// when it is first read, and dropped when all bytes of its readers were.
+type computation struct {
+	src     *source
+	left    atomic.Int64  // bytes that its readers have not read yet
 	dropped chan struct{} // closed when the result was dropped
 
 	mu      sync.Mutex // held while the result is computed
 	started bool
-	result  stream
+	result  Tensor
 	err     error
 }
 
-func newComputedStream(t Tensor) *computedStream {
-	c := &computedStream{t: t, dropped: make(chan struct{})}
-	c.left.Store(t.Size())
+// computations are those of one operation, by the source of the tensor.
+type computations map[*source]*computation
+
+// of returns the computation of a source for one more reader, of size bytes.
+func (all computations) of(src *source, size int64) *computation {
+	c := all[src]
+	if c == nil {
+		c = &computation{src: src, dropped: make(chan struct{})}
+		all[src] = c
+	}
+	c.left.Add(size)
 	return c
 }
 
-func (c *computedStream) size() int64                 { return c.t.Size() }
-func (c *computedStream) hold() error                 { return nil }
-func (c *computedStream) release()                    { c.drop() }
-func (c *computedStream) workers() int                { return parallel.CopyWorkers() }
-func (c *computedStream) computed() []*computedStream { return []*computedStream{c} }
+// compute returns the result. The first call computes it.
+func (c *computation) compute() (Tensor, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.started {
+		c.started = true
+		if c.result, c.err = call(c.src.compute); c.err == nil {
+			c.err = c.src.checkResult(c.result)
+		}
+	}
+	return c.result, c.err
+}
+
+var errDropped = errors.New("the result of a computed tensor was dropped")
+
+// read notes that n bytes were read, and drops the result after the last. An
+// operation reads each byte once.
+func (c *computation) read(n int64) {
+	if c.left.Add(-n) > 0 {
+		return
+	}
+	if s := c.result.src; s != nil && s.mem != nil && !s.mapped {
+		defer collect(c.result.Size())
+	}
+	c.drop()
+}
+
+// drop lets go of the result.
+func (c *computation) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == errDropped {
+		return
+	}
+	c.started, c.result, c.err = true, Tensor{}, errDropped
+	close(c.dropped)
+}
+
+// A computedStream produces the bytes of a computed tensor, or of a part of one.
+type computedStream struct {
+	*computation
+	t    Tensor
+	rest atomic.Int64 // bytes not yet read
+
+	once sync.Once
+	same stream // the same part of the result
+	err  error
+}
+
+func newComputedStream(t Tensor, shared computations) *computedStream {
+	c := &computedStream{computation: shared.of(t.src, t.Size()), t: t}
+	c.rest.Store(t.Size())
+	return c
+}
+
+func (c *computedStream) size() int64              { return c.t.Size() }
+func (c *computedStream) hold() error              { return nil }
+func (c *computedStream) release()                 { c.drop() }
+func (c *computedStream) workers() int             { return parallel.CopyWorkers() }
+func (c *computedStream) computed() []*computation { return []*computation{c.computation} }
 
 func (c *computedStream) readAt(dst []byte, pos int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	result, err := c.compute()
-	if err != nil {
-		return err
-	}
-	if err := result.readAt(dst, pos); err != nil {
-		return err
-	}
-	if c.left.Add(-int64(len(dst))) == 0 { // an operation reads each byte once
-		c.drop()
-		if s, ok := result.(*storedStream); ok && s.src.mem != nil && !s.src.mapped {
-			collect(s.bytes)
+	c.once.Do(func() {
+		var result Tensor
+		if result, c.err = c.compute(); c.err == nil {
+			c.same, c.err = c.t.of(result)
 		}
+	})
+	if c.err != nil {
+		return c.err
 	}
+	if err := c.same.readAt(dst, pos); err != nil {
+		return err
+	}
+	if c.rest.Add(-int64(len(dst))) == 0 {
+		c.same, c.err = nil, errDropped // nobody reads it again
+	}
+	c.read(int64(len(dst)))
 	return nil
 }
 
@@ -104,38 +172,6 @@ func collect(n int64) {
 	}
 	garbage.Store(0)
 	runtime.GC()
-}
-
-// compute returns the bytes of the result. The first call computes it.
-func (c *computedStream) compute() (stream, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.started {
-		return c.result, c.err
-	}
-	c.started = true
-	result, err := call(c.t.src.compute)
-	if err == nil {
-		err = c.t.src.checkResult(result)
-	}
-	if err == nil {
-		c.result, err = c.t.of(result)
-	}
-	c.err = err
-	return c.result, err
-}
-
-var errDropped = errors.New("the result of a computed tensor was dropped")
-
-// drop lets go of the result.
-func (c *computedStream) drop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == errDropped {
-		return
-	}
-	c.started, c.result, c.err = true, nil, errDropped
-	close(c.dropped)
 }
 
 // call calls f on a goroutine of its own, so that a panic and runtime.Goexit
@@ -172,7 +208,7 @@ func (s *source) checkResult(result Tensor) error {
 func (t Tensor) of(result Tensor) (stream, error) {
 	if result.concat == nil && result.strided == nil && result.dtypes == nil {
 		t.src, t.off = result.src, t.off+result.off
-		return t.stream()
+		return t.stream(computations{})
 	}
 	if t.strided == nil && t.size == result.Size() && t.stored() == result.dtype { // all of it
 		for _, d := range t.dtypes[min(1, len(t.dtypes)):] {
@@ -181,7 +217,7 @@ func (t Tensor) of(result Tensor) (stream, error) {
 				return nil, err
 			}
 		}
-		return result.stream()
+		return result.stream(computations{})
 	}
 	data, err := appendTo[byte](nil, result)
 	t.src = &source{mem: data}
@@ -193,9 +229,13 @@ func (t Tensor) of(result Tensor) (stream, error) {
 // another before they are read, as many concurrently as there are processors. stop
 // waits until no func runs any more.
 func computeAhead(streams []stream) (stop func()) {
-	var list []*computedStream
+	var list []*computation
 	for _, s := range streams {
-		list = append(list, s.computed()...)
+		for _, c := range s.computed() {
+			if !slices.Contains(list, c) {
+				list = append(list, c)
+			}
+		}
 	}
 	if len(list) == 0 {
 		return func() {}

@@ -198,11 +198,11 @@ func (c *concat) each(f func(Tensor) (Tensor, error)) (Tensor, error) {
 }
 
 // stream returns the bytes of the pieces, row by row.
-func (c *concat) stream() (stream, error) {
+func (c *concat) stream(shared computations) (stream, error) {
 	j := &joinedStream{ends: make([]int64, len(c.pieces))}
 	rows := outerSize(c.dim, c.pieces[0].shape)
 	for i, p := range c.pieces {
-		s, err := p.stream()
+		s, err := p.stream(shared)
 		if err != nil {
 			return nil, err
 		}
@@ -253,8 +253,8 @@ func (j *joinedStream) workers() int {
 	return n
 }
 
-func (j *joinedStream) computed() []*computedStream {
-	var list []*computedStream
+func (j *joinedStream) computed() []*computation {
+	var list []*computation
 	for _, s := range j.pieces {
 		list = append(list, s.computed()...)
 	}

@@ -191,6 +191,9 @@ func (f fsFolder) openFile(name string) (*File, error) {
 		return opened, nil
 	}
 	defer file.Close()
+	if err := mem.CheckSize(size); err != nil {
+		return nil, err
+	}
 	data, err := readGrowing(file, size)
 	if err == nil {
 		err = checkEnd(file, size)

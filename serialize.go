@@ -85,8 +85,9 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile
 	if o.header, err = encodeHeader(o.infos, metadata); err != nil {
 		return nil, err
 	}
+	shared := computations{}
 	for i := range o.infos {
-		s, err := tensors[o.infos[i].Name].open()
+		s, err := tensors[o.infos[i].Name].open(shared)
 		if err != nil {
 			o.release()
 			return nil, tensorError(o.infos[i].Name, err)

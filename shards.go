@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
@@ -183,6 +184,12 @@ func listNames(names []string) string {
 	if len(names) > limit {
 		more = fmt.Sprintf(" and %d more", len(names)-limit)
 		names = names[:limit]
+	}
+	names = slices.Clone(names)
+	for i, name := range names {
+		if strings.ContainsFunc(name, unicode.IsControl) {
+			names[i] = quote(name)
+		}
 	}
 	return strings.Join(names, ", ") + more
 }

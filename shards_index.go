@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 	"github.com/gosafetensors/safetensors/internal/mem"
@@ -133,7 +134,9 @@ func (p *indexParser) pair(name jsonscan.Span) error {
 // localName reports whether a shard name stays in the folder of its index, on
 // whatever system it is opened: index files come from strangers.
 func localName(name string) bool {
-	return fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) && !strings.ContainsAny(name, "\\:\x00")
+	const longest = 4096
+	return len(name) <= longest && fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
+		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
 // BuildIndex returns the content of a model.safetensors.index.json for shards by

@@ -29,27 +29,27 @@ type stream interface {
 	// workers returns how many goroutines may usefully read concurrently.
 	workers() int
 
-	// computed returns the computed tensors that it reads, in order.
-	computed() []*computedStream
+	// computed returns the computations that it reads, in order.
+	computed() []*computation
 }
 
-// stream returns the bytes of t.
-func (t Tensor) stream() (stream, error) {
+// stream returns the bytes of t for an operation with these computations.
+func (t Tensor) stream(shared computations) (stream, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
 	switch {
 	case t.concat != nil:
-		return t.concat.stream()
+		return t.concat.stream(shared)
 	case t.src != nil && t.src.compute != nil:
-		return newComputedStream(t), nil
+		return newComputedStream(t, shared), nil
 	}
 	return newStoredStream(t), nil
 }
 
-// open returns the bytes of t, and holds them: the caller calls release.
-func (t Tensor) open() (stream, error) {
-	s, err := t.stream()
+// open is stream, and holds the bytes: the caller calls release.
+func (t Tensor) open(shared computations) (stream, error) {
+	s, err := t.stream(shared)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func newStoredStream(t Tensor) *storedStream {
 	return s
 }
 
-func (s *storedStream) size() int64                 { return s.bytes }
-func (s *storedStream) computed() []*computedStream { return nil }
+func (s *storedStream) size() int64              { return s.bytes }
+func (s *storedStream) computed() []*computation { return nil }
 
 func (s *storedStream) hold() error {
 	if s.src == nil {

@@ -196,7 +196,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	if err != nil {
 		return dst, err
 	}
-	s, err := t.open()
+	s, err := t.open(computations{})
 	if err != nil {
 		return dst, err
 	}
@@ -227,7 +227,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 // It uses constant extra memory. A *os.File or a hash.Hash receives the data
 // itself, without a copy in between.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
-	s, err := t.open()
+	s, err := t.open(computations{})
 	if err != nil {
 		return 0, prefixed(err)
 	}
@@ -241,7 +241,7 @@ func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))
 	}
-	s, err := t.open()
+	s, err := t.open(computations{})
 	if err != nil {
 		return 0, prefixed(err)
 	}

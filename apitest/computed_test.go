@@ -55,7 +55,41 @@ func TestComputedOncePerOperation(t *testing.T) {
 	}
 	calls.Store(0)
 	require.NoError(t, Write(io.Discard, map[string]Tensor{"a": y, "b": y}, nil))
-	require.EqualValues(t, 2, calls.Load(), "each of two tensors")
+	require.EqualValues(t, 1, calls.Load(), "two names of one tensor")
+}
+
+// TestComputedParts writes the parts of a computed tensor as tensors of their own, as
+// a fused projection is split, in another order, and joined again: its func is
+// called once for each file.
+func TestComputedParts(t *testing.T) {
+	x := counting(t, F32, 6, 4)
+	y, calls := counted(t, x)
+	tensors := map[string]Tensor{}
+	var parts []Tensor
+	for i, name := range []string{"q", "k", "v"} {
+		part, err := y.Part(0, i, 3)
+		require.NoError(t, err)
+		tensors[name] = part
+		parts = append(parts, part)
+	}
+	var err error
+	tensors["turned"], err = Concat(0, parts[2], parts[0], parts[1])
+	require.NoError(t, err)
+	tensors["rounded"], err = y.Convert(BF16)
+	require.NoError(t, err)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, tensors, nil))
+	require.EqualValues(t, 1, calls.Load())
+	f, err := Parse(file.Bytes())
+	require.NoError(t, err)
+	for name, want := range tensors {
+		got, err := f.Tensor(name)
+		require.NoError(t, err)
+		require.Equal(t, appended[byte](t, want), appended[byte](t, got), name)
+	}
+	calls.Store(0)
+	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil))
+	require.EqualValues(t, 1, calls.Load())
 }
 
 func TestComputedNotAtAll(t *testing.T) {

@@ -205,6 +205,8 @@ func TestBadIndex(t *testing.T) {
 		{"a shard is local: no backslash", `{"weight_map":{"t00":"a\\s.safetensors"}}`, "is not a local"},
 		{"a shard is local: no drive letter", `{"weight_map":{"t00":"C:s.safetensors"}}`, "is not a local"},
 		{"a shard is local: no stream of a file", `{"weight_map":{"t00":"s.safetensors:x"}}`, "is not a local"},
+		{"a shard is local: no control characters", `{"weight_map":{"t00":"s\u001b[31m.safetensors"}}`, "is not a local"},
+		{"a shard is local: no endless name", `{"weight_map":{"t00":"` + strings.Repeat("s", 5000) + `"}}`, "is not a local"},
 		{"a shard is local: no NUL", `{"weight_map":{"t00":"s.safetensors\u0000"}}`, "is not a local"},
 		{"a shard is local: no empty name", `{"weight_map":{"t00":""}}`, "is not a local"},
 		{"a shard is local: not the folder itself", `{"weight_map":{"t00":"."}}`, "is not a local"},
