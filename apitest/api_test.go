@@ -1,0 +1,211 @@
+package apitest_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write testdata/api.txt")
+
+// TestAPI compares the exported API with testdata/api.txt, which has a line per
+// symbol, field and method. A line that is missing or different breaks programs.
+//
+// The lines come from the source text, in the notation of Go's own api/*.txt. The
+// export data that apidiff compares changes with the version of Go.
+func TestAPI(t *testing.T) {
+	const name = "../testdata/api.txt"
+	got := append(exported(t, ".."), exported(t, "../remote")...)
+	if *update {
+		require.NoError(t, os.WriteFile(name, []byte(strings.Join(got, "\n")+"\n"), 0o666))
+	}
+	list, err := os.ReadFile(name)
+	require.NoError(t, err)
+	want := strings.Split(strings.TrimSuffix(string(list), "\n"), "\n")
+	require.Empty(t, without(want, got), "missing or changed: this breaks programs; CONTRIBUTING.md says how to do it")
+	require.Empty(t, without(got, want), "new; if it is to stay: go test ./apitest -run TestAPI -update")
+}
+
+// without returns the lines of a that b does not have.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(line string) bool { return slices.Contains(b, line) })
+}
+
+// exported returns the exported API of the package in a folder, sorted. Files of
+// all systems count.
+func exported(t *testing.T, folder string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	require.NoError(t, err)
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		if !strings.HasSuffix(name, "_test.go") {
+			file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+	}
+	// The values of constants need no imports, so that errors do not matter.
+	checked, _ := (&types.Config{Error: func(error) {}}).Check(folder, fset, files, nil)
+	l := lister{pkg: "pkg " + files[0].Name.Name + ", ", values: checked.Scope()}
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			l.decl(decl)
+		}
+	}
+	slices.Sort(l.lines)
+	return slices.Compact(l.lines) // an unexported symbol of two systems adds none
+}
+
+// A lister collects the lines of a package.
+type lister struct {
+	pkg    string
+	values *types.Scope
+	lines  []string
+}
+
+func (l *lister) add(format string, args ...any) {
+	l.lines = append(l.lines, l.pkg+fmt.Sprintf(format, args...))
+}
+
+func (l *lister) decl(decl ast.Decl) {
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		switch {
+		case !d.Name.IsExported():
+		case d.Recv == nil:
+			l.add("func %s%s", d.Name, signature(d.Type))
+		case ast.IsExported(strings.TrimLeft(text(d.Recv.List[0].Type), "*")):
+			l.add("method (%s) %s%s", text(d.Recv.List[0].Type), d.Name, signature(d.Type))
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				l.typeSpec(s)
+			case *ast.ValueSpec:
+				l.valueSpec(d.Tok, s)
+			}
+		}
+	}
+}
+
+// valueSpec lists constants with their values. The type of a variable is listed
+// where it is written.
+func (l *lister) valueSpec(tok token.Token, s *ast.ValueSpec) {
+	for _, name := range s.Names {
+		if !name.IsExported() {
+			continue
+		}
+		line := fmt.Sprintf("%s %s", tok, name)
+		if c, ok := l.values.Lookup(name.Name).(*types.Const); ok {
+			line += fmt.Sprintf(" %s = %s", types.TypeString(c.Type(), types.RelativeTo(c.Pkg())), c.Val().ExactString())
+		} else if s.Type != nil {
+			line += " " + text(s.Type)
+		}
+		l.add("%s", line)
+	}
+}
+
+// typeSpec lists a type, and each field of a struct and each element of an
+// interface. Unexported fields are no promise; unexported methods of an interface
+// keep others from implementing it.
+func (l *lister) typeSpec(s *ast.TypeSpec) {
+	if !s.Name.IsExported() {
+		return
+	}
+	name := s.Name.Name
+	if s.TypeParams != nil {
+		name += parameters(s.TypeParams, "[", "]", true)
+	}
+	var members *ast.FieldList
+	kind := ""
+	switch typ := s.Type.(type) {
+	case *ast.StructType:
+		kind, members = "struct", typ.Fields
+	case *ast.InterfaceType:
+		kind, members = "interface", typ.Methods
+	default:
+		kind = text(typ)
+		if s.Assign.IsValid() {
+			kind = "= " + kind
+		}
+	}
+	l.add("type %s %s", name, kind)
+	if members == nil {
+		return
+	}
+	for _, f := range members.List {
+		if len(f.Names) == 0 {
+			l.add("type %s %s, %s", name, kind, text(f.Type))
+		}
+		for _, member := range f.Names {
+			switch method, ok := f.Type.(*ast.FuncType); {
+			case kind == "interface" && ok:
+				l.add("type %s interface, %s%s", name, member, signature(method))
+			case member.IsExported():
+				l.add("type %s struct, %s %s", name, member, text(f.Type))
+			}
+		}
+	}
+}
+
+// signature returns the type of a func without the names of its parameters, which
+// are no promise.
+func signature(f *ast.FuncType) string {
+	out := ""
+	if f.TypeParams != nil {
+		out = parameters(f.TypeParams, "[", "]", true)
+	}
+	out += parameters(f.Params, "(", ")", false)
+	switch {
+	case f.Results == nil:
+	case f.Results.NumFields() == 1:
+		out += " " + text(f.Results.List[0].Type)
+	default:
+		out += " " + parameters(f.Results, "(", ")", false)
+	}
+	return out
+}
+
+func parameters(list *ast.FieldList, opening, closing string, names bool) string {
+	var all []string
+	for _, f := range list.List {
+		for i := range max(1, len(f.Names)) {
+			p := text(f.Type)
+			if names {
+				p = f.Names[i].Name + " " + p
+			}
+			all = append(all, p)
+		}
+	}
+	return opening + strings.Join(all, ", ") + closing
+}
+
+// text returns a type on one line. Within it, too, parameters have no names.
+func text(x ast.Expr) string {
+	switch x := x.(type) {
+	case *ast.FuncType:
+		return "func" + signature(x)
+	case *ast.Ellipsis:
+		return "..." + text(x.Elt)
+	}
+	var b bytes.Buffer
+	if err := printer.Fprint(&b, token.NewFileSet(), x); err != nil { // without positions there are no line breaks
+		panic(err)
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
