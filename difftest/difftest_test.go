@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDifferences compares a few candidates with the reference. It is skipped where
+// cargo cannot build that, unless DIFFTEST_REQUIRE is 1.
+func TestDifferences(t *testing.T) {
+	program := requireReference(t)
+	seeds, err := loadSeeds("../testdata")
+	require.NoError(t, err)
+	j := newJudge(t.TempDir())
+	require.NoError(t, compare(j, newGenerator(1, seeds), program, 2000))
+
+	require.Equal(t, 2000, j.judged)
+	require.Greater(t, j.counts[acceptedByBoth], 500, "too few are accepted to show anything")
+	require.Greater(t, j.counts[rejectedByBoth], 500, "too few are rejected to show anything")
+	require.Positive(t, j.counts[openedAsFiles])
+	for _, r := range policy {
+		require.Positive(t, j.counts[byPolicy+r.name], "no candidate breaks the rule: %s", r.name)
+	}
+}
+
+func requireReference(t *testing.T) (program string) {
+	t.Helper()
+	required := os.Getenv("DIFFTEST_REQUIRE") == "1"
+	if _, err := exec.LookPath("cargo"); err != nil && !required {
+		t.Skip("no cargo")
+	}
+	program, err := build()
+	if err != nil && !required {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	return program
+}
+
+// TestJudge checks that differences are found, with answers made up for a file.
+func TestJudge(t *testing.T) {
+	const text = `{"__metadata__":{"k":"v"},"a":{"dtype":"U8","shape":[1,2],"data_offsets":[0,2]}}`
+	file := slices.Concat([]byte{byte(len(text)), 0, 0, 0, 0, 0, 0, 0}, []byte(text), []byte("xy"))
+	agreeing := func() answer {
+		return answer{
+			verdict:   accepted,
+			tensors:   map[string]entry{"a": {Name: "a", DType: safetensors.U8, Shape: []int{1, 2}, DataOffsets: [2]int64{0, 2}}},
+			metadata:  map[string]string{"k": "v"},
+			rewritten: bytes.Clone(file),
+		}
+	}
+	require.Zero(t, len(text)%8, "Write would pad the header")
+	for _, tt := range []struct {
+		name, want string
+		change     func(a *answer, t *entry)
+	}{
+		{"none", "", func(a *answer, t *entry) {}},
+		{"verdict", "Parse accepts what the reference rejects", func(a *answer, t *entry) { a.verdict = rejected }},
+		{"verdict on the size", "Parse accepts what the reference rejects", func(a *answer, t *entry) { a.verdict = wrongSize }},
+		{"dtype", "the reference has", func(a *answer, t *entry) { t.DType = safetensors.I8 }},
+		{"shape", "the reference has", func(a *answer, t *entry) { t.Shape = []int{2} }},
+		{"data offsets", "the reference has", func(a *answer, t *entry) { t.DataOffsets[1]++ }},
+		{"metadata", "the reference has", func(a *answer, t *entry) { a.metadata["k"] = "w" }},
+		{"rewritten", "what Write writes", func(a *answer, t *entry) { a.rewritten[len(file)-1]++ }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ref := agreeing()
+			tensor := ref.tensors["a"]
+			tt.change(&ref, &tensor)
+			ref.tensors["a"] = tensor
+			err := newJudge(t.TempDir()).judge(file, ref)
+			if tt.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestPolicy compares the policy with the table of rules in doc/decisions.md: it has
+// the same rules, and next to each the vectors that only this rule rejects.
+func TestPolicy(t *testing.T) {
+	text, err := os.ReadFile("../doc/decisions.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(text), "\n| rule | vectors |\n|---|---|\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
+
+	vectors, err := loadVectors("../testdata/cases.jsonl")
+	require.NoError(t, err)
+	rejects := make(map[string][]string) // vectors by rule
+	listed := make(map[string]bool)
+	for _, v := range vectors {
+		if v.Reference == "accept" && v.Want == "reject" {
+			listed[v.Name] = true
+			_, err := safetensors.Parse(v.File)
+			text, _ := headerText(v.File)
+			h, jsonErr := parseJSON(text)
+			require.NoError(t, jsonErr, v.Name)
+			rule, different := compareVerdicts("Parse", err, true, h)
+			require.NoError(t, different, v.Name)
+			rejects[rule] = append(rejects[rule], v.Name)
+		}
+	}
+	var documented, want []string
+	name := regexp.MustCompile("`([^`]+)`")
+	for _, row := range strings.Split(table, "\n") {
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		require.Len(t, cells, 2, row)
+		documented = append(documented, cells[0])
+		var names []string
+		for _, match := range name.FindAllStringSubmatch(cells[1], -1) {
+			if listed[match[1]] {
+				names = append(names, match[1])
+			}
+		}
+		require.ElementsMatch(t, rejects[byPolicy+cells[0]], names, cells[0])
+	}
+	for _, r := range policy {
+		want = append(want, r.name)
+	}
+	require.ElementsMatch(t, want, documented)
+}

@@ -1,0 +1,16 @@
+module github.com/gosafetensors/safetensors/difftest
+
+go 1.24.0
+
+replace github.com/gosafetensors/safetensors => ../
+
+require (
+	github.com/gosafetensors/safetensors v0.0.0-00010101000000-000000000000
+	github.com/stretchr/testify v1.12.1
+)
+
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/exp v0.0.0-20220722155223-a9213eeb770e // indirect
+	golang.org/x/sys v0.1.0 // indirect
+)

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A judge compares what this package makes of files with what the reference does.
+type judge struct {
+	file    string // for Open and Load
+	counts  map[string]int
+	judged  int
+	written bytes.Buffer
+}
+
+// What is counted.
+const (
+	acceptedByBoth = "accepted by both"
+	rejectedByBoth = "rejected by both"
+	byPolicy       = "rejected by policy: " // and the rule
+	openedAsFiles  = "opened as files"
+)
+
+// sampled is how many candidates there are for one that Open and Load get.
+const sampled = 50
+
+func newJudge(folder string) *judge {
+	return &judge{file: filepath.Join(folder, "candidate.safetensors"), counts: make(map[string]int)}
+}
+
+// judge returns the first difference. A panic is one too.
+func (j *judge) judge(file []byte, ref answer) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	var spelled *header
+	if ref.verdict != rejected {
+		text, _ := headerText(file)
+		if spelled, err = parseJSON(text); err != nil {
+			return fmt.Errorf("the reference accepts what is not JSON: %w", err)
+		}
+	}
+	f, parseErr := safetensors.Parse(file)
+	counted, err := compareVerdicts("Parse", parseErr, ref.verdict == accepted, spelled)
+	if err != nil {
+		return err
+	}
+	j.judged++
+	j.counts[counted]++
+	if err := checkError(parseErr, int64(len(file))); err != nil {
+		return err
+	}
+
+	r := bytes.NewReader(file)
+	h, headerErr := safetensors.ReadHeader(r)
+	if _, err := compareVerdicts("ReadHeader", headerErr, ref.verdict != rejected, spelled); err != nil {
+		return err
+	}
+	if headerErr == nil {
+		if consumed := r.Size() - int64(r.Len()); consumed != h.Size {
+			return fmt.Errorf("ReadHeader consumes %d bytes, Header.Size is %d", consumed, h.Size)
+		}
+		if err := compareTables(h, ref, spelled); err != nil {
+			return err
+		}
+	}
+	if parseErr == nil {
+		if err := compareFile("Parse", f, h); err != nil {
+			return err
+		}
+		if err := j.compareRewritten(f, ref.rewritten); err != nil {
+			return err
+		}
+	}
+	return j.compareEntryPoints(file, ref, parseErr, h)
+}
+
+// compareVerdicts returns what to count for the error of a function of this
+// package, and a difference unless it is nil exactly if the reference accepts the
+// file and no rule of the policy is broken.
+func compareVerdicts(function string, ours error, accepts bool, h *header) (counted string, err error) {
+	if !accepts {
+		if ours == nil {
+			return "", fmt.Errorf("%s accepts what the reference rejects", function)
+		}
+		return rejectedByBoth, nil
+	}
+	for _, r := range policy {
+		switch {
+		case ours == nil && r.broken(h):
+			return "", fmt.Errorf("%s accepts what breaks a rule of the policy: %s", function, r.name)
+		case ours != nil && r.explains(ours, h):
+			return byPolicy + r.name, nil
+		}
+	}
+	if ours != nil {
+		return "", fmt.Errorf("%s rejects what the reference accepts and the policy allows: %w", function, ours)
+	}
+	return acceptedByBoth, nil
+}
+
+// checkError checks that an error of Parse is a FormatError with a place in the file.
+func checkError(err error, size int64) error {
+	var broken *safetensors.FormatError
+	switch {
+	case err == nil:
+	case !errors.As(err, &broken):
+		return fmt.Errorf("the error of Parse is no FormatError: %w", err)
+	case broken.Offset < 0 || broken.Offset > size || broken.Reason == "":
+		return fmt.Errorf("the error of Parse lacks a reason or a place in the file: %w", err)
+	}
+	return nil
+}
+
+// compareTables compares a header that both sides accept. The reference gives its
+// tensors in no order; by offsets, and else as they are spelled, is that of Header.
+func compareTables(h *safetensors.Header, ref answer, spelled *header) error {
+	var want []entry
+	for _, m := range spelled.object {
+		if m.key != metadataKey {
+			want = append(want, ref.tensors[m.key])
+		}
+	}
+	slices.SortStableFunc(want, func(a, b entry) int { return slices.Compare(a.DataOffsets[:], b.DataOffsets[:]) })
+	if !slices.EqualFunc(h.Tensors, want, func(a, b entry) bool {
+		return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && a.DataOffsets == b.DataOffsets
+	}) {
+		return fmt.Errorf("ReadHeader returns the tensors %v, the reference has %v", h.Tensors, want)
+	}
+	if !equalMetadata(h.Metadata, ref.metadata) {
+		return fmt.Errorf("ReadHeader returns the metadata %#v, the reference has %#v", h.Metadata, ref.metadata)
+	}
+	return nil
+}
+
+// equalMetadata distinguishes empty metadata and none.
+func equalMetadata(a, b map[string]string) bool {
+	return maps.Equal(a, b) && (a == nil) == (b == nil)
+}
+
+// compareFile compares a File with the header of the same file.
+func compareFile(function string, f *safetensors.File, h *safetensors.Header) error {
+	i, equal := 0, equalMetadata(f.Metadata(), h.Metadata)
+	for name, t := range f.Tensors() {
+		if equal = equal && i < len(h.Tensors); equal {
+			e := &h.Tensors[i]
+			equal = name == e.Name && t.DType() == e.DType && slices.Equal(t.Shape(), e.Shape) && t.Size() == e.DataOffsets[1]-e.DataOffsets[0]
+		}
+		i++
+	}
+	if !equal || i != len(h.Tensors) {
+		return fmt.Errorf("%s returns other tensors or metadata than ReadHeader", function)
+	}
+	return nil
+}
+
+// The header of a file without tensors and with empty metadata, as Write writes it
+// and as the reference does, which is no JSON (doc/decisions.md).
+const (
+	emptyHeader   = `{"__metadata__":{}}     `
+	spoiledHeader = `{},"__metadata__":{}}   `
+)
+
+// compareRewritten compares what Write makes of a file with what the reference
+// does, whose order of several metadata keys is random.
+func (j *judge) compareRewritten(f *safetensors.File, want []byte) error {
+	got, err := j.write(f)
+	if err != nil {
+		return err
+	}
+	var alike bool
+	switch size := 8 + binary.LittleEndian.Uint64(want); {
+	case len(f.Metadata()) > 1:
+		alike = len(got) == len(want) && bytes.Equal(got[size:], want[size:])
+	case string(want[8:]) == spoiledHeader:
+		alike = string(got[8:]) == emptyHeader
+	default:
+		alike = bytes.Equal(got, want)
+	}
+	if !alike {
+		return fmt.Errorf("what Write writes\n%q\nis not what the reference writes\n%q", got, want)
+	}
+	return nil
+}
+
+// write returns what Write writes, valid until the next call.
+func (j *judge) write(f *safetensors.File) ([]byte, error) {
+	j.written.Reset()
+	err := safetensors.Write(&j.written, maps.Collect(f.Tensors()), f.Metadata())
+	return j.written.Bytes(), err
+}
+
+// compareEntryPoints compares the other ways to open a file with Parse, whose
+// error is given.
+func (j *judge) compareEntryPoints(file []byte, ref answer, parseErr error, h *safetensors.Header) error {
+	compare := func(function string, f *safetensors.File, err error) error {
+		var a, b *safetensors.FormatError
+		switch {
+		case parseErr == nil && err == nil:
+			defer f.Close()
+			return compareFile(function, f, h)
+		case !errors.As(err, &a) || !errors.As(parseErr, &b) || a.Error() != b.Error() || errors.Is(a, io.ErrUnexpectedEOF) != errors.Is(b, io.ErrUnexpectedEOF):
+			return fmt.Errorf("%s returns the error %v, Parse %v", function, err, parseErr)
+		}
+		return nil
+	}
+	f, err := safetensors.NewFile(bytes.NewReader(file), int64(len(file)))
+	if err := compare("NewFile", f, err); err != nil || j.judged%sampled != 0 {
+		return err
+	}
+	j.counts[openedAsFiles]++
+	if err := os.WriteFile(j.file, file, 0o666); err != nil {
+		return err
+	}
+	for function, open := range map[string]func(string) (*safetensors.File, error){"Open": safetensors.Open, "Load": safetensors.Load} {
+		f, err := open(j.file)
+		if err == nil && ref.verdict == accepted {
+			if err := j.compareRewritten(f, ref.rewritten); err != nil {
+				return fmt.Errorf("%s: %w", function, err)
+			}
+		}
+		if err := compare(function, f, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report writes what was counted.
+func (j *judge) report(w io.Writer) error {
+	what := []string{acceptedByBoth, rejectedByBoth, openedAsFiles}
+	for _, r := range policy {
+		what = append(what, byPolicy+r.name)
+	}
+	for _, what := range what {
+		if _, err := fmt.Fprintf(w, "%9d %s\n", j.counts[what], what); err != nil {
+			return err
+		}
+	}
+	return nil
+}

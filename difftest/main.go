@@ -1,0 +1,130 @@
+// Difftest has this package and the reference implementation, the Rust crate
+// safetensors, judge the same made-up files, most of them damaged. It needs cargo:
+//
+//	cd difftest && go run . -n 300000
+//
+// It generates headers (generate.go), changes bytes of them and of the files in
+// testdata (mutate.go), and asks both sides (reference.go, judge.go):
+//
+//   - Nothing is accepted that the reference rejects.
+//   - What the reference alone accepts breaks a rule of the policy (policy.go), and
+//     the error names that rule. Whatever breaks one is rejected.
+//   - Where both accept, they read the same tensors and metadata, and Write writes
+//     the bytes that the reference writes.
+//   - Parse, ReadHeader, NewFile, Open and Load agree, also in their errors. Open
+//     and Load get a sample, because they need files.
+//
+// The first difference is printed, its file saved as found-*.safetensors, and the
+// exit status is 1. The same seed makes the same candidates.
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"time"
+)
+
+func main() {
+	log.SetFlags(0)
+	n := flag.Int("n", 300_000, "how many candidates")
+	seed := flag.Uint64("seed", 1, "of the random numbers")
+	rust := flag.String("rust", "", "the `program` made from rust/; by default cargo builds it")
+	flag.Parse()
+	if err := run(os.Stdout, *rust, *seed, *n); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run compares n candidates, up to the first difference, and writes a summary to w.
+func run(w io.Writer, program string, seed uint64, n int) error {
+	seeds, err := loadSeeds("../testdata")
+	if err != nil {
+		return err
+	}
+	if program == "" {
+		if program, err = build(); err != nil {
+			return err
+		}
+	}
+	folder, err := os.MkdirTemp("", "difftest")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+
+	began := time.Now()
+	j := newJudge(folder)
+	if err := compare(j, newGenerator(seed, seeds), program, n); err != nil {
+		return save(err)
+	}
+	elapsed := time.Since(began)
+	fmt.Fprintf(w, "%d candidates of seed %d in %.1f s, %.0f a second\n", n, seed, elapsed.Seconds(), float64(n)/elapsed.Seconds())
+	return j.report(w)
+}
+
+// compare judges n candidates in batches: while the reference judges the rest of a
+// batch, this package judges its start.
+func compare(j *judge, g *generator, program string, n int) error {
+	ref, err := start(program)
+	if err != nil {
+		return err
+	}
+	defer ref.stop()
+	for n > 0 {
+		batch := make([][]byte, min(n, 2000))
+		n -= len(batch)
+		for i := range batch {
+			batch[i] = g.candidate()
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- ref.send(batch) }()
+		for _, file := range batch {
+			answer, err := ref.answer()
+			if err != nil {
+				return &difference{file, answer, fmt.Errorf("no answer of the reference: %w", err)}
+			}
+			if err := j.judge(file, answer); err != nil {
+				return &difference{file, answer, err}
+			}
+		}
+		if err := <-sent; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A difference is a candidate that the two sides do not agree on.
+type difference struct {
+	file   []byte
+	answer answer
+	err    error
+}
+
+func (d *difference) Error() string {
+	length, header := "none", d.file
+	if text, ok := headerText(d.file); ok {
+		length, header = fmt.Sprint(len(text)), text
+	}
+	return fmt.Sprintf("difference: %v\n  reference:     %v\n  header:        %q\n  header length: %s\n  file size:     %d",
+		d.err, d.answer, header, length, len(d.file))
+}
+
+// save writes the file of a difference into the working directory.
+func save(err error) error {
+	var d *difference
+	if !errors.As(err, &d) {
+		return err
+	}
+	sum := sha256.Sum256(d.file)
+	name := fmt.Sprintf("found-%x.safetensors", sum[:4])
+	if writeErr := os.WriteFile(name, d.file, 0o666); writeErr != nil {
+		return errors.Join(err, writeErr)
+	}
+	return fmt.Errorf("%w\n  saved as:      difftest/%s", err, name)
+}
