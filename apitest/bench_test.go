@@ -30,7 +30,7 @@ func BenchmarkModel(b *testing.B) {
 	}{
 		{"nil", func(int) []float32 { return nil }},
 		{"make", func(i int) []float32 { return make([]float32, 0, tensors[i].Len()) }},
-		{"arena", func(i int) []float32 { return all[i*elements:][:0:elements] }},
+		{"arena", func(i int) []float32 { return all[i*elements : i*elements : (i+1)*elements] }},
 		{"reused", func(int) []float32 { return all[:0] }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
