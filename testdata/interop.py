@@ -151,7 +151,9 @@ def read_shards(folder):
     assert repo.weight_map == {t["name"]: f for f, s in shards.items() for t in s["tensors"]}
     if repo.sharded:
         ends = [t.data_offsets for f in repo.files_metadata.values() for t in f.tensors.values()]
-        assert repo.metadata == {"total_size": sum(end - begin for begin, end in ends)}
+        assert repo.metadata["total_size"] == sum(end - begin for begin, end in ends)
+        if "total_parameters" in repo.metadata:  # huggingface_hub alone does not write it
+            assert repo.metadata["total_parameters"] == sum(repo.parameter_count.values())
     (metadata,) = {json.dumps(s["metadata"], sort_keys=True) for s in shards.values()}
     return {
         "metadata": json.loads(metadata),
@@ -179,6 +181,8 @@ def split():
     for line in sys.stdin:
         sizes, limit = json.loads(line)
         split = split_tensors(dict(sorted(sizes.items())), int, limit)
+        # As transformers does on top of huggingface_hub; the elements are bytes.
+        split.metadata["total_parameters"] = split.metadata["total_size"]
         text = json.dumps(index(split), indent=2, sort_keys=True) + "\n"
         files = split.filename_to_tensors
         splits.append({"files": files, "index": text if split.is_sharded else None})
