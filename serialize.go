@@ -94,14 +94,20 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile
 		}
 		o.streams = append(o.streams, s)
 	}
-	if o.computes() { // a func may close files: each read keeps them open
-		for _, s := range o.streams {
-			if len(s.computed()) == 0 {
-				s.release()
-			}
-		}
+	if o.computes() {
+		o.letGo()
 	}
 	return o, nil
+}
+
+// letGo holds nothing any longer: each read keeps open what it needs. That is for
+// operations with computed tensors, whose funcs may close files.
+func (o *outFile) letGo() {
+	for _, s := range o.streams {
+		if len(s.computed()) == 0 {
+			s.release()
+		}
+	}
 }
 
 // computes reports whether some tensors are computed.

@@ -25,9 +25,10 @@ import (
 // whole new one, never as a mixture. (An earlier set of shards without an index may
 // be ambiguous meanwhile, which is an error.) For that, no shard replaces another:
 // where there are shards, the new ones get another stem,
-// model.1-00001-of-00003.safetensors and so on. In the end WriteShards removes the files of the earlier checkpoint, and what
-// crashed saves left under such names; an error of that says that the new checkpoint
-// is complete. On Windows, shards that are open cannot be removed.
+// model.1-00001-of-00003.safetensors and so on. In the end WriteShards removes the
+// files of the earlier checkpoint, and those that crashed saves left under such names;
+// an error of that says that the new checkpoint is complete. On Windows, shards that
+// are open cannot be removed.
 //
 // Programs on several machines that each have a part of the tensors write their
 // own shards with WriteFile, to a shared folder or an object store. When all have,
@@ -52,6 +53,11 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 			return err
 		}
 		s.out = append(s.out, o)
+	}
+	if s.computes() {
+		for _, o := range s.out {
+			o.letGo()
+		}
 	}
 	var index []byte
 	if len(shards) > 1 {
@@ -162,10 +168,13 @@ type shardSet struct {
 	files []*osfile.Atomic // those created, in order of their names; the index last
 }
 
+// computes reports whether some tensors are computed.
+func (s *shardSet) computes() bool { return slices.ContainsFunc(s.out, (*outFile).computes) }
+
 // write writes and flushes all shards.
 func (s *shardSet) write() error {
 	atOnce := 4 // one is flushed while another is written
-	if slices.ContainsFunc(s.out, (*outFile).computes) {
+	if s.computes() {
 		atOnce = 2 // each holds some results
 	}
 	s.files = make([]*osfile.Atomic, len(s.names))

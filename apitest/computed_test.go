@@ -236,6 +236,16 @@ func TestComputedClosesFiles(t *testing.T) {
 		dir := t.TempDir()
 		require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), tensors, nil), fs.ErrClosed)
 		requireEmptyDir(t, dir)
+		f = openedBy[way](t, name)
+		x, err := f.Tensor("a")
+		require.NoError(t, err)
+		last, err := NewTensorFunc(F32, x.Shape(), func() (Tensor, error) { return big, f.Close() })
+		require.NoError(t, err)
+		// Its shard is another one than that of the tensor of f.
+		err = WriteShards(dir, map[string]Tensor{"a": x, "z": last}, nil, x.Size())
+		if err != nil {
+			require.ErrorIs(t, err, fs.ErrClosed)
+		}
 	}
 }
 
