@@ -133,23 +133,44 @@ func (c *computedStream) readAt(dst []byte, pos int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
+	same, err := c.resolve()
+	if err == nil {
+		err = same.readAt(dst, pos)
+	}
+	if err == nil {
+		c.passed(int64(len(dst)))
+	}
+	return err
+}
+
+func (c *computedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
+	same, err := c.resolve()
+	if err == nil {
+		lent, err = same.lend(pos, n, write)
+	}
+	if lent && err == nil {
+		c.passed(n)
+	}
+	return lent, err
+}
+
+// resolve returns the same part of the result.
+func (c *computedStream) resolve() (stream, error) {
 	c.once.Do(func() {
 		var result Tensor
 		if result, c.err = c.compute(); c.err == nil {
 			c.same, c.err = c.t.of(result)
 		}
 	})
-	if c.err != nil {
-		return c.err
-	}
-	if err := c.same.readAt(dst, pos); err != nil {
-		return err
-	}
-	if c.rest.Add(-int64(len(dst))) == 0 {
+	return c.same, c.err
+}
+
+// passed notes that n bytes were read or lent.
+func (c *computedStream) passed(n int64) {
+	if c.rest.Add(-n) == 0 {
 		c.same, c.err = nil, errDropped // nobody reads it again
 	}
-	c.read(int64(len(dst)))
-	return nil
+	c.read(n)
 }
 
 // garbage is how many bytes of results were dropped since the last collect that

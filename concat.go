@@ -291,6 +291,33 @@ func (j *joinedStream) readAt(dst []byte, pos int64) error {
 	return nil
 }
 
+// lend lends the parts of a single row one after another. It reads those that
+// cannot be lent. Several rows, and many small parts, are better read as a whole.
+func (j *joinedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
+	const small = mem.BufferSize / 4
+	if j.row < j.bytes || j.row/int64(len(j.pieces)) < small {
+		return false, nil
+	}
+	for i := sort.Search(len(j.ends), func(i int) bool { return j.ends[i] > pos }); n > 0; i++ {
+		begin, end := j.part(i)
+		m := min(n, end-pos)
+		lent, err := j.pieces[i].lend(pos-begin, m, write)
+		if !lent && err == nil {
+			var b *mem.Block
+			b, err = mem.Filled(m, func(b []byte) error { return j.pieces[i].readAt(b, pos-begin) })
+			if err == nil {
+				err = write(b.Bytes)
+			}
+			b.Free()
+		}
+		if err != nil {
+			return true, err
+		}
+		pos, n = pos+m, n-m
+	}
+	return true, nil
+}
+
 // readRow fills dst with bytes of one row, from within on.
 func (j *joinedStream) readRow(dst []byte, row, within int64) error {
 	for i := sort.Search(len(j.ends), func(i int) bool { return j.ends[i] > within }); len(dst) > 0; i++ {

@@ -246,8 +246,8 @@ func (o *outFile) pass(p piece, b *mem.Block, write func([]byte) error) error {
 	if b != nil {
 		return o.nameTensor(p.first, write(b.Bytes))
 	}
-	lender := o.streams[p.first].(*storedStream)
-	return o.nameTensor(p.first, lender.lend(p.pos, p.n, write))
+	_, err := o.streams[p.first].lend(p.pos, p.n, write)
+	return o.nameTensor(p.first, err)
 }
 
 func (o *outFile) nameTensor(i int, err error) error {
@@ -267,19 +267,25 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 	}
 	defer computeAhead(o.streams)()
 	pieces := o.pieces()
-	return parallel.Do(o.workers(), int64(len(pieces)), func(i int64) (err error) {
+	return parallel.Do(o.workers(), int64(len(pieces)), func(i int64) error {
 		p := pieces[i]
-		var b *mem.Block
-		if l, ok := o.streams[p.first].(*storedStream); p.small || !ok || !l.lendable() {
-			if b, err = o.read(p); err != nil {
-				return err
-			}
-			defer b.Free()
-		}
-		return o.pass(p, b, func(data []byte) error {
-			_, err := f.WriteAt(data, int64(len(o.header))+o.infos[p.first].DataOffsets[0]+p.pos)
+		at := int64(len(o.header)) + o.infos[p.first].DataOffsets[0] + p.pos
+		write := func(data []byte) error {
+			n, err := f.WriteAt(data, at)
+			at += int64(n)
 			return err
-		})
+		}
+		if !p.small {
+			if lent, err := o.streams[p.first].lend(p.pos, p.n, write); lent || err != nil {
+				return o.nameTensor(p.first, err)
+			}
+		}
+		b, err := o.read(p)
+		if err != nil {
+			return err
+		}
+		defer b.Free()
+		return o.pass(p, b, write)
 	})
 }
 

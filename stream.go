@@ -26,6 +26,11 @@ type stream interface {
 	// readAt fills dst with the bytes from position pos on.
 	readAt(dst []byte, pos int64) error
 
+	// lend calls write with the n bytes from position pos on where memory holds them
+	// already, in one or several calls. It reports whether it did: else they have to
+	// be read.
+	lend(pos, n int64, write func([]byte) error) (lent bool, err error)
+
 	// workers returns how many goroutines may usefully read concurrently.
 	workers() int
 
@@ -73,7 +78,7 @@ func writeStream(w io.Writer, s stream) (written int64, err error) {
 	}
 	if l, ok := lends(s, w); ok {
 		for written < size && err == nil {
-			err = l.lend(written, min(mem.BlockSize, size-written), write)
+			_, err = l.lend(written, min(mem.BlockSize, size-written), write)
 		}
 		return written, err
 	}
@@ -176,14 +181,16 @@ func (s *storedStream) inMemory() bool {
 // out.
 func (s *storedStream) lendable() bool { return s.inMemory() && s.dtypes == nil }
 
-// lend calls write with the n bytes of the source itself from position pos on.
-func (s *storedStream) lend(pos, n int64, write func([]byte) error) error {
+func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
+	if !s.lendable() {
+		return false, nil
+	}
 	done, err := s.use()
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer done()
-	return s.src.touch(s.off+pos, n, write)
+	return true, s.src.touch(s.off+pos, n, write)
 }
 
 // use keeps the source open until done.

@@ -233,6 +233,28 @@ func TestConcatWide(t *testing.T) {
 	}
 }
 
+// TestConcatOfFiles writes long pieces of every kind joined along the first
+// dimension, which are lent or read, with seams within and between the blocks.
+func TestConcatOfFiles(t *testing.T) {
+	var pieces []Tensor
+	for i, rows := range []int{300, 2100, 1, 777, 1900} {
+		x := counting(t, U32, rows, 1024)
+		for _, kind := range [][]string{{"mapped", "computed"}, {"reader", "slice"}, {"computed", "ranges"}}[i%3] {
+			pieces = append(pieces, sourcesOf(t, x)[kind])
+		}
+	}
+	joined, err := Concat(0, pieces...)
+	require.NoError(t, err)
+	want := naiveConcat(t, 0, pieces)
+	name := writeTemp(t, map[string]Tensor{"x": joined})
+	f, err := Load(name)
+	require.NoError(t, err)
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, appended[byte](t, x)))
+	require.True(t, bytes.Equal(want, bytesOfTensor(t, joined)))
+}
+
 func TestConcatSubByte(t *testing.T) {
 	x, err := NewTensor(F4, []int{2, 2}, []byte{0x21, 0x43})
 	require.NoError(t, err)
