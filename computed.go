@@ -41,8 +41,8 @@ func NewTensorFunc(dtype DType, shape []int, f func() (Tensor, error)) (Tensor, 
 	return Tensor{dtype: dtype, shape: shape, src: src, size: size}, nil
 }
 
-// A computation is the result of one computed tensor in one operation. It is made
-// when it is first read, and dropped when all bytes of its readers were.
+// A computation is the result of one computed tensor in one operation. The first
+// read makes it; it is dropped when its readers have read all their bytes.
 type computation struct {
 	src     *source
 	left    atomic.Int64  // bytes that its readers have not read yet

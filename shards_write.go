@@ -22,8 +22,8 @@ import (
 // The folder may hold an earlier checkpoint. It is replaced at once, by the rename
 // of one file: the index, or the single shard. If WriteShards fails, or the process
 // or the system crashes, the folder opens as the whole earlier checkpoint or as the
-// whole new one, never as a mixture. (An earlier set of shards without an index may
-// be ambiguous meanwhile, which is an error.) For that, no shard replaces another:
+// whole new one, never as a mixture. (While an earlier set of shards without an index
+// is replaced, opening the folder can be an error.) For that, no shard replaces another:
 // where there are shards, the new ones get another stem,
 // model.1-00001-of-00003.safetensors and so on. In the end WriteShards removes the
 // files of the earlier checkpoint, and those that crashed saves left under such names;
