@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
@@ -89,7 +90,7 @@ func (c *computation) read(n int64) {
 	if c.left.Add(-n) > 0 {
 		return
 	}
-	if s := c.result.src; s != nil && s.mem != nil && !s.mapped {
+	if s := c.result.src; s != nil && s.inMemory() {
 		defer collect(c.result.Size())
 	}
 	c.drop()
@@ -127,6 +128,7 @@ func (c *computedStream) size() int64              { return c.t.Size() }
 func (c *computedStream) hold() error              { return nil }
 func (c *computedStream) release()                 { c.drop() }
 func (c *computedStream) workers() int             { return parallel.CopyWorkers() }
+func (c *computedStream) block() int64             { return mem.BlockSize } // of whatever its func returns
 func (c *computedStream) computed() []*computation { return []*computation{c.computation} }
 
 func (c *computedStream) readAt(dst []byte, pos int64) error {

@@ -253,6 +253,14 @@ func (j *joinedStream) workers() int {
 	return n
 }
 
+func (j *joinedStream) block() int64 {
+	n := int64(0)
+	for _, s := range j.pieces {
+		n = max(n, s.block())
+	}
+	return n
+}
+
 func (j *joinedStream) computed() []*computation {
 	var list []*computation
 	for _, s := range j.pieces {

@@ -48,7 +48,7 @@
 // safe in all of these cases: after Close they return an error wrapping
 // [fs.ErrClosed]; Close waits for those in progress; a truncated file is an error.
 // Nothing is unmapped automatically: a File that is not closed costs address
-// space.
+// space and a file descriptor.
 //
 // Everything but a [Writer] may be used concurrently.
 //

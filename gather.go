@@ -179,8 +179,13 @@ func (l line) copyFrom(dst, from []byte, base int64) {
 }
 
 // dense reports whether it is cheaper to read the gaps between the runs than to
-// skip them: the runs are a quarter or more of the bytes, and a gap is small.
+// skip them: a gap is shorter than a page, which disks read as a whole, or the runs
+// are a quarter or more of the bytes.
 func (l line) dense() bool {
-	const largest = 16 << 10 // rows of 28 kB with such gaps were read twice as fast one by one
-	return l.run*4 >= l.stride && l.stride-l.run <= largest
+	const (
+		page    = 4 << 10
+		largest = 16 << 10 // rows of 28 kB with such gaps were read twice as fast one by one
+	)
+	gap := l.stride - l.run
+	return gap < page || l.run*4 >= l.stride && gap <= largest
 }

@@ -23,6 +23,8 @@ import (
 //
 // It maps the file, so that tensors can be viewed without a copy, and reads only
 // the header. Where files cannot be mapped, it reads tensors when asked for them.
+// Each file takes a file descriptor until Close. Copies (Append, WriteTo and so on)
+// of whole tensors and of rows do not keep pages of the file resident.
 //
 // The file must not be written to or truncated while it is open. Replacing it, as
 // WriteFile does, is safe except on Windows. Close the File when no view of it is
@@ -90,11 +92,10 @@ func (mappedFolder) openFile(name string) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	mapping, err := mmap(f, size)
+	data, err := mmap(f, size)
 	switch {
 	case err == nil:
-		f.Close()
-		return newFile(t, &source{mem: mapping[t.size():], mapped: true, release: func() error { return munmap(mapping) }}), nil
+		return newFile(t, newMappedSource(&mapping{file: f, bytes: data}, t.size())), nil
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Close()
 		return openUnmapped(name)

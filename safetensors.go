@@ -72,7 +72,7 @@ func newFile(t *table, src *source) *File {
 // writing to: it would deadlock.
 //
 // Nothing else releases the file, because a view does not keep a File alive: a
-// forgotten Close costs address space.
+// forgotten Close costs address space and a file descriptor.
 func (f *File) Close() error {
 	var errs []error
 	for i := range f.parts {

@@ -141,7 +141,7 @@ func (o *outFile) writeTo(w io.Writer) error {
 	}
 	defer computeAhead(o.streams)()
 	pieces := o.pieces()
-	return parallel.InOrder(int64(len(pieces)), func(i int64) (*mem.Block, error) {
+	return parallel.InOrder(ahead(o.block()), int64(len(pieces)), func(i int64) (*mem.Block, error) {
 		if _, lent := lends(o.streams[pieces[i].first], w); lent && !pieces[i].small {
 			return nil, nil
 		}
@@ -152,6 +152,15 @@ func (o *outFile) writeTo(w io.Writer) error {
 	}, (*mem.Block).Free)
 }
 
+// block returns the size of the largest block that is read for a piece.
+func (o *outFile) block() int64 {
+	n := int64(mem.BufferSize)
+	for _, s := range o.streams {
+		n = max(n, s.block())
+	}
+	return n
+}
+
 // A piece is the extent of one write: n bytes of one tensor from pos on, or
 // several small tensors, each as a whole.
 type piece struct {
@@ -160,15 +169,20 @@ type piece struct {
 	small       bool
 }
 
-// pieces cuts the data into pieces of up to mem.BlockSize bytes.
+// pieces cuts the data into pieces: of up to mem.BlockSize bytes where memory is
+// lent, of what is best read in one call elsewhere.
 func (o *outFile) pieces() []piece {
 	const small = mem.BufferSize / 4
 	var pieces []piece
 	for i, s := range o.streams {
 		size := s.size()
 		if size >= small {
-			for pos := int64(0); pos < size; pos += mem.BlockSize {
-				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(mem.BlockSize, size-pos)})
+			most := s.block()
+			if l, ok := s.(*storedStream); ok && l.lendable() {
+				most = mem.BlockSize
+			}
+			for pos := int64(0); pos < size; pos += most {
+				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(most, size-pos)})
 			}
 			continue
 		}

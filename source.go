@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"os"
 	"runtime/debug"
 	"sync"
 
@@ -32,11 +33,11 @@ const readers = 16
 // the data of one NewTensor, NewTensorAt or NewTensorFunc. All tensors of a file
 // share its source, and with it the knowledge whether the file is still open.
 type source struct {
-	mem    []byte      // the data buffer, if it is in memory
-	mapped bool        // mem is a mapping: touching it may fault
+	mem    []byte      // the data buffer, if it is in memory or mapped
 	unit   int         // size of the big-endian words in mem, on a big-endian host (NewTensor); 0 if mem is in file order
-	r      io.ReaderAt // else the data buffer is read from here,
-	base   int64       // where it starts at this offset
+	mapped *mapping    // which mem is a part of, nil if there is none
+	r      io.ReaderAt // the data buffer is read from here unless it is in memory; of a mapping, its file
+	base   int64       // offset of the data buffer in r
 	ranges RangeReader // r, if it is one
 
 	compute func() (Tensor, error) // else it is computed: the tensor whose bytes it holds,
@@ -48,6 +49,16 @@ type source struct {
 	users   int       // operations in progress
 	closed  bool
 	release func() error // unmaps or closes; nil if there is nothing to do
+}
+
+// newMappedSource returns the source of a data buffer that starts at offset base
+// of a mapped file.
+//
+// The mapping is for views and gathers. What is contiguous is read from the file:
+// that does not fault where the file was truncated, keeps no pages of it resident,
+// and is as fast.
+func newMappedSource(m *mapping, base int64) *source {
+	return &source{mem: m.bytes[base:], mapped: m, r: m.file, base: base, release: m.close}
 }
 
 // newReaderSource returns the source of a data buffer that starts at offset base
@@ -105,13 +116,26 @@ func (s *source) close() error {
 	return release()
 }
 
+// inMemory reports whether the data buffer is in memory that cannot fault.
+func (s *source) inMemory() bool { return s.mem != nil && s.mapped == nil }
+
 // read fills dst with the bytes from offset off of the data buffer on. The
 // caller has acquired the source.
 func (s *source) read(dst []byte, off int64) error {
-	if s.mem == nil {
-		return s.readAt(dst, off)
+	if s.inMemory() {
+		copy(dst, s.mem[off:][:len(dst)])
+		return nil
 	}
-	return s.touch(off, int64(len(dst)), func(b []byte) error { copy(dst, b); return nil })
+	return s.readAt(dst, off)
+}
+
+// lend calls write with the n bytes of memory from offset off on.
+func (s *source) lend(off, n int64, write func([]byte) error) error {
+	b := s.mem[off:][:n:n]
+	if s.mapped == nil {
+		return write(b)
+	}
+	return s.mapped.lend(b, write)
 }
 
 func (s *source) readAt(dst []byte, off int64) error {
@@ -144,44 +168,43 @@ func (s *source) readLine(dst []byte, l line) error {
 
 // gather fills dst with the bytes of g in memory from position pos on.
 func (s *source) gather(dst []byte, g *gather, pos int64) error {
-	return s.guard(func() error {
+	all := func() error {
 		return g.lines(pos, int64(len(dst)), func(l line) error {
-			if s.mapped && l.dense() {
+			if s.mapped != nil && l.dense() {
 				mem.Populate(s.mem[l.off:][:l.span()])
 			}
 			l.copyFrom(dst, s.mem, 0)
 			dst = dst[l.size():]
 			return nil
 		})
-	})
+	}
+	if s.mapped == nil {
+		return all()
+	}
+	return s.mapped.guard(all)
 }
 
-// touch calls f with the size bytes of memory at off, faulting in a mapping's
-// pages beforehand. A fault on the way, because the file was truncated or its
-// disk fails, becomes an error. f must not keep the memory.
-func (s *source) touch(off, size int64, f func([]byte) error) error {
-	b := s.mem[off:][:size:size]
-	if s.mapped {
-		mem.Populate(b)
-	}
-	return s.guard(func() error { return f(b) })
+// A mapping is a file in memory. Touching it may fault: a cold page makes the
+// goroutine wait, a lost one ends the program, except in guard.
+type mapping struct {
+	file  *os.File
+	bytes []byte
 }
+
+func (m *mapping) close() error { return errors.Join(munmap(m.bytes), m.file.Close()) }
 
 // errFault is the error of a memory fault in a mapping.
 var errFault = errors.New("memory fault in the mapped file: it was truncated while open, or its disk failed")
 
-// guard calls f, which touches the mapping, and turns a fault in it into an
-// error. A cold page makes f wait; a lost one makes it fail.
-func (s *source) guard(f func() error) (err error) {
-	if !s.mapped {
-		return f()
-	}
+// guard calls f, which copies from the mapping. A fault on the way is an error, and
+// so is a file that has become shorter: the rest of its last page reads as zeros.
+func (m *mapping) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
 		case interface{ Addr() uintptr }: // the runtime.Error of a fault
-			if !mem.Contains(s.mem, p.Addr()) {
+			if !mem.Contains(m.bytes, p.Addr()) {
 				panic(p)
 			}
 			err = errFault
@@ -189,7 +212,34 @@ func (s *source) guard(f func() error) (err error) {
 			panic(p)
 		}
 	}()
-	return f()
+	if err := f(); err != nil {
+		return err
+	}
+	return m.checkSize()
+}
+
+// checkSize checks that the file is as long as the mapping.
+func (m *mapping) checkSize() error {
+	size, err := m.file.Seek(0, io.SeekEnd)
+	if err == nil && size < int64(len(m.bytes)) {
+		err = fmt.Errorf("the file was truncated while open, from %d bytes to %d: %w", len(m.bytes), size, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// lend calls write with b, a part of the mapping. The pages are faulted in
+// beforehand and let go afterwards, so that a large file does not stay resident.
+func (m *mapping) lend(b []byte, write func([]byte) error) error {
+	mem.Populate(b)
+	defer mem.Release(b)
+	err := m.guard(func() error { return write(b) })
+	if err != nil {
+		// A system call that meets a lost page fails, as if write were at fault.
+		if lost := m.guard(func() error { mem.Touch(b); return nil }); lost != nil {
+			return lost
+		}
+	}
+	return err
 }
 
 // readFull reads exactly len(b) bytes at off. If the data ends before, the error

@@ -2,8 +2,17 @@ package safetensors
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/md5"
 	"crypto/sha256"
+	"crypto/sha512"
 	"embed"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"hash/fnv"
+	"hash/maphash"
 	"io"
 	"io/fs"
 	"maps"
@@ -12,7 +21,6 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,73 +39,124 @@ func TestOpenEmbedded(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestTruncated truncates a mapped file: copying operations return an error, and
-// the program survives.
+// TestTruncated truncates a mapped file, to whole pages and within a page, whose rest
+// then reads as zeros: copying operations return an error, and the program
+// survives.
 func TestTruncated(t *testing.T) {
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" && runtime.GOOS != "freebsd" {
 		t.Skip("a mapped file cannot be truncated on this system")
 	}
-	big, err := NewTensor(F32, []int{1024, 1024}, make([]float32, 1<<20))
+	ones := bytes.Repeat([]byte{1}, 4<<20)
+	big, err := NewTensor(F32, []int{1024, 1024}, ones)
 	require.NoError(t, err)
-	half, err := NewTensor(BF16, []int{1024, 1024}, make([]uint16, 1<<20))
+	half, err := NewTensor(BF16, []int{1024, 1024}, ones[:2<<20])
 	require.NoError(t, err)
 	name := filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, WriteFile(name, map[string]Tensor{"big": big, "half": half}, nil))
-	f, err := Open(name)
+	whole, err := os.ReadFile(name)
 	require.NoError(t, err)
-	defer f.Close()
-	require.True(t, f.parts[0].src.mapped)
-	require.NoError(t, os.Truncate(name, 8192))
 
-	tensors := maps.Collect(f.Tensors())
-	column, err := tensors["big"].Slice(All(), Span(0, 16))
-	require.NoError(t, err)
-	wide, err := tensors["big"].Slice(All(), Span(0, 600))
-	require.NoError(t, err)
-	rounded, err := tensors["big"].Convert(BF16)
-	require.NoError(t, err)
-	for name, tensor := range map[string]Tensor{"whole": tensors["big"], "column": column, "wide": wide, "rounded": rounded, "half": tensors["half"]} {
-		t.Run(name, func(t *testing.T) {
-			_, err := Append[byte](nil, tensor)
-			require.ErrorIs(t, err, errFault)
-			if float.Exact(tensor.DType().float(), float.F32) {
-				_, err = Append[float32](nil, tensor)
-				require.ErrorIs(t, err, errFault)
-			}
-			var out bytes.Buffer
-			_, err = tensor.WriteTo(&out)
-			require.ErrorIs(t, err, errFault)
-			_, err = tensor.WriteTo(sha256.New())
-			require.ErrorIs(t, err, errFault)
-			target := filepath.Join(t.TempDir(), "x")
-			require.Error(t, WriteFile(target, map[string]Tensor{"x": tensor}, nil))
-			require.NoFileExists(t, target)
-			// A pipe is read on another goroutine, where a fault would not be caught.
-			r, w := io.Pipe()
-			done := make(chan error, 1)
-			go func() {
-				_, err := io.Copy(io.Discard, r)
-				done <- err
-			}()
-			_, err = tensor.WriteTo(w)
-			w.Close()
-			require.ErrorIs(t, err, errFault)
-			require.NoError(t, <-done)
-		})
+	for _, size := range []int{8192, len(whole) - 4} {
+		require.NoError(t, os.WriteFile(name, whole, 0o666))
+		f, err := Open(name)
+		require.NoError(t, err)
+		defer f.Close()
+		require.NotNil(t, f.parts[0].src.mapped)
+		require.NoError(t, os.Truncate(name, int64(size)))
+
+		tensors := maps.Collect(f.Tensors())
+		last := tensors["half"] // half is the last tensor
+		column, err := last.Slice(All(), Span(1000, 1024))
+		require.NoError(t, err)
+		wide, err := last.Slice(All(), Span(400, 1024))
+		require.NoError(t, err)
+		row, err := last.Slice(Span(1023, 1024))
+		require.NoError(t, err)
+		rounded, err := last.Convert(F8_E4M3)
+		require.NoError(t, err)
+		for name, tensor := range map[string]Tensor{"whole": last, "column": column, "wide": wide, "row": row, "rounded": rounded} {
+			t.Run(fmt.Sprint(size, " ", name), func(t *testing.T) { truncatedTensor(t, tensor) })
+		}
 	}
+}
+
+// truncatedTensor copies a tensor of a truncated file in every way.
+func truncatedTensor(t *testing.T, tensor Tensor) {
+	lost := func(err error) {
+		t.Helper()
+		require.Error(t, err)
+		require.True(t, errors.Is(err, errFault) || errors.Is(err, io.ErrUnexpectedEOF), err)
+	}
+	_, err := Append[byte](nil, tensor)
+	lost(err)
+	_, err = Append[float32](nil, tensor)
+	lost(err)
+	_, err = tensor.ReadAt(make([]byte, 8), tensor.Size()-8)
+	lost(err)
+	var out bytes.Buffer
+	_, err = tensor.WriteTo(&out)
+	lost(err)
+	_, err = tensor.WriteTo(sha256.New())
+	lost(err)
+	file, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	require.NoError(t, err)
+	defer file.Close()
+	_, err = tensor.WriteTo(file)
+	lost(err)
+	target := filepath.Join(t.TempDir(), "x")
+	lost(WriteFile(target, map[string]Tensor{"x": tensor}, nil))
+	require.NoFileExists(t, target)
+	// A pipe is read on another goroutine, where a fault would not be caught.
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, r)
+		done <- err
+	}()
+	_, err = tensor.WriteTo(w)
+	w.Close()
+	lost(err)
+	require.NoError(t, <-done)
+}
+
+// A foreignHash hashes nothing. It might do so on another goroutine, with memory it
+// was given.
+type foreignHash struct{ hash.Hash }
+
+// TestHashesOfTheMapping: the hashes of the standard library get the mapping itself,
+// others a copy.
+func TestHashesOfTheMapping(t *testing.T) {
+	for _, h := range []hash.Hash{sha256.New(), sha512.New(), md5.New(), crc32.NewIEEE(), fnv.New64a(), hmac.New(sha256.New, nil), new(maphash.Hash)} {
+		require.True(t, standardHash(h), "%T", h)
+	}
+	require.False(t, standardHash(foreignHash{}))
+	require.False(t, standardHash(&foreignHash{}))
 }
 
 // TestGuardPassesOtherPanics checks that only faults in the mapping become
 // errors: any other panic and any error of the function pass.
 func TestGuardPassesOtherPanics(t *testing.T) {
-	s := &source{mem: make([]byte, 8), mapped: true}
-	require.PanicsWithValue(t, "other", func() { s.guard(func() error { panic("other") }) })
+	m := &mapping{bytes: make([]byte, 8)}
+	require.PanicsWithValue(t, "other", func() { m.guard(func() error { panic("other") }) })
 	require.Panics(t, func() {
-		s.guard(func() error {
+		m.guard(func() error {
 			var p *int
 			*p = 1
 			return nil
 		})
 	})
-	require.ErrorIs(t, s.guard(func() error { return io.EOF }), io.EOF)
+	require.ErrorIs(t, m.guard(func() error { return io.EOF }), io.EOF)
+}
+
+// TestCloseUnmaps: Close gives back the mapping and the file.
+func TestCloseUnmaps(t *testing.T) {
+	f, err := Open("testdata/model.safetensors")
+	require.NoError(t, err)
+	m := f.parts[0].src.mapped
+	if m == nil {
+		t.Skip("files cannot be mapped on this system")
+	}
+	require.NoError(t, f.Close())
+	require.ErrorIs(t, m.file.Close(), os.ErrClosed)
+	require.Error(t, munmap(m.bytes), "it is mapped no more")
 }

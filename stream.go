@@ -5,6 +5,8 @@ import (
 	"hash"
 	"io"
 	"os"
+	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/float"
@@ -33,6 +35,11 @@ type stream interface {
 
 	// workers returns how many goroutines may usefully read concurrently.
 	workers() int
+
+	// block returns how many bytes are best read in one call into memory of their
+	// own: mem.BlockSize where each call may cost a round trip, else mem.BufferSize,
+	// which stays in the cache until it is written.
+	block() int64
 
 	// computed returns the computations that it reads, in order.
 	computed() []*computation
@@ -82,9 +89,10 @@ func writeStream(w io.Writer, s stream) (written int64, err error) {
 		}
 		return written, err
 	}
-	err = parallel.InOrder(parallel.BlockCount(size, mem.BlockSize), func(i int64) (*mem.Block, error) {
-		pos := i * mem.BlockSize
-		return mem.Filled(min(mem.BlockSize, size-pos), func(b []byte) error { return s.readAt(b, pos) })
+	block := s.block()
+	err = parallel.InOrder(ahead(block), parallel.BlockCount(size, block), func(i int64) (*mem.Block, error) {
+		pos := i * block
+		return mem.Filled(min(block, size-pos), func(b []byte) error { return s.readAt(b, pos) })
 	}, func(_ int64, b *mem.Block) error {
 		defer b.Free()
 		return write(b.Bytes)
@@ -92,19 +100,39 @@ func writeStream(w io.Writer, s stream) (written int64, err error) {
 	return written, err
 }
 
+// ahead returns how many blocks are read ahead of their use: at most 32 MiB.
+func ahead(block int64) int { return int(min(readers, 4*mem.BlockSize/block)) }
+
 // lends returns s as a stream whose source can lend its memory to w. If that is
 // a mapping, w must touch it on this goroutine or in a system call, so that a
-// fault becomes an error; io.PipeWriter, for one, does not.
+// fault becomes an error. The hashes of the standard library do; an io.PipeWriter,
+// for one, does not.
 func lends(s stream, w io.Writer) (*storedStream, bool) {
 	l, ok := s.(*storedStream)
 	if !ok || !l.lendable() {
 		return nil, false
 	}
-	switch w.(type) {
-	case *os.File, hash.Hash:
+	if l.src.mapped == nil {
 		return l, true
 	}
-	return l, !l.src.mapped
+	switch w.(type) {
+	case *os.File:
+		return l, true
+	case hash.Hash:
+		return l, standardHash(w)
+	}
+	return nil, false
+}
+
+// standardHash reports whether w is a hash of the standard library. Those of
+// crypto/internal/boring are written in C, where a fault is fatal.
+func standardHash(w io.Writer) bool {
+	t := reflect.TypeOf(w)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	path := t.PkgPath()
+	return (strings.HasPrefix(path, "crypto/") || strings.HasPrefix(path, "hash/")) && !strings.Contains(path, "boring")
 }
 
 // writeFull is w.Write, and an error where that breaks its contract.
@@ -160,10 +188,10 @@ func (s *storedStream) release() {
 	}
 }
 
-// workers: a mapping is copied by the processors; a reader has to be waited for.
+// workers: memory is copied by the processors; a reader has to be waited for.
 func (s *storedStream) workers() int {
 	switch {
-	case s.src == nil || s.src.mem != nil:
+	case s.src == nil || s.src.inMemory() || s.src.mapped != nil && s.from != nil:
 		return parallel.CopyWorkers()
 	case s.from != nil && s.src.ranges == nil:
 		return 1 // readLine reads a line concurrently
@@ -171,15 +199,18 @@ func (s *storedStream) workers() int {
 	return readers
 }
 
-// inMemory reports whether the source holds the bytes that come out, before any
-// conversion.
-func (s *storedStream) inMemory() bool {
-	return s.src != nil && s.src.mem != nil && s.src.unit == 0 && s.from == nil
+func (s *storedStream) block() int64 {
+	if s.src != nil && s.src.ranges != nil {
+		return mem.BlockSize
+	}
+	return mem.BufferSize
 }
 
 // lendable reports whether the memory of the source holds the bytes that come
 // out.
-func (s *storedStream) lendable() bool { return s.inMemory() && s.dtypes == nil }
+func (s *storedStream) lendable() bool {
+	return s.src != nil && s.src.mem != nil && s.src.unit == 0 && s.from == nil && s.dtypes == nil
+}
 
 func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
 	if !s.lendable() {
@@ -190,7 +221,7 @@ func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 		return true, err
 	}
 	defer done()
-	return true, s.src.touch(s.off+pos, n, write)
+	return true, s.src.lend(s.off+pos, n, write)
 }
 
 // use keeps the source open until done.
@@ -266,11 +297,10 @@ func (s *storedStream) readGroups(dst []byte, pos int64) error {
 	from, to := s.dtypes[0], s.dtypes[len(s.dtypes)-1]
 	n := int64(len(dst)) * 8 / int64(to.Bits())
 	first := pos * 8 / int64(to.Bits())
-	if len(s.dtypes) == 2 && s.inMemory() {
-		return s.src.touch(s.off+first*int64(from.Bits())/8, n*int64(from.Bits())/8, func(b []byte) error {
-			float.Convert(dst, to.float(), b, from.float(), s.bytes >= float.NonTemporalFrom)
-			return nil
-		})
+	if len(s.dtypes) == 2 && s.src.inMemory() && s.src.unit == 0 && s.from == nil {
+		b := s.src.mem[s.off+first*int64(from.Bits())/8:][:n*int64(from.Bits())/8]
+		float.Convert(dst, to.float(), b, from.float(), s.bytes >= float.NonTemporalFrom)
+		return nil
 	}
 	return s.convertChunks(dst, first, n)
 }
@@ -293,8 +323,8 @@ func (s *storedStream) convertChunks(dst []byte, first, n int64) error {
 	defer chunks.Put(c)
 	in, most := c[0][:], int64(chunkElements)
 	bits, toBits := int64(s.dtypes[0].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
-	if s.src.mem == nil {
-		most = min(n, mem.BlockSize/64*8) // of any dtype
+	if s.src.mem == nil || s.src.mapped != nil && s.from == nil {
+		most = min(n, s.block()/bits*8)
 		b := mem.NewBlock(most * bits / 8)
 		defer b.Free()
 		in = b.Bytes
@@ -323,7 +353,7 @@ func (s *storedStream) convertChunk(dst, in []byte, c *chunk) {
 		if i+1 < last {
 			out = c[(i+1)%2][:n*to.Bits()/8]
 		}
-		float.Convert(out, to.float(), in, s.dtypes[i].float(), false)
+		float.Convert(out, to.float(), in, s.dtypes[i].float(), i == last-1 && s.bytes >= float.NonTemporalFrom)
 		in = out
 	}
 }

@@ -225,8 +225,9 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 // little-endian, sub-byte ones packed. It returns the number of bytes written.
 // Errors of w are returned as they are.
 //
-// It uses constant extra memory. A *os.File or a hash.Hash receives the data
-// itself, without a copy in between.
+// It uses constant extra memory. Tensors in memory are written without a copy in
+// between, those of a mapped file to a *os.File and to the hashes of the standard
+// library.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	s, err := t.open(computations{})
 	if err != nil {

@@ -30,9 +30,10 @@ func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // TestReadsOnlyWhatIsNeeded counts the bytes that slices of a file read: sparse
-// runs exactly, dense ones with their gaps, which are at most three times as long.
+// runs exactly, dense ones with their gaps, which are shorter than a page or at most
+// three times as long as the runs.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
-	x := counting(t, U32, 256, 512)
+	x := counting(t, U32, 64, 4096)
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
 	r := &recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}
@@ -48,12 +49,14 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 		exact     int64
 		mostCalls int
 	}{
-		{"adjacent rows are one read", []Range{Span(3, 5)}, 2 * 2048, 1},
-		{"an eighth of each row is read alone", []Range{All(), Span(64, 128)}, 256 * 256, 256},
-		{"one element of each row is read alone", []Range{All(), At(7)}, 256 * 4, 256},
-		{"half of each row is read as one block", []Range{Span(0, 9), Span(0, 256)}, 8*2048 + 1024, 1},
-		{"a quarter of each row is read as one block", []Range{All(), Span(0, 128)}, 255*2048 + 512, 1},
-		{"every second element is read as one block", []Range{At(0), All().By(2)}, 511 * 4, 1},
+		{"adjacent rows are one read", []Range{Span(3, 5)}, 2 * 16384, 1},
+		{"an eighth of each row is read alone", []Range{All(), Span(64, 576)}, 64 * 2048, 64},
+		{"one element of each row is read alone", []Range{All(), At(7)}, 64 * 4, 64},
+		{"half of each row is read as one block", []Range{Span(0, 9), Span(0, 2048)}, 8*16384 + 8192, 1},
+		{"a quarter of each row is read as one block", []Range{Span(0, 32), Span(0, 1024)}, 31*16384 + 4096, 1},
+		{"every second element is read as one block", []Range{At(0), All().By(2)}, 4095 * 4, 1},
+		{"an element of each page is read as one block", []Range{At(0), All().By(1024)}, 3*4096 + 4, 1},
+		{"an element of every second page is read alone", []Range{At(0), All().By(2048)}, 2 * 4, 2},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			part, err := x.Slice(c.ranges...)

@@ -48,6 +48,18 @@ func Contains(b []byte, addr uintptr) bool {
 	return first <= addr && addr-first < uintptr(len(b))
 }
 
+// Touch reads a byte of each page of b.
+func Touch(b []byte) (sum byte) {
+	const page = 4 << 10 // or more
+	for ; len(b) > page; b = b[page:] {
+		sum += b[0]
+	}
+	if len(b) > 0 {
+		sum += b[0] + b[len(b)-1]
+	}
+	return sum
+}
+
 // CheckSize refuses memory that cannot be there: allocating it would end the
 // program. Sizes often come from a server or from the header of a sparse file. New
 // memory of such a size is address space until it is filled, so that a claim below

@@ -22,6 +22,14 @@ func Populate(mapping []byte) {
 	}
 }
 
+// Release lets go of the pages of a mapping. The file stays cached; touched again,
+// its pages are faulted in again.
+func Release(mapping []byte) {
+	if pages := aligned(mapping, os.Getpagesize()); len(pages) > 0 {
+		unix.Madvise(pages, unix.MADV_DONTNEED)
+	}
+}
+
 // physical returns the size of memory and swap space, 0 if unknown. With its usual
 // setting the kernel refuses an allocation above that.
 func physical() int64 {

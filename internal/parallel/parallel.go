@@ -101,16 +101,14 @@ func BlockCount(size, blockSize int64) int64 {
 	return n
 }
 
-// ahead is how many values InOrder produces ahead of their use. It holds at most
-// two more: the one in use and the one whose producer is about to start.
-const ahead = 4
-
 // InOrder produces n values concurrently and uses them one after another, in
-// order. A value that was produced is either used or dropped. InOrder stops at
+// order. It produces up to ahead of them ahead of their use, and holds at most two
+// more: the one in use and the one whose producer is about to start. A value that
+// was produced is either used or dropped. InOrder stops at
 // the first error and returns it after all its goroutines have finished. A panic
 // in produce is raised again on the goroutine that called InOrder; runtime.Goexit
 // in it is an error.
-func InOrder[T any](n int64, produce func(i int64) (T, error), use func(i int64, v T) error, drop func(T)) error {
+func InOrder[T any](ahead int, n int64, produce func(i int64) (T, error), use func(i int64, v T) error, drop func(T)) error {
 	type result struct {
 		value T
 		err   error

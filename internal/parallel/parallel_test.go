@@ -56,9 +56,10 @@ func TestBlocksCoverTheSize(t *testing.T) {
 }
 
 func TestInOrderUsesInOrder(t *testing.T) {
+	const ahead = 4
 	var held, most atomic.Int64
 	next := int64(0)
-	require.NoError(t, InOrder(300, func(i int64) (int64, error) {
+	require.NoError(t, InOrder(ahead, 300, func(i int64) (int64, error) {
 		for n := held.Add(1); n > most.Load(); {
 			most.Store(n)
 		}
@@ -78,7 +79,7 @@ func TestInOrderStopsAtAnError(t *testing.T) {
 	for _, stage := range []string{"produce", "use"} {
 		t.Run(stage, func(t *testing.T) {
 			var produced, used, dropped atomic.Int64
-			require.ErrorIs(t, InOrder(1<<40, func(i int64) (int64, error) {
+			require.ErrorIs(t, InOrder(4, 1<<40, func(i int64) (int64, error) {
 				if stage == "produce" && i == 20 {
 					return 0, errFailure
 				}
@@ -105,7 +106,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 	for name, run := range map[string]func(f func(i int64) error) error{
 		"Do": func(f func(i int64) error) error { return Do(3, 50, f) },
 		"InOrder": func(f func(i int64) error) error {
-			return InOrder(50, func(i int64) (int64, error) { return i, f(i) }, discard, drop)
+			return InOrder(4, 50, func(i int64) (int64, error) { return i, f(i) }, discard, drop)
 		},
 	} {
 		require.PanicsWithValue(t, "boom", func() {
@@ -125,7 +126,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 	}
 	dropped := 0
 	require.PanicsWithValue(t, "use", func() {
-		InOrder(50, func(i int64) (int64, error) { return i, nil }, func(i, _ int64) error {
+		InOrder(4, 50, func(i int64) (int64, error) { return i, nil }, func(i, _ int64) error {
 			if i == 20 {
 				panic("use")
 			}

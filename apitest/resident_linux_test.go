@@ -1,0 +1,114 @@
+package apitest_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// resident returns the bytes of memory of a kind that this process has: RssFile, of
+// files, or RssAnon.
+func resident(t testing.TB, kind string) int64 {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(status), kind+":")
+	require.True(t, found)
+	var kB int64
+	_, err = fmt.Sscan(rest, &kB)
+	require.NoError(t, err)
+	return kB << 10
+}
+
+// sparseModel writes a file of one BF16 tensor of that many bytes, all zero, and
+// opens it with open.
+func sparseModel(t *testing.T, size int, open func(name string) (*File, error)) Tensor {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "model.safetensors")
+	head := fileOf(fmt.Sprintf(`{"x":{"dtype":"BF16","shape":[%d],"data_offsets":[0,%d]}}`, size/2, size), 0)
+	require.NoError(t, os.WriteFile(name, head, 0o666))
+	require.NoError(t, os.Truncate(name, int64(len(head)+size)))
+	f, err := open(name)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	return x
+}
+
+// TestCopiesLeaveNoPagesResident: copies from a mapped file do not make the process
+// larger by the file. A view of it does, which shows that the test would notice.
+func TestCopiesLeaveNoPagesResident(t *testing.T) {
+	const size = 64 << 20
+	x := sparseModel(t, size, Open)
+	converted, err := x.Convert(F16)
+	require.NoError(t, err)
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer file.Close()
+	before := resident(t, "RssFile")
+	for _, c := range []struct {
+		way  string
+		copy func() error
+	}{
+		{"Append", func() error { _, err := Append[uint16](nil, x); return err }},
+		{"Append, converted", func() error { _, err := Append[float32](nil, x); return err }},
+		{"ReadAt", func() error { _, err := x.ReadAt(make([]byte, size), 0); return err }},
+		{"WriteTo a hash", func() error { _, err := x.WriteTo(sha256.New()); return err }},
+		{"WriteTo a file", func() error { _, err := x.WriteTo(file); return err }},
+		{"WriteTo, converted", func() error { _, err := converted.WriteTo(io.Discard); return err }},
+		{"WriteFile", func() error {
+			return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"x": x, "y": converted}, nil)
+		}},
+	} {
+		require.NoError(t, c.copy(), c.way)
+		require.Less(t, resident(t, "RssFile")-before, int64(size/4), c.way)
+	}
+	view, err := View[byte](x)
+	require.NoError(t, err)
+	for i := 0; i < len(view); i += 4096 {
+		require.Zero(t, view[i])
+	}
+	require.Greater(t, resident(t, "RssFile")-before, int64(size*3/4), "a view keeps what it touches")
+}
+
+// A residentWriter notes how large the process gets while it is written to.
+type residentWriter struct {
+	t    *testing.T
+	most int64
+}
+
+func (w *residentWriter) Write(b []byte) (int, error) {
+	w.most = max(w.most, resident(w.t, "RssAnon"))
+	return len(b), nil
+}
+
+// TestConvertingWritesAreSmall: a conversion on the way from a file to a writer takes
+// some blocks of 1 MiB, whatever the size of the tensor.
+func TestConvertingWritesAreSmall(t *testing.T) {
+	x := sparseModel(t, 256<<20, func(name string) (*File, error) {
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		t.Cleanup(func() { file.Close() })
+		info, err := file.Stat()
+		require.NoError(t, err)
+		return NewFile(file, info.Size())
+	})
+	converted, err := x.Convert(F32)
+	require.NoError(t, err)
+	debug.FreeOSMemory()
+	debug.FreeOSMemory() // what pools still had
+	before := resident(t, "RssAnon")
+	w := &residentWriter{t: t}
+	_, err = converted.WriteTo(w)
+	require.NoError(t, err)
+	require.Less(t, w.most-before, int64(64<<20))
+}
