@@ -150,6 +150,37 @@ func ExampleFile_Tensors() {
 	// model.layers.0.mlp.up_proj.weight BF16 [48 32]
 }
 
+// Where the bytes of each tensor are, for a program that reads them by itself.
+func ExampleFile_Header() {
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	h := f.Header()
+	for _, t := range h.Tensors[:2] {
+		fmt.Println(t.Name, "from byte", h.Size+t.DataOffsets[0], "to", h.Size+t.DataOffsets[1])
+	}
+	fmt.Println(f.Len(), "tensors")
+	// Output:
+	// model.position_ids from byte 2176 to 2688
+	// model.layers.0.input_layernorm.weight from byte 2688 to 2816
+	// 22 tensors
+}
+
+// Which file has which tensor: of a checkpoint in shards there are several.
+func ExampleFile_Headers() {
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	for file, h := range f.Headers() {
+		fmt.Println(file, h.Tensors[0].Name)
+	}
+	// Output: model.safetensors model.position_ids
+}
+
 func ExampleFile_ParameterCount() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {

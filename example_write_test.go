@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"maps"
 	"os"
@@ -387,6 +388,67 @@ func ExampleOpenShards() {
 		fmt.Println(name, t)
 	}
 	// Output: bias F32 [2]
+}
+
+// Shards on demand: each is fetched when one of its tensors is first asked for.
+func ExampleReadIndex() {
+	tensors := make(map[string]safetensors.Tensor)
+	for _, name := range []string{"down", "gate", "up"} {
+		t, err := safetensors.NewTensor(safetensors.F32, []int{2, 2}, make([]float32, 4))
+		if err != nil {
+			log.Fatal(err)
+		}
+		tensors[name] = t
+	}
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := safetensors.WriteShards(dir, tensors, nil, 32); err != nil {
+		log.Fatal(err)
+	}
+
+	index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer index.Close()
+	shardOf, err := safetensors.ReadIndex(index)
+	if err != nil {
+		log.Fatal(err)
+	}
+	files := make(map[string]*safetensors.File)
+	tensor := func(name string) (safetensors.Tensor, error) {
+		shard, ok := shardOf[name]
+		if !ok {
+			return safetensors.Tensor{}, fs.ErrNotExist
+		}
+		if files[shard] == nil {
+			fmt.Println("fetching", shard)
+			f, err := safetensors.Open(filepath.Join(dir, shard)) // or download it first
+			if err != nil {
+				return safetensors.Tensor{}, err
+			}
+			files[shard] = f
+		}
+		return files[shard].Tensor(name)
+	}
+	for _, name := range []string{"up", "gate"} {
+		t, err := tensor(name)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(name, t)
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	// Output:
+	// fetching model-00002-of-00002.safetensors
+	// up F32 [2,2]
+	// fetching model-00001-of-00002.safetensors
+	// gate F32 [2,2]
 }
 
 // The head of a language model is often its embedding: one data, two names.

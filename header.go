@@ -171,8 +171,11 @@ func (t *table) metadataMap() map[string]string {
 	return m
 }
 
-// header returns the table in its public form.
+// header returns the table in its public form, which shares only strings with it.
 func (t *table) header() *Header {
+	public := *t
+	public.dims = slices.Clone(t.dims)
+	t = &public
 	h := &Header{
 		Metadata: t.metadataMap(),
 		Tensors:  make([]TensorInfo, len(t.entries)),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"sort"
 	"sync"
 )
@@ -19,6 +20,7 @@ type File struct {
 // A part is one file of a File.
 type part struct {
 	*table
+	file  string // its name without the folder, or of the shard in the index; "" if unknown
 	src   *source
 	first int // number of its first entry
 }
@@ -109,6 +111,49 @@ func (f *File) Tensors() iter.Seq2[string, Tensor] {
 				if !yield(p.name(k), p.tensor(k)) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// Len returns the number of tensors.
+func (f *File) Len() int { return f.count() }
+
+// Header returns what the header of the file says, for programs that list or export
+// offsets. Tensors are in the order of Tensors.
+//
+// Of several files opened as one it is the header of a file that has their data one
+// after another; its Size is 0. Headers has those of the files themselves. NewWriter
+// and Create take either. The caller may modify the result.
+func (f *File) Header() *Header {
+	if len(f.parts) == 1 {
+		return f.parts[0].header()
+	}
+	all := &Header{Metadata: maps.Clone(f.metadata()), Tensors: make([]TensorInfo, 0, f.count())}
+	begin := int64(0)
+	for _, p := range f.parts {
+		for _, t := range p.header().Tensors {
+			end := begin + t.DataOffsets[1] - t.DataOffsets[0]
+			t.DataOffsets = [2]int64{begin, end}
+			all.Tensors = append(all.Tensors, t)
+			begin = end
+		}
+	}
+	return all
+}
+
+// Headers yields the header of each file with its name: one, or those of all shards
+// in order. The name is that of a shard in the index, or that of the file without
+// its folder; it is "" if the file was opened from memory or from a reader. The
+// data of a tensor is at Header.Size + TensorInfo.DataOffsets[0] of its file.
+//
+// A header lists the tensors that the File has: of a shard, those that the index
+// places in it. The caller may modify the headers.
+func (f *File) Headers() iter.Seq2[string, *Header] {
+	return func(yield func(string, *Header) bool) {
+		for i := range f.parts {
+			if !yield(f.parts[i].file, f.parts[i].header()) {
+				return
 			}
 		}
 	}

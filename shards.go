@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -74,6 +76,7 @@ func openIn(in folder, name string) (*File, error) {
 	if err != nil {
 		return nil, openError(name, err)
 	}
+	f.parts[0].file = path.Base(filepath.ToSlash(name))
 	return f, nil
 }
 
@@ -208,13 +211,15 @@ func listNames(names []string) string {
 // it, are a *FormatError. Errors of open are wrapped, with the name of the shard.
 // The failures of several shards are reported together; after ten no further
 // shard is opened.
+//
+// To open a shard only when one of its tensors is needed, use ReadIndex.
 func OpenShards(index io.Reader, open func(shard string) (*File, error)) (*File, error) {
 	if index == nil || open == nil {
 		return nil, prefixed(errors.New("opening shards: the index or the callback is nil"))
 	}
-	text, err := io.ReadAll(io.LimitReader(index, maxIndexLength+1))
+	text, err := indexText(index)
 	if err != nil {
-		return nil, prefixed(fmt.Errorf("reading the index: %w", err))
+		return nil, prefixed(err)
 	}
 	f, err := openShards(text, shardsAtOnce, open)
 	return f, prefixed(err)
@@ -298,7 +303,7 @@ func (f *File) addShard(shard string, file *File, w *weightMap) error {
 			}
 		}
 		left -= len(t.entries)
-		f.parts = append(f.parts, part{table: &t, src: p.src, first: f.count()})
+		f.parts = append(f.parts, part{table: &t, file: shard, src: p.src, first: f.count()})
 	}
 	if left == 0 {
 		return nil

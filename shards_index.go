@@ -1,7 +1,9 @@
 package safetensors
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -137,6 +139,42 @@ func localName(name string) bool {
 	const longest = 4096
 	return len(name) <= longest && fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
+// ReadIndex returns the shard of each tensor in an index, the content of a
+// model.safetensors.index.json, which it checks as OpenShards does: names of shards are
+// local, slash-separated paths, and each tensor is there once.
+//
+// It serves programs that fetch shard by shard: they open a shard when one of its
+// tensors is asked for. OpenShards opens all of them at once, so that it knows every
+// tensor's dtype and shape, and reports every shard that is missing.
+func ReadIndex(index io.Reader) (map[string]string, error) {
+	if index == nil {
+		return nil, prefixed(errors.New("reading an index: the io.Reader is nil"))
+	}
+	text, err := indexText(index)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	w, err := parseIndex(text)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	shards := make(map[string]string, len(w.pairs))
+	for i, p := range w.pairs {
+		shards[w.name(i)] = w.str(p.shard)
+	}
+	return shards, nil
+}
+
+// indexText reads the text of an index, and one byte beyond the limit if it is
+// longer.
+func indexText(index io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(index, maxIndexLength+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the index: %w", err)
+	}
+	return text, nil
 }
 
 // BuildIndex returns the content of a model.safetensors.index.json for shards by

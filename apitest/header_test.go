@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -180,4 +182,87 @@ func TestHostileHeaders(t *testing.T) {
 			require.Less(t, len(err.Error()), 2000)
 		})
 	}
+}
+
+// TestFileHeader: a File of one file has the header that ReadHeader reads, whichever
+// way it was opened, and changes of it change nothing else.
+func TestFileHeader(t *testing.T) {
+	name := writeTemp(t, checkpointOf(t, 5))
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	defer file.Close()
+	want, err := ReadHeader(file)
+	require.NoError(t, err)
+	for way, open := range openedBy {
+		f := open(t, name)
+		require.Equal(t, want, f.Header(), way)
+		require.Equal(t, len(want.Tensors), f.Len(), way)
+		h := f.Header()
+		h.Tensors[0].Shape[0] = 99
+		h.Tensors[1].Name = "other"
+		require.Equal(t, want, f.Header(), way)
+		for file, h := range f.Headers() {
+			if way == "Open" || way == "Load" {
+				require.Equal(t, filepath.Base(name), file)
+			}
+			require.Equal(t, want, h, way)
+		}
+		require.NoError(t, f.Close())
+		require.Equal(t, want, f.Header(), "also after Close")
+	}
+}
+
+// TestHeadersOfShards finds the bytes of each tensor in its own file, and copies all
+// shards into one file by the header of the whole.
+func TestHeadersOfShards(t *testing.T) {
+	dir := t.TempDir()
+	tensors := checkpointOf(t, 9)
+	tensors["empty"] = counting(t, U32, 0, 3)
+	require.NoError(t, WriteShards(dir, tensors, map[string]string{"k": "v"}, 200))
+	f, err := Open(dir)
+	require.NoError(t, err)
+	defer f.Close()
+	require.Equal(t, len(tensors), f.Len())
+
+	found := 0
+	for file, h := range f.Headers() {
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		require.NoError(t, err)
+		for _, info := range h.Tensors {
+			x, err := f.Tensor(info.Name)
+			require.NoError(t, err)
+			require.Equal(t, x.DType(), info.DType)
+			require.Equal(t, x.Shape(), info.Shape)
+			require.True(t, bytes.Equal(appended[byte](t, x), data[h.Size+info.DataOffsets[0]:h.Size+info.DataOffsets[1]]))
+			found++
+		}
+	}
+	require.Equal(t, len(tensors), found)
+	for range f.Headers() {
+		break // which must not panic
+	}
+
+	h := f.Header()
+	require.Zero(t, h.Size)
+	require.Equal(t, f.Metadata(), h.Metadata)
+	whole := filepath.Join(t.TempDir(), "whole.safetensors")
+	w, err := Create(whole, h)
+	require.NoError(t, err)
+	for name, x := range f.Tensors() {
+		to, err := w.Tensor(name)
+		require.NoError(t, err)
+		_, err = x.WriteTo(to)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	requireCheckpoint(t, whole, tensors)
+	one, err := Open(whole)
+	require.NoError(t, err)
+	defer one.Close()
+	require.Equal(t, h.Tensors, one.Header().Tensors, "one after another")
+
+	none, err := Join()
+	require.NoError(t, err)
+	require.Equal(t, &Header{Tensors: []TensorInfo{}}, none.Header())
+	require.Zero(t, none.Len())
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
@@ -299,4 +301,26 @@ func TestBuildIndex(t *testing.T) {
 	require.Contains(t, string(index), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
 	_, err = BuildIndex(map[string]map[string]Tensor{"../x": nil})
 	require.ErrorContains(t, err, "is not a local, slash-separated file name")
+}
+
+// TestReadIndex: ReadIndex is the inverse of BuildIndex, and refuses what OpenShards
+// refuses.
+func TestReadIndex(t *testing.T) {
+	x := counting(t, U32, 2)
+	index, err := BuildIndex(map[string]map[string]Tensor{"a": {"x": x, "\u00e9\n": x}, "dir/b": {"y": x}})
+	require.NoError(t, err)
+	shards, err := ReadIndex(bytes.NewReader(index))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"x": "a", "\u00e9\n": "a", "y": "dir/b"}, shards)
+	for _, index := range []string{"", "{}", `{"weight_map":{"a":"../s"}}`, `{"weight_map":{"a":"s","a":"s"}}`, `{"weight_map":{"a":1}}`} {
+		_, err := ReadIndex(strings.NewReader(index))
+		var broken *FormatError
+		require.ErrorAs(t, err, &broken, index)
+		_, same := OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, fs.ErrNotExist })
+		require.EqualError(t, err, same.Error())
+	}
+	_, err = ReadIndex(iotest.ErrReader(io.ErrClosedPipe))
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	_, err = ReadIndex(nil)
+	require.ErrorContains(t, err, "nil")
 }
