@@ -1,0 +1,3 @@
+package main
+
+func list(string) error { return nil }
