@@ -4,13 +4,15 @@
 // Apart from the mmap files, it is the only package that uses unsafe. It turns a
 // []byte into a []T and back, always within bounds that a slice expression has
 // checked, and a []byte that nobody writes any more into a string. T is a number
-// type throughout: it holds no pointers.
+// type throughout: it holds no pointers. On Windows it also asks the system for the
+// size of memory, by the address of a struct.
 package mem
 
 import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"unsafe"
@@ -65,12 +67,13 @@ func Touch(b []byte) (sum byte) {
 // memory of such a size is address space until it is filled, so that a claim below
 // the limit costs nothing either.
 func CheckSize(bytes int64) error {
-	const (
-		worthwhile   = 1 << 30
-		addressSpace = 1 << 46
-	)
+	const worthwhile = 1 << 30
+	addressSpace := int64(min(math.MaxInt, 1<<46))
+	if runtime.GOARCH == "wasm" { // an int has 64 bits there, an address 32
+		addressSpace = math.MaxUint32
+	}
 	switch {
-	case bytes > min(math.MaxInt, addressSpace):
+	case bytes > addressSpace:
 		return fmt.Errorf("%d bytes exceed the address space", bytes)
 	case bytes >= worthwhile:
 		if most := physical(); most > 0 && bytes > most {

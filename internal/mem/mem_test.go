@@ -1,7 +1,10 @@
 package mem
 
 import (
+	"math"
 	"reflect"
+	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,6 +64,18 @@ func TestBlocksKeepTheirSize(t *testing.T) {
 		b.Free()
 	}
 	(*Block)(nil).Free()
+}
+
+func TestCheckSize(t *testing.T) {
+	require.NoError(t, CheckSize(1<<20))
+	require.ErrorContains(t, CheckSize(math.MaxInt64), "exceed the address space")
+	switch {
+	case runtime.GOARCH == "wasm":
+		require.ErrorContains(t, CheckSize(1<<32), "exceed the address space", "its addresses have 32 bits")
+	case slices.Contains([]string{"darwin", "linux", "windows"}, runtime.GOOS):
+		require.Greater(t, physical(), int64(64<<20))
+		require.Less(t, physical(), int64(1<<46))
+	}
 }
 
 func TestSwap(t *testing.T) {
