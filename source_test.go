@@ -18,9 +18,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,9 +43,7 @@ func TestOpenEmbedded(t *testing.T) {
 // then reads as zeros: copying operations return an error, and the program
 // survives.
 func TestTruncated(t *testing.T) {
-	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" && runtime.GOOS != "freebsd" {
-		t.Skip("a mapped file cannot be truncated on this system")
-	}
+	testplatform.NeedTruncation(t)
 	ones := bytes.Repeat([]byte{1}, 4<<20)
 	big, err := NewTensor(F32, []int{1024, 1024}, ones)
 	require.NoError(t, err)

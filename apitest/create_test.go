@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -145,9 +145,8 @@ func TestCreateErrors(t *testing.T) {
 
 // TestCreateTargets: modes and symbolic links are those of WriteFile.
 func TestCreateTargets(t *testing.T) {
-	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
-		t.Skip("modes and symbolic links differ on this system")
-	}
+	testplatform.NeedModes(t)
+	testplatform.NeedSymlinks(t)
 	tensors := map[string]Tensor{"x": counting(t, U32, 1)}
 	name := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, os.WriteFile(name, []byte("old"), 0o600))
@@ -179,9 +178,7 @@ func TestCreateKilled(t *testing.T) {
 		require.NoError(t, p.Kill())
 		select {}
 	}
-	if runtime.GOOS == "js" || runtime.GOOS == "wasip1" {
-		t.Skip("no processes on this system")
-	}
+	testplatform.NeedProcesses(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	name := writeTemp(t, map[string]Tensor{"old": counting(t, U32, 4)})

@@ -8,12 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -154,7 +154,7 @@ func TestReplaceOpenFile(t *testing.T) {
 	old, oldErr := Append[uint32](nil, x)
 	require.NoError(t, oldErr)
 	require.Equal(t, []uint32{0, 1, 2, 3, 4, 5, 6, 7}, old)
-	if runtime.GOOS == "windows" {
+	if !testplatform.ReplacesOpenFiles {
 		require.ErrorContains(t, err, "cannot be replaced")
 		names, err := os.ReadDir(filepath.Dir(name))
 		require.NoError(t, err)
@@ -182,9 +182,8 @@ func TestWriteFileTargets(t *testing.T) {
 	require.Error(t, WriteFile(filepath.Join(dir, "missing", "x"), tensors, nil))
 	require.Error(t, WriteFile("", tensors, nil))
 	requireEmptyDir(t, dir)
-	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
-		return
-	}
+	testplatform.NeedModes(t)
+	testplatform.NeedSymlinks(t)
 	name := filepath.Join(dir, "x")
 	require.NoError(t, os.WriteFile(name, []byte("old"), 0o600))
 	require.NoError(t, os.Chmod(name, 0o640))
@@ -222,9 +221,7 @@ func TestKilledWrite(t *testing.T) {
 		}
 		return
 	}
-	if runtime.GOOS == "js" || runtime.GOOS == "wasip1" {
-		t.Skip("no processes on this system")
-	}
+	testplatform.NeedProcesses(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	kill := func(name string) {

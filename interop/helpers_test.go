@@ -9,7 +9,6 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"runtime"
 	"strconv"
 	"testing"
 
@@ -20,10 +19,6 @@ import (
 // bigEndian reports whether the host's byte order is not that of files: elements
 // of several bytes cannot be viewed there.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
-
-// mapped reports whether Open maps files on this system, so that their tensors can
-// be viewed.
-const mapped = runtime.GOOS != "js" && runtime.GOOS != "plan9" && runtime.GOOS != "wasip1"
 
 // A goldenFile is the expected content of a file, as testdata/generate.py or
 // testdata/interop.py describes it.

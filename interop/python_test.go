@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -35,7 +36,7 @@ func TestPythonWrites(t *testing.T) {
 				f, err = safetensors.Open(name)
 				require.NoError(t, err)
 				defer f.Close()
-				requireFile(t, f, want, mapped)
+				requireFile(t, f, want, testplatform.Maps)
 			})
 		}
 	}

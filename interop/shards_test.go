@@ -8,13 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/gosafetensors/safetensors/remote"
 	"github.com/stretchr/testify/require"
 )
@@ -97,7 +97,7 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 		} {
 			f, err := open(name)
 			require.NoError(t, err)
-			requireFile(t, f, want.goldenFile, way == "Load" || way == "Open" && mapped)
+			requireFile(t, f, want.goldenFile, way == "Load" || way == "Open" && testplatform.Maps)
 			require.Equal(t, want.ParameterCount, f.ParameterCount())
 			for name, slices := range want.Slices {
 				tensor, err := f.Tensor(name)
@@ -169,9 +169,7 @@ func TestPythonSplits(t *testing.T) {
 // TestPythonCaches opens a checkpoint that huggingface_hub has downloaded into its
 // cache: a folder of symbolic links to files named by their hashes.
 func TestPythonCaches(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("no symbolic links without privileges on this system")
-	}
+	testplatform.NeedSymlinks(t)
 	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
 	tensors := randomTensors(t, safetensors.BOOL, safetensors.U64)
 	tensors["weight"] = randomTensorOf(t, rand.New(rand.NewPCG(7, 8)), safetensors.BF16, 64, 128)

@@ -125,7 +125,7 @@ func TestHubCache(t *testing.T) {
 	for _, c := range cacheEnvironments {
 		t.Run(c.name, func(t *testing.T) {
 			setEnvironment(t, home, c.env)
-			require.Equal(t, filepath.Join(home, filepath.FromSlash(c.cache)), hubCache())
+			require.Equal(t, filepath.Join(home, filepath.FromSlash(c.cache)), filepath.Clean(hubCache()))
 		})
 	}
 }

@@ -1,0 +1,93 @@
+// Package testplatform says what tests need that not every platform has: one
+// place for all systems, and for the emulators in which .ci/run runs them.
+//
+// A platform is skipped by its name, not because something failed on it: what
+// breaks on any other platform is a failure.
+package testplatform
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+const (
+	js   = runtime.GOOS == "js"
+	wasi = runtime.GOOS == "wasip1"
+
+	// Maps is whether files can be mapped.
+	Maps = !js && !wasi && runtime.GOOS != "plan9"
+
+	// ReplacesOpenFiles is whether files that are open can be replaced and removed.
+	ReplacesOpenFiles = runtime.GOOS != "windows"
+
+	// MissesEmptyName is whether fs.ErrNotExist is the error of opening "".
+	MissesEmptyName = !js && !wasi
+
+	// HasModes is whether chmod sets all permissions of a file.
+	HasModes = !wasi && runtime.GOOS != "windows" && runtime.GOOS != "plan9"
+)
+
+// emulated reports whether this process runs in qemu-user, which cannot hide the
+// name of its own process.
+func emulated() bool {
+	name, err := os.ReadFile("/proc/self/comm")
+	return err == nil && bytes.HasPrefix(name, []byte("qemu-"))
+}
+
+// NeedModes skips a test of the permissions of files.
+func NeedModes(t testing.TB) {
+	t.Helper()
+	if !HasModes {
+		t.Skip("files have no permissions, or not all of them, on this system")
+	}
+}
+
+// NeedProcesses skips a test that starts its own program.
+func NeedProcesses(t testing.TB) {
+	t.Helper()
+	switch {
+	case js || wasi:
+		t.Skip("no processes on this system")
+	case emulated():
+		t.Skip("a program for another processor cannot start itself")
+	}
+}
+
+// NeedTruncation skips a test that truncates a mapped file and has the fault of
+// touching it caught.
+func NeedTruncation(t testing.TB) {
+	t.Helper()
+	switch {
+	case !slices.Contains([]string{"linux", "darwin", "freebsd"}, runtime.GOOS):
+		t.Skip("a mapped file cannot be truncated on this system")
+	case emulated():
+		t.Skip("qemu passes the address of a fault on wrongly: as 0, or with its halves swapped")
+	}
+}
+
+// NeedSymlinks skips a test that follows symbolic links. On Windows they need a
+// privilege, and wine only says that it made one; WASI leaves them to the runtime.
+func NeedSymlinks(t testing.TB) {
+	t.Helper()
+	if !HasSymlinks(t) {
+		t.Skip("no symbolic links on this system")
+	}
+}
+
+// HasSymlinks reports whether files can be opened by symbolic links.
+func HasSymlinks(t testing.TB) bool {
+	t.Helper()
+	if !wasi && runtime.GOOS != "windows" && runtime.GOOS != "plan9" {
+		return true
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if os.Symlink(t.TempDir(), link) != nil {
+		return false
+	}
+	info, err := os.Stat(link)
+	return err == nil && info.IsDir()
+}
