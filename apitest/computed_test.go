@@ -252,7 +252,10 @@ func TestComputedClosesFiles(t *testing.T) {
 // TestComputedResultsAreDropped counts the results that are alive while others are
 // computed: they are freed as they are written.
 func TestComputedResultsAreDropped(t *testing.T) {
-	const n, size = 60, 1 << 20
+	n, size := 60, 1<<20
+	if testing.Short() {
+		n = 30
+	}
 	var alive, most atomic.Int64
 	tensors := map[string]Tensor{}
 	for i := range n {

@@ -47,7 +47,10 @@ func sparseModel(t *testing.T, size int, open func(name string) (*File, error)) 
 // TestCopiesLeaveNoPagesResident: copies from a mapped file do not make the process
 // larger by the file. A view of it does, which shows that the test would notice.
 func TestCopiesLeaveNoPagesResident(t *testing.T) {
-	const size = 64 << 20
+	size := 64 << 20
+	if testing.Short() {
+		size = 32 << 20 // hashing is slow in an emulator
+	}
 	x := sparseModel(t, size, Open)
 	converted, err := x.Convert(F16)
 	require.NoError(t, err)
@@ -94,7 +97,11 @@ func (w *residentWriter) Write(b []byte) (int, error) {
 // TestConvertingWritesAreSmall: a conversion on the way from a file to a writer takes
 // some blocks of 1 MiB, whatever the size of the tensor.
 func TestConvertingWritesAreSmall(t *testing.T) {
-	x := sparseModel(t, 256<<20, func(name string) (*File, error) {
+	size := 256 << 20
+	if testing.Short() {
+		size = 96 << 20
+	}
+	x := sparseModel(t, size, func(name string) (*File, error) {
 		file, err := os.Open(name)
 		require.NoError(t, err)
 		t.Cleanup(func() { file.Close() })
