@@ -26,9 +26,6 @@ const (
 
 	// MissesEmptyName is whether fs.ErrNotExist is the error of opening "".
 	MissesEmptyName = !js && !wasi
-
-	// HasModes is whether chmod sets all permissions of a file.
-	HasModes = !wasi && runtime.GOOS != "windows" && runtime.GOOS != "plan9"
 )
 
 // emulated reports whether this process runs in qemu-user, which cannot hide the
@@ -41,7 +38,8 @@ func emulated() bool {
 // NeedModes skips a test of the permissions of files.
 func NeedModes(t testing.TB) {
 	t.Helper()
-	if !HasModes {
+	switch runtime.GOOS {
+	case "windows", "plan9", "wasip1":
 		t.Skip("files have no permissions, or not all of them, on this system")
 	}
 }
