@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// readEquivalent reads a list of mutants that no test can kill, by their keys. Its
+// paragraphs are the key of a mutant, as it is printed when it lives, and the reason;
+// lines that start with # are comments.
+func readEquivalent(name string) (map[string]bool, error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]bool)
+	for _, paragraph := range strings.Split(string(text), "\n\n") {
+		var lines []string
+		for line := range strings.Lines(paragraph) {
+			if line = strings.TrimRight(line, "\n"); line != "" && line[0] != '#' {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		if len(lines) < 4 || !strings.HasPrefix(lines[1], "- ") || !strings.HasPrefix(lines[2], "+") {
+			return nil, fmt.Errorf("%s: not a mutant and a reason:\n%s", name, paragraph)
+		}
+		known[strings.Join(lines[:3], "\n")] = true
+	}
+	return known, nil
+}

@@ -1,0 +1,127 @@
+// Mutate changes the code a little, a comparison here, a statement there, and runs
+// the tests against each change, a mutant. Tests that check what the code does kill
+// nearly all mutants:
+//
+//	cd mutate && go run . -n 100
+//
+// It prints the mutants that lived: what they change goes untested. Either a test is
+// missing, or the change makes no difference to any caller; such mutants are listed
+// in equivalent.txt, each with the reason, and are not tried again.
+//
+// The operators (operators.go) are: comparisons negated and moved by one, arithmetic
+// replaced, statements and conditions dropped, returned errors replaced by nil,
+// constants raised and lowered by one, ! and minus removed, && and || exchanged,
+// break and continue exchanged and dropped, min and max exchanged.
+//
+// A mutant is built with an overlay, so that the tree stays as it is. The tests of
+// its own package run first, then those of apitest and interop, with -short, up to
+// the first that fails (run.go). One that takes ten times as long as without the
+// change, or more than 3 GiB, has timed out.
+//
+// The exit status is 1 if more than one in ten of those that were tested lived. The
+// same seed takes the same sample.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	log.SetFlags(0)
+	o := options{slack: 10 * time.Second}
+	flag.IntVar(&o.n, "n", 0, "how many mutants, taken at random; 0: all")
+	flag.Uint64Var(&o.seed, "seed", 1, "of the random numbers")
+	flag.IntVar(&o.parallel, "p", runtime.NumCPU(), "how many at once")
+	flag.BoolVar(&o.verbose, "v", false, "print all mutants, not only those that lived")
+	files := flag.String("files", "*.go,internal/*/*.go", "their `files`, comma-separated patterns of paths in the repository")
+	match := flag.String("match", "", "only mutants whose description, as it is printed, matches a regular `expression`")
+	flag.Parse()
+	o.files = strings.Split(*files, ",")
+	var err error
+	if o.match, err = regexp.Compile(*match); err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Stdout, "..", "equivalent.txt", o); err != nil {
+		stop()
+		log.Fatal(err)
+	}
+}
+
+type options struct {
+	files    []string
+	match    *regexp.Regexp
+	n        int
+	seed     uint64
+	parallel int
+	verbose  bool
+	slack    time.Duration // see runner
+}
+
+var errTooMany = errors.New("more than one in ten lived")
+
+// run tries mutants of the module in root, and writes what became of them to w.
+func run(ctx context.Context, w io.Writer, root, equivalent string, o options) error {
+	began := time.Now()
+	all, err := mutantsOf(root, o.files)
+	if err != nil {
+		return err
+	}
+	known, err := readEquivalent(equivalent)
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(slices.Clone(all), func(m *mutant) bool {
+		return known[m.key()] || o.match != nil && !o.match.MatchString(m.String())
+	})
+	if o.n > 0 && o.n < len(chosen) {
+		chosen = sample(chosen, o.n, o.seed)
+	}
+	r, err := newRunner(ctx, root, o.slack, chosen)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	count := make(map[outcome]int)
+	err = r.runAll(chosen, o.parallel, func(m *mutant, result outcome) {
+		count[result]++
+		if o.verbose || result == lived {
+			fmt.Fprintf(w, "%s: %v\n", result, m)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	tested := len(chosen) - count[uncompiled]
+	fmt.Fprintf(w, "%d of %d mutants, seed %d, in %v\n", len(chosen), len(all), o.seed, time.Since(began).Round(time.Second))
+	fmt.Fprintf(w, "%d killed, %d lived, %d did not compile, %d timed out\n", count[killed], count[lived], count[uncompiled], count[late])
+	if count[lived]*10 > tested {
+		return errTooMany
+	}
+	return nil
+}
+
+// sample returns n of the mutants, in their order.
+func sample(mutants []*mutant, n int, seed uint64) []*mutant {
+	numbers := rand.New(rand.NewPCG(seed, 0)).Perm(len(mutants))[:n]
+	slices.Sort(numbers)
+	chosen := make([]*mutant, n)
+	for i, number := range numbers {
+		chosen[i] = mutants[number]
+	}
+	return chosen
+}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A mutant is one change of one file.
+type mutant struct {
+	file       string // its path in the module, with slashes
+	function   string // f, T.method, or the first name of a declaration
+	nth        int    // of those of the function with the same change, from 1
+	line       int
+	start, end int    // the bytes of the file that are replaced,
+	text       string // and what replaces them
+	before     string // the lines with the change, without and with it,
+	after      string // their white space reduced to single spaces
+}
+
+func (m *mutant) String() string {
+	return fmt.Sprintf("%s:%d\n%s\n", m.file, m.line, m.key())
+}
+
+// key tells mutants apart, also after lines before them have changed. It is a
+// paragraph of equivalent.txt, without the reason.
+func (m *mutant) key() string {
+	head := m.file + " " + m.function
+	if m.nth > 1 {
+		head += fmt.Sprintf(" %d", m.nth)
+	}
+	return strings.TrimRight(head+"\n- "+m.before+"\n+ "+m.after, " ")
+}
+
+// mutantsOf returns the mutants of the files of a module that match one of the
+// patterns, but for tests and files that this system does not compile.
+func mutantsOf(root string, patterns []string) ([]*mutant, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	list := exec.Command("go", "list", "-f", `{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}`, "./...")
+	list.Dir = root
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list in %s: %w", root, err)
+	}
+	var all []*mutant
+	matched := make(map[string]bool)
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSuffix(name, "\n")
+		file, err := filepath.Rel(root, name)
+		if err != nil {
+			return nil, err
+		}
+		file = filepath.ToSlash(file)
+		chosen := false
+		for _, pattern := range patterns {
+			ok, err := path.Match(pattern, file)
+			if err != nil {
+				return nil, fmt.Errorf("pattern %q: %w", pattern, err)
+			}
+			if ok {
+				chosen, matched[pattern] = true, true
+			}
+		}
+		if !chosen {
+			continue
+		}
+		src, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		mutants, err := mutate(file, src)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, mutants...)
+	}
+	for _, pattern := range patterns {
+		if !matched[pattern] {
+			return nil, fmt.Errorf("no file matches %q", pattern)
+		}
+	}
+	return all, nil
+}
+
+// mutate returns the mutants of a file.
+func mutate(file string, src []byte) ([]*mutant, error) {
+	tree, err := parser.ParseFile(token.NewFileSet(), file, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	s := &mutator{file: file, src: src, base: tree.FileStart, same: make(map[string]int)}
+	for _, decl := range tree.Decls {
+		s.function = declared(decl)
+		s.stack = nil
+		ast.Inspect(decl, s.visit)
+	}
+	return s.mutants, nil
+}
+
+// declared names a declaration.
+func declared(decl ast.Decl) string {
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return d.Name.Name
+		}
+		name := "?"
+		ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && name == "?" {
+				name = id.Name
+			}
+			return true
+		})
+		return name + "." + d.Name.Name
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.ValueSpec:
+				return spec.Names[0].Name
+			case *ast.TypeSpec:
+				return spec.Name.Name
+			}
+		}
+	}
+	return "?"
+}
+
+// A mutator collects the mutants of a file.
+type mutator struct {
+	file     string
+	src      []byte
+	base     token.Pos
+	function string
+	stack    []ast.Node // those around the one that is visited
+	same     map[string]int
+	mutants  []*mutant
+}
+
+func (s *mutator) source(n ast.Node) string {
+	return string(s.src[n.Pos()-s.base : n.End()-s.base])
+}
+
+// replace adds a mutant in which text replaces the source between two positions.
+func (s *mutator) replace(from, to token.Pos, text string) {
+	start, end := int(from-s.base), int(to-s.base)
+	first := strings.LastIndexByte(string(s.src[:start]), '\n') + 1
+	last := len(s.src)
+	if n := strings.IndexByte(string(s.src[end:]), '\n'); n >= 0 {
+		last = end + n
+	}
+	m := &mutant{
+		file: s.file, function: s.function, nth: 1, start: start, end: end, text: text,
+		line:   1 + strings.Count(string(s.src[:start]), "\n"),
+		before: spaced(string(s.src[first:last])),
+		after:  spaced(string(s.src[first:start]) + text + string(s.src[end:last])),
+	}
+	s.same[m.key()]++
+	m.nth = s.same[m.key()]
+	s.mutants = append(s.mutants, m)
+}
+
+func spaced(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func (s *mutator) drop(n ast.Node) { s.replace(n.Pos(), n.End(), "") }
+
+// exchanged lists what replaces an operator. Bounds move by one, and comparisons
+// are negated.
+var exchanged = map[token.Token][]token.Token{
+	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
+	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
+	token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
+	token.LAND: {token.LOR}, token.LOR: {token.LAND},
+	token.ADD: {token.SUB}, token.SUB: {token.ADD},
+	token.MUL: {token.QUO}, token.QUO: {token.MUL}, token.REM: {token.MUL},
+	token.SHL: {token.SHR}, token.SHR: {token.SHL},
+	token.AND: {token.OR}, token.OR: {token.AND}, token.XOR: {token.OR}, token.AND_NOT: {token.AND},
+	token.ADD_ASSIGN: {token.SUB_ASSIGN}, token.SUB_ASSIGN: {token.ADD_ASSIGN},
+	token.MUL_ASSIGN: {token.QUO_ASSIGN}, token.QUO_ASSIGN: {token.MUL_ASSIGN},
+	token.OR_ASSIGN: {token.AND_ASSIGN}, token.AND_ASSIGN: {token.OR_ASSIGN},
+	token.SHL_ASSIGN: {token.SHR_ASSIGN}, token.SHR_ASSIGN: {token.SHL_ASSIGN},
+	token.INC: {token.DEC}, token.DEC: {token.INC},
+	token.BREAK: {token.CONTINUE}, token.CONTINUE: {token.BREAK},
+}
+
+func (s *mutator) exchange(at token.Pos, t token.Token) {
+	for _, other := range exchanged[t] {
+		s.replace(at, at+token.Pos(len(t.String())), other.String())
+	}
+}
+
+var words = map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}
+
+func (s *mutator) visit(n ast.Node) bool {
+	if n == nil {
+		s.stack = s.stack[:len(s.stack)-1]
+		return true
+	}
+	switch n := n.(type) {
+	case *ast.ImportSpec, *ast.InterfaceType: // whose | is no operator
+		return false
+	case *ast.BinaryExpr:
+		if !isString(n.X) && !isString(n.Y) {
+			s.exchange(n.OpPos, n.Op)
+		}
+	case *ast.UnaryExpr:
+		if n.Op == token.NOT || n.Op == token.SUB {
+			s.replace(n.OpPos, n.OpPos+1, "")
+		}
+	case *ast.BasicLit:
+		s.literal(n)
+	case *ast.Ident:
+		if other, ok := words[n.Name]; ok {
+			s.replace(n.Pos(), n.End(), other)
+		}
+	case *ast.IfStmt:
+		s.condition(n.Cond)
+		if n.Else == nil {
+			s.replace(n.Cond.Pos(), n.Cond.End(), "false && ("+s.source(n.Cond)+")")
+		}
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			s.condition(n.Cond)
+		}
+	case *ast.ReturnStmt:
+		s.returned(n)
+	case *ast.BranchStmt:
+		if n.Label == nil && (n.Tok == token.BREAK || n.Tok == token.CONTINUE) {
+			s.exchange(n.Pos(), n.Tok)
+			s.drop(n)
+		}
+	case *ast.ExprStmt, *ast.DeferStmt, *ast.SendStmt:
+		s.drop(n)
+	case *ast.AssignStmt:
+		if s.isPost(n) || n.Tok == token.DEFINE {
+			break
+		}
+		s.exchange(n.TokPos, n.Tok)
+		s.drop(n)
+	case *ast.IncDecStmt:
+		if !s.isPost(n) {
+			s.exchange(n.TokPos, n.Tok)
+			s.drop(n)
+		}
+	}
+	s.stack = append(s.stack, n)
+	return true
+}
+
+// isString reports whether an operand is certainly a string: + has no opposite then.
+func isString(x ast.Expr) bool {
+	lit, ok := x.(*ast.BasicLit)
+	return ok && lit.Kind == token.STRING
+}
+
+// isPost reports whether n is the last part of a for clause, without which loops
+// rarely end.
+func (s *mutator) isPost(n ast.Stmt) bool {
+	loop, ok := s.stack[len(s.stack)-1].(*ast.ForStmt)
+	return ok && loop.Post == n
+}
+
+// condition negates a condition that no other operator negates.
+func (s *mutator) condition(cond ast.Expr) {
+	switch x := cond.(type) {
+	case *ast.BinaryExpr:
+		return
+	case *ast.UnaryExpr:
+		if x.Op == token.NOT {
+			return
+		}
+	}
+	s.replace(cond.Pos(), cond.Pos(), "!")
+}
+
+// literal raises and lowers a number or a character by one.
+func (s *mutator) literal(n *ast.BasicLit) {
+	switch n.Kind {
+	case token.INT:
+		v, err := strconv.ParseInt(n.Value, 0, 64)
+		if err != nil {
+			return // beyond an int64
+		}
+		s.replace(n.Pos(), n.End(), strconv.FormatInt(v+1, 10))
+		if v > 0 {
+			s.replace(n.Pos(), n.End(), strconv.FormatInt(v-1, 10))
+		}
+	case token.CHAR:
+		if _, ok := s.stack[len(s.stack)-1].(*ast.BinaryExpr); ok {
+			s.replace(n.Pos(), n.End(), "("+n.Value+"+1)")
+			s.replace(n.Pos(), n.End(), "("+n.Value+"-1)")
+		}
+	}
+}
+
+// returned replaces an error, the last result of a function, by nil.
+func (s *mutator) returned(n *ast.ReturnStmt) {
+	var results *ast.FieldList
+	for _, around := range s.stack {
+		switch f := around.(type) {
+		case *ast.FuncDecl:
+			results = f.Type.Results
+		case *ast.FuncLit:
+			results = f.Type.Results
+		}
+	}
+	if results == nil || len(n.Results) != results.NumFields() {
+		return // the results of one call
+	}
+	if id, ok := results.List[len(results.List)-1].Type.(*ast.Ident); !ok || id.Name != "error" {
+		return
+	}
+	last := n.Results[len(n.Results)-1]
+	if s.source(last) != "nil" {
+		s.replace(last.Pos(), last.End(), "nil")
+	}
+}
