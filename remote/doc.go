@@ -73,10 +73,11 @@
 //
 // A request is tried up to 8 times if it is answered with 408, 425, 429 or 5xx, or
 // if its connection breaks or brings nothing for 30 seconds. Exponential back-off
-// with jitter waits from a quarter of a second to ten seconds. A wait that a Retry-After or RateLimit header asks for
-// is honoured up to a minute. The bytes that arrived are kept: the next try
-// starts where the last one ended, and the count restarts after a try that
-// brought 64 KiB or more.
+// with jitter waits from a quarter of a second to ten seconds. A wait that a
+// Retry-After or RateLimit header asks for is honoured up to a minute. The bytes that
+// arrived are kept: the next try starts where the last one ended, and the count
+// restarts after a try that brought 1 KiB or more. If that was an answer shorter
+// than its request, as servers may give, or 64 KiB, there is no wait.
 //
 // # Security
 //

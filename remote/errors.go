@@ -83,7 +83,7 @@ func statusError(resp *http.Response, expected int) error {
 		return fmt.Errorf("%w: %w", err, fs.ErrPermission)
 	}
 	if retryable(resp.StatusCode) {
-		return &temporary{err, askedPause(resp.Header, time.Now())}
+		return &temporary{error: err, after: askedPause(resp.Header, time.Now())}
 	}
 	return err
 }

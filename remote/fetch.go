@@ -82,7 +82,7 @@ func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want 
 		o.found.Store(&at)
 	}
 	if err := s.readFrom(io.LimitReader(body, r.last+1-r.first)); err != nil {
-		return &temporary{error: fmt.Errorf("%w after %d bytes", err, s.pos-r.first)}
+		return &temporary{error: fmt.Errorf("%w after %d bytes", err, s.pos-r.first), short: s.pos > r.last}
 	}
 	return nil
 }

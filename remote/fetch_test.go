@@ -49,6 +49,31 @@ func sendPart(w http.ResponseWriter, r *http.Request, file []byte, n int) {
 	w.(http.Flusher).Flush()
 }
 
+// rangeStart returns the first byte that a request asks for.
+func rangeStart(r *http.Request) (first int) {
+	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &first)
+	return first
+}
+
+// sendCapped answers a range request with at most n bytes, as a server may.
+func sendCapped(w http.ResponseWriter, r *http.Request, file []byte, n int) {
+	var first, last int
+	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
+	last = min(last, first+n-1, len(file)-1)
+	w.Header().Set("ETag", `"v1"`)
+	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)))
+	w.WriteHeader(http.StatusPartialContent)
+	w.Write(file[first : last+1])
+}
+
+// every returns the ranges of requests for n bytes each.
+func every(n, data int, rangeFrom func(int) string) (ranges []string) {
+	for at := 0; at < data; at += n {
+		ranges = append(ranges, rangeFrom(at))
+	}
+	return ranges
+}
+
 func TestReadsAreRetried(t *testing.T) {
 	const header, data = 100_000, 200_000
 	file := craft(header, data)
@@ -77,6 +102,14 @@ func TestReadsAreRetried(t *testing.T) {
 			}
 			return false
 		}, []string{all, rangeFrom(goodTry), rangeFrom(2 * goodTry), rangeFrom(3 * goodTry)}, 0},
+		{"connection broken after a little, for ever", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			breakAfter(file, min(leastTry, 8+header+data-rangeStart(r)))(w, r)
+			return true
+		}, every(leastTry, data, rangeFrom), data / leastTry},
+		{"all answers capped", func(n int, w http.ResponseWriter, r *http.Request) bool {
+			sendCapped(w, r, file, leastTry)
+			return true
+		}, every(leastTry, data, rangeFrom), 0},
 		{"shorter range than asked for", first(1, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 8+header, 8+header+99, len(file)))
 			w.WriteHeader(206)
@@ -119,6 +152,7 @@ func TestReadsFailForGood(t *testing.T) {
 	}{
 		{"never available", statusOf(503), maxTries, "bytes 100008-120007: status 503 Service Unavailable, expected 206 Partial Content (tried 8 times)"},
 		{"always broken", breakAfter(file, 10), maxTries, "unexpected EOF after 10 bytes (tried 8 times)"},
+		{"a few bytes in each answer", func(w http.ResponseWriter, r *http.Request) { sendCapped(w, r, file, leastTry-1) }, maxTries, "unexpected EOF after 1023 bytes (tried 8 times)"},
 		{"wrong start", statusOf(206, "Content-Range", "bytes 0-19999/120008"), 1, `Content-Range "bytes 0-19999/120008", expected bytes 100008-120007`},
 		{"longer than asked for", statusOf(206, "Content-Range", "bytes 100008-120008/120009"), 1, "it has 120009 bytes, had 120008"},
 		{"range ignored", statusOf(200, "Content-Length", "120008"), 1, "does not support range requests"},

@@ -22,6 +22,7 @@ var transport = sync.OnceValue(func() http.RoundTripper {
 	}
 	t = t.Clone()
 	t.MaxIdleConnsPerHost = inFlight
+	t.MaxResponseHeaderBytes = 1 << 20 // by default 10 MB, of each try
 	return t
 })
 

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	maxTries     = 8                // of a request that brings less than goodTry
-	goodTry      = 64 << 10         // bytes after which the count of tries restarts
+	maxTries     = 8                // of a request that brings less than leastTry
+	leastTry     = 1 << 10          // bytes after which the count of tries restarts
+	goodTry      = 64 << 10         // bytes after which a failed try is followed by another without a pause
 	firstPause   = time.Second / 4  // before the second try; doubled before each later one
 	longestPause = 10 * time.Second // unless the server asks for more
 	longestAsked = time.Minute      // if it does
@@ -27,13 +28,16 @@ const (
 type temporary struct {
 	error
 	after time.Duration // the wait that the server asks for
+	short bool          // nothing went wrong: the answer holds less than was asked for
 }
 
 func (t *temporary) Unwrap() error { return t.error }
 
 // retry calls try, which returns the number of bytes it brought, until it
-// succeeds, fails for good or has failed too often. A try that brings goodTry
-// bytes does not count, so the bytes still missing bound the number of tries.
+// succeeds, fails for good or has failed too often. A try that brings leastTry bytes
+// does not count, so the bytes still missing bound the number of tries. The next one
+// follows without a pause if the server merely sends less than it is asked for, or
+// if goodTry bytes came before the failure.
 func (s *session) retry(try func() (int64, error)) error {
 	for failed := 0; ; {
 		n, err := try()
@@ -50,9 +54,11 @@ func (s *session) retry(try func() (int64, error)) error {
 		if !errors.As(err, &t) {
 			return err
 		}
-		if n >= goodTry {
+		if n >= leastTry {
 			failed = 0
-			continue
+			if t.short || n >= goodTry {
+				continue
+			}
 		}
 		if failed++; failed == maxTries {
 			return fmt.Errorf("%w (tried %d times)", err, maxTries)
