@@ -121,12 +121,12 @@ func readTable(r io.ReaderAt, size int64) (*table, error) {
 // A table is a validated header in compact form. It does not change after it is
 // made, so that everybody may read it concurrently.
 type table struct {
-	text     string          // the header, its strings decoded in place
-	entries  []entry         // in file (offset) order
-	dims     []int           // the shapes of all tensors, one after another
-	metadata []jsonscan.Span // keys and values in turn, in header order
-	hasMeta  bool            // the header has metadata, perhaps empty
-	names    nameIndex       // finds entries by name
+	text     string             // the header, its strings decoded in place
+	entries  []entry            // in file (offset) order
+	dims     []int              // the shapes of all tensors, one after another
+	metadata [][2]jsonscan.Span // keys and values, in header order
+	hasMeta  bool               // the header has metadata, perhaps empty
+	names    nameIndex          // finds entries by name
 }
 
 // An entry is a TensorInfo without pointers, so that a table of a million
@@ -146,7 +146,7 @@ func (e *entry) rank() int    { return int(e.rankDType >> 5) }
 func (t *table) str(s jsonscan.Span) string { return t.text[s.Off:][:s.Len] }
 func (t *table) name(i int) string          { return t.str(t.entries[i].name) }
 func (t *table) shape(e *entry) []int       { return t.dims[e.dims:][:e.rank():e.rank()] }
-func (t *table) metaKey(i int) string       { return t.str(t.metadata[2*i]) }
+func (t *table) metaKey(i int) string       { return t.str(t.metadata[i][0]) }
 
 // size returns the bytes before the data buffer.
 func (t *table) size() int64 { return prefixSize + int64(len(t.text)) }
@@ -164,9 +164,9 @@ func (t *table) metadataMap() map[string]string {
 	if !t.hasMeta {
 		return nil
 	}
-	m := make(map[string]string, len(t.metadata)/2)
-	for i := 0; i < len(t.metadata); i += 2 {
-		m[t.str(t.metadata[i])] = t.str(t.metadata[i+1])
+	m := make(map[string]string, len(t.metadata))
+	for _, pair := range t.metadata {
+		m[t.str(pair[0])] = t.str(pair[1])
 	}
 	return m
 }
@@ -209,8 +209,8 @@ func (t *table) checkNames() error {
 	if t.names, duplicate = newNameIndex(len(t.entries), t.name); duplicate >= 0 {
 		return t.fail(&t.entries[duplicate], "duplicate tensor name")
 	}
-	if _, duplicate = newNameIndex(len(t.metadata)/2, t.metaKey); duplicate >= 0 {
-		key := t.metadata[2*duplicate]
+	if _, duplicate = newNameIndex(len(t.metadata), t.metaKey); duplicate >= 0 {
+		key := t.metadata[duplicate][0]
 		return &FormatError{Offset: prefixSize + int64(key.Off), Reason: "duplicate metadata key " + quote(t.str(key))}
 	}
 	return nil

@@ -103,8 +103,8 @@ func (p *parser) metadata() error {
 	return p.Object("an object of strings, the metadata", func(key jsonscan.Span) error {
 		value, err := p.String("a string metadata value")
 		if err == nil {
-			p.t.metadata = jsonscan.Reserve(&p.Scanner, p.t.metadata, 2, len(`"":"",`)/2)
-			p.t.metadata = append(p.t.metadata, key, value)
+			p.t.metadata = jsonscan.Reserve(&p.Scanner, p.t.metadata, 1, len(`"":"",`))
+			p.t.metadata = append(p.t.metadata, [2]jsonscan.Span{key, value})
 		}
 		return err
 	})

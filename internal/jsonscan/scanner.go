@@ -4,8 +4,8 @@
 package jsonscan
 
 import (
+	"bytes"
 	"fmt"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -70,16 +70,33 @@ func (s *Scanner) CheckUTF8(what string) error {
 	return s.Fail(n, "%s is not valid UTF-8", what)
 }
 
-// Reserve returns list with room for n more elements. When it must grow it
-// extrapolates from the text read so far, capped by how many elements of at
-// least least bytes the rest can hold.
+// Reserve returns list with room for n more elements. When it must grow, it
+// extrapolates from the text read so far, capped by how many elements of at least
+// least bytes, a comma after each, the rest can hold. Memory is exact where it is
+// large: a list that is copied when it is nearly complete costs twice its size.
 func Reserve[E any](s *Scanner, list []E, n, least int) []E {
+	const (
+		sample = 1 << 10 // bytes that tell something about the rest
+		large  = 1 << 18 // elements that are worth counting commas for
+	)
 	if cap(list)-len(list) >= n {
 		return list
 	}
-	rest := len(s.Text) - s.Pos
-	more := max(32, len(list)/4, int(float64(len(list))*float64(rest)/float64(max(s.Pos, 1))*1.05))
-	return slices.Grow(list, n+min(more, rest/least))
+	rest := s.Text[s.Pos:]
+	more := max(32, len(list))
+	if s.Pos >= sample {
+		more = max(more, int(float64(len(list))*float64(len(rest))/float64(s.Pos)*1.05))
+	}
+	most := len(rest) / least
+	if more = min(more, most); more >= large {
+		commas := bytes.Count(rest, []byte{','}) + 1
+		if commas < more || most/2 < commas && commas <= most { // most of the rest are such elements
+			more = commas
+		}
+	}
+	grown := make([]E, len(list), len(list)+n+more)
+	copy(grown, list)
+	return grown
 }
 
 // peek returns the byte at Pos. At the end it is 0, which starts no token.

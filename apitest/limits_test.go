@@ -1,0 +1,210 @@
+package apitest_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// near returns a length near a limit, or a small part of it where parsing is slow:
+// with the race detector, and on processors that CI emulates.
+func near(limit int) int {
+	if testing.Short() || raceEnabled || runtime.GOARCH != "amd64" {
+		limit /= 50
+	}
+	return limit - 1000
+}
+
+// cost returns what f allocates, in bytes and in number.
+func cost(f func()) (bytes, number uint64) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, after.Mallocs - before.Mallocs
+}
+
+// filled returns a text of nearly n bytes: head, elements separated by commas, tail.
+func filled(n int, head string, element func(b []byte, i int) []byte, tail string) []byte {
+	b := append(make([]byte, 0, n), head...)
+	for i := 0; ; i++ {
+		was := len(b)
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b = element(b, i); len(b)+len(tail) > n {
+			return append(b[:was], tail...)
+		}
+	}
+}
+
+// always returns the same element again and again.
+func always(text string) func([]byte, int) []byte {
+	return func(b []byte, _ int) []byte { return append(b, text...) }
+}
+
+// entryOf returns entries of empty tensors: names by their number, and a shape.
+func entryOf(name, shape string) func([]byte, int) []byte {
+	return func(b []byte, i int) []byte {
+		return append(fmt.Appendf(append(b, '"'), name, i), `":{"dtype":"U8","shape":[`+shape+`],"data_offsets":[0,0]}`...)
+	}
+}
+
+// escaped returns a number as five escaped letters.
+func escaped(b []byte, i int) []byte {
+	for range 5 {
+		b = fmt.Appendf(b, `\u%04x`, 'a'+i%26)
+		i /= 26
+	}
+	return b
+}
+
+// slack is for what does not grow with the text, and for lists that are copied while
+// they are small.
+const slack = 4 << 20
+
+// TestHeadersAtTheLimit parses headers of 100 MB that hold as much as they can of
+// something. All of them together with the copy of their text take less than 0.5 GB,
+// in a few allocations.
+func TestHeadersAtTheLimit(t *testing.T) {
+	const (
+		opened = `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":[`
+		closed = `]}}`
+		deep   = 120
+	)
+	n := near(100_000_000)
+	for _, c := range []struct {
+		name   string
+		header func() []byte
+		text   string  // of the error; "" if it is accepted
+		most   float64 // times the header that may be allocated
+	}{
+		{"dimensions of one tensor", func() []byte {
+			return filled(n, `{"a":{"dtype":"U8","shape":[`, always("0"), `],"data_offsets":[0,0]}}`)
+		}, "", 5.05},
+		{"dimensions of some tensors", func() []byte {
+			return filled(n, "{", entryOf("%d", strings.Repeat("0,", 9999)+"0"), "}")
+		}, "", 5.05},
+		{"dimensions of many tensors", func() []byte {
+			return filled(n, "{", entryOf("%d", strings.Repeat("0,", 17)+"0"), "}")
+		}, "", 4},
+		{"dimensions after much else", func() []byte {
+			return filled(n, `{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":"`+strings.Repeat("x", n/4)+`"},"a":{"dtype":"U8","shape":[`, always("0"), `],"data_offsets":[0,0]}}`)
+		}, "", 5.05},
+		{"tensors", func() []byte { return filled(n, "{", entryOf("%x", "0"), "}") }, "", 3},
+		{"tensors whose names are escapes", func() []byte {
+			return filled(n, "{", func(b []byte, i int) []byte {
+				return append(escaped(append(b, '"'), i), `":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`...)
+			}, "}")
+		}, "", 3},
+		{"tensors whose names differ in the end", func() []byte {
+			return filled(n, "{", entryOf(strings.Repeat("x", 10_000)+"%08x", "0"), "}")
+		}, "", 3},
+		{"one name", func() []byte {
+			return filled(n, `{"`, always("x"), `":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`)
+		}, "", 2},
+		{"one name again and again", func() []byte { return filled(n, "{", always(`"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`), "}") }, "duplicate tensor name", 3},
+		{"metadata", func() []byte {
+			return filled(n, `{"__metadata__":{`, func(b []byte, i int) []byte { return fmt.Appendf(b, `"%x":""`, i) }, "}}")
+		}, "", 5.05},
+		{"metadata of escapes", func() []byte {
+			return filled(n, `{"__metadata__":{`, func(b []byte, i int) []byte { return append(escaped(append(b, '"'), i), `":""`...) }, "}}")
+		}, "", 5.05},
+		{"one key of metadata again and again", func() []byte {
+			return filled(n, `{"__metadata__":{`, always(`"k":""`), "}}")
+		}, "duplicate metadata key", 5.05},
+		{"one value of metadata", func() []byte {
+			return append(filled(n-6, `{"__metadata__":{"k":"`, always(`\n`), ""), `"}}`...)
+		}, "", 2},
+		{"ignored numbers", func() []byte { return filled(n, opened, always("-1.5e300"), closed) }, "", 2},
+		{"ignored strings", func() []byte { return filled(n, opened, always(`"\ud83d\ude00"`), closed) }, "", 2},
+		{"ignored objects", func() []byte { return filled(n, opened, always(`{"":{"":null}}`), closed) }, "", 2},
+		{"ignored arrays, deep", func() []byte {
+			return filled(n, opened, always(strings.Repeat("[", deep)+strings.Repeat("]", deep)), closed)
+		}, "", 2},
+		{"ignored arrays, too deep", func() []byte {
+			return filled(n, opened, always(strings.Repeat("[", deep+9)+strings.Repeat("]", deep+9)), closed)
+		}, "nested deeper", 2},
+		{"ignored fields", func() []byte {
+			return filled(n, `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],`, always(`"x":0`), `}}`)
+		}, "", 2},
+		{"white space", func() []byte { return append([]byte("{}"), bytes.Repeat([]byte(" \n\t\r"), n/4)...) }, "", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := fileOf(string(c.header()), 0)
+			require.LessOrEqual(t, len(file), n+1000)
+			require.Greater(t, len(file), n-1_000_000)
+			bytes, number := cost(func() {
+				_, err := Parse(file)
+				if c.text == "" {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, c.text)
+				require.Less(t, len(err.Error()), 2000)
+			})
+			t.Logf("%.2f times the header, in %d", float64(bytes)/float64(n), number)
+			if raceEnabled {
+				return // the detector allocates, too
+			}
+			require.Less(t, float64(bytes), c.most*float64(n)+slack)
+			require.Less(t, number, uint64(200))
+		})
+	}
+}
+
+// TestIndexesAtTheLimit is the same for an index of 64 MiB. It opens few shards.
+func TestIndexesAtTheLimit(t *testing.T) {
+	n := near(64 << 20)
+	tensor := func(name, shard string) func([]byte, int) []byte {
+		return func(b []byte, i int) []byte { return fmt.Appendf(b, `"`+name+`":"`+shard+`"`, i) }
+	}
+	for _, c := range []struct {
+		name  string
+		index func() []byte
+		text  string
+	}{
+		{"tensors", func() []byte { return filled(n, `{"weight_map":{`, tensor("%x", "s"), "}}") }, "file does not exist"},
+		{"one tensor again and again", func() []byte { return filled(n, `{"weight_map":{`, always(`"x":"s"`), "}}") }, "duplicate tensor name"},
+		{"names of escapes", func() []byte {
+			return filled(n, `{"weight_map":{`, func(b []byte, i int) []byte { return append(escaped(append(b, '"'), i), `":"\u0073"`...) }, "}}")
+		}, "file does not exist"},
+		{"shards", func() []byte { return filled(n, `{"weight_map":{`, tensor("%x", "%[1]x"), "}}") }, "more than 10000 shards"},
+		{"a long shard", func() []byte {
+			return filled(n, `{"weight_map":{`, tensor("%x", strings.Repeat("s", 5000)), "}}")
+		}, "not a local"},
+		{"ignored values", func() []byte {
+			return filled(n, `{"weight_map":{},"metadata":[`, always(`{"":[0.5,"\n",null]}`), "]}")
+		}, ""},
+		{"nesting", func() []byte { return bytes.Repeat([]byte(`{"":`), n/4) }, "nested deeper"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			index := c.index()
+			var calls atomic.Int64
+			bytes, _ := cost(func() {
+				_, err := OpenShards(bytes.NewReader(index), func(string) (*File, error) {
+					calls.Add(1)
+					return nil, fs.ErrNotExist
+				})
+				if c.text == "" {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, c.text)
+				require.Less(t, len(err.Error()), 5000)
+			})
+			t.Logf("%.2f times the index", float64(bytes)/float64(n))
+			require.LessOrEqual(t, calls.Load(), int64(1))
+			if !raceEnabled {
+				require.Less(t, float64(bytes), 7*float64(n)+slack)
+			}
+		})
+	}
+}
