@@ -251,7 +251,8 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 }
 
 // openAll opens shards, atOnce concurrently. It returns a File or an error for
-// each, and neither for those after too many failures.
+// each, and neither for those after too many failures. If open calls
+// runtime.Goexit, there is one more error.
 func openAll(shards []string, atOnce int, open func(shard string) (*File, error)) ([]*File, []error) {
 	files := make([]*File, len(shards))
 	failures := make([]error, len(shards))
@@ -278,7 +279,7 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 	})
 	finished = true
 	if err != nil && failed.Load() == 0 { // open called runtime.Goexit
-		failures[0] = err
+		failures = append(failures, err)
 	}
 	return files, failures
 }

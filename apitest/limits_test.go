@@ -110,7 +110,9 @@ func TestHeadersAtTheLimit(t *testing.T) {
 		{"one name", func() []byte {
 			return filled(n, `{"`, always("x"), `":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`)
 		}, "", 2},
-		{"one name again and again", func() []byte { return filled(n, "{", always(`"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`), "}") }, "duplicate tensor name", 3},
+		{"one name again and again", func() []byte {
+			return filled(n, "{", always(`"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`), "}")
+		}, "duplicate tensor name", 3},
 		{"metadata", func() []byte {
 			return filled(n, `{"__metadata__":{`, func(b []byte, i int) []byte { return fmt.Appendf(b, `"%x":""`, i) }, "}}")
 		}, "", 5.05},
