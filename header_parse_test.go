@@ -226,6 +226,26 @@ func TestNearlyCanonical(t *testing.T) {
 	}
 }
 
+// TestFastPathIsTaken: the fast path reads all entries of a usual header but the
+// last, with which it ends, and every dtype.
+func TestFastPathIsTaken(t *testing.T) {
+	tensors := llama70B(80)
+	for i := range tensors {
+		tensors[i].DType = DType(1 + (i+i/7)%int(U64))
+		tensors[i].Shape = []int{8, i, 999_999_999}[:i%4]
+		if i%4 == 0 && tensors[i].DType.Bits() < 8 {
+			tensors[i].Shape = []int{8}
+		}
+	}
+	text, size := headerText(t, tensors)
+	p := newParser(text)
+	p.Pos = bytes.Index(text, []byte(`"lm_head`))
+	p.canonical()
+	require.Len(t, p.t.entries, len(tensors)-1)
+	_, err := parseHeader(text, size)
+	require.NoError(t, err)
+}
+
 // TestEverySmallChange parses every prefix of a small file, and the file with
 // each byte changed to each value: no prefix is accepted, nothing panics, and an
 // accepted table keeps its invariants.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,6 +53,77 @@ func TestManyFailures(t *testing.T) {
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
+}
+
+// TestLateFailures: the errors of the last of many shards, and of one that lacks a
+// tensor, are not lost behind others.
+func TestLateFailures(t *testing.T) {
+	const n = 60
+	weights := map[string]string{}
+	for i := range n {
+		weights[fmt.Sprintf("t%02d", i)] = fmt.Sprintf("%02d", i)
+	}
+	index := encodeIndex(weights, totals{})
+	for failing := range n {
+		for _, failure := range []error{fs.ErrPermission, nil} { // nil: a shard without its tensor
+			_, err := OpenShards(bytes.NewReader(index), func(shard string) (*File, error) {
+				if shard != fmt.Sprintf("%02d", failing) {
+					return Parse(fileOf(`{"t`+shard+`":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0))
+				}
+				if failure != nil {
+					return nil, failure
+				}
+				return Parse(fileOf("{}", 0))
+			})
+			if failure != nil {
+				require.ErrorIs(t, err, failure)
+				require.EqualError(t, err, fmt.Sprintf(`safetensors: shard "%02d": permission denied`, failing))
+			} else {
+				require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "t%02d": the index places it in shard "%02d", which lacks it`, failing, failing))
+			}
+		}
+	}
+	var errs []error
+	for i := range maxFailures {
+		errs = append(errs, nil, fmt.Errorf("error %d", i))
+	}
+	require.EqualError(t, joinSome(errs), "error 0\nerror 1\nerror 2\nerror 3\nerror 4\nerror 5\nerror 6\nerror 7\nerror 8\nerror 9")
+	errs = append(errs, nil, fs.ErrClosed, fs.ErrClosed)
+	require.ErrorContains(t, joinSome(errs), "error 9\nand 2 more shards")
+	require.NoError(t, joinSome([]error{nil, nil}))
+}
+
+// TestIndexLength has indexes of the greatest length, and of one byte more.
+func TestIndexLength(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x.safetensors.index.json")
+	for length, tooLong := range map[int64]bool{maxIndexLength: false, maxIndexLength + 1: true} {
+		file, err := os.Create(name)
+		require.NoError(t, err)
+		require.NoError(t, file.Truncate(length))
+		_, opened := Open(name)
+		_, given := OpenShards(file, func(string) (*File, error) { return nil, fs.ErrNotExist })
+		require.NoError(t, file.Close())
+		for _, err := range []error{opened, given} {
+			require.Error(t, err)
+			require.Equal(t, tooLong, strings.Contains(err.Error(), "the index is longer than 67108864 bytes"), err)
+		}
+	}
+}
+
+// TestNumberOfShards has an index of as many shards as it may name.
+func TestNumberOfShards(t *testing.T) {
+	weights := map[string]string{}
+	for i := range maxShards {
+		weights[fmt.Sprint("a", i)], weights[fmt.Sprint("b", i)] = fmt.Sprint(i), fmt.Sprint(i)
+	}
+	w, err := parseIndex(encodeIndex(weights, totals{}))
+	require.NoError(t, err)
+	require.Len(t, w.shards(), maxShards)
+	require.Equal(t, 2, w.count["9999"])
+	require.Empty(t, w.shardOf("c"))
+	weights["c"] = "c"
+	_, err = parseIndex(encodeIndex(weights, totals{}))
+	require.ErrorContains(t, err, "the index names more than 10000 shards")
 }
 
 // zeros is an endless reader of zero bytes.

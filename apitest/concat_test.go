@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
@@ -441,5 +443,121 @@ func BenchmarkConcat(b *testing.B) {
 			require.NoError(b, err)
 			run(fmt.Sprintf("dim=%d/%d/files", dim, n), joined)
 		}
+	}
+}
+
+// TestConcatInAnyOrder joins rows and columns of one tensor in every order, each of
+// them once or several times: only adjacent ones in their order become one.
+func TestConcatInAnyOrder(t *testing.T) {
+	x := counting(t, U32, 3, 3)
+	for dim := range 2 {
+		for n := range 27 {
+			order := []int{n / 9, n / 3 % 3, n % 3}
+			var pieces []Tensor
+			want := make([]uint32, 9)
+			for to, from := range order {
+				ranges := []Range{All(), All()}
+				ranges[dim] = Span(from, from+1)
+				piece, err := x.Slice(ranges...)
+				require.NoError(t, err)
+				pieces = append(pieces, piece)
+				for k := range 3 {
+					if dim == 0 {
+						want[3*to+k] = uint32(3*from + k)
+					} else {
+						want[3*k+to] = uint32(3*k + from)
+					}
+				}
+			}
+			joined, err := Concat(dim, pieces...)
+			require.NoError(t, err)
+			require.Equal(t, []int{3, 3}, joined.Shape())
+			require.Equal(t, want, appended[uint32](t, joined), order)
+			_, err = View[uint32](joined)
+			require.Equal(t, slices.Equal(order, []int{0, 1, 2}) && littleEndian(), err == nil, order)
+		}
+	}
+}
+
+// TestSliceNothingOfJoined selects no elements of a joined tensor, at each place of
+// each dimension.
+func TestSliceNothingOfJoined(t *testing.T) {
+	x, err := Concat(1, counting(t, U32, 2, 3), counting(t, U32, 2, 1), counting(t, U32, 2, 2))
+	require.NoError(t, err)
+	for i := range 7 {
+		y, err := x.Slice(All(), Span(i, i))
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 0}, y.Shape())
+		require.Equal(t, U32, y.DType())
+		require.Empty(t, appended[uint32](t, y))
+	}
+	for i := range 3 {
+		y, err := x.Slice(Span(i, i), Span(1, 5))
+		require.NoError(t, err)
+		require.Equal(t, []int{0, 4}, y.Shape())
+		require.Empty(t, appended[uint32](t, y))
+	}
+}
+
+// TestJoinedReadsFail has a reader that fails in one read only: whichever it is, the
+// read of the joined tensor fails.
+func TestJoinedReadsFail(t *testing.T) {
+	const rows = 4
+	left, err := NewTensor(U8, []int{rows, 8}, bytes.Repeat([]byte("l"), 8*rows))
+	require.NoError(t, err)
+	for off := range int64(3 * 16) {
+		for failing := 1; ; failing++ {
+			r := &onceFailing{ReaderAt: bytes.NewReader(bytes.Repeat([]byte("r"), 8*rows)), at: failing}
+			right, err := NewTensorAt(U8, []int{rows, 8}, r)
+			require.NoError(t, err)
+			joined, err := Concat(1, left, right)
+			require.NoError(t, err)
+			p := make([]byte, 16)
+			n, err := joined.ReadAt(p, off)
+			if r.at > 0 { // it has read it all without that many reads
+				require.NoError(t, err)
+				require.Equal(t, 16, n)
+				for i, c := range p {
+					require.Equal(t, "lr"[(int(off)+i)/8%2], c)
+				}
+				break
+			}
+			require.ErrorIs(t, err, errReader, "%d, %d", off, failing)
+		}
+	}
+}
+
+// A onceFailing reader fails in the at-th read.
+type onceFailing struct {
+	io.ReaderAt
+	at int
+}
+
+func (r *onceFailing) ReadAt(b []byte, off int64) (int, error) {
+	if r.at--; r.at == 0 {
+		return 0, errReader
+	}
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// TestJoinedComputedClosesFiles joins a tensor of a file with one whose func closes
+// that file: nobody waits for anybody, and the error says that it is closed.
+func TestJoinedComputedClosesFiles(t *testing.T) {
+	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64)})
+	for way, open := range openedBy {
+		f := open(t, name)
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		closing, err := NewTensorFunc(U32, []int{64}, func() (Tensor, error) { return counting(t, U32, 64), f.Close() })
+		require.NoError(t, err)
+		joined, err := Concat(0, closing, x)
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, err = Append[byte](nil, joined)
+		}()
+		requireSoon(t, done)
+		require.ErrorIs(t, err, fs.ErrClosed, way)
 	}
 }

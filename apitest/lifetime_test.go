@@ -195,3 +195,72 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseUnmaps looks at the mappings of the process: a File of Open that is closed
+// has none.
+func TestCloseUnmaps(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return
+	}
+	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
+	mapped := func() bool {
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return strings.Contains(string(maps), name)
+	}
+	f, err := Open(name)
+	require.NoError(t, err)
+	require.True(t, mapped())
+	require.NoError(t, f.Close())
+	require.False(t, mapped())
+}
+
+// TestRefusedOperationsLetGo: where one of several files is closed, an operation
+// fails and keeps none of the others.
+func TestRefusedOperationsLetGo(t *testing.T) {
+	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64)})
+	for way, open := range openedBy {
+		for _, last := range []string{"a", "z"} { // the closed one is read first, or last
+			f, closed := open(t, name), open(t, name)
+			x, err := f.Tensor("x")
+			require.NoError(t, err)
+			lost, err := closed.Tensor("x")
+			require.NoError(t, err)
+			require.NoError(t, closed.Close())
+			tensors := map[string]Tensor{last: lost}
+			for _, name := range []string{"b", "c", "d"} {
+				tensors[name] = x
+			}
+			pieces := []Tensor{x, lost, x}
+			if last == "a" {
+				pieces = []Tensor{lost, x, x}
+			}
+			joined, err := Concat(0, pieces...)
+			require.NoError(t, err)
+			dir := t.TempDir()
+			for _, err := range []error{
+				Write(io.Discard, tensors, nil),
+				WriteFile(filepath.Join(dir, "file"), tensors, nil),
+				WriteShards(dir, tensors, nil, 1),
+				Write(io.Discard, map[string]Tensor{"a": x, "b": joined}, nil),
+				func() error { _, err := joined.WriteTo(io.Discard); return err }(),
+				func() error { _, err := Append[byte](nil, joined); return err }(),
+			} {
+				require.ErrorIs(t, err, fs.ErrClosed, way)
+			}
+			requireEmptyDir(t, dir)
+			requireCloses(t, f)
+		}
+	}
+}
+
+// TestUnknownNames: the error of a name that no tensor has is fs.ErrNotExist and no
+// other.
+func TestUnknownNames(t *testing.T) {
+	f, err := Parse(fileOf("{}", 0))
+	require.NoError(t, err)
+	_, err = f.Tensor("x\n")
+	require.EqualError(t, err, `safetensors: no tensor is named "x\n"`)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NotErrorIs(t, err, fs.ErrClosed)
+}

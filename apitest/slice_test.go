@@ -321,3 +321,15 @@ func TestSliceSubByte(t *testing.T) {
 	_, err = six.Slice(All(), All(), Span(0, 2))
 	require.ErrorContains(t, err, "runs of 2 elements of 6 bits do not end on a byte boundary")
 }
+
+// TestSliceSubByteRows slices rows of an odd number of F4 elements: what is only
+// one long need not start a byte each time.
+func TestSliceSubByteRows(t *testing.T) {
+	x, err := NewTensor(F4, []int{4, 3, 3}, []byte{0x10, 0x32, 0x54, 0x76, 0x98, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
+	require.NoError(t, err)
+	y, err := x.Slice(Span(0, 1), All().By(2), Span(0, 2))
+	require.NoError(t, err)
+	require.Equal(t, []byte{0x10, 0x76}, appended[byte](t, y))
+	_, err = x.Slice(Span(0, 2), All().By(2), Span(0, 2))
+	require.ErrorContains(t, err, "every 9-th element of 4 bits does not start on a byte boundary")
+}
