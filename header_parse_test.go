@@ -246,6 +246,47 @@ func TestFastPathIsTaken(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestNameIndex indexes any number of names, each of them found, others not, and any
+// of them twice.
+func TestNameIndex(t *testing.T) {
+	for n := range 300 {
+		name := func(i int) string { return fmt.Sprint("n", i) }
+		x, duplicate := newNameIndex(n, name)
+		require.Equal(t, -1, duplicate)
+		require.GreaterOrEqual(t, len(x.slots), 2*n, "a search meets a free slot soon")
+		for i := range n {
+			require.Equal(t, i, x.lookup(name(i), name))
+		}
+		for _, absent := range []string{"", "n", name(n), name(n + 1)} {
+			require.Equal(t, -1, x.lookup(absent, name))
+		}
+		if n < 2 {
+			continue
+		}
+		for i := range n {
+			_, duplicate := newNameIndex(n+1, func(k int) string {
+				if k == n {
+					return name(i)
+				}
+				return name(k)
+			})
+			require.Equal(t, n, duplicate)
+		}
+		_, duplicate = newNameIndex(n, func(int) string { return "x" })
+		require.Equal(t, 1, duplicate)
+	}
+}
+
+// TestFormatShape writes shapes of up to 32 dimensions whole.
+func TestFormatShape(t *testing.T) {
+	require.Equal(t, "[]", formatShape(nil))
+	require.Equal(t, "[2,-3]", formatShape([]int{2, -3}))
+	shape := make([]int, 33)
+	whole := "[0" + strings.Repeat(",0", 31)
+	require.Equal(t, whole+"]", formatShape(shape[:32]))
+	require.Equal(t, whole+",... 33 dimensions]", formatShape(shape))
+}
+
 // TestEverySmallChange parses every prefix of a small file, and the file with
 // each byte changed to each value: no prefix is accepted, nothing panics, and an
 // accepted table keeps its invariants.

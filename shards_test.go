@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -124,6 +125,52 @@ func TestNumberOfShards(t *testing.T) {
 	weights["c"] = "c"
 	_, err = parseIndex(encodeIndex(weights, totals{}))
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
+}
+
+// TestLocalName has names of shards that stay in the folder of the index, and others.
+func TestLocalName(t *testing.T) {
+	long := strings.Repeat("s", 4096)
+	for _, name := range []string{"s", "a/b", "a/b/c.safetensors", "..s", "s..", "...", ".s", "é", " ", "a b", long, long[:4094] + "/s"} {
+		require.True(t, localName(name), "%q", name)
+	}
+	for _, name := range []string{"", ".", "..", "/s", "s/", "a//b", "./s", "a/.", "../s", "a/../s", "a/..", `a\b`, "c:s", "a:b", "s\x00", "s\n", "s\x7f", "s\u0085", "s\xff", long + "s"} {
+		require.False(t, localName(name), "%q", name)
+	}
+	if runtime.GOOS == "windows" {
+		require.False(t, localName("NUL"))
+		require.False(t, localName("a/com1"))
+	}
+}
+
+// TestStemNumber has names of shards that WriteShards wrote, and others.
+func TestStemNumber(t *testing.T) {
+	for name, want := range map[string]int{
+		"model-00001-of-00002.safetensors":    0,
+		"model.1-00001-of-00002.safetensors":  1,
+		"model.12-00002-of-00002.safetensors": 12,
+	} {
+		n, ok := stemNumber(name)
+		require.True(t, ok, name)
+		require.Equal(t, want, n, name)
+	}
+	for _, name := range []string{
+		"model.safetensors", "model.0-00001-of-00002.safetensors", "model.x-00001-of-00002.safetensors", "model1-00001-of-00002.safetensors",
+		"model.-1-00001-of-00002.safetensors", "model.-00001-of-00002.safetensors", "amodel-00001-of-00002.safetensors", "x.1-00001-of-00002.safetensors",
+		"model-0001-of-00002.safetensors", "model-00001-of-00002.bin", "model.99999999999999999999-00001-of-00002.safetensors",
+	} {
+		_, ok := stemNumber(name)
+		require.False(t, ok, name)
+	}
+}
+
+// TestListNames lists as many names as an error holds, and more.
+func TestListNames(t *testing.T) {
+	names := strings.Fields("a b c d e f g h i j k l")
+	require.Equal(t, "a, b", listNames(names[:2]))
+	require.Equal(t, "a, b, c, d, e, f, g, h, i, j", listNames(names[:10]))
+	require.Equal(t, "a, b, c, d, e, f, g, h, i, j and 2 more", listNames(names))
+	require.Equal(t, `a, "\n"`, listNames([]string{"a", "\n"}))
+	require.Equal(t, "k", names[10], "the list is not changed")
 }
 
 // zeros is an endless reader of zero bytes.
