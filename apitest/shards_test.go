@@ -96,6 +96,16 @@ func TestSplit(t *testing.T) {
 	}, names(128))
 	require.Equal(t, map[string][]string{"model.safetensors": {"t00", "t01", "t01big", "t02", "t03"}}, names(1<<40))
 	require.Len(t, names(0), 5, "every tensor is larger than the limit")
+	require.Len(t, names(127), 5, "one each")
+	require.Len(t, names(192), 3, "three fill a shard")
+	delete(tensors, "t01big")
+	tensors["t00"], tensors["t02"] = counting(t, U32, 8), counting(t, U32, 8)
+	require.Equal(t, map[string][]string{ // what fills a shard is not larger than one
+		"model-00001-of-00004.safetensors": {"t00"},
+		"model-00002-of-00004.safetensors": {"t01"},
+		"model-00003-of-00004.safetensors": {"t02"},
+		"model-00004-of-00004.safetensors": {"t03"},
+	}, names(64))
 	require.Equal(t, map[string]map[string]Tensor{"model.safetensors": {}}, Split(nil, 1))
 	require.ErrorContains(t, WriteShards(t.TempDir(), tensors, nil, 0), "shards of at most 0 bytes")
 }

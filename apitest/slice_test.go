@@ -333,3 +333,18 @@ func TestSliceSubByteRows(t *testing.T) {
 	_, err = x.Slice(Span(0, 2), All().By(2), Span(0, 2))
 	require.ErrorContains(t, err, "every 9-th element of 4 bits does not start on a byte boundary")
 }
+
+// TestEveryRange slices small dimensions with every range around their bounds.
+func TestEveryRange(t *testing.T) {
+	for _, size := range []int{0, 1, 3} {
+		for step := -1; step <= 4; step++ {
+			requireSliceAsNaive(t, []int{size}, []naiveRange{{step: step}})
+			for start := -4; start <= 4; start++ {
+				requireSliceAsNaive(t, []int{size}, []naiveRange{{kind: 2, start: start, step: step}})
+				for stop := -4; stop <= 4; stop++ {
+					requireSliceAsNaive(t, []int{size}, []naiveRange{{kind: 1, start: start, stop: stop, step: step}})
+				}
+			}
+		}
+	}
+}
