@@ -348,3 +348,50 @@ func TestEveryRange(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryWindow reads every window of bytes of slices and joined slices, from
+// every kind of source: blocks may end anywhere.
+func TestEveryWindow(t *testing.T) {
+	data := make([]uint16, 3*4*3)
+	for i := range data {
+		data[i] = uint16(257 * i)
+	}
+	x, err := NewTensor(U16, []int{3, 4, 3}, data)
+	require.NoError(t, err)
+	cuts := [][]Range{
+		{},
+		{All(), At(1)},
+		{All(), Span(1, 3)},
+		{All(), All(), At(2)},
+		{All().By(2), All(), Span(0, 2)},
+		{At(1), All().By(3)},
+		{Span(1, 3), Span(1, 3), Span(1, 3)},
+	}
+	for kind, source := range sourcesOf(t, x) {
+		for _, ranges := range cuts {
+			part, err := source.Slice(ranges...)
+			require.NoError(t, err)
+			other, err := x.Slice(ranges...) // from memory
+			require.NoError(t, err)
+			tensors := []Tensor{part}
+			for dim := range part.Shape() {
+				joined, err := Concat(dim, part, other, part)
+				require.NoError(t, err)
+				tensors = append(tensors, joined)
+			}
+			for _, y := range tensors {
+				all := appended[byte](t, y)
+				step := 1 + len(all)/100 // where there are too many
+				for off := 0; off <= len(all); off++ {
+					for n := 0; n <= len(all)-off; n += step {
+						p := bytes.Repeat([]byte{0xee}, n+1)
+						_, err := y.ReadAt(p[:n], int64(off))
+						if err != nil || !bytes.Equal(all[off:][:n], p[:n]) || p[n] != 0xee {
+							require.FailNow(t, "wrong bytes", "%s %v %v: %d bytes at %d: %v", kind, ranges, y, n, off, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}

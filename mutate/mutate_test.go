@@ -80,7 +80,7 @@ func TestRun(t *testing.T) {
 		match:    regexp.MustCompile(`\+ (return 0, nil|n -= x|.* return a - b }|for !more {)`),
 		parallel: 1,
 		verbose:  true,
-		slack:    time.Second,
+		slack:    5 * time.Second,
 	}
 	require.ErrorIs(t, run(context.Background(), &out, sampled, "none", o), errTooMany)
 	got := regexp.MustCompile(` in .*s\n`).ReplaceAllString(out.String(), "\n")
