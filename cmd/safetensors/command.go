@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // different, refused, or an error
+	exitUsage       = 2
+	exitInterrupted = 130 // 128 + SIGINT
+)
+
+// errDifferent ends a verb that has said what it found, with exitFailed.
+var errDifferent = errors.New("different")
+
+// errInterrupted is the cause of a context that Ctrl-C has cancelled.
+var errInterrupted = errors.New("interrupted")
+
+// A usageError is a command line that makes no sense.
+type usageError struct{ error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// A command is one run of the program.
+type command struct {
+	ctx    context.Context
+	opener *source.Opener
+	out    *bufio.Writer // standard output
+	stdout io.Writer     // the same, for data
+	stderr io.Writer
+	quiet  bool
+	begun  bool // the command line was understood
+}
+
+// run runs the command line and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		<-signals
+		signal.Stop(signals) // a second one ends the program at once
+		cancel(errInterrupted)
+	}()
+
+	c := &command{ctx: ctx, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
+	c.opener = &source.Opener{Context: ctx, Stdin: stdin}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetOut(c.out)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if flushed := c.out.Flush(); err == nil {
+		err = flushed
+	}
+	return c.exit(root, err)
+}
+
+// exit reports an error and returns the exit code of it.
+func (c *command) exit(root *cobra.Command, err error) int {
+	var wrong usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case c.ctx.Err() != nil:
+		fmt.Fprintln(c.stderr, "safetensors: interrupted")
+		return exitInterrupted
+	case errors.Is(err, errDifferent):
+		return exitFailed
+	case !c.begun, errors.As(err, &wrong), errors.Is(err, dest.ErrUsage):
+		text := strings.TrimPrefix(err.Error(), dest.ErrUsage.Error()+": ")
+		fmt.Fprintf(c.stderr, "safetensors: %s\nsafetensors --help shows the usage\n", term.Clean(text))
+		return exitUsage
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
+	}
+	return exitFailed
+}
+
+// sources describes what every SRC can be.
+const sources = `
+SRC is a .safetensors file, a folder, an index of shards (*.index.json),
+https://..., hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there),
+s3://..., gs://..., azblob://..., file://... or - for standard input.`
+
+func (c *command) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "safetensors",
+		Short:         "Look into safetensors files, check, compare, convert and copy them",
+		Long:          "Look into safetensors files, check, compare, convert and copy them.\n" + sources,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return usage("expected a command")
+		},
+	}
+	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
+	root.AddCommand(c.ls(), c.check(), c.cp())
+	return root
+}
+
+// verb returns a command that runs f.
+func (c *command) verb(use, short, long, examples string, args cobra.PositionalArgs, f func(args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:                   use,
+		Short:                 short,
+		Long:                  strings.TrimSpace(short + ".\n\n" + strings.TrimSpace(long)),
+		Example:               indent(examples),
+		Args:                  args,
+		DisableFlagsInUseLine: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c.begun = true
+			return f(args)
+		},
+	}
+}
+
+func indent(lines string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n  ")
+}
+
+// progress shows how much of total bytes is read, until stop is called.
+func (c *command) progress(title string, total int64) (stop func()) {
+	if c.quiet {
+		return func() {}
+	}
+	before := c.opener.BytesRead()
+	return term.Progress(c.stderr, title, total, func() int64 { return c.opener.BytesRead() - before })
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+)
+
+// copyFlags are the flags of cp as they are given.
+type copyFlags struct {
+	dtype        string
+	only, except []string
+	renames      []string
+	maxShardSize string
+	meta         []string
+	withoutMeta  bool
+	tie          bool
+	force        bool
+}
+
+func (c *command) cp() *cobra.Command {
+	var f copyFlags
+	cmd := c.verb("cp SRC... DST [flags]", "Copy, convert, merge, split, prune, rename, download and upload", `
+Several SRC are merged; a tensor in two of them is an error.
+
+DST is a .safetensors file, a folder (for --max-shard-size), a file or a folder in a
+bucket (s3://..., gs://..., azblob://..., file://...) or - for standard output. It
+appears complete or not at all. It may be SRC itself, with --force.
+
+Tensors are selected by --only and --except first, then renamed, then converted.
+`+sources, `
+safetensors cp model.safetensors half.safetensors --dtype bf16
+safetensors cp hf://mistralai/Mistral-7B-v0.3 mistral --max-shard-size 5GB
+safetensors cp base.safetensors adapter.safetensors merged.safetensors
+safetensors cp model.safetensors - --only 'model.layers.0.*' | safetensors ls -
+safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
+`, cobra.MinimumNArgs(2), func(args []string) error {
+		return c.copy(args[:len(args)-1], args[len(args)-1], f)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.dtype, "dtype", "", "convert F64, F32, F16 and BF16 tensors to `DTYPE`, or FROM=TO,... of any float dtypes")
+	flags.StringArrayVar(&f.only, "only", nil, "copy only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
+	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
+	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors with `s/REGEXP/REPLACEMENT/`, as sed does")
+	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
+	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
+	flags.BoolVar(&f.withoutMeta, "without-meta", false, "leave out the metadata of SRC")
+	flags.BoolVar(&f.tie, "tie", false, "write tensors that share their data once, as save_model of Python does")
+	flags.BoolVar(&f.force, "force", false, "replace DST")
+	return cmd
+}
+
+// A plan is the flags of cp, parsed.
+type plan struct {
+	selection pattern.Selection
+	renames   []pattern.Rename
+	convert   map[safetensors.DType]safetensors.DType
+	meta      map[string]string
+	maxBytes  int64
+}
+
+func (f *copyFlags) plan() (p plan, err error) {
+	if p.selection, err = pattern.ParseSelection(f.only, f.except); err != nil {
+		return p, usageError{err}
+	}
+	for _, text := range f.renames {
+		r, err := pattern.ParseRename(text)
+		if err != nil {
+			return p, usageError{err}
+		}
+		p.renames = append(p.renames, r)
+	}
+	if p.convert, err = parseConversions(f.dtype); err != nil {
+		return p, usageError{err}
+	}
+	if p.meta, err = parsePairs(f.meta); err != nil {
+		return p, usageError{err}
+	}
+	if f.maxShardSize != "" {
+		if p.maxBytes, err = term.ParseBytes(f.maxShardSize); err != nil {
+			return p, usageError{err}
+		}
+	}
+	return p, nil
+}
+
+func (c *command) copy(names []string, name string, f copyFlags) error {
+	p, err := f.plan()
+	if err != nil {
+		return err
+	}
+	dst, err := dest.Parse(c.ctx, name, c.stdout, p.maxBytes)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	if !f.force {
+		what, err := dst.Occupied()
+		if err != nil {
+			return err
+		}
+		if what != "" {
+			return fmt.Errorf("%s exists; --force replaces it", term.Name(what))
+		}
+	}
+	src, err := c.opener.OpenAll(names)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	tensors, read, err := p.apply(src)
+	if err != nil {
+		return err
+	}
+	var metadata map[string]string
+	if !f.withoutMeta {
+		metadata = src.Metadata
+	}
+	metadata = withPairs(metadata, p.meta)
+	if f.tie {
+		tensors, metadata = safetensors.Tie(tensors, metadata)
+	}
+	defer c.progress("cp", read)()
+	return dst.Write(tensors, metadata)
+}
+
+// apply returns the tensors to write, and how many bytes of the source that reads.
+func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Tensor, read int64, err error) {
+	names, err := p.selection.Of(src.Order)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(names) == 0 && len(src.Order) > 0 {
+		return nil, 0, errors.New("no tensor is selected")
+	}
+	tensors = make(map[string]safetensors.Tensor, len(names))
+	from := make(map[string]string, len(names))
+	for _, name := range names {
+		t := src.Tensors[name]
+		read += t.Size()
+		if to, ok := p.convert[t.DType()]; ok && to != t.DType() {
+			if t, err = t.Convert(to); err != nil {
+				return nil, 0, fmt.Errorf("tensor %q: %w", name, err)
+			}
+		}
+		renamed := name
+		for _, r := range p.renames {
+			renamed = r.Apply(renamed)
+		}
+		if other, taken := from[renamed]; taken {
+			return nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
+		}
+		from[renamed] = name
+		tensors[renamed] = t
+	}
+	return tensors, read, nil
+}
+
+// dtypeNames are other spellings of dtypes.
+var dtypeNames = map[string]safetensors.DType{
+	"float16": safetensors.F16, "half": safetensors.F16,
+	"bfloat16": safetensors.BF16,
+	"float32":  safetensors.F32, "float": safetensors.F32,
+	"float64": safetensors.F64, "double": safetensors.F64,
+	"float8_e4m3fn": safetensors.F8_E4M3,
+	"float8_e5m2":   safetensors.F8_E5M2,
+}
+
+// parseDType reads a dtype, in any case.
+func parseDType(text string) (d safetensors.DType, err error) {
+	if d, ok := dtypeNames[strings.ToLower(text)]; ok {
+		return d, nil
+	}
+	if d.UnmarshalText([]byte(strings.ToUpper(text))) != nil {
+		return 0, fmt.Errorf("there is no dtype %q", text)
+	}
+	return d, nil
+}
+
+// parseConversions reads the value of --dtype. A dtype alone is for those floats that
+// are numbers by themselves: narrower ones come with scales.
+func parseConversions(text string) (map[safetensors.DType]safetensors.DType, error) {
+	convert := make(map[safetensors.DType]safetensors.DType)
+	if text == "" {
+		return convert, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		from, to, explicit := strings.Cut(part, "=")
+		if !explicit {
+			to = from
+		}
+		target, err := parseDType(to)
+		if err != nil {
+			return nil, err
+		}
+		sources := []safetensors.DType{safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16}
+		if explicit {
+			d, err := parseDType(from)
+			if err != nil {
+				return nil, err
+			}
+			sources = []safetensors.DType{d}
+		}
+		for _, d := range sources {
+			none, _ := safetensors.NewTensor(d, []int{0}, []byte{})
+			if _, err := none.Convert(target); err != nil {
+				return nil, err
+			}
+			convert[d] = target
+		}
+	}
+	return convert, nil
+}

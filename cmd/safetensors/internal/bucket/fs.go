@@ -1,0 +1,197 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// FS returns a folder of the bucket as a file system. Its files are
+// io.ReaderAts and safetensors.RangeReaders.
+func (b *Bucket) FS(folder string) fs.FS { return fsys{b, folder} }
+
+type fsys struct {
+	b      *Bucket
+	folder string
+}
+
+func (f fsys) key(name string) string {
+	if name == "." {
+		return f.folder
+	}
+	return path.Join(f.folder, name)
+}
+
+func (f fsys) Open(name string) (fs.File, error) {
+	info, err := f.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("is a folder")}
+	}
+	return &object{info: info.(objectInfo), b: f.b, key: f.key(name)}, nil
+}
+
+func (f fsys) Stat(name string) (fs.FileInfo, error) {
+	key := f.key(name)
+	if key == "" {
+		return objectInfo{name: ".", dir: true}, nil
+	}
+	a, err := f.b.blob.Attributes(f.b.ctx, key)
+	if err == nil {
+		return objectInfo{name: path.Base(key), size: a.Size, modified: a.ModTime, etag: a.ETag}, nil
+	}
+	err = f.b.fail(key, err)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	names, listErr := f.b.List(key)
+	if listErr != nil || len(names) == 0 {
+		return nil, err
+	}
+	return objectInfo{name: path.Base(key), dir: true}, nil
+}
+
+func (f fsys) ReadDir(name string) ([]fs.DirEntry, error) {
+	names, err := f.b.List(f.key(name))
+	var entries []fs.DirEntry
+	for _, name := range names {
+		base, dir := strings.CutSuffix(name, "/")
+		entries = append(entries, fs.FileInfoToDirEntry(objectInfo{name: base, dir: dir}))
+	}
+	return entries, err
+}
+
+// objectInfo describes an object or a folder.
+type objectInfo struct {
+	name     string
+	size     int64
+	modified time.Time
+	etag     string
+	dir      bool
+}
+
+func (i objectInfo) Name() string       { return i.name }
+func (i objectInfo) Size() int64        { return i.size }
+func (i objectInfo) ModTime() time.Time { return i.modified }
+func (i objectInfo) IsDir() bool        { return i.dir }
+func (i objectInfo) Sys() any           { return nil }
+func (i objectInfo) Mode() fs.FileMode {
+	if i.dir {
+		return fs.ModeDir | 0o777
+	}
+	return 0o666
+}
+
+// An object is open for random access. ReadAt and ReadRanges may be called
+// concurrently.
+type object struct {
+	info objectInfo
+	b    *Bucket
+	key  string
+	pos  int64 // of Read
+}
+
+func (o *object) Stat() (fs.FileInfo, error) { return o.info, nil }
+func (o *object) Close() error               { return nil }
+
+func (o *object) Read(p []byte) (int, error) {
+	n, err := o.ReadAt(p[:min(int64(len(p)), max(o.info.size-o.pos, 0))], o.pos)
+	o.pos += int64(n)
+	if n == 0 && err == nil && len(p) > 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (o *object) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, fmt.Errorf("%s: negative offset %d", o.b.URL(o.key), off)
+	}
+	end := int(min(int64(len(p)), max(o.info.size-off, 0)))
+	n := 0
+	for n < end {
+		// A body that ends early is continued, as long as each request brings bytes.
+		read, err := o.get(p[n:end], off+int64(n))
+		if n += read; read == 0 && err != nil {
+			return n, o.b.fail(o.key, err)
+		}
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// get fills p with the bytes at off, in one request.
+func (o *object) get(p []byte, off int64) (int, error) {
+	ctx, cancel := context.WithCancel(o.b.ctx)
+	defer cancel()
+	r, err := o.b.blob.NewRangeReader(ctx, o.key, off, int64(len(p)), nil)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	if r.Size() != o.info.size || !r.ModTime().Equal(o.info.modified) {
+		return 0, fmt.Errorf("it has changed since it was opened: %d bytes of %v, was %d bytes of %v",
+			r.Size(), r.ModTime(), o.info.size, o.info.modified)
+	}
+	return io.ReadFull(r, p)
+}
+
+// ReadRanges makes an object a safetensors.RangeReader. A request costs more than
+// the bytes of a gap, so neighbors are read together, up to a size that bounds the
+// memory.
+func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	const largestGap, most = 256 << 10, 1 << 20
+	var requests errgroup.Group
+	requests.SetLimit(8) // in each call; several calls may run concurrently
+	var near []span
+	for off, dst := range ranges {
+		next := span{off, dst}
+		if len(near) > 0 && (off-near[len(near)-1].end() > largestGap || next.end()-near[0].off > most) {
+			spans := near
+			requests.Go(func() error { return o.readSpans(spans) })
+			near = nil
+		}
+		near = append(near, next)
+	}
+	if len(near) > 0 {
+		requests.Go(func() error { return o.readSpans(near) })
+	}
+	return requests.Wait()
+}
+
+// A span is a range of an object and its destination.
+type span struct {
+	off int64
+	dst []byte
+}
+
+func (s span) end() int64 { return s.off + int64(len(s.dst)) }
+
+// readSpans fills spans in one request that includes the gaps between them.
+func (o *object) readSpans(spans []span) error {
+	whole := spans[0]
+	if len(spans) > 1 {
+		whole.dst = make([]byte, spans[len(spans)-1].end()-whole.off)
+	}
+	if n, err := o.ReadAt(whole.dst, whole.off); n < len(whole.dst) {
+		return err
+	}
+	if len(spans) > 1 {
+		for _, s := range spans {
+			copy(s.dst, whole.dst[s.off-whole.off:])
+		}
+	}
+	return nil
+}

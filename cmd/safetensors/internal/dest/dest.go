@@ -1,0 +1,196 @@
+// Package dest writes checkpoints to where a command was told to: files, folders,
+// buckets, standard output.
+package dest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// A Destination is where a checkpoint is written to.
+type Destination interface {
+	// Occupied returns what stands in the way of a new checkpoint, "" if nothing
+	// does.
+	Occupied() (string, error)
+
+	// Write writes a checkpoint. If it fails, there is nothing new.
+	Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error
+
+	// Close ends the use of the destination.
+	Close() error
+}
+
+// An ErrUsage is the error for a destination that makes no sense.
+var ErrUsage = errors.New("usage")
+
+func usage(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
+}
+
+// A writer writes a whole file of another format.
+type writer func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
+
+// writers are those of other formats, by the ending of a file.
+var writers = map[string]writer{}
+
+// endings are those of formats that are known but not written: such a name is no
+// folder.
+var endings = []string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".npy", ".npz", ".bt", ".json", ".zip", ".tar", ".msgpack"}
+
+// Parse returns the destination of a name. maxBytes is the size of a shard in a
+// folder, 0 if all goes into one file. ctx ends uploads.
+func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (Destination, error) {
+	extension := strings.ToLower(path.Ext(strings.TrimRight(name, "/")))
+	file := extension == ".safetensors" || writers[extension] != nil
+	switch {
+	case name == "":
+		return nil, usage("the destination has no name")
+	case name == "-" && term.Is(stdout):
+		return nil, usage("standard output is a terminal")
+	case name == "-":
+		file = true
+	case strings.Contains(name, "://") && !bucket.IsURL(name):
+		return nil, usage("cannot write to %s", name)
+	case !file && slices.Contains(endings, extension):
+		return nil, usage("cannot write files that end in %s", extension)
+	}
+	if file && maxBytes > 0 {
+		return nil, usage("shards go into a folder, and %s is a file", name)
+	}
+	switch {
+	case name == "-":
+		return stream{stdout}, nil
+	case bucket.IsURL(name):
+		b, key, err := bucket.Open(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if file {
+			return object{b, key, writers[extension]}, nil
+		}
+		return objects{b, key, maxBytes}, nil
+	case writers[extension] != nil:
+		return foreign{name, writers[extension]}, nil
+	case file:
+		return single(name), nil
+	}
+	return folder{name, maxBytes}, nil
+}
+
+// A stream is standard output.
+type stream struct{ w io.Writer }
+
+func (s stream) Occupied() (string, error) { return "", nil }
+func (s stream) Close() error              { return nil }
+
+func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	return safetensors.Write(s.w, tensors, metadata)
+}
+
+// A single is a file.
+type single string
+
+func (s single) Occupied() (string, error) { return occupied(string(s)) }
+func (s single) Close() error              { return nil }
+
+func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	return safetensors.WriteFile(string(s), tensors, metadata)
+}
+
+func occupied(name string) (string, error) {
+	_, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return name, err
+}
+
+// A folder holds one file, or several shards and their index.
+type folder struct {
+	name     string
+	maxBytes int64
+}
+
+func (f folder) Close() error { return nil }
+
+func (f folder) Occupied() (string, error) {
+	entries, err := os.ReadDir(f.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if isCheckpoint(e.Name()) {
+			return filepath.Join(f.name, e.Name()), nil
+		}
+	}
+	return "", nil
+}
+
+// isCheckpoint reports whether a file in a folder is of a checkpoint.
+func isCheckpoint(name string) bool {
+	return strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".safetensors.index.json")
+}
+
+func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	return safetensors.WriteShards(f.name, tensors, metadata, shardSize(f.maxBytes))
+}
+
+// shardSize returns the limit of a shard; 0 means that there is none.
+func shardSize(maxBytes int64) int64 {
+	if maxBytes == 0 {
+		return 1<<63 - 1
+	}
+	return maxBytes
+}
+
+// A foreign is a file of another format.
+type foreign struct {
+	name  string
+	write writer
+}
+
+func (f foreign) Occupied() (string, error) { return occupied(f.name) }
+func (f foreign) Close() error              { return nil }
+
+// Write writes the file under a temporary name first.
+func (f foreign) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
+	mode := fs.FileMode(0o666)
+	if info, err := os.Stat(f.name); err == nil {
+		mode = info.Mode().Perm()
+	}
+	temp, err := os.OpenFile(f.name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			temp.Close()
+			os.Remove(temp.Name())
+		}
+	}()
+	if err := f.write(temp, tensors, metadata); err != nil {
+		return err
+	}
+	if err := temp.Sync(); err != nil {
+		return err
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), f.name)
+}

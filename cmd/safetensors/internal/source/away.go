@@ -1,0 +1,149 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/remote"
+)
+
+// client returns a client whose answers are counted.
+func (o *Opener) client() *remote.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 32 // package remote has 20 requests in flight
+	return &remote.Client{HTTP: &http.Client{Transport: counting{transport, o}}}
+}
+
+// counting counts the bytes of all answers.
+type counting struct {
+	http.RoundTripper
+	o *Opener
+}
+
+func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(req)
+	if err == nil {
+		resp.Body = countedBody{resp.Body, c.o}
+	}
+	return resp, err
+}
+
+type countedBody struct {
+	io.ReadCloser
+	o *Opener
+}
+
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.o.read.Add(int64(n))
+	return n, err
+}
+
+func (o *Opener) openURL(c *Checkpoint, name string) error {
+	f, err := o.client().Open(o.Context, name)
+	if err != nil {
+		return err
+	}
+	c.take(f)
+	return nil
+}
+
+// openHub opens hf://OWNER/NAME[@REVISION][/FILE], from the cache of the Python
+// tools if it is there.
+func (o *Opener) openHub(c *Checkpoint, name string) error {
+	repo, revision, file, err := splitHub(name)
+	if err != nil {
+		return err
+	}
+	if dir, err := remote.CachedRepo(repo, revision); err == nil {
+		err := o.openLocal(c, filepath.Join(dir, filepath.FromSlash(file)))
+		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
+			return err
+		}
+		c.Local = false
+	}
+	f, err := o.openRepo(repo, revision, file)
+	if err != nil {
+		return err
+	}
+	c.take(f)
+	return nil
+}
+
+// openRepo opens a file or a folder of a repository on the hub.
+func (o *Opener) openRepo(repo, revision, file string) (*safetensors.File, error) {
+	client := o.client()
+	switch {
+	case file == "":
+		return client.OpenRepo(o.Context, repo, revision)
+	case path.Ext(file) == ".safetensors", strings.HasSuffix(file, ".index.json"):
+		return client.OpenRepoFile(o.Context, repo, revision, file)
+	}
+	f, err := client.OpenRepoFile(o.Context, repo, revision, file+"/model.safetensors")
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = client.OpenRepoFile(o.Context, repo, revision, file+"/model.safetensors.index.json")
+	}
+	return f, err
+}
+
+// splitHub takes hf://OWNER/NAME[@REVISION][/FILE] apart. A slash in a revision is
+// written as %2F, but for refs/pr/N and refs/convert/NAME.
+func splitHub(name string) (repo, revision, file string, err error) {
+	parts := strings.SplitN(strings.TrimPrefix(name, "hf://"), "/", 3)
+	if len(parts) < 2 || parts[0] == "" || parts[1] == "" {
+		return "", "", "", fmt.Errorf("%q is not hf://OWNER/NAME[@REVISION][/FILE]", name)
+	}
+	if len(parts) == 3 {
+		file = strings.Trim(parts[2], "/")
+	}
+	if file != "" && !fs.ValidPath(file) { // which would lead out of the repository
+		return "", "", "", fmt.Errorf("%q does not name a file in a repository", file)
+	}
+	base, revision, _ := strings.Cut(parts[1], "@")
+	if revision == "refs" {
+		ref := strings.SplitN(file, "/", 3)
+		if len(ref) < 2 || ref[0] != "pr" && ref[0] != "convert" {
+			return "", "", "", fmt.Errorf("%q: a revision is a branch, a tag, a commit, refs/pr/N or refs/convert/NAME", name)
+		}
+		revision, file = "refs/"+ref[0]+"/"+ref[1], strings.Join(ref[2:], "/")
+	}
+	revision = strings.NewReplacer("%2F", "/", "%2f", "/").Replace(revision)
+	return parts[0] + "/" + base, revision, file, nil
+}
+
+// openBucket opens an object, the index of several, or a folder of objects.
+func (o *Opener) openBucket(c *Checkpoint, name string) error {
+	b, key, err := bucket.Open(o.Context, name)
+	if err != nil {
+		return err
+	}
+	c.onClose(b.Close)
+	switch path.Ext(key) {
+	case ".safetensors", ".json":
+		dir, base := path.Split(key)
+		return o.openIn(c, b.FS(strings.TrimSuffix(dir, "/")), base, nil)
+	}
+	fsys := b.FS(key)
+	info, err := fs.Stat(fsys, ".")
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return o.openIn(c, fsys, ".", nil)
+	}
+	f, err := fsys.Open(".")
+	if err != nil {
+		return err
+	}
+	file := o.wholeFile(path.Base(key), f.(io.ReaderAt), info.Size())
+	c.Files = []File{file}
+	return o.openReader(c, o.meter(f.(io.ReaderAt)), info.Size(), key)
+}

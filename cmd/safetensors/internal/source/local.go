@@ -1,0 +1,101 @@
+package source
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// openLocal opens a file, an index or a folder. Files are read, not mapped: the pages
+// of a mapping count as memory of the process, and a cancelled context could not end
+// their reading.
+func (o *Opener) openLocal(c *Checkpoint, name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	c.Local = true
+	switch {
+	case info.IsDir():
+		return o.openIn(c, localFS(name), ".", func(file string) string { return filepath.Join(name, filepath.FromSlash(file)) })
+	case !info.Mode().IsRegular(): // a pipe, as of <(curl …)
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return o.openStream(c, f)
+	case strings.HasSuffix(name, ".index.json"):
+		dir := filepath.Dir(name)
+		return o.openIn(c, localFS(dir), filepath.Base(name), func(file string) string { return filepath.Join(dir, filepath.FromSlash(file)) })
+	}
+	return o.openFile(c, name)
+}
+
+// openIn opens a checkpoint of several files in a file system.
+func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string) string) error {
+	seen := new(files)
+	f, err := safetensors.OpenFS(meteredFS{fsys, o, seen, path}, name)
+	if err != nil {
+		return err
+	}
+	c.take(f)
+	slices.SortFunc(seen.list, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	c.Files = seen.list
+	return nil
+}
+
+// openFile opens one regular file, of whatever format.
+func (o *Opener) openFile(c *Checkpoint, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	c.onClose(f.Close)
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	c.Files = []File{{
+		Name: filepath.Base(name),
+		Path: name,
+		Size: info.Size(),
+		Open: func() (io.ReadCloser, error) {
+			again, err := os.Open(name)
+			if err != nil {
+				return nil, err
+			}
+			return struct {
+				io.Reader
+				io.Closer
+			}{io.NewSectionReader(o.meter(again), 0, info.Size()), again}, nil
+		},
+	}}
+	return o.openReader(c, o.meter(f), info.Size(), name)
+}
+
+// A localFS is a folder of the operating system. Unlike os.DirFS, it does not wait
+// for a pipe that nobody writes to.
+type localFS string
+
+func (f localFS) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
+
+func (f localFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(f.path(name)) }
+func (f localFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.path(name)) }
+
+func (f localFS) Open(name string) (fs.File, error) {
+	info, err := f.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: f.path(name), Err: errors.New("is not a regular file")}
+	}
+	return os.Open(f.path(name))
+}

@@ -1,0 +1,114 @@
+package source
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"iter"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A metered reader counts the bytes that are read, and fails when the context is
+// cancelled: that is how a writer that takes no context ends. It costs nothing that
+// can be measured, because reads are large.
+type metered struct {
+	io.ReaderAt
+	o *Opener
+}
+
+func (m metered) ReadAt(p []byte, off int64) (int, error) {
+	if m.o.Context.Err() != nil {
+		return 0, context.Cause(m.o.Context)
+	}
+	n, err := m.ReaderAt.ReadAt(p, off)
+	m.o.read.Add(int64(n))
+	return n, err
+}
+
+// meter returns a reader that is metered, and a safetensors.RangeReader if r is one.
+func (o *Opener) meter(r io.ReaderAt) io.ReaderAt {
+	m := metered{r, o}
+	if ranges, ok := r.(safetensors.RangeReader); ok {
+		return meteredRanges{m, ranges}
+	}
+	return m
+}
+
+type meteredRanges struct {
+	metered
+	ranges safetensors.RangeReader
+}
+
+func (m meteredRanges) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	if m.o.Context.Err() != nil {
+		return context.Cause(m.o.Context)
+	}
+	n := int64(0)
+	err := m.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
+		for off, dst := range ranges {
+			n += int64(len(dst))
+			if !yield(off, dst) {
+				return
+			}
+		}
+	})
+	m.o.read.Add(n)
+	return err
+}
+
+// A meteredFS is a file system whose files are metered. It notes those that are
+// opened.
+type meteredFS struct {
+	fs.FS
+	o    *Opener
+	seen *files
+	path func(name string) string // of a local file; nil if there are none
+}
+
+func (f meteredFS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(f.FS, name) }
+func (f meteredFS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.FS, name) }
+
+func (f meteredFS) Open(name string) (fs.File, error) {
+	file, err := f.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	r, ok := file.(io.ReaderAt)
+	if err != nil || !ok || !info.Mode().IsRegular() {
+		return file, err
+	}
+	noted := File{Name: name, Size: info.Size(), Open: func() (io.ReadCloser, error) { return f.reopen(name) }}
+	if f.path != nil {
+		noted.Path = f.path(name)
+	}
+	f.seen.add(noted)
+	if m, ok := f.o.meter(r).(meteredRanges); ok {
+		return struct {
+			fs.File
+			meteredRanges
+		}{file, m}, nil
+	}
+	return struct {
+		fs.File
+		metered
+	}{file, metered{r, f.o}}, nil
+}
+
+// reopen opens a file for reading it as a whole.
+func (f meteredFS) reopen(name string) (io.ReadCloser, error) {
+	file, err := f.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.NewSectionReader(f.o.meter(file.(io.ReaderAt)), 0, info.Size()), file}, nil
+}

@@ -1,0 +1,193 @@
+// Package source opens what a command reads: checkpoints in files and folders, on
+// hubs, on web servers, in buckets and from standard input.
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// An Opener opens the sources of one run of the command.
+type Opener struct {
+	// Context ends all reads of what was opened.
+	Context context.Context
+
+	// Stdin is read for the name "-".
+	Stdin io.Reader
+
+	read atomic.Int64
+}
+
+// BytesRead returns how many bytes were read from all sources.
+func (o *Opener) BytesRead() int64 { return o.read.Load() }
+
+// A Checkpoint is the tensors of a source. Its tensors can be read until Close.
+type Checkpoint struct {
+	Name     string // as on the command line
+	Tensors  map[string]safetensors.Tensor
+	Order    []string // the names, as far as known in the order of the data
+	Metadata map[string]string
+
+	// Files are what it consists of, sorted by name. They are nil if only their
+	// tensors can be read.
+	Files []File
+
+	// Local says that all data is on a disk of this machine.
+	Local bool
+
+	closers []func() error
+}
+
+// Close ends the use of a checkpoint, and removes temporary files.
+func (c *Checkpoint) Close() error {
+	var errs []error
+	for i := len(c.closers) - 1; i >= 0; i-- {
+		errs = append(errs, c.closers[i]())
+	}
+	c.closers = nil
+	return errors.Join(errs...)
+}
+
+func (c *Checkpoint) onClose(f func() error) { c.closers = append(c.closers, f) }
+
+// Size returns the bytes of all tensors.
+func (c *Checkpoint) Size() (size int64) {
+	for _, t := range c.Tensors {
+		size += t.Size()
+	}
+	return size
+}
+
+// A File is one of the files of a checkpoint.
+type File struct {
+	Name string // slash-separated, in the folder of the checkpoint
+	Path string // of a local file, as the system has it; else ""
+	Size int64
+	Open func() (io.ReadCloser, error)
+}
+
+// Open opens a source by its name.
+func (o *Opener) Open(name string) (*Checkpoint, error) {
+	c := &Checkpoint{Name: name}
+	if err := o.open(c, name); err != nil {
+		c.Close()
+		if cause := context.Cause(o.Context); cause != nil {
+			return nil, cause
+		}
+		return nil, named(name, err)
+	}
+	return c, nil
+}
+
+// open opens a source by the form of its name.
+func (o *Opener) open(c *Checkpoint, name string) error {
+	switch {
+	case name == "-":
+		return o.openStream(c, o.Stdin)
+	case strings.HasPrefix(name, "hf://"):
+		return o.openHub(c, name)
+	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
+		return o.openURL(c, name)
+	case bucket.IsURL(name):
+		return o.openBucket(c, name)
+	case strings.Contains(name, "://"):
+		return errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file, mem")
+	}
+	return o.openLocal(c, name)
+}
+
+// named puts the name of a source before an error that does not have it yet.
+func named(name string, err error) error {
+	text := strings.TrimPrefix(err.Error(), "safetensors: ")
+	if shown := term.Name(name); !strings.Contains(text, shown) {
+		return &sourceError{shown + ": " + text, err}
+	}
+	return &sourceError{text, err}
+}
+
+// A sourceError is an error with another text.
+type sourceError struct {
+	text string
+	err  error
+}
+
+func (e *sourceError) Error() string { return e.text }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// take makes the tensors of a File those of the checkpoint, which then owns it.
+func (c *Checkpoint) take(f *safetensors.File) {
+	c.onClose(f.Close)
+	c.Metadata = f.Metadata()
+	c.Tensors = make(map[string]safetensors.Tensor)
+	for name, t := range f.Tensors() {
+		c.Tensors[name] = t
+		c.Order = append(c.Order, name)
+	}
+}
+
+// OpenAll opens several sources as one. A tensor in two of them is an error.
+// Metadata is that of all; of two values for a key, the first counts.
+func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
+	if len(names) == 1 {
+		return o.Open(names[0])
+	}
+	all := &Checkpoint{
+		Name:    strings.Join(names, " "),
+		Tensors: make(map[string]safetensors.Tensor),
+		Local:   true,
+	}
+	from := make(map[string]string)
+	for _, name := range names {
+		c, err := o.Open(name)
+		if err != nil {
+			all.Close()
+			return nil, err
+		}
+		all.onClose(c.Close)
+		all.Local = all.Local && c.Local
+		for _, tensor := range c.Order {
+			if other, ok := from[tensor]; ok {
+				all.Close()
+				return nil, fmt.Errorf("tensor %q is in %s and in %s", tensor, term.Name(other), term.Name(name))
+			}
+			from[tensor] = name
+			all.Tensors[tensor] = c.Tensors[tensor]
+			all.Order = append(all.Order, tensor)
+		}
+		for key, value := range c.Metadata {
+			if all.Metadata == nil {
+				all.Metadata = make(map[string]string)
+			}
+			if _, ok := all.Metadata[key]; !ok {
+				all.Metadata[key] = value
+			}
+		}
+	}
+	return all, nil
+}
+
+// files collects the files that are opened, concurrently.
+type files struct {
+	mu   sync.Mutex
+	list []File
+}
+
+func (f *files) add(file File) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, have := range f.list {
+		if have.Name == file.Name {
+			return
+		}
+	}
+	f.list = append(f.list, file)
+}

@@ -1,0 +1,96 @@
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// Work that takes less time than this is not shown.
+const patience = 500 * time.Millisecond
+
+// Progress shows how much of total is done until stop is called: a bar on a
+// terminal, a line now and then on anything else.
+func Progress(w io.Writer, title string, total int64, done func() int64) (stop func()) {
+	quit, ended := make(chan struct{}), make(chan struct{})
+	show := lines
+	if Is(w) {
+		show = bar
+	}
+	go func() {
+		defer close(ended)
+		select {
+		case <-quit:
+		case <-time.After(patience):
+			show(w, title, total, done, quit)
+		}
+	}()
+	return func() {
+		close(quit)
+		<-ended
+	}
+}
+
+// bar shows a bar, and removes it at the end.
+func bar(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
+	p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(30), mpb.WithRefreshRate(100*time.Millisecond))
+	start := time.Now().Add(-patience)
+	b := p.New(total, mpb.BarStyle(),
+		mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.Name(title+" ")),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
+			return " " + state(done(), total, time.Since(start))
+		})))
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-quit:
+			b.Abort(true)
+			p.Wait()
+			return
+		case <-tick.C:
+			b.SetCurrent(min(done(), total-1)) // at total the bar would end by itself
+		}
+	}
+}
+
+// interval is the time between two lines. SAFETENSORS_PROGRESS_INTERVAL changes it,
+// for tests and for logs that are to be long or short.
+func interval() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("SAFETENSORS_PROGRESS_INTERVAL")); err == nil && d > 0 {
+		return d
+	}
+	return 10 * time.Second
+}
+
+// lines writes a line now and then.
+func lines(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
+	start := time.Now().Add(-patience)
+	tick := time.NewTicker(interval())
+	defer tick.Stop()
+	for {
+		select {
+		case <-quit:
+			return
+		case <-tick.C:
+			fmt.Fprintf(w, "%s: %s\n", title, state(done(), total, time.Since(start)))
+		}
+	}
+}
+
+// state describes work in words: 1.2 GB of 64.0 GB, 1.1 GB/s, 58s left.
+func state(done, total int64, took time.Duration) string {
+	done = min(done, total)
+	s := fmt.Sprintf("%s of %s", Bytes(done), Bytes(total))
+	if took > 0 && done > 0 {
+		speed := float64(done) / took.Seconds()
+		left := time.Duration(float64(total-done) / speed * float64(time.Second))
+		s += fmt.Sprintf(", %s/s, %v left", Bytes(int64(speed)), left.Round(time.Second))
+	}
+	return s
+}

@@ -1,0 +1,110 @@
+// Package term shows things in a terminal: names that strangers chose, sizes, and
+// the progress of long work.
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/term"
+)
+
+// Quote returns s unchanged if it is printable text, and quoted otherwise: names
+// from files may hold newlines, escape sequences or marks that reorder text. It
+// shows at most limit characters.
+func Quote(s string, limit int) string {
+	more := ""
+	if utf8.RuneCountInString(s) > limit {
+		s, more = string([]rune(s)[:limit]), "…"
+	}
+	if s == "" || strings.HasPrefix(s, `"`) || strings.ContainsFunc(s, hidden) || !utf8.ValidString(s) {
+		s = strconv.Quote(s)
+	}
+	return s + more
+}
+
+// The limits of Quote for names and for the values of metadata.
+const (
+	NameLimit  = 200
+	ValueLimit = 80
+)
+
+// Name quotes a name.
+func Name(s string) string { return Quote(s, NameLimit) }
+
+// hidden reports whether a rune is not printed as itself: control characters,
+// those of the C1 set too, and the marks of bidirectional text.
+func hidden(r rune) bool { return !strconv.IsPrint(r) }
+
+// Clean returns a message with the runes escaped that are not printable, but for
+// newlines, which separate several messages.
+func Clean(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == '\n':
+			b.WriteByte('\n')
+		case r == utf8.RuneError && !utf8.ValidString(s[i:min(i+3, len(s))]) && s[i] != 0xef:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case hidden(r):
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// PrintJSON writes a line of JSON, with everything escaped that is not printable.
+func PrintJSON(w io.Writer, v any) error {
+	var raw bytes.Buffer
+	e := json.NewEncoder(&raw)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for _, r := range strings.TrimSuffix(raw.String(), "\n") {
+		switch {
+		case !hidden(r): // a hidden rune can only be inside a string
+			b.WriteRune(r)
+		case r > 0xffff:
+			r1, r2 := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, r1, r2)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Bytes formats a number of bytes with a decimal unit.
+func Bytes(n int64) string { return humanize.Bytes(uint64(n)) }
+
+// ParseBytes reads a size such as 5GB, 512MiB or 1000.
+func ParseBytes(s string) (int64, error) {
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n == 0 || n > math.MaxInt64 {
+		return 0, fmt.Errorf("%q is not a size like 5GB or 512MiB", s)
+	}
+	return int64(n), nil
+}
+
+// Count formats a number with commas: 1,234,567.
+func Count(n int64) string { return humanize.Comma(n) }
+
+// Is reports whether a stream is a terminal.
+func Is(stream any) bool {
+	f, ok := stream.(interface{ Fd() uintptr })
+	return ok && term.IsTerminal(int(f.Fd()))
+}

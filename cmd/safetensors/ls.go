@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+)
+
+func (c *command) ls() *cobra.Command {
+	var asTree, asJSON bool
+	cmd := c.verb("ls SRC... [--tree] [--json]", "List tensors, dtypes, shapes, bytes, parameters and metadata", `
+Only headers are read, so the size of a model does not matter.
+
+--json prints one line for each SRC:
+  {"file": "...", "metadata": {...} or null,
+   "tensors": [{"name", "dtype", "shape", "parameters", "bytes"}, ...],
+   "dtypes": [{"dtype", "tensors", "parameters", "bytes"}, ...],
+   "total": {"tensors", "parameters", "bytes"}}
+`+sources, `
+safetensors ls model.safetensors
+safetensors ls --tree hf://mistralai/Mistral-7B-v0.3
+safetensors ls --json s3://models/llama | jq .total.parameters
+`, cobra.MinimumNArgs(1), func(args []string) error {
+		return c.list(args, asTree, asJSON)
+	})
+	cmd.Flags().BoolVar(&asTree, "tree", false, "show a tree of the names, split at dots, with sums")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each SRC")
+	return cmd
+}
+
+// list lists sources and, like the ls of Unix, continues after one that fails.
+func (c *command) list(names []string, asTree, asJSON bool) error {
+	var errs []error
+	listed := 0
+	for _, name := range names {
+		l, err := c.listing(name)
+		if err != nil {
+			errs = append(errs, err)
+			if c.ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		if asJSON {
+			err = term.PrintJSON(c.out, l)
+		} else {
+			if listed > 0 {
+				fmt.Fprintln(c.out)
+			}
+			err = c.printListing(l, asTree)
+		}
+		if err != nil {
+			return err
+		}
+		listed++
+	}
+	return errors.Join(errs...)
+}
+
+// A listing is the contents of a source. Its fields are those of the JSON form.
+type listing struct {
+	File     string            `json:"file"`     // as named on the command line
+	Metadata map[string]string `json:"metadata"` // null if the file has none
+	Tensors  []listed          `json:"tensors"`  // in file order
+	DTypes   []total           `json:"dtypes"`   // in the order of their first tensor
+	Total    total             `json:"total"`    // of all dtypes
+}
+
+type listed struct {
+	Name       string            `json:"name"`
+	DType      safetensors.DType `json:"dtype"`      // as in the file: "BF16"
+	Shape      []int             `json:"shape"`      // [] for a scalar
+	Parameters int64             `json:"parameters"` // the product of the shape
+	Bytes      int64             `json:"bytes"`      // in the file
+}
+
+type total struct {
+	DType      safetensors.DType `json:"dtype,omitzero"` // absent in the total of all
+	Tensors    int               `json:"tensors"`
+	Parameters int64             `json:"parameters"`
+	Bytes      int64             `json:"bytes"`
+}
+
+func (t *total) add(x listed) {
+	t.Tensors++
+	t.Parameters += x.Parameters
+	t.Bytes += x.Bytes
+}
+
+// parameters returns the number of elements. Tensor.Len is an int.
+func parameters(t safetensors.Tensor) int64 { return t.Size() * 8 / int64(t.DType().Bits()) }
+
+func (c *command) listing(name string) (*listing, error) {
+	src, err := c.opener.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	return listingOf(src), nil
+}
+
+func listingOf(src *source.Checkpoint) *listing {
+	l := &listing{File: src.Name, Metadata: src.Metadata, Tensors: []listed{}, DTypes: []total{}}
+	place := make(map[safetensors.DType]int) // in l.DTypes
+	for _, name := range src.Order {
+		t := src.Tensors[name]
+		x := listed{name, t.DType(), t.Shape(), parameters(t), t.Size()}
+		l.Tensors = append(l.Tensors, x)
+		i, ok := place[t.DType()]
+		if !ok {
+			i = len(l.DTypes)
+			place[t.DType()] = i
+			l.DTypes = append(l.DTypes, total{DType: t.DType()})
+		}
+		l.DTypes[i].add(x)
+		l.Total.add(x)
+	}
+	return l
+}
+
+func (c *command) printListing(l *listing, asTree bool) error {
+	w := c.out
+	fmt.Fprintf(w, "%s\n\n", term.Name(l.File))
+	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if asTree {
+		printTree(columns, l.Tensors)
+	} else {
+		fmt.Fprintf(columns, "NAME\tDTYPE\tSHAPE\t%8s\n", "BYTES")
+		for _, t := range l.Tensors {
+			fmt.Fprintf(columns, "%s\t%v\t%s\t%8s\n", term.Name(t.Name), t.DType, shape(t.Shape), term.Bytes(t.Bytes))
+		}
+	}
+	columns.Flush()
+
+	fmt.Fprintf(columns, "\nDTYPE\t%7s\t%17s\t%8s\n", "TENSORS", "PARAMETERS", "BYTES")
+	row := func(name string, t total) {
+		fmt.Fprintf(columns, "%s\t%7d\t%17s\t%8s\n", name, t.Tensors, term.Count(t.Parameters), term.Bytes(t.Bytes))
+	}
+	for _, t := range l.DTypes {
+		row(t.DType.String(), t)
+	}
+	row("total", l.Total)
+	columns.Flush()
+	if len(l.Metadata) > 0 {
+		fmt.Fprintln(w)
+	}
+	return c.printMetadata(l.Metadata)
+}
+
+// printMetadata prints a table of metadata.
+func (c *command) printMetadata(metadata map[string]string) error {
+	if len(metadata) == 0 {
+		return nil
+	}
+	columns := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(columns, "METADATA\n")
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		fmt.Fprintf(columns, "%s\t%s\n", term.Name(key), term.Quote(metadata[key], term.ValueLimit))
+	}
+	return columns.Flush()
+}
+
+// shape formats a shape as in the file: [2,3].
+func shape(dims []int) string { return strings.ReplaceAll(fmt.Sprint(dims), " ", ",") }
