@@ -114,7 +114,7 @@ func (c *command) root() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
-	root.AddCommand(c.ls(), c.check(), c.cp())
+	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.cp(), c.meta())
 	return root
 }
 

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+)
+
+func (c *command) hash() *cobra.Command {
+	var tensors bool
+	cmd := c.verb("hash SRC [--tensors]", "Print SHA-256 sums of files and of tensors", `
+The output is a manifest for the verb verify, and for sha256sum -c in the folder of the
+files. With --tensors it has the sum of each tensor too, in lines that are comments to
+sha256sum: that of its dtype and shape, a newline and its bytes, so that it stays the
+same when files are merged or split.
+
+Of a SRC on a web server or a hub, only the tensors can be read, with --tensors.
+`+sources, `
+safetensors hash model > model.sha256
+safetensors hash --tensors model.safetensors
+(cd model && sha256sum -c ../model.sha256)
+`, cobra.ExactArgs(1), func(args []string) error {
+		return c.printSums(args[0], tensors)
+	})
+	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
+	return cmd
+}
+
+func (c *command) verify() *cobra.Command {
+	var tensors bool
+	cmd := c.verb("verify SRC MANIFEST [--tensors]", "Compare with a manifest of hash, or of sha256sum", `
+Files are found by their names in SRC. A tensor that the manifest does not have is
+reported only if the manifest has some. The exit code is 1 if anything is different or
+missing. MANIFEST may be - for standard input.
+`+sources, `
+safetensors verify model model.sha256
+safetensors verify merged.safetensors model.sha256 --tensors
+`, cobra.ExactArgs(2), func(args []string) error {
+		return c.verifySums(args[0], args[1], tensors)
+	})
+	cmd.Flags().BoolVar(&tensors, "tensors", false, "compare tensors only: files may be merged or split")
+	return cmd
+}
+
+func (c *command) printSums(name string, tensors bool) error {
+	src, err := c.opener.Open(name)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if src.Files == nil && !tensors {
+		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", term.Name(name))
+	}
+	names := src.Order
+	if !tensors {
+		names = nil
+	}
+	m, err := c.sums(src, src.Files, names)
+	if err != nil {
+		return err
+	}
+	return m.Write(c.out)
+}
+
+// sums computes the sums of files and tensors, as many concurrently as there are
+// processors.
+func (c *command) sums(src *source.Checkpoint, files []source.File, names []string) (*manifest.Manifest, error) {
+	m := &manifest.Manifest{Files: make([]manifest.Entry, len(files)), Tensors: make([]manifest.Entry, len(names))}
+	total := int64(0)
+	for _, file := range files {
+		total += file.Size
+	}
+	for _, name := range names {
+		total += src.Tensors[name].Size()
+	}
+	defer c.progress("hash", total)()
+	type job struct {
+		size int64
+		do   func() error
+	}
+	var jobs []job
+	for i, file := range files {
+		jobs = append(jobs, job{file.Size, func() (err error) {
+			m.Files[i].Name = file.Name
+			m.Files[i].Sum, err = fileSum(file)
+			return err
+		}})
+	}
+	for i, name := range names {
+		t := src.Tensors[name]
+		jobs = append(jobs, job{t.Size(), func() (err error) {
+			m.Tensors[i] = manifest.Entry{Name: name, Type: t.String()}
+			m.Tensors[i].Sum, err = tensorSum(t)
+			return err
+		}})
+	}
+	slices.SortStableFunc(jobs, func(a, b job) int { // the longest first, so that all end together
+		switch {
+		case a.size > b.size:
+			return -1
+		case a.size < b.size:
+			return 1
+		}
+		return 0
+	})
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, j := range jobs {
+		group.Go(j.do)
+	}
+	return m, group.Wait()
+}
+
+func fileSum(file source.File) (sum manifest.Sum, err error) {
+	r, err := file.Open()
+	if err != nil {
+		return sum, err
+	}
+	defer r.Close()
+	h := sha256.New()
+	_, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 256<<10))
+	h.Sum(sum[:0])
+	return sum, err
+}
+
+func tensorSum(t safetensors.Tensor) (sum manifest.Sum, err error) {
+	h := sha256.New()
+	io.WriteString(h, t.String()+"\n")
+	_, err = t.WriteTo(h)
+	h.Sum(sum[:0])
+	return sum, err
+}
+
+func (c *command) verifySums(name, list string, tensorsOnly bool) error {
+	want, err := c.readManifest(list)
+	if err != nil {
+		return err
+	}
+	if tensorsOnly {
+		want.Files = nil
+		if len(want.Tensors) == 0 {
+			return fmt.Errorf("%s has no sums of tensors", term.Name(list))
+		}
+	}
+	if len(want.Files)+len(want.Tensors) == 0 {
+		return fmt.Errorf("%s has no sums", term.Name(list))
+	}
+	src, err := c.opener.Open(name)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if src.Files == nil && len(want.Files) > 0 {
+		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", term.Name(name))
+	}
+	have, err := c.sums(src, wantedFiles(src.Files, want.Files), wantedTensors(src, want.Tensors))
+	if err != nil {
+		return err
+	}
+	ok := c.reportSums("", want.Files, have.Files)
+	if len(want.Tensors) > 0 {
+		ok = c.reportSums("tensor ", want.Tensors, have.Tensors) && ok
+		ok = c.reportExtra(src.Order, want.Tensors) && ok
+	}
+	if !ok {
+		return errDifferent
+	}
+	return nil
+}
+
+func (c *command) readManifest(name string) (*manifest.Manifest, error) {
+	r := c.opener.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		r = f
+	}
+	m, err := manifest.Read(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", term.Name(name), err)
+	}
+	return m, nil
+}
+
+// wantedFiles returns the files that a manifest has.
+func wantedFiles(files []source.File, want []manifest.Entry) (wanted []source.File) {
+	names := nameSet(want)
+	for _, file := range files {
+		if names[file.Name] {
+			wanted = append(wanted, file)
+		}
+	}
+	return wanted
+}
+
+func wantedTensors(src *source.Checkpoint, want []manifest.Entry) (wanted []string) {
+	names := nameSet(want)
+	for _, name := range src.Order {
+		if names[name] {
+			wanted = append(wanted, name)
+		}
+	}
+	return wanted
+}
+
+func nameSet(entries []manifest.Entry) map[string]bool {
+	names := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		names[e.Name] = true
+	}
+	return names
+}
+
+// reportSums prints a line for each sum, as sha256sum -c does.
+func (c *command) reportSums(what string, want, have []manifest.Entry) (ok bool) {
+	sums := make(map[string]manifest.Sum, len(have))
+	for _, e := range have {
+		sums[e.Name] = e.Sum
+	}
+	ok = true
+	for _, e := range want {
+		result := "OK"
+		switch sum, found := sums[e.Name]; {
+		case !found:
+			result = "MISSING"
+		case sum != e.Sum:
+			result = "FAILED"
+		}
+		ok = ok && result == "OK"
+		fmt.Fprintf(c.out, "%s%s: %s\n", what, term.Name(e.Name), result)
+	}
+	return ok
+}
+
+// reportExtra prints the tensors that a manifest does not have.
+func (c *command) reportExtra(names []string, want []manifest.Entry) (ok bool) {
+	known := nameSet(want)
+	ok = true
+	for _, name := range names {
+		if !known[name] {
+			fmt.Fprintf(c.out, "tensor %s: NOT IN THE MANIFEST\n", term.Name(name))
+			ok = false
+		}
+	}
+	return ok
+}

@@ -1,0 +1,232 @@
+// Package compare finds how far the values of two tensors are apart.
+package compare
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numpy"
+	"golang.org/x/sync/errgroup"
+)
+
+// A Difference says how far two tensors of one shape are apart.
+type Difference struct {
+	Different   int64   // elements that are not equal within the tolerance
+	MaxAbsolute float64 // the largest |a-b|; NaN if only one of two elements is finite
+	MaxRelative float64 // the largest |a-b|/|b| of elements that are not zero in b
+	At          []int   // the indices of the largest |a-b|, nil if there is none
+}
+
+// A Tolerance is how far apart elements may be: |a-b| ≤ Absolute + Relative×|b|.
+// NaNs are equal. Without a tolerance, elements are equal if their bits are.
+type Tolerance struct{ Absolute, Relative float64 }
+
+// blockElements is how many elements are compared at once. It is a multiple of those
+// that fill whole bytes of any dtype.
+const blockElements = 64 << 10
+
+// Values compares two tensors of the same shape on all processors.
+func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
+	if !slices.Equal(a.Shape(), b.Shape()) {
+		return Difference{}, fmt.Errorf("%v and %v have different shapes", a, b)
+	}
+	n := elements(a)
+	p := &pair{a: a, b: b, same: a.DType() == b.DType(), tolerance: tolerance, n: n, at: -1}
+	blocks := (n + blockElements - 1) / blockElements
+	var next atomic.Int64
+	var group errgroup.Group
+	for range min(int64(runtime.GOMAXPROCS(0)), blocks) {
+		group.Go(func() error {
+			var x, y []byte
+			for {
+				i := next.Add(1) - 1
+				if i >= blocks {
+					return nil
+				}
+				var err error
+				if x, y, err = p.block(i, x, y); err != nil {
+					next.Store(blocks)
+					return err
+				}
+			}
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return Difference{}, err
+	}
+	d := p.found
+	if p.at >= 0 {
+		d.At = indices(p.at, a.Shape())
+	}
+	return d, nil
+}
+
+// elements returns the number of elements. Tensor.Len is an int.
+func elements(t safetensors.Tensor) int64 { return t.Size() * 8 / int64(t.DType().Bits()) }
+
+// A pair is two tensors that are being compared.
+type pair struct {
+	a, b      safetensors.Tensor
+	same      bool // of one dtype
+	tolerance Tolerance
+	n         int64
+
+	mu    sync.Mutex
+	found Difference
+	at    int64 // the element with the largest difference, -1 if there is none
+}
+
+// block compares block number i. x and y are memory for it.
+func (p *pair) block(i int64, x, y []byte) ([]byte, []byte, error) {
+	first := i * blockElements
+	n := min(blockElements, p.n-first)
+	x, err := read(p.a, first, n, x)
+	if err != nil {
+		return x, y, err
+	}
+	if y, err = read(p.b, first, n, y); err != nil {
+		return x, y, err
+	}
+	if p.same && bytes.Equal(x, y) {
+		return x, y, nil
+	}
+	u, err := numbers(p.a.DType(), n, x)
+	if err != nil {
+		return x, y, err
+	}
+	v, err := numbers(p.b.DType(), n, y)
+	if err != nil {
+		return x, y, err
+	}
+	d, at := p.compare(u, v, x, y)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found.Different += d.Different
+	p.found.MaxRelative = worse(p.found.MaxRelative, d.MaxRelative)
+	if at >= 0 {
+		at = first + at/max(int64(len(u))/n, 1)
+		most := worse(p.found.MaxAbsolute, d.MaxAbsolute)
+		tied := same(d.MaxAbsolute, p.found.MaxAbsolute)
+		if p.at < 0 || !tied && same(most, d.MaxAbsolute) || tied && at < p.at {
+			p.at = at
+		}
+		p.found.MaxAbsolute = most
+	}
+	return x, y, nil
+}
+
+// worse returns the larger difference; NaN is the largest.
+func worse(a, b float64) float64 {
+	if math.IsNaN(a) || math.IsNaN(b) {
+		return math.NaN()
+	}
+	return max(a, b)
+}
+
+func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+
+// compare compares numbers. at is the one with the largest difference, -1 if all are
+// equal. x and y are the bytes of the elements.
+func (p *pair) compare(u, v []float64, x, y []byte) (d Difference, at int64) {
+	at = -1
+	exact := p.tolerance == Tolerance{}
+	width := 0 // of an element of whole bytes
+	if p.same && len(x)%len(u) == 0 {
+		width = len(x) / len(u)
+	}
+	for i := range u {
+		a, b := u[i], v[i]
+		absolute := math.Abs(a - b)
+		switch {
+		case math.IsNaN(a) && math.IsNaN(b), a == b: // infinities too
+			absolute = 0
+		case math.IsInf(absolute, 1) && !math.IsInf(a, 0) && !math.IsInf(b, 0):
+			absolute = math.MaxFloat64
+		case math.IsInf(absolute, 1), math.IsNaN(absolute):
+			absolute = math.NaN()
+		}
+		equal := absolute <= p.tolerance.Absolute+p.tolerance.Relative*math.Abs(b)
+		if exact && equal && width > 0 {
+			equal = bytes.Equal(x[i*width:][:width], y[i*width:][:width])
+		}
+		if !equal {
+			d.Different++
+		}
+		if absolute == 0 {
+			continue
+		}
+		if at < 0 || !(absolute <= d.MaxAbsolute) && !math.IsNaN(d.MaxAbsolute) {
+			d.MaxAbsolute, at = absolute, int64(i)
+		}
+		if b != 0 && !math.IsInf(b, 0) {
+			d.MaxRelative = worse(d.MaxRelative, absolute/math.Abs(b))
+		}
+	}
+	return d, at
+}
+
+// read reads the bytes of n elements from number first on.
+func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
+	bits := int64(t.DType().Bits())
+	size := n * bits / 8
+	if int64(cap(buf)) < size {
+		buf = make([]byte, size)
+	}
+	buf = buf[:size]
+	_, err := t.ReadAt(buf, first*bits/8)
+	return buf, err
+}
+
+// numbers returns elements as float64: those of complex numbers twice as many. Beyond
+// 2^53, integers are rounded.
+func numbers(d safetensors.DType, n int64, data []byte) ([]float64, error) {
+	t, err := safetensors.NewTensor(d, []int{int(n)}, data)
+	if err != nil {
+		return nil, err
+	}
+	v, err := numpy.Read(t)
+	switch {
+	case v.Floats != nil || err != nil:
+		return v.Floats, err
+	case v.Ints != nil:
+		return convert(v.Ints, func(x int64) float64 { return float64(x) }), nil
+	case v.Uints != nil:
+		return convert(v.Uints, func(x uint64) float64 { return float64(x) }), nil
+	case v.Bools != nil:
+		return convert(v.Bools, func(x bool) float64 {
+			if x {
+				return 1
+			}
+			return 0
+		}), nil
+	}
+	var all []float64
+	for _, c := range v.Complex {
+		all = append(all, float64(real(c)), float64(imag(c)))
+	}
+	return all, nil
+}
+
+func convert[T any](values []T, number func(T) float64) []float64 {
+	all := make([]float64, len(values))
+	for i, x := range values {
+		all[i] = number(x)
+	}
+	return all
+}
+
+// indices returns where element number i of a shape is.
+func indices(i int64, shape []int) []int {
+	at := make([]int, len(shape))
+	for d := len(shape) - 1; d >= 0; d-- {
+		at[d] = int(i % int64(shape[d]))
+		i /= int64(shape[d])
+	}
+	return at
+}

@@ -1,0 +1,112 @@
+// Package manifest reads and writes lists of SHA-256 sums: of files, as sha256sum
+// reads and writes them, and of tensors, in lines that are comments to sha256sum.
+package manifest
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// A Sum is a SHA-256 sum.
+type Sum [32]byte
+
+func (s Sum) String() string { return hex.EncodeToString(s[:]) }
+
+// A Manifest is the sums of files and of tensors, each in its order.
+type Manifest struct {
+	Files   []Entry
+	Tensors []Entry
+}
+
+// An Entry is a name and its sum. The sum of a tensor is that of its dtype and shape,
+// as Tensor.String has them, a newline and its bytes.
+type Entry struct {
+	Name string
+	Sum  Sum
+	Type string // of a tensor: "BF16 [2,3]"
+}
+
+// Write writes a manifest.
+func (m *Manifest) Write(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	for _, e := range m.Files {
+		name := escape.Replace(e.Name)
+		if name != e.Name {
+			b.WriteByte('\\')
+		}
+		fmt.Fprintf(b, "%v  %s\n", e.Sum, name)
+	}
+	for _, e := range m.Tensors {
+		fmt.Fprintf(b, "# tensor %v %s %s\n", e.Sum, strconv.QuoteToASCII(e.Name), e.Type)
+	}
+	return b.Flush()
+}
+
+// escape escapes a file name as sha256sum does, which marks such a line with a
+// backslash.
+var escape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
+
+var unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
+
+// Read reads a manifest, or the output of sha256sum.
+func Read(r io.Reader) (*Manifest, error) {
+	m := new(Manifest)
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 128<<20) // a name may be as long as a header
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSuffix(lines.Text(), "\r")
+		var err error
+		switch text, tensor := strings.CutPrefix(line, "# tensor "); {
+		case tensor:
+			err = m.tensor(text)
+		case line == "", strings.HasPrefix(line, "#"):
+		default:
+			err = m.file(line)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	return m, lines.Err()
+}
+
+func (m *Manifest) file(line string) error {
+	rest, escaped := strings.CutPrefix(line, `\`)
+	sum, name, ok := strings.Cut(rest, " ")
+	if !ok || len(name) < 2 || name[0] != ' ' && name[0] != '*' {
+		return errors.New("expected a SHA-256 sum, two spaces and a name")
+	}
+	e := Entry{Name: name[1:]}
+	if escaped {
+		e.Name = unescape.Replace(e.Name)
+	}
+	m.Files = append(m.Files, e)
+	return m.Files[len(m.Files)-1].parse(sum)
+}
+
+func (m *Manifest) tensor(text string) error {
+	sum, rest, _ := strings.Cut(text, " ")
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return errors.New("expected a SHA-256 sum, a quoted name, a dtype and a shape")
+	}
+	name, err := strconv.Unquote(quoted)
+	if err != nil {
+		return err
+	}
+	m.Tensors = append(m.Tensors, Entry{Name: name, Type: strings.TrimPrefix(rest[len(quoted):], " ")})
+	return m.Tensors[len(m.Tensors)-1].parse(sum)
+}
+
+func (e *Entry) parse(sum string) error {
+	n, err := hex.Decode(e.Sum[:], []byte(sum[:min(len(sum), 64)]))
+	if err != nil || n != len(e.Sum) || len(sum) != 64 {
+		return fmt.Errorf("%q is not a SHA-256 sum", sum)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package stats
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// naive describes numbers in the most obvious way.
+func naive(values []float64) (s Summary) {
+	s.Min, s.Max = math.Inf(1), math.Inf(-1)
+	var finite []float64
+	for _, x := range values {
+		switch {
+		case math.IsNaN(x):
+			s.NaN++
+			continue
+		case math.IsInf(x, 0):
+			s.Inf++
+			continue
+		case x == 0:
+			s.Zeros++
+		}
+		s.Min, s.Max = min(s.Min, x), max(s.Max, x)
+		finite = append(finite, x)
+		s.Mean += x
+	}
+	n := float64(len(finite))
+	s.Mean /= n
+	for _, x := range finite {
+		s.Std += (x - s.Mean) * (x - s.Mean)
+	}
+	s.Std = math.Sqrt(s.Std / n)
+	s.Count = int64(len(values))
+	if len(finite) == 0 {
+		s.Min, s.Max, s.Mean, s.Std = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	}
+	return s
+}
+
+func requireSame(t *testing.T, want, got Summary) {
+	t.Helper()
+	require.Equal(t, []int64{want.Count, want.Zeros, want.NaN, want.Inf}, []int64{got.Count, got.Zeros, got.NaN, got.Inf})
+	if math.IsNaN(want.Min) {
+		require.True(t, math.IsNaN(got.Min) && math.IsNaN(got.Max) && math.IsNaN(got.Mean) && math.IsNaN(got.Std))
+		return
+	}
+	require.Equal(t, []float64{want.Min, want.Max}, []float64{got.Min, got.Max})
+	scale := max(math.Abs(want.Min), math.Abs(want.Max), 1e-300)
+	require.InDelta(t, want.Mean/scale, got.Mean/scale, 1e-12)
+	require.InDelta(t, want.Std/scale, got.Std/scale, 1e-9)
+	total := int64(0)
+	for _, n := range got.Histogram.Counts {
+		total += n
+	}
+	require.Equal(t, want.Count-want.NaN-want.Inf, total, "the histogram counts all finite values")
+}
+
+// random returns n numbers of which some are special.
+func random(rng *rand.Rand, n int, mean, std float64) []float64 {
+	special := []float64{0, math.Copysign(0, -1), math.NaN(), math.Inf(1), math.Inf(-1), 1e-42, -1e-42}
+	values := make([]float64, n)
+	for i := range values {
+		values[i] = rng.NormFloat64()*std + mean
+		if rng.IntN(50) == 0 {
+			values[i] = special[rng.IntN(len(special))]
+		}
+	}
+	return values
+}
+
+func TestDescribeFloats(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var all []float64
+	var tensors []safetensors.Tensor
+	for _, n := range []int{0, 1, 2, 3, 7, 1000, 131072, 131073, 400_001} {
+		for _, std := range []float64{1, 1e-5, 1e30} {
+			values := random(rng, n, 0.25, std)
+			narrow := make([]float32, n)
+			for i, x := range values {
+				narrow[i] = float32(x)
+				values[i] = float64(narrow[i])
+			}
+			x, err := safetensors.NewTensor(safetensors.F32, []int{n}, narrow)
+			require.NoError(t, err)
+			tensors = append(tensors, x)
+			summaries, _, err := Describe([]safetensors.Tensor{x})
+			require.NoError(t, err)
+			requireSame(t, naive(values), summaries[0])
+			wide, err := safetensors.NewTensor(safetensors.F64, []int{n}, values)
+			require.NoError(t, err)
+			fromWide, _, err := Describe([]safetensors.Tensor{wide})
+			require.NoError(t, err)
+			requireSame(t, naive(values), fromWide[0])
+			require.Equal(t, fromWide[0].Histogram, summaries[0].Histogram, "the fast loop agrees with its slow twin")
+			all = append(all, values...)
+		}
+	}
+	summaries, total, err := Describe(tensors)
+	require.NoError(t, err)
+	requireSame(t, naive(all), total)
+	for range 5 { // the result does not depend on who is first
+		again, totalAgain, err := Describe(tensors)
+		require.NoError(t, err)
+		require.Equal(t, total, totalAgain)
+		require.Equal(t, summaries[5], again[5])
+		require.Equal(t, summaries[len(summaries)-1], again[len(again)-1])
+	}
+}
+
+// TestDescribeDTypes compares every dtype with the numbers that Append gives.
+func TestDescribeDTypes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for d := safetensors.BOOL; d <= safetensors.U64; d++ {
+		const n = 600_000 // several blocks of most dtypes
+		data := make([]byte, n*d.Bits()/8)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+			if d == safetensors.F64 && i%8 == 7 {
+				data[i] &= 0xbf // a sum of the largest overflows
+			}
+		}
+		x, err := safetensors.NewTensor(d, []int{n}, data)
+		require.NoError(t, err)
+		summaries, total, err := Describe([]safetensors.Tensor{x})
+		require.NoError(t, err)
+		want := naive(numbers(t, x, data))
+		requireSame(t, want, summaries[0])
+		requireSame(t, want, total)
+	}
+}
+
+func numbers(t *testing.T, x safetensors.Tensor, data []byte) (values []float64) {
+	size := x.DType().Bits() / 8
+	for i := 0; size > 0 && i < len(data); i += size {
+		var word [8]byte
+		copy(word[:], data[i:i+size])
+		u := binary.LittleEndian.Uint64(word[:])
+		switch x.DType() {
+		case safetensors.BOOL:
+			values = append(values, float64(min(u, 1)))
+		case safetensors.I8:
+			values = append(values, float64(int8(u)))
+		case safetensors.I16:
+			values = append(values, float64(int16(u)))
+		case safetensors.I32:
+			values = append(values, float64(int32(u)))
+		case safetensors.I64:
+			values = append(values, float64(int64(u)))
+		case safetensors.U8, safetensors.U16, safetensors.U32, safetensors.U64:
+			values = append(values, float64(u))
+		case safetensors.C64:
+			values = append(values, float64(math.Float32frombits(uint32(u))), float64(math.Float32frombits(uint32(u>>32))))
+		}
+	}
+	if values == nil {
+		var err error
+		values, err = safetensors.Append(values, x)
+		require.NoError(t, err)
+	}
+	return values
+}
+
+func TestHistogram(t *testing.T) {
+	values := make([]float32, 1001)
+	for i := range values {
+		values[i] = float32(i-500) / 100
+	}
+	x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
+	require.NoError(t, err)
+	s, _, err := Describe([]safetensors.Tensor{x})
+	require.NoError(t, err)
+	h := s[0].Histogram
+	require.Len(t, h.Counts, bins)
+	require.Equal(t, []float64{-5, 5}, []float64{h.Edges[0], h.Edges[bins]})
+	for i, n := range h.Counts {
+		require.InDelta(t, 50, n, 4)
+		require.InDelta(t, float64(i)/2-5, h.Edges[i], 0.03)
+	}
+	one, err := safetensors.NewTensor(safetensors.F32, []int{3}, []float32{7, 7, 7})
+	require.NoError(t, err)
+	s, _, err = Describe([]safetensors.Tensor{one})
+	require.NoError(t, err)
+	require.Equal(t, Histogram{[]float64{7, 7}, []int64{3}}, s[0].Histogram)
+}
+
+func BenchmarkDescribe(b *testing.B) {
+	for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.F8_E4M3, safetensors.I64} {
+		b.Run(d.String(), func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(5, 6))
+			const n = 16 << 20
+			values := make([]float32, n)
+			for i := range values {
+				values[i] = float32(rng.NormFloat64())
+			}
+			x, err := safetensors.NewTensor(safetensors.F32, []int{n}, values)
+			require.NoError(b, err)
+			if d != safetensors.F32 && d != safetensors.I64 {
+				x, err = x.Convert(d)
+				require.NoError(b, err)
+			}
+			data, err := safetensors.Append[byte](nil, x)
+			require.NoError(b, err)
+			x, err = safetensors.NewTensor(d, []int{len(data) * 8 / d.Bits()}, data)
+			require.NoError(b, err)
+			b.SetBytes(x.Size())
+			for b.Loop() {
+				_, _, err := Describe([]safetensors.Tensor{x})
+				require.NoError(b, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package stats
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A worker is the memory of one goroutine.
+type worker struct {
+	block []byte
+	all   buckets // of the tensors that it finished
+
+	// The counts of one tensor, by code or by bucket. There are two tables, so that
+	// equal neighbors do not wait for each other.
+	even, odd [1 << 16]uint32
+	pending   int64   // elements in them
+	overflow  buckets // what did not fit
+}
+
+// flush moves the counts to a sum.
+func (w *worker) flush(sum *buckets) {
+	for i := range sum {
+		sum[i] += int64(w.even[i]) + int64(w.odd[i])
+	}
+	clear(w.even[:])
+	clear(w.odd[:])
+	w.pending = 0
+	if w.overflow != (buckets{}) {
+		sum.add(&w.overflow)
+		w.overflow = buckets{}
+	}
+}
+
+// look counts the elements of a block.
+func (w *worker) look(k kind, d safetensors.DType, b []byte, p *pass) {
+	if w.pending += int64(len(b)); w.pending > math.MaxUint32 { // more bytes than elements
+		var sum buckets
+		w.flush(&sum)
+		w.overflow = sum
+		w.pending = int64(len(b))
+	}
+	switch {
+	case k.coded() && d.Bits() == 8:
+		w.count8(b)
+	case k.coded():
+		w.count16(b)
+	case k == float32s:
+		w.sum32(b, p)
+	default:
+		p.shift = firstFinite(b, k.size(), k.number)
+		w.sum(b, k.size(), p, k.number)
+	}
+}
+
+func (w *worker) count8(b []byte) {
+	for ; len(b) >= 2; b = b[2:] {
+		w.even[b[0]]++
+		w.odd[b[1]]++
+	}
+	for _, x := range b {
+		w.even[x]++
+	}
+}
+
+func (w *worker) count16(b []byte) {
+	for ; len(b) >= 8; b = b[8:] {
+		x := binary.LittleEndian.Uint64(b)
+		w.even[uint16(x)]++
+		w.odd[uint16(x>>16)]++
+		w.even[uint16(x>>32)]++
+		w.odd[uint16(x>>48)]++
+	}
+	for ; len(b) >= 2; b = b[2:] {
+		w.even[binary.LittleEndian.Uint16(b)]++
+	}
+}
+
+// A pass is what one look at the values of a block gives. The sums are those of the
+// differences to shift, so that they are exact enough where the values are close to
+// each other and far from zero.
+type pass struct {
+	zeros, nan, inf int64
+	min, max        float64
+	n               int64 // finite values
+	shift           float64
+	sum, squares    float64
+}
+
+func newPass() pass { return pass{min: math.Inf(1), max: math.Inf(-1)} }
+
+func (p *pass) result() result {
+	r := newResult()
+	r.zeros, r.nan, r.inf = p.zeros, p.nan, p.inf
+	if n := float64(p.n); n > 0 {
+		r.min, r.max, r.n = p.min, p.max, p.n
+		r.mean = p.shift + p.sum/n
+		r.squares = max(0, p.squares-p.sum*p.sum/n)
+	}
+	return r
+}
+
+// firstFinite returns the first finite number, else 0.
+func firstFinite(b []byte, size int, number func([]byte) float64) float64 {
+	for ; len(b) >= size; b = b[size:] {
+		if x := number(b); !math.IsNaN(x) && !math.IsInf(x, 0) {
+			return x
+		}
+	}
+	return 0
+}
+
+// sum looks at numbers of size bytes. It is the slow twin of sum32.
+func (w *worker) sum(b []byte, size int, p *pass, number func([]byte) float64) {
+	for ; len(b) >= size; b = b[size:] {
+		x := number(b)
+		switch {
+		case math.IsNaN(x):
+			p.nan++
+			continue
+		case math.IsInf(x, 0):
+			p.inf++
+			continue
+		case x == 0:
+			p.zeros++
+		}
+		p.n++
+		p.min, p.max = min(p.min, x), max(p.max, x)
+		d := x - p.shift
+		p.sum += d
+		p.squares += d * d
+		w.even[bucketOf(x)]++
+	}
+}
+
+// sum32 is sum for float32, faster: sums that do not wait for each other, and
+// comparisons of integers in place of floats.
+func (w *worker) sum32(b []byte, p *pass) {
+	p.shift = firstFinite(b, 4, float32s.number)
+	shift := p.shift
+	least, most := int32(math.MaxInt32), int32(math.MinInt32)
+	var sum0, sum1, squares0, squares1 float64
+	var n int64
+	for ; len(b) >= 8; b = b[8:] {
+		both := binary.LittleEndian.Uint64(b)
+		x0, x1 := uint32(both), uint32(both>>32)
+		if ^x0&0x7f800000 == 0 || ^x1&0x7f800000 == 0 { // an infinity or a NaN
+			w.sum(b[:8], 4, p, float32s.number)
+			continue
+		}
+		if x0<<1 == 0 {
+			p.zeros++
+		}
+		if x1<<1 == 0 {
+			p.zeros++
+		}
+		k0, k1 := order(x0), order(x1)
+		least, most = min(least, k0, k1), max(most, k0, k1)
+		w.even[x0>>16]++
+		w.odd[x1>>16]++
+		d0 := float64(math.Float32frombits(x0)) - shift
+		d1 := float64(math.Float32frombits(x1)) - shift
+		sum0 += d0
+		sum1 += d1
+		squares0 += d0 * d0
+		squares1 += d1 * d1
+		n += 2
+	}
+	w.sum(b, 4, p, float32s.number)
+	if n > 0 {
+		p.n += n
+		p.min, p.max = min(p.min, unorder(least)), max(p.max, unorder(most))
+		p.sum += sum0 + sum1
+		p.squares += squares0 + squares1
+	}
+}
+
+// order returns a number that compares as the float32 with these bits does.
+func order(bits uint32) int32 { return int32(bits) ^ int32(uint32(int32(bits)>>31)>>1) }
+
+// unorder undoes order.
+func unorder(k int32) float64 { return float64(math.Float32frombits(uint32(order(uint32(k))))) }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numpy"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+)
+
+func (c *command) show() *cobra.Command {
+	var slice string
+	cmd := c.verb("show SRC NAME [--slice RANGES]", "Print the values of a tensor, as numpy prints them", `
+Of a tensor with more than 1,000 elements, only the corners are printed and read.
+Floats that numpy does not know (BF16, F8_*, F6_*, F4) are printed as float32.
+`+sources, `
+safetensors show model.safetensors lm_head.weight
+safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
+safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
+`, cobra.ExactArgs(2), func(args []string) error {
+		return c.showTensor(args[0], args[1], slice)
+	})
+	cmd.Flags().StringVar(&slice, "slice", "", "the `RANGES` to print, one for each leading dimension: 3, 0:4, :, -2:, ::10")
+	return cmd
+}
+
+func (c *command) showTensor(name, tensor, slice string) error {
+	src, err := c.opener.Open(name)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	t, err := tensorOf(src, tensor)
+	if err != nil {
+		return err
+	}
+	ranges, err := parseRanges(slice, t.Shape())
+	if err != nil {
+		return usageError{err}
+	}
+	if t, err = t.Slice(ranges...); err != nil {
+		return err
+	}
+	text, err := numpy.Print(t)
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", tensor, err)
+	}
+	fmt.Fprintln(c.out, text)
+	return nil
+}
+
+// tensorOf returns a tensor of a source.
+func tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
+	t, ok := src.Tensors[name]
+	if !ok {
+		return t, fmt.Errorf("no tensor of %s is named %q: %w", term.Name(src.Name), name, fs.ErrNotExist)
+	}
+	return t, nil
+}
+
+// parseRanges reads ranges as they are written between the brackets of Python.
+func parseRanges(text string, dims []int) ([]safetensors.Range, error) {
+	if text == "" {
+		return nil, nil
+	}
+	parts := strings.Split(strings.Trim(text, "[]"), ",")
+	if len(parts) > len(dims) {
+		return nil, fmt.Errorf("--slice %s: %d ranges for a tensor of %d dimensions", text, len(parts), len(dims))
+	}
+	var ranges []safetensors.Range
+	for d, part := range parts {
+		r, err := parseRange(strings.TrimSpace(part), dims[d])
+		if err != nil {
+			return nil, fmt.Errorf("--slice %s: %w", text, err)
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, nil
+}
+
+// parseRange reads one range in a dimension of that size.
+func parseRange(text string, size int) (safetensors.Range, error) {
+	parts := strings.Split(text, ":")
+	numbers := []int{0, size, 1}
+	for i, part := range parts {
+		if part == "" && len(parts) > 1 {
+			continue
+		}
+		n, err := strconv.Atoi(part)
+		if err != nil || i > 2 {
+			return safetensors.Range{}, fmt.Errorf("%q is not an index or START:STOP:STEP", text)
+		}
+		numbers[i] = n
+	}
+	if len(parts) == 1 {
+		return safetensors.At(numbers[0]), nil
+	}
+	if len(parts) > 3 {
+		return safetensors.Range{}, fmt.Errorf("%q is not an index or START:STOP:STEP", text)
+	}
+	return safetensors.Span(numbers[0], numbers[1]).By(numbers[2]), nil
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+func (c *command) stats() *cobra.Command {
+	var asJSON bool
+	var picture string
+	cmd := c.verb("stats SRC [PATTERN...] [--json] [--plot out.svg]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
+Min, max, mean and std are those of the finite values. A pattern selects tensors: *, ?
+and [a-z], or a name and all below it.
+
+--json prints one line:
+  {"file": "...", "tensors": [{"name", "dtype", "shape", SUMMARY}, ...], "total": {SUMMARY}}
+where SUMMARY is "count", "min", "max", "mean", "std" (null if no value is finite),
+"zeros", "nan", "inf" and "histogram": {"edges": [...], "counts": [...]}.
+`+sources, `
+safetensors stats model.safetensors
+safetensors stats model.safetensors 'model.layers.*.mlp.*' --plot mlp.svg
+safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
+`, cobra.MinimumNArgs(1), func(args []string) error {
+		return c.describe(args[0], args[1:], asJSON, picture)
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
+	cmd.Flags().StringVar(&picture, "plot", "", "draw the histogram of all values into `FILE`.svg")
+	return cmd
+}
+
+// A described is the summary of a tensor. Its fields are those of the JSON form.
+type described struct {
+	Name  string            `json:"name"`
+	DType safetensors.DType `json:"dtype"`
+	Shape []int             `json:"shape"`
+	summary
+}
+
+type summary struct {
+	Count     int64     `json:"count"`
+	Min       number    `json:"min"`
+	Max       number    `json:"max"`
+	Mean      number    `json:"mean"`
+	Std       number    `json:"std"`
+	Zeros     int64     `json:"zeros"`
+	NaN       int64     `json:"nan"`
+	Inf       int64     `json:"inf"`
+	Histogram histogram `json:"histogram"`
+}
+
+type histogram struct {
+	Edges  []number `json:"edges"`
+	Counts []int64  `json:"counts"`
+}
+
+// A number is null in JSON if it is not finite.
+type number float64
+
+func (n number) MarshalJSON() ([]byte, error) {
+	if x := float64(n); math.IsNaN(x) || math.IsInf(x, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// String returns a number with a few digits.
+func (n number) String() string {
+	if math.IsNaN(float64(n)) {
+		return "-"
+	}
+	return strconv.FormatFloat(float64(n), 'g', 4, 64)
+}
+
+func summaryOf(s stats.Summary) summary {
+	h := histogram{Edges: []number{}, Counts: []int64{}}
+	for _, edge := range s.Histogram.Edges {
+		h.Edges = append(h.Edges, number(edge))
+	}
+	h.Counts = append(h.Counts, s.Histogram.Counts...)
+	return summary{s.Count, number(s.Min), number(s.Max), number(s.Mean), number(s.Std), s.Zeros, s.NaN, s.Inf, h}
+}
+
+func (c *command) describe(name string, patterns []string, asJSON bool, picture string) error {
+	selection, err := pattern.ParseSelection(patterns, nil)
+	if err != nil {
+		return usageError{err}
+	}
+	if picture != "" && !strings.HasSuffix(picture, ".svg") {
+		return usage("--plot %s: the name of the picture has to end in .svg", picture)
+	}
+	src, err := c.opener.Open(name)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	names, err := selection.Of(src.Order)
+	if err != nil {
+		return err
+	}
+	var tensors []safetensors.Tensor
+	size := int64(0)
+	for _, name := range names {
+		tensors = append(tensors, src.Tensors[name])
+		size += src.Tensors[name].Size()
+	}
+	stop := c.progress("stats", size)
+	summaries, all, err := stats.Describe(tensors)
+	stop()
+	if err != nil {
+		return err
+	}
+	rows := make([]described, len(names))
+	for i, name := range names {
+		rows[i] = described{name, tensors[i].DType(), tensors[i].Shape(), summaryOf(summaries[i])}
+	}
+	total := summaryOf(all)
+	if picture != "" {
+		if err := draw(picture, name, total); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return term.PrintJSON(c.out, struct {
+			File    string      `json:"file"`
+			Tensors []described `json:"tensors"`
+			Total   summary     `json:"total"`
+		}{name, rows, total})
+	}
+	c.printStats(rows, total)
+	return nil
+}
+
+func (c *command) printStats(rows []described, total summary) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	const layout = "%s\t%s\t%10s\t%10s\t%10s\t%10s\t%12s\t%8s\t%8s\n"
+	fmt.Fprintf(w, layout, "NAME", "DTYPE", "MIN", "MAX", "MEAN", "STD", "ZEROS", "NAN", "INF")
+	row := func(name, dtype string, s summary) {
+		fmt.Fprintf(w, layout, name, dtype, s.Min, s.Max, s.Mean, s.Std, term.Count(s.Zeros), term.Count(s.NaN), term.Count(s.Inf))
+	}
+	for _, r := range rows {
+		row(term.Name(r.Name), r.DType.String(), r.summary)
+	}
+	row("total", "", total)
+	w.Flush()
+	c.printHistogram(total.Histogram)
+}
+
+// printHistogram prints a histogram as bars.
+func (c *command) printHistogram(h histogram) {
+	const width = 50
+	most := int64(0)
+	for _, n := range h.Counts {
+		most = max(most, n)
+	}
+	if most == 0 {
+		return
+	}
+	fmt.Fprintln(c.out)
+	for i, n := range h.Counts {
+		eighths := int(math.Ceil(float64(n) / float64(most) * width * 8))
+		bar := strings.Repeat("█", eighths/8)
+		if rest := eighths % 8; rest > 0 {
+			bar += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+		}
+		fmt.Fprintf(c.out, "%10s %s %s\n", h.Edges[i], bar, term.Count(n))
+	}
+	fmt.Fprintf(c.out, "%10s\n", h.Edges[len(h.Edges)-1])
+}
+
+// draw draws a histogram into a file.
+func draw(file, title string, s summary) error {
+	if len(s.Histogram.Counts) == 0 {
+		return errors.New("there is nothing to plot: no value is finite")
+	}
+	p := plot.New()
+	p.Title.Text = term.Clean(title)
+	p.X.Label.Text = "value"
+	p.Y.Label.Text = "number of values"
+	bars := &plotter.Histogram{FillColor: plotter.DefaultLineStyle.Color, LineStyle: plotter.DefaultLineStyle}
+	bars.FillColor = nil
+	for i, n := range s.Histogram.Counts {
+		bars.Bins = append(bars.Bins, plotter.HistogramBin{
+			Min: float64(s.Histogram.Edges[i]), Max: float64(s.Histogram.Edges[i+1]), Weight: float64(n),
+		})
+	}
+	bars.Width = bars.Bins[0].Max - bars.Bins[0].Min
+	p.Add(bars)
+	picture, err := p.WriterTo(16*vg.Centimeter, 10*vg.Centimeter, "svg")
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	if _, err := picture.WriteTo(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
