@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -104,7 +105,7 @@ func filesOf(name string) ([]string, error) {
 func (c *command) verdict(name string) verdict {
 	src, err := c.opener.Open(name)
 	if err != nil {
-		v := verdict{File: name, Reason: strings.TrimPrefix(err.Error(), term.Name(name)+": ")}
+		v := verdict{File: name, Reason: strings.TrimPrefix(err.Error(), source.Shown(name)+": ")}
 		var broken *safetensors.FormatError
 		if errors.As(err, &broken) {
 			v.Reason, v.Tensor = broken.Reason, broken.Tensor

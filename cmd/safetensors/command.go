@@ -66,15 +66,15 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(c.out)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if flushed := c.out.Flush(); err == nil {
 		err = flushed
 	}
-	return c.exit(root, err)
+	return c.exit(cmd, err)
 }
 
 // exit reports an error and returns the exit code of it.
-func (c *command) exit(root *cobra.Command, err error) int {
+func (c *command) exit(cmd *cobra.Command, err error) int {
 	var wrong usageError
 	switch {
 	case err == nil:
@@ -86,7 +86,7 @@ func (c *command) exit(root *cobra.Command, err error) int {
 		return exitFailed
 	case !c.begun, errors.As(err, &wrong), errors.Is(err, dest.ErrUsage):
 		text := strings.TrimPrefix(err.Error(), dest.ErrUsage.Error()+": ")
-		fmt.Fprintf(c.stderr, "safetensors: %s\nsafetensors --help shows the usage\n", term.Clean(text))
+		fmt.Fprintf(c.stderr, "safetensors: %s\n%s --help shows the usage\n", term.Clean(text), cmd.CommandPath())
 		return exitUsage
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {

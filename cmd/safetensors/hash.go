@@ -59,7 +59,7 @@ func (c *command) printSums(name string, tensors bool) error {
 	}
 	defer src.Close()
 	if src.Files == nil && !tensors {
-		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", term.Name(name))
+		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
 	}
 	names := src.Order
 	if !tensors {
@@ -161,7 +161,7 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 	}
 	defer src.Close()
 	if src.Files == nil && len(want.Files) > 0 {
-		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", term.Name(name))
+		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
 	}
 	have, err := c.sums(src, wantedFiles(src.Files, want.Files), wantedTensors(src, want.Tensors))
 	if err != nil {

@@ -6,13 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// binary is the command, built once for all tests.
-var binary string
+// program is the command, built once for all tests.
+var program string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -22,8 +23,11 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "safetensors.exe")
-		build := exec.Command("go", "build", "-o", binary, ".")
+		program = filepath.Join(dir, "safetensors")
+		if runtime.GOOS == "windows" {
+			program += ".exe"
+		}
+		build := exec.Command("go", "build", "-o", program, ".")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
@@ -48,7 +52,7 @@ func runs(t *testing.T, args ...string) result {
 func runsWith(t *testing.T, stdin []byte, args ...string) result {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(program, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
 	err := cmd.Run()
 	if _, exited := err.(*exec.ExitError); err != nil && !exited {

@@ -86,7 +86,7 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	size := int64(0)
 	for _, file := range src.Files {
 		if file.Path == "" {
-			return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", term.Name(src.Name))
+			return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", source.Shown(src.Name))
 		}
 		if strings.HasSuffix(file.Name, ".safetensors") {
 			files = append(files, file)
@@ -94,7 +94,7 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 		}
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", term.Name(src.Name))
+		return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", source.Shown(src.Name))
 	}
 	defer c.progress("meta", size)()
 	for _, file := range files {

@@ -9,7 +9,6 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numpy"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
@@ -58,7 +57,7 @@ func (c *command) showTensor(name, tensor, slice string) error {
 func tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
 	t, ok := src.Tensors[name]
 	if !ok {
-		return t, fmt.Errorf("no tensor of %s is named %q: %w", term.Name(src.Name), name, fs.ErrNotExist)
+		return t, fmt.Errorf("no tensor of %s is named %q: %w", source.Shown(src.Name), name, fs.ErrNotExist)
 	}
 	return t, nil
 }

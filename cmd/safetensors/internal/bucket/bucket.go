@@ -4,6 +4,7 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -72,7 +73,7 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 	u.RawQuery = query.Encode()
 	opened, err := blob.OpenBucket(ctx, u.String())
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", redact(u), err)
+		return nil, "", errors.New(strings.ReplaceAll(err.Error(), "?"+u.RawQuery, ""))
 	}
 	return &Bucket{ctx, opened, redact(u)}, key, nil
 }
@@ -133,10 +134,13 @@ func (b *Bucket) Exists(key string) (bool, error) {
 	return ok, b.fail(key, err)
 }
 
+// grace is how long cleaning up may take after the context is cancelled.
+const grace = time.Minute
+
 // Delete removes an object. It works after the context is cancelled, too: it
 // cleans up.
 func (b *Bucket) Delete(key string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), grace)
 	defer cancel()
 	return b.fail(key, b.blob.Delete(ctx, key))
 }
@@ -153,6 +157,7 @@ func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) erro
 	// context to remove the parts.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.ctx))
 	defer cancel()
+	defer context.AfterFunc(b.ctx, func() { time.AfterFunc(grace, cancel) })()
 	abort := cancel
 	if client := (*s3.Client)(nil); b.blob.As(&client) {
 		abort = func() {}

@@ -151,7 +151,7 @@ func (p *pair) compare(u, v []float64, x, y []byte) (d Difference, at int64) {
 		case math.IsInf(absolute, 1), math.IsNaN(absolute):
 			absolute = math.NaN()
 		}
-		equal := absolute <= p.tolerance.Absolute+p.tolerance.Relative*math.Abs(b)
+		equal := absolute == 0 || absolute <= p.tolerance.Absolute+p.tolerance.Relative*math.Abs(b)
 		if exact && equal && width > 0 {
 			equal = bytes.Equal(x[i*width:][:width], y[i*width:][:width])
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,10 +109,29 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 // named puts the name of a source before an error that does not have it yet.
 func named(name string, err error) error {
 	text := strings.TrimPrefix(err.Error(), "safetensors: ")
-	if shown := term.Name(name); !strings.Contains(text, shown) {
-		return &sourceError{shown + ": " + text, err}
+	if path, ok := err.(*fs.PathError); ok && path.Path == name {
+		text = path.Err.Error()
+	}
+	if shown := Shown(name); !strings.Contains(text, shown) {
+		text = shown + ": " + text
 	}
 	return &sourceError{text, err}
+}
+
+// Shown returns the name of a source for a message: quoted, and of a URL without user
+// and query, where passwords and signatures are.
+func Shown(name string) string {
+	if scheme, rest, ok := strings.Cut(name, "://"); ok {
+		rest, _, _ = strings.Cut(rest, "?")
+		host, path, slash := strings.Cut(rest, "/")
+		if at := strings.LastIndexByte(host, '@'); at >= 0 && scheme != "hf" {
+			host = host[at+1:]
+		}
+		if name = scheme + "://" + host; slash {
+			name += "/" + path
+		}
+	}
+	return term.Name(name)
 }
 
 // A sourceError is an error with another text.
@@ -157,7 +177,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 		for _, tensor := range c.Order {
 			if other, ok := from[tensor]; ok {
 				all.Close()
-				return nil, fmt.Errorf("tensor %q is in %s and in %s", tensor, term.Name(other), term.Name(name))
+				return nil, fmt.Errorf("tensor %q is in %s and in %s", tensor, Shown(other), Shown(name))
 			}
 			from[tensor] = name
 			all.Tensors[tensor] = c.Tensors[tensor]

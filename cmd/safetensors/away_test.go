@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/gosafetensors/safetensors"
+	"github.com/rclone/gofakes3"
+	"github.com/rclone/gofakes3/s3mem"
+	"github.com/stretchr/testify/require"
+)
+
+// writeShards writes three shards into a folder and returns their tensors.
+func writeShards(t *testing.T, dir string) map[string]safetensors.Tensor {
+	t.Helper()
+	tensors := map[string]safetensors.Tensor{"x": counting(t, 8), "y": counting(t, 8), "z": counting(t, 8)}
+	require.NoError(t, safetensors.WriteShards(dir, tensors, map[string]string{"format": "pt"}, 32))
+	return tensors
+}
+
+// startHub serves a folder as a web server, and as the repository owner/name of a hub
+// at the revisions main, v2 and refs/pr/1.
+func startHub(t *testing.T, dir string) (url string, requests func() []string) {
+	var mu sync.Mutex
+	var log []string
+	files := http.FileServer(http.Dir(dir))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		log = append(log, r.URL.EscapedPath())
+		mu.Unlock()
+		path := r.URL.Path
+		for _, revision := range []string{"main", "v2", "refs/pr/1"} {
+			path = strings.Replace(path, "/owner/name/resolve/"+revision+"/", "/", 1)
+		}
+		r.URL.Path = path
+		files.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	for name, value := range map[string]string{
+		"HF_ENDPOINT": server.URL, "HF_HOME": t.TempDir(), "HF_HUB_CACHE": "", "HF_TOKEN": "token", "HUGGINGFACE_HUB_CACHE": "",
+		"HTTP_PROXY": "", "HTTPS_PROXY": "", "http_proxy": "", "https_proxy": "",
+	} {
+		t.Setenv(name, value)
+	}
+	return server.URL, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		taken := log
+		log = nil
+		return taken
+	}
+}
+
+func TestHub(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeShards(t, "repo")
+	writeShards(t, "repo/folder")
+	require.NoError(t, safetensors.WriteFile("repo/other.safetensors", map[string]safetensors.Tensor{"o": counting(t, 2)}, nil))
+	url, requests := startHub(t, "repo")
+	for _, name := range []string{
+		"hf://owner/name", "hf://owner/name@v2", "hf://owner/name@refs/pr/1", "hf://owner/name@refs%2Fpr%2F1/model.safetensors.index.json",
+		"hf://owner/name/folder", url + "/model.safetensors.index.json", url + "/folder/model.safetensors.index.json",
+	} {
+		require.Equal(t, "equal\n", succeeds(t, "diff", "repo", name), name)
+	}
+	require.Contains(t, succeeds(t, "ls", "hf://owner/name/other.safetensors", url+"/other.safetensors"), "o     F32    [2]")
+	require.NotEmpty(t, requests())
+
+	// Only the tensors can be read from there, and downloaded.
+	require.Contains(t, fails(t, 1, "hash", "hf://owner/name"), "add --tensors")
+	manifest := succeeds(t, "hash", "--tensors", "hf://owner/name")
+	require.NoError(t, os.WriteFile("m", []byte(manifest), 0o666))
+	require.Equal(t, "tensor x: OK\ntensor y: OK\ntensor z: OK\n", succeeds(t, "verify", "repo", "m", "--tensors"))
+	succeeds(t, "cp", "hf://owner/name", "download", "--max-shard-size", "70B")
+	require.Equal(t, "equal\n", succeeds(t, "diff", "repo", "download", "--meta"))
+
+	require.Contains(t, fails(t, 1, "ls", "hf://owner/absent"), "no model.safetensors and no model.safetensors.index.json")
+	require.Contains(t, fails(t, 1, "ls", url+"/absent.safetensors"), "404")
+	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "x.safetensors", "--only", "w"), "no tensor matches")
+	require.Contains(t, fails(t, 1, "meta", "hf://owner/name", "a=b", "--in-place"), "cannot be changed in place")
+	require.NoFileExists(t, "x.safetensors")
+	requests()
+
+	// The cache of the Python tools comes first, as far as it has the files.
+	const commit = "0123456789012345678901234567890123456789"
+	cache := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--owner--name")
+	require.NoError(t, os.MkdirAll(filepath.Join(cache, "refs"), 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(cache, "refs", "main"), []byte(commit), 0o666))
+	require.NoError(t, safetensors.WriteFile(filepath.Join(mkdir(t, cache, "snapshots", commit), "model.safetensors"),
+		map[string]safetensors.Tensor{"cached": counting(t, 1)}, nil))
+	require.Contains(t, succeeds(t, "ls", "hf://owner/name"), "cached")
+	require.Empty(t, requests(), "nothing is sent")
+	require.Contains(t, succeeds(t, "ls", "hf://owner/name/other.safetensors"), "o     F32    [2]")
+	require.NotEmpty(t, requests())
+	require.NotContains(t, succeeds(t, "ls", "hf://owner/name@v2"), "cached")
+}
+
+func mkdir(t *testing.T, parts ...string) string {
+	dir := filepath.Join(parts...)
+	require.NoError(t, os.MkdirAll(dir, 0o777))
+	return dir
+}
+
+// A store is an S3 server on the loopback interface, with an empty bucket named
+// models. It checks signatures.
+type store struct {
+	http.Handler
+	client *s3.Client
+
+	mu    sync.Mutex
+	log   []string
+	fault func(http.ResponseWriter, *http.Request) bool // reports whether it has answered
+}
+
+func startStore(t *testing.T) *store {
+	s := &store{Handler: gofakes3.New(s3mem.New(),
+		gofakes3.WithV4Auth(map[string]string{"key": "secret"}),
+		gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL_S3":         server.URL,
+		"AWS_ENDPOINT_URL":            "",
+		"AWS_ACCESS_KEY_ID":           "key",
+		"AWS_SECRET_ACCESS_KEY":       "secret",
+		"AWS_SESSION_TOKEN":           "",
+		"AWS_REGION":                  "us-east-1",
+		"AWS_PROFILE":                 "",
+		"AWS_CONFIG_FILE":             os.DevNull,
+		"AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_EC2_METADATA_DISABLED":   "true",
+		"AWS_MAX_ATTEMPTS":            "1",
+	} {
+		t.Setenv(name, value)
+	}
+	cfg, err := config.LoadDefaultConfig(t.Context())
+	require.NoError(t, err)
+	s.client = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
+	_, err = s.client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("models")})
+	require.NoError(t, err)
+	s.requests()
+	return s
+}
+
+func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.log = append(s.log, r.Method+" "+r.URL.Path)
+	fault := s.fault
+	s.mu.Unlock()
+	if fault == nil || !fault(w, r) {
+		s.Handler.ServeHTTP(w, r)
+	}
+}
+
+// requests returns the log and clears it.
+func (s *store) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := s.log
+	s.log = nil
+	return log
+}
+
+// setFault sets what breaks.
+func (s *store) setFault(fault func(http.ResponseWriter, *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+// objects returns the keys in the bucket and requires that no upload is left over.
+func (s *store) objects(t *testing.T) (keys []string) {
+	t.Helper()
+	listed, err := s.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: aws.String("models")})
+	require.NoError(t, err)
+	for _, o := range listed.Contents {
+		keys = append(keys, *o.Key)
+	}
+	uploads, err := s.client.ListMultipartUploads(context.Background(), &s3.ListMultipartUploadsInput{Bucket: aws.String("models")})
+	if err != nil { // the server has never seen one
+		require.ErrorContains(t, err, "NoSuchUpload")
+		return keys
+	}
+	require.Empty(t, uploads.Uploads, "an upload is left over")
+	return keys
+}
+
+func TestS3(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := startStore(t)
+	writeShards(t, "local")
+	succeeds(t, "cp", "local", "s3://models/llama", "--max-shard-size", "32B")
+	var puts []string
+	for _, request := range s.requests() {
+		if strings.HasPrefix(request, "PUT ") {
+			puts = append(puts, strings.TrimPrefix(request, "PUT /models/llama/"))
+		}
+	}
+	require.Equal(t, []string{
+		"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
+		"model.safetensors.index.json",
+	}, puts, "the index is last")
+	for _, name := range []string{"s3://models/llama", "s3://models/llama/", "s3://models/llama/model.safetensors.index.json", "s3://models/llama?region=us-east-1"} {
+		require.Equal(t, "equal\n", succeeds(t, "diff", "local", name, "--meta"), name)
+	}
+	require.Contains(t, succeeds(t, "ls", "s3://models/llama/model-00002-of-00003.safetensors"), "y     F32    [8]")
+	require.Contains(t, succeeds(t, "check", "s3://models/llama"), "ok       s3://models/llama: 3 tensors, 96 B")
+	manifest := succeeds(t, "hash", "s3://models/llama", "--tensors")
+	require.Equal(t, succeeds(t, "hash", "local", "--tensors"), manifest)
+
+	require.Contains(t, fails(t, 1, "cp", "local", "s3://models/llama"), "s3://models/llama/model-00001-of-00003.safetensors exists; --force replaces it")
+	succeeds(t, "cp", "s3://models/llama", "s3://models/llama", "--max-shard-size", "64B", "--force")
+	require.Equal(t, []string{
+		"llama/model.1-00001-of-00002.safetensors", "llama/model.1-00002-of-00002.safetensors", "llama/model.safetensors.index.json",
+	}, s.objects(t))
+	require.Equal(t, "equal\n", succeeds(t, "diff", "local", "s3://models/llama"))
+	succeeds(t, "cp", "s3://models/llama", "s3://models/one.safetensors")
+	require.Equal(t, "equal\n", succeeds(t, "diff", "local", "s3://models/one.safetensors"))
+
+	require.Contains(t, fails(t, 1, "ls", "s3://models/absent"), "s3://models/absent: file does not exist")
+	require.Contains(t, fails(t, 1, "ls", "s3://models/absent.safetensors"), "absent.safetensors")
+	require.Contains(t, fails(t, 1, "ls", "s3://none/x"), "s3://none/x")
+	require.NotContains(t, fails(t, 1, "ls", "s3://none/x?nonsense=secret"), "secret")
+}
+
+// TestS3Multipart copies a tensor up and down in several parts.
+func TestS3Multipart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := startStore(t)
+	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 5<<20), "small": counting(t, 3)}, nil))
+	succeeds(t, "cp", "big.safetensors", "s3://models/big.safetensors")
+	parts := 0
+	for _, request := range s.requests() {
+		if request == "PUT /models/big.safetensors" {
+			parts++
+		}
+	}
+	require.Equal(t, 3, parts)
+	succeeds(t, "cp", "s3://models/big.safetensors", "back.safetensors")
+	want, err := os.ReadFile("big.safetensors")
+	require.NoError(t, err)
+	got, err := os.ReadFile("back.safetensors")
+	require.NoError(t, err)
+	require.True(t, string(want) == string(got), "the files are the same")
+
+	// A part that fails leaves no object and no upload.
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("partNumber") != "2" {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, "<Error><Code>AccessDenied</Code></Error>")
+		return true
+	})
+	require.Contains(t, fails(t, 1, "cp", "big.safetensors", "s3://models/again.safetensors"), "AccessDenied")
+	s.setFault(nil)
+	require.Equal(t, []string{"big.safetensors"}, s.objects(t))
+}
+
+// TestFileBucket copies through a bucket that is a folder.
+func TestFileBucket(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	writeShards(t, "local")
+	url := "file://" + filepath.ToSlash(dir)
+	succeeds(t, "cp", "local", url+"/new/bucket", "--max-shard-size", "32B")
+	require.Equal(t, "equal\n", succeeds(t, "diff", "local", url+"/new/bucket", "--meta"))
+	require.Equal(t, "equal\n", succeeds(t, "diff", "local", "new/bucket", "--meta"))
+	require.Equal(t, succeeds(t, "hash", "local"), succeeds(t, "hash", url+"/local"))
+	require.Contains(t, fails(t, 1, "ls", url+"/absent"), "absent: file does not exist")
+}

@@ -1,0 +1,118 @@
+package compare
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+func tensor[T safetensors.Element](t *testing.T, d safetensors.DType, shape []int, values ...T) safetensors.Tensor {
+	t.Helper()
+	x, err := safetensors.NewTensor(d, shape, values)
+	require.NoError(t, err)
+	return x
+}
+
+func TestValues(t *testing.T) {
+	nan, inf, zero := float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
+	for _, c := range []struct {
+		a, b      []float32
+		tolerance Tolerance
+		want      Difference
+	}{
+		{[]float32{1, 2}, []float32{1, 2}, Tolerance{}, Difference{}},
+		{[]float32{1, 2}, []float32{1, 4}, Tolerance{}, Difference{1, 2, 0.5, []int{1}}},
+		{[]float32{1, 2}, []float32{1, 4}, Tolerance{Absolute: 2}, Difference{0, 2, 0.5, []int{1}}},
+		{[]float32{1, 2}, []float32{1, 4}, Tolerance{Relative: 0.5}, Difference{0, 2, 0.5, []int{1}}},
+		{[]float32{4, 4}, []float32{1, 1}, Tolerance{Absolute: 2}, Difference{2, 3, 3, []int{0}}},
+		{[]float32{nan, inf}, []float32{nan, inf}, Tolerance{}, Difference{}},
+		{[]float32{nan, 1}, []float32{nan, 1.5}, Tolerance{}, Difference{1, 0.5, 0.5 / 1.5, []int{1}}},
+		{[]float32{-inf, 1}, []float32{inf, 5}, Tolerance{1e9, 1e9}, Difference{1, math.NaN(), 0.8, []int{0}}},
+		{[]float32{5, nan}, []float32{1, 1}, Tolerance{}, Difference{2, math.NaN(), math.NaN(), []int{1}}},
+		{[]float32{1, 0}, []float32{1, zero}, Tolerance{}, Difference{1, 0, 0, nil}},
+		{[]float32{1, 0}, []float32{1, zero}, Tolerance{Absolute: 1e-9}, Difference{}},
+		{[]float32{1, 0}, []float32{0, 0}, Tolerance{}, Difference{1, 1, 0, []int{0}}},
+	} {
+		got, err := Values(tensor(t, safetensors.F32, []int{2}, c.a...), tensor(t, safetensors.F32, []int{2}, c.b...), c.tolerance)
+		require.NoError(t, err)
+		if math.IsNaN(c.want.MaxAbsolute) {
+			require.True(t, math.IsNaN(got.MaxAbsolute), "%v %v", c.a, c.b)
+			c.want.MaxAbsolute, got.MaxAbsolute = 0, 0
+		}
+		if math.IsNaN(c.want.MaxRelative) {
+			require.True(t, math.IsNaN(got.MaxRelative), "%v %v", c.a, c.b)
+			c.want.MaxRelative, got.MaxRelative = 0, 0
+		}
+		require.Equal(t, c.want, got, "%v %v", c.a, c.b)
+	}
+}
+
+func TestDTypes(t *testing.T) {
+	a := tensor(t, safetensors.F32, []int{3}, float32(1), 2, 3.001)
+	b, err := a.Convert(safetensors.BF16)
+	require.NoError(t, err)
+	d, err := Values(a, b, Tolerance{Absolute: 0.01})
+	require.NoError(t, err)
+	require.Zero(t, d.Different)
+	require.InDelta(t, 0.001, d.MaxAbsolute, 1e-4)
+	require.Equal(t, []int{2}, d.At)
+
+	d, err = Values(tensor(t, safetensors.I64, []int{1}, int64(-3)), tensor(t, safetensors.U8, []int{1}, uint8(3)), Tolerance{})
+	require.NoError(t, err)
+	require.Equal(t, Difference{1, 6, 2, []int{0}}, d)
+
+	c := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3, 4)
+	e := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3+5i, 4)
+	d, err = Values(c, e, Tolerance{})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 0}, d.At)
+	require.Equal(t, int64(1), d.Different)
+
+	f := tensor(t, safetensors.F4, []int{2, 2}, byte(0x21), 0x43)
+	g := tensor(t, safetensors.F4, []int{2, 2}, byte(0x21), 0x73)
+	d, err = Values(f, g, Tolerance{})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, d.At)
+	require.Equal(t, int64(1), d.Different)
+
+	scalar := tensor(t, safetensors.BOOL, nil, byte(1))
+	d, err = Values(scalar, tensor(t, safetensors.BOOL, nil, byte(0)), Tolerance{})
+	require.NoError(t, err)
+	require.Equal(t, []int{}, d.At)
+	d, err = Values(tensor[float32](t, safetensors.F32, []int{0, 3}), tensor[float32](t, safetensors.F32, []int{0, 3}), Tolerance{})
+	require.NoError(t, err)
+	require.Equal(t, Difference{}, d)
+	_, err = Values(a, scalar, Tolerance{})
+	require.Error(t, err)
+}
+
+// TestBlocks compares tensors of many blocks: the first of equally large differences
+// counts, wherever it is and whoever finds it.
+func TestBlocks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const n = 5*blockElements + 17
+	x, y := make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i] = rng.Float32()
+		y[i] = x[i]
+	}
+	for _, at := range [][]int{{0}, {n - 1}, {3 * blockElements, blockElements + 5}, {n - 1, 2*blockElements - 1, 2 * blockElements}} {
+		z := append([]float32{}, y...)
+		first := n
+		for _, i := range at {
+			x[i], z[i] = 10, 12
+			first = min(first, i)
+		}
+		for range 10 {
+			d, err := Values(tensor(t, safetensors.F32, []int{n}, x...), tensor(t, safetensors.F32, []int{n}, z...), Tolerance{})
+			require.NoError(t, err)
+			require.Equal(t, Difference{int64(len(at)), 2, 2.0 / 12, []int{first}}, d)
+		}
+		for _, i := range at {
+			x[i] = y[i]
+		}
+	}
+}

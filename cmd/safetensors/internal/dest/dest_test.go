@@ -1,0 +1,230 @@
+package dest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/stretchr/testify/require"
+)
+
+func checkpoint(t *testing.T, names ...string) map[string]safetensors.Tensor {
+	tensors := make(map[string]safetensors.Tensor)
+	for i, name := range names {
+		x, err := safetensors.NewTensor(safetensors.U8, []int{8}, []byte{byte(i), 1, 2, 3, 4, 5, 6, 7})
+		require.NoError(t, err)
+		tensors[name] = x
+	}
+	return tensors
+}
+
+var errBroken = errors.New("broken")
+
+// failing fails every read after the first n.
+type failing struct {
+	io.ReaderAt
+	left *atomic.Int64
+}
+
+func (f failing) ReadAt(p []byte, off int64) (int, error) {
+	if f.left.Add(-1) < 0 {
+		return 0, errBroken
+	}
+	return f.ReaderAt.ReadAt(p, off)
+}
+
+// failingAfter returns tensors of which only n can be read.
+func failingAfter(t *testing.T, tensors map[string]safetensors.Tensor, n int64) map[string]safetensors.Tensor {
+	left := new(atomic.Int64)
+	left.Store(n)
+	all := make(map[string]safetensors.Tensor)
+	for name, x := range tensors {
+		var err error
+		all[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), failing{x, left})
+		require.NoError(t, err)
+	}
+	return all
+}
+
+// stores are the ways to a folder: in a bucket in memory, in one of files, and without
+// a bucket.
+func stores(t *testing.T, maxBytes int64) map[string]struct {
+	d    Destination
+	list func() []string
+} {
+	inMemory, _, err := bucket.Open(t.Context(), "mem://x")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	inFiles, err := Parse(t.Context(), "file://"+filepath.ToSlash(dir)+"/bucket/folder", io.Discard, maxBytes)
+	require.NoError(t, err)
+	plain, err := Parse(t.Context(), filepath.Join(dir, "plain"), io.Discard, maxBytes)
+	require.NoError(t, err)
+	read := func(folder string) func() []string {
+		return func() (names []string) {
+			entries, err := os.ReadDir(folder)
+			if !errors.Is(err, os.ErrNotExist) {
+				require.NoError(t, err)
+			}
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			return names
+		}
+	}
+	return map[string]struct {
+		d    Destination
+		list func() []string
+	}{
+		"memory": {objects{inMemory, "folder", maxBytes}, func() []string {
+			names, err := inMemory.List("folder")
+			require.NoError(t, err)
+			return names
+		}},
+		"files": {inFiles, read(filepath.Join(dir, "bucket", "folder"))},
+		"plain": {plain, read(filepath.Join(dir, "plain"))},
+	}
+}
+
+// TestFolder writes a checkpoint, then others over it, and fails at every place in
+// between: there is always the earlier checkpoint or the new one.
+func TestFolder(t *testing.T) {
+	for kind, s := range stores(t, 16) {
+		t.Run(kind, func(t *testing.T) {
+			defer s.d.Close()
+			one := checkpoint(t, "a", "b", "c")
+			for n := range int64(3) {
+				require.ErrorIs(t, s.d.Write(failingAfter(t, one, n), nil), errBroken, "%d", n)
+				require.Empty(t, s.list(), "nothing is left over")
+			}
+			what, err := s.d.Occupied()
+			require.NoError(t, err)
+			require.Empty(t, what)
+
+			require.NoError(t, s.d.Write(one, nil))
+			first := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
+			require.Equal(t, first, s.list())
+			what, err = s.d.Occupied()
+			require.NoError(t, err)
+			require.Equal(t, first[0], filepath.Base(what))
+
+			for n := range int64(3) {
+				require.ErrorIs(t, s.d.Write(failingAfter(t, one, n), nil), errBroken)
+				require.Equal(t, first, s.list())
+			}
+			require.NoError(t, s.d.Write(checkpoint(t, "a", "b", "c", "d", "e"), nil))
+			require.Equal(t, []string{
+				"model.1-00001-of-00003.safetensors", "model.1-00002-of-00003.safetensors", "model.1-00003-of-00003.safetensors",
+				"model.safetensors.index.json",
+			}, s.list())
+			require.NoError(t, s.d.Write(checkpoint(t, "a"), nil))
+			require.Equal(t, []string{"model.safetensors"}, s.list())
+			require.NoError(t, s.d.Write(one, nil))
+			require.Equal(t, first, s.list(), "an earlier file would be opened first")
+		})
+	}
+}
+
+// TestObject fails at every place: the object appears complete or not at all.
+func TestObject(t *testing.T) {
+	b, _, err := bucket.Open(t.Context(), "mem://x")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	file, err := Parse(t.Context(), "file://"+filepath.ToSlash(dir)+"/x.safetensors", io.Discard, 0)
+	require.NoError(t, err)
+	plain, err := Parse(t.Context(), filepath.Join(dir, "y.safetensors"), io.Discard, 0)
+	require.NoError(t, err)
+	for kind, d := range map[string]Destination{"memory": object{b, "x", nil}, "file": file, "plain": plain} {
+		t.Run(kind, func(t *testing.T) {
+			one := checkpoint(t, "a", "b", "c")
+			for n := range int64(3) {
+				require.ErrorIs(t, d.Write(failingAfter(t, one, n), nil), errBroken)
+				what, err := d.Occupied()
+				require.NoError(t, err)
+				require.Empty(t, what)
+			}
+			require.NoError(t, d.Write(one, nil))
+			what, err := d.Occupied()
+			require.NoError(t, err)
+			require.NotEmpty(t, what)
+		})
+	}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "no temporary file")
+}
+
+// TestCancelledUpload cancels the context while an upload waits.
+func TestCancelledUpload(t *testing.T) {
+	for _, url := range []string{"mem://x/y", "file://" + filepath.ToSlash(t.TempDir()) + "/y"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		b, key, err := bucket.Open(ctx, url)
+		require.NoError(t, err)
+		err = b.Write(key, 1<<30, func(w io.Writer) error {
+			for i := 0; ; i++ {
+				if i == 100 {
+					cancel(errBroken)
+				}
+				if _, err := w.Write(make([]byte, 1000)); err != nil {
+					return err
+				}
+			}
+		})
+		require.ErrorIs(t, err, errBroken)
+		again, key, err := bucket.Open(t.Context(), url)
+		require.NoError(t, err)
+		exists, err := again.Exists(key)
+		require.NoError(t, err)
+		require.False(t, exists, url)
+	}
+}
+
+func TestParse(t *testing.T) {
+	defer func() { delete(writers, ".xyz") }()
+	writers[".xyz"] = func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
+		fmt.Fprint(w, slices.Sorted(maps.Keys(tensors)))
+		for _, x := range tensors {
+			if _, err := x.WriteTo(io.Discard); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, name := range []string{"", "x.gguf", "x.BIN", "ftp://x/y", "https://x/y.safetensors", "x.pt/"} {
+		_, err := Parse(t.Context(), name, io.Discard, 0)
+		require.ErrorIs(t, err, ErrUsage, name)
+	}
+	for _, name := range []string{"x.safetensors", "-", "file:///x.safetensors", "x.xyz"} {
+		_, err := Parse(t.Context(), name, io.Discard, 10)
+		require.ErrorIs(t, err, ErrUsage, name)
+	}
+	for name, want := range map[string]Destination{
+		"-": stream{io.Discard}, "x.safetensors": single("x.safetensors"), "x": folder{"x", 0},
+		"llama-3.1": folder{"llama-3.1", 0}, "x/": folder{"x/", 0},
+	} {
+		d, err := Parse(t.Context(), name, io.Discard, 0)
+		require.NoError(t, err)
+		require.Equal(t, want, d)
+	}
+
+	name := filepath.Join(t.TempDir(), "x.xyz")
+	d, err := Parse(t.Context(), name, io.Discard, 0)
+	require.NoError(t, err)
+	one := checkpoint(t, "a", "b")
+	require.ErrorIs(t, d.Write(failingAfter(t, one, 1), nil), errBroken)
+	entries, err := os.ReadDir(filepath.Dir(name))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	require.NoError(t, d.Write(one, nil))
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "[a b]", string(text))
+}

@@ -1,0 +1,42 @@
+package manifest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRoundTrip(t *testing.T) {
+	m := &Manifest{}
+	for _, name := range []string{"model.safetensors", "a b", `back\slash`, "new\nline", "\r", "*star", "größe", `\n`} {
+		m.Files = append(m.Files, Entry{Name: name, Sum: sha256.Sum256([]byte(name))})
+	}
+	for _, name := range []string{"", "x y", `"q"`, "\x1b\n", "重み", "\u202e"} {
+		m.Tensors = append(m.Tensors, Entry{Name: name, Sum: sha256.Sum256([]byte(name)), Type: "F32 [2,3]"})
+	}
+	var b bytes.Buffer
+	require.NoError(t, m.Write(&b))
+	require.NotContains(t, b.String(), "\x1b")
+	got, err := Read(&b)
+	require.NoError(t, err)
+	require.Equal(t, m, got)
+}
+
+func TestRead(t *testing.T) {
+	sum := strings.Repeat("0f", 32)
+	m, err := Read(strings.NewReader(sum + " *binary\r\n\n# a comment\n" + strings.ToUpper(sum) + "  text\n"))
+	require.NoError(t, err)
+	require.Equal(t, "binary", m.Files[0].Name)
+	require.Equal(t, "text", m.Files[1].Name)
+	require.Equal(t, sum, m.Files[1].Sum.String())
+	for _, bad := range []string{
+		"x", sum, sum + " name", sum + "  ", sum[1:] + "  name", sum + "00  name", "zz" + sum[2:] + "  name",
+		"# tensor " + sum, "# tensor " + sum + " x", "# tensor 00 \"x\" F32 []",
+	} {
+		_, err := Read(strings.NewReader("# first\n" + bad + "\n"))
+		require.ErrorContains(t, err, "line 2: ", "%q", bad)
+	}
+}

@@ -1,0 +1,96 @@
+package pattern
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		glob, name string
+		want       bool
+	}{
+		{"a.b", "a.b", true},
+		{"a.b", "a.b.c", true},
+		{"a.b", "a.bc", false},
+		{"a.b", "xa.b", false},
+		{"a.b", "axb", false},
+		{"*", "", true},
+		{"*", "a.b/c\nd", true},
+		{"a.*", "a.b.c", true},
+		{"a.*", "a", false},
+		{"*.weight", "x.weight.y", false},
+		{"?", "ä", true},
+		{"?", "ab", false},
+		{"l.[0-2].w", "l.1.w", true},
+		{"l.[0-2].w", "l.3.w", false},
+		{"l.[!0-2]", "l.3", true},
+		{`[\d]`, "3", false},
+		{`[\d]`, `\`, true},
+		{"a+(b)", "a+(b)", true},
+		{"", "", true},
+		{"", ".x", true},
+		{"", "x", false},
+	} {
+		g, err := ParseGlob(c.glob)
+		require.NoError(t, err, c.glob)
+		require.Equal(t, c.want, g.Match(c.name), "%q %q", c.glob, c.name)
+	}
+	for _, bad := range []string{"[", "[]", "a[b", "[z-a]"} {
+		_, err := ParseGlob(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestRename(t *testing.T) {
+	for _, c := range []struct{ rename, name, want string }{
+		{"s/a/b/", "aa", "ba"},
+		{"s/a/b/g", "aa", "bb"},
+		{"s/A/b/i", "aa", "ba"},
+		{"s/A/b/gI", "aa", "bb"},
+		{`s/^model\.//`, "model.x.model.y", "x.model.y"},
+		{`s/(\d+)\.(.*)/\2-\1/`, "layers.3.w", "layers.w-3"},
+		{"s/x/[&]/", "axb", "a[x]b"},
+		{`s/x/\&/`, "axb", "a&b"},
+		{`s/x/$1\$/`, "axb", "a$1$b"},
+		{`s/x/\\/`, "axb", `a\b`},
+		{"s|a/b|c|", "a/b", "c"},
+		{`s/a\/b/c/`, "a/b", "c"},
+		{`s/a/b\/c/`, "a", "b/c"},
+		{"s/z/y/", "abc", "abc"},
+		{"sxaxbx", "a", "b"},
+		{"s/x*/-/g", "abc", "-a-b-c-"},
+		{`s/(a)|b/<\1>/g`, "ab", "<a><>"},
+	} {
+		r, err := ParseRename(c.rename)
+		require.NoError(t, err, c.rename)
+		require.Equal(t, c.want, r.Apply(c.name), c.rename)
+	}
+	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`} {
+		_, err := ParseRename(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestSelection(t *testing.T) {
+	names := []string{"a.x", "a.y", "b.x", "c"}
+	for _, c := range []struct{ only, except, want []string }{
+		{nil, nil, names},
+		{[]string{"a"}, nil, []string{"a.x", "a.y"}},
+		{[]string{"*.x", "c"}, []string{"b"}, []string{"a.x", "c"}},
+		{nil, []string{"*.x"}, []string{"a.y", "c"}},
+	} {
+		s, err := ParseSelection(c.only, c.except)
+		require.NoError(t, err)
+		got, err := s.Of(names)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	for _, c := range [][2][]string{{{"d"}, nil}, {nil, {"d"}}, {{"a", "d"}, nil}} {
+		s, err := ParseSelection(c[0], c[1])
+		require.NoError(t, err)
+		_, err = s.Of(names)
+		require.EqualError(t, err, `no tensor matches "d"`)
+	}
+}

@@ -1,0 +1,174 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSplitHub(t *testing.T) {
+	for name, want := range map[string][3]string{
+		"hf://o/n":                          {"o/n", "", ""},
+		"hf://o/n/":                         {"o/n", "", ""},
+		"hf://o/n@v1":                       {"o/n", "v1", ""},
+		"hf://o/n@v1/unet/x.safetensors":    {"o/n", "v1", "unet/x.safetensors"},
+		"hf://o/n@a%2Fb/x.safetensors":      {"o/n", "a/b", "x.safetensors"},
+		"hf://o/n@refs/pr/1/x.safetensors":  {"o/n", "refs/pr/1", "x.safetensors"},
+		"hf://o/n@refs/convert/parquet":     {"o/n", "refs/convert/parquet", ""},
+		"hf://o/n/model.safetensors":        {"o/n", "", "model.safetensors"},
+		"hf://o/n.v2@main/folder/of/models": {"o/n.v2", "main", "folder/of/models"},
+	} {
+		repo, revision, file, err := splitHub(name)
+		require.NoError(t, err, name)
+		require.Equal(t, want, [3]string{repo, revision, file}, name)
+	}
+	for _, name := range []string{"hf://", "hf://o", "hf://o/", "hf:///n", "hf://o/n/../../x", "hf://o/n@refs/heads/main", "hf://o/n@refs"} {
+		_, _, _, err := splitHub(name)
+		require.Error(t, err, name)
+	}
+}
+
+func TestShown(t *testing.T) {
+	for name, want := range map[string]string{
+		"https://user:secret@host/x.safetensors": "https://host/x.safetensors",
+		"https://host/x.safetensors?sig=secret":  "https://host/x.safetensors",
+		"s3://bucket?key=secret":                 "s3://bucket",
+		"hf://owner/name@v2/x":                   "hf://owner/name@v2/x",
+		"folder/what?.safetensors":               "folder/what?.safetensors",
+		"\x1b":                                   `"\x1b"`,
+		"-":                                      "-",
+	} {
+		require.Equal(t, want, Shown(name))
+	}
+}
+
+func writeModel(t *testing.T) (name string, size int64) {
+	x, err := safetensors.NewTensor(safetensors.F32, []int{1 << 20}, make([]float32, 1<<20))
+	require.NoError(t, err)
+	name = filepath.Join(t.TempDir(), "model.safetensors")
+	require.NoError(t, safetensors.WriteFile(name, map[string]safetensors.Tensor{"x": x}, nil))
+	return name, x.Size()
+}
+
+// TestCounts requires that each byte of a copy is counted once.
+func TestCounts(t *testing.T) {
+	name, size := writeModel(t)
+	for _, src := range []string{name, filepath.Dir(name), "file://" + filepath.ToSlash(name), "file://" + filepath.ToSlash(filepath.Dir(name))} {
+		o := &Opener{Context: t.Context()}
+		c, err := o.Open(src)
+		require.NoError(t, err, src)
+		before := o.BytesRead()
+		require.NoError(t, safetensors.Write(io.Discard, c.Tensors, nil))
+		require.Equal(t, size, o.BytesRead()-before, src)
+		require.Len(t, c.Files, 1, src)
+		require.Equal(t, "model.safetensors", c.Files[0].Name)
+		require.NoError(t, c.Close())
+	}
+}
+
+// TestCancel requires that every read ends with the context.
+func TestCancel(t *testing.T) {
+	name, _ := writeModel(t)
+	stopped := errors.New("stopped")
+	for _, src := range []string{name, filepath.Dir(name), "file://" + filepath.ToSlash(name)} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		o := &Opener{Context: ctx}
+		c, err := o.Open(src)
+		require.NoError(t, err)
+		cancel(stopped)
+		require.ErrorIs(t, safetensors.Write(io.Discard, c.Tensors, nil), stopped, src)
+		dst := filepath.Join(t.TempDir(), "copy.safetensors")
+		require.ErrorIs(t, safetensors.WriteFile(dst, c.Tensors, nil), stopped, src)
+		entries, err := os.ReadDir(filepath.Dir(dst))
+		require.NoError(t, err)
+		require.Empty(t, entries)
+		_, err = o.Open(src)
+		require.ErrorIs(t, err, stopped)
+		require.NoError(t, c.Close())
+	}
+}
+
+// TestSpool requires that a stream leaves no temporary file behind, whether it ends,
+// breaks or is waited for in vain.
+func TestSpool(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("TMP", os.Getenv("TMPDIR"))
+	left := func() int {
+		entries, err := os.ReadDir(os.TempDir())
+		require.NoError(t, err)
+		return len(entries)
+	}
+	name, size := writeModel(t)
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+
+	c, err := (&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data)}).Open("-")
+	require.NoError(t, err)
+	require.Equal(t, size, c.Size())
+	require.Equal(t, 1, left())
+	require.NoError(t, c.Close())
+	require.Zero(t, left())
+
+	_, err = (&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data[:100])}).Open("-")
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Zero(t, left())
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r, w := io.Pipe()
+	defer w.Close()
+	go cancel(os.ErrDeadlineExceeded)
+	_, err = (&Opener{Context: ctx, Stdin: r}).Open("-")
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.Zero(t, left())
+}
+
+// TestFormats checks that content counts before the name.
+func TestFormats(t *testing.T) {
+	defer func(saved []format) { formats = saved }(formats)
+	opened := ""
+	row := func(name, magic string) format {
+		return format{
+			name: name, extensions: []string{"." + name},
+			matches: func(r io.ReaderAt, size int64) bool {
+				b := make([]byte, len(magic))
+				n, _ := r.ReadAt(b, 0)
+				return n == len(b) && string(b) == magic
+			},
+			open: func(*Opener, io.ReaderAt, int64) (map[string]safetensors.Tensor, map[string]string, error) {
+				opened = name
+				return map[string]safetensors.Tensor{"b": {}, "a": {}}, map[string]string{"k": "v"}, nil
+			},
+		}
+	}
+	formats = []format{row("one", "ONE"), row("two", "TWO")}
+	dir := t.TempDir()
+	model, _ := writeModel(t)
+	data, err := os.ReadFile(model)
+	require.NoError(t, err)
+	for _, f := range []struct{ name, content, want string }{
+		{"x.one", "ONE", "one"},
+		{"x.safetensors", "TWO", "two"},
+		{"x.one", "TWO", "two"},
+		{"x.TWO", "???", "two"},
+		{"x.two", string(data), ""},
+	} {
+		opened = ""
+		name := filepath.Join(dir, f.name)
+		require.NoError(t, os.WriteFile(name, []byte(f.content), 0o666))
+		c, err := (&Opener{Context: t.Context()}).Open(name)
+		require.NoError(t, err)
+		require.Equal(t, f.want, opened, "%s %.3q", f.name, f.content)
+		if f.want != "" {
+			require.Equal(t, []string{"a", "b"}, c.Order)
+			require.Equal(t, map[string]string{"k": "v"}, c.Metadata)
+		}
+		require.NoError(t, c.Close())
+	}
+}

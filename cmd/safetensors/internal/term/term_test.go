@@ -1,0 +1,118 @@
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestQuote(t *testing.T) {
+	for s, want := range map[string]string{
+		"model.layers.0":        "model.layers.0",
+		"größe 重み":              "größe 重み",
+		`a\b "c"`:               `a\b "c"`,
+		"":                      `""`,
+		`"a"`:                   `"\"a\""`,
+		"\x1b[31m":              `"\x1b[31m"`,
+		"\u009b31m":             `"\u009b31m"`, // a control of the C1 set
+		"\u202egpj.exe":         `"\u202egpj.exe"`,
+		"\u2066x":               `"\u2066x"`,
+		"\u200bx":               `"\u200bx"`,
+		"\xff":                  `"\xff"`,
+		"123456789012345678901": "12345678901234567890…",
+	} {
+		require.Equal(t, want, Quote(s, 20), "%q", s)
+	}
+}
+
+func TestClean(t *testing.T) {
+	for s, want := range map[string]string{
+		"open größe: no\nsecond": "open größe: no\nsecond",
+		"a\x1b[31m\r\a":          `a\x1b[31m\r\a`,
+		"\u202e\u009b\u2066":     `\u202e\u009b\u2066`,
+		"x\xffy":                 `x\xffy`,
+		"\ufffd":                 "\ufffd",
+		"it's \"quoted\" \\":     "it's \"quoted\" \\",
+		"\t":                     `\t`,
+	} {
+		require.Equal(t, want, Clean(s), "%q", s)
+	}
+}
+
+func TestPrintJSON(t *testing.T) {
+	s := "<a> \x1b \u009b \u202e \U000e0001 größe \u2028 \" \\"
+	var b bytes.Buffer
+	require.NoError(t, PrintJSON(&b, map[string]string{s: s}))
+	require.Contains(t, b.String(), `<a> \u001b \u009b \u202e \udb40\udc01 größe \u2028 \" \\`)
+	var back map[string]string
+	require.NoError(t, json.Unmarshal(b.Bytes(), &back))
+	require.Equal(t, map[string]string{s: s}, back)
+	require.True(t, strings.HasSuffix(b.String(), "}\n"))
+}
+
+func TestBytes(t *testing.T) {
+	for s, want := range map[string]int64{"5GB": 5e9, "512MiB": 512 << 20, "1000": 1000, "36B": 36, "1.5kB": 1500} {
+		n, err := ParseBytes(s)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	for _, s := range []string{"", "x", "0", "-1", "1XB", "99999999999EB"} {
+		_, err := ParseBytes(s)
+		require.Error(t, err, s)
+	}
+	require.Equal(t, "9.2 EB", Bytes(math.MaxInt64))
+}
+
+func TestState(t *testing.T) {
+	require.Equal(t, "0 B of 10 GB", state(0, 10e9, time.Second))
+	require.Equal(t, "2.5 GB of 10 GB, 500 MB/s, 15s left", state(25e8, 10e9, 5*time.Second))
+	require.Equal(t, "10 GB of 10 GB, 2.0 GB/s, 0s left", state(11e9, 10e9, 5*time.Second))
+}
+
+// locked is a writer for several goroutines.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestProgress requires lines while work lasts, and none after it.
+func TestProgress(t *testing.T) {
+	t.Setenv("SAFETENSORS_PROGRESS_INTERVAL", "1ms")
+	var w locked
+	stop := Progress(&w, "cp", 100, func() int64 { return 25 })
+	require.Eventually(t, func() bool { return strings.Count(w.String(), "\n") > 2 }, time.Minute, time.Millisecond)
+	stop()
+	after := w.String()
+	require.Regexp(t, `^(cp: 25 B of 100 B, \d+ B/s, \d+m?s? left\n)+$`, after)
+	require.Equal(t, after, w.String())
+
+	var short locked
+	Progress(&short, "cp", 100, func() int64 { return 25 })()
+	require.Empty(t, short.String(), "short work is not shown")
+}
+
+// TestBar requires that a bar ends with the work.
+func TestBar(t *testing.T) {
+	var w locked
+	quit := make(chan struct{})
+	time.AfterFunc(200*time.Millisecond, func() { close(quit) })
+	bar(&w, "cp", 100, func() int64 { return 100 }, quit)
+}

@@ -1,0 +1,199 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// A running is the command while it runs.
+type running struct {
+	*exec.Cmd
+	out, errs bytes.Buffer
+}
+
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := &running{Cmd: exec.Command(program, args...)}
+	r.Stdout, r.Stderr = &r.out, &r.errs
+	require.NoError(t, r.Start())
+	t.Cleanup(func() { r.Process.Kill() })
+	return r
+}
+
+// interrupted presses Ctrl-C and requires a clean end.
+func (r *running) interrupted(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.Process.Signal(os.Interrupt))
+	r.Wait()
+	require.Equal(t, 130, r.ProcessState.ExitCode(), r.errs.String())
+	require.Equal(t, "safetensors: interrupted\n", r.errs.String())
+}
+
+// writeSparse writes a file of n tensors of 256 MiB each that takes no place on the
+// disk.
+func writeSparse(t testing.TB, name string, n int) {
+	t.Helper()
+	h := &safetensors.Header{}
+	for i := range n {
+		h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: "layers." + strconv.Itoa(i) + ".weight", DType: safetensors.F32, Shape: []int{8192, 8192}})
+	}
+	start, err := h.AppendBinary(nil)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, start, 0o666))
+	require.NoError(t, os.Truncate(name, int64(len(start))+int64(n)<<28))
+}
+
+func list(t *testing.T, dir string) (names []string) {
+	entries, err := os.ReadDir(dir)
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestInterruptCopy interrupts copies to a file and to a folder once their temporary
+// files are there.
+func TestInterruptCopy(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeSparse(t, "big.safetensors", 8)
+	for _, args := range [][]string{
+		{"cp", "big.safetensors", "out/copy.safetensors"},
+		{"cp", "big.safetensors", "out/copy.safetensors", "--dtype", "f16"},
+		{"cp", "big.safetensors", "out", "--max-shard-size", "1GiB"},
+	} {
+		mkdir(t, "out")
+		r := start(t, args...)
+		require.Eventually(t, func() bool { return len(list(t, "out")) > 0 }, time.Minute, time.Millisecond)
+		r.interrupted(t)
+		require.Empty(t, list(t, "out"), "%q", args)
+	}
+}
+
+// TestInterruptReaders interrupts the verbs that only read.
+func TestInterruptReaders(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("SAFETENSORS_PROGRESS_INTERVAL", "1ms")
+	writeSparse(t, "big.safetensors", 256)
+	for _, args := range [][]string{
+		{"stats", "big.safetensors"}, {"hash", "--tensors", "big.safetensors"}, {"diff", "big.safetensors", "big.safetensors", "--json"},
+		{"cp", "big.safetensors", "-"},
+	} {
+		r := &running{Cmd: exec.Command(program, args...)}
+		if args[0] != "cp" {
+			r.Stdout = &r.out
+		}
+		errs, err := r.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, r.Start())
+		t.Cleanup(func() { r.Process.Kill() })
+		line := make([]byte, 1)
+		_, err = errs.Read(line) // the progress: it has begun
+		require.NoError(t, err)
+		require.NoError(t, r.Process.Signal(os.Interrupt))
+		var rest bytes.Buffer
+		rest.ReadFrom(errs)
+		r.Wait()
+		require.Equal(t, 130, r.ProcessState.ExitCode(), "%q", args)
+		require.Regexp(t, `of \d+ GB, .* left\n`, rest.String())
+		require.True(t, strings.HasSuffix(rest.String(), "safetensors: interrupted\n"), rest.String())
+	}
+}
+
+// TestInterruptStream interrupts the wait for standard input: the temporary file is
+// removed.
+func TestInterruptStream(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	r := &running{Cmd: exec.Command(program, "ls", "-")}
+	stdin, err := r.StdinPipe()
+	require.NoError(t, err)
+	r.Stderr = &r.errs
+	require.NoError(t, r.Start())
+	t.Cleanup(func() { r.Process.Kill() })
+	_, err = stdin.Write(make([]byte, 10))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(list(t, temp)) == 1 }, time.Minute, time.Millisecond)
+	r.interrupted(t)
+	require.Empty(t, list(t, temp))
+}
+
+// TestInterruptUpload interrupts an upload in several parts: none of them is left.
+func TestInterruptUpload(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := startStore(t)
+	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 16<<20)}, nil))
+	arrived, release := make(chan bool, 100), make(chan bool)
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("partNumber") == "2" {
+			arrived <- true
+			<-release
+		}
+		return false
+	})
+	r := start(t, "cp", "-q", "big.safetensors", "s3://models/folder", "--max-shard-size", "5GB")
+	<-arrived
+	require.NoError(t, r.Process.Signal(os.Interrupt))
+	time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	r.Wait()
+	require.Equal(t, 130, r.ProcessState.ExitCode(), r.errs.String())
+	require.Equal(t, "safetensors: interrupted\n", r.errs.String())
+	require.Empty(t, s.objects(t))
+}
+
+// TestInterruptDownload interrupts a download from a server that has stopped to send.
+func TestInterruptDownload(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	mkdir(t, "repo")
+	mkdir(t, "out")
+	writeSparse(t, "repo/model.safetensors", 4)
+	startHub(t, "repo")
+	r := start(t, "cp", "-q", "hf://owner/name", "out/copy.safetensors")
+	require.Eventually(t, func() bool { return len(list(t, "out")) > 0 }, time.Minute, time.Millisecond)
+	r.interrupted(t)
+	require.Empty(t, list(t, "out"))
+}
+
+// TestMemory copies a file that is larger than the memory that the copy may take. A
+// model of 64 GiB takes no more: see doc/testing.md.
+func TestMemory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeSparse(t, "big.safetensors", 5)
+	for _, args := range [][]string{
+		{"cp", "big.safetensors", "copy.safetensors"},
+		{"cp", "big.safetensors", "half.safetensors", "--dtype", "bf16"},
+		{"cp", "big.safetensors", "shards", "--max-shard-size", "500MB"},
+		{"cp", "big.safetensors", "-"},
+		{"cp", "big.safetensors", "file://" + filepath.ToSlash(t.TempDir()) + "/bucket", "--max-shard-size", "1GB"},
+		{"stats", "big.safetensors"}, {"hash", "--tensors", "big.safetensors"}, {"diff", "big.safetensors", "copy.safetensors"},
+		{"show", "big.safetensors", "layers.2.weight"}, {"check", "big.safetensors"}, {"ls", "big.safetensors"},
+		{"meta", "copy.safetensors", "a=b", "--in-place"},
+	} {
+		cmd := exec.Command(program, append(args, "-q")...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		require.NoError(t, cmd.Run(), "%q: %s", args, &errs)
+		peak := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10 // MiB, on Linux
+		t.Logf("%4d MiB: %q", peak, args)
+		require.Less(t, peak, int64(512), "%q", args)
+		for _, name := range []string{"half.safetensors", "shards"} {
+			require.NoError(t, os.RemoveAll(name))
+		}
+	}
+}

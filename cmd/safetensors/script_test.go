@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the output of the commands into testdata and doc/command.md")
+
+const repository = "../.."
+
+// environment is that of all commands: no settings of the machine they run on.
+func environment(dir string) []string {
+	return []string{
+		"PATH=" + filepath.Dir(program) + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"HOME=" + dir, "TMPDIR=" + os.TempDir(), "LC_ALL=C.UTF-8", "TERM=dumb",
+		"GOCACHE=" + goEnv("GOCACHE"), "GOMODCACHE=" + goEnv("GOMODCACHE"), "GOFLAGS=" + os.Getenv("GOFLAGS"),
+		"GOPROXY=" + goEnv("GOPROXY"), "GOTOOLCHAIN=" + goEnv("GOTOOLCHAIN"),
+	}
+}
+
+func goEnv(name string) string {
+	out, _ := exec.Command("go", "env", name).Output()
+	return strings.TrimSpace(string(out))
+}
+
+// replay runs the commands of a script, each on a line after "$ ", in a folder, and
+// returns the script with what they print now.
+func replay(t *testing.T, script, dir string, env []string) string {
+	t.Helper()
+	var out strings.Builder
+	for line := range strings.Lines(script) {
+		command, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "$ ")
+		if !ok {
+			continue
+		}
+		cmd := exec.Command("bash", "-c", command)
+		cmd.Dir, cmd.Env = dir, env
+		printed, err := cmd.CombinedOutput()
+		if _, exited := err.(*exec.ExitError); err != nil && !exited {
+			require.NoError(t, err)
+		}
+		out.WriteString("$ " + command + "\n")
+		out.Write(printed)
+		if len(printed) > 0 && !bytes.HasSuffix(printed, []byte("\n")) {
+			out.WriteString("\n")
+		}
+	}
+	return out.String()
+}
+
+// TestScripts runs testdata/*.txt, each in a folder of its own with the files of
+// writeFiles, and compares what the commands print.
+func TestScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, scripts)
+	for _, name := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(name)
+			require.NoError(t, err)
+			dir := t.TempDir()
+			writeFiles(t, dir)
+			got := replay(t, string(want), dir, environment(dir))
+			if *update {
+				require.NoError(t, os.WriteFile(name, []byte(got), 0o666))
+				return
+			}
+			require.Equal(t, string(want), got)
+			requireNoControls(t, got)
+		})
+	}
+}
+
+// requireNoControls requires that nothing reaches a terminal that it would not print
+// as itself.
+func requireNoControls(t *testing.T, text string) {
+	t.Helper()
+	for _, r := range text {
+		if r != '\n' && (r < ' ' || 0x7f <= r && r < 0xa0 || 0x202a <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069) {
+			require.Fail(t, "unprintable", "%q in %q", r, text)
+		}
+	}
+}
+
+// consoleBlock is a block of commands in a page.
+var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
+
+// TestPage runs every command line of doc/command.md, those of the verbs in one
+// folder that starts with testdata/model.safetensors, and compares the output.
+func TestPage(t *testing.T) {
+	page := filepath.Join(repository, "doc", "command.md")
+	want, err := os.ReadFile(page)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	model, err := os.ReadFile(filepath.Join(repository, "testdata", "model.safetensors"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), model, 0o666))
+	blocks := 0
+	got := consoleBlock.ReplaceAllStringFunc(string(want), func(block string) string {
+		blocks++
+		script := strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")
+		where := dir
+		if strings.HasPrefix(script, "$ cd cmd/safetensors") {
+			where = repository
+		}
+		return "```console\n" + replay(t, script, where, environment(dir)) + "```"
+	})
+	require.Greater(t, blocks, 9)
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(got), 0o666))
+		return
+	}
+	require.Equal(t, string(want), got)
+	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "cp", "meta", "completion"} {
+		require.Contains(t, string(want), "\n$ safetensors "+verb+" ", "the page shows every verb")
+	}
+}
+
+// tensorOfData returns a tensor of a dtype that is given as bytes.
+func tensorOfData(t testing.TB, d safetensors.DType, shape []int, data ...byte) safetensors.Tensor {
+	t.Helper()
+	x, err := safetensors.NewTensor(d, shape, data)
+	require.NoError(t, err)
+	return x
+}
+
+func floats(t testing.TB, shape []int, values ...float32) safetensors.Tensor {
+	t.Helper()
+	x, err := safetensors.NewTensor(safetensors.F32, shape, values)
+	require.NoError(t, err)
+	return x
+}
+
+// counting returns a tensor of the numbers from 0 on.
+func counting(t testing.TB, shape ...int) safetensors.Tensor {
+	n := 1
+	for _, size := range shape {
+		n *= size
+	}
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(i)
+	}
+	return floats(t, shape, values...)
+}
+
+// writeFiles writes the files that the scripts use.
+func writeFiles(t *testing.T, dir string) {
+	write := func(name string, tensors map[string]safetensors.Tensor, metadata map[string]string) {
+		require.NoError(t, safetensors.WriteFile(filepath.Join(dir, name), tensors, metadata))
+	}
+	raw := func(name, content string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666))
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	a := map[string]safetensors.Tensor{
+		"embed.weight":          counting(t, 4, 3),
+		"layers.0.norm.weight":  floats(t, []int{3}, 1, 0.5, 0.25),
+		"layers.0.mlp.weight":   floats(t, []int{2, 2}, 0.1, -0.2, 1e-5, 300),
+		"layers.1.mlp.weight":   floats(t, []int{2, 2}, nan, inf, -inf, 0),
+		"layers.10.mlp.weight":  tensorOfData(t, safetensors.BF16, []int{2}, 0x80, 0x3f, 0x00, 0xc0),
+		"step":                  tensorOfData(t, safetensors.I64, nil, 0xe8, 3, 0, 0, 0, 0, 0, 0),
+		"mask":                  tensorOfData(t, safetensors.BOOL, []int{3}, 1, 0, 1),
+		"experts.blocks":        tensorOfData(t, safetensors.F4, []int{2, 4}, 0x10, 0x32, 0x54, 0x76),
+		"experts.scales":        tensorOfData(t, safetensors.F8_E8M0, []int{2}, 127, 255),
+		"empty":                 tensorOfData(t, safetensors.F16, []int{0, 7}),
+		"rotary":                tensorOfData(t, safetensors.C64, []int{1}, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0),
+		"layers.0.attn.q.bias":  tensorOfData(t, safetensors.F8_E4M3, []int{2}, 0x38, 0x7f),
+		"layers.0.attn.k.codes": tensorOfData(t, safetensors.U8, []int{2}, 1, 255),
+	}
+	write("a.safetensors", a, map[string]string{"format": "pt", "note": strings.Repeat("never ends ", 10)})
+	b := map[string]safetensors.Tensor{
+		"embed.weight":         counting(t, 4, 3),
+		"layers.0.norm.weight": floats(t, []int{3}, 1, 0.5, 0.25),
+		"layers.0.mlp.weight":  floats(t, []int{2, 2}, 0.1, -0.2, 1.1e-5, 301),
+		"layers.1.mlp.weight":  floats(t, []int{2, 2}, nan, inf, inf, float32(math.Copysign(0, -1))),
+		"layers.10.mlp.weight": floats(t, []int{2}, 1, -2),
+		"step":                 tensorOfData(t, safetensors.I64, []int{1}, 0xe8, 3, 0, 0, 0, 0, 0, 0),
+		"new":                  counting(t, 2),
+	}
+	write("b.safetensors", b, map[string]string{"format": "mlx"})
+	write("adapter.safetensors", map[string]safetensors.Tensor{"adapter.weight": counting(t, 2)}, map[string]string{"format": "np", "rank": "8"})
+	write("hostile.safetensors", hostile(t), map[string]string{
+		"\x1b]0;title\a": "\x1b[2J", "ok": "a\tb", "rtl": "\u202egpj.exe", "long": strings.Repeat("x", 500),
+	})
+	write("other.safetensors", map[string]safetensors.Tensor{"\x1b[31mred\n": tensorOfData(t, safetensors.U8, []int{1}, 9)}, nil)
+	require.NoError(t, safetensors.WriteShards(filepath.Join(dir, "shards"), map[string]safetensors.Tensor{
+		"x": counting(t, 8), "y": counting(t, 8), "z": counting(t, 2),
+	}, map[string]string{"format": "pt"}, 40))
+	one := counting(t, 2)
+	write("tied.safetensors", map[string]safetensors.Tensor{"b": one, "a": one}, nil)
+
+	header := func(text string, data int) string {
+		return string(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) + text + strings.Repeat("\x00", data)
+	}
+	good := header(`{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 8)
+	raw("bad/good.safetensors", good)
+	raw("bad/truncated.safetensors", good[:len(good)-3])
+	raw("bad/sub/shape.safetensors", header("{\"\u001b[1mx\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8))
+	raw("bad/sub/escaped.safetensors", header(`{"\u001b[1mx":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}`, 8))
+	raw("bad/pointer.safetensors", "version https://git-lfs.github.com/spec/v1\n")
+	raw("bad/model.safetensors.index.json", `{"weight_map":{"x":"good.safetensors","y":"absent.safetensors"}}`)
+	raw("bad/config.json", `{}`)
+	raw("bad/\x1b[31mname.safetensors", "x")
+}
+
+// hostile returns tensors whose names try to reach the terminal or another file.
+func hostile(t testing.TB) map[string]safetensors.Tensor {
+	tensors := make(map[string]safetensors.Tensor)
+	for i, name := range []string{
+		"", "\x1b[31mred\n", "\u202egpj.exe", "\u2066isolate", "../../etc/passwd", "/etc/passwd", "a\tb", "\u009b31m",
+		`"quoted"`, `back\slash`, "größe 重み", "a..b", ".", "\x00", "s3://x/y", "%s%n", strings.Repeat("long.", 100),
+	} {
+		tensors[name] = tensorOfData(t, safetensors.U8, []int{1}, byte(i))
+	}
+	return tensors
+}
