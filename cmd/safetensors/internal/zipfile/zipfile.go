@@ -1,0 +1,166 @@
+// Package zipfile opens zip archives of untrusted origin, and gives the content of
+// their members as it is needed.
+//
+// archive/zip reads the directory. What it leaves to its caller is checked here:
+// names are unique, members do not overlap and lie in the file, nothing is
+// encrypted, sizes agree with one another and with what the compression can reach.
+package zipfile
+
+import (
+	"archive/zip"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// An Archive is an open zip archive.
+type Archive struct {
+	Members []*Member // in the order of the file
+	byName  map[string]*Member
+}
+
+// A Member is a file in an archive.
+type Member struct {
+	Name string
+	Size int64 // of the content, uncompressed
+
+	file  *zip.File
+	r     io.ReaderAt // the archive
+	start int64       // of the stored bytes in it
+}
+
+// Open reads the directory of the archive of size bytes in r, and the start of each
+// member.
+func Open(r io.ReaderAt, size int64) (*Archive, error) {
+	z, err := zip.NewReader(r, size)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // no name becomes a path
+		return nil, fmt.Errorf("reading the zip directory: %w", err)
+	}
+	a := &Archive{byName: make(map[string]*Member, len(z.File))}
+	for _, f := range z.File {
+		m, err := newMember(r, size, f)
+		if err != nil {
+			return nil, fmt.Errorf("zip member %.200q: %w", f.Name, err)
+		}
+		if a.byName[m.Name] != nil {
+			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)
+		}
+		a.byName[m.Name] = m
+		a.Members = append(a.Members, m)
+	}
+	slices.SortStableFunc(a.Members, func(m, n *Member) int { return cmp.Compare(m.start, n.start) })
+	if err := a.checkOverlap(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// localHeader is the size of a member's header without its name and extra field.
+const localHeader = 30
+
+// checkOverlap checks that each member starts after the one before it. Their
+// headers count too, as far as their size is known.
+func (a *Archive) checkOverlap() error {
+	end := int64(0)
+	for i, m := range a.Members {
+		if m.start-localHeader-int64(len(m.Name)) < end {
+			if i == 0 {
+				return fmt.Errorf("zip member %.200q starts before the archive", m.Name)
+			}
+			return fmt.Errorf("zip members %.200q and %.200q overlap", a.Members[i-1].Name, m.Name)
+		}
+		end = m.start + int64(m.file.CompressedSize64)
+	}
+	return nil
+}
+
+func newMember(r io.ReaderAt, size int64, f *zip.File) (*Member, error) {
+	const (
+		encrypted   = 1 << 0
+		mostDeflate = 1032 // deflate takes at least 2 bits for 258 bytes
+		directory   = 22   // bytes that a directory takes at least
+	)
+	stored, unpacked := f.CompressedSize64, f.UncompressedSize64
+	switch {
+	case f.Flags&encrypted != 0:
+		return nil, errors.New("it is encrypted")
+	case f.Method != zip.Store && f.Method != zip.Deflate:
+		return nil, fmt.Errorf("unknown compression method %d", f.Method)
+	case f.Method == zip.Store && stored != unpacked:
+		return nil, fmt.Errorf("stored size %d is not its size %d", stored, unpacked)
+	case stored > uint64(size):
+		return nil, fmt.Errorf("its %d bytes exceed the file of %d", stored, size)
+	case unpacked > math.MaxInt64 || unpacked/mostDeflate > stored:
+		return nil, fmt.Errorf("%d bytes cannot hold the %d that it claims", stored, unpacked)
+	}
+	start, err := f.DataOffset()
+	switch {
+	case err != nil:
+		return nil, err
+	case start < 0 || start > size-directory-int64(stored):
+		return nil, fmt.Errorf("its %d bytes at byte %d run into the directory at the end of the file of %d", stored, start, size)
+	}
+	return &Member{Name: f.Name, Size: int64(unpacked), file: f, r: r, start: start}, nil
+}
+
+// Member returns the member of that name, nil if there is none.
+func (a *Archive) Member(name string) *Member { return a.byName[name] }
+
+// Stored reports whether the archive holds the content as it is, so that Bytes can
+// be read by offset.
+func (m *Member) Stored() bool { return m.file.Method == zip.Store }
+
+// Bytes returns the content of a stored member. Its checksum is not verified, which
+// would take reading all of it.
+func (m *Member) Bytes() *io.SectionReader { return io.NewSectionReader(m.r, m.start, m.Size) }
+
+// Open returns the content as a stream, which verifies the checksum at its end.
+func (m *Member) Open() (io.ReadCloser, error) { return m.file.Open() }
+
+// ReadAll returns the content of a member of at most limit bytes, and verifies its
+// checksum. Beyond what such data usually packs to, memory grows with what is there.
+func (m *Member) ReadAll(limit int64) ([]byte, error) {
+	const (
+		usual = 16
+		small = 1 << 20
+	)
+	if m.Size > limit {
+		return nil, fmt.Errorf("zip member %.200q has %d bytes, more than %d", m.Name, m.Size, limit)
+	}
+	r, err := m.Open()
+	if err != nil {
+		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)
+	}
+	defer r.Close()
+	var b bytes.Buffer
+	if m.Size/usual <= int64(m.file.CompressedSize64)+small && m.Size < math.MaxInt-bytes.MinRead {
+		b.Grow(int(m.Size) + bytes.MinRead) // room to find the end without growing
+	}
+	if _, err := b.ReadFrom(r); err != nil {
+		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)
+	}
+	return b.Bytes(), nil
+}
+
+// Tensor returns a tensor of the member's content. layOut makes it of the content; it is called at once, without
+// reading, and again each time the tensor of a compressed member is read: that has to
+// be unpacked into memory.
+func (m *Member) Tensor(layOut func(io.ReaderAt) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+	t, err := layOut(m.Bytes())
+	if err != nil || m.Stored() {
+		return t, err
+	}
+	return safetensors.NewTensorFunc(t.DType(), t.Shape(), func() (safetensors.Tensor, error) {
+		b, err := m.ReadAll(m.Size)
+		if err != nil {
+			return safetensors.Tensor{}, err
+		}
+		return layOut(bytes.NewReader(b))
+	})
+}

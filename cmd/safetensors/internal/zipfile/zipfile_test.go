@@ -1,0 +1,223 @@
+package zipfile
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/flate"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// raw is a member as it is in an archive, with a directory that may lie.
+type raw struct {
+	zip.FileHeader
+	content string
+}
+
+func stored(name, content string) raw {
+	n := uint64(len(content))
+	return raw{zip.FileHeader{Name: name, CRC32: crc32.ChecksumIEEE([]byte(content)), CompressedSize64: n, UncompressedSize64: n}, content}
+}
+
+func deflated(t testing.TB, name, content string) raw {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, 6)
+	require.NoError(t, err)
+	_, err = w.Write([]byte(content))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	m := stored(name, content)
+	m.Method, m.content, m.CompressedSize64 = zip.Deflate, b.String(), uint64(b.Len())
+	return m
+}
+
+func (m raw) with(change func(*raw)) raw {
+	change(&m)
+	return m
+}
+
+func archive(t testing.TB, members ...raw) []byte {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, m := range members {
+		f, err := w.CreateRaw(&m.FileHeader)
+		require.NoError(t, err)
+		_, err = f.Write([]byte(m.content))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+func open(data []byte) (*Archive, error) { return Open(bytes.NewReader(data), int64(len(data))) }
+
+func TestMembers(t *testing.T) {
+	text := strings.Repeat("text", 1000)
+	a, err := open(archive(t, stored("b", "1234"), deflated(t, "a", text), stored("empty", "")))
+	require.NoError(t, err)
+	require.Len(t, a.Members, 3)
+	require.Nil(t, a.Member("c"))
+	m := a.Member("b")
+	require.True(t, m.Stored())
+	b, err := io.ReadAll(m.Bytes())
+	require.NoError(t, err)
+	require.Equal(t, "1234", string(b))
+	m = a.Member("a")
+	require.False(t, m.Stored())
+	b, err = m.ReadAll(m.Size)
+	require.NoError(t, err)
+	require.Equal(t, text, string(b))
+	_, err = m.ReadAll(3999)
+	require.EqualError(t, err, `zip member "a" has 4000 bytes, more than 3999`)
+}
+
+// TestTensor: what is compressed is unpacked when it is read.
+func TestTensor(t *testing.T) {
+	a, err := open(archive(t, stored("stored", "12345678"), deflated(t, "deflated", "12345678")))
+	require.NoError(t, err)
+	for _, m := range a.Members {
+		made, err := m.Tensor(func(r io.ReaderAt) (safetensors.Tensor, error) {
+			return safetensors.NewTensorAt(safetensors.U16, []int{4}, r)
+		})
+		require.NoError(t, err)
+		b, err := safetensors.Append[byte](nil, made)
+		require.NoError(t, err)
+		require.Equal(t, "12345678", string(b))
+	}
+}
+
+func TestRefused(t *testing.T) {
+	good := stored("a", "1234")
+	for name, test := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"no archive":       {[]byte("PK\x03\x04"), "reading the zip directory: zip: not a valid zip file"},
+		"duplicate":        {archive(t, good, good), `duplicate zip member "a"`},
+		"encrypted":        {archive(t, good.with(func(m *raw) { m.Flags = 1 })), `zip member "a": it is encrypted`},
+		"method":           {archive(t, good.with(func(m *raw) { m.Method = 12 })), `zip member "a": unknown compression method 12`},
+		"stored size":      {archive(t, good.with(func(m *raw) { m.UncompressedSize64 = 5 })), `zip member "a": stored size 4 is not its size 5`},
+		"beyond the file":  {archive(t, good.with(func(m *raw) { m.CompressedSize64, m.UncompressedSize64 = 500, 500 })), `its 500 bytes exceed the file of`},
+		"beyond, 64 bits":  {archive(t, good.with(func(m *raw) { m.CompressedSize64, m.UncompressedSize64 = 1<<63, 1<<63 })), `its 9223372036854775808 bytes exceed the file of`},
+		"in the directory": {archive(t, good.with(func(m *raw) { m.CompressedSize64, m.UncompressedSize64 = 60, 60 })), `its 60 bytes at byte 31 run into the directory at the end of the file`},
+		"packed too well":  {archive(t, deflated(t, "a", "1234").with(func(m *raw) { m.UncompressedSize64 = 1 << 40 })), `10 bytes cannot hold the 1099511627776 that it claims`},
+		"overlap":          {archive(t, good.with(func(m *raw) { m.CompressedSize64, m.UncompressedSize64 = 20, 20 }), stored("b", "1234")), `zip members "a" and "b" overlap`},
+		"one header":       {sharedHeader(t), `zip members "a" and "b" overlap`},
+		"no header":        {noHeader(t), `zip member "b": zip: not a valid zip file`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := open(test.data)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// directoryEntry returns where entry i of the directory starts.
+func directoryEntry(t *testing.T, data []byte, i int) int {
+	at := 0
+	for range i + 1 {
+		k := bytes.Index(data[at+1:], []byte("PK\x01\x02"))
+		require.GreaterOrEqual(t, k, 0)
+		at += 1 + k
+	}
+	return at
+}
+
+// sharedHeader has two entries of the directory for one member, as a zip bomb does.
+func sharedHeader(t *testing.T) []byte {
+	data := archive(t, stored("a", "1234"), stored("b", "1234"))
+	binary.LittleEndian.PutUint32(data[directoryEntry(t, data, 1)+42:], 0)
+	return data
+}
+
+func noHeader(t *testing.T) []byte {
+	data := archive(t, stored("a", "1234"), stored("b", "1234"))
+	binary.LittleEndian.PutUint32(data[directoryEntry(t, data, 1)+42:], 3)
+	return data
+}
+
+// TestLyingContent: a compressed member of another size, or with another checksum,
+// is an error when it is read, and memory grows with what is there.
+func TestLyingContent(t *testing.T) {
+	long := strings.Repeat("text", 100_000)
+	for name, m := range map[string]raw{
+		"shorter":    deflated(t, "a", "1234").with(func(m *raw) { m.UncompressedSize64++ }),
+		"longer":     deflated(t, "a", "1234").with(func(m *raw) { m.UncompressedSize64-- }),
+		"bomb":       deflated(t, "a", long).with(func(m *raw) { m.UncompressedSize64 = 4 }),
+		"truncated":  deflated(t, "a", long).with(func(m *raw) { m.CompressedSize64 -= 3; m.content = m.content[:len(m.content)-3] }),
+		"checksum":   deflated(t, "a", "1234").with(func(m *raw) { m.CRC32++ }),
+		"stored":     stored("a", "1234").with(func(m *raw) { m.CRC32++ }),
+		"no deflate": deflated(t, "a", "1234").with(func(m *raw) { m.content = "\xff" + m.content[1:] }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := open(archive(t, m))
+			require.NoError(t, err)
+			_, err = a.Member("a").ReadAll(1 << 30)
+			require.ErrorContains(t, err, `zip member "a": `)
+		})
+	}
+}
+
+// sparse is a file that is zero but for its end and the header of a member a.
+type sparse struct {
+	size int64
+	end  []byte
+}
+
+var header = "PK\x03\x04" + strings.Repeat("\x00", 22) + "\x01\x00\x00\x00a"
+
+func (s sparse) ReadAt(p []byte, off int64) (int, error) {
+	clear(p)
+	for i := range p {
+		if at := off + int64(i); at >= s.size {
+			return i, io.EOF
+		} else if k := at - (s.size - int64(len(s.end))); k >= 0 {
+			p[i] = s.end[k]
+		} else if at < int64(len(header)) {
+			p[i] = header[at]
+		}
+	}
+	return len(p), nil
+}
+
+// TestZip64 reads the directory of a member of 5 GiB.
+func TestZip64(t *testing.T) {
+	const size = 5 << 30
+	entry := binary.LittleEndian.AppendUint32(nil, 0x02014b50)
+	entry = append(entry, make([]byte, 16)...)
+	entry = append(entry, "\xff\xff\xff\xff\xff\xff\xff\xff"...)
+	entry = binary.LittleEndian.AppendUint16(entry, 1)  // name
+	entry = binary.LittleEndian.AppendUint16(entry, 20) // extra field
+	entry = append(entry, make([]byte, 14)...)
+	entry = append(entry, "a\x01\x00\x10\x00"...)
+	entry = binary.LittleEndian.AppendUint64(entry, size)
+	entry = binary.LittleEndian.AppendUint64(entry, size)
+
+	start := int64(31 + size) // of the directory
+	end := append(entry, "PK\x06\x06\x2c\x00\x00\x00\x00\x00\x00\x00"...)
+	end = append(end, make([]byte, 12)...)
+	end = binary.LittleEndian.AppendUint64(end, 1)
+	end = binary.LittleEndian.AppendUint64(end, 1)
+	end = binary.LittleEndian.AppendUint64(end, uint64(len(entry)))
+	end = binary.LittleEndian.AppendUint64(end, uint64(start))
+	end = append(end, "PK\x06\x07\x00\x00\x00\x00"...)
+	end = binary.LittleEndian.AppendUint64(end, uint64(start)+uint64(len(entry)))
+	end = binary.LittleEndian.AppendUint32(end, 1)
+	end = append(end, "PK\x05\x06\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00"...)
+
+	file := sparse{start + int64(len(end)), end}
+	a, err := Open(file, file.size)
+	require.NoError(t, err)
+	m := a.Member("a")
+	require.EqualValues(t, size, m.Size)
+	b := make([]byte, 10)
+	n, err := m.Bytes().ReadAt(b, size-7)
+	require.Equal(t, 7, n)
+	require.Equal(t, io.EOF, err)
+}
