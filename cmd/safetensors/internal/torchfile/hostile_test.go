@@ -1,0 +1,336 @@
+package torchfile
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// zipOf returns a file of torch.save with this pickle and a storage "0" of 16 bytes.
+func zipOf(t testing.TB, pickle string) []byte {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, m := range [][2]string{{"a/data.pkl", pickle}, {"a/data/0", "0123456789abcdef"}} {
+		f, err := w.CreateHeader(&zip.FileHeader{Name: m[0], Method: zip.Store})
+		require.NoError(t, err)
+		_, err = f.Write([]byte(m[1]))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+// str, num and call write parts of pickles.
+func str(s string) string { return "\x8c" + string(rune(len(s))) + s }
+func num(n int64) string {
+	return "\x8a\x08" + string(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+}
+func nums(n ...int64) string {
+	s := "("
+	for _, n := range n {
+		s += num(n)
+	}
+	return s + "t"
+}
+
+// storageOf is a storage, tensorOf a call that makes a tensor of it, dictOf a dict
+// of it named w.
+func storageOf(class, key string, numel int64) string {
+	return "(" + str("storage") + "c" + class + "\n" + str(key) + str("cpu") + num(numel) + "tQ"
+}
+
+func tensorOf(storage string, offset int64, shape, strides string) string {
+	return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + num(offset) + shape + strides + "\x89}tR"
+}
+
+func dictOf(v string) string { return "\x80\x02}" + str("w") + v + "s." }
+
+const float4 = "torch\nFloatStorage"
+
+// TestHandMade: a pickle made of these parts is read.
+func TestHandMade(t *testing.T) {
+	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))))
+	tensors, _, err := Open(bytes.NewReader(data), int64(len(data)), "")
+	require.NoError(t, err)
+	b := make([]byte, 12)
+	_, err = tensors["w"].ReadAt(b, 0)
+	require.NoError(t, err)
+	require.Equal(t, "456789abcdef", string(b))
+
+	// Python 2: a list of pairs, and strings that are bytes.
+	data = zipOf(t, "\x80\x02ccollections\nOrderedDict\n](U\x01w"+
+		tensorOf(storageOf(float4, "0", 4), 0, "(t", "(t")+"\x86e\x85R.")
+	tensors, _, err = Open(bytes.NewReader(data), int64(len(data)), "")
+	require.NoError(t, err)
+	require.Equal(t, "F32 []", tensors["w"].String())
+}
+
+func TestHostilePickle(t *testing.T) {
+	const reduce = "ccollections\nOrderedDict\n"
+	s := storageOf(float4, "0", 4)
+	for name, test := range map[string]struct{ pickle, want string }{
+		"empty":                       {"", "at byte 0: no byte is left: unexpected EOF"},
+		"no stop":                     {"\x80\x02}", "at byte 3: no byte is left: unexpected EOF"},
+		"stop at once":                {".", "at byte 0: the stack is empty"},
+		"protocol 1":                  {"\x80\x01}.", "protocol 1, known are 2 to 5"},
+		"protocol 6":                  {"\x80\x06}.", "protocol 6, known are 2 to 5"},
+		"instance":                    {"(ios\nsystem\n.", "opcode 0x69, which torch.save does not write for tensors"},
+		"object":                      {"(o.", "opcode 0x6f"},
+		"newobj":                      {reduce + ")\x81.", "opcode 0x81"},
+		"extension":                   {"\x82\x01.", "opcode 0x82"},
+		"buffer":                      {"\x97.", "opcode 0x97"},
+		"integer as text":             {"I1\n.", "opcode 0x49"},
+		"system":                      {"cos\nsystem\n(" + str("id") + "tR.", `it asks for "os.system", which is refused`},
+		"stack global":                {str("builtins") + str("eval") + "\x93.", `it asks for "builtins.eval", which is refused`},
+		"global of an int":            {"K\x01" + str("eval") + "\x93.", "the name of a global is not a string"},
+		"dotted name":                 {str("torch._utils") + str("_rebuild_tensor_v2.__globals__") + "\x93.", "is refused"},
+		"module with a dot":           {"ctorch\n_utils._rebuild_tensor_v2\n.", "is refused"},
+		"torch.load":                  {"ctorch\nload\n.", "is refused"},
+		"call of a dict":              {"})R.", "calling a dict with 0 entries with a tuple of 0"},
+		"call with a list":            {reduce + "]R.", "calling collections.OrderedDict with a list of 0"},
+		"call of a dtype":             {"ctorch\nfloat32\n)R.", "torch.float32 is no function"},
+		"build of a global":           {reduce + "}b.", "setting attributes of collections.OrderedDict"},
+		"build of a tensor":           {tensorOf(s, 0, nums(4), nums(1)) + "}b.", "setting attributes of a tensor"},
+		"line without end":            {"c" + strings.Repeat("a", 2000), "a name of more than 1000 bytes"},
+		"tuple without mark":          {"}t.", "there is no mark on the stack"},
+		"pop below the mark":          {"}(0.", "the stack is empty"},
+		"tuple below the mark":        {"}(\x85.", "the stack is empty"},
+		"append to a dict":            {"}Na.", "appending to a dict with 0 entries"},
+		"set in a list":               {"]NNs.", "setting 2 keys and values in a list of 0"},
+		"odd items":                   {"}(Nu.", "setting 1 keys and values"},
+		"list as key":                 {"}]Ns.", "a dict key that is a list of 0"},
+		"duplicate key":               {"}" + str("w") + "Ns" + str("w") + "Ns.", `duplicate key "w"`},
+		"duplicate key of many":       {"}" + manyKeys(20) + str("7") + "Ns.", `duplicate key "7"`},
+		"memo of nothing":             {"h\x05.", "nothing was stored as 5"},
+		"memo of an empty stack":      {"q\x05.", "the stack is empty"},
+		"invalid UTF-8":               {"\x8c\x01\xff.", `the string "\xff" is not valid UTF-8`},
+		"surrogate":                   {"\x8c\x03\xed\xa0\x80.", "is not valid UTF-8"},
+		"4 GiB of text":               {"X\xff\xff\xff\xff.", "4294967295 bytes where at most 1 are left"},
+		"BINUNICODE8":                 {"\x8d" + strings.Repeat("\xff", 8), "18446744073709551615 bytes where"},
+		"BINBYTES8":                   {"\x8e\x00\x00\x00\x00\x00\x00\x00\x40", "4611686018427387904 bytes where"},
+		"LONG4":                       {"\x8b\xff\xff\xff\x7f.", "2147483647 bytes where at most 1 are left"},
+		"bytes":                       {dictOf("C\x01a"), `no tensors at the top level`},
+		"persistent text":             {str("storage") + "Q.", "a persistent id that is no storage"},
+		"persistent module":           {"(" + str("module") + reduce + "NNNtQ.", "a persistent id that is no storage"},
+		"storage of a dtype":          {storageOf("torch\nfloat32", "0", 4), "torch.float32 is no class of storages"},
+		"storage of a function":       {storageOf("collections\nOrderedDict", "0", 4), "collections.OrderedDict is no class of storages"},
+		"negative storage":            {storageOf(float4, "0", -1), "a storage whose class, key, device or size is invalid"},
+		"tensor of a dict":            {tensorOf("}", 0, nums(4), nums(1)), "storage, offset, shape or strides are invalid"},
+		"shape as list":               {tensorOf(s, 0, "]", nums(1)), "storage, offset, shape or strides are invalid"},
+		"shape of strings":            {tensorOf(s, 0, "("+str("4")+"t", nums(1)), "storage, offset, shape or strides are invalid"},
+		"huge dimension":              {tensorOf(s, 0, "(\x8a\x09"+strings.Repeat("\x01", 9)+"t", nums(1)), "storage, offset, shape or strides are invalid"},
+		"few arguments":               {"ctorch._utils\n_rebuild_tensor_v2\n)R.", "0 arguments, 6 are expected"},
+		"parameter of a dict":         {"ctorch._utils\n_rebuild_parameter\n}\x85R.", "_rebuild_parameter of a dict with 0 entries"},
+		"parameter of nothing":        {"ctorch._utils\n_rebuild_parameter\n)R.", "without arguments"},
+		"size of a string":            {"ctorch\nSize\n" + str("4") + "\x85R.", "a string in place of a tuple of integers"},
+		"untyped tensor":              {tensorOf(storageOf("torch.storage\nUntypedStorage", "0", 16), 0, nums(4), nums(1)), "an untyped storage without a dtype"},
+		"storage missing":             {dictOf(tensorOf(storageOf(float4, "1", 4), 0, nums(4), nums(1))), `tensor "w": the archive has no storage "1"`},
+		"storage outside":             {dictOf(tensorOf(storageOf(float4, "../data.pkl", 4), 0, nums(4), nums(1))), `the archive has no storage "../data.pkl"`},
+		"storage larger":              {dictOf(tensorOf(storageOf(float4, "0", 5), 0, nums(4), nums(1))), `storage "0" has 16 bytes, not 5 elements of 4 bytes`},
+		"storage of another size":     {dictOf(tensorOf(storageOf("torch\nDoubleStorage", "0", 4), 0, nums(4), nums(1))), `storage "0" has 16 bytes, not 4 elements of 8 bytes`},
+		"beyond the storage":          {dictOf(tensorOf(s, 1, nums(4), nums(1))), `tensor "w": its last element ends at byte 20 of a storage of 16 bytes`},
+		"strides beyond":              {dictOf(tensorOf(s, 0, nums(2, 2), nums(3, 1))), "its last element ends at byte 20"},
+		"negative stride":             {dictOf(tensorOf(s, 3, nums(4), nums(-1))), "its strides overflow"},
+		"huge stride":                 {dictOf(tensorOf(s, 0, nums(2), nums(1<<62))), "its strides overflow"},
+		"negative offset":             {dictOf(tensorOf(s, -1, nums(1), nums(1))), "its offset overflows"},
+		"huge offset":                 {dictOf(tensorOf(s, 1<<62, nums(1), nums(1))), "its offset overflows"},
+		"negative dimension":          {dictOf(tensorOf(s, 0, nums(-1), nums(1))), "dimension 0 has size -1"},
+		"strides missing":             {dictOf(tensorOf(s, 0, nums(4), nums())), "0 strides for 1 dimensions"},
+		"expanded to an overflow":     {dictOf(tensorOf(s, 0, nums(1<<40, 1<<40), nums(0, 0))), "its size overflows 64 bits"},
+		"expanded to terabytes":       {dictOf(tensorOf(s, 0, nums(1<<40), nums(0))), "its tensors repeat the same data too often"},
+		"expanded dimension overflow": {dictOf(tensorOf(s, 0, nums(1<<62, 0), nums(1<<62, 0))), "its strides overflow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := zipOf(t, test.pickle)
+			before := allocated()
+			_, _, err := Open(bytes.NewReader(data), int64(len(data)), "")
+			require.Less(t, allocated()-before, uint64(1<<20))
+			require.Error(t, err)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+func manyKeys(n int) string {
+	s := ""
+	for i := range n {
+		s += str(fmt.Sprint(i)) + "Ns"
+	}
+	return s
+}
+
+// TestBombs: small pickles that stand for much, and cyclic ones.
+func TestBombs(t *testing.T) {
+	laughs := "]q\x000" // a list of ten of the list before, 200 levels deep
+	for range 200 {
+		laughs += "](h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00eq\x000"
+	}
+	laughs += "h\x00"
+	deepTuples := "N" + strings.Repeat("\x85", 1_000_000)
+	deepDicts := "}q\x00" + strings.Repeat("}"+str("a")+"h\x00sq\x00", 100_000)
+	for name, test := range map[string]struct{ pickle, want string }{
+		"billion laughs": {dictOf(laughs), "no tensors at the top level; no dict in it holds tensors"},
+		"laughing keys":  {"\x80\x02}" + laughs + "\x85Ns.", "no tensors at the top level; no dict in it holds tensors"},
+		"deep tuples":    {dictOf(deepTuples), "no tensors at the top level; no dict in it holds tensors"},
+		"deep dicts":     {"\x80\x02" + deepDicts + ".", "no tensors at the top level; no dict in it holds tensors"},
+		"cycle":          {"\x80\x02}q\x00" + str("a") + "h\x00s.", "no tensors at the top level; no dict in it holds tensors"},
+		"own key":        {"\x80\x02]q\x00h\x00a\x85}" + "h\x00\x85Ns.", "no tensors at the top level"},
+		"many opcodes":   {"\x80\x02" + strings.Repeat("}0", maxSteps/2+10), "more than 4194304 opcodes"},
+		"many dicts":     {"\x80\x02" + strings.Repeat("}", maxSteps+10), "more than 4194304 opcodes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := zipOf(t, test.pickle)
+			before := allocated()
+			_, _, err := Open(bytes.NewReader(data), int64(len(data)), "")
+			require.ErrorContains(t, err, test.want)
+			require.Less(t, allocated()-before, uint64(1<<30))
+		})
+	}
+	// The key of a user follows a cycle as far as it is long, and no further.
+	data := zipOf(t, "\x80\x02}q\x00"+str("a")+"h\x00s.")
+	_, _, err := Open(bytes.NewReader(data), int64(len(data)), strings.Repeat("a.", 20)+"b")
+	require.ErrorContains(t, err, "there is no dict")
+}
+
+// legacyOf returns a legacy file of these pickles and this data.
+func legacyOf(object, keys, data string) []byte {
+	return []byte("\x80\x02\x8a\x0a" + string(legacyMagic) + ".\x80\x02M\xe9\x03.\x80\x02}." + object + keys + data)
+}
+
+func TestHostileLegacy(t *testing.T) {
+	s := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(1) + "NtQ"
+	object := dictOf(tensorOf(s, 0, nums(1), nums(1)))
+	view := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(2) + "(" + str("v") + num(1) + num(1) + "ttQ"
+	const keys = "\x80\x02]\x8c\x010a."
+	const count = "\x01\x00\x00\x00\x00\x00\x00\x00"
+	for name, test := range map[string]struct {
+		object, keys, data, want string
+	}{
+		"valid":              {object, keys, count + "abcd", ""},
+		"view":               {dictOf(tensorOf(view, 0, nums(1), nums(1))), keys, "\x02" + count[1:] + "abcdefgh", ""},
+		"view beyond":        {dictOf(tensorOf(view, 1, nums(1), nums(1))), keys, "\x02" + count[1:] + "abcdefgh", "its last element ends at byte 12 of a storage of 8 bytes"},
+		"truncated":          {object, keys, count + "abc", `storage "0" claims 1 elements of 4 bytes, the file has 3 bytes left: unexpected EOF`},
+		"no data":            {object, keys, "", `storage "0" starts at the end of the file`},
+		"negative count":     {object, keys, strings.Repeat("\xff", 8), `storage "0" claims -1 elements`},
+		"huge count":         {object, keys, strings.Repeat("\xff", 7) + "\x3f", `claims 4611686018427387903 elements`},
+		"another count":      {object, keys, "\x02" + count[1:] + "abcdefgh", `storage "0" has 8 bytes, not 1 elements of 4 bytes`},
+		"bytes after":        {object, keys, count + "abcde", "1 bytes after the last storage"},
+		"unknown key":        {object, "\x80\x02]\x8c\x011a.", count + "abcd", `the key of a storage is unknown or a duplicate: "1"`},
+		"duplicate key":      {object, "\x80\x02](\x8c\x010\x8c\x010e.", count + "abcd", `the key of a storage is unknown or a duplicate: "0"`},
+		"storage not listed": {object, "\x80\x02].", "", `the file has no storage "0"`},
+		"keys are no list":   {object, "\x80\x02}.", "", "the keys of the storages are a dict with 0 entries, not a list"},
+		"storage in keys":    {object, "\x80\x02" + s + ".", "", "the keys of the storages are a storage without a tensor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := legacyOf(test.object, test.keys, test.data)
+			tensors, _, err := Open(bytes.NewReader(data), int64(len(data)), "")
+			if test.want != "" {
+				require.ErrorContains(t, err, test.want)
+				return
+			}
+			require.NoError(t, err)
+			b := make([]byte, 4)
+			_, err = tensors["w"].ReadAt(b, 0)
+			require.NoError(t, err)
+			require.Equal(t, test.data[len(test.data)-4:], string(b))
+		})
+	}
+}
+
+// TestEverySmallChange: each prefix of a file is refused, and no changed byte makes
+// Open or a read panic.
+func TestEverySmallChange(t *testing.T) {
+	for _, name := range []string{"state_dict", "legacy4"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name+".pt"))
+		require.NoError(t, err)
+		for n := range data {
+			_, _, err := Open(bytes.NewReader(data[:n]), int64(n), "")
+			require.Error(t, err, "%s, %d bytes", name, n)
+			for _, flip := range []byte{0x01, 0x80} {
+				changed := bytes.Clone(data)
+				changed[n] ^= flip
+				readSome(changed)
+			}
+		}
+	}
+}
+
+// readSome opens a file and reads the first bytes of its tensors.
+func readSome(data []byte) {
+	tensors, _, err := Open(bytes.NewReader(data), int64(len(data)), "")
+	if err != nil {
+		return
+	}
+	b := make([]byte, 1000)
+	for _, t := range tensors {
+		t.ReadAt(b, 0)
+		t.ReadAt(b, max(0, t.Size()-500))
+	}
+}
+
+func addFiles(f *testing.F) {
+	names, err := filepath.Glob("testdata/*.pt")
+	require.NoError(f, err)
+	refused, err := filepath.Glob("testdata/refused/*.pt")
+	require.NoError(f, err)
+	for _, name := range append(names, refused...) {
+		data, err := os.ReadFile(name)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+}
+
+func FuzzTorch(f *testing.F) {
+	addFiles(f)
+	f.Fuzz(func(t *testing.T, data []byte) { readSome(data) })
+}
+
+// FuzzPickle fuzzes the pickle in a file, with a storage beside it.
+func FuzzPickle(f *testing.F) {
+	s := storageOf(float4, "0", 4)
+	f.Add([]byte(dictOf(tensorOf(s, 0, nums(4), nums(1)))))
+	f.Add([]byte(dictOf(tensorOf(s, 0, nums(2, 2), nums(1, 2)))))
+	f.Add([]byte("\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94K\x01\x8c\x01b\x94G?\xf0\x00\x00\x00\x00\x00\x00u."))
+	for _, pickle := range picklesIn(f) {
+		f.Add(pickle)
+	}
+	f.Fuzz(func(t *testing.T, pickle []byte) { readSome(zipOf(t, string(pickle))) })
+}
+
+// picklesIn returns the pickles of the golden files.
+func picklesIn(f *testing.F) (pickles [][]byte) {
+	names, err := filepath.Glob("testdata/*.pt")
+	require.NoError(f, err)
+	for _, name := range names {
+		r, err := zip.OpenReader(name)
+		if err != nil {
+			continue // legacy
+		}
+		for _, m := range r.File {
+			if strings.HasSuffix(m.Name, "/data.pkl") {
+				c, err := m.Open()
+				require.NoError(f, err)
+				var b bytes.Buffer
+				_, err = b.ReadFrom(c)
+				require.NoError(f, err)
+				pickles = append(pickles, b.Bytes())
+			}
+		}
+		require.NoError(f, r.Close())
+	}
+	return pickles
+}

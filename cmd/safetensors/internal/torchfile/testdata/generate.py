@@ -1,0 +1,201 @@
+"""Writes files of torch.save, and next to each what Open must return of it.
+
+    python generate.py FOLDER [SEED]
+
+Each FILE.pt has a FILE.safetensors with the same tensors, contiguous, and FILE.key
+if a key selects them. Needs testdata/requirements-torch.txt of the repository.
+"""
+
+import collections
+import io
+import os
+import sys
+import warnings
+import zipfile
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+warnings.filterwarnings("ignore")
+folder = sys.argv[1]
+torch.manual_seed(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+
+WIDE = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
+        torch.uint64, torch.uint32, torch.uint16, torch.complex64]
+BYTES = [torch.int8, torch.uint8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
+         torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
+
+
+def bits(dtype, *shape):
+    """A tensor of random bits; of bools, 0 and 1."""
+    width = torch.empty((), dtype=dtype).element_size()
+    count = int(np.prod(shape, dtype=np.int64))
+    raw = torch.randint(0, 2 if dtype == torch.bool else 256, (count * width,), dtype=torch.uint8)
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    return raw.view(dtype).reshape(shape)
+
+
+def flat(tensors):
+    """The tensors as save_file takes them: contiguous, nothing shared."""
+    out = {}
+    for name, t in tensors.items():
+        c = torch.empty(t.shape, dtype=t.dtype)
+        if t.dtype.itemsize == 1:
+            c.view(torch.uint8).copy_(t.detach().view(torch.uint8))
+        else:
+            c.copy_(t.detach())
+        out[name] = c
+    return out
+
+
+def save(name, obj, tensors, key=None, metadata=None, rewrite=None, **options):
+    f = io.BytesIO()
+    torch.save(obj, f, **options)
+    content = f.getvalue() if rewrite is None else rewrite(f.getvalue())
+    with open(os.path.join(folder, name + ".pt"), "wb") as out:
+        out.write(content)
+    save_file(flat(tensors), os.path.join(folder, name + ".safetensors"), metadata)
+    if key is not None:
+        with open(os.path.join(folder, name + ".key"), "w") as out:
+            out.write(key)
+
+
+def rezip(content, method, change=lambda name, b: b):
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", method) as new:
+        for name in old.namelist():
+            new.writestr(zipfile.ZipInfo(name), change(name, old.read(name)), method)
+    return out.getvalue()
+
+
+def big_endian(widths):
+    """Makes of a file what a big-endian machine would have written."""
+    def change(name, b):
+        if name.endswith("/byteorder"):
+            return b"big"
+        if "/data/" in name and not name.endswith("serialization_id"):
+            return np.frombuffer(b, f"V{widths[name.rsplit('/', 1)[1]]}").view(np.uint8).reshape(
+                -1, widths[name.rsplit('/', 1)[1]])[:, ::-1].tobytes()
+        return b
+    return lambda content: rezip(content, zipfile.ZIP_STORED, change)
+
+
+def views(dtype):
+    base = bits(dtype, 6, 8)
+    deep = bits(dtype, 3, 4, 5, 2)
+    shared = bits(dtype, 10)
+    return {
+        "whole": base,
+        "transposed": base.t(),
+        "slice": base[1:4, 2:7],
+        "steps": base[::2, 1::3],
+        "row": base[3],
+        "column": base[:, 3],
+        "permuted": deep.permute(3, 1, 0, 2),
+        "channels_last": deep.contiguous(memory_format=torch.channels_last),
+        "expanded": bits(dtype, 3, 1).expand(2, 3, 4),
+        "overlapping": shared.as_strided((4, 3), (2, 1), 1),
+        "scalar": bits(dtype),
+        "one": bits(dtype, 1, 1, 1),
+        "empty": bits(dtype, 0),
+        "empty_slice": base[:, 3:3],
+        "shared": shared,
+        "shared_too": shared,
+        "parameter": torch.nn.Parameter(bits(dtype, 2, 2), requires_grad=dtype.is_floating_point),
+    }
+
+
+model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+state = model.state_dict()
+save("state_dict", state, state)
+
+every = {str(d).removeprefix("torch."): bits(d, 3, 5) for d in WIDE + BYTES}
+save("dtypes", every, every)
+fp4 = bits(torch.uint8, 4, 3).view(torch.float4_e2m1fn_x2)
+f = io.BytesIO()
+torch.save({"float4": fp4}, f)
+with open(os.path.join(folder, "float4.pt"), "wb") as out:
+    out.write(f.getvalue())
+save_file({"float4": fp4}, os.path.join(folder, "float4.safetensors"))
+
+for dtype in [torch.float32, torch.bfloat16, torch.uint8]:
+    v = views(dtype)
+    save("views_" + str(dtype).removeprefix("torch."), v, v)
+v = views(torch.int64)
+save("protocol4", v, v, pickle_protocol=4)
+save("protocol5", collections.OrderedDict(v), v, pickle_protocol=5)
+save("legacy", v, v, _use_new_zipfile_serialization=False)
+save("legacy4", v, v, _use_new_zipfile_serialization=False, pickle_protocol=4)
+some = {k: t for k, t in every.items() if k not in ("uint64", "uint32", "uint16") and not k.startswith("float8")}
+save("legacy_dtypes", some, some, _use_new_zipfile_serialization=False)
+save("compressed", v, v, rewrite=lambda b: rezip(b, zipfile.ZIP_DEFLATED))
+
+wide = {str(d).removeprefix("torch."): bits(d, 3, 4).t() for d in WIDE if d != torch.complex64}
+save("big_endian", wide, wide, rewrite=big_endian({str(i): t.element_size() for i, t in enumerate(wide.values())}))
+c = {"complex64": bits(torch.complex64, 5)}
+swapped = {"complex64": torch.view_as_complex(torch.view_as_real(c["complex64"]).flip(-1).contiguous())}
+save("big_endian_complex", swapped, c, rewrite=big_endian({"0": 8}))
+
+checkpoint = {
+    "epoch": 3, "lr": 1e-4, "name": "größe", "best": True, "none": None,
+    "model": {"state_dict": state, "ema.0": {"w": v["transposed"]}},
+    "optimizer": {"state": {0: {"step": torch.tensor(1.0)}}, "param_groups": [{"params": [0, 1], "betas": (0.9, 0.999)}]},
+}
+save("checkpoint", checkpoint, state, key="model.state_dict")
+save("dotted", checkpoint, {"w": v["transposed"]}, key="model.ema.0")
+mixed = {"w": v["whole"], "epoch": 3, "lr": 1e-4, "big": 1e300, "name": "größe", "best": True, "none": None, "nan": float("nan")}
+save("mixed", mixed, {"w": v["whole"]}, metadata={
+    "epoch": "3", "lr": "0.0001", "big": "1e+300", "name": "größe", "best": "true", "none": "null", "nan": "NaN"})
+save("nothing", {}, {})
+
+# Files that are refused, each for the reason in its name.
+refused = os.path.join(folder, "refused")
+os.makedirs(refused, exist_ok=True)
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+class Getattr:
+    def __reduce__(self):
+        return getattr, (collections.OrderedDict, "__init__")
+
+
+class Eval:
+    def __reduce__(self):
+        return eval, ("1+1",)
+
+
+tagged = torch.ones(2)
+tagged.tag = 1
+for name, obj in {
+    "system": {"w": v["whole"], "evil": Evil()},
+    "eval": {"w": v["whole"], "evil": Eval()},
+    "getattr": {"w": v["whole"], "evil": Getattr()},
+    "model": torch.nn.ReLU(),
+    "tensor": v["whole"],
+    "list": [v["whole"]],
+    "numbers": {"epoch": 3},
+    "beside": {"w": v["whole"], "config": {"dim": 3}},
+    "storage": {"w": v["whole"].untyped_storage()},
+    "integer_keys": {0: v["whole"]},
+    "complex128": {"w": bits(torch.complex128, 2)},
+    "complex32": {"w": bits(torch.complex32, 2)},
+    "quantized": {"w": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)},
+    "sparse": {"w": torch.eye(2).to_sparse()},
+    "meta": {"w": torch.empty(2, device="meta")},
+    "conj": {"w": c["complex64"].conj()},
+    "neg": {"w": c["complex64"].conj().imag},
+    "attribute": {"w": tagged},
+    "key_missing": checkpoint,
+    "bomb": {"w": torch.zeros(1).expand(1 << 20, 1 << 20)},
+}.items():
+    f = io.BytesIO()
+    torch.save(obj, f)
+    with open(os.path.join(refused, name + ".pt"), "wb") as out:
+        out.write(f.getvalue())
+torch.jit.script(model).save(os.path.join(refused, "torchscript.pt"))
