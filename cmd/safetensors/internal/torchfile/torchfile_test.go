@@ -2,15 +2,13 @@ package torchfile
 
 import (
 	"bytes"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,27 +30,11 @@ func requireFolder(t *testing.T, folder string) {
 	require.Len(t, names, 18)
 	for _, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			want, err := safetensors.Load(strings.TrimSuffix(name, ".pt") + ".safetensors")
-			require.NoError(t, err)
 			tensors, metadata, err := openFile(t, name)
 			require.NoError(t, err)
-			require.Equal(t, want.Metadata(), metadata)
-			require.Equal(t, slices.Sorted(maps.Keys(maps.Collect(want.Tensors()))), slices.Sorted(maps.Keys(tensors)))
-			for name, wanted := range want.Tensors() {
-				requireSame(t, name, wanted, tensors[name])
-			}
+			exchange.RequireSame(t, strings.TrimSuffix(name, ".pt")+".safetensors", tensors, metadata)
 		})
 	}
-}
-
-func requireSame(t *testing.T, name string, want, got safetensors.Tensor) {
-	t.Helper()
-	require.Equal(t, want.String(), got.String(), name)
-	a, err := safetensors.Append[byte](nil, want)
-	require.NoError(t, err)
-	b, err := safetensors.Append[byte](nil, got)
-	require.NoError(t, err, name)
-	require.Equal(t, a, b, name)
 }
 
 func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
@@ -60,17 +42,9 @@ func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
 // TestTorch compares files that the installed PyTorch writes, of other numbers than
 // the golden ones.
 func TestTorch(t *testing.T) {
-	python := os.Getenv("SAFETENSORS_TORCH")
-	if python == "" {
-		if os.Getenv("SAFETENSORS_REQUIRE_TORCH") == "1" {
-			t.Fatal("SAFETENSORS_TORCH does not name a Python with PyTorch")
-		}
-		t.Skip("SAFETENSORS_TORCH does not name a Python with PyTorch")
-	}
 	for _, seed := range []string{"1", "2"} {
 		folder := t.TempDir()
-		out, err := exec.Command(python, filepath.Join("testdata", "generate.py"), folder, seed).CombinedOutput()
-		require.NoError(t, err, "%s", out)
+		exchange.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", filepath.Join("testdata", "generate.py"), folder, seed)
 		requireFolder(t, folder)
 	}
 }

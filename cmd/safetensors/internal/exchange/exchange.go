@@ -1,0 +1,59 @@
+// Package exchange is for the tests of the formats: it runs the Python packages that
+// define them, and compares tensors with those of a safetensors file.
+package exchange
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// Run runs a script with the interpreter that an environment variable such as
+// SAFETENSORS_TORCH names by its absolute path, if it has the modules, separated by
+// commas. Otherwise the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH, and so
+// on, is 1.
+func Run(t *testing.T, variable, modules string, args ...string) {
+	t.Helper()
+	python := os.Getenv(variable)
+	if python == "" {
+		python = "python3"
+	}
+	out, err := exec.Command(python, "-c", "import "+modules).CombinedOutput()
+	if err != nil {
+		message := fmt.Sprintf("%s: %v (%s names another interpreter)\n%s", python, err, variable, out)
+		if os.Getenv(strings.Replace(variable, "SAFETENSORS_", "SAFETENSORS_REQUIRE_", 1)) == "1" {
+			require.FailNow(t, message)
+		}
+		t.Skip(message)
+	}
+	// -B: no __pycache__ next to the scripts.
+	out, err = exec.Command(python, append([]string{"-B"}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// RequireSame compares tensors and metadata with those of a safetensors file: names,
+// dtypes, shapes and bytes.
+func RequireSame(t *testing.T, file string, tensors map[string]safetensors.Tensor, metadata map[string]string) {
+	t.Helper()
+	f, err := safetensors.Load(file)
+	require.NoError(t, err)
+	require.Equal(t, f.Metadata(), metadata)
+	want := maps.Collect(f.Tensors())
+	require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(tensors)))
+	for name, wanted := range want {
+		got := tensors[name]
+		require.Equal(t, wanted.String(), got.String(), name)
+		a, err := safetensors.Append[byte](nil, wanted)
+		require.NoError(t, err)
+		b, err := safetensors.Append[byte](nil, got)
+		require.NoError(t, err, name)
+		require.Equal(t, a, b, name)
+	}
+}

@@ -1,0 +1,358 @@
+package npz
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
+	"github.com/stretchr/testify/require"
+)
+
+// openFile opens a file by its extension.
+func openFile(t testing.TB, name string) (map[string]safetensors.Tensor, map[string]string, error) {
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	if filepath.Ext(name) == ".npy" {
+		return OpenNPY(bytes.NewReader(data), int64(len(data)))
+	}
+	return Open(bytes.NewReader(data), int64(len(data)))
+}
+
+// requireFolder compares each file of a folder with the safetensors file next to it.
+func requireFolder(t *testing.T, folder string) {
+	names, err := filepath.Glob(filepath.Join(folder, "*.np[yz]"))
+	require.NoError(t, err)
+	require.Len(t, names, 9)
+	for _, name := range names {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			tensors, metadata, err := openFile(t, name)
+			require.NoError(t, err)
+			exchange.RequireSame(t, strings.TrimSuffix(name, filepath.Ext(name))+".safetensors", tensors, metadata)
+		})
+	}
+}
+
+func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
+
+const python, modules = "SAFETENSORS_PYTHON", "numpy,ml_dtypes,safetensors"
+
+// TestPythonWrites compares files that the installed numpy writes, of other numbers
+// than the golden ones.
+func TestPythonWrites(t *testing.T) {
+	for _, seed := range []string{"1", "2"} {
+		folder := t.TempDir()
+		exchange.Run(t, python, modules, filepath.Join("testdata", "generate.py"), folder, seed)
+		requireFolder(t, folder)
+	}
+}
+
+// TestPythonReads has numpy read what Write writes, and write the same headers.
+func TestPythonReads(t *testing.T) {
+	tensors := samples(t, safetensors.BOOL, safetensors.I8, safetensors.U8, safetensors.I16, safetensors.U16, safetensors.F16,
+		safetensors.I32, safetensors.U32, safetensors.F32, safetensors.C64, safetensors.F64, safetensors.I64, safetensors.U64)
+	name := filepath.Join(t.TempDir(), "go")
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, tensors))
+	require.NoError(t, os.WriteFile(name+".npz", b.Bytes(), 0o666))
+	require.NoError(t, safetensors.WriteFile(name+".safetensors", tensors, nil))
+	exchange.Run(t, python, modules, filepath.Join("testdata", "generate.py"), "--check", name+".npz", name+".safetensors")
+}
+
+// samples returns tensors of these dtypes, and of many shapes.
+func samples(t testing.TB, dtypes ...safetensors.DType) map[string]safetensors.Tensor {
+	tensors := make(map[string]safetensors.Tensor)
+	add := func(name string, d safetensors.DType, shape ...int) {
+		n := d.Bits() / 8
+		for _, dim := range shape {
+			n *= dim
+		}
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(i * 7 % 2)
+		}
+		var err error
+		tensors[name], err = safetensors.NewTensor(d, shape, data)
+		require.NoError(t, err)
+	}
+	for _, d := range dtypes {
+		add(d.String(), d, 3, 5)
+	}
+	add("scalar", safetensors.F32)
+	add("vector", safetensors.F32, 7)
+	add("empty", safetensors.F32, 0)
+	add("größe/…", safetensors.U8, 12345, 1)
+	add("", safetensors.U8, 1, 1, 1)
+	rank := make([]int, 64)
+	for i := range rank {
+		rank[i] = 1
+	}
+	add("rank 64", safetensors.U8, rank...)
+	return tensors
+}
+
+// TestRoundTrip: what Write writes, Open reads, and with equal input the bytes are
+// equal.
+func TestRoundTrip(t *testing.T) {
+	tensors := samples(t, safetensors.C64, safetensors.U64)
+	var b, again bytes.Buffer
+	require.NoError(t, Write(&b, tensors))
+	require.NoError(t, Write(&again, tensors))
+	require.True(t, bytes.Equal(b.Bytes(), again.Bytes()))
+	name := filepath.Join(t.TempDir(), "same.safetensors")
+	require.NoError(t, safetensors.WriteFile(name, tensors, nil))
+	read, metadata, err := Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	require.NoError(t, err)
+	exchange.RequireSame(t, name, read, metadata)
+}
+
+func TestWriteRefuses(t *testing.T) {
+	one, err := safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1})
+	require.NoError(t, err)
+	typed := func(d safetensors.DType) safetensors.Tensor {
+		t, _ := safetensors.NewTensor(d, []int{4}, make([]byte, d.Bits()/2))
+		return t
+	}
+	deep, err := one.Reshape(make65()...)
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		tensors map[string]safetensors.Tensor
+		want    string
+	}{
+		"bf16":      {map[string]safetensors.Tensor{"a": one, "w": typed(safetensors.BF16)}, `npz file: tensor "w": NumPy has no type for BF16; convert it to F32 or F16`},
+		"f8":        {map[string]safetensors.Tensor{"w": typed(safetensors.F8_E4M3)}, `npz file: tensor "w": NumPy has no type for F8_E4M3; convert it to F32 or F16`},
+		"f4":        {map[string]safetensors.Tensor{"w": typed(safetensors.F4)}, `npz file: tensor "w": NumPy has no type for F4; convert it to F32 or F16`},
+		"zero":      {map[string]safetensors.Tensor{"w": {}}, `npz file: tensor "w": NumPy has no type for DType(0); convert it to F32 or F16`},
+		"rank":      {map[string]safetensors.Tensor{"w": deep}, `npz file: tensor "w": it has 65 dimensions, NumPy allows 64`},
+		"two names": {map[string]safetensors.Tensor{"w": one, "w.npy": one}, `npz file: tensor "w": NumPy does not distinguish it from "w.npy"`},
+		"zero byte": {map[string]safetensors.Tensor{"w\x00": one}, `npz file: tensor "w\x00": its name has a zero byte or is not valid UTF-8, which the zip format does not allow`},
+		"no UTF-8":  {map[string]safetensors.Tensor{"w\xff": one}, `npz file: tensor "w\xff": its name has a zero byte or is not valid UTF-8, which the zip format does not allow`},
+		"longest":   {map[string]safetensors.Tensor{strings.Repeat("w", math.MaxUint16-4): one}, ""},
+		"too long":  {map[string]safetensors.Tensor{strings.Repeat("w", math.MaxUint16-3): one}, `npz file: tensor "` + strings.Repeat("w", 200) + `": its name has 65532 bytes, too many for the zip format`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			err := Write(&b, test.tensors)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, test.want)
+			require.Zero(t, b.Len())
+		})
+	}
+}
+
+func make65() []int {
+	shape := make([]int, 65)
+	for i := range shape {
+		shape[i] = 1
+	}
+	return shape
+}
+
+// failing is a Writer that fails after some bytes.
+type failing struct{ left int }
+
+var errFailing = errors.New("failing")
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, errFailing
+	}
+	return len(p), nil
+}
+
+func TestFailingWriter(t *testing.T) {
+	tensors := samples(t, safetensors.F64)
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, tensors))
+	for n := 0; n < b.Len(); n += 1 + n/50 {
+		require.ErrorIs(t, Write(&failing{n}, tensors), errFailing)
+	}
+	bad, err := safetensors.NewTensorFunc(safetensors.U8, []int{1}, func() (safetensors.Tensor, error) {
+		return safetensors.Tensor{}, errFailing
+	})
+	require.NoError(t, err)
+	err = Write(io.Discard, map[string]safetensors.Tensor{"w": bad})
+	require.ErrorIs(t, err, errFailing)
+	require.ErrorContains(t, err, `npz file: tensor "w": `)
+}
+
+func TestRefused(t *testing.T) {
+	for name, want := range map[string]string{
+		"object.npy":     `type "|O": arrays of Python objects are pickles, which are not read`,
+		"strings.npy":    `type "<U2": arrays of strings are not supported`,
+		"bytes.npy":      `type "|S2": arrays of strings are not supported`,
+		"dates.npy":      `type "<M8[D]": dates and times are not supported; convert them to int64`,
+		"record.npy":     `structured arrays are not supported; save each field as an array`,
+		"bfloat16.npy":   `type "<V2": raw bytes of unknown meaning. numpy forgets the type of bfloat16 and float8 arrays of ml_dtypes; convert them to float32 before saving`,
+		"float8.npy":     `type "<V1": raw bytes of unknown meaning`,
+		"complex128.npy": `type "<c16": safetensors has no such dtype`,
+		"longdouble.npy": `type "<f16": safetensors has no such dtype`,
+		"text.npz":       `npz file: member "readme.txt" is no .npy file`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tensors, _, err := openFile(t, filepath.Join("testdata", "refused", name))
+			require.ErrorContains(t, err, want)
+			require.Nil(t, tensors)
+		})
+	}
+}
+
+// npy returns a file with this header text and data.
+func npy(text, data string) []byte {
+	return []byte(magic + "\x01\x00" + string([]byte{byte(len(text)), byte(len(text) >> 8)}) + text + data)
+}
+
+const usual = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
+
+func TestHeaders(t *testing.T) {
+	for text, want := range map[string]string{
+		usual: "F32 [1]",
+		`{"shape":(1,1),"fortran_order":True,"descr":">f4"}`:            "F32 [1,1]",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': ()}":         "F32 []",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': ( )}  \n":    "F32 []",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (1L, 1L)}\n": "F32 [1,1]",
+		" { 'descr' : '<i4' ,'fortran_order':False,\n'shape':(1, 1, )}": "I32 [1,1]",
+	} {
+		tensors, _, err := OpenNPY(bytes.NewReader(npy(text, "abcd")), int64(len(npy(text, "abcd"))))
+		require.NoError(t, err, text)
+		require.Equal(t, want, tensors[ArrayName].String())
+	}
+	for text, want := range map[string]string{
+		"":               "it is no dict",
+		"[]":             "it is no dict",
+		"{":              `"" in place of a string`,
+		"{}":             "is missing",
+		"{1":             `"" in place of a string`,
+		"{'descr":        `"'" in place of a string`,
+		`{'des\'cr': 1}`: `in place of a string`,
+		"{'descr': '<f4', 'fortran_order': False}": `the key "shape" is missing`,
+		"{'descr': '<f4', 'descr': '<f4', ":        `the key "descr" is unknown or a duplicate`,
+		"{'descr' '<f4'":                           `the key "descr" is unknown or a duplicate`,
+		"{'more': 1, ":                             `the key "more" is unknown or a duplicate`,
+		"{'descr': '<f4' 'fortran_order': False":   "a comma or } is missing",
+		"{'descr': '<f4', 'fortran_order': 1":      `fortran_order is "", not True or False`,
+		"{'descr': '<f4', 'fortran_order': true":   `fortran_order is "true", not True or False`,
+		"{'descr': None":                           `"None" in place of a string`,
+		"{'descr': '<f'":                           `type "<f": safetensors has no such dtype`,
+		"{'descr': ''":                             `type "": safetensors has no such dtype`,
+		"{'descr': 'f4'":                           `type "f4": safetensors has no such dtype`,
+		"{'descr': '=f4'":                          `"=f4" has no byte order`,
+		"{'descr': '|f4'":                          `"|f4" has no byte order`,
+		"{'descr': '<f4x'":                         `type "<f4x": safetensors has no such dtype`,
+		"{'shape': 1":                              `the shape is "", not a tuple of integers`,
+		"{'shape': (1)":                            `the shape is "(1)", not a tuple of integers`,
+		"{'shape': (,)":                            `the shape is "(,)", not a tuple of integers`,
+		"{'shape': (1,,1)":                         `the shape is "(1,,1)", not a tuple of integers`,
+		"{'shape': (-1,)":                          `the shape is "(-1,)", not a tuple of integers`,
+		"{'shape': (+1,)":                          `the shape is "(+1,)", not a tuple of integers`,
+		"{'shape': (1.0,)":                         `the shape is "(1.0,)", not a tuple of integers`,
+		"{'shape': (01,)":                          `the shape is "(01,)", not a tuple of integers`,
+		"{'shape': (1":                             `the shape is "", not a tuple of integers`,
+		"{'shape': ((1,),)":                        `the shape is "((1,)", not a tuple of integers`,
+		"{'shape': (9223372036854775808,)":         `not a tuple of integers`,
+		usual + " {}":                              "text after the dict",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}":                    "F32 [2] needs 8 bytes, the file has 4: unexpected EOF",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}":                    "F32 [0] needs 0 bytes, the file has 4",
+		"{'descr': '<f4', 'fortran_order': True, 'shape': (1<<40,)}":                 "not a tuple of integers",
+		"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 99999999999)}":         "needs 399999999996 bytes, the file has 4",
+		"{'descr': '<f4', 'fortran_order': True, 'shape': (9999999999, 9999999999)}": "overflows 64 bits",
+	} {
+		data := npy(text, "abcd")
+		_, _, err := OpenNPY(bytes.NewReader(data), int64(len(data)))
+		require.ErrorContains(t, err, want, text)
+		require.ErrorContains(t, err, "npy file: ")
+	}
+}
+
+func TestBadStart(t *testing.T) {
+	good := npy(usual, "abcd")
+	for name, test := range map[string]struct{ data, want string }{
+		"empty":          {"", "shorter than a header: unexpected EOF"},
+		"magic":          {strings.Repeat("x", 100), `it starts with "xxxxxx"`},
+		"version 0":      {magic + "\x00\x00\x10\x00", "version 0.0 of the .npy format"},
+		"version 4":      {magic + "\x04\x00\x10\x00", "version 4.0 of the .npy format"},
+		"version 1.1":    {magic + "\x01\x01\x10\x00", "version 1.1 of the .npy format"},
+		"long header":    {magic + "\x01\x00\xff\xff", "a header of 65535 bytes, numpy's limit is 10000"},
+		"huge header":    {magic + "\x02\x00\xff\xff\xff\xff", "a header of 4294967295 bytes, numpy's limit is 10000"},
+		"no length":      {magic + "\x02\x00\xff\xff", "reading the header: EOF"},
+		"no header":      {magic + "\x01\x00\x10\x00", "reading the header: unexpected EOF"},
+		"part of header": {string(good[:20]), "reading the header: unexpected EOF"},
+		"part of data":   {string(good[:len(good)-1]), "needs 4 bytes, the file has 3: unexpected EOF"},
+		"bytes after":    {string(good) + "e", "needs 4 bytes, the file has 5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := OpenNPY(strings.NewReader(test.data), int64(len(test.data)))
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// TestBadMember: an error names the array.
+func TestBadMember(t *testing.T) {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	f, err := w.Create("w.npy")
+	require.NoError(t, err)
+	_, err = f.Write(npy(usual, "abc"))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	_, _, err = Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	require.EqualError(t, err, `npz file: array "w": F32 [1] needs 4 bytes, the file has 3: unexpected EOF`)
+}
+
+// readSome opens data as both kinds of files and reads the ends of the tensors.
+func readSome(data []byte) {
+	b := make([]byte, 1000)
+	for _, open := range []func(io.ReaderAt, int64) (map[string]safetensors.Tensor, map[string]string, error){Open, OpenNPY} {
+		tensors, _, err := open(bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			continue
+		}
+		for _, t := range tensors {
+			t.ReadAt(b, 0)
+			t.ReadAt(b, max(0, t.Size()-500))
+		}
+	}
+}
+
+// TestEverySmallChange: each prefix of a file is refused, and no changed byte makes
+// Open or a read panic.
+func TestEverySmallChange(t *testing.T) {
+	for _, name := range []string{"fortran_compressed.npz", "version2.npy"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		for n := range data {
+			for _, open := range []func(io.ReaderAt, int64) (map[string]safetensors.Tensor, map[string]string, error){Open, OpenNPY} {
+				_, _, err := open(bytes.NewReader(data[:n]), int64(n))
+				require.Error(t, err, fmt.Sprint(name, n))
+			}
+			changed := bytes.Clone(data)
+			changed[n] ^= 0x81
+			readSome(changed)
+		}
+	}
+}
+
+func FuzzNPZ(f *testing.F) {
+	for _, pattern := range []string{"testdata/*.np[yz]", "testdata/refused/*"} {
+		names, err := filepath.Glob(pattern)
+		require.NoError(f, err)
+		for _, name := range names {
+			data, err := os.ReadFile(name)
+			require.NoError(f, err)
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { readSome(data) })
+}
