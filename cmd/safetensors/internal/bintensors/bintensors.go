@@ -1,0 +1,181 @@
+// Package bintensors reads and writes .bt files, the format of the package bintensors
+// for Python and Rust.
+//
+// Such a file is a safetensors file with another header: its length as a little-endian
+// uint64, the header in bincode, padded with spaces, then the data. There is neither a
+// magic number nor a version, and there are two headers:
+//
+//	0.0.x:      metadata, the tensors, the number of the tensor of each name
+//	0.1 to 0.2: metadata, the name and the tensor in turn
+//
+// Open tells them apart by reading both: only the right one fills the header and passes
+// all checks, which are those of safetensors. Write writes the newer one.
+package bintensors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+const (
+	prefixSize = 8
+	maxHeader  = 100_000_000
+)
+
+// dtypes are those that bintensors has, by their numbers in the file. The order is that
+// of safetensors.
+var dtypes = []safetensors.DType{
+	safetensors.BOOL, safetensors.U8, safetensors.I8, safetensors.F8_E5M2, safetensors.F8_E4M3,
+	safetensors.I16, safetensors.U16, safetensors.F16, safetensors.BF16,
+	safetensors.I32, safetensors.U32, safetensors.F32,
+	safetensors.F64, safetensors.I64, safetensors.U64,
+}
+
+// Sniff reports whether a file that starts with head, of at least 9 bytes, can be a .bt
+// file: its header starts with 0 or 1, for metadata that are absent or present. That of
+// a safetensors file starts with {.
+func Sniff(head []byte) bool {
+	if len(head) <= prefixSize {
+		return false
+	}
+	n := binary.LittleEndian.Uint64(head)
+	return 0 < n && n <= maxHeader && head[prefixSize] <= 1
+}
+
+// Open returns the tensors and the metadata of the file of size bytes in r, which must
+// stay readable as long as the tensors are used. It reads the header; the data of a
+// tensor is read when the tensor is.
+func Open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
+	tensors, metadata, err := open(r, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("bintensors file: %w", err)
+	}
+	return tensors, metadata, nil
+}
+
+func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
+	var prefix [prefixSize]byte
+	if size < prefixSize {
+		return nil, nil, fmt.Errorf("%d bytes are no header: %w", size, io.ErrUnexpectedEOF)
+	}
+	if err := readFull(r, prefix[:], 0); err != nil {
+		return nil, nil, err
+	}
+	n := binary.LittleEndian.Uint64(prefix[:])
+	switch {
+	case n > maxHeader:
+		return nil, nil, fmt.Errorf("header length %d exceeds the limit of %d", n, maxHeader)
+	case int64(n) > size-prefixSize:
+		return nil, nil, fmt.Errorf("header length %d exceeds the %d bytes that follow it: %w", n, size-prefixSize, io.ErrUnexpectedEOF)
+	}
+	text := make([]byte, n)
+	if err := readFull(r, text, prefixSize); err != nil {
+		return nil, nil, err
+	}
+	start := prefixSize + int64(n)
+	t, err := parse(text, size-start)
+	if err != nil {
+		return nil, nil, err
+	}
+	tensors := make(map[string]safetensors.Tensor, len(t.tensors))
+	for _, info := range t.tensors {
+		data := io.NewSectionReader(r, start+info.DataOffsets[0], info.DataOffsets[1]-info.DataOffsets[0])
+		if tensors[info.Name], err = safetensors.NewTensorAt(info.DType, info.Shape, data); err != nil {
+			return nil, nil, fmt.Errorf("tensor %.200q: %w", info.Name, err)
+		}
+	}
+	return tensors, t.metadata, nil
+}
+
+func readFull(r io.ReaderAt, p []byte, off int64) error {
+	n, err := r.ReadAt(p, off)
+	switch {
+	case n == len(p):
+		return nil
+	case err == nil || err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("reading the header: %w", err)
+}
+
+// parse returns the header of a file with so many bytes of data, in the only format in
+// which it passes all checks.
+func parse(text []byte, data int64) (*table, error) {
+	newer, newerErr := parseTable(text, data, (*decoder).newer)
+	older, olderErr := parseTable(text, data, (*decoder).older)
+	switch {
+	case newerErr != nil && olderErr != nil:
+		return nil, fmt.Errorf("as of version 0.1 and later: %w; as of version 0.0: %w", newerErr, olderErr)
+	case newerErr != nil:
+		return older, nil
+	case olderErr != nil:
+		return newer, nil
+	}
+	return nil, fmt.Errorf("the header can be read in two ways, with %d tensors and with %d", len(newer.tensors), len(older.tensors))
+}
+
+// Write writes the tensors and the metadata as version 0.2 does, byte for byte: by dtype
+// in descending order, then by name; the metadata sorted by key. nil metadata are
+// absent.
+//
+// Before anything is written it is an error if bintensors has no dtype for a tensor, or
+// if the checks of Open would fail.
+func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	if err := write(w, tensors, metadata); err != nil {
+		return fmt.Errorf("bintensors file: %w", err)
+	}
+	return nil
+}
+
+func write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	t, err := layOut(tensors, metadata)
+	if err != nil {
+		return err
+	}
+	head := make([]byte, prefixSize)
+	head = t.append(head)
+	for len(head)%8 != 0 {
+		head = append(head, ' ')
+	}
+	n := len(head) - prefixSize
+	if n > maxHeader {
+		return fmt.Errorf("the header has %d bytes, the limit is %d", n, maxHeader)
+	}
+	binary.LittleEndian.PutUint64(head, uint64(n))
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	for _, info := range t.tensors {
+		if _, err := tensors[info.Name].WriteTo(w); err != nil {
+			return fmt.Errorf("tensor %.200q: %w", info.Name, err)
+		}
+	}
+	return nil
+}
+
+// layOut returns the table of tensors to be written.
+func layOut(tensors map[string]safetensors.Tensor, metadata map[string]string) (*table, error) {
+	t := &table{metadata: metadata}
+	for name, tensor := range tensors {
+		if !slices.Contains(dtypes, tensor.DType()) {
+			return nil, fmt.Errorf("tensor %.200q: bintensors has no dtype for %v", name, tensor.DType())
+		}
+		t.tensors = append(t.tensors, safetensors.TensorInfo{Name: name, DType: tensor.DType(), Shape: tensor.Shape()})
+	}
+	t.sort()
+	end := int64(0)
+	for i := range t.tensors {
+		info := &t.tensors[i]
+		info.DataOffsets[0] = end
+		end += tensors[info.Name].Size()
+		info.DataOffsets[1] = end
+		if end < info.DataOffsets[0] {
+			return nil, fmt.Errorf("tensor %.200q: the size of the file overflows", info.Name)
+		}
+	}
+	return t, t.check(end)
+}
