@@ -144,7 +144,7 @@ func TestRefused(t *testing.T) {
 		"stride overflows":    {Layout{4, []int{5}, 0, []int64{1 << 62}}, "its size overflows 64 bits"},
 		"sum overflows":       {Layout{4, []int{2, 2, 2}, 0, []int64{1 << 62, 1 << 62, 4}}, "its size overflows 64 bits"},
 		"offset overflows":    {Layout{4, []int{2}, math.MaxInt64, []int64{4}}, "its size overflows 64 bits"},
-		"expansion overflows": {Layout{4, []int{1 << 40, 1 << 40}, 0, []int64{0, 0}}, "its size overflows 64 bits"},
+		"expansion overflows": {Layout{4, []int{math.MaxInt, math.MaxInt}, 0, []int64{0, 0}}, "its size overflows 64 bits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewReader(bytes.NewReader(make([]byte, 51)), 51, test.l)
@@ -155,7 +155,7 @@ func TestRefused(t *testing.T) {
 
 // TestEmpty: without elements, offset and strides do not matter.
 func TestEmpty(t *testing.T) {
-	r, err := NewReader(bytes.NewReader(nil), 0, Layout{4, []int{1 << 62, 0}, 400, []int64{1 << 62, 4}})
+	r, err := NewReader(bytes.NewReader(nil), 0, Layout{4, []int{math.MaxInt, 0}, 400, []int64{1 << 62, 4}})
 	require.NoError(t, err)
 	n, err := r.ReadAt(make([]byte, 1), 0)
 	require.Zero(t, n)

@@ -188,7 +188,7 @@ func (s sparse) ReadAt(p []byte, off int64) (int, error) {
 
 // TestZip64 reads the directory of a member of 5 GiB.
 func TestZip64(t *testing.T) {
-	const size = 5 << 30
+	const size = int64(5 << 30)
 	entry := binary.LittleEndian.AppendUint32(nil, 0x02014b50)
 	entry = append(entry, make([]byte, 16)...)
 	entry = append(entry, "\xff\xff\xff\xff\xff\xff\xff\xff"...)
@@ -196,10 +196,10 @@ func TestZip64(t *testing.T) {
 	entry = binary.LittleEndian.AppendUint16(entry, 20) // extra field
 	entry = append(entry, make([]byte, 14)...)
 	entry = append(entry, "a\x01\x00\x10\x00"...)
-	entry = binary.LittleEndian.AppendUint64(entry, size)
-	entry = binary.LittleEndian.AppendUint64(entry, size)
+	entry = binary.LittleEndian.AppendUint64(entry, uint64(size))
+	entry = binary.LittleEndian.AppendUint64(entry, uint64(size))
 
-	start := int64(31 + size) // of the directory
+	start := 31 + size // of the directory
 	end := append(entry, "PK\x06\x06\x2c\x00\x00\x00\x00\x00\x00\x00"...)
 	end = append(end, make([]byte, 12)...)
 	end = binary.LittleEndian.AppendUint64(end, 1)
