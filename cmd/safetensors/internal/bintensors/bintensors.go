@@ -62,8 +62,9 @@ func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]
 	if size < prefixSize {
 		return nil, nil, fmt.Errorf("%d bytes are no header: %w", size, io.ErrUnexpectedEOF)
 	}
-	if err := readFull(r, prefix[:], 0); err != nil {
-		return nil, nil, err
+	file := io.NewSectionReader(r, 0, size)
+	if _, err := io.ReadFull(file, prefix[:]); err != nil {
+		return nil, nil, fmt.Errorf("reading the header length: %w", err)
 	}
 	n := binary.LittleEndian.Uint64(prefix[:])
 	switch {
@@ -73,8 +74,8 @@ func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]
 		return nil, nil, fmt.Errorf("header length %d exceeds the %d bytes that follow it: %w", n, size-prefixSize, io.ErrUnexpectedEOF)
 	}
 	text := make([]byte, n)
-	if err := readFull(r, text, prefixSize); err != nil {
-		return nil, nil, err
+	if _, err := io.ReadFull(file, text); err != nil {
+		return nil, nil, fmt.Errorf("reading the header: %w", err)
 	}
 	start := prefixSize + int64(n)
 	t, err := parse(text, size-start)
@@ -89,17 +90,6 @@ func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]
 		}
 	}
 	return tensors, t.metadata, nil
-}
-
-func readFull(r io.ReaderAt, p []byte, off int64) error {
-	n, err := r.ReadAt(p, off)
-	switch {
-	case n == len(p):
-		return nil
-	case err == nil || err == io.EOF:
-		err = io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf("reading the header: %w", err)
 }
 
 // parse returns the header of a file with so many bytes of data, in the only format in

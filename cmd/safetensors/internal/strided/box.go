@@ -3,6 +3,7 @@ package strided
 import (
 	"cmp"
 	"slices"
+	"sync"
 )
 
 // A loop is an axis of a box: n steps, of from bytes in what is read and to bytes
@@ -26,21 +27,34 @@ func each(loops []loop, from, to int64, f func(from, to int64) error) error {
 	return nil
 }
 
-const (
-	// directRun is the size from which a run is read to its place without a
-	// buffer in between.
-	directRun = 4 << 10
+// limits are the sizes in bytes at which a gather changes its way. They decide how
+// fast it is, never what it reads.
+type limits struct {
+	// buffer is how much is read before it is dealt out. Larger ones leave the
+	// second-level cache.
+	buffer int64
 
-	// cheapGap is how many bytes between two runs are read with them, because
-	// that costs less than one more read; smallRead is the size of a read from
-	// which the number of reads does not matter.
-	cheapGap  = 1 << 10
-	smallRead = 2 << 10
+	// direct is the size from which a run is read to its place without a buffer
+	// in between. It is at most that of a buffer.
+	direct int64
+
+	// gap is how large a gap between two runs is read with them, because that
+	// costs less than one more read. From a read of enough bytes on, the number of
+	// reads does not matter.
+	gap, enough int64
+}
+
+var usual = limits{buffer: bufferSize, direct: 4 << 10, gap: 1 << 10, enough: 2 << 10}
+
+const (
+	bufferSize = 1 << 20
 
 	// cacheLine is the distance by which packed reads are kept from starting at
 	// multiples of a large power of two, whose cache lines displace one another.
 	cacheLine = 64
 )
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // box fills dst with the runs of the rank innermost axes at byte src, of which the
 // outermost has only rows steps.
@@ -55,10 +69,10 @@ func (g *gather) box(dst []byte, rank int, rows, src int64) error {
 		}
 	}
 	slices.SortStableFunc(loops, func(a, b loop) int { return cmp.Compare(a.from, b.from) })
-	if g.run >= directRun {
+	if g.run >= g.direct {
 		return each(loops, src, 0, func(from, to int64) error { return g.read(dst[to:][:g.run], from) })
 	}
-	t := newTile(g.run, loops)
+	t := g.newTile(loops)
 	if t.whole == len(loops) {
 		return g.tile(dst, t, src)
 	}
@@ -67,7 +81,7 @@ func (g *gather) box(dst []byte, rank int, rows, src int64) error {
 		for i := int64(0); i < split.n; i += t.steps {
 			part := slices.Clone(loops[:t.whole+1])
 			part[t.whole].n = min(t.steps, split.n-i)
-			err := g.tile(dst[to+i*split.to:], newTile(g.run, part), from+i*split.from)
+			err := g.tile(dst[to+i*split.to:], g.newTile(part), from+i*split.from)
 			if err != nil {
 				return err
 			}
@@ -88,22 +102,22 @@ type tile struct {
 
 // newTile returns the tile of a box. Runs that are adjacent, or nearly so, are read
 // together, and as many reads are packed as the buffer takes.
-func newTile(run int64, loops []loop) tile {
-	t := tile{span: run}
-	used := run // of the buffer
+func (g *gather) newTile(loops []loop) tile {
+	t := tile{span: g.run}
+	used := g.run // of the buffer
 	for _, l := range loops {
 		n, from := l.n, l.from
 		switch {
 		case l.from == 0: // the same bytes again
-		case len(t.reads) == 0 && l.from-t.span <= cheapGap && t.span < smallRead:
-			n = min(n, 1+(bufferSize-t.span)/l.from)
+		case len(t.reads) == 0 && l.from-t.span <= g.gap && t.span < g.enough:
+			n = min(n, 1+(g.buffer-t.span)/l.from)
 			t.span += (n - 1) * l.from
 			used = t.span
 		default:
 			if len(t.reads) == 0 {
 				used = (used+cacheLine-1)/cacheLine*cacheLine + cacheLine
 			}
-			n, from = min(n, bufferSize/used), used
+			n, from = min(n, max(1, g.buffer/used)), used
 			t.reads = append(t.reads, loop{n, l.from, used})
 			used *= n
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"sync"
 )
 
 // A Layout says where the elements of an array are: element (i, j, …) starts at
@@ -44,7 +43,7 @@ func NewReader(r io.ReaderAt, size int64, l Layout) (io.ReaderAt, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gather{r: r, run: int64(l.Width), first: l.Offset, size: elements * int64(l.Width)}
+	g := &gather{r: r, run: int64(l.Width), first: l.Offset, size: elements * int64(l.Width), limits: usual}
 	if elements == 0 {
 		return g, nil
 	}
@@ -98,6 +97,7 @@ type gather struct {
 	run   int64 // bytes of a run
 	size  int64 // bytes of all runs
 	axes  []axis
+	limits
 }
 
 // An axis is one loop of a gather: n ≥ 2 steps of stride bytes. The gather's are
@@ -186,9 +186,3 @@ func (g *gather) fill(dst []byte, rank int, src, first, count int64) error {
 	}
 	return nil
 }
-
-// bufferSize is how much is read before it is dealt out. Larger buffers leave the
-// second-level cache.
-const bufferSize = 1 << 20
-
-var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}

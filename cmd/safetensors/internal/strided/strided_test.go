@@ -96,6 +96,30 @@ func TestAgainstSlow(t *testing.T) {
 	}
 }
 
+// TestLimits: what is read does not depend on the limits, small ones included, where
+// every buffer is too small for something.
+func TestLimits(t *testing.T) {
+	random := rand.New(rand.NewPCG(6, 7))
+	for range 3000 {
+		l, size := randomLayout(random, 9)
+		storage := storageOf(size)
+		want := slow(storage, l)
+		r, err := NewReader(bytes.NewReader(storage), int64(len(storage)), l)
+		require.NoError(t, err)
+		g, ok := r.(*gather)
+		if !ok {
+			continue
+		}
+		g.buffer = g.run + int64(random.IntN(300))
+		g.direct = min(g.buffer, 1+int64(random.IntN(50)))
+		g.gap, g.enough = int64(random.IntN(100)), int64(random.IntN(100))
+		got := make([]byte, len(want))
+		_, err = r.ReadAt(got, 0)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "%+v %+v", l, g.limits)
+	}
+}
+
 // TestLarge has boxes that take several tiles, sparse and dense ones.
 func TestLarge(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 5))
@@ -114,6 +138,7 @@ func TestLarge(t *testing.T) {
 		"three permuted":    {1, []int{70, 80, 90}, 0, []int64{1, 70 * 90, 70}},
 		"rows permuted":     {4, []int{20, 30, 2000}, 0, []int64{8000, 8000 * 20, 4}},
 		"gaps in all":       {4, []int{100, 100, 20}, 0, []int64{12, 80_000, 1300}},
+		"a buffer, sparse":  {4, []int{3, 1 << 17}, 0, []int64{2 << 20, 8}},
 		"one column of two": {1, []int{2, 1 << 20}, 0, []int64{1, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {

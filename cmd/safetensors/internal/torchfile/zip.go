@@ -1,6 +1,7 @@
 package torchfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	u := newUnpickler(strings.NewReader(string(b)), int64(len(b)))
+	u := newUnpickler(bytes.NewReader(b), int64(len(b)))
 	u.class, u.reduce, u.persistent = allow, reduce, persistent
 	top, err = u.load()
 	return top, z, err
