@@ -99,7 +99,9 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 const sources = `
 SRC is a .safetensors file, a folder, an index of shards (*.index.json),
 https://..., hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there),
-s3://..., gs://..., azblob://..., file://... or - for standard input.`
+s3://..., gs://..., azblob://..., file://... or - for standard input. It may also be a
+file of PyTorch (.pt, .pth, .bin; the pickle is read, never executed), of NumPy (.npz,
+.npy) or of bintensors (.bt).`
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
@@ -114,6 +116,7 @@ func (c *command) root() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
+	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or model.ema")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.cp(), c.meta())
 	return root
 }

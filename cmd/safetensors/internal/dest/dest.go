@@ -15,7 +15,9 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -42,12 +44,18 @@ func usage(format string, args ...any) error {
 // A writer writes a whole file of another format.
 type writer func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
 
-// writers are those of other formats, by the ending of a file.
-var writers = map[string]writer{}
+// writers are those of other formats, by the ending of a file. NumPy's archives have
+// no metadata.
+var writers = map[string]writer{
+	".bt": bintensors.Write,
+	".npz": func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
+		return npz.Write(w, tensors)
+	},
+}
 
 // endings are those of formats that are known but not written: such a name is no
 // folder.
-var endings = []string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".npy", ".npz", ".bt", ".json", ".zip", ".tar", ".msgpack"}
+var endings = []string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".npy", ".json", ".zip", ".tar", ".msgpack"}
 
 // Parse returns the destination of a name. maxBytes is the size of a shard in a
 // folder, 0 if all goes into one file. ctx ends uploads.

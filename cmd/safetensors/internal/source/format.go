@@ -17,9 +17,6 @@ type format struct {
 	open       func(o *Opener, r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error)
 }
 
-// formats are those that can be read beside safetensors.
-var formats []format
-
 // formatOf returns the format of a file: by its content, else by its name, nil for
 // safetensors.
 func formatOf(r io.ReaderAt, size int64, name string) *format {

@@ -25,6 +25,9 @@ type Opener struct {
 	// Stdin is read for the name "-".
 	Stdin io.Reader
 
+	// Key selects the tensors of PyTorch files that hold several dicts of them.
+	Key string
+
 	read atomic.Int64
 }
 

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestForeignFiles copies each file that another program made, and compares the copy
+// with the safetensors file that the same program made of the same tensors: names,
+// dtypes, shapes, values and metadata.
+func TestForeignFiles(t *testing.T) {
+	found := 0
+	for _, pattern := range []string{"torchfile/testdata/*.pt", "npz/testdata/*.np[yz]", "bintensors/testdata/*/*.bt"} {
+		names, err := filepath.Glob(filepath.Join("internal", pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, names, pattern)
+		for _, name := range names {
+			stem := strings.TrimSuffix(name, filepath.Ext(name))
+			var flags []string
+			if key, err := os.ReadFile(stem + ".key"); err == nil {
+				flags = []string{"--key", strings.TrimSpace(string(key))}
+			}
+			to := filepath.Join(t.TempDir(), "copy.safetensors")
+			succeeds(t, append(flags, "cp", name, to)...)
+			succeeds(t, "diff", to, stem+".safetensors")
+			found++
+		}
+	}
+	require.Greater(t, found, 20)
+}
+
+// TestForeignFilesThereAndBack: what another program wrote comes back from a
+// safetensors file as the same bytes, in the formats that the command writes.
+func TestForeignFilesThereAndBack(t *testing.T) {
+	for _, name := range []string{
+		"internal/bintensors/testdata/0.2/dtypes.bt", "internal/bintensors/testdata/0.2/shapes.bt",
+		"internal/bintensors/testdata/0.2/nothing.bt", "internal/bintensors/testdata/0.2/no_metadata.bt",
+		"internal/npz/testdata/stored.npz",
+	} {
+		dir := t.TempDir()
+		middle := filepath.Join(dir, "middle.safetensors")
+		back := filepath.Join(dir, "back"+filepath.Ext(name))
+		succeeds(t, "cp", name, middle)
+		succeeds(t, "cp", middle, back)
+		want, err := os.ReadFile(name)
+		require.NoError(t, err)
+		got, err := os.ReadFile(back)
+		require.NoError(t, err)
+		if filepath.Ext(name) == ".npz" { // the times and the order of the members differ
+			succeeds(t, "diff", name, back)
+			continue
+		}
+		require.Equal(t, want, got, name)
+	}
+}
+
+// TestHostileFiles: files that would have Python run something, or that lie, are
+// refused by every verb that reads, and nothing is written.
+func TestHostileFiles(t *testing.T) {
+	names, err := filepath.Glob("internal/torchfile/testdata/refused/*.pt")
+	require.NoError(t, err)
+	more, err := filepath.Glob("internal/npz/testdata/refused/*.np[yz]")
+	require.NoError(t, err)
+	require.NotEmpty(t, more)
+	for _, name := range append(names, more...) {
+		to := filepath.Join(t.TempDir(), "x.safetensors")
+		require.Contains(t, fails(t, exitFailed, "cp", name, to), filepath.Base(name))
+		require.NoFileExists(t, to)
+		fails(t, exitFailed, "check", name)
+	}
+	system := "internal/torchfile/testdata/refused/system.pt"
+	require.Contains(t, fails(t, exitFailed, "ls", system), "posix.system")
+}
