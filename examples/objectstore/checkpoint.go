@@ -1,15 +1,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"text/tabwriter"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/gosafetensors/safetensors"
+	"gocloud.dev/blob"
+	"golang.org/x/sync/errgroup"
 )
 
 const indexName = "model.safetensors.index.json"
@@ -17,18 +17,20 @@ const indexName = "model.safetensors.index.json"
 // openCheckpoint opens the shards of an index as one File. It reads the index and
 // the headers, and no data.
 func openCheckpoint(d folder) (*safetensors.File, error) {
-	index, err := d.read(indexName)
+	index, err := d.NewReader(d.ctx, indexName, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", indexName, err)
+	}
+	defer index.Close()
+	return safetensors.OpenShards(index, d.openShard)
+}
+
+func (d folder) openShard(name string) (*safetensors.File, error) {
+	o, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
-	defer index.Close()
-	return safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
-		o, err := d.open(shard)
-		if err != nil {
-			return nil, err
-		}
-		return safetensors.NewFile(o, o.size)
-	})
+	return safetensors.NewFile(o, o.Size)
 }
 
 func list(stdout io.Writer, d folder) error {
@@ -65,15 +67,13 @@ func slice(stdout io.Writer, d folder, name string, dim, rank, of int, file stri
 }
 
 // put copies a local checkpoint, whatever its shards, as shards of up to maxBytes
-// of data. The index comes last: without it there is no checkpoint, and a put that
-// failed can be repeated. put does not replace a checkpoint, because new shards
-// under the old index would be neither the old checkpoint nor the new.
+// of data, several at a time. A put that failed can be repeated.
 func put(stdout io.Writer, d folder, checkpoint string, maxBytes int64) error {
-	var none *types.NotFound
-	if _, err := d.open(indexName); err == nil {
-		return fmt.Errorf("%s exists; a checkpoint needs a prefix of its own", d.url(indexName))
-	} else if !errors.As(err, &none) {
+	switch exists, err := d.Exists(d.ctx, indexName); {
+	case err != nil:
 		return err
+	case exists:
+		return fmt.Errorf("%q exists; a checkpoint needs a prefix of its own", indexName)
 	}
 	f, err := safetensors.Open(checkpoint)
 	if err != nil {
@@ -81,18 +81,52 @@ func put(stdout io.Writer, d folder, checkpoint string, maxBytes int64) error {
 	}
 	defer f.Close()
 	shards := safetensors.Split(maps.Collect(f.Tensors()), maxBytes)
-	for _, name := range slices.Sorted(maps.Keys(shards)) {
-		err := d.create(name, func(w io.Writer) error { return safetensors.Write(w, shards[name], f.Metadata()) })
+	var uploads errgroup.Group
+	uploads.SetLimit(4)
+	for name, shard := range shards {
+		uploads.Go(func() error { return putShard(d, name, shard, f.Metadata()) })
+	}
+	if err := uploads.Wait(); err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(shards))
+	for _, name := range names {
+		fmt.Fprintf(stdout, "%s: %d tensors\n", name, len(shards[name]))
+	}
+	return commit(d, names)
+}
+
+// putShard uploads a shard in several parts at a time.
+func putShard(d folder, name string, shard map[string]safetensors.Tensor, metadata map[string]string) error {
+	size := int64(0)
+	for _, t := range shard {
+		size += t.Size()
+	}
+	const part, mostParts = 8 << 20, 9_000 // S3 takes 10,000 of up to 5 GiB
+	return d.create(name, blob.WriterOptions{BufferSize: int(max(part, size/mostParts)), MaxConcurrency: 4}, func(w io.Writer) error {
+		return safetensors.Write(w, shard, metadata)
+	})
+}
+
+// commit makes a checkpoint of the named shards, which must be in the bucket: it
+// writes their index. Without it there is no checkpoint. commit reads the headers,
+// so that an index never names a shard that is missing or truncated. It replaces no
+// index, because new shards under the old index would be neither the old
+// checkpoint nor the new.
+func commit(d folder, names []string) error {
+	shards := make(map[string]map[string]safetensors.Tensor)
+	for _, name := range names {
+		f, err := d.openShard(name)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "%s: %d tensors\n", d.url(name), len(shards[name]))
+		shards[name] = maps.Collect(f.Tensors())
 	}
 	index, err := safetensors.BuildIndex(shards)
 	if err != nil {
 		return err
 	}
-	return d.create(indexName, func(w io.Writer) error {
+	return d.create(indexName, blob.WriterOptions{IfNotExist: true}, func(w io.Writer) error {
 		_, err := w.Write(index)
 		return err
 	})

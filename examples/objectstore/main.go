@@ -1,16 +1,22 @@
-// Objectstore keeps checkpoints in a bucket and reads from there only what is
-// needed: the headers to list the tensors, and of a tensor the part that one rank
-// of a tensor-parallel group holds.
+// Objectstore keeps checkpoints in a bucket of S3, Google Cloud Storage or Azure
+// Blob Storage and reads from there only what is needed: the headers to list the
+// tensors, and of a tensor the part that one rank of a tensor-parallel group holds.
 //
 //	objectstore put s3://models/llama/step-2000 checkpoint
-//	objectstore list s3://models/llama/step-2000
-//	objectstore slice -rank 3 -of 8 -dim 0 s3://models/llama/step-2000 lm_head.weight part.safetensors
+//	objectstore list gs://models/llama/step-2000
+//	objectstore slice -rank 3 -of 8 -dim 0 azblob://models/llama/step-2000 lm_head.weight part.safetensors
 //
-// Store, region and credentials come from the environment and from ~/.aws, as for
-// the AWS command line. For another kind of store only bucket.go changes.
+// The path of the URL is the prefix of the objects' keys, its query are the
+// parameters of https://gocloud.dev/howto/blob. Credentials come from the
+// environment, as for the command line of each provider. A server that speaks S3 is
+// s3://models/llama/step-2000?endpoint=http://127.0.0.1:9000&region=us-east-1&use_path_style=true,
+// a folder file:///mnt/llama/step-2000?create_dir=true&no_tmp_dir=true.
 //
-// This is a module of its own, so that the SDK does not become a dependency of the
-// package. Its test runs these commands with an S3 server in memory:
+// A training program writes its checkpoints in the same way, with one process for
+// each shard: see the example of the test, and doc/buckets.md.
+//
+// This is a module of its own, so that the SDKs do not become dependencies of the
+// package. Its tests run these commands with an S3 server on the loopback interface:
 //
 //	cd examples/objectstore && go test .
 package main
@@ -23,16 +29,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-const usage = `usage: objectstore put [-max BYTES] s3://BUCKET/PREFIX CHECKPOINT
-       objectstore list s3://BUCKET/PREFIX
-       objectstore slice [-rank R -of N -dim D] s3://BUCKET/PREFIX TENSOR FILE`
+const usage = `usage: objectstore put [-max BYTES] URL CHECKPOINT
+       objectstore list URL
+       objectstore slice [-rank R -of N -dim D] URL TENSOR FILE`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -57,36 +58,21 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return errors.New(usage)
 	}
 	flags.Parse(args[1:])
+	var do func(folder) error
+	switch command, operands := args[0], flags.NArg(); {
+	case command == "put" && operands == 2:
+		do = func(d folder) error { return put(stdout, d, flags.Arg(1), *maxBytes) }
+	case command == "list" && operands == 1:
+		do = func(d folder) error { return list(stdout, d) }
+	case command == "slice" && operands == 3:
+		do = func(d folder) error { return slice(stdout, d, flags.Arg(1), *dim, *rank, *of, flags.Arg(2)) }
+	default:
+		return errors.New(usage)
+	}
 	d, err := openFolder(ctx, flags.Arg(0))
 	if err != nil {
 		return err
 	}
-	switch command, operands := args[0], flags.NArg(); {
-	case command == "put" && operands == 2:
-		return put(stdout, d, flags.Arg(1), *maxBytes)
-	case command == "list" && operands == 1:
-		return list(stdout, d)
-	case command == "slice" && operands == 3:
-		return slice(stdout, d, flags.Arg(1), *dim, *rank, *of, flags.Arg(2))
-	}
-	return errors.New(usage)
-}
-
-// openFolder returns the folder of a URL like s3://models/llama/step-2000 without
-// sending a request.
-func openFolder(ctx context.Context, url string) (folder, error) {
-	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(url, "s3://"), "/")
-	if !strings.HasPrefix(url, "s3://") || bucket == "" {
-		return folder{}, fmt.Errorf("%q is not s3://BUCKET/PREFIX\n%s", url, usage)
-	}
-	cfg, err := config.LoadDefaultConfig(ctx)
-	if err != nil {
-		return folder{}, err
-	}
-	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.UsePathStyle = o.BaseEndpoint != nil // stores other than AWS have no host for each bucket
-		// The store has a checksum of the whole object, not of a range.
-		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-	})
-	return folder{ctx, client, bucket, prefix}, nil
+	defer d.Close()
+	return do(d)
 }

@@ -6,18 +6,19 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
+	"gocloud.dev/gcerrors"
 )
 
-// writeCheckpoint writes a local checkpoint of four shards: one each for three
-// matrices of 1 MiB and a scalar.
+// writeCheckpoint writes a local checkpoint of three matrices of 1 MiB and a
+// scalar.
 func writeCheckpoint(t *testing.T) (dir string) {
 	const rows, columns = 512, 512
 	tensors := make(map[string]safetensors.Tensor)
@@ -38,138 +39,111 @@ func writeCheckpoint(t *testing.T) (dir string) {
 	return dir
 }
 
-func runs(t *testing.T, args ...string) string {
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), args, &out))
-	return out.String()
-}
-
+// TestPutListSlice checks that a checkpoint comes back from every provider, whole
+// and in parts.
 func TestPutListSlice(t *testing.T) {
-	s, d := startStore(t)
 	dir := writeCheckpoint(t)
 	local, err := safetensors.Open(dir)
 	require.NoError(t, err)
 	defer local.Close()
-
-	require.Equal(t, `s3://models/llama/step-2000/model-00001-of-00003.safetensors: 1 tensors
-s3://models/llama/step-2000/model-00002-of-00003.safetensors: 1 tensors
-s3://models/llama/step-2000/model-00003-of-00003.safetensors: 2 tensors
-`, runs(t, "put", "-max", "1048584", location, dir))
-	require.Equal(t, []string{
-		"model-00001-of-00003.safetensors",
-		"model-00002-of-00003.safetensors",
-		"model-00003-of-00003.safetensors",
-		"model.safetensors.index.json",
-	}, objects(t, d))
-	written := slices.DeleteFunc(s.exchanges(), func(e *exchange) bool { return e.method != http.MethodPut })
-	require.Len(t, written, 4)
-	require.Equal(t, indexName, written[3].key, "the index comes last")
-
-	require.Equal(t, `"layers.0.weight"  F32 [512,512]
+	for name, d := range folders(t) {
+		var out bytes.Buffer
+		require.NoError(t, put(&out, d, dir, 1<<20+8), name)
+		require.NoError(t, list(&out, d), name)
+		require.Equal(t, `model-00001-of-00003.safetensors: 1 tensors
+model-00002-of-00003.safetensors: 1 tensors
+model-00003-of-00003.safetensors: 2 tensors
+"layers.0.weight"  F32 [512,512]
 "layers.1.weight"  F32 [512,512]
 "step"             I64 []
 "layers.2.weight"  F32 [512,512]
-`, runs(t, "list", location))
-	s.exchanges()
-
-	// One rank's rows take the index, the size and the header of each shard, and the
-	// rows of one shard.
-	file := filepath.Join(t.TempDir(), "part.safetensors")
-	require.Equal(t, file+": \"layers.1.weight\" F32 [64,512]\n",
-		runs(t, "slice", "-rank", "3", "-of", "8", "-dim", "0", location, "layers.1.weight", file))
-	read := s.exchanges()
-	total := int64(0)
-	var got []string
-	for _, e := range read {
-		got = append(got, strings.TrimSpace(fmt.Sprint(e.method, " ", e.key, " ", e.byteRange)))
-		total += e.sent
+`, out.String(), name)
+		require.ErrorContains(t, put(io.Discard, d, dir, 1<<30), "a checkpoint needs a prefix of its own")
+		err = commit(d, []string{"model-00001-of-00003.safetensors"})
+		require.Equal(t, gcerrors.FailedPrecondition, gcerrors.Code(err), name)
+		for _, c := range []struct {
+			tensor        string
+			dim, rank, of int
+			ranges        []safetensors.Range
+		}{
+			{"layers.1.weight", 0, 3, 8, []safetensors.Range{safetensors.Span(3*64, 4*64)}},
+			{"layers.1.weight", 1, 3, 8, []safetensors.Range{safetensors.All(), safetensors.Span(3*64, 4*64)}},
+			{"layers.2.weight", 0, 7, 8, []safetensors.Range{safetensors.Span(7*64, 512)}},
+			{"layers.0.weight", 0, 0, 1, nil},
+			{"step", 0, 0, 1, nil},
+		} {
+			file := filepath.Join(t.TempDir(), "part.safetensors")
+			require.NoError(t, slice(io.Discard, d, c.tensor, c.dim, c.rank, c.of, file), name)
+			want, err := local.Tensor(c.tensor)
+			require.NoError(t, err)
+			want, err = want.Slice(c.ranges...)
+			require.NoError(t, err)
+			var b bytes.Buffer
+			require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{c.tensor: want}, local.Metadata()))
+			got, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(b.Bytes(), got), "%s: %v", name, c)
+		}
 	}
-	const header, part = 64 << 10, 64 * 512 * 4
-	h := headerSize(t, d, "model-00002-of-00003.safetensors")
+}
+
+// TestRequests checks what the commands send to S3: the index comes last, a part is
+// read alone, a large shard is uploaded in parts.
+func TestRequests(t *testing.T) {
+	s, d := startStore(t)
+	runs := func(args ...string) (requests []string) {
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), args, &out))
+		for _, r := range s.requests() {
+			requests = append(requests, strings.TrimSpace(r.Method+" "+path.Base(r.URL.Path)+" "+r.Header.Get("Range")))
+		}
+		return requests
+	}
+	sent := runs("put", "-max", "1048584", s.location, writeCheckpoint(t))
+	require.Equal(t, "PUT "+indexName, sent[len(sent)-1])
+	require.Len(t, slices.DeleteFunc(sent, func(r string) bool { return !strings.HasPrefix(r, http.MethodPut) }), 4)
+
+	h, err := safetensors.ReadHeader(io.NewSectionReader(opened(t, d, "model-00002-of-00003.safetensors"), 0, 1<<20))
+	require.NoError(t, err)
+	s.requests()
+	const part = 64 * 512 * 4
+	file := filepath.Join(t.TempDir(), "part.safetensors")
 	require.ElementsMatch(t, []string{
-		"GET model.safetensors.index.json",
+		"GET " + indexName,
 		"HEAD model-00001-of-00003.safetensors", "GET model-00001-of-00003.safetensors bytes=0-65535",
 		"HEAD model-00002-of-00003.safetensors", "GET model-00002-of-00003.safetensors bytes=0-65535",
 		"HEAD model-00003-of-00003.safetensors", "GET model-00003-of-00003.safetensors bytes=0-65535",
-		fmt.Sprintf("GET model-00002-of-00003.safetensors bytes=%d-%d", h+3*part, h+4*part-1),
-	}, got)
-	require.Equal(t, 3*header+part+read[0].sent, total)
-	t.Logf("%d requests, %d bytes of %d in the bucket", len(read), total, bucketSize(t, d))
+		fmt.Sprintf("GET model-00002-of-00003.safetensors bytes=%d-%d", h.Size+3*part, h.Size+4*part-1),
+	}, runs("slice", "-rank", "3", "-of", "8", "-dim", "0", s.location, "layers.1.weight", file))
 
-	for _, c := range []struct {
-		flags  string
-		tensor string
-		ranges []safetensors.Range
-	}{
-		{"-rank 3 -of 8 -dim 0", "layers.1.weight", []safetensors.Range{safetensors.Span(3*64, 4*64)}},
-		{"-rank 3 -of 8 -dim 1", "layers.1.weight", []safetensors.Range{safetensors.All(), safetensors.Span(3*64, 4*64)}},
-		{"-rank 7 -of 8 -dim 0", "layers.2.weight", []safetensors.Range{safetensors.Span(7*64, 512)}},
-		{"", "layers.0.weight", nil},
-		{"", "step", nil},
-	} {
-		args := append([]string{"slice"}, strings.Fields(c.flags)...)
-		runs(t, append(args, location, c.tensor, file)...)
-		want, err := local.Tensor(c.tensor)
-		require.NoError(t, err)
-		want, err = want.Slice(c.ranges...)
-		require.NoError(t, err)
-		var b bytes.Buffer
-		require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{c.tensor: want}, local.Metadata()))
-		got, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.True(t, bytes.Equal(b.Bytes(), got), "%s %s", c.flags, c.tensor)
-	}
-}
-
-// TestMultipart checks that a tensor is unchanged by an upload in several parts.
-func TestMultipart(t *testing.T) {
-	s, d := startStore(t)
-	data := make([]byte, 20<<20)
-	for i := range data {
-		data[i] = byte(i * 7 >> 3)
-	}
-	tensor, err := safetensors.NewTensor(safetensors.U8, []int{len(data)}, data)
+	large, err := safetensors.NewTensor(safetensors.U8, []int{20 << 20}, make([]byte, 20<<20))
 	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, safetensors.WriteFile(file, map[string]safetensors.Tensor{"t": tensor}, nil))
-	runs(t, "put", location, file)
-	parts := slices.DeleteFunc(s.exchanges(), func(e *exchange) bool { return !strings.Contains(e.query, "partNumber=") })
+	require.NoError(t, putShard(d, "large", map[string]safetensors.Tensor{"t": large}, nil))
+	parts := slices.DeleteFunc(s.requests(), func(r *http.Request) bool { return !strings.Contains(r.URL.RawQuery, "partNumber=") })
 	require.Len(t, parts, 3)
-	require.Len(t, objects(t, d), 2)
-
-	f, err := openCheckpoint(d)
-	require.NoError(t, err)
-	got, err := f.Tensor("t")
-	require.NoError(t, err)
-	values, err := safetensors.Append[uint8](nil, got)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(data, values))
 }
 
 func TestErrors(t *testing.T) {
-	_, d := startStore(t)
+	s, d := startStore(t)
 	dir := writeCheckpoint(t)
 	fails := func(want string, args ...string) {
 		require.ErrorContains(t, run(t.Context(), args, io.Discard), want)
 	}
-	fails(location+"/"+indexName, "list", location)
-	fails("NoSuchBucket", "list", "s3://other/llama")
-	runs(t, "put", "-max", "2097152", location, dir)
-	fails("exists; a checkpoint needs a prefix", "put", location, dir)
+	fails(indexName, "list", s.location)
+	fails("NoSuchBucket", "list", "s3://other/llama?use_path_style=true")
+	require.NoError(t, put(io.Discard, d, dir, 2<<20))
+	fails("exists; a checkpoint needs a prefix", "put", s.location, dir)
 
 	fails("usage:")
-	fails("usage:", "list", "llama")
-	fails("usage:", "list", location, "more")
-	fails("usage:", "remove", location)
-	fails("layers.9.weight", "slice", location, "layers.9.weight", "file")
-	fails("part 8 of 8", "slice", "-rank", "8", "-of", "8", location, "layers.1.weight", "file")
-	fails("7 does not divide the size 512", "slice", "-of", "7", location, "layers.1.weight", "file")
-	fails("it has rank 2", "slice", "-rank", "3", "-of", "8", "-dim", "2", location, "layers.1.weight", "file")
+	fails("usage:", "list", s.location, "more")
+	fails("usage:", "remove", s.location)
+	fails("no scheme", "list", "llama")
+	fails("layers.9.weight", "slice", s.location, "layers.9.weight", "file")
+	fails("part 8 of 8", "slice", "-rank", "8", "-of", "8", s.location, "layers.1.weight", "file")
+	fails("7 does not divide the size 512", "slice", "-of", "7", s.location, "layers.1.weight", "file")
+	fails("it has rank 2", "slice", "-rank", "3", "-of", "8", "-dim", "2", s.location, "layers.1.weight", "file")
 
 	const missing = "model-00002-of-00002.safetensors"
-	_, err := d.client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &d.bucket, Key: d.key(missing)})
-	require.NoError(t, err)
-	err = run(t.Context(), []string{"list", location}, io.Discard)
-	require.ErrorContains(t, err, missing)
-	require.NotContains(t, err.Error(), "00001-of")
+	require.NoError(t, d.Delete(t.Context(), missing))
+	fails(missing, "list", s.location)
 }

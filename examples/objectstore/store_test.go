@@ -1,44 +1,51 @@
 package main
 
 import (
-	"io"
+	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/gosafetensors/safetensors"
 	"github.com/rclone/gofakes3"
 	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
 )
 
-const location = "s3://models/llama/step-2000"
-
-// A store is an S3 server on the loopback interface, with an empty bucket named
-// models. It checks signatures and logs requests.
+// A store is an S3 server on the loopback interface, with a bucket of its own. It
+// logs requests. It is gofakes3, or the server at OBJECTSTORE_S3 if that is set.
 type store struct {
 	http.Handler
-	fault func(http.ResponseWriter, *http.Request) bool // reports whether it has answered
+	location string                                        // of a folder in the bucket
+	fault    func(http.ResponseWriter, *http.Request) bool // reports whether it has answered
 
 	mu  sync.Mutex
-	log []*exchange // in the order of their start
-}
-
-// An exchange is a request without its body, and the number of bytes sent back.
-type exchange struct {
-	method, key, query, byteRange string
-	sent                          int64
+	log []*http.Request // in the order of their start
 }
 
 // startStore starts a store and makes it that of the environment.
 func startStore(t *testing.T) (*store, folder) {
-	s := &store{Handler: gofakes3.New(s3mem.New(),
-		gofakes3.WithV4Auth(map[string]string{"key": "secret"}),
-		gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
+	s := new(store)
+	if upstream := os.Getenv("OBJECTSTORE_S3"); upstream != "" {
+		u, err := url.Parse(upstream)
+		require.NoError(t, err)
+		s.Handler = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(u)
+			r.Out.Host = r.In.Host // it is signed
+		}}
+	} else {
+		s.Handler = gofakes3.New(s3mem.New(),
+			gofakes3.WithV4Auth(map[string]string{"key": "secret"}),
+			gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
+	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	for name, value := range map[string]string{
@@ -55,31 +62,35 @@ func startStore(t *testing.T) (*store, folder) {
 	} {
 		t.Setenv(name, value)
 	}
-	d, err := openFolder(t.Context(), location)
+	bucket := fmt.Sprintf("models-%x", time.Now().UnixNano())
+	s.location = "s3://" + bucket + "/llama/step-2000?use_path_style=true"
+	d := openedFolder(t, s.location)
+	var client *s3.Client
+	require.True(t, d.As(&client))
+	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &bucket})
 	require.NoError(t, err)
-	_, err = d.client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &d.bucket})
-	require.NoError(t, err)
-	s.exchanges()
+	s.requests()
 	return s, d
 }
 
+func openedFolder(t *testing.T, location string) folder {
+	d, err := openFolder(t.Context(), location)
+	require.NoError(t, err)
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &countingWriter{w, s, &exchange{
-		method:    r.Method,
-		key:       strings.TrimPrefix(r.URL.Path, "/models/llama/step-2000/"),
-		query:     r.URL.RawQuery,
-		byteRange: r.Header.Get("Range"),
-	}}
 	s.mu.Lock()
-	s.log = append(s.log, c.exchange)
+	s.log = append(s.log, r.Clone(r.Context()))
 	s.mu.Unlock()
-	if s.fault == nil || !s.fault(c, r) {
-		s.Handler.ServeHTTP(c, r)
+	if s.fault == nil || !s.fault(w, r) {
+		s.Handler.ServeHTTP(w, r)
 	}
 }
 
-// exchanges returns the log and clears it.
-func (s *store) exchanges() []*exchange {
+// requests returns the log and clears it.
+func (s *store) requests() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	log := s.log
@@ -87,51 +98,87 @@ func (s *store) exchanges() []*exchange {
 	return log
 }
 
-// A countingWriter counts before it writes, so that all bytes that a client has
-// received are counted.
-type countingWriter struct {
-	http.ResponseWriter
-	store    *store
-	exchange *exchange
-}
-
-func (w *countingWriter) Write(b []byte) (int, error) {
-	w.store.mu.Lock()
-	w.exchange.sent += int64(len(b))
-	w.store.mu.Unlock()
-	return w.ResponseWriter.Write(b)
-}
-
-// objects returns the keys in the bucket and requires that no upload is left over.
-func objects(t *testing.T, d folder) []string {
-	listed, err := d.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &d.bucket})
-	require.NoError(t, err)
-	var keys []string
-	for _, o := range listed.Contents {
-		keys = append(keys, strings.TrimPrefix(*o.Key, d.prefix+"/"))
+// breakOff lets bodies end after some bytes.
+func (s *store) breakOff(after int) {
+	s.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		whole := httptest.NewRecorder()
+		s.Handler.ServeHTTP(whole, r)
+		for name, values := range whole.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(whole.Code)
+		w.Write(whole.Body.Bytes()[:min(after, whole.Body.Len())])
+		return true
 	}
-	uploads, err := d.client.ListMultipartUploads(t.Context(), &s3.ListMultipartUploadsInput{Bucket: &d.bucket})
-	if err != nil { // the server has never seen one
-		require.ErrorContains(t, err, "NoSuchUpload")
-		return keys
-	}
-	require.Empty(t, uploads.Uploads)
-	return keys
 }
 
-func headerSize(t *testing.T, d folder, name string) int64 {
-	o, err := d.open(name)
-	require.NoError(t, err)
-	h, err := safetensors.ReadHeader(io.NewSectionReader(o, 0, o.size))
-	require.NoError(t, err)
-	return h.Size
+// folders returns an empty folder of each provider that can be written to here.
+func folders(t *testing.T) map[string]folder {
+	_, amazon := startStore(t)
+	return map[string]folder{
+		"s3":   amazon,
+		"file": openedFolder(t, "file://"+filepath.ToSlash(t.TempDir())+"?no_tmp_dir=true"),
+		"mem":  openedFolder(t, "mem://"),
+	}
 }
 
-func bucketSize(t *testing.T, d folder) (size int64) {
-	listed, err := d.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &d.bucket})
-	require.NoError(t, err)
-	for _, o := range listed.Contents {
-		size += *o.Size
+// keys returns the names of the objects in a folder.
+func keys(t *testing.T, d folder) (names []string) {
+	objects, err := d.List(nil).All(t.Context())
+	for o := range objects {
+		names = append(names, o.Key)
 	}
-	return size
+	require.NoError(t, err())
+	return names
+}
+
+// A reading serves one object to readers, as Google and Azure do.
+type reading struct {
+	generation int
+	data       []byte
+}
+
+func (s *reading) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	etag := fmt.Sprintf(`"%d"`, s.generation)
+	if strings.Contains(r.URL.Path, "/b/") { // the attributes, at Google
+		fmt.Fprintf(w, `{"generation": "%d", "size": "%d", "updated": "2026-01-02T03:04:05.678Z"}`, s.generation, len(s.data))
+		return
+	}
+	match, generation := r.Header.Get("If-Match"), r.Header.Get("X-Goog-If-Generation-Match")
+	if match != "" && match != etag || generation != "" && `"`+generation+`"` != etag {
+		w.Header().Set("X-Ms-Error-Code", "ConditionNotMet")
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return
+	}
+	if azure := r.Header.Get("X-Ms-Range"); azure != "" {
+		r.Header.Set("Range", azure)
+	}
+	w.Header().Set("ETag", etag)
+	w.Header().Set("X-Ms-Creation-Time", "Fri, 02 Jan 2026 03:04:05 GMT")
+	w.Header().Set("X-Goog-Generation", fmt.Sprint(s.generation))
+	http.ServeContent(w, r, "", time.Unix(1e9, 0), bytes.NewReader(s.data))
+}
+
+// served is what Google and Azure serve. There is one server in the process, because
+// the drivers read its address from the environment once.
+var (
+	served reading
+	serve  = sync.OnceFunc(func() {
+		host := strings.TrimPrefix(httptest.NewServer(&served).URL, "http://")
+		os.Setenv("STORAGE_EMULATOR_HOST", host)
+		os.Setenv("AZURE_STORAGE_ACCOUNT", "account")
+		os.Setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1")
+		os.Setenv("AZURE_STORAGE_DOMAIN", host)
+		os.Setenv("AZURE_STORAGE_PROTOCOL", "http")
+	})
+)
+
+// readings returns folders of Google and Azure in which every object is data.
+func readings(t *testing.T, data string) map[string]folder {
+	serve()
+	served = reading{1, []byte(data)}
+	return map[string]folder{
+		"google": openedFolder(t, "gs://models/llama/step-2000"),
+		"azure":  openedFolder(t, "azblob://models/llama/step-2000"),
+	}
 }
