@@ -1,0 +1,341 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// A server is a registry in memory on the loopback interface, which serves ranges
+// and logs requests.
+type server struct {
+	http.Handler
+	reference string                                        // in it
+	answer    func(http.ResponseWriter, *http.Request) bool // reports whether it has answered
+
+	mu   sync.Mutex
+	log  []string
+	sent int // bytes
+}
+
+func startServer(t *testing.T) *server {
+	s := &server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	httpServer := httptest.NewServer(s)
+	t.Cleanup(httpServer.Close)
+	s.reference = strings.TrimPrefix(httpServer.URL, "http://") + "/models/llama:step-2000"
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	t.Setenv("REGISTRY_AUTH_FILE", os.DevNull)
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.log = append(s.log, r.Method+" "+r.URL.Path+" "+r.Header.Get("Range"))
+	s.mu.Unlock()
+	w = &counter{w, s}
+	if s.answer == nil || !s.answer(w, r) {
+		s.Handler.ServeHTTP(w, r)
+	}
+}
+
+// requests returns those that contain a text, and forgets all.
+func (s *server) requests(text string) (found []string, sent int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.log {
+		if strings.Contains(r, text) {
+			found = append(found, r)
+		}
+	}
+	sent = s.sent
+	s.log, s.sent = nil, 0
+	return found, sent
+}
+
+type counter struct {
+	http.ResponseWriter
+	server *server
+}
+
+func (w *counter) Write(b []byte) (int, error) {
+	w.server.mu.Lock()
+	w.server.sent += len(b)
+	w.server.mu.Unlock()
+	return w.ResponseWriter.Write(b)
+}
+
+// writeModel writes three matrices of 1 MiB in as many shards, and a config.json.
+func writeModel(t *testing.T) (dir string) {
+	tensors := make(map[string]safetensors.Tensor)
+	for k := range 3 {
+		values := make([]float32, 512*512)
+		for i := range values {
+			values[i] = float32(k*len(values) + i)
+		}
+		var err error
+		tensors[fmt.Sprintf("layers.%d.weight", k)], err = safetensors.NewTensor(safetensors.F32, []int{512, 512}, values)
+		require.NoError(t, err)
+	}
+	dir = t.TempDir()
+	require.NoError(t, safetensors.WriteShards(dir, tensors, nil, 1<<20))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666))
+	return dir
+}
+
+func runs(t *testing.T, args ...string) string {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), args, &out))
+	return out.String()
+}
+
+func fails(t *testing.T, want string, args ...string) {
+	require.ErrorContains(t, run(t.Context(), args, io.Discard), want)
+}
+
+func TestPushListSlicePull(t *testing.T) {
+	s, dir := startServer(t), writeModel(t)
+	require.Equal(t, s.reference+": 5 layers\n", runs(t, "push", s.reference, dir))
+
+	require.Equal(t, `"layers.0.weight"  F32 [512,512]
+"layers.1.weight"  F32 [512,512]
+"layers.2.weight"  F32 [512,512]
+`, runs(t, "list", s.reference))
+
+	// One rank's rows take the index, each header and the rows.
+	s.requests("")
+	file := filepath.Join(t.TempDir(), "part.safetensors")
+	runs(t, "slice", "-rank", "3", "-of", "8", s.reference, "layers.1.weight", file)
+	ranges, sent := s.requests("bytes=")
+	require.Len(t, ranges, 4)
+	require.Less(t, sent, 64*512*4+3*(8+100_000)+10_000)
+	local, err := safetensors.Open(dir)
+	require.NoError(t, err)
+	defer local.Close()
+	want, err := local.Tensor("layers.1.weight")
+	require.NoError(t, err)
+	want, err = want.Part(0, 3, 8)
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{"layers.1.weight": want}, nil))
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(b.Bytes(), got))
+
+	copied := filepath.Join(t.TempDir(), "copy")
+	require.Equal(t, copied+": 5 files\n", runs(t, "pull", s.reference, copied))
+	files, err := os.ReadDir(copied)
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	for _, f := range files {
+		want, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(copied, f.Name()))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), f.Name())
+	}
+
+	// What is there is not uploaded again.
+	s.requests("")
+	runs(t, "push", s.reference, dir)
+	uploads, _ := s.requests("POST")
+	require.Empty(t, uploads)
+}
+
+// TestManifest checks that the manifest and the config are those of ModelPack.
+func TestManifest(t *testing.T) {
+	s, dir := startServer(t), writeModel(t)
+	runs(t, "push", s.reference, dir)
+	ref, err := name.ParseReference(s.reference)
+	require.NoError(t, err)
+	got, err := remote.Get(ref)
+	require.NoError(t, err)
+	require.Equal(t, types.OCIManifestSchema1, got.MediaType)
+	var m v1.Manifest
+	require.NoError(t, json.Unmarshal(got.Manifest, &m))
+	require.Equal(t, "application/vnd.cncf.model.manifest.v1+json", m.ArtifactType)
+	require.EqualValues(t, "application/vnd.cncf.model.config.v1+json", m.Config.MediaType)
+	var layers []string
+	var digests []string
+	for _, l := range m.Layers {
+		layers = append(layers, fmt.Sprint(l.Annotations["org.cncf.model.filepath"], " ", l.MediaType))
+		digests = append(digests, fmt.Sprintf("%q", l.Digest))
+	}
+	require.Equal(t, []string{
+		"config.json application/vnd.cncf.model.weight.config.v1.raw",
+		"model-00001-of-00003.safetensors application/vnd.cncf.model.weight.v1.raw",
+		"model-00002-of-00003.safetensors application/vnd.cncf.model.weight.v1.raw",
+		"model-00003-of-00003.safetensors application/vnd.cncf.model.weight.v1.raw",
+		"model.safetensors.index.json application/vnd.cncf.model.weight.config.v1.raw",
+	}, layers)
+	layer, err := remote.Layer(ref.Context().Digest(m.Config.Digest.String()))
+	require.NoError(t, err)
+	r, err := layer.Compressed()
+	require.NoError(t, err)
+	description, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"descriptor": {}, "config": {"format": "safetensors", "paramSize": "786.4k", "precision": "f32"},
+		"modelfs": {"type": "layers", "diffIds": [`+strings.Join(digests, ",")+`]}}`, string(description))
+	for n, want := range map[int64]string{0: "0.0k", 999_949: "999.9k", 999_950: "1.0m", 8_030_261_248: "8.0b", 2e15: "2.0q", 4e18: "4000.0q"} {
+		require.Equal(t, want, paramSize(n))
+	}
+}
+
+// pushLayers pushes an artifact of layers with these contents.
+func pushLayers(t *testing.T, reference string, layers []v1.Descriptor, contents ...[]byte) {
+	ref, err := name.ParseReference(reference)
+	require.NoError(t, err)
+	for i := range layers {
+		l := static.NewLayer(contents[i], layers[i].MediaType)
+		require.NoError(t, remote.WriteLayer(ref.Context(), l))
+		layers[i].Digest, err = l.Digest()
+		require.NoError(t, err)
+		layers[i].Size = int64(len(contents[i]))
+	}
+	require.NoError(t, remote.Put(ref, manifest{v1.Manifest{
+		SchemaVersion: 2,
+		MediaType:     types.OCIManifestSchema1,
+		Config:        layers[0],
+		Layers:        layers,
+	}}))
+}
+
+func shard(t *testing.T, tensor string) []byte {
+	x, err := safetensors.NewTensor(safetensors.U8, []int{3}, []uint8{1, 2, 3})
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{tensor: x}, nil))
+	return b.Bytes()
+}
+
+// TestDocker checks that shards packaged by Docker's model runner are one model.
+func TestDocker(t *testing.T) {
+	s := startServer(t)
+	pushLayers(t, s.reference, []v1.Descriptor{
+		{MediaType: "application/vnd.docker.ai.safetensors"},
+		{MediaType: "application/vnd.docker.ai.vllm.config.tar"},
+		{MediaType: "application/vnd.docker.ai.safetensors"},
+		{MediaType: "application/vnd.docker.ai.license"},
+	}, shard(t, "b"), []byte("tar"), shard(t, "a"), []byte("license"))
+	require.Equal(t, "\"b\"  U8 [3]\n\"a\"  U8 [3]\n", runs(t, "list", s.reference))
+	dir := t.TempDir()
+	runs(t, "pull", s.reference, dir)
+	f, err := safetensors.Open(filepath.Join(dir, "layer-00002.safetensors"))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, f.ParameterCount()[safetensors.U8])
+	require.NoError(t, f.Close())
+}
+
+// TestDigest checks that a whole layer is not taken with a wrong byte.
+func TestDigest(t *testing.T) {
+	s, dir := startServer(t), writeModel(t)
+	runs(t, "push", s.reference, dir)
+	s.answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") || r.Header.Get("Range") != "" {
+			return false
+		}
+		whole := httptest.NewRecorder()
+		s.Handler.ServeHTTP(whole, r)
+		body := whole.Body.Bytes()
+		body[len(body)/2] ^= 1
+		w.Write(body)
+		return true
+	}
+	fails(t, "sha256", "list", s.reference) // of the index
+	copied := t.TempDir()
+	fails(t, "sha256", "pull", s.reference, copied)
+	files, err := os.ReadDir(copied)
+	require.NoError(t, err)
+	require.Empty(t, files)
+}
+
+// TestCredentials checks that ranges are requested with the credentials of the
+// registry, and that the bucket it redirects to does not get them.
+func TestCredentials(t *testing.T) {
+	s, dir := startServer(t), writeModel(t)
+	runs(t, "push", s.reference, dir)
+	bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.Empty(t, r.Header.Get("Authorization"))
+		s.Handler.ServeHTTP(w, r)
+	}))
+	defer bucket.Close()
+	redirected := 0
+	s.answer = func(w http.ResponseWriter, r *http.Request) bool {
+		user, password, _ := r.BasicAuth()
+		switch {
+		case user != "user" || password != "secret":
+			w.Header().Set("WWW-Authenticate", `Basic realm="models"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/"):
+			redirected++
+			http.Redirect(w, r, bucket.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		default:
+			return false
+		}
+		return true
+	}
+	fails(t, "401", "list", s.reference)
+	host, _, _ := strings.Cut(s.reference, "/")
+	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"),
+		fmt.Appendf(nil, `{"auths": {%q: {"username": "user", "password": "secret"}}}`, host), 0o600))
+	require.Contains(t, runs(t, "list", s.reference), "layers.2.weight")
+	require.Positive(t, redirected)
+}
+
+func TestErrors(t *testing.T) {
+	s, dir := startServer(t), writeModel(t)
+	fails(t, "usage:")
+	fails(t, "usage:", "list", s.reference, "more")
+	fails(t, "usage:", "remove", s.reference)
+	fails(t, "NAME_UNKNOWN", "list", s.reference)
+	fails(t, "no such file", "push", s.reference, filepath.Join(dir, "none"))
+	runs(t, "push", s.reference, dir)
+	fails(t, "layers.9.weight", "slice", s.reference, "layers.9.weight", "file")
+	fails(t, "7 does not divide the size 512", "slice", "-of", "7", s.reference, "layers.1.weight", "file")
+
+	named := func(kind types.MediaType, file string) v1.Descriptor {
+		return v1.Descriptor{MediaType: kind, Annotations: map[string]string{filePath: file}}
+	}
+	index := []byte(`{"weight_map": {"a": "model-00001-of-00002.safetensors"}}`)
+	for want, c := range map[string]struct {
+		layer   v1.Descriptor
+		content []byte
+	}{
+		"its tensors cannot be read by ranges":                        {named("application/vnd.cncf.model.weight.v1.tar+gzip", "model.safetensors"), nil},
+		"no layer is the file \"x/model-00001-of-00002.safetensors\"": {named(typeConfigFile, "x/model.safetensors.index.json"), index},
+	} {
+		pushLayers(t, s.reference, []v1.Descriptor{c.layer, named(typeWeight, "m.safetensors")}, c.content, nil)
+		fails(t, want, "list", s.reference)
+	}
+	pushLayers(t, s.reference, []v1.Descriptor{named(typeConfigFile, "config.json")}, []byte("{}"))
+	fails(t, "is a safetensors file", "list", s.reference)
+	pushLayers(t, s.reference, []v1.Descriptor{named(typeWeight, "m.safetensors"), named(typeWeight, "m.safetensors")}, nil, nil)
+	fails(t, `duplicate file "m.safetensors"`, "list", s.reference)
+
+	outside := t.TempDir()
+	inside := filepath.Join(outside, "model")
+	for _, file := range []string{"../model.safetensors", filepath.Join(outside, "model.safetensors"), "a/../../model.safetensors"} {
+		pushLayers(t, s.reference, []v1.Descriptor{named(typeWeight, file)}, shard(t, "a"))
+		fails(t, "escapes", "pull", s.reference, inside)
+	}
+	files, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+}
