@@ -1,0 +1,39 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRequests checks the numbers of doc/scale.md that are not times.
+func TestRequests(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, run(&out, checkpoint{shards: 6, tensors: 10}, limits{}, 3, []string{"all", "own", "replay"}))
+	var counts []string
+	for line := range strings.Lines(out.String()) {
+		columns := strings.Split(strings.ReplaceAll(line, " ", ""), "|")
+		counts = append(counts, strings.Join(columns[:4], " ")+" "+columns[7])
+	}
+	require.Equal(t, []string{
+		"step ranks requests refused failedranks",
+		"all 3 21 0 0",   // three times an index and six shards
+		"own 3 6 0 0",    // each shard once
+		"replay 3 3 0 0", // one object for each rank
+	}, counts)
+	require.ErrorContains(t, run(&out, checkpoint{1, 1}, limits{}, 1, []string{"none"}), `no step is named "none"`)
+}
+
+// TestRate checks that the server refuses requests above the rate, and that ranks
+// open nevertheless.
+func TestRate(t *testing.T) {
+	b, err := newBucket(checkpoint{1, 1})
+	require.NoError(t, err)
+	b.restrict(limits{rate: 10})
+	require.True(t, b.admit())
+	require.False(t, b.admit())
+	total, refused, _ := b.restrict(limits{})
+	require.Equal(t, 2, total)
+	require.Equal(t, 1, refused)
+}

@@ -1,0 +1,148 @@
+// Package replay opens a large checkpoint over HTTP with one request instead of one
+// for each shard. Whoever has written the checkpoint opens it once and keeps the
+// answers, index and headers, as an object beside it. Every process of a group reads
+// that object and opens the checkpoint from it; the bytes of tensors come from the
+// server, as always. doc/scale.md says when that pays.
+//
+//	cd examples/replay && go test .
+package replay
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// A Transport is an http.RoundTripper that answers what it has an answer for, once,
+// and asks Base for everything else. The zero value has no answers.
+//
+// If Keep is set, it keeps the answers of Base to requests for a file or a range of
+// it, in memory. Set it for opening a checkpoint only.
+//
+// An answer has the ETag, or Last-Modified, that it had when it was kept. Package
+// remote pins the file to that: if it has been replaced, opening it succeeds and
+// reading a tensor fails with remote.ErrChanged.
+type Transport struct {
+	Base http.RoundTripper // nil: http.DefaultTransport
+	Keep bool
+
+	mu      sync.Mutex
+	answers map[string]answer
+}
+
+// An answer is the parts of a response that package remote looks at.
+type answer struct {
+	Request string
+	Status  int
+	Header  http.Header
+	Body    []byte
+}
+
+// request is what an answer is the answer to.
+func request(r *http.Request) string { return r.URL.String() + " " + r.Header.Get("Range") }
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		return t.base().RoundTrip(r)
+	}
+	t.mu.Lock()
+	kept, ok := t.answers[request(r)]
+	if !t.Keep {
+		delete(t.answers, request(r)) // it is asked once, and its memory is needed
+	}
+	t.mu.Unlock()
+	if ok {
+		return kept.response(r), nil
+	}
+	resp, err := t.base().RoundTrip(r)
+	if err != nil || !t.Keep || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	kept = answer{Request: request(r), Status: resp.StatusCode, Header: make(http.Header)}
+	if kept.Body, err = io.ReadAll(resp.Body); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"Content-Range", "Etag", "Last-Modified"} { // but no cookie
+		if values := resp.Header.Values(name); values != nil {
+			kept.Header[name] = values
+		}
+	}
+	t.keep(kept)
+	return kept.response(r), nil
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base == nil {
+		return http.DefaultTransport
+	}
+	return t.Base
+}
+
+func (t *Transport) keep(a answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.answers == nil {
+		t.answers = make(map[string]answer)
+	}
+	t.answers[a.Request] = a
+}
+
+func (a answer) response(r *http.Request) *http.Response {
+	return &http.Response{
+		Status:        fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)),
+		StatusCode:    a.Status,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        a.Header.Clone(),
+		Body:          io.NopCloser(bytes.NewReader(a.Body)),
+		ContentLength: int64(len(a.Body)),
+		Request:       r,
+	}
+}
+
+// Encode writes the answers, compressed: headers are repetitive.
+func (t *Transport) Encode(w io.Writer) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	e := gob.NewEncoder(z)
+	for _, key := range slices.Sorted(maps.Keys(t.answers)) {
+		if err := e.Encode(t.answers[key]); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
+
+// Decode adds the answers that Encode wrote. They are taken on trust, like the
+// checkpoint: keep them where only its writer can write.
+func (t *Transport) Decode(r io.Reader) error {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return err
+	}
+	d := gob.NewDecoder(z)
+	for {
+		var a answer
+		switch err := d.Decode(&a); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		t.keep(a)
+	}
+}
