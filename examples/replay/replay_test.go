@@ -152,3 +152,53 @@ func TestMiss(t *testing.T) {
 	require.EqualValues(t, 1+shards, requests.Load())
 	require.Error(t, answers.Decode(bytes.NewReader([]byte("<html>"))))
 }
+
+// headed is a file whose first bytes are known.
+type headed struct {
+	head []byte
+	*os.File
+	reads *atomic.Int64
+}
+
+func (h headed) ReadAt(p []byte, off int64) (int, error) {
+	if end := off + int64(len(p)); end <= int64(len(h.head)) {
+		return copy(p, h.head[off:end]), nil
+	}
+	h.reads.Add(1)
+	return h.File.ReadAt(p, off)
+}
+
+// TestNewFile checks that the same can be done for any io.ReaderAt: if the first 64 KiB
+// of each shard are known, opening reads nothing else.
+func TestNewFile(t *testing.T) {
+	dir, _, _, stop := serve()
+	defer stop()
+	index, err := os.Open(dir + index)
+	require.NoError(t, err)
+	defer index.Close()
+	var reads atomic.Int64
+	f, err := safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
+		file, err := os.Open(filepath.Join(dir, shard))
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { file.Close() })
+		head := make([]byte, 64<<10)
+		if _, err := file.ReadAt(head, 0); err != nil {
+			return nil, err
+		}
+		info, err := file.Stat()
+		if err != nil {
+			return nil, err
+		}
+		return safetensors.NewFile(headed{head, file, &reads}, info.Size())
+	})
+	require.NoError(t, err)
+	require.Zero(t, reads.Load())
+	for _, x := range f.Tensors() {
+		values, err := safetensors.Append[float32](nil, x)
+		require.NoError(t, err)
+		require.Equal(t, float32(1), values[len(values)-1])
+	}
+	require.EqualValues(t, shards, reads.Load())
+}
