@@ -81,10 +81,10 @@ func put(stdout io.Writer, d folder, checkpoint string, maxBytes int64) error {
 	}
 	defer f.Close()
 	shards := safetensors.Split(maps.Collect(f.Tensors()), maxBytes)
-	var uploads errgroup.Group
+	uploads, ctx := errgroup.WithContext(d.ctx) // the first error ends the others
 	uploads.SetLimit(4)
 	for name, shard := range shards {
-		uploads.Go(func() error { return putShard(d, name, shard, f.Metadata()) })
+		uploads.Go(func() error { return putShard(folder{d.Bucket, ctx}, name, shard, f.Metadata()) })
 	}
 	if err := uploads.Wait(); err != nil {
 		return err
@@ -114,13 +114,21 @@ func putShard(d folder, name string, shard map[string]safetensors.Tensor, metada
 // index, because new shards under the old index would be neither the old
 // checkpoint nor the new.
 func commit(d folder, names []string) error {
-	shards := make(map[string]map[string]safetensors.Tensor)
-	for _, name := range names {
-		f, err := d.openShard(name)
-		if err != nil {
+	files := make([]*safetensors.File, len(names))
+	var headers errgroup.Group
+	headers.SetLimit(20)
+	for i, name := range names {
+		headers.Go(func() (err error) {
+			files[i], err = d.openShard(name)
 			return err
-		}
-		shards[name] = maps.Collect(f.Tensors())
+		})
+	}
+	if err := headers.Wait(); err != nil {
+		return err
+	}
+	shards := make(map[string]map[string]safetensors.Tensor)
+	for i, name := range names {
+		shards[name] = maps.Collect(files[i].Tensors())
 	}
 	index, err := safetensors.BuildIndex(shards)
 	if err != nil {

@@ -89,18 +89,18 @@ func Example_training() {
 	// Output: U8 [32] <nil>
 }
 
-// TestMain makes the test binary a rank, for TestRankDies, if RANK is set: it writes
-// its shard of 20 MiB, but for the last byte if DIES is set.
+// TestMain makes the test binary a rank, for TestRankDies, if OBJECTSTORE_RANK is set:
+// it writes its shard of 20 MiB, but for the last byte if OBJECTSTORE_DIES is set.
 func TestMain(m *testing.M) {
-	rank, err := strconv.Atoi(os.Getenv("RANK"))
+	rank, err := strconv.Atoi(os.Getenv("OBJECTSTORE_RANK"))
 	if err != nil {
 		os.Exit(m.Run())
 	}
 	data := io.Reader(zeros{})
-	if os.Getenv("DIES") != "" {
+	if os.Getenv("OBJECTSTORE_DIES") != "" {
 		data = io.MultiReader(io.LimitReader(zeros{}, 20<<20-1), dying{})
 	}
-	d, err := openFolder(context.Background(), os.Getenv("LOCATION"))
+	d, err := openFolder(context.Background(), os.Getenv("OBJECTSTORE_URL"))
 	if err == nil {
 		err = save(d, rank, 20<<20, data)
 	}
@@ -122,7 +122,7 @@ func (dying) Read([]byte) (int, error) {
 // startRank starts a process that saves its shard.
 func startRank(t *testing.T, location string, rank int, dies string) (*exec.Cmd, io.Reader) {
 	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), "LOCATION="+location, "RANK="+strconv.Itoa(rank), "DIES="+dies)
+	c.Env = append(os.Environ(), "OBJECTSTORE_URL="+location, "OBJECTSTORE_RANK="+strconv.Itoa(rank), "OBJECTSTORE_DIES="+dies)
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)

@@ -97,13 +97,17 @@ func push(ctx context.Context, stdout io.Writer, reference, dir string) error {
 	if err != nil {
 		return err
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
-	var uploads errgroup.Group
+	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	uploads, uploading := errgroup.WithContext(ctx) // the first error ends the others
 	uploads.SetLimit(4)
 	for _, d := range files {
-		uploads.Go(func() error { return remote.WriteLayer(ref.Context(), fileLayer{dir, d}, options...) })
+		uploads.Go(func() error {
+			return remote.WriteLayer(ref.Context(), fileLayer{dir, d}, auth, remote.WithContext(uploading))
+		})
 	}
-	uploads.Go(func() error { return remote.WriteLayer(ref.Context(), configLayer, options...) })
+	uploads.Go(func() error {
+		return remote.WriteLayer(ref.Context(), configLayer, auth, remote.WithContext(uploading))
+	})
 	if err := uploads.Wait(); err != nil {
 		return err
 	}
@@ -114,7 +118,7 @@ func push(ctx context.Context, stdout io.Writer, reference, dir string) error {
 		Config:        v1.Descriptor{MediaType: typeConfig, Digest: digest, Size: int64(len(description))},
 		Layers:        files,
 	}}
-	if err := remote.Put(ref, manifest, options...); err != nil {
+	if err := remote.Put(ref, manifest, auth, remote.WithContext(ctx)); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "%s: %d layers\n", ref, len(files))

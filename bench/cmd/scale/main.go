@@ -83,7 +83,7 @@ func run(w io.Writer, c checkpoint, l limits, ranks int, names []string) error {
 // A measurement is what the opening of all ranks took.
 type measurement struct {
 	duration time.Duration
-	heap     uint64  // bytes that the opened files keep
+	heap     int64   // bytes that the opened files keep
 	errs     []error // of the ranks that failed
 }
 
@@ -113,13 +113,13 @@ func measure(url string, ranks int, open step) (m measurement) {
 	return m
 }
 
-func heap() uint64 {
+func heap() int64 {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	runtime.GC()
 	runtime.GC() // frees what a pool or a finalizer kept
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	return int64(m.HeapAlloc)
 }
 
 // openAll opens all shards by their index.
