@@ -15,10 +15,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -37,7 +39,7 @@ func main() {
 	ranks := flag.Int("ranks", 8, "number of ranks that start at once")
 	flag.DurationVar(&l.latency, "latency", 30*time.Millisecond, "time that the server takes for each request")
 	flag.IntVar(&l.rate, "rate", 5500, "requests per second that the server accepts; 0: all")
-	steps := flag.String("steps", "all,own,replay", "what to measure, separated by commas")
+	steps := flag.String("steps", "all,index,own,replay", "what to measure, separated by commas")
 	flag.Parse()
 	if err := run(os.Stdout, c, l, *ranks, strings.Split(*steps, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
@@ -55,7 +57,7 @@ func run(w io.Writer, c checkpoint, l limits, ranks int, names []string) error {
 	}
 	server := httptest.NewServer(b)
 	defer server.Close()
-	steps := map[string]step{"all": openAll, "own": c.openOwn, "replay": openReplayed}
+	steps := map[string]step{"all": openAll, "index": openByIndex, "own": c.openOwn, "replay": openReplayed}
 	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
 	fmt.Fprintln(t, "step\tranks\trequests\trefused\tMB sent\tseconds\tMB of heap per rank\tfailed ranks\t")
 	for _, name := range names {
@@ -132,6 +134,34 @@ func openAll(ctx context.Context, url string, _, _ int) ([]*safetensors.File, er
 func (c checkpoint) openOwn(ctx context.Context, url string, rank, ranks int) (files []*safetensors.File, err error) {
 	for i := rank; i < c.shards; i += ranks {
 		f, err := remote.Open(ctx, url+c.shardPath(i))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// openByIndex opens each shard on one rank, which finds it in the index.
+func openByIndex(ctx context.Context, url string, rank, ranks int) (files []*safetensors.File, err error) {
+	body, err := get(url + indexPath)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	shardOf, err := safetensors.ReadIndex(body)
+	if err != nil {
+		return nil, err
+	}
+	shards := make(map[string]bool)
+	for _, shard := range shardOf {
+		shards[shard] = true
+	}
+	for i, shard := range slices.Sorted(maps.Keys(shards)) {
+		if i%ranks != rank {
+			continue
+		}
+		f, err := remote.Open(ctx, url+"/"+shard)
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 // TestRequests checks the numbers of doc/scale.md that are not times.
 func TestRequests(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, run(&out, checkpoint{shards: 6, tensors: 10}, limits{}, 3, []string{"all", "own", "replay"}))
+	require.NoError(t, run(&out, checkpoint{shards: 6, tensors: 10}, limits{}, 3, []string{"all", "index", "own", "replay"}))
 	var counts []string
 	for line := range strings.Lines(out.String()) {
 		columns := strings.Split(strings.ReplaceAll(line, " ", ""), "|")
@@ -19,6 +19,7 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, []string{
 		"step ranks requests refused failedranks",
 		"all 3 21 0 0",   // three times an index and six shards
+		"index 3 9 0 0",  // three times the index, each shard once
 		"own 3 6 0 0",    // each shard once
 		"replay 3 3 0 0", // one object for each rank
 	}, counts)
