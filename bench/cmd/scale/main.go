@@ -39,9 +39,10 @@ func main() {
 	ranks := flag.Int("ranks", 8, "number of ranks that start at once")
 	flag.DurationVar(&l.latency, "latency", 30*time.Millisecond, "time that the server takes for each request")
 	flag.IntVar(&l.rate, "rate", 5500, "requests per second that the server accepts; 0: all")
+	pace := flag.Duration("pace", 0, "time between two requests of a rank in step all; 0: as soon as it can")
 	steps := flag.String("steps", "all,index,own,replay", "what to measure, separated by commas")
 	flag.Parse()
-	if err := run(os.Stdout, c, l, *ranks, strings.Split(*steps, ",")); err != nil {
+	if err := run(os.Stdout, c, l, *ranks, *pace, strings.Split(*steps, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)
 	}
@@ -50,14 +51,14 @@ func main() {
 // A step opens what one rank of several needs. It returns what to keep.
 type step func(ctx context.Context, url string, rank, ranks int) ([]*safetensors.File, error)
 
-func run(w io.Writer, c checkpoint, l limits, ranks int, names []string) error {
+func run(w io.Writer, c checkpoint, l limits, ranks int, pace time.Duration, names []string) error {
 	b, err := newBucket(c)
 	if err != nil {
 		return err
 	}
 	server := httptest.NewServer(b)
 	defer server.Close()
-	steps := map[string]step{"all": openAll, "index": openByIndex, "own": c.openOwn, "replay": openReplayed}
+	steps := map[string]step{"all": openAll(pace), "index": openByIndex, "own": c.openOwn, "replay": openReplayed}
 	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
 	fmt.Fprintln(t, "step\tranks\trequests\trefused\tMB sent\tseconds\tMB of heap per rank\tfailed ranks\t")
 	for _, name := range names {
@@ -125,9 +126,39 @@ func heap() int64 {
 }
 
 // openAll opens all shards by their index.
-func openAll(ctx context.Context, url string, _, _ int) ([]*safetensors.File, error) {
-	f, err := remote.Open(ctx, url+indexPath)
-	return []*safetensors.File{f}, err
+func openAll(pace time.Duration) step {
+	return func(ctx context.Context, url string, _, _ int) ([]*safetensors.File, error) {
+		c := new(remote.Client)
+		if pace > 0 {
+			t := http.DefaultTransport.(*http.Transport).Clone()
+			t.MaxIdleConnsPerHost = 20
+			c.HTTP = &http.Client{Transport: &paced{RoundTripper: t, pace: pace}}
+		}
+		f, err := c.Open(ctx, url+indexPath)
+		return []*safetensors.File{f}, err
+	}
+}
+
+// A paced transport lets time pass between two requests.
+type paced struct {
+	http.RoundTripper
+	pace time.Duration
+
+	mu   sync.Mutex
+	next time.Time // when the next request may be sent
+}
+
+func (p *paced) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	now := time.Now()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	wait := p.next.Sub(now)
+	p.next = p.next.Add(p.pace)
+	p.mu.Unlock()
+	time.Sleep(wait)
+	return p.RoundTripper.RoundTrip(r)
 }
 
 // openOwn opens each shard on one rank, without the index.

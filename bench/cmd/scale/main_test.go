@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -10,7 +11,7 @@ import (
 // TestRequests checks the numbers of doc/scale.md that are not times.
 func TestRequests(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, run(&out, checkpoint{shards: 6, tensors: 10}, limits{}, 3, []string{"all", "index", "own", "replay"}))
+	require.NoError(t, run(&out, checkpoint{shards: 6, tensors: 10}, limits{}, 3, time.Microsecond, []string{"all", "index", "own", "replay"}))
 	var counts []string
 	for line := range strings.Lines(out.String()) {
 		columns := strings.Split(strings.ReplaceAll(line, " ", ""), "|")
@@ -23,7 +24,7 @@ func TestRequests(t *testing.T) {
 		"own 3 6 0 0",    // each shard once
 		"replay 3 3 0 0", // one object for each rank
 	}, counts)
-	require.ErrorContains(t, run(&out, checkpoint{1, 1}, limits{}, 1, []string{"none"}), `no step is named "none"`)
+	require.ErrorContains(t, run(&out, checkpoint{1, 1}, limits{}, 1, 0, []string{"none"}), `no step is named "none"`)
 }
 
 // TestRate checks that the server refuses requests above the rate, and that ranks
