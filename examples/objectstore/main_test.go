@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 		require.ErrorContains(t, run(t.Context(), args, io.Discard), want)
 	}
 	fails(indexName, "list", s.location)
-	fails("NoSuchBucket", "list", "s3://other/llama?use_path_style=true")
+	fails("NoSuchBucket", "list", strings.Replace(s.location, "s3://", "s3://other-", 1))
 	require.NoError(t, put(io.Discard, d, dir, 2<<20))
 	fails("exists; a checkpoint needs a prefix", "put", s.location, dir)
 

@@ -49,11 +49,9 @@ func startStore(t *testing.T) (*store, folder) {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL_S3":         server.URL,
 		"AWS_ACCESS_KEY_ID":           "key",
 		"AWS_SECRET_ACCESS_KEY":       "secret",
 		"AWS_SESSION_TOKEN":           "",
-		"AWS_REGION":                  "us-east-1",
 		"AWS_PROFILE":                 "",
 		"AWS_CONFIG_FILE":             os.DevNull,
 		"AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
@@ -63,7 +61,7 @@ func startStore(t *testing.T) (*store, folder) {
 		t.Setenv(name, value)
 	}
 	bucket := fmt.Sprintf("models-%x", time.Now().UnixNano())
-	s.location = "s3://" + bucket + "/llama/step-2000?use_path_style=true"
+	s.location = "s3://" + bucket + "/llama/step-2000?endpoint=" + server.URL + "&region=us-east-1&use_path_style=true"
 	d := openedFolder(t, s.location)
 	var client *s3.Client
 	require.True(t, d.As(&client))
