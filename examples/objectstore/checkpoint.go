@@ -17,12 +17,20 @@ const indexName = "model.safetensors.index.json"
 // openCheckpoint opens the shards of an index as one File. It reads the index and
 // the headers, and no data.
 func openCheckpoint(d folder) (*safetensors.File, error) {
+	index, err := d.openIndex()
+	if err != nil {
+		return nil, err
+	}
+	defer index.Close()
+	return safetensors.OpenShards(index, d.openShard)
+}
+
+func (d folder) openIndex() (io.ReadCloser, error) {
 	index, err := d.NewReader(d.ctx, indexName, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", indexName, err)
 	}
-	defer index.Close()
-	return safetensors.OpenShards(index, d.openShard)
+	return index, nil
 }
 
 func (d folder) openShard(name string) (*safetensors.File, error) {
@@ -45,9 +53,23 @@ func list(stdout io.Writer, d folder) error {
 	return w.Flush()
 }
 
-// slice copies a tensor, or one of its equal parts, to a file.
+// slice copies a tensor, or one of its equal parts, to a file. It reads the index, the
+// header of one shard, and of the data the part.
 func slice(stdout io.Writer, d folder, name string, dim, rank, of int, file string) error {
-	f, err := openCheckpoint(d)
+	index, err := d.openIndex()
+	if err != nil {
+		return err
+	}
+	defer index.Close()
+	shardOf, err := safetensors.ReadIndex(index)
+	if err != nil {
+		return err
+	}
+	shard, ok := shardOf[name]
+	if !ok {
+		return fmt.Errorf("%q has no tensor %q", indexName, name)
+	}
+	f, err := d.openShard(shard)
 	if err != nil {
 		return err
 	}
@@ -58,7 +80,6 @@ func slice(stdout io.Writer, d folder, name string, dim, rank, of int, file stri
 	if err != nil {
 		return err
 	}
-	// WriteFile is the first to read data, and reads only that of the part.
 	if err := safetensors.WriteFile(file, map[string]safetensors.Tensor{name: t}, f.Metadata()); err != nil {
 		return err
 	}

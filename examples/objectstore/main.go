@@ -1,6 +1,6 @@
 // Objectstore keeps checkpoints in a bucket of S3, Google Cloud Storage or Azure
 // Blob Storage and reads from there only what is needed: the headers to list the
-// tensors, and of a tensor the part that one rank of a tensor-parallel group holds.
+// tensors, and of one tensor the part that one rank of a tensor-parallel group holds.
 //
 //	objectstore put s3://models/llama/step-2000 checkpoint
 //	objectstore list gs://models/llama/step-2000

@@ -108,11 +108,9 @@ func TestRequests(t *testing.T) {
 	s.requests()
 	const part = 64 * 512 * 4
 	file := filepath.Join(t.TempDir(), "part.safetensors")
-	require.ElementsMatch(t, []string{
+	require.Equal(t, []string{
 		"GET " + indexName,
-		"HEAD model-00001-of-00003.safetensors", "GET model-00001-of-00003.safetensors bytes=0-65535",
 		"HEAD model-00002-of-00003.safetensors", "GET model-00002-of-00003.safetensors bytes=0-65535",
-		"HEAD model-00003-of-00003.safetensors", "GET model-00003-of-00003.safetensors bytes=0-65535",
 		fmt.Sprintf("GET model-00002-of-00003.safetensors bytes=%d-%d", h.Size+3*part, h.Size+4*part-1),
 	}, runs("slice", "-rank", "3", "-of", "8", "-dim", "0", s.location, "layers.1.weight", file))
 
