@@ -32,8 +32,9 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // WriteFile writes a file as Write does, atomically and durably: the data goes
 // to a temporary file in the same folder, which is flushed to the disk and then
 // renamed. If WriteFile fails, or the process or system crashes, name is
-// unchanged. Only a crash can leave the temporary file, .safetensors-*.tmp,
-// behind.
+// unchanged. One error comes later: if the folder cannot be flushed after the rename,
+// name is the new file, but may be the old one after a crash, and the error says so.
+// Only a crash can leave the temporary file, .safetensors-*.tmp, behind.
 //
 // Until it returns, neither the map nor the data of its tensors may change; a
 // program that saves in the background while it computes on gives it copies. For

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,15 +19,18 @@ import (
 // write and read. A single shard has no index. Each shard has the metadata.
 //
 // The folder may hold an earlier checkpoint. It is replaced at once, by the rename
-// of one file: the index, or the single shard. If WriteShards fails, or the process
-// or the system crashes, the folder opens as the whole earlier checkpoint or as the
-// whole new one, never as a mixture. (While an earlier set of shards without an index
-// is replaced, opening the folder can be an error.) For that, no shard replaces another:
-// where there are shards, the new ones get another stem,
-// model.1-00001-of-00003.safetensors and so on. In the end WriteShards removes the
-// files of the earlier checkpoint, and those that crashed saves left under such names;
-// an error of that says that the new checkpoint is complete. On Windows, shards that
-// are open cannot be removed.
+// of one file: the index, or the single shard. Where several shards replace a single
+// one, it is the removal of that. If WriteShards fails, or the process or the system
+// crashes, the folder opens as the whole earlier checkpoint or as the whole new one,
+// never as a mixture. (While an earlier set of shards without an index is replaced,
+// opening the folder can be an error.) For that, no shard replaces another: where there
+// are shards, the new ones get another stem, model.1-00001-of-00003.safetensors and so
+// on. In the end WriteShards removes the files of the earlier checkpoint, and those
+// that crashed saves left under such names.
+//
+// An error of the removal, or of the flush before it, says that the new checkpoint is
+// complete. After any other error the files in the folder are as they were. On
+// Windows, shards that are open cannot be removed.
 //
 // Programs on several machines that each have a part of the tensors write their
 // own shards with WriteFile, to a shared folder or an object store. When all have,
@@ -65,7 +67,7 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 			return bare(err)
 		}
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := osfile.MkdirAll(dir); err != nil {
 		return err
 	}
 	if err := s.write(); err != nil {
@@ -87,7 +89,7 @@ func withNewNames(dir string, shards map[string]map[string]Tensor) (map[string]m
 	if len(shards) == 1 {
 		return shards, nil
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := osfile.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -204,33 +206,27 @@ func (s *shardSet) writeIndex(text []byte) error {
 	return f.Finish()
 }
 
-// commit renames the files, the one that makes them a checkpoint last, and removes
-// those of an earlier checkpoint. An error before the last rename takes the others
-// back.
+// commit makes the finished files the checkpoint of the folder, and removes those of
+// an earlier one.
 func (s *shardSet) commit() error {
+	stale, err := s.stale()
+	if err != nil {
+		return err
+	}
 	dir, err := osfile.OpenDir(s.dir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	last := len(s.files) - 1
-	for i, f := range s.files {
-		if i == last { // by POSIX it may persist before the others, unless they are flushed
-			err = dir.Sync()
+	if err := s.replace(dir, slices.Contains(stale, osfile.ModelFile)); err != nil {
+		for _, f := range s.files {
+			f.TakeBack()
 		}
-		if err == nil {
-			err = f.Rename()
-		}
-		if err != nil {
-			for _, renamed := range s.files[:i] {
-				os.Remove(renamed.Target())
-			}
-			return err
-		}
+		return err
 	}
 	err = dir.Sync()
 	if err == nil {
-		err = s.removeStale()
+		err = s.remove(stale)
 	}
 	if err == nil {
 		err = dir.Sync()
@@ -241,28 +237,58 @@ func (s *shardSet) commit() error {
 	return nil
 }
 
-// removeStale removes the files of an earlier checkpoint. The first of these to go
-// is the one that a folder is opened by.
-func (s *shardSet) removeStale() error {
+// replace makes the folder open as the new checkpoint, by its last step: the rename
+// of the last file or, since a folder with a single shard is opened by that, the
+// removal of the single shard. By POSIX a later step may persist before an earlier
+// one, unless the folder is flushed between them.
+func (s *shardSet) replace(dir *osfile.Dir, single bool) error {
+	last := len(s.files) - 1
+	for _, f := range s.files[:last] {
+		if err := f.Rename(); err != nil {
+			return err
+		}
+	}
+	if err := dir.Sync(); err != nil {
+		return err
+	}
+	if err := s.files[last].Rename(); err != nil || !single {
+		return err
+	}
+	if err := dir.Sync(); err != nil {
+		return err
+	}
+	return s.remove([]string{osfile.ModelFile})
+}
+
+// stale returns the files of an earlier checkpoint, in the order to remove them.
+func (s *shardSet) stale() ([]string, error) {
 	kept := make(map[string]bool)
 	for _, f := range s.files {
 		kept[filepath.Base(f.Target())] = true
 	}
-	stale := []string{osfile.ModelFile, osfile.IndexFile}
-	entries, err := os.ReadDir(s.dir)
+	entries, err := osfile.ReadDir(s.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var stale []string
 	for _, e := range entries {
-		if _, ours := stemNumber(e.Name()); ours {
-			stale = append(stale, e.Name())
+		name := e.Name()
+		_, shard := stemNumber(name)
+		switch {
+		case kept[name]:
+		case name == osfile.IndexFile: // before the shards that it names
+			stale = slices.Insert(stale, 0, name)
+		case shard || name == osfile.ModelFile:
+			stale = append(stale, name)
 		}
 	}
-	for _, name := range stale {
-		if kept[name] {
-			continue
-		}
-		if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	return stale, nil
+}
+
+// remove removes files from the folder, unless they are gone.
+func (s *shardSet) remove(names []string) error {
+	for _, name := range names {
+		if err := osfile.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing a file of an earlier checkpoint: %w", err)
 		}
 	}

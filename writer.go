@@ -43,7 +43,8 @@ func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 // WriteFile does: the data goes to a temporary file in the same folder. When Close
 // finds it complete, it is flushed to the disk and renamed to name. After an error,
 // and when Close finds data missing, the temporary file is removed and name is
-// unchanged. A Writer that is never closed leaves the temporary file behind.
+// unchanged, but for the error after the rename that WriteFile has. A Writer that is
+// never closed leaves the temporary file behind.
 func Create(name string, h *Header) (*Writer, error) {
 	tensors, header, err := h.encode()
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
@@ -17,9 +16,10 @@ import (
 // flushed to the disk. Its life is Create, Reserve, WriteAt, Finish, Commit;
 // Abort ends it at any point. Errors name the target, not the temporary file.
 type Atomic struct {
-	file *os.File
-	name string // the name it will have
-	temp string // the name it has; "" after it was renamed or removed
+	file  File
+	name  string // the name it will have
+	temp  string // the name it has; "" after it was renamed or removed
+	named bool   // it was renamed
 }
 
 // TempPrefix starts the names of temporary files, which end in .tmp.
@@ -30,7 +30,7 @@ const TempPrefix = ".safetensors-"
 // its mode, from the first moment on: what only its owner could read, nobody else
 // can read meanwhile. It gets its owner and group where the system permits that.
 func Create(name string) (*Atomic, error) {
-	old, err := os.Lstat(name)
+	old, err := system.Lstat(name)
 	replaces := err == nil && old.Mode()&fs.ModeSymlink == 0
 	mode := fs.FileMode(0o666)
 	switch {
@@ -42,11 +42,11 @@ func Create(name string) (*Atomic, error) {
 		}
 		mode = old.Mode().Perm()
 	}
-	f, err := createTemp(filepath.Dir(name), mode)
+	f, temp, err := createTemp(filepath.Dir(name), mode)
 	if err != nil {
 		return nil, fail("create", name, err)
 	}
-	a := &Atomic{file: f, name: name, temp: f.Name()}
+	a := &Atomic{file: f, name: name, temp: temp}
 	if replaces {
 		if err := inherit(f, old); err != nil {
 			a.Abort()
@@ -57,13 +57,14 @@ func Create(name string) (*Atomic, error) {
 }
 
 // createTemp creates a file with a new random name in a folder, of a mode before
-// the umask.
-func createTemp(dir string, mode fs.FileMode) (*os.File, error) {
-	for {
+// the umask, and returns its name.
+func createTemp(dir string, mode fs.FileMode) (File, string, error) {
+	const tries = 100 // random numbers do not meet; some file systems call every name taken
+	for i := 1; ; i++ {
 		temp := filepath.Join(dir, fmt.Sprintf(TempPrefix+"%016x.tmp", rand.Uint64()))
-		f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode|0o200) // it is written through f
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
+		f, err := system.Create(temp, mode|0o200) // it is written through f
+		if !errors.Is(err, fs.ErrExist) || i == tries {
+			return f, temp, err
 		}
 	}
 }
@@ -71,14 +72,17 @@ func createTemp(dir string, mode fs.FileMode) (*os.File, error) {
 // inherit gives f the owner, the group and the mode of the file that it replaces.
 // The owner and the group are kept where the system permits it. The mode is set
 // only if the umask changed it: some file systems allow no change.
-func inherit(f *os.File, old fs.FileInfo) error {
+func inherit(f File, old fs.FileInfo) error {
 	if runtime.GOOS == "windows" { // whose only mode bit says whether a file is writable
 		return nil
 	}
-	chown(f, old)
 	now, err := f.Stat()
-	if err != nil || now.Mode().Perm() == old.Mode().Perm() {
+	if err != nil {
 		return err
+	}
+	chown(f, now, old)
+	if now.Mode().Perm() == old.Mode().Perm() {
+		return nil
 	}
 	if err := f.Chmod(old.Mode().Perm()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
@@ -103,7 +107,14 @@ func (a *Atomic) Target() string { return a.name }
 // Reserve makes the file size bytes long and, where the system can, reserves the
 // space on the disk, so that a full disk shows before anything is written.
 func (a *Atomic) Reserve(size int64) error {
-	if err := reserve(a.file, size); err != nil {
+	if size == 0 {
+		return nil
+	}
+	err := a.file.Allocate(size)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = a.file.Truncate(size)
+	}
+	if err != nil {
 		return a.fail("reserve space", err)
 	}
 	return nil
@@ -115,17 +126,18 @@ func (a *Atomic) WriteAt(b []byte, off int64) (int, error) {
 	if err != nil {
 		return n, a.fail("write", err)
 	}
-	startWriteback(a.file, off, int64(n))
+	a.file.StartWriteback(off, int64(n))
 	return n, nil
 }
 
 // Finish flushes the data to the disk and closes the file: after a crash, a name
-// must not be there without its data.
+// must not be there without its data. An interrupted close has closed the file on
+// every system that Go runs on, and nothing is left to be written then.
 func (a *Atomic) Finish() error {
 	if err := a.file.Sync(); err != nil {
 		return a.fail("sync", err)
 	}
-	if err := a.file.Close(); err != nil {
+	if err := a.file.Close(); err != nil && !errors.Is(err, syscall.EINTR) {
 		return a.fail("close", err)
 	}
 	return nil
@@ -151,14 +163,23 @@ func (a *Atomic) Commit() error {
 
 // Rename gives the finished file its name.
 func (a *Atomic) Rename() error {
-	if err := os.Rename(a.temp, a.name); err != nil {
+	if err := system.Rename(a.temp, a.name); err != nil {
 		if runtime.GOOS == "windows" {
 			err = fmt.Errorf("%w (on Windows a file that is open or mapped cannot be replaced: Close it first)", err)
 		}
 		return err
 	}
-	a.temp = ""
+	a.temp, a.named = "", true
 	return nil
+}
+
+// TakeBack removes the file again if Rename has given it its name. What had the name
+// before does not come back.
+func (a *Atomic) TakeBack() {
+	if a.named {
+		system.Remove(a.name)
+		a.named = false
+	}
 }
 
 // Abort removes the temporary file, unless Rename has given it its name.
@@ -167,47 +188,6 @@ func (a *Atomic) Abort() {
 		return
 	}
 	a.file.Close()
-	os.Remove(a.temp)
+	system.Remove(a.temp)
 	a.temp = ""
-}
-
-// A Dir is an open folder whose names can be flushed. It is nil on systems that
-// have no such call.
-type Dir struct{ file *os.File }
-
-// OpenDir opens a folder.
-func OpenDir(name string) (*Dir, error) {
-	switch runtime.GOOS {
-	case "windows", "plan9", "js", "wasip1":
-		return nil, nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	return &Dir{f}, nil
-}
-
-// Sync flushes the names in the folder, where its file system has such a call.
-func (d *Dir) Sync() error {
-	if d == nil {
-		return nil
-	}
-	if err := d.file.Sync(); err != nil && !unsupported(err) {
-		return err
-	}
-	return nil
-}
-
-// Close closes the folder.
-func (d *Dir) Close() {
-	if d != nil {
-		d.file.Close()
-	}
-}
-
-// unsupported reports whether an error says that the file system does not sync
-// folders.
-func unsupported(err error) bool {
-	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL)
 }

@@ -4,17 +4,12 @@ package osfile
 
 import (
 	"io/fs"
-	"os"
 	"syscall"
 )
 
 // chown gives f the owner and the group of old, if they differ. Only root may give
 // a file away; others may choose among their groups. What the system refuses stays.
-func chown(f *os.File, old fs.FileInfo) {
-	now, err := f.Stat()
-	if err != nil {
-		return
-	}
+func chown(f File, now, old fs.FileInfo) {
 	want, ok := old.Sys().(*syscall.Stat_t)
 	have, same := now.Sys().(*syscall.Stat_t)
 	if ok && same && (want.Uid != have.Uid || want.Gid != have.Gid) {

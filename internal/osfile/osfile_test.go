@@ -143,7 +143,7 @@ func TestReplacedFilesKeepTheirMode(t *testing.T) {
 // that forbids nothing, and looks at it before anything else happens to it.
 func TestTempIsNeverReadable(t *testing.T) {
 	testplatform.NeedModes(t)
-	f, err := createTemp(t.TempDir(), 0o600)
+	f, _, err := createTemp(t.TempDir(), 0o600)
 	require.NoError(t, err)
 	defer f.Close()
 	info, err := f.Stat()
@@ -170,4 +170,24 @@ func TestUnreadableFolder(t *testing.T) {
 	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Equal(t, "old", string(data))
+}
+
+// TestTakeBack removes what was renamed, and nothing else that has the name.
+func TestTakeBack(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	a, err := Create(name)
+	require.NoError(t, err)
+	require.NoError(t, a.Finish())
+	require.NoError(t, a.Rename())
+	a.TakeBack()
+	requireOnly(t, dir)
+
+	require.NoError(t, os.WriteFile(name, nil, 0o666))
+	a.TakeBack()
+	a, err = Create(name)
+	require.NoError(t, err)
+	a.Abort()
+	a.TakeBack()
+	requireOnly(t, dir, "file")
 }

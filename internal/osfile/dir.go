@@ -1,0 +1,95 @@
+package osfile
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+)
+
+// A Dir is an open folder whose names can be flushed. It is nil on systems that
+// have no such call.
+type Dir struct{ folder Folder }
+
+// OpenDir opens a folder.
+func OpenDir(name string) (*Dir, error) {
+	f, err := system.OpenDir(name)
+	if f == nil || err != nil {
+		return nil, err
+	}
+	return &Dir{f}, nil
+}
+
+// Sync flushes the names in the folder, where its file system has such a call.
+func (d *Dir) Sync() error {
+	if d == nil {
+		return nil
+	}
+	if err := d.folder.Sync(); err != nil && !unsupported(err) {
+		return err
+	}
+	return nil
+}
+
+// Close closes the folder.
+func (d *Dir) Close() {
+	if d != nil {
+		d.folder.Close()
+	}
+}
+
+// unsupported reports whether an error says that the file system does not sync
+// folders.
+func unsupported(err error) bool {
+	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL)
+}
+
+// ReadDir returns the sorted entries of a folder.
+func ReadDir(name string) ([]fs.DirEntry, error) { return system.ReadDir(name) }
+
+// Remove removes a file. That is durable when its folder has been synced.
+func Remove(name string) error { return system.Remove(name) }
+
+// MkdirAll creates a folder, and those above it that are missing, and flushes their
+// names: what is in a folder is not durable before the folder is. If that fails, it
+// removes the folder again, lest the next call take it for durable.
+func MkdirAll(name string) error {
+	name = filepath.Clean(name)
+	info, err := system.Stat(name)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	parent := filepath.Dir(name)
+	if parent != name {
+		if err := MkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	err = system.Mkdir(name, 0o777)
+	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may have created it just now
+		return err
+	}
+	created := err == nil
+	if err := syncDir(parent); err != nil {
+		if created {
+			system.Remove(name)
+		}
+		return err
+	}
+	return nil
+}
+
+// syncDir opens and flushes a folder.
+func syncDir(name string) error {
+	d, err := OpenDir(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

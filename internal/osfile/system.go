@@ -1,0 +1,88 @@
+package osfile
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+)
+
+// A System is the operating system as a save sees it: all that a save does to files
+// and folders goes through it. Interrupted calls are repeated below it, as package
+// os does; a close is not, because its descriptor is gone.
+type System interface {
+	Stat(name string) (fs.FileInfo, error)
+	Lstat(name string) (fs.FileInfo, error)
+	ReadDir(name string) ([]fs.DirEntry, error)
+	Mkdir(name string, mode fs.FileMode) error
+	Create(name string, mode fs.FileMode) (File, error) // fails if there is such a name
+	OpenDir(name string) (Folder, error)                // nil where folders cannot be flushed
+	Rename(from, to string) error
+	Remove(name string) error
+}
+
+// A File is a new file of a System.
+type File interface {
+	io.WriterAt
+	Stat() (fs.FileInfo, error)
+	Chmod(mode fs.FileMode) error
+	Chown(uid, gid int) error
+	Allocate(size int64) error   // makes it size bytes long and reserves the space; errors.ErrUnsupported where the system cannot
+	Truncate(size int64) error   // makes it size bytes long
+	StartWriteback(off, n int64) // starts to flush n bytes, from off on
+	Sync() error
+	Close() error
+}
+
+// A Folder is an open folder of a System.
+type Folder interface {
+	Sync() error
+	Close() error
+}
+
+// system is what saves go through: the real one, except in tests.
+var system System = osSystem{}
+
+// Wrap is for tests: until restore is called, saves go through what wrap makes of
+// the present System. No save may be in progress when either is called.
+func Wrap(wrap func(System) System) (restore func()) {
+	old := system
+	system = wrap(old)
+	return func() { system = old }
+}
+
+// An osSystem is package os.
+type osSystem struct{}
+
+func (osSystem) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
+func (osSystem) Lstat(name string) (fs.FileInfo, error)     { return os.Lstat(name) }
+func (osSystem) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+func (osSystem) Mkdir(name string, mode fs.FileMode) error  { return os.Mkdir(name, mode) }
+func (osSystem) Rename(from, to string) error               { return os.Rename(from, to) }
+func (osSystem) Remove(name string) error                   { return os.Remove(name) }
+
+func (osSystem) Create(name string, mode fs.FileMode) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osSystem) OpenDir(name string) (Folder, error) {
+	switch runtime.GOOS {
+	case "windows", "plan9", "js", "wasip1":
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// An osFile is a file of package os.
+type osFile struct{ *os.File }
+
+func (f osFile) Allocate(size int64) error   { return allocate(f.File, size) }
+func (f osFile) StartWriteback(off, n int64) { startWriteback(f.File, off, n) }
