@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +29,11 @@ func generation(t testing.TB, n int) map[string]Tensor {
 // if it is a mixture.
 func generationOf(dir string) (uint32, error) {
 	f, err := Open(dir)
+	return generationIn(f, err)
+}
+
+// generationIn returns the generation of the checkpoint in f, which it closes.
+func generationIn(f *File, err error) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
@@ -38,10 +44,8 @@ func generationOf(dir string) (uint32, error) {
 			return 0, err
 		}
 	}
-	for _, n := range all {
-		if n != all[0] || len(all) != 12 {
-			return 0, errMixture
-		}
+	if len(all) != 12 || slices.Max(all) != slices.Min(all) {
+		return 0, errMixture
 	}
 	return all[0], nil
 }

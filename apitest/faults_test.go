@@ -1,0 +1,187 @@
+package apitest_test
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/stretchr/testify/require"
+)
+
+// replacements are saves over an earlier one; the first is nil where there is none.
+var replacements = []struct {
+	first  *save
+	second save
+}{
+	{nil, writeFile}, {&writeFile, writeFile}, {&writeFile, createWriter},
+	{nil, shards(3)}, {nil, shards(1)},
+	{saveOf(shards(3)), shards(3)}, {saveOf(shards(3)), shards(2)}, {saveOf(shards(2)), shards(3)},
+	{saveOf(shards(1)), shards(3)}, {saveOf(shards(3)), shards(1)}, {saveOf(shards(1)), shards(1)},
+}
+
+func saveOf(s save) *save { return &s }
+
+// replaced returns a disk with the first save of a replacement. Its files have a
+// mode that the umask would not give new ones.
+func replaced(t testing.TB, first *save) *disk {
+	d := diskWith(map[string][]byte{"work/other": nil})
+	if first != nil {
+		restore := d.use(t)
+		require.NoError(t, first.write(t, 1))
+		restore()
+		d.settle()
+		for name := range d.names {
+			if n := d.now(name); !n.dir {
+				n.mode = 0o666
+			}
+		}
+	}
+	return d
+}
+
+// errnos are the errors that operations fail with.
+var errnos = map[syscall.Errno]string{
+	syscall.ENOSPC: "ENOSPC", syscall.EIO: "EIO", syscall.EINTR: "EINTR", syscall.EROFS: "EROFS", syscall.EDQUOT: "EDQUOT",
+}
+
+// spelled lists the words of errors, by the kind of the operation that failed.
+var spelled = map[string]string{
+	"allocate": "reserve space", "fstat": "chmod",
+}
+
+// harmless reports whether a save goes on after a failure.
+func harmless(op string, err syscall.Errno) bool {
+	return op == "closedir" || // it was read only
+		op == "close" && err == syscall.EINTR // the file was synced, and is closed
+}
+
+// TestEveryFault fails each operation of a save in turn. The target is as it was or,
+// if the error says so, the new one. No temporary file is left and nothing is open.
+// A power cut after the failure leaves one generation, too. The next save succeeds,
+// and a power cut after it leaves that.
+func TestEveryFault(t *testing.T) {
+	for _, r := range replacements {
+		d := replaced(t, r.first)
+		restore := d.use(t)
+		require.NoError(t, r.second.write(t, 2))
+		restore()
+		require.Zero(t, d.open)
+		for op, count := range d.counts {
+			for errno := range errnos {
+				for n := 1; n <= count; n++ {
+					for _, short := range []bool{false, true}[:1+strings.Count(op, "write")] {
+						requireFault(t, r.first, r.second, fault{op: op, n: n, err: errno, short: short})
+					}
+				}
+			}
+		}
+	}
+}
+
+// requireFault fails one operation of a save.
+func requireFault(t testing.TB, first *save, s save, f fault) {
+	d := replaced(t, first)
+	before := d.files()
+	old, mayFail := opensAs(cut{files: before}, s.target)
+	d.fault = f
+	during, after, err := powerCuts(t, d, s, 2)
+	what := fmt.Sprintf("%s over %d: %s %d: %s, short %t: %v", s.name, old, f.op, f.n, errnos[f.err], f.short, err)
+	require.True(t, d.fault.hit, what)
+	require.Zero(t, d.open, what)
+	for name := range d.files() {
+		require.NotContains(t, name, osfile.TempPrefix, what)
+	}
+	require.Empty(t, torn(during, s.target, mayFail, old, 2), what)
+	if harmless(f.op, f.err) {
+		require.NoError(t, err, what)
+		require.Empty(t, torn(after, s.target, false, 2), what)
+		return
+	}
+	require.Empty(t, torn(after, s.target, mayFail, old, 2), what)
+	require.ErrorIs(t, err, f.err, what)
+	require.Regexp(t, `^safetensors: .*\b`+cmp.Or(spelled[f.op], f.op)+` work`, err.Error(), what)
+	late := strings.Contains(err.Error(), "was replaced, but may be the old file after a crash") ||
+		strings.Contains(err.Error(), "is complete, but what follows failed")
+	if late {
+		require.Contains(t, []string{"syncdir", "remove"}, f.op, what)
+		got, err := cut{files: d.files()}.generation(s.target)
+		require.NoError(t, err, what)
+		require.EqualValues(t, 2, got, what)
+	} else {
+		require.Equal(t, before, d.files(), what)
+	}
+
+	if f.err != syscall.EIO { // one is enough
+		return
+	}
+	d.fault = fault{}
+	_, after, err = powerCuts(t, d, s, 3)
+	require.NoError(t, err, what)
+	require.Empty(t, torn(after, s.target, false, 3), what)
+}
+
+// TestDyingDisk lets every operation fail from some moment on. Temporary files stay
+// then, but what opens is one generation.
+func TestDyingDisk(t *testing.T) {
+	for _, r := range replacements {
+		for n := 1; ; n++ {
+			d := replaced(t, r.first)
+			old, mayFail := opensAs(cut{files: d.files()}, r.second.target)
+			d.fault = fault{n: n, rest: true, err: syscall.EIO}
+			during, after, err := powerCuts(t, d, r.second, 2)
+			if !d.fault.hit {
+				require.NoError(t, err)
+				break
+			}
+			require.Zero(t, d.open)
+			require.Empty(t, torn(during, r.second.target, mayFail, old, 2))
+			if err == nil { // only the folder could not be closed
+				require.Empty(t, torn(after, r.second.target, false, 2))
+				continue
+			}
+			require.ErrorIs(t, err, syscall.EIO)
+			require.Empty(t, torn(after, r.second.target, mayFail, old, 2))
+		}
+	}
+}
+
+// TestFaultsThatPass: a name that is taken, a file system that cannot reserve space
+// and one that cannot sync folders are no errors.
+func TestFaultsThatPass(t *testing.T) {
+	for _, f := range []fault{
+		{op: "create", n: 1, err: syscall.EEXIST},
+		{op: "allocate", n: 1, err: syscall.ENOSYS},
+		{op: "chmod", n: 1, err: syscall.ENOTSUP},
+		{op: "syncdir", n: 1, err: syscall.EINVAL},
+		{op: "remove", n: 1, err: syscall.ENOENT},
+	} {
+		hit := false
+		for _, r := range replacements {
+			d := replaced(t, r.first)
+			restore := d.use(t)
+			d.fault = f
+			require.NoError(t, r.second.write(t, 2), "%s %s", f.op, f.err)
+			restore()
+			hit = hit || d.fault.hit
+			got, err := cut{files: d.files()}.generation(r.second.target)
+			require.NoError(t, err)
+			require.EqualValues(t, 2, got)
+		}
+		require.True(t, hit, f.op)
+	}
+}
+
+// TestNoNameIsFree: a file system on which every name is taken is an error.
+func TestNoNameIsFree(t *testing.T) {
+	for _, r := range replacements {
+		d := replaced(t, r.first)
+		restore := d.use(t)
+		d.fault = fault{op: "create", n: 1, rest: true, err: syscall.EEXIST}
+		require.ErrorIs(t, r.second.write(t, 2), fs.ErrExist)
+		restore()
+	}
+}
