@@ -6,13 +6,11 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
@@ -200,73 +198,6 @@ func TestWriteFileTargets(t *testing.T) {
 	info, err = os.Stat(name)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode())
-}
-
-// TestKilledWrite kills a process in the middle of WriteFile and of WriteShards:
-// the existing files are unchanged.
-func TestKilledWrite(t *testing.T) {
-	const variable = "SAFETENSORS_TEST_KILL"
-	if name := os.Getenv(variable); name != "" {
-		x := counting(t, U32, 1<<22)
-		var file bytes.Buffer
-		require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
-		f, err := NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))
-		require.NoError(t, err)
-		tensors := maps.Collect(f.Tensors())
-		if filepath.Ext(name) == osfile.FileSuffix {
-			require.NoError(t, WriteFile(name, tensors, nil))
-		} else {
-			tensors["a"] = counting(t, U32, 1)
-			require.NoError(t, WriteShards(name, tensors, nil, 4))
-		}
-		return
-	}
-	testplatform.NeedProcesses(t)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	kill := func(name string) {
-		cmd := exec.Command(self, "-test.run", "^TestKilledWrite$")
-		cmd.Env = append(os.Environ(), variable+"="+name)
-		out, err := cmd.CombinedOutput()
-		var exit *exec.ExitError
-		require.ErrorAs(t, err, &exit, "%s", out)
-		require.NotContains(t, string(out), "FAIL")
-	}
-	temporary := func(dir string) int {
-		left, err := filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp"))
-		require.NoError(t, err)
-		return len(left)
-	}
-
-	name := writeTemp(t, map[string]Tensor{"old": counting(t, U32, 4)})
-	want, err := os.ReadFile(name)
-	require.NoError(t, err)
-	kill(name)
-	got, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	require.Equal(t, 1, temporary(filepath.Dir(name)), "it was killed while writing")
-
-	dir := t.TempDir()
-	old := checkpointOf(t, 2)
-	require.NoError(t, WriteShards(dir, old, nil, 64))
-	kill(dir)
-	require.Positive(t, temporary(dir), "it was killed while writing")
-	requireCheckpoint(t, dir, old)
-}
-
-// A killingReader kills the process when it is read beyond the first MiB.
-type killingReader struct{ io.ReaderAt }
-
-func (r killingReader) ReadAt(b []byte, off int64) (int, error) {
-	if off > 1<<20 {
-		p, err := os.FindProcess(os.Getpid())
-		if err != nil || p.Kill() != nil {
-			os.Exit(1)
-		}
-		select {}
-	}
-	return r.ReaderAt.ReadAt(b, off)
 }
 
 // TestWriter writes tensors in an order of its own; those without elements can be

@@ -1,0 +1,241 @@
+package apitest_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
+	"github.com/stretchr/testify/require"
+)
+
+// TestKilledWrite kills processes that save. SAFETENSORS_TEST_KILLS says how many are
+// killed at a moment of chance.
+func TestKilledWrite(t *testing.T) {
+	if name := os.Getenv(killedHalfway); name != "" {
+		saveHalf(t, name)
+		return
+	}
+	if name := os.Getenv(killedAnywhere); name != "" {
+		saveForever(t, name)
+		return
+	}
+	testplatform.NeedProcesses(t)
+	t.Run("halfway", testKilledHalfway)
+	t.Run("anywhere", testKilledAnywhere)
+}
+
+// These variables make this test binary save to the name in them.
+const (
+	killedHalfway  = "SAFETENSORS_TEST_KILL"
+	killedAnywhere = "SAFETENSORS_TEST_KILL_ANYWHERE"
+)
+
+// saver returns a command that runs this test binary as a saver.
+func saver(t *testing.T, variable, name string) *exec.Cmd {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "-test.run", "^TestKilledWrite$")
+	cmd.Env = append(os.Environ(), variable+"="+name)
+	return cmd
+}
+
+// temporary returns how many temporary files are in a folder.
+func temporary(t *testing.T, dir string) int {
+	left, err := filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp"))
+	require.NoError(t, err)
+	return len(left)
+}
+
+// saveHalf saves tensors that kill the process when half of them is written.
+func saveHalf(t *testing.T, name string) {
+	x := counting(t, U32, 1<<22)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	f, err := NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))
+	require.NoError(t, err)
+	tensors := maps.Collect(f.Tensors())
+	if filepath.Ext(name) == osfile.FileSuffix {
+		require.NoError(t, WriteFile(name, tensors, nil))
+	} else {
+		tensors["a"] = counting(t, U32, 1)
+		require.NoError(t, WriteShards(name, tensors, nil, 4))
+	}
+}
+
+// A killingReader kills the process when it is read beyond the first MiB.
+type killingReader struct{ io.ReaderAt }
+
+func (r killingReader) ReadAt(b []byte, off int64) (int, error) {
+	if off > 1<<20 {
+		p, err := os.FindProcess(os.Getpid())
+		if err != nil || p.Kill() != nil {
+			os.Exit(1)
+		}
+		select {}
+	}
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// testKilledHalfway kills a process in the middle of WriteFile and of WriteShards:
+// the existing files are unchanged.
+func testKilledHalfway(t *testing.T) {
+	kill := func(name string) {
+		out, err := saver(t, killedHalfway, name).CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%s", out)
+		require.NotContains(t, string(out), "FAIL")
+	}
+	name := writeTemp(t, map[string]Tensor{"old": counting(t, U32, 4)})
+	want, err := os.ReadFile(name)
+	require.NoError(t, err)
+	kill(name)
+	got, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Equal(t, 1, temporary(t, filepath.Dir(name)), "it was killed while writing")
+
+	dir := t.TempDir()
+	old := checkpointOf(t, 2)
+	require.NoError(t, WriteShards(dir, old, nil, 64))
+	kill(dir)
+	require.Positive(t, temporary(t, dir), "it was killed while writing")
+	requireCheckpoint(t, dir, old)
+}
+
+// saveGeneration saves to a file or a folder, in another number of shards each time.
+func saveGeneration(t *testing.T, name string, n int) error {
+	if filepath.Ext(name) == osfile.FileSuffix {
+		return WriteFile(name, generation(t, n), nil)
+	}
+	return WriteShards(name, generation(t, n), nil, []int64{16, 16, 32, 48}[n%4])
+}
+
+// saveForever saves one generation after the other, from the one after that in name
+// on, and says which are saved, until it is killed or its parent is.
+func saveForever(t *testing.T, name string) {
+	go func() {
+		io.Copy(io.Discard, os.Stdin) // the parent holds the other end
+		os.Exit(1)
+	}()
+	n, err := generationOf(name)
+	require.NoError(t, err)
+	fmt.Println("\nsaved", n)
+	for n := int(n) + 1; ; n++ {
+		err := saveGeneration(t, name, n)
+		if err == nil {
+			fmt.Println("\nsaved", n)
+		} else if testplatform.ReplacesOpenFiles { // the target may be open
+			require.NoError(t, err)
+		}
+	}
+}
+
+// testKilledAnywhere kills processes that save while this one opens what they save,
+// after a random number of times. It sees whole generations only, none older than
+// what is known to be saved, and at the end at most one that is newer.
+func testKilledAnywhere(t *testing.T) {
+	rounds := 20
+	if text := os.Getenv("SAFETENSORS_TEST_KILLS"); text != "" {
+		var err error
+		rounds, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, name := range []string{"model.safetensors", "checkpoint"} {
+		name := filepath.Join(t.TempDir(), name)
+		require.NoError(t, saveGeneration(t, name, 0))
+		opened, gone, last := 0, 0, 0
+		for range rounds / 2 {
+			s := startSaver(t, name)
+			for range random.IntN(2000) {
+				known := s.saved.Load()
+				got, err := generationOf(name)
+				if err == nil {
+					require.GreaterOrEqual(t, int64(got), known)
+					opened++
+					continue
+				}
+				require.NotErrorIs(t, err, errMixture)
+				require.NotEqual(t, osfile.FileSuffix, filepath.Ext(name), "a file can always be opened: %v", err)
+				gone++
+			}
+			s.kill(t)
+			got, err := generationOf(name)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, int64(got), s.saved.Load())
+			if testplatform.ReplacesOpenFiles {
+				require.LessOrEqual(t, int64(got), s.saved.Load()+1)
+			}
+			last = int(got)
+		}
+		require.Positive(t, opened)
+		t.Logf("%s: %d generations, opened %d times, %d times the shards were gone, %d temporary files left",
+			filepath.Base(name), last, opened, gone, temporary(t, filepath.Dir(name))+temporary(t, name))
+	}
+}
+
+// A runningSaver is a process in saveForever.
+type runningSaver struct {
+	cmd   *exec.Cmd
+	saved atomic.Int64 // the last generation that it has saved
+	done  chan struct{}
+}
+
+// startSaver starts a saver and waits until it saves.
+func startSaver(t *testing.T, name string) *runningSaver {
+	s := &runningSaver{cmd: saver(t, killedAnywhere, name), done: make(chan struct{})}
+	s.cmd.Stderr = os.Stderr
+	_, err := s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() { s.cmd.Process.Kill(); s.cmd.Wait() }) // if the test fails
+	saves := make(chan struct{})
+	go func() {
+		defer close(s.done)
+		started := false
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if n, ok := strings.CutPrefix(lines.Text(), "saved "); ok {
+				n, err := strconv.ParseInt(n, 10, 64)
+				if err != nil {
+					continue // the line was cut off
+				}
+				s.saved.Store(n)
+				if !started {
+					close(saves)
+				}
+				started = true
+			}
+		}
+	}()
+	select {
+	case <-saves:
+	case <-s.done:
+		require.Fail(t, "the saver ended", "%v", s.cmd.Wait())
+	}
+	return s
+}
+
+// kill kills the process and waits for its last words.
+func (s *runningSaver) kill(t *testing.T) {
+	require.NoError(t, s.cmd.Process.Kill())
+	<-s.done
+	var exit *exec.ExitError
+	require.True(t, errors.As(s.cmd.Wait(), &exit) && !exit.Exited() || runtime.GOOS == "windows", "it was killed")
+}
