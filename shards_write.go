@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -82,9 +83,10 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 }
 
 // withNewNames returns several shards under a stem that no shard in the folder has:
-// one more than the highest. Names are not reused from one save to the next but one,
-// either: a reader that still has the first index would find shards of the third.
-// A single shard keeps its name: the rename that replaces it is atomic.
+// one more than the highest. Names are not reused by later saves either: a reader that
+// still has the first index would find shards of the third. A single shard keeps its
+// name: the rename that replaces it is atomic. It leaves no number to count on from, so
+// that after it a random one is taken.
 func withNewNames(dir string, shards map[string]map[string]Tensor) (map[string]map[string]Tensor, error) {
 	if len(shards) == 1 {
 		return shards, nil
@@ -93,11 +95,15 @@ func withNewNames(dir string, shards map[string]map[string]Tensor) (map[string]m
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	next := 0
+	next, single := 0, false
 	for _, e := range entries {
 		if n, ok := stemNumber(e.Name()); ok {
 			next = max(next, n+1)
 		}
+		single = single || e.Name() == osfile.ModelFile
+	}
+	if next == 0 && single {
+		next = 1 + rand.IntN(1_000_000_000)
 	}
 	if next == 0 {
 		return shards, nil
