@@ -34,7 +34,8 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // renamed. If WriteFile fails, or the process or system crashes, name is
 // unchanged. One error comes later: if the folder cannot be flushed after the rename,
 // name is the new file, but may be the old one after a crash, and the error says so.
-// Only a crash can leave the temporary file, .safetensors-*.tmp, behind.
+// Only a crash can leave the temporary file, .safetensors-*.tmp, behind. It stays until
+// somebody removes it, when no save to the folder is in progress.
 //
 // Until it returns, neither the map nor the data of its tensors may change; a
 // program that saves in the background while it computes on gives it copies. For

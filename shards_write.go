@@ -26,8 +26,10 @@ import (
 // never as a mixture. (While an earlier set of shards without an index is replaced,
 // opening the folder can be an error.) For that, no shard replaces another: where there
 // are shards, the new ones get another stem, model.1-00001-of-00003.safetensors and so
-// on. In the end WriteShards removes the files of the earlier checkpoint, and those
-// that crashed saves left under such names.
+// on, and where there is a single one, a stem with a random number. In the end
+// WriteShards removes the files of the earlier checkpoint, and those that crashed saves
+// left under such names. It removes their temporary files, .safetensors-shards-*.tmp,
+// before it starts. So only one WriteShards may save to a folder at a time.
 //
 // An error of the removal, or of the flush before it, says that the new checkpoint is
 // complete. After any other error the files in the folder are as they were. On
@@ -69,6 +71,9 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 		}
 	}
 	if err := osfile.MkdirAll(dir); err != nil {
+		return err
+	}
+	if err := osfile.RemoveTagged(dir, shardTag); err != nil { // they may fill the disk
 		return err
 	}
 	if err := s.write(); err != nil {
@@ -168,6 +173,10 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 // shardStem starts the names of shards.
 const shardStem = "model"
 
+// shardTag marks the temporary files of WriteShards, which alone saves to its folder:
+// those that it finds are of saves that crashed.
+const shardTag = "shards-"
+
 // A shardSet is the files of a checkpoint that is being written.
 type shardSet struct {
 	dir   string
@@ -187,7 +196,7 @@ func (s *shardSet) write() error {
 	}
 	s.files = make([]*osfile.Atomic, len(s.names))
 	return parallel.Do(atOnce, int64(len(s.names)), func(i int64) (err error) {
-		f, err := osfile.Create(filepath.Join(s.dir, s.names[i]))
+		f, err := osfile.CreateTagged(filepath.Join(s.dir, s.names[i]), shardTag)
 		if err != nil {
 			return err
 		}
@@ -201,7 +210,7 @@ func (s *shardSet) write() error {
 
 // writeIndex writes the index as another file.
 func (s *shardSet) writeIndex(text []byte) error {
-	f, err := osfile.Create(filepath.Join(s.dir, osfile.IndexFile))
+	f, err := osfile.CreateTagged(filepath.Join(s.dir, osfile.IndexFile), shardTag)
 	if err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func testKilledAnywhere(t *testing.T) {
 					opened++
 					continue
 				}
-				require.NotErrorIs(t, err, errMixture)
+				require.NotErrorIs(t, err, errMixture, "saved %d before, %d after", known, s.saved.Load())
 				require.NotEqual(t, osfile.FileSuffix, filepath.Ext(name), "a file can always be opened: %v", err)
 				gone++
 			}
@@ -186,6 +186,8 @@ func testKilledAnywhere(t *testing.T) {
 		require.Positive(t, opened)
 		t.Logf("%s: %d generations, opened %d times, %d times the shards were gone, %d temporary files left",
 			filepath.Base(name), last, opened, gone, temporary(t, filepath.Dir(name))+temporary(t, name))
+		require.NoError(t, saveGeneration(t, name, last+1))
+		require.Zero(t, temporary(t, name), "WriteShards removes what was left")
 	}
 }
 

@@ -25,11 +25,15 @@ type Atomic struct {
 // TempPrefix starts the names of temporary files, which end in .tmp.
 const TempPrefix = ".safetensors-"
 
-// Create creates a temporary file in the folder of name, because a rename is
+// Create is CreateTagged without a tag.
+func Create(name string) (*Atomic, error) { return CreateTagged(name, "") }
+
+// CreateTagged creates a temporary file in the folder of name, because a rename is
 // atomic only within one file system. If name is a regular file, the new one gets
 // its mode, from the first moment on: what only its owner could read, nobody else
 // can read meanwhile. It gets its owner and group where the system permits that.
-func Create(name string) (*Atomic, error) {
+// RemoveTagged finds the temporary file by the tag, should it be left over.
+func CreateTagged(name, tag string) (*Atomic, error) {
 	old, err := system.Lstat(name)
 	replaces := err == nil && old.Mode()&fs.ModeSymlink == 0
 	mode := fs.FileMode(0o666)
@@ -42,7 +46,7 @@ func Create(name string) (*Atomic, error) {
 		}
 		mode = old.Mode().Perm()
 	}
-	f, temp, err := createTemp(filepath.Dir(name), mode)
+	f, temp, err := createTemp(filepath.Dir(name), tag, mode)
 	if err != nil {
 		return nil, fail("create", name, err)
 	}
@@ -58,10 +62,10 @@ func Create(name string) (*Atomic, error) {
 
 // createTemp creates a file with a new random name in a folder, of a mode before
 // the umask, and returns its name.
-func createTemp(dir string, mode fs.FileMode) (File, string, error) {
+func createTemp(dir, tag string, mode fs.FileMode) (File, string, error) {
 	const tries = 100 // random numbers do not meet; some file systems call every name taken
 	for i := 1; ; i++ {
-		temp := filepath.Join(dir, fmt.Sprintf(TempPrefix+"%016x.tmp", rand.Uint64()))
+		temp := filepath.Join(dir, fmt.Sprintf("%s%s%016x.tmp", TempPrefix, tag, rand.Uint64()))
 		f, err := system.Create(temp, mode|0o200) // it is written through f
 		if !errors.Is(err, fs.ErrExist) || i == tries {
 			return f, temp, err

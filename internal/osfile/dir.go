@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -49,6 +50,21 @@ func ReadDir(name string) ([]fs.DirEntry, error) { return system.ReadDir(name) }
 
 // Remove removes a file. That is durable when its folder has been synced.
 func Remove(name string) error { return system.Remove(name) }
+
+// RemoveTagged removes the temporary files with a tag from a folder. Those that it
+// cannot remove stay.
+func RemoveTagged(dir, tag string) error {
+	entries, err := system.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); strings.HasPrefix(name, TempPrefix+tag) && strings.HasSuffix(name, ".tmp") {
+			system.Remove(filepath.Join(dir, name))
+		}
+	}
+	return nil
+}
 
 // MkdirAll creates a folder, and those above it that are missing, and flushes their
 // names: what is in a folder is not durable before the folder is. If that fails, it

@@ -143,7 +143,7 @@ func TestReplacedFilesKeepTheirMode(t *testing.T) {
 // that forbids nothing, and looks at it before anything else happens to it.
 func TestTempIsNeverReadable(t *testing.T) {
 	testplatform.NeedModes(t)
-	f, _, err := createTemp(t.TempDir(), 0o600)
+	f, _, err := createTemp(t.TempDir(), "", 0o600)
 	require.NoError(t, err)
 	defer f.Close()
 	info, err := f.Stat()
@@ -190,4 +190,20 @@ func TestTakeBack(t *testing.T) {
 	a.Abort()
 	a.TakeBack()
 	requireOnly(t, dir, "file")
+}
+
+func TestRemoveTagged(t *testing.T) {
+	dir := t.TempDir()
+	var left []*Atomic
+	for _, tag := range []string{"", "a-", "b-", "a-"} {
+		a, err := CreateTagged(filepath.Join(dir, "file"), tag)
+		require.NoError(t, err)
+		require.NoError(t, a.Finish())
+		left = append(left, a)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, TempPrefix+"a-file"), nil, 0o666))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, TempPrefix+"a-folder.tmp", "x"), 0o777)) // cannot be removed
+	require.NoError(t, RemoveTagged(dir, "a-"))
+	requireOnly(t, dir, filepath.Base(left[0].temp), filepath.Base(left[2].temp), TempPrefix+"a-file", TempPrefix+"a-folder.tmp")
+	require.ErrorIs(t, RemoveTagged(filepath.Join(dir, "missing"), "a-"), fs.ErrNotExist)
 }
