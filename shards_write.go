@@ -241,10 +241,7 @@ func (s *shardSet) commit() error {
 	}
 	err = dir.Sync()
 	if err == nil {
-		err = s.remove(stale)
-	}
-	if err == nil {
-		err = dir.Sync()
+		err = s.remove(stale) // not flushed: what comes back, the next save removes
 	}
 	if err != nil {
 		return fmt.Errorf("the new checkpoint in %s is complete, but what follows failed: %w", s.dir, err)
