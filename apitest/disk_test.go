@@ -1,6 +1,7 @@
 package apitest_test
 
 import (
+	"errors"
 	"io/fs"
 	"maps"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -58,7 +58,7 @@ type fault struct {
 	op    string
 	n     int
 	rest  bool
-	err   syscall.Errno
+	err   error
 	short bool // a write that fails has written half
 	hit   bool
 }
@@ -306,7 +306,7 @@ func (d *disk) Remove(name string) error {
 		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
 	}
 	if len(d.in(name)) > 0 {
-		return &fs.PathError{Op: "remove", Path: name, Err: syscall.ENOTEMPTY}
+		return &fs.PathError{Op: "remove", Path: name, Err: errors.New("the folder is not empty")}
 	}
 	d.bind(name, nil)
 	d.changed("remove", name)
