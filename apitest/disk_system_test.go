@@ -1,0 +1,274 @@
+package apitest_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
+)
+
+// The methods of a disk and its files are those of osfile.System.
+var _ osfile.System = (*disk)(nil)
+
+func (d *disk) Stat(name string) (fs.FileInfo, error)  { return d.stat("stat", name) }
+func (d *disk) Lstat(name string) (fs.FileInfo, error) { return d.stat("lstat", name) }
+
+func (d *disk) stat(op, name string) (fs.FileInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do(op, name); err != nil {
+		return nil, err
+	}
+	n := d.now(name)
+	if n == nil {
+		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
+	}
+	return inodeInfo{n, path.Base(clean(name))}, nil
+}
+
+func (d *disk) ReadDir(name string) ([]fs.DirEntry, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do("readdir", name); err != nil {
+		return nil, err
+	}
+	if d.now(name) == nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	var entries []fs.DirEntry
+	for _, entry := range d.in(name) {
+		entries = append(entries, fs.FileInfoToDirEntry(inodeInfo{d.now(entry), path.Base(entry)}))
+	}
+	return entries, nil
+}
+
+func (d *disk) Mkdir(name string, mode fs.FileMode) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.make("mkdir", name, &inode{dir: true, mode: fs.ModeDir | mode})
+}
+
+// make binds a new name.
+func (d *disk) make(op, name string, n *inode) error {
+	if err := d.do(op, name); err != nil {
+		return err
+	}
+	if d.now(name) != nil {
+		return &fs.PathError{Op: op, Path: name, Err: fs.ErrExist}
+	}
+	if d.now(filepath.Dir(name)) == nil {
+		return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
+	}
+	d.bind(name, n)
+	d.changed(op, name)
+	return nil
+}
+
+func (d *disk) Create(name string, mode fs.FileMode) (osfile.File, error) {
+	const umask = 0o022
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := &inode{mode: mode &^ umask}
+	if err := d.make("create", name, n); err != nil {
+		return nil, err
+	}
+	d.open++
+	return &diskFile{d: d, n: n, name: name}, nil
+}
+
+func (d *disk) OpenDir(name string) (osfile.Folder, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do("opendir", name); err != nil {
+		return nil, err
+	}
+	if n := d.now(name); n == nil || !n.dir {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	d.open++
+	return &diskFolder{d: d, name: name}, nil
+}
+
+func (d *disk) Rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := d.do("rename", to)
+	n := d.now(from)
+	if err == nil && n == nil {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	d.bind(from, nil)
+	d.bind(to, n)
+	d.changed("rename to", to)
+	return nil
+}
+
+func (d *disk) Remove(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do("remove", name); err != nil {
+		return err
+	}
+	if d.now(name) == nil {
+		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
+	}
+	if len(d.in(name)) > 0 {
+		return &fs.PathError{Op: "remove", Path: name, Err: errors.New("the folder is not empty")}
+	}
+	d.bind(name, nil)
+	d.changed("remove", name)
+	return nil
+}
+
+// A diskFile is an open file of a disk.
+type diskFile struct {
+	d      *disk
+	n      *inode
+	name   string
+	closed bool
+}
+
+// do counts an operation on an open file and fails if it is to.
+func (f *diskFile) do(op string) error {
+	if f.closed {
+		return &fs.PathError{Op: op, Path: f.name, Err: fs.ErrClosed}
+	}
+	return f.d.do(op, f.name)
+}
+
+func (f *diskFile) change(op string, p patch) {
+	f.n.pending = append(f.n.pending, p)
+	f.d.changed(op, f.name)
+}
+
+func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	err := f.do("write")
+	switch {
+	case err == nil:
+	case f.d.fault.short && !f.closed:
+		b = b[:len(b)/2]
+	default:
+		return 0, err
+	}
+	f.change("write", patch{slices.Clone(b), off})
+	return len(b), err
+}
+
+func (f *diskFile) Allocate(size int64) error { return f.resize("allocate", size) }
+func (f *diskFile) Truncate(size int64) error { return f.resize("truncate", size) }
+
+func (f *diskFile) resize(op string, size int64) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	err := f.do(op)
+	if err == nil {
+		f.change(op, patch{nil, size})
+	}
+	return err
+}
+
+func (f *diskFile) StartWriteback(int64, int64) {}
+
+func (f *diskFile) Stat() (fs.FileInfo, error) {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return inodeInfo{f.n, filepath.Base(f.name)}, f.do("fstat")
+}
+
+func (f *diskFile) Chmod(mode fs.FileMode) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	err := f.do("chmod")
+	if err == nil {
+		f.n.mode = mode
+	}
+	return err
+}
+
+func (f *diskFile) Chown(int, int) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return f.do("chown")
+}
+
+func (f *diskFile) Sync() error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if err := f.do("sync"); err != nil {
+		f.n.lost = true
+		return err
+	}
+	if !f.n.lost && f.d.ignored != "sync" {
+		f.n.synced, f.n.pending = f.n.content(f.n.pending), nil
+	}
+	f.d.changed("sync", f.name)
+	return nil
+}
+
+// Close closes the file even if it fails, as Linux does.
+func (f *diskFile) Close() error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	err := f.do("close")
+	if !f.closed {
+		f.closed = true
+		f.d.open--
+	}
+	return err
+}
+
+// A diskFolder is an open folder of a disk.
+type diskFolder struct {
+	d      *disk
+	name   string
+	closed bool
+}
+
+func (f *diskFolder) Sync() error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if err := f.d.do("syncdir", f.name); err != nil {
+		return err
+	}
+	for name, history := range f.d.names {
+		if path.Dir(name) == clean(f.name) && f.d.ignored != "syncdir" {
+			f.d.names[name] = history[len(history)-1:]
+		}
+	}
+	f.d.changed("sync", f.name)
+	return nil
+}
+
+func (f *diskFolder) Close() error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if f.closed {
+		return fs.ErrClosed
+	}
+	f.closed = true
+	f.d.open--
+	return f.d.do("closedir", f.name)
+}
+
+// An inodeInfo is the fs.FileInfo of an inode.
+type inodeInfo struct {
+	n    *inode
+	name string
+}
+
+func (i inodeInfo) Name() string       { return i.name }
+func (i inodeInfo) Size() int64        { return int64(len(i.n.content(i.n.pending))) }
+func (i inodeInfo) Mode() fs.FileMode  { return i.n.mode }
+func (i inodeInfo) ModTime() time.Time { return time.Time{} }
+func (i inodeInfo) IsDir() bool        { return i.n.dir }
+func (i inodeInfo) Sys() any           { return nil }
