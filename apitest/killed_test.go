@@ -150,6 +150,9 @@ func saveForever(t *testing.T, name string) {
 // what is known to be saved, and at the end at most one that is newer.
 func testKilledAnywhere(t *testing.T) {
 	rounds := 20
+	if testing.Short() {
+		rounds = 4
+	}
 	if text := os.Getenv("SAFETENSORS_TEST_KILLS"); text != "" {
 		var err error
 		rounds, err = strconv.Atoi(text)
