@@ -249,7 +249,11 @@ func TestFastPathIsTaken(t *testing.T) {
 // TestNameIndex indexes any number of names, each of them found, others not, and any
 // of them twice.
 func TestNameIndex(t *testing.T) {
-	for n := range 300 {
+	most := 300
+	if testing.Short() {
+		most = 80 // the time grows with the cube
+	}
+	for n := range most {
 		name := func(i int) string { return fmt.Sprint("n", i) }
 		x, duplicate := newNameIndex(n, name)
 		require.Equal(t, -1, duplicate)
