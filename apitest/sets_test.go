@@ -116,3 +116,14 @@ func TestTruncatedInput(t *testing.T) {
 	_, err = Parse([]byte("version https://git-lfs.github.com/spec/v1"))
 	require.False(t, errors.Is(err, io.ErrUnexpectedEOF), "it is something else")
 }
+
+// TestUnlistable: why a folder cannot be listed is the error, not that nothing is in it.
+func TestUnlistable(t *testing.T) {
+	_, err := OpenFS(unlistableFS{fstest.MapFS{"a.safetensors": {Data: fileOf("{}", 0)}}}, ".")
+	require.ErrorIs(t, err, fs.ErrPermission)
+	require.NotErrorIs(t, err, fs.ErrNotExist)
+}
+
+type unlistableFS struct{ fstest.MapFS }
+
+func (unlistableFS) ReadDir(string) ([]fs.DirEntry, error) { return nil, fs.ErrPermission }

@@ -19,7 +19,7 @@
 // change, or more than 3 GiB, has timed out.
 //
 // The exit status is 1 if more than one in ten of those that were tested lived. The
-// same seed takes the same sample.
+// same seed takes the same sample. An interrupt ends it with what it has.
 package main
 
 import (
@@ -103,16 +103,17 @@ func run(ctx context.Context, w io.Writer, root, equivalent string, o options) e
 			fmt.Fprintf(w, "%s: %v\n", result, m)
 		}
 	})
-	if err != nil {
-		return err
+	tested, done := -count[uncompiled], 0
+	for _, n := range count {
+		tested += n
+		done += n
 	}
-	tested := len(chosen) - count[uncompiled]
-	fmt.Fprintf(w, "%d of %d mutants, seed %d, in %v\n", len(chosen), len(all), o.seed, time.Since(began).Round(time.Second))
+	fmt.Fprintf(w, "%d of %d mutants, seed %d, in %v\n", done, len(all), o.seed, time.Since(began).Round(time.Second))
 	fmt.Fprintf(w, "%d killed, %d lived, %d did not compile, %d timed out\n", count[killed], count[lived], count[uncompiled], count[late])
-	if count[lived]*10 > tested {
-		return errTooMany
+	if err == nil && count[lived]*10 > tested {
+		err = errTooMany
 	}
-	return nil
+	return err
 }
 
 // sample returns n of the mutants, in their order.
