@@ -31,6 +31,7 @@ type wall struct {
 var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
 	{"remote", []string{".", "internal/parallel", "internal/osfile"}, nil},
+	{"dcp", []string{".", "internal/jsonscan", "internal/mem", "internal/parallel"}, nil},
 	{"internal/float", []string{"internal/parallel"}, []string{"golang.org/x/sys/..."}},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
 }
@@ -40,7 +41,7 @@ var walls = []wall{
 // net/http stays out of programs that do not use package remote.
 func TestImports(t *testing.T) {
 	imports := importsOf(t, "..")
-	for _, folder := range []string{".", "remote", "internal/float", "internal/parallel"} {
+	for _, folder := range []string{".", "remote", "dcp", "internal/float", "internal/parallel"} {
 		require.NotEmpty(t, imports[folder], folder)
 	}
 	for folder, paths := range imports {

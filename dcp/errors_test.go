@@ -1,0 +1,354 @@
+package dcp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+// at returns a piece of bytes of that shape at these offsets.
+func at(t testing.TB, shape, offsets []int) dcp.Piece {
+	t.Helper()
+	return dcp.Piece{Tensor: random(t, rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), Offsets: offsets}
+}
+
+// TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
+// tensor, the piece and the file.
+func TestPiecesErrors(t *testing.T) {
+	f32, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		rule   string
+		pieces []dcp.Piece
+		want   string
+	}{
+		{"a hole at the start", []dcp.Piece{at(t, []int{2}, []int{2})},
+			"no piece holds [0:2], next to piece [2:4] in file 1"},
+		{"a hole between", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{2}, []int{3})},
+			"no piece holds [2:3], next to piece [0:2] in file 1"},
+		{"a hole in a corner", []dcp.Piece{at(t, []int{1, 2}, []int{0, 0}), at(t, []int{1, 1}, []int{1, 0})},
+			"no piece holds [1:2,1:2], next to piece [1:2,0:1] in file 2"},
+		{"no elements at all", []dcp.Piece{at(t, []int{0, 2}, []int{2, 0}), at(t, []int{2, 0}, []int{0, 2})},
+			"no piece holds [0:2,0:2]"},
+		{"a hole before an empty piece", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{0}, []int{3})},
+			"no piece holds [2:3], next to piece [0:2] in file 1"},
+		{"a hole in the middle of a pinwheel", []dcp.Piece{at(t, []int{1, 2}, []int{0, 0}), at(t, []int{2, 1}, []int{0, 2}), at(t, []int{1, 2}, []int{2, 1}), at(t, []int{2, 1}, []int{1, 0})},
+			"no piece holds [1:2,1:2], next to piece [1:2,2:3] in file 2"},
+		{"an overlap", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{2}, []int{1})},
+			"piece [1:3] in file 2 overlaps piece [0:2] in file 1"},
+		{"a piece within another", []dcp.Piece{at(t, []int{2, 3}, []int{0, 0}), at(t, []int{1, 1}, []int{1, 1})},
+			"piece [1:2,1:2] in file 2 overlaps piece [0:2,0:3] in file 1"},
+		{"an overlap and a hole", []dcp.Piece{at(t, []int{2, 2}, []int{0, 0}), at(t, []int{2, 2}, []int{1, 1})},
+			"piece [1:3,1:3] in file 2 overlaps piece [0:2,0:2] in file 1"},
+		{"two dtypes", []dcp.Piece{at(t, []int{2}, []int{0}), {Tensor: f32, Offsets: []int{2}}},
+			"piece [2:4] in file 2 is F32 [2], piece [0:2] in file 1 is U8 [2]"},
+		{"two ranks", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{2, 1}, []int{2, 0})},
+			"piece [2:4,0:1] in file 2 is U8 [2,1], piece [0:2] in file 1 is U8 [2]"},
+		{"a scalar and a vector", []dcp.Piece{at(t, nil, nil), at(t, []int{1}, nil)},
+			"piece [0:1] in file 2 is U8 [1], piece [] in file 1 is U8 []"},
+		{"far away", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{0}, []int{math.MaxInt})},
+			fmt.Sprintf("no piece holds [2:%d], next to piece [0:2] in file 1", math.MaxInt)},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			var ranks []pieces
+			for _, p := range c.pieces {
+				ranks = append(ranks, pieces{"x\n": p})
+			}
+			files := parsed(t, ranks...)
+			_, err := dcp.Join(files...)
+			require.EqualError(t, err, `safetensors: tensor "x\n": `+c.want)
+			var broken *safetensors.FormatError
+			require.ErrorAs(t, err, &broken)
+			require.Equal(t, "x\n", broken.Tensor)
+			for _, f := range files {
+				x, err := f.Tensor("x\n")
+				require.NoError(t, err)
+				requireSame(t, x, x) // not closed
+			}
+		})
+	}
+}
+
+// TestEmpty joins tensors without elements: their shape is what the pieces reach.
+func TestEmpty(t *testing.T) {
+	f := joined(t,
+		pieces{"a": at(t, []int{0, 2}, []int{0, 0}), "b": at(t, []int{1, 0}, []int{0, 0}), "c": at(t, []int{0}, []int{0}), "d": at(t, nil, nil)},
+		pieces{"a": at(t, []int{0, 1}, []int{0, 2}), "b": at(t, []int{2, 0}, []int{1, 0}), "c": at(t, []int{2}, []int{0}), "d": at(t, nil, nil)},
+		pieces{"c": at(t, []int{0}, []int{2})},
+		pieces{},
+	)
+	for name, want := range map[string]string{"a": "U8 [0,3]", "b": "U8 [3,0]", "c": "U8 [2]", "d": "U8 []"} {
+		x, err := f.Tensor(name)
+		require.NoError(t, err)
+		require.Equal(t, want, x.String())
+		requireSame(t, x, x)
+	}
+	requireTensors(t, nil, joined(t))
+	requireTensors(t, nil, joined(t, pieces{}))
+}
+
+// sharded returns a file with a tensor "x" of that shape, of bytes, and a text for its
+// sharding information.
+func sharded(t testing.TB, shape []int, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	x := random(t, rand.New(rand.NewPCG(2, 2)), safetensors.U8, shape...)
+	require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{"x": x}, map[string]string{shardingKey: text}))
+	return b.Bytes()
+}
+
+// TestShardingInfo reads sharding information, and checks the error of each rule.
+func TestShardingInfo(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, c := range []struct{ text, want string }{
+		{`{"x": {"saved_offsets": [0, 0]}}`, ""},
+		{" { \"\\u0078\"\t:{\r\"other\":[1.5,{}],\"saved_offsets\":[0,0]}, \"y\": 1}\n", ""},
+		{`{"y":` + nested(126) + `,"x":{"saved_offsets":[0,0],"z":` + nested(125) + `}}`, ""},
+		{`{"y":` + nested(127) + `,"x":{"saved_offsets":[0,0]}}`, `tensor "y": objects and arrays are nested deeper than 127 levels (at byte 131 of its value)`},
+		{`{"y":` + nested(1_000_000), `tensor "y": objects and arrays are nested deeper than 127 levels (at byte 131 of its value)`},
+		{``, `expected an object, the pieces, found the end of the text (at byte 0 of its value)`},
+		{`null`, `expected an object, the pieces, found 'n' (at byte 0 of its value)`},
+		{`{} x`, `expected the end of DCP_SHARDING_INFO, found 'x' (at byte 3 of its value)`},
+		{`{"x": [0, 0]}`, `tensor "x": expected an object, the place of a piece, found '[' (at byte 6 of its value)`},
+		{`{"x": {}}`, `tensor "x": missing field "saved_offsets" (at byte 5 of its value)`},
+		{`{"x": {"saved_offsets": null}}`, `tensor "x": expected '[', found 'n' (at byte 24 of its value)`},
+		{`{"x": {"saved_offsets": [0]}}`, `tensor "x": has 1 offsets, U8 [1,1] has rank 2`},
+		{`{"x": {"saved_offsets": []}}`, `tensor "x": has 0 offsets, U8 [1,1] has rank 2`},
+		{`{"x": {"saved_offsets": [0,0,0]}}`, `tensor "x": more than 2 offsets, its rank (at byte 29 of its value)`},
+		{`{"x": {"saved_offsets": [0,-1]}}`, `tensor "x": expected the offset, an integer of 0 or more, found '-' (at byte 27 of its value)`},
+		{`{"x": {"saved_offsets": [0,0.0]}}`, `tensor "x": the offset is not written as an integer (at byte 27 of its value)`},
+		{`{"x": {"saved_offsets": [0,1e0]}}`, `tensor "x": the offset is not written as an integer (at byte 27 of its value)`},
+		{`{"x": {"saved_offsets": [0,00]}}`, `tensor "x": the offset has a leading zero (at byte 27 of its value)`},
+		{`{"x": {"saved_offsets": [0,"0"]}}`, `tensor "x": expected the offset, an integer of 0 or more, found '"' (at byte 27 of its value)`},
+		{`{"x": {"saved_offsets": [0,9999999999999999999]}}`, fmt.Sprintf(`tensor "x": the offset is above %d (at byte 27 of its value)`, math.MaxInt)},
+		{`{"x": {"saved_offsets": [0,0], "saved_offsets": [0,0]}}`, `tensor "x": duplicate field "saved_offsets" (at byte 32 of its value)`},
+		{`{"x": {"saved_offsets": [0,0]}, "\u0078": {"saved_offsets": [0,0]}}`, `tensor "x": duplicate tensor name (at byte 33 of its value)`},
+		{`{"\ud800": 0}`, `lone surrogate`},
+		{`{"y": {"saved_offsets": [0,0]}}`, `tensor "x": has no offsets for it`},
+		{`{}`, `tensor "x": has no offsets for it`},
+	} {
+		data := sharded(t, []int{1, 1}, c.text)
+		f, err := safetensors.Parse(data)
+		require.NoError(t, err)
+		f, err = dcp.Join(f)
+		if c.want == "" {
+			require.NoError(t, err, c.text)
+			require.Len(t, f.ParameterCount(), 1)
+			continue
+		}
+		require.Error(t, err, c.text)
+		var broken *safetensors.FormatError
+		require.ErrorAs(t, err, &broken)
+		message := strings.Replace(err.Error(), "DCP_SHARDING_INFO of file 1: ", "", 1)
+		message = strings.Replace(message, "DCP_SHARDING_INFO of file 1 ", "", 1)
+		require.NotEqual(t, err.Error(), message, "it names the file")
+		require.Contains(t, message, c.want)
+		if !strings.Contains(c.want, "surrogate") {
+			require.Equal(t, "safetensors: "+c.want, message)
+		}
+	}
+	// An offset and a size may be valid and their sum is not.
+	f, err := safetensors.Parse(sharded(t, []int{1, 1}, fmt.Sprintf(`{"x": {"saved_offsets": [0,%d]}}`, math.MaxInt)))
+	require.NoError(t, err)
+	_, err = dcp.Join(f)
+	require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "x": offset %d plus size 1 in dimension 1 of file 1 overflows`, math.MaxInt))
+}
+
+// TestWithoutInfo takes the tensors of files without sharding information as whole, as
+// PyTorch's reader does.
+func TestWithoutInfo(t *testing.T) {
+	x := at(t, []int{2, 3}, nil).Tensor
+	dir := t.TempDir()
+	require.NoError(t, safetensors.WriteFile(filepath.Join(dir, "a.safetensors"), map[string]safetensors.Tensor{"a": x}, nil))
+	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "b.safetensors"), pieces{"b": {Tensor: x}}, nil))
+	f, err := dcp.Open(dir)
+	require.NoError(t, err)
+	defer f.Close()
+	requireTensors(t, map[string]safetensors.Tensor{"a": x, "b": x}, f)
+	require.Nil(t, f.Metadata())
+}
+
+// TestFolderErrors checks the error of each kind of folder that has no checkpoint.
+func TestFolderErrors(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"empty", "pickled", "broken", "hole"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "folder.safetensors"), 0o777))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty", "README.md"), nil, 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pickled", "__0_0.distcp"), nil, 0o666))
+	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "broken", dcp.FileName(0)), pieces{}, nil))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken", dcp.FileName(1)), []byte("{"), 0o666))
+	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "hole", dcp.FileName(0)), pieces{"x": at(t, []int{1}, []int{1})}, nil))
+	for _, c := range []struct {
+		name, want string
+		is         error
+	}{
+		{"empty", "no *.safetensors file in it: file does not exist", fs.ErrNotExist},
+		{"pickled", "no *.safetensors file in it, and its *.distcp files hold pickled Python objects (PyTorch's HuggingFaceStorageWriter writes safetensors): file does not exist", fs.ErrNotExist},
+		{"hole", `tensor "x": no piece holds [0:1], next to piece [1:2] in "` + dcp.FileName(0) + `"`, nil},
+	} {
+		_, err := dcp.Open(filepath.Join(dir, c.name))
+		require.EqualError(t, err, "safetensors: open "+filepath.Join(dir, c.name)+": "+c.want)
+		_, fsErr := dcp.OpenFS(os.DirFS(dir), c.name)
+		require.EqualError(t, fsErr, "safetensors: open "+c.name+": "+c.want)
+		if c.is != nil {
+			require.ErrorIs(t, err, c.is)
+		}
+	}
+	_, err := dcp.Open(filepath.Join(dir, "broken"))
+	require.ErrorContains(t, err, "safetensors: open "+filepath.Join(dir, "broken", dcp.FileName(1))+": ")
+	var broken *safetensors.FormatError
+	require.ErrorAs(t, err, &broken)
+	_, err = dcp.Open(filepath.Join(dir, "missing"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = dcp.OpenFS(os.DirFS(dir), "../x")
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	_, err = dcp.OpenFS(nil, ".")
+	require.EqualError(t, err, "safetensors: open .: the fs.FS is nil")
+	_, err = dcp.Join(nil)
+	require.EqualError(t, err, "safetensors: file 1 of 1 to join is nil")
+}
+
+// TestFailingReader gives the error of a read with the tensor whose piece it was.
+func TestFailingReader(t *testing.T) {
+	x := at(t, []int{64, 64}, nil)
+	files, readers := recorded(t, pieces{"x": shardOf(t, x, 1, 0, 2)}, pieces{"x": shardOf(t, x, 1, 1, 2)})
+	f, err := dcp.Join(files...)
+	require.NoError(t, err)
+	got, err := f.Tensor("x")
+	require.NoError(t, err)
+	readers[1].err = errors.New("the disk failed")
+	_, err = safetensors.Append[byte](nil, got)
+	require.ErrorIs(t, err, readers[1].err)
+	require.ErrorContains(t, err, `a piece of tensor "x": reading`)
+	require.Equal(t, 1, strings.Count(err.Error(), "safetensors: "))
+	slice, err := got.Slice(safetensors.All(), safetensors.Span(1, 32))
+	require.NoError(t, err)
+	_, err = safetensors.Append[byte](nil, slice)
+	require.NoError(t, err, "the other file is not needed")
+	slice, err = got.Slice(safetensors.All(), safetensors.At(32))
+	require.NoError(t, err)
+	_, err = safetensors.Append[byte](nil, slice)
+	require.ErrorIs(t, err, readers[1].err)
+}
+
+// TestPanickingFS: a panic in a callback is the caller's, and a file that was opened is
+// closed.
+func TestPanickingFS(t *testing.T) {
+	file := &fstest.MapFile{Data: written(t, pieces{"x": at(t, []int{1}, nil)})}
+	fsys := &panickingFS{MapFS: fstest.MapFS{"a.safetensors": file, "b.safetensors": file}}
+	require.PanicsWithValue(t, "no such luck", func() { dcp.OpenFS(fsys, ".") })
+	require.EqualValues(t, 1, fsys.closed.Load())
+}
+
+// A panickingFS panics when b.safetensors is opened, and counts how often a.safetensors
+// is closed.
+type panickingFS struct {
+	fstest.MapFS
+	closed atomic.Int64
+}
+
+func (f *panickingFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(f.MapFS, name) }
+
+func (f *panickingFS) Open(name string) (fs.File, error) {
+	if name == "b.safetensors" {
+		panic("no such luck")
+	}
+	file, err := f.MapFS.Open(name)
+	if name == "a.safetensors" {
+		file = countedFile{file, &f.closed}
+	}
+	return file, err
+}
+
+type countedFile struct {
+	fs.File
+	closed *atomic.Int64
+}
+
+func (f countedFile) ReadAt(b []byte, off int64) (int, error) {
+	return f.File.(io.ReaderAt).ReadAt(b, off)
+}
+
+func (f countedFile) Close() error {
+	f.closed.Add(1)
+	return f.File.Close()
+}
+
+// FuzzShardingInfo joins two files whose sharding information is any text. It must not
+// panic; what it accepts is what encoding/json reads, and has no more elements than
+// the files.
+func FuzzShardingInfo(f *testing.F) {
+	for _, text := range []string{
+		`{"x": {"saved_offsets": [0, 0]}}`, `{"x": {"saved_offsets": [2, 0]}}`, `{"x": {"saved_offsets": [0, 3]}}`,
+		`{"x": {"saved_offsets": [9223372036854775807, 18446744073709551616]}}`, `{"x": {"saved_offsets": [-1, 1e9]}}`,
+		`{"x": {"saved_offsets": []}, "x": {}}`, `{"y": [[[[]]]], "x": {"z": null, "saved_offsets": [0, 3]}}`, `{"\ud83e\udde0": 0}`, `{"x":{}`,
+	} {
+		f.Add(text, `{"x": {"saved_offsets": [0, 0]}}`)
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		var files []*safetensors.File
+		for _, text := range []string{first, second} {
+			file, ok := withInfo(t, text)
+			if !ok {
+				return
+			}
+			files = append(files, file)
+		}
+		joined, err := dcp.Join(files...)
+		if err != nil {
+			require.Less(t, len(err.Error()), 2000)
+			return
+		}
+		x, err := joined.Tensor("x")
+		require.NoError(t, err)
+		require.LessOrEqual(t, x.Len(), 12)
+		data, err := safetensors.Append[byte](nil, x)
+		require.NoError(t, err)
+		require.Len(t, data, x.Len())
+		for _, text := range []string{first, second} {
+			var info map[string]json.RawMessage
+			require.NoError(t, json.Unmarshal([]byte(text), &info))
+			var entry map[string]json.RawMessage
+			require.NoError(t, json.Unmarshal(info["x"], &entry))
+			var offsets []int
+			require.NoError(t, json.Unmarshal(entry["saved_offsets"], &offsets))
+			require.Len(t, offsets, 2)
+			require.LessOrEqual(t, offsets[0]+2, x.Shape()[0])
+			require.LessOrEqual(t, offsets[1]+3, x.Shape()[1])
+		}
+	})
+}
+
+// withInfo returns a file with a tensor "x" of 2×3 bytes and a text for its sharding
+// information, if that can be written.
+func withInfo(t testing.TB, text string) (*safetensors.File, bool) {
+	t.Helper()
+	h := &safetensors.Header{
+		Metadata: map[string]string{shardingKey: text},
+		Tensors:  []safetensors.TensorInfo{{Name: "x", DType: safetensors.U8, Shape: []int{2, 3}}},
+	}
+	data, err := h.AppendBinary(nil)
+	if err != nil {
+		return nil, false // not UTF-8
+	}
+	f, err := safetensors.Parse(binary.LittleEndian.AppendUint32(append(data, 1, 2), 3))
+	require.NoError(t, err)
+	return f, true
+}

@@ -1,0 +1,95 @@
+package dcp_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+// The checkpoint in testdata/mesh is one that PyTorch wrote on a mesh of 2×2 ranks,
+// testdata/whole.safetensors has the same tensors whole. testdata/dcp.py makes
+// both.
+const (
+	meshDir   = "testdata/mesh"
+	wholeFile = "testdata/whole.safetensors"
+)
+
+// wholeTensors returns the tensors of the checkpoint in testdata.
+func wholeTensors(t testing.TB) map[string]safetensors.Tensor {
+	t.Helper()
+	f, err := safetensors.Load(wholeFile)
+	require.NoError(t, err)
+	return maps.Collect(f.Tensors())
+}
+
+// TestGolden opens what PyTorch wrote, in every way.
+func TestGolden(t *testing.T) {
+	want := wholeTensors(t)
+	whole, err := safetensors.Load(wholeFile)
+	require.NoError(t, err)
+	order := whole.Header().Tensors
+	for way, open := range map[string]func() (*safetensors.File, error){
+		"Open":   func() (*safetensors.File, error) { return dcp.Open(meshDir) },
+		"OpenFS": func() (*safetensors.File, error) { return dcp.OpenFS(os.DirFS("testdata"), "mesh") },
+		"OpenFS in memory": func() (*safetensors.File, error) {
+			fsys := make(fstest.MapFS)
+			for name, data := range meshFiles(t) {
+				fsys[name] = &fstest.MapFile{Data: data}
+			}
+			return dcp.OpenFS(fsys, ".")
+		},
+		"Join": func() (*safetensors.File, error) {
+			var files []*safetensors.File
+			for _, data := range meshFiles(t) { // in any order
+				f, err := safetensors.Parse(data)
+				require.NoError(t, err)
+				files = append(files, f)
+			}
+			return dcp.Join(files...)
+		},
+	} {
+		t.Run(way, func(t *testing.T) {
+			f, err := open()
+			require.NoError(t, err)
+			requireTensors(t, want, f)
+			require.Equal(t, order, f.Header().Tensors, "as in the file of whole tensors")
+			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
+			require.NoError(t, f.Close())
+		})
+	}
+}
+
+// meshFiles returns the files of the checkpoint by name.
+func meshFiles(t testing.TB) map[string][]byte {
+	t.Helper()
+	files := make(map[string][]byte)
+	entries, err := os.ReadDir(meshDir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		files[e.Name()], err = os.ReadFile(filepath.Join(meshDir, e.Name()))
+		require.NoError(t, err)
+	}
+	require.Len(t, files, 4)
+	return files
+}
+
+// TestGoldenWritten consolidates the checkpoint: the file is the one that the tensors
+// came from, to the byte.
+func TestGoldenWritten(t *testing.T) {
+	f, err := dcp.Open(meshDir)
+	require.NoError(t, err)
+	defer f.Close()
+	name := filepath.Join(t.TempDir(), "model.safetensors")
+	require.NoError(t, safetensors.WriteFile(name, maps.Collect(f.Tensors()), nil))
+	got, err := os.ReadFile(name)
+	require.NoError(t, err)
+	want, err := os.ReadFile(wholeFile)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}

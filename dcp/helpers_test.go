@@ -1,0 +1,126 @@
+package dcp_test
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+// pieces are those of one rank.
+type pieces = map[string]dcp.Piece
+
+// random returns a tensor of random bits.
+func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
+	t.Helper()
+	bits := dtype.Bits()
+	for _, n := range shape {
+		bits *= n
+	}
+	data := make([]byte, bits/8)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	x, err := safetensors.NewTensor(dtype, shape, data)
+	require.NoError(t, err)
+	return x
+}
+
+// shardOf returns a shard of a piece.
+func shardOf(t testing.TB, p dcp.Piece, dim, i, n int) dcp.Piece {
+	t.Helper()
+	p, err := p.Shard(dim, i, n)
+	require.NoError(t, err)
+	return p
+}
+
+// written returns the file of a rank.
+func written(t testing.TB, of pieces) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, dcp.Write(&b, of, nil))
+	return b.Bytes()
+}
+
+// parsed returns the file of each rank, in memory.
+func parsed(t testing.TB, ranks ...pieces) []*safetensors.File {
+	t.Helper()
+	files := make([]*safetensors.File, len(ranks))
+	for i, of := range ranks {
+		var err error
+		files[i], err = safetensors.Parse(written(t, of))
+		require.NoError(t, err)
+	}
+	return files
+}
+
+// joined returns the checkpoint that ranks have written.
+func joined(t testing.TB, ranks ...pieces) *safetensors.File {
+	t.Helper()
+	f, err := dcp.Join(parsed(t, ranks...)...)
+	require.NoError(t, err)
+	return f
+}
+
+// requireSame checks that two tensors agree in dtype, shape and bytes.
+func requireSame(t testing.TB, want, got safetensors.Tensor, name ...any) {
+	t.Helper()
+	require.Equal(t, want.String(), got.String(), name...)
+	a, err := safetensors.Append[byte](nil, want)
+	require.NoError(t, err)
+	b, err := safetensors.Append[byte](nil, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(a, b), name...)
+}
+
+// requireTensors checks that a file has exactly the wanted tensors.
+func requireTensors(t testing.TB, want map[string]safetensors.Tensor, f *safetensors.File) {
+	t.Helper()
+	got := maps.Collect(f.Tensors())
+	require.Len(t, got, len(want))
+	for name, x := range want {
+		require.Contains(t, got, name)
+		requireSame(t, x, got[name], name)
+	}
+}
+
+// A recordingReader counts what is read, and fails if err is set.
+type recordingReader struct {
+	io.ReaderAt
+	err error
+
+	mu           sync.Mutex
+	bytes, calls int
+}
+
+func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	r.calls++
+	r.bytes += len(b)
+	r.mu.Unlock()
+	if r.err != nil {
+		return 0, r.err
+	}
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+// recorded opens the file of each rank through a reader that counts.
+func recorded(t testing.TB, ranks ...pieces) ([]*safetensors.File, []*recordingReader) {
+	t.Helper()
+	files := make([]*safetensors.File, len(ranks))
+	readers := make([]*recordingReader, len(ranks))
+	for i, of := range ranks {
+		data := written(t, of)
+		readers[i] = &recordingReader{ReaderAt: bytes.NewReader(data)}
+		var err error
+		files[i], err = safetensors.NewFile(readers[i], int64(len(data)))
+		require.NoError(t, err)
+	}
+	return files, readers
+}

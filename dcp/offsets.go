@@ -1,0 +1,145 @@
+package dcp
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
+)
+
+// The keys of the metadata that torch.distributed.checkpoint writes.
+const (
+	shardingKey = "DCP_SHARDING_INFO" // the offsets of the pieces in a file
+	versionKey  = "DCP_VERSION"
+	formatKey   = "format"
+
+	version = "1.0"
+	format  = "pt"
+
+	offsetsKey = "saved_offsets" // of a piece, in the sharding information
+)
+
+// readOffsets reads the sharding information of a file: a JSON object with an
+// object for each tensor in it, whose saved_offsets are the indices of the first
+// element in the whole tensor.
+func (s *shard) readOffsets() error {
+	text, ok := s.file.Metadata()[shardingKey]
+	if !ok {
+		return nil
+	}
+	p := &offsetsParser{Scanner: jsonscan.Scanner{Text: []byte(text)}, shard: s}
+	s.offsets = make(map[string][]int)
+	err := p.info()
+	if broken := (*jsonscan.Error)(nil); errors.As(err, &broken) {
+		reason := fmt.Sprintf("%s of %s: %s (at byte %d of its value)", shardingKey, s.name, broken.Reason, broken.Pos)
+		return &safetensors.FormatError{Offset: -1, Tensor: p.tensor, Reason: reason}
+	}
+	for name, t := range s.file.Tensors() {
+		if offsets, ok := s.offsets[name]; !ok || len(offsets) != len(t.Shape()) {
+			reason := fmt.Sprintf("%s of %s has no offsets for it", shardingKey, s.name)
+			if ok {
+				reason = fmt.Sprintf("%s of %s has %d offsets, %v has rank %d", shardingKey, s.name, len(offsets), t, len(t.Shape()))
+			}
+			return &safetensors.FormatError{Offset: -1, Tensor: name, Reason: reason}
+		}
+	}
+	return nil
+}
+
+// An offsetsParser reads the sharding information of a file.
+type offsetsParser struct {
+	jsonscan.Scanner
+	*shard
+	tensor string // whose entry is being read, for errors
+}
+
+// info reads the whole text. What torch does not look at is skipped: other fields,
+// and tensors that the file does not have.
+func (p *offsetsParser) info() error {
+	err := p.Object("an object, the pieces", func(key jsonscan.Span) error {
+		p.tensor = string(p.Bytes(key))
+		t, err := p.file.Tensor(p.tensor)
+		if err != nil {
+			return p.Skip(1)
+		}
+		if _, ok := p.offsets[p.tensor]; ok {
+			return p.Fail(int(key.Off), "duplicate tensor name")
+		}
+		p.offsets[p.tensor], err = p.entry(len(t.Shape()))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.tensor = ""
+	return p.End(shardingKey)
+}
+
+// entry reads the offsets of a tensor of that rank.
+func (p *offsetsParser) entry(rank int) ([]int, error) {
+	var offsets []int
+	start := p.Pos
+	err := p.Object("an object, the place of a piece", func(key jsonscan.Span) error {
+		if string(p.Bytes(key)) != offsetsKey {
+			return p.Skip(2)
+		}
+		if offsets != nil {
+			return p.Fail(int(key.Off), "duplicate field %q", offsetsKey)
+		}
+		var err error
+		offsets, err = p.array(rank)
+		return err
+	})
+	if err == nil && offsets == nil {
+		err = p.Fail(start, "missing field %q", offsetsKey)
+	}
+	return offsets, err
+}
+
+// array reads the offsets of a tensor of that rank, one for each dimension.
+func (p *offsetsParser) array(rank int) ([]int, error) {
+	if err := p.Expect('['); err != nil {
+		return nil, err
+	}
+	offsets := make([]int, 0, rank)
+	for more := !p.Byte(']'); more; {
+		if len(offsets) == rank {
+			return nil, p.Fail(p.Pos, "more than %d offsets, its rank", rank)
+		}
+		n, err := p.Integer("the offset", math.MaxInt)
+		if err != nil {
+			return nil, err
+		}
+		offsets = append(offsets, int(n))
+		if more, err = p.More(']'); err != nil {
+			return nil, err
+		}
+	}
+	return offsets, nil
+}
+
+// encodeOffsets returns sharding information as json.dumps of Python writes it, with
+// the tensors by name.
+func encodeOffsets(offsets map[string][]int) string {
+	b := []byte{'{'}
+	for i, name := range slices.Sorted(maps.Keys(offsets)) {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = jsonscan.AppendASCII(b, name)
+		b = append(b, `: {"`+offsetsKey+`": [`...)
+		for k, n := range offsets[name] {
+			if k > 0 {
+				b = append(b, ", "...)
+			}
+			b = strconv.AppendInt(b, int64(n), 10)
+		}
+		b = append(b, "]}"...)
+	}
+	return string(append(b, '}'))
+}

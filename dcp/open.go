@@ -1,0 +1,157 @@
+package dcp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+)
+
+// Open opens the checkpoint in a folder: all its files *.safetensors, as PyTorch's
+// HuggingFaceStorageReader does. The result has every tensor whole, joined from the
+// pieces in the files. It maps the files and reads their headers, no data. With
+// enable_consolidation, PyTorch's writer puts the pieces in a folder "sharded" in its
+// own.
+//
+// A file without sharding information holds whole tensors. Metadata is that of the
+// first file by name, without the keys of DCP. Header and the order of the tensors are
+// those of the file that [safetensors.Write] makes of them.
+//
+// Errors are those of [safetensors.Open], with the name of the file. Pieces that
+// overlap, leave a hole or differ in dtype or rank, and sharding information that
+// breaks a rule, are a *[safetensors.FormatError] that names tensor, piece and file.
+// If there is no file, the error wraps [fs.ErrNotExist].
+//
+// Close closes the files.
+func Open(dir string) (*safetensors.File, error) {
+	f, err := openAll(os.ReadDir, dir, func(name string) (*safetensors.File, error) {
+		return safetensors.Open(filepath.Join(dir, name))
+	})
+	return f, prefixed(err)
+}
+
+// OpenFS opens the checkpoint in a folder of a file system, such as os.DirFS or a
+// zip.Reader, as Open does. Names are slash-separated; "." is the root. The files
+// are read as [safetensors.OpenFS] does.
+func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
+	switch {
+	case fsys == nil:
+		return nil, prefixed(&fs.PathError{Op: "open", Path: dir, Err: errors.New("the fs.FS is nil")})
+	case !fs.ValidPath(dir):
+		return nil, prefixed(&fs.PathError{Op: "open", Path: dir, Err: fs.ErrInvalid})
+	}
+	list := func(dir string) ([]fs.DirEntry, error) { return fs.ReadDir(fsys, dir) }
+	f, err := openAll(list, dir, func(name string) (*safetensors.File, error) {
+		return safetensors.OpenFS(fsys, path.Join(dir, name))
+	})
+	return f, prefixed(err)
+}
+
+// Join opens the checkpoint in files that are open already, wherever they come from:
+// package remote, an object store, memory. Errors call them file 1, file 2 and so
+// on. The result owns the files: its Close closes them. On an error nothing was
+// closed.
+func Join(files ...*safetensors.File) (*safetensors.File, error) {
+	shards := make([]shard, len(files))
+	for i, f := range files {
+		if f == nil {
+			return nil, prefixed(fmt.Errorf("file %d of %d to join is nil", i+1, len(files)))
+		}
+		shards[i] = shard{name: fmt.Sprintf("file %d", i+1), file: f}
+	}
+	for i := range shards {
+		if err := shards[i].readOffsets(); err != nil {
+			return nil, prefixed(err)
+		}
+	}
+	f, err := join(shards)
+	return f, prefixed(err)
+}
+
+// A shard is one file of a checkpoint.
+type shard struct {
+	name    string // as errors call it
+	file    *safetensors.File
+	offsets map[string][]int // of each tensor; nil if the file has no sharding information
+}
+
+// openAll opens the checkpoint in a folder. open opens a file in it.
+func openAll(list func(string) ([]fs.DirEntry, error), dir string, open func(string) (*safetensors.File, error)) (*safetensors.File, error) {
+	names, err := shardNames(list, dir)
+	if err != nil {
+		return nil, openError(dir, err)
+	}
+	shards := make([]shard, len(names))
+	opened := false
+	defer func() {
+		if !opened { // also if open panicked
+			closeAll(shards)
+		}
+	}()
+	err = parallel.Do(shardsAtOnce, int64(len(shards)), func(i int64) error {
+		f, err := open(names[i])
+		if err != nil {
+			return bare(err)
+		}
+		shards[i] = shard{name: quote(names[i]), file: f}
+		return shards[i].readOffsets()
+	})
+	if err == nil {
+		var f *safetensors.File
+		if f, err = join(shards); err == nil {
+			opened = true
+			return f, nil
+		}
+	}
+	return nil, openError(dir, err)
+}
+
+const (
+	// shardsAtOnce is how many files are opened concurrently. Headers are small, so
+	// latency dominates.
+	shardsAtOnce = 20
+
+	suffix = ".safetensors"
+	pickle = ".distcp" // of the other format of DCP
+)
+
+// shardNames returns the names of the files in a folder that belong to its
+// checkpoint, in order.
+func shardNames(list func(string) ([]fs.DirEntry, error), dir string) ([]string, error) {
+	entries, err := list(dir)
+	if err != nil {
+		return nil, err
+	}
+	const noFile = "no *" + suffix + " file in it"
+	reason := noFile
+	var names []string
+	for _, e := range entries {
+		switch {
+		case e.IsDir():
+		case strings.HasSuffix(e.Name(), suffix):
+			names = append(names, e.Name())
+		case strings.HasSuffix(e.Name(), pickle):
+			reason = noFile + ", and its *" + pickle + " files hold pickled Python objects (PyTorch's HuggingFaceStorageWriter writes safetensors)"
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s: %w", reason, fs.ErrNotExist)
+	}
+	return names, nil
+}
+
+func closeAll(shards []shard) error {
+	var errs []error
+	for _, s := range shards {
+		if s.file != nil {
+			errs = append(errs, s.file.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,278 @@
+package dcp_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+// TestReadsOnlyWhatIsNeeded counts the bytes that slices of a tensor read from each of
+// four files, which have its columns.
+func TestReadsOnlyWhatIsNeeded(t *testing.T) {
+	const rows, columns, ranks = 50, 32768, 4 // of two bytes; a file has 16 KiB of a row
+	x := random(t, rand.New(rand.NewPCG(5, 1)), safetensors.U16, rows, columns)
+	var of []pieces
+	for rank := range ranks {
+		of = append(of, pieces{"x": shardOf(t, dcp.Piece{Tensor: x}, 1, rank, ranks)})
+	}
+	files, readers := recorded(t, of...)
+	for _, r := range readers {
+		r.bytes = 0
+	}
+	f, err := dcp.Join(files...)
+	require.NoError(t, err)
+	for _, r := range readers {
+		require.Zero(t, r.bytes, "joining reads no data")
+	}
+	whole, err := f.Tensor("x")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		rule   string
+		ranges []safetensors.Range
+		bytes  [ranks]int // read from each file
+		calls  int        // in all of them, at most
+	}{
+		{"everything is read once", nil, [ranks]int{rows << 14, rows << 14, rows << 14, rows << 14}, 4 * rows},
+		{"one file has the columns", []safetensors.Range{safetensors.All(), safetensors.Span(8192, 16384)}, [ranks]int{1: rows << 14}, rows},
+		{"two files share them", []safetensors.Range{safetensors.All(), safetensors.Span(12288, 24576)}, [ranks]int{1: rows << 13, 2: rows << 14}, 2 * rows},
+		{"a few columns are read run by run", []safetensors.Range{safetensors.All(), safetensors.Span(8192, 8200)}, [ranks]int{1: rows * 16}, rows},
+		{"half of the columns of a file are read with the gaps between", []safetensors.Range{safetensors.Span(0, 10), safetensors.Span(0, 4096)}, [ranks]int{9<<14 + 1<<13}, 1},
+		{"the same at the end, where no gap follows", []safetensors.Range{safetensors.Span(40, 50), safetensors.Span(4096, 8192)}, [ranks]int{9<<14 + 1<<13}, 1},
+		{"one row", []safetensors.Range{safetensors.At(7)}, [ranks]int{1 << 14, 1 << 14, 1 << 14, 1 << 14}, 4},
+		{"one element", []safetensors.Range{safetensors.At(7), safetensors.At(columns - 1)}, [ranks]int{3: 2}, 1},
+		{"nothing", []safetensors.Range{safetensors.Span(7, 7)}, [ranks]int{}, 0},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			for _, r := range readers {
+				r.bytes, r.calls = 0, 0
+			}
+			want, err := x.Slice(c.ranges...)
+			require.NoError(t, err)
+			got, err := whole.Slice(c.ranges...)
+			require.NoError(t, err)
+			requireSame(t, want, got)
+			var read [ranks]int
+			calls := 0
+			for i, r := range readers {
+				read[i] = r.bytes
+				calls += r.calls
+			}
+			require.Equal(t, c.bytes, read)
+			require.LessOrEqual(t, calls, c.calls)
+		})
+	}
+}
+
+// TestClose: the File owns the files that it was joined from, and reads nothing after
+// Close.
+func TestClose(t *testing.T) {
+	x := random(t, rand.New(rand.NewPCG(5, 2)), safetensors.U8, 4, 4)
+	files := parsed(t, pieces{"x": shardOf(t, dcp.Piece{Tensor: x}, 0, 0, 2)}, pieces{"x": shardOf(t, dcp.Piece{Tensor: x}, 0, 1, 2), "y": {Tensor: x}})
+	f, err := dcp.Join(files...)
+	require.NoError(t, err)
+	tensors := maps.Collect(f.Tensors())
+	require.NoError(t, f.Close())
+	require.NoError(t, f.Close())
+	for name, x := range tensors {
+		_, err := safetensors.Append[byte](nil, x)
+		require.ErrorIs(t, err, fs.ErrClosed, name)
+	}
+	for _, file := range files {
+		for _, x := range file.Tensors() {
+			_, err := safetensors.Append[byte](nil, x)
+			require.ErrorIs(t, err, fs.ErrClosed)
+		}
+	}
+	// A file that somebody else has closed is an error, too.
+	files = parsed(t, pieces{"x": {Tensor: x}}, pieces{"y": {Tensor: x}})
+	f, err = dcp.Join(files...)
+	require.NoError(t, err)
+	require.NoError(t, files[1].Close())
+	y, err := f.Tensor("y")
+	require.NoError(t, err)
+	_, err = safetensors.Append[byte](nil, y)
+	require.ErrorIs(t, err, fs.ErrClosed)
+	require.EqualError(t, errors.Unwrap(err), `reading 16 bytes at byte 168 of the file: a piece of tensor "y": file already closed`)
+}
+
+// TestNoView: joined tensors are copied, even those that a single file has.
+func TestNoView(t *testing.T) {
+	f, err := dcp.Open(meshDir)
+	require.NoError(t, err)
+	defer f.Close()
+	for name, x := range f.Tensors() {
+		if x.Len() > 0 {
+			_, err := safetensors.View[byte](x)
+			require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		}
+	}
+}
+
+// TestConcurrentUse reads, slices and saves one checkpoint from many goroutines, which
+// the race detector watches, and closes it meanwhile: what was read is right.
+func TestConcurrentUse(t *testing.T) {
+	want := wholeTensors(t)
+	f, err := dcp.Open(meshDir)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			of := make(pieces)
+			for name, x := range f.Tensors() {
+				data, err := safetensors.Append[byte](nil, x)
+				if err == nil {
+					wanted, _ := safetensors.Append[byte](nil, want[name])
+					if string(wanted) != string(data) {
+						t.Errorf("%s is wrong", name)
+					}
+				} else if !errors.Is(err, fs.ErrClosed) {
+					t.Error(err)
+				}
+				p := dcp.Piece{Tensor: x}
+				if len(x.Shape()) > 0 {
+					p, _ = p.Shard(0, i, 8)
+				}
+				of[name] = p
+			}
+			err := dcp.WriteFile(filepath.Join(dir, dcp.FileName(i)), of, nil)
+			if i == 7 {
+				f.Close()
+			}
+			if err != nil && !errors.Is(err, fs.ErrClosed) {
+				t.Error(err)
+			}
+		}()
+	}
+	all.Wait()
+}
+
+// TestOpenAllocations opens a checkpoint whose tensors are large: memory is for the
+// headers only.
+func TestOpenAllocations(t *testing.T) {
+	const size = 1 << 30
+	var files []*safetensors.File
+	for rank := range 4 {
+		h := &safetensors.Header{
+			Metadata: map[string]string{shardingKey: `{"x": {"saved_offsets": [` + []string{"0", "1", "2", "3"}[rank] + `, 0]}}`},
+			Tensors:  []safetensors.TensorInfo{{Name: "x", DType: safetensors.U8, Shape: []int{1, size}}},
+		}
+		header, err := h.AppendBinary(nil)
+		require.NoError(t, err)
+		f, err := safetensors.NewFile(zeros{header}, int64(len(header))+size)
+		require.NoError(t, err)
+		files = append(files, f)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f, err := dcp.Join(files...)
+	require.NoError(t, err)
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	x, err = x.Slice(safetensors.All(), safetensors.Span(size-2, size))
+	require.NoError(t, err)
+	data, err := safetensors.Append[byte](nil, x)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, 8), data)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20))
+}
+
+// zeros reads a header and then zeros without end.
+type zeros struct{ header []byte }
+
+func (z zeros) ReadAt(b []byte, off int64) (int, error) {
+	clear(b)
+	if off < int64(len(z.header)) {
+		copy(b, z.header[off:])
+	}
+	return len(b), nil
+}
+
+// TestRangeReader reads a slice of pieces that cost a round trip for each read: one
+// call for the runs of a piece.
+func TestRangeReader(t *testing.T) {
+	const size = 256
+	x := random(t, rand.New(rand.NewPCG(5, 3)), safetensors.U8, size, size)
+	var files []*safetensors.File
+	var readers []*rangeReader
+	for rank := range 4 {
+		p := shardOf(t, shardOf(t, dcp.Piece{Tensor: x}, 0, rank/2, 2), 1, rank%2, 2)
+		data := written(t, pieces{"x": p})
+		r := &rangeReader{ReaderAt: bytes.NewReader(data)}
+		f, err := safetensors.NewFile(r, int64(len(data)))
+		require.NoError(t, err)
+		files, readers = append(files, f), append(readers, r)
+	}
+	f, err := dcp.Join(files...)
+	require.NoError(t, err)
+	whole, err := f.Tensor("x")
+	require.NoError(t, err)
+	for _, r := range readers {
+		r.calls, r.ranges = 0, 0
+	}
+	columns := []safetensors.Range{safetensors.All(), safetensors.Span(8, 10)}
+	want, err := x.Slice(columns...)
+	require.NoError(t, err)
+	got, err := whole.Slice(columns...)
+	require.NoError(t, err)
+	requireSame(t, want, got)
+	for i, r := range readers {
+		calls, ranges := 0, 0
+		if i%2 == 0 {
+			calls, ranges = 1, size/2
+		}
+		require.Equal(t, calls, r.calls, i)
+		require.Equal(t, ranges, r.ranges, i)
+	}
+
+	// Every third row, where the last one has no gap after it: it is read alone.
+	for _, r := range readers {
+		r.calls = 0
+	}
+	columns[0] = safetensors.All().By(3)
+	want, err = x.Slice(columns...)
+	require.NoError(t, err)
+	got, err = whole.Slice(columns...)
+	require.NoError(t, err)
+	requireSame(t, want, got)
+	for i, calls := range []int{2, 0, 2, 0} {
+		require.Equal(t, calls, readers[i].calls, i)
+	}
+}
+
+// A rangeReader counts its calls and, of those that ask for several ranges, the ranges.
+type rangeReader struct {
+	io.ReaderAt
+	calls, ranges int
+}
+
+func (r *rangeReader) ReadAt(b []byte, off int64) (int, error) {
+	r.calls++
+	return r.ReaderAt.ReadAt(b, off)
+}
+
+func (r *rangeReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	r.calls++
+	for off, b := range ranges {
+		r.ranges++
+		if _, err := r.ReaderAt.ReadAt(b, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package dcp_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+// A spec is a job of testdata/dcp.py: the shape of the mesh, and for some tensors a
+// placement for each dimension of the mesh, "S0" or "R". All ranks hold the others.
+type spec struct {
+	Mesh       []int               `json:"mesh"`
+	Placements map[string][]string `json:"placements"`
+}
+
+func specOf(t testing.TB, name string) (s spec) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &s))
+	return s
+}
+
+// file writes the spec to a new file and returns its name.
+func (s spec) file(t testing.TB) string {
+	t.Helper()
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	name := filepath.Join(t.TempDir(), "spec.json")
+	require.NoError(t, os.WriteFile(name, text, 0o666))
+	return name
+}
+
+// ranks returns the size of the mesh.
+func (s spec) ranks() int {
+	n := 1
+	for _, size := range s.Mesh {
+		n *= size
+	}
+	return n
+}
+
+// rank returns the pieces of a rank: each dimension of the mesh deals out what the
+// ones before have left.
+func (s spec) rank(t testing.TB, whole map[string]safetensors.Tensor, rank int) pieces {
+	t.Helper()
+	at := make([]int, len(s.Mesh)) // the rank's place in the mesh
+	for i := len(s.Mesh) - 1; i >= 0; i-- {
+		at[i] = rank % s.Mesh[i]
+		rank /= s.Mesh[i]
+	}
+	of := make(pieces)
+	for name, x := range whole {
+		p := dcp.Piece{Tensor: x}
+		for i, placement := range s.Placements[name] {
+			if placement != "R" {
+				p = shardOf(t, p, int(placement[1]-'0'), at[i], s.Mesh[i])
+			}
+		}
+		of[name] = p
+	}
+	return of
+}

@@ -1,0 +1,176 @@
+package dcp_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+const shardingKey = "DCP_SHARDING_INFO"
+
+// TestWriteAsTorch writes the pieces of each file of the golden checkpoint: they are
+// the files that PyTorch wrote.
+func TestWriteAsTorch(t *testing.T) {
+	spec := specOf(t, "testdata/mesh.json")
+	whole := wholeTensors(t)
+	for rank := range 4 {
+		requireWritten(t, filepath.Join(meshDir, dcp.FileName(rank)), spec.rank(t, whole, rank))
+	}
+}
+
+// requireWritten checks that a file of PyTorch is the one that Write makes of the same
+// pieces, but for the order of the keys in the metadata. all are the pieces of the
+// rank, some of which PyTorch lets another rank save.
+func requireWritten(t *testing.T, name string, all pieces) {
+	t.Helper()
+	want, err := os.ReadFile(name)
+	require.NoError(t, err)
+	header, err := safetensors.ReadHeader(bytes.NewReader(want))
+	require.NoError(t, err)
+	of := make(pieces)
+	for _, info := range header.Tensors {
+		of[info.Name] = all[info.Name]
+	}
+	got := written(t, of)
+	gotHeader, err := safetensors.ReadHeader(bytes.NewReader(got))
+	require.NoError(t, err)
+	require.Equal(t, header, gotHeader)
+	require.Equal(t, want[header.Size:], got[header.Size:])
+}
+
+// TestShard deals a dimension out as torch.chunk does, which PyTorch's Shard uses.
+func TestShard(t *testing.T) {
+	for _, c := range []struct {
+		size, ranks int
+		begins      []int // and the size
+	}{
+		{6, 3, []int{0, 2, 4, 6}},
+		{5, 3, []int{0, 2, 4, 5}},
+		{4, 3, []int{0, 2, 4, 4}},
+		{7, 4, []int{0, 2, 4, 6, 7}},
+		{9, 4, []int{0, 3, 6, 9, 9}},
+		{1, 4, []int{0, 1, 1, 1, 1}},
+		{0, 2, []int{0, 0, 0}},
+		{3, 1, []int{0, 3}},
+		{2, 6, []int{0, 1, 2, 2, 2, 2, 2}},
+	} {
+		x := random(t, rand.New(rand.NewPCG(1, 1)), safetensors.U8, 2, c.size)
+		for i := range c.ranks {
+			p := shardOf(t, dcp.Piece{Tensor: x}, 1, i, c.ranks)
+			require.Equal(t, []int{0, c.begins[i]}, p.Offsets, c)
+			require.Equal(t, []int{2, c.begins[i+1] - c.begins[i]}, p.Tensor.Shape(), c)
+			want, err := x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))
+			require.NoError(t, err)
+			requireSame(t, want, p.Tensor)
+		}
+	}
+	// A mesh cuts a piece further; the offsets add up.
+	x := random(t, rand.New(rand.NewPCG(1, 2)), safetensors.U8, 7)
+	p := shardOf(t, shardOf(t, dcp.Piece{Tensor: x}, 0, 1, 2), 0, 1, 2)
+	require.Equal(t, []int{6}, p.Offsets)
+	require.Equal(t, []int{1}, p.Tensor.Shape())
+	// An empty piece is at the end of the whole tensor, not of the part that was cut.
+	p = shardOf(t, shardOf(t, dcp.Piece{Tensor: x}, 0, 0, 4), 0, 2, 3)
+	require.Equal(t, []int{7}, p.Offsets)
+	require.Equal(t, []int{0}, p.Tensor.Shape())
+	p = shardOf(t, dcp.Piece{Tensor: x, Offsets: []int{10}}, 0, 7, 8)
+	require.Equal(t, []int{17}, p.Offsets)
+	// Even the largest numbers do not overflow.
+	empty, err := safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{})
+	require.NoError(t, err)
+	p = shardOf(t, dcp.Piece{Tensor: empty}, 1, math.MaxInt-1, math.MaxInt)
+	require.Equal(t, []int{0, 1}, p.Tensor.Shape())
+	require.Equal(t, []int{0, math.MaxInt - 1}, p.Offsets)
+	p = shardOf(t, dcp.Piece{Tensor: empty}, 1, math.MaxInt-2, math.MaxInt-1)
+	require.Equal(t, []int{0, 0}, p.Tensor.Shape())
+	// The piece that is cut stays as it is.
+	p = dcp.Piece{Tensor: x, Offsets: []int{10}}
+	require.Equal(t, []int{15}, shardOf(t, p, 0, 5, 7).Offsets)
+	require.Equal(t, []int{10}, p.Offsets)
+}
+
+// TestShardErrors checks the error of each rule.
+func TestShardErrors(t *testing.T) {
+	x := random(t, rand.New(rand.NewPCG(1, 3)), safetensors.U8, 2, 3)
+	for _, c := range []struct {
+		piece     dcp.Piece
+		dim, i, n int
+		want      string
+	}{
+		{dcp.Piece{Tensor: x}, 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
+		{dcp.Piece{Tensor: x}, -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
+		{dcp.Piece{Tensor: x}, 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{dcp.Piece{Tensor: x}, 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{dcp.Piece{Tensor: x}, 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{dcp.Piece{Tensor: x, Offsets: []int{1}}, 0, 0, 1, "safetensors: shard 0 of 1 along dimension 0 of U8 [2,3]: 1 offsets, U8 [2,3] has rank 2"},
+	} {
+		_, err := c.piece.Shard(c.dim, c.i, c.n)
+		require.EqualError(t, err, c.want)
+	}
+	_, err := dcp.Piece{}.Shard(0, 0, 1)
+	require.Error(t, err)
+}
+
+// TestWriteErrors checks that pieces with impossible offsets are refused, with
+// nothing written.
+func TestWriteErrors(t *testing.T) {
+	x := random(t, rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
+	name := filepath.Join(t.TempDir(), dcp.FileName(0))
+	for _, c := range []struct {
+		piece dcp.Piece
+		want  string
+	}{
+		{dcp.Piece{Tensor: x, Offsets: []int{0}}, `safetensors: tensor "x": 1 offsets, U8 [2,3] has rank 2`},
+		{dcp.Piece{Tensor: x, Offsets: []int{}}, `safetensors: tensor "x": 0 offsets, U8 [2,3] has rank 2`},
+		{dcp.Piece{Tensor: x, Offsets: []int{0, -1}}, `safetensors: tensor "x": offset -1 in dimension 1 of U8 [2,3] is out of range`},
+		{dcp.Piece{Tensor: x, Offsets: []int{math.MaxInt - 1, 0}}, fmt.Sprintf(`safetensors: tensor "x": offset %d in dimension 0 of U8 [2,3] is out of range`, math.MaxInt-1)},
+	} {
+		err := dcp.WriteFile(name, pieces{"x": c.piece}, nil)
+		require.EqualError(t, err, c.want)
+		var broken *safetensors.FormatError
+		require.ErrorAs(t, err, &broken)
+		require.Equal(t, "x", broken.Tensor)
+		require.NoFileExists(t, name)
+		require.EqualError(t, dcp.Write(new(bytes.Buffer), pieces{"x": c.piece}, nil), c.want)
+	}
+	require.Error(t, dcp.WriteFile(name, pieces{"x": {}}, nil), "the zero Tensor")
+	require.Error(t, dcp.WriteFile(name, pieces{"__metadata__": {Tensor: x}}, nil))
+	fails := errors.New("disk full")
+	require.ErrorIs(t, dcp.Write(failingWriter{fails}, pieces{"x": {Tensor: x}}, nil), fails)
+}
+
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// TestMetadata adds the keys of a program to those of DCP, and keeps none that
+// speaks of other pieces.
+func TestMetadata(t *testing.T) {
+	x := random(t, rand.New(rand.NewPCG(1, 5)), safetensors.U8, 4)
+	given := map[string]string{"step": "7", shardingKey: "of another file"}
+	name := filepath.Join(t.TempDir(), dcp.FileName(11))
+	require.NoError(t, dcp.WriteFile(name, pieces{"x": {Tensor: x, Offsets: []int{0}}, "a\x7fé<": {Tensor: x}}, given))
+	require.Equal(t, "shard-00012-model-00001-of-00001.safetensors", filepath.Base(name))
+	require.Equal(t, map[string]string{"step": "7", shardingKey: "of another file"}, given, "it was not modified")
+	f, err := safetensors.Load(name)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{
+		"step":        "7",
+		"format":      "pt",
+		"DCP_VERSION": "1.0",
+		shardingKey:   `{"a\u007f\u00e9<": {"saved_offsets": [0]}, "x": {"saved_offsets": [0]}}`,
+	}, f.Metadata())
+	whole, err := dcp.Open(filepath.Dir(name))
+	require.NoError(t, err)
+	defer whole.Close()
+	require.Equal(t, map[string]string{"step": "7", "format": "pt"}, whole.Metadata())
+}
