@@ -1,0 +1,276 @@
+package dcp_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+// The tests named TestTorch… run jobs of PyTorch, through the script testdata/dcp.py.
+// They run if SAFETENSORS_TORCH is the absolute path of a Python that has the packages
+// of testdata/requirements-torch.txt. Otherwise they are skipped, or fail if
+// SAFETENSORS_REQUIRE_TORCH is 1.
+
+// torch returns a func that runs a command of the script.
+func torch(t *testing.T) func(args ...string) {
+	t.Helper()
+	run := torchCommand(t)
+	return func(args ...string) {
+		t.Helper()
+		out, err := run(args...)
+		require.NoError(t, err, "%s", out)
+	}
+}
+
+// torchCommand returns a func that runs a command of the script, which may fail, and
+// returns what it prints.
+func torchCommand(t *testing.T) func(args ...string) ([]byte, error) {
+	t.Helper()
+	python := os.Getenv("SAFETENSORS_TORCH")
+	if python == "" {
+		const message = "SAFETENSORS_TORCH names no Python with PyTorch (pip install -r testdata/requirements-torch.txt)"
+		if os.Getenv("SAFETENSORS_REQUIRE_TORCH") == "1" {
+			require.FailNow(t, message)
+		}
+		t.Skip(message)
+	}
+	return func(args ...string) ([]byte, error) {
+		// -B: no __pycache__ next to the script.
+		return exec.Command(python, append([]string{"-B", "testdata/dcp.py"}, args...)...).CombinedOutput()
+	}
+}
+
+// torchTensors returns tensors of the dtypes and shapes that are dealt out
+// differently: uneven, smaller than the number of ranks, without elements, scalars.
+func torchTensors(t *testing.T) map[string]safetensors.Tensor {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 1))
+	tensors := make(map[string]safetensors.Tensor)
+	for _, dtype := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.I64, safetensors.BOOL} {
+		for _, shape := range [][]int{{}, {1}, {3}, {8}, {0}, {1, 4}, {5, 7}, {8, 6}, {3, 0}, {2, 3, 5}, {7, 2, 4}, {2, 2, 2, 3}} {
+			x := random(t, rng, dtype, shape...)
+			if dtype == safetensors.BOOL {
+				data, err := safetensors.Append[byte](nil, x)
+				require.NoError(t, err)
+				for i := range data {
+					data[i] &= 1
+				}
+				x, err = safetensors.NewTensor(dtype, shape, data)
+				require.NoError(t, err)
+			}
+			tensors[fmt.Sprintf("%v %v", dtype, shape)] = x
+		}
+	}
+	return tensors
+}
+
+// job returns a spec with random placements for a mesh: those of all tensors but
+// scalars and a few others.
+func job(tensors map[string]safetensors.Tensor, seed uint64, mesh ...int) spec {
+	rng := rand.New(rand.NewPCG(4, seed))
+	s := spec{Mesh: mesh, Placements: make(map[string][]string)}
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		rank := len(tensors[name].Shape())
+		if rank == 0 || rng.IntN(10) == 0 {
+			continue
+		}
+		for range mesh {
+			placement := "R"
+			if rank == 4 {
+				placement = "S0" // some pieces on a mesh are empty
+			} else if rng.IntN(4) > 0 {
+				placement = "S" + strconv.Itoa(rng.IntN(rank))
+			}
+			s.Placements[name] = append(s.Placements[name], placement)
+		}
+	}
+	return s
+}
+
+// writeWhole writes whole tensors to a new file and returns its name.
+func writeWhole(t *testing.T, tensors map[string]safetensors.Tensor) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "whole.safetensors")
+	require.NoError(t, safetensors.WriteFile(name, tensors, nil))
+	return name
+}
+
+// torchMeshes are those of the jobs that the tests run.
+var torchMeshes = [][]int{{2}, {3}, {4}, {2, 2}}
+
+// TestTorchSaves opens what jobs of PyTorch have saved. Each file is what WriteFile
+// makes of the same pieces.
+func TestTorchSaves(t *testing.T) {
+	run := torch(t)
+	tensors := torchTensors(t)
+	whole := writeWhole(t, tensors)
+	specs := make([]spec, len(torchMeshes))
+	dirs := make([]string, len(torchMeshes))
+	args := []string{"save"}
+	for i, mesh := range torchMeshes {
+		specs[i] = job(tensors, uint64(i), mesh...)
+		dirs[i] = filepath.Join(t.TempDir(), "checkpoint")
+		args = append(args, specs[i].file(t), whole, dirs[i])
+	}
+	run(args...)
+	for i, s := range specs {
+		f, err := dcp.Open(dirs[i])
+		require.NoError(t, err)
+		defer f.Close()
+		requireTensors(t, tensors, f)
+		for rank := range s.ranks() {
+			requireWritten(t, filepath.Join(dirs[i], dcp.FileName(rank)), s.rank(t, tensors, rank))
+		}
+	}
+}
+
+// TestTorchLoads lets jobs of PyTorch load what ranks of Go have written for another
+// mesh, all of them all their pieces.
+func TestTorchLoads(t *testing.T) {
+	run := torch(t)
+	tensors := torchTensors(t)
+	whole := writeWhole(t, tensors)
+	args := []string{"load"}
+	for i, mesh := range torchMeshes {
+		saved := job(tensors, uint64(10+i), torchMeshes[(i+1)%len(torchMeshes)]...)
+		dir := t.TempDir()
+		for rank := range saved.ranks() {
+			require.NoError(t, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), saved.rank(t, tensors, rank), nil))
+		}
+		args = append(args, job(tensors, uint64(20+i), mesh...).file(t), whole, dir)
+	}
+	run(args...)
+}
+
+// TestTorchConsolidates compares the joined tensors with those that PyTorch's own
+// consolidation makes of the same files. That of torch 2.15 fails for integers and
+// bools, and leaves out the data of scalars: they become zero.
+func TestTorchConsolidates(t *testing.T) {
+	run := torch(t)
+	tensors := torchTensors(t)
+	integers := t.TempDir()
+	require.NoError(t, dcp.WriteFile(filepath.Join(integers, dcp.FileName(0)), pieces{"x": {Tensor: tensors["I64 [3]"]}}, nil))
+	message, err := torchCommand(t)("consolidate", integers, t.TempDir())
+	require.Error(t, err, "PyTorch has mended its consolidation")
+	require.Contains(t, string(message), "torch.finfo() requires a floating point input type")
+	maps.DeleteFunc(tensors, func(_ string, x safetensors.Tensor) bool {
+		return x.DType() != safetensors.F32 && x.DType() != safetensors.BF16
+	})
+	whole := writeWhole(t, tensors)
+	dir := filepath.Join(t.TempDir(), "checkpoint")
+	run("save", job(tensors, 30, 2, 2).file(t), whole, dir)
+	out := t.TempDir()
+	run("consolidate", dir, out)
+
+	f, err := dcp.Open(dir)
+	require.NoError(t, err)
+	defer f.Close()
+	consolidated, err := safetensors.Load(filepath.Join(out, "model-00001-of-00001.safetensors"))
+	require.NoError(t, err)
+	got := maps.Collect(f.Tensors())
+	scalars := 0
+	for name, x := range consolidated.Tensors() {
+		if len(x.Shape()) == 0 {
+			scalars++
+			data, err := safetensors.Append[byte](nil, x)
+			require.NoError(t, err)
+			require.Equal(t, make([]byte, x.Size()), data, "PyTorch has mended its consolidation")
+			x = tensors[name]
+		}
+		requireSame(t, x, got[name], name)
+		delete(got, name)
+	}
+	require.Empty(t, got)
+	require.Equal(t, 2, scalars)
+}
+
+// TestTorchResumes goes all the way round: four ranks of PyTorch save, three processes of Go
+// open that and save, each its part, and two ranks of PyTorch find every bit.
+func TestTorchResumes(t *testing.T) {
+	const (
+		variable = "SAFETENSORS_TEST_RANK"
+		ranks    = 3
+	)
+	if text := os.Getenv(variable); text != "" {
+		rank, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		resave(t, os.Getenv(variable+"_FROM"), os.Getenv(variable+"_TO"), rank, ranks)
+		return
+	}
+	run := torch(t)
+	tensors := torchTensors(t)
+	whole := writeWhole(t, tensors)
+	from, to := filepath.Join(t.TempDir(), "from"), t.TempDir()
+	run("save", job(tensors, 40, 2, 2).file(t), whole, from)
+
+	self, err := os.Executable()
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for rank := range ranks {
+		cmd := exec.Command(self, "-test.run", "^TestTorchResumes$")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, rank), variable+"_FROM="+from, variable+"_TO="+to)
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("rank %d: %v\n%s", rank, err, out)
+			}
+		}()
+	}
+	all.Wait()
+	for rank := range ranks {
+		require.FileExists(t, filepath.Join(to, dcp.FileName(rank)))
+	}
+	run("load", job(tensors, 41, 2).file(t), whole, to)
+}
+
+// resave saves one rank's part of a checkpoint: shards of the last dimension.
+func resave(t *testing.T, from, to string, rank, ranks int) {
+	f, err := dcp.Open(from)
+	require.NoError(t, err)
+	defer f.Close()
+	of := make(pieces)
+	for name, x := range f.Tensors() {
+		p := dcp.Piece{Tensor: x}
+		if n := len(x.Shape()); n > 0 {
+			p = shardOf(t, p, n-1, rank, ranks)
+		}
+		of[name] = p
+	}
+	require.NoError(t, dcp.WriteFile(filepath.Join(to, dcp.FileName(rank)), of, f.Metadata()))
+}
+
+// TestTorchGolden makes the files of testdata again: they are the same but for the
+// order of the keys in the metadata.
+func TestTorchGolden(t *testing.T) {
+	run := torch(t)
+	dir := t.TempDir()
+	whole, mesh := filepath.Join(dir, "whole.safetensors"), filepath.Join(dir, "mesh")
+	run("whole", whole)
+	run("save", "testdata/mesh.json", whole, mesh)
+	got, err := os.ReadFile(whole)
+	require.NoError(t, err)
+	want, err := os.ReadFile(wholeFile)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	for name := range meshFiles(t) {
+		want, err := safetensors.Load(filepath.Join(meshDir, name))
+		require.NoError(t, err)
+		got, err := safetensors.Load(filepath.Join(mesh, name))
+		require.NoError(t, err)
+		require.Equal(t, want.Metadata(), got.Metadata())
+		requireTensors(t, maps.Collect(want.Tensors()), got)
+	}
+}
