@@ -169,6 +169,7 @@ func TestRefused(t *testing.T) {
 		"stride overflows":    {Layout{4, []int{5}, 0, []int64{1 << 62}}, "its size overflows 64 bits"},
 		"sum overflows":       {Layout{4, []int{2, 2, 2}, 0, []int64{1 << 62, 1 << 62, 4}}, "its size overflows 64 bits"},
 		"offset overflows":    {Layout{4, []int{2}, math.MaxInt64, []int64{4}}, "its size overflows 64 bits"},
+		"63 bits overflow":    {Layout{4, []int{1 << 30, 1 << 30, 2}, 0, []int64{0, 0, 0}}, "its size overflows 64 bits"},
 		"expansion overflows": {Layout{4, []int{math.MaxInt, math.MaxInt}, 0, []int64{0, 0}}, "its size overflows 64 bits"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -245,6 +246,9 @@ func TestSwap(t *testing.T) {
 		require.Equal(t, 4, n)
 		require.Equal(t, io.EOF, err)
 	}
+	n, err := Swap(bytes.NewReader(storage), 47, 8).ReadAt(make([]byte, 9), 39)
+	require.Equal(t, 1, n)
+	require.Equal(t, io.EOF, err, "the last bytes are no number")
 }
 
 // BenchmarkTransposed reads a transposed matrix in blocks of 8 MiB, as writers do.

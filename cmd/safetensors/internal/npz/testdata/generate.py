@@ -63,7 +63,7 @@ expect("stored", arrays)
 np.savez_compressed(path("compressed"), **arrays)
 expect("compressed", arrays)
 big = {d: bits(d, 3, 5).astype(np.dtype(d).newbyteorder(">")) for d in DTYPES if np.dtype(d).kind != "c"}
-big["c8"] = np.arange(6, dtype=">c8") * (1 + 2j)
+big["c8"] = (np.arange(6) * (1 + 2j)).astype(">c8")
 np.savez(path("big_endian"), **big)
 expect("big_endian", big)
 fortran = {d: np.asfortranarray(bits(d, 3, 5)) for d in ["?", "i2", "f4", "f8", "c8"]}
