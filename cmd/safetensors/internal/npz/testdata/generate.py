@@ -99,4 +99,4 @@ for name, a in {
 }.items():
     np.save(os.path.join(refused, name + ".npy"), a, allow_pickle=True)
 with zipfile.ZipFile(os.path.join(refused, "text.npz"), "w") as z:
-    z.writestr("readme.txt", "text")
+    z.writestr(zipfile.ZipInfo("readme.txt"), "text")
