@@ -3,7 +3,6 @@ package torchfile
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -85,14 +84,13 @@ func elementOf(name string) (element, bool) {
 
 // The allowed globals that are called. Each makes data of data.
 var (
-	orderedDict        = global{"collections", "OrderedDict"}
-	torchSize          = global{"torch", "Size"}
-	rebuildTensorV2    = global{"torch._utils", "_rebuild_tensor_v2"}
-	rebuildTensorV3    = global{"torch._utils", "_rebuild_tensor_v3"}
-	rebuildParameter   = global{"torch._utils", "_rebuild_parameter"}
-	rebuildParamState  = global{"torch._utils", "_rebuild_parameter_with_state"}
-	untypedStorage     = global{"torch.storage", "UntypedStorage"}
-	errUntypedMetadata = errors.New("the metadata of a tensor is not a dict")
+	orderedDict       = global{"collections", "OrderedDict"}
+	torchSize         = global{"torch", "Size"}
+	rebuildTensorV2   = global{"torch._utils", "_rebuild_tensor_v2"}
+	rebuildTensorV3   = global{"torch._utils", "_rebuild_tensor_v3"}
+	rebuildParameter  = global{"torch._utils", "_rebuild_parameter"}
+	rebuildParamState = global{"torch._utils", "_rebuild_parameter_with_state"}
+	untypedStorage    = global{"torch.storage", "UntypedStorage"}
 )
 
 // unsupported says what the best known of the globals that are refused stand for.
@@ -136,6 +134,15 @@ type storage struct {
 	numel   int64   // elements of it
 	offset  int64   // of the data in it, in elements, for views in old files
 	device  string
+}
+
+// check checks that the data of a storage has its size. Some bytes may be left, if
+// PyTorch sees the data as elements of another size.
+func (s *storage) check(size int64) error {
+	if size/int64(s.element.width) != s.numel {
+		return fmt.Errorf("storage %.200q has %d bytes, not %d elements of %d bytes", s.key, size, s.numel, s.element.width)
+	}
+	return nil
 }
 
 // A tensor is a view of a storage. Offset and strides count elements.
@@ -296,14 +303,14 @@ func checkMetadata(metadata any) error {
 	}
 	d, ok := metadata.(*dict)
 	if !ok {
-		return errUntypedMetadata
+		return fmt.Errorf("%s in place of the metadata of a tensor", describe(metadata))
 	}
 	for _, e := range d.entries {
 		if e.value == false {
 			continue
 		}
 		name, _ := e.key.(string)
-		return fmt.Errorf("the tensor has the bit %.200q; call %s before saving it", name, "resolve_"+strings.TrimPrefix(name, "resolve_"))
+		return fmt.Errorf("the tensor has the bit %.200q, which changes its elements; call resolve_conj and resolve_neg before saving it", name)
 	}
 	return nil
 }

@@ -98,13 +98,13 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 	return nil
 }
 
-func (l *legacyFile) tensor(s *storage, layOut func(r io.ReaderAt, size int64, bigEndian bool) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+func (l *legacyFile) tensor(s *storage, layOut layOut) (safetensors.Tensor, error) {
 	d, ok := l.data[s.key]
 	if !ok {
 		return safetensors.Tensor{}, fmt.Errorf("the file has no storage %.200q", s.key)
 	}
-	if d.size/int64(s.element.width) != s.numel {
-		return safetensors.Tensor{}, fmt.Errorf("storage %.200q has %d bytes, not %d elements of %d bytes", s.key, d.size, s.numel, s.element.width)
+	if err := s.check(d.size); err != nil {
+		return safetensors.Tensor{}, err
 	}
 	return layOut(io.NewSectionReader(l.r, d.start, d.size), d.size, false)
 }

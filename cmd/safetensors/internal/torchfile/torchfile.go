@@ -31,6 +31,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
@@ -82,10 +83,13 @@ func open(r io.ReaderAt, size int64, key string) (map[string]safetensors.Tensor,
 
 // storages are the data of a file.
 type storages interface {
-	// tensor returns a tensor whose elements layOut finds in the size bytes of
-	// the data of a storage. Multi-byte numbers are big-endian if bigEndian.
-	tensor(s *storage, layOut func(r io.ReaderAt, size int64, bigEndian bool) (safetensors.Tensor, error)) (safetensors.Tensor, error)
+	// tensor returns what layOut makes of the data of a storage.
+	tensor(s *storage, layOut layOut) (safetensors.Tensor, error)
 }
+
+// A layOut makes a tensor of the size bytes of a storage, whose numbers may be
+// big-endian. It does not read them.
+type layOut func(r io.ReaderAt, size int64, bigEndian bool) (safetensors.Tensor, error)
 
 // views makes tensors of the storages.
 type views struct {
@@ -101,7 +105,7 @@ func newViews(file storages, size int64) *views {
 		expansion = 1 << 10
 		always    = 1 << 30
 	)
-	return &views{file, max(always, size*expansion), make(map[string]safetensors.Tensor)}
+	return &views{file, max(always, min(size, math.MaxInt64/expansion)*expansion), make(map[string]safetensors.Tensor)}
 }
 
 // of returns the tensors of a dict, and the rest of it as metadata.
@@ -141,7 +145,7 @@ func (v *views) tensor(t *tensor) (safetensors.Tensor, error) {
 	case t.storage.device == "meta":
 		return safetensors.Tensor{}, errors.New("it is on the meta device and has no data")
 	case t.element.dtype == safetensors.F4: // the last dimension counts pairs
-		if len(shape) == 0 || shape[len(shape)-1] > maxInt/2 {
+		if len(shape) == 0 || shape[len(shape)-1] > math.MaxInt/2 {
 			return safetensors.Tensor{}, fmt.Errorf("a shape of torch.%s without a dimension to double", t.element.name)
 		}
 		shape = append(shape[:len(shape)-1:len(shape)-1], 2*shape[len(shape)-1])
@@ -159,8 +163,6 @@ func (v *views) tensor(t *tensor) (safetensors.Tensor, error) {
 	v.known[id] = made
 	return made, v.charge(made)
 }
-
-const maxInt = int(^uint(0) >> 1)
 
 // charge counts the bytes of a tensor.
 func (v *views) charge(t safetensors.Tensor) error {

@@ -73,13 +73,13 @@ func (z *zipFile) readByteOrder() error {
 	return nil
 }
 
-func (z *zipFile) tensor(s *storage, layOut func(r io.ReaderAt, size int64, bigEndian bool) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+func (z *zipFile) tensor(s *storage, layOut layOut) (safetensors.Tensor, error) {
 	m := z.Member(z.folder + "/data/" + s.key)
 	if m == nil {
 		return safetensors.Tensor{}, fmt.Errorf("the archive has no storage %.200q", s.key)
 	}
-	if m.Size/int64(s.element.width) != s.numel {
-		return safetensors.Tensor{}, fmt.Errorf("storage %.200q has %d bytes, not %d elements of %d bytes", s.key, m.Size, s.numel, s.element.width)
+	if err := s.check(m.Size); err != nil {
+		return safetensors.Tensor{}, err
 	}
 	return m.Tensor(func(r io.ReaderAt) (safetensors.Tensor, error) { return layOut(r, m.Size, z.bigEndian) })
 }
