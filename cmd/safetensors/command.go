@@ -101,7 +101,8 @@ SRC is a .safetensors file, a folder, an index of shards (*.index.json),
 https://..., hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there),
 s3://..., gs://..., azblob://..., file://... or - for standard input. It may also be a
 file of PyTorch (.pt, .pth, .bin; the pickle is read, never executed), of NumPy (.npz,
-.npy) or of bintensors (.bt).`
+.npy) or of bintensors (.bt), or a folder of a PyTorch job's distributed checkpoint,
+whose pieces are joined.`
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{

@@ -58,6 +58,15 @@ func TestForeignFilesThereAndBack(t *testing.T) {
 	}
 }
 
+// TestDistributed joins the checkpoint that four ranks of PyTorch have saved.
+func TestDistributed(t *testing.T) {
+	ranks := filepath.Join(repository, "dcp", "testdata", "mesh")
+	to := filepath.Join(t.TempDir(), "whole.safetensors")
+	succeeds(t, "cp", ranks, to)
+	succeeds(t, "diff", to, filepath.Join(repository, "dcp", "testdata", "whole.safetensors"))
+	require.Contains(t, succeeds(t, "check", ranks), "ok")
+}
+
 // TestHostileFiles: files that would have Python run something, or that lie, are
 // refused by every verb that reads, and nothing is written.
 func TestHostileFiles(t *testing.T) {

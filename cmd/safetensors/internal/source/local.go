@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
 )
 
 // openLocal opens a file, an index or a folder. Files are read, not mapped: the pages
@@ -41,7 +43,11 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 // openIn opens a checkpoint of several files in a file system.
 func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string) string) error {
 	seen := new(files)
-	f, err := safetensors.OpenFS(meteredFS{fsys, o, seen, path}, name)
+	open := safetensors.OpenFS
+	if distributed(fsys, name) {
+		open = dcp.OpenFS
+	}
+	f, err := open(meteredFS{fsys, o, seen, path}, name)
 	if err != nil {
 		return err
 	}
@@ -49,6 +55,26 @@ func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string
 	slices.SortFunc(seen.list, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	c.Files = seen.list
 	return nil
+}
+
+// rankFile matches the names that PyTorch gives the files of the ranks of a job.
+var rankFile = regexp.MustCompile(`^shard-\d{5,}-.+\.safetensors$`)
+
+// distributed reports whether a folder holds a distributed checkpoint of PyTorch:
+// files of ranks and no index.
+func distributed(fsys fs.FS, name string) bool {
+	entries, err := fs.ReadDir(fsys, name)
+	if err != nil {
+		return false // of an index, or of what opening says then
+	}
+	ranks := false
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".index.json") {
+			return false
+		}
+		ranks = ranks || rankFile.MatchString(e.Name())
+	}
+	return ranks
 }
 
 // openFile opens one regular file, of whatever format.
