@@ -32,8 +32,12 @@ import (
 // before it starts. So only one WriteShards may save to a folder at a time.
 //
 // An error of the removal, or of the flush before it, says that the new checkpoint is
-// complete. After any other error the files in the folder are as they were. On
-// Windows, shards that are open cannot be removed.
+// complete. After any other error the files in the folder are as they were.
+//
+// On Windows a file that is open can be neither replaced nor removed: while somebody has
+// the index, or the single shard, open, WriteShards fails and the earlier checkpoint
+// stays; while one of its shards is open, the error says that the new checkpoint is
+// complete.
 //
 // Programs on several machines that each have a part of the tensors write their
 // own shards with WriteFile, to a shared folder or an object store. When all have,
