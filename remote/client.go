@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
@@ -97,6 +98,7 @@ type session struct {
 	slots  chan struct{}   // holds an element for each request in flight
 	pause  func(context.Context, time.Duration)
 	stall  time.Duration
+	served atomic.Int64 // tries that brought what they were sent for
 }
 
 func (c *Client) session(ctx context.Context) *session {

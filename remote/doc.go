@@ -78,6 +78,8 @@
 // arrived are kept: the next try starts where the last one ended, and the count
 // restarts after a try that brought 1 KiB or more. If that was an answer shorter
 // than its request, as servers may give, or 64 KiB, there is no wait.
+// A request that is refused with 429 or 503 is not given up while others of the same
+// Open are served.
 //
 // # Security
 //

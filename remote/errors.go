@@ -83,7 +83,8 @@ func statusError(resp *http.Response, expected int) error {
 		return fmt.Errorf("%w: %w", err, fs.ErrPermission)
 	}
 	if retryable(resp.StatusCode) {
-		return &temporary{error: err, after: askedPause(resp.Header, time.Now())}
+		busy := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
+		return &temporary{error: err, after: askedPause(resp.Header, time.Now()), busy: busy}
 	}
 	return err
 }

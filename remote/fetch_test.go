@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -215,6 +216,49 @@ func TestBackOffGrows(t *testing.T) {
 			require.Less(t, d, longest)
 		}
 	}
+}
+
+// TestBusyServer: a request that a server at its limit refuses again and again is not
+// given up while the server serves others of the same Open; one that is refused while
+// nothing else is served is, and so is one that breaks.
+func TestBusyServer(t *testing.T) {
+	for _, c := range []struct {
+		rule   string
+		busy   bool
+		others bool // are served between the tries
+		tries  int
+	}{
+		{"others are served", true, true, 100},
+		{"nothing is served", true, false, maxTries},
+		{"the connection breaks", false, true, maxTries},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			s := &session{ctx: t.Context(), pause: func(context.Context, time.Duration) {}}
+			tries := 0
+			err := s.retry(func() (int64, error) {
+				if tries++; tries == 100 {
+					return 10, nil
+				}
+				if c.others {
+					s.served.Add(1)
+				}
+				return 0, &temporary{error: io.ErrUnexpectedEOF, busy: c.busy}
+			})
+			require.Equal(t, c.tries, tries)
+			require.Equal(t, c.tries < 100, err != nil)
+		})
+	}
+	require.True(t, busyStatus(t, 429))
+	require.True(t, busyStatus(t, 503))
+	require.False(t, busyStatus(t, 500))
+}
+
+// busyStatus reports whether an answer of that status says that the server is busy.
+func busyStatus(t *testing.T, status int) bool {
+	var failure *temporary
+	resp := &http.Response{StatusCode: status, Status: http.StatusText(status), Request: &http.Request{URL: new(url.URL)}, Body: http.NoBody}
+	require.ErrorAs(t, statusError(resp, http.StatusOK), &failure)
+	return failure.busy
 }
 
 func TestContextEndsAll(t *testing.T) {

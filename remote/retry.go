@@ -29,6 +29,7 @@ type temporary struct {
 	error
 	after time.Duration // the wait that the server asks for
 	short bool          // nothing went wrong: the answer holds less than was asked for
+	busy  bool          // the server refuses for now, with 429 or 503
 }
 
 func (t *temporary) Unwrap() error { return t.error }
@@ -38,9 +39,16 @@ func (t *temporary) Unwrap() error { return t.error }
 // does not count, so the bytes still missing bound the number of tries. The next one
 // follows without a pause if the server merely sends less than it is asked for, or
 // if goodTry bytes came before the failure.
+//
+// A request is not given up on a busy server that has served another one of this
+// session meanwhile: at its limit it refuses some of many requests again and again.
 func (s *session) retry(try func() (int64, error)) error {
+	seen := s.served.Load()
 	for failed := 0; ; {
 		n, err := try()
+		if err == nil || n >= leastTry {
+			s.served.Add(1)
+		}
 		if err == nil {
 			return nil
 		}
@@ -59,6 +67,9 @@ func (s *session) retry(try func() (int64, error)) error {
 			if t.short || n >= goodTry {
 				continue
 			}
+		}
+		if now := s.served.Load(); t.busy && now != seen {
+			seen, failed = now, min(failed, maxTries-2)
 		}
 		if failed++; failed == maxTries {
 			return fmt.Errorf("%w (tried %d times)", err, maxTries)
