@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -32,6 +33,16 @@ func TestShardErrors(t *testing.T) {
 	require.EqualError(t, err, `safetensors: shard "s.safetensors": file of 0 bytes is shorter than the 8 bytes of the header length (at byte 0)`)
 	var broken *FormatError
 	require.ErrorAs(t, err, &broken)
+}
+
+// TestIndexReaderFails has a reader of an index that fails after each byte, the last
+// one too.
+func TestIndexReaderFails(t *testing.T) {
+	for n := range len(`{"weight_map":{}}`) + 1 {
+		r := io.MultiReader(strings.NewReader(`{"weight_map":{}}`[:n]), iotest.ErrReader(fs.ErrPermission))
+		_, err := OpenShards(r, func(string) (*File, error) { return nil, nil })
+		require.ErrorIs(t, err, fs.ErrPermission)
+	}
 }
 
 // TestManyFailures checks that opening stops soon after ten shards have failed.
