@@ -205,7 +205,7 @@ func TestIndexesAtTheLimit(t *testing.T) {
 			t.Logf("%.2f times the index", float64(bytes)/float64(n))
 			require.LessOrEqual(t, calls.Load(), int64(1))
 			if !raceEnabled {
-				require.Less(t, float64(bytes), 6*float64(n)+slack)
+				require.Less(t, float64(bytes), 10*float64(n)+slack, "half of it for io.ReadAll, up to Go 1.24")
 			}
 		})
 	}
