@@ -81,6 +81,7 @@ func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[stri
 // layOut returns the array of a .npy file of size bytes.
 func (h *header) layOut(r io.ReaderAt, size int64) (safetensors.Tensor, error) {
 	size -= h.size
+	u, unpacked := r.(zipfile.Unpacked)
 	data := strided.Swap(io.NewSectionReader(r, h.size, size), size, h.swap)
 	t, err := safetensors.NewTensorAt(h.dtype, h.shape, data)
 	switch {
@@ -90,6 +91,8 @@ func (h *header) layOut(r io.ReaderAt, size int64) (safetensors.Tensor, error) {
 		return t, fmt.Errorf("%v needs %d bytes, the file has %d: %w", t, t.Size(), size, io.ErrUnexpectedEOF)
 	case t.Size() < size:
 		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), size)
+	case unpacked && !h.fortran && h.swap == 0: // memory that a writer collects early
+		return safetensors.NewTensor(h.dtype, h.shape, u.Content[h.size:])
 	case !h.fortran || t.Size() == 0:
 		return t, nil
 	}

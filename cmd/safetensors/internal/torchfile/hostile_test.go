@@ -14,11 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zipOf returns a file of torch.save with this pickle and a storage "0" of 16 bytes.
-func zipOf(t testing.TB, pickle string) []byte {
+// zipOf returns a file of torch.save with this pickle, a storage "0" of 16 bytes, and
+// more members.
+func zipOf(t testing.TB, pickle string, more ...[2]string) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
-	for _, m := range [][2]string{{"a/data.pkl", pickle}, {"a/data/0", "0123456789abcdef"}} {
+	for _, m := range append([][2]string{{"a/data.pkl", pickle}, {"a/data/0", "0123456789abcdef"}}, more...) {
 		f, err := w.CreateHeader(&zip.FileHeader{Name: m[0], Method: zip.Store})
 		require.NoError(t, err)
 		_, err = f.Write([]byte(m[1]))
@@ -71,6 +72,37 @@ func TestHandMade(t *testing.T) {
 	tensors, _, err = Open(bytes.NewReader(data), int64(len(data)), "")
 	require.NoError(t, err)
 	require.Equal(t, "F32 []", tensors["w"].String())
+}
+
+// TestTotal: tensors that are small enough each may be too large together.
+func TestTotal(t *testing.T) {
+	w := tensorOf(storageOf(float4, "0", 4), 0, nums(1<<27), nums(0))
+	data := zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+"u.")
+	_, _, err := Open(bytes.NewReader(data), int64(len(data)), "")
+	require.NoError(t, err)
+	data = zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+str("c")+w+"u.")
+	_, _, err = Open(bytes.NewReader(data), int64(len(data)), "")
+	require.ErrorContains(t, err, `tensor "c": F32 [134217728] is too large for this file`)
+}
+
+// TestMembers: members other than the pickle and the storages.
+func TestMembers(t *testing.T) {
+	pickle := dictOf(tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1)))
+	for name, test := range map[string]struct{ member, content, want string }{
+		"byte order":      {"a/byteorder", "middle", `unknown byte order "middle"`},
+		"two pickles":     {"b/data.pkl", "", `a zip archive with two pickles, "a/data.pkl" and "b/data.pkl"`},
+		"TorchScript":     {"a/constants.pkl", "", "a TorchScript archive"},
+		"other pickle":    {"a/b/data.pkl", "", ""},
+		"other constants": {"b/constants.pkl", "", ""},
+	} {
+		data := zipOf(t, pickle, [2]string{test.member, test.content})
+		_, _, err := Open(bytes.NewReader(data), int64(len(data)), "")
+		if test.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, test.want)
+	}
 }
 
 func TestHostilePickle(t *testing.T) {
@@ -134,6 +166,7 @@ func TestHostilePickle(t *testing.T) {
 		"untyped tensor":              {tensorOf(storageOf("torch.storage\nUntypedStorage", "0", 16), 0, nums(4), nums(1)), "an untyped storage without a dtype"},
 		"storage missing":             {dictOf(tensorOf(storageOf(float4, "1", 4), 0, nums(4), nums(1))), `tensor "w": the archive has no storage "1"`},
 		"storage outside":             {dictOf(tensorOf(storageOf(float4, "../data.pkl", 4), 0, nums(4), nums(1))), `the archive has no storage "../data.pkl"`},
+		"storage on meta":             {dictOf(tensorOf(strings.Replace(s, str("cpu"), str("meta"), 1), 0, nums(4), nums(1))), `tensor "w": it is on the meta device and has no data`},
 		"storage larger":              {dictOf(tensorOf(storageOf(float4, "0", 5), 0, nums(4), nums(1))), `storage "0" has 16 bytes, not 5 elements of 4 bytes`},
 		"storage of another size":     {dictOf(tensorOf(storageOf("torch\nDoubleStorage", "0", 4), 0, nums(4), nums(1))), `storage "0" has 16 bytes, not 4 elements of 8 bytes`},
 		"beyond the storage":          {dictOf(tensorOf(s, 1, nums(4), nums(1))), `tensor "w": its last element ends at byte 20 of a storage of 16 bytes`},

@@ -148,9 +148,15 @@ func (m *Member) ReadAll(limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Tensor returns a tensor of the member's content. layOut makes it of the content; it is called at once, without
-// reading, and again each time the tensor of a compressed member is read: that has to
-// be unpacked into memory.
+// Unpacked is the content of a compressed member in memory.
+type Unpacked struct {
+	*bytes.Reader
+	Content []byte
+}
+
+// Tensor returns a tensor of the member's content. layOut makes it of the content, an
+// Unpacked if the member is compressed; it is called at once, without reading, and
+// again each time the tensor of a compressed member is read: that has to be unpacked.
 func (m *Member) Tensor(layOut func(io.ReaderAt) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
 	t, err := layOut(m.Bytes())
 	if err != nil || m.Stored() {
@@ -161,6 +167,6 @@ func (m *Member) Tensor(layOut func(io.ReaderAt) (safetensors.Tensor, error)) (s
 		if err != nil {
 			return safetensors.Tensor{}, err
 		}
-		return layOut(bytes.NewReader(b))
+		return layOut(Unpacked{bytes.NewReader(b), b})
 	})
 }
