@@ -173,7 +173,7 @@ func persistent(id any) (any, error) {
 	}
 	if class != untypedStorage {
 		name, ok := storageClasses[class.name]
-		if !ok || class.module != "torch" {
+		if !ok {
 			return nil, fmt.Errorf("%v is no class of storages", class)
 		}
 		s.element, _ = elementOf(name)
@@ -282,7 +282,7 @@ func newTensor(args tuple, v3 bool) (*tensor, error) {
 	t.element = t.storage.element
 	if v3 {
 		dtype, ok := args[6].(global)
-		if t.element, ok1 = elementOf(dtype.name); !ok || !ok1 || dtype.module != "torch" {
+		if t.element, ok1 = elementOf(dtype.name); !ok || !ok1 {
 			return nil, fmt.Errorf("%s is no dtype", describe(args[6]))
 		}
 	}

@@ -215,7 +215,16 @@ func TestBombs(t *testing.T) {
 	laughs += "h\x00"
 	deepTuples := "N" + strings.Repeat("\x85", 1_000_000)
 	deepDicts := "}q\x00" + strings.Repeat("}"+str("a")+"h\x00sq\x00", 100_000)
+	dicts := "}q\x000" // a dict of forty times the dict before, 200 levels deep
+	for range 200 {
+		dicts += "}("
+		for i := range 40 {
+			dicts += str(fmt.Sprint(i)) + "h\x00"
+		}
+		dicts += "uq\x000"
+	}
 	for name, test := range map[string]struct{ pickle, want string }{
+		"laughing dicts": {dictOf(dicts + "h\x00"), "no tensors at the top level; no dict in it holds tensors"},
 		"billion laughs": {dictOf(laughs), "no tensors at the top level; no dict in it holds tensors"},
 		"laughing keys":  {"\x80\x02}" + laughs + "\x85Ns.", "no tensors at the top level; no dict in it holds tensors"},
 		"deep tuples":    {dictOf(deepTuples), "no tensors at the top level; no dict in it holds tensors"},
