@@ -1,15 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -122,10 +128,55 @@ type store struct {
 	fault func(http.ResponseWriter, *http.Request) bool // reports whether it has answered
 }
 
-func startStore(t *testing.T) *store {
-	s := &store{Handler: gofakes3.New(s3mem.New(),
-		gofakes3.WithV4Auth(map[string]string{"key": "secret"}),
-		gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
+// eachStore runs a test with gofakes3 and, where SAFETENSORS_S3_SERVER names the
+// program versitygw, with that, a real server that .ci/run installs.
+func eachStore(t *testing.T, test func(t *testing.T, s *store)) {
+	t.Run("gofakes3", func(t *testing.T) {
+		test(t, startStore(t, gofakes3.New(s3mem.New(),
+			gofakes3.WithV4Auth(map[string]string{"key": "secret"}),
+			gofakes3.WithLogger(gofakes3.DiscardLog())).Server()))
+	})
+	if server := os.Getenv("SAFETENSORS_S3_SERVER"); server != "" {
+		t.Run("versitygw", func(t *testing.T) { test(t, startStore(t, startVersity(t, server))) })
+	}
+}
+
+// startVersity starts a server and returns a handler that passes requests on to it,
+// under the name that they are signed for.
+func startVersity(t *testing.T, program string) http.Handler {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.NoError(t, free.Close())
+	dir := t.TempDir()
+	cmd := exec.Command(program, "-q", "--access", "key", "--secret", "secret", "--port", address,
+		"posix", "--sidecar", mkdir(t, dir, "attributes"), mkdir(t, dir, "objects"))
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: address})
+		r.Out.Host = r.In.Host
+	}}
+}
+
+func startStore(t *testing.T, handler http.Handler) *store {
+	t.Chdir(t.TempDir())
+	s := &store{Handler: handler}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	for name, value := range map[string]string{
@@ -195,9 +246,9 @@ func (s *store) objects(t *testing.T) (keys []string) {
 	return keys
 }
 
-func TestS3(t *testing.T) {
-	t.Chdir(t.TempDir())
-	s := startStore(t)
+func TestS3(t *testing.T) { eachStore(t, testS3) }
+
+func testS3(t *testing.T, s *store) {
 	writeShards(t, "local")
 	succeeds(t, "cp", "local", "s3://models/llama", "--max-shard-size", "32B")
 	var puts []string
@@ -234,9 +285,9 @@ func TestS3(t *testing.T) {
 }
 
 // TestS3Multipart copies a tensor up and down in several parts.
-func TestS3Multipart(t *testing.T) {
-	t.Chdir(t.TempDir())
-	s := startStore(t)
+func TestS3Multipart(t *testing.T) { eachStore(t, testS3Multipart) }
+
+func testS3Multipart(t *testing.T, s *store) {
 	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 5<<20), "small": counting(t, 3)}, nil))
 	succeeds(t, "cp", "big.safetensors", "s3://models/big.safetensors")
 	parts := 0

@@ -133,10 +133,10 @@ func TestInterruptStream(t *testing.T) {
 	require.Empty(t, list(t, temp))
 }
 
-// TestInterruptUpload interrupts an upload in several parts: none of them is left.
-func TestInterruptUpload(t *testing.T) {
-	t.Chdir(t.TempDir())
-	s := startStore(t)
+// TestS3Interrupt interrupts an upload in several parts: none of them is left.
+func TestS3Interrupt(t *testing.T) { eachStore(t, testS3Interrupt) }
+
+func testS3Interrupt(t *testing.T, s *store) {
 	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 16<<20)}, nil))
 	arrived, release := make(chan bool, 100), make(chan bool)
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {

@@ -151,7 +151,11 @@ func (b *Bucket) Delete(key string) error {
 // upload.
 func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) error {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(write(cancellable{b.ctx, w})) }()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		w.CloseWithError(write(cancellable{b.ctx, w}))
+	}()
 	// The drivers commit what they have when the body of an upload ends with an
 	// error, unless their context is cancelled; that of S3 does not, and needs its
 	// context to remove the parts.
@@ -169,6 +173,7 @@ func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) erro
 		BufferSize:  int(max(8<<20, size/parts)),
 	})
 	r.CloseWithError(err) // an error of the upload ends write
+	<-written
 	if body.err != nil {
 		err = body.err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -175,13 +176,13 @@ type foreign struct {
 func (f foreign) Occupied() (string, error) { return occupied(f.name) }
 func (f foreign) Close() error              { return nil }
 
-// Write writes the file under a temporary name first.
+// Write writes the file under a temporary name first, as WriteFile does.
 func (f foreign) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
 	mode := fs.FileMode(0o666)
 	if info, err := os.Stat(f.name); err == nil {
 		mode = info.Mode().Perm()
 	}
-	temp, err := os.OpenFile(f.name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	temp, err := os.OpenFile(fmt.Sprintf("%s.%016x.tmp", f.name, rand.Uint64()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}

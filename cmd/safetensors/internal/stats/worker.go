@@ -134,33 +134,43 @@ func (w *worker) sum(b []byte, size int, p *pass, number func([]byte) float64) {
 	}
 }
 
-// sum32 is sum for float32, faster: sums that do not wait for each other, and
-// comparisons of integers in place of floats.
+// sum32 is sum for float32, faster: it has two sums that do not wait for each other,
+// and does not look at each number for what is rare.
 func (w *worker) sum32(b []byte, p *pass) {
 	p.shift = firstFinite(b, 4, float32s.number)
 	shift := p.shift
-	least, most := int32(math.MaxInt32), int32(math.MinInt32)
+	least, most := float32(math.Inf(1)), float32(math.Inf(-1))
 	var sum0, sum1, squares0, squares1 float64
-	var n int64
+	var n, zeros int64
+	even, odd := &w.even, &w.odd
 	for ; len(b) >= 8; b = b[8:] {
 		both := binary.LittleEndian.Uint64(b)
-		x0, x1 := uint32(both), uint32(both>>32)
-		if ^x0&0x7f800000 == 0 || ^x1&0x7f800000 == 0 { // an infinity or a NaN
+		if both&0x7f800000_00000000 == 0x7f800000_00000000 || both&0x7f800000 == 0x7f800000 { // an infinity or a NaN
 			w.sum(b[:8], 4, p, float32s.number)
 			continue
 		}
-		if x0<<1 == 0 {
-			p.zeros++
+		even[uint16(both>>16)]++
+		odd[uint16(both>>48)]++
+		x0, x1 := math.Float32frombits(uint32(both)), math.Float32frombits(uint32(both>>32))
+		if x0 == 0 {
+			zeros++
 		}
-		if x1<<1 == 0 {
-			p.zeros++
+		if x1 == 0 {
+			zeros++
 		}
-		k0, k1 := order(x0), order(x1)
-		least, most = min(least, k0, k1), max(most, k0, k1)
-		w.even[x0>>16]++
-		w.odd[x1>>16]++
-		d0 := float64(math.Float32frombits(x0)) - shift
-		d1 := float64(math.Float32frombits(x1)) - shift
+		if x0 < least {
+			least = x0
+		}
+		if x1 < least {
+			least = x1
+		}
+		if x0 > most {
+			most = x0
+		}
+		if x1 > most {
+			most = x1
+		}
+		d0, d1 := float64(x0)-shift, float64(x1)-shift
 		sum0 += d0
 		sum1 += d1
 		squares0 += d0 * d0
@@ -170,14 +180,9 @@ func (w *worker) sum32(b []byte, p *pass) {
 	w.sum(b, 4, p, float32s.number)
 	if n > 0 {
 		p.n += n
-		p.min, p.max = min(p.min, unorder(least)), max(p.max, unorder(most))
+		p.zeros += zeros
+		p.min, p.max = min(p.min, float64(least)), max(p.max, float64(most))
 		p.sum += sum0 + sum1
 		p.squares += squares0 + squares1
 	}
 }
-
-// order returns a number that compares as the float32 with these bits does.
-func order(bits uint32) int32 { return int32(bits) ^ int32(uint32(int32(bits)>>31)>>1) }
-
-// unorder undoes order.
-func unorder(k int32) float64 { return float64(math.Float32frombits(uint32(order(uint32(k))))) }
