@@ -143,13 +143,13 @@ func eachStore(t *testing.T, test func(t *testing.T, s *store)) {
 
 // startVersity starts a server and returns a handler that passes requests on to it,
 // under the name that they are signed for.
-func startVersity(t *testing.T, program string) http.Handler {
+func startVersity(t *testing.T, server string) http.Handler {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := free.Addr().String()
 	require.NoError(t, free.Close())
 	dir := t.TempDir()
-	cmd := exec.Command(program, "-q", "--access", "key", "--secret", "secret", "--port", address,
+	cmd := exec.Command(server, "-q", "--access", "key", "--secret", "secret", "--port", address,
 		"posix", "--sidecar", mkdir(t, dir, "attributes"), mkdir(t, dir, "objects"))
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log

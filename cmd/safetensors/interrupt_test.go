@@ -170,8 +170,8 @@ func TestInterruptDownload(t *testing.T) {
 	require.Empty(t, list(t, "out"))
 }
 
-// TestMemory copies a file that is larger than the memory that the copy may take. A
-// model of 64 GiB takes no more: see doc/testing.md.
+// TestMemory runs each verb on a file that is larger than the memory that it may take.
+// The size of the file makes no difference: 64 GiB took the same.
 func TestMemory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeSparse(t, "big.safetensors", 5)

@@ -49,35 +49,43 @@ type Histogram struct {
 
 // histogram returns the histogram of values from least to most.
 func (b *buckets) histogram(least, most float64) Histogram {
-	if !(least < most) {
-		n := int64(0)
-		for _, count := range b {
-			n += count
+	h := newHistogram(least, most)
+	for bucket, n := range b {
+		if n > 0 {
+			h.add(uint16(bucket), n)
 		}
-		return Histogram{[]float64{least, most}, []int64{n}}
 	}
-	h := Histogram{Edges: []float64{least}}
-	starts := []int{math.MinInt} // of each bin, as ordered has them
+	return h.Histogram
+}
+
+// A filling is a Histogram that is being filled.
+type filling struct {
+	Histogram
+	starts []int // of each bin, as ordered has them
+}
+
+// newHistogram returns an empty histogram of values from least to most.
+func newHistogram(least, most float64) *filling {
+	h := &filling{Histogram: Histogram{Edges: []float64{least}}, starts: []int{math.MinInt}}
 	for i := 1; i < bins; i++ {
 		share := float64(i) / bins
 		bucket := bucketOf(least*(1-share) + most*share) // most-least could overflow
 		edge := float64(math.Float32frombits(uint32(bucket) << 16))
 		if edge > h.Edges[len(h.Edges)-1] && edge < most { // the range may have fewer buckets
 			h.Edges = append(h.Edges, edge)
-			starts = append(starts, ordered(bucket))
+			h.starts = append(h.starts, ordered(bucket))
 		}
 	}
 	h.Edges = append(h.Edges, most)
-	h.Counts = make([]int64, len(starts))
-	for bucket, n := range b {
-		if n == 0 {
-			continue
-		}
-		bin := len(starts) - 1
-		for ordered(uint16(bucket)) < starts[bin] {
-			bin--
-		}
-		h.Counts[bin] += n
-	}
+	h.Counts = make([]int64, len(h.starts))
 	return h
+}
+
+// add adds n values of a bucket.
+func (h *filling) add(bucket uint16, n int64) {
+	bin := len(h.starts) - 1
+	for ordered(bucket) < h.starts[bin] {
+		bin--
+	}
+	h.Counts[bin] += n
 }

@@ -3,6 +3,7 @@ package stats
 import (
 	"encoding/binary"
 	"math"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -51,8 +52,19 @@ func kindOf(d safetensors.DType) (kind, safetensors.DType) {
 	return floats, safetensors.BF16 // which represents all floats of at most 8 bits
 }
 
+// tables caches what values returns, by dtype.
+var tables sync.Map
+
 // values returns the numbers that the codes of a dtype of 8 or 16 bits stand for.
 func (k kind) values(d safetensors.DType) []float64 {
+	if table, ok := tables.Load(d); ok {
+		return table.([]float64)
+	}
+	table, _ := tables.LoadOrStore(d, k.makeValues(d))
+	return table.([]float64)
+}
+
+func (k kind) makeValues(d safetensors.DType) []float64 {
 	n := 1 << d.Bits()
 	values := make([]float64, n)
 	switch k {
@@ -111,4 +123,25 @@ func (k kind) number(b []byte) float64 {
 		return float64(binary.LittleEndian.Uint64(b))
 	}
 	return math.Float64frombits(binary.LittleEndian.Uint64(b))
+}
+
+// decode returns all numbers in b.
+func (k kind) decode(d safetensors.DType, b []byte) []float64 {
+	if !k.coded() {
+		values := make([]float64, len(b)/k.size())
+		for i := range values {
+			values[i] = k.number(b[i*k.size():])
+		}
+		return values
+	}
+	table := k.values(d)
+	values := make([]float64, len(b)*8/d.Bits())
+	for i := range values {
+		if d.Bits() == 8 {
+			values[i] = table[b[i]]
+		} else {
+			values[i] = table[binary.LittleEndian.Uint16(b[2*i:])]
+		}
+	}
+	return values
 }

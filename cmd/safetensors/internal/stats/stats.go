@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// few is the size in bytes below which a tensor is not worth a table of counts: a
+// model may have 100,000 that small.
+const few = 16 << 10
+
 // A Summary describes values. Min, Max, Mean and Std are those of the finite ones,
 // NaN if there are none; Std is that of a population. Complex numbers are two values
 // each.
@@ -60,7 +64,11 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 		summaries[i] = r.summary
 		all.join(r)
 	}
-	return summaries, all.summarize(&counts), nil
+	total := all.summarize()
+	if all.n > 0 {
+		total.Histogram = counts.histogram(all.min, all.max)
+	}
+	return summaries, total, nil
 }
 
 // inParallel calls f for each number below n, on the goroutine of a worker each.
@@ -94,6 +102,9 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 			return err
 		}
 	}
+	if t.Size() <= few {
+		return workers[0].describeFew(k, t, r)
+	}
 	blocks := make([]pass, (t.Size()+blockSize-1)/blockSize)
 	err := inParallel(workers, int64(len(blocks)), func(w *worker, i int64) error {
 		off := i * blockSize
@@ -119,8 +130,36 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 			r.join(blocks[i].result())
 		}
 	}
-	r.summary = r.summarize(&counts)
+	r.summary = r.summarize()
+	if r.n > 0 {
+		r.summary.Histogram = counts.histogram(r.min, r.max)
+	}
 	workers[0].all.add(&counts)
+	return nil
+}
+
+// describeFew describes a small tensor.
+func (w *worker) describeFew(k kind, t safetensors.Tensor, r *result) error {
+	b := w.block[:t.Size()]
+	if _, err := t.ReadAt(b, 0); err != nil {
+		return err
+	}
+	values := k.decode(t.DType(), b)
+	p := newPass()
+	p.look(values)
+	*r = p.result()
+	r.summary = r.summarize()
+	if r.n == 0 {
+		return nil
+	}
+	h := newHistogram(r.min, r.max)
+	for _, x := range values {
+		if !math.IsNaN(x) && !math.IsInf(x, 0) {
+			h.add(bucketOf(x), 1)
+			w.all[bucketOf(x)]++
+		}
+	}
+	r.summary.Histogram = h.Histogram
 	return nil
 }
 
@@ -188,16 +227,15 @@ func (r *result) readCodes(values []float64, counts *buckets) {
 	}
 }
 
-func (r *result) summarize(counts *buckets) Summary {
+// summarize returns the summary but for the histogram.
+func (r *result) summarize() Summary {
 	s := Summary{
 		Count: r.n + r.nan + r.inf, Zeros: r.zeros, NaN: r.nan, Inf: r.inf,
 		Min: r.min, Max: r.max, Mean: r.mean, Std: math.Sqrt(r.squares / float64(r.n)),
 	}
 	if r.n == 0 {
 		s.Min, s.Max, s.Mean, s.Std = math.NaN(), math.NaN(), math.NaN(), math.NaN()
-		return s
 	}
-	s.Histogram = counts.histogram(r.min, r.max)
 	return s
 }
 

@@ -49,8 +49,8 @@ func (w *worker) look(k kind, d safetensors.DType, b []byte, p *pass) {
 	case k == float32s:
 		w.sum32(b, p)
 	default:
-		p.shift = firstFinite(b, k.size(), k.number)
-		w.sum(b, k.size(), p, k.number)
+		p.shift = firstFinite(k.decode(d, b[:min(len(b), 64)]))
+		w.sum(k, b, p)
 	}
 }
 
@@ -102,42 +102,57 @@ func (p *pass) result() result {
 }
 
 // firstFinite returns the first finite number, else 0.
-func firstFinite(b []byte, size int, number func([]byte) float64) float64 {
-	for ; len(b) >= size; b = b[size:] {
-		if x := number(b); !math.IsNaN(x) && !math.IsInf(x, 0) {
+func firstFinite(values []float64) float64 {
+	for _, x := range values {
+		if !math.IsNaN(x) && !math.IsInf(x, 0) {
 			return x
 		}
 	}
 	return 0
 }
 
-// sum looks at numbers of size bytes. It is the slow twin of sum32.
-func (w *worker) sum(b []byte, size int, p *pass, number func([]byte) float64) {
+// look looks at numbers, the first ones of a block.
+func (p *pass) look(values []float64) {
+	p.shift = firstFinite(values)
+	for _, x := range values {
+		p.add(x)
+	}
+}
+
+// add looks at one number, and reports whether it is finite.
+func (p *pass) add(x float64) (finite bool) {
+	switch {
+	case math.IsNaN(x):
+		p.nan++
+		return false
+	case math.IsInf(x, 0):
+		p.inf++
+		return false
+	case x == 0:
+		p.zeros++
+	}
+	p.n++
+	p.min, p.max = min(p.min, x), max(p.max, x)
+	d := x - p.shift
+	p.sum += d
+	p.squares += d * d
+	return true
+}
+
+// sum looks at the numbers of a block. It is the slow twin of sum32.
+func (w *worker) sum(k kind, b []byte, p *pass) {
+	size := k.size()
 	for ; len(b) >= size; b = b[size:] {
-		x := number(b)
-		switch {
-		case math.IsNaN(x):
-			p.nan++
-			continue
-		case math.IsInf(x, 0):
-			p.inf++
-			continue
-		case x == 0:
-			p.zeros++
+		if x := k.number(b); p.add(x) {
+			w.even[bucketOf(x)]++
 		}
-		p.n++
-		p.min, p.max = min(p.min, x), max(p.max, x)
-		d := x - p.shift
-		p.sum += d
-		p.squares += d * d
-		w.even[bucketOf(x)]++
 	}
 }
 
 // sum32 is sum for float32, faster: it has two sums that do not wait for each other,
 // and does not look at each number for what is rare.
 func (w *worker) sum32(b []byte, p *pass) {
-	p.shift = firstFinite(b, 4, float32s.number)
+	p.shift = firstFinite(float32s.decode(safetensors.F32, b[:min(len(b), 64)]))
 	shift := p.shift
 	least, most := float32(math.Inf(1)), float32(math.Inf(-1))
 	var sum0, sum1, squares0, squares1 float64
@@ -146,7 +161,7 @@ func (w *worker) sum32(b []byte, p *pass) {
 	for ; len(b) >= 8; b = b[8:] {
 		both := binary.LittleEndian.Uint64(b)
 		if both&0x7f800000_00000000 == 0x7f800000_00000000 || both&0x7f800000 == 0x7f800000 { // an infinity or a NaN
-			w.sum(b[:8], 4, p, float32s.number)
+			w.sum(float32s, b[:8], p)
 			continue
 		}
 		even[uint16(both>>16)]++
@@ -177,7 +192,7 @@ func (w *worker) sum32(b []byte, p *pass) {
 		squares1 += d1 * d1
 		n += 2
 	}
-	w.sum(b, 4, p, float32s.number)
+	w.sum(float32s, b, p)
 	if n > 0 {
 		p.n += n
 		p.zeros += zeros
