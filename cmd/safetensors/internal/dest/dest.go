@@ -61,7 +61,11 @@ var endings = []string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx"
 // Parse returns the destination of a name. maxBytes is the size of a shard in a
 // folder, 0 if all goes into one file. ctx ends uploads.
 func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (Destination, error) {
-	extension := strings.ToLower(path.Ext(strings.TrimRight(name, "/")))
+	bare := name
+	if bucket.IsURL(name) {
+		bare, _, _ = strings.Cut(name, "?") // the query is for the driver
+	}
+	extension := strings.ToLower(path.Ext(strings.TrimRight(bare, "/")))
 	file := extension == ".safetensors" || writers[extension] != nil
 	switch {
 	case name == "":

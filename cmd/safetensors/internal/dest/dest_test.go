@@ -215,8 +215,12 @@ func TestParse(t *testing.T) {
 		require.Equal(t, want, d)
 	}
 
+	d, err := Parse(t.Context(), "file://"+filepath.ToSlash(t.TempDir())+"/x.safetensors?dir_file_mode=448", io.Discard, 0)
+	require.NoError(t, err)
+	require.IsType(t, object{}, d)
+
 	name := filepath.Join(t.TempDir(), "x.xyz")
-	d, err := Parse(t.Context(), name, io.Discard, 0)
+	d, err = Parse(t.Context(), name, io.Discard, 0)
 	require.NoError(t, err)
 	one := checkpoint(t, "a", "b")
 	require.ErrorIs(t, d.Write(failingAfter(t, one, 1), nil), errBroken)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/access"
 )
 
 // Print returns a tensor as text. It reads what is printed and not much more.
@@ -34,7 +35,9 @@ func readCorners(t safetensors.Tensor) (v Values, err error) {
 	}
 	// Elements of less than a byte cannot be cut out one by one, those that they are
 	// converted to can be read at any place.
-	t, err = addressable(t)
+	if t, err = access.Random(t); err == nil {
+		t, err = addressable(t)
+	}
 	if err != nil {
 		return v, err
 	}
