@@ -561,3 +561,45 @@ func TestJoinedComputedClosesFiles(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrClosed, way)
 	}
 }
+
+// TestConcatEverything joins any three ranges of one tensor, also if two of them are
+// joined already: what is adjacent and what is not, in every combination.
+func TestConcatEverything(t *testing.T) {
+	const size = 5
+	x := counting(t, U32, size)
+	type piece struct {
+		Tensor
+		data []uint32
+	}
+	var pieces []piece
+	for start := range size {
+		for stop := start + 1; stop <= size; stop++ {
+			for step := 1; step <= 2 && step <= stop-start; step++ {
+				p, err := x.Slice(Span(start, stop).By(step))
+				require.NoError(t, err)
+				pieces = append(pieces, piece{p, appended[uint32](t, p)})
+			}
+		}
+	}
+	concat := func(tensors ...Tensor) Tensor {
+		joined, err := Concat(0, tensors...)
+		require.NoError(t, err)
+		return joined
+	}
+	for _, a := range pieces {
+		for _, b := range pieces {
+			for _, c := range pieces {
+				want := slices.Concat(a.data, b.data, c.data)
+				for _, joined := range []Tensor{
+					concat(a.Tensor, b.Tensor, c.Tensor),
+					concat(a.Tensor, concat(b.Tensor, c.Tensor)),
+					concat(concat(a.Tensor, b.Tensor), c.Tensor),
+				} {
+					if got := appended[uint32](t, joined); !slices.Equal(want, got) {
+						require.Equal(t, want, got)
+					}
+				}
+			}
+		}
+	}
+}
