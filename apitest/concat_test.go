@@ -603,3 +603,26 @@ func TestConcatEverything(t *testing.T) {
 		}
 	}
 }
+
+// TestWideJoinedWritesFail writes long pieces, one of which cannot be read: the file
+// is not written.
+func TestWideJoinedWritesFail(t *testing.T) {
+	const size = 400_000
+	for failing := range 3 {
+		pieces := make([]Tensor, 3)
+		for i := range pieces {
+			r := &failingReader{ReaderAt: bytes.NewReader(make([]byte, size)), left: size}
+			if i == failing {
+				r.left = size / 2
+			}
+			var err error
+			pieces[i], err = NewTensorAt(U8, []int{size}, r)
+			require.NoError(t, err)
+		}
+		joined, err := Concat(0, pieces...)
+		require.NoError(t, err)
+		dir := t.TempDir()
+		require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), map[string]Tensor{"x": joined}, nil), errReader)
+		requireEmptyDir(t, dir)
+	}
+}
