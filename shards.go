@@ -177,7 +177,7 @@ func shardsOf(files []string) (set bool, err error) {
 	if len(missing) > 0 {
 		return false, fmt.Errorf("%d of %d shards are missing: %s: %w", len(missing), n, listNames(missing), fs.ErrNotExist)
 	}
-	return len(have) == n, nil
+	return len(files) == n, nil // not if a number is there twice, with more zeros
 }
 
 // listNames lists file names for an error, the first of many.

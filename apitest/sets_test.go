@@ -64,6 +64,7 @@ func TestOpenSetRefuses(t *testing.T) {
 			"9999 of 10000 shards are missing: m-00002-of-10000.safetensors, m-00003-of-10000.safetensors"},
 		{"10,001 are", map[string][]byte{"m-00001-of-10001.safetensors": a.Bytes()}, nil, "10001 shards exceed the limit of 10000"},
 		{"none beyond the count", map[string][]byte{"m-00001-of-00001.safetensors": a.Bytes(), "m-00002-of-00001.safetensors": b.Bytes()}, nil, "several others"},
+		{"no number twice", map[string][]byte{"m-00001-of-00001.safetensors": a.Bytes(), "m-000001-of-00001.safetensors": b.Bytes()}, nil, "several others"},
 		{"no number zero", map[string][]byte{"m-00000-of-00001.safetensors": a.Bytes()}, fs.ErrNotExist, "1 of 1 shards are missing"},
 		{"whole shards", map[string][]byte{"m-00001-of-00002.safetensors": a.Bytes(), "m-00002-of-00002.safetensors": b.Bytes()[:20]}, io.ErrUnexpectedEOF,
 			`shard "m-00002-of-00002.safetensors": open m-00002-of-00002.safetensors: header length`},
