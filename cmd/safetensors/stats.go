@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image/color"
 	"math"
 	"os"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -130,7 +132,7 @@ func (c *command) describe(name string, patterns []string, asJSON bool, picture 
 	}
 	total := summaryOf(all)
 	if picture != "" {
-		if err := draw(picture, name, total); err != nil {
+		if err := draw(picture, source.Shown(name), total); err != nil {
 			return err
 		}
 	}
@@ -188,11 +190,10 @@ func draw(file, title string, s summary) error {
 		return errors.New("there is nothing to plot: no value is finite")
 	}
 	p := plot.New()
-	p.Title.Text = term.Clean(title)
+	p.Title.Text = title
 	p.X.Label.Text = "value"
 	p.Y.Label.Text = "number of values"
-	bars := &plotter.Histogram{FillColor: plotter.DefaultLineStyle.Color, LineStyle: plotter.DefaultLineStyle}
-	bars.FillColor = nil
+	bars := &plotter.Histogram{FillColor: color.Gray{Y: 200}, LineStyle: plotter.DefaultLineStyle}
 	for i, n := range s.Histogram.Counts {
 		bars.Bins = append(bars.Bins, plotter.HistogramBin{
 			Min: float64(s.Histogram.Edges[i]), Max: float64(s.Histogram.Edges[i+1]), Weight: float64(n),

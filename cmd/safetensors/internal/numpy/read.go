@@ -2,9 +2,11 @@ package numpy
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/access"
+	"golang.org/x/sync/errgroup"
 )
 
 // Print returns a tensor as text. It reads what is printed and not much more.
@@ -42,22 +44,17 @@ func readCorners(t safetensors.Tensor) (v Values, err error) {
 		return v, err
 	}
 	size := t.DType().Bits() / 8
-	data := make([]byte, 0, n*size)
-	var walk func(d int, first int64) error
-	walk = func(d int, first int64) error {
-		if d == len(shape) {
-			data = data[:len(data)+size]
-			_, err := t.ReadAt(data[len(data)-size:], first*int64(size))
+	data := make([]byte, n*size)
+	var reads errgroup.Group
+	reads.SetLimit(32) // each may be a request
+	for i, run := range runs(shape, corners) {
+		part := data[i*size : (i+run.n)*size]
+		reads.Go(func() error {
+			_, err := t.ReadAt(part, run.first*int64(size))
 			return err
-		}
-		for _, i := range corners[d] {
-			if err := walk(d+1, first*int64(shape[d])+int64(i)); err != nil {
-				return err
-			}
-		}
-		return nil
+		})
 	}
-	if err := walk(0, 0); err != nil {
+	if err := reads.Wait(); err != nil {
 		return v, err
 	}
 	part, err := safetensors.NewTensor(t.DType(), []int{n}, data)
@@ -65,6 +62,44 @@ func readCorners(t safetensors.Tensor) (v Values, err error) {
 		return v, err
 	}
 	return Read(part)
+}
+
+// A run is n adjacent elements.
+type run struct {
+	first int64
+	n     int
+}
+
+// runs yields the elements at the corners of a shape as runs, each with the number of
+// its first element among those that are printed.
+func runs(shape []int, corners [][]int) iter.Seq2[int, run] {
+	return func(yield func(int, run) bool) {
+		i := 0
+		var walk func(d int, first int64) bool
+		walk = func(d int, first int64) bool {
+			indices := corners[d]
+			for k := 0; k < len(indices); k++ {
+				at := first*int64(shape[d]) + int64(indices[k])
+				if d < len(shape)-1 {
+					if !walk(d+1, at) {
+						return false
+					}
+					continue
+				}
+				r := run{at, 1}
+				for k+1 < len(indices) && indices[k+1] == indices[k]+1 {
+					k++
+					r.n++
+				}
+				if !yield(i, r) {
+					return false
+				}
+				i += r.n
+			}
+			return true
+		}
+		walk(0, 0)
+	}
 }
 
 // addressable returns t as a dtype of whole bytes.
