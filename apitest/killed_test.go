@@ -174,7 +174,9 @@ func testKilledAnywhere(t *testing.T) {
 					continue
 				}
 				require.NotErrorIs(t, err, errMixture, "saved %d before, %d after", known, s.saved.Load())
-				require.NotEqual(t, osfile.FileSuffix, filepath.Ext(name), "a file can always be opened: %v", err)
+				if testplatform.ReplacesOpenFiles { // elsewhere nobody may open a file that is being replaced
+					require.NotEqual(t, osfile.FileSuffix, filepath.Ext(name), "a file can always be opened: %v", err)
+				}
 				gone++
 			}
 			s.kill(t)
