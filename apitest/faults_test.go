@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -160,6 +161,7 @@ func TestDyingDisk(t *testing.T) {
 // TestFaultsThatPass: a name that is taken, a file system that cannot reserve space
 // and one that cannot sync folders are no errors.
 func TestFaultsThatPass(t *testing.T) {
+	testplatform.NeedModes(t)
 	faults := []fault{
 		{op: "create", n: 1, err: syscall.EEXIST},
 		{op: "allocate", n: 1, err: syscall.ENOSYS},

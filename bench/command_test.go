@@ -30,7 +30,7 @@ import (
 //   - ours: safetensors cp, cp --dtype bf16, stats, hash, cp of the folder
 //   - cp: cp --sparse=never, sync of the file
 //   - sha256sum: sha256sum of the file
-//   - torch: safe_open, Tensor.to and save\_file; min, max, mean, std, count\_nonzero, isnan, isinf and histc of each tensor; consolidate\_safetensors\_files
+//   - torch: PyTorch 2.15.0: safe_open, Tensor.to and save_file; min, max, mean, std, count_nonzero, isnan, isinf and histc of each tensor; consolidate_safetensors_files
 func BenchmarkCommand(b *testing.B) {
 	size := sized(2*giB, 4*miB)
 	model := input("command.safetensors", func(path string) { check(safetensors.WriteFile(path, randomModel(size), nil)) })
