@@ -1,19 +1,9 @@
-"""The Python contestant: does a task n times and says how long that took.
-
-It reads requests from stdin, one per line with tabs between the words:
-
-    TASK N FILE [ARGUMENT...]
-
-and answers each with the nanoseconds of all N runs together, without what the
-task needs once. With N = 0 only that is done. Freeing the result is part of a
-run if it is a table, not if it is data.
-"""
+"""The Python contestant: does a task n times and says how long that took."""
 
 import os
-import sys
-import time
 
 import ml_dtypes  # noqa: F401 - teaches numpy the dtype bfloat16
+from protocol import serve
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -69,23 +59,4 @@ TASKS = {
     "write-fsync": write_fsync,
 }
 
-
-def main():
-    key, run = None, None
-    for line in sys.stdin:
-        task, count, *args = line.rstrip("\n").split("\t")
-        try:
-            if key != (task, args):
-                key, run = (task, args), TASKS[task](*args)
-            total = 0
-            for _ in range(int(count)):
-                start = time.perf_counter_ns()
-                result = run()
-                total += time.perf_counter_ns() - start
-                del result
-            print(total, flush=True)
-        except Exception as err:
-            print(f"error: {err!r}".replace("\n", " "), flush=True)
-
-
-main()
+serve(TASKS)

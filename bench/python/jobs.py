@@ -1,13 +1,12 @@
-"""The contestant with PyTorch: whole jobs, in the protocol of contestant.py.
+"""The contestant with PyTorch: whole jobs.
 
 It runs under an interpreter that has torch and safetensors.
 """
 
 import os
-import sys
-import time
 
 import torch
+from protocol import serve
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
@@ -57,23 +56,4 @@ def consolidate(folder, target):
 
 TASKS = {"to-bf16": to_bf16, "stats": stats, "consolidate": consolidate}
 
-
-def main():
-    key, run = None, None
-    for line in sys.stdin:
-        task, count, *args = line.rstrip("\n").split("\t")
-        try:
-            if key != (task, args):
-                key, run = (task, args), TASKS[task](*args)
-            total = 0
-            for _ in range(int(count)):
-                start = time.perf_counter_ns()
-                result = run()
-                total += time.perf_counter_ns() - start
-                del result
-            print(total, flush=True)
-        except Exception as err:
-            print(f"error: {err!r}".replace("\n", " "), flush=True)
-
-
-main()
+serve(TASKS)

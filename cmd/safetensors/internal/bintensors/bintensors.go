@@ -92,7 +92,7 @@ func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]
 	return tensors, t.metadata, nil
 }
 
-// parse returns the header of a file with so many bytes of data, in the only format in
+// parse returns the header of a file whose tensors have data bytes, in the only format in
 // which it passes all checks.
 func parse(text []byte, data int64) (*table, error) {
 	newer, newerErr := parseTable(text, data, (*decoder).newer)

@@ -180,7 +180,7 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// file returns a file with this header, padded, and so many bytes of data.
+// file returns a file with this header, padded, whose tensors have data bytes.
 func file(header string, data int) []byte {
 	for len(header)%8 != 0 {
 		header += " "

@@ -26,7 +26,7 @@ func (t *table) sort() {
 	})
 }
 
-// check checks the rules of safetensors, for so many bytes of data.
+// check checks the rules of safetensors; the tensors have data bytes.
 func (t *table) check(data int64) error {
 	const reserved = "__metadata__"
 	for key, value := range t.metadata {

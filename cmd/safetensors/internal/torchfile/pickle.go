@@ -180,7 +180,7 @@ func (u *unpickler) take(n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// number returns the next little-endian unsigned integer of so many bytes.
+// number returns the next little-endian unsigned integer, of the given size in bytes.
 func (u *unpickler) number(bytes uint64) (uint64, error) {
 	b, err := u.take(bytes)
 	var word [8]byte
@@ -188,7 +188,7 @@ func (u *unpickler) number(bytes uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(word[:]), err
 }
 
-// counted returns the bytes that follow their count, itself of so many bytes.
+// counted returns the bytes that follow their count, an integer of the given size.
 func (u *unpickler) counted(bytes uint64) ([]byte, error) {
 	n, err := u.number(bytes)
 	if err != nil {
