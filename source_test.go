@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
@@ -61,6 +62,9 @@ func TestTruncated(t *testing.T) {
 		defer f.Close()
 		require.NotNil(t, f.parts[0].src.mapped)
 		require.NoError(t, os.Truncate(name, int64(size)))
+		if m := f.parts[0].src.mapped; size == 8192 {
+			require.ErrorIs(t, m.guard(func() error { mem.Touch(m.bytes); return nil }), errFault)
+		}
 
 		tensors := maps.Collect(f.Tensors())
 		last := tensors["half"] // half is the last tensor
