@@ -177,7 +177,7 @@ func shardsOf(files []string) (set bool, err error) {
 	if len(missing) > 0 {
 		return false, fmt.Errorf("%d of %d shards are missing: %s: %w", len(missing), n, listNames(missing), fs.ErrNotExist)
 	}
-	return len(files) == n, nil // not if a number is there twice, with more zeros
+	return len(files) == n, nil // false if two files have one number, with more zeros
 }
 
 // listNames lists file names for an error, the first of many.

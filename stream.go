@@ -124,15 +124,17 @@ func lends(s stream, w io.Writer) (*storedStream, bool) {
 	return nil, false
 }
 
-// standardHash reports whether w is a hash of the standard library. Those of
-// crypto/internal/boring are written in C, where a fault is fatal.
+// standardHash reports whether w is a hash of the standard library that works on the
+// goroutine of its caller. Those of crypto/internal/boring are written in C, where a
+// fault is fatal; an HMAC passes the memory on to any hash.
 func standardHash(w io.Writer) bool {
 	t := reflect.TypeOf(w)
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	path := t.PkgPath()
-	return (strings.HasPrefix(path, "crypto/") || strings.HasPrefix(path, "hash/")) && !strings.Contains(path, "boring")
+	return (strings.HasPrefix(path, "crypto/") || strings.HasPrefix(path, "hash/")) &&
+		!strings.Contains(path, "boring") && !strings.HasSuffix(path, "/hmac")
 }
 
 // writeFull is w.Write, and an error where that breaks its contract.

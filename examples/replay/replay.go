@@ -1,6 +1,6 @@
 // Package replay opens a large checkpoint over HTTP with one request instead of one
 // for each shard. Whoever has written the checkpoint opens it once and keeps the
-// answers, index and headers, as an object beside it. Every process of a group reads
+// answers, index and headers, as an object next to it. Every process of a group reads
 // that object and opens the checkpoint from it; the bytes of tensors come from the
 // server, as always. doc/scale.md says when that pays.
 //
