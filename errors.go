@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // A FormatError says which rule of the format the input breaks, and where. The
@@ -52,30 +53,12 @@ func scanError(err error, base int64, tensor []byte) error {
 	return &FormatError{Offset: base + int64(broken.Pos), Tensor: string(tensor), Reason: broken.Reason}
 }
 
-// A prefixedError is an error as the exported functions return it: under the
-// name of this package. Inside the package errors have no prefix.
-type prefixedError struct{ err error }
-
-func (e *prefixedError) Error() string { return "safetensors: " + e.err.Error() }
-func (e *prefixedError) Unwrap() error { return e.err }
-
-// prefixed puts the prefix before an error that leaves the package. It returns
-// nil for nil.
-func prefixed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &prefixedError{bare(err)}
-}
+// prefixed puts the prefix before an error that leaves the package.
+func prefixed(err error) error { return prefix.Add(err) }
 
 // bare takes the prefix from an error that comes back into the package: from a
 // callback that called one of its exported functions.
-func bare(err error) error {
-	if e, ok := err.(*prefixedError); ok {
-		return e.err
-	}
-	return err
-}
+func bare(err error) error { return prefix.Strip(err) }
 
 // openError says which file could not be opened.
 func openError(name string, err error) error {

@@ -4,28 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// prefixed adds the library's prefix to an error that leaves this package. It
-// returns nil for nil.
-func prefixed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("safetensors: %w", err)
-}
+// prefixed puts the library's prefix before an error that leaves this package.
+func prefixed(err error) error { return prefix.Add(err) }
 
-// bare removes the prefix from an error of package safetensors, which adds it to
-// every error it returns but those of a caller's writer.
-func bare(err error) error {
-	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "safetensors: ") {
-		return inner
-	}
-	return err
-}
+// bare takes it from an error of package safetensors.
+func bare(err error) error { return prefix.Strip(err) }
 
 // openError says which folder could not be opened, unless the error says which file.
 func openError(dir string, err error) error {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // ErrChanged reports that the remote file changed after it was opened.
@@ -16,18 +18,11 @@ var ErrChanged = errors.New("the file has changed since it was opened")
 
 var errNoRanges = errors.New("the server does not support range requests: it answered with the whole file")
 
-// prefixed adds the library's prefix to an error that leaves this package. It
-// returns nil for nil.
-func prefixed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("safetensors: %w", err)
-}
+// prefixed puts the library's prefix before an error that leaves this package.
+func prefixed(err error) error { return prefix.Add(err) }
 
-// bare removes the prefix from an error of package safetensors, which adds it to
-// every error it returns.
-func bare(err error) error { return errors.Unwrap(err) }
+// bare takes it from an error of package safetensors.
+func bare(err error) error { return prefix.Strip(err) }
 
 // openError is the error of opening the file at u.
 func openError(u *url.URL, err error) error {

@@ -1,0 +1,30 @@
+// Package prefix puts the name of the library before the errors that leave it, and
+// takes it off those that come back in: out of a callback, or from one package of the
+// library into another. Within the library errors have no prefix.
+package prefix
+
+// text starts the text of every error of the library.
+const text = "safetensors: "
+
+// A prefixed error has a type of its own, so that nothing compares texts: an error of
+// a caller that starts with the same word stays as it is.
+type prefixed struct{ err error }
+
+func (e *prefixed) Error() string { return text + e.err.Error() }
+func (e *prefixed) Unwrap() error { return e.err }
+
+// Add returns err with the prefix, once. It returns nil for nil.
+func Add(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &prefixed{Strip(err)}
+}
+
+// Strip returns err without the prefix that Add put there.
+func Strip(err error) error {
+	if e, ok := err.(*prefixed); ok {
+		return e.err
+	}
+	return err
+}

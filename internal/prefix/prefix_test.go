@@ -1,0 +1,30 @@
+package prefix
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAdd(t *testing.T) {
+	require.NoError(t, Add(nil))
+	err := Add(fs.ErrNotExist)
+	require.EqualError(t, err, "safetensors: file does not exist")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.EqualError(t, Add(err), err.Error(), "once is enough")
+}
+
+func TestStrip(t *testing.T) {
+	require.NoError(t, Strip(nil))
+	require.Equal(t, fs.ErrClosed, Strip(Add(fs.ErrClosed)))
+	require.Equal(t, fs.ErrClosed, Strip(fs.ErrClosed))
+	for _, foreign := range []error{
+		errors.New("safetensors: of a caller"),
+		fmt.Errorf("of a caller: %w", Add(fs.ErrClosed)),
+	} {
+		require.Equal(t, foreign, Strip(foreign))
+	}
+}
