@@ -111,6 +111,7 @@ func readTable(r io.ReaderAt, size int64) (*table, error) {
 		return nil, err
 	}
 	text := mem.Allocate[byte](int(length)) // which the table keeps, without the rest of head
+	mem.Prepare(text, 0, length)
 	n := copy(text, head[prefixSize:])
 	if err := readFull(r, text[n:], int64(len(head))); err != nil {
 		return nil, fmt.Errorf("reading the header: %w", err)

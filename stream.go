@@ -69,8 +69,12 @@ func (t Tensor) open(shared computations) (stream, error) {
 }
 
 // readAll fills dst, of s.size() bytes, with several goroutines where that pays.
-func readAll(s stream, dst []byte) error {
+// fresh is whether dst is new memory.
+func readAll(s stream, dst []byte, fresh bool) error {
 	return parallel.Blocks(s.workers(), s.size(), mem.BlockSize, func(pos, n int64) error {
+		if fresh {
+			mem.Prepare(dst, pos, n)
+		}
 		return s.readAt(dst[pos:][:n], pos)
 	})
 }

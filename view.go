@@ -212,7 +212,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	}
 	out := mem.Extend(dst, int(s.size())/mem.SizeOf[T]())
 	b := mem.BytesOf(out[len(dst):])
-	if err := readAll(s, b); err != nil {
+	if err := readAll(s, b, cap(dst) < len(out)); err != nil {
 		return dst, err
 	}
 	if unit := mem.SwappedUnit[T](); unit > 1 {

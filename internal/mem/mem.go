@@ -98,42 +98,40 @@ func Extend[T any](dst []T, n int) []T {
 		capacity = max(capacity, min(cap(dst)+cap(dst)/4, math.MaxInt/SizeOf[T]()))
 	}
 	out := Allocate[T](capacity)
+	Prepare(out, 0, int64(len(BytesOf(dst))))
 	clear(out[len(dst)+n:])
 	copy(out, dst)
 	return out[:len(dst)+n]
 }
 
-// Allocate returns a slice of n uninitialized elements, which the caller fills.
+// Allocate returns a slice of n uninitialized elements, which the caller fills,
+// after Prepare if there are many.
 //
 // make clears memory first. For a slice that is overwritten at once this doubled
 // the time at 16 MiB, and it faults in every page before huge pages can be
 // requested. The standard library hands out memory without clearing it through
 // strings.Builder. (If it ever stops doing so, nothing breaks.)
 func Allocate[T any](n int) []T {
-	const (
-		worthwhile = 4 << 10
-		line       = 64
-	)
+	const worthwhile = 4 << 10
 	size := n * SizeOf[T]()
 	if size < worthwhile {
 		return make([]T, n)
 	}
-	var b strings.Builder
-	b.Grow(line + size)
-	b.WriteByte(0) // one byte of content, so that String has an address; only the spare capacity after it is used
-	fresh := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.StringData(b.String())), line)), size)
+	alignment := 64
 	if size >= hugePagesFrom {
-		hugePages(fresh)
+		alignment = hugePage // and so the blocks of a large copy are
 	}
-	s, ok := SliceOf[T](fresh)
+	var b strings.Builder
+	b.Grow(alignment + size)
+	b.WriteByte(0) // one byte of content, so that String has an address; only the spare capacity after it is used
+	content := unsafe.Pointer(unsafe.StringData(b.String()))
+	skip := alignment - int(uintptr(content)&uintptr(alignment-1))
+	s, ok := SliceOf[T](unsafe.Slice((*byte)(unsafe.Add(content, skip)), size))
 	if !ok { // memory of this size is aligned
 		return make([]T, n)
 	}
 	return s
 }
-
-// hugePagesFrom is the size from which memory is better filled in huge pages.
-const hugePagesFrom = 32 << 20
 
 // bigEndian is whether the host keeps the most significant byte first.
 var bigEndian = *(*byte)(unsafe.Pointer(&[]uint16{1}[0])) == 0

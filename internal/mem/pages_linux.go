@@ -40,13 +40,14 @@ func physical() int64 {
 	return int64(info.Totalram+info.Totalswap) * int64(info.Unit)
 }
 
-// hugePages requests huge pages for fresh memory that is about to be filled:
-// page faults are most of the cost of filling it.
-func hugePages(fresh []byte) {
-	const hugePage = 2 << 20
-	if pages := aligned(fresh, hugePage); len(pages) > 0 {
-		unix.Madvise(pages, unix.MADV_HUGEPAGE)
+// faultHuge faults in b, which is as large as a huge page and aligned, as one if the
+// system has one. It reports whether the system could be asked.
+func faultHuge(b []byte) bool {
+	if unix.Madvise(b, unix.MADV_HUGEPAGE) != nil {
+		return false
 	}
+	clear(b[:1])
+	return true
 }
 
 // aligned returns the part of b that starts and ends at multiples of size, a
