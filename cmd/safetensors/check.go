@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -75,12 +74,9 @@ func (c *command) checkAll(names []string, asJSON bool) error {
 
 // filesOf returns the files to check: those of a folder, or the source itself.
 func filesOf(name string) ([]string, error) {
-	if name == "-" || strings.Contains(name, "://") && !bucket.IsURL(name) {
-		return []string{name}, nil
-	}
 	info, err := os.Stat(name)
 	if err != nil || !info.IsDir() {
-		return []string{name}, nil // whose verdict will be that it cannot be opened
+		return []string{name}, nil // a URL, -, or what cannot be opened, which is its verdict then
 	}
 	var files []string
 	err = filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {

@@ -31,7 +31,7 @@ func (c *command) cp() *cobra.Command {
 Several SRC are merged; a tensor in two of them is an error.
 
 DST is a .safetensors file, a folder (for --max-shard-size), a file or a folder in a
-bucket (s3://..., gs://..., azblob://..., file://...) or - for standard output. It
+bucket (s3://..., gs://..., azblob://...), a file:///... URL or - for standard output. It
 appears complete or not at all. It may be SRC itself, with --force.
 
 Tensors are selected by --only and --except first, then renamed, then converted.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -21,9 +22,14 @@ var update = flag.Bool("update", false, "write the output of the commands into t
 const repository = "../.."
 
 // environment is that of all commands: no settings of the machine they run on.
-func environment(dir string) []string {
+func environment(t *testing.T, dir string) []string {
+	if runtime.GOOS == "windows" {
+		t.Skip("the scripts are those of a Unix shell")
+	}
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(program, filepath.Join(bin, "safetensors")))
 	return []string{
-		"PATH=" + filepath.Dir(program) + string(os.PathListSeparator) + os.Getenv("PATH"),
+		asCommand + "=1", "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
 		"HOME=" + dir, "TMPDIR=" + os.TempDir(), "LC_ALL=C.UTF-8", "TERM=dumb",
 		"GOCACHE=" + goEnv("GOCACHE"), "GOMODCACHE=" + goEnv("GOMODCACHE"), "GOFLAGS=" + os.Getenv("GOFLAGS"),
 		"GOPROXY=" + goEnv("GOPROXY"), "GOTOOLCHAIN=" + goEnv("GOTOOLCHAIN"),
@@ -72,7 +78,7 @@ func TestScripts(t *testing.T) {
 			require.NoError(t, err)
 			dir := t.TempDir()
 			writeFiles(t, dir)
-			got := replay(t, string(want), dir, environment(dir))
+			got := replay(t, string(want), dir, environment(t, dir))
 			if *update {
 				require.NoError(t, os.WriteFile(name, []byte(got), 0o666))
 				return
@@ -115,7 +121,7 @@ func TestPage(t *testing.T) {
 		if strings.HasPrefix(script, "$ cd cmd/safetensors") {
 			where = repository
 		}
-		return "```console\n" + replay(t, script, where, environment(dir)) + "```"
+		return "```console\n" + replay(t, script, where, environment(t, dir)) + "```"
 	})
 	require.Greater(t, blocks, 9)
 	if *update {

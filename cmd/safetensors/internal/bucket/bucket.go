@@ -1,5 +1,5 @@
 // Package bucket reads and writes the objects of object stores, by URL: s3://,
-// gs://, azblob://, file:// and mem://.
+// gs://, azblob:// and mem://.
 package bucket
 
 import (
@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -18,14 +17,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/azureblob" // the schemes of URLs
-	_ "gocloud.dev/blob/fileblob"
 	_ "gocloud.dev/blob/gcsblob"
 	_ "gocloud.dev/blob/memblob"
 	_ "gocloud.dev/blob/s3blob"
 	"gocloud.dev/gcerrors"
 )
 
-var schemes = []string{"s3", "gs", "azblob", "file", "mem"}
+var schemes = []string{"s3", "gs", "azblob", "mem"}
 
 // IsURL reports whether a name is the URL of an object or of a folder of objects.
 func IsURL(name string) bool {
@@ -51,17 +49,6 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 	key = strings.Trim(u.Path, "/")
 	query := u.Query()
 	switch u.Scheme {
-	case "file":
-		// The bucket is the folder of the file, so that a URL means on every system
-		// what its path means.
-		query.Set("no_tmp_dir", "true") // or a rename would cross file systems
-		query.Set("metadata", "skip")   // no file of attributes beside each file
-		query.Set("create_dir", "true")
-		dir, base := path.Split(strings.TrimRight(u.Path, "/"))
-		if base == "" {
-			return nil, "", fmt.Errorf("%s names no file", redact(u))
-		}
-		u.Path, key = dir, base
 	case "s3":
 		if os.Getenv("AWS_ENDPOINT_URL_S3")+os.Getenv("AWS_ENDPOINT_URL") != "" && !query.Has("use_path_style") {
 			query.Set("use_path_style", "true") // such stores have no host for each bucket

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
@@ -61,6 +61,10 @@ var endings = []string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx"
 // Parse returns the destination of a name. maxBytes is the size of a shard in a
 // folder, 0 if all goes into one file. ctx ends uploads.
 func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (Destination, error) {
+	name, err := fileurl.Path(name)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
 	bare := name
 	if bucket.IsURL(name) {
 		bare, _, _ = strings.Cut(name, "?") // the query is for the driver
@@ -180,30 +184,6 @@ type foreign struct {
 func (f foreign) Occupied() (string, error) { return occupied(f.name) }
 func (f foreign) Close() error              { return nil }
 
-// Write writes the file under a temporary name first, as WriteFile does.
-func (f foreign) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
-	mode := fs.FileMode(0o666)
-	if info, err := os.Stat(f.name); err == nil {
-		mode = info.Mode().Perm()
-	}
-	temp, err := os.OpenFile(fmt.Sprintf("%s.%016x.tmp", f.name, rand.Uint64()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			temp.Close()
-			os.Remove(temp.Name())
-		}
-	}()
-	if err := f.write(temp, tensors, metadata); err != nil {
-		return err
-	}
-	if err := temp.Sync(); err != nil {
-		return err
-	}
-	if err := temp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), f.name)
+func (f foreign) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	return writeFile(f.name, func(w io.Writer) error { return f.write(w, tensors, metadata) })
 }

@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -56,8 +58,8 @@ func failingAfter(t *testing.T, tensors map[string]safetensors.Tensor, n int64) 
 	return all
 }
 
-// stores are the ways to a folder: in a bucket in memory, in one of files, and without
-// a bucket.
+// stores are the ways to a folder: in a bucket in memory, by a file:// URL, and by its
+// path.
 func stores(t *testing.T, maxBytes int64) map[string]struct {
 	d    Destination
 	list func() []string
@@ -65,7 +67,7 @@ func stores(t *testing.T, maxBytes int64) map[string]struct {
 	inMemory, _, err := bucket.Open(t.Context(), "mem://x")
 	require.NoError(t, err)
 	dir := t.TempDir()
-	inFiles, err := Parse(t.Context(), "file://"+filepath.ToSlash(dir)+"/bucket/folder", io.Discard, maxBytes)
+	inFiles, err := Parse(t.Context(), fileURL(dir)+"/bucket/folder", io.Discard, maxBytes)
 	require.NoError(t, err)
 	plain, err := Parse(t.Context(), filepath.Join(dir, "plain"), io.Discard, maxBytes)
 	require.NoError(t, err)
@@ -93,6 +95,11 @@ func stores(t *testing.T, maxBytes int64) map[string]struct {
 		"files": {inFiles, read(filepath.Join(dir, "bucket", "folder"))},
 		"plain": {plain, read(filepath.Join(dir, "plain"))},
 	}
+}
+
+// fileURL returns the URL of a path.
+func fileURL(path string) string {
+	return "file://" + strings.Repeat("/", len(filepath.VolumeName(path))/2) + filepath.ToSlash(path)
 }
 
 // TestFolder writes a checkpoint, then others over it, and fails at every place in
@@ -144,7 +151,7 @@ func TestObject(t *testing.T) {
 	b, _, err := bucket.Open(t.Context(), "mem://x")
 	require.NoError(t, err)
 	dir := t.TempDir()
-	file, err := Parse(t.Context(), "file://"+filepath.ToSlash(dir)+"/x.safetensors", io.Discard, 0)
+	file, err := Parse(t.Context(), fileURL(dir)+"/x.safetensors", io.Discard, 0)
 	require.NoError(t, err)
 	plain, err := Parse(t.Context(), filepath.Join(dir, "y.safetensors"), io.Discard, 0)
 	require.NoError(t, err)
@@ -170,7 +177,7 @@ func TestObject(t *testing.T) {
 
 // TestCancelledUpload cancels the context while an upload waits.
 func TestCancelledUpload(t *testing.T) {
-	for _, url := range []string{"mem://x/y", "file://" + filepath.ToSlash(t.TempDir()) + "/y"} {
+	for _, url := range []string{"mem://x/y"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		b, key, err := bucket.Open(ctx, url)
 		require.NoError(t, err)
@@ -204,7 +211,7 @@ func TestParse(t *testing.T) {
 		}
 		return nil
 	}
-	for _, name := range []string{"", "x.gguf", "x.BIN", "ftp://x/y", "https://x/y.safetensors", "x.pt/"} {
+	for _, name := range []string{"", "x.gguf", "x.BIN", "ftp://x/y", "file://host/x", "file:///x?y", "https://x/y.safetensors", "x.pt/"} {
 		_, err := Parse(t.Context(), name, io.Discard, 0)
 		require.ErrorIs(t, err, ErrUsage, name)
 	}
@@ -214,6 +221,7 @@ func TestParse(t *testing.T) {
 	}
 	for name, want := range map[string]Destination{
 		"-": stream{io.Discard}, "x.safetensors": single("x.safetensors"), "x": folder{"x", 0},
+		"file:///x.safetensors": single(filepath.FromSlash("/x.safetensors")), "file:///x": folder{filepath.FromSlash("/x"), 0},
 		"llama-3.1": folder{"llama-3.1", 0}, "x/": folder{"x/", 0},
 	} {
 		d, err := Parse(t.Context(), name, io.Discard, 0)
@@ -221,12 +229,8 @@ func TestParse(t *testing.T) {
 		require.Equal(t, want, d)
 	}
 
-	d, err := Parse(t.Context(), "file://"+filepath.ToSlash(t.TempDir())+"/x.safetensors?dir_file_mode=448", io.Discard, 0)
-	require.NoError(t, err)
-	require.IsType(t, object{}, d)
-
 	name := filepath.Join(t.TempDir(), "x.xyz")
-	d, err = Parse(t.Context(), name, io.Discard, 0)
+	d, err := Parse(t.Context(), name, io.Discard, 0)
 	require.NoError(t, err)
 	one := checkpoint(t, "a", "b")
 	require.ErrorIs(t, d.Write(failingAfter(t, one, 1), nil), errBroken)
@@ -237,4 +241,48 @@ func TestParse(t *testing.T) {
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Equal(t, "[a b]", string(text))
+}
+
+// TestWriteFile: a link is replaced, not what it leads to; the mode stays; another kind
+// of file is refused; an error leaves the old file and nothing else.
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) error {
+		return writeFile(filepath.Join(dir, name), func(w io.Writer) error {
+			_, err := io.WriteString(w, text)
+			return err
+		})
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.NoError(t, write("a", "old"))
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o600))
+	require.NoError(t, write("a", "new"))
+	require.Equal(t, "new", read("a"))
+	info, err := os.Stat(filepath.Join(dir, "a"))
+	require.NoError(t, err)
+	if runtime.GOOS != "windows" {
+		require.Equal(t, os.FileMode(0o600), info.Mode())
+		require.NoError(t, os.Symlink("a", filepath.Join(dir, "link")))
+		require.NoError(t, write("link", "other"))
+		require.Equal(t, "new", read("a"))
+		require.Equal(t, "other", read("link"))
+		require.NoError(t, os.Remove(filepath.Join(dir, "link")))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o777))
+	require.ErrorContains(t, write("folder", "x"), "not a regular file")
+	require.NoError(t, os.Remove(filepath.Join(dir, "folder")))
+	err = writeFile(filepath.Join(dir, "a"), func(w io.Writer) error {
+		io.WriteString(w, "half")
+		return errBroken
+	})
+	require.ErrorIs(t, err, errBroken)
+	require.ErrorContains(t, err, filepath.Join(dir, "a"))
+	require.Equal(t, "new", read("a"))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -94,7 +95,10 @@ func (o *Opener) Open(name string) (*Checkpoint, error) {
 
 // open opens a source by the form of its name.
 func (o *Opener) open(c *Checkpoint, name string) error {
+	name, err := fileurl.Path(name)
 	switch {
+	case err != nil:
+		return err
 	case name == "-":
 		return o.openStream(c, o.Stdin)
 	case strings.HasPrefix(name, "hf://"):
@@ -104,7 +108,7 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 	case bucket.IsURL(name):
 		return o.openBucket(c, name)
 	case strings.Contains(name, "://"):
-		return errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file, mem")
+		return errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file")
 	}
 	return o.openLocal(c, name)
 }
