@@ -1,17 +1,18 @@
 package safetensors
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"reflect"
+	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/float"
 )
 
 // A DType is the type of a tensor's elements. The constants are those of the
-// format, spelled as in the file. The zero DType is invalid.
-//
-// The constants are in the order of the reference implementation, which writes
-// tensors by dtype in descending order.
+// format, spelled as in the file; their numbers never change. The zero DType is
+// invalid.
 type DType uint8
 
 // The dtypes of the format. The sub-byte and 8-bit floats are those of the OCP
@@ -42,38 +43,63 @@ const (
 	F64                          // IEEE 754 binary64
 	I64                          // signed 64-bit integer
 	U64                          // unsigned 64-bit integer
+	// A new dtype comes last.
 )
 
 // dtypes holds everything that distinguishes one dtype from another.
 var dtypes = [...]struct {
 	name  string
+	order uint16       // in the reference: only the sequence counts, so that a row fits between two
 	bits  uint8        // per element
 	kind  reflect.Kind // of the Go type of an element; 0 where an element is no whole byte
 	raw   reflect.Kind // of the unsigned integer of the element's size; 0 as above
 	float float.Format // None if the elements are no floats
 }{
-	BOOL:        {"BOOL", 8, reflect.Uint8, reflect.Uint8, float.None},
-	F4:          {"F4", 4, 0, 0, float.F4},
-	F6_E2M3:     {"F6_E2M3", 6, 0, 0, float.E2M3},
-	F6_E3M2:     {"F6_E3M2", 6, 0, 0, float.E3M2},
-	U8:          {"U8", 8, reflect.Uint8, reflect.Uint8, float.None},
-	I8:          {"I8", 8, reflect.Int8, reflect.Uint8, float.None},
-	F8_E5M2:     {"F8_E5M2", 8, reflect.Uint8, reflect.Uint8, float.E5M2},
-	F8_E4M3:     {"F8_E4M3", 8, reflect.Uint8, reflect.Uint8, float.E4M3},
-	F8_E8M0:     {"F8_E8M0", 8, reflect.Uint8, reflect.Uint8, float.E8M0},
-	F8_E4M3FNUZ: {"F8_E4M3FNUZ", 8, reflect.Uint8, reflect.Uint8, float.E4M3FNUZ},
-	F8_E5M2FNUZ: {"F8_E5M2FNUZ", 8, reflect.Uint8, reflect.Uint8, float.E5M2FNUZ},
-	I16:         {"I16", 16, reflect.Int16, reflect.Uint16, float.None},
-	U16:         {"U16", 16, reflect.Uint16, reflect.Uint16, float.None},
-	F16:         {"F16", 16, reflect.Uint16, reflect.Uint16, float.F16},
-	BF16:        {"BF16", 16, reflect.Uint16, reflect.Uint16, float.BF16},
-	I32:         {"I32", 32, reflect.Int32, reflect.Uint32, float.None},
-	U32:         {"U32", 32, reflect.Uint32, reflect.Uint32, float.None},
-	F32:         {"F32", 32, reflect.Float32, reflect.Uint32, float.F32},
-	C64:         {"C64", 64, reflect.Complex64, reflect.Uint64, float.None},
-	F64:         {"F64", 64, reflect.Float64, reflect.Uint64, float.F64},
-	I64:         {"I64", 64, reflect.Int64, reflect.Uint64, float.None},
-	U64:         {"U64", 64, reflect.Uint64, reflect.Uint64, float.None},
+	BOOL:        {"BOOL", 10, 8, reflect.Uint8, reflect.Uint8, float.None},
+	F4:          {"F4", 20, 4, 0, 0, float.F4},
+	F6_E2M3:     {"F6_E2M3", 30, 6, 0, 0, float.E2M3},
+	F6_E3M2:     {"F6_E3M2", 40, 6, 0, 0, float.E3M2},
+	U8:          {"U8", 50, 8, reflect.Uint8, reflect.Uint8, float.None},
+	I8:          {"I8", 60, 8, reflect.Int8, reflect.Uint8, float.None},
+	F8_E5M2:     {"F8_E5M2", 70, 8, reflect.Uint8, reflect.Uint8, float.E5M2},
+	F8_E4M3:     {"F8_E4M3", 80, 8, reflect.Uint8, reflect.Uint8, float.E4M3},
+	F8_E8M0:     {"F8_E8M0", 90, 8, reflect.Uint8, reflect.Uint8, float.E8M0},
+	F8_E4M3FNUZ: {"F8_E4M3FNUZ", 100, 8, reflect.Uint8, reflect.Uint8, float.E4M3FNUZ},
+	F8_E5M2FNUZ: {"F8_E5M2FNUZ", 110, 8, reflect.Uint8, reflect.Uint8, float.E5M2FNUZ},
+	I16:         {"I16", 120, 16, reflect.Int16, reflect.Uint16, float.None},
+	U16:         {"U16", 130, 16, reflect.Uint16, reflect.Uint16, float.None},
+	F16:         {"F16", 140, 16, reflect.Uint16, reflect.Uint16, float.F16},
+	BF16:        {"BF16", 150, 16, reflect.Uint16, reflect.Uint16, float.BF16},
+	I32:         {"I32", 160, 32, reflect.Int32, reflect.Uint32, float.None},
+	U32:         {"U32", 170, 32, reflect.Uint32, reflect.Uint32, float.None},
+	F32:         {"F32", 180, 32, reflect.Float32, reflect.Uint32, float.F32},
+	C64:         {"C64", 190, 64, reflect.Complex64, reflect.Uint64, float.None},
+	F64:         {"F64", 200, 64, reflect.Float64, reflect.Uint64, float.F64},
+	I64:         {"I64", 210, 64, reflect.Int64, reflect.Uint64, float.None},
+	U64:         {"U64", 220, 64, reflect.Uint64, reflect.Uint64, float.None},
+}
+
+// DTypes yields all dtypes in the order of the reference implementation, which
+// lists the tensors of a file by dtype, in descending order.
+func DTypes() iter.Seq[DType] {
+	var all []DType
+	for d := range DType(len(dtypes)) {
+		if d.valid() {
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, compareDTypes)
+	return slices.Values(all)
+}
+
+// compareDTypes compares dtypes in the order of the reference, after invalid ones.
+func compareDTypes(a, b DType) int { return cmp.Compare(a.order(), b.order()) }
+
+func (d DType) order() uint16 {
+	if !d.valid() {
+		return 0
+	}
+	return dtypes[d].order
 }
 
 // valid reports whether d is one of the constants.
@@ -126,8 +152,8 @@ func (d *DType) UnmarshalText(text []byte) error {
 
 // parseDType returns the dtype with that spelling, 0 if there is none.
 func parseDType(text []byte) DType {
-	for d := BOOL; int(d) < len(dtypes); d++ {
-		if string(text) == dtypes[d].name {
+	for d := range DType(len(dtypes)) {
+		if d.valid() && string(text) == dtypes[d].name {
 			return d
 		}
 	}

@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,17 +12,17 @@ import (
 
 // TestDTypes checks the names of all dtypes, and that no other value has one.
 func TestDTypes(t *testing.T) {
-	count := 0
+	all := slices.Collect(DTypes())
 	for d := range 256 {
 		d := DType(d)
 		text, err := d.MarshalText()
+		require.Equal(t, d.valid(), slices.Contains(all, d))
 		if !d.valid() {
 			require.Error(t, err)
 			require.Zero(t, d.Bits())
 			require.Contains(t, d.String(), "DType(")
 			continue
 		}
-		count++
 		require.NoError(t, err)
 		require.Equal(t, d.String(), string(text))
 		var back DType
@@ -30,15 +31,36 @@ func TestDTypes(t *testing.T) {
 		require.Error(t, back.UnmarshalText(bytes.ToLower(text)))
 		require.Equal(t, d, back, "unchanged by the error")
 	}
-	require.Equal(t, 22, count)
-	require.Equal(t, DType(1), BOOL)
-	require.Equal(t, DType(22), U64)
+	require.Error(t, new(DType).UnmarshalText(nil))
+}
+
+// TestDTypeNumbers: programs may store the numbers. A new dtype is appended.
+func TestDTypeNumbers(t *testing.T) {
+	require.Equal(t, []DType{
+		1: BOOL, 2: F4, 3: F6_E2M3, 4: F6_E3M2, 5: U8, 6: I8, 7: F8_E5M2, 8: F8_E4M3, 9: F8_E8M0, 10: F8_E4M3FNUZ, 11: F8_E5M2FNUZ,
+		12: I16, 13: U16, 14: F16, 15: BF16, 16: I32, 17: U32, 18: F32, 19: C64, 20: F64, 21: I64, 22: U64,
+	}[1:], slices.Sorted(DTypes()))
+	require.Less(t, len(dtypes), 256, "a DType is a byte, and 0 is none")
+}
+
+// TestDTypeOrder: the order of the reference, version 0.8, in which files list tensors.
+// Equal numbers would leave the order of tensors to chance.
+func TestDTypeOrder(t *testing.T) {
+	require.Equal(t, []DType{
+		BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ,
+		I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64,
+	}, slices.Collect(DTypes()))
+	order := DType(0).order()
+	for d := range DTypes() {
+		require.Less(t, order, d.order(), "%v", d)
+		order = d.order()
+	}
 }
 
 // TestDTypeFloat checks that each float dtype has a float format of its own.
 func TestDTypeFloat(t *testing.T) {
 	seen := map[float.Format]DType{}
-	for d := BOOL; d <= U64; d++ {
+	for d := range DTypes() {
 		f := d.float()
 		isFloat := strings.HasPrefix(d.String(), "F") || d == BF16
 		require.Equal(t, isFloat, f != float.None, "%v", d)
@@ -50,5 +72,5 @@ func TestDTypeFloat(t *testing.T) {
 	}
 	require.Len(t, seen, int(float.F64))
 	require.Equal(t, float.None, DType(0).float())
-	require.Equal(t, float.None, (U64 + 1).float())
+	require.Equal(t, float.None, DType(len(dtypes)).float())
 }

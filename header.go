@@ -135,19 +135,30 @@ type table struct {
 type entry struct {
 	begin, end int64 // data offsets: 0 ≤ begin ≤ end ≤ size of the data buffer
 	name       jsonscan.Span
-	dims       uint32 // of the first dimension, in table.dims
-	rankDType  uint32 // rank<<5 | dtype: a header of 100 MB has room for 50 million dimensions
+	shape      packedShape
 }
 
-func packRank(rank int, d DType) uint32 { return uint32(rank)<<5 | uint32(d) }
+// A packedShape is the rank, the number of the first dimension in table.dims, and
+// the dtype. A header has room for half as many dimensions as bytes, so that 28
+// bits hold either number.
+type packedShape uint64
 
-func (e *entry) dtype() DType { return DType(e.rankDType & 31) }
-func (e *entry) rank() int    { return int(e.rankDType >> 5) }
+func packShape(rank, first int, d DType) packedShape {
+	return packedShape(rank)<<36 | packedShape(first)<<8 | packedShape(d)
+}
+
+func (s packedShape) rank() int    { return int(s >> 36) }
+func (s packedShape) first() int   { return int(s >> 8 & (1<<28 - 1)) }
+func (s packedShape) dtype() DType { return DType(s) }
 
 func (t *table) str(s jsonscan.Span) string { return t.text[s.Off:][:s.Len] }
 func (t *table) name(i int) string          { return t.str(t.entries[i].name) }
-func (t *table) shape(e *entry) []int       { return t.dims[e.dims:][:e.rank():e.rank()] }
 func (t *table) metaKey(i int) string       { return t.str(t.metadata[i][0]) }
+
+func (t *table) shape(e *entry) []int {
+	rank := e.shape.rank()
+	return t.dims[e.shape.first():][:rank:rank]
+}
 
 // size returns the bytes before the data buffer.
 func (t *table) size() int64 { return prefixSize + int64(len(t.text)) }
@@ -186,7 +197,7 @@ func (t *table) header() *Header {
 		e := &t.entries[i]
 		h.Tensors[i] = TensorInfo{
 			Name:        t.str(e.name),
-			DType:       e.dtype(),
+			DType:       e.shape.dtype(),
 			Shape:       t.shape(e),
 			DataOffsets: [2]int64{e.begin, e.end},
 		}

@@ -232,7 +232,7 @@ func (p *parser) next(name jsonscan.Span) *entry {
 		t.dims = jsonscan.Reserve(&p.Scanner, t.dims, usualRank, leastDim)
 	}
 	e := &t.entries[:len(t.entries)+1][len(t.entries)]
-	e.name, e.dims = name, uint32(len(t.dims))
+	e.name, e.shape = name, packShape(0, len(t.dims), 0)
 	return e
 }
 
@@ -240,11 +240,12 @@ func (p *parser) next(name jsonscan.Span) *entry {
 // read, and makes it part of the table unless it breaks a rule.
 func (p *parser) add(e *entry) (broken string) {
 	t := &p.t
-	shape := t.dims[e.dims:]
+	first := e.shape.first()
+	shape := t.dims[first:]
 	if broken := checkOffsets(p.dtype, shape, e.begin, e.end); broken != "" {
 		return broken
 	}
-	e.rankDType = packRank(len(shape), p.dtype)
+	e.shape = packShape(len(shape), first, p.dtype)
 	n, end := len(t.entries), int64(0)
 	if n > 0 {
 		end = t.entries[n-1].end

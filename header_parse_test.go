@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +84,7 @@ func requireValidTable(t testing.TB, h *table, dataSize int64) {
 		require.Equal(t, end, e.begin)
 		require.LessOrEqual(t, e.begin, e.end)
 		end = e.end
-		size, broken := checkShape(e.dtype(), h.shape(e))
+		size, broken := checkShape(e.shape.dtype(), h.shape(e))
 		require.Empty(t, broken)
 		require.Equal(t, size, e.end-e.begin)
 		require.False(t, names[h.name(i)])
@@ -230,8 +231,9 @@ func TestNearlyCanonical(t *testing.T) {
 // last, with which it ends, and every dtype.
 func TestFastPathIsTaken(t *testing.T) {
 	tensors := llama70B(80)
+	all := slices.Collect(DTypes())
 	for i := range tensors {
-		tensors[i].DType = DType(1 + (i+i/7)%int(U64))
+		tensors[i].DType = all[(i+i/7)%len(all)]
 		tensors[i].Shape = []int{8, i, 999_999_999}[:i%4]
 		if i%4 == 0 && tensors[i].DType.Bits() < 8 {
 			tensors[i].Shape = []int{8}
@@ -278,6 +280,22 @@ func TestNameIndex(t *testing.T) {
 		}
 		_, duplicate = newNameIndex(n, func(int) string { return "x" })
 		require.Equal(t, 1, duplicate)
+	}
+}
+
+// TestPackShape: the entry of a table has room for the longest shape of a header, the
+// last of the dimensions that a header can have, and 255 dtypes.
+func TestPackShape(t *testing.T) {
+	most := maxHeaderLength / len("0,")
+	for d := range 256 {
+		for _, rank := range []int{0, 1, most} {
+			for _, first := range []int{0, 1, most} {
+				s := packShape(rank, first, DType(d))
+				require.Equal(t, rank, s.rank())
+				require.Equal(t, first, s.first())
+				require.Equal(t, DType(d), s.dtype())
+			}
+		}
 	}
 }
 

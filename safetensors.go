@@ -195,5 +195,5 @@ func (f *File) partOf(i int) *part {
 // tensor returns the tensor of an entry.
 func (p *part) tensor(i int) Tensor {
 	e := &p.entries[i]
-	return Tensor{dtype: e.dtype(), shape: p.shape(e), src: p.src, off: e.begin, size: e.end - e.begin}
+	return Tensor{dtype: e.shape.dtype(), shape: p.shape(e), src: p.src, off: e.begin, size: e.end - e.begin}
 }

@@ -81,7 +81,7 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile
 		o.infos = append(o.infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
 	}
 	slices.SortFunc(o.infos, func(a, b TensorInfo) int {
-		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
 	var err error
 	if o.header, err = encodeHeader(o.infos, metadata); err != nil {

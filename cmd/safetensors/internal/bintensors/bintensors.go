@@ -26,14 +26,16 @@ const (
 	maxHeader  = 100_000_000
 )
 
-// dtypes are those that bintensors has, by their numbers in the file. The order is that
-// of safetensors.
+// dtypes are those that bintensors has, by their numbers in the file.
 var dtypes = []safetensors.DType{
 	safetensors.BOOL, safetensors.U8, safetensors.I8, safetensors.F8_E5M2, safetensors.F8_E4M3,
 	safetensors.I16, safetensors.U16, safetensors.F16, safetensors.BF16,
 	safetensors.I32, safetensors.U32, safetensors.F32,
 	safetensors.F64, safetensors.I64, safetensors.U64,
 }
+
+// number returns the number of a dtype in the file, -1 if bintensors has none.
+func number(d safetensors.DType) int { return slices.Index(dtypes, d) }
 
 // Sniff reports whether a file that starts with head, of at least 9 bytes, can be a .bt
 // file: its header starts with 0 or 1, for metadata that are absent or present. That of
@@ -151,7 +153,7 @@ func write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 func layOut(tensors map[string]safetensors.Tensor, metadata map[string]string) (*table, error) {
 	t := &table{metadata: metadata}
 	for name, tensor := range tensors {
-		if !slices.Contains(dtypes, tensor.DType()) {
+		if number(tensor.DType()) < 0 {
 			return nil, fmt.Errorf("tensor %.200q: bintensors has no dtype for %v", name, tensor.DType())
 		}
 		t.tensors = append(t.tensors, safetensors.TensorInfo{Name: name, DType: tensor.DType(), Shape: tensor.Shape()})

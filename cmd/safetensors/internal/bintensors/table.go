@@ -22,7 +22,7 @@ type table struct {
 
 func (t *table) sort() {
 	slices.SortFunc(t.tensors, func(a, b safetensors.TensorInfo) int {
-		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(number(b.DType), number(a.DType)), cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -83,7 +83,7 @@ func (t *table) append(b []byte) []byte {
 	b = appendNumber(b, uint64(len(t.tensors)))
 	for _, info := range t.tensors {
 		b = appendString(b, info.Name)
-		b = appendNumber(b, uint64(slices.Index(dtypes, info.DType)))
+		b = appendNumber(b, uint64(number(info.DType)))
 		b = appendNumber(b, uint64(len(info.Shape)))
 		for _, dim := range info.Shape {
 			b = appendNumber(b, uint64(dim))

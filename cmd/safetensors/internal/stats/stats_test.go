@@ -115,7 +115,7 @@ func TestDescribeFloats(t *testing.T) {
 // TestDescribeDTypes compares every dtype with the numbers that Append gives.
 func TestDescribeDTypes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for d := safetensors.BOOL; d <= safetensors.U64; d++ {
+	for d := range safetensors.DTypes() {
 		const n = 600_000 // several blocks of most dtypes
 		data := make([]byte, n*d.Bits()/8)
 		for i := range data {
