@@ -118,7 +118,7 @@ func outerSize(dim int, shape []int) int64 {
 // adjoin returns t and next, which have elements and fit along dim, as one tensor
 // of their source, if next continues t there.
 func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
-	if t.concat != nil || next.concat != nil || t.src != next.src || !slices.Equal(t.dtypes, next.dtypes) {
+	if t.concat != nil || next.concat != nil || t.src != next.src || t.computed != next.computed || !slices.Equal(t.dtypes, next.dtypes) {
 		return Tensor{}, false
 	}
 	a, b := t.layout(), next.layout()
@@ -198,11 +198,11 @@ func (c *concat) each(f func(Tensor) (Tensor, error)) (Tensor, error) {
 }
 
 // stream returns the bytes of the pieces, row by row.
-func (c *concat) stream(shared computations) (stream, error) {
+func (c *concat) stream(all *computations) (stream, error) {
 	j := &joinedStream{ends: make([]int64, len(c.pieces))}
 	rows := outerSize(c.dim, c.pieces[0].shape)
 	for i, p := range c.pieces {
-		s, err := p.stream(shared)
+		s, err := p.stream(all)
 		if err != nil {
 			return nil, err
 		}
@@ -225,11 +225,7 @@ type joinedStream struct {
 
 func (j *joinedStream) size() int64 { return j.bytes }
 
-// hold holds all pieces, or none if one of them is computed.
 func (j *joinedStream) hold() error {
-	if len(j.computed()) > 0 {
-		return nil
-	}
 	for _, s := range j.pieces {
 		if err := s.hold(); err != nil {
 			j.release()
@@ -259,14 +255,6 @@ func (j *joinedStream) block() int64 {
 		n = max(n, s.block())
 	}
 	return n
-}
-
-func (j *joinedStream) computed() []*computation {
-	var list []*computation
-	for _, s := range j.pieces {
-		list = append(list, s.computed()...)
-	}
-	return list
 }
 
 // part returns the bytes of piece i in a row, from which to which.

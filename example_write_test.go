@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -39,7 +40,8 @@ func ExampleNewTensor() {
 	// safetensors: F4 [5] has 20 bits, which do not fill whole bytes
 }
 
-// Quantise a model tensor by tensor: only a few results are in memory at any time.
+// Round a model to half its size, scaled: only a few results are in memory at any
+// time.
 func ExampleNewTensorFunc() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -51,24 +53,16 @@ func ExampleNewTensorFunc() {
 		if t.DType() != safetensors.BF16 {
 			continue
 		}
-		scaled, err := safetensors.NewTensorFunc(safetensors.F8_E4M3, t.Shape(), func() (safetensors.Tensor, error) {
-			weights, err := safetensors.Append[float32](nil, t)
-			if err != nil {
-				return safetensors.Tensor{}, err
+		tensors[name], err = safetensors.NewTensorFunc(safetensors.F8_E4M3, t.Shape(), func(dst []float32) error {
+			_, err := safetensors.Append(dst[:0], t) // has the room
+			for i := range dst {
+				dst[i] *= 64
 			}
-			for i := range weights {
-				weights[i] *= 64
-			}
-			wide, err := safetensors.NewTensor(safetensors.F32, t.Shape(), weights)
-			if err != nil {
-				return safetensors.Tensor{}, err
-			}
-			return wide.Convert(safetensors.F8_E4M3)
+			return err
 		})
 		if err != nil {
 			log.Fatal(err)
 		}
-		tensors[name] = scaled
 	}
 	var file bytes.Buffer // or WriteFile
 	if err := safetensors.Write(&file, tensors, map[string]string{"scale": "64"}); err != nil {
@@ -80,6 +74,77 @@ func ExampleNewTensorFunc() {
 	}
 	fmt.Println(g.ParameterCount())
 	// Output: map[F8_E4M3:19456]
+}
+
+// One computation yields two tensors, values and a scale: share the small result, which
+// whichever of the two is read first computes.
+func ExampleNewTensorFunc_scales() {
+	weights, err := safetensors.NewTensor(safetensors.F32, []int{4}, []float32{1, -2, 3, 896})
+	if err != nil {
+		log.Fatal(err)
+	}
+	scale := sync.OnceValues(func() (float32, error) {
+		largest := float32(0)
+		w, err := safetensors.Append[float32](nil, weights)
+		for _, x := range w {
+			largest = max(largest, x, -x)
+		}
+		return largest / 448, err
+	})
+	values, err := safetensors.NewTensorFunc(safetensors.F8_E4M3, weights.Shape(), func(dst []float32) error {
+		s, err := scale()
+		if err != nil {
+			return err
+		}
+		_, err = safetensors.Append(dst[:0], weights)
+		for i := range dst {
+			dst[i] /= s
+		}
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	scales, err := safetensors.NewTensorFunc(safetensors.F32, nil, func(dst []float32) (err error) {
+		dst[0], err = scale()
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var file bytes.Buffer // or WriteFile
+	err = safetensors.Write(&file, map[string]safetensors.Tensor{"w": values, "w.scale": scales}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	v, err := safetensors.Append[float32](nil, values)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := safetensors.Append[float32](nil, scales)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(v, s)
+	// Output: [0.5 -1 1.5 448] [2]
+}
+
+// A framework lends the memory of a variable inside a callback: copy it there.
+func ExampleNewTensorFunc_borrowed() {
+	variable := []float32{1, 2, 3} // on a device, say
+	lend := func(use func([]float32)) error { use(variable); return nil }
+
+	t, err := safetensors.NewTensorFunc(safetensors.F32, []int{3}, func(dst []float32) error {
+		return lend(func(data []float32) { copy(dst, data) })
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := safetensors.Write(io.Discard, map[string]safetensors.Tensor{"v": t}, nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t)
+	// Output: F32 [3]
 }
 
 // Elements in a raw file, such as one made by another program, become a tensor.

@@ -21,7 +21,7 @@ import (
 // named __metadata__, names and metadata that are not valid UTF-8, and headers
 // above 100,000,000 bytes.
 func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata)
+	o, err := newOutFile(tensors, metadata, newResults())
 	if err != nil {
 		return prefixed(err)
 	}
@@ -46,7 +46,7 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // tensors were opened from: they still refer to the old data. On Windows an open
 // file cannot be replaced, which is an error.
 func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata)
+	o, err := newOutFile(tensors, metadata, newResults())
 	if err != nil {
 		return prefixed(err)
 	}
@@ -71,25 +71,23 @@ type outFile struct {
 	header  []byte // with the prefix
 	infos   []TensorInfo
 	streams []stream
+	all     computations
 }
 
 // newOutFile checks everything that can be checked before anything is written, and
-// lays the tensors out. The caller calls release.
-func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile, error) {
-	o := &outFile{infos: make([]TensorInfo, 0, len(tensors))}
-	for name, t := range tensors {
-		o.infos = append(o.infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
-	}
-	slices.SortFunc(o.infos, func(a, b TensorInfo) int {
-		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
-	})
+// lays the tensors out. Computed ones have their results in memory. The caller calls
+// release.
+func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *results) (*outFile, error) {
+	o := &outFile{infos: infosOf(tensors), all: computations{memory: memory}}
 	var err error
 	if o.header, err = encodeHeader(o.infos, metadata); err != nil {
 		return nil, err
 	}
-	shared := computations{}
 	for i := range o.infos {
-		s, err := tensors[o.infos[i].Name].open(shared)
+		s, err := tensors[o.infos[i].Name].stream(&o.all)
+		if err == nil {
+			err = s.hold()
+		}
 		if err != nil {
 			o.release()
 			return nil, tensorError(o.infos[i].Name, err)
@@ -97,26 +95,27 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string) (*outFile
 		o.streams = append(o.streams, s)
 	}
 	if o.computes() {
-		o.letGo()
+		o.release()
 	}
 	return o, nil
 }
 
-// letGo holds nothing any longer: each read keeps open what it needs. That is for
-// operations with computed tensors, whose funcs may close files.
-func (o *outFile) letGo() {
-	for _, s := range o.streams {
-		if len(s.computed()) == 0 {
-			s.release()
-		}
+// infosOf returns the tensors of a file in their order, without offsets.
+func infosOf(tensors map[string]Tensor) []TensorInfo {
+	infos := make([]TensorInfo, 0, len(tensors))
+	for name, t := range tensors {
+		infos = append(infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
 	}
+	slices.SortFunc(infos, func(a, b TensorInfo) int {
+		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
+	})
+	return infos
 }
 
 // computes reports whether some tensors are computed.
-func (o *outFile) computes() bool {
-	return slices.ContainsFunc(o.streams, func(s stream) bool { return len(s.computed()) > 0 })
-}
+func (o *outFile) computes() bool { return len(o.all.list) > 0 }
 
+// release holds nothing any longer: each read keeps open what it needs.
 func (o *outFile) release() {
 	for _, s := range o.streams {
 		s.release()
@@ -141,7 +140,7 @@ func (o *outFile) writeTo(w io.Writer) error {
 	if err := write(o.header); err != nil {
 		return fmt.Errorf("writing the header: %w", err)
 	}
-	defer computeAhead(o.streams)()
+	defer o.all.ahead()()
 	pieces := o.pieces()
 	return parallel.InOrder(ahead(o.block()), int64(len(pieces)), func(i int64) (*mem.Block, error) {
 		if _, lent := lends(o.streams[pieces[i].first], w); lent && !pieces[i].small {
@@ -281,7 +280,7 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 	if _, err := f.WriteAt(o.header, 0); err != nil {
 		return err
 	}
-	defer computeAhead(o.streams)()
+	defer o.all.ahead()()
 	pieces := o.pieces()
 	return parallel.Do(o.workers(), int64(len(pieces)), func(i int64) error {
 		p := pieces[i]

@@ -56,8 +56,9 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	}
 	s := shardSet{dir: dir, names: slices.Sorted(maps.Keys(shards))}
 	defer s.abort()
+	memory := newResults()
 	for _, name := range s.names {
-		o, err := newOutFile(shards[name], metadata)
+		o, err := newOutFile(shards[name], metadata, memory)
 		if err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	}
 	if s.computes() {
 		for _, o := range s.out {
-			o.letGo()
+			o.release()
 		}
 	}
 	var index []byte

@@ -30,7 +30,7 @@ type RangeReader interface {
 const readers = 16
 
 // A source is where the bytes of tensors are: the data buffer of one file, or
-// the data of one NewTensor, NewTensorAt or NewTensorFunc. All tensors of a file
+// the data of one NewTensor or NewTensorAt, or the result of a computed tensor. All tensors of a file
 // share its source, and with it the knowledge whether the file is still open.
 type source struct {
 	mem    []byte      // the data buffer, if it is in memory or mapped
@@ -39,10 +39,6 @@ type source struct {
 	r      io.ReaderAt // the data buffer is read from here unless it is in memory; of a mapping, its file
 	base   int64       // offset of the data buffer in r
 	ranges RangeReader // r, if it is one
-
-	compute func() (Tensor, error) // else it is computed: the tensor whose bytes it holds,
-	shape   []int                  // which has this shape
-	dtype   DType                  // and dtype
 
 	mu      sync.Mutex
 	idle    sync.Cond // users == 0, after close

@@ -20,8 +20,7 @@ import (
 type stream interface {
 	size() int64
 
-	// hold keeps the sources open until release, unless a computed tensor is
-	// among them: its func may close files. Then each read keeps them open.
+	// hold keeps the sources open until release. Without it, each read does.
 	hold() error
 	release()
 
@@ -40,32 +39,35 @@ type stream interface {
 	// own: mem.BlockSize where each call may cost a round trip, else mem.BufferSize,
 	// which stays in the cache until it is written.
 	block() int64
-
-	// computed returns the computations that it reads, in order.
-	computed() []*computation
 }
 
 // stream returns the bytes of t for an operation with these computations.
-func (t Tensor) stream(shared computations) (stream, error) {
+func (t Tensor) stream(all *computations) (stream, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
 	switch {
 	case t.concat != nil:
-		return t.concat.stream(shared)
-	case t.src != nil && t.src.compute != nil:
-		return newComputedStream(t, shared), nil
+		return t.concat.stream(all)
+	case t.computed != nil:
+		return newComputedStream(t, all), nil
 	}
 	return newStoredStream(t), nil
 }
 
-// open is stream, and holds the bytes: the caller calls release.
-func (t Tensor) open(shared computations) (stream, error) {
-	s, err := t.stream(shared)
+// open is stream, and holds the bytes, unless computed tensors are among them: their
+// funcs may close files. The caller calls release.
+func (t Tensor) open() (stream, error) {
+	var all computations
+	s, err := t.stream(&all)
 	if err != nil {
 		return nil, err
 	}
-	return s, s.hold()
+	err = s.hold()
+	if len(all.list) > 0 {
+		s.release()
+	}
+	return s, err
 }
 
 // readAll fills dst, of s.size() bytes, with several goroutines where that pays.
@@ -173,8 +175,7 @@ func newStoredStream(t Tensor) *storedStream {
 	return s
 }
 
-func (s *storedStream) size() int64              { return s.bytes }
-func (s *storedStream) computed() []*computation { return nil }
+func (s *storedStream) size() int64 { return s.bytes }
 
 func (s *storedStream) hold() error {
 	if s.src == nil {
@@ -215,8 +216,11 @@ func (s *storedStream) block() int64 {
 // lendable reports whether the memory of the source holds the bytes that come
 // out.
 func (s *storedStream) lendable() bool {
-	return s.src != nil && s.src.mem != nil && s.src.unit == 0 && s.from == nil && s.dtypes == nil
+	return s.src != nil && s.src.mem != nil && s.src.unit == 0 && s.plain()
 }
+
+// plain reports whether the bytes that come out are those of the source.
+func (s *storedStream) plain() bool { return s.from == nil && s.dtypes == nil }
 
 func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
 	if !s.lendable() {

@@ -74,7 +74,10 @@ func (t Tensor) identity() (id any, ok bool) {
 	if t.strided != nil {
 		k.how += fmt.Sprint(*t.strided)
 	}
-	if t.src.mem != nil {
+	switch {
+	case t.computed != nil:
+		k.where = t.computed
+	case t.src.mem != nil:
 		k.where, k.off = mem.Address(t.src.mem[t.off:]), 0
 	}
 	return k, true

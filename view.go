@@ -26,7 +26,9 @@ type Tensor struct {
 	size    int64    // of the elements as they are stored, in bytes
 	strided *strided // selects elements, counted from off; nil if they are contiguous
 	dtypes  []DType  // the dtype as stored, then each dtype to convert to; nil if there is no conversion
-	concat  *concat  // the pieces of a joined tensor, in place of src to dtypes
+
+	computed *computed // makes the elements of a computed tensor, in place of src
+	concat   *concat   // the pieces of a joined tensor, in place of src to dtypes
 }
 
 // Element is the constraint of the Go types that elements are seen as. There is
@@ -43,25 +45,48 @@ type Element interface {
 //
 // T is the Go type of the dtype, or the unsigned integer of its size for raw
 // bits, or a byte type for raw little-endian bytes, the only choice for F4 and
-// F6. The shape must have as many elements as data holds; a nil shape is a
-// scalar.
+// F6. []float32 and []float64 may also be given for a narrower float dtype: the
+// elements are rounded when they are read, as Convert does. The shape must have as
+// many elements as data holds; a nil shape is a scalar.
 func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
-	size, broken := checkShape(dtype, shape)
-	if broken != "" {
-		return Tensor{}, prefixed(&FormatError{Offset: -1, Reason: broken})
-	}
-	if err := checkElement[T](dtype); err != nil {
-		if from := floatOf[T](); float.Convertible(from.float(), dtype.float()) {
-			err = fmt.Errorf("%w; make it %v and Convert", err, from)
-		}
+	t, err := newTensor[T](dtype, shape)
+	if err != nil {
 		return Tensor{}, prefixed(err)
 	}
 	b := mem.BytesOf(data)
-	if int64(len(b)) != size {
-		return Tensor{}, prefixed(fmt.Errorf("%v %s needs %d bytes, the data has %d", dtype, formatShape(shape), size, len(b)))
+	if int64(len(b)) != t.size {
+		what := t.String()
+		if t.dtypes != nil {
+			what += " rounded from " + t.stored().String()
+		}
+		return Tensor{}, prefixed(fmt.Errorf("%s needs %d bytes, the data has %d", what, t.size, len(b)))
 	}
-	src := &source{mem: b, unit: mem.SwappedUnit[T]()}
-	return Tensor{dtype: dtype, shape: slices.Clone(shape), src: src, size: size}, nil
+	t.src = &source{mem: b, unit: mem.SwappedUnit[T]()}
+	return t, nil
+}
+
+// newTensor returns a tensor of elements of type T that has no source yet. Its size is
+// that of its elements in memory.
+func newTensor[T Element](dtype DType, shape []int) (Tensor, error) {
+	stored := dtype
+	if err := checkElement[T](dtype); err != nil {
+		stored = floatOf[T]()
+		if !float.Convertible(stored.float(), dtype.float()) {
+			return Tensor{}, err
+		}
+		if stored.Bits() <= dtype.Bits() {
+			return Tensor{}, fmt.Errorf("%w; make it %v and Convert", err, stored)
+		}
+	}
+	size, broken := checkShape(stored, shape)
+	if broken != "" {
+		return Tensor{}, errors.New(broken)
+	}
+	t := Tensor{dtype: stored, shape: slices.Clone(shape), size: size}
+	if stored == dtype {
+		return t, nil
+	}
+	return t.convert(dtype)
 }
 
 // NewTensorAt returns a tensor of elements that r holds as a file does, row-major
@@ -70,7 +95,7 @@ func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 func NewTensorAt(dtype DType, shape []int, r io.ReaderAt) (Tensor, error) {
 	size, broken := checkShape(dtype, shape)
 	if broken != "" {
-		return Tensor{}, prefixed(&FormatError{Offset: -1, Reason: broken})
+		return Tensor{}, prefixed(errors.New(broken))
 	}
 	if r == nil {
 		return Tensor{}, prefixed(errors.New("the io.ReaderAt of a tensor is nil"))
@@ -148,7 +173,7 @@ func view[T Element](t Tensor) ([]T, error) {
 	switch {
 	case t.concat != nil:
 		return nil, t.noView("it is joined from several tensors")
-	case t.src != nil && t.src.compute != nil:
+	case t.computed != nil:
 		return nil, t.noView("its elements are computed")
 	case t.strided != nil:
 		return nil, t.noView("its elements are not contiguous")
@@ -197,7 +222,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	if err != nil {
 		return dst, err
 	}
-	s, err := t.open(computations{})
+	s, err := t.open()
 	if err != nil {
 		return dst, err
 	}
@@ -229,7 +254,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 // between, those of a mapped file to a *os.File and to the hashes of the standard
 // library.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
-	s, err := t.open(computations{})
+	s, err := t.open()
 	if err != nil {
 		return 0, prefixed(err)
 	}
@@ -243,7 +268,7 @@ func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))
 	}
-	s, err := t.open(computations{})
+	s, err := t.open()
 	if err != nil {
 		return 0, prefixed(err)
 	}

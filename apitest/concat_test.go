@@ -54,12 +54,13 @@ func sourcesOf(t testing.TB, x Tensor) map[string]Tensor {
 		require.NoError(t, err)
 		return y
 	}
+	computed, _ := counted(t, x)
 	return map[string]Tensor{
 		"slice":    must(NewTensor(x.DType(), x.Shape(), data)),
 		"mapped":   of(openedBy["Open"]),
 		"reader":   must(NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(data))),
 		"ranges":   must(NewTensorAt(x.DType(), x.Shape(), &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}})),
-		"computed": must(NewTensorFunc(x.DType(), x.Shape(), func() (Tensor, error) { return x, nil })),
+		"computed": computed,
 	}
 }
 
@@ -548,7 +549,7 @@ func TestJoinedComputedClosesFiles(t *testing.T) {
 		f := open(t, name)
 		x, err := f.Tensor("x")
 		require.NoError(t, err)
-		closing, err := NewTensorFunc(U32, []int{64}, func() (Tensor, error) { return counting(t, U32, 64), f.Close() })
+		closing, err := NewTensorFunc(U32, []int{64}, func([]uint32) error { return f.Close() })
 		require.NoError(t, err)
 		joined, err := Concat(0, closing, x)
 		require.NoError(t, err)

@@ -99,8 +99,8 @@ func TestReplaceShardsFails(t *testing.T) {
 	before := listDir(t, dir)
 	tensors := generation(t, 2)
 	obstacle := filepath.Join(dir, "model.1-00002-of-00003.safetensors")
-	blocked, err := NewTensorFunc(U32, []int{4}, func() (Tensor, error) {
-		return tensors["a"], os.MkdirAll(filepath.Join(obstacle, "in the way"), 0o777)
+	blocked, err := NewTensorFunc(U32, []int{4}, func([]uint32) error {
+		return os.MkdirAll(filepath.Join(obstacle, "in the way"), 0o777)
 	})
 	require.NoError(t, err)
 	require.Error(t, WriteShards(dir, map[string]Tensor{"a": blocked, "b": tensors["b"], "c": tensors["c"]}, nil, 16))

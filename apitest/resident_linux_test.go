@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
@@ -118,4 +121,66 @@ func TestConvertingWritesAreSmall(t *testing.T) {
 	_, err = converted.WriteTo(w)
 	require.NoError(t, err)
 	require.Less(t, w.most-before, int64(64<<20))
+}
+
+// TestComputedWritesAreSmall writes 48 computed tensors, rounded from float32 to BF16,
+// and compares the most memory that the process had with that of another one, which
+// writes four: results are reused, not collected. SAFETENSORS_COMPUTED_MB is their
+// size, of 64 MB if the limit is to be that of the promise.
+func TestComputedWritesAreSmall(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes memory of its own")
+	}
+	const n = 48
+	size := 16
+	if text := os.Getenv("SAFETENSORS_COMPUTED_MB"); text != "" {
+		var err error
+		size, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	if task := os.Getenv("SAFETENSORS_COMPUTED_CHILD"); task != "" {
+		var tensors int
+		_, err := fmt.Sscan(task, &tensors)
+		require.NoError(t, err)
+		writeComputed(t, tensors, size<<20)
+		fmt.Printf("peak %d\n", resident(t, "VmHWM"))
+		return
+	}
+	peak := func(tensors int) (bytes int64) {
+		child := exec.Command(os.Args[0], "-test.run=^TestComputedWritesAreSmall$")
+		child.Env = append(os.Environ(), fmt.Sprintf("SAFETENSORS_COMPUTED_CHILD=%d", tensors), "GOCOVERDIR="+t.TempDir())
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		_, err = fmt.Sscanf(string(out), "peak %d", &bytes)
+		require.NoError(t, err, "%s", out)
+		return bytes
+	}
+	few, many := peak(4), peak(n)
+	t.Logf("%d MB, %d tensors: %d MB resident, 4 tensors: %d MB", size, n, many>>20, few>>20)
+	require.Less(t, many-few, int64(4*size<<20), "two more results at most")
+	if size == 64 {
+		require.Less(t, many, int64(600e6))
+	}
+}
+
+// writeComputed writes n tensors of size bytes each, once to a writer and once to a
+// file that is removed.
+func writeComputed(t *testing.T, n, size int) {
+	var calls atomic.Int64
+	tensors := make(map[string]Tensor)
+	for i := range n {
+		x, err := NewTensorFunc(BF16, []int{size / 2}, func(dst []float32) error {
+			calls.Add(1)
+			for k := range dst {
+				dst[k] = float32(i)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		tensors[fmt.Sprint(i)] = x
+	}
+	require.NoError(t, Write(io.Discard, tensors, nil))
+	require.EqualValues(t, n, calls.Load())
+	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil))
+	require.EqualValues(t, 2*n, calls.Load())
 }

@@ -189,7 +189,7 @@ func TestNewTensor(t *testing.T) {
 		{"data has the size of the elements", func() (Tensor, error) { return NewTensor(F32, []int{2, 3}, data[:5]) }, "F32 [2,3] needs 24 bytes, the data has 20"},
 		{"dimensions are not negative", func() (Tensor, error) { return NewTensor(F32, []int{-2, -3}, data) }, "negative dimension"},
 		{"dimensions are not negative without elements", func() (Tensor, error) { return NewTensor(F32, []int{0, -3}, data[:0]) }, "[0,-3] has a negative dimension"},
-		{"data has a type of the dtype", func() (Tensor, error) { return NewTensor(F32, []int{1}, []float64{1}) }, "are float32, uint32 or byte, not float64"},
+		{"data has a type of the dtype", func() (Tensor, error) { return NewTensor(F32, []int{1}, []int32{1}) }, "are float32, uint32 or byte, not int32"},
 		{"the dtype is valid", func() (Tensor, error) { return NewTensor(0, []int{1}, []byte{1}) }, "invalid dtype 0"},
 		{"elements fill whole bytes", func() (Tensor, error) { return NewTensor(F4, []int{3}, []byte{1, 2}) }, "do not fill whole bytes"},
 		{"the number of elements fits 64 bits", func() (Tensor, error) {

@@ -67,7 +67,10 @@ func numbered(t *testing.T, source string, shapes [][]int) []safetensors.Tensor 
 			require.NoError(t, err)
 		case "computed":
 			result := x
-			x, err = safetensors.NewTensorFunc(safetensors.U32, shape, func() (safetensors.Tensor, error) { return result, nil })
+			x, err = safetensors.NewTensorFunc(safetensors.U32, shape, func(dst []uint32) error {
+				_, err := safetensors.Append(dst[:0], result)
+				return err
+			})
 			require.NoError(t, err)
 		}
 		tensors = append(tensors, x)

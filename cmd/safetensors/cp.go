@@ -127,28 +127,8 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if f.tie {
 		tensors, metadata = safetensors.Tie(tensors, metadata)
 	}
-	if src.Local && p.maxBytes > 0 {
-		if tensors, err = inTurn(tensors); err != nil {
-			return err
-		}
-	}
 	defer c.progress("cp", read)()
 	return dst.Write(tensors, metadata)
-}
-
-// inTurn returns tensors that WriteShards takes for computed ones: it writes fewer
-// pieces of fewer shards concurrently then. Otherwise it would hold 64 pieces of 8 MiB
-// to hide the latency of files that are not in memory, which a local disk needs not.
-func inTurn(tensors map[string]safetensors.Tensor) (map[string]safetensors.Tensor, error) {
-	wrapped := make(map[string]safetensors.Tensor, len(tensors))
-	for name, t := range tensors {
-		w, err := safetensors.NewTensorFunc(t.DType(), t.Shape(), func() (safetensors.Tensor, error) { return t, nil })
-		if err != nil {
-			return nil, err
-		}
-		wrapped[name] = w
-	}
-	return wrapped, nil
 }
 
 // apply returns the tensors to write, and how many bytes of the source that reads.

@@ -62,11 +62,9 @@ func TestSaver(t *testing.T) {
 	tensors, metadata, err := m.snapshot()
 	require.NoError(t, err)
 	proceed := make(chan error)
-	blocking, err := safetensors.NewTensorFunc(safetensors.U8, []int{1}, func() (safetensors.Tensor, error) {
-		if err := <-proceed; err != nil {
-			return safetensors.Tensor{}, err
-		}
-		return safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1})
+	blocking, err := safetensors.NewTensorFunc(safetensors.U8, []int{1}, func(dst []byte) error {
+		dst[0] = 1
+		return <-proceed
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.save(map[string]safetensors.Tensor{"blocking": blocking}, nil))

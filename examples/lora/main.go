@@ -118,19 +118,15 @@ func add(w, b, a safetensors.Tensor, scale float32) (safetensors.Tensor, error) 
 	if len(w.Shape()) != 2 || len(b.Shape()) != 2 || len(s) != 6 || s[0] != s[2] || s[1] != s[5] || s[3] != s[4] {
 		return w, fmt.Errorf("the shapes do not match: base %v, lora_B %v, lora_A %v", w, b, a)
 	}
-	return safetensors.NewTensorFunc(safetensors.BF16, w.Shape(), func() (safetensors.Tensor, error) {
-		sum, errW := safetensors.Append[float32](nil, w)
+	return safetensors.NewTensorFunc(safetensors.BF16, w.Shape(), func(sum []float32) error {
+		_, errW := safetensors.Append(sum[:0], w)
 		left, errB := safetensors.Append[float32](nil, b)
 		right, errA := safetensors.Append[float32](nil, a)
 		if err := errors.Join(errW, errB, errA); err != nil {
-			return w, err
+			return err
 		}
 		addProduct(sum, left, right, s[3], s[1], scale)
-		t, err := safetensors.NewTensor(safetensors.F32, w.Shape(), sum)
-		if err != nil {
-			return t, err
-		}
-		return t.Convert(safetensors.BF16)
+		return nil
 	})
 }
 

@@ -14,9 +14,10 @@ func TestRandom(t *testing.T) {
 	calls := 0
 	stored, err := safetensors.NewTensor(safetensors.F32, []int{2, 2}, []float32{1, 2, 3, 4})
 	require.NoError(t, err)
-	x, err := safetensors.NewTensorFunc(safetensors.F32, []int{2, 2}, func() (safetensors.Tensor, error) {
+	x, err := safetensors.NewTensorFunc(safetensors.F32, []int{2, 2}, func(dst []float32) error {
 		calls++
-		return stored, nil
+		copy(dst, []float32{1, 2, 3, 4})
+		return nil
 	})
 	require.NoError(t, err)
 	converted, err := x.Convert(safetensors.F64)
@@ -50,9 +51,7 @@ func TestRandom(t *testing.T) {
 		require.Equal(t, x, y, "what is stored is not copied")
 	}
 
-	broken, err := safetensors.NewTensorFunc(safetensors.F32, nil, func() (safetensors.Tensor, error) {
-		return safetensors.Tensor{}, errors.New("broken")
-	})
+	broken, err := safetensors.NewTensorFunc(safetensors.F32, nil, func([]float32) error { return errors.New("broken") })
 	require.NoError(t, err)
 	_, err = Random(broken)
 	require.ErrorContains(t, err, "broken")

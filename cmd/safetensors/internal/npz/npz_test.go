@@ -178,9 +178,7 @@ func TestFailingWriter(t *testing.T) {
 	for n := 0; n < b.Len(); n += 1 + n/50 {
 		require.ErrorIs(t, Write(&failing{n}, tensors), errFailing)
 	}
-	bad, err := safetensors.NewTensorFunc(safetensors.U8, []int{1}, func() (safetensors.Tensor, error) {
-		return safetensors.Tensor{}, errFailing
-	})
+	bad, err := safetensors.NewTensorFunc(safetensors.U8, []int{1}, func([]byte) error { return errFailing })
 	require.NoError(t, err)
 	err = Write(io.Discard, map[string]safetensors.Tensor{"w": bad})
 	require.ErrorIs(t, err, errFailing)

@@ -162,11 +162,15 @@ func (m *Member) Tensor(layOut func(io.ReaderAt) (safetensors.Tensor, error)) (s
 	if err != nil || m.Stored() {
 		return t, err
 	}
-	return safetensors.NewTensorFunc(t.DType(), t.Shape(), func() (safetensors.Tensor, error) {
+	return safetensors.NewTensorFunc(t.DType(), t.Shape(), func(dst []byte) error {
 		b, err := m.ReadAll(m.Size)
 		if err != nil {
-			return safetensors.Tensor{}, err
+			return err
 		}
-		return layOut(Unpacked{bytes.NewReader(b), b})
+		t, err := layOut(Unpacked{bytes.NewReader(b), b})
+		if err == nil {
+			_, err = safetensors.Append(dst[:0], t)
+		}
+		return err
 	})
 }

@@ -1,0 +1,133 @@
+package safetensors
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+)
+
+// aheadBytes is how much memory results take while others are computed ahead of their
+// use; two of any size may be there.
+const aheadBytes = 256 << 20
+
+// results is the memory that the computed tensors of one operation have for their
+// results. It is reused from tensor to tensor: as garbage, results would be most of
+// the heap, which could double before the garbage collector runs.
+type results struct {
+	mu    sync.Mutex
+	freed sync.Cond
+	free  [][]uint64 // words, so that they are aligned for every Element
+	used  int        // results that exist
+	bytes int64      // which they take
+}
+
+func newResults() *results {
+	r := new(results)
+	r.freed.L = &r.mu
+	return r
+}
+
+// take returns memory of at least n bytes. It never waits: a reader needs the result
+// that it asks for before it can finish with others.
+func (r *results) take(n int64) ([]uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.takeLocked(n)
+}
+
+// takeAhead is take when there is room for one more result. It returns nil once
+// stopped is true.
+func (r *results) takeAhead(n int64, stopped *bool) ([]uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !*stopped && r.used >= 2 && (r.used >= parallel.CopyWorkers() || r.bytes+n > aheadBytes) {
+		r.freed.Wait()
+	}
+	if *stopped {
+		return nil, nil
+	}
+	return r.takeLocked(n)
+}
+
+func (r *results) takeLocked(n int64) ([]uint64, error) {
+	const small = 1 << 20 // bytes that may be wasted on a result
+	if err := mem.CheckSize(n); err != nil {
+		return nil, err
+	}
+	best, free := -1, int64(0)
+	for i, words := range r.free {
+		size := sizeOfWords(words)
+		free += size
+		if size >= n && size <= max(2*n, small) && (best < 0 || len(words) < len(r.free[best])) {
+			best = i
+		}
+	}
+	var words []uint64
+	if best >= 0 {
+		words = r.free[best]
+		r.free = slices.Delete(r.free, best, best+1)
+	} else {
+		for ; len(r.free) > 0 && r.bytes+free+n > aheadBytes; r.free = slices.Delete(r.free, 0, 1) {
+			free -= sizeOfWords(r.free[0])
+		}
+		words = mem.Allocate[uint64](int((n + 7) / 8))
+	}
+	r.used++
+	r.bytes += sizeOfWords(words)
+	return words, nil
+}
+
+// put frees the memory of a result. nil is none.
+func (r *results) put(words []uint64) {
+	if words == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free = append(r.free, words)
+	r.used--
+	r.bytes -= sizeOfWords(words)
+	r.freed.Broadcast()
+}
+
+func sizeOfWords(words []uint64) int64 { return 8 * int64(len(words)) }
+
+// ahead computes the tensors before they are needed, as many concurrently as there
+// are processors and room. stop waits until no func runs any more.
+func (all *computations) ahead() (stop func()) {
+	if len(all.list) == 0 {
+		return func() {}
+	}
+	stopped := false // guarded by the mutex of the memory
+	var running sync.WaitGroup
+	running.Add(1)
+	go func() {
+		defer running.Done()
+		for _, c := range all.list {
+			if c.left.Load() == 0 { // without elements, or read already
+				continue
+			}
+			words, err := all.memory.takeAhead(c.size, &stopped)
+			if err != nil {
+				continue // as readAt will report
+			}
+			if words == nil {
+				return
+			}
+			running.Add(1)
+			go func() {
+				defer running.Done()
+				c.compute(words) // readAt reports its error
+			}()
+		}
+	}()
+	return func() {
+		all.memory.mu.Lock()
+		stopped = true
+		all.memory.freed.Broadcast()
+		all.memory.mu.Unlock()
+		running.Wait()
+	}
+}
