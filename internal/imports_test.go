@@ -30,18 +30,20 @@ type wall struct {
 // anything.
 var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
-	{"remote", []string{".", "internal/parallel", "internal/osfile"}, nil},
-	{"dcp", []string{".", "internal/jsonscan", "internal/mem", "internal/parallel"}, nil},
+	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport"}, nil},
+	{"hub", []string{".", "remote", "internal/prefix", "internal/transport"}, nil},
+	{"dcp", []string{".", "internal/jsonscan", "internal/mem", "internal/parallel", "internal/prefix"}, nil},
 	{"internal/float", []string{"internal/parallel"}, []string{"golang.org/x/sys/..."}},
+	{"internal/transport", nil, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
 }
 
 // TestImports checks the imports of all files but tests, for every system. The
 // packages under internal/ know nothing of tensors and little of each other;
-// net/http stays out of programs that do not use package remote.
+// net/http stays out of programs that use neither package remote nor package hub.
 func TestImports(t *testing.T) {
 	imports := importsOf(t, "..")
-	for _, folder := range []string{".", "remote", "dcp", "internal/float", "internal/parallel"} {
+	for _, folder := range []string{".", "remote", "hub", "dcp", "internal/float", "internal/parallel"} {
 		require.NotEmpty(t, imports[folder], folder)
 	}
 	for folder, paths := range imports {
@@ -73,7 +75,7 @@ func (w wall) allows(p string) bool {
 	case strings.Contains(first, "."):
 		return in(w.others, p)
 	}
-	return first != "net" || w.folder == "remote"
+	return first != "net" || slices.Contains([]string{"remote", "hub", "internal/transport"}, w.folder)
 }
 
 // matches reports whether a pattern stands for a path.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
-	"github.com/gosafetensors/safetensors/remote"
 	"github.com/stretchr/testify/require"
 )
 
@@ -89,11 +89,11 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 	require.NotEmpty(t, want.Slices)
 	server := httptest.NewServer(http.StripPrefix("/owner/model/resolve/main/", http.FileServer(http.Dir(dir))))
 	defer server.Close()
-	hub := &remote.Client{Endpoint: server.URL, Token: "none"}
+	models := &hub.Client{Endpoint: server.URL, Token: "none"}
 	for _, name := range names {
 		for way, open := range map[string]func(string) (*safetensors.File, error){
 			"Open": safetensors.Open, "Load": safetensors.Load,
-			"remote": func(string) (*safetensors.File, error) { return hub.OpenRepo(t.Context(), "owner/model", "") },
+			"hub": func(string) (*safetensors.File, error) { return models.Open(t.Context(), "owner/model", "") },
 		} {
 			f, err := open(name)
 			require.NoError(t, err)

@@ -1,51 +1,15 @@
 package remote
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
-
-// ask requests the bytes from first to last. It returns the answer, its place,
-// and the place it must match.
-//
-// It asks where the file was found before. If redirects led there and the
-// request is now refused, as signed URLs expire, it asks the original URL again.
-func (o *object) ask(ctx context.Context, first, last int64) (resp *http.Response, at, want place, err error) {
-	header := http.Header{
-		"Range":           {fmt.Sprintf("bytes=%d-%d", first, last)},
-		"Accept-Encoding": {"identity"}, // ranges are of the encoded bytes
-	}
-	found := o.found.Load()
-	if found == nil {
-		resp, at, err = o.get(ctx, place{url: o.url, trusted: true}, header)
-		return resp, at, o.pinned, err
-	}
-	resp, at, err = o.get(ctx, *found, found.preconditions(header))
-	redirected := found.url != o.url
-	if !redirected || err == nil && !refused(resp.StatusCode) {
-		return resp, at, *found, err
-	}
-	o.found.CompareAndSwap(found, nil)
-	if err != nil {
-		return resp, at, *found, err
-	}
-	resp.Body.Close()
-	resp, at, err = o.get(ctx, place{url: o.url, trusted: true}, header)
-	return resp, at, o.pinned, err
-}
-
-// refused reports whether a status means that a URL no longer works.
-func refused(status int) bool {
-	switch status {
-	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
-		return false
-	}
-	return status >= 400 && !retryable(status)
-}
 
 // preconditions returns header with the condition that the file is still the one
 // found at p. If-Match takes strong validators only (RFC 9110, section 13.1.1).
@@ -79,11 +43,16 @@ func (p place) differs(q place) string {
 	return fmt.Sprintf("%s is %#.*q, was %#.*q", name, maxQuote, b, maxQuote, a)
 }
 
+// ErrChanged reports that the remote file changed after it was opened.
+var ErrChanged = errors.New("the file has changed since it was opened")
+
+var errNoRanges = errors.New("the server does not support range requests: it answered with the whole file")
+
 // check validates an answer to a request for the bytes from first to last of the
-// file found at want. It returns the range in the answer, which may end before
-// last (RFC 9110, section 15.3.7).
-func (o *object) check(resp *http.Response, at, want place, first, last int64) (contentRange, error) {
-	opened := o.size >= 0
+// file found at want, of size bytes or -1 before the first answer. It returns the
+// range in the answer, which may end before last (RFC 9110, section 15.3.7).
+func check(resp *http.Response, at, want place, first, last, size int64) (contentRange, error) {
+	opened := size >= 0
 	fine := resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusOK
 	if diff := want.differs(at); fine && diff != "" {
 		return contentRange{}, fmt.Errorf("%w: %s", ErrChanged, diff)
@@ -105,8 +74,8 @@ func (o *object) check(resp *http.Response, at, want place, first, last int64) (
 	}
 	text := resp.Header.Get("Content-Range")
 	r, ok := parseContentRange(text)
-	if ok && opened && r.size >= 0 && r.size != o.size {
-		return r, fmt.Errorf("%w: it has %d bytes, had %d", ErrChanged, r.size, o.size)
+	if ok && opened && r.size >= 0 && r.size != size {
+		return r, fmt.Errorf("%w: it has %d bytes, had %d", ErrChanged, r.size, size)
 	}
 	if !ok || r.first != first || r.last < first || r.last > last || !opened && r.size < 0 {
 		return r, fmt.Errorf("answered with Content-Range %s, expected bytes %d-%d and the size", quote(text), first, last)
@@ -166,4 +135,41 @@ func unsatisfiableError(resp *http.Response) error {
 		size = r.size
 	}
 	return &unsatisfiable{statusError(resp, http.StatusPartialContent), size}
+}
+
+// refused reports whether a status means that a URL no longer works.
+func refused(status int) bool {
+	switch status {
+	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
+		return false
+	}
+	return status >= 400 && !retryable(status)
+}
+
+// statusText returns the status of an answer. It quotes an unusual reason phrase.
+func statusText(resp *http.Response) string {
+	usual := fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	if resp.Status == usual {
+		return usual
+	}
+	return quote(resp.Status)
+}
+
+// statusError is the error of an answer whose status is not the expected one.
+func statusError(resp *http.Response, expected int) error {
+	err := fmt.Errorf("status %s, expected %d %s", statusText(resp), expected, http.StatusText(expected))
+	if message := resp.Header.Get("X-Error-Message"); message != "" { // of the Hugging Face Hub
+		err = fmt.Errorf("%w (%s)", err, quote(message))
+	}
+	switch resp.StatusCode {
+	case http.StatusNotFound, http.StatusGone:
+		return fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("%w: %w", err, fs.ErrPermission)
+	}
+	if retryable(resp.StatusCode) {
+		busy := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
+		return &temporary{error: err, after: askedPause(resp.Header, time.Now()), busy: busy}
+	}
+	return err
 }

@@ -1,15 +1,16 @@
 package remote
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/internal/transport"
 )
 
 // A Client opens files over HTTP. The zero value is ready to use. Methods may be
@@ -25,34 +26,12 @@ type Client struct {
 	// other host.
 	Header http.Header
 
-	// Endpoint is the base URL of the hub. The default is the environment
-	// variable HF_ENDPOINT, else https://huggingface.co.
-	Endpoint string
-
-	// Token authorizes requests to the hub, also those of Open. It is sent
-	// nowhere else, and an Authorization in Header overrides it. The default is
-	// HF_TOKEN, else the content of the file HF_TOKEN_PATH, which defaults to
-	// token in HF_HOME, which defaults to ~/.cache/huggingface. There is no
-	// default if HF_HUB_DISABLE_IMPLICIT_TOKEN is 1.
-	Token string
-
-	pause func(ctx context.Context, d time.Duration) // waits for d or the end of ctx; nil: in real time
-	stall time.Duration                              // how long a request may bring nothing; 0: stallTimeout
+	pace pace
 }
 
 // Open opens a safetensors file by its URL, with the zero Client.
 func Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 	return new(Client).Open(ctx, rawURL)
-}
-
-// OpenRepo opens a model on the hub, with the zero Client.
-func OpenRepo(ctx context.Context, repo, revision string) (*safetensors.File, error) {
-	return new(Client).OpenRepo(ctx, repo, revision)
-}
-
-// OpenRepoFile opens a file of a repository on the hub, with the zero Client.
-func OpenRepoFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
-	return new(Client).OpenRepoFile(ctx, repo, revision, name)
 }
 
 // Open opens a safetensors file by its http or https URL. If the URL ends in
@@ -64,7 +43,7 @@ func OpenRepoFile(ctx context.Context, repo, revision, name string) (*safetensor
 // *safetensors.FormatError.
 func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 	f, err := c.open(ctx, rawURL)
-	return f, prefixed(err)
+	return f, prefix.Add(err)
 }
 
 func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, error) {
@@ -73,56 +52,80 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 		return nil, err
 	}
 	s := c.session(ctx)
-	if !strings.HasSuffix(u.Path, osfile.IndexSuffix) {
-		return s.openFile(u)
+	if strings.HasSuffix(u.Path, ".index.json") {
+		return openShards(s, u)
 	}
-	x, err := s.download(u)
-	if err != nil {
-		return nil, err
-	}
-	return s.openShards(x, func(shard string) *url.URL {
-		return u.ResolveReference(&url.URL{Path: shard})
-	})
-}
-
-// inFlight limits the concurrent requests of one Open or OpenRepo.
-const inFlight = 20
-
-// A session is the state that all requests of one Open or OpenRepo share.
-type session struct {
-	ctx    context.Context // until Close
-	http   *http.Client    // a copy of the caller's
-	header http.Header     // for the host of the opened URL
-	hub    hub             // which adds its token
-	hubErr error           // why there is no hub
-	slots  chan struct{}   // holds an element for each request in flight
-	pause  func(context.Context, time.Duration)
-	stall  time.Duration
-	served atomic.Int64 // tries that brought what they were sent for
+	return openFile(s, u)
 }
 
 func (c *Client) session(ctx context.Context) *session {
 	s := &session{
-		ctx:    ctx,
-		http:   new(http.Client),
-		header: c.Header,
-		slots:  make(chan struct{}, inFlight),
-		pause:  c.pause,
-		stall:  c.stall,
+		tries:  tries{ctx: ctx, pace: c.pace.orReal()},
+		sender: sender{header: c.Header},
+		slots:  make(chan struct{}, transport.InFlight),
 	}
-	s.hub, s.hubErr = c.hub()
 	if c.HTTP != nil {
-		*s.http = *c.HTTP
+		s.http = *c.HTTP
 	}
 	if s.http.Transport == nil {
-		s.http.Transport = transport()
+		s.http.Transport = transport.Default()
 	}
 	s.http.Transport = vetted{s.http.Transport}
-	if s.pause == nil {
-		s.pause = pause
-	}
-	if s.stall == 0 {
-		s.stall = stallTimeout
-	}
 	return s
+}
+
+// openFile opens the file at a URL.
+func openFile(s *session, u *url.URL) (*safetensors.File, error) {
+	o, err := newObject(s, u)
+	if err != nil {
+		return nil, openError(u, err)
+	}
+	f, err := safetensors.NewFile(o, o.size)
+	if err != nil {
+		return nil, openError(u, prefix.Strip(err))
+	}
+	o.opened()
+	return f, nil
+}
+
+// openShards opens the shards of the index at a URL, next to it.
+func openShards(s *session, u *url.URL) (*safetensors.File, error) {
+	index, err := download(s, u)
+	if err != nil {
+		return nil, openError(u, err)
+	}
+	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
+		return openFile(s, u.ResolveReference(&url.URL{Path: shard}))
+	})
+	if err != nil {
+		return nil, openError(u, prefix.Strip(err))
+	}
+	return f, nil
+}
+
+// maxIndex exceeds the limit of safetensors.OpenShards, whose error tells it.
+const maxIndex = 64<<20 + 1
+
+// download downloads the index at a URL.
+func download(s *session, u *url.URL) (index []byte, err error) {
+	at := place{url: u, trusted: true}
+	err = s.retry(func() (int64, error) { // 0: the next try starts over
+		x := s.exchange()
+		defer x.end()
+		resp, from, err := s.get(x.ctx, place{url: u, trusted: true}, nil)
+		at = from
+		if err != nil {
+			return 0, x.cause(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return 0, statusError(resp, http.StatusOK)
+		}
+		index, err = io.ReadAll(io.LimitReader(x.body(resp), maxIndex))
+		return 0, x.cause(err)
+	})
+	if err != nil {
+		return nil, getError(at.url, err)
+	}
+	return index, nil
 }

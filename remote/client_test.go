@@ -13,8 +13,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
 )
 
 // TestCheckRedirect sees the redirect and the header of the next request.
@@ -22,14 +25,14 @@ func TestCheckRedirect(t *testing.T) {
 	hub, cdn := newServer(t), newServer(t)
 	target := cdn.add("/blob", craft(100, 10))
 	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-		w.Header().Set("X-Repo-Commit", commitOne)
+		w.Header().Set("X-Any", "value")
 		return redirectTo(target)(0, w, r)
 	}
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	client.Header = secrets()
 	var answer error
 	client.HTTP = &http.Client{CheckRedirect: func(req *http.Request, via []*http.Request) error {
-		require.Equal(t, commitOne, req.Response.Header.Get("X-Repo-Commit"))
+		require.Equal(t, "value", req.Response.Header.Get("X-Any"))
 		require.NotContains(t, fmt.Sprint(req.Header), "secret")
 		require.Equal(t, "secret", via[0].Header.Get("X-Api-Key"))
 		req.Header.Set("X-Added", "value")
@@ -67,7 +70,7 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 		}),
 	}
 	before := *h
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	client.HTTP = h
 	bytesOf(t, openTensor(t, client, s.URL+"/m"))
 	require.Equal(t, int32(2), sent.Load())
@@ -93,7 +96,7 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 		"certificate": tls.URL + "/m?secret",
 		"not TLS":     "https" + strings.TrimPrefix(plain.URL, "http") + "/m?secret",
 	} {
-		client, clock := newClient(t, "")
+		client, clock := newClient(t)
 		_, err := client.Open(t.Context(), url)
 		require.Error(t, err, name)
 		require.Empty(t, clock.pauses, name)
@@ -103,11 +106,34 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 
 // TestNoAnswer counts the tries where nobody listens.
 func TestNoAnswer(t *testing.T) {
-	client, clock := newClient(t, "")
+	client, clock := newClient(t)
 	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.EOF })}
 	_, err := client.Open(t.Context(), "http://127.0.0.1/m?secret")
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.NotContains(t, err.Error(), "secret")
+	require.Len(t, clock.pauses, maxTries-1)
+}
+
+// TestRefusedConnection: a host that takes no connection is given up within a second,
+// unless it has answered before.
+func TestRefusedConnection(t *testing.T) {
+	s := newServer(t)
+	client, clock := newClient(t)
+	tensor := openTensor(t, client, s.add("/m", craft(100_000, 1000)))
+	s.Close()
+	_, err := client.Open(t.Context(), s.URL+"/m?secret")
+	require.ErrorContains(t, err, "(tried 3 times)")
+	require.NotContains(t, err.Error(), "secret")
+	require.Len(t, clock.pauses, maxDials-1)
+	longest := time.Duration(0)
+	for n := range maxDials - 1 {
+		longest += firstPause << n
+	}
+	require.Less(t, longest, time.Second)
+
+	clock.pauses = nil
+	_, err = safetensors.Append[byte](nil, tensor)
+	require.ErrorContains(t, err, "(tried 8 times)")
 	require.Len(t, clock.pauses, maxTries-1)
 }
 
@@ -124,7 +150,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	counted.Start()
 	defer counted.Close()
 	s.add("/m", pattern(20<<20))
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, counted.URL+"/m")
 	for i := range 20 {
 		_, err := o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16)

@@ -1,5 +1,4 @@
-// Package remote opens safetensors files over HTTP, and whole repositories of
-// hubs, without downloading them.
+// Package remote opens safetensors files over HTTP without downloading them.
 //
 // # Use
 //
@@ -15,29 +14,15 @@
 //	…
 //	rows, err := safetensors.Append[float32](nil, t)
 //
-// OpenRepo opens a model on the Hugging Face Hub, or on a server that has its
-// paths, in one file or in many shards. OpenRepoFile opens any other file of a
-// repository, or an index in a folder of it:
+// Models on the Hugging Face Hub are opened by package hub.
 //
-//	f, err := remote.OpenRepo(ctx, "mistralai/Mistral-7B-v0.3", "main")
-//	…
-//	fmt.Println(f.ParameterCount())
-//	f, err = remote.OpenRepoFile(ctx, "stabilityai/sdxl-turbo", "", "unet/diffusion_pytorch_model.fp16.safetensors")
+// The package-level function suits most programs. A [Client] carries its own
+// *http.Client or header. Its http.RoundTripper sees every request, which is enough
+// for progress, metrics and rate limits.
 //
-// CachedRepo finds a repository that the Python tools have downloaded, and sends
-// no requests:
-//
-//	dir, err := remote.CachedRepo("mistralai/Mistral-7B-v0.3", "main")
-//	…
-//	f, err := safetensors.Open(dir)
-//
-// The package-level functions suit most programs. A [Client] carries its own
-// *http.Client, header or token. Its http.RoundTripper sees every request, which
-// is enough for progress, metrics and rate limits.
-//
-// The context given to Open, OpenRepo or OpenRepoFile governs the File as long as
-// it is used: once the context is done, all requests end and all reads fail with
-// its error. A deadline meant for opening alone would end the File too.
+// The context given to Open governs the File as long as it is used: once the context
+// is done, all requests end and all reads fail with its error. A deadline meant for
+// opening alone would end the File too.
 //
 // View needs the data in memory and fails with errors.ErrUnsupported; Append and
 // WriteTo copy.
@@ -45,11 +30,9 @@
 // # Requests and consistency
 //
 // Opening a file costs one request if its header has at most 100,000 bytes, else
-// two. OpenRepo sends two more for a sharded model: for the single file that is
-// missing, and for the index. A server that answers 416 because a file is shorter
-// than the first request is asked again for less. Redirects add to that, once per
-// file: the final URL is remembered until the server refuses it, as signed URLs
-// expire.
+// two. A server that answers 416 because a file is shorter than the first request is
+// asked again for less. Redirects add to that, once per file: the final URL is
+// remembered until the server refuses it, as signed URLs expire.
 //
 // Each File has up to 20 requests in flight. Reads that are close together, such
 // as the rows of a slice or the tensors that several goroutines read, are merged
@@ -62,8 +45,7 @@
 // its ETag, or Last-Modified if it has no ETag. Later requests carry If-Match or
 // If-Unmodified-Since, later answers are compared, and a difference is an error
 // wrapping [ErrChanged]. If a server sends neither, only a change of size is
-// detected. All shards of a repository are from the commit of the index, if the
-// hub names it.
+// detected.
 //
 // The server must support range requests, unless the file is shorter than the
 // first request. A server that does not is detected on the first answer, and
@@ -76,21 +58,20 @@
 // with jitter waits from a quarter of a second to ten seconds. A wait that a
 // Retry-After or RateLimit header asks for is honoured up to a minute. The bytes that
 // arrived are kept: the next try starts where the last one ended, and the count
-// restarts after a try that brought 1 KiB or more. If that was an answer shorter
-// than its request, as servers may give, or 64 KiB, there is no wait.
-// A request that is refused with 429 or 503 is not given up while others of the same
-// Open are served.
+// restarts after a try that brought 1 KiB or more. There is no wait after a try that
+// brought 64 KiB, or after an answer that was merely shorter than requested. A request
+// that is refused with 429 or 503 is not given up while others of the same Open are
+// served. A host that refuses the connection, and has not answered before, is tried 3
+// times within a second.
 //
 // # Security
 //
-// The header, token and user information of a URL go to the host of that URL and
-// to no other, not even a subdomain or another port, and not from https to http.
-// A redirect to another host is followed without them. Cookies are left
-// to the jar of the *http.Client. The hub's token is sent to the hub's endpoint
-// only, whatever else is opened. Errors name URLs without user information and
-// query, where signatures are; they quote a server's text and shorten it.
+// The header and the user information of a URL go to the host of that URL and to no
+// other, not even a subdomain or another port, and not from https to http. A redirect
+// to another host is followed without them. Cookies are left to the jar of the
+// *http.Client. Errors name URLs without user information and query, where signatures
+// are; they quote a server's text and shorten it.
 //
 // Answers are untrusted input: each is checked against its request, and the
-// header like that of any file. Names that a server, a caller or a cache gives
-// lead out of neither the repository nor the cache.
+// header like that of any file.
 package remote

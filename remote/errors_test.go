@@ -66,7 +66,7 @@ func TestTextOfServersIsBounded(t *testing.T) {
 			"control": "\x1b[2Jx\u202e",
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				client, _ := newClient(t, "")
+				client, _ := newClient(t)
 				_, err := client.Open(t.Context(), rawServer(t, answer(evil))+"/m")
 				require.Error(t, err)
 				require.Less(t, len(err.Error()), 2000)
@@ -79,7 +79,7 @@ func TestTextOfServersIsBounded(t *testing.T) {
 
 func TestTextOfValidatorsIsBounded(t *testing.T) {
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	s.etag = `"` + strings.Repeat("a", 10_000) + `"`
 	tensor := openTensor(t, client, s.add("/m", craft(100_100, 3000)))
 	s.etag = `W/` + s.etag

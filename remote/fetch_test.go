@@ -130,9 +130,9 @@ func TestReadsAreRetried(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
-			client, clock := newClient(t, "")
+			client, clock := newClient(t)
 			if strings.HasPrefix(c.name, "stalled") {
-				client.stall = time.Second
+				client.pace.stall = time.Second
 			}
 			tensor := openTensor(t, client, s.add("/m", file))
 			s.reset(c.fault)
@@ -162,7 +162,7 @@ func TestReadsFailForGood(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
-			client, _ := newClient(t, "")
+			client, _ := newClient(t)
 			tensor := openTensor(t, client, s.add("/m", file))
 			s.reset(func(_ int, w http.ResponseWriter, r *http.Request) bool { c.fault(w, r); return true })
 			_, err := safetensors.Append[byte](nil, tensor)
@@ -197,7 +197,7 @@ func TestPauses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
-			client, clock := newClient(t, "")
+			client, clock := newClient(t)
 			s.fault = first(1, statusOf(c.status, c.header...))
 			openTensor(t, client, s.add("/m", craft(100, 10)))
 			require.Len(t, clock.pauses, 1)
@@ -233,7 +233,7 @@ func TestBusyServer(t *testing.T) {
 		{"the connection breaks", false, true, maxTries},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			s := &session{ctx: t.Context(), pause: func(context.Context, time.Duration) {}}
+			s := &tries{ctx: t.Context(), pace: pace{pause: func(context.Context, time.Duration) {}}}
 			tries := 0
 			err := s.retry(func() (int64, error) {
 				if tries++; tries == 100 {
@@ -265,7 +265,7 @@ func TestContextEndsAll(t *testing.T) {
 	const readers = 50
 	file := craft(100_000, 20_000_000)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	f, err := client.Open(ctx, s.add("/m", file))
 	require.NoError(t, err)
@@ -301,9 +301,9 @@ func TestContextEndsAll(t *testing.T) {
 
 func TestContextEndsPause(t *testing.T) {
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	client.pause = func(ctx context.Context, d time.Duration) {
+	client.pace.pause = func(ctx context.Context, d time.Duration) {
 		require.Equal(t, longestAsked, d)
 		cancel()
 		pause(ctx, d)
@@ -315,7 +315,7 @@ func TestContextEndsPause(t *testing.T) {
 }
 
 func TestContextThatIsDoneAfterAnotherFailure(t *testing.T) {
-	client, clock := newClient(t, "")
+	client, clock := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 		cancel()
@@ -360,7 +360,7 @@ func TestParseContentRange(t *testing.T) {
 func TestReadAtKeepsItsContract(t *testing.T) {
 	s := newServer(t)
 	file := craft(100_000, 1000)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, s.add("/m", file))
 	size := int64(len(file))
 	for _, c := range []struct {

@@ -78,7 +78,7 @@ func newHostile(t *testing.T, http2 bool, answer http.HandlerFunc) *hostile {
 		s.Start()
 	}
 	t.Cleanup(s.Close) // which closes the connections of its client, too
-	s.client, _ = newClient(t, "")
+	s.client, _ = newClient(t)
 	if http2 {
 		s.client.HTTP = s.Server.Client() // which trusts its certificate
 	}
@@ -207,7 +207,7 @@ func TestHostileServers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				if strings.Contains(c.text, "stalled") {
-					s.client.stall = 50 * time.Millisecond
+					s.client.pace.stall = 50 * time.Millisecond
 				}
 				bomb() // outside of what is measured
 				memory := allocated(func() {

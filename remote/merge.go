@@ -5,10 +5,6 @@ import (
 	"slices"
 	"sort"
 	"sync"
-	"sync/atomic"
-
-	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 const (
@@ -62,67 +58,40 @@ func (s *span) add(p part) bool {
 	return true
 }
 
-// enqueue adds a read to the waiting ones.
-func (o *object) enqueue(w *pending) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	i := sort.Search(len(o.waiting), func(i int) bool { return o.waiting[i].off > w.off })
-	o.waiting = slices.Insert(o.waiting, i, w)
+// A queue holds the reads that no request has taken yet, by offset.
+type queue struct {
+	mu      sync.Mutex
+	waiting []*pending
+}
+
+// add adds a read to the waiting ones.
+func (q *queue) add(w *pending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := sort.Search(len(q.waiting), func(i int) bool { return q.waiting[i].off > w.off })
+	q.waiting = slices.Insert(q.waiting, i, w)
 }
 
 // take removes a read and its near neighbors from the waiting ones and returns
 // them, or nil if w has already been taken.
-func (o *object) take(w *pending) []*pending {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	first := slices.Index(o.waiting, w)
+func (q *queue) take(w *pending) []*pending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := slices.Index(q.waiting, w)
 	if first < 0 {
 		return nil
 	}
 	last := first + 1
 	span := spanOf(w.part)
-	for last < len(o.waiting) && span.add(o.waiting[last].part) {
+	for last < len(q.waiting) && span.add(q.waiting[last].part) {
 		last++
 	}
-	for first > 0 && span.add(o.waiting[first-1].part) {
+	for first > 0 && span.add(q.waiting[first-1].part) {
 		first--
 	}
-	taken := slices.Clone(o.waiting[first:last])
-	o.waiting = slices.Delete(o.waiting, first, last)
+	taken := slices.Clone(q.waiting[first:last])
+	q.waiting = slices.Delete(q.waiting, first, last)
 	return taken
-}
-
-var _ safetensors.RangeReader = (*object)(nil)
-
-// ReadRanges implements safetensors.RangeReader: it fills each slice with the
-// bytes at its offset, with few, concurrent requests. It merges ranges that are
-// in increasing order and do not overlap. Its memory does not grow with the
-// number of ranges.
-func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	var (
-		all    sync.WaitGroup
-		failed atomic.Pointer[error]
-	)
-	for parts := range merge(ranges) {
-		o.slots <- struct{}{} // before the next list is made: lists exist only in flight
-		if failed.Load() != nil {
-			<-o.slots
-			break
-		}
-		all.Add(1)
-		go parallel.Guarded(func() error { return o.fetch(parts) }, func(err error) {
-			if err != nil {
-				failed.CompareAndSwap(nil, &err)
-			}
-			<-o.slots
-			all.Done()
-		})
-	}
-	all.Wait()
-	if err := failed.Load(); err != nil {
-		return parallel.Rethrow(*err)
-	}
-	return nil
 }
 
 // merge groups ranges into the parts of one request each.

@@ -19,8 +19,8 @@ import (
 func openObject(t testing.TB, c *Client, rawURL string) *object {
 	u, err := url.Parse(rawURL)
 	require.NoError(t, err)
-	o := &object{session: c.session(t.Context()), url: u, size: -1}
-	require.NoError(t, o.readHead())
+	o, err := newObject(c.session(t.Context()), u)
+	require.NoError(t, err)
 	o.opened()
 	return o
 }
@@ -44,7 +44,7 @@ func TestReadRangesMerges(t *testing.T) {
 	const size = 20 << 20
 	file := pattern(size)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, s.add("/m", file))
 	for _, c := range []struct {
 		name   string
@@ -85,7 +85,7 @@ func TestLongReadIsCut(t *testing.T) {
 	const size = 3 * maxSpan
 	file := pattern(size)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, s.add("/m", file))
 	got := make([]byte, 2*maxSpan+1)
 	n, err := o.ReadAt(got, 100)
@@ -99,7 +99,7 @@ func TestReadRangesFails(t *testing.T) {
 	const size = 30 << 20
 	file := pattern(size)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, s.add("/m", file))
 
 	err := o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{size - 5, 10}))
@@ -118,7 +118,7 @@ func TestReadRangesFails(t *testing.T) {
 func TestReadRangesOfAWholeHead(t *testing.T) {
 	file := craft(100, 1000)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, s.add("/m", file))
 	got := make([]byte, 20)
 	require.NoError(t, o.ReadRanges(seqOf(got, run{5, 10}, run{500, 10})))
@@ -131,7 +131,7 @@ func TestReadRangesOfAWholeHead(t *testing.T) {
 func TestReadRangesResumes(t *testing.T) {
 	file := pattern(200_000)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, s.add("/m", file))
 	runs := []run{{1000, 3}, {1003, 1}, {1010, 5}, {1100, 4}}
 	want := slices.Concat(file[1000:1004], file[1010:1015], file[1100:1104])
@@ -177,11 +177,11 @@ func TestSpan(t *testing.T) {
 }
 
 func TestTake(t *testing.T) {
-	o := new(object)
+	q := new(queue)
 	var waiting []*pending
 	for _, off := range []int64{5_000_000, 30, 10, 20, 1000, 25, 20, 9_000_000} {
 		w := &pending{part: part{off, make([]byte, 10)}}
-		o.enqueue(w)
+		q.add(w)
 		waiting = append(waiting, w)
 	}
 	offsets := func(list []*pending) (offsets []int64) {
@@ -190,12 +190,12 @@ func TestTake(t *testing.T) {
 		}
 		return offsets
 	}
-	require.Equal(t, []int64{10, 20, 20, 25, 30, 1000, 5_000_000, 9_000_000}, offsets(o.waiting))
-	require.Equal(t, []int64{30, 1000}, offsets(o.take(waiting[1])), "up to an overlap")
-	require.Nil(t, o.take(waiting[4]), "taken before")
-	require.Equal(t, []int64{10, 20}, offsets(o.take(waiting[3])), "earlier ones, too")
-	require.Equal(t, []int64{20}, offsets(o.take(waiting[6])))
-	require.Equal(t, []int64{25, 5_000_000, 9_000_000}, offsets(o.waiting))
+	require.Equal(t, []int64{10, 20, 20, 25, 30, 1000, 5_000_000, 9_000_000}, offsets(q.waiting))
+	require.Equal(t, []int64{30, 1000}, offsets(q.take(waiting[1])), "up to an overlap")
+	require.Nil(t, q.take(waiting[4]), "taken before")
+	require.Equal(t, []int64{10, 20}, offsets(q.take(waiting[3])), "earlier ones, too")
+	require.Equal(t, []int64{20}, offsets(q.take(waiting[6])))
+	require.Equal(t, []int64{25, 5_000_000, 9_000_000}, offsets(q.waiting))
 }
 
 // TestWaitingReadsAreMerged blocks the requests in flight until all other reads
@@ -204,7 +204,7 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 	const readers, distance = 1000, 10_000
 	file := pattern(firstRead + readers*distance)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	o := openObject(t, client, s.add("/m", file))
 	release := make(chan struct{})
 	s.reset(func(n int, _ http.ResponseWriter, _ *http.Request) bool {
@@ -224,15 +224,15 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 		}()
 	}
 	require.Eventually(t, func() bool {
-		o.mu.Lock()
-		defer o.mu.Unlock()
+		o.reads.mu.Lock()
+		defer o.reads.mu.Unlock()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.requests) == inFlight && len(o.waiting) > 0
+		return len(s.requests) == inFlight && len(o.reads.waiting) > 0
 	}, 10e9, 1e6)
 	close(release)
 	all.Wait()
-	require.Empty(t, o.waiting)
+	require.Empty(t, o.reads.waiting)
 	require.Less(t, len(s.ranges()), 200)
 }
 
@@ -252,7 +252,7 @@ func TestManyTensorsConcurrently(t *testing.T) {
 		tensors[name], values[name] = tensor, v
 	}
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	f, err := client.Open(t.Context(), s.add("/m", encode(t, tensors)))
 	require.NoError(t, err)
 	defer f.Close()

@@ -3,83 +3,60 @@ package remote
 import (
 	"errors"
 	"io"
+	"iter"
 	"net/url"
 	"sync"
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// firstRead is the length of the range that the first request asks for: the
-// header length and a header of 100,000 bytes.
-const firstRead = 8 + 100_000
-
-// An object is a remote file: an io.ReaderAt for concurrent use.
+// An object is a resource as an io.ReaderAt for concurrent use.
 type object struct {
-	*session
-	url  *url.URL
-	size int64  // -1 until the first answer
-	head []byte // its first bytes; once it is open: the whole file, or nil
-	open bool   // NewFile has read the header
-
-	pinned place                 // of the first answer, which later ones must match
-	found  atomic.Pointer[place] // of the last answer: where to ask next; nil: at url
-
-	mu      sync.Mutex
-	waiting []*pending // by offset: reads that no request has taken yet
+	resource
+	head  []byte // its first bytes; once it is open: the whole file, or nil
+	open  bool   // NewFile has read the header
+	reads queue
 }
 
-// openFile opens the file at a URL.
-func (s *session) openFile(u *url.URL) (*safetensors.File, error) {
-	o := &object{session: s, url: u, size: -1}
-	err := o.readHead()
-	var f *safetensors.File
-	if err == nil {
-		if f, err = safetensors.NewFile(o, o.size); err != nil {
-			err = bare(err)
-		}
-	}
-	if err != nil {
-		return nil, openError(u, err)
-	}
-	o.opened()
-	return f, nil
-}
-
-// readHead reads the start of the file, with one request for a range that may
-// reach beyond the end (RFC 9110, section 14.1.2). Some servers answer 416 if it
-// does. If they tell the size, readHead asks for the whole file, else for the
-// header length, because that answer tells the size, and then for the rest.
-func (o *object) readHead() error {
+// newObject requests the start of a file. Some servers answer 416 to a range that
+// reaches beyond the end. If they tell the size, the next request is for the whole
+// file, else for the header length, because that answer tells the size, and then for
+// the rest.
+func newObject(s *session, u *url.URL) (*object, error) {
+	o := &object{resource: resource{session: s, url: u, size: -1}}
 	err := o.readFirst(firstRead)
 	var refused *unsatisfiable
 	if !errors.As(err, &refused) || refused.size >= firstRead {
-		return err
+		return o, err
 	}
 	if refused.size == 0 {
-		o.size, o.head = 0, nil
-		return nil
+		o.size = 0
+		return o, nil
 	}
 	shorter := refused.size
 	if shorter < 0 {
 		shorter = 8
 	}
 	if err := o.readFirst(shorter); err != nil {
-		return err
+		return o, err
 	}
 	n := len(o.head)
 	o.head = o.head[:min(o.size, firstRead)]
 	if n == len(o.head) {
-		return nil
+		return o, nil
 	}
-	return o.fetchNow([]part{{int64(n), o.head[n:]}})
+	return o, o.fetchNow([]part{{int64(n), o.head[n:]}})
 }
 
-// readFirst sets head to the first n bytes, or to all if the file is shorter,
-// and size to the size of the file.
-func (o *object) readFirst(n int64) error {
-	o.head = make([]byte, n, firstRead)
-	return o.fetchNow([]part{{0, o.head}})
+// readFirst sets head to the first n bytes, or to all if the file is shorter, and
+// size to the size of the file.
+func (o *object) readFirst(n int64) (err error) {
+	o.slots <- struct{}{}
+	defer func() { <-o.slots }()
+	o.head, err = o.first(n)
+	return err
 }
 
 // opened is called once NewFile has read the header.
@@ -122,7 +99,7 @@ func (o *object) read(p part) error {
 		return o.ReadRanges(func(yield func(int64, []byte) bool) { yield(p.off, p.dst) })
 	}
 	w := &pending{part: p, done: make(chan struct{})}
-	o.enqueue(w)
+	o.reads.add(w)
 	select {
 	case <-w.done:
 		return w.err
@@ -140,7 +117,7 @@ var errAbandoned = errors.New("the request was abandoned")
 // transport panics.
 func (o *object) serve(w *pending) {
 	defer func() { <-o.slots }()
-	taken := o.take(w)
+	taken := o.reads.take(w)
 	if taken == nil {
 		return
 	}
@@ -156,4 +133,51 @@ func (o *object) serve(w *pending) {
 		parts[i] = t.part
 	}
 	err = o.fetch(parts)
+}
+
+var _ safetensors.RangeReader = (*object)(nil)
+
+// ReadRanges implements safetensors.RangeReader: it fills each slice with the
+// bytes at its offset, with few, concurrent requests. It merges ranges that are
+// in increasing order and do not overlap. Its memory does not grow with the
+// number of ranges.
+func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	if o.open && o.head != nil {
+		return o.readHead(ranges)
+	}
+	var (
+		all    sync.WaitGroup
+		failed atomic.Pointer[error]
+	)
+	for parts := range merge(ranges) {
+		o.slots <- struct{}{} // before the next list is made: lists exist only in flight
+		if failed.Load() != nil {
+			<-o.slots
+			break
+		}
+		all.Add(1)
+		go parallel.Guarded(func() error { return o.fetch(parts) }, func(err error) {
+			if err != nil {
+				failed.CompareAndSwap(nil, &err)
+			}
+			<-o.slots
+			all.Done()
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return parallel.Rethrow(*err)
+	}
+	return nil
+}
+
+// readHead is ReadRanges for a file that head holds.
+func (o *object) readHead(ranges iter.Seq2[int64, []byte]) error {
+	for off, dst := range ranges {
+		if off+int64(len(dst)) > o.size {
+			return io.ErrUnexpectedEOF
+		}
+		copy(dst, o.head[off:])
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	for length := 99_993; length <= 100_016; length++ {
 		t.Run(strconv.Itoa(length), func(t *testing.T) {
 			s.reset(nil)
-			c, _ := newClient(t, "")
+			c, _ := newClient(t)
 			tensor := openTensor(t, c, s.add("/m", craft(length, data)))
 			want := []string{"bytes=0-100007"}
 			if length > 100_000 {
@@ -36,7 +36,7 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 
 func TestOpenLongHeader(t *testing.T) {
 	s := newServer(t)
-	c, _ := newClient(t, "")
+	c, _ := newClient(t)
 	const length = 9 << 20 // longer than the range of any other request
 	openTensor(t, c, s.add("/m", craft(length, 10)))
 	require.Equal(t, []string{"bytes=0-100007", fmt.Sprintf("bytes=100008-%d", 8+length-1)}, s.ranges())
@@ -63,7 +63,7 @@ func TestOpenShortFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			s.fault = fault
-			c, _ := newClient(t, "")
+			c, _ := newClient(t)
 			tensor := openTensor(t, c, s.add("/m", file))
 			opened := len(s.ranges())
 			require.Equal(t, pattern(1000), bytesOf(t, tensor))
@@ -113,7 +113,7 @@ func TestOpenRefusedRange(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
 			s.fault = c.fault
-			client, _ := newClient(t, "")
+			client, _ := newClient(t)
 			url := s.add("/m", file)
 			if c.text != "" {
 				_, err := client.Open(t.Context(), url)
@@ -195,7 +195,7 @@ func TestOpenRefuses(t *testing.T) {
 				c.file = craft(200, 10)
 			}
 			s.add("/m", c.file)
-			client, _ := newClient(t, "")
+			client, _ := newClient(t)
 			url := "http://user:secret@" + s.Listener.Addr().String() + "/m?X-Amz-Signature=secret"
 			_, err := client.Open(t.Context(), url)
 			require.ErrorContains(t, err, c.text)
@@ -216,7 +216,7 @@ func TestOpenRefuses(t *testing.T) {
 // TestVersionStaysPinned has an answer without a version.
 func TestVersionStaysPinned(t *testing.T) {
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	tensor := openTensor(t, client, s.add("/m", craft(100_100, 3000)))
 	s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
 	s.etag = ""
@@ -274,7 +274,7 @@ func TestReadsPinTheVersion(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
 			s.etag, s.modified = c.etag, c.modified
-			client, _ := newClient(t, "")
+			client, _ := newClient(t)
 			tensor := openTensor(t, client, s.add("/m", craft(100_100, 3000)))
 			if c.change != nil {
 				c.change(s)

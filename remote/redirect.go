@@ -9,22 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 )
-
-// transport returns the transport of clients without one. The default transport
-// keeps two idle connections per host and would close the others after each
-// request.
-var transport = sync.OnceValue(func() http.RoundTripper {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return http.DefaultTransport
-	}
-	t = t.Clone()
-	t.MaxIdleConnsPerHost = inFlight
-	t.MaxResponseHeaderBytes = 1 << 20 // by default 10 MB, of each try
-	return t
-})
 
 // A vetted transport removes a Location that is not a URL. http.Client would
 // quote it in an error, with any signature in its query.
@@ -63,7 +48,6 @@ func isHTTP(u *url.URL) bool {
 type place struct {
 	url     *url.URL
 	trusted bool   // reached without leaving the host of the first URL
-	commit  string // X-Repo-Commit of a hub: the commit that the revision stands for
 	linked  string // X-Linked-Etag of a hub: identifies the content, wherever the redirect leads
 
 	etag, modified string // ETag and Last-Modified of the answer
@@ -72,19 +56,25 @@ type place struct {
 // maxRedirects limits the redirects that one request follows.
 const maxRedirects = 10
 
+// A sender sends requests, secrets only to those who may know them.
+type sender struct {
+	http   http.Client // a copy of the caller's
+	header http.Header // for the host of the opened URL
+}
+
 // get sends a GET request to a place and follows redirects. It returns the last
 // answer, whatever its status, and its place.
 //
 // http.Client alone would send custom headers to every host, and Authorization to
 // subdomains, to other ports and from https to http. CheckRedirect therefore
 // builds the header of each redirected request from scratch.
-func (s *session) get(ctx context.Context, at place, header http.Header) (*http.Response, place, error) {
+func (s *sender) get(ctx context.Context, at place, header http.Header) (*http.Response, place, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.url.String(), nil)
 	if err != nil {
 		return nil, at, errors.New("the URL is not valid in a request") // err holds the query
 	}
 	req.Header = s.headerFor(at, header)
-	client := *s.http
+	client := s.http
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		next, err := at.follow(req)
 		if err != nil {
@@ -118,15 +108,12 @@ func (s *session) get(ctx context.Context, at place, header http.Header) (*http.
 }
 
 // headerFor returns the header of a request to a place: header and, if the place
-// is trusted, the header and token of the Client.
-func (s *session) headerFor(at place, header http.Header) http.Header {
+// is trusted, the header of the Client.
+func (s *sender) headerFor(at place, header http.Header) http.Header {
 	h := http.Header{"User-Agent": {userAgent}}
 	if at.trusted {
 		for name, values := range s.header {
 			h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
-		}
-		if h.Get("Authorization") == "" && s.hub.token != "" && sameOrigin(at.url, s.hub.url) {
-			h.Set("Authorization", "Bearer "+s.hub.token)
 		}
 	}
 	maps.Copy(h, header.Clone()) // a policy may change it
@@ -154,9 +141,6 @@ func (p place) follow(req *http.Request) (place, error) {
 
 // learn returns p with what a trusted answer says about the file.
 func (p place) learn(h http.Header) place {
-	if commit := h.Get("X-Repo-Commit"); commit != "" && p.trusted {
-		p.commit = commit
-	}
 	if linked := h.Get("X-Linked-Etag"); linked != "" && p.trusted {
 		p.linked = linked
 	}

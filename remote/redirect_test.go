@@ -35,9 +35,8 @@ func TestRedirectToAnotherHost(t *testing.T) {
 	file := craft(100_000, 1000)
 	target := cdn.add("/blob", file)
 	hub.fault = redirectTo(target + "?X-Amz-Signature=1")
-	client, _ := newClient(t, hub.URL)
+	client, _ := newClient(t)
 	client.Header = secrets()
-	client.Token = "secret token"
 	tensor := openTensor(t, client, hub.URL+"/m")
 	require.Equal(t, pattern(1000), bytesOf(t, tensor))
 
@@ -61,7 +60,7 @@ func TestRedirectWithinTheHost(t *testing.T) {
 		}
 		return moved
 	}
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	client.Header = secrets()
 	bytesOf(t, openTensor(t, client, s.URL+"/old"))
 	require.Len(t, s.requests, 3)
@@ -87,9 +86,8 @@ func TestRedirectThereAndBackIsNotTrusted(t *testing.T) {
 		require.Empty(t, r.Header.Get("X-Api-Key"))
 		return false
 	}
-	client, _ := newClient(t, home.URL)
+	client, _ := newClient(t)
 	client.Header = secrets()
-	client.Token = "secret"
 	openTensor(t, client, home.URL+"/m")
 	requireNoSecret(t, away)
 	require.Len(t, away.ranges(), 2)
@@ -110,7 +108,7 @@ func TestUserInformation(t *testing.T) {
 		}[r.URL.Path])(0, w, r)
 	}
 	away.add("/m", craft(100, 10))
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	openTensor(t, client, "http://user:secret@"+home.Listener.Addr().String()+"/m")
 	require.Len(t, home.ranges(), 2)
 	requireNoSecret(t, away)
@@ -127,7 +125,7 @@ func TestRedirectLimit(t *testing.T) {
 		s := newServer(t)
 		s.add("/m", craft(100, 10))
 		s.fault = first(c.redirects, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/m", http.StatusFound) })
-		client, clock := newClient(t, "")
+		client, clock := newClient(t)
 		_, err := client.Open(t.Context(), s.URL+"/m")
 		require.Len(t, s.ranges(), c.requests)
 		require.Empty(t, clock.pauses)
@@ -143,7 +141,7 @@ func TestRedirectLimit(t *testing.T) {
 func TestRedirectToNoURL(t *testing.T) {
 	s := newServer(t)
 	s.fault = first(1, statusOf(302, "Location", "https://host/%zz?X-Amz-Signature=secret"))
-	client, clock := newClient(t, "")
+	client, clock := newClient(t)
 	_, err := client.Open(t.Context(), s.URL+"/m")
 	require.ErrorContains(t, err, "status 302 Found, expected 206 Partial Content")
 	require.NotContains(t, err.Error(), "secret")
@@ -191,7 +189,7 @@ func TestSignedURLExpires(t *testing.T) {
 			}
 			return false
 		}
-		client, clock := newClient(t, "")
+		client, clock := newClient(t)
 		tensor := openTensor(t, client, hub.URL+"/m")
 		signature = "2"
 		for range 2 {
@@ -225,7 +223,7 @@ func TestRedirectedFileChanges(t *testing.T) {
 			}
 			return false
 		}
-		client, _ := newClient(t, "")
+		client, _ := newClient(t)
 		tensor := openTensor(t, client, hub.URL+"/m")
 		cdn.etag = `"v2"`
 		_, err := safetensors.Append[byte](nil, tensor)
@@ -240,7 +238,7 @@ func TestCDNGoesAway(t *testing.T) {
 	file := craft(100_000, 1000)
 	target := one.add("/blob", file)
 	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool { return redirectTo(target)(0, w, r) }
-	client, clock := newClient(t, "")
+	client, clock := newClient(t)
 	tensor := openTensor(t, client, hub.URL+"/m")
 	target = two.add("/blob", file)
 	one.Close()
@@ -275,7 +273,7 @@ func TestLinkedETag(t *testing.T) {
 				return false
 			}
 			one.fault, two.fault = claim, claim
-			client, _ := newClient(t, "")
+			client, _ := newClient(t)
 			tensor := openTensor(t, client, hub.URL+"/m")
 			target, linked = two.add("/blob", file), c.linked
 			one.fault = first(10, statusOf(403))

@@ -11,11 +11,13 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	maxTries     = 8                // of a request that brings less than leastTry
+	maxDials     = 3                // of one to a host that has never answered: they take less than a second
 	leastTry     = 1 << 10          // bytes after which the count of tries restarts
 	goodTry      = 64 << 10         // bytes after which a failed try is followed by another without a pause
 	firstPause   = time.Second / 4  // before the second try; doubled before each later one
@@ -30,9 +32,33 @@ type temporary struct {
 	after time.Duration // the wait that the server asks for
 	short bool          // nothing went wrong: the answer holds less than was asked for
 	busy  bool          // the server refuses for now, with 429 or 503
+	dial  bool          // there was no connection to send the request on
 }
 
 func (t *temporary) Unwrap() error { return t.error }
+
+// A pace is how tries wait; the zero value waits in real time. Tests have others.
+type pace struct {
+	pause func(ctx context.Context, d time.Duration) // waits for d or the end of ctx
+	stall time.Duration                              // how long a request may bring nothing
+}
+
+func (p pace) orReal() pace {
+	if p.pause == nil {
+		p.pause = pause
+	}
+	if p.stall == 0 {
+		p.stall = stallTimeout
+	}
+	return p
+}
+
+// Tries makes the requests of one Open, each as often as it is worth it.
+type tries struct {
+	pace
+	ctx    context.Context // until Close
+	served atomic.Int64    // tries that brought what they were sent for
+}
 
 // retry calls try, which returns the number of bytes it brought, until it
 // succeeds, fails for good or has failed too often. A try that brings leastTry bytes
@@ -41,8 +67,10 @@ func (t *temporary) Unwrap() error { return t.error }
 // if goodTry bytes came before the failure.
 //
 // A request is not given up on a busy server that has served another one of this
-// session meanwhile: at its limit it refuses some of many requests again and again.
-func (s *session) retry(try func() (int64, error)) error {
+// Open meanwhile: at its limit it refuses some of many requests again and again. A host
+// that takes no connection is given up soon, unless it has served one before: then it
+// may be restarting.
+func (s *tries) retry(try func() (int64, error)) error {
 	seen := s.served.Load()
 	for failed := 0; ; {
 		n, err := try()
@@ -71,8 +99,12 @@ func (s *session) retry(try func() (int64, error)) error {
 		if now := s.served.Load(); t.busy && now != seen {
 			seen, failed = now, min(failed, maxTries-2)
 		}
-		if failed++; failed == maxTries {
-			return fmt.Errorf("%w (tried %d times)", err, maxTries)
+		limit := maxTries
+		if t.dial && s.served.Load() == 0 {
+			limit = maxDials
+		}
+		if failed++; failed >= limit {
+			return fmt.Errorf("%w (tried %d times)", err, failed)
 		}
 		s.pause(s.ctx, max(backOff(failed), min(t.after, longestAsked)))
 	}
@@ -103,7 +135,7 @@ type exchange struct {
 	watch  *time.Timer // cancels after stall
 }
 
-func (s *session) exchange() *exchange {
+func (s *tries) exchange() *exchange {
 	x := &exchange{stall: s.stall}
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
 	x.watch = time.AfterFunc(s.stall, func() { x.cancel(errStalled) })
@@ -153,7 +185,9 @@ func sendError(err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	return &temporary{error: &foreign{err}}
+	var op *net.OpError
+	dial := errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect")
+	return &temporary{error: &foreign{err}, dial: dial}
 }
 
 // retryable reports whether a request may succeed later, by the status of its

@@ -14,13 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/transport"
 )
 
-// Commits of the served repositories.
-const (
-	commitOne = "0123456789abcdef0123456789abcdef01234567"
-	commitTwo = "89abcdef0123456789abcdef0123456789abcdef"
-)
+const inFlight = transport.InFlight
 
 // A server serves files over HTTP, records the requests and fails on demand.
 type server struct {
@@ -162,13 +159,10 @@ func (c *clock) pause(_ context.Context, d time.Duration) {
 	c.pauses = append(c.pauses, d)
 }
 
-// newClient returns a Client of a hub that never waits and has no token.
-func newClient(t testing.TB, endpoint string) (*Client, *clock) {
-	if t, ok := t.(*testing.T); ok {
-		t.Setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
-	}
+// newClient returns a Client that never waits.
+func newClient(testing.TB) (*Client, *clock) {
 	c := new(clock)
-	return &Client{Endpoint: endpoint, pause: c.pause}, c
+	return &Client{pace: pace{pause: c.pause}}, c
 }
 
 // openTensor opens a file with tensor t.

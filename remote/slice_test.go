@@ -24,7 +24,7 @@ func TestSlicesAreFetchedAsMergedRanges(t *testing.T) {
 	whole, err := safetensors.NewTensor(safetensors.BF16, []int{rows, columns}, values)
 	require.NoError(t, err)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
 	for _, c := range []struct {
 		name     string
@@ -72,7 +72,7 @@ func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
 	add("weight", large)
 	file := encode(t, tensors)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	f, err := client.Open(t.Context(), s.add("/m", file))
 	require.NoError(t, err)
 	defer f.Close()
@@ -91,7 +91,7 @@ func TestConversionsAreFetchedInLargeBlocks(t *testing.T) {
 	whole, err := safetensors.NewTensor(safetensors.BF16, []int{elements}, make([]uint16, elements))
 	require.NoError(t, err)
 	s := newServer(t)
-	client, _ := newClient(t, "")
+	client, _ := newClient(t)
 	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
 	s.reset(nil)
 	_, err = safetensors.Append[float32](nil, tensor)

@@ -91,7 +91,7 @@ func TestHub(t *testing.T) {
 	succeeds(t, "cp", "hf://owner/name", "download", "--max-shard-size", "70B")
 	require.Equal(t, "equal\n", succeeds(t, "diff", "repo", "download", "--meta"))
 
-	require.Contains(t, fails(t, 1, "ls", "hf://owner/absent"), "no model.safetensors and no model.safetensors.index.json")
+	require.Contains(t, fails(t, 1, "ls", "hf://owner/absent"), "it has no model.safetensors")
 	require.Contains(t, fails(t, 1, "ls", url+"/absent.safetensors"), "404")
 	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "x.safetensors", "--only", "w"), "no tensor matches")
 	require.Contains(t, fails(t, 1, "meta", "hf://owner/name", "a=b", "--in-place"), "cannot be changed in place")
@@ -110,6 +110,14 @@ func TestHub(t *testing.T) {
 	require.Contains(t, succeeds(t, "ls", "hf://owner/name/other.safetensors"), "o     F32    [2]")
 	require.NotEmpty(t, requests())
 	require.NotContains(t, succeeds(t, "ls", "hf://owner/name@v2"), "cached")
+	requests()
+
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	require.Contains(t, succeeds(t, "ls", "hf://owner/name"), "cached")
+	for _, name := range []string{"hf://owner/name@v2", "hf://owner/name/other.safetensors", "hf://owner/name/folder", "hf://owner/other"} {
+		require.Contains(t, fails(t, 1, "ls", name), "HF_HUB_OFFLINE is set", name)
+	}
+	require.Empty(t, requests())
 }
 
 func mkdir(t *testing.T, parts ...string) string {

@@ -12,14 +12,15 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/remote"
 )
 
 // client returns a client whose answers are counted.
-func (o *Opener) client() *remote.Client {
+func (o *Opener) client() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 32 // package remote has 20 requests in flight
-	return &remote.Client{HTTP: &http.Client{Transport: counting{transport, o}}}
+	return &http.Client{Transport: counting{transport, o}}
 }
 
 // counting counts the bytes of all answers.
@@ -48,7 +49,7 @@ func (b countedBody) Read(p []byte) (int, error) {
 }
 
 func (o *Opener) openURL(c *Checkpoint, name string) error {
-	f, err := o.client().Open(o.Context, name)
+	f, err := (&remote.Client{HTTP: o.client()}).Open(o.Context, name)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 	if err != nil {
 		return err
 	}
-	if dir, err := remote.CachedRepo(repo, revision); err == nil {
+	if dir, err := hub.CacheDir(repo, revision); err == nil {
 		err := o.openLocal(c, filepath.Join(dir, filepath.FromSlash(file)))
 		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
 			return err
@@ -80,16 +81,16 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 
 // openRepo opens a file or a folder of a repository on the hub.
 func (o *Opener) openRepo(repo, revision, file string) (*safetensors.File, error) {
-	client := o.client()
+	client := &hub.Client{HTTP: o.client()}
 	switch {
 	case file == "":
-		return client.OpenRepo(o.Context, repo, revision)
+		return client.Open(o.Context, repo, revision)
 	case path.Ext(file) == ".safetensors", strings.HasSuffix(file, ".index.json"):
-		return client.OpenRepoFile(o.Context, repo, revision, file)
+		return client.OpenFile(o.Context, repo, revision, file)
 	}
-	f, err := client.OpenRepoFile(o.Context, repo, revision, file+"/model.safetensors")
+	f, err := client.OpenFile(o.Context, repo, revision, file+"/model.safetensors")
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = client.OpenRepoFile(o.Context, repo, revision, file+"/model.safetensors.index.json")
+		f, err = client.OpenFile(o.Context, repo, revision, file+"/model.safetensors.index.json")
 	}
 	return f, err
 }

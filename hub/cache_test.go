@@ -1,4 +1,4 @@
-package remote
+package hub
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 )
 
@@ -38,9 +37,9 @@ func newCache(t *testing.T) string {
 		dir := filepath.Join(repo, "snapshots", commit)
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		if testplatform.HasSymlinks(t) {
-			require.NoError(t, os.Symlink(filepath.Join("..", "..", "blobs", blob), filepath.Join(dir, osfile.ModelFile)))
+			require.NoError(t, os.Symlink(filepath.Join("..", "..", "blobs", blob), filepath.Join(dir, modelFile)))
 		} else {
-			writeFile(t, craft(100, 10+i), dir, osfile.ModelFile)
+			writeFile(t, craft(100, 10+i), dir, modelFile)
 		}
 	}
 	writeFile(t, []byte(commitTwo), repo, "refs", "main")
@@ -50,12 +49,12 @@ func newCache(t *testing.T) string {
 	for _, ref := range []string{"", ".", "..", "../../../elsewhere", "/elsewhere", "a\x00b"} {
 		writeFile(t, []byte(ref), repo, "refs", fmt.Sprintf("bad-%d", len(ref)))
 	}
-	writeFile(t, craft(100, 10), cache, "models--gpt2", "snapshots", commitOne, osfile.ModelFile)
-	writeFile(t, craft(100, 10), cache, "elsewhere", osfile.ModelFile)
+	writeFile(t, craft(100, 10), cache, "models--gpt2", "snapshots", commitOne, modelFile)
+	writeFile(t, craft(100, 10), cache, "elsewhere", modelFile)
 	return cache
 }
 
-func TestCachedRepo(t *testing.T) {
+func TestCacheDir(t *testing.T) {
 	cache := newCache(t)
 	setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache})
 	for _, c := range []struct {
@@ -69,7 +68,7 @@ func TestCachedRepo(t *testing.T) {
 		{"repository without an owner", "gpt2", commitOne, commitOne},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, err := CachedRepo(c.repo, c.revision)
+			dir, err := CacheDir(c.repo, c.revision)
 			require.NoError(t, err)
 			folder := "models--" + strings.ReplaceAll(c.repo, "/", "--")
 			require.Equal(t, filepath.Join(cache, folder, "snapshots", c.commit), dir)
@@ -80,7 +79,7 @@ func TestCachedRepo(t *testing.T) {
 	}
 }
 
-func TestCachedRepoRefuses(t *testing.T) {
+func TestCacheDirRefuses(t *testing.T) {
 	cache := newCache(t)
 	setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache})
 	missing := func(elements ...string) string { return filepath.Join(append([]string{cache}, elements...)...) }
@@ -109,7 +108,7 @@ func TestCachedRepoRefuses(t *testing.T) {
 		{"commit with a NUL", "owner/name", "bad-3", nil, "invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, err := CachedRepo(c.repo, c.revision)
+			dir, err := CacheDir(c.repo, c.revision)
 			require.Empty(t, dir)
 			require.ErrorContains(t, err, "safetensors: ")
 			require.ErrorContains(t, err, c.text)
@@ -121,9 +120,9 @@ func TestCachedRepoRefuses(t *testing.T) {
 	}
 }
 
-// TestCachedRepoOfPython compares CachedRepo with the folder that huggingface_hub
+// TestCacheDirOfPython compares CacheDir with the folder that huggingface_hub
 // downloads to.
-func TestCachedRepoOfPython(t *testing.T) {
+func TestCacheDirOfPython(t *testing.T) {
 	python := os.Getenv("SAFETENSORS_PYTHON")
 	if python == "" {
 		python = "python3"
@@ -161,7 +160,7 @@ for revision in revisions:
 			want := strings.Fields(string(out))
 			require.Len(t, want, 3)
 			for k, revision := range []string{"", "refs/pr/1", commitOne} {
-				dir, err := CachedRepo(repo, revision)
+				dir, err := CacheDir(repo, revision)
 				require.NoError(t, err)
 				require.Equal(t, want[k], dir)
 			}

@@ -1,37 +1,41 @@
-package remote
+package hub
 
 import (
-	"fmt"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// A hub serves files at {url}/{repo}/resolve/{revision}/{file}.
-type hub struct {
-	url   *url.URL
-	token string
+// parseEndpoint returns the base URL of the hub, the default for "".
+func parseEndpoint(text string) (*url.URL, error) {
+	if text == "" {
+		text = environ("HF_ENDPOINT")
+	}
+	if text == "" {
+		text = "https://huggingface.co"
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // err holds the secrets of the URL
+		return nil, errors.New("the endpoint of the hub is not an absolute http or https URL")
+	}
+	if u.Path == "" {
+		u.Path = "/" // or JoinPath makes relative ones
+	}
+	return u, nil
 }
 
-func (c *Client) hub() (hub, error) {
-	endpoint := c.Endpoint
-	if endpoint == "" {
-		endpoint = environ("HF_ENDPOINT")
-	}
-	if endpoint == "" {
-		endpoint = "https://huggingface.co"
-	}
-	u, err := parseURL(endpoint)
-	if err != nil {
-		return hub{}, fmt.Errorf("endpoint of the hub: %w", err)
-	}
-	token := c.Token
+// cleanToken returns what authorizes requests, the default for ""; it may be "", too.
+func cleanToken(token string) string {
 	if token == "" && !isTrue(os.Getenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
 		token = implicitToken()
 	}
-	return hub{u, cleanToken(token)}, nil
+	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
 }
+
+// offline reports whether nothing may be sent.
+func offline() bool { return isTrue(environ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")) }
 
 // implicitToken returns the token of the environment, found as huggingface_hub
 // does (its reference, page Environment variables).
@@ -78,10 +82,6 @@ func environ(names ...string) string {
 		}
 	}
 	return ""
-}
-
-func cleanToken(token string) string {
-	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
 }
 
 // isTrue reports whether huggingface_hub takes the value of an environment

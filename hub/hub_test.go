@@ -1,4 +1,4 @@
-package remote
+package hub
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // addModel serves a model of several shards at a path. Each shard has a tensor of
@@ -29,19 +28,19 @@ func addModel(t testing.TB, s *server, path string, shards int) (weight []float3
 		s.add(path+name, encode(t, map[string]safetensors.Tensor{wName: w, bName: b}))
 		index = append(index, fmt.Sprintf("%q:%q,%q:%q", wName, name, bName, name))
 	}
-	s.add(path+osfile.IndexFile, []byte(`{"metadata":{},"weight_map":{`+strings.Join(index, ",")+`}}`))
+	s.add(path+indexFile, []byte(`{"metadata":{},"weight_map":{`+strings.Join(index, ",")+`}}`))
 	return weight, bias
 }
 
-func TestOpenRepoSharded(t *testing.T) {
+func TestOpenShards(t *testing.T) {
 	const shards = 72
 	s := newServer(t)
 	weight, _ := addModel(t, s, "/owner/name/resolve/main/", shards)
-	client, _ := newClient(t, s.URL+"/")
-	f, err := client.OpenRepo(t.Context(), "owner/name", "")
+	client := newClient(t, s.URL+"/")
+	f, err := client.Open(t.Context(), "owner/name", "")
 	require.NoError(t, err)
 	require.Equal(t, map[safetensors.DType]int64{safetensors.F32: shards * 1000, safetensors.I8: shards * 10}, f.ParameterCount())
-	require.Len(t, s.ranges(), 1+1+shards, "no model.safetensors, the index, the header of each shard")
+	require.Len(t, s.requests, 1+1+shards, "no model.safetensors, the index, the header of each shard")
 
 	last, err := f.Tensor("layer.71.weight")
 	require.NoError(t, err)
@@ -53,32 +52,12 @@ func TestOpenRepoSharded(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrClosed)
 }
 
-func TestOpenRepoConcurrently(t *testing.T) {
-	s := newServer(t)
-	addModel(t, s, "/o/n/resolve/main/", 2*inFlight)
-	waiting := make(chan struct{}, 2*inFlight)
-	full := make(chan struct{})
-	s.fault = func(n int, _ http.ResponseWriter, r *http.Request) bool {
-		if n < 2 || n >= 2+inFlight {
-			return false
-		}
-		if waiting <- struct{}{}; len(waiting) == inFlight {
-			close(full)
-		}
-		<-full // which only the last of them closes
-		return false
-	}
-	client, _ := newClient(t, s.URL)
-	_, err := client.OpenRepo(t.Context(), "o/n", "")
-	require.NoError(t, err)
-}
-
-func TestOpenRepoSingle(t *testing.T) {
+func TestOpenSingle(t *testing.T) {
 	s := newServer(t)
 	s.add("/owner/name/resolve/refs/pr/1/model.safetensors", craft(100, 10))
-	client, _ := newClient(t, s.URL)
+	client := newClient(t, s.URL)
 	client.Token = "t0ken\r\n"
-	f, err := client.OpenRepo(t.Context(), "owner/name", "refs/pr/1")
+	f, err := client.Open(t.Context(), "owner/name", "refs/pr/1")
 	require.NoError(t, err)
 	require.Equal(t, map[safetensors.DType]int64{safetensors.U8: 10}, f.ParameterCount())
 	require.Len(t, s.requests, 1)
@@ -86,67 +65,68 @@ func TestOpenRepoSingle(t *testing.T) {
 	require.Equal(t, "Bearer t0ken", s.requests[0].Header.Get("Authorization"))
 }
 
-func TestOpenRepoKeepsToACommit(t *testing.T) {
+// TestOpenKeepsToACommit serves shards at the commit that the hub names, or else at the
+// branch. Nothing else moves later requests away from the commit.
+func TestOpenKeepsToACommit(t *testing.T) {
 	for name, c := range map[string]struct{ commit, path string }{
 		"named":              {commitOne, "/o/n/resolve/" + commitOne + "/"},
-		"not named":          {"", "/o/n/resolve/main/"},
-		"named as no commit": {"../../x", "/o/n/resolve/main/"},
+		"not named":          {"", "/o/n/resolve/refs/pr/1/"},
+		"named as no commit": {"../../x", "/o/n/resolve/refs/pr/1/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			addModel(t, s, c.path, 2)
-			s.files["/o/n/resolve/main/"+osfile.IndexFile] = s.files[c.path+osfile.IndexFile]
-			s.fault = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
-				if c.commit != "" {
-					w.Header().Set("X-Repo-Commit", c.commit)
+			commit := c.commit
+			s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+				if commit != "" {
+					w.Header().Set("X-Repo-Commit", commit)
+					if commit == commitOne {
+						commit = commitTwo // somebody pushes
+					}
 				}
+				require.Equal(t, "Bearer token", r.Header.Get("Authorization"))
 				return false
 			}
-			client, _ := newClient(t, s.URL)
-			_, err := client.OpenRepo(t.Context(), "o/n", "main")
+			client := newClient(t, s.URL)
+			client.Token = "token"
+			f, err := client.Open(t.Context(), "o/n", "refs/pr/1")
 			require.NoError(t, err)
-			for _, r := range s.requests[2:] {
-				require.True(t, strings.HasPrefix(r.URL.Path, c.path+"model-"), r.URL.Path)
+			defer f.Close()
+			require.Len(t, s.requests, 4)
+			require.Equal(t, "/o/n/resolve/refs%2Fpr%2F1/model.safetensors", s.requests[0].URL.EscapedPath())
+			for _, r := range s.requests[1:] {
+				require.True(t, strings.HasPrefix(r.URL.Path, c.path+"model"), r.URL.Path)
 			}
 		})
 	}
 }
 
-func TestOpenIndexByURL(t *testing.T) {
-	s := newServer(t)
-	addModel(t, s, "/some/folder/", 3)
-	client, _ := newClient(t, "")
-	f, err := client.Open(t.Context(), s.URL+"/some/folder/"+osfile.IndexFile+"?download=true")
-	require.NoError(t, err)
-	require.Equal(t, int64(30), f.ParameterCount()[safetensors.I8])
-	require.Len(t, s.ranges(), 4)
-}
-
-func TestIndexIsRetried(t *testing.T) {
-	s := newServer(t)
-	addModel(t, s, "/f/", 1)
-	index := s.files["/f/"+osfile.IndexFile]
-	client, clock := newClient(t, "")
-	s.fault = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-		switch n {
-		case 0:
-			w.WriteHeader(503)
-		case 1:
-			w.Header().Set("Content-Length", fmt.Sprint(len(index)))
-			w.Write(index[:10])
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		default:
-			return false
-		}
+// TestSingleFileKeepsToACommit: when a signed URL has expired, the file of the same
+// commit is asked for again.
+func TestSingleFileKeepsToACommit(t *testing.T) {
+	hub, cdn := newServer(t), newServer(t)
+	file := craft(100_000, 10)
+	cdn.add("/one", file)
+	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("X-Repo-Commit", commitOne)
+		http.Redirect(w, r, cdn.URL+"/one", http.StatusFound)
 		return true
 	}
-	_, err := client.Open(t.Context(), s.URL+"/f/"+osfile.IndexFile)
+	client := newClient(t, hub.URL)
+	f, err := client.OpenFile(t.Context(), "o/n", "", "a b%2F/c.safetensors")
 	require.NoError(t, err)
-	require.Len(t, clock.pauses, 2)
+	defer f.Close()
+	cdn.fault = statusOf(2, 403) // the second request
+	x, err := f.Tensor("t")
+	require.NoError(t, err)
+	_, err = safetensors.Append[byte](nil, x)
+	require.NoError(t, err)
+	require.Len(t, hub.requests, 2)
+	require.Equal(t, "/o/n/resolve/main/a%20b%252F/c.safetensors", hub.requests[0].URL.EscapedPath())
+	require.Equal(t, "/o/n/resolve/"+commitOne+"/a%20b%252F/c.safetensors", hub.requests[1].URL.EscapedPath())
 }
 
-func TestOpenRepoRefuses(t *testing.T) {
+func TestOpenRefuses(t *testing.T) {
 	index := func(shard string) []byte { return []byte(`{"weight_map":{"t":"` + shard + `"}}`) }
 	var broken *safetensors.FormatError
 	for _, c := range []struct {
@@ -159,14 +139,14 @@ func TestOpenRepoRefuses(t *testing.T) {
 		text           string
 	}{
 		{name: "neither file", is: fs.ErrNotExist,
-			text: "/o/n at main: no model.safetensors and no model.safetensors.index.json: status 404 Not Found, expected 200 OK: file does not exist"},
-		{name: "revision that is missing", revision: "v1", fault: first(2, statusOf(404, "X-Error-Message", "Invalid rev id: v1")), is: fs.ErrNotExist,
-			text: `/o/n at v1: no model.safetensors and no model.safetensors.index.json: status 404 Not Found, expected 200 OK ("Invalid rev id: v1")`},
+			text: "safetensors: open o/n at revision main: it has no model.safetensors, and open http://"},
+		{name: "revision that is missing", revision: "v1", fault: statusOf(2, 404, "X-Error-Message", "Invalid rev id: v1"), is: fs.ErrNotExist,
+			text: `model.safetensors.index.json: status 404 Not Found, expected 200 OK ("Invalid rev id: v1")`},
 		{name: "no permission for the index", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
-			return first(2, statusOf([]int{404, 403, 0}[n]))(n, w, r)
-		}, is: fs.ErrPermission, text: osfile.IndexFile + ": status 403"},
-		{name: "no permission", fault: first(1, statusOf(401, "X-Error-Message", "Repository not found")), is: fs.ErrPermission, text: "Repository not found"},
-		{name: "not an index", index: []byte("<html>"), as: &broken, text: osfile.IndexFile},
+			return statusOf(2, []int{404, 403, 0}[n])(n, w, r)
+		}, is: fs.ErrPermission, text: indexFile + ": status 403"},
+		{name: "no permission", fault: statusOf(1, 401, "X-Error-Message", "Repository not found"), is: fs.ErrPermission, text: "Repository not found"},
+		{name: "not an index", index: []byte("<html>"), as: &broken, text: indexFile},
 		{name: "shard outside of the repository", index: index("../../../other/repo/resolve/main/model.safetensors"), as: &broken, text: "other/repo"},
 		{name: "shard at another host", index: index("//127.0.0.1/x.safetensors"), as: &broken, text: "127.0.0.1"},
 		{name: "shard that is missing", index: index("x.safetensors"), is: fs.ErrNotExist, text: `shard "x.safetensors"`},
@@ -180,13 +160,13 @@ func TestOpenRepoRefuses(t *testing.T) {
 			s := newServer(t)
 			s.fault = c.fault
 			if c.index != nil {
-				s.add("/o/n/resolve/main/"+osfile.IndexFile, c.index)
+				s.add("/o/n/resolve/main/"+indexFile, c.index)
 			}
 			if c.repo == "" {
 				c.repo = "o/n"
 			}
-			client, _ := newClient(t, s.URL)
-			_, err := client.OpenRepo(t.Context(), c.repo, c.revision)
+			client := newClient(t, s.URL)
+			_, err := client.Open(t.Context(), c.repo, c.revision)
 			require.ErrorContains(t, err, c.text)
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
@@ -203,13 +183,13 @@ func TestOpenRepoRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenRepoFile(t *testing.T) {
+func TestOpenFile(t *testing.T) {
 	s := newServer(t)
 	const path = "/o/n/resolve/refs%2Fpr%2F1/"
 	s.add("/o/n/resolve/refs/pr/1/unet/model.fp16.safetensors", craft(100, 10))
 	s.add("/o/n/resolve/refs/pr/1/no suffix?#%2F", craft(100, 20))
 	addModel(t, s, "/o/n/resolve/refs/pr/1/text encoder/deep/", 3)
-	client, _ := newClient(t, s.URL)
+	client := newClient(t, s.URL)
 	client.Token = "t0ken"
 	for _, c := range []struct {
 		name     string
@@ -226,8 +206,8 @@ func TestOpenRepoFile(t *testing.T) {
 		}, map[safetensors.DType]int64{safetensors.F32: 3000, safetensors.I8: 30}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s.reset(nil)
-			f, err := client.OpenRepoFile(t.Context(), "o/n", "refs/pr/1", c.name)
+			s.requests = nil
+			f, err := client.OpenFile(t.Context(), "o/n", "refs/pr/1", c.name)
 			require.NoError(t, err)
 			require.Equal(t, c.count, f.ParameterCount())
 			var requests []string
@@ -241,26 +221,12 @@ func TestOpenRepoFile(t *testing.T) {
 	}
 }
 
-func TestOpenRepoFileKeepsToACommit(t *testing.T) {
-	s := newServer(t)
-	addModel(t, s, "/o/n/resolve/"+commitOne+"/unet/", 2)
-	s.add("/o/n/resolve/main/unet/"+osfile.IndexFile, s.files["/o/n/resolve/"+commitOne+"/unet/"+osfile.IndexFile])
-	s.fault = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
-		w.Header().Set("X-Repo-Commit", commitOne)
-		return false
-	}
-	t.Setenv("HF_ENDPOINT", s.URL)
-	_, err := OpenRepoFile(t.Context(), "o/n", "", "unet/"+osfile.IndexFile)
-	require.NoError(t, err)
-	require.Len(t, s.requests, 3)
-}
-
-func TestOpenRepoFileRefuses(t *testing.T) {
+func TestOpenFileRefuses(t *testing.T) {
 	s := newServer(t)
 	s.add("/o/n/resolve/main/unet/up.index.json", []byte(`{"weight_map":{"t":"../model.safetensors"}}`))
 	s.add("/o/n/resolve/main/unet/lacks.index.json", []byte(`{"weight_map":{"t":"x.safetensors"}}`))
 	s.add("/o/n/resolve/main/page", []byte("<!DOCTYPE html><html></html>"))
-	client, _ := newClient(t, s.URL)
+	client := newClient(t, s.URL)
 	var broken *safetensors.FormatError
 	for _, c := range []struct {
 		name, file string
@@ -282,8 +248,8 @@ func TestOpenRepoFileRefuses(t *testing.T) {
 		{name: "HTML page", file: "page", as: &broken, text: "HTML page", requests: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s.reset(nil)
-			_, err := client.OpenRepoFile(t.Context(), "o/n", "", c.file)
+			s.requests = nil
+			_, err := client.OpenFile(t.Context(), "o/n", "", c.file)
 			require.ErrorContains(t, err, "safetensors: ")
 			require.ErrorContains(t, err, c.text)
 			if c.is != nil {
@@ -295,6 +261,6 @@ func TestOpenRepoFileRefuses(t *testing.T) {
 			require.Len(t, s.requests, c.requests)
 		})
 	}
-	_, err := client.OpenRepoFile(t.Context(), "../n", "", osfile.ModelFile)
+	_, err := client.OpenFile(t.Context(), "../n", "", modelFile)
 	require.ErrorContains(t, err, "does not name a repository")
 }

@@ -1,6 +1,8 @@
-package remote
+package hub
 
 import (
+	"bytes"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -8,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors"
 )
 
 // setEnvironment sets the home folder and the variables that huggingface_hub
@@ -16,7 +18,7 @@ import (
 func setEnvironment(t *testing.T, home string, env map[string]string) {
 	for _, name := range []string{
 		"HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
-		"HF_HOME", "XDG_CACHE_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE",
+		"HF_HOME", "XDG_CACHE_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
 	} {
 		t.Setenv(name, env[name])
 	}
@@ -24,20 +26,22 @@ func setEnvironment(t *testing.T, home string, env map[string]string) {
 	t.Setenv("USERPROFILE", home)
 }
 
+// TestTokenGoesToTheHubOnly redirects from the hub to another host.
 func TestTokenGoesToTheHubOnly(t *testing.T) {
 	hub, other := newServer(t), newServer(t)
-	hub.add("/m", craft(100, 10))
-	other.add("/m", craft(100, 10))
-	client, _ := newClient(t, hub.URL)
+	other.add("/blob", craft(100, 10))
+	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		http.Redirect(w, r, other.URL+"/blob", http.StatusFound)
+		return true
+	}
+	client := newClient(t, hub.URL)
 	client.Token = "secret"
-	openTensor(t, client, hub.URL+"/m")
-	openTensor(t, client, other.URL+"/m")
+	f, err := client.Open(t.Context(), "o/n", "")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
 	require.Equal(t, "Bearer secret", hub.requests[0].Header.Get("Authorization"))
+	require.Len(t, other.requests, 1)
 	require.Empty(t, other.requests[0].Header.Get("Authorization"))
-
-	client.Header = http.Header{"Authorization": {"Basic x"}}
-	openTensor(t, client, hub.URL+"/m")
-	require.Equal(t, "Basic x", hub.requests[1].Header.Get("Authorization"))
 }
 
 func TestHubOfTheEnvironment(t *testing.T) {
@@ -59,7 +63,7 @@ func TestHubOfTheEnvironment(t *testing.T) {
 		token  string
 		url    string
 	}{
-		{name: "nothing set", token: "default", url: "https://huggingface.co"},
+		{name: "nothing set", token: "default", url: "https://huggingface.co/"},
 		{name: "endpoint", env: map[string]string{"HF_ENDPOINT": "https://mirror/hf/"}, token: "default", url: "https://mirror/hf/"},
 		{name: "token", env: map[string]string{"HF_TOKEN": " env\n", "HF_TOKEN_PATH": path}, token: "env"},
 		{name: "token, old name", env: map[string]string{"HUGGING_FACE_HUB_TOKEN": "old"}, token: "old"},
@@ -71,39 +75,85 @@ func TestHubOfTheEnvironment(t *testing.T) {
 		{name: "implicit token disabled", env: map[string]string{"HF_TOKEN": "env", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "yes"}},
 		{name: "implicit token not disabled", env: map[string]string{"HF_TOKEN": "env", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "0"}, token: "env"},
 		{name: "client", env: map[string]string{"HF_TOKEN": "env", "HF_ENDPOINT": "https://env", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"},
-			client: Client{Token: "mine", Endpoint: "http://mine"}, token: "mine", url: "http://mine"},
+			client: Client{Token: "mine", Endpoint: "http://mine"}, token: "mine", url: "http://mine/"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			setEnvironment(t, home, c.env)
-			h, err := c.client.hub()
+			require.Equal(t, c.token, cleanToken(c.client.Token))
+			endpoint, err := parseEndpoint(c.client.Endpoint)
 			require.NoError(t, err)
-			require.Equal(t, c.token, h.token)
 			if c.url != "" {
-				require.Equal(t, c.url, h.url.String())
+				require.Equal(t, c.url, endpoint.String())
 			}
 		})
 	}
 }
 
-// TestEndpointThatIsNoURL requires that only calls of the hub fail.
 func TestEndpointThatIsNoURL(t *testing.T) {
-	s := newServer(t)
-	addModel(t, s, "/f/", 2)
 	setEnvironment(t, t.TempDir(), map[string]string{"HF_ENDPOINT": "huggingface.co", "HF_TOKEN": "secret"})
-	client, _ := newClient(t, "")
-	for _, c := range []*Client{client, {Endpoint: "ftp://user:secret@hub/?secret"}} {
-		const text = "safetensors: endpoint of the hub: "
-		_, err := c.OpenRepo(t.Context(), "o/n", "")
-		require.ErrorContains(t, err, text)
-		require.ErrorContains(t, err, "is not an absolute http or https URL")
-		require.NotContains(t, err.Error(), "secret")
-		_, err = c.OpenRepoFile(t.Context(), "o/n", "", osfile.ModelFile)
-		require.ErrorContains(t, err, text)
-		f, err := c.Open(t.Context(), s.URL+"/f/"+osfile.IndexFile)
-		require.NoError(t, err)
-		require.NoError(t, f.Close())
+	for _, endpoint := range []string{"", "ftp://user:secret@hub/?secret", "https://host/%zz?secret", "https:///x?secret"} {
+		const text = "safetensors: the endpoint of the hub is not an absolute http or https URL"
+		c := &Client{Endpoint: endpoint}
+		_, err := c.Open(t.Context(), "o/n", "")
+		require.EqualError(t, err, text)
+		_, err = c.OpenFile(t.Context(), "o/n", "", modelFile)
+		require.EqualError(t, err, text)
 	}
-	requireNoSecret(t, s)
+}
+
+// TestOffline opens what the cache holds, and sends nothing for the rest.
+func TestOffline(t *testing.T) {
+	s := newServer(t)
+	s.add("/owner/name/resolve/main/other.safetensors", craft(100, 99))
+	s.add("/owner/other/resolve/main/model.safetensors", craft(100, 99))
+	cache := newCache(t)
+	folder := filepath.Join(cache, "models--owner--name", "snapshots", commitTwo, "unet")
+	require.NoError(t, safetensors.WriteShards(folder, map[string]safetensors.Tensor{"a": ones(t, 4), "b": ones(t, 4)}, nil, 4))
+	for _, variable := range []string{"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
+		setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache, variable: "1", "HF_ENDPOINT": s.URL})
+		for _, c := range []struct {
+			repo, revision, file string
+			elements             int64
+			text                 string
+		}{
+			{repo: "owner/name", elements: 11},
+			{repo: "owner/name", revision: commitOne, elements: 10},
+			{repo: "owner/name", file: modelFile, elements: 11},
+			{repo: "owner/name", file: "unet/" + indexFile, elements: 8},
+			{repo: "owner/name", file: "other.safetensors", text: "other.safetensors"},
+			{repo: "owner/name", revision: "v1", text: `"owner/name" at revision "v1" in the cache`},
+			{repo: "owner/other", text: `"owner/other" at revision "main" in the cache`},
+			{repo: "owner/other", file: modelFile, text: `"owner/other" at revision "main" in the cache`},
+		} {
+			open := func() (*safetensors.File, error) { return Open(t.Context(), c.repo, c.revision) }
+			if c.file != "" {
+				open = func() (*safetensors.File, error) { return OpenFile(t.Context(), c.repo, c.revision, c.file) }
+			}
+			f, err := open()
+			if c.text == "" {
+				require.NoError(t, err)
+				require.Equal(t, c.elements, f.ParameterCount()[safetensors.U8])
+				require.NoError(t, f.Close())
+				continue
+			}
+			require.ErrorIs(t, err, fs.ErrNotExist)
+			require.ErrorContains(t, err, "safetensors: HF_HUB_OFFLINE is set: ")
+			require.ErrorContains(t, err, c.text)
+		}
+	}
+	require.Empty(t, s.requests)
+	t.Setenv("TRANSFORMERS_OFFLINE", "0")
+	f, err := OpenFile(t.Context(), "owner/name", "", "other.safetensors")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.NotEmpty(t, s.requests)
+}
+
+// ones returns a tensor of n bytes.
+func ones(t *testing.T, n int) safetensors.Tensor {
+	x, err := safetensors.NewTensor(safetensors.U8, []int{n}, bytes.Repeat([]byte{1}, n))
+	require.NoError(t, err)
+	return x
 }
 
 // cacheEnvironments are variables that set the cache, and the cache relative to

@@ -1,0 +1,84 @@
+package hub
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/prefix"
+)
+
+// CacheDir returns the directory to which the Python package huggingface_hub has
+// downloaded a repository, "owner/name", at a branch, tag or commit; an empty
+// revision is "main". It sends nothing, so safetensors.Open of the directory works
+// offline. The directory holds the files that were downloaded, which need not be all
+// of the repository. A branch stands for the commit it had at the last download.
+//
+// The cache is the directory HF_HUB_CACHE, which defaults to hub in HF_HOME, which
+// defaults to ~/.cache/huggingface. If it does not hold the repository at that
+// revision, the error wraps fs.ErrNotExist.
+func CacheDir(repo, revision string) (string, error) {
+	revision, err := checkRepo(repo, revision)
+	if err != nil {
+		return "", prefix.Add(err)
+	}
+	dir, err := cacheDir(repo, revision)
+	return dir, prefix.Add(err)
+}
+
+func cacheDir(repo, revision string) (string, error) {
+	dir, err := snapshot("models--"+strings.ReplaceAll(repo, "/", "--"), revision)
+	if err != nil {
+		return "", fmt.Errorf("%q at revision %q in the cache: %w", repo, revision, err)
+	}
+	return dir, nil
+}
+
+// snapshot finds the snapshot of a revision in a folder of the cache.
+func snapshot(folder, revision string) (string, error) {
+	commit := revision
+	if !commitName.MatchString(revision) {
+		ref, err := cachePath(folder + "/refs/" + revision)
+		if err != nil {
+			return "", err
+		}
+		text, err := os.ReadFile(ref)
+		if err != nil {
+			return "", err
+		}
+		commit = strings.TrimSpace(string(text))
+	}
+	dir, err := cachePath(folder + "/snapshots/" + commit)
+	if err != nil {
+		return "", err
+	}
+	_, err = os.Stat(dir)
+	return dir, err
+}
+
+// cachePath returns the path of a slash-separated name, which must not leave the
+// cache.
+func cachePath(name string) (string, error) {
+	local, err := filepath.Localize(name)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", strconv.Quote(name), err)
+	}
+	return filepath.Join(hubCache(), local), nil
+}
+
+// checkRepo checks that a path made of a repository and a revision stays where
+// it should. It returns the revision, "main" if that is empty.
+func checkRepo(repo, revision string) (string, error) {
+	if revision == "" {
+		revision = "main"
+	}
+	for _, name := range []string{repo, revision} {
+		if !fs.ValidPath(name) || name == "." {
+			return "", fmt.Errorf("%q at revision %q does not name a repository", repo, revision)
+		}
+	}
+	return revision, nil
+}
