@@ -30,8 +30,8 @@
 //	t, err = t.Convert(safetensors.BF16)
 //
 // A checkpoint is a map[string]Tensor. [WriteFile] writes one, atomically and
-// durably, and maps.Collect(f.Tensors()) returns one: to merge, filter, rename or
-// convert checkpoints is to change a map. [NewTensor] wraps a Go slice,
+// durably, maps.Collect(f.Tensors()) returns one, and [FileOf] makes a File of one: to
+// merge, filter, rename or convert checkpoints is to change a map. [NewTensor] wraps a Go slice,
 // [NewTensorAt] an io.ReaderAt, and [NewTensorFunc] a func that computes the
 // elements when they are written, so that a model larger than memory can be
 // converted or merged. [Create] writes a file tensor by tensor. [WriteShards]

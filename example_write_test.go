@@ -147,6 +147,30 @@ func ExampleNewTensorFunc_borrowed() {
 	// Output: F32 [3]
 }
 
+// A checkpoint made in memory passes for an open file: to code that takes a File, or
+// to Join with files.
+func ExampleFileOf() {
+	base, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensors := maps.Collect(base.Tensors())
+	for name, t := range tensors {
+		if t.DType() == safetensors.BF16 {
+			if tensors[name], err = t.Convert(safetensors.F16); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	f, err := safetensors.FileOf(tensors, base.Metadata(), base.Close)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close() // closes base
+	fmt.Println(f.Len(), f.ParameterCount())
+	// Output: 22 map[F16:21504 F32:160 I64:64]
+}
+
 // Elements in a raw file, such as one made by another program, become a tensor.
 func ExampleNewTensorAt() {
 	raw := strings.NewReader("\x00\x00\x80\x3f\x00\x00\x00\x40") // or an *os.File

@@ -23,6 +23,8 @@ type part struct {
 	file  string // its name without the folder, or of the shard in the index; "" if unknown
 	src   *source
 	first int // number of its first entry
+
+	tensors []Tensor // of FileOf: one for each entry, in place of the data of src
 }
 
 // Join returns the tensors of several files as one File: shards without an index,
@@ -62,6 +64,30 @@ func newFile(t *table, src *source) *File {
 		names:    t.names,
 		metadata: sync.OnceValue(t.metadataMap),
 	}
+}
+
+// FileOf returns tensors and metadata as a File, the reverse of collecting
+// File.Tensors. The File is laid out as Write would write it: Tensors has that order,
+// and Header those offsets. It copies nothing and reads nothing: its tensors are those
+// given, with their views.
+//
+// Close calls close, which may be nil, once: to release what the tensors refer to. It
+// waits for nothing itself. Errors are those of Write.
+func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() error) (*File, error) {
+	infos, header, err := layOutFile(tensors, metadata)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	t, err := parseHeader(header[prefixSize:], -1)
+	if err != nil {
+		return nil, prefixed(err)
+	}
+	f := newFile(t, &source{release: close})
+	f.parts[0].tensors = make([]Tensor, len(infos))
+	for i := range infos { // the entries have this order
+		f.parts[0].tensors[i] = tensors[infos[i].Name]
+	}
+	return f, nil
 }
 
 // Close waits for copying operations in progress (Append, WriteTo, Write and so
@@ -194,6 +220,9 @@ func (f *File) partOf(i int) *part {
 
 // tensor returns the tensor of an entry.
 func (p *part) tensor(i int) Tensor {
+	if p.tensors != nil {
+		return p.tensors[i]
+	}
 	e := &p.entries[i]
 	return Tensor{dtype: e.shape.dtype(), shape: p.shape(e), src: p.src, off: e.begin, size: e.end - e.begin}
 }

@@ -78,9 +78,9 @@ type outFile struct {
 // lays the tensors out. Computed ones have their results in memory. The caller calls
 // release.
 func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *results) (*outFile, error) {
-	o := &outFile{infos: infosOf(tensors), all: computations{memory: memory}}
+	o := &outFile{all: computations{memory: memory}}
 	var err error
-	if o.header, err = encodeHeader(o.infos, metadata); err != nil {
+	if o.infos, o.header, err = layOutFile(tensors, metadata); err != nil {
 		return nil, err
 	}
 	for i := range o.infos {
@@ -100,16 +100,18 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *r
 	return o, nil
 }
 
-// infosOf returns the tensors of a file in their order, without offsets.
-func infosOf(tensors map[string]Tensor) []TensorInfo {
-	infos := make([]TensorInfo, 0, len(tensors))
+// layOutFile returns the tensors of a file in their order, with their offsets, and its
+// header with the prefix.
+func layOutFile(tensors map[string]Tensor, metadata map[string]string) (infos []TensorInfo, header []byte, err error) {
+	infos = make([]TensorInfo, 0, len(tensors))
 	for name, t := range tensors {
 		infos = append(infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
 	}
 	slices.SortFunc(infos, func(a, b TensorInfo) int {
 		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
-	return infos
+	header, err = encodeHeader(infos, metadata)
+	return infos, header, err
 }
 
 // computes reports whether some tensors are computed.

@@ -296,15 +296,20 @@ func closeAll(files []*File) {
 func (f *File) addShard(shard string, file *File, w *weightMap) error {
 	left := w.count[shard]
 	for _, p := range file.parts {
-		t := *p.table
-		t.entries = make([]entry, 0, min(left, len(t.entries)))
-		for i, e := range p.entries {
-			if w.shardOf(p.name(i)) == shard {
-				t.entries = append(t.entries, e)
+		t, all := *p.table, p
+		t.entries, p.tensors = make([]entry, 0, min(left, len(t.entries))), nil
+		for i, e := range all.entries {
+			if w.shardOf(all.name(i)) != shard {
+				continue
+			}
+			t.entries = append(t.entries, e)
+			if all.tensors != nil {
+				p.tensors = append(p.tensors, all.tensors[i])
 			}
 		}
 		left -= len(t.entries)
-		f.parts = append(f.parts, part{table: &t, file: shard, src: p.src, first: f.count()})
+		p.table, p.file, p.first = &t, shard, f.count()
+		f.parts = append(f.parts, p)
 	}
 	if left == 0 {
 		return nil

@@ -1,0 +1,191 @@
+package apitest_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// kindsOf returns tensors of every kind under names whose order is not that of a file.
+func kindsOf(t testing.TB) map[string]Tensor {
+	tensors := sourcesOf(t, counting(t, F32, 6, 4))
+	for name, x := range maps.Clone(tensors) {
+		part, err := x.Slice(All(), Span(1, 3))
+		require.NoError(t, err)
+		tensors["sliced "+name] = part
+		tensors["half "+name], err = x.Convert(BF16)
+		require.NoError(t, err)
+		tensors["joined "+name], err = Concat(1, part, x)
+		require.NoError(t, err)
+		tensors["empty "+name], err = x.Slice(Span(2, 2))
+		require.NoError(t, err)
+	}
+	tensors["a \"scalar\"\n"] = counting(t, I32)
+	return tensors
+}
+
+// TestFileOf compares a File of tensors with the one that Write makes of them.
+func TestFileOf(t *testing.T) {
+	for _, tensors := range []map[string]Tensor{nil, {}, {"x": counting(t, U32, 0)}, {"": counting(t, U32)}, kindsOf(t)} {
+		for _, metadata := range []map[string]string{nil, {}, {"b": "\x00", "a": "ü"}} {
+			f, err := FileOf(tensors, metadata, nil)
+			require.NoError(t, err)
+			var file bytes.Buffer
+			require.NoError(t, Write(&file, tensors, metadata))
+			written, err := Parse(file.Bytes())
+			require.NoError(t, err)
+			require.Equal(t, written.Header(), f.Header())
+			require.Equal(t, written.Metadata(), f.Metadata())
+			require.Equal(t, written.Len(), f.Len())
+			require.Equal(t, written.ParameterCount(), f.ParameterCount())
+			for name, h := range f.Headers() {
+				require.Empty(t, name)
+				require.Equal(t, written.Header(), h)
+			}
+			var order, wantOrder []string
+			for name, x := range f.Tensors() {
+				order = append(order, name)
+				require.Equal(t, tensors[name], x, "the tensor itself")
+				again, err := f.Tensor(name)
+				require.NoError(t, err)
+				require.Equal(t, x, again)
+			}
+			for name := range written.Tensors() {
+				wantOrder = append(wantOrder, name)
+			}
+			require.Equal(t, wantOrder, order)
+			_, err = f.Tensor("absent")
+			require.ErrorIs(t, err, fs.ErrNotExist)
+			require.NoError(t, f.Close())
+		}
+	}
+}
+
+// TestFileOfCopiesNothing: the tensors of a File keep their views, and the File its
+// tensors.
+func TestFileOfCopiesNothing(t *testing.T) {
+	data := []float32{1, 2}
+	x, err := NewTensor(F32, []int{2}, data)
+	require.NoError(t, err)
+	tensors := map[string]Tensor{"x": x}
+	metadata := map[string]string{"a": "b"}
+	f, err := FileOf(tensors, metadata, nil)
+	require.NoError(t, err)
+	tensors["y"], metadata["a"] = x, "c"
+	delete(tensors, "x")
+	require.Equal(t, map[string]string{"a": "b"}, f.Metadata())
+	require.Equal(t, 1, f.Len())
+	y, err := f.Tensor("x")
+	require.NoError(t, err)
+	view, err := View[float32](y)
+	require.NoError(t, err)
+	require.Same(t, &data[0], &view[0])
+}
+
+// TestFileOfClose calls close once, whichever way the File is closed.
+func TestFileOfClose(t *testing.T) {
+	failure := errors.New("failure")
+	tensors := checkpointOf(t, 4)
+	for way, own := range map[string]func(*File) (*File, error){
+		"alone":  func(f *File) (*File, error) { return f, nil },
+		"joined": func(f *File) (*File, error) { return Join(f) },
+		"a shard": func(f *File) (*File, error) {
+			index := strings.NewReader(`{"weight_map":{"t02":"s"}}`)
+			return OpenShards(index, func(string) (*File, error) { return f, nil })
+		},
+	} {
+		calls := 0
+		f, err := FileOf(tensors, nil, func() error { calls++; return failure })
+		require.NoError(t, err)
+		f, err = own(f)
+		require.NoError(t, err)
+		for name, x := range f.Tensors() {
+			require.Equal(t, tensors[name], x, way)
+		}
+		require.Zero(t, calls)
+		require.ErrorIs(t, f.Close(), failure, way)
+		require.NoError(t, f.Close(), way)
+		require.Equal(t, 1, calls, way)
+	}
+	file, err := Open(writeTemp(t, tensors))
+	require.NoError(t, err)
+	f, err := FileOf(maps.Collect(file.Tensors()), nil, file.Close)
+	require.NoError(t, err)
+	x, err := f.Tensor("t00")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	_, err = Append[uint32](nil, x)
+	require.ErrorIs(t, err, fs.ErrClosed)
+}
+
+// TestFileOfJoined opens files of tensors as shards, some of whose tensors the index
+// leaves out, and joins them with a stored one.
+func TestFileOfJoined(t *testing.T) {
+	tensors := checkpointOf(t, 6)
+	names := slices.Sorted(maps.Keys(tensors))
+	of := func(names ...string) *File {
+		part := make(map[string]Tensor)
+		for _, name := range names {
+			part[name] = tensors[name]
+		}
+		f, err := FileOf(part, map[string]string{"first": names[0]}, nil)
+		require.NoError(t, err)
+		return f
+	}
+	var index strings.Builder
+	index.WriteString(`{"weight_map":{`)
+	for i, name := range []string{"t01", "t03", "t04"} {
+		fmt.Fprintf(&index, `%.*s"%s":"s%d"`, i, ",,,"[:min(i, 1)], name, i/2)
+	}
+	index.WriteString(`}}`)
+	shards, err := OpenShards(strings.NewReader(index.String()), func(shard string) (*File, error) {
+		if shard == "s0" {
+			return of(names[:4]...), nil
+		}
+		return of(names[4:]...), nil
+	})
+	require.NoError(t, err)
+	stored, err := Open(writeTemp(t, map[string]Tensor{"stored": tensors["t00"]}))
+	require.NoError(t, err)
+	f, err := Join(shards, stored, of("t05"))
+	require.NoError(t, err)
+	defer f.Close()
+	got := maps.Collect(f.Tensors())
+	require.Equal(t, []string{"stored", "t01", "t03", "t04", "t05"}, slices.Sorted(maps.Keys(got)))
+	for name, x := range got {
+		require.Equal(t, appended[byte](t, tensors[strings.Replace(name, "stored", "t00", 1)]), appended[byte](t, x), name)
+	}
+	require.Equal(t, map[string]string{"first": "t00"}, f.Metadata())
+	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), got, nil))
+}
+
+// TestFileOfRefuses refuses what Write refuses, with the same words.
+func TestFileOfRefuses(t *testing.T) {
+	x := counting(t, F32, 2)
+	for _, c := range []struct {
+		tensors  map[string]Tensor
+		metadata map[string]string
+	}{
+		{map[string]Tensor{"__metadata__": x}, nil},
+		{map[string]Tensor{"\xff": x}, nil},
+		{map[string]Tensor{"zero": {}}, nil},
+		{map[string]Tensor{"x": x}, map[string]string{"k": "\xff"}},
+		{map[string]Tensor{"x": x}, map[string]string{"\xff": ""}},
+		{map[string]Tensor{strings.Repeat("x", 100_000_000): x}, nil},
+	} {
+		want := Write(io.Discard, c.tensors, c.metadata)
+		f, err := FileOf(c.tensors, c.metadata, func() error { panic("nothing was opened") })
+		require.EqualError(t, err, want.Error())
+		require.Nil(t, f)
+	}
+}
