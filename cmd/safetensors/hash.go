@@ -3,17 +3,15 @@ package main
 import (
 	"crypto/sha256"
 	"fmt"
+	"hash"
 	"io"
 	"os"
-	"runtime"
-	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 )
 
 func (c *command) hash() *cobra.Command {
@@ -33,22 +31,6 @@ safetensors hash --tensors model.safetensors
 		return c.printSums(args[0], tensors)
 	})
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
-	return cmd
-}
-
-func (c *command) verify() *cobra.Command {
-	var tensors bool
-	cmd := c.verb("verify SRC MANIFEST [--tensors]", "Compare with a manifest of hash, or of sha256sum", `
-Files are found by their names in SRC. A tensor that the manifest does not have is
-reported only if the manifest has some. The exit code is 1 if anything is different or
-missing. MANIFEST may be - for standard input.
-`+sources, `
-safetensors verify model model.sha256
-safetensors verify merged.safetensors model.sha256 --tensors
-`, cobra.ExactArgs(2), func(args []string) error {
-		return c.verifySums(args[0], args[1], tensors)
-	})
-	cmd.Flags().BoolVar(&tensors, "tensors", false, "compare tensors only: files may be merged or split")
 	return cmd
 }
 
@@ -76,18 +58,6 @@ func (c *command) printSums(name string, tensors bool) error {
 // processors.
 func (c *command) sums(src *source.Checkpoint, files []source.File, names []string) (*manifest.Manifest, error) {
 	m := &manifest.Manifest{Files: make([]manifest.Entry, len(files)), Tensors: make([]manifest.Entry, len(names))}
-	total := int64(0)
-	for _, file := range files {
-		total += file.Size
-	}
-	for _, name := range names {
-		total += src.Tensors[name].Size()
-	}
-	defer c.progress("hash", total)()
-	type job struct {
-		size int64
-		do   func() error
-	}
 	var jobs []job
 	for i, file := range files {
 		jobs = append(jobs, job{file.Size, func() (err error) {
@@ -104,33 +74,43 @@ func (c *command) sums(src *source.Checkpoint, files []source.File, names []stri
 			return err
 		}})
 	}
-	slices.SortStableFunc(jobs, func(a, b job) int { // the longest first, so that all end together
-		switch {
-		case a.size > b.size:
-			return -1
-		case a.size < b.size:
-			return 1
-		}
-		return 0
-	})
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for _, j := range jobs {
-		group.Go(j.do)
-	}
-	return m, group.Wait()
+	return m, c.work("hash", jobs)
 }
 
 func fileSum(file source.File) (sum manifest.Sum, err error) {
+	sums, err := hashFile(file, sha256.New(), 0)
+	if err == nil {
+		copy(sum[:], sums[0])
+	}
+	return sum, err
+}
+
+// hashFile returns the sum of a file, or those of its pieces of a size.
+func hashFile(file source.File, h hash.Hash, size int64) (sums [][]byte, err error) {
 	r, err := file.Open()
 	if err != nil {
-		return sum, err
+		return nil, err
 	}
 	defer r.Close()
-	h := sha256.New()
-	_, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 256<<10))
-	h.Sum(sum[:0])
-	return sum, err
+	step := 256 << 10 // fits into a cache
+	if file.Path == "" {
+		step = 4 << 20 // a request each
+	}
+	buf := make([]byte, min(int64(step), max(file.Size, 512)))
+	if size == 0 {
+		_, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, buf)
+		return [][]byte{h.Sum(nil)}, err
+	}
+	for err == nil {
+		var n int64
+		h.Reset()
+		n, err = io.CopyBuffer(struct{ io.Writer }{h}, io.LimitReader(r, size), buf)
+		if n == 0 {
+			break
+		}
+		sums = append(sums, h.Sum(nil))
+	}
+	return sums, err
 }
 
 func tensorSum(t safetensors.Tensor) (sum manifest.Sum, err error) {

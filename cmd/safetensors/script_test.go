@@ -103,17 +103,13 @@ func requireNoControls(t *testing.T, text string) {
 // consoleBlock is a block of commands in a page.
 var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 
-// TestPage runs every command line of doc/command.md, those of the verbs in one
-// folder that starts with testdata/model.safetensors, and compares the output.
-func TestPage(t *testing.T) {
-	page := filepath.Join(repository, "doc", "command.md")
-	want, err := os.ReadFile(page)
+// replayPage runs every command line of a page in a folder and compares the output. The
+// commands that start in this module run in the repository.
+func replayPage(t *testing.T, name, dir string) (page string, blocks int) {
+	t.Helper()
+	name = filepath.Join(repository, "doc", name)
+	want, err := os.ReadFile(name)
 	require.NoError(t, err)
-	dir := t.TempDir()
-	model, err := os.ReadFile(filepath.Join(repository, "testdata", "model.safetensors"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), model, 0o666))
-	blocks := 0
 	got := consoleBlock.ReplaceAllStringFunc(string(want), func(block string) string {
 		blocks++
 		script := strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")
@@ -123,15 +119,35 @@ func TestPage(t *testing.T) {
 		}
 		return "```console\n" + replay(t, script, where, environment(t, dir)) + "```"
 	})
-	require.Greater(t, blocks, 9)
 	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(got), 0o666))
-		return
+		require.NoError(t, os.WriteFile(name, []byte(got), 0o666))
+		return got, blocks
 	}
 	require.Equal(t, string(want), got)
-	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "cp", "meta", "completion"} {
-		require.Contains(t, string(want), "\n$ safetensors "+verb+" ", "the page shows every verb")
+	return got, blocks
+}
+
+// TestPage runs doc/command.md, in one folder that starts with
+// testdata/model.safetensors.
+func TestPage(t *testing.T) {
+	dir := t.TempDir()
+	model, err := os.ReadFile(filepath.Join(repository, "testdata", "model.safetensors"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), model, 0o666))
+	page, blocks := replayPage(t, "command.md", dir)
+	require.Greater(t, blocks, 9)
+	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "sign", "cp", "meta", "completion"} {
+		require.Contains(t, page, "\n$ safetensors "+verb+" ", "the page shows every verb")
 	}
+}
+
+// TestIntegrityPage runs doc/integrity.md, with a model in shards.
+func TestIntegrityPage(t *testing.T) {
+	dir := t.TempDir()
+	writeShards(t, filepath.Join(dir, "model"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model", "config.json"), []byte("{}\n"), 0o666))
+	_, blocks := replayPage(t, "integrity.md", dir)
+	require.Greater(t, blocks, 2)
 }
 
 // tensorOfData returns a tensor of a dtype that is given as bytes.

@@ -1,0 +1,172 @@
+package modelsig
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	_ "crypto/sha512" // SHA-384 and SHA-512, for P-384 and P-521
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// hashOf returns the hash that goes with the curve of a key, by the registry of
+// algorithms of Sigstore.
+func hashOf(key *ecdsa.PublicKey) (crypto.Hash, error) {
+	switch key.Curve {
+	case elliptic.P256():
+		return crypto.SHA256, nil
+	case elliptic.P384():
+		return crypto.SHA384, nil
+	case elliptic.P521():
+		return crypto.SHA512, nil
+	}
+	return 0, fmt.Errorf("a key of the curve %s: the format has P-256, P-384 and P-521", key.Params().Name)
+}
+
+// ecKey returns a key if the format has its kind.
+func ecKey(key any) (*ecdsa.PublicKey, error) {
+	public, ok := key.(*ecdsa.PublicKey)
+	if !ok {
+		return nil, fmt.Errorf("a key of the type %T: the format has ECDSA with P-256, P-384 and P-521", key)
+	}
+	_, err := hashOf(public)
+	return public, err
+}
+
+// keyHint names a key as the Python package does: the SHA-256 sum of its PEM text.
+func keyHint(key *ecdsa.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	sum := sha256.Sum256(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	return hex.EncodeToString(sum[:]), err
+}
+
+// blocks returns the PEM blocks of a type. The other types that are there are for the
+// error.
+func blocks(text []byte, types ...string) (found []*pem.Block, err error) {
+	others := ""
+	for len(text) > 0 {
+		var b *pem.Block
+		if b, text = pem.Decode(text); b == nil {
+			break
+		}
+		if slices.Contains(types, b.Type) {
+			found = append(found, b)
+		} else {
+			others += fmt.Sprintf(", but a %.40q", b.Type)
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("no PEM block %q in it%s", types[0], others)
+	}
+	return found, nil
+}
+
+// ParsePublicKey reads a public key in PEM.
+func ParsePublicKey(text []byte) (*ecdsa.PublicKey, error) {
+	found, err := blocks(text, "PUBLIC KEY")
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.ParsePKIXPublicKey(found[0].Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return ecKey(key)
+}
+
+// ParsePrivateKey reads a private key in PEM.
+func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
+	found, err := blocks(text, "PRIVATE KEY", "EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
+	if err != nil {
+		return nil, err
+	}
+	b := found[0]
+	if b.Type == "ENCRYPTED PRIVATE KEY" || b.Headers["DEK-Info"] != "" {
+		return nil, errors.New("the key is encrypted: decrypt it, as with --key <(openssl pkey -in key.pem)")
+	}
+	if b.Type == "EC PRIVATE KEY" {
+		key, err := x509.ParseECPrivateKey(b.Bytes)
+		if err == nil {
+			_, err = hashOf(&key.PublicKey)
+		}
+		return key, err
+	}
+	key, err := x509.ParsePKCS8PrivateKey(b.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	private, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("a key of the type %T: the format has ECDSA with P-256, P-384 and P-521", key)
+	}
+	_, err = hashOf(&private.PublicKey)
+	return private, err
+}
+
+// ParseCertificates reads certificates in PEM.
+func ParseCertificates(text []byte) (certificates []*x509.Certificate, err error) {
+	found, err := blocks(text, "CERTIFICATE")
+	for _, b := range found {
+		c, err := x509.ParseCertificate(b.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certificates = append(certificates, c)
+	}
+	return certificates, err
+}
+
+// CheckLeaf checks that a certificate is one for signing, and returns its key. The
+// purposes of the whole chain are checked with it, by verifyChain.
+func CheckLeaf(leaf *x509.Certificate) (*ecdsa.PublicKey, error) {
+	if leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageCodeSigning) {
+		return nil, fmt.Errorf("the certificate of %q is not one for signing: it has neither the key usage digitalSignature nor the purpose codeSigning", leaf.Subject)
+	}
+	return ecKey(leaf.PublicKey)
+}
+
+// verifyChain returns the key of the first certificate. Only a trusted certificate that
+// is signed by itself ends a chain, as with OpenSSL.
+func verifyChain(chain, trusted []*x509.Certificate, now time.Time) (*ecdsa.PublicKey, error) {
+	leaf, roots, between := chain[0], x509.NewCertPool(), x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	ends := false
+	for _, c := range trusted {
+		if selfSigned(c) {
+			roots.AddCert(c)
+			ends = true
+		} else {
+			between.AddCert(c)
+		}
+	}
+	if !ends {
+		return nil, errors.New("none of the trusted certificates is a root, signed by itself")
+	}
+	key, err := CheckLeaf(leaf)
+	if err != nil {
+		return nil, err
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, // by default, it would be that of a TLS server
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of %q is not trusted: %w", leaf.Subject, err)
+	}
+	return key, nil
+}
+
+// selfSigned does not ask whether a certificate is one of an authority: a leaf can be
+// trusted as it is.
+func selfSigned(c *x509.Certificate) bool {
+	return string(c.RawIssuer) == string(c.RawSubject) &&
+		c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) == nil
+}

@@ -1,0 +1,69 @@
+package modelsig
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+)
+
+// legacyPredicate is that of version 0.2 of the Python package: the sums are subjects,
+// and the encoding that is signed shows the payload as Python prints bytes. Verifiers
+// may accept it (section 11 of the specification); it is never written. Each of the two
+// peculiarities is accepted with the other one only.
+const legacyPredicate = "https://model_signing/Digests/v0.1"
+
+// verifyLegacy tries both hashes: version 0.2 took SHA-256 for certificates of every
+// curve.
+func (b *Bundle) verifyLegacy(key *ecdsa.PublicKey, h crypto.Hash) bool {
+	encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(b.payload), pythonBytes(b.payload))
+	return ecdsa.VerifyASN1(key, digest(crypto.SHA256, encoded), b.sig) ||
+		h != crypto.SHA256 && ecdsa.VerifyASN1(key, digest(h, encoded), b.sig)
+}
+
+// pythonBytes spells data as repr does.
+func pythonBytes(data []byte) []byte {
+	quote := byte('\'')
+	for _, c := range data {
+		if c == '"' {
+			quote = '\''
+			break
+		}
+		if c == '\'' {
+			quote = '"'
+		}
+	}
+	out := []byte{'b', quote}
+	for _, c := range data {
+		switch {
+		case c == quote, c == '\\':
+			out = append(out, '\\', c)
+		case c == '\t':
+			out = append(out, `\t`...)
+		case c == '\n':
+			out = append(out, `\n`...)
+		case c == '\r':
+			out = append(out, `\r`...)
+		case c < ' ', c > '~':
+			out = fmt.Appendf(out, `\x%02x`, c)
+		default:
+			out = append(out, c)
+		}
+	}
+	return append(out, quote)
+}
+
+func parseLegacy(payload []byte) (*Manifest, error) {
+	s := new(statement)
+	if err := s.decode(payload); err != nil {
+		return nil, fmt.Errorf("statement: %w", err)
+	}
+	if s.typ != statementType || s.predicateType != legacyPredicate {
+		return nil, fmt.Errorf("predicate type %.80q of a signature of the kind of %q", s.predicateType, legacyPredicate)
+	}
+	m := &Manifest{Hash: "sha256"}
+	for _, subject := range s.subjects {
+		s.resources = append(s.resources, resource{subject.name, subject.sha256, "sha256"})
+	}
+	s.subjects = nil
+	return m, m.add(s.resources)
+}

@@ -1,0 +1,575 @@
+package modelsig
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func newKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+// now is the time of the tests, in the middle of the lives of their certificates.
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// certify makes a certificate that parent has signed, or itself if there is none.
+func certify(t testing.TB, key *ecdsa.PrivateKey, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, edit func(c *x509.Certificate)) *x509.Certificate {
+	t.Helper()
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: t.Name()},
+		NotBefore: now.AddDate(-1, 0, 0), NotAfter: now.AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
+	}
+	edit(c)
+	if parent == nil {
+		parent, parentKey = c, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
+	require.NoError(t, err)
+	made, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return made
+}
+
+// authority makes a certificate one of an authority.
+func authority(name string) func(c *x509.Certificate) {
+	return func(c *x509.Certificate) {
+		c.Subject.CommonName = name
+		c.IsCA, c.BasicConstraintsValid, c.ExtKeyUsage = true, true, nil
+		c.KeyUsage = x509.KeyUsageCertSign
+	}
+}
+
+func sum(s string) []byte {
+	h := sha256.Sum256([]byte(s))
+	return h[:]
+}
+
+func model() *Manifest {
+	return &Manifest{Model: "m", Hash: "sha256", IgnorePaths: []string{".git"}, Files: []File{
+		{Name: "a.json", Sums: [][]byte{sum("a")}, Size: -1},
+		{Name: "sub-1/x", Sums: [][]byte{sum("b")}, Size: -1},
+		{Name: "sub/x", Sums: [][]byte{sum("c")}, Size: -1},
+	}}
+}
+
+// TestRoundTrip signs with a key of each curve, and verifies.
+func TestRoundTrip(t *testing.T) {
+	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
+		key := newKey(t, curve)
+		bundle, err := Sign(model(), key, nil)
+		require.NoError(t, err)
+		b, err := Parse(bundle)
+		require.NoError(t, err)
+		m, err := b.VerifyKey(&key.PublicKey)
+		require.NoError(t, err)
+		require.Equal(t, model(), m)
+		_, _, err = b.VerifyChain(nil, now)
+		require.ErrorContains(t, err, "signed with a key, not with a certificate")
+		b.hint = "" // as in bundles of before 1.1, which hold the key, or nothing
+		_, err = b.VerifyKey(&newKey(t, curve).PublicKey)
+		require.ErrorContains(t, err, "the signature is not that of the key")
+	}
+	_, err := Sign(model(), newKey(t, elliptic.P224()), nil)
+	require.ErrorContains(t, err, "P-224: the format has P-256, P-384 and P-521")
+	bad := model()
+	bad.Files[1].Name = "../x"
+	_, err = Sign(bad, newKey(t, elliptic.P256()), nil)
+	require.ErrorContains(t, err, "clean path", "what could not be verified is not signed")
+	_, err = Sign(&Manifest{Hash: "sha256"}, newKey(t, elliptic.P256()), nil)
+	require.ErrorContains(t, err, "covers no file")
+}
+
+// A signer makes bundles whose signature is right and whose content is not.
+type signer struct {
+	key  *ecdsa.PrivateKey
+	hint string
+}
+
+func newSigner(t testing.TB) signer {
+	key := newKey(t, elliptic.P256())
+	hint, err := keyHint(&key.PublicKey)
+	require.NoError(t, err)
+	return signer{key, hint}
+}
+
+// bundle signs any payload.
+func (s signer) bundle(t testing.TB, payload []byte) []byte {
+	h := sha256.Sum256(preAuthentication(payload))
+	sig, err := ecdsa.SignASN1(rand.Reader, s.key, h[:])
+	require.NoError(t, err)
+	text, err := json.Marshal(map[string]any{
+		"mediaType":            mediaType,
+		"verificationMaterial": map[string]any{"publicKey": map[string]any{"hint": s.hint}},
+		"dsseEnvelope":         map[string]any{"payload": payload, "payloadType": payloadType, "signatures": []any{map[string]any{"sig": sig}}},
+	})
+	require.NoError(t, err)
+	return text
+}
+
+func (s signer) verify(bundle []byte) (*Manifest, error) {
+	b, err := Parse(bundle)
+	if err != nil {
+		return nil, err
+	}
+	return b.VerifyKey(&s.key.PublicKey)
+}
+
+// edited returns the statement of model after the replacement of texts in it. Its digest
+// is made right again.
+func edited(t testing.TB, replace ...string) []byte {
+	payload, err := model().statement()
+	require.NoError(t, err)
+	text := string(payload)
+	for i := 0; i < len(replace); i += 2 {
+		require.Contains(t, text, replace[i])
+		text = strings.ReplaceAll(text, replace[i], replace[i+1])
+	}
+	return fixDigest([]byte(text))
+}
+
+// fixDigest writes the right digest of the subject, if there is one to be written.
+func fixDigest(payload []byte) []byte {
+	s := new(statement)
+	if s.decode(payload) != nil || len(s.subjects) != 1 || len(s.subjects[0].sha256) != 64 {
+		return payload
+	}
+	return bytes.ReplaceAll(payload, []byte(s.subjects[0].sha256), []byte(rootDigest(s.resources)))
+}
+
+// TestStatementRules has a statement that breaks each rule of the specification, signed
+// by the right key.
+func TestStatementRules(t *testing.T) {
+	s := newSigner(t)
+	m, err := s.verify(s.bundle(t, edited(t)))
+	require.NoError(t, err)
+	require.Equal(t, model(), m)
+	last := `{"algorithm":"sha256","digest":"2e7d2c03a9507ae265ecf5b5356885a53393a2029d241394997265a1a25aefc6","name":"sub/x"}`
+	for _, c := range []struct {
+		rule    string
+		replace []string
+		want    string
+	}{
+		{"8.3 the statement is an object", []string{`{"_type"`, `[{"_type"`, `"name":"m"}]}`, `"name":"m"}]}]`}, "expected an object"},
+		{"8.3 _type", []string{"Statement/v1", "Statement/v0.1"}, `statement of type "https://in-toto.io/Statement/v0.1"`},
+		{"8.3 _type is a string", []string{`"https://in-toto.io/Statement/v1"`, "1"}, "_type: expected a string"},
+		{"5.1 another predicate type", []string{predicateType, "https://slsa.dev/provenance/v1"}, `predicate type "https://slsa.dev/provenance/v1"`},
+		{"5.1 the legacy predicate needs the legacy signature", []string{predicateType, legacyPredicate}, `predicate type "https://model_signing/Digests/v0.1"`},
+		{"8.3 predicate", []string{`"predicate":`, `"other":`}, "no predicate"},
+		{"8.3 predicate is an object", []string{`"predicate":{`, `"predicate":null,"other":{`}, "predicate: expected an object"},
+		{"6.5 one subject", []string{`"subject":[`, `"subject":[{"name":"x","digest":{}},`}, "2 subjects"},
+		{"6.5 a subject", []string{`"subject":[`, `"subject":[],"other":[`}, "0 subjects"},
+		{"6.5 name of the subject", []string{`"name":"m"`, `"name":""`}, "the subject has no name"},
+		{"6.5.1 digest of the subject", []string{`"digest":{"sha256":"`, `"digest":{"sha256":"0`}, "digest of the subject"},
+		{"5.2.1 at least one resource", []string{`"resources":[`, `"resources":[],"other":[`}, "covers no file"},
+		{"5.2.1 sorted", []string{`"a.json"`, `"z.json"`}, `not sorted: "sub-1/x" is out of place`},
+		{"5.2.1 duplicate", []string{`"sub/x"`, `"sub-1/x"`}, `duplicate resource "sub-1/x"`},
+		{"5.2.1 duplicate, escaped", []string{`"sub/x"`, `"sub\u002d1/x"`}, `duplicate resource "sub-1/x"`},
+		{"5.2.1 name", []string{`"name":"sub/x"`, `"nam":"x"`}, `resource "" is not the clean path`},
+		{"5.2.1 digest", []string{`"digest":"2e`, `"digests":"2e`}, `digest "" is not that of sha256`},
+		{"5.2.1 algorithm", []string{`"algorithm":"sha256","digest":"2e`, `"digest":"2e`}, `algorithm "", expected "sha256"`},
+		{"5.2.1 length of a digest", []string{`aefc6"`, `aefc"`}, "is not that of sha256"},
+		{"6.3.1 lower case", []string{`aefc6"`, `AEFC6"`}, "is not that of sha256"},
+		{"5.2.1 hexadecimal", []string{`aefc6"`, `aefcz"`}, "is not that of sha256"},
+		{"7 one algorithm", []string{`"algorithm":"sha256","digest":"2e`, `"algorithm":"md5","digest":"2e`}, `algorithm "md5", expected "sha256"`},
+		{"6.1.2 absolute", []string{`"a.json"`, `"/etc/passwd"`}, `resource "/etc/passwd" is not the clean path`},
+		{"6.1.2 parent", []string{`"a.json"`, `"../a.json"`}, "is not the clean path"},
+		{"6.1.2 parent within", []string{`"a.json"`, `"a/../../b"`}, "is not the clean path"},
+		{"6.1.2 parent at the end", []string{`"a.json"`, `"a/.."`}, "is not the clean path"},
+		{"6.1.2 dot", []string{`"a.json"`, `"./a.json"`}, "is not the clean path"},
+		{"6.1.2 dot alone, of several", []string{`"a.json"`, `"."`}, "is not the clean path"},
+		{"6.1.2 empty element", []string{`"a.json"`, `"a//b"`}, "is not the clean path"},
+		{"6.1.2 trailing slash", []string{`"a.json"`, `"a/"`}, "is not the clean path"},
+		{"6.1.2 NUL", []string{`"a.json"`, `"a\u0000"`}, "is not the clean path"},
+		{"5.2.2 serialization", []string{`"serialization"`, `"other"`}, "no serialization"},
+		{"5.2.2 method", []string{`"method":"files"`, `"method":"blobs"`}, `method "blobs", expected files or shards`},
+		{"5.2.2 hash_type", []string{`"hash_type":"sha256"`, `"hash_type":"md5"`}, `hash "md5" is not one of the format`},
+		{"7 blake3", []string{`"sha256",`, `"blake3",`}, `hash "blake3" of the format is not supported`},
+		{"5.2.2 allow_symlinks", []string{`"allow_symlinks":false,`, ``}, "no allow_symlinks"},
+		{"5.2.2 allow_symlinks is a boolean", []string{`"allow_symlinks":false`, `"allow_symlinks":"false"`}, "allow_symlinks: expected a bool"},
+		{"5.2.2 shard_size of files", []string{`"method":"files"`, `"method":"files","shard_size":100`}, "shard_size with the method files"},
+		{"5.2.2 shard_size of shards", []string{`"method":"files"`, `"method":"shards"`}, "shard_size is 0, expected a positive number"},
+		{"5.2.2 shard_size is an integer", []string{`"method":"files"`, `"method":"shards","shard_size":1.5`}, "shard_size: expected a whole number"},
+		{"5.2.2 shard_size in bounds", []string{`"method":"files"`, `"method":"shards","shard_size":1e300`}, "shard_size: expected a whole number"},
+		{"6.3.2 name of a shard", []string{`"method":"files"`, `"method":"shards","shard_size":9`}, "is not PATH:START:END"},
+		{"5.2.2 ignore_paths", []string{`[".git"]`, `[1]`}, "ignore_paths: 0: expected a string"},
+		{"JSON: duplicate field", []string{`"_type":`, `"_type":"x","_type":`}, `duplicate field "_type"`},
+		{"JSON: another case", []string{`"resources":`, `"Resources":`}, "covers no file"},
+		{"JSON: something after it", []string{last + "]", last + "]} {"}, "is not JSON"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			m, err := s.verify(s.bundle(t, edited(t, c.replace...)))
+			require.ErrorContains(t, err, c.want)
+			require.Nil(t, m)
+		})
+	}
+}
+
+// TestBundleRules has a bundle that breaks each rule.
+func TestBundleRules(t *testing.T) {
+	s := newSigner(t)
+	good := string(s.bundle(t, edited(t)))
+	key := `"publicKey":{"hint":"` + s.hint + `"}`
+	other := newSigner(t)
+	for _, c := range []struct {
+		rule    string
+		replace []string
+		want    string
+	}{
+		{"empty", []string{good, ""}, "unexpected end of JSON input"},
+		{"another format", []string{good, "untrusted comment: minisign"}, "is not JSON"},
+		{"not UTF-8", []string{`"mediaType"`, "\"\xff\":0,\"mediaType\""}, "is not UTF-8"},
+		{"nesting", []string{`"mediaType"`, `"x":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `,"mediaType"`}, "exceeded max depth"},
+		{"media type", []string{"bundle.v0.3", "bundle.v0.9"}, `media type "application/vnd.dev.sigstore.bundle.v0.9+json"`},
+		{"no media type", []string{`"mediaType"`, `"mediatype"`}, `media type ""`},
+		{"no method", []string{key, ""}, "neither a key nor certificates"},
+		{"two methods", []string{key, key + `,"x509CertificateChain":{"certificates":[]}`}, "several methods"},
+		{"a key and a certificate of Fulcio", []string{key, key + `,"certificate":{}`}, "several methods"},
+		{"keyless", []string{key, `"certificate":{"rawBytes":"AA=="},"tlogEntries":[{}]`}, ErrKeyless.Error()},
+		{"no certificate in the chain", []string{key, `"x509CertificateChain":{"certificates":[]}`}, "0 certificates, expected 1 to 16"},
+		{"too many certificates", []string{key, `"x509CertificateChain":{"certificates":[` + strings.Repeat(`{"rawBytes":"AA=="},`, 16) + `{"rawBytes":"AA=="}]}`}, "17 certificates"},
+		{"no envelope", []string{"dsseEnvelope", "messageSignature"}, "no dsseEnvelope"},
+		{"payload type", []string{payloadType, "application/json"}, `payload type "application/json"`},
+		{"no signature", []string{`"signatures":[`, `"signatures":[],"x":[`}, "0 signatures"},
+		{"two signatures", []string{`"signatures":[`, `"signatures":[{"sig":"AA=="},`}, "2 signatures"},
+		{"payload is no base64", []string{`"payload":"`, `"payload":"!`}, "payload: expected base64"},
+		{"payload with a line break", []string{`"payload":"`, `"payload":"\n`}, "payload: expected base64"},
+		{"no payload", []string{`"payload":`, `"load":`}, "payload: expected base64"},
+		{"sig is no base64", []string{`"sig":"`, `"sig":"!`}, "sig: expected base64"},
+		{"sig is null", []string{`"sig":"`, `"sig":null,"x":"`}, "sig: expected a string"},
+		{"another key", []string{s.hint, other.hint}, "signed with another key"},
+		{"duplicate payload", []string{`"payload":"`, `"payload":"AA==","payload":"`}, `duplicate field "payload"`},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			require.Contains(t, good, c.replace[0])
+			_, err := s.verify([]byte(strings.ReplaceAll(good, c.replace[0], c.replace[1])))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	_, err := s.verify(append(make([]byte, 100<<20), good...))
+	require.ErrorContains(t, err, "a signature of more than 67108864 bytes")
+
+	// What producers write differently.
+	for _, replace := range [][2]string{
+		{key, key + `,"tlogEntries":[]`},
+		{key, `"publicKey":{"rawBytes":"LS0t","keyDetails":"PKIX_ECDSA_P256_SHA_256"}`},
+		{`"sig":`, `"keyid":"","sig":`},
+		{`"sig":`, `"keyid":null,"sig":`},
+	} {
+		_, err := s.verify([]byte(strings.ReplaceAll(good, replace[0], replace[1])))
+		require.NoError(t, err, replace[1])
+	}
+	b, err := Parse([]byte(good))
+	require.NoError(t, err)
+	url := strings.ReplaceAll(good, base64.StdEncoding.EncodeToString(b.sig), base64.URLEncoding.EncodeToString(b.sig))
+	_, err = s.verify([]byte(url))
+	require.NoError(t, err, "both alphabets of base64")
+}
+
+// TestTruncated cuts bundles at every byte, and changes every byte of the payload and of
+// the signature.
+func TestTruncated(t *testing.T) {
+	s := newSigner(t)
+	good := s.bundle(t, edited(t))
+	for n := range good {
+		_, err := s.verify(good[:n])
+		require.Error(t, err, "%d bytes", n)
+	}
+	b, err := Parse(good)
+	require.NoError(t, err)
+	for _, part := range [][]byte{b.payload, b.sig} {
+		for i := range part {
+			part[i] ^= 1
+			_, err := b.VerifyKey(&s.key.PublicKey)
+			require.ErrorContains(t, err, "one of them was changed", "byte %d", i)
+			part[i] ^= 1
+		}
+	}
+	_, err = b.VerifyKey(&s.key.PublicKey)
+	require.NoError(t, err)
+}
+
+// TestOrders accepts the order of the specification and that of the Python package.
+func TestOrders(t *testing.T) {
+	s := newSigner(t)
+	swap := []string{`"sub/x"`, `"#"`, `"sub-1/x"`, `"sub/x"`, `"#"`, `"sub-1/x"`}
+	m, err := s.verify(s.bundle(t, edited(t, swap...)))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a.json", "sub-1/x", "sub/x"}, []string{m.Files[0].Name, m.Files[1].Name, m.Files[2].Name})
+	require.True(t, m.Covers("sub"))
+	require.True(t, m.Covers("sub/x"))
+	require.False(t, m.Covers("sub-2"))
+	require.False(t, m.Covers("su"))
+}
+
+// TestShards reads shards, whose names may have colons, and refuses holes.
+func TestShards(t *testing.T) {
+	s := newSigner(t)
+	shards := func(size string, names ...string) (*Manifest, error) {
+		var list []string
+		for _, name := range names {
+			list = append(list, `{"algorithm":"sha256","digest":"`+strings.Repeat("0", 64)+`","name":"`+name+`"}`)
+		}
+		payload := `{"_type":"https://in-toto.io/Statement/v1","subject":[{"name":"m","digest":{"sha256":"` + strings.Repeat("1", 64) +
+			`"}}],"predicateType":"https://model_signing/signature/v1.0","predicate":{"resources":[` + strings.Join(list, ",") +
+			`],"serialization":{"method":"shards","hash_type":"sha256","allow_symlinks":true,"shard_size":` + size + `}}}`
+		return s.verify(s.bundle(t, fixDigest([]byte(payload))))
+	}
+	for _, size := range []string{"100", "100.0", "1e2"} { // the Python package writes a float
+		m, err := shards(size, "a:1:2:0:100", "a:1:2:100:101", "b:0:7")
+		require.NoError(t, err)
+		require.True(t, m.AllowSymlinks)
+		require.EqualValues(t, 100, m.ShardSize)
+		require.Equal(t, "a:1:2", m.Files[0].Name)
+		require.EqualValues(t, 101, m.Files[0].Size)
+		require.Len(t, m.Files[0].Sums, 2)
+		require.EqualValues(t, 7, m.Files[1].Size)
+	}
+	_, err := shards("9", "a:0:9", "a:18:27", "a:9:18")
+	require.NoError(t, err, "sorted by name")
+	_, err = shards("9", "a:0:9", "a:9:18", "a:18:27")
+	require.NoError(t, err, "sorted by numbers, as the Python package does")
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"a:9:18"}, "the range 9:18 does not follow 0"},
+		{[]string{"a:0:9", "a:10:12"}, "the range 10:12 does not follow 9"},
+		{[]string{"a:0:8", "a:8:9"}, "does not follow 8 in shards of 9"},
+		{[]string{"a:0:10"}, "the range 0:10"},
+		{[]string{"a:0:0"}, "the range 0:0"},
+		{[]string{"a:0:9", "a:0:9"}, "duplicate resource"},
+		{[]string{"a:0:9", "a:00:9"}, "not sorted"},
+		{[]string{"a:-1:9"}, "PATH:START:END"},
+		{[]string{"a:0:99999999999999999999"}, "PATH:START:END"},
+		{[]string{"0:9"}, "PATH:START:END"},
+		{[]string{":0:9"}, "clean path"},
+		{[]string{"../a:0:9"}, "clean path"},
+	} {
+		_, err := shards("9", c.names...)
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
+// TestChain verifies by certificates, and refuses each that does not prove enough.
+func TestChain(t *testing.T) {
+	rootKey, interKey, key := newKey(t, elliptic.P384()), newKey(t, elliptic.P256()), newKey(t, elliptic.P521())
+	root := certify(t, rootKey, nil, nil, authority("root"))
+	inter := certify(t, interKey, root, rootKey, authority("between"))
+	leaf := func(edit func(c *x509.Certificate)) *x509.Certificate { return certify(t, key, inter, interKey, edit) }
+	good := leaf(func(*x509.Certificate) {})
+	otherRoot := certify(t, newKey(t, elliptic.P256()), nil, nil, authority("root"))
+	self := certify(t, key, nil, nil, func(*x509.Certificate) {})
+	verify := func(chain []*x509.Certificate, trusted ...*x509.Certificate) error {
+		bundle, err := Sign(model(), key, chain)
+		require.NoError(t, err)
+		b, err := Parse(bundle)
+		require.NoError(t, err)
+		_, err = b.VerifyKey(&key.PublicKey)
+		require.ErrorContains(t, err, "signed with a certificate, not with a key")
+		m, who, err := b.VerifyChain(trusted, now)
+		if err == nil {
+			require.Equal(t, model(), m)
+			require.True(t, who.Equal(chain[0]))
+		}
+		return err
+	}
+	pair := []*x509.Certificate{good, inter}
+	require.NoError(t, verify(pair, root))
+	require.NoError(t, verify([]*x509.Certificate{good, inter, root}, otherRoot, root))
+	require.NoError(t, verify([]*x509.Certificate{good}, inter, root), "the caller may bring what is missing")
+	require.NoError(t, verify([]*x509.Certificate{self}, self), "the caller trusts this very certificate")
+	for _, c := range []struct {
+		rule    string
+		chain   []*x509.Certificate
+		trusted []*x509.Certificate
+		want    string
+	}{
+		{"another root", pair, []*x509.Certificate{otherRoot}, "unknown authority"},
+		{"the root of the bundle counts for nothing", []*x509.Certificate{good, inter, root}, []*x509.Certificate{otherRoot}, "unknown authority"},
+		{"a self-signed leaf", []*x509.Certificate{self}, []*x509.Certificate{root}, "unknown authority"},
+		{"no link between", []*x509.Certificate{good}, []*x509.Certificate{root}, "unknown authority"},
+		{"no root is trusted", pair, []*x509.Certificate{inter}, "none of the trusted certificates is a root"},
+		{"nothing is trusted", pair, nil, "none of the trusted certificates is a root"},
+		{"expired", []*x509.Certificate{leaf(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Hour) }), inter}, []*x509.Certificate{root}, "has expired"},
+		{"not yet valid", []*x509.Certificate{leaf(func(c *x509.Certificate) { c.NotBefore = now.Add(time.Hour) }), inter}, []*x509.Certificate{root}, "not yet valid"},
+		{"expired between", []*x509.Certificate{good, certify(t, interKey, root, rootKey, func(c *x509.Certificate) {
+			authority("between")(c)
+			c.NotAfter = now.Add(-time.Hour)
+		})}, []*x509.Certificate{root}, "not trusted"},
+		{"signed by a leaf", []*x509.Certificate{certify(t, key, good, key, func(*x509.Certificate) {}), good, inter}, []*x509.Certificate{root}, "not trusted"},
+		{"for TLS servers alone", []*x509.Certificate{leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), inter},
+			[]*x509.Certificate{root}, "incompatible key usage"},
+		{"not for signing", []*x509.Certificate{leaf(func(c *x509.Certificate) { c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageKeyAgreement, nil }), inter},
+			[]*x509.Certificate{root}, "not one for signing"},
+	} {
+		t.Run(c.rule, func(t *testing.T) { require.ErrorContains(t, verify(c.chain, c.trusted...), c.want) })
+	}
+	require.NoError(t, verify([]*x509.Certificate{leaf(func(c *x509.Certificate) { c.KeyUsage = 0 }), inter}, root), "the purpose codeSigning is enough")
+	require.NoError(t, verify([]*x509.Certificate{leaf(func(c *x509.Certificate) { c.ExtKeyUsage = nil }), inter}, root), "the usage digitalSignature is enough")
+
+	// A certificate of another key, and changed bytes of certificates.
+	bundle, err := Sign(model(), newKey(t, elliptic.P521()), pair)
+	require.NoError(t, err)
+	b, err := Parse(bundle)
+	require.NoError(t, err)
+	_, _, err = b.VerifyChain([]*x509.Certificate{root}, now)
+	require.ErrorContains(t, err, "the signature is not that of the key")
+	for i := 0; i < len(good.Raw); i += 7 {
+		der := bytes.Clone(good.Raw)
+		der[i] ^= 1
+		b.chain[0] = base64.StdEncoding.EncodeToString(der)
+		_, _, err := b.VerifyChain([]*x509.Certificate{root}, now)
+		require.Error(t, err, "byte %d", i)
+	}
+	b.chain[0] = base64.StdEncoding.EncodeToString(make([]byte, maxCertificate+1))
+	_, _, err = b.VerifyChain([]*x509.Certificate{root}, now)
+	require.ErrorContains(t, err, "more than 65536 bytes")
+}
+
+// TestKeys reads keys and certificates, and says what is there instead.
+func TestKeys(t *testing.T) {
+	encode := func(typ string, der []byte, err error) []byte {
+		require.NoError(t, err)
+		return pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der})
+	}
+	key := newKey(t, elliptic.P256())
+	sec1, err := x509.MarshalECPrivateKey(key)
+	private := encode("EC PRIVATE KEY", sec1, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	for _, text := range [][]byte{private, encode("PRIVATE KEY", pkcs8, err), append(encode("EC PARAMETERS", []byte{5, 0}, nil), private...)} {
+		got, err := ParsePrivateKey(text)
+		require.NoError(t, err)
+		require.True(t, got.Equal(key))
+	}
+	pkix, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	public := encode("PUBLIC KEY", pkix, err)
+	got, err := ParsePublicKey(public)
+	require.NoError(t, err)
+	require.True(t, got.Equal(&key.PublicKey))
+
+	_, err = ParsePublicKey(private)
+	require.ErrorContains(t, err, `no PEM block "PUBLIC KEY" in it, but a "EC PRIVATE KEY"`)
+	_, err = ParsePrivateKey(public)
+	require.ErrorContains(t, err, `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`)
+	_, err = ParseCertificates(public)
+	require.ErrorContains(t, err, `no PEM block "CERTIFICATE"`)
+	_, err = ParsePrivateKey(encode("ENCRYPTED PRIVATE KEY", []byte{1}, nil))
+	require.ErrorContains(t, err, "the key is encrypted")
+	_, err = ParsePrivateKey(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"DEK-Info": "x"}}))
+	require.ErrorContains(t, err, "the key is encrypted")
+	pkix, err = x509.MarshalPKIXPublicKey(&newKey(t, elliptic.P224()).PublicKey)
+	_, err = ParsePublicKey(encode("PUBLIC KEY", pkix, err))
+	require.ErrorContains(t, err, "the curve P-224")
+	_, err = ParsePublicKey(encode("PUBLIC KEY", ed25519Key, nil))
+	require.ErrorContains(t, err, "a key of the type ed25519.PublicKey: the format has ECDSA")
+	for _, parse := range []func([]byte) error{
+		func(b []byte) error { _, err := ParsePublicKey(b); return err },
+		func(b []byte) error { _, err := ParsePrivateKey(b); return err },
+		func(b []byte) error { _, err := ParseCertificates(b); return err },
+	} {
+		for _, text := range []string{"", "nonsense", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n", "-----BEGIN PUBLIC KEY-----\nAA==\n-----END PUBLIC KEY-----\n", "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n"} {
+			require.Error(t, parse([]byte(text)))
+		}
+	}
+}
+
+// ed25519Key is a public key of the kind that the format does not have.
+var ed25519Key = append([]byte{0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00}, make([]byte, 32)...)
+
+func TestIgnored(t *testing.T) {
+	paths := []string{".git", "cache/x", "", ".", "/", "../up", "/abs"}
+	for name, want := range map[string]bool{
+		".git": true, ".git/config": true, ".gitmodules": false, "sub/.git": false, "cache": false, "cache/x": true,
+		"cache/x/y": true, "cache/xy": false, "model.safetensors": false, "up": false, "abs": false,
+	} {
+		require.Equal(t, want, Ignored(name, paths), name)
+	}
+}
+
+// FuzzParse parses bundles and statements: no panic, and what a signature covers obeys
+// the rules.
+func FuzzParse(f *testing.F) {
+	s := newSigner(f)
+	payload := edited(f)
+	f.Add(s.bundle(f, payload), payload)
+	f.Add([]byte(`{"verificationMaterial":{"x509CertificateChain":{"certificates":[{"rawBytes":"AA=="}]}}}`),
+		[]byte(`{"predicate":{"serialization":{"shard_size":100.0,"method":"shards"},"resources":[{"name":"a:0:9"}]}}`))
+	f.Fuzz(func(t *testing.T, bundle, payload []byte) {
+		if b, err := Parse(bundle); err == nil && b.chain != nil {
+			_, _, err := b.VerifyChain(nil, now)
+			require.Error(t, err)
+		}
+		for _, parse := range []func([]byte) (*Manifest, error){parseStatement, parseLegacy} {
+			m, err := parse(fixDigest(payload))
+			if err != nil {
+				continue
+			}
+			require.NotEmpty(t, m.Files)
+			for i, file := range m.Files {
+				require.NotEmpty(t, file.Sums)
+				require.False(t, strings.HasPrefix(file.Name, "/") || strings.Contains("/"+file.Name+"/", "/../"))
+				require.True(t, i == 0 || m.Files[i-1].Name < file.Name)
+			}
+		}
+	})
+}
+
+// TestHistorical verifies what older versions of the Python package have signed.
+func TestHistorical(t *testing.T) {
+	read := func(name string) []byte {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		return data
+	}
+	key, err := ParsePublicKey(read("key.pub"))
+	require.NoError(t, err)
+	roots, err := ParseCertificates(read("root.pem"))
+	require.NoError(t, err)
+	names, err := filepath.Glob("testdata/*.sig")
+	require.NoError(t, err)
+	require.Len(t, names, 5)
+	for _, name := range names {
+		b, err := Parse(read(filepath.Base(name)))
+		require.NoError(t, err, name)
+		verify := func() (*Manifest, error) {
+			if b.key {
+				return b.VerifyKey(key)
+			}
+			m, _, err := b.VerifyChain(roots, now)
+			return m, err
+		}
+		m, err := verify()
+		require.NoError(t, err, name)
+		require.Equal(t, []File{
+			{Name: "config.json", Sums: [][]byte{sum("{}\n")}, Size: -1},
+			{Name: "sub-1/x", Sums: [][]byte{sum("two\n")}, Size: -1},
+			{Name: "sub/x", Sums: [][]byte{sum("one\n")}, Size: -1},
+		}, m.Files, name)
+		b.payload[20] ^= 1
+		_, err = verify()
+		require.ErrorContains(t, err, "one of them was changed", name)
+	}
+	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, "\\\t\r\n\x00\x7f\xff": `b'\\\t\r\n\x00\x7f\xff'`} {
+		require.Equal(t, want, string(pythonBytes([]byte(data))))
+	}
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+)
+
+// signing is what the verb sign is told.
+type signing struct {
+	key, cert string
+	chain     []string
+	out       string
+	force     bool
+	ignore    []string
+	follow    bool
+}
+
+func (c *command) sign() *cobra.Command {
+	var s signing
+	cmd := c.verb("sign MODEL --key KEY [--cert LEAF --chain CA...] [--out SIG]", "Sign the files of a model, for the verb verify", `
+The signature is one of OpenSSF Model Signing 1.0, which the Python package model-signing
+verifies, too: by a private key of the curves P-256, P-384 or P-521, or by such a key and
+its certificate. It covers all files of MODEL, which is a file or a folder, in a bucket
+too, but for the files of git at its top, those of --ignore and the signature itself.
+
+The keyless method of Sigstore is not supported: cosign and model-signing have it.
+`, `
+openssl ecparam -name prime256v1 -genkey -noout -out key.pem
+openssl ec -in key.pem -pubout -out key.pub
+safetensors sign model --key key.pem
+safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem --out model.sig
+`, cobra.ExactArgs(1), func(args []string) error {
+		return c.signModel(args[0], s)
+	})
+	f := cmd.Flags()
+	f.StringVar(&s.key, "key", "", "the private key, a `FILE` in PEM")
+	f.StringVar(&s.cert, "cert", "", "the certificate of the key, a `FILE` in PEM")
+	f.StringArrayVar(&s.chain, "chain", nil, "certificates that lead from --cert to a root, `FILES` in PEM")
+	f.StringVar(&s.out, "out", "", "the `FILE` of the signature (default MODEL.sig)")
+	f.BoolVar(&s.force, "force", false, "replace --out")
+	addIgnore(f, &s.ignore, &s.follow)
+	return cmd
+}
+
+func (c *command) signModel(name string, s signing) error {
+	name, err := fileurl.Path(name)
+	switch {
+	case err != nil:
+		return err
+	case s.key == "":
+		return usage("--key is missing; for the keyless method of Sigstore, use: model_signing sign sigstore %s", term.Name(name))
+	case s.cert == "" && s.chain != nil:
+		return usage("--chain needs --cert")
+	}
+	key, err := readPEM(s.key, modelsig.ParsePrivateKey)
+	if err != nil {
+		return err
+	}
+	var chain []*x509.Certificate
+	if s.cert != "" {
+		if chain, err = readCertificates(append([]string{s.cert}, s.chain...)); err != nil {
+			return err
+		}
+		public, err := modelsig.CheckLeaf(chain[0])
+		if err != nil {
+			return fmt.Errorf("%s: %w", term.Name(s.cert), err)
+		}
+		if !public.Equal(&key.PublicKey) {
+			return fmt.Errorf("%s is not the certificate of the key %s", term.Name(s.cert), term.Name(s.key))
+		}
+	}
+	if s.out == "" {
+		if s.out, err = besides(name); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(s.out); err == nil && !s.force {
+		return fmt.Errorf("%s exists: --force replaces it", term.Name(s.out))
+	}
+	m, err := c.manifestOf(name, s)
+	if err != nil {
+		return err
+	}
+	bundle, err := modelsig.Sign(m, key, chain)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(s.out, bundle); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stderr, "%s: %d files\n", term.Name(s.out), len(m.Files))
+	return nil
+}
+
+// besides returns the name of the signature next to a local model.
+func besides(name string) (string, error) {
+	if strings.Contains(name, "://") {
+		return "", usage("--out is missing")
+	}
+	full, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	if base := filepath.Base(filepath.Clean(name)); base != "." && base != ".." {
+		return filepath.Clean(name) + ".sig", nil
+	}
+	return full + ".sig", nil
+}
+
+// manifestOf hashes the files of a model for a signature.
+func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error) {
+	m := &modelsig.Manifest{Hash: "sha256", AllowSymlinks: s.follow}
+	for _, path := range s.ignore {
+		if !fs.ValidPath(path) || path == "." || strings.ContainsAny(path, "*?[") {
+			return nil, usage("--ignore %s: expected a path in the model, with slashes, without * ? [", term.Name(path))
+		}
+	}
+	m.IgnorePaths = slices.Concat(modelsig.DefaultIgnorePaths, s.ignore)
+	if own, ok := within(s.out, name); ok {
+		m.IgnorePaths = append(m.IgnorePaths, own)
+	}
+	tree, err := c.opener.Tree(name, s.follow, func(name string) bool { return modelsig.Ignored(name, m.IgnorePaths) })
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	m.Model = tree.Name
+	if len(tree.Links) > 0 {
+		return nil, fmt.Errorf("%s: %s is a symbolic link: --allow-symlinks follows it, --ignore leaves it out", source.Shown(name), term.Name(tree.Links[0]))
+	}
+	c.warnOutside(tree)
+	sums, err := c.sumsOf(tree.Files, m)
+	if err != nil {
+		return nil, err
+	}
+	covered := make(map[string]bool)
+	for i, f := range tree.Files {
+		m.Files = append(m.Files, modelsig.File{Name: f.Name, Sums: sums[i]})
+		covered[f.Name] = true
+	}
+	missing, err := uncovered(tree.Files, func(name string) bool { return covered[name] })
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("%s names %s, which would not be signed", term.Name(missing[0].index), term.Name(missing[0].file))
+	}
+	return m, err
+}
+
+// within returns the path of a local file in a model, if it is in it.
+func within(file, model string) (string, bool) {
+	if strings.Contains(model, "://") {
+		return "", false
+	}
+	dir, err1 := realPath(model)
+	parent, err2 := realPath(filepath.Dir(file))
+	if err1 != nil || err2 != nil {
+		return "", false
+	}
+	below, err := filepath.Rel(dir, filepath.Join(parent, filepath.Base(file)))
+	return filepath.ToSlash(below), err == nil && below != "." && filepath.IsLocal(below)
+}
+
+func realPath(name string) (string, error) {
+	full, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(full)
+}
+
+// warnOutside names the links that lead out of the model, as the format asks for.
+func (c *command) warnOutside(tree *source.Tree) {
+	for _, name := range tree.Outside {
+		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
+	}
+}
+
+// writeFile writes a small file, complete or not at all.
+func writeFile(name string, data []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(data)
+	err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), name)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+	}
+	return err
+}
+
+// maxPEM is the size of the largest file of keys or certificates.
+const maxPEM = 4 << 20
+
+// readPEM reads a file of keys or certificates.
+func readPEM[T any](name string, parse func(text []byte) (T, error)) (v T, err error) {
+	text, err := readSmall(name, maxPEM)
+	if err != nil {
+		return v, err
+	}
+	if v, err = parse(text); err != nil {
+		err = fmt.Errorf("%s: %w", term.Name(name), err)
+	}
+	return v, err
+}
+
+func readCertificates(names []string) (all []*x509.Certificate, err error) {
+	for _, name := range names {
+		some, err := readPEM(name, modelsig.ParseCertificates)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// readSmall reads a file of at most max bytes.
+func readSmall(name string, max int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var b bytes.Buffer
+	n, err := b.ReadFrom(io.LimitReader(f, max+1))
+	if err == nil && n > max {
+		err = fmt.Errorf("%s: more than %d bytes", term.Name(name), max)
+	}
+	return b.Bytes(), err
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+)
+
+// writePEM writes a PEM file.
+func writePEM(t *testing.T, name, typ string, der []byte, err error) {
+	t.Helper()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der}), 0o600))
+}
+
+// writeKeys writes a key, stem.pem and stem.pub, with a certificate, stem.crt, that a
+// root vouches for: stem.root.
+func writeKeys(t *testing.T, stem string, curve elliptic.Curve) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	require.NoError(t, err)
+	rootKey, err := ecdsa.GenerateKey(curve, rand.Reader)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	writePEM(t, stem+".pem", "PRIVATE KEY", private, err)
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	writePEM(t, stem+".pub", "PUBLIC KEY", public, err)
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, root, root, &rootKey.PublicKey, rootKey)
+	writePEM(t, stem+".root", "CERTIFICATE", der, err)
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "\x1b[31mleaf"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: root.NotBefore, NotAfter: root.NotAfter,
+	}
+	der, err = x509.CreateCertificate(rand.Reader, leaf, root, &key.PublicKey, rootKey)
+	writePEM(t, stem+".crt", "CERTIFICATE", der, err)
+}
+
+// write writes a file and the folders that it is in.
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o777))
+	require.NoError(t, os.WriteFile(name, []byte(content), 0o666))
+}
+
+// writeModel writes a model with the files that are and are not signed, and its keys.
+func writeModel(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	writeShards(t, "model")
+	write(t, "model/config.json", "{}")
+	write(t, "model/sub/x", "x")
+	write(t, "model/sub-1/x", "y")
+	write(t, "model/sub/.git", "signed, not at the top")
+	write(t, "model/.git/config", "not signed")
+	write(t, "model/.gitattributes", "not signed")
+	write(t, "model/empty", "")
+	write(t, "model/größe 重み\x1b", "quoted")
+	writeKeys(t, "key", elliptic.P256())
+}
+
+const signedModel = `config.json: OK
+empty: OK
+"größe 重み\x1b": OK
+model-00001-of-00003.safetensors: OK
+model-00002-of-00003.safetensors: OK
+model-00003-of-00003.safetensors: OK
+model.safetensors.index.json: OK
+sub-1/x: OK
+sub/.git: OK
+sub/x: OK
+`
+
+func TestSign(t *testing.T) {
+	writeModel(t)
+	r := runs(t, "sign", "model", "--key", "key.pem")
+	require.Equal(t, result{"", "model.sig: 10 files\n", 0}, r)
+	byKey := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub"}
+	require.Equal(t, "signed by the key key.pub\n"+signedModel, succeeds(t, byKey...))
+	require.Contains(t, fails(t, 1, "sign", "model", "--key", "key.pem"), "model.sig exists: --force replaces it")
+	succeeds(t, "sign", "model/", "--key", "key.pem", "--force")
+
+	// By certificate, into the model itself.
+	succeeds(t, "sign", "model", "--key", "key.pem", "--cert", "key.crt", "--out", "model/model.sig")
+	byCertificate := []string{"verify", "model", "--signature", "model/model.sig", "--chain", "key.root"}
+	require.Equal(t, "signed by \"CN=\\x1b[31mleaf\", by the word of CN=root\n"+signedModel, succeeds(t, byCertificate...))
+	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "model/model.sig", "--public-key", "key.pub"), "signed with a certificate")
+	require.Contains(t, runs(t, byKey...).stdout, "model.sig: NOT SIGNED\n")
+	require.Equal(t, 1, runs(t, byKey...).code)
+	require.NoError(t, os.Remove("model/model.sig"))
+
+	// Single files, by the name of the file.
+	succeeds(t, "sign", "model/config.json", "--key", "key.pem")
+	require.Equal(t, "signed by the key key.pub\nconfig.json: OK\n",
+		succeeds(t, "verify", "model/config.json", "--signature", "model/config.json.sig", "--public-key", "key.pub"))
+	r = runs(t, "verify", "model/sub/x", "--signature", "model/config.json.sig", "--public-key", "key.pub")
+	require.Equal(t, "signed by the key key.pub\nconfig.json: MISSING\nx: NOT SIGNED\n", r.stdout)
+	require.Equal(t, 1, r.code)
+	require.NoError(t, os.Remove("model/config.json.sig"))
+	t.Chdir("model")
+	succeeds(t, "sign", ".", "--key", "../key.pem", "--out", "../dot.sig")
+	succeeds(t, "verify", ".", "--signature", "../dot.sig", "--public-key", "../key.pub")
+}
+
+// TestSignRefuses has what cannot be signed.
+func TestSignRefuses(t *testing.T) {
+	writeModel(t)
+	writeKeys(t, "other", elliptic.P384())
+	write(t, "nothing/.git/config", "")
+	write(t, "lacks/model.safetensors.index.json", `{"weight_map":{"x":"model-00001-of-00001.safetensors"}}`)
+	write(t, "bad/model.safetensors.index.json", `{`)
+	require.Contains(t, fails(t, 2, "sign", "model"), "--key is missing; for the keyless method of Sigstore, use: model_signing")
+	require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--chain", "key.root"), "--chain needs --cert")
+	for _, c := range []struct{ args, want string }{
+		{"model --key absent", "absent"},
+		{"model --key key.pub", `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`},
+		{"model --key key.pem --cert other.crt", "other.crt is not the certificate of the key key.pem"},
+		{"model --key key.pem --cert key.root", "not one for signing"},
+		{"absent --key key.pem", "no such file"},
+		{"nothing --key key.pem", "covers no file"},
+		{"lacks --key key.pem", "model.safetensors.index.json names model-00001-of-00001.safetensors, which would not be signed"},
+		{"model --key key.pem --ignore model-00002-of-00003.safetensors", "names model-00002-of-00003.safetensors, which would not be signed"},
+		{"bad --key key.pem", "model.safetensors.index.json"},
+		{"hf://a/b --key key.pem --out x", "expected a file, a folder, a bucket"},
+	} {
+		require.Contains(t, fails(t, 1, append([]string{"sign"}, strings.Fields(c.args)...)...), c.want, c.args)
+	}
+	for _, path := range []string{"*.json", "/etc", "../x", ".", "a/"} {
+		require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--ignore", path), "expected a path in the model")
+	}
+	require.Contains(t, fails(t, 2, "sign", "s3://x/y", "--key", "key.pem"), "--out is missing")
+	require.NoFileExists(t, "model.sig")
+	left, err := filepath.Glob("*.tmp")
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestVerifySignature changes a signed model in every way, one at a time.
+func TestVerifySignature(t *testing.T) {
+	writeModel(t)
+	writeKeys(t, "other", elliptic.P256())
+	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "cache")
+	verify := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub"}
+	mustMove := func(from, to string) { require.NoError(t, os.Rename(from, to)) }
+	shard := "model/model-00002-of-00003.safetensors"
+	data, err := os.ReadFile(shard)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		what     string
+		do, undo func()
+		args     []string
+		want     string // "" if it is accepted
+	}{
+		{"a changed byte", func() { data[len(data)-1] ^= 1; write(t, shard, string(data)) },
+			func() { data[len(data)-1] ^= 1; write(t, shard, string(data)) }, nil, "model-00002-of-00003.safetensors: DIFFERS\n"},
+		{"a removed byte", func() { write(t, shard, string(data[1:])) }, func() { write(t, shard, string(data)) }, nil, "model-00002-of-00003.safetensors: DIFFERS\n"},
+		{"a removed file", func() { mustMove("model/config.json", "c") }, func() { mustMove("c", "model/config.json") }, nil, "config.json: MISSING\n"},
+		{"a renamed file", func() { mustMove("model/sub/x", "model/sub/y") }, func() { mustMove("model/sub/y", "model/sub/x") }, nil, "sub/x: MISSING\nsub/y: NOT SIGNED\n"},
+		{"an added file", func() { write(t, "model/sub/evil.py", "") }, func() {}, nil, "sub/evil.py: NOT SIGNED\n"},
+		{"an added file that is accepted", func() {}, func() {}, []string{"--ignore-unsigned-files"}, ""},
+		{"an added file that is ignored", func() {}, func() { require.NoError(t, os.Remove("model/sub/evil.py")) }, []string{"--ignore", "sub/evil.py"}, ""},
+		{"an added file that the signer ignores", func() { write(t, "model/cache/x", "") }, func() {}, nil, ""},
+		{"an index that names what is not signed",
+			func() {
+				write(t, "model/other.safetensors.index.json", `{"weight_map":{"x":"cache/x.safetensors"}}`)
+				write(t, "model/cache/x.safetensors", "")
+			},
+			func() { require.NoError(t, os.Remove("model/other.safetensors.index.json")) }, []string{"--ignore-unsigned-files"},
+			"cache/x.safetensors: NOT SIGNED, but other.safetensors.index.json names it\n"},
+		{"a folder in place of a file", func() { mustMove("model/config.json", "c"); write(t, "model/config.json/x", "") },
+			func() { require.NoError(t, os.RemoveAll("model/config.json")); mustMove("c", "model/config.json") }, nil,
+			"config.json: MISSING\nconfig.json/x: NOT SIGNED\n"},
+		{"nothing", func() {}, func() {}, nil, ""},
+	} {
+		c.do()
+		r := runs(t, append(verify, c.args...)...)
+		c.undo()
+		if c.want == "" {
+			require.Equal(t, 0, r.code, "%s: %s%s", c.what, r.stdout, r.stderr)
+			continue
+		}
+		require.Equal(t, 1, r.code, c.what)
+		require.Contains(t, r.stdout, c.want, c.what)
+		require.Empty(t, r.stderr, c.what)
+	}
+
+	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "model.sig", "--public-key", "other.pub"), "model.sig: signed with another key")
+	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "model.sig", "--public-key", "key.pem"), `no PEM block "PUBLIC KEY"`)
+	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "key.pem", "--public-key", "key.pub"), "key.pem: is not JSON")
+	require.Contains(t, fails(t, 1, "verify", "absent", "--signature", "model.sig", "--public-key", "key.pub"), "absent: no such file")
+	for _, args := range []string{"--signature model.sig", "--signature model.sig --public-key key.pub --chain key.root", "--public-key key.pub", "--ignore x",
+		"", "manifest --signature model.sig --public-key key.pub", "--signature model.sig --public-key key.pub --tensors"} {
+		fails(t, 2, append([]string{"verify", "model"}, strings.Fields(args)...)...)
+	}
+	write(t, "keyless.sig", `{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"certificate":{}}}`)
+	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "keyless.sig", "--public-key", "key.pub"),
+		"keyless.sig: it is a keyless signature (Sigstore: Fulcio, Rekor), which is not supported; the signature alone can be verified with: cosign verify-blob-attestation --bundle keyless.sig")
+	require.NoError(t, os.Truncate("keyless.sig", 100<<20))
+	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "keyless.sig", "--public-key", "key.pub"), "keyless.sig: more than 67108864 bytes")
+}
+
+// TestSignedLinks follows links only where it is told to, by the caller or by a
+// signature.
+func TestSignedLinks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeKeys(t, "key", elliptic.P256())
+	write(t, "blobs/1", "weights")
+	write(t, "model/config.json", "{}")
+	require.NoError(t, os.Symlink("../blobs/1", "model/weights"))
+	require.Contains(t, fails(t, 1, "sign", "model", "--key", "key.pem"), "weights is a symbolic link: --allow-symlinks follows it")
+	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "weights", "--out", "without.sig")
+	require.Contains(t, succeeds(t, "verify", "model", "--signature", "without.sig", "--public-key", "key.pub"), "config.json: OK")
+	require.Contains(t, runs(t, "sign", "model", "--key", "key.pem", "--allow-symlinks").stderr, "weights is a link that leads out of the model\n")
+	require.Contains(t, succeeds(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub"), "weights: OK")
+	write(t, "blobs/1", "changed")
+	require.Contains(t, runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub").stdout, "weights: DIFFERS")
+	write(t, "blobs/1", "weights")
+
+	// A model that is signed without links, in a cache that consists of links.
+	require.NoError(t, os.Remove("model/weights"))
+	write(t, "model/weights", "weights")
+	succeeds(t, "sign", "model", "--key", "key.pem", "--force")
+	require.NoError(t, os.Remove("model/weights"))
+	require.NoError(t, os.Symlink("../blobs/1", "model/weights"))
+	r := runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stdout, "weights: SYMBOLIC LINK")
+	succeeds(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--allow-symlinks")
+	require.Equal(t, 1, runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--ignore-unsigned-files").code)
+
+	require.NoError(t, os.Symlink(".", "model/circle"))
+	require.Contains(t, fails(t, 1, "sign", "model", "--key", "key.pem", "--allow-symlinks", "--out", "x"), "link circle leads in a circle")
+	require.NoError(t, os.Remove("model/circle"))
+	require.NoError(t, os.Symlink("nowhere", "model/broken"))
+	require.Contains(t, fails(t, 1, "sign", "model", "--key", "key.pem", "--allow-symlinks", "--out", "x"), "model/broken")
+}
+
+// TestSignS3 signs and verifies in a bucket.
+func TestSignS3(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *store) {
+		writeShards(t, "model")
+		writeKeys(t, "key", elliptic.P256())
+		put := func(key, content string) {
+			_, err := s.client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("models"), Key: aws.String(key), Body: strings.NewReader(content)})
+			require.NoError(t, err)
+		}
+		succeeds(t, "cp", "model", "s3://models/a/llama", "--max-shard-size", "32B")
+		put("a/llama/sub/config.json", "{}")
+		put("a/llama/.git/config", "")
+		put("a/llama2/other", "")
+		succeeds(t, "sign", "s3://models/a/llama", "--key", "key.pem", "--out", "s3.sig")
+		verify := []string{"verify", "s3://models/a/llama", "--signature", "s3.sig", "--public-key", "key.pub"}
+		require.Equal(t, "signed by the key key.pub\nmodel-00001-of-00003.safetensors: OK\nmodel-00002-of-00003.safetensors: OK\n"+
+			"model-00003-of-00003.safetensors: OK\nmodel.safetensors.index.json: OK\nsub/config.json: OK\n", succeeds(t, verify...))
+		put("a/llama/model-00002-of-00003.safetensors", "other")
+		put("a/llama/sub/y", "")
+		r := runs(t, verify...)
+		require.Equal(t, 1, r.code)
+		require.Contains(t, r.stdout, "model-00002-of-00003.safetensors: DIFFERS\n")
+		require.Contains(t, r.stdout, "sub/y: NOT SIGNED\n")
+	})
+}
+
+// TestSignAway verifies a file on a web server.
+func TestSignAway(t *testing.T) {
+	writeModel(t)
+	dir, err := filepath.Abs("model")
+	require.NoError(t, err)
+	succeeds(t, "sign", "file://"+filepath.ToSlash(dir), "--key", "key.pem")
+	require.Contains(t, succeeds(t, "verify", "file://"+filepath.ToSlash(dir), "--signature", "model.sig", "--public-key", "key.pub"), "sub/x: OK\n")
+	server := httptest.NewServer(http.FileServer(http.Dir("model")))
+	defer server.Close()
+	file := "model-00001-of-00003.safetensors"
+	succeeds(t, "sign", filepath.Join("model", file), "--key", "key.pem", "--out", "file.sig")
+	byKey := []string{"--signature", "file.sig", "--public-key", "key.pub"}
+	require.Contains(t, succeeds(t, append([]string{"verify", server.URL + "/" + file}, byKey...)...), file+": OK")
+	require.Contains(t, fails(t, 1, append([]string{"verify", server.URL + "/absent"}, byKey...)...), "404")
+	write(t, "model/"+file, "other")
+	require.Contains(t, runs(t, append([]string{"verify", server.URL + "/" + file}, byKey...)...).stdout, file+": DIFFERS")
+}
+
+// TestSignatureIsJSON reads a signature as other programs do.
+func TestSignatureIsJSON(t *testing.T) {
+	writeModel(t)
+	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "sub/x", "--out", "model/x.sig")
+	text, err := os.ReadFile("model/x.sig")
+	require.NoError(t, err)
+	var bundle struct {
+		DSSEEnvelope struct{ Payload []byte }
+	}
+	require.NoError(t, json.Unmarshal(text, &bundle))
+	var statement struct {
+		Predicate struct {
+			Resources     []struct{ Name string }
+			Serialization map[string]any
+		}
+	}
+	require.NoError(t, json.Unmarshal(bundle.DSSEEnvelope.Payload, &statement))
+	require.Equal(t, map[string]any{
+		"method": "files", "hash_type": "sha256", "allow_symlinks": false,
+		"ignore_paths": []any{".git", ".gitattributes", ".github", ".gitignore", "sub/x", "x.sig"},
+	}, statement.Predicate.Serialization)
+	var names []string
+	for _, r := range statement.Predicate.Resources {
+		names = append(names, r.Name)
+	}
+	require.IsIncreasing(t, names, "in the order of the specification")
+	require.Len(t, names, 9)
+}

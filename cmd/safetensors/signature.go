@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/pflag"
+)
+
+// signatureFlags are those of the verb verify for a signature.
+type signatureFlags struct {
+	file      string
+	publicKey string
+	chain     []string
+	ignore    []string
+	follow    bool
+	unsigned  bool
+}
+
+func (s *signatureFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&s.file, "signature", "", "the signature, a `FILE`")
+	f.StringVar(&s.publicKey, "public-key", "", "with --signature: the public key to trust, a `FILE` in PEM")
+	f.StringArrayVar(&s.chain, "chain", nil, "with --signature: the root certificates to trust, and those that lead to them, `FILES` in PEM")
+	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept files that are not signed, unless an index names them")
+	addIgnore(f, &s.ignore, &s.follow)
+}
+
+func addIgnore(f *pflag.FlagSet, ignore *[]string, follow *bool) {
+	f.StringArrayVar(ignore, "ignore", nil, "leave out the file or folder `PATH` of the model")
+	f.BoolVar(follow, "allow-symlinks", false, "follow symbolic links")
+}
+
+func (s *signatureFlags) given() bool {
+	return s.file != "" || s.publicKey != "" || s.chain != nil || s.ignore != nil || s.follow || s.unsigned
+}
+
+func (c *command) verifySignature(name string, s signatureFlags) error {
+	name, err := fileurl.Path(name)
+	switch {
+	case err != nil:
+		return err
+	case s.file == "":
+		return usage("--signature is missing")
+	case (s.publicKey == "") == (s.chain == nil):
+		return usage("expected --public-key or --chain: whom do you trust?")
+	}
+	m, who, err := openSignature(s)
+	if err != nil {
+		return fmt.Errorf("%s: %w", term.Name(s.file), err)
+	}
+	fmt.Fprintf(c.out, "signed by %s\n", who)
+	ignore := slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)
+	if own, ok := within(s.file, name); ok {
+		ignore = append(ignore, own)
+	}
+	tree, err := c.opener.Tree(name, s.follow || m.AllowSymlinks, func(name string) bool {
+		return modelsig.Ignored(name, ignore) && !m.Covers(name)
+	})
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	c.warnOutside(tree)
+	return c.compareSigned(tree, m, s)
+}
+
+// openSignature reads a signature and returns what it says, and who says it.
+func openSignature(s signatureFlags) (m *modelsig.Manifest, who string, err error) {
+	data, err := readSmall(s.file, modelsig.MaxSize)
+	if err != nil {
+		return nil, "", err
+	}
+	b, err := modelsig.Parse(data)
+	if errors.Is(err, modelsig.ErrKeyless) {
+		return nil, "", fmt.Errorf("%w; the signature alone can be verified with: cosign verify-blob-attestation --bundle %s "+
+			"--type https://model_signing/signature/v1.0 --check-claims=false --certificate-identity WHO --certificate-oidc-issuer ISSUER", err, term.Name(s.file))
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if s.publicKey != "" {
+		key, err := readPEM(s.publicKey, modelsig.ParsePublicKey)
+		if err != nil {
+			return nil, "", err
+		}
+		m, err = b.VerifyKey(key)
+		return m, "the key " + term.Name(s.publicKey), err
+	}
+	roots, err := readCertificates(s.chain)
+	if err != nil {
+		return nil, "", err
+	}
+	m, leaf, err := b.VerifyChain(roots, time.Now())
+	if err != nil {
+		return nil, "", err
+	}
+	return m, fmt.Sprintf("%s, by the word of %s", term.Name(leaf.Subject.String()), term.Name(leaf.Issuer.String())), nil
+}
+
+// compareSigned prints a verdict on each file, and fails unless all are good.
+func (c *command) compareSigned(tree *source.Tree, m *modelsig.Manifest, s signatureFlags) error {
+	if tree.Single && len(m.Files) == 1 && m.Files[0].Name == modelsig.SingleFile {
+		m.Files[0].Name = tree.Name
+	}
+	signed := make(map[string]modelsig.File, len(m.Files))
+	verdicts := make(map[string]string)
+	for _, f := range m.Files {
+		signed[f.Name] = f
+		verdicts[f.Name] = "MISSING"
+	}
+	var have []source.File
+	ok := true
+	for _, file := range tree.Files {
+		if _, found := signed[file.Name]; found {
+			have = append(have, file)
+			continue
+		}
+		verdicts[file.Name] = "NOT SIGNED"
+		if empty := file.Size == 0 && m.ShardSize > 0; empty {
+			verdicts[file.Name] = "OK, empty" // has no shard to be signed
+		} else {
+			ok = ok && s.unsigned
+		}
+	}
+	for _, name := range tree.Links {
+		_, found := signed[name]
+		verdicts[name] = "SYMBOLIC LINK"
+		ok = ok && s.unsigned && !found
+	}
+	sums, err := c.sumsOf(have, m)
+	if err != nil {
+		return err
+	}
+	for i, file := range have {
+		verdicts[file.Name] = "DIFFERS"
+		if slices.EqualFunc(sums[i], signed[file.Name].Sums, bytes.Equal) {
+			verdicts[file.Name] = "OK"
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
+		fmt.Fprintf(c.out, "%s: %s\n", term.Name(name), verdicts[name])
+		if _, found := signed[name]; found {
+			ok = ok && verdicts[name] == "OK"
+		}
+	}
+	missing, err := uncovered(tree.Files, func(name string) bool { _, found := signed[name]; return found })
+	for _, x := range missing {
+		fmt.Fprintf(c.out, "%s: NOT SIGNED, but %s names it\n", term.Name(x.file), term.Name(x.index))
+	}
+	if err == nil && (!ok || missing != nil) {
+		err = errDifferent
+	}
+	return err
+}
+
+// sumsOf hashes files as a signature says.
+func (c *command) sumsOf(files []source.File, m *modelsig.Manifest) (sums [][][]byte, err error) {
+	sums = make([][][]byte, len(files))
+	jobs := make([]job, len(files))
+	for i, file := range files {
+		jobs[i] = job{file.Size, func() error {
+			h, err := modelsig.NewHash(m.Hash)
+			if err == nil {
+				sums[i], err = hashFile(file, h, m.ShardSize)
+			}
+			return err
+		}}
+	}
+	return sums, c.work("hash", jobs)
+}
+
+// A named is a file that an index names.
+type named struct{ index, file string }
+
+// uncovered returns the files that indexes of checkpoints name and that are not covered:
+// whoever loads the checkpoint would load them.
+func uncovered(files []source.File, covered func(name string) bool) (missing []named, err error) {
+	for _, file := range files {
+		if !strings.HasSuffix(file.Name, ".safetensors.index.json") && !strings.HasSuffix(file.Name, ".bin.index.json") {
+			continue
+		}
+		shards, err := readIndex(file)
+		if err != nil {
+			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), err)
+		}
+		for _, shard := range slices.Compact(slices.Sorted(maps.Values(shards))) {
+			if name := path.Join(path.Dir(file.Name), shard); !covered(name) {
+				missing = append(missing, named{file.Name, name})
+			}
+		}
+	}
+	return missing, nil
+}
+
+func readIndex(file source.File) (map[string]string, error) {
+	r, err := file.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return safetensors.ReadIndex(r)
+}
