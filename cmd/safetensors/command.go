@@ -61,7 +61,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}()
 
 	c := &command{ctx: ctx, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
-	c.opener = &source.Opener{Context: ctx, Stdin: stdin}
+	c.opener = &source.Opener{Context: ctx, Stdin: stdin, Note: func(text string) {
+		fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text))
+	}}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetOut(c.out)
@@ -117,7 +119,7 @@ func (c *command) root() *cobra.Command {
 		},
 	}
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
-	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or model.ema")
+	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.meta())
 	return root
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
@@ -133,12 +135,15 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 
 // apply returns the tensors to write, and how many bytes of the source that reads.
 func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Tensor, read int64, err error) {
-	names, err := p.selection.Of(src.Order)
+	names, err := p.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(names) == 0 && len(src.Order) > 0 {
 		return nil, 0, errors.New("no tensor is selected")
+	}
+	if err := refusedError(src, names); err != nil {
+		return nil, 0, err
 	}
 	tensors = make(map[string]safetensors.Tensor, len(names))
 	from := make(map[string]string, len(names))
@@ -161,6 +166,21 @@ func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Ten
 		tensors[renamed] = t
 	}
 	return tensors, read, nil
+}
+
+// refusedError returns the error of those names that cannot be read.
+func refusedError(src *source.Checkpoint, names []string) error {
+	const most = 10
+	var errs []error
+	for _, name := range names {
+		if why, ok := src.Refused[name]; ok && len(errs) < most {
+			errs = append(errs, fmt.Errorf("%q of %s: %w", name, source.Shown(src.Name), why))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errors.Join(append(errs, errors.New("--except leaves out what cannot be read"))...)
 }
 
 // dtypeNames are other spellings of dtypes.

@@ -56,6 +56,9 @@ func (c *command) showTensor(name, tensor, slice string) error {
 // tensorOf returns a tensor of a source.
 func tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
 	t, ok := src.Tensors[name]
+	if why, refused := src.Refused[name]; refused {
+		return t, fmt.Errorf("%q of %s: %w", name, source.Shown(src.Name), why)
+	}
 	if !ok {
 		return t, fmt.Errorf("no tensor of %s is named %q: %w", source.Shown(src.Name), name, fs.ErrNotExist)
 	}

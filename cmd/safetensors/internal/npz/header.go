@@ -197,7 +197,7 @@ var dtypes = map[string]safetensors.DType{
 // setType parses the type, such as '<f4'.
 func (h *header) setType(v string) error {
 	if strings.HasPrefix(v, "[") {
-		return errors.New("structured arrays are not supported; save each field as an array")
+		return unsupported{errors.New("structured arrays are not supported; save each field as an array")}
 	}
 	descr, err := unquote(v)
 	if err != nil {
@@ -220,6 +220,9 @@ func (h *header) setType(v string) error {
 	return nil
 }
 
+// An unsupported is why an array cannot be a tensor, though its file is valid.
+type unsupported struct{ error }
+
 // unknownType says why a type is refused.
 func unknownType(descr, kind string) error {
 	why := "safetensors has no such dtype"
@@ -235,5 +238,5 @@ func unknownType(descr, kind string) error {
 			why = "raw bytes of unknown meaning. numpy forgets the type of bfloat16 and float8 arrays of ml_dtypes; convert them to float32 before saving"
 		}
 	}
-	return fmt.Errorf("type %.200q: %s", descr, why)
+	return unsupported{fmt.Errorf("type %.200q: %s", descr, why)}
 }

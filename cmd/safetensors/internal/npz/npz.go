@@ -2,13 +2,13 @@
 // archive of them.
 //
 // Open and OpenNPY read the headers only. The data of an array is read when its tensor
-// is: in constant memory, also in Fortran order and big-endian. The arrays of a
-// compressed archive (numpy.savez_compressed) are unpacked into memory one at a time.
+// is: in constant memory, also in Fortran order and big-endian, and of a compressed
+// archive (numpy.savez_compressed). Only those that are both compressed and in Fortran
+// order are unpacked into memory.
 //
-// Arrays of objects, strings, dates, records and raw bytes are errors, and so is what
+// Arrays of objects, strings, dates, records and raw bytes are refused, and so is what
 // safetensors has no dtype for. NumPy has none for BF16 and the floats of up to 8 bits:
-// Write refuses them, and the arrays of raw bytes that NumPy makes of them are refused
-// by Open.
+// Write refuses them, and Open the arrays of raw bytes that NumPy makes of them.
 //
 // A library was rejected: github.com/sbinet/npyio 0.6.0 reads an array as a whole, has
 // neither float16 nor any order but its own beyond matrices, and finds the fields of a
@@ -16,6 +16,7 @@
 package npz
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -32,23 +33,31 @@ const suffix = ".npy" // of the members of an archive
 const ArrayName = "arr_0"
 
 // Open returns the arrays of the archive of size bytes in r, which must stay readable
-// as long as the tensors are used. There is no metadata.
-func Open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
+// as long as the tensors are used. Refused are the arrays that cannot be read, by their
+// names, and why.
+func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, refused map[string]error, err error) {
 	a, err := zipfile.Open(r, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("npz file: %w", err)
 	}
-	tensors := make(map[string]safetensors.Tensor, len(a.Members))
+	tensors, refused = make(map[string]safetensors.Tensor, len(a.Members)), make(map[string]error)
 	for _, m := range a.Members {
 		name, ok := strings.CutSuffix(m.Name, suffix)
 		if !ok {
-			return nil, nil, fmt.Errorf("npz file: member %.200q is no %s file", m.Name, suffix)
+			refused[m.Name] = fmt.Errorf("it is no %s file", suffix)
+			continue
 		}
-		if tensors[name], err = openMember(m); err != nil {
+		t, err := openMember(m)
+		switch other := (unsupported{}); {
+		case errors.As(err, &other):
+			refused[name] = other
+		case err != nil:
 			return nil, nil, fmt.Errorf("npz file: array %.200q: %w", name, err)
+		default:
+			tensors[name] = t
 		}
 	}
-	return tensors, nil, nil
+	return tensors, refused, nil
 }
 
 func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
@@ -61,46 +70,42 @@ func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	if err != nil {
 		return safetensors.Tensor{}, err
 	}
-	return m.Tensor(func(r io.ReaderAt) (safetensors.Tensor, error) { return h.layOut(r, m.Size) })
+	return h.layOut(m.Content())
 }
 
 // OpenNPY returns the array of the .npy file of size bytes in r, under ArrayName. r
 // must stay readable as long as the tensor is used.
-func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
+func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, error) {
 	h, err := readHeader(io.NewSectionReader(r, 0, size))
 	if err != nil {
-		return nil, nil, fmt.Errorf("npy file: %w", err)
+		return nil, fmt.Errorf("npy file: %w", err)
 	}
-	t, err := h.layOut(r, size)
+	t, err := h.layOut(strided.Source{R: r, Size: size})
 	if err != nil {
-		return nil, nil, fmt.Errorf("npy file: %w", err)
+		return nil, fmt.Errorf("npy file: %w", err)
 	}
-	return map[string]safetensors.Tensor{ArrayName: t}, nil, nil
+	return map[string]safetensors.Tensor{ArrayName: t}, nil
 }
 
-// layOut returns the array of a .npy file of size bytes.
-func (h *header) layOut(r io.ReaderAt, size int64) (safetensors.Tensor, error) {
-	size -= h.size
-	u, unpacked := r.(zipfile.Unpacked)
-	data := strided.Swap(io.NewSectionReader(r, h.size, size), size, h.swap)
-	t, err := safetensors.NewTensorAt(h.dtype, h.shape, data)
+// layOut returns the array of a .npy file.
+func (h *header) layOut(file strided.Source) (safetensors.Tensor, error) {
+	data := file
+	data.Size -= h.size
+	data.R, data.Swap = io.NewSectionReader(file.R, h.size, data.Size), h.swap
+	t, err := safetensors.NewTensorAt(h.dtype, h.shape, data.R)
 	switch {
 	case err != nil:
 		return t, err
-	case t.Size() > size:
-		return t, fmt.Errorf("%v needs %d bytes, the file has %d: %w", t, t.Size(), size, io.ErrUnexpectedEOF)
-	case t.Size() < size:
-		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), size)
-	case unpacked && !h.fortran && h.swap == 0: // memory that a writer collects early
-		return safetensors.NewTensor(h.dtype, h.shape, u.Content[h.size:])
-	case !h.fortran || t.Size() == 0:
-		return t, nil
+	case t.Size() > data.Size:
+		return t, fmt.Errorf("%v needs %d bytes, the file has %d: %w", t, t.Size(), data.Size, io.ErrUnexpectedEOF)
+	case t.Size() < data.Size:
+		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), data.Size)
 	}
-	rows, err := strided.NewReader(data, size, strided.Fortran(h.dtype.Bits()/8, h.shape))
-	if err != nil {
-		return t, err
+	layout := strided.Rows(h.dtype.Bits()/8, h.shape)
+	if h.fortran {
+		layout = strided.Fortran(h.dtype.Bits()/8, h.shape)
 	}
-	return safetensors.NewTensorAt(h.dtype, h.shape, rows)
+	return strided.NewTensor(h.dtype, h.shape, data, layout)
 }
 
 // Write writes the tensors as numpy.savez does: an archive of .npy files, not

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
@@ -18,24 +17,30 @@ var formats = []format{
 		name:       "NumPy archive",
 		extensions: []string{".npz"},
 		matches:    func(r io.ReaderAt, size int64) bool { return hasMember(r, size, ".npy") },
-		open: func(_ *Opener, r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
-			return npz.Open(r, size)
+		open: func(_ *Opener, c *Checkpoint, r io.ReaderAt, size int64) (err error) {
+			c.Tensors, c.Refused, err = npz.Open(r, size)
+			return err
 		},
 	},
 	{
 		name:       "NumPy array",
 		extensions: []string{".npy"},
 		matches:    func(r io.ReaderAt, size int64) bool { return starts(r, size, "\x93NUMPY") },
-		open: func(_ *Opener, r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
-			return npz.OpenNPY(r, size)
+		open: func(_ *Opener, c *Checkpoint, r io.ReaderAt, size int64) (err error) {
+			c.Tensors, err = npz.OpenNPY(r, size)
+			return err
 		},
 	},
 	{
 		name:       "PyTorch file",
 		extensions: []string{".pt", ".pth", ".bin", ".ckpt"},
 		matches:    isTorch,
-		open: func(o *Opener, r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
-			return torchfile.Open(r, size, o.Key)
+		open: func(o *Opener, c *Checkpoint, r io.ReaderAt, size int64) error {
+			read, err := torchfile.Open(o.Context, r, size, o.Key)
+			if err == nil {
+				c.Tensors, c.Metadata, c.Refused = read.Tensors, read.Metadata, read.Refused
+			}
+			return err
 		},
 	},
 	{
@@ -46,8 +51,9 @@ var formats = []format{
 			n, _ := r.ReadAt(head[:min(size, 9)], 0)
 			return bintensors.Sniff(head[:n])
 		},
-		open: func(_ *Opener, r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
-			return bintensors.Open(r, size)
+		open: func(_ *Opener, c *Checkpoint, r io.ReaderAt, size int64) (err error) {
+			c.Tensors, c.Metadata, err = bintensors.Open(r, size)
+			return err
 		},
 	},
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ type format struct {
 	name       string
 	extensions []string
 	matches    func(r io.ReaderAt, size int64) bool // by content
-	open       func(o *Opener, r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error)
+	open       func(o *Opener, c *Checkpoint, r io.ReaderAt, size int64) error
 }
 
 // formatOf returns the format of a file: by its content, else by its name, nil for
@@ -56,14 +57,9 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 		c.take(f)
 		return nil
 	}
-	tensors, metadata, err := format.open(o, r, size)
-	if err != nil {
+	if err := format.open(o, c, r, size); err != nil {
 		return err
 	}
-	c.Tensors, c.Metadata = tensors, metadata
-	for name := range tensors {
-		c.Order = append(c.Order, name)
-	}
-	slices.Sort(c.Order)
+	c.Order = slices.Sorted(maps.Keys(c.Tensors))
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +31,9 @@ type Opener struct {
 	// Key selects the tensors of PyTorch files that hold several dicts of them.
 	Key string
 
+	// Note is told what Open leaves out of a source, in a sentence. It may be nil.
+	Note func(text string)
+
 	read atomic.Int64
 }
 
@@ -41,6 +46,10 @@ type Checkpoint struct {
 	Tensors  map[string]safetensors.Tensor
 	Order    []string // the names, as far as known in the order of the data
 	Metadata map[string]string
+
+	// Refused are its entries that cannot be read, by their names, and why: objects
+	// of a program beside the weights, tensors of kinds that safetensors lacks.
+	Refused map[string]error
 
 	// Files are what it consists of, sorted by name. They are nil if only their
 	// tensors can be read.
@@ -84,8 +93,30 @@ type File struct {
 	Open func() (io.ReadCloser, error)
 }
 
-// Open opens a source by its name.
+// Open opens a source by its name. Its Refused are told to Note.
 func (o *Opener) Open(name string) (*Checkpoint, error) {
+	c, err := o.openOne(name)
+	if err != nil {
+		return nil, err
+	}
+	const most = 10
+	for i, entry := range slices.Sorted(maps.Keys(c.Refused)) {
+		if i == most {
+			o.note("%s: %d more entries are left out", Shown(name), len(c.Refused)-most)
+			break
+		}
+		o.note("%s: %s is left out: %v", Shown(name), term.Name(entry), c.Refused[entry])
+	}
+	return c, nil
+}
+
+func (o *Opener) note(format string, args ...any) {
+	if o.Note != nil {
+		o.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o *Opener) openOne(name string) (*Checkpoint, error) {
 	c := &Checkpoint{Name: name}
 	if err := o.open(c, name); err != nil {
 		c.Close()
@@ -166,10 +197,11 @@ func (c *Checkpoint) take(f *safetensors.File) {
 }
 
 // OpenAll opens several sources as one. A tensor in two of them is an error.
-// Metadata is that of all; of two values for a key, the first counts.
+// Metadata is that of all; of two values for a key, the first counts. Their Refused are
+// left to the caller.
 func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 	if len(names) == 1 {
-		return o.Open(names[0])
+		return o.openOne(names[0])
 	}
 	all := &Checkpoint{
 		Name:    strings.Join(names, " "),
@@ -178,7 +210,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 	}
 	from := make(map[string]string)
 	for _, name := range names {
-		c, err := o.Open(name)
+		c, err := o.openOne(name)
 		if err != nil {
 			all.Close()
 			return nil, err
@@ -193,6 +225,12 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 			from[tensor] = name
 			all.Tensors[tensor] = c.Tensors[tensor]
 			all.Order = append(all.Order, tensor)
+		}
+		for entry, why := range c.Refused {
+			if all.Refused == nil {
+				all.Refused = make(map[string]error)
+			}
+			all.Refused[entry] = why
 		}
 		for key, value := range c.Metadata {
 			if all.Metadata == nil {

@@ -141,9 +141,10 @@ func TestFormats(t *testing.T) {
 				n, _ := r.ReadAt(b, 0)
 				return n == len(b) && string(b) == magic
 			},
-			open: func(*Opener, io.ReaderAt, int64) (map[string]safetensors.Tensor, map[string]string, error) {
+			open: func(_ *Opener, c *Checkpoint, _ io.ReaderAt, _ int64) error {
 				opened = name
-				return map[string]safetensors.Tensor{"b": {}, "a": {}}, map[string]string{"k": "v"}, nil
+				c.Tensors, c.Metadata = map[string]safetensors.Tensor{"b": {}, "a": {}}, map[string]string{"k": "v"}
+				return nil
 			},
 		}
 	}

@@ -32,6 +32,18 @@ func Fortran(width int, shape []int) Layout {
 	return l
 }
 
+// Rows returns the layout of an array that is stored in row-major order, with a shape as
+// of Fortran.
+func Rows(width int, shape []int) Layout {
+	l := Layout{Width: width, Shape: shape, Strides: make([]int64, len(shape))}
+	stride := int64(width)
+	for i := len(shape) - 1; i >= 0; i-- {
+		l.Strides[i] = stride
+		stride *= int64(shape[i])
+	}
+	return l
+}
+
 // NewReader returns the elements of l in row-major order, as an io.ReaderAt. r
 // holds size bytes, in which all elements must lie.
 //

@@ -1,10 +1,13 @@
 package torchfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
 )
 
 // An element is a dtype of PyTorch.
@@ -82,49 +85,50 @@ func elementOf(name string) (element, bool) {
 	return element{}, false
 }
 
-// The allowed globals that are called. Each makes data of data.
+// The globals whose calls make tensors and what they are made of. All others stay
+// names.
 var (
-	orderedDict       = global{"collections", "OrderedDict"}
-	torchSize         = global{"torch", "Size"}
-	rebuildTensorV2   = global{"torch._utils", "_rebuild_tensor_v2"}
-	rebuildTensorV3   = global{"torch._utils", "_rebuild_tensor_v3"}
-	rebuildParameter  = global{"torch._utils", "_rebuild_parameter"}
-	rebuildParamState = global{"torch._utils", "_rebuild_parameter_with_state"}
-	untypedStorage    = global{"torch.storage", "UntypedStorage"}
+	orderedDict       = pickle.Global{Module: "collections", Name: "OrderedDict"}
+	torchSize         = pickle.Global{Module: "torch", Name: "Size"}
+	rebuildTensorV2   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v2"}
+	rebuildTensorV3   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v3"}
+	rebuildParameter  = pickle.Global{Module: "torch._utils", Name: "_rebuild_parameter"}
+	rebuildParamState = pickle.Global{Module: "torch._utils", Name: "_rebuild_parameter_with_state"}
+	untypedStorage    = pickle.Global{Module: "torch.storage", Name: "UntypedStorage"}
 )
 
-// unsupported says what the best known of the globals that are refused stand for.
-var unsupported = map[string]string{
-	"torch._utils._rebuild_qtensor":                       "quantized tensors are not supported; dequantize them",
-	"torch._utils._rebuild_sparse_tensor":                 "sparse tensors are not supported; call to_dense",
-	"torch._utils._rebuild_nested_tensor":                 "nested tensors are not supported",
-	"torch._utils._rebuild_meta_tensor_no_storage":        "tensors on the meta device have no data",
-	"torch._utils._rebuild_wrapper_subclass":              "tensor subclasses are not supported",
-	"torch._utils._rebuild_device_tensor_from_numpy":      "tensors of this device are not supported; move them to the CPU",
-	"torch._utils._rebuild_device_tensor_from_cpu_tensor": "tensors of this device are not supported; move them to the CPU",
-	"torch._tensor._rebuild_from_type_v2":                 "tensor subclasses and tensors with attributes are not supported",
+// otherTensors are functions that make tensors of other kinds, and what to do about
+// them.
+var otherTensors = map[string]string{
+	"torch._utils._rebuild_qtensor":                       "a quantized tensor; dequantize it before saving",
+	"torch._utils._rebuild_sparse_tensor":                 "a sparse tensor; call to_dense before saving",
+	"torch._utils._rebuild_sparse_csr_tensor":             "a sparse tensor; call to_dense before saving",
+	"torch._utils._rebuild_nested_tensor":                 "a nested tensor",
+	"torch._utils._rebuild_meta_tensor_no_storage":        "a tensor on the meta device, which has no data",
+	"torch._utils._rebuild_wrapper_subclass":              "a tensor of a subclass",
+	"torch._utils._rebuild_device_tensor_from_numpy":      "a tensor of another device; move it to the CPU before saving",
+	"torch._utils._rebuild_device_tensor_from_cpu_tensor": "a tensor of another device; move it to the CPU before saving",
+	"torch._tensor._rebuild_from_type_v2":                 "a tensor of a subclass or with attributes",
 }
 
-// allow returns an error for each global that is not allowed. None is ever looked up
-// anywhere but here.
-func allow(g global) error {
-	switch g {
-	case orderedDict, torchSize, rebuildTensorV2, rebuildTensorV3, rebuildParameter, rebuildParamState, untypedStorage:
-		return nil
-	}
-	if g.module == "torch" {
-		if _, ok := storageClasses[g.name]; ok {
-			return nil
+// newUnpickler returns an unpickler that makes tensors.
+func newUnpickler(ctx context.Context, r io.Reader, size int64) *pickle.Unpickler {
+	u := pickle.New(ctx, r, size)
+	u.Persistent = persistent
+	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
+		switch g {
+		case orderedDict:
+			return newOrderedDict(args, u.Charge)
+		case torchSize:
+			return newSize(args)
+		case rebuildTensorV2, rebuildTensorV3:
+			return newTensor(args, g == rebuildTensorV3)
+		case rebuildParameter, rebuildParamState:
+			return newParameter(args)
 		}
-		if _, ok := elementOf(g.name); ok {
-			return nil
-		}
+		return nil, nil
 	}
-	if why, ok := unsupported[g.String()]; ok {
-		return fmt.Errorf("%v: %s", g, why)
-	}
-	return fmt.Errorf("it asks for %.200q, which is refused: tensors need no code; "+
-		"save the state dict alone (torch.save(model.state_dict(), …))", g.String())
+	return u
 }
 
 // A storage is the data of tensors, by its key in the file.
@@ -145,6 +149,8 @@ func (s *storage) check(size int64) error {
 	return nil
 }
 
+func (s *storage) String() string { return "a storage without a tensor" }
+
 // A tensor is a view of a storage. Offset and strides count elements.
 type tensor struct {
 	storage *storage
@@ -154,16 +160,18 @@ type tensor struct {
 	strides []int64
 }
 
+func (t *tensor) String() string { return "a tensor" }
+
 // persistent makes a storage of the tuple that stands for one:
 // ("storage", class, key, device, elements), in old files followed by None or a view
 // (key, offset, elements).
 func persistent(id any) (any, error) {
-	t, ok := id.(tuple)
+	t, ok := id.(pickle.Tuple)
 	if !ok || len(t) != 5 && len(t) != 6 || t[0] != "storage" {
 		return nil, errors.New("a persistent id that is no storage")
 	}
 	s := &storage{element: element{width: 1, part: 1}}
-	class, ok1 := t[1].(global)
+	class, ok1 := t[1].(pickle.Global)
 	var ok2, ok3, ok4 bool
 	s.key, ok2 = t[2].(string)
 	s.device, ok3 = t[3].(string)
@@ -172,14 +180,14 @@ func persistent(id any) (any, error) {
 		return nil, errors.New("a storage whose class, key, device or size is invalid")
 	}
 	if class != untypedStorage {
-		name, ok := storageClasses[class.name]
-		if !ok {
+		name, ok := storageClasses[class.Name]
+		if !ok || class.Module != "torch" {
 			return nil, fmt.Errorf("%v is no class of storages", class)
 		}
 		s.element, _ = elementOf(name)
 	}
 	if len(t) == 6 && t[5] != nil {
-		view, ok := t[5].(tuple)
+		view, ok := t[5].(pickle.Tuple)
 		if !ok || len(view) != 3 {
 			return nil, errors.New("a storage whose view is invalid")
 		}
@@ -192,61 +200,53 @@ func persistent(id any) (any, error) {
 	return s, nil
 }
 
-// reduce interprets a call of an allowed global.
-func reduce(g global, args tuple) (any, error) {
-	var v any
-	var err error
-	switch g {
-	case orderedDict:
-		v, err = newOrderedDict(args)
-	case torchSize:
-		if len(args) != 1 {
-			return nil, fmt.Errorf("%v with %d arguments", g, len(args))
+// newSize returns a shape as the tuple that it is.
+func newSize(args pickle.Tuple) (any, error) {
+	if len(args) == 1 {
+		if t, ok := args[0].(pickle.Tuple); ok {
+			return t, nil
 		}
-		_, err = ints(args[0])
-		v = args[0]
-	case rebuildTensorV2, rebuildTensorV3:
-		v, err = newTensor(args, g == rebuildTensorV3)
-	case rebuildParameter, rebuildParamState: // (tensor, requires_grad, hooks[, attributes])
-		if len(args) == 0 {
-			return nil, fmt.Errorf("%v without arguments", g)
-		}
-		t, ok := args[0].(*tensor)
-		if !ok {
-			return nil, fmt.Errorf("%v of %s", g, describe(args[0]))
-		}
-		return t, nil
-	default:
-		return nil, fmt.Errorf("%v is no function", g)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", g, err)
+	return nil, errors.New("its argument is no tuple")
+}
+
+// newParameter returns the tensor of (tensor, requires_grad, hooks[, attributes]), or
+// what stands for a tensor of another kind.
+func newParameter(args pickle.Tuple) (any, error) {
+	if len(args) > 0 {
+		switch t := args[0].(type) {
+		case *tensor, *pickle.Object:
+			return t, nil
+		}
 	}
-	return v, nil
+	return nil, errors.New("its argument is no tensor")
 }
 
 // newOrderedDict makes a dict of nothing, or of a list of pairs as Python 2 has it.
-func newOrderedDict(args tuple) (*dict, error) {
-	d := &dict{}
+func newOrderedDict(args pickle.Tuple, charge func(int) error) (any, error) {
+	d := &pickle.Dict{}
 	if len(args) == 0 {
 		return d, nil
 	}
-	pairs, ok := args[0].(*list)
+	pairs, ok := args[0].(*pickle.List)
 	if !ok || len(args) != 1 {
 		return nil, errors.New("its arguments are no list of pairs")
 	}
-	for _, p := range pairs.items {
+	if err := charge(2 * len(pairs.Items)); err != nil {
+		return nil, err
+	}
+	for _, p := range pairs.Items {
 		var pair []any
 		switch p := p.(type) {
-		case tuple:
+		case pickle.Tuple:
 			pair = p
-		case *list:
-			pair = p.items
+		case *pickle.List:
+			pair = p.Items
 		}
 		if len(pair) != 2 {
 			return nil, errors.New("its arguments are no list of pairs")
 		}
-		if err := d.set(pair[0], pair[1]); err != nil {
+		if err := d.Set(pair[0], pair[1]); err != nil {
 			return nil, err
 		}
 	}
@@ -255,7 +255,7 @@ func newOrderedDict(args tuple) (*dict, error) {
 
 // newTensor makes a tensor of (storage, offset, shape, strides, requires_grad, hooks),
 // in version 3 followed by the dtype, and perhaps by metadata.
-func newTensor(args tuple, v3 bool) (*tensor, error) {
+func newTensor(args pickle.Tuple, v3 bool) (any, error) {
 	usual := 6
 	if v3 {
 		usual = 7
@@ -263,14 +263,22 @@ func newTensor(args tuple, v3 bool) (*tensor, error) {
 	if len(args) != usual && len(args) != usual+1 {
 		return nil, fmt.Errorf("%d arguments, %d are expected", len(args), usual)
 	}
+	if o, ok := args[0].(*pickle.Object); ok && o.Why != nil {
+		return nil, o.Why
+	}
 	t := &tensor{}
 	var ok1, ok2 bool
 	t.storage, ok1 = args[0].(*storage)
 	t.offset, ok2 = args[1].(int64)
-	shape, err1 := ints(args[2])
-	strides, err2 := ints(args[3])
-	if !ok1 || !ok2 || err1 != nil || err2 != nil {
-		return nil, errors.New("storage, offset, shape or strides are invalid")
+	if !ok1 || !ok2 {
+		return nil, errors.New("its storage or its offset is invalid")
+	}
+	shape, err := ints(args[2])
+	if err != nil {
+		return nil, fmt.Errorf("its shape: %w", err)
+	}
+	if t.strides, err = ints(args[3]); err != nil {
+		return nil, fmt.Errorf("its strides: %w", err)
 	}
 	for _, n := range shape {
 		if int64(int(n)) != n {
@@ -278,12 +286,11 @@ func newTensor(args tuple, v3 bool) (*tensor, error) {
 		}
 		t.shape = append(t.shape, int(n))
 	}
-	t.strides = strides
 	t.element = t.storage.element
 	if v3 {
-		dtype, ok := args[6].(global)
-		if t.element, ok1 = elementOf(dtype.name); !ok || !ok1 {
-			return nil, fmt.Errorf("%s is no dtype", describe(args[6]))
+		dtype, ok := args[6].(pickle.Global)
+		if t.element, ok1 = elementOf(dtype.Name); !ok || !ok1 || dtype.Module != "torch" {
+			return nil, fmt.Errorf("%s is no dtype", pickle.Describe(args[6]))
 		}
 	}
 	if t.element.name == "" {
@@ -301,30 +308,36 @@ func checkMetadata(metadata any) error {
 	if metadata == nil {
 		return nil
 	}
-	d, ok := metadata.(*dict)
+	d, ok := metadata.(*pickle.Dict)
 	if !ok {
-		return fmt.Errorf("%s in place of the metadata of a tensor", describe(metadata))
+		return fmt.Errorf("%s in place of the metadata of a tensor", pickle.Describe(metadata))
 	}
-	for _, e := range d.entries {
-		if e.value == false {
+	for _, e := range d.Entries {
+		if e.Value == false {
 			continue
 		}
-		name, _ := e.key.(string)
+		name, _ := e.Key.(string)
 		return fmt.Errorf("the tensor has the bit %.200q, which changes its elements; call resolve_conj and resolve_neg before saving it", name)
 	}
 	return nil
 }
 
-// ints returns a tuple of integers.
+// maxRank is the most dimensions of a tensor.
+const maxRank = 64
+
+// ints returns a tuple of integers, one for each dimension.
 func ints(v any) ([]int64, error) {
-	t, ok := v.(tuple)
-	if !ok {
-		return nil, fmt.Errorf("%s in place of a tuple of integers", describe(v))
+	t, ok := v.(pickle.Tuple)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s in place of a tuple of integers", pickle.Describe(v))
+	case len(t) > maxRank:
+		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), maxRank)
 	}
 	out := make([]int64, len(t))
 	for i, item := range t {
 		if out[i], ok = item.(int64); !ok {
-			return nil, fmt.Errorf("%s in place of an integer", describe(item))
+			return nil, fmt.Errorf("%s in place of an integer", pickle.Describe(item))
 		}
 	}
 	return out, nil

@@ -1,17 +1,19 @@
 package torchfile
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
-	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
 )
 
 // The start of a legacy file: two pickles of these values.
 const (
-	legacyMagic   = long("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19") // 0x1950a86a20f9469cfc6c
+	legacyMagic   = pickle.Long("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19") // 0x1950a86a20f9469cfc6c
 	legacyVersion = int64(1001)
 )
 
@@ -20,8 +22,8 @@ const (
 // the storages; then each storage, its number of elements before it. Numbers are
 // little-endian, whatever the machine was.
 type legacyFile struct {
-	r    io.ReaderAt
-	data map[string]legacyStorage
+	r        io.ReaderAt
+	storages map[string]legacyStorage
 }
 
 // A legacyStorage is where the data of a storage is.
@@ -30,51 +32,58 @@ type legacyStorage struct {
 }
 
 // openLegacy returns the content of the object.
-func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
-	u := newUnpickler(io.NewSectionReader(r, 0, size), size)
-	u.class, u.reduce = allow, reduce
-	u.persistent = func(any) (any, error) { return nil, errors.New("a storage before the object") }
-	magic, err := u.load()
+func openLegacy(ctx context.Context, r io.ReaderAt, size int64) (top any, file storages, err error) {
+	u := newUnpickler(ctx, io.NewSectionReader(r, 0, size), size)
+	u.Persistent = func(any) (any, error) { return nil, errors.New("a storage before the object") }
+	magic, err := u.Load()
 	if err != nil || magic != legacyMagic {
-		return nil, nil, cmpErr(err, "a Python pickle that torch.save did not make; its first object is %s", describe(magic))
+		return nil, nil, cmpErr(err, "a Python pickle that torch.save did not make; its first object is %s", pickle.Describe(magic))
 	}
-	version, err := u.load()
+	version, err := u.Load()
 	if err != nil || version != legacyVersion {
 		return nil, nil, cmpErr(err, "the version of the legacy format is not %d", legacyVersion)
 	}
-	if _, err := u.load(); err != nil {
+	if _, err := u.Load(); err != nil {
 		return nil, nil, err
 	}
 	first := make(map[string]*storage)
-	u.persistent = func(id any) (any, error) {
+	u.Persistent = func(id any) (any, error) {
 		v, err := persistent(id)
 		if s, ok := v.(*storage); ok && first[s.key] == nil {
 			first[s.key] = s
 		}
 		return v, err
 	}
-	if top, err = u.load(); err != nil {
+	if top, err = u.Load(); err != nil {
 		return nil, nil, err
 	}
-	keys, err := u.load()
+	keys, err := u.Load()
 	if err != nil {
 		return nil, nil, err
 	}
 	l := &legacyFile{r, make(map[string]legacyStorage)}
-	return top, l, l.find(keys, first, u.pos, size)
+	return top, l, l.find(keys, first, u.Pos(), size)
+}
+
+// cmpErr returns err, or else an error of that text.
+func cmpErr(err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf(format, args...)
 }
 
 // find finds the storages from byte pos on. The element size of each is that of the
 // first storage of its key in the pickle.
 func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) error {
-	named, ok := keys.(*list)
+	named, ok := keys.(*pickle.List)
 	if !ok {
-		return fmt.Errorf("the keys of the storages are %s, not a list", describe(keys))
+		return fmt.Errorf("the keys of the storages are %s, not a list", pickle.Describe(keys))
 	}
-	for _, k := range named.items {
+	for _, k := range named.Items {
 		key, ok := k.(string)
 		s := first[key]
-		if _, dup := l.data[key]; !ok || s == nil || dup {
+		if _, dup := l.storages[key]; !ok || s == nil || dup {
 			return fmt.Errorf("the key of a storage is unknown or a duplicate: %.200q", key)
 		}
 		var count [8]byte
@@ -89,8 +98,8 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 		if width := int64(s.element.width); n < 0 || n > (size-pos)/width {
 			return fmt.Errorf("storage %.200q claims %d elements of %d bytes, the file has %d bytes left: %w", key, n, width, size-pos, io.ErrUnexpectedEOF)
 		}
-		l.data[key] = legacyStorage{pos, n * int64(s.element.width)}
-		pos += l.data[key].size
+		l.storages[key] = legacyStorage{pos, n * int64(s.element.width)}
+		pos += l.storages[key].size
 	}
 	if pos < size {
 		return fmt.Errorf("%d bytes after the last storage", size-pos)
@@ -98,13 +107,10 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 	return nil
 }
 
-func (l *legacyFile) tensor(s *storage, layOut layOut) (safetensors.Tensor, error) {
-	d, ok := l.data[s.key]
+func (l *legacyFile) data(s *storage) (src strided.Source, bigEndian bool, err error) {
+	d, ok := l.storages[s.key]
 	if !ok {
-		return safetensors.Tensor{}, fmt.Errorf("the file has no storage %.200q", s.key)
+		return src, false, fmt.Errorf("the file has no storage %.200q", s.key)
 	}
-	if err := s.check(d.size); err != nil {
-		return safetensors.Tensor{}, err
-	}
-	return layOut(io.NewSectionReader(l.r, d.start, d.size), d.size, false)
+	return strided.Source{R: io.NewSectionReader(l.r, d.start, d.size), Size: d.size}, false, s.check(d.size)
 }

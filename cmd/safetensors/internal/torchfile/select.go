@@ -1,47 +1,114 @@
 package torchfile
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
 )
 
-// choose returns the dict that a key selects, or the top level. It holds tensors,
-// or nothing at all.
-func choose(top any, key string) (*dict, error) {
-	d, ok := top.(*dict)
-	where := "at the top level"
-	switch {
-	case key != "":
-		where = fmt.Sprintf("in %.200q itself", key)
-		if d, ok = lookUp(top, key); !ok {
-			return nil, fmt.Errorf("there is no dict %.200q; %s", key, candidates(top))
+// bareTensor is the name of the tensor of a file that holds nothing else.
+const bareTensor = "tensor"
+
+// choose returns what a key selects, or the top level, and a name for it if it is a
+// tensor. A container holds tensors, or nothing at all.
+func choose(top any, key string) (value any, name string, err error) {
+	n := make(counts)
+	if key != "" {
+		value, ok := lookUp(top, key)
+		switch {
+		case !ok:
+			return nil, "", fmt.Errorf("there is no %.200q; %s", key, n.candidates(top))
+		case n.of(value) == 0:
+			return nil, "", fmt.Errorf("%.200q is %s without tensors; %s", key, pickle.Describe(value), n.candidates(top))
 		}
-	case !ok:
-		return nil, fmt.Errorf("it holds %s, not a dict of tensors", describe(top))
+		return value, key[strings.LastIndexByte(key, '.')+1:], nil
 	}
-	if len(d.entries) > 0 && d.count() == 0 {
-		return nil, fmt.Errorf("no tensors %s; %s", where, candidates(top))
+	switch {
+	case isTensor(top):
+		return top, bareTensor, nil
+	case !isContainer(top):
+		return nil, "", fmt.Errorf("it holds %s, not tensors; save the state dict alone (torch.save(model.state_dict(), …))", pickle.Describe(top))
+	case len(entriesOf(top)) > 0 && !n.holds(top):
+		return nil, "", fmt.Errorf("no tensors at the top level; %s", n.candidates(top))
 	}
-	return d, nil
+	return top, "", nil
+}
+
+func isTensor(v any) bool {
+	if o, ok := v.(*pickle.Object); ok {
+		return otherTensors[o.Class.String()] != "" || o.Class == rebuildTensorV2 || o.Class == rebuildTensorV3
+	}
+	_, ok := v.(*tensor)
+	return ok
+}
+
+func isContainer(v any) bool {
+	switch v.(type) {
+	case *pickle.Dict, *pickle.List, pickle.Tuple:
+		return true
+	}
+	return false
+}
+
+// entriesOf returns the entries of a container; those of a list by their numbers.
+func entriesOf(v any) []pickle.Entry {
+	var items []any
+	switch v := v.(type) {
+	case *pickle.Dict:
+		return v.Entries
+	case *pickle.List:
+		items = v.Items
+	case pickle.Tuple:
+		items = v
+	}
+	entries := make([]pickle.Entry, len(items))
+	for i, item := range items {
+		entries[i] = pickle.Entry{Key: int64(i), Value: item}
+	}
+	return entries
+}
+
+// keyText returns a key as a part of a path, if it is a string or an integer.
+func keyText(key any) (string, bool) {
+	switch key := key.(type) {
+	case string:
+		return key, true
+	case int64:
+		return strconv.FormatInt(key, 10), true
+	}
+	return "", false
+}
+
+// get returns an entry of a container.
+func get(v any, key string) (value any, ok bool) {
+	if d, isDict := v.(*pickle.Dict); isDict {
+		if value, ok := d.Get(key); ok {
+			return value, true
+		}
+	}
+	i, err := strconv.ParseInt(key, 10, 64)
+	if err != nil {
+		return nil, false
+	}
+	for _, e := range entriesOf(v) {
+		if e.Key == any(i) {
+			return e.Value, true
+		}
+	}
+	return nil, false
 }
 
 // lookUp follows a key of names joined by dots. A name may have dots itself: the
 // longest that fits is tried first.
-func lookUp(v any, key string) (*dict, bool) {
-	d, ok := v.(*dict)
-	if !ok {
-		return nil, false
-	}
-	if found, ok := d.get(key); ok {
-		if found, ok := found.(*dict); ok {
-			return found, true
-		}
+func lookUp(v any, key string) (any, bool) {
+	if found, ok := get(v, key); ok {
+		return found, true
 	}
 	for i := strings.LastIndexByte(key, '.'); i >= 0; i = strings.LastIndexByte(key[:i], '.') {
-		if inner, ok := d.get(key[:i]); ok {
+		if inner, ok := get(v, key[:i]); ok {
 			if found, ok := lookUp(inner, key[i+1:]); ok {
 				return found, true
 			}
@@ -50,77 +117,112 @@ func lookUp(v any, key string) (*dict, bool) {
 	return nil, false
 }
 
-// count returns how many entries are tensors.
-func (d *dict) count() (tensors int) {
-	for _, e := range d.entries {
-		if _, ok := e.value.(*tensor); ok {
-			tensors++
+// maxDepth is how deep containers are looked into: no checkpoint is as deep, and
+// those that contain themselves end there.
+const maxDepth = 64
+
+// counts are how many tensors are in containers, by their identity: one may be in many
+// places.
+type counts map[any]int
+
+// of returns how many tensors a value consists of.
+func (c counts) of(v any) int { return c.within(v, maxDepth) }
+
+func (c counts) within(v any, depth int) int {
+	if isTensor(v) {
+		return 1
+	}
+	id := identity(v)
+	if id == nil || depth == 0 {
+		return 0
+	}
+	if n, ok := c[id]; ok {
+		return n
+	}
+	c[id] = 0 // of a container in itself
+	n := 0
+	for _, e := range entriesOf(v) {
+		n = min(n+c.within(e.Value, depth-1), 1<<30)
+	}
+	c[id] = n
+	return n
+}
+
+// identity returns the same for the same container, nil for an empty tuple and for
+// what is none.
+func identity(v any) any {
+	switch v := v.(type) {
+	case *pickle.Dict, *pickle.List:
+		return v
+	case pickle.Tuple:
+		if len(v) > 0 {
+			return &v[0]
 		}
 	}
-	return tensors
+	return nil
+}
+
+// holds reports whether a container has tensors as entries, or below entries that have
+// numbers in place of names.
+func (c counts) holds(v any) bool {
+	for _, e := range entriesOf(v) {
+		if _, named := e.Key.(string); isTensor(e.Value) || !named && c.of(e.Value) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // candidates names the dicts that hold tensors, by their keys.
-func candidates(top any) string {
-	const (
-		maxNamed = 10
-		maxDepth = 8
-	)
+func (c counts) candidates(top any) string {
+	const maxNamed = 10
 	var named []string
 	more := 0
-	seen := make(map[*dict]bool)
+	seen := make(map[any]bool)
 	var visit func(v any, path string, depth int)
 	visit = func(v any, path string, depth int) {
-		d, ok := v.(*dict)
-		if !ok || seen[d] || depth > maxDepth {
+		if id := identity(v); id == nil || seen[id] || depth == 0 {
 			return
+		} else {
+			seen[id] = true
 		}
-		seen[d] = true
-		if tensors := d.count(); tensors > 0 && path != "" {
+		if path != "" && c.holds(v) {
 			if len(named) < maxNamed {
-				named = append(named, fmt.Sprintf("%.200q (%d tensors)", path, tensors))
+				named = append(named, fmt.Sprintf("%.200q (%s)", path, tensors(c.of(v))))
 			} else {
 				more++
 			}
 		}
-		for _, e := range d.entries {
-			if name, ok := e.key.(string); ok && len(path)+len(name) < 1000 {
-				inner := name
-				if path != "" {
-					inner = path + "." + name
-				}
-				visit(e.value, inner, depth+1)
+		for _, e := range entriesOf(v) {
+			if name, ok := e.Key.(string); ok && len(path)+len(name) < 1000 {
+				visit(e.Value, join(path, name), depth-1)
 			}
 		}
 	}
-	visit(top, "", 0)
+	visit(top, "", maxDepth)
 	switch {
 	case len(named) == 0:
 		return "no dict in it holds tensors"
 	case more > 0:
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
-	return "keys of dicts with tensors: " + strings.Join(named, ", ")
+	return "--key selects one of " + strings.Join(named, ", ")
 }
 
-// metadataText returns a value beside tensors as the text of a metadata entry, if it
-// is a number, a string, a bool or None.
-func metadataText(v any) (text string, ok bool) {
-	switch v := v.(type) {
-	case nil:
-		return "null", true
-	case string:
-		return v, true
-	case bool:
-		return strconv.FormatBool(v), true
-	case int64:
-		return strconv.FormatInt(v, 10), true
-	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return strconv.FormatFloat(v, 'g', -1, 64), true
-		}
-		b, err := json.Marshal(v)
-		return string(b), err == nil
+func tensors(n int) string {
+	if n == 1 {
+		return "1 tensor"
 	}
-	return "", false
+	return fmt.Sprintf("%d tensors", n)
 }
+
+// join adds a part to a path.
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// errSelf is the error of a container that is too deep.
+var errSelf = errors.New("it is nested too deeply, or contains itself")

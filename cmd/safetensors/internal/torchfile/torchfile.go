@@ -28,74 +28,85 @@ package torchfile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
 )
 
-// Open returns the tensors and the metadata of a file of size bytes in r, which must
-// stay readable as long as the tensors are used. The key selects a dict in it, by
-// names joined with dots.
+// Contents are what a file holds.
+type Contents struct {
+	Tensors  map[string]safetensors.Tensor
+	Metadata map[string]string // the numbers and texts beside the tensors; nil if there are none
+	Refused  map[string]error  // the other entries, and why each cannot be read
+}
+
+// Open returns the contents of a file of size bytes in r, which must stay readable as
+// long as the tensors are used. The key selects a dict, a list or a tensor in it, by
+// names and numbers joined with dots, which are the names of the tensors in it, too. ctx
+// ends Open.
 //
 // It reads both formats of torch.save: the zip archive, and the stream of pickles
 // before PyTorch 1.6. TorchScript and the tar archives before PyTorch 0.2 are errors.
 // Tensors that are the same view of one storage are equal for safetensors.Tie.
-func Open(r io.ReaderAt, size int64, key string) (map[string]safetensors.Tensor, map[string]string, error) {
-	tensors, metadata, err := open(r, size, key)
+func Open(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error) {
+	c, err := open(ctx, r, size, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("torch file: %w", err)
+		return nil, fmt.Errorf("torch file: %w", err)
 	}
-	return tensors, metadata, nil
+	return c, nil
 }
 
-func open(r io.ReaderAt, size int64, key string) (map[string]safetensors.Tensor, map[string]string, error) {
+func open(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error) {
+	top, file, err := load(ctx, r, size)
+	if err != nil {
+		return nil, err
+	}
+	value, name, err := choose(top, key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := flatten(value, name)
+	if err != nil {
+		return nil, err
+	}
+	return newViews(file, size).of(f)
+}
+
+// load returns what a file holds.
+func load(ctx context.Context, r io.ReaderAt, size int64) (top any, file storages, err error) {
 	const tarMagic = 257 // where a tar archive says that it is one
 	head := make([]byte, min(size, tarMagic+5))
 	if _, err := io.ReadFull(io.NewSectionReader(r, 0, size), head); err != nil {
 		return nil, nil, err
 	}
-	var top any
-	var file storages
-	var err error
 	switch {
 	case bytes.HasPrefix(head, []byte("PK")):
-		top, file, err = openZip(r, size)
-	case len(head) > 0 && head[0] == opProto:
-		top, file, err = openLegacy(r, size)
+		return openZip(ctx, r, size)
+	case len(head) > 0 && head[0] == pickle.Start:
+		return openLegacy(ctx, r, size)
 	case len(head) > tarMagic && string(head[tarMagic:]) == "ustar":
-		err = errors.New("a tar archive, as PyTorch wrote before 0.2; load it with PyTorch and save it again")
-	default:
-		err = fmt.Errorf("not made by torch.save: it starts with %q", head[:min(8, len(head))])
+		return nil, nil, errors.New("a tar archive, as PyTorch wrote before 0.2; load it with PyTorch and save it again")
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	d, err := choose(top, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return newViews(file, size).of(d)
+	return nil, nil, fmt.Errorf("not made by torch.save: it starts with %q", head[:min(8, len(head))])
 }
 
 // storages are the data of a file.
 type storages interface {
-	// tensor returns what layOut makes of the data of a storage.
-	tensor(s *storage, layOut layOut) (safetensors.Tensor, error)
+	// data returns the data of a storage, whose numbers may be big-endian.
+	data(s *storage) (src strided.Source, bigEndian bool, err error)
 }
-
-// A layOut makes a tensor of the size bytes of a storage, whose numbers may be
-// big-endian. It does not read them.
-type layOut func(r io.ReaderAt, size int64, bigEndian bool) (safetensors.Tensor, error)
 
 // views makes tensors of the storages.
 type views struct {
 	storages
 	left  int64 // bytes that further tensors may have
-	known map[string]safetensors.Tensor
+	known map[string]charged
 }
 
 // A file of some kilobytes can expand one number to terabytes. So its tensors may
@@ -105,45 +116,37 @@ func newViews(file storages, size int64) *views {
 		expansion = 1 << 10
 		always    = 1 << 30
 	)
-	return &views{file, max(always, min(size, math.MaxInt64/expansion)*expansion), make(map[string]safetensors.Tensor)}
+	return &views{file, max(always, min(size, math.MaxInt64/expansion)*expansion), make(map[string]charged)}
 }
 
-// of returns the tensors of a dict, and the rest of it as metadata.
-func (v *views) of(d *dict) (map[string]safetensors.Tensor, map[string]string, error) {
-	tensors := make(map[string]safetensors.Tensor)
-	var metadata map[string]string
-	for _, e := range d.entries {
-		name, ok := e.key.(string)
-		if !ok {
-			return nil, nil, fmt.Errorf("a key of the dict is %s, not a string", describe(e.key))
+// of returns the tensors of views, and what is beside them.
+func (v *views) of(f *flattened) (*Contents, error) {
+	c := &Contents{make(map[string]safetensors.Tensor, len(f.tensors)), f.metadata, f.refused}
+	for _, name := range f.order {
+		t, err := v.tensor(f.tensors[name])
+		switch other := (unsupported{}); {
+		case errors.As(err, &other):
+			c.Refused[name] = other
+		case err != nil:
+			return nil, fmt.Errorf("tensor %.200q: %w", name, err)
+		default:
+			c.Tensors[name] = t
 		}
-		if t, ok := e.value.(*tensor); ok {
-			var err error
-			if tensors[name], err = v.tensor(t); err != nil {
-				return nil, nil, fmt.Errorf("tensor %.200q: %w", name, err)
-			}
-			continue
-		}
-		text, ok := metadataText(e.value)
-		if !ok {
-			return nil, nil, fmt.Errorf("entry %.200q is %s, not a tensor", name, describe(e.value))
-		}
-		if metadata == nil {
-			metadata = make(map[string]string)
-		}
-		metadata[name] = text
 	}
-	return tensors, metadata, nil
+	return c, nil
 }
+
+// An unsupported is why a tensor cannot be one of safetensors.
+type unsupported struct{ error }
 
 // tensor returns the tensor of a view.
 func (v *views) tensor(t *tensor) (safetensors.Tensor, error) {
 	shape := t.shape
 	switch {
 	case t.element.dtype == 0:
-		return safetensors.Tensor{}, fmt.Errorf("safetensors has no dtype for torch.%s", t.element.name)
+		return safetensors.Tensor{}, unsupported{fmt.Errorf("safetensors has no dtype for torch.%s", t.element.name)}
 	case t.storage.device == "meta":
-		return safetensors.Tensor{}, errors.New("it is on the meta device and has no data")
+		return safetensors.Tensor{}, unsupported{errors.New("it is on the meta device and has no data")}
 	case t.element.dtype == safetensors.F4: // the last dimension counts pairs
 		if len(shape) == 0 || shape[len(shape)-1] > math.MaxInt/2 {
 			return safetensors.Tensor{}, fmt.Errorf("a shape of torch.%s without a dimension to double", t.element.name)
@@ -152,48 +155,58 @@ func (v *views) tensor(t *tensor) (safetensors.Tensor, error) {
 	}
 	id := fmt.Sprintf("%q %d %d %v %v %v", t.storage.key, t.storage.offset, t.offset, t.element.name, t.shape, t.strides)
 	if known, ok := v.known[id]; ok {
-		return known, v.charge(known)
+		return known.Tensor, v.charge(known)
 	}
-	made, err := v.storages.tensor(t.storage, func(r io.ReaderAt, size int64, bigEndian bool) (safetensors.Tensor, error) {
-		return t.layOut(r, size, bigEndian, shape)
-	})
+	made, err := v.layOut(t, shape)
 	if err != nil {
-		return safetensors.Tensor{}, err
+		return made.Tensor, err
 	}
 	v.known[id] = made
-	return made, v.charge(made)
+	return made.Tensor, v.charge(made)
+}
+
+// A charged is a tensor and the bytes that reading it takes.
+type charged struct {
+	safetensors.Tensor
+	bytes int64
 }
 
 // charge counts the bytes of a tensor.
-func (v *views) charge(t safetensors.Tensor) error {
-	if t.Size() > v.left {
+func (v *views) charge(t charged) error {
+	if t.bytes > v.left {
 		return fmt.Errorf("%v is too large for this file: its tensors repeat the same data too often", t)
 	}
-	v.left -= t.Size()
+	v.left -= t.bytes
 	return nil
 }
 
-// layOut returns the tensor in the size bytes of its storage.
-func (t *tensor) layOut(r io.ReaderAt, size int64, bigEndian bool, shape []int) (safetensors.Tensor, error) {
-	if bigEndian {
-		r = strided.Swap(r, size, t.element.part)
+// layOut returns the tensor of a view, with that shape.
+func (v *views) layOut(t *tensor, shape []int) (charged, error) {
+	src, bigEndian, err := v.data(t.storage)
+	if err != nil {
+		return charged{}, err
 	}
 	width := int64(t.element.width)
 	l := strided.Layout{Width: t.element.width, Shape: t.shape, Strides: make([]int64, len(t.strides))}
 	var over bool
 	if l.Offset, over = scale(t.offset, t.storage.offset, width); over {
-		return safetensors.Tensor{}, errors.New("its offset overflows")
+		return charged{}, errors.New("its offset overflows")
 	}
 	for i, stride := range t.strides {
 		if l.Strides[i], over = scale(stride, 0, width); over {
-			return safetensors.Tensor{}, errors.New("its strides overflow")
+			return charged{}, errors.New("its strides overflow")
 		}
 	}
-	view, err := strided.NewReader(r, size, l)
-	if err != nil {
-		return safetensors.Tensor{}, err
+	if bigEndian {
+		src.Swap = t.element.part
 	}
-	return safetensors.NewTensorAt(t.element.dtype, shape, view)
+	made, err := strided.NewTensor(t.element.dtype, shape, src, l)
+	bytes := made.Size()
+	if src.Packed > 0 && bytes > 0 {
+		_, bytes = l.Extent() // all before it is unpacked, too
+		bytes = max(bytes, made.Size())
+	}
+	return charged{made, bytes}, err
 }
 
 // scale returns (a + b) × width, unless it overflows or is negative.

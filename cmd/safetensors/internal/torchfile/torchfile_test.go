@@ -2,8 +2,10 @@ package torchfile
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,26 +15,31 @@ import (
 )
 
 // openFile opens a file of a folder of generate.py, with its key.
-func openFile(t *testing.T, name string) (map[string]safetensors.Tensor, map[string]string, error) {
+func openFile(t *testing.T, name string) (*Contents, error) {
 	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	key, err := os.ReadFile(strings.TrimSuffix(name, ".pt") + ".key")
 	if err != nil {
 		require.ErrorIs(t, err, os.ErrNotExist)
 	}
-	return Open(bytes.NewReader(data), int64(len(data)), string(key))
+	return Open(t.Context(), bytes.NewReader(data), int64(len(data)), string(key))
 }
 
 // requireFolder compares each file of a folder with the safetensors file next to it.
 func requireFolder(t *testing.T, folder string) {
 	names, err := filepath.Glob(filepath.Join(folder, "*.pt"))
 	require.NoError(t, err)
-	require.Len(t, names, 18)
+	require.Len(t, names, 30)
 	for _, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			tensors, metadata, err := openFile(t, name)
+			c, err := openFile(t, name)
 			require.NoError(t, err)
-			exchange.RequireSame(t, strings.TrimSuffix(name, ".pt")+".safetensors", tensors, metadata)
+			exchange.RequireSame(t, strings.TrimSuffix(name, ".pt")+".safetensors", c.Tensors, c.Metadata)
+			refused, err := os.ReadFile(strings.TrimSuffix(name, ".pt") + ".refused")
+			if err != nil {
+				require.ErrorIs(t, err, os.ErrNotExist)
+			}
+			require.Equal(t, string(refused), strings.Join(slices.Sorted(maps.Keys(c.Refused)), "\n"))
 		})
 	}
 }
@@ -49,68 +56,70 @@ func TestTorch(t *testing.T) {
 	}
 }
 
+// TestRefused: entries that are no tensors, and files that hold none. Nothing in them is
+// executed.
 func TestRefused(t *testing.T) {
 	for name, want := range map[string]string{
-		"system":       `it asks for "posix.system", which is refused: tensors need no code; save the state dict alone (torch.save(model.state_dict(), …))`,
-		"eval":         `it asks for "__builtin__.eval", which is refused`,
-		"getattr":      `it asks for "__builtin__.getattr", which is refused`,
-		"model":        `it asks for "torch.nn.modules.activation.ReLU", which is refused`,
-		"tensor":       `it holds a tensor, not a dict of tensors`,
-		"list":         `it holds a list of 1, not a dict of tensors`,
-		"numbers":      `no tensors at the top level; no dict in it holds tensors`,
-		"beside":       `entry "config" is a dict with 1 entries, not a tensor`,
-		"storage":      `no tensors at the top level; no dict in it holds tensors`,
-		"integer_keys": `a key of the dict is an int, not a string`,
-		"complex128":   `tensor "w": safetensors has no dtype for torch.complex128`,
-		"complex32":    `tensor "w": safetensors has no dtype for torch.complex32`,
-		"quantized":    `torch._utils._rebuild_qtensor: quantized tensors are not supported; dequantize them`,
-		"sparse":       `torch._utils._rebuild_sparse_tensor: sparse tensors are not supported; call to_dense`,
-		"meta":         `torch._utils._rebuild_meta_tensor_no_storage: tensors on the meta device have no data`,
-		"conj":         `the tensor has the bit "conj", which changes its elements; call resolve_conj and resolve_neg before saving it`,
-		"neg":          `the tensor has the bit "neg", which changes its elements`,
-		"attribute":    `torch._tensor._rebuild_from_type_v2: tensor subclasses and tensors with attributes are not supported`,
-		"bomb":         `tensor "w": F32 [1048576,1048576] is too large for this file: its tensors repeat the same data too often`,
-		"key_missing":  `no tensors at the top level; keys of dicts with tensors: "model.state_dict" (7 tensors), "model.ema.0" (1 tensors)`,
-		"torchscript":  `a TorchScript archive, which is a program; load it with torch.jit.load and save its state_dict`,
+		"system":      `evil: it is an object of "posix.system"`,
+		"eval":        `evil: it is an object of "__builtin__.eval"`,
+		"getattr":     `evil: it is an object of "__builtin__.getattr"`,
+		"model":       `it holds an object of "torch.nn.modules.activation.ReLU", not tensors; save the state dict alone (torch.save(model.state_dict(), …))`,
+		"numbers":     `no tensors at the top level; no dict in it holds tensors`,
+		"storage":     `no tensors at the top level; no dict in it holds tensors`,
+		"complex128":  `w: safetensors has no dtype for torch.complex128`,
+		"complex32":   `w: safetensors has no dtype for torch.complex32`,
+		"quantized":   `w: it is a quantized tensor; dequantize it before saving`,
+		"sparse":      `w: it is a sparse tensor; call to_dense before saving`,
+		"meta":        `w: it is a tensor on the meta device, which has no data`,
+		"conj":        `w: torch._utils._rebuild_tensor_v2: the tensor has the bit "conj", which changes its elements; call resolve_conj and resolve_neg before saving it`,
+		"neg":         `w: torch._utils._rebuild_tensor_v2: the tensor has the bit "neg", which changes its elements`,
+		"attribute":   `w: it is a tensor of a subclass or with attributes`,
+		"bomb":        `tensor "w": F32 [1048576,1048576] is too large for this file: its tensors repeat the same data too often`,
+		"key_missing": `no tensors at the top level; --key selects one of "model.state_dict" (7 tensors), "model.ema.0" (1 tensor), "optimizer.state" (1 tensor)`,
+		"torchscript": `a TorchScript archive, which is a program; load it with torch.jit.load and save its state_dict`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			tensors, metadata, err := openFile(t, filepath.Join("testdata", "refused", name+".pt"))
-			require.ErrorContains(t, err, want)
-			require.ErrorContains(t, err, "torch file: ")
-			require.Nil(t, tensors)
-			require.Nil(t, metadata)
+			c, err := openFile(t, filepath.Join("testdata", "refused", name+".pt"))
+			if err != nil {
+				require.ErrorContains(t, err, want)
+				require.ErrorContains(t, err, "torch file: ")
+				return
+			}
+			require.Len(t, c.Refused, 1)
+			for entry, why := range c.Refused {
+				require.Contains(t, entry+": "+why.Error(), want)
+			}
 		})
 	}
 	require.NoFileExists(t, "executed")
 	names, err := filepath.Glob("testdata/refused/*")
 	require.NoError(t, err)
-	require.Len(t, names, 21)
+	require.Len(t, names, 17)
 }
 
 // TestKeys: a key that fits nothing lists those that do.
 func TestKeys(t *testing.T) {
-	data, err := os.ReadFile("testdata/checkpoint.pt")
+	data, err := os.ReadFile("testdata/foreign2.pt")
 	require.NoError(t, err)
 	for key, want := range map[string]string{
-		"model":                   `no tensors in "model" itself; keys of dicts with tensors: "model.state_dict" (7 tensors)`,
-		"model.state_dict.0":      `there is no dict "model.state_dict.0"; keys of dicts with tensors: "model.state_dict" (7 tensors)`,
-		"model.state_dict.0.bias": `there is no dict "model.state_dict.0.bias"`,
-		"nothing":                 `there is no dict "nothing"`,
-		"epoch":                   `there is no dict "epoch"`,
-		"optimizer":               `no tensors in "optimizer" itself`,
-		".":                       `there is no dict "."`,
+		"model.state_dict.0":     `there is no "model.state_dict.0"; --key selects one of "before" (4 tensors), "state_dict" (2 tensors), "optimizer.state" (6 tensors)`,
+		"nothing":                `there is no "nothing"`,
+		"epoch":                  `"epoch" is an int without tensors; --key selects`,
+		"args":                   `"args" is an object of "argparse.Namespace" without tensors`,
+		"optimizer.param_groups": `"optimizer.param_groups" is a list of 1 without tensors`,
+		".":                      `there is no "."`,
 	} {
-		_, _, err := Open(bytes.NewReader(data), int64(len(data)), key)
+		_, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), key)
 		require.ErrorContains(t, err, want, key)
 	}
 }
 
 // TestTied: tensors that PyTorch saves as one are one for Tie.
 func TestTied(t *testing.T) {
-	tensors, metadata, err := openFile(t, "testdata/views_float32.pt")
+	c, err := openFile(t, "testdata/views_float32.pt")
 	require.NoError(t, err)
-	kept, noted := safetensors.Tie(tensors, metadata)
-	require.Len(t, kept, len(tensors)-1)
+	kept, noted := safetensors.Tie(c.Tensors, c.Metadata)
+	require.Len(t, kept, len(c.Tensors)-1)
 	require.Equal(t, map[string]string{"shared_too": "shared"}, noted)
 }
 
@@ -131,7 +140,7 @@ func TestOtherFiles(t *testing.T) {
 		"magic, alone": {[]byte("\x80\x02\x8a\x0a" + string(legacyMagic) + "."), "unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := Open(bytes.NewReader(test.data), int64(len(test.data)), "")
+			_, err := Open(t.Context(), bytes.NewReader(test.data), int64(len(test.data)), "")
 			require.ErrorContains(t, err, test.want)
 		})
 	}

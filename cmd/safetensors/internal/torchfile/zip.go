@@ -1,13 +1,14 @@
 package torchfile
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/zipfile"
 )
 
@@ -20,20 +21,20 @@ type zipFile struct {
 }
 
 // openZip returns the content of data.pkl.
-func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
-	const pickle = "/data.pkl"
+func openZip(ctx context.Context, r io.ReaderAt, size int64) (top any, file storages, err error) {
+	const name = "/data.pkl"
 	a, err := zipfile.Open(r, size)
 	if err != nil {
 		return nil, nil, err
 	}
 	z := &zipFile{Archive: a}
 	for _, m := range a.Members {
-		folder, ok := strings.CutSuffix(m.Name, pickle)
+		folder, ok := strings.CutSuffix(m.Name, name)
 		if !ok || strings.Contains(folder, "/") {
 			continue
 		}
 		if z.folder != "" {
-			return nil, nil, fmt.Errorf("a zip archive with two pickles, %.200q and %.200q", z.folder+pickle, m.Name)
+			return nil, nil, fmt.Errorf("a zip archive with two pickles, %.200q and %.200q", z.folder+name, m.Name)
 		}
 		z.folder = folder
 	}
@@ -46,14 +47,25 @@ func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	if err := z.readByteOrder(); err != nil {
 		return nil, nil, err
 	}
-	b, err := a.Member(z.folder + pickle).ReadAll(maxPickle)
-	if err != nil {
-		return nil, nil, err
-	}
-	u := newUnpickler(bytes.NewReader(b), int64(len(b)))
-	u.class, u.reduce, u.persistent = allow, reduce, persistent
-	top, err = u.load()
+	top, err = readPickle(ctx, a.Member(z.folder+name))
 	return top, z, err
+}
+
+// readPickle reads the pickle of a member, and verifies its checksum.
+func readPickle(ctx context.Context, m *zipfile.Member) (any, error) {
+	if m.Size > pickle.MaxSize {
+		return nil, fmt.Errorf("a pickle of %d bytes, more than %d", m.Size, pickle.MaxSize)
+	}
+	content, err := m.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	top, err := newUnpickler(ctx, content, m.Size).Load()
+	if err == nil {
+		_, err = io.Copy(io.Discard, content)
+	}
+	return top, err
 }
 
 // readByteOrder: files of old versions do not say, and are little-endian.
@@ -73,13 +85,10 @@ func (z *zipFile) readByteOrder() error {
 	return nil
 }
 
-func (z *zipFile) tensor(s *storage, layOut layOut) (safetensors.Tensor, error) {
+func (z *zipFile) data(s *storage) (src strided.Source, bigEndian bool, err error) {
 	m := z.Member(z.folder + "/data/" + s.key)
 	if m == nil {
-		return safetensors.Tensor{}, fmt.Errorf("the archive has no storage %.200q", s.key)
+		return src, false, fmt.Errorf("the archive has no storage %.200q", s.key)
 	}
-	if err := s.check(m.Size); err != nil {
-		return safetensors.Tensor{}, err
-	}
-	return m.Tensor(func(r io.ReaderAt) (safetensors.Tensor, error) { return layOut(r, m.Size, z.bigEndian) })
+	return m.Content(), z.bigEndian, s.check(m.Size)
 }

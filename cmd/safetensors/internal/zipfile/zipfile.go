@@ -8,21 +8,25 @@ package zipfile
 
 import (
 	"archive/zip"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"sync"
 
-	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
 )
 
 // An Archive is an open zip archive.
 type Archive struct {
 	Members []*Member // in the order of the file
 	byName  map[string]*Member
+
+	limits
+	mu   sync.Mutex
+	open []*window // those that may be open, the last used first
 }
 
 // A Member is a file in an archive.
@@ -30,9 +34,11 @@ type Member struct {
 	Name string
 	Size int64 // of the content, uncompressed
 
-	file  *zip.File
-	r     io.ReaderAt // the archive
-	start int64       // of the stored bytes in it
+	archive *Archive
+	file    *zip.File
+	r       io.ReaderAt // the archive
+	start   int64       // of the stored bytes in it
+	window  *window     // nil if it is stored
 }
 
 // Open reads the directory of the archive of size bytes in r, and the start of each
@@ -42,7 +48,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // no name becomes a path
 		return nil, fmt.Errorf("reading the zip directory: %w", err)
 	}
-	a := &Archive{byName: make(map[string]*Member, len(z.File))}
+	a := &Archive{byName: make(map[string]*Member, len(z.File)), limits: usual}
 	for _, f := range z.File {
 		m, err := newMember(r, size, f)
 		if err != nil {
@@ -51,6 +57,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 		if a.byName[m.Name] != nil {
 			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)
 		}
+		m.archive = a
 		a.byName[m.Name] = m
 		a.Members = append(a.Members, m)
 	}
@@ -106,30 +113,33 @@ func newMember(r io.ReaderAt, size int64, f *zip.File) (*Member, error) {
 	case start < 0 || start > size-directory-int64(stored):
 		return nil, fmt.Errorf("its %d bytes at byte %d run into the directory at the end of the file of %d", stored, start, size)
 	}
-	return &Member{Name: f.Name, Size: int64(unpacked), file: f, r: r, start: start}, nil
+	m := &Member{Name: f.Name, Size: int64(unpacked), file: f, r: r, start: start}
+	if f.Method != zip.Store {
+		m.window = newWindow(m)
+	}
+	return m, nil
 }
 
 // Member returns the member of that name, nil if there is none.
 func (a *Archive) Member(name string) *Member { return a.byName[name] }
 
-// Stored reports whether the archive holds the content as it is, so that Bytes can
-// be read by offset.
-func (m *Member) Stored() bool { return m.file.Method == zip.Store }
-
-// Bytes returns the content of a stored member. Its checksum is not verified, which
-// would take reading all of it.
-func (m *Member) Bytes() *io.SectionReader { return io.NewSectionReader(m.r, m.start, m.Size) }
+// Content returns the content of a member, to be read by offset. The checksum of a
+// stored one is not verified, which would take reading all of it; that of a compressed
+// one is when its last byte is read. A compressed one is unpacked in order, in constant
+// memory: a read far before the last one starts from its first byte.
+func (m *Member) Content() strided.Source {
+	if m.window != nil {
+		return strided.Source{R: m.window, Size: m.Size, Packed: int64(m.file.CompressedSize64) + 1}
+	}
+	return strided.Source{R: io.NewSectionReader(m.r, m.start, m.Size), Size: m.Size}
+}
 
 // Open returns the content as a stream, which verifies the checksum at its end.
 func (m *Member) Open() (io.ReadCloser, error) { return m.file.Open() }
 
 // ReadAll returns the content of a member of at most limit bytes, and verifies its
-// checksum. Beyond what such data usually packs to, memory grows with what is there.
+// checksum. Memory grows with what is there.
 func (m *Member) ReadAll(limit int64) ([]byte, error) {
-	const (
-		usual = 16
-		small = 1 << 20
-	)
 	if m.Size > limit {
 		return nil, fmt.Errorf("zip member %.200q has %d bytes, more than %d", m.Name, m.Size, limit)
 	}
@@ -138,39 +148,9 @@ func (m *Member) ReadAll(limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)
 	}
 	defer r.Close()
-	var b bytes.Buffer
-	if m.Size/usual <= int64(m.file.CompressedSize64)+small && m.Size < math.MaxInt-bytes.MinRead {
-		b.Grow(int(m.Size) + bytes.MinRead) // room to find the end without growing
-	}
-	if _, err := b.ReadFrom(r); err != nil {
+	b, err := io.ReadAll(r)
+	if err != nil {
 		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)
 	}
-	return b.Bytes(), nil
-}
-
-// Unpacked is the content of a compressed member in memory.
-type Unpacked struct {
-	*bytes.Reader
-	Content []byte
-}
-
-// Tensor returns a tensor of the member's content. layOut makes it of the content, an
-// Unpacked if the member is compressed; it is called at once, without reading, and
-// again each time the tensor of a compressed member is read: that has to be unpacked.
-func (m *Member) Tensor(layOut func(io.ReaderAt) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
-	t, err := layOut(m.Bytes())
-	if err != nil || m.Stored() {
-		return t, err
-	}
-	return safetensors.NewTensorFunc(t.DType(), t.Shape(), func(dst []byte) error {
-		b, err := m.ReadAll(m.Size)
-		if err != nil {
-			return err
-		}
-		t, err := layOut(Unpacked{bytes.NewReader(b), b})
-		if err == nil {
-			_, err = safetensors.Append(dst[:0], t)
-		}
-		return err
-	})
+	return b, nil
 }

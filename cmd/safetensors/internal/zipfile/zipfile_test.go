@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -64,32 +63,18 @@ func TestMembers(t *testing.T) {
 	require.Len(t, a.Members, 3)
 	require.Nil(t, a.Member("c"))
 	m := a.Member("b")
-	require.True(t, m.Stored())
-	b, err := io.ReadAll(m.Bytes())
+	src := m.Content()
+	require.Zero(t, src.Packed)
+	b, err := io.ReadAll(io.NewSectionReader(src.R, 0, src.Size))
 	require.NoError(t, err)
 	require.Equal(t, "1234", string(b))
 	m = a.Member("a")
-	require.False(t, m.Stored())
+	require.NotZero(t, m.Content().Packed)
 	b, err = m.ReadAll(m.Size)
 	require.NoError(t, err)
 	require.Equal(t, text, string(b))
 	_, err = m.ReadAll(3999)
 	require.EqualError(t, err, `zip member "a" has 4000 bytes, more than 3999`)
-}
-
-// TestTensor: what is compressed is unpacked when it is read.
-func TestTensor(t *testing.T) {
-	a, err := open(archive(t, stored("stored", "12345678"), deflated(t, "deflated", "12345678")))
-	require.NoError(t, err)
-	for _, m := range a.Members {
-		made, err := m.Tensor(func(r io.ReaderAt) (safetensors.Tensor, error) {
-			return safetensors.NewTensorAt(safetensors.U16, []int{4}, r)
-		})
-		require.NoError(t, err)
-		b, err := safetensors.Append[byte](nil, made)
-		require.NoError(t, err)
-		require.Equal(t, "12345678", string(b))
-	}
 }
 
 func TestRefused(t *testing.T) {
@@ -217,7 +202,7 @@ func TestZip64(t *testing.T) {
 	m := a.Member("a")
 	require.EqualValues(t, size, m.Size)
 	b := make([]byte, 10)
-	n, err := m.Bytes().ReadAt(b, size-7)
+	n, err := m.Content().R.ReadAt(b, size-7)
 	require.Equal(t, 7, n)
 	require.Equal(t, io.EOF, err)
 }

@@ -98,5 +98,3 @@ for name, a in {
     "longdouble": np.zeros(2, "g"),
 }.items():
     np.save(os.path.join(refused, name + ".npy"), a, allow_pickle=True)
-with zipfile.ZipFile(os.path.join(refused, "text.npz"), "w") as z:
-    z.writestr(zipfile.ZipInfo("readme.txt"), "text")

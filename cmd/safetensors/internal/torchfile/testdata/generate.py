@@ -3,12 +3,16 @@
     python generate.py FOLDER [SEED]
 
 Each FILE.pt has a FILE.safetensors with the same tensors, contiguous, and FILE.key
-if a key selects them. Needs testdata/requirements-torch.txt of the repository.
+if a key selects them, and FILE.refused with the names of what is refused. Needs testdata/requirements-torch.txt of the repository.
 """
 
+import argparse
 import collections
+import enum
+import functools
 import io
 import os
+import pathlib
 import sys
 import warnings
 import zipfile
@@ -50,7 +54,7 @@ def flat(tensors):
     return out
 
 
-def save(name, obj, tensors, key=None, metadata=None, rewrite=None, **options):
+def save(name, obj, tensors, key=None, metadata=None, rewrite=None, refused=(), **options):
     f = io.BytesIO()
     torch.save(obj, f, **options)
     content = f.getvalue() if rewrite is None else rewrite(f.getvalue())
@@ -60,6 +64,9 @@ def save(name, obj, tensors, key=None, metadata=None, rewrite=None, **options):
     if key is not None:
         with open(os.path.join(folder, name + ".key"), "w") as out:
             out.write(key)
+    if refused:
+        with open(os.path.join(folder, name + ".refused"), "w") as out:
+            out.write("\n".join(refused))
 
 
 def rezip(content, method, change=lambda name, b: b):
@@ -150,6 +157,112 @@ save("mixed", mixed, {"w": v["whole"]}, metadata={
     "epoch": "3", "lr": "0.0001", "big": "1e+300", "name": "größe", "best": "true", "none": "null", "nan": "NaN"})
 save("nothing", {}, {})
 
+# What programs save beside the weights. Nothing of it is read, and the weights are.
+
+
+class Precision(enum.Enum):
+    HALF = 16
+
+
+class Callback:
+    """As one of Lightning: it has tensors of the model, itself, and a hook."""
+
+    def __init__(self, model):
+        self.best = model["0.weight"]
+        self.parent = self
+        self.hook = functools.partial(print, end="")
+        self.history = [{"loss": np.float64(0.5)}]
+
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        return self is other
+
+
+class History(list):
+    pass
+
+
+class Config(dict):
+    pass
+
+
+class Slots:
+    __slots__ = ("a", "b")
+
+    def __init__(self):
+        self.a, self.b = 1, torch.ones(2)
+
+
+class Named(collections.namedtuple("Named", "x y")):
+    pass
+
+
+class Keywords:
+    def __new__(cls, *, size):
+        return super().__new__(cls)
+
+    def __getnewargs_ex__(self):
+        return (), {"size": 3}
+
+
+def trainer(protocol):
+    """What training leaves behind: weights, an optimizer's state, and everything else."""
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.125, betas=(0.5, 0.75))
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    sparse = torch.eye(2).to_sparse()
+    callback = Callback(net.state_dict())
+    cycle = {"name": "cycle"}
+    cycle["self"] = cycle
+    foreign = {
+        "callbacks": {callback: [callback], "numbers": History([1, 2])},
+        "args": argparse.Namespace(lr=0.1, path=pathlib.PurePosixPath("/a"), nested=argparse.Namespace(x=torch.ones(2))),
+        "loss": np.float32(0.5),
+        "rng": np.random.RandomState(0).get_state(),
+        "generator": np.random.default_rng(0),
+        "path": pathlib.PurePosixPath("runs/1"),
+        "defaults": collections.defaultdict(list, {"a": [1], "w": net.state_dict()["0.weight"]}),
+        "precision": Precision.HALF,
+        "schedule": functools.partial(max, 1, key=len),
+        "sets": {frozenset({1}): {1, 2}, "b": bytearray(b"abc")},
+        "config": Config(a=Config(), b=net),
+        "slots": Slots(),
+        "named": Named(1, torch.ones(1)),
+        "keywords": Keywords(size=3),
+        "function": torch.nn.functional.relu,
+        "type": Precision,
+        "range": range(3),
+        "complex": 1j,
+        "cycle": cycle,
+        "dtype": torch.float16, "device": torch.device("cpu"), "size": torch.Size([1, 2]),
+        "sparse": sparse, "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+        "complex128": bits(torch.complex128, 2), "parameter_sparse": torch.nn.Parameter(sparse),
+    }
+    return {"before": foreign, "state_dict": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, **foreign}
+
+
+for protocol in [2, 3, 4, 5]:
+    ck = trainer(protocol)
+    save(f"foreign{protocol}", ck, ck["state_dict"], key="state_dict", pickle_protocol=protocol)
+ck = trainer(2)
+save("foreign_legacy", ck, ck["state_dict"], key="state_dict", _use_new_zipfile_serialization=False)
+state = ck["optimizer"]["state"]
+save("optimizer", ck, {f"state.{i}.{k}": t for i, s in state.items() for k, t in s.items()}, key="optimizer", metadata={
+    "param_groups": '[{"lr":0.125,"betas":[0.5,0.75],"eps":1e-8,"weight_decay":0,"amsgrad":false,"maximize":false,'
+                    '"foreach":null,"capturable":false,"differentiable":false,"fused":null,"decoupled_weight_decay":false,"params":[0,1]}]'})
+save("optimizer_state", ck, state[0], key="optimizer.state.0")
+save("optimizer_tensor", ck, {"exp_avg": state[0]["exp_avg"]}, key="optimizer.state.0.exp_avg")
+state = model.state_dict()
+save("among", {**state, "sparse": torch.eye(2).to_sparse(), "args": argparse.Namespace(), "n": 1,
+               "c": bits(torch.complex128, 2), "list": [1, {"a": None}], "bad": [1, {"a": 1j}], ("a",): 1},
+     state, metadata={"n": "1", "list": '[1,{"a":null}]'}, refused=["<a tuple of 1>", "args", "bad", "c", "sparse"])
+save("bare", v["whole"], {"tensor": v["whole"]})
+save("list", [v["whole"], (v["scalar"], {"w": v["row"]})], {"0": v["whole"], "1.0": v["scalar"], "1.1.w": v["row"]})
+save("integer_keys", {0: v["whole"], -1: v["row"]}, {"0": v["whole"], "-1": v["row"]})
+
 # Files that are refused, each for the reason in its name.
 refused = os.path.join(folder, "refused")
 os.makedirs(refused, exist_ok=True)
@@ -177,12 +290,8 @@ for name, obj in {
     "eval": {"w": v["whole"], "evil": Eval()},
     "getattr": {"w": v["whole"], "evil": Getattr()},
     "model": torch.nn.ReLU(),
-    "tensor": v["whole"],
-    "list": [v["whole"]],
     "numbers": {"epoch": 3},
-    "beside": {"w": v["whole"], "config": {"dim": 3}},
     "storage": {"w": v["whole"].untyped_storage()},
-    "integer_keys": {0: v["whole"]},
     "complex128": {"w": bits(torch.complex128, 2)},
     "complex32": {"w": bits(torch.complex32, 2)},
     "quantized": {"w": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)},

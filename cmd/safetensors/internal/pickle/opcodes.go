@@ -1,13 +1,15 @@
-package torchfile
+package pickle
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 )
 
-// The opcodes that torch.save writes, by their names in Python's pickletools. The
-// others, of protocol 0 and 1 and for objects with code, are refused.
+// Start is the first byte of each pickle of protocol 2 and above.
+const Start = 0x80
+
+// The opcodes that are read, by their names in Python's pickletools. The others, of
+// protocol 0 and for what a program keeps outside of the pickle, are refused.
 const (
 	opMark            = '('
 	opStop            = '.'
@@ -23,6 +25,8 @@ const (
 	opBinUnicode      = 'X'
 	opAppend          = 'a'
 	opBuild           = 'b'
+	opInst            = 'i'
+	opObj             = 'o'
 	opGlobal          = 'c'
 	opAppends         = 'e'
 	opBinGet          = 'h'
@@ -37,7 +41,8 @@ const (
 	opEmptyDict       = '}'
 	opPop             = '0'
 	opPopMark         = '1'
-	opProto           = 0x80
+	opProto           = Start
+	opNewObj          = 0x81
 	opTuple1          = 0x85
 	opTuple2          = 0x86
 	opTuple3          = 0x87
@@ -50,13 +55,18 @@ const (
 	opShortBinUnicode = 0x8c
 	opBinUnicode8     = 0x8d
 	opBinBytes8       = 0x8e
+	opEmptySet        = 0x8f
+	opAddItems        = 0x90
+	opFrozenSet       = 0x91
+	opNewObjEx        = 0x92
 	opStackGlobal     = 0x93
 	opMemoize         = 0x94
 	opFrame           = 0x95
+	opByteArray8      = 0x96
 )
 
 // step executes one opcode.
-func (u *unpickler) step(op byte) error {
+func (u *Unpickler) step(op byte) error {
 	switch op {
 	case opProto:
 		if v, err := u.byte(); err != nil || v < 2 || v > 5 {
@@ -76,15 +86,26 @@ func (u *unpickler) step(op byte) error {
 		_, err := u.popMark()
 		return err
 	case opEmptyList:
-		return u.push(&list{})
+		return u.push(&List{})
 	case opEmptyDict:
-		return u.push(&dict{})
-	case opAppend, opAppends, opSetItem, opSetItems:
+		return u.push(&Dict{})
+	case opEmptySet:
+		return u.push(&Object{Class: Global{"builtins", "set"}})
+	case opFrozenSet:
+		_, err := u.popMark()
+		return u.pushAfter(err, &Object{Class: Global{"builtins", "frozenset"}})
+	case opAppend, opAppends, opSetItem, opSetItems, opAddItems:
 		return u.extend(op)
 	case opBinPut, opLongBinPut, opMemoize, opBinGet, opLongBinGet:
 		return u.recall(op)
-	case opGlobal, opStackGlobal, opReduce, opBuild, opBinPersID:
+	case opGlobal, opStackGlobal:
+		return u.global(op)
+	case opReduce, opNewObj, opNewObjEx, opInst, opObj:
 		return u.object(op)
+	case opBuild:
+		return u.build()
+	case opBinPersID:
+		return u.persist()
 	case opEmptyTuple, opTuple, opTuple1, opTuple2, opTuple3:
 		return u.tuple(op)
 	}
@@ -100,7 +121,7 @@ func cmpErr(err error, format string, args ...any) error {
 }
 
 // constant pushes a value that the opcode contains.
-func (u *unpickler) constant(op byte) (err error) {
+func (u *Unpickler) constant(op byte) (err error) {
 	var v any
 	var b []byte
 	switch op {
@@ -135,15 +156,15 @@ func (u *unpickler) constant(op byte) (err error) {
 		v, err = u.text(8)
 	case opShortBinBytes:
 		b, err = u.counted(1)
-		v = blob(b)
+		v = Bytes(b)
 	case opBinBytes:
 		b, err = u.counted(4)
-		v = blob(b)
-	case opBinBytes8:
+		v = Bytes(b)
+	case opBinBytes8, opByteArray8:
 		b, err = u.counted(8)
-		v = blob(b)
+		v = Bytes(b)
 	default:
-		return fmt.Errorf("opcode %#02x, which torch.save does not write for tensors", op)
+		return fmt.Errorf("unknown opcode %#02x", op)
 	}
 	if err != nil {
 		return err
@@ -151,7 +172,7 @@ func (u *unpickler) constant(op byte) (err error) {
 	return u.push(v)
 }
 
-func (u *unpickler) tuple(op byte) error {
+func (u *Unpickler) tuple(op byte) error {
 	var items []any
 	var err error
 	switch op {
@@ -161,14 +182,14 @@ func (u *unpickler) tuple(op byte) error {
 	default:
 		items, err = u.popN(int(op) - opTuple1 + 1)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = u.Charge(len(items))
 	}
-	return u.push(tuple(slices.Clone(items)))
+	return u.pushAfter(err, Tuple(slices.Clone(items)))
 }
 
-// extend adds to the list or dict under the items.
-func (u *unpickler) extend(op byte) error {
+// extend adds to the list or dict under the items. Those of an Object are dropped.
+func (u *Unpickler) extend(op byte) error {
 	var items []any
 	var err error
 	switch op {
@@ -179,6 +200,9 @@ func (u *unpickler) extend(op byte) error {
 	default:
 		items, err = u.popMark()
 	}
+	if err == nil {
+		err = u.Charge(len(items))
+	}
 	if err != nil {
 		return err
 	}
@@ -186,20 +210,26 @@ func (u *unpickler) extend(op byte) error {
 	if err != nil {
 		return err
 	}
-	if op == opAppend || op == opAppends {
-		l, ok := to.(*list)
-		if !ok {
-			return fmt.Errorf("appending to %s", describe(to))
-		}
-		l.items = append(l.items, items...)
+	if _, ok := to.(*Object); ok {
 		return nil
 	}
-	d, ok := to.(*dict)
+	switch op {
+	case opAddItems:
+		return fmt.Errorf("adding to %s", Describe(to))
+	case opAppend, opAppends:
+		l, ok := to.(*List)
+		if !ok {
+			return fmt.Errorf("appending to %s", Describe(to))
+		}
+		l.Items = append(l.Items, items...)
+		return nil
+	}
+	d, ok := to.(*Dict)
 	if !ok || len(items)%2 != 0 {
-		return fmt.Errorf("setting %d keys and values in %s", len(items), describe(to))
+		return fmt.Errorf("setting %d keys and values in %s", len(items), Describe(to))
 	}
 	for i := 0; i < len(items); i += 2 {
-		if err := d.set(items[i], items[i+1]); err != nil {
+		if err := d.Set(items[i], items[i+1]); err != nil {
 			return err
 		}
 	}
@@ -207,7 +237,7 @@ func (u *unpickler) extend(op byte) error {
 }
 
 // recall stores in the memo and pushes from it.
-func (u *unpickler) recall(op byte) error {
+func (u *Unpickler) recall(op byte) error {
 	id, err := uint64(len(u.memo)), error(nil)
 	switch op {
 	case opBinPut, opBinGet:
@@ -232,66 +262,4 @@ func (u *unpickler) recall(op byte) error {
 		u.memo[uint32(id)] = v
 	}
 	return err
-}
-
-// object makes globals, and hands them with their arguments to the caller.
-func (u *unpickler) object(op byte) error {
-	switch op {
-	case opGlobal:
-		module, err := u.line()
-		if err != nil {
-			return err
-		}
-		name, err := u.line()
-		if err != nil {
-			return err
-		}
-		return u.pushGlobal(global{module, name})
-	case opBinPersID:
-		id, err := u.pop()
-		if err != nil {
-			return err
-		}
-		v, err := u.persistent(id)
-		if err != nil {
-			return err
-		}
-		return u.push(v)
-	}
-	items, err := u.popN(2)
-	if err != nil {
-		return err
-	}
-	switch op {
-	case opStackGlobal:
-		module, ok1 := items[0].(string)
-		name, ok2 := items[1].(string)
-		if !ok1 || !ok2 {
-			return errors.New("the name of a global is not a string")
-		}
-		return u.pushGlobal(global{module, name})
-	case opReduce:
-		f, ok1 := items[0].(global)
-		args, ok2 := items[1].(tuple)
-		if !ok1 || !ok2 {
-			return fmt.Errorf("calling %s with %s", describe(items[0]), describe(items[1]))
-		}
-		v, err := u.reduce(f, args)
-		if err != nil {
-			return err
-		}
-		return u.push(v)
-	default: // opBuild: attributes of a dict, such as _metadata, are not for us
-		if _, ok := items[0].(*dict); !ok {
-			return fmt.Errorf("setting attributes of %s", describe(items[0]))
-		}
-		return u.push(items[0])
-	}
-}
-
-func (u *unpickler) pushGlobal(g global) error {
-	if err := u.class(g); err != nil {
-		return err
-	}
-	return u.push(g)
 }

@@ -1,0 +1,127 @@
+package pickle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// global pushes the name of a function or class.
+func (u *Unpickler) global(op byte) error {
+	if op == opGlobal {
+		g, err := u.lines()
+		return u.pushAfter(err, g)
+	}
+	items, err := u.popN(2)
+	if err != nil {
+		return err
+	}
+	module, ok1 := items[0].(string)
+	name, ok2 := items[1].(string)
+	if !ok1 || !ok2 {
+		return errors.New("the name of a global is not a string")
+	}
+	return u.push(Global{module, name})
+}
+
+// lines returns a Global as two lines of text.
+func (u *Unpickler) lines() (g Global, err error) {
+	if g.Module, err = u.line(); err == nil {
+		g.Name, err = u.line()
+	}
+	return g, err
+}
+
+// object pushes what a call makes of its arguments.
+func (u *Unpickler) object(op byte) error {
+	f, args, err := u.callee(op)
+	if err == nil {
+		err = u.Charge(len(args))
+	}
+	if err != nil {
+		return err
+	}
+	return u.call(f, args)
+}
+
+// callee pops a function or class and its arguments.
+func (u *Unpickler) callee(op byte) (f any, args Tuple, err error) {
+	var items []any
+	switch op {
+	case opInst:
+		f, err = u.lines()
+		if err == nil {
+			items, err = u.popMark()
+		}
+		return f, slices.Clone(items), err
+	case opObj:
+		items, err = u.popMark()
+		if err == nil && len(items) == 0 {
+			err = errors.New("an object without a class")
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return items[0], slices.Clone(items[1:]), nil
+	case opNewObjEx: // (class, arguments, arguments by name)
+		items, err = u.popN(3)
+	default:
+		items, err = u.popN(2)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	args, ok := items[1].(Tuple)
+	if !ok {
+		err = fmt.Errorf("calling %s with %s", Describe(items[0]), Describe(items[1]))
+	}
+	return items[0], args, err
+}
+
+// call pushes the value of a call.
+func (u *Unpickler) call(f any, args Tuple) error {
+	switch f := f.(type) {
+	case *Object:
+		return u.push(&Object{Class: f.Class, Args: args})
+	case Global:
+		v, why := u.Call(f, args)
+		if err := u.Charge(0); err != nil {
+			return err
+		}
+		if v == nil || why != nil {
+			v = &Object{Class: f, Args: args, Why: why}
+		}
+		return u.push(v)
+	}
+	return fmt.Errorf("calling %s with %s", Describe(f), Describe(args))
+}
+
+// build sets the state of an Object. Attributes of a dict, such as _metadata of a
+// state dict, are dropped; of other values they could change the meaning.
+func (u *Unpickler) build() error {
+	items, err := u.popN(2)
+	if err != nil {
+		return err
+	}
+	switch v := items[0].(type) {
+	case *Object:
+		v.State = items[1]
+	case *Dict, Global:
+	default:
+		return fmt.Errorf("setting attributes of %s", Describe(v))
+	}
+	return u.push(items[0])
+}
+
+// persist pushes what a persistent id stands for.
+func (u *Unpickler) persist() error {
+	id, err := u.pop()
+	if err != nil {
+		return err
+	}
+	v, why := u.Persistent(id)
+	if why != nil {
+		v = &Object{Class: Global{"persistent", "id"}, Why: why}
+	}
+	return u.push(v)
+}

@@ -1,0 +1,276 @@
+// Package pickle reads Python's pickles of untrusted origin as data: nothing in them is
+// called, imported or looked up. A call becomes an Object that says what would have been
+// called with what, unless the reader knows how to make a value of its arguments.
+//
+// A library was rejected: github.com/nlpodyssey/gopickle 0.2.0 panics for pickles
+// of a few bytes, allocates what lengths claim, and lets three classes pass that
+// its caller cannot refuse.
+package pickle
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"unicode/utf8"
+)
+
+const (
+	// MaxSize is the largest pickle in bytes, the limit that safetensors has for
+	// headers.
+	MaxSize = 100_000_000
+
+	// maxSteps limits the time and the memory that a file takes: an opcode counts
+	// as perOpcode steps, because it may leave a dict or an entry of the memo, some
+	// hundred bytes; each element that it copies is one step more, 16 bytes. A
+	// tensor of torch.save takes some 35 opcodes that copy some 20 elements.
+	maxSteps  = 1 << 23
+	perOpcode = 2
+
+	// checkEvery is the number of opcodes between two looks at the context.
+	checkEvery = 1 << 12
+)
+
+// An Unpickler interprets pickles of protocol 2 to 5. It has no stack but its own.
+type Unpickler struct {
+	// Call returns the value of a call of a known Global, or nil if it is unknown.
+	// After an error the call becomes an Object, too, with that error.
+	Call func(Global, Tuple) (any, error)
+
+	// Persistent returns the value that a persistent id stands for. An error makes
+	// it an Object.
+	Persistent func(id any) (any, error)
+
+	ctx  context.Context
+	r    *bufio.Reader
+	left int64 // bytes that there are, and may be used
+	pos  int64 // bytes used
+
+	opcodes int // executed, in all pickles
+	steps   int // see maxSteps
+	stack   []any
+	marks   []int // heights of the stack
+	memo    map[uint32]any
+}
+
+// New returns an Unpickler of the size bytes of r that knows no Global and no
+// persistent id. It stops with an error when ctx ends.
+func New(ctx context.Context, r io.Reader, size int64) *Unpickler {
+	return &Unpickler{
+		Call:       func(Global, Tuple) (any, error) { return nil, nil },
+		Persistent: func(any) (any, error) { return nil, errors.New("an unknown persistent id") },
+		ctx:        ctx,
+		r:          bufio.NewReader(r),
+		left:       min(size, MaxSize),
+	}
+}
+
+// Pos returns how many bytes the pickles took so far.
+func (u *Unpickler) Pos() int64 { return u.pos }
+
+var errTooMany = fmt.Errorf("the pickle copies too much: it has more than %d opcodes, or elements that opcodes copy", maxSteps/perOpcode)
+
+// Charge counts n elements that are about to be copied, in Call for example. After an
+// error Load fails.
+func (u *Unpickler) Charge(n int) error {
+	if u.steps += n; u.steps > maxSteps {
+		return errTooMany
+	}
+	return nil
+}
+
+// Load reads one pickle. A file may have several, one after another.
+func (u *Unpickler) Load() (any, error) {
+	u.stack, u.marks, u.memo = nil, nil, make(map[uint32]any)
+	defer func() { u.stack, u.marks, u.memo = nil, nil, nil }()
+	for {
+		start := u.pos
+		op, err := u.next()
+		if err == nil && op == opStop {
+			var value any
+			if value, err = u.pop(); err == nil {
+				return value, nil
+			}
+		}
+		if err == nil {
+			err = u.step(op)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the pickle, at byte %d: %w", start, err)
+		}
+	}
+}
+
+// next returns the next opcode, and counts it.
+func (u *Unpickler) next() (byte, error) {
+	if u.opcodes++; u.opcodes%checkEvery == 0 && u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	if err := u.Charge(perOpcode); err != nil {
+		return 0, err
+	}
+	return u.byte()
+}
+
+func (u *Unpickler) byte() (byte, error) {
+	if u.left == 0 {
+		return 0, fmt.Errorf("no byte is left: %w", io.ErrUnexpectedEOF)
+	}
+	b, err := u.r.ReadByte()
+	if err != nil {
+		return 0, eofIsUnexpected(err)
+	}
+	u.left--
+	u.pos++
+	return b, nil
+}
+
+// eofIsUnexpected: the file ends where its size says that there is more.
+func eofIsUnexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// take returns the next n bytes.
+func (u *Unpickler) take(n uint64) ([]byte, error) {
+	if n > uint64(u.left) {
+		return nil, fmt.Errorf("%d bytes where at most %d are left: %w", n, u.left, io.ErrUnexpectedEOF)
+	}
+	u.left -= int64(n)
+	u.pos += int64(n)
+	const trusted = 1 << 20 // beyond it memory grows with what is there
+	if n > trusted {
+		var b bytes.Buffer
+		_, err := io.CopyN(&b, u.r, int64(n))
+		return b.Bytes(), eofIsUnexpected(err)
+	}
+	b := make([]byte, n)
+	_, err := io.ReadFull(u.r, b)
+	return b, eofIsUnexpected(err)
+}
+
+// number returns the next little-endian unsigned integer, of the given size in bytes.
+func (u *Unpickler) number(bytes uint64) (uint64, error) {
+	b, err := u.take(bytes)
+	var word [8]byte
+	copy(word[:], b)
+	return binary.LittleEndian.Uint64(word[:]), err
+}
+
+// counted returns the bytes that follow their count, an integer of the given size.
+func (u *Unpickler) counted(bytes uint64) ([]byte, error) {
+	n, err := u.number(bytes)
+	if err != nil {
+		return nil, err
+	}
+	return u.take(n)
+}
+
+// text is counted, and valid UTF-8.
+func (u *Unpickler) text(bytes uint64) (string, error) {
+	b, err := u.counted(bytes)
+	if err == nil && !utf8.Valid(b) {
+		err = fmt.Errorf("the string %.200q is not valid UTF-8", b)
+	}
+	return string(b), err
+}
+
+// line returns the bytes up to the next newline.
+func (u *Unpickler) line() (string, error) {
+	const limit = 1000 // no module or class has as long a name
+	var b []byte
+	for len(b) < limit {
+		c, err := u.byte()
+		if err != nil {
+			return "", err
+		}
+		if c == '\n' {
+			return string(b), nil
+		}
+		b = append(b, c)
+	}
+	return "", fmt.Errorf("a name of more than %d bytes: %.200q", limit, b)
+}
+
+func (u *Unpickler) push(v any) error {
+	u.stack = append(u.stack, v)
+	return nil
+}
+
+// pushAfter pushes v unless there is an error.
+func (u *Unpickler) pushAfter(err error, v any) error {
+	if err != nil {
+		return err
+	}
+	return u.push(v)
+}
+
+// base is the height below which the last mark protects the stack.
+func (u *Unpickler) base() int {
+	if len(u.marks) == 0 {
+		return 0
+	}
+	return u.marks[len(u.marks)-1]
+}
+
+func (u *Unpickler) pop() (any, error) {
+	items, err := u.popN(1)
+	if err != nil {
+		return nil, err
+	}
+	return items[0], nil
+}
+
+// popN returns the last n items, in the order of the stack. They are valid until
+// the next push.
+func (u *Unpickler) popN(n int) ([]any, error) {
+	k := len(u.stack) - n
+	if k < u.base() {
+		return nil, errors.New("the stack is empty")
+	}
+	items := u.stack[k:]
+	u.stack = u.stack[:k]
+	return items, nil
+}
+
+// popMark returns the items after the last mark, and removes it.
+func (u *Unpickler) popMark() ([]any, error) {
+	if len(u.marks) == 0 {
+		return nil, errors.New("there is no mark on the stack")
+	}
+	items, err := u.popN(len(u.stack) - u.base())
+	u.marks = u.marks[:len(u.marks)-1]
+	return items, err
+}
+
+// top returns the last item, and leaves it.
+func (u *Unpickler) top() (any, error) {
+	v, err := u.pop()
+	if err == nil {
+		u.push(v)
+	}
+	return v, err
+}
+
+// integer returns a two's complement little-endian integer.
+func integer(b []byte) any {
+	if len(b) > 8 {
+		return Long(b)
+	}
+	var word [8]byte
+	n := copy(word[:], b)
+	if n > 0 && b[n-1]&0x80 != 0 {
+		for i := n; i < 8; i++ {
+			word[i] = 0xff
+		}
+	}
+	return int64(binary.LittleEndian.Uint64(word[:]))
+}
+
+func floatOf(b []byte) float64 { return math.Float64frombits(binary.BigEndian.Uint64(b)) }

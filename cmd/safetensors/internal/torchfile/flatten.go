@@ -1,0 +1,191 @@
+package torchfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+)
+
+// A flattened is the entries of nested containers under the paths that lead to them,
+// joined by dots.
+type flattened struct {
+	counts
+	tensors  map[string]*tensor
+	order    []string          // of the tensors
+	metadata map[string]string // nil if there is none
+	refused  map[string]error  // what is neither tensors nor metadata
+
+	visited, text int
+
+	outermost int // depth of the value that becomes metadata
+}
+
+const (
+	// maxVisited and maxText limit what containers that are in many places expand to.
+	maxVisited = 1 << 22
+	maxText    = 100_000_000 // bytes of names and metadata, as in a header
+)
+
+// flatten returns the tensors in a value, and the rest of it as metadata.
+func flatten(value any, name string) (*flattened, error) {
+	f := &flattened{
+		counts:  make(counts),
+		tensors: make(map[string]*tensor),
+		refused: make(map[string]error),
+	}
+	if !isContainer(value) {
+		return f, f.add(value, name, maxDepth)
+	}
+	return f, f.entries(value, "", maxDepth)
+}
+
+// entries adds the entries of a container.
+func (f *flattened) entries(v any, path string, depth int) error {
+	for _, e := range entriesOf(v) {
+		if err := f.charge(len(path)); err != nil {
+			return err
+		}
+		key, ok := keyText(e.Key)
+		if !ok {
+			path := join(path, "<"+pickle.Describe(e.Key)+">")
+			f.refused[path] = fmt.Errorf("its key is %s", pickle.Describe(e.Key))
+			continue
+		}
+		if err := f.add(e.Value, join(path, key), depth-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds a value.
+func (f *flattened) add(v any, path string, depth int) error {
+	_, known := f.tensors[path]
+	if _, twice := f.metadata[path]; known || twice {
+		return fmt.Errorf("two entries are named %.200q", path)
+	}
+	if t, ok := v.(*tensor); ok {
+		f.tensors[path] = t
+		f.order = append(f.order, path)
+		return nil
+	}
+	if isContainer(v) && f.of(v) > 0 {
+		if depth == 0 {
+			f.refused[path] = errSelf
+			return nil
+		}
+		return f.entries(v, path, depth)
+	}
+	text, why := f.metadataText(v, depth)
+	if why != nil {
+		f.refused[path] = why
+		return f.charge(0)
+	}
+	if f.metadata == nil {
+		f.metadata = make(map[string]string)
+	}
+	f.metadata[path] = text
+	return f.charge(len(text))
+}
+
+// charge counts a visit of a value, and bytes of text.
+func (f *flattened) charge(text int) error {
+	f.visited++
+	f.text += text
+	if f.visited > maxVisited || f.text > maxText {
+		return fmt.Errorf("its entries repeat the same containers too often, or their names are too long")
+	}
+	return nil
+}
+
+// metadataText returns what is no tensor as the text of a metadata entry: a string as
+// it is, the rest as JSON.
+func (f *flattened) metadataText(v any, depth int) (string, error) {
+	if s, ok := v.(string); ok {
+		return s, nil
+	}
+	f.outermost = depth
+	b, err := f.appendJSON(nil, v, depth)
+	return string(b), err
+}
+
+// appendJSON appends a value as json.dump of Python writes it, without spaces.
+func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
+	if err := f.charge(0); err != nil || len(b) > maxText {
+		return nil, fmt.Errorf("it is too large for metadata")
+	}
+	switch v := v.(type) {
+	case nil:
+		return append(b, "null"...), nil
+	case string:
+		text, err := json.Marshal(v)
+		return append(b, text...), err
+	case bool:
+		return strconv.AppendBool(b, v), nil
+	case int64:
+		return strconv.AppendInt(b, v, 10), nil
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return strconv.AppendFloat(b, v, 'g', -1, 64), nil
+		}
+		text, err := json.Marshal(v)
+		return append(b, text...), err
+	}
+	if !isContainer(v) {
+		return nil, notTensor(v, depth < f.outermost)
+	}
+	if depth <= 0 {
+		return nil, errSelf
+	}
+	return f.appendContainer(b, v, depth)
+}
+
+// appendContainer appends a dict as an object, a list or tuple as an array.
+func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) {
+	brackets := "[]"
+	_, isDict := v.(*pickle.Dict)
+	if isDict {
+		brackets = "{}"
+	}
+	b = append(b, brackets[0])
+	for i, e := range entriesOf(v) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if isDict {
+			key, ok := keyText(e.Key)
+			if !ok {
+				return nil, fmt.Errorf("it has a key that is %s", pickle.Describe(e.Key))
+			}
+			text, err := json.Marshal(key)
+			if err != nil {
+				return nil, err
+			}
+			b = append(append(b, text...), ':')
+		}
+		var err error
+		if b, err = f.appendJSON(b, e.Value, depth-1); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, brackets[1]), nil
+}
+
+// notTensor says what a value is that cannot be read, or what is in it.
+func notTensor(v any, within bool) error {
+	o, ok := v.(*pickle.Object)
+	switch {
+	case ok && otherTensors[o.Class.String()] != "":
+		return fmt.Errorf("it is %s", otherTensors[o.Class.String()])
+	case ok && o.Why != nil:
+		return fmt.Errorf("%v: %w", o.Class, o.Why)
+	}
+	verb := "is"
+	if within {
+		verb = "holds"
+	}
+	return fmt.Errorf("it %s %s", verb, pickle.Describe(v))
+}

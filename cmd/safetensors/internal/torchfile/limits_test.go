@@ -1,0 +1,172 @@
+package torchfile
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/flate"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// deflatedZip returns a file of torch.save whose members are compressed: a pickle and
+// a storage "0".
+func deflatedZip(t testing.TB, pickle string, storage packed) []byte {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	f, err := w.Create("a/data.pkl")
+	require.NoError(t, err)
+	_, err = io.WriteString(f, pickle)
+	require.NoError(t, err)
+	f, err = w.CreateRaw(&storage.FileHeader)
+	require.NoError(t, err)
+	_, err = f.Write(storage.data)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+// packed is a compressed member of zeros.
+type packed struct {
+	zip.FileHeader
+	data []byte
+}
+
+func packedZeros(t testing.TB, size int) packed {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	require.NoError(t, err)
+	sum, block := crc32.NewIEEE(), make([]byte, 1<<20)
+	for left := size; left > 0; left -= len(block) {
+		block = block[:min(left, len(block))]
+		_, err := io.MultiWriter(w, sum).Write(block)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return packed{zip.FileHeader{
+		Name: "a/data/0", Method: zip.Deflate, CRC32: sum.Sum32(), CompressedSize64: uint64(b.Len()), UncompressedSize64: uint64(size),
+	}, b.Bytes()}
+}
+
+// named returns a dict of n times the same value, under other names.
+func named(n int, value string) string {
+	s := "\x80\x02}("
+	for i := range n {
+		s += str(fmt.Sprint(i)) + value
+	}
+	return s + "u."
+}
+
+// TestSharedByMemo: what the memo holds once cannot be copied without bound, whichever
+// opcode does it. The files take some kilobytes.
+func TestSharedByMemo(t *testing.T) {
+	const million = 1 << 20
+	put := func(v string) string { return v + "q\x000" } // in the memo, off the stack
+	ones := put("(" + strings.Repeat("K\x01", million) + "t")
+	pairs := put("](" + strings.Repeat("N\x85", million) + "e")
+	pair := put("]q\x01(" + "K\x01K\x02\x86q\x02" + strings.Repeat("h\x02", million) + "e")
+	tensor := func(shape string) string { return tensorOf(storageOf(float4, "0", 4), 0, shape, shape) }
+	for name, test := range map[string]struct{ pickle, want string }{
+		"ordered dicts":       {pair + named(200, "ccollections\nOrderedDict\nh\x00\x85R"), "the pickle copies too much"},
+		"ordered dicts, bad":  {pairs + named(200, "ccollections\nOrderedDict\nh\x00\x85R"), ""},
+		"shapes":              {ones + named(200, tensor("h\x00")), "its shape: 1048576 dimensions, at most 64 are read"},
+		"one tensor":          {put(ones[:len(ones)-3]+"q\x01"+tensor("h\x01")) + named(200, "h\x00"), "its shape: 1048576 dimensions, at most 64 are read"},
+		"sizes":               {ones + named(200, "ctorch\nSize\nh\x00\x85R"), "no tensors at the top level"},
+		"arguments":           {ones + named(200, "cos\nsystem\nh\x00R"), "the pickle copies too much"},
+		"classes":             {ones + named(200, "cos\nsystem\nh\x00\x81"), "the pickle copies too much"},
+		"texts":               {put(str("a")+"X\x00\x00\x10\x00"+strings.Repeat("a", million)) + named(200, "h\x00"), "no tensors at the top level"},
+		"metadata":            {ones + "}(" + str("w") + tensor("(t") + manyOf(200, "h\x00") + "u.", ""},
+		"metadata of strings": {put("X\x00\x00\x10\x00"+strings.Repeat("a", million)) + "}(" + str("w") + tensor("(t") + manyOf(200, "h\x00") + "u.", "its entries repeat the same containers too often"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := deflatedZip(t, test.pickle, packedZeros(t, 16))
+			require.Less(t, len(data), 20<<10)
+			before := allocated()
+			c, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+			require.Less(t, allocated()-before, uint64(500<<20))
+			if test.want == "" {
+				return // what it says does not matter
+			}
+			if err == nil {
+				for _, err = range c.Refused {
+				}
+			}
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func manyOf(n int, value string) (s string) {
+	for i := range n {
+		s += str(fmt.Sprint(i)) + value
+	}
+	return s
+}
+
+// TestContext: the end of a context ends Open, in the middle of a pickle.
+func TestContext(t *testing.T) {
+	interrupted := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(interrupted)
+	data := zipOf(t, "\x80\x02"+strings.Repeat("}0", 1<<12)+"}.")
+	_, err := Open(ctx, bytes.NewReader(data), int64(len(data)), "")
+	require.ErrorIs(t, err, interrupted)
+}
+
+// TestPackedStorage: a small part of a large compressed storage takes little memory,
+// wherever it is, and only as much time as the size of the file explains.
+func TestPackedStorage(t *testing.T) {
+	const size = 300 << 20
+	storage := packedZeros(t, size)
+	s := storageOf("torch\nByteStorage", "0", size)
+	open := func(pickle string) (*Contents, error) {
+		data := deflatedZip(t, pickle, storage)
+		require.Less(t, len(data), size/200)
+		return Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+	}
+	for name, w := range map[string]string{
+		"a byte":     tensorOf(s, size-1, nums(1), nums(1)),
+		"all bytes":  tensorOf(s, 0, nums(size), nums(1)),
+		"two bytes":  tensorOf(s, size-1000, nums(2), nums(999)),
+		"transposed": tensorOf(s, 0, nums(1<<10, 1<<10), nums(1, 1<<10)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := open(dictOf(w))
+			require.NoError(t, err)
+			before := allocated()
+			n, err := c.Tensors["w"].WriteTo(io.Discard)
+			require.NoError(t, err)
+			require.Equal(t, c.Tensors["w"].Size(), n)
+			require.Less(t, allocated()-before, uint64(96<<20))
+		})
+	}
+	_, err := open(dictOf(tensorOf(s, 0, nums(2), nums(size-1))))
+	require.ErrorContains(t, err, "would have to be unpacked into memory; store the archive without compression")
+	_, err = open(named(4, tensorOf(s, size-1, nums(1), nums(1))))
+	require.ErrorContains(t, err, "too large for this file: its tensors repeat the same data too often")
+}
+
+// TestPackedWeights: those that pack as weights do are read whatever their order.
+func TestPackedWeights(t *testing.T) {
+	t.Parallel()
+	c, err := openFile(t, "testdata/compressed.pt")
+	require.NoError(t, err)
+	for name, w := range c.Tensors {
+		if w.Len() == 0 {
+			continue
+		}
+		data, err := safetensors.Append[byte](nil, w)
+		require.NoError(t, err, name)
+		one := make([]byte, 1)
+		_, err = w.ReadAt(one, w.Size()-1)
+		require.NoError(t, err, name)
+		require.Equal(t, data[len(data)-1], one[0], name)
+	}
+}
