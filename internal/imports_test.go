@@ -33,6 +33,7 @@ var walls = []wall{
 	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport"}, nil},
 	{"hub", []string{".", "remote", "internal/prefix", "internal/transport"}, nil},
 	{"dcp", []string{".", "internal/jsonscan", "internal/mem", "internal/parallel", "internal/prefix"}, nil},
+	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/parallel", "internal/prefix"}, nil},
 	{"internal/float", []string{"internal/parallel"}, []string{"golang.org/x/sys/..."}},
 	{"internal/transport", nil, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},

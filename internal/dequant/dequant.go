@@ -1,0 +1,114 @@
+// Package dequant turns packed codes into float32 numbers, and scales those in
+// groups. Every operation on numbers is rounded to float32 by itself, never fused.
+package dequant
+
+import "encoding/binary"
+
+// A Table has the number of each code. Codes of fewer than 8 bits use its start.
+type Table [256]float32
+
+// A Packing says where the code of an element is in the bytes of its line.
+type Packing struct {
+	Bits int // of a code, 1 to 8
+
+	// Order, if there is one, gives the element of each code of an aligned group of
+	// eight: code k is element Order[k]. Without it, codes are in order.
+	Order *[8]int
+}
+
+// Unpack sets dst to the numbers of codes that follow one another from the first
+// bit of src on, low bits first. src holds them all. With an Order it also holds
+// the last group of eight as a whole, or as far as there are bytes.
+func (p Packing) Unpack(dst []float32, src []byte, numbers *Table) {
+	if p.Order != nil {
+		p.unpackOrdered(dst, src, numbers)
+		return
+	}
+	switch p.Bits {
+	case 8:
+		src = src[:len(dst)]
+		for i, code := range src {
+			dst[i] = numbers[code]
+		}
+	case 4:
+		unpack4(dst, src, (*[16]float32)(numbers[:]))
+	default:
+		p.unpackGroups(dst, src, numbers)
+	}
+}
+
+func unpack4(dst []float32, src []byte, numbers *[16]float32) {
+	n := unpack4Vector(dst, src, numbers)
+	dst, src = dst[n:], src[n/2:]
+	for len(dst) >= 8 && len(src) >= 4 {
+		w := binary.LittleEndian.Uint32(src)
+		d := (*[8]float32)(dst)
+		d[0], d[1] = numbers[w&15], numbers[w>>4&15]
+		d[2], d[3] = numbers[w>>8&15], numbers[w>>12&15]
+		d[4], d[5] = numbers[w>>16&15], numbers[w>>20&15]
+		d[6], d[7] = numbers[w>>24&15], numbers[w>>28]
+		dst, src = dst[8:], src[4:]
+	}
+	for i := range dst {
+		dst[i] = numbers[src[i/2]>>(i%2*4)&15]
+	}
+}
+
+// unpackGroups takes groups of eight codes, which fill as many bytes as a code has
+// bits.
+func (p Packing) unpackGroups(dst []float32, src []byte, numbers *Table) {
+	mask := uint64(1)<<p.Bits - 1
+	for len(dst) > 0 {
+		codes := p.group(src)
+		n := min(8, len(dst))
+		for i := range dst[:n] {
+			dst[i] = numbers[codes&mask]
+			codes >>= p.Bits
+		}
+		dst, src = dst[n:], src[min(p.Bits, len(src)):]
+	}
+}
+
+// group returns the bits of the first eight codes of src, which may have fewer.
+func (p Packing) group(src []byte) uint64 {
+	if len(src) >= 8 {
+		return binary.LittleEndian.Uint64(src)
+	}
+	var b [8]byte
+	copy(b[:], src)
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+func (p Packing) unpackOrdered(dst []float32, src []byte, numbers *Table) {
+	mask := uint64(1)<<p.Bits - 1
+	for len(dst) > 0 {
+		codes := p.group(src)
+		for _, i := range p.Order {
+			if i < len(dst) {
+				dst[i] = numbers[codes&mask]
+			}
+			codes >>= p.Bits
+		}
+		dst, src = dst[min(8, len(dst)):], src[min(p.Bits, len(src)):]
+	}
+}
+
+// UnpackDown sets dst to the numbers of one line of codes that follow one another
+// down the rows of a matrix of little-endian words of 32 bits. shift is the first
+// bit of the code in the words of row low; a code that does not end there goes on
+// in the words of row high, which is nil for other lines.
+func UnpackDown(dst []float32, low, high []byte, shift, bits int, numbers *Table) {
+	mask := uint32(1)<<bits - 1
+	low = low[:4*len(dst)]
+	if high == nil {
+		for i := range dst {
+			dst[i] = numbers[uint8(binary.LittleEndian.Uint32(low[4*i:])>>shift&mask)]
+		}
+		return
+	}
+	high = high[:4*len(dst)]
+	for i := range dst {
+		code := binary.LittleEndian.Uint32(low[4*i:])>>shift | binary.LittleEndian.Uint32(high[4*i:])<<(32-shift)
+		dst[i] = numbers[uint8(code&mask)]
+	}
+}

@@ -1,0 +1,287 @@
+package quant
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A config is what config.json or hf_quant_config.json says of the quantisation. The
+// zero config says nothing.
+type config struct {
+	method string // one of methods; "" if it says nothing
+
+	block   []int // rows and columns of a block
+	bits    int   // 0 if not given
+	group   int   // elements of a group; 0 if not given, -1 for a single one
+	plusOne bool  // stored zero points are one less than they should be
+
+	schemes map[string]scheme // of compressed-tensors, by group; of MLX, by module
+	left    []string          // patterns of modules that are not quantised
+}
+
+// A scheme is how a group of compressed-tensors, or a module of MLX, is quantised.
+type scheme struct {
+	Format    string   `json:"format"`
+	Targets   []string `json:"targets"`
+	Weights   *weights `json:"weights"`
+	Bits      int      `json:"bits"`
+	GroupSize int      `json:"group_size"`
+	Mode      string   `json:"mode"`
+}
+
+type weights struct {
+	Bits      int    `json:"num_bits"`
+	Type      string `json:"type"`
+	Symmetric *bool  `json:"symmetric"`
+	Strategy  string `json:"strategy"`
+	GroupSize int    `json:"group_size"`
+	Block     []int  `json:"block_structure"`
+}
+
+// The methods that a config may name.
+const (
+	fp8           = "fp8"
+	compressed    = "compressed-tensors"
+	modelOpt      = "modelopt"
+	mxfp4         = "mxfp4"
+	gptq          = "gptq"
+	awq           = "awq"
+	bitsAndBytes  = "bitsandbytes"
+	mlx           = "mlx"
+	maxDimension  = math.MaxInt32
+	notQuantised  = "dense"
+	mixedFormats  = "mixed-precision"
+	genericFormat = "naive-quantized"
+)
+
+var (
+	methods = []string{fp8, compressed, modelOpt, mxfp4, gptq, awq, bitsAndBytes, mlx}
+	formats = []string{notQuantised, genericFormat, "float-quantized", "int-quantized", "pack-quantized",
+		"nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", mixedFormats}
+	algorithms = []string{"NVFP4", "FP8", "MIXED_PRECISION"}
+)
+
+// parseConfig reads the content of a config.json or a hf_quant_config.json.
+func parseConfig(text []byte) (*config, error) {
+	if text == nil {
+		return &config{}, nil
+	}
+	type sections struct {
+		Config json.RawMessage `json:"quantization_config"`
+		Short  json.RawMessage `json:"quantization"` // of MLX, or of ModelOpt
+		Text   json.RawMessage `json:"text_config"`
+	}
+	var file sections
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("the config: %w", err)
+	}
+	if absent(file.Config) && absent(file.Short) && !absent(file.Text) {
+		if err := json.Unmarshal(file.Text, &file); err != nil {
+			return nil, fmt.Errorf("the config: text_config: %w", err)
+		}
+	}
+	section := file.Config
+	if absent(section) {
+		section = file.Short
+	}
+	if absent(section) {
+		return &config{}, nil
+	}
+	c, err := parseSection(section)
+	if err != nil {
+		return nil, fmt.Errorf("the quantization_config: %w", err)
+	}
+	return c, nil
+}
+
+func absent(section json.RawMessage) bool { return len(section) == 0 || string(section) == "null" }
+
+func parseSection(text []byte) (*config, error) {
+	var s struct {
+		Method     string            `json:"quant_method"`
+		Algorithm  string            `json:"quant_algo"`
+		Format     string            `json:"format"`
+		Checkpoint string            `json:"checkpoint_format"`
+		Version    string            `json:"version"`
+		Bits       int               `json:"bits"`
+		GroupSize  *int              `json:"group_size"`
+		Block      []int             `json:"weight_block_size"`
+		Mode       string            `json:"mode"`
+		Groups     map[string]scheme `json:"config_groups"`
+		Ignore     []string          `json:"ignore"`
+		Ignored    []string          `json:"ignored_layers"`
+		Excluded   []string          `json:"exclude_modules"`
+		Left       []string          `json:"modules_to_not_convert"`
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	c := &config{method: s.Method, block: s.Block, bits: s.Bits, schemes: s.Groups}
+	c.left = slices.Concat(s.Ignore, s.Ignored, s.Excluded, s.Left)
+	switch {
+	case c.method == "" && s.Algorithm != "":
+		c.method = modelOpt
+	case c.method == "" && s.Bits != 0 && s.GroupSize != nil:
+		c.method = mlx
+	}
+	if !slices.Contains(methods, c.method) {
+		return nil, fmt.Errorf("quant_method %q is none of %s", c.method, strings.Join(methods, ", "))
+	}
+	if s.GroupSize != nil {
+		c.group = *s.GroupSize
+		if c.group == 0 || c.group < -1 || c.group > maxDimension {
+			return nil, fmt.Errorf("group_size is %d", c.group)
+		}
+	}
+	if err := checkBlock(s.Block); err != nil {
+		return nil, fmt.Errorf("weight_block_size: %w", err)
+	}
+	switch c.method {
+	case modelOpt:
+		if s.Algorithm != "" && !slices.Contains(algorithms, s.Algorithm) {
+			return nil, fmt.Errorf("quant_algo %q is none of %s", s.Algorithm, strings.Join(algorithms, ", "))
+		}
+		c.schemes = nil // the tensors say it
+	case gptq:
+		switch s.Checkpoint {
+		case "", "gptq":
+			c.plusOne = true
+		case "gptq_v2":
+		default:
+			return nil, fmt.Errorf("checkpoint_format %q is neither gptq nor gptq_v2", s.Checkpoint)
+		}
+	case awq:
+		if v := strings.ToLower(s.Version); v != "" && v != "gemm" {
+			return nil, fmt.Errorf("version %q of AWQ is not gemm", s.Version)
+		}
+	case compressed:
+		return c, c.checkGroups(s.Format)
+	case mlx:
+		if s.Mode != "" && s.Mode != "affine" {
+			return nil, fmt.Errorf("mode %q is not affine", s.Mode)
+		}
+		return c, c.parseModules(text)
+	}
+	return c, nil
+}
+
+func checkBlock(block []int) error {
+	if block == nil {
+		return nil
+	}
+	if len(block) != 2 || block[0] < 1 || block[1] < 1 || block[0] > maxDimension || block[1] > maxDimension {
+		return fmt.Errorf("%v is not two positive numbers", block)
+	}
+	return nil
+}
+
+// checkGroups checks the groups of compressed-tensors, and gives each its format.
+func (c *config) checkGroups(format string) error {
+	for name, s := range c.schemes {
+		if s.Format == "" {
+			s.Format = format
+		}
+		c.schemes[name] = s
+		if s.Format != "" && !slices.Contains(formats, s.Format) {
+			return fmt.Errorf("%s: format %q is none of %s", name, s.Format, strings.Join(formats, ", "))
+		}
+		w := s.Weights
+		if w == nil {
+			continue
+		}
+		if err := checkBlock(w.Block); err != nil {
+			return fmt.Errorf("%s: block_structure: %w", name, err)
+		}
+		if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
+			return fmt.Errorf("%s: num_bits is %d, group_size %d", name, w.Bits, w.GroupSize)
+		}
+		if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
+			return fmt.Errorf("%s: strategy %s with block_structure %v, group_size %d", name, w.Strategy, w.Block, w.GroupSize)
+		}
+	}
+	if format != "" && !slices.Contains(formats, format) {
+		return fmt.Errorf("format %q is none of %s", format, strings.Join(formats, ", "))
+	}
+	return nil
+}
+
+// parseModules reads the modules of an MLX config that have bits of their own.
+func (c *config) parseModules(text []byte) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	c.schemes = map[string]scheme{}
+	for name, value := range all {
+		if !strings.HasPrefix(string(value), "{") {
+			continue // a module may also be true or false
+		}
+		var s scheme
+		if err := json.Unmarshal(value, &s); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if s.Mode != "" && s.Mode != "affine" {
+			return fmt.Errorf("%s: mode %q is not affine", name, s.Mode)
+		}
+		c.schemes[name] = s
+	}
+	return nil
+}
+
+// of returns the weights of a module in a group of compressed-tensors whose format
+// fits, nil if there is none. A target names modules, by a regular expression or in
+// full, or a class of modules; a file does not say the class.
+func (c *config) of(module, format string) (*weights, error) {
+	var class *weights
+	names := make([]string, 0, len(c.schemes))
+	for name := range c.schemes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		s := c.schemes[name]
+		if s.Weights == nil || s.Format == notQuantised || s.Format != "" && s.Format != format && s.Format != genericFormat && s.Format != mixedFormats {
+			continue
+		}
+		for _, target := range s.Targets {
+			if matches(target, module) {
+				return s.Weights, nil
+			}
+			if !strings.HasPrefix(target, "re:") && !strings.Contains(target, ".") && class == nil {
+				class = s.Weights
+			}
+		}
+	}
+	if class == nil && c.method == compressed {
+		return nil, errors.New("no group of the quantization_config has format " + format + " and targets it")
+	}
+	return class, nil
+}
+
+// leaves reports whether the config says that a module is not quantised.
+func (c *config) leaves(module string) bool {
+	return slices.ContainsFunc(c.left, func(pattern string) bool {
+		return matches(pattern, module) || !strings.HasPrefix(pattern, "re:") &&
+			(strings.HasPrefix(module, pattern+".") || strings.Contains("."+module+".", "."+pattern+"."))
+	})
+}
+
+// matches reports whether a pattern means a module: a regular expression that
+// matches from its start on, or a name in which * stands for anything. An
+// expression that only Python understands matches nothing.
+func matches(pattern, module string) bool {
+	expr, ok := strings.CutPrefix(pattern, "re:")
+	if !ok {
+		if !strings.Contains(pattern, "*") {
+			return pattern == module
+		}
+		expr = strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$"
+	}
+	re, err := regexp.Compile("^(?:" + expr + ")")
+	return err == nil && re.MatchString(module)
+}

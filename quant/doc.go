@@ -1,0 +1,88 @@
+// Package quant reads quantised checkpoints as the numbers they stand for.
+//
+// Most models are published quantised: each weight as several tensors, values of a few
+// bits, scales, zero points, in one of many layouts. Open opens such a checkpoint with
+// the weights themselves:
+//
+//	f, err := quant.Open("model")
+//	…
+//	defer f.Close()
+//	t, err := f.Tensor("model.layers.0.mlp.up_proj.weight")
+//	…
+//	weights, err := safetensors.Append[float32](nil, t)
+//
+// Dequantize does the same for a map of tensors, from wherever they come. Its results
+// are lazy tensors of dtype F32, with the names, shapes and orientation that the
+// framework's own model has without quantisation. Reading one, or a slice of it, reads
+// the values and scales that it needs, in blocks of a few MiB, however large the tensor.
+// They compose with Convert, Slice, Part and the writers: this converts a checkpoint of
+// any size to BF16 in bounded memory.
+//
+//	for name, t := range plain {
+//		if plain[name], err = t.Convert(safetensors.BF16); err != nil {
+//			return err
+//		}
+//	}
+//	err = safetensors.WriteShards("plain", plain, nil, 5<<30)
+//
+// # Layouts
+//
+// The config is the content of config.json, which has a quantization_config, or of
+// hf_quant_config.json. The columns of this table are its quant_method, the tensors of a
+// module with their dtypes, and the numbers. q is a stored value, s the scale of its
+// block, group, row or tensor, z its zero point. F4 stands for two E2M1 values in a byte,
+// the first in the low bits.
+//
+//	fp8                 weight F8_E4M3, weight_scale_inv F32, E8M0 or U8      q * s in blocks
+//	                    weight F8_E4M3, scale E8M0 (DeepSeek V4)              q * s in blocks of 128×128
+//	                    weight F4 (I8), scale E8M0 (DeepSeek V4, experts)     q * s in groups of 32
+//	                    weight F8_E4M3, weight_scale F32 (AutoFP8)            q * s
+//	compressed-tensors  weight F8_E4M3, weight_scale                          q * s by row, tensor or block
+//	                    weight F8_E4M3, weight_scale U8 (MXFP8)               q * s in groups of 32
+//	                    weight I8, weight_scale                               q * s by row
+//	                    weight_packed I32 (1 to 8 bits), weight_scale,        (q - z) * s in groups, by row,
+//	                    weight_shape, weight_zero_point, weight_g_idx         or in the groups of weight_g_idx
+//	                    weight_packed F4, weight_scale F8_E4M3,               q * (s / weight_global_scale)
+//	                    weight_global_scale F32 (NVFP4)                       in groups of 16
+//	                    weight_packed F4, weight_scale U8 (MXFP4)             q * s in groups of 32
+//	modelopt            weight F4, weight_scale F8_E4M3, weight_scale_2 F32   q * (s * weight_scale_2) in groups of 16
+//	                    weight F8_E4M3, weight_scale F32                      q * s
+//	mxfp4 (gpt-oss)     *_blocks F4, *_scales U8                              q * s in groups of 32, transposed
+//	gptq                qweight I32 (2, 3, 4, 8 bits), qzeros, scales, g_idx  (q - z) * s in groups, transposed
+//	awq                 qweight I32 (4 bits), qzeros, scales                  (q - z) * s in groups, transposed
+//	bitsandbytes        weight U8 (4 bits), weight.absmax, weight.quant_map,  quant_map[q] * s in blocks; scales
+//	                    weight.quant_state…, weight.nested_…                  may be quantised themselves
+//	                    weight I8, SCB F32                                    q * s * (1/127) by row
+//	(MLX)               weight U32 (2, 3, 4, 5, 6, 8 bits), scales, biases    q * s + bias in groups
+//
+// Products, differences and sums are rounded to float32 one by one, as the reference
+// packages compute them on a CPU, bit by bit. Where packages differ, the results are
+// those of compressed-tensors, transformers (gpt-oss), gptqmodel (GPTQ), autoawq,
+// bitsandbytes and MLX; they are not rounded to a narrower dtype in between, as some
+// packages do. A NaN scale gives NaN.
+//
+// The tensors say which of them are quantised, the config how: its bits, group sizes and
+// block sizes. Without a config, names, dtypes and shapes must do: GPTQ and MLX need
+// one; FP8 in blocks is taken to have blocks of 128×128. Scales of inputs and of caches
+// are dropped. Everything else stays as it is.
+//
+// # Errors
+//
+// A checkpoint that does not fit its layout is an error that names the tensor and the
+// rule: a scale without values, or values without a scale; shapes that do not belong
+// together; an unknown quant_method or format. An index of groups (g_idx) is
+// checked when its tensor is first read.
+//
+// # Lifetime, memory and concurrency
+//
+// The results refer to the tensors they are made of, so close a file after they are read.
+// Dequantize reads only shapes that are stored as tensors (packed integers of
+// compressed-tensors, bitsandbytes), up to 16 concurrently. A result keeps one number of
+// its scales in memory, and an index of groups that are not adjacent; both are read when
+// they are first needed. Everything may be called concurrently.
+//
+// # Untrusted files
+//
+// Nothing is allocated because a shape claims it, no index is used unchecked, and a
+// config is data: a regular expression in it takes time in proportion to the names.
+package quant

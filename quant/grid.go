@@ -1,0 +1,280 @@
+package quant
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/dequant"
+	"github.com/gosafetensors/safetensors/internal/float"
+	"github.com/gosafetensors/safetensors/internal/mem"
+)
+
+// A span are the numbers from start up to, not including, stop.
+type span struct{ start, stop int }
+
+func (s span) len() int { return s.stop - s.start }
+
+// over returns the numbers of the groups that s touches.
+func (s span) over(group int) span { return span{s.start / group, cdiv(s.stop, group)} }
+
+func cdiv(n, d int) int {
+	q := n / d
+	if n%d > 0 {
+		q++
+	}
+	return q
+}
+
+// A grid is one of several matrices of numbers in a checkpoint.
+type grid interface {
+	// read appends the numbers in these lines and positions to dst.
+	read(dst []float32, batch int, lines, positions span) ([]float32, error)
+}
+
+// part returns lines and columns of a matrix, or of one of several.
+func slice(t safetensors.Tensor, batch int, lines, columns span) (safetensors.Tensor, error) {
+	l, c := safetensors.Span(lines.start, lines.stop), safetensors.Span(columns.start, columns.stop)
+	if len(t.Shape()) == 3 {
+		return t.Slice(safetensors.At(batch), l, c)
+	}
+	return t.Slice(l, c)
+}
+
+// floats is a grid stored as floats.
+type floats struct {
+	safetensors.Tensor
+	factor, divisor *scalar // of all numbers; nil if there is none
+}
+
+func (g floats) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
+	t, err := slice(g.Tensor, batch, lines, positions)
+	if err != nil {
+		return nil, err
+	}
+	old := len(dst)
+	if dst, err = safetensors.Append(dst, t); err != nil {
+		return nil, err
+	}
+	if g.factor != nil {
+		f, err := g.factor.get()
+		if err != nil {
+			return nil, err
+		}
+		dequant.Mul(dst[old:], []float32{f}, max(1, len(dst)-old), 0)
+	}
+	if g.divisor != nil {
+		d, err := g.divisor.get()
+		if err != nil {
+			return nil, err
+		}
+		for i := range dst[old:] {
+			dst[old+i] /= d
+		}
+	}
+	return dst, nil
+}
+
+// A scalar is a tensor of one element, read once.
+type scalar struct {
+	safetensors.Tensor
+	mu    sync.Mutex
+	known bool
+	value float32
+}
+
+func (s *scalar) get() (float32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		v, err := safetensors.Append[float32](nil, s.Tensor)
+		if err != nil {
+			return 0, err
+		}
+		s.known, s.value = true, v[0]
+	}
+	return s.value, nil
+}
+
+// nested are scales that are scaled themselves: the number of a code, times the scale
+// of its group, plus an offset.
+type nested struct {
+	codes   safetensors.Tensor // U8 [1, n]
+	numbers *dequant.Table
+	scales  safetensors.Tensor // F32 [1, groups]
+	group   int
+	offset  float32
+}
+
+func (g nested) read(dst []float32, _ int, _, positions span) ([]float32, error) {
+	c, err := slice(g.codes, 0, span{0, 1}, positions)
+	if err != nil {
+		return nil, err
+	}
+	s, err := slice(g.scales, 0, span{0, 1}, positions.over(g.group))
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := safetensors.Append[byte](nil, c)
+	if err != nil {
+		return nil, err
+	}
+	factors, err := safetensors.Append[float32](nil, s)
+	if err != nil {
+		return nil, err
+	}
+	old := len(dst)
+	dst = slices.Grow(dst, len(bytes))[:old+len(bytes)]
+	dequant.Packing{Bits: 8}.Unpack(dst[old:], bytes, g.numbers)
+	dequant.Mul(dst[old:], factors, g.group, positions.start%g.group)
+	dequant.Add(dst[old:], []float32{g.offset}, max(1, len(bytes)), 0)
+	return dst, nil
+}
+
+// codes is a grid of packed codes.
+type codes struct {
+	bytes   safetensors.Tensor // a line of codes in each of its lines; 32 lines in as many words as a code has bits, if they go down
+	packing dequant.Packing
+	down    bool
+	e4m3    bool           // the numbers are those of F8_E4M3,
+	numbers *dequant.Table // in any case
+}
+
+// A stretch is what was read of codes: the bytes of adjacent lines, from some position
+// on.
+type stretch struct {
+	bytes []byte
+	width int // bytes of a line
+	line  int // the first; of words, if codes go down
+	start int // the first position
+}
+
+// unit returns how many positions start on a byte boundary together.
+func (g *codes) unit() int {
+	if g.down || g.packing.Bits == 8 && g.packing.Order == nil {
+		return 1
+	}
+	return 8
+}
+
+// columns returns the bytes that hold positions, from the first of a unit on.
+func (g *codes) columns(positions span) (bytes span, start int) {
+	shape := g.bytes.Shape()
+	all := shape[len(shape)-1]
+	if g.down {
+		return span{4 * positions.start, 4 * positions.stop}, positions.start
+	}
+	unit := g.unit()
+	start = positions.start / unit * unit
+	stop := cdiv(positions.stop, unit) * unit
+	return span{start / unit * g.packing.Bits * unit / 8, min(stop/unit*g.packing.Bits*unit/8, all)}, start
+}
+
+// rows returns the lines of bytes that hold lines of codes: where codes go down, in
+// groups of 32 of those, as many words as a code has bits.
+func (g *codes) rows(lines span) span {
+	if !g.down {
+		return lines
+	}
+	shape := g.bytes.Shape()
+	return span{lines.start / 32 * g.packing.Bits, min(cdiv(lines.stop, 32)*g.packing.Bits, shape[len(shape)-2])}
+}
+
+// size returns about how many bytes lines of these positions take.
+func (g *codes) size(lines, positions span) int {
+	columns, _ := g.columns(positions)
+	return g.rows(lines).len() * columns.len()
+}
+
+// fetch reads what unpack needs, into buf if it has the room.
+func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, error) {
+	columns, start := g.columns(positions)
+	rows := g.rows(lines)
+	t, err := slice(g.bytes, batch, rows, columns)
+	if err != nil {
+		return stretch{}, err
+	}
+	b, err := safetensors.Append(buf[:0], t)
+	return stretch{bytes: b, width: columns.len(), line: rows.start, start: start}, err
+}
+
+// unpack sets dst to the numbers of a line from a position on.
+func (g *codes) unpack(dst []float32, s stretch, line, position int) {
+	if g.down {
+		bit := line % 32 * g.packing.Bits
+		row := s.bytes[(line/32*g.packing.Bits+bit/32-s.line)*s.width+4*(position-s.start):]
+		var next []byte
+		if bit%32+g.packing.Bits > 32 {
+			next = row[s.width:]
+		}
+		dequant.UnpackDown(dst, row, next, bit%32, g.packing.Bits, g.numbers)
+		return
+	}
+	row := s.bytes[(line-s.line)*s.width:][:s.width]
+	skip := position % g.unit()
+	row = row[(position-skip-s.start)/g.unit()*g.unit()*g.packing.Bits/8:]
+	switch {
+	case g.e4m3 && mem.SwappedUnit[float32]() == 0:
+		float.Convert(mem.BytesOf(dst), float.F32, row[:len(dst)], float.E4M3, false)
+	case skip > 0:
+		var head [8]float32
+		g.packing.Unpack(head[:min(8, len(row)*8/g.packing.Bits)], row, g.numbers)
+		n := copy(dst, head[skip:])
+		g.packing.Unpack(dst[n:], row[min(g.packing.Bits, len(row)):], g.numbers)
+	default:
+		g.packing.Unpack(dst, row, g.numbers)
+	}
+}
+
+func (g *codes) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
+	s, err := g.fetch(nil, batch, lines, positions)
+	if err != nil {
+		return nil, err
+	}
+	for line := lines.start; line < lines.stop; line++ {
+		old := len(dst)
+		dst = slices.Grow(dst, positions.len())[:old+positions.len()]
+		g.unpack(dst[old:], s, line, positions.start)
+	}
+	return dst, nil
+}
+
+// table returns the numbers of codes.
+func table(bits int, number func(code int) float32) *dequant.Table {
+	t := new(dequant.Table)
+	for code := range 1 << bits {
+		t[code] = number(code)
+	}
+	return t
+}
+
+// e4m3Numbers and e2m1Numbers are those of the float formats.
+var (
+	e4m3Numbers = func() *dequant.Table {
+		var codes [256]byte
+		for i := range codes {
+			codes[i] = byte(i)
+		}
+		var wide [4 * 256]byte
+		float.Convert(wide[:], float.F32, codes[:], float.E4M3, false)
+		return table(8, func(code int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(wide[4*code:])) })
+	}()
+	e2m1Numbers = table(4, func(code int) float32 {
+		number := [8]float32{0, .5, 1, 1.5, 2, 3, 4, 6}[code%8]
+		if code >= 8 {
+			return float32(math.Copysign(float64(number), -1))
+		}
+		return number
+	})
+)
+
+// checkShape compares the shape of a part with the one that it must have.
+func (m *module) checkShape(r role, want ...int) error {
+	if have := m.tensor[r].Shape(); !slices.Equal(have, want) {
+		return m.errorf(r, "its shape is %v, that of %s needs %v", have, quote(m.name(values)), fmt.Sprint(want))
+	}
+	return nil
+}

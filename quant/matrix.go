@@ -1,0 +1,334 @@
+package quant
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/gosafetensors/safetensors/internal/dequant"
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+)
+
+// A matrix computes the numbers of a quantised tensor: matrices of lines, as they are
+// stored. It is the io.ReaderAt of the result, whose elements are float32.
+type matrix struct {
+	name       string // of the result
+	batch      int
+	lines      int
+	width      int
+	transposed bool // the result has the lines as columns
+
+	values   *codes
+	scales   grid
+	zeros    grid // nil if there are none
+	biases   grid // nil if there are none
+	constant float32
+
+	// A scale is for height lines of length positions each, unless an index gives
+	// the group of each line, or of each position.
+	height, length int
+	lineIndex      *groupIndex
+	positionIndex  *groupIndex
+}
+
+const (
+	maxBlock = mem.BlockSize / 4 // elements that are computed in one go
+	tile     = 16 << 10          // elements that stay in the cache
+	tileRows = 16                // lines of a tile that is transposed: their elements fill a cache line
+)
+
+// rows and columns are those of a matrix of the result.
+func (m *matrix) rows() int    { return m.either(m.width, m.lines) }
+func (m *matrix) columns() int { return m.either(m.lines, m.width) }
+
+func (m *matrix) either(transposed, plain int) int {
+	if m.transposed {
+		return transposed
+	}
+	return plain
+}
+
+// ReadAt implements io.ReaderAt for ranges within the result.
+func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
+	if err := m.read(p, off); err != nil {
+		return 0, fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
+	}
+	return len(p), nil
+}
+
+func (m *matrix) read(p []byte, off int64) error {
+	first := off / 4
+	if dst, ok := mem.SliceOf[float32](p); ok && off%4 == 0 && len(p)%4 == 0 {
+		if err := m.compute(dst, first); err != nil {
+			return err
+		}
+		if unit := mem.SwappedUnit[float32](); unit > 1 {
+			mem.Swap(p, unit)
+		}
+		return nil
+	}
+	skip := int(off % 4)
+	for len(p) > 0 {
+		var numbers [256]float32
+		n := min(len(numbers), (skip+len(p)+3)/4)
+		if err := m.compute(numbers[:n], first); err != nil {
+			return err
+		}
+		var b [4 * len(numbers)]byte
+		for i, v := range numbers[:n] {
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
+		}
+		p = p[copy(p, b[skip:4*n]):]
+		first += int64(n)
+		skip = 0
+	}
+	return nil
+}
+
+// compute sets dst to the elements from number first on.
+func (m *matrix) compute(dst []float32, first int64) error {
+	for len(dst) > 0 {
+		batch, r, column := m.position(first)
+		rows, columns := m.rows(), m.columns()
+		c := span{column, columns}
+		c.stop = min(c.stop, c.start+min(len(dst), maxBlock))
+		n := 1
+		if c.len() == columns {
+			n = min(rows-r, max(1, min(len(dst), maxBlock)/columns))
+		}
+		if err := m.block(dst[:n*c.len()], batch, span{r, r + n}, c); err != nil {
+			return err
+		}
+		dst = dst[n*c.len():]
+		first += int64(n * c.len())
+	}
+	return nil
+}
+
+// position returns where an element of the result is.
+func (m *matrix) position(number int64) (batch, row, column int) {
+	columns, rows := int64(m.columns()), int64(m.rows())
+	return int(number / columns / rows), int(number / columns % rows), int(number % columns)
+}
+
+// A workspace is memory that blocks are computed in.
+type workspace struct {
+	bytes                        []byte
+	scales, zeros, biases        []float32
+	scaleRow, zeroRow, tileLines []float32
+}
+
+var workspaces = sync.Pool{New: func() any { return new(workspace) }}
+
+// block sets dst to rows and columns of a matrix of the result, at most maxBlock
+// elements.
+func (m *matrix) block(dst []float32, batch int, rows, columns span) error {
+	lines, positions := rows, columns
+	if m.transposed {
+		lines, positions = columns, rows
+	}
+	ws := workspaces.Get().(*workspace)
+	defer workspaces.Put(ws)
+	most := lines.len()
+	if size := m.values.size(lines, positions); size > mem.BlockSize {
+		most = max(32, most/cdiv(size, mem.BlockSize)/32*32) // for few positions, in bytes of which more are read
+	}
+	for part := (span{lines.start, min(lines.stop, cdiv(lines.start+most, 32)*32)}); part.len() > 0; {
+		if err := m.part(ws, dst, batch, part, positions, lines); err != nil {
+			return err
+		}
+		part = span{part.stop, min(lines.stop, part.stop+most)}
+	}
+	return nil
+}
+
+// part sets the part of dst that comes from some of its lines.
+func (m *matrix) part(ws *workspace, dst []float32, batch int, part, positions, lines span) error {
+	s, err := m.values.fetch(ws.bytes, batch, part, positions)
+	if err != nil {
+		return err
+	}
+	ws.bytes = s.bytes
+	p, err := m.readParameters(ws, batch, part, positions)
+	if err != nil {
+		return err
+	}
+	if !m.transposed {
+		dst = dst[(part.start-lines.start)*positions.len():]
+		for line := part.start; line < part.stop; line++ {
+			for at := positions.start; at < positions.stop; at += tile {
+				n := min(tile, positions.stop-at)
+				m.line(ws, dst[:n], s, p, line, at)
+				dst = dst[n:]
+			}
+		}
+		return nil
+	}
+	const wide = tile / tileRows
+	ws.tileLines = slices.Grow(ws.tileLines[:0], tile)[:tile]
+	for line := part.start; line < part.stop; line += tileRows {
+		height := min(tileRows, part.stop-line)
+		for at := positions.start; at < positions.stop; at += wide {
+			n := min(wide, positions.stop-at)
+			for i := range height {
+				m.line(ws, ws.tileLines[i*n:][:n], s, p, line+i, at)
+			}
+			transpose(dst[(at-positions.start)*lines.len()+line-lines.start:], lines.len(), ws.tileLines, n, height)
+		}
+	}
+	return nil
+}
+
+// transpose writes the columns of a tile as rows to dst, in steps of stride.
+func transpose(dst []float32, stride int, tile []float32, width, height int) {
+	for c := range width {
+		row := dst[c*stride:][:height]
+		for r := range row {
+			row[r] = tile[r*width+c]
+		}
+	}
+}
+
+// parameters are the scales and so on that lines need.
+type parameters struct {
+	scales, zeros, biases []float32 // lines of groups
+	lines, positions      span      // of groups
+}
+
+func (m *matrix) readParameters(ws *workspace, batch int, lines, positions span) (p parameters, err error) {
+	if p.lines, err = m.lineIndex.over(lines, m.height); err != nil {
+		return p, err
+	}
+	if p.positions, err = m.positionIndex.over(positions, m.length); err != nil {
+		return p, err
+	}
+	read := func(g grid, memory *[]float32) []float32 {
+		if g == nil || err != nil {
+			return nil
+		}
+		var numbers []float32
+		if numbers, err = g.read((*memory)[:0], batch, p.lines, p.positions); err == nil {
+			*memory = numbers
+		}
+		return numbers
+	}
+	p.scales = read(m.scales, &ws.scales)
+	p.zeros = read(m.zeros, &ws.zeros)
+	p.biases = read(m.biases, &ws.biases)
+	return p, err
+}
+
+// line sets dst to the numbers of one line, from a position on.
+func (m *matrix) line(ws *workspace, dst []float32, s stretch, p parameters, line, at int) {
+	m.values.unpack(dst, s, line, at)
+	g := (m.lineIndex.group(line, m.height) - p.lines.start) * p.positions.len()
+	if m.positionIndex.scattered() {
+		if p.zeros != nil {
+			ws.zeroRow = m.positionIndex.expand(ws.zeroRow[:0], p.zeros[g:], p.positions.start, at, len(dst))
+			dequant.Sub(dst, ws.zeroRow, 1, 0)
+		}
+		ws.scaleRow = m.positionIndex.expand(ws.scaleRow[:0], p.scales[g:], p.positions.start, at, len(dst))
+		dequant.Mul(dst, ws.scaleRow, 1, 0)
+		return
+	}
+	g += at/m.length - p.positions.start
+	skip := at % m.length
+	if p.zeros != nil {
+		dequant.Sub(dst, p.zeros[g:], m.length, skip)
+	}
+	dequant.Mul(dst, p.scales[g:], m.length, skip)
+	if p.biases != nil {
+		dequant.Add(dst, p.biases[g:], m.length, skip)
+	}
+	if m.constant != 0 {
+		dequant.Mul(dst, []float32{m.constant}, len(dst), 0)
+	}
+}
+
+// ReadRanges implements safetensors.RangeReader. It computes neighboring ranges, such
+// as a column of a matrix, in one block.
+func (m *matrix) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	w := window{m: m}
+	for off, p := range ranges {
+		if err := w.add(off, p); err != nil {
+			return fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
+		}
+	}
+	if err := w.flush(); err != nil {
+		return fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
+	}
+	return nil
+}
+
+// A window is a block of the result that covers some ranges.
+type window struct {
+	m             *matrix
+	batch         int
+	rows, columns span
+	ranges        []oneRange
+	useful        int // elements of the ranges
+}
+
+type oneRange struct {
+	row, column int
+	dst         []byte
+}
+
+// add reads a range, at the latest in flush. It reads one that is no part of a row at
+// once.
+func (w *window) add(off int64, p []byte) error {
+	n := len(p) / 4
+	batch, r, c := w.m.position(off / 4)
+	if off%4 != 0 || len(p)%4 != 0 || c+n > w.m.columns() {
+		return w.m.read(p, off)
+	}
+	rows := span{r, r + 1}
+	columns := span{c, c + n}
+	if len(w.ranges) > 0 {
+		rows.start, columns.start = min(rows.start, w.rows.start), min(columns.start, w.columns.start)
+		rows.stop, columns.stop = max(rows.stop, w.rows.stop), max(columns.stop, w.columns.stop)
+	}
+	// Up to a few thousand elements, one more that nobody asked for costs less than
+	// another block.
+	const free = 4096
+	area := rows.len() * columns.len()
+	if len(w.ranges) > 0 && (batch != w.batch || area > maxBlock || area > free+4*(w.useful+n) || len(w.ranges) == maxBlock/32) {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		rows, columns = span{r, r + 1}, span{c, c + n}
+	}
+	w.batch, w.rows, w.columns = batch, rows, columns
+	w.ranges = append(w.ranges, oneRange{r, c, p})
+	w.useful += n
+	return nil
+}
+
+func (w *window) flush() error {
+	ranges := w.ranges
+	w.ranges, w.useful = w.ranges[:0], 0
+	if len(ranges) == 1 {
+		return w.m.read(ranges[0].dst, 4*((int64(w.batch)*int64(w.m.rows())+int64(ranges[0].row))*int64(w.m.columns())+int64(ranges[0].column)))
+	}
+	if len(ranges) == 0 {
+		return nil
+	}
+	width := w.columns.len()
+	b := mem.NewBlock(4 * int64(w.rows.len()*width))
+	defer b.Free()
+	numbers, _ := mem.SliceOf[float32](b.Bytes) // blocks are aligned
+	if err := w.m.block(numbers, w.batch, w.rows, w.columns); err != nil {
+		return err
+	}
+	if unit := mem.SwappedUnit[float32](); unit > 1 {
+		mem.Swap(b.Bytes, unit)
+	}
+	for _, r := range ranges {
+		copy(r.dst, b.Bytes[4*((r.row-w.rows.start)*width+r.column-w.columns.start):])
+	}
+	return nil
+}

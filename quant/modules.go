@@ -1,0 +1,185 @@
+package quant
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A module is a quantised tensor: a layout, and a tensor for each of its parts.
+type module struct {
+	layout *layout
+	stem   string // of the names
+	tensor map[role]safetensors.Tensor
+}
+
+// name returns the name that a part has.
+func (m *module) name(r role) string {
+	for _, p := range m.layout.parts {
+		if p.role == r {
+			return m.stem + p.suffix
+		}
+	}
+	return m.stem
+}
+
+// errorf returns an error about a part.
+func (m *module) errorf(r role, format string, args ...any) error {
+	return fmt.Errorf("tensor %s: %s: %w", quote(m.name(r)), m.layout.name, fmt.Errorf(format, args...))
+}
+
+// path is the name of the module in the model.
+func (m *module) path() string { return strings.TrimSuffix(m.stem, ".") }
+
+// result is the name of the tensor that the parts make.
+func (m *module) result() string {
+	if strings.HasPrefix(m.layout.parts[0].suffix, "_") {
+		return m.stem
+	}
+	return m.stem + "weight"
+}
+
+// quote quotes a name for an error. A name may be as long as a header.
+func quote(name string) string {
+	const limit = 200
+	if len(name) > limit {
+		return strconv.Quote(name[:limit]) + "..."
+	}
+	return strconv.Quote(name)
+}
+
+// findModules returns the quantised modules in the order of their names, and the
+// tensors that are none of their parts.
+func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*module, rest map[string]safetensors.Tensor, err error) {
+	rest = maps.Clone(tensors)
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		m, err := findModule(tensors, name, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		if m == nil {
+			continue
+		}
+		modules = append(modules, m)
+		for _, p := range m.layout.parts {
+			delete(rest, m.stem+p.suffix)
+		}
+		for _, suffix := range also {
+			delete(rest, m.stem+suffix)
+		}
+	}
+	for name, t := range rest {
+		if err := checkRest(name, t, c); err != nil {
+			return nil, nil, err
+		}
+		if len(modules) > 0 && slices.ContainsFunc(also, func(s string) bool { return strings.HasSuffix(name, "."+s) }) {
+			delete(rest, name)
+		}
+	}
+	return modules, rest, nil
+}
+
+// findModule returns the module whose values are the tensor of that name, nil if it
+// is no part of one, or another part.
+func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (*module, error) {
+	var foreign *module
+	for i := range layouts {
+		l := &layouts[i]
+		stem, ok := l.parts[0].stem(name)
+		if !ok || !l.parts[0].has(tensors[name]) || !l.parts[1].has(tensors[stem+l.parts[1].suffix]) {
+			continue
+		}
+		m := &module{layout: l, stem: stem, tensor: map[role]safetensors.Tensor{}}
+		for _, p := range l.parts {
+			if t, ok := tensors[stem+p.suffix]; ok {
+				m.tensor[p.role] = t
+			}
+		}
+		if c.method != "" && !slices.Contains(l.methods, c.method) {
+			foreign = m
+			continue
+		}
+		if !m.fits(c) {
+			continue
+		}
+		return m, m.checkParts()
+	}
+	if foreign != nil {
+		return nil, foreign.errorf(values, "quant_method %q has no such tensors", c.method)
+	}
+	return nil, nil
+}
+
+// stem returns the name without the suffix of the part.
+func (p part) stem(name string) (string, bool) {
+	stem, ok := strings.CutSuffix(name, p.suffix)
+	return stem, ok && (stem == "" || strings.HasSuffix(stem, ".") || strings.HasPrefix(p.suffix, "_"))
+}
+
+// has reports whether t can be the part. The zero Tensor cannot.
+func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, t.DType()) }
+
+// fits reports whether the tensors can be of the layout where others have the same
+// names and dtypes.
+func (m *module) fits(c *config) bool {
+	switch m.layout.packing {
+	case pairs:
+		_, ok := m.tensor[state]
+		return ok
+	case permuted:
+		q, s := m.tensor[values].Shape(), m.tensor[scales].Shape()
+		return c.method != "" || len(q) == 2 && len(s) == 2 && q[1] > 0 && s[1]/8 == q[1]
+	}
+	return true
+}
+
+// checkParts checks that no part is missing, or of another dtype.
+func (m *module) checkParts() error {
+	for _, p := range m.layout.parts {
+		switch t, ok := m.tensor[p.role]; {
+		case !ok && !p.optional:
+			return m.errorf(values, "%s is missing", quote(m.stem+p.suffix))
+		case ok && !p.has(t):
+			return m.errorf(p.role, "%v is none of %v", t, p.dtypes)
+		}
+	}
+	return nil
+}
+
+// checkRest refuses a tensor that is a part of nothing, though its name and dtype say
+// that it should be one.
+func checkRest(name string, t safetensors.Tensor, c *config) error {
+	if strings.HasSuffix(name, "._weight_qdata") || strings.HasSuffix(name, "._weight_scale") {
+		return fmt.Errorf("tensor %s: a tensor subclass of torchao: %w", quote(name), errors.ErrUnsupported)
+	}
+	for i := range layouts {
+		for _, p := range layouts[i].parts {
+			stem, ok := p.stem(name)
+			if !ok || p.role == unused {
+				continue
+			}
+			switch p.suffix {
+			case "weight", "scale", "scales", "biases", "shape", "_scales":
+				// Others have such names. The config tells.
+				if !slices.Contains(layouts[i].methods, c.method) || !p.has(t) || c.leaves(strings.TrimSuffix(stem, ".")) {
+					continue
+				}
+			}
+			return fmt.Errorf("tensor %s: %v belongs to a quantised tensor, but %s", quote(name), t, missing(&layouts[i], p, stem))
+		}
+	}
+	return nil
+}
+
+// missing says what of a layout a part lacks.
+func missing(l *layout, p part, stem string) string {
+	if p.role == values {
+		return "its scales, such as " + quote(stem+l.parts[1].suffix) + ", are missing"
+	}
+	return "there is no such tensor as " + quote(stem+l.parts[0].suffix) + fmt.Sprintf(" of dtype %v", l.parts[0].dtypes[0])
+}

@@ -1,0 +1,58 @@
+package quant
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+)
+
+// Dequantize returns the tensors that a quantised checkpoint stands for: each quantised
+// one as a lazy F32 tensor, with the name, the shape and the orientation that the
+// framework's own model has without quantisation, and the others as they are. Scales,
+// zero points and the like are left out.
+//
+// config is the content of config.json or hf_quant_config.json. With nil, and with a
+// config that has no quantization_config, names, dtypes and shapes decide, as far as
+// they can.
+//
+// Neither argument is modified. Errors name the tensor and the rule that it breaks;
+// those of reading the results do, too.
+func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[string]safetensors.Tensor, error) {
+	plain, err := dequantize(tensors, config)
+	return plain, prefix.Add(err)
+}
+
+func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]safetensors.Tensor, error) {
+	c, err := parseConfig(text)
+	if err != nil {
+		return nil, err
+	}
+	modules, rest, err := findModules(tensors, c)
+	if err != nil {
+		return nil, err
+	}
+	plain := make([]safetensors.Tensor, len(modules))
+	err = parallel.Do(readers, int64(len(modules)), func(i int64) (err error) {
+		plain[i], err = build(modules[i], c)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	result := maps.Clone(rest)
+	for i, m := range modules {
+		name := m.result()
+		if _, ok := result[name]; ok {
+			return nil, fmt.Errorf("tensor %s: the result of %s has the same name", quote(name), quote(m.name(values)))
+		}
+		result[name] = plain[i]
+	}
+	return result, nil
+}
+
+// readers is how many modules are read concurrently, for the few bytes that their
+// shapes need.
+const readers = 16

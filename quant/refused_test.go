@@ -1,0 +1,230 @@
+package quant_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// without removes a tensor, zeroed puts one of zeros. They change a checkpoint.
+func without(name string) func(map[string]safetensors.Tensor) {
+	return func(m map[string]safetensors.Tensor) { delete(m, name) }
+}
+
+func zeroed(name string, d safetensors.DType, shape ...int) func(map[string]safetensors.Tensor) {
+	return func(m map[string]safetensors.Tensor) {
+		n := d.Bits() / 8
+		for _, s := range shape {
+			n *= s
+		}
+		m[name], _ = safetensors.NewTensor(d, shape, make([]byte, n))
+	}
+}
+
+func numbers(name string, v ...int32) func(map[string]safetensors.Tensor) {
+	return func(m map[string]safetensors.Tensor) {
+		m[name], _ = safetensors.NewTensor(safetensors.I32, []int{len(v)}, v)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	group16 := compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})
+	packed := compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8})
+	gptq := method("gptq", object{"bits": 4, "group_size": 32})
+	nf4 := func(state string) []func(map[string]safetensors.Tensor) {
+		return []func(map[string]safetensors.Tensor){
+			zeroed("a.weight", safetensors.U8, 8, 1), zeroed("a.weight.absmax", safetensors.F32, 1), zeroed("a.weight.quant_map", safetensors.F32, 16),
+			func(m map[string]safetensors.Tensor) {
+				m["a.weight.quant_state.bitsandbytes__nf4"], _ = safetensors.NewTensor(safetensors.U8, []int{len(state)}, []byte(state))
+			},
+		}
+	}
+	type change = func(map[string]safetensors.Tensor)
+	for _, c := range []struct {
+		title, config string
+		changes       []change
+		want          string
+	}{
+		{"unknown method", method("quark", object{}), nil, `quant_method "quark" is none of`},
+		{"unknown format", compressedConfig("marlin-24", object{"num_bits": 4}), nil, `format "marlin-24" is none of`},
+		{"unknown algorithm", text(object{"quantization": object{"quant_algo": "NVFP4_AWQ"}}), nil, `quant_algo "NVFP4_AWQ" is none of`},
+		{"torchao", method("torchao", object{}), nil, `quant_method "torchao" is none of`},
+		{"torchao's tensors", "{}", []change{zeroed("a._weight_qdata", safetensors.I8, 2, 2), zeroed("a._weight_scale", safetensors.F32, 2)}, "torchao"},
+		{"planar GPTQ", method("gptq", object{"checkpoint_format": "gptq_p"}), nil, `checkpoint_format "gptq_p"`},
+		{"group size 0", method("gptq", object{"group_size": 0}), nil, "group_size is 0"},
+		{"block of one number", method("fp8", object{"weight_block_size": []int{128}}), nil, "weight_block_size: [128] is not two positive numbers"},
+		{"block size 0", method("fp8", object{"weight_block_size": []int{0, 128}}), nil, "weight_block_size: [0 128]"},
+		{"mode", text(object{"quantization": object{"bits": 4, "group_size": 32, "mode": "mxfp4"}}), nil, `mode "mxfp4" is not affine`},
+
+		{"scale without weight", "{}", []change{zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": F32 [1,1] belongs to a quantised tensor, but there is no such tensor as "a.weight"`},
+		{"weight without scale", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2)}, `tensor "a.weight": F8_E4M3 [2,2] belongs to a quantised tensor, but its scales, such as "a.weight_scale_inv", are missing`},
+		{"packed without scale", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_shape", safetensors.I64, 2)}, `tensor "a.weight_packed"`},
+		{"zero point without weight", packed, []change{zeroed("a.weight_zero_point", safetensors.I32, 2, 2)}, `tensor "a.weight_zero_point"`},
+		{"scale of another dtype", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.I32, 1, 1)}, `tensor "a.weight`},
+		{"method of others", gptq, []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight": FP8 in blocks: quant_method "gptq" has no such tensors`},
+
+		{"grid of blocks", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": FP8 in blocks: its shape is [1 1], that of "a.weight" needs [2 1]`},
+		{"rank", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1)}, `tensor "a.weight": FP8 in blocks: its shape is [2], not that of a matrix`},
+		{"no global scale", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_global_scale" is missing`},
+		{"no scale of scales", text(object{"quantization": object{"quant_algo": "NVFP4"}}), []change{zeroed("a.weight", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_scale_2" is missing`},
+		{"two global scales", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 2)}, `F32 [2] has not one element`},
+		{"half a group", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 4), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 1)}, `8 columns are not whole groups of 16`},
+		{"shape beyond the words", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 16)}, `tensor "a.weight_shape": packed integers: [2 16] of 4 bits need other than 2 rows of 1 words`},
+		{"negative shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, -8)}, `tensor "a.weight_shape"`},
+		{"no shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1)}, `"a.weight_shape" is missing`},
+		{"no zero points", compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": false}),
+			[]change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8)}, "zero points are missing"},
+		{"group size 0 of a group", compressedConfig("pack-quantized", object{"num_bits": 4, "strategy": "group", "group_size": 0}), nil, "strategy group with"},
+		{"short index", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight_g_idx", safetensors.I32, 7)}, `tensor "a.weight_g_idx": packed integers: its shape is [7]`},
+		{"GPTQ without config", "{}", []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)}, "only a config tells"},
+		{"GPTQ of 5 bits", method("gptq", object{"bits": 5, "group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 5, 32), zeroed("a.qzeros", safetensors.I32, 1, 5), zeroed("a.scales", safetensors.F16, 1, 32)}, "codes of 5 bits"},
+		{"zeros of another grid", gptq, []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 2, 32)}, `tensor "a.qzeros"`},
+		{"no quant_map", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.quant_map")), `"a.weight.quant_map" is missing`},
+		{"state of another shape", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[5,4]}`), `shape [5 4] needs other than 8 bytes`},
+		{"state that overflows", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[4611686018427387904,4,4]}`), `needs other than 8 bytes`},
+		{"blocksize 0", method("bitsandbytes", object{}), nf4(`{"blocksize":0,"shape":[4,4]}`), `blocksize is 0`},
+		{"broken state", method("bitsandbytes", object{}), nf4(`{"blocksize"`), `quant_state`},
+		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
+		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config tells"},
+	} {
+		t.Run(c.title, func(t *testing.T) {
+			m := map[string]safetensors.Tensor{}
+			for _, change := range c.changes {
+				change(m)
+			}
+			_, err := quant.Dequantize(m, []byte(c.config))
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "safetensors: ")
+		})
+	}
+}
+
+// TestRefusedIndex reads an index that points beyond the groups.
+func TestRefusedIndex(t *testing.T) {
+	for _, bad := range []int32{-2, -1, 1, 1 << 30} {
+		index := make([]int32, 32)
+		index[5] = bad
+		m := map[string]safetensors.Tensor{}
+		for _, change := range []func(map[string]safetensors.Tensor){
+			zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), numbers("a.g_idx", index...),
+		} {
+			change(m)
+		}
+		plain, err := quant.Dequantize(m, []byte(method("gptq", object{"bits": 4, "group_size": 32})))
+		require.NoError(t, err)
+		_, err = safetensors.Append[float32](nil, plain["a.weight"])
+		require.ErrorContains(t, err, `tensor "a.weight": the index puts column 5 into group`)
+	}
+}
+
+// TestTruncatedConfig cuts the config of each layout at every byte.
+func TestTruncatedConfig(t *testing.T) {
+	for _, w := range twins(3) {
+		for n := range len(w.config) {
+			_, err := quant.Dequantize(w.tensors, []byte(w.config[:n]))
+			require.Error(t, err, w.config[:n])
+		}
+	}
+}
+
+// TestTruncatedTensors cuts the data of each tensor of each layout: the result is read
+// as before, or with an error.
+func TestTruncatedTensors(t *testing.T) {
+	for _, w := range twins(4) {
+		for name, x := range w.tensors {
+			raw, err := safetensors.Append[byte](nil, x)
+			require.NoError(t, err)
+			for n := 0; n < len(raw); n += 1 + len(raw)/20 {
+				cut, err := safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(raw[:n]))
+				require.NoError(t, err)
+				tensors := maps.Clone(w.tensors)
+				tensors[name] = cut
+				plain, err := quant.Dequantize(tensors, []byte(w.config))
+				var got []float32
+				if err == nil {
+					got, err = safetensors.Append[float32](nil, plain[w.name])
+				}
+				if err == nil { // nobody needs padding, or the scale of an input
+					requireSame(t, w.elements(), got, w.title)
+				} else {
+					require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s: %s cut at %d of %d", w.title, name, n, len(raw))
+				}
+			}
+		}
+	}
+}
+
+// An endless reader has no bytes, wherever one reads.
+type endless struct{}
+
+func (endless) ReadAt(p []byte, off int64) (int, error) { return 0, errors.New("no bytes") }
+
+// TestNoAllocationFromShapes opens tensors of many TiB that nobody has.
+func TestNoAllocationFromShapes(t *testing.T) {
+	for _, shape := range [][]int{{1 << 20, 1 << 24}, {1 << 24, 1 << 20}} {
+		m := map[string]safetensors.Tensor{}
+		m["a.weight"], _ = safetensors.NewTensorAt(safetensors.F8_E4M3, shape, endless{})
+		m["a.weight_scale_inv"], _ = safetensors.NewTensorAt(safetensors.F32, []int{shape[0] / 128, shape[1] / 128}, endless{})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		plain, err := quant.Dequantize(m, nil)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+		part, err := plain["a.weight"].Slice(safetensors.Span(1<<19, 1<<19+3), safetensors.Span(1<<19, 1<<19+5))
+		require.NoError(t, err)
+		_, err = safetensors.Append[float32](nil, part)
+		require.ErrorContains(t, err, "no bytes")
+	}
+}
+
+func FuzzDequantize(f *testing.F) {
+	for _, name := range vectorFiles(f) {
+		if info, err := os.Stat(name); err != nil || info.Size() > 20_000 {
+			continue
+		}
+		v := readVector(f, name)
+		var b bytes.Buffer
+		require.NoError(f, safetensors.Write(&b, v.tensors, nil), filepath.Base(name))
+		f.Add(b.Bytes(), v.config)
+	}
+	f.Fuzz(func(t *testing.T, file, config []byte) {
+		x, err := safetensors.Parse(file)
+		if err != nil {
+			return
+		}
+		tensors := maps.Collect(x.Tensors())
+		for _, c := range [][]byte{config, nil} {
+			plain, err := quant.Dequantize(tensors, c)
+			if err != nil {
+				continue
+			}
+			for _, name := range slices.Sorted(maps.Keys(plain)) {
+				p := plain[name]
+				require.LessOrEqual(t, p.Len(), 8*len(file))
+				whole, err := safetensors.Append[byte](nil, p)
+				if err != nil {
+					continue
+				}
+				if len(p.Shape()) == 2 && p.Shape()[1] > 1 && p.DType().Bits() >= 8 {
+					part, err := p.Slice(safetensors.All(), safetensors.Span(1, 2))
+					require.NoError(t, err)
+					_, err = safetensors.Append[byte](nil, part)
+					require.NoError(t, err)
+				}
+				require.EqualValues(t, p.Size(), len(whole))
+			}
+		}
+	})
+}

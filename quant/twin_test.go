@@ -1,0 +1,494 @@
+package quant_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// A twin is a random tensor of some layout, and its elements one by one, as the row of
+// the layout says.
+type twin struct {
+	title   string
+	tensors map[string]safetensors.Tensor
+	config  string
+	name    string
+	shape   []int
+	at      func(i []int) float32
+}
+
+// A maker makes random tensors, and keeps their bytes.
+type maker struct {
+	*rand.Rand
+	tensors map[string]safetensors.Tensor
+}
+
+func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []byte {
+	t, err := safetensors.NewTensor(d, shape, b)
+	if err != nil {
+		panic(err)
+	}
+	m.tensors[name] = t
+	return b
+}
+
+// random puts a tensor of random bytes.
+func (m maker) random(name string, d safetensors.DType, shape ...int) []byte {
+	n := d.Bits() / 8
+	for _, s := range shape {
+		n *= s
+	}
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(m.Uint32())
+	}
+	return m.put(name, d, b, shape...)
+}
+
+// floats puts a tensor of floats and returns what they are as F32.
+func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 {
+	n := 1
+	for _, s := range shape {
+		n *= s
+	}
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(m.NormFloat64() / 16)
+	}
+	t, err := safetensors.NewTensor(safetensors.F32, shape, v)
+	if err != nil {
+		panic(err)
+	}
+	if t, err = t.Convert(d); err != nil {
+		panic(err)
+	}
+	raw, err := safetensors.Append[byte](nil, t)
+	if err != nil {
+		panic(err)
+	}
+	m.put(name, d, raw, shape...)
+	wide, err := safetensors.Append[float32](nil, m.tensors[name])
+	if err != nil {
+		panic(err)
+	}
+	return wide
+}
+
+// code returns bits from a stream.
+func code(b []byte, first, bits int) int {
+	v := 0
+	for k := range bits {
+		v |= int(b[(first+k)/8]>>((first+k)%8)&1) << k
+	}
+	return v
+}
+
+// down returns the code of a line of words of 32 bits, width to a row.
+func down(b []byte, line, column, width, bits int) int {
+	v := 0
+	for k := range bits {
+		bit := line*bits + k
+		v |= int(binary.LittleEndian.Uint32(b[4*(bit/32*width+column):])>>(bit%32)&1) << k
+	}
+	return v
+}
+
+func slowE2M1(code int) float32 {
+	v := []float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}[code&7]
+	if code > 7 {
+		return float32(math.Copysign(float64(v), -1))
+	}
+	return v
+}
+
+func slowE4M3(b byte) float32 {
+	sign := 1.0
+	if b > 127 {
+		sign = -1
+	}
+	exponent, mantissa := int(b>>3&15), float64(b&7)
+	switch {
+	case b&127 == 127:
+		return float32(math.NaN())
+	case exponent == 0:
+		return float32(math.Copysign(mantissa*math.Pow(2, -9), sign))
+	}
+	return float32(sign * (1 + mantissa/8) * math.Pow(2, float64(exponent-7)))
+}
+
+func slowE8M0(b byte) float32 {
+	if b == 255 {
+		return float32(math.NaN())
+	}
+	return float32(math.Pow(2, float64(b)-127))
+}
+
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+type object map[string]any
+
+func method(name string, more object) string {
+	more["quant_method"] = name
+	return text(object{"quantization_config": more})
+}
+
+func compressedConfig(format string, weights object) string {
+	return method("compressed-tensors", object{"format": format, "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": weights}}})
+}
+
+// twins returns one tensor of each layout.
+func twins(seed uint64) []twin {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var all []twin
+	add := func(title string, make func(m maker, w *twin)) {
+		w := twin{title: title, name: "a.weight", tensors: map[string]safetensors.Tensor{}}
+		make(maker{r, w.tensors}, &w)
+		all = append(all, w)
+	}
+	size := func(n int) int { return 1 + r.IntN(n) }
+	for _, d := range []safetensors.DType{safetensors.F32, safetensors.F8_E8M0, safetensors.U8} {
+		add(fmt.Sprint("FP8 block ", d), func(m maker, w *twin) {
+			o, i, h, l := size(70), size(70), size(20), size(20)
+			rows, columns := (o+h-1)/h, (i+l-1)/l
+			w.config = method("fp8", object{"weight_block_size": []int{h, l}})
+			q := m.random("a.weight", safetensors.F8_E4M3, o, i)
+			var s func(g int) float32
+			if d == safetensors.F32 {
+				v := m.floats("a.weight_scale_inv", d, rows, columns)
+				s = func(g int) float32 { return v[g] }
+			} else {
+				v := m.random("a.weight_scale_inv", d, rows, columns)
+				s = func(g int) float32 { return slowE8M0(v[g]) }
+			}
+			w.shape = []int{o, i}
+			w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * s(x[0]/h*columns+x[1]/l) }
+		})
+	}
+	add("DeepSeek V4", func(m maker, w *twin) {
+		o, i := size(300), size(300)
+		w.config = method("fp8", object{"weight_block_size": []int{128, 128}})
+		q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.random("a.scale", safetensors.F8_E8M0, (o+127)/128, (i+127)/128)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 {
+			return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[x[0]/128*((i+127)/128)+x[1]/128])
+		}
+	})
+	add("DeepSeek V4 expert", func(m maker, w *twin) {
+		o, i := size(30), 32*size(4)
+		w.config = method("fp8", object{})
+		q, s := m.random("a.weight", safetensors.I8, o, i/2), m.random("a.scale", safetensors.F8_E8M0, o, i/32)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 {
+			return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * slowE8M0(s[x[0]*(i/32)+x[1]/32])
+		}
+	})
+	for _, strategy := range []string{"channel", "tensor", "block", "scalar"} {
+		add("FP8 "+strategy, func(m maker, w *twin) {
+			o, i := size(50), size(50)
+			w.config = compressedConfig("float-quantized", object{"num_bits": 8, "type": "float", "strategy": strategy, "block_structure": []int{7, 9}})
+			q := m.random("a.weight", safetensors.F8_E4M3, o, i)
+			shape := map[string][]int{"channel": {o, 1}, "tensor": {1}, "block": {(o + 6) / 7, (i + 8) / 9}}[strategy]
+			if strategy == "scalar" {
+				w.config = method("fp8", object{"activation_scheme": "static"})
+			}
+			m.floats("a.input_scale", safetensors.BF16, 1)
+			s := m.floats("a.weight_scale", safetensors.BF16, shape...)
+			w.shape = []int{o, i}
+			w.at = func(x []int) float32 {
+				return slowE4M3(q[x[0]*i+x[1]]) * s[map[string]int{"channel": x[0], "block": x[0]/7*((i+8)/9) + x[1]/9}[strategy]]
+			}
+		})
+	}
+	add("INT8", func(m maker, w *twin) {
+		o, i := size(50), size(50)
+		w.config = compressedConfig("int-quantized", object{"num_bits": 8, "type": "int", "strategy": "channel"})
+		q, s := m.random("a.weight", safetensors.I8, o, i), m.floats("a.weight_scale", safetensors.BF16, o, 1)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 { return float32(int8(q[x[0]*i+x[1]])) * s[x[0]] }
+	})
+	for bits := 1; bits <= 8; bits++ {
+		for _, asymmetric := range []bool{false, true} {
+			add(fmt.Sprintf("packed %d asymmetric %v", bits, asymmetric), func(m maker, w *twin) {
+				group := size(40)
+				o, i := size(70), group*size(5)
+				words, groups := (i*bits+31)/32, i/group
+				w.config = compressedConfig("pack-quantized", object{"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": !asymmetric})
+				q, s := m.random("a.weight_packed", safetensors.I32, o, words), m.floats("a.weight_scale", safetensors.F16, o, groups)
+				m.put("a.weight_shape", safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
+				var z []byte
+				if asymmetric {
+					z = m.random("a.weight_zero_point", safetensors.I32, (o*bits+31)/32, groups)
+				}
+				w.shape = []int{o, i}
+				w.at = func(x []int) float32 {
+					g := x[1] / group
+					v := float32(code(q, 32*x[0]*words+x[1]*bits, bits) - 1<<(bits-1))
+					if asymmetric {
+						v -= float32(down(z, x[0], g, groups, bits) - 1<<(bits-1))
+					}
+					return v * s[x[0]*groups+g]
+				}
+			})
+		}
+	}
+	for _, used := range []bool{false, true} {
+		add(fmt.Sprint("packed order ", used), func(m maker, w *twin) {
+			o, i := size(20), 8*size(6)
+			w.config = compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group"})
+			q, s := m.random("a.weight_packed", safetensors.I32, o, (i+7)/8), m.floats("a.weight_scale", safetensors.BF16, o, i/8)
+			m.put("a.weight_shape", safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
+			var index []byte
+			groups := make([]int, i)
+			for c := range i {
+				groups[c] = c / 8
+				stored := -1
+				if used {
+					groups[c] = r.IntN(i / 8)
+					stored = groups[c]
+				}
+				index = binary.LittleEndian.AppendUint32(index, uint32(stored))
+			}
+			m.put("a.weight_g_idx", safetensors.I32, index, i)
+			w.shape = []int{o, i}
+			w.at = func(x []int) float32 {
+				return float32(code(q, 4*(x[0]*i+x[1]), 4)-8) * s[x[0]*(i/8)+groups[x[1]]]
+			}
+		})
+	}
+	for _, ours := range []bool{true, false} {
+		add(fmt.Sprint("NVFP4 ", ours), func(m maker, w *twin) {
+			o, i := size(20), 16*size(6)
+			var q, s []byte
+			var g []float32
+			if ours {
+				w.config = compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})
+				q, s, g = m.random("a.weight_packed", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.floats("a.weight_global_scale", safetensors.F32, 1)
+			} else {
+				w.config = text(object{"quantization": object{"quant_algo": "NVFP4", "group_size": 16}})
+				q, s, g = m.random("a.weight", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.floats("a.weight_scale_2", safetensors.F32)
+			}
+			w.shape = []int{o, i}
+			w.at = func(x []int) float32 {
+				scale := slowE4M3(s[x[0]*(i/16)+x[1]/16])
+				if ours {
+					scale /= g[0]
+				} else {
+					scale *= g[0]
+				}
+				return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * scale
+			}
+		})
+	}
+	add("gpt-oss", func(m maker, w *twin) {
+		e, rows, i := size(3), size(40), 32*size(4)
+		w.config, w.name = method("mxfp4", object{}), "a.gate_up_proj"
+		q, s := m.random("a.gate_up_proj_blocks", safetensors.U8, e, rows, i/32, 16), m.random("a.gate_up_proj_scales", safetensors.U8, e, rows, i/32)
+		w.shape = []int{e, i, rows}
+		w.at = func(x []int) float32 {
+			line := x[0]*rows + x[2]
+			return slowE2M1(code(q, 4*(line*i+x[1]), 4)) * slowE8M0(s[line*(i/32)+x[1]/32])
+		}
+	})
+	add("MXFP4", func(m maker, w *twin) {
+		o, i := size(20), 32*size(4)
+		w.config = compressedConfig("mxfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32})
+		q, s := m.random("a.weight_packed", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.U8, o, i/32)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 {
+			return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * slowE8M0(s[x[0]*(i/32)+x[1]/32])
+		}
+	})
+	add("MXFP8", func(m maker, w *twin) {
+		o, i := size(20), 32*size(4)
+		w.config = compressedConfig("mxfp8-quantized", object{"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32})
+		q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.random("a.weight_scale", safetensors.U8, o, i/32)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[x[0]*(i/32)+x[1]/32]) }
+	})
+	for _, bits := range []int{2, 3, 4, 8} {
+		for _, version := range []string{"gptq", "gptq_v2"} {
+			add(fmt.Sprint("GPTQ ", bits, version), func(m maker, w *twin) {
+				group := size(60)
+				o, i := 32*size(3), 32*size(4)
+				groups := (i + group - 1) / group
+				w.config = method("gptq", object{"bits": bits, "group_size": group, "checkpoint_format": version})
+				q, z, s := m.random("a.qweight", safetensors.I32, i*bits/32, o), m.random("a.qzeros", safetensors.I32, groups, o*bits/32), m.floats("a.scales", safetensors.F16, groups, o)
+				of := func(c int) int { return c / group }
+				if bits == 3 || bits == 4 {
+					var index []byte
+					for range i {
+						index = binary.LittleEndian.AppendUint32(index, uint32(r.IntN(groups)))
+					}
+					m.put("a.g_idx", safetensors.I32, index, i)
+					of = func(c int) int { return int(binary.LittleEndian.Uint32(index[4*c:])) }
+				}
+				w.shape = []int{o, i}
+				w.at = func(x []int) float32 {
+					g := of(x[1])
+					zero := code(z, 32*(g*o*bits/32)+x[0]*bits, bits)
+					if version == "gptq" {
+						zero = (zero + 1) & (1<<bits - 1)
+					}
+					return (float32(down(q, x[1], x[0], o, bits)) - float32(zero)) * s[g*o+x[0]]
+				}
+			})
+		}
+	}
+	add("AWQ", func(m maker, w *twin) {
+		group := size(30)
+		o, i := 8*size(6), group*size(4)
+		w.config = method("awq", object{"version": "gemm", "bits": 4, "group_size": group, "zero_point": true})
+		q, z, s := m.random("a.qweight", safetensors.I32, i, o/8), m.random("a.qzeros", safetensors.I32, i/group, o/8), m.floats("a.scales", safetensors.F16, i/group, o)
+		w.shape = []int{o, i}
+		nibble := func(b []byte, line, row int) float32 {
+			k := map[int]int{0: 0, 2: 1, 4: 2, 6: 3, 1: 4, 3: 5, 5: 6, 7: 7}[row%8]
+			return float32(code(b, 32*(line*o/8+row/8)+4*k, 4))
+		}
+		w.at = func(x []int) float32 {
+			g := x[1] / group
+			return (nibble(q, x[1], x[0]) - nibble(z, g, x[0])) * s[g*o+x[0]]
+		}
+	})
+	for _, nested := range []bool{false, true} {
+		add(fmt.Sprint("NF4 nested ", nested), func(m maker, w *twin) {
+			o, i, block, outer := size(20), size(60), size(40), size(5)
+			n := o * i
+			blocks := (n + block - 1) / block
+			w.config = method("bitsandbytes", object{"load_in_4bit": true})
+			q, numbers := m.random("a.weight", safetensors.U8, (n+1)/2, 1), m.floats("a.weight.quant_map", safetensors.F32, 16)
+			state := object{"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": []int{o, i}}
+			var scale func(k int) float32
+			if nested {
+				state["nested_blocksize"], state["nested_offset"] = outer, 0.1
+				c, nestedNumbers := m.random("a.weight.absmax", safetensors.U8, blocks), m.floats("a.weight.nested_quant_map", safetensors.F32, 256)
+				s := m.floats("a.weight.nested_absmax", safetensors.F32, (blocks+outer-1)/outer)
+				scale = func(k int) float32 { return float32(nestedNumbers[c[k]]*s[k/outer]) + float32(0.1) }
+			} else {
+				s := m.floats("a.weight.absmax", safetensors.F32, blocks)
+				scale = func(k int) float32 { return s[k] }
+			}
+			json := []byte(text(state))
+			m.put("a.weight.quant_state.bitsandbytes__nf4", safetensors.U8, json, len(json))
+			w.shape = []int{o, i}
+			w.at = func(x []int) float32 {
+				e := x[0]*i + x[1]
+				return numbers[q[e/2]>>(4-e%2*4)&15] * scale(e/block)
+			}
+		})
+	}
+	add("INT8 SCB", func(m maker, w *twin) {
+		o, i := size(20), size(20)
+		w.config = method("bitsandbytes", object{"load_in_8bit": true})
+		q, s := m.random("a.weight", safetensors.I8, o, i), m.floats("a.SCB", safetensors.F32, o)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 {
+			return float32(float32(int8(q[x[0]*i+x[1]]))*s[x[0]]) * float32(0.007874015718698502)
+		}
+	})
+	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+		add(fmt.Sprint("MLX ", bits), func(m maker, w *twin) {
+			group := 32 * size(2)
+			o, i := size(20), group*size(3)
+			w.config = text(object{"quantization": object{"bits": bits, "group_size": group}})
+			q, s, b := m.random("a.weight", safetensors.U32, o, i*bits/32), m.floats("a.scales", safetensors.BF16, o, i/group), m.floats("a.biases", safetensors.BF16, o, i/group)
+			w.shape = []int{o, i}
+			w.at = func(x []int) float32 {
+				g := x[0]*(i/group) + x[1]/group
+				return float32(float32(code(q, (x[0]*i+x[1])*bits, bits))*s[g]) + b[g]
+			}
+		})
+	}
+	return all
+}
+
+// elements returns what the twin says of a range of each dimension.
+func (w twin) elements() []float32 {
+	n := 1
+	for _, d := range w.shape {
+		n *= d
+	}
+	v := make([]float32, n)
+	i := make([]int, len(w.shape))
+	for e := range v {
+		rest := e
+		for d := len(i) - 1; d >= 0; d-- {
+			i[d] = rest % w.shape[d]
+			rest /= w.shape[d]
+		}
+		v[e] = w.at(i)
+	}
+	return v
+}
+
+func (w twin) dequantized(t testing.TB) safetensors.Tensor {
+	t.Helper()
+	plain, err := quant.Dequantize(w.tensors, []byte(w.config))
+	require.NoError(t, err, "%s: %s", w.title, w.config)
+	require.Len(t, plain, 1)
+	require.Contains(t, plain, w.name)
+	require.Equal(t, w.shape, plain[w.name].Shape())
+	require.Equal(t, safetensors.F32, plain[w.name].DType())
+	return plain[w.name]
+}
+
+func TestTwins(t *testing.T) {
+	for seed := range uint64(20) {
+		for _, w := range twins(seed) {
+			got, err := safetensors.Append[float32](nil, w.dequantized(t))
+			require.NoError(t, err, w.title)
+			requireSame(t, w.elements(), got, w.title)
+		}
+	}
+}
+
+// TestSlices checks that slices of a result are the result's slices.
+func TestSlices(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for seed := range uint64(10) {
+		for _, w := range twins(100 + seed) {
+			x := w.dequantized(t)
+			all, err := safetensors.Append[float32](nil, x)
+			require.NoError(t, err)
+			whole, err := safetensors.NewTensor(safetensors.F32, x.Shape(), all)
+			require.NoError(t, err)
+			for range 10 {
+				ranges := make([]safetensors.Range, len(w.shape))
+				for d, n := range w.shape {
+					start := r.IntN(n)
+					ranges[d] = safetensors.Span(start, start+1+r.IntN(n-start)).By(1 + r.IntN(1+r.IntN(3)))
+				}
+				part, err := x.Slice(ranges...)
+				require.NoError(t, err)
+				want, err := whole.Slice(ranges...)
+				require.NoError(t, err)
+				wantElements, err := safetensors.Append[float32](nil, want)
+				require.NoError(t, err)
+				got, err := safetensors.Append[float32](nil, part)
+				require.NoError(t, err)
+				requireSame(t, wantElements, got, fmt.Sprint(w.title, w.shape, ranges))
+			}
+			b := make([]byte, 1+r.IntN(min(3000, int(x.Size()))))
+			off := r.Int64N(x.Size() - int64(len(b)) + 1)
+			_, err = x.ReadAt(b, off)
+			require.NoError(t, err)
+			want := make([]byte, len(b))
+			_, err = whole.ReadAt(want, off)
+			require.NoError(t, err)
+			require.Equal(t, want, b, "%s: bytes %d to %d", w.title, off, int(off)+len(b))
+		}
+	}
+}

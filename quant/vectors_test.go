@@ -1,0 +1,93 @@
+package quant_test
+
+import (
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// vectorFiles returns the files of testdata/generate.py: those in testdata, and those
+// of the folder that the environment names.
+func vectorFiles(t testing.TB) []string {
+	t.Helper()
+	names, err := filepath.Glob("testdata/*.safetensors")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	if folder := os.Getenv("SAFETENSORS_QUANT"); folder != "" {
+		more, err := filepath.Glob(filepath.Join(folder, "*.safetensors"))
+		require.NoError(t, err)
+		require.NotEmpty(t, more)
+		names = append(names, more...)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(filepath.Base(name), "quantize-") })
+}
+
+// A vector is a quantised checkpoint, and what it stands for.
+type vector struct {
+	tensors map[string]safetensors.Tensor
+	config  []byte
+	want    map[string][]float32
+}
+
+func readVector(t testing.TB, name string) vector {
+	t.Helper()
+	f, err := safetensors.Load(name)
+	require.NoError(t, err)
+	v := vector{tensors: map[string]safetensors.Tensor{}, want: map[string][]float32{}}
+	for name, x := range f.Tensors() {
+		if expected, ok := strings.CutPrefix(name, "expect "); ok {
+			v.want[expected], err = safetensors.View[float32](x)
+			require.NoError(t, err)
+		} else {
+			v.tensors[name] = x
+		}
+	}
+	if c, ok := f.Metadata()["config"]; ok {
+		v.config = []byte(c)
+	}
+	return v
+}
+
+// requireSame compares floats bit by bit. A NaN equals any NaN.
+func requireSame(t testing.TB, want, got []float32, title string) {
+	t.Helper()
+	require.Len(t, got, len(want), title)
+	for i, w := range want {
+		if math.Float32bits(w) != math.Float32bits(got[i]) && (w == w || got[i] == got[i]) {
+			require.Failf(t, title, "element %d is %g (%#x), want %g (%#x)", i, got[i], math.Float32bits(got[i]), w, math.Float32bits(w))
+		}
+	}
+}
+
+// TestVectors compares with what the reference packages computed.
+func TestVectors(t *testing.T) {
+	for _, name := range vectorFiles(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".safetensors"), func(t *testing.T) {
+			v := readVector(t, name)
+			plain, err := quant.Dequantize(v.tensors, v.config)
+			require.NoError(t, err)
+			for name, want := range v.want {
+				require.Contains(t, plain, name)
+				require.Equal(t, safetensors.F32, plain[name].DType())
+				got, err := safetensors.Append[float32](nil, plain[name])
+				require.NoError(t, err)
+				requireSame(t, want, got, name)
+				delete(plain, name)
+			}
+			for name, x := range plain {
+				require.Equal(t, v.tensors[name], x, "left as it is")
+				require.NotContains(t, []string{"scale", "zero", "absmax", "idx"}, name)
+			}
+			require.Subset(t, slices.Collect(maps.Keys(v.tensors)), slices.Collect(maps.Keys(plain)))
+		})
+	}
+}
