@@ -30,12 +30,15 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 }
 
 // WriteFile writes a file as Write does, atomically and durably: the data goes
-// to a temporary file in the same folder, which is flushed to the disk and then
+// to a new file in the same directory, which is flushed to the disk and then
 // renamed. If WriteFile fails, or the process or system crashes, name is
-// unchanged. One error comes later: if the folder cannot be flushed after the rename,
-// name is the new file, but may be the old one after a crash, and the error says so.
-// Only a crash can leave the temporary file, .safetensors-*.tmp, behind. It stays until
-// somebody removes it, when no save to the folder is in progress.
+// unchanged. One exception: if flushing the directory fails, name is already the new
+// file, but a crash may restore the old one. The error says so.
+//
+// On Linux, where the file system permits it, the new file has no name until it is
+// complete: a process that is killed leaves nothing, except in the instant between
+// naming and renaming the file. Then, and on other systems, the temporary file
+// .safetensors-*.tmp stays until somebody removes it.
 //
 // Until it returns, neither the map nor the data of its tensors may change; a
 // program that saves in the background while it computes on gives it copies. For

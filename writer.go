@@ -40,11 +40,10 @@ func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 }
 
 // Create is NewWriter for a file that it writes atomically and durably, as
-// WriteFile does: the data goes to a temporary file in the same folder. When Close
-// finds it complete, it is flushed to the disk and renamed to name. After an error,
-// and when Close finds data missing, the temporary file is removed and name is
-// unchanged, but for the error after the rename that WriteFile has. A Writer that is
-// never closed leaves the temporary file behind.
+// WriteFile does. When Close finds the file complete, it is flushed to the disk and
+// renamed to name. After an error, and when Close finds data missing, the new file is
+// removed and name is unchanged, with the exception described at WriteFile. A Writer
+// that is never closed may leave a temporary file.
 func Create(name string, h *Header) (*Writer, error) {
 	tensors, header, err := h.encode()
 	if err != nil {

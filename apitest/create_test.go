@@ -8,13 +8,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
@@ -161,40 +159,6 @@ func TestCreateTargets(t *testing.T) {
 	info, err = os.Stat(name)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode())
-}
-
-// TestCreateKilled kills a process that writes with Create: the target stays.
-func TestCreateKilled(t *testing.T) {
-	const variable = "SAFETENSORS_TEST_KILL_CREATE"
-	if name := os.Getenv(variable); name != "" {
-		w, err := Create(name, &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{1 << 24}}}})
-		require.NoError(t, err)
-		out, err := w.Tensor("x")
-		require.NoError(t, err)
-		_, err = out.Write(make([]byte, 1<<23))
-		require.NoError(t, err)
-		p, err := os.FindProcess(os.Getpid())
-		require.NoError(t, err)
-		require.NoError(t, p.Kill())
-		select {}
-	}
-	testplatform.NeedProcesses(t)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	name := writeTemp(t, map[string]Tensor{"old": counting(t, U32, 4)})
-	want, err := os.ReadFile(name)
-	require.NoError(t, err)
-	cmd := exec.Command(self, "-test.run", "^TestCreateKilled$")
-	cmd.Env = append(os.Environ(), variable+"="+name)
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	require.ErrorAs(t, err, &exit, "%s", out)
-	got, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(name), osfile.TempPrefix+"*.tmp"))
-	require.NoError(t, err)
-	require.Len(t, left, 1, "it was killed while it wrote")
 }
 
 func TestAppendBinary(t *testing.T) {

@@ -69,8 +69,9 @@ func (d *disk) make(op, name string, n *inode) error {
 	return nil
 }
 
+const umask = 0o022
+
 func (d *disk) Create(name string, mode fs.FileMode) (osfile.File, error) {
-	const umask = 0o022
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := &inode{mode: mode &^ umask}
@@ -79,6 +80,22 @@ func (d *disk) Create(name string, mode fs.FileMode) (osfile.File, error) {
 	}
 	d.open++
 	return &diskFile{d: d, n: n, name: name}, nil
+}
+
+func (d *disk) CreateUnnamed(dir string, mode fs.FileMode) (osfile.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.named {
+		return nil, errors.ErrUnsupported
+	}
+	if err := d.do("tmpfile", dir); err != nil {
+		return nil, err
+	}
+	if d.now(dir) == nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: fs.ErrNotExist}
+	}
+	d.open++
+	return &diskFile{d: d, n: &inode{mode: mode &^ umask, unnamed: true}, name: filepath.Join(dir, osfile.TempPrefix)}, nil
 }
 
 func (d *disk) OpenDir(name string) (osfile.Folder, error) {
@@ -164,6 +181,21 @@ func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
 	return len(b), err
 }
 
+func (f *diskFile) Link(name string) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if f.closed || !f.n.unnamed {
+		return &fs.PathError{Op: "link", Path: name, Err: fs.ErrNotExist}
+	}
+	if err := f.d.make("link", name, f.n); err != nil {
+		return err
+	}
+	f.n.unnamed = false
+	return nil
+}
+
+func (f *diskFile) Kept() bool { return f.d.kept }
+
 func (f *diskFile) Allocate(size int64) error { return f.resize("allocate", size) }
 func (f *diskFile) Truncate(size int64) error { return f.resize("truncate", size) }
 
@@ -208,7 +240,7 @@ func (f *diskFile) Sync() error {
 		f.n.lost = true
 		return err
 	}
-	if !f.n.lost && f.d.ignored != "sync" {
+	if !f.n.lost && (!f.n.unnamed || f.d.kept) && f.d.ignored != "sync" {
 		f.n.synced, f.n.pending = f.n.content(f.n.pending), nil
 	}
 	f.d.changed("sync", f.name)

@@ -20,6 +20,8 @@ import (
 //     at all, each write by itself; its place may hold zeros or be beyond the end.
 //   - After a sync that failed, nothing unsynced comes to the disk any more, and the
 //     next sync says nothing of it: so Linux does.
+//   - A sync of a file without a name flushes nothing, unless Kept says that it does:
+//     btrfs flushes nothing that counts.
 //   - Each name in a folder may be bound to any file that it was bound to since the
 //     last sync of the folder, and to that of the sync, whatever other names are bound
 //     to. So operations persist in any subset and order, and a rename by halves.
@@ -31,6 +33,8 @@ type disk struct {
 	total   int                 // of operations
 	fault   fault
 	ignored string          // a kind of sync that does nothing
+	named   bool            // there are no files without a name
+	kept    bool            // what is flushed of them is kept
 	observe func(op string) // called after each change
 }
 
@@ -41,6 +45,7 @@ type inode struct {
 	synced  []byte
 	pending []patch // changes since the last sync
 	lost    bool    // a sync failed
+	unnamed bool    // it has never had a name
 }
 
 // A patch is one change of a file: data at an offset or, without data, a new length.

@@ -31,10 +31,31 @@ var replacements = []struct {
 
 func saveOf(s save) *save { return &s }
 
+// diskKinds are what a disk may do with files without a name: have them, lose what is
+// flushed of them, have none.
+var diskKinds = []func(*disk){
+	func(d *disk) { d.kept = true },
+	func(d *disk) {},
+	func(d *disk) { d.named = true },
+}
+
+// onAllDisks calls test with each replacement on a disk of each kind.
+func onAllDisks(test func(first *save, second save, kind func(*disk))) {
+	for _, r := range replacements {
+		for _, kind := range diskKinds {
+			test(r.first, r.second, kind)
+			if r.second.target == folder { // WriteShards uses none
+				break
+			}
+		}
+	}
+}
+
 // replaced returns a disk with the first save of a replacement. Its files have a
 // mode that the umask would not give new ones.
-func replaced(t testing.TB, first *save) *disk {
+func replaced(t testing.TB, first *save, kind func(*disk)) *disk {
 	d := diskWith(map[string][]byte{"work/other": nil})
+	kind(d)
 	if first != nil {
 		restore := d.use(t)
 		require.NoError(t, first.write(t, 1))
@@ -60,20 +81,26 @@ var spelled = map[string]string{
 }
 
 // harmless reports whether a save goes on after a failure.
-func harmless(op string, err error) bool {
-	return op == "closedir" || // it was read only
-		op == "close" && err == syscall.EINTR // the file was synced, and is closed
+func harmless(s save, f fault, d *disk) bool {
+	trial := s.target == file && !d.named && f.n <= trialOps[f.op]
+	return trial || f.op == "closedir" || // it was read only
+		f.op == "close" && f.err == syscall.EINTR // the file was synced, and is closed
 }
+
+// trialOps counts the operations by which a save finds out whether a file without a
+// name can have one later. If they fail, the file gets a temporary name. The second
+// close is that of a file that has its name.
+var trialOps = map[string]int{"tmpfile": 2, "fstat": 2, "link": 1, "remove": 1, "close": 2}
 
 // TestEveryFault fails each operation of a save in turn. The target is as it was or,
 // if the error says so, the new one. No temporary file is left and nothing is open.
 // A power cut after the failure leaves one generation, too. The next save succeeds,
 // and a power cut after it leaves that.
 func TestEveryFault(t *testing.T) {
-	for _, r := range replacements {
-		d := replaced(t, r.first)
+	onAllDisks(func(first *save, second save, kind func(*disk)) {
+		d := replaced(t, first, kind)
 		restore := d.use(t)
-		require.NoError(t, r.second.write(t, 2))
+		require.NoError(t, second.write(t, 2))
 		restore()
 		require.Zero(t, d.open)
 		for op, count := range d.counts {
@@ -83,17 +110,17 @@ func TestEveryFault(t *testing.T) {
 				}
 				for n := 1; n <= count; n++ {
 					for _, short := range []bool{false, true}[:1+strings.Count(op, "write")] {
-						requireFault(t, r.first, r.second, fault{op: op, n: n, err: errno, short: short})
+						requireFault(t, first, second, kind, fault{op: op, n: n, err: errno, short: short})
 					}
 				}
 			}
 		}
-	}
+	})
 }
 
 // requireFault fails one operation of a save.
-func requireFault(t testing.TB, first *save, s save, f fault) {
-	d := replaced(t, first)
+func requireFault(t testing.TB, first *save, s save, kind func(*disk), f fault) {
+	d := replaced(t, first, kind)
 	before := d.files()
 	old, mayFail := opensAs(cut{files: before}, s.target)
 	d.fault = f
@@ -105,7 +132,7 @@ func requireFault(t testing.TB, first *save, s save, f fault) {
 		require.NotContains(t, name, osfile.TempPrefix, what)
 	}
 	require.Empty(t, torn(during, s.target, mayFail, old, 2), what)
-	if harmless(f.op, f.err) {
+	if harmless(s, f, d) {
 		require.NoError(t, err, what)
 		require.Empty(t, torn(after, s.target, false, 2), what)
 		return
@@ -136,26 +163,26 @@ func requireFault(t testing.TB, first *save, s save, f fault) {
 // TestDyingDisk lets every operation fail from some moment on. Temporary files stay
 // then, but what opens is one generation.
 func TestDyingDisk(t *testing.T) {
-	for _, r := range replacements {
+	onAllDisks(func(first *save, second save, kind func(*disk)) {
 		for n := 1; ; n++ {
-			d := replaced(t, r.first)
-			old, mayFail := opensAs(cut{files: d.files()}, r.second.target)
+			d := replaced(t, first, kind)
+			old, mayFail := opensAs(cut{files: d.files()}, second.target)
 			d.fault = fault{n: n, rest: true, err: syscall.EIO}
-			during, after, err := powerCuts(t, d, r.second, 2)
+			during, after, err := powerCuts(t, d, second, 2)
 			if !d.fault.hit {
 				require.NoError(t, err)
 				break
 			}
 			require.Zero(t, d.open)
-			require.Empty(t, torn(during, r.second.target, mayFail, old, 2))
+			require.Empty(t, torn(during, second.target, mayFail, old, 2))
 			if err == nil { // only the folder could not be closed
-				require.Empty(t, torn(after, r.second.target, false, 2))
+				require.Empty(t, torn(after, second.target, false, 2))
 				continue
 			}
 			require.ErrorIs(t, err, syscall.EIO)
-			require.Empty(t, torn(after, r.second.target, mayFail, old, 2))
+			require.Empty(t, torn(after, second.target, mayFail, old, 2))
 		}
-	}
+	})
 }
 
 // TestFaultsThatPass: a name that is taken, a file system that cannot reserve space
@@ -164,6 +191,9 @@ func TestFaultsThatPass(t *testing.T) {
 	testplatform.NeedModes(t)
 	faults := []fault{
 		{op: "create", n: 1, err: syscall.EEXIST},
+		{op: "tmpfile", n: 1, err: syscall.EOPNOTSUPP},
+		{op: "link", n: 1, err: syscall.EEXIST},
+		{op: "link", n: 2, err: syscall.EEXIST},
 		{op: "allocate", n: 1, err: syscall.ENOSYS},
 		{op: "syncdir", n: 1, err: syscall.EINVAL},
 		{op: "remove", n: 1, err: syscall.ENOENT},
@@ -173,28 +203,31 @@ func TestFaultsThatPass(t *testing.T) {
 	}
 	for _, f := range faults {
 		hit := false
-		for _, r := range replacements {
-			d := replaced(t, r.first)
+		onAllDisks(func(first *save, second save, kind func(*disk)) {
+			d := replaced(t, first, kind)
 			restore := d.use(t)
 			d.fault = f
-			require.NoError(t, r.second.write(t, 2), "%s %s", f.op, f.err)
+			require.NoError(t, second.write(t, 2), "%s %s", f.op, f.err)
 			restore()
 			hit = hit || d.fault.hit
-			got, err := cut{files: d.files()}.generation(r.second.target)
+			got, err := cut{files: d.files()}.generation(second.target)
 			require.NoError(t, err)
 			require.EqualValues(t, 2, got)
-		}
+		})
 		require.True(t, hit, f.op)
 	}
 }
 
 // TestNoNameIsFree: a file system on which every name is taken is an error.
 func TestNoNameIsFree(t *testing.T) {
-	for _, r := range replacements {
-		d := replaced(t, r.first)
+	onAllDisks(func(first *save, second save, kind func(*disk)) {
+		d := replaced(t, first, kind)
 		restore := d.use(t)
 		d.fault = fault{op: "create", n: 1, rest: true, err: syscall.EEXIST}
-		require.ErrorIs(t, r.second.write(t, 2), fs.ErrExist)
+		if second.target == file && !d.named {
+			d.fault = fault{op: "link", n: 2, rest: true, err: syscall.EEXIST} // after the trial
+		}
+		require.ErrorIs(t, second.write(t, 2), fs.ErrExist)
 		restore()
-	}
+	})
 }

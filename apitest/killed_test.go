@@ -61,7 +61,8 @@ func temporary(t *testing.T, dir string) int {
 	return len(left)
 }
 
-// saveHalf saves tensors that kill the process when half of them is written.
+// saveHalf saves tensors that kill the process when half of them is written: with
+// Create if the name says so, with WriteFile, or with WriteShards.
 func saveHalf(t *testing.T, name string) {
 	x := counting(t, U32, 1<<22)
 	var file bytes.Buffer
@@ -69,9 +70,12 @@ func saveHalf(t *testing.T, name string) {
 	f, err := NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))
 	require.NoError(t, err)
 	tensors := maps.Collect(f.Tensors())
-	if filepath.Ext(name) == osfile.FileSuffix {
+	switch {
+	case filepath.Base(name) == "create.safetensors":
+		require.NoError(t, createFile(name, tensors, 1<<16))
+	case filepath.Ext(name) == ".safetensors":
 		require.NoError(t, WriteFile(name, tensors, nil))
-	} else {
+	default:
 		tensors["a"] = counting(t, U32, 1)
 		require.NoError(t, WriteShards(name, tensors, nil, 4))
 	}
@@ -91,8 +95,9 @@ func (r killingReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(b, off)
 }
 
-// testKilledHalfway kills a process in the middle of WriteFile and of WriteShards:
-// the existing files are unchanged.
+// testKilledHalfway kills a process in the middle of WriteFile, of Create and of
+// WriteShards, over existing files and over none. They are unchanged. Where the file
+// system can have files without a name, nothing else is left.
 func testKilledHalfway(t *testing.T) {
 	kill := func(name string) {
 		out, err := saver(t, killedHalfway, name).CombinedOutput()
@@ -100,14 +105,25 @@ func testKilledHalfway(t *testing.T) {
 		require.ErrorAs(t, err, &exit, "%s", out)
 		require.NotContains(t, string(out), "FAIL")
 	}
-	name := writeTemp(t, map[string]Tensor{"old": counting(t, U32, 4)})
-	want, err := os.ReadFile(name)
-	require.NoError(t, err)
-	kill(name)
-	got, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-	require.Equal(t, 1, temporary(t, filepath.Dir(name)), "it was killed while writing")
+	for _, base := range []string{"create.safetensors", "writefile.safetensors"} {
+		name := filepath.Join(t.TempDir(), base)
+		left := 1
+		if testplatform.HasUnnamedFiles(t, filepath.Dir(name)) {
+			left = 0
+		}
+		kill(name)
+		require.NoFileExists(t, name)
+		require.Equal(t, left, temporary(t, filepath.Dir(name)))
+
+		require.NoError(t, WriteFile(name, map[string]Tensor{"old": counting(t, U32, 4)}, nil))
+		want, err := os.ReadFile(name)
+		require.NoError(t, err)
+		kill(name)
+		got, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Equal(t, 2*left, temporary(t, filepath.Dir(name)), "it was killed while writing")
+	}
 
 	dir := t.TempDir()
 	old := checkpointOf(t, 2)
@@ -119,7 +135,7 @@ func testKilledHalfway(t *testing.T) {
 
 // saveGeneration saves to a file or a folder, in another number of shards each time.
 func saveGeneration(t *testing.T, name string, n int) error {
-	if filepath.Ext(name) == osfile.FileSuffix {
+	if filepath.Ext(name) == ".safetensors" {
 		return WriteFile(name, generation(t, n), nil)
 	}
 	return WriteShards(name, generation(t, n), nil, []int64{16, 16, 32, 48}[n%4])
@@ -175,7 +191,7 @@ func testKilledAnywhere(t *testing.T) {
 				}
 				require.NotErrorIs(t, err, errMixture, "saved %d before, %d after", known, s.saved.Load())
 				if testplatform.ReplacesOpenFiles { // elsewhere nobody may open a file that is being replaced
-					require.NotEqual(t, osfile.FileSuffix, filepath.Ext(name), "a file can always be opened: %v", err)
+					require.NotEqual(t, ".safetensors", filepath.Ext(name), "a file can always be opened: %v", err)
 				}
 				gone++
 			}

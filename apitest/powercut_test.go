@@ -221,8 +221,9 @@ func TestPowerCut(t *testing.T) {
 		sequences["WriteShards"] = append(sequences["WriteShards"], shards(count))
 	}
 	for name, sequence := range sequences {
-		t.Run(name, func(t *testing.T) {
+		for _, kind := range diskKinds {
 			d, states := diskWith(map[string][]byte{"work/other": nil}), 0
+			kind(d)
 			for n, s := range sequence {
 				old, mayFail := opensAs(cut{files: d.files()}, s.target)
 				during, after, err := powerCuts(t, d, s, n)
@@ -233,8 +234,8 @@ func TestPowerCut(t *testing.T) {
 				states += len(during) + len(after)
 				d.settle()
 			}
-			t.Log(states, "states")
-		})
+			t.Log(name, states, "states")
+		}
 	}
 }
 

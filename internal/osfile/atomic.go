@@ -18,22 +18,31 @@ import (
 type Atomic struct {
 	file  File
 	name  string // the name it will have
-	temp  string // the name it has; "" after it was renamed or removed
+	temp  string // the name it has, "" if none
 	named bool   // it was renamed
+	ended bool   // it was renamed or removed
 }
 
 // TempPrefix starts the names of temporary files, which end in .tmp.
 const TempPrefix = ".safetensors-"
 
-// Create is CreateTagged without a tag.
-func Create(name string) (*Atomic, error) { return CreateTagged(name, "") }
+// Create creates a file in the folder of name, because a rename is atomic only within
+// one file system. Where the system can, the file has no name before Commit: a process
+// that is killed leaves nothing. Elsewhere it has a temporary one.
+//
+// If name is a regular file, the new one gets its mode, from the first moment on: what
+// only its owner could read, nobody else can read meanwhile. It gets its owner and
+// group where the system permits that.
+func Create(name string) (*Atomic, error) { return create(name, createUnnamed) }
 
-// CreateTagged creates a temporary file in the folder of name, because a rename is
-// atomic only within one file system. If name is a regular file, the new one gets
-// its mode, from the first moment on: what only its owner could read, nobody else
-// can read meanwhile. It gets its owner and group where the system permits that.
-// RemoveTagged finds the temporary file by the tag, should it be left over.
+// CreateTagged is Create with a temporary name in any case. RemoveTagged finds the file
+// by the tag, should it be left over.
 func CreateTagged(name, tag string) (*Atomic, error) {
+	return create(name, func(dir string, mode fs.FileMode) (File, string, error) { return createTemp(dir, tag, mode) })
+}
+
+// create creates a file by means of a func that returns it with its temporary name.
+func create(name string, in func(dir string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
 	old, err := system.Lstat(name)
 	replaces := err == nil && old.Mode()&fs.ModeSymlink == 0
 	mode := fs.FileMode(0o666)
@@ -46,7 +55,7 @@ func CreateTagged(name, tag string) (*Atomic, error) {
 		}
 		mode = old.Mode().Perm()
 	}
-	f, temp, err := createTemp(filepath.Dir(name), tag, mode)
+	f, temp, err := in(filepath.Dir(name), mode|0o200) // it is written through f
 	if err != nil {
 		return nil, fail("create", name, err)
 	}
@@ -60,15 +69,23 @@ func CreateTagged(name, tag string) (*Atomic, error) {
 	return a, nil
 }
 
-// createTemp creates a file with a new random name in a folder, of a mode before
-// the umask, and returns its name.
-func createTemp(dir, tag string, mode fs.FileMode) (File, string, error) {
+// createTemp creates a file with a temporary name.
+func createTemp(dir, tag string, mode fs.FileMode) (f File, temp string, err error) {
+	temp, err = newName(dir, tag, func(temp string) (err error) {
+		f, err = system.Create(temp, mode)
+		return err
+	})
+	return f, temp, err
+}
+
+// newName gives a file a new random name in a folder by means of bind, which fails if
+// there is such a name.
+func newName(dir, tag string, bind func(name string) error) (string, error) {
 	const tries = 100 // random numbers do not meet; some file systems call every name taken
 	for i := 1; ; i++ {
-		temp := filepath.Join(dir, fmt.Sprintf("%s%s%016x.tmp", TempPrefix, tag, rand.Uint64()))
-		f, err := system.Create(temp, mode|0o200) // it is written through f
-		if !errors.Is(err, fs.ErrExist) || i == tries {
-			return f, temp, err
+		name := filepath.Join(dir, fmt.Sprintf("%s%s%016x.tmp", TempPrefix, tag, rand.Uint64()))
+		if err := bind(name); !errors.Is(err, fs.ErrExist) || i == tries {
+			return name, err
 		}
 	}
 }
@@ -135,11 +152,16 @@ func (a *Atomic) WriteAt(b []byte, off int64) (int, error) {
 }
 
 // Finish flushes the data to the disk and closes the file: after a crash, a name
-// must not be there without its data. An interrupted close has closed the file on
-// every system that Go runs on, and nothing is left to be written then.
+// must not be there without its data. A file without a name stays open until it has one.
+//
+// An interrupted close has closed the file on every system that Go runs on, and nothing
+// is left to be written then.
 func (a *Atomic) Finish() error {
 	if err := a.file.Sync(); err != nil {
 		return a.fail("sync", err)
+	}
+	if a.temp == "" {
+		return nil
 	}
 	if err := a.file.Close(); err != nil && !errors.Is(err, syscall.EINTR) {
 		return a.fail("close", err)
@@ -167,13 +189,19 @@ func (a *Atomic) Commit() error {
 
 // Rename gives the finished file its name.
 func (a *Atomic) Rename() error {
+	if a.temp == "" {
+		if err := a.link(); err != nil {
+			return err
+		}
+		defer a.file.Close() // it would only delay the rename: all is flushed
+	}
 	if err := system.Rename(a.temp, a.name); err != nil {
 		if runtime.GOOS == "windows" {
 			err = fmt.Errorf("%w (on Windows a file that is open or mapped cannot be replaced: Close it first)", err)
 		}
 		return err
 	}
-	a.temp, a.named = "", true
+	a.named, a.ended = true, true
 	return nil
 }
 
@@ -186,12 +214,14 @@ func (a *Atomic) TakeBack() {
 	}
 }
 
-// Abort removes the temporary file, unless Rename has given it its name.
+// Abort removes the file, unless Rename has given it its name.
 func (a *Atomic) Abort() {
-	if a.temp == "" {
+	if a.ended {
 		return
 	}
+	a.ended = true
 	a.file.Close()
-	system.Remove(a.temp)
-	a.temp = ""
+	if a.temp != "" {
+		system.Remove(a.temp)
+	}
 }

@@ -72,7 +72,7 @@ func TestErrorsNameTheTarget(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	name = filepath.Join(t.TempDir(), "file")
-	a, err := Create(name)
+	a, err := CreateTagged(name, "")
 	require.NoError(t, err)
 	defer a.Abort()
 	require.NoError(t, a.Finish())
@@ -128,7 +128,7 @@ func TestReplacedFilesKeepTheirMode(t *testing.T) {
 		require.NoError(t, os.Chmod(name, mode))
 		a, err := Create(name)
 		require.NoError(t, err)
-		info, err := os.Stat(a.temp)
+		info, err := a.file.Stat()
 		require.NoError(t, err)
 		require.Equal(t, mode, info.Mode().Perm())
 		require.NoError(t, a.Finish())
@@ -170,6 +170,106 @@ func TestUnreadableFolder(t *testing.T) {
 	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Equal(t, "old", string(data))
+}
+
+// TestUnnamed: where the system can, a file has no name before Commit.
+func TestUnnamed(t *testing.T) {
+	dir := t.TempDir()
+	can := testplatform.HasUnnamedFiles(t, dir)
+	a, err := Create(filepath.Join(dir, "file"))
+	require.NoError(t, err)
+	defer a.Abort()
+	_, err = a.WriteAt([]byte("new"), 0)
+	require.NoError(t, err)
+	require.NoError(t, a.Finish())
+	if can {
+		requireOnly(t, dir)
+	} else {
+		requireOnly(t, dir, filepath.Base(a.temp))
+	}
+	require.NoError(t, a.Commit())
+	requireOnly(t, dir, "file")
+}
+
+// A trialSystem is a System in which files without a name fail in some way.
+type trialSystem struct {
+	System
+	link, remove, again error
+	mode                fs.FileMode
+	created             int
+}
+
+func (s *trialSystem) CreateUnnamed(dir string, mode fs.FileMode) (File, error) {
+	if s.created++; s.created > 1 && s.again != nil {
+		return nil, s.again
+	}
+	f, temp, err := createTemp(dir, "hidden-", mode) // stands for one without a name
+	if err != nil {
+		return nil, err
+	}
+	return trialFile{f, s, temp}, os.Chmod(temp, 0o600|s.mode)
+}
+
+func (s *trialSystem) Remove(name string) error {
+	if s.remove != nil {
+		return s.remove
+	}
+	return s.System.Remove(name)
+}
+
+type trialFile struct {
+	File
+	s    *trialSystem
+	name string
+}
+
+func (f trialFile) Link(name string) error {
+	if f.s.link != nil {
+		return f.s.link
+	}
+	return os.Rename(f.name, name)
+}
+
+func (f trialFile) Kept() bool { return false }
+
+func (f trialFile) Close() error {
+	err := f.File.Close()
+	os.Remove(f.name)
+	return err
+}
+
+// TestUnnamedFails: whatever fails of the trial, the file gets a temporary name and
+// nothing else is left; if it does not fail, it has none.
+func TestUnnamedFails(t *testing.T) {
+	testplatform.NeedModes(t)
+	if runtime.GOOS == "windows" {
+		t.Skip("the stand-in renames open files")
+	}
+	for rule, c := range map[string]struct {
+		system *trialSystem
+		named  bool
+	}{
+		"none":           {&trialSystem{}, false},
+		"link":           {&trialSystem{link: fs.ErrPermission}, true},
+		"remove":         {&trialSystem{remove: fs.ErrPermission}, true},
+		"second file":    {&trialSystem{again: fs.ErrPermission}, true},
+		"without umask":  {&trialSystem{mode: 0o666}, true},
+		"group may read": {&trialSystem{mode: 0o660}, false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			dir := t.TempDir()
+			defer Wrap(func(s System) System { c.system.System = s; return c.system })()
+			a, err := Create(filepath.Join(dir, "file"))
+			require.NoError(t, err)
+			require.Equal(t, c.named, a.temp != "")
+			if c.named {
+				requireOnly(t, dir, filepath.Base(a.temp))
+			}
+			require.NoError(t, a.Finish())
+			require.NoError(t, a.Commit())
+			requireOnly(t, dir, "file")
+		})
+	}
 }
 
 // TestTakeBack removes what was renamed, and nothing else that has the name.

@@ -16,7 +16,8 @@ type System interface {
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Mkdir(name string, mode fs.FileMode) error
 	Create(name string, mode fs.FileMode) (File, error) // fails if there is such a name
-	OpenDir(name string) (Folder, error)                // nil where folders cannot be flushed
+	CreateUnnamed(dir string, mode fs.FileMode) (File, error)
+	OpenDir(name string) (Folder, error) // nil where folders cannot be flushed
 	Rename(from, to string) error
 	Remove(name string) error
 }
@@ -24,6 +25,8 @@ type System interface {
 // A File is a new file of a System.
 type File interface {
 	io.WriterAt
+	Link(name string) error // of a file without a name, once; fails if there is such a name
+	Kept() bool             // of one: whether what Sync flushes before Link is there after a crash
 	Stat() (fs.FileInfo, error)
 	Chmod(mode fs.FileMode) error
 	Chown(uid, gid int) error
@@ -69,6 +72,14 @@ func (osSystem) Create(name string, mode fs.FileMode) (File, error) {
 	return osFile{f}, nil
 }
 
+func (osSystem) CreateUnnamed(dir string, mode fs.FileMode) (File, error) {
+	f, err := openUnnamed(dir, mode)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
 func (osSystem) OpenDir(name string) (Folder, error) {
 	switch runtime.GOOS {
 	case "windows", "plan9", "js", "wasip1":
@@ -84,5 +95,7 @@ func (osSystem) OpenDir(name string) (Folder, error) {
 // An osFile is a file of package os.
 type osFile struct{ *os.File }
 
+func (f osFile) Link(name string) error      { return link(f.File, name) }
+func (f osFile) Kept() bool                  { return kept(f.File) }
 func (f osFile) Allocate(size int64) error   { return allocate(f.File, size) }
 func (f osFile) StartWriteback(off, n int64) { startWriteback(f.File, off, n) }
