@@ -53,25 +53,25 @@ var dtypes = [...]struct {
 	bits  uint8        // per element
 	kind  reflect.Kind // of the Go type of an element; 0 where an element is no whole byte
 	raw   reflect.Kind // of the unsigned integer of the element's size; 0 as above
-	float float.Format // None if the elements are no floats
+	float float.Format // in which elements are converted; None if they never are
 }{
 	BOOL:        {"BOOL", 10, 8, reflect.Uint8, reflect.Uint8, float.None},
 	F4:          {"F4", 20, 4, 0, 0, float.F4},
 	F6_E2M3:     {"F6_E2M3", 30, 6, 0, 0, float.E2M3},
 	F6_E3M2:     {"F6_E3M2", 40, 6, 0, 0, float.E3M2},
-	U8:          {"U8", 50, 8, reflect.Uint8, reflect.Uint8, float.None},
-	I8:          {"I8", 60, 8, reflect.Int8, reflect.Uint8, float.None},
+	U8:          {"U8", 50, 8, reflect.Uint8, reflect.Uint8, float.U8},
+	I8:          {"I8", 60, 8, reflect.Int8, reflect.Uint8, float.I8},
 	F8_E5M2:     {"F8_E5M2", 70, 8, reflect.Uint8, reflect.Uint8, float.E5M2},
 	F8_E4M3:     {"F8_E4M3", 80, 8, reflect.Uint8, reflect.Uint8, float.E4M3},
 	F8_E8M0:     {"F8_E8M0", 90, 8, reflect.Uint8, reflect.Uint8, float.E8M0},
 	F8_E4M3FNUZ: {"F8_E4M3FNUZ", 100, 8, reflect.Uint8, reflect.Uint8, float.E4M3FNUZ},
 	F8_E5M2FNUZ: {"F8_E5M2FNUZ", 110, 8, reflect.Uint8, reflect.Uint8, float.E5M2FNUZ},
-	I16:         {"I16", 120, 16, reflect.Int16, reflect.Uint16, float.None},
-	U16:         {"U16", 130, 16, reflect.Uint16, reflect.Uint16, float.None},
+	I16:         {"I16", 120, 16, reflect.Int16, reflect.Uint16, float.I16},
+	U16:         {"U16", 130, 16, reflect.Uint16, reflect.Uint16, float.U16},
 	F16:         {"F16", 140, 16, reflect.Uint16, reflect.Uint16, float.F16},
 	BF16:        {"BF16", 150, 16, reflect.Uint16, reflect.Uint16, float.BF16},
-	I32:         {"I32", 160, 32, reflect.Int32, reflect.Uint32, float.None},
-	U32:         {"U32", 170, 32, reflect.Uint32, reflect.Uint32, float.None},
+	I32:         {"I32", 160, 32, reflect.Int32, reflect.Uint32, float.I32},
+	U32:         {"U32", 170, 32, reflect.Uint32, reflect.Uint32, float.U32},
 	F32:         {"F32", 180, 32, reflect.Float32, reflect.Uint32, float.F32},
 	C64:         {"C64", 190, 64, reflect.Complex64, reflect.Uint64, float.None},
 	F64:         {"F64", 200, 64, reflect.Float64, reflect.Uint64, float.F64},
@@ -114,8 +114,8 @@ func (d DType) Bits() int {
 	return int(dtypes[d].bits)
 }
 
-// float returns the float format of the elements, float.None if d is invalid or
-// not a float.
+// float returns the format in which elements are converted, float.None if d is
+// invalid or they never are.
 func (d DType) float() float.Format {
 	if !d.valid() {
 		return float.None

@@ -25,6 +25,16 @@ type TensorInfo struct {
 	DataOffsets [2]int64 // half-open, relative to the start of the data buffer
 }
 
+// Tensor returns the entry of the tensor of that name, and whether there is one. It
+// looks through all entries: for many names, make a map of them.
+func (h *Header) Tensor(name string) (TensorInfo, bool) {
+	i := slices.IndexFunc(h.Tensors, func(t TensorInfo) bool { return t.Name == name })
+	if i < 0 {
+		return TensorInfo{}, false
+	}
+	return h.Tensors[i], true
+}
+
 // ReadHeader reads the header of a file from r and checks it. It consumes
 // exactly Header.Size bytes, leaving r at the start of the data buffer.
 //

@@ -26,17 +26,21 @@ func (t Tensor) stored() DType {
 // Both dtypes must be floats. d can be F64, F32, F16, BF16 and the F8 dtypes
 // except F8_E8M0; anything else is an error wrapping errors.ErrUnsupported.
 func (t Tensor) Convert(d DType) (Tensor, error) {
-	t, err := t.convert(d)
-	return t, prefixed(err)
+	err := t.check()
+	if err == nil && !float.Convertible(t.dtype.float(), d.float()) {
+		err = fmt.Errorf("converting %v to %v: %w", t, d, errors.ErrUnsupported)
+	}
+	if err == nil {
+		t, err = t.convert(d)
+	}
+	if err != nil {
+		return Tensor{}, prefixed(err)
+	}
+	return t, nil
 }
 
+// convert is Convert without its check of the dtypes: Append also converts integers.
 func (t Tensor) convert(d DType) (Tensor, error) {
-	if err := t.check(); err != nil {
-		return Tensor{}, err
-	}
-	if !float.Convertible(t.dtype.float(), d.float()) {
-		return Tensor{}, fmt.Errorf("converting %v to %v: %w", t, d, errors.ErrUnsupported)
-	}
 	if d == t.dtype {
 		return t, nil
 	}

@@ -145,6 +145,23 @@ func (f *File) Tensors() iter.Seq2[string, Tensor] {
 // Len returns the number of tensors.
 func (f *File) Len() int { return f.count() }
 
+// String returns the number of tensors and their size in bytes, such as
+// "22 tensors, 44160 bytes".
+func (f *File) String() string {
+	size := int64(0)
+	for i := range f.parts {
+		for k := range f.parts[i].entries {
+			e := &f.parts[i].entries[k]
+			size += e.end - e.begin
+		}
+	}
+	plural := "s"
+	if f.Len() == 1 {
+		plural = ""
+	}
+	return fmt.Sprintf("%d tensor%s, %d bytes", f.Len(), plural, size)
+}
+
 // Header returns what the header of the file says, for programs that list or export
 // offsets. Tensors are in the order of Tensors.
 //

@@ -208,10 +208,9 @@ func (t Tensor) noView(reason string) error {
 // keep, pass nil: Append makes one without clearing it first, as make([]T, 0, t.Len())
 // would.
 //
-// T is as for View. For the float dtypes it may also be float32 or float64 if
-// that represents every value of the dtype exactly: float32 does for all but F64,
-// float64 for all. Rounding conversions must be requested explicitly with
-// Convert.
+// T is as for View. It may also be float32 or float64 where that represents every
+// value of the dtype: float32 those of I8, U8, I16, U16 and all floats but F64,
+// float64 also those of I32, U32 and F64. Rounding takes a Convert.
 func Append[T Element](dst []T, t Tensor) ([]T, error) {
 	out, err := appendTo(dst, t)
 	return out, prefixed(err)
@@ -244,6 +243,28 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 		mem.Swap(b, unit)
 	}
 	return out, nil
+}
+
+// Read returns the elements of the tensor of a File that has that name, as Append does
+// in new memory. It checks the shape if one is given: -1 stands for any size of a
+// dimension. To check for a scalar, compare Tensor.Shape.
+//
+// A tensor of another shape is an error, whose text has both.
+func Read[T Element](f *File, name string, shape ...int) ([]T, error) {
+	t, err := f.Tensor(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(shape) > 0 && !shapeMatches(t.shape, shape) {
+		return nil, prefixed(tensorError(name, fmt.Errorf("its shape is %s, not %s", formatShape(t.shape), formatShape(shape))))
+	}
+	data, err := appendTo[T](nil, t)
+	return data, prefixed(tensorError(name, err))
+}
+
+// shapeMatches reports whether a shape is the wanted one, in which -1 is any size.
+func shapeMatches(shape, want []int) bool {
+	return slices.EqualFunc(shape, want, func(n, w int) bool { return n == w || w == -1 })
 }
 
 // WriteTo writes the elements to w as a file holds them: row-major,

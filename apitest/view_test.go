@@ -1,13 +1,17 @@
 package apitest_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,9 +87,11 @@ func TestElementTypes(t *testing.T) {
 	requireRefused[int8](t, get("o"), "elements of BOOL are byte, not int8")
 	requireRefused[uint16](t, get("4"), "elements of F4 are byte, not uint16")
 	requireRefused[float32](t, get("c"), "elements of C64 are complex64, uint64 or byte, not float32")
-	requireRefused[float32](t, get("i"), "elements of I8 are int8, byte, not float32")
+	requireElements(t, get("i"), []float32{-1}, false)
+	requireElements(t, get("i"), []float64{-1}, false)
+	requireRefused[float32](t, get("o"), "elements of BOOL are byte, not float32")
 
-	// Append returns floats as wider ones, exactly.
+	// Append returns numbers as floats that represent all of them.
 	for name, want := range map[string][]float64{"f": {1, -2}, "h": {1, -2}, "b": {1}, "8": {1}, "4": {0.5, 1, math.Copysign(0, -1), -6}} {
 		got, err := Append[float64](nil, get(name))
 		require.NoError(t, err)
@@ -98,8 +104,145 @@ func TestElementTypes(t *testing.T) {
 			require.Equal(t, math.Float64bits(want[i]), math.Float64bits(got[i]))
 		}
 		_, err = View[float64](get(name))
-		require.Error(t, err)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
+}
+
+// TestAppendIntegers reads integers as floats where these represent all of them: from
+// memory, and sliced or joined of a reader.
+func TestAppendIntegers(t *testing.T) {
+	test := func(dtype DType, data []byte, want []float64) {
+		narrow := make([]float32, len(want))
+		for i, x := range want {
+			narrow[i] = float32(x)
+		}
+		exact := dtype.Bits() <= 16
+		whole, err := NewTensor(dtype, []int{len(want)}, data)
+		require.NoError(t, err)
+		far, err := NewTensorAt(dtype, []int{len(want)}, bytes.NewReader(data))
+		require.NoError(t, err)
+		sliced, err := far.Slice(All().By(2))
+		require.NoError(t, err)
+		joined, err := Concat(0, far, sliced)
+		require.NoError(t, err)
+		requireElements(t, whole, want, false)
+		requireElements(t, far, want, false)
+		requireElements(t, sliced, []float64{want[0], want[2]}, false)
+		requireElements(t, joined, append(slices.Clone(want), want[0], want[2]), false)
+		if exact {
+			requireElements(t, whole, narrow, false)
+			requireElements(t, joined, append(slices.Clone(narrow), narrow[0], narrow[2]), false)
+		} else {
+			requireRefused[float32](t, whole, "not float32")
+		}
+		_, err = whole.Convert(F32)
+		require.ErrorIs(t, err, errors.ErrUnsupported, "Convert is for floats")
+	}
+	test(I8, []byte{0x80, 0xff, 0x7f}, []float64{-128, -1, 127})
+	test(U8, []byte{0, 0x80, 0xff}, []float64{0, 128, 255})
+	test(I16, []byte{0, 0x80, 0xff, 0xff, 0xff, 0x7f}, []float64{-32768, -1, 32767})
+	test(U16, []byte{1, 0, 0, 0x80, 0xff, 0xff}, []float64{1, 32768, 65535})
+	test(I32, []byte{0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, []float64{math.MinInt32, -1, math.MaxInt32})
+	test(U32, []byte{1, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff}, []float64{1, 1 << 31, math.MaxUint32})
+	for _, dtype := range []DType{I64, U64} {
+		x, err := NewTensor(dtype, nil, make([]byte, 8))
+		require.NoError(t, err)
+		requireRefused[float64](t, x, "not float64")
+	}
+}
+
+// TestViewOrAppend: the error of View wraps errors.ErrUnsupported whenever Append
+// succeeds, and never where Append fails.
+func TestViewOrAppend(t *testing.T) {
+	for dtype := range DTypes() {
+		x, err := NewTensor(dtype, []int{8}, make([]byte, dtype.Bits()))
+		require.NoError(t, err)
+		half, err := x.Slice(All().By(4))
+		if err != nil { // its elements are no whole bytes
+			half = x
+		}
+		for _, x := range []Tensor{x, half} {
+			testViewOrAppend[int8](t, x)
+			testViewOrAppend[int16](t, x)
+			testViewOrAppend[int32](t, x)
+			testViewOrAppend[int64](t, x)
+			testViewOrAppend[uint8](t, x)
+			testViewOrAppend[uint16](t, x)
+			testViewOrAppend[uint32](t, x)
+			testViewOrAppend[uint64](t, x)
+			testViewOrAppend[float32](t, x)
+			testViewOrAppend[float64](t, x)
+			testViewOrAppend[complex64](t, x)
+		}
+	}
+}
+
+func testViewOrAppend[T Element](t *testing.T, x Tensor) {
+	t.Helper()
+	_, appended := Append[T](nil, x)
+	_, viewed := View[T](x)
+	switch {
+	case appended != nil:
+		require.NotErrorIs(t, viewed, errors.ErrUnsupported, "%v as %T", x, *new(T))
+		require.Error(t, viewed)
+	case viewed != nil:
+		require.ErrorIs(t, viewed, errors.ErrUnsupported, "%v as %T", x, *new(T))
+	}
+}
+
+// TestRead reads tensors by name, with and without a check of the shape.
+func TestRead(t *testing.T) {
+	x, err := NewTensor(BF16, []int{2, 3}, []float32{1, 2, 3, 4, 5, 6})
+	require.NoError(t, err)
+	scalar, err := NewTensor(I8, nil, []int8{7})
+	require.NoError(t, err)
+	f, err := FileOf(map[string]Tensor{"x": x, "s": scalar}, nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, "2 tensors, 13 bytes", f.String())
+	for _, shape := range [][]int{nil, {2, 3}, {-1, 3}, {2, -1}, {-1, -1}} {
+		got, err := Read[float32](f, "x", shape...)
+		require.NoError(t, err)
+		require.Equal(t, []float32{1, 2, 3, 4, 5, 6}, got)
+	}
+	got, err := Read[float64](f, "s")
+	require.NoError(t, err)
+	require.Equal(t, []float64{7}, got)
+	for _, shape := range [][]int{{6}, {3, 2}, {2, 3, 1}, {-1}, {-2, 3}} {
+		_, err = Read[float32](f, "x", shape...)
+		require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "x": its shape is [2,3], not %s`, strings.ReplaceAll(fmt.Sprint(shape), " ", ",")))
+	}
+	_, err = Read[float64](f, "s", 1)
+	require.EqualError(t, err, `safetensors: tensor "s": its shape is [], not [1]`)
+	_, err = Read[float32](f, "y")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = Read[int32](f, "x")
+	require.EqualError(t, err, `safetensors: tensor "x": elements of BF16 are uint16 or byte, not int32`)
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, maps.Collect(f.Tensors()), nil))
+	closed, err := Parse(file.Bytes())
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	_, err = Read[float32](closed, "x")
+	require.ErrorIs(t, err, fs.ErrClosed)
+	require.ErrorContains(t, err, `tensor "x"`)
+
+	one, err := FileOf(map[string]Tensor{"x": x}, nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, "1 tensor, 12 bytes", one.String())
+	both, err := Join(one, f)
+	require.ErrorContains(t, err, "duplicate")
+	require.Nil(t, both)
+}
+
+// TestHeaderTensor finds entries by name.
+func TestHeaderTensor(t *testing.T) {
+	h := Header{Tensors: []TensorInfo{{Name: "a", DType: F32}, {Name: "", DType: U8, Shape: []int{2}}}}
+	info, ok := h.Tensor("")
+	require.True(t, ok)
+	require.Equal(t, h.Tensors[1], info)
+	info, ok = h.Tensor("b")
+	require.False(t, ok)
+	require.Zero(t, info)
 }
 
 // TestUnpaddedHeader has a header that is not padded, as some writers leave it: the

@@ -18,6 +18,7 @@ func BenchmarkConvert(b *testing.B) {
 	for _, p := range []struct{ from, to Format }{
 		{E5M2FNUZ, F32}, {E2M3, F32}, {F4, F32}, {F32, E4M3}, {F32, E5M2},
 		{F32, F64}, {F64, F32}, {F64, BF16}, {F16, BF16}, {E4M3, BF16},
+		{I32, F64}, {U32, F64}, {I8, F64},
 	} {
 		benchmarkConvert(b, p.from, p.to, 256<<10)
 	}

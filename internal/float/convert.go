@@ -15,11 +15,11 @@ func Convertible(from, to Format) bool {
 	if from == None || to == None {
 		return false
 	}
-	return from == to || layouts[to].overflow > 0
+	return from == to || layouts[to].overflow > 0 && layouts[from].special != integer
 }
 
 // Exact reports whether format to represents every value of format from, its
-// zeros, infinities and NaN included.
+// zeros, infinities and NaN included. From an integer it is asked for F32 and F64 only.
 func Exact(from, to Format) bool {
 	if from == None || to == None {
 		return false
@@ -29,6 +29,10 @@ func Exact(from, to Format) bool {
 	}
 	f, t := &layouts[from], &layouts[to]
 	switch {
+	case f.special == integer:
+		return (to == F32 || to == F64) && f.man <= t.man+1
+	case t.special == integer:
+		return false
 	case f.man > t.man, f.emax() > t.emax(), f.lsb() < t.lsb():
 		return false // too precise, too large, too small
 	case f.emax() == t.emax() && f.mantissa(f.max())<<(t.man-f.man) > t.mantissa(t.max()):
@@ -49,7 +53,7 @@ func Exact(from, to Format) bool {
 }
 
 // Convert converts whole elements from src, in format from, to dst, in format
-// to. The formats must be Convertible and dst must hold exactly the elements of
+// to. The formats must be Convertible or Exact, and dst must hold exactly the elements of
 // src. Both are little endian on every host and may have any alignment. They
 // must not overlap.
 //
@@ -73,6 +77,10 @@ func Convert(dst []byte, to Format, src []byte, from Format, nonTemporal bool) {
 		fromF32(dst, to, src, nonTemporal)
 	case from == F64:
 		f64ToNarrow(dst, src, &layouts[to])
+	case from == I32:
+		int32ToF64[int32](dst, src)
+	case from == U32:
+		int32ToF64[uint32](dst, src)
 	default:
 		// Every other source has at most 16 bits. A float32 holds it exactly,
 		// so the way through float32 does not round.
@@ -113,6 +121,14 @@ func portableToF32(dst, src []byte, from Format) {
 		f6ToF32(dst, src, decodeTable(from))
 	case F4:
 		f4ToF32(dst, src, decodeTable(from))
+	case I8:
+		int8ToF32[int8](dst, src)
+	case U8:
+		int8ToF32[uint8](dst, src)
+	case I16:
+		int16ToF32[int16](dst, src)
+	case U16:
+		int16ToF32[uint16](dst, src)
 	default:
 		f8ToF32(dst, src, decodeTable(from))
 	}

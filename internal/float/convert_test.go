@@ -370,16 +370,16 @@ func testRules(t *testing.T) {
 
 func TestBits(t *testing.T) {
 	var got []int
-	for f := None; f <= F64; f++ {
+	for f := None; f <= U32; f++ {
 		got = append(got, f.Bits())
 	}
-	require.Equal(t, []int{0, 4, 6, 6, 8, 8, 8, 8, 8, 16, 16, 32, 64}, got)
+	require.Equal(t, []int{0, 4, 6, 6, 8, 8, 8, 8, 8, 16, 16, 32, 64, 8, 8, 16, 16, 32, 32}, got)
 }
 
 func TestConvertible(t *testing.T) {
-	for from := None; from <= F64; from++ {
-		for to := None; to <= F64; to++ {
-			want := slices.Contains(allFormats, from) && (slices.Contains(targetFormats, to) || from == to)
+	for from := None; from <= U32; from++ {
+		for to := None; to <= U32; to++ {
+			want := slices.Contains(allFormats, from) && slices.Contains(targetFormats, to) || from == to && from != None
 			require.Equal(t, want, Convertible(from, to), "%v to %v", from, to)
 		}
 	}
@@ -387,8 +387,13 @@ func TestConvertible(t *testing.T) {
 
 // The oracle compares every code.
 func TestExact(t *testing.T) {
-	for from := None; from <= F64; from++ {
-		for to := None; to <= F64; to++ {
+	exact := map[Format][]Format{F32: {I8, U8, I16, U16}, F64: integers}
+	for from := None; from <= U32; from++ {
+		for to := None; to <= U32; to++ {
+			if slices.Contains(integers, from) || slices.Contains(integers, to) {
+				require.Equal(t, from == to || slices.Contains(exact[to], from), Exact(from, to), "%v in %v", from, to)
+				continue
+			}
 			if testing.Short() && max(from.Bits(), to.Bits()) == 16 {
 				continue // 65,536 codes
 			}
@@ -423,6 +428,40 @@ func slowExact(from, to Format) bool {
 		}
 	}
 	return true
+}
+
+// TestConvertIntegers converts every integer of up to 16 bits and edges of those of 32,
+// in any number, from and to any alignment.
+func TestConvertIntegers(t *testing.T) { withKernels(t, testConvertIntegers) }
+
+func testConvertIntegers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	edges := []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, 1<<24 + 1, 1 << 16}
+	for range 4000 {
+		edges = append(edges, uint64(rng.Uint32()))
+	}
+	for _, from := range integers {
+		codes := edges
+		if from.Bits() <= 16 {
+			codes = allCodes(from)
+			requireConvert(t, F32, from, codes)
+		}
+		requireConvert(t, F64, from, codes)
+		for n := range 40 {
+			for _, to := range []Format{F32, F64} {
+				if !Exact(from, to) {
+					continue
+				}
+				some := codes[len(codes)/2:][:n]
+				in, out := append([]byte{1}, packCodes(from, some)...), make([]byte, 1+n*to.Bits()/8)
+				Convert(out[1:], to, in[1:], from, false)
+				s := slowEncoder{f: to}
+				for i, got := range unpackCodes(to, out[1:]) {
+					require.Equal(t, s.convert(from, some[i]), got, "%v to %v: %#x", from, to, some[i])
+				}
+			}
+		}
+	}
 }
 
 func TestConvertSameFormatCopies(t *testing.T) {

@@ -1,4 +1,5 @@
-// Package float converts between the floating-point formats of tensor elements.
+// Package float converts between the floating-point formats of tensor elements, and
+// from integers to floats that represent all of them.
 //
 // Widening is exact. Narrowing rounds once, to nearest, ties to even.
 //
@@ -14,7 +15,8 @@ import (
 	"sync"
 )
 
-// A Format is a floating-point format. The zero Format, None, is not one.
+// A Format is a floating-point format, or that of an integer, which is only read. The
+// zero Format, None, is neither.
 type Format uint8
 
 // The formats. Those of at most 8 bits are E<exponent bits>M<mantissa bits>.
@@ -32,6 +34,12 @@ const (
 	BF16                   // the upper half of a binary32
 	F32                    // IEEE 754 binary32
 	F64                    // IEEE 754 binary64
+	I8                     // integers, those with a sign in two's complement
+	U8
+	I16
+	U16
+	I32
+	U32
 )
 
 // Bits returns the bits of an element, 0 for None.
@@ -40,7 +48,8 @@ func (f Format) Bits() int { return layouts[f].bits() }
 // A layout is the meaning of the bits of a float. From the top these are: a
 // sign bit, if sign is 1; exp bits of exponent e; man bits of mantissa m. The
 // value is ±2^(e-bias) × 1.m. If e is 0 and there is a mantissa, it is
-// ±2^(1-bias) × 0.m.
+// ±2^(1-bias) × 0.m. An integer has no exponent: its value is m, less 2^man if the sign
+// bit is set.
 type layout struct {
 	sign, exp, man uint8
 	bias           int16
@@ -59,10 +68,11 @@ type layout struct {
 type special uint8
 
 const (
-	finite special = iota // none
-	ieee                  // e all ones: infinity if m is 0, otherwise NaN, quiet if the top bit of m is set
-	fn                    // e and m all ones: NaN
-	fnuz                  // negative zero, which does not exist: NaN
+	finite  special = iota // none
+	ieee                   // e all ones: infinity if m is 0, otherwise NaN, quiet if the top bit of m is set
+	fn                     // e and m all ones: NaN
+	fnuz                   // negative zero, which does not exist: NaN
+	integer                // none, and the format is that of an integer
 )
 
 // layouts holds everything this package knows about the values of the formats.
@@ -87,6 +97,12 @@ var layouts = [...]layout{
 	BF16:     {1, 8, 7, 127, ieee, 0x7f80},
 	F32:      {1, 8, 23, 127, ieee, 0x7f800000},
 	F64:      {1, 11, 52, 1023, ieee, 0x7ff << 52},
+	I8:       {1, 0, 7, 0, integer, 0},
+	U8:       {0, 0, 8, 0, integer, 0},
+	I16:      {1, 0, 15, 0, integer, 0},
+	U16:      {0, 0, 16, 0, integer, 0},
+	I32:      {1, 0, 31, 0, integer, 0},
+	U32:      {0, 0, 32, 0, integer, 0},
 }
 
 func (l *layout) bits() int { return int(l.sign + l.exp + l.man) }

@@ -8,16 +8,19 @@ import (
 	"sort"
 )
 
-// The formats of at most 16 bits, all formats, and those to convert to.
+// The float formats of at most 16 bits, all of them, integers, and the formats to
+// convert to.
 var (
 	smallFormats  = []Format{F4, E2M3, E3M2, E5M2, E4M3, E8M0, E4M3FNUZ, E5M2FNUZ, F16, BF16}
 	allFormats    = append(smallFormats[:len(smallFormats):len(smallFormats)], F32, F64)
+	integers      = []Format{I8, U8, I16, U16, I32, U32}
 	targetFormats = []Format{E5M2, E4M3, E4M3FNUZ, E5M2FNUZ, F16, BF16, F32, F64}
 )
 
 var formatNames = map[Format]string{
 	None: "None", F4: "F4", E2M3: "E2M3", E3M2: "E3M2", E5M2: "E5M2", E4M3: "E4M3", E8M0: "E8M0",
 	E4M3FNUZ: "E4M3FNUZ", E5M2FNUZ: "E5M2FNUZ", F16: "F16", BF16: "BF16", F32: "F32", F64: "F64",
+	I8: "I8", U8: "U8", I16: "I16", U16: "U16", I32: "I32", U32: "U32",
 }
 
 func (f Format) String() string {
@@ -56,6 +59,13 @@ func slowDecode(f Format, code uint64) float64 {
 		return math.Ldexp(1, int(code)-127)
 	case F32:
 		return float64(math.Float32frombits(uint32(code)))
+	case I8, I16, I32:
+		if limit := uint64(1) << f.Bits(); code >= limit/2 {
+			return -float64(limit - code)
+		}
+		return float64(code)
+	case U8, U16, U32:
+		return float64(code)
 	default:
 		return math.Float64frombits(code)
 	}

@@ -30,7 +30,7 @@ func vectorToF32(dst, src []byte, from Format, nonTemporal bool) bool {
 		v := newE4M3Vector(from)
 		e4m3ToF32Vector(&dst[0], &src[0], n, nonTemporal, &v)
 	default:
-		return false
+		return integersToF32(dst, src, from, nonTemporal)
 	}
 	return true
 }

@@ -61,3 +61,33 @@ func f32ToBF16AVX512(dst, src *byte, n int, nonTemporal bool)
 
 //go:noescape
 func f32ToF16Vector(dst, src *byte, n int, nonTemporal bool)
+
+// integersToF32 converts integers and returns true, or does nothing and returns false.
+func integersToF32(dst, src []byte, from Format, nonTemporal bool) bool {
+	n := len(dst) / 4
+	switch from {
+	case I8:
+		i8ToF32Vector(&dst[0], &src[0], n, nonTemporal)
+	case U8:
+		u8ToF32Vector(&dst[0], &src[0], n, nonTemporal)
+	case I16:
+		i16ToF32Vector(&dst[0], &src[0], n, nonTemporal)
+	case U16:
+		u16ToF32Vector(&dst[0], &src[0], n, nonTemporal)
+	default:
+		return false
+	}
+	return true
+}
+
+//go:noescape
+func i8ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func u8ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func i16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+
+//go:noescape
+func u16ToF32Vector(dst, src *byte, n int, nonTemporal bool)

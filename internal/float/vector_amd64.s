@@ -100,6 +100,47 @@ TEXT ·hasF16C(SB), NOSPLIT, $0-1
 TEXT ·bf16ToF32Vector(SB), NOSPLIT, $0-25
 	WALK(BF16_TO_F32, STORE_Y, 16, 1, 2)
 
+// An integer of at most 24 bits is a float32.
+#define I8_TO_F32 \
+	VPMOVSXBD (SI), Y0   \
+	VPMOVSXBD 8(SI), Y1 \
+	VCVTDQ2PS Y0, Y0   \
+	VCVTDQ2PS Y1, Y1
+
+// func i8ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+TEXT ·i8ToF32Vector(SB), NOSPLIT, $0-25
+	WALK(I8_TO_F32, STORE_Y, 16, 0, 2)
+
+#define U8_TO_F32 \
+	VPMOVZXBD (SI), Y0   \
+	VPMOVZXBD 8(SI), Y1 \
+	VCVTDQ2PS Y0, Y0   \
+	VCVTDQ2PS Y1, Y1
+
+// func u8ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+TEXT ·u8ToF32Vector(SB), NOSPLIT, $0-25
+	WALK(U8_TO_F32, STORE_Y, 16, 0, 2)
+
+#define I16_TO_F32 \
+	VPMOVSXWD (SI), Y0   \
+	VPMOVSXWD 16(SI), Y1 \
+	VCVTDQ2PS Y0, Y0   \
+	VCVTDQ2PS Y1, Y1
+
+// func i16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+TEXT ·i16ToF32Vector(SB), NOSPLIT, $0-25
+	WALK(I16_TO_F32, STORE_Y, 16, 1, 2)
+
+#define U16_TO_F32 \
+	VPMOVZXWD (SI), Y0   \
+	VPMOVZXWD 16(SI), Y1 \
+	VCVTDQ2PS Y0, Y0   \
+	VCVTDQ2PS Y1, Y1
+
+// func u16ToF32Vector(dst, src *byte, n int, nonTemporal bool)
+TEXT ·u16ToF32Vector(SB), NOSPLIT, $0-25
+	WALK(U16_TO_F32, STORE_Y, 16, 1, 2)
+
 #define F16_TO_F32 \
 	VCVTPH2PS (SI), Y0 \
 	VCVTPH2PS 16(SI), Y1

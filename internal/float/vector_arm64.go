@@ -25,3 +25,6 @@ func f32ToBF16Vector(dst, src *byte, n int, nonTemporal bool)
 
 //go:noescape
 func f32ToF16Vector(dst, src *byte, n int, nonTemporal bool)
+
+// integersToF32 returns false: the loops convert integers here.
+func integersToF32(dst, src []byte, from Format, nonTemporal bool) bool { return false }

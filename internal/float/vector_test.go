@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The conversions that have assembly.
+// The conversions that have assembly, on some processor.
 var vectorPairs = []struct{ from, to Format }{
+	{I8, F32}, {U8, F32}, {I16, F32}, {U16, F32},
 	{BF16, F32}, {F16, F32}, {E5M2, F32}, {E4M3, F32}, {E4M3FNUZ, F32}, {F32, BF16}, {F32, F16},
 }
 
