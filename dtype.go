@@ -152,9 +152,9 @@ func (d *DType) UnmarshalText(text []byte) error {
 
 // parseDType returns the dtype with that spelling, 0 if there is none.
 func parseDType(text []byte) DType {
-	for d := range DType(len(dtypes)) {
-		if d.valid() && string(text) == dtypes[d].name {
-			return d
+	for d := range dtypes {
+		if string(text) == dtypes[d].name {
+			return DType(d)
 		}
 	}
 	return 0

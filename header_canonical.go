@@ -52,7 +52,7 @@ func (p *parser) canonicalEntry() bool {
 		at = p.canonicalOffsets(at, e)
 	}
 	if at == 0 || p.add(e) != "" {
-		p.t.dims = p.t.dims[:e.shape.first()]
+		p.t.dims = p.t.dims[:p.first]
 		return false
 	}
 	p.Pos = at

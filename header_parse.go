@@ -15,7 +15,8 @@ type parser struct {
 	tensor    jsonscan.Span // the name of the tensor whose entry is being read, for errors
 	scattered bool          // an entry does not start where the one before it ends
 	sawMeta   bool          // __metadata__ was read, perhaps null
-	dtype     DType         // of the last entry
+	first     int           // number of the first dimension,
+	dtype     DType         // and dtype of the last entry
 	end       int64         // of the last canonical entry,
 	endText   jsonscan.Span // and its spelling in the text
 	slow      bool          // never take the fast path: the tests compare the two
@@ -232,7 +233,8 @@ func (p *parser) next(name jsonscan.Span) *entry {
 		t.dims = jsonscan.Reserve(&p.Scanner, t.dims, usualRank, leastDim)
 	}
 	e := &t.entries[:len(t.entries)+1][len(t.entries)]
-	e.name, e.shape = name, packShape(0, len(t.dims), 0)
+	e.name = name
+	p.first = len(t.dims)
 	return e
 }
 
@@ -240,12 +242,11 @@ func (p *parser) next(name jsonscan.Span) *entry {
 // read, and makes it part of the table unless it breaks a rule.
 func (p *parser) add(e *entry) (broken string) {
 	t := &p.t
-	first := e.shape.first()
-	shape := t.dims[first:]
+	shape := t.dims[p.first:]
 	if broken := checkOffsets(p.dtype, shape, e.begin, e.end); broken != "" {
 		return broken
 	}
-	e.shape = packShape(len(shape), first, p.dtype)
+	e.shape = packShape(len(shape), p.first, p.dtype)
 	n, end := len(t.entries), int64(0)
 	if n > 0 {
 		end = t.entries[n-1].end

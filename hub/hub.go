@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -87,8 +88,8 @@ func (c *Client) open(ctx context.Context, repo, revision string) (*safetensors.
 // Open.
 func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
 	r, err := c.repository(ctx, repo, revision)
-	if err == nil && (!fs.ValidPath(name) || name == ".") {
-		err = fmt.Errorf("%q does not name a file in a repository", name)
+	if err == nil {
+		err = checkName(name)
 	}
 	if err != nil {
 		return nil, prefix.Add(err)
@@ -97,10 +98,19 @@ func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*sa
 	return f, prefix.Add(err)
 }
 
+// checkName checks that a name stays in its repository.
+func checkName(name string) error {
+	if !fs.ValidPath(name) || name == "." {
+		return fmt.Errorf("%q does not name a file in a repository", name)
+	}
+	return nil
+}
+
 // A repository is where the files of a model are.
 type repository struct {
 	name string // for errors
 	open func(file string) (*safetensors.File, error)
+	read func(file string) ([]byte, error)
 }
 
 // repository returns a repository on the hub or, offline, in the cache.
@@ -115,17 +125,8 @@ func (c *Client) repository(ctx context.Context, repo, revision string) (*reposi
 		if err != nil {
 			return nil, fmt.Errorf("HF_HUB_OFFLINE is set: %w", err)
 		}
-		r.open = func(file string) (*safetensors.File, error) {
-			local, err := filepath.Localize(file)
-			if err != nil {
-				return nil, fmt.Errorf("%q: %w", file, err)
-			}
-			f, err := safetensors.Open(filepath.Join(dir, local))
-			if err != nil {
-				err = fmt.Errorf("HF_HUB_OFFLINE is set: %w", prefix.Strip(err))
-			}
-			return f, err
-		}
+		r.open = func(file string) (*safetensors.File, error) { return cached(safetensors.Open, dir, file) }
+		r.read = func(file string) ([]byte, error) { return cached(os.ReadFile, dir, file) }
 		return r, nil
 	}
 	endpoint, err := parseEndpoint(c.Endpoint)
@@ -133,14 +134,31 @@ func (c *Client) repository(ctx context.Context, repo, revision string) (*reposi
 		return nil, err
 	}
 	files := endpoint.JoinPath(escapePath(repo), "resolve")
-	client := &remote.Client{HTTP: keepToCommit(c.HTTP, files, revision)}
-	if token := cleanToken(c.Token); token != "" {
-		client.Header = http.Header{"Authorization": {"Bearer " + token}}
-	}
-	r.open = func(file string) (*safetensors.File, error) {
-		return client.Open(ctx, files.JoinPath(url.PathEscape(revision), escapePath(file)).String())
-	}
+	client := &remote.Client{HTTP: keepToCommit(c.HTTP, files, revision), Header: c.header()}
+	at := func(file string) string { return files.JoinPath(url.PathEscape(revision), escapePath(file)).String() }
+	r.open = func(file string) (*safetensors.File, error) { return client.Open(ctx, at(file)) }
+	r.read = func(file string) ([]byte, error) { return client.ReadFile(ctx, at(file)) }
 	return r, nil
+}
+
+// header returns what each request to the endpoint has.
+func (c *Client) header() http.Header {
+	if token := cleanToken(c.Token); token != "" {
+		return http.Header{"Authorization": {"Bearer " + token}}
+	}
+	return nil
+}
+
+// cached opens or reads a file of a snapshot in the cache.
+func cached[T any](open func(name string) (T, error), dir, file string) (opened T, err error) {
+	local, err := filepath.Localize(file)
+	if err != nil {
+		return opened, fmt.Errorf("%q: %w", file, err)
+	}
+	if opened, err = open(filepath.Join(dir, local)); err != nil {
+		err = fmt.Errorf("HF_HUB_OFFLINE is set: %w", prefix.Strip(err))
+	}
+	return opened, err
 }
 
 // escapePath escapes each element of a path.

@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -58,6 +59,24 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 	return openFile(s, u)
 }
 
+// ReadFile returns the content of a small file next to a model, such as its
+// configuration, by its http or https URL. One of more than 64 MiB is an error.
+// Requests and errors are those of Open.
+func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
+	u, err := parseURL(rawURL)
+	if err != nil {
+		return nil, prefix.Add(err)
+	}
+	data, err := download(c.session(ctx), u)
+	if err == nil && len(data) == maxIndex {
+		err = fmt.Errorf("it has more than %d bytes", maxIndex-1)
+	}
+	if err != nil {
+		return nil, prefix.Add(openError(u, err))
+	}
+	return data, nil
+}
+
 func (c *Client) session(ctx context.Context) *session {
 	s := &session{
 		tries:  tries{ctx: ctx, pace: c.pace.orReal()},
@@ -103,11 +122,11 @@ func openShards(s *session, u *url.URL) (*safetensors.File, error) {
 	return f, nil
 }
 
-// maxIndex exceeds the limit of safetensors.OpenShards, whose error tells it.
+// maxIndex exceeds by one the limit of safetensors.OpenShards, whose error tells it.
 const maxIndex = 64<<20 + 1
 
-// download downloads the index at a URL.
-func download(s *session, u *url.URL) (index []byte, err error) {
+// download downloads the file at a URL, up to maxIndex bytes of it.
+func download(s *session, u *url.URL) (data []byte, err error) {
 	at := place{url: u, trusted: true}
 	err = s.retry(func() (int64, error) { // 0: the next try starts over
 		x := s.exchange()
@@ -121,11 +140,11 @@ func download(s *session, u *url.URL) (index []byte, err error) {
 		if resp.StatusCode != http.StatusOK {
 			return 0, statusError(resp, http.StatusOK)
 		}
-		index, err = io.ReadAll(io.LimitReader(x.body(resp), maxIndex))
+		data, err = io.ReadAll(io.LimitReader(x.body(resp), maxIndex))
 		return 0, x.cause(err)
 	})
 	if err != nil {
 		return nil, getError(at.url, err)
 	}
-	return index, nil
+	return data, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"net/http"
@@ -171,3 +172,28 @@ func TestConnectionsAreKept(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestReadFile(t *testing.T) {
+	s := newServer(t)
+	client, _ := newClient(t)
+	s.add("/config.json", []byte(`{"a":1}`))
+	s.fault = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+		if n == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return n == 0
+	}
+	data, err := client.ReadFile(t.Context(), s.URL+"/config.json")
+	require.NoError(t, err)
+	require.Equal(t, `{"a":1}`, string(data))
+	require.Len(t, s.requests, 2, "tried again")
+
+	s.fault = nil
+	_, err = client.ReadFile(t.Context(), s.URL+"/none.json")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	s.add("/large", make([]byte, maxIndex))
+	_, err = client.ReadFile(t.Context(), s.URL+"/large")
+	require.ErrorContains(t, err, "it has more than 67108864 bytes")
+	_, err = client.ReadFile(t.Context(), "file:///etc/passwd")
+	require.ErrorContains(t, err, "safetensors: ")
+}

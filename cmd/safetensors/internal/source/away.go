@@ -76,6 +76,7 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		return err
 	}
 	c.take(f)
+	c.Folder = o.repoFolder(repo, revision, file)
 	return nil
 }
 
@@ -130,6 +131,7 @@ func (o *Opener) openBucket(c *Checkpoint, name string) error {
 	switch path.Ext(key) {
 	case ".safetensors", ".json":
 		dir, base := path.Split(key)
+		c.Folder = folderOf(b.FS(strings.TrimSuffix(dir, "/")))
 		return o.openIn(c, b.FS(strings.TrimSuffix(dir, "/")), base, nil)
 	}
 	fsys := b.FS(key)
@@ -138,6 +140,7 @@ func (o *Opener) openBucket(c *Checkpoint, name string) error {
 		return err
 	}
 	if info.IsDir() {
+		c.Folder = wholeFolder(fsys)
 		return o.openIn(c, fsys, ".", nil)
 	}
 	f, err := fsys.Open(".")

@@ -25,6 +25,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	c.Local = true
 	switch {
 	case info.IsDir():
+		c.Folder = wholeFolder(localFS(name))
 		return o.openIn(c, localFS(name), ".", func(file string) string { return filepath.Join(name, filepath.FromSlash(file)) })
 	case !info.Mode().IsRegular(): // a pipe, as of <(curl …)
 		f, err := os.Open(name)
@@ -35,8 +36,10 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 		return o.openStream(c, f)
 	case strings.HasSuffix(name, ".index.json"):
 		dir := filepath.Dir(name)
+		c.Folder = wholeFolder(localFS(dir))
 		return o.openIn(c, localFS(dir), filepath.Base(name), func(file string) string { return filepath.Join(dir, filepath.FromSlash(file)) })
 	}
+	c.Folder = folderOf(localFS(filepath.Dir(name)))
 	return o.openFile(c, name)
 }
 

@@ -55,6 +55,10 @@ type Checkpoint struct {
 	// tensors can be read.
 	Files []File
 
+	// Folder is where it is; nil of what comes without one: a web address, standard
+	// input, several sources.
+	Folder *Folder
+
 	// Local says that all data is on a disk of this machine.
 	Local bool
 

@@ -1,0 +1,131 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/hub"
+)
+
+// maxSmall is the size of the largest file next to weights that is read, in bytes:
+// the vocabularies of large models have some 30 MB.
+const maxSmall = 64 << 20
+
+// A Folder is where a checkpoint is, with what lies next to the weights:
+// configuration, tokenizers.
+type Folder struct {
+	read func(name string) ([]byte, error)
+
+	// list returns the names of the files that are no larger than maxSmall. It is nil
+	// of the folder of a file: who names a file does not mean its neighbors.
+	list func() ([]string, error)
+}
+
+// ReadFile returns the content of a file of at most 64 MiB. If there is none of that
+// name, the error wraps fs.ErrNotExist. That goes for the nil Folder, too.
+func (f *Folder) ReadFile(name string) ([]byte, error) {
+	if f == nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return f.read(name)
+}
+
+// weights are the endings of files that hold tensors, or say where they are.
+var weights = []string{
+	".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".distcp", ".npz", ".npy", ".bt",
+	".gguf", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
+}
+
+// Small returns the names of the files next to the weights, sorted: those of at most
+// 64 MiB that hold no tensors and are not hidden.
+func (f *Folder) Small() ([]string, error) {
+	if f == nil || f.list == nil {
+		return nil, errors.New("it is not a folder, a bucket or a repository, whose files could come along")
+	}
+	names, err := f.list()
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return strings.HasPrefix(name, ".") || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
+	})
+	slices.Sort(names)
+	return names, nil
+}
+
+// folderOf returns the folder of a file.
+func folderOf(fsys fs.FS) *Folder {
+	return &Folder{read: func(name string) ([]byte, error) { return readSmall(fsys, name) }}
+}
+
+// wholeFolder returns a folder whose files belong together.
+func wholeFolder(fsys fs.FS) *Folder {
+	f := folderOf(fsys)
+	f.list = func() ([]string, error) { return listSmall(fsys) }
+	return f
+}
+
+func readSmall(fsys fs.FS, name string) ([]byte, error) {
+	file, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxSmall+1))
+	if err == nil && len(data) > maxSmall {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxSmall)
+	}
+	return data, err
+}
+
+func listSmall(fsys fs.FS) (names []string, err error) {
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		info, err := fs.Stat(fsys, e.Name()) // of what a link points to
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode().IsRegular() && info.Size() <= maxSmall {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// repoFolder returns the folder of a file in a repository, or of a folder in it.
+func (o *Opener) repoFolder(repo, revision, file string) *Folder {
+	client := &hub.Client{HTTP: o.client()}
+	dir, whole := file, true
+	if path.Ext(file) == ".safetensors" {
+		dir, whole = strings.TrimPrefix(path.Dir(file), "."), false
+	} else if strings.HasSuffix(file, ".index.json") {
+		dir = strings.TrimPrefix(path.Dir(file), ".")
+	}
+	f := &Folder{read: func(name string) ([]byte, error) {
+		return client.ReadFile(o.Context, repo, revision, path.Join(dir, name))
+	}}
+	if !whole {
+		return f
+	}
+	f.list = func() (names []string, err error) {
+		files, _, err := client.Files(o.Context, repo, revision)
+		for _, info := range files {
+			if in, name := path.Split(info.Name); strings.Trim(in, "/") == dir && info.Size <= maxSmall {
+				names = append(names, name)
+			}
+		}
+		return names, err
+	}
+	return f
+}

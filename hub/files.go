@@ -1,0 +1,99 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/remote"
+)
+
+// A FileInfo is what the hub says of a file in a repository.
+type FileInfo struct {
+	Name   string // slash-separated, a valid path in the sense of fs.ValidPath
+	Size   int64  // in bytes
+	SHA256 string // of the content of a large file, in hex; "" of one that Git stores itself
+	BlobID string // Git's name of the blob, a SHA-1: of the content, or of the pointer to a large file
+}
+
+// Files returns the files of a repository, "owner/name", at a branch, tag or commit,
+// in the order of the hub, and the commit they are of; an empty revision is "main". It
+// is one request. If HF_HUB_OFFLINE is 1, that is an error. Other errors are those of
+// Open.
+func (c *Client) Files(ctx context.Context, repo, revision string) (files []FileInfo, commit string, err error) {
+	files, commit, err = c.files(ctx, repo, revision)
+	return files, commit, prefix.Add(err)
+}
+
+func (c *Client) files(ctx context.Context, repo, revision string) (files []FileInfo, commit string, err error) {
+	if revision, err = checkRepo(repo, revision); err != nil {
+		return nil, "", err
+	}
+	if offline() {
+		return nil, "", fmt.Errorf("listing the files of %s: HF_HUB_OFFLINE is set", repo)
+	}
+	endpoint, err := parseEndpoint(c.Endpoint)
+	if err != nil {
+		return nil, "", err
+	}
+	u := endpoint.JoinPath("api/models", escapePath(repo), "revision", url.PathEscape(revision))
+	u.RawQuery = "blobs=true"
+	client := &remote.Client{HTTP: c.HTTP, Header: c.header()}
+	text, err := client.ReadFile(ctx, u.String())
+	if err != nil {
+		return nil, "", err
+	}
+	if files, commit, err = parseFiles(text); err != nil {
+		return nil, "", &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %w", err)}
+	}
+	return files, commit, nil
+}
+
+// parseFiles reads the information about a model that the hub gives, as the type
+// ModelInfo of huggingface_hub describes it.
+func parseFiles(text []byte) (files []FileInfo, commit string, err error) {
+	var info struct {
+		SHA      string
+		Siblings []struct {
+			Name   string `json:"rfilename"`
+			Size   int64
+			BlobID string
+			LFS    *struct{ SHA256 string }
+		}
+	}
+	if err := json.Unmarshal(text, &info); err != nil {
+		return nil, "", err
+	}
+	if !commitName.MatchString(info.SHA) {
+		return nil, "", errors.New("it does not name a commit")
+	}
+	for _, s := range info.Siblings {
+		if err := checkName(s.Name); err != nil {
+			return nil, "", err
+		}
+		file := FileInfo{Name: s.Name, Size: s.Size, BlobID: s.BlobID}
+		if s.LFS != nil {
+			file.SHA256 = s.LFS.SHA256
+		}
+		files = append(files, file)
+	}
+	return files, info.SHA, nil
+}
+
+// ReadFile returns the content of a small file of a repository, such as config.json.
+// One of more than 64 MiB is an error. All else is as for OpenFile.
+func (c *Client) ReadFile(ctx context.Context, repo, revision, name string) ([]byte, error) {
+	r, err := c.repository(ctx, repo, revision)
+	if err == nil {
+		err = checkName(name)
+	}
+	if err != nil {
+		return nil, prefix.Add(err)
+	}
+	data, err := r.read(name)
+	return data, prefix.Add(err)
+}

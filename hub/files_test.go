@@ -1,0 +1,87 @@
+package hub
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFiles(t *testing.T) {
+	s := newServer(t)
+	s.add("/api/models/owner/name/revision/main", []byte(`{"id":"owner/name","sha":"`+commitOne+`","siblings":[
+		{"rfilename":"config.json","size":3,"blobId":"1111111111111111111111111111111111111111"},
+		{"rfilename":"unet/model.safetensors","size":8000000000,"blobId":"2222222222222222222222222222222222222222",
+		 "lfs":{"sha256":"`+strings.Repeat("ab", 32)+`","size":8000000000,"pointerSize":135}}]}`))
+	client := newClient(t, s.URL)
+	client.Token = "t0ken"
+	files, commit, err := client.Files(t.Context(), "owner/name", "")
+	require.NoError(t, err)
+	require.Equal(t, commitOne, commit)
+	require.Equal(t, []FileInfo{
+		{Name: "config.json", Size: 3, BlobID: strings.Repeat("1", 40)},
+		{Name: "unet/model.safetensors", Size: 8e9, BlobID: strings.Repeat("2", 40), SHA256: strings.Repeat("ab", 32)},
+	}, files)
+	require.Len(t, s.requests, 1)
+	require.Equal(t, "true", s.requests[0].URL.Query().Get("blobs"))
+	require.Equal(t, "Bearer t0ken", s.requests[0].Header.Get("Authorization"))
+
+	_, _, err = client.Files(t.Context(), "owner/other", "")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, _, err = client.Files(t.Context(), "../name", "")
+	require.ErrorContains(t, err, "does not name a repository")
+}
+
+func TestFilesRefusesAnswers(t *testing.T) {
+	for text, want := range map[string]string{
+		`<html>`:        "the hub's list of files: invalid character",
+		`{"sha":"x"}`:   "it does not name a commit",
+		`{"siblings":1`: "unexpected end",
+		`{"sha":"` + commitOne + `","siblings":[{"rfilename":"../../etc/passwd"}]}`: `"../../etc/passwd" does not name a file`,
+		`{"sha":"` + commitOne + `","siblings":[{"size":1}]}`:                       `"" does not name a file`,
+	} {
+		s := newServer(t)
+		s.add("/api/models/owner/name/revision/main", []byte(text))
+		_, _, err := newClient(t, s.URL).Files(t.Context(), "owner/name", "main")
+		require.ErrorContains(t, err, want)
+		require.True(t, strings.HasPrefix(err.Error(), "safetensors: open owner/name"), err)
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	s := newServer(t)
+	s.add("/owner/name/resolve/v1/unet/config.json", []byte("{}"))
+	client := newClient(t, s.URL)
+	data, err := client.ReadFile(t.Context(), "owner/name", "v1", "unet/config.json")
+	require.NoError(t, err)
+	require.Equal(t, "{}", string(data))
+	_, err = client.ReadFile(t.Context(), "owner/name", "v1", "none.json")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = client.ReadFile(t.Context(), "owner/name", "v1", "../secret")
+	require.ErrorContains(t, err, "does not name a file")
+	require.Len(t, s.requests, 2)
+}
+
+// TestReadFileOffline reads from the cache, and sends nothing.
+func TestReadFileOffline(t *testing.T) {
+	s := newServer(t)
+	client := newClient(t, s.URL) // without an environment
+	cache := t.TempDir()
+	t.Setenv("HF_HUB_CACHE", cache)
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	dir := filepath.Join(cache, "models--owner--name", "snapshots", commitOne)
+	require.NoError(t, os.MkdirAll(dir, 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666))
+	data, err := client.ReadFile(t.Context(), "owner/name", commitOne, "config.json")
+	require.NoError(t, err)
+	require.Equal(t, "{}", string(data))
+	_, err = client.ReadFile(t.Context(), "owner/name", commitOne, "other.json")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
+	_, _, err = client.Files(t.Context(), "owner/name", commitOne)
+	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
+	require.Empty(t, s.requests)
+}
