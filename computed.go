@@ -23,7 +23,7 @@ import (
 // needs none. Within one file all parts of a computed tensor share one call;
 // WriteShards calls fill once per shard that holds a part. Several fills may run
 // concurrently, also the same one in several operations, so none may wait for another
-// to be called. Slice, Convert, Bitcast, Reshape and Concat compose with the tensor;
+// to be called. Slice, Transpose, Convert, Bitcast, Reshape and Concat compose with the tensor;
 // View does not.
 //
 // An error of fill, a panic in it and runtime.Goexit become the error of the

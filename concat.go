@@ -185,8 +185,8 @@ func (c *concat) slice(selected []selection) (Tensor, error) {
 	return concatenate(dim, parts)
 }
 
-// each returns the pieces, with f applied, joined again.
-func (c *concat) each(f func(Tensor) (Tensor, error)) (Tensor, error) {
+// each returns the pieces, with f applied, joined again along dim.
+func (c *concat) each(dim int, f func(Tensor) (Tensor, error)) (Tensor, error) {
 	pieces := make([]Tensor, len(c.pieces))
 	for i, p := range c.pieces {
 		var err error
@@ -194,7 +194,7 @@ func (c *concat) each(f func(Tensor) (Tensor, error)) (Tensor, error) {
 			return Tensor{}, err
 		}
 	}
-	return concatenate(c.dim, pieces)
+	return concatenate(dim, pieces)
 }
 
 // stream returns the bytes of the pieces, row by row.

@@ -300,6 +300,28 @@ func ExampleRange() {
 	// Output: [3] [10 12 14]
 }
 
+// A weight that one framework stores as [in, out] and another as [out, in]. It is
+// transposed when it is read, here by Append, elsewhere by WriteFile.
+func ExampleTensor_Transpose() {
+	t, err := safetensors.NewTensor(safetensors.F32, []int{2, 3}, []float32{
+		0, 1, 2,
+		10, 11, 12,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	columns, err := t.Transpose()
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Append[float32](nil, columns)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(columns.Shape(), values)
+	// Output: [3 2] [0 10 1 11 2 12]
+}
+
 // The bytes of a tensor, row by row and little-endian on every machine.
 func ExampleTensor_WriteTo() {
 	t, err := safetensors.NewTensor(safetensors.I16, []int{2}, []int16{1, -2})

@@ -1,10 +1,13 @@
 package safetensors
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"iter"
+	"math"
+	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
 // A strided selects elements of a contiguous tensor: its element (i, j, …) is
@@ -29,13 +32,10 @@ func rowMajor(shape []int) []int64 {
 // A gather lists the bytes of a slice in row-major order: runs of adjacent bytes,
 // found by nested loops.
 type gather struct {
-	first int64  // byte at which the first run starts
-	run   int64  // bytes of a run
-	loops []loop // the outermost first; all have n ≥ 2
+	first int64         // byte at which the first run starts
+	run   int64         // bytes of a run
+	loops []stride.Loop // the outermost first; all have N ≥ 2
 }
-
-// A loop is one dimension of a gather: n steps of stride bytes.
-type loop struct{ n, stride int64 }
 
 // newGather merges the dimensions of a slice into as few loops and as long runs
 // as possible. The shape has no zero dimension. If a run does not fill whole
@@ -56,17 +56,43 @@ func newGather(d DType, l *strided) (g gather, broken string) {
 	}
 	for i := range outer {
 		n := int64(l.shape[i])
-		stride, ok := wholeBytes(l.strides[i], bits)
+		step, ok := wholeBytes(l.strides[i], bits)
 		if !ok && n > 1 {
 			return g, fmt.Sprintf("every %d-th element of %d bits does not start on a byte boundary", l.strides[i], bits)
 		}
-		if k := len(g.loops) - 1; k >= 0 && g.loops[k].stride == n*stride {
-			g.loops[k] = loop{g.loops[k].n * n, stride}
-		} else if n > 1 {
-			g.loops = append(g.loops, loop{n, stride})
-		}
+		g.add(stride.Loop{N: n, Stride: step})
 	}
 	return g, ""
+}
+
+// add puts a loop into the innermost one, merged with that where it continues it.
+func (g *gather) add(l stride.Loop) {
+	if k := len(g.loops) - 1; k >= 0 && g.loops[k].Stride == l.N*l.Stride {
+		g.loops[k] = stride.Loop{N: g.loops[k].N * l.N, Stride: l.Stride}
+	} else if l.N > 1 {
+		g.loops = append(g.loops, l)
+	}
+}
+
+// join makes one run of runs that are adjacent.
+func (g *gather) join() {
+	for k := len(g.loops) - 1; k >= 0 && g.loops[k].Stride == g.run; k-- {
+		g.run *= g.loops[k].N
+		g.loops = g.loops[:k]
+	}
+}
+
+// inOrder reports whether the runs follow one another in the data, without
+// overlaps: nothing is transposed.
+func (g *gather) inOrder() bool {
+	span := g.run // of the loops further in
+	for _, l := range slices.Backward(g.loops) {
+		if l.Stride < span {
+			return false
+		}
+		span += (l.N - 1) * l.Stride
+	}
+	return true
 }
 
 // wholeBytes returns the size in bytes of n elements of the given bits, if they
@@ -76,11 +102,27 @@ func wholeBytes(n, bits int64) (int64, bool) {
 	return n/8*bits + n%8*bits/8, n%8*bits%8 == 0
 }
 
+// columns returns the size of blocks of at most most bytes into which a transposed
+// matrix is best cut: they have whole columns, and enough of them for whole cache
+// lines of its rows.
+func (g *gather) columns(most int64) int64 {
+	const row = 256
+	unit, step, nearest := g.run, g.run, int64(math.MaxInt64)
+	for _, l := range slices.Backward(g.loops) {
+		if l.Stride < nearest {
+			unit, nearest = step, l.Stride
+		}
+		step *= l.N
+	}
+	unit *= max(1, row/g.run)
+	return max(most/unit*unit, min(most, unit))
+}
+
 // size returns the bytes that g gathers.
 func (g *gather) size() int64 {
 	n := g.run
 	for _, l := range g.loops {
-		n *= l.n
+		n *= l.N
 	}
 	return n
 }
@@ -99,18 +141,18 @@ func (l line) span() int64 { return (l.count-1)*l.stride + l.run }
 // lines calls f for the lines that make up n bytes of g from position pos on,
 // until it fails.
 func (g *gather) lines(pos, n int64, f func(line) error) error {
-	inner := loop{n: 1}
+	inner := stride.Loop{N: 1}
 	if k := len(g.loops) - 1; k >= 0 {
 		inner = g.loops[k]
 	}
 	for n > 0 {
 		number, within := pos/g.run, pos%g.run
-		l := line{off: g.runAt(number), run: g.run, stride: inner.stride}
+		l := line{off: g.runAt(number), run: g.run, stride: inner.Stride}
 		if within > 0 || n < g.run {
 			l.off += within
 			l.run, l.count = min(g.run-within, n), 1
 		} else {
-			l.count = min(n/g.run, inner.n-number%inner.n)
+			l.count = min(n/g.run, inner.N-number%inner.N)
 		}
 		if err := f(l); err != nil {
 			return err
@@ -142,8 +184,8 @@ func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 func (g *gather) runAt(number int64) int64 {
 	off := g.first
 	for i := len(g.loops) - 1; i >= 0; i-- {
-		off += number % g.loops[i].n * g.loops[i].stride
-		number /= g.loops[i].n
+		off += number % g.loops[i].N * g.loops[i].Stride
+		number /= g.loops[i].N
 	}
 	return off
 }
@@ -151,30 +193,22 @@ func (g *gather) runAt(number int64) int64 {
 // copyFrom gathers a line from memory whose first byte is number base of the data
 // buffer.
 func (l line) copyFrom(dst, from []byte, base int64) {
-	src := from[l.off-base:][:l.span()]
-	stride := int(l.stride)
-	switch l.run {
-	case 1:
-		for i := range int(l.count) {
-			dst[i] = src[i*stride]
-		}
-	case 2:
-		for i := range int(l.count) {
-			binary.NativeEndian.PutUint16(dst[2*i:], binary.NativeEndian.Uint16(src[i*stride:]))
-		}
-	case 4:
-		for i := range int(l.count) {
-			binary.NativeEndian.PutUint32(dst[4*i:], binary.NativeEndian.Uint32(src[i*stride:]))
-		}
-	case 8:
-		for i := range int(l.count) {
-			binary.NativeEndian.PutUint64(dst[8*i:], binary.NativeEndian.Uint64(src[i*stride:]))
-		}
-	default:
-		run := int(l.run)
-		for i := range int(l.count) {
-			copy(dst[i*run:][:run], src[i*stride:])
-		}
+	stride.Line(dst, from[l.off-base:][:l.span()], int(l.run), int(l.stride), int(l.count))
+}
+
+// copyFrom gathers the bytes from position pos on from memory. Unlike lines it goes
+// in blocks where the elements are transposed.
+func (g *gather) copyFrom(dst, from []byte, pos int64) {
+	from = from[g.first:]
+	if within := pos % g.run; within > 0 || int64(len(dst)) < g.run {
+		n := min(g.run-within, int64(len(dst)))
+		copy(dst[:n], from[g.runAt(pos/g.run)-g.first+within:])
+		dst, pos = dst[n:], pos+n
+	}
+	whole := int64(len(dst)) / g.run * g.run
+	stride.Gather(dst[:whole], from, g.run, g.loops, pos/g.run)
+	if dst = dst[whole:]; len(dst) > 0 {
+		copy(dst, from[g.runAt((pos+whole)/g.run)-g.first:])
 	}
 }
 

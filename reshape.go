@@ -45,7 +45,7 @@ func (t Tensor) convert(d DType) (Tensor, error) {
 		return t, nil
 	}
 	if t.concat != nil {
-		return t.concat.each(func(p Tensor) (Tensor, error) { return p.convert(d) })
+		return t.concat.each(t.concat.dim, func(p Tensor) (Tensor, error) { return p.convert(d) })
 	}
 	if _, broken := checkShape(d, t.shape); broken != "" {
 		return Tensor{}, fmt.Errorf("converting %v to %v: %s", t, d, broken)
@@ -60,7 +60,7 @@ func (t Tensor) convert(d DType) (Tensor, error) {
 
 // Reshape returns t with another shape of the same number of elements, in the
 // same row-major order. It copies nothing. A tensor whose elements are not
-// contiguous (Slice) cannot be reshaped: the error wraps errors.ErrUnsupported.
+// contiguous (Slice, Transpose) cannot be reshaped: the error wraps errors.ErrUnsupported.
 func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	if err := t.check(); err != nil {
 		return Tensor{}, prefixed(err)
@@ -103,7 +103,7 @@ func (t Tensor) bitcast(d DType) (Tensor, error) {
 	case !d.valid():
 		return Tensor{}, errors.New("invalid dtype")
 	case t.concat != nil:
-		return t.concat.each(func(p Tensor) (Tensor, error) { return p.bitcast(d) })
+		return t.concat.each(t.concat.dim, func(p Tensor) (Tensor, error) { return p.bitcast(d) })
 	case t.dtypes != nil:
 		return Tensor{}, fmt.Errorf("its elements are converted as they are read: %w", errors.ErrUnsupported)
 	case d.Bits() == t.dtype.Bits():

@@ -164,20 +164,20 @@ func (s *source) readLine(dst []byte, l line) error {
 
 // gather fills dst with the bytes of g in memory from position pos on.
 func (s *source) gather(dst []byte, g *gather, pos int64) error {
-	all := func() error {
+	if s.mapped == nil {
+		g.copyFrom(dst, s.mem, pos)
+		return nil
+	}
+	return s.mapped.guard(func() error {
 		return g.lines(pos, int64(len(dst)), func(l line) error {
-			if s.mapped != nil && l.dense() {
+			if l.dense() {
 				mem.Populate(s.mem[l.off:][:l.span()])
 			}
 			l.copyFrom(dst, s.mem, 0)
 			dst = dst[l.size():]
 			return nil
 		})
-	}
-	if s.mapped == nil {
-		return all()
-	}
-	return s.mapped.guard(all)
+	})
 }
 
 // A mapping is a file in memory. Touching it may fault: a cold page makes the

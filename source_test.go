@@ -76,7 +76,9 @@ func TestTruncated(t *testing.T) {
 		require.NoError(t, err)
 		rounded, err := last.Convert(F8_E4M3)
 		require.NoError(t, err)
-		for name, tensor := range map[string]Tensor{"whole": last, "column": column, "wide": wide, "row": row, "rounded": rounded} {
+		transposed, err := last.Transpose()
+		require.NoError(t, err)
+		for name, tensor := range map[string]Tensor{"whole": last, "column": column, "wide": wide, "row": row, "rounded": rounded, "transposed": transposed} {
 			t.Run(fmt.Sprint(size, " ", name), func(t *testing.T) { truncatedTensor(t, tensor) })
 		}
 	}

@@ -16,7 +16,8 @@ import (
 
 // A stream produces the bytes of a tensor for one operation: gathered, converted,
 // joined or computed, in row-major order and little-endian. Several goroutines may
-// read it. There are three kinds: storedStream, joinedStream, computedStream.
+// read it. There are four kinds: storedStream, transposedStream, joinedStream and
+// computedStream.
 type stream interface {
 	size() int64
 
@@ -52,7 +53,11 @@ func (t Tensor) stream(all *computations) (stream, error) {
 	case t.computed != nil:
 		return newComputedStream(t, all), nil
 	}
-	return newStoredStream(t), nil
+	s := newStoredStream(t)
+	if s.transposed && !s.src.inMemory() {
+		return newTransposedStream(s, all), nil
+	}
+	return s, nil
 }
 
 // open is stream, and holds the bytes, unless computed tensors are among them: their
@@ -73,7 +78,11 @@ func (t Tensor) open() (stream, error) {
 // readAll fills dst, of s.size() bytes, with several goroutines where that pays.
 // fresh is whether dst is new memory.
 func readAll(s stream, dst []byte, fresh bool) error {
-	return parallel.Blocks(s.workers(), s.size(), mem.BlockSize, func(pos, n int64) error {
+	share := int64(mem.BlockSize)
+	if t, ok := s.(*storedStream); ok && t.transposed {
+		share = t.from.columns(max(share, s.size()/int64(4*s.workers())))
+	}
+	return parallel.Blocks(s.workers(), s.size(), share, func(pos, n int64) error {
 		if fresh {
 			mem.Prepare(dst, pos, n)
 		}
@@ -157,12 +166,13 @@ func writeFull(w io.Writer, b []byte) (int, error) {
 
 // A storedStream produces the bytes of a tensor of one source.
 type storedStream struct {
-	src    *source // nil for a tensor without elements
-	off    int64   // contiguous: the first byte in the data buffer
-	from   *gather // otherwise: what to gather there
-	dtypes []DType // the dtype in the source, then each dtype to convert to; nil if there is no conversion
-	bytes  int64   // that come out
-	held   bool    // the source stays open until release
+	src        *source // nil for a tensor without elements
+	off        int64   // contiguous: the first byte in the data buffer
+	from       *gather // otherwise: what to gather there
+	transposed bool    // which is not in the order of the source
+	dtypes     []DType // the dtype in the source, then each dtype to convert to; nil if there is no conversion
+	bytes      int64   // that come out
+	held       bool    // the source stays open until release
 }
 
 func newStoredStream(t Tensor) *storedStream {
@@ -170,7 +180,7 @@ func newStoredStream(t Tensor) *storedStream {
 	if t.strided != nil {
 		g, _ := newGather(t.stored(), t.strided) // selecting has checked it
 		g.first += t.off
-		s.from = &g
+		s.from, s.transposed = &g, !g.inOrder()
 	}
 	return s
 }
@@ -207,7 +217,10 @@ func (s *storedStream) workers() int {
 }
 
 func (s *storedStream) block() int64 {
-	if s.src != nil && s.src.ranges != nil {
+	switch {
+	case s.transposed: // the more columns at once, the less often the same rows
+		return s.from.columns(mem.BlockSize)
+	case s.src != nil && s.src.ranges != nil:
 		return mem.BlockSize
 	}
 	return mem.BufferSize
@@ -333,7 +346,7 @@ func (s *storedStream) convertChunks(dst []byte, first, n int64) error {
 	defer chunks.Put(c)
 	in, most := c[0][:], int64(chunkElements)
 	bits, toBits := int64(s.dtypes[0].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
-	if s.src.mem == nil || s.src.mapped != nil && s.from == nil {
+	if s.src.mem == nil || s.src.mapped != nil && s.from == nil || s.transposed {
 		most = min(n, s.block()/bits*8)
 		b := mem.NewBlock(most * bits / 8)
 		defer b.Free()
@@ -375,7 +388,7 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 		err = s.src.read(dst, s.off+pos)
 	case s.src.mem != nil:
 		err = s.src.gather(dst, s.from, pos)
-	case s.src.ranges != nil:
+	case s.src.ranges != nil && !s.transposed:
 		err = s.src.ranges.ReadRanges(s.from.runs(dst, pos, s.src.base))
 	default:
 		err = s.from.lines(pos, int64(len(dst)), func(l line) error {

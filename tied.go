@@ -71,8 +71,9 @@ func (t Tensor) identity() (id any, ok bool) {
 		how   string
 	}
 	k := key{t.src, t.off, fmt.Sprint(t.dtype, t.shape, t.dtypes)}
-	if t.strided != nil {
-		k.how += fmt.Sprint(*t.strided)
+	if t.strided != nil { // strides of dimensions of size 1 say nothing
+		g, _ := newGather(t.stored(), t.strided)
+		k.how += fmt.Sprint(g)
 	}
 	switch {
 	case t.computed != nil:

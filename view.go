@@ -142,7 +142,7 @@ func (t Tensor) String() string { return t.dtype.String() + " " + formatShape(t.
 //
 // If a copy would be needed, View returns an error wrapping
 // errors.ErrUnsupported; use Append. That is so when the data is not in memory
-// (NewFile), when the elements are not contiguous (Slice, Concat), are computed
+// (NewFile), when the elements are not contiguous (Slice, Transpose, Concat), are computed
 // (NewTensorFunc) or to be converted (Convert, or to a T that only Append converts
 // to), when their address is not aligned for T, and on a big-endian host.
 //
@@ -271,9 +271,9 @@ func shapeMatches(shape, want []int) bool {
 // little-endian, sub-byte ones packed. It returns the number of bytes written.
 // Errors of w are returned as they are.
 //
-// It uses constant extra memory. Tensors in memory are written without a copy in
-// between, those of a mapped file to a *os.File and to the hashes of the standard
-// library.
+// It uses constant extra memory, but for what Transpose holds. Tensors in memory are
+// written without a copy in between, those of a mapped file to a *os.File and to the
+// hashes of the standard library.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	s, err := t.open()
 	if err != nil {
@@ -289,13 +289,14 @@ func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))
 	}
+	n := max(0, min(int64(len(p)), t.Size()-off))
+	t, at := t.around(off, n)
 	s, err := t.open()
 	if err != nil {
 		return 0, prefixed(err)
 	}
 	defer s.release()
-	n := max(0, min(int64(len(p)), s.size()-off))
-	if err := s.readAt(p[:n], off); err != nil {
+	if err := s.readAt(p[:n], at); err != nil {
 		return 0, prefixed(err)
 	}
 	if n < int64(len(p)) {

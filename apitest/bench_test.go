@@ -1,6 +1,7 @@
 package apitest_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"runtime/metrics"
@@ -74,5 +75,43 @@ func BenchmarkWriteComputed(b *testing.B) {
 			}
 			b.ReportMetric(float64(peak.Load())/1e6, "peak-MB")
 		})
+	}
+}
+
+// BenchmarkTranspose reads a matrix and the transposed matrix, from memory, from an
+// io.ReaderAt and from a mapped file, into memory that is already there.
+func BenchmarkTranspose(b *testing.B) {
+	const side = 6144
+	for _, dtype := range []DType{F32, BF16} {
+		data := bytes.Repeat([]byte{1}, side*side*dtype.Bits()/8) // not all the same page
+		memory, err := NewTensor(dtype, []int{side, side}, data)
+		require.NoError(b, err)
+		reader, err := NewTensorAt(dtype, []int{side, side}, bytes.NewReader(data))
+		require.NoError(b, err)
+		f, err := Open(writeTemp(b, map[string]Tensor{"x": memory}))
+		require.NoError(b, err)
+		defer f.Close()
+		mapped, err := f.Tensor("x")
+		require.NoError(b, err)
+		dst := make([]byte, 0, len(data))
+		for _, c := range []struct {
+			name string
+			x    Tensor
+		}{{"memory", memory}, {"reader", reader}, {"mapped", mapped}} {
+			y, err := c.x.Transpose()
+			require.NoError(b, err)
+			for _, way := range []struct {
+				name string
+				x    Tensor
+			}{{"copy", c.x}, {"transpose", y}} {
+				b.Run(fmt.Sprintf("%v/%s/%s", dtype, c.name, way.name), func(b *testing.B) {
+					b.SetBytes(int64(len(data)))
+					for b.Loop() {
+						_, err := Append(dst, way.x)
+						require.NoError(b, err)
+					}
+				})
+			}
+		}
 	}
 }

@@ -1,0 +1,109 @@
+// Package stride copies runs of bytes that are stored with strides, such as the
+// elements of a transposed matrix, one after another.
+package stride
+
+import "encoding/binary"
+
+// A Loop visits N places, Stride bytes apart.
+type Loop struct{ N, Stride int64 }
+
+// Line copies n runs of run bytes, which start stride bytes apart in src.
+func Line(dst, src []byte, run, stride, n int) {
+	switch run {
+	case 1:
+		for i := range n {
+			dst[i] = src[i*stride]
+		}
+	case 2:
+		for i := range n {
+			binary.NativeEndian.PutUint16(dst[2*i:], binary.NativeEndian.Uint16(src[i*stride:]))
+		}
+	case 4:
+		for i := range n {
+			binary.NativeEndian.PutUint32(dst[4*i:], binary.NativeEndian.Uint32(src[i*stride:]))
+		}
+	case 8:
+		for i := range n {
+			binary.NativeEndian.PutUint64(dst[8*i:], binary.NativeEndian.Uint64(src[i*stride:]))
+		}
+	default:
+		for i := range n {
+			copy(dst[i*run:][:run], src[i*stride:])
+		}
+	}
+}
+
+// Gather fills dst with whole runs: those that nested loops, the outermost first,
+// find in src, from run number first on. Loops may have any strides, in any order.
+func Gather(dst, src []byte, run int64, loops []Loop, first int64) {
+	g := gather{run: int(run), loops: make([]loop, len(loops))}
+	step := int(run)
+	for i := len(loops) - 1; i >= 0; i-- {
+		g.loops[i] = loop{int(loops[i].N), int(loops[i].Stride), step}
+		step *= int(loops[i].N)
+	}
+	g.fill(dst, src, g.loops, int(first)*g.run)
+}
+
+// A loop takes n steps, of from bytes in the source and of to bytes in the result.
+type loop struct{ n, from, to int }
+
+type gather struct {
+	run   int
+	loops []loop
+}
+
+// fill fills dst from byte pos of the result of the loops on. That is a few boxes:
+// the rest of a step of the outermost loop, whole steps, the start of a step.
+func (g *gather) fill(dst, src []byte, loops []loop, pos int) {
+	if len(loops) == 0 {
+		copy(dst, src[:g.run])
+		return
+	}
+	outer := loops[0]
+	for len(dst) > 0 {
+		at, within := src[pos/outer.to*outer.from:], pos%outer.to
+		n := len(dst) / outer.to * outer.to
+		if within > 0 || n == 0 {
+			n = min(outer.to-within, len(dst))
+			g.fill(dst[:n], at, loops[1:], within)
+		} else {
+			box := append([]loop{{n / outer.to, outer.from, outer.to}}, loops[1:]...)
+			g.box(dst[:n], at, box)
+		}
+		dst, pos = dst[n:], pos+n
+	}
+}
+
+// box fills dst with all runs of the loops. The runs of the last one are adjacent
+// in dst. Where those of another are nearest in src, the two are a matrix to
+// transpose.
+func (g *gather) box(dst, src []byte, loops []loop) {
+	last := len(loops) - 1
+	nearest := last
+	for i, l := range loops {
+		if l.n > 1 && (l.from < loops[nearest].from || loops[nearest].n == 1) {
+			nearest = i
+		}
+	}
+	if nearest == last {
+		each(dst, src, loops[:last], func(dst, src []byte) {
+			Line(dst, src, g.run, loops[last].from, loops[last].n)
+		})
+		return
+	}
+	rows, columns := loops[last], loops[nearest]
+	others := append(append(make([]loop, 0, last), loops[:nearest]...), loops[nearest+1:last]...)
+	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, g.run, rows, columns) })
+}
+
+// each calls f for all steps of the loops.
+func each(dst, src []byte, loops []loop, f func(dst, src []byte)) {
+	if len(loops) == 0 {
+		f(dst, src)
+		return
+	}
+	for i := range loops[0].n {
+		each(dst[i*loops[0].to:], src[i*loops[0].from:], loops[1:], f)
+	}
+}

@@ -1,0 +1,109 @@
+package stride
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// naive gathers run by run.
+func naive(src []byte, run int64, loops []Loop, first, n int64) []byte {
+	var dst []byte
+	for number := first; number < first+n; number++ {
+		at, rest := int64(0), number
+		for i := len(loops) - 1; i >= 0; i-- {
+			at += rest % loops[i].N * loops[i].Stride
+			rest /= loops[i].N
+		}
+		dst = append(dst, src[at:][:run]...)
+	}
+	return dst
+}
+
+// requireAsNaive gathers from memory in which each byte tells its place.
+func requireAsNaive(t testing.TB, run int64, loops []Loop, first, n int64) {
+	t.Helper()
+	size := run
+	for _, l := range loops {
+		size += (l.N - 1) * l.Stride
+	}
+	src := make([]byte, size)
+	for i := range src {
+		src[i] = byte(i*7 ^ i>>8*31 ^ i>>16)
+	}
+	dst := make([]byte, n*run+1)
+	dst[n*run] = 0xee
+	Gather(dst[:n*run], src, run, loops, first)
+	require.Equal(t, byte(0xee), dst[n*run])
+	if string(naive(src, run, loops, first, n)) != string(dst[:n*run]) {
+		require.FailNow(t, "wrong bytes", "%d runs of %d from %d on, loops %v", n, run, first, loops)
+	}
+}
+
+// TestTransposed transposes matrices of all sizes around those of a word, a tile and a
+// block, of rows that are adjacent or not, and of columns that are adjacent or not.
+func TestTransposed(t *testing.T) {
+	sizes := []int64{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 67, 130, 255, 257, 513, 530}
+	for _, run := range []int64{1, 2, 3, 4, 8, 16, 24} {
+		for _, rows := range sizes {
+			for _, columns := range sizes {
+				if rows*columns > 40000 && testing.Short() {
+					continue
+				}
+				for _, gap := range []int64{0, 3} {
+					loops := []Loop{{columns, run + gap}, {rows, columns*(run+gap) + gap}}
+					requireAsNaive(t, run, loops, 0, rows*columns)
+				}
+			}
+		}
+	}
+}
+
+// TestGather gathers windows of random loops in random order, some of them of the same
+// bytes.
+func TestGather(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		run := []int64{1, 2, 4, 8, 1, 2, 4, 8, 3, 12}[random.IntN(10)]
+		loops := make([]Loop, random.IntN(6))
+		stride, total := run, int64(1)
+		for i := range loops {
+			n := 1 + random.Int64N(5)
+			loops[i] = Loop{n, stride}
+			total *= n
+			switch random.IntN(4) {
+			case 0:
+				stride += random.Int64N(5)
+			case 1:
+				stride = stride*n + random.Int64N(5)
+			default:
+				stride *= n
+			}
+		}
+		random.Shuffle(len(loops), func(i, j int) { loops[i], loops[j] = loops[j], loops[i] })
+		first := random.Int64N(total)
+		requireAsNaive(t, run, loops, first, random.Int64N(total-first+1))
+	}
+}
+
+// BenchmarkTranspose compares the transposition of a matrix with a copy of it.
+func BenchmarkTranspose(b *testing.B) {
+	const side = 6144
+	for _, run := range []int64{1, 2, 4, 8} {
+		src, dst := make([]byte, side*side*run), make([]byte, side*side*run)
+		b.Run(fmt.Sprintf("copy-%d", run), func(b *testing.B) {
+			b.SetBytes(side * side * run)
+			for b.Loop() {
+				copy(dst, src)
+			}
+		})
+		b.Run(fmt.Sprintf("transpose-%d", run), func(b *testing.B) {
+			b.SetBytes(side * side * run)
+			for b.Loop() {
+				Gather(dst, src, run, []Loop{{side, run}, {side, side * run}}, 0)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package stride
+
+import "encoding/binary"
+
+// A strip is a few columns of a tile. Squares with 8 bytes in each row are
+// transposed in registers. The columns have size bytes each in dst, pitch bytes
+// apart; size is a multiple of 8.
+
+var le = binary.LittleEndian
+
+const (
+	low32 = 0x00000000ffffffff
+	low16 = 0x0000ffff0000ffff
+	low8  = 0x00ff00ff00ff00ff
+)
+
+// swap exchanges the high parts of a with the low parts of b. The mask has the low
+// ones, which are shift bits below the high ones.
+func swap(a, b uint64, shift int, mask uint64) (uint64, uint64) {
+	return a&mask | b&mask<<shift, a>>shift&mask | b&^mask
+}
+
+// strip8 copies a column of runs of 8 bytes.
+func strip8(dst []byte, _ int, src []byte, size int) {
+	d := dst[:size]
+	for i, row := 0, 0; i+8 <= len(d); i, row = i+8, row+rowPitch {
+		le.PutUint64(d[i:], le.Uint64(src[row:]))
+	}
+}
+
+// strip4 transposes four columns of runs of 4 bytes, in squares of two.
+func strip4(dst []byte, pitch int, src []byte, size int) {
+	d0, d1 := dst[:size], dst[pitch:][:size]
+	d2, d3 := dst[2*pitch:][:size], dst[3*pitch:][:size]
+	for i, row := 0, 0; i+8 <= len(d0) && i+8 <= len(d1) && i+8 <= len(d2) && i+8 <= len(d3); i, row = i+8, row+2*rowPitch {
+		r := src[row:][:rowPitch+16]
+		a, b := swap(le.Uint64(r), le.Uint64(r[rowPitch:]), 32, low32)
+		c, d := swap(le.Uint64(r[8:]), le.Uint64(r[rowPitch+8:]), 32, low32)
+		le.PutUint64(d0[i:], a)
+		le.PutUint64(d1[i:], b)
+		le.PutUint64(d2[i:], c)
+		le.PutUint64(d3[i:], d)
+	}
+}
+
+// strip2 transposes four columns of runs of 2 bytes.
+func strip2(dst []byte, pitch int, src []byte, size int) {
+	d0, d1 := dst[:size], dst[pitch:][:size]
+	d2, d3 := dst[2*pitch:][:size], dst[3*pitch:][:size]
+	for i, row := 0, 0; i+8 <= len(d0) && i+8 <= len(d1) && i+8 <= len(d2) && i+8 <= len(d3); i, row = i+8, row+4*rowPitch {
+		r := src[row:][:3*rowPitch+8]
+		a, c := swap(le.Uint64(r), le.Uint64(r[2*rowPitch:]), 32, low32)
+		b, d := swap(le.Uint64(r[rowPitch:]), le.Uint64(r[3*rowPitch:]), 32, low32)
+		a, b = swap(a, b, 16, low16)
+		c, d = swap(c, d, 16, low16)
+		le.PutUint64(d0[i:], a)
+		le.PutUint64(d1[i:], b)
+		le.PutUint64(d2[i:], c)
+		le.PutUint64(d3[i:], d)
+	}
+}
+
+// strip1 transposes eight columns of bytes.
+func strip1(dst []byte, pitch int, src []byte, size int) {
+	for i := 0; i+8 <= size; i += 8 {
+		r := src[i*rowPitch:][:7*rowPitch+8]
+		a, e := swap(le.Uint64(r), le.Uint64(r[4*rowPitch:]), 32, low32)
+		b, f := swap(le.Uint64(r[rowPitch:]), le.Uint64(r[5*rowPitch:]), 32, low32)
+		c, g := swap(le.Uint64(r[2*rowPitch:]), le.Uint64(r[6*rowPitch:]), 32, low32)
+		d, h := swap(le.Uint64(r[3*rowPitch:]), le.Uint64(r[7*rowPitch:]), 32, low32)
+		a, c = swap(a, c, 16, low16)
+		b, d = swap(b, d, 16, low16)
+		e, g = swap(e, g, 16, low16)
+		f, h = swap(f, h, 16, low16)
+		a, b = swap(a, b, 8, low8)
+		c, d = swap(c, d, 8, low8)
+		e, f = swap(e, f, 8, low8)
+		g, h = swap(g, h, 8, low8)
+		for k, w := range [8]uint64{a, b, c, d, e, f, g, h} {
+			le.PutUint64(dst[i+k*pitch:], w)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package stride
+
+const (
+	// side is the number of rows and of columns after which the matrix is left for
+	// the next block: its pages stay in the translation buffer of the processor,
+	// and its lines in the second-level cache.
+	side = 512
+
+	// A tile has a cache line of the result from each of its columns, and a few
+	// lines of the source from each row. It is copied to a buffer first: the rows
+	// of a matrix often start at multiples of a power of two, where their lines
+	// displace one another in the first-level cache.
+	line     = 64
+	tileRow  = 4 * line
+	rowPitch = tileRow + 16
+)
+
+// transpose fills dst with the runs of a matrix, column by column: the rows are
+// far apart in src and adjacent in dst, the columns the other way round.
+func transpose(dst, src []byte, run int, rows, columns loop) {
+	for i := 0; i < rows.n; i += side {
+		for j := 0; j < columns.n; j += side {
+			r, c := rows, columns
+			r.n, c.n = min(side, rows.n-i), min(side, columns.n-j)
+			block(dst[i*r.to+j*c.to:], src[i*r.from+j*c.from:], run, r, c)
+		}
+	}
+}
+
+// block transposes a part of a matrix, tile by tile.
+func block(dst, src []byte, run int, rows, columns loop) {
+	if columns.n*run < 8 || 8%run != 0 {
+		for j := range columns.n {
+			Line(dst[j*columns.to:], src[j*columns.from:], run, rows.from, rows.n)
+		}
+		return
+	}
+	var buf [line * rowPitch]byte
+	height, width := line/run, tileRow/run
+	for j := 0; j < columns.n; j += width {
+		n := min(width, columns.n-j)
+		for i := 0; i < rows.n; i += height {
+			m := min(height, rows.n-i)
+			from := src[i*rows.from+j*columns.from:]
+			for k := range m {
+				row := from[k*rows.from:]
+				if columns.from == run {
+					copy(buf[k*rowPitch:][:n*run], row)
+				} else {
+					Line(buf[k*rowPitch:], row, run, columns.from, n)
+				}
+			}
+			tile(dst[i*run+j*columns.to:], columns.to, buf[:], run, m, n)
+		}
+	}
+}
+
+// tile transposes m rows of n runs of 1, 2, 4 or 8 bytes, rowPitch bytes apart.
+// The columns are pitch bytes apart in dst.
+func tile(dst []byte, pitch int, src []byte, run, m, n int) {
+	per := 8 / run // runs in a word
+	step := per    // columns at a time
+	strip := strip8
+	switch run {
+	case 1:
+		strip = strip1
+	case 2:
+		strip = strip2
+	case 4:
+		strip, step = strip4, 4
+	}
+	rows, columns := m/per*per, n/step*step
+	for j := 0; j < columns; j += step {
+		d, s := dst[j*pitch:], src[j*run:]
+		strip(d, pitch, s, rows*run)
+		for k := 0; k < step && rows < m; k++ { // the last rows
+			Line(d[k*pitch+rows*run:], s[rows*rowPitch+k*run:], run, rowPitch, m-rows)
+		}
+	}
+	for j := columns; j < n; j++ { // the last columns
+		Line(dst[j*pitch:], src[j*run:], run, rowPitch, m)
+	}
+}

@@ -1,0 +1,257 @@
+package safetensors
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/stride"
+)
+
+// Transpose returns t with its dimensions in another order: dimension i of the
+// result is dimension dims[i] of t. Without dims the order is reversed, as in
+// numpy.transpose. It copies nothing: Append, WriteTo and the writers transpose
+// as they read. Where that moves only dimensions of size 1, or undoes an earlier
+// Transpose, the result is contiguous and can be viewed.
+//
+// If t is not in memory, an operation reads each byte once, in the order of the
+// file, and keeps what it transposes in memory: leading dimensions that stay in
+// front are read one index after another, what remains, a matrix for example, in
+// parts of up to 1 GiB. ReadAt reads only the elements that it returns, which is
+// slow for one window after another: use WriteTo.
+//
+// In dtypes of less than a byte, the last dimension must stay the last, and its
+// rows must fill whole bytes; if not, the error wraps errors.ErrUnsupported.
+func (t Tensor) Transpose(dims ...int) (Tensor, error) {
+	p, err := t.transpose(dims)
+	if err != nil {
+		return Tensor{}, prefixed(fmt.Errorf("transposing %v: %w", t, err))
+	}
+	return p, nil
+}
+
+func (t Tensor) transpose(dims []int) (Tensor, error) {
+	if err := t.check(); err != nil {
+		return Tensor{}, err
+	}
+	rank := len(t.shape)
+	if len(dims) == 0 {
+		dims = make([]int, rank)
+		for i := range dims {
+			dims[i] = rank - 1 - i
+		}
+	}
+	if !isPermutation(dims, rank) {
+		return Tensor{}, fmt.Errorf("%s is no permutation of its %d dimensions", formatShape(dims), rank)
+	}
+	if t.concat != nil {
+		return t.concat.each(slices.Index(dims, t.concat.dim), func(p Tensor) (Tensor, error) { return p.transpose(dims) })
+	}
+	whole := t.layout()
+	moved := &strided{shape: make([]int, rank), first: whole.first, strides: make([]int64, rank)}
+	for i, dim := range dims {
+		moved.shape[i], moved.strides[i] = whole.shape[dim], whole.strides[dim]
+	}
+	p, broken := t.selecting(moved)
+	if broken != "" {
+		return Tensor{}, fmt.Errorf("%s: %w", broken, errors.ErrUnsupported)
+	}
+	return p, nil
+}
+
+// isPermutation reports whether dims are the numbers below rank, in any order.
+func isPermutation(dims []int, rank int) bool {
+	if len(dims) != rank {
+		return false
+	}
+	seen := make([]bool, rank)
+	for _, dim := range dims {
+		if dim < 0 || dim >= rank || seen[dim] {
+			return false
+		}
+		seen[dim] = true
+	}
+	return true
+}
+
+// around returns a part of t with its n bytes from off on, and where they start in
+// it. One window of a transposed tensor is read without the rest of it.
+func (t Tensor) around(off, n int64) (part Tensor, at int64) {
+	if n == 0 || t.strided == nil && t.concat == nil {
+		return t, off
+	}
+	at = off
+	size := t.Size() // of one index of a dimension
+	ranges := make([]Range, 0, len(t.shape))
+	for _, dim := range t.shape {
+		if size%int64(dim) != 0 { // elements of less than a byte
+			break
+		}
+		size /= int64(dim)
+		first, last := at/size, (at+n-1)/size
+		at -= first * size
+		if first < last {
+			ranges = append(ranges, Span(int(first), int(last)+1))
+			break
+		}
+		ranges = append(ranges, At(int(first)))
+	}
+	part, err := t.slice(ranges)
+	if err != nil { // stored elements of less than a byte, which are converted
+		return t, off
+	}
+	return part, at
+}
+
+// mostHeld is how many bytes of a source are held to transpose them, unless one
+// index of a dimension has more.
+const mostHeld = 1 << 30
+
+// A transposedStream produces the bytes of a tensor that is not in memory and whose
+// elements are not in the order of the source. It reads part after part in the
+// order of the source into memory, and gathers the elements there.
+//
+// A part is some steps of one loop of the gather, with all loops inside of it.
+type transposedStream struct {
+	*storedStream
+	loop  int   // of the gather
+	most  int64 // steps of a part
+	inner int64 // runs of a step
+	step  int64 // bytes of a step, as they come out
+
+	memory *results
+	mu     sync.Mutex
+	parts  map[int64]*transposedPart // in memory, by the number of their first step
+}
+
+// A transposedPart is one part in memory.
+type transposedPart struct {
+	first, steps int64
+	left         int64 // bytes that were not read yet; an operation reads each once
+	readers      int
+	once         sync.Once
+	words        []uint64      // its memory, in the order of the source
+	gathered     *storedStream // in the order of the tensor
+	err          error
+}
+
+func newTransposedStream(s *storedStream, all *computations) *transposedStream {
+	t := &transposedStream{storedStream: s, memory: all.memory, parts: make(map[int64]*transposedPart)}
+	if t.memory == nil {
+		t.memory = newResults()
+	}
+	loops := s.from.loops
+	size := s.from.size() // of a step, in the source
+	for i, l := range loops {
+		size /= l.N
+		wanted := int64(mostHeld)
+		if !slices.ContainsFunc(loops[i+1:], func(inner stride.Loop) bool { return inner.Stride > l.Stride }) {
+			wanted = mem.BlockSize // the loop stays in front
+		}
+		if t.loop, t.most = i, min(max(1, wanted/size), l.N); size <= wanted {
+			break
+		}
+	}
+	t.inner, t.step = size/s.from.run, size
+	if s.dtypes != nil {
+		n, _ := elementsOf(size, s.dtypes[0])
+		t.step = n * int64(s.dtypes[len(s.dtypes)-1].Bits()) / 8
+	}
+	return t
+}
+
+// workers: the reads of a part run concurrently anyway.
+func (t *transposedStream) workers() int { return parallel.CopyWorkers() }
+
+func (t *transposedStream) block() int64 { return mem.BlockSize }
+
+func (t *transposedStream) lend(int64, int64, func([]byte) error) (bool, error) { return false, nil }
+
+func (t *transposedStream) readAt(dst []byte, pos int64) error {
+	for len(dst) > 0 {
+		p := t.enter(pos / t.step)
+		at := pos - p.first*t.step
+		n := min(int64(len(dst)), p.steps*t.step-at)
+		p.once.Do(func() { p.err = t.fill(p) })
+		err := p.err
+		if err == nil {
+			err = p.gathered.readAt(dst[:n], at)
+		}
+		t.leave(p, n)
+		if err != nil {
+			return err
+		}
+		dst, pos = dst[n:], pos+n
+	}
+	return nil
+}
+
+// enter returns the part that has a step, for one more reader.
+func (t *transposedStream) enter(step int64) *transposedPart {
+	within := step % t.from.loops[t.loop].N
+	first := step - within%t.most
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.parts[first]
+	if p == nil {
+		p = &transposedPart{first: first, steps: min(t.most, t.from.loops[t.loop].N-within+within%t.most)}
+		p.left = p.steps * t.step
+		t.parts[first] = p
+	}
+	p.readers++
+	return p
+}
+
+// leave notes that n bytes of a part were read, and drops it after the last.
+func (t *transposedStream) leave(p *transposedPart, n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.readers--
+	if p.left -= n; p.left <= 0 && p.readers == 0 {
+		t.memory.put(p.words)
+		delete(t.parts, p.first)
+	}
+}
+
+// fill reads a part.
+func (t *transposedStream) fill(p *transposedPart) error {
+	loops := slices.Clone(t.from.loops[t.loop:])
+	loops[0].N = p.steps
+	order := make([]int, len(loops)) // of the source: the loop of the longest stride is the outermost
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(loops[b].Stride, loops[a].Stride) })
+
+	stored := gather{first: t.from.runAt(p.first * t.inner), run: t.from.run}
+	for _, i := range order {
+		stored.add(loops[i])
+	}
+	stored.join()
+	size := t.from.run
+	for _, i := range slices.Backward(order) {
+		loops[i].Stride = size // in memory
+		size *= loops[i].N
+	}
+	held := gather{run: t.from.run}
+	for _, l := range loops {
+		held.add(l)
+	}
+	held.join()
+
+	var err error
+	if p.words, err = t.memory.take(size); err != nil {
+		return err
+	}
+	data := mem.BytesOf(p.words)[:size:size]
+	p.gathered = &storedStream{src: &source{mem: data}, from: &held, transposed: !held.inOrder(), dtypes: t.dtypes, bytes: p.steps * t.step}
+	from := &storedStream{src: t.src, from: &stored, transposed: !stored.inOrder(), bytes: size, held: t.held}
+	if stored.contiguous() {
+		from.from, from.off = nil, stored.first
+	}
+	return readAll(from, data, true) // as it is at first
+}

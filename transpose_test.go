@@ -1,0 +1,85 @@
+package safetensors
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/stretchr/testify/require"
+)
+
+// ReadAt makes zeros a file of any size.
+func (zeros) ReadAt(b []byte, _ int64) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// TestTransposedParts checks what is held in memory to transpose tensors of a reader.
+func TestTransposedParts(t *testing.T) {
+	const big, large = 1 << 12, math.MaxInt32
+	for _, c := range []struct {
+		rule        string
+		dtype       DType
+		shape, dims []int
+		bytes       int64 // of a part
+	}{
+		{"a matrix", F32, []int{big, big}, []int{1, 0}, 4 * big * big},
+		{"one matrix after another", F32, []int{128, big, big}, []int{0, 2, 1}, 4 * big * big},
+		{"small matrices together, in a block", U8, []int{big, 1 << 8, 1 << 8}, []int{0, 2, 1}, mem.BlockSize},
+		{"as many as there are", U8, []int{10, 1 << 8, 1 << 8}, []int{0, 2, 1}, 10 << 16},
+		{"several leading dimensions stay", BF16, []int{3, 5, big, big}, []int{0, 1, 3, 2}, 2 * big * big},
+		{"a large matrix in panels", U8, []int{1 << 20, 1 << 16}, []int{1, 0}, mostHeld},
+		{"panels of whole rows", U8, []int{1<<20 + 1, 1 << 16}, []int{1, 0}, mostHeld / (1<<20 + 1) * (1<<20 + 1)},
+		{"panels of three dimensions", F32, []int{big, big, big}, []int{2, 1, 0}, mostHeld},
+		{"a part of a dimension", U8, []int{2, large, 8}, []int{2, 1, 0}, mostHeld},
+		{"rows of any length", U8, []int{2, 2, large}, []int{1, 0, 2}, large},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			x, err := NewTensorAt(c.dtype, c.shape, zeros{})
+			require.NoError(t, err)
+			y, err := x.Transpose(c.dims...)
+			require.NoError(t, err)
+			s, err := y.stream(new(computations))
+			require.NoError(t, err)
+			parts := s.(*transposedStream)
+			require.Equal(t, c.bytes, parts.most*parts.step)
+			require.Equal(t, y.Size(), s.size())
+		})
+	}
+}
+
+// TestTransposedPartsAreDropped: a part is dropped when it has been read, and its
+// memory is used again.
+func TestTransposedPartsAreDropped(t *testing.T) {
+	data := make([]byte, 4*1000*9000) // one matrix is more than a block
+	for i := range data {
+		data[i] = byte(i ^ i>>8)
+	}
+	x, err := NewTensorAt(U8, []int{4, 1000, 9000}, bytes.NewReader(data))
+	require.NoError(t, err)
+	y, err := x.Transpose(0, 2, 1)
+	require.NoError(t, err)
+	s, err := y.open()
+	require.NoError(t, err)
+	defer s.release()
+	parts := s.(*transposedStream)
+	b := make([]byte, 1<<20)
+	var memory []uint64
+	for pos := int64(0); pos < s.size(); pos += int64(len(b)) {
+		b = b[:min(int64(len(b)), s.size()-pos)]
+		require.NoError(t, s.readAt(b, pos))
+		i, k := pos/9000000, pos%9000000
+		require.Equal(t, data[i*9000000+k%1000*9000+k/1000], b[0])
+		require.LessOrEqual(t, len(parts.parts), 1)
+		for _, p := range parts.parts {
+			if memory == nil {
+				memory = p.words
+			}
+			require.Same(t, &memory[0], &p.words[0])
+		}
+	}
+	require.Empty(t, parts.parts)
+	require.Len(t, parts.memory.free, 1)
+	require.Zero(t, parts.memory.used)
+}
