@@ -24,40 +24,44 @@
 // # Writing
 //
 // A rank of a Go job writes its pieces with WriteFile under the name that FileName
-// gives it. Shard deals a tensor out as PyTorch's placement Shard does, also for a
+// gives it. Part deals a tensor out as PyTorch's placement Shard does, also for a
 // mesh of ranks:
 //
-//	pieces["layers.0.weight"], err = dcp.Piece{Tensor: t}.Shard(0, rank, ranks)
+//	whole, err := dcp.NewPiece(t)
+//	…
+//	pieces["layers.0.weight"], err = whole.Part(0, rank, ranks)
 //	…
 //	err = dcp.WriteFile(filepath.Join("checkpoint", dcp.FileName(rank)), pieces, nil)
 //
 // A PyTorch job of any number of ranks loads such a folder with dcp.load and
 // HuggingFaceStorageReader, and a Go job opens one that PyTorch saved. Together these
-// cut a checkpoint for another number of ranks: Open, Shard and WriteFile.
+// cut a checkpoint for another number of ranks: Open, Part and WriteFile.
 //
 // # What a folder does not say
 //
 // The format has no list of files, and no shapes of the whole tensors: every
 // *.safetensors file in the folder is a part of the checkpoint, and a tensor is as
-// large as its pieces reach. So a missing file mostly leaves a hole, which is an error,
-// but the rows of the last rank are missed by nobody: compare the shapes with those
-// that the model has. And a file that is left over from another save overlaps the new
-// ones at best: save to an empty folder each time, and tell its readers when all ranks
-// are done. PyTorch has the same limits.
+// large as its pieces reach. So a missing file mostly leaves a hole, which is an error.
+// But if the file held the last rows of every tensor, nothing reveals it: compare the
+// shapes with the model's. And a file that is left over from another save overlaps the
+// new ones at best: save to an empty folder each time, and tell its readers when all
+// ranks are done. PyTorch has the same limits.
 //
 // # Lifetime and concurrency
 //
 // The File owns the files of the pieces: Close waits for reads in progress and closes
 // them. All functions may be called concurrently; ranks in one process may write
-// their files side by side. The joined tensors have no View: use Append, WriteTo and
-// the writers, which copy. A panic in a callback, of an fs.FS for example, is raised
-// again in the caller.
+// their files side by side. Joined tensors have no View: use Append, WriteTo and the
+// writers, which copy. Those that one file holds whole keep theirs. A panic in a
+// callback, of an fs.FS for example, is raised again in the caller.
 //
 // # Untrusted files
 //
 // Offsets come from a JSON text in the metadata, which is read strictly: duplicate
 // names, anything but integers from 0 to the largest int, and other numbers of offsets
 // than the tensor has dimensions are errors, and so are holes, overlaps, and pieces
-// that differ in dtype or rank. Memory is bounded by the headers, as no tensor can be
-// larger than its pieces together. Otherwise the promises of package safetensors hold.
+// that differ in dtype or rank. A checkpoint has at most 10,000 files, a tensor at most
+// 64 dimensions, and its pieces nest at most 64 deep: a mesh of ranks needs as many
+// levels as it has dimensions. Memory is bounded by the headers. Otherwise the promises
+// of package safetensors hold.
 package dcp

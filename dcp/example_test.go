@@ -96,9 +96,12 @@ func resaveRank(from, to string, rank, ranks int) error {
 	defer f.Close()
 	pieces := make(map[string]dcp.Piece)
 	for name, t := range f.Tensors() {
-		p := dcp.Piece{Tensor: t}
+		p, err := dcp.NewPiece(t)
+		if err != nil {
+			return err
+		}
 		if len(t.Shape()) > 0 { // scalars stay whole
-			if p, err = p.Shard(0, rank, ranks); err != nil {
+			if p, err = p.Part(0, rank, ranks); err != nil {
 				return err
 			}
 		}

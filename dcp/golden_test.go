@@ -51,7 +51,7 @@ func TestGolden(t *testing.T) {
 				require.NoError(t, err)
 				files = append(files, f)
 			}
-			return dcp.Join(files...)
+			return dcp.Assemble(files...)
 		},
 	} {
 		t.Run(way, func(t *testing.T) {

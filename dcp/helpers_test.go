@@ -2,6 +2,7 @@ package dcp_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -32,12 +33,39 @@ func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int)
 	return x
 }
 
-// shardOf returns a shard of a piece.
-func shardOf(t testing.TB, p dcp.Piece, dim, i, n int) dcp.Piece {
+// pieceOf returns a tensor as a piece, at these offsets or whole.
+func pieceOf(t testing.TB, x safetensors.Tensor, offsets ...int) dcp.Piece {
 	t.Helper()
-	p, err := p.Shard(dim, i, n)
+	p, err := dcp.NewPiece(x, offsets...)
 	require.NoError(t, err)
 	return p
+}
+
+// partOf returns a part of a piece.
+func partOf(t testing.TB, p dcp.Piece, dim, i, n int) dcp.Piece {
+	t.Helper()
+	p, err := p.Part(dim, i, n)
+	require.NoError(t, err)
+	return p
+}
+
+// placed returns the tensor of a piece and its offsets, as a file has them.
+func placed(t testing.TB, p dcp.Piece) (safetensors.Tensor, []int) {
+	t.Helper()
+	f := parsed(t, pieces{"x": p})[0]
+	var info map[string]map[string][]int
+	require.NoError(t, json.Unmarshal([]byte(f.Metadata()[shardingKey]), &info))
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	return x, info["x"]["saved_offsets"]
+}
+
+// requirePlace checks the shape and the offsets of a piece.
+func requirePlace(t testing.TB, shape, offsets []int, p dcp.Piece) {
+	t.Helper()
+	x, at := placed(t, p)
+	require.Equal(t, shape, x.Shape())
+	require.Equal(t, offsets, at)
 }
 
 // written returns the file of a rank.
@@ -63,7 +91,7 @@ func parsed(t testing.TB, ranks ...pieces) []*safetensors.File {
 // joined returns the checkpoint that ranks have written.
 func joined(t testing.TB, ranks ...pieces) *safetensors.File {
 	t.Helper()
-	f, err := dcp.Join(parsed(t, ranks...)...)
+	f, err := dcp.Assemble(parsed(t, ranks...)...)
 	require.NoError(t, err)
 	return f
 }

@@ -2,6 +2,7 @@ package dcp
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -9,23 +10,44 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
+// Assemble opens the checkpoint in files that are open already, wherever they come
+// from: package remote, an object store, memory. Errors call them file 1, file 2 and
+// so on. The result owns the files: its Close closes them. On an error nothing was
+// closed.
+func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
+	if err := checkCount(len(files)); err != nil {
+		return nil, prefixed(err)
+	}
+	shards := make([]shard, len(files))
+	for i, f := range files {
+		if f == nil {
+			return nil, prefixed(fmt.Errorf("file %d of %d is nil", i+1, len(files)))
+		}
+		shards[i] = shard{name: fmt.Sprintf("file %d", i+1), file: f}
+	}
+	for i := range shards {
+		if err := shards[i].readOffsets(); err != nil {
+			return nil, prefixed(err)
+		}
+	}
+	f, err := join(shards)
+	return f, prefixed(err)
+}
+
 // join joins the tensors of files, whose offsets have been read.
 func join(shards []shard) (*safetensors.File, error) {
 	pieces, err := piecesOf(shards)
 	if err != nil {
 		return nil, err
 	}
-	whole := &wholeFile{shards: shards}
-	header := &safetensors.Header{Metadata: metadataOf(shards)}
+	tensors := make(map[string]safetensors.Tensor, len(pieces))
 	for _, name := range slices.Sorted(maps.Keys(pieces)) { // the same error each time
-		info, r, err := joinTensor(name, pieces[name])
-		if err != nil {
+		if tensors[name], err = joinTensor(name, pieces[name]); err != nil {
 			return nil, err
 		}
-		header.Tensors = append(header.Tensors, info)
-		whole.tensors = append(whole.tensors, storedTensor{name: name, region: r})
 	}
-	return whole.open(header)
+	f, err := safetensors.FileOf(tensors, metadataOf(shards), func() error { return closeAll(shards) })
+	return f, bare(err)
 }
 
 // piecesOf returns the pieces of each tensor, file by file, and drops the offsets.
@@ -47,42 +69,44 @@ func piecesOf(shards []shard) (map[string][]piece, error) {
 // newPiece returns the piece of a tensor that a file holds.
 func newPiece(name string, t safetensors.Tensor, s *shard) (piece, error) {
 	shape := t.Shape()
-	p := piece{box{make([]int, len(shape)), make([]int, len(shape))}, t, s}
+	if len(shape) > maxRank {
+		return piece{}, broken(name, "its rank in %s, %d, exceeds the limit of %d", s.name, len(shape), maxRank)
+	}
+	b := box{make([]int, len(shape)), make([]int, len(shape))}
 	if s.offsets != nil {
-		p.begin = s.offsets[name]
+		b.begin = s.offsets[name]
 	}
 	for i, n := range shape {
-		if p.begin[i] > math.MaxInt-n {
-			return p, broken(name, "offset %d plus size %d in dimension %d of %s overflows", p.begin[i], n, i, s.name)
+		if b.begin[i] > math.MaxInt-n {
+			return piece{}, broken(name, "offset %d plus size %d in dimension %d of %s overflows", b.begin[i], n, i, s.name)
 		}
-		p.end[i] = p.begin[i] + n
+		b.end[i] = b.begin[i] + n
 	}
-	return p, nil
+	return piece{b, b, t, s}, nil
 }
 
 // joinTensor returns a tensor joined from its pieces, at least one. Its shape is the
-// least that has them all. The region is nil if the tensor has no elements.
-func joinTensor(name string, pieces []piece) (safetensors.TensorInfo, *region, error) {
+// least that has them all.
+func joinTensor(name string, pieces []piece) (safetensors.Tensor, error) {
 	first := &pieces[0]
-	info := safetensors.TensorInfo{Name: name, DType: first.tensor.DType(), Shape: make([]int, len(first.end))}
-	all := box{make([]int, len(first.end)), info.Shape}
+	all := box{make([]int, len(first.end)), make([]int, len(first.end))}
 	for i := range pieces {
 		p := &pieces[i]
-		if p.tensor.DType() != info.DType || len(p.end) != len(info.Shape) {
-			return info, nil, broken(name, "%v is %v, %v is %v", p, p.tensor, first, first.tensor)
+		if p.tensor.DType() != first.tensor.DType() || len(p.end) != len(all.end) {
+			return safetensors.Tensor{}, broken(name, "%v is %v, %v is %v", p, p.tensor, first, first.tensor)
 		}
 		for k, n := range p.end {
-			info.Shape[k] = max(info.Shape[k], n)
+			all.end[k] = max(all.end[k], n)
 		}
 	}
 	if all.empty() {
-		return info, nil, nil
+		t, err := safetensors.NewTensor(first.tensor.DType(), all.end, []byte{})
+		if err != nil {
+			return t, broken(name, "%v", bare(err))
+		}
+		return t, nil
 	}
-	r, err := tile(name, all, distinct(pieces))
-	if err != nil {
-		return info, nil, err
-	}
-	return info, &r, nil
+	return tile(name, all, distinct(pieces))
 }
 
 // distinct returns the pieces that hold elements, one of each box: ranks may hold

@@ -15,9 +15,8 @@ import (
 
 // Open opens the checkpoint in a folder: all its files *.safetensors, as PyTorch's
 // HuggingFaceStorageReader does. The result has every tensor whole, joined from the
-// pieces in the files. It maps the files and reads their headers, no data. With
-// enable_consolidation, PyTorch's writer puts the pieces in a folder "sharded" in its
-// own.
+// pieces in the files. It maps the files and reads their headers, no data. If PyTorch
+// saved with enable_consolidation, open the subfolder "sharded".
 //
 // A file without sharding information holds whole tensors. Metadata is that of the
 // first file by name, without the keys of DCP. Header and the order of the tensors are
@@ -53,27 +52,6 @@ func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 	return f, prefixed(err)
 }
 
-// Join opens the checkpoint in files that are open already, wherever they come from:
-// package remote, an object store, memory. Errors call them file 1, file 2 and so
-// on. The result owns the files: its Close closes them. On an error nothing was
-// closed.
-func Join(files ...*safetensors.File) (*safetensors.File, error) {
-	shards := make([]shard, len(files))
-	for i, f := range files {
-		if f == nil {
-			return nil, prefixed(fmt.Errorf("file %d of %d to join is nil", i+1, len(files)))
-		}
-		shards[i] = shard{name: fmt.Sprintf("file %d", i+1), file: f}
-	}
-	for i := range shards {
-		if err := shards[i].readOffsets(); err != nil {
-			return nil, prefixed(err)
-		}
-	}
-	f, err := join(shards)
-	return f, prefixed(err)
-}
-
 // A shard is one file of a checkpoint.
 type shard struct {
 	name    string // as errors call it
@@ -85,6 +63,9 @@ type shard struct {
 func openAll(list func(string) ([]fs.DirEntry, error), dir string, open func(string) (*safetensors.File, error)) (*safetensors.File, error) {
 	names, err := shardNames(list, dir)
 	if err != nil {
+		return nil, openError(dir, err)
+	}
+	if err := checkCount(len(names)); err != nil {
 		return nil, openError(dir, err)
 	}
 	shards := make([]shard, len(names))
@@ -117,6 +98,11 @@ const (
 	// latency dominates.
 	shardsAtOnce = 20
 
+	// maxFiles and maxRank are limits of what is read. PyTorch has tensors of up to 64
+	// dimensions.
+	maxFiles = 10_000
+	maxRank  = 64
+
 	suffix = ".safetensors"
 	pickle = ".distcp" // of the other format of DCP
 )
@@ -144,6 +130,13 @@ func shardNames(list func(string) ([]fs.DirEntry, error), dir string) ([]string,
 		return nil, fmt.Errorf("%s: %w", reason, fs.ErrNotExist)
 	}
 	return names, nil
+}
+
+func checkCount(files int) error {
+	if files > maxFiles {
+		return fmt.Errorf("%d files exceed the limit of %d", files, maxFiles)
+	}
+	return nil
 }
 
 func closeAll(shards []shard) error {

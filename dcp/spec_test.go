@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -56,10 +55,10 @@ func (s spec) rank(t testing.TB, whole map[string]safetensors.Tensor, rank int) 
 	}
 	of := make(pieces)
 	for name, x := range whole {
-		p := dcp.Piece{Tensor: x}
+		p := pieceOf(t, x)
 		for i, placement := range s.Placements[name] {
 			if placement != "R" {
-				p = shardOf(t, p, int(placement[1]-'0'), at[i], s.Mesh[i])
+				p = partOf(t, p, int(placement[1]-'0'), at[i], s.Mesh[i])
 			}
 		}
 		of[name] = p

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
@@ -41,16 +40,6 @@ func (b box) empty() bool {
 	return false
 }
 
-// overlaps reports whether two boxes that are not empty have an index in common.
-func (b box) overlaps(other box) bool {
-	for i := range b.begin {
-		if b.end[i] <= other.begin[i] || other.end[i] <= b.begin[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // with returns b with other limits in one dimension.
 func (b box) with(dim, begin, end int) box {
 	b = box{slices.Clone(b.begin), slices.Clone(b.end)}
@@ -58,70 +47,63 @@ func (b box) with(dim, begin, end int) box {
 	return b
 }
 
-// meet returns the indices that two boxes have in common.
-func (b box) meet(other box) box {
-	m := box{make([]int, len(b.begin)), make([]int, len(b.begin))}
-	for i := range b.begin {
-		m.begin[i], m.end[i] = max(b.begin[i], other.begin[i]), min(b.end[i], other.end[i])
-	}
-	return m
-}
-
-// A piece is a part of a tensor that a file holds.
+// A piece is a part of a tensor that a file holds, or what a cut has left of it.
 type piece struct {
 	box
+	stored box // of all that the file holds
 	tensor safetensors.Tensor
 	shard  *shard
 }
 
-func (p *piece) String() string { return fmt.Sprintf("piece %v in %s", p.box, p.shard.name) }
-
-// A region is a box of a tensor: one piece, or several regions joined along a
-// dimension. It is not empty.
-type region struct {
-	tensor safetensors.Tensor
-	parts  []region // nil for a piece
-	row    int64    // of the regions joined: bytes of a row, which has a part of each
-	end    int64    // of this region among its neighbours: where its part of a row ends
-}
+func (p *piece) String() string { return fmt.Sprintf("piece %v in %s", p.stored, p.shard.name) }
 
 // A tiling cuts a tensor until each part is one piece.
 type tiling struct {
 	name  string // of the tensor
+	dims  []int  // the dimensions in which some piece is not whole
 	count int    // of the pieces
 	parts int    // how many more parts of pieces may be made
 }
+
+// maxDepth is how deep joined tensors nest. Pieces that are cut off one after another
+// would nest as deep as there are files.
+const maxDepth = 64
 
 // tile joins pieces, none of them empty, that fill a box without overlap. Any
 // tiling will do: a mesh of ranks makes a grid, which is cut between the pieces,
 // along the outermost dimension first. Where every cut crosses a piece, the piece is
 // sliced.
-func tile(name string, all box, pieces []piece) (region, error) {
+func tile(name string, all box, pieces []piece) (safetensors.Tensor, error) {
 	t := &tiling{name: name, count: len(pieces), parts: 8 * len(pieces)}
-	return t.region(all, pieces, false)
+	for dim := range all.begin {
+		part := func(p piece) bool { return p.begin[dim] != all.begin[dim] || p.end[dim] != all.end[dim] }
+		if slices.ContainsFunc(pieces, part) {
+			t.dims = append(t.dims, dim)
+		}
+	}
+	return t.join(all, pieces, 0)
 }
 
-// region joins the pieces in a box. They lie within it; disjoint says that it is
-// known that they do not overlap. It changes the order of pieces.
-func (t *tiling) region(in box, pieces []piece, disjoint bool) (region, error) {
-	if len(pieces) == 1 && pieces[0].equal(in) {
-		return region{tensor: pieces[0].tensor}, nil
+// join joins the pieces in a box. They lie within it. It changes their order.
+func (t *tiling) join(in box, pieces []piece, depth int) (joined safetensors.Tensor, err error) {
+	switch {
+	case len(pieces) == 0:
+		return joined, t.hole(in, nil)
+	case len(pieces) == 1 && pieces[0].equal(in):
+		return pieces[0].tensor, nil
+	case depth == maxDepth:
+		return joined, broken(t.name, "its %d pieces nest deeper than %d levels", t.count, maxDepth)
 	}
-	for dim := range in.begin {
+	for _, dim := range t.dims {
 		cuts, err := t.between(in, pieces, dim)
 		if err != nil {
-			return region{}, err
+			return joined, err
 		}
 		if len(cuts) > 0 {
-			return t.join(in, pieces, dim, cuts, disjoint)
+			return t.along(in, pieces, dim, cuts, depth)
 		}
 	}
-	if !disjoint {
-		if err := t.checkDisjoint(pieces); err != nil {
-			return region{}, err
-		}
-	}
-	return t.across(in, pieces)
+	return t.across(in, pieces, depth)
 }
 
 // between sorts pieces along a dimension and returns the number of each that starts
@@ -152,133 +134,87 @@ func (t *tiling) hole(at box, near []piece) error {
 	return broken(t.name, "no piece holds %v, next to %v", at, &near[0])
 }
 
-// checkDisjoint checks that no two pieces overlap.
-func (t *tiling) checkDisjoint(pieces []piece) error {
-	for i := range pieces {
-		for k := range pieces[:i] {
-			if pieces[i].overlaps(pieces[k].box) {
-				return broken(t.name, "%v overlaps %v", &pieces[i], &pieces[k])
-			}
-		}
-	}
-	return nil
-}
-
-// join joins groups of pieces along a dimension. cuts are the numbers of the first
+// along joins groups of pieces along a dimension. cuts are the numbers of the first
 // pieces of all groups but the first.
-func (t *tiling) join(in box, pieces []piece, dim int, cuts []int, disjoint bool) (region, error) {
-	parts := make([]region, 0, len(cuts)+1)
+func (t *tiling) along(in box, pieces []piece, dim int, cuts []int, depth int) (joined safetensors.Tensor, err error) {
+	parts := make([]safetensors.Tensor, len(cuts)+1)
 	begin, end := 0, in.begin[dim]
-	for _, cut := range append(cuts, len(pieces)) {
+	for i, cut := range append(cuts, len(pieces)) {
 		first := end
 		if end = in.end[dim]; cut < len(pieces) {
 			end = pieces[cut].begin[dim]
 		}
-		part, err := t.region(in.with(dim, first, end), pieces[begin:cut], disjoint)
-		if err != nil {
-			return region{}, err
+		if parts[i], err = t.join(in.with(dim, first, end), pieces[begin:cut], depth+1); err != nil {
+			return joined, err
 		}
-		parts = append(parts, part)
 		begin = cut
 	}
-	return t.joined(dim, parts)
+	return t.concat(dim, parts)
 }
 
-// across cuts pieces that do not overlap in two, at a side of one of them.
-func (t *tiling) across(in box, pieces []piece) (region, error) {
-	dim, at := side(in, pieces)
-	halves := []box{in.with(dim, in.begin[dim], at), in.with(dim, at, in.end[dim])}
-	parts := make([]region, len(halves))
-	for i, half := range halves {
-		inside, err := t.inside(half, pieces)
+// across cuts pieces in two, at a side of one of them. If all start at the corner of
+// the box, they overlap there.
+func (t *tiling) across(in box, pieces []piece, depth int) (joined safetensors.Tensor, err error) {
+	dim, at := t.side(in, pieces)
+	if dim < 0 {
+		return joined, broken(t.name, "%v overlaps %v", &pieces[1], &pieces[0])
+	}
+	parts := make([]safetensors.Tensor, 2)
+	for i, half := range []box{in.with(dim, in.begin[dim], at), in.with(dim, at, in.end[dim])} {
+		inside, err := t.inside(half, pieces, dim)
 		if err != nil {
-			return region{}, err
+			return joined, err
 		}
-		if parts[i], err = t.region(half, inside, true); err != nil {
-			return region{}, err
+		if parts[i], err = t.join(half, inside, depth+1); err != nil {
+			return joined, err
 		}
 	}
-	return t.joined(dim, parts)
+	return t.concat(dim, parts)
 }
 
-// side returns where a piece starts inside a box. There is such a piece: those that
-// start at the corner of the box would overlap.
-func side(in box, pieces []piece) (dim, at int) {
+// side returns where a piece starts inside a box, and -1 if none does.
+func (t *tiling) side(in box, pieces []piece) (dim, at int) {
 	for _, p := range pieces {
-		for dim, at := range p.begin {
-			if at > in.begin[dim] {
+		for _, dim := range t.dims {
+			if at := p.begin[dim]; at > in.begin[dim] {
 				return dim, at
 			}
 		}
 	}
-	panic("unreachable")
+	return -1, 0
 }
 
-// inside returns the parts of pieces that lie within a box.
-func (t *tiling) inside(in box, pieces []piece) ([]piece, error) {
+// inside returns the parts of pieces that lie within a half of their box, cut along a
+// dimension.
+func (t *tiling) inside(half box, pieces []piece, dim int) ([]piece, error) {
 	var parts []piece
-	for i := range pieces {
-		p := &pieces[i]
-		if !p.overlaps(in) {
+	for _, p := range pieces {
+		begin, end := max(p.begin[dim], half.begin[dim]), min(p.end[dim], half.end[dim])
+		if begin >= end {
 			continue
 		}
-		part := p.box.meet(in)
-		if part.equal(p.box) {
-			parts = append(parts, *p)
-			continue
+		if begin > p.begin[dim] || end < p.end[dim] {
+			if t.parts--; t.parts < 0 {
+				return nil, broken(t.name, "its %d pieces would have to be cut too often to be joined", t.count)
+			}
+			ranges := make([]safetensors.Range, dim+1) // the zero Range is All()
+			ranges[dim] = safetensors.Span(begin-p.begin[dim], end-p.begin[dim])
+			var err error
+			if p.tensor, err = p.tensor.Slice(ranges...); err != nil {
+				return nil, broken(t.name, "cutting %v: %v", &p, bare(err))
+			}
+			p.box = p.with(dim, begin, end)
 		}
-		if t.parts--; t.parts < 0 {
-			return nil, broken(t.name, "its %d pieces would have to be cut too often to be joined", t.count)
-		}
-		ranges := make([]safetensors.Range, len(part.begin))
-		for k := range ranges {
-			ranges[k] = safetensors.Span(part.begin[k]-p.begin[k], part.end[k]-p.begin[k])
-		}
-		tensor, err := p.tensor.Slice(ranges...)
-		if err != nil {
-			return nil, broken(t.name, "cutting %v: %v", p, bare(err))
-		}
-		parts = append(parts, piece{part, tensor, p.shard})
+		parts = append(parts, p)
 	}
 	return parts, nil
 }
 
-// joined returns regions joined along a dimension.
-func (t *tiling) joined(dim int, parts []region) (region, error) {
-	r := region{parts: parts}
-	tensors := make([]safetensors.Tensor, len(parts))
-	for i := range parts {
-		tensors[i] = parts[i].tensor
-		rows := int64(1)
-		for _, n := range tensors[i].Shape()[:dim] {
-			rows *= int64(n)
-		}
-		r.row += tensors[i].Size() / rows
-		parts[i].end = r.row
+// concat joins tensors along a dimension.
+func (t *tiling) concat(dim int, parts []safetensors.Tensor) (safetensors.Tensor, error) {
+	joined, err := safetensors.Concat(dim, parts...)
+	if err != nil {
+		return joined, broken(t.name, "%v", bare(err))
 	}
-	var err error
-	if r.tensor, err = safetensors.Concat(dim, tensors...); err != nil {
-		return region{}, broken(t.name, "%v", bare(err))
-	}
-	return r, nil
-}
-
-// narrow goes down to the region that has all of n bytes from off on, and returns
-// where they are in it: a run of a slice is read from its piece, without a look at
-// the others.
-func (r *region) narrow(off, n int64) (*region, int64) {
-	for len(r.parts) > 0 {
-		within := off % r.row
-		i := sort.Search(len(r.parts), func(i int) bool { return r.parts[i].end > within })
-		begin, end := int64(0), r.parts[i].end
-		if i > 0 {
-			begin = r.parts[i-1].end
-		}
-		if n > end-within {
-			break
-		}
-		off = off/r.row*(end-begin) + within - begin
-		r = &r.parts[i]
-	}
-	return r, off
+	return joined, nil
 }

@@ -23,7 +23,7 @@ func (b box) of(t testing.TB, x safetensors.Tensor) dcp.Piece {
 	}
 	part, err := x.Slice(ranges...)
 	require.NoError(t, err)
-	return dcp.Piece{Tensor: part, Offsets: b.begin}
+	return pieceOf(t, part, b.begin...)
 }
 
 // cutUp cuts a box in two, n times over. Multiples of unit are left whole in the last
@@ -176,7 +176,7 @@ func TestManyPieces(t *testing.T) {
 	var ranks []pieces
 	for i := range 20 {
 		for k := range 20 {
-			p := shardOf(t, shardOf(t, dcp.Piece{Tensor: x}, 0, i, 20), 1, k, 20)
+			p := partOf(t, partOf(t, pieceOf(t, x), 0, i, 20), 1, k, 20)
 			ranks = append(ranks, pieces{"x": p})
 		}
 	}
@@ -209,7 +209,7 @@ func TestTilingsAgainstNaive(t *testing.T) {
 		for _, b := range boxes {
 			ranks = append(ranks, pieces{"x": b.of(t, x)})
 		}
-		f, err := dcp.Join(parsed(t, ranks...)...)
+		f, err := dcp.Assemble(parsed(t, ranks...)...)
 		require.Equal(t, tiles, err == nil, "%v: %v", boxes, err)
 		if tiles {
 			tilings++

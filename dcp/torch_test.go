@@ -160,7 +160,7 @@ func TestTorchConsolidates(t *testing.T) {
 	run := torch(t)
 	tensors := torchTensors(t)
 	integers := t.TempDir()
-	require.NoError(t, dcp.WriteFile(filepath.Join(integers, dcp.FileName(0)), pieces{"x": {Tensor: tensors["I64 [3]"]}}, nil))
+	require.NoError(t, dcp.WriteFile(filepath.Join(integers, dcp.FileName(0)), pieces{"x": pieceOf(t, tensors["I64 [3]"])}, nil))
 	message, err := torchCommand(t)("consolidate", integers, t.TempDir())
 	require.Error(t, err, "PyTorch has mended its consolidation")
 	require.Contains(t, string(message), "torch.finfo() requires a floating point input type")
@@ -243,9 +243,9 @@ func resave(t *testing.T, from, to string, rank, ranks int) {
 	defer f.Close()
 	of := make(pieces)
 	for name, x := range f.Tensors() {
-		p := dcp.Piece{Tensor: x}
+		p := pieceOf(t, x)
 		if n := len(x.Shape()); n > 0 {
-			p = shardOf(t, p, n-1, rank, ranks)
+			p = partOf(t, p, n-1, rank, ranks)
 		}
 		of[name] = p
 	}

@@ -1,6 +1,7 @@
 package dcp
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,44 +11,67 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A Piece is a part of a tensor: the elements of a box of indices. The piece of a
-// whole tensor is Piece{Tensor: t}.
+// A Piece is a part of a tensor: the elements of a box of indices. The zero Piece is
+// invalid.
 type Piece struct {
-	Tensor  safetensors.Tensor
-	Offsets []int // of its first element in the whole tensor, one for each dimension; nil if all are 0
-
-	whole []int // the shape of the whole tensor, if Shard made the piece
+	tensor  safetensors.Tensor
+	offsets []int // of its first element in the whole tensor, one for each dimension
+	whole   []int // the shape of the least tensor that has the piece
 }
 
-// Shard returns the i-th of n parts of p along dimension dim, 0 ≤ i < n, as the
+// NewPiece returns the piece of a tensor whose elements are t, and whose first element
+// has these indices in the whole tensor, one for each dimension. Without offsets it is
+// the whole tensor, or its start.
+func NewPiece(t safetensors.Tensor, offsets ...int) (Piece, error) {
+	p, err := pieceAt(t, offsets)
+	if err != nil {
+		return Piece{}, prefixed(fmt.Errorf("a piece of %v: %w", t, err))
+	}
+	return p, nil
+}
+
+func pieceAt(t safetensors.Tensor, offsets []int) (Piece, error) {
+	shape := t.Shape()
+	if len(offsets) == 0 {
+		offsets = make([]int, len(shape))
+	}
+	switch {
+	case t.DType() == 0:
+		return Piece{}, errors.New("the zero Tensor has no dtype and no data")
+	case len(shape) > maxRank:
+		return Piece{}, fmt.Errorf("rank %d exceeds the limit of %d", len(shape), maxRank)
+	case len(offsets) != len(shape):
+		return Piece{}, fmt.Errorf("%d offsets for rank %d", len(offsets), len(shape))
+	}
+	p := Piece{t, slices.Clone(offsets), slices.Clone(shape)}
+	for i, n := range offsets {
+		if n < 0 || n > math.MaxInt-shape[i] {
+			return Piece{}, fmt.Errorf("offset %d in dimension %d is out of range", n, i)
+		}
+		p.whole[i] += n
+	}
+	return p, nil
+}
+
+// Part returns the i-th of n parts of p along dimension dim, 0 ≤ i < n, as the
 // placement Shard(dim) of a PyTorch DTensor deals it out to n ranks: all parts have
 // the size ⌈size/n⌉ but the last ones, which are smaller or empty. It reads nothing.
 // Calls for the dimensions of a mesh, outermost first, cut a piece further.
-func (p Piece) Shard(dim, i, n int) (Piece, error) {
-	part, err := p.shard(dim, i, n)
+func (p Piece) Part(dim, i, n int) (Piece, error) {
+	part, err := p.part(dim, i, n)
 	if err != nil {
-		return Piece{}, prefixed(fmt.Errorf("shard %d of %d along dimension %d of %v: %w", i, n, dim, p.Tensor, err))
+		return Piece{}, prefixed(fmt.Errorf("part %d of %d along dimension %d of %v: %w", i, n, dim, p.tensor, err))
 	}
 	return part, nil
 }
 
-func (p Piece) shard(dim, i, n int) (Piece, error) {
-	offsets, err := p.offsets()
-	shape := p.Tensor.Shape()
+func (p Piece) part(dim, i, n int) (Piece, error) {
+	shape := p.tensor.Shape()
 	switch {
-	case err != nil:
-		return Piece{}, err
 	case dim < 0 || dim >= len(shape):
 		return Piece{}, fmt.Errorf("it has rank %d", len(shape))
 	case n < 1 || i < 0 || i >= n:
-		return Piece{}, fmt.Errorf("there is no such shard")
-	}
-	whole := p.whole
-	if whole == nil {
-		whole = slices.Clone(shape)
-		for k := range whole {
-			whole[k] += offsets[k]
-		}
+		return Piece{}, errors.New("there is no such part")
 	}
 	size := shape[dim]
 	chunk := size / n
@@ -61,34 +85,17 @@ func (p Piece) shard(dim, i, n int) (Piece, error) {
 	end := begin + min(chunk, size-begin)
 	ranges := make([]safetensors.Range, dim+1) // the zero Range is All()
 	ranges[dim] = safetensors.Span(begin, end)
-	t, err := p.Tensor.Slice(ranges...)
+	t, err := p.tensor.Slice(ranges...)
 	if err != nil {
 		return Piece{}, bare(err)
 	}
+	offsets := slices.Clone(p.offsets)
 	if offsets[dim] += begin; begin == end {
 		// As PyTorch has it. Elsewhere it might start where another piece does, and
 		// PyTorch finds pieces by their offsets.
-		offsets[dim] = whole[dim]
+		offsets[dim] = p.whole[dim]
 	}
-	return Piece{t, offsets, whole}, nil
-}
-
-// offsets returns a copy of the offsets of p, and an error if they do not fit its
-// tensor.
-func (p Piece) offsets() ([]int, error) {
-	shape := p.Tensor.Shape()
-	if p.Offsets == nil {
-		return make([]int, len(shape)), nil
-	}
-	if len(p.Offsets) != len(shape) {
-		return nil, fmt.Errorf("%d offsets, %v has rank %d", len(p.Offsets), p.Tensor, len(shape))
-	}
-	for i, n := range p.Offsets {
-		if n < 0 || n > math.MaxInt-shape[i] {
-			return nil, fmt.Errorf("offset %d in dimension %d of %v is out of range", n, i, p.Tensor)
-		}
-	}
-	return slices.Clone(p.Offsets), nil
+	return Piece{t, offsets, p.whole}, nil
 }
 
 // FileName returns the name of the file of a rank, 0 or above, in the folder of a
@@ -109,38 +116,27 @@ func FileName(rank int) string {
 // when the checkpoint is opened.
 //
 // The metadata says where the pieces belong, as PyTorch writes it. Keys in metadata
-// are added; those of DCP are replaced. Offsets that do not fit their tensor are a
-// *[safetensors.FormatError]; other errors are those of [safetensors.WriteFile].
+// are added; those of DCP are replaced. Errors are those of [safetensors.WriteFile].
 func WriteFile(name string, pieces map[string]Piece, metadata map[string]string) error {
-	tensors, metadata, err := fileOf(pieces, metadata)
-	if err != nil {
-		return prefixed(err)
-	}
+	tensors, metadata := fileOf(pieces, metadata)
 	return safetensors.WriteFile(name, tensors, metadata)
 }
 
 // Write writes the file that WriteFile writes to w, an object store for example.
 func Write(w io.Writer, pieces map[string]Piece, metadata map[string]string) error {
-	tensors, metadata, err := fileOf(pieces, metadata)
-	if err != nil {
-		return prefixed(err)
-	}
+	tensors, metadata := fileOf(pieces, metadata)
 	return safetensors.Write(w, tensors, metadata)
 }
 
 // fileOf returns the tensors and the metadata of a file.
-func fileOf(pieces map[string]Piece, metadata map[string]string) (map[string]safetensors.Tensor, map[string]string, error) {
+func fileOf(pieces map[string]Piece, metadata map[string]string) (map[string]safetensors.Tensor, map[string]string) {
 	tensors := make(map[string]safetensors.Tensor, len(pieces))
 	offsets := make(map[string][]int, len(pieces))
 	for name, p := range pieces {
-		var err error
-		if offsets[name], err = p.offsets(); err != nil {
-			return nil, nil, broken(name, "%v", err)
-		}
-		tensors[name] = p.Tensor
+		tensors[name], offsets[name] = p.tensor, p.offsets
 	}
 	all := map[string]string{formatKey: format}
 	maps.Copy(all, metadata)
 	all[shardingKey], all[versionKey] = encodeOffsets(offsets), version
-	return tensors, all, nil
+	return tensors, all
 }

@@ -47,8 +47,8 @@ func requireWritten(t *testing.T, name string, all pieces) {
 	require.Equal(t, want[header.Size:], got[header.Size:])
 }
 
-// TestShard deals a dimension out as torch.chunk does, which PyTorch's Shard uses.
-func TestShard(t *testing.T) {
+// TestPart deals a dimension out as torch.chunk does, which PyTorch's Shard uses.
+func TestPart(t *testing.T) {
 	for _, c := range []struct {
 		size, ranks int
 		begins      []int // and the size
@@ -65,87 +65,92 @@ func TestShard(t *testing.T) {
 	} {
 		x := random(t, rand.New(rand.NewPCG(1, 1)), safetensors.U8, 2, c.size)
 		for i := range c.ranks {
-			p := shardOf(t, dcp.Piece{Tensor: x}, 1, i, c.ranks)
-			require.Equal(t, []int{0, c.begins[i]}, p.Offsets, c)
-			require.Equal(t, []int{2, c.begins[i+1] - c.begins[i]}, p.Tensor.Shape(), c)
+			p := partOf(t, pieceOf(t, x), 1, i, c.ranks)
+			got, offsets := placed(t, p)
+			require.Equal(t, []int{0, c.begins[i]}, offsets, c)
 			want, err := x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))
 			require.NoError(t, err)
-			requireSame(t, want, p.Tensor)
+			requireSame(t, want, got)
 		}
 	}
 	// A mesh cuts a piece further; the offsets add up.
 	x := random(t, rand.New(rand.NewPCG(1, 2)), safetensors.U8, 7)
-	p := shardOf(t, shardOf(t, dcp.Piece{Tensor: x}, 0, 1, 2), 0, 1, 2)
-	require.Equal(t, []int{6}, p.Offsets)
-	require.Equal(t, []int{1}, p.Tensor.Shape())
+	p := partOf(t, partOf(t, pieceOf(t, x), 0, 1, 2), 0, 1, 2)
+	requirePlace(t, []int{1}, []int{6}, p)
 	// An empty piece is at the end of the whole tensor, not of the part that was cut.
-	p = shardOf(t, shardOf(t, dcp.Piece{Tensor: x}, 0, 0, 4), 0, 2, 3)
-	require.Equal(t, []int{7}, p.Offsets)
-	require.Equal(t, []int{0}, p.Tensor.Shape())
-	p = shardOf(t, dcp.Piece{Tensor: x, Offsets: []int{10}}, 0, 7, 8)
-	require.Equal(t, []int{17}, p.Offsets)
+	p = partOf(t, partOf(t, pieceOf(t, x), 0, 0, 4), 0, 2, 3)
+	requirePlace(t, []int{0}, []int{7}, p)
+	p = partOf(t, pieceOf(t, x, 10), 0, 7, 8)
+	requirePlace(t, []int{0}, []int{17}, p)
 	// Even the largest numbers do not overflow.
 	empty, err := safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{})
 	require.NoError(t, err)
-	p = shardOf(t, dcp.Piece{Tensor: empty}, 1, math.MaxInt-1, math.MaxInt)
-	require.Equal(t, []int{0, 1}, p.Tensor.Shape())
-	require.Equal(t, []int{0, math.MaxInt - 1}, p.Offsets)
-	p = shardOf(t, dcp.Piece{Tensor: empty}, 1, math.MaxInt-2, math.MaxInt-1)
-	require.Equal(t, []int{0, 0}, p.Tensor.Shape())
+	p = partOf(t, pieceOf(t, empty), 1, math.MaxInt-1, math.MaxInt)
+	requirePlace(t, []int{0, 1}, []int{0, math.MaxInt - 1}, p)
+	p = partOf(t, pieceOf(t, empty), 1, math.MaxInt-2, math.MaxInt-1)
+	requirePlace(t, []int{0, 0}, []int{0, math.MaxInt}, p)
 	// The piece that is cut stays as it is.
-	p = dcp.Piece{Tensor: x, Offsets: []int{10}}
-	require.Equal(t, []int{15}, shardOf(t, p, 0, 5, 7).Offsets)
-	require.Equal(t, []int{10}, p.Offsets)
+	p = pieceOf(t, x, 10)
+	requirePlace(t, []int{1}, []int{15}, partOf(t, p, 0, 5, 7))
+	requirePlace(t, []int{7}, []int{10}, p)
 }
 
-// TestShardErrors checks the error of each rule.
-func TestShardErrors(t *testing.T) {
+// TestPartErrors checks the error of each rule.
+func TestPartErrors(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(1, 3)), safetensors.U8, 2, 3)
 	for _, c := range []struct {
 		piece     dcp.Piece
 		dim, i, n int
 		want      string
 	}{
-		{dcp.Piece{Tensor: x}, 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
-		{dcp.Piece{Tensor: x}, -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
-		{dcp.Piece{Tensor: x}, 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{dcp.Piece{Tensor: x}, 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{dcp.Piece{Tensor: x}, 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{dcp.Piece{Tensor: x, Offsets: []int{1}}, 0, 0, 1, "safetensors: shard 0 of 1 along dimension 0 of U8 [2,3]: 1 offsets, U8 [2,3] has rank 2"},
+		{pieceOf(t, x), 2, 0, 1, "safetensors: part 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
+		{pieceOf(t, x), -1, 0, 1, "safetensors: part 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
+		{pieceOf(t, x), 0, 2, 2, "safetensors: part 2 of 2 along dimension 0 of U8 [2,3]: there is no such part"},
+		{pieceOf(t, x), 0, -1, 2, "safetensors: part -1 of 2 along dimension 0 of U8 [2,3]: there is no such part"},
+		{pieceOf(t, x), 0, 0, 0, "safetensors: part 0 of 0 along dimension 0 of U8 [2,3]: there is no such part"},
 	} {
-		_, err := c.piece.Shard(c.dim, c.i, c.n)
+		_, err := c.piece.Part(c.dim, c.i, c.n)
 		require.EqualError(t, err, c.want)
 	}
-	_, err := dcp.Piece{}.Shard(0, 0, 1)
+	_, err := dcp.Piece{}.Part(0, 0, 1)
 	require.Error(t, err)
 }
 
-// TestWriteErrors checks that pieces with impossible offsets are refused, with
-// nothing written.
+// TestPieceErrors checks that impossible offsets are refused. Nothing of a file is at
+// fault.
+func TestPieceErrors(t *testing.T) {
+	x := random(t, rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
+	deep, err := safetensors.NewTensor(safetensors.U8, make([]int, 65), []byte{})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		x       safetensors.Tensor
+		offsets []int
+		want    string
+	}{
+		{x, []int{0}, "safetensors: a piece of U8 [2,3]: 1 offsets for rank 2"},
+		{x, []int{0, 0, 0}, "safetensors: a piece of U8 [2,3]: 3 offsets for rank 2"},
+		{x, []int{0, -1}, "safetensors: a piece of U8 [2,3]: offset -1 in dimension 1 is out of range"},
+		{x, []int{math.MaxInt - 1, 0}, fmt.Sprintf("safetensors: a piece of U8 [2,3]: offset %d in dimension 0 is out of range", math.MaxInt-1)},
+		{deep, nil, fmt.Sprintf("safetensors: a piece of %v: rank 65 exceeds the limit of 64", deep)},
+	} {
+		_, err := dcp.NewPiece(c.x, c.offsets...)
+		require.EqualError(t, err, c.want)
+		var broken *safetensors.FormatError
+		require.False(t, errors.As(err, &broken))
+	}
+	_, err = dcp.NewPiece(safetensors.Tensor{})
+	require.ErrorContains(t, err, "the zero Tensor has no dtype")
+}
+
+// TestWriteErrors checks that what cannot be written leaves nothing.
 func TestWriteErrors(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
 	name := filepath.Join(t.TempDir(), dcp.FileName(0))
-	for _, c := range []struct {
-		piece dcp.Piece
-		want  string
-	}{
-		{dcp.Piece{Tensor: x, Offsets: []int{0}}, `safetensors: tensor "x": 1 offsets, U8 [2,3] has rank 2`},
-		{dcp.Piece{Tensor: x, Offsets: []int{}}, `safetensors: tensor "x": 0 offsets, U8 [2,3] has rank 2`},
-		{dcp.Piece{Tensor: x, Offsets: []int{0, -1}}, `safetensors: tensor "x": offset -1 in dimension 1 of U8 [2,3] is out of range`},
-		{dcp.Piece{Tensor: x, Offsets: []int{math.MaxInt - 1, 0}}, fmt.Sprintf(`safetensors: tensor "x": offset %d in dimension 0 of U8 [2,3] is out of range`, math.MaxInt-1)},
-	} {
-		err := dcp.WriteFile(name, pieces{"x": c.piece}, nil)
-		require.EqualError(t, err, c.want)
-		var broken *safetensors.FormatError
-		require.ErrorAs(t, err, &broken)
-		require.Equal(t, "x", broken.Tensor)
-		require.NoFileExists(t, name)
-		require.EqualError(t, dcp.Write(new(bytes.Buffer), pieces{"x": c.piece}, nil), c.want)
-	}
-	require.Error(t, dcp.WriteFile(name, pieces{"x": {}}, nil), "the zero Tensor")
-	require.Error(t, dcp.WriteFile(name, pieces{"__metadata__": {Tensor: x}}, nil))
+	require.Error(t, dcp.WriteFile(name, pieces{"x": {}}, nil), "the zero Piece")
+	require.Error(t, dcp.WriteFile(name, pieces{"__metadata__": pieceOf(t, x)}, nil))
+	require.NoFileExists(t, name)
 	fails := errors.New("disk full")
-	require.ErrorIs(t, dcp.Write(failingWriter{fails}, pieces{"x": {Tensor: x}}, nil), fails)
+	require.ErrorIs(t, dcp.Write(failingWriter{fails}, pieces{"x": pieceOf(t, x)}, nil), fails)
 }
 
 type failingWriter struct{ err error }
@@ -158,7 +163,7 @@ func TestMetadata(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(1, 5)), safetensors.U8, 4)
 	given := map[string]string{"step": "7", shardingKey: "of another file"}
 	name := filepath.Join(t.TempDir(), dcp.FileName(11))
-	require.NoError(t, dcp.WriteFile(name, pieces{"x": {Tensor: x, Offsets: []int{0}}, "a\x7fé<": {Tensor: x}}, given))
+	require.NoError(t, dcp.WriteFile(name, pieces{"x": pieceOf(t, x, 0), "a\x7fé<": pieceOf(t, x)}, given))
 	require.Equal(t, "shard-00012-model-00001-of-00001.safetensors", filepath.Base(name))
 	require.Equal(t, map[string]string{"step": "7", shardingKey: "of another file"}, given, "it was not modified")
 	f, err := safetensors.Load(name)

@@ -1,0 +1,147 @@
+package dcp_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/stretchr/testify/require"
+)
+
+// peeled returns the pieces of a matrix of bytes from which n-1 times a row or a column
+// is cut off, in turn: no grid, and each cut frees one piece.
+func peeled(t testing.TB, n, rank int) []*safetensors.File {
+	size, x, y := n/2+1, 0, 0
+	var ranks []pieces
+	piece := func(rows, columns int) {
+		shape, offsets := make([]int, rank), make([]int, rank)
+		for i := range shape {
+			shape[i] = 1
+		}
+		shape[rank-2], shape[rank-1] = rows, columns
+		offsets[rank-2], offsets[rank-1] = x, y
+		t, err := safetensors.NewTensor(safetensors.U8, shape, make([]byte, rows*columns))
+		if err != nil {
+			panic(err)
+		}
+		p, err := dcp.NewPiece(t, offsets...)
+		if err != nil {
+			panic(err)
+		}
+		ranks = append(ranks, pieces{"x": p})
+	}
+	for i := range n - 1 {
+		if i%2 == 0 {
+			piece(1, size-y)
+			x++
+		} else {
+			piece(size-x, 1)
+			y++
+		}
+	}
+	piece(size-x, size-y)
+	return parsed(t, ranks...)
+}
+
+// TestDepth nests as deep as the limit allows, and no deeper: hostile pieces would take
+// memory for a tensor in a tensor for each of them.
+func TestDepth(t *testing.T) {
+	f, err := dcp.Assemble(peeled(t, 65, 2)...)
+	require.NoError(t, err)
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	data, err := safetensors.Append[byte](nil, x)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, 33*33), data)
+	_, err = dcp.Assemble(peeled(t, 66, 2)...)
+	require.EqualError(t, err, `safetensors: tensor "x": its 66 pieces nest deeper than 64 levels`)
+
+	const n = 1000
+	files := peeled(t, n, 60)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = dcp.Assemble(files...)
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "nest deeper")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(n*10_000), "a few times the headers")
+}
+
+// TestFileCount refuses more files than an index may name.
+func TestFileCount(t *testing.T) {
+	f, err := safetensors.FileOf(nil, nil, nil)
+	require.NoError(t, err)
+	files := make([]*safetensors.File, 10_001)
+	for i := range files {
+		files[i] = f
+	}
+	_, err = dcp.Assemble(files...)
+	require.EqualError(t, err, "safetensors: 10001 files exceed the limit of 10000")
+	_, err = dcp.Assemble(files[1:]...)
+	require.NoError(t, err)
+}
+
+// TestRank refuses tensors that PyTorch could not hold, in whatever file.
+func TestRank(t *testing.T) {
+	for _, rank := range []int{64, 65} {
+		for _, info := range []string{"", `,"__metadata__":{"DCP_SHARDING_INFO":"{\"x\":{\"saved_offsets\":[` + strings.Repeat("0,", rank-1) + `0]}}"}`} {
+			header := fmt.Sprintf(`{"x":{"dtype":"U8","shape":[%s1],"data_offsets":[0,1]}%s}`, strings.Repeat("1,", rank-1), info)
+			data := append([]byte{byte(len(header)), byte(len(header) >> 8), 0, 0, 0, 0, 0, 0}, header...)
+			f, err := safetensors.Parse(append(data, 7))
+			require.NoError(t, err)
+			f, err = dcp.Assemble(f)
+			if rank == 64 {
+				require.NoError(t, err)
+				require.Equal(t, 1, f.Len())
+			} else {
+				require.EqualError(t, err, `safetensors: tensor "x": its rank in file 1, 65, exceeds the limit of 64`)
+				var broken *safetensors.FormatError
+				require.ErrorAs(t, err, &broken)
+			}
+		}
+	}
+}
+
+// TestWrittenIsRead reads what Write and WriteFile write in every way of the format,
+// with the same tensors, metadata and views.
+func TestWrittenIsRead(t *testing.T) {
+	spec := specOf(t, "testdata/mesh.json")
+	whole := wholeTensors(t)
+	for rank := range spec.ranks() {
+		of := spec.rank(t, whole, rank)
+		name := filepath.Join(t.TempDir(), dcp.FileName(rank))
+		require.NoError(t, dcp.WriteFile(name, of, map[string]string{"step": "1"}))
+		onDisk, err := os.ReadFile(name)
+		require.NoError(t, err)
+		var b bytes.Buffer
+		require.NoError(t, dcp.Write(&b, of, map[string]string{"step": "1"}))
+		require.Equal(t, onDisk, b.Bytes())
+		loaded, err := safetensors.Load(name)
+		require.NoError(t, err)
+		opened, err := safetensors.Open(name)
+		require.NoError(t, err)
+		defer opened.Close()
+		parsed, err := safetensors.Parse(onDisk)
+		require.NoError(t, err)
+		for way, f := range map[string]*safetensors.File{"Load": loaded, "Open": opened, "Parse": parsed} {
+			require.Equal(t, len(of), f.Len(), way)
+			require.Equal(t, "1", f.Metadata()["step"], way)
+			for tensor, p := range of {
+				x, err := f.Tensor(tensor)
+				require.NoError(t, err)
+				want, _ := placed(t, p)
+				requireSame(t, want, x, way, tensor)
+				view, err := safetensors.View[byte](x)
+				require.NoError(t, err)
+				data, err := safetensors.Append[byte](nil, want)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(data, view), "%s %s", way, tensor)
+			}
+		}
+	}
+}
