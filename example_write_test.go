@@ -420,7 +420,7 @@ func ExampleSplit() {
 }
 
 // Shards in a store of objects, here a map: Split deals the tensors out, Write
-// uploads each shard, and the index comes last.
+// uploads each shard. The index comes last, made of the headers in the store.
 func ExampleBuildIndex() {
 	store := make(map[string][]byte)
 	f, err := safetensors.Open("testdata/model.safetensors")
@@ -436,7 +436,17 @@ func ExampleBuildIndex() {
 		}
 		store[name] = object.Bytes()
 	}
-	index, err := safetensors.BuildIndex(shards)
+	index, err := safetensors.BuildIndex(func(yield func(string, *safetensors.Header) bool) {
+		for name, object := range store {
+			h, err := safetensors.ReadHeader(bytes.NewReader(object))
+			if err != nil {
+				log.Fatal(err)
+			}
+			if !yield(name, h) {
+				return
+			}
+		}
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -177,62 +178,105 @@ func indexText(index io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// BuildIndex returns the content of a model.safetensors.index.json for shards by
-// their file names. It reads no data. A tensor that is in two of them is a
-// *FormatError.
+// BuildIndex returns the content of a model.safetensors.index.json for shards, given
+// by their file names and headers: File.Headers of shards that are open, or headers
+// that ReadHeader has read one by one. It uses names, dtypes and shapes. Duplicate
+// tensor names are an error, and so is a file name that is not local and
+// slash-separated.
 //
 // With it several machines can write a checkpoint, each with its own part of the
 // tensors: machine 3 of 8 writes model-00003-of-00008.safetensors to a shared
-// folder with WriteFile, or to an object store with Write. When all shards are
-// there, one machine opens them, with Open or with NewFile over the store's range
-// reads, and writes the index. Until it does, there is no new checkpoint. An
-// object store writes an object atomically; in a folder, write the index under
-// another name, sync it, and rename it.
-func BuildIndex(shards map[string]map[string]Tensor) ([]byte, error) {
-	weights := make(map[string]string)
-	var total totals
-	for _, shard := range slices.Sorted(maps.Keys(shards)) {
-		if !localName(shard) {
-			return nil, prefixed(&FormatError{Offset: -1, Reason: "shard " + quote(shard) + " is not a local, slash-separated file name"})
-		}
-		for _, name := range slices.Sorted(maps.Keys(shards[shard])) {
-			if other, ok := weights[name]; ok {
-				return nil, prefixed(&FormatError{Offset: -1, Tensor: name, Reason: fmt.Sprintf("duplicate tensor name, in shard %s and in shard %s", quote(other), quote(shard))})
-			}
-			if broken := checkName(name); broken != "" {
-				return nil, prefixed(&FormatError{Offset: -1, Tensor: name, Reason: broken})
-			}
-			weights[name] = shard
-			total.size += shards[shard][name].Size()
-			total.parameters += int64(shards[shard][name].Len())
+// directory with WriteFile, or to an object store with Write. When all shards are
+// there, one machine reads their headers and writes the index. Until it does, there is
+// no new checkpoint. An object store writes an object atomically; in a directory,
+// write the index under another name, sync it, and rename it.
+func BuildIndex(shards iter.Seq2[string, *Header]) ([]byte, error) {
+	if shards == nil {
+		return nil, prefixed(errors.New("building an index: the shards are nil"))
+	}
+	x := index{weights: make(map[string]string), shards: make(map[string]bool)}
+	for shard, h := range shards {
+		if err := x.add(shard, h); err != nil {
+			return nil, prefixed(fmt.Errorf("shard %s: %w", quote(shard), err))
 		}
 	}
-	return encodeIndex(weights, total), nil
+	return x.encode(), nil
 }
 
-// totals are the sums over all tensors that an index has in its metadata.
-type totals struct{ parameters, size int64 }
+// indexOf returns the index of shards that are to be written.
+func indexOf(shards map[string]map[string]Tensor) ([]byte, error) {
+	return BuildIndex(func(yield func(string, *Header) bool) {
+		for _, shard := range slices.Sorted(maps.Keys(shards)) {
+			h := new(Header)
+			for name, t := range shards[shard] {
+				h.Tensors = append(h.Tensors, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
+			}
+			if !yield(shard, h) {
+				return
+			}
+		}
+	})
+}
 
-// encodeIndex writes an index as the Python packages do: the metadata of
-// transformers, an indent of two spaces, sorted keys, a newline at the end, and
-// everything but ASCII escaped, because some of them read it in the encoding of the
-// locale.
-func encodeIndex(weights map[string]string, total totals) []byte {
+// An index is what BuildIndex makes of shards.
+type index struct {
+	weights          map[string]string // the shard of each tensor
+	shards           map[string]bool
+	parameters, size int64 // sums over all tensors
+}
+
+// add adds the tensors of a shard.
+func (x *index) add(shard string, h *Header) error {
+	switch {
+	case !localName(shard):
+		return errors.New("it is not a local, slash-separated file name")
+	case x.shards[shard]:
+		return errors.New("duplicate file name")
+	case h == nil:
+		return errors.New("its header is nil")
+	case len(x.shards) == maxShards:
+		return fmt.Errorf("an index has at most %d", maxShards)
+	}
+	x.shards[shard] = true
+	for i := range h.Tensors {
+		t := &h.Tensors[i]
+		size, broken := checkShape(t.DType, t.Shape)
+		if broken == "" {
+			broken = checkName(t.Name)
+		}
+		if other, ok := x.weights[t.Name]; ok {
+			broken = "duplicate tensor name, also in shard " + quote(other)
+		}
+		if broken != "" {
+			return tensorError(t.Name, errors.New(broken))
+		}
+		n, _ := countElements(t.Shape)
+		x.weights[t.Name] = shard
+		x.parameters += int64(n)
+		x.size += size
+	}
+	return nil
+}
+
+// encode writes an index as the Python packages do: the metadata of transformers, an
+// indent of two spaces, sorted keys, a newline at the end, and everything but ASCII
+// escaped, because some of them read it in the encoding of the locale.
+func (x *index) encode() []byte {
 	b := []byte("{\n  \"metadata\": {\n    \"total_parameters\": ")
-	b = strconv.AppendInt(b, total.parameters, 10)
+	b = strconv.AppendInt(b, x.parameters, 10)
 	b = append(b, ",\n    \"total_size\": "...)
-	b = strconv.AppendInt(b, total.size, 10)
+	b = strconv.AppendInt(b, x.size, 10)
 	b = append(b, "\n  },\n  \"weight_map\": {"...)
-	for i, name := range slices.Sorted(maps.Keys(weights)) {
+	for i, name := range slices.Sorted(maps.Keys(x.weights)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, "\n    "...)
 		b = jsonscan.AppendASCII(b, name)
 		b = append(b, ": "...)
-		b = jsonscan.AppendASCII(b, weights[name])
+		b = jsonscan.AppendASCII(b, x.weights[name])
 	}
-	if len(weights) > 0 {
+	if len(x.weights) > 0 {
 		b = append(b, "\n  "...)
 	}
 	return append(b, "}\n}\n"...)

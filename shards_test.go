@@ -52,7 +52,7 @@ func TestManyFailures(t *testing.T) {
 		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
 	}
 	var calls atomic.Int64
-	_, err := OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), func(shard string) (*File, error) {
+	_, err := OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(shard string) (*File, error) {
 		calls.Add(1)
 		return nil, fs.ErrNotExist
 	})
@@ -61,7 +61,7 @@ func TestManyFailures(t *testing.T) {
 	for i := range maxShards + 1 {
 		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
 	}
-	_, err = OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), func(string) (*File, error) { return nil, fs.ErrNotExist })
+	_, err = OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
@@ -75,7 +75,7 @@ func TestLateFailures(t *testing.T) {
 	for i := range n {
 		weights[fmt.Sprintf("t%02d", i)] = fmt.Sprintf("%02d", i)
 	}
-	index := encodeIndex(weights, totals{})
+	index := (&index{weights: weights}).encode()
 	for failing := range n {
 		for _, failure := range []error{fs.ErrPermission, nil} { // nil: a shard without its tensor
 			_, err := OpenShards(bytes.NewReader(index), func(shard string) (*File, error) {
@@ -128,13 +128,13 @@ func TestNumberOfShards(t *testing.T) {
 	for i := range maxShards {
 		weights[fmt.Sprint("a", i)], weights[fmt.Sprint("b", i)] = fmt.Sprint(i), fmt.Sprint(i)
 	}
-	w, err := parseIndex(encodeIndex(weights, totals{}))
+	w, err := parseIndex((&index{weights: weights}).encode())
 	require.NoError(t, err)
 	require.Len(t, w.shards(), maxShards)
 	require.Equal(t, 2, w.count["9999"])
 	require.Empty(t, w.shardOf("c"))
 	weights["c"] = "c"
-	_, err = parseIndex(encodeIndex(weights, totals{}))
+	_, err = parseIndex((&index{weights: weights}).encode())
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 }
 
@@ -216,7 +216,7 @@ func TestLargeIndex(t *testing.T) {
 		files[shard], err = Parse(out.Bytes())
 		require.NoError(t, err)
 	}
-	f, err := OpenShards(bytes.NewReader(encodeIndex(weights, totals{})), func(shard string) (*File, error) { return files[shard], nil })
+	f, err := OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(shard string) (*File, error) { return files[shard], nil })
 	require.NoError(t, err)
 	require.Equal(t, n, f.count())
 	for _, i := range []int{0, 1, n / 2, n - 1} {

@@ -71,7 +71,7 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	}
 	var index []byte
 	if len(shards) > 1 {
-		if index, err = BuildIndex(shards); err != nil {
+		if index, err = indexOf(shards); err != nil {
 			return bare(err)
 		}
 	}

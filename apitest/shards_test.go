@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -283,39 +284,77 @@ func TestIndexDecides(t *testing.T) {
 func TestBuildIndex(t *testing.T) {
 	dir := t.TempDir()
 	tensors := checkpointOf(t, 5)
-	shards := make(map[string]map[string]Tensor)
+	var files []*File
 	for i, names := range [][]string{{"t00", "t03"}, {"t01", "t02", "t04"}} {
 		part := make(map[string]Tensor)
 		for _, name := range names {
 			part[name] = tensors[name]
 		}
-		shard := fmt.Sprintf("model-%05d-of-00002.safetensors", i+1)
-		require.NoError(t, WriteFile(filepath.Join(dir, shard), part, nil))
-		f, err := Open(filepath.Join(dir, shard))
+		shard := filepath.Join(dir, fmt.Sprintf("model-%05d-of-00002.safetensors", i+1))
+		require.NoError(t, WriteFile(shard, part, nil))
+		f, err := Open(shard)
 		require.NoError(t, err)
 		defer f.Close()
-		shards[shard] = maps.Collect(f.Tensors())
+		files = append(files, f)
 	}
-	index, err := BuildIndex(shards)
+	all, err := Join(files...)
 	require.NoError(t, err)
+	index, err := BuildIndex(all.Headers())
+	require.NoError(t, err)
+	require.Contains(t, string(index), `"total_parameters": 80`)
 	require.Contains(t, string(index), `"total_size": 320`)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), index, 0o666))
 	requireCheckpoint(t, dir, tensors)
-	shards["x.safetensors"] = shards["model-00001-of-00002.safetensors"]
-	_, err = BuildIndex(shards)
-	require.ErrorContains(t, err, `tensor "t00": duplicate tensor name, in shard "model-00001-of-00002.safetensors" and in shard "x.safetensors"`)
-	index, err = BuildIndex(map[string]map[string]Tensor{"s": {"é\U0001f9e0\"\n\x7f": counting(t, U32)}})
+	index, err = BuildIndex(headers("s", "é\U0001f9e0\"\n\x7f"))
 	require.NoError(t, err)
 	require.Contains(t, string(index), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
-	_, err = BuildIndex(map[string]map[string]Tensor{"../x": nil})
-	require.ErrorContains(t, err, "is not a local, slash-separated file name")
+	_, err = BuildIndex(maps.All(map[string]*Header{}))
+	require.NoError(t, err)
+}
+
+// headers yields shards of scalars: the name of a shard, then that of a tensor, and so
+// on.
+func headers(names ...string) iter.Seq2[string, *Header] {
+	return func(yield func(string, *Header) bool) {
+		for i := 0; i < len(names); i += 2 {
+			if !yield(names[i], &Header{Tensors: []TensorInfo{{Name: names[i+1], DType: U8}}}) {
+				return
+			}
+		}
+	}
+}
+
+// TestBuildIndexRefuses: what a caller passes is no fault of a file.
+func TestBuildIndexRefuses(t *testing.T) {
+	for _, c := range []struct {
+		rule   string
+		shards iter.Seq2[string, *Header]
+		want   string
+	}{
+		{"there are shards", nil, "building an index: the shards are nil"},
+		{"a tensor has one shard", headers("a", "x", "b", "x"), `shard "b": tensor "x": duplicate tensor name, also in shard "a"`},
+		{"a shard is there once", headers("a", "x", "a", "y"), `shard "a": duplicate file name`},
+		{"a shard is in the directory", headers("../a", "x"), `shard "../a": it is not a local, slash-separated file name`},
+		{"a name is no metadata", headers("a", "__metadata__"), `shard "a": tensor "__metadata__": the name is reserved for the metadata`},
+		{"a name is UTF-8", headers("a", "\xff"), `shard "a": tensor "\xff": the name is not valid UTF-8`},
+		{"a dtype is valid", maps.All(map[string]*Header{"a": {Tensors: make([]TensorInfo, 1)}}), `shard "a": tensor "": invalid dtype 0`},
+		{"a header is there", maps.All(map[string]*Header{"a": nil}), `shard "a": its header is nil`},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			_, err := BuildIndex(c.shards)
+			require.EqualError(t, err, "safetensors: "+c.want)
+			require.False(t, errors.As(err, new(*FormatError)))
+		})
+	}
 }
 
 // TestReadIndex: ReadIndex is the inverse of BuildIndex, and refuses what OpenShards
 // refuses.
 func TestReadIndex(t *testing.T) {
-	x := counting(t, U32, 2)
-	index, err := BuildIndex(map[string]map[string]Tensor{"a": {"x": x, "\u00e9\n": x}, "dir/b": {"y": x}})
+	index, err := BuildIndex(maps.All(map[string]*Header{
+		"a":     {Tensors: []TensorInfo{{Name: "x", DType: U8}, {Name: "\u00e9\n", DType: F4, Shape: []int{2}}}},
+		"dir/b": {Tensors: []TensorInfo{{Name: "y", DType: U8}}},
+	}))
 	require.NoError(t, err)
 	shards, err := ReadIndex(bytes.NewReader(index))
 	require.NoError(t, err)

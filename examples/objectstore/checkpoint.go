@@ -147,11 +147,13 @@ func commit(d folder, names []string) error {
 	if err := headers.Wait(); err != nil {
 		return err
 	}
-	shards := make(map[string]map[string]safetensors.Tensor)
-	for i, name := range names {
-		shards[name] = maps.Collect(files[i].Tensors())
-	}
-	index, err := safetensors.BuildIndex(shards)
+	index, err := safetensors.BuildIndex(func(yield func(string, *safetensors.Header) bool) {
+		for i, name := range names {
+			if !yield(name, files[i].Header()) {
+				return
+			}
+		}
+	})
 	if err != nil {
 		return err
 	}

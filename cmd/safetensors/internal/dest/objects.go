@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"path"
 	"regexp"
@@ -81,7 +82,7 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 		return err
 	}
 	shards := newNames(safetensors.Split(tensors, shardSize(o.maxBytes)), earlier)
-	index, err := safetensors.BuildIndex(shards)
+	index, err := safetensors.BuildIndex(headers(shards))
 	if err != nil {
 		return err
 	}
@@ -120,6 +121,21 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 	kept := written
 	written = nil // it is complete: nothing of it is removed any more
 	return o.removeEarlier(earlier, kept)
+}
+
+// headers yields what an index says of shards.
+func headers(shards map[string]map[string]safetensors.Tensor) iter.Seq2[string, *safetensors.Header] {
+	return func(yield func(string, *safetensors.Header) bool) {
+		for name, tensors := range shards {
+			h := new(safetensors.Header)
+			for name, t := range tensors {
+				h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: name, DType: t.DType(), Shape: t.Shape()})
+			}
+			if !yield(name, h) {
+				return
+			}
+		}
+	}
 }
 
 // removeEarlier removes the files of an earlier checkpoint, the one that a folder is
