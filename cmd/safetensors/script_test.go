@@ -105,7 +105,7 @@ var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 
 // replayPage runs every command line of a page in a folder and compares the output. The
 // commands that start in this module run in the repository.
-func replayPage(t *testing.T, name, dir string) (page string, blocks int) {
+func replayPage(t *testing.T, name, dir string, env ...string) (page string, blocks int) {
 	t.Helper()
 	name = filepath.Join(repository, "doc", name)
 	want, err := os.ReadFile(name)
@@ -117,7 +117,7 @@ func replayPage(t *testing.T, name, dir string) (page string, blocks int) {
 		if strings.HasPrefix(script, "$ cd cmd/safetensors") {
 			where = repository
 		}
-		return "```console\n" + replay(t, script, where, environment(t, dir)) + "```"
+		return "```console\n" + replay(t, script, where, append(environment(t, dir), env...)) + "```"
 	})
 	if *update {
 		require.NoError(t, os.WriteFile(name, []byte(got), 0o666))
@@ -141,13 +141,22 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestIntegrityPage runs doc/integrity.md, with a model in shards.
+// TestIntegrityPage runs doc/integrity.md, with a model in shards and its hub.
 func TestIntegrityPage(t *testing.T) {
 	dir := t.TempDir()
 	writeShards(t, filepath.Join(dir, "model"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model", "config.json"), []byte("{}\n"), 0o666))
-	_, blocks := replayPage(t, "integrity.md", dir)
-	require.Greater(t, blocks, 2)
+	hub := startFakeHub(t)
+	entries, err := os.ReadDir(filepath.Join(dir, "model"))
+	require.NoError(t, err)
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(dir, "model", e.Name()))
+		require.NoError(t, err)
+		hub.add(e.Name(), string(content), strings.HasSuffix(e.Name(), ".safetensors"))
+	}
+	hub.add("README.md", "", false)
+	_, blocks := replayPage(t, "integrity.md", dir, "HF_ENDPOINT="+os.Getenv("HF_ENDPOINT"), "HF_TOKEN=token")
+	require.Greater(t, blocks, 3)
 }
 
 // tensorOfData returns a tensor of a dtype that is given as bytes.

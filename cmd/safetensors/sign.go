@@ -139,6 +139,9 @@ func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error)
 	}
 	defer tree.Close()
 	m.Model = tree.Name
+	if len(tree.Links) > 0 && s.follow {
+		return nil, fmt.Errorf("%s: the link %s leads nowhere", source.Shown(name), term.Name(tree.Links[0]))
+	}
 	if len(tree.Links) > 0 {
 		return nil, fmt.Errorf("%s: %s is a symbolic link: --allow-symlinks follows it, --ignore leaves it out", source.Shown(name), term.Name(tree.Links[0]))
 	}

@@ -41,9 +41,12 @@ func addIgnore(f *pflag.FlagSet, ignore *[]string, follow *bool) {
 	f.BoolVar(follow, "allow-symlinks", false, "follow symbolic links")
 }
 
-func (s *signatureFlags) given() bool {
-	return s.file != "" || s.publicKey != "" || s.chain != nil || s.ignore != nil || s.follow || s.unsigned
+// trust reports whether there are flags of a signature, given whether there are any.
+func (s *signatureFlags) trust() bool {
+	return s.file != "" || s.publicKey != "" || s.chain != nil || s.follow || s.unsigned
 }
+
+func (s *signatureFlags) given() bool { return s.trust() || s.ignore != nil }
 
 func (c *command) verifySignature(name string, s signatureFlags) error {
 	name, err := fileurl.Path(name)

@@ -324,10 +324,11 @@ func TestOrders(t *testing.T) {
 // TestShards reads shards, whose names may have colons, and refuses holes.
 func TestShards(t *testing.T) {
 	s := newSigner(t)
+	algorithm := "sha256"
 	shards := func(size string, names ...string) (*Manifest, error) {
 		var list []string
 		for _, name := range names {
-			list = append(list, `{"algorithm":"sha256","digest":"`+strings.Repeat("0", 64)+`","name":"`+name+`"}`)
+			list = append(list, `{"algorithm":"`+algorithm+`","digest":"`+strings.Repeat("0", 64)+`","name":"`+name+`"}`)
 		}
 		payload := `{"_type":"https://in-toto.io/Statement/v1","subject":[{"name":"m","digest":{"sha256":"` + strings.Repeat("1", 64) +
 			`"}}],"predicateType":"https://model_signing/signature/v1.0","predicate":{"resources":[` + strings.Join(list, ",") +
@@ -344,7 +345,13 @@ func TestShards(t *testing.T) {
 		require.Len(t, m.Files[0].Sums, 2)
 		require.EqualValues(t, 7, m.Files[1].Size)
 	}
-	_, err := shards("9", "a:0:9", "a:18:27", "a:9:18")
+	algorithm = "sha256-sharded-9" // as the Python package writes it
+	_, err := shards("9", "a:0:9")
+	require.NoError(t, err)
+	_, err = shards("8", "a:0:8")
+	require.ErrorContains(t, err, `algorithm "sha256-sharded-9", expected "sha256"`)
+	algorithm = "sha256"
+	_, err = shards("9", "a:0:9", "a:18:27", "a:9:18")
 	require.NoError(t, err, "sorted by name")
 	_, err = shards("9", "a:0:9", "a:9:18", "a:18:27")
 	require.NoError(t, err, "sorted by numbers, as the Python package does")

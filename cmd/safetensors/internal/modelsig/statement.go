@@ -152,6 +152,10 @@ func (m *Manifest) add(resources []resource) error {
 	if err != nil {
 		return err
 	}
+	sharded := m.Hash
+	if m.ShardSize > 0 {
+		sharded = fmt.Sprintf("%s-sharded-%d", m.Hash, m.ShardSize) // as the Python package writes it
+	}
 	pieces := make([]piece, len(resources))
 	for i, r := range resources {
 		p := &pieces[i]
@@ -166,7 +170,7 @@ func (m *Manifest) add(resources []resource) error {
 		}
 		p.sum, err = hex.DecodeString(r.digest)
 		switch {
-		case r.algorithm != m.Hash:
+		case r.algorithm != m.Hash && r.algorithm != sharded:
 			return fmt.Errorf("resource %.200q: algorithm %.80q, expected %q", r.name, r.algorithm, m.Hash)
 		case err != nil, len(p.sum) != h.Size(), r.digest != strings.ToLower(r.digest):
 			return fmt.Errorf("resource %.200q: digest %.200q is not that of %s in hexadecimal", r.name, r.digest, m.Hash)

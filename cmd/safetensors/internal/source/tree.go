@@ -20,10 +20,10 @@ import (
 
 // A Tree is all files of a model, whether they hold tensors or not.
 type Tree struct {
-	Name   string // of the file or the folder
-	Single bool   // the model is a file, Files[0]
-	Files  []File // sorted by name
-	Links  []string
+	Name   string   // of the file or the folder
+	Single bool     // the model is a file, Files[0]
+	Files  []File   // sorted by name
+	Links  []string // that were not followed, or lead nowhere
 
 	// Outside are links that were followed out of the model.
 	Outside []string
@@ -69,6 +69,12 @@ func (o *Opener) tree(t *Tree, name string, follow bool, skip func(string) bool)
 		return o.treeIn(t, b.FS(key), key, follow, skip)
 	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
 		return o.treeURL(t, name)
+	case strings.HasPrefix(name, "hf://"):
+		dir, _, _, err := HubCache(name)
+		if err != nil {
+			return err
+		}
+		name, follow = dir, true // the cache consists of links
 	case strings.Contains(name, "://"), name == "-":
 		return errors.New("expected a file, a folder, a bucket or the URL of a file")
 	}
@@ -135,6 +141,10 @@ func (w walk) folder(dir string, above []fs.FileInfo) error {
 			continue
 		}
 		info, err := w.fsys.Stat(name)
+		if link && errors.Is(err, fs.ErrNotExist) {
+			w.Links = append(w.Links, name)
+			continue
+		}
 		if err != nil {
 			return err
 		}

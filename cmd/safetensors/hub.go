@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// ownFolder is where the Python tools note what they downloaded to a folder.
+const ownFolder = ".cache/huggingface"
+
+// verifyHub compares local files with the sums of the hub. repo is OWNER/NAME[@REVISION];
+// without it, name is hf://..., for what the Python tools have in their cache.
+func (c *command) verifyHub(name, repo string, ignore []string) error {
+	name, err := fileurl.Path(name)
+	if err != nil {
+		return err
+	}
+	revision, dir := "", name
+	if repo == "" {
+		if dir, repo, revision, err = source.HubCache(name); err != nil {
+			return err
+		}
+	} else {
+		if strings.Contains(name, "://") {
+			return usage("--hub compares local files: expected a folder")
+		}
+		repo, revision, _ = strings.Cut(strings.TrimPrefix(repo, "hf://"), "@")
+	}
+	list, err := c.opener.HubFiles(repo, revision)
+	if err != nil {
+		return err
+	}
+	hub := make(map[string]source.HubFile, len(list))
+	for _, f := range list {
+		hub[f.Name] = f
+	}
+	ignore = slices.Concat(ignore, modelsig.DefaultIgnorePaths, []string{ownFolder})
+	tree, err := c.opener.Tree(dir, true, func(name string) bool {
+		_, known := hub[name]
+		return !known && modelsig.Ignored(name, ignore)
+	})
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	return c.compareHub(tree, hub)
+}
+
+// compareHub prints a verdict on each local file.
+func (c *command) compareHub(tree *source.Tree, hub map[string]source.HubFile) error {
+	same := make([]bool, len(tree.Files))
+	var jobs []job
+	for i, file := range tree.Files {
+		if f, found := hub[file.Name]; found {
+			jobs = append(jobs, job{file.Size, func() error {
+				sums, err := hashFile(file, f.Hash(file.Size), 0)
+				same[i] = err == nil && f.Matches(sums[0])
+				return err
+			}})
+		}
+	}
+	if err := c.work("hash", jobs); err != nil {
+		return err
+	}
+	ok, here := len(tree.Links) == 0, 0
+	for i, file := range tree.Files {
+		_, found := hub[file.Name]
+		verdict := "OK"
+		switch {
+		case !found:
+			verdict = "NOT ON THE HUB"
+		case !same[i]:
+			verdict = "DIFFERS"
+			if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
+				verdict += ", " + term.Name(real) // the entry of the cache, to be removed
+			}
+		}
+		if found {
+			here++
+		}
+		ok = ok && verdict == "OK"
+		fmt.Fprintf(c.out, "%s: %s\n", term.Name(file.Name), verdict)
+	}
+	for _, name := range tree.Links {
+		fmt.Fprintf(c.out, "%s: MISSING, the link leads nowhere\n", term.Name(name))
+	}
+	if n := len(hub) - here - len(tree.Links); n > 0 {
+		fmt.Fprintf(c.out, "on the hub, but not here: %d\n", n)
+	}
+	if !ok {
+		return errDifferent
+	}
+	if here == 0 {
+		return fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
+	}
+	return nil
+}
