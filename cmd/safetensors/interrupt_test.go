@@ -33,6 +33,23 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
+// writes waits for a new file in a folder. On Linux it has no name until it is complete,
+// and is found among the open files of the process.
+func (r *running) writes(t *testing.T, dir string) {
+	t.Helper()
+	full, err := filepath.Abs(dir)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		fds, _ := filepath.Glob("/proc/" + strconv.Itoa(r.Process.Pid) + "/fd/*")
+		for _, fd := range fds {
+			if name, err := os.Readlink(fd); err == nil && strings.HasPrefix(name, full+"/") {
+				return true
+			}
+		}
+		return len(list(t, dir)) > 0
+	}, time.Minute, time.Millisecond)
+}
+
 // interrupted presses Ctrl-C and requires a clean end.
 func (r *running) interrupted(t *testing.T) {
 	t.Helper()
@@ -67,8 +84,8 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestInterruptCopy interrupts copies to a file and to a folder once their temporary
-// files are there.
+// TestInterruptCopy interrupts copies to a file and to a folder once their new files
+// are there.
 func TestInterruptCopy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeSparse(t, "big.safetensors", 8)
@@ -79,7 +96,7 @@ func TestInterruptCopy(t *testing.T) {
 	} {
 		mkdir(t, "out")
 		r := start(t, args...)
-		require.Eventually(t, func() bool { return len(list(t, "out")) > 0 }, time.Minute, time.Millisecond)
+		r.writes(t, "out")
 		r.interrupted(t)
 		require.Empty(t, list(t, "out"), "%q", args)
 	}
@@ -165,7 +182,7 @@ func TestInterruptDownload(t *testing.T) {
 	writeSparse(t, "repo/model.safetensors", 4)
 	startHub(t, "repo")
 	r := start(t, "cp", "-q", "hf://owner/name", "out/copy.safetensors")
-	require.Eventually(t, func() bool { return len(list(t, "out")) > 0 }, time.Minute, time.Millisecond)
+	r.writes(t, "out")
 	r.interrupted(t)
 	require.Empty(t, list(t, "out"))
 }
