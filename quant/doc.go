@@ -1,4 +1,5 @@
-// Package quant reads quantised checkpoints as the numbers they stand for.
+// Package quant reads quantised checkpoints as the numbers they stand for, and writes
+// them.
 //
 // Most models are published quantised: each weight as several tensors, values of a few
 // bits, scales, zero points, in one of many layouts. Open opens such a checkpoint with
@@ -65,6 +66,16 @@
 // block sizes. Without a config, names, dtypes and shapes must do: GPTQ and MLX need
 // one; FP8 in blocks is taken to have blocks of 128×128. Scales of inputs and of caches
 // are dropped. Everything else stays as it is.
+//
+// # Quantising
+//
+// Quantize makes a checkpoint in the layouts of compressed-tensors, rounded to the
+// nearest without calibration. This writes a folder that transformers and vLLM load,
+// once the quantization_config is in its config.json:
+//
+//	quantised, config, err := quant.Quantize(tensors, quant.FP8Block, nil)
+//	…
+//	err = safetensors.WriteShards("model-fp8", quantised, metadata, 5<<30)
 //
 // # Errors
 //

@@ -404,7 +404,50 @@ def mlx(f, name, size):
         case.save()
 
 
-ALL = [fp8_block, fp8_e8m0, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_actorder, ct_nvfp4, modelopt_nvfp4,
+def quantize(f, name, size):
+    """The other way: a weight "in", and what the presets make of it."""
+    from compressed_tensors.quantization import preset_name_to_scheme
+    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam, maybe_pad_tensor_for_block_quant
+
+    for scheme, preset, fmt in (
+        ("fp8-block", "FP8_BLOCK", "float-quantized"), ("fp8-channel", "FP8_DYNAMIC", "float-quantized"),
+        ("nvfp4", "NVFP4A16", "nvfp4-pack-quantized"), ("mxfp4", "MXFP4A16", "mxfp4-pack-quantized"),
+        ("int4", "W4A16", "pack-quantized"), ("int8", "W8A16", "pack-quantized"),
+    ):
+        args = preset_name_to_scheme(preset, ["Linear"]).weights
+        for dtype in (BF16, F16, F32):
+            o, i = (size(130), size(131)) if scheme == "fp8-block" else (size(5), size(2) * (args.group_size or 19))
+            w = (torch.randn(o, i) * 10 ** (torch.rand(o, 1) * 6 - 4)).to(dtype)
+            w[0, : i // 2] = 0
+            if o > 2:
+                w[2] = 0
+            # What the memoryless minmax observer of llmcompressor 0.14 does with a weight.
+            strategy = getattr(args.strategy, "value", args.strategy)
+            if strategy == "block":
+                h, l = args.block_structure
+                p = maybe_pad_tensor_for_block_quant(w, (h, l))
+                x = p.reshape(p.shape[0] // h, h, p.shape[1] // l, l).transpose(1, 2).flatten(-2, -1)
+            elif strategy == "channel":
+                x = w.unsqueeze(-2)
+            else:
+                x = w.unflatten(-1, (-1, args.group_size))
+            low, high = torch.amin(x, -1), torch.amax(x, -1)
+            extra = {}
+            if strategy == "tensor_group":
+                most = torch.max(high.max(), -low.min()).reshape(1)
+                extra["weight_global_scale"] = generate_gparam(-most, most)
+            s, _ = calculate_qparams(low, high, args, global_scale=extra.get("weight_global_scale"))
+            s = s.to(dtype)  # of the module's parameter
+            packed = BaseCompressor.get_value_from_registry(fmt).compress(
+                {"weight": w, "weight_scale": s, **extra}, QuantizationScheme(targets=["Linear"], weights=args, format=fmt))
+            case = Case(f, f"{name}-{scheme}-{str(dtype)[6:]}", None)
+            case.tensors["in"] = w
+            for key, t in packed.items():
+                case.tensors["a." + key] = t.contiguous()
+            save_file(case.tensors, case.path, {"scheme": scheme})
+
+
+ALL = [quantize, fp8_block, fp8_e8m0, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_actorder, ct_nvfp4, modelopt_nvfp4,
        gpt_oss, ct_mx, ct_mixed, gptq, awq, bitsandbytes, mlx]
 
 

@@ -1,0 +1,169 @@
+package quant_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+var schemes = []quant.Scheme{quant.FP8Block, quant.FP8Channel, quant.NVFP4, quant.MXFP4, quant.Int4, quant.Int8}
+
+// TestQuantizeVectors compares with the bytes of compressed-tensors.
+func TestQuantizeVectors(t *testing.T) {
+	names, err := filepath.Glob("testdata/quantize-*.safetensors")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	if folder := os.Getenv("SAFETENSORS_QUANT"); folder != "" {
+		more, err := filepath.Glob(filepath.Join(folder, "quantize-*.safetensors"))
+		require.NoError(t, err)
+		require.NotEmpty(t, more)
+		names = append(names, more...)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".safetensors"), func(t *testing.T) {
+			f, err := safetensors.Load(name)
+			require.NoError(t, err)
+			want := maps.Collect(f.Tensors())
+			in := map[string]safetensors.Tensor{"a.weight": want["in"]}
+			delete(want, "in")
+			got, config, err := quant.Quantize(in, quant.Scheme(f.Metadata()["scheme"]), nil)
+			require.NoError(t, err)
+			require.True(t, json.Valid(config))
+			require.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
+			for name, x := range got {
+				require.Equal(t, want[name].String(), x.String(), name)
+				a, err := safetensors.Append[byte](nil, want[name])
+				require.NoError(t, err)
+				b, err := safetensors.Append[byte](nil, x)
+				require.NoError(t, err)
+				require.Equal(t, a, b, name)
+			}
+		})
+	}
+}
+
+// weightsOf returns a random checkpoint.
+func randomWeights(r *rand.Rand, dtype safetensors.DType, o, i int) map[string]safetensors.Tensor {
+	m := maker{r, map[string]safetensors.Tensor{}}
+	m.floats("m.up_proj.weight", dtype, o, i)
+	m.floats("m.up_proj.bias", dtype, o)
+	m.floats("embed_tokens.weight", dtype, o, i)
+	m.floats("norm.weight", dtype, i)
+	return m.tensors
+}
+
+// TestQuantizeAndBack checks that Dequantize undoes Quantize up to rounding, that slices
+// of the results are the results' slices, and which tensors are left.
+func TestQuantizeAndBack(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	worst := map[quant.Scheme]float64{quant.FP8Block: 0.04, quant.FP8Channel: 0.04, quant.NVFP4: 0.13, quant.MXFP4: 0.2, quant.Int4: 0.15, quant.Int8: 0.01}
+	for _, scheme := range schemes {
+		for _, dtype := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32} {
+			in := randomWeights(r, dtype, 1+r.IntN(300), 128*(1+r.IntN(3)))
+			q, config, err := quant.Quantize(in, scheme, nil)
+			require.NoError(t, err)
+			for _, name := range []string{"m.up_proj.bias", "embed_tokens.weight", "norm.weight"} {
+				require.Equal(t, in[name], q[name])
+			}
+			require.Contains(t, string(config), `"ignore":["embed_tokens","lm_head"]`)
+			for name, x := range q {
+				all, err := safetensors.Append[byte](nil, x)
+				require.NoError(t, err)
+				for range 5 {
+					off := r.Int64N(x.Size())
+					p := make([]byte, 1+r.Int64N(x.Size()-off))
+					_, err = x.ReadAt(p, off)
+					require.NoError(t, err)
+					require.Equal(t, all[off:][:len(p)], p, name)
+				}
+			}
+			back, err := quant.Dequantize(q, config)
+			require.NoError(t, err)
+			require.ElementsMatch(t, slices.Collect(maps.Keys(in)), slices.Collect(maps.Keys(back)))
+			got, err := safetensors.Append[float32](nil, back["m.up_proj.weight"])
+			require.NoError(t, err)
+			want, err := safetensors.Append[float32](nil, in["m.up_proj.weight"])
+			require.NoError(t, err)
+			var off, all float64
+			for i, v := range want {
+				off += math.Pow(float64(v-got[i]), 2)
+				all += math.Pow(float64(v), 2)
+			}
+			require.Less(t, math.Sqrt(off/all), worst[scheme], "%s %v: relative error", scheme, dtype)
+		}
+	}
+}
+
+// TestSharedGlobalScale: projections that are fused have the larger scale of all.
+func TestSharedGlobalScale(t *testing.T) {
+	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
+		m.floats("a."+name+".weight", safetensors.BF16, 16, 32)
+	}
+	q, _, err := quant.Quantize(m.tensors, quant.NVFP4, nil)
+	require.NoError(t, err)
+	scale := map[string]float32{}
+	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
+		v, err := safetensors.Append[float32](nil, q["a."+name+".weight_global_scale"])
+		require.NoError(t, err)
+		scale[name] = v[0]
+	}
+	require.Equal(t, scale["q_proj"], scale["k_proj"])
+	require.Equal(t, scale["q_proj"], scale["v_proj"])
+	require.NotEqual(t, scale["q_proj"], scale["o_proj"])
+}
+
+func TestQuantizeRefuses(t *testing.T) {
+	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	m.floats("a.weight", safetensors.BF16, 2, 100)
+	m.floats("a.bias", safetensors.BF16, 2)
+	m.random("b.weight", safetensors.I32, 2, 128)
+	only := func(want string) func(string, safetensors.Tensor) bool {
+		return func(name string, _ safetensors.Tensor) bool { return name == want }
+	}
+	for _, c := range []struct {
+		scheme quant.Scheme
+		target string
+		want   string
+	}{
+		{"int2", "a.weight", `safetensors: scheme "int2" is none of [fp8-block fp8-channel int4 int8 mxfp4 nvfp4]`},
+		{quant.Int4, "a.weight", `safetensors: tensor "a.weight": 100 columns are not whole groups of 128`},
+		{quant.FP8Block, "a.bias", `safetensors: tensor "a.bias": its name does not end in .weight`},
+		{quant.FP8Block, "b.weight", `safetensors: tensor "b.weight": I32 [2,128] is no matrix of BF16, F16 or F32`},
+	} {
+		_, _, err := quant.Quantize(m.tensors, c.scheme, only(c.target))
+		require.EqualError(t, err, c.want)
+	}
+	q, _, err := quant.Quantize(m.tensors, quant.Int4, nil)
+	require.NoError(t, err)
+	require.Equal(t, m.tensors, q, "nothing fits, nothing is quantised")
+}
+
+// TestQuantizeTruncated reads results of a tensor whose data ends too early.
+func TestQuantizeTruncated(t *testing.T) {
+	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{300, 256}, bytes.NewReader(make([]byte, 300*256*2-1)))
+	require.NoError(t, err)
+	for _, scheme := range schemes {
+		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, scheme, nil)
+		require.NoError(t, err)
+		for name, part := range q {
+			if !strings.HasSuffix(name, "shape") {
+				_, err = safetensors.Append[byte](nil, part)
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package quant
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+)
+
+// A Scheme is a way to quantise, in a layout of compressed-tensors.
+type Scheme string
+
+// The schemes, and the presets of compressed-tensors whose weights they have. They need
+// no calibration; inputs stay as they are, or are quantised as the model runs.
+const (
+	FP8Block   Scheme = "fp8-block"   // F8_E4M3, a scale for a block of 128×128 (FP8_BLOCK)
+	FP8Channel Scheme = "fp8-channel" // F8_E4M3, a scale for a row (FP8_DYNAMIC)
+	NVFP4      Scheme = "nvfp4"       // E2M1, an F8_E4M3 scale for 16 columns, one scale for those (NVFP4A16)
+	MXFP4      Scheme = "mxfp4"       // E2M1, a power of two for 32 columns (MXFP4A16)
+	Int4       Scheme = "int4"        // 4-bit integers, a scale for 128 columns (W4A16)
+	Int8       Scheme = "int8"        // 8-bit integers, a scale for 128 columns (W8A16)
+)
+
+// A recipe is how a scheme quantises. A scale is for height rows and width columns; 0
+// stands for all.
+type recipe struct {
+	format        string
+	height, width int
+	bits          int
+	largest       float32 // half of the range of values; a scale maps it to the largest number
+	values        string  // suffix of the tensor of values
+	weights       any     // of the config
+	inputs        any
+}
+
+type object = map[string]any
+
+func weightsOf(bits int, kind, strategy string, group any, more object) object {
+	w := object{"num_bits": bits, "type": kind, "symmetric": true, "strategy": strategy, "group_size": group, "dynamic": false}
+	maps.Copy(w, more)
+	return w
+}
+
+var recipes = map[Scheme]recipe{
+	FP8Block: {"float-quantized", 128, 128, 8, 448, "weight", weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
+		weightsOf(8, "float", "group", 128, object{"dynamic": true})},
+	FP8Channel: {"float-quantized", 1, 0, 8, 448, "weight", weightsOf(8, "float", "channel", nil, nil),
+		weightsOf(8, "float", "token", nil, object{"dynamic": true})},
+	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, 6, "weight_packed", weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
+	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, 6, "weight_packed", weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
+	Int4:  {"pack-quantized", 1, 128, 4, 7.5, "weight_packed", weightsOf(4, "int", "group", 128, nil), nil},
+	Int8:  {"pack-quantized", 1, 128, 8, 127.5, "weight_packed", weightsOf(8, "int", "group", 128, nil), nil},
+}
+
+// Quantize returns a checkpoint in which the tensors that targets selects are
+// quantised: each as values and scales, in the layout of compressed-tensors, which
+// transformers and vLLM load. The other tensors stay as they are. config is a JSON
+// object with the quantization_config that belongs into config.json.
+//
+// Values are rounded to the nearest, ties to even, and scales map the largest value of
+// their block to the largest number, as the minmax observers of compressed-tensors do,
+// in the arithmetic of the tensor's dtype: the bytes are those of compressed-tensors.
+// With NVFP4, the projections that vLLM fuses (q, k and v; gate and up) share their
+// global scale.
+//
+// A target is a matrix of BF16, F16 or F32 whose name ends in ".weight", with columns
+// in whole groups; any other one is an error. nil selects all such matrices that fit but
+// those whose names speak of embeddings, routers, norms or lm_head.
+//
+// The results are lazy: they read and quantise a band of rows at a time when they are
+// read. Neither map is modified.
+func Quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func(name string, t safetensors.Tensor) bool) (quantised map[string]safetensors.Tensor, config []byte, err error) {
+	quantised, config, err = quantize(tensors, scheme, targets)
+	return quantised, config, prefix.Add(err)
+}
+
+func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func(string, safetensors.Tensor) bool) (map[string]safetensors.Tensor, []byte, error) {
+	r, ok := recipes[scheme]
+	if !ok {
+		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(scheme), slices.Sorted(maps.Keys(recipes)))
+	}
+	result := map[string]safetensors.Tensor{}
+	ignore := map[string]bool{"lm_head": true}
+	for name, t := range tensors {
+		module, isWeight := strings.CutSuffix(name, ".weight")
+		problem := r.refuses(name, t)
+		switch {
+		case targets == nil && (problem != nil || !usual(name)), targets != nil && !targets(name, t):
+			result[name] = t
+			if isWeight && len(t.Shape()) == 2 {
+				ignore[module] = true
+			}
+			continue
+		case problem != nil:
+			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), problem)
+		}
+		parts, err := r.split(tensors, name, scheme)
+		if err != nil {
+			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
+		}
+		for suffix, part := range parts {
+			if _, ok := tensors[module+"."+suffix]; ok && suffix != "weight" {
+				return nil, nil, fmt.Errorf("tensor %s: it is there already", quote(module+"."+suffix))
+			}
+			result[module+"."+suffix] = part
+		}
+		delete(ignore, module)
+	}
+	config, err := json.Marshal(object{"quantization_config": object{
+		"quant_method": compressed, "format": r.format, "quantization_status": "compressed",
+		"config_groups": object{"group_0": object{
+			"targets": []string{"Linear"}, "format": r.format, "weights": r.weights, "input_activations": r.inputs, "output_activations": nil,
+		}},
+		"ignore": slices.Sorted(maps.Keys(ignore)), "kv_cache_scheme": nil, "global_compression_ratio": nil,
+	}})
+	return result, config, err
+}
+
+// refuses says why a tensor cannot be quantised, nil if it can.
+func (r recipe) refuses(name string, t safetensors.Tensor) error {
+	shape := t.Shape()
+	switch {
+	case !strings.HasSuffix(name, ".weight"):
+		return fmt.Errorf("its name does not end in .weight")
+	case !slices.Contains(isFloat, t.DType()) || len(shape) != 2 || t.Len() == 0:
+		return fmt.Errorf("%v is no matrix of BF16, F16 or F32", t)
+	case r.height == 1 && r.width > 0 && shape[1]%r.width != 0:
+		return fmt.Errorf("%d columns are not whole groups of %d", shape[1], r.width)
+	}
+	return nil
+}
+
+// usual reports whether a weight of this name is quantised unless somebody says
+// otherwise.
+func usual(name string) bool {
+	for part := range strings.SplitSeq(strings.ToLower(name), ".") {
+		switch part {
+		case "gate", "router", "wte", "wpe", "lm_head", "score", "classifier":
+			return false
+		}
+		if strings.Contains(part, "embed") || strings.Contains(part, "norm") {
+			return false
+		}
+	}
+	return true
+}
+
+// fused are the projections that vLLM joins into one.
+var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}, {"w1", "w3"}}
+
+// together returns the tensors that share a global scale with the one of that name, and
+// that one.
+func together(tensors map[string]safetensors.Tensor, name string) []safetensors.Tensor {
+	module := strings.TrimSuffix(name, ".weight")
+	dot := strings.LastIndexByte(module, '.') + 1
+	for _, group := range fused {
+		if !slices.Contains(group, module[dot:]) {
+			continue
+		}
+		var all []safetensors.Tensor
+		for _, part := range group {
+			if t, ok := tensors[module[:dot]+part+".weight"]; ok && t.DType() == tensors[name].DType() {
+				all = append(all, t)
+			}
+		}
+		if len(all) == len(group) {
+			return all
+		}
+	}
+	return []safetensors.Tensor{tensors[name]}
+}
+
+// split returns the tensors that stand for the one of that name, by their suffixes.
+func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme) (map[string]safetensors.Tensor, error) {
+	t := tensors[name]
+	o, i := t.Shape()[0], t.Shape()[1]
+	q := &quantizer{recipe: r, scheme: scheme, source: t, rows: o, columns: i}
+	if q.width == 0 {
+		q.width = i
+	}
+	var err error
+	parts := map[string]safetensors.Tensor{}
+	add := func(suffix string, dtype safetensors.DType, shape []int, r interface {
+		ReadAt([]byte, int64) (int, error)
+	}) {
+		if err == nil {
+			parts[suffix], err = safetensors.NewTensorAt(dtype, shape, r)
+		}
+	}
+	scaleShape := []int{cdiv(o, q.height), cdiv(i, q.width)}
+	switch scheme {
+	case FP8Block, FP8Channel:
+		add("weight", safetensors.F8_E4M3, []int{o, i}, q.bands(false))
+		add("weight_scale", t.DType(), scaleShape, q.bands(true))
+	case NVFP4:
+		q.global = &largest{of: together(tensors, name)}
+		add("weight_packed", safetensors.U8, []int{o, i / 2}, q.bands(false))
+		add("weight_scale", safetensors.F8_E4M3, scaleShape, q.bands(true))
+		add("weight_global_scale", safetensors.F32, []int{1}, q.global)
+	case MXFP4:
+		add("weight_packed", safetensors.U8, []int{o, i / 2}, q.bands(false))
+		add("weight_scale", safetensors.U8, scaleShape, q.bands(true))
+	case Int4, Int8:
+		add("weight_packed", safetensors.I32, []int{o, i * r.bits / 32}, q.bands(false))
+		add("weight_scale", t.DType(), scaleShape, q.bands(true))
+		if err == nil {
+			parts["weight_shape"], err = safetensors.NewTensor(safetensors.I64, []int{2}, []int64{int64(o), int64(i)})
+		}
+	}
+	return parts, err
+}
