@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
@@ -65,7 +63,6 @@ type plan struct {
 	renames   []pattern.Rename
 	convert   map[safetensors.DType]safetensors.DType
 	meta      map[string]string
-	maxBytes  int64
 }
 
 func (f *copyFlags) plan() (p plan, err error) {
@@ -85,11 +82,6 @@ func (f *copyFlags) plan() (p plan, err error) {
 	if p.meta, err = parsePairs(f.meta); err != nil {
 		return p, usageError{err}
 	}
-	if f.maxShardSize != "" {
-		if p.maxBytes, err = term.ParseBytes(f.maxShardSize); err != nil {
-			return p, usageError{err}
-		}
-	}
 	return p, nil
 }
 
@@ -98,20 +90,11 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
-	dst, err := dest.Parse(c.ctx, name, c.stdout, p.maxBytes)
+	dst, err := c.openDestination(name, f.maxShardSize, f.force)
 	if err != nil {
 		return err
 	}
 	defer dst.Close()
-	if !f.force {
-		what, err := dst.Occupied()
-		if err != nil {
-			return err
-		}
-		if what != "" {
-			return fmt.Errorf("%s exists; --force replaces it", term.Name(what))
-		}
-	}
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
 		return err

@@ -128,15 +128,16 @@ func replayPage(t *testing.T, name, dir string, env ...string) (page string, blo
 }
 
 // TestPage runs doc/command.md, in one folder that starts with
-// testdata/model.safetensors.
+// testdata/model.safetensors and an adapter for it.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	model, err := os.ReadFile(filepath.Join(repository, "testdata", "model.safetensors"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), model, 0o666))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "adapter"), os.DirFS(filepath.Join(repository, "examples", "lora", "testdata"))))
 	page, blocks := replayPage(t, "command.md", dir)
 	require.Greater(t, blocks, 9)
-	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "sign", "cp", "meta", "completion"} {
+	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "sign", "cp", "merge", "meta", "completion"} {
 		require.Contains(t, page, "\n$ safetensors "+verb+" ", "the page shows every verb")
 	}
 }

@@ -1,0 +1,242 @@
+package merge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/gonum"
+)
+
+// LoRA returns a base with an adapter of the Python package peft merged into it: W +
+// scale·B·A (Hu et al., arXiv:2106.09685), with scale = alpha/r, or alpha/√r with rsLoRA
+// (Kalajdzievski, arXiv:2312.03732). Tensors that the adapter holds whole, as modules to
+// save and biases, replace those of the base. config is its adapter_config.json. merged
+// counts the tensors that the adapter changes.
+func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, err error) {
+	c, err := parseConfig(config)
+	if err != nil {
+		return nil, 0, fmt.Errorf("adapter_config.json: %w", err)
+	}
+	all = maps.Clone(base)
+	for _, name := range slices.Sorted(maps.Keys(adapter)) {
+		target, half := targetOf(name)
+		w, ok := base[target]
+		if !ok {
+			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, target)
+		}
+		switch half.letter {
+		case 'A':
+			a, b := adapter[name], adapter[half.other]
+			if b.DType() == 0 {
+				return nil, 0, fmt.Errorf("adapter tensor %q comes without %q", name, half.other)
+			}
+			module := strings.TrimSuffix(target, ".weight")
+			all[target], err = c.add(w, b, a, module, half.embedding)
+		case 'B':
+			if _, ok := adapter[half.other]; !ok {
+				err = fmt.Errorf("it comes without %q", half.other)
+			}
+			merged-- // A counts
+		default:
+			all[target], err = replace(w, adapter[name])
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("adapter tensor %q: %w", name, err)
+		}
+		merged++
+	}
+	return all, merged, nil
+}
+
+// A half is one of the two factors of an update.
+type half struct {
+	letter    byte   // A or B; 0 of a tensor of another kind
+	other     string // the name of the other half
+	embedding bool
+}
+
+// targetOf returns the name of the tensor of the base that a tensor of an adapter is
+// for.
+func targetOf(name string) (target string, h half) {
+	target = strings.TrimPrefix(name, "base_model.model.")
+	for _, kind := range []struct {
+		letter       byte
+		ending, with string
+		embedding    bool
+	}{
+		{'A', ".lora_A.weight", ".lora_B.weight", false},
+		{'B', ".lora_B.weight", ".lora_A.weight", false},
+		{'A', ".lora_embedding_A", ".lora_embedding_B", true},
+		{'B', ".lora_embedding_B", ".lora_embedding_A", true},
+	} {
+		if module, ok := strings.CutSuffix(target, kind.ending); ok {
+			return module + ".weight", half{kind.letter, strings.TrimSuffix(name, kind.ending) + kind.with, kind.embedding}
+		}
+	}
+	return target, half{}
+}
+
+// replace returns what an adapter holds whole, in the dtype of the base.
+func replace(w, whole safetensors.Tensor) (safetensors.Tensor, error) {
+	if !slices.Equal(w.Shape(), whole.Shape()) {
+		return w, fmt.Errorf("it is %v, that of the base is %v", whole, w)
+	}
+	return whole.Convert(w.DType())
+}
+
+// A config is the configuration of an adapter.
+type config struct {
+	Type         string             `json:"peft_type"`
+	Alpha        float64            `json:"lora_alpha"`
+	AlphaPattern map[string]float64 `json:"alpha_pattern"` // by regular expressions of modules
+	RSLoRA       bool               `json:"use_rslora"`
+	FanInFanOut  bool               `json:"fan_in_fan_out"` // weights of the base are [in, out]
+	DoRA         bool               `json:"use_dora"`
+	Bias         bool               `json:"lora_bias"`
+
+	patterns []alphaPattern // AlphaPattern, in the order of its keys
+}
+
+type alphaPattern struct {
+	module *regexp.Regexp
+	alpha  float64
+}
+
+func parseConfig(text []byte) (*config, error) {
+	var c config
+	switch err := json.Unmarshal(text, &c); {
+	case err != nil:
+		return nil, err
+	case c.Type != "" && c.Type != "LORA":
+		return nil, fmt.Errorf("peft_type is %q, not LORA", c.Type)
+	case c.DoRA, c.Bias:
+		return nil, errors.New("use_dora and lora_bias are not supported")
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.AlphaPattern)) {
+		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)
+		if err != nil {
+			return nil, fmt.Errorf("alpha_pattern: %w", err)
+		}
+		c.patterns = append(c.patterns, alphaPattern{re, c.AlphaPattern[key]})
+	}
+	return &c, nil
+}
+
+// scale returns the factor of an update of rank r.
+func (c *config) scale(module string, r int) float32 {
+	alpha := c.Alpha
+	for _, p := range c.patterns {
+		if p.module.MatchString(module) {
+			alpha = p.alpha
+			break
+		}
+	}
+	if c.RSLoRA {
+		return float32(alpha / math.Sqrt(float64(r)))
+	}
+	return float32(alpha / float64(r))
+}
+
+// add returns w + scale·b·a, or its transpose for weights that are stored as [in, out].
+func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) (safetensors.Tensor, error) {
+	s := slices.Concat(w.Shape(), b.Shape(), a.Shape()) // out, in, out, r, r, in
+	if len(w.Shape()) != 2 || len(b.Shape()) != 2 || len(s) != 6 {
+		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: expected matrices", w, b, a)
+	}
+	transposed := embedding || c.FanInFanOut
+	out, in := s[0], s[1]
+	if transposed {
+		out, in = in, out
+	}
+	switch {
+	case s[2] != out || s[3] != s[4] || s[5] != in || s[3] == 0:
+		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: their shapes do not fit", w, b, a)
+	case w.DType() == safetensors.F64, !isNumber(w.DType()):
+		return w, fmt.Errorf("the base has %v; an adapter is added to F32, F16 and BF16", w)
+	}
+	u := update{w: w, b: b, a: a, scale: c.scale(module, s[3]), transposed: transposed}
+	return split(w.Shape(), u.block)
+}
+
+// An update is a matrix of the base and what is added to it.
+type update struct {
+	w, b, a    safetensors.Tensor
+	scale      float32
+	transposed bool
+}
+
+// block returns a block of the updated matrix.
+func (u update) block(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+	left, right := u.b, u.a
+	if u.transposed {
+		left, right = u.a, u.b
+	}
+	columns := 1 - u.inner() // the dimension of right that goes along a row of w
+	for i, r := range block {
+		var err error
+		if i == 0 {
+			left, err = sliceDim(left, u.inner(), r)
+		} else {
+			right, err = sliceDim(right, columns, r)
+		}
+		if err != nil {
+			return u.w, err
+		}
+	}
+	w, err := u.w.Slice(block...)
+	if err != nil {
+		return w, err
+	}
+	return safetensors.NewTensorFunc(w.DType(), shape, func(sum []float32) error {
+		if _, err := numbers(sum[:0], w); err != nil {
+			return err
+		}
+		l, err := numbers[float32](nil, left)
+		if err != nil {
+			return err
+		}
+		r, err := numbers[float32](nil, right)
+		if err != nil {
+			return err
+		}
+		u.multiply(sum, l, r, shape[0], shape[1])
+		return nil
+	})
+}
+
+// inner returns the dimension of the left factor that goes along a column of w.
+func (u update) inner() int {
+	if u.transposed {
+		return 1
+	}
+	return 0
+}
+
+func sliceDim(t safetensors.Tensor, dim int, r safetensors.Range) (safetensors.Tensor, error) {
+	if dim == 0 {
+		return t.Slice(r)
+	}
+	return t.Slice(safetensors.All(), r)
+}
+
+// multiply adds scale·left·right to the matrix sum, of which the factors are stored as
+// peft has them.
+func (u update) multiply(sum, left, right []float32, rows, columns int) {
+	r := u.b.Shape()[1]
+	if len(sum) == 0 {
+		return
+	}
+	transpose, strideL, strideR := blas.NoTrans, r, columns
+	if u.transposed {
+		transpose, strideL, strideR = blas.Trans, rows, r
+	}
+	gonum.Implementation{}.Sgemm(transpose, transpose, rows, columns, r, u.scale, left, strideL, right, strideR, 1, sum, columns)
+}

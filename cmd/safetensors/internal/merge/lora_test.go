@@ -1,0 +1,143 @@
+package merge
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "base_model.model.model.layers.0.q_proj"
+
+// updated returns w + scale·b·a in float64. w is [out, in].
+func updated(w, b, a []float64, out, in, r int, scale float64) []float64 {
+	sum := make([]float64, len(w))
+	for i := range out {
+		for j := range in {
+			sum[i*in+j] = w[i*in+j]
+			for k := range r {
+				sum[i*in+j] += scale * b[i*r+k] * a[k*in+j]
+			}
+		}
+	}
+	return sum
+}
+
+func transposed(x []float64, rows, columns int) []float64 {
+	t := make([]float64, len(x))
+	for i := range rows {
+		for j := range columns {
+			t[j*rows+i] = x[i*columns+j]
+		}
+	}
+	return t
+}
+
+// requireNear requires that the values of a tensor are within the error of a few
+// float32 operations.
+func requireNear(t *testing.T, want []float64, tensor safetensors.Tensor) {
+	got := values(t, tensor)
+	require.Len(t, got, len(want))
+	for i, x := range want {
+		if math.Abs(x-got[i]) > 2e-5 {
+			t.Fatalf("element %d is %g, expected %g", i, got[i], x)
+		}
+	}
+}
+
+func TestLoRA(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for _, size := range [][3]int{{5, 7, 2}, {64, 33, 8}, {3000, 1500, 4}, {2, blockElements + 1, 1}, {0, 4, 2}} {
+		out, in, r := size[0], size[1], size[2]
+		w, x := random(t, rnd, safetensors.F32, out, in)
+		b, y := random(t, rnd, safetensors.BF16, out, r)
+		a, z := random(t, rnd, safetensors.BF16, r, in)
+		adapter := checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}
+		for config, scale := range map[string]float64{
+			`{"lora_alpha": 3}`: 3 / float64(r),
+			`{"peft_type": "LORA", "lora_alpha": 3, "use_rslora": true}`:     3 / math.Sqrt(float64(r)),
+			`{"lora_alpha": 3, "alpha_pattern": {"q_proj": 5, "k_proj": 6}}`: 5 / float64(r),
+			`{"lora_alpha": 3, "alpha_pattern": {"layers\\.1\\.q_proj": 5}}`: 3 / float64(r),
+		} {
+			all, merged, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": w}, adapter, []byte(config))
+			require.NoError(t, err)
+			require.Equal(t, 1, merged)
+			requireNear(t, updated(x, y, z, out, in, r, scale), all["model.layers.0.q_proj.weight"])
+		}
+	}
+}
+
+// TestLoRATransposed has weights stored as [in, out], and an embedding.
+func TestLoRATransposed(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 10))
+	const out, in, r = 1500, 3000, 3
+	w, x := random(t, rnd, safetensors.F32, in, out)
+	b, y := random(t, rnd, safetensors.F32, out, r)
+	a, z := random(t, rnd, safetensors.F32, r, in)
+	want := transposed(updated(transposed(x, in, out), y, z, out, in, r, 2), out, in)
+	base := checkpoint{"model.layers.0.q_proj.weight": w}
+	all, _, err := LoRA(base, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, []byte(`{"lora_alpha": 6, "fan_in_fan_out": true}`))
+	require.NoError(t, err)
+	requireNear(t, want, all["model.layers.0.q_proj.weight"])
+	all, _, err = LoRA(base, checkpoint{module + ".lora_embedding_A": a, module + ".lora_embedding_B": b}, []byte(`{"lora_alpha": 6}`))
+	require.NoError(t, err)
+	requireNear(t, want, all["model.layers.0.q_proj.weight"])
+}
+
+// TestLoRARoundsOnce compares a BF16 model with the exact sum, rounded.
+func TestLoRARoundsOnce(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(11, 12))
+	w, x := random(t, rnd, safetensors.BF16, 40, 50)
+	b, y := random(t, rnd, safetensors.BF16, 40, 1)
+	a, z := random(t, rnd, safetensors.BF16, 1, 50)
+	all, _, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": w}, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, []byte(`{"lora_alpha": 1}`))
+	require.NoError(t, err)
+	requireRounded(t, updated(x, y, z, 40, 50, 1, 1), all["model.layers.0.q_proj.weight"])
+}
+
+func TestLoRAWholeTensors(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(13, 14))
+	w, _ := random(t, rnd, safetensors.BF16, 4, 5)
+	head, x := random(t, rnd, safetensors.F32, 4, 5)
+	all, merged, err := LoRA(checkpoint{"head.weight": w, "other": w}, checkpoint{"base_model.model.head.weight": head}, []byte(`{}`))
+	require.NoError(t, err)
+	require.Equal(t, 1, merged)
+	require.Equal(t, safetensors.BF16, all["head.weight"].DType())
+	requireRounded(t, x, all["head.weight"])
+	require.Equal(t, w, all["other"])
+}
+
+func TestLoRAErrors(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(15, 16))
+	f := func(d safetensors.DType, shape ...int) safetensors.Tensor {
+		tensor, _ := random(t, rnd, d, shape...)
+		return tensor
+	}
+	codes, err := safetensors.NewTensor(safetensors.I8, []int{4, 5}, make([]int8, 20))
+	require.NoError(t, err)
+	a, b := f(safetensors.F32, 2, 5), f(safetensors.F32, 4, 2)
+	for _, c := range []struct {
+		w       safetensors.Tensor
+		adapter checkpoint
+		config  string
+		want    string
+	}{
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a}, `{}`, `comes without "` + module + `.lora_B.weight"`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_B.weight": b}, `{}`, `comes without "` + module + `.lora_A.weight"`},
+		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.x.lora_A.weight": a}, `{}`, `the base has no tensor "x.weight"`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_magnitude_vector": a}, `{}`, `the base has no tensor "model.layers.0.q_proj.lora_magnitude_vector"`},
+		{f(safetensors.F32, 5, 4), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "their shapes do not fit"},
+		{f(safetensors.F32, 4, 5, 1), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "expected matrices"},
+		{codes, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "the base has I8 [4,5]; an adapter is added to F32, F16 and BF16"},
+		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.model.layers.0.q_proj.weight": a}, `{}`, "it is F32 [2,5], that of the base is F32 [4,5]"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"use_dora": true}`, "use_dora"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"peft_type": "IA3"}`, `peft_type is "IA3"`},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"(": 1}}`, "alpha_pattern"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `[`, "unexpected end"},
+	} {
+		_, _, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": c.w}, c.adapter, []byte(c.config))
+		require.ErrorContains(t, err, c.want)
+	}
+}

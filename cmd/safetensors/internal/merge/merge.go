@@ -1,0 +1,249 @@
+// Package merge makes one model of several. Merged tensors are computed when they
+// are read, in float32 (float64 where a model has that), block by block, and rounded
+// once.
+package merge
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A checkpoint is the tensors of a model.
+type checkpoint = map[string]safetensors.Tensor
+
+// A number is a type that merges compute in.
+type number interface{ float32 | float64 }
+
+// Linear returns the sum of models, each times its weight. They must have the same
+// tensors, of the same shapes; dtypes are those of the first. Tensors that are no
+// floats, such as counters, have to be equal.
+func Linear(models []checkpoint, weights []float64) (checkpoint, error) {
+	return each(models, func(tensors []safetensors.Tensor) (safetensors.Tensor, error) {
+		return combine(tensors, func() ([]float64, error) { return weights, nil })
+	})
+}
+
+// Task returns a base with what distinguishes models from it: base + Σ weight·(model -
+// base), the arithmetic of task vectors (Ilharco et al., arXiv:2212.04089). All else
+// is as for Linear.
+func Task(base checkpoint, models []checkpoint, weights []float64) (checkpoint, error) {
+	all := append([]checkpoint{base}, models...)
+	return each(all, func(tensors []safetensors.Tensor) (safetensors.Tensor, error) {
+		if tensors[0].DType() == safetensors.F64 {
+			return addTasks[float64](tensors, weights)
+		}
+		return addTasks[float32](tensors, weights)
+	})
+}
+
+func addTasks[T number](tensors []safetensors.Tensor, weights []float64) (safetensors.Tensor, error) {
+	return blocks(tensors, func(sum []T, inputs [][]T) error {
+		base := inputs[0]
+		copy(sum, base)
+		for k, input := range inputs[1:] {
+			w := T(weights[k])
+			for i, x := range input {
+				sum[i] += T(w * (x - base[i]))
+			}
+		}
+		return nil
+	})
+}
+
+// A factors func returns the factor of each input of a linear combination.
+type factors func() ([]float64, error)
+
+// combine returns a linear combination of tensors.
+func combine(tensors []safetensors.Tensor, f factors) (safetensors.Tensor, error) {
+	if tensors[0].DType() == safetensors.F64 {
+		return combineIn[float64](tensors, f)
+	}
+	return combineIn[float32](tensors, f)
+}
+
+func combineIn[T number](tensors []safetensors.Tensor, f factors) (safetensors.Tensor, error) {
+	return blocks(tensors, func(sum []T, inputs [][]T) error {
+		factors, err := f()
+		if err != nil {
+			return err
+		}
+		clear(sum)
+		for k, input := range inputs {
+			w := T(factors[k])
+			for i, x := range input {
+				sum[i] += T(w * x)
+			}
+		}
+		return nil
+	})
+}
+
+// each merges the tensors of models by name, once all of them fit.
+func each(models []checkpoint, merge func([]safetensors.Tensor) (safetensors.Tensor, error)) (checkpoint, error) {
+	first := models[0]
+	for k, m := range models[1:] {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			if _, ok := first[name]; !ok {
+				return nil, fmt.Errorf("tensor %q is in model %d and not in the first", name, k+2)
+			}
+		}
+	}
+	merged := make(checkpoint, len(first))
+	for _, name := range slices.Sorted(maps.Keys(first)) {
+		tensors := []safetensors.Tensor{first[name]}
+		for k, m := range models[1:] {
+			t, ok := m[name]
+			switch {
+			case !ok:
+				return nil, fmt.Errorf("tensor %q is in the first model and not in model %d", name, k+2)
+			case !slices.Equal(t.Shape(), first[name].Shape()):
+				return nil, fmt.Errorf("tensor %q is %v in the first model and %v in model %d", name, first[name], t, k+2)
+			}
+			tensors = append(tensors, t)
+		}
+		t, err := mergeIf(tensors, merge)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+		merged[name] = t
+	}
+	return merged, nil
+}
+
+// mergeIf merges floats. Other tensors have to be equal.
+func mergeIf(tensors []safetensors.Tensor, merge func([]safetensors.Tensor) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+	first := tensors[0]
+	if isNumber(first.DType()) {
+		return merge(tensors)
+	}
+	for k, t := range tensors[1:] {
+		same, err := equal(first, t)
+		if err != nil {
+			return first, err
+		}
+		if !same {
+			return first, fmt.Errorf("%v of the first model differs from %v of model %d, and only F64, F32, F16 and BF16 can be merged: narrower ones come with scales", first, t, k+2)
+		}
+	}
+	return first, nil
+}
+
+// isNumber reports whether the elements of a dtype are numbers by themselves.
+func isNumber(d safetensors.DType) bool {
+	return slices.Contains([]safetensors.DType{safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16}, d)
+}
+
+// equal reports whether two tensors of one shape have the same dtype and bytes.
+func equal(a, b safetensors.Tensor) (bool, error) {
+	if a.DType() != b.DType() {
+		return false, nil
+	}
+	const most = 1 << 20
+	x, y := make([]byte, min(most, a.Size())), make([]byte, min(most, a.Size()))
+	for off := int64(0); off < a.Size(); off += most {
+		n := min(most, a.Size()-off)
+		if _, err := a.ReadAt(x[:n], off); err != nil {
+			return false, err
+		}
+		if _, err := b.ReadAt(y[:n], off); err != nil {
+			return false, err
+		}
+		if !bytes.Equal(x[:n], y[:n]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// blockElements is how many elements are computed at once: 8 MiB of float32.
+const blockElements = 2 << 20
+
+// blocks returns a tensor of the dtype and the shape of the first input, whose elements
+// merge computes block by block from the same block of all inputs.
+func blocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs [][]T) error) (safetensors.Tensor, error) {
+	return split(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+		parts := make([]safetensors.Tensor, len(inputs))
+		for i, t := range inputs {
+			part, err := t.Slice(block...)
+			if err != nil {
+				return part, err
+			}
+			parts[i] = part
+		}
+		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(dst []T) error {
+			values := make([][]T, len(parts))
+			for i, part := range parts {
+				memory := pool[T]().Get().(*[]T)
+				defer pool[T]().Put(memory)
+				var err error
+				if values[i], err = numbers((*memory)[:0], part); err != nil {
+					return err
+				}
+				*memory = values[i]
+			}
+			return merge(dst, values)
+		})
+	})
+}
+
+// numbers appends the elements of t to dst, rounded if T does not have them.
+func numbers[T number](dst []T, t safetensors.Tensor) ([]T, error) {
+	if any(T(0)) == any(float32(0)) && t.DType() == safetensors.F64 {
+		rounded, err := t.Convert(safetensors.F32)
+		if err != nil {
+			return nil, err
+		}
+		t = rounded
+	}
+	return safetensors.Append(dst, t)
+}
+
+// Memory for blocks of inputs.
+var pools = [2]sync.Pool{{New: func() any { return new([]float32) }}, {New: func() any { return new([]float64) }}}
+
+func pool[T number]() *sync.Pool {
+	if any(T(0)) == any(float32(0)) {
+		return &pools[0]
+	}
+	return &pools[1]
+}
+
+// split returns a tensor of a shape, joined from blocks of at most blockElements
+// elements. makeBlock makes one of them, from its ranges in the leading dimensions and
+// its shape.
+func split(shape []int, makeBlock func(block []safetensors.Range, shape []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+	return splitFrom(0, nil, shape, makeBlock)
+}
+
+// splitFrom splits a block in dimension dim, and in those after it where an index of
+// dim has too many elements.
+func splitFrom(dim int, block []safetensors.Range, shape []int, makeBlock func([]safetensors.Range, []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+	if dim == len(shape) || slices.Contains(shape, 0) {
+		return makeBlock(block, shape)
+	}
+	row := 1 // elements of an index of dim
+	for _, n := range shape[dim+1:] {
+		row *= n
+	}
+	rows := max(1, blockElements/row)
+	if shape[dim] <= rows && row <= blockElements {
+		return makeBlock(block, shape)
+	}
+	var pieces []safetensors.Tensor
+	for first := 0; first < shape[dim]; first += rows {
+		end := min(first+rows, shape[dim])
+		part := slices.Clone(shape)
+		part[dim] = end - first
+		piece, err := splitFrom(dim+1, append(slices.Clip(block), safetensors.Span(first, end)), part, makeBlock)
+		if err != nil {
+			return piece, err
+		}
+		pieces = append(pieces, piece)
+	}
+	return safetensors.Concat(dim, pieces...)
+}

@@ -1,0 +1,174 @@
+package merge
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// random returns a tensor of random values, rounded to a dtype, and the values.
+func random(t *testing.T, r *rand.Rand, d safetensors.DType, shape ...int) (safetensors.Tensor, []float64) {
+	n := 1
+	for _, size := range shape {
+		n *= size
+	}
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	tensor, err := safetensors.NewTensor(safetensors.F32, shape, x)
+	require.NoError(t, err)
+	tensor, err = tensor.Convert(d)
+	require.NoError(t, err)
+	return tensor, values(t, tensor)
+}
+
+func values(t *testing.T, tensor safetensors.Tensor) []float64 {
+	x, err := safetensors.Append[float64](nil, tensor)
+	require.NoError(t, err)
+	return x
+}
+
+// requireRounded requires that a tensor has the values, rounded once to its dtype.
+func requireRounded(t *testing.T, want []float64, got safetensors.Tensor) {
+	x := make([]float32, len(want))
+	for i, v := range want {
+		x[i] = float32(v)
+	}
+	w, err := safetensors.NewTensor(safetensors.F32, got.Shape(), x)
+	require.NoError(t, err)
+	w, err = w.Convert(got.DType())
+	require.NoError(t, err)
+	require.True(t, slices.Equal(values(t, w), values(t, got)), "%v", got)
+}
+
+// shapes are those of tensors below one block, of several blocks, of rows larger than a
+// block, and with dimensions of 0 and 1.
+var shapes = [][]int{{}, {0}, {7}, {3, 5}, {0, 4}, {blockElements + 3}, {3, blockElements/2 + 1}, {2, 1, blockElements + 5}, {1, 1, 3}}
+
+func TestLinear(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, shape := range shapes {
+		a, x := random(t, r, safetensors.BF16, shape...)
+		b, y := random(t, r, safetensors.F16, shape...)
+		merged, err := Linear([]checkpoint{{"w": a}, {"w": b}}, []float64{0.5, 0.25})
+		require.NoError(t, err)
+		require.Equal(t, a.DType(), merged["w"].DType())
+		require.Equal(t, len(shape), len(merged["w"].Shape()))
+		for i := range x {
+			x[i] = float64(float32(0.5*x[i]) + float32(0.25*y[i]))
+		}
+		requireRounded(t, x, merged["w"])
+	}
+}
+
+func TestLinearInFloat64(t *testing.T) {
+	a, err := safetensors.NewTensor(safetensors.F64, []int{2}, []float64{1, 1e-300})
+	require.NoError(t, err)
+	b, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 0})
+	require.NoError(t, err)
+	merged, err := Linear([]checkpoint{{"w": a}, {"w": b}}, []float64{1.0 / 3, 1.0 / 7})
+	require.NoError(t, err)
+	require.Equal(t, []float64{1.0/3 + 1.0/7, 1e-300 / 3}, values(t, merged["w"]))
+	merged, err = Linear([]checkpoint{{"w": b}, {"w": a}}, []float64{0.5, 0.5})
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 0}, values(t, merged["w"]), "the first decides")
+}
+
+func TestTask(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	base, x := random(t, r, safetensors.F32, 3, 50)
+	a, y := random(t, r, safetensors.F32, 3, 50)
+	b, z := random(t, r, safetensors.BF16, 3, 50)
+	merged, err := Task(checkpoint{"w": base}, []checkpoint{{"w": a}, {"w": b}}, []float64{0.5, 2})
+	require.NoError(t, err)
+	want := make([]float64, len(x))
+	for i := range want {
+		sum := float32(x[i])
+		sum += 0.5 * (float32(y[i]) - float32(x[i]))
+		sum += 2 * (float32(z[i]) - float32(x[i]))
+		want[i] = float64(sum)
+	}
+	requireRounded(t, want, merged["w"])
+}
+
+func TestSlerp(t *testing.T) {
+	at := func(x, y []float32, amount float64) []float64 {
+		a, err := safetensors.NewTensor(safetensors.F32, []int{len(x)}, x)
+		require.NoError(t, err)
+		b, err := safetensors.NewTensor(safetensors.F32, []int{len(y)}, y)
+		require.NoError(t, err)
+		merged, err := Slerp(checkpoint{"w": a}, checkpoint{"w": b}, amount)
+		require.NoError(t, err)
+		return values(t, merged["w"])
+	}
+	half := at([]float32{2, 0}, []float32{0, 2}, 0.5)
+	require.InDeltaSlice(t, []float64{math.Sqrt2, math.Sqrt2}, half, 1e-6, "on the circle")
+	third := at([]float32{1, 0}, []float32{0, 1}, 1.0/3)
+	require.InDeltaSlice(t, []float64{math.Cos(math.Pi / 6), math.Sin(math.Pi / 6)}, third, 1e-6)
+}
+
+func TestSlerpStraight(t *testing.T) {
+	for _, x := range [][]float32{{1, 2}, {-1, -2}, {0, 0}} {
+		a, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2})
+		require.NoError(t, err)
+		b, err := safetensors.NewTensor(safetensors.F32, []int{2}, x)
+		require.NoError(t, err)
+		merged, err := Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.25)
+		require.NoError(t, err)
+		require.Equal(t, []float64{0.75 + 0.25*float64(x[0]), 1.5 + 0.25*float64(x[1])}, values(t, merged["w"]))
+	}
+}
+
+func TestModelsThatDoNotFit(t *testing.T) {
+	f := func(d safetensors.DType, shape ...int) safetensors.Tensor {
+		tensor, err := safetensors.NewTensorFunc(d, shape, func(b []byte) error { clear(b); return nil })
+		require.NoError(t, err)
+		return tensor
+	}
+	ones, err := safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 1})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		a, b checkpoint
+		want string
+	}{
+		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{}, `tensor "x" is in the first model and not in model 2`},
+		{checkpoint{}, checkpoint{"x": f(safetensors.F32, 2)}, `tensor "x" is in model 2 and not in the first`},
+		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.F32, 3)}, `tensor "x" is F32 [2] in the first model and F32 [3] in model 2`},
+		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": ones}, `I64 [2] of the first model differs from I64 [2] of model 2`},
+		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": f(safetensors.U64, 2)}, `differs from U64 [2]`},
+	} {
+		_, err := Linear([]checkpoint{c.a, c.b}, []float64{1, 1})
+		require.ErrorContains(t, err, c.want)
+	}
+	merged, err := Linear([]checkpoint{{"x": ones}, {"x": ones}}, []float64{1, 1})
+	require.NoError(t, err)
+	got, err := safetensors.Append[int64](nil, merged["x"])
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 1}, got, "as it is")
+}
+
+// TestSlices requires that parts of a merged tensor are those of the whole.
+func TestSlices(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	a, _ := random(t, r, safetensors.BF16, 5, blockElements/2)
+	merged, err := Linear([]checkpoint{{"w": a}, {"w": a}}, []float64{0.5, 0.25})
+	require.NoError(t, err)
+	var whole bytes.Buffer
+	_, err = merged["w"].WriteTo(&whole)
+	require.NoError(t, err)
+	part, err := merged["w"].Slice(safetensors.Span(1, 4), safetensors.Span(10, 20))
+	require.NoError(t, err)
+	got, err := safetensors.Append[byte](nil, part)
+	require.NoError(t, err)
+	var want []byte
+	for row := 1; row < 4; row++ {
+		want = append(want, whole.Bytes()[(row*blockElements/2+10)*2:][:20]...)
+	}
+	require.Equal(t, want, got)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+)
+
+// mergeFlags are the flags of merge as they are given.
+type mergeFlags struct {
+	adapters     []string
+	method       string
+	weights      string
+	maxShardSize string
+	force        bool
+}
+
+func (c *command) merge() *cobra.Command {
+	var f mergeFlags
+	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [--weights W,...] [flags]",
+		"Merge models with each other, or adapters into a model", `
+--lora adds the adapters of the Python package peft to one model: W + scale*B*A.
+
+Without it, the models have the same tensors, of the same shapes, and METHOD is
+  linear  the sum of the models, each times its weight; 1/n each unless --weights says more
+  slerp   between two models, along the arc between each two tensors: --weights 1-T,T
+          (default 0.5,0.5)
+  task    the first model, and what distinguishes each other one from it, times its weight;
+          1 each unless --weights says more
+
+Everything is computed in float32 (float64 if the first model has that) in bounded
+memory, and rounded once, to the dtype of the first model, whose metadata DST has too.
+DST is what it is for cp.
+`+sources, `
+safetensors merge mistral merged --lora my-adapter
+safetensors merge a.safetensors b.safetensors soup.safetensors --weights 0.6,0.4
+safetensors merge base math code both --method task --weights 0.7,0.5 --max-shard-size 5GB
+`, cobra.MinimumNArgs(2), func(args []string) error {
+			return c.mergeModels(args[:len(args)-1], args[len(args)-1], f)
+		})
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model")
+	flags.StringVar(&f.method, "method", "linear", "how to merge models: linear, slerp or task")
+	flags.StringVar(&f.weights, "weights", "", "the weights of the models: `W,...`")
+	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
+	flags.BoolVar(&f.force, "force", false, "replace DST")
+	cmd.MarkFlagsMutuallyExclusive("lora", "method")
+	cmd.MarkFlagsMutuallyExclusive("lora", "weights")
+	return cmd
+}
+
+// check checks what can be checked before anything is opened. It returns the weights,
+// the default ones if none are given.
+func (f *mergeFlags) check(models int) (weights []float64, err error) {
+	want := models
+	switch {
+	case len(f.adapters) > 0:
+		if models > 1 {
+			return nil, usage("--lora goes with one model, not with %d", models)
+		}
+		return nil, nil
+	case f.method == "task":
+		want--
+	case f.method != "linear" && f.method != "slerp":
+		return nil, usage("--method %s: expected linear, slerp or task", f.method)
+	}
+	switch {
+	case models < 2:
+		return nil, usage("there is one model: expected another one, or --lora")
+	case f.method == "slerp" && models > 2:
+		return nil, usage("--method slerp merges two models, not %d", models)
+	}
+	if f.weights == "" {
+		for range want {
+			w := 1.0
+			if f.method != "task" {
+				w = 1 / float64(models)
+			}
+			weights = append(weights, w)
+		}
+		return weights, nil
+	}
+	for _, text := range strings.Split(f.weights, ",") {
+		w, err := strconv.ParseFloat(text, 64)
+		if err != nil || w-w != 0 {
+			return nil, usage("--weights %s: %q is no finite number", f.weights, text)
+		}
+		weights = append(weights, w)
+	}
+	if len(weights) != want {
+		return nil, usage("--weights %s: expected %d numbers", f.weights, want)
+	}
+	if f.method == "slerp" && weights[0]+weights[1] != 1 {
+		return nil, usage("--weights %s: the two weights of slerp are 1-T and T", f.weights)
+	}
+	return weights, nil
+}
+
+func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
+	weights, err := f.check(len(names))
+	if err != nil {
+		return err
+	}
+	dst, err := c.openDestination(name, f.maxShardSize, f.force)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	var models []*source.Checkpoint
+	read := int64(0)
+	for _, name := range append(names[:len(names):len(names)], f.adapters...) {
+		src, err := c.opener.Open(name)
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		models = append(models, src)
+		read += src.Size()
+	}
+	var tensors map[string]safetensors.Tensor
+	if len(f.adapters) > 0 {
+		tensors, err = addAdapters(models[0], models[1:])
+	} else {
+		tensors, err = mergeBy(f.method, models, weights)
+	}
+	if err != nil {
+		return err
+	}
+	defer c.progress("merge", read)()
+	return dst.Write(tensors, models[0].Metadata)
+}
+
+// addAdapters adds adapters to a model, one after another.
+func addAdapters(base *source.Checkpoint, adapters []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
+	tensors := base.Tensors
+	for _, adapter := range adapters {
+		config, err := adapter.Folder.ReadFile("adapter_config.json")
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source.Shown(adapter.Name), err)
+		}
+		merged, n, err := merge.LoRA(tensors, adapter.Tensors, config)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("the adapter has no tensors")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source.Shown(adapter.Name), err)
+		}
+		tensors = merged
+	}
+	return tensors, nil
+}
+
+func mergeBy(method string, models []*source.Checkpoint, weights []float64) (map[string]safetensors.Tensor, error) {
+	var all []map[string]safetensors.Tensor
+	for _, m := range models {
+		all = append(all, m.Tensors)
+	}
+	switch method {
+	case "slerp":
+		return merge.Slerp(all[0], all[1], weights[1])
+	case "task":
+		return merge.Task(all[0], all[1:], weights)
+	}
+	return merge.Linear(all, weights)
+}
+
+// openDestination opens the destination of a verb that makes a checkpoint, and refuses
+// one that is occupied unless it is to be replaced.
+func (c *command) openDestination(name, maxShardSize string, replace bool) (dest.Destination, error) {
+	maxBytes := int64(0)
+	if maxShardSize != "" {
+		var err error
+		if maxBytes, err = term.ParseBytes(maxShardSize); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	dst, err := dest.Parse(c.ctx, name, c.stdout, maxBytes)
+	if err != nil || replace {
+		return dst, err
+	}
+	what, err := dst.Occupied()
+	if err == nil && what != "" {
+		err = fmt.Errorf("%s exists; --force replaces it", term.Name(what))
+	}
+	if err != nil {
+		dst.Close()
+		return nil, err
+	}
+	return dst, nil
+}
