@@ -3,8 +3,6 @@ package safetensors
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 	"strconv"
 
@@ -12,65 +10,40 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// encodeHeader returns the prefix and the header of a file with those tensors,
+// encodeHeader appends to b the prefix and the header of a file with those tensors,
 // laid out one after another in the order given, byte for byte as the reference
-// implementation writes them. It sets their data offsets. Metadata keys are
-// sorted, where the reference leaves them in random order.
+// implementation writes them. It returns the end of the data of each, too. Metadata
+// keys are sorted, where the reference leaves them in random order.
 //
 // It checks every rule of a header except that names are unique.
-func encodeHeader(tensors []TensorInfo, metadata map[string]string) ([]byte, error) {
+func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (header []byte, ends []int64, err error) {
 	if broken := checkMetadata(metadata); broken != "" {
-		return nil, &FormatError{Offset: -1, Reason: broken}
+		return nil, nil, &FormatError{Offset: -1, Reason: broken}
 	}
-	if err := layOut(tensors); err != nil {
-		return nil, err
-	}
-	b := mem.Allocate[byte](prefixSize + headerSizeHint(tensors, metadata))[:prefixSize]
-	b = append(b, '{')
+	start := len(b) + prefixSize
+	b = append(mem.Extend(b, prefixSize+headerSizeHint(tensors, metadata))[:start], '{')
 	if metadata != nil {
 		b = appendMetadata(b, metadata)
 		if len(tensors) > 0 {
 			b = append(b, ',')
 		}
 	}
-	offset := []byte("0") // the digits of the next tensor's start
+	e := headerEncoder{b: b, tensors: tensors, ends: make([]int64, len(tensors)), begin: []byte("0")}
 	for i := range tensors {
-		if i > 0 {
-			b = append(b, ',')
+		if broken := e.entry(i); broken != "" {
+			return nil, nil, &FormatError{Offset: -1, Tensor: tensors[i].Name, Reason: broken}
 		}
-		b, offset = appendEntry(b, &tensors[i], offset)
 	}
-	b = append(b, '}')
-	for len(b)%headerAlignment != 0 {
+	b = append(e.b, '}')
+	for (len(b)-start)%headerAlignment != 0 {
 		b = append(b, ' ')
 	}
-	length := len(b) - prefixSize
+	length := len(b) - start
 	if length > maxHeaderLength {
-		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes exceeds the limit of %d", length, maxHeaderLength)}
+		return nil, nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes exceeds the limit of %d", length, maxHeaderLength)}
 	}
-	binary.LittleEndian.PutUint64(b, uint64(length))
-	return b, nil
-}
-
-// layOut checks the tensors and sets their data offsets.
-func layOut(tensors []TensorInfo) error {
-	end := int64(0)
-	for i := range tensors {
-		info := &tensors[i]
-		size, broken := checkShape(info.DType, info.Shape)
-		if broken == "" {
-			broken = checkName(info.Name)
-		}
-		if broken == "" && size > math.MaxInt64-end {
-			broken = "the data offsets overflow 63 bits"
-		}
-		if broken != "" {
-			return &FormatError{Offset: -1, Tensor: info.Name, Reason: broken}
-		}
-		info.DataOffsets = [2]int64{end, end + size}
-		end += size
-	}
-	return nil
+	binary.LittleEndian.PutUint64(b[start-prefixSize:], uint64(length))
+	return b, e.ends, nil
 }
 
 // headerSizeHint estimates the length of a header, from above.
@@ -79,10 +52,7 @@ func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
 	for key, value := range metadata {
 		n += len(key) + len(value) + len(`"":"",`)
 	}
-	if len(tensors) == 0 {
-		return n
-	}
-	offset := len(strconv.FormatInt(tensors[len(tensors)-1].DataOffsets[1], 10))
+	const offset = 16 // digits
 	for i := range tensors {
 		n += len(tensors[i].Name) + len(tensors[i].DType.String()) + 6*len(tensors[i].Shape) + 2*offset
 		n += len(`"":{"dtype":"","shape":[],"data_offsets":[,]},`)
@@ -92,7 +62,12 @@ func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
 
 func appendMetadata(b []byte, metadata map[string]string) []byte {
 	b = append(b, `"`+metadataKey+`":{`...)
-	for i, key := range slices.Sorted(maps.Keys(metadata)) {
+	keys := make([]string, 0, len(metadata))
+	for key := range metadata {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for i, key := range keys {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -103,12 +78,76 @@ func appendMetadata(b []byte, metadata map[string]string) []byte {
 	return append(b, '}')
 }
 
-// appendEntry appends an entry. begin holds the digits of the tensor's start
-// offset. It returns the digits of its end offset for the next entry: an alias
-// into b, which keeps its bytes when b moves to a larger array.
-func appendEntry(b []byte, info *TensorInfo, begin []byte) (longer, end []byte) {
-	b = jsonscan.AppendString(b, info.Name)
-	b = append(b, `:{"dtype":"`...)
+// A headerEncoder appends the entries of tensors to b.
+type headerEncoder struct {
+	b       []byte
+	tensors []TensorInfo
+	ends    []int64
+	begin   []byte // the digits of the next tensor's start: an alias into b, which keeps its bytes when b moves
+
+	// known has the entries of recent tensors by a hash of their dtype and shape,
+	// because the same few are in every layer of a model.
+	known [64]struct {
+		tensor   int   // its number + 1
+		off, end int   // the text between name and data offsets, in b
+		size     int64 // of the data
+	}
+}
+
+// entry appends the entry of tensor i. It returns the rule that is broken, if one
+// is.
+func (e *headerEncoder) entry(i int) (broken string) {
+	info := &e.tensors[i]
+	if i > 0 {
+		e.b = append(e.b, ',')
+	}
+	var plain bool
+	if e.b, plain = jsonscan.AppendPlain(e.b, info.Name); !plain || info.Name == metadataKey {
+		if broken = checkName(info.Name); broken != "" {
+			return broken
+		}
+		e.b = jsonscan.AppendString(e.b, info.Name)
+	}
+	size, broken := e.dtypeAndShape(i)
+	if broken != "" {
+		return broken
+	}
+	end := size
+	if i > 0 {
+		if end += e.ends[i-1]; end < 0 {
+			return "the data offsets overflow 63 bits"
+		}
+	}
+	e.ends[i] = end
+	b := append(e.b, e.begin...)
+	b = append(b, ',')
+	n := len(b)
+	b = strconv.AppendInt(b, end, 10)
+	e.begin = b[n:len(b):len(b)]
+	e.b = append(b, `]}`...)
+	return ""
+}
+
+// dtypeAndShape appends the text between name and data offsets, and returns the
+// size of the data.
+func (e *headerEncoder) dtypeAndShape(i int) (size int64, broken string) {
+	info := &e.tensors[i]
+	hash := uint64(info.DType)
+	for _, dim := range info.Shape {
+		hash = (hash ^ uint64(dim)) * 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	}
+	known := &e.known[hash>>58]
+	if known.tensor > 0 {
+		if like := &e.tensors[known.tensor-1]; like.DType == info.DType && slices.Equal(like.Shape, info.Shape) {
+			e.b = append(e.b, e.b[known.off:known.end]...)
+			return known.size, ""
+		}
+	}
+	if size, broken = checkShape(info.DType, info.Shape); broken != "" {
+		return 0, broken
+	}
+	off := len(e.b)
+	b := append(e.b, `:{"dtype":"`...)
 	b = append(b, info.DType.String()...)
 	b = append(b, `","shape":[`...)
 	for i, dim := range info.Shape {
@@ -117,11 +156,7 @@ func appendEntry(b []byte, info *TensorInfo, begin []byte) (longer, end []byte) 
 		}
 		b = strconv.AppendInt(b, int64(dim), 10)
 	}
-	b = append(b, `],"data_offsets":[`...)
-	b = append(b, begin...)
-	b = append(b, ',')
-	n := len(b)
-	b = strconv.AppendInt(b, info.DataOffsets[1], 10)
-	end = b[n:len(b):len(b)]
-	return append(b, `]}`...), end
+	e.b = append(b, `],"data_offsets":[`...)
+	known.tensor, known.off, known.end, known.size = i+1, off, len(e.b), size
+	return size, ""
 }

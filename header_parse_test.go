@@ -437,15 +437,6 @@ func BenchmarkParseHeader(b *testing.B) {
 	}
 }
 
-func BenchmarkEncodeHeader(b *testing.B) {
-	tensors := llama70B(10221)
-	b.ReportAllocs()
-	for b.Loop() {
-		_, err := encodeHeader(tensors, nil)
-		require.NoError(b, err)
-	}
-}
-
 // BenchmarkLookup compares File.Tensor with a lookup in a Go map.
 func BenchmarkLookup(b *testing.B) {
 	for _, layers := range []int{80, 10221} {

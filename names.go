@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math/bits"
 )
@@ -62,4 +63,41 @@ func (x *nameIndex) find(s string, slot int, tag uint32, name func(int) string) 
 		}
 		slot = (slot + 1) & (len(x.slots) - 1)
 	}
+}
+
+// duplicateName returns the number of a tensor that has the name of another, -1 if
+// there is none. In most headers the names of each dtype are sorted: then it compares
+// neighbors, and merges the dtypes.
+func duplicateName(tensors []TensorInfo) int {
+	const most = 4 // runs, which are compared with each other
+	name := func(i int) string { return tensors[i].Name }
+	var runs [most + 1]int // where sorted runs start
+	n := 1
+	for i := 1; i < len(tensors); i++ {
+		if name(i) > name(i-1) {
+			continue
+		}
+		if n == most {
+			_, duplicate := newNameIndex(len(tensors), name)
+			return duplicate
+		}
+		runs[n] = i
+		n++
+	}
+	runs[n] = len(tensors)
+	for a := range n {
+		for b := a + 1; b < n; b++ {
+			for i, k := runs[a], runs[b]; i < runs[a+1] && k < runs[b+1]; {
+				switch c := cmp.Compare(name(i), name(k)); {
+				case c < 0:
+					i++
+				case c > 0:
+					k++
+				default:
+					return k
+				}
+			}
+		}
+	}
+	return -1
 }

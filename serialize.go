@@ -113,7 +113,12 @@ func layOutFile(tensors map[string]Tensor, metadata map[string]string) (infos []
 	slices.SortFunc(infos, func(a, b TensorInfo) int {
 		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
-	header, err = encodeHeader(infos, metadata)
+	header, ends, err := encodeHeader(nil, infos, metadata)
+	begin := int64(0)
+	for i, end := range ends {
+		infos[i].DataOffsets = [2]int64{begin, end}
+		begin = end
+	}
 	return infos, header, err
 }
 

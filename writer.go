@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -15,8 +14,9 @@ import (
 // It is not safe for concurrent use. After the first error every call returns it.
 type Writer struct {
 	w       io.Writer
-	tensors []TensorInfo // with their data offsets
-	next    int          // the first tensor after the current one
+	names   []string
+	ends    []int64 // of the data of each tensor
+	next    int     // the first tensor after the current one
 	current *tensorWriter
 	err     error
 
@@ -29,14 +29,14 @@ type Writer struct {
 // given; DataOffsets and Size are ignored, and h is not modified. NewWriter
 // refuses what Write refuses, and duplicate names; then it has written nothing.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
-	tensors, header, err := h.encode()
+	header, ends, err := h.encode(nil)
 	if err != nil {
 		return nil, prefixed(err)
 	}
 	if _, err := writeFull(w, header); err != nil {
 		return nil, prefixed(fmt.Errorf("writing the header: %w", err))
 	}
-	return &Writer{w: w, tensors: tensors}, nil
+	return &Writer{w: w, names: h.names(), ends: ends}, nil
 }
 
 // Create is NewWriter for a file that it writes atomically and durably, as
@@ -45,7 +45,7 @@ func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 // removed and name is unchanged, with the exception described at WriteFile. A Writer
 // that is never closed may leave a temporary file.
 func Create(name string, h *Header) (*Writer, error) {
-	tensors, header, err := h.encode()
+	header, ends, err := h.encode(nil)
 	if err != nil {
 		return nil, prefixed(err)
 	}
@@ -53,14 +53,10 @@ func Create(name string, h *Header) (*Writer, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	size := int64(len(header))
-	if n := len(tensors); n > 0 {
-		size += tensors[n-1].DataOffsets[1]
-	}
-	w := &Writer{tensors: tensors, file: f}
+	w := &Writer{names: h.names(), ends: ends, file: f}
 	w.buf = bufio.NewWriterSize(&sequential{f: f}, mem.BufferSize)
 	w.w = w.buf
-	if err = f.Reserve(size); err == nil {
+	if err = f.Reserve(int64(len(header)) + w.end(len(ends)-1)); err == nil {
 		_, err = w.buf.Write(header)
 	}
 	if err != nil {
@@ -68,6 +64,23 @@ func Create(name string, h *Header) (*Writer, error) {
 		return nil, prefixed(fmt.Errorf("writing %s: %w", name, err))
 	}
 	return w, nil
+}
+
+// names returns the names of the tensors.
+func (h *Header) names() []string {
+	names := make([]string, len(h.Tensors))
+	for i := range names {
+		names[i] = h.Tensors[i].Name
+	}
+	return names
+}
+
+// end returns where the data of tensor i ends, and that of tensor i+1 starts.
+func (w *Writer) end(i int) int64 {
+	if i < 0 {
+		return 0
+	}
+	return w.ends[i]
 }
 
 // A sequential writes to a file from its start on.
@@ -82,18 +95,16 @@ func (s *sequential) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// encode returns the tensors of h laid out in their order, and the header with its
-// prefix.
-func (h *Header) encode() ([]TensorInfo, []byte, error) {
-	tensors := slices.Clone(h.Tensors)
-	header, err := encodeHeader(tensors, h.Metadata)
-	if err != nil {
+// encode appends the header with its prefix to b, and returns the end of the data of
+// each tensor, too.
+func (h *Header) encode(b []byte) (header []byte, ends []int64, err error) {
+	if header, ends, err = encodeHeader(b, h.Tensors, h.Metadata); err != nil {
 		return nil, nil, err
 	}
-	if _, duplicate := newNameIndex(len(tensors), func(i int) string { return tensors[i].Name }); duplicate >= 0 {
-		return nil, nil, &FormatError{Offset: -1, Tensor: tensors[duplicate].Name, Reason: "duplicate tensor name"}
+	if duplicate := duplicateName(h.Tensors); duplicate >= 0 {
+		return nil, nil, &FormatError{Offset: -1, Tensor: h.Tensors[duplicate].Name, Reason: "duplicate tensor name"}
 	}
-	return tensors, header, nil
+	return header, ends, nil
 }
 
 // AppendBinary appends the start of a file as NewWriter writes it: the header
@@ -101,11 +112,11 @@ func (h *Header) encode() ([]TensorInfo, []byte, error) {
 // and Size are ignored. With the sizes of the tensors, its length is that of the
 // file: a Content-Length before an upload. Errors are those of NewWriter.
 func (h *Header) AppendBinary(b []byte) ([]byte, error) {
-	_, header, err := h.encode()
+	header, _, err := h.encode(b)
 	if err != nil {
 		return b, prefixed(err)
 	}
-	return append(b, header...), nil
+	return header, nil
 }
 
 // Tensor returns the writer for the data of a tensor, as a file holds it:
@@ -118,16 +129,15 @@ func (w *Writer) Tensor(name string) (io.Writer, error) {
 	if err := w.complete(); err != nil {
 		return nil, err
 	}
-	for i := w.next; i < len(w.tensors); i++ {
-		t := &w.tensors[i]
-		size := t.DataOffsets[1] - t.DataOffsets[0]
-		if t.Name == name {
+	for i := w.next; i < len(w.names); i++ {
+		size := w.end(i) - w.end(i-1)
+		if w.names[i] == name {
 			w.next = i + 1
 			w.current = &tensorWriter{w: w, name: name, size: size, left: size}
 			return w.current, nil
 		}
 		if size > 0 {
-			return nil, w.fail(fmt.Errorf("tensor %s is not the next in the header, which is %s", quote(name), quote(t.Name)))
+			return nil, w.fail(fmt.Errorf("tensor %s is not the next in the header, which is %s", quote(name), quote(w.names[i])))
 		}
 	}
 	return nil, w.fail(fmt.Errorf("tensor %s is not among the remaining ones of the header", quote(name)))
@@ -144,11 +154,12 @@ func (w *Writer) Close() error {
 	if err := w.complete(); err != nil {
 		return err
 	}
-	for _, t := range w.tensors[w.next:] {
-		if t.DataOffsets[1] > t.DataOffsets[0] {
-			missing := w.tensors[len(w.tensors)-1].DataOffsets[1] - t.DataOffsets[0]
-			return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(t.Name), missing))
+	if missing := w.end(len(w.ends)-1) - w.end(w.next-1); missing > 0 {
+		first := w.next
+		for w.end(first) == w.end(first-1) {
+			first++ // without elements
 		}
+		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.names[first]), missing))
 	}
 	if w.file != nil {
 		if err := w.commit(); err != nil {

@@ -1,6 +1,7 @@
 package jsonscan
 
 import (
+	"encoding/binary"
 	"fmt"
 	"unicode/utf16"
 )
@@ -22,6 +23,45 @@ func AppendString(b []byte, s string) []byte {
 		}
 	}
 	return append(b, '"')
+}
+
+// AppendPlain appends s as a JSON string if it is ASCII without anything to escape,
+// as nearly all names are. If not, it returns b as it was.
+func AppendPlain(b []byte, s string) (_ []byte, ok bool) {
+	if len(s) < 8 {
+		return appendPlainShort(b, s)
+	}
+	start := len(b)
+	b = append(b, '"')
+	b = append(b, s...)
+	found := uint64(0)
+	text := b[start+1:]
+	for ; len(text) > 8; text = text[8:] {
+		found |= special(binary.LittleEndian.Uint64(text))
+	}
+	found |= special(binary.LittleEndian.Uint64(b[len(b)-8:]))
+	if found&highs != 0 {
+		return b[:start], false
+	}
+	return append(b, '"'), true
+}
+
+func appendPlainShort(b []byte, s string) (_ []byte, ok bool) {
+	for _, c := range []byte(s) {
+		if c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
+			return b, false
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"'), true
+}
+
+// special returns a word in which a high bit is set if a byte of w is not ASCII or
+// does not stand for itself in a string.
+func special(w uint64) uint64 {
+	quote, slash := w^('"'*ones), w^('\\'*ones)
+	return w | (w - ' '*ones) | (quote - ones) | (slash - ones)
 }
 
 func appendEscape(b []byte, c byte) []byte {

@@ -129,3 +129,25 @@ func TestReserveIsCapped(t *testing.T) {
 	s.Pos = 1000
 	require.LessOrEqual(t, cap(Reserve(s, []int(nil), 1, 1)), 8)
 }
+
+// TestAppendPlain compares AppendPlain with AppendString for every byte at every place.
+func TestAppendPlain(t *testing.T) {
+	for length := range 20 {
+		for at := range length {
+			for c := range 256 {
+				s := []byte(strings.Repeat("x", length))
+				s[at] = byte(c)
+				b, ok := AppendPlain([]byte("before"), string(s))
+				require.Equal(t, c >= ' ' && c < 0x80 && c != '"' && c != '\\', ok, "%q", s)
+				if ok {
+					require.Equal(t, "before"+string(AppendString(nil, string(s))), string(b))
+				} else {
+					require.Equal(t, "before", string(b))
+				}
+			}
+		}
+	}
+	b, ok := AppendPlain(nil, "")
+	require.True(t, ok)
+	require.Equal(t, `""`, string(b))
+}

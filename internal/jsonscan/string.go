@@ -41,12 +41,14 @@ func (s *Scanner) String(expected string) (Span, error) {
 }
 
 // ones times a byte is that byte eight times.
-const ones = 0x0101010101010101
+const (
+	ones  = 0x0101010101010101
+	highs = 0x80 * ones
+)
 
 // PlainLength returns the number of bytes in b before the first one that does not
 // stand for itself in a string: a quote, a backslash or a control character.
 func PlainLength(b []byte) int {
-	const highs = 0x80 * ones
 	n := 0
 	for ; len(b)-n >= 8; n += 8 {
 		// In each of the three terms the lowest high bit that is set marks a

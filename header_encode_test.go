@@ -1,0 +1,130 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/stretchr/testify/require"
+)
+
+// naiveHeader encodes a header entry by entry.
+func naiveHeader(tensors []TensorInfo) []byte {
+	var entries []string
+	end := int64(0)
+	for _, t := range tensors {
+		begin := end
+		size, _ := checkShape(t.DType, t.Shape)
+		end += size
+		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(t.Shape), "[]"), " ", ",")
+		entries = append(entries, fmt.Sprintf(`%s:{"dtype":"%v","shape":[%s],"data_offsets":[%d,%d]}`,
+			jsonscan.AppendString(nil, t.Name), t.DType, shape, begin, end))
+	}
+	text := "{" + strings.Join(entries, ",") + "}"
+	text += strings.Repeat(" ", -len(text)&7)
+	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
+}
+
+// TestEncodeAgainstNaive encodes headers of many shapes, often the same ones, and of
+// names that need escapes and that do not.
+func TestEncodeAgainstNaive(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pieces := []string{"model.layers.", "\"", "\\", "é", "\x00", "weight", "0123456789", "\U0001f600", "\x7f"}
+	for range 200 {
+		var tensors []TensorInfo
+		for i := range random.IntN(300) {
+			name := fmt.Sprint(i)
+			for range random.IntN(4) {
+				name += pieces[random.IntN(len(pieces))]
+			}
+			shape := make([]int, random.IntN(4))
+			for k := range shape {
+				shape[k] = random.IntN(1 << random.IntN(12))
+			}
+			dtype := []DType{U8, BF16, F32, I64}[random.IntN(4)]
+			tensors = append(tensors, TensorInfo{Name: name, DType: dtype, Shape: shape})
+		}
+		header, ends, err := encodeHeader([]byte("before"), tensors, nil)
+		require.NoError(t, err)
+		require.Len(t, ends, len(tensors))
+		require.Equal(t, "before"+string(naiveHeader(tensors)), string(header))
+	}
+}
+
+// TestEncodeOverflow: the sum of the sizes must fit, also of a shape that came before.
+func TestEncodeOverflow(t *testing.T) {
+	quarter := TensorInfo{DType: U8, Shape: []int{math.MaxInt32, 1 << 30}} // nearly 2^61
+	_, ends, err := encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 4), nil)
+	require.NoError(t, err)
+	require.Greater(t, ends[3], int64(1<<62))
+	_, _, err = encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 5), nil)
+	require.ErrorContains(t, err, "the data offsets overflow 63 bits")
+}
+
+// TestDuplicateName compares duplicateName with a map, for names in sorted runs.
+func TestDuplicateName(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 3000 {
+		tensors := make([]TensorInfo, random.IntN(12))
+		runs := 1 + random.IntN(6)
+		for i := range tensors {
+			tensors[i].Name = fmt.Sprintf("%02d", random.IntN(60))
+		}
+		for part := range slices.Chunk(tensors, max(1, len(tensors)/runs)) {
+			slices.SortFunc(part, func(a, b TensorInfo) int { return strings.Compare(a.Name, b.Name) })
+		}
+		names := make(map[string]bool)
+		for _, info := range tensors {
+			names[info.Name] = true
+		}
+		found := duplicateName(tensors)
+		require.Equal(t, len(names) < len(tensors), found >= 0, "%v", tensors)
+		if found >= 0 {
+			require.Greater(t, slices.IndexFunc(tensors[:found], func(info TensorInfo) bool { return info.Name == tensors[found].Name }), -1)
+		}
+	}
+}
+
+// sortedModel returns the tensors of llama70B in the order in which files have them.
+func sortedModel(layers int) []TensorInfo {
+	tensors := llama70B(layers)
+	for i := range tensors {
+		tensors[i].DType = []DType{F8_E4M3, F32}[i%2]
+	}
+	slices.SortFunc(tensors, func(a, b TensorInfo) int {
+		if a.DType != b.DType {
+			return compareDTypes(b.DType, a.DType)
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return tensors
+}
+
+func TestEncodeAllocations(t *testing.T) {
+	h := &Header{Tensors: sortedModel(80)}
+	require.LessOrEqual(t, testing.AllocsPerRun(10, func() {
+		_, err := NewWriter(io.Discard, h)
+		require.NoError(t, err)
+	}), 5.0)
+}
+
+// BenchmarkEncodeHeader encodes headers of 92 k tensors in file order, and in one in
+// which the names of a dtype are not sorted.
+func BenchmarkEncodeHeader(b *testing.B) {
+	for name, tensors := range map[string][]TensorInfo{"sorted": sortedModel(10221), "unsorted": llama70B(10221)} {
+		b.Run(name, func(b *testing.B) {
+			h := &Header{Tensors: tensors}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := NewWriter(io.Discard, h)
+				require.NoError(b, err)
+			}
+		})
+	}
+}
