@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -98,13 +99,10 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 }
 
 // sources describes what every SRC can be.
-const sources = `
-SRC is a .safetensors file, a folder, an index of shards (*.index.json),
-https://..., hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there),
-s3://..., gs://..., azblob://..., file://... or - for standard input. It may also be a
-file of PyTorch (.pt, .pth, .bin; the pickle is read, never executed), of NumPy (.npz,
-.npy) or of bintensors (.bt), or a folder of a PyTorch job's distributed checkpoint,
-whose pieces are joined.`
+var sources = "\n" + term.Wrap(`SRC is a .safetensors file, a folder, an index of shards (*.index.json), https://...,
+hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there), s3://..., gs://...,
+azblob://..., file:///... or - for standard input. It may also be `+format.Readable()+`,
+or a folder of a PyTorch job's distributed checkpoint, whose pieces are joined.`, 88)
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
@@ -30,9 +32,9 @@ func (c *command) cp() *cobra.Command {
 	cmd := c.verb("cp SRC... DST [flags]", "Copy, convert, merge, split, prune, rename, download and upload", `
 Several SRC are merged; a tensor in two of them is an error.
 
-DST is a .safetensors file, a folder (for --max-shard-size), a file or a folder in a
+`+term.Wrap(`DST is a `+format.Written()+` file, a folder (for --max-shard-size), a file or a folder in a
 bucket (s3://..., gs://..., azblob://...), a file:///... URL or - for standard output. It
-appears complete or not at all. It may be SRC itself, with --force.
+appears complete or not at all. It may be SRC itself, with --force.`, 88)+`
 
 Tensors are selected by --only and --except first, then renamed, then converted.
 `+sources, `

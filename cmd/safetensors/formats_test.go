@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/stretchr/testify/require"
 )
 
@@ -104,4 +105,38 @@ func TestForeignObjects(t *testing.T) {
 	succeeds(t, "cp", name, to, "--only", "0.weight")
 	succeeds(t, "cp", name, to, "--except", "args", "--except", "sparse", "--except", "c", "--except", "bad", "--except", "<*", "--force")
 	require.Contains(t, succeeds(t, "diff", to, strings.TrimSuffix(name, ".pt")+".safetensors"), "equal")
+}
+
+// TestFormatTable: the help and the page name each ending that is read, and each that is
+// written.
+func TestFormatTable(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(repository, "doc", "command.md"))
+	require.NoError(t, err)
+	_, from, _ := strings.Cut(string(page), "| SRC |")
+	from, to, _ := strings.Cut(from, "| DST |")
+	to, _, _ = strings.Cut(to, "\n\n")
+	help := succeeds(t, "cp", "--help")
+	for _, f := range format.Table {
+		for _, ending := range f.Endings {
+			if f.Open != nil {
+				require.Contains(t, from, ending)
+				require.Contains(t, help, ending)
+			}
+			if f.Write != nil {
+				require.Contains(t, to, ending)
+				require.Contains(t, help, ending)
+			}
+		}
+	}
+}
+
+// TestMap: CONTRIBUTING.md's map has all packages.
+func TestMap(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "CONTRIBUTING.md"))
+	require.NoError(t, err)
+	entries, err := os.ReadDir("internal")
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.Contains(t, string(text), "\n  internal/"+e.Name()+"/")
+	}
 }

@@ -147,11 +147,12 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 	if err != nil {
 		return err
 	}
-	ok := c.reportSums("", want.Files, have.Files)
-	if len(want.Tensors) > 0 {
-		ok = c.reportSums("tensor ", want.Tensors, have.Tensors) && ok
-		ok = c.reportExtra(src.Order, want.Tensors) && ok
+	var names []string
+	for _, file := range src.Files {
+		names = append(names, file.Name)
 	}
+	ok := c.reportSums("", want.Files, have.Files, names)
+	ok = c.reportSums("tensor ", want.Tensors, have.Tensors, src.Order) && ok
 	if !ok {
 		return errDifferent
 	}
@@ -204,8 +205,9 @@ func nameSet(entries []manifest.Entry) map[string]bool {
 	return names
 }
 
-// reportSums prints a line for each sum, as sha256sum -c does.
-func (c *command) reportSums(what string, want, have []manifest.Entry) (ok bool) {
+// reportSums prints a line for each sum, as sha256sum -c does, and for each name that
+// the manifest lacks, unless it has no sums of that kind at all.
+func (c *command) reportSums(what string, want, have []manifest.Entry, names []string) (ok bool) {
 	sums := make(map[string]manifest.Sum, len(have))
 	for _, e := range have {
 		sums[e.Name] = e.Sum
@@ -222,16 +224,10 @@ func (c *command) reportSums(what string, want, have []manifest.Entry) (ok bool)
 		ok = ok && result == "OK"
 		fmt.Fprintf(c.out, "%s%s: %s\n", what, term.Name(e.Name), result)
 	}
-	return ok
-}
-
-// reportExtra prints the tensors that a manifest does not have.
-func (c *command) reportExtra(names []string, want []manifest.Entry) (ok bool) {
 	known := nameSet(want)
-	ok = true
 	for _, name := range names {
-		if !known[name] {
-			fmt.Fprintf(c.out, "tensor %s: NOT IN THE MANIFEST\n", term.Name(name))
+		if len(known) > 0 && !known[name] {
+			fmt.Fprintf(c.out, "%s%s: NOT IN THE MANIFEST\n", what, term.Name(name))
 			ok = false
 		}
 	}

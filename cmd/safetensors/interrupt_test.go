@@ -190,6 +190,9 @@ func TestInterruptDownload(t *testing.T) {
 // TestMemory runs each verb on a file that is larger than the memory that it may take.
 // The size of the file makes no difference: 64 GiB took the same.
 func TestMemory(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector takes more")
+	}
 	t.Chdir(t.TempDir())
 	writeSparse(t, "big.safetensors", 5)
 	for _, args := range [][]string{

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -16,9 +22,10 @@ func (c *command) meta() *cobra.Command {
 	var inPlace, asJSON bool
 	cmd := c.verb("meta SRC [KEY=VALUE...] [--delete KEY] [--in-place] [--json]", "Print or change metadata", `
 Without --in-place, it prints the metadata with the changes applied, and writes nothing.
-With it, SRC is a .safetensors file of this machine, or a folder of them or the index of
-one, of which every file gets the metadata. Each file is replaced as a whole and
-durably.
+With it, SRC is a .safetensors file of this machine, a folder with model.safetensors or
+model.safetensors.index.json, or that index. The file is replaced as a whole and durably;
+if it is a symbolic link, what the link leads to. Shards are all replaced at once, under
+new names.
 
 --json prints the metadata as an object.
 `+sources, `
@@ -80,37 +87,66 @@ func changed(metadata, pairs map[string]string, remove []string) (map[string]str
 	return metadata, nil
 }
 
-// replaceMeta writes each file of a source again, with other metadata.
+// indexFile is the index that WriteShards replaces.
+const indexFile = "model.safetensors.index.json"
+
+// replaceMeta replaces the file or the folder of a source by one with other metadata.
 func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string) error {
-	var files []source.File
-	size := int64(0)
+	size, index := int64(0), ""
+	local := len(src.Files) > 0 && !src.Joined && !strings.HasPrefix(src.Name, "hf://")
 	for _, file := range src.Files {
-		if file.Path == "" {
-			return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", source.Shown(src.Name))
-		}
-		if strings.HasSuffix(file.Name, ".safetensors") {
-			files = append(files, file)
-			size += file.Size
+		local = local && file.Path != ""
+		size += file.Size
+		if file.Name == indexFile {
+			index = file.Path
 		}
 	}
-	if len(files) == 0 {
+	single := len(src.Files) == 1 && (src.Format == nil || src.Format == format.Safetensors)
+	if !local || !single && index == "" {
 		return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", source.Shown(src.Name))
 	}
 	defer c.progress("meta", size)()
-	for _, file := range files {
-		if err := c.replaceFileMeta(file.Path, metadata); err != nil {
+	if !single {
+		return c.replaceShards(src, filepath.Dir(index), metadata)
+	}
+	name, err := filepath.EvalSymlinks(src.Files[0].Path) // a link stays one
+	if err != nil {
+		return err
+	}
+	return safetensors.WriteFile(name, src.Tensors, metadata)
+}
+
+// replaceShards replaces the shards in a folder at once, by shards that are as large, and
+// removes those that WriteShards does not know by their names.
+func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map[string]string) error {
+	maxBytes := int64(1)
+	for _, file := range src.Files {
+		if file.Name == indexFile {
+			continue
+		}
+		shard, err := c.opener.Open(file.Path)
+		if err != nil {
+			return err
+		}
+		maxBytes = max(maxBytes, shard.Size())
+		shard.Close()
+	}
+	if err := safetensors.WriteShards(dir, src.Tensors, metadata, maxBytes); err != nil {
+		return err
+	}
+	now, err := c.opener.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer now.Close()
+	for _, old := range src.Files {
+		kept := slices.ContainsFunc(now.Files, func(f source.File) bool { return f.Name == old.Name })
+		if kept {
+			continue
+		}
+		if err := os.Remove(old.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
-}
-
-// replaceFileMeta replaces a file by one with other metadata.
-func (c *command) replaceFileMeta(name string, metadata map[string]string) error {
-	one, err := c.opener.Open(name)
-	if err != nil {
-		return err
-	}
-	defer one.Close()
-	return safetensors.WriteFile(name, one.Tensors, metadata)
 }

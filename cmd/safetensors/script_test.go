@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -234,6 +235,10 @@ func writeFiles(t *testing.T, dir string) {
 	}, map[string]string{"format": "pt"}, 40))
 	one := counting(t, 2)
 	write("tied.safetensors", map[string]safetensors.Tensor{"b": one, "a": one}, nil)
+
+	write("deep.safetensors", map[string]safetensors.Tensor{
+		"ones": counting(t, slices.Repeat([]int{1}, 65)...), "twos": counting(t, slices.Repeat([]int{2}, 17)...),
+	}, nil)
 
 	header := func(text string, data int) string {
 		return string(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) + text + strings.Repeat("\x00", data)

@@ -28,6 +28,9 @@ safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 	return cmd
 }
 
+// maxRank is that of numpy.
+const maxRank = 64
+
 func (c *command) showTensor(name, tensor, slice string) error {
 	src, err := c.opener.Open(name)
 	if err != nil {
@@ -44,6 +47,9 @@ func (c *command) showTensor(name, tensor, slice string) error {
 	}
 	if t, err = t.Slice(ranges...); err != nil {
 		return err
+	}
+	if rank := len(t.Shape()); rank > maxRank {
+		return fmt.Errorf("tensor %q: %d dimensions, at most %d can be printed: select some with --slice", tensor, rank, maxRank)
 	}
 	text, err := numpy.Print(t)
 	if err != nil {

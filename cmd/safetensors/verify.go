@@ -12,8 +12,8 @@ func (c *command) verify() *cobra.Command {
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 With a MANIFEST of the verb hash, or of sha256sum: files are found by their names in SRC.
-A tensor that the manifest does not have is reported only if the manifest has some.
-MANIFEST may be - for standard input.
+A file or a tensor of SRC that the manifest lacks is reported, too, unless it lists no
+files, or no tensors. MANIFEST may be - for standard input.
 
 With a signature of OpenSSF Model Signing, by a key or by a certificate: all files of SRC
 are compared, not only those of tensors. SRC is a file or a folder, in a bucket too, or

@@ -24,7 +24,12 @@ import (
 const (
 	prefixSize = 8
 	maxHeader  = 100_000_000
+	maxRank    = 64 // that of NumPy and PyTorch; a dimension takes a byte here, and eight in memory
 )
+
+func rankError(rank int) error {
+	return fmt.Errorf("%d dimensions, expected at most %d", rank, maxRank)
+}
 
 // dtypes are those that bintensors has, by their numbers in the file.
 var dtypes = []safetensors.DType{
@@ -155,6 +160,9 @@ func layOut(tensors map[string]safetensors.Tensor, metadata map[string]string) (
 	for name, tensor := range tensors {
 		if number(tensor.DType()) < 0 {
 			return nil, fmt.Errorf("tensor %.200q: bintensors has no dtype for %v", name, tensor.DType())
+		}
+		if rank := len(tensor.Shape()); rank > maxRank {
+			return nil, fmt.Errorf("tensor %.200q: %w", name, rankError(rank))
 		}
 		t.tensors = append(t.tensors, safetensors.TensorInfo{Name: name, DType: tensor.DType(), Shape: tensor.Shape()})
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,7 +95,7 @@ func samples(t testing.TB) map[string]safetensors.Tensor {
 	for _, n := range []int{250, 251, 252, 65535, 65536} {
 		add(strings.Repeat("n", n), safetensors.U8, n)
 	}
-	add("", safetensors.U8, make([]int, 300)...)
+	add("", safetensors.U8, make([]int, maxRank)...)
 	return tensors
 }
 
@@ -118,6 +119,9 @@ func TestWriteRefuses(t *testing.T) {
 	require.NoError(t, err)
 	c64, err := safetensors.NewTensor(safetensors.C64, []int{1}, make([]byte, 8))
 	require.NoError(t, err)
+	ones := slices.Repeat([]int{1}, 65)
+	deep, err := safetensors.NewTensor(safetensors.U8, ones, []byte{1})
+	require.NoError(t, err)
 	huge, err := safetensors.NewTensorAt(safetensors.U8, []int{1 << 30, 1 << 30}, bytes.NewReader(nil))
 	require.NoError(t, err)
 	for name, test := range map[string]struct {
@@ -126,6 +130,7 @@ func TestWriteRefuses(t *testing.T) {
 		want     string
 	}{
 		"dtype":          {map[string]safetensors.Tensor{"w": c64}, nil, `tensor "w": bintensors has no dtype for C64`},
+		"rank":           {map[string]safetensors.Tensor{"w": deep}, nil, `tensor "w": 65 dimensions, expected at most 64`},
 		"zero":           {map[string]safetensors.Tensor{"w": {}}, nil, `tensor "w": bintensors has no dtype for DType(0)`},
 		"reserved":       {map[string]safetensors.Tensor{"__metadata__": one}, nil, `tensor "__metadata__": safetensors reserves the name for the metadata`},
 		"no UTF-8":       {map[string]safetensors.Tensor{"\xff": one}, nil, `tensor "\xff": the name is not valid UTF-8`},
@@ -215,6 +220,7 @@ func TestRefused(t *testing.T) {
 		"u128":                 {file("\x00\xfe", 0), "a number that starts with 254", "a number that starts with 254"},
 		"dtype":                {file("\x00\x01\x01a\x0f\x01\x02\x00\x02", 2), "unknown dtype 15", "bytes"},
 		"dimension":            {file("\x00\x01\x01a\x01\x01\xfd\x00\x00\x00\x00\x00\x00\x00\x80\x00\x02", 2), "dimension 9223372036854775808 exceeds an int", "bytes"},
+		"rank":                 {file("\x00\x01\x01a\x01\x41"+strings.Repeat("\x01", 65)+"\x00\x01", 1), "65 dimensions, expected at most 64", "bytes"},
 		"offset":               {file("\x00\x01\x01a\x01\x01\x02\x00\xfd\x00\x00\x00\x00\x00\x00\x00\x80", 2), "data offset 9223372036854775808 overflows 63 bits", "bytes"},
 		"overflow":             {file("\x00\x01\x01a\x01\x02\xfd\x00\x00\x00\x00\x00\x00\x00\x40\x04\x00\x00", 0), "overflows 64 bits", "bytes"},
 		"duplicate":            {file("\x00\x02\x01a"+entry+"\x01a"+next, 4), `tensor "a": duplicate tensor name`, "bytes"},

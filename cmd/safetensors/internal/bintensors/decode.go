@@ -105,12 +105,14 @@ func (d *decoder) tensor() (info safetensors.TensorInfo) {
 		return info
 	}
 	info.DType = dtypes[dtype]
-	info.Shape = []int{}
-	for range d.count() {
-		if d.err != nil {
-			break
-		}
-		info.Shape = append(info.Shape, d.int())
+	rank := d.count()
+	if rank > maxRank {
+		d.fail(rankError(rank))
+		return info
+	}
+	info.Shape = make([]int, rank)
+	for i := range info.Shape {
+		info.Shape[i] = d.int()
 	}
 	for i := range info.DataOffsets {
 		n := d.number()

@@ -9,16 +9,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -42,22 +39,6 @@ func usage(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
 }
 
-// A writer writes a whole file of another format.
-type writer func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
-
-// writers are those of other formats, by the ending of a file. NumPy's archives have
-// no metadata.
-var writers = map[string]writer{
-	".bt": bintensors.Write,
-	".npz": func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
-		return npz.Write(w, tensors)
-	},
-}
-
-// endings are those of formats that are known but not written: such a name is no
-// folder.
-var endings = []string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".npy", ".json", ".zip", ".tar", ".msgpack"}
-
 // Parse returns the destination of a name. maxBytes is the size of a shard in a
 // folder, 0 if all goes into one file. ctx ends uploads.
 func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (Destination, error) {
@@ -69,8 +50,8 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	if bucket.IsURL(name) {
 		bare, _, _ = strings.Cut(name, "?") // the query is for the driver
 	}
-	extension := strings.ToLower(path.Ext(strings.TrimRight(bare, "/")))
-	file := extension == ".safetensors" || writers[extension] != nil
+	f := format.ByName(strings.TrimRight(filepath.ToSlash(bare), "/"))
+	file := f != nil
 	switch {
 	case name == "":
 		return nil, usage("the destination has no name")
@@ -80,8 +61,8 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		file = true
 	case strings.Contains(name, "://") && !bucket.IsURL(name):
 		return nil, usage("cannot write to %s", name)
-	case !file && slices.Contains(endings, extension):
-		return nil, usage("cannot write files that end in %s", extension)
+	case file && f.Write == nil:
+		return nil, usage("a %s cannot be written, only %s files", f.Name, format.Written())
 	}
 	if file && maxBytes > 0 {
 		return nil, usage("shards go into a folder, and %s is a file", name)
@@ -95,13 +76,13 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 			return nil, err
 		}
 		if file {
-			return object{b, key, writers[extension]}, nil
+			return object{b, key, f.Write}, nil
 		}
 		return objects{b, key, maxBytes}, nil
-	case writers[extension] != nil:
-		return foreign{name, writers[extension]}, nil
-	case file:
+	case f == format.Safetensors:
 		return single(name), nil
+	case file:
+		return foreign{name, f.Write}, nil
 	}
 	return folder{name, maxBytes}, nil
 }
@@ -178,7 +159,7 @@ func shardSize(maxBytes int64) int64 {
 // A foreign is a file of another format.
 type foreign struct {
 	name  string
-	write writer
+	write func(io.Writer, map[string]safetensors.Tensor, map[string]string) error
 }
 
 func (f foreign) Occupied() (string, error) { return occupied(f.name) }

@@ -11,12 +11,12 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/stretchr/testify/require"
 )
 
@@ -67,7 +67,7 @@ func stores(t *testing.T, maxBytes int64) map[string]struct {
 	inMemory, _, err := bucket.Open(t.Context(), "mem://x")
 	require.NoError(t, err)
 	dir := t.TempDir()
-	inFiles, err := Parse(t.Context(), fileURL(dir)+"/bucket/folder", io.Discard, maxBytes)
+	inFiles, err := Parse(t.Context(), "file://"+filepath.ToSlash(dir)+"/bucket/folder", io.Discard, maxBytes)
 	require.NoError(t, err)
 	plain, err := Parse(t.Context(), filepath.Join(dir, "plain"), io.Discard, maxBytes)
 	require.NoError(t, err)
@@ -95,11 +95,6 @@ func stores(t *testing.T, maxBytes int64) map[string]struct {
 		"files": {inFiles, read(filepath.Join(dir, "bucket", "folder"))},
 		"plain": {plain, read(filepath.Join(dir, "plain"))},
 	}
-}
-
-// fileURL returns the URL of a path.
-func fileURL(path string) string {
-	return "file://" + strings.Repeat("/", len(filepath.VolumeName(path))/2) + filepath.ToSlash(path)
 }
 
 // TestFolder writes a checkpoint, then others over it, and fails at every place in
@@ -151,11 +146,11 @@ func TestObject(t *testing.T) {
 	b, _, err := bucket.Open(t.Context(), "mem://x")
 	require.NoError(t, err)
 	dir := t.TempDir()
-	file, err := Parse(t.Context(), fileURL(dir)+"/x.safetensors", io.Discard, 0)
+	file, err := Parse(t.Context(), "file://"+filepath.ToSlash(dir)+"/x.safetensors", io.Discard, 0)
 	require.NoError(t, err)
 	plain, err := Parse(t.Context(), filepath.Join(dir, "y.safetensors"), io.Discard, 0)
 	require.NoError(t, err)
-	for kind, d := range map[string]Destination{"memory": object{b, "x", nil}, "file": file, "plain": plain} {
+	for kind, d := range map[string]Destination{"memory": object{b, "x", safetensors.Write}, "file": file, "plain": plain} {
 		t.Run(kind, func(t *testing.T) {
 			one := checkpoint(t, "a", "b", "c")
 			for n := range int64(3) {
@@ -201,8 +196,8 @@ func TestCancelledUpload(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	defer func() { delete(writers, ".xyz") }()
-	writers[".xyz"] = func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
+	defer func(saved []*format.Format) { format.Table = saved }(format.Table)
+	write := func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
 		fmt.Fprint(w, slices.Sorted(maps.Keys(tensors)))
 		for _, x := range tensors {
 			if _, err := x.WriteTo(io.Discard); err != nil {
@@ -211,7 +206,10 @@ func TestParse(t *testing.T) {
 		}
 		return nil
 	}
-	for _, name := range []string{"", "x.gguf", "x.BIN", "ftp://x/y", "file://host/x", "file:///x?y", "https://x/y.safetensors", "x.pt/"} {
+	format.Table = append(slices.Clone(format.Table),
+		&format.Format{Name: "xyz file", Endings: []string{".xyz"}, Write: write},
+		&format.Format{Name: "tiny file", Endings: []string{".tiny"}, Open: format.Table[1].Open})
+	for _, name := range []string{"", "x.gguf", "x.BIN", "x.tiny", "x.tiny/", "ftp://x/y", "file://host/x", "file:///x?y", "https://x/y.safetensors", "x.pt/"} {
 		_, err := Parse(t.Context(), name, io.Discard, 0)
 		require.ErrorIs(t, err, ErrUsage, name)
 	}

@@ -20,7 +20,7 @@ import (
 type object struct {
 	b     *bucket.Bucket
 	key   string
-	write writer // of another format, or nil
+	write func(io.Writer, map[string]safetensors.Tensor, map[string]string) error
 }
 
 func (o object) Close() error { return o.b.Close() }
@@ -34,11 +34,7 @@ func (o object) Occupied() (string, error) {
 }
 
 func (o object) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	write := safetensors.Write
-	if o.write != nil {
-		write = o.write
-	}
-	return o.b.Write(o.key, sizeOf(tensors), func(w io.Writer) error { return write(w, tensors, metadata) })
+	return o.b.Write(o.key, sizeOf(tensors), func(w io.Writer) error { return o.write(w, tensors, metadata) })
 }
 
 func sizeOf(tensors map[string]safetensors.Tensor) (size int64) {

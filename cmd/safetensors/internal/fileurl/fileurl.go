@@ -19,17 +19,19 @@ func Path(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not a URL", name)
 	}
+	path := u.Path
+	if runtime.GOOS == "windows" {
+		if drive := strings.TrimPrefix(u.Host+path, "/"); len(drive) > 2 && drive[1] == ':' { // file:///C:/x, and file://C:/x
+			u.Host, path = "", drive
+		}
+	}
 	switch {
 	case u.Host != "" && u.Host != "localhost":
 		return "", fmt.Errorf("%q is on another host; file:///PATH is a file of this one", name)
 	case u.RawQuery != "" || u.Fragment != "":
 		return "", fmt.Errorf("%q: a file has no query; ? is spelled %%3F, and # %%23", name)
-	case strings.Trim(u.Path, "/") == "":
+	case strings.Trim(path, "/") == "":
 		return "", fmt.Errorf("%q names no file", name)
-	}
-	path := u.Path
-	if runtime.GOOS == "windows" {
-		path = strings.TrimPrefix(path, "/") // file:///C:/models
 	}
 	return filepath.FromSlash(path), nil
 }

@@ -10,9 +10,6 @@ import (
 func TestPath(t *testing.T) {
 	dir := t.TempDir()
 	url := "file://" + filepath.ToSlash(dir)
-	if filepath.VolumeName(dir) != "" {
-		url = "file:///" + filepath.ToSlash(dir)
-	}
 	for name, want := range map[string]string{
 		url + "/model": filepath.Join(dir, "model"), url + "/a%20b%3F": filepath.Join(dir, "a b?"),
 		"model": "model", "s3://models/x?a=b": "s3://models/x?a=b", "-": "-", "": "",

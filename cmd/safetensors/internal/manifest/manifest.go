@@ -53,12 +53,16 @@ var escape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`)
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 
+// maxLine bounds the memory for a line: of a file that is no manifest, it may be all.
+const maxLine = 1 << 20
+
 // Read reads a manifest, or the output of sha256sum.
 func Read(r io.Reader) (*Manifest, error) {
 	m := new(Manifest)
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 128<<20) // a name may be as long as a header
-	for n := 1; lines.Scan(); n++ {
+	lines.Buffer(nil, maxLine)
+	n := 1
+	for ; lines.Scan(); n++ {
 		line := strings.TrimSuffix(lines.Text(), "\r")
 		var err error
 		switch text, tensor := strings.CutPrefix(line, "# tensor "); {
@@ -71,6 +75,9 @@ func Read(r io.Reader) (*Manifest, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, fmt.Errorf("line %d: longer than %d bytes", n, maxLine)
 	}
 	return m, lines.Err()
 }

@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"strings"
 	"testing"
 
@@ -23,6 +24,27 @@ func TestRoundTrip(t *testing.T) {
 	got, err := Read(&b)
 	require.NoError(t, err)
 	require.Equal(t, m, got)
+}
+
+// zeros is an endless line; it fails a test that reads more than it should.
+type zeros struct{ left int }
+
+func (z *zeros) Read(p []byte) (int, error) {
+	if z.left -= len(p); z.left < 0 {
+		return 0, errors.New("read on and on")
+	}
+	clear(p)
+	return len(p), nil
+}
+
+// TestReadLongLine: what has no lines is given up early.
+func TestReadLongLine(t *testing.T) {
+	_, err := Read(&zeros{left: 4 * maxLine})
+	require.EqualError(t, err, "line 1: longer than 1048576 bytes")
+	name := strings.Repeat("x", maxLine-100)
+	m, err := Read(strings.NewReader(strings.Repeat("0f", 32) + "  " + name))
+	require.NoError(t, err)
+	require.Equal(t, name, m.Files[0].Name)
 }
 
 func TestRead(t *testing.T) {

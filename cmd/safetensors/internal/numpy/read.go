@@ -18,9 +18,10 @@ func Print(t safetensors.Tensor) (string, error) {
 	return Format(t.Shape(), v), nil
 }
 
-// mostPrinted limits the elements that are printed: an array of many short
-// dimensions has few elements in each, and many in all.
-const mostPrinted = 1 << 20
+// mostPrinted limits the elements that are printed, times the dimensions, each of which
+// indents them: an array of many short dimensions has few elements in each, and many in
+// all.
+const mostPrinted = 1 << 21
 
 // readCorners reads the elements at the Corners of a tensor.
 func readCorners(t safetensors.Tensor) (v Values, err error) {
@@ -31,7 +32,7 @@ func readCorners(t safetensors.Tensor) (v Values, err error) {
 	corners := Corners(shape)
 	n := 1
 	for _, indices := range corners {
-		if n *= len(indices); n > mostPrinted {
+		if n *= len(indices); n > mostPrinted/len(shape) {
 			return v, fmt.Errorf("%v has too many dimensions to be printed: select a slice", t)
 		}
 	}

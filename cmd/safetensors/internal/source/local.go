@@ -47,7 +47,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string) string) error {
 	seen := new(files)
 	open := safetensors.OpenFS
-	if distributed(fsys, name) {
+	if c.Joined = distributed(fsys, name); c.Joined {
 		open = dcp.OpenFS
 	}
 	f, err := open(meteredFS{fsys, o, seen, path}, name)

@@ -17,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -58,6 +59,12 @@ type Checkpoint struct {
 	// Folder is where it is; nil of what comes without one: a web address, standard
 	// input, several sources.
 	Folder *Folder
+
+	// Format is that of a single file; nil if the source is more, or may be.
+	Format *format.Format
+
+	// Joined says that the tensors are put together from the pieces of several ranks.
+	Joined bool
 
 	// Local says that all data is on a disk of this machine.
 	Local bool
@@ -184,6 +191,25 @@ type sourceError struct {
 
 func (e *sourceError) Error() string { return e.text }
 func (e *sourceError) Unwrap() error { return e.err }
+
+// openReader opens a file of whatever format.
+func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name string) error {
+	c.Format = format.Of(r, size, name)
+	if c.Format.Open == nil {
+		f, err := safetensors.NewFile(r, size)
+		if err == nil {
+			c.take(f)
+		}
+		return err
+	}
+	read, err := c.Format.Open(o.Context, r, size, o.Key)
+	if err != nil {
+		return err
+	}
+	c.Tensors, c.Metadata, c.Refused = read.Tensors, read.Metadata, read.Refused
+	c.Order = slices.Sorted(maps.Keys(c.Tensors))
+	return nil
+}
 
 // take makes the tensors of a File those of the checkpoint, which then owns it.
 func (c *Checkpoint) take(f *safetensors.File) {

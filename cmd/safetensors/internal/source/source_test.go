@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/stretchr/testify/require"
 )
 
@@ -131,24 +132,23 @@ func TestSpool(t *testing.T) {
 
 // TestFormats checks that content counts before the name.
 func TestFormats(t *testing.T) {
-	defer func(saved []format) { formats = saved }(formats)
+	defer func(saved []*format.Format) { format.Table = saved }(format.Table)
 	opened := ""
-	row := func(name, magic string) format {
-		return format{
-			name: name, extensions: []string{"." + name},
-			matches: func(r io.ReaderAt, size int64) bool {
+	row := func(name, magic string) *format.Format {
+		return &format.Format{
+			Name: name, Endings: []string{"." + name},
+			Recognizes: func(r io.ReaderAt, size int64) bool {
 				b := make([]byte, len(magic))
 				n, _ := r.ReadAt(b, 0)
 				return n == len(b) && string(b) == magic
 			},
-			open: func(_ *Opener, c *Checkpoint, _ io.ReaderAt, _ int64) error {
+			Open: func(context.Context, io.ReaderAt, int64, string) (*format.Contents, error) {
 				opened = name
-				c.Tensors, c.Metadata = map[string]safetensors.Tensor{"b": {}, "a": {}}, map[string]string{"k": "v"}
-				return nil
+				return &format.Contents{Tensors: map[string]safetensors.Tensor{"b": {}, "a": {}}, Metadata: map[string]string{"k": "v"}}, nil
 			},
 		}
 	}
-	formats = []format{row("one", "ONE"), row("two", "TWO")}
+	format.Table = []*format.Format{format.Safetensors, row("one", "ONE"), row("two", "TWO")}
 	dir := t.TempDir()
 	model, _ := writeModel(t)
 	data, err := os.ReadFile(model)

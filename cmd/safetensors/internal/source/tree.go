@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -59,7 +60,10 @@ func (o *Opener) Tree(name string, follow bool, skip func(name string) bool) (*T
 }
 
 func (o *Opener) tree(t *Tree, name string, follow bool, skip func(string) bool) error {
+	name, err := fileurl.Path(name)
 	switch {
+	case err != nil:
+		return err
 	case bucket.IsURL(name):
 		b, key, err := bucket.Open(o.Context, name)
 		if err != nil {

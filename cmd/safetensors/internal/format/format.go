@@ -1,0 +1,154 @@
+// Package format has the table of the file formats that the command knows. Recognition,
+// the help and the destinations follow it.
+package format
+
+import (
+	"context"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
+)
+
+// A Format is a row of the table.
+type Format struct {
+	Name    string
+	Note    string   // for the help, after the endings
+	Endings []string // of file names, in lower case
+
+	// Recognizes reports whether a file is of the format, by its content.
+	Recognizes func(r io.ReaderAt, size int64) bool
+
+	// Open returns the contents of a file. It is nil if the format is not read, and of
+	// safetensors. key is the flag --key.
+	Open func(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error)
+
+	// Write writes a file. It is nil if the format is not written.
+	Write func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
+}
+
+// Contents are what a file holds. Refused are its entries that cannot be read, by their
+// names, and why.
+type Contents struct {
+	Tensors  map[string]safetensors.Tensor
+	Metadata map[string]string
+	Refused  map[string]error
+}
+
+// Safetensors is the first row, the format of a file that no row recognizes.
+var Safetensors = &Format{
+	Name: "safetensors file", Endings: []string{".safetensors"},
+	Recognizes: isSafetensors,
+	Write:      safetensors.Write,
+}
+
+// Table has a row for each format. Content is recognized from the first row on. Those
+// without Open and Write are here so that no folder gets their endings.
+var Table = []*Format{
+	Safetensors,
+	{
+		Name: "NumPy archive", Endings: []string{".npz"},
+		Recognizes: func(r io.ReaderAt, size int64) bool { return hasMember(r, size, ".npy") },
+		Open: func(_ context.Context, r io.ReaderAt, size int64, _ string) (*Contents, error) {
+			tensors, refused, err := npz.Open(r, size)
+			return &Contents{Tensors: tensors, Refused: refused}, err
+		},
+		Write: func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
+			return npz.Write(w, tensors) // it has no place for metadata
+		},
+	},
+	{
+		Name: "NumPy array", Endings: []string{".npy"},
+		Recognizes: func(r io.ReaderAt, size int64) bool { return starts(r, size, "\x93NUMPY") },
+		Open: func(_ context.Context, r io.ReaderAt, size int64, _ string) (*Contents, error) {
+			tensors, err := npz.OpenNPY(r, size)
+			return &Contents{Tensors: tensors}, err
+		},
+	},
+	{
+		Name: "PyTorch file", Endings: []string{".pt", ".pth", ".bin", ".ckpt"},
+		Note:       "the pickle is read, never executed",
+		Recognizes: isTorch,
+		Open: func(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error) {
+			read, err := torchfile.Open(ctx, r, size, key)
+			return (*Contents)(read), err
+		},
+	},
+	{
+		Name: "bintensors file", Endings: []string{".bt"},
+		Recognizes: isBintensors,
+		Open: func(_ context.Context, r io.ReaderAt, size int64, _ string) (*Contents, error) {
+			tensors, metadata, err := bintensors.Open(r, size)
+			return &Contents{Tensors: tensors, Metadata: metadata}, err
+		},
+		Write: bintensors.Write,
+	},
+	{Name: "GGUF file", Endings: []string{".gguf", ".ggml"}},
+	{Name: "ONNX file", Endings: []string{".onnx"}},
+	{Name: "HDF5 file", Endings: []string{".h5"}},
+	{Name: "MessagePack file", Endings: []string{".msgpack"}},
+	{Name: "JSON file", Endings: []string{".json"}},
+	{Name: "archive", Endings: []string{".zip", ".tar"}},
+}
+
+// Of returns the format to read a file in: by its content, else by its name.
+func Of(r io.ReaderAt, size int64, name string) *Format {
+	for _, f := range Table {
+		if f.Recognizes != nil && f.Recognizes(r, size) {
+			return f
+		}
+	}
+	if f := ByName(name); f != nil && f.Open != nil {
+		return f
+	}
+	return Safetensors
+}
+
+// ByName returns the format whose ending a name has, or nil.
+func ByName(name string) *Format {
+	ending := strings.ToLower(path.Ext(name))
+	for _, f := range Table {
+		if slices.Contains(f.Endings, ending) {
+			return f
+		}
+	}
+	return nil
+}
+
+// Readable describes the formats that can be read besides safetensors: "a NumPy archive
+// (.npz), a PyTorch file (.pt, .pth) or …".
+func Readable() string {
+	var rows []string
+	for _, f := range Table {
+		if f.Open == nil {
+			continue
+		}
+		about := strings.Join(f.Endings, ", ")
+		if f.Note != "" {
+			about += "; " + f.Note
+		}
+		rows = append(rows, "a "+f.Name+" ("+about+")")
+	}
+	return list(rows)
+}
+
+// Written lists the endings of the files that can be written: ".safetensors, .npz or …".
+func Written() string {
+	var endings []string
+	for _, f := range Table {
+		if f.Write != nil {
+			endings = append(endings, f.Endings...)
+		}
+	}
+	return list(endings)
+}
+
+func list(items []string) string {
+	last := len(items) - 1
+	return strings.Join(items[:last], ", ") + " or " + items[last]
+}
