@@ -80,7 +80,33 @@ func tensorError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("tensor %s: %w", quote(name), bare(err))
+	err = bare(err)
+	if read, ok := err.(*readError); ok && read.tensor == name {
+		return err
+	}
+	return fmt.Errorf("tensor %s: %w", quote(name), err)
+}
+
+// A readError says where the bytes are that could not be read. Names may be unknown.
+type readError struct {
+	named        bool   // the tensor is known
+	tensor, file string // the tensor's name in the file; "" if the file has no name
+	err          error
+}
+
+func (e *readError) Unwrap() error { return e.err }
+
+func (e *readError) Error() string {
+	where := ""
+	switch {
+	case e.named && e.file != "":
+		where = "tensor " + quote(e.tensor) + " of " + e.file + ": "
+	case e.named:
+		where = "tensor " + quote(e.tensor) + ": "
+	case e.file != "":
+		where = e.file + ": "
+	}
+	return where + e.err.Error()
 }
 
 // quote quotes a name for an error. A name may be as long as a header.

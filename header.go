@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 	"github.com/gosafetensors/safetensors/internal/mem"
@@ -179,6 +180,16 @@ func (t *table) dataSize() int64 {
 		return 0
 	}
 	return t.entries[len(t.entries)-1].end
+}
+
+// at returns the number of the tensor that has the byte at an offset of the data
+// buffer, -1 if none has.
+func (t *table) at(off int64) int {
+	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].end > off })
+	if off < 0 || i == len(t.entries) {
+		return -1
+	}
+	return i
 }
 
 // metadataMap returns the metadata, nil if there is none.

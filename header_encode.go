@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ import (
 // It checks every rule of a header except that names are unique.
 func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (header []byte, ends []int64, err error) {
 	if broken := checkMetadata(metadata); broken != "" {
-		return nil, nil, &FormatError{Offset: -1, Reason: broken}
+		return nil, nil, errors.New(broken)
 	}
 	start := len(b) + prefixSize
 	b = append(mem.Extend(b, prefixSize+headerSizeHint(tensors, metadata))[:start], '{')
@@ -31,7 +32,7 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (h
 	e := headerEncoder{b: b, tensors: tensors, ends: make([]int64, len(tensors)), begin: []byte("0")}
 	for i := range tensors {
 		if broken := e.entry(i); broken != "" {
-			return nil, nil, &FormatError{Offset: -1, Tensor: tensors[i].Name, Reason: broken}
+			return nil, nil, tensorError(tensors[i].Name, errors.New(broken))
 		}
 	}
 	b = append(e.b, '}')
@@ -40,7 +41,7 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (h
 	}
 	length := len(b) - start
 	if length > maxHeaderLength {
-		return nil, nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("a header of %d bytes exceeds the limit of %d", length, maxHeaderLength)}
+		return nil, nil, fmt.Errorf("a header of %d bytes exceeds the limit of %d", length, maxHeaderLength)
 	}
 	binary.LittleEndian.PutUint64(b[start-prefixSize:], uint64(length))
 	return b, e.ends, nil

@@ -29,13 +29,17 @@ type part struct {
 
 // Join returns the tensors of several files as one File: shards without an index,
 // an adapter together with its base. Metadata is that of the first file. The result
-// owns the files: its Close closes them. A tensor name in two of them is a
-// *FormatError, and then nothing was closed.
+// owns the files: its Close closes them. Duplicate tensor names are an error; then Join has
+// closed nothing.
 func Join(files ...*File) (*File, error) {
 	f, err := join(files)
+	if broken := (*FormatError)(nil); errors.As(err, &broken) {
+		err = errors.New(broken.Error()) // the caller chose the files
+	}
 	return f, prefixed(err)
 }
 
+// join is Join where files belong together: a duplicate name is their fault.
 func join(files []*File) (*File, error) {
 	f := &File{metadata: func() map[string]string { return nil }}
 	for i, file := range files {
@@ -59,6 +63,7 @@ func join(files []*File) (*File, error) {
 
 // newFile returns a File of one part.
 func newFile(t *table, src *source) *File {
+	src.table = t
 	return &File{
 		parts:    []part{{table: t, src: src}},
 		names:    t.names,

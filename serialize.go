@@ -256,13 +256,17 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 		return true, err
 	}
 	defer done()
-	return true, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
+	off := int64(-1)
+	if len(parts) == 1 {
+		off = parts[0].off - src.base
+	}
+	return true, src.failed(off, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
 		for _, p := range parts {
 			if !yield(p.off, p.dst) {
 				return
 			}
 		}
-	})
+	}))
 }
 
 // pass calls write with the bytes of a piece: those in b or, if that is nil, the

@@ -77,6 +77,7 @@ func openIn(in folder, name string) (*File, error) {
 		return nil, openError(name, err)
 	}
 	f.parts[0].file = path.Base(filepath.ToSlash(name))
+	f.parts[0].src.setName(name)
 	return f, nil
 }
 
@@ -309,6 +310,7 @@ func (f *File) addShard(shard string, file *File, w *weightMap) error {
 		}
 		left -= len(t.entries)
 		p.table, p.file, p.first = &t, shard, f.count()
+		p.src.setName(shard)
 		f.parts = append(f.parts, p)
 	}
 	if left == 0 {

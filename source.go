@@ -39,11 +39,13 @@ type source struct {
 	r      io.ReaderAt // the data buffer is read from here unless it is in memory; of a mapping, its file
 	base   int64       // offset of the data buffer in r
 	ranges RangeReader // r, if it is one
+	table  *table      // what the data buffer holds, for errors; nil unless it is that of a file
 
 	mu      sync.Mutex
 	idle    sync.Cond // users == 0, after close
 	users   int       // operations in progress
 	closed  bool
+	name    string       // of the file, for errors; "" if it has none
 	release func() error // unmaps or closes; nil if there is nothing to do
 }
 
@@ -84,6 +86,35 @@ func (s *source) done() {
 	if s.users--; s.users == 0 && s.closed {
 		s.idle.Broadcast()
 	}
+}
+
+// setName names the file, unless it has a name.
+func (s *source) setName(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.name == "" {
+		s.name = name
+	}
+}
+
+// failed returns an error of reading the data buffer at offset off, -1 if unknown: it
+// names the file and the tensor.
+func (s *source) failed(off int64, err error) error {
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := &readError{file: s.name, err: err}
+	if s.table != nil {
+		if i := s.table.at(off); i >= 0 {
+			e.named, e.tensor = true, s.table.name(i)
+		}
+	}
+	if !e.named && e.file == "" {
+		return err
+	}
+	return e
 }
 
 // open returns fs.ErrClosed after close.
@@ -131,7 +162,11 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 	if s.mapped == nil {
 		return write(b)
 	}
-	return s.mapped.lend(b, write)
+	lost, err := s.mapped.lend(b, write)
+	if lost != nil {
+		return s.failed(off, lost)
+	}
+	return err
 }
 
 func (s *source) readAt(dst []byte, off int64) error {
@@ -224,18 +259,16 @@ func (m *mapping) checkSize() error {
 }
 
 // lend calls write with b, a part of the mapping. The pages are faulted in
-// beforehand and let go afterwards, so that a large file does not stay resident.
-func (m *mapping) lend(b []byte, write func([]byte) error) error {
+// beforehand and let go afterwards, so that a large file does not stay resident. An
+// error is that of write, or says why pages are lost.
+func (m *mapping) lend(b []byte, write func([]byte) error) (lost, err error) {
 	mem.Populate(b)
 	defer mem.Release(b)
-	err := m.guard(func() error { return write(b) })
-	if err != nil {
+	if err = m.guard(func() error { return write(b) }); err != nil {
 		// A system call that meets a lost page fails, as if write were at fault.
-		if lost := m.guard(func() error { mem.Touch(b); return nil }); lost != nil {
-			return lost
-		}
+		lost = m.guard(func() error { mem.Touch(b); return nil })
 	}
-	return err
+	return lost, err
 }
 
 // readFull reads exactly len(b) bytes at off. If the data ends before, the error

@@ -192,7 +192,7 @@ func (s *storedStream) hold() error {
 		return nil
 	}
 	if err := s.src.acquire(); err != nil {
-		return err
+		return s.src.failed(s.start(), err)
 	}
 	s.held = true
 	return nil
@@ -252,7 +252,15 @@ func (s *storedStream) use() (done func(), err error) {
 	if s.held {
 		return func() {}, nil
 	}
-	return s.src.done, s.src.acquire()
+	return s.src.done, s.src.failed(s.start(), s.src.acquire())
+}
+
+// start returns the offset of the first byte in the data buffer.
+func (s *storedStream) start() int64 {
+	if s.from != nil {
+		return s.from.first
+	}
+	return s.off
 }
 
 // group returns the bytes that are produced together: 8 elements where they are
@@ -400,5 +408,5 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 	if err == nil && s.src.unit > 1 {
 		mem.Swap(dst, s.src.unit)
 	}
-	return err
+	return s.src.failed(s.start(), err)
 }

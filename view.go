@@ -167,7 +167,7 @@ func view[T Element](t Tensor) ([]T, error) {
 	}
 	if t.src != nil {
 		if err := t.src.open(); err != nil {
-			return nil, err
+			return nil, t.src.failed(t.off, err)
 		}
 	}
 	switch {

@@ -102,7 +102,7 @@ func (h *Header) encode(b []byte) (header []byte, ends []int64, err error) {
 		return nil, nil, err
 	}
 	if duplicate := duplicateName(h.Tensors); duplicate >= 0 {
-		return nil, nil, &FormatError{Offset: -1, Tensor: h.Tensors[duplicate].Name, Reason: "duplicate tensor name"}
+		return nil, nil, tensorError(h.Tensors[duplicate].Name, errors.New("duplicate tensor name"))
 	}
 	return header, ends, nil
 }

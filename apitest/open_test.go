@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
-	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -206,8 +205,6 @@ func TestJoin(t *testing.T) {
 
 	_, err = Join(f, g, f)
 	require.EqualError(t, err, `safetensors: tensor "b": duplicate tensor name in two of the files to join`)
-	var broken *FormatError
-	require.True(t, errors.As(err, &broken))
 	_, err = Join(f, nil)
 	require.ErrorContains(t, err, "file 1 of 2 to join is nil")
 	x, err := again.Tensor("a")

@@ -1,0 +1,231 @@
+package apitest_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCallersFault: programs delete a download because of a FormatError. What a caller
+// passes wrongly to an exported function is an ordinary error.
+func TestCallersFault(t *testing.T) {
+	x := counting(t, U32, 2, 3)
+	f, err := FileOf(map[string]Tensor{"x": x}, nil, nil)
+	require.NoError(t, err)
+	reserved := map[string]Tensor{"__metadata__": x}
+	twice := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8}, {Name: "x", DType: U8}}}
+	dir := t.TempDir()
+	writer := func() *Writer {
+		w, err := NewWriter(io.Discard, f.Header())
+		require.NoError(t, err)
+		return w
+	}
+	errOf := func(_ any, err error) error { return err }
+	for name, err := range map[string]error{
+		"NewTensor shape":     errOf(NewTensor(U8, []int{-1}, []byte{})),
+		"NewTensor overflow":  errOf(NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})),
+		"NewTensor dtype":     errOf(NewTensor(0, nil, []byte{1})),
+		"NewTensor elements":  errOf(NewTensor(U8, nil, []int32{1})),
+		"NewTensor size":      errOf(NewTensor(U8, []int{3}, []byte{1})),
+		"NewTensorAt shape":   errOf(NewTensorAt(F4, []int{3}, strings.NewReader("xx"))),
+		"NewTensorAt nil":     errOf(NewTensorAt(U8, nil, nil)),
+		"NewTensorFunc shape": errOf(NewTensorFunc(U8, []int{-1}, func([]byte) error { return nil })),
+		"NewTensorFunc nil":   errOf(NewTensorFunc[byte](U8, nil, nil)),
+		"FileOf name":         errOf(FileOf(reserved, nil, nil)),
+		"FileOf metadata":     errOf(FileOf(nil, map[string]string{"\xff": ""}, nil)),
+		"Write name":          Write(io.Discard, reserved, nil),
+		"Write UTF-8":         Write(io.Discard, map[string]Tensor{"\xff": x}, nil),
+		"Write zero Tensor":   Write(io.Discard, map[string]Tensor{"x": {}}, nil),
+		"Write metadata":      Write(io.Discard, nil, map[string]string{"k": "\xff"}),
+		"Write long header":   Write(io.Discard, nil, map[string]string{"k": strings.Repeat("x", 100_000_000)}),
+		"WriteFile":           WriteFile(filepath.Join(dir, "x"), reserved, nil),
+		"WriteShards":         WriteShards(dir, reserved, nil, 1),
+		"WriteShards size":    WriteShards(dir, nil, nil, 0),
+		"Join duplicate":      errOf(Join(f, f)),
+		"Join nil":            errOf(Join(nil)),
+		"BuildIndex":          errOf(BuildIndex(maps.All(map[string]*Header{"..": {}}))),
+		"BuildIndex twice":    errOf(BuildIndex(maps.All(map[string]*Header{"a": twice}))),
+		"NewWriter":           errOf(NewWriter(io.Discard, twice)),
+		"Create":              errOf(Create(filepath.Join(dir, "x"), twice)),
+		"AppendBinary":        errOf(twice.AppendBinary(nil)),
+		"Writer.Tensor":       errOf(writer().Tensor("y")),
+		"Writer.Close":        writer().Close(),
+		"Concat":              errOf(Concat(0)),
+		"Slice":               errOf(x.Slice(At(9))),
+		"Part":                errOf(x.Part(0, 2, 2)),
+		"Transpose":           errOf(x.Transpose(0, 0)),
+		"Reshape":             errOf(x.Reshape(5)),
+		"Bitcast":             errOf(x.Bitcast(0)),
+		"Convert":             errOf(x.Convert(F32)),
+		"View":                errOf(View[int8](x)),
+		"Append":              errOf(Append[int8](nil, x)),
+		"ReadAt":              errOf(x.ReadAt(nil, -1)),
+		"Read name":           errOf(Read[uint32](f, "y")),
+		"Read shape":          errOf(Read[uint32](f, "x", 1)),
+		"File.Tensor":         errOf(f.Tensor("y")),
+		"Open":                errOf(Open(filepath.Join(dir, "absent"))),
+		"Load":                errOf(Load(dir)),
+		"OpenFS":              errOf(OpenFS(os.DirFS(dir), "..")),
+		"OpenFS nil":          errOf(OpenFS(nil, ".")),
+		"OpenShards":          errOf(OpenShards(nil, nil)),
+		"NewFile":             errOf(NewFile(nil, 1)),
+		"ReadIndex":           errOf(ReadIndex(nil)),
+		"MarshalText":         errOf(DType(0).MarshalText()),
+		"UnmarshalText":       new(DType).UnmarshalText([]byte("X")),
+	} {
+		require.Error(t, err, name)
+		require.Regexp(t, "^safetensors: ", err.Error(), name)
+		require.Equal(t, 1, strings.Count(err.Error(), "safetensors: "), name)
+		require.False(t, errors.As(err, new(*FormatError)), name)
+	}
+	requireEmptyDir(t, dir)
+}
+
+// TestBytesAtFault: every way to read refuses broken bytes with a FormatError.
+func TestBytesAtFault(t *testing.T) {
+	broken := fileOf(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1)
+	index := `{"weight_map":{"x":"../x"}}`
+	dir := t.TempDir()
+	name := filepath.Join(dir, "broken.safetensors")
+	require.NoError(t, os.WriteFile(name, broken, 0o666))
+	errOf := func(_ any, err error) error { return err }
+	for way, err := range map[string]error{
+		"Open":       errOf(Open(name)),
+		"Open dir":   errOf(Open(dir)),
+		"Load":       errOf(Load(name)),
+		"OpenFS":     errOf(OpenFS(fstest.MapFS{"x": {Data: broken}}, "x")),
+		"Parse":      errOf(Parse(broken)),
+		"NewFile":    errOf(NewFile(bytes.NewReader(broken), int64(len(broken)))),
+		"ReadHeader": errOf(ReadHeader(bytes.NewReader(broken))),
+		"ReadIndex":  errOf(ReadIndex(strings.NewReader(index))),
+		"OpenShards": errOf(OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, nil })),
+	} {
+		require.True(t, errors.As(err, new(*FormatError)), way)
+	}
+	// Shards without an index that have a tensor twice are at fault, too.
+	dir = t.TempDir()
+	for i := range 2 {
+		require.NoError(t, WriteFile(filepath.Join(dir, fmt.Sprintf("m-%05d-of-00002.safetensors", i+1)), checkpointOf(t, 1), nil))
+	}
+	_, err := Open(dir)
+	require.True(t, errors.As(err, new(*FormatError)), err)
+}
+
+// A brokenFS is a file system whose files fail after their headers, with which short
+// files are read as a whole.
+type brokenFS struct{ fstest.MapFS }
+
+type brokenFile struct {
+	fs.File
+	io.ReaderAt
+}
+
+func (b brokenFS) Open(name string) (fs.File, error) {
+	f, err := b.MapFS.Open(name)
+	if r, ok := f.(io.ReaderAt); ok {
+		return brokenFile{f, &failingReader{ReaderAt: r, left: int64(len(b.MapFS[name].Data))}}, err
+	}
+	return f, err
+}
+
+// TestReadErrorsNameFileAndTensor: of many shards, an error of reading names the one,
+// and the tensor in it, whatever the operation and the way to the bytes.
+func TestReadErrorsNameFileAndTensor(t *testing.T) {
+	half, err := NewTensor(BF16, []int{4, 4}, make([]uint16, 16))
+	require.NoError(t, err)
+	shard := func(name string) []byte {
+		var b bytes.Buffer
+		require.NoError(t, Write(&b, map[string]Tensor{name + "0": counting(t, U32, 2, 2), name + "1": half}, nil))
+		return b.Bytes()
+	}
+	index := `{"weight_map":{"a0":"m-1.safetensors","a1":"m-1.safetensors","b0":"m-2.safetensors","b1":"m-2.safetensors"}}`
+	files := fstest.MapFS{"dir/m-1.safetensors": {Data: shard("a")}, "dir/m-2.safetensors": {Data: shard("b")}, "dir/m.safetensors.index.json": {Data: []byte(index)}}
+	open := func() *File {
+		f, err := OpenFS(brokenFS{files}, "dir")
+		require.NoError(t, err)
+		return f
+	}
+	called := func() *File {
+		f, err := OpenShards(strings.NewReader(index), func(name string) (*File, error) {
+			data := files["dir/"+name].Data
+			return NewFile(&failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}, int64(len(data)))
+		})
+		require.NoError(t, err)
+		return f
+	}
+	ranges := func() *File {
+		f, err := OpenShards(strings.NewReader(index), func(name string) (*File, error) {
+			data := files["dir/"+name].Data
+			failing := &failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}
+			return NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(len(data)))
+		})
+		require.NoError(t, err)
+		return f
+	}
+	closed := func() *File {
+		f := open()
+		require.NoError(t, f.Close())
+		return f
+	}
+	for way, f := range map[string]func() *File{"OpenFS": open, "OpenShards": called, "RangeReader": ranges, "closed": closed} {
+		for operation, try := range map[string]func(x Tensor) error{
+			"Append":  func(x Tensor) error { _, err := Append[byte](nil, x); return err },
+			"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
+			"ReadAt":  func(x Tensor) error { _, err := x.ReadAt(make([]byte, 1), 0); return err },
+			"WriteFile": func(x Tensor) error {
+				return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"b1": x}, nil)
+			},
+			"Write as": func(x Tensor) error {
+				err := Write(io.Discard, map[string]Tensor{"y": x}, nil)
+				require.ErrorContains(t, err, `tensor "y": tensor "b1"`)
+				return err
+			},
+			"Slice": func(x Tensor) error {
+				x, err := x.Slice(All(), At(1))
+				require.NoError(t, err)
+				_, err = Append[byte](nil, x)
+				return err
+			},
+			"Transpose": func(x Tensor) error {
+				x, err := x.Transpose()
+				require.NoError(t, err)
+				_, err = Append[byte](nil, x)
+				return err
+			},
+			"Convert": func(x Tensor) error { _, err := Append[float32](nil, x); return err },
+			"Concat": func(x Tensor) error {
+				x, err := Concat(0, half, x)
+				require.NoError(t, err)
+				_, err = Append[byte](nil, x)
+				return err
+			},
+		} {
+			t.Run(way+"/"+operation, func(t *testing.T) {
+				f := f()
+				x, err := f.Tensor("b1")
+				require.NoError(t, err)
+				err = try(x)
+				require.ErrorContains(t, err, `tensor "b1" of `)
+				require.ErrorContains(t, err, "m-2.safetensors: ")
+				require.Equal(t, 1, strings.Count(err.Error(), `"b1"`), err)
+				if way == "closed" {
+					require.ErrorIs(t, err, fs.ErrClosed)
+				} else {
+					require.ErrorIs(t, err, errReader)
+				}
+			})
+		}
+	}
+}
