@@ -38,7 +38,7 @@ type matrix struct {
 const (
 	maxBlock = mem.BlockSize / 4 // elements that are computed in one go
 	tile     = 16 << 10          // elements that stay in the cache
-	tileRows = 16                // lines of a tile that is transposed: their elements fill a cache line
+	tileRows = 64                // lines of a tile that is transposed: their elements fill some cache lines
 )
 
 // rows and columns are those of a matrix of the result.
@@ -177,20 +177,10 @@ func (m *matrix) part(ws *workspace, dst []float32, batch int, part, positions, 
 			for i := range height {
 				m.line(ws, ws.tileLines[i*n:][:n], s, p, line+i, at)
 			}
-			transpose(dst[(at-positions.start)*lines.len()+line-lines.start:], lines.len(), ws.tileLines, n, height)
+			dequant.Transpose(dst[(at-positions.start)*lines.len()+line-lines.start:], lines.len(), ws.tileLines, n, height)
 		}
 	}
 	return nil
-}
-
-// transpose writes the columns of a tile as rows to dst, in steps of stride.
-func transpose(dst []float32, stride int, tile []float32, width, height int) {
-	for c := range width {
-		row := dst[c*stride:][:height]
-		for r := range row {
-			row[r] = tile[r*width+c]
-		}
-	}
 }
 
 // parameters are the scales and so on that lines need.

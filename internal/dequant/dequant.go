@@ -20,6 +20,10 @@ type Packing struct {
 // bit of src on, low bits first. src holds them all. With an Order it also holds
 // the last group of eight as a whole, or as far as there are bytes.
 func (p Packing) Unpack(dst []float32, src []byte, numbers *Table) {
+	if p.Bits == 4 {
+		n := unpack4Vector(dst, src, p.Order, (*[16]float32)(numbers[:]))
+		dst, src = dst[n:], src[n/2:]
+	}
 	if p.Order != nil {
 		p.unpackOrdered(dst, src, numbers)
 		return
@@ -38,8 +42,6 @@ func (p Packing) Unpack(dst []float32, src []byte, numbers *Table) {
 }
 
 func unpack4(dst []float32, src []byte, numbers *[16]float32) {
-	n := unpack4Vector(dst, src, numbers)
-	dst, src = dst[n:], src[n/2:]
 	for len(dst) >= 8 && len(src) >= 4 {
 		w := binary.LittleEndian.Uint32(src)
 		d := (*[8]float32)(dst)
@@ -101,7 +103,7 @@ func UnpackDown(dst []float32, low, high []byte, shift, bits int, numbers *Table
 	mask := uint32(1)<<bits - 1
 	low = low[:4*len(dst)]
 	if high == nil {
-		for i := range dst {
+		for i := downVector(dst, low, shift, bits, numbers); i < len(dst); i++ {
 			dst[i] = numbers[uint8(binary.LittleEndian.Uint32(low[4*i:])>>shift&mask)]
 		}
 		return

@@ -4,47 +4,76 @@ package dequant
 // skip < group is how much of the first group comes before dst.
 func Mul(dst, factors []float32, group, skip int) {
 	if group == 1 {
-		factors = factors[:len(dst)]
-		n := mulVector(dst, factors)
-		for i, f := range factors[n:] {
-			dst[n+i] *= f
+		for i := mulVector(dst, factors); i < len(dst); i++ {
+			dst[i] *= factors[i]
 		}
 		return
 	}
-	each(dst, group, skip, func(g int, part []float32) {
-		f := factors[g]
-		n := scaleVector(part, f)
-		for i := range part[n:] {
-			part[n+i] *= f
+	inGroups(dst, factors, group, skip, mulGroupsVector, func(part []float32, factor float32) {
+		for i := range part {
+			part[i] *= factor
 		}
 	})
 }
 
 // Add adds terms to dst in groups, as Mul multiplies.
 func Add(dst, terms []float32, group, skip int) {
-	each(dst, group, skip, func(g int, part []float32) {
-		t := terms[g]
+	inGroups(dst, terms, group, skip, addGroupsVector, func(part []float32, term float32) {
 		for i := range part {
-			part[i] += t
+			part[i] += term
 		}
 	})
 }
 
 // Sub subtracts terms from dst in groups, as Mul multiplies.
 func Sub(dst, terms []float32, group, skip int) {
-	each(dst, group, skip, func(g int, part []float32) {
-		t := terms[g]
+	if group == 1 {
+		for i := subVector(dst, terms); i < len(dst); i++ {
+			dst[i] -= terms[i]
+		}
+		return
+	}
+	inGroups(dst, terms, group, skip, subGroupsVector, func(part []float32, term float32) {
 		for i := range part {
-			part[i] -= t
+			part[i] -= term
 		}
 	})
 }
 
-// each calls f for the part of dst in each group.
-func each(dst []float32, group, skip int, f func(g int, part []float32)) {
-	for g := 0; len(dst) > 0; g++ {
+// inGroups does an operation with the number of each group: vector with whole groups,
+// as far as it can, loop with what is left.
+func inGroups(dst, numbers []float32, group, skip int, vector func(dst, numbers []float32, group int) int, loop func(part []float32, number float32)) {
+	for len(dst) > 0 {
+		if skip == 0 {
+			if n := vector(dst, numbers, group); n > 0 {
+				dst, numbers = dst[n:], numbers[n/group:]
+				continue
+			}
+		}
 		n := min(group-skip, len(dst))
-		f(g, dst[:n])
-		dst, skip = dst[n:], 0
+		done := 0
+		if whole := n &^ 7; whole > 0 {
+			done = vector(dst[:whole], numbers, whole)
+		}
+		loop(dst[done:n], numbers[0])
+		dst, numbers, skip = dst[n:], numbers[1:], 0
+	}
+}
+
+// Transpose writes the columns of a tile as rows to dst, in steps of stride. A column
+// has height elements, a line of the tile width.
+func Transpose(dst []float32, stride int, tile []float32, width, height int) {
+	for c := 0; c < width; c += 8 {
+		n := min(8, width-c)
+		done := 0
+		if n == 8 {
+			done = transposeVector(dst[c*stride:], stride, tile[c:], width, height)
+		}
+		for i := range n {
+			row := dst[(c+i)*stride:][:height]
+			for r := done; r < height; r++ {
+				row[r] = tile[r*width+c+i]
+			}
+		}
 	}
 }
