@@ -21,6 +21,7 @@ type copyFlags struct {
 	only, except []string
 	renames      []string
 	maxShardSize string
+	ranks        int
 	meta         []string
 	withoutMeta  bool
 	tie          bool
@@ -52,6 +53,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors with `s/REGEXP/REPLACEMENT/`, as sed does")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
+	flags.IntVar(&f.ranks, "ranks", 0, "write a distributed checkpoint of PyTorch for `N` ranks, a file for each")
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
 	flags.BoolVar(&f.withoutMeta, "without-meta", false, "leave out the metadata of SRC")
 	flags.BoolVar(&f.tie, "tie", false, "write tensors that share their data once, as save_model of Python does")
@@ -92,7 +94,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
-	dst, err := c.openDestination(name, f.maxShardSize, f.force)
+	dst, err := c.openDestination(name, f.maxShardSize, f.ranks, f.force)
 	if err != nil {
 		return err
 	}

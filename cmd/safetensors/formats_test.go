@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/stretchr/testify/require"
 )
@@ -71,6 +73,63 @@ func TestDistributed(t *testing.T) {
 	succeeds(t, "cp", ranks, to)
 	succeeds(t, "diff", to, filepath.Join(repository, "dcp", "testdata", "whole.safetensors"))
 	require.Contains(t, succeeds(t, "check", ranks), "ok")
+}
+
+// TestDistcp joins checkpoints that torch.distributed.checkpoint has saved by default, and
+// deals one out again for other ranks.
+func TestDistcp(t *testing.T) {
+	golden := filepath.Join("internal", "distcp", "testdata")
+	for _, name := range []string{"one", "ranks", "mesh"} {
+		from, to := filepath.Join(golden, name), filepath.Join(t.TempDir(), "whole.safetensors")
+		r := runs(t, "cp", "-q", from, to)
+		require.Equal(t, exitOK, r.code, r.stderr)
+		require.Contains(t, r.stderr, "entries that are no tensors are left out: ")
+		succeeds(t, "diff", to, from+".safetensors")
+		require.Contains(t, succeeds(t, "hash", from), ".metadata\n")
+	}
+	mesh := filepath.Join(golden, "mesh")
+	one := filepath.Join(t.TempDir(), "one.safetensors")
+	succeeds(t, "cp", mesh, one, "--only", "optimizer")
+	require.Contains(t, succeeds(t, "ls", one), "optimizer.state.0.exp_avg")
+
+	for _, ranks := range []string{"1", "3", "8"} {
+		to := filepath.Join(t.TempDir(), "ranks")
+		require.NoError(t, os.Mkdir(to, 0o777))
+		succeeds(t, "cp", mesh, to, "--ranks", ranks)
+		entries, err := os.ReadDir(to)
+		require.NoError(t, err)
+		require.Equal(t, ranks, fmt.Sprint(len(entries)))
+		succeeds(t, "diff", to, mesh+".safetensors")
+		require.Contains(t, fails(t, exitFailed, "cp", mesh, to, "--ranks", "2"), "exists; --force replaces it")
+		require.Contains(t, fails(t, exitFailed, "cp", mesh, to, "--ranks", "2", "--force"), "is not empty, and the files of ranks need a folder of their own")
+		left, err := os.ReadDir(filepath.Dir(to))
+		require.NoError(t, err)
+		require.Len(t, left, 1)
+	}
+	to := filepath.Join(t.TempDir(), "ranks")
+	for _, flags := range [][]string{{"--ranks", "0x"}, {"--ranks", "-1"}, {"--ranks", "2", "--max-shard-size", "1MB"}} {
+		fails(t, exitUsage, append([]string{"cp", mesh, to}, flags...)...)
+	}
+	fails(t, exitUsage, "cp", mesh, to+".safetensors", "--ranks", "2")
+	fails(t, exitUsage, "cp", mesh, "s3://bucket/x", "--ranks", "2")
+	require.NoDirExists(t, to)
+	require.Contains(t, fails(t, exitFailed, "cp", mesh, filepath.Join(one, "x"), "--ranks", "2"), "one.safetensors")
+}
+
+// TestRankFiles: files of ranks whose places are in a pickle only are named, not taken
+// for whole tensors, and not joined with the consolidated ones above them.
+func TestRankFiles(t *testing.T) {
+	dir := t.TempDir()
+	model := map[string]safetensors.Tensor{"w": counting(t, 2)}
+	sharded := filepath.Join(dir, "sharded")
+	require.NoError(t, os.Mkdir(sharded, 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(sharded, "metadata.pkl"), []byte("\x80\x04}."), 0o666))
+	for _, name := range []string{"model_0.safetensors", "model_1.safetensors"} {
+		require.NoError(t, safetensors.WriteFile(filepath.Join(sharded, name), model, nil))
+	}
+	require.Contains(t, fails(t, exitFailed, "ls", sharded), "torch_checkpointing: where their tensors belong is in metadata.pkl only, which is not read; open the folder above it")
+	require.NoError(t, safetensors.WriteShards(dir, map[string]safetensors.Tensor{"w": counting(t, 4)}, nil, 1<<20))
+	require.Contains(t, succeeds(t, "ls", dir), "[4]")
 }
 
 // TestHostileFiles: files that would have Python run something, or that lie, are

@@ -108,7 +108,7 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 	if err != nil {
 		return err
 	}
-	dst, err := c.openDestination(name, f.maxShardSize, f.force)
+	dst, err := c.openDestination(name, f.maxShardSize, 0, f.force)
 	if err != nil {
 		return err
 	}
@@ -172,8 +172,9 @@ func mergeBy(method string, models []*source.Checkpoint, weights []float64) (map
 }
 
 // openDestination opens the destination of a verb that makes a checkpoint, and refuses
-// one that is occupied unless it is to be replaced.
-func (c *command) openDestination(name, maxShardSize string, replace bool) (dest.Destination, error) {
+// one that is occupied unless it is to be replaced. It is a distributed checkpoint unless
+// ranks is 0.
+func (c *command) openDestination(name, maxShardSize string, ranks int, replace bool) (dest.Destination, error) {
 	maxBytes := int64(0)
 	if maxShardSize != "" {
 		var err error
@@ -181,7 +182,16 @@ func (c *command) openDestination(name, maxShardSize string, replace bool) (dest
 			return nil, usageError{err}
 		}
 	}
-	dst, err := dest.Parse(c.ctx, name, c.stdout, maxBytes)
+	var dst dest.Destination
+	var err error
+	switch {
+	case ranks == 0:
+		dst, err = dest.Parse(c.ctx, name, c.stdout, maxBytes)
+	case maxBytes > 0:
+		return nil, usage("--ranks and --max-shard-size cannot be combined")
+	default:
+		dst, err = dest.ParseRanks(name, ranks)
+	}
 	if err != nil || replace {
 		return dst, err
 	}

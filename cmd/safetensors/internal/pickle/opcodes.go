@@ -238,7 +238,7 @@ func (u *Unpickler) extend(op byte) error {
 
 // recall stores in the memo and pushes from it.
 func (u *Unpickler) recall(op byte) error {
-	id, err := uint64(len(u.memo)), error(nil)
+	id, err := uint64(u.memo.len()), error(nil)
 	switch op {
 	case opBinPut, opBinGet:
 		var c byte
@@ -251,7 +251,7 @@ func (u *Unpickler) recall(op byte) error {
 		return err
 	}
 	if op == opBinGet || op == opLongBinGet {
-		v, ok := u.memo[uint32(id)]
+		v, ok := u.memo.get(uint32(id))
 		if !ok {
 			return fmt.Errorf("nothing was stored as %d", id)
 		}
@@ -259,7 +259,7 @@ func (u *Unpickler) recall(op byte) error {
 	}
 	v, err := u.top()
 	if err == nil {
-		u.memo[uint32(id)] = v
+		u.memo.put(uint32(id), v)
 	}
 	return err
 }

@@ -24,12 +24,12 @@ const (
 	// headers.
 	MaxSize = 100_000_000
 
-	// maxSteps limits the time and the memory that a file takes: an opcode counts
+	// usualSteps limits the time and the memory that a file takes: an opcode counts
 	// as perOpcode steps, because it may leave a dict or an entry of the memo, some
 	// hundred bytes; each element that it copies is one step more, 16 bytes. A
 	// tensor of torch.save takes some 35 opcodes that copy some 20 elements.
-	maxSteps  = 1 << 23
-	perOpcode = 2
+	usualSteps = 1 << 23
+	perOpcode  = 2
 
 	// checkEvery is the number of opcodes between two looks at the context.
 	checkEvery = 1 << 12
@@ -45,16 +45,19 @@ type Unpickler struct {
 	// it an Object.
 	Persistent func(id any) (any, error)
 
+	// MaxSteps is how many steps all pickles may take, see usualSteps.
+	MaxSteps int
+
 	ctx  context.Context
 	r    *bufio.Reader
 	left int64 // bytes that there are, and may be used
 	pos  int64 // bytes used
 
 	opcodes int // executed, in all pickles
-	steps   int // see maxSteps
+	steps   int
 	stack   []any
 	marks   []int // heights of the stack
-	memo    map[uint32]any
+	memo    memo
 }
 
 // New returns an Unpickler of the size bytes of r that knows no Global and no
@@ -63,6 +66,7 @@ func New(ctx context.Context, r io.Reader, size int64) *Unpickler {
 	return &Unpickler{
 		Call:       func(Global, Tuple) (any, error) { return nil, nil },
 		Persistent: func(any) (any, error) { return nil, errors.New("an unknown persistent id") },
+		MaxSteps:   usualSteps,
 		ctx:        ctx,
 		r:          bufio.NewReader(r),
 		left:       min(size, MaxSize),
@@ -72,21 +76,19 @@ func New(ctx context.Context, r io.Reader, size int64) *Unpickler {
 // Pos returns how many bytes the pickles took so far.
 func (u *Unpickler) Pos() int64 { return u.pos }
 
-var errTooMany = fmt.Errorf("the pickle copies too much: it has more than %d opcodes, or elements that opcodes copy", maxSteps/perOpcode)
-
 // Charge counts n elements that are about to be copied, in Call for example. After an
 // error Load fails.
 func (u *Unpickler) Charge(n int) error {
-	if u.steps += n; u.steps > maxSteps {
-		return errTooMany
+	if u.steps += n; u.steps > u.MaxSteps {
+		return fmt.Errorf("the pickle copies too much: it has more than %d opcodes, or elements that opcodes copy", u.MaxSteps/perOpcode)
 	}
 	return nil
 }
 
 // Load reads one pickle. A file may have several, one after another.
 func (u *Unpickler) Load() (any, error) {
-	u.stack, u.marks, u.memo = nil, nil, make(map[uint32]any)
-	defer func() { u.stack, u.marks, u.memo = nil, nil, nil }()
+	u.stack, u.marks, u.memo = nil, nil, memo{}
+	defer func() { u.stack, u.marks, u.memo = nil, nil, memo{} }()
 	for {
 		start := u.pos
 		op, err := u.next()

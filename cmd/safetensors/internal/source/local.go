@@ -6,12 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
-
-	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 )
 
 // openLocal opens a file, an index or a folder. Files are read, not mapped: the pages
@@ -41,43 +36,6 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	}
 	c.Folder = folderOf(localFS(filepath.Dir(name)))
 	return o.openFile(c, name)
-}
-
-// openIn opens a checkpoint of several files in a file system.
-func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string) string) error {
-	seen := new(files)
-	open := safetensors.OpenFS
-	if c.Joined = distributed(fsys, name); c.Joined {
-		open = dcp.OpenFS
-	}
-	f, err := open(meteredFS{fsys, o, seen, path}, name)
-	if err != nil {
-		return err
-	}
-	c.take(f)
-	slices.SortFunc(seen.list, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	c.Files = seen.list
-	return nil
-}
-
-// rankFile matches the names that PyTorch gives the files of the ranks of a job.
-var rankFile = regexp.MustCompile(`^shard-\d{5,}-.+\.safetensors$`)
-
-// distributed reports whether a folder holds a distributed checkpoint of PyTorch:
-// files of ranks and no index.
-func distributed(fsys fs.FS, name string) bool {
-	entries, err := fs.ReadDir(fsys, name)
-	if err != nil {
-		return false // of an index, or of what opening says then
-	}
-	ranks := false
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".index.json") {
-			return false
-		}
-		ranks = ranks || rankFile.MatchString(e.Name())
-	}
-	return ranks
 }
 
 // openFile opens one regular file, of whatever format.

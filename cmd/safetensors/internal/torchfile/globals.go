@@ -76,6 +76,16 @@ var storageClasses = map[string]string{
 	"QUInt2x4Storage":      "quint2x4",
 }
 
+// DType returns the dtype of safetensors for a dtype of PyTorch by its name in the module
+// torch, 0 if there is none that has elements of the same shape.
+func DType(name string) safetensors.DType {
+	e, _ := elementOf(name)
+	if e.dtype == safetensors.F4 { // two elements in one of PyTorch's
+		return 0
+	}
+	return e.dtype
+}
+
 func elementOf(name string) (element, bool) {
 	for _, e := range elements {
 		if e.name == name {

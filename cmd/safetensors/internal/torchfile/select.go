@@ -9,8 +9,8 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
 )
 
-// bareTensor is the name of the tensor of a file that holds nothing else.
-const bareTensor = "tensor"
+// BareTensor is the name of the tensor of a file that holds nothing else.
+const BareTensor = "tensor"
 
 // choose returns what a key selects, or the top level, and a name for it if it is a
 // tensor. A container holds tensors, or nothing at all.
@@ -28,7 +28,7 @@ func choose(top any, key string) (value any, name string, err error) {
 	}
 	switch {
 	case isTensor(top):
-		return top, bareTensor, nil
+		return top, BareTensor, nil
 	case !isContainer(top):
 		return nil, "", fmt.Errorf("it holds %s, not tensors; save the state dict alone (torch.save(model.state_dict(), …))", pickle.Describe(top))
 	case len(entriesOf(top)) > 0 && !n.holds(top):

@@ -247,6 +247,8 @@ def trainer(protocol):
 for protocol in [2, 3, 4, 5]:
     ck = trainer(protocol)
     save(f"foreign{protocol}", ck, ck["state_dict"], key="state_dict", pickle_protocol=protocol)
+# Legacy files have the source of modules, and where that is.
+torch.serialization.get_source_lines_and_file = lambda *_: (["class Linear: pass\n"], 1, "nn.py")
 ck = trainer(2)
 save("foreign_legacy", ck, ck["state_dict"], key="state_dict", _use_new_zipfile_serialization=False)
 state = ck["optimizer"]["state"]

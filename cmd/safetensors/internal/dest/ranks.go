@@ -1,0 +1,107 @@
+package dest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/dcp"
+)
+
+// maxRanks is more than any job has had.
+const maxRanks = 1 << 20
+
+// ParseRanks returns the destination of a distributed checkpoint for n ranks: a folder
+// with a file for each, as package dcp writes them.
+func ParseRanks(name string, n int) (Destination, error) {
+	name, err := fileurl.Path(name)
+	switch {
+	case err != nil:
+		return nil, usage("%v", err)
+	case n < 1 || n > maxRanks:
+		return nil, usage("--ranks %d is not from 1 to %d", n, maxRanks)
+	case name == "" || name == "-" || bucket.IsURL(name) || strings.HasSuffix(name, ".safetensors"):
+		return nil, usage("the files of ranks go into a local folder, not to %q", name)
+	}
+	return ranks{folder{name: filepath.Clean(name)}, n}, nil
+}
+
+// A ranks is a folder that holds a distributed checkpoint.
+type ranks struct {
+	folder
+	n int
+}
+
+// Write writes to another folder, which becomes this one when it is complete. Readers of
+// such a checkpoint take all files in its folder for parts of it: it must be empty.
+func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
+	if err := r.checkEmpty(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(r.name), 0o777); err != nil {
+		return err
+	}
+	temp := filepath.Join(filepath.Dir(r.name), fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))
+	if err := os.Mkdir(temp, 0o777); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(temp)
+		}
+	}()
+	for rank := range r.n {
+		pieces, err := piecesOf(tensors, rank, r.n)
+		if err != nil {
+			return err
+		}
+		if err := dcp.WriteFile(filepath.Join(temp, dcp.FileName(rank)), pieces, metadata); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(r.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return rename(temp, r.name)
+}
+
+// checkEmpty checks that the folder is empty, or does not exist.
+func (r ranks) checkEmpty() error {
+	entries, err := os.ReadDir(r.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil && len(entries) > 0:
+		err = errors.New("is not empty, and the files of ranks need a folder of their own")
+		return &fs.PathError{Op: "replace", Path: r.name, Err: err}
+	}
+	return err
+}
+
+// piecesOf returns the rows of each tensor that a rank has, as the placement Shard(0)
+// deals them out. The first has those without dimensions.
+func piecesOf(tensors map[string]safetensors.Tensor, rank, n int) (map[string]dcp.Piece, error) {
+	pieces := make(map[string]dcp.Piece, len(tensors))
+	for name, t := range tensors {
+		scalar := len(t.Shape()) == 0
+		if scalar && rank > 0 {
+			continue
+		}
+		piece, err := dcp.NewPiece(t)
+		if err == nil && !scalar {
+			piece, err = piece.Part(0, rank, n)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+		pieces[name] = piece
+	}
+	return pieces, nil
+}

@@ -1,0 +1,95 @@
+package distcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
+	"github.com/gosafetensors/safetensors/dcp"
+)
+
+// A chunk is the data of a part of a tensor: a file of torch.save within another file,
+// which is opened by the first read.
+type chunk struct {
+	entry  io.ReaderAt
+	length int64
+	dtype  safetensors.DType
+	sizes  []int
+	place  string
+	open   func() (io.ReaderAt, error)
+}
+
+// ReadAt implements io.ReaderAt.
+func (c *chunk) ReadAt(p []byte, off int64) (int, error) {
+	r, err := c.open()
+	if err != nil {
+		return 0, err
+	}
+	return r.ReadAt(p, off)
+}
+
+// look returns the tensor in a file of torch.save. It must be what .metadata says.
+func (c *chunk) look(ctx context.Context) (io.ReaderAt, error) {
+	held, err := torchfile.Open(ctx, c.entry, c.length, "")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.place, err)
+	}
+	t, ok := held.Tensors[torchfile.BareTensor]
+	if !ok || len(held.Tensors) != 1 || t.DType() != c.dtype || !slices.Equal(t.Shape(), c.sizes) {
+		return nil, fmt.Errorf("%s: %d tensors, one of %v %v is expected", c.place, len(held.Tensors), c.dtype, c.sizes)
+	}
+	return t, nil
+}
+
+// parts are the chunks of all tensors, as the files of which package dcp joins them:
+// the k-th has the k-th chunk of each tensor.
+type parts []part
+
+type part struct {
+	tensors map[string]safetensors.Tensor
+	offsets map[string]place
+}
+
+// A place is the place of a chunk, as the sharding information of a file has it.
+type place struct {
+	Offsets []int `json:"saved_offsets"`
+}
+
+// A located is a chunk and its place in its tensor.
+type located struct {
+	safetensors.Tensor
+	offsets []int
+}
+
+// add adds a chunk to the k-th part.
+func (p *parts) add(k int, name string, chunk located) {
+	if k == len(*p) {
+		*p = append(*p, part{make(map[string]safetensors.Tensor), make(map[string]place)})
+	}
+	(*p)[k].tensors[name], (*p)[k].offsets[name] = chunk.Tensor, place{chunk.offsets}
+}
+
+// join returns the tensors that the parts have together. close is called when the File
+// is closed.
+func (p parts) join(close func() error) (*safetensors.File, error) {
+	if len(p) == 0 {
+		return safetensors.FileOf(nil, nil, close)
+	}
+	files := make([]*safetensors.File, len(p))
+	for k, part := range p {
+		info, err := json.Marshal(part.offsets)
+		if err != nil {
+			return nil, err
+		}
+		files[k], err = safetensors.FileOf(part.tensors, map[string]string{"DCP_SHARDING_INFO": string(info)}, close)
+		if err != nil {
+			return nil, err
+		}
+		close = nil // once is enough
+	}
+	return dcp.Assemble(files...)
+}

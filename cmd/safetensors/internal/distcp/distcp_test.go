@@ -1,0 +1,310 @@
+package distcp
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
+	"github.com/stretchr/testify/require"
+)
+
+// requireSame compares the checkpoints of a folder of generate.py with the safetensors
+// files next to them.
+func requireSame(t *testing.T, folder string, names ...string) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			c, err := Open(t.Context(), os.DirFS(folder), name)
+			require.NoError(t, err)
+			exchange.RequireSame(t, filepath.Join(folder, name+".safetensors"), maps.Collect(c.Tensors()), nil)
+			require.Empty(t, c.Refused)
+			switch name {
+			case "one":
+				require.Equal(t, []string{"epoch"}, c.Objects)
+			default:
+				require.Equal(t, []string{"args", "list.1", "optimizer.param_groups.0.betas"}, c.Objects[:3])
+			}
+			require.NoError(t, c.Close())
+			for _, x := range c.Tensors() {
+				if x.Len() > 0 {
+					_, err := safetensors.Append[byte](nil, x)
+					require.ErrorIs(t, err, fs.ErrClosed)
+				}
+			}
+		})
+	}
+}
+
+func TestGolden(t *testing.T) { requireSame(t, "testdata", "one", "ranks", "mesh") }
+
+// TestTorch compares checkpoints that the installed PyTorch writes, of other numbers
+// than the golden ones, also one with a file for each chunk and one of several threads.
+func TestTorch(t *testing.T) {
+	folder := t.TempDir()
+	exchange.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", filepath.Join("testdata", "generate.py"), folder, "1")
+	requireSame(t, folder, "one", "ranks", "mesh", "files", "threads")
+}
+
+// counted counts the bytes that are read of the files of a folder.
+type counted struct {
+	fs.FS
+	read atomic.Int64
+}
+
+type countedFile struct {
+	*os.File
+	c *counted
+}
+
+func (c *counted) Open(name string) (fs.File, error) {
+	f, err := c.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return countedFile{f.(*os.File), c}, nil
+}
+
+func (f countedFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	f.c.read.Add(int64(n))
+	return n, err
+}
+
+// TestReadsOnlyWhatIsNeeded: opening reads .metadata, and reading a tensor its chunks.
+func TestReadsOnlyWhatIsNeeded(t *testing.T) {
+	fsys := &counted{FS: os.DirFS("testdata")}
+	c, err := Open(t.Context(), fsys, "mesh")
+	require.NoError(t, err)
+	info, err := os.Stat("testdata/mesh/.metadata")
+	require.NoError(t, err)
+	require.Equal(t, info.Size(), fsys.read.Swap(0))
+	x, err := c.Tensor("model.replicated")
+	require.NoError(t, err)
+	_, err = safetensors.Append[byte](nil, x)
+	require.NoError(t, err)
+	require.Less(t, fsys.read.Load(), int64(6000))
+	require.NoError(t, c.Close())
+}
+
+// obj, dict, list and size write parts of pickles.
+func obj(class string, state string) string {
+	return "ctorch.distributed.checkpoint.metadata\n" + class + "\n)\x81" + state + "b"
+}
+
+func dict(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
+func list(items ...string) string { return "](" + strings.Join(items, "") + "e" }
+func str(s string) string         { return "\x8c" + string([]byte{byte(len(s))}) + s }
+func num(n int) string {
+	return "\x8a\x08" + string([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24), byte(n >> 32), byte(n >> 40), byte(n >> 48), byte(n >> 56)})
+}
+
+func size(n ...int) string {
+	s := "ctorch\nSize\n("
+	for _, n := range n {
+		s += num(n)
+	}
+	return s + "t\x85R"
+}
+
+func boxOf(offsets, sizes []int) string {
+	return obj("ChunkStorageMetadata", dict(str("offsets"), size(offsets...), str("sizes"), size(sizes...)))
+}
+
+func tensorOf(dtype string, shape []int, chunks ...string) string {
+	return obj("TensorStorageMetadata", dict(
+		str("properties"), obj("TensorProperties", "(ctorch\n"+dtype+"\nNt"), str("size"), size(shape...), str("chunks"), list(chunks...)))
+}
+
+func index(name string, offsets ...int) string {
+	return obj("MetadataIndex", dict(str("fqn"), str(name), str("offset"), size(offsets...), str("index"), "N"))
+}
+
+func info(file string, offset, length int, more ...string) string {
+	return obj("_StorageInfo", dict(append([]string{str("relative_path"), str(file), str("offset"), num(offset), str("length"), num(length)}, more...)...))
+}
+
+func metadata(tensors, storage string) string {
+	return "\x80\x04" + obj("Metadata", dict(str("state_dict_metadata"), tensors, str("storage_data"), storage)) + "."
+}
+
+// folderOf returns a folder with this .metadata and a file x of torch.save's entry of
+// an F32 tensor of shape [3], at byte 0 and 1576 bytes long.
+func folderOf(t testing.TB, meta string) string {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, MetadataName), []byte(meta), 0o666))
+	data, err := os.ReadFile("testdata/one/__0_0.distcp")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x"), data, 0o666))
+	return dir
+}
+
+// entry returns where the tensor model.w of testdata/one is.
+func entry(t testing.TB) (offset, length int) {
+	f, err := os.Open("testdata/one/.metadata")
+	require.NoError(t, err)
+	defer f.Close()
+	stat, err := f.Stat()
+	require.NoError(t, err)
+	c, err := readMetadata(t.Context(), f, stat.Size())
+	require.NoError(t, err)
+	s := c.stored["model.w"][0]
+	return int(s.offset), int(s.length)
+}
+
+func TestHandMade(t *testing.T) {
+	offset, length := entry(t)
+	dir := folderOf(t, metadata(
+		dict(str("w"), tensorOf("float32", []int{2, 3}, boxOf([]int{0, 0}, []int{1, 3}), boxOf([]int{1, 0}, []int{1, 3})),
+			str("one"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}), boxOf([]int{3}, []int{0})),
+			str("empty"), tensorOf("float16", []int{0, 3}, boxOf([]int{0, 0}, []int{0, 3})),
+			str("complex"), tensorOf("complex128", []int{3}, boxOf([]int{0}, []int{3})),
+			str("packed"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})),
+			str("config"), "ctorch\nBytesStorageMetadata\n)\x81"),
+		dict(index("w", 0, 0), info("x", offset, length), index("w", 1, 0), info("x", offset, length), index("one", 0), info("x", offset, length),
+			index("packed", 0), info("x", offset, length, str("transform_descriptors"), list(str("stream.zstd"))), index("config"), info("x", 0, 10))))
+	c, err := Open(t.Context(), os.DirFS(dir), ".")
+	require.NoError(t, err)
+	defer c.Close()
+	require.Equal(t, []string{"config"}, c.Objects)
+	require.Equal(t, []string{"complex", "packed"}, slices.Sorted(maps.Keys(c.Refused)))
+	require.ErrorContains(t, c.Refused["packed"], `its chunks are transformed by "stream.zstd"`)
+	require.ErrorContains(t, c.Refused["complex"], `safetensors has no dtype for torch.complex128`)
+	one, err := c.Tensor("one")
+	require.NoError(t, err)
+	_, err = safetensors.Append[float32](nil, one)
+	require.NoError(t, err)
+	w, err := c.Tensor("w") // of another shape than its entry has
+	require.NoError(t, err)
+	require.Equal(t, "F32 [2,3]", w.String())
+	_, err = safetensors.Append[float32](nil, w)
+	require.ErrorContains(t, err, `"x": 1 tensors, one of F32 [1 3] is expected`)
+}
+
+func TestRefused(t *testing.T) {
+	offset, length := entry(t)
+	there := info("x", offset, length)
+	w := func(shape []int, chunks ...string) string {
+		return dict(str("w"), tensorOf("float32", shape, chunks...))
+	}
+	at := func(offset int, sizes ...int) string { return boxOf([]int{offset}, sizes) }
+	for name, test := range map[string]struct{ meta, want string }{
+		"empty":               {"", "the pickle, at byte 0"},
+		"another pickle":      {"\x80\x02}.", "it holds a dict with 0 entries, not the metadata of a distributed checkpoint"},
+		"code":                {"\x80\x02cos\nsystem\n" + str("touch executed") + "\x85R.", `it holds an object of "os.system"`},
+		"no tensors":          {"\x80\x04" + obj("Metadata", "}") + ".", "it has no state_dict_metadata"},
+		"no storage":          {"\x80\x04" + obj("Metadata", dict(str("state_dict_metadata"), "}")) + ".", "it has no storage_data"},
+		"entry of an int":     {metadata(dict(str("w"), num(1)), "}"), "the entry of a string is an int"},
+		"entry of an object":  {metadata(dict(str("w"), obj("Namespace", "}")), "}"), `tensor "w": its entry is an object of`},
+		"no dtype":            {metadata(dict(str("w"), obj("TensorStorageMetadata", "}")), "}"), `tensor "w": it has no dtype`},
+		"foreign dtype":       {metadata(dict(str("w"), strings.Replace(tensorOf("float32", nil), "ctorch\nfloat32", "cother\nfloat32", 1)), "}"), `tensor "w": it has no dtype`},
+		"negative size":       {metadata(w([]int{-1}), "}"), "its size: an int in place of a size that is not negative"},
+		"65 dimensions":       {metadata(w(make([]int, 65)), "}"), "its size: 65 dimensions, at most 64 are read"},
+		"size overflows":      {metadata(w([]int{1 << 40, 1 << 40}), "}"), "its size [1099511627776 1099511627776] overflows"},
+		"bytes overflow":      {metadata(w([]int{1 << 62}, at(0, 1<<62)), dict(index("w", 0), there)), "overflows"},
+		"chunk outside":       {metadata(w([]int{3}, at(1, 3)), "}"), "the chunk at [1] of sizes [3] lies outside of size [3]"},
+		"offset outside":      {metadata(w([]int{3}, at(4, 0)), "}"), "the chunk at [4] of sizes [0] lies outside of size [3]"},
+		"huge chunk":          {metadata(w([]int{3}, at(1<<62, 1<<62)), "}"), "lies outside of size [3]"},
+		"negative offset":     {metadata(w([]int{3}, at(-1, 3)), "}"), "the offsets of a chunk: an int in place of a size that is not negative"},
+		"rank of a chunk":     {metadata(w([]int{3, 1}, at(0, 3)), "}"), "a chunk at [0] of sizes [3] in a tensor of size [3 1]"},
+		"hole":                {metadata(w([]int{4}, at(0, 3)), dict(index("w", 0), there)), "its chunks leave holes: they lack 1 of the 4 elements of its size [4]"},
+		"last chunk missing":  {metadata(w([]int{6}, at(0, 3)), dict(index("w", 0), there)), "its chunks leave holes: they lack 3 of the 6 elements"},
+		"no chunks":           {metadata(w([]int{4}), "}"), "they lack 4 of the 4 elements"},
+		"overlap":             {metadata(w([]int{4}, at(0, 3), at(1, 3)), "}"), "its chunks overlap: they have more elements than its size [4]"},
+		"twice":               {metadata(w([]int{3}, at(0, 3), at(0, 3)), "}"), "its chunks overlap"},
+		"overlap and hole":    {metadata(w([]int{6}, at(0, 3), at(2, 3)), dict(index("w", 0), there, index("w", 2), there)), "overlaps piece [0:3]"},
+		"chunk without data":  {metadata(w([]int{3}, at(0, 3)), "}"), "no file has the chunk at [0]"},
+		"data elsewhere":      {metadata(w([]int{3}, at(0, 3)), dict(index("w", 1), there)), "no file has the chunk at [0]"},
+		"data in two places":  {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), there, index("w", 0), there)), "the chunk at [0] is in two places"},
+		"file missing":        {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("y", 0, 10))), "no such file"},
+		"file outside":        {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("../x", 0, 10))), `"../x" is not the name of a file in the folder`},
+		"absolute file":       {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("/etc/passwd", 0, 10))), `"/etc/passwd" is not the name of a file in the folder`},
+		"folder":              {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info(".", 0, 10))), `"." is not the name of a file in the folder`},
+		"beyond the file":     {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("x", 1<<40, 10))), "bytes 1099511627776 to 1099511627776+10 of \"x\", which has"},
+		"length beyond":       {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("x", 0, 1<<40))), "bytes 0 to 0+1099511627776 of \"x\", which has"},
+		"negative place":      {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("x", -1, 10))), "its file, offset or length is missing or invalid"},
+		"more than the data":  {metadata(w([]int{1 << 40}, at(0, 1<<40)), dict(index("w", 0), there)), "does not fit into the"},
+		"the same data often": {metadata(w([]int{3000}, many(1000)...), dict(places(1000, there)...)), "does not fit into the"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := Open(t.Context(), os.DirFS(folderOf(t, test.meta)), ".")
+			require.ErrorContains(t, err, test.want)
+			require.ErrorContains(t, err, "distributed checkpoint: ")
+			require.Nil(t, c)
+		})
+	}
+	require.NoFileExists(t, "executed")
+	_, err := Open(t.Context(), os.DirFS("testdata"), "nothing")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// many returns n chunks of three elements, places where each is said to be.
+func many(n int) (chunks []string) {
+	for i := range n {
+		chunks = append(chunks, boxOf([]int{3 * i}, []int{3}))
+	}
+	return chunks
+}
+
+func places(n int, info string) (items []string) {
+	for i := range n {
+		items = append(items, index("w", 3*i), info)
+	}
+	return items
+}
+
+// TestChangedEntries: a chunk that is not what .metadata says is an error that says
+// where, when it is read.
+func TestChangedEntries(t *testing.T) {
+	offset, length := entry(t)
+	for name, test := range map[string]struct {
+		tensor, info, want string
+	}{
+		"no zip":      {tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})), info("x", offset+8, length-8), fmt.Sprintf(`byte %d of "x": torch file: `, offset+8)},
+		"truncated":   {tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})), info("x", offset, length-8), "torch file: reading the zip directory"},
+		"other dtype": {tensorOf("int32", []int{3}, boxOf([]int{0}, []int{3})), info("x", offset, length), "one of I32 [3] is expected"},
+		"other shape": {tensorOf("float32", []int{2}, boxOf([]int{0}, []int{2})), info("x", offset, length), "one of F32 [2] is expected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := Open(t.Context(), os.DirFS(folderOf(t, metadata(dict(str("w"), test.tensor), dict(index("w", 0), test.info)))), ".")
+			require.NoError(t, err)
+			defer c.Close()
+			w, err := c.Tensor("w")
+			require.NoError(t, err)
+			_, err = safetensors.Append[byte](nil, w)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// FuzzMetadata reads changed metadata beside real files: no panic, and nothing runs.
+func FuzzMetadata(f *testing.F) {
+	for _, name := range []string{"one", "ranks"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name, MetadataName))
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("\x80\x02cos\nsystem\n" + str("touch executed") + "\x85R."))
+	dir, err := os.MkdirTemp("", "distcp")
+	require.NoError(f, err)
+	defer os.RemoveAll(dir)
+	require.NoError(f, os.CopyFS(dir, os.DirFS("testdata/ranks")))
+	f.Fuzz(func(t *testing.T, meta []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, MetadataName), meta, 0o666))
+		c, err := Open(t.Context(), os.DirFS(dir), ".")
+		if err != nil {
+			return
+		}
+		for _, x := range c.Tensors() {
+			x.ReadAt(make([]byte, 100), 0)
+		}
+		require.NoError(t, c.Close())
+		require.NoFileExists(t, "executed")
+	})
+}

@@ -1,0 +1,297 @@
+package distcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+)
+
+// A checkpoint is what the file .metadata says.
+type checkpoint struct {
+	tensors []tensor
+	objects []string // names of what is no tensor
+	stored  map[string][]stored
+}
+
+// A tensor is the entry of a tensor, and what it consists of.
+type tensor struct {
+	name   string
+	dtype  pickle.Global
+	size   []int
+	chunks []box
+}
+
+// A box is a part of a tensor.
+type box struct{ offsets, sizes []int }
+
+// A stored is where the data of a chunk is.
+type stored struct {
+	offsets        []int // of the chunk in its tensor
+	file           string
+	offset, length int64
+	transformed    string // how, by torch's name for it; "" if it is not
+}
+
+// maxSteps allows for 300,000 chunks, and takes at most 2 GB.
+const maxSteps = 1 << 25
+
+// readMetadata reads the file .metadata: a pickle of a torch...checkpoint.Metadata. Of
+// its classes only the names count, as their modules have moved between versions.
+func readMetadata(ctx context.Context, r io.Reader, size int64) (*checkpoint, error) {
+	if size > pickle.MaxSize {
+		return nil, fmt.Errorf("it has %d bytes, more than %d", size, pickle.MaxSize)
+	}
+	u := pickle.New(ctx, r, size)
+	u.MaxSteps = maxSteps
+	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
+		if g == (pickle.Global{Module: "torch", Name: "Size"}) && len(args) == 1 {
+			return args[0], nil
+		}
+		return nil, nil
+	}
+	top, err := u.Load()
+	if err != nil {
+		return nil, err
+	}
+	fields, ok := fieldsOf(top, "Metadata")
+	if !ok {
+		return nil, fmt.Errorf("it holds %s, not the metadata of a distributed checkpoint", pickle.Describe(top))
+	}
+	c := &checkpoint{stored: make(map[string][]stored)}
+	if err := c.readTensors(fields); err != nil {
+		return nil, err
+	}
+	return c, c.readStorage(fields)
+}
+
+// fieldsOf returns the attributes of an object of a class.
+func fieldsOf(v any, class string) (fields *pickle.Dict, ok bool) {
+	o, ok := v.(*pickle.Object)
+	if !ok || o.Class.Name != class {
+		return nil, false
+	}
+	fields, ok = o.State.(*pickle.Dict)
+	return fields, ok
+}
+
+func (c *checkpoint) readTensors(fields *pickle.Dict) error {
+	v, _ := fields.Get("state_dict_metadata")
+	entries, ok := v.(*pickle.Dict)
+	if !ok {
+		return errors.New("it has no state_dict_metadata")
+	}
+	for _, e := range entries.Entries {
+		name, ok := e.Key.(string)
+		o, isObject := e.Value.(*pickle.Object)
+		if !ok || !isObject {
+			return fmt.Errorf("the entry of %s is %s", pickle.Describe(e.Key), pickle.Describe(e.Value))
+		}
+		if o.Class.Name == "BytesStorageMetadata" {
+			c.objects = append(c.objects, name)
+			continue
+		}
+		t, err := readTensor(name, o)
+		if err != nil {
+			return fmt.Errorf("tensor %.200q: %w", name, err)
+		}
+		c.tensors = append(c.tensors, t)
+	}
+	return nil
+}
+
+// readTensor reads a TensorStorageMetadata: properties, size and chunks. The strides
+// among the properties are those of the part of some rank.
+func readTensor(name string, o *pickle.Object) (tensor, error) {
+	t := tensor{name: name}
+	fields, ok := fieldsOf(o, "TensorStorageMetadata")
+	if !ok {
+		return t, fmt.Errorf("its entry is %s", pickle.Describe(o))
+	}
+	v, _ := fields.Get("properties")
+	properties, _ := v.(*pickle.Object)
+	if properties != nil {
+		state, _ := properties.State.(pickle.Tuple)
+		if len(state) > 0 {
+			t.dtype, ok = state[0].(pickle.Global)
+		}
+	}
+	if !ok || t.dtype.Module != "torch" {
+		return t, errors.New("it has no dtype")
+	}
+	v, _ = fields.Get("size")
+	var err error
+	if t.size, err = ints(v); err != nil {
+		return t, fmt.Errorf("its size: %w", err)
+	}
+	v, _ = fields.Get("chunks")
+	chunks, ok := v.(*pickle.List)
+	if !ok {
+		return t, errors.New("it has no list of chunks")
+	}
+	for _, chunk := range chunks.Items {
+		b, err := readBox(chunk)
+		if err == nil {
+			err = b.check(t.size)
+		}
+		if err != nil {
+			return t, err
+		}
+		t.chunks = append(t.chunks, b)
+	}
+	return t, t.checkVolume()
+}
+
+func readBox(v any) (b box, err error) {
+	fields, ok := fieldsOf(v, "ChunkStorageMetadata")
+	if !ok {
+		return b, fmt.Errorf("a chunk is %s", pickle.Describe(v))
+	}
+	v, _ = fields.Get("offsets")
+	if b.offsets, err = ints(v); err != nil {
+		return b, fmt.Errorf("the offsets of a chunk: %w", err)
+	}
+	v, _ = fields.Get("sizes")
+	if b.sizes, err = ints(v); err != nil {
+		return b, fmt.Errorf("the sizes of a chunk: %w", err)
+	}
+	return b, nil
+}
+
+// check checks that a chunk lies in a tensor. PyTorch does not: it would load other
+// values.
+func (b box) check(size []int) error {
+	if len(b.offsets) != len(size) || len(b.sizes) != len(size) {
+		return fmt.Errorf("a chunk at %v of sizes %v in a tensor of size %v", b.offsets, b.sizes, size)
+	}
+	for i, n := range size {
+		if b.offsets[i] > n || b.sizes[i] > n-b.offsets[i] {
+			return fmt.Errorf("the chunk at %v of sizes %v lies outside of size %v", b.offsets, b.sizes, size)
+		}
+	}
+	return nil
+}
+
+// empty reports whether a chunk has no elements. Ranks without rows have such.
+func (b box) empty() bool { return slices.Contains(b.sizes, 0) }
+
+// checkVolume checks that the chunks have as many elements as the tensor. If they do
+// and leave no hole, none overlap.
+func (t *tensor) checkVolume() error {
+	all, ok := volume(t.size)
+	if !ok {
+		return fmt.Errorf("its size %v overflows", t.size)
+	}
+	left := all
+	for _, b := range t.chunks {
+		n, _ := volume(b.sizes) // at most that of the tensor
+		if left -= n; left < 0 {
+			return fmt.Errorf("its chunks overlap: they have more elements than its size %v", t.size)
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("its chunks leave holes: they lack %d of the %d elements of its size %v", left, all, t.size)
+	}
+	return nil
+}
+
+// volume returns the number of elements, unless it overflows.
+func volume(sizes []int) (n int, ok bool) {
+	if slices.Contains(sizes, 0) {
+		return 0, true
+	}
+	n = 1
+	for _, size := range sizes {
+		if n*size/size != n || n*size < 0 {
+			return 0, false
+		}
+		n *= size
+	}
+	return n, true
+}
+
+func (c *checkpoint) readStorage(fields *pickle.Dict) error {
+	v, _ := fields.Get("storage_data")
+	entries, ok := v.(*pickle.Dict)
+	if !ok {
+		return errors.New("it has no storage_data")
+	}
+	for _, e := range entries.Entries {
+		index, ok := fieldsOf(e.Key, "MetadataIndex")
+		if !ok {
+			return fmt.Errorf("a key of storage_data is %s", pickle.Describe(e.Key))
+		}
+		v, _ := index.Get("fqn")
+		name, ok := v.(string)
+		if !ok {
+			return errors.New("a key of storage_data has no name")
+		}
+		s, err := readStored(e.Value)
+		if err != nil {
+			return fmt.Errorf("the place of %.200q: %w", name, err)
+		}
+		if v, _ := index.Get("offset"); v != nil {
+			if s.offsets, err = ints(v); err != nil {
+				return fmt.Errorf("the offsets of %.200q: %w", name, err)
+			}
+		}
+		c.stored[name] = append(c.stored[name], s)
+	}
+	for _, places := range c.stored {
+		slices.SortFunc(places, func(a, b stored) int { return slices.Compare(a.offsets, b.offsets) })
+	}
+	return nil
+}
+
+// readStored reads a _StorageInfo.
+func readStored(v any) (s stored, err error) {
+	fields, ok := fieldsOf(v, "_StorageInfo")
+	if !ok {
+		return s, fmt.Errorf("it is %s", pickle.Describe(v))
+	}
+	var ok1, ok2, ok3 bool
+	v, _ = fields.Get("relative_path")
+	s.file, ok1 = v.(string)
+	v, _ = fields.Get("offset")
+	s.offset, ok2 = v.(int64)
+	v, _ = fields.Get("length")
+	s.length, ok3 = v.(int64)
+	if !ok1 || !ok2 || !ok3 || s.offset < 0 || s.length < 0 {
+		return s, errors.New("its file, offset or length is missing or invalid")
+	}
+	if v, _ := fields.Get("transform_descriptors"); v != nil {
+		if list, ok := v.(*pickle.List); !ok || len(list.Items) > 0 {
+			s.transformed = pickle.Describe(v)
+			if ok {
+				s.transformed = fmt.Sprintf("%.200q", fmt.Sprint(list.Items[0]))
+			}
+		}
+	}
+	return s, nil
+}
+
+// maxRank is the most dimensions of a tensor.
+const maxRank = 64
+
+// ints returns a tuple of sizes or offsets.
+func ints(v any) ([]int, error) {
+	t, ok := v.(pickle.Tuple)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s in place of a tuple", pickle.Describe(v))
+	case len(t) > maxRank:
+		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), maxRank)
+	}
+	out := make([]int, len(t))
+	for i, item := range t {
+		n, ok := item.(int64)
+		if !ok || n < 0 || int64(int(n)) != n {
+			return nil, fmt.Errorf("%s in place of a size that is not negative", pickle.Describe(item))
+		}
+		out[i] = int(n)
+	}
+	return out, nil
+}

@@ -1,0 +1,33 @@
+package pickle
+
+// A memo is the values that a pickle has stored under numbers: those in turn, as a
+// pickler gives them, and others.
+type memo struct {
+	inTurn []any
+	others map[uint32]any
+}
+
+// len returns how many values are stored, the number of the next.
+func (m *memo) len() int { return len(m.inTurn) + len(m.others) }
+
+func (m *memo) get(id uint32) (v any, ok bool) {
+	if uint64(id) < uint64(len(m.inTurn)) {
+		return m.inTurn[id], true
+	}
+	v, ok = m.others[id]
+	return v, ok
+}
+
+func (m *memo) put(id uint32, v any) {
+	switch n := uint64(len(m.inTurn)); {
+	case uint64(id) < n:
+		m.inTurn[id] = v
+	case uint64(id) == n && len(m.others) == 0:
+		m.inTurn = append(m.inTurn, v)
+	default:
+		if m.others == nil {
+			m.others = make(map[uint32]any)
+		}
+		m.others[id] = v
+	}
+}

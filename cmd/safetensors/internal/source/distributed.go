@@ -1,0 +1,88 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/distcp"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/dcp"
+)
+
+// openIn opens a checkpoint of several files in a file system: an index or a folder.
+func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string) string) error {
+	seen := new(files)
+	f, err := o.openFolder(c, meteredFS{fsys, o, seen, path}, name)
+	if err != nil {
+		return err
+	}
+	c.take(f)
+	slices.SortFunc(seen.list, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	c.Files = seen.list
+	return nil
+}
+
+// The files by which folders of PyTorch are told apart.
+var (
+	// rankFile matches those of the ranks of a job, by HuggingFaceStorageWriter.
+	rankFile = regexp.MustCompile(`^shard-\d{5,}-.+\.safetensors$`)
+
+	// itemFile matches those of the ranks of torchtitan's package torch_checkpointing.
+	itemFile = regexp.MustCompile(`^.+_\d+\.(safetensors|pt)$`)
+)
+
+const itemMetadata = "metadata.pkl"
+
+// openFolder opens what a folder holds: a distributed checkpoint, or else what package
+// safetensors finds there.
+func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
+	entries, err := fs.ReadDir(fsys, name)
+	if err != nil {
+		return safetensors.OpenFS(fsys, name) // an index, or it says what is wrong
+	}
+	has := func(match func(string) bool) bool {
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return match(e.Name()) })
+	}
+	is := func(want string) func(string) bool { return func(name string) bool { return name == want } }
+	switch {
+	case has(func(name string) bool { return strings.HasSuffix(name, ".index.json") }):
+	case has(is(distcp.MetadataName)):
+		c.Joined = true
+		return o.openDistcp(c, fsys, name)
+	case has(is(itemMetadata)) && has(itemFile.MatchString):
+		return nil, &fs.PathError{Op: "open", Path: path.Clean(name), Err: errors.New("is what ranks saved with the package torch_checkpointing: " +
+			"where their tensors belong is in " + itemMetadata + " only, which is not read; open the folder above it if that has the whole model")}
+	case has(rankFile.MatchString):
+		c.Joined = true
+		return dcp.OpenFS(fsys, name)
+	}
+	return safetensors.OpenFS(fsys, name)
+}
+
+// openDistcp opens a checkpoint that torch.distributed.checkpoint saves by default. Its
+// entries that are no tensors, such as the step, are left out.
+func (o *Opener) openDistcp(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
+	held, err := distcp.Open(o.Context, fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	c.Refused = held.Refused
+	if n := len(held.Objects); n > 0 {
+		const most = 5
+		shown := make([]string, min(n, most))
+		for i := range shown {
+			shown[i] = term.Name(held.Objects[i])
+		}
+		if n > most {
+			shown = append(shown, fmt.Sprintf("%d more", n-most))
+		}
+		o.note("%s: entries that are no tensors are left out: %s", Shown(c.Name), strings.Join(shown, ", "))
+	}
+	return held.File, nil
+}
