@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -25,6 +26,7 @@ type copyFlags struct {
 	meta         []string
 	withoutMeta  bool
 	tie          bool
+	withFiles    bool
 	force        bool
 }
 
@@ -57,6 +59,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
 	flags.BoolVar(&f.withoutMeta, "without-meta", false, "leave out the metadata of SRC")
 	flags.BoolVar(&f.tie, "tie", false, "write tensors that share their data once, as save_model of Python does")
+	flags.BoolVar(&f.withFiles, "with-files", false, "copy the small files next to the weights, too: configuration, tokenizers")
 	flags.BoolVar(&f.force, "force", false, "replace DST")
 	return cmd
 }
@@ -99,11 +102,21 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 		return err
 	}
 	defer dst.Close()
+	folder, ok := dst.(dest.Folder)
+	if f.withFiles && !ok {
+		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
+	}
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
+	var small []string
+	if f.withFiles {
+		if small, err = src.Folder.Small(); err != nil {
+			return fmt.Errorf("--with-files: %s: %w", source.Shown(src.Name), err)
+		}
+	}
 	tensors, read, err := p.apply(src)
 	if err != nil {
 		return err
@@ -116,8 +129,30 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if f.tie {
 		tensors, metadata = safetensors.Tie(tensors, metadata)
 	}
-	defer c.progress("cp", read)()
-	return dst.Write(tensors, metadata)
+	stop := c.progress("cp", read)
+	err = dst.Write(tensors, metadata)
+	stop()
+	if err != nil {
+		return err
+	}
+	if err := copyFiles(folder, src.Folder, small); err != nil {
+		return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
+	}
+	return nil
+}
+
+// copyFiles copies small files from folder to folder.
+func copyFiles(dst dest.Folder, src *source.Folder, names []string) error {
+	for _, name := range names {
+		data, err := src.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := dst.Put(name, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // apply returns the tensors to write, and how many bytes of the source that reads.

@@ -52,7 +52,7 @@ func (f *Folder) Small() ([]string, error) {
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return strings.HasPrefix(name, ".") || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
+		return !fs.ValidPath(name) || strings.HasPrefix(name, ".") || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 	})
 	slices.Sort(names)
 	return names, nil

@@ -1,0 +1,39 @@
+package dest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// A Folder is a Destination that small files can be put into, next to the weights.
+type Folder interface {
+	Destination
+
+	// Put writes a small file, which appears complete or not at all. It replaces one
+	// of that name.
+	Put(name string, data []byte) error
+}
+
+func (f folder) Put(name string, data []byte) error {
+	local, err := filepath.Localize(name)
+	if err != nil {
+		return fmt.Errorf("%q: %w", name, err)
+	}
+	if err := os.MkdirAll(f.name, 0o777); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(f.name, local), writing(data))
+}
+
+func (o objects) Put(name string, data []byte) error {
+	return o.b.Write(o.key(name), int64(len(data)), writing(data))
+}
+
+func writing(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}
+}
