@@ -5,7 +5,6 @@ import (
 	"iter"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/access"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -38,10 +37,7 @@ func readCorners(t safetensors.Tensor) (v Values, err error) {
 	}
 	// Elements of less than a byte cannot be cut out one by one, those that they are
 	// converted to can be read at any place.
-	if t, err = access.Random(t); err == nil {
-		t, err = addressable(t)
-	}
-	if err != nil {
+	if t, err = addressable(t); err != nil {
 		return v, err
 	}
 	size := t.DType().Bits() / 8

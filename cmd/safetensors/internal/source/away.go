@@ -69,7 +69,6 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
 			return err
 		}
-		c.Local = false
 	}
 	f, err := o.openRepo(repo, revision, file)
 	if err != nil {

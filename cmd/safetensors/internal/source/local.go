@@ -17,7 +17,6 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	if err != nil {
 		return err
 	}
-	c.Local = true
 	switch {
 	case info.IsDir():
 		c.Folder = wholeFolder(localFS(name))

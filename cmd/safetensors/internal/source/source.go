@@ -66,9 +66,6 @@ type Checkpoint struct {
 	// Joined says that the tensors are put together from the pieces of several ranks.
 	Joined bool
 
-	// Local says that all data is on a disk of this machine.
-	Local bool
-
 	closers []func() error
 }
 
@@ -232,7 +229,6 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 	all := &Checkpoint{
 		Name:    strings.Join(names, " "),
 		Tensors: make(map[string]safetensors.Tensor),
-		Local:   true,
 	}
 	from := make(map[string]string)
 	for _, name := range names {
@@ -242,7 +238,6 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 			return nil, err
 		}
 		all.onClose(c.Close)
-		all.Local = all.Local && c.Local
 		for _, tensor := range c.Order {
 			if other, ok := from[tensor]; ok {
 				all.Close()

@@ -11,7 +11,6 @@ import (
 // openStream opens what can be read once only, from start to end. It goes to a
 // temporary file, because the tensors are needed in another order than they come.
 func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
-	c.Local = true
 	if f, ok := r.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 			c.Files = []File{o.wholeFile("-", f, info.Size())}

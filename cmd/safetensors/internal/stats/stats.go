@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/access"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -96,12 +95,9 @@ func inParallel(workers []*worker, n int64, f func(w *worker, i int64) error) er
 // describe describes one tensor, its blocks in parallel.
 func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 	*r = newResult()
-	t, err := access.Random(t)
-	if err != nil {
-		return err
-	}
 	k, d := kindOf(t.DType())
 	if d != t.DType() {
+		var err error
 		if t, err = t.Convert(d); err != nil {
 			return err
 		}
@@ -110,7 +106,7 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 		return workers[0].describeFew(k, t, r)
 	}
 	blocks := make([]pass, (t.Size()+blockSize-1)/blockSize)
-	err = inParallel(workers, int64(len(blocks)), func(w *worker, i int64) error {
+	err := inParallel(workers, int64(len(blocks)), func(w *worker, i int64) error {
 		off := i * blockSize
 		b := w.block[:min(blockSize, t.Size()-off)]
 		if _, err := t.ReadAt(b, off); err != nil {

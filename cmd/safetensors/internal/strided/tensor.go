@@ -3,6 +3,7 @@ package strided
 import (
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -36,21 +37,54 @@ func NewTensor(dtype safetensors.DType, shape []int, src Source, l Layout) (safe
 	if err := checkUnpacked(end-begin, src.Packed); err != nil {
 		return t, err
 	}
-	return safetensors.NewTensorFunc(dtype, shape, func(dst []byte) error {
-		part, err := safetensors.NewTensorAt(safetensors.U8, []int{int(end - begin)}, io.NewSectionReader(src.R, begin, end-begin))
+	return safetensors.NewTensorAt(dtype, shape, &unpacked{src: src, layout: l, begin: begin, end: end, size: t.Size()})
+}
+
+// An unpacked reader has the bytes between the first element of an array and its last
+// in memory, from the first read until as many bytes were read as the array has: an
+// operation reads each once.
+type unpacked struct {
+	src        Source
+	layout     Layout
+	begin, end int64
+	size       int64 // of the array
+
+	mu   sync.Mutex
+	r    io.ReaderAt // of the array; nil if it is not in memory
+	left int64       // bytes to read until it is dropped
+}
+
+func (u *unpacked) ReadAt(p []byte, off int64) (int, error) {
+	r, err := u.reader(int64(len(p)))
+	if err != nil {
+		return 0, err
+	}
+	return r.ReadAt(p, off)
+}
+
+// reader returns the array in memory, of which n bytes will be read.
+func (u *unpacked) reader(n int64) (io.ReaderAt, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.r == nil {
+		part, err := safetensors.NewTensorAt(safetensors.U8, []int{int(u.end - u.begin)}, io.NewSectionReader(u.src.R, u.begin, u.end-u.begin))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		data, err := safetensors.Append[byte](nil, part)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r, err := NewReader(Swap(shifted{data, begin}, src.Size, src.Swap), src.Size, l)
-		if err != nil {
-			return err
+		if u.r, err = NewReader(Swap(shifted{data, u.begin}, u.src.Size, u.src.Swap), u.src.Size, u.layout); err != nil {
+			return nil, err
 		}
-		return readFull(r, dst, 0)
-	})
+		u.left = u.size
+	}
+	r := u.r
+	if u.left -= n; u.left <= 0 {
+		u.r = nil
+	}
+	return r, nil
 }
 
 // checkUnpacked refuses to unpack size bytes into memory if they were packed much
