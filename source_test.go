@@ -2,17 +2,10 @@ package safetensors
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/md5"
 	"crypto/sha256"
-	"crypto/sha512"
 	"embed"
 	"errors"
 	"fmt"
-	"hash"
-	"hash/crc32"
-	"hash/fnv"
-	"hash/maphash"
 	"io"
 	"io/fs"
 	"maps"
@@ -121,21 +114,6 @@ func truncatedTensor(t *testing.T, tensor Tensor) {
 	w.Close()
 	lost(err)
 	require.NoError(t, <-done)
-}
-
-// A foreignHash hashes nothing. It might do so on another goroutine, with memory it
-// was given.
-type foreignHash struct{ hash.Hash }
-
-// TestHashesOfTheMapping: the hashes of the standard library get the mapping itself,
-// others a copy.
-func TestHashesOfTheMapping(t *testing.T) {
-	for _, h := range []hash.Hash{sha256.New(), sha512.New(), md5.New(), crc32.NewIEEE(), fnv.New64a(), new(maphash.Hash)} {
-		require.True(t, standardHash(h), "%T", h)
-	}
-	require.False(t, standardHash(foreignHash{}))
-	require.False(t, standardHash(&foreignHash{}))
-	require.False(t, standardHash(hmac.New(func() hash.Hash { return foreignHash{sha256.New()} }, nil)))
 }
 
 // TestGuardPassesOtherPanics checks that only faults in the mapping become

@@ -2,11 +2,8 @@ package safetensors
 
 import (
 	"fmt"
-	"hash"
 	"io"
 	"os"
-	"reflect"
-	"strings"
 	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/float"
@@ -118,38 +115,16 @@ func writeStream(w io.Writer, s stream) (written int64, err error) {
 // ahead returns how many blocks are read ahead of their use: at most 32 MiB.
 func ahead(block int64) int { return int(min(readers, 4*mem.BlockSize/block)) }
 
-// lends returns s as a stream whose source can lend its memory to w. If that is
-// a mapping, w must touch it on this goroutine or in a system call, so that a
-// fault becomes an error. The hashes of the standard library do; an io.PipeWriter,
-// for one, does not.
+// lends returns s as a stream whose source can lend its memory to w. If that is a
+// mapping, w must touch it in a system call, so that a fault becomes an error. Any other
+// writer may touch it on another goroutine, a hash too.
 func lends(s stream, w io.Writer) (*storedStream, bool) {
 	l, ok := s.(*storedStream)
 	if !ok || !l.lendable() {
 		return nil, false
 	}
-	if l.src.mapped == nil {
-		return l, true
-	}
-	switch w.(type) {
-	case *os.File:
-		return l, true
-	case hash.Hash:
-		return l, standardHash(w)
-	}
-	return nil, false
-}
-
-// standardHash reports whether w is a hash of the standard library that works on the
-// goroutine of its caller. Those of crypto/internal/boring are written in C, where a
-// fault is fatal; an HMAC passes the memory on to any hash.
-func standardHash(w io.Writer) bool {
-	t := reflect.TypeOf(w)
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	path := t.PkgPath()
-	return (strings.HasPrefix(path, "crypto/") || strings.HasPrefix(path, "hash/")) &&
-		!strings.Contains(path, "boring") && !strings.HasSuffix(path, "/hmac")
+	_, file := w.(*os.File)
+	return l, file || l.src.mapped == nil
 }
 
 // writeFull is w.Write, and an error where that breaks its contract.

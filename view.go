@@ -272,8 +272,7 @@ func shapeMatches(shape, want []int) bool {
 // Errors of w are returned as they are.
 //
 // It uses constant extra memory, but for what Transpose holds. Tensors in memory are
-// written without a copy in between, those of a mapped file to a *os.File and to the
-// hashes of the standard library.
+// written without a copy in between, those of a mapped file to a *os.File.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	s, err := t.open()
 	if err != nil {
