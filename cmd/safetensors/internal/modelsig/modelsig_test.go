@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -576,6 +577,16 @@ func TestHistorical(t *testing.T) {
 		_, err = verify()
 		require.ErrorContains(t, err, "one of them was changed", name)
 	}
+
+	// The legacy encoding goes with the legacy predicate only.
+	payload := edited(t)
+	encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(payload), pythonBytes(payload))
+	private := newKey(t, elliptic.P256())
+	h := sha256.Sum256(encoded)
+	sig, err := ecdsa.SignASN1(rand.Reader, private, h[:])
+	require.NoError(t, err)
+	_, err = (&Bundle{key: true, payload: payload, sig: sig}).VerifyKey(&private.PublicKey)
+	require.ErrorContains(t, err, "predicate type")
 	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, "\\\t\r\n\x00\x7f\xff": `b'\\\t\r\n\x00\x7f\xff'`} {
 		require.Equal(t, want, string(pythonBytes([]byte(data))))
 	}
