@@ -78,6 +78,10 @@ func sniff(prefix []byte) string {
 			return known.kind
 		}
 	}
+	// Protobuf has no magic: an ONNX model starts with its version, and its producer.
+	if len(prefix) > 2 && prefix[0] == 0x08 && prefix[1] < 0x20 && prefix[2] == 0x12 {
+		return "an ONNX file"
+	}
 	return ""
 }
 

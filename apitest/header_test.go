@@ -115,6 +115,8 @@ func TestNotSafetensors(t *testing.T) {
 		{"PK\x03\x04\x00\x00\x08\x08\x00\x00", "zip archive"},
 		{"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j", "Python pickle"},
 		{"GGUF\x03\x00\x00\x00\x01\x00", "GGUF"},
+		{"\x89HDF\r\n\x1a\n\x00", "HDF5"},
+		{"\x08\x08\x12\x07pytorch\x1a\x05", "ONNX"},
 		{`{"weight_map":{}}`, "JSON text"},
 		{"anything else", "header length"},
 	} {

@@ -116,6 +116,24 @@ func TestDistcp(t *testing.T) {
 	require.Contains(t, fails(t, exitFailed, "cp", mesh, filepath.Join(one, "x"), "--ranks", "2"), "one.safetensors")
 }
 
+// TestMistaken: what has the name of another format and is something else is named.
+func TestMistaken(t *testing.T) {
+	for content, want := range map[string]string{
+		"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n": "this is a Git LFS pointer (git lfs pull fetches the content)",
+		"<!DOCTYPE html><html></html>":                                        "this is an HTML page",
+		"GGUF\x03\x00\x00\x00\x01\x00":                                        "this is a GGUF file",
+		"\x89HDF\r\n\x1a\n\x00":                                               "this is an HDF5 file",
+		"\x08\x08\x12\x07pytorch\x1a\x05":                                     "this is an ONNX file",
+		"PK\x03\x04 truncated":                                                "reading the zip directory",
+	} {
+		for _, ending := range []string{".bin", ".pt", ".npz"} {
+			name := filepath.Join(t.TempDir(), "model"+ending)
+			require.NoError(t, os.WriteFile(name, []byte(content), 0o666))
+			require.Contains(t, fails(t, exitFailed, "ls", name), want)
+		}
+	}
+}
+
 // TestRankFiles: files of ranks whose places are in a pickle only are named, not taken
 // for whole tensors, and not joined with the consolidated ones above them.
 func TestRankFiles(t *testing.T) {

@@ -201,11 +201,22 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	}
 	read, err := c.Format.Open(o.Context, r, size, o.Key)
 	if err != nil {
-		return err
+		return mistaken(c.Format, r, size, err)
 	}
 	c.Tensors, c.Metadata, c.Refused = read.Tensors, read.Metadata, read.Refused
 	c.Order = slices.Sorted(maps.Keys(c.Tensors))
 	return nil
+}
+
+// mistaken returns the error of a format, and what a file is in its place that only its
+// name says to be of the format: package safetensors knows Git LFS pointers, pages of
+// HTML and files of other programs.
+func mistaken(f *format.Format, r io.ReaderAt, size int64, err error) error {
+	var broken *safetensors.FormatError
+	if _, other := safetensors.NewFile(r, size); !f.Recognizes(r, size) && errors.As(other, &broken) {
+		return fmt.Errorf("%w; %w", err, broken)
+	}
+	return err
 }
 
 // take makes the tensors of a File those of the checkpoint, which then owns it.
