@@ -294,6 +294,9 @@ func TestSignAway(t *testing.T) {
 	byKey := []string{"--signature", "file.sig", "--public-key", "key.pub"}
 	require.Contains(t, succeeds(t, append([]string{"verify", server.URL + "/" + file}, byKey...)...), file+": OK")
 	require.Contains(t, fails(t, 1, append([]string{"verify", server.URL + "/absent"}, byKey...)...), "404")
+	down := httptest.NewServer(http.NotFoundHandler())
+	down.Close()
+	require.NotContains(t, fails(t, 1, append([]string{"verify", down.URL + "/x?token=secret"}, byKey...)...), "secret")
 	write(t, "model/"+file, "other")
 	require.Contains(t, runs(t, append([]string{"verify", server.URL + "/" + file}, byKey...)...).stdout, file+": DIFFERS")
 }

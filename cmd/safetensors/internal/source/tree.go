@@ -133,7 +133,7 @@ func (w walk) folder(dir string, above []fs.FileInfo) error {
 			return context.Cause(w.fsys.o.Context)
 		}
 		name := path.Join(dir, e.Name())
-		if !fs.ValidPath(e.Name()) && path.Base(e.Name()) != e.Name() || e.Name() == ".." || e.Name() == "." {
+		if n := e.Name(); n == "" || n == "." || n == ".." || strings.Contains(n, "/") {
 			return fmt.Errorf("%s/%s is not the name of a file", term.Name(dir), term.Name(e.Name())) // of an object
 		}
 		link := e.Type()&fs.ModeSymlink != 0
@@ -215,11 +215,14 @@ func (o *Opener) treeURL(t *Tree, name string) error {
 		}
 		req.Header.Set("Accept-Encoding", "identity")
 		resp, err := o.client().Do(req)
-		if err == nil && resp.StatusCode != http.StatusOK {
-			resp.Body.Close()
-			err = errors.New(resp.Status)
+		if err != nil {
+			return nil, errors.Unwrap(err) // without the URL, whose query may be a secret
 		}
-		return resp, err
+		if resp.StatusCode != http.StatusOK {
+			resp.Body.Close()
+			return nil, errors.New(resp.Status)
+		}
+		return resp, nil
 	}
 	head, err := get(http.MethodHead)
 	if err != nil {
