@@ -11,16 +11,17 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
 func (c *command) check() *cobra.Command {
-	var asJSON bool
-	cmd := c.verb("check SRC... [--json]", "Say whether files obey the rules of the format", `
+	var values, asJSON bool
+	cmd := c.verb("check SRC... [--values] [--json]", "Say whether files obey the rules of the format", `
 Of a file that does not, it prints the tensor, the rule and the place. Of a folder
 it checks every .safetensors file and every index. The exit code is 1 if one is
-refused.
+refused. With --values, one that holds a NaN or an infinity is refused, too.
 
 --json prints one line for each file:
   {"file": "...", "ok": true, "tensors": 12, "bytes": 4096}
@@ -30,8 +31,9 @@ refused.
 safetensors check model.safetensors
 safetensors check downloads/*
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.checkAll(args, asJSON)
+		return c.checkAll(args, values, asJSON)
 	})
+	cmd.Flags().BoolVar(&values, "values", false, "look for NaN and Inf: that reads all data")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each file")
 	return cmd
 }
@@ -48,7 +50,7 @@ type verdict struct {
 	Offset  *int64 `json:"offset,omitempty"`
 }
 
-func (c *command) checkAll(names []string, asJSON bool) error {
+func (c *command) checkAll(names []string, values, asJSON bool) error {
 	refused := false
 	for _, name := range names {
 		files, err := filesOf(name)
@@ -56,7 +58,7 @@ func (c *command) checkAll(names []string, asJSON bool) error {
 			return err
 		}
 		for _, file := range files {
-			v := c.verdict(file)
+			v := c.verdict(file, values)
 			if c.ctx.Err() != nil {
 				return errInterrupted
 			}
@@ -98,22 +100,60 @@ func filesOf(name string) ([]string, error) {
 	return files, nil
 }
 
-func (c *command) verdict(name string) verdict {
+func (c *command) verdict(name string, values bool) verdict {
 	src, err := c.opener.Open(name)
 	if err != nil {
-		v := verdict{File: name, Reason: strings.TrimPrefix(err.Error(), source.Shown(name)+": ")}
-		var broken *safetensors.FormatError
-		if errors.As(err, &broken) {
-			v.Reason, v.Tensor = broken.Reason, broken.Tensor
-			if broken.Offset >= 0 {
-				v.Offset = &broken.Offset
-			}
-		}
-		return v
+		return refusal(name, err)
 	}
 	defer src.Close()
+	if values {
+		if tensor, err := c.notFinite(src); err != nil {
+			return verdict{File: name, Tensor: tensor, Reason: err.Error()}
+		}
+	}
 	n, size := len(src.Tensors), src.Size()
 	return verdict{File: name, OK: true, Tensors: &n, Bytes: &size}
+}
+
+// refusal returns the verdict on what could not be opened.
+func refusal(name string, err error) verdict {
+	v := verdict{File: name, Reason: strings.TrimPrefix(err.Error(), source.Shown(name)+": ")}
+	var broken *safetensors.FormatError
+	if errors.As(err, &broken) {
+		v.Reason, v.Tensor = broken.Reason, broken.Tensor
+		if broken.Offset >= 0 {
+			v.Offset = &broken.Offset
+		}
+	}
+	return v
+}
+
+// notFinite returns the first tensor with a NaN or an infinity, and an error that counts
+// them.
+func (c *command) notFinite(src *source.Checkpoint) (tensor string, err error) {
+	var tensors []safetensors.Tensor
+	for _, name := range src.Order {
+		tensors = append(tensors, src.Tensors[name])
+	}
+	defer c.progress("check", src.Size())()
+	summaries, _, err := stats.Describe(tensors)
+	if err != nil {
+		return "", err
+	}
+	others := 0
+	for i, s := range summaries {
+		switch {
+		case s.NaN+s.Inf == 0:
+		case err == nil:
+			tensor, err = src.Order[i], fmt.Errorf("%s NaN, %s Inf", term.Count(s.NaN), term.Count(s.Inf))
+		default:
+			others++
+		}
+	}
+	if others > 0 {
+		err = fmt.Errorf("%w; %d more tensors have such values", err, others)
+	}
+	return tensor, err
 }
 
 func (c *command) printVerdict(v verdict, asJSON bool) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -98,8 +99,11 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 	return exitFailed
 }
 
-// sources describes what every SRC can be.
-var sources = "\n" + term.Wrap(`SRC is a .safetensors file, a folder, an index of shards (*.index.json), https://...,
+// sources says in the help of a verb what SRC is, allSources all that it can be.
+const sources = `
+SRC is a file, a folder, an index, a URL or -: safetensors help sources has them all.`
+
+var allSources = term.Wrap(`SRC is a .safetensors file, a folder, an index of shards (*.index.json), https://...,
 hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there), s3://..., gs://...,
 azblob://..., file:///... or - for standard input. It may also be `+format.Readable()+`,
 or a folder of a PyTorch job's distributed checkpoint, whose pieces are joined.`, 88)
@@ -108,17 +112,26 @@ func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "safetensors",
 		Short:         "Look into safetensors files, check, compare, convert and copy them",
-		Long:          "Look into safetensors files, check, compare, convert and copy them.\n" + sources,
+		Long:          "Look into safetensors files, check, compare, convert and copy them.\n\n" + allSources,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return usage("expected a command")
 		},
 	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		var verbs []string
+		for _, verb := range cmd.Commands() {
+			verbs = append(verbs, verb.Name())
+		}
+		return usage("there is no command %q%s", args[0], pattern.Suggest(args[0], verbs))
+	}
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
-	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta())
+	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
 	return root
 }
 

@@ -76,12 +76,8 @@ func (f *copyFlags) plan() (p plan, err error) {
 	if p.selection, err = pattern.ParseSelection(f.only, f.except); err != nil {
 		return p, usageError{err}
 	}
-	for _, text := range f.renames {
-		r, err := pattern.ParseRename(text)
-		if err != nil {
-			return p, usageError{err}
-		}
-		p.renames = append(p.renames, r)
+	if p.renames, err = parseRenames(f.renames); err != nil {
+		return p, usageError{err}
 	}
 	if p.convert, err = parseConversions(f.dtype); err != nil {
 		return p, usageError{err}
@@ -90,6 +86,17 @@ func (f *copyFlags) plan() (p plan, err error) {
 		return p, usageError{err}
 	}
 	return p, nil
+}
+
+func parseRenames(texts []string) (renames []pattern.Rename, err error) {
+	for _, text := range texts {
+		r, err := pattern.ParseRename(text)
+		if err != nil {
+			return nil, err
+		}
+		renames = append(renames, r)
+	}
+	return renames, nil
 }
 
 func (c *command) copy(names []string, name string, f copyFlags) error {
@@ -177,10 +184,7 @@ func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Ten
 				return nil, 0, fmt.Errorf("tensor %q: %w", name, err)
 			}
 		}
-		renamed := name
-		for _, r := range p.renames {
-			renamed = r.Apply(renamed)
-		}
+		renamed := pattern.Renamed(name, p.renames)
 		if other, taken := from[renamed]; taken {
 			return nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
 		}
@@ -221,7 +225,11 @@ func parseDType(text string) (d safetensors.DType, err error) {
 		return d, nil
 	}
 	if d.UnmarshalText([]byte(strings.ToUpper(text))) != nil {
-		return 0, fmt.Errorf("there is no dtype %q", text)
+		var all []string
+		for d := range safetensors.DTypes() {
+			all = append(all, d.String())
+		}
+		return 0, fmt.Errorf("there is no dtype %q, only %s", text, strings.Join(all, ", "))
 	}
 	return d, nil
 }

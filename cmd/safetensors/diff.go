@@ -7,6 +7,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/compare"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -15,10 +16,13 @@ import (
 func (c *command) diff() *cobra.Command {
 	var tolerance compare.Tolerance
 	var metadata, asJSON bool
-	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json]", "Compare names, dtypes, shapes, then values", `
+	var only, renames []string
+	cmd := c.verb("diff A B [--only PATTERN] [--rename s/REGEXP/REPLACEMENT/] [--rtol R] [--atol A] [--meta] [--json]", "Compare names, dtypes, shapes, then values", `
 Two values are equal if |a-b| <= atol + rtol*|b|; NaNs are equal. Without a tolerance
 they are equal if their bits are. Tensors of different dtypes are different, but how far
 their values are apart is printed. The exit code is 1 if anything is different.
+
+--rename gives tensors of A the names that they have in B; --only goes by those.
 
 --json prints one line:
   {"a": "...", "b": "...", "equal": false, "only_a": [names], "only_b": [names],
@@ -33,8 +37,14 @@ safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
 		if !(tolerance.Absolute >= 0 && tolerance.Relative >= 0) {
 			return usage("a tolerance is not below 0")
 		}
-		return c.compare(args[0], args[1], tolerance, metadata, asJSON)
+		s, err := parseSubset(only, renames)
+		if err != nil {
+			return usageError{err}
+		}
+		return c.compare(args[0], args[1], s, tolerance, metadata, asJSON)
 	})
+	cmd.Flags().StringArrayVar(&only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
+	cmd.Flags().StringArrayVar(&renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed does")
 	cmd.Flags().Float64Var(&tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
 	cmd.Flags().Float64Var(&tolerance.Absolute, "atol", 0, "absolute tolerance")
 	cmd.Flags().BoolVar(&metadata, "meta", false, "compare the metadata too")
@@ -79,7 +89,57 @@ type metaPair struct {
 	B   *string `json:"b"`
 }
 
-func (c *command) compare(nameA, nameB string, tolerance compare.Tolerance, metadata, asJSON bool) error {
+// A subset is the tensors to compare.
+type subset struct {
+	only    pattern.Selection
+	renames []pattern.Rename
+}
+
+func parseSubset(only, renames []string) (s subset, err error) {
+	if s.only, err = pattern.ParseSelection(only, nil); err != nil {
+		return s, err
+	}
+	s.renames, err = parseRenames(renames)
+	return s, err
+}
+
+// apply renames the tensors of A, and leaves out those that are not to be compared. A
+// pattern may match in one of the two only.
+func (s subset) apply(a, b *source.Checkpoint) error {
+	if err := rename(a, s.renames); err != nil {
+		return err
+	}
+	selected, err := s.only.Of(slices.Concat(a.Order, b.Order))
+	if err != nil {
+		return err
+	}
+	in := make(map[string]bool)
+	for _, name := range selected {
+		in[name] = true
+	}
+	for _, src := range []*source.Checkpoint{a, b} {
+		src.Order = slices.DeleteFunc(src.Order, func(name string) bool { return !in[name] })
+		maps.DeleteFunc(src.Tensors, func(name string, _ safetensors.Tensor) bool { return !in[name] })
+	}
+	return nil
+}
+
+// rename renames the tensors of a source.
+func rename(src *source.Checkpoint, renames []pattern.Rename) error {
+	tensors := make(map[string]safetensors.Tensor, len(src.Tensors))
+	for i, name := range src.Order {
+		renamed := pattern.Renamed(name, renames)
+		if _, taken := tensors[renamed]; taken {
+			return fmt.Errorf("two tensors of %s would be named %q", source.Shown(src.Name), renamed)
+		}
+		tensors[renamed] = src.Tensors[name]
+		src.Order[i] = renamed
+	}
+	src.Tensors = tensors
+	return nil
+}
+
+func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Tolerance, metadata, asJSON bool) error {
 	a, err := c.opener.Open(nameA)
 	if err != nil {
 		return err
@@ -90,6 +150,9 @@ func (c *command) compare(nameA, nameB string, tolerance compare.Tolerance, meta
 		return err
 	}
 	defer b.Close()
+	if err := s.apply(a, b); err != nil {
+		return err
+	}
 	stop := c.progress("diff", a.Size()+b.Size())
 	d, err := comparisonOf(a, b, tolerance)
 	stop()

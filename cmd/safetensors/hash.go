@@ -6,6 +6,7 @@ import (
 	"hash"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
@@ -16,7 +17,7 @@ import (
 
 func (c *command) hash() *cobra.Command {
 	var tensors bool
-	cmd := c.verb("hash SRC [--tensors]", "Print SHA-256 sums of files and of tensors", `
+	cmd := c.verb("hash SRC... [--tensors]", "Print SHA-256 sums of files and of tensors", `
 The output is a manifest for the verb verify, and for sha256sum -c in the folder of the
 files. With --tensors it has the sum of each tensor too, in lines that are comments to
 sha256sum: that of its dtype and shape, a newline and its bytes, so that it stays the
@@ -27,31 +28,47 @@ Of a SRC on a web server or a hub, only the tensors can be read, with --tensors.
 safetensors hash model > model.sha256
 safetensors hash --tensors model.safetensors
 (cd model && sha256sum -c ../model.sha256)
-`, cobra.ExactArgs(1), func(args []string) error {
-		return c.printSums(args[0], tensors)
+`, cobra.MinimumNArgs(1), func(args []string) error {
+		return c.printSums(args, tensors)
 	})
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
 	return cmd
 }
 
-func (c *command) printSums(name string, tensors bool) error {
+func (c *command) printSums(names []string, tensors bool) error {
+	var all manifest.Manifest
+	from := make(map[string]string)
+	for _, name := range names {
+		m, err := c.sumsOfSource(name, tensors)
+		if err != nil {
+			return err
+		}
+		for _, e := range slices.Concat(m.Files, m.Tensors) {
+			if other, taken := from[e.Name]; taken {
+				return fmt.Errorf("%q is in %s and in %s: a manifest each tells them apart", e.Name, source.Shown(other), source.Shown(name))
+			}
+			from[e.Name] = name
+		}
+		all.Files = append(all.Files, m.Files...)
+		all.Tensors = append(all.Tensors, m.Tensors...)
+	}
+	return all.Write(c.out)
+}
+
+func (c *command) sumsOfSource(name string, tensors bool) (*manifest.Manifest, error) {
 	src, err := c.opener.Open(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer src.Close()
 	if src.Files == nil && !tensors {
-		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
+		return nil, fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
 	}
 	names := src.Order
 	if !tensors {
 		names = nil
 	}
-	m, err := c.sums(src, src.Files, names)
-	if err != nil {
-		return err
-	}
-	return m.Write(c.out)
+	return c.sums(src, src.Files, names)
 }
 
 // sums computes the sums of files and tensors, as many concurrently as there are

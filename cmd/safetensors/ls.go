@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,14 +10,15 @@ import (
 	"text/tabwriter"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
 func (c *command) ls() *cobra.Command {
-	var asTree, asJSON bool
-	cmd := c.verb("ls SRC... [--tree] [--json]", "List tensors, dtypes, shapes, bytes, parameters and metadata", `
+	var f listFlags
+	cmd := c.verb("ls SRC... [--only PATTERN] [--tree [--depth N]] [--sort size|name] [--json]", "List tensors, dtypes, shapes, bytes, parameters and metadata", `
 Only headers are read, so the size of a model does not matter.
 
 --json prints one line for each SRC:
@@ -26,22 +28,53 @@ Only headers are read, so the size of a model does not matter.
    "total": {"tensors", "parameters", "bytes"}}
 `+sources, `
 safetensors ls model.safetensors
-safetensors ls --tree hf://mistralai/Mistral-7B-v0.3
+safetensors ls --tree --depth 2 hf://mistralai/Mistral-7B-v0.3
+safetensors ls model --only '*.experts.*' --sort size
 safetensors ls --json s3://models/llama | jq .total.parameters
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.list(args, asTree, asJSON)
+		return c.list(args, f)
 	})
-	cmd.Flags().BoolVar(&asTree, "tree", false, "show a tree of the names, split at dots, with sums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each SRC")
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.only, "only", nil, "list only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
+	flags.StringVar(&f.sort, "sort", "", "list tensors by `size`, the largest first, or by name")
+	flags.BoolVar(&f.tree, "tree", false, "show a tree of the names, split at dots, with sums")
+	flags.IntVar(&f.depth, "depth", 0, "show `N` levels of the tree")
+	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each SRC")
 	return cmd
 }
 
+// listFlags are the flags of ls.
+type listFlags struct {
+	only       []string
+	sort       string
+	tree, json bool
+	depth      int
+
+	selection pattern.Selection // only, parsed
+}
+
+func (f *listFlags) check() (err error) {
+	switch f.selection, err = pattern.ParseSelection(f.only, nil); {
+	case err != nil:
+		return usageError{err}
+	case f.sort != "" && f.sort != "size" && f.sort != "name":
+		return usage("--sort %s: expected size or name", f.sort)
+	case f.depth < 0:
+		return usage("--depth %d: expected a positive number", f.depth)
+	}
+	f.tree = f.tree || f.depth > 0
+	return nil
+}
+
 // list lists sources and, like the ls of Unix, continues after one that fails.
-func (c *command) list(names []string, asTree, asJSON bool) error {
+func (c *command) list(names []string, f listFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
 	var errs []error
 	listed := 0
 	for _, name := range names {
-		l, err := c.listing(name)
+		l, err := c.listing(name, f)
 		if err != nil {
 			errs = append(errs, err)
 			if c.ctx.Err() != nil {
@@ -49,13 +82,13 @@ func (c *command) list(names []string, asTree, asJSON bool) error {
 			}
 			continue
 		}
-		if asJSON {
+		if f.json {
 			err = term.PrintJSON(c.out, l)
 		} else {
 			if listed > 0 {
 				fmt.Fprintln(c.out)
 			}
-			err = c.printListing(l, asTree)
+			err = c.printListing(l, f)
 		}
 		if err != nil {
 			return err
@@ -69,7 +102,7 @@ func (c *command) list(names []string, asTree, asJSON bool) error {
 type listing struct {
 	File     string            `json:"file"`     // as named on the command line
 	Metadata map[string]string `json:"metadata"` // null if the file has none
-	Tensors  []listed          `json:"tensors"`  // in file order
+	Tensors  []listed          `json:"tensors"`  // in file order, unless sorted
 	DTypes   []total           `json:"dtypes"`   // in the order of their first tensor
 	Total    total             `json:"total"`    // of all dtypes
 }
@@ -98,19 +131,30 @@ func (t *total) add(x listed) {
 // parameters returns the number of elements. Tensor.Len is an int.
 func parameters(t safetensors.Tensor) int64 { return t.Size() * 8 / int64(t.DType().Bits()) }
 
-func (c *command) listing(name string) (*listing, error) {
+func (c *command) listing(name string, f listFlags) (*listing, error) {
 	src, err := c.opener.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	return listingOf(src), nil
+	names, err := f.selection.Of(src.Order)
+	if err != nil {
+		return nil, err
+	}
+	switch f.sort {
+	case "name":
+		slices.Sort(names)
+	case "size":
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(src.Tensors[b].Size(), src.Tensors[a].Size()) })
+	}
+	return listingOf(src, names), nil
 }
 
-func listingOf(src *source.Checkpoint) *listing {
+// listingOf returns the contents of a source, as far as these tensors go.
+func listingOf(src *source.Checkpoint, names []string) *listing {
 	l := &listing{File: src.Name, Metadata: src.Metadata, Tensors: []listed{}, DTypes: []total{}}
 	place := make(map[safetensors.DType]int) // in l.DTypes
-	for _, name := range src.Order {
+	for _, name := range names {
 		t := src.Tensors[name]
 		x := listed{name, t.DType(), t.Shape(), parameters(t), t.Size()}
 		l.Tensors = append(l.Tensors, x)
@@ -126,12 +170,12 @@ func listingOf(src *source.Checkpoint) *listing {
 	return l
 }
 
-func (c *command) printListing(l *listing, asTree bool) error {
+func (c *command) printListing(l *listing, f listFlags) error {
 	w := c.out
 	fmt.Fprintf(w, "%s\n\n", term.Name(l.File))
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if asTree {
-		printTree(columns, l.Tensors)
+	if f.tree {
+		printTree(columns, l.Tensors, f.depth)
 	} else {
 		fmt.Fprintf(columns, "NAME\tDTYPE\tSHAPE\t%8s\n", "BYTES")
 		for _, t := range l.Tensors {

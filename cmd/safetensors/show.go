@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numpy"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/spf13/cobra"
 )
@@ -66,7 +66,7 @@ func tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
 		return t, fmt.Errorf("%q of %s: %w", name, source.Shown(src.Name), why)
 	}
 	if !ok {
-		return t, fmt.Errorf("no tensor of %s is named %q: %w", source.Shown(src.Name), name, fs.ErrNotExist)
+		return t, fmt.Errorf("no tensor of %s is named %q%s", source.Shown(src.Name), name, pattern.Suggest(name, src.Order))
 	}
 	return t, nil
 }

@@ -18,15 +18,16 @@ type node struct {
 	byLabel  map[string]*node
 }
 
-// printTree prints tensors as a tree, with sums. Names are split at dots.
-func printTree(w io.Writer, tensors []listed) {
+// printTree prints tensors as a tree of a depth, 0 for all of it, with sums. Names are
+// split at dots.
+func printTree(w io.Writer, tensors []listed, depth int) {
 	root := &node{}
 	for i := range tensors {
 		root.add(&tensors[i])
 	}
 	fmt.Fprintf(w, "NAME\tDTYPE\tSHAPE\t%17s\t%8s\n", "PARAMETERS", "BYTES")
 	for _, child := range root.children {
-		child.print(w, "", "")
+		child.print(w, "", "", depth)
 	}
 }
 
@@ -48,27 +49,33 @@ func (n *node) add(t *listed) {
 	n.tensor = t
 }
 
-// print prints a node after the text first, and those below it after the text rest. A
-// node with one child and no tensor is on one line with it.
-func (n *node) print(w io.Writer, first, rest string) {
+// print prints a node after the text first, and those below it after the text rest, up
+// to depth levels. A node with one child and no tensor is on one line with it.
+func (n *node) print(w io.Writer, first, rest string, depth int) {
 	label := n.label
-	for n.tensor == nil && len(n.children) == 1 {
+	for n.tensor == nil && len(n.children) == 1 && depth != 1 {
 		n = n.children[0]
 		label += "." + n.label
+		depth = max(depth-1, 0)
 	}
 	dtype, dims := "", ""
 	switch {
 	case n.tensor != nil:
 		dtype, dims = n.tensor.DType.String(), shape(n.tensor.Shape)
 	default:
-		dims = strconv.Itoa(n.sum.Tensors) + " tensors"
+		if dims = strconv.Itoa(n.sum.Tensors) + " tensors"; n.sum.Tensors == 1 {
+			dims = "1 tensor"
+		}
 	}
 	fmt.Fprintf(w, "%s%s\t%s\t%s\t%17s\t%8s\n", first, term.Name(label), dtype, dims, term.Count(n.sum.Parameters), term.Bytes(n.sum.Bytes))
+	if depth == 1 {
+		return
+	}
 	for i, child := range n.children {
 		if i+1 < len(n.children) {
-			child.print(w, rest+"├─ ", rest+"│  ")
+			child.print(w, rest+"├─ ", rest+"│  ", max(depth-1, 0))
 		} else {
-			child.print(w, rest+"└─ ", rest+"   ")
+			child.print(w, rest+"└─ ", rest+"   ", max(depth-1, 0))
 		}
 	}
 }

@@ -4,6 +4,7 @@ package pattern
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -106,11 +107,25 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 	for _, globs := range [][]Glob{s.only, s.except} {
 		for _, g := range globs {
 			if !used[g.text] {
-				return nil, fmt.Errorf("no tensor matches %q", g.text)
+				return nil, fmt.Errorf("no tensor matches %q%s", g.text, Suggest(g.text, withModules(names)))
 			}
 		}
 	}
 	return selected, nil
+}
+
+// withModules returns names and what they are below: model.layers of
+// model.layers.0.weight.
+func withModules(names []string) []string {
+	all := slices.Clone(names)
+	known := make(map[string]bool)
+	for _, name := range names {
+		for i := strings.LastIndexByte(name, '.'); i > 0 && !known[name[:i]]; i = strings.LastIndexByte(name[:i], '.') {
+			known[name[:i]] = true
+			all = append(all, name[:i])
+		}
+	}
+	return all
 }
 
 // A Rename replaces a part of names, as the command s of sed does.
@@ -228,4 +243,12 @@ func (r Rename) Apply(name string) string {
 		return name
 	}
 	return string(r.re.ExpandString([]byte(name[:m[0]]), r.to, name, m)) + name[m[1]:]
+}
+
+// Renamed returns the new name after several renames, one after another.
+func Renamed(name string, renames []Rename) string {
+	for _, r := range renames {
+		name = r.Apply(name)
+	}
+	return name
 }

@@ -1,0 +1,59 @@
+package pattern
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Suggest returns a question after a name that is not among some names: ", did you mean
+// …?" with the nearest one. It is empty if none is near.
+func Suggest(name string, names []string) string {
+	best, distance := "", len(name)/3+1 // more than that is another name
+	for _, candidate := range names {
+		if d := Distance(strings.ToLower(name), strings.ToLower(candidate), distance); d < distance {
+			best, distance = candidate, d
+		}
+	}
+	if best == "" {
+		// The end of a longer name, or its start.
+		for _, candidate := range names {
+			if len(name) >= 3 && (strings.HasSuffix(candidate, "."+name) || strings.HasPrefix(candidate, name)) {
+				best = candidate
+				break
+			}
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(", did you mean %q?", best)
+}
+
+// Distance returns how many bytes have to be inserted, removed or replaced to make b
+// of a (Levenshtein, 1966), or most if it is at least that.
+func Distance(a, b string, most int) int {
+	if len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		least := row[0]
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+			least = min(least, cost)
+		}
+		if least >= most {
+			return most
+		}
+	}
+	return min(row[len(b)], most)
+}

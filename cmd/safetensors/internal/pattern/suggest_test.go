@@ -1,0 +1,46 @@
+package pattern
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSuggest(t *testing.T) {
+	names := []string{"model.embed_tokens.weight", "model.layers.0.mlp.weight", "lm_head.weight"}
+	for name, want := range map[string]string{
+		"model.embed_token.weight":  "model.embed_tokens.weight",
+		"MODEL.LAYERS.0.MLP.WEIGHT": "model.layers.0.mlp.weight",
+		"mlp.weight":                "model.layers.0.mlp.weight",
+		"lm_head":                   "lm_head.weight",
+		"":                          "",
+		"x":                         "",
+		"something.else.altogether": "",
+	} {
+		if want != "" {
+			want = `, did you mean "` + want + `"?`
+		}
+		require.Equal(t, want, Suggest(name, names), name)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
+		require.Equal(t, c.want, Distance(c.a, c.b, 100))
+		require.Equal(t, c.want, Distance(c.b, c.a, 100))
+		require.Equal(t, min(c.want, 2), Distance(c.a, c.b, 2))
+	}
+	require.Equal(t, 5, Distance(strings.Repeat("a", 1_000_000), strings.Repeat("b", 1_000_000), 5), "stops early")
+}
+
+// TestPatternSuggestsModules has a pattern that selects what is below a module.
+func TestPatternSuggestsModules(t *testing.T) {
+	s, err := ParseSelection([]string{"model.layer.0"}, nil)
+	require.NoError(t, err)
+	_, err = s.Of([]string{"model.layers.0.mlp.weight"})
+	require.EqualError(t, err, `no tensor matches "model.layer.0", did you mean "model.layers.0"?`)
+}
