@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -61,6 +62,60 @@ func OpenFS(fsys fs.FS, name string) (*File, error) {
 	}
 	f, err := openCheckpoint(fsFolder{fsys}, name)
 	return f, prefixed(err)
+}
+
+// A folder is where the files of a checkpoint are: in the operating system or in
+// an fs.FS, mapped or in memory.
+type folder interface {
+	isDir(name string) bool
+	list(name string) ([]fs.DirEntry, error)
+	join(dir, file string) string // file is local and slash-separated
+	dir(name string) string
+	open(name string) (fs.File, int64, error) // a regular file and its size
+	openFile(name string) (*File, error)
+	atOnce() int // how many files to open concurrently
+}
+
+// openCheckpoint opens what Open takes: a file, an index or a folder.
+func openCheckpoint(in folder, name string) (*File, error) {
+	if in.isDir(name) {
+		found, err := findCheckpoint(in, name)
+		if err != nil {
+			return nil, openError(name, err)
+		}
+		if len(found) > 1 {
+			f, err := openSet(in, name, found)
+			if err != nil {
+				return nil, openError(name, err)
+			}
+			return f, nil
+		}
+		name = in.join(name, found[0])
+	}
+	if !strings.HasSuffix(name, indexSuffix) {
+		return openIn(in, name)
+	}
+	text, err := readIndex(in, name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	f, err := openShards(text, in.atOnce(), func(shard string) (*File, error) {
+		return openIn(in, in.join(in.dir(name), shard))
+	})
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	return f, nil
+}
+
+func openIn(in folder, name string) (*File, error) {
+	f, err := in.openFile(name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	f.parts[0].file = path.Base(filepath.ToSlash(name))
+	f.parts[0].src.setName(name)
+	return f, nil
 }
 
 // An osFolder is the part of a folder of the operating system that mapping and

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +15,16 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
+// The names of a model's files, in directories and on hubs, as the Python packages
+// give them.
+const (
+	fileSuffix  = ".safetensors"
+	indexSuffix = ".index.json"
+	modelFile   = modelStem + fileSuffix  // a model in one file
+	indexFile   = modelFile + indexSuffix // which names the shards of a model in several
+	modelStem   = "model"
+)
+
 const (
 	// shardsAtOnce is how many shards are opened concurrently. Headers are small,
 	// so latency dominates.
@@ -26,60 +33,6 @@ const (
 	// maxFailures is how many shards may fail before no further one is opened.
 	maxFailures = 10
 )
-
-// A folder is where the files of a checkpoint are: in the operating system or in
-// an fs.FS, mapped or in memory.
-type folder interface {
-	isDir(name string) bool
-	list(name string) ([]fs.DirEntry, error)
-	join(dir, file string) string // file is local and slash-separated
-	dir(name string) string
-	open(name string) (fs.File, int64, error) // a regular file and its size
-	openFile(name string) (*File, error)
-	atOnce() int // how many files to open concurrently
-}
-
-// openCheckpoint opens what Open takes: a file, an index or a folder.
-func openCheckpoint(in folder, name string) (*File, error) {
-	if in.isDir(name) {
-		found, err := findCheckpoint(in, name)
-		if err != nil {
-			return nil, openError(name, err)
-		}
-		if len(found) > 1 {
-			f, err := openSet(in, name, found)
-			if err != nil {
-				return nil, openError(name, err)
-			}
-			return f, nil
-		}
-		name = in.join(name, found[0])
-	}
-	if !strings.HasSuffix(name, osfile.IndexSuffix) {
-		return openIn(in, name)
-	}
-	text, err := readIndex(in, name)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	f, err := openShards(text, in.atOnce(), func(shard string) (*File, error) {
-		return openIn(in, in.join(in.dir(name), shard))
-	})
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	return f, nil
-}
-
-func openIn(in folder, name string) (*File, error) {
-	f, err := in.openFile(name)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	f.parts[0].file = path.Base(filepath.ToSlash(name))
-	f.parts[0].src.setName(name)
-	return f, nil
-}
 
 // openSet opens a set of shards that has no index.
 func openSet(in folder, dir string, names []string) (*File, error) {
@@ -122,21 +75,21 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 		names = append(names, name)
 		switch {
 		case strings.HasPrefix(name, osfile.TempPrefix):
-		case strings.HasSuffix(name, osfile.FileSuffix):
+		case strings.HasSuffix(name, fileSuffix):
 			files = append(files, name)
-		case strings.HasSuffix(name, osfile.FileSuffix+osfile.IndexSuffix):
+		case strings.HasSuffix(name, fileSuffix+indexSuffix):
 			indexes = append(indexes, name)
 		}
 	}
 	switch {
-	case slices.Contains(files, osfile.ModelFile):
-		return []string{osfile.ModelFile}, nil
-	case slices.Contains(indexes, osfile.IndexFile):
-		return []string{osfile.IndexFile}, nil
+	case slices.Contains(files, modelFile):
+		return []string{modelFile}, nil
+	case slices.Contains(indexes, indexFile):
+		return []string{indexFile}, nil
 	case len(indexes) == 1:
 		return indexes, nil
 	case len(indexes) == 0 && len(files) == 0:
-		return nil, fmt.Errorf("no %s file in it, only [%s]: %w", osfile.FileSuffix, listNames(names), fs.ErrNotExist)
+		return nil, fmt.Errorf("no %s file in it, only [%s]: %w", fileSuffix, listNames(names), fs.ErrNotExist)
 	case len(indexes) == 0:
 		if set, err := shardsOf(files); set || err != nil {
 			return files, err
@@ -145,11 +98,24 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 			return files, nil
 		}
 	}
-	return nil, fmt.Errorf("no %s in it, and several others: %s", osfile.ModelFile, listNames(append(indexes, files...)))
+	return nil, fmt.Errorf("no %s in it, and several others: %s", modelFile, listNames(append(indexes, files...)))
 }
 
-// shardName matches the names of the shards of one model: stem, number, count.
-var shardName = regexp.MustCompile(`^(.+)-(\d{5,})-of-(\d{5,})\.safetensors$`)
+// cutShardName takes the name of a shard apart: stem-00001-of-00003.safetensors.
+func cutShardName(name string) (stem, number, count string, ok bool) {
+	digits := func(s string) bool { return len(s) >= 5 && strings.Trim(s, "0123456789") == "" }
+	base, ok := strings.CutSuffix(name, fileSuffix)
+	of := strings.LastIndex(base, "-of-")
+	if !ok || of < 0 {
+		return "", "", "", false
+	}
+	dash := strings.LastIndexByte(base[:of], '-')
+	if dash < 1 {
+		return "", "", "", false
+	}
+	stem, number, count = base[:dash], base[dash+1:of], base[of+len("-of-"):]
+	return stem, number, count, digits(number) && digits(count)
+}
 
 // shardsOf reports whether files are the shards of one model. It is an error if
 // some are missing: a part of a model must not pass for the whole.
@@ -157,12 +123,12 @@ func shardsOf(files []string) (set bool, err error) {
 	var stem, count string
 	have := make(map[int]bool)
 	for _, name := range files {
-		m := shardName.FindStringSubmatch(name)
-		if m == nil || len(have) > 0 && (m[1] != stem || m[3] != count) {
+		itsStem, number, itsCount, ok := cutShardName(name)
+		if !ok || len(have) > 0 && (itsStem != stem || itsCount != count) {
 			return false, nil
 		}
-		stem, count = m[1], m[3]
-		i, _ := strconv.Atoi(m[2])
+		stem, count = itsStem, itsCount
+		i, _ := strconv.Atoi(number)
 		have[i] = true
 	}
 	n, _ := strconv.Atoi(count)
@@ -172,7 +138,7 @@ func shardsOf(files []string) (set bool, err error) {
 	var missing []string
 	for i := 1; i <= n; i++ {
 		if !have[i] {
-			missing = append(missing, fmt.Sprintf("%s-%05d-of-%s%s", stem, i, count, osfile.FileSuffix))
+			missing = append(missing, fmt.Sprintf("%s-%05d-of-%s%s", stem, i, count, fileSuffix))
 		}
 	}
 	if len(missing) > 0 {

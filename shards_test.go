@@ -153,23 +153,38 @@ func TestLocalName(t *testing.T) {
 	}
 }
 
-// TestStemNumber has names of shards that WriteShards wrote, and others.
-func TestStemNumber(t *testing.T) {
-	for name, want := range map[string]int{
-		"model-00001-of-00002.safetensors":    0,
-		"model.1-00001-of-00002.safetensors":  1,
-		"model.12-00002-of-00002.safetensors": 12,
+// TestOwnShard has names that WriteShards gives to shards, and others.
+func TestOwnShard(t *testing.T) {
+	for _, name := range []string{
+		"model-00001-of-00002.safetensors", "model.1-00001-of-00002.safetensors", "model.12-00002-of-00002.safetensors", "model.123456789-100000-of-100000.safetensors",
 	} {
-		n, ok := stemNumber(name)
-		require.True(t, ok, name)
-		require.Equal(t, want, n, name)
+		require.True(t, ownShard(name), name)
 	}
 	for _, name := range []string{
-		"model.safetensors", "model.0-00001-of-00002.safetensors", "model.x-00001-of-00002.safetensors", "model1-00001-of-00002.safetensors",
+		"model.safetensors", "model.x-00001-of-00002.safetensors", "model1-00001-of-00002.safetensors",
 		"model.-1-00001-of-00002.safetensors", "model.-00001-of-00002.safetensors", "amodel-00001-of-00002.safetensors", "x.1-00001-of-00002.safetensors",
-		"model-0001-of-00002.safetensors", "model-00001-of-00002.bin", "model.99999999999999999999-00001-of-00002.safetensors",
+		"model-0001-of-00002.safetensors", "model-00001-of-00002.bin", "model-00001-of-0002.safetensors", "model-00001-00002.safetensors", "model-00001-of-00002",
 	} {
-		_, ok := stemNumber(name)
+		require.False(t, ownShard(name), name)
+	}
+}
+
+// TestCutShardName takes names of shards apart, and leaves others.
+func TestCutShardName(t *testing.T) {
+	for name, want := range map[string][3]string{
+		"model-00001-of-00002.safetensors":              {"model", "00001", "00002"},
+		"a-b-of-c-00001-of-100000.safetensors":          {"a-b-of-c", "00001", "100000"},
+		"x-00001-of-00002-00003-of-4444444.safetensors": {"x-00001-of-00002", "00003", "4444444"},
+	} {
+		stem, number, count, ok := cutShardName(name)
+		require.True(t, ok, name)
+		require.Equal(t, want, [3]string{stem, number, count})
+	}
+	for _, name := range []string{
+		"-00001-of-00002.safetensors", "00001-of-00002.safetensors", "x-00001-of-.safetensors", "x--of-00001.safetensors", "x-00001-of-00002.safetensors.index.json",
+		"x-0000a-of-00002.safetensors", "x-00001-of-0000a.safetensors", "-of-00001.safetensors", "", ".safetensors", "x_00001-of-00002.safetensors",
+	} {
+		_, _, _, ok := cutShardName(name)
 		require.False(t, ok, name)
 	}
 }

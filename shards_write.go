@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -19,17 +18,19 @@ import (
 // shards of Split and an index of them, in the form that the Python packages
 // write and read. A single shard has no index. Each shard has the metadata.
 //
-// The folder may hold an earlier checkpoint. It is replaced at once, by the rename
-// of one file: the index, or the single shard. Where several shards replace a single
-// one, it is the removal of that. If WriteShards fails, or the process or the system
-// crashes, the folder opens as the whole earlier checkpoint or as the whole new one,
-// never as a mixture. (While an earlier set of shards without an index is replaced,
-// opening the folder can be an error.) For that, no shard replaces another: where there
-// are shards, the new ones get another stem, model.1-00001-of-00003.safetensors and so
-// on, and where there is a single one, a stem with a random number. In the end
-// WriteShards removes the files of the earlier checkpoint, and those that crashed saves
-// left under such names. It removes their temporary files, .safetensors-shards-*.tmp,
-// before it starts. So only one WriteShards may save to a folder at a time.
+// The directory may hold an earlier checkpoint. One step replaces it: the rename of the
+// index or of the single shard, or, when several shards replace a single file, the
+// removal of that. If WriteShards fails, or the process or the system crashes, the
+// directory opens as the whole earlier checkpoint or as the whole new one, never as a
+// mixture. (While a set of shards without an index is replaced, opening it can fail.)
+// Shard names are therefore never reused: next to an earlier checkpoint, the stem gets a
+// random number, model.271828-00001-of-00003.safetensors. In the end WriteShards removes
+// the files of the earlier checkpoint, and the files that crashed saves left.
+//
+// One WriteShards at a time may save to a directory. It locks it: another one fails at
+// its start. Where the file system has no locks, as NFS, two leave one checkpoint, a
+// directory that does not open, or an error, but not a mixture, unless both are the
+// first to save there.
 //
 // An error of the removal, or of the flush before it, says that the new checkpoint is
 // complete. After any other error the files in the folder are as they were.
@@ -50,10 +51,6 @@ func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]stri
 }
 
 func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
-	shards, err := withNewNames(dir, shards)
-	if err != nil {
-		return err
-	}
 	s := shardSet{dir: dir, names: slices.Sorted(maps.Keys(shards))}
 	defer s.abort()
 	memory := newResults()
@@ -69,75 +66,37 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 			o.release()
 		}
 	}
-	var index []byte
-	if len(shards) > 1 {
-		if index, err = indexOf(shards); err != nil {
-			return bare(err)
-		}
-	}
 	if err := osfile.MkdirAll(dir); err != nil {
 		return err
 	}
+	unlock, ok := osfile.Lock(dir)
+	if !ok {
+		return fmt.Errorf("another WriteShards is saving to %s", dir)
+	}
+	defer unlock()
 	if err := osfile.RemoveTagged(dir, shardTag); err != nil { // they may fill the disk
 		return err
+	}
+	if err := s.findEarlier(); err != nil {
+		return err
+	}
+	if len(s.names) == 1 {
+		if err := s.write(); err != nil {
+			return err
+		}
+		return s.commit()
+	}
+	index, err := indexOf(s.rename(shards))
+	if err != nil {
+		return bare(err)
 	}
 	if err := s.write(); err != nil {
 		return err
 	}
-	if index != nil {
-		if err := s.writeIndex(index); err != nil {
-			return err
-		}
+	if err := s.writeIndex(index); err != nil {
+		return err
 	}
 	return s.commit()
-}
-
-// withNewNames returns several shards under a stem that no shard in the folder has:
-// one more than the highest. Names are not reused by later saves either: a reader that
-// still has the first index would find shards of the third. A single shard keeps its
-// name: the rename that replaces it is atomic. It leaves no number to count on from, so
-// that after it a random one is taken.
-func withNewNames(dir string, shards map[string]map[string]Tensor) (map[string]map[string]Tensor, error) {
-	if len(shards) == 1 {
-		return shards, nil
-	}
-	entries, err := osfile.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	next, single := 0, false
-	for _, e := range entries {
-		if n, ok := stemNumber(e.Name()); ok {
-			next = max(next, n+1)
-		}
-		single = single || e.Name() == osfile.ModelFile
-	}
-	if next == 0 && single {
-		next = 1 + rand.IntN(1_000_000_000)
-	}
-	if next == 0 {
-		return shards, nil
-	}
-	renamed := make(map[string]map[string]Tensor, len(shards))
-	for name, tensors := range shards {
-		renamed[fmt.Sprintf("%s.%d%s", shardStem, next, strings.TrimPrefix(name, shardStem))] = tensors
-	}
-	return renamed, nil
-}
-
-// stemNumber returns the number in the stem of a shard that WriteShards wrote, 0 if
-// it has none.
-func stemNumber(name string) (n int, ok bool) {
-	m := shardName.FindStringSubmatch(name)
-	if m == nil {
-		return 0, false
-	}
-	number, ok := strings.CutPrefix(m[1], shardStem)
-	if !ok || number == "" {
-		return 0, ok
-	}
-	n, err := strconv.Atoi(strings.TrimPrefix(number, "."))
-	return n, err == nil && number[0] == '.' && n > 0
 }
 
 // Split deals tensors out to shards of up to maxBytes bytes of data, by file name,
@@ -166,17 +125,14 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 		groups = append(groups, current)
 	}
 	if len(groups) == 1 {
-		return map[string]map[string]Tensor{osfile.ModelFile: groups[0]}
+		return map[string]map[string]Tensor{modelFile: groups[0]}
 	}
 	shards := make(map[string]map[string]Tensor, len(groups))
 	for i, group := range groups {
-		shards[fmt.Sprintf("%s-%05d-of-%05d%s", shardStem, i+1, len(groups), osfile.FileSuffix)] = group
+		shards[fmt.Sprintf("%s-%05d-of-%05d%s", modelStem, i+1, len(groups), fileSuffix)] = group
 	}
 	return shards
 }
-
-// shardStem starts the names of shards.
-const shardStem = "model"
 
 // shardTag marks the temporary files of WriteShards, which alone saves to its folder:
 // those that it finds are of saves that crashed.
@@ -184,10 +140,50 @@ const shardTag = "shards-"
 
 // A shardSet is the files of a checkpoint that is being written.
 type shardSet struct {
-	dir   string
-	names []string         // of the shards
-	out   []*outFile       // their contents
-	files []*osfile.Atomic // those created, in order of their names; the index last
+	dir     string
+	earlier []string         // the files of an earlier checkpoint, in the order to remove them
+	names   []string         // of the shards
+	out     []*outFile       // their contents
+	files   []*osfile.Atomic // those created, in order of their names; the index last
+}
+
+// findEarlier lists the files of an earlier checkpoint, before those of the new one
+// appear.
+func (s *shardSet) findEarlier() error {
+	entries, err := osfile.ReadDir(s.dir)
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == indexFile: // before the shards that it names
+			s.earlier = slices.Insert(s.earlier, 0, name)
+		case name == modelFile, ownShard(name):
+			s.earlier = append(s.earlier, name)
+		}
+	}
+	return err
+}
+
+// ownShard reports whether WriteShards gives such names to shards.
+func ownShard(name string) bool {
+	stem, _, _, ok := cutShardName(name)
+	number, numbered := strings.CutPrefix(stem, modelStem+".")
+	return ok && (stem == modelStem || numbered && number != "" && strings.Trim(number, "0123456789") == "")
+}
+
+// rename gives several shards names that no others have had, here or in a save that no
+// lock kept out: with a random number, unless the directory has no earlier checkpoint. A
+// reader that has the index of an earlier one must not find the shards of a later one.
+// A single shard keeps its name: the rename that replaces it is atomic.
+func (s *shardSet) rename(shards map[string]map[string]Tensor) map[string]map[string]Tensor {
+	if len(s.earlier) == 0 {
+		return shards
+	}
+	stem := fmt.Sprintf("%s.%d", modelStem, 1+rand.IntN(1_000_000_000))
+	renamed := make(map[string]map[string]Tensor, len(shards))
+	for i, name := range s.names {
+		s.names[i] = stem + strings.TrimPrefix(name, modelStem)
+		renamed[s.names[i]] = shards[name]
+	}
+	return renamed
 }
 
 // computes reports whether some tensors are computed.
@@ -215,7 +211,7 @@ func (s *shardSet) write() error {
 
 // writeIndex writes the index as another file.
 func (s *shardSet) writeIndex(text []byte) error {
-	f, err := osfile.CreateTagged(filepath.Join(s.dir, osfile.IndexFile), shardTag)
+	f, err := osfile.CreateTagged(filepath.Join(s.dir, indexFile), shardTag)
 	if err != nil {
 		return err
 	}
@@ -229,16 +225,14 @@ func (s *shardSet) writeIndex(text []byte) error {
 // commit makes the finished files the checkpoint of the folder, and removes those of
 // an earlier one.
 func (s *shardSet) commit() error {
-	stale, err := s.stale()
-	if err != nil {
-		return err
-	}
+	last := filepath.Base(s.files[len(s.files)-1].Target())
+	stale := slices.DeleteFunc(s.earlier, func(name string) bool { return name == last })
 	dir, err := osfile.OpenDir(s.dir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if err := s.replace(dir, slices.Contains(stale, osfile.ModelFile)); err != nil {
+	if err := s.replace(dir, slices.Contains(stale, modelFile)); err != nil {
 		for _, f := range s.files {
 			f.TakeBack()
 		}
@@ -274,32 +268,7 @@ func (s *shardSet) replace(dir *osfile.Dir, single bool) error {
 	if err := dir.Sync(); err != nil {
 		return err
 	}
-	return s.remove([]string{osfile.ModelFile})
-}
-
-// stale returns the files of an earlier checkpoint, in the order to remove them.
-func (s *shardSet) stale() ([]string, error) {
-	kept := make(map[string]bool)
-	for _, f := range s.files {
-		kept[filepath.Base(f.Target())] = true
-	}
-	entries, err := osfile.ReadDir(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	var stale []string
-	for _, e := range entries {
-		name := e.Name()
-		_, shard := stemNumber(name)
-		switch {
-		case kept[name]:
-		case name == osfile.IndexFile: // before the shards that it names
-			stale = slices.Insert(stale, 0, name)
-		case shard || name == osfile.ModelFile:
-			stale = append(stale, name)
-		}
-	}
-	return stale, nil
+	return s.remove([]string{modelFile})
 }
 
 // remove removes files from the folder, unless they are gone.

@@ -2,6 +2,7 @@ package apitest_test
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -96,6 +97,36 @@ func (d *disk) CreateUnnamed(dir string, mode fs.FileMode) (osfile.File, error) 
 	}
 	d.open++
 	return &diskFile{d: d, n: &inode{mode: mode &^ umask, unnamed: true}, name: filepath.Join(dir, osfile.TempPrefix)}, nil
+}
+
+func (d *disk) Lock(dir string) (io.Closer, error) {
+	if d.noLocks != nil {
+		d.noLocks.Done()
+		d.noLocks.Wait()
+		return nil, errors.ErrUnsupported
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do("lock", dir); err != nil {
+		return nil, err
+	}
+	if d.now(dir) == nil {
+		return nil, &fs.PathError{Op: "lock", Path: dir, Err: fs.ErrNotExist}
+	}
+	if d.locked {
+		return nil, osfile.ErrLocked
+	}
+	d.locked = true
+	return diskLock{d}, nil
+}
+
+type diskLock struct{ d *disk }
+
+func (l diskLock) Close() error {
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	l.d.locked = false
+	return nil
 }
 
 func (d *disk) OpenDir(name string) (osfile.Folder, error) {

@@ -29,6 +29,8 @@ type disk struct {
 	mu      sync.Mutex
 	names   map[string][]*inode // by slash-separated path: what each may be after a cut; the last is what programs see
 	open    int                 // files and folders
+	locked  bool                // the folder of the saves
+	noLocks *sync.WaitGroup     // if not nil there are no locks; those who want one wait for each other
 	counts  map[string]int      // of operations, by their kind
 	total   int                 // of operations
 	fault   fault

@@ -83,7 +83,8 @@ var spelled = map[string]string{
 // harmless reports whether a save goes on after a failure.
 func harmless(s save, f fault, d *disk) bool {
 	trial := s.target == file && !d.named && f.n <= trialOps[f.op]
-	return trial || f.op == "closedir" || // it was read only
+	return trial || f.op == "lock" || // the file system has none
+		f.op == "closedir" || // it was read only
 		f.op == "close" && f.err == syscall.EINTR // the file was synced, and is closed
 }
 
@@ -128,6 +129,7 @@ func requireFault(t testing.TB, first *save, s save, kind func(*disk), f fault) 
 	what := fmt.Sprintf("%s over %d: %s %d: %s, short %t: %v", s.name, old, f.op, f.n, errnos[f.err], f.short, err)
 	require.True(t, d.fault.hit, what)
 	require.Zero(t, d.open, what)
+	require.False(t, d.locked, what)
 	for name := range d.files() {
 		require.NotContains(t, name, osfile.TempPrefix, what)
 	}

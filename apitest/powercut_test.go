@@ -203,8 +203,8 @@ func opensAs(c cut, target string) (n int, mayFail bool) {
 	if err != nil {
 		return -1, true
 	}
-	_, single := c.files[folder+"/"+osfile.ModelFile]
-	_, index := c.files[folder+"/"+osfile.IndexFile]
+	_, single := c.files[folder+"/model.safetensors"]
+	_, index := c.files[folder+"/model.safetensors.index.json"]
 	return int(got), target == folder && !single && !index
 }
 

@@ -18,6 +18,7 @@ type System interface {
 	Create(name string, mode fs.FileMode) (File, error) // fails if there is such a name
 	CreateUnnamed(dir string, mode fs.FileMode) (File, error)
 	OpenDir(name string) (Folder, error) // nil where folders cannot be flushed
+	Lock(dir string) (io.Closer, error)  // ErrLocked if it is locked
 	Rename(from, to string) error
 	Remove(name string) error
 }
@@ -79,6 +80,8 @@ func (osSystem) CreateUnnamed(dir string, mode fs.FileMode) (File, error) {
 	}
 	return osFile{f}, nil
 }
+
+func (osSystem) Lock(dir string) (io.Closer, error) { return lock(dir) }
 
 func (osSystem) OpenDir(name string) (Folder, error) {
 	switch runtime.GOOS {

@@ -6,11 +6,9 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math/rand/v2"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
@@ -69,15 +67,25 @@ func (o objects) Occupied() (string, error) {
 }
 
 // Write uploads the shards, then the index, then removes the files of an earlier
-// checkpoint. As in a folder, no shard replaces another: a reader of the earlier
-// checkpoint, which may be the one that is being copied, must not meet the new
-// shards. If Write fails before the last upload, it removes the new shards.
+// checkpoint. No shard replaces another: a reader of the earlier checkpoint, which may
+// be the one that is being copied, must not meet the new shards. So where there is
+// anything, the names of several shards begin with a random number. If Write fails
+// before the last upload, it removes the new shards.
 func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
-	earlier, err := o.b.List(o.folder)
+	listed, err := o.b.List(o.folder)
 	if err != nil {
 		return err
 	}
-	shards := newNames(safetensors.Split(tensors, shardSize(o.maxBytes)), earlier)
+	earlier := o.earlier(listed)
+	shards := safetensors.Split(tensors, shardSize(o.maxBytes))
+	if len(shards) > 1 && len(listed) > 0 {
+		prefix := fmt.Sprintf("%09d-", rand.IntN(1_000_000_000))
+		renamed := make(map[string]map[string]safetensors.Tensor, len(shards))
+		for name, shard := range shards {
+			renamed[prefix+name] = shard
+		}
+		shards = renamed
+	}
 	index, err := safetensors.BuildIndex(headers(shards))
 	if err != nil {
 		return err
@@ -134,42 +142,35 @@ func headers(shards map[string]map[string]safetensors.Tensor) iter.Seq2[string, 
 	}
 }
 
-// removeEarlier removes the files of an earlier checkpoint, the one that a folder is
-// opened by first.
+// earlier returns those of the listed files that a checkpoint in the folder consists of,
+// the one first that it is opened by. Files that it cannot be opened with are not its.
+func (o objects) earlier(listed []string) []string {
+	files := []string{modelFile, indexFile}
+	if f, err := safetensors.OpenFS(o.b.FS(o.folder), "."); err == nil {
+		for name := range f.Headers() {
+			files = append(files, name)
+		}
+		f.Close()
+	}
+	var earlier []string
+	for _, name := range files {
+		if slices.Contains(listed, name) && !slices.Contains(earlier, name) {
+			earlier = append(earlier, name)
+		}
+	}
+	return earlier
+}
+
+// removeEarlier removes the files of an earlier checkpoint.
 func (o objects) removeEarlier(earlier, kept []string) error {
 	var errs []error
-	for _, name := range slices.Concat([]string{modelFile, indexFile}, earlier) {
-		ours := name == modelFile || name == indexFile || shardName.MatchString(name)
-		i := slices.Index(earlier, name)
-		if !ours || i < 0 || slices.Contains(kept, name) {
+	for _, name := range earlier {
+		if slices.Contains(kept, name) {
 			continue
 		}
-		earlier = slices.Delete(slices.Clone(earlier), i, i+1)
 		if err := o.b.Delete(o.key(name)); err != nil {
 			errs = append(errs, fmt.Errorf("the new checkpoint is complete, but a file of an earlier one could not be removed: %w", err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// shardName matches the names of shards that this package writes.
-var shardName = regexp.MustCompile(`^model(?:\.(\d+))?-\d{5,}-of-\d{5,}\.safetensors$`)
-
-// newNames returns several shards under a stem that no earlier shard has.
-func newNames(shards map[string]map[string]safetensors.Tensor, earlier []string) map[string]map[string]safetensors.Tensor {
-	next := 0
-	for _, name := range earlier {
-		if m := shardName.FindStringSubmatch(name); m != nil {
-			n, _ := strconv.Atoi(m[1])
-			next = max(next, n+1)
-		}
-	}
-	if next == 0 || len(shards) == 1 {
-		return shards
-	}
-	renamed := make(map[string]map[string]safetensors.Tensor, len(shards))
-	for name, tensors := range shards {
-		renamed[fmt.Sprintf("model.%d%s", next, strings.TrimPrefix(name, "model"))] = tensors
-	}
-	return renamed
 }

@@ -1,0 +1,27 @@
+package osfile
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/windows"
+)
+
+// lock creates a file that nobody else can open, and that goes with its handle.
+func lock(dir string) (io.Closer, error) {
+	name := filepath.Join(dir, TempPrefix+"lock")
+	text, err := windows.UTF16PtrFromString(name)
+	if err != nil {
+		return nil, err
+	}
+	h, err := windows.CreateFile(text, windows.GENERIC_WRITE, 0, nil, windows.OPEN_ALWAYS,
+		windows.FILE_ATTRIBUTE_HIDDEN|windows.FILE_FLAG_DELETE_ON_CLOSE, 0)
+	if err == windows.ERROR_SHARING_VIOLATION {
+		return nil, ErrLocked
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(h), name), nil
+}
