@@ -76,8 +76,8 @@ func (t Tensor) open() (stream, error) {
 // fresh is whether dst is new memory.
 func readAll(s stream, dst []byte, fresh bool) error {
 	share := int64(mem.BlockSize)
-	if t, ok := s.(*storedStream); ok && t.transposed {
-		share = t.from.columns(max(share, s.size()/int64(4*s.workers())))
+	if stored, ok := s.(*storedStream); ok {
+		share = stored.share()
 	}
 	return parallel.Blocks(s.workers(), s.size(), share, func(pos, n int64) error {
 		if fresh {
@@ -199,6 +199,19 @@ func (s *storedStream) block() int64 {
 		return mem.BlockSize
 	}
 	return mem.BufferSize
+}
+
+// share returns how many bytes one goroutine of several produces at a time: less of
+// what is gathered in memory, which takes longer than a copy.
+func (s *storedStream) share() int64 {
+	workers := int64(s.workers())
+	switch {
+	case s.transposed:
+		return s.from.columns(max(mem.BlockSize, s.bytes/(4*workers)))
+	case s.from != nil && s.src.mem != nil:
+		return min(max(mem.BufferSize/4, s.bytes/(8*workers)), mem.BlockSize)
+	}
+	return mem.BlockSize
 }
 
 // lendable reports whether the memory of the source holds the bytes that come
