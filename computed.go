@@ -11,24 +11,14 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// NewTensorFunc returns a tensor whose elements fill computes when they are read. A
-// merge, a quantisation or a download into a file needs bounded memory that way:
-// WriteFile of a thousand of them holds a few results.
+// NewTensorFunc returns a tensor whose elements fill computes when they are read. fill
+// writes every element of dst, in row-major order. dst is pooled memory: it starts with
+// arbitrary values and must not be kept. T is as for NewTensor.
 //
-// fill writes every element of dst, in row-major order. dst is pooled memory that
-// the operation reuses: it starts with arbitrary values and must not be kept. T is as
-// for NewTensor: with []float32 for a BF16 tensor, reading rounds what fill wrote.
-//
-// An operation calls fill once, when it first needs an element, and not at all if it
-// needs none. Within one file all parts of a computed tensor share one call;
-// WriteShards calls fill once per shard that holds a part. Several fills may run
-// concurrently, also the same one in several operations, so none may wait for another
-// to be called. Slice, Transpose, Convert, Bitcast, Reshape and Concat compose with the tensor;
-// View does not.
-//
-// An error of fill, a panic in it and runtime.Goexit become the error of the
-// operation. fill may close files: the operation then fails where it still needs
-// them.
+// Within one file all parts share one call of fill; WriteShards calls it once per shard
+// that holds a part. Several fills may run concurrently; none may wait for another. An
+// error of fill, a panic and runtime.Goexit become the error of the operation. fill may
+// close files: the operation then fails where it still needs them.
 func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error) (Tensor, error) {
 	if fill == nil {
 		return Tensor{}, prefixed(errors.New("the func of a computed tensor is nil"))

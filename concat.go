@@ -11,14 +11,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// Concat returns tensors joined along dimension dim, as numpy.concatenate does. It
-// reads and copies nothing: Append, WriteTo and the writers read the pieces in
-// turn. The pieces may come from anywhere, and be sliced, converted or computed.
-// They must agree in dtype, in rank, and in every other dimension. Pieces of
-// dtypes below a byte must fill whole bytes in each row.
-//
-// Concat undoes Slice and Part: adjacent pieces of one tensor become that tensor
-// again. Any other result has no View.
+// Concat returns tensors joined along dimension dim, lazily. They must agree in dtype,
+// rank, and every other dimension. Rows of dtypes below a byte must fill whole bytes.
+// Adjacent pieces of one tensor become that tensor again; any other result has no View.
 func Concat(dim int, tensors ...Tensor) (Tensor, error) {
 	t, err := concatenate(dim, tensors)
 	if err != nil {

@@ -10,40 +10,36 @@ import (
 	"github.com/gosafetensors/safetensors/internal/float"
 )
 
-// A DType is the type of a tensor's elements. The constants are those of the
-// format, spelled as in the file; their numbers never change. The zero DType is
-// invalid.
+// A DType is the type of a tensor's elements, spelled as in the file. The numbers of
+// the constants never change. The zero DType is invalid.
 type DType uint8
 
-// The dtypes of the format. The sub-byte and 8-bit floats are those of the OCP
-// Microscaling Formats (MX) specification v1.0 and of the OCP 8-bit Floating
-// Point Specification v1.0; the FNUZ variants (finite, no negative zero) are
-// those of "8-bit Numerical Formats for Deep Neural Networks"
-// (arXiv:2206.02915).
+// The dtypes of the format: integers, IEEE 754 floats, and those of the OCP
+// Microscaling Formats (MX) v1.0, the OCP 8-bit Floating Point Specification v1.0 and,
+// for the FNUZ variants, arXiv:2206.02915.
 const (
-	BOOL        DType = iota + 1 // one byte, 0 or 1 by convention; any byte is accepted
-	F4                           // E2M1, two elements a byte, element 0 in the low bits
-	F6_E2M3                      // four elements in three bytes, element 0 in the low bits
-	F6_E3M2                      // four elements in three bytes, element 0 in the low bits
-	U8                           // unsigned 8-bit integer
-	I8                           // signed 8-bit integer
-	F8_E5M2                      // with infinities and NaNs, as in IEEE 754
-	F8_E4M3                      // no infinities, one NaN per sign (E4M3FN)
-	F8_E8M0                      // a power of two: 2^(x-127); 255 is NaN
-	F8_E4M3FNUZ                  // no infinities, no negative zero; 0x80 is the NaN
-	F8_E5M2FNUZ                  // no infinities, no negative zero; 0x80 is the NaN
-	I16                          // signed 16-bit integer
-	U16                          // unsigned 16-bit integer
-	F16                          // IEEE 754 binary16
-	BF16                         // the upper half of a binary32
-	I32                          // signed 32-bit integer
-	U32                          // unsigned 32-bit integer
-	F32                          // IEEE 754 binary32
-	C64                          // complex: two binary32, the real part first
-	F64                          // IEEE 754 binary64
-	I64                          // signed 64-bit integer
-	U64                          // unsigned 64-bit integer
-	// A new dtype comes last.
+	BOOL    DType = iota + 1 // a byte, usually 0 or 1
+	F4                       // E2M1, two a byte, the first in the low bits
+	F6_E2M3                  // four in three bytes, the first in the low bits
+	F6_E3M2                  // four in three bytes, the first in the low bits
+	U8
+	I8
+	F8_E5M2     // with infinities and NaNs
+	F8_E4M3     // no infinities, one NaN per sign (E4M3FN)
+	F8_E8M0     // a power of two: 2^(x-127); 255 is NaN
+	F8_E4M3FNUZ // no infinities, no negative zero; 0x80 is the NaN
+	F8_E5M2FNUZ // no infinities, no negative zero; 0x80 is the NaN
+	I16
+	U16
+	F16  // IEEE 754 binary16
+	BF16 // the upper half of a binary32
+	I32
+	U32
+	F32 // IEEE 754 binary32
+	C64 // two binary32, the real part first
+	F64 // IEEE 754 binary64
+	I64
+	U64
 )
 
 // dtypes holds everything that distinguishes one dtype from another.
@@ -79,8 +75,8 @@ var dtypes = [...]struct {
 	U64:         {"U64", 220, 64, reflect.Uint64, reflect.Uint64, float.None},
 }
 
-// DTypes yields all dtypes in the order of the reference implementation, which
-// lists the tensors of a file by dtype, in descending order.
+// DTypes yields all dtypes in the order of the reference implementation, in which files
+// list tensors by dtype, descending.
 func DTypes() iter.Seq[DType] {
 	var all []DType
 	for d := range DType(len(dtypes)) {
@@ -105,8 +101,7 @@ func (d DType) order() uint16 {
 // valid reports whether d is one of the constants.
 func (d DType) valid() bool { return 0 < d && int(d) < len(dtypes) }
 
-// Bits returns the size of one element in bits: 4, 6, 8, 16, 32 or 64. It is 0 if
-// d is invalid.
+// Bits returns the size of one element in bits, from 4 to 64, or 0 if d is invalid.
 func (d DType) Bits() int {
 	if !d.valid() {
 		return 0
@@ -123,8 +118,7 @@ func (d DType) float() float.Format {
 	return dtypes[d].float
 }
 
-// String returns the spelling of d in a file, such as "BF16", or "DType(n)" if
-// d is invalid.
+// String returns the spelling of d in a file, "DType(n)" if d is invalid.
 func (d DType) String() string {
 	if !d.valid() {
 		return fmt.Sprintf("DType(%d)", uint8(d))
@@ -140,8 +134,8 @@ func (d DType) MarshalText() ([]byte, error) {
 	return []byte(dtypes[d].name), nil
 }
 
-// UnmarshalText sets d to the dtype with that spelling. Case matters, as in the
-// format. An unknown spelling is an error and leaves d unchanged.
+// UnmarshalText sets d to the dtype with that spelling. An unknown one is an error and
+// leaves d unchanged.
 func (d *DType) UnmarshalText(text []byte) error {
 	if v := parseDType(text); v.valid() {
 		*d = v

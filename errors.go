@@ -12,8 +12,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A FormatError says which rule of the format the input breaks, and where. The
-// errors of this package wrap it; find it with errors.As.
+// A FormatError says which rule a file or an index breaks, and where. The bytes are at
+// fault, never an argument. Find it with errors.As.
 type FormatError struct {
 	Offset int64  // in the file, in bytes; -1 if unknown
 	Tensor string // the tensor at fault, "" if none is
@@ -22,8 +22,8 @@ type FormatError struct {
 	truncated bool // the input ends too early
 }
 
-// Unwrap returns io.ErrUnexpectedEOF if the input is shorter than its start claims,
-// as an incomplete download is, else nil.
+// Unwrap returns [io.ErrUnexpectedEOF] if the file ends too early, as an incomplete
+// download does, else nil.
 func (e *FormatError) Unwrap() error {
 	if e.truncated {
 		return io.ErrUnexpectedEOF

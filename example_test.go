@@ -116,6 +116,28 @@ func ExampleReadHeader() {
 	// model.layers.0.input_layernorm.weight F32 [32] [512 640]
 }
 
+// The elements of a tensor by its name: -1 stands for any size of a dimension. A
+// tensor of another shape is an error.
+func ExampleRead() {
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Println(f)
+	embedding, err := safetensors.Read[float32](f, "model.embed_tokens.weight", -1, 32)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(embedding)/32, "rows")
+	_, err = safetensors.Read[float32](f, "model.embed_tokens.weight", 64, 32, 1)
+	fmt.Println(err)
+	// Output:
+	// 22 tensors, 44160 bytes
+	// 64 rows
+	// safetensors: tensor "model.embed_tokens.weight": its shape is [64,32], not [64,32,1]
+}
+
 func ExampleFile_Tensor() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {

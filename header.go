@@ -11,7 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// A Header is the table at the start of a file: what it says of its tensors.
+// A Header is the table at the start of a file.
 type Header struct {
 	Metadata map[string]string // nil if the file has none
 	Tensors  []TensorInfo      // in file (offset) order; ties, zero-size tensors, in header order
@@ -26,8 +26,8 @@ type TensorInfo struct {
 	DataOffsets [2]int64 // half-open, relative to the start of the data buffer
 }
 
-// Tensor returns the entry of the tensor of that name, and whether there is one. It
-// looks through all entries: for many names, make a map of them.
+// Tensor returns the entry of a tensor by name, if there is one. It looks through all
+// entries.
 func (h *Header) Tensor(name string) (TensorInfo, bool) {
 	i := slices.IndexFunc(h.Tensors, func(t TensorInfo) bool { return t.Name == name })
 	if i < 0 {
@@ -36,15 +36,10 @@ func (h *Header) Tensor(name string) (TensorInfo, bool) {
 	return h.Tensors[i], true
 }
 
-// ReadHeader reads the header of a file from r and checks it. It consumes
-// exactly Header.Size bytes, leaving r at the start of the data buffer.
-//
-// r does not reveal the file size, so ReadHeader cannot check that the tensors
-// fill the data buffer; a caller who knows the size can compare it with the end
-// of the last tensor. All other rules of the format are checked, and breaking
-// one is a *FormatError. If r ends within the header, the error wraps
-// io.ErrUnexpectedEOF; errors of r are wrapped. The memory used grows with the
-// bytes that arrive, not with the length that the file claims.
+// ReadHeader reads and checks a header, exactly Header.Size bytes of r. It cannot check
+// that the tensors fill the file: compare the end of the last. Any other broken rule is
+// a *[FormatError]; if r ends early, it wraps [io.ErrUnexpectedEOF]. Errors of r are
+// wrapped. Memory grows with the bytes that arrive.
 func ReadHeader(r io.Reader) (*Header, error) {
 	t, err := readHeader(r)
 	if err != nil {

@@ -16,43 +16,33 @@ import (
 	xmmap "golang.org/x/exp/mmap"
 )
 
-// Open opens a checkpoint for lazy reading: a .safetensors file, several shards by
-// their index, a *.index.json, or the one of these that a folder holds:
-// model.safetensors, else model.safetensors.index.json, else the only other one,
-// else a whole set of shards without an index, x-00001-of-00003.safetensors and so
-// on.
+// Open opens a checkpoint for lazy reading: a .safetensors file, an index of shards, or
+// a directory, searched in this order: model.safetensors; its index; the only other
+// index or file; a complete set x-00001-of-0000N.safetensors.
 //
-// It maps the file, so that tensors can be viewed without a copy, and reads only
-// the header. Where files cannot be mapped, it reads tensors when asked for them.
-// Each file takes a file descriptor until Close. Copies (Append, WriteTo and so on)
-// of whole tensors and of rows do not keep pages of the file resident.
+// It maps the file, or reads tensors on demand where it cannot. Each file takes a
+// descriptor until Close. Do not write to an open file or truncate it; replacing it, as
+// WriteFile does, is safe except on Windows. Copies of whole tensors and rows leave no
+// pages resident.
 //
-// The file must not be written to or truncated while it is open. Replacing it, as
-// WriteFile does, is safe except on Windows. Close the File when no view of it is
-// in use any more.
-//
-// Errors of the operating system are wrapped, with the name; a file that breaks
-// a rule of the format is a *FormatError, which wraps io.ErrUnexpectedEOF if the
-// file is truncated.
+// Errors of the system are wrapped, with the name. A file that breaks a rule of the
+// format is a *[FormatError].
 func Open(name string) (*File, error) {
 	f, err := openCheckpoint(mappedFolder{}, name)
 	return f, prefixed(err)
 }
 
-// Load reads a checkpoint, named as for Open, into memory, reading in parallel.
-// Nothing stays open: Close only makes later operations on the File fail, and
-// views stay valid. Errors are those of Open. For progress or cancellation, use
-// NewFile over an io.ReaderAt that counts or fails, and Append.
+// Load reads a checkpoint, named as for Open, into memory. Nothing stays open, and
+// views stay valid after Close. For progress or cancellation, give NewFile a reader
+// that counts.
 func Load(name string) (*File, error) {
 	f, err := openCheckpoint(loadedFolder{}, name)
 	return f, prefixed(err)
 }
 
-// OpenFS opens a checkpoint, named as for Open, in a file system such as os.DirFS,
-// an embed.FS or a zip.Reader. Names are slash-separated, as fs.ValidPath has them;
-// "." is the root. Where an fs.File is an io.ReaderAt, tensors are read when asked
-// for; else, as in a zip archive, the file is read into memory. Close closes the
-// fs.Files. Errors are those of Open.
+// OpenFS opens a checkpoint, named as for Open, in a file system; "." is its root. A
+// file that is an [io.ReaderAt] is read on demand, any other, as in a zip archive, at
+// once into memory. Errors are those of Open.
 func OpenFS(fsys fs.FS, name string) (*File, error) {
 	switch {
 	case fsys == nil:
@@ -273,9 +263,8 @@ func checkEnd(r io.Reader, size int64) error {
 	return nil
 }
 
-// Parse opens a whole file in memory, such as one that a //go:embed directive put
-// into a []byte. It keeps data, which must not be written to while the File or a
-// view of it is in use; the header is copied.
+// Parse opens a whole file in memory. It keeps data, which must not be written to while
+// the File or a view of it is in use; the header is copied.
 func Parse(data []byte) (*File, error) {
 	f, err := parseFile(data)
 	return f, prefixed(err)
@@ -298,16 +287,9 @@ func parseFile(data []byte) (*File, error) {
 	return newFile(t, &source{mem: buffer[:len(buffer):len(buffer)]}), nil
 }
 
-// NewFile opens the safetensors file of size bytes read through r. It reads the
-// header at once, in one read of 64 KiB unless it is longer, and the data of a
-// tensor when asked for it, with up to 16 concurrent ReadAt calls. Use it for
-// network file systems, or anything else that implements io.ReaderAt.
-//
-// A file stored without compression in a zip or tar archive is an io.SectionReader
-// of the archive, at zip.File.DataOffset; a compressed one goes through OpenFS,
-// which reads it into memory.
-//
-// If r is a RangeReader, slices are read through that. Close does not close r.
+// NewFile opens a file of size bytes that r reads: the header at once, 64 KiB first,
+// tensors on demand, with up to 16 concurrent ReadAt calls, or through a [RangeReader].
+// Close does not close r.
 func NewFile(r io.ReaderAt, size int64) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("the io.ReaderAt of a file is nil"))

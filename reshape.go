@@ -17,14 +17,10 @@ func (t Tensor) stored() DType {
 	return t.dtype
 }
 
-// Convert returns t with its elements converted to dtype d. Conversion is lazy:
-// no data is read, and no read error reported, until then. Values that d does
-// not have are rounded to the nearest, ties to even. Values beyond its range
-// become infinities; in F8_E4M3, which has none, ±448; in the FNUZ dtypes NaN, as
-// PyTorch does.
-//
-// Both dtypes must be floats. d can be F64, F32, F16, BF16 and the F8 dtypes
-// except F8_E8M0; anything else is an error wrapping errors.ErrUnsupported.
+// Convert returns t converted to dtype d, lazily. Rounding is to nearest, ties to even.
+// Values beyond the range become infinities; in F8_E4M3, which has none, ±448; in the
+// FNUZ dtypes NaN, as in PyTorch. From any float, d can be F64, F32, F16, BF16 or an F8
+// dtype but F8_E8M0; anything else wraps [errors.ErrUnsupported].
 func (t Tensor) Convert(d DType) (Tensor, error) {
 	err := t.check()
 	if err == nil && !float.Convertible(t.dtype.float(), d.float()) {
@@ -58,9 +54,8 @@ func (t Tensor) convert(d DType) (Tensor, error) {
 	return t, nil
 }
 
-// Reshape returns t with another shape of the same number of elements, in the
-// same row-major order. It copies nothing. A tensor whose elements are not
-// contiguous (Slice, Transpose) cannot be reshaped: the error wraps errors.ErrUnsupported.
+// Reshape returns t with another shape of as many elements, without a copy. If they are
+// not contiguous (Slice, Transpose), the error wraps [errors.ErrUnsupported].
 func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	if err := t.check(); err != nil {
 		return Tensor{}, prefixed(err)
@@ -80,13 +75,10 @@ func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	return t, nil
 }
 
-// Bitcast returns the bytes of t as elements of dtype d. It copies nothing and
-// converts nothing. If the element sizes differ, the last dimension scales: U8
-// [2,8] is F4 [2,16] or F32 [2,2]. It is an error if the bytes of that dimension
-// are not whole elements of d, or are not adjacent (Slice).
-//
-// The elements must not be converted on the way: that error wraps
-// errors.ErrUnsupported.
+// Bitcast returns the bytes of t as elements of dtype d. If the element sizes differ,
+// the last dimension scales: U8 [2,8] is F4 [2,16] or F32 [2,2]. Its bytes must be
+// adjacent and whole elements of d. For a converted t, the error wraps
+// [errors.ErrUnsupported].
 func (t Tensor) Bitcast(d DType) (Tensor, error) {
 	if err := t.check(); err != nil {
 		return Tensor{}, prefixed(err)

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// A File gives access to the tensors of a safetensors file, or to those of several
-// files opened as one. All methods may be called concurrently.
+// A File gives access to the tensors of a safetensors file, or of several opened as
+// one. All methods may be called concurrently.
 type File struct {
 	parts    []part    // one, or a shard each
 	names    nameIndex // numbers the entries of all parts, one after another
@@ -27,10 +27,8 @@ type part struct {
 	tensors []Tensor // of FileOf: one for each entry, in place of the data of src
 }
 
-// Join returns the tensors of several files as one File: shards without an index,
-// an adapter together with its base. Metadata is that of the first file. The result
-// owns the files: its Close closes them. Duplicate tensor names are an error; then Join has
-// closed nothing.
+// Join returns the tensors of several files as one File, with the metadata of the
+// first. Close closes the files. Duplicate names are an error; then nothing was closed.
 func Join(files ...*File) (*File, error) {
 	f, err := join(files)
 	if broken := (*FormatError)(nil); errors.As(err, &broken) {
@@ -71,13 +69,9 @@ func newFile(t *table, src *source) *File {
 	}
 }
 
-// FileOf returns tensors and metadata as a File, the reverse of collecting
-// File.Tensors. The File is laid out as Write would write it: Tensors has that order,
-// and Header those offsets. It copies nothing and reads nothing: its tensors are those
-// given, with their views.
-//
-// Close calls close, which may be nil, once: to release what the tensors refer to. It
-// waits for nothing itself. Errors are those of Write.
+// FileOf returns tensors and metadata as a File, laid out as Write would write it. Its
+// tensors are those given, with their views. Close calls close, if that is not nil,
+// once, and waits for nothing. Errors are those of Write.
 func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() error) (*File, error) {
 	infos, header, err := layOutFile(tensors, metadata)
 	if err != nil {
@@ -95,17 +89,13 @@ func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() 
 	return f, nil
 }
 
-// Close waits for copying operations in progress (Append, WriteTo, Write and so
-// on), then releases the file. Later ones return an error wrapping fs.ErrClosed.
-// Views into a file from Open must not be used any more: reading them crashes the
-// program. Calling Close again does nothing. An operation with computed tensors
-// (NewTensorFunc) may be interrupted: it fails where it still needs the file.
+// Close waits for the copies in progress (Append, WriteTo, Write), then releases the
+// file: later ones return an error wrapping [fs.ErrClosed], and reading a view of a
+// mapping crashes the program. Closing twice is no error. Close does not wait for
+// operations on computed tensors; their next read of the file fails. It deadlocks in a
+// Write method that a copy calls.
 //
-// Do not call Close from the Write method of a writer that such an operation is
-// writing to: it would deadlock.
-//
-// Nothing else releases the file, because a view does not keep a File alive: a
-// forgotten Close costs address space and a file descriptor.
+// A file that is never closed stays mapped: it costs address space.
 func (f *File) Close() error {
 	var errs []error
 	for i := range f.parts {
@@ -114,14 +104,13 @@ func (f *File) Close() error {
 	return prefixed(errors.Join(errs...))
 }
 
-// Metadata returns the free-form strings of the header, nil if it has none. Of
-// several shards it is that of the first. The map is shared and must not be
-// modified.
+// Metadata returns the strings of the header, nil if it has none; of several shards,
+// those of the first. Do not modify the map.
 func (f *File) Metadata() map[string]string { return f.metadata() }
 
-// Tensor returns a tensor by name. It reads no data. If there is no tensor of that
-// name, the error wraps fs.ErrNotExist, as that of Open does if there is no file:
-// look at the two errors apart.
+// Tensor returns a tensor by name and reads no data. For an unknown name, the error
+// wraps [fs.ErrNotExist]. Open's error for a missing file does, too; check the two
+// calls separately.
 func (f *File) Tensor(name string) (Tensor, error) {
 	i := f.names.lookup(name, f.name)
 	if i < 0 {
@@ -131,9 +120,8 @@ func (f *File) Tensor(name string) (Tensor, error) {
 	return p.tensor(i - p.first), nil
 }
 
-// Tensors yields all tensors with their names, in the order of their data in the
-// file, shard by shard. It reads no data. maps.Collect makes a checkpoint of
-// them, as WriteFile takes it.
+// Tensors yields all tensors by name, in the order of their data, shard by shard. It
+// reads no data.
 func (f *File) Tensors() iter.Seq2[string, Tensor] {
 	return func(yield func(string, Tensor) bool) {
 		for i := range f.parts {
@@ -150,8 +138,7 @@ func (f *File) Tensors() iter.Seq2[string, Tensor] {
 // Len returns the number of tensors.
 func (f *File) Len() int { return f.count() }
 
-// String returns the number of tensors and their size in bytes, such as
-// "22 tensors, 44160 bytes".
+// String returns a summary such as "22 tensors, 44160 bytes".
 func (f *File) String() string {
 	size := int64(0)
 	for i := range f.parts {
@@ -167,12 +154,8 @@ func (f *File) String() string {
 	return fmt.Sprintf("%d tensor%s, %d bytes", f.Len(), plural, size)
 }
 
-// Header returns what the header of the file says, for programs that list or export
-// offsets. Tensors are in the order of Tensors.
-//
-// Of several files opened as one it is the header of a file that has their data one
-// after another; its Size is 0. Headers has those of the files themselves. NewWriter
-// and Create take either. The caller may modify the result.
+// Header returns the header. Of several files it is that of a file with their data one
+// after another; Size is 0. The caller may modify it.
 func (f *File) Header() *Header {
 	if len(f.parts) == 1 {
 		return f.parts[0].header()
@@ -190,13 +173,10 @@ func (f *File) Header() *Header {
 	return all
 }
 
-// Headers yields the header of each file with its name: one, or those of all shards
-// in order. The name is that of a shard in the index, or that of the file without
-// its folder; it is "" if the file was opened from memory or from a reader. The
-// data of a tensor is at Header.Size + TensorInfo.DataOffsets[0] of its file.
-//
-// A header lists the tensors that the File has: of a shard, those that the index
-// places in it. The caller may modify the headers.
+// Headers yields the name and the header of each file. The name is that in the index,
+// or that of the file without its directory; "" if it has none. Data of a tensor starts
+// at Header.Size + TensorInfo.DataOffsets[0]. A shard has the tensors that the index
+// places in it. The caller may modify the header.
 func (f *File) Headers() iter.Seq2[string, *Header] {
 	return func(yield func(string, *Header) bool) {
 		for i := range f.parts {
@@ -207,7 +187,7 @@ func (f *File) Headers() iter.Seq2[string, *Header] {
 	}
 }
 
-// ParameterCount returns the number of elements of each dtype in the file.
+// ParameterCount returns the number of elements of each dtype.
 func (f *File) ParameterCount() map[DType]int64 {
 	count := make(map[DType]int64)
 	for _, t := range f.Tensors() {

@@ -11,15 +11,10 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// Write writes a whole file to w: a header with the tensors and the metadata,
-// then their data. The bytes are those of the reference implementation: tensors
-// by dtype, in descending order of the constants, then by name; metadata keys
-// are sorted. nil metadata is left out, empty metadata is written.
-//
-// Data is copied from where the tensors have it, gathered and converted on the
-// way, in constant extra memory. Write refuses, with nothing written, tensors
-// named __metadata__, names and metadata that are not valid UTF-8, and headers
-// above 100,000,000 bytes.
+// Write writes a whole file to w, byte for byte as the reference implementation:
+// tensors in descending order of [DTypes], then by name; metadata keys sorted. nil
+// metadata is left out. It refuses, with nothing written, tensors named __metadata__,
+// invalid UTF-8, and headers above 100,000,000 bytes. Errors of w are wrapped.
 func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) error {
 	o, err := newOutFile(tensors, metadata, newResults())
 	if err != nil {
@@ -29,25 +24,16 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 	return prefixed(o.writeTo(w))
 }
 
-// WriteFile writes a file as Write does, atomically and durably: the data goes
-// to a new file in the same directory, which is flushed to the disk and then
-// renamed. If WriteFile fails, or the process or system crashes, name is
+// WriteFile writes a file as Write does, atomically and durably: to a new file in the
+// same directory, which is flushed and renamed. After a failure or a crash, name is
 // unchanged. One exception: if flushing the directory fails, name is already the new
-// file, but a crash may restore the old one. The error says so.
+// file, but a crash may restore the old one. The error says so. A killed process may
+// leave .safetensors-*.tmp.
 //
-// On Linux, where the file system permits it, the new file has no name until it is
-// complete: a process that is killed leaves nothing, except in the instant between
-// naming and renaming the file. Then, and on other systems, the temporary file
-// .safetensors-*.tmp stays until somebody removes it.
-//
-// Until it returns, neither the map nor the data of its tensors may change; a
-// program that saves in the background while it computes on gives it copies. For
-// progress or cancellation, write tensor by tensor with Create.
-//
-// A new file has mode 0666 before the umask, a replaced one keeps its mode. If
-// name is a symbolic link, the link is replaced. The file may be the one that the
-// tensors were opened from: they still refer to the old data. On Windows an open
-// file cannot be replaced, which is an error.
+// Until WriteFile returns, neither the map nor the data may change. The tensors may
+// come from the file itself. A new file has mode 0666 before the umask, a replaced one
+// keeps its mode; a symbolic link is replaced. On Windows an open file cannot be
+// replaced.
 func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
 	o, err := newOutFile(tensors, metadata, newResults())
 	if err != nil {

@@ -164,22 +164,13 @@ func listNames(names []string) string {
 	return strings.Join(names, ", ") + more
 }
 
-// OpenShards opens several shards as one File. index is the content of a
-// model.safetensors.index.json, as written by WriteShards, by BuildIndex and by
-// the Python packages. It calls open once for each shard that the index names, 20
-// concurrently; the names have been checked to be local, slash-separated paths.
-// The result owns the Files that open returns: its Close closes them.
+// OpenShards opens the shards of a model.safetensors.index.json as one File. It calls
+// open once for each, 20 concurrently; names are local, slash-separated paths. Close
+// closes these Files. Tensors are those of the index, shard by shard in name order;
+// metadata is that of the first.
 //
-// It holds exactly the tensors of the index, each from the shard that the index
-// says, shard by shard in the order of their names. Metadata is that of the first
-// shard.
-//
-// An index that breaks a rule, and a shard that lacks a tensor the index places in
-// it, are a *FormatError. Errors of open are wrapped, with the name of the shard.
-// The failures of several shards are reported together; after ten no further
-// shard is opened.
-//
-// To open a shard only when one of its tensors is needed, use ReadIndex.
+// An index that breaks a rule, or names a tensor that its shard lacks, is a
+// *[FormatError]. Errors of open are wrapped, with the shard; ten end the opening.
 func OpenShards(index io.Reader, open func(shard string) (*File, error)) (*File, error) {
 	if index == nil || open == nil {
 		return nil, prefixed(errors.New("opening shards: the index or the callback is nil"))

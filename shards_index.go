@@ -142,13 +142,9 @@ func localName(name string) bool {
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// ReadIndex returns the shard of each tensor in an index, the content of a
-// model.safetensors.index.json, which it checks as OpenShards does: names of shards are
-// local, slash-separated paths, and each tensor is there once.
-//
-// It serves programs that fetch shard by shard: they open a shard when one of its
-// tensors is asked for. OpenShards opens all of them at once, so that it knows every
-// tensor's dtype and shape, and reports every shard that is missing.
+// ReadIndex returns the shard of each tensor in a model.safetensors.index.json, to open
+// shards on demand. Shard names are local, slash-separated paths, and tensor names are
+// unique; else the error is a *[FormatError].
 func ReadIndex(index io.Reader) (map[string]string, error) {
 	if index == nil {
 		return nil, prefixed(errors.New("reading an index: the io.Reader is nil"))
@@ -178,18 +174,9 @@ func indexText(index io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// BuildIndex returns the content of a model.safetensors.index.json for shards, given
-// by their file names and headers: File.Headers of shards that are open, or headers
-// that ReadHeader has read one by one. It uses names, dtypes and shapes. Duplicate
-// tensor names are an error, and so is a file name that is not local and
-// slash-separated.
-//
-// With it several machines can write a checkpoint, each with its own part of the
-// tensors: machine 3 of 8 writes model-00003-of-00008.safetensors to a shared
-// directory with WriteFile, or to an object store with Write. When all shards are
-// there, one machine reads their headers and writes the index. Until it does, there is
-// no new checkpoint. An object store writes an object atomically; in a directory,
-// write the index under another name, sync it, and rename it.
+// BuildIndex returns a model.safetensors.index.json for shards, given by file name and
+// header: File.Headers, or what ReadHeader reads. Duplicate names are an error; so is a
+// file name that is not local and slash-separated.
 func BuildIndex(shards iter.Seq2[string, *Header]) ([]byte, error) {
 	if shards == nil {
 		return nil, prefixed(errors.New("building an index: the shards are nil"))

@@ -14,35 +14,17 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// WriteShards writes a checkpoint to a folder, which it creates if need be: the
-// shards of Split and an index of them, in the form that the Python packages
-// write and read. A single shard has no index. Each shard has the metadata.
+// WriteShards writes the shards of Split to a directory, which it creates if need be,
+// each with the metadata, and an index of several.
 //
-// The directory may hold an earlier checkpoint. One step replaces it: the rename of the
-// index or of the single shard, or, when several shards replace a single file, the
-// removal of that. If WriteShards fails, or the process or the system crashes, the
-// directory opens as the whole earlier checkpoint or as the whole new one, never as a
-// mixture. (While a set of shards without an index is replaced, opening it can fail.)
-// Shard names are therefore never reused: next to an earlier checkpoint, the stem gets a
-// random number, model.271828-00001-of-00003.safetensors. In the end WriteShards removes
-// the files of the earlier checkpoint, and the files that crashed saves left.
-//
-// One WriteShards at a time may save to a directory. It locks it: another one fails at
-// its start. Where the file system has no locks, as NFS, two leave one checkpoint, a
-// directory that does not open, or an error, but not a mixture, unless both are the
-// first to save there.
-//
-// An error of the removal, or of the flush before it, says that the new checkpoint is
-// complete. After any other error the files in the folder are as they were.
-//
-// On Windows a file that is open can be neither replaced nor removed: while somebody has
-// the index, or the single shard, open, WriteShards fails and the earlier checkpoint
-// stays; while one of its shards is open, the error says that the new checkpoint is
-// complete.
-//
-// Programs on several machines that each have a part of the tensors write their
-// own shards with WriteFile, to a shared folder or an object store. When all have,
-// one of them writes the index: see BuildIndex.
+// One step replaces an earlier checkpoint: the rename of the index or of the single
+// shard. When several shards replace a single file, that step is its removal. After a
+// failure or a crash, the directory opens as the earlier checkpoint or as the new one,
+// each whole; an earlier set without an index may not open. Shard names are therefore
+// never reused: the stem gets a random number. Last, WriteShards removes the files of
+// earlier and of crashed saves; an error then says that the new checkpoint is complete.
+// It locks the directory: a second one fails. Without locks, as on NFS, save one at a
+// time. On Windows open files can be neither replaced nor removed.
 func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
 	if maxBytes < 1 {
 		return prefixed(fmt.Errorf("shards of at most %d bytes", maxBytes))
@@ -99,11 +81,9 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	return s.commit()
 }
 
-// Split deals tensors out to shards of up to maxBytes bytes of data, by file name,
-// as WriteShards writes them. Tensors are assigned to shards in name order, as
-// huggingface_hub does; a tensor larger than maxBytes gets its own shard. A single
-// shard is model.safetensors; several are model-00001-of-00003.safetensors and so
-// on. For other file names, rename the keys.
+// Split deals tensors out to shards of up to maxBytes bytes, by file name, in name
+// order; a larger tensor is a shard. One is model.safetensors, several are
+// model-00001-of-00003.safetensors and so on.
 func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tensor {
 	groups := []map[string]Tensor{}
 	current, size := map[string]Tensor{}, int64(0)

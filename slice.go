@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// A Range selects indices of one dimension: All, Span, At, each with By. The
-// zero Range is All().
+// A Range selects indices of one dimension: All, Span, At, each with By. The zero Range
+// is All().
 type Range struct {
 	kind        rangeKind
 	start, stop int
@@ -21,20 +21,18 @@ const (
 	rangeAt
 )
 
-// All selects a whole dimension, as [:] does in Go and Python.
+// All selects a whole dimension.
 func All() Range { return Range{} }
 
-// Span selects the indices from start up to, not including, stop, as
-// [start:stop] does. Negative indices count from the end of the dimension: -1 is
-// its last index. Unlike in Python, an index beyond the dimension is an error.
+// Span selects the indices from start up to, not including, stop. Negative indices
+// count from the end. Unlike in Python, an index beyond the dimension is an error.
 func Span(start, stop int) Range { return Range{kind: rangeSpan, start: start, stop: stop} }
 
-// At selects one index and drops the dimension, as [i] does. A negative index
-// counts from the end.
+// At selects one index and drops the dimension. A negative index counts from the end.
 func At(i int) Range { return Range{kind: rangeAt, start: i} }
 
-// By selects every step-th of the indices of r, starting with the first, as
-// [start:stop:step] does in Python. Slice refuses a step below 1.
+// By selects every step-th index of r, starting with the first. Slice refuses a step
+// below 1.
 func (r Range) By(step int) Range {
 	if step < 1 {
 		step = -1
@@ -43,7 +41,7 @@ func (r Range) By(step int) Range {
 	return r
 }
 
-// String returns the range as it is written between the brackets of Python.
+// String returns the range as Python writes it.
 func (r Range) String() string {
 	s := ":"
 	switch r.kind {
@@ -91,17 +89,10 @@ func (r Range) resolve(size int) (s selection, broken string) {
 	return selection{first, n/step + min(n%step, 1), step, r.kind == rangeAt}, ""
 }
 
-// Slice returns the part of t that the ranges select, one for each leading
-// dimension; dimensions without a range stay whole. It copies nothing: the result
-// refers to the same data. If the selected elements are adjacent in the file, the
-// result is contiguous and can be viewed. Otherwise Append and WriteTo gather the
-// elements. Where the file is not in memory, they read only the selected
-// elements, and gaps that are cheaper to read than to skip.
-//
-// A dtype of less than a byte can be sliced where each run of adjacent elements
-// starts and ends on a byte boundary.
-//
-// The error names the dimension, the range and the size at fault.
+// Slice returns the part of t that the ranges select, one for each leading dimension,
+// lazily. Adjacent elements can be viewed; copying gathers others, and from a reader it
+// reads only those, and gaps that are cheaper to read than to skip. In dtypes below a
+// byte, each run of adjacent elements must be whole bytes.
 func (t Tensor) Slice(ranges ...Range) (Tensor, error) {
 	p, err := t.slice(ranges)
 	if err != nil {
@@ -181,9 +172,8 @@ func rangesOf(selected []selection) []Range {
 	return ranges
 }
 
-// Part returns the i-th of n equal parts of t along dimension dim, 0 ≤ i < n, as
-// tensor parallelism deals weights out to ranks. It is an error if n does not
-// divide the dimension. Concat undoes it.
+// Part returns the i-th of n equal parts of t along dimension dim, 0 ≤ i < n. n must
+// divide the dimension.
 func (t Tensor) Part(dim, i, n int) (Tensor, error) {
 	p, err := t.part(dim, i, n)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// A RangeReader is an io.ReaderAt that can serve many ranges in one call.
-// Implement it where each read costs a round trip, as package remote does.
+// A RangeReader is an [io.ReaderAt] for sources where each read costs a round trip.
 type RangeReader interface {
 	io.ReaderAt
 

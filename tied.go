@@ -8,16 +8,10 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// Tie returns a checkpoint in which each data is held by one name only, as
-// safetensors.torch.save_model of Python writes it: of tensors that share their
-// data, it keeps the one whose name sorts first, and notes each other name in the
-// metadata, with the kept name as its value. Metadata under such a name stays as
-// it is. load_model and Untie give the names back.
-//
-// Tensors share their data if they are the same part of one file or of one slice,
-// with the same dtype and shape; Tie finds out without reading it. Tensors without
-// elements are not shared. Neither map is modified; nil metadata stays nil if
-// nothing is shared.
+// Tie drops tensors that share their data with another. The name that sorts first
+// stays; the metadata maps each dropped name to it, as save_model of Python does.
+// Tensors share data if they are the same part of one file or slice, with the same
+// dtype and shape, and have elements. Tie reads nothing and modifies neither map.
 func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tensor, map[string]string) {
 	kept := make(map[string]Tensor, len(tensors))
 	noted := maps.Clone(metadata)
@@ -41,9 +35,9 @@ func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tens
 	return kept, noted
 }
 
-// Untie returns a checkpoint with the names that Tie, or save_model of Python, took
-// out: for each metadata key that is no tensor and whose value names one, that
-// tensor again. It modifies neither map.
+// Untie returns tensors with the names that Tie or save_model dropped: for each
+// metadata key that names no tensor, that which its value names. It modifies neither
+// map.
 func Untie(tensors map[string]Tensor, metadata map[string]string) map[string]Tensor {
 	all := make(map[string]Tensor, len(tensors))
 	maps.Copy(all, tensors)

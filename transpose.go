@@ -12,20 +12,13 @@ import (
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
-// Transpose returns t with its dimensions in another order: dimension i of the
-// result is dimension dims[i] of t. Without dims the order is reversed, as in
-// numpy.transpose. It copies nothing: Append, WriteTo and the writers transpose
-// as they read. Where that moves only dimensions of size 1, or undoes an earlier
-// Transpose, the result is contiguous and can be viewed.
+// Transpose returns t with its dimensions in another order, lazily: dimension i of the
+// result is dimension dims[i] of t; none given reverses them. From a reader, each byte
+// is read once, and what is transposed held, in parts of up to 1 GiB: one matrix where
+// leading dimensions stay in front. ReadAt in small windows is slow.
 //
-// If t is not in memory, an operation reads each byte once, in the order of the
-// file, and keeps what it transposes in memory: leading dimensions that stay in
-// front are read one index after another, what remains, a matrix for example, in
-// parts of up to 1 GiB. ReadAt reads only the elements that it returns, which is
-// slow for one window after another: use WriteTo.
-//
-// In dtypes of less than a byte, the last dimension must stay the last, and its
-// rows must fill whole bytes; if not, the error wraps errors.ErrUnsupported.
+// In dtypes below a byte, the last dimension must stay last, with rows of whole bytes;
+// if not, the error wraps [errors.ErrUnsupported].
 func (t Tensor) Transpose(dims ...int) (Tensor, error) {
 	p, err := t.transpose(dims)
 	if err != nil {

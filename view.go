@@ -12,12 +12,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// A Tensor is a multi-dimensional array of one dtype, in a file or in memory. It
-// is a small immutable value that refers to its data and can be copied freely.
-// All its methods, View and Append may be called concurrently.
-//
-// A tensor of a File can be read until the File is closed. The zero Tensor is
-// invalid: it has no dtype, and reading it is an error.
+// A Tensor is a multi-dimensional array of one dtype, a small immutable value that
+// refers to its data. It may be used concurrently, until its File is closed. Reading
+// the zero Tensor is an error.
 type Tensor struct {
 	dtype   DType
 	shape   []int // dimensions, outermost first; empty for a scalar
@@ -31,23 +28,21 @@ type Tensor struct {
 	concat   *concat   // the pieces of a joined tensor, in place of src to dtypes
 }
 
-// Element is the constraint of the Go types that elements are seen as. There is
-// no bool: a file may hold any byte, a Go bool may not.
+// Element is the constraint of the Go types of elements. A file may hold any byte in a
+// BOOL, hence no bool.
 type Element interface {
 	~int8 | ~int16 | ~int32 | ~int64 |
 		~uint8 | ~uint16 | ~uint32 | ~uint64 |
 		~float32 | ~float64 | ~complex64
 }
 
-// NewTensor returns a tensor of the elements in data, in row-major order. The
-// tensor aliases data: later writes are visible through it and must not race
-// with reads. It copies shape.
+// NewTensor returns a tensor of the elements in data, in row-major order, as many as
+// the shape has; a nil shape is a scalar. It copies shape and refers to data, which
+// must not be written to while the tensor is read.
 //
-// T is the Go type of the dtype, or the unsigned integer of its size for raw
-// bits, or a byte type for raw little-endian bytes, the only choice for F4 and
-// F6. []float32 and []float64 may also be given for a narrower float dtype: the
-// elements are rounded when they are read, as Convert does. The shape must have as
-// many elements as data holds; a nil shape is a scalar.
+// T is the Go type of the dtype, the unsigned integer of its size for raw bits, or byte
+// for little-endian bytes, the only choice for F4 and F6. For a narrower float dtype, T
+// may be float32 or float64: reading rounds, as Convert does.
 func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 	t, err := newTensor[T](dtype, shape)
 	if err != nil {
@@ -89,9 +84,8 @@ func newTensor[T Element](dtype DType, shape []int) (Tensor, error) {
 	return t.convert(dtype)
 }
 
-// NewTensorAt returns a tensor of elements that r holds as a file does, row-major
-// and little-endian, from offset 0 on. It reads them when it is read, with up to
-// 16 concurrent ReadAt calls; if r is a RangeReader, slices are read through that.
+// NewTensorAt returns a tensor of elements that r holds from offset 0 on, row-major and
+// little-endian. It reads them on demand, as NewFile does.
 func NewTensorAt(dtype DType, shape []int, r io.ReaderAt) (Tensor, error) {
 	size, broken := checkShape(dtype, shape)
 	if broken != "" {
@@ -103,23 +97,20 @@ func NewTensorAt(dtype DType, shape []int, r io.ReaderAt) (Tensor, error) {
 	return Tensor{dtype: dtype, shape: slices.Clone(shape), src: newReaderSource(r, 0), size: size}, nil
 }
 
-// DType returns the type of the elements: what Convert and Bitcast made of it. It
-// is 0 for the zero Tensor.
+// DType returns the type of the elements, 0 for the zero Tensor.
 func (t Tensor) DType() DType { return t.dtype }
 
-// Shape returns the dimensions, outermost first; it is empty for a scalar. The
-// slice is shared and must not be modified.
+// Shape returns the dimensions, outermost first; none for a scalar. The slice is shared
+// and must not be modified.
 func (t Tensor) Shape() []int { return t.shape }
 
-// Len returns the number of elements: the product of the dimensions, 1 for a
-// scalar. On a 32-bit system it is at most math.MaxInt.
+// Len returns the number of elements, 1 for a scalar, at most math.MaxInt.
 func (t Tensor) Len() int {
 	n, _ := countElements(t.shape)
 	return int(min(n, math.MaxInt))
 }
 
-// Size returns the size of the elements in bytes, as WriteTo writes them and as
-// they are in a file. It is 0 for the zero Tensor.
+// Size returns the size of the elements in bytes.
 func (t Tensor) Size() int64 {
 	size, _ := byteSize(t.dtype, t.shape)
 	return size
@@ -128,28 +119,17 @@ func (t Tensor) Size() int64 {
 // String returns the dtype and the shape, such as "BF16 [4096,4096]".
 func (t Tensor) String() string { return t.dtype.String() + " " + formatShape(t.shape) }
 
-// View returns the elements of t without copying them. The slice refers to the
-// data of t and has no spare capacity.
-//
-// T is as for NewTensor: View[float32] of F32, View[uint16] (or a type such as
-// float16.Float16 of github.com/x448/float16) of F16 and BF16, View[byte] of any
+// View returns the elements of t without a copy and without spare capacity. T is as for
+// NewTensor: View[float32] of F32, View[uint16] of F16 and BF16, View[byte] of any
 // dtype.
 //
-// If t comes from Open, the slice is a part of the mapped file: do not write to
-// it and do not use it after Close; both crash the program, and so does reading
-// it after somebody has truncated the file. If t comes from Load, Parse or
-// NewTensor, the slice is ordinary memory.
+// If t comes from Open, the slice is a part of the mapped file. Writing to it, using it
+// after Close, and reading it after a truncation of the file crash the program.
 //
-// If a copy would be needed, View returns an error wrapping
-// errors.ErrUnsupported; use Append. That is so when the data is not in memory
-// (NewFile), when the elements are not contiguous (Slice, Transpose, Concat), are computed
-// (NewTensorFunc) or to be converted (Convert, or to a T that only Append converts
-// to), when their address is not aligned for T, and on a big-endian host.
-//
-// In a mapped file, alignment is up to the writer. This package and the Python
-// package pad the header, so that every tensor is aligned. PyTorch's consolidation
-// of distributed checkpoints and older versions of MLX do not: Load aligns such a
-// file in memory, unless it mixes dtypes of different sizes.
+// Where only a copy would do, the error wraps [errors.ErrUnsupported]; use Append. That
+// is so for data not in memory, for elements not contiguous, computed or converted, for
+// an address not aligned for T, and on a big-endian host. Load aligns what the writer
+// of the file has not, unless dtypes of different sizes mix.
 func View[T Element](t Tensor) ([]T, error) {
 	s, err := view[T](t)
 	return s, prefixed(err)
@@ -198,19 +178,13 @@ func (t Tensor) noView(reason string) error {
 	return fmt.Errorf("viewing %v: %s (Append copies and converts): %w", t, reason, errors.ErrUnsupported)
 }
 
-// Append appends the elements of t to dst, in row-major order, and returns the
-// extended slice. It copies, gathers and converts as needed, with several
-// goroutines where there is much to do. On an error it returns dst as it was.
+// Append appends the elements of t to dst, in row-major order, with several goroutines
+// where that pays. On an error it returns dst as it was. Append(buf[:0], t) reuses
+// memory: that took a quarter of the time (BenchmarkModel), as filling new memory is
+// mostly page faults.
 //
-// Where dst has the room, nothing is allocated: a program that reads tensor after
-// tensor passes the same memory again, Append(buf[:0], t). That took a quarter of the
-// time of new slices, most of which are page faults (BenchmarkModel). For a slice to
-// keep, pass nil: Append makes one without clearing it first, as make([]T, 0, t.Len())
-// would.
-//
-// T is as for View. It may also be float32 or float64 where that represents every
-// value of the dtype: float32 those of I8, U8, I16, U16 and all floats but F64,
-// float64 also those of I32, U32 and F64. Rounding takes a Convert.
+// T is as for View. It may also be float32, for I8, U8, I16, U16 and all floats but
+// F64, or float64, for these, I32, U32 and F64. Rounding takes a Convert.
 func Append[T Element](dst []T, t Tensor) ([]T, error) {
 	out, err := appendTo(dst, t)
 	return out, prefixed(err)
@@ -245,11 +219,9 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	return out, nil
 }
 
-// Read returns the elements of the tensor of a File that has that name, as Append does
-// in new memory. It checks the shape if one is given: -1 stands for any size of a
-// dimension. To check for a scalar, compare Tensor.Shape.
-//
-// A tensor of another shape is an error, whose text has both.
+// Read returns the elements of a tensor by name, as Append(nil, t) does. Another shape
+// than that given, if any, is an error; -1 stands for any size of a dimension. To
+// require a scalar, check Tensor.Shape.
 func Read[T Element](f *File, name string, shape ...int) ([]T, error) {
 	t, err := f.Tensor(name)
 	if err != nil {
@@ -267,12 +239,9 @@ func shapeMatches(shape, want []int) bool {
 	return slices.EqualFunc(shape, want, func(n, w int) bool { return n == w || w == -1 })
 }
 
-// WriteTo writes the elements to w as a file holds them: row-major,
-// little-endian, sub-byte ones packed. It returns the number of bytes written.
-// Errors of w are returned as they are.
-//
-// It uses constant extra memory, but for what Transpose holds. Tensors in memory are
-// written without a copy in between, those of a mapped file to a *os.File.
+// WriteTo writes the elements to w as a file holds them: row-major, little-endian,
+// sub-byte ones packed. Errors of w are returned as they are. Extra memory is constant,
+// apart from what Transpose holds.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	s, err := t.open()
 	if err != nil {
@@ -282,8 +251,8 @@ func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	return writeStream(w, s)
 }
 
-// ReadAt implements io.ReaderAt over the bytes that WriteTo writes: it fills p
-// with those from byte off on. A computed tensor is computed in each call.
+// ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. A computed tensor
+// is computed in each call.
 func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))

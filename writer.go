@@ -10,8 +10,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// A Writer writes a file tensor by tensor, for data that is computed on the way.
-// It is not safe for concurrent use. After the first error every call returns it.
+// A Writer writes a file tensor by tensor. It is not safe for concurrent use. After the
+// first error every call returns it.
 type Writer struct {
 	w       io.Writer
 	names   []string
@@ -24,10 +24,9 @@ type Writer struct {
 	buf  *bufio.Writer  // which is then w
 }
 
-// NewWriter writes the header of a file with the tensors and metadata of h to w
-// and returns a Writer for their data. The tensors are laid out in the order
-// given; DataOffsets and Size are ignored, and h is not modified. NewWriter
-// refuses what Write refuses, and duplicate names; then it has written nothing.
+// NewWriter writes the header of a file to w and returns a Writer for the data, in the
+// order of h.Tensors; DataOffsets and Size are ignored. It refuses what Write refuses,
+// and duplicate names, with nothing written.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	header, ends, err := h.encode(nil)
 	if err != nil {
@@ -39,10 +38,8 @@ func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	return &Writer{w: w, names: h.names(), ends: ends}, nil
 }
 
-// Create is NewWriter for a file that it writes atomically and durably, as
-// WriteFile does. When Close finds the file complete, it is flushed to the disk and
-// renamed to name. After an error, and when Close finds data missing, the new file is
-// removed and name is unchanged, with the exception described at WriteFile. A Writer
+// Create is NewWriter for a file that Close renames to name, atomically and durably,
+// with the exception described at WriteFile. After an error name is unchanged. A Writer
 // that is never closed may leave a temporary file.
 func Create(name string, h *Header) (*Writer, error) {
 	header, ends, err := h.encode(nil)
@@ -107,10 +104,8 @@ func (h *Header) encode(b []byte) (header []byte, ends []int64, err error) {
 	return header, ends, nil
 }
 
-// AppendBinary appends the start of a file as NewWriter writes it: the header
-// length and the header. The tensors are laid out in the order given; DataOffsets
-// and Size are ignored. With the sizes of the tensors, its length is that of the
-// file: a Content-Length before an upload. Errors are those of NewWriter.
+// AppendBinary appends the start of a file as NewWriter writes it: with the data, its
+// length is that of the file. Errors are those of NewWriter.
 func (h *Header) AppendBinary(b []byte) ([]byte, error) {
 	header, _, err := h.encode(b)
 	if err != nil {
@@ -119,12 +114,10 @@ func (h *Header) AppendBinary(b []byte) ([]byte, error) {
 	return header, nil
 }
 
-// Tensor returns the writer for the data of a tensor, as a file holds it:
-// row-major and little-endian. The tensor must be the next one in the header, and
-// the data of the previous one must be complete; tensors without elements can be
-// left out. If a call of Write exceeds the size of the tensor, that is an error
-// and none of its bytes are written. The writer must not be used after the next
-// call of Tensor or Close.
+// Tensor returns the writer for the data of a tensor, row-major and little-endian.
+// Tensors come in the order of the header, each complete; those without elements can be
+// left out. A Write beyond the size writes nothing. The writer is valid until the next
+// call.
 func (w *Writer) Tensor(name string) (io.Writer, error) {
 	if err := w.complete(); err != nil {
 		return nil, err
@@ -143,10 +136,8 @@ func (w *Writer) Tensor(name string) (io.Writer, error) {
 	return nil, w.fail(fmt.Errorf("tensor %s is not among the remaining ones of the header", quote(name)))
 }
 
-// Close checks that the data of all tensors has been written; if not, the error
-// says how many bytes are missing. It does not close the writer given to NewWriter;
-// a file of Create takes its name now. After Close, every call but Close is an
-// error.
+// Close checks that all data has been written; if not, the error says how many bytes
+// are missing. It does not close the writer of NewWriter.
 func (w *Writer) Close() error {
 	if w.err == errWriterClosed {
 		return nil
