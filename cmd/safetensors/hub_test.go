@@ -16,13 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fakeHub publishes the sums of the repository owner/name, two files a page. Nothing
-// can be downloaded from it.
+// A fakeHub publishes the sums of the repository owner/name. Nothing can be downloaded
+// from it.
 type fakeHub struct {
 	mu       sync.Mutex
 	entries  []map[string]any
 	requests []string
-	next     string // in place of the second page
 }
 
 func startFakeHub(t *testing.T) *fakeHub {
@@ -43,34 +42,27 @@ func (h *fakeHub) add(name, content string, lfs bool) {
 	git := func(text string) string {
 		return fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text)))
 	}
-	e := map[string]any{"type": "file", "path": name, "oid": git(content), "size": len(content)}
+	e := map[string]any{"rfilename": name, "blobId": git(content), "size": len(content)}
 	if lfs {
-		e["oid"] = git("the pointer")
-		e["lfs"] = map[string]any{"oid": fmt.Sprintf("%x", sha256.Sum256([]byte(content))), "size": len(content)}
+		e["blobId"] = git("the pointer")
+		e["lfs"] = map[string]any{"sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(content))), "size": len(content)}
 	}
-	h.entries = append(h.entries, e, map[string]any{"type": "directory", "path": "sub", "oid": "x"})
+	h.entries = append(h.entries, e)
 }
 
 func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.requests = append(h.requests, r.URL.EscapedPath())
-	if r.Header.Get("Authorization") != "Bearer token" || filepath.Dir(r.URL.EscapedPath()) != "/hub/api/models/owner/name/tree" {
+	if r.Header.Get("Authorization") != "Bearer token" || filepath.Dir(r.URL.EscapedPath()) != "/hub/api/models/owner/name/revision" {
 		http.Error(w, "no", http.StatusUnauthorized)
 		return
 	}
-	from := 0
-	fmt.Sscan(r.URL.Query().Get("cursor"), &from)
-	to := min(from+4, len(h.entries))
-	if to < len(h.entries) {
-		next := fmt.Sprintf("%s?recursive=true&cursor=%d", r.URL.EscapedPath(), to)
-		if h.next != "" {
-			next = h.next
-		}
-		w.Header().Set("Link", "<"+next+">; rel=\"next\"")
-	}
-	json.NewEncoder(w).Encode(h.entries[from:to])
+	json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": h.entries})
 }
+
+// commit is what the revisions of a fakeHub stand for.
+const commit = "0123456789012345678901234567890123456789"
 
 func (h *fakeHub) taken() []string {
 	h.mu.Lock()
@@ -94,10 +86,9 @@ func TestVerifyHub(t *testing.T) {
 	write(t, "model/.cache/huggingface/download/x.metadata", "")
 	good := ".gitattributes: OK\nREADME.md: OK\nconfig.json: OK\nmodel.safetensors: OK\nsub/x: OK\non the hub, but not here: 1\n"
 	require.Equal(t, good, succeeds(t, "verify", "model", "--hub", "owner/name"))
-	page := "/hub/api/models/owner/name/tree/main"
-	require.Equal(t, []string{page, page, page}, h.taken(), "nothing but sums is downloaded")
+	require.Equal(t, []string{"/hub/api/models/owner/name/revision/main"}, h.taken(), "nothing but sums is downloaded")
 	succeeds(t, "verify", "model", "--hub", "owner/name@refs/pr/1")
-	require.Equal(t, "/hub/api/models/owner/name/tree/refs%2Fpr%2F1", h.taken()[0])
+	require.Equal(t, "/hub/api/models/owner/name/revision/refs%2Fpr%2F1", h.taken()[0])
 
 	write(t, "model/model.safetensors", "weightz")
 	write(t, "model/sub/x", "smal")
@@ -112,14 +103,10 @@ func TestVerifyHub(t *testing.T) {
 	require.Contains(t, fails(t, 1, "verify", "empty", "--hub", "owner/name"), "none of its files is on the hub")
 
 	// What a hub may answer.
-	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/other"), "the files of owner/other at revision main: 401 Unauthorized")
+	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/other"), "status 401 Unauthorized")
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "../name"), "does not name a repository")
-	h.next = "http://localhost:1/elsewhere"
-	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), "the next page is on another server")
-	h.next = page
-	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), "more than 1000 pages")
-	h.next, h.entries[0]["oid"] = "", "../x"
-	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), `"README.md" has the sum "../x"`)
+	h.entries[0]["blobId"] = "../x"
+	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), `the hub gives "README.md" the sum "../x"`)
 	h.taken()
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), "HF_HUB_OFFLINE is set")
@@ -133,7 +120,6 @@ func TestVerifyHub(t *testing.T) {
 func TestVerifyHubCache(t *testing.T) {
 	t.Chdir(t.TempDir())
 	h := startFakeHub(t)
-	const commit = "0123456789012345678901234567890123456789"
 	cache := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--owner--name")
 	write(t, filepath.Join(cache, "refs", "main"), commit)
 	entry := func(name, content, blob string) {
@@ -148,7 +134,7 @@ func TestVerifyHubCache(t *testing.T) {
 	entry("model.safetensors", "weights", "b10b")
 	entry("sub/config.json", "{}", "c0de")
 	require.Equal(t, "model.safetensors: OK\nsub/config.json: OK\n", succeeds(t, "verify", "hf://owner/name"))
-	require.Equal(t, []string{"/hub/api/models/owner/name/tree/" + commit}, h.taken(), "of the commit that is there")
+	require.Equal(t, []string{"/hub/api/models/owner/name/revision/" + commit}, h.taken(), "of the commit that is there")
 
 	write(t, filepath.Join(cache, "blobs", "b10b"), "weightz")
 	r := runs(t, "verify", "hf://owner/name@main")
