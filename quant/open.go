@@ -11,17 +11,17 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// configs are the files that may say how the tensors next to them are quantised. The
-// first that does so counts.
-var configs = []string{"config.json", "hf_quant_config.json"}
-
 // Open opens a checkpoint as [safetensors.Open] does, with the tensors that it stands
-// for: see [Dequantize]. The config is config.json, or hf_quant_config.json, in the
-// folder, or next to the file. Close closes the files.
+// for: see [Dequantize]. The config is that of FindConfig, in the folder, or next to
+// the file. Close closes the files.
 func Open(name string) (*safetensors.File, error) {
-	config, err := readConfig(name)
+	folder := name
+	if info, err := os.Stat(name); err == nil && !info.IsDir() {
+		folder = filepath.Dir(name)
+	}
+	config, err := FindConfig(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(folder, name)) })
 	if err != nil {
-		return nil, prefix.Add(err)
+		return nil, err
 	}
 	f, err := safetensors.Open(name)
 	if err != nil {
@@ -34,19 +34,18 @@ func Open(name string) (*safetensors.File, error) {
 	return safetensors.FileOf(plain, f.Metadata(), f.Close)
 }
 
-// readConfig returns the content of the config of a checkpoint, nil if there is none.
-func readConfig(name string) ([]byte, error) {
-	folder := name
-	if info, err := os.Stat(name); err == nil && !info.IsDir() {
-		folder = filepath.Dir(name)
-	}
-	for _, file := range configs {
-		text, err := os.ReadFile(filepath.Join(folder, file))
+// FindConfig returns the content of the file that says how the tensors next to it are
+// quantised: config.json or hf_quant_config.json, nil if neither does. read returns the
+// content of a file, and an error wrapping [fs.ErrNotExist] if there is none of that
+// name, as os.ReadFile does, or a client of a hub.
+func FindConfig(read func(name string) ([]byte, error)) ([]byte, error) {
+	for _, name := range []string{"config.json", "hf_quant_config.json"} {
+		text, err := read(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, prefix.Add(err)
 		}
 		if c, err := parseConfig(text); err != nil || c.method != "" {
 			return text, nil // Dequantize says what is wrong with it

@@ -25,6 +25,25 @@ func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[strin
 	return plain, prefix.Add(err)
 }
 
+// Layouts returns the layouts of the quantised tensors, such as "FP8 in blocks" or
+// "GPTQ", by the names that they have in the result of Dequantize. It reads nothing; its
+// errors are among those of Dequantize.
+func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]string, error) {
+	c, err := parseConfig(config)
+	if err != nil {
+		return nil, prefix.Add(err)
+	}
+	modules, _, err := findModules(tensors, c)
+	if err != nil {
+		return nil, prefix.Add(err)
+	}
+	names := make(map[string]string, len(modules))
+	for _, m := range modules {
+		names[m.result()] = m.layout.name
+	}
+	return names, nil
+}
+
 func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]safetensors.Tensor, error) {
 	c, err := parseConfig(text)
 	if err != nil {

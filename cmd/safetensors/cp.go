@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/quant"
 	"github.com/spf13/cobra"
 )
 
@@ -28,6 +29,10 @@ type copyFlags struct {
 	tie          bool
 	withFiles    bool
 	force        bool
+
+	dequantize string
+	quantize   string
+	targets    []string
 }
 
 func (c *command) cp() *cobra.Command {
@@ -40,11 +45,16 @@ bucket (s3://..., gs://..., azblob://...), a file:///... URL or - for standard o
 appears complete or not at all. It may be SRC itself, with --force.`, 88)+`
 
 Tensors are selected by --only and --except first, then renamed, then converted.
+--dequantize comes before that and --quantize after it. Where SRC has a config.json and
+DST is a folder, that gets a config.json with the new quantization_config, or without
+one. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
 `+sources, `
 safetensors cp model.safetensors half.safetensors --dtype bf16
 safetensors cp hf://mistralai/Mistral-7B-v0.3 mistral --max-shard-size 5GB
 safetensors cp base.safetensors adapter.safetensors merged.safetensors
 safetensors cp model.safetensors - --only 'model.layers.0.*' | safetensors ls -
+safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-size 5GB
+safetensors cp model model-fp8 --quantize fp8-block
 safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 `, cobra.MinimumNArgs(2), func(args []string) error {
 		return c.copy(args[:len(args)-1], args[len(args)-1], f)
@@ -54,6 +64,9 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.StringArrayVar(&f.only, "only", nil, "copy only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors with `s/REGEXP/REPLACEMENT/`, as sed does")
+	flags.StringVar(&f.dequantize, "dequantize", "", "write quantised tensors as the numbers they stand for, in `DTYPE`: bf16, f16 or f32")
+	flags.StringVar(&f.quantize, "quantize", "", "quantise weights as `SCHEME`, in a layout of compressed-tensors")
+	flags.StringArrayVar(&f.targets, "targets", nil, "quantise the tensors that match `PATTERN`, not the usual ones")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
 	flags.IntVar(&f.ranks, "ranks", 0, "write a distributed checkpoint of PyTorch for `N` ranks, a file for each")
 	flags.StringArrayVar(&f.meta, "meta", nil, "set the metadata `KEY=VALUE`")
@@ -70,6 +83,10 @@ type plan struct {
 	renames   []pattern.Rename
 	convert   map[safetensors.DType]safetensors.DType
 	meta      map[string]string
+
+	dequantize safetensors.DType // to which dtype; 0 if not
+	quantize   quant.Scheme      // "" if not
+	targets    []string
 }
 
 func (f *copyFlags) plan() (p plan, err error) {
@@ -85,7 +102,28 @@ func (f *copyFlags) plan() (p plan, err error) {
 	if p.meta, err = parsePairs(f.meta); err != nil {
 		return p, usageError{err}
 	}
-	return p, nil
+	return p, p.parseQuantisation(f)
+}
+
+// parseQuantisation parses the flags of quantised tensors.
+func (p *plan) parseQuantisation(f *copyFlags) (err error) {
+	if f.dequantize != "" {
+		p.dequantize, err = parseDType(f.dequantize)
+		if err != nil || !slices.Contains([]safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}, p.dequantize) {
+			return usage("--dequantize %s: expected bf16, f16 or f32", f.dequantize)
+		}
+	}
+	p.quantize, p.targets = quant.Scheme(f.quantize), f.targets
+	if p.quantize == "" {
+		if len(p.targets) > 0 {
+			return usage("--targets goes with --quantize")
+		}
+		return nil
+	}
+	if _, _, err := quant.Quantize(nil, p.quantize, nil); err != nil {
+		return usage("--quantize %s: expected fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8", f.quantize)
+	}
+	return nil
 }
 
 func parseRenames(texts []string) (renames []pattern.Rename, err error) {
@@ -124,9 +162,26 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 			return fmt.Errorf("--with-files: %s: %w", source.Shown(src.Name), err)
 		}
 	}
+	stored := src.Size()
+	if p.dequantize != 0 {
+		if err := dequantizeTo(src, p.dequantize); err != nil {
+			return err
+		}
+	}
 	tensors, read, err := p.apply(src)
 	if err != nil {
 		return err
+	}
+	var config []byte
+	if p.quantize != "" {
+		if tensors, config, err = quantized(tensors, p.quantize, p.targets); err != nil {
+			return err
+		}
+	}
+	if p.requantizes() {
+		if config, err = newConfig(src, config); err != nil {
+			return err
+		}
 	}
 	var metadata map[string]string
 	if !f.withoutMeta {
@@ -136,13 +191,20 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if f.tie {
 		tensors, metadata = safetensors.Tie(tensors, metadata)
 	}
-	stop := c.progress("cp", read)
+	stop := c.progress("cp", min(read, stored))
 	err = dst.Write(tensors, metadata)
 	stop()
 	if err != nil {
 		return err
 	}
-	if err := copyFiles(folder, src.Folder, small); err != nil {
+	if p.requantizes() {
+		small = slices.DeleteFunc(small, func(name string) bool { return slices.Contains(quantConfigs, name) })
+		err = c.writeConfig(folder, config)
+	}
+	if err == nil {
+		err = copyFiles(folder, src.Folder, small)
+	}
+	if err != nil {
 		return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 	}
 	return nil
@@ -161,6 +223,9 @@ func copyFiles(dst dest.Folder, src *source.Folder, names []string) error {
 	}
 	return nil
 }
+
+// requantizes reports whether the copy needs another config.json.
+func (p *plan) requantizes() bool { return p.dequantize != 0 || p.quantize != "" }
 
 // apply returns the tensors to write, and how many bytes of the source that reads.
 func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Tensor, read int64, err error) {

@@ -15,9 +15,9 @@ import (
 
 func (c *command) diff() *cobra.Command {
 	var tolerance compare.Tolerance
-	var metadata, asJSON bool
+	var metadata, asJSON, values bool
 	var only, renames []string
-	cmd := c.verb("diff A B [--only PATTERN] [--rename s/REGEXP/REPLACEMENT/] [--rtol R] [--atol A] [--meta] [--json]", "Compare names, dtypes, shapes, then values", `
+	cmd := c.verb("diff A B [--only PATTERN] [--rename s/REGEXP/REPLACEMENT/] [--rtol R] [--atol A] [--meta] [--json] [--dequantize]", "Compare names, dtypes, shapes, then values", `
 Two values are equal if |a-b| <= atol + rtol*|b|; NaNs are equal. Without a tolerance
 they are equal if their bits are. Tensors of different dtypes are different, but how far
 their values are apart is printed. The exit code is 1 if anything is different.
@@ -33,6 +33,7 @@ A and B are each what SRC is for the other commands.
 `+sources, `
 safetensors diff before.safetensors after.safetensors
 safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
+safetensors diff model model-fp8 --dequantize
 `, cobra.ExactArgs(2), func(args []string) error {
 		if !(tolerance.Absolute >= 0 && tolerance.Relative >= 0) {
 			return usage("a tolerance is not below 0")
@@ -41,10 +42,11 @@ safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
 		if err != nil {
 			return usageError{err}
 		}
-		return c.compare(args[0], args[1], s, tolerance, metadata, asJSON)
+		return c.compare(args[0], args[1], s, tolerance, metadata, asJSON, values)
 	})
 	cmd.Flags().StringArrayVar(&only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	cmd.Flags().StringArrayVar(&renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed does")
+	dequantizeFlag(cmd, &values)
 	cmd.Flags().Float64Var(&tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
 	cmd.Flags().Float64Var(&tolerance.Absolute, "atol", 0, "absolute tolerance")
 	cmd.Flags().BoolVar(&metadata, "meta", false, "compare the metadata too")
@@ -139,13 +141,13 @@ func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 	return nil
 }
 
-func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Tolerance, metadata, asJSON bool) error {
-	a, err := c.opener.Open(nameA)
+func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Tolerance, metadata, asJSON, values bool) error {
+	a, sizeA, err := c.openValues(nameA, values)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, err := c.opener.Open(nameB)
+	b, sizeB, err := c.openValues(nameB, values)
 	if err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Toler
 	if err := s.apply(a, b); err != nil {
 		return err
 	}
-	stop := c.progress("diff", a.Size()+b.Size())
+	stop := c.progress("diff", min(a.Size(), sizeA)+min(b.Size(), sizeB))
 	d, err := comparisonOf(a, b, tolerance)
 	stop()
 	if err != nil {

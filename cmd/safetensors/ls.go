@@ -25,7 +25,9 @@ Only headers are read, so the size of a model does not matter.
   {"file": "...", "metadata": {...} or null,
    "tensors": [{"name", "dtype", "shape", "parameters", "bytes"}, ...],
    "dtypes": [{"dtype", "tensors", "parameters", "bytes"}, ...],
-   "total": {"tensors", "parameters", "bytes"}}
+   "total": {"tensors", "parameters", "bytes"},
+   "quantised": [{"layout", "tensors", "parameters"}, ...], how many tensors and
+                parameters quantised ones stand for, if there are any}
 `+sources, `
 safetensors ls model.safetensors
 safetensors ls --tree --depth 2 hf://mistralai/Mistral-7B-v0.3
@@ -105,6 +107,8 @@ type listing struct {
 	Tensors  []listed          `json:"tensors"`  // in file order, unless sorted
 	DTypes   []total           `json:"dtypes"`   // in the order of their first tensor
 	Total    total             `json:"total"`    // of all dtypes
+
+	Quantised []quantisedTotal `json:"quantised,omitempty"`
 }
 
 type listed struct {
@@ -147,7 +151,12 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 	case "size":
 		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(src.Tensors[b].Size(), src.Tensors[a].Size()) })
 	}
-	return listingOf(src, names), nil
+	l := listingOf(src, names)
+	if l.Quantised, err = quantisedTotals(src); err != nil {
+		c.opener.Note(fmt.Sprintf("%s: its quantised tensors cannot be read as numbers: %s",
+			source.Shown(name), strings.TrimPrefix(err.Error(), "safetensors: ")))
+	}
+	return l, nil
 }
 
 // listingOf returns the contents of a source, as far as these tensors go.
@@ -193,6 +202,13 @@ func (c *command) printListing(l *listing, f listFlags) error {
 	}
 	row("total", l.Total)
 	columns.Flush()
+	if len(l.Quantised) > 0 {
+		fmt.Fprintf(columns, "\nQUANTISED\t%7s\t%17s\n", "TENSORS", "PARAMETERS")
+		for _, q := range l.Quantised {
+			fmt.Fprintf(columns, "%s\t%7d\t%17s\n", q.Layout, q.Tensors, term.Count(q.Parameters))
+		}
+		columns.Flush()
+	}
 	if len(l.Metadata) > 0 {
 		fmt.Fprintln(w)
 	}

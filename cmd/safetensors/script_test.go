@@ -236,6 +236,15 @@ func writeFiles(t *testing.T, dir string) {
 	one := counting(t, 2)
 	write("tied.safetensors", map[string]safetensors.Tensor{"b": one, "a": one}, nil)
 
+	raw("fp8/config.json", `{"model_type":"llama","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
+	write("fp8/model.safetensors", map[string]safetensors.Tensor{
+		"mlp.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{2, 4}, 0x38, 0x40, 0x44, 0x48, 0xb8, 0x30, 0, 0x7e),
+		"mlp.weight_scale_inv": floats(t, []int{1, 1}, 0.5),
+		"norm.weight":          tensorOfData(t, safetensors.BF16, []int{2}, 0x80, 0x3f, 0x00, 0xc0),
+	}, map[string]string{"format": "pt"})
+	raw("torchao/config.json", `{"quantization_config":{"quant_method":"torchao"}}`)
+	write("torchao/model.safetensors", map[string]safetensors.Tensor{"x.weight": tensorOfData(t, safetensors.I8, []int{1, 1}, 7)}, nil)
+
 	write("deep.safetensors", map[string]safetensors.Tensor{
 		"ones": counting(t, slices.Repeat([]int{1}, 65)...), "twos": counting(t, slices.Repeat([]int{2}, 17)...),
 	}, nil)

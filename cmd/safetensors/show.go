@@ -14,7 +14,8 @@ import (
 
 func (c *command) show() *cobra.Command {
 	var slice string
-	cmd := c.verb("show SRC NAME [--slice RANGES]", "Print the values of a tensor, as numpy prints them", `
+	var values bool
+	cmd := c.verb("show SRC NAME [--slice RANGES] [--dequantize]", "Print the values of a tensor, as numpy prints them", `
 Of a tensor with more than 1,000 elements, only the corners are printed and read.
 Floats that numpy does not know (BF16, F8_*, F6_*, F4) are printed as float32.
 `+sources, `
@@ -22,8 +23,9 @@ safetensors show model.safetensors lm_head.weight
 safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
 safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 `, cobra.ExactArgs(2), func(args []string) error {
-		return c.showTensor(args[0], args[1], slice)
+		return c.showTensor(args[0], args[1], slice, values)
 	})
+	dequantizeFlag(cmd, &values)
 	cmd.Flags().StringVar(&slice, "slice", "", "the `RANGES` to print, one for each leading dimension: 3, 0:4, :, -2:, ::10")
 	return cmd
 }
@@ -31,8 +33,8 @@ safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 // maxRank is that of numpy.
 const maxRank = 64
 
-func (c *command) showTensor(name, tensor, slice string) error {
-	src, err := c.opener.Open(name)
+func (c *command) showTensor(name, tensor, slice string, values bool) error {
+	src, _, err := c.openValues(name, values)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,9 @@ import (
 )
 
 func (c *command) stats() *cobra.Command {
-	var asJSON bool
+	var asJSON, values bool
 	var picture string
-	cmd := c.verb("stats SRC [PATTERN...] [--json] [--plot out.svg]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
+	cmd := c.verb("stats SRC [PATTERN...] [--json] [--plot out.svg] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
 Min, max, mean and std are those of the finite values. A pattern selects tensors: *, ?
 and [a-z], or a name and all below it.
 
@@ -38,8 +38,9 @@ safetensors stats model.safetensors
 safetensors stats model.safetensors 'model.layers.*.mlp.*' --plot mlp.svg
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.describe(args[0], args[1:], asJSON, picture)
+		return c.describe(args[0], args[1:], asJSON, values, picture)
 	})
+	dequantizeFlag(cmd, &values)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
 	cmd.Flags().StringVar(&picture, "plot", "", "draw the histogram of all values into `FILE`.svg")
 	return cmd
@@ -97,7 +98,7 @@ func summaryOf(s stats.Summary) summary {
 	return summary{s.Count, number(s.Min), number(s.Max), number(s.Mean), number(s.Std), s.Zeros, s.NaN, s.Inf, h}
 }
 
-func (c *command) describe(name string, patterns []string, asJSON bool, picture string) error {
+func (c *command) describe(name string, patterns []string, asJSON, values bool, picture string) error {
 	selection, err := pattern.ParseSelection(patterns, nil)
 	if err != nil {
 		return usageError{err}
@@ -105,7 +106,7 @@ func (c *command) describe(name string, patterns []string, asJSON bool, picture 
 	if picture != "" && !strings.HasSuffix(picture, ".svg") {
 		return usage("--plot %s: the name of the picture has to end in .svg", picture)
 	}
-	src, err := c.opener.Open(name)
+	src, stored, err := c.openValues(name, values)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (c *command) describe(name string, patterns []string, asJSON bool, picture 
 		tensors = append(tensors, src.Tensors[name])
 		size += src.Tensors[name].Size()
 	}
-	stop := c.progress("stats", size)
+	stop := c.progress("stats", min(size, stored))
 	summaries, all, err := stats.Describe(tensors)
 	stop()
 	if err != nil {

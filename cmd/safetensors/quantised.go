@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/quant"
+	"github.com/spf13/cobra"
+)
+
+// dequantizeFlag adds the flag of the verbs that show values.
+func dequantizeFlag(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVar(on, "dequantize", false, "take quantised tensors as the numbers they stand for")
+}
+
+// openValues opens a source, dequantised if that is asked for. size is how many bytes
+// it has to read.
+func (c *command) openValues(name string, dequantised bool) (src *source.Checkpoint, size int64, err error) {
+	if src, err = c.opener.Open(name); err != nil {
+		return nil, 0, err
+	}
+	size = src.Size()
+	if dequantised {
+		if _, err = dequantize(src); err != nil {
+			src.Close()
+			return nil, 0, err
+		}
+	}
+	return src, size, nil
+}
+
+// dequantize replaces the quantised tensors of a source with those that they stand for,
+// and returns their names.
+func dequantize(src *source.Checkpoint) (names map[string]string, err error) {
+	config, err := quant.FindConfig(src.Folder.ReadFile)
+	if err != nil {
+		return nil, err
+	}
+	if names, err = quant.Layouts(src.Tensors, config); err != nil {
+		return nil, err
+	}
+	if src.Tensors, err = quant.Dequantize(src.Tensors, config); err != nil {
+		return nil, err
+	}
+	src.Order = slices.DeleteFunc(src.Order, func(name string) bool {
+		_, left := src.Tensors[name]
+		return !left || names[name] != ""
+	})
+	src.Order = append(src.Order, slices.Sorted(maps.Keys(names))...)
+	return names, nil
+}
+
+// dequantizeTo is dequantize, and converts the results.
+func dequantizeTo(src *source.Checkpoint, d safetensors.DType) error {
+	names, err := dequantize(src)
+	if err != nil {
+		return err
+	}
+	for name := range names {
+		if src.Tensors[name], err = src.Tensors[name].Convert(d); err != nil {
+			return fmt.Errorf("tensor %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// quantized is quant.Quantize of the tensors that patterns select; without patterns,
+// of the usual ones.
+func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patterns []string) (map[string]safetensors.Tensor, []byte, error) {
+	if len(patterns) == 0 {
+		return quant.Quantize(tensors, scheme, nil)
+	}
+	selection, err := pattern.ParseSelection(patterns, nil)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	names, err := selection.Of(slices.Sorted(maps.Keys(tensors)))
+	if err != nil {
+		return nil, nil, err
+	}
+	return quant.Quantize(tensors, scheme, func(name string, _ safetensors.Tensor) bool { return slices.Contains(names, name) })
+}
+
+// newConfig returns the config.json for a copy of src: with another
+// quantization_config, or without one if that is nil. It returns nil if src has no
+// config.json.
+func newConfig(src *source.Checkpoint, quantisation []byte) ([]byte, error) {
+	text, err := src.Folder.ReadFile("config.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	config := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &config); err != nil {
+		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
+	}
+	for _, key := range []string{"quantization_config", "quantization"} {
+		delete(config, key)
+	}
+	if quantisation != nil {
+		if err := json.Unmarshal(quantisation, &config); err != nil {
+			return nil, err
+		}
+	}
+	text, err = json.MarshalIndent(config, "", "  ")
+	return append(text, '\n'), err
+}
+
+// quantConfigs are the files that say how the weights next to them are quantised.
+var quantConfigs = []string{"config.json", "hf_quant_config.json"}
+
+// writeConfig writes a config.json next to the weights, if there is one and they are in a
+// folder; else folder is nil.
+func (c *command) writeConfig(folder dest.Folder, config []byte) error {
+	if folder == nil || config == nil {
+		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
+		return nil
+	}
+	return folder.Put("config.json", config)
+}
+
+// A quantisedTotal sums up the quantised tensors of a layout.
+type quantisedTotal struct {
+	Layout     string `json:"layout"`
+	Tensors    int    `json:"tensors"`    // they stand for
+	Parameters int64  `json:"parameters"` // of those
+}
+
+// quantisedTotals looks for quantised tensors. Sources that cannot have any are not asked
+// for a config.
+func quantisedTotals(src *source.Checkpoint) (totals []quantisedTotal, err error) {
+	if !slices.ContainsFunc(src.Order, func(name string) bool {
+		switch src.Tensors[name].DType() {
+		case safetensors.F8_E4M3, safetensors.U8, safetensors.I8, safetensors.I32, safetensors.U32:
+			return len(src.Tensors[name].Shape()) > 1
+		}
+		return false
+	}) {
+		return nil, nil
+	}
+	config, err := quant.FindConfig(src.Folder.ReadFile)
+	if err != nil {
+		return nil, err
+	}
+	layouts, err := quant.Layouts(src.Tensors, config)
+	if err != nil || len(layouts) == 0 {
+		return nil, err
+	}
+	plain, err := quant.Dequantize(src.Tensors, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, layout := range slices.Compact(slices.Sorted(maps.Values(layouts))) {
+		t := quantisedTotal{Layout: layout}
+		for name, l := range layouts {
+			if l == layout {
+				t.Tensors++
+				t.Parameters += parameters(plain[name])
+			}
+		}
+		totals = append(totals, t)
+	}
+	return totals, nil
+}
