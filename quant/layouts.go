@@ -71,8 +71,7 @@ const (
 type scaling uint8
 
 const (
-	wholes    scaling = iota // all
-	rows                     // a row
+	rows      scaling = iota // a row
 	tiles                    // a block of the config
 	groups                   // a group of adjacent columns
 	inputs                   // a group of rows, in each column

@@ -20,6 +20,9 @@
 // Since gonum and gorgonia write to what they share, main reads the file with Load:
 // its views are ordinary memory. Those of Open are read-only.
 //
+// Given a folder, it opens the model with package quant: a quantised weight is the F32
+// matrix that it stands for, which is computed as it is copied to the library.
+//
 // This is a module of its own, so that the libraries do not become dependencies of
 // the package.
 package main
@@ -31,6 +34,7 @@ import (
 	"os"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -46,10 +50,11 @@ func run(args []string, stdout io.Writer) error {
 	if len(args) != 2 {
 		return errors.New("usage: frameworks MODEL TENSOR")
 	}
-	f, err := safetensors.Load(args[0])
+	f, err := open(args[0])
 	if err != nil {
 		return err
 	}
+	defer f.Close()
 	t, err := f.Tensor(args[1])
 	if err != nil {
 		return err
@@ -75,6 +80,15 @@ func run(args []string, stdout io.Writer) error {
 	fmt.Fprintf(stdout, "gorgonia: sum %.4g of %v %v\n", sum.Data(), dense.Shape(), dense.Dtype())
 	fmt.Fprintf(stdout, "GoMLX:    %v, %d bytes\n", local.Shape(), local.Memory())
 	return nil
+}
+
+// open opens a file, or a folder: that of a model, which may be quantised, with its
+// config.json.
+func open(name string) (*safetensors.File, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return quant.Open(name)
+	}
+	return safetensors.Load(name)
 }
 
 // elements returns the elements of t, in place where possible.

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/gomlx/gomlx/pkg/core/dtypes"
 	"github.com/gomlx/gomlx/pkg/core/dtypes/bfloat16"
 	"github.com/gomlx/gomlx/pkg/core/tensors"
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
 	"gonum.org/v1/gonum/mat"
 	"gorgonia.org/tensor"
@@ -115,4 +118,34 @@ GoMLX:    \(Float16\)\[64 32\], 4096 bytes
 $`, out.String())
 	require.ErrorContains(t, run(nil, io.Discard), "usage")
 	require.ErrorContains(t, run([]string{"../../testdata/model.safetensors", "model.norm.weight"}, io.Discard), "gonum: F32 [32] is not a matrix")
+}
+
+// TestQuantised loads a quantised model into gonum: the matrix is the original one but
+// for rounding.
+func TestQuantised(t *testing.T) {
+	values := make([]float32, 8*128)
+	for i := range values {
+		values[i] = float32(i%31) - 15
+	}
+	x, err := safetensors.NewTensor(safetensors.F32, []int{8, 128}, values)
+	require.NoError(t, err)
+	for _, scheme := range []quant.Scheme{quant.FP8Block, quant.NVFP4, quant.Int4, quant.Int8} {
+		tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"proj.weight": x}, scheme, nil)
+		require.NoError(t, err)
+		folder := t.TempDir()
+		require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), tensors, nil))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), config, 0o666))
+
+		f, err := open(folder)
+		require.NoError(t, err)
+		defer f.Close()
+		weight, err := f.Tensor("proj.weight")
+		require.NoError(t, err)
+		m, err := gonumMatrix(weight)
+		require.NoError(t, err)
+		for i, want := range values {
+			require.InDelta(t, want, m.At(i/128, i%128), 2.6, "%s: element %d", scheme, i)
+		}
+		require.NoError(t, run([]string{folder, "proj.weight"}, io.Discard))
+	}
 }
