@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -128,6 +129,7 @@ func TestConvertingWritesAreSmall(t *testing.T) {
 // writes four: results are reused, not collected. SAFETENSORS_COMPUTED_MB is their
 // size, of 64 MB if the limit is to be that of the promise.
 func TestComputedWritesAreSmall(t *testing.T) {
+	testplatform.NeedProcesses(t)
 	if raceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
