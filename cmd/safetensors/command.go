@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -115,6 +116,7 @@ func (c *command) root() *cobra.Command {
 		Long:          "Look into safetensors files, check, compare, convert and copy them.\n\n" + allSources,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return usage("expected a command")
 		},
@@ -129,10 +131,21 @@ func (c *command) root() *cobra.Command {
 		}
 		return usage("there is no command %q%s", args[0], pattern.Suggest(args[0], verbs))
 	}
+	root.Flags().Bool("version", false, "print the version")
+	root.SetVersionTemplate("safetensors {{.Version}}\n")
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
 	return root
+}
+
+// version returns the version that the command was installed as, (devel) of one that was
+// built in a working copy.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }
 
 // verb returns a command that runs f.

@@ -70,3 +70,9 @@ func fails(t *testing.T, code int, args ...string) string {
 	require.Equal(t, code, r.code, "%q: %s%s", args, r.stdout, r.stderr)
 	return r.stderr
 }
+
+// TestVersion: a command that was not installed has no version; .ci/run release sees
+// one that was.
+func TestVersion(t *testing.T) {
+	require.Regexp(t, `^safetensors \S+\n$`, succeeds(t, "--version"))
+}
