@@ -73,8 +73,8 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 			delete(rest, m.stem+suffix)
 		}
 	}
-	for name, t := range rest {
-		if err := checkRest(name, t, c); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(rest)) { // the same error each time
+		if err := checkRest(name, rest[name], c); err != nil {
 			return nil, nil, err
 		}
 		if len(modules) > 0 && slices.ContainsFunc(also, func(s string) bool { return strings.HasSuffix(name, "."+s) }) {

@@ -85,7 +85,8 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
-	for name, t := range tensors {
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		t := tensors[name]
 		module, isWeight := strings.CutSuffix(name, ".weight")
 		problem := r.refuses(name, t)
 		switch {
