@@ -146,7 +146,6 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
-	defer dst.Close()
 	folder, ok := dst.(dest.Folder)
 	if f.withFiles && !ok {
 		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))

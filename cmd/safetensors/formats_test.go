@@ -197,7 +197,7 @@ func TestFormatTable(t *testing.T) {
 		for _, ending := range f.Endings {
 			if f.Open != nil {
 				require.Contains(t, from, ending)
-				require.Contains(t, help, ending)
+				require.Contains(t, succeeds(t, "help", "sources"), ending)
 			}
 			if f.Write != nil {
 				require.Contains(t, to, ending)

@@ -112,7 +112,6 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 	if err != nil {
 		return err
 	}
-	defer dst.Close()
 	var models []*source.Checkpoint
 	read := int64(0)
 	for _, name := range append(names[:len(names):len(names)], f.adapters...) {
@@ -200,7 +199,6 @@ func (c *command) openDestination(name, maxShardSize string, ranks int, replace 
 		err = fmt.Errorf("%s exists; --force replaces it", term.Name(what))
 	}
 	if err != nil {
-		dst.Close()
 		return nil, err
 	}
 	return dst, nil

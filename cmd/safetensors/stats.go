@@ -2,30 +2,22 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"image/color"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 )
 
 func (c *command) stats() *cobra.Command {
 	var asJSON, values bool
-	var picture string
-	cmd := c.verb("stats SRC [PATTERN...] [--json] [--plot out.svg] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
+	cmd := c.verb("stats SRC [PATTERN...] [--json] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
 Min, max, mean and std are those of the finite values. A pattern selects tensors: *, ?
 and [a-z], or a name and all below it.
 
@@ -35,14 +27,13 @@ where SUMMARY is "count", "min", "max", "mean", "std" (null if no value is finit
 "zeros", "nan", "inf" and "histogram": {"edges": [...], "counts": [...]}.
 `+sources, `
 safetensors stats model.safetensors
-safetensors stats model.safetensors 'model.layers.*.mlp.*' --plot mlp.svg
+safetensors stats model.safetensors 'model.layers.*.mlp.*'
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.describe(args[0], args[1:], asJSON, values, picture)
+		return c.describe(args[0], args[1:], asJSON, values)
 	})
 	dequantizeFlag(cmd, &values)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
-	cmd.Flags().StringVar(&picture, "plot", "", "draw the histogram of all values into `FILE`.svg")
 	return cmd
 }
 
@@ -98,13 +89,10 @@ func summaryOf(s stats.Summary) summary {
 	return summary{s.Count, number(s.Min), number(s.Max), number(s.Mean), number(s.Std), s.Zeros, s.NaN, s.Inf, h}
 }
 
-func (c *command) describe(name string, patterns []string, asJSON, values bool, picture string) error {
+func (c *command) describe(name string, patterns []string, asJSON, values bool) error {
 	selection, err := pattern.ParseSelection(patterns, nil)
 	if err != nil {
 		return usageError{err}
-	}
-	if picture != "" && !strings.HasSuffix(picture, ".svg") {
-		return usage("--plot %s: the name of the picture has to end in .svg", picture)
 	}
 	src, stored, err := c.openValues(name, values)
 	if err != nil {
@@ -132,11 +120,6 @@ func (c *command) describe(name string, patterns []string, asJSON, values bool, 
 		rows[i] = described{name, tensors[i].DType(), tensors[i].Shape(), summaryOf(summaries[i])}
 	}
 	total := summaryOf(all)
-	if picture != "" {
-		if err := draw(picture, source.Shown(name), total); err != nil {
-			return err
-		}
-	}
 	if asJSON {
 		return term.PrintJSON(c.out, struct {
 			File    string      `json:"file"`
@@ -183,36 +166,4 @@ func (c *command) printHistogram(h histogram) {
 		fmt.Fprintf(c.out, "%10s %s %s\n", h.Edges[i], bar, term.Count(n))
 	}
 	fmt.Fprintf(c.out, "%10s\n", h.Edges[len(h.Edges)-1])
-}
-
-// draw draws a histogram into a file.
-func draw(file, title string, s summary) error {
-	if len(s.Histogram.Counts) == 0 {
-		return errors.New("there is nothing to plot: no value is finite")
-	}
-	p := plot.New()
-	p.Title.Text = title
-	p.X.Label.Text = "value"
-	p.Y.Label.Text = "number of values"
-	bars := &plotter.Histogram{FillColor: color.Gray{Y: 200}, LineStyle: plotter.DefaultLineStyle}
-	for i, n := range s.Histogram.Counts {
-		bars.Bins = append(bars.Bins, plotter.HistogramBin{
-			Min: float64(s.Histogram.Edges[i]), Max: float64(s.Histogram.Edges[i+1]), Weight: float64(n),
-		})
-	}
-	bars.Width = bars.Bins[0].Max - bars.Bins[0].Min
-	p.Add(bars)
-	picture, err := p.WriterTo(16*vg.Centimeter, 10*vg.Centimeter, "svg")
-	if err != nil {
-		return err
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	if _, err := picture.WriteTo(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
 }

@@ -1,5 +1,5 @@
-// Package bucket reads and writes the objects of object stores, by URL: s3://,
-// gs://, azblob:// and mem://.
+// Package bucket reads and writes the objects of object stores, by URL: s3://, gs://
+// and azblob://.
 package bucket
 
 import (
@@ -8,71 +8,102 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/azureblob" // the schemes of URLs
-	_ "gocloud.dev/blob/gcsblob"
-	_ "gocloud.dev/blob/memblob"
-	_ "gocloud.dev/blob/s3blob"
-	"gocloud.dev/gcerrors"
 )
 
-var schemes = []string{"s3", "gs", "azblob", "mem"}
+// A store is the client of a kind of object store. Its errors tell the status of the
+// answer. It may be used concurrently.
+type store interface {
+	// list returns the keys that start with prefix up to the next slash.
+	list(ctx context.Context, prefix string) ([]string, error)
+
+	// head returns the attributes of an object.
+	head(ctx context.Context, key string) (attributes, error)
+
+	// get returns n bytes of an object, from off on, and the attributes that it has now.
+	get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error)
+
+	// put writes an object at once.
+	put(ctx context.Context, key string, body []byte) error
+
+	// begin begins to write an object in parts.
+	begin(ctx context.Context, key string) (upload, error)
+
+	delete(ctx context.Context, key string) error
+}
+
+// An upload is an object that appears when it is complete.
+type upload interface {
+	// part uploads part i, from 0 on. It may be called concurrently.
+	part(ctx context.Context, i int, body []byte) error
+	complete(ctx context.Context, parts int) error
+
+	// abort removes the parts. Its error has the status 404 when there is no upload.
+	abort(ctx context.Context) error
+}
+
+// attributes describe an object. The tag changes with its content.
+type attributes struct {
+	size     int64
+	modified time.Time
+	tag      string
+}
+
+// stores open the bucket of a URL, by its scheme. The query has the options.
+var stores = map[string]func(ctx context.Context, name string, query url.Values) (store, error){
+	"s3":     openS3,
+	"gs":     openGoogle,
+	"azblob": openAzure,
+}
 
 // IsURL reports whether a name is the URL of an object or of a folder of objects.
 func IsURL(name string) bool {
 	scheme, _, ok := strings.Cut(name, "://")
-	return ok && slices.Contains(schemes, scheme)
+	return ok && stores[scheme] != nil
 }
 
 // A Bucket holds the context of all requests, because io.ReaderAt takes none.
 type Bucket struct {
-	ctx  context.Context
-	blob *blob.Bucket
-	url  string // without the key and the query, which may hold secrets
+	ctx   context.Context
+	store store
+	url   string // without the key and the query, which may hold secrets
 }
 
-// Open returns the bucket of a URL and the key in it, without a slash at its end.
-// The query of the URL is for the driver: s3://models/llama?region=eu-central-1.
-// ctx governs the bucket as long as it is used.
+// Open returns the bucket of a URL and the key in it, without a slash at its end. The
+// query of the URL has options: s3://models/llama?region=eu-central-1. ctx governs the
+// bucket as long as it is used.
 func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, "", fmt.Errorf("%q is not a URL", rawURL) // the error of Parse would show a secret too
 	}
-	key = strings.Trim(u.Path, "/")
-	query := u.Query()
-	switch u.Scheme {
-	case "s3":
-		if os.Getenv("AWS_ENDPOINT_URL_S3")+os.Getenv("AWS_ENDPOINT_URL") != "" && !query.Has("use_path_style") {
-			query.Set("use_path_style", "true") // such stores have no host for each bucket
-		}
-		u.Path = ""
-	default:
-		u.Path = ""
+	shown := (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+	if u.Host == "" {
+		return nil, "", fmt.Errorf("%s names no bucket", shown)
 	}
-	u.RawQuery = query.Encode()
-	opened, err := blob.OpenBucket(ctx, u.String())
+	opened, err := stores[u.Scheme](ctx, u.Host, u.Query())
 	if err != nil {
-		return nil, "", errors.New(strings.ReplaceAll(err.Error(), "?"+u.RawQuery, ""))
+		return nil, "", fmt.Errorf("%s: %w", shown, err)
 	}
-	return &Bucket{ctx, opened, redact(u)}, key, nil
+	return &Bucket{ctx, opened, shown}, strings.Trim(u.Path, "/"), nil
 }
 
-// redact returns a URL without its query and user.
-func redact(u *url.URL) string {
-	c := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-	return strings.TrimRight(c.String(), "/")
+// options returns the values of the options in a query, which has no others.
+func options(query url.Values, known ...string) (map[string]string, error) {
+	values := make(map[string]string)
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("the query has %q, expected %s", name, strings.Join(known, ", "))
+		}
+		values[name] = query.Get(name)
+	}
+	return values, nil
 }
-
-// Close ends the use of the bucket.
-func (b *Bucket) Close() error { return b.blob.Close() }
 
 // URL returns the URL of a key, for messages.
 func (b *Bucket) URL(key string) string { return b.url + "/" + key }
@@ -84,10 +115,10 @@ func (b *Bucket) fail(key string, err error) error {
 	if cause := context.Cause(b.ctx); cause != nil {
 		return cause
 	}
-	switch gcerrors.Code(err) {
-	case gcerrors.NotFound:
+	switch status(err) {
+	case http.StatusNotFound:
 		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
-	case gcerrors.PermissionDenied:
+	case http.StatusUnauthorized, http.StatusForbidden:
 		err = fmt.Errorf("%w: %w", fs.ErrPermission, err)
 	}
 	return fmt.Errorf("%s: %w", b.URL(key), err)
@@ -100,98 +131,57 @@ func (b *Bucket) List(folder string) (names []string, err error) {
 	if folder == "" {
 		prefix = ""
 	}
-	objects := b.blob.List(&blob.ListOptions{Prefix: prefix, Delimiter: "/"})
-	for {
-		o, err := objects.Next(b.ctx)
-		if err == io.EOF {
-			return names, nil
-		}
-		if err != nil {
-			return nil, b.fail(folder, err)
-		}
-		if name := strings.TrimPrefix(o.Key, prefix); name != "" {
+	keys, err := b.store.list(b.ctx, prefix)
+	if err != nil {
+		return nil, b.fail(folder, err)
+	}
+	for _, key := range keys {
+		if name := strings.TrimPrefix(key, prefix); name != "" {
 			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // Exists reports whether there is an object of that key.
 func (b *Bucket) Exists(key string) (bool, error) {
-	ok, err := b.blob.Exists(b.ctx, key)
-	return ok, b.fail(key, err)
+	_, err := b.store.head(b.ctx, key)
+	if err = b.fail(key, err); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
-// grace is how long cleaning up may take after the context is cancelled.
-const grace = time.Minute
+// cleaning returns a context for cleaning up, which works after that of the bucket is
+// cancelled, too.
+func (b *Bucket) cleaning() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(b.ctx), time.Minute)
+}
 
-// Delete removes an object. It works after the context is cancelled, too: it
-// cleans up.
+// Delete removes an object. It cleans up: it works after the context is cancelled, too.
+// An object that is not there is no error.
 func (b *Bucket) Delete(key string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), grace)
+	ctx, cancel := b.cleaning()
 	defer cancel()
-	return b.fail(key, b.blob.Delete(ctx, key))
+	err := b.store.delete(ctx, key)
+	if err == nil || status(err) == http.StatusNotFound {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", b.URL(key), err)
 }
 
-// Write uploads the size bytes that write writes, part by part while it writes.
-// The object appears when the upload is complete. After an error, and when the
-// context is cancelled, there is no object or the previous one, and no part of an
-// upload.
-func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) error {
-	r, w := io.Pipe()
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		w.CloseWithError(write(cancellable{b.ctx, w}))
-	}()
-	// The drivers commit what they have when the body of an upload ends with an
-	// error, unless their context is cancelled; that of S3 does not, and needs its
-	// context to remove the parts.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(b.ctx))
+// Read returns an object of at most limit bytes, for cleaning up.
+func (b *Bucket) Read(key string, limit int64) ([]byte, error) {
+	ctx, cancel := b.cleaning()
 	defer cancel()
-	defer context.AfterFunc(b.ctx, func() { time.AfterFunc(grace, cancel) })()
-	abort := cancel
-	if client := (*s3.Client)(nil); b.blob.As(&client) {
-		abort = func() {}
+	r, _, err := b.store.get(ctx, key, 0, limit)
+	if err != nil {
+		if status(err) == http.StatusNotFound {
+			err = fs.ErrNotExist
+		}
+		return nil, fmt.Errorf("%s: %w", b.URL(key), err)
 	}
-	body := &aborting{r: r, abort: abort}
-	const parts = 9000 // S3 accepts 10,000
-	err := b.blob.Upload(ctx, key, body, &blob.WriterOptions{
-		ContentType: "application/octet-stream",
-		BufferSize:  int(max(8<<20, size/parts)),
-	})
-	r.CloseWithError(err) // an error of the upload ends write
-	<-written
-	if body.err != nil {
-		err = body.err
-	}
-	return b.fail(key, err)
-}
-
-// cancellable is a writer that ends with its context.
-type cancellable struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-func (c cancellable) Write(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.w.Write(p)
-}
-
-// aborting calls abort before it returns an error.
-type aborting struct {
-	r     io.Reader
-	abort func()
-	err   error
-}
-
-func (a *aborting) Read(p []byte) (int, error) {
-	n, err := a.r.Read(p)
-	if err != nil && err != io.EOF {
-		a.err = err
-		a.abort()
-	}
-	return n, err
+	defer r.Close()
+	return io.ReadAll(io.LimitReader(r, limit))
 }

@@ -46,9 +46,9 @@ func (f fsys) Stat(name string) (fs.FileInfo, error) {
 	if key == "" {
 		return objectInfo{name: ".", dir: true}, nil
 	}
-	a, err := f.b.blob.Attributes(f.b.ctx, key)
+	a, err := f.b.store.head(f.b.ctx, key)
 	if err == nil {
-		return objectInfo{name: path.Base(key), size: a.Size, modified: a.ModTime, etag: a.ETag}, nil
+		return objectInfo{name: path.Base(key), attributes: a}, nil
 	}
 	err = f.b.fail(key, err)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -73,11 +73,9 @@ func (f fsys) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // objectInfo describes an object or a folder.
 type objectInfo struct {
-	name     string
-	size     int64
-	modified time.Time
-	etag     string
-	dir      bool
+	attributes
+	name string
+	dir  bool
 }
 
 func (i objectInfo) Name() string       { return i.name }
@@ -136,14 +134,13 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 func (o *object) get(p []byte, off int64) (int, error) {
 	ctx, cancel := context.WithCancel(o.b.ctx)
 	defer cancel()
-	r, err := o.b.blob.NewRangeReader(ctx, o.key, off, int64(len(p)), nil)
+	r, now, err := o.b.store.get(ctx, o.key, off, int64(len(p)))
 	if err != nil {
 		return 0, err
 	}
 	defer r.Close()
-	if r.Size() != o.info.size || !r.ModTime().Equal(o.info.modified) {
-		return 0, fmt.Errorf("it has changed since it was opened: %d bytes of %v, was %d bytes of %v",
-			r.Size(), r.ModTime(), o.info.size, o.info.modified)
+	if was := o.info.attributes; now.size != was.size || now.tag != was.tag {
+		return 0, fmt.Errorf("it has changed since it was opened: %d bytes of %v, was %d bytes of %v", now.size, now.modified, was.size, was.modified)
 	}
 	return io.ReadFull(r, p)
 }

@@ -27,9 +27,6 @@ type Destination interface {
 
 	// Write writes a checkpoint. If it fails, there is nothing new.
 	Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error
-
-	// Close ends the use of the destination.
-	Close() error
 }
 
 // An ErrUsage is the error for a destination that makes no sense.
@@ -91,7 +88,6 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 type stream struct{ w io.Writer }
 
 func (s stream) Occupied() (string, error) { return "", nil }
-func (s stream) Close() error              { return nil }
 
 func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	return safetensors.Write(s.w, tensors, metadata)
@@ -101,7 +97,6 @@ func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string
 type single string
 
 func (s single) Occupied() (string, error) { return occupied(string(s)) }
-func (s single) Close() error              { return nil }
 
 func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	return safetensors.WriteFile(string(s), tensors, metadata)
@@ -120,8 +115,6 @@ type folder struct {
 	name     string
 	maxBytes int64
 }
-
-func (f folder) Close() error { return nil }
 
 func (f folder) Occupied() (string, error) {
 	entries, err := os.ReadDir(f.name)
@@ -163,7 +156,6 @@ type foreign struct {
 }
 
 func (f foreign) Occupied() (string, error) { return occupied(f.name) }
-func (f foreign) Close() error              { return nil }
 
 func (f foreign) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	return writeFile(f.name, func(w io.Writer) error { return f.write(w, tensors, metadata) })

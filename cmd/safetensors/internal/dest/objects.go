@@ -1,9 +1,11 @@
 package dest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"maps"
 	"math/rand/v2"
@@ -20,8 +22,6 @@ type object struct {
 	key   string
 	write func(io.Writer, map[string]safetensors.Tensor, map[string]string) error
 }
-
-func (o object) Close() error { return o.b.Close() }
 
 func (o object) Occupied() (string, error) {
 	exists, err := o.b.Exists(o.key)
@@ -54,8 +54,6 @@ const (
 	indexFile = "model.safetensors.index.json"
 )
 
-func (o objects) Close() error { return o.b.Close() }
-
 func (o objects) key(name string) string { return path.Join(o.folder, name) }
 
 func (o objects) Occupied() (string, error) {
@@ -70,13 +68,16 @@ func (o objects) Occupied() (string, error) {
 // checkpoint. No shard replaces another: a reader of the earlier checkpoint, which may
 // be the one that is being copied, must not meet the new shards. So where there is
 // anything, the names of several shards begin with a random number. If Write fails
-// before the last upload, it removes the new shards.
-func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
+// before the new checkpoint is the one that is opened, it removes the new shards.
+func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	listed, err := o.b.List(o.folder)
 	if err != nil {
 		return err
 	}
-	earlier := o.earlier(listed)
+	earlier, err := o.earlier(listed)
+	if err != nil {
+		return err
+	}
 	shards := safetensors.Split(tensors, shardSize(o.maxBytes))
 	if len(shards) > 1 && len(listed) > 0 {
 		prefix := fmt.Sprintf("%09d-", rand.IntN(1_000_000_000))
@@ -90,41 +91,66 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 	if err != nil {
 		return err
 	}
-	var written []string
-	defer func() {
-		if err != nil {
-			for _, name := range written {
-				o.b.Delete(o.key(name))
-			}
-		}
-	}()
-	upload := func(name string, size int64, write func(io.Writer) error) error {
-		if err := o.b.Write(o.key(name), size, write); err != nil {
-			return err
-		}
-		written = append(written, name)
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(shards)) {
-		err := upload(name, sizeOf(shards[name]), func(w io.Writer) error {
+	names := slices.Sorted(maps.Keys(shards))
+	for _, name := range names {
+		err := o.b.Write(o.key(name), sizeOf(shards[name]), func(w io.Writer) error {
 			return safetensors.Write(w, shards[name], metadata)
 		})
+		if err != nil && len(shards) > 1 {
+			o.remove(names) // those that are there, and perhaps this one
+		}
 		if err != nil {
 			return err
 		}
 	}
 	if len(shards) > 1 {
-		err := upload(indexFile, int64(len(index)), func(w io.Writer) error {
-			_, err := w.Write(index)
-			return err
-		})
-		if err != nil {
+		names = append(names, indexFile)
+		if err := o.commit(index, names, slices.Contains(earlier, modelFile)); err != nil {
 			return err
 		}
 	}
-	kept := written
-	written = nil // it is complete: nothing of it is removed any more
-	return o.removeEarlier(earlier, kept)
+	return o.removeEarlier(earlier, names)
+}
+
+// commit makes shards the checkpoint of the folder: by the index, or by the removal of
+// the single file, which is opened before an index. An answer can get lost after the
+// store has done what it was asked for, so that what is there decides.
+func (o objects) commit(index []byte, names []string, single bool) error {
+	err := o.b.Write(o.key(indexFile), int64(len(index)), writing(index))
+	if err != nil {
+		now, readErr := o.b.Read(o.key(indexFile), int64(len(index))+1)
+		switch {
+		case readErr == nil && bytes.Equal(now, index):
+		case readErr == nil, errors.Is(readErr, fs.ErrNotExist):
+			o.remove(names[:len(names)-1])
+			return err
+		default:
+			return fmt.Errorf("%w; it is not known whether the new index is there, so the new shards stay: %w", err, readErr)
+		}
+	}
+	if !single {
+		return nil
+	}
+	if err := o.b.Delete(o.key(modelFile)); err != nil {
+		_, readErr := o.b.Read(o.key(modelFile), 1)
+		switch {
+		case errors.Is(readErr, fs.ErrNotExist):
+		case readErr == nil:
+			slices.Reverse(names) // the index first
+			o.remove(names)
+			return err
+		default:
+			return fmt.Errorf("%w; it is not known whether the earlier checkpoint is there, so the new one stays: %w", err, readErr)
+		}
+	}
+	return nil
+}
+
+// remove removes new files, after an error that is reported.
+func (o objects) remove(names []string) {
+	for _, name := range names {
+		o.b.Delete(o.key(name))
+	}
 }
 
 // headers yields what an index says of shards.
@@ -143,14 +169,18 @@ func headers(shards map[string]map[string]safetensors.Tensor) iter.Seq2[string, 
 }
 
 // earlier returns those of the listed files that a checkpoint in the folder consists of,
-// the one first that it is opened by. Files that it cannot be opened with are not its.
-func (o objects) earlier(listed []string) []string {
+// the one first that it is opened by. Files of what is no checkpoint are not its.
+func (o objects) earlier(listed []string) ([]string, error) {
 	files := []string{modelFile, indexFile}
-	if f, err := safetensors.OpenFS(o.b.FS(o.folder), "."); err == nil {
+	f, err := safetensors.OpenFS(o.b.FS(o.folder), ".")
+	switch broken := (*safetensors.FormatError)(nil); {
+	case err == nil:
 		for name := range f.Headers() {
 			files = append(files, name)
 		}
 		f.Close()
+	case !errors.As(err, &broken) && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	}
 	var earlier []string
 	for _, name := range files {
@@ -158,7 +188,7 @@ func (o objects) earlier(listed []string) []string {
 			earlier = append(earlier, name)
 		}
 	}
-	return earlier
+	return earlier, nil
 }
 
 // removeEarlier removes the files of an earlier checkpoint.

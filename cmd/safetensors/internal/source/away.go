@@ -126,7 +126,6 @@ func (o *Opener) openBucket(c *Checkpoint, name string) error {
 	if err != nil {
 		return err
 	}
-	c.onClose(b.Close)
 	switch path.Ext(key) {
 	case ".safetensors", ".json":
 		dir, base := path.Split(key)

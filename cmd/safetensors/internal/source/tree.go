@@ -69,7 +69,6 @@ func (o *Opener) tree(t *Tree, name string, follow bool, skip func(string) bool)
 		if err != nil {
 			return err
 		}
-		t.closers = append(t.closers, b.Close)
 		return o.treeIn(t, b.FS(key), key, follow, skip)
 	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
 		return o.treeURL(t, name)

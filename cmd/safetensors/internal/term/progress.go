@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
-
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
+	"unicode/utf8"
 )
 
 // Work that takes less time than this is not shown.
@@ -35,26 +34,28 @@ func Progress(w io.Writer, title string, total int64, done func() int64) (stop f
 	}
 }
 
-// bar shows a bar, and removes it at the end.
+// bar shows a bar, and wipes it out at the end.
 func bar(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
-	p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(30), mpb.WithRefreshRate(100*time.Millisecond))
+	const width = 30
 	start := time.Now().Add(-patience)
-	b := p.New(total, mpb.BarStyle(),
-		mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.Name(title+" ")),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
-			return " " + state(done(), total, time.Since(start))
-		})))
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	shown := 0 // runes
+	show := func(line string) {
+		n := utf8.RuneCountInString(line)
+		fmt.Fprintf(w, "\r%s%s", line, strings.Repeat(" ", max(shown-n, 0)))
+		shown = n
+	}
 	for {
 		select {
 		case <-quit:
-			b.Abort(true)
-			p.Wait()
+			show("")
+			fmt.Fprint(w, "\r")
 			return
 		case <-tick.C:
-			b.SetCurrent(min(done(), total-1)) // at total the bar would end by itself
+			n := done()
+			full := int(min(float64(n)/float64(max(total, 1)), 1) * width)
+			show(fmt.Sprintf("%s [%s%s] %s", title, strings.Repeat("=", full), strings.Repeat(" ", width-full), state(n, total, time.Since(start))))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,10 +115,24 @@ func TestProgress(t *testing.T) {
 	require.Empty(t, short.String(), "short work is not shown")
 }
 
-// TestBar requires that a bar ends with the work.
+// TestBar requires that a bar says what lines say, and ends with the work: nothing of it
+// stays on the line.
 func TestBar(t *testing.T) {
 	var w locked
 	quit := make(chan struct{})
-	time.AfterFunc(200*time.Millisecond, func() { close(quit) })
-	bar(&w, "cp", 100, func() int64 { return 100 }, quit)
+	left := int64(50)
+	go func() {
+		for !strings.Contains(w.String(), "100 B of 100 B") {
+			time.Sleep(time.Millisecond)
+			atomic.StoreInt64(&left, 0)
+		}
+		close(quit)
+	}()
+	bar(&w, "cp", 100, func() int64 { return 100 - atomic.LoadInt64(&left) }, quit)
+	text := w.String()
+	require.Contains(t, text, "\rcp [==============================] 100 B of 100 B")
+	last := strings.LastIndex(strings.TrimRight(text, " \r"), "\r")
+	line := strings.TrimRight(text[last+1:], "\r ")
+	require.Regexp(t, `\r +\r$`, text[last:])
+	require.GreaterOrEqual(t, strings.Count(text[last+1+len(line):], " "), len(line))
 }

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/gosafetensors/safetensors"
+	"github.com/rclone/gofakes3"
+	"github.com/rclone/gofakes3/s3mem"
+	"github.com/stretchr/testify/require"
+)
+
+// A cloud is an object store on the loopback interface that can be told to fail.
+type cloud struct {
+	url     string // of the bucket
+	faults  *faults
+	objects func() map[string]string
+}
+
+// faults count the requests that a server gets, and fail one.
+type faults struct {
+	http.Handler
+	mu     sync.Mutex
+	count  int
+	at     int  // the request that fails, from 1 on; 0 if none does
+	before bool // it fails before the server has done it, else after
+}
+
+func (f *faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.count++
+	fail := f.count == f.at && (f.before || !r.URL.Query().Has("uploads")) // nobody can end an upload whose name got lost
+	f.mu.Unlock()
+	if !fail {
+		f.Handler.ServeHTTP(w, r)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	if !f.before {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		f.Handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	w.WriteHeader(http.StatusForbidden)
+}
+
+// run runs the command with the fault in request number at, and returns its exit code
+// and how many requests there were.
+func (f *faults) run(t *testing.T, at int, before bool, args ...string) (result, int) {
+	f.mu.Lock()
+	f.count, f.at, f.before = 0, at, before
+	f.mu.Unlock()
+	r := runs(t, args...)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at = 0
+	return r, f.count
+}
+
+// clouds starts the stores.
+func clouds(t *testing.T) map[string]cloud {
+	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	amazon := &faults{Handler: s}
+	server := httptest.NewServer(amazon)
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ENDPOINT_URL_S3", server.URL)
+	return map[string]cloud{
+		"s3":     {"s3://models", amazon, func() map[string]string { return s.contents(t) }},
+		"gs":     startGoogle(t),
+		"azblob": startAzure(t),
+	}
+}
+
+// contents returns all objects, and requires that no upload is left over.
+func (s *store) contents(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, key := range s.objects(t) {
+		o, err := s.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: &key})
+		require.NoError(t, err)
+		body, err := io.ReadAll(o.Body)
+		require.NoError(t, err)
+		all[key] = string(body)
+	}
+	return all
+}
+
+// startGoogle starts a store with the XML API of Google: what S3 has, with tokens, which
+// a service account gets from another server. It refuses what only Amazon knows.
+func startGoogle(t *testing.T) cloud {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"access_token":"token","token_type":"Bearer","expires_in":3600}`)
+	}))
+	t.Cleanup(tokens.Close)
+	account, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "tests@example.com", "token_uri": tokens.URL,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile("account.json", account, 0o600))
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "account.json")
+
+	backend := s3mem.New()
+	require.NoError(t, backend.CreateBucket(t.Context(), "models"))
+	fake := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
+	google := &faults{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		strange := slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), func(name string) bool { return strings.Contains(strings.ToLower(name), "amz") })
+		if r.Header.Get("Authorization") != "Bearer token" || strange || r.URL.Query().Has("x-id") || r.Header.Get("Content-Encoding") != "" {
+			http.Error(w, "not for Google", http.StatusBadRequest)
+			return
+		}
+		fake.ServeHTTP(w, r)
+	})}
+	server := httptest.NewServer(google)
+	t.Cleanup(server.Close)
+	direct := httptest.NewServer(fake)
+	t.Cleanup(direct.Close)
+	client := s3.New(s3.Options{BaseEndpoint: &direct.URL, Region: "auto", UsePathStyle: true, Credentials: aws.AnonymousCredentials{}})
+	return cloud{"gs://models?endpoint=" + server.URL, google, func() map[string]string { return (&store{client: client}).contents(t) }}
+}
+
+// An azure is a container of Azure's Blob Storage.
+type azure struct {
+	mu     sync.Mutex
+	blobs  map[string]string
+	blocks map[string]string // by blob and block
+}
+
+func startAzure(t *testing.T) cloud {
+	a := &azure{blobs: make(map[string]string), blocks: make(map[string]string)}
+	f := &faults{Handler: a}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	t.Setenv("AZURE_STORAGE_CONNECTION_STRING",
+		"DefaultEndpointsProtocol=http;AccountName=account;AccountKey=c2VjcmV0;BlobEndpoint="+server.URL+"/account")
+	return cloud{"azblob://models", f, func() map[string]string {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return maps.Clone(a.blobs)
+	}}
+}
+
+func (a *azure) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/account/models"), "/")
+	body, _ := io.ReadAll(r.Body)
+	blob, found := a.blobs[key]
+	query := r.URL.Query()
+	switch {
+	case !strings.HasPrefix(r.Header.Get("Authorization"), "SharedKey account:"):
+		w.WriteHeader(http.StatusUnauthorized)
+	case query.Get("comp") == "list":
+		a.list(w, query.Get("prefix"))
+	case r.Method == http.MethodPut && query.Get("comp") == "block":
+		a.blocks[key+"\n"+query.Get("blockid")] = string(body)
+		w.WriteHeader(http.StatusCreated)
+	case r.Method == http.MethodPut && query.Get("comp") == "blocklist":
+		var list struct{ Latest []string }
+		xml.Unmarshal(body, &list)
+		var all strings.Builder
+		for _, id := range list.Latest {
+			all.WriteString(a.blocks[key+"\n"+id])
+		}
+		a.blobs[key] = all.String()
+		w.WriteHeader(http.StatusCreated)
+	case r.Method == http.MethodPut:
+		a.blobs[key] = string(body)
+		w.WriteHeader(http.StatusCreated)
+	case !found:
+		w.Header().Set("X-Ms-Error-Code", "BlobNotFound")
+		w.WriteHeader(http.StatusNotFound)
+	case r.Method == http.MethodDelete:
+		delete(a.blobs, key)
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		if x := r.Header.Get("X-Ms-Range"); x != "" {
+			r.Header.Set("Range", x)
+		}
+		w.Header().Set("ETag", strconv.Quote(base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%d", len(blob)))))
+		http.ServeContent(w, r, "", time.Unix(1, 0), strings.NewReader(blob))
+	}
+}
+
+func (a *azure) list(w http.ResponseWriter, prefix string) {
+	fmt.Fprint(w, `<EnumerationResults><Blobs>`)
+	for _, key := range slices.Sorted(maps.Keys(a.blobs)) {
+		if rest, ok := strings.CutPrefix(key, prefix); ok && !strings.Contains(rest, "/") {
+			fmt.Fprintf(w, `<Blob><Name>%s</Name></Blob>`, key)
+		}
+	}
+	fmt.Fprint(w, `</Blobs><NextMarker/></EnumerationResults>`)
+}
+
+// at returns the URL of a key.
+func (c cloud) at(key string) string {
+	bucket, query, ok := strings.Cut(c.url, "?")
+	if ok {
+		query = "?" + query
+	}
+	return bucket + "/" + key + query
+}
+
+// TestClouds copies up and down, in parts too, and lists.
+func TestClouds(t *testing.T) {
+	all := clouds(t)
+	writeShards(t, "local")
+	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 5<<20), "small": counting(t, 3)}, nil))
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) {
+			succeeds(t, "cp", "local", c.at("llama"), "--max-shard-size", "32B")
+			require.Equal(t, "equal\n", succeeds(t, "diff", "local", c.at("llama"), "--meta"))
+			require.Len(t, c.objects(), 4)
+			succeeds(t, "cp", c.at("llama"), c.at("llama"), "--max-shard-size", "64B", "--force")
+			require.Equal(t, "equal\n", succeeds(t, "diff", "local", c.at("llama"), "--meta"))
+			require.Len(t, c.objects(), 3)
+			succeeds(t, "cp", "big.safetensors", c.at("big.safetensors"))
+			want, err := os.ReadFile("big.safetensors")
+			require.NoError(t, err)
+			require.True(t, c.objects()["big.safetensors"] == string(want))
+			require.Equal(t, "equal\n", succeeds(t, "diff", "big.safetensors", c.at("big.safetensors")))
+			require.Contains(t, fails(t, 1, "ls", c.at("absent")), "file does not exist")
+			require.Contains(t, fails(t, 1, "cp", "local", c.at("llama")), "--force replaces it")
+			require.Contains(t, fails(t, 1, "ls", strings.Split(c.url, "?")[0]+"/x?nonsense=secret"), `the query has "nonsense", expected`)
+		})
+	}
+}
+
+// TestCloudFaults refuses each request of a copy once, before and after the store has
+// done what it asks for. Afterwards the old checkpoint is there, byte for byte, or the
+// new one, and nothing is left over. That takes a minute: SAFETENSORS_FAULTS=1 does all of
+// it, else it is one copy to one store.
+func TestCloudFaults(t *testing.T) {
+	all := clouds(t)
+	tensors := map[string]safetensors.Tensor{"a": counting(t, 40), "b": counting(t, 50), "c": counting(t, 60)}
+	require.NoError(t, safetensors.WriteFile("old.safetensors", tensors, nil))
+	tensors["d"] = counting(t, 3<<20)
+	require.NoError(t, safetensors.WriteFile("new.safetensors", tensors, nil))
+	places := 0
+	for name, c := range all {
+		for _, scene := range []struct {
+			ending   string
+			old, new []string // flags
+		}{
+			{".safetensors", nil, nil},
+			{"", []string{"--max-shard-size", "300B"}, []string{"--max-shard-size", "300B"}},
+			{"", nil, []string{"--max-shard-size", "300B"}},
+			{"", []string{"--max-shard-size", "300B"}, nil},
+		} {
+			if os.Getenv("SAFETENSORS_FAULTS") != "1" && (name != "gs" || scene.old == nil || scene.new == nil) {
+				continue
+			}
+			// replaced replaces the old checkpoint with a fault in a request.
+			replaced := func(at int, before bool) (key string, old, now map[string]string, r result, requests int) {
+				places++
+				key = fmt.Sprintf("place%03d%s", places, scene.ending)
+				objects := func() map[string]string {
+					all := c.objects()
+					maps.DeleteFunc(all, func(name, _ string) bool { return !strings.HasPrefix(name, key) })
+					return all
+				}
+				succeeds(t, append([]string{"cp", "-q", "old.safetensors", c.at(key)}, scene.old...)...)
+				old = objects()
+				r, requests = c.faults.run(t, at, before, append([]string{"cp", "-q", "--force", "new.safetensors", c.at(key)}, scene.new...)...)
+				return key, old, objects(), r, requests
+			}
+			_, _, clean, r, count := replaced(0, false)
+			require.Zero(t, r.code, r.stderr)
+			for _, before := range []bool{true, false} {
+				for at := 1; at <= count; at++ {
+					key, old, now, r, _ := replaced(at, before)
+					if r.code != 0 && maps.Equal(old, now) {
+						continue
+					}
+					where := fmt.Sprintf("%s %v, request %d of %d, %v: %s", name, scene, at, count, before, r.stderr)
+					require.Equal(t, "equal\n", succeeds(t, "diff", "new.safetensors", c.at(key)), where)
+					stay := 0
+					for key, text := range now {
+						if old[key] == text {
+							stay++
+						}
+					}
+					require.Equal(t, len(clean), len(now)-stay, where)
+					if stay > 0 && scene.new != nil { // of one file, the answer that it is there may be what got lost
+						require.Contains(t, r.stderr, "a file of an earlier one could not be removed", where)
+					}
+				}
+			}
+		}
+	}
+}
