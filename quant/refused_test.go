@@ -92,7 +92,7 @@ func TestRefused(t *testing.T) {
 		{"zeros of another grid", gptq, []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 2, 32)}, `tensor "a.qzeros"`},
 		{"no quant_map", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.quant_map")), `"a.weight.quant_map" is missing`},
 		{"state of another shape", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[5,4]}`), `shape [5 4] needs other than 8 bytes`},
-		{"state that overflows", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[4611686018427387904,4,4]}`), `needs other than 8 bytes`},
+		{"state that overflows", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[1073741824,1073741824,16]}`), `needs other than 8 bytes`},
 		{"blocksize 0", method("bitsandbytes", object{}), nf4(`{"blocksize":0,"shape":[4,4]}`), `blocksize is 0`},
 		{"broken state", method("bitsandbytes", object{}), nf4(`{"blocksize"`), `quant_state`},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
