@@ -40,6 +40,14 @@ type disk struct {
 	observe func(op string) // called after each change
 }
 
+// diskKinds are what a disk may do with files without a name: have them, lose what is
+// flushed of them, have none.
+var diskKinds = []func(*disk){
+	func(d *disk) { d.kept = true },
+	func(d *disk) {},
+	func(d *disk) { d.named = true },
+}
+
 // An inode is a file or a folder.
 type inode struct {
 	dir     bool

@@ -31,14 +31,6 @@ var replacements = []struct {
 
 func saveOf(s save) *save { return &s }
 
-// diskKinds are what a disk may do with files without a name: have them, lose what is
-// flushed of them, have none.
-var diskKinds = []func(*disk){
-	func(d *disk) { d.kept = true },
-	func(d *disk) {},
-	func(d *disk) { d.named = true },
-}
-
 // onAllDisks calls test with each replacement on a disk of each kind.
 func onAllDisks(test func(first *save, second save, kind func(*disk))) {
 	for _, r := range replacements {
