@@ -125,13 +125,14 @@ func openShards(s *session, u *url.URL) (*safetensors.File, error) {
 // maxIndex exceeds by one the limit of safetensors.OpenShards, whose error tells it.
 const maxIndex = 64<<20 + 1
 
-// download downloads the file at a URL, up to maxIndex bytes of it.
+// download downloads the file at a URL, up to maxIndex bytes of it. It asks for no
+// compression: 64 KiB could become all of them.
 func download(s *session, u *url.URL) (data []byte, err error) {
 	at := place{url: u, trusted: true}
 	err = s.retry(func() (int64, error) { // 0: the next try starts over
 		x := s.exchange()
 		defer x.end()
-		resp, from, err := s.get(x.ctx, place{url: u, trusted: true}, nil)
+		resp, from, err := s.get(x.ctx, place{url: u, trusted: true}, http.Header{"Accept-Encoding": {"identity"}})
 		at = from
 		if err != nil {
 			return 0, x.cause(err)
@@ -139,6 +140,9 @@ func download(s *session, u *url.URL) (data []byte, err error) {
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
 			return 0, statusError(resp, http.StatusOK)
+		}
+		if err := checkEncoding(resp); err != nil {
+			return 0, err
 		}
 		data, err = io.ReadAll(io.LimitReader(x.body(resp), maxIndex))
 		return 0, x.cause(err)
