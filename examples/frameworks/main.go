@@ -1,4 +1,4 @@
-// Frameworks hands tensors to three Go libraries: gonum, gorgonia and GoMLX.
+// Frameworks hands tensors to two Go libraries: gonum and GoMLX.
 //
 //	cd examples/frameworks && go run . ../../testdata/model.safetensors lm_head.weight
 //
@@ -9,16 +9,12 @@
 // gonum computes in float64, so a matrix is viewed if it is F64 and converted,
 // exactly, if it is of a smaller float dtype: see gonumMatrix.
 //
-// gorgonia.org/tensor computes in float32 and float64, and shares the slice that it
-// is given. A view of an F32 tensor becomes a Dense without a copy: see
-// gorgoniaDense.
-//
 // GoMLX has most dtypes, BF16 and F16 among them, and copies the slice that it is
 // given. So views are all it needs, of its own types bfloat16.BFloat16 and
 // float16.Float16: see gomlxTensor.
 //
-// Since gonum and gorgonia write to what they share, main reads the file with Load:
-// its views are ordinary memory. Those of Open are read-only.
+// Since gonum writes to what it shares, main reads the file with Load: its views are
+// ordinary memory. Those of Open are read-only.
 //
 // Given a folder, it opens the model with package quant: a quantised weight is the F32
 // matrix that it stands for, which is computed as it is copied to the library.
@@ -63,22 +59,13 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("gonum: %w", err)
 	}
-	dense, err := gorgoniaDense(t)
-	if err != nil {
-		return fmt.Errorf("gorgonia: %w", err)
-	}
-	sum, err := dense.Sum()
-	if err != nil {
-		return fmt.Errorf("gorgonia: %w", err)
-	}
 	local, err := gomlxTensor(t)
 	if err != nil {
 		return fmt.Errorf("GoMLX: %w", err)
 	}
 	fmt.Fprintf(stdout, "%s: %v\n", args[1], t)
-	fmt.Fprintf(stdout, "gonum:    norm %.6g\n", mat.Norm(matrix, 2))
-	fmt.Fprintf(stdout, "gorgonia: sum %.4g of %v %v\n", sum.Data(), dense.Shape(), dense.Dtype())
-	fmt.Fprintf(stdout, "GoMLX:    %v, %d bytes\n", local.Shape(), local.Memory())
+	fmt.Fprintf(stdout, "gonum: norm %.6g\n", mat.Norm(matrix, 2))
+	fmt.Fprintf(stdout, "GoMLX: %v, %d bytes\n", local.Shape(), local.Memory())
 	return nil
 }
 

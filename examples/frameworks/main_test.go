@@ -14,7 +14,6 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
 	"gonum.org/v1/gonum/mat"
-	"gorgonia.org/tensor"
 )
 
 var elementsOfMatrix = []float64{0, -1, 2, 3.5, 1024, -0.125}
@@ -51,33 +50,6 @@ func TestGonum(t *testing.T) {
 	require.ErrorContains(t, err, "not float64")
 }
 
-func TestGorgonia(t *testing.T) {
-	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32} {
-		x, _ := matrix(t, d)
-		dense, err := gorgoniaDense(x)
-		require.NoError(t, err)
-		require.Equal(t, tensor.Shape{2, 3}, dense.Shape())
-		require.Equal(t, []float32{0, -1, 2, 3.5, 1024, -0.125}, dense.Data(), d)
-	}
-	x, _ := matrix(t, safetensors.F64)
-	dense, err := gorgoniaDense(x)
-	require.NoError(t, err)
-	require.Equal(t, elementsOfMatrix, dense.Data())
-
-	shared := []float32{1, 2}
-	x, err = safetensors.NewTensor(safetensors.F32, []int{1, 2}, shared)
-	require.NoError(t, err)
-	dense, err = gorgoniaDense(x)
-	require.NoError(t, err)
-	require.NoError(t, dense.SetAt(float32(7), 0, 1))
-	require.Equal(t, []float32{1, 7}, shared)
-
-	empty, err := safetensors.NewTensor(safetensors.F32, []int{0, 2}, []float32{})
-	require.NoError(t, err)
-	_, err = gorgoniaDense(empty)
-	require.ErrorContains(t, err, "F32 [0,2] has no elements")
-}
-
 func TestGoMLX(t *testing.T) {
 	for d, want := range map[safetensors.DType]dtypes.DType{
 		safetensors.BF16: dtypes.BFloat16, safetensors.F16: dtypes.Float16,
@@ -112,9 +84,8 @@ func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run([]string{"../../testdata/model.safetensors", "lm_head.weight"}, &out))
 	require.Regexp(t, `^lm_head.weight: F16 \[64,32\]
-gonum:    norm 0\.9\d+
-gorgonia: sum -1\.1\d+ of \(64, 32\) float32
-GoMLX:    \(Float16\)\[64 32\], 4096 bytes
+gonum: norm 0\.9\d+
+GoMLX: \(Float16\)\[64 32\], 4096 bytes
 $`, out.String())
 	require.ErrorContains(t, run(nil, io.Discard), "usage")
 	require.ErrorContains(t, run([]string{"../../testdata/model.safetensors", "model.norm.weight"}, io.Discard), "gonum: F32 [32] is not a matrix")
