@@ -29,6 +29,7 @@ type copyFlags struct {
 	tie          bool
 	withFiles    bool
 	force        bool
+	json         bool
 
 	dequantize string
 	quantize   string
@@ -48,6 +49,10 @@ Tensors are selected by --only and --except first, then renamed, then converted.
 --dequantize comes before that and --quantize after it. Where SRC has a config.json and
 DST is a folder, that gets a config.json with the new quantization_config, or without
 one. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
+
+--json prints one line on what was written:
+  {"file": DST, "total": {"tensors", "parameters", "bytes"},
+   "files": [names of the other files: a new config.json, those of --with-files]}
 `+sources, `
 safetensors cp model.safetensors half.safetensors --dtype bf16
 safetensors cp hf://mistralai/Mistral-7B-v0.3 mistral --max-shard-size 5GB
@@ -74,6 +79,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.BoolVar(&f.tie, "tie", false, "write tensors that share their data once, as save_model of Python does")
 	flags.BoolVar(&f.withFiles, "with-files", false, "copy the small files next to the weights, too: configuration, tokenizers")
 	flags.BoolVar(&f.force, "force", false, "replace DST")
+	flags.BoolVar(&f.json, "json", false, "print a line of JSON")
 	return cmd
 }
 
@@ -142,6 +148,9 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.json && name == "-" {
+		return usage("--json goes with a DST that is not standard output")
+	}
 	dst, err := c.openDestination(name, f.maxShardSize, f.ranks, f.force)
 	if err != nil {
 		return err
@@ -206,7 +215,30 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 	}
-	return nil
+	if !f.json {
+		return nil
+	}
+	if folder != nil && config != nil {
+		small = append(small, "config.json")
+	}
+	return term.PrintJSON(c.out, writtenOf(name, tensors, small))
+}
+
+// A written is what cp wrote. Its fields are those of the JSON form.
+type written struct {
+	File  string   `json:"file"`  // as named on the command line
+	Total total    `json:"total"` // of the tensors
+	Files []string `json:"files"` // the others, sorted
+}
+
+func writtenOf(name string, tensors map[string]safetensors.Tensor, others []string) written {
+	w := written{File: name, Files: []string{}}
+	for _, t := range tensors {
+		w.Total.add(listed{Parameters: parameters(t), Bytes: t.Size()})
+	}
+	w.Files = append(w.Files, others...)
+	slices.Sort(w.Files)
+	return w
 }
 
 // copyFiles copies small files from folder to folder.

@@ -16,32 +16,43 @@ import (
 )
 
 func (c *command) hash() *cobra.Command {
-	var tensors bool
-	cmd := c.verb("hash SRC... [--tensors]", "Print SHA-256 sums of files and of tensors", `
+	var tensors, asJSON bool
+	cmd := c.verb("hash SRC... [--tensors] [--json]", "Print SHA-256 sums of files and of tensors", `
 The output is a manifest for the verb verify, and for sha256sum -c in the folder of the
 files. With --tensors it has the sum of each tensor too, in lines that are comments to
 sha256sum: that of its dtype and shape, a newline and its bytes, so that it stays the
 same when files are merged or split.
 
 Of a SRC on a web server or a hub, only the tensors can be read, with --tensors.
+
+--json prints one line for each SRC:
+  {"file": "...", "files": [{"name", "sha256"}, ...],
+   "tensors": [{"name", "dtype", "shape", "sha256"}, ...] with --tensors}
 `+sources, `
 safetensors hash model > model.sha256
 safetensors hash --tensors model.safetensors
 (cd model && sha256sum -c ../model.sha256)
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.printSums(args, tensors)
+		return c.printSums(args, tensors, asJSON)
 	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each SRC")
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
 	return cmd
 }
 
-func (c *command) printSums(names []string, tensors bool) error {
+func (c *command) printSums(names []string, tensors, asJSON bool) error {
 	var all manifest.Manifest
 	from := make(map[string]string)
 	for _, name := range names {
-		m, err := c.sumsOfSource(name, tensors)
+		m, types, err := c.sumsOfSource(name, tensors)
 		if err != nil {
 			return err
+		}
+		if asJSON {
+			if err := term.PrintJSON(c.out, hashedOf(name, m, types)); err != nil {
+				return err
+			}
+			continue
 		}
 		for _, e := range slices.Concat(m.Files, m.Tensors) {
 			if other, taken := from[e.Name]; taken {
@@ -55,20 +66,49 @@ func (c *command) printSums(names []string, tensors bool) error {
 	return all.Write(c.out)
 }
 
-func (c *command) sumsOfSource(name string, tensors bool) (*manifest.Manifest, error) {
+// A hashed is the sums of a source. Its fields are those of the JSON form.
+type hashed struct {
+	File    string      `json:"file"`
+	Files   []hashedOne `json:"files"`
+	Tensors []hashedOne `json:"tensors,omitempty"`
+}
+
+type hashedOne struct {
+	Name   string `json:"name"`
+	*typed        // of a tensor
+	SHA256 string `json:"sha256"`
+}
+
+func hashedOf(name string, m *manifest.Manifest, types []typed) hashed {
+	h := hashed{File: name, Files: []hashedOne{}}
+	for _, e := range m.Files {
+		h.Files = append(h.Files, hashedOne{e.Name, nil, e.Sum.String()})
+	}
+	for i, e := range m.Tensors {
+		h.Tensors = append(h.Tensors, hashedOne{e.Name, &types[i], e.Sum.String()})
+	}
+	return h
+}
+
+// sumsOfSource computes the sums of a source. types are those of the tensors.
+func (c *command) sumsOfSource(name string, tensors bool) (m *manifest.Manifest, types []typed, err error) {
 	src, err := c.opener.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer src.Close()
 	if src.Files == nil && !tensors {
-		return nil, fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
+		return nil, nil, fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
 	}
-	names := src.Order
-	if !tensors {
-		names = nil
+	var names []string
+	if tensors {
+		names = src.Order
 	}
-	return c.sums(src, src.Files, names)
+	for _, name := range names {
+		types = append(types, typed{src.Tensors[name].DType(), src.Tensors[name].Shape()})
+	}
+	m, err = c.sums(src, src.Files, names)
+	return m, types, err
 }
 
 // sums computes the sums of files and tensors, as many concurrently as there are
@@ -138,7 +178,7 @@ func tensorSum(t safetensors.Tensor) (sum manifest.Sum, err error) {
 	return sum, err
 }
 
-func (c *command) verifySums(name, list string, tensorsOnly bool) error {
+func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error {
 	want, err := c.readManifest(list)
 	if err != nil {
 		return err
@@ -168,12 +208,10 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 	for _, file := range src.Files {
 		names = append(names, file.Name)
 	}
-	ok := c.reportSums("", want.Files, have.Files, names)
-	ok = c.reportSums("tensor ", want.Tensors, have.Tensors, src.Order) && ok
-	if !ok {
-		return errDifferent
-	}
-	return nil
+	v := newVerification(name)
+	v.Files = append(v.Files, v.sums(want.Files, have.Files, names)...)
+	v.Tensors = v.sums(want.Tensors, have.Tensors, src.Order)
+	return c.printVerification(v, asJSON)
 }
 
 func (c *command) readManifest(name string) (*manifest.Manifest, error) {
@@ -222,31 +260,30 @@ func nameSet(entries []manifest.Entry) map[string]bool {
 	return names
 }
 
-// reportSums prints a line for each sum, as sha256sum -c does, and for each name that
+// sums returns a finding on each sum, in the words of sha256sum -c, and on each name that
 // the manifest lacks, unless it has no sums of that kind at all.
-func (c *command) reportSums(what string, want, have []manifest.Entry, names []string) (ok bool) {
+func (v *verification) sums(want, have []manifest.Entry, names []string) (findings []finding) {
 	sums := make(map[string]manifest.Sum, len(have))
 	for _, e := range have {
 		sums[e.Name] = e.Sum
 	}
-	ok = true
 	for _, e := range want {
-		result := "OK"
+		f := finding{e.Name, resultOK, "OK"}
 		switch sum, found := sums[e.Name]; {
 		case !found:
-			result = "MISSING"
+			f = finding{e.Name, resultMissing, "MISSING"}
 		case sum != e.Sum:
-			result = "FAILED"
+			f = finding{e.Name, resultDifferent, "FAILED"}
 		}
-		ok = ok && result == "OK"
-		fmt.Fprintf(c.out, "%s%s: %s\n", what, term.Name(e.Name), result)
+		v.OK = v.OK && f.Result == resultOK
+		findings = append(findings, f)
 	}
 	known := nameSet(want)
 	for _, name := range names {
 		if len(known) > 0 && !known[name] {
-			fmt.Fprintf(c.out, "%s%s: NOT IN THE MANIFEST\n", what, term.Name(name))
-			ok = false
+			findings = append(findings, finding{name, resultUncovered, "NOT IN THE MANIFEST"})
+			v.OK = false
 		}
 	}
-	return ok
+	return findings
 }

@@ -17,7 +17,7 @@ const ownFolder = ".cache/huggingface"
 
 // verifyHub compares local files with the sums of the hub. repo is OWNER/NAME[@REVISION];
 // without it, name is hf://..., for what the Python tools have in their cache.
-func (c *command) verifyHub(name, repo string, ignore []string) error {
+func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) error {
 	name, err := fileurl.Path(name)
 	if err != nil {
 		return err
@@ -50,11 +50,11 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 		return err
 	}
 	defer tree.Close()
-	return c.compareHub(tree, hub)
+	return c.compareHub(name, tree, hub, asJSON)
 }
 
 // compareHub prints a verdict on each local file.
-func (c *command) compareHub(tree *source.Tree, hub map[string]source.HubFile) error {
+func (c *command) compareHub(name string, tree *source.Tree, hub map[string]source.HubFile, asJSON bool) error {
 	same := make([]bool, len(tree.Files))
 	var jobs []job
 	for i, file := range tree.Files {
@@ -69,36 +69,35 @@ func (c *command) compareHub(tree *source.Tree, hub map[string]source.HubFile) e
 	if err := c.work("hash", jobs); err != nil {
 		return err
 	}
-	ok, here := len(tree.Links) == 0, 0
+	v, here := newVerification(name), 0
 	for i, file := range tree.Files {
 		_, found := hub[file.Name]
-		verdict := "OK"
+		f := finding{file.Name, resultOK, "OK"}
 		switch {
 		case !found:
-			verdict = "NOT ON THE HUB"
+			f = finding{file.Name, resultUncovered, "NOT ON THE HUB"}
 		case !same[i]:
-			verdict = "DIFFERS"
+			f = finding{file.Name, resultDifferent, "DIFFERS"}
 			if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
-				verdict += ", " + term.Name(real) // the entry of the cache, to be removed
+				f.words += ", " + term.Name(real) // the entry of the cache, to be removed
 			}
 		}
 		if found {
 			here++
 		}
-		ok = ok && verdict == "OK"
-		fmt.Fprintf(c.out, "%s: %s\n", term.Name(file.Name), verdict)
+		v.OK = v.OK && f.Result == resultOK
+		v.Files = append(v.Files, f)
 	}
 	for _, name := range tree.Links {
-		fmt.Fprintf(c.out, "%s: MISSING, the link leads nowhere\n", term.Name(name))
+		v.Files = append(v.Files, finding{name, resultMissing, "MISSING, the link leads nowhere"})
+		v.OK = false
 	}
-	if n := len(hub) - here - len(tree.Links); n > 0 {
-		fmt.Fprintf(c.out, "on the hub, but not here: %d\n", n)
-	}
-	if !ok {
-		return errDifferent
-	}
-	if here == 0 {
+	v.Absent = max(len(hub)-here-len(tree.Links), 0)
+	none := v.OK && here == 0
+	v.OK = v.OK && here > 0
+	err := c.printVerification(v, asJSON)
+	if none {
 		return fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
 	}
-	return nil
+	return err
 }

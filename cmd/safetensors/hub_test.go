@@ -95,12 +95,16 @@ func TestVerifyHub(t *testing.T) {
 	write(t, "model/evil.py", "")
 	r := runs(t, "verify", "model", "--hub", "owner/name")
 	require.Equal(t, result{".gitattributes: OK\nREADME.md: OK\nconfig.json: OK\nevil.py: NOT ON THE HUB\nmodel.safetensors: DIFFERS\nsub/x: DIFFERS\non the hub, but not here: 1\n", "", 1}, r)
+	r = runs(t, "verify", "--json", "model", "--hub", "owner/name", "--ignore", ".gitattributes")
+	require.Equal(t, result{`{"file":"model","ok":false,"files":[{"name":".gitattributes","result":"ok"},{"name":"README.md","result":"ok"},{"name":"config.json","result":"ok"},` +
+		`{"name":"evil.py","result":"uncovered"},{"name":"model.safetensors","result":"different"},{"name":"sub/x","result":"different"}],"absent":1}` + "\n", "", 1}, r)
 	write(t, "model/model.safetensors", "weights")
 	write(t, "model/sub/x", "small")
 	require.Equal(t, good, succeeds(t, "verify", "model", "--hub", "owner/name", "--ignore", "evil.py"))
 	require.Contains(t, fails(t, 1, "verify", "model/.git", "--hub", "owner/name"), "")
 	write(t, "empty/.git/x", "")
-	require.Contains(t, fails(t, 1, "verify", "empty", "--hub", "owner/name"), "none of its files is on the hub")
+	r = runs(t, "verify", "empty", "--hub", "owner/name", "--json")
+	require.Equal(t, result{`{"file":"empty","ok":false,"files":[],"absent":6}` + "\n", "safetensors: empty: none of its files is on the hub\n", 1}, r)
 
 	// What a hub may answer.
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/other"), "status 401 Unauthorized")
@@ -143,6 +147,7 @@ func TestVerifyHubCache(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(cache, "blobs", "b10b")))
 	r = runs(t, "verify", "hf://owner/name")
 	require.Equal(t, result{"sub/config.json: OK\nmodel.safetensors: MISSING, the link leads nowhere\n", "", 1}, r)
+	require.Contains(t, runs(t, "verify", "hf://owner/name", "--json").stdout, `"files":[{"name":"sub/config.json","result":"ok"},{"name":"model.safetensors","result":"missing"}]`)
 	require.Contains(t, fails(t, 1, "verify", "hf://owner/absent"), "in the cache")
 	require.Contains(t, fails(t, 1, "verify", "hf://owner/name/sub"), "expected a whole repository")
 

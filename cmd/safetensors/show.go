@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,23 +10,30 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numpy"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
 func (c *command) show() *cobra.Command {
 	var slice string
-	var values bool
-	cmd := c.verb("show SRC NAME [--slice RANGES] [--dequantize]", "Print the values of a tensor, as numpy prints them", `
+	var values, asJSON bool
+	cmd := c.verb("show SRC NAME [--slice RANGES] [--dequantize] [--json]", "Print the values of a tensor, as numpy prints them", `
 Of a tensor with more than 1,000 elements, only the corners are printed and read.
 Floats that numpy does not know (BF16, F8_*, F6_*, F4) are printed as float32.
+
+--json prints one line, with all elements, however many:
+  {"file": "...", "name": "...", "dtype": "...", "shape": [...], "values": nested lists}
+A complex number is [real, imaginary]; "NaN", "Infinity" and "-Infinity" are strings.
 `+sources, `
 safetensors show model.safetensors lm_head.weight
 safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
 safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
+safetensors show --json model.safetensors model.norm.weight | jq '.values | max'
 `, cobra.ExactArgs(2), func(args []string) error {
-		return c.showTensor(args[0], args[1], slice, values)
+		return c.showTensor(args[0], args[1], slice, values, asJSON)
 	})
 	dequantizeFlag(cmd, &values)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
 	cmd.Flags().StringVar(&slice, "slice", "", "the `RANGES` to print, one for each leading dimension: 3, 0:4, :, -2:, ::10")
 	return cmd
 }
@@ -33,7 +41,7 @@ safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 // maxRank is that of numpy.
 const maxRank = 64
 
-func (c *command) showTensor(name, tensor, slice string, values bool) error {
+func (c *command) showTensor(name, tensor, slice string, values, asJSON bool) error {
 	src, _, err := c.openValues(name, values)
 	if err != nil {
 		return err
@@ -53,12 +61,35 @@ func (c *command) showTensor(name, tensor, slice string, values bool) error {
 	if rank := len(t.Shape()); rank > maxRank {
 		return fmt.Errorf("tensor %q: %d dimensions, at most %d can be printed: select some with --slice", tensor, rank, maxRank)
 	}
+	if asJSON {
+		return c.printValues(name, tensor, t)
+	}
 	text, err := numpy.Print(t)
 	if err != nil {
 		return fmt.Errorf("tensor %q: %w", tensor, err)
 	}
 	fmt.Fprintln(c.out, text)
 	return nil
+}
+
+// printValues prints a tensor as a line of JSON.
+func (c *command) printValues(file, name string, t safetensors.Tensor) error {
+	var head bytes.Buffer
+	err := term.PrintJSON(&head, struct {
+		File  string            `json:"file"`
+		Name  string            `json:"name"`
+		DType safetensors.DType `json:"dtype"`
+		Shape []int             `json:"shape"`
+	}{file, name, t.DType(), t.Shape()})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "%s,\"values\":", bytes.TrimSuffix(head.Bytes(), []byte("}\n")))
+	if err := numpy.WriteJSON(c.out, t); err != nil {
+		return fmt.Errorf("tensor %q: %w", name, err)
+	}
+	_, err = fmt.Fprintln(c.out, "}")
+	return err
 }
 
 // tensorOf returns a tensor of a source.

@@ -115,6 +115,9 @@ func TestSign(t *testing.T) {
 	r = runs(t, "verify", "model/sub/x", "--signature", "model/config.json.sig", "--public-key", "key.pub")
 	require.Equal(t, "signed by the key key.pub\nconfig.json: MISSING\nx: NOT SIGNED\n", r.stdout)
 	require.Equal(t, 1, r.code)
+	r = runs(t, "verify", "--json", "model/sub/x", "--signature", "model/config.json.sig", "--public-key", "key.pub")
+	require.Equal(t, result{`{"file":"model/sub/x","ok":false,"signed_by":"the key key.pub",` +
+		`"files":[{"name":"config.json","result":"missing"},{"name":"x","result":"uncovered"}]}` + "\n", "", 1}, r)
 	require.NoError(t, os.Remove("model/config.json.sig"))
 	t.Chdir("model")
 	succeeds(t, "sign", ".", "--key", "../key.pem", "--out", "../dot.sig")
@@ -244,6 +247,8 @@ func TestSignedLinks(t *testing.T) {
 	r := runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stdout, "weights: SYMBOLIC LINK")
+	r = runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--json")
+	require.Contains(t, r.stdout, `{"name":"weights","result":"link"}`)
 	succeeds(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--allow-symlinks")
 	require.Equal(t, 1, runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--ignore-unsigned-files").code)
 

@@ -48,7 +48,8 @@ func (s *signatureFlags) trust() bool {
 
 func (s *signatureFlags) given() bool { return s.trust() || s.ignore != nil }
 
-func (c *command) verifySignature(name string, s signatureFlags) error {
+func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) error {
+	v := newVerification(name)
 	name, err := fileurl.Path(name)
 	switch {
 	case err != nil:
@@ -62,7 +63,7 @@ func (c *command) verifySignature(name string, s signatureFlags) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", term.Name(s.file), err)
 	}
-	fmt.Fprintf(c.out, "signed by %s\n", who)
+	v.SignedBy = who
 	ignore := slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)
 	if own, ok := within(s.file, name); ok {
 		ignore = append(ignore, own)
@@ -75,7 +76,15 @@ func (c *command) verifySignature(name string, s signatureFlags) error {
 	}
 	defer tree.Close()
 	c.warnOutside(tree)
-	return c.compareSigned(tree, m, s)
+	wrong := c.compareSigned(v, tree, m, s)
+	if wrong != nil && len(v.Files) == 0 {
+		return wrong
+	}
+	v.OK = v.OK && wrong == nil
+	if err := c.printVerification(v, asJSON); wrong == nil {
+		return err
+	}
+	return wrong
 }
 
 // openSignature reads a signature and returns what it says, and who says it.
@@ -111,58 +120,54 @@ func openSignature(s signatureFlags) (m *modelsig.Manifest, who string, err erro
 	return m, fmt.Sprintf("%s, by the word of %s", term.Name(leaf.Subject.String()), term.Name(leaf.Issuer.String())), nil
 }
 
-// compareSigned prints a verdict on each file, and fails unless all are good.
-func (c *command) compareSigned(tree *source.Tree, m *modelsig.Manifest, s signatureFlags) error {
+// compareSigned adds a finding on each file.
+func (c *command) compareSigned(v *verification, tree *source.Tree, m *modelsig.Manifest, s signatureFlags) error {
 	if tree.Single && len(m.Files) == 1 && m.Files[0].Name == modelsig.SingleFile {
 		m.Files[0].Name = tree.Name
 	}
 	signed := make(map[string]modelsig.File, len(m.Files))
-	verdicts := make(map[string]string)
+	found := make(map[string]finding)
 	for _, f := range m.Files {
 		signed[f.Name] = f
-		verdicts[f.Name] = "MISSING"
+		found[f.Name] = finding{f.Name, resultMissing, "MISSING"}
 	}
 	var have []source.File
-	ok := true
 	for _, file := range tree.Files {
-		if _, found := signed[file.Name]; found {
+		if _, ok := signed[file.Name]; ok {
 			have = append(have, file)
 			continue
 		}
-		verdicts[file.Name] = "NOT SIGNED"
+		found[file.Name] = finding{file.Name, resultUncovered, "NOT SIGNED"}
 		if empty := file.Size == 0 && m.ShardSize > 0; empty {
-			verdicts[file.Name] = "OK, empty" // has no shard to be signed
+			found[file.Name] = finding{file.Name, resultOK, "OK, empty"} // has no shard to be signed
 		} else {
-			ok = ok && s.unsigned
+			v.OK = v.OK && s.unsigned
 		}
 	}
 	for _, name := range tree.Links {
-		_, found := signed[name]
-		verdicts[name] = "SYMBOLIC LINK"
-		ok = ok && s.unsigned && !found
+		found[name] = finding{name, resultLink, "SYMBOLIC LINK"}
+		v.OK = v.OK && s.unsigned
 	}
 	sums, err := c.sumsOf(have, m)
 	if err != nil {
 		return err
 	}
 	for i, file := range have {
-		verdicts[file.Name] = "DIFFERS"
+		found[file.Name] = finding{file.Name, resultDifferent, "DIFFERS"}
 		if slices.EqualFunc(sums[i], signed[file.Name].Sums, bytes.Equal) {
-			verdicts[file.Name] = "OK"
+			found[file.Name] = finding{file.Name, resultOK, "OK"}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
-		fmt.Fprintf(c.out, "%s: %s\n", term.Name(name), verdicts[name])
-		if _, found := signed[name]; found {
-			ok = ok && verdicts[name] == "OK"
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		v.Files = append(v.Files, found[name])
+		if _, ok := signed[name]; ok {
+			v.OK = v.OK && found[name].Result == resultOK
 		}
 	}
-	missing, err := uncovered(tree.Files, func(name string) bool { _, found := signed[name]; return found })
+	missing, err := uncovered(tree.Files, func(name string) bool { _, ok := signed[name]; return ok })
 	for _, x := range missing {
-		fmt.Fprintf(c.out, "%s: NOT SIGNED, but %s names it\n", term.Name(x.file), term.Name(x.index))
-	}
-	if err == nil && (!ok || missing != nil) {
-		err = errDifferent
+		v.Files = append(v.Files, finding{x.file, resultUncovered, "NOT SIGNED, but " + term.Name(x.index) + " names it"})
+		v.OK = false
 	}
 	return err
 }
