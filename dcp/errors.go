@@ -15,7 +15,7 @@ func prefixed(err error) error { return prefix.Add(err) }
 // bare takes it from an error of package safetensors.
 func bare(err error) error { return prefix.Strip(err) }
 
-// openError says which folder could not be opened, unless the error says which file.
+// openError says which directory could not be opened, unless the error says which file.
 func openError(dir string, err error) error {
 	if path := (*fs.PathError)(nil); errors.As(err, &path) && path.Op == "open" {
 		return err

@@ -10,10 +10,10 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// Assemble opens the checkpoint in files that are open already, wherever they come
-// from: package remote, an object store, memory. Errors call them file 1, file 2 and
-// so on. The result owns the files: its Close closes them. On an error nothing was
-// closed.
+// Assemble joins the checkpoint from open files, wherever they come from: package
+// remote, an object store, memory. Their order is that of the names in Open; errors
+// call them file 1, file 2 and so on. Other than that, it does what Open does. The
+// result owns the files: its Close closes them. After an error they stay open.
 func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
 	if err := checkCount(len(files)); err != nil {
 		return nil, prefixed(err)

@@ -13,10 +13,10 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// Open opens the checkpoint in a folder: all its files *.safetensors, as PyTorch's
-// HuggingFaceStorageReader does. The result has every tensor whole, joined from the
-// pieces in the files. It maps the files and reads their headers, no data. If PyTorch
-// saved with enable_consolidation, open the subfolder "sharded".
+// Open opens the checkpoint in a directory: all its *.safetensors files, as PyTorch's
+// HuggingFaceStorageReader does. The result has every tensor whole, joined from its
+// pieces. Open maps the files and reads their headers, no data; Close closes them. If
+// PyTorch saved with enable_consolidation, open the subdirectory sharded.
 //
 // A file without sharding information holds whole tensors. Metadata is that of the
 // first file by name, without the keys of DCP. Header and the order of the tensors are
@@ -25,9 +25,7 @@ import (
 // Errors are those of [safetensors.Open], with the name of the file. Pieces that
 // overlap, leave a hole or differ in dtype or rank, and sharding information that
 // breaks a rule, are a *[safetensors.FormatError] that names tensor, piece and file.
-// If there is no file, the error wraps [fs.ErrNotExist].
-//
-// Close closes the files.
+// If the directory has no such file, the error wraps [fs.ErrNotExist].
 func Open(dir string) (*safetensors.File, error) {
 	f, err := openAll(os.ReadDir, dir, func(name string) (*safetensors.File, error) {
 		return safetensors.Open(filepath.Join(dir, name))
@@ -35,9 +33,9 @@ func Open(dir string) (*safetensors.File, error) {
 	return f, prefixed(err)
 }
 
-// OpenFS opens the checkpoint in a folder of a file system, such as os.DirFS or a
-// zip.Reader, as Open does. Names are slash-separated; "." is the root. The files
-// are read as [safetensors.OpenFS] does.
+// OpenFS opens the checkpoint in a directory of a file system, such as [os.DirFS] or a
+// [archive/zip.Reader], as Open does. dir is slash-separated; "." is the root. The files
+// are read as by [safetensors.OpenFS].
 func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 	switch {
 	case fsys == nil:
@@ -59,7 +57,7 @@ type shard struct {
 	offsets map[string][]int // of each tensor; nil if the file has no sharding information
 }
 
-// openAll opens the checkpoint in a folder. open opens a file in it.
+// openAll opens the checkpoint in a directory. open opens a file in it.
 func openAll(list func(string) ([]fs.DirEntry, error), dir string, open func(string) (*safetensors.File, error)) (*safetensors.File, error) {
 	names, err := shardNames(list, dir)
 	if err != nil {
@@ -107,7 +105,7 @@ const (
 	pickle = ".distcp" // of the other format of DCP
 )
 
-// shardNames returns the names of the files in a folder that belong to its
+// shardNames returns the names of the files in a directory that belong to its
 // checkpoint, in order.
 func shardNames(list func(string) ([]fs.DirEntry, error), dir string) ([]string, error) {
 	entries, err := list(dir)

@@ -11,17 +11,18 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A Piece is a part of a tensor: the elements of a box of indices. The zero Piece is
-// invalid.
+// A Piece is a part of a tensor: the elements of a box of indices. It is an immutable
+// value that refers to their data. The zero Piece is invalid: writing it is an error.
 type Piece struct {
 	tensor  safetensors.Tensor
 	offsets []int // of its first element in the whole tensor, one for each dimension
 	whole   []int // the shape of the least tensor that has the piece
 }
 
-// NewPiece returns the piece of a tensor whose elements are t, and whose first element
-// has these indices in the whole tensor, one for each dimension. Without offsets it is
-// the whole tensor, or its start.
+// NewPiece returns the piece of a tensor that has the elements of t. The offsets are the
+// indices of its first element in the whole tensor, one for each dimension; none given
+// are zeros. A negative offset, another number of them, a rank above 64 and the zero
+// Tensor are errors.
 func NewPiece(t safetensors.Tensor, offsets ...int) (Piece, error) {
 	p, err := pieceAt(t, offsets)
 	if err != nil {
@@ -54,9 +55,10 @@ func pieceAt(t safetensors.Tensor, offsets []int) (Piece, error) {
 }
 
 // Part returns the i-th of n parts of p along dimension dim, 0 ≤ i < n, as the
-// placement Shard(dim) of a PyTorch DTensor deals it out to n ranks: all parts have
-// the size ⌈size/n⌉ but the last ones, which are smaller or empty. It reads nothing.
-// Calls for the dimensions of a mesh, outermost first, cut a piece further.
+// placement Shard(dim) of a PyTorch DTensor deals them out to n ranks: parts have the
+// size ⌈size/n⌉, the last ones are smaller or empty. Part reads nothing. For a mesh of
+// ranks, call it once for each dimension of the mesh, outermost first. In dtypes below
+// a byte, each row of a part must fill whole bytes.
 func (p Piece) Part(dim, i, n int) (Piece, error) {
 	part, err := p.part(dim, i, n)
 	if err != nil {
@@ -98,31 +100,31 @@ func (p Piece) part(dim, i, n int) (Piece, error) {
 	return Piece{t, offsets, p.whole}, nil
 }
 
-// FileName returns the name of the file of a rank, 0 or above, in the folder of a
-// checkpoint, as PyTorch gives it: shard-00001-model-00001-of-00001.safetensors for
-// rank 0. The number of ranks is not in it: the last two numbers are those of the
-// files that PyTorch would consolidate the shards into.
+// FileName returns the name that PyTorch gives the file of a rank, which counts from 0:
+// shard-00001-model-00001-of-00001.safetensors for rank 0. It does not depend on the
+// number of ranks: the last two numbers are for the files into which PyTorch would
+// consolidate the shards.
 func FileName(rank int) string {
 	return fmt.Sprintf("shard-%05d-model-00001-of-00001%s", rank+1, suffix)
 }
 
-// WriteFile writes the pieces of one rank to a file, atomically and durably, as
-// [safetensors.WriteFile] does. To be part of a checkpoint, the file has the name
-// FileName(rank) in a folder without other files of that kind: PyTorch and Open take
-// every *.safetensors file in it for a part of the checkpoint.
+// WriteFile writes the pieces of one rank, by tensor name, to a file, atomically and
+// durably, as [safetensors.WriteFile] does. Name it FileName(rank) in a directory that
+// holds no other checkpoint: PyTorch and Open take every *.safetensors file in it for a
+// part of this one. The directory must exist.
 //
-// Ranks write side by side. A tensor that several ranks hold may be written by all
-// of them, or by one. Together the pieces must fill the tensor; that is found out
-// when the checkpoint is opened.
+// Ranks write concurrently. A piece that several ranks hold may be written by all of
+// them, or by one. Together the pieces must fill the tensor; Open checks that.
 //
-// The metadata says where the pieces belong, as PyTorch writes it. Keys in metadata
-// are added; those of DCP are replaced. Errors are those of [safetensors.WriteFile].
+// WriteFile adds to metadata where the pieces belong, as PyTorch does, and replaces the
+// keys of DCP. Errors are those of [safetensors.WriteFile].
 func WriteFile(name string, pieces map[string]Piece, metadata map[string]string) error {
 	tensors, metadata := fileOf(pieces, metadata)
 	return safetensors.WriteFile(name, tensors, metadata)
 }
 
-// Write writes the file that WriteFile writes to w, an object store for example.
+// Write writes to w what WriteFile writes to a file. Errors are those of
+// [safetensors.Write].
 func Write(w io.Writer, pieces map[string]Piece, metadata map[string]string) error {
 	tensors, metadata := fileOf(pieces, metadata)
 	return safetensors.Write(w, tensors, metadata)

@@ -12,14 +12,14 @@ import (
 )
 
 // CacheDir returns the directory to which the Python package huggingface_hub has
-// downloaded a repository, "owner/name", at a branch, tag or commit; an empty
-// revision is "main". It sends nothing, so safetensors.Open of the directory works
-// offline. The directory holds the files that were downloaded, which need not be all
-// of the repository. A branch stands for the commit it had at the last download.
+// downloaded a repository, "owner/name", at a branch, tag or commit; an empty revision
+// is "main". It sends nothing, so [safetensors.Open] of the directory works offline. The
+// directory holds the downloaded files, perhaps not all of the repository. A branch is
+// at the commit of the last download.
 //
-// The cache is the directory HF_HUB_CACHE, which defaults to hub in HF_HOME, which
-// defaults to ~/.cache/huggingface. If it does not hold the repository at that
-// revision, the error wraps fs.ErrNotExist.
+// The cache is the directory HF_HUB_CACHE, by default hub in HF_HOME, which is by
+// default ~/.cache/huggingface. If it does not hold the repository at that revision, the
+// error wraps [fs.ErrNotExist].
 func CacheDir(repo, revision string) (string, error) {
 	revision, err := checkRepo(repo, revision)
 	if err != nil {
@@ -37,7 +37,7 @@ func cacheDir(repo, revision string) (string, error) {
 	return dir, nil
 }
 
-// snapshot finds the snapshot of a revision in a folder of the cache.
+// snapshot finds the snapshot of a revision in a directory of the cache.
 func snapshot(folder, revision string) (string, error) {
 	commit := revision
 	if !commitName.MatchString(revision) {

@@ -1,5 +1,5 @@
 // Package hub opens models in repositories of the Hugging Face Hub, or of a server
-// that has its paths, without downloading them.
+// with the same paths, without downloading them.
 //
 // # Use
 //
@@ -12,8 +12,9 @@
 //	fmt.Println(f.ParameterCount())
 //	f, err = hub.OpenFile(ctx, "stabilityai/sdxl-turbo", "", "unet/diffusion_pytorch_model.fp16.safetensors")
 //
-// Both read headers only; tensors are fetched when they are read. Requests, retries
-// and the context are those of package remote, and so are the errors.
+// Both read headers only; tensors are fetched when they are read. Requests, retries,
+// the context and errors are those of package remote: the context given to Open governs
+// the File as long as it is used, and View fails with [errors.ErrUnsupported].
 //
 // CacheDir finds a repository that the Python tools have downloaded, and sends
 // nothing:
@@ -23,25 +24,27 @@
 //	f, err := safetensors.Open(dir)
 //
 // The package-level functions suit most programs. A [Client] carries its own
-// *http.Client, endpoint or token.
+// *http.Client, endpoint or token; it also lists the files of a repository and reads
+// small ones, such as config.json.
 //
 // # Requests and consistency
 //
-// For a sharded model, Open sends two requests more than for the shards: for the
-// single file that is missing, and for the index.
+// A sharded model costs two requests more than its shards: one for the single file,
+// which is missing, and one for the index.
 //
-// The first answer of the hub names the commit that a branch or a tag stands for. All
-// later requests of the File are for that commit: its shards belong together, and a
-// push to the branch does not disturb it.
+// The first answer of the hub names the commit of a branch or tag. All later requests of
+// the File are for that commit: its shards belong together, and a push to the branch
+// does not disturb it.
 //
 // # Environment
 //
 // HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_DISABLE_IMPLICIT_TOKEN, HF_HOME,
-// XDG_CACHE_HOME and HF_HUB_CACHE mean what they mean to the Python tools. With
-// HF_HUB_OFFLINE=1 nothing is sent: Open and OpenFile open what the cache holds.
+// XDG_CACHE_HOME and HF_HUB_CACHE have the meaning that the Python tools give them. With
+// HF_HUB_OFFLINE=1 nothing is sent: Open, OpenFile and ReadFile take files from the
+// cache, and the context governs nothing.
 //
 // # Security
 //
-// The token goes to the endpoint and to no other host. Names that a server, a caller
-// or a cache gives lead out of neither the repository nor the cache.
+// The token goes to the endpoint and to no other host. No name that a server, a caller
+// or a cache gives leads out of the repository or the cache.
 package hub

@@ -12,18 +12,18 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// A FileInfo is what the hub says of a file in a repository.
+// A FileInfo describes a file in a repository, as the hub reports it.
 type FileInfo struct {
 	Name   string // slash-separated, a valid path in the sense of fs.ValidPath
 	Size   int64  // in bytes
-	SHA256 string // of the content of a large file, in hex; "" of one that Git stores itself
-	BlobID string // Git's name of the blob, a SHA-1: of the content, or of the pointer to a large file
+	SHA256 string // of the content of a file in LFS, in hex; "" if Git stores the file itself
+	BlobID string // the SHA-1 by which Git names the blob: the content, or the pointer to a file in LFS
 }
 
-// Files returns the files of a repository, "owner/name", at a branch, tag or commit,
-// in the order of the hub, and the commit they are of; an empty revision is "main". It
-// is one request. If HF_HUB_OFFLINE is 1, that is an error. Other errors are those of
-// Open.
+// Files returns the files of a repository, "owner/name", at a branch, tag or commit, in
+// the order of the hub, and the commit, in hex; an empty revision is "main". It sends
+// one request; if HF_HUB_OFFLINE is 1, that is an error. A list above 64 MiB is an
+// error. Other errors are those of Open.
 func (c *Client) Files(ctx context.Context, repo, revision string) (files []FileInfo, commit string, err error) {
 	files, commit, err = c.files(ctx, repo, revision)
 	return files, commit, prefix.Add(err)
@@ -84,8 +84,8 @@ func parseFiles(text []byte) (files []FileInfo, commit string, err error) {
 	return files, info.SHA, nil
 }
 
-// ReadFile returns the content of a small file of a repository, such as config.json.
-// One of more than 64 MiB is an error. All else is as for OpenFile.
+// ReadFile returns the content of a small file of a repository, such as config.json. A
+// file above 64 MiB is an error. All else is as for OpenFile.
 func (c *Client) ReadFile(ctx context.Context, repo, revision, name string) ([]byte, error) {
 	r, err := c.repository(ctx, repo, revision)
 	if err == nil {

@@ -19,7 +19,7 @@ import (
 // A Client opens files of repositories. The zero value is ready to use. Methods may
 // be called concurrently; fields must not change meanwhile.
 type Client struct {
-	// HTTP sends the requests, as that of a remote.Client does. It is not modified.
+	// HTTP sends the requests, as in a remote.Client. It is not modified.
 	HTTP *http.Client
 
 	// Endpoint is the base URL of the hub. The default is the environment
@@ -54,13 +54,13 @@ func OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.Fi
 // shards of model.safetensors.index.json, which are opened concurrently. Open reads
 // headers only. ctx governs the File too, not only Open.
 //
-// If HF_HUB_OFFLINE is 1, Open sends nothing: it opens the model in the cache, as
-// safetensors.Open does.
+// If HF_HUB_OFFLINE is 1, Open sends nothing: it maps the files in the cache, as
+// [safetensors.Open] does.
 //
-// Errors are those of remote.Open and safetensors.OpenShards. If the repository has
-// neither file, the error says so and wraps fs.ErrNotExist. The Hugging Face Hub
-// answers 401 to hide whether a repository exists, so the error for one that does
-// not may wrap fs.ErrPermission.
+// Errors are those of [remote.Open] and [safetensors.OpenShards]. If the repository has
+// neither file, the error says so and wraps [fs.ErrNotExist]. The Hugging Face Hub
+// answers 401 to hide whether a repository exists, so the error for a missing one may
+// wrap [fs.ErrPermission].
 func (c *Client) Open(ctx context.Context, repo, revision string) (*safetensors.File, error) {
 	f, err := c.open(ctx, repo, revision)
 	return f, prefix.Add(err)
@@ -83,9 +83,9 @@ func (c *Client) open(ctx context.Context, repo, revision string) (*safetensors.
 }
 
 // OpenFile opens one file of a repository, such as an adapter or a component of a
-// pipeline. name is a clean, slash-separated path. If it ends in .index.json,
-// OpenFile opens the shards that the index names, next to it. All else is as for
-// Open.
+// pipeline. name is a valid path in the sense of [fs.ValidPath]. If it ends in
+// .index.json, OpenFile opens the shards that the index names, next to it. All else is
+// as for Open.
 func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
 	r, err := c.repository(ctx, repo, revision)
 	if err == nil {

@@ -18,9 +18,9 @@ import (
 // called concurrently; fields must not change meanwhile.
 type Client struct {
 	// HTTP sends the requests. It is not modified. Its CheckRedirect is called
-	// after the checks of this package, with the header as it will be
-	// sent. If HTTP or its Transport is nil, enough idle connections are kept
-	// for all requests in flight.
+	// after the checks of this package, with the header that will be sent. If HTTP
+	// or its Transport is nil, the Client keeps enough idle connections for all
+	// requests in flight.
 	HTTP *http.Client
 
 	// Header is added to each request to the host of the opened URL, and to no
@@ -39,9 +39,9 @@ func Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 // .index.json, Open opens the shards that the index names, next to it. It reads
 // headers only. ctx governs the File too, not only Open.
 //
-// After an answer of 404 or 410 the error wraps fs.ErrNotExist, after 401 or 403
-// fs.ErrPermission. A file that breaks a rule of the format is a
-// *safetensors.FormatError.
+// After an answer of 404 or 410 the error wraps [fs.ErrNotExist], after 401 or 403
+// [fs.ErrPermission]. A file that breaks a rule of the format is a
+// *[safetensors.FormatError].
 func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 	f, err := c.open(ctx, rawURL)
 	return f, prefix.Add(err)
@@ -60,8 +60,8 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 }
 
 // ReadFile returns the content of a small file next to a model, such as its
-// configuration, by its http or https URL. One of more than 64 MiB is an error.
-// Requests and errors are those of Open.
+// configuration, by its http or https URL. A file above 64 MiB is an error. Retries and
+// errors are those of Open, but each try starts from the beginning.
 func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {

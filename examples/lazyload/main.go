@@ -86,7 +86,7 @@ func printPart(w io.Writer, f *safetensors.File, name string, dim, rank, of int)
 	fmt.Fprintf(w, "%s: %v\n", name, t)
 	values, err := safetensors.View[float32](t)
 	if errors.Is(err, errors.ErrUnsupported) {
-		fmt.Fprintln(w, "copied:", err)
+		fmt.Fprintln(w, "no view, so copied:", err)
 		values, err = safetensors.Append[float32](nil, t)
 	}
 	if err != nil {
