@@ -1,6 +1,7 @@
 package safetensors_test
 
 import (
+	"archive/zip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -95,6 +96,52 @@ func ExampleNewFile() {
 	}
 	fmt.Println(ids[:5])
 	// Output: [0 1 2 3 4]
+}
+
+// A file that an archive stores without compression is a section of the archive, which
+// NewFile reads on demand.
+func ExampleNewFile_archive() {
+	archive, err := os.CreateTemp("", "models-*.zip")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(archive.Name())
+	defer archive.Close()
+	model, err := os.ReadFile("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	w := zip.NewWriter(archive)
+	member, err := w.CreateHeader(&zip.FileHeader{Name: "model.safetensors", Method: zip.Store})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := member.Write(model); err != nil {
+		log.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	info, err := archive.Stat()
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := zip.NewReader(archive, info.Size())
+	if err != nil {
+		log.Fatal(err)
+	}
+	start, err := r.File[0].DataOffset()
+	if err != nil {
+		log.Fatal(err)
+	}
+	size := int64(r.File[0].UncompressedSize64)
+	f, err := safetensors.NewFile(io.NewSectionReader(archive, start, size), size)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(f)
+	// Output: 22 tensors, 44160 bytes
 }
 
 // A header has the place of each tensor and can be read from any stream.

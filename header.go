@@ -26,8 +26,7 @@ type TensorInfo struct {
 	DataOffsets [2]int64 // half-open, relative to the start of the data buffer
 }
 
-// Tensor returns the entry of a tensor by name, if there is one. It looks through all
-// entries.
+// Tensor returns the entry of a tensor by name, in linear time.
 func (h *Header) Tensor(name string) (TensorInfo, bool) {
 	i := slices.IndexFunc(h.Tensors, func(t TensorInfo) bool { return t.Name == name })
 	if i < 0 {

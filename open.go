@@ -289,7 +289,7 @@ func parseFile(data []byte) (*File, error) {
 
 // NewFile opens a file of size bytes that r reads: the header at once, 64 KiB first,
 // tensors on demand, with up to 16 concurrent ReadAt calls, or through a [RangeReader].
-// Close does not close r.
+// A stored zip or tar member is an [io.SectionReader]. Close does not close r.
 func NewFile(r io.ReaderAt, size int64) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("the io.ReaderAt of a file is nil"))

@@ -120,8 +120,7 @@ func (f *File) Tensor(name string) (Tensor, error) {
 	return p.tensor(i - p.first), nil
 }
 
-// Tensors yields all tensors by name, in the order of their data, shard by shard. It
-// reads no data.
+// Tensors yields all tensors by name, in the order of their data, shard by shard.
 func (f *File) Tensors() iter.Seq2[string, Tensor] {
 	return func(yield func(string, Tensor) bool) {
 		for i := range f.parts {

@@ -175,8 +175,8 @@ func indexText(index io.Reader) ([]byte, error) {
 }
 
 // BuildIndex returns a model.safetensors.index.json for shards, given by file name and
-// header: File.Headers, or what ReadHeader reads. Duplicate names are an error; so is a
-// file name that is not local and slash-separated.
+// header, as from File.Headers or ReadHeader. Upload or rename it after the shards.
+// Duplicate names and file names that are not local and slash-separated are errors.
 func BuildIndex(shards iter.Seq2[string, *Header]) ([]byte, error) {
 	if shards == nil {
 		return nil, prefixed(errors.New("building an index: the shards are nil"))

@@ -23,8 +23,8 @@ import (
 // each whole; an earlier set without an index may not open. Shard names are therefore
 // never reused: the stem gets a random number. Last, WriteShards removes the files of
 // earlier and of crashed saves; an error then says that the new checkpoint is complete.
-// It locks the directory: a second one fails. Without locks, as on NFS, save one at a
-// time. On Windows open files can be neither replaced nor removed.
+// A concurrent one fails; without locks, as on NFS, save one at a time. On Windows open
+// files can be neither replaced nor removed.
 func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
 	if maxBytes < 1 {
 		return prefixed(fmt.Errorf("shards of at most %d bytes", maxBytes))
