@@ -167,7 +167,7 @@ type piece struct {
 }
 
 // pieces cuts the data into pieces: of up to mem.BlockSize bytes where memory is
-// lent, of what is best read in one call elsewhere.
+// lent, elsewhere of the bytes that are best read in one call.
 func (o *outFile) pieces() []piece {
 	const small = mem.BufferSize / 4
 	var pieces []piece

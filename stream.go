@@ -201,8 +201,8 @@ func (s *storedStream) block() int64 {
 	return mem.BufferSize
 }
 
-// share returns how many bytes one goroutine of several produces at a time: less of
-// what is gathered in memory, which takes longer than a copy.
+// share returns how many bytes one goroutine of several produces at a time: fewer
+// if they are gathered in memory, which takes longer than a copy.
 func (s *storedStream) share() int64 {
 	workers := int64(s.workers())
 	switch {

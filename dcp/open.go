@@ -96,7 +96,7 @@ const (
 	// latency dominates.
 	shardsAtOnce = 20
 
-	// maxFiles and maxRank are limits of what is read. PyTorch has tensors of up to 64
+	// maxFiles and maxRank limit checkpoints. PyTorch has tensors of up to 64
 	// dimensions.
 	maxFiles = 10_000
 	maxRank  = 64

@@ -70,7 +70,7 @@
 // # Quantising
 //
 // Quantize makes a checkpoint in the layouts of compressed-tensors, rounded to the
-// nearest without calibration. This writes a folder that transformers and vLLM load,
+// nearest without calibration. This writes a directory that transformers and vLLM load,
 // once the quantization_config is in its config.json:
 //
 //	quantised, config, err := quant.Quantize(tensors, quant.FP8Block, nil)

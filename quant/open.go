@@ -12,7 +12,7 @@ import (
 )
 
 // Open opens a checkpoint as [safetensors.Open] does, with the tensors that it stands
-// for: see [Dequantize]. The config is that of FindConfig, in the folder, or next to
+// for: see [Dequantize]. The config is that of FindConfig, in the directory, or next to
 // the file. Close closes the files.
 func Open(name string) (*safetensors.File, error) {
 	folder := name

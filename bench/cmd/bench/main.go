@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// writeReport writes RESULTS.md and charts/ beside a file of results. source is
+// writeReport writes RESULTS.md and charts/ next to a file of results. source is
 // the folder of the benchmarks.
 func writeReport(name, source string) error {
 	res, err := readResults(name)

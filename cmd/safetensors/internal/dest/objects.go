@@ -168,8 +168,8 @@ func headers(shards map[string]map[string]safetensors.Tensor) iter.Seq2[string, 
 	}
 }
 
-// earlier returns those of the listed files that a checkpoint in the folder consists of,
-// the one first that it is opened by. Files of what is no checkpoint are not its.
+// earlier returns the listed files of the checkpoint in the folder, starting with the one
+// that opens it. Shards that no checkpoint has are not among them.
 func (o objects) earlier(listed []string) ([]string, error) {
 	files := []string{modelFile, indexFile}
 	f, err := safetensors.OpenFS(o.b.FS(o.folder), ".")

@@ -166,7 +166,7 @@ func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) 
 	return split(w.Shape(), u.block)
 }
 
-// An update is a matrix of the base and what is added to it.
+// An update is a matrix of the base and the change that is added to it.
 type update struct {
 	w, b, a    safetensors.Tensor
 	scale      float32

@@ -78,7 +78,7 @@ type printer struct {
 }
 
 // array returns the part of an array from dimension d on whose first printed element
-// is number first. width is what is left of a line.
+// is number first. width is the rest of a line.
 func (p *printer) array(d, first int, indent string, width int) string {
 	stride := 1
 	for _, indices := range p.corners[d+1:] {

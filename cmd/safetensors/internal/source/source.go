@@ -49,7 +49,7 @@ type Checkpoint struct {
 	Metadata map[string]string
 
 	// Refused are its entries that cannot be read, by their names, and why: objects
-	// of a program beside the weights, tensors of kinds that safetensors lacks.
+	// of a program next to the weights, tensors of kinds that safetensors lacks.
 	Refused map[string]error
 
 	// Files are what it consists of, sorted by name. They are nil if only their

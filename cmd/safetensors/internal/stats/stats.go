@@ -163,7 +163,7 @@ func (w *worker) describeFew(k kind, t safetensors.Tensor, r *result) error {
 	return nil
 }
 
-// A result is what is known of some values. It has no counts, so that those of many
+// A result describes some values. It has no counts, so that those of many
 // tensors fit into memory.
 type result struct {
 	zeros, nan, inf int64

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// A loop is an axis of a box: n steps, of from bytes in what is read and to bytes
-// in what is filled. Lists of loops are in the order of what is read, the innermost
-// first.
+// A loop is an axis of a box: n steps, of from bytes in the source and to bytes in the
+// destination. Lists of loops are in the order of the source, the innermost first.
 type loop struct{ n, from, to int64 }
 
 // each calls f for all steps of the loops, the first of the list innermost, until

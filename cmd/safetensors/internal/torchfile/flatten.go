@@ -16,7 +16,7 @@ type flattened struct {
 	tensors  map[string]*tensor
 	order    []string          // of the tensors
 	metadata map[string]string // nil if there is none
-	refused  map[string]error  // what is neither tensors nor metadata
+	refused  map[string]error  // entries that are neither tensors nor metadata
 
 	visited, text int
 
@@ -101,8 +101,8 @@ func (f *flattened) charge(text int) error {
 	return nil
 }
 
-// metadataText returns what is no tensor as the text of a metadata entry: a string as
-// it is, the rest as JSON.
+// metadataText returns a value without tensors as the text of a metadata entry: a string
+// as it is, the rest as JSON.
 func (f *flattened) metadataText(v any, depth int) (string, error) {
 	if s, ok := v.(string); ok {
 		return s, nil
@@ -174,7 +174,7 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 	return append(b, brackets[1]), nil
 }
 
-// notTensor says what a value is that cannot be read, or what is in it.
+// notTensor describes a value that cannot be read.
 func notTensor(v any, within bool) error {
 	o, ok := v.(*pickle.Object)
 	switch {

@@ -148,8 +148,8 @@ func (c counts) within(v any, depth int) int {
 	return n
 }
 
-// identity returns the same for the same container, nil for an empty tuple and for
-// what is none.
+// identity returns the same for the same container, nil for an empty tuple and for any
+// other value.
 func identity(v any) any {
 	switch v := v.(type) {
 	case *pickle.Dict, *pickle.List:

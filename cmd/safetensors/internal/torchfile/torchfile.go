@@ -1,29 +1,29 @@
-// Package torchfile reads the files of torch.save: .pt, .pth and .bin.
+// Package torchfile reads the files of torch.save: .pt, .pth, .bin and .ckpt.
 //
-// Such a file is a pickle, a program that Python executes, with storages beside it.
-// Here it is only interpreted: the opcodes that build dicts, lists, tuples, strings
-// and numbers, and by name the functions that make tensors of them. Everything else
-// is an error that names it, and nothing of it is ever called.
+// Such a file is a pickle, a program that Python executes, with storages next to it.
+// Package pickle reads it as data. Of all functions it could call, only those that make
+// ordered dicts, shapes, tensors and parameters have a value here; a call of any other
+// stays an object that says what would have been called.
 //
 // # Which tensors
 //
-// A file may hold one dict of tensors, or others beside it: model, optimizer, epoch.
-// Open takes the dict that a key selects, such as "state_dict" or "model.ema", or the
-// top level if the key is empty and there are tensors. If there are none, the error
-// lists the keys of the dicts that have some; none is chosen silently, even if it is
-// the only one.
+// A file may hold one dict of tensors, or several: model, optimizer, epoch. Open takes
+// the container that a key selects, such as "state_dict", "model.ema" or
+// "optimizer.state.0", or the top level if the key is empty. If the top level holds no
+// tensors, the error lists the keys of the containers that do; none is chosen silently,
+// even if it is the only one. A tensor in a container within the selected one is named by
+// its path, such as "state.0.exp_avg".
 //
-// Numbers, strings, bools and None beside the tensors become metadata, as text under
-// their own keys, numbers as in JSON and None as null. Anything else beside them is an
-// error. Attributes, such as the _metadata of a state dict or what a Parameter has,
-// are left out, and so is requires_grad.
+// Entries without tensors become metadata, a string as it is, the rest as JSON:
+// numbers, bools, None, and containers of these. Any other entry, such as an object of
+// the program, is in Refused. Attributes, such as the _metadata of a state dict or those
+// of a Parameter, are left out, and so is requires_grad.
 //
 // # Memory
 //
 // Open reads the pickle, and a few bytes for each storage. The data of a tensor is
-// read when the tensor is, in constant memory, whatever its strides. The storages of
-// a zip archive that compresses them, as torch.save never does, are unpacked into
-// memory one at a time.
+// read when the tensor is, in constant memory, whatever its strides, also from a zip
+// archive that compresses its storages, as torch.save never does.
 package torchfile
 
 import (
@@ -42,7 +42,7 @@ import (
 // Contents are what a file holds.
 type Contents struct {
 	Tensors  map[string]safetensors.Tensor
-	Metadata map[string]string // the numbers and texts beside the tensors; nil if there are none
+	Metadata map[string]string // the entries without tensors; nil if there are none
 	Refused  map[string]error  // the other entries, and why each cannot be read
 }
 
@@ -119,7 +119,7 @@ func newViews(file storages, size int64) *views {
 	return &views{file, max(always, min(size, math.MaxInt64/expansion)*expansion), make(map[string]charged)}
 }
 
-// of returns the tensors of views, and what is beside them.
+// of returns the tensors of views, with the other entries.
 func (v *views) of(f *flattened) (*Contents, error) {
 	c := &Contents{make(map[string]safetensors.Tensor, len(f.tensors)), f.metadata, f.refused}
 	for _, name := range f.order {

@@ -62,7 +62,7 @@ func (w *window) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// read reads all of p. Whichever read finds nobody unpacking does it, for all.
+// read reads all of p. A read that finds no other unpacking unpacks for all.
 func (w *window) read(p []byte, off int64) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
