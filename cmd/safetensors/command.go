@@ -100,6 +100,9 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 	return exitFailed
 }
 
+// helpWidth is how long the lines of the help may be, in characters.
+const helpWidth = 90
+
 // sources says in the help of a verb what SRC is, allSources all that it can be.
 const sources = `
 SRC is a file, a folder, an index, a URL or -: safetensors help sources has them all.`
@@ -107,7 +110,7 @@ SRC is a file, a folder, an index, a URL or -: safetensors help sources has them
 var allSources = term.Wrap(`SRC is a .safetensors file, a folder, an index of shards (*.index.json), https://...,
 hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there), s3://..., gs://...,
 azblob://..., file:///... or - for standard input. It may also be `+format.Readable()+`,
-or a folder of a PyTorch job's distributed checkpoint, whose pieces are joined.`, 88)
+or a folder of a PyTorch job's distributed checkpoint, whose pieces are joined.`, helpWidth)
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
@@ -133,6 +136,7 @@ func (c *command) root() *cobra.Command {
 	}
 	root.Flags().Bool("version", false, "print the version")
 	root.SetVersionTemplate("safetensors {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})

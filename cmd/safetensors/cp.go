@@ -43,7 +43,7 @@ Several SRC are merged; a tensor in two of them is an error.
 
 `+term.Wrap(`DST is a `+format.Written()+` file, a folder (for --max-shard-size), a file or a folder in a
 bucket (s3://..., gs://..., azblob://...), a file:///... URL or - for standard output. It
-appears complete or not at all. It may be SRC itself, with --force.`, 88)+`
+appears complete or not at all. It may be SRC itself, with --force.`, helpWidth)+`
 
 Tensors are selected by --only and --except first, then renamed, then converted.
 --dequantize comes before that and --quantize after it. Where SRC has a config.json and

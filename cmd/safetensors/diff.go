@@ -17,7 +17,7 @@ func (c *command) diff() *cobra.Command {
 	var tolerance compare.Tolerance
 	var metadata, asJSON, values bool
 	var only, renames []string
-	cmd := c.verb("diff A B [--only PATTERN] [--rename s/REGEXP/REPLACEMENT/] [--rtol R] [--atol A] [--meta] [--json] [--dequantize]", "Compare names, dtypes, shapes, then values", `
+	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [flags]", "Compare names, dtypes, shapes, then values", `
 Two values are equal if |a-b| <= atol + rtol*|b|; NaNs are equal. Without a tolerance
 they are equal if their bits are. Tensors of different dtypes are different, but how far
 their values are apart is printed. The exit code is 1 if anything is different.

@@ -24,16 +24,16 @@ type mergeFlags struct {
 
 func (c *command) merge() *cobra.Command {
 	var f mergeFlags
-	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [--weights W,...] [flags]",
+	cmd := c.verb("merge MODEL... DST [--lora ADAPTER...] [--method METHOD] [flags]",
 		"Merge models with each other, or adapters into a model", `
 --lora adds the adapters of the Python package peft to one model: W + scale*B*A.
 
 Without it, the models have the same tensors, of the same shapes, and METHOD is
-  linear  the sum of the models, each times its weight; 1/n each unless --weights says more
+  linear  the sum of the models, each times its weight (default 1/n each)
   slerp   between two models, along the arc between each two tensors: --weights 1-T,T
           (default 0.5,0.5)
-  task    the first model, and what distinguishes each other one from it, times its weight;
-          1 each unless --weights says more
+  task    the first model, and what distinguishes each other one from it, times its
+          weight (default 1 each)
 
 Everything is computed in float32 (float64 if the first model has that) in bounded
 memory, and rounded once, to the dtype of the first model, whose metadata DST has too.
@@ -41,13 +41,13 @@ DST is what it is for cp.
 `+sources, `
 safetensors merge mistral merged --lora my-adapter
 safetensors merge a.safetensors b.safetensors soup.safetensors --weights 0.6,0.4
-safetensors merge base math code both --method task --weights 0.7,0.5 --max-shard-size 5GB
+safetensors merge base math code both --method task --weights 0.7,0.5
 `, cobra.MinimumNArgs(2), func(args []string) error {
 			return c.mergeModels(args[:len(args)-1], args[len(args)-1], f)
 		})
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model")
-	flags.StringVar(&f.method, "method", "linear", "how to merge models: linear, slerp or task")
+	flags.StringVar(&f.method, "method", "linear", "the `METHOD`: linear, slerp or task")
 	flags.StringVar(&f.weights, "weights", "", "the weights of the models: `W,...`")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
 	flags.BoolVar(&f.force, "force", false, "replace DST")

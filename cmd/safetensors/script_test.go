@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
@@ -273,4 +274,13 @@ func hostile(t testing.TB) map[string]safetensors.Tensor {
 		tensors[name] = tensorOfData(t, safetensors.U8, []int{1}, byte(i))
 	}
 	return tensors
+}
+
+// TestHelpWidth finds the lines of help that do not fit a terminal.
+func TestHelpWidth(t *testing.T) {
+	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "sign", "cp", "merge", "meta", "sources"} {
+		for line := range strings.Lines(succeeds(t, "help", verb)) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), helpWidth+1, line)
+		}
+	}
 }

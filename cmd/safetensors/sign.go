@@ -42,7 +42,7 @@ The keyless method of Sigstore is not supported: cosign and model-signing have i
 openssl ecparam -name prime256v1 -genkey -noout -out key.pem
 openssl ec -in key.pem -pubout -out key.pub
 safetensors sign model --key key.pem
-safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem --out model.sig
+safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem
 `, cobra.ExactArgs(1), func(args []string) error {
 		return c.signModel(args[0], s)
 	})

@@ -22,7 +22,8 @@ Min, max, mean and std are those of the finite values. A pattern selects tensors
 and [a-z], or a name and all below it.
 
 --json prints one line:
-  {"file": "...", "tensors": [{"name", "dtype", "shape", SUMMARY}, ...], "total": {SUMMARY}}
+  {"file": "...", "tensors": [{"name", "dtype", "shape", SUMMARY}, ...],
+   "total": {SUMMARY}}
 where SUMMARY is "count", "min", "max", "mean", "std" (null if no value is finite),
 "zeros", "nan", "inf" and "histogram": {"edges": [...], "counts": [...]}.
 `+sources, `
