@@ -117,6 +117,10 @@ func TestHub(t *testing.T) {
 	for _, name := range []string{"hf://owner/name@v2", "hf://owner/name/other.safetensors", "hf://owner/name/folder", "hf://owner/other"} {
 		require.Contains(t, fails(t, 1, "ls", name), "HF_HUB_OFFLINE is set", name)
 	}
+	succeeds(t, "cp", "hf://owner/name", "from-cache", "--with-files")
+	require.Contains(t, fails(t, 1, "cp", "hf://owner/other", "to", "--with-files"), "HF_HUB_OFFLINE is set")
+	require.Contains(t, fails(t, 1, "merge", "hf://owner/other", "repo", "x.safetensors"), "HF_HUB_OFFLINE is set")
+	require.NoFileExists(t, "x.safetensors")
 	require.Empty(t, requests())
 }
 

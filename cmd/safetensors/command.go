@@ -140,6 +140,7 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
+	c.addCompletions(root)
 	return root
 }
 

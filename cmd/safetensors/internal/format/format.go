@@ -28,6 +28,10 @@ type Format struct {
 	// safetensors. key is the flag --key.
 	Open func(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error)
 
+	// Keys returns what key of Open can be, at most limit keys. It is nil where a file
+	// has none.
+	Keys func(ctx context.Context, r io.ReaderAt, size int64, limit int) ([]string, error)
+
 	// Write writes a file. It is nil if the format is not written.
 	Write func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
 }
@@ -78,6 +82,7 @@ var Table = []*Format{
 			read, err := torchfile.Open(ctx, r, size, key)
 			return (*Contents)(read), err
 		},
+		Keys: torchfile.Keys,
 	},
 	{
 		Name: "bintensors file", Endings: []string{".bt"},
@@ -107,6 +112,14 @@ func Of(r io.ReaderAt, size int64, name string) *Format {
 		return f
 	}
 	return Safetensors
+}
+
+// Keys returns what the keys of a file can be, at most limit keys.
+func Keys(ctx context.Context, r io.ReaderAt, size int64, name string, limit int) ([]string, error) {
+	if f := Of(r, size, name); f.Keys != nil {
+		return f.Keys(ctx, r, size, limit)
+	}
+	return nil, nil
 }
 
 // ByName returns the format whose ending a name has, or nil.

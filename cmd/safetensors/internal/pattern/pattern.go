@@ -11,7 +11,8 @@ import (
 
 // A Glob selects names. In it * stands for any characters, ? for one and [a-z] for
 // one of several. A Glob without these also selects all names below it: model.layers.0
-// selects model.layers.0.mlp.weight.
+// selects model.layers.0.mlp.weight. With a dot at its end, as a shell may complete it,
+// only those below it.
 type Glob struct {
 	text string
 	re   *regexp.Regexp
@@ -48,7 +49,10 @@ func ParseGlob(text string) (Glob, error) {
 		}
 		rest = rest[n:]
 	}
-	if plain {
+	switch {
+	case plain && strings.HasSuffix(text, "."):
+		b.WriteString(".*")
+	case plain:
 		b.WriteString(`(\..*)?`)
 	}
 	b.WriteString(`)\z`)

@@ -70,6 +70,9 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 			return err
 		}
 	}
+	if o.Local {
+		return errNotLocal
+	}
 	f, err := o.openRepo(repo, revision, file)
 	if err != nil {
 		return err

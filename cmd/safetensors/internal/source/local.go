@@ -21,6 +21,8 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	case info.IsDir():
 		c.Folder = wholeFolder(localFS(name))
 		return o.openIn(c, localFS(name), ".", func(file string) string { return filepath.Join(name, filepath.FromSlash(file)) })
+	case !info.Mode().IsRegular() && o.Local: // nobody may write to a pipe
+		return errNotLocal
 	case !info.Mode().IsRegular(): // a pipe, as of <(curl …)
 		f, err := os.Open(name)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,10 @@ type Opener struct {
 
 	// Key selects the tensors of PyTorch files that hold several dicts of them.
 	Key string
+
+	// Local refuses what is not in the files of this machine. A repository of the hub
+	// may be in its cache.
+	Local bool
 
 	// Note is told what Open leaves out of a source, in a sentence. It may be nil.
 	Note func(text string)
@@ -138,6 +143,8 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 	switch {
 	case err != nil:
 		return err
+	case o.Local && (name == "-" || strings.Contains(name, "://") && !strings.HasPrefix(name, "hf://")):
+		return errNotLocal
 	case name == "-":
 		return o.openStream(c, o.Stdin)
 	case strings.HasPrefix(name, "hf://"):
@@ -150,6 +157,29 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 		return errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file")
 	}
 	return o.openLocal(c, name)
+}
+
+var errNotLocal = errors.New("is not a file of this machine")
+
+// Keys returns what Key can be for a PyTorch file of this machine, at most limit keys.
+func (o *Opener) Keys(name string, limit int) ([]string, error) {
+	name, err := fileurl.Path(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotLocal
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return format.Keys(o.Context, o.meter(f), info.Size(), name, limit)
 }
 
 // named puts the name of a source before an error that does not have it yet.

@@ -1,8 +1,11 @@
 package torchfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -178,28 +181,13 @@ func (c counts) candidates(top any) string {
 	const maxNamed = 10
 	var named []string
 	more := 0
-	seen := make(map[any]bool)
-	var visit func(v any, path string, depth int)
-	visit = func(v any, path string, depth int) {
-		if id := identity(v); id == nil || seen[id] || depth == 0 {
-			return
+	for path, v := range c.keys(top) {
+		if len(named) < maxNamed {
+			named = append(named, fmt.Sprintf("%.200q (%s)", path, tensors(c.of(v))))
 		} else {
-			seen[id] = true
-		}
-		if path != "" && c.holds(v) {
-			if len(named) < maxNamed {
-				named = append(named, fmt.Sprintf("%.200q (%s)", path, tensors(c.of(v))))
-			} else {
-				more++
-			}
-		}
-		for _, e := range entriesOf(v) {
-			if name, ok := e.Key.(string); ok && len(path)+len(name) < 1000 {
-				visit(e.Value, join(path, name), depth-1)
-			}
+			more++
 		}
 	}
-	visit(top, "", maxDepth)
 	switch {
 	case len(named) == 0:
 		return "no dict in it holds tensors"
@@ -207,6 +195,48 @@ func (c counts) candidates(top any) string {
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
 	return "--key selects one of " + strings.Join(named, ", ")
+}
+
+// keys yields the dicts that hold tensors, each once, by their keys.
+func (c counts) keys(top any) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		seen := make(map[any]bool)
+		var visit func(v any, path string, depth int) bool
+		visit = func(v any, path string, depth int) bool {
+			id := identity(v)
+			if id == nil || seen[id] || depth == 0 {
+				return true
+			}
+			seen[id] = true
+			if path != "" && c.holds(v) && !yield(path, v) {
+				return false
+			}
+			for _, e := range entriesOf(v) {
+				name, ok := e.Key.(string)
+				if ok && len(path)+len(name) < 1000 && !visit(e.Value, join(path, name), depth-1) {
+					return false
+				}
+			}
+			return true
+		}
+		visit(top, "", maxDepth)
+	}
+}
+
+// Keys returns the keys of the dicts that hold tensors, at most limit: what the key of
+// Open can be.
+func Keys(ctx context.Context, r io.ReaderAt, size int64, limit int) (keys []string, err error) {
+	top, _, err := load(ctx, r, size)
+	if err != nil {
+		return nil, fmt.Errorf("torch file: %w", err)
+	}
+	for key := range make(counts).keys(top) {
+		if len(keys) == limit {
+			break
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }
 
 func tensors(n int) string {

@@ -112,6 +112,18 @@ func TestKeys(t *testing.T) {
 		_, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), key)
 		require.ErrorContains(t, err, want, key)
 	}
+	keys, err := Keys(t.Context(), bytes.NewReader(data), int64(len(data)), 10)
+	require.NoError(t, err)
+	require.Equal(t, []string{"before", "state_dict", "optimizer.state"}, keys)
+	for _, key := range keys {
+		_, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), key)
+		require.NoError(t, err, key)
+	}
+	keys, err = Keys(t.Context(), bytes.NewReader(data), int64(len(data)), 2)
+	require.NoError(t, err)
+	require.Len(t, keys, 2)
+	_, err = Keys(t.Context(), bytes.NewReader(data[:100]), 100, 2)
+	require.Error(t, err)
 }
 
 // TestTied: tensors that PyTorch saves as one are one for Tie.

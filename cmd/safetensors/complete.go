@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/spf13/cobra"
+)
+
+// A shell waits for its completions: they come from this machine alone, in this time,
+// and nobody reads more of them.
+const (
+	completionTime = 2 * time.Second
+	maxCompletions = 1000
+)
+
+// addCompletions tells the shell what arguments and flags may be. SRC and what is not
+// here are files.
+func (c *command) addCompletions(root *cobra.Command) {
+	flags := map[string]cobra.CompletionFunc{
+		"only": c.completeNames, "except": c.completeNames, "targets": c.completeNames,
+		"key": c.completeKey, "delete": c.completeMetadata, "dtype": completeDType,
+		"dequantize": fixed("bf16", "f16", "f32"),
+		"quantize":   fixed("fp8-block", "fp8-channel", "nvfp4", "mxfp4", "int4", "int8"),
+		"method":     fixed("linear", "slerp", "task"),
+		"sort":       fixed("size", "name"),
+	}
+	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "ranks", "depth", "meta", "hub"} {
+		flags[name] = fixed()
+	}
+	root.RegisterFlagCompletionFunc("key", flags["key"])
+	for _, cmd := range root.Commands() {
+		for name, complete := range flags {
+			if f := cmd.Flags().Lookup(name); f != nil && name != "key" { // --key of sign is a file
+				cmd.RegisterFlagCompletionFunc(name, complete)
+			}
+		}
+		switch cmd.Name() {
+		case "show", "stats":
+			cmd.ValidArgsFunction = afterSource(c.completeNames)
+		case "meta":
+			cmd.ValidArgsFunction = afterSource(fixed())
+		}
+	}
+}
+
+func fixed(texts ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(texts, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// afterSource completes what comes after SRC, once.
+func afterSource(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0:
+			return nil, cobra.ShellCompDirectiveDefault
+		case cmd.Name() == "show" && len(args) > 1:
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, args[:1], typed)
+	}
+}
+
+// openLocal opens those sources that are on this machine, one after another.
+func (c *command) openLocal(names []string, use func(*source.Checkpoint)) {
+	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
+	defer cancel()
+	o := &source.Opener{Context: ctx, Key: c.opener.Key, Local: true}
+	for _, name := range names {
+		if src, err := o.Open(name); err == nil {
+			use(src)
+			src.Close()
+		}
+	}
+}
+
+// completeNames completes the names of tensors level by level, as shells complete paths.
+func (c *command) completeNames(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	c.openLocal(args, func(src *source.Checkpoint) { names = append(names, src.Order...) })
+	slices.Sort(names)
+	found := levels(slices.Compact(offered(names, typed)), typed)
+	directive := cobra.ShellCompDirectiveNoFileComp
+	if slices.ContainsFunc(found, func(name string) bool { return strings.HasSuffix(name, ".") }) {
+		directive |= cobra.ShellCompDirectiveNoSpace
+	}
+	return found[:min(len(found), maxCompletions)], directive
+}
+
+// levels returns names up to the first dot after what is typed, but in full those that are
+// alone up to there. Where all have that dot in common, it goes on to the next one.
+func levels(names []string, typed string) []string {
+	below := make(map[string][]string)
+	for _, name := range names {
+		level := name
+		if dot := strings.IndexByte(name[len(typed):], '.'); dot >= 0 {
+			level = name[:len(typed)+dot+1]
+		}
+		below[level] = append(below[level], name)
+	}
+	var found []string
+	for level, names := range below {
+		if len(names) == 1 {
+			level = names[0]
+		} else if len(below) == 1 {
+			return levels(names, level)
+		}
+		found = append(found, level)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// completeKey completes the keys of the dicts of PyTorch files.
+func (c *command) completeKey(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
+	defer cancel()
+	o := &source.Opener{Context: ctx, Local: true}
+	var keys []string
+	for _, name := range args {
+		some, _ := o.Keys(name, maxCompletions)
+		keys = append(keys, some...)
+	}
+	return offered(keys, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (c *command) completeMetadata(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var keys []string
+	c.openLocal(args[:min(len(args), 1)], func(src *source.Checkpoint) { keys = slices.Sorted(maps.Keys(src.Metadata)) })
+	keys = offered(keys, typed)
+	return keys[:min(len(keys), maxCompletions)], cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeDType completes the last dtype of FROM=TO,...: one that floats can become.
+func completeDType(_ *cobra.Command, _ []string, typed string) (found []string, _ cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndexAny(typed, ",=")+1]
+	for d := range safetensors.DTypes() {
+		none, _ := safetensors.NewTensor(safetensors.F32, []int{0}, []byte{})
+		text := before + strings.ToLower(d.String())
+		if _, err := none.Convert(d); err == nil && strings.HasPrefix(text, typed) {
+			found = append(found, text)
+		}
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// offered returns the names that start with what is typed, but for those that a shell
+// would not take literally: what several names have in common it inserts unquoted, and
+// the next completion evaluates it.
+func offered(names []string, typed string) (plain []string) {
+	for _, name := range names {
+		if strings.HasPrefix(name, typed) && isPlain(name) {
+			plain = append(plain, name)
+		}
+	}
+	return plain
+}
+
+// isPlain reports whether a name is a word of every shell that stands for itself, and
+// no flag.
+func isPlain(name string) bool {
+	const maxLen = 1000
+	return name != "" && len(name) <= maxLen && !strings.HasPrefix(name, "-") &&
+		!strings.ContainsFunc(name, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-/+", r)
+		})
+}
