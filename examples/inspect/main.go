@@ -51,11 +51,15 @@ func inspect(stdout io.Writer, name string) error {
 	for name, t := range f.Tensors() {
 		fmt.Fprintf(w, "%-50q %-20v %10d bytes\n", name, t, t.Size()) // %q: names may hold escape sequences
 	}
+	fmt.Fprintln(w, "\nparameters")
 	count := f.ParameterCount()
 	for _, dtype := range slices.Sorted(maps.Keys(count)) {
-		fmt.Fprintf(w, "%-50s %-20v %10d parameters\n", "", dtype, count[dtype])
+		fmt.Fprintf(w, "%-11v %12d\n", dtype, count[dtype])
 	}
 	metadata := f.Metadata()
+	if len(metadata) > 0 {
+		fmt.Fprintln(w, "\nmetadata")
+	}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
 		fmt.Fprintf(w, "%q: %.80q\n", key, metadata[key])
 	}

@@ -47,10 +47,14 @@ func TestInspect(t *testing.T) {
 "empty"                                            BF16 [0,7]                    0 bytes
 "\x1b[31mred\n"                                    U8 [1]                        1 bytes
 "layer.0.packed"                                   F4 [3,2]                      3 bytes
-                                                   F4                            6 parameters
-                                                   U8                            1 parameters
-                                                   BF16                          0 parameters
-                                                   F32                        3073 parameters
+
+parameters
+F4                     6
+U8                     1
+BF16                   0
+F32                 3073
+
+metadata
 "format": "pt"
 "tab": "a\tbnever ends never ends never ends never ends never ends never ends never ends "
 `, "\n"+out.String())
