@@ -59,7 +59,7 @@ var recipes = map[Scheme]recipe{
 // Quantize returns a checkpoint in which the tensors that targets selects are
 // quantised: each as values and scales, in the layout of compressed-tensors, which
 // transformers and vLLM load. The other tensors stay as they are. config is a JSON
-// object with the quantization_config that belongs into config.json.
+// object with the quantization_config that belongs in config.json.
 //
 // Values are rounded to the nearest, ties to even, and scales map the largest value of
 // their block to the largest number, as the minmax observers of compressed-tensors do,

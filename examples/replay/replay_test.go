@@ -62,7 +62,7 @@ func Example() {
 	_, url, requests, stop := serve()
 	defer stop()
 
-	// The writer of the checkpoint opens it once and puts the answers beside it.
+	// The writer of the checkpoint opens it once and puts the answers next to it.
 	kept := &replay.Transport{Keep: true}
 	f, err := (&remote.Client{HTTP: &http.Client{Transport: kept}}).Open(ctx, url+index)
 	if err != nil {

@@ -27,7 +27,7 @@ func main() {
 	flag.StringVar(&r.benchtime, "benchtime", "100ms", "repeat a benchmark for this time in each round")
 	flag.BoolVar(&r.short, "short", false, "use small inputs, to check that everything works")
 	flag.StringVar(&r.folder, "tmp", os.TempDir(), "make the inputs in this `folder`, on the disk to measure; needs 6 GB")
-	out := flag.String("o", "results.txt", "write the results to this `file`, RESULTS.md and charts/ beside it")
+	out := flag.String("o", "results.txt", "write the results to this `file`, RESULTS.md and charts/ next to it")
 	render := flag.Bool("render", false, "run nothing, only write RESULTS.md and charts/ from the results")
 	flag.Parse()
 

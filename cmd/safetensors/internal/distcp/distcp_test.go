@@ -283,7 +283,7 @@ func TestChangedEntries(t *testing.T) {
 	}
 }
 
-// FuzzMetadata reads changed metadata beside real files: no panic, and nothing runs.
+// FuzzMetadata reads changed metadata next to real files: no panic, and nothing runs.
 func FuzzMetadata(f *testing.F) {
 	for _, name := range []string{"one", "ranks"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name, MetadataName))

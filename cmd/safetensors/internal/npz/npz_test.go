@@ -213,7 +213,7 @@ func TestRefused(t *testing.T) {
 }
 
 // TestAmong: arrays that cannot be read, and files that are none, are refused by name,
-// whatever is beside them is read.
+// whatever is next to them is read.
 func TestAmong(t *testing.T) {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)

@@ -350,7 +350,7 @@ func FuzzTorch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { readSome(data) })
 }
 
-// FuzzPickle fuzzes the pickle in a file, with a storage beside it.
+// FuzzPickle fuzzes the pickle in a file, with a storage next to it.
 func FuzzPickle(f *testing.F) {
 	s := storageOf(float4, "0", 4)
 	f.Add([]byte(dictOf(tensorOf(s, 0, nums(4), nums(1)))))
