@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -15,9 +17,10 @@ import (
 
 func (c *command) diff() *cobra.Command {
 	var tolerance compare.Tolerance
-	var metadata, asJSON, values bool
+	var metadata, values bool
+	var out output
 	var only, renames []string
-	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [flags]", "Compare names, dtypes, shapes, then values", `
+	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [--html PAGE] [flags]", "Compare names, dtypes, shapes, then values", `
 Two values are equal if |a-b| <= atol + rtol*|b|; NaNs are equal. Without a tolerance
 they are equal if their bits are. Tensors of different dtypes are different, but how far
 their values are apart is printed. The exit code is 1 if anything is different.
@@ -42,7 +45,7 @@ safetensors diff model model-fp8 --dequantize
 		if err != nil {
 			return usageError{err}
 		}
-		return c.compare(args[0], args[1], s, tolerance, metadata, asJSON, values)
+		return c.compare(args[0], args[1], s, tolerance, metadata, values, out)
 	})
 	cmd.Flags().StringArrayVar(&only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	cmd.Flags().StringArrayVar(&renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed does")
@@ -50,7 +53,7 @@ safetensors diff model model-fp8 --dequantize
 	cmd.Flags().Float64Var(&tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
 	cmd.Flags().Float64Var(&tolerance.Absolute, "atol", 0, "absolute tolerance")
 	cmd.Flags().BoolVar(&metadata, "meta", false, "compare the metadata too")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
+	out.flags(cmd)
 	return cmd
 }
 
@@ -75,6 +78,7 @@ type unequal struct {
 	MaxRelative number `json:"max_rel"`
 	At          []int  `json:"at"` // where MaxAbsolute is; null if nowhere
 	all         int64
+	squares     float64 // NaN if they cannot be compared
 }
 
 type typed struct {
@@ -141,7 +145,10 @@ func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 	return nil
 }
 
-func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Tolerance, metadata, asJSON, values bool) error {
+func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Tolerance, metadata, values bool, out output) error {
+	if err := out.check(); err != nil {
+		return err
+	}
 	a, sizeA, err := c.openValues(nameA, values)
 	if err != nil {
 		return err
@@ -165,7 +172,10 @@ func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Toler
 		d.Metadata = compareMetadata(a.Metadata, b.Metadata)
 	}
 	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Different)+len(d.Metadata) == 0
-	if asJSON {
+	if err := out.draw(func(w io.Writer) error { return drawComparison(w, d, a, b) }); err != nil {
+		return err
+	}
+	if out.json {
 		err = term.PrintJSON(c.out, d)
 	} else {
 		c.printComparison(d)
@@ -191,13 +201,14 @@ func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*compar
 			d.OnlyA = append(d.OnlyA, name)
 			continue
 		}
-		u := unequal{Name: name, A: typed{x.DType(), x.Shape()}, B: typed{y.DType(), y.Shape()}, all: parameters(x)}
+		u := unequal{Name: name, A: typed{x.DType(), x.Shape()}, B: typed{y.DType(), y.Shape()}, all: parameters(x), squares: math.NaN()}
 		if slices.Equal(x.Shape(), y.Shape()) {
 			found, err := compare.Values(x, y, tolerance)
 			if err != nil {
 				return nil, fmt.Errorf("tensor %q: %w", name, err)
 			}
 			u.Elements, u.MaxAbsolute, u.MaxRelative, u.At = found.Different, number(found.MaxAbsolute), number(found.MaxRelative), found.At
+			u.squares = found.Squares
 			if u.Elements == 0 && u.A.DType == u.B.DType {
 				continue
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -10,14 +11,17 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
 func (c *command) stats() *cobra.Command {
-	var asJSON, values bool
-	cmd := c.verb("stats SRC [PATTERN...] [--json] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
+	var values bool
+	var out output
+	cmd := c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
 Min, max, mean and std are those of the finite values. A pattern selects tensors: *, ?
 and [a-z], or a name and all below it.
 
@@ -28,13 +32,14 @@ where SUMMARY is "count", "min", "max", "mean", "std" (null if no value is finit
 "zeros", "nan", "inf" and "histogram": {"edges": [...], "counts": [...]}.
 `+sources, `
 safetensors stats model.safetensors
+safetensors stats hf://openai-community/gpt2 --html gpt2.html
 safetensors stats model.safetensors 'model.layers.*.mlp.*'
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.describe(args[0], args[1:], asJSON, values)
+		return c.describe(args[0], args[1:], values, out)
 	})
 	dequantizeFlag(cmd, &values)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
+	out.flags(cmd)
 	return cmd
 }
 
@@ -90,10 +95,13 @@ func summaryOf(s stats.Summary) summary {
 	return summary{s.Count, number(s.Min), number(s.Max), number(s.Mean), number(s.Std), s.Zeros, s.NaN, s.Inf, h}
 }
 
-func (c *command) describe(name string, patterns []string, asJSON, values bool) error {
+func (c *command) describe(name string, patterns []string, values bool, out output) error {
 	selection, err := pattern.ParseSelection(patterns, nil)
 	if err != nil {
 		return usageError{err}
+	}
+	if err := out.check(); err != nil {
+		return err
 	}
 	src, stored, err := c.openValues(name, values)
 	if err != nil {
@@ -121,7 +129,12 @@ func (c *command) describe(name string, patterns []string, asJSON, values bool) 
 		rows[i] = described{name, tensors[i].DType(), tensors[i].Shape(), summaryOf(summaries[i])}
 	}
 	total := summaryOf(all)
-	if asJSON {
+	if err := out.draw(func(w io.Writer) error {
+		return report.Checkpoint(w, source.Shown(name), reported(names, tensors, summaries), all)
+	}); err != nil {
+		return err
+	}
+	if out.json {
 		return term.PrintJSON(c.out, struct {
 			File    string      `json:"file"`
 			Tensors []described `json:"tensors"`

@@ -20,6 +20,7 @@ type Difference struct {
 	Different   int64   // elements that are not equal within the tolerance
 	MaxAbsolute float64 // the largest |a-b|; NaN if only one of two elements is finite
 	MaxRelative float64 // the largest |a-b|/|b| of elements that are not zero in b
+	Squares     float64 // the sum of all |a-b|²; NaN if MaxAbsolute is
 	At          []int   // the indices of the largest |a-b|, nil if there is none
 }
 
@@ -108,6 +109,7 @@ func (p *pair) block(i int64, x, y []byte) ([]byte, []byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
+	p.found.Squares += d.Squares
 	p.found.MaxRelative = worse(p.found.MaxRelative, d.MaxRelative)
 	if at >= 0 {
 		at = first + at/max(int64(len(u))/n, 1)
@@ -161,6 +163,7 @@ func (p *pair) compare(u, v []float64, x, y []byte) (d Difference, at int64) {
 		if absolute == 0 {
 			continue
 		}
+		d.Squares += absolute * absolute
 		if at < 0 || !(absolute <= d.MaxAbsolute) && !math.IsNaN(d.MaxAbsolute) {
 			d.MaxAbsolute, at = absolute, int64(i)
 		}

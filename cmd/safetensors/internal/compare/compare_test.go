@@ -24,23 +24,25 @@ func TestValues(t *testing.T) {
 		want      Difference
 	}{
 		{[]float32{1, 2}, []float32{1, 2}, Tolerance{}, Difference{}},
-		{[]float32{1, 2}, []float32{1, 4}, Tolerance{}, Difference{1, 2, 0.5, []int{1}}},
-		{[]float32{1, 2}, []float32{1, 4}, Tolerance{Absolute: 2}, Difference{0, 2, 0.5, []int{1}}},
-		{[]float32{1, 2}, []float32{1, 4}, Tolerance{Relative: 0.5}, Difference{0, 2, 0.5, []int{1}}},
-		{[]float32{4, 4}, []float32{1, 1}, Tolerance{Absolute: 2}, Difference{2, 3, 3, []int{0}}},
+		{[]float32{1, 2}, []float32{1, 4}, Tolerance{}, Difference{1, 2, 0.5, 4, []int{1}}},
+		{[]float32{1, 2}, []float32{1, 4}, Tolerance{Absolute: 2}, Difference{0, 2, 0.5, 4, []int{1}}},
+		{[]float32{1, 2}, []float32{1, 4}, Tolerance{Relative: 0.5}, Difference{0, 2, 0.5, 4, []int{1}}},
+		{[]float32{4, 4}, []float32{1, 1}, Tolerance{Absolute: 2}, Difference{2, 3, 3, 18, []int{0}}},
 		{[]float32{nan, inf}, []float32{nan, inf}, Tolerance{}, Difference{}},
-		{[]float32{nan, 1}, []float32{nan, 1.5}, Tolerance{}, Difference{1, 0.5, 0.5 / 1.5, []int{1}}},
-		{[]float32{-inf, 1}, []float32{inf, 5}, Tolerance{1e9, 1e9}, Difference{1, math.NaN(), 0.8, []int{0}}},
-		{[]float32{5, nan}, []float32{1, 1}, Tolerance{}, Difference{2, math.NaN(), math.NaN(), []int{1}}},
-		{[]float32{1, 0}, []float32{1, zero}, Tolerance{}, Difference{1, 0, 0, nil}},
+		{[]float32{nan, 1}, []float32{nan, 1.5}, Tolerance{}, Difference{1, 0.5, 0.5 / 1.5, 0.25, []int{1}}},
+		{[]float32{-inf, 1}, []float32{inf, 5}, Tolerance{1e9, 1e9}, Difference{1, math.NaN(), 0.8, math.NaN(), []int{0}}},
+		{[]float32{5, nan}, []float32{1, 1}, Tolerance{}, Difference{2, math.NaN(), math.NaN(), math.NaN(), []int{1}}},
+		{[]float32{1, 0}, []float32{1, zero}, Tolerance{}, Difference{1, 0, 0, 0, nil}},
 		{[]float32{1, 0}, []float32{1, zero}, Tolerance{Absolute: 1e-9}, Difference{}},
-		{[]float32{1, 0}, []float32{0, 0}, Tolerance{}, Difference{1, 1, 0, []int{0}}},
+		{[]float32{1, 0}, []float32{0, 0}, Tolerance{}, Difference{1, 1, 0, 1, []int{0}}},
 	} {
 		got, err := Values(tensor(t, safetensors.F32, []int{2}, c.a...), tensor(t, safetensors.F32, []int{2}, c.b...), c.tolerance)
 		require.NoError(t, err)
 		if math.IsNaN(c.want.MaxAbsolute) {
 			require.True(t, math.IsNaN(got.MaxAbsolute), "%v %v", c.a, c.b)
+			require.True(t, math.IsNaN(got.Squares), "%v %v", c.a, c.b)
 			c.want.MaxAbsolute, got.MaxAbsolute = 0, 0
+			c.want.Squares, got.Squares = 0, 0
 		}
 		if math.IsNaN(c.want.MaxRelative) {
 			require.True(t, math.IsNaN(got.MaxRelative), "%v %v", c.a, c.b)
@@ -62,7 +64,7 @@ func TestDTypes(t *testing.T) {
 
 	d, err = Values(tensor(t, safetensors.I64, []int{1}, int64(-3)), tensor(t, safetensors.U8, []int{1}, uint8(3)), Tolerance{})
 	require.NoError(t, err)
-	require.Equal(t, Difference{1, 6, 2, []int{0}}, d)
+	require.Equal(t, Difference{1, 6, 2, 36, []int{0}}, d)
 
 	c := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3, 4)
 	e := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3+5i, 4)
@@ -109,7 +111,7 @@ func TestBlocks(t *testing.T) {
 		for range 10 {
 			d, err := Values(tensor(t, safetensors.F32, []int{n}, x...), tensor(t, safetensors.F32, []int{n}, z...), Tolerance{})
 			require.NoError(t, err)
-			require.Equal(t, Difference{int64(len(at)), 2, 2.0 / 12, []int{first}}, d)
+			require.Equal(t, Difference{int64(len(at)), 2, 2.0 / 12, 4 * float64(len(at)), []int{first}}, d)
 		}
 		for _, i := range at {
 			x[i] = y[i]

@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// writeFile has write write a new file, which takes its name only when it is complete
+// WriteFile has write write a new file, which takes its name only when it is complete
 // and flushed to the disk: what safetensors.WriteFile does, for other formats. A
 // symbolic link is replaced, a file of another kind is refused, the mode of a file that
 // is replaced is kept.
-func writeFile(name string, write func(io.Writer) error) (err error) {
+func WriteFile(name string, write func(io.Writer) error) (err error) {
 	mode := fs.FileMode(0o666)
 	old, err := os.Lstat(name)
 	switch {

@@ -158,5 +158,5 @@ type foreign struct {
 func (f foreign) Occupied() (string, error) { return occupied(f.name) }
 
 func (f foreign) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return writeFile(f.name, func(w io.Writer) error { return f.write(w, tensors, metadata) })
+	return WriteFile(f.name, func(w io.Writer) error { return f.write(w, tensors, metadata) })
 }

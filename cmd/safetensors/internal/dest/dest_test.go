@@ -259,7 +259,7 @@ func TestParse(t *testing.T) {
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) error {
-		return writeFile(filepath.Join(dir, name), func(w io.Writer) error {
+		return WriteFile(filepath.Join(dir, name), func(w io.Writer) error {
 			_, err := io.WriteString(w, text)
 			return err
 		})
@@ -286,7 +286,7 @@ func TestWriteFile(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o777))
 	require.ErrorContains(t, write("folder", "x"), "not a regular file")
 	require.NoError(t, os.Remove(filepath.Join(dir, "folder")))
-	err = writeFile(filepath.Join(dir, "a"), func(w io.Writer) error {
+	err = WriteFile(filepath.Join(dir, "a"), func(w io.Writer) error {
 		io.WriteString(w, "half")
 		return errBroken
 	})

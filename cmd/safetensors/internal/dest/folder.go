@@ -24,7 +24,7 @@ func (f folder) Put(name string, data []byte) error {
 	if err := os.MkdirAll(f.name, 0o777); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(f.name, local), writing(data))
+	return WriteFile(filepath.Join(f.name, local), writing(data))
 }
 
 func (o objects) Put(name string, data []byte) error {

@@ -1,0 +1,229 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// The limits of a map: of the layers next to each other, and of the cells of all maps.
+const (
+	maxLayers = 256
+	maxCells  = 10_000
+)
+
+// A layerMap is modules by layers, a cell for the tensors of a module in a layer, colored
+// by one of several figures.
+type layerMap struct {
+	Figures []scale
+	Grids   []grid
+	Omitted
+}
+
+// A grid is the layers below a name such as model.layers.
+type grid struct {
+	Prefix  string
+	Layers  []int
+	Modules []module
+}
+
+// A module is a row of a grid: a name below a layer, where numbers are *.
+type module struct {
+	Name  string
+	Cells []cell
+}
+
+// A cell is some tensors and their figures, none if members is empty.
+type cell struct {
+	members []int
+	figures []float64
+	Bad     bool         // has NaN or Inf, or cannot be compared
+	Equal   bool         // without any change
+	Style   template.CSS // the color of each figure
+	Title   string
+}
+
+// Empty reports whether there is no such tensor.
+func (c *cell) Empty() bool { return len(c.members) == 0 }
+
+// A scale is the colors of a figure: logarithmic, between two values.
+type scale struct {
+	Label     string
+	Low, High figure
+}
+
+// share returns where a value is between Low and High.
+func (s scale) share(x float64) float64 {
+	switch {
+	case !(x > float64(s.Low)):
+		return 0
+	case x >= float64(s.High):
+		return 1
+	}
+	return math.Log(x/float64(s.Low)) / math.Log(float64(s.High)/float64(s.Low))
+}
+
+// grids sorts names into grids. It returns how many of the names that have a layer have a
+// cell.
+func grids(names []string) (all []grid, shown Omitted) {
+	type place struct {
+		prefix, module string
+		layer          int
+	}
+	cells, below := make(map[place][]int), make(map[string]int)
+	layers, modules := make(map[string]map[int]bool), make(map[string]map[string]bool)
+	for i, name := range names {
+		p := place{}
+		var ok bool
+		if p.prefix, p.layer, p.module, ok = split(name); !ok {
+			continue
+		}
+		cells[p] = append(cells[p], i)
+		below[p.prefix]++
+		if layers[p.prefix] == nil {
+			layers[p.prefix], modules[p.prefix] = make(map[int]bool), make(map[string]bool)
+		}
+		layers[p.prefix][p.layer], modules[p.prefix][p.module] = true, true
+	}
+	left := maxCells
+	for _, prefix := range slices.Sorted(maps.Keys(layers)) {
+		if len(layers[prefix]) < 2 {
+			continue
+		}
+		shown.All += below[prefix]
+		g := grid{Prefix: prefix, Layers: slices.Sorted(maps.Keys(layers[prefix]))}
+		g.Layers = g.Layers[:min(len(g.Layers), maxLayers)]
+		for _, name := range slices.Sorted(maps.Keys(modules[prefix])) {
+			if left -= len(g.Layers); left < 0 {
+				break
+			}
+			m := module{Name: name}
+			for _, layer := range g.Layers {
+				members := cells[place{prefix, name, layer}]
+				m.Cells = append(m.Cells, cell{members: members})
+				shown.Listed += len(members)
+			}
+			g.Modules = append(g.Modules, m)
+		}
+		if len(g.Modules) > 0 {
+			all = append(all, g)
+		}
+	}
+	return all, shown
+}
+
+// split splits a name at its first number: model.layers.3.mlp.experts.7.up is in layer 3
+// of model.layers, module mlp.experts.*.up.
+func split(name string) (prefix string, layer int, rest string, ok bool) {
+	parts := strings.SplitN(name, ".", maxDepth)
+	for i, part := range parts {
+		if layer, ok = number(part); !ok {
+			continue
+		}
+		below := slices.Clone(parts[i+1:])
+		for k := range below {
+			if _, isNumber := number(below[k]); isNumber {
+				below[k] = "*"
+			}
+		}
+		return strings.Join(parts[:i], "."), layer, strings.Join(below, "."), true
+	}
+	return "", 0, "", false
+}
+
+// number returns the number that a part of a name is.
+func number(part string) (int, bool) {
+	n, err := strconv.ParseUint(part, 10, 24)
+	return int(n), err == nil
+}
+
+// layersOf returns the map of names. look returns the figures of some of them, by their
+// numbers, as in labels, whether they have NaN or Inf, and a text.
+func layersOf(names, labels []string, look func(members []int) (figures []float64, bad bool, text string)) layerMap {
+	m := layerMap{}
+	m.Grids, m.Omitted = grids(names)
+	m.each(func(g *grid, name string, layer int, c *cell) {
+		var text string
+		c.figures, c.Bad, text = look(c.members)
+		title := names[c.members[0]]
+		if n := len(c.members); n > 1 {
+			title = fmt.Sprintf("%s, layer %d, %s tensors", strings.TrimPrefix(g.Prefix+".*."+name, "."), layer, term.Count(int64(n)))
+		}
+		c.Title = term.Name(title) + "  " + text
+	})
+	for k, label := range labels {
+		low, high := math.Inf(1), 0.0
+		m.each(func(_ *grid, _ string, _ int, c *cell) {
+			if x := c.figures[k]; x > 0 && !math.IsInf(x, 0) {
+				low, high = min(low, x), max(high, x)
+			}
+		})
+		low = max(min(low, high), high/1e6) // what is smaller looks like zero
+		m.Figures = append(m.Figures, scale{label, figure(low), figure(high)})
+	}
+	m.each(func(_ *grid, _ string, _ int, c *cell) {
+		c.Equal = len(labels) == 1 && c.figures[0] == 0 && !c.Bad
+		var style strings.Builder
+		for k, x := range c.figures {
+			fmt.Fprintf(&style, "--f%d:%d%%;", k, int(math.Round(100*m.Figures[k].share(x))))
+		}
+		c.Style = template.CSS(style.String()) // numbers only
+	})
+	return m
+}
+
+// each calls f for each cell with tensors.
+func (m *layerMap) each(f func(g *grid, module string, layer int, c *cell)) {
+	for i := range m.Grids {
+		g := &m.Grids[i]
+		for j := range g.Modules {
+			for k := range g.Modules[j].Cells {
+				if c := &g.Modules[j].Cells[k]; !c.Empty() {
+					f(g, g.Modules[j].Name, g.Layers[k], c)
+				}
+			}
+		}
+	}
+}
+
+// summaryMap returns the map of tensors by the deviation of their values, and by the
+// largest absolute one.
+func summaryMap(tensors []Tensor) layerMap {
+	names := make([]string, len(tensors))
+	for i := range tensors {
+		names[i] = tensors[i].Name
+	}
+	return layersOf(names, []string{"std", "absmax"}, func(members []int) ([]float64, bool, string) {
+		n, mean, squares, absmax, bad := 0.0, 0.0, 0.0, math.NaN(), int64(0)
+		for _, i := range members {
+			t := &tensors[i]
+			bad += t.NaN + t.Inf
+			more := float64(t.Count - t.NaN - t.Inf)
+			if more == 0 {
+				continue
+			}
+			delta := t.Mean - mean
+			squares += t.Std*t.Std*more + delta*delta*n*more/(n+more)
+			n += more
+			mean += delta * more / n
+			if most := max(math.Abs(t.Min), math.Abs(t.Max)); !(most <= absmax) {
+				absmax = most
+			}
+		}
+		std := math.Sqrt(squares / n)
+		if len(members) == 1 {
+			std = tensors[members[0]].Std // without another rounding
+		}
+		text := fmt.Sprintf("std %v, absmax %v", figure(std), figure(absmax))
+		if bad > 0 {
+			text += fmt.Sprintf(", %s NaN or Inf", term.Count(bad))
+		}
+		return []float64{std, absmax}, bad > 0, text
+	})
+}

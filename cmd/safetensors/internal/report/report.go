@@ -1,0 +1,264 @@
+// Package report draws pages that show a checkpoint, or how two of them differ. A page is
+// one file of HTML that loads nothing and shows only text that html/template has escaped:
+// the names in it are those of strangers.
+package report
+
+import (
+	"cmp"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// maxRows limits the table of a page: a row takes about a kilobyte.
+const maxRows = 2000
+
+// A Tensor is a tensor and the summary of its values.
+type Tensor struct {
+	Name  string
+	DType safetensors.DType
+	Shape []int
+	Bytes int64
+	stats.Summary
+}
+
+//go:embed page.html
+var page string
+
+//go:embed style.css
+var style string
+
+//go:embed script.js
+var script string
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"bytes": term.Bytes,
+	"count": term.Count,
+	"name":  term.Name,
+	"short": func(s string) string { return term.Quote(s, term.ValueLimit) },
+	"bars":  bars,
+}).Parse(page))
+
+// A frame is what all pages have. Their policy lets browsers load nothing and run only
+// the script of this package, should a name ever pass for HTML.
+type frame struct {
+	Title      string
+	Style      template.CSS
+	Script     template.JS
+	ScriptHash string
+}
+
+func frameOf(title string) frame {
+	sum := sha256.Sum256([]byte(script))
+	return frame{title, template.CSS(style), template.JS(script), base64.StdEncoding.EncodeToString(sum[:])}
+}
+
+// Checkpoint writes the page of a checkpoint.
+func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summary) error {
+	kinds := dtypesOf(tensors)
+	listed := largest(len(tensors), func(i int) (bool, float64) {
+		t := &tensors[i]
+		return t.NaN+t.Inf > 0, float64(t.Bytes)
+	})
+	data := struct {
+		frame
+		Total  row
+		Number int
+		DTypes []dtype
+		Boxes  []box
+		Layers layerMap
+		Rows   []row
+		Omitted
+	}{
+		frame: frameOf(source), Number: len(tensors), DTypes: kinds,
+		Total:  rowOf(-1, &Tensor{Summary: total}, nil),
+		Boxes:  treemap(tensors, kinds, listed),
+		Layers: summaryMap(tensors),
+	}
+	for _, i := range listed {
+		data.Rows = append(data.Rows, rowOf(i, &tensors[i], kinds))
+	}
+	for _, t := range tensors {
+		data.Total.Bytes += t.Bytes
+	}
+	data.Omitted = Omitted{Listed: len(listed), All: len(tensors)}
+	most := int64(1)
+	for _, r := range data.Rows {
+		most = max(most, r.Bytes)
+	}
+	for i := range data.Rows {
+		data.Rows[i].Share = percent(data.Rows[i].Bytes, most)
+	}
+	return pages.ExecuteTemplate(w, "checkpoint", data)
+}
+
+// Omitted says how many rows a table has of how many.
+type Omitted struct{ Listed, All int }
+
+// Left returns the number of those that are left out.
+func (o Omitted) Left() int { return o.All - o.Listed }
+
+// largest returns the numbers below n of the rows that a table lists, in their order:
+// the marked ones first, then by size.
+func largest(n int, rank func(i int) (marked bool, size float64)) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	if n <= maxRows {
+		return all
+	}
+	slices.SortStableFunc(all, func(i, j int) int {
+		markedI, sizeI := rank(i)
+		markedJ, sizeJ := rank(j)
+		switch {
+		case markedI && !markedJ:
+			return -1
+		case markedJ && !markedI:
+			return 1
+		}
+		return cmp.Compare(sizeJ, sizeI)
+	})
+	all = all[:maxRows]
+	slices.Sort(all)
+	return all
+}
+
+// A row is a tensor in the table.
+type row struct {
+	ID                  int
+	Name, DType, Class  string
+	Shape               string
+	Bytes               int64
+	Share               int // of the largest, in percent
+	Min, Max, Mean, Std figure
+	Summary             stats.Summary
+}
+
+func rowOf(id int, t *Tensor, kinds []dtype) row {
+	return row{
+		ID: id, Name: t.Name, DType: t.DType.String(), Class: classOf(kinds, t.DType), Shape: shape(t.Shape), Bytes: t.Bytes,
+		Min: figure(t.Min), Max: figure(t.Max), Mean: figure(t.Mean), Std: figure(t.Std), Summary: t.Summary,
+	}
+}
+
+// A figure is a number in a page, which has all its digits and shows a few.
+type figure float64
+
+// Exact returns the number with all its digits, "" if it is not finite.
+func (f figure) Exact() string {
+	if x := float64(f); math.IsNaN(x) || math.IsInf(x, 0) {
+		return ""
+	}
+	return strconv.FormatFloat(float64(f), 'g', -1, 64)
+}
+
+// String returns the number with a few digits.
+func (f figure) String() string {
+	switch {
+	case math.IsNaN(float64(f)):
+		return "–"
+	case math.IsInf(float64(f), 0):
+		return "∞"
+	}
+	return strings.Replace(strconv.FormatFloat(float64(f), 'g', 4, 64), "-", "−", 1)
+}
+
+// A dtype is how much of a checkpoint is of a dtype.
+type dtype struct {
+	dtype   safetensors.DType
+	Name    string
+	Class   string // of its color
+	Tensors int
+	Bytes   int64
+	Share   int
+}
+
+// colors is the number of colors for dtypes; the last one is for all others.
+const colors = 7
+
+// dtypesOf returns the dtypes of tensors, that of most bytes first.
+func dtypesOf(tensors []Tensor) []dtype {
+	var kinds []dtype
+	total := int64(0)
+	at := make(map[safetensors.DType]int)
+	for _, t := range tensors {
+		i, ok := at[t.DType]
+		if !ok {
+			i = len(kinds)
+			at[t.DType] = i
+			kinds = append(kinds, dtype{dtype: t.DType, Name: t.DType.String()})
+		}
+		kinds[i].Tensors++
+		kinds[i].Bytes += t.Bytes
+		total += t.Bytes
+	}
+	slices.SortStableFunc(kinds, func(a, b dtype) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	for i := range kinds {
+		kinds[i].Class = "d" + strconv.Itoa(min(i, colors-1))
+		kinds[i].Share = percent(kinds[i].Bytes, total)
+	}
+	return kinds
+}
+
+func classOf(kinds []dtype, d safetensors.DType) string {
+	for _, k := range kinds {
+		if k.dtype == d {
+			return k.Class
+		}
+	}
+	return ""
+}
+
+func percent(n, of int64) int { return int(math.Ceil(100 * float64(n) / float64(max(of, 1)))) }
+
+// shape prints a shape as ls does.
+func shape(dims []int) string {
+	texts := make([]string, len(dims))
+	for i, n := range dims {
+		texts[i] = strconv.Itoa(n)
+	}
+	return "[" + strings.Join(texts, ",") + "]"
+}
+
+// bars returns the path of a histogram in a picture of 100 × 24.
+func bars(h stats.Histogram) string {
+	if len(h.Counts) == 0 {
+		return ""
+	}
+	const width, height = 100, 24
+	least, most := h.Edges[0], h.Edges[len(h.Edges)-1]
+	x := func(edge float64) float64 { // halves, because most-least could overflow
+		return width * ((edge/2 - least/2) / (most/2 - least/2))
+	}
+	if least == most {
+		x = func(float64) float64 { return width / 2 }
+	}
+	top := slices.Max(h.Counts)
+	var path []byte
+	number := func(letter byte, v float64) {
+		path = strconv.AppendFloat(append(path, letter), math.Round(v*10)/10, 'f', -1, 64)
+	}
+	for i, n := range h.Counts {
+		if n == 0 {
+			continue
+		}
+		left, right := x(h.Edges[i]), x(h.Edges[i+1])
+		number('M', left)
+		number(' ', height)
+		number('V', height-max(0.4, height*float64(n)/float64(top)))
+		number('H', max(right, left+1))
+		number('V', height)
+	}
+	return string(path)
+}
