@@ -4,15 +4,28 @@ import (
 	"math"
 )
 
-// buckets counts finite values by what truncating them to a bfloat16, towards zero,
+// infinite is the part of a bucket that is all ones if its values are not finite.
+const infinite = 0x7f80
+
+// buckets counts values by what truncating them to a bfloat16, towards zero,
 // gives. That is fine enough for any histogram, and needs no second look at the
 // values once their range is known.
 type buckets [1 << 16]int64
 
-func (b *buckets) add(o *buckets) {
-	for i, n := range o {
-		b[i] += n
+func (b *buckets) add(counts []count) {
+	for _, c := range counts {
+		b[c.code] += c.n
 	}
+}
+
+// counts returns those that are not 0.
+func (b *buckets) counts() (counts []count) {
+	for bucket, n := range b {
+		if n > 0 {
+			counts = append(counts, count{uint16(bucket), n})
+		}
+	}
+	return counts
 }
 
 // bucketOf returns the bucket of a finite value. Values beyond float32 are in the
@@ -47,45 +60,35 @@ type Histogram struct {
 	Counts []int64
 }
 
-// histogram returns the histogram of values from least to most.
-func (b *buckets) histogram(least, most float64) Histogram {
-	h := newHistogram(least, most)
-	for bucket, n := range b {
-		if n > 0 {
-			h.add(uint16(bucket), n)
-		}
-	}
-	return h.Histogram
-}
-
-// A filling is a Histogram that is being filled.
-type filling struct {
-	Histogram
-	starts []int // of each bin, as ordered has them
-}
-
-// newHistogram returns an empty histogram of values from least to most.
-func newHistogram(least, most float64) *filling {
-	h := &filling{Histogram: Histogram{Edges: []float64{least}}, starts: []int{math.MinInt}}
+// newHistogram returns the histogram of the finite values in some buckets, which are
+// from least to most.
+func newHistogram(least, most float64, counts []count) Histogram {
+	h := Histogram{Edges: []float64{least}}
+	starts := []int{math.MinInt} // of each bin, as ordered has them
 	for i := 1; i < bins; i++ {
 		share := float64(i) / bins
 		bucket := bucketOf(least*(1-share) + most*share) // most-least could overflow
 		edge := float64(math.Float32frombits(uint32(bucket) << 16))
 		if edge > h.Edges[len(h.Edges)-1] && edge < most { // the range may have fewer buckets
 			h.Edges = append(h.Edges, edge)
-			h.starts = append(h.starts, ordered(bucket))
+			starts = append(starts, ordered(bucket))
 		}
 	}
 	h.Edges = append(h.Edges, most)
-	h.Counts = make([]int64, len(h.starts))
-	return h
-}
-
-// add adds n values of a bucket.
-func (h *filling) add(bucket uint16, n int64) {
-	bin := len(h.starts) - 1
-	for ordered(bucket) < h.starts[bin] {
-		bin--
+	h.Counts = make([]int64, len(starts))
+	bin := 0
+	for _, c := range counts {
+		if c.code&infinite == infinite {
+			continue
+		}
+		at := ordered(c.code) // mostly in the bin of the one before
+		for at < starts[bin] {
+			bin--
+		}
+		for bin+1 < len(starts) && at >= starts[bin+1] {
+			bin++
+		}
+		h.Counts[bin] += c.n
 	}
-	h.Counts[bin] += n
+	return h
 }

@@ -12,7 +12,7 @@ import (
 type kind uint8
 
 const (
-	floats   kind = iota // of at most 16 bits
+	floats   kind = iota // of 16, 8 or 4 bits
 	signed               // integers of at most 16 bits
 	unsigned             // the same, and BOOL
 	float32s             // also the two parts of complex numbers
@@ -46,16 +46,16 @@ func kindOf(d safetensors.DType) (kind, safetensors.DType) {
 		return uint32s, d
 	case safetensors.U64:
 		return uint64s, d
-	case safetensors.BF16, safetensors.F16:
-		return floats, d
+	case safetensors.F6_E2M3, safetensors.F6_E3M2:
+		return floats, safetensors.BF16 // which represents them
 	}
-	return floats, safetensors.BF16 // which represents all floats of at most 8 bits
+	return floats, d
 }
 
 // tables caches what values returns, by dtype.
 var tables sync.Map
 
-// values returns the numbers that the codes of a dtype of 8 or 16 bits stand for.
+// values returns the numbers that the codes of a dtype of at most 16 bits stand for.
 func (k kind) values(d safetensors.DType) []float64 {
 	if table, ok := tables.Load(d); ok {
 		return table.([]float64)
@@ -69,18 +69,7 @@ func (k kind) makeValues(d safetensors.DType) []float64 {
 	values := make([]float64, n)
 	switch k {
 	case floats:
-		codes := make([]uint16, n)
-		for i := range codes {
-			codes[i] = uint16(i)
-		}
-		t, err := safetensors.NewTensor(d, []int{n}, codes)
-		if err == nil {
-			values, err = safetensors.Append(values[:0], t)
-		}
-		if err != nil {
-			panic(err) // BF16 and F16 have 16 bits, and float64 represents them
-		}
-		return values
+		return floatValues(d)
 	case signed:
 		for i := range values {
 			values[i] = float64(i)
@@ -95,6 +84,31 @@ func (k kind) makeValues(d safetensors.DType) []float64 {
 		if d == safetensors.BOOL && i > 1 {
 			values[i] = 1 // any byte but 0 is true
 		}
+	}
+	return values
+}
+
+// floatValues is values for a float dtype.
+func floatValues(d safetensors.DType) []float64 {
+	n := 1 << d.Bits()
+	var codes []byte
+	for i := range n {
+		codes = append(codes, byte(i)) // of 4 bits: the code, then a 0
+		if d.Bits() == 16 {
+			codes = append(codes, byte(i>>8))
+		}
+	}
+	t, err := safetensors.NewTensor(d, []int{len(codes) * 8 / d.Bits()}, codes)
+	var all []float64
+	if err == nil {
+		all, err = safetensors.Append(all, t)
+	}
+	if err != nil {
+		panic(err) // float64 represents every float of at most 16 bits
+	}
+	values := make([]float64, n)
+	for i := range values {
+		values[i] = all[i*(len(all)/n)]
 	}
 	return values
 }
@@ -123,25 +137,4 @@ func (k kind) number(b []byte) float64 {
 		return float64(binary.LittleEndian.Uint64(b))
 	}
 	return math.Float64frombits(binary.LittleEndian.Uint64(b))
-}
-
-// decode returns all numbers in b.
-func (k kind) decode(d safetensors.DType, b []byte) []float64 {
-	if !k.coded() {
-		values := make([]float64, len(b)/k.size())
-		for i := range values {
-			values[i] = k.number(b[i*k.size():])
-		}
-		return values
-	}
-	table := k.values(d)
-	values := make([]float64, len(b)*8/d.Bits())
-	for i := range values {
-		if d.Bits() == 8 {
-			values[i] = table[b[i]]
-		} else {
-			values[i] = table[binary.LittleEndian.Uint16(b[2*i:])]
-		}
-	}
-	return values
 }

@@ -5,16 +5,11 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
 	"golang.org/x/sync/errgroup"
 )
-
-// few is the size in bytes below which a tensor is not worth a table of counts: a
-// model may have 100,000 that small.
-const few = 16 << 10
 
 // A Summary describes values. Min, Max, Mean and Std are those of the finite ones,
 // NaN if there are none; Std is that of a population. Complex numbers are two values
@@ -29,6 +24,10 @@ type Summary struct {
 // a multiple of every element.
 const blockSize = 512 << 10
 
+// small is the size in bytes up to which a tensor is left to one goroutine, while
+// others look at others.
+const small = 8 * blockSize
+
 // Describe returns the summary of each tensor and that of all of them together. It
 // reads each once, on all processors, in constant memory.
 func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
@@ -37,18 +36,18 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 		workers[i] = &worker{block: make([]byte, blockSize)}
 	}
 	results := make([]result, len(tensors))
-	var small []int
+	var few []int
 	for i, t := range tensors {
-		if t.Size() <= blockSize {
-			small = append(small, i)
+		if t.Size() <= small {
+			few = append(few, i)
 			continue
 		}
 		if err := describe(t, workers, &results[i]); err != nil {
 			return nil, Summary{}, err
 		}
 	}
-	err := inParallel(workers, int64(len(small)), func(w *worker, k int64) error {
-		i := small[k]
+	err := inParallel(workers, int64(len(few)), func(w *worker, k int64) error {
+		i := few[k]
 		return describe(tensors[i], []*worker{w}, &results[i])
 	})
 	if err != nil {
@@ -56,7 +55,7 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	}
 	var counts buckets
 	for _, w := range workers {
-		counts.add(&w.all)
+		counts.add(w.all.counts())
 	}
 	summaries := make([]Summary, len(tensors))
 	all := newResult()
@@ -66,7 +65,7 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	}
 	total := all.summarize()
 	if all.n > 0 {
-		total.Histogram = counts.histogram(all.min, all.max)
+		total.Histogram = newHistogram(all.min, all.max, counts.counts())
 	}
 	return summaries, total, nil
 }
@@ -102,9 +101,6 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 			return err
 		}
 	}
-	if t.Size() <= few {
-		return workers[0].describeFew(k, t, r)
-	}
 	blocks := make([]pass, (t.Size()+blockSize-1)/blockSize)
 	err := inParallel(workers, int64(len(blocks)), func(w *worker, i int64) error {
 		off := i * blockSize
@@ -112,19 +108,15 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 		if _, err := t.ReadAt(b, off); err != nil {
 			return err
 		}
-		blocks[i] = newPass()
-		w.look(k, t.DType(), b, &blocks[i])
+		w.look(k, b, &blocks[i])
 		return nil
 	})
-	var counts buckets
-	for _, w := range workers {
-		w.flush(&counts)
-	}
 	if err != nil {
 		return err
 	}
+	counts := drain(workers)
 	if k.coded() {
-		r.readCodes(k.values(t.DType()), &counts)
+		counts = r.readCodes(k.values(d), unpack(counts, d, t.Size()))
 	} else {
 		for i := range blocks {
 			r.join(blocks[i].result())
@@ -132,34 +124,9 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 	}
 	r.summary = r.summarize()
 	if r.n > 0 {
-		r.summary.Histogram = counts.histogram(r.min, r.max)
+		r.summary.Histogram = newHistogram(r.min, r.max, counts)
 	}
-	workers[0].all.add(&counts)
-	return nil
-}
-
-// describeFew describes a small tensor.
-func (w *worker) describeFew(k kind, t safetensors.Tensor, r *result) error {
-	b := w.block[:t.Size()]
-	if _, err := t.ReadAt(b, 0); err != nil {
-		return err
-	}
-	values := k.decode(t.DType(), b)
-	p := newPass()
-	p.look(values)
-	*r = p.result()
-	r.summary = r.summarize()
-	if r.n == 0 {
-		return nil
-	}
-	h := newHistogram(r.min, r.max)
-	for _, x := range values {
-		if !math.IsNaN(x) && !math.IsInf(x, 0) {
-			h.add(bucketOf(x), 1)
-			w.all[bucketOf(x)]++
-		}
-	}
-	r.summary.Histogram = h.Histogram
+	workers[0].all.add(counts)
 	return nil
 }
 
@@ -191,40 +158,61 @@ func (r *result) join(o result) {
 	r.n = n
 }
 
+// unpack returns the counts of codes of a dtype, several of which may have been counted
+// as one of 16 bits, and the last of size bytes with a byte 0.
+func unpack(counts []count, d safetensors.DType, size int64) []count {
+	if d.Bits() == 16 {
+		return counts
+	}
+	var totals [1 << 8]int64
+	bits := d.Bits()
+	totals[0] = -(size % 2) * int64(8/bits)
+	for _, c := range counts {
+		for shift := 0; shift < 16; shift += bits {
+			totals[c.code>>shift&(1<<bits-1)] += c.n
+		}
+	}
+	counts = counts[:0]
+	for code, n := range totals {
+		if n > 0 {
+			counts = append(counts, count{uint16(code), n})
+		}
+	}
+	return counts
+}
+
 // readCodes computes everything from the number of times that each code is there. It
 // turns the counts of codes into counts of buckets.
-func (r *result) readCodes(values []float64, counts *buckets) {
-	codes := slices.Clone(counts[:len(values)])
-	clear(counts[:])
+func (r *result) readCodes(values []float64, counts []count) []count {
 	sum := 0.0
-	for code, x := range values {
-		n := codes[code]
+	finite := counts[:0]
+	for _, c := range counts {
+		x := values[c.code]
 		switch {
-		case n == 0:
-			continue
 		case math.IsNaN(x):
-			r.nan += n
+			r.nan += c.n
 			continue
 		case math.IsInf(x, 0):
-			r.inf += n
+			r.inf += c.n
 			continue
 		case x == 0:
-			r.zeros += n
+			r.zeros += c.n
 		}
 		r.min, r.max = min(r.min, x), max(r.max, x)
-		r.n += n
-		sum += x * float64(n)
-		counts[bucketOf(x)] += n
+		r.n += c.n
+		sum += x * float64(c.n)
+		finite = append(finite, c)
 	}
 	if r.n == 0 {
-		return
+		return nil
 	}
 	r.mean = sum / float64(r.n)
-	for code, x := range values {
-		if n := codes[code]; n > 0 && !math.IsNaN(x) && !math.IsInf(x, 0) {
-			r.squares += (x - r.mean) * (x - r.mean) * float64(n)
-		}
+	for i, c := range finite {
+		x := values[c.code]
+		r.squares += (x - r.mean) * (x - r.mean) * float64(c.n)
+		finite[i].code = bucketOf(x)
 	}
+	return finite
 }
 
 // summarize returns the summary but for the histogram.

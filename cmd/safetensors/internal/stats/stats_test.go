@@ -2,8 +2,11 @@ package stats
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -116,21 +119,57 @@ func TestDescribeFloats(t *testing.T) {
 func TestDescribeDTypes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for d := range safetensors.DTypes() {
-		const n = 600_000 // several blocks of most dtypes
-		data := make([]byte, n*d.Bits()/8)
-		for i := range data {
-			data[i] = byte(rng.Uint32())
-			if d == safetensors.F64 && i%8 == 7 {
-				data[i] &= 0xbf // a sum of the largest overflows
+		// Several blocks of most dtypes, a tensor for all goroutines, for one, for no search
+		// of the tables.
+		for _, n := range []int{9_000_001, 600_001, 40_001, 3001, 1} {
+			if n > 1e6 && d != safetensors.F8_E5M2 && d != safetensors.F4 {
+				continue
 			}
+			for n*d.Bits()%8 != 0 {
+				n++
+			}
+			data := make([]byte, n*d.Bits()/8)
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+				if d == safetensors.F64 && i%8 == 7 {
+					data[i] &= 0xbf // a sum of the largest overflows
+				}
+			}
+			x, err := safetensors.NewTensor(d, []int{n}, data)
+			require.NoError(t, err)
+			summaries, total, err := Describe([]safetensors.Tensor{x})
+			require.NoError(t, err)
+			want := naive(numbers(t, x, data))
+			requireSame(t, want, summaries[0])
+			requireSame(t, want, total)
 		}
-		x, err := safetensors.NewTensor(d, []int{n}, data)
+	}
+}
+
+// TestDescribeAnywhere describes tensors with other numbers of processors.
+func TestDescribeAnywhere(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	var tensors []safetensors.Tensor
+	for _, d := range []safetensors.DType{safetensors.F32, safetensors.F16, safetensors.F8_E4M3, safetensors.I32} {
+		for _, size := range []int{8 << 10, 1 << 20, small + 4} {
+			data := make([]byte, size)
+			for i := range data {
+				data[i] = byte(rng.Uint32()) & 0x73 // no NaN
+			}
+			x, err := safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, data)
+			require.NoError(t, err)
+			tensors = append(tensors, x)
+		}
+	}
+	want, total, err := Describe(tensors)
+	require.NoError(t, err)
+	for _, n := range []int{1, 2, 5} {
+		previous := runtime.GOMAXPROCS(n)
+		got, gotTotal, err := Describe(tensors)
+		runtime.GOMAXPROCS(previous)
 		require.NoError(t, err)
-		summaries, total, err := Describe([]safetensors.Tensor{x})
-		require.NoError(t, err)
-		want := naive(numbers(t, x, data))
-		requireSame(t, want, summaries[0])
-		requireSame(t, want, total)
+		require.Equal(t, want, got)
+		require.Equal(t, total, gotTotal)
 	}
 }
 
@@ -189,29 +228,34 @@ func TestHistogram(t *testing.T) {
 }
 
 func BenchmarkDescribe(b *testing.B) {
-	for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.F8_E4M3, safetensors.I64} {
-		b.Run(d.String(), func(b *testing.B) {
-			rng := rand.New(rand.NewPCG(5, 6))
-			const n = 16 << 20
-			values := make([]float32, n)
-			for i := range values {
-				values[i] = float32(rng.NormFloat64())
-			}
-			x, err := safetensors.NewTensor(safetensors.F32, []int{n}, values)
+	rng := rand.New(rand.NewPCG(5, 6))
+	values := make([]float32, 16<<20)
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.F16, safetensors.F8_E4M3, safetensors.I64} {
+		x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
+		require.NoError(b, err)
+		if d != safetensors.F32 && d != safetensors.I64 {
+			x, err = x.Convert(d)
 			require.NoError(b, err)
-			if d != safetensors.F32 && d != safetensors.I64 {
-				x, err = x.Convert(d)
+		}
+		data, err := safetensors.Append[byte](nil, x)
+		require.NoError(b, err)
+		for _, size := range []int{len(data), 1 << 20, 64 << 10, 1 << 10} {
+			var tensors []safetensors.Tensor
+			for chunk := range slices.Chunk(data, size) {
+				x, err := safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, chunk)
 				require.NoError(b, err)
+				tensors = append(tensors, x)
 			}
-			data, err := safetensors.Append[byte](nil, x)
-			require.NoError(b, err)
-			x, err = safetensors.NewTensor(d, []int{len(data) * 8 / d.Bits()}, data)
-			require.NoError(b, err)
-			b.SetBytes(x.Size())
-			for b.Loop() {
-				_, _, err := Describe([]safetensors.Tensor{x})
-				require.NoError(b, err)
-			}
-		})
+			b.Run(fmt.Sprintf("%s/%dKiB", d, size>>10), func(b *testing.B) {
+				b.SetBytes(int64(len(data)))
+				for b.Loop() {
+					_, _, err := Describe(tensors)
+					require.NoError(b, err)
+				}
+			})
+		}
 	}
 }
