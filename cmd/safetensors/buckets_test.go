@@ -255,6 +255,9 @@ func TestClouds(t *testing.T) {
 // new one, and nothing is left over. That takes a minute: SAFETENSORS_FAULTS=1 does all of
 // it, else it is one copy to one store.
 func TestCloudFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of copies")
+	}
 	all := clouds(t)
 	tensors := map[string]safetensors.Tensor{"a": counting(t, 40), "b": counting(t, 50), "c": counting(t, 60)}
 	require.NoError(t, safetensors.WriteFile("old.safetensors", tensors, nil))

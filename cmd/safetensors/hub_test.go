@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -47,6 +48,8 @@ func (h *fakeHub) add(name, content string, lfs bool) {
 		e["blobId"] = git("the pointer")
 		e["lfs"] = map[string]any{"sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(content))), "size": len(content)}
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.entries = append(h.entries, e)
 }
 
@@ -54,7 +57,7 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.requests = append(h.requests, r.URL.EscapedPath())
-	if r.Header.Get("Authorization") != "Bearer token" || filepath.Dir(r.URL.EscapedPath()) != "/hub/api/models/owner/name/revision" {
+	if r.Header.Get("Authorization") != "Bearer token" || path.Dir(r.URL.EscapedPath()) != "/hub/api/models/owner/name/revision" {
 		http.Error(w, "no", http.StatusUnauthorized)
 		return
 	}
@@ -109,7 +112,9 @@ func TestVerifyHub(t *testing.T) {
 	// What a hub may answer.
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/other"), "status 401 Unauthorized")
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "../name"), "does not name a repository")
+	h.mu.Lock()
 	h.entries[0]["blobId"] = "../x"
+	h.mu.Unlock()
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), `the hub gives "README.md" the sum "../x"`)
 	h.taken()
 	t.Setenv("HF_HUB_OFFLINE", "1")

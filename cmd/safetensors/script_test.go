@@ -79,8 +79,9 @@ func TestScripts(t *testing.T) {
 			want, err := os.ReadFile(name)
 			require.NoError(t, err)
 			dir := t.TempDir()
+			env := environment(t, dir)
 			writeFiles(t, dir)
-			got := replay(t, string(want), dir, environment(t, dir))
+			got := replay(t, string(want), dir, env)
 			if *update {
 				require.NoError(t, os.WriteFile(name, []byte(got), 0o666))
 				return

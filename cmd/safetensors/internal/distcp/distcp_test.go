@@ -222,7 +222,7 @@ func TestRefused(t *testing.T) {
 		"chunk without data":  {metadata(w([]int{3}, at(0, 3)), "}"), "no file has the chunk at [0]"},
 		"data elsewhere":      {metadata(w([]int{3}, at(0, 3)), dict(index("w", 1), there)), "no file has the chunk at [0]"},
 		"data in two places":  {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), there, index("w", 0), there)), "the chunk at [0] is in two places"},
-		"file missing":        {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("y", 0, 10))), "no such file"},
+		"file missing":        {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("y", 0, 10))), "open y: "},
 		"file outside":        {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("../x", 0, 10))), `"../x" is not the name of a file in the folder`},
 		"absolute file":       {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("/etc/passwd", 0, 10))), `"/etc/passwd" is not the name of a file in the folder`},
 		"folder":              {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info(".", 0, 10))), `"." is not the name of a file in the folder`},
