@@ -146,7 +146,7 @@ func (o objects) commit(index []byte, names []string, single bool) error {
 	return nil
 }
 
-// remove removes new files, after an error that is reported.
+// remove removes new files after an error, which the caller reports.
 func (o objects) remove(names []string) {
 	for _, name := range names {
 		o.b.Delete(o.key(name))
