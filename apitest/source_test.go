@@ -187,10 +187,11 @@ func TestFailingReader(t *testing.T) {
 	}
 }
 
-// A rangesReader is a RangeReader that records the ranges it is asked for.
+// A rangesReader is a RangeReader that records the ranges it is asked for. Tensors that
+// share it are read at the same time.
 type rangesReader struct {
 	recordingReader
-	ranges []string
+	ranges []string // guarded by mu, too
 }
 
 func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
@@ -203,7 +204,9 @@ func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 			return err
 		}
 		end = off + int64(len(b))
+		r.mu.Lock()
 		r.ranges = append(r.ranges, fmt.Sprintf("%d+%d", off, len(b)))
+		r.mu.Unlock()
 	}
 	return nil
 }
