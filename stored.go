@@ -1,0 +1,269 @@
+package safetensors
+
+import (
+	"sync"
+
+	"github.com/gosafetensors/safetensors/internal/float"
+	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+)
+
+// A storedStream produces the bytes of a tensor of one source.
+type storedStream struct {
+	src        *source // nil for a tensor without elements
+	off        int64   // contiguous: the first byte in the data buffer
+	from       *gather // otherwise: what to gather there
+	transposed bool    // which is not in the order of the source
+	dtypes     []DType // the dtype in the source, then each dtype to convert to; nil if there is no conversion
+	bytes      int64   // that come out
+	held       bool    // the source stays open until release
+}
+
+func newStoredStream(t Tensor) *storedStream {
+	s := &storedStream{src: t.src, off: t.off, dtypes: t.dtypes, bytes: t.Size()}
+	if t.strided != nil {
+		g, _ := newGather(t.stored(), t.strided) // selecting has checked it
+		g.first += t.off
+		s.from, s.transposed = &g, !g.inOrder()
+	}
+	return s
+}
+
+func (s *storedStream) size() int64 { return s.bytes }
+
+func (s *storedStream) hold() error {
+	if s.src == nil {
+		return nil
+	}
+	if err := s.src.acquire(); err != nil {
+		return s.src.failed(s.start(), err)
+	}
+	s.held = true
+	return nil
+}
+
+func (s *storedStream) release() {
+	if s.held {
+		s.held = false
+		s.src.done()
+	}
+}
+
+// workers: memory is copied by the processors; a reader has to be waited for.
+func (s *storedStream) workers() int {
+	switch {
+	case s.src == nil || s.src.inMemory() || s.src.mapped != nil && s.from != nil:
+		return parallel.CopyWorkers()
+	case s.from != nil && s.src.ranges == nil:
+		return 1 // readLine reads a line concurrently
+	}
+	return readers
+}
+
+func (s *storedStream) block() int64 {
+	switch {
+	case s.transposed: // the more columns at once, the less often the same rows
+		return s.from.columns(mem.BlockSize)
+	case s.src != nil && s.src.ranges != nil:
+		return mem.BlockSize
+	}
+	return mem.BufferSize
+}
+
+// share returns how many bytes one goroutine of several produces at a time: fewer
+// if they are gathered in memory, which takes longer than a copy.
+func (s *storedStream) share() int64 {
+	workers := int64(s.workers())
+	switch {
+	case s.transposed:
+		return s.from.columns(max(mem.BlockSize, s.bytes/(4*workers)))
+	case s.from != nil && s.src.mem != nil:
+		return min(max(mem.BufferSize/4, s.bytes/(8*workers)), mem.BlockSize)
+	}
+	return mem.BlockSize
+}
+
+// lendable reports whether the memory of the source holds the bytes that come
+// out.
+func (s *storedStream) lendable() bool {
+	return s.src != nil && s.src.mem != nil && s.src.unit == 0 && s.plain()
+}
+
+// plain reports whether the bytes that come out are those of the source.
+func (s *storedStream) plain() bool { return s.from == nil && s.dtypes == nil }
+
+func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
+	if !s.lendable() {
+		return false, nil
+	}
+	done, err := s.use()
+	if err != nil {
+		return true, err
+	}
+	defer done()
+	return true, s.src.lend(s.off+pos, n, write)
+}
+
+// use keeps the source open until done.
+func (s *storedStream) use() (done func(), err error) {
+	if s.held {
+		return func() {}, nil
+	}
+	return s.src.done, s.src.failed(s.start(), s.src.acquire())
+}
+
+// start returns the offset of the first byte in the data buffer.
+func (s *storedStream) start() int64 {
+	if s.from != nil {
+		return s.from.first
+	}
+	return s.off
+}
+
+// group returns the bytes that are produced together: 8 elements where they are
+// converted, so that they fill whole bytes in every dtype; a number where its
+// byte order changes. It is at most 64.
+func (s *storedStream) group() int64 {
+	switch {
+	case s.dtypes != nil:
+		return int64(s.dtypes[len(s.dtypes)-1].Bits())
+	case s.src.unit > 1:
+		return 8
+	}
+	return 1
+}
+
+func (s *storedStream) readAt(dst []byte, pos int64) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	done, err := s.use()
+	if err != nil {
+		return err
+	}
+	defer done()
+	group := s.group()
+	if k := pos % group; k != 0 {
+		n, err := s.readWithin(dst, pos-k, k)
+		if err != nil {
+			return err
+		}
+		dst, pos = dst[n:], pos+n
+	}
+	whole := int64(len(dst)) / group * group
+	if pos+int64(len(dst)) == s.bytes {
+		whole = int64(len(dst)) // the last group may be short
+	}
+	if whole > 0 {
+		if err := s.readGroups(dst[:whole], pos); err != nil {
+			return err
+		}
+	}
+	if rest := dst[whole:]; len(rest) > 0 {
+		_, err := s.readWithin(rest, pos+whole, 0)
+		return err
+	}
+	return nil
+}
+
+// readWithin fills the start of dst with the bytes from k on of the group at pos,
+// and returns how many these are.
+func (s *storedStream) readWithin(dst []byte, pos, k int64) (n int64, err error) {
+	var buf [64]byte
+	b := buf[:min(s.group(), s.bytes-pos)]
+	if err := s.readGroups(b, pos); err != nil {
+		return 0, err
+	}
+	return int64(copy(dst, b[k:])), nil
+}
+
+// readGroups fills dst with whole groups from position pos on.
+func (s *storedStream) readGroups(dst []byte, pos int64) error {
+	if s.dtypes == nil {
+		return s.fetch(dst, pos)
+	}
+	from, to := s.dtypes[0], s.dtypes[len(s.dtypes)-1]
+	n := int64(len(dst)) * 8 / int64(to.Bits())
+	first := pos * 8 / int64(to.Bits())
+	if len(s.dtypes) == 2 && s.src.inMemory() && s.src.unit == 0 && s.from == nil {
+		b := s.src.mem[s.off+first*int64(from.Bits())/8:][:n*int64(from.Bits())/8]
+		float.Convert(dst, to.float(), b, from.float(), s.bytes >= float.NonTemporalFrom)
+		return nil
+	}
+	return s.convertChunks(dst, first, n)
+}
+
+// chunkElements is how many elements are converted per step where they cannot be
+// converted straight from memory: their bytes stay in the cache. It is a multiple
+// of 8, so that chunks of sub-byte dtypes start and end on byte boundaries.
+const chunkElements = 64 << 10
+
+// A chunk is memory for such conversions: the input of a step and its output,
+// with room for the widest dtype.
+type chunk [2][8 * chunkElements]byte
+
+var chunks = sync.Pool{New: func() any { return new(chunk) }}
+
+// convertChunks fills dst with n elements from number first on. In memory it
+// gathers one chunk per conversion; from a reader it reads more in one call.
+func (s *storedStream) convertChunks(dst []byte, first, n int64) error {
+	c := chunks.Get().(*chunk)
+	defer chunks.Put(c)
+	in, most := c[0][:], int64(chunkElements)
+	bits, toBits := int64(s.dtypes[0].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
+	if s.src.mem == nil || s.src.mapped != nil && s.from == nil || s.transposed {
+		most = min(n, s.block()/bits*8)
+		b := mem.NewBlock(most * bits / 8)
+		defer b.Free()
+		in = b.Bytes
+	}
+	for ; n > 0; n -= min(n, most) {
+		m := min(n, most)
+		if err := s.fetch(in[:m*bits/8], first*bits/8); err != nil {
+			return err
+		}
+		for k := int64(0); k < m; k += chunkElements {
+			end := min(k+chunkElements, m)
+			s.convertChunk(dst[k*toBits/8:end*toBits/8], in[k*bits/8:end*bits/8], c)
+		}
+		dst = dst[m*toBits/8:]
+		first += m
+	}
+	return nil
+}
+
+// convertChunk takes elements through all dtypes. in may be the first half of c.
+func (s *storedStream) convertChunk(dst, in []byte, c *chunk) {
+	n := len(in) * 8 / s.dtypes[0].Bits()
+	last := len(s.dtypes) - 1
+	for i, to := range s.dtypes[1:] {
+		out := dst
+		if i+1 < last {
+			out = c[(i+1)%2][:n*to.Bits()/8]
+		}
+		float.Convert(out, to.float(), in, s.dtypes[i].float(), i == last-1 && s.bytes >= float.NonTemporalFrom)
+		in = out
+	}
+}
+
+// fetch fills dst with bytes of the tensor before any conversion, little-endian.
+func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
+	switch {
+	case s.from == nil:
+		err = s.src.read(dst, s.off+pos)
+	case s.src.mem != nil:
+		err = s.src.gather(dst, s.from, pos)
+	case s.src.ranges != nil && !s.transposed:
+		err = s.src.ranges.ReadRanges(s.from.runs(dst, pos, s.src.base))
+	default:
+		err = s.from.lines(pos, int64(len(dst)), func(l line) error {
+			part := dst[:l.size()]
+			dst = dst[l.size():]
+			return s.src.readLine(part, l)
+		})
+	}
+	if err == nil && s.src.unit > 1 {
+		mem.Swap(dst, s.src.unit)
+	}
+	return s.src.failed(s.start(), err)
+}
