@@ -104,8 +104,8 @@ func newConfig(src *source.Checkpoint, quantisation []byte) ([]byte, error) {
 	if err := json.Unmarshal(text, &config); err != nil {
 		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
 	}
-	for _, key := range []string{"quantization_config", "quantization"} {
-		delete(config, key)
+	if err := withoutQuantisation(config); err != nil {
+		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
 	}
 	if quantisation != nil {
 		if err := json.Unmarshal(quantisation, &config); err != nil {
@@ -116,8 +116,25 @@ func newConfig(src *source.Checkpoint, quantisation []byte) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// quantConfigs are the files that say how the weights next to them are quantised.
-var quantConfigs = []string{"config.json", "hf_quant_config.json"}
+// withoutQuantisation removes the quantization_config of a model, and that of the
+// language model in it.
+func withoutQuantisation(config map[string]json.RawMessage) (err error) {
+	remove := func(config map[string]json.RawMessage) {
+		delete(config, "quantization_config")
+		delete(config, "quantization")
+	}
+	language := map[string]json.RawMessage{}
+	if json.Unmarshal(config["text_config"], &language) == nil && len(language) > 0 {
+		remove(language)
+		config["text_config"], err = json.Marshal(language)
+	}
+	remove(config)
+	return err
+}
+
+// quantConfigs are the files that say how the weights next to them are quantised: those
+// of quant.FindConfig, and those that GPTQ and AWQ wrote.
+var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_config.json", "quant_config.json"}
 
 // writeConfig writes a config.json next to the weights, if there is one and they are in a
 // folder; else folder is nil.

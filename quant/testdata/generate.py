@@ -251,17 +251,23 @@ def ct_nvfp4(f, name, size):
     case.save()
 
 
-def modelopt_nvfp4(f, name, size):
+def stub_modelopt():
+    """Returns the tensor class of NVFP4."""
     bare("modelopt", "modelopt.torch", "modelopt.torch.quantization", "modelopt.torch.quantization.qtensor", "modelopt.torch.quantization.backends")
     stub("modelopt.torch.quantization.backends.utils", fp4_compatible=lambda: False)
     stub("modelopt.torch.quantization.qtensor.base_qtensor", BaseQuantizedTensor=type("Base", (), {
         "__init__": lambda self, shape, dtype, data: self.__dict__.update(metadata={"shape": shape, "dtype": dtype}, _quantized_data=data)}))
-    names = dict.fromkeys(("reduce_amax", "reduce_block_amax", "reduce_block_padding"))
-    stub("modelopt.torch.quantization.utils", **names)
+    stub("modelopt.torch.quantization.utils", reduce_amax=lambda x: x.abs().amax(), reduce_block_padding=lambda x, block_sizes: x,
+         reduce_block_amax=lambda x, block_sizes: x.unflatten(-1, (-1, block_sizes[-1])).abs().amax(-1))
     sys.modules["modelopt.torch.quantization.utils"].__path__ = []
     stub("modelopt.torch.quantization.utils.numeric_utils", E2M1_MAX=6.0, E4M3_MAX=448.0, fp8_max_for_normalization=None)
     from modelopt.torch.quantization.qtensor.nvfp4_tensor import NVFP4QTensor
 
+    return NVFP4QTensor
+
+
+def modelopt_nvfp4(f, name, size):
+    NVFP4QTensor = stub_modelopt()
     o, i = size(9), 16 * size(6)
     w, s, s2 = codes(o, i // 2), e4m3(o, i // 16).abs(), torch.rand(()) / 1000
     q = NVFP4QTensor((o, i), F32, w)

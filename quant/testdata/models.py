@@ -31,6 +31,8 @@ def load(folder):
 
 def groups(w, args):
     strategy = getattr(args.strategy, "value", args.strategy)
+    if strategy == "tensor":
+        return w.reshape(1, -1)
     if strategy == "block":
         h, l = args.block_structure
         p = maybe_pad_tensor_for_block_quant(w, (h, l))
@@ -55,7 +57,10 @@ def reference(base, preset, fmt, folder):
             shared = generate_gparam(-most, most)
             module.weight_global_scale.data.copy_(shared)
         x = groups(w, args)
-        module.weight_scale.data.copy_(calculate_qparams(torch.amin(x, -1), torch.amax(x, -1), args, global_scale=shared)[0])
+        scale, zero = calculate_qparams(torch.amin(x, -1), torch.amax(x, -1), args, global_scale=shared)
+        module.weight_scale.data.copy_(scale)
+        if hasattr(module, "weight_zero_point"):
+            module.weight_zero_point.data.copy_(zero)
         module.quantization_status = QuantizationStatus.FROZEN
     compressor = ModelCompressor.from_pretrained_model(model)
     compressor.compress_model(model)
@@ -91,4 +96,5 @@ def compare(folder):
         print(scheme, "equal")
 
 
-{"make": make, "compare": compare}[sys.argv[1]](sys.argv[2])
+if __name__ == "__main__":
+    {"make": make, "compare": compare}[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDequantizedModels dequantises a model of each family, made by its own package, and
+// lets transformers load the copy: see quant/testdata/families.py.
+func TestDequantizedModels(t *testing.T) {
+	python := os.Getenv("SAFETENSORS_QUANT_PYTHON")
+	if python == "" {
+		t.Skip("SAFETENSORS_QUANT_PYTHON names no Python that has quant/testdata/requirements.txt")
+	}
+	script, err := filepath.Abs("../../quant/testdata/families.py")
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	families := func(verb string) {
+		t.Helper()
+		out, err := exec.Command(python, "-B", script, verb, ".").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	families("make")
+	made, err := filepath.Glob("*.expect.safetensors")
+	require.NoError(t, err)
+	require.Greater(t, len(made), 25)
+	for _, name := range made {
+		name = strings.TrimSuffix(name, ".expect.safetensors")
+		require.Contains(t, succeeds(t, "ls", name), "QUANTISED")
+		succeeds(t, "cp", name, name+"-plain", "--dequantize", "bf16")
+	}
+	families("compare")
+}
+
+// TestQuantizedInBuckets quantises from a bucket into one, and back: the config.json goes
+// with the weights.
+func TestQuantizedInBuckets(t *testing.T) {
+	all := clouds(t)
+	require.NoError(t, safetensors.WriteShards("plain", map[string]safetensors.Tensor{
+		"a.q_proj.weight": counting(t, 4, 128), "norm.weight": counting(t, 3),
+	}, nil, 1<<20))
+	write(t, "plain/config.json", `{"model_type": "llama"}`)
+	write(t, "plain/tokenizer.json", `{}`)
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) {
+			config := func(folder string) (parsed map[string]any) {
+				t.Helper()
+				require.NoError(t, json.Unmarshal([]byte(c.objects()[folder+"/config.json"]), &parsed))
+				require.Equal(t, "llama", parsed["model_type"])
+				return parsed
+			}
+			require.Contains(t, succeeds(t, "cp", "plain", c.at("int8"), "--quantize", "int8", "--max-shard-size", "1GB", "--with-files", "--json"),
+				`"files":["config.json","tokenizer.json"]`)
+			require.Contains(t, config("int8"), "quantization_config")
+			require.Equal(t, "{}", c.objects()["int8/tokenizer.json"])
+
+			succeeds(t, "cp", c.at("int8"), c.at("back"), "--dequantize", "f32", "--max-shard-size", "1GB")
+			require.NotContains(t, config("back"), "quantization_config")
+			require.NotContains(t, c.objects(), "back/tokenizer.json")
+			require.Contains(t, runs(t, "diff", "plain", c.at("back")).stdout, "447 of 512 elements, largest error 2.004")
+			require.Equal(t, "equal\n", succeeds(t, "diff", c.at("int8"), c.at("back"), "--dequantize"))
+
+			before := c.objects()
+			require.Contains(t, fails(t, 1, "cp", "plain", c.at("int8"), "--quantize", "int4"), "--force replaces it")
+			require.Equal(t, before, c.objects())
+			succeeds(t, "cp", "plain", c.at("one.safetensors"), "--quantize", "int8")
+			require.Len(t, c.objects(), len(before)+1, "one file, without a config.json next to it")
+		})
+	}
+}
+
+// TestConfigOfDequantized: nothing next to a copy says that it is quantised.
+func TestConfigOfDequantized(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, safetensors.WriteShards("fp8", map[string]safetensors.Tensor{
+		"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
+		"a.weight_scale_inv": floats(t, []int{1, 1}, 2),
+	}, nil, 1<<20))
+	for _, name := range []string{"hf_quant_config.json", "quantize_config.json", "quant_config.json", "generation_config.json"} {
+		write(t, "fp8/"+name, "{}")
+	}
+	for i, c := range []struct{ have, want string }{
+		{`{"m":1,"quantization_config":{"quant_method":"fp8"}}`, `{"m":1}`},
+		{`{"text_config":{"y":2,"quantization_config":{"quant_method":"fp8"}}}`, `{"text_config":{"y":2}}`},
+		{`{"text_config":{"y":12345678901234567890}}`, `{"text_config":{"y":12345678901234567890}}`},
+		{`{"text_config":null}`, `{"text_config":null}`},
+	} {
+		write(t, "fp8/config.json", c.have)
+		plain := fmt.Sprint("plain", i)
+		require.Contains(t, succeeds(t, "cp", "fp8", plain, "--dequantize", "bf16", "--with-files", "--json"), `"files":["config.json","generation_config.json"]`)
+		got, err := os.ReadFile(plain + "/config.json")
+		require.NoError(t, err)
+		var compact bytes.Buffer
+		require.NoError(t, json.Compact(&compact, got))
+		require.Equal(t, c.want, compact.String())
+	}
+}
