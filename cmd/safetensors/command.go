@@ -14,6 +14,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -25,6 +26,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1 // different, refused, or an error
 	exitUsage       = 2
+	exitRefused     = 3   // of a part: another try does not help
 	exitInterrupted = 130 // 128 + SIGINT
 )
 
@@ -96,6 +98,9 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
+	}
+	if errors.Is(err, parts.ErrRefused) {
+		return exitRefused
 	}
 	return exitFailed
 }

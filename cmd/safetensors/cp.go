@@ -1,17 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/spf13/cobra"
@@ -30,6 +27,8 @@ type copyFlags struct {
 	withFiles    bool
 	force        bool
 	json         bool
+	part         parts.Part
+	shaping      map[string][]string // those that are set and make a difference
 
 	dequantize string
 	quantize   string
@@ -38,7 +37,8 @@ type copyFlags struct {
 
 func (c *command) cp() *cobra.Command {
 	var f copyFlags
-	cmd := c.verb("cp SRC... DST [flags]", "Copy, convert, merge, split, prune, rename, download and upload", `
+	var cmd *cobra.Command
+	cmd = c.verb("cp SRC... DST [flags]", "Copy, convert, merge, split, prune, rename, download and upload", `
 Several SRC are merged; a tensor in two of them is an error.
 
 `+term.Wrap(`DST is a `+format.Written()+` file, a folder (for --max-shard-size), a file or a folder in a
@@ -50,9 +50,14 @@ Tensors are selected by --only and --except first, then renamed, then converted.
 DST is a folder, that gets a config.json with the new quantization_config, or without
 one. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
 
+--part K/N writes a part of the shards, of which N machines write one each, with the same
+flags and in any order; a part that was killed is run again. The one that finds all shards
+writes the index. The exit code is 3 where another try does not help.
 --json prints one line on what was written:
   {"file": DST, "total": {"tensors", "parameters", "bytes"},
    "files": [names of the other files: a new config.json, those of --with-files]}
+and with --part {"file": DST, "part": "K/N", "written": [names of shards], "found": [those
+that were there], "complete": whether the whole checkpoint is}
 `+sources, `
 safetensors cp model.safetensors half.safetensors --dtype bf16
 safetensors cp hf://mistralai/Mistral-7B-v0.3 mistral --max-shard-size 5GB
@@ -62,6 +67,7 @@ safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-
 safetensors cp model model-fp8 --quantize fp8-block
 safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 `, cobra.MinimumNArgs(2), func(args []string) error {
+		f.shaping = shaping(cmd.Flags())
 		return c.copy(args[:len(args)-1], args[len(args)-1], f)
 	})
 	flags := cmd.Flags()
@@ -79,6 +85,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.BoolVar(&f.tie, "tie", false, "write tensors that share their data once, as save_model of Python does")
 	flags.BoolVar(&f.withFiles, "with-files", false, "copy the small files next to the weights, too: configuration, tokenizers")
 	flags.BoolVar(&f.force, "force", false, "replace DST")
+	flags.Var(&f.part, "part", "write the shards of part `K/N`: N machines write one part each")
 	flags.BoolVar(&f.json, "json", false, "print a line of JSON")
 	return cmd
 }
@@ -141,168 +148,6 @@ func parseRenames(texts []string) (renames []pattern.Rename, err error) {
 		renames = append(renames, r)
 	}
 	return renames, nil
-}
-
-func (c *command) copy(names []string, name string, f copyFlags) error {
-	p, err := f.plan()
-	if err != nil {
-		return err
-	}
-	if f.json && name == "-" {
-		return usage("--json goes with a DST that is not standard output")
-	}
-	dst, err := c.openDestination(name, f.maxShardSize, f.ranks, f.force)
-	if err != nil {
-		return err
-	}
-	folder, ok := dst.(dest.Folder)
-	if f.withFiles && !ok {
-		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
-	}
-	src, err := c.opener.OpenAll(names)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	var small []string
-	if f.withFiles {
-		if small, err = src.Folder.Small(); err != nil {
-			return fmt.Errorf("--with-files: %s: %w", source.Shown(src.Name), err)
-		}
-	}
-	stored := src.Size()
-	if p.dequantize != 0 {
-		if err := dequantizeTo(src, p.dequantize); err != nil {
-			return err
-		}
-	}
-	tensors, read, err := p.apply(src)
-	if err != nil {
-		return err
-	}
-	var config []byte
-	if p.quantize != "" {
-		if tensors, config, err = quantized(tensors, p.quantize, p.targets); err != nil {
-			return err
-		}
-	}
-	if p.requantizes() {
-		if config, err = newConfig(src, config); err != nil {
-			return err
-		}
-	}
-	var metadata map[string]string
-	if !f.withoutMeta {
-		metadata = src.Metadata
-	}
-	metadata = withPairs(metadata, p.meta)
-	if f.tie {
-		tensors, metadata = safetensors.Tie(tensors, metadata)
-	}
-	stop := c.progress("cp", min(read, stored))
-	err = dst.Write(tensors, metadata)
-	stop()
-	if err != nil {
-		return err
-	}
-	if p.requantizes() {
-		small = slices.DeleteFunc(small, func(name string) bool { return slices.Contains(quantConfigs, name) })
-		err = c.writeConfig(folder, config)
-	}
-	if err == nil {
-		err = copyFiles(folder, src.Folder, small)
-	}
-	if err != nil {
-		return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
-	}
-	if !f.json {
-		return nil
-	}
-	if folder != nil && config != nil {
-		small = append(small, "config.json")
-	}
-	return term.PrintJSON(c.out, writtenOf(name, tensors, small))
-}
-
-// A written is what cp wrote. Its fields are those of the JSON form.
-type written struct {
-	File  string   `json:"file"`  // as named on the command line
-	Total total    `json:"total"` // of the tensors
-	Files []string `json:"files"` // the others, sorted
-}
-
-func writtenOf(name string, tensors map[string]safetensors.Tensor, others []string) written {
-	w := written{File: name, Files: []string{}}
-	for _, t := range tensors {
-		w.Total.add(listed{Parameters: parameters(t), Bytes: t.Size()})
-	}
-	w.Files = append(w.Files, others...)
-	slices.Sort(w.Files)
-	return w
-}
-
-// copyFiles copies small files from folder to folder.
-func copyFiles(dst dest.Folder, src *source.Folder, names []string) error {
-	for _, name := range names {
-		data, err := src.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if err := dst.Put(name, data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// requantizes reports whether the copy needs another config.json.
-func (p *plan) requantizes() bool { return p.dequantize != 0 || p.quantize != "" }
-
-// apply returns the tensors to write, and how many bytes of the source that reads.
-func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Tensor, read int64, err error) {
-	names, err := p.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(names) == 0 && len(src.Order) > 0 {
-		return nil, 0, errors.New("no tensor is selected")
-	}
-	if err := refusedError(src, names); err != nil {
-		return nil, 0, err
-	}
-	tensors = make(map[string]safetensors.Tensor, len(names))
-	from := make(map[string]string, len(names))
-	for _, name := range names {
-		t := src.Tensors[name]
-		read += t.Size()
-		if to, ok := p.convert[t.DType()]; ok && to != t.DType() {
-			if t, err = t.Convert(to); err != nil {
-				return nil, 0, fmt.Errorf("tensor %q: %w", name, err)
-			}
-		}
-		renamed := pattern.Renamed(name, p.renames)
-		if other, taken := from[renamed]; taken {
-			return nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
-		}
-		from[renamed] = name
-		tensors[renamed] = t
-	}
-	return tensors, read, nil
-}
-
-// refusedError returns the error of those names that cannot be read.
-func refusedError(src *source.Checkpoint, names []string) error {
-	const most = 10
-	var errs []error
-	for _, name := range names {
-		if why, ok := src.Refused[name]; ok && len(errs) < most {
-			errs = append(errs, fmt.Errorf("%q of %s: %w", name, source.Shown(src.Name), why))
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return errors.Join(append(errs, errors.New("--except leaves out what cannot be read"))...)
 }
 
 // dtypeNames are other spellings of dtypes.

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/quant"
@@ -135,16 +134,6 @@ func withoutQuantisation(config map[string]json.RawMessage) (err error) {
 // quantConfigs are the files that say how the weights next to them are quantised: those
 // of quant.FindConfig, and those that GPTQ and AWQ wrote.
 var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_config.json", "quant_config.json"}
-
-// writeConfig writes a config.json next to the weights, if there is one and they are in a
-// folder; else folder is nil.
-func (c *command) writeConfig(folder dest.Folder, config []byte) error {
-	if folder == nil || config == nil {
-		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
-		return nil
-	}
-	return folder.Put("config.json", config)
-}
 
 // A quantisedTotal sums up the quantised tensors of a layout.
 type quantisedTotal struct {

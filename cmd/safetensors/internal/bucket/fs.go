@@ -83,6 +83,7 @@ func (i objectInfo) Size() int64        { return i.size }
 func (i objectInfo) ModTime() time.Time { return i.modified }
 func (i objectInfo) IsDir() bool        { return i.dir }
 func (i objectInfo) Sys() any           { return nil }
+func (i objectInfo) Tag() string        { return i.tag }
 func (i objectInfo) Mode() fs.FileMode {
 	if i.dir {
 		return fs.ModeDir | 0o777

@@ -71,8 +71,30 @@ func rename(temp, name string) error {
 	if err := os.Rename(temp, name); err != nil {
 		return err
 	}
-	if err := dir.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+	if err := sync(dir); err != nil {
 		return fmt.Errorf("it was replaced, but may be the old file after a crash: %w", err)
 	}
 	return nil
+}
+
+// flush flushes the names in a folder to the disk.
+func flush(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return sync(dir)
+}
+
+// sync flushes a folder, where its file system can.
+func sync(dir *os.File) error {
+	err := dir.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
+		return nil
+	}
+	return err
 }

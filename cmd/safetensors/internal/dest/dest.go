@@ -125,15 +125,15 @@ func (f folder) Occupied() (string, error) {
 		return "", err
 	}
 	for _, e := range entries {
-		if isCheckpoint(e.Name()) {
+		if IsCheckpoint(e.Name()) {
 			return filepath.Join(f.name, e.Name()), nil
 		}
 	}
 	return "", nil
 }
 
-// isCheckpoint reports whether a file in a folder is of a checkpoint.
-func isCheckpoint(name string) bool {
+// IsCheckpoint reports whether a file in a folder is of a checkpoint.
+func IsCheckpoint(name string) bool {
 	return strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".safetensors.index.json")
 }
 

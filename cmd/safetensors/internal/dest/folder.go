@@ -1,10 +1,8 @@
 package dest
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 )
 
 // A Folder is a Destination that small files can be put into, next to the weights.
@@ -17,14 +15,14 @@ type Folder interface {
 }
 
 func (f folder) Put(name string, data []byte) error {
-	local, err := filepath.Localize(name)
+	path, err := f.path(name)
 	if err != nil {
-		return fmt.Errorf("%q: %w", name, err)
+		return err
 	}
 	if err := os.MkdirAll(f.name, 0o777); err != nil {
 		return err
 	}
-	return WriteFile(filepath.Join(f.name, local), writing(data))
+	return WriteFile(path, writing(data))
 }
 
 func (o objects) Put(name string, data []byte) error {

@@ -58,7 +58,7 @@ func (o objects) key(name string) string { return path.Join(o.folder, name) }
 
 func (o objects) Occupied() (string, error) {
 	names, err := o.b.List(o.folder)
-	if i := slices.IndexFunc(names, isCheckpoint); i >= 0 {
+	if i := slices.IndexFunc(names, IsCheckpoint); i >= 0 {
 		return o.b.URL(o.key(names[i])), nil
 	}
 	return "", err

@@ -149,6 +149,7 @@ func (o *Opener) openBucket(c *Checkpoint, name string) error {
 		return err
 	}
 	file := o.wholeFile(path.Base(key), f.(io.ReaderAt), info.Size())
+	file.Tag = tagOf(info)
 	c.Files = []File{file}
 	return o.openReader(c, o.meter(f.(io.ReaderAt)), info.Size(), key)
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors/hub"
 )
@@ -21,9 +23,21 @@ const maxSmall = 64 << 20
 type Folder struct {
 	read func(name string) ([]byte, error)
 
-	// list returns the names of the files that are no larger than maxSmall. It is nil
-	// of the folder of a file: who names a file does not mean its neighbors.
-	list func() ([]string, error)
+	// list returns the files that are no larger than maxSmall. It is nil of the folder
+	// of a file: who names a file does not mean its neighbors.
+	list func() ([]Pin, error)
+
+	mu     sync.Mutex
+	listed []Pin
+	files  map[string]content // that were read
+}
+
+// A content is what reading a file brought. It is remembered: whoever asks again gets the
+// same.
+type content struct {
+	data []byte // nil of a large file
+	err  error
+	pin  Pin
 }
 
 // ReadFile returns the content of a file of at most 64 MiB. If there is none of that
@@ -32,7 +46,29 @@ func (f *Folder) ReadFile(name string) ([]byte, error) {
 	if f == nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return f.read(name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known, found := f.files[name]
+	if found && (known.err != nil || known.data != nil) {
+		return known.data, known.err
+	}
+	data, err := f.read(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	const most = 1 << 20
+	c := content{err: err, pin: Pin{name, int64(len(data)), "absent"}}
+	if err == nil {
+		c.pin.Tag = fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+	}
+	if len(data) <= most {
+		c.data = data
+	}
+	if f.files == nil {
+		f.files = make(map[string]content)
+	}
+	f.files[name] = c
+	return data, err
 }
 
 // weights are the endings of files that hold tensors, or say where they are.
@@ -47,13 +83,18 @@ func (f *Folder) Small() ([]string, error) {
 	if f == nil || f.list == nil {
 		return nil, errors.New("it is not a folder, a bucket or a repository, whose files could come along")
 	}
-	names, err := f.list()
+	files, err := f.list()
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool {
-		return !fs.ValidPath(name) || strings.HasPrefix(name, ".") || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
+	files = slices.DeleteFunc(files, func(p Pin) bool {
+		return !fs.ValidPath(p.Name) || strings.HasPrefix(p.Name, ".") || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(p.Name, ending) })
 	})
+	f.listed = files
+	names := make([]string, len(files))
+	for i, p := range files {
+		names[i] = p.Name
+	}
 	slices.Sort(names)
 	return names, nil
 }
@@ -66,7 +107,7 @@ func folderOf(fsys fs.FS) *Folder {
 // wholeFolder returns a folder whose files belong together.
 func wholeFolder(fsys fs.FS) *Folder {
 	f := folderOf(fsys)
-	f.list = func() ([]string, error) { return listSmall(fsys) }
+	f.list = func() ([]Pin, error) { return listSmall(fsys) }
 	return f
 }
 
@@ -83,7 +124,7 @@ func readSmall(fsys fs.FS, name string) ([]byte, error) {
 	return data, err
 }
 
-func listSmall(fsys fs.FS) (names []string, err error) {
+func listSmall(fsys fs.FS) (files []Pin, err error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
 		return nil, err
@@ -97,10 +138,10 @@ func listSmall(fsys fs.FS) (names []string, err error) {
 			return nil, err
 		}
 		if info.Mode().IsRegular() && info.Size() <= maxSmall {
-			names = append(names, e.Name())
+			files = append(files, Pin{e.Name(), info.Size(), tagOf(info)})
 		}
 	}
-	return names, nil
+	return files, nil
 }
 
 // repoFolder returns the folder of a file in a repository, or of a folder in it.
@@ -118,14 +159,14 @@ func (o *Opener) repoFolder(repo, revision, file string) *Folder {
 	if !whole {
 		return f
 	}
-	f.list = func() (names []string, err error) {
-		files, _, err := client.Files(o.Context, repo, revision)
-		for _, info := range files {
+	f.list = func() (files []Pin, err error) {
+		listed, _, err := client.Files(o.Context, repo, revision)
+		for _, info := range listed {
 			if in, name := path.Split(info.Name); strings.Trim(in, "/") == dir && info.Size <= maxSmall {
-				names = append(names, name)
+				files = append(files, Pin{name, info.Size, info.BlobID})
 			}
 		}
-		return names, err
+		return files, err
 	}
 	return f
 }

@@ -54,6 +54,7 @@ func (o *Opener) openFile(c *Checkpoint, name string) error {
 		Name: filepath.Base(name),
 		Path: name,
 		Size: info.Size(),
+		Tag:  tagOf(info),
 		Open: func() (io.ReadCloser, error) {
 			again, err := os.Open(name)
 			if err != nil {

@@ -79,7 +79,7 @@ func (f meteredFS) Open(name string) (fs.File, error) {
 	if err != nil || !ok || !info.Mode().IsRegular() {
 		return file, err
 	}
-	noted := File{Name: name, Size: info.Size(), Open: func() (io.ReadCloser, error) { return f.reopen(name) }}
+	noted := File{Name: name, Size: info.Size(), Tag: tagOf(info), Open: func() (io.ReadCloser, error) { return f.reopen(name) }}
 	if f.path != nil {
 		noted.Path = f.path(name)
 	}

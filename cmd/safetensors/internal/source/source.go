@@ -71,6 +71,8 @@ type Checkpoint struct {
 	// Joined says that the tensors are put together from the pieces of several ranks.
 	Joined bool
 
+	parts []*Checkpoint // of several sources opened as one
+
 	closers []func() error
 }
 
@@ -99,6 +101,7 @@ type File struct {
 	Name string // slash-separated, in the folder of the checkpoint
 	Path string // of a local file, as the system has it; else ""
 	Size int64
+	Tag  string // is another when the file has changed; "" if that cannot be known
 	Open func() (io.ReadCloser, error)
 }
 
@@ -279,6 +282,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 			return nil, err
 		}
 		all.onClose(c.Close)
+		all.parts = append(all.parts, c)
 		for _, tensor := range c.Order {
 			if other, ok := from[tensor]; ok {
 				all.Close()

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// A prepared is what cp is about to write.
+type prepared struct {
+	src      *source.Checkpoint
+	tensors  map[string]safetensors.Tensor
+	metadata map[string]string
+	read     int64    // bytes of src that this reads
+	config   []byte   // the new config.json; nil if there is none
+	small    []string // files of src that come along
+}
+
+func (c *command) copy(names []string, name string, f copyFlags) error {
+	p, err := f.plan()
+	if err != nil {
+		return err
+	}
+	if f.json && name == "-" {
+		return usage("--json goes with a DST that is not standard output")
+	}
+	if f.part.IsSet() {
+		return c.copyPart(names, name, f, p)
+	}
+	dst, err := c.openDestination(name, f.maxShardSize, f.ranks, f.force)
+	if err != nil {
+		return err
+	}
+	folder, ok := dst.(dest.Folder)
+	if f.withFiles && !ok {
+		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
+	}
+	src, err := c.opener.OpenAll(names)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	small, err := f.smallFiles(src)
+	if err != nil {
+		return err
+	}
+	w, err := p.prepare(src, f, small)
+	if err != nil {
+		return err
+	}
+	stop := c.progress("cp", w.read)
+	err = dst.Write(w.tensors, w.metadata)
+	stop()
+	if err != nil {
+		return err
+	}
+	if p.requantizes() && (folder == nil || w.config == nil) {
+		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
+	}
+	if err := w.copyFiles(folder); err != nil {
+		return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
+	}
+	if !f.json {
+		return nil
+	}
+	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.beside(folder)))
+}
+
+// smallFiles returns the files of a source that --with-files copies.
+func (f *copyFlags) smallFiles(src *source.Checkpoint) ([]string, error) {
+	if !f.withFiles {
+		return nil, nil
+	}
+	names, err := src.Folder.Small()
+	if err != nil {
+		return nil, fmt.Errorf("--with-files: %s: %w", source.Shown(src.Name), err)
+	}
+	return names, nil
+}
+
+// prepare makes of a source what is to be written.
+func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *prepared, err error) {
+	w = &prepared{src: src, metadata: src.Metadata, small: small}
+	stored := src.Size()
+	if p.dequantize != 0 {
+		if err := dequantizeTo(src, p.dequantize); err != nil {
+			return nil, err
+		}
+	}
+	if w.tensors, w.read, err = p.apply(src); err != nil {
+		return nil, err
+	}
+	w.read = min(w.read, stored)
+	if p.quantize != "" {
+		if w.tensors, w.config, err = quantized(w.tensors, p.quantize, p.targets); err != nil {
+			return nil, err
+		}
+	}
+	if p.requantizes() {
+		if w.config, err = newConfig(src, w.config); err != nil {
+			return nil, err
+		}
+		w.small = slices.DeleteFunc(w.small, func(name string) bool { return slices.Contains(quantConfigs, name) })
+	}
+	if f.withoutMeta {
+		w.metadata = nil
+	}
+	w.metadata = withPairs(w.metadata, p.meta)
+	if f.tie {
+		w.tensors, w.metadata = safetensors.Tie(w.tensors, w.metadata)
+	}
+	return w, nil
+}
+
+// copyFiles writes the files next to the weights, if these are in a folder; else folder
+// is nil.
+func (w *prepared) copyFiles(folder dest.Folder) error {
+	if folder != nil && w.config != nil {
+		if err := folder.Put("config.json", w.config); err != nil {
+			return err
+		}
+	}
+	for _, name := range w.small {
+		data, err := w.src.Folder.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := folder.Put(name, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beside returns the names of the files that copyFiles writes.
+func (w *prepared) beside(folder dest.Folder) []string {
+	if folder != nil && w.config != nil {
+		return append([]string{"config.json"}, w.small...)
+	}
+	return w.small
+}
+
+// A written is what cp wrote. Its fields are those of the JSON form.
+type written struct {
+	File  string   `json:"file"`  // as named on the command line
+	Total total    `json:"total"` // of the tensors
+	Files []string `json:"files"` // the others, sorted
+}
+
+func writtenOf(name string, tensors map[string]safetensors.Tensor, others []string) written {
+	w := written{File: name, Files: []string{}}
+	for _, t := range tensors {
+		w.Total.add(listed{Parameters: parameters(t), Bytes: t.Size()})
+	}
+	w.Files = append(w.Files, others...)
+	slices.Sort(w.Files)
+	return w
+}
+
+// requantizes reports whether the copy needs another config.json.
+func (p *plan) requantizes() bool { return p.dequantize != 0 || p.quantize != "" }
+
+// apply returns the tensors to write, and how many bytes of the source that reads.
+func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Tensor, read int64, err error) {
+	names, err := p.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(names) == 0 && len(src.Order) > 0 {
+		return nil, 0, errors.New("no tensor is selected")
+	}
+	if err := refusedError(src, names); err != nil {
+		return nil, 0, err
+	}
+	tensors = make(map[string]safetensors.Tensor, len(names))
+	from := make(map[string]string, len(names))
+	for _, name := range names {
+		t := src.Tensors[name]
+		read += t.Size()
+		if to, ok := p.convert[t.DType()]; ok && to != t.DType() {
+			if t, err = t.Convert(to); err != nil {
+				return nil, 0, fmt.Errorf("tensor %q: %w", name, err)
+			}
+		}
+		renamed := pattern.Renamed(name, p.renames)
+		if other, taken := from[renamed]; taken {
+			return nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
+		}
+		from[renamed] = name
+		tensors[renamed] = t
+	}
+	return tensors, read, nil
+}
+
+// refusedError returns the error of those names that cannot be read.
+func refusedError(src *source.Checkpoint, names []string) error {
+	const most = 10
+	var errs []error
+	for _, name := range names {
+		if why, ok := src.Refused[name]; ok && len(errs) < most {
+			errs = append(errs, fmt.Errorf("%q of %s: %w", name, source.Shown(src.Name), why))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errors.Join(append(errs, errors.New("--except leaves out what cannot be read"))...)
+}

@@ -1,0 +1,196 @@
+package dest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A Shared is a Folder that several processes of several machines fill together.
+type Shared interface {
+	Folder
+
+	// Files returns the files in the folder, without folders. If fresh is set, a file
+	// that another process has completed before is among them, on whatever machine.
+	Files(fresh bool) (map[string]Stored, error)
+
+	// Read returns the first n bytes of a file, or all if it is shorter.
+	Read(name string, n int64) ([]byte, error)
+
+	// Create writes a small file unless there is one of that name, whose content it
+	// returns then. Of several processes that do so at once, one creates it, and it is
+	// complete when others see it. Where the store cannot do that, the error wraps
+	// errors.ErrUnsupported.
+	Create(name string, data []byte) (there []byte, err error)
+
+	// WriteShard writes a file, which appears complete or not at all. It replaces one of
+	// that name. last is called when all is written: after an error of it, there is no
+	// new file.
+	WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error
+
+	// Remove removes a file, if it is there.
+	Remove(name string) error
+
+	// Sweep removes what processes that were killed have left over. Those that still
+	// write fail.
+	Sweep()
+
+	// AtOnce is how many shards are best written concurrently.
+	AtOnce() int
+}
+
+// Stored describes a file. The version is another when the file was replaced.
+type Stored struct {
+	Size    int64
+	Version string
+}
+
+// path returns the path of a file in the folder.
+func (f folder) path(name string) (string, error) {
+	local, err := filepath.Localize(name)
+	if err != nil {
+		return "", fmt.Errorf("%q: %w", name, err)
+	}
+	return filepath.Join(f.name, local), nil
+}
+
+// Files changes the folder before it lists it, to have a fresh list: a client of NFS
+// lists what it remembers for up to a minute, unless it has changed the folder itself.
+func (f folder) Files(fresh bool) (map[string]Stored, error) {
+	if fresh {
+		if err := f.touch(); err != nil {
+			return nil, err
+		}
+	}
+	files := make(map[string]Stored)
+	entries, err := os.ReadDir(f.name)
+	if err != nil {
+		return files, ignoreAbsent(err)
+	}
+	for _, e := range entries {
+		info, err := os.Stat(filepath.Join(f.name, e.Name()))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // a temporary file, gone meanwhile
+		case err != nil:
+			return nil, err
+		case info.Mode().IsRegular():
+			files[e.Name()] = Stored{info.Size(), strconv.FormatInt(info.ModTime().UnixNano(), 10)}
+		}
+	}
+	return files, nil
+}
+
+// temp returns a new name for a temporary file in the folder.
+func (f folder) temp() string {
+	return filepath.Join(f.name, fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))
+}
+
+// tempFile matches the names of temporary files, those of package safetensors, too.
+var tempFile = regexp.MustCompile(`^\.safetensors-[0-9a-f]{16}\.tmp$`)
+
+func (f folder) touch() error {
+	temp, err := os.OpenFile(f.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	return errors.Join(temp.Close(), ignoreAbsent(os.Remove(temp.Name())))
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (f folder) Read(name string, n int64) ([]byte, error) {
+	path, err := f.path(name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, n))
+}
+
+// Create links a complete file to its name, which fails if the name is taken. The answer
+// of an NFS server that it is may come from this process's own first try: that the
+// content is the same is all that counts.
+func (f folder) Create(name string, data []byte) (there []byte, err error) {
+	path, err := f.path(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(f.name, 0o777); err != nil {
+		return nil, err
+	}
+	temp := f.temp()
+	if err := WriteFile(temp, writing(data)); err != nil {
+		return nil, err
+	}
+	defer os.Remove(temp)
+	err = os.Link(temp, path)
+	switch {
+	case err == nil:
+		return nil, flush(f.name)
+	case errors.Is(err, fs.ErrExist):
+		return os.ReadFile(path)
+	case errors.Is(err, fs.ErrNotExist): // the temporary file was swept
+		return nil, err
+	}
+	return nil, fmt.Errorf("%s: a file system without links: %w: %w", f.name, errors.ErrUnsupported, err)
+}
+
+func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	path, err := f.path(name)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.name, 0o777); err != nil {
+		return err
+	}
+	temp := f.temp()
+	err = safetensors.WriteFile(temp, tensors, metadata)
+	if err == nil {
+		err = last()
+	}
+	if err == nil {
+		err = rename(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp)
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+func (f folder) Remove(name string) error {
+	path, err := f.path(name)
+	if err != nil {
+		return err
+	}
+	return ignoreAbsent(os.Remove(path))
+}
+
+func (f folder) Sweep() {
+	entries, _ := os.ReadDir(f.name)
+	for _, e := range entries {
+		if tempFile.MatchString(e.Name()) {
+			os.Remove(filepath.Join(f.name, e.Name()))
+		}
+	}
+}
+
+// AtOnce is 4: one file is flushed while others are written.
+func (f folder) AtOnce() int { return 4 }

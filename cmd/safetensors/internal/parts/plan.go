@@ -1,0 +1,189 @@
+package parts
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// PlanName is the name of the file with the plan, in the folder that the parts fill. It
+// stays there: it says what the checkpoint was made of.
+const PlanName = ".safetensors-plan.json"
+
+// planVersion is that of the form of a Plan.
+const planVersion = 1
+
+// A Plan is what all parts must agree about. The number of parts is not in it: the shards
+// are the same for any.
+type Plan struct {
+	Form    int                 `json:"plan"`    // planVersion
+	Command string              `json:"command"` // its version
+	Flags   map[string][]string `json:"flags"`   // those that make a difference
+	Source  []Pin               `json:"source"`
+	Shards  []Shard             `json:"shards"` // sorted by name
+
+	// Stale are the shards that another plan left under names of this one, with
+	// their versions. They count for nothing. Parts need not agree about them.
+	Stale map[string]string `json:"stale,omitempty"`
+}
+
+// A Pin is a file of the source, and what tells when it changes.
+type Pin struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Tag  string `json:"tag"` // an ETag, a time or a sum
+}
+
+// A Shard is a file of the checkpoint.
+type Shard struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	Header string `json:"header"` // the SHA-256 of its first bytes, up to the data, in hex
+
+	start int // how many these are
+}
+
+// shardOf describes a file of tensors.
+func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[string]string) (Shard, *safetensors.Header, error) {
+	f, err := safetensors.FileOf(tensors, metadata, nil)
+	if err != nil {
+		return Shard{}, nil, err
+	}
+	defer f.Close()
+	h := f.Header()
+	start, err := h.AppendBinary(nil)
+	if err != nil {
+		return Shard{}, nil, err
+	}
+	size := int64(len(start))
+	for _, t := range tensors {
+		size += t.Size()
+	}
+	return Shard{name, size, sum(start), len(start)}, h, nil
+}
+
+func sum(data []byte) string {
+	s := sha256.Sum256(data)
+	return hex.EncodeToString(s[:])
+}
+
+func (p *Plan) encode() ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(p)
+	return text.Bytes(), err
+}
+
+// decode reads a plan. It returns one of another form without an error, because that
+// cannot be understood but named.
+func decode(text []byte) (*Plan, error) {
+	p := new(Plan)
+	if err := json.Unmarshal(text, p); err != nil || p.Form == 0 {
+		return nil, errors.New("is not a plan of this command")
+	}
+	return p, nil
+}
+
+// differences says in what a plan differs from one that was stored before.
+func (p *Plan) differences(stored *Plan) error {
+	var all []string
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	switch {
+	case p.Form != stored.Form:
+		return fmt.Errorf("it has the form %d, not %d", stored.Form, p.Form)
+	case p.Command != stored.Command:
+		add("it is of safetensors %s, not %s", term.Clean(stored.Command), p.Command)
+	}
+	for _, name := range union(p.Flags, stored.Flags) {
+		if there, here := stored.Flags[name], p.Flags[name]; !slices.Equal(there, here) {
+			add("it has %s, not %s", flag(name, there), flag(name, here))
+		}
+	}
+	there, here := pinsByName(stored.Source), pinsByName(p.Source)
+	for _, name := range union(here, there) {
+		was, planned := there[name]
+		now, found := here[name]
+		switch {
+		case !planned:
+			add("it knows no %s in SRC", term.Name(name))
+		case !found:
+			add("its SRC has %s", term.Name(name))
+		case was != now:
+			add("%s in SRC has changed: %d bytes of %s, was %d bytes of %s", term.Name(name), now.Size, now.Tag, was.Size, term.Clean(was.Tag))
+		}
+	}
+	if len(all) == 0 && !slices.EqualFunc(p.Shards, stored.Shards, Shard.same) {
+		add("its shards are others")
+	}
+	const most = 5
+	if len(all) > most {
+		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(all, "; "))
+}
+
+func (s Shard) same(other Shard) bool {
+	return s.Name == other.Name && s.Size == other.Size && s.Header == other.Header
+}
+
+// flag shows a flag and its values.
+func flag(name string, values []string) string {
+	if len(values) == 0 {
+		return "no --" + term.Name(name)
+	}
+	return "--" + term.Name(name) + " " + term.Name(strings.Join(values, " "))
+}
+
+func pinsByName(pins []Pin) map[string]Pin {
+	byName := make(map[string]Pin, len(pins))
+	for _, p := range pins {
+		byName[p.Name] = p
+	}
+	return byName
+}
+
+func union[V any](a, b map[string]V) []string {
+	return slices.Compact(slices.SortedFunc(func(yield func(string) bool) {
+		for _, m := range []map[string]V{a, b} {
+			for name := range m {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+	}, cmp.Compare))
+}
+
+// complete reports whether a listed file may be a shard: by its size, and because it is
+// not stale.
+func (p *Plan) complete(s Shard, files map[string]dest.Stored) bool {
+	file, found := files[s.Name]
+	stale, left := p.Stale[s.Name]
+	return found && file.Size == s.Size && !(left && stale == file.Version)
+}
+
+// names returns the names of the shards.
+func (p *Plan) names() map[string]bool {
+	return maps.Collect(func(yield func(string, bool) bool) {
+		for _, s := range p.Shards {
+			if !yield(s.Name, true) {
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/pflag"
+)
+
+// neutral are the flags of cp that make no difference to the bytes.
+var neutral = []string{"force", "help", "json", "part", "quiet"}
+
+// shaping returns the flags that are set and make a difference.
+func shaping(flags *pflag.FlagSet) map[string][]string {
+	set := make(map[string][]string)
+	flags.Visit(func(f *pflag.Flag) {
+		if slices.Contains(neutral, f.Name) {
+			return
+		}
+		set[f.Name] = []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			set[f.Name] = list.GetSlice()
+		}
+	})
+	return set
+}
+
+// copyPart is copy of one part.
+func (c *command) copyPart(names []string, name string, f copyFlags, p plan) error {
+	switch {
+	case f.ranks != 0:
+		return usage("--part and --ranks cannot be combined")
+	case f.maxShardSize == "":
+		return usage("--part goes with --max-shard-size")
+	case slices.Contains(names, "-"):
+		return usage("--part needs a SRC that each part can read, not standard input")
+	}
+	maxBytes, err := term.ParseBytes(f.maxShardSize)
+	if err != nil {
+		return usageError{err}
+	}
+	f.shaping["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
+	dst, err := dest.Parse(c.ctx, name, c.stdout, maxBytes)
+	if err != nil {
+		return err
+	}
+	shared, ok := dst.(dest.Shared)
+	if !ok {
+		return usage("--part: %s is not a folder that parts can fill together", term.Name(name))
+	}
+	src, err := c.opener.OpenAll(names)
+	if err != nil {
+		var system syscall.Errno
+		if c.ctx.Err() == nil && !errors.As(err, &system) && !slices.ContainsFunc(names, away) {
+			return parts.Refuse(err) // the content of a file is at fault, not its reading
+		}
+		return lasting(err)
+	}
+	defer src.Close()
+	small, err := f.smallFiles(src)
+	if err != nil {
+		return err
+	}
+	if p.requantizes() {
+		for _, name := range quantConfigs { // which are remembered
+			if _, err := src.Folder.ReadFile(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	w, err := p.prepare(src, f, small)
+	switch {
+	case err != nil && p.dequantize != 0: // which reads tables of the layout
+		return lasting(err)
+	case err != nil:
+		return parts.Refuse(err)
+	}
+	pins, err := src.Pins()
+	if err != nil {
+		return parts.Refuse(err)
+	}
+	return c.writePart(w, shared, name, f, p, pins)
+}
+
+// away reports whether a source is not in the files of this machine.
+func away(name string) bool {
+	return strings.Contains(name, "://") && !strings.HasPrefix(name, "file://")
+}
+
+// lasting returns an error of reading a source as one that stays, if it does.
+func lasting(err error) error {
+	var broken *safetensors.FormatError
+	if errors.As(err, &broken) || errors.Is(err, fs.ErrNotExist) {
+		return parts.Refuse(err)
+	}
+	return err
+}
+
+// writePart writes a part of what is prepared.
+func (c *command) writePart(w *prepared, dst dest.Shared, name string, f copyFlags, p plan, pins []source.Pin) error {
+	maxBytes, _ := term.ParseBytes(f.maxShardSize)
+	all := int64(0)
+	for _, t := range w.tensors {
+		all += t.Size()
+	}
+	stop := func() {}
+	job := &parts.Job{
+		To: dst, Name: source.Shown(name), Part: f.part, Force: f.force,
+		Plan:   parts.Plan{Command: version(), Flags: f.shaping},
+		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
+		AtOnce:    4,
+		Unchanged: func() error { return parts.Refuse(w.src.Unchanged()) },
+		Beside:    func() error { return w.copyFiles(dst) },
+		Begin: func(size int64) {
+			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))
+		},
+	}
+	for _, pin := range pins {
+		job.Plan.Source = append(job.Plan.Source, parts.Pin(pin))
+	}
+	if p.requantizes() {
+		job.AtOnce = 2 // each holds some results
+	}
+	result, err := job.Do()
+	stop()
+	if err != nil {
+		return lasting(err)
+	}
+	if !f.json {
+		return nil
+	}
+	return term.PrintJSON(c.out, partWritten{
+		File: name, Part: f.part.String(),
+		Written: shardNames(result.Written), Found: shardNames(result.Found), Complete: result.Complete,
+	})
+}
+
+// A partWritten is what cp did for a part. Its fields are those of the JSON form.
+type partWritten struct {
+	File     string   `json:"file"` // as named on the command line
+	Part     string   `json:"part"`
+	Written  []string `json:"written"`  // names of shards
+	Found    []string `json:"found"`    // those that were there
+	Complete bool     `json:"complete"` // the whole checkpoint is
+}
+
+func shardNames(shards []parts.Shard) []string {
+	names := make([]string, len(shards))
+	for i, s := range shards {
+		names[i] = s.Name
+	}
+	return names
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+const planFile = ".safetensors-plan.json"
+
+// withoutPlan returns the files in a folder but for the plan, which must be there.
+func withoutPlan(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := tree(t, dir)
+	require.Contains(t, files, planFile)
+	delete(files, planFile)
+	return files
+}
+
+// writePartsSource writes a checkpoint of ten tensors.
+func writePartsSource(t *testing.T, name string) {
+	tensors := make(map[string]safetensors.Tensor)
+	for i := range 10 {
+		tensors[fmt.Sprintf("layers.%d", i)] = counting(t, 20+i)
+	}
+	require.NoError(t, safetensors.WriteFile(name, tensors, map[string]string{"format": "pt"}))
+}
+
+// TestParts requires the bytes of plain cp for all N and in any order, for whatever cp
+// does, and that nothing opens before the end.
+func TestParts(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	require.NoError(t, os.Mkdir("model", 0o777))
+	writePartsSource(t, "model/model.safetensors")
+	for name, text := range map[string]string{"config.json": `{"a":1}`, "tokenizer.json": `{}`} {
+		require.NoError(t, os.WriteFile(filepath.Join("model", name), []byte(text), 0o666))
+	}
+	for i, c := range []struct {
+		args []string
+		n    []int
+	}{
+		{[]string{"src.safetensors", "--max-shard-size", "200B"}, []int{1, 2, 3, 5, 6, 16}},
+		{[]string{"src.safetensors", "--max-shard-size", "1GB"}, []int{1, 2}},
+		{[]string{"src.safetensors", "--max-shard-size", "200B", "--dtype", "f16", "--rename", "s/layers/x/", "--except", "layers.3", "--meta", "a=b"}, []int{3}},
+		{[]string{"model", "--max-shard-size", "200B", "--with-files"}, []int{2}},
+		{[]string{"model", "--max-shard-size", "1GB", "--with-files"}, []int{2}},
+		{[]string{"model", "src.safetensors", "--max-shard-size", "200B", "--without-meta"}, nil},
+	} {
+		plain := fmt.Sprint("plain", i)
+		r := runs(t, append([]string{"cp", "-q"}, append(c.args, plain)...)...)
+		if c.n == nil { // tensors that are in two sources
+			require.Contains(t, fails(t, 3, append([]string{"cp", "-q", "--part", "1/2"}, append(c.args, plain)...)...), r.stderr)
+			continue
+		}
+		require.Zero(t, r.code, r.stderr)
+		for _, n := range c.n {
+			dst := fmt.Sprintf("parts%d-%d", i, n)
+			complete := false
+			for k := n; k > 0; k-- {
+				require.Equal(t, complete, runs(t, "ls", dst).code == 0, "%d/%d", k, n)
+				printed := succeeds(t, append([]string{"cp", "-q", "--json", "--part", fmt.Sprintf("%d/%d", k, n)}, append(c.args, dst)...)...)
+				complete = strings.Contains(printed, `"complete":true`)
+			}
+			require.True(t, complete)
+			require.Equal(t, tree(t, plain), withoutPlan(t, dst))
+			for k := range n {
+				require.Contains(t, succeeds(t, append([]string{"cp", "-q", "--json", "--part", fmt.Sprintf("%d/%d", k+1, n)}, append(c.args, dst)...)...), `"written":[]`)
+			}
+			require.Equal(t, tree(t, plain), withoutPlan(t, dst))
+		}
+	}
+}
+
+// TestPartsBalance: no part has more than one shard more than another, and together they
+// have all.
+func TestPartsBalance(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	for n := 1; n <= 12; n++ {
+		dst := fmt.Sprint("parts", n)
+		least, most, all := 99, 0, 0
+		for k := 1; k <= n; k++ {
+			succeeds(t, "cp", "-q", "src.safetensors", dst, "--max-shard-size", "100B", "--part", fmt.Sprintf("%d/%d", k, n))
+			shards, err := filepath.Glob(filepath.Join(dst, "*.safetensors"))
+			require.NoError(t, err)
+			wrote := len(shards) - all
+			least, most, all = min(least, wrote), max(most, wrote), len(shards)
+		}
+		require.Equal(t, 10, all)
+		require.LessOrEqual(t, most, least+1)
+	}
+}
+
+// TestPartsRefused changes what the plan says, or finds DST taken: the error says what
+// differs, and nothing is written.
+func TestPartsRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	cp := func(flags ...string) []string {
+		return append([]string{"cp", "-q", "src.safetensors", "dst", "--max-shard-size", "200B", "--part", "1/2"}, flags...)
+	}
+	succeeds(t, cp()...)
+	before := tree(t, "dst")
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--dtype", "f16"}, "it has no --dtype, not --dtype f16"},
+		{[]string{"--max-shard-size", "300B"}, "it has --max-shard-size 200, not --max-shard-size 300"},
+		{[]string{"--only", "layers.1"}, "it has no --only, not --only layers.1"},
+		{[]string{"--tie"}, "it has no --tie, not --tie true"},
+	} {
+		require.Contains(t, fails(t, 3, cp(c.flags...)...), "safetensors: dst holds the plan of another job: "+c.want+"; --force takes it away\n")
+		require.Equal(t, before, tree(t, "dst"))
+	}
+	require.NoError(t, os.Chtimes("src.safetensors", time.Time{}, time.Unix(1, 0)))
+	require.Regexp(t, `src.safetensors in SRC has changed: \d+ bytes of 1970-01-01T00:00:01Z, was \d+ bytes of 20`, fails(t, 3, cp()...))
+	require.Equal(t, before, tree(t, "dst"))
+	require.NoError(t, os.Remove("src.safetensors"))
+	require.Contains(t, fails(t, 3, cp()...), "src.safetensors")
+	require.Equal(t, before, tree(t, "dst"))
+
+	writePartsSource(t, "src.safetensors")
+	for _, args := range [][]string{
+		cp("--ranks", "2"), cp("--part", "0/2"), cp("--part", "3/2"), cp("--part", "1"), cp("--part", "1/0"), cp("--part", "1/9999999"),
+		{"cp", "src.safetensors", "dst", "--part", "1/2"}, {"cp", "-", "dst", "--part", "1/2", "--max-shard-size", "1kB"},
+		{"cp", "src.safetensors", "dst.safetensors", "--part", "1/2", "--max-shard-size", "1kB"},
+		{"cp", "src.safetensors", "-", "--part", "1/2", "--max-shard-size", "1kB"},
+	} {
+		fails(t, 2, args...)
+	}
+	require.NoError(t, os.WriteFile("broken.safetensors", []byte("12345678 no header"), 0o666))
+	fails(t, 3, "cp", "broken.safetensors", "dst", "--max-shard-size", "200B", "--part", "1/2")
+	require.Equal(t, before, tree(t, "dst"))
+
+	for _, taken := range []string{"model.safetensors", "model.safetensors.index.json", "other.safetensors"} {
+		require.NoError(t, os.RemoveAll("dst"))
+		require.NoError(t, os.Mkdir("dst", 0o777))
+		require.NoError(t, os.WriteFile(filepath.Join("dst", taken), []byte("x"), 0o666))
+		for _, flags := range [][]string{nil, {"--force"}} {
+			require.Contains(t, fails(t, 3, cp(flags...)...), "dst holds a checkpoint: "+taken)
+			require.Equal(t, map[string]string{taken: "x"}, tree(t, "dst"))
+		}
+	}
+}
+
+// TestPartsForce takes away the plan of a job that has not come to its end: none of its
+// shards is taken for one of the new job, even if headers and lengths are the same.
+func TestPartsForce(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	part := func(k int, flags ...string) []string {
+		return append([]string{"cp", "-q", "src.safetensors", "dst", "--max-shard-size", "200B", "--json", "--part", fmt.Sprintf("%d/3", k)}, flags...)
+	}
+	for _, size := range []string{"200B", "400B"} { // there are fewer, of other names
+		require.NoError(t, os.RemoveAll("dst"))
+		require.NoError(t, os.RemoveAll("plain"))
+		writePartsSource(t, "src.safetensors")
+		succeeds(t, part(1)...)
+		succeeds(t, part(2)...)
+		tensors := make(map[string]safetensors.Tensor)
+		for i := range 10 {
+			tensors[fmt.Sprintf("layers.%d", i)] = floats(t, []int{20 + i}, make([]float32, 20+i)...)
+		}
+		require.NoError(t, safetensors.WriteFile("src.safetensors", tensors, map[string]string{"format": "pt"}))
+		succeeds(t, "cp", "-q", "src.safetensors", "plain", "--max-shard-size", size)
+		require.Contains(t, fails(t, 3, part(3)...), "src.safetensors in SRC has changed")
+		for k := 1; k <= 3; k++ {
+			require.Contains(t, succeeds(t, part(k, "--force", "--max-shard-size", size)...), `"found":[]`)
+			require.Contains(t, succeeds(t, part(k, "--force", "--max-shard-size", size)...), `"written":[]`)
+		}
+		require.Equal(t, tree(t, "plain"), withoutPlan(t, "dst"))
+	}
+	before := tree(t, "dst")
+	require.Contains(t, fails(t, 3, part(1, "--force", "--max-shard-size", "500B")...), "dst holds a checkpoint: model.safetensors.index.json")
+	require.Equal(t, before, tree(t, "dst"))
+}
