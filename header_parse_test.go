@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -128,8 +129,11 @@ func TestMutations(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	accepted, fast := 0, 0
-	n := 300_000
-	if testing.Short() || raceEnabled {
+	n := 100_000
+	switch {
+	case testplatform.Long():
+		n = 300_000
+	case testing.Short() || raceEnabled:
 		n = 20_000
 	}
 	for range n {
@@ -251,9 +255,9 @@ func TestFastPathIsTaken(t *testing.T) {
 // TestNameIndex indexes any number of names, each of them found, others not, and any
 // of them twice.
 func TestNameIndex(t *testing.T) {
-	most := 300
-	if testing.Short() {
-		most = 80 // the time grows with the cube
+	most := 80 // the time grows with the cube
+	if testplatform.Long() {
+		most = 300
 	}
 	for n := range most {
 		name := func(i int) string { return fmt.Sprint("n", i) }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -209,9 +210,9 @@ func (zeros) Read(b []byte) (int, error) {
 
 // TestLargeIndex opens shards of many tensors.
 func TestLargeIndex(t *testing.T) {
-	n := 500_000
-	if testing.Short() || raceEnabled {
-		n = 20_000
+	n := 20_000
+	if testplatform.Long() {
+		n = 500_000
 	}
 	const shards = 5
 	weights := make(map[string]string, n)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -218,7 +219,7 @@ func randomPiece(t testing.TB, random *rand.Rand, shape []int) Tensor {
 // columns.
 func TestConcatWide(t *testing.T) {
 	sizes := []struct{ rows, left, right int }{{3000, 1, 3}, {700, 2000, 5}, {3, 270_000, 100}, {40, 5000, 70_000}, {3, 900_000, 2_500_000}}
-	if testing.Short() {
+	if !testplatform.Long() {
 		sizes = sizes[:3]
 	}
 	for _, c := range sizes {

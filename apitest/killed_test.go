@@ -36,7 +36,11 @@ func TestKilledWrite(t *testing.T) {
 	}
 	testplatform.NeedProcesses(t)
 	t.Run("halfway", testKilledHalfway)
-	t.Run("anywhere", testKilledAnywhere)
+	rounds := 6
+	if testplatform.Long() {
+		rounds = 20
+	}
+	t.Run("anywhere", func(t *testing.T) { testKilledAnywhere(t, rounds) })
 }
 
 // These variables make this test binary save to the name in them.
@@ -164,11 +168,7 @@ func saveForever(t *testing.T, name string) {
 // testKilledAnywhere kills processes that save while this one opens what they save,
 // after a random number of times. It sees whole generations only, none older than
 // what is known to be saved, and at the end at most one that is newer.
-func testKilledAnywhere(t *testing.T) {
-	rounds := 20
-	if testing.Short() {
-		rounds = 4
-	}
+func testKilledAnywhere(t *testing.T, rounds int) {
 	if text := os.Getenv("SAFETENSORS_TEST_KILLS"); text != "" {
 		var err error
 		rounds, err = strconv.Atoi(text)

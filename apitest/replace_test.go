@@ -118,9 +118,9 @@ func TestReplaceShardsWhileRead(t *testing.T) {
 		}()
 	}
 	var failed []error
-	saves := 100
-	if testing.Short() {
-		saves = 10
+	saves := 10
+	if testplatform.Long() {
+		saves = 100
 	}
 	for n := range saves {
 		if err := WriteShards(dir, generation(t, n), nil, []int64{16, 16, 32}[n%3]); err != nil {

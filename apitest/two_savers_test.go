@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,9 +38,9 @@ var sizesOfTwo = [][2]int64{{16, 16}, {16, 32}, {32, 16}, {16, 48}, {48, 16}, {4
 // directory, over one shard and over several. At least one of them saves, the other is
 // refused or saves, too. The directory then opens as one that was saved.
 func TestTwoSavers(t *testing.T) {
-	rounds := 60
-	if testing.Short() {
-		rounds = 12
+	rounds := 12
+	if testplatform.Long() {
+		rounds = 60
 	}
 	refused := 0
 	for n := range rounds {

@@ -147,30 +147,37 @@ func TestEverySystemCall(t *testing.T) {
 	}
 	writeOldAndNew(t)
 	for _, s := range scenes() {
-		injected := 0
-		for _, call := range []string{
-			"openat:error=EMFILE", "fallocate:error=ENOSPC", "ftruncate:error=ENOSPC", "pwrite64:error=ENOSPC", "write:error=ENOSPC",
-			"fsync:error=EIO", "close:error=EIO", "renameat:error=EIO", "linkat:error=EIO", "mkdirat:error=EIO", "unlinkat:error=EIO",
-		} {
-			name, _, _ := strings.Cut(call, ":")
-			for when, without := 1, 0; without < 3; when++ { // each thread counts its own calls
-				hit := false
-				play(t, s, name == "unlinkat", func(args []string) error {
-					log := filepath.Join(t.TempDir(), "log")
-					err := exec.Command(strace, append([]string{"-f", "-o", log, "-e", "trace=" + name,
-						"-e", fmt.Sprintf("inject=%s:when=%d", call, when), program}, args...)...).Run()
-					text, readErr := os.ReadFile(log)
-					require.NoError(t, readErr)
-					hit = strings.Contains(string(text), "(INJECTED)")
-					return err
-				})
-				if without++; hit {
-					without = 0
-					injected++
-				}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			failEverySystemCall(t, strace, s)
+		})
+	}
+}
+
+func failEverySystemCall(t *testing.T, strace string, s scene) {
+	injected := 0
+	for _, call := range []string{
+		"openat:error=EMFILE", "fallocate:error=ENOSPC", "ftruncate:error=ENOSPC", "pwrite64:error=ENOSPC", "write:error=ENOSPC",
+		"fsync:error=EIO", "close:error=EIO", "renameat:error=EIO", "linkat:error=EIO", "mkdirat:error=EIO", "unlinkat:error=EIO",
+	} {
+		name, _, _ := strings.Cut(call, ":")
+		for when, without := 1, 0; without < 3; when++ { // each thread counts its own calls
+			hit := false
+			play(t, s, name == "unlinkat", func(args []string) error {
+				log := filepath.Join(t.TempDir(), "log")
+				err := exec.Command(strace, append([]string{"-f", "-o", log, "-e", "trace=" + name,
+					"-e", fmt.Sprintf("inject=%s:when=%d", call, when), program}, args...)...).Run()
+				text, readErr := os.ReadFile(log)
+				require.NoError(t, readErr)
+				hit = strings.Contains(string(text), "(INJECTED)")
+				return err
+			})
+			if without++; hit {
+				without = 0
+				injected++
 			}
 		}
-		t.Logf("%s: %d faults", s.name, injected)
-		require.Greater(t, injected, 8, s.name)
 	}
+	t.Logf("%d faults", injected)
+	require.Greater(t, injected, 8)
 }

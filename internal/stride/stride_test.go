@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -49,7 +50,7 @@ func TestTransposed(t *testing.T) {
 	for _, run := range []int64{1, 2, 3, 4, 8, 16, 24} {
 		for _, rows := range sizes {
 			for _, columns := range sizes {
-				if rows*columns > 40000 && testing.Short() {
+				if rows*columns > 40000 && !testplatform.Long() {
 					continue
 				}
 				for _, gap := range []int64{0, 3} {
