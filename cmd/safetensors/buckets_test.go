@@ -129,9 +129,12 @@ func startGoogle(t *testing.T) cloud {
 	fake := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
 	google := &faults{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		strange := slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), func(name string) bool { return strings.Contains(strings.ToLower(name), "amz") })
-		if r.Header.Get("Authorization") != "Bearer token" || strange || r.URL.Query().Has("x-id") || r.Header.Get("Content-Encoding") != "" {
+		if r.Header.Get("Authorization") != "Bearer token" || strange || r.Header.Get("If-None-Match") != "" || r.URL.Query().Has("x-id") || r.Header.Get("Content-Encoding") != "" {
 			http.Error(w, "not for Google", http.StatusBadRequest)
 			return
+		}
+		if r.Header.Get("X-Goog-If-Generation-Match") == "0" {
+			r.Header.Set("If-None-Match", "*")
 		}
 		fake.ServeHTTP(w, r)
 	})}
@@ -188,6 +191,9 @@ func (a *azure) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.blobs[key] = all.String()
 		w.WriteHeader(http.StatusCreated)
+	case r.Method == http.MethodPut && found && r.Header.Get("If-None-Match") == "*":
+		w.Header().Set("X-Ms-Error-Code", "BlobAlreadyExists")
+		w.WriteHeader(http.StatusConflict)
 	case r.Method == http.MethodPut:
 		a.blobs[key] = string(body)
 		w.WriteHeader(http.StatusCreated)
@@ -210,7 +216,7 @@ func (a *azure) list(w http.ResponseWriter, prefix string) {
 	fmt.Fprint(w, `<EnumerationResults><Blobs>`)
 	for _, key := range slices.Sorted(maps.Keys(a.blobs)) {
 		if rest, ok := strings.CutPrefix(key, prefix); ok && !strings.Contains(rest, "/") {
-			fmt.Fprintf(w, `<Blob><Name>%s</Name></Blob>`, key)
+			fmt.Fprintf(w, `<Blob><Name>%s</Name><Properties><Content-Length>%d</Content-Length></Properties></Blob>`, key, len(a.blobs[key]))
 		}
 	}
 	fmt.Fprint(w, `</Blobs><NextMarker/></EnumerationResults>`)

@@ -57,6 +57,7 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	if !ok {
 		return usage("--part: %s is not a folder that parts can fill together", term.Name(name))
 	}
+	c.opener.Pin = true
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
 		var system syscall.Errno

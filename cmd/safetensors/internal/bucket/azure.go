@@ -13,8 +13,10 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 )
@@ -64,7 +66,7 @@ func azureClient(at, account string, anonymous bool) (*container.Client, error) 
 	return container.NewClient(at, credential, nil)
 }
 
-func (s azureStore) list(ctx context.Context, prefix string) (keys []string, err error) {
+func (s azureStore) list(ctx context.Context, prefix string) (entries []listed, err error) {
 	pages := s.client.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{Prefix: &prefix})
 	for pages.More() {
 		page, err := pages.NextPage(ctx)
@@ -72,13 +74,17 @@ func (s azureStore) list(ctx context.Context, prefix string) (keys []string, err
 			return nil, err
 		}
 		for _, b := range page.Segment.BlobItems {
-			keys = append(keys, *b.Name)
+			e := listed{key: *b.Name}
+			if p := b.Properties; p != nil {
+				e.attributes = attributes{value(p.ContentLength), value(p.LastModified), string(value(p.ETag))}
+			}
+			entries = append(entries, e)
 		}
 		for _, p := range page.Segment.BlobPrefixes {
-			keys = append(keys, *p.Name)
+			entries = append(entries, listed{key: *p.Name})
 		}
 	}
-	return keys, nil
+	return entries, nil
 }
 
 func (s azureStore) head(ctx context.Context, key string) (attributes, error) {
@@ -112,6 +118,16 @@ func (s azureStore) get(ctx context.Context, key string, off, n int64) (io.ReadC
 
 func (s azureStore) put(ctx context.Context, key string, body []byte) error {
 	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), nil)
+	return err
+}
+
+func (s azureStore) create(ctx context.Context, key string, body []byte) error {
+	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), &blockblob.UploadOptions{
+		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
+	})
+	if bloberror.HasCode(err, bloberror.BlobAlreadyExists) { // with the status 409
+		err = &azcore.ResponseError{StatusCode: http.StatusPreconditionFailed, ErrorCode: string(bloberror.BlobAlreadyExists)}
+	}
 	return err
 }
 

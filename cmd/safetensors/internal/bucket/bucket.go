@@ -19,8 +19,9 @@ import (
 // A store is the client of a kind of object store. Its errors tell the status of the
 // answer. It may be used concurrently.
 type store interface {
-	// list returns the keys that start with prefix up to the next slash.
-	list(ctx context.Context, prefix string) ([]string, error)
+	// list returns the objects whose keys start with prefix, up to the next slash: what
+	// ends in one has no attributes. All that was written before is among them.
+	list(ctx context.Context, prefix string) ([]listed, error)
 
 	// head returns the attributes of an object.
 	head(ctx context.Context, key string) (attributes, error)
@@ -30,6 +31,10 @@ type store interface {
 
 	// put writes an object at once.
 	put(ctx context.Context, key string, body []byte) error
+
+	// create is put, unless there is an object of that key: then the status of the
+	// error is 412.
+	create(ctx context.Context, key string, body []byte) error
 
 	// begin begins to write an object in parts.
 	begin(ctx context.Context, key string) (upload, error)
@@ -52,6 +57,12 @@ type attributes struct {
 	size     int64
 	modified time.Time
 	tag      string
+}
+
+// A listed is an object in a list.
+type listed struct {
+	key string
+	attributes
 }
 
 // stores open the bucket of a URL, by its scheme. The query has the options.
@@ -120,6 +131,10 @@ func (b *Bucket) fail(key string, err error) error {
 		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	case http.StatusUnauthorized, http.StatusForbidden:
 		err = fmt.Errorf("%w: %w", fs.ErrPermission, err)
+	case http.StatusPreconditionFailed:
+		err = fmt.Errorf("%w: %w", fs.ErrExist, err)
+	case http.StatusNotImplemented:
+		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 	}
 	return fmt.Errorf("%s: %w", b.URL(key), err)
 }
@@ -127,21 +142,38 @@ func (b *Bucket) fail(key string, err error) error {
 // List returns the names of the objects in a folder, and those of its folders with
 // a slash at their end. A folder without objects does not exist.
 func (b *Bucket) List(folder string) (names []string, err error) {
+	objects, err := b.Objects(folder)
+	for _, o := range objects {
+		names = append(names, o.Name)
+	}
+	return names, err
+}
+
+// An Object is an entry in a list. The version is another when the object was replaced.
+type Object struct {
+	Name    string
+	Size    int64
+	Version string
+}
+
+// Objects is List with more about each object. What was written before is among them: the
+// stores have consistent lists, S3 since 2020.
+func (b *Bucket) Objects(folder string) (objects []Object, err error) {
 	prefix := folder + "/"
 	if folder == "" {
 		prefix = ""
 	}
-	keys, err := b.store.list(b.ctx, prefix)
+	entries, err := b.store.list(b.ctx, prefix)
 	if err != nil {
 		return nil, b.fail(folder, err)
 	}
-	for _, key := range keys {
-		if name := strings.TrimPrefix(key, prefix); name != "" {
-			names = append(names, name)
+	for _, e := range entries {
+		if name := strings.TrimPrefix(e.key, prefix); name != "" {
+			objects = append(objects, Object{name, e.size, e.tag + " " + e.modified.UTC().Format(time.RFC3339Nano)})
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
+	return objects, nil
 }
 
 // Exists reports whether there is an object of that key.
@@ -169,6 +201,24 @@ func (b *Bucket) Delete(key string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", b.URL(key), err)
+}
+
+// Create writes a small object unless there is one of that key: then the error wraps
+// fs.ErrExist. Of several that create it at once, one succeeds. A store that does not know
+// how says errors.ErrUnsupported, or replaces the object.
+func (b *Bucket) Create(key string, data []byte) error {
+	return b.fail(key, b.store.create(b.ctx, key, data))
+}
+
+// Start returns the first n bytes of an object, or all if it is shorter.
+func (b *Bucket) Start(key string, n int64) ([]byte, error) {
+	r, _, err := b.store.get(b.ctx, key, 0, n)
+	if err != nil {
+		return nil, b.fail(key, err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, n))
+	return data, b.fail(key, err)
 }
 
 // Read returns an object of at most limit bytes, for cleaning up.

@@ -92,7 +92,8 @@ func openGoogle(ctx context.Context, name string, query url.Values) (store, erro
 	}), &name}, nil
 }
 
-// A googleTransport leaves out what only Amazon knows.
+// A googleTransport leaves out what only Amazon knows, and says what only Google knows: that
+// an object is written unless there is one.
 type googleTransport struct{ http.RoundTripper }
 
 func (t googleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -102,13 +103,17 @@ func (t googleTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 			delete(r.Header, name)
 		}
 	}
+	if r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "*" {
+		r.Header.Del("If-None-Match")
+		r.Header.Set("X-Goog-If-Generation-Match", "0")
+	}
 	query := r.URL.Query()
 	query.Del("x-id")
 	r.URL.RawQuery = query.Encode()
 	return t.RoundTripper.RoundTrip(r)
 }
 
-func (s s3Store) list(ctx context.Context, prefix string) (keys []string, err error) {
+func (s s3Store) list(ctx context.Context, prefix string) (entries []listed, err error) {
 	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: s.name, Prefix: &prefix, Delimiter: aws.String("/")})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
@@ -116,13 +121,13 @@ func (s s3Store) list(ctx context.Context, prefix string) (keys []string, err er
 			return nil, err
 		}
 		for _, o := range page.Contents {
-			keys = append(keys, aws.ToString(o.Key))
+			entries = append(entries, listed{aws.ToString(o.Key), attributes{aws.ToInt64(o.Size), aws.ToTime(o.LastModified), aws.ToString(o.ETag)}})
 		}
 		for _, p := range page.CommonPrefixes {
-			keys = append(keys, aws.ToString(p.Prefix))
+			entries = append(entries, listed{key: aws.ToString(p.Prefix)})
 		}
 	}
-	return keys, nil
+	return entries, nil
 }
 
 func (s s3Store) head(ctx context.Context, key string) (attributes, error) {
@@ -159,10 +164,24 @@ func sizeInRange(text string) (int64, error) {
 }
 
 func (s s3Store) put(ctx context.Context, key string, body []byte) error {
-	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: s.name, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String(contentType),
-	})
+	_, err := s.client.PutObject(ctx, s.object(key, body))
 	return err
+}
+
+func (s s3Store) object(key string, body []byte) *s3.PutObjectInput {
+	return &s3.PutObjectInput{Bucket: s.name, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String(contentType)}
+}
+
+func (s s3Store) create(ctx context.Context, key string, body []byte) error {
+	const tries = 3
+	for try := 1; ; try++ {
+		o := s.object(key, body)
+		o.IfNoneMatch = aws.String("*")
+		_, err := s.client.PutObject(ctx, o)
+		if status(err) != http.StatusConflict || try == tries { // another one is just being written
+			return err
+		}
+	}
 }
 
 const contentType = "application/octet-stream"

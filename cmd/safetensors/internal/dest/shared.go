@@ -47,6 +47,9 @@ type Shared interface {
 	AtOnce() int
 }
 
+// mostSmall is more than a small file has.
+const mostSmall = 64 << 20
+
 // Stored describes a file. The version is another when the file was replaced.
 type Stored struct {
 	Size    int64
@@ -145,7 +148,7 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 	case err == nil:
 		return nil, flush(f.name)
 	case errors.Is(err, fs.ErrExist):
-		return os.ReadFile(path)
+		return f.Read(name, mostSmall)
 	case errors.Is(err, fs.ErrNotExist): // the temporary file was swept
 		return nil, err
 	}

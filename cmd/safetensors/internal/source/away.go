@@ -54,6 +54,9 @@ func (o *Opener) openURL(c *Checkpoint, name string) error {
 		return err
 	}
 	c.take(f)
+	if o.Pin {
+		return o.pinURL(c, name, f)
+	}
 	return nil
 }
 
@@ -65,6 +68,7 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		return err
 	}
 	if dir, err := hub.CacheDir(repo, revision); err == nil {
+		c.pins = []Pin{{Name: repo, Tag: filepath.Base(dir)}} // a commit
 		err := o.openLocal(c, filepath.Join(dir, filepath.FromSlash(file)))
 		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
 			return err
@@ -72,6 +76,13 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 	}
 	if o.Local {
 		return errNotLocal
+	}
+	if o.Pin {
+		_, commit, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
+		if err != nil {
+			return err
+		}
+		c.pins, revision = []Pin{{Name: repo, Tag: commit}}, commit
 	}
 	f, err := o.openRepo(repo, revision, file)
 	if err != nil {

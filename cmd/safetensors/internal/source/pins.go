@@ -1,13 +1,20 @@
 package source
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"golang.org/x/sync/errgroup"
 )
 
 // A Pin is a file as it was when a source was opened. Another machine that opens the
@@ -32,6 +39,9 @@ func tagOf(info fs.FileInfo) string {
 func (c *Checkpoint) Pins() ([]Pin, error) {
 	if c.parts != nil {
 		return pinsOf(c.parts)
+	}
+	if c.pins != nil {
+		return c.pins, nil
 	}
 	var pins []Pin
 	for _, f := range c.Files {
@@ -61,6 +71,42 @@ func pinsOf(sources []*Checkpoint) (all []Pin, err error) {
 		}
 	}
 	return all, nil
+}
+
+// pinURL pins what was opened at a URL: a file, or an index and its shards.
+func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File) error {
+	base, err := url.Parse(rawURL)
+	if err != nil {
+		return errors.New("is not a URL")
+	}
+	urls := []*url.URL{base}
+	if strings.HasSuffix(base.Path, ".index.json") {
+		for name := range f.Headers() {
+			urls = append(urls, base.ResolveReference(&url.URL{Path: name, RawQuery: base.RawQuery}))
+		}
+	}
+	c.pins = make([]Pin, len(urls))
+	var group errgroup.Group
+	group.SetLimit(20)
+	for i, u := range urls {
+		group.Go(func() error {
+			resp, err := o.request(http.MethodHead, u.String())
+			if err != nil {
+				return err
+			}
+			resp.Body.Close()
+			tag := resp.Header.Get("ETag")
+			if tag == "" {
+				tag = resp.Header.Get("Last-Modified")
+			}
+			if tag == "" {
+				return fmt.Errorf("%s: the server gives neither ETag nor Last-Modified, so that nothing tells whether it changes", path.Base(u.Path))
+			}
+			c.pins[i] = Pin{path.Base(u.Path), resp.ContentLength, tag}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // Unchanged returns an error if a local file is no longer what it was when the source

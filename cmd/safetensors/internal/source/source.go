@@ -37,6 +37,10 @@ type Opener struct {
 	// may be in its cache.
 	Local bool
 
+	// Pin has Open note what Pins says of sources that are not files of this machine.
+	// That takes further requests.
+	Pin bool
+
 	// Note is told what Open leaves out of a source, in a sentence. It may be nil.
 	Note func(text string)
 
@@ -72,6 +76,7 @@ type Checkpoint struct {
 	Joined bool
 
 	parts []*Checkpoint // of several sources opened as one
+	pins  []Pin         // in place of those of Files
 
 	closers []func() error
 }

@@ -207,33 +207,35 @@ func (o *Opener) treeURL(t *Tree, name string) error {
 		return errors.New("is not the URL of a file")
 	}
 	t.Name, t.Single = path.Base(u.Path), true
-	get := func(method string) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(o.Context, method, name, nil)
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Accept-Encoding", "identity")
-		resp, err := o.client().Do(req)
-		if err != nil {
-			return nil, errors.Unwrap(err) // without the URL, whose query may be a secret
-		}
-		if resp.StatusCode != http.StatusOK {
-			resp.Body.Close()
-			return nil, errors.New(resp.Status)
-		}
-		return resp, nil
-	}
-	head, err := get(http.MethodHead)
+	head, err := o.request(http.MethodHead, name)
 	if err != nil {
 		return err
 	}
 	head.Body.Close()
 	t.Files = []File{{Name: t.Name, Size: max(head.ContentLength, 0), Open: func() (io.ReadCloser, error) {
-		resp, err := get(http.MethodGet)
+		resp, err := o.request(http.MethodGet, name)
 		if err != nil {
 			return nil, err
 		}
 		return resp.Body, nil
 	}}}
 	return nil
+}
+
+// request sends a request whose answer is 200.
+func (o *Opener) request(method, rawURL string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(o.Context, method, rawURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := o.client().Do(req)
+	if err != nil {
+		return nil, errors.Unwrap(err) // without the URL, whose query may be a secret
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, errors.New(resp.Status)
+	}
+	return resp, nil
 }

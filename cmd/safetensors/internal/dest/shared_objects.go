@@ -1,0 +1,50 @@
+package dest
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+func (o objects) Files(bool) (map[string]Stored, error) {
+	listed, err := o.b.Objects(o.folder)
+	files := make(map[string]Stored, len(listed))
+	for _, object := range listed {
+		if !strings.HasSuffix(object.Name, "/") {
+			files[object.Name] = Stored{object.Size, object.Version}
+		}
+	}
+	return files, err
+}
+
+func (o objects) Read(name string, n int64) ([]byte, error) { return o.b.Start(o.key(name), n) }
+
+func (o objects) Create(name string, data []byte) (there []byte, err error) {
+	err = o.b.Create(o.key(name), data)
+	if errors.Is(err, fs.ErrExist) {
+		return o.Read(name, mostSmall)
+	}
+	return nil, err
+}
+
+func (o objects) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	return o.b.Write(o.key(name), sizeOf(tensors), func(w io.Writer) error {
+		err := safetensors.Write(w, tensors, metadata)
+		if err == nil {
+			err = last()
+		}
+		return err
+	})
+}
+
+func (o objects) Remove(name string) error { return o.b.Delete(o.key(name)) }
+
+// Sweep has nothing to do: the store removes the parts of uploads that nobody completes,
+// by itself or by a rule.
+func (o objects) Sweep() {}
+
+// AtOnce is 1: the parts of one shard are uploaded concurrently.
+func (o objects) AtOnce() int { return 1 }

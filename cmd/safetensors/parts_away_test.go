@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCloudParts writes to each kind of store.
+func TestCloudParts(t *testing.T) {
+	all := clouds(t)
+	writePartsSource(t, "src.safetensors")
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) {
+			part := func(k int, flags ...string) []string {
+				return append([]string{"cp", "-q", "src.safetensors", c.at("dst"), "--max-shard-size", "200B", "--part", fmt.Sprintf("%d/3", k)}, flags...)
+			}
+			succeeds(t, "cp", "-q", "src.safetensors", c.at("plain"), "--max-shard-size", "200B")
+			for _, k := range []int{2, 2, 3, 1} {
+				fails(t, 1, "ls", c.at("dst"))
+				succeeds(t, part(k)...)
+			}
+			succeeds(t, part(1)...)
+			plain := make(map[string]string)
+			dst := make(map[string]string)
+			for key, text := range c.objects() {
+				if rest, ok := strings.CutPrefix(key, "plain/"); ok {
+					plain[rest] = text
+				} else if rest := strings.TrimPrefix(key, "dst/"); rest != planFile {
+					dst[rest] = text
+				}
+			}
+			require.Len(t, plain, 8)
+			require.Equal(t, plain, dst)
+			require.Equal(t, "equal\n", succeeds(t, "diff", "src.safetensors", c.at("dst"), "--meta"))
+			require.Contains(t, fails(t, 3, part(1, "--dtype", "f16")...), "it has no --dtype, not --dtype f16")
+			require.Contains(t, fails(t, 3, part(1, "--dtype", "f16", "--force")...), "/dst holds a checkpoint: model.safetensors.index.json")
+
+			before := c.objects()
+			handler := c.faults.Handler
+			defer func() { c.faults.Handler = handler }()
+			c.faults.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				for _, name := range []string{"If-None-Match", "X-Goog-If-Generation-Match"} {
+					r.Header.Del(name)
+				}
+				handler.ServeHTTP(w, r)
+			})
+			other := append(part(1), c.at("other"))
+			other = slices.Delete(other, 3, 4)
+			require.Contains(t, fails(t, 3, other...), "the store replaces a file that was to be created only if there is none")
+			require.Equal(t, before, c.objects())
+			c.faults.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("If-None-Match") == "*" || r.Header.Get("X-Goog-If-Generation-Match") == "0" {
+					w.WriteHeader(http.StatusNotImplemented)
+					return
+				}
+				handler.ServeHTTP(w, r)
+			})
+			t.Setenv("AWS_MAX_ATTEMPTS", "1")
+			require.Contains(t, fails(t, 3, other...), "unsupported operation")
+			require.Equal(t, before, c.objects())
+		})
+	}
+}
+
+// TestPartsFromAway copies from web servers and from a hub. A source that has changed
+// since the first part is refused, by its ETag, its time or its commit.
+func TestPartsFromAway(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	succeeds(t, "cp", "-q", "src.safetensors", "repo", "--max-shard-size", "500B")
+	require.NoError(t, os.WriteFile("repo/config.json", []byte("{}"), 0o666))
+	commit := strings.Repeat("a", 40)
+	web := http.FileServer(http.Dir("repo"))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
+			fmt.Fprintf(w, `{"sha":%q,"siblings":[`, commit)
+			for i, name := range list(t, "repo") {
+				fmt.Fprintf(w, `%.*s{"rfilename":%q,"size":1,"blobId":"%040d"}`, min(i, 1), ",", name, i)
+			}
+			fmt.Fprint(w, "]}")
+			return
+		}
+		for _, revision := range []string{"main", commit} {
+			r.URL.Path = strings.TrimPrefix(r.URL.Path, "/owner/name/resolve/"+revision)
+		}
+		web.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("HF_ENDPOINT", server.URL)
+	t.Setenv("HF_HOME", t.TempDir())
+	for i, c := range []struct {
+		src  []string
+		want string
+	}{
+		{[]string{server.URL + "/model.safetensors.index.json"}, "model-00001-of-00003.safetensors in SRC has changed"},
+		{[]string{server.URL + "/model-00001-of-00003.safetensors", "src.safetensors", "--except", "layers.0"}, ""},
+		{[]string{"hf://owner/name", "--with-files"}, "owner/name in SRC has changed"},
+	} {
+		plain, dst := fmt.Sprint("plain", i), fmt.Sprint("dst", i)
+		part := func(k int) []string {
+			return append([]string{"cp", "-q", "--max-shard-size", "200B", "--part", fmt.Sprintf("%d/3", k)}, append(c.src, dst)...)
+		}
+		if c.want == "" {
+			fails(t, 1, part(1)...) // a tensor in two of them
+			continue
+		}
+		succeeds(t, append([]string{"cp", "-q", "--max-shard-size", "200B"}, append(c.src, plain)...)...)
+		for k := 1; k <= 3; k++ {
+			succeeds(t, part(k)...)
+		}
+		require.Equal(t, tree(t, plain), withoutPlan(t, dst))
+		require.NoError(t, os.Chtimes("repo/model-00001-of-00003.safetensors", time.Time{}, time.Unix(int64(i+1), 0)))
+		commit = strings.Repeat(string(rune('b'+i)), 40)
+		require.Contains(t, fails(t, 3, part(1)...), c.want)
+	}
+}
+
+// TestPartsReadOnly requires that a part reads headers, and of the data what its shards
+// need: together the parts read it once.
+func TestPartsReadOnly(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tensors := make(map[string]safetensors.Tensor)
+	for i := range 16 {
+		tensors[fmt.Sprintf("layers.%02d", i)] = counting(t, 250_000)
+	}
+	require.NoError(t, safetensors.WriteShards("src", tensors, nil, 4_000_000))
+	var sent, requests atomic.Int64
+	web := http.FileServer(http.Dir("src"))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		web.ServeHTTP(countingWriter{w, &sent}, r)
+	}))
+	t.Cleanup(server.Close)
+	for n := 1; n <= 8; n *= 2 {
+		dst := fmt.Sprint("dst", n)
+		for k := 1; k <= n; k++ {
+			sent.Store(0)
+			requests.Store(0)
+			succeeds(t, "cp", "-q", server.URL+"/model.safetensors.index.json", dst, "--max-shard-size", "2MB", "--part", fmt.Sprintf("%d/%d", k, n))
+			share := int64(16_000_000 / n)
+			require.Less(t, sent.Load(), share+500_000, "%d/%d", k, n) // 100 kB are the start of each of the four files
+			require.GreaterOrEqual(t, sent.Load(), share)
+			require.Less(t, requests.Load(), 20+2*share/1_000_000, "%d/%d", k, n)
+		}
+		require.Equal(t, "equal\n", succeeds(t, "diff", "src", dst))
+	}
+}
+
+type countingWriter struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (w countingWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.n.Add(int64(n))
+	return n, err
+}
