@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -216,7 +217,9 @@ func (a *azure) list(w http.ResponseWriter, prefix string) {
 	fmt.Fprint(w, `<EnumerationResults><Blobs>`)
 	for _, key := range slices.Sorted(maps.Keys(a.blobs)) {
 		if rest, ok := strings.CutPrefix(key, prefix); ok && !strings.Contains(rest, "/") {
-			fmt.Fprintf(w, `<Blob><Name>%s</Name><Properties><Content-Length>%d</Content-Length></Properties></Blob>`, key, len(a.blobs[key]))
+			fmt.Fprint(w, `<Blob><Name>`)
+			xml.EscapeText(w, []byte(key))
+			fmt.Fprintf(w, `</Name><Properties><Content-Length>%d</Content-Length></Properties></Blob>`, len(a.blobs[key]))
 		}
 	}
 	fmt.Fprint(w, `</Blobs><NextMarker/></EnumerationResults>`)
@@ -249,6 +252,10 @@ func TestClouds(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, c.objects()["big.safetensors"] == string(want))
 			require.Equal(t, "equal\n", succeeds(t, "diff", "big.safetensors", c.at("big.safetensors")))
+			const odd = "a b+%c=é'()!*;:@&,$"
+			succeeds(t, "cp", "local", c.at(url.PathEscape(odd)+"/x.safetensors"))
+			require.Equal(t, "equal\n", succeeds(t, "diff", "local", c.at(url.PathEscape(odd))))
+			require.Contains(t, c.objects(), odd+"/x.safetensors")
 			require.Contains(t, fails(t, 1, "ls", c.at("absent")), "file does not exist")
 			require.Contains(t, fails(t, 1, "cp", "local", c.at("llama")), "--force replaces it")
 			require.Contains(t, fails(t, 1, "ls", strings.Split(c.url, "?")[0]+"/x?nonsense=secret"), `the query has "nonsense", expected`)

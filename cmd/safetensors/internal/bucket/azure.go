@@ -1,177 +1,184 @@
 package bucket
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"strings"
 )
 
 // An azureStore is a container of Azure's Blob Storage.
-type azureStore struct{ client *container.Client }
+type azureStore struct{ *rest }
 
 // openAzure takes the account, and what opens it, from the variables that Azure's own
 // tools read; without a key or a signature, from whoever is logged in.
-func openAzure(_ context.Context, name string, query url.Values) (store, error) {
+func openAzure(ctx context.Context, name string, query url.Values) (store, error) {
 	o, err := options(query, "storage_account", "domain", "protocol", "anonymous")
 	if err != nil {
 		return nil, err
 	}
-	account := first(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT"))
-	if text := os.Getenv("AZURE_STORAGE_CONNECTION_STRING"); text != "" && o["storage_account"] == "" {
-		client, err := container.NewClientFromConnectionString(text, name, nil)
-		return azureStore{client}, err
+	a := azureAccount{
+		name:      first(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT")),
+		key:       os.Getenv("AZURE_STORAGE_KEY"),
+		signature: os.Getenv("AZURE_STORAGE_SAS_TOKEN"),
 	}
-	if account == "" {
+	if text := os.Getenv("AZURE_STORAGE_CONNECTION_STRING"); text != "" && o["storage_account"] == "" {
+		a = parseConnection(text)
+	}
+	if a.name == "" && a.endpoint == "" {
 		return nil, errors.New("AZURE_STORAGE_ACCOUNT is not set, nor AZURE_STORAGE_CONNECTION_STRING")
 	}
-	at := fmt.Sprintf("%s://%s.%s/%s", first(o["protocol"], "https"), account,
-		first(o["domain"], os.Getenv("AZURE_STORAGE_DOMAIN"), "blob.core.windows.net"), name)
-	client, err := azureClient(at, account, o["anonymous"] == "true")
-	return azureStore{client}, err
-}
-
-func azureClient(at, account string, anonymous bool) (*container.Client, error) {
-	key, signature := os.Getenv("AZURE_STORAGE_KEY"), os.Getenv("AZURE_STORAGE_SAS_TOKEN")
-	switch {
-	case anonymous:
-		return container.NewClientWithNoCredential(at, nil)
-	case key != "":
-		credential, err := container.NewSharedKeyCredential(account, key)
-		if err != nil {
-			return nil, err
-		}
-		return container.NewClientWithSharedKeyCredential(at, credential, nil)
-	case signature != "":
-		return container.NewClientWithNoCredential(at+"?"+signature, nil)
-	}
-	credential, err := azidentity.NewDefaultAzureCredential(nil)
+	domain := first(o["domain"], os.Getenv("AZURE_STORAGE_DOMAIN"), a.domain, "blob.core.windows.net")
+	endpoint := first(a.endpoint, first(o["protocol"], a.protocol, "https")+"://"+a.name+"."+domain)
+	base, err := bucketURL(name, endpoint, true)
 	if err != nil {
 		return nil, err
 	}
-	return container.NewClient(at, credential, nil)
+	authorize := anonymous
+	switch {
+	case o["anonymous"] == "true":
+	case a.key != "":
+		authorize, err = sharedKey(a.name, a.key)
+	case a.signature != "":
+		base.RawQuery = strings.TrimPrefix(a.signature, "?")
+	default:
+		authorize, err = bearer(azureTokens(ctx)), nil
+	}
+	return azureStore{&rest{httpClient(), base, azureHeaders(authorize), defaultTries}}, err
+}
+
+// An azureAccount is where a container is, and what opens it.
+type azureAccount struct{ name, key, signature, endpoint, protocol, domain string }
+
+// parseConnection parses a connection string, as the portal of Azure shows it.
+func parseConnection(text string) (a azureAccount) {
+	fields := map[string]*string{
+		"accountname": &a.name, "accountkey": &a.key, "sharedaccesssignature": &a.signature,
+		"blobendpoint": &a.endpoint, "defaultendpointsprotocol": &a.protocol, "endpointsuffix": &a.domain,
+	}
+	for field := range strings.SplitSeq(text, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(field), "=")
+		if dst := fields[strings.ToLower(name)]; dst != nil {
+			*dst = value
+		}
+	}
+	if a.domain != "" {
+		a.domain = "blob." + a.domain
+	}
+	return a
 }
 
 func (s azureStore) list(ctx context.Context, prefix string) (entries []listed, err error) {
-	pages := s.client.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{Prefix: &prefix})
-	for pages.More() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
+	query := url.Values{"restype": {"container"}, "comp": {"list"}, "delimiter": {"/"}, "prefix": {prefix}}
+	for {
+		var page struct {
+			Blobs struct {
+				Blob       []azureBlob
+				BlobPrefix []azureBlob
+			}
+			NextMarker string
+		}
+		if _, err := s.send(ctx, request{method: http.MethodGet, query: query, answer: &page}); err != nil {
 			return nil, err
 		}
-		for _, b := range page.Segment.BlobItems {
-			e := listed{key: *b.Name}
-			if p := b.Properties; p != nil {
-				e.attributes = attributes{value(p.ContentLength), value(p.LastModified), string(value(p.ETag))}
+		for _, b := range append(page.Blobs.Blob, page.Blobs.BlobPrefix...) {
+			e, err := b.listed()
+			if err != nil {
+				return nil, err
 			}
 			entries = append(entries, e)
 		}
-		for _, p := range page.Segment.BlobPrefixes {
-			entries = append(entries, listed{key: *p.Name})
+		if page.NextMarker == "" || page.NextMarker == query.Get("marker") {
+			return entries, nil
+		}
+		query.Set("marker", page.NextMarker)
+	}
+}
+
+// An azureBlob is a blob in a list, or what several names start with. The name is escaped
+// where XML cannot hold it.
+type azureBlob struct {
+	Name struct {
+		Encoded bool   `xml:",attr"`
+		Text    string `xml:",chardata"`
+	}
+	Properties struct {
+		Size     int64  `xml:"Content-Length"`
+		Modified string `xml:"Last-Modified"`
+		Etag     string
+	}
+}
+
+func (b azureBlob) listed() (listed, error) {
+	key := b.Name.Text
+	if b.Name.Encoded {
+		var err error
+		if key, err = url.PathUnescape(key); err != nil {
+			return listed{}, fmt.Errorf("the answer has the name %q, which is escaped wrongly", b.Name.Text)
 		}
 	}
-	return entries, nil
-}
-
-func (s azureStore) head(ctx context.Context, key string) (attributes, error) {
-	o, err := s.client.NewBlobClient(key).GetProperties(ctx, nil)
-	if err != nil {
-		return attributes{}, err
-	}
-	return attributes{value(o.ContentLength), value(o.LastModified), string(value(o.ETag))}, nil
-}
-
-// value returns what p points to, or zero.
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
-}
-
-func (s azureStore) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error) {
-	o, err := s.client.NewBlobClient(key).DownloadStream(ctx, &blob.DownloadStreamOptions{Range: blob.HTTPRange{Offset: off, Count: n}})
-	if err != nil {
-		return nil, attributes{}, err
-	}
-	size, err := sizeInRange(value(o.ContentRange))
-	if err != nil {
-		o.Body.Close()
-		return nil, attributes{}, err
-	}
-	return o.Body, attributes{size, value(o.LastModified), string(value(o.ETag))}, nil
+	modified, _ := http.ParseTime(b.Properties.Modified)
+	return listed{key, attributes{b.Properties.Size, modified, b.Properties.Etag}}, nil
 }
 
 func (s azureStore) put(ctx context.Context, key string, body []byte) error {
-	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), nil)
-	return err
+	return s.done(ctx, putBlob(key, body))
+}
+
+func putBlob(key string, body []byte) request {
+	header := map[string]string{"X-Ms-Blob-Type": "BlockBlob", "Content-Type": contentType}
+	return request{method: http.MethodPut, key: key, header: header, body: body}
 }
 
 func (s azureStore) create(ctx context.Context, key string, body []byte) error {
-	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), &blockblob.UploadOptions{
-		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}},
-	})
-	if bloberror.HasCode(err, bloberror.BlobAlreadyExists) { // with the status 409
-		err = &azcore.ResponseError{StatusCode: http.StatusPreconditionFailed, ErrorCode: string(bloberror.BlobAlreadyExists)}
+	r := putBlob(key, body)
+	r.header["If-None-Match"] = "*"
+	err := s.done(ctx, r)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.Code == "BlobAlreadyExists" { // with the status 409
+		refused.status = http.StatusPreconditionFailed
 	}
 	return err
 }
 
-func (s azureStore) delete(ctx context.Context, key string) error {
-	_, err := s.client.NewBlobClient(key).Delete(ctx, nil)
-	return err
+// An azureUpload puts blocks. Those that no list names disappear by themselves.
+type azureUpload struct {
+	azureStore
+	key string
 }
 
-// An azureUpload stages blocks. Those that no list names disappear by themselves.
-type azureUpload struct{ client *blockblob.Client }
-
 func (s azureStore) begin(_ context.Context, key string) (upload, error) {
-	return azureUpload{s.client.NewBlockBlobClient(key)}, nil
+	return azureUpload{s, key}, nil
 }
 
 func blockID(i int) string { return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%08d", i)) }
 
 func (u azureUpload) part(ctx context.Context, i int, body []byte) error {
-	_, err := u.client.StageBlock(ctx, blockID(i), streaming.NopCloser(bytes.NewReader(body)), nil)
-	return err
+	query := url.Values{"comp": {"block"}, "blockid": {blockID(i)}}
+	return u.done(ctx, request{method: http.MethodPut, key: u.key, query: query, body: body})
 }
 
 func (u azureUpload) complete(ctx context.Context, parts int) error {
-	ids := make([]string, parts)
-	for i := range ids {
-		ids[i] = blockID(i)
+	var list struct {
+		XMLName xml.Name `xml:"BlockList"`
+		Latest  []string
 	}
-	_, err := u.client.CommitBlockList(ctx, ids, nil)
-	return err
+	for i := range parts {
+		list.Latest = append(list.Latest, blockID(i))
+	}
+	body, err := xml.Marshal(list)
+	if err != nil {
+		return err
+	}
+	header := map[string]string{"X-Ms-Blob-Content-Type": contentType, "Content-Type": "application/xml"}
+	return u.done(ctx, request{method: http.MethodPut, key: u.key, query: url.Values{"comp": {"blocklist"}}, header: header, body: body})
 }
 
 func (u azureUpload) abort(context.Context) error {
-	return &azcore.ResponseError{StatusCode: http.StatusNotFound} // there is nothing to be removed
-}
-
-// status returns the HTTP status of an error of a store, 0 if it has none.
-func status(err error) int {
-	var azure *azcore.ResponseError
-	var amazon interface{ HTTPStatusCode() int }
-	switch {
-	case errors.As(err, &azure):
-		return azure.StatusCode
-	case errors.As(err, &amazon):
-		return amazon.HTTPStatusCode()
-	}
-	return 0
+	return &refusal{status: http.StatusNotFound} // there is nothing to be removed
 }

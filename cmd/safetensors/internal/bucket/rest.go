@@ -1,0 +1,273 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+// A rest is the HTTP client of a store whose requests are objects and XML.
+type rest struct {
+	http interface {
+		Do(*http.Request) (*http.Response, error)
+	}
+	base      *url.URL // of the bucket
+	authorize func(r *http.Request, body []byte) error
+	tries     int // of a request that fails for now
+}
+
+// A request is what is sent, as often as it takes.
+type request struct {
+	method, key string
+	query       url.Values
+	header      map[string]string
+	body        []byte
+	answer      any // what the XML of the answer is decoded into; nil to leave the body open
+}
+
+const (
+	defaultTries = 5
+	firstPause   = time.Second / 4 // before the second try; doubled before each later one
+	longAnswer   = 64 << 20        // of XML: a thousand keys take about one MB
+)
+
+// transport keeps the connections of all concurrent requests.
+func transport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConnsPerHost = 32
+	t.ResponseHeaderTimeout = 5 * time.Minute // S3 takes minutes to complete an upload
+	return t
+}
+
+// httpClient returns a client that follows no redirections, which would be signed wrongly.
+func httpClient() *http.Client {
+	return &http.Client{Transport: transport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// bearer authorizes requests by a token.
+func bearer(tokens oauth2.TokenSource) func(*http.Request, []byte) error {
+	return func(r *http.Request, _ []byte) error {
+		token, err := tokens.Token()
+		if err == nil {
+			token.SetAuthHeader(r)
+		}
+		return err
+	}
+}
+
+func anonymous(*http.Request, []byte) error { return nil }
+
+// send sends a request until it succeeds, fails for good or has failed too often. The
+// caller closes the body if the request has no answer to be decoded.
+func (c *rest) send(ctx context.Context, r request) (*http.Response, error) {
+	for failed := 0; ; {
+		resp, err := c.try(ctx, r)
+		if err == nil {
+			return resp, nil
+		}
+		if failed++; failed >= c.tries || !temporary(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		pause := firstPause << (failed - 1)
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)): // clients that failed together come back apart
+		case <-ctx.Done():
+		}
+	}
+}
+
+// done sends a request whose answer is that it has been done.
+func (c *rest) done(ctx context.Context, r request) error {
+	resp, err := c.send(ctx, r)
+	if err == nil {
+		drain(resp)
+	}
+	return err
+}
+
+// drain keeps the connection for the next request.
+func drain(resp *http.Response) {
+	io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	resp.Body.Close()
+}
+
+func (c *rest) try(ctx context.Context, r request) (*http.Response, error) {
+	u := *c.base
+	if r.key != "" {
+		u.Path += "/" + r.key
+	}
+	u.RawPath = escapePath(u.Path)
+	u.RawQuery = joinQuery(c.base.RawQuery, strings.ReplaceAll(r.query.Encode(), "+", "%20"))
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+	}
+	if err := c.authorize(req, r.body); err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var withURL *url.Error // which may hold a signature
+		if errors.As(err, &withURL) {
+			err = withURL.Err
+		}
+		return nil, &lost{err}
+	}
+	if resp.StatusCode < 300 && r.answer == nil {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, longAnswer))
+	if resp.StatusCode >= 300 {
+		return nil, newRefusal(resp, body)
+	}
+	if err != nil {
+		return nil, &lost{err}
+	}
+	if refused := newRefusal(resp, body); refused.Code != "" {
+		refused.status = http.StatusInternalServerError // S3 answers 200 before it has completed an upload
+		return nil, refused
+	}
+	if err := xml.Unmarshal(body, r.answer); err != nil {
+		return nil, fmt.Errorf("the answer to %s is not the XML that was expected: %w", r.method, err)
+	}
+	return resp, nil
+}
+
+// escapePath escapes all but the unreserved characters and slashes. S3 computes signatures
+// with that, and Go would leave more.
+func escapePath(path string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(url.QueryEscape(path), "+", "%20"), "%2F", "/")
+}
+
+func joinQuery(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "&" + b
+}
+
+// A lost error leaves open whether a request has been done.
+type lost struct{ error }
+
+func (e *lost) Unwrap() error { return e.error }
+
+// A refusal is the answer of a store that does not do what it is asked for.
+type refusal struct {
+	XMLName xml.Name `xml:"Error"`
+	Code    string
+	Message string
+	status  int
+	region  string // of the bucket, if another one was asked
+}
+
+func newRefusal(resp *http.Response, body []byte) *refusal {
+	r := new(refusal)
+	if xml.Unmarshal(body, r) != nil {
+		r = &refusal{Code: resp.Header.Get("X-Ms-Error-Code")}
+	}
+	r.status = resp.StatusCode
+	switch r.status {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusBadRequest:
+		r.region = resp.Header.Get("X-Amz-Bucket-Region")
+	}
+	return r
+}
+
+func (r *refusal) Error() string {
+	text := fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
+	if r.Code != "" {
+		text += ": " + r.Code
+	}
+	if r.Message != "" {
+		text += fmt.Sprintf(": %.300s", r.Message)
+	}
+	if r.region != "" {
+		text += fmt.Sprintf("; the bucket is in another region, add ?region=%.40s", r.region)
+	}
+	return text
+}
+
+// temporary reports whether a request that failed may succeed later.
+func temporary(err error) bool {
+	switch status(err) {
+	case 0:
+		return errors.As(err, new(*lost))
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// status returns the HTTP status of an error of a store, 0 if it has none.
+func status(err error) int {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r.status
+	}
+	return 0
+}
+
+func (c *rest) head(ctx context.Context, key string) (attributes, error) {
+	resp, err := c.send(ctx, request{method: http.MethodHead, key: key})
+	if err != nil {
+		return attributes{}, err
+	}
+	drain(resp)
+	if resp.ContentLength < 0 {
+		return attributes{}, errors.New("the answer does not tell the size")
+	}
+	return attributesOf(resp, resp.ContentLength), nil
+}
+
+func (c *rest) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error) {
+	bytes := fmt.Sprintf("bytes=%d-%d", off, off+n-1)
+	resp, err := c.send(ctx, request{method: http.MethodGet, key: key, header: map[string]string{"Range": bytes}})
+	if err != nil {
+		return nil, attributes{}, err
+	}
+	size, err := sizeInRange(resp.Header.Get("Content-Range"))
+	if err != nil {
+		resp.Body.Close()
+		return nil, attributes{}, err
+	}
+	return resp.Body, attributesOf(resp, size), nil
+}
+
+func attributesOf(resp *http.Response, size int64) attributes {
+	modified, _ := http.ParseTime(resp.Header.Get("Last-Modified"))
+	return attributes{size, modified, resp.Header.Get("ETag")}
+}
+
+// sizeInRange returns the size of the object in a header like "bytes 0-9/100".
+func sizeInRange(text string) (int64, error) {
+	_, total, _ := strings.Cut(text, "/")
+	size, err := strconv.ParseInt(total, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the answer has the range %.40q, expected one with the size of the object", text)
+	}
+	return size, nil
+}
+
+func (c *rest) delete(ctx context.Context, key string) error {
+	return c.done(ctx, request{method: http.MethodDelete, key: key})
+}
