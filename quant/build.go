@@ -39,7 +39,7 @@ func (b *builder) findWeights() (err error) {
 	if b.config.method != compressed {
 		return nil
 	}
-	b.weights, err = b.config.of(b.path(), b.layout.format)
+	b.weights, err = b.config.weightsOf(b.path(), b.layout.format)
 	if err != nil {
 		return b.errorf(values, "%w", err)
 	}
@@ -54,10 +54,7 @@ func (b *builder) findBits() error {
 	case e2m1, mapped:
 		b.bits = 4
 	default:
-		b.bits = b.config.bits
-		if s, ok := b.config.schemes[b.path()]; ok && b.config.method == mlx && s.Bits != 0 {
-			b.bits = s.Bits
-		}
+		b.bits, _ = b.config.of(b.path())
 		if b.weights != nil {
 			b.bits = b.weights.Bits
 		}
@@ -119,12 +116,12 @@ func (b *builder) findShape() error {
 	case b.matrix.values.down:
 		b.matrix.width = have[1]
 		if b.matrix.lines > math.MaxInt/32 || b.matrix.lines*32%b.bits != 0 {
-			return b.errorf(values, "%d rows of words hold no whole codes of %d bits", b.matrix.lines, b.bits)
+			return b.errorf(values, "%d rows of words do not hold whole codes of %d bits", b.matrix.lines, b.bits)
 		}
 		b.matrix.lines = b.matrix.lines * 32 / b.bits
 	default:
 		if perLine > math.MaxInt/8 || perLine*8%b.bits != 0 {
-			return b.errorf(values, "%d bytes hold no whole codes of %d bits", perLine, b.bits)
+			return b.errorf(values, "%d bytes do not hold whole codes of %d bits", perLine, b.bits)
 		}
 		b.matrix.width = perLine * 8 / b.bits
 	}
@@ -137,20 +134,10 @@ func (b *builder) findShape() error {
 
 // readShape reads the shape of integers that do not fill their words.
 func (b *builder) readShape(perLine int) error {
-	t := b.tensor[shape]
-	if t.Len() != 2 {
-		return b.errorf(shape, "%v has not two elements", t)
-	}
-	var size []int64
-	if t.DType() == safetensors.I32 {
-		short, err := safetensors.Append[int32](nil, t)
-		if err != nil {
-			return b.errorf(shape, "%w", err)
-		}
-		size = []int64{int64(short[0]), int64(short[1])}
-	} else {
+	size := b.size
+	if size == nil {
 		var err error
-		if size, err = safetensors.Append[int64](nil, t); err != nil {
+		if size, err = integers(b.tensor[shape]); err != nil {
 			return b.errorf(shape, "%w", err)
 		}
 	}
@@ -163,7 +150,7 @@ func (b *builder) readShape(perLine int) error {
 		for bits := 1; bits <= 8; bits++ {
 			if fits(bits) {
 				if b.bits != 0 {
-					return b.errorf(values, "codes of %d or of %d bits; only a config tells", b.bits, bits)
+					return b.errorf(values, "codes of %d bits or of %d; only a config tells", b.bits, bits)
 				}
 				b.bits = bits
 			}
@@ -171,10 +158,49 @@ func (b *builder) readShape(perLine int) error {
 		b.matrix.values.packing.Bits = b.bits
 	}
 	if size[0] != int64(b.matrix.lines) || b.bits == 0 || !fits(b.bits) {
-		return b.errorf(shape, "%v of %d bits need other than %d rows of %d words", size, b.bits, b.matrix.lines, words)
+		return b.errorf(shape, "%v at %d bits does not fill %d rows of %d words", size, b.bits, b.matrix.lines, words)
 	}
 	b.matrix.width = int(size[1])
 	return nil
+}
+
+// readShapes reads the shapes of all modules together: neighbors in a file are one read.
+// A module that it fails for reads its own, and says what is wrong.
+func readShapes(modules []*module) {
+	for _, d := range isInt {
+		var of []*module
+		var shapes []safetensors.Tensor
+		for _, m := range modules {
+			if t, ok := m.tensor[shape]; ok && t.DType() == d {
+				of, shapes = append(of, m), append(shapes, t)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		all, err := safetensors.Concat(0, shapes...)
+		if err != nil {
+			continue
+		}
+		if sizes, err := integers(all); err == nil {
+			for i, m := range of {
+				m.size = sizes[2*i:][:2]
+			}
+		}
+	}
+}
+
+// integers returns the elements of a tensor of integers.
+func integers(t safetensors.Tensor) ([]int64, error) {
+	if t.DType() == safetensors.I64 {
+		return safetensors.Append[int64](nil, t)
+	}
+	short, err := safetensors.Append[int32](nil, t)
+	long := make([]int64, len(short))
+	for i, v := range short {
+		long[i] = int64(v)
+	}
+	return long, err
 }
 
 // quantState is the JSON of bitsandbytes.
@@ -185,8 +211,13 @@ type quantState struct {
 	Offset    float64 `json:"nested_offset"`
 }
 
+const maxState = 1 << 16 // bytes; a few hundred are usual
+
 // readState reads the JSON of bitsandbytes: the shape, and how the scales are stored.
 func (b *builder) readState() error {
+	if n := b.tensor[state].Size(); n > maxState {
+		return b.errorf(state, "%d bytes, more than %d", n, maxState)
+	}
 	text, err := safetensors.Append[byte](nil, b.tensor[state])
 	if err != nil {
 		return b.errorf(state, "%w", err)
@@ -199,12 +230,12 @@ func (b *builder) readState() error {
 	n := 1
 	for _, d := range s.Shape {
 		if d < 1 || n > (2*min(bytes, math.MaxInt/2))/d {
-			return b.errorf(state, "shape %v needs other than %d bytes", s.Shape, bytes)
+			return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, bytes)
 		}
 		n *= d
 	}
 	if cdiv(n, 2) != bytes || bytes == 0 {
-		return b.errorf(state, "shape %v needs other than %d bytes", s.Shape, bytes)
+		return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, bytes)
 	}
 	flat, err := b.tensor[values].Reshape(1, bytes)
 	if err != nil {
@@ -246,7 +277,7 @@ func (b *builder) flatten(r role, n int) (safetensors.Tensor, error) {
 		return t, b.errorf(values, "%s is missing", quote(b.name(r)))
 	}
 	if t.Len() != n {
-		return t, b.errorf(r, "%v has not %d elements", t, n)
+		return t, b.errorf(r, "%v does not have %d elements", t, n)
 	}
 	flat, err := t.Reshape(1, n)
 	if err != nil {

@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // A config is what config.json or hf_quant_config.json says of the quantisation. The
@@ -20,18 +21,26 @@ type config struct {
 	group   int   // elements of a group; 0 if not given, -1 for a single one
 	plusOne bool  // stored zero points are one less than they should be
 
-	schemes map[string]scheme // of compressed-tensors, by group; of MLX, by module
-	left    []string          // patterns of modules that are not quantised
+	groups  []*group            // of compressed-tensors
+	modules map[string]settings // of MLX, for modules that have their own
+	left    patterns            // modules that are not quantised
 }
 
-// A scheme is how a group of compressed-tensors, or a module of MLX, is quantised.
-type scheme struct {
-	Format    string   `json:"format"`
-	Targets   []string `json:"targets"`
-	Weights   *weights `json:"weights"`
-	Bits      int      `json:"bits"`
-	GroupSize int      `json:"group_size"`
-	Mode      string   `json:"mode"`
+// A group is how compressed-tensors quantises some modules.
+type group struct {
+	Format  string   `json:"format"`
+	Targets []string `json:"targets"`
+	Weights *weights `json:"weights"`
+
+	targets patterns
+	classes bool // a target is a class of modules
+}
+
+// settings are how MLX quantises a module.
+type settings struct {
+	Bits      int    `json:"bits"`
+	GroupSize int    `json:"group_size"`
+	Mode      string `json:"mode"`
 }
 
 type weights struct {
@@ -112,7 +121,7 @@ func parseSection(text []byte) (*config, error) {
 		GroupSize  *int              `json:"group_size"`
 		Block      []int             `json:"weight_block_size"`
 		Mode       string            `json:"mode"`
-		Groups     map[string]scheme `json:"config_groups"`
+		Groups     map[string]*group `json:"config_groups"`
 		Ignore     []string          `json:"ignore"`
 		Ignored    []string          `json:"ignored_layers"`
 		Excluded   []string          `json:"exclude_modules"`
@@ -121,8 +130,11 @@ func parseSection(text []byte) (*config, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, err
 	}
-	c := &config{method: s.Method, block: s.Block, bits: s.Bits, schemes: s.Groups}
-	c.left = slices.Concat(s.Ignore, s.Ignored, s.Excluded, s.Left)
+	c := &config{method: s.Method, block: s.Block, bits: s.Bits}
+	var err error
+	if c.left, err = parsePatterns(s.Ignore, s.Ignored, s.Excluded, s.Left); err != nil {
+		return nil, err
+	}
 	switch {
 	case c.method == "" && s.Algorithm != "":
 		c.method = modelOpt
@@ -146,7 +158,7 @@ func parseSection(text []byte) (*config, error) {
 		if s.Algorithm != "" && !slices.Contains(algorithms, s.Algorithm) {
 			return nil, fmt.Errorf("quant_algo %q is none of %s", s.Algorithm, strings.Join(algorithms, ", "))
 		}
-		c.schemes = nil // the tensors say it
+		// The tensors say the rest.
 	case gptq:
 		switch s.Checkpoint {
 		case "", "gptq":
@@ -160,7 +172,7 @@ func parseSection(text []byte) (*config, error) {
 			return nil, fmt.Errorf("version %q of AWQ is not gemm", s.Version)
 		}
 	case compressed:
-		return c, c.checkGroups(s.Format)
+		return c, c.parseGroups(s.Groups, s.Format)
 	case mlx:
 		if s.Mode != "" && s.Mode != "affine" {
 			return nil, fmt.Errorf("mode %q is not affine", s.Mode)
@@ -180,32 +192,51 @@ func checkBlock(block []int) error {
 	return nil
 }
 
-// checkGroups checks the groups of compressed-tensors, and gives each its format.
-func (c *config) checkGroups(format string) error {
-	for name, s := range c.schemes {
-		if s.Format == "" {
-			s.Format = format
-		}
-		c.schemes[name] = s
-		if s.Format != "" && !slices.Contains(formats, s.Format) {
-			return fmt.Errorf("%s: format %q is none of %s", name, s.Format, strings.Join(formats, ", "))
-		}
-		w := s.Weights
-		if w == nil {
+// parseGroups checks the groups of compressed-tensors. Their formats go before that of
+// all.
+func (c *config) parseGroups(groups map[string]*group, format string) (err error) {
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[name]
+		if g == nil {
 			continue
 		}
-		if err := checkBlock(w.Block); err != nil {
-			return fmt.Errorf("%s: block_structure: %w", name, err)
+		if g.Format == "" {
+			g.Format = format
 		}
-		if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
-			return fmt.Errorf("%s: num_bits is %d, group_size %d", name, w.Bits, w.GroupSize)
+		if err = checkFormat(g.Format); err == nil {
+			err = g.Weights.check()
 		}
-		if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
-			return fmt.Errorf("%s: strategy %s with block_structure %v, group_size %d", name, w.Strategy, w.Block, w.GroupSize)
+		if err == nil {
+			g.targets, err = parsePatterns(g.Targets)
 		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		g.classes = slices.ContainsFunc(g.Targets, func(s string) bool { return s != "" && unicode.IsUpper(rune(s[0])) })
+		c.groups = append(c.groups, g)
 	}
+	return checkFormat(format)
+}
+
+func checkFormat(format string) error {
 	if format != "" && !slices.Contains(formats, format) {
 		return fmt.Errorf("format %q is none of %s", format, strings.Join(formats, ", "))
+	}
+	return nil
+}
+
+func (w *weights) check() error {
+	if w == nil {
+		return nil
+	}
+	if err := checkBlock(w.Block); err != nil {
+		return fmt.Errorf("block_structure: %w", err)
+	}
+	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
+		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
+	}
+	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
+		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", w.Strategy, w.Block, w.GroupSize)
 	}
 	return nil
 }
@@ -216,72 +247,59 @@ func (c *config) parseModules(text []byte) error {
 	if err := json.Unmarshal(text, &all); err != nil {
 		return err
 	}
-	c.schemes = map[string]scheme{}
+	c.modules = map[string]settings{}
 	for name, value := range all {
 		if !strings.HasPrefix(string(value), "{") {
 			continue // a module may also be true or false
 		}
-		var s scheme
+		var s settings
 		if err := json.Unmarshal(value, &s); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if s.Mode != "" && s.Mode != "affine" {
 			return fmt.Errorf("%s: mode %q is not affine", name, s.Mode)
 		}
-		c.schemes[name] = s
+		c.modules[name] = s
 	}
 	return nil
 }
 
-// of returns the weights of a module in a group of compressed-tensors whose format
-// fits, nil if there is none. A target names modules, by a regular expression or in
-// full, or a class of modules; a file does not say the class.
-func (c *config) of(module, format string) (*weights, error) {
-	var class *weights
-	names := make([]string, 0, len(c.schemes))
-	for name := range c.schemes {
-		names = append(names, name)
+// of returns the bits of a code of a module, and the elements of a group.
+func (c *config) of(module string) (bits, group int) {
+	bits, group = c.bits, c.group
+	if s := c.modules[module]; s.Bits != 0 {
+		bits = s.Bits
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		s := c.schemes[name]
-		if s.Weights == nil || s.Format == notQuantised || s.Format != "" && s.Format != format && s.Format != genericFormat && s.Format != mixedFormats {
+	if s := c.modules[module]; s.GroupSize != 0 {
+		group = s.GroupSize
+	}
+	return bits, group
+}
+
+// weightsOf returns the weights of a module in a group of compressed-tensors whose format
+// fits. A target is a pattern of modules, or a class of them, which a file does not say.
+// The only group of a format needs no target.
+func (c *config) weightsOf(module, format string) (*weights, error) {
+	var class, only *weights
+	fit := 0
+	for _, g := range c.groups {
+		if g.Weights == nil || g.Format == notQuantised || !slices.Contains([]string{"", format, genericFormat, mixedFormats}, g.Format) {
 			continue
 		}
-		for _, target := range s.Targets {
-			if matches(target, module) {
-				return s.Weights, nil
-			}
-			if !strings.HasPrefix(target, "re:") && !strings.Contains(target, ".") && class == nil {
-				class = s.Weights
-			}
+		if g.targets.match(module) {
+			return g.Weights, nil
 		}
-	}
-	if class == nil && c.method == compressed {
-		return nil, errors.New("no group of the quantization_config has format " + format + " and targets it")
-	}
-	return class, nil
-}
-
-// leaves reports whether the config says that a module is not quantised.
-func (c *config) leaves(module string) bool {
-	return slices.ContainsFunc(c.left, func(pattern string) bool {
-		return matches(pattern, module) || !strings.HasPrefix(pattern, "re:") &&
-			(strings.HasPrefix(module, pattern+".") || strings.Contains("."+module+".", "."+pattern+"."))
-	})
-}
-
-// matches reports whether a pattern means a module: a regular expression that
-// matches from its start on, or a name in which * stands for anything. An
-// expression that only Python understands matches nothing.
-func matches(pattern, module string) bool {
-	expr, ok := strings.CutPrefix(pattern, "re:")
-	if !ok {
-		if !strings.Contains(pattern, "*") {
-			return pattern == module
+		if g.classes && class == nil {
+			class = g.Weights
 		}
-		expr = strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$"
+		only = g.Weights
+		fit++
 	}
-	re, err := regexp.Compile("^(?:" + expr + ")")
-	return err == nil && re.MatchString(module)
+	switch {
+	case class != nil:
+		return class, nil
+	case fit == 1:
+		return only, nil
+	}
+	return nil, errors.New("no group of the quantization_config has format " + format + " and targets it")
 }

@@ -88,12 +88,14 @@
 //
 // The results refer to the tensors they are made of, so close a file after they are read.
 // Dequantize reads only shapes that are stored as tensors (packed integers of
-// compressed-tensors, bitsandbytes), up to 16 concurrently. A result keeps one number of
-// its scales in memory, and an index of groups that are not adjacent; both are read when
-// they are first needed. Everything may be called concurrently.
+// compressed-tensors, in one read where they are neighbors) and the tables of
+// bitsandbytes, up to 16 concurrently. A result keeps one number of its scales in memory,
+// and an index of groups that are not adjacent; both are read when they are first needed.
+// Everything may be called concurrently.
 //
 // # Untrusted files
 //
-// Nothing is allocated because a shape claims it, no index is used unchecked, and a
-// config is data: a regular expression in it takes time in proportion to the names.
+// Nothing is allocated because a shape claims it, and no index is used unchecked. A
+// config is data: its regular expressions take time in proportion to their length, at
+// most 128 KiB together, and to the names.
 package quant

@@ -2,10 +2,8 @@ package quant
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"slices"
-	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/dequant"
@@ -13,7 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
-// A span are the numbers from start up to, not including, stop.
+// A span is the range of numbers from start up to, but not including, stop.
 type span struct{ start, stop int }
 
 func (s span) len() int { return s.stop - s.start }
@@ -35,7 +33,7 @@ type grid interface {
 	read(dst []float32, batch int, lines, positions span) ([]float32, error)
 }
 
-// part returns lines and columns of a matrix, or of one of several.
+// slice returns lines and columns of a matrix, or of one of several.
 func slice(t safetensors.Tensor, batch int, lines, columns span) (safetensors.Tensor, error) {
 	l, c := safetensors.Span(lines.start, lines.stop), safetensors.Span(columns.start, columns.stop)
 	if len(t.Shape()) == 3 {
@@ -78,25 +76,20 @@ func (g floats) read(dst []float32, batch int, lines, positions span) ([]float32
 	return dst, nil
 }
 
-// A scalar is a tensor of one element, read once.
+// A scalar is a tensor of one element.
 type scalar struct {
 	safetensors.Tensor
-	mu    sync.Mutex
-	known bool
-	value float32
+	value once[float32]
 }
 
 func (s *scalar) get() (float32, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.known {
+	return s.value.get(func() (float32, error) {
 		v, err := safetensors.Append[float32](nil, s.Tensor)
 		if err != nil {
 			return 0, err
 		}
-		s.known, s.value = true, v[0]
-	}
-	return s.value, nil
+		return v[0], nil
+	})
 }
 
 // nested are scales that are scaled themselves: the number of a code, times the scale
@@ -168,9 +161,9 @@ func (g *codes) columns(positions span) (bytes span, start int) {
 		return span{4 * positions.start, 4 * positions.stop}, positions.start
 	}
 	unit := g.unit()
-	start = positions.start / unit * unit
-	stop := cdiv(positions.stop, unit) * unit
-	return span{start / unit * g.packing.Bits * unit / 8, min(stop/unit*g.packing.Bits*unit/8, all)}, start
+	size := g.packing.Bits * unit / 8 // bytes of a unit
+	first, end := positions.start/unit, cdiv(positions.stop, unit)
+	return span{first * size, min(end*size, all)}, first * unit
 }
 
 // rows returns the lines of bytes that hold lines of codes: where codes go down, in
@@ -215,7 +208,7 @@ func (g *codes) unpack(dst []float32, s stretch, line, position int) {
 	}
 	row := s.bytes[(line-s.line)*s.width:][:s.width]
 	skip := position % g.unit()
-	row = row[(position-skip-s.start)/g.unit()*g.unit()*g.packing.Bits/8:]
+	row = row[(position-skip-s.start)/g.unit()*(g.packing.Bits*g.unit()/8):]
 	switch {
 	case g.e4m3 && mem.SwappedUnit[float32]() == 0:
 		float.Convert(mem.BytesOf(dst), float.F32, row[:len(dst)], float.E4M3, false)
@@ -274,7 +267,7 @@ var (
 // checkShape compares the shape of a part with the one that it must have.
 func (m *module) checkShape(r role, want ...int) error {
 	if have := m.tensor[r].Shape(); !slices.Equal(have, want) {
-		return m.errorf(r, "its shape is %v, that of %s needs %v", have, quote(m.name(values)), fmt.Sprint(want))
+		return m.errorf(r, "its shape is %v, but %s needs %v", have, quote(m.name(values)), want)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package quant
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -16,35 +15,29 @@ type groupIndex struct {
 	size       int  // of the groups
 	mayBeEmpty bool // all -1 says that groups are adjacent after all
 
-	mu     sync.Mutex
-	known  bool
-	number []int32 // nil if groups are adjacent
+	number once[[]int32] // nil if groups are adjacent
 }
 
-// load reads the index, once.
-func (x *groupIndex) load() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.known {
-		return nil
-	}
+// read reads the index, and checks it.
+func (x *groupIndex) read() ([]int32, error) {
 	number, err := safetensors.Append[int32](nil, x.tensor)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if x.mayBeEmpty && !slices.ContainsFunc(number, func(g int32) bool { return g != -1 }) {
+		return nil, nil
 	}
 	adjacent := true
-	empty := x.mayBeEmpty && !slices.ContainsFunc(number, func(g int32) bool { return g != -1 })
 	for i, g := range number {
-		if (g < 0 || int(g) >= x.groups) && !empty {
-			return fmt.Errorf("the index puts column %d into group %d of %d", i, g, x.groups)
+		if g < 0 || int(g) >= x.groups {
+			return nil, fmt.Errorf("the index puts column %d into group %d of %d", i, g, x.groups)
 		}
 		adjacent = adjacent && int(g) == i/x.size
 	}
-	if !adjacent && !empty {
-		x.number = number
+	if adjacent {
+		return nil, nil
 	}
-	x.known = true
-	return nil
+	return number, nil
 }
 
 // over returns the range of groups that s touches, of the given size if they are
@@ -53,23 +46,24 @@ func (x *groupIndex) over(s span, size int) (span, error) {
 	if x == nil {
 		return s.over(size), nil
 	}
-	if err := x.load(); err != nil {
+	number, err := x.number.get(x.read)
+	if err != nil {
 		return span{}, err
 	}
-	if x.number == nil {
+	if number == nil {
 		return s.over(size), nil
 	}
-	part := x.number[s.start:s.stop]
+	part := number[s.start:s.stop]
 	return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, nil
 }
 
 // scattered reports whether groups are not adjacent. over was called before.
-func (x *groupIndex) scattered() bool { return x != nil && x.number != nil }
+func (x *groupIndex) scattered() bool { return x != nil && x.number.value != nil }
 
 // group returns the group of i.
 func (x *groupIndex) group(i, size int) int {
 	if x.scattered() {
-		return int(x.number[i])
+		return int(x.number.value[i])
 	}
 	return i / size
 }
@@ -77,7 +71,7 @@ func (x *groupIndex) group(i, size int) int {
 // expand appends the number of the group of each of n positions to dst. numbers
 // starts with that of group first.
 func (x *groupIndex) expand(dst, numbers []float32, first, at, n int) []float32 {
-	for _, g := range x.number[at:][:n] {
+	for _, g := range x.number.value[at:][:n] {
 		dst = append(dst, numbers[int(g)-first])
 	}
 	return dst

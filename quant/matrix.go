@@ -137,24 +137,31 @@ func (m *matrix) block(dst []float32, batch int, rows, columns span) error {
 	if size := m.values.size(lines, positions); size > mem.BlockSize {
 		most = max(32, most/cdiv(size, mem.BlockSize)/32*32) // for few positions, in bytes of which more are read
 	}
-	for part := (span{lines.start, min(lines.stop, cdiv(lines.start+most, 32)*32)}); part.len() > 0; {
-		if err := m.part(ws, dst, batch, part, positions, lines); err != nil {
+	for part := (span{lines.start, lines.start}); part.stop < lines.stop; {
+		part = span{part.stop, min(lines.stop, cdiv(part.stop+most, 32)*32)}
+		p, err := m.parametersOf(part, positions)
+		for err == nil && part.len() > 1 && p.lines.len()*p.positions.len() > maxBlock {
+			part.stop -= part.len() / 2 // the groups of an index may be far apart
+			p, err = m.parametersOf(part, positions)
+		}
+		if err == nil {
+			err = m.part(ws, dst, batch, part, positions, lines, p)
+		}
+		if err != nil {
 			return err
 		}
-		part = span{part.stop, min(lines.stop, part.stop+most)}
 	}
 	return nil
 }
 
 // part sets the part of dst that comes from some of its lines.
-func (m *matrix) part(ws *workspace, dst []float32, batch int, part, positions, lines span) error {
+func (m *matrix) part(ws *workspace, dst []float32, batch int, part, positions, lines span, p parameters) error {
 	s, err := m.values.fetch(ws.bytes, batch, part, positions)
 	if err != nil {
 		return err
 	}
 	ws.bytes = s.bytes
-	p, err := m.readParameters(ws, batch, part, positions)
-	if err != nil {
+	if err := m.readParameters(ws, batch, &p); err != nil {
 		return err
 	}
 	if !m.transposed {
@@ -189,13 +196,16 @@ type parameters struct {
 	lines, positions      span      // of groups
 }
 
-func (m *matrix) readParameters(ws *workspace, batch int, lines, positions span) (p parameters, err error) {
+// parametersOf returns which parameters lines need.
+func (m *matrix) parametersOf(lines, positions span) (p parameters, err error) {
 	if p.lines, err = m.lineIndex.over(lines, m.height); err != nil {
 		return p, err
 	}
-	if p.positions, err = m.positionIndex.over(positions, m.length); err != nil {
-		return p, err
-	}
+	p.positions, err = m.positionIndex.over(positions, m.length)
+	return p, err
+}
+
+func (m *matrix) readParameters(ws *workspace, batch int, p *parameters) (err error) {
 	read := func(g grid, memory *[]float32) []float32 {
 		if g == nil || err != nil {
 			return nil
@@ -209,7 +219,7 @@ func (m *matrix) readParameters(ws *workspace, batch int, lines, positions span)
 	p.scales = read(m.scales, &ws.scales)
 	p.zeros = read(m.zeros, &ws.zeros)
 	p.biases = read(m.biases, &ws.biases)
-	return p, err
+	return err
 }
 
 // line sets dst to the numbers of one line, from a position on.

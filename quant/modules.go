@@ -16,6 +16,7 @@ type module struct {
 	layout *layout
 	stem   string // of the names
 	tensor map[role]safetensors.Tensor
+	size   []int64 // what the tensor shape holds, if it was read
 }
 
 // name returns the name that a part has.
@@ -145,7 +146,9 @@ func (m *module) checkParts() error {
 		case !ok && !p.optional:
 			return m.errorf(values, "%s is missing", quote(m.stem+p.suffix))
 		case ok && !p.has(t):
-			return m.errorf(p.role, "%v is none of %v", t, p.dtypes)
+			return m.errorf(p.role, "%v, not one of %v", t, p.dtypes)
+		case ok && p.role == shape && !slices.Equal(t.Shape(), []int{2}):
+			return m.errorf(shape, "%v does not hold the two dimensions of a matrix", t)
 		}
 	}
 	return nil
@@ -166,7 +169,7 @@ func checkRest(name string, t safetensors.Tensor, c *config) error {
 			switch p.suffix {
 			case "weight", "scale", "scales", "biases", "shape", "_scales":
 				// Others have such names. The config tells.
-				if !slices.Contains(layouts[i].methods, c.method) || !p.has(t) || c.leaves(strings.TrimSuffix(stem, ".")) {
+				if !slices.Contains(layouts[i].methods, c.method) || !p.has(t) || c.left.cover(strings.TrimSuffix(stem, ".")) {
 					continue
 				}
 			}

@@ -53,6 +53,7 @@ func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]
 	if err != nil {
 		return nil, err
 	}
+	readShapes(modules)
 	plain := make([]safetensors.Tensor, len(modules))
 	err = parallel.Do(readers, int64(len(modules)), func(i int64) (err error) {
 		plain[i], err = build(modules[i], c)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/float"
@@ -27,14 +26,14 @@ func (q *quantizer) bands(scales bool) *bands {
 	perRow := cdiv(q.columns, q.width)
 	switch {
 	case !scales:
-		b.line, b.lines = q.columns*q.bits/8, q.height
+		b.line, b.lines = q.columns/(8/q.bits), q.height
 	case q.scheme == NVFP4 || q.scheme == MXFP4:
 		b.line, b.lines = perRow, 1
 	default:
 		b.line, b.lines = perRow*q.source.DType().Bits()/8, 1
 	}
 	// A band has whole blocks, and about as many elements as stay in the cache.
-	b.rows = q.height * max(1, tile*4/(q.columns*q.height))
+	b.rows = q.height * max(1, tile*4/q.columns/q.height)
 	return b
 }
 
@@ -49,7 +48,7 @@ type bands struct {
 }
 
 func (b *bands) ReadAt(p []byte, off int64) (int, error) {
-	size := int64(b.rows / b.q.height * b.lines * b.line) // bytes of a band
+	size := int64(b.rows/b.q.height*b.lines) * int64(b.line) // bytes of a band
 	n := 0
 	for n < len(p) {
 		band, skip := (off+int64(n))/size, (off+int64(n))%size
@@ -296,17 +295,12 @@ func packIntegers(x []float32, bits int) []byte {
 // the io.ReaderAt of its only element.
 type largest struct {
 	of    []safetensors.Tensor
-	mu    sync.Mutex
-	known bool
-	value float32
+	value once[float32]
 }
 
-func (l *largest) scale() (float32, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.known {
-		return l.value, nil
-	}
+func (l *largest) scale() (float32, error) { return l.value.get(l.read) }
+
+func (l *largest) read() (float32, error) {
 	var most float32
 	for _, t := range l.of {
 		rows := max(1, maxBlock/4/t.Shape()[1])
@@ -325,12 +319,11 @@ func (l *largest) scale() (float32, error) {
 	format := formatOf(l.of[0].DType())
 	tiny := map[float.Format]float32{float.BF16: 0x1p-126, float.F16: 0x1p-14, float.F32: 0x1p-126}[format]
 	reciprocal := rounded([]float32{1 / max(most, tiny)}, format)[0] // PyTorch divides a number by a tensor in two steps
-	l.value = rounded([]float32{reciprocal * (448 * 6)}, format)[0]
-	if math.IsInf(float64(l.value), 0) || l.value != l.value {
-		l.value = 1
+	scale := rounded([]float32{reciprocal * (448 * 6)}, format)[0]
+	if math.IsInf(float64(scale), 0) || scale != scale {
+		scale = 1
 	}
-	l.known = true
-	return l.value, nil
+	return scale, nil
 }
 
 func (l *largest) ReadAt(p []byte, off int64) (int, error) {

@@ -142,7 +142,7 @@ func TestQuantizeRefuses(t *testing.T) {
 		{"int2", "a.weight", `safetensors: scheme "int2" is none of [fp8-block fp8-channel int4 int8 mxfp4 nvfp4]`},
 		{quant.Int4, "a.weight", `safetensors: tensor "a.weight": 100 columns are not whole groups of 128`},
 		{quant.FP8Block, "a.bias", `safetensors: tensor "a.bias": its name does not end in .weight`},
-		{quant.FP8Block, "b.weight", `safetensors: tensor "b.weight": I32 [2,128] is no matrix of BF16, F16 or F32`},
+		{quant.FP8Block, "b.weight", `safetensors: tensor "b.weight": I32 [2,128] is not a matrix of BF16, F16 or F32`},
 	} {
 		_, _, err := quant.Quantize(m.tensors, c.scheme, only(c.target))
 		require.EqualError(t, err, c.want)

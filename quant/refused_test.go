@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,13 +75,13 @@ func TestRefused(t *testing.T) {
 		{"scale of another dtype", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.I32, 1, 1)}, `tensor "a.weight`},
 		{"method of others", gptq, []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight": FP8 in blocks: quant_method "gptq" has no such tensors`},
 
-		{"grid of blocks", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": FP8 in blocks: its shape is [1 1], that of "a.weight" needs [2 1]`},
+		{"grid of blocks", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": FP8 in blocks: its shape is [1 1], but "a.weight" needs [2 1]`},
 		{"rank", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1)}, `tensor "a.weight": FP8 in blocks: its shape is [2], not that of a matrix`},
 		{"no global scale", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_global_scale" is missing`},
 		{"no scale of scales", text(object{"quantization": object{"quant_algo": "NVFP4"}}), []change{zeroed("a.weight", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_scale_2" is missing`},
-		{"two global scales", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 2)}, `F32 [2] has not one element`},
+		{"two global scales", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 2)}, `F32 [2] does not have one element`},
 		{"half a group", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 4), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 1)}, `8 columns are not whole groups of 16`},
-		{"shape beyond the words", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 16)}, `tensor "a.weight_shape": packed integers: [2 16] of 4 bits need other than 2 rows of 1 words`},
+		{"shape beyond the words", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 16)}, `tensor "a.weight_shape": packed integers: [2 16] at 4 bits does not fill 2 rows of 1 words`},
 		{"negative shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, -8)}, `tensor "a.weight_shape"`},
 		{"no shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1)}, `"a.weight_shape" is missing`},
 		{"no zero points", compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": false}),
@@ -91,9 +92,10 @@ func TestRefused(t *testing.T) {
 		{"GPTQ of 5 bits", method("gptq", object{"bits": 5, "group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 5, 32), zeroed("a.qzeros", safetensors.I32, 1, 5), zeroed("a.scales", safetensors.F16, 1, 32)}, "codes of 5 bits"},
 		{"zeros of another grid", gptq, []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 2, 32)}, `tensor "a.qzeros"`},
 		{"no quant_map", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.quant_map")), `"a.weight.quant_map" is missing`},
-		{"state of another shape", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[5,4]}`), `shape [5 4] needs other than 8 bytes`},
-		{"state that overflows", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[1073741824,1073741824,16]}`), `needs other than 8 bytes`},
+		{"state of another shape", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[5,4]}`), `shape [5 4] does not fill 8 bytes`},
+		{"state that overflows", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[1073741824,1073741824,16]}`), `does not fill 8 bytes`},
 		{"blocksize 0", method("bitsandbytes", object{}), nf4(`{"blocksize":0,"shape":[4,4]}`), `blocksize is 0`},
+		{"long state", method("bitsandbytes", object{}), nf4(strings.Repeat(" ", 1<<16+1)), `quant_state.bitsandbytes__nf4": NF4: 65537 bytes, more than 65536`},
 		{"broken state", method("bitsandbytes", object{}), nf4(`{"blocksize"`), `quant_state`},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
 		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config tells"},
@@ -220,8 +222,12 @@ func FuzzDequantize(f *testing.F) {
 				if len(p.Shape()) == 2 && p.Shape()[1] > 1 && p.DType().Bits() >= 8 {
 					part, err := p.Slice(safetensors.All(), safetensors.Span(1, 2))
 					require.NoError(t, err)
-					_, err = safetensors.Append[byte](nil, part)
+					column, err := safetensors.Append[byte](nil, part)
 					require.NoError(t, err)
+					size := p.DType().Bits() / 8
+					for row := range p.Shape()[0] {
+						require.Equal(t, whole[(row*p.Shape()[1]+1)*size:][:size], column[row*size:][:size])
+					}
 				}
 				require.EqualValues(t, p.Size(), len(whole))
 			}

@@ -15,19 +15,13 @@ func (b *builder) findGroups() error {
 	b.matrix.height, b.matrix.length = max(1, b.matrix.height), max(1, b.matrix.length)
 	size := b.layout.group
 	if size == 0 {
-		size = b.config.group
-		if s, ok := b.config.schemes[b.path()]; ok && b.config.method == mlx && s.GroupSize != 0 {
-			size = s.GroupSize
-		}
+		_, size = b.config.of(b.path())
 	}
 	switch b.layout.scaling {
 	case rows:
 		b.matrix.length = whole(b.matrix.width)
 	case tiles:
-		b.matrix.height, b.matrix.length = 128, 128
-		if b.layout.group == 0 && b.config.block != nil {
-			b.matrix.height, b.matrix.length = b.config.block[0], b.config.block[1]
-		}
+		b.findBlocks()
 	case groups:
 		if size < 1 || b.matrix.width%size != 0 {
 			return b.groupError(size, b.matrix.width)
@@ -52,6 +46,14 @@ func (b *builder) groupError(size, width int) error {
 		return b.errorf(scales, "%w", errNoGroups)
 	}
 	return b.errorf(scales, "%d columns are not whole groups of %d", width, size)
+}
+
+// findBlocks takes the blocks of the config, unless the layout has its own.
+func (b *builder) findBlocks() {
+	b.matrix.height, b.matrix.length = 128, 128
+	if b.layout.group == 0 && b.config.block != nil {
+		b.matrix.height, b.matrix.length = b.config.block[0], b.config.block[1]
+	}
 }
 
 // findDescribed finds what each scale is for from the strategy of the config, else
@@ -80,10 +82,7 @@ func (b *builder) findDescribed() error {
 	case b.layout.element == offset && rank > 1 && have[rank-1] > 0:
 		b.matrix.length = b.matrix.width / have[rank-1]
 	default:
-		b.matrix.height, b.matrix.length = 128, 128
-		if b.config.block != nil {
-			b.matrix.height, b.matrix.length = b.config.block[0], b.config.block[1]
-		}
+		b.findBlocks()
 		return nil
 	}
 	if b.matrix.length < 1 || b.matrix.width%b.matrix.length != 0 {
@@ -154,7 +153,7 @@ func (b *builder) floats(r role, lines, positions int) (grid, error) {
 	for r, s := range map[role]**scalar{factor: &g.factor, divisor: &g.divisor} {
 		if t, ok := b.tensor[r]; ok {
 			if t.Len() != 1 {
-				return nil, b.errorf(r, "%v has not one element", t)
+				return nil, b.errorf(r, "%v does not have one element", t)
 			}
 			*s = &scalar{Tensor: t}
 		}

@@ -105,7 +105,7 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 		}
 		for suffix, part := range parts {
 			if _, ok := tensors[module+"."+suffix]; ok && suffix != "weight" {
-				return nil, nil, fmt.Errorf("tensor %s: it is there already", quote(module+"."+suffix))
+				return nil, nil, fmt.Errorf("tensor %s: a tensor of this name exists already", quote(module+"."+suffix))
 			}
 			result[module+"."+suffix] = part
 		}
@@ -128,7 +128,7 @@ func (r recipe) refuses(name string, t safetensors.Tensor) error {
 	case !strings.HasSuffix(name, ".weight"):
 		return fmt.Errorf("its name does not end in .weight")
 	case !slices.Contains(isFloat, t.DType()) || len(shape) != 2 || t.Len() == 0:
-		return fmt.Errorf("%v is no matrix of BF16, F16 or F32", t)
+		return fmt.Errorf("%v is not a matrix of BF16, F16 or F32", t)
 	case r.height == 1 && r.width > 0 && shape[1]%r.width != 0:
 		return fmt.Errorf("%d columns are not whole groups of %d", shape[1], r.width)
 	}

@@ -1,0 +1,197 @@
+package quant_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// A counter counts what is read of a file.
+type counter struct {
+	io.ReaderAt
+	reads, bytes atomic.Int64
+}
+
+func (c *counter) ReadAt(p []byte, off int64) (int, error) {
+	c.reads.Add(1)
+	c.bytes.Add(int64(len(p)))
+	return c.ReaderAt.ReadAt(p, off)
+}
+
+// Zeros is a file of zeros without an end.
+type zeros struct{}
+
+func (zeros) ReadAt(p []byte, _ int64) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// TestReadsWhatItNeeds reads an element, a few rows and a few columns of tensors of 2^40
+// elements, in each packing. An element of the result that nobody asked for costs less
+// than another read, up to a few thousand of them.
+func TestReadsWhatItNeeds(t *testing.T) {
+	const n = 1 << 20
+	for _, c := range []struct {
+		title, config string
+		bits          int // of a value
+		parts         map[string]safetensors.Tensor
+	}{
+		{"FP8 in blocks", method("fp8", object{"weight_block_size": []int{128, 128}}), 8,
+			zerosOf("weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale_inv", safetensors.F32, []int{n / 128, n / 128})},
+		{"FP8 by row", method("fp8", object{}), 8,
+			zerosOf("weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale", safetensors.F32, []int{n, 1})},
+		{"NVFP4", compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "strategy": "tensor_group", "group_size": 16}), 4,
+			zerosOf("weight_packed", safetensors.U8, []int{n, n / 2}, "weight_scale", safetensors.F8_E4M3, []int{n, n / 16}, "weight_global_scale", safetensors.F32, []int{1})},
+		{"gpt-oss", method("mxfp4", object{}), 4,
+			zerosOf("_blocks", safetensors.U8, []int{2, n, n / 32, 16}, "_scales", safetensors.U8, []int{2, n, n / 32})},
+		{"GPTQ", method("gptq", object{"bits": 3, "group_size": 128}), 3,
+			zerosOf("qweight", safetensors.I32, []int{n / 32 * 3, n}, "qzeros", safetensors.I32, []int{n / 128, n / 32 * 3}, "scales", safetensors.F16, []int{n / 128, n})},
+		{"AWQ", method("awq", object{"bits": 4, "group_size": 128}), 4,
+			zerosOf("qweight", safetensors.I32, []int{n, n / 8}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})},
+		{"MLX", text(object{"quantization": object{"bits": 4, "group_size": 64}}), 4,
+			zerosOf("weight", safetensors.U32, []int{n, n / 8}, "scales", safetensors.BF16, []int{n, n / 64}, "biases", safetensors.BF16, []int{n, n / 64})},
+	} {
+		t.Run(c.title, func(t *testing.T) {
+			if math.MaxInt == math.MaxInt32 {
+				t.Skip("the tensors are larger than memory can be")
+			}
+			var file counter
+			file.ReaderAt = zeros{}
+			for name, x := range c.parts {
+				var err error
+				c.parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), &file)
+				require.NoError(t, err)
+			}
+			plain, err := quant.Dequantize(c.parts, []byte(c.config))
+			require.NoError(t, err)
+			require.Zero(t, file.bytes.Load())
+			for _, x := range plain {
+				last := func(row, column safetensors.Range) []safetensors.Range {
+					return append(slices.Repeat([]safetensors.Range{safetensors.Span(0, 1)}, len(x.Shape())-2), row, column)
+				}
+				for _, s := range []struct {
+					ranges []safetensors.Range
+					most   int // elements
+				}{
+					{last(safetensors.Span(1000, 1001), safetensors.Span(5000, 5001)), 32},
+					{last(safetensors.Span(1000, 1001), safetensors.Span(5000, 6000)), 32 * 1000},
+					{last(safetensors.Span(1000, 1010), safetensors.Span(5000, 5100)), 4*1000 + 4096},
+					{last(safetensors.Span(0, 4096), safetensors.Span(7, 8)), 32 * 4096},
+					{last(safetensors.Span(1000, 2000).By(10), safetensors.Span(5000, 6000).By(10)), 4*10000 + 32*4096},
+				} {
+					part, err := x.Slice(s.ranges...)
+					require.NoError(t, err)
+					file.bytes.Store(0)
+					_, err = safetensors.Append[float32](nil, part)
+					require.NoError(t, err)
+					// Of values, and as much again of scales and zero points, where each
+					// element has its own.
+					require.Less(t, file.bytes.Load(), int64(s.most*(c.bits+32)/8+64), "%v", s.ranges)
+				}
+			}
+		})
+	}
+}
+
+// zerosOf returns tensors of a module "a" of these suffixes, dtypes and shapes.
+func zerosOf(args ...any) map[string]safetensors.Tensor {
+	m := map[string]safetensors.Tensor{}
+	for ; len(args) > 0; args = args[3:] {
+		suffix := args[0].(string)
+		if suffix[0] != '_' {
+			suffix = "." + suffix
+		}
+		m["a"+suffix], _ = safetensors.NewTensorAt(args[1].(safetensors.DType), args[2].([]int), zeros{})
+	}
+	return m
+}
+
+// TestShapesInOneRead: opening a checkpoint of hundreds of modules is no hundreds of
+// requests.
+func TestShapesInOneRead(t *testing.T) {
+	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	const modules = 300
+	for i := range modules {
+		stem := fmt.Sprintf("layers.%d.", i)
+		m.random(stem+"weight_packed", safetensors.I32, 3, 2)
+		m.floats(stem+"weight_scale", safetensors.BF16, 3, 1)
+		m.tensors[stem+"weight_shape"], _ = safetensors.NewTensor(safetensors.I64, []int{2}, []int64{3, 9 + int64(i)%8})
+	}
+	var b bytes.Buffer
+	require.NoError(t, safetensors.Write(&b, m.tensors, nil))
+	file := counter{ReaderAt: bytes.NewReader(b.Bytes())}
+	f, err := safetensors.NewFile(&file, int64(b.Len()))
+	require.NoError(t, err)
+	file.reads.Store(0)
+	config := []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
+	plain, err := quant.Dequantize(maps.Collect(f.Tensors()), config)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, file.reads.Load())
+	for i := range modules {
+		require.Equal(t, []int{3, 9 + i%8}, plain[fmt.Sprintf("layers.%d.weight", i)].Shape())
+	}
+
+	cut := b.Bytes()[:b.Len()-modules*6*4-modules*3*2-1] // packed values and scales come after the shapes
+	tensors := maps.Collect(f.Tensors())
+	for name, x := range tensors {
+		if x.DType() == safetensors.I64 {
+			tensors[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(cut[len(cut)-3:]))
+			require.NoError(t, err)
+		}
+	}
+	_, err = quant.Dequantize(tensors, config)
+	require.ErrorContains(t, err, `weight_shape": packed integers: `)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// TestScatteredGroups reads columns of groups that are far apart: the scales between them
+// need not be in memory together.
+func TestScatteredGroups(t *testing.T) {
+	const rows, columns = 2048, 1 << 15
+	index := make([]int32, columns)
+	for i := range index {
+		index[i] = int32(i % 2 * (columns/8 - 1))
+	}
+	m := zerosOf("weight_packed", safetensors.I32, []int{rows, columns / 8}, "weight_scale", safetensors.BF16, []int{rows, columns / 8})
+	numbers("a.weight_g_idx", index...)(m)
+	numbers("a.weight_shape", rows, columns)(m)
+	plain, err := quant.Dequantize(m, []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8})))
+	require.NoError(t, err)
+	part, err := plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12))
+	require.NoError(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got, err := safetensors.Append[float32](nil, part)
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	require.Equal(t, make([]float32, 2*rows), got)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(20<<20), "its scales are 32 MiB as float32")
+}
+
+// TestWideRows quantises a row of 2^57 columns, of which nobody has a byte.
+func TestWideRows(t *testing.T) {
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("the tensor is larger than memory can be")
+	}
+	for _, columns := range []int64{1 << 57, 1<<57 + 128} {
+		x, err := safetensors.NewTensorAt(safetensors.F32, []int{1, int(columns)}, endless{})
+		require.NoError(t, err)
+		for _, scheme := range schemes {
+			q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, scheme, nil)
+			require.NoError(t, err)
+			require.Greater(t, len(q), 1)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package quant
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern      string
+		match, cover []string // of modules
+	}{
+		{"lm_head", []string{"lm_head"}, []string{"lm_head", "lm_head.x", "language.lm_head"}},
+		{"model.visual", []string{"model.visual"}, []string{"model.visual", "model.visual.proj", "x.model.visual.proj"}},
+		{"visual.*", []string{"visual.a", "visual.", "visual.a.b"}, []string{"visual.a"}},
+		{"*.gate", []string{"a.gate", "a.b.gate"}, []string{"a.gate"}},
+		{"re:.*gate$", []string{"a.gate", "gate", "a.agate", "agate"}, []string{"gate"}},
+		{"re:model", []string{"model", "model.visual", "model.visuals", "models"}, nil},
+		{"re:(?!a)x", nil, nil}, // of Python alone
+		{"re:(", nil, nil},
+		{"a[b", []string{"a[b"}, []string{"a[b.c"}},
+		{"", []string{""}, []string{"", "a..b"}},
+	} {
+		p, err := parsePatterns(nil, []string{c.pattern})
+		require.NoError(t, err)
+		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
+		for _, module := range slices.Concat(all, c.match) {
+			require.Equal(t, slices.Contains(c.match, module), p.match(module), "%q matches %q", c.pattern, module)
+		}
+		for _, module := range slices.Concat(c.match, c.cover) {
+			require.True(t, p.cover(module), "%q covers %q", c.pattern, module)
+		}
+	}
+	_, err := parsePatterns([]string{"re:" + strings.Repeat("a", maxExpressions/2)}, []string{"b" + strings.Repeat("*", maxExpressions/2)})
+	require.EqualError(t, err, "its patterns have more than 131072 bytes")
+}
+
+// TestCover compares with a search for the pattern between dots.
+func TestCover(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	path := func(most int) string {
+		parts := make([]string, 1+r.IntN(most))
+		for i := range parts {
+			parts[i] = string("ab"[r.IntN(2)])
+		}
+		return strings.Join(parts, ".")
+	}
+	for range 5000 {
+		pattern, module := path(4), path(32)
+		p, err := parsePatterns([]string{pattern})
+		require.NoError(t, err)
+		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), p.cover(module), "%q, %q", pattern, module)
+	}
+	p, err := parsePatterns([]string{"a"})
+	require.NoError(t, err)
+	require.False(t, p.cover(strings.Repeat("b.", 1<<20)+"a"), "a path has a few components")
+}
+
+// TestWeightsOf finds the group of compressed-tensors that a module belongs to.
+func TestWeightsOf(t *testing.T) {
+	type want map[string]int // bits by module; 0: an error
+	for _, c := range []struct {
+		groups string
+		want   want
+	}{
+		{`"a":{"targets":["lm_head"],"weights":{"num_bits":8}},"b":{"targets":["Linear"],"weights":{"num_bits":4}}`, want{"lm_head": 8, "x.proj": 4}},
+		{`"a":{"targets":["re:.*up$"],"weights":{"num_bits":8}},"b":{"targets":["re:(?!.*up).*"],"weights":{"num_bits":4}}`, want{"x.up": 8, "x.down": 0}},
+		{`"a":{"targets":["re:(?!.*up).*"],"weights":{"num_bits":4}}`, want{"x.up": 4, "x.down": 4}},
+		{`"a":{"format":"dense","targets":["Linear"],"weights":{"num_bits":8}},"b":{"targets":["re:.*up$"],"weights":{"num_bits":4}}`, want{"x.up": 4, "x.down": 4}},
+		{`"a":{"targets":["Linear"],"weights":null},"b":null`, want{"x": 0}},
+		{`"a":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 0}},
+	} {
+		config, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{` + c.groups + `}}}`))
+		require.NoError(t, err)
+		for module, bits := range c.want {
+			w, err := config.weightsOf(module, "pack-quantized")
+			if bits == 0 {
+				require.EqualError(t, err, "no group of the quantization_config has format pack-quantized and targets it", "%s %s", c.groups, module)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, bits, w.Bits, "%s %s", c.groups, module)
+		}
+	}
+}
