@@ -98,6 +98,10 @@ func TestRefused(t *testing.T) {
 		{"long state", method("bitsandbytes", object{}), nf4(strings.Repeat(" ", 1<<16+1)), `quant_state.bitsandbytes__nf4": NF4: 65537 bytes, more than 65536`},
 		{"broken state", method("bitsandbytes", object{}), nf4(`{"blocksize"`), `quant_state`},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
+		{"weight and packed weight", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight", safetensors.BF16, 2, 8)}, `tensor "a.weight": the result of "a.weight_packed" has the same name`},
+		{"two layouts of a module", "{}", []change{
+			zeroed("a.weight_packed", safetensors.U8, 2, 16), zeroed("a.weight_scale", safetensors.U8, 2, 1),
+			zeroed("a.weight", safetensors.F8_E4M3, 2, 32), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight": the result of`},
 		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config tells"},
 	} {
 		t.Run(c.title, func(t *testing.T) {

@@ -1,0 +1,91 @@
+package quant_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// A model with FP8 weights, and a scale for each block of 2×2, is read as floats.
+func ExampleOpen() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	weight, _ := safetensors.NewTensor(safetensors.F8_E4M3, []int{2, 4}, []float32{1, 2, 3, 4, 5, 6, 7, 8})
+	scale, _ := safetensors.NewTensor(safetensors.F32, []int{1, 2}, []float32{0.5, 10})
+	err = safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]safetensors.Tensor{
+		"proj.weight": weight, "proj.weight_scale_inv": scale,
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := []byte(`{"quantization_config": {"quant_method": "fp8", "weight_block_size": [2, 2]}}`)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o666); err != nil {
+		log.Fatal(err)
+	}
+
+	f, err := quant.Open(dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	values, err := safetensors.Read[float32](f, "proj.weight", 2, 4)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(f.Len(), values)
+	// Output: 1 [0.5 1 30 40 2.5 3 70 80]
+}
+
+// A matrix becomes 4-bit integers, and what they stand for becomes BF16 again.
+func ExampleQuantize() {
+	values := make([]float32, 128)
+	for i := range values {
+		values[i] = float32(i%16) - 7.5
+	}
+	weight, err := safetensors.NewTensor(safetensors.F32, []int{1, 128}, values)
+	if err != nil {
+		log.Fatal(err)
+	}
+	tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"up_proj.weight": weight}, quant.Int4, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tensors["up_proj.weight_packed"], json.Valid(config))
+	layouts, err := quant.Layouts(tensors, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(layouts)
+
+	plain, err := quant.Dequantize(tensors, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for name, t := range plain {
+		half, err := t.Convert(safetensors.BF16)
+		if err != nil {
+			log.Fatal(err)
+		}
+		some, err := half.Slice(safetensors.All(), safetensors.Span(0, 5))
+		if err != nil {
+			log.Fatal(err)
+		}
+		first, err := safetensors.Append[float32](nil, some)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(name, half, first)
+	}
+	// Output:
+	// I32 [1,16] true
+	// map[up_proj.weight:packed integers]
+	// up_proj.weight BF16 [1,128] [-8 -6 -6 -4 -4]
+}
