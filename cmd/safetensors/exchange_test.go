@@ -48,9 +48,9 @@ func TestModelSigning(t *testing.T) {
 			require.NoError(t, os.Remove("model/our.sig"))
 
 			theirs("sign key model --private_key key.pem --signature their.sig")
-			require.Contains(t, ours("verify model --signature their.sig --public-key key.pub"), signedModel)
+			require.Contains(t, ours("verify model --signature their.sig --public-key key.pub"), signedModel(t))
 			theirs("sign certificate model --private_key key.pem --signing_certificate key.crt --certificate_chain key.root --signature model/their.sig")
-			require.Contains(t, ours("verify model --signature model/their.sig --chain key.root"), signedModel)
+			require.Contains(t, ours("verify model --signature model/their.sig --chain key.root"), signedModel(t))
 
 			write(t, "model/config.json", "{ }")
 			require.Equal(t, 1, runs(t, "verify", "model", "--signature", "their.sig", "--public-key", "key.pub").code)
@@ -70,9 +70,9 @@ func TestModelSigning(t *testing.T) {
 	require.Contains(t, ours("verify model/config.json --signature file.sig --public-key key.pub"), "config.json: OK")
 
 	python("-c", signAs, "blake2", "0", "blake2b.sig")
-	require.Contains(t, ours("verify model --signature blake2b.sig --public-key key.pub"), signedModel)
+	require.Contains(t, ours("verify model --signature blake2b.sig --public-key key.pub"), signedModel(t))
 	python("-c", signAs, "shards", "50", "shards.sig")
-	require.Contains(t, ours("verify model --signature shards.sig --public-key key.pub"), strings.Replace(signedModel, "empty: OK", "empty: OK, empty", 1))
+	require.Contains(t, ours("verify model --signature shards.sig --public-key key.pub"), strings.Replace(signedModel(t), "empty: OK", "empty: OK, empty", 1))
 	write(t, "model/sub/x", "z")
 	write(t, "model/sub-1/x", "longer")
 	r := runs(t, "verify", "model", "--signature", "shards.sig", "--public-key", "key.pub")

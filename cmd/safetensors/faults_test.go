@@ -89,18 +89,6 @@ func play(t *testing.T, s scene, mayLeave bool, run func(args []string) error) (
 	return true
 }
 
-// tree returns the contents of the files in a folder.
-func tree(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	files := make(map[string]string)
-	for _, name := range list(t, dir) {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
-		files[name] = string(text)
-	}
-	return files
-}
-
 func keys(files map[string]string) (names []string) {
 	for name := range files {
 		names = append(names, name)

@@ -73,17 +73,6 @@ func writeSparse(t testing.TB, name string, n int) {
 	require.NoError(t, os.Truncate(name, int64(len(start))+int64(n)<<28))
 }
 
-func list(t *testing.T, dir string) (names []string) {
-	entries, err := os.ReadDir(dir)
-	if !os.IsNotExist(err) {
-		require.NoError(t, err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
 // TestInterruptCopy interrupts copies to a file and to a folder once their new files
 // are there.
 func TestInterruptCopy(t *testing.T) {

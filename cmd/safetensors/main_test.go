@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,4 +76,27 @@ func fails(t *testing.T, code int, args ...string) string {
 // one that was.
 func TestVersion(t *testing.T) {
 	require.Regexp(t, `^safetensors \S+\n$`, succeeds(t, "--version"))
+}
+
+func list(t *testing.T, dir string) (names []string) {
+	entries, err := os.ReadDir(dir)
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// tree returns the contents of the files in a folder.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	for _, name := range list(t, dir) {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		files[name] = string(text)
+	}
+	return files
 }
