@@ -1,4 +1,4 @@
-// Package internal_test keeps the walls between the packages of the module.
+// Package internal_test keeps the walls between the packages of this repository.
 package internal_test
 
 import (
@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,91 +15,109 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "github.com/gosafetensors/safetensors"
+const repository = "github.com/gosafetensors/safetensors"
 
 // A wall says which packages the packages in a folder may import besides the
 // standard library. The first one that has the folder counts.
 type wall struct {
-	folder string   // in the module; a final /... stands for all folders in it
-	own    []string // folders of this module
+	folder string   // in the repository; a final /... stands for it and all folders in it
+	own    []string // folders of this repository
 	others []string // packages of other modules
 }
 
-// walls has no entry for commands, examples and benchmarks, which may import
-// anything.
+var (
+	public     = []string{".", "remote", "hub", "dcp", "quant"} // what every program can use
+	everything = []string{"..."}
+)
+
 var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
 	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport"}, nil},
 	{"hub", []string{".", "remote", "internal/prefix", "internal/transport"}, nil},
 	{"dcp", []string{".", "internal/jsonscan", "internal/parallel", "internal/prefix"}, nil},
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/parallel", "internal/prefix"}, nil},
-	{"internal/transport", nil, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
+	{"cmd/...", append([]string{"cmd/..."}, public...), everything},
+	{"examples/...", append([]string{"examples/..."}, public...), everything},
+	{"bench/...", append([]string{"bench/...", "examples/..."}, public...), everything},
+	{"difftest/...", append([]string{"difftest/..."}, public...), everything},
+	{"mutate/...", nil, nil},
+	{".ci/modproxy", nil, []string{"golang.org/x/mod/..."}},
+	{".ci/sbom", nil, nil},
 }
 
-// TestImports checks the imports of all files but tests, for every system. The
-// packages under internal/ know nothing of tensors and nothing of each other;
-// net/http stays out of programs that use neither package remote nor package hub.
+// web are the folders that may import net and net/http, which stay out of programs that
+// only read files.
+var web = []string{"remote", "hub", "internal/transport", "cmd/...", "examples/...", "bench/...", "difftest/..."}
+
+// TestImports checks the imports of all files but tests, of every module and for every
+// system. The compiler would let everything in the repository import internal packages.
 func TestImports(t *testing.T) {
-	imports := importsOf(t, "..")
-	for _, folder := range []string{".", "remote", "hub", "dcp", "internal/float", "internal/parallel"} {
+	imports := importsOf(t, "..", func(name string) bool { return !strings.HasSuffix(name, "_test.go") })
+	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
 		require.NotEmpty(t, imports[folder], folder)
 	}
 	for folder, paths := range imports {
-		i := slices.IndexFunc(walls, func(w wall) bool { return matches(w.folder, folder) })
-		if i < 0 {
-			continue
-		}
 		t.Run(folder, func(t *testing.T) {
+			i := slices.IndexFunc(walls, func(w wall) bool { return matches(w.folder, folder) })
+			require.GreaterOrEqual(t, i, 0, "no wall says what this package may import")
 			for _, p := range paths {
-				require.True(t, walls[i].allows(p), "imports %q", p)
+				require.True(t, walls[i].allows(folder, p), "imports %q", p)
 			}
 		})
 	}
 }
 
-// allows reports whether packages inside the wall may import p.
-func (w wall) allows(p string) bool {
-	in := func(patterns []string, p string) bool {
-		return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, p) })
+// TestImportsOfInternalTests: tests of internal packages know nothing of tensors either.
+func TestImportsOfInternalTests(t *testing.T) {
+	tests := importsOf(t, ".", func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	require.NotEmpty(t, tests["float"])
+	for folder, paths := range tests {
+		for _, p := range paths {
+			p, ours := strings.CutPrefix(p, repository+"/")
+			require.True(t, !ours && p != repository || p == "internal/testplatform" || p == "internal/"+folder, "%s imports %s", folder, p)
+		}
 	}
+}
+
+// allows reports whether the packages in a folder inside the wall may import p.
+func (w wall) allows(folder, p string) bool {
 	first, _, _ := strings.Cut(p, "/")
-	switch {
-	case p == module:
-		return in(w.own, ".")
-	case p == module+"/internal/testplatform":
+	switch own, ours := strings.CutPrefix(p, repository+"/"); {
+	case p == repository:
+		return slices.Contains(w.own, ".")
+	case own == "internal/testplatform" && ours:
 		return false // it is for tests
-	case strings.HasPrefix(p, module+"/"):
-		return in(w.own, strings.TrimPrefix(p, module+"/"))
+	case ours:
+		return anyMatches(w.own, own)
 	case strings.Contains(first, "."):
-		return in(w.others, p)
+		return anyMatches(w.others, p)
 	}
-	return first != "net" || slices.Contains([]string{"remote", "hub", "internal/transport"}, w.folder)
+	return first != "net" || anyMatches(web, folder)
+}
+
+func anyMatches(patterns []string, p string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, p) })
 }
 
 // matches reports whether a pattern stands for a path.
 func matches(pattern, p string) bool {
-	parent, all := strings.CutSuffix(pattern, "/...")
-	return p == pattern || all && strings.HasPrefix(p, parent+"/")
+	parent, all := strings.CutSuffix(pattern, "...")
+	return p == pattern || all && strings.HasPrefix(p+"/", parent)
 }
 
-// importsOf returns the import paths of all packages of the module in folder root,
-// by their folder.
-func importsOf(t *testing.T, root string) map[string][]string {
+// importsOf returns the import paths of the packages in the folder root, by their folder,
+// of the Go files with the names that are wanted.
+func importsOf(t *testing.T, root string, wanted func(name string) bool) map[string][]string {
 	t.Helper()
 	imports := make(map[string][]string)
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if d.IsDir() {
-			_, err := os.Stat(filepath.Join(name, "go.mod"))
-			if name != root && (err == nil || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || !wanted(name):
 			return nil
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
