@@ -117,7 +117,11 @@ func (c *command) verdict(name string, values bool) verdict {
 
 // refusal returns the verdict on what could not be opened.
 func refusal(name string, err error) verdict {
-	v := verdict{File: name, Reason: strings.TrimPrefix(err.Error(), source.Shown(name)+": ")}
+	v := verdict{File: name, Reason: err.Error()}
+	var of *source.Error
+	if errors.As(err, &of) {
+		v.Reason = of.Reason.Error()
+	}
 	var broken *safetensors.FormatError
 	if errors.As(err, &broken) {
 		v.Reason, v.Tensor = broken.Reason, broken.Tensor

@@ -83,6 +83,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // exit reports an error and returns the exit code of it.
 func (c *command) exit(cmd *cobra.Command, err error) int {
 	var wrong usageError
+	var nowhere dest.UsageError
 	switch {
 	case err == nil:
 		return exitOK
@@ -91,18 +92,27 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 		return exitInterrupted
 	case errors.Is(err, errDifferent):
 		return exitFailed
-	case !c.begun, errors.As(err, &wrong), errors.Is(err, dest.ErrUsage):
-		text := strings.TrimPrefix(err.Error(), dest.ErrUsage.Error()+": ")
-		fmt.Fprintf(c.stderr, "safetensors: %s\n%s --help shows the usage\n", term.Clean(text), cmd.CommandPath())
+	case !c.begun, errors.As(err, &wrong), errors.As(err, &nowhere):
+		fmt.Fprintf(c.stderr, "safetensors: %s\n%s --help shows the usage\n", term.Clean(err.Error()), cmd.CommandPath())
 		return exitUsage
 	}
-	for _, line := range strings.Split(err.Error(), "\n") {
-		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
+	for _, err := range joined(err) {
+		for _, line := range strings.Split(term.Bare(err).Error(), "\n") {
+			fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(line))
+		}
 	}
 	if errors.Is(err, parts.ErrRefused) {
 		return exitRefused
 	}
 	return exitFailed
+}
+
+// joined returns the errors that errors.Join has joined.
+func joined(err error) []error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(all.Unwrap()...).Error() == err.Error() {
+		return all.Unwrap()
+	}
+	return []error{err}
 }
 
 // helpWidth is how long the lines of the help may be, in characters.

@@ -154,7 +154,7 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 	l := listingOf(src, names)
 	if l.Quantised, err = quantisedTotals(src); err != nil {
 		c.opener.Note(fmt.Sprintf("%s: its quantised tensors cannot be read as numbers: %s",
-			source.Shown(name), strings.TrimPrefix(err.Error(), "safetensors: ")))
+			source.Shown(name), term.Bare(err)))
 	}
 	return l, nil
 }

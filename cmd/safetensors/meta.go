@@ -87,9 +87,6 @@ func changed(metadata, pairs map[string]string, remove []string) (map[string]str
 	return metadata, nil
 }
 
-// indexFile is the index that WriteShards replaces.
-const indexFile = "model.safetensors.index.json"
-
 // replaceMeta replaces the file or the folder of a source by one with other metadata.
 func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string) error {
 	size, index := int64(0), ""
@@ -97,7 +94,7 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	for _, file := range src.Files {
 		local = local && file.Path != ""
 		size += file.Size
-		if file.Name == indexFile {
+		if file.Name == format.IndexFile {
 			index = file.Path
 		}
 	}
@@ -121,7 +118,7 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map[string]string) error {
 	maxBytes := int64(1)
 	for _, file := range src.Files {
-		if file.Name == indexFile {
+		if file.Name == format.IndexFile {
 			continue
 		}
 		shard, err := c.opener.Open(file.Path)

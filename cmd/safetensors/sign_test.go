@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -154,7 +155,7 @@ func TestSignRefuses(t *testing.T) {
 		{"model --key key.pub", `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`},
 		{"model --key key.pem --cert other.crt", "other.crt is not the certificate of the key key.pem"},
 		{"model --key key.pem --cert key.root", "not one for signing"},
-		{"absent --key key.pem", "no such file"},
+		{"absent --key key.pem", "absent: " + syscall.ENOENT.Error()},
 		{"nothing --key key.pem", "covers no file"},
 		{"lacks --key key.pem", "model.safetensors.index.json names model-00001-of-00001.safetensors, which would not be signed"},
 		{"model --key key.pem --ignore model-00002-of-00003.safetensors", "names model-00002-of-00003.safetensors, which would not be signed"},
@@ -225,7 +226,7 @@ func TestVerifySignature(t *testing.T) {
 	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "model.sig", "--public-key", "other.pub"), "model.sig: signed with another key")
 	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "model.sig", "--public-key", "key.pem"), `no PEM block "PUBLIC KEY"`)
 	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "key.pem", "--public-key", "key.pub"), "key.pem: is not JSON")
-	require.Contains(t, fails(t, 1, "verify", "absent", "--signature", "model.sig", "--public-key", "key.pub"), "absent: no such file")
+	require.Contains(t, fails(t, 1, "verify", "absent", "--signature", "model.sig", "--public-key", "key.pub"), "absent: "+syscall.ENOENT.Error())
 	for _, args := range []string{"--signature model.sig", "--signature model.sig --public-key key.pub --chain key.root", "--public-key key.pub", "--ignore x",
 		"", "manifest --signature model.sig --public-key key.pub", "--signature model.sig --public-key key.pub --tensors"} {
 		fails(t, 2, append([]string{"verify", "model"}, strings.Fields(args)...)...)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -25,7 +26,7 @@ func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) erro
 	group, ctx := errgroup.WithContext(parent)
 	group.SetLimit(inFlight)
 	w := &writer{b: b, key: key, ctx: ctx, group: group, size: int(max(partSize, size/mostParts))}
-	err := write(w)
+	err := term.Bare(write(w)) // the store's own errors come back through the library
 	if err == nil {
 		err = w.finish()
 	}

@@ -29,12 +29,10 @@ type Destination interface {
 	Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error
 }
 
-// An ErrUsage is the error for a destination that makes no sense.
-var ErrUsage = errors.New("usage")
+// A UsageError is the error for a destination that makes no sense.
+type UsageError struct{ error }
 
-func usage(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
-}
+func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 // Parse returns the destination of a name. maxBytes is the size of a shard in a
 // folder, 0 if all goes into one file. ctx ends uploads.

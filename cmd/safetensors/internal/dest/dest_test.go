@@ -224,11 +224,11 @@ func TestParse(t *testing.T) {
 		&format.Format{Name: "tiny file", Endings: []string{".tiny"}, Open: format.Table[1].Open})
 	for _, name := range []string{"", "x.gguf", "x.BIN", "x.tiny", "x.tiny/", "ftp://x/y", "file://host/x", "file:///x?y", "https://x/y.safetensors", "x.pt/"} {
 		_, err := Parse(t.Context(), name, io.Discard, 0)
-		require.ErrorIs(t, err, ErrUsage, name)
+		require.ErrorAs(t, err, new(UsageError), name)
 	}
 	for _, name := range []string{"x.safetensors", "-", "file:///x.safetensors", "x.xyz"} {
 		_, err := Parse(t.Context(), name, io.Discard, 10)
-		require.ErrorIs(t, err, ErrUsage, name)
+		require.ErrorAs(t, err, new(UsageError), name)
 	}
 	for name, want := range map[string]Destination{
 		"-": stream{io.Discard}, "x.safetensors": single("x.safetensors"), "x": folder{"x", 0},

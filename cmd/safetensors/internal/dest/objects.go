@@ -14,6 +14,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 )
 
 // An object is a file in a bucket.
@@ -48,11 +49,6 @@ type objects struct {
 	folder   string
 	maxBytes int64
 }
-
-const (
-	modelFile = "model.safetensors"
-	indexFile = "model.safetensors.index.json"
-)
 
 func (o objects) key(name string) string { return path.Join(o.folder, name) }
 
@@ -104,8 +100,8 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 		}
 	}
 	if len(shards) > 1 {
-		names = append(names, indexFile)
-		if err := o.commit(index, names, slices.Contains(earlier, modelFile)); err != nil {
+		names = append(names, format.IndexFile)
+		if err := o.commit(index, names, slices.Contains(earlier, format.ModelFile)); err != nil {
 			return err
 		}
 	}
@@ -116,9 +112,9 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 // the single file, which is opened before an index. An answer can get lost after the
 // store has done what it was asked for, so that what is there decides.
 func (o objects) commit(index []byte, names []string, single bool) error {
-	err := o.b.Write(o.key(indexFile), int64(len(index)), writing(index))
+	err := o.b.Write(o.key(format.IndexFile), int64(len(index)), writing(index))
 	if err != nil {
-		now, readErr := o.b.Read(o.key(indexFile), int64(len(index))+1)
+		now, readErr := o.b.Read(o.key(format.IndexFile), int64(len(index))+1)
 		switch {
 		case readErr == nil && bytes.Equal(now, index):
 		case readErr == nil, errors.Is(readErr, fs.ErrNotExist):
@@ -131,8 +127,8 @@ func (o objects) commit(index []byte, names []string, single bool) error {
 	if !single {
 		return nil
 	}
-	if err := o.b.Delete(o.key(modelFile)); err != nil {
-		_, readErr := o.b.Read(o.key(modelFile), 1)
+	if err := o.b.Delete(o.key(format.ModelFile)); err != nil {
+		_, readErr := o.b.Read(o.key(format.ModelFile), 1)
 		switch {
 		case errors.Is(readErr, fs.ErrNotExist):
 		case readErr == nil:
@@ -171,7 +167,7 @@ func headers(shards map[string]map[string]safetensors.Tensor) iter.Seq2[string, 
 // earlier returns the listed files of the checkpoint in the folder, starting with the one
 // that opens it. Shards that no checkpoint has are not among them.
 func (o objects) earlier(listed []string) ([]string, error) {
-	files := []string{modelFile, indexFile}
+	files := []string{format.ModelFile, format.IndexFile}
 	f, err := safetensors.OpenFS(o.b.FS(o.folder), ".")
 	switch broken := (*safetensors.FormatError)(nil); {
 	case err == nil:

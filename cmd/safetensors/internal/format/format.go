@@ -15,6 +15,13 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
 )
 
+// The files that make a folder a checkpoint: the model, or the index of its shards, as
+// package safetensors writes them.
+const (
+	ModelFile = "model.safetensors"
+	IndexFile = ModelFile + ".index.json"
+)
+
 // A Format is a row of the table.
 type Format struct {
 	Name    string

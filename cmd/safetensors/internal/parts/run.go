@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -71,8 +72,8 @@ type run struct {
 
 // The names of what makes a folder a checkpoint, when all else is there.
 const (
-	modelFile = "model.safetensors"
-	indexFile = "model.safetensors.index.json"
+	modelFile = format.ModelFile
+	indexFile = format.IndexFile
 )
 
 // Do does a part. Killed at any point, it can be done again; it can be done several times

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/remote"
 )
@@ -104,7 +105,7 @@ func (o *Opener) openRepo(repo, revision, file string) (*safetensors.File, error
 	}
 	f, err := client.OpenFile(o.Context, repo, revision, file+"/model.safetensors")
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = client.OpenFile(o.Context, repo, revision, file+"/model.safetensors.index.json")
+		f, err = client.OpenFile(o.Context, repo, revision, file+"/"+format.IndexFile)
 	}
 	return f, err
 }

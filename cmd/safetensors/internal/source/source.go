@@ -192,14 +192,14 @@ func (o *Opener) Keys(name string, limit int) ([]string, error) {
 
 // named puts the name of a source before an error that does not have it yet.
 func named(name string, err error) error {
-	text := strings.TrimPrefix(err.Error(), "safetensors: ")
-	if path, ok := err.(*fs.PathError); ok && path.Path == name {
-		text = path.Err.Error()
+	reason, shown := term.Bare(err), Shown(name)
+	if path, ok := reason.(*fs.PathError); ok && path.Path == name {
+		reason = path.Err
 	}
-	if shown := Shown(name); !strings.Contains(text, shown) {
-		text = shown + ": " + text
+	if strings.Contains(reason.Error(), shown) {
+		shown = ""
 	}
-	return &sourceError{text, err}
+	return &Error{shown, reason, err}
 }
 
 // Shown returns the name of a source for a message: quoted, and of a URL without user
@@ -218,14 +218,21 @@ func Shown(name string) string {
 	return term.Name(name)
 }
 
-// A sourceError is an error with another text.
-type sourceError struct {
-	text string
-	err  error
+// An Error says what is wrong with a source.
+type Error struct {
+	source string // as it is shown; "" if the reason names it
+	Reason error
+	err    error
 }
 
-func (e *sourceError) Error() string { return e.text }
-func (e *sourceError) Unwrap() error { return e.err }
+func (e *Error) Unwrap() error { return e.err }
+
+func (e *Error) Error() string {
+	if e.source == "" {
+		return e.Reason.Error()
+	}
+	return e.source + ": " + e.Reason.Error()
+}
 
 // openReader opens a file of whatever format.
 func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name string) error {

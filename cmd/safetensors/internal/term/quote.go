@@ -5,6 +5,7 @@ package term
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -39,6 +40,15 @@ const (
 
 // Name quotes a name.
 func Name(s string) string { return Quote(s, NameLimit) }
+
+// Bare returns an error without the prefix that those of the library have, which the
+// command puts before all errors. They wrap what is after it.
+func Bare(err error) error {
+	if inner := errors.Unwrap(err); inner != nil && err.Error() == "safetensors: "+inner.Error() {
+		return inner
+	}
+	return err
+}
 
 // hidden reports whether a rune is not printed as itself: control characters,
 // those of the C1 set too, and the marks of bidirectional text.

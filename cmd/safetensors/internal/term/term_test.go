@@ -3,6 +3,9 @@ package term
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"math"
 	"strings"
 	"sync"
@@ -10,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -135,4 +140,18 @@ func TestBar(t *testing.T) {
 	line := strings.TrimRight(text[last+1:], "\r ")
 	require.Regexp(t, `\r +\r$`, text[last:])
 	require.GreaterOrEqual(t, strings.Count(text[last+1+len(line):], " "), len(line))
+}
+
+// TestBare: the library's prefix goes, of all packages; what only looks like it stays.
+func TestBare(t *testing.T) {
+	_, err := safetensors.Parse([]byte("x"))
+	var broken *safetensors.FormatError
+	require.ErrorAs(t, err, &broken)
+	require.Equal(t, "safetensors: "+Bare(err).Error(), err.Error())
+	require.ErrorAs(t, Bare(err), &broken)
+	_, err = dcp.Open("absent")
+	require.Equal(t, "safetensors: "+Bare(err).Error(), err.Error())
+	for _, err := range []error{errors.New("safetensors: of another"), fmt.Errorf("x: %w", err), errors.Join(err, err), fs.ErrClosed} {
+		require.Equal(t, err, Bare(err))
+	}
 }
