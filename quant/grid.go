@@ -176,12 +176,6 @@ func (g *codes) rows(lines span) span {
 	return span{lines.start / 32 * g.packing.Bits, min(cdiv(lines.stop, 32)*g.packing.Bits, shape[len(shape)-2])}
 }
 
-// size returns about how many bytes lines of these positions take.
-func (g *codes) size(lines, positions span) int {
-	columns, _ := g.columns(positions)
-	return g.rows(lines).len() * columns.len()
-}
-
 // fetch reads what unpack needs, into buf if it has the room.
 func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, error) {
 	columns, start := g.columns(positions)

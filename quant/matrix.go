@@ -133,12 +133,8 @@ func (m *matrix) block(dst []float32, batch int, rows, columns span) error {
 	}
 	ws := workspaces.Get().(*workspace)
 	defer workspaces.Put(ws)
-	most := lines.len()
-	if size := m.values.size(lines, positions); size > mem.BlockSize {
-		most = max(32, most/cdiv(size, mem.BlockSize)/32*32) // for few positions, in bytes of which more are read
-	}
-	for part := (span{lines.start, lines.start}); part.stop < lines.stop; {
-		part = span{part.stop, min(lines.stop, cdiv(part.stop+most, 32)*32)}
+	for part := (span{stop: lines.start}); part.stop < lines.stop; {
+		part = span{part.stop, lines.stop}
 		p, err := m.parametersOf(part, positions)
 		for err == nil && part.len() > 1 && p.lines.len()*p.positions.len() > maxBlock {
 			part.stop -= part.len() / 2 // the groups of an index may be far apart

@@ -27,11 +27,15 @@ func Open(name string) (*safetensors.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	var whole *safetensors.File
 	plain, err := Dequantize(maps.Collect(f.Tensors()), config)
+	if err == nil {
+		whole, err = safetensors.FileOf(plain, f.Metadata(), f.Close)
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return safetensors.FileOf(plain, f.Metadata(), f.Close)
+	return whole, nil
 }
 
 // FindConfig returns the content of the file that says how the tensors next to it are

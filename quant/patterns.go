@@ -12,8 +12,8 @@ type patterns struct {
 	exprs []*regexp.Regexp
 }
 
-// maxExpressions limits the bytes of the expressions of a config: a match takes time in
-// proportion to them, and to each name. Names cost nothing.
+// maxExpressions limits the bytes of the expressions of a config, with 32 more for each: a
+// match takes time in proportion to them, and to each name. Names cost nothing.
 const maxExpressions = 1 << 17
 
 // parsePatterns compiles lists of patterns: "re:" and a regular expression that matches
@@ -32,8 +32,8 @@ func parsePatterns(lists ...[]string) (p patterns, err error) {
 			case !ok:
 				expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
 			}
-			if size += len(expr); size > maxExpressions {
-				return p, fmt.Errorf("its patterns have more than %d bytes", maxExpressions)
+			if size += 32 + len(expr); size > maxExpressions {
+				return p, fmt.Errorf("its patterns take more than %d bytes", maxExpressions)
 			}
 			if re, err := regexp.Compile("^(?:" + expr + ")"); err == nil {
 				p.exprs = append(p.exprs, re)

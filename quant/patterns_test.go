@@ -36,7 +36,7 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 	_, err := parsePatterns([]string{"re:" + strings.Repeat("a", maxExpressions/2)}, []string{"b" + strings.Repeat("*", maxExpressions/2)})
-	require.EqualError(t, err, "its patterns have more than 131072 bytes")
+	require.EqualError(t, err, "its patterns take more than 131072 bytes")
 }
 
 // TestCover compares with a search for the pattern between dots.

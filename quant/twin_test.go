@@ -1,11 +1,11 @@
 package quant_test
 
 import (
+	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,131 +23,6 @@ type twin struct {
 	name    string
 	shape   []int
 	at      func(i []int) float32
-}
-
-// A maker makes random tensors, and keeps their bytes.
-type maker struct {
-	*rand.Rand
-	tensors map[string]safetensors.Tensor
-}
-
-func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []byte {
-	t, err := safetensors.NewTensor(d, shape, b)
-	if err != nil {
-		panic(err)
-	}
-	m.tensors[name] = t
-	return b
-}
-
-// random puts a tensor of random bytes.
-func (m maker) random(name string, d safetensors.DType, shape ...int) []byte {
-	n := d.Bits() / 8
-	for _, s := range shape {
-		n *= s
-	}
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(m.Uint32())
-	}
-	return m.put(name, d, b, shape...)
-}
-
-// floats puts a tensor of floats and returns what they are as F32.
-func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 {
-	n := 1
-	for _, s := range shape {
-		n *= s
-	}
-	v := make([]float32, n)
-	for i := range v {
-		v[i] = float32(m.NormFloat64() / 16)
-	}
-	t, err := safetensors.NewTensor(safetensors.F32, shape, v)
-	if err != nil {
-		panic(err)
-	}
-	if t, err = t.Convert(d); err != nil {
-		panic(err)
-	}
-	raw, err := safetensors.Append[byte](nil, t)
-	if err != nil {
-		panic(err)
-	}
-	m.put(name, d, raw, shape...)
-	wide, err := safetensors.Append[float32](nil, m.tensors[name])
-	if err != nil {
-		panic(err)
-	}
-	return wide
-}
-
-// code returns bits from a stream.
-func code(b []byte, first, bits int) int {
-	v := 0
-	for k := range bits {
-		v |= int(b[(first+k)/8]>>((first+k)%8)&1) << k
-	}
-	return v
-}
-
-// down returns the code of a line of words of 32 bits, width to a row.
-func down(b []byte, line, column, width, bits int) int {
-	v := 0
-	for k := range bits {
-		bit := line*bits + k
-		v |= int(binary.LittleEndian.Uint32(b[4*(bit/32*width+column):])>>(bit%32)&1) << k
-	}
-	return v
-}
-
-func slowE2M1(code int) float32 {
-	v := []float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}[code&7]
-	if code > 7 {
-		return float32(math.Copysign(float64(v), -1))
-	}
-	return v
-}
-
-func slowE4M3(b byte) float32 {
-	sign := 1.0
-	if b > 127 {
-		sign = -1
-	}
-	exponent, mantissa := int(b>>3&15), float64(b&7)
-	switch {
-	case b&127 == 127:
-		return float32(math.NaN())
-	case exponent == 0:
-		return float32(math.Copysign(mantissa*math.Pow(2, -9), sign))
-	}
-	return float32(sign * (1 + mantissa/8) * math.Pow(2, float64(exponent-7)))
-}
-
-func slowE8M0(b byte) float32 {
-	if b == 255 {
-		return float32(math.NaN())
-	}
-	return float32(math.Pow(2, float64(b)-127))
-}
-
-func text(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
-}
-
-type object map[string]any
-
-func method(name string, more object) string {
-	more["quant_method"] = name
-	return text(object{"quantization_config": more})
-}
-
-func compressedConfig(format string, weights object) string {
-	return method("compressed-tensors", object{"format": format, "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": weights}}})
 }
 
 // twins returns one tensor of each layout.
@@ -263,9 +138,15 @@ func twins(seed uint64) []twin {
 				index = binary.LittleEndian.AppendUint32(index, uint32(stored))
 			}
 			m.put("a.weight_g_idx", safetensors.I32, index, i)
+			z := bytes.Repeat([]byte{0x88}, (o+7)/8*4*(i/8)) // zeros
+			if used {
+				z = m.random("a.weight_zero_point", safetensors.I32, (o+7)/8, i/8)
+			}
 			w.shape = []int{o, i}
 			w.at = func(x []int) float32 {
-				return float32(code(q, 4*(x[0]*i+x[1]), 4)-8) * s[x[0]*(i/8)+groups[x[1]]]
+				g := groups[x[1]]
+				zero := down(z, x[0], g, i/8, 4) - 8
+				return (float32(code(q, 4*(x[0]*i+x[1]), 4)-8) - float32(zero)) * s[x[0]*(i/8)+g]
 			}
 		})
 	}
@@ -485,6 +366,13 @@ func TestSlices(t *testing.T) {
 				require.NoError(t, err)
 				requireSame(t, wantElements, got, fmt.Sprint(w.title, w.shape, ranges))
 			}
+			for _, t2 := range []*safetensors.Tensor{&x, &whole} {
+				*t2, err = t2.Bitcast(safetensors.U8)
+				require.NoError(t, err)
+			}
+			odd := slices.Repeat([]safetensors.Range{safetensors.All()}, len(w.shape))
+			odd[len(odd)-1] = safetensors.Span(1, 1+r.IntN(4*w.shape[len(odd)-1]))
+			requireSameBytes(t, whole, x, odd, w.title)
 			b := make([]byte, 1+r.IntN(min(3000, int(x.Size()))))
 			off := r.Int64N(x.Size() - int64(len(b)) + 1)
 			_, err = x.ReadAt(b, off)
@@ -495,4 +383,17 @@ func TestSlices(t *testing.T) {
 			require.Equal(t, want, b, "%s: bytes %d to %d", w.title, off, int(off)+len(b))
 		}
 	}
+}
+
+// requireSameBytes compares a slice of two tensors of bytes.
+func requireSameBytes(t *testing.T, want, got safetensors.Tensor, ranges []safetensors.Range, title string) {
+	t.Helper()
+	var all [2][]byte
+	for i, x := range []safetensors.Tensor{want, got} {
+		part, err := x.Slice(ranges...)
+		require.NoError(t, err)
+		all[i], err = safetensors.Append[byte](nil, part)
+		require.NoError(t, err)
+	}
+	require.Equal(t, all[0], all[1], "%s %v", title, ranges)
 }

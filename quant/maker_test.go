@@ -1,0 +1,135 @@
+package quant_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A maker makes random tensors, and keeps their bytes.
+type maker struct {
+	*rand.Rand
+	tensors map[string]safetensors.Tensor
+}
+
+func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []byte {
+	t, err := safetensors.NewTensor(d, shape, b)
+	if err != nil {
+		panic(err)
+	}
+	m.tensors[name] = t
+	return b
+}
+
+// random puts a tensor of random bytes.
+func (m maker) random(name string, d safetensors.DType, shape ...int) []byte {
+	n := d.Bits() / 8
+	for _, s := range shape {
+		n *= s
+	}
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(m.Uint32())
+	}
+	return m.put(name, d, b, shape...)
+}
+
+// floats puts a tensor of floats and returns what they are as F32.
+func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 {
+	n := 1
+	for _, s := range shape {
+		n *= s
+	}
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(m.NormFloat64() / 16)
+	}
+	t, err := safetensors.NewTensor(safetensors.F32, shape, v)
+	if err != nil {
+		panic(err)
+	}
+	if t, err = t.Convert(d); err != nil {
+		panic(err)
+	}
+	raw, err := safetensors.Append[byte](nil, t)
+	if err != nil {
+		panic(err)
+	}
+	m.put(name, d, raw, shape...)
+	wide, err := safetensors.Append[float32](nil, m.tensors[name])
+	if err != nil {
+		panic(err)
+	}
+	return wide
+}
+
+// code returns bits from a stream.
+func code(b []byte, first, bits int) int {
+	v := 0
+	for k := range bits {
+		v |= int(b[(first+k)/8]>>((first+k)%8)&1) << k
+	}
+	return v
+}
+
+// down returns the code of a line of words of 32 bits, width to a row.
+func down(b []byte, line, column, width, bits int) int {
+	v := 0
+	for k := range bits {
+		bit := line*bits + k
+		v |= int(binary.LittleEndian.Uint32(b[4*(bit/32*width+column):])>>(bit%32)&1) << k
+	}
+	return v
+}
+
+func slowE2M1(code int) float32 {
+	v := []float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}[code&7]
+	if code > 7 {
+		return float32(math.Copysign(float64(v), -1))
+	}
+	return v
+}
+
+func slowE4M3(b byte) float32 {
+	sign := 1.0
+	if b > 127 {
+		sign = -1
+	}
+	exponent, mantissa := int(b>>3&15), float64(b&7)
+	switch {
+	case b&127 == 127:
+		return float32(math.NaN())
+	case exponent == 0:
+		return float32(math.Copysign(mantissa*math.Pow(2, -9), sign))
+	}
+	return float32(sign * (1 + mantissa/8) * math.Pow(2, float64(exponent-7)))
+}
+
+func slowE8M0(b byte) float32 {
+	if b == 255 {
+		return float32(math.NaN())
+	}
+	return float32(math.Pow(2, float64(b)-127))
+}
+
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+type object map[string]any
+
+func method(name string, more object) string {
+	more["quant_method"] = name
+	return text(object{"quantization_config": more})
+}
+
+func compressedConfig(format string, weights object) string {
+	return method("compressed-tensors", object{"format": format, "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": weights}}})
+}
