@@ -21,10 +21,12 @@ import (
 // A counter counts what is read of a file.
 type counter struct {
 	io.ReaderAt
-	reads, bytes atomic.Int64
+	reads, bytes *atomic.Int64
 }
 
-func (c *counter) ReadAt(p []byte, off int64) (int, error) {
+func newCounter(r io.ReaderAt) counter { return counter{r, new(atomic.Int64), new(atomic.Int64)} }
+
+func (c counter) ReadAt(p []byte, off int64) (int, error) {
 	c.reads.Add(1)
 	c.bytes.Add(int64(len(p)))
 	return c.ReaderAt.ReadAt(p, off)
@@ -67,11 +69,10 @@ func TestReadsWhatItNeeds(t *testing.T) {
 			if math.MaxInt == math.MaxInt32 {
 				t.Skip("the tensors are larger than memory can be")
 			}
-			var file counter
-			file.ReaderAt = zeros{}
+			file := newCounter(zeros{})
 			for name, x := range c.parts {
 				var err error
-				c.parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), &file)
+				c.parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
 				require.NoError(t, err)
 			}
 			plain, err := quant.Dequantize(c.parts, []byte(c.config))
@@ -131,8 +132,8 @@ func TestShapesInOneRead(t *testing.T) {
 	}
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, m.tensors, nil))
-	file := counter{ReaderAt: bytes.NewReader(b.Bytes())}
-	f, err := safetensors.NewFile(&file, int64(b.Len()))
+	file := newCounter(bytes.NewReader(b.Bytes()))
+	f, err := safetensors.NewFile(file, int64(b.Len()))
 	require.NoError(t, err)
 	file.reads.Store(0)
 	config := []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
@@ -192,6 +193,38 @@ func TestWideRows(t *testing.T) {
 			q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, scheme, nil)
 			require.NoError(t, err)
 			require.Greater(t, len(q), 1)
+		}
+	}
+}
+
+// TestBandsOfColumns reads columns of quantised values: their rows are read once.
+func TestBandsOfColumns(t *testing.T) {
+	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	m.floats("a.weight", safetensors.BF16, 256, 512)
+	data, err := safetensors.Append[byte](nil, m.tensors["a.weight"])
+	require.NoError(t, err)
+	file := newCounter(bytes.NewReader(data))
+	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file)
+	require.NoError(t, err)
+	for _, scheme := range schemes {
+		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, scheme, nil)
+		require.NoError(t, err)
+		for name, whole := range q {
+			if len(whole.Shape()) < 2 || whole.Shape()[1] < 2 {
+				continue
+			}
+			want, err := safetensors.Append[byte](nil, whole)
+			require.NoError(t, err)
+			file.bytes.Store(0)
+			part, err := whole.Slice(safetensors.All(), safetensors.Span(1, 2))
+			require.NoError(t, err)
+			got, err := safetensors.Append[byte](nil, part)
+			require.NoError(t, err)
+			require.LessOrEqual(t, file.bytes.Load(), int64(len(data)), "%s %s", scheme, name)
+			size := whole.DType().Bits() / 8
+			for row := range whole.Shape()[0] {
+				require.Equal(t, want[(row*whole.Shape()[1]+1)*size:][:size], got[row*size:][:size], "%s %s", scheme, name)
+			}
 		}
 	}
 }

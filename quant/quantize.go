@@ -47,32 +47,44 @@ type bands struct {
 	lines  int // of the result, in the rows of a block: the height of a block, or 1 for scales
 }
 
-func (b *bands) ReadAt(p []byte, off int64) (int, error) {
-	size := int64(b.rows/b.q.height*b.lines) * int64(b.line) // bytes of a band
-	n := 0
-	for n < len(p) {
-		band, skip := (off+int64(n))/size, (off+int64(n))%size
-		first := int(band) * b.rows
-		out, err := b.q.band(first, min(first+b.rows, b.q.rows), b.scales)
-		if err != nil {
-			return n, err
+func (b *bands) ReadAt(p []byte, off int64) (int, error) { return new(band).read(b, p, off) }
+
+// ReadRanges computes a band once for ranges that follow one another in it, such as a
+// part of each of its rows.
+func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	var last band
+	for off, p := range ranges {
+		if _, err := last.read(b, p, off); err != nil {
+			return err
 		}
-		copied := copy(p[n:], out[skip:])
+	}
+	return nil
+}
+
+// A band is the one that was computed last.
+type band struct {
+	number int64
+	bytes  []byte // nil before the first
+}
+
+func (last *band) read(b *bands, p []byte, off int64) (n int, err error) {
+	size := int64(b.rows/b.q.height*b.lines) * int64(b.line) // bytes of a band
+	for n < len(p) {
+		number, skip := (off+int64(n))/size, (off+int64(n))%size
+		if last.bytes == nil || last.number != number {
+			first := int(number) * b.rows
+			last.number = number
+			if last.bytes, err = b.q.band(first, min(first+b.rows, b.q.rows), b.scales); err != nil {
+				return n, err
+			}
+		}
+		copied := copy(p[n:], last.bytes[skip:])
 		if copied == 0 {
 			return n, io.ErrUnexpectedEOF
 		}
 		n += copied
 	}
 	return n, nil
-}
-
-func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	for off, p := range ranges {
-		if _, err := b.ReadAt(p, off); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // band returns the bytes of the values of some rows, or of their scales. The rows start

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,11 +108,19 @@ func TestQuantizeAndBack(t *testing.T) {
 	}
 }
 
-// TestSharedGlobalScale: projections that are fused have the larger scale of all.
+// TestSharedGlobalScale: projections that are fused have the larger scale of all, for
+// which each is read once.
 func TestSharedGlobalScale(t *testing.T) {
 	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
 		m.floats("a."+name+".weight", safetensors.BF16, 16, 32)
+	}
+	var read atomic.Int64
+	for name, x := range m.tensors {
+		data, err := safetensors.Append[byte](nil, x)
+		require.NoError(t, err)
+		m.tensors[name], err = safetensors.NewTensorAt(safetensors.BF16, x.Shape(), counter{bytes.NewReader(data), new(atomic.Int64), &read})
+		require.NoError(t, err)
 	}
 	q, _, err := quant.Quantize(m.tensors, quant.NVFP4, nil)
 	require.NoError(t, err)
@@ -121,6 +130,7 @@ func TestSharedGlobalScale(t *testing.T) {
 		require.NoError(t, err)
 		scale[name] = v[0]
 	}
+	require.EqualValues(t, 4*16*32*2, read.Load())
 	require.Equal(t, scale["q_proj"], scale["k_proj"])
 	require.Equal(t, scale["q_proj"], scale["v_proj"])
 	require.NotEqual(t, scale["q_proj"], scale["o_proj"])

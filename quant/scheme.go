@@ -85,6 +85,7 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
+	globals := map[string]*largest{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
 		module, isWeight := strings.CutSuffix(name, ".weight")
@@ -99,7 +100,7 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 		case problem != nil:
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), problem)
 		}
-		parts, err := r.split(tensors, name, scheme)
+		parts, err := r.split(tensors, name, scheme, globals)
 		if err != nil {
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
 		}
@@ -153,30 +154,31 @@ func usual(name string) bool {
 // fused are the projections that vLLM joins into one.
 var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}, {"w1", "w3"}}
 
-// together returns the tensors that share a global scale with the one of that name, and
-// that one.
-func together(tensors map[string]safetensors.Tensor, name string) []safetensors.Tensor {
+// together returns the tensors that share a global scale with the one of that name,
+// which is one of them, and the name of the first.
+func together(tensors map[string]safetensors.Tensor, name string) (first string, all []safetensors.Tensor) {
 	module := strings.TrimSuffix(name, ".weight")
 	dot := strings.LastIndexByte(module, '.') + 1
 	for _, group := range fused {
 		if !slices.Contains(group, module[dot:]) {
 			continue
 		}
-		var all []safetensors.Tensor
+		all = nil
 		for _, part := range group {
 			if t, ok := tensors[module[:dot]+part+".weight"]; ok && t.DType() == tensors[name].DType() {
 				all = append(all, t)
 			}
 		}
 		if len(all) == len(group) {
-			return all
+			return module[:dot] + group[0], all
 		}
 	}
-	return []safetensors.Tensor{tensors[name]}
+	return module, []safetensors.Tensor{tensors[name]}
 }
 
-// split returns the tensors that stand for the one of that name, by their suffixes.
-func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme) (map[string]safetensors.Tensor, error) {
+// split returns the tensors that stand for the one of that name, by their suffixes. It
+// keeps global scales in globals.
+func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme, globals map[string]*largest) (map[string]safetensors.Tensor, error) {
 	t := tensors[name]
 	o, i := t.Shape()[0], t.Shape()[1]
 	q := &quantizer{recipe: r, scheme: scheme, source: t, rows: o, columns: i}
@@ -198,7 +200,11 @@ func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme
 		add("weight", safetensors.F8_E4M3, []int{o, i}, q.bands(false))
 		add("weight_scale", t.DType(), scaleShape, q.bands(true))
 	case NVFP4:
-		q.global = &largest{of: together(tensors, name)}
+		first, all := together(tensors, name)
+		if globals[first] == nil {
+			globals[first] = &largest{of: all}
+		}
+		q.global = globals[first]
 		add("weight_packed", safetensors.U8, []int{o, i / 2}, q.bands(false))
 		add("weight_scale", safetensors.F8_E4M3, scaleShape, q.bands(true))
 		add("weight_global_scale", safetensors.F32, []int{1}, q.global)
