@@ -58,7 +58,8 @@ func quote(name string) string {
 // tensors that are none of their parts.
 func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*module, rest map[string]safetensors.Tensor, err error) {
 	rest = maps.Clone(tensors)
-	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+	names := slices.Sorted(maps.Keys(tensors)) // the same error each time
+	for _, name := range names {
 		m, err := findModule(tensors, name, c)
 		if err != nil {
 			return nil, nil, err
@@ -74,8 +75,12 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 			delete(rest, m.stem+suffix)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(rest)) { // the same error each time
-		if err := checkRest(name, rest[name], c); err != nil {
+	for _, name := range names {
+		t, ok := rest[name]
+		if !ok {
+			continue
+		}
+		if err := checkRest(name, t, c); err != nil {
 			return nil, nil, err
 		}
 		if len(modules) > 0 && slices.ContainsFunc(also, func(s string) bool { return strings.HasSuffix(name, "."+s) }) {
@@ -89,10 +94,11 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 // is no part of one, or another part.
 func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (*module, error) {
 	var foreign *module
+	t := tensors[name]
 	for i := range layouts {
 		l := &layouts[i]
 		stem, ok := l.parts[0].stem(name)
-		if !ok || !l.parts[0].has(tensors[name]) || !l.parts[1].has(tensors[stem+l.parts[1].suffix]) {
+		if !ok || !l.parts[0].has(t) || !l.parts[1].has(tensors[stem+l.parts[1].suffix]) {
 			continue
 		}
 		m := &module{layout: l, stem: stem, tensor: map[role]safetensors.Tensor{}}

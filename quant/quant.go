@@ -2,7 +2,6 @@ package quant
 
 import (
 	"fmt"
-	"maps"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
@@ -62,15 +61,14 @@ func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	result := maps.Clone(rest)
 	for i, m := range modules {
 		name := m.result()
-		if _, ok := result[name]; ok {
+		if _, ok := rest[name]; ok {
 			return nil, fmt.Errorf("tensor %s: the result of %s has the same name", quote(name), quote(m.name(values)))
 		}
-		result[name] = plain[i]
+		rest[name] = plain[i]
 	}
-	return result, nil
+	return rest, nil
 }
 
 // readers is how many modules are read concurrently, for the few bytes that their
