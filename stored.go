@@ -249,6 +249,9 @@ func (s *storedStream) convertChunk(dst, in []byte, c *chunk) {
 // fetch fills dst with bytes of the tensor before any conversion, little-endian.
 func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 	switch {
+	case s.src.unit > 1 && !s.aligned(pos, int64(len(dst))):
+		s.fetchBytes(dst, pos)
+		return nil
 	case s.from == nil:
 		err = s.src.read(dst, s.off+pos)
 	case s.src.mem != nil:
@@ -266,4 +269,36 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 		mem.Swap(dst, s.src.unit)
 	}
 	return s.src.failed(s.start(), err)
+}
+
+// aligned reports whether n bytes from position pos on are whole numbers of a source in
+// the byte order of the host. Those of a tensor with another dtype, by Bitcast, may not
+// be.
+func (s *storedStream) aligned(pos, n int64) bool {
+	all := pos | n
+	if s.from == nil {
+		all |= s.off
+	} else {
+		all |= s.from.first | s.from.run
+		for _, l := range s.from.loops {
+			all |= l.Stride
+		}
+	}
+	return all%int64(s.src.unit) == 0
+}
+
+// fetchBytes is fetch byte by byte, of numbers in the byte order of the host.
+func (s *storedStream) fetchBytes(dst []byte, pos int64) {
+	last := int64(s.src.unit - 1)
+	fill := func(off int64, dst []byte) bool {
+		for i := range dst {
+			dst[i] = s.src.mem[(off+int64(i))^last]
+		}
+		return true
+	}
+	if s.from == nil {
+		fill(s.off+pos, dst)
+	} else {
+		s.from.runs(dst, pos, 0)(fill)
+	}
 }

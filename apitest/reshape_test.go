@@ -330,3 +330,70 @@ func TestReadAtConverted(t *testing.T) {
 		}
 	}
 }
+
+// TestBytesOfNumbers: the bytes of numbers in memory are those of a file, on a big-endian
+// host, too, wherever a slice of them begins.
+func TestBytesOfNumbers(t *testing.T) {
+	testBytesOfNumbers[uint16](t, U16)
+	testBytesOfNumbers[float32](t, F32)
+	testBytesOfNumbers[uint64](t, U64)
+	testBytesOfNumbers[complex64](t, C64)
+}
+
+func testBytesOfNumbers[T Element](t *testing.T, d DType) {
+	r := rand.New(rand.NewPCG(1, 2))
+	shape := []int{4, 3, 8}
+	file := make([]byte, 4*3*8*d.Bits()/8)
+	for i := range file {
+		file[i] = byte(i) & 0x3f // no NaN
+	}
+	stored, err := NewTensor(d, shape, file)
+	require.NoError(t, err)
+	numbers, err := Append[T](nil, stored)
+	require.NoError(t, err)
+	inMemory, err := NewTensor(d, shape, numbers)
+	require.NoError(t, err)
+	computed, err := NewTensorFunc(d, shape, func(dst []T) error { copy(dst, numbers); return nil })
+	require.NoError(t, err)
+	for _, to := range []DType{F4, U8, U16, U32} {
+		if d.Bits() < to.Bits() {
+			continue
+		}
+		want, err := stored.Bitcast(to)
+		require.NoError(t, err)
+		for _, x := range []Tensor{inMemory, computed} {
+			x, err = x.Bitcast(to)
+			require.NoError(t, err)
+			for range 50 {
+				ranges := make([]Range, 3)
+				for i, n := range want.Shape() {
+					start := r.IntN(n)
+					ranges[i] = Span(start, start+1+r.IntN(n-start))
+				}
+				if to == F4 {
+					ranges[2] = Span(2, 2+2*(1+r.IntN(want.Shape()[2]/2-1)))
+				}
+				transposed := r.IntN(2) == 0
+				part := func(whole Tensor) Tensor {
+					part, err := whole.Slice(ranges...)
+					require.NoError(t, err)
+					if transposed {
+						part, err = part.Transpose(1, 0, 2)
+						require.NoError(t, err)
+					}
+					return part
+				}
+				wantBytes, err := Append[byte](nil, part(want))
+				require.NoError(t, err)
+				got, err := Append[byte](nil, part(x))
+				require.NoError(t, err)
+				require.Equal(t, wantBytes, got, "%v to %v %v", d, to, ranges)
+				off := r.IntN(len(got))
+				tail := make([]byte, len(got)-off)
+				_, err = part(x).ReadAt(tail, int64(off))
+				require.NoError(t, err)
+				require.Equal(t, wantBytes[off:], tail)
+			}
+		}
+	}
+}
