@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,10 +17,12 @@ import (
 )
 
 // BenchmarkCommand runs whole jobs: the command safetensors, a process per run, on 16
-// tensors of F32, 2 GiB in total, in the page cache. Files that are written are
+// tensors of F32, 1 GiB in total, in the page cache. Files that are written are
 // flushed to the disk by everyone. stats makes one pass over all values; hash makes the
-// sums of the file and of each tensor; consolidate joins what four ranks of PyTorch
-// have saved, cut along the rows.
+// sums of the file and of each tensor; merge adds an adapter of rank 16 to all tensors
+// of a model of BF16, half as large; consolidate joins what four ranks of PyTorch have
+// saved, cut along the rows; from-distcp does that with what
+// torch.distributed.checkpoint has saved in its own format.
 //
 // Every contestant may use all CPUs. That the process of PyTorch starts, about two
 // seconds, is not counted; that ours does is.
@@ -27,17 +30,19 @@ import (
 // What bounds it: copies, the disk; hash, the SHA instructions of all CPUs: sha256sum
 // uses one.
 //
-//   - ours: safetensors cp, cp --dtype bf16, stats, hash, cp of the folder
+//   - ours: safetensors cp, cp --dtype bf16, stats, hash, merge --lora, cp of the folder
 //   - cp: cp --sparse=never, sync of the file
 //   - sha256sum: sha256sum of the file
-//   - torch: PyTorch 2.15.0: safe_open, Tensor.to and save_file; min, max, mean, std, count_nonzero, isnan, isinf and histc of each tensor; consolidate_safetensors_files
+//   - torch: PyTorch 2.15.0: safe_open, Tensor.to and save_file; min, max, mean, std, count_nonzero, isnan, isinf and histc of each tensor; addmm; consolidate_safetensors_files; dcp_to_torch_save, which writes a file of torch.save
 func BenchmarkCommand(b *testing.B) {
-	size := sized(2*giB, 4*miB)
+	size := sized(giB, 4*miB)
 	model := input("command.safetensors", func(path string) { check(safetensors.WriteFile(path, randomModel(size), nil)) })
+	half := input("half.safetensors", func(path string) { check(safetensors.WriteFile(path, toBF16(model), nil)) })
+	ranks := input("ranks", func(path string) { saveRanks(path, model, 4) })
+	adapter := input("adapter", func(path string) { saveAdapter(path, model) })
 	folder := must(os.MkdirTemp(*inputs, "command-"))
 	defer os.RemoveAll(folder)
 	target := filepath.Join(folder, "new.safetensors")
-	ranks := input("ranks", func(path string) { saveRanks(path, model, 4) })
 	w := work{bytes: size, before: func() {
 		check(os.RemoveAll(target))
 		unix.Sync()
@@ -51,16 +56,20 @@ func BenchmarkCommand(b *testing.B) {
 	b.Run("stats-all-CPUs/impl=torch", w.foreign(torch, []string{"stats", model}))
 	b.Run("hash-all-CPUs/impl=ours", w.command("hash", "--tensors", model))
 	b.Run("hash-all-CPUs/impl=sha256sum", w.process("sha256sum", model))
+	merge := work{bytes: size / 2, before: w.before}
+	b.Run("merge-all-CPUs/impl=ours", merge.command("merge", "--quiet", half, target, "--lora", adapter))
+	b.Run("merge-all-CPUs/impl=torch", merge.foreign(torch, []string{"merge", half, adapter, target}))
 	b.Run("consolidate-all-CPUs/impl=ours", w.command("cp", "--quiet", ranks, target))
 	b.Run("consolidate-all-CPUs/impl=torch", w.foreign(torch, []string{"consolidate", ranks, folder}))
-}
-
-// torch is a process that has PyTorch. It is far too large to install for a benchmark,
-// so SAFETENSORS_TORCH names an interpreter that has it.
-var torch = &contestant{
-	language: "torch",
-	build:    [][]string{{os.Getenv("SAFETENSORS_TORCH"), "-c", "import torch, safetensors"}},
-	command:  []string{os.Getenv("SAFETENSORS_TORCH"), "python/jobs.py"},
+	distcp := filepath.Join(*inputs, "distcp") // by torch, which nobody else shall have to start
+	if _, err := os.Stat(distcp); err != nil {
+		if torch.start() != nil {
+			return
+		}
+		torch.run(b, []string{"save-distcp", model, distcp}, 1)
+	}
+	b.Run("from-distcp-all-CPUs/impl=ours", w.command("cp", "--quiet", distcp, target))
+	b.Run("from-distcp-all-CPUs/impl=torch", w.foreign(torch, []string{"from-distcp", distcp, target}))
 }
 
 // built returns the path of the command, which it builds once.
@@ -104,10 +113,37 @@ func randomModel(size int64) map[string]safetensors.Tensor {
 		for k := range data {
 			data[k] = float32(rng.NormFloat64())
 		}
-		name := fmt.Sprintf("model.layers.%d.weight", i)
+		name := fmt.Sprintf("model.layers.%d.mlp.down_proj.weight", i)
 		model[name] = must(safetensors.NewTensor(safetensors.F32, []int{len(data) / columns, columns}, data))
 	}
 	return model
+}
+
+// toBF16 returns the tensors of a file, to be rounded when they are read.
+func toBF16(model string) map[string]safetensors.Tensor {
+	tensors := maps.Collect(must(safetensors.Open(model)).Tensors())
+	for name, t := range tensors {
+		tensors[name] = must(t.Convert(safetensors.BF16))
+	}
+	return tensors
+}
+
+// saveAdapter writes an adapter of peft for all tensors of a model.
+func saveAdapter(folder, model string) {
+	check(os.Mkdir(folder, 0o777))
+	config := `{"peft_type": "LORA", "r": 16, "lora_alpha": 32, "target_modules": ["down_proj"]}`
+	check(os.WriteFile(filepath.Join(folder, "adapter_config.json"), []byte(config), 0o666))
+	f := must(safetensors.Open(model))
+	defer f.Close()
+	adapter := make(map[string]safetensors.Tensor)
+	for name, t := range f.Tensors() {
+		stem := "base_model.model." + strings.TrimSuffix(name, ".weight")
+		for suffix, shape := range map[string][]int{".lora_A.weight": {16, t.Shape()[1]}, ".lora_B.weight": {t.Shape()[0], 16}} {
+			values := elements[float32](safetensors.F32, shape[0]*shape[1])
+			adapter[stem+suffix] = must(safetensors.NewTensor(safetensors.F32, shape, values))
+		}
+	}
+	check(safetensors.WriteFile(filepath.Join(folder, "adapter_model.safetensors"), adapter, nil))
 }
 
 // saveRanks writes a distributed checkpoint of a model, cut along the rows.

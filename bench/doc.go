@@ -13,10 +13,24 @@
 //
 //	go run ./cmd/bench
 //
-// It needs Linux 6.5 or later and 6 GB of disk. The Rust contestant needs cargo,
+// or the same in three parts:
+//
+//	go run ./cmd/bench -count 6 -work 'Convert|Open|Parse|Encode|Shard|Transpose'
+//	go run ./cmd/bench -count 6 -work 'Load|Write' -add
+//	go run ./cmd/bench -count 6 -work 'Command|Dequantize|Sign' -add
+//
+// It needs Linux 6.5 or later and 20 GB of disk. The Rust contestant needs cargo,
 // the Python contestant python3; both are built on first use, and skipped if
-// that fails unless BENCH_REQUIRE=rust,python names them. With -short all
-// inputs are small, to check that everything works.
+// that fails unless BENCH_REQUIRE=rust,python names them. Other packages of Python
+// are far too large to install for a benchmark. Where a variable names an
+// interpreter that has them, it takes part:
+//
+//	SAFETENSORS_TORCH          torch, safetensors, numpy
+//	SAFETENSORS_QUANT_PYTHON   compressed-tensors, transformers
+//	SAFETENSORS_MODEL_SIGNING  model-signing
+//	SAFETENSORS_LOADERS        safetensors 0.9, ztensor, runai-model-streamer, fastsafetensors
+//
+// With -short all inputs are small, to check that everything works.
 //
 // # Fairness
 //
@@ -33,6 +47,9 @@
 //     Without it the collector would run after every 4 MB of allocations.
 //   - cmd/bench sets GODEBUG=madvdontneed=0, so that free memory stays with
 //     the process, as it does with Rust's allocator.
+//   - Where a run is prepared, it waits for some seconds after that (-idle). A virtual
+//     machine that returns free memory to its host needs about two; until then, memory
+//     that another contestant has freed is several times cheaper than any other.
 //   - An uncounted run precedes the timed ones, since other contestants have
 //     used the caches meanwhile. After it, Go gets a heap of which 128 MB have
 //     been in use, as after a while in any process. Where each run needs

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -39,6 +40,31 @@ var (
 		command: []string{"python/venv/bin/python", "python/contestant.py"},
 	}
 )
+
+// jsonv2 is a Go program of its own: the experiment would also replace the
+// encoding/json of this one.
+var jsonv2 = &contestant{
+	language: "jsonv2",
+	build:    [][]string{{"env", "GOEXPERIMENT=jsonv2", "go", "build", "-o", "jsonv2/contestant", "./jsonv2"}},
+	command:  []string{"jsonv2/contestant"},
+}
+
+// These are processes of interpreters that variables name.
+var (
+	torch      = interpreter("torch", "SAFETENSORS_TORCH", "jobs.py", "torch, safetensors")
+	compressed = interpreter("compressed-tensors", "SAFETENSORS_QUANT_PYTHON", "dequantize.py", "compressed_tensors.entrypoints.convert")
+	signing    = interpreter("model-signing", "SAFETENSORS_MODEL_SIGNING", "signing.py", "model_signing")
+	loaders    = interpreter("loaders", "SAFETENSORS_LOADERS", "loaders.py", "safetensors, ztensor, runai_model_streamer, fastsafetensors")
+)
+
+func interpreter(language, variable, script, modules string) *contestant {
+	python := cmp.Or(os.Getenv(variable), "$"+variable)
+	return &contestant{
+		language: language,
+		build:    [][]string{{python, "-c", "import " + modules}},
+		command:  []string{python, "python/" + script},
+	}
+}
 
 // rust returns a benchmark of a task of the Rust crate.
 func (w work) rust(task ...string) func(*testing.B) { return w.foreign(rust, task) }

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // A work is what all contestants of a row have in common.
@@ -46,9 +47,12 @@ func (w work) measure(b *testing.B, f func()) {
 	w.reportPeak(b, peak)
 }
 
+// prepare does what is to be done before a run. Then it waits until a machine that
+// returns free memory to its host has done so: see the package documentation.
 func (w work) prepare(b *testing.B) {
 	b.StopTimer()
 	w.before()
+	time.Sleep(*idle)
 	b.StartTimer()
 }
 

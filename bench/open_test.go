@@ -85,6 +85,10 @@ func openNLPOdyssey(path, tensor string) {
 //   - nlpodyssey: os.ReadFile, Deserialize
 //   - rust: fs::read, deserialize
 //   - python: load_file of safetensors.numpy
+//   - safetensors-0.9-mmap, -pread: safetensors 0.9.0rc1, safe_open for numpy with that backend, get_tensor of each
+//   - ztensor: ztensor 2.1.2 in Python: open of the same file, tobytes of each tensor
+//   - runai: runai-model-streamer 0.17.0: SafetensorsStreamer, with its 16 threads, into PyTorch on the CPU
+//   - fastsafetensors: fastsafetensors 0.5.0: SafeTensorsFileLoader to the CPU, nogds, with its 16 threads
 //   - limit-pread: pread of 16 MiB at a time, 8 threads, into memory that the process had already touched
 //   - limit-direct: the same with O_DIRECT, which reads from the disk
 func BenchmarkLoad(b *testing.B) {
@@ -101,7 +105,7 @@ func BenchmarkLoad(b *testing.B) {
 	b.Run("cold-all-CPUs", func(b *testing.B) { cold.load(b, path, false) })
 }
 
-// load runs one row. The peers use a single thread.
+// load runs one row. Most peers use a single thread.
 func (w work) load(b *testing.B, path string, peers bool) {
 	b.Run("impl=ours", w.run(func() { must(safetensors.Load(path)) }))
 	if peers {
@@ -110,6 +114,12 @@ func (w work) load(b *testing.B, path string, peers bool) {
 		b.Run("impl=nlpodyssey", w.run(func() { must(nlpodyssey.Deserialize(must(os.ReadFile(path)))) }))
 		b.Run("impl=rust", w.rust("load", path))
 		b.Run("impl=python", w.python("load", path))
+		for _, task := range []string{"safetensors-0.9-mmap", "safetensors-0.9-pread", "ztensor"} {
+			b.Run("impl="+task, w.foreign(loaders, []string{task, path}))
+		}
+	}
+	for _, task := range []string{"runai", "fastsafetensors"} {
+		b.Run("impl="+task, w.foreign(loaders, []string{task, path}))
 	}
 	b.Run("impl=limit-pread", w.loadLimit(path, 0))
 	b.Run("impl=limit-direct", w.loadLimit(path, unix.O_DIRECT))

@@ -61,6 +61,7 @@ func (m model) file() (path string) {
 //   - maruel: Parse, checks offsets and sizes; a list without lookup; knows 15 of 22 dtypes
 //   - nlpodyssey: Deserialize, checks offsets and sizes; lookup by name; knows 13 of 22 dtypes
 //   - encoding-json: json.Unmarshal into a map of structs, validates nothing but the JSON
+//   - encoding-json-v2: the same by encoding/json/v2, with GOEXPERIMENT=jsonv2; refuses duplicate names and invalid UTF-8, too
 //   - rust: SafeTensors::read_metadata, validates all but duplicate names; lookup by name
 //   - python: safe_open, the same in Rust; also opens and maps the file
 //   - bintensors: BinTensors::read_metadata in Rust, of the same table in binary; lookup by name
@@ -77,6 +78,7 @@ func BenchmarkParse(b *testing.B) {
 					b.Run("impl="+r.impl, w.run(func() { must(r.read(file)) }))
 				}
 			}
+			b.Run("impl=encoding-json-v2", w.foreign(jsonv2, []string{"parse", path}))
 			b.Run("impl=rust", w.rust("parse", path))
 			b.Run("impl=python", w.python("parse", path))
 			if !strings.HasPrefix(m.name, "worst") {
@@ -127,6 +129,7 @@ func unmarshal(file []byte) (map[string]plainEntry, error) {
 //   - maruel: Serialize, checks sizes; in the order given
 //   - nlpodyssey: SerializeToWriter, sorts twice
 //   - encoding-json: json.Marshal of a map of structs, sorts by name
+//   - encoding-json-v2: the same by encoding/json/v2, with GOEXPERIMENT=jsonv2; does not sort
 //   - rust: serde_json::to_string of the Metadata
 //   - limit-memmove: copy of as many bytes
 func BenchmarkEncode(b *testing.B) {
@@ -151,6 +154,7 @@ func BenchmarkEncode(b *testing.B) {
 			table := must(unmarshal(file))
 			w.measure(b, func() { must(json.Marshal(table)) })
 		})
+		b.Run("impl=encoding-json-v2", w.foreign(jsonv2, []string{"encode", path}))
 		b.Run("impl=rust", w.rust("encode", path))
 		b.Run("impl=limit-memmove", w.memmove(len(header), 1))
 	})

@@ -20,14 +20,17 @@ const shardColumns = 28672
 // counts the bytes of the shard.
 //
 // What bounds it: mapped, memory bandwidth, and for 64 devices, whose rows have
-// 896 bytes, the cache lines and pages that each row touches. ReadAt, the
-// system call of each row, in which the kernel copies.
+// 896 bytes, the cache lines that each row touches: limit-lines, which reads one
+// byte of each and writes nothing, takes most of our time. The processor cannot
+// tell in advance where the next row is, 56 KiB further on in another page.
+// ReadAt, the system call of each row, in which the kernel copies.
 //
 //   - ours: Open or NewFile before; Slice, Append
 //   - maruel: Parse before; has no slices, so copy row by row
 //   - rust: deserialize before; sliced_data into a Vec
 //   - python: safe_open before; get_slice into a new array
 //   - plain: one ReadAt for each row, one after the other
+//   - limit-lines: one byte of each cache line that the shard is in
 //   - limit-memmove: copy of the shard's bytes from one contiguous piece to another
 func BenchmarkShard(b *testing.B) {
 	rows := int(sized(8192, 256))
@@ -67,6 +70,7 @@ func (s shard) fromMapping(b *testing.B, peers bool) {
 		b.Run("impl=rust", s.rust(args...))
 		b.Run("impl=python", s.python(args...))
 	}
+	b.Run("impl=limit-lines", s.lines)
 	b.Run("impl=limit-memmove", s.memmove(int(s.bytes), runtime.GOMAXPROCS(0)))
 }
 
@@ -75,6 +79,23 @@ func (s shard) maruel(b *testing.B) {
 	dst := make([]byte, s.bytes)
 	s.measure(b, func() {
 		s.eachRow(dst, func(row []byte, offset int) { copy(row, f.Tensors[0].Data[offset:]) })
+	})
+}
+
+func (s shard) lines(b *testing.B) {
+	file := mapFile(b, s.path)
+	data := file[len(file)-2*s.rows*shardColumns:]
+	threads := runtime.GOMAXPROCS(0)
+	s.measure(b, func() {
+		parallel(threads, threads, func(i int) {
+			var sum uint64
+			for row := i * s.rows / threads; row < (i+1)*s.rows/threads; row++ {
+				for line := row*2*shardColumns + s.width; line < row*2*shardColumns+2*s.width; line += 64 {
+					sum += uint64(data[line])
+				}
+			}
+			sink.Store(sum)
+		})
 	})
 }
 

@@ -3,6 +3,7 @@
 import os
 
 import ml_dtypes  # noqa: F401 - teaches numpy the dtype bfloat16
+import numpy as np
 from protocol import serve
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
@@ -50,7 +51,14 @@ def write_fsync(file, target):
     return run
 
 
+def transpose(dtype, side):
+    src = np.ones((int(side), int(side)), dtype)
+    dst = np.empty_like(src)
+    return lambda: np.copyto(dst, src.T)
+
+
 TASKS = {
+    "transpose": transpose,
     "parse": parse,
     "open": open_tensor,
     "load": load,

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -26,8 +27,10 @@ func main() {
 	flag.StringVar(&r.work, "work", ".", "run only benchmarks that match this `pattern`, as in go test -bench")
 	flag.StringVar(&r.benchtime, "benchtime", "100ms", "repeat a benchmark for this time in each round")
 	flag.BoolVar(&r.short, "short", false, "use small inputs, to check that everything works")
-	flag.StringVar(&r.folder, "tmp", os.TempDir(), "make the inputs in this `folder`, on the disk to measure; needs 6 GB")
+	flag.StringVar(&r.folder, "tmp", os.TempDir(), "make the inputs in this `folder`, on the disk to measure; needs 20 GB")
 	out := flag.String("o", "results.txt", "write the results to this `file`, RESULTS.md and charts/ next to it")
+	flag.DurationVar(&r.idle, "idle", 3*time.Second, "wait this long before each run that has to be prepared")
+	flag.BoolVar(&r.add, "add", false, "keep what the file of results has, which are those of other works")
 	render := flag.Bool("render", false, "run nothing, only write RESULTS.md and charts/ from the results")
 	flag.Parse()
 

@@ -58,7 +58,7 @@ func readResults(name string) (*results, error) {
 			return nil, fmt.Errorf("%v", files.Result())
 		}
 		for _, config := range r.Config {
-			res.about[config.Key] = string(config.Value)
+			res.about[config.Key] = joined(config.Key, res.about[config.Key], string(config.Value))
 		}
 		w := res.work(fields[".name"].Project(r).StringValues())
 		// The parts that have fields of their own are left out, the name replaced by *.
@@ -67,6 +67,21 @@ func readResults(name string) (*results, error) {
 	}
 	return res, files.Err()
 }
+
+// joined returns the value of a configuration line, of which a file of several runs has
+// several: the last, but all commands.
+func joined(key, values, value string) string {
+	if key != "command" || values == "" {
+		return value
+	}
+	if slices.Contains(strings.Split(values, commandSep), value) {
+		return values
+	}
+	return values + commandSep + value
+}
+
+// commandSep is between commands, in the report too.
+const commandSep = "\n    "
 
 func (res *results) work(name string) *work {
 	for _, w := range res.works {

@@ -23,7 +23,8 @@ import (
 type runner struct {
 	count           int
 	work, benchtime string
-	short           bool
+	short, add      bool
+	idle            time.Duration
 	folder          string // holds the test binary and the inputs
 	oneCPU, allCPUs unix.CPUSet
 }
@@ -42,7 +43,11 @@ func (r *runner) run(ctx context.Context, name, command string) (err error) {
 	if err != nil {
 		return err
 	}
-	out, err := os.Create(name)
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if r.add {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	}
+	out, err := os.OpenFile(name, flags, 0o666)
 	if err != nil {
 		return err
 	}
@@ -104,7 +109,7 @@ func (r *runner) one(ctx context.Context, w *benchfmt.Writer, name string) error
 		return err
 	}
 	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
-	out, err := r.command(ctx, pattern, "-prepared").Output()
+	out, err := r.command(ctx, pattern, "-prepared", fmt.Sprint("-idle=", r.idle)).Output()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
