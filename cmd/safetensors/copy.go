@@ -186,7 +186,7 @@ func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Ten
 		read += t.Size()
 		if to, ok := p.convert[t.DType()]; ok && to != t.DType() {
 			if t, err = t.Convert(to); err != nil {
-				return nil, 0, fmt.Errorf("tensor %q: %w", name, err)
+				return nil, 0, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 			}
 		}
 		renamed := pattern.Renamed(name, p.renames)

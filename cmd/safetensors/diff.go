@@ -205,7 +205,7 @@ func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*compar
 		if slices.Equal(x.Shape(), y.Shape()) {
 			found, err := compare.Values(x, y, tolerance)
 			if err != nil {
-				return nil, fmt.Errorf("tensor %q: %w", name, err)
+				return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 			}
 			u.Elements, u.MaxAbsolute, u.MaxRelative, u.At = found.Different, number(found.MaxAbsolute), number(found.MaxRelative), found.At
 			u.squares = found.Squares

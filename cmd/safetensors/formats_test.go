@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/stretchr/testify/require"
 )
@@ -114,6 +115,18 @@ func TestDistcp(t *testing.T) {
 	fails(t, exitUsage, "cp", mesh, "s3://bucket/x", "--ranks", "2")
 	require.NoDirExists(t, to)
 	require.Contains(t, fails(t, exitFailed, "cp", mesh, filepath.Join(one, "x"), "--ranks", "2"), "one.safetensors")
+}
+
+// TestTorchRanks has PyTorch load what cp --ranks writes.
+func TestTorchRanks(t *testing.T) {
+	mesh := filepath.Join("internal", "distcp", "testdata", "mesh")
+	var folders []string
+	for _, ranks := range []string{"1", "3", "8"} {
+		folders = append(folders, filepath.Join(t.TempDir(), ranks))
+		succeeds(t, "cp", mesh, folders[len(folders)-1], "--ranks", ranks)
+	}
+	args := append([]string{filepath.Join("testdata", "load.py")}, folders...)
+	exchange.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", append(args, mesh+".safetensors")...)
 }
 
 // TestMistaken: what has the name of another format and is something else is named.

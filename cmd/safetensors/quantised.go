@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/spf13/cobra"
 )
@@ -65,7 +66,7 @@ func dequantizeTo(src *source.Checkpoint, d safetensors.DType) error {
 	}
 	for name := range names {
 		if src.Tensors[name], err = src.Tensors[name].Convert(d); err != nil {
-			return fmt.Errorf("tensor %q: %w", name, err)
+			return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
 	}
 	return nil

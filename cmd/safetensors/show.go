@@ -66,7 +66,7 @@ func (c *command) showTensor(name, tensor, slice string, values, asJSON bool) er
 	}
 	text, err := numpy.Print(t)
 	if err != nil {
-		return fmt.Errorf("tensor %q: %w", tensor, err)
+		return fmt.Errorf("tensor %q: %w", tensor, term.Bare(err))
 	}
 	fmt.Fprintln(c.out, text)
 	return nil
@@ -86,7 +86,7 @@ func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 	}
 	fmt.Fprintf(c.out, "%s,\"values\":", bytes.TrimSuffix(head.Bytes(), []byte("}\n")))
 	if err := numpy.WriteJSON(c.out, t); err != nil {
-		return fmt.Errorf("tensor %q: %w", name, err)
+		return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 	}
 	_, err = fmt.Fprintln(c.out, "}")
 	return err

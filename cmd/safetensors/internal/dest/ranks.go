@@ -12,6 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/dcp"
 )
 
@@ -99,7 +100,7 @@ func piecesOf(tensors map[string]safetensors.Tensor, rank, n int) (map[string]dc
 			piece, err = piece.Part(0, rank, n)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
+			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
 		pieces[name] = piece
 	}

@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
 	"github.com/gosafetensors/safetensors/dcp"
 )
 
-// A chunk is the data of a part of a tensor: a file of torch.save within another file,
-// which is opened by the first read.
+// A chunk is the data of a part of a tensor: within a file, in a file of torch.save or in
+// one of safetensors, which is opened by the first read.
 type chunk struct {
 	entry  io.ReaderAt
 	length int64
@@ -32,17 +34,53 @@ func (c *chunk) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReadAt(p, off)
 }
 
-// look returns the tensor in a file of torch.save. It must be what .metadata says.
-func (c *chunk) look(ctx context.Context) (io.ReaderAt, error) {
+// look returns the tensor in a file of torch.save.
+func (c *chunk) look(ctx context.Context) (t safetensors.Tensor, err error) {
 	held, err := torchfile.Open(ctx, c.entry, c.length, "")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.place, err)
+		return t, err
 	}
 	t, ok := held.Tensors[torchfile.BareTensor]
-	if !ok || len(held.Tensors) != 1 || t.DType() != c.dtype || !slices.Equal(t.Shape(), c.sizes) {
-		return nil, fmt.Errorf("%s: %d tensors, one of %v %v is expected", c.place, len(held.Tensors), c.dtype, c.sizes)
+	if !ok || len(held.Tensors) != 1 {
+		err = fmt.Errorf("%d tensors, one of %v %v is expected", len(held.Tensors), c.dtype, c.sizes)
+	}
+	return t, err
+}
+
+// check checks that a tensor is what .metadata says.
+func (c *chunk) check(t safetensors.Tensor, err error) (io.ReaderAt, error) {
+	if err == nil && (t.DType() != c.dtype || !slices.Equal(t.Shape(), c.sizes)) {
+		err = fmt.Errorf("it holds %v, %v %v is expected", t, c.dtype, c.sizes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.place, term.Bare(err))
 	}
 	return t, nil
+}
+
+// A model is the place of a safetensors file, which ends where the file does that it is in.
+type model struct {
+	file   string
+	offset int64
+}
+
+// saved returns a chunk in a safetensors file, whose header is read once for all chunks.
+func (f *files) saved(in *file, name string, s stored) func() (safetensors.Tensor, error) {
+	at := model{s.file, s.offset}
+	if f.models[at] == nil {
+		f.models[at] = sync.OnceValues(func() (*safetensors.File, error) {
+			size := in.size - s.offset
+			return safetensors.NewFile(io.NewSectionReader(in, s.offset, size), size)
+		})
+	}
+	open := f.models[at]
+	return func() (t safetensors.Tensor, err error) {
+		m, err := open()
+		if err != nil {
+			return t, err
+		}
+		return m.Tensor(name)
+	}
 }
 
 // parts are the chunks of all tensors, as the files of which package dcp joins them:

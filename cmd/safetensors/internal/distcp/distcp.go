@@ -1,7 +1,9 @@
 // Package distcp reads the checkpoints that torch.distributed.checkpoint writes by
 // default (FileSystemWriter): a folder of files __RANK_NUMBER.distcp, and a pickle named
 // .metadata that says which chunk of which tensor is where in them. Each chunk is a file
-// of torch.save, without anything between them.
+// of torch.save, without anything between them; or all chunks of a file are in one of
+// safetensors at its end, with SerializationFormat.SAFETENSORS, which PyTorch itself
+// cannot read from there.
 //
 // Open reads .metadata only, as data: nothing in it is executed. A chunk is looked into
 // when its tensor is first read, and package dcp joins the chunks. What PyTorch loads
@@ -49,7 +51,7 @@ func open(ctx context.Context, fsys fs.FS, dir string) (_ *Contents, err error) 
 	if err != nil {
 		return nil, err
 	}
-	f := &files{ctx: ctx, byName: make(map[string]*file)}
+	f := &files{ctx: ctx, byName: make(map[string]*file), models: make(map[model]func() (*safetensors.File, error))}
 	defer func() {
 		if err != nil {
 			f.close()
@@ -104,6 +106,7 @@ func openMetadata(ctx context.Context, fsys fs.FS, name string) (*checkpoint, er
 type files struct {
 	ctx    context.Context
 	byName map[string]*file
+	models map[model]func() (*safetensors.File, error)
 	left   int64 // bytes of the files, less those of the tensors
 }
 
@@ -195,7 +198,7 @@ func (f *files) chunks(t *tensor, places []stored) (chunks []located, err error)
 		if err != nil {
 			return nil, err
 		}
-		made, err := f.chunk(dtype, b, s)
+		made, err := f.chunk(t.name, dtype, b, s)
 		if err != nil {
 			return nil, err
 		}
@@ -221,7 +224,7 @@ func find(places []stored, b box) (stored, error) {
 }
 
 // chunk returns a chunk as a tensor that is opened when it is read.
-func (f *files) chunk(dtype safetensors.DType, b box, s stored) (safetensors.Tensor, error) {
+func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (safetensors.Tensor, error) {
 	in := f.byName[s.file]
 	if s.transformed != "" {
 		return safetensors.Tensor{}, unsupported{fmt.Errorf("its chunks are transformed by %s", s.transformed)}
@@ -236,11 +239,15 @@ func (f *files) chunk(dtype safetensors.DType, b box, s stored) (safetensors.Ten
 		sizes:  b.sizes,
 		place:  fmt.Sprintf("byte %d of %.200q", s.offset, s.file),
 	}
-	c.open = sync.OnceValues(func() (io.ReaderAt, error) { return c.look(f.ctx) })
 	t, err := safetensors.NewTensorAt(dtype, b.sizes, c)
 	if err != nil {
 		return t, err
 	}
+	look := func() (safetensors.Tensor, error) { return c.look(f.ctx) }
+	if s.length == t.Size() { // a file of torch.save would be longer
+		look = f.saved(in, name, s)
+	}
+	c.open = sync.OnceValues(func() (io.ReaderAt, error) { return c.check(look()) })
 	// torch.save has all elements of a chunk once, and nothing is in two chunks.
 	if f.left -= t.Size(); t.Size() > s.length || f.left < 0 {
 		return t, fmt.Errorf("the chunk at %v: %v does not fit into the %d bytes at %s", b.offsets, t, s.length, c.place)

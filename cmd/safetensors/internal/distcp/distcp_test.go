@@ -1,6 +1,7 @@
 package distcp
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -50,6 +51,10 @@ func TestTorch(t *testing.T) {
 	folder := t.TempDir()
 	exchange.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", filepath.Join("testdata", "generate.py"), folder, "1")
 	requireSame(t, folder, "one", "ranks", "mesh", "files", "threads")
+	c, err := Open(t.Context(), os.DirFS(folder), "safetensors")
+	require.NoError(t, err)
+	defer c.Close()
+	exchange.RequireSame(t, filepath.Join(folder, "safetensors.safetensors"), maps.Collect(c.Tensors()), nil)
 }
 
 // counted counts the bytes that are read of the files of a folder.
@@ -184,7 +189,7 @@ func TestHandMade(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "F32 [2,3]", w.String())
 	_, err = safetensors.Append[float32](nil, w)
-	require.ErrorContains(t, err, `"x": 1 tensors, one of F32 [1 3] is expected`)
+	require.ErrorContains(t, err, `"x": it holds F32 [3], F32 [1 3] is expected`)
 }
 
 func TestRefused(t *testing.T) {
@@ -268,8 +273,8 @@ func TestChangedEntries(t *testing.T) {
 	}{
 		"no zip":      {tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})), info("x", offset+8, length-8), fmt.Sprintf(`byte %d of "x": torch file: `, offset+8)},
 		"truncated":   {tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})), info("x", offset, length-8), "torch file: reading the zip directory"},
-		"other dtype": {tensorOf("int32", []int{3}, boxOf([]int{0}, []int{3})), info("x", offset, length), "one of I32 [3] is expected"},
-		"other shape": {tensorOf("float32", []int{2}, boxOf([]int{0}, []int{2})), info("x", offset, length), "one of F32 [2] is expected"},
+		"other dtype": {tensorOf("int32", []int{3}, boxOf([]int{0}, []int{3})), info("x", offset, length), "it holds F32 [3], I32 [3] is expected"},
+		"other shape": {tensorOf("float32", []int{2}, boxOf([]int{0}, []int{2})), info("x", offset, length), "it holds F32 [3], F32 [2] is expected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := Open(t.Context(), os.DirFS(folderOf(t, metadata(dict(str("w"), test.tensor), dict(index("w", 0), test.info)))), ".")
@@ -278,6 +283,55 @@ func TestChangedEntries(t *testing.T) {
 			w, err := c.Tensor("w")
 			require.NoError(t, err)
 			_, err = safetensors.Append[byte](nil, w)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// TestSafetensorsInside: with SerializationFormat.SAFETENSORS, the chunks are in a file at
+// the end of another, whose header is read once, and only when a chunk is.
+func TestSafetensorsInside(t *testing.T) {
+	w, err := safetensors.NewTensor(safetensors.F32, []int{2, 1}, []float32{1, 2})
+	require.NoError(t, err)
+	b, err := safetensors.NewTensor(safetensors.I8, []int{3}, []int8{3, 4, 5})
+	require.NoError(t, err)
+	var file bytes.Buffer
+	file.WriteString("an object")
+	require.NoError(t, safetensors.Write(&file, map[string]safetensors.Tensor{"w": w, "b": b}, map[string]string{"DCP_VERSION": "1.0"}))
+	open := func(t *testing.T, data []byte, shape []int, dtype string) *Contents {
+		meta := metadata(dict(str("w"), tensorOf(dtype, shape, boxOf(make([]int, len(shape)), shape)), str("b"), tensorOf("int8", []int{3}, boxOf([]int{0}, []int{3}))),
+			dict(index("w", make([]int, len(shape))...), info("y", 9, 8), index("b", 0), info("y", 9, 3)))
+		dir := folderOf(t, meta)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "y"), data, 0o666))
+		fsys := &counted{FS: os.DirFS(dir)}
+		c, err := Open(t.Context(), fsys, ".")
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		require.Equal(t, int64(len(meta)), fsys.read.Load())
+		return c
+	}
+	c := open(t, file.Bytes(), []int{2, 1}, "float32")
+	values, err := safetensors.Read[float32](c.File, "w", 2, 1)
+	require.NoError(t, err)
+	require.Equal(t, []float32{1, 2}, values)
+	numbers, err := safetensors.Read[int8](c.File, "b", 3)
+	require.NoError(t, err)
+	require.Equal(t, []int8{3, 4, 5}, numbers)
+
+	for name, test := range map[string]struct {
+		data  []byte
+		shape []int
+		dtype string
+		want  string
+	}{
+		"other shape": {file.Bytes(), []int{1, 2}, "float32", `byte 9 of "y": it holds F32 [2,1], F32 [1 2] is expected`},
+		"other dtype": {file.Bytes(), []int{2, 1}, "int32", `byte 9 of "y": it holds F32 [2,1], I32 [2 1] is expected`},
+		"cut":         {file.Bytes()[:file.Len()-1], []int{2, 1}, "float32", `byte 9 of "y": `},
+		"more":        {append(bytes.Clone(file.Bytes()), 0), []int{2, 1}, "float32", `byte 9 of "y": `},
+		"other names": {bytes.Replace(file.Bytes(), []byte(`"w":`), []byte(`"v":`), 1), []int{2, 1}, "float32", `byte 9 of "y": no tensor is named "w"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := safetensors.Read[byte](open(t, test.data, test.shape, test.dtype).File, "w")
 			require.ErrorContains(t, err, test.want)
 		})
 	}

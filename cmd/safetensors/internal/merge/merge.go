@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 // A checkpoint is the tensors of a model.
@@ -108,7 +109,7 @@ func each(models []checkpoint, merge func([]safetensors.Tensor) (safetensors.Ten
 		}
 		t, err := mergeIf(tensors, merge)
 		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
+			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
 		merged[name] = t
 	}
