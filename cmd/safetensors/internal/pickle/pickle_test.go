@@ -1,0 +1,274 @@
+package pickle
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+)
+
+func load(t testing.TB, pickle string) (any, error) {
+	return New(t.Context(), strings.NewReader(pickle), int64(len(pickle))).Load()
+}
+
+// dumped is what Python 3.11 makes, by protocol, of
+//
+//	{'none': None, 'bools': [True, False], 'ints': [0, 255, 256, -1, 2**31-1, -2**31, 2**40, -2**63],
+//	 'long': 2**70, 'float': 0.5, 'text': 'größe', 'bytes': b'\x00\xff',
+//	 'tuples': ((), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)), 3: 'key', (1, 't'): []}
+var dumped = map[int]string{
+	2: "\x80\x02\x7d\x71\x00\x28\x58\x04\x00\x00\x00\x6e\x6f\x6e\x65\x71\x01\x4e\x58\x05\x00\x00\x00\x62\x6f\x6f\x6c\x73\x71\x02\x5d\x71\x03\x28\x88\x89\x65\x58\x04\x00\x00\x00\x69\x6e\x74\x73\x71\x04\x5d\x71\x05\x28\x4b\x00\x4b\xff\x4d\x00\x01\x4a\xff\xff\xff\xff\x4a\xff\xff\xff\x7f\x4a\x00\x00\x00\x80\x8a\x06\x00\x00\x00\x00\x00\x01\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80\x65\x58\x04\x00\x00\x00\x6c\x6f\x6e\x67\x71\x06\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x40\x58\x05\x00\x00\x00\x66\x6c\x6f\x61\x74\x71\x07\x47\x3f\xe0\x00\x00\x00\x00\x00\x00\x58\x04\x00\x00\x00\x74\x65\x78\x74\x71\x08\x58\x07\x00\x00\x00\x67\x72\xc3\xb6\xc3\x9f\x65\x71\x09\x58\x05\x00\x00\x00\x62\x79\x74\x65\x73\x71\x0a\x63\x5f\x63\x6f\x64\x65\x63\x73\x0a\x65\x6e\x63\x6f\x64\x65\x0a\x71\x0b\x58\x03\x00\x00\x00\x00\xc3\xbf\x71\x0c\x58\x06\x00\x00\x00\x6c\x61\x74\x69\x6e\x31\x71\x0d\x86\x71\x0e\x52\x71\x0f\x58\x06\x00\x00\x00\x74\x75\x70\x6c\x65\x73\x71\x10\x28\x29\x4b\x01\x85\x71\x11\x4b\x01\x4b\x02\x86\x71\x12\x4b\x01\x4b\x02\x4b\x03\x87\x71\x13\x28\x4b\x01\x4b\x02\x4b\x03\x4b\x04\x74\x71\x14\x74\x71\x15\x4b\x03\x58\x03\x00\x00\x00\x6b\x65\x79\x71\x16\x4b\x01\x58\x01\x00\x00\x00\x74\x71\x17\x86\x71\x18\x5d\x71\x19\x75\x2e",
+	3: "\x80\x03\x7d\x71\x00\x28\x58\x04\x00\x00\x00\x6e\x6f\x6e\x65\x71\x01\x4e\x58\x05\x00\x00\x00\x62\x6f\x6f\x6c\x73\x71\x02\x5d\x71\x03\x28\x88\x89\x65\x58\x04\x00\x00\x00\x69\x6e\x74\x73\x71\x04\x5d\x71\x05\x28\x4b\x00\x4b\xff\x4d\x00\x01\x4a\xff\xff\xff\xff\x4a\xff\xff\xff\x7f\x4a\x00\x00\x00\x80\x8a\x06\x00\x00\x00\x00\x00\x01\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80\x65\x58\x04\x00\x00\x00\x6c\x6f\x6e\x67\x71\x06\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x40\x58\x05\x00\x00\x00\x66\x6c\x6f\x61\x74\x71\x07\x47\x3f\xe0\x00\x00\x00\x00\x00\x00\x58\x04\x00\x00\x00\x74\x65\x78\x74\x71\x08\x58\x07\x00\x00\x00\x67\x72\xc3\xb6\xc3\x9f\x65\x71\x09\x58\x05\x00\x00\x00\x62\x79\x74\x65\x73\x71\x0a\x43\x02\x00\xff\x71\x0b\x58\x06\x00\x00\x00\x74\x75\x70\x6c\x65\x73\x71\x0c\x28\x29\x4b\x01\x85\x71\x0d\x4b\x01\x4b\x02\x86\x71\x0e\x4b\x01\x4b\x02\x4b\x03\x87\x71\x0f\x28\x4b\x01\x4b\x02\x4b\x03\x4b\x04\x74\x71\x10\x74\x71\x11\x4b\x03\x58\x03\x00\x00\x00\x6b\x65\x79\x71\x12\x4b\x01\x58\x01\x00\x00\x00\x74\x71\x13\x86\x71\x14\x5d\x71\x15\x75\x2e",
+	4: "\x80\x04\x95\xcb\x00\x00\x00\x00\x00\x00\x00\x7d\x94\x28\x8c\x04\x6e\x6f\x6e\x65\x94\x4e\x8c\x05\x62\x6f\x6f\x6c\x73\x94\x5d\x94\x28\x88\x89\x65\x8c\x04\x69\x6e\x74\x73\x94\x5d\x94\x28\x4b\x00\x4b\xff\x4d\x00\x01\x4a\xff\xff\xff\xff\x4a\xff\xff\xff\x7f\x4a\x00\x00\x00\x80\x8a\x06\x00\x00\x00\x00\x00\x01\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80\x65\x8c\x04\x6c\x6f\x6e\x67\x94\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x40\x8c\x05\x66\x6c\x6f\x61\x74\x94\x47\x3f\xe0\x00\x00\x00\x00\x00\x00\x8c\x04\x74\x65\x78\x74\x94\x8c\x07\x67\x72\xc3\xb6\xc3\x9f\x65\x94\x8c\x05\x62\x79\x74\x65\x73\x94\x43\x02\x00\xff\x94\x8c\x06\x74\x75\x70\x6c\x65\x73\x94\x28\x29\x4b\x01\x85\x94\x4b\x01\x4b\x02\x86\x94\x4b\x01\x4b\x02\x4b\x03\x87\x94\x28\x4b\x01\x4b\x02\x4b\x03\x4b\x04\x74\x94\x74\x94\x4b\x03\x8c\x03\x6b\x65\x79\x94\x4b\x01\x8c\x01\x74\x94\x86\x94\x5d\x94\x75\x2e",
+	5: "\x80\x05\x95\xcb\x00\x00\x00\x00\x00\x00\x00\x7d\x94\x28\x8c\x04\x6e\x6f\x6e\x65\x94\x4e\x8c\x05\x62\x6f\x6f\x6c\x73\x94\x5d\x94\x28\x88\x89\x65\x8c\x04\x69\x6e\x74\x73\x94\x5d\x94\x28\x4b\x00\x4b\xff\x4d\x00\x01\x4a\xff\xff\xff\xff\x4a\xff\xff\xff\x7f\x4a\x00\x00\x00\x80\x8a\x06\x00\x00\x00\x00\x00\x01\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80\x65\x8c\x04\x6c\x6f\x6e\x67\x94\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x40\x8c\x05\x66\x6c\x6f\x61\x74\x94\x47\x3f\xe0\x00\x00\x00\x00\x00\x00\x8c\x04\x74\x65\x78\x74\x94\x8c\x07\x67\x72\xc3\xb6\xc3\x9f\x65\x94\x8c\x05\x62\x79\x74\x65\x73\x94\x43\x02\x00\xff\x94\x8c\x06\x74\x75\x70\x6c\x65\x73\x94\x28\x29\x4b\x01\x85\x94\x4b\x01\x4b\x02\x86\x94\x4b\x01\x4b\x02\x4b\x03\x87\x94\x28\x4b\x01\x4b\x02\x4b\x03\x4b\x04\x74\x94\x74\x94\x4b\x03\x8c\x03\x6b\x65\x79\x94\x4b\x01\x8c\x01\x74\x94\x86\x94\x5d\x94\x75\x2e",
+}
+
+func TestPython(t *testing.T) {
+	for protocol, pickle := range dumped {
+		t.Run(fmt.Sprint(protocol), func(t *testing.T) {
+			top, err := load(t, pickle)
+			require.NoError(t, err)
+			d, ok := top.(*Dict)
+			require.True(t, ok)
+			var bytes any = Bytes{0, 255}
+			if protocol == 2 { // which has no bytes: _codecs.encode of a string
+				bytes = &Object{Class: Global{"_codecs", "encode"}, Args: Tuple{"\u0000ÿ", "latin1"}}
+			}
+			require.Equal(t, []Entry{
+				{"none", nil},
+				{"bools", &List{[]any{true, false}}},
+				{"ints", &List{[]any{int64(0), int64(255), int64(256), int64(-1), int64(1<<31 - 1), int64(-1 << 31), int64(1 << 40), int64(-1 << 63)}}},
+				{"long", Long("\x00\x00\x00\x00\x00\x00\x00\x00\x40")},
+				{"float", 0.5},
+				{"text", "größe"},
+				{"bytes", bytes},
+				{"tuples", Tuple{Tuple(nil), Tuple{int64(1)}, Tuple{int64(1), int64(2)}, Tuple{int64(1), int64(2), int64(3)}, Tuple{int64(1), int64(2), int64(3), int64(4)}}},
+				{int64(3), "key"},
+				{Tuple{int64(1), "t"}, &List{}},
+			}, d.Entries)
+			v, ok := d.Get("float")
+			require.True(t, ok)
+			require.Equal(t, 0.5, v)
+			_, ok = d.Get("absent")
+			require.False(t, ok)
+		})
+	}
+}
+
+// TestTruncated cuts a pickle at every byte, and has its reader end or fail early.
+func TestTruncated(t *testing.T) {
+	for protocol, pickle := range dumped {
+		for n := range pickle {
+			_, err := load(t, pickle[:n])
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "protocol %d, %d bytes", protocol, n)
+			_, err = New(t.Context(), strings.NewReader(pickle[:n]), int64(len(pickle))).Load()
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "protocol %d, %d bytes", protocol, n)
+		}
+	}
+	broken := errors.New("broken")
+	_, err := New(t.Context(), io.MultiReader(strings.NewReader("\x80\x02]"), iotest.ErrReader(broken)), 100).Load()
+	require.ErrorIs(t, err, broken)
+}
+
+func TestSeveral(t *testing.T) {
+	text := "\x80\x02K\x01.\x80\x02h\x00."
+	u := New(t.Context(), strings.NewReader(text), int64(len(text)))
+	v, err := u.Load()
+	require.NoError(t, err)
+	require.Equal(t, int64(1), v)
+	require.Equal(t, int64(5), u.Pos())
+	_, err = u.Load() // has a memo of its own
+	require.EqualError(t, err, "the pickle, at byte 7: nothing was stored as 0")
+}
+
+// TestOpaque: whatever would call something becomes an Object, and whatever is done with
+// that stays one.
+func TestOpaque(t *testing.T) {
+	system := Global{"os", "system"}
+	for name, test := range map[string]struct {
+		pickle string
+		want   any
+	}{
+		"global":       {"\x80\x02cos\nsystem\n.", system},
+		"stack global": {"\x80\x04\x8c\x02os\x8c\x06system\x93.", system},
+		"reduce":       {"\x80\x02cos\nsystem\nK\x01\x85R.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"newobj":       {"\x80\x02cos\nsystem\n)\x81.", &Object{Class: system}},
+		"newobj_ex":    {"\x80\x04cos\nsystem\nK\x01\x85}\x92.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"inst":         {"\x80\x02(K\x01ios\nsystem\n.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"obj":          {"\x80\x02(cos\nsystem\nK\x01o.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"build":        {"\x80\x02cos\nsystem\n)\x81K\x07b.", &Object{Class: system, State: int64(7)}},
+		"its call":     {"\x80\x02cos\nsystem\n)RK\x02\x85R.", &Object{Class: system, Args: Tuple{int64(2)}}},
+		"its items":    {"\x80\x02cos\nsystem\n)R(K\x01K\x02e(K\x01K\x02uK\x03aK\x04K\x05s.", &Object{Class: system}},
+		"set":          {"\x80\x04\x8f(K\x01\x90.", &Object{Class: Global{"builtins", "set"}}},
+		"frozenset":    {"\x80\x04(K\x01\x91.", &Object{Class: Global{"builtins", "frozenset"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := load(t, test.pickle)
+			require.NoError(t, err)
+			require.Equal(t, test.want, v)
+		})
+	}
+	_, err := load(t, "\x80\x02N}b.")
+	require.ErrorContains(t, err, "setting attributes of None")
+	d, err := load(t, "\x80\x02}}b.") // as of a state dict: dropped
+	require.NoError(t, err)
+	require.Equal(t, &Dict{}, d)
+}
+
+// TestKnown: a reader makes values of calls and persistent ids, or says why not.
+func TestKnown(t *testing.T) {
+	no := errors.New("no")
+	const text = "\x80\x02(ccollections\nOrderedDict\n)RK\x05Qcm\nf\n)RK\x06Qt."
+	u := New(t.Context(), strings.NewReader(text), int64(len(text)))
+	u.Call = func(g Global, _ Tuple) (any, error) {
+		if g == (Global{"collections", "OrderedDict"}) {
+			return &Dict{}, nil
+		}
+		return nil, no
+	}
+	u.Persistent = func(id any) (any, error) {
+		if id == int64(5) {
+			return "five", nil
+		}
+		return nil, no
+	}
+	v, err := u.Load()
+	require.NoError(t, err)
+	require.Equal(t, Tuple{&Dict{}, "five", &Object{Class: Global{"m", "f"}, Why: no}, &Object{Class: Global{"persistent", "id"}, Why: no}}, v)
+	v, err = load(t, "\x80\x02K\x05Q.")
+	require.NoError(t, err)
+	require.EqualError(t, v.(*Object).Why, "an unknown persistent id")
+}
+
+func TestRefused(t *testing.T) {
+	for name, test := range map[string]struct{ pickle, want string }{
+		"empty":             {"", "at byte 0: no byte is left"},
+		"protocol 6":        {"\x80\x06.", "protocol 6, known are 2 to 5"},
+		"protocol 0":        {"I1\n.", "unknown opcode 0x49"},
+		"extension":         {"\x80\x02\x82\x01.", "unknown opcode 0x82"},
+		"buffer":            {"\x80\x05\x97.", "unknown opcode 0x97"},
+		"nothing":           {"\x80\x02.", "the stack is empty"},
+		"no mark":           {"\x80\x02t.", "there is no mark on the stack"},
+		"beyond the mark":   {"\x80\x02K\x01(0.", "the stack is empty"},
+		"tuple of too few":  {"\x80\x02K\x01\x86.", "the stack is empty"},
+		"append to None":    {"\x80\x02NK\x01a.", "appending to None"},
+		"items in a list":   {"\x80\x02]K\x01K\x02s.", "setting 2 keys and values in a list of 0"},
+		"odd items":         {"\x80\x02}(K\x01u.", "setting 1 keys and values in a dict with 0 entries"},
+		"add to a list":     {"\x80\x04](K\x01\x90.", "adding to a list of 0"},
+		"duplicate key":     {"\x80\x02}(U\x01aK\x01U\x01aK\x02u.", `duplicate key "a"`},
+		"list as a key":     {"\x80\x02}]K\x01s.", "a dict key that is a list of 0"},
+		"call of a string":  {"\x80\x02U\x01a)R.", "calling a string with a tuple of 0"},
+		"call with a list":  {"\x80\x02cos\nsystem\n]R.", `calling the class or function "os.system" with a list of 0`},
+		"object of nothing": {"\x80\x02(o.", "an object without a class"},
+		"name of ints":      {"\x80\x04K\x01K\x02\x93.", "the name of a global is not a string"},
+		"memo":              {"\x80\x02h\x07.", "nothing was stored as 7"},
+		"memo of nothing":   {"\x80\x02q\x07.", "the stack is empty"},
+		"no UTF-8":          {"\x80\x02U\x01\xff.", "is not valid UTF-8"},
+		"long name":         {"\x80\x02c" + strings.Repeat("x", 1001), "a name of more than 1000 bytes"},
+		"huge string":       {"\x80\x02X\xff\xff\xff\xff", "4294967295 bytes where at most 0 are left"},
+		"huge bytes":        {"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff", "18446744073709551615 bytes where at most 0 are left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := load(t, test.pickle)
+			require.ErrorContains(t, err, test.want)
+			require.ErrorContains(t, err, "the pickle, at byte ")
+			require.Nil(t, v)
+		})
+	}
+}
+
+// TestClaimedSize: memory grows with the bytes that there are, not with those that a
+// length and the size of a file claim.
+func TestClaimedSize(t *testing.T) {
+	text := "\x80\x02X" + string(binary.LittleEndian.AppendUint32(nil, MaxSize/2))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := New(t.Context(), strings.NewReader(text), 1<<40).Load()
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+}
+
+// TestSteps: what opcodes copy counts, so that a pickle of some bytes costs no more than
+// it may.
+func TestSteps(t *testing.T) {
+	bombs := map[string]string{
+		"opcodes":      "\x80\x02" + strings.Repeat("]0", 1000),
+		"tuples":       "\x80\x02(" + strings.Repeat("K\x01", 100) + "tq\x00" + strings.Repeat("(h\x00h\x00th\x00", 200),
+		"arguments":    "\x80\x02cm\nf\nq\x00((" + strings.Repeat("K\x01", 100) + "tq\x010" + strings.Repeat("h\x00h\x01R0", 100),
+		"lists":        "\x80\x02]q\x00" + strings.Repeat("("+strings.Repeat("h\x00", 100)+"e", 10),
+		"Charge":       "\x80\x02cm\nf\n)R",
+		"a long tuple": "\x80\x02(" + strings.Repeat("K\x01", 600) + "t",
+	}
+	for name, text := range bombs {
+		t.Run(name, func(t *testing.T) {
+			u := New(t.Context(), strings.NewReader(text+"."), int64(len(text)+1))
+			u.MaxSteps = 1500
+			u.Call = func(Global, Tuple) (any, error) {
+				if name == "Charge" {
+					u.Charge(1 << 20) // whose error it ignores
+				}
+				return nil, nil
+			}
+			_, err := u.Load()
+			require.ErrorContains(t, err, "the pickle copies too much: it has more than 750 opcodes")
+		})
+	}
+}
+
+func TestCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	cancel(stop)
+	text := "\x80\x02" + strings.Repeat("N0", checkEvery) + "N."
+	_, err := New(ctx, strings.NewReader(text), int64(len(text))).Load()
+	require.ErrorIs(t, err, stop)
+}
+
+// TestManyKeys: a dict finds its keys as fast when it is large, and duplicates too.
+func TestManyKeys(t *testing.T) {
+	var d Dict
+	for i := range 100 {
+		require.NoError(t, d.Set(fmt.Sprint(i), i))
+		require.NoError(t, d.Set(int64(i), i))
+	}
+	for i := range 100 {
+		v, ok := d.Get(fmt.Sprint(i))
+		require.True(t, ok)
+		require.Equal(t, i, v)
+		require.Error(t, d.Set(fmt.Sprint(i), i))
+	}
+	require.Len(t, d.Entries, 200)
+}
+
+// TestMemo stores in turn, out of turn and twice.
+func TestMemo(t *testing.T) {
+	v, err := load(t, "\x80\x04(K\x01\x94K\x02r\x00\x01\x00\x00K\x03\x94K\x04q\x00h\x00h\x02j\x00\x01\x00\x00t.")
+	require.NoError(t, err)
+	require.Equal(t, Tuple{int64(1), int64(2), int64(3), int64(4), int64(4), int64(3), int64(2)}, v)
+}
+
+// FuzzLoad: no panic, and an error or a value.
+func FuzzLoad(f *testing.F) {
+	for _, pickle := range dumped {
+		f.Add(pickle)
+	}
+	f.Add("\x80\x04\x8f(K\x01\x90\x94h\x00cos\nsystem\nK\x01\x85R}b(K\x01ios\nsystem\n.")
+	f.Fuzz(func(t *testing.T, pickle string) {
+		u := New(t.Context(), strings.NewReader(pickle), int64(len(pickle)))
+		u.MaxSteps = 1 << 12
+		v, err := u.Load()
+		require.True(t, err == nil || v == nil)
+		require.LessOrEqual(t, u.Pos(), int64(len(pickle)))
+		if err == nil {
+			require.NotEmpty(t, Describe(v))
+		}
+	})
+}
