@@ -133,8 +133,12 @@ func (c *command) writePart(w *prepared, dst dest.Shared, name string, f copyFla
 	}
 	result, err := job.Do()
 	stop()
-	if err != nil {
-		return lasting(err)
+	var broken *safetensors.FormatError
+	switch {
+	case errors.As(err, &broken):
+		return parts.Refuse(err)
+	case err != nil:
+		return err
 	}
 	if !f.json {
 		return nil

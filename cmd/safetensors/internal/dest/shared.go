@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -138,21 +139,32 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 	if err := os.MkdirAll(f.name, 0o777); err != nil {
 		return nil, err
 	}
-	temp := f.temp()
-	if err := WriteFile(temp, writing(data)); err != nil {
-		return nil, err
+	const tries = 3 // another process may sweep the temporary file
+	for range tries {
+		if err = f.link(path, data); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
-	defer os.Remove(temp)
-	err = os.Link(temp, path)
 	switch {
-	case err == nil:
-		return nil, flush(f.name)
 	case errors.Is(err, fs.ErrExist):
 		return f.Read(name, mostSmall)
-	case errors.Is(err, fs.ErrNotExist): // the temporary file was swept
-		return nil, err
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.EPERM):
+		err = fmt.Errorf("%s: a file system without links: %w: %w", f.name, errors.ErrUnsupported, err)
 	}
-	return nil, fmt.Errorf("%s: a file system without links: %w: %w", f.name, errors.ErrUnsupported, err)
+	return nil, err
+}
+
+// link creates a file by a link.
+func (f folder) link(path string, data []byte) error {
+	temp := f.temp()
+	if err := WriteFile(temp, writing(data)); err != nil {
+		return err
+	}
+	defer os.Remove(temp)
+	if err := os.Link(temp, path); err != nil {
+		return err
+	}
+	return flush(f.name)
 }
 
 func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {

@@ -321,11 +321,6 @@ func (r *run) write() (*Result, error) {
 		r.sound[s.Name] = true // or there will be an error
 	}
 	r.Begin(size)
-	if len(result.Written) > 0 && r.index == nil {
-		if err := r.Beside(); err != nil {
-			return nil, err
-		}
-	}
 	var group errgroup.Group
 	group.SetLimit(min(r.AtOnce, r.To.AtOnce()))
 	for _, s := range result.Written {
@@ -334,9 +329,15 @@ func (r *run) write() (*Result, error) {
 	return result, group.Wait()
 }
 
-// writeShard writes a shard. If that fails, another run of the part may have done it.
-func (r *run) writeShard(s Shard) error {
-	err := r.To.WriteShard(s.Name, r.Shards[s.Name], r.Metadata, r.stillPlanned)
+// writeShard writes a shard, and before the only one what is next to it. If that fails,
+// another run of the part may have done it, and have swept the temporary files of this one.
+func (r *run) writeShard(s Shard) (err error) {
+	if r.index == nil {
+		err = r.Beside()
+	}
+	if err == nil {
+		err = r.To.WriteShard(s.Name, r.Shards[s.Name], r.Metadata, r.stillPlanned)
+	}
 	if err == nil || errors.Is(err, ErrRefused) {
 		return err
 	}
@@ -415,15 +416,22 @@ func (r *run) checkAll(files map[string]dest.Stored) (bool, error) {
 	return err == nil && !slices.Contains(all, false), err
 }
 
-// commit writes what comes after the shards: the index last.
+// commit writes what comes after the shards: the index last. If that fails, another part
+// may have done it.
 func (r *run) commit() error {
-	if err := r.stillPlanned(); err != nil {
-		return err
+	err := r.stillPlanned()
+	if err == nil {
+		err = r.Beside()
 	}
-	if err := r.Beside(); err != nil {
-		return err
+	var there []byte
+	if err == nil {
+		there, err = r.To.Create(indexFile, r.index)
 	}
-	there, err := r.To.Create(indexFile, r.index)
+	if err != nil && !errors.Is(err, ErrRefused) {
+		if now, readErr := r.read(indexFile); readErr == nil {
+			there, err = now, nil
+		}
+	}
 	if err == nil && there != nil && !bytes.Equal(there, r.index) {
 		err = r.occupied(indexFile)
 	}

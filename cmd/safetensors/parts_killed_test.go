@@ -1,0 +1,299 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/gosafetensors/safetensors"
+	"github.com/rclone/gofakes3"
+	"github.com/rclone/gofakes3/s3mem"
+	"github.com/stretchr/testify/require"
+)
+
+// partsRounds is how many rounds TestPartsKilled plays. .ci/run sets it.
+const partsRounds = "SAFETENSORS_PARTS"
+
+// A field is where parts are killed: a folder or a bucket.
+type field struct {
+	dst   string
+	files func() map[string]string // of dst
+	kill  func(r *running)         // arranges the end of a process
+}
+
+// A game is a checkpoint that is written in parts.
+type game struct {
+	field
+	want  map[string]string // the files of plain cp
+	flags []string
+	n     int
+}
+
+// starts starts a part. id is for the killer.
+func (g *game) starts(t *testing.T, k int, id string) *running {
+	t.Helper()
+	r := &running{Cmd: exec.Command(program, append([]string{"cp", "-q", "--part", fmt.Sprintf("%d/%d", k, g.n)}, append(g.flags, g.dst)...)...)}
+	r.Stdout, r.Stderr = &r.out, &r.errs
+	r.Env = append(os.Environ(), "AWS_SDK_UA_APP_ID="+id)
+	require.NoError(t, r.Start())
+	t.Cleanup(func() { r.Process.Kill() })
+	return r
+}
+
+// ends waits for a part, and reports whether it was killed. It may not fail.
+func (g *game) ends(t *testing.T, r *running) (killed bool) {
+	t.Helper()
+	r.Wait()
+	if r.ProcessState.ExitCode() == -1 {
+		return true
+	}
+	require.Zero(t, r.ProcessState.ExitCode(), "%q: %s", r.Args, r.errs.String())
+	return false
+}
+
+// look requires that what is there is of the checkpoint, byte for byte, and that it has an
+// index only when it is complete.
+func (g *game) look(t *testing.T) {
+	t.Helper()
+	now := g.files()
+	const index = "model.safetensors.index.json"
+	_, indexed := now[index]
+	shards := 0
+	for name, text := range now {
+		if strings.HasPrefix(name, ".safetensors-") {
+			continue // the plan, a temporary file
+		}
+		require.True(t, g.want[name] == text, "%s has %d bytes, not the %d of cp; %q", name, len(text), len(g.want[name]), g.flags)
+		if strings.HasSuffix(name, ".safetensors") {
+			shards++
+		}
+	}
+	all := 0
+	for name := range g.want {
+		if strings.HasSuffix(name, ".safetensors") {
+			all++
+		}
+	}
+	require.True(t, !indexed || shards == all, "an index, and %d of %d shards", shards, all)
+}
+
+// play runs all parts, some at once, some more often than once, and kills some, until
+// each has come to its end. It returns how many were killed.
+func (g *game) play(t *testing.T, random *rand.Rand) (killed int) {
+	t.Helper()
+	left := random.Perm(g.n)
+	for len(left) > 0 {
+		batch := left[:min(len(left), 1+random.IntN(4))]
+		left = left[len(batch):]
+		if random.IntN(3) == 0 { // the same part twice
+			batch = append(batch[:len(batch):len(batch)], batch[0])
+		}
+		if random.IntN(4) == 0 { // one that may have ended long ago
+			batch = append(batch[:len(batch):len(batch)], random.IntN(g.n))
+		}
+		all := make([]*running, len(batch))
+		for i, k := range batch {
+			all[i] = g.starts(t, k+1, "part"+strconv.Itoa(i))
+			if random.IntN(2) == 0 {
+				g.kill(all[i])
+			}
+		}
+		for i, r := range all {
+			if g.ends(t, r) {
+				killed++
+				left = append(left, batch[i])
+			}
+		}
+		g.look(t)
+	}
+	now := g.files()
+	require.Contains(t, now, planFile)
+	delete(now, planFile)
+	require.ElementsMatch(t, keys(g.want), keys(now), "%q", g.flags) // look has compared the contents
+	return killed
+}
+
+// newGame makes a random checkpoint, and the files that plain cp makes of it.
+func newGame(t *testing.T, random *rand.Rand, f field) *game {
+	t.Helper()
+	g := &game{field: f, n: 1 + random.IntN(16)}
+	if random.IntN(2) == 0 {
+		g.n = 1 + random.IntN(4)
+	}
+	require.NoError(t, os.RemoveAll("src"))
+	require.NoError(t, os.RemoveAll("plain"))
+	mkdir(t, "src")
+	tensors := make(map[string]safetensors.Tensor)
+	for i := range 1 + random.IntN(20) {
+		tensors[fmt.Sprintf("layers.%d.x", i)] = counting(t, random.IntN(1<<random.IntN(18)))
+	}
+	require.NoError(t, safetensors.WriteFile("src/model.safetensors", tensors, map[string]string{"format": "pt"}))
+	require.NoError(t, os.WriteFile("src/config.json", []byte(`{"a": 1}`), 0o666))
+	g.flags = []string{"src", "--max-shard-size", fmt.Sprintf("%dB", 1+random.IntN(1<<random.IntN(20)))}
+	g.flags = append(g.flags, [][]string{nil, {"--dtype", "bf16"}, {"--with-files"}, {"--rename", "s/x/y/"}}[random.IntN(4)]...)
+	succeeds(t, append([]string{"cp", "-q"}, append(g.flags, "plain")...)...)
+	g.want = tree(t, "plain")
+	return g
+}
+
+// TestPartsKilled plays random games on a disk and on S3.
+func TestPartsKilled(t *testing.T) {
+	rounds, _ := strconv.Atoi(os.Getenv(partsRounds))
+	if rounds == 0 {
+		rounds = 8
+	}
+	s := &sniper{Handler: gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
+	store := startStore(t, s)
+	killed, parts := 0, 0
+	for round := range rounds {
+		seed := rand.Uint64()
+		random := rand.New(rand.NewPCG(seed, 0))
+		name := fmt.Sprint("dst", round)
+		f := field{name, func() map[string]string { return tree(t, name) }, func(r *running) {
+			delay := time.Duration(random.IntN(30_000)) * time.Microsecond
+			time.AfterFunc(delay, func() { r.Process.Kill() })
+		}}
+		if round%3 == 0 {
+			f = field{"s3://models/" + name, func() map[string]string { return s.under(t, store, name) }, func(r *running) {
+				s.aim(r, 1+random.IntN(20), random.IntN(2) == 0)
+			}}
+		}
+		g := newGame(t, random, f)
+		g.tell(t, seed)
+		killed += g.play(t, random)
+		parts += g.n
+		require.NoError(t, os.RemoveAll(name))
+	}
+	t.Logf("%d rounds, %d parts, %d killed", rounds, parts, killed)
+	require.NotZero(t, killed)
+}
+
+// TestPartsEveryRequest kills a part at each of its requests to S3, before the store has done
+// it and after, lets the other part come to its end, and runs the first again. By default
+// some of the places are tried.
+func TestPartsEveryRequest(t *testing.T) {
+	s := &sniper{Handler: gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
+	store := startStore(t, s)
+	tensors := map[string]safetensors.Tensor{"a": counting(t, 40), "b": counting(t, 3<<20), "c": counting(t, 50)} // b is uploaded in parts
+	require.NoError(t, safetensors.WriteFile("src.safetensors", tensors, nil))
+	succeeds(t, "cp", "-q", "src.safetensors", "plain", "--max-shard-size", "1MB")
+	step := 11
+	if os.Getenv(partsRounds) != "" {
+		step = 1
+	}
+	places := 0
+	for k := 1; k <= 2; k++ {
+		for _, before := range []bool{true, false} {
+			for at, over := 1+rand.IntN(step), false; !over; at += step {
+				name := fmt.Sprintf("dst%d-%d-%v", k, at, before)
+				f := field{"s3://models/" + name, func() map[string]string { return s.under(t, store, name) }, nil}
+				g := &game{f, tree(t, "plain"), []string{"src.safetensors", "--max-shard-size", "1MB"}, 2}
+				r := g.starts(t, k, "part")
+				s.aim(r, at, before)
+				over = !g.ends(t, r)
+				g.look(t)
+				require.False(t, g.ends(t, g.starts(t, 3-k, "")))
+				g.look(t)
+				require.False(t, g.ends(t, g.starts(t, k, "")))
+				g.look(t)
+				require.Len(t, g.files(), len(g.want)+1)
+				places++
+			}
+		}
+	}
+	t.Logf("killed at %d places", places-4)
+	require.Greater(t, places, 4)
+}
+
+// tell names the seed should the test fail.
+func (g *game) tell(t *testing.T, seed uint64) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d: %d parts, %q", seed, g.n, g.flags)
+		}
+	})
+}
+
+// A sniper kills a process at one of its requests, before the store has done it or after.
+type sniper struct {
+	http.Handler
+	mu     sync.Mutex
+	target map[string]*target // by id
+}
+
+type target struct {
+	*running
+	left   int // requests
+	before bool
+}
+
+// aim has the n-th request of a process be its last.
+func (s *sniper) aim(r *running, n int, before bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.target == nil {
+		s.target = make(map[string]*target)
+	}
+	for _, value := range r.Env {
+		if id, ok := strings.CutPrefix(value, "AWS_SDK_UA_APP_ID="); ok {
+			s.target[id] = &target{r, n, before}
+		}
+	}
+}
+
+func (s *sniper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	_, agent, _ := strings.Cut(r.UserAgent(), "app/")
+	id, _, _ := strings.Cut(agent, " ")
+	hit := s.target[id]
+	if hit != nil {
+		if hit.left--; hit.left == 0 {
+			delete(s.target, id)
+		} else {
+			hit = nil
+		}
+	}
+	s.mu.Unlock()
+	if hit == nil {
+		s.Handler.ServeHTTP(w, r)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	if !hit.before {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		s.Handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	hit.Process.Kill()
+	<-r.Context().Done() // the connection ends with the process
+}
+
+// under returns the objects in a folder. Parts of uploads may be left over.
+func (s *sniper) under(t *testing.T, store *store, folder string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	objects, err := store.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("models"), Prefix: aws.String(folder + "/")})
+	require.NoError(t, err)
+	for _, o := range objects.Contents {
+		got, err := store.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: o.Key})
+		require.NoError(t, err)
+		text, err := io.ReadAll(got.Body)
+		require.NoError(t, err)
+		files[filepath.Base(*o.Key)] = string(text)
+	}
+	return files
+}
