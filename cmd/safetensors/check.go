@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -18,10 +19,12 @@ import (
 
 func (c *command) check() *cobra.Command {
 	var values, asJSON bool
-	cmd := c.verb("check SRC... [--values] [--json]", "Say whether files obey the rules of the format", `
+	var part parts.Part
+	cmd := c.verb("check SRC... [--values] [--part K/N] [--json]", "Say whether files obey the rules of the format", `
 Of a file that does not, it prints the tensor, the rule and the place. Of a folder
 it checks every .safetensors file and every index. The exit code is 1 if one is
-refused. With --values, one that holds a NaN or an infinity is refused, too.
+refused. With --values, one that holds a NaN or an infinity is refused, too. With --part
+K/N it checks a part of the files; the lines of all N parts are those of the whole.
 
 --json prints one line for each file:
   {"file": "...", "ok": true, "tensors": 12, "bytes": 4096}
@@ -31,9 +34,10 @@ refused. With --values, one that holds a NaN or an infinity is refused, too.
 safetensors check model.safetensors
 safetensors check downloads/*
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.checkAll(args, values, asJSON)
+		return c.checkAll(args, part, values, asJSON)
 	})
 	cmd.Flags().BoolVar(&values, "values", false, "look for NaN and Inf: that reads all data")
+	cmd.Flags().Var(&part, "part", "check the files of part `K/N` only")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each file")
 	return cmd
 }
@@ -50,14 +54,17 @@ type verdict struct {
 	Offset  *int64 `json:"offset,omitempty"`
 }
 
-func (c *command) checkAll(names []string, values, asJSON bool) error {
-	refused := false
+func (c *command) checkAll(names []string, part parts.Part, values, asJSON bool) error {
+	refused, seen := false, 0
 	for _, name := range names {
 		files, err := filesOf(name)
 		if err != nil {
 			return err
 		}
 		for _, file := range files {
+			if seen++; !part.Has(seen - 1) {
+				continue
+			}
 			v := c.verdict(file, values)
 			if c.ctx.Err() != nil {
 				return errInterrupted

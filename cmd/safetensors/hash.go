@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -17,11 +18,14 @@ import (
 
 func (c *command) hash() *cobra.Command {
 	var tensors, asJSON bool
-	cmd := c.verb("hash SRC... [--tensors] [--json]", "Print SHA-256 sums of files and of tensors", `
+	var part parts.Part
+	cmd := c.verb("hash SRC... [--tensors] [--part K/N] [--json]", "Print SHA-256 sums of files and of tensors", `
 The output is a manifest for the verb verify, and for sha256sum -c in the folder of the
 files. With --tensors it has the sum of each tensor too, in lines that are comments to
 sha256sum: that of its dtype and shape, a newline and its bytes, so that it stays the
 same when files are merged or split.
+
+With --part K/N it prints a part of the lines; sort puts those of all N parts together.
 
 Of a SRC on a web server or a hub, only the tensors can be read, with --tensors.
 
@@ -33,18 +37,21 @@ safetensors hash model > model.sha256
 safetensors hash --tensors model.safetensors
 (cd model && sha256sum -c ../model.sha256)
 `, cobra.MinimumNArgs(1), func(args []string) error {
-		return c.printSums(args, tensors, asJSON)
+		return c.printSums(args, part, tensors, asJSON)
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each SRC")
+	cmd.Flags().Var(&part, "part", "print the sums of part `K/N` only")
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
 	return cmd
 }
 
-func (c *command) printSums(names []string, tensors, asJSON bool) error {
+func (c *command) printSums(names []string, part parts.Part, tensors, asJSON bool) error {
 	var all manifest.Manifest
+	seen := 0
+	mine := func() bool { seen++; return part.Has(seen - 1) }
 	from := make(map[string]string)
 	for _, name := range names {
-		m, types, err := c.sumsOfSource(name, tensors)
+		m, types, err := c.sumsOfSource(name, tensors, mine)
 		if err != nil {
 			return err
 		}
@@ -90,8 +97,9 @@ func hashedOf(name string, m *manifest.Manifest, types []typed) hashed {
 	return h
 }
 
-// sumsOfSource computes the sums of a source. types are those of the tensors.
-func (c *command) sumsOfSource(name string, tensors bool) (m *manifest.Manifest, types []typed, err error) {
+// sumsOfSource computes the sums of a source: of the files, then of the tensors, for which
+// mine is true. types are those of the tensors.
+func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *manifest.Manifest, types []typed, err error) {
 	src, err := c.opener.Open(name)
 	if err != nil {
 		return nil, nil, err
@@ -100,14 +108,20 @@ func (c *command) sumsOfSource(name string, tensors bool) (m *manifest.Manifest,
 	if src.Files == nil && !tensors {
 		return nil, nil, fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
 	}
+	var files []source.File
+	for _, file := range src.Files {
+		if mine() {
+			files = append(files, file)
+		}
+	}
 	var names []string
-	if tensors {
-		names = src.Order
+	for _, name := range src.Order {
+		if tensors && mine() {
+			names = append(names, name)
+			types = append(types, typed{src.Tensors[name].DType(), src.Tensors[name].Shape()})
+		}
 	}
-	for _, name := range names {
-		types = append(types, typed{src.Tensors[name].DType(), src.Tensors[name].Shape()})
-	}
-	m, err = c.sums(src, src.Files, names)
+	m, err = c.sums(src, files, names)
 	return m, types, err
 }
 

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ import (
 
 // partsRounds is how many rounds TestPartsKilled plays. .ci/run sets it.
 const partsRounds = "SAFETENSORS_PARTS"
+
+// appID is the variable whose value the command sends to S3 with each request.
+const appID = "AWS_SDK_UA_APP_ID="
 
 // A field is where parts are killed: a folder or a bucket.
 type field struct {
@@ -44,12 +48,15 @@ type game struct {
 	n     int
 }
 
-// starts starts a part. id is for the killer.
-func (g *game) starts(t *testing.T, k int, id string) *running {
+// started counts processes: the number of each is in its requests.
+var started atomic.Int64
+
+// starts starts a part.
+func (g *game) starts(t *testing.T, k int) *running {
 	t.Helper()
 	r := &running{Cmd: exec.Command(program, append([]string{"cp", "-q", "--part", fmt.Sprintf("%d/%d", k, g.n)}, append(g.flags, g.dst)...)...)}
 	r.Stdout, r.Stderr = &r.out, &r.errs
-	r.Env = append(os.Environ(), "AWS_SDK_UA_APP_ID="+id)
+	r.Env = append(os.Environ(), fmt.Sprint(appID, started.Add(1)))
 	require.NoError(t, r.Start())
 	t.Cleanup(func() { r.Process.Kill() })
 	return r
@@ -108,7 +115,7 @@ func (g *game) play(t *testing.T, random *rand.Rand) (killed int) {
 		}
 		all := make([]*running, len(batch))
 		for i, k := range batch {
-			all[i] = g.starts(t, k+1, "part"+strconv.Itoa(i))
+			all[i] = g.starts(t, k+1)
 			if random.IntN(2) == 0 {
 				g.kill(all[i])
 			}
@@ -203,13 +210,13 @@ func TestPartsEveryRequest(t *testing.T) {
 				name := fmt.Sprintf("dst%d-%d-%v", k, at, before)
 				f := field{"s3://models/" + name, func() map[string]string { return s.under(t, store, name) }, nil}
 				g := &game{f, tree(t, "plain"), []string{"src.safetensors", "--max-shard-size", "1MB"}, 2}
-				r := g.starts(t, k, "part")
+				r := g.starts(t, k)
 				s.aim(r, at, before)
 				over = !g.ends(t, r)
 				g.look(t)
-				require.False(t, g.ends(t, g.starts(t, 3-k, "")))
+				require.False(t, g.ends(t, g.starts(t, 3-k)))
 				g.look(t)
-				require.False(t, g.ends(t, g.starts(t, k, "")))
+				require.False(t, g.ends(t, g.starts(t, k)))
 				g.look(t)
 				require.Len(t, g.files(), len(g.want)+1)
 				places++
@@ -250,7 +257,7 @@ func (s *sniper) aim(r *running, n int, before bool) {
 		s.target = make(map[string]*target)
 	}
 	for _, value := range r.Env {
-		if id, ok := strings.CutPrefix(value, "AWS_SDK_UA_APP_ID="); ok {
+		if id, ok := strings.CutPrefix(value, appID); ok {
 			s.target[id] = &target{r, n, before}
 		}
 	}

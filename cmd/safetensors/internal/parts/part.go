@@ -41,11 +41,7 @@ func (p *Part) Type() string { return "K/N" }
 // IsSet reports whether there are parts at all.
 func (p *Part) IsSet() bool { return p.N > 0 }
 
-// Of returns what falls to the part: of items in a row a range, because neighbors are
-// often in one file of the source. No part has more than one item more than another.
-func Of[T any](p Part, items []T) []T {
-	if p.N == 0 {
-		return items
-	}
-	return items[(p.K-1)*len(items)/p.N : p.K*len(items)/p.N]
-}
+// Has reports whether item i of some work falls to the part. Items go to the parts in
+// turn: no part has more than one item more than another, and the large ones, which are
+// often neighbors, are shared.
+func (p *Part) Has(i int) bool { return p.N == 0 || i%p.N == p.K-1 }

@@ -307,7 +307,10 @@ func (r *run) write() (*Result, error) {
 	}
 	result := new(Result)
 	size := int64(0)
-	for _, s := range Of(r.Part, r.Plan.Shards) {
+	for i, s := range r.Plan.Shards {
+		if !r.Part.Has(i) {
+			continue
+		}
 		found, err := r.check(s, files)
 		switch {
 		case err != nil:
