@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -165,4 +167,41 @@ func (w countingWriter) Write(p []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(p)
 	w.n.Add(int64(n))
 	return n, err
+}
+
+// TestS3Parts starts parts at once, on a real server too.
+func TestS3Parts(t *testing.T) { eachStore(t, testS3Parts) }
+
+func testS3Parts(t *testing.T, s *store) {
+	writePartsSource(t, "src.safetensors")
+	tensors := map[string]safetensors.Tensor{"big": counting(t, 5<<20)}
+	require.NoError(t, safetensors.WriteFile("big.safetensors", tensors, nil))
+	args := []string{"cp", "-q", "src.safetensors", "big.safetensors", "--max-shard-size", "500B"}
+	succeeds(t, append(args, "plain")...)
+	for _, n := range []int{1, 3} {
+		dst := fmt.Sprintf("s3://models/dst%d", n)
+		var all sync.WaitGroup
+		codes := make([]int, 2*n)
+		for i := range codes {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				cmd := exec.Command(program, append(args, dst, "--part", fmt.Sprintf("%d/%d", i/2+1, n))...)
+				cmd.Stderr = os.Stderr
+				cmd.Run()
+				codes[i] = cmd.ProcessState.ExitCode()
+			}()
+		}
+		all.Wait()
+		require.Equal(t, make([]int, 2*n), codes)
+		succeeds(t, "cp", "-q", dst, fmt.Sprint("back", n))
+		require.Equal(t, "equal\n", succeeds(t, "diff", "plain", dst, "--meta"))
+		s.requests()
+		succeeds(t, append(args, dst, "--part", fmt.Sprintf("1/%d", n))...)
+		for _, request := range s.requests() {
+			require.NotContains(t, request, "PUT", "nothing is written again")
+		}
+		require.Contains(t, fails(t, 3, append(args, dst, "--part", fmt.Sprintf("1/%d", n), "--tie")...), "it has no --tie")
+	}
+	require.Contains(t, s.objects(t), "dst3/model.safetensors.index.json") // and no upload is left over
 }

@@ -30,8 +30,8 @@ import (
 // partsRounds is how many rounds TestPartsKilled plays. .ci/run sets it.
 const partsRounds = "SAFETENSORS_PARTS"
 
-// appID is the variable whose value the command sends to S3 with each request.
-const appID = "AWS_SDK_UA_APP_ID="
+// keyID is the variable whose value the command sends to S3 with each request.
+const keyID = "AWS_ACCESS_KEY_ID="
 
 // A field is where parts are killed: a folder or a bucket.
 type field struct {
@@ -56,7 +56,7 @@ func (g *game) starts(t *testing.T, k int) *running {
 	t.Helper()
 	r := &running{Cmd: exec.Command(program, append([]string{"cp", "-q", "--part", fmt.Sprintf("%d/%d", k, g.n)}, append(g.flags, g.dst)...)...)}
 	r.Stdout, r.Stderr = &r.out, &r.errs
-	r.Env = append(os.Environ(), fmt.Sprint(appID, started.Add(1)))
+	r.Env = append(os.Environ(), fmt.Sprint(keyID, started.Add(1)))
 	require.NoError(t, r.Start())
 	t.Cleanup(func() { r.Process.Kill() })
 	return r
@@ -256,17 +256,14 @@ func (s *sniper) aim(r *running, n int, before bool) {
 	if s.target == nil {
 		s.target = make(map[string]*target)
 	}
-	for _, value := range r.Env {
-		if id, ok := strings.CutPrefix(value, appID); ok {
-			s.target[id] = &target{r, n, before}
-		}
-	}
+	id := strings.TrimPrefix(r.Env[len(r.Env)-1], keyID)
+	s.target[id] = &target{r, n, before}
 }
 
 func (s *sniper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	_, agent, _ := strings.Cut(r.UserAgent(), "app/")
-	id, _, _ := strings.Cut(agent, " ")
+	_, scope, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
+	id, _, _ := strings.Cut(scope, "/")
 	hit := s.target[id]
 	if hit != nil {
 		if hit.left--; hit.left == 0 {
@@ -286,7 +283,10 @@ func (s *sniper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.Handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	hit.Process.Kill()
-	<-r.Context().Done() // the connection ends with the process
+	select {
+	case <-r.Context().Done(): // the connection ends with the process
+	case <-time.After(time.Minute):
+	}
 }
 
 // under returns the objects in a folder. Parts of uploads may be left over.
