@@ -177,3 +177,39 @@ func TestQuantizeTruncated(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantizationConfig has the config of each scheme as a whole: that of the preset of
+// compressed-tensors.
+func TestQuantizationConfig(t *testing.T) {
+	for scheme, want := range map[quant.Scheme]string{
+		quant.FP8Block: `"format":"float-quantized","input_activations":{"dynamic":true,"group_size":128,"num_bits":8,"strategy":"group","symmetric":true,"type":"float"},
+			"weights":{"block_structure":[128,128],"dynamic":false,"group_size":null,"num_bits":8,"strategy":"block","symmetric":true,"type":"float"}`,
+		quant.FP8Channel: `"format":"float-quantized","input_activations":{"dynamic":true,"group_size":null,"num_bits":8,"strategy":"token","symmetric":true,"type":"float"},
+			"weights":{"dynamic":false,"group_size":null,"num_bits":8,"strategy":"channel","symmetric":true,"type":"float"}`,
+		quant.NVFP4: `"format":"nvfp4-pack-quantized","input_activations":null,
+			"weights":{"dynamic":false,"group_size":16,"num_bits":4,"scale_dtype":"torch.float8_e4m3fn","strategy":"tensor_group","symmetric":true,"type":"float"}`,
+		quant.MXFP4: `"format":"mxfp4-pack-quantized","input_activations":null,
+			"weights":{"dynamic":false,"group_size":32,"num_bits":4,"scale_dtype":"torch.uint8","strategy":"group","symmetric":true,"type":"float"}`,
+		quant.Int4: `"format":"pack-quantized","input_activations":null,
+			"weights":{"dynamic":false,"group_size":128,"num_bits":4,"strategy":"group","symmetric":true,"type":"int"}`,
+		quant.Int8: `"format":"pack-quantized","input_activations":null,
+			"weights":{"dynamic":false,"group_size":128,"num_bits":8,"strategy":"group","symmetric":true,"type":"int"}`,
+	} {
+		m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+		for _, name := range []string{
+			"a", "x.wq.proj", "x.mlp.experts.0.up_proj", // these are quantised
+			"x.gate", "x.router", "wte", "wpe", "lm_head", "score", "classifier", "x.embed_tokens", "q_norm.proj", "x.LayerNorm",
+		} {
+			m.floats(name+".weight", safetensors.BF16, 1, 128)
+		}
+		m.floats("flat.weight", safetensors.BF16, 128)
+		m.floats("x.bias", safetensors.BF16, 1, 128)
+		_, config, err := quant.Quantize(m.tensors, scheme, nil)
+		require.NoError(t, err)
+		format, _, _ := strings.Cut(want, ",")
+		require.JSONEq(t, `{"quantization_config":{"quant_method":"compressed-tensors",`+format+`,"quantization_status":"compressed",
+			"config_groups":{"group_0":{"targets":["Linear"],"output_activations":null,`+want+`}},
+			"ignore":["classifier","lm_head","q_norm.proj","score","wpe","wte","x.LayerNorm","x.embed_tokens","x.gate","x.router"],
+			"kv_cache_scheme":null,"global_compression_ratio":null}}`, string(config))
+	}
+}

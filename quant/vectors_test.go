@@ -91,3 +91,14 @@ func TestVectors(t *testing.T) {
 		})
 	}
 }
+
+// TestLayoutsWithoutConfig: names, dtypes and shapes tell the layouts apart.
+func TestLayoutsWithoutConfig(t *testing.T) {
+	for _, w := range twins(9) {
+		with, err := quant.Layouts(w.tensors, []byte(w.config))
+		require.NoError(t, err)
+		without, err := quant.Layouts(w.tensors, nil)
+		require.NoError(t, err)
+		require.Equal(t, with, without, w.title)
+	}
+}

@@ -1,0 +1,133 @@
+package quant_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+var errDisk = errors.New("the disk failed")
+
+// A disk fails from one of its reads on, until it is repaired.
+type disk struct {
+	reads, failFrom atomic.Int64
+}
+
+func (d *disk) repair() { d.failFrom.Store(1 << 62) }
+
+type onDisk struct {
+	io.ReaderAt
+	disk *disk
+}
+
+func (r onDisk) ReadAt(p []byte, off int64) (int, error) {
+	if r.disk.reads.Add(1) >= r.disk.failFrom.Load() {
+		return 0, errDisk
+	}
+	return r.ReaderAt.ReadAt(p, off)
+}
+
+// moved returns tensors that are on a disk.
+func moved(t *testing.T, tensors map[string]safetensors.Tensor, d *disk) map[string]safetensors.Tensor {
+	t.Helper()
+	all := map[string]safetensors.Tensor{}
+	for name, x := range tensors {
+		data, err := safetensors.Append[byte](nil, x)
+		require.NoError(t, err)
+		all[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), onDisk{bytes.NewReader(data), d})
+		require.NoError(t, err)
+	}
+	return all
+}
+
+// eachFault calls work with a disk that fails from its first read on, then its second, and
+// so on, until it does not fail. Work returns the error.
+func eachFault(t *testing.T, title string, work func(d *disk) error) {
+	t.Helper()
+	for at := int64(1); ; at++ {
+		d := new(disk)
+		d.failFrom.Store(at)
+		err := work(d)
+		if d.reads.Load() < at {
+			require.NoError(t, err, title)
+			return
+		}
+		require.ErrorIs(t, err, errDisk, "%s: from read %d on", title, at)
+	}
+}
+
+// TestEveryFault fails each read of whole results and of columns: an error, which is not
+// kept.
+func TestEveryFault(t *testing.T) {
+	for _, w := range twins(7) {
+		eachFault(t, w.title, func(d *disk) error {
+			plain, err := quant.Dequantize(moved(t, w.tensors, d), []byte(w.config))
+			if err != nil {
+				return err
+			}
+			x := plain[w.name]
+			got, err := safetensors.Append[float32](nil, x)
+			if err != nil {
+				require.ErrorContains(t, err, `tensor "a.`)
+				d.repair()
+				got, again := safetensors.Append[float32](nil, x)
+				require.NoError(t, again)
+				requireSame(t, w.elements(), got, w.title)
+				return err
+			}
+			requireSame(t, w.elements(), got, w.title)
+			rank := len(w.shape)
+			ranges := make([]safetensors.Range, rank)
+			for i := range ranges {
+				ranges[i] = safetensors.All()
+			}
+			ranges[rank-1] = safetensors.Span(w.shape[rank-1]/2, w.shape[rank-1]/2+1)
+			column, err := x.Slice(ranges...)
+			if err != nil {
+				return err
+			}
+			if _, err = safetensors.Append[float32](nil, column); err != nil {
+				return err
+			}
+			_, err = x.ReadAt(make([]byte, 3), 1)
+			return err
+		})
+	}
+}
+
+// TestEveryFaultOfQuantize does so with what is quantised.
+func TestEveryFaultOfQuantize(t *testing.T) {
+	in := randomWeights(rand.New(rand.NewPCG(1, 2)), safetensors.BF16, 300, 256)
+	for _, scheme := range schemes {
+		eachFault(t, string(scheme), func(d *disk) error {
+			q, _, err := quant.Quantize(moved(t, in, d), scheme, nil)
+			if err != nil {
+				return err
+			}
+			for _, x := range q {
+				if _, err := safetensors.Append[byte](nil, x); err != nil {
+					return err
+				}
+				if len(x.Shape()) != 2 {
+					continue
+				}
+				column, err := x.Slice(safetensors.All(), safetensors.Span(0, 1))
+				if err != nil {
+					return err
+				}
+				if _, err := safetensors.Append[byte](nil, column); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
