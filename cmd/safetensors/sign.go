@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -99,7 +99,11 @@ func (c *command) signModel(name string, s signing) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(s.out, bundle); err != nil {
+	write := func(w io.Writer) error {
+		_, err := w.Write(bundle)
+		return err
+	}
+	if err := dest.WriteFile(s.out, write); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.stderr, "%s: %d files\n", term.Name(s.out), len(m.Files))
@@ -189,23 +193,6 @@ func (c *command) warnOutside(tree *source.Tree) {
 	for _, name := range tree.Outside {
 		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
 	}
-}
-
-// writeFile writes a small file, complete or not at all.
-func writeFile(name string, data []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), name)
-	}
-	if err != nil {
-		os.Remove(temp.Name())
-	}
-	return err
 }
 
 // maxPEM is the size of the largest file of keys or certificates.

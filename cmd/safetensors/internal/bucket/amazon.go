@@ -13,6 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 )
 
@@ -50,6 +51,9 @@ func openS3(ctx context.Context, name string, query url.Values) (store, error) {
 	authorize := signing(cfg.Credentials, region)
 	if o["anonymous"] == "true" {
 		authorize = anonymous
+	}
+	if c, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
+		cfg.HTTPClient = patient(c)
 	}
 	return s3Store{&rest{cfg.HTTPClient, base, authorize, tries}, false}, nil
 }

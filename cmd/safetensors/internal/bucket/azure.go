@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
 // An azureStore is a container of Azure's Blob Storage.
@@ -49,7 +51,7 @@ func openAzure(ctx context.Context, name string, query url.Values) (store, error
 	default:
 		authorize, err = bearer(azureTokens(ctx)), nil
 	}
-	return azureStore{&rest{httpClient(), base, azureHeaders(authorize), defaultTries}}, err
+	return azureStore{&rest{patient(awshttp.NewBuildableClient()), base, azureHeaders(authorize), defaultTries}}, err
 }
 
 // An azureAccount is where a container is, and what opens it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"golang.org/x/oauth2/google"
 )
 
@@ -27,5 +28,5 @@ func openGoogle(ctx context.Context, name string, query url.Values) (store, erro
 		}
 		authorize = bearer(tokens)
 	}
-	return s3Store{&rest{httpClient(), base, authorize, defaultTries}, true}, nil
+	return s3Store{&rest{patient(awshttp.NewBuildableClient()), base, authorize, defaultTries}, true}, nil
 }

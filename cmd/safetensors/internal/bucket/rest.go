@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"golang.org/x/oauth2"
 )
 
@@ -42,21 +43,14 @@ const (
 	longAnswer   = 64 << 20        // of XML: a thousand keys take about one MB
 )
 
-// transport keeps the connections of all concurrent requests.
-func transport() http.RoundTripper {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return http.DefaultTransport
-	}
-	t = t.Clone()
-	t.MaxIdleConnsPerHost = 32
-	t.ResponseHeaderTimeout = 5 * time.Minute // S3 takes minutes to complete an upload
-	return t
-}
+// stall is how long a connection may bring nothing. S3 takes minutes to complete an
+// upload, and so may a part.
+var stall = 5 * time.Minute
 
-// httpClient returns a client that follows no redirections, which would be signed wrongly.
-func httpClient() *http.Client {
-	return &http.Client{Transport: transport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+// patient returns a client that keeps the connections of all concurrent requests. It
+// follows no redirection but 307 and 308.
+func patient(c *awshttp.BuildableClient) *awshttp.BuildableClient {
+	return c.WithReadTimeout(stall).WithTransportOptions(func(t *http.Transport) { t.MaxIdleConnsPerHost = 32 })
 }
 
 // bearer authorizes requests by a token.

@@ -9,7 +9,10 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,16 +21,20 @@ import (
 // the requests that it has got.
 func serve(t *testing.T, answers ...http.HandlerFunc) (endpoint string, requests func() []*http.Request) {
 	t.Helper()
+	var mu sync.Mutex
 	var got []*http.Request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = append(got, r)
 		r.ParseForm()
 		io.Copy(io.Discard, r.Body)
-		if len(got) > len(answers) {
+		mu.Lock()
+		n := len(got)
+		got = append(got, r)
+		mu.Unlock()
+		if n >= len(answers) {
 			t.Errorf("unexpected %s %s", r.Method, r.URL)
 			return
 		}
-		answers[len(got)-1](w, r)
+		answers[n](w, r)
 	}))
 	t.Cleanup(server.Close)
 	for name, value := range map[string]string{
@@ -37,7 +44,11 @@ func serve(t *testing.T, answers ...http.HandlerFunc) (endpoint string, requests
 	} {
 		t.Setenv(name, value)
 	}
-	return server.URL, func() []*http.Request { return got }
+	return server.URL, func() []*http.Request {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(got)
+	}
 }
 
 // says answers with a status and a body.
@@ -231,6 +242,58 @@ func TestAmazonSettings(t *testing.T) {
 			require.Equal(t, test.want, b.store.(s3Store).base.String())
 		})
 	}
+}
+
+// TestStall: a server that sends nothing more does not hold the command for ever.
+func TestStall(t *testing.T) {
+	stall = 50 * time.Millisecond
+	t.Cleanup(func() { stall = 5 * time.Minute })
+	for _, scheme := range []string{"s3", "gs", "azblob"} {
+		end := make(chan struct{})
+		endpoint, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Range", "bytes 0-9/10")
+			w.Header().Set("Content-Length", "10")
+			w.WriteHeader(206)
+			w.(http.Flusher).Flush()
+			<-end
+		})
+		t.Setenv("AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint="+endpoint+";SharedAccessSignature=sv=1")
+		t.Setenv("AWS_ENDPOINT_URL_S3", endpoint)
+		query := map[string]string{"gs": "?anonymous=true&endpoint=" + endpoint}[scheme]
+		b, key := openAt(t, scheme+"://models/x"+query)
+		_, err := b.Start(key, 10)
+		close(end)
+		require.Error(t, err)
+		require.Len(t, requests(), 1)
+	}
+}
+
+// TestAbortWithoutNetwork: what cannot be aborted is tried no longer than any request.
+func TestAbortWithoutNetwork(t *testing.T) {
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodPost:
+			says(200, "<R><UploadId>id</UploadId></R>")(w, r)
+		case http.MethodPut:
+			says(403, "")(w, r)
+		default:
+			cut(w, r)
+		}
+	}
+	endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{answer}, 10)...)
+	t.Setenv("AWS_MAX_ATTEMPTS", "2")
+	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
+	require.Error(t, b.Write(key, 0, func(w io.Writer) error {
+		_, err := w.Write(make([]byte, partSize+1))
+		return err
+	}))
+	aborts := 0
+	for _, r := range requests() {
+		if r.Method == http.MethodDelete {
+			aborts++
+		}
+	}
+	require.Equal(t, 2, aborts)
 }
 
 // TestLostHidesSecrets: the URL of a request that brings no answer may hold a signature.

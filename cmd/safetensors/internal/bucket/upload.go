@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -104,7 +105,8 @@ func (w *writer) abort() {
 	ctx, cancel := w.b.cleaning()
 	defer cancel()
 	for range 20 {
-		if status(w.upload.abort(ctx)) == http.StatusNotFound {
+		err := w.upload.abort(ctx)
+		if status(err) == http.StatusNotFound || errors.As(err, new(*lost)) { // or the network is gone
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

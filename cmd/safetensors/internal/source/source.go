@@ -51,6 +51,10 @@ type Opener struct {
 func (o *Opener) BytesRead() int64 { return o.read.Load() }
 
 // A Checkpoint is the tensors of a source. Its tensors can be read until Close.
+//
+// It is no safetensors.File, which is laid out as a file would be: of another format that
+// would change the order that ls shows and writers read in, and refuse a tensor that has
+// the name __metadata__, which --rename can change.
 type Checkpoint struct {
 	Name     string // as on the command line
 	Tensors  map[string]safetensors.Tensor
