@@ -176,7 +176,14 @@ func testS3Parts(t *testing.T, s *store) {
 	writePartsSource(t, "src.safetensors")
 	tensors := map[string]safetensors.Tensor{"big": counting(t, 5<<20)}
 	require.NoError(t, safetensors.WriteFile("big.safetensors", tensors, nil))
-	args := []string{"cp", "-q", "src.safetensors", "big.safetensors", "--max-shard-size", "500B"}
+	require.NoError(t, os.Mkdir("src", 0o777))
+	require.NoError(t, os.Rename("src.safetensors", "src/model.safetensors"))
+	require.NoError(t, os.WriteFile("src/config.json", []byte("{}"), 0o666))
+	args := []string{"cp", "-q", "src", "--max-shard-size", "500B", "--with-files"}
+	succeeds(t, append(args, "s3://models/last", "--part", "1/1")...)
+	order := s.requests()
+	require.Less(t, slices.Index(order, "PUT /models/last/config.json"), slices.Index(order, "PUT /models/last/model.safetensors.index.json"))
+	args = []string{"cp", "-q", "src", "big.safetensors", "--max-shard-size", "500B"}
 	succeeds(t, append(args, "plain")...)
 	for _, n := range []int{1, 3} {
 		dst := fmt.Sprintf("s3://models/dst%d", n)
@@ -204,4 +211,84 @@ func testS3Parts(t *testing.T, s *store) {
 		require.Contains(t, fails(t, 3, append(args, dst, "--part", fmt.Sprintf("1/%d", n), "--tie")...), "it has no --tie")
 	}
 	require.Contains(t, s.objects(t), "dst3/model.safetensors.index.json") // and no upload is left over
+}
+
+// TestPartsFaults refuses each request of a part once, before and after the store has done
+// what it asks for. The part ends with 0 or 1, and run again it comes to its end. By default
+// it is after, which is the harder case.
+func TestPartsFaults(t *testing.T) {
+	all := clouds(t)
+	writePartsSource(t, "src.safetensors")
+	succeeds(t, "cp", "-q", "src.safetensors", "plain", "--max-shard-size", "400B")
+	c, places := all["s3"], 0
+	args := func() []string {
+		return []string{"cp", "-q", "src.safetensors", c.at(fmt.Sprint("dst", places)), "--max-shard-size", "400B", "--part", "1/1"}
+	}
+	_, count := c.faults.run(t, 0, false, args()...)
+	faults := []bool{false}
+	if os.Getenv("SAFETENSORS_FAULTS") == "1" {
+		faults = []bool{true, false}
+	}
+	for _, before := range faults {
+		good := 0
+		for at := 1; at <= count; at++ {
+			places++
+			r, _ := c.faults.run(t, at, before, args()...)
+			require.LessOrEqual(t, r.code, 1, "request %d, %v: %s", at, before, r.stderr)
+			if r.code == 0 {
+				good++
+			}
+			succeeds(t, args()...)
+			require.Equal(t, "equal\n", succeeds(t, "diff", "plain", c.at(fmt.Sprint("dst", places)), "--meta"))
+		}
+		if before {
+			require.Zero(t, good)
+		} else {
+			require.Equal(t, 4, good, "three shards and the index are there, whatever the answer was")
+		}
+	}
+}
+
+// TestPartsLate has a part wait for its source while another job takes the plan away, or
+// while a source changes: its shard does not appear.
+func TestPartsLate(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	require.NoError(t, safetensors.WriteFile("more.safetensors", map[string]safetensors.Tensor{"more": counting(t, 1<<20)}, nil))
+	arrived, release := make(chan bool, 100), make(chan bool)
+	web := http.FileServer(http.Dir("."))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && !strings.HasPrefix(r.Header.Get("Range"), "bytes=0-") { // the data
+			arrived <- true
+			<-release
+		}
+		web.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	start := func() *exec.Cmd {
+		cmd := exec.Command(program, "cp", "-q", server.URL+"/more.safetensors", "src.safetensors", "dst", "--max-shard-size", "1GB", "--part", "1/1")
+		cmd.Stderr = new(strings.Builder)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { cmd.Process.Kill() })
+		<-arrived
+		return cmd
+	}
+	late := start()
+	succeeds(t, "cp", "-q", "src.safetensors", "dst", "--max-shard-size", "200B", "--part", "1/1", "--force")
+	before := tree(t, "dst")
+	close(release)
+	late.Wait()
+	require.Equal(t, 3, late.ProcessState.ExitCode(), late.Stderr)
+	require.Contains(t, fmt.Sprint(late.Stderr), "another job has replaced the plan")
+	require.Equal(t, before, tree(t, "dst"))
+
+	require.NoError(t, os.RemoveAll("dst"))
+	release = make(chan bool)
+	late = start()
+	require.NoError(t, os.Chtimes("src.safetensors", time.Time{}, time.Unix(1, 0)))
+	close(release)
+	late.Wait()
+	require.Equal(t, 3, late.ProcessState.ExitCode(), late.Stderr)
+	require.Contains(t, fmt.Sprint(late.Stderr), "src.safetensors has changed since it was opened")
+	require.Equal(t, []string{planFile}, list(t, "dst"))
 }

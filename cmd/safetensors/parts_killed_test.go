@@ -187,8 +187,11 @@ func TestPartsEveryRequest(t *testing.T) {
 	s := &sniper{Handler: gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
 	store := startStore(t, s)
 	tensors := map[string]safetensors.Tensor{"a": counting(t, 40), "b": counting(t, 3<<20), "c": counting(t, 50)} // b is uploaded in parts
-	require.NoError(t, safetensors.WriteFile("src.safetensors", tensors, nil))
-	succeeds(t, "cp", "-q", "src.safetensors", "plain", "--max-shard-size", "1MB")
+	mkdir(t, "src")
+	require.NoError(t, safetensors.WriteFile("src/model.safetensors", tensors, nil))
+	require.NoError(t, os.WriteFile("src/config.json", []byte(`{"a": 1}`), 0o666))
+	flags := []string{"src", "--max-shard-size", "1MB", "--with-files"}
+	succeeds(t, append([]string{"cp", "-q"}, append(flags, "plain")...)...)
 	step := 11
 	if os.Getenv(partsRounds) != "" {
 		step = 1
@@ -199,7 +202,7 @@ func TestPartsEveryRequest(t *testing.T) {
 			for at, over := 1+rand.IntN(step), false; !over; at += step {
 				name := fmt.Sprintf("dst%d-%d-%v", k, at, before)
 				f := field{"s3://models/" + name, func() map[string]string { return s.under(t, store, name) }, nil}
-				g := &game{f, tree(t, "plain"), []string{"src.safetensors", "--max-shard-size", "1MB"}, 2}
+				g := &game{f, tree(t, "plain"), flags, 2}
 				r := g.starts(t, k)
 				s.aim(r, at, before)
 				over = !g.ends(t, r)

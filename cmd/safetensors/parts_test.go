@@ -236,3 +236,25 @@ func TestPartsOfLines(t *testing.T) {
 	}
 	require.Equal(t, 1, codes, "the part that has the file says it")
 }
+
+// TestPartsForeign: a file of the length of a shard that has another header is none, and
+// the part that has the shard replaces it.
+func TestPartsForeign(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	part := func(k int) string {
+		return succeeds(t, "cp", "-q", "src.safetensors", "dst", "--max-shard-size", "200B", "--json", "--part", fmt.Sprintf("%d/7", k))
+	}
+	succeeds(t, "cp", "-q", "src.safetensors", "plain", "--max-shard-size", "200B")
+	plain := tree(t, "plain")
+	const last = "model-00007-of-00007.safetensors"
+	for k := 1; k < 7; k++ {
+		part(k)
+	}
+	foreign := strings.Repeat("x", len(plain[last]))
+	require.NoError(t, os.WriteFile(filepath.Join("dst", last), []byte(foreign), 0o666))
+	require.Contains(t, part(1), `"complete":false`)
+	require.NotContains(t, tree(t, "dst"), "model.safetensors.index.json")
+	require.Contains(t, part(7), `"written":["`+last+`"],"found":[],"complete":true`)
+	require.Equal(t, plain, withoutPlan(t, "dst"))
+}

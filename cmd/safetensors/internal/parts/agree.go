@@ -1,0 +1,176 @@
+package parts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+)
+
+// agree stores the plan, or compares it with the one that is there. It ends with the plan
+// of the folder being that of this part.
+func (r *run) agree() error {
+	const tries = 10 // others may replace the plan meanwhile
+	for range tries {
+		files, err := r.To.Files(false)
+		if err != nil {
+			return err
+		}
+		there, err := r.read(PlanName)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			there, err = r.create(files)
+		case err != nil:
+			return err
+		}
+		if err != nil || there == nil {
+			return err
+		}
+		differs := r.adopt(there)
+		if differs == nil {
+			return r.checkLast(files)
+		}
+		if !r.Force {
+			return Refuse(fmt.Errorf("%s holds the plan of another job: %w; --force takes it away", r.Name, differs))
+		}
+		if err := r.replace(files, there); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: other jobs replace the plan all the time", r.Name)
+}
+
+// read reads a small file.
+func (r *run) read(name string) ([]byte, error) {
+	const most = 64 << 20
+	return r.To.Read(name, most)
+}
+
+// create stores the plan in a folder that has none, unless that holds a checkpoint. It
+// returns the plan that another part has stored meanwhile.
+func (r *run) create(files map[string]dest.Stored) (there []byte, err error) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if dest.IsCheckpoint(name) {
+			return nil, r.occupied(name)
+		}
+	}
+	text, err := r.Plan.encode()
+	if err != nil {
+		return nil, err
+	}
+	if there, err = r.To.Create(PlanName, text); there != nil || err != nil {
+		return there, unsupported(err)
+	}
+	// A store that knows no conditions creates it a second time.
+	if there, err = r.To.Create(PlanName, text); err == nil && there == nil {
+		r.To.Remove(PlanName)
+		return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", r.Name))
+	}
+	return there, unsupported(err)
+}
+
+func unsupported(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return Refuse(err)
+	}
+	return err
+}
+
+func (r *run) occupied(name string) error {
+	return Refuse(fmt.Errorf("%s holds a checkpoint: %s", r.Name, name))
+}
+
+// adopt compares the plan with a stored one, and adopts what is stale.
+func (r *run) adopt(text []byte) error {
+	stored, err := decode(text)
+	if err != nil {
+		return fmt.Errorf("%s %w", PlanName, err)
+	}
+	if err := r.Plan.differences(stored); err != nil {
+		return err
+	}
+	r.Plan.Stale = stored.Stale
+	return nil
+}
+
+// checkLast checks that the folder is not a checkpoint, or that of the plan.
+func (r *run) checkLast(files map[string]dest.Stored) error {
+	for _, name := range []string{modelFile, indexFile} {
+		if _, found := files[name]; !found {
+			continue
+		}
+		same := false
+		var err error
+		switch {
+		case name != r.last():
+		case r.index == nil:
+			same, err = r.check(r.Plan.Shards[0], files)
+		default:
+			var there []byte
+			there, err = r.read(name)
+			same = bytes.Equal(there, r.index)
+		}
+		if err != nil {
+			return err
+		}
+		if !same {
+			return r.occupied(name)
+		}
+	}
+	return nil
+}
+
+// replace replaces the plan of another job, whose shards become stale. It fails if that
+// job has come to its end. The shards are not removed: another part that replaces the
+// same plan may have done so before, and written new ones. It may also store the plan
+// once more, which makes no difference: its list of files is older than the first.
+func (r *run) replace(files map[string]dest.Stored, there []byte) error {
+	var old Plan
+	if stored, err := decode(there); err == nil {
+		old = *stored
+	}
+	known, names := old.names(), r.Plan.names()
+	stale := make(map[string]string)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		switch {
+		case !dest.IsCheckpoint(name):
+		case name == modelFile, !known[name]: // such as an index
+			return r.occupied(name)
+		case names[name]:
+			stale[name] = files[name].Version
+		}
+	}
+	if now, err := r.read(PlanName); err != nil || !bytes.Equal(now, there) {
+		return ignoreAbsent(err) // files may be those of the plan that is there now
+	}
+	r.Plan.Stale = stale
+	text, err := r.Plan.encode()
+	if err != nil {
+		return err
+	}
+	if err := r.To.Put(PlanName, text); err != nil {
+		return err
+	}
+	for _, s := range old.Shards {
+		if _, found := files[s.Name]; found && !names[s.Name] && path.Base(s.Name) == s.Name && strings.HasSuffix(s.Name, ".safetensors") {
+			if err := r.To.Remove(s.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+

@@ -1,0 +1,121 @@
+package parts
+
+import (
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+)
+
+// ErrRefused is wrapped by the errors that another try does not help against: the folder
+// is somebody else's, or the store cannot do what parts need.
+var ErrRefused = errors.New("refused")
+
+// A refusal is an ErrRefused with a text of its own.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() []error { return []error{r.error, ErrRefused} }
+
+// Refuse makes an error an ErrRefused.
+func Refuse(err error) error {
+	if err == nil || errors.Is(err, ErrRefused) {
+		return err
+	}
+	return refusal{err}
+}
+
+// A Job is a checkpoint to be written in parts.
+type Job struct {
+	To       dest.Shared
+	Name     string // of To, for messages
+	Part     Part
+	Plan     Plan // without Form and Shards
+	Shards   map[string]map[string]safetensors.Tensor
+	Metadata map[string]string
+	AtOnce   int  // shards to be written concurrently, at most
+	Force    bool // another plan is replaced, unless it has come to its end
+
+	// Unchanged returns an error if the source is no longer what Plan says.
+	Unchanged func() error
+
+	// Beside writes the files next to the weights, before the last file of these.
+	Beside func() error
+
+	// Begin is told the bytes of the shards that are to be written.
+	Begin func(size int64)
+}
+
+// A Result is what a part did.
+type Result struct {
+	Written  []Shard // by this run
+	Found    []Shard // of this part, written by an earlier one
+	Complete bool    // the whole checkpoint is
+}
+
+// A run is a Job that is being done.
+type run struct {
+	*Job
+	headers map[string]*safetensors.Header
+	index   []byte // nil if there is one shard
+	sound   map[string]bool
+}
+
+// The names of what makes a folder a checkpoint, when all else is there.
+const (
+	modelFile = format.ModelFile
+	indexFile = format.IndexFile
+)
+
+// Do does a part. Killed at any point, it can be done again; it can be done several times
+// at once, and after the end.
+func (j *Job) Do() (*Result, error) {
+	r := &run{Job: j, headers: make(map[string]*safetensors.Header), sound: make(map[string]bool)}
+	if err := r.plan(); err != nil {
+		return nil, Refuse(err)
+	}
+	if err := r.agree(); err != nil {
+		return nil, err
+	}
+	result, err := r.write()
+	if err != nil {
+		return nil, err
+	}
+	result.Complete, err = r.finish()
+	return result, err
+}
+
+// plan completes the plan.
+func (r *run) plan() (err error) {
+	r.Plan.Form = planVersion
+	for _, name := range slices.Sorted(maps.Keys(r.Shards)) {
+		s, h, err := shardOf(name, r.Shards[name], r.Metadata)
+		if err != nil {
+			return err
+		}
+		r.Plan.Shards = append(r.Plan.Shards, s)
+		r.headers[name] = h
+	}
+	if len(r.Plan.Shards) > 1 {
+		r.index, err = safetensors.BuildIndex(iter.Seq2[string, *safetensors.Header](func(yield func(string, *safetensors.Header) bool) {
+			for name, h := range r.headers {
+				if !yield(name, h) {
+					return
+				}
+			}
+		}))
+	}
+	return err
+}
+
+// last is the name of the file that makes the folder a checkpoint.
+func (r *run) last() string {
+	if r.index == nil {
+		return modelFile
+	}
+	return indexFile
+}
+

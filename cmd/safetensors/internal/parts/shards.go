@@ -1,0 +1,167 @@
+package parts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"golang.org/x/sync/errgroup"
+)
+
+// check reports whether a shard is there: its length and its header are those of the
+// plan.
+func (r *run) check(s Shard, files map[string]dest.Stored) (bool, error) {
+	if !r.Plan.complete(s, files) {
+		return false, nil
+	}
+	start, err := r.To.Read(s.Name, int64(s.start))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && sum(start) == s.Header, err
+}
+
+// write writes the shards of the part that are not there.
+func (r *run) write() (*Result, error) {
+	files, err := r.To.Files(false)
+	if err != nil {
+		return nil, err
+	}
+	result := new(Result)
+	size := int64(0)
+	for i, s := range r.Plan.Shards {
+		if !r.Part.Has(i) {
+			continue
+		}
+		found, err := r.check(s, files)
+		switch {
+		case err != nil:
+			return nil, err
+		case found:
+			result.Found = append(result.Found, s)
+		default:
+			result.Written = append(result.Written, s)
+			size += s.Size
+		}
+		r.sound[s.Name] = true // or there will be an error
+	}
+	r.Begin(size)
+	var group errgroup.Group
+	group.SetLimit(min(r.AtOnce, r.To.AtOnce()))
+	for _, s := range result.Written {
+		group.Go(func() error { return r.writeShard(s) })
+	}
+	return result, group.Wait()
+}
+
+// writeShard writes a shard, and before the only one what is next to it. If that fails,
+// another run of the part may have done it, and have swept the temporary files of this one.
+func (r *run) writeShard(s Shard) (err error) {
+	if r.index == nil {
+		err = r.Beside()
+	}
+	if err == nil {
+		err = r.To.WriteShard(s.Name, r.Shards[s.Name], r.Metadata, r.stillPlanned)
+	}
+	if err == nil || errors.Is(err, ErrRefused) {
+		return err
+	}
+	if files, listErr := r.To.Files(false); listErr == nil {
+		if found, checkErr := r.check(s, files); checkErr == nil && found {
+			return nil
+		}
+	}
+	return err
+}
+
+// stillPlanned checks that the plan is still there, and the source what it was: before a
+// shard appears, which may be hours after the part began.
+func (r *run) stillPlanned() error {
+	if err := r.Unchanged(); err != nil {
+		return err
+	}
+	there, err := r.read(PlanName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Refuse(fmt.Errorf("%s: the plan was removed", r.Name))
+	}
+	if err != nil {
+		return err
+	}
+	stored, err := decode(there)
+	if err == nil {
+		err = r.Plan.differences(stored)
+	}
+	if err != nil {
+		return Refuse(fmt.Errorf("%s: another job has replaced the plan: %w", r.Name, err))
+	}
+	return nil
+}
+
+// finish makes the folder a checkpoint if all its shards are there. Of parts that end at
+// the same time, each has written its shards before, so that the last one sees them all.
+func (r *run) finish() (complete bool, err error) {
+	files, err := r.To.Files(true)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range r.Plan.Shards {
+		if !r.Plan.complete(s, files) {
+			return false, nil
+		}
+	}
+	if r.index == nil {
+		complete, err = r.checkAll(files)
+	} else if _, found := files[indexFile]; found {
+		complete, err = true, r.checkLast(files)
+	} else if complete, err = r.checkAll(files); complete {
+		err = r.commit()
+	}
+	if err != nil || !complete {
+		return false, err
+	}
+	r.To.Sweep()
+	return true, nil
+}
+
+// checkAll checks all shards that this run has not seen.
+func (r *run) checkAll(files map[string]dest.Stored) (bool, error) {
+	var group errgroup.Group
+	group.SetLimit(8)
+	all := make([]bool, len(r.Plan.Shards))
+	for i, s := range r.Plan.Shards {
+		if all[i] = r.sound[s.Name]; all[i] {
+			continue
+		}
+		group.Go(func() (err error) {
+			all[i], err = r.check(s, files)
+			return err
+		})
+	}
+	err := group.Wait()
+	return err == nil && !slices.Contains(all, false), err
+}
+
+// commit writes what comes after the shards: the index last. If that fails, another part
+// may have done it.
+func (r *run) commit() error {
+	err := r.stillPlanned()
+	if err == nil {
+		err = r.Beside()
+	}
+	var there []byte
+	if err == nil {
+		there, err = r.To.Create(indexFile, r.index)
+	}
+	if err != nil && !errors.Is(err, ErrRefused) {
+		if now, readErr := r.read(indexFile); readErr == nil {
+			there, err = now, nil
+		}
+	}
+	if err == nil && there != nil && !bytes.Equal(there, r.index) {
+		err = r.occupied(indexFile)
+	}
+	return err
+}
