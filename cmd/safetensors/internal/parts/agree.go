@@ -173,4 +173,3 @@ func ignoreAbsent(err error) error {
 	}
 	return err
 }
-

@@ -118,4 +118,3 @@ func (r *run) last() string {
 	}
 	return indexFile
 }
-
