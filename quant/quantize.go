@@ -207,10 +207,7 @@ func powerOfTwo(most float32, format float.Format) (float32, byte) {
 		most = max(most, 0x1p-14)
 	}
 	bits := math.Float32bits(most)
-	e := int(bits+1<<21)>>23 - 2
-	if bits+1<<21 < 1<<23 || e < 0 {
-		e = 0
-	}
+	e := max(0, int(bits+1<<21)>>23-2)
 	return float32(math.Ldexp(1, e-127)), byte(min(e, 255))
 }
 

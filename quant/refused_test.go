@@ -115,6 +115,7 @@ func TestRefused(t *testing.T) {
 		{"negative block", compressedConfig("float-quantized", object{"strategy": "block", "block_structure": []int{-1, 2}}), nil, "g: block_structure: [-1 2] is not two positive numbers"},
 		{"many expressions", method("fp8", object{"ignored_layers": slices.Repeat([]string{"re:.*"}, 1<<12)}), nil, "its patterns take more than 131072 bytes"},
 		{"AWQ for other kernels", method("awq", object{"bits": 4, "version": "marlin"}), nil, `version "marlin" of AWQ is not gemm`},
+		{"bits of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"bits": "four"}}}), nil, `a: json: cannot unmarshal string`},
 		{"mode of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"mode": "nvfp4"}}}), nil, `a: mode "nvfp4" is not affine`},
 		{"text_config", `{"text_config":[]}`, nil, "the config: text_config: "},
 		{"config within text_config", `{"text_config":{"quantization_config":{"quant_method":"quark"}}}`, nil, `quant_method "quark" is none of`},

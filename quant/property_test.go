@@ -1,0 +1,96 @@
+package quant_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+func TestTwins(t *testing.T) {
+	for seed := range uint64(20) {
+		for _, w := range twins(seed) {
+			got, err := safetensors.Append[float32](nil, w.dequantized(t))
+			require.NoError(t, err, w.title)
+			requireSame(t, w.elements(), got, w.title)
+		}
+	}
+}
+
+// TestLargeTwins: tensors of several tiles, of which it compares some elements.
+func TestLargeTwins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("tensors of millions of elements")
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, w := range twinsOf(200, 300) {
+		got, err := safetensors.Append[float32](nil, w.dequantized(t))
+		require.NoError(t, err, w.title)
+		for range 2000 {
+			e := r.IntN(len(got))
+			requireSame(t, []float32{w.at(w.index(e))}, got[e:e+1], fmt.Sprint(w.title, w.shape, e))
+		}
+	}
+}
+
+// TestSlices checks that slices of a result are the result's slices.
+func TestSlices(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for seed := range uint64(10) {
+		for _, w := range twins(100 + seed) {
+			x := w.dequantized(t)
+			all, err := safetensors.Append[float32](nil, x)
+			require.NoError(t, err)
+			whole, err := safetensors.NewTensor(safetensors.F32, x.Shape(), all)
+			require.NoError(t, err)
+			for range 10 {
+				ranges := make([]safetensors.Range, len(w.shape))
+				for d, n := range w.shape {
+					start := r.IntN(n)
+					ranges[d] = safetensors.Span(start, start+1+r.IntN(n-start)).By(1 + r.IntN(1+r.IntN(3)))
+				}
+				part, err := x.Slice(ranges...)
+				require.NoError(t, err)
+				want, err := whole.Slice(ranges...)
+				require.NoError(t, err)
+				wantElements, err := safetensors.Append[float32](nil, want)
+				require.NoError(t, err)
+				got, err := safetensors.Append[float32](nil, part)
+				require.NoError(t, err)
+				requireSame(t, wantElements, got, fmt.Sprint(w.title, w.shape, ranges))
+			}
+			for _, t2 := range []*safetensors.Tensor{&x, &whole} {
+				*t2, err = t2.Bitcast(safetensors.U8)
+				require.NoError(t, err)
+			}
+			odd := slices.Repeat([]safetensors.Range{safetensors.All()}, len(w.shape))
+			odd[len(odd)-1] = safetensors.Span(1, 1+r.IntN(4*w.shape[len(odd)-1]))
+			requireSameBytes(t, whole, x, odd, w.title)
+			b := make([]byte, 1+r.IntN(min(3000, int(x.Size()))))
+			off := r.Int64N(x.Size() - int64(len(b)) + 1)
+			_, err = x.ReadAt(b, off)
+			require.NoError(t, err)
+			want := make([]byte, len(b))
+			_, err = whole.ReadAt(want, off)
+			require.NoError(t, err)
+			require.Equal(t, want, b, "%s: bytes %d to %d", w.title, off, int(off)+len(b))
+		}
+	}
+}
+
+// requireSameBytes compares a slice of two tensors of bytes.
+func requireSameBytes(t *testing.T, want, got safetensors.Tensor, ranges []safetensors.Range, title string) {
+	t.Helper()
+	var all [2][]byte
+	for i, x := range []safetensors.Tensor{want, got} {
+		part, err := x.Slice(ranges...)
+		require.NoError(t, err)
+		all[i], err = safetensors.Append[byte](nil, part)
+		require.NoError(t, err)
+	}
+	require.Equal(t, all[0], all[1], "%s %v", title, ranges)
+}
