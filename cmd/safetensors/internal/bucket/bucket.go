@@ -119,6 +119,15 @@ func options(query url.Values, known ...string) (map[string]string, error) {
 // URL returns the URL of a key, for messages.
 func (b *Bucket) URL(key string) string { return b.url + "/" + key }
 
+// An Error says which object, or folder of objects, it is about.
+type Error struct {
+	URL string // without the query
+	Err error
+}
+
+func (e *Error) Error() string { return e.URL + ": " + e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
 func (b *Bucket) fail(key string, err error) error {
 	if err == nil {
 		return nil
@@ -136,7 +145,7 @@ func (b *Bucket) fail(key string, err error) error {
 	case http.StatusNotImplemented:
 		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 	}
-	return fmt.Errorf("%s: %w", b.URL(key), err)
+	return &Error{b.URL(key), err}
 }
 
 // List returns the names of the objects in a folder, and those of its folders with
@@ -200,7 +209,7 @@ func (b *Bucket) Delete(key string) error {
 	if err == nil || status(err) == http.StatusNotFound {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", b.URL(key), err)
+	return &Error{b.URL(key), err}
 }
 
 // Create writes a small object unless there is one of that key: then the error wraps
@@ -230,7 +239,7 @@ func (b *Bucket) Read(key string, limit int64) ([]byte, error) {
 		if status(err) == http.StatusNotFound {
 			err = fs.ErrNotExist
 		}
-		return nil, fmt.Errorf("%s: %w", b.URL(key), err)
+		return nil, &Error{b.URL(key), err}
 	}
 	defer r.Close()
 	return io.ReadAll(io.LimitReader(r, limit))

@@ -115,7 +115,8 @@ func (o *Opener) openRepo(repo, revision, file string) (*safetensors.File, error
 func splitHub(name string) (repo, revision, file string, err error) {
 	parts := strings.SplitN(strings.TrimPrefix(name, "hf://"), "/", 3)
 	if len(parts) < 2 || parts[0] == "" || parts[1] == "" {
-		return "", "", "", fmt.Errorf("%q is not hf://OWNER/NAME[@REVISION][/FILE]", name)
+		err := errors.New("is not hf://OWNER/NAME[@REVISION][/FILE]")
+		return "", "", "", &Error{Shown(name), err, err}
 	}
 	if len(parts) == 3 {
 		file = strings.Trim(parts[2], "/")

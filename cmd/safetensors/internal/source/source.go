@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -192,50 +191,6 @@ func (o *Opener) Keys(name string, limit int) ([]string, error) {
 	}
 	defer f.Close()
 	return format.Keys(o.Context, o.meter(f), info.Size(), name, limit)
-}
-
-// named puts the name of a source before an error that does not have it yet.
-func named(name string, err error) error {
-	reason, shown := term.Bare(err), Shown(name)
-	if path, ok := reason.(*fs.PathError); ok && path.Path == name {
-		reason = path.Err
-	}
-	if strings.Contains(reason.Error(), shown) {
-		shown = ""
-	}
-	return &Error{shown, reason, err}
-}
-
-// Shown returns the name of a source for a message: quoted, and of a URL without user
-// and query, where passwords and signatures are.
-func Shown(name string) string {
-	if scheme, rest, ok := strings.Cut(name, "://"); ok {
-		rest, _, _ = strings.Cut(rest, "?")
-		host, path, slash := strings.Cut(rest, "/")
-		if at := strings.LastIndexByte(host, '@'); at >= 0 && scheme != "hf" {
-			host = host[at+1:]
-		}
-		if name = scheme + "://" + host; slash {
-			name += "/" + path
-		}
-	}
-	return term.Name(name)
-}
-
-// An Error says what is wrong with a source.
-type Error struct {
-	source string // as it is shown; "" if the reason names it
-	Reason error
-	err    error
-}
-
-func (e *Error) Unwrap() error { return e.err }
-
-func (e *Error) Error() string {
-	if e.source == "" {
-		return e.Reason.Error()
-	}
-	return e.source + ": " + e.Reason.Error()
 }
 
 // openReader opens a file of whatever format.

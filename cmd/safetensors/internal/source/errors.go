@@ -1,0 +1,70 @@
+package source
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// named puts the name of a source before an error that does not have it yet.
+func named(name string, err error) error {
+	reason, shown := term.Bare(err), Shown(name)
+	if path, ok := reason.(*fs.PathError); ok && path.Path == name {
+		reason = path.Err
+	}
+	if names(reason, shown) {
+		shown = ""
+	}
+	return &Error{shown, reason, err}
+}
+
+// names reports whether an error names a source, or a file in it.
+func names(err error, shown string) bool {
+	var named *Error
+	var object *bucket.Error
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &named):
+		return named.source == shown
+	case errors.As(err, &object):
+		return strings.HasPrefix(object.URL, shown)
+	case errors.As(err, &path):
+		return strings.HasPrefix(term.Name(path.Path), shown) || names(path.Err, shown)
+	}
+	return false
+}
+
+// Shown returns the name of a source for a message: quoted, and of a URL without user
+// and query, where passwords and signatures are.
+func Shown(name string) string {
+	if scheme, rest, ok := strings.Cut(name, "://"); ok {
+		rest, _, _ = strings.Cut(rest, "?")
+		host, path, slash := strings.Cut(rest, "/")
+		if at := strings.LastIndexByte(host, '@'); at >= 0 && scheme != "hf" {
+			host = host[at+1:]
+		}
+		if name = scheme + "://" + host; slash {
+			name += "/" + path
+		}
+	}
+	return term.Name(name)
+}
+
+// An Error says what is wrong with a source.
+type Error struct {
+	source string // as it is shown; "" if the reason names it
+	Reason error
+	err    error
+}
+
+func (e *Error) Unwrap() error { return e.err }
+
+func (e *Error) Error() string {
+	if e.source == "" {
+		return e.Reason.Error()
+	}
+	return e.source + ": " + e.Reason.Error()
+}
