@@ -192,6 +192,7 @@ func TestMemory(t *testing.T) {
 		{"cp", "big.safetensors", "copy.safetensors"},
 		{"cp", "big.safetensors", "half.safetensors", "--dtype", "bf16"},
 		{"cp", "big.safetensors", "shards", "--max-shard-size", "500MB"},
+		{"cp", "big.safetensors", "shards", "--max-shard-size", "500MB", "--part", "1/1", "--dtype", "bf16"},
 		{"cp", "big.safetensors", "-"},
 		{"cp", "big.safetensors", "file://" + filepath.ToSlash(t.TempDir()) + "/bucket", "--max-shard-size", "1GB"},
 		{"stats", "big.safetensors"}, {"hash", "--tensors", "big.safetensors"}, {"diff", "big.safetensors", "copy.safetensors"},

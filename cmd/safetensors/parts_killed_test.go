@@ -220,6 +220,36 @@ func TestPartsEveryRequest(t *testing.T) {
 	require.Greater(t, places, 4)
 }
 
+// TestPartsEverySystemCall kills a part at each system call that creates, writes, flushes,
+// names or removes a file.
+func TestPartsEverySystemCall(t *testing.T) {
+	strace := os.Getenv("SAFETENSORS_STRACE")
+	if strace == "" {
+		t.Skip("SAFETENSORS_STRACE does not name strace")
+	}
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	flags := []string{"src.safetensors", "--max-shard-size", "300B"}
+	succeeds(t, append([]string{"cp", "-q"}, append(flags, "plain")...)...)
+	places := 0
+	for _, call := range []string{"openat", "fallocate", "ftruncate", "pwrite64", "write", "fsync", "close", "renameat", "linkat", "mkdirat", "unlinkat"} {
+		for when, killed := 1, true; killed; when++ { // each thread counts its own calls
+			places++
+			name := fmt.Sprintf("dst%d", places)
+			g := &game{field{name, func() map[string]string { return tree(t, name) }, nil}, tree(t, "plain"), flags, 1}
+			all := append([]string{"-f", "-o", os.DevNull, "-e", "trace=" + call, "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, when), program, "cp", "-q", "--part", "1/1"}, append(flags, name)...)
+			killed = exec.Command(strace, all...).Run() != nil
+			g.look(t)
+			require.False(t, g.ends(t, g.starts(t, 1)))
+			g.look(t)
+			require.Len(t, g.files(), len(g.want)+1, "%s %d", call, when)
+			require.NoError(t, os.RemoveAll(name))
+		}
+	}
+	t.Logf("killed at %d places", places)
+	require.Greater(t, places, 40)
+}
+
 // tell names the seed should the test fail.
 func (g *game) tell(t *testing.T, seed uint64) {
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -193,6 +194,18 @@ func TestPartsForce(t *testing.T) {
 		}
 		require.Equal(t, tree(t, "plain"), withoutPlan(t, "dst"))
 	}
+	require.NoError(t, os.RemoveAll("dst"))
+	succeeds(t, "cp", "-q", "plain", "dst", "--max-shard-size", "400B", "--part", "1/2") // the same shards of another SRC
+	var all []*exec.Cmd
+	for k := range 9 { // at once, each part three times
+		all = append(all, exec.Command(program, part(k%3+1, "--force", "--max-shard-size", "400B")...))
+		require.NoError(t, all[k].Start())
+	}
+	for _, cmd := range all {
+		require.NoError(t, cmd.Wait())
+	}
+	require.Equal(t, tree(t, "plain"), withoutPlan(t, "dst"))
+
 	before := tree(t, "dst")
 	require.Contains(t, fails(t, 3, part(1, "--force", "--max-shard-size", "500B")...), "dst holds a checkpoint: model.safetensors.index.json")
 	require.Equal(t, before, tree(t, "dst"))

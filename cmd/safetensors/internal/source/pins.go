@@ -86,11 +86,12 @@ func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File) error
 		}
 	}
 	c.pins = make([]Pin, len(urls))
+	client := o.client()
 	var group errgroup.Group
 	group.SetLimit(20)
 	for i, u := range urls {
 		group.Go(func() error {
-			resp, err := o.request(http.MethodHead, u.String())
+			resp, err := o.request(client, http.MethodHead, u.String())
 			if err != nil {
 				return err
 			}

@@ -207,13 +207,14 @@ func (o *Opener) treeURL(t *Tree, name string) error {
 		return errors.New("is not the URL of a file")
 	}
 	t.Name, t.Single = path.Base(u.Path), true
-	head, err := o.request(http.MethodHead, name)
+	client := o.client()
+	head, err := o.request(client, http.MethodHead, name)
 	if err != nil {
 		return err
 	}
 	head.Body.Close()
 	t.Files = []File{{Name: t.Name, Size: max(head.ContentLength, 0), Open: func() (io.ReadCloser, error) {
-		resp, err := o.request(http.MethodGet, name)
+		resp, err := o.request(client, http.MethodGet, name)
 		if err != nil {
 			return nil, err
 		}
@@ -223,13 +224,13 @@ func (o *Opener) treeURL(t *Tree, name string) error {
 }
 
 // request sends a request whose answer is 200.
-func (o *Opener) request(method, rawURL string) (*http.Response, error) {
+func (o *Opener) request(client *http.Client, method, rawURL string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(o.Context, method, rawURL, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept-Encoding", "identity")
-	resp, err := o.client().Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, errors.Unwrap(err) // without the URL, whose query may be a secret
 	}
