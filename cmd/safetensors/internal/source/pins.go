@@ -82,7 +82,7 @@ func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File) error
 	urls := []*url.URL{base}
 	if strings.HasSuffix(base.Path, ".index.json") {
 		for name := range f.Headers() {
-			urls = append(urls, base.ResolveReference(&url.URL{Path: name, RawQuery: base.RawQuery}))
+			urls = append(urls, base.ResolveReference(&url.URL{Path: name}))
 		}
 	}
 	c.pins = make([]Pin, len(urls))
