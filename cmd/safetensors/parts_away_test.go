@@ -81,18 +81,19 @@ func TestPartsFromAway(t *testing.T) {
 	writePartsSource(t, "src.safetensors")
 	succeeds(t, "cp", "-q", "src.safetensors", "repo", "--max-shard-size", "500B")
 	require.NoError(t, os.WriteFile("repo/config.json", []byte("{}"), 0o666))
-	commit := strings.Repeat("a", 40)
+	var commit atomic.Value
+	commit.Store(strings.Repeat("a", 40))
 	web := http.FileServer(http.Dir("repo"))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
-			fmt.Fprintf(w, `{"sha":%q,"siblings":[`, commit)
+			fmt.Fprintf(w, `{"sha":%q,"siblings":[`, commit.Load())
 			for i, name := range list(t, "repo") {
 				fmt.Fprintf(w, `%.*s{"rfilename":%q,"size":1,"blobId":"%040d"}`, min(i, 1), ",", name, i)
 			}
 			fmt.Fprint(w, "]}")
 			return
 		}
-		for _, revision := range []string{"main", commit} {
+		for _, revision := range []string{"main", commit.Load().(string)} {
 			r.URL.Path = strings.TrimPrefix(r.URL.Path, "/owner/name/resolve/"+revision)
 		}
 		web.ServeHTTP(w, r)
@@ -122,7 +123,7 @@ func TestPartsFromAway(t *testing.T) {
 		}
 		require.Equal(t, tree(t, plain), withoutPlan(t, dst))
 		require.NoError(t, os.Chtimes("repo/model-00001-of-00003.safetensors", time.Time{}, time.Unix(int64(i+1), 0)))
-		commit = strings.Repeat(string(rune('b'+i)), 40)
+		commit.Store(strings.Repeat(string(rune('b'+i)), 40))
 		require.Contains(t, fails(t, 3, part(1)...), c.want)
 	}
 }
@@ -255,17 +256,21 @@ func TestPartsLate(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writePartsSource(t, "src.safetensors")
 	require.NoError(t, safetensors.WriteFile("more.safetensors", map[string]safetensors.Tensor{"more": counting(t, 1<<20)}, nil))
-	arrived, release := make(chan bool, 100), make(chan bool)
+	arrived := make(chan bool, 100)
+	var gate atomic.Pointer[sync.WaitGroup]
 	web := http.FileServer(http.Dir("."))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && !strings.HasPrefix(r.Header.Get("Range"), "bytes=0-") { // the data
 			arrived <- true
-			<-release
+			gate.Load().Wait()
 		}
 		web.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	start := func() *exec.Cmd {
+		closed := new(sync.WaitGroup)
+		closed.Add(1)
+		gate.Store(closed)
 		cmd := exec.Command(program, "cp", "-q", server.URL+"/more.safetensors", "src.safetensors", "dst", "--max-shard-size", "1GB", "--part", "1/1")
 		cmd.Stderr = new(strings.Builder)
 		require.NoError(t, cmd.Start())
@@ -276,17 +281,16 @@ func TestPartsLate(t *testing.T) {
 	late := start()
 	succeeds(t, "cp", "-q", "src.safetensors", "dst", "--max-shard-size", "200B", "--part", "1/1", "--force")
 	before := tree(t, "dst")
-	close(release)
+	gate.Load().Done()
 	late.Wait()
 	require.Equal(t, 3, late.ProcessState.ExitCode(), late.Stderr)
 	require.Contains(t, fmt.Sprint(late.Stderr), "another job has replaced the plan")
 	require.Equal(t, before, tree(t, "dst"))
 
 	require.NoError(t, os.RemoveAll("dst"))
-	release = make(chan bool)
 	late = start()
 	require.NoError(t, os.Chtimes("src.safetensors", time.Time{}, time.Unix(1, 0)))
-	close(release)
+	gate.Load().Done()
 	late.Wait()
 	require.Equal(t, 3, late.ProcessState.ExitCode(), late.Stderr)
 	require.Contains(t, fmt.Sprint(late.Stderr), "src.safetensors has changed since it was opened")
