@@ -104,7 +104,7 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *
 		}
 	}
 	if p.requantizes() {
-		if w.config, err = newConfig(src, w.config); err != nil {
+		if w.config, err = newConfig(src, w.config, p.dequantize); err != nil {
 			return nil, err
 		}
 		w.small = slices.DeleteFunc(w.small, func(name string) bool { return slices.Contains(quantConfigs, name) })

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -86,55 +83,12 @@ func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patte
 	if err != nil {
 		return nil, nil, err
 	}
-	return quant.Quantize(tensors, scheme, func(name string, _ safetensors.Tensor) bool { return slices.Contains(names, name) })
+	selected := make(map[string]bool, len(names))
+	for _, name := range names {
+		selected[name] = true
+	}
+	return quant.Quantize(tensors, scheme, func(name string, _ safetensors.Tensor) bool { return selected[name] })
 }
-
-// newConfig returns the config.json for a copy of src: with another
-// quantization_config, or without one if that is nil. It returns nil if src has no
-// config.json.
-func newConfig(src *source.Checkpoint, quantisation []byte) ([]byte, error) {
-	text, err := src.Folder.ReadFile("config.json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	config := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &config); err != nil {
-		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
-	}
-	if err := withoutQuantisation(config); err != nil {
-		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
-	}
-	if quantisation != nil {
-		if err := json.Unmarshal(quantisation, &config); err != nil {
-			return nil, err
-		}
-	}
-	text, err = json.MarshalIndent(config, "", "  ")
-	return append(text, '\n'), err
-}
-
-// withoutQuantisation removes the quantization_config of a model, and that of the
-// language model in it.
-func withoutQuantisation(config map[string]json.RawMessage) (err error) {
-	remove := func(config map[string]json.RawMessage) {
-		delete(config, "quantization_config")
-		delete(config, "quantization")
-	}
-	language := map[string]json.RawMessage{}
-	if json.Unmarshal(config["text_config"], &language) == nil && len(language) > 0 {
-		remove(language)
-		config["text_config"], err = json.Marshal(language)
-	}
-	remove(config)
-	return err
-}
-
-// quantConfigs are the files that say how the weights next to them are quantised: those
-// of quant.FindConfig, and those that GPTQ and AWQ wrote.
-var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_config.json", "quant_config.json"}
 
 // A quantisedTotal sums up the quantised tensors of a layout.
 type quantisedTotal struct {

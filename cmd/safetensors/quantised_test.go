@@ -93,6 +93,8 @@ func TestConfigOfDequantized(t *testing.T) {
 		{`{"text_config":{"y":2,"quantization_config":{"quant_method":"fp8"}}}`, `{"text_config":{"y":2}}`},
 		{`{"text_config":{"y":12345678901234567890}}`, `{"text_config":{"y":12345678901234567890}}`},
 		{`{"text_config":null}`, `{"text_config":null}`},
+		{`{"text_config":{"torch_dtype":"float16"},"torch_dtype":"float32"}`, `{"text_config":{"torch_dtype":"bfloat16"},"torch_dtype":"bfloat16"}`},
+		{`{"dtype":"auto","torch_dtype":null}`, `{"dtype":"bfloat16","torch_dtype":null}`},
 	} {
 		write(t, "fp8/config.json", c.have)
 		plain := fmt.Sprint("plain", i)
