@@ -97,25 +97,21 @@ func TestWindowInOrder(t *testing.T) {
 	file.times = 0
 	r := a.Member("a").Content().R
 	before := allocated()
-	next := make(chan int64)
-	var wait sync.WaitGroup
-	for range 16 {
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
-			p := make([]byte, 1<<20)
-			for off := range next {
-				if n, err := r.ReadAt(p, off); n < len(p) {
+	buffers := make([]byte, 16<<20)
+	for begin := int64(0); begin < size; begin += int64(len(buffers)) {
+		var wait sync.WaitGroup
+		for at := int64(0); at < int64(len(buffers)); at += 1 << 20 {
+			wait.Add(1)
+			go func() {
+				defer wait.Done()
+				n, err := r.ReadAt(buffers[at:][:1<<20], begin+at)
+				if n < 1<<20 {
 					t.Error(n, err)
 				}
-			}
-		}()
+			}()
+		}
+		wait.Wait() // a read that falls behind by a window would start another one
 	}
-	for off := int64(0); off < size; off += 1 << 20 {
-		next <- off
-	}
-	close(next)
-	wait.Wait()
 	require.Less(t, allocated()-before, uint64(16<<20+2*usual.window+4<<20))
 	require.LessOrEqual(t, file.times, 2)
 }
