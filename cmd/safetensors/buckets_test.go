@@ -50,16 +50,17 @@ type faults struct {
 func (f *faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.count++
-	fail := f.count == f.at && (f.before || !r.URL.Query().Has("uploads")) // nobody can end an upload whose name got lost
+	before, handler := f.before, f.Handler
+	fail := f.count == f.at && (before || !r.URL.Query().Has("uploads")) // nobody can end an upload whose name got lost
 	f.mu.Unlock()
 	if !fail {
-		f.Handler.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 		return
 	}
 	body, _ := io.ReadAll(r.Body)
-	if !f.before {
+	if !before {
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		f.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	w.WriteHeader(http.StatusForbidden)
 }
@@ -75,6 +76,13 @@ func (f *faults) run(t *testing.T, at int, before bool, args ...string) (result,
 	defer f.mu.Unlock()
 	f.at = 0
 	return r, f.count
+}
+
+// serve has another handler serve what follows.
+func (f *faults) serve(handler http.Handler) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Handler = handler
 }
 
 // clouds starts the stores.

@@ -49,24 +49,24 @@ func TestCloudParts(t *testing.T) {
 
 			before := c.objects()
 			handler := c.faults.Handler
-			defer func() { c.faults.Handler = handler }()
-			c.faults.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer c.faults.serve(handler)
+			c.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for _, name := range []string{"If-None-Match", "X-Goog-If-Generation-Match"} {
 					r.Header.Del(name)
 				}
 				handler.ServeHTTP(w, r)
-			})
+			}))
 			other := append(part(1), c.at("other"))
 			other = slices.Delete(other, 3, 4)
 			require.Contains(t, fails(t, 3, other...), "the store replaces a file that was to be created only if there is none")
 			require.Equal(t, before, c.objects())
-			c.faults.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("If-None-Match") == "*" || r.Header.Get("X-Goog-If-Generation-Match") == "0" {
 					w.WriteHeader(http.StatusNotImplemented)
 					return
 				}
 				handler.ServeHTTP(w, r)
-			})
+			}))
 			t.Setenv("AWS_MAX_ATTEMPTS", "1")
 			require.Contains(t, fails(t, 3, other...), "unsupported operation")
 			require.Equal(t, before, c.objects())
