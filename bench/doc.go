@@ -13,11 +13,11 @@
 //
 //	go run ./cmd/bench
 //
-// or the same in three parts:
+// or the same in parts, whole jobs of the command in a folder of their own:
 //
-//	go run ./cmd/bench -count 6 -work 'Convert|Open|Parse|Encode|Shard|Transpose'
+//	go run ./cmd/bench -count 6 -work 'Convert|Open|Parse|Encode|Shard'
 //	go run ./cmd/bench -count 6 -work 'Load|Write' -add
-//	go run ./cmd/bench -count 6 -work 'Command|Dequantize|Sign' -add
+//	go run ./cmd/bench -count 6 -work 'Command|Dequantize|Sign|Transpose' -o jobs/results.txt
 //
 // It needs Linux 6.5 or later and 20 GB of disk. The Rust contestant needs cargo,
 // the Python contestant python3; both are built on first use, and skipped if

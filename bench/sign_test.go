@@ -20,7 +20,8 @@ import (
 // Every contestant may use all CPUs. That the process of Python starts, about a second,
 // is not counted; that ours does is.
 //
-// What bounds it: SHA-256, which goes through a file from its start to its end.
+// What bounds it: SHA-256, which goes through a file from its start to its end: both
+// contestants use the same instructions, and one CPU for one file.
 //
 //   - ours: safetensors sign, verify --signature
 //   - model-signing: model-signing 1.1.1: signing.Config.sign, verifying.Config.verify, with their defaults

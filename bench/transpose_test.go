@@ -14,7 +14,8 @@ import (
 // which has no threads, uses all CPUs.
 //
 // What bounds it: in large blocks, the bandwidth of memory; the bytes of a column are
-// in as many cache lines and pages as there are rows.
+// in as many cache lines and pages as there are rows. PyTorch is a tenth faster where
+// the elements have four bytes or one.
 //
 //   - ours: Transpose, Append
 //   - plain: two loops, row by row of the result
