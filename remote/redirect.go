@@ -130,12 +130,14 @@ func (p place) follow(req *http.Request) (place, error) {
 	}
 	p = p.learn(req.Response.Header)
 	p.trusted = p.trusted && sameOrigin(req.URL, p.url)
-	p.url = req.URL
-	if !p.trusted {
-		u := *req.URL
+	u := *req.URL
+	switch {
+	case !p.trusted:
 		u.User = nil
-		p.url = &u
+	case u.User == nil: // an absolute URL of the same host
+		u.User = p.url.User
 	}
+	p.url = &u
 	return p, nil
 }
 

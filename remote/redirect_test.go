@@ -94,8 +94,8 @@ func TestRedirectThereAndBackIsNotTrusted(t *testing.T) {
 	require.Len(t, home.ranges(), 2)
 }
 
-// TestUserInformation sends the user of the opened URL within its host, and the
-// user of a redirect nowhere.
+// TestUserInformation sends the user of the opened URL within its host, whether a
+// redirect names the host or not, and the user of a redirect nowhere.
 func TestUserInformation(t *testing.T) {
 	home, away := newServer(t), newServer(t)
 	home.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
@@ -104,13 +104,14 @@ func TestUserInformation(t *testing.T) {
 		require.Equal(t, "secret", password)
 		return redirectTo(map[string]string{
 			"/m":    "/next",
-			"/next": "http://user:secret@" + away.Listener.Addr().String() + "/m",
+			"/next": home.URL + "/last",
+			"/last": "http://user:secret@" + away.Listener.Addr().String() + "/m",
 		}[r.URL.Path])(0, w, r)
 	}
 	away.add("/m", craft(100, 10))
 	client, _ := newClient(t)
 	openTensor(t, client, "http://user:secret@"+home.Listener.Addr().String()+"/m")
-	require.Len(t, home.ranges(), 2)
+	require.Len(t, home.ranges(), 3)
 	requireNoSecret(t, away)
 }
 
