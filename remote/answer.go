@@ -169,7 +169,7 @@ func statusError(resp *http.Response, expected int) error {
 	}
 	if retryable(resp.StatusCode) {
 		busy := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
-		return &temporary{error: err, after: askedPause(resp.Header, time.Now()), busy: busy}
+		return &temporary{error: err, after: askedPause(resp, time.Now()), busy: busy}
 	}
 	return err
 }

@@ -48,11 +48,10 @@ func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, er
 }
 
 func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, error) {
-	u, err := parseURL(rawURL)
+	s, u, err := c.session(ctx, rawURL)
 	if err != nil {
 		return nil, err
 	}
-	s := c.session(ctx)
 	if strings.HasSuffix(u.Path, ".index.json") {
 		return openShards(s, u)
 	}
@@ -63,11 +62,11 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 // configuration, by its http or https URL. A file above 64 MiB is an error. Retries and
 // errors are those of Open, but each try starts from the beginning.
 func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
-	u, err := parseURL(rawURL)
+	s, u, err := c.session(ctx, rawURL)
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	data, err := download(c.session(ctx), u)
+	data, err := download(s, u)
 	if err == nil && len(data) == maxIndex {
 		err = fmt.Errorf("it has more than %d bytes", maxIndex-1)
 	}
@@ -77,7 +76,15 @@ func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
 	return data, nil
 }
 
-func (c *Client) session(ctx context.Context) *session {
+// session returns what the requests of one Open share, and its URL.
+func (c *Client) session(ctx context.Context, rawURL string) (*session, *url.URL, error) {
+	u, err := parseURL(rawURL)
+	if err == nil {
+		err = checkHeader(c.Header)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
 	s := &session{
 		tries:  tries{ctx: ctx, pace: c.pace.orReal()},
 		sender: sender{header: c.Header},
@@ -90,7 +97,20 @@ func (c *Client) session(ctx context.Context) *session {
 		s.http.Transport = transport.Default()
 	}
 	s.http.Transport = vetted{s.http.Transport}
-	return s
+	return s, u, nil
+}
+
+// checkHeader refuses values that net/http refuses to send: every try would fail. The
+// usual one is a token from a file, with the newline at its end.
+func checkHeader(h http.Header) error {
+	for name, values := range h {
+		for _, v := range values {
+			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				return fmt.Errorf("the value of header %q has a control character, such as a newline", name)
+			}
+		}
+	}
+	return nil
 }
 
 // openFile opens the file at a URL.

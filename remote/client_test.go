@@ -103,6 +103,14 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 		require.Empty(t, clock.pauses, name)
 		require.NotContains(t, err.Error(), "secret")
 	}
+
+	client, clock := newClient(t)
+	client.Header = http.Header{"Authorization": {"Bearer secret\n"}}
+	_, err := client.Open(t.Context(), plain.URL+"/m")
+	require.EqualError(t, err, `safetensors: the value of header "Authorization" has a control character, such as a newline`)
+	_, err = client.ReadFile(t.Context(), plain.URL+"/m")
+	require.ErrorContains(t, err, "a newline")
+	require.Empty(t, clock.pauses)
 }
 
 // TestNoAnswer counts the tries where nobody listens.

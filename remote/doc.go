@@ -55,7 +55,7 @@
 //
 // A request is tried up to 8 times if the answer is 408, 425, 429 or 5xx, or if the
 // connection breaks or stalls for 30 seconds. The waits grow from a quarter of a second
-// to ten seconds, up to half less at random; a Retry-After or RateLimit header can ask
+// to ten seconds, up to half less at random; Retry-After, or RateLimit with 429, can ask
 // for up to a minute.
 //
 // The next try starts where the last one ended. The count restarts after a try that

@@ -66,6 +66,7 @@ func (o *resource) fetchNow(parts []part) error {
 func (o *resource) fill(s *sink) error {
 	at := place{url: o.url}
 	err := o.retry(func() (n int64, err error) {
+		s.pos = max(s.pos, s.parts[0].off) // skip the rest of a gap: no try brought it
 		start := s.pos
 		at, err = o.try(s)
 		return s.pos - start, err
@@ -80,7 +81,6 @@ func (o *resource) fill(s *sink) error {
 func (o *resource) try(s *sink) (place, error) {
 	x := o.exchange()
 	defer x.end()
-	s.pos = max(s.pos, s.parts[0].off) // skip the rest of a gap
 	first, last := s.pos, s.end()-1
 	resp, at, want, err := o.ask(x.ctx, first, last)
 	if err == nil {

@@ -194,6 +194,7 @@ func TestPauses(t *testing.T) {
 		{"date that has passed", 429, []string{"Retry-After", in(-time.Hour)}, firstPause / 2, firstPause},
 		{"nonsense", 429, []string{"Retry-After", "soon"}, firstPause / 2, firstPause},
 		{"rate limit of the hub", 429, []string{"RateLimit", `"resolvers";r=0;t=55`}, 55 * time.Second, 55 * time.Second},
+		{"rate limit of the hub that is not reached", 502, []string{"RateLimit", `"resolvers";r=4999;t=290`}, firstPause / 2, firstPause},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)

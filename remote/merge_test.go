@@ -5,7 +5,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -17,9 +16,9 @@ import (
 
 // openObject opens a file as an io.ReaderAt.
 func openObject(t testing.TB, c *Client, rawURL string) *object {
-	u, err := url.Parse(rawURL)
+	s, u, err := c.session(t.Context(), rawURL)
 	require.NoError(t, err)
-	o, err := newObject(c.session(t.Context()), u)
+	o, err := newObject(s, u)
 	require.NoError(t, err)
 	o.opened()
 	return o
@@ -113,6 +112,26 @@ func TestReadRangesFails(t *testing.T) {
 	err = o.ReadRanges(seqOf(make([]byte, 1000), runs...))
 	require.ErrorContains(t, err, "status 404")
 	require.Less(t, len(s.ranges()), len(runs), "no more requests after a failure")
+}
+
+// TestSkippedGapIsNoProgress: the connection breaks at the end of the first part, then the
+// server fails. The gap before the second part is not what a try brought.
+func TestSkippedGapIsNoProgress(t *testing.T) {
+	file := pattern(1 << 20)
+	s := newServer(t)
+	client, clock := newClient(t)
+	o := openObject(t, client, s.add("/m", file))
+	s.reset(func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n == 0 {
+			breakAfter(file, 10)(w, r)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	err := o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{10 + goodTry, 10}))
+	require.ErrorContains(t, err, "(tried 8 times)")
+	require.Len(t, s.ranges(), maxTries)
+	require.Len(t, clock.pauses, maxTries-1)
 }
 
 func TestReadRangesOfAWholeHead(t *testing.T) {

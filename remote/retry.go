@@ -206,11 +206,14 @@ func retryable(status int) bool {
 var rateLimit = regexp.MustCompile(`;\s*t=(\d+)`)
 
 // askedPause returns the wait that an answer asks for before the next request.
-// Retry-After holds seconds or a date (RFC 9110, section 10.2.3).
-func askedPause(h http.Header, now time.Time) time.Duration {
-	text := h.Get("Retry-After")
-	if m := rateLimit.FindStringSubmatch(h.Get("RateLimit")); text == "" && m != nil {
-		text = m[1]
+// Retry-After holds seconds or a date (RFC 9110, section 10.2.3). Answers of any status
+// may carry RateLimit; only with 429 is the limit reached.
+func askedPause(resp *http.Response, now time.Time) time.Duration {
+	text := resp.Header.Get("Retry-After")
+	if text == "" && resp.StatusCode == http.StatusTooManyRequests {
+		if m := rateLimit.FindStringSubmatch(resp.Header.Get("RateLimit")); m != nil {
+			text = m[1]
+		}
 	}
 	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		return time.Duration(n) * time.Second
