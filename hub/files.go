@@ -66,7 +66,7 @@ func parseFiles(text []byte) (files []FileInfo, commit string, err error) {
 		}
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("%.200v", err) // it quotes numbers, however long
 	}
 	if !commitName.MatchString(info.SHA) {
 		return nil, "", errors.New("it does not name a commit")

@@ -36,18 +36,22 @@ func TestFiles(t *testing.T) {
 }
 
 func TestFilesRefusesAnswers(t *testing.T) {
+	long := strings.Repeat("0", 100_000)
 	for text, want := range map[string]string{
 		`<html>`:        "the hub's list of files: invalid character",
 		`{"sha":"x"}`:   "it does not name a commit",
 		`{"siblings":1`: "unexpected end",
 		`{"sha":"` + commitOne + `","siblings":[{"rfilename":"../../etc/passwd"}]}`: `"../../etc/passwd" does not name a file`,
 		`{"sha":"` + commitOne + `","siblings":[{"size":1}]}`:                       `"" does not name a file`,
+		`{"sha":"` + commitOne + `","siblings":[{"size":1` + long + `}]}`:           "cannot unmarshal number 1000",
+		`{"sha":"` + commitOne + `","siblings":[{"rfilename":"/` + long + `"}]}`:    `"/000`,
 	} {
 		s := newServer(t)
 		s.add("/api/models/owner/name/revision/main", []byte(text))
 		_, _, err := newClient(t, s.URL).Files(t.Context(), "owner/name", "main")
 		require.ErrorContains(t, err, want)
 		require.True(t, strings.HasPrefix(err.Error(), "safetensors: open owner/name"), err)
+		require.Less(t, len(err.Error()), 500, "the text of a server is bounded")
 	}
 }
 
@@ -81,6 +85,10 @@ func TestReadFileOffline(t *testing.T) {
 	_, err = client.ReadFile(t.Context(), "owner/name", commitOne, "other.json")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "large"), nil, 0o666))
+	require.NoError(t, os.Truncate(filepath.Join(dir, "large"), 64<<20+1))
+	_, err = client.ReadFile(t.Context(), "owner/name", commitOne, "large")
+	require.ErrorContains(t, err, "it has more than 67108864 bytes")
 	_, _, err = client.Files(t.Context(), "owner/name", commitOne)
 	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
 	require.Empty(t, s.requests)

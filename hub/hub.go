@@ -101,7 +101,7 @@ func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*sa
 // checkName checks that a name stays in its repository.
 func checkName(name string) error {
 	if !fs.ValidPath(name) || name == "." {
-		return fmt.Errorf("%q does not name a file in a repository", name)
+		return fmt.Errorf("%.200q does not name a file in a repository", name)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (c *Client) repository(ctx context.Context, repo, revision string) (*reposi
 			return nil, fmt.Errorf("HF_HUB_OFFLINE is set: %w", err)
 		}
 		r.open = func(file string) (*safetensors.File, error) { return cached(safetensors.Open, dir, file) }
-		r.read = func(file string) ([]byte, error) { return cached(os.ReadFile, dir, file) }
+		r.read = func(file string) ([]byte, error) { return cached(readSmall, dir, file) }
 		return r, nil
 	}
 	endpoint, err := parseEndpoint(c.Endpoint)
@@ -159,6 +159,19 @@ func cached[T any](open func(name string) (T, error), dir, file string) (opened 
 		err = fmt.Errorf("HF_HUB_OFFLINE is set: %w", prefix.Strip(err))
 	}
 	return opened, err
+}
+
+// readSmall reads a file of the cache, within the limit that ReadFile has online.
+func readSmall(name string) ([]byte, error) {
+	const most = 64 << 20
+	info, err := os.Stat(name)
+	if err == nil && info.Size() > most {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("it has more than %d bytes", most)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(name)
 }
 
 // escapePath escapes each element of a path.
