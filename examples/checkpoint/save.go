@@ -16,7 +16,7 @@ type saver struct {
 
 // save waits for the previous save, returns its error if it failed, and starts
 // another. WriteFile replaces the file atomically: whatever stops the program, the
-// file holds the one checkpoint or the other. The arguments must not change any more.
+// file holds this checkpoint or the previous one. The arguments must not change any more.
 func (s *saver) save(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	if err := s.wait(); err != nil {
 		return err

@@ -5,7 +5,7 @@
 //	go run ./examples/inspect testdata/model.safetensors
 //
 // A model is a file, a folder, the index of shards, or the URL of a file or an index.
-// cmd/safetensors is the same for every day: more sources, a tree, JSON.
+// cmd/safetensors does the same for everyday use: more sources, a tree, JSON.
 package main
 
 import (

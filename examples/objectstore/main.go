@@ -6,7 +6,7 @@
 //	objectstore list gs://models/llama/step-2000
 //	objectstore slice -rank 3 -of 8 -dim 0 azblob://models/llama/step-2000 lm_head.weight part.safetensors
 //
-// The path of the URL is the prefix of the objects' keys, its query are the
+// The path of the URL is the prefix of the keys of the objects, its query holds the
 // parameters of https://gocloud.dev/howto/blob. Credentials come from the
 // environment, as for the command line of each provider. A server that speaks S3 is
 // s3://models/llama/step-2000?endpoint=http://127.0.0.1:9000&region=us-east-1&use_path_style=true,

@@ -71,7 +71,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if kept.Body, err = io.ReadAll(resp.Body); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"Content-Range", "Etag", "Last-Modified"} { // but no cookie
+	for _, name := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified"} { // but no cookie
 		if values := resp.Header.Values(name); values != nil {
 			kept.Header[name] = values
 		}

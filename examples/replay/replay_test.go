@@ -153,6 +153,19 @@ func TestMiss(t *testing.T) {
 	require.Error(t, answers.Decode(bytes.NewReader([]byte("<html>"))))
 }
 
+// TestEncoded: a compressed answer stays one, so that remote refuses it as such. It is no
+// broken file.
+func TestEncoded(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Write([]byte("\x1f\x8b"))
+	}))
+	defer s.Close()
+	c := &remote.Client{HTTP: &http.Client{Transport: &replay.Transport{Keep: true}}}
+	_, err := c.Open(t.Context(), s.URL+"/model.safetensors")
+	require.ErrorContains(t, err, `Content-Encoding "gzip"`)
+}
+
 // headed is a file whose first bytes are known.
 type headed struct {
 	head []byte
