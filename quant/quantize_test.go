@@ -136,6 +136,26 @@ func TestSharedGlobalScale(t *testing.T) {
 	require.NotEqual(t, scale["q_proj"], scale["o_proj"])
 }
 
+// TestFusedPartners: what cannot be quantised shares no scale.
+func TestFusedPartners(t *testing.T) {
+	global := func(shape ...int) float32 {
+		m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+		m.floats("a.gate_proj.weight", safetensors.BF16, 4, 32)
+		if shape != nil {
+			m.floats("a.up_proj.weight", safetensors.BF16, shape...)
+		}
+		q, _, err := quant.Quantize(m.tensors, quant.NVFP4, nil)
+		require.NoError(t, err)
+		v, err := safetensors.Append[float32](nil, q["a.gate_proj.weight_global_scale"])
+		require.NoError(t, err)
+		return v[0]
+	}
+	require.NotEqual(t, global(), global(64, 32), "the other one has a larger number")
+	for _, shape := range [][]int{{}, {64}, {64, 0}, {64, 17}, {2, 32, 32}} {
+		require.Equal(t, global(), global(shape...), shape)
+	}
+}
+
 func TestQuantizeRefuses(t *testing.T) {
 	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
 	m.floats("a.weight", safetensors.BF16, 2, 100)

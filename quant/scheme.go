@@ -155,8 +155,8 @@ func usual(name string) bool {
 var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}, {"w1", "w3"}}
 
 // together returns the tensors that share a global scale with the one of that name,
-// which is one of them, and the name of the first.
-func together(tensors map[string]safetensors.Tensor, name string) (first string, all []safetensors.Tensor) {
+// which is one of them, and the name of the first. All can be quantised.
+func (r recipe) together(tensors map[string]safetensors.Tensor, name string) (first string, all []safetensors.Tensor) {
 	module := strings.TrimSuffix(name, ".weight")
 	dot := strings.LastIndexByte(module, '.') + 1
 	for _, group := range fused {
@@ -165,7 +165,8 @@ func together(tensors map[string]safetensors.Tensor, name string) (first string,
 		}
 		all = nil
 		for _, part := range group {
-			if t, ok := tensors[module[:dot]+part+".weight"]; ok && t.DType() == tensors[name].DType() {
+			other := module[:dot] + part + ".weight"
+			if t := tensors[other]; t.DType() == tensors[name].DType() && r.refuses(other, t) == nil {
 				all = append(all, t)
 			}
 		}
@@ -200,7 +201,7 @@ func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme
 		add("weight", safetensors.F8_E4M3, []int{o, i}, q.bands(false))
 		add("weight_scale", t.DType(), scaleShape, q.bands(true))
 	case NVFP4:
-		first, all := together(tensors, name)
+		first, all := r.together(tensors, name)
 		if globals[first] == nil {
 			globals[first] = &largest{of: all}
 		}
