@@ -165,21 +165,28 @@ func entry(t testing.TB) (offset, length int) {
 
 func TestHandMade(t *testing.T) {
 	offset, length := entry(t)
+	pairs := str("x") // of pairs of pairs: they would print 2^60 times
+	for i := range 60 {
+		pairs += "q" + string(rune(i)) + "h" + string(rune(i)) + "\x86"
+	}
 	dir := folderOf(t, metadata(
 		dict(str("w"), tensorOf("float32", []int{2, 3}, boxOf([]int{0, 0}, []int{1, 3}), boxOf([]int{1, 0}, []int{1, 3})),
 			str("one"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}), boxOf([]int{3}, []int{0})),
 			str("empty"), tensorOf("float16", []int{0, 3}, boxOf([]int{0, 0}, []int{0, 3})),
 			str("complex"), tensorOf("complex128", []int{3}, boxOf([]int{0}, []int{3})),
 			str("packed"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})),
+			str("pairs"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3})),
 			str("config"), "ctorch\nBytesStorageMetadata\n)\x81"),
 		dict(index("w", 0, 0), info("x", offset, length), index("w", 1, 0), info("x", offset, length), index("one", 0), info("x", offset, length),
-			index("packed", 0), info("x", offset, length, str("transform_descriptors"), list(str("stream.zstd"))), index("config"), info("x", 0, 10))))
+			index("packed", 0), info("x", offset, length, str("transform_descriptors"), list(str("stream.zstd"))),
+			index("pairs", 0), info("x", offset, length, str("transform_descriptors"), list(pairs)), index("config"), info("x", 0, 10))))
 	c, err := Open(t.Context(), os.DirFS(dir), ".")
 	require.NoError(t, err)
 	defer c.Close()
 	require.Equal(t, []string{"config"}, c.Objects)
-	require.Equal(t, []string{"complex", "packed"}, slices.Sorted(maps.Keys(c.Refused)))
+	require.Equal(t, []string{"complex", "packed", "pairs"}, slices.Sorted(maps.Keys(c.Refused)))
 	require.ErrorContains(t, c.Refused["packed"], `its chunks are transformed by "stream.zstd"`)
+	require.ErrorContains(t, c.Refused["pairs"], "its chunks are transformed by a tuple of 2")
 	require.ErrorContains(t, c.Refused["complex"], `safetensors has no dtype for torch.complex128`)
 	one, err := c.Tensor("one")
 	require.NoError(t, err)

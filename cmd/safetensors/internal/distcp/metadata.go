@@ -264,9 +264,12 @@ func readStored(v any) (s stored, err error) {
 	}
 	if v, _ := fields.Get("transform_descriptors"); v != nil {
 		if list, ok := v.(*pickle.List); !ok || len(list.Items) > 0 {
-			s.transformed = pickle.Describe(v)
 			if ok {
-				s.transformed = fmt.Sprintf("%.200q", fmt.Sprint(list.Items[0]))
+				v = list.Items[0]
+			}
+			s.transformed = pickle.Describe(v)
+			if name, ok := v.(string); ok {
+				s.transformed = fmt.Sprintf("%.200q", name)
 			}
 		}
 	}
