@@ -106,6 +106,27 @@ func TestReadsWhatItNeeds(t *testing.T) {
 	}
 }
 
+// TestUnalignedReads: bytes that start within an element take no more reads than others.
+func TestUnalignedReads(t *testing.T) {
+	const n = 1 << 10
+	file := newCounter(zeros{})
+	parts := zerosOf("qweight", safetensors.I32, []int{n / 8, n}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})
+	for name, x := range parts {
+		var err error
+		parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
+		require.NoError(t, err)
+	}
+	plain, err := quant.Dequantize(parts, []byte(method("gptq", object{"bits": 4, "group_size": 128})))
+	require.NoError(t, err)
+	reads := func(off int64) int64 {
+		file.reads.Store(0)
+		_, err := plain["a.weight"].ReadAt(make([]byte, 1<<20), off)
+		require.NoError(t, err)
+		return file.reads.Load()
+	}
+	require.LessOrEqual(t, reads(4*n+1), 2*reads(4*n))
+}
+
 // zerosOf returns tensors of a module "a" of these suffixes, dtypes and shapes.
 func zerosOf(args ...any) map[string]safetensors.Tensor {
 	m := map[string]safetensors.Tensor{}

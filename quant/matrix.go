@@ -1,10 +1,8 @@
 package quant
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"sync"
 
@@ -60,31 +58,33 @@ func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
+// read fills p with bytes of the result. Elements that p is not aligned for, or has only
+// parts of, are computed elsewhere.
 func (m *matrix) read(p []byte, off int64) error {
-	first := off / 4
-	if dst, ok := mem.SliceOf[float32](p); ok && off%4 == 0 && len(p)%4 == 0 {
-		if err := m.compute(dst, first); err != nil {
-			return err
-		}
-		if unit := mem.SwappedUnit[float32](); unit > 1 {
-			mem.Swap(p, unit)
-		}
-		return nil
+	first, skip := off/4, int(off%4)
+	if dst, ok := mem.SliceOf[float32](p); ok && skip == 0 && len(p)%4 == 0 {
+		return m.computeBytes(dst, first)
 	}
-	skip := int(off % 4)
+	memory := make([]float32, min(maxBlock, (skip+len(p)+3)/4))
 	for len(p) > 0 {
-		var numbers [256]float32
-		n := min(len(numbers), (skip+len(p)+3)/4)
-		if err := m.compute(numbers[:n], first); err != nil {
+		elements := memory[:min(len(memory), (skip+len(p)+3)/4)]
+		if err := m.computeBytes(elements, first); err != nil {
 			return err
 		}
-		var b [4 * len(numbers)]byte
-		for i, v := range numbers[:n] {
-			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
-		}
-		p = p[copy(p, b[skip:4*n]):]
-		first += int64(n)
+		p = p[copy(p, mem.BytesOf(elements)[skip:]):]
+		first += int64(len(elements))
 		skip = 0
+	}
+	return nil
+}
+
+// computeBytes is compute, with the bytes of each element in the order of a file.
+func (m *matrix) computeBytes(dst []float32, first int64) error {
+	if err := m.compute(dst, first); err != nil {
+		return err
+	}
+	if unit := mem.SwappedUnit[float32](); unit > 1 {
+		mem.Swap(mem.BytesOf(dst), unit)
 	}
 	return nil
 }
