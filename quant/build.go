@@ -21,14 +21,14 @@ type builder struct {
 func build(m *module, c *config) (safetensors.Tensor, error) {
 	b := &builder{module: m, config: c}
 	b.matrix = &matrix{name: m.result(), transposed: m.layout.transposed, constant: m.layout.constant}
-	for _, step := range []func() error{b.findWeights, b.findBits, b.findShape, b.findNumbers, b.findGroups, b.findGrids} {
+	for _, step := range []func() error{b.findWeights, b.checkOrder, b.findBits, b.findShape, b.findNumbers, b.findGroups, b.findGrids} {
 		if err := step(); err != nil {
 			return safetensors.Tensor{}, err
 		}
 	}
 	t, err := safetensors.NewTensorAt(safetensors.F32, b.shape, b.matrix)
 	if err != nil {
-		return safetensors.Tensor{}, b.errorf(values, "%w", err)
+		return safetensors.Tensor{}, b.failed(values, err)
 	}
 	return t, nil
 }
@@ -39,7 +39,26 @@ func (b *builder) findWeights() (err error) {
 	}
 	b.weights, err = b.config.weightsOf(b.path(), b.layout.format)
 	if err != nil {
-		return b.errorf(values, "%w", err)
+		return b.failed(values, err)
+	}
+	return nil
+}
+
+// checkOrder refuses the orders that early versions of bitsandbytes had for some GPUs.
+func (b *builder) checkOrder() error {
+	if _, ok := b.tensor[order]; !ok {
+		return nil
+	}
+	t, err := b.flatten(order, 1)
+	if err != nil {
+		return err
+	}
+	v, err := safetensors.Append[byte](nil, t)
+	if err != nil {
+		return b.failed(order, err)
+	}
+	if v[0] != 0 {
+		return b.errorf(order, "elements in order %d, not row by row (0)", v[0])
 	}
 	return nil
 }
@@ -83,7 +102,7 @@ func (b *builder) flatten(r role, n int) (safetensors.Tensor, error) {
 	}
 	flat, err := t.Reshape(1, n)
 	if err != nil {
-		return t, b.errorf(r, "%w", err)
+		return t, b.failed(r, err)
 	}
 	return flat, nil
 }
@@ -94,16 +113,11 @@ func (b *builder) readTable(r role, n int) (*dequant.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := safetensors.Append[float32](nil, t)
-	if err != nil {
-		return nil, b.errorf(r, "%w", err)
+	of := new(dequant.Table)
+	if _, err := safetensors.Append(of[:0], t); err != nil {
+		return nil, b.failed(r, err)
 	}
-	return table(8, func(code int) float32 {
-		if code < n {
-			return v[code]
-		}
-		return 0
-	}), nil
+	return of, nil
 }
 
 // findNumbers finds the number of each code.
@@ -115,11 +129,11 @@ func (b *builder) findNumbers() (err error) {
 	case e2m1:
 		v.numbers = e2m1Numbers
 	case signed:
-		v.numbers = table(8, func(code int) float32 { return float32(int8(code)) })
+		v.numbers = signedNumbers
 	case offset:
-		v.numbers = offsetNumbers(b.bits)
+		v.numbers = offsetNumbers[b.bits]
 	case unsigned:
-		v.numbers = table(b.bits, func(code int) float32 { return float32(code) })
+		v.numbers = unsignedNumbers[b.bits]
 	case mapped:
 		v.numbers, err = b.readTable(numbers, 16)
 	}
@@ -127,8 +141,4 @@ func (b *builder) findNumbers() (err error) {
 		v.packing.Order = &awqOrder
 	}
 	return err
-}
-
-func offsetNumbers(bits int) *dequant.Table {
-	return table(bits, func(code int) float32 { return float32(code - 1<<(bits-1)) })
 }

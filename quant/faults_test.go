@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -61,6 +62,7 @@ func eachFault(t *testing.T, title string, work func(d *disk) error) {
 			return
 		}
 		require.ErrorIs(t, err, errDisk, "%s: from read %d on", title, at)
+		require.Equal(t, 1, strings.Count(err.Error(), "safetensors: "), err)
 	}
 }
 

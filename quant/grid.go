@@ -238,6 +238,22 @@ func table(bits int, number func(code int) float32) *dequant.Table {
 	return t
 }
 
+// tables returns the numbers of codes of each size.
+func tables(number func(bits, code int) float32) (of [9]*dequant.Table) {
+	for bits := 1; bits < len(of); bits++ {
+		of[bits] = table(bits, func(code int) float32 { return number(bits, code) })
+	}
+	return of
+}
+
+// Those of integers. A checkpoint may have a hundred thousand modules, which share them.
+var (
+	signedNumbers   = table(8, func(code int) float32 { return float32(int8(code)) })
+	offsetNumbers   = tables(func(bits, code int) float32 { return float32(code - 1<<(bits-1)) })
+	unsignedNumbers = tables(func(_, code int) float32 { return float32(code) })
+	nextNumbers     = tables(func(bits, code int) float32 { return float32((code + 1) & (1<<bits - 1)) }) // of zero points stored less 1
+)
+
 // e4m3Numbers and e2m1Numbers are those of the float formats.
 var (
 	e4m3Numbers = func() *dequant.Table {

@@ -41,7 +41,7 @@ const (
 	state              // JSON
 	nestedScales       // of the scales
 	nestedNumbers      // number of each code of the scales
-	unused             // has nothing to do with values
+	order              // of the elements: 0 for row by row
 )
 
 // An element is what a code stands for.
@@ -181,7 +181,7 @@ var layouts = []layout{
 	nf4("nf4"), nf4("fp4"),
 	{
 		name: "INT8", methods: []string{bitsAndBytes},
-		parts:   []part{{values, "weight", isI8, false}, {scales, "SCB", isF32, false}, {unused, "weight_format", isU8, true}},
+		parts:   []part{{values, "weight", isI8, false}, {scales, "SCB", isF32, false}, {order, "weight_format", isU8, true}},
 		element: signed, scaling: rows, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
 	},
 	{
@@ -208,4 +208,4 @@ func nf4(kind string) layout {
 
 // also are the suffixes of tensors that a quantised module has for its inputs, or an
 // attention for its cache.
-var also = []string{"input_scale", "input_global_scale", "input_zero_point", "output_scale", "k_scale", "v_scale", "q_scale", "prob_scale"}
+var also = []string{"input_scale", "input_global_scale", "input_zero_point", "activation_scale", "output_scale", "k_scale", "v_scale", "q_scale", "prob_scale"}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // A module is a quantised tensor: a layout, and a tensor for each of its parts.
@@ -29,9 +30,13 @@ func (m *module) name(r role) string {
 	return m.stem
 }
 
-// errorf returns an error about a part.
+// failed returns an error of a part.
+func (m *module) failed(r role, err error) error {
+	return fmt.Errorf("tensor %s: %s: %w", quote(m.name(r)), m.layout.name, prefix.Strip(err))
+}
+
 func (m *module) errorf(r role, format string, args ...any) error {
-	return fmt.Errorf("tensor %s: %s: %w", quote(m.name(r)), m.layout.name, fmt.Errorf(format, args...))
+	return m.failed(r, fmt.Errorf(format, args...))
 }
 
 // path is the name of the module in the model.
@@ -71,9 +76,6 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		for _, p := range m.layout.parts {
 			delete(rest, m.stem+p.suffix)
 		}
-		for _, suffix := range also {
-			delete(rest, m.stem+suffix)
-		}
 	}
 	for _, name := range names {
 		t, ok := rest[name]
@@ -83,7 +85,7 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		if err := checkRest(name, t, c); err != nil {
 			return nil, nil, err
 		}
-		if len(modules) > 0 && slices.ContainsFunc(also, func(s string) bool { return strings.HasSuffix(name, "."+s) }) {
+		if len(modules) > 0 && slices.ContainsFunc(also, func(s string) bool { return name == s || strings.HasSuffix(name, "."+s) }) {
 			delete(rest, name)
 		}
 	}
@@ -169,11 +171,11 @@ func checkRest(name string, t safetensors.Tensor, c *config) error {
 	for i := range layouts {
 		for _, p := range layouts[i].parts {
 			stem, ok := p.stem(name)
-			if !ok || p.role == unused {
+			if !ok || p.role == order {
 				continue
 			}
 			switch p.suffix {
-			case "weight", "scale", "scales", "biases", "shape", "_scales":
+			case "weight", "scale", "scales", "biases", "_blocks", "_scales":
 				// Others have such names. The config tells.
 				if !slices.Contains(layouts[i].methods, c.method) || !p.has(t) || c.left.cover(strings.TrimSuffix(stem, ".")) {
 					continue

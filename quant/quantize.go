@@ -9,6 +9,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // A quantizer quantises one matrix, in bands of rows.
@@ -75,7 +76,7 @@ func (last *band) read(b *bands, p []byte, off int64) (n int, err error) {
 			first := int(number) * b.rows
 			last.number = number
 			if last.bytes, err = b.q.band(first, min(first+b.rows, b.q.rows), b.scales); err != nil {
-				return n, err
+				return n, prefix.Strip(err)
 			}
 		}
 		copied := copy(p[n:], last.bytes[skip:])
@@ -338,7 +339,7 @@ func (l *largest) read() (float32, error) {
 func (l *largest) ReadAt(p []byte, off int64) (int, error) {
 	v, err := l.scale()
 	if err != nil {
-		return 0, err
+		return 0, prefix.Strip(err)
 	}
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], math.Float32bits(v))

@@ -32,7 +32,7 @@ func (b *builder) findGroups() error {
 			size = whole(b.matrix.lines)
 		}
 		if size < 1 {
-			return b.errorf(scales, "%w", errNoGroups)
+			return b.failed(scales, errNoGroups)
 		}
 		b.matrix.height = size
 	case described:
@@ -43,16 +43,21 @@ func (b *builder) findGroups() error {
 
 func (b *builder) groupError(size, width int) error {
 	if size == 0 {
-		return b.errorf(scales, "%w", errNoGroups)
+		return b.failed(scales, errNoGroups)
 	}
 	return b.errorf(scales, "%d columns are not whole groups of %d", width, size)
 }
 
-// findBlocks takes the blocks of the config, unless the layout has its own.
+// findBlocks takes the blocks of the config, unless the layout has its own. Where the config
+// has none, a single scale is for the whole matrix.
 func (b *builder) findBlocks() {
 	b.matrix.height, b.matrix.length = 128, 128
-	if b.layout.group == 0 && b.config.block != nil {
+	switch {
+	case b.layout.group != 0:
+	case b.config.block != nil:
 		b.matrix.height, b.matrix.length = b.config.block[0], b.config.block[1]
+	case b.tensor[scales].Len() == 1:
+		b.matrix.height, b.matrix.length = max(1, b.matrix.lines), max(1, b.matrix.width)
 	}
 }
 
@@ -136,7 +141,7 @@ func (b *builder) floats(r role, lines, positions int) (grid, error) {
 	case lines*positions == 1 && len(want) == 2 && t.Len() == 1, b.layout.scaling == rows && len(t.Shape()) == 1 && t.Len() == lines:
 		var err error
 		if t, err = t.Reshape(want...); err != nil {
-			return nil, b.errorf(r, "%w", err)
+			return nil, b.failed(r, err)
 		}
 	default:
 		if err := b.checkShape(r, want...); err != nil {
@@ -146,7 +151,7 @@ func (b *builder) floats(r role, lines, positions int) (grid, error) {
 	if t.DType() == safetensors.U8 {
 		var err error
 		if t, err = t.Bitcast(safetensors.F8_E8M0); err != nil {
-			return nil, b.errorf(r, "%w", err)
+			return nil, b.failed(r, err)
 		}
 	}
 	g := floats{Tensor: t}
@@ -175,7 +180,7 @@ func (b *builder) findZeros(lines, positions int) error {
 		}
 	} else {
 		if b.config.plusOne {
-			z.numbers = table(b.bits, func(code int) float32 { return float32((code + 1) & (1<<b.bits - 1)) })
+			z.numbers = nextNumbers[b.bits]
 		}
 		if err := b.checkShape(zeros, lines, wordsFor(positions, b.bits)); err != nil {
 			return err
@@ -183,7 +188,7 @@ func (b *builder) findZeros(lines, positions int) error {
 	}
 	bytes, err := b.tensor[zeros].Bitcast(safetensors.U8)
 	if err != nil {
-		return b.errorf(zeros, "%w", err)
+		return b.failed(zeros, err)
 	}
 	z.bytes = bytes
 	b.matrix.zeros = z

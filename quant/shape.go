@@ -25,16 +25,16 @@ func (b *builder) findShape() error {
 		}
 		joined, err := b.tensor[values].Reshape(append(slices.Clone(have[:n]), have[n]*16)...)
 		if err != nil {
-			return b.errorf(values, "%w", err)
+			return b.failed(values, err)
 		}
 		b.tensor[values], have = joined, joined.Shape()
 	}
-	if len(have) != 2 && (len(have) != 3 || b.layout.packing == down || b.layout.element == offset) {
+	if len(have) != 2 && (len(have) != 3 || b.layout.scaling == inputs || b.layout.element == offset) {
 		return b.errorf(values, "its shape is %v, not that of a matrix", have)
 	}
 	bytes, err := b.tensor[values].Bitcast(safetensors.U8)
 	if err != nil {
-		return b.errorf(values, "%w", err)
+		return b.failed(values, err)
 	}
 	b.matrix.values = &codes{bytes: bytes, packing: dequant.Packing{Bits: b.bits}, down: b.layout.packing == down}
 	b.matrix.batch = 1
@@ -73,7 +73,7 @@ func (b *builder) readShape(perLine int) error {
 	if size == nil {
 		var err error
 		if size, err = integers(b.tensor[shape]); err != nil {
-			return b.errorf(shape, "%w", err)
+			return b.failed(shape, err)
 		}
 	}
 	words := int64(perLine / 4)
@@ -155,11 +155,11 @@ func (b *builder) readState() error {
 	}
 	text, err := safetensors.Append[byte](nil, b.tensor[state])
 	if err != nil {
-		return b.errorf(state, "%w", err)
+		return b.failed(state, err)
 	}
 	var s quantState
 	if err := json.Unmarshal(text, &s); err != nil {
-		return b.errorf(state, "%w", err)
+		return b.failed(state, err)
 	}
 	bytes := b.tensor[values].Len()
 	n := 1
@@ -174,7 +174,7 @@ func (b *builder) readState() error {
 	}
 	flat, err := b.tensor[values].Reshape(1, bytes)
 	if err != nil {
-		return b.errorf(values, "%w", err)
+		return b.failed(values, err)
 	}
 	if s.Blocksize < 1 || s.Blocksize > maxDimension {
 		return b.errorf(state, "blocksize is %d", s.Blocksize)

@@ -62,6 +62,14 @@ func twinsOf(seed uint64, times int) []twin {
 			w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * s(x[0]/h*columns+x[1]/l) }
 		})
 	}
+	add("FP8 whole", func(m maker, w *twin) {
+		o, i := size(300), size(300)
+		w.config = method("fp8", object{"weight_block_size": nil})
+		m.floats("a.activation_scale", safetensors.BF16)
+		q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.floats("a.weight_scale_inv", safetensors.BF16)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * s[0] }
+	})
 	add("DeepSeek V4", func(m maker, w *twin) {
 		o, i := size(300), size(300)
 		w.config = method("fp8", object{"weight_block_size": []int{128, 128}})
@@ -284,6 +292,7 @@ func twinsOf(seed uint64, times int) []twin {
 		o, i := size(20), size(20)
 		w.config = method("bitsandbytes", object{"load_in_8bit": true})
 		q, s := m.random("a.weight", safetensors.I8, o, i), m.floats("a.SCB", safetensors.F32, o)
+		m.put("a.weight_format", safetensors.U8, []byte{0})
 		w.shape = []int{o, i}
 		w.at = func(x []int) float32 {
 			return float32(float32(int8(q[x[0]*i+x[1]]))*s[x[0]]) * float32(0.007874015718698502)

@@ -138,6 +138,15 @@ def fp8_e8m0(f, name, size):
         case.save()
 
 
+def fp8_whole(f, name, size):
+    """Without blocks in the config, a scale is for all of a matrix."""
+    w, s = e4m3(size(131), size(133)), scales()
+    case = Case(f, name, quantization("fp8", activation_scheme="static", weight_block_size=None))
+    case.put("a.", weight=w, weight_scale_inv=s, activation_scale=scales())
+    case.expect("a.weight", Fp8Dequantize(None)._dequantize_one(w, s, F32))
+    case.save()
+
+
 def deepseek_v4(f, name, size):
     o, i = 128, 128 * size(1)
     case = Case(f, name, {**quantization("fp8", weight_block_size=[128, 128], scale_fmt="ue8m0"), "model_type": "deepseek_v4"})
@@ -453,7 +462,7 @@ def quantize(f, name, size):
             save_file(case.tensors, case.path, {"scheme": scheme})
 
 
-ALL = [quantize, fp8_block, fp8_e8m0, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_actorder, ct_nvfp4, modelopt_nvfp4,
+ALL = [quantize, fp8_block, fp8_e8m0, fp8_whole, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_actorder, ct_nvfp4, modelopt_nvfp4,
        gpt_oss, ct_mx, ct_mixed, gptq, awq, bitsandbytes, mlx]
 
 
