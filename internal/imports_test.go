@@ -35,7 +35,7 @@ var walls = []wall{
 	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport"}, nil},
 	{"hub", []string{".", "remote", "internal/prefix", "internal/transport"}, nil},
 	{"dcp", []string{".", "internal/jsonscan", "internal/parallel", "internal/prefix"}, nil},
-	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/parallel", "internal/prefix"}, nil},
+	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix"}, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
 	{"cmd/...", append([]string{"cmd/..."}, public...), everything},
 	{"examples/...", append([]string{"examples/..."}, public...), everything},

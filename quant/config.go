@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -24,6 +25,8 @@ type config struct {
 	groups  []*group            // of compressed-tensors
 	modules map[string]settings // of MLX, for modules that have their own
 	left    patterns            // modules that are not quantised
+
+	expressions int64 // bytes of the patterns: see maxExpressions
 }
 
 // A group is how compressed-tensors quantises some modules.
@@ -86,6 +89,7 @@ func parseConfig(text []byte) (*config, error) {
 		Text   json.RawMessage `json:"text_config"`
 	}
 	var file sections
+	text = finite(text)
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("the config: %w", err)
 	}
@@ -108,6 +112,23 @@ func parseConfig(text []byte) (*config, error) {
 	return c, nil
 }
 
+// notJSON matches these words, and strings.
+var notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+
+// finite returns a config as JSON: Python writes NaN and infinities, such as the
+// time_step_limit of Mamba layers, as words that JSON does not have. They become null.
+func finite(text []byte) []byte {
+	if json.Valid(text) {
+		return text
+	}
+	return notJSON.ReplaceAllFunc(text, func(token []byte) []byte {
+		if token[0] == '"' {
+			return token
+		}
+		return []byte("null")
+	})
+}
+
 func absent(section json.RawMessage) bool { return len(section) == 0 || string(section) == "null" }
 
 func parseSection(text []byte) (*config, error) {
@@ -127,22 +148,22 @@ func parseSection(text []byte) (*config, error) {
 		Excluded   []string          `json:"exclude_modules"`
 		Left       []string          `json:"modules_to_not_convert"`
 	}
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, err
-	}
+	err := json.Unmarshal(text, &s) // what it can read, whatever else there is
 	c := &config{method: s.Method, block: s.Block, bits: s.Bits}
-	var err error
-	if c.left, err = parsePatterns(s.Ignore, s.Ignored, s.Excluded, s.Left); err != nil {
-		return nil, err
-	}
 	switch {
 	case c.method == "" && s.Algorithm != "":
 		c.method = modelOpt
 	case c.method == "" && s.Bits != 0 && s.GroupSize != nil:
 		c.method = mlx
 	}
-	if !slices.Contains(methods, c.method) {
+	switch known := slices.Contains(methods, c.method); {
+	case err != nil && (known || c.method == ""):
+		return nil, err
+	case !known:
 		return nil, fmt.Errorf("quant_method %q is none of %s", c.method, strings.Join(methods, ", "))
+	}
+	if c.left, err = c.parsePatterns(s.Ignore, s.Ignored, s.Excluded, s.Left); err != nil {
+		return nil, err
 	}
 	if s.GroupSize != nil {
 		c.group = *s.GroupSize
@@ -207,7 +228,7 @@ func (c *config) parseGroups(groups map[string]*group, format string) (err error
 			err = g.Weights.check()
 		}
 		if err == nil {
-			g.targets, err = parsePatterns(g.Targets)
+			g.targets, err = c.parsePatterns(g.Targets)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

@@ -34,7 +34,7 @@
 // block, group, row or tensor, z its zero point. F4 stands for two E2M1 values in a byte,
 // the first in the low bits.
 //
-//	fp8                 weight F8_E4M3, weight_scale_inv F32, E8M0 or U8      q * s in blocks
+//	fp8                 weight F8_E4M3, weight_scale_inv F32, E8M0 or U8      q * s in blocks, or by tensor
 //	                    weight F8_E4M3, scale E8M0 (DeepSeek V4)              q * s in blocks of 128×128
 //	                    weight F4 (I8), scale E8M0 (DeepSeek V4, experts)     q * s in groups of 32
 //	                    weight F8_E4M3, weight_scale F32 (AutoFP8)            q * s
@@ -88,7 +88,7 @@
 //
 // The results refer to the tensors they are made of, so close a file after they are read.
 // Dequantize reads only shapes that are stored as tensors (packed integers of
-// compressed-tensors, in one read where they are neighbors) and the tables of
+// compressed-tensors, in one read where they are neighbors) and the tables and formats of
 // bitsandbytes, up to 16 concurrently. A result keeps one number of its scales in memory,
 // and an index of groups that are not adjacent; both are read when they are first needed.
 // Everything may be called concurrently.
@@ -97,5 +97,6 @@
 //
 // Nothing is allocated because a shape claims it, and no index is used unchecked. A
 // config is data: its regular expressions take time in proportion to their length, at
-// most 128 KiB together, and to the names.
+// most 128 KiB together with repeats written out, and to the names. Open reads one of up to
+// 64 MiB.
 package quant

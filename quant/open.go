@@ -2,12 +2,15 @@ package quant
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -19,7 +22,7 @@ func Open(name string) (*safetensors.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.IsDir() {
 		folder = filepath.Dir(name)
 	}
-	config, err := FindConfig(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(folder, name)) })
+	config, err := FindConfig(func(name string) ([]byte, error) { return readConfig(filepath.Join(folder, name)) })
 	if err != nil {
 		return nil, err
 	}
@@ -33,9 +36,34 @@ func Open(name string) (*safetensors.File, error) {
 		whole, err = safetensors.FileOf(plain, f.Metadata(), f.Close)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(openError(name, err), f.Close())
 	}
 	return whole, nil
+}
+
+// openError says which checkpoint, or which file of it, could not be opened.
+func openError(name string, err error) error {
+	err = prefix.Strip(err)
+	if path, ok := err.(*fs.PathError); ok && path.Path == name {
+		err = path.Err // the name once is enough
+	}
+	return prefix.Add(&fs.PathError{Op: "open", Path: name, Err: err})
+}
+
+// maxConfig is how many bytes a config may have. A few thousand are usual.
+const maxConfig = 64 << 20
+
+// readConfig reads a file next to a checkpoint, which may be anything.
+func readConfig(name string) ([]byte, error) {
+	f, size, err := osfile.OpenRegular(name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	defer f.Close()
+	if size > maxConfig {
+		return nil, openError(name, fmt.Errorf("%d bytes exceed the limit of %d", size, maxConfig))
+	}
+	return io.ReadAll(f)
 }
 
 // FindConfig returns the content of the file that says how the tensors next to it are

@@ -4,11 +4,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
@@ -58,6 +60,47 @@ func TestOpenErrors(t *testing.T) {
 	v := readVector(t, "testdata/gpt-oss.safetensors")
 	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), v.tensors, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte("{"), 0o666))
-	_, err = quant.Open(folder)
-	require.EqualError(t, err, "safetensors: the config: unexpected end of JSON input")
+	config := filepath.Join(folder, "config.json")
+	refused := func(path, want string) {
+		t.Helper()
+		_, err := quant.Open(folder)
+		require.EqualError(t, err, "safetensors: open "+path+": "+want)
+	}
+	refused(folder, "the config: unexpected end of JSON input")
+	require.NoError(t, os.Truncate(config, 64<<20+1))
+	refused(config, "67108865 bytes exceed the limit of 67108864")
+	require.NoError(t, os.Remove(config))
+	require.NoError(t, os.Mkdir(config, 0o777))
+	refused(config, "is a directory")
+	if runtime.GOOS != "windows" && testplatform.HasSymlinks(t) {
+		require.NoError(t, os.Remove(config))
+		require.NoError(t, os.Symlink(os.DevNull, config))
+		refused(config, "is a device")
+	}
+}
+
+// TestPythonsNumbers: a config may have numbers that are no JSON.
+func TestPythonsNumbers(t *testing.T) {
+	v := readVector(t, "testdata/fp8-block-16.safetensors")
+	config := append([]byte(`{"a":[0.0,Infinity],"b":{"\\\"c\\\\":-Infinity},"d":NaN,"NaN":"\\\",Infinity",`), v.config[1:]...)
+	plain, err := quant.Dequantize(v.tensors, config)
+	require.NoError(t, err)
+	got, err := safetensors.Append[float32](nil, plain["a.weight"])
+	require.NoError(t, err)
+	requireSame(t, v.want["a.weight"], got, "FP8")
+	_, err = quant.Dequantize(v.tensors, append([]byte(`{"a":Inf,`), v.config[1:]...))
+	require.ErrorContains(t, err, "invalid character 'I'")
+}
+
+// TestOrdinaryNames: names that some layout has are no parts of it elsewhere.
+func TestOrdinaryNames(t *testing.T) {
+	m := map[string]safetensors.Tensor{}
+	for _, name := range []string{"a.num_blocks", "a.scale", "a.scales", "a.biases", "a.num_scales"} {
+		zeroed(name, safetensors.F32, 2)(m)
+	}
+	for _, config := range []string{"{}", method("fp8", object{}), method("mxfp4", object{})} {
+		plain, err := quant.Dequantize(m, []byte(config))
+		require.NoError(t, err)
+		require.Equal(t, m, plain)
+	}
 }

@@ -3,6 +3,7 @@ package quant
 import (
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 )
 
@@ -12,16 +13,16 @@ type patterns struct {
 	exprs []*regexp.Regexp
 }
 
-// maxExpressions limits the bytes of the expressions of a config, with 32 more for each: a
-// match takes time in proportion to them, and to each name. Names cost nothing.
+// maxExpressions limits the bytes of the expressions of a config, with repeats written out
+// and 32 more for each: a match takes time in proportion to them, and to each name. Names
+// cost nothing.
 const maxExpressions = 1 << 17
 
 // parsePatterns compiles lists of patterns: "re:" and a regular expression that matches
 // from the start of a name on, or a name in which * stands for anything. An expression
 // that only Python understands matches nothing.
-func parsePatterns(lists ...[]string) (p patterns, err error) {
+func (c *config) parsePatterns(lists ...[]string) (p patterns, err error) {
 	p.names = map[string]bool{}
-	size := 0
 	for _, list := range lists {
 		for _, text := range list {
 			expr, ok := strings.CutPrefix(text, "re:")
@@ -32,15 +33,40 @@ func parsePatterns(lists ...[]string) (p patterns, err error) {
 			case !ok:
 				expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
 			}
-			if size += 32 + len(expr); size > maxExpressions {
-				return p, fmt.Errorf("its patterns take more than %d bytes", maxExpressions)
+			expr = "^(?:" + expr + ")"
+			if c.expressions += 32 + length(expr); c.expressions > maxExpressions {
+				return p, fmt.Errorf("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
 			}
-			if re, err := regexp.Compile("^(?:" + expr + ")"); err == nil {
+			if re, err := regexp.Compile(expr); err == nil {
 				p.exprs = append(p.exprs, re)
 			}
 		}
 	}
 	return p, nil
+}
+
+// length returns the length of an expression with repeats written out.
+func length(expr string) int64 {
+	n := int64(len(expr))
+	if n > maxExpressions {
+		return n
+	}
+	if re, err := syntax.Parse(expr, syntax.Perl); err == nil {
+		n = max(n, steps(re))
+	}
+	return n
+}
+
+// steps returns about how many steps an expression is compiled to: x{1000} to a thousand.
+func steps(re *syntax.Regexp) int64 {
+	n := int64(1 + len(re.Rune))
+	for _, sub := range re.Sub {
+		n += steps(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= int64(max(1, re.Min, re.Max))
+	}
+	return n
 }
 
 // match reports whether a pattern means a module.

@@ -25,7 +25,7 @@ func TestPatterns(t *testing.T) {
 		{"a[b", []string{"a[b"}, []string{"a[b.c"}},
 		{"", []string{""}, []string{"", "a..b"}},
 	} {
-		p, err := parsePatterns(nil, []string{c.pattern})
+		p, err := new(config).parsePatterns(nil, []string{c.pattern})
 		require.NoError(t, err)
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
@@ -35,8 +35,8 @@ func TestPatterns(t *testing.T) {
 			require.True(t, p.cover(module), "%q covers %q", c.pattern, module)
 		}
 	}
-	_, err := parsePatterns([]string{"re:" + strings.Repeat("a", maxExpressions/2)}, []string{"b" + strings.Repeat("*", maxExpressions/2)})
-	require.EqualError(t, err, "its patterns take more than 131072 bytes")
+	_, err := new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpressions/2)}, []string{"b" + strings.Repeat("*", maxExpressions/2)})
+	require.EqualError(t, err, "its patterns, with repeats written out, take more than 131072 bytes")
 }
 
 // TestCover compares with a search for the pattern between dots.
@@ -51,11 +51,11 @@ func TestCover(t *testing.T) {
 	}
 	for range 5000 {
 		pattern, module := path(4), path(32)
-		p, err := parsePatterns([]string{pattern})
+		p, err := new(config).parsePatterns([]string{pattern})
 		require.NoError(t, err)
 		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), p.cover(module), "%q, %q", pattern, module)
 	}
-	p, err := parsePatterns([]string{"a"})
+	p, err := new(config).parsePatterns([]string{"a"})
 	require.NoError(t, err)
 	require.False(t, p.cover(strings.Repeat("b.", 1<<20)+"a"), "a path has a few components")
 }

@@ -58,6 +58,8 @@ func TestRefused(t *testing.T) {
 		want          string
 	}{
 		{"unknown method", method("quark", object{}), nil, `quant_method "quark" is none of`},
+		{"unknown method whose bits are no integer", method("exl2", object{"bits": 4.25}), nil, `quant_method "exl2" is none of`},
+		{"bits that are no integer", method("gptq", object{"bits": 4.25}), nil, `cannot unmarshal number 4.25`},
 		{"unknown format", compressedConfig("marlin-24", object{"num_bits": 4}), nil, `format "marlin-24" is none of`},
 		{"unknown algorithm", text(object{"quantization": object{"quant_algo": "NVFP4_AWQ"}}), nil, `quant_algo "NVFP4_AWQ" is none of`},
 		{"torchao", method("torchao", object{}), nil, `quant_method "torchao" is none of`},
@@ -75,7 +77,7 @@ func TestRefused(t *testing.T) {
 		{"scale of another dtype", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.I32, 1, 1)}, `tensor "a.weight`},
 		{"method of others", gptq, []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight": FP8 in blocks: quant_method "gptq" has no such tensors`},
 
-		{"grid of blocks", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": FP8 in blocks: its shape is [1 1], but "a.weight" needs [2 1]`},
+		{"grid of blocks", method("fp8", object{"weight_block_size": []int{128, 128}}), []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight_scale_inv": FP8 in blocks: its shape is [1 1], but "a.weight" needs [2 1]`},
 		{"rank", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2), zeroed("a.weight_scale_inv", safetensors.F32, 1)}, `tensor "a.weight": FP8 in blocks: its shape is [2], not that of a matrix`},
 		{"no global scale", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_global_scale" is missing`},
 		{"no scale of scales", text(object{"quantization": object{"quant_algo": "NVFP4"}}), []change{zeroed("a.weight", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1)}, `"a.weight_scale_2" is missing`},
@@ -97,12 +99,18 @@ func TestRefused(t *testing.T) {
 		{"blocksize 0", method("bitsandbytes", object{}), nf4(`{"blocksize":0,"shape":[4,4]}`), `blocksize is 0`},
 		{"long state", method("bitsandbytes", object{}), nf4(strings.Repeat(" ", 1<<16+1)), `quant_state.bitsandbytes__nf4": NF4: 65537 bytes, more than 65536`},
 		{"broken state", method("bitsandbytes", object{}), nf4(`{"blocksize"`), `quant_state`},
+		{"INT8 in another order", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), func(m map[string]safetensors.Tensor) {
+			m["a.weight_format"], _ = safetensors.NewTensor(safetensors.U8, nil, []byte{2})
+		}}, `tensor "a.weight_format": INT8: elements in order 2, not row by row (0)`},
+		{"two orders", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), zeroed("a.weight_format", safetensors.U8, 2)}, `U8 [2] does not have 1 elements`},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
 		{"weight and packed weight", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight", safetensors.BF16, 2, 8)}, `tensor "a.weight": the result of "a.weight_packed" has the same name`},
 		{"two layouts of a module", "{}", []change{
 			zeroed("a.weight_packed", safetensors.U8, 2, 16), zeroed("a.weight_scale", safetensors.U8, 2, 1),
 			zeroed("a.weight", safetensors.F8_E4M3, 2, 32), zeroed("a.weight_scale_inv", safetensors.F32, 1, 1)}, `tensor "a.weight": the result of`},
 		{"blocks of another size", method("mxfp4", object{}), []change{zeroed("a_blocks", safetensors.U8, 2, 2, 8), zeroed("a_scales", safetensors.U8, 2, 2)}, `tensor "a_blocks": MXFP4: its shape is [2 2 8], not that of blocks of 16 bytes`},
+		{"blocks without scales", method("mxfp4", object{}), []change{zeroed("a_blocks", safetensors.U8, 2, 2, 16)}, `its scales, such as "a_scales", are missing`},
+		{"AWQ of three dimensions", method("awq", object{"group_size": 8}), []change{zeroed("a.qweight", safetensors.I32, 2, 8, 1), zeroed("a.scales", safetensors.F16, 2, 1, 8), zeroed("a.qzeros", safetensors.I32, 1, 1)}, `tensor "a.qweight": AWQ: its shape is [2 8 1], not that of a matrix`},
 		{"codes that do not fill words", method("gptq", object{"bits": 3, "group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 3), zeroed("a.scales", safetensors.F16, 1, 32)}, `4 rows of words do not hold whole codes of 3 bits`},
 		{"codes that do not fill bytes", text(object{"quantization": object{"bits": 3, "group_size": 32}}), []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, `16 bytes do not hold whole codes of 3 bits`},
 		{"bits that shapes leave open", "{}", []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4)}, `only a config tells`},
@@ -113,7 +121,10 @@ func TestRefused(t *testing.T) {
 		{"strategy", compressedConfig("float-quantized", object{"strategy": "row"}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 1)}, `strategy "row" of weights`},
 		{"codes of 9 bits", compressedConfig("pack-quantized", object{"num_bits": 9}), nil, "g: num_bits is 9, group_size 0"},
 		{"negative block", compressedConfig("float-quantized", object{"strategy": "block", "block_structure": []int{-1, 2}}), nil, "g: block_structure: [-1 2] is not two positive numbers"},
-		{"many expressions", method("fp8", object{"ignored_layers": slices.Repeat([]string{"re:.*"}, 1<<12)}), nil, "its patterns take more than 131072 bytes"},
+		{"many expressions", method("fp8", object{"ignored_layers": slices.Repeat([]string{"re:.*"}, 1<<12)}), nil, "its patterns, with repeats written out, take more than 131072 bytes"},
+		{"expressions with many repeats", method("fp8", object{"ignored_layers": slices.Repeat([]string{"re:(.?){1000}", "re:x{999})|(?:x{999}"}, 50)}), nil, "take more than 131072 bytes"},
+		{"many expressions in two groups", method("compressed-tensors", object{"config_groups": object{
+			"a": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}, "b": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}}}), nil, "b: its patterns, with"},
 		{"AWQ for other kernels", method("awq", object{"bits": 4, "version": "marlin"}), nil, `version "marlin" of AWQ is not gemm`},
 		{"bits of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"bits": "four"}}}), nil, `a: json: cannot unmarshal string`},
 		{"mode of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"mode": "nvfp4"}}}), nil, `a: mode "nvfp4" is not affine`},
