@@ -89,8 +89,9 @@ func (f *copyFlags) smallFiles(src *source.Checkpoint) ([]string, error) {
 func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *prepared, err error) {
 	w = &prepared{src: src, metadata: src.Metadata, small: small}
 	stored := src.Size()
+	var dequantised safetensors.DType
 	if p.dequantize != 0 {
-		if err := dequantizeTo(src, p.dequantize); err != nil {
+		if dequantised, err = dequantizeTo(src, p.dequantize); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +105,7 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *
 		}
 	}
 	if p.requantizes() {
-		if w.config, err = newConfig(src, w.config, p.dequantize); err != nil {
+		if w.config, err = newConfig(src, w.config, dequantised); err != nil {
 			return nil, err
 		}
 		w.small = slices.DeleteFunc(w.small, func(name string) bool { return slices.Contains(quantConfigs, name) })

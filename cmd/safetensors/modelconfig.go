@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -26,7 +27,7 @@ func newConfig(src *source.Checkpoint, quantisation []byte, dequantised safetens
 		return nil, err
 	}
 	config := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &config); err != nil {
+	if err := json.Unmarshal(toJSON(text), &config); err != nil {
 		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
 	}
 	if err := unquantise(config, dequantised); err != nil {
@@ -38,8 +39,29 @@ func newConfig(src *source.Checkpoint, quantisation []byte, dequantised safetens
 		}
 	}
 	text, err = json.MarshalIndent(config, "", "  ")
-	return append(text, '\n'), err
+	return append(fromJSON(text), '\n'), err
 }
+
+// Python writes NaN and infinities as words that JSON does not have. Package json sees them
+// as strings that start with U+FDD0, which is no character.
+var (
+	notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`) // and strings
+	marked  = regexp.MustCompile(`"\\ufdd0(-?Infinity|NaN)"`)
+)
+
+func toJSON(text []byte) []byte {
+	if json.Valid(text) {
+		return text
+	}
+	return notJSON.ReplaceAllFunc(text, func(token []byte) []byte {
+		if token[0] == '"' {
+			return token
+		}
+		return fmt.Appendf(nil, `"\ufdd0%s"`, token)
+	})
+}
+
+func fromJSON(text []byte) []byte { return marked.ReplaceAll(text, []byte("$1")) }
 
 // unquantise removes the quantization_config of a model, and that of the language model in
 // it.

@@ -35,8 +35,13 @@ func (c *command) openValues(name string, dequantised bool) (src *source.Checkpo
 }
 
 // dequantize replaces the quantised tensors of a source with those that they stand for,
-// and returns their names.
+// and returns their names. Errors name the source.
 func dequantize(src *source.Checkpoint) (names map[string]string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", source.Shown(src.Name), term.Bare(err))
+		}
+	}()
 	config, err := quant.FindConfig(src.Folder.ReadFile)
 	if err != nil {
 		return nil, err
@@ -55,18 +60,19 @@ func dequantize(src *source.Checkpoint) (names map[string]string, err error) {
 	return names, nil
 }
 
-// dequantizeTo is dequantize, and converts the results.
-func dequantizeTo(src *source.Checkpoint, d safetensors.DType) error {
+// dequantizeTo is dequantize, and converts the results to d. It returns the dtype of the
+// results, 0 if there are none.
+func dequantizeTo(src *source.Checkpoint, d safetensors.DType) (safetensors.DType, error) {
 	names, err := dequantize(src)
-	if err != nil {
-		return err
+	if err != nil || len(names) == 0 {
+		return 0, err
 	}
 	for name := range names {
 		if src.Tensors[name], err = src.Tensors[name].Convert(d); err != nil {
-			return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+			return 0, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
 	}
-	return nil
+	return d, nil
 }
 
 // quantized is quant.Quantize of the tensors that patterns select; without patterns,
