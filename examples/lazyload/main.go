@@ -67,7 +67,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 	r.n.Store(0) // forget the header
 	err = printPart(stdout, f, name, *dim, *rank, *of)
-	fmt.Fprintf(stdout, "read %d of the file's %d bytes after the header\n", r.n.Load(), info.Size())
+	fmt.Fprintf(stdout, "read %d bytes besides the header, of the %d bytes of the file\n", r.n.Load(), info.Size())
 	return err
 }
 

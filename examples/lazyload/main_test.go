@@ -79,7 +79,7 @@ func TestParts(t *testing.T) {
 			out.Reset()
 			require.NoError(t, run(append([]string{"-count"}, args...), &out))
 			require.Contains(t, out.String(), c.tail)
-			require.Contains(t, out.String(), fmt.Sprintf("\nread %d of", c.bytes))
+			require.Contains(t, out.String(), fmt.Sprintf("\nread %d bytes besides the header", c.bytes))
 		})
 	}
 }
