@@ -163,8 +163,8 @@ func (c *concat) slice(selected []selection) (Tensor, error) {
 	for i, p := range c.pieces {
 		end := begin + p.shape[c.dim]
 		// The k-th index is in this piece from the first k to before the last.
-		first := max(0, (begin-along.first+along.step-1)/along.step)
-		last := min(along.n, (end-along.first+along.step-1)/along.step)
+		first := max(0, stepsWithin(begin-along.first, along.step))
+		last := min(along.n, stepsWithin(end-along.first, along.step))
 		s := slices.Clone(selected)
 		s[c.dim] = selection{along.first + first*along.step - begin, max(0, last-first), along.step, along.drop}
 		begin = end

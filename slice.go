@@ -84,10 +84,14 @@ func (r Range) resolve(size int) (s selection, broken string) {
 	if r.step < 0 {
 		return s, fmt.Sprintf("the step of range [%v] is below 1", r)
 	}
-	step := max(r.step, 1)
 	n := stop - first
-	return selection{first, n/step + min(n%step, 1), step, r.kind == rangeAt}, ""
+	step := max(1, min(r.step, n)) // a longer one selects the same, and products could overflow
+	return selection{first, stepsWithin(n, step), step, r.kind == rangeAt}, ""
 }
+
+// stepsWithin returns how many multiples of step, from 0 on, are below n; for a negative
+// n, 0 or less.
+func stepsWithin(n, step int) int { return n/step + min(n%step, 1) }
 
 // Slice returns the part of t that the ranges select, one for each leading dimension,
 // lazily. Adjacent elements can be viewed; copying gathers others, and from a reader it

@@ -501,6 +501,29 @@ func TestSliceNothingOfJoined(t *testing.T) {
 	}
 }
 
+// TestLongStepsOfJoined selects by steps up to the largest: a joined tensor has the
+// elements that a whole one has.
+func TestLongStepsOfJoined(t *testing.T) {
+	whole := counting(t, U32, 6)
+	joined, err := Concat(0, counting(t, U32, 2), mustSlice(t, whole, Span(2, 5)), mustSlice(t, whole, Span(5, 6)))
+	require.NoError(t, err)
+	for first := range 7 {
+		for _, step := range []int{4, 5, 6, 7, math.MaxInt / 2, math.MaxInt - 1, math.MaxInt} {
+			r := Span(first, 6).By(step)
+			want, got := mustSlice(t, whole, r), mustSlice(t, joined, r)
+			require.Equal(t, want.Shape(), got.Shape(), r)
+			require.Equal(t, appended[uint32](t, want), appended[uint32](t, got), r)
+		}
+	}
+}
+
+func mustSlice(t *testing.T, x Tensor, ranges ...Range) Tensor {
+	t.Helper()
+	part, err := x.Slice(ranges...)
+	require.NoError(t, err)
+	return part
+}
+
 // TestJoinedReadsFail has a reader that fails in one read only: whichever it is, the
 // read of the joined tensor fails.
 func TestJoinedReadsFail(t *testing.T) {
