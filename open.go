@@ -241,26 +241,27 @@ func (f fsFolder) openFile(name string) (*File, error) {
 	if err := mem.CheckSize(size); err != nil {
 		return nil, err
 	}
-	data, err := readGrowing(file, size)
-	if err == nil {
-		err = checkEnd(file, size)
-	}
+	data, err := readWhole(file, size)
 	if err != nil {
 		return nil, err
 	}
 	return parseFile(data)
 }
 
-// checkEnd checks that r has no more than the size bytes that were read. A zip
-// entry checks its sum there.
-func checkEnd(r io.Reader, size int64) error {
+// readWhole reads a file of size bytes to its end, where a zip entry checks its sum.
+func readWhole(r io.Reader, size int64) ([]byte, error) {
+	r = checkedReader{r}
+	data, err := readGrowing(r, size)
+	if err != nil {
+		return nil, err
+	}
 	switch n, err := io.ReadFull(r, make([]byte, 1)); {
 	case n > 0:
-		return fmt.Errorf("it has more than the %d bytes of its size", size)
+		return nil, fmt.Errorf("it has more than the %d bytes of its size", size)
 	case err != io.EOF:
-		return err
+		return nil, err
 	}
-	return nil
+	return data, nil
 }
 
 // Parse opens a whole file in memory. It keeps data, which must not be written to while
@@ -288,8 +289,9 @@ func parseFile(data []byte) (*File, error) {
 }
 
 // NewFile opens a file of size bytes that r reads: the header at once, 64 KiB first,
-// tensors on demand, with up to 16 concurrent ReadAt calls, or through a [RangeReader].
-// A stored zip or tar member is an [io.SectionReader]. Close does not close r.
+// tensors on demand, with up to 16 concurrent ReadAt calls per operation, or through a
+// [RangeReader]. A stored zip or tar member is an [io.SectionReader]. Close does not
+// close r.
 func NewFile(r io.ReaderAt, size int64) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("the io.ReaderAt of a file is nil"))

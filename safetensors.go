@@ -52,11 +52,26 @@ func join(files []*File) (*File, error) {
 	if len(files) > 0 {
 		f.metadata = files[0].metadata
 	}
+	if err := f.checkSize(); err != nil {
+		return nil, err
+	}
 	var duplicate int
 	if f.names, duplicate = newNameIndex(f.count(), f.name); duplicate >= 0 {
 		return nil, &FormatError{Offset: -1, Tensor: f.name(duplicate), Reason: "duplicate tensor name in two of the files to join"}
 	}
 	return f, nil
+}
+
+// checkSize checks that the sizes of all parts add up to an int64: Header lays their
+// data out one after another.
+func (f *File) checkSize() error {
+	size := int64(0)
+	for i := range f.parts {
+		if size += f.parts[i].dataSize(); size < 0 {
+			return &FormatError{Offset: -1, Reason: "the sizes of the files together overflow 63 bits"}
+		}
+	}
+	return nil
 }
 
 // newFile returns a File of one part.
@@ -95,7 +110,7 @@ func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() 
 // operations on computed tensors; their next read of the file fails. It deadlocks in a
 // Write method that a copy calls.
 //
-// A file that is never closed stays mapped: it costs address space.
+// A file never closed stays mapped: it costs address space.
 func (f *File) Close() error {
 	var errs []error
 	for i := range f.parts {

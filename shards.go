@@ -59,7 +59,7 @@ func readIndex(in folder, name string) ([]byte, error) {
 	if size > maxIndexLength {
 		return nil, indexTooLong()
 	}
-	return readGrowing(f, size)
+	return readWhole(f, size)
 }
 
 // findCheckpoint returns which file in a folder is its checkpoint, or which set of
@@ -192,12 +192,22 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	shards := w.shards()
 	files, failures := openAll(shards, atOnce, open)
 	f := &File{metadata: func() map[string]string { return nil }}
+	failed := 0
 	for i, shard := range shards {
-		if files[i] != nil {
-			failures[i] = f.addShard(shard, files[i], w)
+		if files[i] == nil {
+			continue
+		}
+		if failures[i] = f.addShard(shard, files[i], w); failures[i] != nil {
+			if failed++; failed == maxFailures {
+				break // each is a search through the index
+			}
 		}
 	}
-	if err := joinSome(failures); err != nil {
+	err = joinSome(failures)
+	if err == nil {
+		err = f.checkSize()
+	}
+	if err != nil {
 		closeAll(files)
 		return nil, err
 	}
@@ -222,11 +232,12 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 		}
 	}()
 	err := parallel.Do(atOnce, int64(len(shards)), func(i int64) error {
-		var err error
-		if files[i], err = open(shards[i]); err == nil && files[i] == nil {
+		file, err := open(shards[i])
+		if err == nil && file == nil {
 			err = errors.New("open returned no File")
 		}
 		if err == nil {
+			files[i] = file
 			return nil
 		}
 		failures[i] = fmt.Errorf("shard %s: %w", quote(shards[i]), bare(err))

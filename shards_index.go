@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,7 +19,8 @@ import (
 )
 
 const (
-	// maxIndexLength is six times what huggingface_hub accepts, 10 MiB.
+	// maxIndexLength is six times what huggingface_hub accepts, 10 MiB. BuildIndex
+	// writes none that is longer.
 	maxIndexLength = 64 << 20
 
 	// maxShards bounds the files that one index can have opened: a hostile one of
@@ -167,7 +169,7 @@ func ReadIndex(index io.Reader) (map[string]string, error) {
 // indexText reads the text of an index, and one byte beyond the limit if it is
 // longer.
 func indexText(index io.Reader) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(index, maxIndexLength+1))
+	text, err := io.ReadAll(io.LimitReader(checkedReader{index}, maxIndexLength+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the index: %w", err)
 	}
@@ -176,7 +178,8 @@ func indexText(index io.Reader) ([]byte, error) {
 
 // BuildIndex returns a model.safetensors.index.json for shards, given by file name and
 // header, as from File.Headers or ReadHeader. Upload or rename it after the shards.
-// Duplicate names and file names that are not local and slash-separated are errors.
+// Errors are duplicate names, file names not local and slash-separated, an index above
+// 64 MiB.
 func BuildIndex(shards iter.Seq2[string, *Header]) ([]byte, error) {
 	if shards == nil {
 		return nil, prefixed(errors.New("building an index: the shards are nil"))
@@ -187,7 +190,11 @@ func BuildIndex(shards iter.Seq2[string, *Header]) ([]byte, error) {
 			return nil, prefixed(fmt.Errorf("shard %s: %w", quote(shard), err))
 		}
 	}
-	return x.encode(), nil
+	text := x.encode()
+	if len(text) > maxIndexLength {
+		return nil, prefixed(fmt.Errorf("an index of %d bytes exceeds the limit of %d", len(text), maxIndexLength))
+	}
+	return text, nil
 }
 
 // indexOf returns the index of shards that are to be written.
@@ -233,6 +240,9 @@ func (x *index) add(shard string, h *Header) error {
 		}
 		if other, ok := x.weights[t.Name]; ok {
 			broken = "duplicate tensor name, also in shard " + quote(other)
+		}
+		if broken == "" && size > math.MaxInt64-x.size {
+			broken = "the sizes of all tensors together overflow 63 bits"
 		}
 		if broken != "" {
 			return tensorError(t.Name, errors.New(broken))

@@ -96,6 +96,11 @@ func TestLateFailures(t *testing.T) {
 			}
 		}
 	}
+	// Each that lacks a tensor is a search through the index, so that not all are searched.
+	_, err := OpenShards(bytes.NewReader(index), func(string) (*File, error) { return Parse(fileOf("{}", 0)) })
+	require.Len(t, strings.Split(err.Error(), "\n"), maxFailures)
+	require.ErrorContains(t, err, `tensor "t09": the index places it in shard "09", which lacks it`)
+	require.NotContains(t, err.Error(), "more shards")
 	var errs []error
 	for i := range maxFailures {
 		errs = append(errs, nil, fmt.Errorf("error %d", i))
@@ -261,4 +266,16 @@ func FuzzIndex(f *testing.F) {
 			require.Equal(t, i, w.names.lookup(w.name(i), w.name))
 		}
 	})
+}
+
+// TestFileWithAnError: a File that comes with an error does not count. A program that
+// checks a shard after opening it may return both.
+func TestFileWithAnError(t *testing.T) {
+	index := `{"weight_map":{"a":"s.safetensors"}}`
+	_, err := OpenShards(strings.NewReader(index), func(string) (*File, error) {
+		f, err := Parse(fileOf(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0))
+		require.NoError(t, err)
+		return f, os.ErrDeadlineExceeded
+	})
+	require.EqualError(t, err, `safetensors: shard "s.safetensors": i/o timeout`)
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -157,6 +158,22 @@ func TestOpenFSRefuses(t *testing.T) {
 	broken.File[0].CRC32++
 	_, err = OpenFS(broken, "x.safetensors")
 	require.ErrorIs(t, err, zip.ErrChecksum)
+}
+
+// TestZippedIndexSum has a zip entry of an index whose sum does not match.
+func TestZippedIndexSum(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, WriteShards(dir, checkpointOf(t, 2), nil, 64))
+	for _, method := range []uint16{zip.Store, zip.Deflate} {
+		broken := zipOf(t, dir, method)
+		f, err := OpenFS(broken, ".")
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		i := slices.IndexFunc(broken.File, func(f *zip.File) bool { return f.Name == "model.safetensors.index.json" })
+		broken.File[i].CRC32++
+		_, err = OpenFS(broken, ".")
+		require.ErrorIs(t, err, zip.ErrChecksum)
+	}
 }
 
 // TestTarEntry reads a file within a tar archive through a section of it.

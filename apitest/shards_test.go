@@ -348,6 +348,22 @@ func TestBuildIndexRefuses(t *testing.T) {
 	}
 }
 
+// TestIndexTooLongToRead: WriteShards replaces no checkpoint by one whose index is longer
+// than Open reads.
+func TestIndexTooLongToRead(t *testing.T) {
+	dir := t.TempDir()
+	earlier := checkpointOf(t, 2)
+	require.NoError(t, WriteShards(dir, earlier, nil, 64))
+	before := listDir(t, dir)
+	tensors := make(map[string]Tensor)
+	for i := range 10 {
+		tensors[strings.Repeat("n", 7<<20)+fmt.Sprint(i)] = earlier["t00"]
+	}
+	require.ErrorContains(t, WriteShards(dir, tensors, nil, 64), "exceeds the limit of 67108864")
+	require.Equal(t, before, listDir(t, dir))
+	requireCheckpoint(t, dir, earlier)
+}
+
 // TestReadIndex: ReadIndex is the inverse of BuildIndex, and refuses what OpenShards
 // refuses.
 func TestReadIndex(t *testing.T) {
