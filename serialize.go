@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -138,14 +139,15 @@ func (o *outFile) writeTo(w io.Writer) error {
 	}
 	defer o.all.ahead()()
 	pieces := o.pieces()
-	return parallel.InOrder(ahead(o.block()), int64(len(pieces)), func(i int64) (*mem.Block, error) {
-		if _, lent := lends(o.streams[pieces[i].first], w); lent && !pieces[i].small {
+	return parallel.InOrder(ahead(o.block()), pieces.count, func(i int64) (*mem.Block, error) {
+		p := pieces.at(i)
+		if _, lent := lends(o.streams[p.first], w); lent && !p.small {
 			return nil, nil
 		}
-		return o.read(pieces[i])
+		return o.read(p)
 	}, func(i int64, b *mem.Block) error {
 		defer b.Free()
-		return o.pass(pieces[i], b, write)
+		return o.pass(pieces.at(i), b, write)
 	}, (*mem.Block).Free)
 }
 
@@ -166,32 +168,55 @@ type piece struct {
 	small       bool
 }
 
+// pieces are those of a file, in order. They are numbered, not listed: a server may
+// claim a tensor of any size.
+type pieces struct {
+	runs  []pieceRun
+	count int64
+}
+
+// A pieceRun has the pieces of one tensor, or a single small one.
+type pieceRun struct {
+	piece        // the first, as long as all but the last
+	number int64 // of the first
+	size   int64 // of all in bytes
+}
+
+// at returns a piece by its number.
+func (all *pieces) at(i int64) piece {
+	r := &all.runs[sort.Search(len(all.runs), func(k int) bool { return all.runs[k].number > i })-1]
+	p := r.piece
+	p.pos = (i - r.number) * p.n
+	p.n = min(p.n, r.size-p.pos)
+	return p
+}
+
 // pieces cuts the data into pieces: of up to mem.BlockSize bytes where memory is
-// lent, elsewhere of the bytes that are best read in one call.
-func (o *outFile) pieces() []piece {
+// lent, elsewhere of the bytes that are best read in one call. No piece is empty, nor is
+// its first tensor.
+func (o *outFile) pieces() *pieces {
 	const small = mem.BufferSize / 4
-	var pieces []piece
+	all := new(pieces)
 	for i, s := range o.streams {
 		size := s.size()
-		if size >= small {
+		switch k := len(all.runs) - 1; {
+		case size == 0:
+		case size >= small:
 			most := s.block()
 			if l, ok := s.(*storedStream); ok && l.lendable() {
 				most = mem.BlockSize
 			}
-			for pos := int64(0); pos < size; pos += most {
-				pieces = append(pieces, piece{first: i, last: i + 1, pos: pos, n: min(most, size-pos)})
-			}
-			continue
+			all.runs = append(all.runs, pieceRun{piece{first: i, last: i + 1, n: most}, all.count, size})
+			all.count += parallel.BlockCount(size, most)
+		case k >= 0 && all.runs[k].small && all.runs[k].size+size <= mem.BufferSize:
+			r := &all.runs[k]
+			r.last, r.n, r.size = i+1, r.n+size, r.size+size
+		default:
+			all.runs = append(all.runs, pieceRun{piece{first: i, last: i + 1, n: size, small: true}, all.count, size})
+			all.count++
 		}
-		k := len(pieces) - 1
-		if k < 0 || !pieces[k].small || pieces[k].n+size > mem.BufferSize {
-			pieces = append(pieces, piece{first: i, small: true})
-			k++
-		}
-		pieces[k].last = i + 1
-		pieces[k].n += size
 	}
-	return pieces
+	return all
 }
 
 // read returns the bytes of a piece.
@@ -223,12 +248,15 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	parts := make([]part, 0, p.last-p.first)
 	begin := o.infos[p.first].DataOffsets[0]
 	for k := p.first; k < p.last; k++ {
+		at := o.infos[k].DataOffsets
+		if at[0] == at[1] {
+			continue // no range is empty
+		}
 		s, ok := o.streams[k].(*storedStream)
-		if !ok || s.src == nil || s.src.ranges == nil || s.from != nil || s.dtypes != nil || src != nil && s.src != src {
+		if !ok || s.src.ranges == nil || !s.plain() || src != nil && s.src != src {
 			return false, nil
 		}
 		src = s.src
-		at := o.infos[k].DataOffsets
 		parts = append(parts, part{src.base + s.off, b[at[0]-begin : at[1]-begin]})
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.off, b.off) })
@@ -282,8 +310,8 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 	}
 	defer o.all.ahead()()
 	pieces := o.pieces()
-	return parallel.Do(o.workers(), int64(len(pieces)), func(i int64) error {
-		p := pieces[i]
+	return parallel.Do(o.workers(), pieces.count, func(i int64) error {
+		p := pieces.at(i)
 		at := int64(len(o.header)) + o.infos[p.first].DataOffsets[0] + p.pos
 		write := func(data []byte) error {
 			n, err := f.WriteAt(data, at)

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
+	"testing/fstest"
 
 	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
@@ -29,10 +32,11 @@ func (r endlessReader) ReadAt(b []byte, off int64) (int, error) {
 // TestClaimedTensors has small files that claim tensors beyond memory and address
 // space: copying them is an error, nothing ends the program.
 func TestClaimedTensors(t *testing.T) {
-	for _, claim := range []int64{1 << 45, 1 << 50, 900_000_000_000_000_000} {
-		if claim > math.MaxInt-1<<20 {
-			continue // a 32-bit system has no such dimension
-		}
+	claims := []int64{1 << 45, 1 << 50, 900_000_000_000_000_000}
+	if math.MaxInt == math.MaxInt32 {
+		claims = []int64{math.MaxInt32 - 1<<20, math.MaxInt32} // with the alignment beyond an int
+	}
+	for _, claim := range claims {
 		size := int(claim)
 		h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
 		head, err := h.AppendBinary(nil)
@@ -69,6 +73,59 @@ func TestClaimedTensors(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Append[byte](nil, x)
 	require.ErrorContains(t, err, "exceed the memory of this machine")
+}
+
+// TestClaimedWrites writes tensors whose size is a claim: it takes memory for what was
+// read, and ends with the writer, or the disk.
+func TestClaimedWrites(t *testing.T) {
+	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{1 << 20, 1 << 20}}}} // 1 TiB
+	head, err := h.AppendBinary(nil)
+	require.NoError(t, err)
+	f, err := NewFile(endlessReader{head}, int64(len(head))+1<<40)
+	require.NoError(t, err)
+	tensors := maps.Collect(f.Tensors())
+	x := tensors["x"]
+	tensors["columns"] = mustSlice(t, x, All(), Span(0, 1<<19))
+	tensors["joined"], err = Concat(1, x, x)
+	require.NoError(t, err)
+	bytes := allocated(func() {
+		require.ErrorIs(t, Write(&failingWriter{left: 1 << 20}, tensors, nil), errWriter)
+		_, err := tensors["columns"].WriteTo(&failingWriter{left: 1 << 20})
+		require.ErrorIs(t, err, errWriter)
+	})
+	require.Less(t, bytes, uint64(128<<20))
+}
+
+// TestClaimedSums has files whose sizes are legal and have no sum: it would be negative
+// in a header, or in an index.
+func TestClaimedSums(t *testing.T) {
+	const size = (1<<31 - 1) << 30 // nearly 2^61, the most that a tensor has
+	shard := func(name string) (*File, error) {
+		h := &Header{}
+		for i := range 3 {
+			h.Tensors = append(h.Tensors, TensorInfo{Name: fmt.Sprint(name, i), DType: U8, Shape: []int{1<<31 - 1, 1 << 30}})
+		}
+		head, err := h.AppendBinary(nil)
+		require.NoError(t, err)
+		return NewFile(endlessReader{head}, int64(len(head))+3*size)
+	}
+	a, err := shard("a")
+	require.NoError(t, err)
+	b, err := shard("b")
+	require.NoError(t, err)
+	_, err = Join(a, b)
+	require.EqualError(t, err, "safetensors: the sizes of the files together overflow 63 bits")
+	require.False(t, errors.As(err, new(*FormatError)))
+	_, err = OpenShards(bytes.NewReader([]byte(`{"weight_map":{"a2":"a","b2":"b"}}`)), shard)
+	require.ErrorContains(t, err, "overflow 63 bits")
+	require.True(t, errors.As(err, new(*FormatError)))
+	_, err = BuildIndex(maps.All(map[string]*Header{"a": a.Header(), "b": b.Header()}))
+	require.ErrorContains(t, err, "the sizes of all tensors together overflow 63 bits")
+	for _, one := range []*File{a, b} {
+		joined, err := Join(one)
+		require.NoError(t, err)
+		require.EqualValues(t, int64(3*size), joined.Header().Tensors[2].DataOffsets[1])
+	}
 }
 
 // An endingReader panics, or ends its goroutine, when it is read.
@@ -167,8 +224,34 @@ func TestLyingReader(t *testing.T) {
 	for _, n := range []int{-1, 9, 1 << 30} {
 		_, err := ReadHeader(lyingReader(n))
 		require.ErrorContains(t, err, fmt.Sprintf("read %d of 8 bytes", n))
+		for _, name := range []string{"x.safetensors", "x.safetensors.index.json"} {
+			_, err = OpenFS(lyingFS{fstest.MapFS{name: {Data: make([]byte, 16)}}, n}, name)
+			require.ErrorContains(t, err, fmt.Sprintf("read %d of ", n))
+		}
+	}
+	for _, n := range []int{-1, 1 << 30} {
+		_, err := ReadIndex(lyingReader(n))
+		require.ErrorContains(t, err, fmt.Sprintf("read %d of ", n))
 	}
 }
+
+// A lyingFS has files that are lying readers.
+type lyingFS struct {
+	fs.FS
+	n int
+}
+
+type lyingFile struct {
+	fs.File
+	n int
+}
+
+func (l lyingFS) Open(name string) (fs.File, error) {
+	f, err := l.FS.Open(name)
+	return lyingFile{f, l.n}, err
+}
+
+func (l lyingFile) Read([]byte) (int, error) { return l.n, nil }
 
 // A lyingReader reports a wrong number of bytes.
 type lyingReader int

@@ -71,7 +71,8 @@ func Touch(b []byte) (sum byte) {
 // the limit costs nothing either.
 func CheckSize(bytes int64) error {
 	const worthwhile = 1 << 30
-	addressSpace := int64(min(math.MaxInt, 1<<46))
+	// What Allocate adds fits an int, too.
+	addressSpace := int64(min(math.MaxInt-2*hugePage, 1<<46))
 	if runtime.GOARCH == "wasm" { // an int has 64 bits there, an address 32
 		addressSpace = math.MaxUint32
 	}

@@ -37,7 +37,7 @@ func physical() int64 {
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	return int64(info.Totalram+info.Totalswap) * int64(info.Unit)
+	return (int64(info.Totalram) + int64(info.Totalswap)) * int64(info.Unit) // each has 32 bits on a 32-bit system
 }
 
 // faultHuge faults in b, which is as large as a huge page and aligned, as one if the
