@@ -134,6 +134,7 @@ func requireFault(t testing.TB, first *save, s save, kind func(*disk), f fault) 
 	require.Empty(t, torn(after, s.target, mayFail, old, 2), what)
 	require.ErrorIs(t, err, f.err, what)
 	require.Regexp(t, `^safetensors: .*\b`+cmp.Or(spelled[f.op], f.op)+` work`, err.Error(), what)
+	require.NotContains(t, err.Error(), osfile.TempPrefix, what)
 	late := strings.Contains(err.Error(), "was replaced, but may be the old file after a crash") ||
 		strings.Contains(err.Error(), "is complete, but what follows failed")
 	if late {

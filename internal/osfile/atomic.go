@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
@@ -114,8 +115,11 @@ func inherit(f File, old fs.FileInfo) error {
 // fail returns an error of an operation on a temporary file as one on its target.
 func fail(op, name string, err error) error {
 	var path *fs.PathError
+	var link *os.LinkError
 	if errors.As(err, &path) {
 		err = path.Err
+	} else if errors.As(err, &link) {
+		err = link.Err
 	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
@@ -196,6 +200,7 @@ func (a *Atomic) Rename() error {
 		defer a.file.Close() // it would only delay the rename: all is flushed
 	}
 	if err := system.Rename(a.temp, a.name); err != nil {
+		err = a.fail("rename", err)
 		if runtime.GOOS == "windows" {
 			err = fmt.Errorf("%w (on Windows a file that is open or mapped cannot be replaced: Close it first)", err)
 		}
