@@ -62,8 +62,17 @@ type computation struct {
 // computations are those of one operation, or of one of the files that it writes.
 type computations struct {
 	memory *results       // nil for an operation that writes no file
+	reads  reads          // nil as long as no tensor is read from an io.ReaderAt
 	list   []*computation // in the order in which they are needed
 	of     map[*computed]*computation
+}
+
+// limit returns what limits the reads.
+func (all *computations) limit() reads {
+	if all.reads == nil {
+		all.reads = make(reads, readers)
+	}
+	return all.reads
 }
 
 // reader returns the computation of a computed tensor for one more reader, of size

@@ -18,19 +18,35 @@ import (
 type RangeReader interface {
 	io.ReaderAt
 
-	// ReadRanges fills each slice with the bytes at its offset. Offsets are in
-	// increasing order and the ranges do not overlap. It may be called
-	// concurrently.
+	// ReadRanges fills each slice with the bytes at its offset. No range is empty;
+	// they are in increasing order, without overlaps. It may be called concurrently.
 	ReadRanges(ranges iter.Seq2[int64, []byte]) error
 }
 
-// readers is how many reads of an io.ReaderAt are in flight: enough to hide the
-// latency of a disk, and some of that of a network.
+// readers is how many reads of an io.ReaderAt an operation, or a file that is written,
+// has in flight: enough to hide the latency of a disk, and some of that of a network.
 const readers = 16
 
+// reads limits them where blocks are read concurrently, and each in several reads: it
+// holds an element for each. A nil one is no limit.
+type reads chan struct{}
+
+func (r reads) start() {
+	if r != nil {
+		r <- struct{}{}
+	}
+}
+
+func (r reads) end() {
+	if r != nil {
+		<-r
+	}
+}
+
 // A source is where the bytes of tensors are: the data buffer of one file, or
-// the data of one NewTensor or NewTensorAt, or the result of a computed tensor. All tensors of a file
-// share its source, and with it the knowledge whether the file is still open.
+// the data of one NewTensor or NewTensorAt, or the result of a computed tensor. All
+// tensors of a file share its source, and with it the knowledge whether the file is
+// still open.
 type source struct {
 	mem    []byte      // the data buffer, if it is in memory or mapped
 	unit   int         // size of the big-endian words in mem, on a big-endian host (NewTensor); 0 if mem is in file order
@@ -147,11 +163,13 @@ func (s *source) inMemory() bool { return s.mem != nil && s.mapped == nil }
 
 // read fills dst with the bytes from offset off of the data buffer on. The
 // caller has acquired the source.
-func (s *source) read(dst []byte, off int64) error {
+func (s *source) read(dst []byte, off int64, limit reads) error {
 	if s.inMemory() {
 		copy(dst, s.mem[off:][:len(dst)])
 		return nil
 	}
+	limit.start()
+	defer limit.end()
 	return s.readAt(dst, off)
 }
 
@@ -177,14 +195,18 @@ func (s *source) readAt(dst []byte, off int64) error {
 
 // readLine gathers a line from a reader, with several reads in flight: a dense
 // line in blocks, out of which the runs are picked, any other one run by run.
-func (s *source) readLine(dst []byte, l line) error {
+func (s *source) readLine(dst []byte, l line, limit reads) error {
 	perBlock := mem.BufferSize / l.stride
 	if l.count == 1 || !l.dense() || perBlock < 2 {
 		return parallel.Do(readers, l.count, func(i int64) error {
+			limit.start()
+			defer limit.end()
 			return s.readAt(dst[i*l.run:][:l.run], l.off+i*l.stride)
 		})
 	}
 	return parallel.Blocks(readers, l.count, perBlock, func(first, count int64) error {
+		limit.start()
+		defer limit.end()
 		part := line{l.off + first*l.stride, l.run, l.stride, count}
 		b := mem.NewBlock(part.span())
 		defer b.Free()

@@ -17,6 +17,7 @@ type storedStream struct {
 	dtypes     []DType // the dtype in the source, then each dtype to convert to; nil if there is no conversion
 	bytes      int64   // that come out
 	held       bool    // the source stays open until release
+	limit      reads   // of the operation, if the source is a reader
 }
 
 func newStoredStream(t Tensor) *storedStream {
@@ -253,7 +254,7 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 		s.fetchBytes(dst, pos)
 		return nil
 	case s.from == nil:
-		err = s.src.read(dst, s.off+pos)
+		err = s.src.read(dst, s.off+pos, s.limit)
 	case s.src.mem != nil:
 		err = s.src.gather(dst, s.from, pos)
 	case s.src.ranges != nil && !s.transposed:
@@ -262,7 +263,7 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 		err = s.from.lines(pos, int64(len(dst)), func(l line) error {
 			part := dst[:l.size()]
 			dst = dst[l.size():]
-			return s.src.readLine(part, l)
+			return s.src.readLine(part, l, s.limit)
 		})
 	}
 	if err == nil && s.src.unit > 1 {

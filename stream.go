@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +50,9 @@ func (t Tensor) stream(all *computations) (stream, error) {
 		return newComputedStream(t, all), nil
 	}
 	s := newStoredStream(t)
+	if t.src != nil && t.src.mem == nil {
+		s.limit = all.limit()
+	}
 	if s.transposed && !s.src.inMemory() {
 		return newTransposedStream(s, all), nil
 	}
@@ -85,29 +89,41 @@ func readAll(s stream, dst []byte, fresh bool) error {
 	})
 }
 
-// writeStream writes all bytes of s to w.
+// errRefused stands in for the error of a writer.
+var errRefused = errors.New("the writer failed")
+
+// writeStream writes all bytes of s to w. Errors of w are returned as they are, others
+// with the prefix.
 func writeStream(w io.Writer, s stream) (written int64, err error) {
+	var refused error
 	size := s.size()
 	write := func(b []byte) error {
 		n, err := writeFull(w, b)
 		written += int64(n)
-		return err
+		if err != nil {
+			refused = err
+			return errRefused
+		}
+		return nil
 	}
 	if l, ok := lends(s, w); ok {
 		for written < size && err == nil {
 			_, err = l.lend(written, min(mem.BlockSize, size-written), write)
 		}
-		return written, err
+	} else {
+		block := s.block()
+		err = parallel.InOrder(ahead(block), parallel.BlockCount(size, block), func(i int64) (*mem.Block, error) {
+			pos := i * block
+			return mem.Filled(min(block, size-pos), func(b []byte) error { return s.readAt(b, pos) })
+		}, func(_ int64, b *mem.Block) error {
+			defer b.Free()
+			return write(b.Bytes)
+		}, (*mem.Block).Free)
 	}
-	block := s.block()
-	err = parallel.InOrder(ahead(block), parallel.BlockCount(size, block), func(i int64) (*mem.Block, error) {
-		pos := i * block
-		return mem.Filled(min(block, size-pos), func(b []byte) error { return s.readAt(b, pos) })
-	}, func(_ int64, b *mem.Block) error {
-		defer b.Free()
-		return write(b.Bytes)
-	}, (*mem.Block).Free)
-	return written, err
+	if err == errRefused {
+		return written, refused
+	}
+	return written, prefixed(err)
 }
 
 // ahead returns how many blocks are read ahead of their use: at most 32 MiB.

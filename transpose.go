@@ -242,7 +242,7 @@ func (t *transposedStream) fill(p *transposedPart) error {
 	}
 	data := mem.BytesOf(p.words)[:size:size]
 	p.gathered = &storedStream{src: &source{mem: data}, from: &held, transposed: !held.inOrder(), dtypes: t.dtypes, bytes: p.steps * t.step}
-	from := &storedStream{src: t.src, from: &stored, transposed: !stored.inOrder(), bytes: size, held: t.held}
+	from := &storedStream{src: t.src, from: &stored, transposed: !stored.inOrder(), bytes: size, held: t.held, limit: t.limit}
 	if stored.contiguous() {
 		from.from, from.off = nil, stored.first
 	}

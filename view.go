@@ -241,7 +241,7 @@ func shapeMatches(shape, want []int) bool {
 
 // WriteTo writes the elements to w as a file holds them: row-major, little-endian,
 // sub-byte ones packed. Errors of w are returned as they are. Extra memory is constant,
-// apart from what Transpose holds.
+// apart from what Transpose and NewTensorFunc hold.
 func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	s, err := t.open()
 	if err != nil {

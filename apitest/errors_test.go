@@ -123,6 +123,22 @@ func TestBytesAtFault(t *testing.T) {
 	require.True(t, errors.As(err, new(*FormatError)), err)
 }
 
+// TestWriterErrorsAsTheyAre: WriteTo returns the error of its writer itself, from tensors
+// that are lent and from others.
+func TestWriterErrorsAsTheyAre(t *testing.T) {
+	for way, open := range openedBy {
+		f := open(t, writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64, 64)}))
+		x, err := f.Tensor("x")
+		require.NoError(t, err)
+		for _, x := range []Tensor{x, mustSlice(t, x, All(), At(1))} {
+			n, err := x.WriteTo(&failingWriter{left: 7})
+			require.True(t, err == errWriter, "%s: %v", way, err)
+			require.EqualValues(t, 7, n)
+		}
+		require.NoError(t, f.Close())
+	}
+}
+
 // A brokenFS is a file system whose files fail after their headers, with which short
 // files are read as a whole.
 type brokenFS struct{ fstest.MapFS }
@@ -217,6 +233,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 				x, err := f.Tensor("b1")
 				require.NoError(t, err)
 				err = try(x)
+				require.Regexp(t, "^safetensors: (tensor|writing) ", err.Error())
 				require.ErrorContains(t, err, `tensor "b1" of `)
 				require.ErrorContains(t, err, "m-2.safetensors: ")
 				require.Equal(t, 1, strings.Count(err.Error(), `"b1"`), err)

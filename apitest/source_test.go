@@ -6,7 +6,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
@@ -200,6 +205,9 @@ func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 		if off < end {
 			return errors.New("the ranges are not in increasing order")
 		}
+		if len(b) == 0 {
+			return errors.New("a range is empty")
+		}
 		if _, err := r.ReaderAt.ReadAt(b, off); err != nil {
 			return err
 		}
@@ -235,4 +243,89 @@ func TestRangeReader(t *testing.T) {
 	}
 	require.Equal(t, want, r.ranges)
 	require.Equal(t, 1, r.calls, "the header")
+}
+
+// TestNoEmptyRanges writes tensors without elements, alone and among others, that a
+// RangeReader has: a request for no bytes is an error of HTTP.
+func TestNoEmptyRanges(t *testing.T) {
+	for _, sizes := range [][]int{{0}, {0, 0}, {0, 1, 0, 2, 0}, {1 << 18, 0}, {0, 1 << 18, 0, 1}} {
+		tensors := make(map[string]Tensor)
+		for i, n := range sizes {
+			tensors[fmt.Sprint(i)] = counting(t, U32, n)
+		}
+		var file bytes.Buffer
+		require.NoError(t, Write(&file, tensors, nil))
+		r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
+		f, err := NewFile(r, int64(file.Len()))
+		require.NoError(t, err)
+		tensors = maps.Collect(f.Tensors())
+		var again bytes.Buffer
+		require.NoError(t, Write(&again, tensors, nil))
+		require.Equal(t, file.Bytes(), again.Bytes())
+		require.NoError(t, WriteShards(t.TempDir(), tensors, nil, 1))
+		name := writeTemp(t, tensors)
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, file.Bytes(), data)
+	}
+}
+
+// A crowdedReader notes how many reads run at the same time.
+type crowdedReader struct {
+	endlessReader
+	now, most atomic.Int64
+}
+
+func (r *crowdedReader) ReadAt(b []byte, off int64) (int, error) {
+	n := r.now.Add(1)
+	defer r.now.Add(-1)
+	for most := r.most.Load(); n > most && !r.most.CompareAndSwap(most, n); {
+		most = r.most.Load()
+	}
+	for range 20 {
+		runtime.Gosched() // to let others in
+	}
+	return r.endlessReader.ReadAt(b, off)
+}
+
+// TestConcurrentReads counts the reads that one operation has in flight, on tensors
+// whose blocks are read concurrently, and each in several reads.
+func TestConcurrentReads(t *testing.T) {
+	const rows, columns = 3000, 8192
+	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{rows, columns}}}}
+	head, err := h.AppendBinary(nil)
+	require.NoError(t, err)
+	r := &crowdedReader{endlessReader: endlessReader{head}}
+	f, err := NewFile(r, int64(len(head))+rows*columns)
+	require.NoError(t, err)
+	x, err := f.Tensor("x")
+	require.NoError(t, err)
+	sparse := mustSlice(t, x, All(), Span(100, 1100))
+	joined, err := Concat(1, sparse, mustSlice(t, x, All(), Span(5000, 6000)))
+	require.NoError(t, err)
+	batches, err := mustSlice(t, x, Span(0, 600)).Reshape(6, 100, columns)
+	require.NoError(t, err)
+	transposed, err := batches.Transpose(0, 2, 1)
+	require.NoError(t, err)
+	for what, x := range map[string]Tensor{"slice": sparse, "joined": joined, "transposed": transposed} {
+		tensors := map[string]Tensor{"a": x, "b": x, "c": x}
+		for operation, do := range map[string]func() error{
+			"Append":      func() error { _, err := Append[byte](nil, x); return err },
+			"WriteTo":     func() error { _, err := x.WriteTo(io.Discard); return err },
+			"Write":       func() error { return Write(io.Discard, tensors, nil) },
+			"WriteFile":   func() error { return WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil) },
+			"WriteShards": func() error { return WriteShards(t.TempDir(), tensors, nil, 1) },
+		} {
+			r.most.Store(0)
+			require.NoError(t, do())
+			most := int64(16)
+			if operation == "WriteShards" {
+				most *= 4 // as many shards are written concurrently
+			}
+			require.LessOrEqual(t, r.most.Load(), most, "%s %s", operation, what)
+			if what == "slice" {
+				require.Greater(t, r.most.Load(), int64(1), operation)
+			}
+		}
+	}
 }

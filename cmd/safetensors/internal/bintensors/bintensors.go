@@ -19,6 +19,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 const (
@@ -148,7 +149,7 @@ func write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 	}
 	for _, info := range t.tensors {
 		if _, err := tensors[info.Name].WriteTo(w); err != nil {
-			return fmt.Errorf("tensor %.200q: %w", info.Name, err)
+			return fmt.Errorf("tensor %.200q: %w", info.Name, term.Bare(err))
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 func write(w io.Writer, tensors map[string]safetensors.Tensor) error {
@@ -33,7 +34,7 @@ func write(w io.Writer, tensors map[string]safetensors.Tensor) error {
 			_, err = t.WriteTo(f)
 		}
 		if err != nil {
-			return fmt.Errorf("tensor %.200q: %w", name, err)
+			return fmt.Errorf("tensor %.200q: %w", name, term.Bare(err))
 		}
 	}
 	return z.Close()
