@@ -16,7 +16,7 @@ import (
 // fault, never an argument. Find it with errors.As.
 type FormatError struct {
 	Offset int64  // in the file, in bytes; -1 if unknown
-	Tensor string // the tensor at fault, "" if none is
+	Tensor string // the tensor at fault, "" if none
 	Reason string // the rule, with the numbers found and expected
 
 	truncated bool // the input ends too early

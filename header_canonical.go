@@ -94,8 +94,8 @@ var spellings = func() (all [len(dtypes)]spelling) {
 }()
 
 // A spelling is the name of a dtype and the closing quote after it. Names too
-// long for a word have the zero spelling, which matches nothing: the text here is
-// never eight zero bytes.
+// long for a word have the zero spelling. It matches eight zero bytes only, and as a
+// name of length 0, which is not canonical.
 type spelling struct {
 	text   uint64 // in the high bytes, its first byte in the lowest of them
 	shift  uint   // shifts what follows the quote out of a word of text
