@@ -110,6 +110,7 @@ var hostName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$`)
 func bucketURL(name, endpoint string, pathStyle bool) (*url.URL, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		endpoint, _, _ = strings.Cut(endpoint, "?") // what follows may be a signature
 		return nil, fmt.Errorf("%q is not the URL of an endpoint", endpoint)
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")

@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -77,7 +78,7 @@ func parseConnection(text string) (a azureAccount) {
 
 func (s azureStore) list(ctx context.Context, prefix string) (entries []listed, err error) {
 	query := url.Values{"restype": {"container"}, "comp": {"list"}, "delimiter": {"/"}, "prefix": {prefix}}
-	for {
+	for pages := 1; ; pages++ {
 		var page struct {
 			Blobs struct {
 				Blob       []azureBlob
@@ -95,10 +96,12 @@ func (s azureStore) list(ctx context.Context, prefix string) (entries []listed, 
 			}
 			entries = append(entries, e)
 		}
-		if page.NextMarker == "" || page.NextMarker == query.Get("marker") {
+		if page.NextMarker == "" {
 			return entries, nil
 		}
-		query.Set("marker", page.NextMarker)
+		if err := next(query, "marker", page.NextMarker, pages, len(entries)); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -148,20 +151,25 @@ func (s azureStore) create(ctx context.Context, key string, body []byte) error {
 	return err
 }
 
-// An azureUpload puts blocks. Those that no list names disappear by themselves.
+// An azureUpload puts blocks. Those that no list names disappear by themselves. All uploads of
+// a blob share one set of blocks: a random number keeps the list of one from naming the blocks
+// of another.
 type azureUpload struct {
 	azureStore
-	key string
+	key    string
+	number uint64
 }
 
 func (s azureStore) begin(_ context.Context, key string) (upload, error) {
-	return azureUpload{s, key}, nil
+	return azureUpload{s, key, rand.Uint64()}, nil
 }
 
-func blockID(i int) string { return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%08d", i)) }
+func (u azureUpload) block(i int) string {
+	return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%016x%08d", u.number, i))
+}
 
 func (u azureUpload) part(ctx context.Context, i int, body []byte) error {
-	query := url.Values{"comp": {"block"}, "blockid": {blockID(i)}}
+	query := url.Values{"comp": {"block"}, "blockid": {u.block(i)}}
 	return u.done(ctx, request{method: http.MethodPut, key: u.key, query: query, body: body})
 }
 
@@ -171,7 +179,7 @@ func (u azureUpload) complete(ctx context.Context, parts int) error {
 		Latest  []string
 	}
 	for i := range parts {
-		list.Latest = append(list.Latest, blockID(i))
+		list.Latest = append(list.Latest, u.block(i))
 	}
 	body, err := xml.Marshal(list)
 	if err != nil {

@@ -177,7 +177,7 @@ func (b *Bucket) Objects(folder string) (objects []Object, err error) {
 		return nil, b.fail(folder, err)
 	}
 	for _, e := range entries {
-		if name := strings.TrimPrefix(e.key, prefix); name != "" {
+		if name, ok := strings.CutPrefix(e.key, prefix); ok && name != "" {
 			objects = append(objects, Object{name, e.size, e.tag + " " + e.modified.UTC().Format(time.RFC3339Nano)})
 		}
 	}
@@ -221,26 +221,36 @@ func (b *Bucket) Create(key string, data []byte) error {
 
 // Start returns the first n bytes of an object, or all if it is shorter.
 func (b *Bucket) Start(key string, n int64) ([]byte, error) {
-	r, _, err := b.store.get(b.ctx, key, 0, n)
-	if err != nil {
-		return nil, b.fail(key, err)
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, n))
+	data, err := b.start(b.ctx, key, n)
 	return data, b.fail(key, err)
 }
 
-// Read returns an object of at most limit bytes, for cleaning up.
-func (b *Bucket) Read(key string, limit int64) ([]byte, error) {
+// Read is Start for cleaning up.
+func (b *Bucket) Read(key string, n int64) ([]byte, error) {
 	ctx, cancel := b.cleaning()
 	defer cancel()
-	r, _, err := b.store.get(ctx, key, 0, limit)
+	data, err := b.start(ctx, key, n)
+	if status(err) == http.StatusNotFound {
+		err = fs.ErrNotExist
+	}
 	if err != nil {
-		if status(err) == http.StatusNotFound {
-			err = fs.ErrNotExist
-		}
 		return nil, &Error{b.URL(key), err}
 	}
+	return data, nil
+}
+
+func (b *Bucket) start(ctx context.Context, key string, n int64) ([]byte, error) {
+	r, now, err := b.store.get(ctx, key, 0, n)
+	if status(err) == http.StatusRequestedRangeNotSatisfiable {
+		return nil, nil // it is empty
+	}
+	if err != nil {
+		return nil, err
+	}
 	defer r.Close()
-	return io.ReadAll(io.LimitReader(r, limit))
+	data, err := io.ReadAll(io.LimitReader(r, n))
+	if err == nil && int64(len(data)) < min(n, now.size) {
+		err = io.ErrUnexpectedEOF
+	}
+	return data, err
 }

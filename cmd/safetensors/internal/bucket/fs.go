@@ -117,11 +117,17 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%s: negative offset %d", o.b.URL(o.key), off)
 	}
 	end := int(min(int64(len(p)), max(o.info.size-off, 0)))
-	n := 0
+	n, empty := 0, 0
 	for n < end {
-		// A body that ends early is continued, as long as each request brings bytes.
+		// A body that ends early is continued; one without a byte is another try.
 		read, err := o.get(p[n:end], off+int64(n))
-		if n += read; read == 0 && err != nil {
+		n += read
+		switch {
+		case read > 0:
+			empty = 0
+		case errors.Is(err, errCut) && empty+1 < defaultTries:
+			empty++
+		default:
 			return n, o.b.fail(o.key, err)
 		}
 	}
@@ -130,6 +136,8 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return n, nil
 }
+
+var errCut = errors.New("the answer ended before its first byte")
 
 // get fills p with the bytes at off, in one request.
 func (o *object) get(p []byte, off int64) (int, error) {
@@ -143,7 +151,11 @@ func (o *object) get(p []byte, off int64) (int, error) {
 	if was := o.info.attributes; now.size != was.size || now.tag != was.tag {
 		return 0, fmt.Errorf("it has changed since it was opened: %d bytes of %v, was %d bytes of %v", now.size, now.modified, was.size, was.modified)
 	}
-	return io.ReadFull(r, p)
+	n, err := io.ReadFull(r, p)
+	if n == 0 && err != nil {
+		err = fmt.Errorf("%w: %w", errCut, err)
+	}
+	return n, err
 }
 
 // ReadRanges makes an object a safetensors.RangeReader. A request costs more than

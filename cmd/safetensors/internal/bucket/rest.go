@@ -38,9 +38,13 @@ type request struct {
 }
 
 const (
-	defaultTries = 5
-	firstPause   = time.Second / 4 // before the second try; doubled before each later one
-	longAnswer   = 64 << 20        // of XML: a thousand keys take about one MB
+	defaultTries  = 5
+	firstPause    = time.Second / 4  // before the second try; doubled before each later one
+	longestPause  = 20 * time.Second // as in Amazon's libraries
+	mostRedirects = 10
+	longAnswer    = 64 << 20 // of XML: a thousand keys take about one MB
+	mostPages     = 10_000   // of a list
+	mostListed    = 1 << 20  // objects of a folder, far more than a model has
 )
 
 // stall is how long a connection may bring nothing. S3 takes minutes to complete an
@@ -48,9 +52,18 @@ const (
 var stall = 5 * time.Minute
 
 // patient returns a client that keeps the connections of all concurrent requests. It
-// follows no redirection but 307 and 308.
-func patient(c *awshttp.BuildableClient) *awshttp.BuildableClient {
-	return c.WithReadTimeout(stall).WithTransportOptions(func(t *http.Transport) { t.MaxIdleConnsPerHost = 32 })
+// follows no redirections but 307 and 308, and few of these.
+func patient(c *awshttp.BuildableClient) *http.Client {
+	c = c.WithReadTimeout(stall).WithTransportOptions(func(t *http.Transport) { t.MaxIdleConnsPerHost = 32 })
+	client := c.Freeze().(*http.Client)
+	check := client.CheckRedirect
+	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if len(via) > mostRedirects {
+			return fmt.Errorf("more than %d redirections", mostRedirects)
+		}
+		return check(r, via)
+	}
+	return client
 }
 
 // bearer authorizes requests by a token.
@@ -77,12 +90,21 @@ func (c *rest) send(ctx context.Context, r request) (*http.Response, error) {
 		if failed++; failed >= c.tries || !temporary(err) || ctx.Err() != nil {
 			return nil, err
 		}
-		pause := firstPause << (failed - 1)
 		select {
-		case <-time.After(pause/2 + rand.N(pause/2)): // clients that failed together come back apart
+		case <-time.After(pause(failed)):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// pause returns how long to wait after some tries that failed. Clients that failed together
+// come back apart.
+func pause(failed int) time.Duration {
+	longest := longestPause
+	if failed < 8 {
+		longest = firstPause << (failed - 1)
+	}
+	return longest/2 + rand.N(longest/2)
 }
 
 // done sends a request whose answer is that it has been done.
@@ -208,6 +230,9 @@ func temporary(err error) bool {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
+	case http.StatusConflict: // with another request, and not that the object is there
+		var r *refusal
+		return errors.As(err, &r) && (r.Code == "ConditionalRequestConflict" || r.Code == "OperationAborted")
 	}
 	return false
 }
@@ -239,7 +264,7 @@ func (c *rest) get(ctx context.Context, key string, off, n int64) (io.ReadCloser
 	if err != nil {
 		return nil, attributes{}, err
 	}
-	size, err := sizeInRange(resp.Header.Get("Content-Range"))
+	size, err := sizeInRange(resp.Header.Get("Content-Range"), off)
 	if err != nil {
 		resp.Body.Close()
 		return nil, attributes{}, err
@@ -252,14 +277,31 @@ func attributesOf(resp *http.Response, size int64) attributes {
 	return attributes{size, modified, resp.Header.Get("ETag")}
 }
 
-// sizeInRange returns the size of the object in a header like "bytes 0-9/100".
-func sizeInRange(text string) (int64, error) {
-	_, total, _ := strings.Cut(text, "/")
-	size, err := strconv.ParseInt(total, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("the answer has the range %.40q, expected one with the size of the object", text)
+// sizeInRange returns the size of the object in a header like "bytes 0-9/100", of an answer
+// that starts at off.
+func sizeInRange(text string, off int64) (int64, error) {
+	span, total, _ := strings.Cut(text, "/")
+	_, span, _ = strings.Cut(span, " ")
+	first, _, _ := strings.Cut(span, "-")
+	start, err := strconv.ParseInt(first, 10, 64)
+	size, errSize := strconv.ParseInt(total, 10, 64)
+	if err != nil || errSize != nil || start != off {
+		return 0, fmt.Errorf("the answer has the range %.40q, expected one from byte %d on with the size of the object", text, off)
 	}
 	return size, nil
+}
+
+// next has a query ask for the next page of a list, of which there were pages with listed
+// objects.
+func next(query url.Values, name, token string, pages, listed int) error {
+	switch {
+	case token == "" || token == query.Get(name):
+		return errors.New("the list ends early: the answer does not say where it goes on")
+	case pages >= mostPages || listed >= mostListed:
+		return fmt.Errorf("the list does not end: %d objects so far", listed)
+	}
+	query.Set(name, token)
+	return nil
 }
 
 func (c *rest) delete(ctx context.Context, key string) error {

@@ -189,11 +189,11 @@ func TestStrangeAnswers(t *testing.T) {
 		_, err := b.List("")
 		require.ErrorContains(t, err, test.want)
 	}
-	for _, text := range []string{"", "bytes 0-9/*", "bytes 0-9"} {
+	for _, text := range []string{"", "bytes 0-9/*", "bytes 0-9", "bytes 5-14/20", "bytes */20"} {
 		endpoint, _ := serve(t, says(206, "0123456789", "Content-Range", text))
 		b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
 		_, err := b.Read(key, 10)
-		require.ErrorContains(t, err, "expected one with the size of the object")
+		require.ErrorContains(t, err, "expected one from byte 0 on with the size of the object")
 	}
 	require.ErrorIs(t, (&Bucket{ctx: t.Context()}).fail("x", &refusal{status: 404}), fs.ErrNotExist)
 }
@@ -217,6 +217,9 @@ func TestBucketURL(t *testing.T) {
 		_, err := bucketURL("models", endpoint, true)
 		require.ErrorContains(t, err, "is not the URL of an endpoint")
 	}
+	_, err := bucketURL("models", "account.blob.core.windows.net/?sig=secret", true)
+	require.ErrorContains(t, err, "account.blob.core.windows.net")
+	require.NotContains(t, err.Error(), "secret")
 }
 
 // TestAmazonSettings: where S3 is, by the environment, the profile and the URL.

@@ -2,14 +2,18 @@ package bucket
 
 import (
 	"context"
+	"crypto/md5"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -23,7 +27,7 @@ const contentType = "application/octet-stream"
 
 func (s s3Store) list(ctx context.Context, prefix string) (entries []listed, err error) {
 	query := url.Values{"list-type": {"2"}, "prefix": {prefix}, "delimiter": {"/"}}
-	for {
+	for pages := 1; ; pages++ {
 		var page struct {
 			Contents []struct {
 				Key          string
@@ -44,10 +48,12 @@ func (s s3Store) list(ctx context.Context, prefix string) (entries []listed, err
 		for _, p := range page.CommonPrefixes {
 			entries = append(entries, listed{key: p.Prefix})
 		}
-		if !page.IsTruncated || page.NextContinuationToken == query.Get("continuation-token") {
+		if !page.IsTruncated {
 			return entries, nil
 		}
-		query.Set("continuation-token", page.NextContinuationToken)
+		if err := next(query, "continuation-token", page.NextContinuationToken, pages, len(entries)); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -83,13 +89,7 @@ func (s s3Store) create(ctx context.Context, key string, body []byte) error {
 	} else {
 		r.header["If-None-Match"] = "*"
 	}
-	const tries = 3
-	for try := 1; ; try++ {
-		err := s.done(ctx, r)
-		if status(err) != http.StatusConflict || try == tries { // another one is just being written
-			return err
-		}
-	}
+	return s.done(ctx, r)
 }
 
 // An s3Upload is a multipart upload.
@@ -151,7 +151,25 @@ func (u *s3Upload) complete(ctx context.Context, parts int) error {
 		method: http.MethodPost, key: u.key, query: url.Values{"uploadId": {u.id}}, body: body, answer: &completed,
 		header: map[string]string{"Content-Type": "application/xml"},
 	})
+	if status(err) == http.StatusNotFound && u.completed(ctx, parts) {
+		return nil // by a try whose answer got lost
+	}
 	return err
+}
+
+// completed reports whether the object is that of the upload: the ETag is the MD5 sum of those
+// of the parts, where the store computes them so.
+func (u *s3Upload) completed(ctx context.Context, parts int) bool {
+	all := md5.New()
+	for _, p := range u.parts[:parts] {
+		sum, err := hex.DecodeString(strings.Trim(p.ETag, `"`))
+		if err != nil || len(sum) != md5.Size {
+			return false
+		}
+		all.Write(sum)
+	}
+	now, err := u.head(ctx, u.key)
+	return err == nil && now.tag == fmt.Sprintf(`"%x-%d"`, all.Sum(nil), parts)
 }
 
 func (u *s3Upload) abort(ctx context.Context) error {
