@@ -70,7 +70,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if !f.json {
 		return nil
 	}
-	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.beside(folder)))
+	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.copied(folder)))
 }
 
 // smallFiles returns the files of a source that --with-files copies.
@@ -140,8 +140,8 @@ func (w *prepared) copyFiles(folder dest.Folder) error {
 	return nil
 }
 
-// beside returns the names of the files that copyFiles writes.
-func (w *prepared) beside(folder dest.Folder) []string {
+// copied returns the names of the files that copyFiles writes.
+func (w *prepared) copied(folder dest.Folder) []string {
 	if folder != nil && w.config != nil {
 		return append([]string{"config.json"}, w.small...)
 	}

@@ -60,11 +60,10 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	c.opener.Pin = true
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
-		var system syscall.Errno
-		if c.ctx.Err() == nil && !errors.As(err, &system) && !slices.ContainsFunc(names, away) {
-			return parts.Refuse(err) // the content of a file is at fault, not its reading
+		if c.ctx.Err() != nil || slices.ContainsFunc(names, away) {
+			return lasting(err)
 		}
-		return lasting(err)
+		return atFault(err)
 	}
 	defer src.Close()
 	small, err := f.smallFiles(src)
@@ -106,6 +105,15 @@ func lasting(err error) error {
 	return err
 }
 
+// atFault returns an error of a local source as one that stays, unless it is of the system:
+// the content of a file is at fault, not its reading.
+func atFault(err error) error {
+	if errors.As(err, new(syscall.Errno)) {
+		return lasting(err)
+	}
+	return parts.Refuse(err)
+}
+
 // writePart writes a part of what is prepared.
 func (c *command) writePart(w *prepared, dst dest.Shared, name string, f copyFlags, p plan, pins []source.Pin) error {
 	maxBytes, _ := term.ParseBytes(f.maxShardSize)
@@ -119,8 +127,8 @@ func (c *command) writePart(w *prepared, dst dest.Shared, name string, f copyFla
 		Plan:   parts.Plan{Command: version(), Flags: f.shaping},
 		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
 		AtOnce:    4,
-		Unchanged: func() error { return parts.Refuse(w.src.Unchanged()) },
-		Beside:    func() error { return w.copyFiles(dst) },
+		Unchanged: func() error { return atFault(w.src.Unchanged()) },
+		CopyFiles: func() error { return w.copyFiles(dst) },
 		Begin: func(size int64) {
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))
 		},

@@ -297,4 +297,13 @@ func TestPartsLate(t *testing.T) {
 	require.Equal(t, 3, late.ProcessState.ExitCode(), late.Stderr)
 	require.Contains(t, fmt.Sprint(late.Stderr), "src.safetensors has changed since it was opened")
 	require.Equal(t, []string{planFile}, list(t, "dst"))
+
+	require.NoError(t, os.RemoveAll("dst"))
+	late = start()
+	removed, linked := os.Remove("src.safetensors"), os.Symlink("src.safetensors", "src.safetensors")
+	gate.Load().Done()
+	late.Wait()
+	if removed == nil && linked == nil { // an error of the system, which may pass
+		require.Equal(t, 1, late.ProcessState.ExitCode(), late.Stderr)
+	}
 }

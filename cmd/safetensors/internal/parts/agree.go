@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -126,10 +125,11 @@ func (r *run) checkLast(files map[string]dest.Stored) error {
 	return nil
 }
 
-// replace replaces the plan of another job, whose shards become stale. It fails if that
-// job has come to its end. The shards are not removed: another part that replaces the
-// same plan may have done so before, and written new ones. It may also store the plan
-// once more, which makes no difference: its list of files is older than the first.
+// replace replaces the plan of another job. It fails if that job has come to its end. Its
+// shards are removed as long as their plan is there to name them, but become stale if this job
+// has the same names: another part that replaces the same plan may have done so before, and
+// written new ones. It may also store the plan once more, which makes no difference: its list
+// of files is older than the first.
 func (r *run) replace(files map[string]dest.Stored, there []byte) error {
 	var old Plan
 	if stored, err := decode(there); err == nil {
@@ -137,34 +137,32 @@ func (r *run) replace(files map[string]dest.Stored, there []byte) error {
 	}
 	known, names := old.names(), r.Plan.names()
 	stale := make(map[string]string)
+	var others []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		switch {
 		case !dest.IsCheckpoint(name):
-		case name == modelFile, !known[name]: // such as an index
+		case name == modelFile, !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
 			return r.occupied(name)
 		case names[name]:
 			stale[name] = files[name].Version
+		default:
+			others = append(others, name)
 		}
 	}
 	if now, err := r.read(PlanName); err != nil || !bytes.Equal(now, there) {
 		return ignoreAbsent(err) // files may be those of the plan that is there now
 	}
-	r.Plan.Stale = stale
-	text, err := r.Plan.encode()
-	if err != nil {
-		return err
-	}
-	if err := r.To.Put(PlanName, text); err != nil {
-		return err
-	}
-	for _, s := range old.Shards {
-		if _, found := files[s.Name]; found && !names[s.Name] && path.Base(s.Name) == s.Name && strings.HasSuffix(s.Name, ".safetensors") {
-			if err := r.To.Remove(s.Name); err != nil {
-				return err
-			}
+	for _, name := range others {
+		if err := r.To.Remove(name); err != nil {
+			return err
 		}
 	}
-	return nil
+	r.Plan.Stale = stale
+	text, err := r.Plan.encode()
+	if err == nil {
+		err = r.To.Put(PlanName, text)
+	}
+	return err
 }
 
 func ignoreAbsent(err error) error {

@@ -2,7 +2,6 @@ package parts
 
 import (
 	"errors"
-	"iter"
 	"maps"
 	"slices"
 
@@ -42,8 +41,8 @@ type Job struct {
 	// Unchanged returns an error if the source is no longer what Plan says.
 	Unchanged func() error
 
-	// Beside writes the files next to the weights, before the last file of these.
-	Beside func() error
+	// CopyFiles writes the files next to the weights, before the last file of these.
+	CopyFiles func() error
 
 	// Begin is told the bytes of the shards that are to be written.
 	Begin func(size int64)
@@ -59,9 +58,8 @@ type Result struct {
 // A run is a Job that is being done.
 type run struct {
 	*Job
-	headers map[string]*safetensors.Header
-	index   []byte // nil if there is one shard
-	sound   map[string]bool
+	index []byte // nil if there is one shard
+	sound map[string]bool
 }
 
 // The names of what makes a folder a checkpoint, when all else is there.
@@ -73,7 +71,7 @@ const (
 // Do does a part. Killed at any point, it can be done again; it can be done several times
 // at once, and after the end.
 func (j *Job) Do() (*Result, error) {
-	r := &run{Job: j, headers: make(map[string]*safetensors.Header), sound: make(map[string]bool)}
+	r := &run{Job: j, sound: make(map[string]bool)}
 	if err := r.plan(); err != nil {
 		return nil, Refuse(err)
 	}
@@ -89,24 +87,30 @@ func (j *Job) Do() (*Result, error) {
 }
 
 // plan completes the plan.
-func (r *run) plan() (err error) {
+func (r *run) plan() error {
 	r.Plan.Form = planVersion
+	headers := make(map[string]*safetensors.Header)
 	for _, name := range slices.Sorted(maps.Keys(r.Shards)) {
 		s, h, err := shardOf(name, r.Shards[name], r.Metadata)
 		if err != nil {
 			return err
 		}
 		r.Plan.Shards = append(r.Plan.Shards, s)
-		r.headers[name] = h
+		headers[name] = h
 	}
-	if len(r.Plan.Shards) > 1 {
-		r.index, err = safetensors.BuildIndex(iter.Seq2[string, *safetensors.Header](func(yield func(string, *safetensors.Header) bool) {
-			for name, h := range r.headers {
-				if !yield(name, h) {
-					return
-				}
-			}
-		}))
+	if len(headers) > 1 {
+		var err error
+		if r.index, err = safetensors.BuildIndex(maps.All(headers)); err != nil {
+			return err
+		}
+	}
+	text, err := r.Plan.encode()
+	if err != nil {
+		return err
+	}
+	stored, err := decode(text)
+	if err == nil { // JSON replaces what is not UTF-8, as names of files may be
+		r.Plan.Flags, r.Plan.Source = stored.Flags, stored.Source
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package parts
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -158,15 +157,9 @@ func pinsByName(pins []Pin) map[string]Pin {
 }
 
 func union[V any](a, b map[string]V) []string {
-	return slices.Compact(slices.SortedFunc(func(yield func(string) bool) {
-		for _, m := range []map[string]V{a, b} {
-			for name := range m {
-				if !yield(name) {
-					return
-				}
-			}
-		}
-	}, cmp.Compare))
+	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // complete reports whether a listed file may be a shard: by its size, and because it is
@@ -179,11 +172,9 @@ func (p *Plan) complete(s Shard, files map[string]dest.Stored) bool {
 
 // names returns the names of the shards.
 func (p *Plan) names() map[string]bool {
-	return maps.Collect(func(yield func(string, bool) bool) {
-		for _, s := range p.Shards {
-			if !yield(s.Name, true) {
-				return
-			}
-		}
-	})
+	names := make(map[string]bool, len(p.Shards))
+	for _, s := range p.Shards {
+		names[s.Name] = true
+	}
+	return names
 }

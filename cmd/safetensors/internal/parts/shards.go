@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
@@ -57,16 +58,18 @@ func (r *run) write() (*Result, error) {
 	return result, group.Wait()
 }
 
-// writeShard writes a shard, and before the only one what is next to it. If that fails,
-// another run of the part may have done it, and have swept the temporary files of this one.
-func (r *run) writeShard(s Shard) (err error) {
-	if r.index == nil {
-		err = r.Beside()
-	}
-	if err == nil {
-		err = r.To.WriteShard(s.Name, r.Shards[s.Name], r.Metadata, r.stillPlanned)
-	}
-	if err == nil || errors.Is(err, ErrRefused) {
+// writeShard writes a shard, and just before the only one appears, the files next to it. If
+// that fails, another run of the part may have done it, and have swept the temporary files of
+// this one.
+func (r *run) writeShard(s Shard) error {
+	err := r.To.WriteShard(s.Name, r.Shards[s.Name], r.Metadata, func() error {
+		err := r.stillPlanned()
+		if err == nil && r.index == nil {
+			err = r.CopyFiles()
+		}
+		return err
+	})
+	if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, errReplaced) {
 		return err
 	}
 	if files, listErr := r.To.Files(false); listErr == nil {
@@ -76,6 +79,9 @@ func (r *run) writeShard(s Shard) (err error) {
 	}
 	return err
 }
+
+// errReplaced is the error of a part that knows less of stale shards than the plan.
+var errReplaced = errors.New("another job has replaced the plan, and this one has replaced that")
 
 // stillPlanned checks that the plan is still there, and the source what it was: before a
 // shard appears, which may be hours after the part began.
@@ -96,6 +102,9 @@ func (r *run) stillPlanned() error {
 	}
 	if err != nil {
 		return Refuse(fmt.Errorf("%s: another job has replaced the plan: %w", r.Name, err))
+	}
+	if !maps.Equal(r.Plan.Stale, stored.Stale) {
+		return fmt.Errorf("%s: %w", r.Name, errReplaced)
 	}
 	return nil
 }
@@ -149,7 +158,7 @@ func (r *run) checkAll(files map[string]dest.Stored) (bool, error) {
 func (r *run) commit() error {
 	err := r.stillPlanned()
 	if err == nil {
-		err = r.Beside()
+		err = r.CopyFiles()
 	}
 	var there []byte
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
@@ -17,10 +18,14 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
+// silence is how long a server may take to begin an answer.
+var silence = time.Minute
+
 // client returns a client whose answers are counted.
 func (o *Opener) client() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 32 // package remote has 20 requests in flight
+	transport.ResponseHeaderTimeout = silence
 	return &http.Client{Transport: counting{transport, o}}
 }
 
@@ -69,7 +74,7 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		return err
 	}
 	if dir, err := hub.CacheDir(repo, revision); err == nil {
-		c.pins = []Pin{{Name: repo, Tag: filepath.Base(dir)}} // a commit
+		c.pins = []Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // a commit
 		err := o.openLocal(c, filepath.Join(dir, filepath.FromSlash(file)))
 		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
 			return err
@@ -83,7 +88,7 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		if err != nil {
 			return err
 		}
-		c.pins, revision = []Pin{{Name: repo, Tag: commit}}, commit
+		c.pins, revision = []Pin{{Name: path.Join(repo, file), Tag: commit}}, commit
 	}
 	f, err := o.openRepo(repo, revision, file)
 	if err != nil {

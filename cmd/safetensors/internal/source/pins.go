@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -37,23 +38,24 @@ func tagOf(info fs.FileInfo) string {
 // Pins returns the files of a source, and those next to it that were read or listed so
 // far. It is an error if the source can change without notice.
 func (c *Checkpoint) Pins() ([]Pin, error) {
-	if c.parts != nil {
+	pins := c.pins
+	switch {
+	case c.parts != nil:
 		return pinsOf(c.parts)
-	}
-	if c.pins != nil {
-		return c.pins, nil
-	}
-	var pins []Pin
-	for _, f := range c.Files {
-		if f.Tag == "" {
-			return nil, fmt.Errorf("%s: nothing tells whether it changes", Shown(c.Name))
-		}
-		pins = append(pins, Pin{f.Name, f.Size, f.Tag})
-	}
-	if pins == nil {
+	case pins == nil && c.Files == nil:
 		return nil, fmt.Errorf("%s: nothing tells whether it changes", Shown(c.Name))
+	case pins == nil:
+		for _, f := range c.Files {
+			pins = append(pins, Pin{f.Name, f.Size, f.Tag})
+		}
+		pins = append(pins, c.Folder.pinned()...)
 	}
-	return append(pins, c.Folder.pinned()...), nil
+	for _, p := range pins {
+		if p.Tag == "" {
+			return nil, fmt.Errorf("%s: nothing tells whether %s changes: it has no ETag and no time", Shown(c.Name), term.Name(p.Name))
+		}
+	}
+	return pins, nil
 }
 
 // pinsOf returns the pins of several sources.
@@ -79,17 +81,21 @@ func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File) error
 	if err != nil {
 		return errors.New("is not a URL")
 	}
-	urls := []*url.URL{base}
+	names := []string{path.Base(base.Path)}
 	if strings.HasSuffix(base.Path, ".index.json") {
 		for name := range f.Headers() {
-			urls = append(urls, base.ResolveReference(&url.URL{Path: name}))
+			names = append(names, name)
 		}
 	}
-	c.pins = make([]Pin, len(urls))
+	c.pins = make([]Pin, len(names))
 	client := o.client()
 	var group errgroup.Group
 	group.SetLimit(20)
-	for i, u := range urls {
+	for i, name := range names {
+		u := base
+		if i > 0 {
+			u = base.ResolveReference(&url.URL{Path: name})
+		}
 		group.Go(func() error {
 			resp, err := o.request(client, http.MethodHead, u.String())
 			if err != nil {
@@ -100,10 +106,7 @@ func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File) error
 			if tag == "" {
 				tag = resp.Header.Get("Last-Modified")
 			}
-			if tag == "" {
-				return fmt.Errorf("%s: the server gives neither ETag nor Last-Modified, so that nothing tells whether it changes", path.Base(u.Path))
-			}
-			c.pins[i] = Pin{path.Base(u.Path), resp.ContentLength, tag}
+			c.pins[i] = Pin{name, resp.ContentLength, tag}
 			return nil
 		})
 	}

@@ -1,0 +1,109 @@
+package parts
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/stretchr/testify/require"
+)
+
+// jobs returns a func that makes jobs with a folder in common. Those of one tag copy the same
+// numbers; the headers of all are the same.
+func jobs(t *testing.T, shards int) func(tag byte, part Part) *Job {
+	to, err := dest.Parse(t.Context(), t.TempDir(), io.Discard, 8)
+	require.NoError(t, err)
+	return func(tag byte, part Part) *Job {
+		tensors := make(map[string]safetensors.Tensor)
+		for i := range shards {
+			x, err := safetensors.NewTensor(safetensors.U8, []int{8}, []byte{tag, byte(i), 2, 3, 4, 5, 6, 7})
+			require.NoError(t, err)
+			tensors[string(rune('a'+i))] = x
+		}
+		return &Job{
+			To: to.(dest.Shared), Name: "dst", Part: part, AtOnce: 1, Force: true,
+			Plan:   Plan{Source: []Pin{{"x", 8, string(rune(tag))}}},
+			Shards: safetensors.Split(tensors, 8), Unchanged: func() error { return nil },
+			CopyFiles: func() error { return nil }, Begin: func(int64) {},
+		}
+	}
+}
+
+// TestPlanBack has a part wait while another job replaces its plan, leaves shards of the same
+// headers, and is replaced in turn: the part takes none of these for one of its own job.
+func TestPlanBack(t *testing.T) {
+	for _, third := range []bool{true, false} {
+		job := jobs(t, 3)
+		do := func(tag byte, k, n int) {
+			_, err := job(tag, Part{k, n}).Do()
+			require.NoError(t, err)
+		}
+		if third { // all shards are there, then
+			do('1', 3, 3)
+		}
+		late := job('1', Part{1, 3})
+		waiting := true
+		late.Unchanged = func() error {
+			if waiting {
+				waiting = false
+				do('2', 1, 3)
+				do('2', 2, 3)
+				do('1', 4, 4) // has no shard
+			}
+			return nil
+		}
+		_, err := late.Do()
+		require.ErrorIs(t, err, errReplaced)
+		require.NotErrorIs(t, err, ErrRefused)
+		for k := 1; k <= 3; k++ {
+			_, err := late.To.Read(indexFile, 1)
+			require.ErrorIs(t, err, fs.ErrNotExist)
+			do('1', k, 3)
+		}
+		_, err = late.To.Read(indexFile, 1)
+		require.NoError(t, err)
+		for i := range 3 {
+			data, err := late.To.Read(fmt.Sprintf("model-%05d-of-00003.safetensors", i+1), 1<<20)
+			require.NoError(t, err)
+			require.Equal(t, []byte{'1', byte(i), 2, 3, 4, 5, 6, 7}, data[len(data)-8:])
+		}
+	}
+}
+
+// TestFilesLast: the files next to the only shard are written when that is complete, and never
+// for a source that has changed.
+func TestFilesLast(t *testing.T) {
+	j := jobs(t, 1)('1', Part{1, 1})
+	changed := errors.New("changed")
+	copied := false
+	j.CopyFiles = func() error { copied = true; return nil }
+	j.Unchanged = func() error { return changed }
+	_, err := j.Do()
+	require.ErrorIs(t, err, changed)
+	require.False(t, copied)
+	j.Unchanged = func() error { return nil }
+	j.CopyFiles = func() error { return fs.ErrPermission }
+	j.Plan.Shards = nil
+	_, err = j.Do()
+	require.ErrorIs(t, err, fs.ErrPermission)
+	_, err = j.To.Read(modelFile, 1)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// TestNamesOfBytes: names of files need not be UTF-8, which a plan in JSON is.
+func TestNamesOfBytes(t *testing.T) {
+	job := jobs(t, 2)
+	for range 2 {
+		j := job('1', Part{1, 1})
+		j.Force = false
+		j.Plan.Source[0].Name = "x\xff\xfe"
+		j.Plan.Flags = map[string][]string{"only": {"\xff"}}
+		result, err := j.Do()
+		require.NoError(t, err)
+		require.True(t, result.Complete)
+	}
+}
