@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -32,8 +33,8 @@ type Folder struct {
 	files  map[string]content // that were read
 }
 
-// A content is what reading a file brought. It is remembered: whoever asks again gets the
-// same.
+// A content is what reading a file brought. Up to 1 MiB is remembered: whoever asks again
+// gets the same.
 type content struct {
 	data []byte // nil of a large file
 	err  error
@@ -87,9 +88,7 @@ func (f *Folder) Small() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files = slices.DeleteFunc(files, func(p Pin) bool {
-		return !fs.ValidPath(p.Name) || strings.HasPrefix(p.Name, ".") || slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(p.Name, ending) })
-	})
+	files = slices.DeleteFunc(files, func(p Pin) bool { return !comesAlong(p.Name) })
 	f.listed = files
 	names := make([]string, len(files))
 	for i, p := range files {
@@ -97,6 +96,12 @@ func (f *Folder) Small() ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// comesAlong reports whether a file next to the weights is copied with them, by its name.
+func comesAlong(name string) bool {
+	return fs.ValidPath(name) && !strings.Contains(name, "/") && !strings.HasPrefix(name, ".") &&
+		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
 // folderOf returns the folder of a file.
@@ -117,7 +122,8 @@ func readSmall(fsys fs.FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxSmall+1))
+	const most = 1 << 20 // a request each
+	data, err := io.ReadAll(io.LimitReader(bufio.NewReaderSize(file, most), maxSmall+1))
 	if err == nil && len(data) > maxSmall {
 		err = fmt.Errorf("%s has more than %d bytes", name, maxSmall)
 	}
@@ -130,6 +136,9 @@ func listSmall(fsys fs.FS) (files []Pin, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
+		if e.IsDir() || !comesAlong(e.Name()) {
+			continue // without a request
+		}
 		info, err := fs.Stat(fsys, e.Name()) // of what a link points to
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
