@@ -250,6 +250,25 @@ func TestPartsEverySystemCall(t *testing.T) {
 	require.Greater(t, places, 40)
 }
 
+// TestPartsFlushFolders: a folder that a part makes is flushed to the disk with its name.
+func TestPartsFlushFolders(t *testing.T) {
+	strace := os.Getenv("SAFETENSORS_STRACE")
+	if strace == "" {
+		t.Skip("SAFETENSORS_STRACE does not name strace")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	t.Chdir(dir)
+	writePartsSource(t, "src.safetensors")
+	require.NoError(t, exec.Command(strace, "-f", "-y", "-o", "log", "-e", "trace=fsync", program,
+		"cp", "-q", "src.safetensors", "new/dst", "--max-shard-size", "300B", "--part", "1/1").Run())
+	log, err := os.ReadFile("log")
+	require.NoError(t, err)
+	for _, flushed := range []string{dir, filepath.Join(dir, "new"), filepath.Join(dir, "new", "dst")} {
+		require.Contains(t, string(log), "<"+flushed+">")
+	}
+}
+
 // tell names the seed should the test fail.
 func (g *game) tell(t *testing.T, seed uint64) {
 	t.Cleanup(func() {

@@ -77,6 +77,26 @@ func rename(temp, name string) error {
 	return nil
 }
 
+// makeFolder makes a folder and those above it, and flushes the names of those that it makes:
+// a flush of what is in a folder need not keep the folder.
+func makeFolder(name string) error {
+	name = filepath.Clean(name)
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(name)
+	if above == name {
+		return nil
+	}
+	if err := makeFolder(above); err != nil {
+		return err
+	}
+	if err := os.Mkdir(name, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return flush(above)
+}
+
 // flush flushes the names in a folder to the disk.
 func flush(name string) error {
 	if runtime.GOOS == "windows" {

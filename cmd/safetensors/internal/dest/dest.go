@@ -55,7 +55,8 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	case name == "-":
 		file = true
 	case strings.Contains(name, "://") && !bucket.IsURL(name):
-		return nil, usage("cannot write to %s", name)
+		scheme, _, _ := strings.Cut(name, "://") // the rest may hold a signature
+		return nil, usage("cannot write to %s:// URLs", scheme)
 	case file && f.Write == nil:
 		return nil, usage("a %s cannot be written, only %s files", f.Name, format.Written())
 	}

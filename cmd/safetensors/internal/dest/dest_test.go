@@ -254,6 +254,19 @@ func TestParse(t *testing.T) {
 	require.Equal(t, "[a b]", string(text))
 }
 
+// TestNoURL: what cannot be written to is no local folder of that name, and the error does not
+// show what may be a secret in a URL.
+func TestNoURL(t *testing.T) {
+	for _, name := range []string{"hf://owner/name", "https://host/x?sig=secret", "ftp://me:secret@host/x"} {
+		_, err := Parse(t.Context(), name, io.Discard, 0)
+		require.ErrorAs(t, err, new(UsageError), name)
+		require.NotContains(t, err.Error(), "secret")
+		_, err = ParseRanks(name, 2)
+		require.ErrorAs(t, err, new(UsageError), name)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
 // TestWriteFile: a link is replaced, not what it leads to; the mode stays; another kind
 // of file is refused; an error leaves the old file and nothing else.
 func TestWriteFile(t *testing.T) {

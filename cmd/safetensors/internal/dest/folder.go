@@ -1,9 +1,6 @@
 package dest
 
-import (
-	"io"
-	"os"
-)
+import "io"
 
 // A Folder is a Destination that small files can be put into, next to the weights.
 type Folder interface {
@@ -19,7 +16,7 @@ func (f folder) Put(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(f.name, 0o777); err != nil {
+	if err := makeFolder(f.name); err != nil {
 		return err
 	}
 	return WriteFile(path, writing(data))

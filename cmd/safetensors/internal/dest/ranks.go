@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/dcp"
@@ -28,8 +27,8 @@ func ParseRanks(name string, n int) (Destination, error) {
 		return nil, usage("%v", err)
 	case n < 1 || n > maxRanks:
 		return nil, usage("--ranks %d is not from 1 to %d", n, maxRanks)
-	case name == "" || name == "-" || bucket.IsURL(name) || strings.HasSuffix(name, ".safetensors"):
-		return nil, usage("the files of ranks go into a local folder, not to %q", name)
+	case name == "" || name == "-" || strings.Contains(name, "://") || strings.HasSuffix(name, ".safetensors"):
+		return nil, usage("the files of ranks go into a local folder")
 	}
 	return ranks{folder{name: filepath.Clean(name)}, n}, nil
 }
@@ -46,7 +45,7 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 	if err := r.checkEmpty(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(r.name), 0o777); err != nil {
+	if err := makeFolder(filepath.Dir(r.name)); err != nil {
 		return err
 	}
 	temp := filepath.Join(filepath.Dir(r.name), fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))

@@ -136,7 +136,7 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(f.name, 0o777); err != nil {
+	if err := makeFolder(f.name); err != nil {
 		return nil, err
 	}
 	const tries = 3 // another process may sweep the temporary file
@@ -172,7 +172,7 @@ func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, m
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(f.name, 0o777); err != nil {
+	if err := makeFolder(f.name); err != nil {
 		return err
 	}
 	temp := f.temp()
