@@ -202,6 +202,7 @@ func TestHandMade(t *testing.T) {
 func TestRefused(t *testing.T) {
 	offset, length := entry(t)
 	there := info("x", offset, length)
+	long := "X\xe9\x03\x00\x00" + strings.Repeat("w", 1001) // a str
 	w := func(shape []int, chunks ...string) string {
 		return dict(str("w"), tensorOf("float32", shape, chunks...))
 	}
@@ -243,6 +244,9 @@ func TestRefused(t *testing.T) {
 		"negative place":      {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("x", -1, 10))), "its file, offset or length is missing or invalid"},
 		"more than the data":  {metadata(w([]int{1 << 40}, at(0, 1<<40)), dict(index("w", 0), there)), "does not fit into the"},
 		"the same data often": {metadata(w([]int{3000}, many(1000)...), dict(places(1000, there)...)), "does not fit into the"},
+		"long name":           {metadata(dict(long, tensorOf("float32", []int{3}, at(0, 3))), "}"), "a name of 1001 bytes, at most 1000 are read"},
+		"long name of data":   {metadata(w([]int{3}, at(0, 3)), dict(strings.Replace(index("w", 0), str("w"), long, 1), there)), "a name of 1001 bytes, at most 1000 are read"},
+		"long name of a file": {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), strings.Replace(there, str("x"), long, 1))), "its file, offset or length is missing or invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := Open(t.Context(), os.DirFS(folderOf(t, test.meta)), ".")

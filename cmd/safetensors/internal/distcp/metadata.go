@@ -36,6 +36,10 @@ type stored struct {
 	transformed    string // how, by torch's name for it; "" if it is not
 }
 
+// maxName is the most bytes in the name of a tensor or a file. Each chunk is looked up by
+// both, and the first is copied for it.
+const maxName = 1000
+
 // maxSteps allows for 300,000 chunks, and takes at most 2 GB.
 const maxSteps = 1 << 25
 
@@ -90,6 +94,9 @@ func (c *checkpoint) readTensors(fields *pickle.Dict) error {
 		if !ok || !isObject {
 			return fmt.Errorf("the entry of %s is %s", pickle.Describe(e.Key), pickle.Describe(e.Value))
 		}
+		if err := checkName(name); err != nil {
+			return err
+		}
 		if o.Class.Name == "BytesStorageMetadata" {
 			c.objects = append(c.objects, name)
 			continue
@@ -99,6 +106,13 @@ func (c *checkpoint) readTensors(fields *pickle.Dict) error {
 			return fmt.Errorf("tensor %.200q: %w", name, err)
 		}
 		c.tensors = append(c.tensors, t)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if len(name) > maxName {
+		return fmt.Errorf("a name of %d bytes, at most %d are read: %.200q", len(name), maxName, name)
 	}
 	return nil
 }
@@ -229,6 +243,9 @@ func (c *checkpoint) readStorage(fields *pickle.Dict) error {
 		if !ok {
 			return errors.New("a key of storage_data has no name")
 		}
+		if err := checkName(name); err != nil {
+			return err
+		}
 		s, err := readStored(e.Value)
 		if err != nil {
 			return fmt.Errorf("the place of %.200q: %w", name, err)
@@ -259,7 +276,7 @@ func readStored(v any) (s stored, err error) {
 	s.offset, ok2 = v.(int64)
 	v, _ = fields.Get("length")
 	s.length, ok3 = v.(int64)
-	if !ok1 || !ok2 || !ok3 || s.offset < 0 || s.length < 0 {
+	if !ok1 || !ok2 || !ok3 || s.offset < 0 || s.length < 0 || len(s.file) > maxName {
 		return s, errors.New("its file, offset or length is missing or invalid")
 	}
 	if v, _ := fields.Get("transform_descriptors"); v != nil {

@@ -18,8 +18,13 @@ func (u *Unpickler) global(op byte) error {
 	}
 	module, ok1 := items[0].(string)
 	name, ok2 := items[1].(string)
-	if !ok1 || !ok2 {
+	switch {
+	case !ok1 || !ok2:
 		return errors.New("the name of a global is not a string")
+	case len(module) > maxName:
+		return longName(module)
+	case len(name) > maxName:
+		return longName(name)
 	}
 	return u.push(Global{module, name})
 }
@@ -85,7 +90,7 @@ func (u *Unpickler) call(f any, args Tuple) error {
 		return u.push(&Object{Class: f.Class, Args: args})
 	case Global:
 		v, why := u.Call(f, args)
-		if err := u.Charge(0); err != nil {
+		if err := u.chargeWhy(why); err != nil {
 			return err
 		}
 		if v == nil || why != nil {
@@ -94,6 +99,16 @@ func (u *Unpickler) call(f any, args Tuple) error {
 		return u.push(v)
 	}
 	return fmt.Errorf("calling %s with %s", Describe(f), Describe(args))
+}
+
+// chargeWhy counts the text of an error that an Object keeps. Without one it fails if
+// Call has ignored an error of Charge.
+func (u *Unpickler) chargeWhy(why error) error {
+	text := ""
+	if why != nil {
+		text = why.Error()
+	}
+	return u.Charge(len(text) / elementSize)
 }
 
 // build sets the state of an Object. Attributes of a dict, such as _metadata of a
@@ -120,6 +135,9 @@ func (u *Unpickler) persist() error {
 		return err
 	}
 	v, why := u.Persistent(id)
+	if err := u.chargeWhy(why); err != nil {
+		return err
+	}
 	if why != nil {
 		v = &Object{Class: Global{"persistent", "id"}, Why: why}
 	}

@@ -229,11 +229,22 @@ func (u *Unpickler) extend(op byte) error {
 		return fmt.Errorf("setting %d keys and values in %s", len(items), Describe(to))
 	}
 	for i := 0; i < len(items); i += 2 {
-		if err := d.Set(items[i], items[i+1]); err != nil {
+		if err := u.Set(d, items[i], items[i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Set adds an entry to a dict. It counts the bytes of a string key, because those of two
+// keys are compared.
+func (u *Unpickler) Set(d *Dict, key, value any) error {
+	if name, ok := key.(string); ok {
+		if err := u.Charge(len(name) / elementSize); err != nil {
+			return err
+		}
+	}
+	return d.Set(key, value)
 }
 
 // recall stores in the memo and pushes from it.

@@ -26,10 +26,17 @@ const (
 
 	// usualSteps limits the time and the memory that a file takes: an opcode counts
 	// as perOpcode steps, because it may leave a dict or an entry of the memo, some
-	// hundred bytes; each element that it copies is one step more, 16 bytes. A
+	// hundred bytes; each element that it copies is one step more, elementSize bytes. A
 	// tensor of torch.save takes some 35 opcodes that copy some 20 elements.
 	usualSteps = 1 << 23
 	perOpcode  = 2
+
+	// elementSize is the bytes of an element, and of a step of text that is kept or
+	// compared.
+	elementSize = 16
+
+	// maxName is the most bytes in the name of a module or class.
+	maxName = 1000
 
 	// checkEvery is the number of opcodes between two looks at the context.
 	checkEvery = 1 << 12
@@ -185,9 +192,8 @@ func (u *Unpickler) text(bytes uint64) (string, error) {
 
 // line returns the bytes up to the next newline.
 func (u *Unpickler) line() (string, error) {
-	const limit = 1000 // no module or class has as long a name
 	var b []byte
-	for len(b) < limit {
+	for len(b) < maxName {
 		c, err := u.byte()
 		if err != nil {
 			return "", err
@@ -197,7 +203,11 @@ func (u *Unpickler) line() (string, error) {
 		}
 		b = append(b, c)
 	}
-	return "", fmt.Errorf("a name of more than %d bytes: %.200q", limit, b)
+	return "", longName(string(b))
+}
+
+func longName(name string) error {
+	return fmt.Errorf("a name of more than %d bytes: %.200q", maxName, name)
 }
 
 func (u *Unpickler) push(v any) error {

@@ -172,6 +172,8 @@ func TestRefused(t *testing.T) {
 		"memo of nothing":   {"\x80\x02q\x07.", "the stack is empty"},
 		"no UTF-8":          {"\x80\x02U\x01\xff.", "is not valid UTF-8"},
 		"long name":         {"\x80\x02c" + strings.Repeat("x", 1001), "a name of more than 1000 bytes"},
+		"long module":       {"\x80\x04X\xe9\x03\x00\x00" + strings.Repeat("x", 1001) + "U\x01f\x93.", "a name of more than 1000 bytes"},
+		"long function":     {"\x80\x04U\x01mX\xe9\x03\x00\x00" + strings.Repeat("x", 1001) + "\x93.", "a name of more than 1000 bytes"},
 		"huge string":       {"\x80\x02X\xff\xff\xff\xff", "4294967295 bytes where at most 0 are left"},
 		"huge bytes":        {"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff", "18446744073709551615 bytes where at most 0 are left"},
 	} {
@@ -206,12 +208,20 @@ func TestSteps(t *testing.T) {
 		"lists":        "\x80\x02]q\x00" + strings.Repeat("("+strings.Repeat("h\x00", 100)+"e", 10),
 		"Charge":       "\x80\x02cm\nf\n)R",
 		"a long tuple": "\x80\x02(" + strings.Repeat("K\x01", 600) + "t",
+		"long keys":    "\x80\x02X\xd0\x07\x00\x00" + strings.Repeat("a", 2000) + "q\x00" + strings.Repeat("}h\x00Ns0", 100),
+		"long errors":  "\x80\x02cm\ng\nq\x00)q\x01" + strings.Repeat("h\x00h\x01R0", 100),
+		"long reasons": "\x80\x02Nq\x00" + strings.Repeat("h\x00Q0", 100),
 	}
 	for name, text := range bombs {
 		t.Run(name, func(t *testing.T) {
 			u := New(t.Context(), strings.NewReader(text+"."), int64(len(text)+1))
 			u.MaxSteps = 1500
-			u.Call = func(Global, Tuple) (any, error) {
+			long := errors.New(strings.Repeat("x", 2000))
+			u.Persistent = func(any) (any, error) { return nil, long }
+			u.Call = func(g Global, _ Tuple) (any, error) {
+				if g.Name == "g" {
+					return nil, long
+				}
 				if name == "Charge" {
 					u.Charge(1 << 20) // whose error it ignores
 				}

@@ -1,6 +1,7 @@
 package torchfile
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -45,16 +46,19 @@ func flatten(value any, name string) (*flattened, error) {
 // entries adds the entries of a container.
 func (f *flattened) entries(v any, path string, depth int) error {
 	for _, e := range entriesOf(v) {
-		if err := f.charge(len(path)); err != nil {
-			return err
-		}
 		key, ok := keyText(e.Key)
 		if !ok {
-			path := join(path, "<"+pickle.Describe(e.Key)+">")
+			key = "<" + pickle.Describe(e.Key) + ">"
+		}
+		if err := f.charge(len(path) + len(key)); err != nil {
+			return err
+		}
+		path := join(path, key)
+		if !ok {
 			f.refused[path] = fmt.Errorf("its key is %s", pickle.Describe(e.Key))
 			continue
 		}
-		if err := f.add(e.Value, join(path, key), depth-1); err != nil {
+		if err := f.add(e.Value, path, depth-1); err != nil {
 			return err
 		}
 	}
@@ -82,13 +86,13 @@ func (f *flattened) add(v any, path string, depth int) error {
 	text, why := f.metadataText(v, depth)
 	if why != nil {
 		f.refused[path] = why
-		return f.charge(0)
+		return f.charge(len(why.Error()))
 	}
 	if f.metadata == nil {
 		f.metadata = make(map[string]string)
 	}
 	f.metadata[path] = text
-	return f.charge(len(text))
+	return nil
 }
 
 // charge counts a visit of a value, and bytes of text.
@@ -105,16 +109,17 @@ func (f *flattened) charge(text int) error {
 // as it is, the rest as JSON.
 func (f *flattened) metadataText(v any, depth int) (string, error) {
 	if s, ok := v.(string); ok {
-		return s, nil
+		return s, f.charge(len(s))
 	}
 	f.outermost = depth
 	b, err := f.appendJSON(nil, v, depth)
 	return string(b), err
 }
 
-// appendJSON appends a value as json.dump of Python writes it, without spaces.
+// appendJSON appends a value as JSON without spaces, for json.load of Python.
 func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
-	if err := f.charge(0); err != nil || len(b) > maxText {
+	text, _ := v.(string)
+	if err := f.charge(len(text)); err != nil || len(b) > maxText {
 		return nil, fmt.Errorf("it is too large for metadata")
 	}
 	switch v := v.(type) {
@@ -128,11 +133,7 @@ func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
 	case int64:
 		return strconv.AppendInt(b, v, 10), nil
 	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return strconv.AppendFloat(b, v, 'g', -1, 64), nil
-		}
-		text, err := json.Marshal(v)
-		return append(b, text...), err
+		return appendFloat(b, v), nil
 	}
 	if !isContainer(v) {
 		return nil, notTensor(v, depth < f.outermost)
@@ -141,6 +142,25 @@ func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
 		return nil, errSelf
 	}
 	return f.appendContainer(b, v, depth)
+}
+
+// appendFloat appends a float as json.load of Python reads one: with a point or an
+// exponent, or as one of three words.
+func appendFloat(b []byte, x float64) []byte {
+	switch {
+	case math.IsNaN(x):
+		return append(b, "NaN"...)
+	case math.IsInf(x, 1):
+		return append(b, "Infinity"...)
+	case math.IsInf(x, -1):
+		return append(b, "-Infinity"...)
+	}
+	text, _ := json.Marshal(x) // finite
+	b = append(b, text...)
+	if !bytes.ContainsAny(text, ".e") {
+		b = append(b, ".0"...)
+	}
+	return b
 }
 
 // appendContainer appends a dict as an object, a list or tuple as an array.
@@ -161,6 +181,9 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 				return nil, fmt.Errorf("it has a key that is %s", pickle.Describe(e.Key))
 			}
 			text, err := json.Marshal(key)
+			if err == nil {
+				err = f.charge(len(key))
+			}
 			if err != nil {
 				return nil, err
 			}

@@ -128,11 +128,11 @@ func newUnpickler(ctx context.Context, r io.Reader, size int64) *pickle.Unpickle
 	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
 		switch g {
 		case orderedDict:
-			return newOrderedDict(args, u.Charge)
+			return newOrderedDict(args, u)
 		case torchSize:
 			return newSize(args)
 		case rebuildTensorV2, rebuildTensorV3:
-			return newTensor(args, g == rebuildTensorV3)
+			return newTensor(args, g == rebuildTensorV3, u)
 		case rebuildParameter, rebuildParamState:
 			return newParameter(args)
 		}
@@ -140,6 +140,10 @@ func newUnpickler(ctx context.Context, r io.Reader, size int64) *pickle.Unpickle
 	}
 	return u
 }
+
+// maxKey is the most bytes in the key of a storage, which PyTorch makes of a number. Each
+// tensor of the storage is looked up by it.
+const maxKey = 1000
 
 // A storage is the data of tensors, by its key in the file.
 type storage struct {
@@ -186,7 +190,7 @@ func persistent(id any) (any, error) {
 	s.key, ok2 = t[2].(string)
 	s.device, ok3 = t[3].(string)
 	s.numel, ok4 = t[4].(int64)
-	if !ok1 || !ok2 || !ok3 || !ok4 || s.numel < 0 {
+	if !ok1 || !ok2 || !ok3 || !ok4 || s.numel < 0 || len(s.key) > maxKey {
 		return nil, errors.New("a storage whose class, key, device or size is invalid")
 	}
 	if class != untypedStorage {
@@ -233,7 +237,7 @@ func newParameter(args pickle.Tuple) (any, error) {
 }
 
 // newOrderedDict makes a dict of nothing, or of a list of pairs as Python 2 has it.
-func newOrderedDict(args pickle.Tuple, charge func(int) error) (any, error) {
+func newOrderedDict(args pickle.Tuple, u *pickle.Unpickler) (any, error) {
 	d := &pickle.Dict{}
 	if len(args) == 0 {
 		return d, nil
@@ -242,7 +246,7 @@ func newOrderedDict(args pickle.Tuple, charge func(int) error) (any, error) {
 	if !ok || len(args) != 1 {
 		return nil, errors.New("its arguments are no list of pairs")
 	}
-	if err := charge(2 * len(pairs.Items)); err != nil {
+	if err := u.Charge(2 * len(pairs.Items)); err != nil {
 		return nil, err
 	}
 	for _, p := range pairs.Items {
@@ -256,7 +260,7 @@ func newOrderedDict(args pickle.Tuple, charge func(int) error) (any, error) {
 		if len(pair) != 2 {
 			return nil, errors.New("its arguments are no list of pairs")
 		}
-		if err := d.Set(pair[0], pair[1]); err != nil {
+		if err := u.Set(d, pair[0], pair[1]); err != nil {
 			return nil, err
 		}
 	}
@@ -265,7 +269,7 @@ func newOrderedDict(args pickle.Tuple, charge func(int) error) (any, error) {
 
 // newTensor makes a tensor of (storage, offset, shape, strides, requires_grad, hooks),
 // in version 3 followed by the dtype, and perhaps by metadata.
-func newTensor(args pickle.Tuple, v3 bool) (any, error) {
+func newTensor(args pickle.Tuple, v3 bool, u *pickle.Unpickler) (any, error) {
 	usual := 6
 	if v3 {
 		usual = 7
@@ -289,6 +293,9 @@ func newTensor(args pickle.Tuple, v3 bool) (any, error) {
 	}
 	if t.strides, err = ints(args[3]); err != nil {
 		return nil, fmt.Errorf("its strides: %w", err)
+	}
+	if err := u.Charge(len(shape) + len(t.strides)); err != nil {
+		return nil, err
 	}
 	for _, n := range shape {
 		if int64(int(n)) != n {

@@ -186,6 +186,7 @@ func TestHostilePickle(t *testing.T) {
 		"expanded to an overflow":     {dictOf(tensorOf(s, 0, nums(1<<40, 1<<40), nums(0, 0))), "its size overflows 64 bits"},
 		"expanded to terabytes":       {dictOf(tensorOf(s, 0, nums(1<<40), nums(0))), "its tensors repeat the same data too often"},
 		"expanded dimension overflow": {dictOf(tensorOf(s, 0, nums(1<<62, 0), nums(1<<62, 0))), "its strides overflow"},
+		"long key of a storage":       {dictOf(tensorOf(strings.Replace(s, str("0"), "X\xe9\x03\x00\x00"+strings.Repeat("0", 1001), 1), 0, nums(4), nums(1))), "a storage whose class, key, device or size is invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := zipOf(t, test.pickle)

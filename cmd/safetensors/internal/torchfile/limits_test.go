@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
 	"github.com/stretchr/testify/require"
 )
 
@@ -84,6 +87,7 @@ func TestSharedByMemo(t *testing.T) {
 		"texts":               {put(str("a")+"X\x00\x00\x10\x00"+strings.Repeat("a", million)) + named(200, "h\x00"), "no tensors at the top level"},
 		"metadata":            {ones + "}(" + str("w") + tensor("(t") + manyOf(200, "h\x00") + "u.", ""},
 		"metadata of strings": {put("X\x00\x00\x10\x00"+strings.Repeat("a", million)) + "}(" + str("w") + tensor("(t") + manyOf(200, "h\x00") + "u.", "its entries repeat the same containers too often"},
+		"names":               {put("}X\x00\x00\x10\x00"+strings.Repeat("a", million)+tensor("(t")+"s") + "](" + strings.Repeat("h\x00", 200) + "e.", "its entries repeat the same containers too often, or their names are too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := deflatedZip(t, test.pickle, packedZeros(t, 16))
@@ -101,6 +105,42 @@ func TestSharedByMemo(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 		})
 	}
+}
+
+// TestSharedText: metadata of a text that the memo holds once ends at the limit, too.
+func TestSharedText(t *testing.T) {
+	text := strings.Repeat("a", maxText/2+1)
+	for name, value := range map[string]any{
+		"values": &pickle.List{Items: slices.Repeat([]any{text}, 3)},
+		"keys":   &pickle.List{Items: slices.Repeat([]any{&pickle.Dict{Entries: []pickle.Entry{{Key: text}}}}, 3)},
+	} {
+		_, err := flatten(&pickle.Dict{Entries: []pickle.Entry{{Key: "list", Value: value}}}, "")
+		require.ErrorContains(t, err, "its entries repeat the same containers too often", name)
+	}
+}
+
+// TestSharedShape: the dimensions of a tensor count, however they were stored.
+func TestSharedShape(t *testing.T) {
+	ones := make([]int64, maxRank)
+	text := "\x80\x02" + tensorOf(storageOf(float4, "0", 4), 0, nums(ones...), nums(ones...))
+	text = strings.TrimSuffix(text, "R") + "q\x01ctorch._utils\n_rebuild_tensor_v2\nq\x00" + strings.Repeat("h\x00h\x01R0", 20) + "."
+	u := newUnpickler(t.Context(), strings.NewReader(text), int64(len(text)))
+	u.MaxSteps = 2000
+	_, err := u.Load()
+	require.ErrorContains(t, err, "the pickle copies too much")
+}
+
+// TestMetadataNumbers: json.load of Python reads floats of metadata as floats.
+func TestMetadataNumbers(t *testing.T) {
+	f, err := flatten(&pickle.Dict{Entries: []pickle.Entry{
+		{Key: "one", Value: 1.0},
+		{Key: "list", Value: pickle.Tuple{int64(1), 1.0, -0.5, 1e-8, 1e16, 1e300, math.NaN(), math.Inf(1), math.Inf(-1)}},
+	}}, "")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{
+		"one":  "1.0",
+		"list": "[1,1.0,-0.5,1e-8,10000000000000000.0,1e+300,NaN,Infinity,-Infinity]",
+	}, f.metadata)
 }
 
 func manyOf(n int, value string) (s string) {
