@@ -2,7 +2,6 @@ package merge
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -99,8 +98,6 @@ type config struct {
 	AlphaPattern map[string]float64 `json:"alpha_pattern"` // by regular expressions of modules
 	RSLoRA       bool               `json:"use_rslora"`
 	FanInFanOut  bool               `json:"fan_in_fan_out"` // weights of the base are [in, out]
-	DoRA         bool               `json:"use_dora"`
-	Bias         bool               `json:"lora_bias"`
 
 	patterns []alphaPattern // AlphaPattern, in the order of its keys
 }
@@ -111,14 +108,15 @@ type alphaPattern struct {
 }
 
 func parseConfig(text []byte) (*config, error) {
-	var c config
+	c := config{Alpha: 8} // the default of peft
 	switch err := json.Unmarshal(text, &c); {
 	case err != nil:
 		return nil, err
 	case c.Type != "" && c.Type != "LORA":
 		return nil, fmt.Errorf("peft_type is %q, not LORA", c.Type)
-	case c.DoRA, c.Bias:
-		return nil, errors.New("use_dora and lora_bias are not supported")
+	}
+	if err := checkConfig(text); err != nil {
+		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.AlphaPattern)) {
 		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)
@@ -128,6 +126,25 @@ func parseConfig(text []byte) (*config, error) {
 		c.patterns = append(c.patterns, alphaPattern{re, c.AlphaPattern[key]})
 	}
 	return &c, nil
+}
+
+// checkConfig refuses adapters that change a model by more than B·A.
+func checkConfig(text []byte) error {
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	for _, key := range []string{"use_dora", "lora_bias", "layer_replication", "alora_invocation_tokens"} {
+		if v := fields[key]; v != nil && v != false {
+			return fmt.Errorf("%s is not supported", key)
+		}
+	}
+	switch init := fields["init_lora_weights"]; init {
+	case nil, true, false, "gaussian", "eva", "orthogonal":
+		return nil
+	default: // PiSSA, OLoRA, CorDA and LoftQ change the weights of the base before training
+		return fmt.Errorf("init_lora_weights is %.80q, which changes the base, too; let peft convert the adapter to plain LoRA", fmt.Sprint(init))
+	}
 }
 
 // scale returns the factor of an update of rank r.

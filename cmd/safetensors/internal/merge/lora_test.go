@@ -57,9 +57,11 @@ func TestLoRA(t *testing.T) {
 		adapter := checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}
 		for config, scale := range map[string]float64{
 			`{"lora_alpha": 3}`: 3 / float64(r),
-			`{"peft_type": "LORA", "lora_alpha": 3, "use_rslora": true}`:     3 / math.Sqrt(float64(r)),
-			`{"lora_alpha": 3, "alpha_pattern": {"q_proj": 5, "k_proj": 6}}`: 5 / float64(r),
-			`{"lora_alpha": 3, "alpha_pattern": {"layers\\.1\\.q_proj": 5}}`: 3 / float64(r),
+			`{"peft_type": "LORA", "lora_alpha": 3, "use_rslora": true}`:                                       3 / math.Sqrt(float64(r)),
+			`{"lora_alpha": 3, "alpha_pattern": {"q_proj": 5, "k_proj": 6}}`:                                   5 / float64(r),
+			`{"lora_alpha": 3, "alpha_pattern": {"layers\\.1\\.q_proj": 5}}`:                                   3 / float64(r),
+			`{"lora_alpha": 3, "init_lora_weights": "gaussian", "use_dora": false, "layer_replication": null}`: 3 / float64(r),
+			`{}`: 8 / float64(r), // as in peft
 		} {
 			all, merged, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": w}, adapter, []byte(config))
 			require.NoError(t, err)
@@ -133,6 +135,11 @@ func TestLoRAErrors(t *testing.T) {
 		{codes, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "the base has I8 [4,5]; an adapter is added to F32, F16 and BF16"},
 		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.model.layers.0.q_proj.weight": a}, `{}`, "it is F32 [2,5], that of the base is F32 [4,5]"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"use_dora": true}`, "use_dora"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"lora_bias": true}`, "lora_bias is not supported"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"layer_replication": [[0, 4], [2, 5]]}`, "layer_replication is not supported"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alora_invocation_tokens": [1, 2]}`, "alora_invocation_tokens is not supported"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"init_lora_weights": "pissa_niter_16"}`, `init_lora_weights is "pissa_niter_16", which changes the base, too`},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"init_lora_weights": ["x"]}`, "init_lora_weights is "},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"peft_type": "IA3"}`, `peft_type is "IA3"`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"(": 1}}`, "alpha_pattern"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `[`, "unexpected end"},

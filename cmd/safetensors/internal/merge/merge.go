@@ -1,6 +1,6 @@
 // Package merge makes one model of several. Merged tensors are computed when they
-// are read, in float32 (float64 where a model has that), block by block, and rounded
-// once.
+// are read, in float32 (float64 where the first model has that), block by block, and
+// rounded once.
 package merge
 
 import (
