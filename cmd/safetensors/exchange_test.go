@@ -15,13 +15,13 @@ import (
 const signAs = `
 import sys
 from model_signing import hashing, signing
-kind, size, out = sys.argv[1:]
+kind, size, out, model = sys.argv[1:]
 config = hashing.Config()
 if kind == "shards":
     config.use_shard_serialization(shard_size=int(size))
 else:
     config.use_file_serialization(hashing_algorithm=kind)
-signing.Config().use_elliptic_key_signer(private_key="key.pem").set_hashing_config(config).sign("model", out)
+signing.Config().use_elliptic_key_signer(private_key="key.pem").set_hashing_config(config).sign(model, out)
 `
 
 // TestModelSigning exchanges signatures with the Python package model-signing, both
@@ -69,15 +69,17 @@ func TestModelSigning(t *testing.T) {
 	theirs("sign key model/config.json --private_key key.pem --signature file.sig")
 	require.Contains(t, ours("verify model/config.json --signature file.sig --public-key key.pub"), "config.json: OK")
 
-	python("-c", signAs, "blake2", "0", "blake2b.sig")
+	python("-c", signAs, "blake2", "0", "blake2b.sig", "model")
 	require.Contains(t, ours("verify model --signature blake2b.sig --public-key key.pub"), signedModel(t))
-	python("-c", signAs, "shards", "50", "shards.sig")
+	python("-c", signAs, "shards", "50", "shards.sig", "model")
 	require.Contains(t, ours("verify model --signature shards.sig --public-key key.pub"), strings.Replace(signedModel(t), "empty: OK", "empty: OK, empty", 1))
+	python("-c", signAs, "shards", "1", "single.sig", "model/config.json")
+	require.Contains(t, ours("verify model/config.json --signature single.sig --public-key key.pub"), "config.json: OK")
 	write(t, "model/sub/x", "z")
 	write(t, "model/sub-1/x", "longer")
 	r := runs(t, "verify", "model", "--signature", "shards.sig", "--public-key", "key.pub")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stdout, "sub-1/x: DIFFERS\nsub/.git: OK\nsub/x: DIFFERS\n")
-	python("-c", signAs, "blake3", "0", "blake3.sig")
+	python("-c", signAs, "blake3", "0", "blake3.sig", "model")
 	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "blake3.sig", "--public-key", "key.pub"), `hash "blake3" of the format is not supported`)
 }

@@ -356,6 +356,10 @@ func TestShards(t *testing.T) {
 	require.NoError(t, err, "sorted by name")
 	_, err = shards("9", "a:0:9", "a:9:18", "a:18:27")
 	require.NoError(t, err, "sorted by numbers, as the Python package does")
+	m, err := shards("9", ".:0:9", ".:9:12") // a model of one file
+	require.NoError(t, err)
+	require.Len(t, m.Files, 1)
+	require.EqualValues(t, 12, m.Files[0].Size)
 	for _, c := range []struct {
 		names []string
 		want  string
@@ -372,6 +376,7 @@ func TestShards(t *testing.T) {
 		{[]string{"0:9"}, "PATH:START:END"},
 		{[]string{":0:9"}, "clean path"},
 		{[]string{"../a:0:9"}, "clean path"},
+		{[]string{".:0:9", ".:9:18", "a:0:9"}, "clean path"},
 	} {
 		_, err := shards("9", c.names...)
 		require.ErrorContains(t, err, c.want)

@@ -165,7 +165,7 @@ func (m *Manifest) add(resources []resource) error {
 				return err
 			}
 		}
-		if !fs.ValidPath(p.name) || p.name == SingleFile && len(resources) > 1 || strings.ContainsRune(p.name, 0) {
+		if !fs.ValidPath(p.name) || strings.ContainsRune(p.name, 0) {
 			return fmt.Errorf("resource %.200q is not the clean path of a file in the model", r.name)
 		}
 		p.sum, err = hex.DecodeString(r.digest)
@@ -186,6 +186,9 @@ func (m *Manifest) add(resources []resource) error {
 		if err := m.addPiece(p); err != nil {
 			return err
 		}
+	}
+	if m.Covers(SingleFile) && len(m.Files) > 1 {
+		return fmt.Errorf("resource %q is not the clean path of a file in a model of several", SingleFile)
 	}
 	return nil
 }
