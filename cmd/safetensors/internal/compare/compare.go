@@ -3,6 +3,7 @@ package compare
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"runtime"
@@ -142,10 +143,13 @@ func (p *pair) compare(u, v []float64, x, y []byte) (d Difference, at int64) {
 	if p.same && len(x)%len(u) == 0 {
 		width = len(x) / len(u)
 	}
+	integers := p.same && (p.a.DType() == safetensors.I64 || p.a.DType() == safetensors.U64)
 	for i := range u {
 		a, b := u[i], v[i]
 		absolute := math.Abs(a - b)
 		switch {
+		case integers:
+			absolute = distance(p.a.DType(), x[i*width:], y[i*width:])
 		case math.IsNaN(a) && math.IsNaN(b), a == b: // infinities too
 			absolute = 0
 		case math.IsInf(absolute, 1) && !math.IsInf(a, 0) && !math.IsInf(b, 0):
@@ -174,6 +178,15 @@ func (p *pair) compare(u, v []float64, x, y []byte) (d Difference, at int64) {
 	return d, at
 }
 
+// distance returns |x-y| of two integers of 64 bits, rounded once.
+func distance(d safetensors.DType, x, y []byte) float64 {
+	a, b := binary.LittleEndian.Uint64(x), binary.LittleEndian.Uint64(y)
+	if d == safetensors.I64 { // a shift to the order of unsigned numbers
+		a, b = a^1<<63, b^1<<63
+	}
+	return float64(max(a, b) - min(a, b))
+}
+
 // read reads the bytes of n elements from number first on.
 func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
 	bits := int64(t.DType().Bits())
@@ -187,7 +200,7 @@ func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
 }
 
 // numbers returns elements as float64: those of complex numbers twice as many. Beyond
-// 2^53, integers are rounded.
+// 2^53, integers are rounded; of two of one dtype, distance is exact.
 func numbers(d safetensors.DType, n int64, data []byte) ([]float64, error) {
 	t, err := safetensors.NewTensor(d, []int{int(n)}, data)
 	if err != nil {

@@ -66,6 +66,19 @@ func TestDTypes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Difference{1, 6, 2, 36, []int{0}}, d)
 
+	const large = 1 << 60 // beyond the integers that float64 has
+	for _, tolerance := range []Tolerance{{}, {Absolute: 0.5}} {
+		d, err = Values(tensor(t, safetensors.I64, []int{2}, int64(5), large+1), tensor(t, safetensors.I64, []int{2}, int64(5), large), tolerance)
+		require.NoError(t, err)
+		require.Equal(t, Difference{1, 1, 1.0 / large, 1, []int{1}}, d)
+	}
+	d, err = Values(tensor(t, safetensors.U64, []int{1}, uint64(large)), tensor(t, safetensors.U64, []int{1}, uint64(large+3)), Tolerance{})
+	require.NoError(t, err)
+	require.Equal(t, 3.0, d.MaxAbsolute)
+	d, err = Values(tensor(t, safetensors.I64, []int{1}, int64(math.MinInt64)), tensor(t, safetensors.I64, []int{1}, int64(math.MaxInt64)), Tolerance{})
+	require.NoError(t, err)
+	require.Equal(t, 0x1p64, d.MaxAbsolute)
+
 	c := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3, 4)
 	e := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3+5i, 4)
 	d, err = Values(c, e, Tolerance{})
