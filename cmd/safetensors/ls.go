@@ -228,5 +228,7 @@ func (c *command) printMetadata(metadata map[string]string) error {
 	return columns.Flush()
 }
 
-// shape formats a shape as in the file: [2,3].
-func shape(dims []int) string { return strings.ReplaceAll(fmt.Sprint(dims), " ", ",") }
+// shape formats a shape as in the file: [2,3]. One of a million dimensions is cut.
+func shape(dims []int) string {
+	return term.Quote(strings.ReplaceAll(fmt.Sprint(dims), " ", ","), term.ValueLimit)
+}

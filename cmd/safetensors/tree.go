@@ -18,6 +18,9 @@ type node struct {
 	byLabel  map[string]*node
 }
 
+// maxLevels is the most parts of a name; the last one is the rest of it.
+const maxLevels = 20
+
 // printTree prints tensors as a tree of a depth, 0 for all of it, with sums. Names are
 // split at dots.
 func printTree(w io.Writer, tensors []listed, depth int) {
@@ -33,7 +36,7 @@ func printTree(w io.Writer, tensors []listed, depth int) {
 
 func (n *node) add(t *listed) {
 	n.sum.add(*t)
-	for _, label := range strings.Split(t.Name, ".") {
+	for _, label := range strings.SplitN(t.Name, ".", maxLevels) {
 		child := n.byLabel[label]
 		if child == nil {
 			child = &node{label: label}

@@ -119,11 +119,12 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 }
 
 // withModules returns names and what they are below: model.layers of
-// model.layers.0.weight.
+// model.layers.0.weight. Long names, of strangers, are left out.
 func withModules(names []string) []string {
-	all := slices.Clone(names)
+	const maxLen = 1000
+	all := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(name) > maxLen })
 	known := make(map[string]bool)
-	for _, name := range names {
+	for _, name := range all {
 		for i := strings.LastIndexByte(name, '.'); i > 0 && !known[name[:i]]; i = strings.LastIndexByte(name[:i], '.') {
 			known[name[:i]] = true
 			all = append(all, name[:i])

@@ -1,6 +1,7 @@
 package pattern
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -97,4 +98,11 @@ func TestSelection(t *testing.T) {
 		_, err = s.Of(names)
 		require.EqualError(t, err, `no tensor matches "d"`)
 	}
+}
+
+// TestHostileNames: a name of many dots is not taken apart for a suggestion.
+func TestHostileNames(t *testing.T) {
+	names := []string{"a.b.c", strings.Repeat(".", 1<<16)}
+	require.Equal(t, []string{"a.b.c", "a.b", "a"}, withModules(names))
+	require.Len(t, names[1], 1<<16)
 }
