@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
@@ -83,12 +84,17 @@ func (c *command) checkAll(names []string, part parts.Part, values, asJSON bool)
 
 // filesOf returns the files to check: those of a folder, or the source itself.
 func filesOf(name string) ([]string, error) {
-	info, err := os.Stat(name)
+	var info fs.FileInfo
+	dir, err := fileurl.Path(name)
+	if err == nil {
+		info, err = os.Stat(dir)
+	}
 	if err != nil || !info.IsDir() {
 		return []string{name}, nil // a URL, -, or what cannot be opened, which is its verdict then
 	}
 	var files []string
-	err = filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+	dir += string(filepath.Separator) // a link is followed
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
 safetensors diff model model-fp8 --dequantize
 `, cobra.ExactArgs(2), func(args []string) error {
 		if !(tolerance.Absolute >= 0 && tolerance.Relative >= 0) {
-			return usage("a tolerance is not below 0")
+			return usage("a tolerance cannot be negative")
 		}
 		s, err := parseSubset(only, renames)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"hash"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
@@ -49,7 +48,7 @@ func (c *command) printSums(names []string, part parts.Part, tensors, asJSON boo
 	var all manifest.Manifest
 	seen := 0
 	mine := func() bool { seen++; return part.Has(seen - 1) }
-	from := make(map[string]string)
+	from := [2]map[string]string{{}, {}} // the sources of files and of tensors
 	for _, name := range names {
 		m, types, err := c.sumsOfSource(name, tensors, mine)
 		if err != nil {
@@ -61,11 +60,13 @@ func (c *command) printSums(names []string, part parts.Part, tensors, asJSON boo
 			}
 			continue
 		}
-		for _, e := range slices.Concat(m.Files, m.Tensors) {
-			if other, taken := from[e.Name]; taken {
-				return fmt.Errorf("%q is in %s and in %s: a manifest each tells them apart", e.Name, source.Shown(other), source.Shown(name))
+		for kind, entries := range [][]manifest.Entry{m.Files, m.Tensors} {
+			for _, e := range entries {
+				if other, taken := from[kind][e.Name]; taken {
+					return fmt.Errorf("%q is in %s and in %s: write a manifest for each", e.Name, source.Shown(other), source.Shown(name))
+				}
+				from[kind][e.Name] = name
 			}
-			from[e.Name] = name
 		}
 		all.Files = append(all.Files, m.Files...)
 		all.Tensors = append(all.Tensors, m.Tensors...)

@@ -22,8 +22,8 @@ func (c *command) stats() *cobra.Command {
 	var values bool
 	var out output
 	cmd := c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
-Min, max, mean and std are those of the finite values. A pattern selects tensors: *, ?
-and [a-z], or a name and all below it.
+Min, max, mean and std are those of the finite values, as float64. A pattern selects
+tensors: *, ? and [a-z], or a name and all below it.
 
 --json prints one line:
   {"file": "...", "tensors": [{"name", "dtype", "shape", SUMMARY}, ...],

@@ -113,7 +113,7 @@ func (m *Manifest) tensor(text string) error {
 func (e *Entry) parse(sum string) error {
 	n, err := hex.Decode(e.Sum[:], []byte(sum[:min(len(sum), 64)]))
 	if err != nil || n != len(e.Sum) || len(sum) != 64 {
-		return fmt.Errorf("%q is not a SHA-256 sum", sum)
+		return fmt.Errorf("%.80q is not a SHA-256 sum", sum)
 	}
 	return nil
 }
