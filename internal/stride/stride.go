@@ -7,6 +7,15 @@ import "encoding/binary"
 // A Loop visits N places, Stride bytes apart.
 type Loop struct{ N, Stride int64 }
 
+// Rows that start in another page than the one before make a processor wait: it learns
+// where the next row is when it gets there. So those of up to longest bytes, at least near
+// bytes apart, are prefetched, this many bytes of rows ahead. Longer rows gained nothing.
+const (
+	longest = 2 << 10
+	near    = 2 << 10
+	ahead   = 4 << 10
+)
+
 // Line copies n runs of run bytes, which start stride bytes apart in src.
 func Line(dst, src []byte, run, stride, n int) {
 	switch run {
@@ -27,6 +36,9 @@ func Line(dst, src []byte, run, stride, n int) {
 			binary.NativeEndian.PutUint64(dst[8*i:], binary.NativeEndian.Uint64(src[i*stride:]))
 		}
 	default:
+		if farRows(dst, src, run, stride, n) {
+			return
+		}
 		for i := range n {
 			copy(dst[i*run:][:run], src[i*stride:])
 		}

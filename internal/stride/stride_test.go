@@ -108,3 +108,32 @@ func BenchmarkTranspose(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRows copies columns of a matrix [8192, 57344] of bytes, the next ones each
+// time, so that no cache has them.
+func BenchmarkRows(b *testing.B) {
+	const rows, stride = 8192, 56 << 10
+	src := make([]byte, rows*stride)
+	for i := range src {
+		src[i] = byte(i)
+	}
+	for _, run := range []int{64, 128, 256, 512, 896, 1792, 3584, 7168} {
+		dst := make([]byte, rows*run)
+		bench := func(name string, line func(src []byte)) {
+			b.Run(fmt.Sprintf("%s-%d", name, run), func(b *testing.B) {
+				b.SetBytes(int64(len(dst)))
+				column := 0
+				for b.Loop() {
+					line(src[column:])
+					column = (column + run) % (stride - run)
+				}
+			})
+		}
+		bench("ahead", func(src []byte) { Line(dst, src, run, stride, rows) })
+		bench("plain", func(src []byte) {
+			for i := range rows {
+				copy(dst[i*run:][:run], src[i*stride:])
+			}
+		})
+	}
+}

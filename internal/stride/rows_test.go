@@ -1,0 +1,71 @@
+//go:build linux || darwin
+
+package stride
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fenced returns memory between two inaccessible pages.
+func fenced(t *testing.T, pages int) []byte {
+	page := os.Getpagesize()
+	size := pages * page
+	b, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(b)) })
+	require.NoError(t, syscall.Mprotect(b[:page], syscall.PROT_NONE))
+	require.NoError(t, syscall.Mprotect(b[page+size:], syscall.PROT_NONE))
+	return b[page : page+size : page+size]
+}
+
+// TestRows copies rows of all sizes that copyRows takes, and some more: first from the
+// start of src to the end of dst, then from the end to the start. Beyond both any access
+// is a fault.
+func TestRows(t *testing.T) {
+	src, dst := fenced(t, 8), fenced(t, 8)
+	for i := range src {
+		src[i] = byte(i*7 ^ i>>8*31)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for run := 60; run <= longest+10; run++ {
+		stride := near - 10 + random.IntN(near)
+		stride = max(stride, run)
+		n := 1 + random.IntN(min((len(src)-run)/stride+1, len(dst)/run))
+		span, size := (n-1)*stride+run, n*run
+		for range 2 {
+			from, to := src[:span], dst[len(dst)-size:]
+			if random.IntN(2) == 0 {
+				from, to = src[len(src)-span:], dst[:size]
+			}
+			clear(dst)
+			Line(to, from, run, stride, n)
+			require.True(t, string(naive(from, int64(run), []Loop{{int64(n), int64(stride)}}, 0, int64(n))) == string(to),
+				"%d rows of %d bytes, %d apart", n, run, stride)
+			require.Equal(t, size, len(dst)-bytes.Count(dst, []byte{0})+bytes.Count(to, []byte{0}), "bytes outside of the rows")
+		}
+	}
+}
+
+// TestLostPage: a fault in the middle of copyRows is a panic that says where, as it is
+// with a mapped file that somebody has truncated.
+func TestLostPage(t *testing.T) {
+	src, dst := fenced(t, 4), make([]byte, 1<<20)
+	page := os.Getpagesize()
+	require.NoError(t, syscall.Mprotect(src[2*page:], syscall.PROT_NONE))
+	t.Cleanup(func() { require.NoError(t, syscall.Mprotect(src[2*page:], syscall.PROT_READ)) })
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	lost := func() (addr uintptr) {
+		defer func() { addr = recover().(interface{ Addr() uintptr }).Addr() }()
+		Line(dst, src, 512, near, 2*page/near+1)
+		return 0
+	}()
+	require.Equal(t, uintptr(unsafe.Pointer(&src[2*page])), lost&^uintptr(page-1))
+}
