@@ -34,9 +34,9 @@
 //
 // # Fairness
 //
-// cmd/bench runs each benchmark in a process of its own, all of them in turn,
-// and repeats this for every round, so a slow moment of the machine hits all
-// contestants. It restricts the process, and the Rust or Python process it
+// cmd/bench runs each benchmark in a process of its own, row by row, and repeats this
+// for every round, so a slow moment of the machine hits all contestants of a row. Their
+// order is another one in each round: what one frees, the next one gets. It restricts the process, and the Rust or Python process it
 // starts, to one CPU; only the rows named all-CPUs may use every CPU, and only
 // contestants that do so have one. The following holds for every benchmark:
 //

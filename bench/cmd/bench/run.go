@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A runner runs every benchmark in a process of its own, all of them in turn
-// in each round.
+// A runner runs every benchmark in a process of its own, once in each round.
 type runner struct {
 	count           int
 	work, benchtime string
@@ -56,18 +57,38 @@ func (r *runner) run(ctx context.Context, name, command string) (err error) {
 	w := benchfmt.NewWriter(out)
 	var failed []error
 	for round := range r.count {
-		for i, benchmark := range benchmarks {
-			log.Printf("round %d of %d, %d of %d: %s", round+1, r.count, i+1, len(benchmarks), benchmark)
-			if err := r.one(ctx, w, benchmark); err != nil {
+		outputs := make([][]byte, len(benchmarks))
+		for done, i := range shuffled(benchmarks) {
+			log.Printf("round %d of %d, %d of %d: %s", round+1, r.count, done+1, len(benchmarks), benchmarks[i])
+			if outputs[i], err = r.one(ctx, benchmarks[i]); err != nil {
 				log.Print(err)
-				failed = append(failed, fmt.Errorf("%s: %w", benchmark, err))
+				failed = append(failed, fmt.Errorf("%s: %w", benchmarks[i], err))
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
+		for results := benchfmt.NewReader(bytes.NewReader(bytes.Join(outputs, nil)), name); results.Scan(); {
+			if err := w.Write(results.Result()); err != nil {
+				return err
+			}
+		}
 	}
 	return errors.Join(failed...)
+}
+
+// shuffled returns the order of a round: row by row, the contestants of a row in random
+// order. In a fixed one, each of them would always find the memory that the same one
+// before it has freed, and other memory may be several times as slow.
+func shuffled(benchmarks []string) []int {
+	rows := make(map[string]int) // where each row starts
+	row := func(i int) string { return benchmarks[i][:strings.LastIndexByte(benchmarks[i], '/')] }
+	for i := range slices.Backward(benchmarks) {
+		rows[row(i)] = i
+	}
+	order := rand.Perm(len(benchmarks))
+	slices.SortStableFunc(order, func(i, j int) int { return rows[row(i)] - rows[row(j)] })
+	return order
 }
 
 // prepare builds the test binary and returns the names of the benchmarks. To
@@ -98,27 +119,22 @@ func (r *runner) command(ctx context.Context, pattern string, args ...string) *e
 	return cmd
 }
 
-// one runs one benchmark and writes its result.
-func (r *runner) one(ctx context.Context, w *benchfmt.Writer, name string) error {
+// one runs one benchmark and returns its output.
+func (r *runner) one(ctx context.Context, name string) ([]byte, error) {
 	cpus := r.oneCPU
 	if strings.Contains(name, "all-CPUs/") {
 		cpus = r.allCPUs
 	}
 	// The process inherits the CPUs of this thread.
 	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
-		return err
+		return nil, err
 	}
 	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
 	out, err := r.command(ctx, pattern, "-prepared", fmt.Sprint("-idle=", r.idle)).Output()
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
-	for results := benchfmt.NewReader(bytes.NewReader(out), name); results.Scan(); {
-		if err := w.Write(results.Result()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out, nil
 }
 
 // findCPUs finds the CPUs that this process may use. One is the last of them.
