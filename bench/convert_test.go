@@ -16,10 +16,11 @@ import (
 // contestant divides the work among as many threads as there are CPUs. The
 // throughput counts the bytes read and those written.
 //
-// What bounds it: in cache, the stores: where the result is F32, limit-clear
-// alone takes longer than limit-memmove. In memory, the bandwidth; stores that
-// bypass the cache save reading what they overwrite, so we are faster than
-// limit-memmove there.
+// What bounds it: in cache, the stores: where the result is F32, limit-clear alone
+// takes as long as limit-memmove. In memory, the bandwidth. Our stores bypass the
+// cache, which saves reading what they overwrite; limit-memmove does so on some
+// processors and is slower than ours on others. limit-clear writes zeros, for which
+// some have a faster way.
 //
 //   - ours: Convert, Append
 //   - plain: one element at a time; F16 by github.com/x448/float16, BF16 by shifts, F8 by a table

@@ -13,7 +13,8 @@
 //
 //	go run ./cmd/bench
 //
-// or the same in parts, whole jobs of the command in a folder of their own:
+// or the same in parts, whole jobs of the command in a folder of their own. xeon/ has
+// older results of another processor.
 //
 //	go run ./cmd/bench -count 6 -work 'Convert|Open|Parse|Encode|Shard'
 //	go run ./cmd/bench -count 6 -work 'Load|Write' -add

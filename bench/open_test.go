@@ -76,8 +76,16 @@ func openNLPOdyssey(path, tensor string) {
 // before every run, which cachestat confirmed.
 //
 // What bounds it: warm, the page faults of new memory: limit-pread, which has
-// none, takes half the time. Cold, the disk; reading past the page cache is
+// none, takes half the time or less. Cold, the disk; reading past the page cache is
 // faster, but leaves the file cold for the next reader.
+//
+// On a machine that returns free memory to its host, the state of that memory decides
+// more than the contestant does: hence intervals of 50 % and more. Ours asks for huge
+// pages as long as they are quick. On one CPU of such a machine a slow one stalls all
+// reads: without huge pages cold runs took 1.2 to 2.0 s, with them 2.5 to 3.4, while
+// warm runs took 2.3 to 3.6 s without and 0.7 to 0.9 with them, minutes later. With two
+// CPUs there was no difference. The cold rows come from a run in which ours was first
+// in each round; all others are in random order.
 //
 //   - ours: Load
 //   - ReadFile: os.ReadFile, the bytes alone, nothing parsed

@@ -19,11 +19,13 @@ const shardColumns = 28672
 // every contestant uses as many threads as there are CPUs. The throughput
 // counts the bytes of the shard.
 //
-// What bounds it: mapped, memory bandwidth, and for 64 devices, whose rows have
-// 896 bytes, the cache lines that each row touches: limit-lines, which reads one
-// byte of each and writes nothing, takes most of our time. The processor cannot
-// tell in advance where the next row is, 56 KiB further on in another page.
-// ReadAt, the system call of each row, in which the kernel copies.
+// What bounds it: mapped, memory bandwidth, of which one CPU takes most: for 2
+// devices, limit-memmove gains no more from two CPUs than we do. For 64 devices,
+// whose rows have 896 bytes, it is the cache lines that each row touches:
+// limit-lines, which reads one byte of each and writes nothing, takes more than half
+// of our time. The processor cannot tell in advance where the next row is, 56 KiB
+// further on in another page; ours prefetches it. ReadAt, the system call of each
+// row, in which the kernel copies.
 //
 //   - ours: Open or NewFile before; Slice, Append
 //   - maruel: Parse before; has no slices, so copy row by row
