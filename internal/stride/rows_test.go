@@ -35,6 +35,7 @@ func TestRows(t *testing.T) {
 	for i := range src {
 		src[i] = byte(i*7 ^ i>>8*31)
 	}
+	Line(nil, nil, 512, near, 0)
 	random := rand.New(rand.NewPCG(1, 2))
 	for run := 60; run <= longest+10; run++ {
 		stride := near - 10 + random.IntN(near)

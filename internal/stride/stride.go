@@ -7,9 +7,9 @@ import "encoding/binary"
 // A Loop visits N places, Stride bytes apart.
 type Loop struct{ N, Stride int64 }
 
-// Rows that start in another page than the one before make a processor wait: it learns
-// where the next row is when it gets there. So those of up to longest bytes, at least near
-// bytes apart, are prefetched, this many bytes of rows ahead. Longer rows gained nothing.
+// A processor cannot guess where the next row is if that starts in another page. So
+// rows of up to longest bytes that start at least near bytes apart are prefetched, ahead
+// bytes of rows before their use. Longer rows gained nothing.
 const (
 	longest = 2 << 10
 	near    = 2 << 10
