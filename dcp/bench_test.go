@@ -87,7 +87,10 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkSlice reads one column of a tensor that four ranks have the columns of.
+// BenchmarkSlice reads columns of a tensor of which four ranks have 512 each. All 2048
+// take as long as one tensor of 16 MiB in a file. They pass through a buffer in the
+// cache, which adds little: smaller ones, and copies straight from the mapping, gained
+// nothing.
 func BenchmarkSlice(b *testing.B) {
 	const ranks, size = 4, 2048
 	x := random(b, rand.New(rand.NewPCG(6, 3)), safetensors.F32, size, size)

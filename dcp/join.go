@@ -72,9 +72,9 @@ func newPiece(name string, t safetensors.Tensor, s *shard) (piece, error) {
 	if len(shape) > maxRank {
 		return piece{}, broken(name, "its rank in %s, %d, exceeds the limit of %d", s.name, len(shape), maxRank)
 	}
-	b := box{make([]int, len(shape)), make([]int, len(shape))}
-	if s.offsets != nil {
-		b.begin = s.offsets[name]
+	b := box{s.offsets[name], make([]int, len(shape))}
+	if s.offsets == nil {
+		b.begin = make([]int, len(shape))
 	}
 	for i, n := range shape {
 		if b.begin[i] > math.MaxInt-n {

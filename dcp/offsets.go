@@ -33,7 +33,7 @@ func (s *shard) readOffsets() error {
 		return nil
 	}
 	p := &offsetsParser{Scanner: jsonscan.Scanner{Text: []byte(text)}, shard: s}
-	s.offsets = make(map[string][]int)
+	s.offsets = make(map[string][]int, s.file.Len())
 	err := p.info()
 	if broken := (*jsonscan.Error)(nil); errors.As(err, &broken) {
 		reason := fmt.Sprintf("%s of %s: %s (at byte %d of its value)", shardingKey, s.name, broken.Reason, broken.Pos)

@@ -138,13 +138,14 @@ func (t *tiling) hole(at box, near []piece) error {
 // pieces of all groups but the first.
 func (t *tiling) along(in box, pieces []piece, dim int, cuts []int, depth int) (joined safetensors.Tensor, err error) {
 	parts := make([]safetensors.Tensor, len(cuts)+1)
-	begin, end := 0, in.begin[dim]
+	group := in.with(dim, in.begin[dim], in.begin[dim])
+	begin := 0
 	for i, cut := range append(cuts, len(pieces)) {
-		first := end
-		if end = in.end[dim]; cut < len(pieces) {
-			end = pieces[cut].begin[dim]
+		group.begin[dim] = group.end[dim]
+		if group.end[dim] = in.end[dim]; cut < len(pieces) {
+			group.end[dim] = pieces[cut].begin[dim]
 		}
-		if parts[i], err = t.join(in.with(dim, first, end), pieces[begin:cut], depth+1); err != nil {
+		if parts[i], err = t.join(group, pieces[begin:cut], depth+1); err != nil {
 			return joined, err
 		}
 		begin = cut
