@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -79,15 +80,18 @@ const azureResource = "https://storage.azure.com/"
 func azureTokens(ctx context.Context) oauth2.TokenSource {
 	return oauth2.ReuseTokenSource(nil, tokenFunc(func() (*oauth2.Token, error) {
 		if os.Getenv("AZURE_TENANT_ID") != "" && first(os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_FEDERATED_TOKEN_FILE")) != "" {
-			return applicationToken(ctx)
+			return applicationToken(forTokens(ctx))
 		}
 		token, machineErr := machineToken(ctx)
+		for failed := 1; again(ctx, defaultTries, failed, machineErr); failed++ {
+			token, machineErr = machineToken(ctx)
+		}
 		if machineErr == nil {
 			return token, nil
 		}
 		token, err := commandToken(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("nobody is logged in: the machine has no identity (%w), and az: %w", machineErr, err)
+		if err != nil { // the status of another server is none of the store
+			return nil, fmt.Errorf("nobody is logged in: the machine has no identity (%v), and az: %w", machineErr, err)
 		}
 		return token, nil
 	}))
@@ -140,16 +144,19 @@ func machineToken(ctx context.Context) (*oauth2.Token, error) {
 	}
 	r.Header.Set(header, value)
 	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(r) // never by a proxy
+	if op := new(net.OpError); err != nil && (errors.As(err, &op) && op.Op == "dial" || ctx.Err() != nil) {
+		return nil, err // nobody is there
+	}
 	if err != nil {
-		return nil, err
+		return nil, &lost{err}
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return nil, err
+		return nil, &lost{err}
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("its server says %s", resp.Status)
+		return nil, fmt.Errorf("its server says %w", &refusal{status: resp.StatusCode})
 	}
 	return parseToken(body)
 }

@@ -22,7 +22,7 @@ func openGoogle(ctx context.Context, name string, query url.Values) (store, erro
 	}
 	authorize := anonymous
 	if o["anonymous"] != "true" {
-		tokens, err := google.DefaultTokenSource(ctx, "https://www.googleapis.com/auth/devstorage.read_write")
+		tokens, err := google.DefaultTokenSource(forTokens(ctx), "https://www.googleapis.com/auth/devstorage.read_write")
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"golang.org/x/oauth2"
 )
 
 // A rest is the HTTP client of a store whose requests are objects and XML.
@@ -66,35 +65,30 @@ func patient(c *awshttp.BuildableClient) *http.Client {
 	return client
 }
 
-// bearer authorizes requests by a token.
-func bearer(tokens oauth2.TokenSource) func(*http.Request, []byte) error {
-	return func(r *http.Request, _ []byte) error {
-		token, err := tokens.Token()
-		if err == nil {
-			token.SetAuthHeader(r)
-		}
-		return err
-	}
-}
-
 func anonymous(*http.Request, []byte) error { return nil }
 
 // send sends a request until it succeeds, fails for good or has failed too often. The
 // caller closes the body if the request has no answer to be decoded.
 func (c *rest) send(ctx context.Context, r request) (*http.Response, error) {
-	for failed := 0; ; {
+	for failed := 1; ; failed++ {
 		resp, err := c.try(ctx, r)
-		if err == nil {
-			return resp, nil
-		}
-		if failed++; failed >= c.tries || !temporary(err) || ctx.Err() != nil {
-			return nil, err
-		}
-		select {
-		case <-time.After(pause(failed)):
-		case <-ctx.Done():
+		if !again(ctx, c.tries, failed, err) {
+			return resp, err
 		}
 	}
+}
+
+// again waits for the next of some tries, and reports whether there is one, after some
+// that failed, the last one with err.
+func again(ctx context.Context, tries, failed int, err error) bool {
+	if failed >= tries || !temporary(err) || ctx.Err() != nil {
+		return false
+	}
+	select {
+	case <-time.After(pause(failed)):
+	case <-ctx.Done():
+	}
+	return true
 }
 
 // pause returns how long to wait after some tries that failed. Clients that failed together
