@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,14 +19,15 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// silence is how long a server may take to begin an answer.
+// silence is how long a server may send nothing. Package remote waits less, and asks again.
 var silence = time.Minute
 
-// client returns a client whose answers are counted.
+var errSilent = errors.New("the connection stalled")
+
+// client returns a client whose answers are counted, and end when the server is silent.
 func (o *Opener) client() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 32 // package remote has 20 requests in flight
-	transport.ResponseHeaderTimeout = silence
 	return &http.Client{Transport: counting{transport, o}}
 }
 
@@ -36,32 +38,62 @@ type counting struct {
 }
 
 func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.RoundTripper.RoundTrip(req)
-	if err == nil {
-		resp.Body = countedBody{resp.Body, c.o}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	b := &countedBody{o: c.o, ctx: ctx, cancel: cancel}
+	b.watch = time.AfterFunc(silence, func() { cancel(errSilent) })
+	resp, err := c.RoundTripper.RoundTrip(req.WithContext(ctx))
+	b.watch.Stop()
+	if err != nil {
+		defer cancel(nil)
+		return nil, b.cause(err)
 	}
-	return resp, err
+	b.ReadCloser, resp.Body = resp.Body, b
+	return resp, nil
 }
 
+// A countedBody is the body of an answer. Only while it is read must the server not be
+// silent: who reads may take his time.
 type countedBody struct {
 	io.ReadCloser
-	o *Opener
+	o      *Opener
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	watch  *time.Timer // cancels after silence
 }
 
-func (b countedBody) Read(p []byte) (int, error) {
+func (b *countedBody) Read(p []byte) (int, error) {
+	b.watch.Reset(silence)
 	n, err := b.ReadCloser.Read(p)
+	b.watch.Stop()
 	b.o.read.Add(int64(n))
-	return n, err
+	return n, b.cause(err)
+}
+
+func (b *countedBody) Close() error {
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+func (b *countedBody) cause(err error) error {
+	if err != nil && err != io.EOF && context.Cause(b.ctx) == errSilent {
+		return errSilent
+	}
+	return err
 }
 
 func (o *Opener) openURL(c *Checkpoint, name string) error {
-	f, err := (&remote.Client{HTTP: o.client()}).Open(o.Context, name)
+	client := o.client()
+	seen := &answers{RoundTripper: client.Transport, last: make(map[string]http.Header)}
+	if o.Pin {
+		client.Transport = seen
+	}
+	f, err := (&remote.Client{HTTP: client}).Open(o.Context, name)
 	if err != nil {
 		return err
 	}
 	c.take(f)
 	if o.Pin {
-		return o.pinURL(c, name, f)
+		return o.pinURL(c, name, f, seen)
 	}
 	return nil
 }

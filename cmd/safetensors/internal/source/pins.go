@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,12 +11,13 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"golang.org/x/sync/errgroup"
 )
 
 // A Pin is a file as it was when a source was opened. Another machine that opens the
@@ -76,41 +78,55 @@ func pinsOf(sources []*Checkpoint) (all []Pin, err error) {
 }
 
 // pinURL pins what was opened at a URL: a file, or an index and its shards.
-func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File) error {
+func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File, seen *answers) error {
 	base, err := url.Parse(rawURL)
 	if err != nil {
 		return errors.New("is not a URL")
 	}
-	names := []string{path.Base(base.Path)}
+	c.pins = []Pin{seen.pin(path.Base(base.Path), base)}
 	if strings.HasSuffix(base.Path, ".index.json") {
 		for name := range f.Headers() {
-			names = append(names, name)
+			c.pins = append(c.pins, seen.pin(name, base.ResolveReference(&url.URL{Path: name})))
 		}
 	}
-	c.pins = make([]Pin, len(names))
-	client := o.client()
-	var group errgroup.Group
-	group.SetLimit(20)
-	for i, name := range names {
-		u := base
-		if i > 0 {
-			u = base.ResolveReference(&url.URL{Path: name})
-		}
-		group.Go(func() error {
-			resp, err := o.request(client, http.MethodHead, u.String())
-			if err != nil {
-				return err
-			}
-			resp.Body.Close()
-			tag := resp.Header.Get("ETag")
-			if tag == "" {
-				tag = resp.Header.Get("Last-Modified")
-			}
-			c.pins[i] = Pin{name, resp.ContentLength, tag}
-			return nil
-		})
+	return nil
+}
+
+// An answers transport notes what the answers say of each URL: they are of the very file
+// that was opened, and package remote has asked again where it had to.
+type answers struct {
+	http.RoundTripper
+	mu   sync.Mutex
+	last map[string]http.Header // by the URL that was asked first
+}
+
+func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := a.RoundTripper.RoundTrip(req)
+	if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+		return resp, err
 	}
-	return group.Wait()
+	for req.Response != nil { // which has redirected to it
+		req = req.Response.Request
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last[req.URL.String()] = resp.Header
+	return resp, nil
+}
+
+func (a *answers) pin(name string, u *url.URL) Pin {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	header := a.last[u.String()]
+	size := header.Get("Content-Length")
+	if whole := header.Get("Content-Range"); whole != "" {
+		size = whole[strings.LastIndexByte(whole, '/')+1:]
+	}
+	p := Pin{Name: name, Size: -1, Tag: cmp.Or(header.Get("ETag"), header.Get("Last-Modified"))}
+	if n, err := strconv.ParseInt(size, 10, 64); err == nil {
+		p.Size = n
+	}
+	return p
 }
 
 // Unchanged returns an error if a local file is no longer what it was when the source

@@ -37,7 +37,7 @@ type Opener struct {
 	Local bool
 
 	// Pin has Open note what Pins says of sources that are not files of this machine.
-	// That takes further requests.
+	// That takes a further request to a hub.
 	Pin bool
 
 	// Note is told what Open leaves out of a source, in a sentence. It may be nil.
