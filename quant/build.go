@@ -10,18 +10,17 @@ import (
 // A builder makes the matrix of a module.
 type builder struct {
 	*module
-	config  *config
-	weights *weights // of compressed-tensors; nil if the config does not have it
-	bits    int      // of a code
-	shape   []int    // of the result
-	matrix  *matrix
+	config *config
+	bits   int   // of a code
+	shape  []int // of the result
+	matrix *matrix
 }
 
 // build returns the tensor that a module stands for.
 func build(m *module, c *config) (safetensors.Tensor, error) {
 	b := &builder{module: m, config: c}
 	b.matrix = &matrix{name: m.result(), transposed: m.layout.transposed, constant: m.layout.constant}
-	for _, step := range []func() error{b.findWeights, b.checkOrder, b.findBits, b.findShape, b.findNumbers, b.findGroups, b.findGrids} {
+	for _, step := range []func() error{b.checkOrder, b.findBits, b.findShape, b.findNumbers, b.findGroups, b.findGrids} {
 		if err := step(); err != nil {
 			return safetensors.Tensor{}, err
 		}
@@ -31,17 +30,6 @@ func build(m *module, c *config) (safetensors.Tensor, error) {
 		return safetensors.Tensor{}, b.failed(values, err)
 	}
 	return t, nil
-}
-
-func (b *builder) findWeights() (err error) {
-	if b.config.method != compressed {
-		return nil
-	}
-	b.weights, err = b.config.weightsOf(b.path(), b.layout.format)
-	if err != nil {
-		return b.failed(values, err)
-	}
-	return nil
 }
 
 // checkOrder refuses the orders that early versions of bitsandbytes had for some GPUs.

@@ -2,14 +2,11 @@ package quant
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // A config is what config.json or hf_quant_config.json says of the quantisation. The
@@ -22,21 +19,12 @@ type config struct {
 	group   int   // elements of a group; 0 if not given, -1 for a single one
 	plusOne bool  // stored zero points are one less than they should be
 
-	groups  []*group            // of compressed-tensors
+	targets map[string]*targets // of compressed-tensors, by format
 	modules map[string]settings // of MLX, for modules that have their own
 	left    patterns            // modules that are not quantised
 
 	expressions int64 // bytes of the patterns: see maxExpressions
-}
-
-// A group is how compressed-tensors quantises some modules.
-type group struct {
-	Format  string   `json:"format"`
-	Targets []string `json:"targets"`
-	Weights *weights `json:"weights"`
-
-	targets patterns
-	classes bool // a target is a class of modules
+	steps       int64 // of matches that are left: see maxSteps
 }
 
 // settings are how MLX quantises a module.
@@ -44,15 +32,6 @@ type settings struct {
 	Bits      int    `json:"bits"`
 	GroupSize int    `json:"group_size"`
 	Mode      string `json:"mode"`
-}
-
-type weights struct {
-	Bits      int    `json:"num_bits"`
-	Type      string `json:"type"`
-	Symmetric *bool  `json:"symmetric"`
-	Strategy  string `json:"strategy"`
-	GroupSize int    `json:"group_size"`
-	Block     []int  `json:"block_structure"`
 }
 
 // The methods that a config may name.
@@ -149,7 +128,7 @@ func parseSection(text []byte) (*config, error) {
 		Left       []string          `json:"modules_to_not_convert"`
 	}
 	err := json.Unmarshal(text, &s) // what it can read, whatever else there is
-	c := &config{method: s.Method, block: s.Block, bits: s.Bits}
+	c := &config{method: s.Method, block: s.Block, bits: s.Bits, steps: maxSteps}
 	switch {
 	case c.method == "" && s.Algorithm != "":
 		c.method = modelOpt
@@ -213,55 +192,6 @@ func checkBlock(block []int) error {
 	return nil
 }
 
-// parseGroups checks the groups of compressed-tensors. Their formats go before that of
-// all.
-func (c *config) parseGroups(groups map[string]*group, format string) (err error) {
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		g := groups[name]
-		if g == nil {
-			continue
-		}
-		if g.Format == "" {
-			g.Format = format
-		}
-		if err = checkFormat(g.Format); err == nil {
-			err = g.Weights.check()
-		}
-		if err == nil {
-			g.targets, err = c.parsePatterns(g.Targets)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		g.classes = slices.ContainsFunc(g.Targets, func(s string) bool { return s != "" && unicode.IsUpper(rune(s[0])) })
-		c.groups = append(c.groups, g)
-	}
-	return checkFormat(format)
-}
-
-func checkFormat(format string) error {
-	if format != "" && !slices.Contains(formats, format) {
-		return fmt.Errorf("format %q is none of %s", format, strings.Join(formats, ", "))
-	}
-	return nil
-}
-
-func (w *weights) check() error {
-	if w == nil {
-		return nil
-	}
-	if err := checkBlock(w.Block); err != nil {
-		return fmt.Errorf("block_structure: %w", err)
-	}
-	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
-		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
-	}
-	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
-		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", w.Strategy, w.Block, w.GroupSize)
-	}
-	return nil
-}
-
 // parseModules reads the modules of an MLX config that have bits of their own.
 func (c *config) parseModules(text []byte) error {
 	var all map[string]json.RawMessage
@@ -295,32 +225,4 @@ func (c *config) of(module string) (bits, group int) {
 		group = s.GroupSize
 	}
 	return bits, group
-}
-
-// weightsOf returns the weights of a module in a group of compressed-tensors whose format
-// fits. A target is a pattern of modules, or a class of them, which a file does not say.
-// The only group of a format needs no target.
-func (c *config) weightsOf(module, format string) (*weights, error) {
-	var class, only *weights
-	fit := 0
-	for _, g := range c.groups {
-		if g.Weights == nil || g.Format == notQuantised || !slices.Contains([]string{"", format, genericFormat, mixedFormats}, g.Format) {
-			continue
-		}
-		if g.targets.match(module) {
-			return g.Weights, nil
-		}
-		if g.classes && class == nil {
-			class = g.Weights
-		}
-		only = g.Weights
-		fit++
-	}
-	switch {
-	case class != nil:
-		return class, nil
-	case fit == 1:
-		return only, nil
-	}
-	return nil, errors.New("no group of the quantization_config has format " + format + " and targets it")
 }

@@ -96,7 +96,7 @@
 // # Untrusted files
 //
 // Nothing is allocated because a shape claims it, and no index is used unchecked. A
-// config is data: its regular expressions take time in proportion to their length, at
-// most 128 KiB together with repeats written out, and to the names. Open reads one of up to
-// 64 MiB.
+// config is data: its regular expressions have at most 128 KiB together, with repeats
+// written out, and a number of steps to match all names that takes some seconds. More is an
+// error; no model comes near. Open reads a config of up to 64 MiB.
 package quant

@@ -14,10 +14,11 @@ import (
 
 // A module is a quantised tensor: a layout, and a tensor for each of its parts.
 type module struct {
-	layout *layout
-	stem   string // of the names
-	tensor map[role]safetensors.Tensor
-	size   []int64 // what the tensor shape holds, if it was read
+	layout  *layout
+	stem    string // of the names
+	tensor  map[role]safetensors.Tensor
+	size    []int64  // what the tensor shape holds, if it was read
+	weights *weights // of compressed-tensors; nil if the config does not have it
 }
 
 // name returns the name that a part has.
@@ -177,7 +178,14 @@ func checkRest(name string, t safetensors.Tensor, c *config) error {
 			switch p.suffix {
 			case "weight", "scale", "scales", "biases", "_blocks", "_scales":
 				// Others have such names. The config tells.
-				if !slices.Contains(layouts[i].methods, c.method) || !p.has(t) || c.left.cover(strings.TrimSuffix(stem, ".")) {
+				if !slices.Contains(layouts[i].methods, c.method) || !p.has(t) {
+					continue
+				}
+				left, err := c.left.cover(strings.TrimSuffix(stem, "."), &c.steps)
+				if err != nil {
+					return fmt.Errorf("tensor %s: %w", quote(name), err)
+				}
+				if left {
 					continue
 				}
 			}

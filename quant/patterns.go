@@ -10,12 +10,11 @@ import (
 // Patterns select modules, by names and by expressions.
 type patterns struct {
 	names map[string]bool
-	exprs []*regexp.Regexp
+	exprs []*expression
 }
 
 // maxExpressions limits the bytes of the expressions of a config, with repeats written out
-// and 32 more for each: a match takes time in proportion to them, and to each name. Names
-// cost nothing.
+// and 32 more for each: they take memory in proportion. Names cost nothing.
 const maxExpressions = 1 << 17
 
 // parsePatterns compiles lists of patterns: "re:" and a regular expression that matches
@@ -33,35 +32,40 @@ func (c *config) parsePatterns(lists ...[]string) (p patterns, err error) {
 			case !ok:
 				expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
 			}
-			expr = "^(?:" + expr + ")"
-			if c.expressions += 32 + length(expr); c.expressions > maxExpressions {
-				return p, fmt.Errorf("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
+			e, err := c.compile(text, expr)
+			if err != nil {
+				return p, err
 			}
-			if re, err := regexp.Compile(expr); err == nil {
-				p.exprs = append(p.exprs, re)
+			if e != nil {
+				p.exprs = append(p.exprs, e)
 			}
 		}
 	}
 	return p, nil
 }
 
-// length returns the length of an expression with repeats written out.
-func length(expr string) int64 {
-	n := int64(len(expr))
-	if n > maxExpressions {
-		return n
+// compile returns an expression of a pattern, nil for one that only Python understands.
+func (c *config) compile(pattern, expr string) (*expression, error) {
+	errLong := fmt.Errorf("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
+	if c.expressions += 32 + int64(len(expr)); c.expressions > maxExpressions {
+		return nil, errLong
 	}
-	if re, err := syntax.Parse(expr, syntax.Perl); err == nil {
-		n = max(n, steps(re))
+	re, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		return nil, nil
 	}
-	return n
+	if c.expressions += max(0, size(re)-int64(len(expr))); c.expressions > maxExpressions {
+		return nil, errLong
+	}
+	return newExpression(pattern, re)
 }
 
-// steps returns about how many steps an expression is compiled to: x{1000} to a thousand.
-func steps(re *syntax.Regexp) int64 {
+// size returns about how many instructions an expression is compiled to: x{1000} to a
+// thousand.
+func size(re *syntax.Regexp) int64 {
 	n := int64(1 + len(re.Rune))
 	for _, sub := range re.Sub {
-		n += steps(sub)
+		n += size(sub)
 	}
 	if re.Op == syntax.OpRepeat {
 		n *= int64(max(1, re.Min, re.Max))
@@ -69,25 +73,26 @@ func steps(re *syntax.Regexp) int64 {
 	return n
 }
 
-// match reports whether a pattern means a module.
-func (p patterns) match(module string) bool {
+// match reports whether a pattern means a module. Expressions take their steps from those
+// that are left.
+func (p patterns) match(module string, left *int64) (bool, error) {
 	if p.names[module] {
-		return true
+		return true, nil
 	}
-	for _, re := range p.exprs {
-		if re.MatchString(module) {
-			return true
+	for _, e := range p.exprs {
+		if ok, err := e.match(module, left); ok || err != nil {
+			return ok, err
 		}
 	}
-	return false
+	return false, nil
 }
 
 // cover reports whether a pattern means a module, or names one that it is in: model.visual
 // is what model.visual.proj is in, and so are visual and proj. It looks at the first few
 // components of a path, which hostile ones have more of.
-func (p patterns) cover(module string) bool {
-	if p.match(module) {
-		return true
+func (p patterns) cover(module string, left *int64) (bool, error) {
+	if ok, err := p.match(module, left); ok || err != nil {
+		return ok, err
 	}
 	const most = 32
 	var ends [most]int
@@ -102,10 +107,10 @@ func (p patterns) cover(module string) bool {
 	for i, end := range ends[:n] {
 		for _, stop := range ends[i:n] {
 			if p.names[module[start:stop]] {
-				return true
+				return true, nil
 			}
 		}
 		start = end + 1
 	}
-	return false
+	return false, nil
 }

@@ -25,14 +25,19 @@ func TestPatterns(t *testing.T) {
 		{"a[b", []string{"a[b"}, []string{"a[b.c"}},
 		{"", []string{""}, []string{"", "a..b"}},
 	} {
+		left := int64(maxSteps)
 		p, err := new(config).parsePatterns(nil, []string{c.pattern})
 		require.NoError(t, err)
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
-			require.Equal(t, slices.Contains(c.match, module), p.match(module), "%q matches %q", c.pattern, module)
+			ok, err := p.match(module, &left)
+			require.NoError(t, err)
+			require.Equal(t, slices.Contains(c.match, module), ok, "%q matches %q", c.pattern, module)
 		}
 		for _, module := range slices.Concat(c.match, c.cover) {
-			require.True(t, p.cover(module), "%q covers %q", c.pattern, module)
+			ok, err := p.cover(module, &left)
+			require.NoError(t, err)
+			require.True(t, ok, "%q covers %q", c.pattern, module)
 		}
 	}
 	_, err := new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpressions/2)}, []string{"b" + strings.Repeat("*", maxExpressions/2)})
@@ -53,11 +58,15 @@ func TestCover(t *testing.T) {
 		pattern, module := path(4), path(32)
 		p, err := new(config).parsePatterns([]string{pattern})
 		require.NoError(t, err)
-		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), p.cover(module), "%q, %q", pattern, module)
+		ok, err := p.cover(module, new(int64))
+		require.NoError(t, err)
+		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), ok, "%q, %q", pattern, module)
 	}
 	p, err := new(config).parsePatterns([]string{"a"})
 	require.NoError(t, err)
-	require.False(t, p.cover(strings.Repeat("b.", 1<<20)+"a"), "a path has a few components")
+	ok, err := p.cover(strings.Repeat("b.", 1<<20)+"a", new(int64))
+	require.NoError(t, err)
+	require.False(t, ok, "a path has a few components")
 }
 
 // TestWeightsOf finds the group of compressed-tensors that a module belongs to.
@@ -73,6 +82,10 @@ func TestWeightsOf(t *testing.T) {
 		{`"a":{"format":"dense","targets":["Linear"],"weights":{"num_bits":8}},"b":{"targets":["re:.*up$"],"weights":{"num_bits":4}}`, want{"x.up": 4, "x.down": 4}},
 		{`"a":{"targets":["Linear"],"weights":null},"b":null`, want{"x": 0}},
 		{`"a":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 0}},
+		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"targets":["re:.*up$"],"weights":{"num_bits":3}},"c":{"targets":["re:.*x.*"],"weights":{"num_bits":4}},"d":{"targets":["re:.*mid$","x.up"],"weights":{"num_bits":8}}`,
+			want{"x.up": 8, "y.up": 3, "x.y.up": 3, "x.down": 4, "x.mid": 8, "down": 2}}, // as match_targets of compressed-tensors 0.20.0
+		{`"a":{"targets":["re:.*"],"weights":{"num_bits":2}},"b":{"targets":["re:.*"],"weights":{"num_bits":2}}`, want{"x": 2}},
+		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 2}},
 	} {
 		config, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{` + c.groups + `}}}`))
 		require.NoError(t, err)

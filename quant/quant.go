@@ -52,6 +52,13 @@ func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]
 	if err != nil {
 		return nil, err
 	}
+	if c.method == compressed {
+		for _, m := range modules {
+			if m.weights, err = c.weightsOf(m.path(), m.layout.format); err != nil {
+				return nil, m.failed(values, err)
+			}
+		}
+	}
 	readShapes(modules)
 	plain := make([]safetensors.Tensor, len(modules))
 	err = parallel.Do(readers, int64(len(modules)), func(i int64) (err error) {

@@ -125,6 +125,9 @@ func TestRefused(t *testing.T) {
 		{"expressions with many repeats", method("fp8", object{"ignored_layers": slices.Repeat([]string{"re:(.?){1000}", "re:x{999})|(?:x{999}"}, 50)}), nil, "take more than 131072 bytes"},
 		{"many expressions in two groups", method("compressed-tensors", object{"config_groups": object{
 			"a": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}, "b": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}}}), nil, "b: its patterns, with"},
+		{"two groups with a target", method("compressed-tensors", object{"format": "pack-quantized", "config_groups": object{
+			"a": object{"targets": []string{"Linear"}, "weights": object{"num_bits": 4}}, "b": object{"targets": []string{"x", "Linear"}, "weights": object{"num_bits": 8}}}}), nil,
+			`b: its target "Linear" is that of another group, too`},
 		{"AWQ for other kernels", method("awq", object{"bits": 4, "version": "marlin"}), nil, `version "marlin" of AWQ is not gemm`},
 		{"bits of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"bits": "four"}}}), nil, `a: json: cannot unmarshal string`},
 		{"mode of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"mode": "nvfp4"}}}), nil, `a: mode "nvfp4" is not affine`},

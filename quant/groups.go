@@ -1,0 +1,147 @@
+package quant
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A group is how compressed-tensors quantises some modules.
+type group struct {
+	Format  string   `json:"format"`
+	Targets []string `json:"targets"`
+	Weights *weights `json:"weights"`
+}
+
+type weights struct {
+	Bits      int    `json:"num_bits"`
+	Type      string `json:"type"`
+	Symmetric *bool  `json:"symmetric"`
+	Strategy  string `json:"strategy"`
+	GroupSize int    `json:"group_size"`
+	Block     []int  `json:"block_structure"`
+}
+
+// Targets are what the groups target whose format fits tensors of one. compressed-tensors
+// looks for the name of a module first, then for an expression that matches it, in the
+// order of their texts, then for its class.
+type targets struct {
+	weights map[string]*weights // by target
+	exprs   []*expression       // in the order of their texts
+	class   *weights            // of the first group with a class, which a file does not say
+	only    *weights            // of the first group
+	groups  int
+}
+
+// parseGroups reads the groups of compressed-tensors. Their formats go before that of
+// all.
+func (c *config) parseGroups(groups map[string]*group, format string) error {
+	c.targets = map[string]*targets{}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[name]
+		if g == nil {
+			continue
+		}
+		if g.Format == "" {
+			g.Format = format
+		}
+		err := checkFormat(g.Format)
+		if err == nil {
+			err = g.Weights.check()
+		}
+		var p patterns
+		if err == nil {
+			p, err = c.parsePatterns(g.Targets)
+		}
+		for _, f := range formats {
+			if err == nil && g.fits(f) {
+				if c.targets[f] == nil {
+					c.targets[f] = &targets{weights: map[string]*weights{}}
+				}
+				err = c.targets[f].add(g, p.exprs)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for _, t := range c.targets {
+		slices.SortFunc(t.exprs, func(a, b *expression) int { return strings.Compare(a.text, b.text) })
+	}
+	return checkFormat(format)
+}
+
+// fits reports whether tensors of a format may belong to the group.
+func (g *group) fits(format string) bool {
+	return g.Weights != nil && g.Format != notQuantised && slices.Contains([]string{"", format, genericFormat, mixedFormats}, g.Format)
+}
+
+func (t *targets) add(g *group, exprs []*expression) error {
+	for _, target := range g.Targets {
+		if w := t.weights[target]; w != nil && !reflect.DeepEqual(w, g.Weights) {
+			return fmt.Errorf("its target %s is that of another group, too", quote(target))
+		}
+		t.weights[target] = g.Weights
+	}
+	t.exprs = append(t.exprs, exprs...)
+	if t.class == nil && slices.ContainsFunc(g.Targets, func(s string) bool { return s != "" && unicode.IsUpper(rune(s[0])) }) {
+		t.class = g.Weights
+	}
+	if t.groups++; t.groups == 1 {
+		t.only = g.Weights
+	}
+	return nil
+}
+
+// weightsOf returns the weights of a module in a group of compressed-tensors whose format
+// fits. The only group of a format needs no target.
+func (c *config) weightsOf(module, format string) (*weights, error) {
+	t := c.targets[format]
+	switch {
+	case t == nil:
+		t = &targets{}
+	case t.groups == 1:
+		return t.only, nil
+	}
+	if w := t.weights[module]; w != nil {
+		return w, nil
+	}
+	for _, e := range t.exprs {
+		if ok, err := e.match(module, &c.steps); err != nil {
+			return nil, err
+		} else if ok {
+			return t.weights[e.text], nil
+		}
+	}
+	if t.class != nil {
+		return t.class, nil
+	}
+	return nil, errors.New("no group of the quantization_config has format " + format + " and targets it")
+}
+
+func checkFormat(format string) error {
+	if format != "" && !slices.Contains(formats, format) {
+		return fmt.Errorf("format %q is none of %s", format, strings.Join(formats, ", "))
+	}
+	return nil
+}
+
+func (w *weights) check() error {
+	if w == nil {
+		return nil
+	}
+	if err := checkBlock(w.Block); err != nil {
+		return fmt.Errorf("block_structure: %w", err)
+	}
+	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
+		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
+	}
+	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
+		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", w.Strategy, w.Block, w.GroupSize)
+	}
+	return nil
+}
