@@ -220,8 +220,17 @@ def ct_packed(f, name, size):
                     state["weight_shape"] = state["weight_shape"].to(I32)
                 case = Case(f, f"{name}-{bits}{'-zero' if asymmetric else ''}{'-group' if group else ''}", ct_config("pack-quantized", **args))
                 case.put("a.", **state)
+                if asymmetric:
+                    state["weight_zero_point"] = by_columns(state["weight_zero_point"])
                 case.expect("a.weight", decompress("pack-quantized", {**state, "weight_scale": s.to(F32)}, **args))
                 case.save()
+
+
+def by_columns(t):
+    """The same matrix, its columns contiguous. unpack_from_int32 of compressed_tensors views
+    the bytes of the transposed matrix, whose last stride must be 1; its own call of
+    contiguous() does not see to that if there is one row only."""
+    return t.t().clone(memory_format=torch.contiguous_format).t()
 
 
 def ct_actorder(f, name, size):
@@ -388,7 +397,8 @@ def bitsandbytes(f, name, size):
             case.put("a.", weight=q)
             for key, t in packed.items():
                 case.put("a.weight.", **{key.replace(".", "__dot__"): t})
-            want = bnb.dequantize_4bit(q, s)
+            s.shape = torch.Size([o * i])  # one row: its kernel for AVX-512 is wrong for rows of 16 and 32 columns
+            want = bnb.dequantize_4bit(q, s).reshape(o, i)
             want[want == 0] = 0  # its kernel has -0 for code 8, unlike its table and its other kernel
             case.expect("a.weight", want)
             case.save()
