@@ -135,12 +135,25 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 type result struct {
 	zeros, nan, inf int64
 	min, max        float64
-	n               int64 // finite values
-	mean, squares   float64
+	n               int64   // finite values
+	mean, squares   float64 // in the unit of the values
 	summary         Summary
 }
 
 func newResult() result { return result{min: math.Inf(1), max: math.Inf(-1)} }
+
+// unit returns the exponent of the power of two in which values from least to most are
+// summed: 0, unless the sums of squares of float64 could overflow or vanish. That of
+// values which are all zero, or none, is the smallest.
+func unit(least, most float64) int {
+	switch x := max(-least, most); {
+	case x > 0x1p480:
+		return 600
+	case x < 0x1p-400:
+		return -600
+	}
+	return 0
+}
 
 // join adds the values of another result (Chan, Golub, LeVeque 1979).
 func (r *result) join(o result) {
@@ -150,12 +163,21 @@ func (r *result) join(o result) {
 	if o.n == 0 {
 		return
 	}
-	r.min, r.max = min(r.min, o.min), max(r.max, o.max)
+	least, most := min(r.min, o.min), max(r.max, o.max)
+	r.rescale(unit(least, most))
+	o.rescale(unit(least, most))
+	r.min, r.max = least, most
 	n := r.n + o.n
 	delta, share := o.mean-r.mean, float64(o.n)/float64(n)
 	r.squares += o.squares + delta*delta*float64(r.n)*share
 	r.mean += delta * share
 	r.n = n
+}
+
+// rescale gives mean and squares another unit than that of the values.
+func (r *result) rescale(exponent int) {
+	shift := unit(r.min, r.max) - exponent
+	r.mean, r.squares = math.Ldexp(r.mean, shift), math.Ldexp(r.squares, 2*shift)
 }
 
 // unpack returns the counts of codes of a dtype, several of which may have been counted
@@ -217,9 +239,11 @@ func (r *result) readCodes(values []float64, counts []count) []count {
 
 // summarize returns the summary but for the histogram.
 func (r *result) summarize() Summary {
+	exponent := unit(r.min, r.max)
 	s := Summary{
 		Count: r.n + r.nan + r.inf, Zeros: r.zeros, NaN: r.nan, Inf: r.inf,
-		Min: r.min, Max: r.max, Mean: r.mean, Std: math.Sqrt(r.squares / float64(r.n)),
+		Min: r.min, Max: r.max, Mean: math.Ldexp(r.mean, exponent),
+		Std: min(math.Ldexp(math.Sqrt(r.squares/float64(r.n)), exponent), math.MaxFloat64), // rounding may exceed it
 	}
 	if r.n == 0 {
 		s.Min, s.Max, s.Mean, s.Std = math.NaN(), math.NaN(), math.NaN(), math.NaN()

@@ -146,6 +146,72 @@ func TestDescribeDTypes(t *testing.T) {
 	}
 }
 
+// TestDescribeExtremes compares numbers whose sums or squares are beyond those of a
+// float64 with their naive summary, computed from numbers of moderate size.
+func TestDescribeExtremes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	const n = 3*blockSize/8 + 5
+	moderate := make([]float64, n) // multiples of 1/256, so that tiny ones are exact, too
+	for i := range moderate {
+		moderate[i] = float64(rng.IntN(512)-200) / 256
+	}
+	want := naive(moderate)
+	zeros, err := safetensors.NewTensor(safetensors.F32, []int{n}, make([]float32, n))
+	require.NoError(t, err)
+	wantTotal := naive(append(make([]float64, n), moderate...))
+	for _, exponent := range []int{1022, 1000, 600, 512, 481, 480, -400, -401, -511, -700, -1000, -1066} {
+		values := make([]float64, n)
+		for i, x := range moderate {
+			values[i] = math.Ldexp(x, exponent)
+		}
+		for blocks, end := range []int{5, 1000, n} { // of one block, and of several
+			x, err := safetensors.NewTensor(safetensors.F64, []int{end}, values[:end])
+			require.NoError(t, err)
+			s, total, err := Describe([]safetensors.Tensor{x, zeros})
+			require.NoError(t, err)
+			if blocks < 2 {
+				requireScaled(t, naive(moderate[:end]), exponent, s[0])
+				continue
+			}
+			requireScaled(t, want, exponent, s[0])
+			requireScaled(t, wantTotal, exponent, total)
+		}
+	}
+	constant, err := safetensors.NewTensor(safetensors.F64, []int{3}, []float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64})
+	require.NoError(t, err)
+	s, _, err := Describe([]safetensors.Tensor{constant, constant})
+	require.NoError(t, err)
+	require.Equal(t, []float64{math.MaxFloat64, 0}, []float64{s[0].Mean, s[0].Std})
+	for _, values := range [][]float64{
+		{-math.MaxFloat64, math.MaxFloat64},
+		{0, 1e-200}, {0, 1e200}, {-1e300, 1e300},
+	} {
+		values = slices.Repeat(values, 25) // the deviation is rounded
+		x, err := safetensors.NewTensor(safetensors.F64, []int{len(values)}, values)
+		require.NoError(t, err)
+		s, _, err := Describe([]safetensors.Tensor{x})
+		require.NoError(t, err)
+		least, most := values[0], values[len(values)-1]
+		require.InDelta(t, (least/2+most/2)/most, s[0].Mean/most, 1e-15)
+		require.InDelta(t, 1, s[0].Std/(most/2-least/2), 1e-15)
+	}
+}
+
+// requireScaled requires the summary of numbers that are those of want times
+// 2^exponent.
+func requireScaled(t *testing.T, want Summary, exponent int, got Summary) {
+	t.Helper()
+	got.Histogram = Histogram{}
+	for _, x := range []*float64{&got.Min, &got.Max, &got.Mean, &got.Std} {
+		*x = math.Ldexp(*x, -exponent)
+	}
+	delta := max(1e-12, math.Ldexp(1, -1074-exponent)) // that of the smallest float64
+	require.InDelta(t, want.Mean, got.Mean, delta, "2^%d", exponent)
+	require.InDelta(t, want.Std, got.Std, delta, "2^%d", exponent)
+	want.Mean, want.Std, got.Mean, got.Std = 0, 0, 0, 0
+	require.Equal(t, want, got, "2^%d", exponent)
+}
+
 // TestDescribeAnywhere describes tensors with other numbers of processors.
 func TestDescribeAnywhere(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))

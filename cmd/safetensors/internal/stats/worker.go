@@ -24,11 +24,14 @@ func (w *worker) look(k kind, b []byte, p *pass) {
 	default:
 		w.sum(k, b, p)
 	}
+	if k == float64s {
+		p.rescale(b)
+	}
 }
 
 // A pass is what one look at the values of a block gives. The sums are those of the
 // differences to shift, so that they are exact enough where the values are close to
-// each other and far from zero.
+// each other and far from zero. Shift and sums are in the unit of the values.
 type pass struct {
 	zeros, nan, inf int64
 	min, max        float64
@@ -60,6 +63,23 @@ func (w *worker) sum(k kind, b []byte, p *pass) {
 	for ; len(b) >= size; b = b[size:] {
 		if x := k.number(b); p.add(x) {
 			w.add(bucketOf(x))
+		}
+	}
+}
+
+// rescale sums the float64 of a block again where that needs another unit than 1.
+func (p *pass) rescale(b []byte) {
+	exponent := unit(p.min, p.max)
+	if exponent == 0 {
+		return
+	}
+	factor := math.Ldexp(1, -exponent)
+	p.shift, p.sum, p.squares = p.shift*factor, 0, 0
+	for ; p.min < p.max && len(b) >= 8; b = b[8:] {
+		if x := float64s.number(b); !math.IsNaN(x) && !math.IsInf(x, 0) {
+			d := x*factor - p.shift
+			p.sum += d
+			p.squares += d * d
 		}
 	}
 }
