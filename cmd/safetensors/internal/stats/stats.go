@@ -24,6 +24,10 @@ type Summary struct {
 // a multiple of every element.
 const blockSize = 512 << 10
 
+// atOnce is how many blocks are looked at before their results are joined: a tensor of
+// any size takes constant memory.
+const atOnce = 2 << 10
+
 // small is the size in bytes up to which a tensor is left to one goroutine, while
 // others look at others.
 const small = 8 * blockSize
@@ -101,26 +105,30 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 			return err
 		}
 	}
-	blocks := make([]pass, (t.Size()+blockSize-1)/blockSize)
-	err := inParallel(workers, int64(len(blocks)), func(w *worker, i int64) error {
-		off := i * blockSize
-		b := w.block[:min(blockSize, t.Size()-off)]
-		if _, err := t.ReadAt(b, off); err != nil {
+	all := (t.Size() + blockSize - 1) / blockSize
+	blocks := make([]pass, min(all, atOnce))
+	for first := int64(0); first < all; first += atOnce {
+		blocks = blocks[:min(all-first, atOnce)]
+		clear(blocks)
+		err := inParallel(workers, int64(len(blocks)), func(w *worker, i int64) error {
+			off := (first + i) * blockSize
+			b := w.block[:min(blockSize, t.Size()-off)]
+			if _, err := t.ReadAt(b, off); err != nil {
+				return err
+			}
+			w.look(k, b, &blocks[i])
+			return nil
+		})
+		if err != nil {
 			return err
 		}
-		w.look(k, b, &blocks[i])
-		return nil
-	})
-	if err != nil {
-		return err
+		for i := range blocks {
+			r.join(blocks[i].result()) // of codes: nothing
+		}
 	}
 	counts := drain(workers)
 	if k.coded() {
 		counts = r.readCodes(k.values(d), unpack(counts, d, t.Size()))
-	} else {
-		for i := range blocks {
-			r.join(blocks[i].result())
-		}
 	}
 	r.summary = r.summarize()
 	if r.n > 0 {

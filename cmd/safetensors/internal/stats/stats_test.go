@@ -3,10 +3,12 @@ package stats
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -210,6 +212,38 @@ func requireScaled(t *testing.T, want Summary, exponent int, got Summary) {
 	require.InDelta(t, want.Std, got.Std, delta, "2^%d", exponent)
 	want.Mean, want.Std, got.Mean, got.Std = 0, 0, 0, 0
 	require.Equal(t, want, got, "2^%d", exponent)
+}
+
+// TestDescribeClaims describes tensors of more bytes than there is memory for their
+// blocks, as a header may claim.
+func TestDescribeClaims(t *testing.T) {
+	for d, dim := range map[safetensors.DType]int{safetensors.F4: 1 << 19, safetensors.F64: 1 << 15} {
+		x, err := safetensors.NewTensorAt(d, []int{dim, 1 << 14, 1 << 14, 1 << 14}, strings.NewReader("a few bytes"))
+		require.NoError(t, err)
+		_, _, err = Describe([]safetensors.Tensor{x})
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	}
+}
+
+// TestDescribeManyBlocks joins the results of blocks more than once.
+func TestDescribeManyBlocks(t *testing.T) {
+	const n = atOnce + 3
+	values := make([]float32, blockSize/4)
+	for i := range values {
+		values[i] = float32(i % 7)
+	}
+	block, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
+	require.NoError(t, err)
+	x, err := safetensors.Concat(0, slices.Repeat([]safetensors.Tensor{block}, n)...)
+	require.NoError(t, err)
+	s, _, err := Describe([]safetensors.Tensor{x})
+	require.NoError(t, err)
+	one, _, err := Describe([]safetensors.Tensor{block})
+	require.NoError(t, err)
+	require.Equal(t, n*one[0].Count, s[0].Count)
+	require.Equal(t, n*one[0].Zeros, s[0].Zeros)
+	require.InDelta(t, one[0].Mean, s[0].Mean, 1e-12)
+	require.InDelta(t, one[0].Std, s[0].Std, 1e-12)
 }
 
 // TestDescribeAnywhere describes tensors with other numbers of processors.
