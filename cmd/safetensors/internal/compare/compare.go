@@ -3,7 +3,6 @@ package compare
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"runtime"
@@ -70,7 +69,9 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 }
 
 // elements returns the number of elements. Tensor.Len is an int.
-func elements(t safetensors.Tensor) int64 { return t.Size() * 8 / int64(t.DType().Bits()) }
+func elements(t safetensors.Tensor) int64 {
+	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
+}
 
 // A pair is two tensors that are being compared.
 type pair struct {
@@ -98,11 +99,11 @@ func (p *pair) block(i int64, x, y []byte) ([]byte, []byte, error) {
 	if p.same && bytes.Equal(x, y) {
 		return x, y, nil
 	}
-	u, err := numbers(p.a.DType(), n, x)
+	u, err := numbersOf(p.a.DType(), n, x)
 	if err != nil {
 		return x, y, err
 	}
-	v, err := numbers(p.b.DType(), n, y)
+	v, err := numbersOf(p.b.DType(), n, y)
 	if err != nil {
 		return x, y, err
 	}
@@ -113,7 +114,7 @@ func (p *pair) block(i int64, x, y []byte) ([]byte, []byte, error) {
 	p.found.Squares += d.Squares
 	p.found.MaxRelative = worse(p.found.MaxRelative, d.MaxRelative)
 	if at >= 0 {
-		at = first + at/max(int64(len(u))/n, 1)
+		at = first + at/max(int64(len(u.rounded))/n, 1)
 		most := worse(p.found.MaxAbsolute, d.MaxAbsolute)
 		tied := same(d.MaxAbsolute, p.found.MaxAbsolute)
 		if p.at < 0 || !tied && same(most, d.MaxAbsolute) || tied && at < p.at {
@@ -136,21 +137,18 @@ func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
 
 // compare compares numbers. at is the one with the largest difference, -1 if all are
 // equal. x and y are the bytes of the elements.
-func (p *pair) compare(u, v []float64, x, y []byte) (d Difference, at int64) {
+func (p *pair) compare(u, v numbers, x, y []byte) (d Difference, at int64) {
 	at = -1
 	exact := p.tolerance == Tolerance{}
 	width := 0 // of an element of whole bytes
-	if p.same && len(x)%len(u) == 0 {
-		width = len(x) / len(u)
+	if p.same && len(x)%len(u.rounded) == 0 {
+		width = len(x) / len(u.rounded)
 	}
-	integers := p.same && (p.a.DType() == safetensors.I64 || p.a.DType() == safetensors.U64)
-	for i := range u {
-		a, b := u[i], v[i]
-		absolute := math.Abs(a - b)
+	for i, a := range u.rounded {
+		b := v.rounded[i]
+		absolute := math.Abs(a - b + (u.rest(i) - v.rest(i)))
 		switch {
-		case integers:
-			absolute = distance(p.a.DType(), x[i*width:], y[i*width:])
-		case math.IsNaN(a) && math.IsNaN(b), a == b: // infinities too
+		case math.IsNaN(a) && math.IsNaN(b), a == b && math.IsInf(a, 0):
 			absolute = 0
 		case math.IsInf(absolute, 1) && !math.IsInf(a, 0) && !math.IsInf(b, 0):
 			absolute = math.MaxFloat64
@@ -178,15 +176,6 @@ func (p *pair) compare(u, v []float64, x, y []byte) (d Difference, at int64) {
 	return d, at
 }
 
-// distance returns |x-y| of two integers of 64 bits, rounded once.
-func distance(d safetensors.DType, x, y []byte) float64 {
-	a, b := binary.LittleEndian.Uint64(x), binary.LittleEndian.Uint64(y)
-	if d == safetensors.I64 { // a shift to the order of unsigned numbers
-		a, b = a^1<<63, b^1<<63
-	}
-	return float64(max(a, b) - min(a, b))
-}
-
 // read reads the bytes of n elements from number first on.
 func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
 	bits := int64(t.DType().Bits())
@@ -199,34 +188,58 @@ func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// numbers returns elements as float64: those of complex numbers twice as many. Beyond
-// 2^53, integers are rounded; of two of one dtype, distance is exact.
-func numbers(d safetensors.DType, n int64, data []byte) ([]float64, error) {
+// numbers are those of some elements: two for a complex one. Integers of 64 bits may be
+// beyond the 2^53 up to which float64 represents all: such a number is the sum of its
+// float64 and a rest.
+type numbers struct{ rounded, rests []float64 }
+
+// rest returns the rest of number i.
+func (n numbers) rest(i int) float64 {
+	if n.rests == nil {
+		return 0
+	}
+	return n.rests[i]
+}
+
+// numbersOf returns the numbers of n elements.
+func numbersOf(d safetensors.DType, n int64, data []byte) (numbers, error) {
 	t, err := safetensors.NewTensor(d, []int{int(n)}, data)
 	if err != nil {
-		return nil, err
+		return numbers{}, err
 	}
 	v, err := numpy.Read(t)
 	switch {
 	case v.Floats != nil || err != nil:
-		return v.Floats, err
+		return numbers{rounded: v.Floats}, err
+	case d == safetensors.I64:
+		return numbers{convert(v.Ints, toFloat), convert(v.Ints, restOf)}, nil
+	case d == safetensors.U64:
+		return numbers{convert(v.Uints, toFloat), convert(v.Uints, restOf)}, nil
 	case v.Ints != nil:
-		return convert(v.Ints, func(x int64) float64 { return float64(x) }), nil
+		return numbers{rounded: convert(v.Ints, toFloat)}, nil
 	case v.Uints != nil:
-		return convert(v.Uints, func(x uint64) float64 { return float64(x) }), nil
+		return numbers{rounded: convert(v.Uints, toFloat)}, nil
 	case v.Bools != nil:
-		return convert(v.Bools, func(x bool) float64 {
+		return numbers{rounded: convert(v.Bools, func(x bool) float64 {
 			if x {
 				return 1
 			}
 			return 0
-		}), nil
+		})}, nil
 	}
 	var all []float64
 	for _, c := range v.Complex {
 		all = append(all, float64(real(c)), float64(imag(c)))
 	}
-	return all, nil
+	return numbers{rounded: all}, nil
+}
+
+func toFloat[T int64 | uint64](x T) float64 { return float64(x) }
+
+// restOf returns what is missing from float64(x). Each step is exact.
+func restOf[T int64 | uint64](x T) float64 {
+	const low = 1<<11 - 1
+	return float64(x&^low) - float64(x) + float64(x&low)
 }
 
 func convert[T any](values []T, number func(T) float64) []float64 {

@@ -1,8 +1,10 @@
 package compare
 
 import (
+	"io"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -79,6 +81,29 @@ func TestDTypes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 0x1p64, d.MaxAbsolute)
 
+	const most = math.MaxInt64
+	ints := tensor(t, safetensors.I64, []int{4}, int64(large+1), most, -1, 7)
+	for _, c := range []struct {
+		b         safetensors.Tensor
+		different int64
+		most      float64
+	}{
+		{tensor(t, safetensors.U64, []int{4}, uint64(large+1), most, 0, 7), 1, 1},
+		{tensor(t, safetensors.U64, []int{4}, uint64(large), most+1, 0, 7), 3, 1},
+		{tensor(t, safetensors.U64, []int{4}, uint64(large+2), most-1, 1, 7), 3, 2},
+		{tensor(t, safetensors.U64, []int{4}, uint64(large+1), most, math.MaxUint64, 7), 1, 0x1p64},
+		{tensor(t, safetensors.F64, []int{4}, float64(large), 0x1p63, -1, 7), 2, 1},
+		{tensor(t, safetensors.F32, []int{4}, float32(large), 0x1p62, -1, 7), 2, 0x1p62},
+		{tensor(t, safetensors.I32, []int{4}, int32(1), 1, -1, 7), 2, 0x1p63},
+	} {
+		for _, pair := range [][2]safetensors.Tensor{{ints, c.b}, {c.b, ints}} {
+			d, err := Values(pair[0], pair[1], Tolerance{})
+			require.NoError(t, err)
+			require.Equal(t, c.different, d.Different, "%v %v", pair[0], pair[1])
+			require.Equal(t, c.most, d.MaxAbsolute, "%v %v", pair[0], pair[1])
+		}
+	}
+
 	c := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3, 4)
 	e := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3+5i, 4)
 	d, err = Values(c, e, Tolerance{})
@@ -102,6 +127,15 @@ func TestDTypes(t *testing.T) {
 	require.Equal(t, Difference{}, d)
 	_, err = Values(a, scalar, Tolerance{})
 	require.Error(t, err)
+}
+
+// TestClaims compares tensors of more bits than an int64 holds: their files have a few
+// bytes of them.
+func TestClaims(t *testing.T) {
+	x, err := safetensors.NewTensorAt(safetensors.F4, []int{1 << 16, 1 << 15, 1 << 15, 1 << 15}, strings.NewReader("a few bytes"))
+	require.NoError(t, err)
+	_, err = Values(x, x, Tolerance{})
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
 // TestBlocks compares tensors of many blocks: the first of equally large differences
