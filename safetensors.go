@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"sort"
 	"sync"
 )
@@ -188,9 +189,9 @@ func (f *File) Header() *Header {
 }
 
 // Headers yields the name and the header of each file. The name is that in the index,
-// or that of the file without its directory; "" if it has none. Data of a tensor starts
-// at Header.Size + TensorInfo.DataOffsets[0]. A shard has the tensors that the index
-// places in it. The caller may modify the header.
+// or that of the file without its directory, or "". Data of a tensor starts at
+// Header.Size + TensorInfo.DataOffsets[0]. A shard has the tensors that the index places
+// in it. The caller may modify the header.
 func (f *File) Headers() iter.Seq2[string, *Header] {
 	return func(yield func(string, *Header) bool) {
 		for i := range f.parts {
@@ -201,12 +202,12 @@ func (f *File) Headers() iter.Seq2[string, *Header] {
 	}
 }
 
-// ParameterCount returns the number of elements of each dtype.
+// ParameterCount returns the number of elements of each dtype, at most math.MaxInt64.
 func (f *File) ParameterCount() map[DType]int64 {
 	count := make(map[DType]int64)
 	for _, t := range f.Tensors() {
 		n, _ := countElements(t.shape)
-		count[t.dtype] += int64(n) // a tensor that exists has fewer than 2^63
+		count[t.dtype] = int64(min(uint64(count[t.dtype])+n, math.MaxInt64)) // F4 has two a byte
 	}
 	return count
 }

@@ -214,9 +214,10 @@ func indexOf(shards map[string]map[string]Tensor) ([]byte, error) {
 
 // An index is what BuildIndex makes of shards.
 type index struct {
-	weights          map[string]string // the shard of each tensor
-	shards           map[string]bool
-	parameters, size int64 // sums over all tensors
+	weights    map[string]string // the shard of each tensor
+	shards     map[string]bool
+	parameters uint64 // a sum over all tensors, as size; F4 has two a byte
+	size       int64
 }
 
 // add adds the tensors of a shard.
@@ -249,7 +250,7 @@ func (x *index) add(shard string, h *Header) error {
 		}
 		n, _ := countElements(t.Shape)
 		x.weights[t.Name] = shard
-		x.parameters += int64(n)
+		x.parameters += n
 		x.size += size
 	}
 	return nil
@@ -260,7 +261,7 @@ func (x *index) add(shard string, h *Header) error {
 // escaped, because some of them read it in the encoding of the locale.
 func (x *index) encode() []byte {
 	b := []byte("{\n  \"metadata\": {\n    \"total_parameters\": ")
-	b = strconv.AppendInt(b, x.parameters, 10)
+	b = strconv.AppendUint(b, x.parameters, 10)
 	b = append(b, ",\n    \"total_size\": "...)
 	b = strconv.AppendInt(b, x.size, 10)
 	b = append(b, "\n  },\n  \"weight_map\": {"...)

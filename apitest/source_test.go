@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -153,6 +154,22 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	at := int64(dim*dim + dim/2*dim*4 + 4)
 	require.Equal(t, []byte{value(at), value(at + 1), value(at + 2), value(at + 3)}, got[4:])
 	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
+}
+
+// TestCountsBeyond63Bits counts more elements than an int64 holds, in fewer bytes.
+func TestCountsBeyond63Bits(t *testing.T) {
+	tensors := make(map[string]Tensor)
+	for i := range 7 {
+		x, err := NewTensorAt(F4, []int{1 << 16, 1 << 16, 1 << 16, 1 << 13}, hugeReader{})
+		require.NoError(t, err)
+		tensors[fmt.Sprint(i)] = x
+	}
+	f, err := FileOf(tensors, nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, map[DType]int64{F4: math.MaxInt64}, f.ParameterCount())
+	index, err := BuildIndex(func(yield func(string, *Header) bool) { yield("a", f.Header()) })
+	require.NoError(t, err)
+	require.Contains(t, string(index), fmt.Sprintf(`"total_parameters": %d`, uint64(7)<<61))
 }
 
 // TestFailingReader makes the reader fail after every number of bytes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -128,12 +129,14 @@ type total struct {
 
 func (t *total) add(x listed) {
 	t.Tensors++
-	t.Parameters += x.Parameters
+	t.Parameters = int64(min(uint64(t.Parameters)+uint64(x.Parameters), math.MaxInt64)) // F4 has two a byte
 	t.Bytes += x.Bytes
 }
 
 // parameters returns the number of elements. Tensor.Len is an int.
-func parameters(t safetensors.Tensor) int64 { return t.Size() * 8 / int64(t.DType().Bits()) }
+func parameters(t safetensors.Tensor) int64 {
+	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
+}
 
 func (c *command) listing(name string, f listFlags) (*listing, error) {
 	src, err := c.opener.Open(name)

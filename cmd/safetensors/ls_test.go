@@ -2,11 +2,13 @@ package main
 
 import (
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,4 +25,16 @@ func TestListingOfStrangers(t *testing.T) {
 	require.Equal(t, "[2,3]", shape([]int{2, 3}))
 	require.Equal(t, "[]", shape(nil))
 	require.Equal(t, "["+strings.Repeat("1,", 39)+"1…", shape(slices.Repeat([]int{1}, 1<<20)))
+}
+
+// TestCountsBeyond63Bits: a file has room for more F4 than an int64 counts.
+func TestCountsBeyond63Bits(t *testing.T) {
+	x, err := safetensors.NewTensorAt(safetensors.F4, []int{1 << 16, 1 << 15, 1 << 15, 1 << 15}, strings.NewReader(""))
+	require.NoError(t, err)
+	require.Equal(t, int64(1<<61), parameters(x))
+	var all total
+	for range 7 {
+		all.add(listed{Parameters: parameters(x), Bytes: x.Size()})
+	}
+	require.Equal(t, total{Tensors: 7, Parameters: math.MaxInt64, Bytes: 7 << 60}, all)
 }
