@@ -84,7 +84,7 @@ func (c *command) signModel(name string, s signing) error {
 		}
 	}
 	if s.out == "" {
-		if s.out, err = besides(name); err != nil {
+		if s.out, err = signaturePath(name); err != nil {
 			return err
 		}
 	}
@@ -110,8 +110,8 @@ func (c *command) signModel(name string, s signing) error {
 	return nil
 }
 
-// besides returns the name of the signature next to a local model.
-func besides(name string) (string, error) {
+// signaturePath returns the name of the signature next to a local model.
+func signaturePath(name string) (string, error) {
 	if strings.Contains(name, "://") {
 		return "", usage("--out is missing")
 	}
