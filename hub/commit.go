@@ -41,9 +41,14 @@ func (p *pinned) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != p.files.Scheme || req.URL.Host != p.files.Host {
 		return p.RoundTripper.RoundTrip(req)
 	}
-	file, ours := strings.CutPrefix(req.URL.EscapedPath(), p.files.EscapedPath()+"/"+p.revision+"/")
+	in := p.files.EscapedPath()
+	file, ours := strings.CutPrefix(req.URL.EscapedPath(), in+"/"+p.revision+"/")
+	if !ours { // a renamed repository redirects to its new name
+		in, file, ours = strings.Cut(req.URL.EscapedPath(), "/resolve/"+p.revision+"/")
+		in += "/resolve"
+	}
 	if commit := p.commit.Load(); ours && commit != nil {
-		u := p.files.JoinPath(*commit, file)
+		u := (&url.URL{Scheme: p.files.Scheme, Host: p.files.Host, Path: "/"}).JoinPath(in, *commit, file)
 		u.User, u.RawQuery = req.URL.User, req.URL.RawQuery
 		req = req.Clone(req.Context())
 		req.URL = u

@@ -1,11 +1,13 @@
 package hub
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -124,6 +126,38 @@ func TestSingleFileKeepsToACommit(t *testing.T) {
 	require.Len(t, hub.requests, 2)
 	require.Equal(t, "/o/n/resolve/main/a%20b%252F/c.safetensors", hub.requests[0].URL.EscapedPath())
 	require.Equal(t, "/o/n/resolve/"+commitOne+"/a%20b%252F/c.safetensors", hub.requests[1].URL.EscapedPath())
+}
+
+// TestRenamedKeepsToACommit: a renamed repository redirects, and remote goes on with the URL that
+// it was redirected to, which names the branch.
+func TestRenamedKeepsToACommit(t *testing.T) {
+	for _, endpoint := range []string{"", "/a%20hub/resolve"} {
+		hub := newServer(t)
+		file := craft(100_000, 10)
+		hub.add("/a hub/resolve/new/name/resolve/"+commitOne+"/x.safetensors", file)
+		hub.add("/new/name/resolve/"+commitOne+"/x.safetensors", file)
+		hub.fault = func(n int, w http.ResponseWriter, r *http.Request) bool {
+			old, isOld := strings.CutPrefix(r.URL.EscapedPath(), endpoint+"/old/name/")
+			switch {
+			case isOld:
+				http.Redirect(w, r, endpoint+"/new/name/"+old, http.StatusTemporaryRedirect)
+			case n == 1: // at the branch
+				w.Header().Set("X-Repo-Commit", commitOne)
+				w.Header().Set("ETag", `"v1"`)
+				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file))
+			}
+			return isOld || n == 1
+		}
+		client := newClient(t, hub.URL+endpoint)
+		f, err := client.OpenFile(t.Context(), "old/name", "", "x.safetensors")
+		require.NoError(t, err)
+		defer f.Close()
+		_, err = safetensors.Read[byte](f, "t")
+		require.NoError(t, err)
+		require.Len(t, hub.requests, 3)
+		require.Equal(t, endpoint+"/new/name/resolve/main/x.safetensors", hub.requests[1].URL.EscapedPath())
+		require.Equal(t, endpoint+"/new/name/resolve/"+commitOne+"/x.safetensors", hub.requests[2].URL.EscapedPath())
+	}
 }
 
 func TestOpenRefuses(t *testing.T) {
