@@ -27,7 +27,11 @@ type flattened struct {
 const (
 	// maxVisited and maxText limit what containers that are in many places expand to.
 	maxVisited = 1 << 22
-	maxText    = 100_000_000 // bytes of names and metadata, as in a header
+	maxText    = 100_000_000 // bytes of names, shapes and metadata, as in a header
+
+	// headerEntry is the least bytes in a header for a tensor without its name, and
+	// without its dimensions, of which each takes two.
+	headerEntry = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
 )
 
 // flatten returns the tensors in a value, and the rest of it as metadata.
@@ -74,7 +78,7 @@ func (f *flattened) add(v any, path string, depth int) error {
 	if t, ok := v.(*tensor); ok {
 		f.tensors[path] = t
 		f.order = append(f.order, path)
-		return nil
+		return f.charge(headerEntry + 2*len(t.shape))
 	}
 	if isContainer(v) && f.of(v) > 0 {
 		if depth == 0 {

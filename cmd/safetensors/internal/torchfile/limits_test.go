@@ -88,6 +88,8 @@ func TestSharedByMemo(t *testing.T) {
 		"metadata":            {ones + "}(" + str("w") + tensor("(t") + manyOf(200, "h\x00") + "u.", ""},
 		"metadata of strings": {put("X\x00\x00\x10\x00"+strings.Repeat("a", million)) + "}(" + str("w") + tensor("(t") + manyOf(200, "h\x00") + "u.", "its entries repeat the same containers too often"},
 		"names":               {put("}X\x00\x00\x10\x00"+strings.Repeat("a", million)+tensor("(t")+"s") + "](" + strings.Repeat("h\x00", 200) + "e.", "its entries repeat the same containers too often, or their names are too long"},
+		"failing lists":       {put("](cos\nsystem\n"+strings.Repeat("N", million)+"e") + "}(" + str("w") + tensor("(t") + manyOf(200, "h\x00") + "u.", `it holds the class or function "os.system"`},
+		"tensors":             {put(tensor("("+strings.Repeat("K\x01", maxRank)+"t")) + "}(" + manyOf(1000, "h\x00") + "uq\x010}(" + str("w") + "h\x00" + manyOf(1000, "h\x01") + "u.", "its entries repeat the same containers too often"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := deflatedZip(t, test.pickle, packedZeros(t, 16))

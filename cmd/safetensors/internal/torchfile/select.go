@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,7 +35,7 @@ func choose(top any, key string) (value any, name string, err error) {
 		return top, BareTensor, nil
 	case !isContainer(top):
 		return nil, "", fmt.Errorf("it holds %s, not tensors; save the state dict alone (torch.save(model.state_dict(), …))", pickle.Describe(top))
-	case len(entriesOf(top)) > 0 && !n.holds(top):
+	case !isEmpty(top) && !n.holds(top):
 		return nil, "", fmt.Errorf("no tensors at the top level; %s", n.candidates(top))
 	}
 	return top, "", nil
@@ -56,22 +57,36 @@ func isContainer(v any) bool {
 	return false
 }
 
-// entriesOf returns the entries of a container; those of a list by their numbers.
-func entriesOf(v any) []pickle.Entry {
-	var items []any
+// itemsOf returns the items of a list or tuple.
+func itemsOf(v any) []any {
 	switch v := v.(type) {
-	case *pickle.Dict:
-		return v.Entries
 	case *pickle.List:
-		items = v.Items
+		return v.Items
 	case pickle.Tuple:
-		items = v
+		return v
 	}
-	entries := make([]pickle.Entry, len(items))
-	for i, item := range items {
-		entries[i] = pickle.Entry{Key: int64(i), Value: item}
+	return nil
+}
+
+// entriesOf yields the entries of a container; those of a list by their numbers. A list
+// may be in a million places, of which each ends at its first item: nothing is copied.
+func entriesOf(v any) iter.Seq2[int, pickle.Entry] {
+	return func(yield func(int, pickle.Entry) bool) {
+		if d, ok := v.(*pickle.Dict); ok {
+			slices.All(d.Entries)(yield)
+			return
+		}
+		for i, item := range itemsOf(v) {
+			if !yield(i, pickle.Entry{Key: int64(i), Value: item}) {
+				return
+			}
+		}
 	}
-	return entries
+}
+
+func isEmpty(v any) bool {
+	d, ok := v.(*pickle.Dict)
+	return len(itemsOf(v)) == 0 && (!ok || len(d.Entries) == 0)
 }
 
 // keyText returns a key as a part of a path, if it is a string or an integer.
