@@ -40,8 +40,8 @@ type stored struct {
 // both, and the first is copied for it.
 const maxName = 1000
 
-// maxSteps allows for 300,000 chunks, and takes at most 2 GB.
-const maxSteps = 1 << 25
+// maxSteps allows for 300,000 chunks, of about 180 steps each, and takes at most 3 GB.
+const maxSteps = 300_000 * 184
 
 // readMetadata reads the file .metadata: a pickle of a torch...checkpoint.Metadata. Of
 // its classes only the names count, as their modules have moved between versions.
@@ -51,6 +51,10 @@ func readMetadata(ctx context.Context, r io.Reader, size int64) (*checkpoint, er
 	}
 	u := pickle.New(ctx, r, size)
 	u.MaxSteps = maxSteps
+	return unpickle(u)
+}
+
+func unpickle(u *pickle.Unpickler) (*checkpoint, error) {
 	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
 		if g == (pickle.Global{Module: "torch", Name: "Size"}) && len(args) == 1 {
 			return args[0], nil
@@ -66,10 +70,10 @@ func readMetadata(ctx context.Context, r io.Reader, size int64) (*checkpoint, er
 		return nil, fmt.Errorf("it holds %s, not the metadata of a distributed checkpoint", pickle.Describe(top))
 	}
 	c := &checkpoint{stored: make(map[string][]stored)}
-	if err := c.readTensors(fields); err != nil {
+	if err := c.readTensors(u, fields); err != nil {
 		return nil, err
 	}
-	return c, c.readStorage(fields)
+	return c, c.readStorage(u, fields)
 }
 
 // fieldsOf returns the attributes of an object of a class.
@@ -82,7 +86,7 @@ func fieldsOf(v any, class string) (fields *pickle.Dict, ok bool) {
 	return fields, ok
 }
 
-func (c *checkpoint) readTensors(fields *pickle.Dict) error {
+func (c *checkpoint) readTensors(u *pickle.Unpickler, fields *pickle.Dict) error {
 	v, _ := fields.Get("state_dict_metadata")
 	entries, ok := v.(*pickle.Dict)
 	if !ok {
@@ -101,7 +105,7 @@ func (c *checkpoint) readTensors(fields *pickle.Dict) error {
 			c.objects = append(c.objects, name)
 			continue
 		}
-		t, err := readTensor(name, o)
+		t, err := readTensor(u, name, o)
 		if err != nil {
 			return fmt.Errorf("tensor %.200q: %w", name, err)
 		}
@@ -119,7 +123,7 @@ func checkName(name string) error {
 
 // readTensor reads a TensorStorageMetadata: properties, size and chunks. The strides
 // among the properties are those of the part of some rank.
-func readTensor(name string, o *pickle.Object) (tensor, error) {
+func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, error) {
 	t := tensor{name: name}
 	fields, ok := fieldsOf(o, "TensorStorageMetadata")
 	if !ok {
@@ -138,7 +142,7 @@ func readTensor(name string, o *pickle.Object) (tensor, error) {
 	}
 	v, _ = fields.Get("size")
 	var err error
-	if t.size, err = ints(v); err != nil {
+	if t.size, err = ints(u, v); err != nil {
 		return t, fmt.Errorf("its size: %w", err)
 	}
 	v, _ = fields.Get("chunks")
@@ -147,7 +151,7 @@ func readTensor(name string, o *pickle.Object) (tensor, error) {
 		return t, errors.New("it has no list of chunks")
 	}
 	for _, chunk := range chunks.Items {
-		b, err := readBox(chunk)
+		b, err := readBox(u, chunk)
 		if err == nil {
 			err = b.check(t.size)
 		}
@@ -159,17 +163,17 @@ func readTensor(name string, o *pickle.Object) (tensor, error) {
 	return t, t.checkVolume()
 }
 
-func readBox(v any) (b box, err error) {
+func readBox(u *pickle.Unpickler, v any) (b box, err error) {
 	fields, ok := fieldsOf(v, "ChunkStorageMetadata")
 	if !ok {
 		return b, fmt.Errorf("a chunk is %s", pickle.Describe(v))
 	}
 	v, _ = fields.Get("offsets")
-	if b.offsets, err = ints(v); err != nil {
+	if b.offsets, err = ints(u, v); err != nil {
 		return b, fmt.Errorf("the offsets of a chunk: %w", err)
 	}
 	v, _ = fields.Get("sizes")
-	if b.sizes, err = ints(v); err != nil {
+	if b.sizes, err = ints(u, v); err != nil {
 		return b, fmt.Errorf("the sizes of a chunk: %w", err)
 	}
 	return b, nil
@@ -227,7 +231,7 @@ func volume(sizes []int) (n int, ok bool) {
 	return n, true
 }
 
-func (c *checkpoint) readStorage(fields *pickle.Dict) error {
+func (c *checkpoint) readStorage(u *pickle.Unpickler, fields *pickle.Dict) error {
 	v, _ := fields.Get("storage_data")
 	entries, ok := v.(*pickle.Dict)
 	if !ok {
@@ -251,7 +255,7 @@ func (c *checkpoint) readStorage(fields *pickle.Dict) error {
 			return fmt.Errorf("the place of %.200q: %w", name, err)
 		}
 		if v, _ := index.Get("offset"); v != nil {
-			if s.offsets, err = ints(v); err != nil {
+			if s.offsets, err = ints(u, v); err != nil {
 				return fmt.Errorf("the offsets of %.200q: %w", name, err)
 			}
 		}
@@ -296,14 +300,19 @@ func readStored(v any) (s stored, err error) {
 // maxRank is the most dimensions of a tensor.
 const maxRank = 64
 
-// ints returns a tuple of sizes or offsets.
-func ints(v any) ([]int, error) {
+// ints returns a tuple of sizes or offsets. It counts them: the memo of the pickle may have
+// the tuple, or the list of all chunks, once for many.
+func ints(u *pickle.Unpickler, v any) ([]int, error) {
 	t, ok := v.(pickle.Tuple)
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("%s in place of a tuple", pickle.Describe(v))
 	case len(t) > maxRank:
 		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), maxRank)
+	}
+	const slice = 2 // steps of the slice, and of half the chunk that holds it
+	if err := u.Charge(slice + len(t)); err != nil {
+		return nil, err
 	}
 	out := make([]int, len(t))
 	for i, item := range t {
