@@ -29,10 +29,11 @@ func TestListingOfStrangers(t *testing.T) {
 	for i := range 10_000 {
 		tensors = append(tensors, listed{Name: fmt.Sprint(i, strings.Repeat(".a", 19))})
 	}
-	runtime.ReadMemStats(&before)
-	printTree(io.Discard, tensors, 0)
-	runtime.ReadMemStats(&after)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(40<<20))
+	w := new(heapWriter)
+	w.Write(nil)
+	printTree(w, tensors, 0)
+	require.Len(t, w.heap, 10_002)
+	require.Less(t, w.heap[5000], w.heap[0]+16<<20)
 
 	require.Equal(t, "[2,3]", shape([]int{2, 3}))
 	require.Equal(t, "[]", shape(nil))
@@ -49,6 +50,19 @@ func TestCountsBeyond63Bits(t *testing.T) {
 		all.add(listed{Parameters: parameters(x), Bytes: x.Size()})
 	}
 	require.Equal(t, total{Tensors: 7, Parameters: math.MaxInt64, Bytes: 7 << 60}, all)
+}
+
+// A heapWriter notes the heap at its first and at its 5000th line, which is half of a tree.
+type heapWriter struct{ heap []uint64 }
+
+func (w *heapWriter) Write(p []byte) (int, error) {
+	var now runtime.MemStats
+	if n := len(w.heap); n == 0 || n == 5000 {
+		runtime.GC()
+		runtime.ReadMemStats(&now)
+	}
+	w.heap = append(w.heap, now.HeapAlloc)
+	return len(p), nil
 }
 
 // TestTree compares trees of random names with those that have a node for each part.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -130,6 +131,19 @@ func TestTreemap(t *testing.T) {
 	require.InDelta(t, all*12000/float64(total), areas["model"], 400)
 	require.InEpsilon(t, 3, areas["model.layers.1.b"]/areas["model.layers.1.a"], 0.1)
 	require.Empty(t, treemap([]Tensor{{Name: "x"}}, nil, nil))
+}
+
+// TestTreemapOfStrangers: names of many parts cost no node for each.
+func TestTreemapOfStrangers(t *testing.T) {
+	var tensors []Tensor
+	for i := range 10_000 {
+		tensors = append(tensors, Tensor{Name: fmt.Sprint(i, strings.Repeat(".a", 19)), DType: safetensors.F32, Bytes: 4})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.Len(t, treemap(tensors, dtypesOf(tensors), nil), 1)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
 
 func TestSplit(t *testing.T) {

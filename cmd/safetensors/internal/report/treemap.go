@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -32,59 +32,62 @@ type box struct {
 	Title, Href string
 }
 
-// A node is a part of a name, and all that is below it.
+// A node is what becomes a box. Those below it are made when there is room for them.
 type node struct {
-	label, name string
-	tensors     int
-	bytes       int64
-	byDType     map[safetensors.DType]int64
-	index       int // of the tensor, -1 for a group
-	children    []*node
-	byLabel     map[string]*node
+	pattern.Branch
+	label string
+	bytes int64
+	index int // of the tensor, -1 for a group
 }
 
-func tree(tensors []Tensor) *node {
-	root := &node{index: -1}
-	for i := range tensors {
-		if tensors[i].Bytes == 0 {
-			continue // has no area
-		}
-		n := root
-		n.add(&tensors[i])
-		parts := strings.SplitN(tensors[i].Name, ".", maxDepth)
-		for k, label := range parts {
-			child := n.byLabel[label]
-			if child == nil || k == len(parts)-1 || child.index >= 0 { // a.b and a.b.c are two
-				child = &node{label: label, name: strings.Join(parts[:k+1], "."), index: -1}
-				if n.byLabel == nil {
-					n.byLabel = make(map[string]*node)
-				}
-				n.byLabel[label] = child
-				n.children = append(n.children, child)
-			}
-			child.add(&tensors[i])
-			n = child
-		}
-		n.index = i
+const others = "…" // the label of nodes that are too small to see
+
+// tree returns the node of all tensors that have an area.
+func (d *drawing) tree() *node {
+	names := make([]string, len(d.tensors))
+	for i := range d.tensors {
+		names[i] = d.tensors[i].Name
 	}
-	return root
+	all := pattern.Tree(names, maxDepth)
+	all.Members = slices.DeleteFunc(all.Members, func(i int) bool { return d.tensors[i].Bytes == 0 })
+	return d.node(all, -1)
 }
 
-func (n *node) add(t *Tensor) {
-	n.tensors++
-	n.bytes += t.Bytes
-	if n.byDType == nil {
-		n.byDType = make(map[safetensors.DType]int64)
+func (d *drawing) node(b pattern.Branch, index int) *node {
+	n := &node{Branch: b, label: b.Name[b.Start:], index: index}
+	for _, i := range b.Members {
+		n.bytes += d.tensors[i].Bytes
 	}
-	n.byDType[t.DType] += t.Bytes
+	return n
+}
+
+// below returns the nodes below a node: of a tensor a.b, and of others below a.b, two.
+func (d *drawing) below(n *node) (all []*node) {
+	if n.index >= 0 || n.label == others && n.Name == "" {
+		return nil
+	}
+	for _, b := range n.Split() {
+		if i := b.Named(); i >= 0 {
+			tensor := b
+			tensor.Members, b.Members = b.Members[:1], b.Members[1:]
+			all = append(all, d.node(tensor, i))
+		}
+		if len(b.Members) > 0 {
+			all = append(all, d.node(b, -1))
+		}
+	}
+	return all
 }
 
 // main returns the dtype of most bytes.
-func (n *node) main() safetensors.DType {
-	var best safetensors.DType
-	for d, bytes := range n.byDType {
-		if bytes > n.byDType[best] || bytes == n.byDType[best] && d < best {
-			best = d
+func (d *drawing) main(n *node) (best safetensors.DType) {
+	bytes := make(map[safetensors.DType]int64)
+	for _, i := range n.Members {
+		bytes[d.tensors[i].DType] += d.tensors[i].Bytes
+	}
+	for kind, n := range bytes {
+		if n > bytes[best] || n == bytes[best] && kind < best {
+			best = kind
 		}
 	}
 	return best
@@ -102,24 +105,25 @@ type drawing struct {
 
 // treemap returns the boxes of tensors, each after those that it lies in.
 func treemap(tensors []Tensor, kinds []dtype, listed []int) []box {
-	root := tree(tensors)
+	d := &drawing{tensors: tensors, kinds: kinds, listed: listed}
+	root := d.tree()
 	if root.bytes == 0 {
 		return nil
 	}
-	d := &drawing{tensors: tensors, kinds: kinds, listed: listed}
-	d.divide(root.children, rect{0, 0, mapWidth, mapHeight}, root)
+	d.divide(d.below(root), rect{0, 0, mapWidth, mapHeight}, root)
 	return d.boxes
 }
 
 // place draws a node, and those below it if there is room.
 func (d *drawing) place(n *node, r rect) {
-	label := n.label
-	for n.index < 0 && len(n.children) == 1 {
-		n = n.children[0]
+	label, below := n.label, d.below(n)
+	for n.index < 0 && len(below) == 1 {
+		n = below[0]
 		label += "." + n.label
+		below = d.below(n)
 	}
-	b := box{X: round(r.x), Y: round(r.y), W: round(r.w), H: round(r.h), Class: classOf(d.kinds, n.main())}
-	if len(n.children) == 0 || r.w*r.h < 4*minArea || min(r.w, r.h) < 14 {
+	b := box{X: round(r.x), Y: round(r.y), W: round(r.w), H: round(r.h), Class: classOf(d.kinds, d.main(n))}
+	if len(below) == 0 || r.w*r.h < 4*minArea || min(r.w, r.h) < 14 {
 		b.Title = d.title(n)
 		if _, ok := slices.BinarySearch(d.listed, n.index); ok {
 			b.Href = "#t" + strconv.Itoa(n.index)
@@ -139,7 +143,7 @@ func (d *drawing) place(n *node, r rect) {
 		inside.y, inside.h = r.y+16, r.h-17.5
 	}
 	d.boxes = append(d.boxes, b)
-	d.divide(n.children, inside, n)
+	d.divide(below, inside, n)
 }
 
 // fitting returns what a box of a width can show of a label, "" if that says nothing.
@@ -157,13 +161,13 @@ func fitting(label string, width float64) string {
 func (d *drawing) title(n *node) string {
 	if n.index >= 0 {
 		t := &d.tensors[n.index]
-		return fmt.Sprintf("%s  %s %s, %s", term.Name(n.name), t.DType, term.Quote(shape(t.Shape), term.ValueLimit), term.Bytes(n.bytes))
+		return fmt.Sprintf("%s  %s %s, %s", term.Name(n.Name), t.DType, term.Quote(shape(t.Shape), term.ValueLimit), term.Bytes(n.bytes))
 	}
 	name := "others"
-	if n.name != "" {
-		name = term.Name(n.name)
+	if n.Name != "" {
+		name = term.Name(n.Name)
 	}
-	return fmt.Sprintf("%s  %s tensors, %s", name, term.Count(int64(n.tensors)), term.Bytes(n.bytes))
+	return fmt.Sprintf("%s  %s tensors, %s", name, term.Count(int64(len(n.Members))), term.Bytes(n.bytes))
 }
 
 // divide lays nodes out in rows of boxes that are as square as can be (Bruls, Huizing,
@@ -222,19 +226,16 @@ func visible(nodes []*node, least float64) []*node {
 	if len(nodes)-n < 2 {
 		return nodes
 	}
-	others := &node{label: "…", index: -1, byDType: make(map[safetensors.DType]int64)}
+	rest := &node{label: others, index: -1}
 	for _, small := range nodes[n:] {
-		others.tensors += small.tensors
-		others.bytes += small.bytes
-		for d, bytes := range small.byDType {
-			others.byDType[d] += bytes
-		}
+		rest.Members = append(rest.Members, small.Members...)
+		rest.bytes += small.bytes
 	}
 	at := n
-	for at > 0 && nodes[at-1].bytes < others.bytes {
+	for at > 0 && nodes[at-1].bytes < rest.bytes {
 		at--
 	}
-	return slices.Insert(nodes[:n:n], at, others)
+	return slices.Insert(nodes[:n:n], at, rest)
 }
 
 // compareParts compares parts of names: numbers by their value.

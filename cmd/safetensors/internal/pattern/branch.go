@@ -1,0 +1,93 @@
+package pattern
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// A Branch is some names that begin with the same parts, which dots separate: a range of the
+// sorted names. A tree of nodes would have one for each part of each name, twenty times as
+// many as there are names, of a stranger's.
+type Branch struct {
+	Members []int  // the numbers of the names, sorted by these
+	Name    string // the parts that they begin with
+	Start   int    // of the last one, in Name
+
+	names        []string
+	parts, limit int
+}
+
+// Tree returns the Branch of all names. They are split into at most limit parts, of which the
+// last is the rest.
+func Tree(names []string, limit int) Branch {
+	b := Branch{Members: make([]int, len(names)), names: names, limit: limit}
+	for i := range names {
+		b.Members[i] = i
+	}
+	slices.SortFunc(b.Members, func(i, j int) int { return compareParts(names[i], names[j]) })
+	return b
+}
+
+// compareParts compares names so that those that begin with the same parts are together: a
+// dot comes before all else.
+func compareParts(a, b string) int {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	at := func(name string) int {
+		switch {
+		case i == len(name):
+			return -2
+		case name[i] == '.':
+			return -1
+		}
+		return int(name[i])
+	}
+	return cmp.Compare(at(a), at(b))
+}
+
+// Named returns the number of the name that has no parts but those of the branch, or -1. It is
+// the first of Members.
+func (b Branch) Named() int {
+	if b.parts > 0 && len(b.Members) > 0 && len(b.names[b.Members[0]]) == len(b.Name) {
+		return b.Members[0]
+	}
+	return -1
+}
+
+// Split returns the branches below, sorted by name: of all members but Named.
+func (b Branch) Split() (below []Branch) {
+	rest, start := b.Members, 0
+	if b.parts > 0 {
+		start = len(b.Name) + 1
+	}
+	if b.Named() >= 0 {
+		rest = rest[1:]
+	}
+	for len(rest) > 0 {
+		next := Branch{Start: start, names: b.names, parts: b.parts + 1, limit: b.limit}
+		name := b.names[rest[0]]
+		next.Name = name[:next.end(name)]
+		n := 1
+		for n < len(rest) {
+			name := b.names[rest[n]]
+			if name[start:next.end(name)] != next.Name[start:] {
+				break
+			}
+			n++
+		}
+		next.Members, rest = rest[:n], rest[n:]
+		below = append(below, next)
+	}
+	return below
+}
+
+// end returns where the part of a name ends that is the last of the branch.
+func (b Branch) end(name string) int {
+	if dot := strings.IndexByte(name[b.Start:], '.'); dot >= 0 && b.parts < b.limit {
+		return b.Start + dot
+	}
+	return len(name)
+}
