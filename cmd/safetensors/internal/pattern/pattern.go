@@ -118,14 +118,18 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 	return selected, nil
 }
 
+// maxModules is more modules than models have.
+const maxModules = 1 << 17
+
 // withModules returns names and what they are below: model.layers of
-// model.layers.0.weight. Long names, of strangers, are left out.
+// model.layers.0.weight. Long names, of strangers, are left out, and modules beyond
+// maxModules.
 func withModules(names []string) []string {
 	const maxLen = 1000
 	all := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(name) > maxLen })
 	known := make(map[string]bool)
 	for _, name := range all {
-		for i := strings.LastIndexByte(name, '.'); i > 0 && !known[name[:i]]; i = strings.LastIndexByte(name[:i], '.') {
+		for i := strings.LastIndexByte(name, '.'); i > 0 && !known[name[:i]] && len(known) < maxModules; i = strings.LastIndexByte(name[:i], '.') {
 			known[name[:i]] = true
 			all = append(all, name[:i])
 		}

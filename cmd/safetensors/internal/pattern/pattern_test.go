@@ -1,6 +1,7 @@
 package pattern
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -100,9 +101,15 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// TestHostileNames: a name of many dots is not taken apart for a suggestion.
+// TestHostileNames: neither a name of many dots nor many names are taken apart for a suggestion.
 func TestHostileNames(t *testing.T) {
 	names := []string{"a.b.c", strings.Repeat(".", 1<<16)}
 	require.Equal(t, []string{"a.b.c", "a.b", "a"}, withModules(names))
 	require.Len(t, names[1], 1<<16)
+
+	names = nil
+	for i := range 1 << 14 {
+		names = append(names, fmt.Sprint(i, strings.Repeat(".a", 19)))
+	}
+	require.Len(t, withModules(names), len(names)+maxModules)
 }
