@@ -239,18 +239,24 @@ func (b *Bucket) Read(key string, n int64) ([]byte, error) {
 	return data, nil
 }
 
+// start sends again what brings less than the answer has announced, as if there had been no
+// answer.
 func (b *Bucket) start(ctx context.Context, key string, n int64) ([]byte, error) {
-	r, now, err := b.store.get(ctx, key, 0, n)
-	if status(err) == http.StatusRequestedRangeNotSatisfiable {
-		return nil, nil // it is empty
+	for failed := 1; ; failed++ {
+		r, now, err := b.store.get(ctx, key, 0, n)
+		if status(err) == http.StatusRequestedRangeNotSatisfiable {
+			return nil, nil // it is empty
+		}
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(io.LimitReader(r, n))
+		r.Close()
+		if err == nil && int64(len(data)) < min(n, now.size) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil || !again(ctx, defaultTries, failed, &lost{err}) {
+			return data, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, n))
-	if err == nil && int64(len(data)) < min(n, now.size) {
-		err = io.ErrUnexpectedEOF
-	}
-	return data, err
 }

@@ -264,7 +264,9 @@ func TestStall(t *testing.T) {
 		t.Setenv("AWS_ENDPOINT_URL_S3", endpoint)
 		query := map[string]string{"gs": "?anonymous=true&endpoint=" + endpoint}[scheme]
 		b, key := openAt(t, scheme+"://models/x"+query)
-		_, err := b.Start(key, 10)
+		r, _, err := b.store.get(t.Context(), key, 0, 10)
+		require.NoError(t, err)
+		_, err = io.ReadAll(r)
 		close(end)
 		require.Error(t, err)
 		require.Len(t, requests(), 1)
