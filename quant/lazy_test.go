@@ -249,3 +249,34 @@ func TestBandsOfColumns(t *testing.T) {
 		}
 	}
 }
+
+// TestScatteredLines: columns of GPTQ whose groups are far apart read little more than their own
+// scales, not all between them.
+func TestScatteredLines(t *testing.T) {
+	const n, rows = 1 << 16, 2048
+	number := make([]int32, n)
+	for i := range number {
+		number[i] = int32(i * 1000 % n)
+	}
+	file := newCounter(zeros{})
+	parts := zerosOf("qweight", safetensors.I32, []int{n / 8, rows}, "qzeros", safetensors.I32, []int{n, rows / 8}, "scales", safetensors.F16, []int{n, rows})
+	for name, x := range parts {
+		var err error
+		parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
+		require.NoError(t, err)
+	}
+	var err error
+	parts["a.g_idx"], err = safetensors.NewTensor(safetensors.I32, []int{n}, number)
+	require.NoError(t, err)
+	plain, err := quant.Dequantize(parts, []byte(method("gptq", object{"bits": 4, "group_size": 1})))
+	require.NoError(t, err)
+	for _, columns := range []int{1, 2, 64} {
+		part, err := plain["a.weight"].Slice(safetensors.All(), safetensors.Span(n/2, n/2+columns))
+		require.NoError(t, err)
+		file.bytes.Store(0)
+		_, err = safetensors.Append[float32](nil, part)
+		require.NoError(t, err)
+		const word, scale, zero = 4, 2, 4
+		require.LessOrEqual(t, file.bytes.Load(), int64(columns*rows*(word+16*scale+zero)))
+	}
+}

@@ -133,11 +133,13 @@ func (m *matrix) block(dst []float32, batch int, rows, columns span) error {
 	}
 	ws := workspaces.Get().(*workspace)
 	defer workspaces.Put(ws)
-	for part := (span{stop: lines.start}); part.stop < lines.stop; {
-		part = span{part.stop, lines.stop}
+	next := lines.len()
+	for part := (span{stop: lines.start}); part.stop < lines.stop; next = 2 * part.len() {
+		part = span{part.stop, min(part.stop+next, lines.stop)}
 		p, err := m.parametersOf(part, positions)
-		for err == nil && part.len() > 1 && p.lines.len()*p.positions.len() > maxBlock {
-			part.stop -= part.len() / 2 // the groups of an index may be far apart
+		// The groups of an index may be far apart.
+		for err == nil && part.len() > 1 && (p.lines.len()*p.positions.len() > maxBlock || p.lines.len() > 16*part.len()) {
+			part.stop -= part.len() / 2
 			p, err = m.parametersOf(part, positions)
 		}
 		if err == nil {
