@@ -54,7 +54,7 @@ var (
 	methods = []string{fp8, compressed, modelOpt, mxfp4, gptq, awq, bitsAndBytes, mlx}
 	formats = []string{notQuantised, genericFormat, "float-quantized", "int-quantized", "pack-quantized",
 		"nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", mixedFormats}
-	algorithms = []string{"NVFP4", "FP8", "MIXED_PRECISION"}
+	algorithms = []string{"NVFP4", "W4A16_NVFP4", "FP8", "MIXED_PRECISION"}
 )
 
 // parseConfig reads the content of a config.json or a hf_quant_config.json.
@@ -114,6 +114,9 @@ func parseSection(text []byte) (*config, error) {
 	var s struct {
 		Method     string            `json:"quant_method"`
 		Algorithm  string            `json:"quant_algo"`
+		Cache      string            `json:"kv_cache_quant_algo"`
+		In8        bool              `json:"load_in_8bit"`
+		In4        bool              `json:"load_in_4bit"`
 		Format     string            `json:"format"`
 		Checkpoint string            `json:"checkpoint_format"`
 		Version    string            `json:"version"`
@@ -130,8 +133,10 @@ func parseSection(text []byte) (*config, error) {
 	err := json.Unmarshal(text, &s) // what it can read, whatever else there is
 	c := &config{method: s.Method, block: s.Block, bits: s.Bits, steps: maxSteps}
 	switch {
-	case c.method == "" && s.Algorithm != "":
+	case c.method == "" && (s.Algorithm != "" || s.Cache != ""):
 		c.method = modelOpt
+	case c.method == "" && (s.In8 || s.In4): // early versions of transformers wrote no more
+		c.method = bitsAndBytes
 	case c.method == "" && s.Bits != 0 && s.GroupSize != nil:
 		c.method = mlx
 	}

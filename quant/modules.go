@@ -169,6 +169,9 @@ func checkRest(name string, t safetensors.Tensor, c *config) error {
 	if strings.HasSuffix(name, "._weight_qdata") || strings.HasSuffix(name, "._weight_scale") {
 		return fmt.Errorf("tensor %s: a tensor subclass of torchao: %w", quote(name), errors.ErrUnsupported)
 	}
+	if strings.HasSuffix(name, ".pre_quant_scale") || c.method == modelOpt && strings.HasSuffix(name, "_weight_scale") {
+		return fmt.Errorf("tensor %s: smoothed weights, or joined experts, of ModelOpt: %w", quote(name), errors.ErrUnsupported)
+	}
 	for i := range layouts {
 		for _, p := range layouts[i].parts {
 			stem, ok := p.stem(name)

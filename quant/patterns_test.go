@@ -69,6 +69,24 @@ func TestCover(t *testing.T) {
 	require.False(t, ok, "a path has a few components")
 }
 
+// TestMethods finds the method of sections without a quant_method.
+func TestMethods(t *testing.T) {
+	for section, want := range map[string]string{
+		`{"quant_algo":"W4A16_NVFP4"}`:                    modelOpt,
+		`{"quant_algo":null,"kv_cache_quant_algo":"FP8"}`: modelOpt,
+		`{"load_in_4bit":true,"load_in_8bit":false}`:      bitsAndBytes,
+		`{"load_in_4bit":false,"load_in_8bit":true}`:      bitsAndBytes,
+		`{"bits":4,"group_size":64}`:                      mlx,
+		`null`:                                            "",
+	} {
+		c, err := parseConfig([]byte(`{"quantization":` + section + `}`))
+		require.NoError(t, err, section)
+		require.Equal(t, want, c.method, section)
+	}
+	_, err := parseConfig([]byte(`{"quantization":{"load_in_8bit":false}}`))
+	require.ErrorContains(t, err, `quant_method "" is none of`)
+}
+
 // TestWeightsOf finds the group of compressed-tensors that a module belongs to.
 func TestWeightsOf(t *testing.T) {
 	type want map[string]int // bits by module; 0: an error
