@@ -125,6 +125,7 @@ func parseSection(text []byte) (*config, error) {
 		Block      []int             `json:"weight_block_size"`
 		Mode       string            `json:"mode"`
 		Groups     map[string]*group `json:"config_groups"`
+		Transforms transforms        `json:"transform_config"`
 		Ignore     []string          `json:"ignore"`
 		Ignored    []string          `json:"ignored_layers"`
 		Excluded   []string          `json:"exclude_modules"`
@@ -177,6 +178,9 @@ func parseSection(text []byte) (*config, error) {
 			return nil, fmt.Errorf("version %q of AWQ is not gemm", s.Version)
 		}
 	case compressed:
+		if err := s.Transforms.check(); err != nil {
+			return nil, err
+		}
 		return c, c.parseGroups(s.Groups, s.Format)
 	case mlx:
 		if s.Mode != "" && s.Mode != "affine" {

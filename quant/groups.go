@@ -26,6 +26,28 @@ type weights struct {
 	Block     []int  `json:"block_structure"`
 }
 
+// Transforms are those that a model of compressed-tensors applies as it runs, or that were
+// applied to its weights.
+type transforms struct {
+	Groups map[string]struct {
+		Apply []struct {
+			Location string `json:"location"`
+		} `json:"apply"`
+	} `json:"config_groups"`
+}
+
+// check refuses weights that are only right for transformed inputs or outputs.
+func (t transforms) check() error {
+	for _, g := range t.Groups {
+		for _, a := range g.Apply {
+			if a.Location == "input" || a.Location == "output" {
+				return fmt.Errorf("transform_config: weights for transformed inputs or outputs: %w", errors.ErrUnsupported)
+			}
+		}
+	}
+	return nil
+}
+
 // Targets are what the groups target whose format fits tensors of one. compressed-tensors
 // looks for the name of a module first, then for an expression that matches it, in the
 // order of their texts, then for its class.

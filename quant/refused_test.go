@@ -131,6 +131,8 @@ func TestRefused(t *testing.T) {
 		{"two groups with a target", method("compressed-tensors", object{"format": "pack-quantized", "config_groups": object{
 			"a": object{"targets": []string{"Linear"}, "weights": object{"num_bits": 4}}, "b": object{"targets": []string{"x", "Linear"}, "weights": object{"num_bits": 8}}}}), nil,
 			`b: its target "Linear" is that of another group, too`},
+		{"transformed inputs", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"v": object{"type": "hadamard", "apply": []object{
+			{"targets": []string{"Linear"}, "location": "weight_input"}, {"targets": []string{"Linear"}, "location": "input", "inverse": true}}}}}}), nil, "transform_config: weights for transformed inputs or outputs: unsupported operation"},
 		{"AWQ for other kernels", method("awq", object{"bits": 4, "version": "marlin"}), nil, `version "marlin" of AWQ is not gemm`},
 		{"bits of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"bits": "four"}}}), nil, `a: json: cannot unmarshal string`},
 		{"mode of a module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"mode": "nvfp4"}}}), nil, `a: mode "nvfp4" is not affine`},
