@@ -107,7 +107,7 @@ type files struct {
 	ctx    context.Context
 	byName map[string]*file
 	models map[model]func() (*safetensors.File, error)
-	left   int64 // bytes of the files, less those of the tensors
+	left   int64 // bytes of the files, less those of the chunks
 }
 
 type file struct {
@@ -248,8 +248,9 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 		look = f.saved(in, name, s)
 	}
 	c.open = sync.OnceValues(func() (io.ReaderAt, error) { return c.check(look()) })
-	// torch.save has all elements of a chunk once, and nothing is in two chunks.
-	if f.left -= t.Size(); t.Size() > s.length || f.left < 0 {
+	// torch.save has all elements of a chunk once. No bytes are in two chunks: each is
+	// looked into, which may take long.
+	if f.left -= s.length; t.Size() > s.length || f.left < 0 {
 		return t, fmt.Errorf("the chunk at %v: %v does not fit into the %d bytes at %s", b.offsets, t, s.length, c.place)
 	}
 	return t, nil

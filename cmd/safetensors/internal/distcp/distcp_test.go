@@ -143,13 +143,14 @@ func metadata(tensors, storage string) string {
 }
 
 // folderOf returns a folder with this .metadata and a file x of torch.save's entry of
-// an F32 tensor of shape [3], at byte 0 and 1576 bytes long.
+// an F32 tensor of shape [3], which entry finds, twice as large so that it may be in two
+// places.
 func folderOf(t testing.TB, meta string) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, MetadataName), []byte(meta), 0o666))
 	data, err := os.ReadFile("testdata/one/__0_0.distcp")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "x"), data, 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x"), append(data, make([]byte, len(data))...), 0o666))
 	return dir
 }
 
@@ -251,6 +252,7 @@ func TestRefused(t *testing.T) {
 		"length beyond":       {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("x", 0, huge))), fmt.Sprintf("bytes 0 to 0+%d of \"x\", which has", huge)},
 		"negative place":      {metadata(w([]int{3}, at(0, 3)), dict(index("w", 0), info("x", -1, 10))), "its file, offset or length is missing or invalid"},
 		"more than the data":  {metadata(w([]int{1 << 28}, at(0, 1<<28)), dict(index("w", 0), there)), "does not fit into the"},
+		"the same data twice": {metadata(w([]int{6}, many(2)...), dict(index("w", 0), info("x", 0, 5000), index("w", 3), info("x", 1000, 5000))), "does not fit into the"},
 		"the same data often": {metadata(w([]int{3000}, many(1000)...), dict(places(1000, there)...)), "does not fit into the"},
 		"long name":           {metadata(dict(long, tensorOf("float32", []int{3}, at(0, 3))), "}"), "a name of 1001 bytes, at most 1000 are read"},
 		"long name of data":   {metadata(w([]int{3}, at(0, 3)), dict(strings.Replace(index("w", 0), str("w"), long, 1), there)), "a name of 1001 bytes, at most 1000 are read"},
