@@ -74,12 +74,11 @@ func (s *storedStream) block() int64 {
 // share returns how many bytes one goroutine of several produces at a time: fewer
 // if they are gathered in memory, which takes longer than a copy.
 func (s *storedStream) share() int64 {
-	workers := int64(s.workers())
 	switch {
 	case s.transposed:
-		return s.from.columns(max(mem.BlockSize, s.bytes/(4*workers)))
+		return s.from.columns(max(mem.BlockSize, s.bytes/(4*int64(s.workers()))))
 	case s.from != nil && s.src.mem != nil:
-		return min(max(mem.BufferSize/4, s.bytes/(8*workers)), mem.BlockSize)
+		return min(max(mem.BufferSize/4, s.bytes/(8*int64(s.workers()))), mem.BlockSize)
 	}
 	return mem.BlockSize
 }

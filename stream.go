@@ -81,12 +81,19 @@ func readAll(s stream, dst []byte, fresh bool) error {
 	if stored, ok := s.(*storedStream); ok {
 		share = stored.share()
 	}
+	if s.size() <= share { // without the preparations for several goroutines: a third less time for 1 KiB
+		return readBlock(s, dst, fresh, 0, s.size())
+	}
 	return parallel.Blocks(s.workers(), s.size(), share, func(pos, n int64) error {
-		if fresh {
-			mem.Prepare(dst, pos, n)
-		}
-		return s.readAt(dst[pos:][:n], pos)
+		return readBlock(s, dst, fresh, pos, n)
 	})
+}
+
+func readBlock(s stream, dst []byte, fresh bool, pos, n int64) error {
+	if fresh {
+		mem.Prepare(dst, pos, n)
+	}
+	return s.readAt(dst[pos:][:n], pos)
 }
 
 // errRefused stands in for the error of a writer.

@@ -399,6 +399,18 @@ func TestTensorMethods(t *testing.T) {
 	require.Equal(t, []int{2}, x.Shape(), "the shape is copied")
 }
 
+// TestAppendAllocates: models have many small tensors.
+func TestAppendAllocates(t *testing.T) {
+	x, err := NewTensor(F32, []int{256}, make([]float32, 256))
+	require.NoError(t, err)
+	buf := make([]float32, 0, 256)
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		if _, err := Append(buf, x); err != nil {
+			t.Error(err)
+		}
+	}), 1.0)
+}
+
 // BenchmarkAppend shows how much it saves not to clear memory before filling it.
 // The heap is of a usual size and its memory has been used before.
 func BenchmarkAppend(b *testing.B) {
