@@ -24,6 +24,9 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 	if err != nil {
 		return nil, 0, fmt.Errorf("adapter_config.json: %w", err)
 	}
+	if err := checkSize(base); err != nil {
+		return nil, 0, err
+	}
 	all = maps.Clone(base)
 	for _, name := range slices.Sorted(maps.Keys(adapter)) {
 		target, half := targetOf(name)

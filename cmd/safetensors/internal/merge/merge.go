@@ -84,9 +84,26 @@ func combineIn[T number](tensors []safetensors.Tensor, f factors) (safetensors.T
 	})
 }
 
+// mostBytes limits what a header may claim: the blocks of as much take 1 to 2 GB of memory
+// before any is computed.
+const mostBytes = 8e12
+
+func checkSize(model checkpoint) error {
+	left := int64(mostBytes)
+	for _, t := range model {
+		if left -= t.Size(); left < 0 {
+			return fmt.Errorf("the model has more than %s", term.Bytes(mostBytes))
+		}
+	}
+	return nil
+}
+
 // each merges the tensors of models by name, once all of them fit.
 func each(models []checkpoint, merge func([]safetensors.Tensor) (safetensors.Tensor, error)) (checkpoint, error) {
 	first := models[0]
+	if err := checkSize(first); err != nil {
+		return nil, err
+	}
 	for k, m := range models[1:] {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
 			if _, ok := first[name]; !ok {
@@ -227,11 +244,11 @@ func splitFrom(dim int, block []safetensors.Range, shape []int, makeBlock func([
 	if dim == len(shape) || slices.Contains(shape, 0) {
 		return makeBlock(block, shape)
 	}
-	row := 1 // elements of an index of dim
+	row := int64(1) // elements of an index of dim
 	for _, n := range shape[dim+1:] {
-		row *= n
+		row *= int64(n)
 	}
-	rows := max(1, blockElements/row)
+	rows := int(max(1, blockElements/row))
 	if shape[dim] <= rows && row <= blockElements {
 		return makeBlock(block, shape)
 	}

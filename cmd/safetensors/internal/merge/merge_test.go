@@ -125,6 +125,31 @@ func TestSlerpStraight(t *testing.T) {
 	}
 }
 
+// TestSlerpExtremes: the products of norms are beyond float64, the angle is not.
+func TestSlerpExtremes(t *testing.T) {
+	for _, scale := range []float64{0x1p300, 0x1p-300} {
+		a, err := safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, 0})
+		require.NoError(t, err)
+		b, err := safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, scale})
+		require.NoError(t, err)
+		merged, err := Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.5)
+		require.NoError(t, err)
+		got := values(t, merged["w"])
+		require.InDelta(t, 2*math.Sin(math.Pi/8)/math.Sin(math.Pi/4), got[0]/scale, 1e-12)
+		require.InDelta(t, math.Sin(math.Pi/8)/math.Sin(math.Pi/4), got[1]/scale, 1e-12)
+	}
+}
+
+// TestClaims refuses models whose list of blocks would not fit into memory.
+func TestClaims(t *testing.T) {
+	x, err := safetensors.NewTensorAt(safetensors.F32, []int{1 << 15, 1 << 15, 1 << 15, 1 << 12}, bytes.NewReader(nil))
+	require.NoError(t, err)
+	_, err = Linear([]checkpoint{{"w": x}, {"w": x}}, []float64{1, 1})
+	require.EqualError(t, err, "the model has more than 8.0 TB")
+	_, _, err = LoRA(checkpoint{"w": x}, nil, []byte("{}"))
+	require.EqualError(t, err, "the model has more than 8.0 TB")
+}
+
 func TestModelsThatDoNotFit(t *testing.T) {
 	f := func(d safetensors.DType, shape ...int) safetensors.Tensor {
 		tensor, err := safetensors.NewTensorFunc(d, shape, func(b []byte) error { clear(b); return nil })

@@ -47,8 +47,8 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	cos := dot / math.Sqrt(squaresA*squaresB)
-	if !(math.Abs(cos) <= straight) { // or one of them is zero
+	cos := dot / math.Sqrt(squaresA) / math.Sqrt(squaresB) // whose product may be beyond float64
+	if !(math.Abs(cos) <= straight) {                      // or one of them is zero
 		return []float64{1 - t, t}, nil
 	}
 	angle := math.Acos(cos)
