@@ -44,6 +44,9 @@ func CreateTagged(name, tag string) (*Atomic, error) {
 
 // create creates a file by means of a func that returns it with its temporary name.
 func create(name string, in func(dir string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
+	if name == "" { // which looks like that of a new file until the rename
+		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrNotExist}
+	}
 	old, err := system.Lstat(name)
 	replaces := err == nil && old.Mode()&fs.ModeSymlink == 0
 	mode := fs.FileMode(0o666)

@@ -71,6 +71,9 @@ func TestErrorsNameTheTarget(t *testing.T) {
 	require.Equal(t, name, path.Path)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
+	_, err = Create("")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
 	name = filepath.Join(t.TempDir(), "file")
 	a, err := CreateTagged(name, "")
 	require.NoError(t, err)
