@@ -100,10 +100,14 @@ func (c *Client) session(ctx context.Context, rawURL string) (*session, *url.URL
 	return s, u, nil
 }
 
-// checkHeader refuses values that net/http refuses to send: every try would fail. The
-// usual one is a token from a file, with the newline at its end.
+// checkHeader refuses names and values that net/http refuses to send: every try would
+// fail. The usual value is a token from a file, with the newline at its end.
 func checkHeader(h http.Header) error {
+	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // RFC 9110, section 5.6.2
 	for name, values := range h {
+		if name == "" || strings.Trim(name, token) != "" {
+			return fmt.Errorf("invalid header name %q", name)
+		}
 		for _, v := range values {
 			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 				return fmt.Errorf("the value of header %q has a control character, such as a newline", name)

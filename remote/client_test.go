@@ -110,6 +110,11 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 	require.EqualError(t, err, `safetensors: the value of header "Authorization" has a control character, such as a newline`)
 	_, err = client.ReadFile(t.Context(), plain.URL+"/m")
 	require.ErrorContains(t, err, "a newline")
+	for _, name := range []string{"", "X Y", "X:", "Ä"} {
+		client.Header = http.Header{name: {"x"}}
+		_, err = client.Open(t.Context(), plain.URL+"/m")
+		require.ErrorContains(t, err, "invalid header name")
+	}
 	require.Empty(t, clock.pauses)
 }
 
