@@ -180,6 +180,20 @@ func TestQuantizeRefuses(t *testing.T) {
 	q, _, err := quant.Quantize(m.tensors, quant.Int4, nil)
 	require.NoError(t, err)
 	require.Equal(t, m.tensors, q, "nothing fits, nothing is quantised")
+
+	for _, scheme := range schemes {
+		m.floats("c.weight", safetensors.BF16, 128, 128)
+		q, _, err := quant.Quantize(m.tensors, scheme, only("c.weight"))
+		require.NoError(t, err)
+		_, _, err = quant.Quantize(q, quant.Int8, only("c.weight"))
+		require.ErrorContains(t, err, ": it is quantised already; dequantise it first")
+		for name, x := range q { // whichever part is left
+			if strings.HasPrefix(name, "c.weight_") {
+				_, _, err = quant.Quantize(map[string]safetensors.Tensor{"c.weight": m.tensors["c.weight"], name: x}, scheme, nil)
+				require.ErrorContains(t, err, "belongs to a quantised tensor", name)
+			}
+		}
+	}
 }
 
 // TestQuantizeTruncated reads results of a tensor whose data ends too early.

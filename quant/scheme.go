@@ -69,7 +69,8 @@ var recipes = map[Scheme]recipe{
 //
 // A target is a matrix of BF16, F16 or F32 whose name ends in ".weight", with columns
 // in whole groups; any other one is an error. nil selects all such matrices that fit but
-// those whose names speak of embeddings, routers, norms or lm_head.
+// those whose names speak of embeddings, routers, norms or lm_head. Tensors that are
+// quantised already are an error, too: the config would not say how.
 //
 // The results are lazy: they read and quantise a band of rows at a time when they are
 // read. Neither map is modified.
@@ -82,6 +83,13 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 	r, ok := recipes[scheme]
 	if !ok {
 		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(scheme), slices.Sorted(maps.Keys(recipes)))
+	}
+	modules, _, err := findModules(tensors, &config{})
+	if err == nil && len(modules) > 0 {
+		err = modules[0].errorf(values, "it is quantised already; dequantise it first")
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
@@ -105,21 +113,18 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
 		}
 		for suffix, part := range parts {
-			if _, ok := tensors[module+"."+suffix]; ok && suffix != "weight" {
-				return nil, nil, fmt.Errorf("tensor %s: a tensor of this name exists already", quote(module+"."+suffix))
-			}
-			result[module+"."+suffix] = part
+			result[module+"."+suffix] = part // a new name: findModules knows all of them
 		}
 		delete(ignore, module)
 	}
-	config, err := json.Marshal(object{"quantization_config": object{
+	text, err := json.Marshal(object{"quantization_config": object{
 		"quant_method": compressed, "format": r.format, "quantization_status": "compressed",
 		"config_groups": object{"group_0": object{
 			"targets": []string{"Linear"}, "format": r.format, "weights": r.weights, "input_activations": r.inputs, "output_activations": nil,
 		}},
 		"ignore": slices.Sorted(maps.Keys(ignore)), "kv_cache_scheme": nil, "global_compression_ratio": nil,
 	}})
-	return result, config, err
+	return result, text, err
 }
 
 // refuses says why a tensor cannot be quantised, nil if it can.

@@ -105,6 +105,9 @@ func TestConfigOfDequantized(t *testing.T) {
 		require.Equal(t, c.want, strings.Join(strings.Fields(string(got)), ""))
 	}
 
+	require.Contains(t, fails(t, 1, "cp", "fp8", "int8", "--quantize", "int8"), `tensor "a.weight": FP8 in blocks: it is quantised already; dequantise it first`)
+	require.NoDirExists(t, "int8")
+
 	require.NoError(t, safetensors.WriteShards("plain", map[string]safetensors.Tensor{"a.weight": floats(t, []int{1, 1}, 2)}, nil, 1<<20))
 	write(t, "plain/config.json", `{"torch_dtype":"float32"}`)
 	succeeds(t, "cp", "plain", "same", "--dequantize", "bf16")
