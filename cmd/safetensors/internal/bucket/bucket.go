@@ -135,6 +135,9 @@ func (b *Bucket) fail(key string, err error) error {
 	if cause := context.Cause(b.ctx); cause != nil {
 		return cause
 	}
+	if errors.As(err, new(*Error)) { // of another object, which is copied to this one
+		return &Error{b.URL(key), err}
+	}
 	switch status(err) {
 	case http.StatusNotFound:
 		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)

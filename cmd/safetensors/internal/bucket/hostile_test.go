@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -168,4 +169,17 @@ func TestCompleteTwice(t *testing.T) {
 		require.NoError(t, u.part(t.Context(), 0, []byte("body")))
 		require.Equal(t, want, u.complete(t.Context(), 1) == nil)
 	}
+}
+
+// TestWriteOfAnother: the error of another object that is copied to this one says nothing about
+// this one.
+func TestWriteOfAnother(t *testing.T) {
+	endpoint, _ := serve(t, says(404, ""))
+	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
+	err := b.Write("y", 0, func(io.Writer) error {
+		_, err := b.Start(key, 10)
+		return fmt.Errorf("tensor a: %w", err)
+	})
+	require.EqualError(t, err, "s3://models/y: tensor a: s3://models/x: file does not exist: 404 Not Found")
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
