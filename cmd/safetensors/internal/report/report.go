@@ -241,7 +241,7 @@ func bars(h stats.Histogram) string {
 	x := func(edge float64) float64 { // halves, because most-least could overflow
 		return width * ((edge/2 - least/2) / (most/2 - least/2))
 	}
-	if least == most {
+	if least/2 == most/2 {
 		x = func(float64) float64 { return width / 2 }
 	}
 	top := slices.Max(h.Counts)

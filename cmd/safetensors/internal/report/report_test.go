@@ -201,6 +201,8 @@ func TestPooled(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
+	least := math.SmallestNonzeroFloat64
+	require.Equal(t, "M50 24V0H51V24", bars(stats.Histogram{Edges: []float64{0, least}, Counts: []int64{7}}))
 	require.Empty(t, bars(stats.Histogram{}))
 	require.Equal(t, "M50 24V0H51V24", bars(stats.Histogram{Edges: []float64{3, 3}, Counts: []int64{7}}))
 	require.Equal(t, "M0 24V12H25V24M50 24V0H100V24",

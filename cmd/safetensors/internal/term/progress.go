@@ -90,7 +90,8 @@ func state(done, total int64, took time.Duration) string {
 	s := fmt.Sprintf("%s of %s", Bytes(done), Bytes(total))
 	if took > 0 && done > 0 {
 		speed := float64(done) / took.Seconds()
-		left := time.Duration(float64(total-done) / speed * float64(time.Second))
+		const most = 9e9 // of seconds that are a Duration
+		left := time.Duration(min(float64(total-done)/speed, most) * float64(time.Second))
 		s += fmt.Sprintf(", %s/s, %v left", Bytes(int64(speed)), left.Round(time.Second))
 	}
 	return s
