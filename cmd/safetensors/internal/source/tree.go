@@ -238,5 +238,9 @@ func (o *Opener) request(client *http.Client, method, rawURL string) (*http.Resp
 		resp.Body.Close()
 		return nil, errors.New(resp.Status)
 	}
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the answer has the Content-Encoding %.100q, expected the file as it is", encoding)
+	}
 	return resp, nil
 }

@@ -3,6 +3,8 @@ package source
 import (
 	"context"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/fstest"
 
@@ -42,4 +44,14 @@ func TestTreeNames(t *testing.T) {
 		require.ErrorContains(t, err, "is not the name of a file", "%q", name)
 	}
 	require.NoError(t, o.treeIn(new(Tree), oddFS{fstest.MapFS{"a": {}, "a\xff": {}}, "a\xff"}, "x", false, func(name string) bool { return name != "a" }))
+}
+
+// TestEncodedTree: a sum of what a server has compressed would not be that of the file.
+func TestEncodedTree(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+	}))
+	t.Cleanup(server.Close)
+	_, err := (&Opener{Context: t.Context()}).Tree(server.URL+"/x", false, func(string) bool { return false })
+	require.ErrorContains(t, err, `Content-Encoding "gzip"`)
 }
