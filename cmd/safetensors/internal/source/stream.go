@@ -39,14 +39,18 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 // spool copies a stream to a file. A stream that brings nothing cannot be
 // interrupted, so that waiting for it ends with the context.
 func (o *Opener) spool(w io.Writer, r io.Reader) (size int64, err error) {
-	done := make(chan struct{})
+	type result struct {
+		size int64
+		err  error
+	}
+	done := make(chan result, 1)
 	go func() {
-		defer close(done)
-		size, err = io.Copy(w, r)
+		size, err := io.Copy(w, r)
+		done <- result{size, err}
 	}()
 	select {
-	case <-done:
-		return size, err
+	case copied := <-done:
+		return copied.size, copied.err
 	case <-o.Context.Done():
 		return 0, context.Cause(o.Context)
 	}
