@@ -137,7 +137,7 @@ func (o *Opener) openRepo(repo, revision, file string) (*safetensors.File, error
 	switch {
 	case file == "":
 		return client.Open(o.Context, repo, revision)
-	case path.Ext(file) == ".safetensors", strings.HasSuffix(file, ".index.json"):
+	case format.ByName(file) != nil, strings.HasSuffix(file, ".index.json"): // of another format, too: the error says so
 		return client.OpenFile(o.Context, repo, revision, file)
 	}
 	f, err := client.OpenFile(o.Context, repo, revision, file+"/model.safetensors")
