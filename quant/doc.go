@@ -82,8 +82,8 @@
 // A checkpoint that does not fit its layout is an error that names the tensor and the
 // rule: a scale without values, or values without a scale; shapes that do not belong
 // together; an unknown quant_method or format; weights that are right only for inputs that
-// the model scales or transforms as it runs. An index of groups (g_idx) is
-// checked when its tensor is first read.
+// the model scales or transforms as it runs. An index of groups (g_idx) is checked when its
+// tensor is first read.
 //
 // # Lifetime, memory and concurrency
 //

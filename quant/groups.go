@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,12 +19,22 @@ type group struct {
 }
 
 type weights struct {
-	Bits      int    `json:"num_bits"`
-	Type      string `json:"type"`
-	Symmetric *bool  `json:"symmetric"`
-	Strategy  string `json:"strategy"`
-	GroupSize int    `json:"group_size"`
-	Block     []int  `json:"block_structure"`
+	Bits      int            `json:"num_bits"`
+	Type      string         `json:"type"`
+	Symmetric *bool          `json:"symmetric"`
+	Strategy  string         `json:"strategy"`
+	GroupSize int            `json:"group_size"`
+	Block     blockStructure `json:"block_structure"`
+}
+
+// A blockStructure is [128,128] in JSON; early versions wrote "128x128".
+type blockStructure []int
+
+func (b *blockStructure) UnmarshalJSON(text []byte) error {
+	if quoted := strings.Trim(string(text), `"`); len(quoted) < len(text) {
+		text = []byte("[" + strings.ReplaceAll(quoted, "x", ",") + "]")
+	}
+	return json.Unmarshal(text, (*[]int)(b))
 }
 
 // Transforms are those that a model of compressed-tensors applies as it runs, or that were

@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -85,6 +86,18 @@ func TestMethods(t *testing.T) {
 	}
 	_, err := parseConfig([]byte(`{"quantization":{"load_in_8bit":false}}`))
 	require.ErrorContains(t, err, `quant_method "" is none of`)
+}
+
+// TestBlockStructure reads it as each version of compressed-tensors has written it.
+func TestBlockStructure(t *testing.T) {
+	for text, want := range map[string]blockStructure{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil, `""`: {}} {
+		var w weights
+		require.NoError(t, json.Unmarshal([]byte(`{"block_structure":`+text+`}`), &w), text)
+		require.Equal(t, want, w.Block, text)
+	}
+	for _, text := range []string{`"128"x`, `"128xb"`, `"x"`, `{}`, `"[1]"x`, `"1,2]"`} {
+		require.Error(t, json.Unmarshal([]byte(`{"block_structure":`+text+`}`), new(weights)), text)
+	}
 }
 
 // TestWeightsOf finds the group of compressed-tensors that a module belongs to.
