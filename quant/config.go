@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -166,16 +167,16 @@ func parseSection(text []byte) (*config, error) {
 		}
 		// The tensors say the rest.
 	case gptq:
-		switch s.Checkpoint {
+		switch format := strings.ToLower(cmp.Or(s.Checkpoint, s.Format)); format {
 		case "", "gptq":
 			c.plusOne = true
 		case "gptq_v2":
 		default:
-			return nil, fmt.Errorf("checkpoint_format %q is neither gptq nor gptq_v2", s.Checkpoint)
+			return nil, fmt.Errorf("checkpoint_format %q is neither gptq nor gptq_v2", format)
 		}
 	case awq:
-		if v := strings.ToLower(s.Version); v != "" && v != "gemm" {
-			return nil, fmt.Errorf("version %q of AWQ is not gemm", s.Version)
+		if version := strings.ToLower(cmp.Or(s.Version, s.Format)); version != "" && version != "gemm" {
+			return nil, fmt.Errorf("version %q of AWQ is not gemm", version)
 		}
 	case compressed:
 		if err := s.Transforms.check(); err != nil {

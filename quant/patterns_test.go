@@ -88,6 +88,21 @@ func TestMethods(t *testing.T) {
 	require.ErrorContains(t, err, `quant_method "" is none of`)
 }
 
+// TestFormats finds how GPTQ stores zero points: checkpoint_format says it, or format.
+func TestFormats(t *testing.T) {
+	for section, plusOne := range map[string]bool{
+		``:                               true,
+		`,"format":"gptq"`:               true,
+		`,"format":"gptq_v2"`:            false,
+		`,"checkpoint_format":"GPTQ_V2"`: false,
+		`,"checkpoint_format":"gptq","format":"gptq_v2"`: true, // as transformers
+	} {
+		c, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"gptq"` + section + `}}`))
+		require.NoError(t, err, section)
+		require.Equal(t, plusOne, c.plusOne, section)
+	}
+}
+
 // TestBlockStructure reads it as each version of compressed-tensors has written it.
 func TestBlockStructure(t *testing.T) {
 	for text, want := range map[string]blockStructure{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil, `""`: {}} {

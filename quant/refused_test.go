@@ -67,6 +67,8 @@ func TestRefused(t *testing.T) {
 		{"joined experts", method("modelopt", object{"quant_algo": "FP8"}), []change{zeroed("experts.down_proj", safetensors.F8_E4M3, 2, 2, 2), zeroed("experts.down_proj_weight_scale", safetensors.F32)}, `tensor "experts.down_proj_weight_scale": smoothed`},
 		{"torchao", method("torchao", object{}), nil, `quant_method "torchao" is none of`},
 		{"torchao's tensors", "{}", []change{zeroed("a._weight_qdata", safetensors.I8, 2, 2), zeroed("a._weight_scale", safetensors.F32, 2)}, "torchao"},
+		{"GPTQ for other kernels", method("gptq", object{"format": "marlin"}), nil, `checkpoint_format "marlin"`},
+		{"AWQ in another format", method("awq", object{"format": "gemv"}), nil, `version "gemv" of AWQ is not gemm`},
 		{"planar GPTQ", method("gptq", object{"checkpoint_format": "gptq_p"}), nil, `checkpoint_format "gptq_p"`},
 		{"group size 0", method("gptq", object{"group_size": 0}), nil, "group_size is 0"},
 		{"block of one number", method("fp8", object{"weight_block_size": []int{128}}), nil, "weight_block_size: [128] is not two positive numbers"},
