@@ -169,7 +169,10 @@ func (o *Opener) repoFolder(repo, revision, file string) *Folder {
 		return f
 	}
 	f.list = func() (files []Pin, err error) {
-		listed, _, err := client.Files(o.Context, repo, revision)
+		listed, commit, err := client.Files(o.Context, repo, revision)
+		if err == nil {
+			revision = commit // of what is read later
+		}
 		for _, info := range listed {
 			if in, name := path.Split(info.Name); strings.Trim(in, "/") == dir && info.Size <= maxSmall {
 				files = append(files, Pin{name, info.Size, info.BlobID})

@@ -55,6 +55,8 @@ func TestFolder(t *testing.T) {
 	require.ErrorContains(t, err, "is not a folder")
 }
 
+// TestFolderOfARepository: what is read next to weights, perhaps hours later, is of the commit that
+// was listed.
 func TestFolderOfARepository(t *testing.T) {
 	model, _ := writeModel(t)
 	weights, err := os.ReadFile(model)
@@ -66,8 +68,10 @@ func TestFolderOfARepository(t *testing.T) {
 		case path == "/api/models/owner/name/revision/main":
 			fmt.Fprintf(w, `{"sha":"%040d","siblings":[{"rfilename":"config.json","size":1},{"rfilename":"unet/config.json","size":2},
 				{"rfilename":"unet/model.safetensors","size":4000000},{"rfilename":"unet/vocabulary.txt","size":%d}]}`, 1, maxSmall+1)
-		case path == "/owner/name/resolve/main/unet/config.json":
+		case path == fmt.Sprintf("/owner/name/resolve/%040d/unet/config.json", 1):
 			fmt.Fprint(w, "{}")
+		case path == "/owner/name/resolve/main/unet/config.json":
+			fmt.Fprint(w, "{ }") // of a later commit
 		default:
 			http.NotFound(w, r)
 		}
