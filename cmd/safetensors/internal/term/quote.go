@@ -22,9 +22,13 @@ import (
 // from files may hold newlines, escape sequences or marks that reorder text. It
 // shows at most limit characters.
 func Quote(s string, limit int) string {
-	more := ""
-	if utf8.RuneCountInString(s) > limit {
-		s, more = string([]rune(s)[:limit]), "…"
+	more, n := "", 0
+	for i := range s { // which may have a hundred million
+		if n == limit {
+			s, more = s[:i], "…"
+			break
+		}
+		n++
 	}
 	if s == "" || strings.HasPrefix(s, `"`) || strings.ContainsFunc(s, hidden) || !utf8.ValidString(s) {
 		s = strconv.Quote(s)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,12 @@ func TestQuote(t *testing.T) {
 	} {
 		require.Equal(t, want, Quote(s, 20), "%q", s)
 	}
+	long := strings.Repeat("ä", 1<<22)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.Equal(t, "ä…", Quote(long, 1))
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), "not in proportion to the text")
 }
 
 func TestClean(t *testing.T) {
