@@ -78,9 +78,10 @@ const azureResource = "https://storage.azure.com/"
 // application with a secret, a workload of Kubernetes, the identity of the machine, the
 // user of the command az.
 func azureTokens(ctx context.Context) oauth2.TokenSource {
+	ctx = forTokens(ctx)
 	return oauth2.ReuseTokenSource(nil, tokenFunc(func() (*oauth2.Token, error) {
 		if os.Getenv("AZURE_TENANT_ID") != "" && first(os.Getenv("AZURE_CLIENT_SECRET"), os.Getenv("AZURE_FEDERATED_TOKEN_FILE")) != "" {
-			return applicationToken(forTokens(ctx))
+			return applicationToken(ctx)
 		}
 		token, machineErr := machineToken(ctx)
 		for failed := 1; again(ctx, defaultTries, failed, machineErr); failed++ {
@@ -143,7 +144,7 @@ func machineToken(ctx context.Context) (*oauth2.Token, error) {
 		return nil, err
 	}
 	r.Header.Set(header, value)
-	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(r) // never by a proxy
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r) // never by a proxy
 	if op := new(net.OpError); err != nil && (errors.As(err, &op) && op.Op == "dial" || ctx.Err() != nil) {
 		return nil, err // nobody is there
 	}
