@@ -114,7 +114,7 @@ func (p *pair) block(i int64, x, y []byte) ([]byte, []byte, error) {
 	p.found.Squares += d.Squares
 	p.found.MaxRelative = worse(p.found.MaxRelative, d.MaxRelative)
 	if at >= 0 {
-		at = first + at/max(int64(len(u.rounded))/n, 1)
+		at += first
 		most := worse(p.found.MaxAbsolute, d.MaxAbsolute)
 		tied := same(d.MaxAbsolute, p.found.MaxAbsolute)
 		if p.at < 0 || !tied && same(most, d.MaxAbsolute) || tied && at < p.at {
@@ -146,16 +146,12 @@ func (p *pair) compare(u, v numbers, x, y []byte) (d Difference, at int64) {
 	}
 	for i, a := range u.rounded {
 		b := v.rounded[i]
-		absolute := math.Abs(a - b + (u.rest(i) - v.rest(i)))
-		switch {
-		case math.IsNaN(a) && math.IsNaN(b), a == b && math.IsInf(a, 0):
-			absolute = 0
-		case math.IsInf(absolute, 1) && !math.IsInf(a, 0) && !math.IsInf(b, 0):
-			absolute = math.MaxFloat64
-		case math.IsInf(absolute, 1), math.IsNaN(absolute):
-			absolute = math.NaN()
+		absolute, size := apart(a, b, u.rests.at(i)-v.rests.at(i)), math.Abs(b)
+		if u.imaginary != nil || v.imaginary != nil {
+			upright := apart(u.imaginary.at(i), v.imaginary.at(i), 0)
+			absolute, size = min(math.Hypot(absolute, upright), math.MaxFloat64), math.Hypot(b, v.imaginary.at(i))
 		}
-		equal := absolute == 0 || absolute <= p.tolerance.Absolute+p.tolerance.Relative*math.Abs(b)
+		equal := absolute == 0 || absolute <= p.tolerance.Absolute+p.tolerance.Relative*size
 		if exact && equal && width > 0 {
 			equal = bytes.Equal(x[i*width:][:width], y[i*width:][:width])
 		}
@@ -169,11 +165,31 @@ func (p *pair) compare(u, v numbers, x, y []byte) (d Difference, at int64) {
 		if at < 0 || !(absolute <= d.MaxAbsolute) && !math.IsNaN(d.MaxAbsolute) {
 			d.MaxAbsolute, at = absolute, int64(i)
 		}
-		if b != 0 && !math.IsInf(b, 0) {
-			d.MaxRelative = worse(d.MaxRelative, absolute/math.Abs(b))
+		if size != 0 && !math.IsInf(size, 0) {
+			d.MaxRelative = worse(d.MaxRelative, absolute/size)
 		}
 	}
 	return d, at
+}
+
+// apart returns |a-b+rest|, NaN if only one of a and b is finite.
+func apart(a, b, rest float64) float64 {
+	if absolute := math.Abs(a - b + rest); absolute <= math.MaxFloat64 {
+		return absolute
+	}
+	return apartBeyond(a, b)
+}
+
+// apartBeyond is apart where a-b is not finite.
+func apartBeyond(a, b float64) float64 {
+	finite := func(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
+	switch {
+	case math.IsNaN(a) && math.IsNaN(b), a == b: // infinities
+		return 0
+	case finite(a) && finite(b):
+		return math.MaxFloat64
+	}
+	return math.NaN()
 }
 
 // read reads the bytes of n elements from number first on.
@@ -188,17 +204,20 @@ func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// numbers are those of some elements: two for a complex one. Integers of 64 bits may be
-// beyond the 2^53 up to which float64 represents all: such a number is the sum of its
-// float64 and a rest.
-type numbers struct{ rounded, rests []float64 }
+// numbers are those of some elements. Integers of 64 bits may be beyond the 2^53 up to
+// which float64 represents all: such a number is the sum of its float64 and a rest.
+type numbers struct {
+	rounded          []float64 // the real parts of complex numbers
+	rests, imaginary parts     // nil if all are 0
+}
 
-// rest returns the rest of number i.
-func (n numbers) rest(i int) float64 {
-	if n.rests == nil {
+type parts []float64
+
+func (p parts) at(i int) float64 {
+	if p == nil {
 		return 0
 	}
-	return n.rests[i]
+	return p[i]
 }
 
 // numbersOf returns the numbers of n elements.
@@ -212,9 +231,9 @@ func numbersOf(d safetensors.DType, n int64, data []byte) (numbers, error) {
 	case v.Floats != nil || err != nil:
 		return numbers{rounded: v.Floats}, err
 	case d == safetensors.I64:
-		return numbers{convert(v.Ints, toFloat), convert(v.Ints, restOf)}, nil
+		return numbers{rounded: convert(v.Ints, toFloat), rests: convert(v.Ints, restOf)}, nil
 	case d == safetensors.U64:
-		return numbers{convert(v.Uints, toFloat), convert(v.Uints, restOf)}, nil
+		return numbers{rounded: convert(v.Uints, toFloat), rests: convert(v.Uints, restOf)}, nil
 	case v.Ints != nil:
 		return numbers{rounded: convert(v.Ints, toFloat)}, nil
 	case v.Uints != nil:
@@ -227,11 +246,10 @@ func numbersOf(d safetensors.DType, n int64, data []byte) (numbers, error) {
 			return 0
 		})}, nil
 	}
-	var all []float64
-	for _, c := range v.Complex {
-		all = append(all, float64(real(c)), float64(imag(c)))
-	}
-	return numbers{rounded: all}, nil
+	return numbers{
+		rounded:   convert(v.Complex, func(c complex64) float64 { return float64(real(c)) }),
+		imaginary: convert(v.Complex, func(c complex64) float64 { return float64(imag(c)) }),
+	}, nil
 }
 
 func toFloat[T int64 | uint64](x T) float64 { return float64(x) }

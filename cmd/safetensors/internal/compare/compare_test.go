@@ -110,6 +110,27 @@ func TestDTypes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 0}, d.At)
 	require.Equal(t, int64(1), d.Different)
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, c := range []struct {
+		a, b safetensors.Tensor
+		want Difference
+	}{
+		{c, tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, -4i, 4), Difference{1, 5, 1.25, 25, []int{1, 0}}},
+		{c, tensor(t, safetensors.F32, []int{2, 2}, float32(1), 2, 3, 4), Difference{1, math.Sqrt(8), math.Sqrt2, 8, []int{0, 1}}},
+		{tensor(t, safetensors.F32, []int{2, 2}, float32(1), 2, 3, 4), c, Difference{1, math.Sqrt(8), math.Sqrt2, 8, []int{0, 1}}},
+		{c, tensor(t, safetensors.I64, []int{2, 2}, int64(1), 0, 3, 4), Difference{1, 2, 0, 4, []int{0, 1}}},
+		{tensor(t, safetensors.C64, []int{2}, complex(nan, 1), complex(1, inf)), tensor(t, safetensors.C64, []int{2}, complex(nan, 1), complex(2, inf)), Difference{1, 1, 0, 1, []int{1}}},
+	} {
+		got, err := Values(c.a, c.b, Tolerance{})
+		require.NoError(t, err)
+		require.InDelta(t, c.want.Squares, got.Squares, 1e-12)
+		require.InDelta(t, c.want.MaxAbsolute, got.MaxAbsolute, 1e-12)
+		require.InDelta(t, c.want.MaxRelative, got.MaxRelative, 1e-12)
+		require.Equal(t, []any{c.want.Different, c.want.At}, []any{got.Different, got.At})
+	}
+	d, err = Values(c, tensor(t, safetensors.C64, []int{2, 2}, complex64(complex(1, 0)), 2i, 3, 1i), Tolerance{})
+	require.NoError(t, err)
+	require.InDelta(t, math.Sqrt(17), d.MaxRelative, 1e-12)
 
 	f := tensor(t, safetensors.F4, []int{2, 2}, byte(0x21), 0x43)
 	g := tensor(t, safetensors.F4, []int{2, 2}, byte(0x21), 0x73)
