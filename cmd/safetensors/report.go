@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
 
@@ -25,10 +29,17 @@ func (o *output) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.page, "html", "", "write a `PAGE` for browsers too")
 }
 
-// check refuses a page whose name is that of something else, a model perhaps.
+// check refuses a page whose name is that of something else, a model perhaps, and one
+// whose folder is missing, before hours of reading.
 func (o *output) check() error {
-	if o.page != "" && !strings.HasSuffix(o.page, ".html") {
+	if o.page == "" {
+		return nil
+	}
+	if !strings.HasSuffix(o.page, ".html") {
 		return usage("--html %s: the name of the page has to end in .html", o.page)
+	}
+	if _, err := os.Stat(filepath.Dir(o.page)); err != nil {
+		return fmt.Errorf("--html %s: %w", term.Name(o.page), err)
 	}
 	return nil
 }

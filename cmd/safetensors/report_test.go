@@ -138,7 +138,7 @@ func TestComparisonReport(t *testing.T) {
 
 	require.Equal(t, "safetensors: --html a.safetensors: the name of the page has to end in .html\nsafetensors diff --help shows the usage\n",
 		fails(t, 2, "diff", "a.safetensors", "b.safetensors", "--html", "a.safetensors"))
-	require.Contains(t, fails(t, 1, "stats", "a.safetensors", "--html", "absent/x.html"), "absent")
+	require.Contains(t, fails(t, 1, "stats", "unread.safetensors", "--html", "absent/x.html"), "--html absent/x.html: ")
 	require.NoError(t, os.Mkdir("x.html", 0o777))
 	require.Contains(t, fails(t, 1, "stats", "a.safetensors", "--html", "x.html"), "is not a regular file")
 }
