@@ -232,7 +232,7 @@ func TestQuantizationConfig(t *testing.T) {
 		m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
 		for _, name := range []string{
 			"a", "x.wq.proj", "x.mlp.experts.0.up_proj", // these are quantised
-			"x.gate", "x.router", "wte", "wpe", "lm_head", "score", "classifier", "x.embed_tokens", "q_norm.proj", "x.LayerNorm",
+			"x.gate", "x.shared_expert_gate", "x.router", "wte", "wpe", "lm_head", "score", "classifier", "x.embed_tokens", "q_norm.proj", "x.LayerNorm",
 		} {
 			m.floats(name+".weight", safetensors.BF16, 1, 128)
 		}
@@ -243,7 +243,7 @@ func TestQuantizationConfig(t *testing.T) {
 		format, _, _ := strings.Cut(want, ",")
 		require.JSONEq(t, `{"quantization_config":{"quant_method":"compressed-tensors",`+format+`,"quantization_status":"compressed",
 			"config_groups":{"group_0":{"targets":["Linear"],"output_activations":null,`+want+`}},
-			"ignore":["classifier","lm_head","q_norm.proj","score","wpe","wte","x.LayerNorm","x.embed_tokens","x.gate","x.router"],
+			"ignore":["classifier","lm_head","q_norm.proj","score","wpe","wte","x.LayerNorm","x.embed_tokens","x.gate","x.router","x.shared_expert_gate"],
 			"kv_cache_scheme":null,"global_compression_ratio":null}}`, string(config))
 	}
 }

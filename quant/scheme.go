@@ -146,7 +146,7 @@ func (r recipe) refuses(name string, t safetensors.Tensor) error {
 func usual(name string) bool {
 	for part := range strings.SplitSeq(strings.ToLower(name), ".") {
 		switch part {
-		case "gate", "router", "wte", "wpe", "lm_head", "score", "classifier":
+		case "gate", "shared_expert_gate", "router", "wte", "wpe", "lm_head", "score", "classifier":
 			return false
 		}
 		if strings.Contains(part, "embed") || strings.Contains(part, "norm") {
