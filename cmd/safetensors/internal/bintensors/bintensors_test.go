@@ -222,7 +222,7 @@ func TestRefused(t *testing.T) {
 		"dimension":            {file("\x00\x01\x01a\x01\x01\xfd\x00\x00\x00\x00\x00\x00\x00\x80\x00\x02", 2), "dimension 9223372036854775808 exceeds an int", "bytes"},
 		"rank":                 {file("\x00\x01\x01a\x01\x41"+strings.Repeat("\x01", 65)+"\x00\x01", 1), "65 dimensions, expected at most 64", "bytes"},
 		"offset":               {file("\x00\x01\x01a\x01\x01\x02\x00\xfd\x00\x00\x00\x00\x00\x00\x00\x80", 2), "data offset 9223372036854775808 overflows 63 bits", "bytes"},
-		"overflow":             {file("\x00\x01\x01a\x01\x02\xfd\x00\x00\x00\x00\x00\x00\x00\x40\x04\x00\x00", 0), "overflows 64 bits", "bytes"},
+		"overflow":             {file("\x00\x01\x01a\x01\x04"+strings.Repeat("\xfc\xff\xff\xff\x7f", 4)+"\x00\x00", 0), "overflows 64 bits", "bytes"},
 		"duplicate":            {file("\x00\x02\x01a"+entry+"\x01a"+next, 4), `tensor "a": duplicate tensor name`, "bytes"},
 		"duplicate, older":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01a\x01", 4), "bytes", `tensor "a": duplicate tensor name`},
 		"one name for two":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x00", 4), "bytes", `the name "b" is for tensor 0, which has one or is none`},

@@ -325,11 +325,11 @@ func TestHeaders(t *testing.T) {
 		"{'shape': ((1,),)":                        `the shape is "((1,)", not a tuple of integers`,
 		"{'shape': (9223372036854775808,)":         `not a tuple of integers`,
 		usual + " {}":                              "text after the dict",
-		"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}":                    "F32 [2] needs 8 bytes, the file has 4: unexpected EOF",
-		"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}":                    "F32 [0] needs 0 bytes, the file has 4",
-		"{'descr': '<f4', 'fortran_order': True, 'shape': (1<<40,)}":                 "not a tuple of integers",
-		"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 99999999999)}":         "needs 399999999996 bytes, the file has 4",
-		"{'descr': '<f4', 'fortran_order': True, 'shape': (9999999999, 9999999999)}": "overflows 64 bits",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}":                                "F32 [2] needs 8 bytes, the file has 4: unexpected EOF",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}":                                "F32 [0] needs 0 bytes, the file has 4",
+		"{'descr': '<f4', 'fortran_order': True, 'shape': (1<<40,)}":                             "not a tuple of integers",
+		"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 2147483647)}":                      "needs 8589934588 bytes, the file has 4",
+		"{'descr': '<f4', 'fortran_order': True, 'shape': (2147483647, 2147483647, 2147483647)}": "overflows 64 bits",
 	} {
 		data := npy(text, "abcd")
 		_, err := OpenNPY(bytes.NewReader(data), int64(len(data)))
