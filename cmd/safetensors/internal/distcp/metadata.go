@@ -40,8 +40,8 @@ type stored struct {
 // both, and the first is copied for it.
 const maxName = 1000
 
-// maxSteps allows for 300,000 chunks, of about 180 steps each, and takes at most 3 GB.
-const maxSteps = 300_000 * 184
+// maxSteps allows for 300,000 chunks, of about 190 steps each, and takes at most 3 GB.
+const maxSteps = 300_000 * 192
 
 // readMetadata reads the file .metadata: a pickle of a torch...checkpoint.Metadata. Of
 // its classes only the names count, as their modules have moved between versions.

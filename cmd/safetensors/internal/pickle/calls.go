@@ -87,14 +87,14 @@ func (u *Unpickler) callee(op byte) (f any, args Tuple, err error) {
 func (u *Unpickler) call(f any, args Tuple) error {
 	switch f := f.(type) {
 	case *Object:
-		return u.push(&Object{Class: f.Class, Args: args})
+		return u.pushObject(&Object{Class: f.Class, Args: args})
 	case Global:
 		v, why := u.Call(f, args)
 		if err := u.chargeWhy(why); err != nil {
 			return err
 		}
 		if v == nil || why != nil {
-			v = &Object{Class: f, Args: args, Why: why}
+			return u.pushObject(&Object{Class: f, Args: args, Why: why})
 		}
 		return u.push(v)
 	}
@@ -139,7 +139,7 @@ func (u *Unpickler) persist() error {
 		return err
 	}
 	if why != nil {
-		v = &Object{Class: Global{"persistent", "id"}, Why: why}
+		return u.pushObject(&Object{Class: Global{"persistent", "id"}, Why: why})
 	}
 	return u.push(v)
 }

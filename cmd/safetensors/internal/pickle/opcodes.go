@@ -90,10 +90,12 @@ func (u *Unpickler) step(op byte) error {
 	case opEmptyDict:
 		return u.push(&Dict{})
 	case opEmptySet:
-		return u.push(&Object{Class: Global{"builtins", "set"}})
+		return u.pushObject(&Object{Class: Global{"builtins", "set"}})
 	case opFrozenSet:
-		_, err := u.popMark()
-		return u.pushAfter(err, &Object{Class: Global{"builtins", "frozenset"}})
+		if _, err := u.popMark(); err != nil {
+			return err
+		}
+		return u.pushObject(&Object{Class: Global{"builtins", "frozenset"}})
 	case opAppend, opAppends, opSetItem, opSetItems, opAddItems:
 		return u.extend(op)
 	case opBinPut, opLongBinPut, opMemoize, opBinGet, opLongBinGet:

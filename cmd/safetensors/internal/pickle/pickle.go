@@ -30,6 +30,7 @@ const (
 	// tensor of torch.save takes some 35 opcodes that copy some 20 elements.
 	usualSteps = 1 << 23
 	perOpcode  = 2
+	perObject  = 3 // more, because an Object takes a hundred bytes by itself
 
 	// elementSize is the bytes of an element, and of a step of text that is kept or
 	// compared.
@@ -222,6 +223,8 @@ func (u *Unpickler) pushAfter(err error, v any) error {
 	}
 	return u.push(v)
 }
+
+func (u *Unpickler) pushObject(o *Object) error { return u.pushAfter(u.Charge(perObject), o) }
 
 // base is the height below which the last mark protects the stack.
 func (u *Unpickler) base() int {

@@ -265,6 +265,31 @@ func TestMemo(t *testing.T) {
 	require.Equal(t, Tuple{int64(1), int64(2), int64(3), int64(4), int64(4), int64(3), int64(2)}, v)
 }
 
+// TestObjects: an Object counts more than what other opcodes leave, because it is larger.
+func TestObjects(t *testing.T) {
+	for name, test := range map[string]struct {
+		opcodes string
+		steps   int // without those of an Object
+		objects bool
+	}{
+		"dict":           {"}", perOpcode, false},
+		"set":            {"\x8f", perOpcode, true},
+		"frozen set":     {"(\x91", 2 * perOpcode, true},
+		"call":           {"h\x00)R", 3 * perOpcode, true},
+		"call of a call": {"h\x01)R", 3 * perOpcode, true},
+		"persistent id":  {"NQ", 2*perOpcode + len("an unknown persistent id")/elementSize, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 100
+			text := "\x80\x04cos\nsystem\n\x94)R\x94" + strings.Repeat(test.opcodes, n) + "."
+			u := New(t.Context(), strings.NewReader(text), int64(len(text)))
+			u.MaxSteps = 7*perOpcode + perObject + n*test.steps
+			_, err := u.Load()
+			require.Equal(t, test.objects, err != nil)
+		})
+	}
+}
+
 // FuzzLoad: no panic, and an error or a value.
 func FuzzLoad(f *testing.F) {
 	for _, pickle := range dumped {

@@ -29,9 +29,10 @@ const (
 	maxVisited = 1 << 22
 	maxText    = 100_000_000 // bytes of names, shapes and metadata, as in a header
 
-	// headerEntry is the least bytes in a header for a tensor without its name, and
-	// without its dimensions, of which each takes two.
-	headerEntry = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
+	// perEntry and perDimension are what a tensor takes in a header at least, besides
+	// its name. Other entries count as much.
+	perEntry     = len(`"":{"dtype":"U8","shape":[],"data_offsets":[0,1]},`)
+	perDimension = len("1,")
 )
 
 // flatten returns the tensors in a value, and the rest of it as metadata.
@@ -54,7 +55,7 @@ func (f *flattened) entries(v any, path string, depth int) error {
 		if !ok {
 			key = "<" + pickle.Describe(e.Key) + ">"
 		}
-		if err := f.charge(len(path) + len(key)); err != nil {
+		if err := f.charge(len(path) + len(key) + perEntry); err != nil {
 			return err
 		}
 		path := join(path, key)
@@ -78,7 +79,7 @@ func (f *flattened) add(v any, path string, depth int) error {
 	if t, ok := v.(*tensor); ok {
 		f.tensors[path] = t
 		f.order = append(f.order, path)
-		return f.charge(headerEntry + 2*len(t.shape))
+		return f.charge(perDimension * len(t.shape))
 	}
 	if isContainer(v) && f.of(v) > 0 {
 		if depth == 0 {
