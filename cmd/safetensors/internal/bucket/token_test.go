@@ -24,8 +24,8 @@ func TestTokenTries(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
 	private := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	for name, prepare := range map[string]func(endpoint string) (rawURL string){
-		"service account": func(endpoint string) string {
+	for name, prepare := range map[string]func(t *testing.T, endpoint string) (rawURL string){
+		"service account": func(t *testing.T, endpoint string) string {
 			account, err := json.Marshal(map[string]string{"type": "service_account", "client_email": "me", "private_key": string(private), "token_uri": endpoint})
 			require.NoError(t, err)
 			file := filepath.Join(t.TempDir(), "account.json")
@@ -33,14 +33,14 @@ func TestTokenTries(t *testing.T) {
 			t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
 			return "gs://models/x?endpoint=" + endpoint
 		},
-		"application": func(endpoint string) string {
+		"application": func(t *testing.T, endpoint string) string {
 			t.Setenv("AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint="+endpoint)
 			t.Setenv("AZURE_TENANT_ID", "tenant")
 			t.Setenv("AZURE_CLIENT_SECRET", "secret")
 			t.Setenv("AZURE_AUTHORITY_HOST", endpoint)
 			return "azblob://models/x"
 		},
-		"machine": func(endpoint string) string {
+		"machine": func(t *testing.T, endpoint string) string {
 			t.Setenv("AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint="+endpoint)
 			t.Setenv("AZURE_TENANT_ID", "")
 			t.Setenv("IDENTITY_ENDPOINT", endpoint)
@@ -48,27 +48,31 @@ func TestTokenTries(t *testing.T) {
 			return "azblob://models/x"
 		},
 	} {
-		endpoint, requests := serve(t, says(503, ""), cut, token, found)
-		b, key := openAt(t, prepare(endpoint))
-		exists, err := b.Exists(key)
-		require.NoError(t, err, name)
-		require.True(t, exists)
-		require.Len(t, requests(), 4)
-		require.Equal(t, "Bearer token", requests()[3].Header.Get("Authorization"))
-		require.NotEqual(t, requests()[3].URL.Path, requests()[2].URL.Path)
-		require.Equal(t, requests()[0].Form, requests()[2].Form, "%s: another try sends the same", name)
+		t.Run(name, func(t *testing.T) {
+			endpoint, requests := serve(t, says(503, ""), cut, token, found)
+			b, key := openAt(t, prepare(t, endpoint))
+			exists, err := b.Exists(key)
+			require.NoError(t, err)
+			require.True(t, exists)
+			require.Len(t, requests(), 4)
+			require.Equal(t, "Bearer token", requests()[3].Header.Get("Authorization"))
+			require.NotEqual(t, requests()[3].URL.Path, requests()[2].URL.Path)
+			require.Equal(t, requests()[0].Form, requests()[2].Form, "another try sends the same")
 
-		endpoint, requests = serve(t, forbidden)
-		b, key = openAt(t, prepare(endpoint))
-		_, err = b.Exists(key)
-		require.ErrorContains(t, err, "401", name)
-		require.Len(t, requests(), 1)
+			endpoint, requests = serve(t, forbidden)
+			b, key = openAt(t, prepare(t, endpoint))
+			_, err = b.Exists(key)
+			require.ErrorContains(t, err, "401")
+			require.Len(t, requests(), 1)
+		})
 	}
 
 	// What a server of tokens lacks is none of the objects.
 	endpoint, _ := serve(t, says(404, ""))
 	t.Setenv("AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint="+endpoint)
+	t.Setenv("AZURE_TENANT_ID", "")
 	t.Setenv("IDENTITY_ENDPOINT", endpoint)
+	t.Setenv("PATH", "")
 	b, name := openAt(t, "azblob://models/x")
 	_, err = b.Exists(name)
 	require.ErrorContains(t, err, "nobody is logged in")
