@@ -114,8 +114,7 @@ func absent(section json.RawMessage) bool { return len(section) == 0 || string(s
 func parseSection(text []byte) (*config, error) {
 	var s struct {
 		Method     string            `json:"quant_method"`
-		Algorithm  string            `json:"quant_algo"`
-		Cache      string            `json:"kv_cache_quant_algo"`
+		Algorithm  *string           `json:"quant_algo"`
 		In8        bool              `json:"load_in_8bit"`
 		In4        bool              `json:"load_in_4bit"`
 		Format     string            `json:"format"`
@@ -132,10 +131,14 @@ func parseSection(text []byte) (*config, error) {
 		Excluded   []string          `json:"exclude_modules"`
 		Left       []string          `json:"modules_to_not_convert"`
 	}
+	algorithm := ""
+	s.Algorithm = &algorithm        // nil after null
 	err := json.Unmarshal(text, &s) // what it can read, whatever else there is
 	c := &config{method: s.Method, block: s.Block, bits: s.Bits, steps: maxSteps}
 	switch {
-	case c.method == "" && (s.Algorithm != "" || s.Cache != ""):
+	case c.method == "" && s.Algorithm == nil: // ModelOpt quantised no weights
+		return &config{}, err
+	case c.method == "" && algorithm != "":
 		c.method = modelOpt
 	case c.method == "" && (s.In8 || s.In4): // early versions of transformers wrote no more
 		c.method = bitsAndBytes
@@ -162,8 +165,8 @@ func parseSection(text []byte) (*config, error) {
 	}
 	switch c.method {
 	case modelOpt:
-		if s.Algorithm != "" && !slices.Contains(algorithms, s.Algorithm) {
-			return nil, fmt.Errorf("quant_algo %q is none of %s", s.Algorithm, strings.Join(algorithms, ", "))
+		if algorithm != "" && !slices.Contains(algorithms, algorithm) {
+			return nil, fmt.Errorf("quant_algo %q is none of %s", algorithm, strings.Join(algorithms, ", "))
 		}
 		// The tensors say the rest.
 	case gptq:

@@ -15,8 +15,8 @@ type expression struct {
 	now, next threads
 }
 
-// maxSteps limits the steps of all matches of a config: to some seconds. A model of 70,000
-// modules and a dozen expressions takes a twentieth of them.
+// maxSteps limits the steps of all matches of a config, and so their time to some seconds. A
+// model of 70,000 modules and a dozen expressions takes a twentieth of them.
 const maxSteps = 1 << 29
 
 var errSteps = errors.New("the patterns of the quantization_config take too long to match the names of this checkpoint")

@@ -73,12 +73,13 @@ func TestCover(t *testing.T) {
 // TestMethods finds the method of sections without a quant_method.
 func TestMethods(t *testing.T) {
 	for section, want := range map[string]string{
-		`{"quant_algo":"W4A16_NVFP4"}`:                    modelOpt,
-		`{"quant_algo":null,"kv_cache_quant_algo":"FP8"}`: modelOpt,
-		`{"load_in_4bit":true,"load_in_8bit":false}`:      bitsAndBytes,
-		`{"load_in_4bit":false,"load_in_8bit":true}`:      bitsAndBytes,
-		`{"bits":4,"group_size":64}`:                      mlx,
-		`null`:                                            "",
+		`{"quant_algo":"W4A16_NVFP4"}`:                                     modelOpt,
+		`{"quant_algo":null,"kv_cache_quant_algo":"FP8","group_size":128}`: "",
+		`{"quant_algo":null,"quant_method":"modelopt"}`:                    modelOpt,
+		`{"load_in_4bit":true,"load_in_8bit":false}`:                       bitsAndBytes,
+		`{"load_in_4bit":false,"load_in_8bit":true}`:                       bitsAndBytes,
+		`{"bits":4,"group_size":64}`:                                       mlx,
+		`null`:                                                             "",
 	} {
 		c, err := parseConfig([]byte(`{"quantization":` + section + `}`))
 		require.NoError(t, err, section)
