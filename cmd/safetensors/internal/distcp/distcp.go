@@ -250,8 +250,11 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 	c.open = sync.OnceValues(func() (io.ReaderAt, error) { return c.check(look()) })
 	// torch.save has all elements of a chunk once. No bytes are in two chunks: each is
 	// looked into, which may take long.
-	if f.left -= s.length; t.Size() > s.length || f.left < 0 {
+	if t.Size() > s.length {
 		return t, fmt.Errorf("the chunk at %v: %v does not fit into the %d bytes at %s", b.offsets, t, s.length, c.place)
+	}
+	if f.left -= s.length; f.left < 0 {
+		return t, fmt.Errorf("the chunk at %v, %d bytes at %s, shares bytes with others: all chunks together are larger than their files", b.offsets, s.length, c.place)
 	}
 	return t, nil
 }
