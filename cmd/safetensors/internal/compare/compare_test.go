@@ -150,6 +150,49 @@ func TestDTypes(t *testing.T) {
 	require.Error(t, err)
 }
 
+// TestAllPairs compares every dtype with every other one, both ways: 0, 1 and 2 with
+// themselves, and with 1, 1 and 1.
+func TestAllPairs(t *testing.T) {
+	codes := map[safetensors.DType][3]uint64{ // of 0, 1 and 2, unless they are those of an integer
+		safetensors.F4: {0, 2, 4}, safetensors.F6_E2M3: {0, 8, 16}, safetensors.F6_E3M2: {0, 12, 16},
+		safetensors.F8_E5M2: {0, 0x3c, 0x40}, safetensors.F8_E4M3: {0, 0x38, 0x40}, safetensors.F8_E8M0: {127, 127, 128},
+		safetensors.F8_E4M3FNUZ: {0, 0x40, 0x48}, safetensors.F8_E5M2FNUZ: {0, 0x40, 0x44},
+		safetensors.F16: {0, 0x3c00, 0x4000}, safetensors.BF16: {0, 0x3f80, 0x4000},
+		safetensors.F32: {0, 0x3f800000, 0x40000000}, safetensors.C64: {0, 0x3f800000, 0x40000000},
+		safetensors.F64: {0, 0x3ff << 52, 0x400 << 52},
+	}
+	of := func(d safetensors.DType, numbers ...int) safetensors.Tensor {
+		data := make([]byte, len(numbers)*d.Bits()/8)
+		for i, x := range numbers {
+			code := uint64(x)
+			if c, ok := codes[d]; ok {
+				code = c[x]
+			}
+			for bit := range d.Bits() {
+				at := i*d.Bits() + bit
+				data[at/8] |= byte(code>>bit&1) << (at % 8)
+			}
+		}
+		return tensor(t, d, []int{len(numbers)}, data...)
+	}
+	for a := range safetensors.DTypes() {
+		for b := range safetensors.DTypes() {
+			d, err := Values(of(a, 0, 1, 2, 1), of(b, 0, 1, 2, 1), Tolerance{})
+			require.NoError(t, err)
+			zero := a == safetensors.F8_E8M0 != (b == safetensors.F8_E8M0) // which has none
+			two := a == safetensors.BOOL != (b == safetensors.BOOL)
+			if !zero && !two {
+				require.Equal(t, Difference{}, d, "%v %v", a, b)
+			}
+			d, err = Values(of(a, 1, 1, 2, 2), of(b, 1, 1, 1, 1), Tolerance{})
+			require.NoError(t, err)
+			if a != safetensors.BOOL {
+				require.Equal(t, Difference{2, 1, 1, 2, []int{2}}, d, "%v %v", a, b)
+			}
+		}
+	}
+}
+
 // TestClaims compares tensors of more bits than an int64 holds: their files have a few
 // bytes of them.
 func TestClaims(t *testing.T) {

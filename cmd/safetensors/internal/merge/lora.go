@@ -91,6 +91,9 @@ func replace(w, whole safetensors.Tensor) (safetensors.Tensor, error) {
 	if !slices.Equal(w.Shape(), whole.Shape()) {
 		return w, fmt.Errorf("it is %v, that of the base is %v", whole, w)
 	}
+	if whole.DType() == w.DType() { // perhaps of integers, which Convert refuses
+		return whole, nil
+	}
 	return whole.Convert(w.DType())
 }
 

@@ -109,6 +109,14 @@ func TestLoRAWholeTensors(t *testing.T) {
 	require.Equal(t, safetensors.BF16, all["head.weight"].DType())
 	requireRounded(t, x, all["head.weight"])
 	require.Equal(t, w, all["other"])
+
+	ids, err := safetensors.NewTensor(safetensors.I64, []int{2}, []int64{1, 2})
+	require.NoError(t, err)
+	zeros, err := safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 0})
+	require.NoError(t, err)
+	all, _, err = LoRA(checkpoint{"ids": zeros}, checkpoint{"base_model.model.ids": ids}, []byte(`{}`))
+	require.NoError(t, err)
+	require.Equal(t, ids, all["ids"])
 }
 
 func TestLoRAErrors(t *testing.T) {
