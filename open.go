@@ -293,8 +293,11 @@ func parseFile(data []byte) (*File, error) {
 // [RangeReader]. A stored zip or tar member is an [io.SectionReader]. Close does not
 // close r.
 func NewFile(r io.ReaderAt, size int64) (*File, error) {
-	if r == nil {
+	switch {
+	case r == nil:
 		return nil, prefixed(errors.New("the io.ReaderAt of a file is nil"))
+	case size < 0: // perhaps a Content-Length
+		return nil, prefixed(fmt.Errorf("a file of %d bytes", size))
 	}
 	f, err := openReader(r, size)
 	return f, prefixed(err)

@@ -81,6 +81,7 @@ func TestCallersFault(t *testing.T) {
 		"OpenFS nil":          errOf(OpenFS(nil, ".")),
 		"OpenShards":          errOf(OpenShards(nil, nil)),
 		"NewFile":             errOf(NewFile(nil, 1)),
+		"NewFile size":        errOf(NewFile(strings.NewReader(""), -1)),
 		"ReadIndex":           errOf(ReadIndex(nil)),
 		"MarshalText":         errOf(DType(0).MarshalText()),
 		"UnmarshalText":       new(DType).UnmarshalText([]byte("X")),
