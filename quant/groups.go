@@ -37,8 +37,7 @@ func (b *blockStructure) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]int)(b))
 }
 
-// Transforms are those that a model of compressed-tensors applies as it runs, or that were
-// applied to its weights.
+// Transforms are rotations of weights, and of inputs and outputs as the model runs.
 type transforms struct {
 	Groups map[string]struct {
 		Apply []struct {
@@ -59,13 +58,13 @@ func (t transforms) check() error {
 	return nil
 }
 
-// Targets are what the groups target whose format fits tensors of one. compressed-tensors
-// looks for the name of a module first, then for an expression that matches it, in the
-// order of their texts, then for its class.
+// Targets are those of the groups that tensors of a format may belong to.
+// compressed-tensors looks for the name of a module first, then for an expression that
+// matches it, in the order of their texts, then for its class.
 type targets struct {
 	weights map[string]*weights // by target
 	exprs   []*expression       // in the order of their texts
-	class   *weights            // of the first group with a class, which a file does not say
+	class   *weights            // of the first group with a class: files have no classes
 	only    *weights            // of the first group
 	groups  int
 }
