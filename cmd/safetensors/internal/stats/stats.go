@@ -25,8 +25,8 @@ type Summary struct {
 const blockSize = 512 << 10
 
 // atOnce is how many blocks are looked at before their results are joined: a tensor of
-// any size takes constant memory.
-const atOnce = 2 << 10
+// any size takes constant memory. A test has fewer.
+var atOnce = int64(2 << 10)
 
 // small is the size in bytes up to which a tensor is left to one goroutine, while
 // others look at others.
