@@ -29,6 +29,9 @@ type store interface {
 	// get returns n bytes of an object, from off on, and the attributes that it has now.
 	get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error)
 
+	// start returns the first n bytes of an object, or all if it is shorter.
+	start(ctx context.Context, key string, n int64) ([]byte, error)
+
 	// put writes an object at once.
 	put(ctx context.Context, key string, body []byte) error
 
@@ -224,7 +227,7 @@ func (b *Bucket) Create(key string, data []byte) error {
 
 // Start returns the first n bytes of an object, or all if it is shorter.
 func (b *Bucket) Start(key string, n int64) ([]byte, error) {
-	data, err := b.start(b.ctx, key, n)
+	data, err := b.store.start(b.ctx, key, n)
 	return data, b.fail(key, err)
 }
 
@@ -232,7 +235,7 @@ func (b *Bucket) Start(key string, n int64) ([]byte, error) {
 func (b *Bucket) Read(key string, n int64) ([]byte, error) {
 	ctx, cancel := b.cleaning()
 	defer cancel()
-	data, err := b.start(ctx, key, n)
+	data, err := b.store.start(ctx, key, n)
 	if status(err) == http.StatusNotFound {
 		err = fs.ErrNotExist
 	}
@@ -240,26 +243,4 @@ func (b *Bucket) Read(key string, n int64) ([]byte, error) {
 		return nil, &Error{b.URL(key), err}
 	}
 	return data, nil
-}
-
-// start sends again what brings less than the answer has announced, as if there had been no
-// answer.
-func (b *Bucket) start(ctx context.Context, key string, n int64) ([]byte, error) {
-	for failed := 1; ; failed++ {
-		r, now, err := b.store.get(ctx, key, 0, n)
-		if status(err) == http.StatusRequestedRangeNotSatisfiable {
-			return nil, nil // it is empty
-		}
-		if err != nil {
-			return nil, err
-		}
-		data, err := io.ReadAll(io.LimitReader(r, n))
-		r.Close()
-		if err == nil && int64(len(data)) < min(n, now.size) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err == nil || !again(ctx, defaultTries, failed, &lost{err}) {
-			return data, err
-		}
-	}
 }

@@ -90,6 +90,12 @@ func TestStart(t *testing.T) {
 	data, err = b.Start(key, 100)
 	require.NoError(t, err)
 	require.Equal(t, "0123456789", string(data))
+
+	endpoint, _ = serve(t, says(206, "", "Content-Range", "bytes 0-9/10"))
+	t.Setenv("AWS_MAX_ATTEMPTS", "1")
+	b, key = openAt(t, "s3://models/x?endpoint="+endpoint)
+	_, err = b.Start(key, 100)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
 // TestRedirections: a store that sends requests in a circle gets few of them.

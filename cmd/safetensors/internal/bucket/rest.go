@@ -266,6 +266,27 @@ func (c *rest) get(ctx context.Context, key string, off, n int64) (io.ReadCloser
 	return resp.Body, attributesOf(resp, size), nil
 }
 
+// start sends a request again whose answer breaks off, as if there had been none.
+func (c *rest) start(ctx context.Context, key string, n int64) ([]byte, error) {
+	for failed := 1; ; failed++ {
+		r, now, err := c.get(ctx, key, 0, n)
+		if status(err) == http.StatusRequestedRangeNotSatisfiable {
+			return nil, nil // it is empty
+		}
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(io.LimitReader(r, n))
+		r.Close()
+		if err == nil && int64(len(data)) < min(n, now.size) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil || !again(ctx, c.tries, failed, &lost{err}) {
+			return data, err
+		}
+	}
+}
+
 func attributesOf(resp *http.Response, size int64) attributes {
 	modified, _ := http.ParseTime(resp.Header.Get("Last-Modified"))
 	return attributes{size, modified, resp.Header.Get("ETag")}
