@@ -7,8 +7,8 @@ import (
 )
 
 // A Branch is some names that begin with the same parts, which dots separate: a range of the
-// sorted names. A tree of nodes would have one for each part of each name, twenty times as
-// many as there are names, of a stranger's.
+// sorted names. A tree with a node for each part of each name could have twenty times as many
+// nodes as names.
 type Branch struct {
 	Members []int  // the numbers of the names, sorted by these
 	Name    string // the parts that they begin with

@@ -1,4 +1,4 @@
-// Package pattern selects and renames tensors by their names.
+// Package pattern selects and renames tensors by their names, and divides names into trees.
 package pattern
 
 import (

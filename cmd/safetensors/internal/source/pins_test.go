@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSilentServer: a server that does not answer, or stops to, does not hold the command for
-// ever.
+// TestSilentServer: a server that does not answer, or stops in the middle, does not hold the
+// command for ever.
 func TestSilentServer(t *testing.T) {
 	silence = 200 * time.Millisecond
 	t.Cleanup(func() { silence = time.Minute })
@@ -44,8 +44,8 @@ func TestSilentServer(t *testing.T) {
 	require.Equal(t, "some", string(text))
 }
 
-// TestPinsOfURL: what pins a file is what the answers said that opened it, after those that
-// were for now no answers, and wherever they came from.
+// TestPinsOfURL: a file is pinned by the answer that opened it, whatever failed before, and
+// wherever it came from.
 func TestPinsOfURL(t *testing.T) {
 	model, _ := writeModel(t)
 	info, err := os.Stat(model)
