@@ -1,0 +1,54 @@
+package osfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestReadAhead: what is not in the page cache is read from the disk, all of it, and what is
+// there is not.
+func TestReadAhead(t *testing.T) {
+	const size = 8 << 20
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, make([]byte, size), 0o600))
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	var fs unix.Statfs_t
+	require.NoError(t, unix.Fstatfs(int(f.Fd()), &fs))
+	if fs.Type == unix.TMPFS_MAGIC {
+		t.Skip("files of a tmpfs are nowhere but in the page cache")
+	}
+	require.NoError(t, f.Sync())
+	require.NoError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+
+	ahead := func(off, n int64) int64 {
+		before := bytesRead(t)
+		ReadAhead(f, off, n)
+		return bytesRead(t) - before
+	}
+	const half = size / 2
+	got := ahead(0, half)
+	require.GreaterOrEqual(t, got, int64(half))
+	require.Less(t, got, int64(size))
+	require.GreaterOrEqual(t, ahead(half, half+1)+got, int64(size))
+	require.Eventually(t, func() bool { return cached(int(f.Fd()), size-1) }, 10e9, 1e6)
+	require.Zero(t, ahead(0, size))
+	require.Zero(t, ahead(0, 0))
+}
+
+// bytesRead returns how many bytes this process has asked disks for.
+func bytesRead(t *testing.T) (n int64) {
+	text, err := os.ReadFile("/proc/self/io")
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(text), "\nread_bytes: ")
+	_, err = fmt.Sscan(after, &n)
+	require.NoError(t, err)
+	return n
+}
