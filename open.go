@@ -185,7 +185,6 @@ func (loadedFolder) openFile(name string) (*File, error) {
 	src := &source{mem: mem.BytesOf(words)[:t.dataSize():t.dataSize()]}
 	disk := &source{r: f, base: t.size()}
 	err = parallel.Blocks(readers, t.dataSize(), mem.BlockSize, func(pos, n int64) error {
-		osfile.ReadAhead(f, t.size()+pos, n) // while the memory is made
 		mem.Prepare(src.mem, pos, n)
 		return disk.readAt(src.mem[pos:][:n], pos)
 	})

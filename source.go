@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
@@ -187,6 +188,9 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 }
 
 func (s *source) readAt(dst []byte, off int64) error {
+	if f, ok := s.r.(*os.File); ok && len(dst) > mem.BufferSize { // smaller reads come one after another
+		osfile.ReadAhead(f, s.base+off, int64(len(dst)))
+	}
 	if err := readFull(s.r, dst, s.base+off); err != nil {
 		return fmt.Errorf("reading %d bytes at byte %d of the file: %w", len(dst), s.base+off, err)
 	}
