@@ -2,6 +2,7 @@ package osfile
 
 import (
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,8 +30,12 @@ func ReadAhead(f *os.File, off, n int64) {
 	})
 }
 
-// cached reports whether a byte of a file can be read without waiting for the disk.
+// cached reports whether a byte of a file can be read without waiting for the disk: false
+// where that cannot be told.
 func cached(fd int, off int64) bool {
+	if strconv.IntSize == 32 { // early versions of x/sys pass another offset there
+		return false
+	}
 	n, err := unix.Preadv2(fd, [][]byte{make([]byte, 1)}, off, unix.RWF_NOWAIT)
 	return n == 1 && err == nil
 }
