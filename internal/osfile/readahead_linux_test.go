@@ -22,8 +22,8 @@ func TestReadAhead(t *testing.T) {
 	defer f.Close()
 	var fs unix.Statfs_t
 	require.NoError(t, unix.Fstatfs(int(f.Fd()), &fs))
-	if fs.Type == unix.TMPFS_MAGIC {
-		t.Skip("files of a tmpfs are nowhere but in the page cache")
+	if fs.Type != unix.EXT4_SUPER_MAGIC && fs.Type != unix.XFS_SUPER_MAGIC {
+		t.Skip("this file system may not count what is read, or compress it, or have a cache of its own")
 	}
 	require.NoError(t, f.Sync())
 	require.NoError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
