@@ -81,11 +81,11 @@ func openNLPOdyssey(path, tensor string) {
 //
 // On a machine that returns free memory to its host, the state of that memory decides
 // more than the contestant does: hence intervals of 50 % and more. Ours asks for huge
-// pages as long as they are quick. On one CPU of such a machine a slow one stalls all
-// reads: without huge pages cold runs took 1.2 to 2.0 s, with them 2.5 to 3.4, while
-// warm runs took 2.3 to 3.6 s without and 0.7 to 0.9 with them, minutes later. With two
-// CPUs there was no difference. The cold rows come from a run in which ours was first
-// in each round; all others are in random order.
+// pages as long as they are quick. Warm runs on one CPU took 2.3 to 3.6 s without them
+// and 0.7 to 0.9 with them, minutes later; cold ones 1.75 and 1.9 s, medians of seven.
+// Cold, it is the blocks asked for ahead that count: without that, runs on one CPU took
+// 4.0 s in place of 1.7, because sixteen readers of one file disturb the kernel's own
+// reading ahead.
 //
 //   - ours: Load
 //   - ReadFile: os.ReadFile, the bytes alone, nothing parsed
