@@ -188,7 +188,7 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 }
 
 func (s *source) readAt(dst []byte, off int64) error {
-	if f, ok := s.r.(*os.File); ok && len(dst) > mem.BufferSize { // smaller reads come one after another
+	if f, ok := s.r.(*os.File); ok && len(dst) > mem.BufferSize { // the kernel follows smaller reads, which come in order
 		osfile.ReadAhead(f, s.base+off, int64(len(dst)))
 	}
 	if err := readFull(s.r, dst, s.base+off); err != nil {

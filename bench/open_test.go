@@ -83,9 +83,8 @@ func openNLPOdyssey(path, tensor string) {
 // more than the contestant does: hence intervals of 50 % and more. Ours asks for huge
 // pages as long as they are quick. Warm runs on one CPU took 2.3 to 3.6 s without them
 // and 0.7 to 0.9 with them, minutes later; cold ones 1.75 and 1.9 s, medians of seven.
-// Cold, it is the blocks asked for ahead that count: without that, runs on one CPU took
-// 4.0 s in place of 1.7, because sixteen readers of one file disturb the kernel's own
-// reading ahead.
+// What counts in cold runs is explicit readahead: without it they took 4.0 s on one CPU
+// instead of 1.7, because sixteen readers overwrite the kernel's readahead state.
 //
 //   - ours: Load
 //   - ReadFile: os.ReadFile, the bytes alone, nothing parsed

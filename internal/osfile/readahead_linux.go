@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadAhead asks the kernel to read n bytes of f, from off on, into the page cache, and
-// returns while the disk works. Goroutines that read large blocks of one file need it: the
-// kernel has a single state of its own reading ahead for an open file, which they take from
-// one another. If the last byte is in the cache, the others are taken to be, too: looking
-// for each page would cost a tenth of the time of copying them.
+// ReadAhead starts reading n bytes of f, from off on, into the page cache, and does not
+// wait for the disk. Goroutines that read large blocks of one file need it: the kernel keeps
+// one readahead state per open file, and they overwrite it. If the last byte is cached,
+// ReadAhead assumes that all bytes are: checking each page would cost a tenth of the time
+// of copying them.
 func ReadAhead(f *os.File, off, n int64) {
-	const piece = 128 << 10   // the most that the kernel reads for one call on some file systems
-	c, err := f.SyscallConn() // Fd would change how files of the caller work
+	const piece = 128 << 10   // some file systems read no more per call
+	c, err := f.SyscallConn() // Fd could make a caller's file blocking
 	if err != nil {
 		return
 	}

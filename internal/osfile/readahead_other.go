@@ -4,5 +4,5 @@ package osfile
 
 import "os"
 
-// ReadAhead does nothing: systems read ahead by themselves.
+// ReadAhead leaves readahead to the system.
 func ReadAhead(*os.File, int64, int64) {}

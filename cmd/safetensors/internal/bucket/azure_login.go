@@ -91,7 +91,7 @@ func azureTokens(ctx context.Context) oauth2.TokenSource {
 			return token, nil
 		}
 		token, err := commandToken(ctx)
-		if err != nil { // the status of another server is none of the store
+		if err != nil { // %v: the status is not the store's
 			return nil, fmt.Errorf("nobody is logged in: the machine has no identity (%v), and az: %w", machineErr, err)
 		}
 		return token, nil

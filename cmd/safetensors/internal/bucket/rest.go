@@ -78,8 +78,8 @@ func (c *rest) send(ctx context.Context, r request) (*http.Response, error) {
 	}
 }
 
-// again waits for the next of some tries, and reports whether there is one, after some
-// that failed, the last one with err.
+// again reports whether another try follows those that failed, the last one with err. It
+// waits before it says yes.
 func again(ctx context.Context, tries, failed int, err error) bool {
 	if failed >= tries || !temporary(err) || ctx.Err() != nil {
 		return false

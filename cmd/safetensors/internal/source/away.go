@@ -51,8 +51,8 @@ func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A countedBody is the body of an answer. Only while it is read must the server not be
-// silent: who reads may take his time.
+// A countedBody is the body of an answer. The limit of silence holds only during a Read:
+// a slow reader is no silent server.
 type countedBody struct {
 	io.ReadCloser
 	o      *Opener

@@ -92,12 +92,12 @@ func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File, seen 
 	return nil
 }
 
-// An answers transport notes what the answers say of each URL: they are of the very file
-// that was opened, and package remote has asked again where it had to.
+// An answers transport keeps the header of the last good answer for each URL. It describes
+// the very file that was opened, and package remote has already retried what failed.
 type answers struct {
 	http.RoundTripper
 	mu   sync.Mutex
-	last map[string]http.Header // by the URL that was asked first
+	last map[string]http.Header // by the URL before redirects
 }
 
 func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
