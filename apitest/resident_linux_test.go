@@ -100,6 +100,9 @@ func (w *residentWriter) Write(b []byte) (int, error) {
 // TestConvertingWritesAreSmall: a conversion on the way from a file to a writer takes
 // some blocks of 1 MiB, whatever the size of the tensor.
 func TestConvertingWritesAreSmall(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes memory of its own")
+	}
 	size := 256 << 20
 	if testing.Short() {
 		size = 96 << 20
