@@ -157,7 +157,7 @@ func machineToken(ctx context.Context) (*oauth2.Token, error) {
 		return nil, &lost{err}
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("its server says %w", &refusal{status: resp.StatusCode})
+		return nil, fmt.Errorf("its server says %w", &refusal{status: resp.StatusCode, after: retryAfter(resp.Header)})
 	}
 	return parseToken(body)
 }

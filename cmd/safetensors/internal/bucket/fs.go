@@ -117,17 +117,18 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%s: negative offset %d", o.b.URL(o.key), off)
 	}
 	end := int(min(int64(len(p)), max(o.info.size-off, 0)))
-	n, empty := 0, 0
-	for n < end {
-		// A body that ends early is continued; one without a byte is another try.
+	n, failed := 0, 0
+	for n < end { // a body that breaks off is continued where it ended
 		read, err := o.get(p[n:end], off+int64(n))
 		n += read
-		switch {
-		case read > 0:
-			empty = 0
-		case errors.Is(err, errCut) && empty+1 < defaultTries:
-			empty++
-		default:
+		if read >= leastTry {
+			failed = 0
+		}
+		if err == nil || read >= goodTry {
+			continue
+		}
+		failed++
+		if body := (*brokenOff)(nil); !errors.As(err, &body) || !again(o.b.ctx, defaultTries, failed, &lost{err}) {
 			return n, o.b.fail(o.key, err)
 		}
 	}
@@ -137,7 +138,10 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-var errCut = errors.New("the answer ended before its first byte")
+// A brokenOff error is that of an answer whose body ends early.
+type brokenOff struct{ error }
+
+func (e *brokenOff) Unwrap() error { return e.error }
 
 // get fills p with the bytes at off, in one request.
 func (o *object) get(p []byte, off int64) (int, error) {
@@ -152,8 +156,8 @@ func (o *object) get(p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("it has changed since it was opened: %d bytes of %v, was %d bytes of %v", now.size, now.modified, was.size, was.modified)
 	}
 	n, err := io.ReadFull(r, p)
-	if n == 0 && err != nil {
-		err = fmt.Errorf("%w: %w", errCut, err)
+	if err != nil {
+		err = &brokenOff{fmt.Errorf("the answer ended after %d of %d bytes: %w", n, len(p), err)}
 	}
 	return n, err
 }

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"context"
 	"crypto/md5"
 	"encoding/xml"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,7 +73,99 @@ func TestEmptyBody(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0123456789", string(got))
 	_, err = f.(io.ReaderAt).ReadAt(got, 0)
-	require.ErrorContains(t, err, "s3://models/x: the answer ended before its first byte: unexpected EOF")
+	require.EqualError(t, err, "s3://models/x: the answer ended after 0 of 10 bytes: unexpected EOF")
+}
+
+// pauses has tries wait for nothing, and returns how long they would have waited.
+func pauses(t *testing.T) (taken func() []time.Duration) {
+	var mu sync.Mutex
+	var all []time.Duration
+	real := wait
+	wait = func(_ context.Context, d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, d)
+	}
+	t.Cleanup(func() { wait = real })
+	return func() []time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		now := all
+		all = nil
+		return now
+	}
+}
+
+// breaksOff answers with some bytes of an object of size bytes, from off on, and promises more.
+func breaksOff(off, size, n int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		says(206, strings.Repeat("x", n), "Content-Range", fmt.Sprintf("bytes %d-%d/%d", off, size-1, size), "Content-Length", fmt.Sprint(size-off))(w, r)
+		w.(http.Flusher).Flush()
+		if n < size-off {
+			cut(w, r)
+		}
+	}
+}
+
+// TestPausesOfReads: a body that breaks off is continued after a pause, unless it has brought
+// much, and not for ever.
+func TestPausesOfReads(t *testing.T) {
+	const size = 200 << 10
+	head := says(200, "", "Content-Length", fmt.Sprint(size))
+	answers := []http.HandlerFunc{head, breaksOff(0, size, 100), breaksOff(100, size, 100), breaksOff(200, size, 2000), // after which the count restarts
+		breaksOff(2200, size, 100), breaksOff(2300, size, goodTry), breaksOff(2300+goodTry, size, size-2300-goodTry)}
+	for i := range defaultTries {
+		answers = append(answers, breaksOff(i, size, 1))
+	}
+	taken := pauses(t)
+	endpoint, _ := serve(t, answers...)
+	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
+	f, err := b.FS(key).Open(".")
+	require.NoError(t, err)
+	got := make([]byte, size)
+	_, err = f.(io.ReaderAt).ReadAt(got, 0)
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat("x", size), string(got))
+	require.Equal(t, []int{1, 2, 1, 2}, failures(t, taken()))
+
+	n, err := f.(io.ReaderAt).ReadAt(got, 0)
+	require.EqualError(t, err, fmt.Sprintf("s3://models/x: the answer ended after 1 of %d bytes: unexpected EOF", size-4))
+	require.Equal(t, 5, n)
+	require.Equal(t, []int{1, 2, 3, 4}, failures(t, taken()))
+}
+
+// failures returns after how many failures each of some pauses comes.
+func failures(t *testing.T, pauses []time.Duration) (numbers []int) {
+	for _, d := range pauses {
+		n := 1
+		for firstPause<<(n-1) <= d {
+			n++
+		}
+		require.GreaterOrEqual(t, d, firstPause<<(n-1)/2)
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// TestRetryAfter: a store may ask for a longer pause, up to a minute.
+func TestRetryAfter(t *testing.T) {
+	taken := pauses(t)
+	endpoint, _ := serve(t, says(503, "", "Retry-After", "7"), says(429, "", "Retry-After", "3600"),
+		says(503, "", "Retry-After", "Mon, 02 Jan 2006 15:04:05 GMT"), says(200, "", "Content-Length", "0"))
+	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
+	_, err := b.Exists(key)
+	require.NoError(t, err)
+	all := taken()
+	require.Equal(t, []time.Duration{7 * time.Second, time.Minute}, all[:2])
+	require.Equal(t, []int{3}, failures(t, all[2:]))
+	require.InDelta(t, time.Hour, retryAfter(http.Header{"Retry-After": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}}), float64(time.Minute))
+}
+
+// TestWaitEnds: nobody waits who has been interrupted.
+func TestWaitEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wait(ctx, 1000*time.Hour)
 }
 
 // TestStart: an object may be empty, and what is cut short is asked for again.

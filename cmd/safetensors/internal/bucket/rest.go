@@ -39,7 +39,10 @@ type request struct {
 const (
 	defaultTries  = 5
 	firstPause    = time.Second / 4  // before the second try; doubled before each later one
-	longestPause  = 20 * time.Second // as in Amazon's libraries
+	longestPause  = 20 * time.Second // as in Amazon's libraries; unless the store asks for more
+	longestAsked  = time.Minute      // if it does
+	leastTry      = 1 << 10          // bytes of a body after which the count of tries restarts
+	goodTry       = 64 << 10         // bytes after which one that broke off is continued without a pause
 	mostRedirects = 10
 	longAnswer    = 64 << 20 // of XML: a thousand keys take about one MB
 	mostPages     = 10_000   // of a list
@@ -84,11 +87,20 @@ func again(ctx context.Context, tries, failed int, err error) bool {
 	if failed >= tries || !temporary(err) || ctx.Err() != nil {
 		return false
 	}
+	asked := time.Duration(0)
+	if r := new(refusal); errors.As(err, &r) {
+		asked = r.after
+	}
+	wait(ctx, max(pause(failed), min(asked, longestAsked)))
+	return true
+}
+
+// wait waits for d or the end of ctx. Tests do not.
+var wait = func(ctx context.Context, d time.Duration) {
 	select {
-	case <-time.After(pause(failed)):
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
-	return true
 }
 
 // pause returns how long to wait after some tries that failed. Clients that failed together
@@ -186,7 +198,8 @@ type refusal struct {
 	Code    string
 	Message string
 	status  int
-	region  string // of the bucket, if another one was asked
+	region  string        // of the bucket, if another one was asked
+	after   time.Duration // that the store asks to wait before the next try
 }
 
 func newRefusal(resp *http.Response, body []byte) *refusal {
@@ -194,12 +207,24 @@ func newRefusal(resp *http.Response, body []byte) *refusal {
 	if xml.Unmarshal(body, r) != nil {
 		r = &refusal{Code: resp.Header.Get("X-Ms-Error-Code")}
 	}
-	r.status = resp.StatusCode
+	r.status, r.after = resp.StatusCode, retryAfter(resp.Header)
 	switch r.status {
 	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusBadRequest:
 		r.region = resp.Header.Get("X-Amz-Bucket-Region")
 	}
 	return r
+}
+
+// retryAfter returns the wait in a header Retry-After, in seconds or until a date.
+func retryAfter(header http.Header) time.Duration {
+	text := header.Get("Retry-After")
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if date, err := http.ParseTime(text); err == nil {
+		return time.Until(date)
+	}
+	return 0
 }
 
 func (r *refusal) Error() string {

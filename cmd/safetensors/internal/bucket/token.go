@@ -22,15 +22,17 @@ func bearer(tokens oauth2.TokenSource) func(*http.Request, []byte) error {
 // forTokens returns a context whose token sources are as patient as the client of a store.
 func forTokens(ctx context.Context) context.Context {
 	client := patient(awshttp.NewBuildableClient())
-	client.Transport = persistent{client.Transport}
+	client.Transport = Persistent{client.Transport}
 	return context.WithValue(ctx, oauth2.HTTPClient, client)
 }
 
-// A persistent transport sends a request as often as it takes. Package oauth2 tries once, and
-// its errors do not tell a lost connection from a bad answer.
-type persistent struct{ http.RoundTripper }
+// A Persistent transport tries a request as often as the requests of a store, for clients
+// that try once: package oauth2, whose errors do not tell a lost connection from a bad
+// answer, and http.Client.
+type Persistent struct{ http.RoundTripper }
 
-func (p persistent) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip sends a request until it is answered, fails for good or has failed too often.
+func (p Persistent) RoundTrip(r *http.Request) (*http.Response, error) {
 	for failed := 1; ; failed++ {
 		try := r.Clone(r.Context())
 		if r.GetBody != nil {
@@ -43,7 +45,7 @@ func (p persistent) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp, err := p.RoundTripper.RoundTrip(try)
 		failure := error(&lost{err})
 		if err == nil {
-			failure = &refusal{status: resp.StatusCode}
+			failure = &refusal{status: resp.StatusCode, after: retryAfter(resp.Header)}
 		}
 		if !again(r.Context(), defaultTries, failed, failure) {
 			return resp, err
