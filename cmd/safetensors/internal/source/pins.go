@@ -115,9 +115,11 @@ func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (a *answers) pin(name string, u *url.URL) Pin {
+	asked := *u
+	asked.Host = strings.TrimSuffix(u.Host, ":") // as package http does to an empty port
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	header := a.last[u.String()]
+	header := a.last[asked.String()]
 	size := header.Get("Content-Length")
 	if whole := header.Get("Content-Range"); whole != "" {
 		size = whole[strings.LastIndexByte(whole, '/')+1:]

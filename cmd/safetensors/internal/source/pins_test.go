@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gosafetensors/safetensors/remote"
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,7 +33,7 @@ func TestSilentServer(t *testing.T) {
 	t.Cleanup(server.Close)
 	o := &Opener{Context: t.Context()}
 	all := func(string) bool { return false }
-	_, err := o.Tree(server.URL+"/mute", false, all)
+	_, err := o.client().Head(server.URL + "/mute")
 	require.ErrorIs(t, err, errSilent)
 	tree, err := o.Tree(server.URL+"/x", false, all)
 	require.NoError(t, err)
@@ -89,5 +91,47 @@ func TestPinsOfURL(t *testing.T) {
 		pins, err := c.Pins()
 		require.NoError(t, err)
 		require.Equal(t, want, pins)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestPinsOfSpellings: however a URL is spelled, its answer is found.
+func TestPinsOfSpellings(t *testing.T) {
+	model, _ := writeModel(t)
+	data, err := os.ReadFile(model)
+	require.NoError(t, err)
+	for _, index := range []bool{false, true} {
+		for _, in := range []string{"http://host", "HTTP://Host:80", "http://host:", "http://[::1]:", "http://user:password@host", "http://host/a/../b%2Fc"} {
+			rawURL := in + "/x.safetensors?q#f"
+			if index {
+				rawURL = in + "/model.safetensors.index.json?q#f"
+			}
+			o := &Opener{Context: t.Context(), Pin: true}
+			seen := &answers{last: make(map[string]http.Header), RoundTripper: roundTrip(func(r *http.Request) (*http.Response, error) {
+				w := httptest.NewRecorder()
+				w.Header().Set("ETag", `"tag"`)
+				if strings.HasSuffix(r.URL.Path, ".json") {
+					w.Header().Set("Content-Length", "36")
+					io.WriteString(w, `{"weight_map":{"x":"x.safetensors"}}`)
+				} else {
+					http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+				}
+				return w.Result(), nil
+			})}
+			f, err := (&remote.Client{HTTP: &http.Client{Transport: seen}}).Open(t.Context(), rawURL)
+			require.NoError(t, err)
+			defer f.Close()
+			c := &Checkpoint{Name: rawURL}
+			require.NoError(t, o.pinURL(c, rawURL, f, seen))
+			pins, err := c.Pins()
+			require.NoError(t, err, rawURL)
+			for _, p := range pins {
+				require.Equal(t, `"tag"`, p.Tag, rawURL)
+				require.NotEqual(t, int64(-1), p.Size, rawURL)
+			}
+		}
 	}
 }

@@ -200,7 +200,8 @@ func (t *Tree) findOutside(root string) error {
 	return nil
 }
 
-// treeURL describes a file on a web server, which is read in one request.
+// treeURL describes a file on a web server, which is read in one request. One that fails is
+// sent again, but not one whose answer breaks off.
 func (o *Opener) treeURL(t *Tree, name string) error {
 	u, err := url.Parse(name)
 	if err != nil || path.Base(u.Path) == "." || path.Base(u.Path) == "/" {
@@ -208,6 +209,7 @@ func (o *Opener) treeURL(t *Tree, name string) error {
 	}
 	t.Name, t.Single = path.Base(u.Path), true
 	client := o.client()
+	client.Transport = bucket.Persistent{RoundTripper: client.Transport}
 	head, err := o.request(client, http.MethodHead, name)
 	if err != nil {
 		return err

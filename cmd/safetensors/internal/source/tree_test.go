@@ -2,9 +2,11 @@ package source
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -54,4 +56,43 @@ func TestEncodedTree(t *testing.T) {
 	t.Cleanup(server.Close)
 	_, err := (&Opener{Context: t.Context()}).Tree(server.URL+"/x", false, func(string) bool { return false })
 	require.ErrorContains(t, err, `Content-Encoding "gzip"`)
+}
+
+// TestTreeOfBusyServer: a server that is busy, and a connection that breaks, are asked again.
+func TestTreeOfBusyServer(t *testing.T) {
+	var mu sync.Mutex
+	tries := make(map[string]int) // by method
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		tries[r.Method]++
+		try := tries[r.Method]
+		mu.Unlock()
+		switch {
+		case try == 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case try == 2:
+			panic(http.ErrAbortHandler)
+		case r.URL.Path == "/x":
+			io.WriteString(w, "content")
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	o := &Opener{Context: t.Context()}
+	none := func(string) bool { return false }
+	tree, err := o.Tree(server.URL+"/x", false, none)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, tree.Files[0].Size)
+	r, err := tree.Files[0].Open()
+	require.NoError(t, err)
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, "content", string(text))
+	_, err = o.Tree(server.URL+"/absent", false, none)
+	require.ErrorContains(t, err, "404 Not Found")
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, map[string]int{"HEAD": 4, "GET": 3}, tries)
 }
