@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -113,7 +114,9 @@ func TestSpool(t *testing.T) {
 	c, err := (&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data)}).Open("-")
 	require.NoError(t, err)
 	require.Equal(t, size, c.Size())
-	require.Equal(t, 1, left())
+	if runtime.GOOS != "windows" { // where an open file keeps its name
+		require.Zero(t, left(), "a command that is killed leaves nothing")
+	}
 	require.NoError(t, c.Close())
 	require.Zero(t, left())
 

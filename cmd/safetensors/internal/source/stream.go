@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 )
 
@@ -21,10 +20,11 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	gone := os.Remove(spool.Name()) == nil // where the system can: a command that is killed leaves nothing
 	c.onClose(func() error {
 		err := spool.Close()
-		if removed := os.Remove(spool.Name()); !errors.Is(removed, fs.ErrNotExist) {
-			err = errors.Join(err, removed)
+		if !gone {
+			err = errors.Join(err, os.Remove(spool.Name()))
 		}
 		return err
 	})
