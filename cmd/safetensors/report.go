@@ -38,8 +38,13 @@ func (o *output) check() error {
 	if !strings.HasSuffix(o.page, ".html") {
 		return usage("--html %s: the name of the page has to end in .html", o.page)
 	}
-	if _, err := os.Stat(filepath.Dir(o.page)); err != nil {
-		return fmt.Errorf("--html %s: %w", term.Name(o.page), err)
+	return checkFolder("html", o.page)
+}
+
+// checkFolder returns an error if the folder of a file that a flag names is missing.
+func checkFolder(flag, name string) error {
+	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("--%s %s: %w", flag, term.Name(name), err)
 	}
 	return nil
 }

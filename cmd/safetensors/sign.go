@@ -87,6 +87,8 @@ func (c *command) signModel(name string, s signing) error {
 		if s.out, err = signaturePath(name); err != nil {
 			return err
 		}
+	} else if err := checkFolder("out", s.out); err != nil {
+		return err
 	}
 	if _, err := os.Lstat(s.out); err == nil && !s.force {
 		return fmt.Errorf("%s exists: --force replaces it", term.Name(s.out))

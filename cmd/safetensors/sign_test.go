@@ -161,6 +161,7 @@ func TestSignRefuses(t *testing.T) {
 		{"model --key key.pem --ignore model-00002-of-00003.safetensors", "names model-00002-of-00003.safetensors, which would not be signed"},
 		{"bad --key key.pem", "model.safetensors.index.json"},
 		{"nonsense://a/b --key key.pem --out x", "expected a file, a folder, a bucket"},
+		{"absent --key key.pem --out nowhere/x.sig", "--out nowhere/x.sig: "}, // before the model is read
 	} {
 		require.Contains(t, fails(t, 1, append([]string{"sign"}, strings.Fields(c.args)...)...), c.want, c.args)
 	}
