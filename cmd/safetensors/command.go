@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -182,6 +183,19 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 			return f(args)
 		},
 	}
+}
+
+// stdinOnce refuses standard input for two of the sources: it can be read once only.
+func stdinOnce(_ *cobra.Command, sources []string) error {
+	if i := slices.Index(sources, "-"); i >= 0 && slices.Contains(sources[i+1:], "-") {
+		return errors.New("- stands for standard input, which can be read once only")
+	}
+	return nil
+}
+
+// stdinOnceBeforeDST is stdinOnce for the verbs whose last argument is DST.
+func stdinOnceBeforeDST(cmd *cobra.Command, args []string) error {
+	return stdinOnce(cmd, args[:len(args)-1])
 }
 
 func indent(lines string) string {

@@ -37,7 +37,7 @@ A and B are each what SRC is for the other commands.
 safetensors diff before.safetensors after.safetensors
 safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
 safetensors diff model model-fp8 --dequantize
-`, cobra.ExactArgs(2), func(args []string) error {
+`, cobra.MatchAll(cobra.ExactArgs(2), stdinOnce), func(args []string) error {
 		if !(tolerance.Absolute >= 0 && tolerance.Relative >= 0) {
 			return usage("a tolerance cannot be negative")
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,4 +109,17 @@ func tree(t *testing.T, dir string) map[string]string {
 		files[name] = string(text)
 	}
 	return files
+}
+
+// TestStdinOnce: standard input cannot be two sources, but a source and the destination's
+// name may both be -.
+func TestStdinOnce(t *testing.T) {
+	writeModel(t)
+	for _, args := range []string{"diff - -", "ls - -", "ls - model -", "check - -", "hash - -", "verify - -", "cp - - x.safetensors", "merge - - x.safetensors"} {
+		require.Contains(t, fails(t, 2, strings.Fields(args)...), "standard input, which can be read once only", args)
+	}
+	one, err := os.ReadFile("model/model-00001-of-00003.safetensors")
+	require.NoError(t, err)
+	r := runsWith(t, one, "cp", "-", "-")
+	require.Equal(t, result{stdout: string(one)}, r)
 }
