@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -48,6 +49,9 @@ func ReadHeader(r io.Reader) (*Header, error) {
 }
 
 func readHeader(r io.Reader) (*table, error) {
+	if r == nil {
+		return nil, errors.New("reading a header: the io.Reader is nil")
+	}
 	r = checkedReader{r}
 	prefix := make([]byte, prefixSize)
 	if n, err := io.ReadFull(r, prefix); err == io.EOF || err == io.ErrUnexpectedEOF {

@@ -13,8 +13,9 @@ import (
 const aheadBytes = 256 << 20
 
 // results is the memory that the computed tensors of one operation have for their
-// results, and transposed ones for what they hold. It is reused from tensor to tensor: as garbage, results would be most of
-// the heap, which could double before the garbage collector runs.
+// results, and transposed ones for what they hold. It is reused from tensor to tensor:
+// as garbage, results would be most of the heap, which could double before the garbage
+// collector runs.
 type results struct {
 	mu    sync.Mutex
 	freed sync.Cond

@@ -257,7 +257,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 		src = s.src
-		parts = append(parts, part{src.base + s.off, b[at[0]-begin : at[1]-begin]})
+		parts = append(parts, part{src.base + s.off, b[at[0]-begin : at[1]-begin : at[1]-begin]})
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.off, b.off) })
 	for i := 1; i < len(parts); i++ {

@@ -102,7 +102,7 @@ func (t Tensor) DType() DType { return t.dtype }
 
 // Shape returns the dimensions, outermost first; none for a scalar. The slice is shared
 // and must not be modified.
-func (t Tensor) Shape() []int { return t.shape }
+func (t Tensor) Shape() []int { return slices.Clip(t.shape) }
 
 // Len returns the number of elements, 1 for a scalar, at most math.MaxInt.
 func (t Tensor) Len() int {

@@ -82,6 +82,7 @@ func TestCallersFault(t *testing.T) {
 		"OpenShards":          errOf(OpenShards(nil, nil)),
 		"NewFile":             errOf(NewFile(nil, 1)),
 		"NewFile size":        errOf(NewFile(strings.NewReader(""), -1)),
+		"ReadHeader":          errOf(ReadHeader(nil)),
 		"ReadIndex":           errOf(ReadIndex(nil)),
 		"MarshalText":         errOf(DType(0).MarshalText()),
 		"UnmarshalText":       new(DType).UnmarshalText([]byte("X")),

@@ -222,8 +222,8 @@ func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 		if off < end {
 			return errors.New("the ranges are not in increasing order")
 		}
-		if len(b) == 0 {
-			return errors.New("a range is empty")
+		if len(b) == 0 || cap(b) > len(b) {
+			return errors.New("a range is empty, or more than its bytes can be written")
 		}
 		if _, err := r.ReaderAt.ReadAt(b, off); err != nil {
 			return err

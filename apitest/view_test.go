@@ -399,6 +399,30 @@ func TestTensorMethods(t *testing.T) {
 	require.Equal(t, []int{2}, x.Shape(), "the shape is copied")
 }
 
+// TestShapesAreCapped checks that to append to a shape copies it: programs that append
+// to the shared slice of one tensor must not write into each other's.
+func TestShapesAreCapped(t *testing.T) {
+	x := counting(t, U32, 1, 2, 3, 1, 1)
+	f, err := FileOf(map[string]Tensor{"x": x}, nil, nil)
+	require.NoError(t, err)
+	at, err := NewTensorAt(U32, x.Shape(), strings.NewReader(""))
+	require.NoError(t, err)
+	of, err := NewTensorFunc(U32, x.Shape(), func([]uint32) error { return nil })
+	require.NoError(t, err)
+	reshaped, err := x.Reshape(3, 2, 1, 1, 1)
+	require.NoError(t, err)
+	moved, err := x.Transpose()
+	require.NoError(t, err)
+	cast, err := x.Bitcast(I32)
+	require.NoError(t, err)
+	joined, err := Concat(0, x, at)
+	require.NoError(t, err)
+	for i, x := range []Tensor{x, at, of, reshaped, moved, cast, joined, mustSlice(t, x, At(0), All(), Span(1, 3))} {
+		require.Equal(t, len(x.Shape()), cap(x.Shape()), i)
+	}
+	require.Equal(t, 5, cap(f.Header().Tensors[0].Shape))
+}
+
 // TestAppendAllocates: models have many small tensors.
 func TestAppendAllocates(t *testing.T) {
 	x, err := NewTensor(F32, []int{256}, make([]float32, 256))
