@@ -105,6 +105,34 @@ func TestEveryFault(t *testing.T) {
 	}
 }
 
+// blocked is a state of bitsandbytes that is no JSON. Its read waits for another one.
+type blocked struct{ other, read chan struct{} }
+
+func (b blocked) ReadAt(p []byte, off int64) (int, error) {
+	if b.other != nil {
+		<-b.other
+	}
+	if b.read != nil {
+		close(b.read)
+	}
+	return len(p), nil
+}
+
+// TestFirstOfSeveralErrors: of several modules that fail, the error names the first, also
+// if it is the last to be read.
+func TestFirstOfSeveralErrors(t *testing.T) {
+	read := make(chan struct{})
+	m := map[string]safetensors.Tensor{}
+	for name, state := range map[string]blocked{"a": {other: read}, "b": {read: read}, "c": {}, "d": {}} {
+		zeroed(name+".weight", safetensors.U8, 8, 1)(m)
+		zeroed(name+".weight.absmax", safetensors.F32, 1)(m)
+		zeroed(name+".weight.quant_map", safetensors.F32, 16)(m)
+		m[name+".weight.quant_state.bitsandbytes__nf4"], _ = safetensors.NewTensorAt(safetensors.U8, []int{9}, state)
+	}
+	_, err := quant.Dequantize(m, []byte(method("bitsandbytes", object{})))
+	require.ErrorContains(t, err, `tensor "a.weight.quant_state.bitsandbytes__nf4": NF4: invalid character`)
+}
+
 // TestEveryFaultOfQuantize does so with what is quantised.
 func TestEveryFaultOfQuantize(t *testing.T) {
 	in := randomWeights(rand.New(rand.NewPCG(1, 2)), safetensors.BF16, 300, 256)

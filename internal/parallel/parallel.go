@@ -44,9 +44,10 @@ func Rethrow(err error) error {
 }
 
 // Do calls f(0) … f(n-1) in increasing order, up to workers of them
-// concurrently. After an error it starts no further call and returns the first
-// error it saw, once the running calls have ended. A panic in f is raised again on
-// the goroutine that called Do; runtime.Goexit in f is an error.
+// concurrently. After an error it starts no further call and returns, once the running
+// calls have ended, the error of the lowest i: the same one each time if f depends on
+// nothing else. A panic in f is raised again on the goroutine that called Do;
+// runtime.Goexit in f is an error.
 func Do(workers int, n int64, f func(i int64) error) error {
 	if n <= 1 || workers <= 1 {
 		for i := range n {
@@ -58,13 +59,20 @@ func Do(workers int, n int64, f func(i int64) error) error {
 	}
 	var (
 		next   atomic.Int64
-		failed atomic.Pointer[error]
+		failed atomic.Bool
 		all    sync.WaitGroup
+		mu     sync.Mutex
+		lowest = n // that failed
+		first  error
 	)
 	for range min(int64(workers), n) {
 		all.Add(1)
+		var i int64
 		go Guarded(func() error {
-			for i := next.Add(1) - 1; i < n && failed.Load() == nil; i = next.Add(1) - 1 {
+			for !failed.Load() { // before the next i is taken: no i below a failed one is left out
+				if i = next.Add(1) - 1; i >= n {
+					return nil
+				}
 				if err := f(i); err != nil {
 					return err
 				}
@@ -72,16 +80,18 @@ func Do(workers int, n int64, f func(i int64) error) error {
 			return nil
 		}, func(err error) {
 			if err != nil {
-				failed.CompareAndSwap(nil, &err)
+				failed.Store(true)
+				mu.Lock()
+				if i < lowest {
+					lowest, first = i, err
+				}
+				mu.Unlock()
 			}
 			all.Done()
 		})
 	}
 	all.Wait()
-	if err := failed.Load(); err != nil {
-		return Rethrow(*err)
-	}
-	return nil
+	return Rethrow(first)
 }
 
 // Blocks cuts size bytes into blocks of blockSize, the last one shorter, and

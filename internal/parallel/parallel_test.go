@@ -39,6 +39,25 @@ func TestDoStopsAtAnError(t *testing.T) {
 	}
 }
 
+// TestDoReturnsTheLowestError: the first call fails after the second has.
+func TestDoReturnsTheLowestError(t *testing.T) {
+	for range 100 {
+		second := make(chan struct{})
+		err := Do(3, 50, func(i int64) error {
+			switch i {
+			case 0:
+				<-second
+				runtime.Gosched()
+				return errFailure
+			case 1:
+				close(second)
+			}
+			return errors.New("another failure")
+		})
+		require.ErrorIs(t, err, errFailure)
+	}
+}
+
 func TestBlocksCoverTheSize(t *testing.T) {
 	for _, size := range []int64{0, 1, 7, 8, 9, 64} {
 		var covered [64]atomic.Int32
