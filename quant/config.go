@@ -1,8 +1,10 @@
 package quant
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -21,14 +23,14 @@ type config struct {
 	plusOne bool  // stored zero points are one less than they should be
 
 	targets map[string]*targets // of compressed-tensors, by format
-	modules map[string]settings // of MLX, for modules that have their own
+	modules map[string]settings // of MLX and AutoRound, for modules that have their own
 	left    patterns            // modules that are not quantised
 
 	expressions int64 // bytes of the patterns: see maxExpressions
 	steps       int64 // of matches that are left: see maxSteps
 }
 
-// settings are how MLX quantises a module.
+// settings are how MLX and AutoRound quantise a module.
 type settings struct {
 	Bits      int    `json:"bits"`
 	GroupSize int    `json:"group_size"`
@@ -38,12 +40,14 @@ type settings struct {
 // The methods that a config may name.
 const (
 	fp8           = "fp8"
+	fbgemm        = "fbgemm_fp8"
 	compressed    = "compressed-tensors"
 	modelOpt      = "modelopt"
 	mxfp4         = "mxfp4"
 	gptq          = "gptq"
 	awq           = "awq"
 	bitsAndBytes  = "bitsandbytes"
+	autoRound     = "auto-round" // GPTQ or AWQ by another name
 	mlx           = "mlx"
 	maxDimension  = math.MaxInt32
 	notQuantised  = "dense"
@@ -52,7 +56,7 @@ const (
 )
 
 var (
-	methods = []string{fp8, compressed, modelOpt, mxfp4, gptq, awq, bitsAndBytes, mlx}
+	methods = []string{fp8, fbgemm, compressed, modelOpt, mxfp4, gptq, awq, autoRound, bitsAndBytes, mlx}
 	formats = []string{notQuantised, genericFormat, "float-quantized", "int-quantized", "pack-quantized",
 		"nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", mixedFormats}
 	algorithms = []string{"NVFP4", "W4A16_NVFP4", "FP8", "MIXED_PRECISION"}
@@ -63,25 +67,17 @@ func parseConfig(text []byte) (*config, error) {
 	if text == nil {
 		return &config{}, nil
 	}
-	type sections struct {
-		Config json.RawMessage `json:"quantization_config"`
-		Short  json.RawMessage `json:"quantization"` // of MLX, or of ModelOpt
-		Text   json.RawMessage `json:"text_config"`
-	}
 	var file sections
 	text = finite(text)
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("the config: %w", err)
 	}
-	if absent(file.Config) && absent(file.Short) && !absent(file.Text) {
+	if absent(file.section()) && !absent(file.Text) {
 		if err := json.Unmarshal(file.Text, &file); err != nil {
 			return nil, fmt.Errorf("the config: text_config: %w", err)
 		}
 	}
-	section := file.Config
-	if absent(section) {
-		section = file.Short
-	}
+	section := file.section()
 	if absent(section) {
 		return &config{}, nil
 	}
@@ -90,6 +86,24 @@ func parseConfig(text []byte) (*config, error) {
 		return nil, fmt.Errorf("the quantization_config: %w", err)
 	}
 	return c, nil
+}
+
+// sections are where a file may speak of the quantisation.
+type sections struct {
+	Config json.RawMessage `json:"quantization_config"`
+	Old    json.RawMessage `json:"compression_config"` // of early versions of compressed-tensors
+	Short  json.RawMessage `json:"quantization"`       // of MLX, or of ModelOpt
+	Text   json.RawMessage `json:"text_config"`
+}
+
+func (s *sections) section() json.RawMessage {
+	switch {
+	case !absent(s.Config):
+		return s.Config
+	case bytes.Contains(s.Old, []byte(`"quant_method"`)): // else it speaks of something else
+		return s.Old
+	}
+	return s.Short
 }
 
 // notJSON matches these words, and strings.
@@ -181,6 +195,8 @@ func parseSection(text []byte) (*config, error) {
 		if version := strings.ToLower(cmp.Or(s.Version, s.Format)); version != "" && version != "gemm" {
 			return nil, fmt.Errorf("version %q of AWQ is not gemm", version)
 		}
+	case autoRound:
+		return c, c.parseAutoRound(text)
 	case compressed:
 		if err := s.Transforms.check(); err != nil {
 			return nil, err
@@ -193,6 +209,40 @@ func parseSection(text []byte) (*config, error) {
 		return c, c.parseModules(text)
 	}
 	return c, nil
+}
+
+// parseAutoRound reads the config of AutoRound: weights packed as GPTQ or AWQ packs them.
+func (c *config) parseAutoRound(text []byte) error {
+	var s struct {
+		Packing  string              `json:"packing_format"`
+		DataType string              `json:"data_type"`
+		Inputs   int                 `json:"act_bits"`
+		Rotation json.RawMessage     `json:"rotation_config"`
+		Spin     json.RawMessage     `json:"spinquant_config"`
+		Modules  map[string]settings `json:"extra_config"`
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	switch packing := strings.TrimPrefix(s.Packing, "auto_round:"); packing {
+	case "auto_gptq", "gptq":
+		c.method, c.plusOne = gptq, true
+	case "auto_round", "gptqmodel":
+		c.method = gptq
+	case "auto_awq", "awq":
+		c.method = awq
+	default:
+		return fmt.Errorf("packing_format %q of AutoRound is neither that of GPTQ nor of AWQ", s.Packing)
+	}
+	rotated := func(section json.RawMessage) bool { return !absent(section) && string(section) != "{}" }
+	switch {
+	case s.DataType != "" && s.DataType != "int" || s.Inputs > 0 && s.Inputs < 16:
+		return fmt.Errorf("AutoRound with data_type %q, act_bits %d: %w", s.DataType, s.Inputs, errors.ErrUnsupported)
+	case rotated(s.Rotation), rotated(s.Spin):
+		return fmt.Errorf("AutoRound with weights for rotated inputs: %w", errors.ErrUnsupported)
+	}
+	c.modules = s.Modules
+	return nil
 }
 
 func checkBlock(block []int) error {

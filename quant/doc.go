@@ -38,6 +38,7 @@
 //	                    weight F8_E4M3, scale E8M0 (DeepSeek V4)              q * s in blocks of 128×128
 //	                    weight F4 (I8), scale E8M0 (DeepSeek V4, experts)     q * s in groups of 32
 //	                    weight F8_E4M3, weight_scale F32 (AutoFP8)            q * s
+//	fbgemm_fp8          weight F8_E4M3, weight_scale F32                      q * s by row
 //	compressed-tensors  weight F8_E4M3, weight_scale                          q * s by row, tensor or block
 //	                    weight F8_E4M3, weight_scale U8 (MXFP8)               q * s in groups of 32
 //	                    weight I8, weight_scale                               q * s by row
@@ -51,6 +52,7 @@
 //	mxfp4 (gpt-oss)     *_blocks F4, *_scales U8                              q * s in groups of 32, transposed
 //	gptq                qweight I32 (2, 3, 4, 8 bits), qzeros, scales, g_idx  (q - z) * s in groups, transposed
 //	awq                 qweight I32 (4 bits), qzeros, scales                  (q - z) * s in groups, transposed
+//	auto-round          those of gptq or awq
 //	bitsandbytes        weight U8 (4 bits), weight.absmax, weight.quant_map,  quant_map[q] * s in blocks; scales
 //	                    weight.quant_state…, weight.nested_…                  may be quantised themselves
 //	                    weight I8, SCB F32                                    q * s * (1/127) by row

@@ -123,7 +123,7 @@ var layouts = []layout{
 		element: e4m3, scaling: groups, group: 32,
 	},
 	{
-		name: "FP8", methods: []string{compressed, fp8, modelOpt}, format: "float-quantized",
+		name: "FP8", methods: []string{compressed, fp8, fbgemm, modelOpt}, format: "float-quantized",
 		parts:   []part{{values, "weight", isE4M3, false}, {scales, "weight_scale", isFloat, false}},
 		element: e4m3, scaling: described,
 	},
@@ -208,4 +208,4 @@ func nf4(kind string) layout {
 
 // also are the suffixes of tensors that a quantised module has for its inputs, or an
 // attention for its cache.
-var also = []string{"input_scale", "input_global_scale", "input_zero_point", "activation_scale", "output_scale", "k_scale", "v_scale", "q_scale", "prob_scale"}
+var also = []string{"input_scale", "input_scale_ub", "input_global_scale", "input_zero_point", "activation_scale", "output_scale", "k_scale", "v_scale", "q_scale", "prob_scale"}

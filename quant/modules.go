@@ -83,7 +83,7 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		if !ok {
 			continue
 		}
-		if err := checkRest(name, t, c); err != nil {
+		if err := checkRest(rest, name, t, c); err != nil {
 			return nil, nil, err
 		}
 		if len(modules) > 0 && slices.ContainsFunc(also, func(s string) bool { return name == s || strings.HasSuffix(name, "."+s) }) {
@@ -165,7 +165,7 @@ func (m *module) checkParts() error {
 
 // checkRest refuses a tensor that is a part of nothing, though its name and dtype say
 // that it should be one.
-func checkRest(name string, t safetensors.Tensor, c *config) error {
+func checkRest(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) error {
 	if strings.HasSuffix(name, "._weight_qdata") || strings.HasSuffix(name, "._weight_scale") {
 		return fmt.Errorf("tensor %s: a tensor subclass of torchao: %w", quote(name), errors.ErrUnsupported)
 	}
@@ -193,6 +193,11 @@ func checkRest(name string, t safetensors.Tensor, c *config) error {
 				}
 			}
 			return fmt.Errorf("tensor %s: %v belongs to a quantised tensor, but %s", quote(name), t, missing(&layouts[i], p, stem))
+		}
+	}
+	for _, suffix := range []string{"_scale", "_scale_inv"} { // of joined experts, which have no suffix themselves
+		if s, ok := rest[name+suffix]; ok && t.DType() == safetensors.F8_E4M3 {
+			return fmt.Errorf("tensor %s: no layout has %v with scales %v under such names: %w", quote(name), t, s, errors.ErrUnsupported)
 		}
 	}
 	return nil

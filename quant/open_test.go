@@ -52,6 +52,20 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestOpenShards has values, scales and the rest of a module in files of their own.
+func TestOpenShards(t *testing.T) {
+	v := readVector(t, "testdata/ct-packed-4-zero-group.safetensors")
+	folder := t.TempDir()
+	require.NoError(t, safetensors.WriteShards(folder, v.tensors, nil, 1))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), v.config, 0o666))
+	f, err := quant.Open(folder)
+	require.NoError(t, err)
+	defer f.Close()
+	got, err := safetensors.Read[float32](f, "a.weight")
+	require.NoError(t, err)
+	requireSame(t, v.want["a.weight"], got, "packed integers")
+}
+
 func TestOpenErrors(t *testing.T) {
 	folder := t.TempDir()
 	_, err := quant.Open(folder)

@@ -85,6 +85,18 @@ func TestMethods(t *testing.T) {
 		require.NoError(t, err, section)
 		require.Equal(t, want, c.method, section)
 	}
+	for text, want := range map[string]string{
+		`{"compression_config":{"quant_method":"compressed-tensors","config_groups":{}}}`:              compressed,
+		`{"text_config":{"compression_config":{"quant_method":"compressed-tensors"}}}`:                 compressed,
+		`{"compression_config":{"ratio":4},"quantization_config":{"quant_method":"fp8"}}`:              fp8,
+		`{"compression_config":{"ratio":4},"quantization":{"quant_algo":"FP8"}}`:                       modelOpt,
+		`{"compression_config":{"quant_method":"x"},"quantization_config":{"bits":4,"group_size":64}}`: mlx,
+		`{"compression_config":{"ratio":4}}`:                                                           "",
+	} {
+		c, err := parseConfig([]byte(text))
+		require.NoError(t, err, text)
+		require.Equal(t, want, c.method, text)
+	}
 	_, err := parseConfig([]byte(`{"quantization":{"load_in_8bit":false}}`))
 	require.ErrorContains(t, err, `quant_method "" is none of`)
 }

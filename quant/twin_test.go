@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -88,20 +89,24 @@ func twinsOf(seed uint64, times int) []twin {
 			return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * slowE8M0(s[x[0]*(i/32)+x[1]/32])
 		}
 	})
-	for _, strategy := range []string{"channel", "tensor", "block", "scalar"} {
+	for _, strategy := range []string{"channel", "tensor", "block", "scalar", "fbgemm"} {
 		add("FP8 "+strategy, func(m maker, w *twin) {
 			o, i := size(50), size(50)
 			w.config = compressedConfig("float-quantized", object{"num_bits": 8, "type": "float", "strategy": strategy, "block_structure": []int{7, 9}})
 			q := m.random("a.weight", safetensors.F8_E4M3, o, i)
-			shape := map[string][]int{"channel": {o, 1}, "tensor": {1}, "block": {(o + 6) / 7, (i + 8) / 9}}[strategy]
-			if strategy == "scalar" {
+			shape := map[string][]int{"channel": {o, 1}, "fbgemm": {o, 1}, "tensor": {1}, "block": {(o + 6) / 7, (i + 8) / 9}}[strategy]
+			switch strategy {
+			case "scalar":
 				w.config = method("fp8", object{"activation_scheme": "static"})
+			case "fbgemm":
+				w.config = method("fbgemm_fp8", object{"activation_scale_ub": 1200.0})
+				m.floats("a.input_scale_ub", safetensors.F32, 1)
 			}
 			m.floats("a.input_scale", safetensors.BF16, 1)
 			s := m.floats("a.weight_scale", safetensors.BF16, shape...)
 			w.shape = []int{o, i}
 			w.at = func(x []int) float32 {
-				return slowE4M3(q[x[0]*i+x[1]]) * s[map[string]int{"channel": x[0], "block": x[0]/7*((i+8)/9) + x[1]/9}[strategy]]
+				return slowE4M3(q[x[0]*i+x[1]]) * s[map[string]int{"channel": x[0], "fbgemm": x[0], "block": x[0]/7*((i+8)/9) + x[1]/9}[strategy]]
 			}
 		})
 	}
@@ -218,12 +223,15 @@ func twinsOf(seed uint64, times int) []twin {
 		w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[x[0]*(i/32)+x[1]/32]) }
 	})
 	for _, bits := range []int{2, 3, 4, 8} {
-		for _, version := range []string{"gptq", "gptq_v2"} {
+		for _, version := range []string{"gptq", "gptq_v2", "auto_round:auto_gptq", "auto_round"} {
 			add(fmt.Sprint("GPTQ ", bits, version), func(m maker, w *twin) {
 				group := size(60)
 				o, i := 32*size(3), 32*size(4)
 				groups := (i + group - 1) / group
 				w.config = method("gptq", object{"bits": bits, "group_size": group, "checkpoint_format": version})
+				if strings.HasPrefix(version, "auto_round") {
+					w.config = method("auto-round", object{"bits": 5, "group_size": 7, "packing_format": version, "extra_config": object{"a": object{"bits": bits, "group_size": group}}})
+				}
 				q, z, s := m.random("a.qweight", safetensors.I32, i*bits/32, o), m.random("a.qzeros", safetensors.I32, groups, o*bits/32), m.floats("a.scales", safetensors.F16, groups, o)
 				of := func(c int) int { return c / group }
 				if bits == 3 || bits == 4 {
@@ -238,7 +246,7 @@ func twinsOf(seed uint64, times int) []twin {
 				w.at = func(x []int) float32 {
 					g := of(x[1])
 					zero := code(z, 32*(g*o*bits/32)+x[0]*bits, bits)
-					if version == "gptq" {
+					if strings.HasSuffix(version, "gptq") {
 						zero = (zero + 1) & (1<<bits - 1)
 					}
 					return (float32(down(q, x[1], x[0], o, bits)) - float32(zero)) * s[g*o+x[0]]
@@ -246,10 +254,13 @@ func twinsOf(seed uint64, times int) []twin {
 			})
 		}
 	}
-	add("AWQ", func(m maker, w *twin) {
+	awq := func(m maker, w *twin) {
 		group := size(30)
 		o, i := 8*size(6), group*size(4)
 		w.config = method("awq", object{"version": "gemm", "bits": 4, "group_size": group, "zero_point": true})
+		if w.title == "AutoRound" {
+			w.config = method("auto-round", object{"bits": 4, "group_size": group, "packing_format": "auto_round:auto_awq", "data_type": "int", "act_bits": 16})
+		}
 		q, z, s := m.random("a.qweight", safetensors.I32, i, o/8), m.random("a.qzeros", safetensors.I32, i/group, o/8), m.floats("a.scales", safetensors.F16, i/group, o)
 		w.shape = []int{o, i}
 		nibble := func(b []byte, line, row int) float32 {
@@ -260,7 +271,9 @@ func twinsOf(seed uint64, times int) []twin {
 			g := x[1] / group
 			return (nibble(q, x[1], x[0]) - nibble(z, g, x[0])) * s[g*o+x[0]]
 		}
-	})
+	}
+	add("AWQ", awq)
+	add("AutoRound", awq)
 	for _, nested := range []bool{false, true} {
 		add(fmt.Sprint("NF4 nested ", nested), func(m maker, w *twin) {
 			o, i, block, outer := size(20), size(60), size(40), size(5)

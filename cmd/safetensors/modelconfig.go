@@ -78,8 +78,9 @@ func unquantise(config map[string]json.RawMessage, dequantised safetensors.DType
 // unquantiseOne also sets the dtype that transformers loads a model in, where there is
 // one: it would round what was dequantised.
 func unquantiseOne(config map[string]json.RawMessage, dequantised safetensors.DType) {
-	delete(config, "quantization_config")
-	delete(config, "quantization")
+	for _, key := range []string{"quantization_config", "compression_config", "quantization"} {
+		delete(config, key)
+	}
 	torch, ok := torchNames[dequantised]
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		var set string

@@ -175,12 +175,15 @@ def ct_float(f, name, size):
 
 
 def fp8_scalar(f, name, size):
-    """AutoFP8 and ModelOpt: a product that has one meaning only."""
-    for kind in ("autofp8", "modelopt"):
+    """AutoFP8, ModelOpt and FBGEMM: a product that has one meaning only."""
+    for kind in ("autofp8", "modelopt", "fbgemm"):
         w, s = e4m3(size(9), size(15)), scales()
         config = quantization("fp8", activation_scheme="static", ignored_layers=["lm_head"])
         if kind == "modelopt":
             config = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+        if kind == "fbgemm":  # as FbgemmFp8Linear of transformers has it
+            s = scales(len(w), 1)
+            config = quantization("fbgemm_fp8", activation_scale_ub=1200.0, modules_to_not_convert=["lm_head"])
         case = Case(f, f"{name}-{kind}", config)
         case.put("a.", weight=w, weight_scale=s, input_scale=scales())
         case.put("", attn__dot__k_scale=scales())
@@ -290,8 +293,9 @@ def modelopt_nvfp4(f, name, size):
     w, s, s2 = codes(o, i // 2), e4m3(o, i // 16).abs(), torch.rand(()) / 1000
     q = NVFP4QTensor((o, i), F32, w)
     want = q.dequantize(F32, scale=s, double_scale=s2, block_sizes={-1: 16})
-    for kind in ("file", "config"):
-        config = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}}
+    for kind in ("file", "config", "weights"):
+        algorithm = "W4A16_NVFP4" if kind == "weights" else "NVFP4"
+        config = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": algorithm, "group_size": 16, "exclude_modules": ["lm_head"]}}
         if kind == "config":
             config = quantization("modelopt", quant_algo="NVFP4", config_groups={"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4}}}, ignore=["lm_head"])
         case = Case(f, f"{name}-{kind}", config)
@@ -384,6 +388,27 @@ def awq(f, name, size):
     case.save()
 
 
+def auto_round(f, name, size):
+    bare("auto_round", "auto_round.utils", "auto_round_extension", "auto_round_extension.torch")
+    sys.modules["auto_round.utils"].get_packing_device = lambda device: device
+    from auto_round_extension.torch import qlinear_torch, qlinear_torch_zp
+
+    for kind, bits, module, packing in (("gptq", 4, qlinear_torch_zp, "auto_round:auto_gptq"), ("zeros", 3, qlinear_torch, "auto_round")):
+        group = random.choice((32, 64))
+        o, i = 32 * size(2), group * size(3)
+        q, z, s = words(i * bits // 32, o), words(i // group, o * bits // 32), scales(i // group, o, dtype=F16).abs()  # its product has no -0
+        config = dict(bits=bits, group_size=group, sym=False, data_type="int", packing_format=packing)
+        if kind == "gptq":
+            z &= 0x77777777  # it does not wrap what it stores less 1
+            config |= {"bits": 8, "extra_config": {"a": {"bits": bits}, "lm_head": {"bits": 16, "data_type": "float"}}}
+        layer = module.QuantLinear(bits, group, i, o, bias=False)
+        layer.qweight, layer.qzeros, layer.scales = q, z, s.to(F32)
+        case = Case(f, f"{name}-{kind}", quantization("auto-round", **config))
+        case.put("a.", qweight=q, qzeros=z, scales=s)
+        case.expect("a.weight", layer(torch.eye(i)).t())
+        case.save()
+
+
 def bitsandbytes(f, name, size):
     import bitsandbytes.functional as bnb
 
@@ -473,7 +498,7 @@ def quantize(f, name, size):
 
 
 ALL = [quantize, fp8_block, fp8_e8m0, fp8_whole, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_actorder, ct_nvfp4, modelopt_nvfp4,
-       gpt_oss, ct_mx, ct_mixed, gptq, awq, bitsandbytes, mlx]
+       gpt_oss, ct_mx, ct_mixed, gptq, awq, auto_round, bitsandbytes, mlx]
 
 
 def main():
