@@ -69,7 +69,7 @@ func (f *files) saved(in *file, name string, s stored) func() (safetensors.Tenso
 	at := model{s.file, s.offset}
 	if f.models[at] == nil {
 		f.models[at] = sync.OnceValues(func() (*safetensors.File, error) {
-			size := in.size - s.offset
+			size := in.info.Size() - s.offset
 			return safetensors.NewFile(io.NewSectionReader(in, s.offset, size), size)
 		})
 	}

@@ -23,7 +23,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
-	"golang.org/x/sync/errgroup"
 )
 
 // MetadataName is the name of the file that makes a folder a checkpoint.
@@ -51,13 +50,13 @@ func open(ctx context.Context, fsys fs.FS, dir string) (_ *Contents, err error) 
 	if err != nil {
 		return nil, err
 	}
-	f := &files{ctx: ctx, byName: make(map[string]*file), models: make(map[model]func() (*safetensors.File, error))}
+	f := &files{ctx: ctx, fsys: fsys, byName: make(map[string]*file), models: make(map[model]func() (*safetensors.File, error))}
 	defer func() {
 		if err != nil {
 			f.close()
 		}
 	}()
-	if err := f.open(fsys, dir, meta); err != nil {
+	if err := f.open(dir, meta); err != nil {
 		return nil, err
 	}
 	c := &Contents{Refused: make(map[string]error), Objects: meta.objects}
@@ -100,85 +99,6 @@ func openMetadata(ctx context.Context, fsys fs.FS, name string) (*checkpoint, er
 		return nil, fmt.Errorf("%s: %w", MetadataName, err)
 	}
 	return c, nil
-}
-
-// files are the files that chunks are in.
-type files struct {
-	ctx    context.Context
-	byName map[string]*file
-	models map[model]func() (*safetensors.File, error)
-	left   int64 // bytes of the files, less those of the chunks
-}
-
-type file struct {
-	fs.File
-	io.ReaderAt
-	size int64
-}
-
-// open opens all files that the chunks of tensors are in.
-func (f *files) open(fsys fs.FS, dir string, c *checkpoint) error {
-	const concurrent = 16
-	var mu sync.Mutex
-	var group errgroup.Group
-	group.SetLimit(concurrent)
-	for _, t := range c.tensors {
-		for _, s := range c.stored[t.name] {
-			mu.Lock()
-			_, known := f.byName[s.file]
-			if !known {
-				f.byName[s.file] = nil
-			}
-			mu.Unlock()
-			if known {
-				continue
-			}
-			if !fs.ValidPath(s.file) || s.file == "." {
-				return errors.Join(fmt.Errorf("%.200q is not the name of a file in the folder", s.file), group.Wait())
-			}
-			group.Go(func() error {
-				opened, err := openFile(fsys, path.Join(dir, s.file))
-				mu.Lock()
-				defer mu.Unlock()
-				f.byName[s.file] = opened
-				return err
-			})
-		}
-	}
-	err := group.Wait()
-	for _, opened := range f.byName {
-		if opened != nil {
-			f.left += opened.size
-		}
-	}
-	return err
-}
-
-func openFile(fsys fs.FS, name string) (*file, error) {
-	opened, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	info, err := opened.Stat()
-	r, ok := opened.(io.ReaderAt)
-	if err == nil && (!ok || !info.Mode().IsRegular()) {
-		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("is not a file that can be read by offset")}
-	}
-	if err != nil {
-		opened.Close()
-		return nil, err
-	}
-	return &file{opened, r, info.Size()}, nil
-}
-
-func (f *files) close() error {
-	var errs []error
-	for _, opened := range f.byName {
-		if opened != nil {
-			errs = append(errs, opened.Close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // An unsupported is why a tensor cannot be one of safetensors.
@@ -229,8 +149,8 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 	if s.transformed != "" {
 		return safetensors.Tensor{}, unsupported{fmt.Errorf("its chunks are transformed by %s", s.transformed)}
 	}
-	if s.offset > in.size || s.length > in.size-s.offset {
-		return safetensors.Tensor{}, fmt.Errorf("the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.offsets, s.offset, s.offset, s.length, s.file, in.size)
+	if size := in.info.Size(); s.offset > size || s.length > size-s.offset {
+		return safetensors.Tensor{}, fmt.Errorf("the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.offsets, s.offset, s.offset, s.length, s.file, size)
 	}
 	c := &chunk{
 		entry:  io.NewSectionReader(in, s.offset, s.length),

@@ -1,0 +1,83 @@
+package distcp
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// limited counts the files that are open.
+type limited struct {
+	fs.FS
+	open, most atomic.Int64
+}
+
+type limitedFile struct {
+	fs.File
+	fs *limited
+}
+
+func (l *limited) Open(name string) (fs.File, error) {
+	f, err := l.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	for n := l.open.Add(1); n > l.most.Load(); {
+		l.most.Store(n)
+	}
+	return &limitedFile{f, l}, nil
+}
+
+func (f *limitedFile) ReadAt(p []byte, off int64) (int, error) {
+	return f.File.(interface {
+		ReadAt(p []byte, off int64) (int, error)
+	}).ReadAt(p, off)
+}
+
+func (f *limitedFile) Close() error {
+	f.fs.open.Add(-1)
+	return f.File.Close()
+}
+
+// TestManyFiles: a job of many ranks has more files than a process may have open.
+func TestManyFiles(t *testing.T) {
+	const n = 300
+	offset, length := entry(t)
+	data, err := os.ReadFile("testdata/one/__0_0.distcp")
+	require.NoError(t, err)
+	folder := fstest.MapFS{}
+	var chunks, places []string
+	for i := range n {
+		name := fmt.Sprint("f", i)
+		folder[name] = &fstest.MapFile{Data: data}
+		chunks = append(chunks, boxOf([]int{3 * i}, []int{3}))
+		places = append(places, index("w", 3*i), info(name, offset, length))
+	}
+	folder[MetadataName] = &fstest.MapFile{Data: []byte(metadata(dict(str("w"), tensorOf("float32", []int{3 * n}, chunks...)), dict(places...)))}
+	fsys := &limited{FS: folder}
+	c, err := Open(t.Context(), fsys, ".")
+	require.NoError(t, err)
+	read := func() ([]float32, error) { return safetensors.Read[float32](c.File, "w", 3*n) }
+	got, err := read()
+	require.NoError(t, err)
+	require.Equal(t, slices.Repeat(got[:3], n), got)
+	require.Less(t, fsys.most.Load(), int64(n/2))
+	require.LessOrEqual(t, fsys.open.Load(), int64(maxIdle))
+
+	for i := range n { // some are still open
+		folder[fmt.Sprint("f", i)] = &fstest.MapFile{Data: append(data, 0)}
+	}
+	_, err = read()
+	require.ErrorContains(t, err, "has changed since it was opened first")
+	require.NoError(t, c.Close())
+	require.Zero(t, fsys.open.Load())
+	_, err = read()
+	require.ErrorIs(t, err, fs.ErrClosed)
+}
