@@ -287,12 +287,12 @@ func checkElement[T Element](d DType) error {
 	if !d.valid() || kind == reflect.Uint8 || kind == dtypes[d].kind || kind == dtypes[d].raw {
 		return nil
 	}
-	types := "byte"
+	types, more := "byte", " or "
 	if k := dtypes[d].raw; k > reflect.Uint8 {
-		types = k.String() + " or byte"
+		types, more = k.String()+" or byte", ", "
 	}
 	if k := dtypes[d].kind; k != dtypes[d].raw {
-		types = k.String() + ", " + types
+		types = k.String() + more + types
 	}
 	return fmt.Errorf("elements of %v are %s, not %v", d, types, reflect.TypeFor[T]())
 }

@@ -85,6 +85,7 @@ func TestElementTypes(t *testing.T) {
 	requireRefused[int32](t, get("f"), "elements of F32 are float32, uint32 or byte, not int32")
 	requireRefused[uint64](t, get("f"), "not uint64")
 	requireRefused[int8](t, get("o"), "elements of BOOL are byte, not int8")
+	requireRefused[int16](t, get("i"), "elements of I8 are int8 or byte, not int16")
 	requireRefused[uint16](t, get("4"), "elements of F4 are byte, not uint16")
 	requireRefused[float32](t, get("c"), "elements of C64 are complex64, uint64 or byte, not float32")
 	requireElements(t, get("i"), []float32{-1}, false)

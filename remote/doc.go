@@ -22,8 +22,8 @@
 // rate limits.
 //
 // The context given to Open governs the File as long as it is used: once the context
-// is done, all requests end and all reads fail with its error. A deadline meant for
-// opening alone would end the File, too.
+// is done, all requests end, and reads that need one fail with its error. A deadline
+// meant for opening alone would end the File, too.
 //
 // View needs the data in memory and fails with [errors.ErrUnsupported]; Read, Append
 // and WriteTo copy.
