@@ -46,6 +46,34 @@ func TestReadHeader(t *testing.T) {
 	}
 }
 
+// A longReader returns zeros, and notes whether it was asked for more than four times what
+// it has returned.
+type longReader struct {
+	left, returned int
+	greedy         bool
+}
+
+func (r *longReader) Read(b []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	r.greedy = r.greedy || r.returned+len(b) > max(64<<10, 4*r.returned)
+	n := min(len(b), r.left)
+	clear(b[:n])
+	r.left, r.returned = r.left-n, r.returned+n
+	return n, nil
+}
+
+// TestReadHeaderGrows checks that the memory for a header of any claimed length grows with
+// what arrives.
+func TestReadHeaderGrows(t *testing.T) {
+	r := &longReader{left: 1 << 20}
+	_, err := ReadHeader(io.MultiReader(bytes.NewReader(binary.LittleEndian.AppendUint64(nil, 100_000_000)), r))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorContains(t, err, "a header of 100000000 bytes, 1048576 arrived")
+	require.False(t, r.greedy)
+}
+
 // TestHeaderErrors checks for each rule of the format the error of a header that
 // breaks it.
 func TestHeaderErrors(t *testing.T) {
