@@ -117,7 +117,7 @@ func (t Tensor) slice(ranges []Range) (Tensor, error) {
 		return t.concat.slice(selected)
 	}
 	whole := t.layout()
-	part := &strided{shape: []int{}, first: whole.first}
+	part := &strided{shape: make([]int, 0, len(selected)), first: whole.first, strides: make([]int64, 0, len(selected))}
 	for i, s := range selected {
 		if s.n > 0 {
 			part.first += int64(s.first) * whole.strides[i]
