@@ -248,3 +248,18 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 		}
 	}
 }
+
+// TestReadTogetherNames: an error of reading several small tensors in one request names
+// the first of them, not the first tensor of the file.
+func TestReadTogetherNames(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, checkpointOf(t, 3), nil))
+	failing := &failingReader{ReaderAt: bytes.NewReader(b.Bytes()), left: int64(b.Len())}
+	f, err := NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(b.Len()))
+	require.NoError(t, err)
+	tensors := maps.Collect(f.Tensors())
+	delete(tensors, "t00")
+	err = Write(io.Discard, tensors, nil)
+	require.ErrorIs(t, err, errReader)
+	require.EqualError(t, err, `safetensors: writing tensor "t01": `+errReader.Error())
+}
