@@ -117,6 +117,16 @@ func TestFileOfClose(t *testing.T) {
 		require.NoError(t, f.Close(), way)
 		require.Equal(t, 1, calls, way)
 	}
+	closed := 0
+	failing := func() *File {
+		f, err := FileOf(nil, nil, func() error { closed++; return failure })
+		require.NoError(t, err)
+		return f
+	}
+	both, err := Join(failing(), failing())
+	require.NoError(t, err)
+	require.ErrorIs(t, both.Close(), failure)
+	require.Equal(t, 2, closed, "the error of one does not leave the other open")
 	file, err := Open(writeTemp(t, tensors))
 	require.NoError(t, err)
 	f, err := FileOf(maps.Collect(file.Tensors()), nil, file.Close)
