@@ -267,7 +267,7 @@ func TestComputedFaults(t *testing.T) {
 // requireGoroutines waits until no more than n goroutines are left.
 func requireGoroutines(t testing.TB, n int) {
 	t.Helper()
-	for range 200 {
+	for range 10_000 {
 		if runtime.NumGoroutine() <= n {
 			return
 		}
