@@ -133,8 +133,10 @@ func TestNoAnswer(t *testing.T) {
 func TestRefusedConnection(t *testing.T) {
 	s := newServer(t)
 	client, clock := newClient(t)
+	var close func()
+	client.HTTP, close = closing(s)
 	tensor := openTensor(t, client, s.add("/m", craft(100_000, 1000)))
-	s.Close()
+	close()
 	_, err := client.Open(t.Context(), s.URL+"/m?secret")
 	require.ErrorContains(t, err, "(tried 3 times)")
 	require.NotContains(t, err.Error(), "secret")
@@ -170,7 +172,8 @@ func TestConnectionsAreKept(t *testing.T) {
 		_, err := o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16)
 		require.NoError(t, err)
 	}
-	require.Equal(t, int32(1), opened.Load())
+	// net/http gives up one whose request it has not seen leave within 50 ms.
+	require.Less(t, opened.Load(), int32(5))
 	for range 10 {
 		var runs []run
 		for i := range inFlight {

@@ -36,7 +36,7 @@ func requireNoGoroutinesLeft(t *testing.T) {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() {
-		for range 500 {
+		for range 5000 {
 			if runtime.NumGoroutine() <= before {
 				return
 			}

@@ -240,9 +240,11 @@ func TestCDNGoesAway(t *testing.T) {
 	target := one.add("/blob", file)
 	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool { return redirectTo(target)(0, w, r) }
 	client, clock := newClient(t)
+	var close func()
+	client.HTTP, close = closing(one)
 	tensor := openTensor(t, client, hub.URL+"/m")
 	target = two.add("/blob", file)
-	one.Close()
+	close()
 	require.Equal(t, pattern(1000), bytesOf(t, tensor))
 	require.Len(t, clock.pauses, 1)
 	require.Len(t, hub.ranges(), 2)

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +96,19 @@ func (s *server) reset(fault func(n int, w http.ResponseWriter, r *http.Request)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests, s.sent, s.fault = nil, 0, fault
+}
+
+// closing returns a func that closes s, and a client that is refused from then on: another
+// program may get the port of s.
+func closing(s *server) (client *http.Client, close func()) {
+	var closed atomic.Bool
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if closed.Load() && address == s.Listener.Addr().String() {
+			address = "127.0.0.1:1"
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial}}, func() { closed.Store(true); s.Close() }
 }
 
 // add serves a file and returns its URL.
