@@ -157,9 +157,23 @@ func eachStore(t *testing.T, test func(t *testing.T, s *store)) {
 // startVersity starts a server and returns a handler that passes requests on to it,
 // under the name that they are signed for.
 func startVersity(t *testing.T, server string) http.Handler {
+	address, started := "", false
+	for range 5 { // another program may get the port first
+		if address, started = tryVersity(t, server); started {
+			break
+		}
+	}
+	require.True(t, started, "versitygw ends, or does not listen")
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: address})
+		r.Out.Host = r.In.Host
+	}}
+}
+
+func tryVersity(t *testing.T, server string) (address string, started bool) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	address := free.Addr().String()
+	address = free.Addr().String()
 	require.NoError(t, free.Close())
 	dir := t.TempDir()
 	cmd := exec.Command(server, "-q", "--access", "key", "--secret", "secret", "--port", address,
@@ -167,24 +181,30 @@ func startVersity(t *testing.T, server string) http.Handler {
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	require.NoError(t, cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cmd.Wait()
+	}()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait()
+		<-ended
 		if t.Failed() {
 			t.Log(log.String())
 		}
 	})
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		select {
+		case <-ended:
+			return address, false
+		case <-time.After(10 * time.Millisecond):
 		}
-		return err == nil
-	}, time.Minute, 10*time.Millisecond)
-	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(&url.URL{Scheme: "http", Host: address})
-		r.Out.Host = r.In.Host
-	}}
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return address, true
+		}
+	}
+	return address, false
 }
 
 func startStore(t *testing.T, handler http.Handler) *store {

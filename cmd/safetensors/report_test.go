@@ -184,7 +184,8 @@ func TestReportInChromium(t *testing.T) {
 type browser struct {
 	t       *testing.T
 	write   *os.File
-	read    *bufio.Reader
+	pipe    *os.File
+	read    *bufio.Reader // of the pipe
 	id      int
 	session string
 	opened  int
@@ -208,13 +209,15 @@ func startChromium(t *testing.T) *browser {
 	require.NoError(t, err)
 	read, out, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir())
+	profile, err := os.MkdirTemp("", "")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(profile) }) // t.TempDir would fail: processes of a browser that has ended may still write there
+	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	cmd.ExtraFiles = []*os.File{in, out}
 	require.NoError(t, cmd.Start())
 	in.Close()
 	out.Close()
-	b := &browser{t: t, write: write, read: bufio.NewReader(read)}
-	require.NoError(t, read.SetReadDeadline(time.Now().Add(2*time.Minute)))
+	b := &browser{t: t, write: write, pipe: read, read: bufio.NewReader(read)}
 	t.Cleanup(func() {
 		b.call("Browser.close", nil, nil)
 		require.NoError(t, cmd.Wait())
@@ -260,6 +263,7 @@ func (b *browser) call(method string, params, result any) {
 
 func (b *browser) next() (m message) {
 	b.t.Helper()
+	require.NoError(b.t, b.pipe.SetReadDeadline(time.Now().Add(2*time.Minute)))
 	text, err := b.read.ReadBytes(0)
 	require.NoError(b.t, err)
 	require.NoError(b.t, json.Unmarshal(text[:len(text)-1], &m))

@@ -253,23 +253,25 @@ func TestStall(t *testing.T) {
 	t.Cleanup(func() { stall = 5 * time.Minute })
 	for _, scheme := range []string{"s3", "gs", "azblob"} {
 		end := make(chan struct{})
-		endpoint, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		silent := func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Range", "bytes 0-9/10")
 			w.Header().Set("Content-Length", "10")
 			w.WriteHeader(206)
 			w.(http.Flusher).Flush()
 			<-end
-		})
+		}
+		endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{silent}, defaultTries)...)
 		t.Setenv("AZURE_STORAGE_CONNECTION_STRING", "BlobEndpoint="+endpoint+";SharedAccessSignature=sv=1")
 		t.Setenv("AWS_ENDPOINT_URL_S3", endpoint)
 		query := map[string]string{"gs": "?anonymous=true&endpoint=" + endpoint}[scheme]
 		b, key := openAt(t, scheme+"://models/x"+query)
 		r, _, err := b.store.get(t.Context(), key, 0, 10)
 		require.NoError(t, err)
+		sent := len(requests()) // on a busy machine the header of an answer may be late, too
 		_, err = io.ReadAll(r)
 		close(end)
 		require.Error(t, err)
-		require.Len(t, requests(), 1)
+		require.Len(t, requests(), sent)
 	}
 }
 
