@@ -64,6 +64,7 @@ type bucket struct {
 	dataSize  int64             // of each shard
 	index     []byte
 	recording []byte // for the step replay
+	now       func() time.Time
 
 	mu      sync.Mutex
 	limits  limits
@@ -75,7 +76,7 @@ type bucket struct {
 }
 
 func newBucket(c checkpoint) (*bucket, error) {
-	b := &bucket{headers: make(map[string][]byte), dataSize: int64(c.tensors) * tensorSize, index: c.index()}
+	b := &bucket{headers: make(map[string][]byte), dataSize: int64(c.tensors) * tensorSize, index: c.index(), now: time.Now}
 	for i := range c.shards {
 		h, err := c.header(i)
 		if err != nil {
@@ -92,7 +93,7 @@ func (b *bucket) restrict(l limits) (total, refused int, sent int64) {
 	defer b.mu.Unlock()
 	total, refused, sent = b.total, b.refused, b.sent
 	b.limits, b.total, b.refused, b.sent = l, 0, 0, 0
-	b.tokens, b.filled = float64(l.rate)/10, time.Now()
+	b.tokens, b.filled = float64(l.rate)/10, b.now()
 	return total, refused, sent
 }
 
@@ -102,7 +103,7 @@ func (b *bucket) admit() bool {
 	b.total++
 	latency, admitted := b.limits.latency, true
 	if rate := float64(b.limits.rate); rate > 0 {
-		now := time.Now()
+		now := b.now()
 		b.tokens = min(b.tokens+now.Sub(b.filled).Seconds()*rate, max(rate/10, 1))
 		b.filled = now
 		if admitted = b.tokens >= 1; admitted {

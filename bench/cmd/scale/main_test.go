@@ -32,10 +32,14 @@ func TestRequests(t *testing.T) {
 func TestRate(t *testing.T) {
 	b, err := newBucket(checkpoint{1, 1})
 	require.NoError(t, err)
+	now := time.Now()
+	b.now = func() time.Time { return now }
 	b.restrict(limits{rate: 10})
 	require.True(t, b.admit())
 	require.False(t, b.admit())
+	now = now.Add(time.Second / 10)
+	require.True(t, b.admit())
 	total, refused, _ := b.restrict(limits{})
-	require.Equal(t, 2, total)
+	require.Equal(t, 3, total)
 	require.Equal(t, 1, refused)
 }
