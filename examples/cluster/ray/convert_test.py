@@ -22,7 +22,7 @@ PLAN = ".safetensors-plan.json"
 BINARY = os.environ["SAFETENSORS"]
 MACHINES, PARTS, TENSORS, ELEMENTS = 3, 12, 96, 1 << 20
 FLAGS = ["--max-shard-size", "4MB", "--quiet", "--dtype"]
-DEADLINE = 120  # seconds, where nothing of it should take 30
+DEADLINE = 600  # seconds, where nothing of it should take 30
 
 
 def processes():
@@ -45,6 +45,27 @@ def below(pid):
     return found
 
 
+def send(pid, number):
+    """Sends a signal to a process, unless it has ended."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def stopped(pid):
+    """Stops a process. Returns False if it has ended before."""
+    send(pid, signal.SIGSTOP)
+    while True:
+        try:
+            state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        if state in "TtZX":
+            return state in "Tt"
+        time.sleep(0.001)
+
+
 class ConvertTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
@@ -63,7 +84,7 @@ class ConvertTest(unittest.TestCase):
         self.addCleanup(self.cluster.shutdown)
         self.add_machine(0, include_dashboard=False)
         self.machines = [self.add_machine(1) for _ in range(MACHINES)]
-        self.cluster.wait_for_nodes()
+        self.cluster.wait_for_nodes(timeout=DEADLINE)
 
     def add_machine(self, processors, **arguments):
         """Adds a raylet on the loopback interface. Ray takes 127.0.0.1 for another address."""
@@ -87,12 +108,15 @@ class ConvertTest(unittest.TestCase):
                 except OSError:
                     pass
 
-        for _ in range(50):
-            if not (lasting := list(left())):
-                return
+        deadline = time.monotonic() + DEADLINE
+        while lasting := list(left()):
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.1)
+        else:
+            return
         for pid, _ in lasting:
-            os.kill(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
         self.fail(f"processes that have not ended: {lasting}")
 
     def start(self, dtype):
@@ -120,11 +144,10 @@ class ConvertTest(unittest.TestCase):
             for machine in self.machines:
                 raylet = machine.all_processes["raylet"][0].process.pid
                 for pid, line in below(raylet).items():
-                    if "--part" not in line:
+                    if "--part" not in line or not stopped(pid):  # so that it is still running when the machine dies
                         continue
-                    os.kill(pid, signal.SIGSTOP)  # so that it is still running when the machine dies
                     for pid in below(raylet):
-                        os.kill(pid, signal.SIGKILL)
+                        send(pid, signal.SIGKILL)
                     return line[-1]
         self.fail("no part was running after the first shard")
 
