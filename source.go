@@ -230,14 +230,21 @@ func (s *source) gather(dst []byte, g *gather, pos int64) error {
 	}
 	return s.mapped.guard(func() error {
 		return g.lines(pos, int64(len(dst)), func(l line) error {
-			if l.dense() {
-				mem.Populate(s.mem[l.off:][:l.span()])
-			}
+			s.populate(l)
 			l.copyFrom(dst, s.mem, 0)
 			dst = dst[l.size():]
 			return nil
 		})
 	})
+}
+
+// populate faults in the pages of a dense line. If the last one is cached, it assumes that
+// all are: faults are fast then, or none is left, and the system call would take several
+// times as long as the copy.
+func (s *source) populate(l line) {
+	if l.span() >= mem.PopulateFrom && l.dense() && !osfile.Cached(s.mapped.file, s.base+l.off+l.span()-1) {
+		mem.Populate(s.mem[l.off:][:l.span()])
+	}
 }
 
 // A mapping is a file in memory. Touching it may fault: a cold page makes the

@@ -18,6 +18,9 @@ import (
 	"unsafe"
 )
 
+// PopulateFrom is the number of bytes below which Populate does nothing.
+const PopulateFrom = 64 << 10
+
 // SizeOf returns the size of a T in bytes.
 func SizeOf[T any]() int { return int(unsafe.Sizeof(*new(T))) }
 

@@ -13,8 +13,7 @@ import (
 // Linux 5.14), or the file is truncated, nothing happens; touching the page then
 // shows what is wrong.
 func Populate(mapping []byte) {
-	const worthwhile = 64 << 10
-	if len(mapping) < worthwhile {
+	if len(mapping) < PopulateFrom {
 		return
 	}
 	if pages := aligned(mapping, os.Getpagesize()); len(pages) > 0 {

@@ -30,6 +30,14 @@ func ReadAhead(f *os.File, off, n int64) {
 	})
 }
 
+// Cached reports whether a byte of f is in the page cache: false where that cannot be told.
+func Cached(f *os.File, off int64) (in bool) {
+	if c, err := f.SyscallConn(); err == nil {
+		c.Control(func(fd uintptr) { in = cached(int(fd), off) })
+	}
+	return in
+}
+
 // cached reports whether a byte of a file can be read without waiting for the disk: false
 // where that cannot be told.
 func cached(fd int, off int64) bool {

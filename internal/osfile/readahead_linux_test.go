@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,6 +43,10 @@ func TestReadAhead(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, ahead(0, size), int64(half)) // some may be for pages of the program
 	require.Less(t, ahead(0, 0), int64(half))
+	require.False(t, Cached(f, size), "the end")
+	if strconv.IntSize == 64 {
+		require.True(t, Cached(f, size-1))
+	}
 }
 
 // bytesRead returns how many bytes this process has asked disks for.
