@@ -21,8 +21,9 @@
 //	go run ./cmd/bench -count 6 -work 'Command|Dequantize|Sign|Transpose' -o jobs/results.txt
 //
 // It needs Linux 6.5 or later and 20 GB of disk. The Rust contestant needs cargo,
-// the Python contestant python3; both are built on first use, and skipped if
-// that fails unless BENCH_REQUIRE=rust,python names them. Other packages of Python
+// the Python contestant python3, and that of Go 1.27 its toolchain, which go downloads;
+// they are built on first use, and skipped if that fails unless
+// BENCH_REQUIRE=rust,python,go127 names them. Other packages of Python
 // are far too large to install for a benchmark. Where a variable names an
 // interpreter that has them, it takes part:
 //
@@ -37,9 +38,10 @@
 //
 // cmd/bench runs each benchmark in a process of its own, row by row, and repeats this
 // for every round, so a slow moment of the machine hits all contestants of a row. Their
-// order is another one in each round: what one frees, the next one gets. It restricts the process, and the Rust or Python process it
-// starts, to one CPU; only the rows named all-CPUs may use every CPU, and only
-// contestants that do so have one. The following holds for every benchmark:
+// order is another one in each round: what one frees, the next one gets. It restricts
+// the process, and any other that this one starts, to one CPU; only the rows named
+// all-CPUs may use every CPU, and only contestants that do so have one. The following
+// holds for every benchmark:
 //
 //   - Freeing a table of tensors is part of its time. Rust and Python free it
 //     inside the clock; Go collects garbage while the benchmark runs, on the

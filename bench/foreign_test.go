@@ -41,12 +41,12 @@ var (
 	}
 )
 
-// jsonv2 is a Go program of its own: the experiment would also replace the
-// encoding/json of this one.
-var jsonv2 = &contestant{
-	language: "jsonv2",
-	build:    [][]string{{"env", "GOEXPERIMENT=jsonv2", "go", "build", "-o", "jsonv2/contestant", "./jsonv2"}},
-	command:  []string{"jsonv2/contestant"},
+// go127 is a Go program of its own, so that the other contestants can be built with
+// an older toolchain.
+var go127 = &contestant{
+	language: "go127",
+	build:    [][]string{{"env", "GOTOOLCHAIN=go1.27.4", "go", "build", "-o", "go127/contestant", "./go127"}},
+	command:  []string{"go127/contestant"},
 }
 
 // These are processes of interpreters that variables name.

@@ -159,6 +159,7 @@ func about(command string) string {
 		runtime.NumCPU(), kB/(1<<20), find("/proc/sys/kernel/osrelease", `(.*)`))
 	versions := []string{
 		runtime.Version(),
+		output("go", "version", "go127/contestant"),
 		output("go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "github.com/maruel/safetensors",
 			"github.com/nlpodyssey/safetensors", "github.com/x448/float16"),
 		output("rustc", "--version"),

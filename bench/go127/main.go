@@ -1,7 +1,7 @@
-//go:build goexperiment.jsonv2
+//go:build go1.27
 
-// Jsonv2 is the contestant with encoding/json/v2: it does a task n times and says how
-// long that took, as the one in Rust does.
+// Go127 is the contestant with encoding/json of Go 1.27, and with its version 2: it does
+// a task n times and says how long that took, as the one in Rust does.
 //
 // It reads requests from stdin, "TASK \t N \t FILE", and answers each with the
 // nanoseconds of all N runs together.
@@ -10,6 +10,7 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
+	jsonv1 "encoding/json"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -68,8 +69,14 @@ func prepare(task, name string) (run func() error, err error) {
 	if _, err := f.ReadAt(header, 8); err != nil {
 		return nil, err
 	}
+	marshal, unmarshal := jsonv1.Marshal, jsonv1.Unmarshal
+	task, isV2 := strings.CutSuffix(task, "-v2")
+	if isV2 {
+		marshal = func(table any) ([]byte, error) { return json.Marshal(table) }
+		unmarshal = func(b []byte, table any) error { return json.Unmarshal(b, table) }
+	}
 	parse := func() (table map[string]entry, err error) {
-		err = json.Unmarshal(header, &table)
+		err = unmarshal(header, &table)
 		delete(table, "__metadata__")
 		return table, err
 	}
@@ -78,7 +85,7 @@ func prepare(task, name string) (run func() error, err error) {
 		return func() error { _, err := parse(); return err }, nil
 	case "encode":
 		table, err := parse()
-		return func() error { _, err := json.Marshal(table); return err }, err
+		return func() error { _, err := marshal(table); return err }, err
 	}
 	return nil, errors.New("unknown task " + task)
 }
