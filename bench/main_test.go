@@ -78,7 +78,7 @@ func input(name string, create func(path string)) string {
 
 // TestBenchmarks runs every benchmark of a Go contestant once, on small inputs.
 func TestBenchmarks(t *testing.T) {
-	skip := "//impl=(rust|python|bintensors|numpy|encoding-json-v2)"
+	skip := "//impl=(rust|python|bintensors|numpy|encoding-json-(1.27|v2))"
 	if inMemory(os.TempDir()) {
 		skip += "|BenchmarkLoad/cold"
 	}
