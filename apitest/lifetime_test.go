@@ -203,16 +203,42 @@ func TestCloseUnmaps(t *testing.T) {
 		return
 	}
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
-	mapped := func() bool {
-		maps, err := os.ReadFile("/proc/self/maps")
-		require.NoError(t, err)
-		return strings.Contains(string(maps), name)
-	}
 	f, err := Open(name)
 	require.NoError(t, err)
-	require.True(t, mapped())
+	require.True(t, mapped(t, name))
 	require.NoError(t, f.Close())
-	require.False(t, mapped())
+	require.False(t, mapped(t, name))
+}
+
+// mapped reports whether this process, on Linux, has mapped a file.
+func mapped(t *testing.T, name string) bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	return strings.Contains(string(maps), name)
+}
+
+// TestForgottenFileStaysMapped: a view does not keep its File alive, so the garbage
+// collector must not unmap a file.
+func TestForgottenFileStaysMapped(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return
+	}
+	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 2)})
+	view := func() []byte {
+		f, err := Open(name)
+		require.NoError(t, err)
+		a, err := f.Tensor("a")
+		require.NoError(t, err)
+		view, err := View[byte](a)
+		require.NoError(t, err)
+		return view
+	}()
+	for range 5 {
+		runtime.GC()
+		runtime.Gosched() // to finalizers and cleanups
+	}
+	require.True(t, mapped(t, name))
+	require.Equal(t, []byte{0, 0, 0, 0, 1, 0, 0, 0}, view)
 }
 
 // TestRefusedOperationsLetGo: where one of several files is closed, an operation
