@@ -128,3 +128,21 @@ func BenchmarkEncodeHeader(b *testing.B) {
 		})
 	}
 }
+
+// TestLimitIsExact writes the longest header that can be read, and none that is longer.
+func TestLimitIsExact(t *testing.T) {
+	if testing.Short() { // 100 MB
+		return
+	}
+	longest := maxHeaderLength - len(`{"__metadata__":{"k":""}}`)
+	value := strings.Repeat("x", longest+1)
+	header, _, err := encodeHeader(nil, nil, map[string]string{"k": value[:longest]})
+	require.NoError(t, err)
+	length, err := checkHeaderLength(header, -1)
+	require.NoError(t, err)
+	require.EqualValues(t, maxHeaderLength, length)
+	_, _, err = encodeHeader(nil, nil, map[string]string{"k": value})
+	require.EqualError(t, err, "a header of 100000008 bytes exceeds the limit of 100000000")
+	_, err = checkHeaderLength(binary.LittleEndian.AppendUint64(nil, maxHeaderLength+1), -1)
+	require.EqualError(t, err, "header length 100000001 exceeds the limit of 100000000 (at byte 0)")
+}

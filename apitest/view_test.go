@@ -331,6 +331,7 @@ func TestNewTensor(t *testing.T) {
 		want string
 	}{
 		{"data has the size of the elements", func() (Tensor, error) { return NewTensor(F32, []int{2, 3}, data[:5]) }, "F32 [2,3] needs 24 bytes, the data has 20"},
+		{"data has no more elements", func() (Tensor, error) { return NewTensor(F32, []int{2}, data[:3]) }, "F32 [2] needs 8 bytes, the data has 12"},
 		{"dimensions are not negative", func() (Tensor, error) { return NewTensor(F32, []int{-2, -3}, data) }, "negative dimension"},
 		{"dimensions are not negative without elements", func() (Tensor, error) { return NewTensor(F32, []int{0, -3}, data[:0]) }, "[0,-3] has a negative dimension"},
 		{"data has a type of the dtype", func() (Tensor, error) { return NewTensor(F32, []int{1}, []int32{1}) }, "are float32, uint32 or byte, not int32"},
@@ -396,8 +397,16 @@ func TestTensorMethods(t *testing.T) {
 	shape := []int{2}
 	x, err := NewTensor(U8, shape, []byte{1, 2})
 	require.NoError(t, err)
+	at, err := NewTensorAt(U8, shape, strings.NewReader("12"))
+	require.NoError(t, err)
+	of, err := NewTensorFunc(U8, shape, func([]byte) error { return nil })
+	require.NoError(t, err)
+	reshaped, err := x.Reshape(shape...)
+	require.NoError(t, err)
 	shape[0] = 1
-	require.Equal(t, []int{2}, x.Shape(), "the shape is copied")
+	for i, x := range []Tensor{x, at, of, reshaped} {
+		require.Equal(t, []int{2}, x.Shape(), "the shape is copied, %d", i)
+	}
 }
 
 // TestShapesAreCapped checks that to append to a shape copies it: programs that append
