@@ -79,6 +79,7 @@ func TestClosed(t *testing.T) {
 				require.ErrorIs(t, err, fs.ErrClosed)
 				_, err = View[uint32](tensor)
 				require.ErrorIs(t, err, fs.ErrClosed)
+				require.ErrorContains(t, err, `tensor "a"`)
 				n, err := tensor.WriteTo(io.Discard)
 				require.ErrorIs(t, err, fs.ErrClosed)
 				require.Zero(t, n)
