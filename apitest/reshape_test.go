@@ -182,6 +182,15 @@ func TestConvert(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []float64{1, 1, math.Inf(-1), math.Inf(1)}, values)
 
+	// A tensor can be converted to several dtypes, each apart from the others.
+	half, err := twice.Convert(F16)
+	require.NoError(t, err)
+	_, err = twice.Convert(F32)
+	require.NoError(t, err)
+	bits, err = Append[uint16](nil, half)
+	require.NoError(t, err)
+	require.Equal(t, []uint16{0x3c00, 0x3c00, 0xfc00, 0x7c00}, bits)
+
 	same, err := x.Convert(F64)
 	require.NoError(t, err)
 	_, err = View[float64](same)
