@@ -104,28 +104,6 @@ func TestComputedParts(t *testing.T) {
 	require.EqualValues(t, 1, calls.Load())
 }
 
-// TestPartsOfTwo joins the first half of one tensor with the second half of another:
-// where they are says nothing about what they are of.
-func TestPartsOfTwo(t *testing.T) {
-	constant := func(c byte) []Tensor {
-		stored, err := NewTensor(U8, []int{4}, bytes.Repeat([]byte{c}, 4))
-		require.NoError(t, err)
-		computed, err := NewTensorFunc(U8, []int{4}, func(dst []byte) error {
-			copy(dst, bytes.Repeat([]byte{c}, 4))
-			return nil
-		})
-		require.NoError(t, err)
-		return []Tensor{stored, computed}
-	}
-	for i, x := range constant(1) {
-		for k, y := range constant(2) {
-			joined, err := Concat(0, mustSlice(t, x, Span(0, 2)), mustSlice(t, y, Span(2, 4)))
-			require.NoError(t, err)
-			require.Equal(t, []byte{1, 1, 2, 2}, appended[byte](t, joined), "%d %d", i, k)
-		}
-	}
-}
-
 func TestComputedNotAtAll(t *testing.T) {
 	y, calls := counted(t, counting(t, F32, 4, 0))
 	whole, err := Append[float32](nil, y)

@@ -651,3 +651,38 @@ func TestWideJoinedWritesFail(t *testing.T) {
 		requireEmptyDir(t, dir)
 	}
 }
+
+// TestPartsOfTwo joins the first half of one tensor with the second half of another:
+// where they are says nothing about what they are of.
+func TestPartsOfTwo(t *testing.T) {
+	constant := func(c byte) []Tensor {
+		stored, err := NewTensor(U8, []int{4}, bytes.Repeat([]byte{c}, 4))
+		require.NoError(t, err)
+		computed, err := NewTensorFunc(U8, []int{4}, func(dst []byte) error {
+			copy(dst, bytes.Repeat([]byte{c}, 4))
+			return nil
+		})
+		require.NoError(t, err)
+		return []Tensor{stored, computed}
+	}
+	for i, x := range constant(1) {
+		for k, y := range constant(2) {
+			joined, err := Concat(0, mustSlice(t, x, Span(0, 2)), mustSlice(t, y, Span(2, 4)))
+			require.NoError(t, err)
+			require.Equal(t, []byte{1, 1, 2, 2}, appended[byte](t, joined), "%d %d", i, k)
+		}
+	}
+
+	// The halves of one tensor, one of them rounded twice.
+	x, err := NewTensor(F32, []int{2}, []float32{1e9, 1e9})
+	require.NoError(t, err)
+	once, err := mustSlice(t, x, Span(0, 1)).Convert(BF16)
+	require.NoError(t, err)
+	twice, err := mustSlice(t, x, Span(1, 2)).Convert(F16)
+	require.NoError(t, err)
+	twice, err = twice.Convert(BF16)
+	require.NoError(t, err)
+	joined, err := Concat(0, once, twice)
+	require.NoError(t, err)
+	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](t, joined))
+}
