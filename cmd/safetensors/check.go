@@ -98,9 +98,13 @@ func filesOf(name string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if !d.IsDir() && (strings.HasSuffix(path, ".safetensors") || strings.HasSuffix(path, ".safetensors.index.json")) {
-			files = append(files, path)
+		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !strings.HasSuffix(path, ".safetensors.index.json") {
+			return nil
 		}
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a pipe would be waited for
+			return fmt.Errorf("%s is not a regular file", term.Name(path))
+		}
+		files = append(files, path)
 		return nil
 	})
 	if err != nil {

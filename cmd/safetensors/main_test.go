@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,4 +123,28 @@ func TestStdinOnce(t *testing.T) {
 	require.NoError(t, err)
 	r := runsWith(t, one, "cp", "-", "-")
 	require.Equal(t, result{stdout: string(one)}, r)
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// TestBrokenOutput: help that cannot be written is an error, and none of the command line.
+func TestBrokenOutput(t *testing.T) {
+	for _, args := range []string{"--help", "help ls", "--version", "help sources"} {
+		var errs bytes.Buffer
+		require.Equal(t, 1, run(strings.Fields(args), nil, brokenWriter{}, &errs), args)
+		require.Equal(t, "safetensors: short write\n", errs.String())
+	}
+}
+
+// TestCheckPipe: a pipe in a folder is not waited for.
+func TestCheckPipe(t *testing.T) {
+	mkfifo, err := exec.LookPath("mkfifo")
+	if err != nil {
+		t.Skip("no mkfifo")
+	}
+	t.Chdir(t.TempDir())
+	require.NoError(t, exec.Command(mkfifo, "x.safetensors").Run())
+	require.Equal(t, "safetensors: x.safetensors is not a regular file\n", fails(t, 1, "check", "."))
 }
