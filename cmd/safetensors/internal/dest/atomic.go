@@ -30,6 +30,9 @@ func WriteFile(name string, write func(io.Writer) error) (err error) {
 	}
 	temp, err := os.OpenFile(filepath.Join(filepath.Dir(name), fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64())),
 		os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return &fs.PathError{Op: "create", Path: name, Err: failed.Err}
+	}
 	if err != nil {
 		return err
 	}

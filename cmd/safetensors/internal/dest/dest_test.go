@@ -267,6 +267,16 @@ func TestNoURL(t *testing.T) {
 	}
 }
 
+// TestShardError: the error of a shard names the file once, and has the prefix of the library
+// nowhere.
+func TestShardError(t *testing.T) {
+	for kind, s := range stores(t, 16) {
+		err := s.d.(Shared).WriteShard("shard", failingAfter(t, checkpoint(t, "a"), 0), nil, func() error { return nil })
+		require.ErrorIs(t, err, errBroken, kind)
+		require.NotContains(t, err.Error(), ": safetensors: ", kind)
+	}
+}
+
 // TestWriteFile: a link is replaced, not what it leads to; the mode stays; another kind
 // of file is refused; an error leaves the old file and nothing else.
 func TestWriteFile(t *testing.T) {

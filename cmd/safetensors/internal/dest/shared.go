@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 // A Shared is a Folder that several processes of several machines fill together.
@@ -185,7 +186,7 @@ func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, m
 	}
 	if err != nil {
 		os.Remove(temp)
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("writing %s: %w", path, term.Bare(err))
 	}
 	return nil
 }
