@@ -75,8 +75,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetOut(c.out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	if flushed := c.out.Flush(); err == nil {
-		err = flushed
+	if flushed := c.out.Flush(); err == nil && flushed != nil {
+		c.begun, err = true, flushed // nothing is wrong with the command line, of --help either
 	}
 	return c.exit(cmd, err)
 }
@@ -157,6 +157,17 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
 	c.addCompletions(root)
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if found, _, err := root.Find(args); err != nil || found != root {
+					return err
+				}
+				return root.Args(root, args)
+			}
+		}
+	}
 	return root
 }
 

@@ -67,7 +67,9 @@ safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-
 safetensors cp model model-fp8 --quantize fp8-block
 safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 `, cobra.MatchAll(cobra.MinimumNArgs(2), stdinOnceBeforeDST), func(args []string) error {
-		f.shaping = shaping(cmd.Flags())
+		if f.shaping = shaping(cmd.Flags()); f.shaping["ranks"] != nil && f.ranks == 0 {
+			return usage("--ranks 0: expected the number of ranks")
+		}
 		return c.copy(args[:len(args)-1], args[len(args)-1], f)
 	})
 	flags := cmd.Flags()

@@ -111,7 +111,7 @@ func parseRanges(text string, dims []int) ([]safetensors.Range, error) {
 	}
 	parts := strings.Split(strings.Trim(text, "[]"), ",")
 	if len(parts) > len(dims) {
-		return nil, fmt.Errorf("--slice %s: %d ranges for a tensor of %d dimensions", text, len(parts), len(dims))
+		return nil, fmt.Errorf("--slice %s: more ranges than the %d dimensions of the tensor", text, len(dims))
 	}
 	var ranges []safetensors.Range
 	for d, part := range parts {

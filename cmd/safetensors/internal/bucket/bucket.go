@@ -96,7 +96,7 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 	if err != nil {
 		return nil, "", fmt.Errorf("%q is not a URL", rawURL) // the error of Parse would show a secret too
 	}
-	shown := (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+	shown := u.Scheme + "://" + u.Host
 	if u.Host == "" {
 		return nil, "", fmt.Errorf("%s names no bucket", shown)
 	}

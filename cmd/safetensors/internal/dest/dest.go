@@ -45,7 +45,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 	if bucket.IsURL(name) {
 		bare, _, _ = strings.Cut(name, "?") // the query is for the driver
 	}
-	f := format.ByName(strings.TrimRight(filepath.ToSlash(bare), "/"))
+	f := formatOf(bare)
 	file := f != nil
 	switch {
 	case name == "":
@@ -58,7 +58,7 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		scheme, _, _ := strings.Cut(name, "://") // the rest may hold a signature
 		return nil, usage("cannot write to %s:// URLs", scheme)
 	case file && f.Write == nil:
-		return nil, usage("a %s cannot be written, only %s files", f.Name, format.Written())
+		return nil, usage("no %s can be written, only %s files", f.Name, format.Written())
 	}
 	if file && maxBytes > 0 {
 		return nil, usage("shards go into a folder, and %s is a file", name)
@@ -81,6 +81,11 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		return foreign{name, f.Write}, nil
 	}
 	return folder{name, maxBytes}, nil
+}
+
+// formatOf returns the format that the name of a file has, or nil.
+func formatOf(name string) *format.Format {
+	return format.ByName(strings.TrimRight(filepath.ToSlash(name), "/"))
 }
 
 // A stream is standard output.

@@ -27,7 +27,7 @@ func ParseRanks(name string, n int) (Destination, error) {
 		return nil, usage("%v", err)
 	case n < 1 || n > maxRanks:
 		return nil, usage("--ranks %d is not from 1 to %d", n, maxRanks)
-	case name == "" || name == "-" || strings.Contains(name, "://") || strings.HasSuffix(name, ".safetensors"):
+	case name == "" || name == "-" || strings.Contains(name, "://") || formatOf(name) != nil:
 		return nil, usage("the files of ranks go into a local folder")
 	}
 	return ranks{folder{name: filepath.Clean(name)}, n}, nil
