@@ -36,7 +36,8 @@ Without it, the models have the same tensors, of the same shapes, and METHOD is
           weight (default 1 each)
 
 Everything is computed in float32 (float64 if the first model has that) in bounded
-memory, and rounded once, to the dtype of the first model, whose metadata DST has too.
+memory, and rounded once, with adapters once for each, to the dtype of the first model,
+whose metadata DST has too.
 DST is what it is for cp.
 `+sources, `
 safetensors merge mistral merged --lora my-adapter

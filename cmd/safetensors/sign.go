@@ -63,6 +63,8 @@ func (c *command) signModel(name string, s signing) error {
 		return err
 	case s.key == "":
 		return usage("--key is missing; for the keyless method of Sigstore, use: model_signing sign sigstore %s", term.Name(name))
+	case s.out == "-":
+		return usage("--out -: expected the name of a file")
 	case s.cert == "" && s.chain != nil:
 		return usage("--chain needs --cert")
 	}

@@ -169,6 +169,7 @@ func TestSignRefuses(t *testing.T) {
 		require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--ignore", path), "expected a path in the model")
 	}
 	require.Contains(t, fails(t, 2, "sign", "s3://x/y", "--key", "key.pem"), "--out is missing")
+	require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--out", "-"), "--out -: expected the name of a file")
 	require.NoFileExists(t, "model.sig")
 	left, err := filepath.Glob("*.tmp")
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 // named puts the name of a source before an error that does not have it yet.
 func named(name string, err error) error {
 	reason, shown := term.Bare(err), Shown(name)
-	if path, ok := reason.(*fs.PathError); ok && path.Path == name {
+	if path, ok := reason.(*fs.PathError); ok && (path.Path == name || path.Path == ".") { // the folder that it is
 		reason = path.Err
 	}
 	if names(reason, shown) {

@@ -59,6 +59,13 @@ func writeModel(t *testing.T) (name string, size int64) {
 	return name, x.Size()
 }
 
+// TestEmptyFolder: the error names the folder, and not as the file system in it does.
+func TestEmptyFolder(t *testing.T) {
+	dir := t.TempDir()
+	_, err := (&Opener{Context: t.Context()}).Open(dir)
+	require.EqualError(t, err, Shown(dir)+": no .safetensors file in it, only []: file does not exist")
+}
+
 // TestCounts requires that each byte of a copy is counted once.
 func TestCounts(t *testing.T) {
 	name, size := writeModel(t)
