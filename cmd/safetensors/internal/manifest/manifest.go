@@ -92,6 +92,7 @@ func (m *Manifest) file(line string) error {
 	if escaped {
 		e.Name = unescape.Replace(e.Name)
 	}
+	e.Name = strings.TrimPrefix(e.Name, "./") // as find spells names for sha256sum
 	m.Files = append(m.Files, e)
 	return m.Files[len(m.Files)-1].parse(sum)
 }

@@ -49,10 +49,11 @@ func TestReadLongLine(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	sum := strings.Repeat("0f", 32)
-	m, err := Read(strings.NewReader(sum + " *binary\r\n\n# a comment\n" + strings.ToUpper(sum) + "  text\n"))
+	m, err := Read(strings.NewReader(sum + " *binary\r\n\n# a comment\n" + strings.ToUpper(sum) + "  text\n" + sum + "  ./found\n"))
 	require.NoError(t, err)
 	require.Equal(t, "binary", m.Files[0].Name)
 	require.Equal(t, "text", m.Files[1].Name)
+	require.Equal(t, "found", m.Files[2].Name)
 	require.Equal(t, sum, m.Files[1].Sum.String())
 	for _, bad := range []string{
 		"x", sum, sum + " name", sum + "  ", sum[1:] + "  name", sum + "00  name", "zz" + sum[2:] + "  name",
