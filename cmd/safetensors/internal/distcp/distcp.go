@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
 )
 
@@ -94,7 +95,7 @@ func openMetadata(ctx context.Context, fsys fs.FS, name string) (*checkpoint, er
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("is not a file that can be read by offset")}
 	}
-	c, err := readMetadata(ctx, io.NewSectionReader(at, 0, info.Size()), info.Size())
+	c, err := readMetadata(ctx, pickle.Buffered(io.NewSectionReader(at, 0, info.Size()), info.Size()), info.Size())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", MetadataName, err)
 	}

@@ -62,7 +62,7 @@ func TestTorch(t *testing.T) {
 // counted counts the bytes that are read of the files of a folder.
 type counted struct {
 	fs.FS
-	read atomic.Int64
+	read, reads atomic.Int64
 }
 
 type countedFile struct {
@@ -81,6 +81,7 @@ func (c *counted) Open(name string) (fs.File, error) {
 func (f countedFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.File.ReadAt(p, off)
 	f.c.read.Add(int64(n))
+	f.c.reads.Add(1)
 	return n, err
 }
 
@@ -92,6 +93,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	info, err := os.Stat("testdata/mesh/.metadata")
 	require.NoError(t, err)
 	require.Equal(t, info.Size(), fsys.read.Swap(0))
+	require.EqualValues(t, 1, fsys.reads.Load())
 	x, err := c.Tensor("model.replicated")
 	require.NoError(t, err)
 	_, err = safetensors.Append[byte](nil, x)

@@ -2,8 +2,6 @@ package format
 
 import (
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/zipfile"
@@ -31,11 +29,7 @@ func isTorch(r io.ReaderAt, size int64) bool {
 // hasMember reports whether a file is a zip archive with a member whose name ends in
 // suffix.
 func hasMember(r io.ReaderAt, size int64, suffix string) bool {
-	if !starts(r, size, "PK") {
-		return false
-	}
-	a, err := zipfile.Open(r, size)
-	return err == nil && slices.ContainsFunc(a.Members, func(m *zipfile.Member) bool { return strings.HasSuffix(m.Name, suffix) })
+	return starts(r, size, "PK") && zipfile.Holds(r, size, suffix)
 }
 
 // starts reports whether a file starts with a text.

@@ -68,6 +68,12 @@ type Unpickler struct {
 	memo    memo
 }
 
+// Buffered returns a reader for New of a file that holds nothing but a pickle. Its reads
+// are large, because each may be a request.
+func Buffered(r io.Reader, size int64) io.Reader {
+	return bufio.NewReaderSize(r, int(min(size, 256<<10))) // New leaves it as it is
+}
+
 // New returns an Unpickler of the size bytes of r that knows no Global and no
 // persistent id. It stops with an error when ctx ends.
 func New(ctx context.Context, r io.Reader, size int64) *Unpickler {

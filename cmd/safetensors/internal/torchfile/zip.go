@@ -61,7 +61,7 @@ func readPickle(ctx context.Context, m *zipfile.Member) (any, error) {
 		return nil, err
 	}
 	defer content.Close()
-	top, err := newUnpickler(ctx, content, m.Size).Load()
+	top, err := newUnpickler(ctx, pickle.Buffered(content, m.Size), m.Size).Load()
 	if err == nil {
 		_, err = io.Copy(io.Discard, content)
 	}

@@ -14,9 +14,11 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
+	"golang.org/x/sync/errgroup"
 )
 
 // An Archive is an open zip archive.
@@ -41,18 +43,45 @@ type Member struct {
 	window  *window     // nil if it is stored
 }
 
-// Open reads the directory of the archive of size bytes in r, and the start of each
-// member.
-func Open(r io.ReaderAt, size int64) (*Archive, error) {
+// Holds reports whether a file is an archive with a member whose name ends in suffix. It
+// reads the directory only.
+func Holds(r io.ReaderAt, size int64, suffix string) bool {
+	z, err := directory(r, size)
+	return err == nil && slices.ContainsFunc(z.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, suffix) })
+}
+
+func directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // no name becomes a path
 		return nil, fmt.Errorf("reading the zip directory: %w", err)
 	}
+	return z, nil
+}
+
+// concurrent is how many members are looked at concurrently: each read may be a request.
+const concurrent = 32
+
+// Open reads the directory of the archive of size bytes in r, and the start of each
+// member.
+func Open(r io.ReaderAt, size int64) (*Archive, error) {
+	z, err := directory(r, size)
+	if err != nil {
+		return nil, err
+	}
+	members, errs := make([]*Member, len(z.File)), make([]error, len(z.File))
+	var group errgroup.Group
+	group.SetLimit(concurrent)
+	for i, f := range z.File {
+		group.Go(func() error {
+			members[i], errs[i] = newMember(r, size, f)
+			return nil
+		})
+	}
+	group.Wait()
 	a := &Archive{byName: make(map[string]*Member, len(z.File)), limits: usual}
-	for _, f := range z.File {
-		m, err := newMember(r, size, f)
-		if err != nil {
-			return nil, fmt.Errorf("zip member %.200q: %w", f.Name, err)
+	for i, m := range members {
+		if errs[i] != nil {
+			return nil, fmt.Errorf("zip member %.200q: %w", z.File[i].Name, errs[i])
 		}
 		if a.byName[m.Name] != nil {
 			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -206,4 +207,47 @@ func TestZip64(t *testing.T) {
 	n, err := m.Content().R.ReadAt(b, size-7)
 	require.Equal(t, 7, n)
 	require.Equal(t, io.EOF, err)
+}
+
+// A meeting is a file whose reads of member headers wait until several are in progress.
+type meeting struct {
+	io.ReaderAt
+	most    int64
+	reading atomic.Int64
+	met     chan struct{}
+}
+
+func (m *meeting) ReadAt(p []byte, off int64) (int, error) {
+	if len(p) == localHeader {
+		if m.reading.Add(1) == m.most {
+			close(m.met)
+		}
+		<-m.met
+	}
+	return m.ReaderAt.ReadAt(p, off)
+}
+
+// TestConcurrent: the starts of members are read concurrently, as each may be a request, and
+// not to tell what a file is. Of several errors, the first is returned.
+func TestConcurrent(t *testing.T) {
+	var members []raw
+	for i := range 3 * concurrent {
+		members = append(members, stored(fmt.Sprint(i), "x"))
+	}
+	data := archive(t, members...)
+	m := &meeting{ReaderAt: bytes.NewReader(data), most: concurrent, met: make(chan struct{})}
+	require.True(t, Holds(m, int64(len(data)), "95"))
+	require.False(t, Holds(m, int64(len(data)), "96"))
+	require.Zero(t, m.reading.Load())
+	a, err := Open(m, int64(len(data)))
+	require.NoError(t, err)
+	require.Len(t, a.Members, len(members))
+
+	for i := 5; i < len(members); i++ {
+		members[i].Flags = 1
+	}
+	for range 20 {
+		_, err = open(archive(t, members...))
+		require.EqualError(t, err, `zip member "5": it is encrypted`)
+	}
 }
