@@ -213,6 +213,18 @@ func TestFaultsThatPass(t *testing.T) {
 	}
 }
 
+// TestFullDiskShowsFirst: where there is no space for a file, nothing is written.
+func TestFullDiskShowsFirst(t *testing.T) {
+	onAllDisks(func(first *save, second save, kind func(*disk)) {
+		d := replaced(t, first, kind)
+		restore := d.use(t)
+		d.fault = fault{op: "allocate", n: 1, rest: true, err: syscall.ENOSPC}
+		require.ErrorIs(t, second.write(t, 2), syscall.ENOSPC)
+		restore()
+		require.Zero(t, d.counts["write"])
+	})
+}
+
 // TestNoNameIsFree: a file system on which every name is taken is an error.
 func TestNoNameIsFree(t *testing.T) {
 	onAllDisks(func(first *save, second save, kind func(*disk)) {

@@ -218,6 +218,51 @@ func mapped(t *testing.T, name string) bool {
 	return strings.Contains(string(maps), name)
 }
 
+// TestNothingStaysOpen looks at the descriptors of the process: a file that was loaded,
+// refused or closed has none.
+func TestNothingStaysOpen(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})))
+	require.NoError(t, err)
+	name := filepath.Join(dir, "model.safetensors")
+	index := name + ".index.json"
+	require.NoError(t, os.WriteFile(index, []byte(`{"weight_map":{"b":"model.safetensors"}}`), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken"), []byte("12345678"), 0o666))
+	open := func() (names []string) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		for _, fd := range fds {
+			if link, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(link, dir+"/") {
+				names = append(names, link)
+			}
+		}
+		return names
+	}
+	loaded, err := Load(name)
+	require.NoError(t, err)
+	require.Empty(t, open())
+	require.NoError(t, loaded.Close())
+	for _, f := range []func() (*File, error){
+		func() (*File, error) { return Open(name) },
+		func() (*File, error) { return OpenFS(os.DirFS(dir), "model.safetensors") },
+	} {
+		f, err := f()
+		require.NoError(t, err)
+		require.Equal(t, []string{name}, open())
+		require.NoError(t, f.Close())
+		require.Empty(t, open())
+	}
+	for _, refused := range []string{"broken", filepath.Base(index)} {
+		for _, open := range []func(string) (*File, error){Open, Load, func(string) (*File, error) { return OpenFS(os.DirFS(dir), refused) }} {
+			_, err := open(filepath.Join(dir, refused))
+			require.ErrorAs(t, err, new(*FormatError))
+		}
+	}
+	require.Empty(t, open())
+}
+
 // TestForgottenFileStaysMapped: a view does not keep its File alive, so the garbage
 // collector must not unmap a file.
 func TestForgottenFileStaysMapped(t *testing.T) {
