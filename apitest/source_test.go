@@ -346,3 +346,22 @@ func TestConcurrentReads(t *testing.T) {
 		}
 	}
 }
+
+// TestConcurrentReadsOfSmallTensors is the same for tensors of which many are read
+// together.
+func TestConcurrentReadsOfSmallTensors(t *testing.T) {
+	const n, size = 2000, 4 << 10
+	h := new(Header)
+	for i := range n {
+		h.Tensors = append(h.Tensors, TensorInfo{Name: fmt.Sprintf("%04d", i), DType: U8, Shape: []int{size}})
+	}
+	head, err := h.AppendBinary(nil)
+	require.NoError(t, err)
+	r := &crowdedReader{endlessReader: endlessReader{head}}
+	f, err := NewFile(r, int64(len(head))+n*size)
+	require.NoError(t, err)
+	tensors := maps.Collect(f.Tensors())
+	require.NoError(t, Write(io.Discard, tensors, nil))
+	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil))
+	require.LessOrEqual(t, r.most.Load(), int64(16))
+}
