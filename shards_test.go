@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -66,6 +67,34 @@ func TestManyFailures(t *testing.T) {
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
+}
+
+// TestShardsAtOnce: 20 shards are opened concurrently, and no more.
+func TestShardsAtOnce(t *testing.T) {
+	weights := map[string]string{}
+	for i := range 60 {
+		weights[fmt.Sprint(i)] = fmt.Sprint(i)
+	}
+	var now, most atomic.Int64
+	full := make(chan struct{})
+	open := sync.OnceFunc(func() { close(full) })
+	_, err := OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(string) (*File, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for known := most.Load(); n > known && !most.CompareAndSwap(known, n); {
+			known = most.Load()
+		}
+		if n == 20 {
+			open()
+		}
+		<-full
+		for range 20 {
+			runtime.Gosched() // to let others in
+		}
+		return nil, fs.ErrNotExist
+	})
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.EqualValues(t, 20, most.Load())
 }
 
 // TestLateFailures: the errors of the last of many shards, and of one that lacks a
