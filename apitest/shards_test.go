@@ -177,6 +177,8 @@ func TestOpenFolder(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "other.safetensors.index.json"), nil, 0o666))
 	_, err := Open(dir)
 	require.ErrorContains(t, err, "mine.safetensors.index.json, other.safetensors.index.json")
+	require.NoError(t, os.Rename(filepath.Join(dir, "mine.safetensors.index.json"), filepath.Join(dir, "model.safetensors.index.json")))
+	requireCheckpoint(t, dir, tensors)
 }
 
 // TestSnapshot opens a checkpoint in a Hugging Face cache: a folder of symbolic
