@@ -32,3 +32,26 @@ func TestShare(t *testing.T) {
 	share = newStoredStream(transposed).share()
 	require.Zero(t, share%(256*3584), "whole columns, and cache lines of rows")
 }
+
+// TestFreeResults: the memory of results of ever larger tensors is reused or dropped.
+func TestFreeResults(t *testing.T) {
+	if testing.Short() { // address space of some hundred MB
+		return
+	}
+	r := newResults()
+	for n := int64(16 << 20); n <= 128<<20; n += 16 << 20 {
+		words, err := r.take(n)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, sizeOfWords(words), n)
+		r.put(words)
+		again, err := r.take(n)
+		require.NoError(t, err)
+		require.Same(t, &words[0], &again[0])
+		r.put(again)
+		free := int64(0)
+		for _, words := range r.free {
+			free += sizeOfWords(words)
+		}
+		require.LessOrEqual(t, free, int64(aheadBytes))
+	}
+}
