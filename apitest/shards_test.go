@@ -151,6 +151,7 @@ func TestOpenFolder(t *testing.T) {
 		{"of several other names none is chosen", []string{"a.safetensors", "b.safetensors"}, "", "several others: a.safetensors, b.safetensors"},
 		{"there is a .safetensors file", []string{"config.json", "pytorch_model.bin"}, "", "no .safetensors file in it, only [config.json, pytorch_model.bin]"},
 		{"a folder is not empty", nil, "", "no .safetensors file in it, only []"},
+		{"an index of other files does not count", []string{"adapter.safetensors", "pytorch_model.bin.index.json"}, "adapter.safetensors", ""},
 		{"temporary files do not count", []string{".safetensors-12.tmp", "a.safetensors"}, "a.safetensors", ""},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
