@@ -152,8 +152,11 @@ func ParseRename(text string) (Rename, error) {
 		return Rename{}, fmt.Errorf("%q is not s/REGEXP/REPLACEMENT/: %s", text, why)
 	}
 	rest, ok := strings.CutPrefix(text, "s")
-	if !ok || rest == "" {
+	switch {
+	case !ok || rest == "":
 		return fail("it does not start with s/")
+	case !utf8.ValidString(rest): // as names are
+		return fail("it is not valid UTF-8")
 	}
 	delimiter, n := utf8.DecodeRuneInString(rest)
 	if delimiter == '\\' || delimiter == utf8.RuneError {
