@@ -90,6 +90,7 @@ func TestConfigOfDequantized(t *testing.T) {
 	for i, c := range []struct{ have, want string }{
 		{`{"m":1,"quantization_config":{"quant_method":"fp8"}}`, `{"m":1}`},
 		{`{"text_config":{"y":2,"quantization_config":{"quant_method":"fp8"}}}`, `{"text_config":{"y":2}}`},
+		{`{"m":1,"compression_config":{"quant_method":"fp8"}}`, `{"m":1}`},
 		{`{"text_config":{"y":12345678901234567890}}`, `{"text_config":{"y":12345678901234567890}}`},
 		{`{"text_config":null}`, `{"text_config":null}`},
 		{`{"text_config":{"torch_dtype":"float16"},"torch_dtype":"float32"}`, `{"text_config":{"torch_dtype":"bfloat16"},"torch_dtype":"bfloat16"}`},
