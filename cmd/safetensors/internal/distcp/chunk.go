@@ -36,7 +36,10 @@ func (c *chunk) ReadAt(p []byte, off int64) (int, error) {
 
 // look returns the tensor in a file of torch.save.
 func (c *chunk) look(ctx context.Context) (t safetensors.Tensor, err error) {
-	held, err := torchfile.Open(ctx, c.entry, c.length, "")
+	e := &edges{r: c.entry, size: c.length}
+	e.keep()
+	defer e.drop()
+	held, err := torchfile.Open(ctx, e, c.length, "")
 	if err != nil {
 		return t, err
 	}
@@ -45,6 +48,48 @@ func (c *chunk) look(ctx context.Context) (t safetensors.Tensor, err error) {
 		err = fmt.Errorf("%d tensors, one of %v %v is expected", len(held.Tensors), c.dtype, c.sizes)
 	}
 	return t, err
+}
+
+// edges reads a file of torch.save, which has all but the data in its first and last bytes.
+// Some twenty reads look into it, of which each may be a request: it keeps those bytes
+// meanwhile.
+type edges struct {
+	r          io.ReaderAt
+	size       int64
+	head, tail []byte
+}
+
+const edge = 4 << 10
+
+// keep reads the bytes. If that fails, ReadAt will tell.
+func (e *edges) keep() {
+	read := func(off, n int64) []byte {
+		b := make([]byte, n)
+		if got, _ := e.r.ReadAt(b, off); got < len(b) {
+			return nil
+		}
+		return b
+	}
+	if e.size <= 2*edge {
+		e.head = read(0, e.size)
+		return
+	}
+	e.head, e.tail = read(0, edge), read(e.size-edge, edge)
+}
+
+// drop forgets the bytes: there may be hundreds of thousands of chunks.
+func (e *edges) drop() { e.head, e.tail = nil, nil }
+
+// ReadAt implements io.ReaderAt.
+func (e *edges) ReadAt(p []byte, off int64) (int, error) {
+	end, tail := off+int64(len(p)), e.size-int64(len(e.tail))
+	switch {
+	case off >= 0 && end <= int64(len(e.head)):
+		return copy(p, e.head[off:]), nil
+	case off >= tail && end <= e.size:
+		return copy(p, e.tail[off-tail:]), nil
+	}
+	return e.r.ReadAt(p, off)
 }
 
 // check checks that a tensor is what .metadata says.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"math"
@@ -99,7 +100,42 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	_, err = safetensors.Append[byte](nil, x)
 	require.NoError(t, err)
 	require.Less(t, fsys.read.Load(), int64(6000))
+	require.EqualValues(t, 3, fsys.reads.Load(), "of .metadata, of a chunk, and of its data")
 	require.NoError(t, c.Close())
+}
+
+// TestEdges compares reads with those of the bytes themselves.
+func TestEdges(t *testing.T) {
+	data := make([]byte, 3*edge)
+	for i := range data {
+		data[i] = byte(i * i >> 3)
+	}
+	for _, size := range []int{0, 1, edge, 2 * edge, 2*edge + 1, 3 * edge} {
+		r := bytes.NewReader(data[:size])
+		e := &edges{r: r, size: int64(size)}
+		for range 2 {
+			for _, off := range []int{-1, 0, 1, edge - 1, edge, 2*edge - 1, 2 * edge, 2*edge + 1, size - edge, size - 1, size, size + 1} {
+				for _, n := range []int{0, 1, 2, edge, edge + 1, 3 * edge} {
+					got, want := make([]byte, n), make([]byte, n)
+					gotN, gotErr := e.ReadAt(got, int64(off))
+					wantN, wantErr := r.ReadAt(want, int64(off))
+					require.Equal(t, want, got, "%d bytes at %d of %d", n, off, size)
+					if off >= 0 && off+n <= size {
+						require.Equal(t, wantN, gotN)
+						continue
+					}
+					require.Equal(t, wantErr != nil, gotErr != nil, "%d bytes at %d of %d", n, off, size)
+				}
+			}
+			e.keep()
+		}
+		e.drop()
+		require.Nil(t, e.head)
+	}
+	e := &edges{r: bytes.NewReader(nil), size: 10}
+	e.keep()
+	_, err := e.ReadAt(make([]byte, 1), 0)
+	require.ErrorIs(t, err, io.EOF)
 }
 
 // obj, dict, list and size write parts of pickles.
