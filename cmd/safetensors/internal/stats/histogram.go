@@ -35,10 +35,13 @@ func bucketOf(x float64) uint16 {
 	y := float32(math.Float64frombits(math.Float64bits(x) & kept))
 	bits := math.Float32bits(y)
 	if bits&0x7f800000 == 0x7f800000 {
-		bits = bits&0x80000000 | 0x7f7f0000
+		bits = bits&0x80000000 | largest<<16
 	}
 	return uint16(bits >> 16)
 }
+
+// largest is the bucket of the largest values, without the sign.
+const largest = 0x7f7f
 
 // ordered returns a number that compares as the values of a bucket do.
 func ordered(bucket uint16) int {
@@ -69,6 +72,9 @@ func newHistogram(least, most float64, counts []count) Histogram {
 		share := float64(i) / bins
 		bucket := bucketOf(least*(1-share) + most*share) // most-least could overflow
 		edge := float64(math.Float32frombits(uint32(bucket) << 16))
+		if bucket == 0x8000|largest {
+			continue // it has all values below its edge, too
+		}
 		if edge > h.Edges[len(h.Edges)-1] && edge < most { // the range may have fewer buckets
 			h.Edges = append(h.Edges, edge)
 			starts = append(starts, ordered(bucket))

@@ -318,6 +318,26 @@ func TestHistogram(t *testing.T) {
 	require.Equal(t, Histogram{[]float64{7, 7}, []int64{3}}, s[0].Histogram)
 }
 
+// TestHistogramBeyondFloat32: the bins are few there, but each value is in its own.
+func TestHistogramBeyondFloat32(t *testing.T) {
+	values := []float64{-1e300, -9e299, -1e100, -1, 0, 1, 1e100, 9e299, 1e300}
+	x, err := safetensors.NewTensor(safetensors.F64, []int{len(values)}, values)
+	require.NoError(t, err)
+	s, _, err := Describe([]safetensors.Tensor{x})
+	require.NoError(t, err)
+	h := s[0].Histogram
+	want := make([]int64, len(h.Counts))
+	for _, v := range values {
+		bin := len(want) - 1
+		for v < h.Edges[bin] {
+			bin--
+		}
+		want[bin]++
+	}
+	require.Greater(t, len(want), 1)
+	require.Equal(t, want, h.Counts, "%v", h.Edges)
+}
+
 func BenchmarkDescribe(b *testing.B) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	values := make([]float32, 16<<20)
