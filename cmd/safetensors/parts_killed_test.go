@@ -232,7 +232,8 @@ func TestPartsEverySystemCall(t *testing.T) {
 	flags := []string{"src.safetensors", "--max-shard-size", "300B"}
 	succeeds(t, append([]string{"cp", "-q"}, append(flags, "plain")...)...)
 	places := 0
-	for _, call := range []string{"openat", "fallocate", "ftruncate", "pwrite64", "write", "fsync", "close", "renameat", "linkat", "mkdirat", "unlinkat"} {
+	calls := []string{"openat", "fallocate", "ftruncate", "pwrite64", "write", "fsync", "close", "renameat", "linkat", "mkdirat", "unlinkat"}
+	for _, call := range calls {
 		for when, killed := 1, true; killed; when++ { // each thread counts its own calls
 			places++
 			name := fmt.Sprintf("dst%d", places)
@@ -246,8 +247,8 @@ func TestPartsEverySystemCall(t *testing.T) {
 			require.NoError(t, os.RemoveAll(name))
 		}
 	}
-	t.Logf("killed at %d places", places)
-	require.Greater(t, places, 40)
+	t.Logf("killed at %d places", places-len(calls))
+	require.Greater(t, places, 2*len(calls)) // the fewer, the more threads there are
 }
 
 // TestPartsFlushFolders: a folder that a part makes is flushed to the disk with its name.
