@@ -287,6 +287,35 @@ func TestNoEmptyRanges(t *testing.T) {
 	}
 }
 
+// TestReadTogetherInOrder writes small tensors of a file that has them in another order:
+// they are one call of ReadRanges all the same.
+func TestReadTogetherInOrder(t *testing.T) {
+	var file bytes.Buffer
+	names := []string{"c", "a", "b"}
+	h := new(Header)
+	for _, name := range names {
+		h.Tensors = append(h.Tensors, TensorInfo{Name: name, DType: U8, Shape: []int{8}})
+	}
+	w, err := NewWriter(&file, h)
+	require.NoError(t, err)
+	for _, name := range names {
+		data, err := w.Tensor(name)
+		require.NoError(t, err)
+		_, err = data.Write(bytes.Repeat([]byte(name), 8))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
+	f, err := NewFile(r, int64(file.Len()))
+	require.NoError(t, err)
+	calls := r.calls
+	var sorted bytes.Buffer
+	require.NoError(t, Write(&sorted, maps.Collect(f.Tensors()), nil))
+	require.Equal(t, "aaaaaaaabbbbbbbbcccccccc", string(sorted.Bytes()[sorted.Len()-24:]))
+	require.Equal(t, calls, r.calls)
+	require.Len(t, r.ranges, 3)
+}
+
 // A crowdedReader notes how many reads run at the same time.
 type crowdedReader struct {
 	endlessReader

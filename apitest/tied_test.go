@@ -27,10 +27,13 @@ func TestTie(t *testing.T) {
 		require.NoError(t, err)
 		return y
 	}
-	convert := func(x Tensor) Tensor {
-		y, err := x.Convert(BF16)
-		require.NoError(t, err)
-		return y
+	convert := func(x Tensor, dtypes ...DType) Tensor {
+		for _, d := range dtypes {
+			var err error
+			x, err = x.Convert(d)
+			require.NoError(t, err)
+		}
+		return x
 	}
 	computed, _ := counted(t, of(data, 6))
 	joined, err := Concat(0, of(data, 6), of(data, 6))
@@ -42,8 +45,9 @@ func TestTie(t *testing.T) {
 		"other data":  of([]uint32{1, 2, 3, 4, 5, 6}, 6),
 		"row":         slice(of(data, 2, 3), At(1)), "row, again": of(data[3:], 3),
 		"column": slice(of(data, 2, 3), All(), At(1)), "column, again": slice(of(data, 2, 3), All(), At(1)),
-		"rounded": convert(cast(of(data, 6))), "rounded, again": convert(cast(of(data, 6))),
-		"computed": computed, "computed, again": computed,
+		"rounded": convert(cast(of(data, 6)), BF16), "rounded, again": convert(cast(of(data, 6)), BF16),
+		"rounded twice": convert(cast(of(data, 6)), F16, BF16),
+		"computed":      computed, "computed, again": computed,
 		"joined": joined, "joined, again": joined,
 		"empty": of(nil, 0), "empty, again": of(nil, 0),
 	}
@@ -54,8 +58,8 @@ func TestTie(t *testing.T) {
 		"column, again": "column", "rounded, again": "rounded", "computed, again": "computed", "joined, again": "joined",
 	}, noted)
 	require.Equal(t, []string{"a", "column", "computed", "empty", "empty, again", "joined", "other data", "other dtype",
-		"other shape", "rounded", "row"}, slices.Sorted(maps.Keys(kept)))
-	require.Len(t, tensors, 19, "the maps are not modified")
+		"other shape", "rounded", "rounded twice", "row"}, slices.Sorted(maps.Keys(kept)))
+	require.Len(t, tensors, 20, "the maps are not modified")
 	require.Equal(t, map[string]string{"format": "pt", "c": "taken"}, metadata)
 
 	var file bytes.Buffer
