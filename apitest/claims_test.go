@@ -233,7 +233,45 @@ func TestLyingReader(t *testing.T) {
 		_, err := ReadIndex(lyingReader(n))
 		require.ErrorContains(t, err, fmt.Sprintf("read %d of ", n))
 	}
+	file := fileOf(`{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}`, 4)
+	_, err := NewFile(lyingReaderAt{bytes.NewReader(file), -1}, int64(len(file)))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "fewer bytes without an error")
+	_, err = NewFile(lyingReaderAt{bytes.NewReader(file), 1}, int64(len(file)))
+	require.ErrorContains(t, err, fmt.Sprintf("read %d of %d bytes", len(file)+1, len(file)))
+	_, err = OpenFS(shorterFS{fstest.MapFS{"x": {Data: file}}}, "x")
+	require.ErrorContains(t, err, fmt.Sprintf("it has more than the %d bytes of its size", len(file)-1))
 }
+
+// A lyingReaderAt returns a number of bytes that is off by some, and no error.
+type lyingReaderAt struct {
+	io.ReaderAt
+	by int
+}
+
+func (l lyingReaderAt) ReadAt(b []byte, off int64) (int, error) {
+	n, _ := l.ReaderAt.ReadAt(b, off)
+	return n + l.by, nil
+}
+
+// A shorterFS has files that are longer than they say.
+type shorterFS struct{ fs.FS }
+
+type (
+	shorterFile struct{ fs.File }
+	shorterInfo struct{ fs.FileInfo }
+)
+
+func (s shorterFS) Open(name string) (fs.File, error) {
+	f, err := s.FS.Open(name)
+	return shorterFile{f}, err
+}
+
+func (s shorterFile) Stat() (fs.FileInfo, error) {
+	info, err := s.File.Stat()
+	return shorterInfo{info}, err
+}
+
+func (s shorterInfo) Size() int64 { return s.FileInfo.Size() - 1 }
 
 // A lyingFS has files that are lying readers.
 type lyingFS struct {

@@ -238,6 +238,9 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 				require.Regexp(t, "^safetensors: (tensor|writing) ", err.Error())
 				require.ErrorContains(t, err, `tensor "b1" of `)
 				require.ErrorContains(t, err, "m-2.safetensors: ")
+				if way == "OpenFS" || way == "closed" {
+					require.ErrorContains(t, err, " of dir/m-2.safetensors: ", "the name that was opened")
+				}
 				require.Equal(t, 1, strings.Count(err.Error(), `"b1"`), err)
 				if way == "closed" {
 					require.ErrorIs(t, err, fs.ErrClosed)

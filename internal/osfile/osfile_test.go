@@ -23,6 +23,14 @@ func requireOnly(t *testing.T, dir string, want ...string) {
 	require.ElementsMatch(t, want, names)
 }
 
+// TestCreateIsExclusive: a link in the place of a temporary file is not followed.
+func TestCreateIsExclusive(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "taken")
+	require.NoError(t, os.WriteFile(name, []byte("old"), 0o666))
+	_, err := system.Create(name, 0o666)
+	require.ErrorIs(t, err, fs.ErrExist)
+}
+
 func TestAtomicTakesItsNameAtCommit(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
