@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxIdle is how many files stay open that nobody reads. There may be more files, one for
-// each rank, than a process may have open.
+// maxIdle is how many files stay open between reads. A checkpoint has a file for each rank,
+// perhaps more than a process may have open.
 const maxIdle = 32
 
 // files are the files that chunks are in.
@@ -31,7 +31,7 @@ type files struct {
 	closed bool
 }
 
-// A file is open while somebody reads it, and perhaps afterwards.
+// A file is opened when it is read. Afterwards it is idle: it stays open for a while.
 type file struct {
 	files *files
 	path  string
@@ -74,7 +74,7 @@ func (f *files) open(dir string, c *checkpoint) error {
 	return nil
 }
 
-// close closes the files that nobody reads, and lets no read begin.
+// close closes the idle files, and refuses further reads.
 func (f *files) close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -138,7 +138,7 @@ func (f *file) open() error {
 	case !ok || !info.Mode().IsRegular():
 		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("is not a file that can be read by offset")}
 	case f.info != nil && (f.info.Size() != info.Size() || !f.info.ModTime().Equal(info.ModTime())):
-		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("has changed since it was opened first")}
+		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("has changed since it was first opened")}
 	}
 	if err != nil {
 		opened.Close()
@@ -151,8 +151,8 @@ func (f *file) open() error {
 	return nil
 }
 
-// release ends a read. The last one leaves the file open, and closes the one that nobody
-// has read for longest.
+// release ends a read. After the last one the file is idle, and the one that has been idle
+// for longest may be closed.
 func (f *file) release() error {
 	f.mu.Lock()
 	var oldest *file

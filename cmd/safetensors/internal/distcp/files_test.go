@@ -75,7 +75,7 @@ func TestManyFiles(t *testing.T) {
 		folder[fmt.Sprint("f", i)] = &fstest.MapFile{Data: append(data, 0)}
 	}
 	_, err = read()
-	require.ErrorContains(t, err, "has changed since it was opened first")
+	require.ErrorContains(t, err, "has changed since it was first opened")
 	require.NoError(t, c.Close())
 	require.Zero(t, fsys.open.Load())
 	_, err = read()
