@@ -44,7 +44,8 @@ func TestReadAhead(t *testing.T) {
 	require.Less(t, ahead(0, size), int64(half)) // some may be for pages of the program
 	require.Less(t, ahead(0, 0), int64(half))
 	require.False(t, Cached(f, size), "the end")
-	if strconv.IntSize == 64 {
+	n, err := unix.Preadv2(int(f.Fd()), [][]byte{make([]byte, 1)}, 0, unix.RWF_NOWAIT)
+	if strconv.IntSize == 64 && n == 1 && err == nil { // emulators cannot tell
 		require.True(t, Cached(f, size-1))
 	}
 }
