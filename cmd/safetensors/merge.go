@@ -36,9 +36,8 @@ Without it, the models have the same tensors, of the same shapes, and METHOD is
           weight (default 1 each)
 
 Everything is computed in float32 (float64 if the first model has that) in bounded
-memory, and rounded once, with adapters once for each, to the dtype of the first model,
-whose metadata DST has too.
-DST is what it is for cp.
+memory, and rounded once, or once for each adapter, to the dtype of the first model, whose
+metadata DST has too. DST is what it is for cp.
 `+sources, `
 safetensors merge mistral merged --lora my-adapter
 safetensors merge a.safetensors b.safetensors soup.safetensors --weights 0.6,0.4
