@@ -2,11 +2,14 @@ package jsonscan
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -29,6 +32,28 @@ func TestSkipTakesJSON(t *testing.T) {
 	} {
 		require.NoError(t, skip(text), text)
 		require.True(t, json.Valid([]byte(text)), text)
+	}
+}
+
+// TestSurrogates has all pairs of escapes at the limits of surrogates.
+func TestSurrogates(t *testing.T) {
+	limits := []rune{0, 0xd7ff, 0xd800, 0xd801, 0xdbfe, 0xdbff, 0xdc00, 0xdc01, 0xdffe, 0xdfff, 0xe000, 0xffff}
+	for _, a := range limits {
+		for _, b := range limits {
+			text := fmt.Sprintf(`"\u%04x\u%04X"`, a, b)
+			want, pair := []rune{a, b}, utf16.DecodeRune(a, b)
+			if pair != utf8.RuneError {
+				want = []rune{pair}
+			}
+			s := &Scanner{Text: []byte(text)}
+			got, err := s.String("a string")
+			if pair == utf8.RuneError && (utf16.IsSurrogate(a) || utf16.IsSurrogate(b)) {
+				require.ErrorContains(t, err, "lone surrogate", text)
+				continue
+			}
+			require.NoError(t, err, text)
+			require.Equal(t, string(want), string(s.Bytes(got)), text)
+		}
 	}
 }
 
