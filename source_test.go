@@ -57,6 +57,8 @@ func TestTruncated(t *testing.T) {
 		require.NoError(t, os.Truncate(name, int64(size)))
 		if m := f.parts[0].src.mapped; size == 8192 {
 			require.ErrorIs(t, m.guard(func() error { mem.Touch(m.bytes); return nil }), errFault)
+			other := &mapping{bytes: make([]byte, 8)}
+			require.Panics(t, func() { other.guard(func() error { mem.Touch(m.bytes); return nil }) }, "a fault elsewhere")
 			page := os.Getpagesize()
 			lost := (size + page - 1) / page * page
 			require.ErrorIs(t, m.guard(func() error { mem.Touch(m.bytes[lost-1 : lost+1]); return nil }), errFault, "a page for each byte")
