@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -71,6 +73,15 @@ func newHostile(t *testing.T, http2 bool, answer http.HandlerFunc) *hostile {
 		s.requests.Add(1)
 		answer(&metered{w, s}, r)
 	}))
+	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if secure, ok := c.(*tls.Conn); ok {
+			c = secure.NetConn()
+		}
+		if tcp, ok := c.(*net.TCPConn); ok {
+			tcp.SetWriteBuffer(1 << 20) // the settings of some machines allow dozens of MiB
+		}
+		return ctx
+	}
 	s.EnableHTTP2 = http2
 	if http2 {
 		s.StartTLS()
