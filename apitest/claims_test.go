@@ -75,6 +75,30 @@ func TestClaimedTensors(t *testing.T) {
 	require.ErrorContains(t, err, "exceed the memory of this machine")
 }
 
+// TestOpenUnmapped opens a file that a 32-bit system cannot map, a sparse one: its tensors
+// are read on demand.
+func TestOpenUnmapped(t *testing.T) {
+	if runtime.GOOS != "linux" || math.MaxInt != math.MaxInt32 {
+		return
+	}
+	const size = 3 << 29
+	h := &Header{Tensors: []TensorInfo{{Name: "a", DType: U8, Shape: []int{size}}, {Name: "b", DType: U8, Shape: []int{size}}}}
+	head, err := h.AppendBinary(nil)
+	require.NoError(t, err)
+	name := filepath.Join(t.TempDir(), "sparse.safetensors")
+	require.NoError(t, os.WriteFile(name, head, 0o666))
+	require.NoError(t, os.Truncate(name, int64(len(head))+2*size))
+	f, err := Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	b, err := f.Tensor("b")
+	require.NoError(t, err)
+	end := mustSlice(t, b, Span(size-3, size))
+	require.Equal(t, []byte{0, 0, 0}, appended[byte](t, end))
+	_, err = View[byte](end)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
 // TestClaimedWrites writes tensors whose size is a claim: it takes memory for what was
 // read, and ends with the writer, or the disk.
 func TestClaimedWrites(t *testing.T) {
