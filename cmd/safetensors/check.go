@@ -182,7 +182,7 @@ func (c *command) printVerdict(v verdict, asJSON bool) error {
 		return term.PrintJSON(c.out, v)
 	}
 	if v.OK {
-		_, err := fmt.Fprintf(c.out, "ok       %s: %d tensors, %s\n", term.Name(v.File), *v.Tensors, term.Bytes(*v.Bytes))
+		_, err := fmt.Fprintf(c.out, "ok       %s: %s, %s\n", term.Name(v.File), term.Plural(*v.Tensors, "tensor"), term.Bytes(*v.Bytes))
 		return err
 	}
 	fmt.Fprintf(c.out, "refused  %s: ", term.Name(v.File))

@@ -110,7 +110,7 @@ func (c *command) signModel(name string, s signing) error {
 	if err := dest.WriteFile(s.out, write); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.stderr, "%s: %d files\n", term.Name(s.out), len(m.Files))
+	fmt.Fprintf(c.stderr, "%s: %s\n", term.Name(s.out), term.Plural(len(m.Files), "file"))
 	return nil
 }
 

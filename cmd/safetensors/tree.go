@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -68,9 +67,7 @@ func (t nameTree) print(b branch, first, rest string, depth int) {
 	if i := b.Named(); i >= 0 {
 		dtype, dims = t.tensors[i].DType.String(), shape(t.tensors[i].Shape)
 	} else {
-		if dims = strconv.Itoa(b.sum.Tensors) + " tensors"; b.sum.Tensors == 1 {
-			dims = "1 tensor"
-		}
+		dims = term.Plural(b.sum.Tensors, "tensor")
 	}
 	fmt.Fprintf(t.w, "%s%s\t%s\t%s\t%17s\t%8s\n", first, term.Name(label), dtype, dims, term.Count(b.sum.Parameters), term.Bytes(b.sum.Bytes))
 	if depth == 1 {

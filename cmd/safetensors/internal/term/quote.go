@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"golang.org/x/term"
 )
 
@@ -137,6 +138,9 @@ func ParseBytes(s string) (int64, error) {
 
 // Count formats a number with commas: 1,234,567.
 func Count(n int64) string { return humanize.Comma(n) }
+
+// Plural formats a number of things: 1 tensor, 2 tensors.
+func Plural(n int, thing string) string { return english.Plural(n, thing, "") }
 
 // Is reports whether a stream is a terminal.
 func Is(stream any) bool {
