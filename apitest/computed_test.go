@@ -267,6 +267,9 @@ func TestComputedFaults(t *testing.T) {
 // requireGoroutines waits until no more than n goroutines are left.
 func requireGoroutines(t testing.TB, n int) {
 	t.Helper()
+	if runtime.GOOS == "js" {
+		return // its runtime has one more at times
+	}
 	for range 10_000 {
 		if runtime.NumGoroutine() <= n {
 			return
