@@ -187,13 +187,14 @@ func TestMemory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv(statusFile, "status")
 	writeSparse(t, "big.safetensors", 5)
+	bucket := filepath.Join(t.TempDir(), "bucket")
 	for _, args := range [][]string{
 		{"cp", "big.safetensors", "copy.safetensors"},
 		{"cp", "big.safetensors", "half.safetensors", "--dtype", "bf16"},
 		{"cp", "big.safetensors", "shards", "--max-shard-size", "500MB"},
 		{"cp", "big.safetensors", "shards", "--max-shard-size", "500MB", "--part", "1/1", "--dtype", "bf16"},
 		{"cp", "big.safetensors", "-"},
-		{"cp", "big.safetensors", "file://" + filepath.ToSlash(t.TempDir()) + "/bucket", "--max-shard-size", "1GB"},
+		{"cp", "big.safetensors", "file://" + filepath.ToSlash(bucket), "--max-shard-size", "1GB"},
 		{"stats", "big.safetensors"}, {"hash", "--tensors", "big.safetensors"}, {"diff", "big.safetensors", "copy.safetensors"},
 		{"show", "big.safetensors", "layers.2.weight"}, {"check", "big.safetensors"}, {"ls", "big.safetensors"},
 		{"meta", "copy.safetensors", "a=b", "--in-place"},
@@ -210,7 +211,7 @@ func TestMemory(t *testing.T) {
 		require.NoError(t, err)
 		t.Logf("%4d MiB: %q", peak>>10, args)
 		require.Less(t, peak>>10, 512, "%q", args)
-		for _, name := range []string{"half.safetensors", "shards"} {
+		for _, name := range []string{"half.safetensors", "shards", bucket} {
 			require.NoError(t, os.RemoveAll(name))
 		}
 	}
