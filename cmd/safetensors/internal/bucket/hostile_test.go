@@ -107,8 +107,8 @@ func breaksOff(off, size, n int) http.HandlerFunc {
 	}
 }
 
-// TestPausesOfReads: a body that breaks off is continued after a pause, unless it has brought
-// much, and not for ever.
+// TestPausesOfReads: a read resumes a body that breaks off, after a pause or, if much of it
+// has arrived, at once. It gives up after some tries that bring nearly nothing.
 func TestPausesOfReads(t *testing.T) {
 	const size = 200 << 10
 	head := says(200, "", "Content-Length", fmt.Sprint(size))
@@ -161,7 +161,7 @@ func TestRetryAfter(t *testing.T) {
 	require.InDelta(t, time.Hour, retryAfter(http.Header{"Retry-After": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}}), float64(time.Minute))
 }
 
-// TestWaitEnds: nobody waits who has been interrupted.
+// TestWaitEnds: an interrupt ends a wait.
 func TestWaitEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

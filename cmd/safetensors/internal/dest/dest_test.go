@@ -267,8 +267,7 @@ func TestNoURL(t *testing.T) {
 	}
 }
 
-// TestShardError: the error of a shard names the file once, and has the prefix of the library
-// nowhere.
+// TestShardError: the error of a shard does not have the library's prefix.
 func TestShardError(t *testing.T) {
 	for kind, s := range stores(t, 16) {
 		err := s.d.(Shared).WriteShard("shard", failingAfter(t, checkpoint(t, "a"), 0), nil, func() error { return nil })

@@ -51,8 +51,8 @@ func (c *chunk) look(ctx context.Context) (t safetensors.Tensor, err error) {
 }
 
 // edges reads a file of torch.save, which has all but the data in its first and last bytes.
-// Some twenty reads look into it, of which each may be a request: it keeps those bytes
-// meanwhile.
+// Looking into it takes some twenty reads, and each may be a request: edges keeps those
+// bytes meanwhile.
 type edges struct {
 	r          io.ReaderAt
 	size       int64
