@@ -11,7 +11,7 @@
 //		return err
 //	}
 //	defer f.Close()
-//	weights, err := safetensors.Read[float32](f, "model.embed_tokens.weight", -1, 4096)
+//	weights, err := safetensors.Elements[float32](f, "model.embed_tokens.weight", -1, 4096)
 //
 // A Tensor is a dtype, a shape and a reference to data:
 //

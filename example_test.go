@@ -172,12 +172,12 @@ func ExampleRead() {
 	}
 	defer f.Close()
 	fmt.Println(f)
-	embedding, err := safetensors.Read[float32](f, "model.embed_tokens.weight", -1, 32)
+	embedding, err := safetensors.Elements[float32](f, "model.embed_tokens.weight", -1, 32)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(len(embedding)/32, "rows")
-	_, err = safetensors.Read[float32](f, "model.embed_tokens.weight", 64, 32, 1)
+	_, err = safetensors.Elements[float32](f, "model.embed_tokens.weight", 64, 32, 1)
 	fmt.Println(err)
 	// Output:
 	// 22 tensors, 44160 bytes
@@ -228,7 +228,7 @@ func ExampleFile_Header() {
 	defer f.Close()
 	h := f.Header()
 	for _, t := range h.Tensors[:2] {
-		fmt.Println(t.Name, "from byte", h.Size+t.DataOffsets[0], "to", h.Size+t.DataOffsets[1])
+		fmt.Println(t.Name, "from byte", h.DataStart+t.DataOffsets[0], "to", h.DataStart+t.DataOffsets[1])
 	}
 	fmt.Println(f.Len(), "tensors")
 	// Output:

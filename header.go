@@ -14,9 +14,9 @@ import (
 
 // A Header is the table at the start of a file.
 type Header struct {
-	Metadata map[string]string // nil if the file has none
-	Tensors  []TensorInfo      // in file (offset) order; ties, zero-size tensors, in header order
-	Size     int64             // bytes before the data buffer: 8 + header length
+	Metadata  map[string]string // nil if the file has none
+	Tensors   []TensorInfo      // in file (offset) order; ties, zero-size tensors, in header order
+	DataStart int64             // where the data buffer starts in the file: 8 + header length
 }
 
 // A TensorInfo is the entry of one tensor in a header.
@@ -36,7 +36,7 @@ func (h *Header) Tensor(name string) (TensorInfo, bool) {
 	return h.Tensors[i], true
 }
 
-// ReadHeader reads and checks a header, exactly Header.Size bytes of r. It cannot check
+// ReadHeader reads and checks a header, exactly Header.DataStart bytes of r. It cannot check
 // that the tensors fill the file: compare the end of the last. Any other broken rule is
 // a *[FormatError]; if r ends early, it wraps [io.ErrUnexpectedEOF]. Errors of r are
 // wrapped. Memory grows with the bytes that arrive.
@@ -208,9 +208,9 @@ func (t *table) header() *Header {
 	public.dims = slices.Clone(t.dims)
 	t = &public
 	h := &Header{
-		Metadata: t.metadataMap(),
-		Tensors:  make([]TensorInfo, len(t.entries)),
-		Size:     t.size(),
+		Metadata:  t.metadataMap(),
+		Tensors:   make([]TensorInfo, len(t.entries)),
+		DataStart: t.size(),
 	}
 	for i := range t.entries {
 		e := &t.entries[i]

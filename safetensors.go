@@ -170,7 +170,7 @@ func (f *File) String() string {
 }
 
 // Header returns the header. Of several files it is that of a file with their data one
-// after another; Size is 0. The caller may modify it.
+// after another; DataStart is 0. The caller may modify it.
 func (f *File) Header() *Header {
 	if len(f.parts) == 1 {
 		return f.parts[0].header()
@@ -190,7 +190,7 @@ func (f *File) Header() *Header {
 
 // Headers yields the name and the header of each file. The name is that in the index,
 // or that of the file without its directory, or "". Data of a tensor starts at
-// Header.Size + TensorInfo.DataOffsets[0]. A shard has the tensors that the index places
+// DataStart + TensorInfo.DataOffsets[0]. A shard has the tensors that the index places
 // in it. The caller may modify the header.
 func (f *File) Headers() iter.Seq2[string, *Header] {
 	return func(yield func(string, *Header) bool) {

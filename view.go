@@ -219,10 +219,10 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	return out, nil
 }
 
-// Read returns the elements of a tensor by name, as Append(nil, t) does. Another shape
-// than that given, if any, is an error; -1 stands for any size of a dimension. To
+// Elements returns the elements of a tensor by name, as Append(nil, t) does. A shape
+// other than that given, if any, is an error; -1 stands for any size of a dimension. To
 // require a scalar, check Tensor.Shape.
-func Read[T Element](f *File, name string, shape ...int) ([]T, error) {
+func Elements[T Element](f *File, name string, shape ...int) ([]T, error) {
 	t, err := f.Tensor(name)
 	if err != nil {
 		return nil, err

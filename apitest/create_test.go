@@ -170,7 +170,7 @@ func TestAppendBinary(t *testing.T) {
 	require.NoError(t, err)
 	b, err := h.AppendBinary([]byte("before"))
 	require.NoError(t, err)
-	require.Equal(t, "before"+string(file.Bytes()[:h.Size]), string(b))
+	require.Equal(t, "before"+string(file.Bytes()[:h.DataStart]), string(b))
 	h.Tensors = append(h.Tensors, h.Tensors[0])
 	b, err = h.AppendBinary([]byte("before"))
 	require.ErrorContains(t, err, "duplicate tensor name")

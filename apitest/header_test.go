@@ -21,9 +21,9 @@ import (
 func TestReadHeader(t *testing.T) {
 	file := fileOf(`{"__metadata__":{"k":"v"},"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, 4)
 	want := &Header{
-		Metadata: map[string]string{"k": "v"},
-		Tensors:  []TensorInfo{{Name: "a", DType: F16, Shape: []int{2}, DataOffsets: [2]int64{0, 4}}},
-		Size:     int64(len(file) - 4),
+		Metadata:  map[string]string{"k": "v"},
+		Tensors:   []TensorInfo{{Name: "a", DType: F16, Shape: []int{2}, DataOffsets: [2]int64{0, 4}}},
+		DataStart: int64(len(file) - 4),
 	}
 	for _, r := range []io.Reader{bytes.NewReader(file), iotest.OneByteReader(bytes.NewReader(file)), iotest.DataErrReader(bytes.NewReader(file))} {
 		h, err := ReadHeader(r)
@@ -34,7 +34,7 @@ func TestReadHeader(t *testing.T) {
 		require.Len(t, rest, 4)
 	}
 	failure := errors.New("failure")
-	for n := range want.Size {
+	for n := range want.DataStart {
 		_, err := ReadHeader(bytes.NewReader(file[:n]))
 		if n < 8 {
 			require.ErrorContains(t, err, fmt.Sprintf("file of %d bytes", n))
@@ -272,7 +272,7 @@ func TestHeadersOfShards(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, x.DType(), info.DType)
 			require.Equal(t, x.Shape(), info.Shape)
-			require.True(t, bytes.Equal(appended[byte](t, x), data[h.Size+info.DataOffsets[0]:h.Size+info.DataOffsets[1]]))
+			require.True(t, bytes.Equal(appended[byte](t, x), data[h.DataStart+info.DataOffsets[0]:h.DataStart+info.DataOffsets[1]]))
 			found++
 		}
 	}
@@ -282,7 +282,7 @@ func TestHeadersOfShards(t *testing.T) {
 	}
 
 	h := f.Header()
-	require.Zero(t, h.Size)
+	require.Zero(t, h.DataStart)
 	require.Equal(t, f.Metadata(), h.Metadata)
 	whole := filepath.Join(t.TempDir(), "whole.safetensors")
 	w, err := Create(whole, h)

@@ -256,7 +256,7 @@ func TestRangeReader(t *testing.T) {
 	require.NoError(t, err)
 	var want []string
 	for _, element := range []int64{9, 13, 17, 21} {
-		want = append(want, fmt.Sprintf("%d+8", h.Size+4*element))
+		want = append(want, fmt.Sprintf("%d+8", h.DataStart+4*element))
 	}
 	require.Equal(t, want, r.ranges)
 	require.Equal(t, 1, r.calls, "the header")

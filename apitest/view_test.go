@@ -192,7 +192,7 @@ func testViewOrAppend[T Element](t *testing.T, x Tensor) {
 }
 
 // TestRead reads tensors by name, with and without a check of the shape.
-func TestRead(t *testing.T) {
+func TestElements(t *testing.T) {
 	x, err := NewTensor(BF16, []int{2, 3}, []float32{1, 2, 3, 4, 5, 6})
 	require.NoError(t, err)
 	scalar, err := NewTensor(I8, nil, []int8{7})
@@ -201,29 +201,29 @@ func TestRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "2 tensors, 13 bytes", f.String())
 	for _, shape := range [][]int{nil, {2, 3}, {-1, 3}, {2, -1}, {-1, -1}} {
-		got, err := Read[float32](f, "x", shape...)
+		got, err := Elements[float32](f, "x", shape...)
 		require.NoError(t, err)
 		require.Equal(t, []float32{1, 2, 3, 4, 5, 6}, got)
 	}
-	got, err := Read[float64](f, "s")
+	got, err := Elements[float64](f, "s")
 	require.NoError(t, err)
 	require.Equal(t, []float64{7}, got)
 	for _, shape := range [][]int{{6}, {3, 2}, {2, 3, 1}, {-1}, {-2, 3}} {
-		_, err = Read[float32](f, "x", shape...)
+		_, err = Elements[float32](f, "x", shape...)
 		require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "x": its shape is [2,3], not %s`, strings.ReplaceAll(fmt.Sprint(shape), " ", ",")))
 	}
-	_, err = Read[float64](f, "s", 1)
+	_, err = Elements[float64](f, "s", 1)
 	require.EqualError(t, err, `safetensors: tensor "s": its shape is [], not [1]`)
-	_, err = Read[float32](f, "y")
+	_, err = Elements[float32](f, "y")
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = Read[int32](f, "x")
+	_, err = Elements[int32](f, "x")
 	require.EqualError(t, err, `safetensors: tensor "x": elements of BF16 are uint16 or byte, not int32`)
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, maps.Collect(f.Tensors()), nil))
 	closed, err := Parse(file.Bytes())
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
-	_, err = Read[float32](closed, "x")
+	_, err = Elements[float32](closed, "x")
 	require.ErrorIs(t, err, fs.ErrClosed)
 	require.ErrorContains(t, err, `tensor "x"`)
 

@@ -69,8 +69,8 @@ func (j *judge) judge(file []byte, ref answer) (err error) {
 		return err
 	}
 	if headerErr == nil {
-		if consumed := r.Size() - int64(r.Len()); consumed != h.Size {
-			return fmt.Errorf("ReadHeader consumes %d bytes, Header.Size is %d", consumed, h.Size)
+		if consumed := r.Size() - int64(r.Len()); consumed != h.DataStart {
+			return fmt.Errorf("ReadHeader consumes %d bytes, Header.DataStart is %d", consumed, h.DataStart)
 		}
 		if err := compareTables(h, ref, spelled); err != nil {
 			return err

@@ -152,7 +152,7 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 		f, err := client.OpenFile(t.Context(), "old/name", "", "x.safetensors")
 		require.NoError(t, err)
 		defer f.Close()
-		_, err = safetensors.Read[byte](f, "t")
+		_, err = safetensors.Elements[byte](f, "t")
 		require.NoError(t, err)
 		require.Len(t, hub.requests, 3)
 		require.Equal(t, endpoint+"/new/name/resolve/main/x.safetensors", hub.requests[1].URL.EscapedPath())

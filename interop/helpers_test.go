@@ -45,8 +45,8 @@ func requireHeader(t *testing.T, data []byte, want goldenFile) {
 	r := bytes.NewReader(data)
 	h, err := safetensors.ReadHeader(r)
 	require.NoError(t, err)
-	require.EqualValues(t, 8+binary.LittleEndian.Uint64(data), h.Size)
-	require.EqualValues(t, int64(len(data))-h.Size, r.Len(), "bytes left after the header")
+	require.EqualValues(t, 8+binary.LittleEndian.Uint64(data), h.DataStart)
+	require.EqualValues(t, int64(len(data))-h.DataStart, r.Len(), "bytes left after the header")
 	require.Equal(t, want.Metadata, h.Metadata)
 	require.Len(t, h.Tensors, len(want.Tensors))
 	var offset int64
@@ -55,10 +55,10 @@ func requireHeader(t *testing.T, data []byte, want goldenFile) {
 		require.Equal(t, want.Tensors[i].DType, info.DType)
 		requireShape(t, want.Tensors[i].Shape, info.Shape)
 		require.Equal(t, offset, info.DataOffsets[0])
-		requireData(t, want.Tensors[i], data[h.Size:][offset:info.DataOffsets[1]])
+		requireData(t, want.Tensors[i], data[h.DataStart:][offset:info.DataOffsets[1]])
 		offset = info.DataOffsets[1]
 	}
-	require.EqualValues(t, len(data), h.Size+offset)
+	require.EqualValues(t, len(data), h.DataStart+offset)
 }
 
 // requireFile checks the content of f. Its tensors can be viewed if inMemory.

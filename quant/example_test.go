@@ -36,7 +36,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer f.Close()
-	values, err := safetensors.Read[float32](f, "proj.weight", 2, 4)
+	values, err := safetensors.Elements[float32](f, "proj.weight", 2, 4)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func TestOpenShards(t *testing.T) {
 	f, err := quant.Open(folder)
 	require.NoError(t, err)
 	defer f.Close()
-	got, err := safetensors.Read[float32](f, "a.weight")
+	got, err := safetensors.Elements[float32](f, "a.weight")
 	require.NoError(t, err)
 	requireSame(t, v.want["a.weight"], got, "packed integers")
 }

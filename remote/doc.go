@@ -25,7 +25,7 @@
 // is done, all requests end, and reads that need one fail with its error. A deadline
 // meant for opening alone would end the File, too.
 //
-// View needs the data in memory and fails with [errors.ErrUnsupported]; Read, Append
+// View needs the data in memory and fails with [errors.ErrUnsupported]; Elements, Append
 // and WriteTo copy.
 //
 // # Requests and consistency

@@ -111,7 +111,7 @@ func TestRequests(t *testing.T) {
 	require.Equal(t, []string{
 		"GET " + indexName,
 		"HEAD model-00002-of-00003.safetensors", "GET model-00002-of-00003.safetensors bytes=0-65535",
-		fmt.Sprintf("GET model-00002-of-00003.safetensors bytes=%d-%d", h.Size+3*part, h.Size+4*part-1),
+		fmt.Sprintf("GET model-00002-of-00003.safetensors bytes=%d-%d", h.DataStart+3*part, h.DataStart+4*part-1),
 	}, runs("slice", "-rank", "3", "-of", "8", "-dim", "0", s.location, "layers.1.weight", file))
 
 	large, err := safetensors.NewTensor(safetensors.U8, []int{20 << 20}, make([]byte, 20<<20))

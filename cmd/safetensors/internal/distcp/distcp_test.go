@@ -369,10 +369,10 @@ func TestSafetensorsInside(t *testing.T) {
 		return c
 	}
 	c := open(t, file.Bytes(), []int{2, 1}, "float32")
-	values, err := safetensors.Read[float32](c.File, "w", 2, 1)
+	values, err := safetensors.Elements[float32](c.File, "w", 2, 1)
 	require.NoError(t, err)
 	require.Equal(t, []float32{1, 2}, values)
-	numbers, err := safetensors.Read[int8](c.File, "b", 3)
+	numbers, err := safetensors.Elements[int8](c.File, "b", 3)
 	require.NoError(t, err)
 	require.Equal(t, []int8{3, 4, 5}, numbers)
 
@@ -389,7 +389,7 @@ func TestSafetensorsInside(t *testing.T) {
 		"other names": {bytes.Replace(file.Bytes(), []byte(`"w":`), []byte(`"v":`), 1), []int{2, 1}, "float32", `byte 9 of "y": no tensor is named "w"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := safetensors.Read[byte](open(t, test.data, test.shape, test.dtype).File, "w")
+			_, err := safetensors.Elements[byte](open(t, test.data, test.shape, test.dtype).File, "w")
 			require.ErrorContains(t, err, test.want)
 		})
 	}

@@ -64,7 +64,7 @@ func TestManyFiles(t *testing.T) {
 	fsys := &limited{FS: folder}
 	c, err := Open(t.Context(), fsys, ".")
 	require.NoError(t, err)
-	read := func() ([]float32, error) { return safetensors.Read[float32](c.File, "w", 3*n) }
+	read := func() ([]float32, error) { return safetensors.Elements[float32](c.File, "w", 3*n) }
 	got, err := read()
 	require.NoError(t, err)
 	require.Equal(t, slices.Repeat(got[:3], n), got)
