@@ -154,7 +154,7 @@ func saveRanks(folder, model string, ranks int) {
 	for rank := range ranks {
 		pieces := make(map[string]dcp.Piece)
 		for name, t := range maps.Collect(f.Tensors()) {
-			pieces[name] = must(must(dcp.NewPiece(t)).Part(0, rank, ranks))
+			pieces[name] = must(must(dcp.NewPiece(t)).Shard(0, rank, ranks))
 		}
 		check(dcp.WriteFile(filepath.Join(folder, dcp.FileName(rank)), pieces, nil))
 	}

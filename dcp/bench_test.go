@@ -33,7 +33,7 @@ func BenchmarkConsolidate(b *testing.B) {
 				if of[rank] == nil {
 					of[rank] = make(pieces)
 				}
-				of[rank][fmt.Sprintf("layers.%d.weight", i)] = partOf(b, pieceOf(b, x), dim, rank, ranks)
+				of[rank][fmt.Sprintf("layers.%d.weight", i)] = shardOf(b, pieceOf(b, x), dim, rank, ranks)
 			}
 		}
 		for rank := range ranks {
@@ -75,7 +75,7 @@ func BenchmarkOpen(b *testing.B) {
 	for rank := range ranks {
 		of := make(pieces)
 		for i := range tensors {
-			of[fmt.Sprintf("model.layers.%d.self_attn.q_proj.weight", i)] = partOf(b, pieceOf(b, x), 0, rank, ranks)
+			of[fmt.Sprintf("model.layers.%d.self_attn.q_proj.weight", i)] = shardOf(b, pieceOf(b, x), 0, rank, ranks)
 		}
 		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), of, nil))
 	}
@@ -96,7 +96,7 @@ func BenchmarkSlice(b *testing.B) {
 	x := random(b, rand.New(rand.NewPCG(6, 3)), safetensors.F32, size, size)
 	dir := b.TempDir()
 	for rank := range ranks {
-		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), pieces{"x": partOf(b, pieceOf(b, x), 1, rank, ranks)}, nil))
+		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), pieces{"x": shardOf(b, pieceOf(b, x), 1, rank, ranks)}, nil))
 	}
 	f, err := dcp.Open(dir)
 	require.NoError(b, err)

@@ -23,16 +23,16 @@
 // # Writing
 //
 // A rank of a Go job writes its pieces with WriteFile, to the file that FileName names.
-// Part cuts a tensor as PyTorch's placement Shard does, also for a mesh of ranks:
+// Shard cuts a tensor as PyTorch's placement Shard does, also for a mesh of ranks:
 //
 //	whole, err := dcp.NewPiece(t)
 //	…
-//	pieces["layers.0.weight"], err = whole.Part(0, rank, ranks)
+//	pieces["layers.0.weight"], err = whole.Shard(0, rank, ranks)
 //	…
 //	err = dcp.WriteFile(filepath.Join("checkpoint", dcp.FileName(rank)), pieces, nil)
 //
 // A PyTorch job of any number of ranks loads such a directory with dcp.load and
-// HuggingFaceStorageReader, and a Go job opens one that PyTorch saved. Open, Part and
+// HuggingFaceStorageReader, and a Go job opens one that PyTorch saved. Open, Shard and
 // WriteFile together cut a checkpoint for another number of ranks.
 //
 // # Missing and stale files

@@ -230,7 +230,7 @@ func TestFolderErrors(t *testing.T) {
 // TestFailingReader gives the error of the file whose piece is needed.
 func TestFailingReader(t *testing.T) {
 	x := at(t, []int{64, 64}, nil)
-	files, readers := recorded(t, pieces{"x": partOf(t, x, 1, 0, 2)}, pieces{"x": partOf(t, x, 1, 1, 2)})
+	files, readers := recorded(t, pieces{"x": shardOf(t, x, 1, 0, 2)}, pieces{"x": shardOf(t, x, 1, 1, 2)})
 	f, err := dcp.Assemble(files...)
 	require.NoError(t, err)
 	got, err := f.Tensor("x")

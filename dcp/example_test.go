@@ -101,7 +101,7 @@ func resaveRank(from, to string, rank, ranks int) error {
 			return err
 		}
 		if len(t.Shape()) > 0 { // scalars stay whole
-			if p, err = p.Part(0, rank, ranks); err != nil {
+			if p, err = p.Shard(0, rank, ranks); err != nil {
 				return err
 			}
 		}

@@ -41,10 +41,10 @@ func pieceOf(t testing.TB, x safetensors.Tensor, offsets ...int) dcp.Piece {
 	return p
 }
 
-// partOf returns a part of a piece.
-func partOf(t testing.TB, p dcp.Piece, dim, i, n int) dcp.Piece {
+// shardOf returns a shard of a piece.
+func shardOf(t testing.TB, p dcp.Piece, dim, i, n int) dcp.Piece {
 	t.Helper()
-	p, err := p.Part(dim, i, n)
+	p, err := p.Shard(dim, i, n)
 	require.NoError(t, err)
 	return p
 }

@@ -25,7 +25,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(5, 1)), safetensors.U16, rows, columns)
 	var of []pieces
 	for rank := range ranks {
-		of = append(of, pieces{"x": partOf(t, pieceOf(t, x), 1, rank, ranks)})
+		of = append(of, pieces{"x": shardOf(t, pieceOf(t, x), 1, rank, ranks)})
 	}
 	files, readers := recorded(t, of...)
 	for _, r := range readers {
@@ -79,7 +79,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 // Close.
 func TestClose(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(5, 2)), safetensors.U8, 4, 4)
-	files := parsed(t, pieces{"x": partOf(t, pieceOf(t, x), 0, 0, 2)}, pieces{"x": partOf(t, pieceOf(t, x), 0, 1, 2), "y": pieceOf(t, x)})
+	files := parsed(t, pieces{"x": shardOf(t, pieceOf(t, x), 0, 0, 2)}, pieces{"x": shardOf(t, pieceOf(t, x), 0, 1, 2), "y": pieceOf(t, x)})
 	f, err := dcp.Assemble(files...)
 	require.NoError(t, err)
 	tensors := maps.Collect(f.Tensors())
@@ -153,7 +153,7 @@ func TestConcurrentUse(t *testing.T) {
 				}
 				p := pieceOf(t, x)
 				if len(x.Shape()) > 0 {
-					p, _ = p.Part(0, i, 8)
+					p, _ = p.Shard(0, i, 8)
 				}
 				of[name] = p
 			}
@@ -219,7 +219,7 @@ func TestRangeReader(t *testing.T) {
 	var files []*safetensors.File
 	var readers []*rangeReader
 	for rank := range 4 {
-		p := partOf(t, partOf(t, pieceOf(t, x), 0, rank/2, 2), 1, rank%2, 2)
+		p := shardOf(t, shardOf(t, pieceOf(t, x), 0, rank/2, 2), 1, rank%2, 2)
 		data := written(t, pieces{"x": p})
 		r := &rangeReader{ReaderAt: bytes.NewReader(data)}
 		f, err := safetensors.NewFile(r, int64(len(data)))

@@ -58,7 +58,7 @@ func (s spec) rank(t testing.TB, whole map[string]safetensors.Tensor, rank int) 
 		p := pieceOf(t, x)
 		for i, placement := range s.Placements[name] {
 			if placement != "R" {
-				p = partOf(t, p, int(placement[1]-'0'), at[i], s.Mesh[i])
+				p = shardOf(t, p, int(placement[1]-'0'), at[i], s.Mesh[i])
 			}
 		}
 		of[name] = p

@@ -176,7 +176,7 @@ func TestManyPieces(t *testing.T) {
 	var ranks []pieces
 	for i := range 20 {
 		for k := range 20 {
-			p := partOf(t, partOf(t, pieceOf(t, x), 0, i, 20), 1, k, 20)
+			p := shardOf(t, shardOf(t, pieceOf(t, x), 0, i, 20), 1, k, 20)
 			ranks = append(ranks, pieces{"x": p})
 		}
 	}

@@ -245,7 +245,7 @@ func resave(t *testing.T, from, to string, rank, ranks int) {
 	for name, x := range f.Tensors() {
 		p := pieceOf(t, x)
 		if n := len(x.Shape()); n > 0 {
-			p = partOf(t, p, n-1, rank, ranks)
+			p = shardOf(t, p, n-1, rank, ranks)
 		}
 		of[name] = p
 	}

@@ -54,26 +54,27 @@ func pieceAt(t safetensors.Tensor, offsets []int) (Piece, error) {
 	return p, nil
 }
 
-// Part returns the i-th of n parts of p along dimension dim, 0 ≤ i < n, as the
-// placement Shard(dim) of a PyTorch DTensor deals them out to n ranks: parts have the
-// size ⌈size/n⌉, the last ones are smaller or empty. Part reads nothing. For a mesh of
-// ranks, call it once for each dimension of the mesh, outermost first. In dtypes below
-// a byte, each row of a part must fill whole bytes.
-func (p Piece) Part(dim, i, n int) (Piece, error) {
-	part, err := p.part(dim, i, n)
+// Shard returns the i-th of n shards of p along dimension dim, 0 ≤ i < n, as the
+// placement Shard(dim) of a PyTorch DTensor deals them out to n ranks: shards have the
+// size ⌈size/n⌉, the last ones are smaller or empty, where [safetensors.Tensor.Part] has
+// equal parts or an error. Shard reads nothing. For a mesh of ranks, call it once for
+// each dimension of the mesh, outermost first. In dtypes below a byte, each row of a
+// shard must fill whole bytes.
+func (p Piece) Shard(dim, i, n int) (Piece, error) {
+	s, err := p.shard(dim, i, n)
 	if err != nil {
-		return Piece{}, prefixed(fmt.Errorf("part %d of %d along dimension %d of %v: %w", i, n, dim, p.tensor, err))
+		return Piece{}, prefixed(fmt.Errorf("shard %d of %d along dimension %d of %v: %w", i, n, dim, p.tensor, err))
 	}
-	return part, nil
+	return s, nil
 }
 
-func (p Piece) part(dim, i, n int) (Piece, error) {
+func (p Piece) shard(dim, i, n int) (Piece, error) {
 	shape := p.tensor.Shape()
 	switch {
 	case dim < 0 || dim >= len(shape):
 		return Piece{}, fmt.Errorf("it has rank %d", len(shape))
 	case n < 1 || i < 0 || i >= n:
-		return Piece{}, errors.New("there is no such part")
+		return Piece{}, errors.New("there is no such shard")
 	}
 	size := shape[dim]
 	chunk := size / n

@@ -47,8 +47,8 @@ func requireWritten(t *testing.T, name string, all pieces) {
 	require.Equal(t, want[header.DataStart:], got[header.DataStart:])
 }
 
-// TestPart deals a dimension out as torch.chunk does, which PyTorch's Shard uses.
-func TestPart(t *testing.T) {
+// TestShard deals a dimension out as torch.chunk does, which PyTorch's Shard uses.
+func TestShard(t *testing.T) {
 	for _, c := range []struct {
 		size, ranks int
 		begins      []int // and the size
@@ -65,7 +65,7 @@ func TestPart(t *testing.T) {
 	} {
 		x := random(t, rand.New(rand.NewPCG(1, 1)), safetensors.U8, 2, c.size)
 		for i := range c.ranks {
-			p := partOf(t, pieceOf(t, x), 1, i, c.ranks)
+			p := shardOf(t, pieceOf(t, x), 1, i, c.ranks)
 			got, offsets := placed(t, p)
 			require.Equal(t, []int{0, c.begins[i]}, offsets, c)
 			want, err := x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))
@@ -75,44 +75,44 @@ func TestPart(t *testing.T) {
 	}
 	// A mesh cuts a piece further; the offsets add up.
 	x := random(t, rand.New(rand.NewPCG(1, 2)), safetensors.U8, 7)
-	p := partOf(t, partOf(t, pieceOf(t, x), 0, 1, 2), 0, 1, 2)
+	p := shardOf(t, shardOf(t, pieceOf(t, x), 0, 1, 2), 0, 1, 2)
 	requirePlace(t, []int{1}, []int{6}, p)
 	// An empty piece is at the end of the whole tensor, not of the part that was cut.
-	p = partOf(t, partOf(t, pieceOf(t, x), 0, 0, 4), 0, 2, 3)
+	p = shardOf(t, shardOf(t, pieceOf(t, x), 0, 0, 4), 0, 2, 3)
 	requirePlace(t, []int{0}, []int{7}, p)
-	p = partOf(t, pieceOf(t, x, 10), 0, 7, 8)
+	p = shardOf(t, pieceOf(t, x, 10), 0, 7, 8)
 	requirePlace(t, []int{0}, []int{17}, p)
 	// Even the largest numbers do not overflow.
 	empty, err := safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{})
 	require.NoError(t, err)
-	p = partOf(t, pieceOf(t, empty), 1, math.MaxInt-1, math.MaxInt)
+	p = shardOf(t, pieceOf(t, empty), 1, math.MaxInt-1, math.MaxInt)
 	requirePlace(t, []int{0, 1}, []int{0, math.MaxInt - 1}, p)
-	p = partOf(t, pieceOf(t, empty), 1, math.MaxInt-2, math.MaxInt-1)
+	p = shardOf(t, pieceOf(t, empty), 1, math.MaxInt-2, math.MaxInt-1)
 	requirePlace(t, []int{0, 0}, []int{0, math.MaxInt}, p)
 	// The piece that is cut stays as it is.
 	p = pieceOf(t, x, 10)
-	requirePlace(t, []int{1}, []int{15}, partOf(t, p, 0, 5, 7))
+	requirePlace(t, []int{1}, []int{15}, shardOf(t, p, 0, 5, 7))
 	requirePlace(t, []int{7}, []int{10}, p)
 }
 
-// TestPartErrors checks the error of each rule.
-func TestPartErrors(t *testing.T) {
+// TestShardErrors checks the error of each rule.
+func TestShardErrors(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(1, 3)), safetensors.U8, 2, 3)
 	for _, c := range []struct {
 		piece     dcp.Piece
 		dim, i, n int
 		want      string
 	}{
-		{pieceOf(t, x), 2, 0, 1, "safetensors: part 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
-		{pieceOf(t, x), -1, 0, 1, "safetensors: part 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
-		{pieceOf(t, x), 0, 2, 2, "safetensors: part 2 of 2 along dimension 0 of U8 [2,3]: there is no such part"},
-		{pieceOf(t, x), 0, -1, 2, "safetensors: part -1 of 2 along dimension 0 of U8 [2,3]: there is no such part"},
-		{pieceOf(t, x), 0, 0, 0, "safetensors: part 0 of 0 along dimension 0 of U8 [2,3]: there is no such part"},
+		{pieceOf(t, x), 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
+		{pieceOf(t, x), -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
+		{pieceOf(t, x), 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{pieceOf(t, x), 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{pieceOf(t, x), 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
 	} {
-		_, err := c.piece.Part(c.dim, c.i, c.n)
+		_, err := c.piece.Shard(c.dim, c.i, c.n)
 		require.EqualError(t, err, c.want)
 	}
-	_, err := dcp.Piece{}.Part(0, 0, 1)
+	_, err := dcp.Piece{}.Shard(0, 0, 1)
 	require.Error(t, err)
 }
 

@@ -11,6 +11,12 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
+// CacheDir finds a repository that the Python tools have downloaded, with the zero
+// Client.
+func CacheDir(repo, revision string) (string, error) {
+	return new(Client).CacheDir(repo, revision)
+}
+
 // CacheDir returns the directory to which the Python package huggingface_hub has
 // downloaded a repository, "owner/name", at a branch, tag or commit; an empty revision
 // is "main". It sends nothing, so [safetensors.Open] of the directory works offline. The
@@ -18,9 +24,9 @@ import (
 // at the commit of the last download.
 //
 // The cache is the directory HF_HUB_CACHE, by default hub in HF_HOME, which is by
-// default ~/.cache/huggingface. If it does not hold the repository at that revision, the
-// error wraps [fs.ErrNotExist].
-func CacheDir(repo, revision string) (string, error) {
+// default ~/.cache/huggingface. Like that of Python, it is one for all endpoints. If it
+// does not hold the repository at that revision, the error wraps [fs.ErrNotExist].
+func (c *Client) CacheDir(repo, revision string) (string, error) {
 	revision, err := checkRepo(repo, revision)
 	if err != nil {
 		return "", prefix.Add(err)

@@ -70,6 +70,9 @@ func TestCacheDir(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir, err := CacheDir(c.repo, c.revision)
 			require.NoError(t, err)
+			of, err := (&Client{Endpoint: "https://mirror.test"}).CacheDir(c.repo, c.revision)
+			require.NoError(t, err)
+			require.Equal(t, dir, of, "the cache is one for all endpoints")
 			folder := "models--" + strings.ReplaceAll(c.repo, "/", "--")
 			require.Equal(t, filepath.Join(cache, folder, "snapshots", c.commit), dir)
 			f, err := safetensors.Open(dir)

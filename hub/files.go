@@ -20,42 +20,50 @@ type FileInfo struct {
 	BlobID string // the SHA-1 by which Git names the blob: the content, or the pointer to a file in LFS
 }
 
-// Files returns the files of a repository, "owner/name", at a branch, tag or commit, in
-// the order of the hub, and the commit, in hex; an empty revision is "main". It sends
-// one request; if HF_HUB_OFFLINE is 1, that is an error. A list above 64 MiB is an
-// error. Other errors are those of Open.
-func (c *Client) Files(ctx context.Context, repo, revision string) (files []FileInfo, commit string, err error) {
-	files, commit, err = c.files(ctx, repo, revision)
-	return files, commit, prefix.Add(err)
+// A Snapshot is the list of the files of a repository at one commit.
+type Snapshot struct {
+	Commit string     // its name, in hex: a revision that no push moves
+	Files  []FileInfo // in the order of the hub, their names are unique
 }
 
-func (c *Client) files(ctx context.Context, repo, revision string) (files []FileInfo, commit string, err error) {
-	if revision, err = checkRepo(repo, revision); err != nil {
-		return nil, "", err
+// Files returns the files of a repository, "owner/name", at a branch, tag or commit; an
+// empty revision is "main". It sends one request; if HF_HUB_OFFLINE is 1, that is an
+// error. A list above 64 MiB or with a duplicate name is an error. Other errors are
+// those of Open.
+func (c *Client) Files(ctx context.Context, repo, revision string) (*Snapshot, error) {
+	s, err := c.files(ctx, repo, revision)
+	return s, prefix.Add(err)
+}
+
+func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, error) {
+	revision, err := checkRepo(repo, revision)
+	if err != nil {
+		return nil, err
 	}
 	if offline() {
-		return nil, "", fmt.Errorf("listing the files of %s: HF_HUB_OFFLINE is set", repo)
+		return nil, fmt.Errorf("listing the files of %s: HF_HUB_OFFLINE is set", repo)
 	}
 	endpoint, err := parseEndpoint(c.Endpoint)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	u := endpoint.JoinPath("api/models", escapePath(repo), "revision", url.PathEscape(revision))
 	u.RawQuery = "blobs=true"
 	client := &remote.Client{HTTP: c.HTTP, Header: c.header()}
 	text, err := client.ReadFile(ctx, u.String())
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if files, commit, err = parseFiles(text); err != nil {
-		return nil, "", &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %w", err)}
+	s, err := parseSnapshot(text)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %w", err)}
 	}
-	return files, commit, nil
+	return s, nil
 }
 
-// parseFiles reads the information about a model that the hub gives, as the type
+// parseSnapshot reads the information about a model that the hub gives, as the type
 // ModelInfo of huggingface_hub describes it.
-func parseFiles(text []byte) (files []FileInfo, commit string, err error) {
+func parseSnapshot(text []byte) (*Snapshot, error) {
 	var info struct {
 		SHA      string
 		Siblings []struct {
@@ -66,22 +74,28 @@ func parseFiles(text []byte) (files []FileInfo, commit string, err error) {
 		}
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
-		return nil, "", fmt.Errorf("%.200v", err) // it quotes numbers, however long
+		return nil, fmt.Errorf("%.200v", err) // it quotes numbers, however long
 	}
 	if !commitName.MatchString(info.SHA) {
-		return nil, "", errors.New("it does not name a commit")
+		return nil, errors.New("it does not name a commit")
 	}
+	snapshot := &Snapshot{Commit: info.SHA}
+	seen := make(map[string]bool)
 	for _, s := range info.Siblings {
 		if err := checkName(s.Name); err != nil {
-			return nil, "", err
+			return nil, err
 		}
+		if seen[s.Name] {
+			return nil, fmt.Errorf("duplicate file %.200q", s.Name)
+		}
+		seen[s.Name] = true
 		file := FileInfo{Name: s.Name, Size: s.Size, BlobID: s.BlobID}
 		if s.LFS != nil {
 			file.SHA256 = s.LFS.SHA256
 		}
-		files = append(files, file)
+		snapshot.Files = append(snapshot.Files, file)
 	}
-	return files, info.SHA, nil
+	return snapshot, nil
 }
 
 // ReadFile returns the content of a small file of a repository, such as config.json. A

@@ -18,40 +18,45 @@ func TestFiles(t *testing.T) {
 		 "lfs":{"sha256":"`+strings.Repeat("ab", 32)+`","size":8000000000,"pointerSize":135}}]}`))
 	client := newClient(t, s.URL)
 	client.Token = "t0ken"
-	files, commit, err := client.Files(t.Context(), "owner/name", "")
+	got, err := client.Files(t.Context(), "owner/name", "")
 	require.NoError(t, err)
-	require.Equal(t, commitOne, commit)
-	require.Equal(t, []FileInfo{
+	require.Equal(t, &Snapshot{commitOne, []FileInfo{
 		{Name: "config.json", Size: 3, BlobID: strings.Repeat("1", 40)},
 		{Name: "unet/model.safetensors", Size: 8e9, BlobID: strings.Repeat("2", 40), SHA256: strings.Repeat("ab", 32)},
-	}, files)
+	}}, got)
 	require.Len(t, s.requests, 1)
 	require.Equal(t, "true", s.requests[0].URL.Query().Get("blobs"))
 	require.Equal(t, "Bearer t0ken", s.requests[0].Header.Get("Authorization"))
 
-	_, _, err = client.Files(t.Context(), "owner/other", "")
+	_, err = client.Files(t.Context(), "owner/other", "")
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, _, err = client.Files(t.Context(), "../name", "")
+	_, err = client.Files(t.Context(), "../name", "")
 	require.ErrorContains(t, err, "does not name a repository")
 }
 
 func TestFilesRefusesAnswers(t *testing.T) {
 	long := strings.Repeat("0", 100_000)
-	for text, want := range map[string]string{
-		`<html>`:        "the hub's list of files: invalid character",
-		`{"sha":"x"}`:   "it does not name a commit",
-		`{"siblings":1`: "unexpected end",
-		`{"sha":"` + commitOne + `","siblings":[{"rfilename":"../../etc/passwd"}]}`: `"../../etc/passwd" does not name a file`,
-		`{"sha":"` + commitOne + `","siblings":[{"size":1}]}`:                       `"" does not name a file`,
-		`{"sha":"` + commitOne + `","siblings":[{"size":1` + long + `}]}`:           "cannot unmarshal number 1000",
-		`{"sha":"` + commitOne + `","siblings":[{"rfilename":"/` + long + `"}]}`:    `"/000`,
+	list := func(siblings string) string { return `{"sha":"` + commitOne + `","siblings":[` + siblings + `]}` }
+	for _, c := range []struct{ name, text, want string }{
+		{"no JSON", `<html>`, "the hub's list of files: invalid character"},
+		{"cut short", `{"siblings":1`, "unexpected end"},
+		{"no commit", `{"sha":"x"}`, "it does not name a commit"},
+		{"name that leaves the repository", list(`{"rfilename":"../../etc/passwd"}`), `"../../etc/passwd" does not name a file`},
+		{"no name", list(`{"size":1}`), `"" does not name a file`},
+		{"long number", list(`{"size":1` + long + `}`), "cannot unmarshal number 1000"},
+		{"long name", list(`{"rfilename":"/` + long + `"}`), `"/000`},
+		{"a name twice", list(`{"rfilename":"a","size":1},{"rfilename":"b"},{"rfilename":"\u0061","size":2}`), `duplicate file "a"`},
+		{"a long name twice", list(`{"rfilename":"` + long + `"},{"rfilename":"` + long + `"}`), `duplicate file "000`},
 	} {
-		s := newServer(t)
-		s.add("/api/models/owner/name/revision/main", []byte(text))
-		_, _, err := newClient(t, s.URL).Files(t.Context(), "owner/name", "main")
-		require.ErrorContains(t, err, want)
-		require.True(t, strings.HasPrefix(err.Error(), "safetensors: open owner/name"), err)
-		require.Less(t, len(err.Error()), 500, "the text of a server is bounded")
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t)
+			s.add("/api/models/owner/name/revision/main", []byte(c.text))
+			got, err := newClient(t, s.URL).Files(t.Context(), "owner/name", "main")
+			require.Nil(t, got)
+			require.ErrorContains(t, err, c.want)
+			require.True(t, strings.HasPrefix(err.Error(), "safetensors: open owner/name"), err)
+			require.Less(t, len(err.Error()), 500, "the text of a server is bounded")
+		})
 	}
 }
 
@@ -89,7 +94,7 @@ func TestReadFileOffline(t *testing.T) {
 	require.NoError(t, os.Truncate(filepath.Join(dir, "large"), 64<<20+1))
 	_, err = client.ReadFile(t.Context(), "owner/name", commitOne, "large")
 	require.ErrorContains(t, err, "it has more than 67108864 bytes")
-	_, _, err = client.Files(t.Context(), "owner/name", commitOne)
+	_, err = client.Files(t.Context(), "owner/name", commitOne)
 	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
 	require.Empty(t, s.requests)
 }

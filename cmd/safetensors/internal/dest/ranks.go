@@ -96,7 +96,7 @@ func piecesOf(tensors map[string]safetensors.Tensor, rank, n int) (map[string]dc
 		}
 		piece, err := dcp.NewPiece(t)
 		if err == nil && !scalar {
-			piece, err = piece.Part(0, rank, n)
+			piece, err = piece.Shard(0, rank, n)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))

@@ -116,11 +116,12 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		return errNotLocal
 	}
 	if o.Pin {
-		_, commit, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
+		snapshot, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
 		if err != nil {
 			return err
 		}
-		c.pins, revision = []Pin{{Name: path.Join(repo, file), Tag: commit}}, commit
+		revision = snapshot.Commit
+		c.pins = []Pin{{Name: path.Join(repo, file), Tag: revision}}
 	}
 	f, err := o.openRepo(repo, revision, file)
 	if err != nil {

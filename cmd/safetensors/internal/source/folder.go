@@ -169,16 +169,17 @@ func (o *Opener) repoFolder(repo, revision, file string) *Folder {
 		return f
 	}
 	f.list = func() (files []Pin, err error) {
-		listed, commit, err := client.Files(o.Context, repo, revision)
-		if err == nil {
-			revision = commit // of what is read later
+		snapshot, err := client.Files(o.Context, repo, revision)
+		if err != nil {
+			return nil, err
 		}
-		for _, info := range listed {
+		revision = snapshot.Commit // of what is read later
+		for _, info := range snapshot.Files {
 			if in, name := path.Split(info.Name); strings.Trim(in, "/") == dir && info.Size <= maxSmall {
 				files = append(files, Pin{name, info.Size, info.BlobID})
 			}
 		}
-		return files, err
+		return files, nil
 	}
 	return f
 }

@@ -39,15 +39,15 @@ func (f HubFile) Matches(sum []byte) bool { return bytes.Equal(f.sum, sum) }
 
 // HubFiles lists the files of a repository with their sums.
 func (o *Opener) HubFiles(repo, revision string) ([]HubFile, error) {
-	listed, _, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
+	snapshot, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
 	if err != nil {
 		if cause := context.Cause(o.Context); cause != nil {
 			return nil, cause
 		}
 		return nil, err
 	}
-	files := make([]HubFile, len(listed))
-	for i, info := range listed {
+	files := make([]HubFile, len(snapshot.Files))
+	for i, info := range snapshot.Files {
 		f := HubFile{Name: info.Name, git: info.SHA256 == ""}
 		sum := info.SHA256
 		if f.git {
