@@ -16,6 +16,7 @@ import (
 // zero config says nothing.
 type config struct {
 	method string // one of methods; "" if it says nothing
+	named  string // what it calls that method
 
 	block   []int // rows and columns of a block
 	bits    int   // 0 if not given
@@ -165,6 +166,7 @@ func parseSection(text []byte) (*config, error) {
 	case !known:
 		return nil, fmt.Errorf("quant_method %q is none of %s", c.method, strings.Join(methods, ", "))
 	}
+	c.named = c.method
 	if c.left, err = c.parsePatterns(s.Ignore, s.Ignored, s.Excluded, s.Left); err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@
 // nearest without calibration. This writes a directory that transformers and vLLM load,
 // once the quantization_config is in its config.json:
 //
-//	quantised, config, err := quant.Quantize(tensors, quant.FP8Block, nil)
+//	quantised, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: quant.FP8Block})
 //	…
 //	err = safetensors.WriteShards("model-fp8", quantised, metadata, 5<<30)
 //

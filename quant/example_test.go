@@ -54,7 +54,7 @@ func ExampleQuantize() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"up_proj.weight": weight}, quant.Int4, nil)
+	tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"up_proj.weight": weight}, quant.Recipe{Scheme: quant.Int4})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func ExampleQuantize() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(layouts)
+	fmt.Println(layouts["up_proj.weight"])
 
 	plain, err := quant.Dequantize(tensors, config)
 	if err != nil {
@@ -86,6 +86,6 @@ func ExampleQuantize() {
 	}
 	// Output:
 	// I32 [1,16] true
-	// map[up_proj.weight:packed integers]
+	// compressed-tensors, 4 bits
 	// up_proj.weight BF16 [1,128] [-8 -6 -6 -4 -4]
 }

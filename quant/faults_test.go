@@ -138,7 +138,7 @@ func TestEveryFaultOfQuantize(t *testing.T) {
 	in := randomWeights(rand.New(rand.NewPCG(1, 2)), safetensors.BF16, 300, 256)
 	for _, scheme := range schemes {
 		eachFault(t, string(scheme), func(d *disk) error {
-			q, _, err := quant.Quantize(moved(t, in, d), scheme, nil)
+			q, _, err := quant.Quantize(moved(t, in, d), quant.Recipe{Scheme: scheme})
 			if err != nil {
 				return err
 			}

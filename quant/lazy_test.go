@@ -211,7 +211,7 @@ func TestWideRows(t *testing.T) {
 		x, err := safetensors.NewTensorAt(safetensors.F32, []int{1, int(columns)}, endless{})
 		require.NoError(t, err)
 		for _, scheme := range schemes {
-			q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, scheme, nil)
+			q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: scheme})
 			require.NoError(t, err)
 			require.Greater(t, len(q), 1)
 		}
@@ -228,7 +228,7 @@ func TestBandsOfColumns(t *testing.T) {
 	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file)
 	require.NoError(t, err)
 	for _, scheme := range schemes {
-		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, scheme, nil)
+		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: scheme})
 		require.NoError(t, err)
 		for name, whole := range q {
 			if len(whole.Shape()) < 2 || whole.Shape()[1] < 2 {

@@ -51,6 +51,16 @@ func (m *module) result() string {
 	return m.stem + "weight"
 }
 
+// findWeights finds what a config of compressed-tensors says of the module.
+func (m *module) findWeights(c *config) (err error) {
+	if c.method == compressed {
+		if m.weights, err = c.weightsOf(m.path(), m.layout.format); err != nil {
+			return m.failed(values, err)
+		}
+	}
+	return nil
+}
+
 // quote quotes a name for an error. A name may be as long as a header.
 func quote(name string) string {
 	const limit = 200

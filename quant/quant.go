@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/gosafetensors/safetensors"
@@ -24,23 +25,71 @@ func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[strin
 	return plain, prefix.Add(err)
 }
 
-// Layouts returns the layouts of the quantised tensors, such as "FP8 in blocks" or
-// "GPTQ", by the names that they have in the result of Dequantize. It reads nothing; its
-// errors are among those of Dequantize.
-func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]string, error) {
-	c, err := parseConfig(config)
-	if err != nil {
-		return nil, prefix.Add(err)
+// A Layout is how a tensor is quantised.
+type Layout struct {
+	Method string // as in quant_method: "fp8", "gptq"; "mlx" for MLX
+	Bits   int    // of a value; 0 for a tensor that no value needs
+}
+
+// String returns the method and the bits: "gptq, 4 bits".
+func (l Layout) String() string {
+	if l.Bits == 0 {
+		return l.Method
 	}
-	modules, _, err := findModules(tensors, c)
+	return fmt.Sprintf("%s, %d bits", l.Method, l.Bits)
+}
+
+// Layouts returns the layout of every name that has to do with quantisation. These are
+//
+//   - the tensors that Dequantize makes numbers of: values, scales, zero points and the like,
+//   - its results, which may have the name of their values,
+//   - with Bits 0, the tensors that it leaves out, though no result needs them: scales of
+//     inputs and caches, markers.
+//
+// So a name in tensors is a part of something quantised if the map has it, and a name in
+// the result of Dequantize is a quantised tensor if the map has it. All other tensors are
+// plain.
+//
+// Errors are those of Dequantize, but for what it finds wrong in shapes and data. Layouts
+// reads nothing, unless only a stored shape tells the bits.
+func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]Layout, error) {
+	names, err := layoutsOf(tensors, config)
+	return names, prefix.Add(err)
+}
+
+func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]Layout, error) {
+	c, err := parseConfig(text)
 	if err != nil {
-		return nil, prefix.Add(err)
+		return nil, err
 	}
-	names := make(map[string]string, len(modules))
+	modules, rest, err := findModules(tensors, c)
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[string]Layout, 3*len(modules))
+	for name := range tensors {
+		if _, ok := rest[name]; !ok { // there are modules
+			of[name] = Layout{Method: cmp.Or(c.named, modules[0].layout.methods[0])}
+		}
+	}
 	for _, m := range modules {
-		names[m.result()] = m.layout.name
+		if err := m.findWeights(c); err != nil {
+			return nil, err
+		}
+		b := &builder{module: m, config: c, matrix: new(matrix)}
+		if err = b.findBits(); err == nil && b.bits == 0 {
+			err = b.findShape()
+		}
+		if err != nil {
+			return nil, err
+		}
+		l := Layout{cmp.Or(c.named, m.layout.methods[0]), b.bits}
+		of[m.result()] = l
+		for r := range m.tensor {
+			of[m.name(r)] = l
+		}
 	}
-	return names, nil
+	return of, nil
 }
 
 func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]safetensors.Tensor, error) {
@@ -52,11 +101,9 @@ func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	if c.method == compressed {
-		for _, m := range modules {
-			if m.weights, err = c.weightsOf(m.path(), m.layout.format); err != nil {
-				return nil, m.failed(values, err)
-			}
+	for _, m := range modules {
+		if err := m.findWeights(c); err != nil {
+			return nil, err
 		}
 	}
 	readShapes(modules)

@@ -14,7 +14,7 @@ import (
 
 // A quantizer quantises one matrix, in bands of rows.
 type quantizer struct {
-	recipe
+	preset
 	scheme        Scheme
 	source        safetensors.Tensor
 	rows, columns int

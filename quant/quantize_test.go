@@ -40,7 +40,7 @@ func TestQuantizeVectors(t *testing.T) {
 			want := maps.Collect(f.Tensors())
 			in := map[string]safetensors.Tensor{"a.weight": want["in"]}
 			delete(want, "in")
-			got, config, err := quant.Quantize(in, quant.Scheme(f.Metadata()["scheme"]), nil)
+			got, config, err := quant.Quantize(in, quant.Recipe{Scheme: quant.Scheme(f.Metadata()["scheme"])})
 			require.NoError(t, err)
 			require.True(t, json.Valid(config))
 			require.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
@@ -74,7 +74,7 @@ func TestQuantizeAndBack(t *testing.T) {
 	for _, scheme := range schemes {
 		for _, dtype := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32} {
 			in := randomWeights(r, dtype, 1+r.IntN(300), 128*(1+r.IntN(3)))
-			q, config, err := quant.Quantize(in, scheme, nil)
+			q, config, err := quant.Quantize(in, quant.Recipe{Scheme: scheme})
 			require.NoError(t, err)
 			for _, name := range []string{"m.up_proj.bias", "embed_tokens.weight", "norm.weight"} {
 				require.Equal(t, in[name], q[name])
@@ -122,7 +122,7 @@ func TestSharedGlobalScale(t *testing.T) {
 		m.tensors[name], err = safetensors.NewTensorAt(safetensors.BF16, x.Shape(), counter{bytes.NewReader(data), new(atomic.Int64), &read})
 		require.NoError(t, err)
 	}
-	q, _, err := quant.Quantize(m.tensors, quant.NVFP4, nil)
+	q, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.NVFP4})
 	require.NoError(t, err)
 	scale := map[string]float32{}
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
@@ -144,7 +144,7 @@ func TestFusedPartners(t *testing.T) {
 		if shape != nil {
 			m.floats("a.up_proj.weight", safetensors.BF16, shape...)
 		}
-		q, _, err := quant.Quantize(m.tensors, quant.NVFP4, nil)
+		q, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.NVFP4})
 		require.NoError(t, err)
 		v, err := safetensors.Append[float32](nil, q["a.gate_proj.weight_global_scale"])
 		require.NoError(t, err)
@@ -174,22 +174,22 @@ func TestQuantizeRefuses(t *testing.T) {
 		{quant.FP8Block, "a.bias", `safetensors: tensor "a.bias": its name does not end in .weight`},
 		{quant.FP8Block, "b.weight", `safetensors: tensor "b.weight": I32 [2,128] is not a matrix of BF16, F16 or F32`},
 	} {
-		_, _, err := quant.Quantize(m.tensors, c.scheme, only(c.target))
+		_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: c.scheme, Targets: only(c.target)})
 		require.EqualError(t, err, c.want)
 	}
-	q, _, err := quant.Quantize(m.tensors, quant.Int4, nil)
+	q, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.Int4})
 	require.NoError(t, err)
 	require.Equal(t, m.tensors, q, "nothing fits, nothing is quantised")
 
 	for _, scheme := range schemes {
 		m.floats("c.weight", safetensors.BF16, 128, 128)
-		q, _, err := quant.Quantize(m.tensors, scheme, only("c.weight"))
+		q, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: scheme, Targets: only("c.weight")})
 		require.NoError(t, err)
-		_, _, err = quant.Quantize(q, quant.Int8, only("c.weight"))
+		_, _, err = quant.Quantize(q, quant.Recipe{Scheme: quant.Int8, Targets: only("c.weight")})
 		require.ErrorContains(t, err, ": it is quantised already; dequantise it first")
 		for name, x := range q { // whichever part is left
 			if strings.HasPrefix(name, "c.weight_") {
-				_, _, err = quant.Quantize(map[string]safetensors.Tensor{"c.weight": m.tensors["c.weight"], name: x}, scheme, nil)
+				_, _, err = quant.Quantize(map[string]safetensors.Tensor{"c.weight": m.tensors["c.weight"], name: x}, quant.Recipe{Scheme: scheme})
 				require.ErrorContains(t, err, "belongs to a quantised tensor", name)
 			}
 		}
@@ -201,7 +201,7 @@ func TestQuantizeTruncated(t *testing.T) {
 	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{300, 256}, bytes.NewReader(make([]byte, 300*256*2-1)))
 	require.NoError(t, err)
 	for _, scheme := range schemes {
-		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, scheme, nil)
+		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: scheme})
 		require.NoError(t, err)
 		for name, part := range q {
 			if !strings.HasSuffix(name, "shape") {
@@ -239,7 +239,7 @@ func TestQuantizationConfig(t *testing.T) {
 		}
 		m.floats("flat.weight", safetensors.BF16, 128)
 		m.floats("x.bias", safetensors.BF16, 1, 128)
-		_, config, err := quant.Quantize(m.tensors, scheme, nil)
+		_, config, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: scheme})
 		require.NoError(t, err)
 		format, _, _ := strings.Cut(want, ",")
 		require.JSONEq(t, `{"quantization_config":{"quant_method":"compressed-tensors",`+format+`,"quantization_status":"compressed",

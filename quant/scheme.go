@@ -25,9 +25,19 @@ const (
 	Int8       Scheme = "int8"        // 8-bit integers, a scale for 128 columns (W8A16)
 )
 
-// A recipe is how a scheme quantises. A scale is for height rows and width columns; 0
+// A Recipe is how Quantize quantises.
+type Recipe struct {
+	Scheme Scheme
+
+	// Targets selects the tensors to quantise: each must be a matrix of BF16, F16 or F32
+	// whose name ends in ".weight", with columns in whole groups. nil selects all such
+	// matrices but those whose names speak of embeddings, routers, norms or lm_head.
+	Targets func(name string, t safetensors.Tensor) bool
+}
+
+// A preset is how a scheme quantises. A scale is for height rows and width columns; 0
 // stands for all.
-type recipe struct {
+type preset struct {
 	format        string
 	height, width int
 	bits          int
@@ -45,7 +55,7 @@ func weightsOf(bits int, kind, strategy string, group any, more object) object {
 	return w
 }
 
-var recipes = map[Scheme]recipe{
+var presets = map[Scheme]preset{
 	FP8Block: {"float-quantized", 128, 128, 8, 448, "weight", weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
 		weightsOf(8, "float", "group", 128, object{"dynamic": true})},
 	FP8Channel: {"float-quantized", 1, 0, 8, 448, "weight", weightsOf(8, "float", "channel", nil, nil),
@@ -56,10 +66,10 @@ var recipes = map[Scheme]recipe{
 	Int8:  {"pack-quantized", 1, 128, 8, 127.5, "weight_packed", weightsOf(8, "int", "group", 128, nil), nil},
 }
 
-// Quantize returns a checkpoint in which the tensors that targets selects are
-// quantised: each as values and scales, in the layout of compressed-tensors, which
-// transformers and vLLM load. The other tensors stay as they are. config is a JSON
-// object with the quantization_config that belongs in config.json.
+// Quantize returns a checkpoint in which the targets of a recipe are quantised: each as
+// values and scales, in the layout of compressed-tensors, which transformers and vLLM
+// load. The other tensors stay as they are. config is a JSON object with the
+// quantization_config that belongs in config.json.
 //
 // Values are rounded to the nearest, ties to even, and scales map the largest value of
 // their block to the largest number, as the minmax observers of compressed-tensors do,
@@ -67,22 +77,20 @@ var recipes = map[Scheme]recipe{
 // With NVFP4, the projections that vLLM fuses (q, k and v; gate and up) share their
 // global scale.
 //
-// A target is a matrix of BF16, F16 or F32 whose name ends in ".weight", with columns
-// in whole groups; any other one is an error. nil selects all such matrices that fit but
-// those whose names speak of embeddings, routers, norms or lm_head. Tensors that are
-// quantised already are an error, too: the config would not say how.
+// A target that does not fit is an error. Tensors that are quantised already are an error,
+// too: the config would not say how.
 //
 // The results are lazy: they read and quantise a band of rows at a time when they are
 // read. Neither map is modified.
-func Quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func(name string, t safetensors.Tensor) bool) (quantised map[string]safetensors.Tensor, config []byte, err error) {
-	quantised, config, err = quantize(tensors, scheme, targets)
+func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[string]safetensors.Tensor, config []byte, err error) {
+	quantised, config, err = quantize(tensors, r.Scheme, r.Targets)
 	return quantised, config, prefix.Add(err)
 }
 
 func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func(string, safetensors.Tensor) bool) (map[string]safetensors.Tensor, []byte, error) {
-	r, ok := recipes[scheme]
+	p, ok := presets[scheme]
 	if !ok {
-		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(scheme), slices.Sorted(maps.Keys(recipes)))
+		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(scheme), slices.Sorted(maps.Keys(presets)))
 	}
 	modules, _, err := findModules(tensors, &config{})
 	if err == nil && len(modules) > 0 {
@@ -97,7 +105,7 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
 		module, isWeight := strings.CutSuffix(name, ".weight")
-		problem := r.refuses(name, t)
+		problem := p.refuses(name, t)
 		switch {
 		case targets == nil && (problem != nil || !usual(name)), targets != nil && !targets(name, t):
 			result[name] = t
@@ -108,7 +116,7 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 		case problem != nil:
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), problem)
 		}
-		parts, err := r.split(tensors, name, scheme, globals)
+		parts, err := p.split(tensors, name, scheme, globals)
 		if err != nil {
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
 		}
@@ -118,9 +126,9 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 		delete(ignore, module)
 	}
 	text, err := json.Marshal(object{"quantization_config": object{
-		"quant_method": compressed, "format": r.format, "quantization_status": "compressed",
+		"quant_method": compressed, "format": p.format, "quantization_status": "compressed",
 		"config_groups": object{"group_0": object{
-			"targets": []string{"Linear"}, "format": r.format, "weights": r.weights, "input_activations": r.inputs, "output_activations": nil,
+			"targets": []string{"Linear"}, "format": p.format, "weights": p.weights, "input_activations": p.inputs, "output_activations": nil,
 		}},
 		"ignore": slices.Sorted(maps.Keys(ignore)), "kv_cache_scheme": nil, "global_compression_ratio": nil,
 	}})
@@ -128,15 +136,15 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 }
 
 // refuses says why a tensor cannot be quantised, nil if it can.
-func (r recipe) refuses(name string, t safetensors.Tensor) error {
+func (p preset) refuses(name string, t safetensors.Tensor) error {
 	shape := t.Shape()
 	switch {
 	case !strings.HasSuffix(name, ".weight"):
 		return fmt.Errorf("its name does not end in .weight")
 	case !slices.Contains(isFloat, t.DType()) || len(shape) != 2 || t.Len() == 0:
 		return fmt.Errorf("%v is not a matrix of BF16, F16 or F32", t)
-	case r.height == 1 && r.width > 0 && shape[1]%r.width != 0:
-		return fmt.Errorf("%d columns are not whole groups of %d", shape[1], r.width)
+	case p.height == 1 && p.width > 0 && shape[1]%p.width != 0:
+		return fmt.Errorf("%d columns are not whole groups of %d", shape[1], p.width)
 	}
 	return nil
 }
@@ -161,7 +169,7 @@ var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"},
 
 // together returns the tensors that share a global scale with the one of that name,
 // which is one of them, and the name of the first. All can be quantised.
-func (r recipe) together(tensors map[string]safetensors.Tensor, name string) (first string, all []safetensors.Tensor) {
+func (p preset) together(tensors map[string]safetensors.Tensor, name string) (first string, all []safetensors.Tensor) {
 	module := strings.TrimSuffix(name, ".weight")
 	dot := strings.LastIndexByte(module, '.') + 1
 	for _, group := range fused {
@@ -171,7 +179,7 @@ func (r recipe) together(tensors map[string]safetensors.Tensor, name string) (fi
 		all = nil
 		for _, part := range group {
 			other := module[:dot] + part + ".weight"
-			if t := tensors[other]; t.DType() == tensors[name].DType() && r.refuses(other, t) == nil {
+			if t := tensors[other]; t.DType() == tensors[name].DType() && p.refuses(other, t) == nil {
 				all = append(all, t)
 			}
 		}
@@ -184,10 +192,10 @@ func (r recipe) together(tensors map[string]safetensors.Tensor, name string) (fi
 
 // split returns the tensors that stand for the one of that name, by their suffixes. It
 // keeps global scales in globals.
-func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme, globals map[string]*largest) (map[string]safetensors.Tensor, error) {
+func (p preset) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme, globals map[string]*largest) (map[string]safetensors.Tensor, error) {
 	t := tensors[name]
 	o, i := t.Shape()[0], t.Shape()[1]
-	q := &quantizer{recipe: r, scheme: scheme, source: t, rows: o, columns: i}
+	q := &quantizer{preset: p, scheme: scheme, source: t, rows: o, columns: i}
 	if q.width == 0 {
 		q.width = i
 	}
@@ -206,7 +214,7 @@ func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme
 		add("weight", safetensors.F8_E4M3, []int{o, i}, q.bands(false))
 		add("weight_scale", t.DType(), scaleShape, q.bands(true))
 	case NVFP4:
-		first, all := r.together(tensors, name)
+		first, all := p.together(tensors, name)
 		if globals[first] == nil {
 			globals[first] = &largest{of: all}
 		}
@@ -218,7 +226,7 @@ func (r recipe) split(tensors map[string]safetensors.Tensor, name string, scheme
 		add("weight_packed", safetensors.U8, []int{o, i / 2}, q.bands(false))
 		add("weight_scale", safetensors.U8, scaleShape, q.bands(true))
 	case Int4, Int8:
-		add("weight_packed", safetensors.I32, []int{o, i * r.bits / 32}, q.bands(false))
+		add("weight_packed", safetensors.I32, []int{o, i * p.bits / 32}, q.bands(false))
 		add("weight_scale", t.DType(), scaleShape, q.bands(true))
 		if err == nil {
 			parts["weight_shape"], err = safetensors.NewTensor(safetensors.I64, []int{2}, []int64{int64(o), int64(i)})

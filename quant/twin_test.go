@@ -357,8 +357,13 @@ func (w twin) dequantized(t testing.TB) safetensors.Tensor {
 	require.Len(t, plain, 1)
 	layouts, err := quant.Layouts(w.tensors, []byte(w.config))
 	require.NoError(t, err)
-	require.NotEmpty(t, layouts[w.name])
-	require.Len(t, layouts, 1)
+	require.Positive(t, layouts[w.name].Bits, w.title)
+	for name := range w.tensors {
+		require.Contains(t, layouts, name, w.title)
+	}
+	for name := range layouts {
+		require.True(t, name == w.name || w.tensors[name].DType() != 0, "%s: %s", w.title, name)
+	}
 	require.Contains(t, plain, w.name)
 	require.Equal(t, w.shape, plain[w.name].Shape())
 	require.Equal(t, safetensors.F32, plain[w.name].DType())

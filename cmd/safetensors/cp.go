@@ -135,7 +135,7 @@ func (p *plan) parseQuantisation(f *copyFlags) (err error) {
 		}
 		return nil
 	}
-	if _, _, err := quant.Quantize(nil, p.quantize, nil); err != nil {
+	if _, _, err := quant.Quantize(nil, quant.Recipe{Scheme: p.quantize}); err != nil {
 		return usage("--quantize %s: expected fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8", f.quantize)
 	}
 	return nil

@@ -35,8 +35,8 @@ func (c *command) openValues(name string, dequantised bool) (src *source.Checkpo
 }
 
 // dequantize replaces the quantised tensors of a source with those that they stand for,
-// and returns their names. Errors name the source.
-func dequantize(src *source.Checkpoint) (names map[string]string, err error) {
+// and returns the names of those. Errors name the source.
+func dequantize(src *source.Checkpoint) (names []string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", source.Shown(src.Name), term.Bare(err))
@@ -46,17 +46,24 @@ func dequantize(src *source.Checkpoint) (names map[string]string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if names, err = quant.Layouts(src.Tensors, config); err != nil {
+	layouts, err := quant.Layouts(src.Tensors, config)
+	if err != nil {
 		return nil, err
 	}
 	if src.Tensors, err = quant.Dequantize(src.Tensors, config); err != nil {
 		return nil, err
 	}
 	src.Order = slices.DeleteFunc(src.Order, func(name string) bool {
-		_, left := src.Tensors[name]
-		return !left || names[name] != ""
+		_, quantised := layouts[name]
+		return quantised
 	})
-	src.Order = append(src.Order, slices.Sorted(maps.Keys(names))...)
+	for name := range src.Tensors {
+		if _, ok := layouts[name]; ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	src.Order = append(src.Order, names...)
 	return names, nil
 }
 
@@ -67,7 +74,7 @@ func dequantizeTo(src *source.Checkpoint, d safetensors.DType) (safetensors.DTyp
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
-	for name := range names {
+	for _, name := range names {
 		if src.Tensors[name], err = src.Tensors[name].Convert(d); err != nil {
 			return 0, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
@@ -79,7 +86,7 @@ func dequantizeTo(src *source.Checkpoint, d safetensors.DType) (safetensors.DTyp
 // of the usual ones.
 func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patterns []string) (map[string]safetensors.Tensor, []byte, error) {
 	if len(patterns) == 0 {
-		return quant.Quantize(tensors, scheme, nil)
+		return quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
 	}
 	selection, err := pattern.ParseSelection(patterns, nil)
 	if err != nil {
@@ -93,7 +100,7 @@ func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patte
 	for _, name := range names {
 		selected[name] = true
 	}
-	return quant.Quantize(tensors, scheme, func(name string, _ safetensors.Tensor) bool { return selected[name] })
+	return quant.Quantize(tensors, quant.Recipe{Scheme: scheme, Targets: func(name string, _ safetensors.Tensor) bool { return selected[name] }})
 }
 
 // A quantisedTotal sums up the quantised tensors of a layout.
@@ -127,15 +134,15 @@ func quantisedTotals(src *source.Checkpoint) (totals []quantisedTotal, err error
 	if err != nil {
 		return nil, err
 	}
-	for _, layout := range slices.Compact(slices.Sorted(maps.Values(layouts))) {
-		t := quantisedTotal{Layout: layout}
-		for name, l := range layouts {
-			if l == layout {
-				t.Tensors++
-				t.Parameters += parameters(plain[name])
-			}
+	of := map[string]quantisedTotal{}
+	for name, x := range plain {
+		if l, ok := layouts[name]; ok {
+			t := of[l.String()]
+			of[l.String()] = quantisedTotal{l.String(), t.Tensors + 1, t.Parameters + parameters(x)}
 		}
-		totals = append(totals, t)
+	}
+	for _, layout := range slices.Sorted(maps.Keys(of)) {
+		totals = append(totals, of[layout])
 	}
 	return totals, nil
 }

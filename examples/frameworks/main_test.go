@@ -101,7 +101,7 @@ func TestQuantised(t *testing.T) {
 	x, err := safetensors.NewTensor(safetensors.F32, []int{8, 128}, values)
 	require.NoError(t, err)
 	for _, scheme := range []quant.Scheme{quant.FP8Block, quant.NVFP4, quant.Int4, quant.Int8} {
-		tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"proj.weight": x}, scheme, nil)
+		tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"proj.weight": x}, quant.Recipe{Scheme: scheme})
 		require.NoError(t, err)
 		folder := t.TempDir()
 		require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), tensors, nil))
