@@ -34,9 +34,6 @@ func newParser(text []byte) *parser {
 }
 
 func (p *parser) parse(dataSize int64) (*table, error) {
-	if err := checkHeaderStart(p.Text); err != nil {
-		return nil, err
-	}
 	err := p.CheckUTF8("the header")
 	if err == nil {
 		err = p.header()
@@ -63,9 +60,12 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 	return t, nil
 }
 
-// header reads the whole text: one object, and white space in and after it.
+// header reads the whole text: one object, and white space before, in and after it. Writers
+// may align the data with either.
 func (p *parser) header() error {
-	p.Pos = 1 // checkHeaderStart has seen the brace
+	if !p.Byte('{') {
+		return p.FailHere("an object, the header")
+	}
 	if !p.Byte('}') {
 		for more := true; more; {
 			if !p.slow {

@@ -120,6 +120,7 @@ func TestMutations(t *testing.T) {
 		`{"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F8_E4M3","shape":[],"data_offsets":[12,13]},` +
 			`"c":{"dtype":"F8_E4M3FNUZ","shape":[1,1,1,1,1,1,1,1,3],"data_offsets":[13,16]},"d":{"dtype":"F8_E5M2FNUZ","shape":[0],"data_offsets":[16,16]},` +
 			`"e":{"dtype":"F6_E2M3","shape":[123456784],"data_offsets":[16,92592604]},"f":{"dtype":"U8","shape":[10],"data_offsets":[92592604,92592614]}}`,
+		" \t\r\n" + `{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[],"data_offsets":[8,12]},"c":{"dtype":"U8","shape":[0],"data_offsets":[12,12]}}`,
 	}
 	pieces := []string{
 		"0", "1", "9", "00", "01", "-", "+", ".", "e", "E5", `"`, `\`, `\u0041`, `\ud800`, `\ud83d\ude00`, ",", ":", "[", "]", "{", "}",
@@ -128,7 +129,7 @@ func TestMutations(t *testing.T) {
 		"U8", "BF16", "F8_E4M3", "FNUZ", "F8_E4M3F", "__metadata__",
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	accepted, fast := 0, 0
+	accepted, fast, spaced := 0, 0, 0
 	n := 100_000
 	switch {
 	case testplatform.Long():
@@ -162,13 +163,19 @@ func TestMutations(t *testing.T) {
 			accepted++
 		}
 		p := newParser(text)
-		p.Pos = 1
-		if p.canonical(); len(p.t.entries) > 1 {
+		if p.Byte('{') {
+			p.canonical()
+		}
+		if len(p.t.entries) > 1 {
 			fast++
+			if text[0] != '{' {
+				spaced++
+			}
 		}
 	}
 	require.Greater(t, accepted, n/100, "too few mutations are accepted to show anything")
 	require.Greater(t, fast, n/10, "the fast path is taken too rarely to show anything")
+	require.Greater(t, spaced, n/100, "white space comes before the fast path too rarely to show anything")
 }
 
 // TestSpelledDTypes changes the name of every dtype at every place, also into the

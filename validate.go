@@ -85,18 +85,6 @@ func sniff(prefix []byte) string {
 	return ""
 }
 
-// checkHeaderStart checks a rule of the format that the reference leaves out: a
-// header starts with its brace, not with white space.
-func checkHeaderStart(text []byte) error {
-	switch {
-	case len(text) == 0:
-		return &FormatError{Offset: prefixSize, Reason: "the header is empty, it must be a JSON object"}
-	case text[0] != '{':
-		return &FormatError{Offset: prefixSize, Reason: fmt.Sprintf("the header does not start with '{' but with %q", text[0])}
-	}
-	return nil
-}
-
 // checkName checks the name of a tensor to be written.
 func checkName(name string) (broken string) {
 	switch {

@@ -79,8 +79,11 @@ func TestReadHeaderGrows(t *testing.T) {
 func TestHeaderErrors(t *testing.T) {
 	entry := func(fields string) string { return `{"a":{` + fields + `}}` }
 	for _, c := range []struct{ rule, header, want string }{
-		{"a header is not empty", ``, `safetensors: the header is empty, it must be a JSON object (at byte 8)`},
-		{"a header starts with its brace", ` {}`, `safetensors: the header does not start with '{' but with ' ' (at byte 8)`},
+		{"a header is not empty", ``, `safetensors: expected an object, the header, found the end of the text (at byte 8)`},
+		{"a header is more than white space", " \t\r\n", `safetensors: expected an object, the header, found the end of the text (at byte 12)`},
+		{"a header is an object", ` []`, `safetensors: expected an object, the header, found '[' (at byte 9)`},
+		{"a header has no byte order mark", "\ufeff{}", `safetensors: expected an object, the header, found '\ufeff' (at byte 8)`},
+		{"only JSON's white space precedes the object", "\f{}", `safetensors: expected an object, the header, found '\f' (at byte 8)`},
 		{"a header is valid UTF-8", "{\"\xff\"}", `safetensors: the header is not valid UTF-8 (at byte 10)`},
 		{"only white space follows the object", `{}x`, `safetensors: expected the end of the header, found 'x' (at byte 10)`},
 		{"a colon follows a name", `{"a"}`, `safetensors: expected ':', found '}' (at byte 12)`},
@@ -212,6 +215,7 @@ func TestHostileHeaders(t *testing.T) {
 		"garbage":               strings.Repeat("\x00\x01\x02{", n/4),
 		"one string":            `{"` + strings.Repeat("a", n),
 		"white space":           `{` + strings.Repeat(" ", n),
+		"only white space":      strings.Repeat(" \n\t\r", n/4),
 		"zero dimensions":       `{"a":{"dtype":"U8","shape":[` + strings.Repeat("0,", n/2) + `0],"data_offsets":[0,1]}}`,
 		"digits":                `{"a":{"x":` + strings.Repeat("9", n) + `}}`,
 	} {

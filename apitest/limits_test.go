@@ -138,6 +138,7 @@ func TestHeadersAtTheLimit(t *testing.T) {
 			return filled(n, `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],`, always(`"x":0`), `}}`)
 		}, "", 2},
 		{"white space", func() []byte { return append([]byte("{}"), bytes.Repeat([]byte(" \n\t\r"), n/4)...) }, "", 2},
+		{"white space before the object", func() []byte { return append(bytes.Repeat([]byte(" \n\t\r"), n/4), "{}"...) }, "", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := fileOf(string(c.header()), 0)

@@ -68,8 +68,9 @@ func (g *generator) header() (text string, size uint64) {
 		members = append(members, pick(g, members))
 	}
 	text = g.list('{', members, '}')
+	text = g.space() + text
 	if g.bad(30) {
-		text = pick(g, []string{" ", "\n", "\t", "\r", " ", "\ufeff", "\x00", "[", "{}"}) + text
+		text = pick(g, []string{"\u00a0", "\ufeff", "\x00", "[", "{}"}) + text
 	}
 	if g.bad(40) {
 		text += pick(g, []string{"\x00", "x", "{}", ",", "}", "\u00a0", `""`})

@@ -45,7 +45,7 @@ func (j *judge) judge(file []byte, ref answer) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	var spelled *header
+	var spelled object
 	if ref.verdict != rejected {
 		text, _ := headerText(file)
 		if spelled, err = parseJSON(text); err != nil {
@@ -90,7 +90,7 @@ func (j *judge) judge(file []byte, ref answer) (err error) {
 // compareVerdicts returns what to count for the error of a function of this
 // package, and a difference unless it is nil exactly if the reference accepts the
 // file and no rule of the policy is broken.
-func compareVerdicts(function string, ours error, accepts bool, h *header) (counted string, err error) {
+func compareVerdicts(function string, ours error, accepts bool, h object) (counted string, err error) {
 	if !accepts {
 		if ours == nil {
 			return "", fmt.Errorf("%s accepts what the reference rejects", function)
@@ -126,9 +126,9 @@ func checkError(err error, size int64) error {
 
 // compareTables compares a header that both sides accept. The reference gives its
 // tensors in no order; by offsets, and else as they are spelled, is that of Header.
-func compareTables(h *safetensors.Header, ref answer, spelled *header) error {
+func compareTables(h *safetensors.Header, ref answer, spelled object) error {
 	var want []entry
-	for _, m := range spelled.object {
+	for _, m := range spelled {
 		if m.key != metadataKey {
 			want = append(want, ref.tensors[m.key])
 		}

@@ -13,17 +13,14 @@ import (
 
 // A rule is one that this package checks and the reference does not.
 type rule struct {
-	name   string               // as in doc/decisions.md
-	reason *regexp.Regexp       // what FormatError.Reason says of it
-	broken func(h *header) bool // judges a header that the reference accepts
+	name   string              // as in doc/decisions.md
+	reason *regexp.Regexp      // what FormatError.Reason says of it
+	broken func(h object) bool // judges a header that the reference accepts
 }
 
 // policy lists all deliberate differences. If a header breaks several rules, the
 // error may name any of them; it counts as the first one here that fits.
 var policy = []rule{
-	{"the header starts with `{`", regexp.MustCompile(`^the header does not start with '\{'`), func(h *header) bool {
-		return h.text[0] != '{'
-	}},
 	{"an entry is an object, not an array", regexp.MustCompile(`^expected an object, the entry of a tensor, found '\['$`), anyEntry(func(e any) bool {
 		_, array := e.([]any)
 		return array
@@ -35,28 +32,26 @@ var policy = []rule{
 	{"dimensions and offsets fit an int64", regexp.MustCompile(`^a (dimension|data offset) is above \d+$`), anyEntry(func(e any) bool {
 		return anyAbove(field(e, "shape"), math.MaxInt) || anyAbove(field(e, "data_offsets"), math.MaxInt64)
 	})},
-	{"metadata keys are unique", regexp.MustCompile(`^duplicate metadata key "`), func(h *header) bool {
-		metadata, _ := field(h.object, metadataKey).(object)
+	{"metadata keys are unique", regexp.MustCompile(`^duplicate metadata key "`), func(h object) bool {
+		metadata, _ := field(h, metadataKey).(object)
 		return metadata.hasDuplicate()
 	}},
 	// Last and with any reason: the reference drops the first of two entries,
 	// whatever its values are, and this package judges them before names.
-	{"tensor names are unique, however they are escaped", regexp.MustCompile(``), func(h *header) bool {
-		return h.object.hasDuplicate()
-	}},
+	{"tensor names are unique, however they are escaped", regexp.MustCompile(``), object.hasDuplicate},
 }
 
 const metadataKey = "__metadata__"
 
 // explains reports whether err is the error of a header that breaks the rule.
-func (r *rule) explains(err error, h *header) bool {
+func (r *rule) explains(err error, h object) bool {
 	var broken *safetensors.FormatError
 	return errors.As(err, &broken) && r.reason.MatchString(broken.Reason) && r.broken(h)
 }
 
-func anyEntry(broken func(e any) bool) func(h *header) bool {
-	return func(h *header) bool {
-		for _, m := range h.object {
+func anyEntry(broken func(e any) bool) func(h object) bool {
+	return func(h object) bool {
+		for _, m := range h {
 			if m.key != metadataKey && broken(m.value) {
 				return true
 			}
@@ -77,13 +72,7 @@ func anyAbove(list any, limit uint64) bool {
 	return false
 }
 
-// A header is a header as its text spells it, for rules about the spelling.
-type header struct {
-	text   []byte
-	object object
-}
-
-// An object is a JSON object with all its members in order.
+// An object is a JSON object with all its members in order, such as a header.
 type object []member
 
 type member struct {
@@ -92,7 +81,7 @@ type member struct {
 }
 
 // parseJSON parses a header that the reference accepts, which makes it JSON.
-func parseJSON(text []byte) (*header, error) {
+func parseJSON(text []byte) (object, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	value, err := parseValue(d)
@@ -100,7 +89,7 @@ func parseJSON(text []byte) (*header, error) {
 	if err == nil && !ok {
 		err = errors.New("the header is no object")
 	}
-	return &header{text, object}, err
+	return object, err
 }
 
 func parseValue(d *json.Decoder) (any, error) {

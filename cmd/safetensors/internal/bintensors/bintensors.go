@@ -45,7 +45,7 @@ func number(d safetensors.DType) int { return slices.Index(dtypes, d) }
 
 // Sniff reports whether a file that starts with head, of at least 9 bytes, can be a .bt
 // file: its header starts with 0 or 1, for metadata that are absent or present. That of
-// a safetensors file starts with {.
+// a safetensors file starts with { or white space.
 func Sniff(head []byte) bool {
 	if len(head) <= prefixSize {
 		return false

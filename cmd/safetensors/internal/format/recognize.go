@@ -2,15 +2,17 @@ package format
 
 import (
 	"io"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/zipfile"
 )
 
-// isSafetensors: a file starts with a header length below 2^27, and a brace.
+// isSafetensors: a file starts with a header length below 2^27, and a brace, perhaps after
+// white space.
 func isSafetensors(r io.ReaderAt, size int64) bool {
 	head := head(r, size, 9)
-	return len(head) == 9 && head[8] == '{' && head[3] < 8 && string(head[4:8]) == "\x00\x00\x00\x00"
+	return len(head) == 9 && strings.ContainsRune("{ \t\r\n", rune(head[8])) && head[3] < 8 && string(head[4:8]) == "\x00\x00\x00\x00"
 }
 
 func isBintensors(r io.ReaderAt, size int64) bool { return bintensors.Sniff(head(r, size, 9)) }

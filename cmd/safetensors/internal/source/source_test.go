@@ -184,6 +184,7 @@ func TestFormats(t *testing.T) {
 		{"x.one", "TWO", "two"},
 		{"x.TWO", "???", "two"},
 		{"x.two", string(data), ""},
+		{"x.two", "\x03\x00\x00\x00\x00\x00\x00\x00\n{}", ""},
 	} {
 		opened = ""
 		name := filepath.Join(dir, f.name)
