@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -51,7 +52,8 @@ func snapshot(folder, revision string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text, err := os.ReadFile(ref)
+		const most = 1 << 10 // a commit has 40 digits
+		text, err := osfile.ReadRegular(ref, most)
 		if err != nil {
 			return "", err
 		}

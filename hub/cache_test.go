@@ -123,6 +123,26 @@ func TestCacheDirRefuses(t *testing.T) {
 	}
 }
 
+// TestPipesAreNotWaitedFor has named pipes in the place of all that is read from the cache,
+// and of the token.
+func TestPipesAreNotWaitedFor(t *testing.T) {
+	cache := newCache(t)
+	repo := filepath.Join(cache, "models--owner--name")
+	token := filepath.Join(t.TempDir(), "token")
+	setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache, "HF_TOKEN_PATH": token, "HF_HUB_OFFLINE": "1"})
+	testplatform.MakePipe(t, token)
+	testplatform.MakePipe(t, filepath.Join(repo, "refs", "pipe"))
+	testplatform.MakePipe(t, filepath.Join(repo, "snapshots", commitOne, "config.json"))
+	testplatform.MakePipe(t, filepath.Join(repo, "snapshots", commitOne, "pipe.safetensors"))
+	_, err := CacheDir("owner/name", "pipe")
+	require.ErrorContains(t, err, "is a named pipe")
+	_, err = new(Client).ReadFile(t.Context(), "owner/name", commitOne, "config.json")
+	require.ErrorContains(t, err, "is a named pipe")
+	_, err = new(Client).OpenFile(t.Context(), "owner/name", commitOne, "pipe.safetensors")
+	require.ErrorContains(t, err, "is a named pipe")
+	require.Empty(t, cleanToken(""))
+}
+
 // TestCacheDirOfPython compares CacheDir with the folder that huggingface_hub
 // downloads to.
 func TestCacheDirOfPython(t *testing.T) {

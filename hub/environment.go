@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // parseEndpoint returns the base URL of the hub, the default for "".
@@ -47,7 +49,8 @@ func implicitToken() string {
 	if path == "" {
 		path = filepath.Join(hubHome(), "token")
 	}
-	token, err := os.ReadFile(path)
+	const most = 64 << 10
+	token, err := osfile.ReadRegular(path, most)
 	if err != nil {
 		return "" // there is none, or none that may be read
 	}

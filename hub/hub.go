@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/remote"
 )
@@ -162,17 +162,7 @@ func cached[T any](open func(name string) (T, error), dir, file string) (opened 
 }
 
 // readSmall reads a file of the cache, within the limit that ReadFile has online.
-func readSmall(name string) ([]byte, error) {
-	const most = 64 << 20
-	info, err := os.Stat(name)
-	if err == nil && info.Size() > most {
-		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("it has more than %d bytes", most)}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.ReadFile(name)
-}
+func readSmall(name string) ([]byte, error) { return osfile.ReadRegular(name, 64<<20) }
 
 // escapePath escapes each element of a path.
 func escapePath(path string) string {

@@ -33,7 +33,7 @@ var (
 var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
 	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport"}, nil},
-	{"hub", []string{".", "remote", "internal/prefix", "internal/transport"}, nil},
+	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/transport"}, nil},
 	{"dcp", []string{".", "internal/jsonscan", "internal/parallel", "internal/prefix"}, nil},
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix"}, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -232,14 +232,14 @@ func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error 
 func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	r := c.opener.Stdin
 	if name != "-" {
-		f, err := os.Open(name)
+		f, err := localfile.OpenNamed(c.ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
 		r = f
 	}
-	m, err := manifest.Read(r)
+	m, err := localfile.Await(c.ctx, func() (*manifest.Manifest, error) { return manifest.Read(r) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", term.Name(name), err)
 	}

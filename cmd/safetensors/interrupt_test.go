@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/elliptic"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,6 +138,65 @@ func TestInterruptStream(t *testing.T) {
 	require.NoError(t, err)
 	r.interrupted(t)
 	require.Empty(t, list(t, temp))
+}
+
+// TestPipes: a named pipe in the place of a file that no command line names is refused, not
+// waited for.
+func TestPipes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cache := t.TempDir()
+	t.Setenv("HF_HUB_CACHE", cache)
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	pipe := func(elements ...string) {
+		name := filepath.Join(elements...)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o777))
+		require.NoError(t, syscall.Mkfifo(name, 0o666))
+	}
+	for _, dir := range []string{"config", "plan", "tree"} {
+		require.NoError(t, safetensors.WriteShards(dir, map[string]safetensors.Tensor{"x.weight": counting(t, 8)}, nil, 1<<20))
+	}
+	pipe("config", "config.json")
+	pipe("plan", "out", ".safetensors-plan.json")
+	pipe("index", "model.safetensors.index.json")
+	pipe("tree", "x.py")
+	pipe("weights", "model.safetensors")
+	pipe(cache, "models--owner--name", "refs", "main")
+	writeKeys(t, "key", elliptic.P256())
+	for _, args := range []string{
+		"cp config x.safetensors --dequantize f32",
+		"cp plan plan/out --part 1/1 --max-shard-size 1GB", "ls index", "ls weights", "check weights", "sign tree --key key.pem", "hash hf://owner/name",
+	} {
+		require.Regexp(t, "is a named pipe|is not a regular file", fails(t, 1, strings.Fields(args)...), args)
+	}
+}
+
+// TestInterruptPipes interrupts the wait for pipes that the command line names.
+func TestInterruptPipes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeShards(t, "model")
+	writeKeys(t, "key", elliptic.P256())
+	succeeds(t, "sign", "model", "--key", "key.pem")
+	require.NoError(t, syscall.Mkfifo("pipe", 0o666))
+	for _, args := range []string{
+		"ls pipe", "verify model pipe", "verify model -", "sign model --key pipe --force", "verify model --signature pipe --public-key key.pub",
+		"verify model --signature model.sig --public-key pipe", "verify model --signature model.sig --chain pipe",
+	} {
+		r := &running{Cmd: exec.Command(program, strings.Fields(args)...)}
+		r.Stderr = &r.errs
+		stdin, err := r.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, r.Start())
+		t.Cleanup(func() { r.Process.Kill() })
+		if strings.Contains(args, "pipe") {
+			w, err := os.OpenFile("pipe", os.O_WRONLY, 0) // returns when the command opens it
+			require.NoError(t, err)
+			defer w.Close()
+		} else {
+			_, err := stdin.Write(bytes.Repeat([]byte("#\n"), 1<<19)) // more than a pipe holds: the command reads
+			require.NoError(t, err)
+		}
+		r.interrupted(t)
+	}
 }
 
 // TestS3Interrupt interrupts an upload in several parts: none of them is left.

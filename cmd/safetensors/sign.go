@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -68,13 +69,13 @@ func (c *command) signModel(name string, s signing) error {
 	case s.cert == "" && s.chain != nil:
 		return usage("--chain needs --cert")
 	}
-	key, err := readPEM(s.key, modelsig.ParsePrivateKey)
+	key, err := readPEM(c.ctx, s.key, modelsig.ParsePrivateKey)
 	if err != nil {
 		return err
 	}
 	var chain []*x509.Certificate
 	if s.cert != "" {
-		if chain, err = readCertificates(append([]string{s.cert}, s.chain...)); err != nil {
+		if chain, err = readCertificates(c.ctx, append([]string{s.cert}, s.chain...)); err != nil {
 			return err
 		}
 		public, err := modelsig.CheckLeaf(chain[0])
@@ -203,8 +204,8 @@ func (c *command) warnOutside(tree *source.Tree) {
 const maxPEM = 4 << 20
 
 // readPEM reads a file of keys or certificates.
-func readPEM[T any](name string, parse func(text []byte) (T, error)) (v T, err error) {
-	text, err := readSmall(name, maxPEM)
+func readPEM[T any](ctx context.Context, name string, parse func(text []byte) (T, error)) (v T, err error) {
+	text, err := localfile.ReadNamed(ctx, name, maxPEM)
 	if err != nil {
 		return v, err
 	}
@@ -214,28 +215,13 @@ func readPEM[T any](name string, parse func(text []byte) (T, error)) (v T, err e
 	return v, err
 }
 
-func readCertificates(names []string) (all []*x509.Certificate, err error) {
+func readCertificates(ctx context.Context, names []string) (all []*x509.Certificate, err error) {
 	for _, name := range names {
-		some, err := readPEM(name, modelsig.ParseCertificates)
+		some, err := readPEM(ctx, name, modelsig.ParseCertificates)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
 	}
 	return all, nil
-}
-
-// readSmall reads a file of at most max bytes.
-func readSmall(name string, max int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var b bytes.Buffer
-	n, err := b.ReadFrom(io.LimitReader(f, max+1))
-	if err == nil && n > max {
-		err = fmt.Errorf("%s: more than %d bytes", term.Name(name), max)
-	}
-	return b.Bytes(), err
 }

@@ -198,7 +198,7 @@ func TestVerifySignature(t *testing.T) {
 		{"a removed file", func() { mustMove("model/config.json", "c") }, func() { mustMove("c", "model/config.json") }, nil, "config.json: MISSING\n"},
 		{"a renamed file", func() { mustMove("model/sub/x", "model/sub/y") }, func() { mustMove("model/sub/y", "model/sub/x") }, nil, "sub/x: MISSING\nsub/y: NOT SIGNED\n"},
 		{"an added file", func() { write(t, "model/sub/evil.py", "") }, func() {}, nil, "sub/evil.py: NOT SIGNED\n"},
-		{"an added file that is accepted", func() {}, func() {}, []string{"--ignore-unsigned-files"}, ""},
+		{"an added file of code", func() {}, func() {}, []string{"--ignore-unsigned-files"}, "sub/evil.py: NOT SIGNED\n"},
 		{"an added file that is ignored", func() {}, func() { require.NoError(t, os.Remove("model/sub/evil.py")) }, []string{"--ignore", "sub/evil.py"}, ""},
 		{"an added file that the signer ignores", func() { write(t, "model/cache/x", "") }, func() {}, nil, ""},
 		{"an index that names what is not signed",
@@ -238,6 +238,44 @@ func TestVerifySignature(t *testing.T) {
 		"keyless.sig: it is a keyless signature (Sigstore: Fulcio, Rekor), which is not supported; the signature alone can be verified with: cosign verify-blob-attestation --bundle keyless.sig")
 	require.NoError(t, os.Truncate("keyless.sig", 100<<20))
 	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "keyless.sig", "--public-key", "key.pub"), "keyless.sig: more than 67108864 bytes")
+}
+
+// TestIgnoreUnsigned adds files to a signed model: what Open, transformers or a loader of code
+// could read is never ignored, nor is what nobody knows.
+func TestIgnoreUnsigned(t *testing.T) {
+	writeModel(t)
+	succeeds(t, "sign", "model", "--key", "key.pem")
+	verify := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--ignore-unsigned-files"}
+	for name, ok := range map[string]bool{
+		"README.md": true, "sub/README": true, "LICENSE.txt": true, "docs/figure.png": true, "model.sig": true,
+		"model.safetensors": false, "sub/x.safetensors": false, "pytorch_model.bin": false, "consolidated.00.pth": false,
+		"adapter_model.bin": false, "model.gguf": false, "tf_model.h5": false, "flax_model.msgpack": false, "x.onnx": false,
+		"x.safetensors.index.json": false, "x.bin.index.json": false, "x.index.json": false, "x.pkl": false, "x.ckpt": false,
+		"x.npz": false, "x.bt": false, ".metadata": false, "__0_0.distcp": false,
+		"modeling.py": false, "x.pyc": false, "x.so": false, "sub/__init__.py": false,
+		"generation_config.json": false, "tokenizer.json": false, "vocab.txt": false, "tokenizer.model": false, "chat_template.jinja": false,
+		"x": false, "README.md.py": false, ".md": true, "x.md/y": false, "x.MD": false,
+	} {
+		name = "model/" + name
+		write(t, name, "")
+		r := runs(t, verify...)
+		require.NoError(t, os.Remove(name))
+		want, code := ": NOT SIGNED\n", 1
+		if ok {
+			want, code = ": NOT SIGNED, ignored\n", 0
+		}
+		require.Equal(t, code, r.code, "%s\n%s", name, r.stdout)
+		require.Contains(t, r.stdout, strings.TrimPrefix(name, "model/")+want)
+	}
+	write(t, "model/README.md", "")
+	r := runs(t, append(verify, "--json")...)
+	require.Equal(t, 0, r.code)
+	require.Contains(t, r.stdout, `{"name":"README.md","result":"ignored"}`)
+	if os.Symlink("README.md", "model/link.md") == nil {
+		r := runs(t, verify...)
+		require.Equal(t, 1, r.code, "nobody knows what a link leads to tomorrow")
+		require.Contains(t, r.stdout, "link.md: SYMBOLIC LINK\n")
+	}
 }
 
 // TestSignedLinks follows links only where it is told to, by the caller or by a

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -32,7 +34,7 @@ func (s *signatureFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.file, "signature", "", "the signature, a `FILE`")
 	f.StringVar(&s.publicKey, "public-key", "", "with --signature: the public key to trust, a `FILE` in PEM")
 	f.StringArrayVar(&s.chain, "chain", nil, "with --signature: the root certificates to trust, and those that lead to them, `FILES` in PEM")
-	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept files that are not signed, unless an index names them")
+	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept unsigned files that no loader reads: documents, pictures, other signatures")
 	addIgnore(f, &s.ignore, &s.follow)
 }
 
@@ -59,7 +61,7 @@ func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) er
 	case (s.publicKey == "") == (s.chain == nil):
 		return usage("expected --public-key or --chain: whom do you trust?")
 	}
-	m, who, err := openSignature(s)
+	m, who, err := openSignature(c.ctx, s)
 	if err != nil {
 		return fmt.Errorf("%s: %w", term.Name(s.file), err)
 	}
@@ -88,8 +90,8 @@ func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) er
 }
 
 // openSignature reads a signature and returns what it says, and who says it.
-func openSignature(s signatureFlags) (m *modelsig.Manifest, who string, err error) {
-	data, err := readSmall(s.file, modelsig.MaxSize)
+func openSignature(ctx context.Context, s signatureFlags) (m *modelsig.Manifest, who string, err error) {
+	data, err := localfile.ReadNamed(ctx, s.file, modelsig.MaxSize)
 	if err != nil {
 		return nil, "", err
 	}
@@ -102,14 +104,14 @@ func openSignature(s signatureFlags) (m *modelsig.Manifest, who string, err erro
 		return nil, "", err
 	}
 	if s.publicKey != "" {
-		key, err := readPEM(s.publicKey, modelsig.ParsePublicKey)
+		key, err := readPEM(ctx, s.publicKey, modelsig.ParsePublicKey)
 		if err != nil {
 			return nil, "", err
 		}
 		m, err = b.VerifyKey(key)
 		return m, "the key " + term.Name(s.publicKey), err
 	}
-	roots, err := readCertificates(s.chain)
+	roots, err := readCertificates(ctx, s.chain)
 	if err != nil {
 		return nil, "", err
 	}
@@ -138,15 +140,15 @@ func (c *command) compareSigned(v *verification, tree *source.Tree, m *modelsig.
 			continue
 		}
 		found[file.Name] = finding{file.Name, resultUncovered, "NOT SIGNED"}
-		if empty := file.Size == 0 && m.ShardSize > 0; empty {
-			found[file.Name] = finding{file.Name, resultOK, "OK, empty"} // has no shard to be signed
+		if s.unsigned && harmless(file.Name) {
+			found[file.Name] = finding{file.Name, resultIgnored, "NOT SIGNED, ignored"}
 		} else {
-			v.OK = v.OK && s.unsigned
+			v.OK = false
 		}
 	}
 	for _, name := range tree.Links {
 		found[name] = finding{name, resultLink, "SYMBOLIC LINK"}
-		v.OK = v.OK && s.unsigned
+		v.OK = false
 	}
 	sums, err := c.sumsOf(have, m)
 	if err != nil {
@@ -170,6 +172,20 @@ func (c *command) compareSigned(v *verification, tree *source.Tree, m *modelsig.
 		v.OK = false
 	}
 	return err
+}
+
+// harmlessEndings are those of files that people read, not programs that load a model.
+var harmlessEndings = []string{".md", ".rst", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".sig", ".sha256"}
+
+// harmless reports whether an unsigned file can be ignored: nothing that loads a model reads
+// it. All others can matter, as weights, indexes, configurations, vocabularies and code do.
+func harmless(name string) bool {
+	switch base := path.Base(name); base {
+	case "README", "README.txt", "LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt":
+		return true
+	default:
+		return slices.Contains(harmlessEndings, path.Ext(base))
+	}
 }
 
 // sumsOf hashes files as a signature says.

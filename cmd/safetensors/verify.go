@@ -35,7 +35,8 @@ doc/integrity.md says what each of the three proves.
    "files": [{"name", "result"}, ...], "tensors": [{"name", "result"}, ...] if compared,
    "absent": how many files of the hub are not here, if any}
 where the result is "ok", "different", "missing" (from SRC), "uncovered" (by the
-manifest, the signature or the hub) or "link" (a symbolic link that is not followed).
+manifest, the signature or the hub), "ignored" (uncovered, --ignore-unsigned-files) or
+"link" (a symbolic link that is not followed).
 `+sources, `
 safetensors verify model model.sha256
 safetensors verify merged.safetensors model.sha256 --tensors
@@ -89,6 +90,7 @@ const (
 	resultDifferent = "different"
 	resultMissing   = "missing"
 	resultUncovered = "uncovered"
+	resultIgnored   = "ignored"
 	resultLink      = "link"
 )
 

@@ -115,6 +115,25 @@ func TestOnlyRegularFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 4, size)
 	require.NoError(t, f.Close())
+	data, err := ReadRegular(name, 4)
+	require.NoError(t, err)
+	require.Equal(t, "data", string(data))
+	_, err = ReadRegular(name, 3)
+	require.ErrorContains(t, err, name+": it has more than 3 bytes")
+	_, err = ReadRegular(dir, 3)
+	require.ErrorContains(t, err, "open "+dir+": is a directory")
+	_, err = ReadRegular(filepath.Join(dir, "missing"), 3)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// TestPipeIsNotWaitedFor: not even if it takes the place of a file after the first look.
+func TestPipeIsNotWaitedFor(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	testplatform.MakePipe(t, name)
+	_, _, err := OpenRegular(name)
+	require.ErrorContains(t, err, "is a named pipe")
+	_, _, err = openNow(name)
+	require.ErrorContains(t, err, "is a named pipe")
 }
 
 func TestFoldersSync(t *testing.T) {

@@ -8,6 +8,7 @@ package testplatform
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -52,6 +53,18 @@ func NeedProcesses(t testing.TB) {
 		t.Skip("no processes on this system")
 	case emulated():
 		t.Skip("a program for another processor cannot start itself")
+	}
+}
+
+// MakePipe makes a named pipe that nobody writes to, or skips the test.
+func MakePipe(t testing.TB, name string) {
+	t.Helper()
+	mkfifo, err := exec.LookPath("mkfifo")
+	if err != nil || runtime.GOOS == "windows" {
+		t.Skip("no named pipes on this system")
+	}
+	if out, err := exec.Command(mkfifo, name).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -121,7 +122,7 @@ func (f folder) Read(name string, n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.Open(path)
+	file, _, err := localfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

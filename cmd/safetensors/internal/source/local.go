@@ -1,12 +1,13 @@
 package source
 
 import (
-	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 )
 
 // openLocal opens a file, an index or a folder. Files are read, not mapped: the pages
@@ -24,7 +25,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	case !info.Mode().IsRegular() && o.Local: // nobody may write to a pipe
 		return errNotLocal
 	case !info.Mode().IsRegular(): // a pipe, as of <(curl …)
-		f, err := os.Open(name)
+		f, err := localfile.OpenNamed(o.Context, name)
 		if err != nil {
 			return err
 		}
@@ -41,22 +42,18 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 
 // openFile opens one regular file, of whatever format.
 func (o *Opener) openFile(c *Checkpoint, name string) error {
-	f, err := os.Open(name)
+	f, info, err := localfile.Open(name)
 	if err != nil {
 		return err
 	}
 	c.onClose(f.Close)
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	c.Files = []File{{
 		Name: filepath.Base(name),
 		Path: name,
 		Size: info.Size(),
 		Tag:  tagOf(info),
 		Open: func() (io.ReadCloser, error) {
-			again, err := os.Open(name)
+			again, _, err := localfile.Open(name)
 			if err != nil {
 				return nil, err
 			}
@@ -69,8 +66,8 @@ func (o *Opener) openFile(c *Checkpoint, name string) error {
 	return o.openReader(c, o.meter(f), info.Size(), name)
 }
 
-// A localFS is a folder of the operating system. Unlike os.DirFS, it does not wait
-// for a pipe that nobody writes to.
+// A localFS is a folder of the operating system. Unlike os.DirFS, it opens regular files
+// only.
 type localFS string
 
 func (f localFS) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
@@ -79,12 +76,9 @@ func (f localFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(f.
 func (f localFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.path(name)) }
 
 func (f localFS) Open(name string) (fs.File, error) {
-	info, err := f.Stat(name)
+	file, _, err := localfile.Open(f.path(name))
 	if err != nil {
 		return nil, err
 	}
-	if !info.IsDir() && !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: f.path(name), Err: errors.New("is not a regular file")}
-	}
-	return os.Open(f.path(name))
+	return file, nil
 }

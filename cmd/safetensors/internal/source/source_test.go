@@ -140,21 +140,6 @@ func TestSpool(t *testing.T) {
 	require.Zero(t, left())
 }
 
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-// TestSpoolEnds: a stream may end just when the context does. The race detector sees it.
-func TestSpoolEnds(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	r := readerFunc(func([]byte) (int, error) { <-ctx.Done(); return 0, io.EOF })
-	go cancel()
-	_, err := (&Opener{Context: ctx}).spool(io.Discard, r)
-	if err != nil {
-		require.ErrorIs(t, err, context.Canceled)
-	}
-}
-
 // TestFormats checks that content counts before the name.
 func TestFormats(t *testing.T) {
 	defer func(saved []*format.Format) { format.Table = saved }(format.Table)

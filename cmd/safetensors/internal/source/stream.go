@@ -1,10 +1,11 @@
 package source
 
 import (
-	"context"
 	"errors"
 	"io"
 	"os"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 )
 
 // openStream opens what can be read once only, from start to end. It goes to a
@@ -28,32 +29,12 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 		}
 		return err
 	})
-	size, err := o.spool(spool, r)
+	size, err := localfile.Await(o.Context, func() (int64, error) { return io.Copy(spool, r) })
 	if err != nil {
 		return err
 	}
 	c.Files = []File{o.wholeFile("-", spool, size)}
 	return o.openReader(c, o.meter(spool), size, "")
-}
-
-// spool copies a stream to a file. A stream that brings nothing cannot be
-// interrupted, so that waiting for it ends with the context.
-func (o *Opener) spool(w io.Writer, r io.Reader) (size int64, err error) {
-	type result struct {
-		size int64
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		size, err := io.Copy(w, r)
-		done <- result{size, err}
-	}()
-	select {
-	case copied := <-done:
-		return copied.size, copied.err
-	case <-o.Context.Done():
-		return 0, context.Cause(o.Context)
-	}
 }
 
 // wholeFile describes a file that is open.

@@ -1,0 +1,84 @@
+// Package localfile opens files of this machine: those that a folder holds, which must not
+// be named pipes, and those that the command line names, which may be.
+package localfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Open opens a regular file. It never waits for the writer of a named pipe, and looks before
+// it opens, since opening a device can have effects.
+func Open(name string) (*os.File, fs.FileInfo, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, irregular(name, info)
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|noWait, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() { // another file by now
+		err = irregular(name, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+func irregular(name string, info fs.FileInfo) error {
+	kind := "is not a regular file"
+	if info.IsDir() {
+		kind = "is a directory"
+	}
+	return &fs.PathError{Op: "open", Path: name, Err: errors.New(kind)}
+}
+
+// OpenNamed opens a file that the command line names. It may be a pipe, as that of
+// <(command), whose writer is waited for until ctx ends.
+func OpenNamed(ctx context.Context, name string) (*os.File, error) {
+	return Await(ctx, func() (*os.File, error) { return os.Open(name) })
+}
+
+// ReadNamed returns the content of such a file, of at most max bytes.
+func ReadNamed(ctx context.Context, name string, max int64) ([]byte, error) {
+	f, err := OpenNamed(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := Await(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(f, max+1)) })
+	if err == nil && int64(len(data)) > max {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("more than %d bytes", max)}
+	}
+	return data, err
+}
+
+// Await returns what f returns, or the cause of ctx's end: f may wait for a pipe or a
+// terminal, which nothing can interrupt. It then goes on until the program ends.
+func Await[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}

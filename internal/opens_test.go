@@ -1,0 +1,122 @@
+package internal_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// opens are the calls that open a file and would wait for a named pipe, by file and func, and
+// why each may. All else goes through osfile.OpenRegular or, in the command, through
+// localfile.
+var opens = map[string]string{
+	"internal/osfile/regular.go openNow":                     "does not wait",
+	"internal/osfile/system.go osSystem.Create":              "a new file",
+	"internal/osfile/system.go osSystem.OpenDir":             "a folder",
+	"internal/osfile/lock_unix.go lock":                      "a folder",
+	"internal/osfile/unnamed_linux.go openUnnamed":           "a new file",
+	"internal/testplatform/testplatform.go emulated":         "a file of the system",
+	"internal/testplatform/unnamed_linux.go HasUnnamedFiles": "a new file",
+	"open.go openUnmapped":                                   "systems without named pipes, after osfile.OpenRegular",
+
+	"cmd/safetensors/internal/bucket/azure_login.go applicationToken": "the environment names it",
+	"cmd/safetensors/internal/localfile/localfile.go Open":            "does not wait",
+	"cmd/safetensors/internal/localfile/localfile.go OpenNamed":       "waits no longer than its context, for the writer of a pipe that the command line names",
+	"cmd/safetensors/internal/dest/atomic.go WriteFile":               "a new file",
+	"cmd/safetensors/internal/dest/atomic.go rename":                  "a folder",
+	"cmd/safetensors/internal/dest/atomic.go flush":                   "a folder",
+	"cmd/safetensors/internal/dest/shared.go folder.touch":            "a new file",
+}
+
+// programs are folders of programs that only developers run, or copy from.
+var programs = []string{"examples/", "bench/", "difftest/", "mutate/", ".ci/"}
+
+// TestOpens finds the calls that open files by their names, in all modules but those of
+// programs.
+func TestOpens(t *testing.T) {
+	found := make(map[string]bool)
+	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel("..", name)
+		rel = filepath.ToSlash(rel)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || hasAnyPrefix(rel, programs):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			if opensFile(decl) {
+				found[rel+" "+nameOf(decl)] = true
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	for call := range found {
+		require.Contains(t, opens, call, "it opens a file by its name: would it wait for a named pipe?")
+	}
+	for call := range opens {
+		require.Contains(t, found, call, "it opens no file by its name any more")
+	}
+}
+
+// opensFile reports whether a declaration uses a func that opens a file by its name.
+func opensFile(decl ast.Decl) (found bool) {
+	ast.Inspect(decl, func(n ast.Node) bool {
+		call, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		pkg, ok := call.X.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		switch pkg.Name + "." + call.Sel.Name {
+		case "os.Open", "os.OpenFile", "os.ReadFile", "os.DirFS", "os.OpenRoot", "os.OpenInRoot", "os.CopyFS",
+			"ioutil.ReadFile", "syscall.Open", "unix.Open", "unix.Openat", "xmmap.Open", "mmap.Open":
+			found = true
+		}
+		return true
+	})
+	return found
+}
+
+// nameOf returns the name of a func, after that of its receiver's type.
+func nameOf(decl ast.Decl) string {
+	f, ok := decl.(*ast.FuncDecl)
+	if !ok {
+		return "(declaration)"
+	}
+	if f.Recv == nil {
+		return f.Name.Name
+	}
+	typ := f.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	if generic, ok := typ.(*ast.IndexExpr); ok {
+		typ = generic.X
+	}
+	return typ.(*ast.Ident).Name + "." + f.Name.Name
+}
+
+func hasAnyPrefix(s string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
+}
