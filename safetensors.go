@@ -120,9 +120,9 @@ func (f *File) Close() error {
 	return prefixed(errors.Join(errs...))
 }
 
-// Metadata returns the strings of the header, nil if it has none; of several shards,
-// those of the first. Do not modify the map.
-func (f *File) Metadata() map[string]string { return f.metadata() }
+// Metadata returns a copy of the strings of the header; of several shards, those of the
+// first. It is nil if there are none: make a map before you add to it.
+func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata()) }
 
 // Tensor returns a tensor by name and reads no data. For an unknown name, the error
 // wraps [fs.ErrNotExist]. Open's error for a missing file does, too; check the two

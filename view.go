@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/gosafetensors/safetensors/internal/mem"
@@ -67,7 +68,7 @@ func newTensor[T Element](dtype DType, shape []int) (Tensor, error) {
 	if err := checkElement[T](dtype); err != nil {
 		stored = floatOf[T]()
 		if !float.Convertible(stored.float(), dtype.float()) {
-			return Tensor{}, err
+			return Tensor{}, elementError[T](dtype, roundedFrom(dtype))
 		}
 		if stored.Bits() <= dtype.Bits() {
 			return Tensor{}, fmt.Errorf("%w; make it %v and Convert", err, stored)
@@ -82,6 +83,16 @@ func newTensor[T Element](dtype DType, shape []int) (Tensor, error) {
 		return t, nil
 	}
 	return t.convert(dtype)
+}
+
+// roundedFrom returns the Go float types whose values NewTensor rounds to a dtype.
+func roundedFrom(d DType) (types []string) {
+	for _, wide := range []DType{F32, F64} {
+		if wide.Bits() > d.Bits() && float.Convertible(wide.float(), d.float()) {
+			types = append(types, dtypes[wide].kind.String())
+		}
+	}
+	return types
 }
 
 // NewTensorAt returns a tensor of elements that r holds from offset 0 on, row-major and
@@ -100,9 +111,8 @@ func NewTensorAt(dtype DType, shape []int, r io.ReaderAt) (Tensor, error) {
 // DType returns the type of the elements, 0 for the zero Tensor.
 func (t Tensor) DType() DType { return t.dtype }
 
-// Shape returns the dimensions, outermost first; none for a scalar. The slice is shared
-// and must not be modified.
-func (t Tensor) Shape() []int { return slices.Clip(t.shape) }
+// Shape returns a copy of the dimensions, outermost first; none for a scalar.
+func (t Tensor) Shape() []int { return slices.Clone(t.shape) }
 
 // Len returns the number of elements, 1 for a scalar, at most math.MaxInt.
 func (t Tensor) Len() int {
@@ -287,14 +297,25 @@ func checkElement[T Element](d DType) error {
 	if !d.valid() || kind == reflect.Uint8 || kind == dtypes[d].kind || kind == dtypes[d].raw {
 		return nil
 	}
-	types, more := "byte", " or "
-	if k := dtypes[d].raw; k > reflect.Uint8 {
-		types, more = k.String()+" or byte", ", "
-	}
+	return elementError[T](d, nil)
+}
+
+// elementError returns the error of elements of the dtype as T, which lists the types
+// that they have, and the floats that they are rounded from.
+func elementError[T Element](d DType, floats []string) error {
+	var types []string
 	if k := dtypes[d].kind; k != dtypes[d].raw {
-		types = k.String() + more + types
+		types = append(types, k.String())
 	}
-	return fmt.Errorf("elements of %v are %s, not %v", d, types, reflect.TypeFor[T]())
+	if k := dtypes[d].raw; k > reflect.Uint8 {
+		types = append(types, k.String())
+	}
+	types = append(append(types, "byte"), floats...)
+	list, last := "", len(types)-1
+	if last > 0 {
+		list = strings.Join(types[:last], ", ") + " or "
+	}
+	return fmt.Errorf("elements of %v are %s%s, not %v", d, list, types[last], reflect.TypeFor[T]())
 }
 
 // floatOf returns the dtype whose elements are of the Go float type T, 0 if T is
