@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,12 @@ import (
 func at(t testing.TB, shape, offsets []int) dcp.Piece {
 	t.Helper()
 	return pieceOf(t, random(t, rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), offsets...)
+}
+
+// halves returns a column of two F4, each of them half a byte.
+func halves(t testing.TB, column int) dcp.Piece {
+	t.Helper()
+	return pieceOf(t, random(t, rand.New(rand.NewPCG(2, 3)), safetensors.F4, 2, 1), 0, column)
 }
 
 // TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
@@ -64,6 +71,12 @@ func TestPiecesErrors(t *testing.T) {
 			"piece [2:4,0:1] in file 2 is U8 [2,1], piece [0:2] in file 1 is U8 [2]"},
 		{"a scalar and a vector", []dcp.Piece{at(t, nil, nil), at(t, []int{1}, nil)},
 			"piece [0:1] in file 2 is U8 [1], piece [] in file 1 is U8 []"},
+		{"rows that are no whole bytes", []dcp.Piece{halves(t, 0), halves(t, 1)},
+			"concatenating along dimension 1: rows of piece 0, F4 [2,1], have 1 elements of 4 bits, which do not fill whole bytes"},
+		{"a box of 32 dimensions", []dcp.Piece{at(t, slices.Repeat([]int{1}, 32), append(make([]int, 31), 1))},
+			"no piece holds [" + strings.Repeat("0:1,", 31) + "0:1], next to piece [" + strings.Repeat("0:1,", 31) + "1:2] in file 1"},
+		{"a box of more", []dcp.Piece{at(t, slices.Repeat([]int{1}, 33), append(make([]int, 32), 1))},
+			"no piece holds [" + strings.Repeat("0:1,", 32) + "... 33 dimensions], next to piece [" + strings.Repeat("0:1,", 32) + "... 33 dimensions] in file 1"},
 		{"far away", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{0}, []int{math.MaxInt})},
 			fmt.Sprintf("no piece holds [2:%d], next to piece [0:2] in file 1", math.MaxInt)},
 	} {

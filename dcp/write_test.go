@@ -107,6 +107,7 @@ func TestShardErrors(t *testing.T) {
 		{pieceOf(t, x), -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
 		{pieceOf(t, x), 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
 		{pieceOf(t, x), 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{pieceOf(t, random(t, rand.New(rand.NewPCG(1, 3)), safetensors.F4, 2, 2)), 1, 0, 2, "safetensors: shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary"},
 		{pieceOf(t, x), 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
 	} {
 		_, err := c.piece.Shard(c.dim, c.i, c.n)

@@ -110,6 +110,10 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 	require.EqualError(t, err, `safetensors: the value of header "Authorization" has a control character, such as a newline`)
 	_, err = client.ReadFile(t.Context(), plain.URL+"/m")
 	require.ErrorContains(t, err, "a newline")
+	for c := range 256 {
+		err := checkHeader(http.Header{"X": {"a" + string([]byte{byte(c)}) + "b"}})
+		require.Equal(t, c != '\t' && c < ' ' || c == 0x7f, err != nil, "%#x", c)
+	}
 	for _, name := range []string{"", "X Y", "X:", "Ä"} {
 		client.Header = http.Header{name: {"x"}}
 		_, err = client.Open(t.Context(), plain.URL+"/m")

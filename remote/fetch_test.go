@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -116,6 +117,12 @@ func TestReadsAreRetried(t *testing.T) {
 			w.WriteHeader(206)
 			w.Write(file[8+header:][:100])
 		}), []string{all, rangeFrom(100)}, 1},
+		{"body longer than its range", first(1, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 8+header, 8+header+99, len(file)))
+			w.WriteHeader(206)
+			w.(http.Flusher).Flush() // or the body has a Content-Length
+			w.Write(append(file[8+header:][:100:100], ^file[8+header+100]))
+		}), []string{all, rangeFrom(100)}, 1},
 		{"body shorter than its range, of no stated length", first(1, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 8+header, 8+header+data-1, len(file)))
 			w.WriteHeader(206)
@@ -213,6 +220,29 @@ func TestPauses(t *testing.T) {
 	}
 }
 
+// TestNumbersOfTheDoc compares the numbers in the documentation with the constants.
+func TestNumbersOfTheDoc(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	doc := strings.ReplaceAll(string(text), "\n//", "")
+	for _, sentence := range []string{
+		fmt.Sprintf("one request if its header has at most %d,000 bytes", (firstRead-8)/1000),
+		fmt.Sprintf("up to %d requests in flight", inFlight),
+		fmt.Sprintf("gaps of up to %d KiB", maxGap>>10),
+		fmt.Sprintf("one request covers up to %d MiB", maxSpan>>20),
+		fmt.Sprintf("tried up to %d times", maxTries),
+		fmt.Sprintf("stalls for %d seconds", stallTimeout/time.Second),
+		fmt.Sprintf("a try that brought %d KiB. There", leastTry>>10),
+		fmt.Sprintf("no wait after a try that brought %d KiB", goodTry>>10),
+		fmt.Sprintf("tried %d times within a second", maxDials),
+		"from a quarter of a second to ten seconds",
+		"up to a minute",
+	} {
+		require.Contains(t, doc, sentence)
+	}
+	require.Equal(t, [3]time.Duration{time.Second / 4, 10 * time.Second, time.Minute}, [3]time.Duration{firstPause, longestPause, longestAsked})
+}
+
 func TestBackOffGrows(t *testing.T) {
 	for failed := 1; failed < maxTries; failed++ {
 		longest := min(firstPause<<(failed-1), longestPause)
@@ -239,7 +269,8 @@ func TestBusyServer(t *testing.T) {
 		{"the connection breaks", false, true, maxTries},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			s := &tries{ctx: t.Context(), pace: pace{pause: func(context.Context, time.Duration) {}}}
+			waits := new(clock)
+			s := &tries{ctx: t.Context(), pace: pace{pause: waits.pause}}
 			tries := 0
 			err := s.retry(func() (int64, error) {
 				if tries++; tries == 100 {
@@ -252,6 +283,9 @@ func TestBusyServer(t *testing.T) {
 			})
 			require.Equal(t, c.tries, tries)
 			require.Equal(t, c.tries < 100, err != nil)
+			for _, d := range waits.pauses[maxTries-2:] {
+				require.GreaterOrEqual(t, d, longestPause/2, "it waits no less after the others")
+			}
 		})
 	}
 	require.True(t, busyStatus(t, 429))

@@ -64,6 +64,13 @@ func TestReadRangesMerges(t *testing.T) {
 			fmt.Sprintf("bytes=%d-%d", 7+maxSpan, 7+2*maxSpan-1),
 			fmt.Sprintf("bytes=%d-%d", 7+2*maxSpan, 7+2*maxSpan+4),
 		}},
+		{"as many as a request takes, and one", slices.Collect(func(yield func(run) bool) {
+			for i := range int64(maxParts + 1) {
+				if !yield(run{i, 1}) {
+					return
+				}
+			}
+		}), []string{fmt.Sprintf("bytes=0-%d", maxParts-1), fmt.Sprintf("bytes=%d-%d", maxParts, maxParts)}},
 		{"falling order", []run{{100, 10}, {5, 10}}, []string{"bytes=100-109", "bytes=5-14"}},
 		{"overlap", []run{{5, 10}, {10, 10}}, []string{"bytes=5-14", "bytes=10-19"}},
 	} {

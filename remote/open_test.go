@@ -55,9 +55,17 @@ func TestOpenShortFile(t *testing.T) {
 		}
 	}
 	for name, fault := range map[string]func(int, http.ResponseWriter, *http.Request) bool{
-		"206 with a shorter range":             nil,
-		"200 with the whole file":              send(200, "Content-Length", strconv.Itoa(len(file))),
-		"200 of unknown length":                send(200),
+		"206 with a shorter range": nil,
+		"200 with the whole file":  send(200, "Content-Length", strconv.Itoa(len(file))),
+		"200 of unknown length":    send(200),
+		"200 that broke in the body, then whole": func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 0 {
+				w.Write(file[:500])
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			return send(200)(n, w, r)
+		},
 		"206 to a server that was found again": first(1, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,6 +239,7 @@ func TestOpenRefusesURL(t *testing.T) {
 	for _, url := range []string{
 		"", "model.safetensors", "/model.safetensors", "//host/model", "file:///model", "ftp://host/m",
 		"http:///m", "http://user:secret@host:port/m", "user:secret@host/m", "https://host/%zz?secret", "secret\x00",
+		"http://[::1%25\x8b]/m?secret", // it parses, and what it prints does not
 	} {
 		_, err := Open(t.Context(), url)
 		require.Error(t, err, url)
