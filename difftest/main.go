@@ -16,6 +16,12 @@
 //
 // The first difference is printed, its file saved as found-*.safetensors, and the
 // exit status is 1. The same seed makes the same candidates.
+//
+// It is also an arbiter (arbiter.go), and then needs nothing but Go. It has any reader judge
+// the files of testdata/cases.jsonl, prints what the reader gets wrong, by rule, and then
+// the counts; the exit status is 0 if nothing is wrong:
+//
+//	cd difftest && go run . -reader './theirs'
 package main
 
 import (
@@ -26,6 +32,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -34,7 +41,16 @@ func main() {
 	n := flag.Int("n", 300_000, "how many candidates")
 	seed := flag.Uint64("seed", 1, "of the random numbers")
 	rust := flag.String("rust", "", "the `program` made from rust/; by default cargo builds it")
+	command := flag.String("reader", "", "the `command` to judge: it gets the name of a file, and exits with 0 (accepts) or 1 (refuses)")
+	cases := flag.String("cases", "../testdata/cases.jsonl", "what the reader gets, a `file` as testdata/README.md describes")
+	timeout := flag.Duration("timeout", 10*time.Second, "how long the reader may take for a file")
 	flag.Parse()
+	if r := (&reader{strings.Fields(*command), *timeout}); len(r.command) > 0 {
+		if err := r.run(os.Stdout, *cases); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if err := run(os.Stdout, *rust, *seed, *n); err != nil {
 		log.Fatal(err)
 	}

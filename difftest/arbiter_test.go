@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// fakeReader is a variable that makes this program a reader, which does what it says.
+const fakeReader = "DIFFTEST_FAKE_READER"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(fakeReader) {
+	case "is right":
+		f, err := safetensors.Open(os.Args[len(os.Args)-1])
+		if err != nil {
+			os.Exit(1)
+		}
+		f.Close()
+	case "accepts":
+	case "refuses":
+		os.Exit(1)
+	case "panics":
+		panic("as it should")
+	case "is killed":
+		self, err := os.FindProcess(os.Getpid())
+		fmt.Println(err, self.Kill())
+		select {}
+	case "hangs":
+		time.Sleep(time.Hour)
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// TestArbiter has readers judged that do the same with every file.
+func TestArbiter(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	all, err := os.ReadFile("../testdata/cases.jsonl")
+	require.NoError(t, err)
+	accepted := regexp.MustCompile(`(?m)^.*"v01_minimal".*\n`).Find(all)
+	rejected := regexp.MustCompile(`(?m)^.*"overlap_partial".*\n`).Find(all)
+	for _, tt := range []struct {
+		reader  string
+		cases   []byte
+		timeout time.Duration
+		want    string // the end of the report
+	}{
+		{"is right", all, time.Minute, "321 files, 0 wrong: accepts 0, refuses 0, crashes on 0, hangs on 0\n"},
+		{"accepts", all, time.Minute, "321 files, 237 wrong: accepts 237, refuses 0, crashes on 0, hangs on 0\n"},
+		{"refuses", all, time.Minute, "321 files, 84 wrong: accepts 0, refuses 84, crashes on 0, hangs on 0\n"},
+		{"panics", rejected, time.Minute, "data has no holes and no overlaps: crashes on 1 of 1\n\toverlap_partial\n" +
+			"1 files, 1 wrong: accepts 0, refuses 0, crashes on 1, hangs on 0\n"},
+		{"is killed", rejected, time.Minute, "1 files, 1 wrong: accepts 0, refuses 0, crashes on 1, hangs on 0\n"},
+		{"hangs", accepted, 10 * time.Millisecond, "a file that breaks no rule is read: hangs on 1 of 1\n\tv01_minimal\n" +
+			"1 files, 1 wrong: accepts 0, refuses 0, crashes on 0, hangs on 1\n"},
+	} {
+		t.Run(tt.reader, func(t *testing.T) {
+			t.Setenv(fakeReader, tt.reader)
+			cases := filepath.Join(t.TempDir(), "cases.jsonl")
+			require.NoError(t, os.WriteFile(cases, tt.cases, 0o666))
+			var report bytes.Buffer
+			err := (&reader{[]string{self, "an", "argument"}, tt.timeout}).run(&report, cases)
+			require.Equal(t, tt.want, report.String()[max(0, report.Len()-len(tt.want)):])
+			if tt.reader == "is right" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, errWrong)
+			}
+		})
+	}
+
+	err = (&reader{[]string{filepath.Join(t.TempDir(), "absent")}, time.Minute}).run(&bytes.Buffer{}, "../testdata/cases.jsonl")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NotContains(t, err.Error(), "\n", "once")
+}
+
+// TestRuleOf names the rule of one vector for each.
+func TestRuleOf(t *testing.T) {
+	vectors, err := loadVectors("../testdata/cases.jsonl")
+	require.NoError(t, err)
+	byName := make(map[string]vector)
+	tried := make(map[string]int)
+	for _, v := range vectors {
+		byName[v.Name] = v
+		tried[ruleOf(v)]++
+		require.Equal(t, v.Want == "accept", ruleOf(v) == sound, v.Name)
+	}
+	names := []string{"n_1e8_plus1", "overlong_utf8", "bom", "depth_ignored_obj_126", "meta_nested", "dup_escaped_name", "dup_shape",
+		"dtype_lower", "shape_1.0", "off_three", "f4_1", "hole", "m07_trailing_junk", "name_lone_low", "lead_space"}
+	require.Len(t, names, len(rules))
+	for i, r := range rules {
+		require.Equal(t, r.name, ruleOf(byName[names[i]]), names[i])
+		require.NotZero(t, tried[r.name])
+	}
+}
+
+// TestComparison: the wrong verdicts in the README are those of the libraries. It prints
+// what each gets wrong.
+func TestComparison(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^\| wrong verdicts on the 321 files \| (\d+) \| (\d+) \| (\d+) \| (\d+) \(`).FindSubmatch(text)
+	require.NotNil(t, row)
+	program := filepath.Join(t.TempDir(), "reader")
+	output, err := exec.Command("go", "build", "-o", program, "./reader").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	for i, name := range []string{"this", "maruel", "nlpodyssey", "the Rust crate"} {
+		t.Run(name, func(t *testing.T) {
+			command := []string{program, name}
+			if name == "the Rust crate" {
+				command = []string{requireReference(t)}
+			}
+			var report strings.Builder
+			if err := (&reader{command, time.Minute}).run(&report, "../testdata/cases.jsonl"); err != nil {
+				require.ErrorIs(t, err, errWrong)
+			}
+			t.Log(report.String())
+			require.Contains(t, report.String(), fmt.Sprintf("321 files, %s wrong: ", row[i+1]))
+		})
+	}
+}
