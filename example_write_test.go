@@ -421,7 +421,7 @@ func ExampleSplit() {
 
 // Shards in a store of objects, here a map: Split deals the tensors out, Write
 // uploads each shard. The index comes last, made of the headers in the store.
-func ExampleBuildIndex() {
+func ExampleNewIndex() {
 	store := make(map[string][]byte)
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
@@ -436,7 +436,7 @@ func ExampleBuildIndex() {
 		}
 		store[name] = object.Bytes()
 	}
-	index, err := safetensors.BuildIndex(func(yield func(string, *safetensors.Header) bool) {
+	index, err := safetensors.NewIndex(func(yield func(string, *safetensors.Header) bool) {
 		for name, object := range store {
 			h, err := safetensors.ReadHeader(bytes.NewReader(object))
 			if err != nil {
@@ -450,8 +450,12 @@ func ExampleBuildIndex() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	store["model.safetensors.index.json"] = index
-	fmt.Printf("%d objects\n%s...\n", len(store), index[:80])
+	text, err := index.AppendBinary(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	store["model.safetensors.index.json"] = text
+	fmt.Printf("%d objects\n%s...\n", len(store), text[:80])
 	// Output:
 	// 4 objects
 	// {
@@ -508,18 +512,18 @@ func ExampleReadIndex() {
 		log.Fatal(err)
 	}
 
-	index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json"))
+	r, err := os.Open(filepath.Join(dir, "model.safetensors.index.json"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer index.Close()
-	shardOf, err := safetensors.ReadIndex(index)
+	defer r.Close()
+	index, err := safetensors.ReadIndex(r)
 	if err != nil {
 		log.Fatal(err)
 	}
 	files := make(map[string]*safetensors.File)
 	tensor := func(name string) (safetensors.Tensor, error) {
-		shard, ok := shardOf[name]
+		shard, ok := index.Shards[name]
 		if !ok {
 			return safetensors.Tensor{}, fs.ErrNotExist
 		}
@@ -558,9 +562,9 @@ func ExampleTie() {
 	}
 	tensors, metadata := safetensors.Tie(map[string]safetensors.Tensor{"embed.weight": weights, "lm_head.weight": weights}, nil)
 	fmt.Println(slices.Sorted(maps.Keys(tensors)), metadata)
-	all := safetensors.Untie(tensors, metadata)
-	fmt.Println(slices.Sorted(maps.Keys(all)))
+	all, metadata := safetensors.Untie(tensors, metadata)
+	fmt.Println(slices.Sorted(maps.Keys(all)), metadata)
 	// Output:
 	// [embed.weight] map[lm_head.weight:embed.weight]
-	// [embed.weight lm_head.weight]
+	// [embed.weight lm_head.weight] map[]
 }

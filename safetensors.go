@@ -121,7 +121,8 @@ func (f *File) Close() error {
 }
 
 // Metadata returns a copy of the strings of the header; of several shards, those of the
-// first. It is nil if there are none: make a map before you add to it.
+// first, and those that only the index has. It is nil if there are none: make a map
+// before you add to it.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata()) }
 
 // Tensor returns a tensor by name and reads no data. For an unknown name, the error

@@ -167,7 +167,8 @@ func listNames(names []string) string {
 // OpenShards opens the shards of a model.safetensors.index.json as one File. It calls
 // open once for each, 20 concurrently; names are local, slash-separated paths. Close
 // closes these Files. Tensors are those of the index, shard by shard in name order;
-// metadata is that of the first.
+// metadata is that of the first, and the strings that only the index has, such as the
+// aliases of tied tensors.
 //
 // An index that breaks a rule, or names a tensor that its shard lacks, is a
 // *[FormatError]. Errors of open are wrapped, with the shard; ten end the opening.
@@ -214,6 +215,7 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	if len(files) > 0 {
 		f.metadata = files[0].metadata
 	}
+	f.metadata = w.withNotes(f.metadata)
 	f.names, _ = newNameIndex(f.count(), f.name)
 	return f, nil
 }

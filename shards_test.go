@@ -54,7 +54,7 @@ func TestManyFailures(t *testing.T) {
 		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
 	}
 	var calls atomic.Int64
-	_, err := OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(shard string) (*File, error) {
+	_, err := OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(shard string) (*File, error) {
 		calls.Add(1)
 		return nil, fs.ErrNotExist
 	})
@@ -63,7 +63,7 @@ func TestManyFailures(t *testing.T) {
 	for i := range maxShards + 1 {
 		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
 	}
-	_, err = OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(string) (*File, error) { return nil, fs.ErrNotExist })
+	_, err = OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 	_, err = OpenShards(io.LimitReader(zeros{}, 1<<40), func(string) (*File, error) { return nil, fs.ErrNotExist })
 	require.ErrorContains(t, err, "the index is longer than 67108864 bytes")
@@ -78,7 +78,7 @@ func TestShardsAtOnce(t *testing.T) {
 	var now, most atomic.Int64
 	full := make(chan struct{})
 	open := sync.OnceFunc(func() { close(full) })
-	_, err := OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(string) (*File, error) {
+	_, err := OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(string) (*File, error) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for known := most.Load(); n > known && !most.CompareAndSwap(known, n); {
@@ -105,7 +105,7 @@ func TestLateFailures(t *testing.T) {
 	for i := range n {
 		weights[fmt.Sprintf("t%02d", i)] = fmt.Sprintf("%02d", i)
 	}
-	index := (&index{weights: weights}).encode()
+	index := (&Index{Shards: weights}).encode(nil)
 	for failing := range n {
 		for _, failure := range []error{fs.ErrPermission, nil} { // nil: a shard without its tensor
 			_, err := OpenShards(bytes.NewReader(index), func(shard string) (*File, error) {
@@ -163,13 +163,13 @@ func TestNumberOfShards(t *testing.T) {
 	for i := range maxShards {
 		weights[fmt.Sprint("a", i)], weights[fmt.Sprint("b", i)] = fmt.Sprint(i), fmt.Sprint(i)
 	}
-	w, err := parseIndex((&index{weights: weights}).encode())
+	w, err := parseIndex((&Index{Shards: weights}).encode(nil))
 	require.NoError(t, err)
 	require.Len(t, w.shards(), maxShards)
 	require.Equal(t, 2, w.count["9999"])
 	require.Empty(t, w.shardOf("c"))
 	weights["c"] = "c"
-	_, err = parseIndex((&index{weights: weights}).encode())
+	_, err = parseIndex((&Index{Shards: weights}).encode(nil))
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 }
 
@@ -266,7 +266,7 @@ func TestLargeIndex(t *testing.T) {
 		files[shard], err = Parse(out.Bytes())
 		require.NoError(t, err)
 	}
-	f, err := OpenShards(bytes.NewReader((&index{weights: weights}).encode()), func(shard string) (*File, error) { return files[shard], nil })
+	f, err := OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(shard string) (*File, error) { return files[shard], nil })
 	require.NoError(t, err)
 	require.Equal(t, n, f.count())
 	for _, i := range []int{0, 1, n / 2, n - 1} {
@@ -276,14 +276,23 @@ func TestLargeIndex(t *testing.T) {
 }
 
 // FuzzIndex checks that no text makes parseIndex panic, and that an accepted index
-// counts and finds all its names.
+// counts and finds all its names, and can be written again.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"total_size":1},"weight_map":{"a":"s.safetensors","b":"t.safetensors"}}`))
 	f.Add([]byte(`{"weight_map":{"\u0061":"x/y"}}`))
+	f.Add([]byte(`{"weight_map":{}, "metadata": {"b":"a","c":[{"d":null}], "\u0065":"" } }`))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		x, refused := ReadIndex(bytes.NewReader(text))
 		w, err := parseIndex(text)
+		require.Equal(t, err == nil, refused == nil)
 		if err != nil {
 			return
+		}
+		if written, err := x.AppendBinary(nil); len(text) < maxIndexLength/6 { // escapes are longer
+			require.NoError(t, err)
+			again, err := ReadIndex(bytes.NewReader(written))
+			require.NoError(t, err)
+			require.Equal(t, x, again)
 		}
 		n := 0
 		for _, shard := range w.shards() {

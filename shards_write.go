@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,8 @@ import (
 )
 
 // WriteShards writes the shards of Split to a directory, which it creates if need be,
-// each with the metadata, and an index of several.
+// each with the metadata, and an index of several, which repeats the aliases that Tie
+// noted.
 //
 // One step replaces an earlier checkpoint: the rename of the index or of the single
 // shard. When several shards replace a single file, that step is its removal. After a
@@ -26,9 +28,6 @@ import (
 // A concurrent one fails; without locks, as on NFS, save one at a time. On Windows open
 // files can be neither replaced nor removed.
 func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
-	if maxBytes < 1 {
-		return prefixed(fmt.Errorf("shards of at most %d bytes", maxBytes))
-	}
 	return prefixed(writeShards(dir, Split(tensors, maxBytes), metadata))
 }
 
@@ -68,7 +67,7 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 		}
 		return s.commit()
 	}
-	index, err := indexOf(s.rename(shards))
+	index, err := indexOf(s.rename(shards), metadata)
 	if err != nil {
 		return bare(err)
 	}
@@ -81,10 +80,32 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	return s.commit()
 }
 
+// indexOf returns the index of shards that are to be written.
+func indexOf(shards map[string]map[string]Tensor, metadata map[string]string) ([]byte, error) {
+	x, err := NewIndex(func(yield func(string, *Header) bool) {
+		for _, shard := range slices.Sorted(maps.Keys(shards)) {
+			h := &Header{Metadata: metadata}
+			for name, t := range shards[shard] {
+				h.Tensors = append(h.Tensors, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
+			}
+			if !yield(shard, h) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x.AppendBinary(nil)
+}
+
 // Split deals tensors out to shards of up to maxBytes bytes, by file name, in name
-// order; a larger tensor is a shard. One is model.safetensors, several are
+// order; a larger tensor is a shard. 0 or less is no limit. One is model.safetensors, several are
 // model-00001-of-00003.safetensors and so on.
 func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tensor {
+	if maxBytes <= 0 {
+		maxBytes = math.MaxInt64
+	}
 	groups := []map[string]Tensor{}
 	current, size := map[string]Tensor{}, int64(0)
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {

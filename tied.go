@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -36,18 +37,30 @@ func Tie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tens
 }
 
 // Untie returns tensors with the names that Tie or save_model dropped: for each
-// metadata key that names no tensor, that which its value names. It modifies neither
-// map.
-func Untie(tensors map[string]Tensor, metadata map[string]string) map[string]Tensor {
+// metadata key that names no tensor, the tensor that its value names. The metadata comes
+// without these keys. Untie modifies neither map.
+func Untie(tensors map[string]Tensor, metadata map[string]string) (map[string]Tensor, map[string]string) {
 	all := make(map[string]Tensor, len(tensors))
 	maps.Copy(all, tensors)
-	for name, keep := range metadata {
-		t, ok := tensors[keep]
-		if _, taken := tensors[name]; ok && !taken {
-			all[name] = t
+	rest := maps.Clone(metadata)
+	for name, keep := range aliases(metadata, tensors) {
+		all[name] = tensors[keep]
+		delete(rest, name)
+	}
+	return all, rest
+}
+
+// aliases yields the pairs of metadata that stand for a tensor that Tie dropped: its
+// name, and that of the tensor with the same data.
+func aliases[V any](metadata map[string]string, tensors map[string]V) iter.Seq2[string, string] {
+	return func(yield func(name, keep string) bool) {
+		for name, keep := range metadata {
+			_, kept := tensors[keep]
+			if _, taken := tensors[name]; kept && !taken && !yield(name, keep) {
+				return
+			}
 		}
 	}
-	return all
 }
 
 // identity returns a comparable value that two tensors have in common if they have

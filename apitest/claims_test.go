@@ -143,7 +143,7 @@ func TestClaimedSums(t *testing.T) {
 	_, err = OpenShards(bytes.NewReader([]byte(`{"weight_map":{"a2":"a","b2":"b"}}`)), shard)
 	require.ErrorContains(t, err, "overflow 63 bits")
 	require.True(t, errors.As(err, new(*FormatError)))
-	_, err = BuildIndex(maps.All(map[string]*Header{"a": a.Header(), "b": b.Header()}))
+	_, err = NewIndex(maps.All(map[string]*Header{"a": a.Header(), "b": b.Header()}))
 	require.ErrorContains(t, err, "the sizes of all tensors together overflow 63 bits")
 	for _, one := range []*File{a, b} {
 		joined, err := Join(one)

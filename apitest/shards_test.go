@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,7 +97,10 @@ func TestSplit(t *testing.T) {
 		"model-00003-of-00003.safetensors": {"t02", "t03"},
 	}, names(128))
 	require.Equal(t, map[string][]string{"model.safetensors": {"t00", "t01", "t01big", "t02", "t03"}}, names(1<<40))
-	require.Len(t, names(0), 5, "every tensor is larger than the limit")
+	for _, none := range []int64{0, -1, math.MinInt64} {
+		require.Equal(t, names(1<<40), names(none), "no limit")
+	}
+	require.Len(t, names(1), 5, "every tensor is larger than the limit")
 	require.Len(t, names(127), 5, "one each")
 	require.Len(t, names(192), 3, "three fill a shard")
 	delete(tensors, "t01big")
@@ -108,7 +112,11 @@ func TestSplit(t *testing.T) {
 		"model-00004-of-00004.safetensors": {"t03"},
 	}, names(64))
 	require.Equal(t, map[string]map[string]Tensor{"model.safetensors": {}}, Split(nil, 1))
-	require.ErrorContains(t, WriteShards(t.TempDir(), tensors, nil, 0), "shards of at most 0 bytes")
+	for _, none := range []int64{0, -1} {
+		dir := t.TempDir()
+		require.NoError(t, WriteShards(dir, tensors, nil, none))
+		require.Equal(t, []string{"model.safetensors"}, listDir(t, dir))
+	}
 }
 
 // TestWriteShardsFails checks that the folder is unchanged if WriteShards fails.
@@ -230,6 +238,9 @@ func TestBadIndex(t *testing.T) {
 		{"a shard is well-formed", `{"weight_map":{"t00":"broken.safetensors"}}`, "Git LFS pointer"},
 		{"only white space follows the object", `{"weight_map":{}} x`, "expected the end of the index, found 'x'"},
 		{"an index is valid UTF-8", "{\"weight_map\":{\"\xff\":\"s.safetensors\"}}", "the index is not valid UTF-8 (at byte 16)"},
+		{"metadata is unique", `{"metadata":{},"weight_map":{},"metadata":{}}`, "duplicate metadata (at byte 32)"},
+		{"metadata keys are unique", `{"metadata":{"a":"x","b":1,"\u0061":"y"},"weight_map":{}}`, `duplicate metadata key "a" (at byte 28)`},
+		{"nesting of metadata has at most 127 levels", `{"metadata":{"a":` + strings.Repeat("[", 1000), "objects and arrays are nested deeper than 127 levels"},
 		{"nesting has at most 127 levels", `{"metadata":` + strings.Repeat("[", 1000), "objects and arrays are nested deeper than 127 levels"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -283,8 +294,8 @@ func TestIndexDecides(t *testing.T) {
 	require.ErrorContains(t, err, `shard "s": open returned no File`)
 }
 
-// TestBuildIndex builds the index of shards that WriteShards did not write.
-func TestBuildIndex(t *testing.T) {
+// TestNewIndex makes the index of shards that WriteShards did not write.
+func TestNewIndex(t *testing.T) {
 	dir := t.TempDir()
 	tensors := checkpointOf(t, 5)
 	var files []*File
@@ -302,17 +313,29 @@ func TestBuildIndex(t *testing.T) {
 	}
 	all, err := Join(files...)
 	require.NoError(t, err)
-	index, err := BuildIndex(all.Headers())
+	index, err := NewIndex(all.Headers())
 	require.NoError(t, err)
-	require.Contains(t, string(index), `"total_parameters": 80`)
-	require.Contains(t, string(index), `"total_size": 320`)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), index, 0o666))
+	require.JSONEq(t, `{"total_parameters": 80, "total_size": 320}`, string(index.Metadata))
+	text, err := index.AppendBinary([]byte("kept"))
+	require.NoError(t, err)
+	require.Equal(t, "kept{", string(text[:5]))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), text[4:], 0o666))
 	requireCheckpoint(t, dir, tensors)
-	index, err = BuildIndex(headers("s", "é\U0001f9e0\"\n\x7f"))
+	index, err = NewIndex(headers("s", "é\U0001f9e0\"\n\x7f"))
 	require.NoError(t, err)
-	require.Contains(t, string(index), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
-	_, err = BuildIndex(maps.All(map[string]*Header{}))
+	text, err = index.AppendBinary(nil)
 	require.NoError(t, err)
+	require.Contains(t, string(text), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
+	index, err = NewIndex(maps.All(map[string]*Header{"s": {
+		Metadata: map[string]string{"total_size": "x", "tied": "x", "other": "y"}, Tensors: []TensorInfo{{Name: "x", DType: U8}},
+	}}))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"tied": "x", "total_parameters": 1, "total_size": 1}`, string(index.Metadata), "the sum stays a number")
+	index, err = NewIndex(maps.All(map[string]*Header{}))
+	require.NoError(t, err)
+	text, err = index.AppendBinary(nil)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"metadata": {"total_parameters": 0, "total_size": 0}, "weight_map": {}}`, string(text))
 }
 
 // headers yields shards of scalars: the name of a shard, then that of a tensor, and so
@@ -327,24 +350,23 @@ func headers(names ...string) iter.Seq2[string, *Header] {
 	}
 }
 
-// TestBuildIndexRefuses: what a caller passes is no fault of a file.
-func TestBuildIndexRefuses(t *testing.T) {
+// TestNewIndexRefuses: what a caller passes is no fault of a file.
+func TestNewIndexRefuses(t *testing.T) {
 	for _, c := range []struct {
 		rule   string
 		shards iter.Seq2[string, *Header]
 		want   string
 	}{
-		{"there are shards", nil, "building an index: the shards are nil"},
+		{"there are shards", nil, "making an index: the shards are nil"},
 		{"a tensor has one shard", headers("a", "x", "b", "x"), `shard "b": tensor "x": duplicate tensor name, also in shard "a"`},
 		{"a shard is there once", headers("a", "x", "a", "y"), `shard "a": duplicate file name`},
-		{"a shard is in the directory", headers("../a", "x"), `shard "../a": it is not a local, slash-separated file name`},
 		{"a name is no metadata", headers("a", "__metadata__"), `shard "a": tensor "__metadata__": the name is reserved for the metadata`},
 		{"a name is UTF-8", headers("a", "\xff"), `shard "a": tensor "\xff": the name is not valid UTF-8`},
 		{"a dtype is valid", maps.All(map[string]*Header{"a": {Tensors: make([]TensorInfo, 1)}}), `shard "a": tensor "": invalid dtype 0`},
 		{"a header is there", maps.All(map[string]*Header{"a": nil}), `shard "a": its header is nil`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := BuildIndex(c.shards)
+			_, err := NewIndex(c.shards)
 			require.EqualError(t, err, "safetensors: "+c.want)
 			require.False(t, errors.As(err, new(*FormatError)))
 		})
@@ -367,18 +389,27 @@ func TestIndexTooLongToRead(t *testing.T) {
 	requireCheckpoint(t, dir, earlier)
 }
 
-// TestReadIndex: ReadIndex is the inverse of BuildIndex, and refuses what OpenShards
+// TestReadIndex: ReadIndex is the inverse of AppendBinary, and refuses what OpenShards
 // refuses.
 func TestReadIndex(t *testing.T) {
-	index, err := BuildIndex(maps.All(map[string]*Header{
+	index, err := NewIndex(maps.All(map[string]*Header{
 		"a":     {Tensors: []TensorInfo{{Name: "x", DType: U8}, {Name: "\u00e9\n", DType: F4, Shape: []int{2}}}},
 		"dir/b": {Tensors: []TensorInfo{{Name: "y", DType: U8}}},
 	}))
 	require.NoError(t, err)
-	shards, err := ReadIndex(bytes.NewReader(index))
-	require.NoError(t, err)
-	require.Equal(t, map[string]string{"x": "a", "\u00e9\n": "a", "y": "dir/b"}, shards)
-	for _, index := range []string{"", "{}", `{"weight_map":{"a":"../s"}}`, `{"weight_map":{"a":"s","a":"s"}}`, `{"weight_map":{"a":1}}`} {
+	require.Equal(t, map[string]string{"x": "a", "\u00e9\n": "a", "y": "dir/b"}, index.Shards)
+	for _, metadata := range []string{string(index.Metadata), "", "null", "{}", `[1, {"a": "\u00e9\\"}]`, "{\n\t\"\u00e9\\u0041\" : \"\\u00e9\" }"} {
+		index.Metadata = []byte(metadata)
+		if metadata == "" {
+			index.Metadata = nil
+		}
+		text, err := index.AppendBinary(nil)
+		require.NoError(t, err)
+		read, err := ReadIndex(bytes.NewReader(text))
+		require.NoError(t, err)
+		require.Equal(t, index, read, "the metadata as it is")
+	}
+	for _, index := range []string{"", "{}", `{"weight_map":{"a":"../s"}}`, `{"weight_map":{"a":"s","a":"s"}}`, `{"weight_map":{"a":1}}`, `{"weight_map":{},"metadata":}`} {
 		_, err := ReadIndex(strings.NewReader(index))
 		var broken *FormatError
 		require.ErrorAs(t, err, &broken, index)
@@ -389,4 +420,73 @@ func TestReadIndex(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	_, err = ReadIndex(nil)
 	require.ErrorContains(t, err, "nil")
+}
+
+// TestIndexAppendBinaryRefuses: no index is written that ReadIndex would refuse, or read
+// as another.
+func TestIndexAppendBinaryRefuses(t *testing.T) {
+	many := make(map[string]string)
+	for i := range 10_001 {
+		many[fmt.Sprintf("t%05d", i)] = fmt.Sprint(i)
+	}
+	for _, c := range []struct {
+		rule  string
+		index Index
+		want  string
+	}{
+		{"a shard is local", Index{Shards: map[string]string{"x": "../a"}}, `tensor "x": shard "../a" is not a local, slash-separated file name`},
+		{"a shard is UTF-8", Index{Shards: map[string]string{"x": "\xff"}}, `tensor "x": shard "\xff" is not a local, slash-separated file name`},
+		{"a name is UTF-8", Index{Shards: map[string]string{"\xff": "a"}}, `tensor "\xff": the name is not valid UTF-8`},
+		{"shards are at most 10,000", Index{Shards: many}, `tensor "t10000": the index names more than 10000 shards`},
+		{"metadata is JSON", Index{Metadata: []byte("{]")}, "expected a string, found ']' (at byte 1)"},
+		{"metadata is one value", Index{Metadata: []byte(`{},"weight_map":{}`)}, "expected the end of the metadata of the index, found ',' (at byte 2)"},
+		{"metadata is UTF-8", Index{Metadata: []byte("\"\xff\"")}, "the metadata of the index is not valid UTF-8 (at byte 1)"},
+		{"metadata keys are unique", Index{Metadata: []byte(`{"a":"","\u0061":""}`)}, `duplicate metadata key "a" (at byte 9)`},
+		{"an index has at most 64 MiB", Index{Metadata: []byte(strings.Repeat(" ", 64<<20) + "0")}, "an index of 67108904 bytes exceeds the limit of 67108864"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			b, err := c.index.AppendBinary([]byte("kept"))
+			require.EqualError(t, err, "safetensors: "+c.want)
+			require.Equal(t, "kept", string(b))
+			require.False(t, errors.As(err, new(*FormatError)))
+		})
+	}
+}
+
+// TestAliasesInTheIndex: WriteShards notes the aliases of tied tensors in the index, too,
+// where huggingface_hub alone has them. A File has them from either place.
+func TestAliasesInTheIndex(t *testing.T) {
+	dir := t.TempDir()
+	tensors := checkpointOf(t, 3)
+	tensors["t09"] = tensors["t01"]
+	tied, noted := Tie(tensors, map[string]string{"format": "pt"})
+	require.Equal(t, "t01", noted["t09"])
+	require.NoError(t, WriteShards(dir, tied, noted, 64))
+	text, err := os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
+	require.NoError(t, err)
+	index, err := ReadIndex(bytes.NewReader(text))
+	require.NoError(t, err)
+	require.Equal(t, "{\n    \"t09\": \"t01\",\n    \"total_parameters\": 48,\n    \"total_size\": 192\n  }", string(index.Metadata))
+	restored := func(text []byte, metadata map[string]string) {
+		f, err := OpenShards(bytes.NewReader(text), func(shard string) (*File, error) { return Open(filepath.Join(dir, shard)) })
+		require.NoError(t, err)
+		defer f.Close()
+		require.Equal(t, metadata, f.Metadata())
+		all, _ := Untie(maps.Collect(f.Tensors()), f.Metadata())
+		require.Equal(t, slices.Sorted(maps.Keys(tensors)), slices.Sorted(maps.Keys(all)))
+		require.Equal(t, appended[byte](t, tensors["t01"]), appended[byte](t, all["t09"]))
+	}
+	restored(text, noted)
+
+	// The shards of huggingface_hub have a format only; what the index adds does not
+	// replace what a shard says.
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, WriteShards(dir, tied, map[string]string{"format": "pt"}, 64))
+	index.Metadata = []byte(`{"total_size": 192, "t09": "t01", "format": "mlx", "note": {"of": ["anything"]}}`)
+	text, err = index.AppendBinary(nil)
+	require.NoError(t, err)
+	restored(text, map[string]string{"format": "pt", "t09": "t01"})
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, WriteShards(dir, tied, nil, 64))
+	restored(text, map[string]string{"format": "mlx", "t09": "t01"})
 }

@@ -167,9 +167,9 @@ func TestCountsBeyond63Bits(t *testing.T) {
 	f, err := FileOf(tensors, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, map[DType]int64{F4: math.MaxInt64}, f.ParameterCount())
-	index, err := BuildIndex(func(yield func(string, *Header) bool) { yield("a", f.Header()) })
+	index, err := NewIndex(func(yield func(string, *Header) bool) { yield("a", f.Header()) })
 	require.NoError(t, err)
-	require.Contains(t, string(index), fmt.Sprintf(`"total_parameters": %d`, uint64(7)<<61))
+	require.Contains(t, string(index.Metadata), fmt.Sprintf(`"total_parameters": %d`, uint64(7)<<61))
 }
 
 // TestFailingReader makes the reader fail after every number of bytes.

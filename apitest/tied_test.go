@@ -66,7 +66,9 @@ func TestTie(t *testing.T) {
 	require.NoError(t, Write(&file, kept, noted))
 	f, err := Parse(file.Bytes())
 	require.NoError(t, err)
-	all := Untie(maps.Collect(f.Tensors()), f.Metadata())
+	all, rest := Untie(maps.Collect(f.Tensors()), f.Metadata())
+	require.Equal(t, metadata, rest, "without the aliases")
+	require.Equal(t, noted, f.Metadata(), "the map is not modified")
 	delete(tensors, "c") // whose name the metadata had already
 	require.Equal(t, slices.Sorted(maps.Keys(tensors)), slices.Sorted(maps.Keys(all)))
 	for name, x := range tensors {
@@ -85,7 +87,12 @@ func TestTieNothing(t *testing.T) {
 	kept, noted = Tie(nil, nil)
 	require.Empty(t, kept)
 	require.Nil(t, noted)
-	require.Equal(t, map[string]Tensor{"x": x}, Untie(map[string]Tensor{"x": x}, map[string]string{"x": "y", "y": "z", "format": "pt"}))
+	metadata := map[string]string{"x": "y", "y": "z", "format": "pt"}
+	all, rest := Untie(map[string]Tensor{"x": x}, metadata)
+	require.Equal(t, map[string]Tensor{"x": x}, all)
+	require.Equal(t, metadata, rest)
+	_, rest = Untie(map[string]Tensor{"x": x}, nil)
+	require.Nil(t, rest)
 }
 
 // TestTieInFiles ties tensors of a file, mapped and read, that share nothing, and

@@ -214,11 +214,11 @@ func uncovered(files []source.File, covered func(name string) bool) (missing []n
 		if !strings.HasSuffix(file.Name, ".safetensors.index.json") && !strings.HasSuffix(file.Name, ".bin.index.json") {
 			continue
 		}
-		shards, err := readIndex(file)
+		index, err := readIndex(file)
 		if err != nil {
 			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), err)
 		}
-		for _, shard := range slices.Compact(slices.Sorted(maps.Values(shards))) {
+		for _, shard := range slices.Compact(slices.Sorted(maps.Values(index.Shards))) {
 			if name := path.Join(path.Dir(file.Name), shard); !covered(name) {
 				missing = append(missing, named{file.Name, name})
 			}
@@ -227,7 +227,7 @@ func uncovered(files []source.File, covered func(name string) bool) (missing []n
 	return missing, nil
 }
 
-func readIndex(file source.File) (map[string]string, error) {
+func readIndex(file source.File) (*safetensors.Index, error) {
 	r, err := file.Open()
 	if err != nil {
 		return nil, err

@@ -56,16 +56,16 @@ func list(stdout io.Writer, d folder) error {
 // slice copies a tensor, or one of its equal parts, to a file. It reads the index, the
 // header of one shard, and of the data the part.
 func slice(stdout io.Writer, d folder, name string, dim, rank, of int, file string) error {
-	index, err := d.openIndex()
+	r, err := d.openIndex()
 	if err != nil {
 		return err
 	}
-	defer index.Close()
-	shardOf, err := safetensors.ReadIndex(index)
+	defer r.Close()
+	index, err := safetensors.ReadIndex(r)
 	if err != nil {
 		return err
 	}
-	shard, ok := shardOf[name]
+	shard, ok := index.Shards[name]
 	if !ok {
 		return fmt.Errorf("%q has no tensor %q", indexName, name)
 	}
@@ -147,7 +147,7 @@ func commit(d folder, names []string) error {
 	if err := headers.Wait(); err != nil {
 		return err
 	}
-	index, err := safetensors.BuildIndex(func(yield func(string, *safetensors.Header) bool) {
+	index, err := safetensors.NewIndex(func(yield func(string, *safetensors.Header) bool) {
 		for i, name := range names {
 			if !yield(name, files[i].Header()) {
 				return
@@ -157,8 +157,12 @@ func commit(d folder, names []string) error {
 	if err != nil {
 		return err
 	}
+	text, err := index.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
 	return d.create(indexName, blob.WriterOptions{IfNotExist: true}, func(w io.Writer) error {
-		_, err := w.Write(index)
+		_, err := w.Write(text)
 		return err
 	})
 }

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Makes the files in this folder: models whose tensors share memory, saved by
-safetensors.torch.save_model.
+safetensors.torch.save_model and, in shards, by huggingface_hub.
 
     python3 -m venv /tmp/venv
-    /tmp/venv/bin/pip install torch==2.15.0 safetensors==0.8.0 numpy==2.4.6 packaging==26.3
+    /tmp/venv/bin/pip install torch==2.15.0 safetensors==0.8.0 numpy==2.4.6 packaging==26.3 huggingface_hub==2.4.0
     /tmp/venv/bin/python testdata/tied/generate.py
 
 <name>.safetensors is what save_model writes, with one name for each data and the
 others in the metadata. state.json lists for each model all names of its state_dict,
-with the name that save_model kept. `generate.py check FILE NAME` loads FILE with
-load_model into a new model and compares it with the one called NAME.
+with the name that save_model kept. sharded/ is what save_torch_state_dict writes of
+the model "tied": its index alone has the other names. `generate.py check PATH NAME`
+loads a file with load_model, or a folder with load_torch_model, into a new model and
+compares it with the one called NAME.
 """
 
 import json
@@ -17,6 +19,7 @@ import sys
 from pathlib import Path
 
 import torch
+from huggingface_hub import load_torch_model, save_torch_state_dict
 from safetensors.torch import load_model, save_model
 
 HERE = Path(__file__).parent
@@ -44,6 +47,8 @@ class Untied(torch.nn.Module):
         self.b = torch.nn.Parameter(torch.ones(3))
 
 
+SHARD = 100  # bytes
+
 MODELS = {"tied": Tied, "untied": Untied}
 
 
@@ -66,6 +71,8 @@ def main():
         for key, tensor in sorted(model.state_dict().items()):
             first = kept.setdefault(tensor.data_ptr(), key)
             state.setdefault(name, {})[key] = first
+    (HERE / "sharded").mkdir(exist_ok=True)
+    save_torch_state_dict(Tied().state_dict(), HERE / "sharded", max_shard_size=SHARD)
     (HERE / "state.json").write_text(json.dumps(state, indent=2) + "\n")
 
 
@@ -73,7 +80,10 @@ def check(path, name):
     want, got = MODELS[name](), MODELS[name]()
     for p in got.parameters():
         torch.nn.init.zeros_(p)
-    load_model(got, path)
+    if Path(path).is_dir():
+        load_torch_model(got, path)
+    else:
+        load_model(got, path)
     for key, tensor in want.state_dict().items():
         assert torch.equal(tensor, got.state_dict()[key]), key
 

@@ -180,12 +180,12 @@ func openByIndex(ctx context.Context, url string, rank, ranks int) (files []*saf
 		return nil, err
 	}
 	defer body.Close()
-	shardOf, err := safetensors.ReadIndex(body)
+	index, err := safetensors.ReadIndex(body)
 	if err != nil {
 		return nil, err
 	}
 	shards := make(map[string]bool)
-	for _, shard := range shardOf {
+	for _, shard := range index.Shards {
 		shards[shard] = true
 	}
 	for i, shard := range slices.Sorted(maps.Keys(shards)) {

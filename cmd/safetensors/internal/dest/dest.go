@@ -142,15 +142,7 @@ func IsCheckpoint(name string) bool {
 }
 
 func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return safetensors.WriteShards(f.name, tensors, metadata, shardSize(f.maxBytes))
-}
-
-// shardSize returns the limit of a shard; 0 means that there is none.
-func shardSize(maxBytes int64) int64 {
-	if maxBytes == 0 {
-		return 1<<63 - 1
-	}
-	return maxBytes
+	return safetensors.WriteShards(f.name, tensors, metadata, f.maxBytes)
 }
 
 // A foreign is a file of another format.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"path"
@@ -74,7 +73,7 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 	if err != nil {
 		return err
 	}
-	shards := safetensors.Split(tensors, shardSize(o.maxBytes))
+	shards := safetensors.Split(tensors, o.maxBytes)
 	if len(shards) > 1 && len(listed) > 0 {
 		prefix := fmt.Sprintf("%09d-", rand.IntN(1_000_000_000))
 		renamed := make(map[string]map[string]safetensors.Tensor, len(shards))
@@ -83,7 +82,7 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 		}
 		shards = renamed
 	}
-	index, err := safetensors.BuildIndex(headers(shards))
+	index, err := indexOf(shards, metadata)
 	if err != nil {
 		return err
 	}
@@ -149,19 +148,21 @@ func (o objects) remove(names []string) {
 	}
 }
 
-// headers yields what an index says of shards.
-func headers(shards map[string]map[string]safetensors.Tensor) iter.Seq2[string, *safetensors.Header] {
-	return func(yield func(string, *safetensors.Header) bool) {
-		for name, tensors := range shards {
-			h := new(safetensors.Header)
-			for name, t := range tensors {
-				h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: name, DType: t.DType(), Shape: t.Shape()})
-			}
-			if !yield(name, h) {
-				return
-			}
+// indexOf returns the index of shards.
+func indexOf(shards map[string]map[string]safetensors.Tensor, metadata map[string]string) ([]byte, error) {
+	headers := make(map[string]*safetensors.Header, len(shards))
+	for name, tensors := range shards {
+		h := &safetensors.Header{Metadata: metadata}
+		for name, t := range tensors {
+			h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: name, DType: t.DType(), Shape: t.Shape()})
 		}
+		headers[name] = h
 	}
+	index, err := safetensors.NewIndex(maps.All(headers))
+	if err != nil {
+		return nil, err
+	}
+	return index.AppendBinary(nil)
 }
 
 // earlier returns the listed files of the checkpoint in the folder, starting with the one

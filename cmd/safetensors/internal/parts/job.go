@@ -99,8 +99,11 @@ func (r *run) plan() error {
 		headers[name] = h
 	}
 	if len(headers) > 1 {
-		var err error
-		if r.index, err = safetensors.BuildIndex(maps.All(headers)); err != nil {
+		index, err := safetensors.NewIndex(maps.All(headers))
+		if err != nil {
+			return err
+		}
+		if r.index, err = index.AppendBinary(nil); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,231 @@
+package safetensors
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/gosafetensors/safetensors/internal/jsonscan"
+	"github.com/gosafetensors/safetensors/internal/mem"
+)
+
+const (
+	// maxIndexLength is six times what huggingface_hub accepts, 10 MiB. AppendBinary
+	// writes none that is longer.
+	maxIndexLength = 64 << 20
+
+	// maxShards bounds the files that one index can have opened: a hostile one of
+	// 64 MiB could name millions.
+	maxShards = 10_000
+)
+
+// A weightMap is a validated index: which shard has which tensor.
+type weightMap struct {
+	text  string
+	pairs []weightPair   // in the order of the text
+	count map[string]int // of tensors in each shard
+	names nameIndex      // finds pairs by the name of the tensor
+
+	notes    []notePair    // the strings of the metadata
+	metadata jsonscan.Span // the whole of it, in the text before it was parsed
+}
+
+type notePair struct{ key, value jsonscan.Span }
+
+type weightPair struct{ name, shard jsonscan.Span }
+
+func (w *weightMap) str(s jsonscan.Span) string { return w.text[s.Off:][:s.Len] }
+func (w *weightMap) name(i int) string          { return w.str(w.pairs[i].name) }
+
+// shardOf returns the shard that has a tensor, "" if none has.
+func (w *weightMap) shardOf(name string) string {
+	i := w.names.lookup(name, w.name)
+	if i < 0 {
+		return ""
+	}
+	return w.str(w.pairs[i].shard)
+}
+
+// withNotes returns the metadata of a File: that of its first shard, and what only the
+// index notes, as huggingface_hub does with the aliases of tied tensors.
+func (w *weightMap) withNotes(first func() map[string]string) func() map[string]string {
+	if len(w.notes) == 0 {
+		return first
+	}
+	return sync.OnceValue(func() map[string]string {
+		all := make(map[string]string, len(w.notes))
+		for _, n := range w.notes {
+			all[w.str(n.key)] = w.str(n.value)
+		}
+		maps.Copy(all, first())
+		return all
+	})
+}
+
+// shards returns the names of the shards in order.
+func (w *weightMap) shards() []string { return slices.Sorted(maps.Keys(w.count)) }
+
+func indexTooLong() error {
+	return &FormatError{Offset: -1, Reason: fmt.Sprintf("the index is longer than %d bytes", maxIndexLength)}
+}
+
+// An indexParser turns the text of an index into a weightMap.
+type indexParser struct {
+	jsonscan.Scanner
+	w      *weightMap
+	tensor jsonscan.Span // the tensor whose shard is being read, for errors
+}
+
+// parseIndex checks an index, which it owns from now on. An index is a JSON
+// object with a weight_map, from names to shards, and perhaps with metadata.
+// Everything else in it is ignored, as all readers do.
+func parseIndex(text []byte) (*weightMap, error) {
+	if len(text) > maxIndexLength {
+		return nil, indexTooLong()
+	}
+	p := &indexParser{Scanner: jsonscan.Scanner{Text: text}, w: &weightMap{count: make(map[string]int)}}
+	err := p.CheckUTF8("the index")
+	if err == nil {
+		err = p.index()
+	}
+	if err != nil {
+		return nil, scanError(err, 0, p.Bytes(p.tensor))
+	}
+	w := p.w
+	w.text = mem.Freeze(text)
+	var duplicate int
+	if w.names, duplicate = newNameIndex(len(w.pairs), w.name); duplicate >= 0 {
+		name := w.pairs[duplicate].name
+		return nil, &FormatError{Offset: int64(name.Off), Tensor: w.str(name), Reason: "duplicate tensor name in the index"}
+	}
+	return w, nil
+}
+
+// index reads the whole text of an index.
+func (p *indexParser) index() error {
+	seen := make(map[string]bool)
+	err := p.Object("an object, the index", func(key jsonscan.Span) error {
+		name := string(p.Bytes(key))
+		switch {
+		case name != "weight_map" && name != "metadata":
+			return p.Skip(1)
+		case seen[name]:
+			return p.Fail(int(key.Off), "duplicate %s", name)
+		}
+		seen[name] = true
+		if name == "metadata" {
+			return p.metadata()
+		}
+		return p.Object("an object, the weight_map", p.pair)
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.End("the index"); err != nil {
+		return err
+	}
+	if !seen["weight_map"] {
+		return p.Fail(0, "the index has no weight_map")
+	}
+	return nil
+}
+
+// metadata reads the value of metadata, which may be of any type. Of an object the
+// strings are noted.
+func (p *indexParser) metadata() error {
+	p.Space()
+	start := p.Pos
+	read := func() error { return p.Skip(1) }
+	if start < len(p.Text) && p.Text[start] == '{' {
+		read = func() error { return p.Object("an object", p.note) }
+	}
+	err := read()
+	p.w.metadata = jsonscan.Span{Off: uint32(start), Len: uint32(p.Pos - start)}
+	if err != nil {
+		return err
+	}
+	key := func(i int) string { return string(p.Bytes(p.w.notes[i].key)) }
+	if _, duplicate := newNameIndex(len(p.w.notes), key); duplicate >= 0 {
+		return p.Fail(int(p.w.notes[duplicate].key.Off), "duplicate metadata key %s", quote(key(duplicate)))
+	}
+	return nil
+}
+
+// checkIndexMetadata checks the metadata of an index that is to be written.
+func checkIndexMetadata(text []byte) error {
+	p := &indexParser{Scanner: jsonscan.Scanner{Text: bytes.Clone(text)}, w: new(weightMap)}
+	err := p.CheckUTF8("the metadata of the index")
+	if err == nil {
+		err = p.metadata()
+	}
+	if err == nil {
+		err = p.End("the metadata of the index")
+	}
+	return err
+}
+
+// note reads the value of a metadata key.
+func (p *indexParser) note(key jsonscan.Span) error {
+	p.Space()
+	if p.Pos == len(p.Text) || p.Text[p.Pos] != '"' {
+		return p.Skip(2) // within the index and its metadata
+	}
+	value, err := p.String("a string")
+	p.w.notes = append(jsonscan.Reserve(&p.Scanner, p.w.notes, 1, len(`"":"",`)), notePair{key, value})
+	return err
+}
+
+// pair reads the shard of a tensor.
+func (p *indexParser) pair(name jsonscan.Span) error {
+	p.tensor = name
+	shard, err := p.String("a string, the name of a shard")
+	if err != nil {
+		return err
+	}
+	w, file := p.w, p.Bytes(shard)
+	if _, known := w.count[string(file)]; !known {
+		if broken := checkShard(string(file), len(w.count)); broken != "" {
+			return p.Fail(int(shard.Off), "%s", broken)
+		}
+	}
+	w.count[string(file)]++
+	w.pairs = append(jsonscan.Reserve(&p.Scanner, w.pairs, 1, len(`"":"x",`)), weightPair{name, shard})
+	p.tensor = jsonscan.Span{}
+	return nil
+}
+
+// checkShard checks the name of a shard of an index that names n others.
+func checkShard(name string, n int) (broken string) {
+	switch {
+	case !localName(name):
+		return fmt.Sprintf("shard %s is not a local, slash-separated file name", quote(name))
+	case n == maxShards:
+		return fmt.Sprintf("the index names more than %d shards", maxShards)
+	}
+	return ""
+}
+
+// localName reports whether a shard name stays in the folder of its index, on
+// whatever system it is opened: index files come from strangers.
+func localName(name string) bool {
+	const longest = 4096
+	return len(name) <= longest && fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
+		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
+// indexText reads the text of an index, and one byte beyond the limit if it is
+// longer.
+func indexText(index io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(checkedReader{index}, maxIndexLength+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the index: %w", err)
+	}
+	return text, nil
+}
