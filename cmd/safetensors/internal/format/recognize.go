@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/zipfile"
+	"github.com/gosafetensors/safetensors/internal/zipfile"
 )
 
 // isSafetensors: a file starts with a header length below 2^27, and a brace, perhaps after

@@ -2,9 +2,9 @@
 // archive of them.
 //
 // Open and OpenNPY read the headers only. The data of an array is read when its tensor
-// is: in constant memory, also in Fortran order and big-endian, and of a compressed
-// archive (numpy.savez_compressed). Only those that are both compressed and in Fortran
-// order are unpacked into memory.
+// is. In memory are held: the arrays of a compressed archive (numpy.savez_compressed), those
+// that are big-endian, and matrices in Fortran order. A compressed array that packs much
+// better than weights can, and is large, is refused.
 //
 // Arrays of objects, strings, dates, records and raw bytes are refused, and so is what
 // safetensors has no dtype for. NumPy has none for BF16 and the floats of up to 8 bits:
@@ -16,14 +16,16 @@
 package npz
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/zipfile"
+	"github.com/gosafetensors/safetensors/internal/zipfile"
+	"golang.org/x/sync/errgroup"
 )
 
 const suffix = ".npy" // of the members of an archive
@@ -36,7 +38,7 @@ const ArrayName = "arr_0"
 // as long as the tensors are used. Refused are the arrays that cannot be read, by their
 // names, and why.
 func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, refused map[string]error, err error) {
-	a, err := zipfile.Open(r, size)
+	a, err := zipfile.Open(r, size, concurrently)
 	if err != nil {
 		return nil, nil, fmt.Errorf("npz file: %w", err)
 	}
@@ -60,6 +62,21 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, ref
 	return tensors, refused, nil
 }
 
+// concurrently calls f(0) to f(n-1), and returns the error of the lowest.
+func concurrently(n int64, f func(i int64) error) error {
+	errs := make([]error, n)
+	var group errgroup.Group
+	group.SetLimit(32)
+	for i := range n {
+		group.Go(func() error {
+			errs[i] = f(i)
+			return nil
+		})
+	}
+	group.Wait()
+	return cmp.Or(errs...)
+}
+
 func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	content, err := m.Open()
 	if err != nil {
@@ -70,7 +87,13 @@ func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	if err != nil {
 		return safetensors.Tensor{}, err
 	}
-	return h.layOut(m.Content())
+	if m.Stored() == nil {
+		if err := m.CheckUnpack(); err != nil {
+			return safetensors.Tensor{}, unsupported{err}
+		}
+		return h.layOut(m.Size, nil, m.ReadFull)
+	}
+	return h.layOut(m.Size, m.Stored(), m.ReadFull)
 }
 
 // OpenNPY returns the array of the .npy file of size bytes in r, under ArrayName. r
@@ -80,32 +103,47 @@ func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("npy file: %w", err)
 	}
-	t, err := h.layOut(strided.Source{R: r, Size: size})
+	t, err := h.layOut(size, r, func(dst []byte, off int64) error {
+		_, err := io.ReadFull(io.NewSectionReader(r, off, size-off), dst)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("npy file: %w", err)
 	}
 	return map[string]safetensors.Tensor{ArrayName: t}, nil
 }
 
-// layOut returns the array of a .npy file.
-func (h *header) layOut(file strided.Source) (safetensors.Tensor, error) {
-	data := file
-	data.Size -= h.size
-	data.R, data.Swap = io.NewSectionReader(file.R, h.size, data.Size), h.swap
-	t, err := safetensors.NewTensorAt(h.dtype, h.shape, data.R)
+// layOut returns the array of a .npy file of size bytes. r reads it at any place, and is nil
+// for a compressed one; fill reads from an offset on.
+func (h *header) layOut(size int64, r io.ReaderAt, fill func(dst []byte, off int64) error) (t safetensors.Tensor, err error) {
+	shape := slices.Clone(h.shape)
+	if h.fortran { // the first index varies fastest
+		slices.Reverse(shape)
+	}
+	data := size - h.size
+	if r != nil && h.swap == 0 {
+		t, err = safetensors.NewTensorAt(h.dtype, shape, io.NewSectionReader(r, h.size, data))
+	} else {
+		t, err = safetensors.NewTensorFunc(h.dtype, shape, func(dst []byte) error {
+			err := fill(dst, h.size)
+			for number := range slices.Chunk(dst, max(1, h.swap)) {
+				slices.Reverse(number)
+			}
+			return err
+		})
+	}
+	if err == nil && h.fortran {
+		t, err = t.Transpose()
+	}
 	switch {
 	case err != nil:
 		return t, err
-	case t.Size() > data.Size:
-		return t, fmt.Errorf("%v needs %d bytes, the file has %d: %w", t, t.Size(), data.Size, io.ErrUnexpectedEOF)
-	case t.Size() < data.Size:
-		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), data.Size)
+	case t.Size() > data:
+		return t, fmt.Errorf("%v needs %d bytes, the file has %d: %w", t, t.Size(), data, io.ErrUnexpectedEOF)
+	case t.Size() < data:
+		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), data)
 	}
-	layout := strided.Rows(h.dtype.Bits()/8, h.shape)
-	if h.fortran {
-		layout = strided.Fortran(h.dtype.Bits()/8, h.shape)
-	}
-	return strided.NewTensor(h.dtype, h.shape, data, layout)
+	return t, nil
 }
 
 // Write writes the tensors as numpy.savez does: an archive of .npy files, not

@@ -8,7 +8,6 @@ import (
 	"io"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
 )
 
 // The start of a legacy file: two pickles of these values.
@@ -107,10 +106,10 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 	return nil
 }
 
-func (l *legacyFile) data(s *storage) (src strided.Source, bigEndian bool, err error) {
+func (l *legacyFile) data(s *storage) (source, error) {
 	d, ok := l.storages[s.key]
 	if !ok {
-		return src, false, fmt.Errorf("the file has no storage %.200q", s.key)
+		return source{}, fmt.Errorf("the file has no storage %.200q", s.key)
 	}
-	return strided.Source{R: io.NewSectionReader(l.r, d.start, d.size), Size: d.size}, false, s.check(d.size)
+	return source{r: io.NewSectionReader(l.r, d.start, d.size), size: d.size}, s.check(d.size)
 }

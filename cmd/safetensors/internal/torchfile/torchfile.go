@@ -22,8 +22,9 @@
 // # Memory
 //
 // Open reads the pickle, and a few bytes for each storage. The data of a tensor is
-// read when the tensor is, in constant memory, whatever its strides, also from a zip
-// archive that compresses its storages, as torch.save never does.
+// read when the tensor is. In memory are held: matrices that are stored transposed; tensors
+// whose elements repeat or overlap; and whole storages that are big-endian, or in a zip archive that
+// compresses them, as torch.save never does.
 package torchfile
 
 import (
@@ -36,7 +37,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
 )
 
 // Contents are what a file holds.
@@ -98,16 +98,18 @@ func load(ctx context.Context, r io.ReaderAt, size int64) (top any, file storage
 
 // storages are the data of a file.
 type storages interface {
-	// data returns the data of a storage, whose numbers may be big-endian.
-	data(s *storage) (src strided.Source, bigEndian bool, err error)
+	data(s *storage) (source, error)
 }
 
 // views makes tensors of the storages.
 type views struct {
 	storages
-	left  int64 // bytes that further tensors may have
-	known map[string]charged
+	left   int64 // bytes that further tensors may have
+	wholes map[whole]safetensors.Tensor
 }
+
+// A whole is all of a storage, as elements of a dtype.
+type whole struct{ key, dtype string }
 
 // A file of some kilobytes can expand one number to terabytes. So its tensors may
 // have as many bytes as deflate would allow, or some for small files.
@@ -116,7 +118,7 @@ func newViews(file storages, size int64) *views {
 		expansion = 1 << 10
 		always    = 1 << 30
 	)
-	return &views{file, max(always, min(size, math.MaxInt64/expansion)*expansion), make(map[string]charged)}
+	return &views{file, max(always, min(size, math.MaxInt64/expansion)*expansion), make(map[whole]safetensors.Tensor)}
 }
 
 // of returns the tensors of views, with the other entries.
@@ -140,77 +142,43 @@ func (v *views) of(f *flattened) (*Contents, error) {
 type unsupported struct{ error }
 
 // tensor returns the tensor of a view.
-func (v *views) tensor(t *tensor) (safetensors.Tensor, error) {
-	shape := t.shape
+func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
 	switch {
 	case t.element.dtype == 0:
-		return safetensors.Tensor{}, unsupported{fmt.Errorf("safetensors has no dtype for torch.%s", t.element.name)}
+		return made, unsupported{fmt.Errorf("safetensors has no dtype for torch.%s", t.element.name)}
 	case t.storage.device == "meta":
-		return safetensors.Tensor{}, unsupported{errors.New("it is on the meta device and has no data")}
-	case t.element.dtype == safetensors.F4: // the last dimension counts pairs
-		if len(shape) == 0 || shape[len(shape)-1] > math.MaxInt/2 {
-			return safetensors.Tensor{}, fmt.Errorf("a shape of torch.%s without a dimension to double", t.element.name)
-		}
-		shape = append(shape[:len(shape)-1:len(shape)-1], 2*shape[len(shape)-1])
+		return made, unsupported{errors.New("it is on the meta device and has no data")}
 	}
-	id := fmt.Sprintf("%q %d %d %v %v %v", t.storage.key, t.storage.offset, t.offset, t.element.name, t.shape, t.strides)
-	if known, ok := v.known[id]; ok {
-		return known.Tensor, v.charge(known)
-	}
-	made, err := v.layOut(t, shape)
+	src, err := v.data(t.storage)
 	if err != nil {
-		return made.Tensor, err
+		return made, err
 	}
-	v.known[id] = made
-	return made.Tensor, v.charge(made)
-}
-
-// A charged is a tensor and the bytes that reading it takes.
-type charged struct {
-	safetensors.Tensor
-	bytes int64
-}
-
-// charge counts the bytes of a tensor.
-func (v *views) charge(t charged) error {
-	if t.bytes > v.left {
-		return fmt.Errorf("%v is too large for this file: its tensors repeat the same data too often", t)
-	}
-	v.left -= t.bytes
-	return nil
-}
-
-// layOut returns the tensor of a view, with that shape.
-func (v *views) layOut(t *tensor, shape []int) (charged, error) {
-	src, bigEndian, err := v.data(t.storage)
+	l := layout{t.storage.offset + t.offset, t.shape, t.strides}
+	end, err := l.check(src.size/int64(t.element.width), t.element.width)
 	if err != nil {
-		return charged{}, err
+		return made, err
 	}
-	width := int64(t.element.width)
-	l := strided.Layout{Width: t.element.width, Shape: t.shape, Strides: make([]int64, len(t.strides))}
-	var over bool
-	if l.Offset, over = scale(t.offset, t.storage.offset, width); over {
-		return charged{}, errors.New("its offset overflows")
-	}
-	for i, stride := range t.strides {
-		if l.Strides[i], over = scale(stride, 0, width); over {
-			return charged{}, errors.New("its strides overflow")
+	id := whole{t.storage.key, t.element.name}
+	all, known := v.wholes[id]
+	if !known {
+		if all, err = src.tensor(t.element); err != nil {
+			return made, err
 		}
+		v.wholes[id] = all
 	}
-	if bigEndian {
-		src.Swap = t.element.part
+	if made, err = l.view(all, end); err == nil && t.element.dtype == safetensors.F4 {
+		made, err = l.pairs(made, all, end)
 	}
-	made, err := strided.NewTensor(t.element.dtype, shape, src, l)
+	if err != nil {
+		return made, err
+	}
 	bytes := made.Size()
-	if src.Packed > 0 && bytes > 0 {
-		_, bytes = l.Extent() // all before it is unpacked, too
-		bytes = max(bytes, made.Size())
+	if src.r == nil && bytes > 0 {
+		bytes = max(bytes, src.size) // all of it is unpacked
 	}
-	return charged{made, bytes}, err
-}
-
-// scale returns (a + b) × width, unless it overflows or is negative.
-func scale(a, b, width int64) (n int64, over bool) {
-	n = (a + b) * width
-	return n, a < 0 || b < 0 || a+b < 0 || n/width != a+b
+	if bytes > v.left {
+		return made, fmt.Errorf("%v is too large for this file: its tensors repeat the same data too often", made)
+	}
+	v.left -= bytes
+	return made, nil
 }

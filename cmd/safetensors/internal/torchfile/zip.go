@@ -1,6 +1,7 @@
 package torchfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/zipfile"
+	"github.com/gosafetensors/safetensors/internal/zipfile"
+	"golang.org/x/sync/errgroup"
 )
 
 // A zipFile is the archive that torch.save has written since PyTorch 1.6. Its members
@@ -23,7 +24,7 @@ type zipFile struct {
 // openZip returns the content of data.pkl.
 func openZip(ctx context.Context, r io.ReaderAt, size int64) (top any, file storages, err error) {
 	const name = "/data.pkl"
-	a, err := zipfile.Open(r, size)
+	a, err := zipfile.Open(r, size, concurrently)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,6 +50,21 @@ func openZip(ctx context.Context, r io.ReaderAt, size int64) (top any, file stor
 	}
 	top, err = readPickle(ctx, a.Member(z.folder+name))
 	return top, z, err
+}
+
+// concurrently calls f(0) to f(n-1), and returns the error of the lowest.
+func concurrently(n int64, f func(i int64) error) error {
+	errs := make([]error, n)
+	var group errgroup.Group
+	group.SetLimit(32)
+	for i := range n {
+		group.Go(func() error {
+			errs[i] = f(i)
+			return nil
+		})
+	}
+	group.Wait()
+	return cmp.Or(errs...)
 }
 
 // readPickle reads the pickle of a member, and verifies its checksum.
@@ -85,10 +101,16 @@ func (z *zipFile) readByteOrder() error {
 	return nil
 }
 
-func (z *zipFile) data(s *storage) (src strided.Source, bigEndian bool, err error) {
+func (z *zipFile) data(s *storage) (source, error) {
 	m := z.Member(z.folder + "/data/" + s.key)
 	if m == nil {
-		return src, false, fmt.Errorf("the archive has no storage %.200q", s.key)
+		return source{}, fmt.Errorf("the archive has no storage %.200q", s.key)
 	}
-	return m.Content(), z.bigEndian, s.check(m.Size)
+	src := source{m.Stored(), m.ReadFull, m.Size, z.bigEndian}
+	if src.r == nil {
+		if err := m.CheckUnpack(); err != nil {
+			return src, fmt.Errorf("storage %.200q: %w", s.key, err)
+		}
+	}
+	return src, s.check(m.Size)
 }

@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,7 +55,19 @@ func archive(t testing.TB, members ...raw) []byte {
 	return b.Bytes()
 }
 
-func open(data []byte) (*Archive, error) { return Open(bytes.NewReader(data), int64(len(data))) }
+// inTurn calls f(0) to f(n-1).
+func inTurn(n int64, f func(i int64) error) error {
+	for i := range n {
+		if err := f(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func open(data []byte) (*Archive, error) {
+	return Open(bytes.NewReader(data), int64(len(data)), inTurn)
+}
 
 func TestMembers(t *testing.T) {
 	text := strings.Repeat("text", 1000)
@@ -65,13 +76,18 @@ func TestMembers(t *testing.T) {
 	require.Len(t, a.Members, 3)
 	require.Nil(t, a.Member("c"))
 	m := a.Member("b")
-	src := m.Content()
-	require.Zero(t, src.Packed)
-	b, err := io.ReadAll(io.NewSectionReader(src.R, 0, src.Size))
+	b, err := io.ReadAll(io.NewSectionReader(m.Stored(), 0, m.Size))
 	require.NoError(t, err)
 	require.Equal(t, "1234", string(b))
+	part := make([]byte, 2)
+	require.NoError(t, m.ReadFull(part, 1))
+	require.Equal(t, "23", string(part))
 	m = a.Member("a")
-	require.NotZero(t, m.Content().Packed)
+	require.Nil(t, m.Stored())
+	require.NoError(t, m.ReadFull(part, m.Size-3))
+	require.Equal(t, "ex", string(part))
+	require.ErrorIs(t, m.ReadFull(part, m.Size-1), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, m.ReadFull(part, m.Size+1), io.ErrUnexpectedEOF)
 	b, err = m.ReadAll(m.Size)
 	require.NoError(t, err)
 	require.Equal(t, text, string(b))
@@ -147,6 +163,7 @@ func TestLyingContent(t *testing.T) {
 			require.NoError(t, err)
 			_, err = a.Member("a").ReadAll(1 << 30)
 			require.ErrorContains(t, err, `zip member "a": `)
+			require.ErrorContains(t, a.Member("a").ReadFull(make([]byte, 1), 0), `zip member "a": `)
 		})
 	}
 }
@@ -199,55 +216,35 @@ func TestZip64(t *testing.T) {
 	end = append(end, "PK\x05\x06\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00"...)
 
 	file := sparse{start + int64(len(end)), end}
-	a, err := Open(file, file.size)
+	a, err := Open(file, file.size, inTurn)
 	require.NoError(t, err)
 	m := a.Member("a")
 	require.EqualValues(t, size, m.Size)
 	b := make([]byte, 10)
-	n, err := m.Content().R.ReadAt(b, size-7)
+	n, err := m.Stored().ReadAt(b, size-7)
 	require.Equal(t, 7, n)
 	require.Equal(t, io.EOF, err)
 }
 
-// A meeting is a file whose reads of member headers wait until several are in progress.
-type meeting struct {
-	io.ReaderAt
-	most    int64
-	reading atomic.Int64
-	met     chan struct{}
+// TestHolds: what a file is can be told without the starts of its members.
+func TestHolds(t *testing.T) {
+	data := noHeader(t)
+	require.True(t, Holds(bytes.NewReader(data), int64(len(data)), "b"))
+	require.False(t, Holds(bytes.NewReader(data), int64(len(data)), "c"))
 }
 
-func (m *meeting) ReadAt(p []byte, off int64) (int, error) {
-	if len(p) == localHeader {
-		if m.reading.Add(1) == m.most {
-			close(m.met)
-		}
-		<-m.met
-	}
-	return m.ReaderAt.ReadAt(p, off)
-}
-
-// TestConcurrent: the starts of members are read concurrently, as each may be a request, and
-// not to tell what a file is. Of several errors, the first is returned.
-func TestConcurrent(t *testing.T) {
-	var members []raw
-	for i := range 3 * concurrent {
-		members = append(members, stored(fmt.Sprint(i), "x"))
-	}
-	data := archive(t, members...)
-	m := &meeting{ReaderAt: bytes.NewReader(data), most: concurrent, met: make(chan struct{})}
-	require.True(t, Holds(m, int64(len(data)), "95"))
-	require.False(t, Holds(m, int64(len(data)), "96"))
-	require.Zero(t, m.reading.Load())
-	a, err := Open(m, int64(len(data)))
-	require.NoError(t, err)
-	require.Len(t, a.Members, len(members))
-
-	for i := 5; i < len(members); i++ {
-		members[i].Flags = 1
-	}
-	for range 20 {
-		_, err = open(archive(t, members...))
-		require.EqualError(t, err, `zip member "5": it is encrypted`)
+// TestCheckUnpack: what packs much better than weights can is not unpacked into memory.
+func TestCheckUnpack(t *testing.T) {
+	for _, test := range []struct {
+		size, packed uint64
+		refused      bool
+	}{
+		{256 << 20, 1 << 20, false},
+		{256<<20 + 1, 8 << 20, false},
+		{288 << 20, 9 << 20, false},
+		{289 << 20, 9 << 20, true},
+	} {
+		m := &Member{Size: int64(test.size), file: &zip.File{FileHeader: zip.FileHeader{CompressedSize64: test.packed}}}
+		require.Equal(t, test.refused, m.CheckUnpack() != nil, test)
 	}
 }

@@ -1,5 +1,4 @@
-// Package zipfile opens zip archives of untrusted origin, and gives the content of
-// their members as it is needed.
+// Package zipfile opens zip archives of untrusted origin, and reads their members.
 //
 // archive/zip reads the directory. What it leaves to its caller is checked here:
 // names are unique, members do not overlap and lie in the file, nothing is
@@ -15,20 +14,12 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/strided"
-	"golang.org/x/sync/errgroup"
 )
 
 // An Archive is an open zip archive.
 type Archive struct {
 	Members []*Member // in the order of the file
 	byName  map[string]*Member
-
-	limits
-	mu   sync.Mutex
-	open []*window // those that may be open, the last used first
 }
 
 // A Member is a file in an archive.
@@ -36,11 +27,9 @@ type Member struct {
 	Name string
 	Size int64 // of the content, uncompressed
 
-	archive *Archive
-	file    *zip.File
-	r       io.ReaderAt // the archive
-	start   int64       // of the stored bytes in it
-	window  *window     // nil if it is stored
+	file  *zip.File
+	r     io.ReaderAt // the archive
+	start int64       // of the stored bytes in it
 }
 
 // Holds reports whether a file is an archive with a member whose name ends in suffix. It
@@ -58,35 +47,29 @@ func directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// concurrent is how many members are looked at concurrently: each read may be a request.
-const concurrent = 32
-
 // Open reads the directory of the archive of size bytes in r, and the start of each
-// member.
-func Open(r io.ReaderAt, size int64) (*Archive, error) {
+// member. each calls f(0) to f(n-1), perhaps concurrently, because each of them reads, and
+// a read may be a request. It returns the first error.
+func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) error) (*Archive, error) {
 	z, err := directory(r, size)
 	if err != nil {
 		return nil, err
 	}
-	members, errs := make([]*Member, len(z.File)), make([]error, len(z.File))
-	var group errgroup.Group
-	group.SetLimit(concurrent)
-	for i, f := range z.File {
-		group.Go(func() error {
-			members[i], errs[i] = newMember(r, size, f)
-			return nil
-		})
-	}
-	group.Wait()
-	a := &Archive{byName: make(map[string]*Member, len(z.File)), limits: usual}
-	for i, m := range members {
-		if errs[i] != nil {
-			return nil, fmt.Errorf("zip member %.200q: %w", z.File[i].Name, errs[i])
+	members := make([]*Member, len(z.File))
+	err = each(int64(len(members)), func(i int64) (err error) {
+		if members[i], err = newMember(r, size, z.File[i]); err != nil {
+			err = fmt.Errorf("zip member %.200q: %w", z.File[i].Name, err)
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a := &Archive{byName: make(map[string]*Member, len(members))}
+	for _, m := range members {
 		if a.byName[m.Name] != nil {
 			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)
 		}
-		m.archive = a
 		a.byName[m.Name] = m
 		a.Members = append(a.Members, m)
 	}
@@ -142,25 +125,55 @@ func newMember(r io.ReaderAt, size int64, f *zip.File) (*Member, error) {
 	case start < 0 || start > size-directory-int64(stored):
 		return nil, fmt.Errorf("its %d bytes at byte %d run into the directory at the end of the file of %d", stored, start, size)
 	}
-	m := &Member{Name: f.Name, Size: int64(unpacked), file: f, r: r, start: start}
-	if f.Method != zip.Store {
-		m.window = newWindow(m)
-	}
-	return m, nil
+	return &Member{Name: f.Name, Size: int64(unpacked), file: f, r: r, start: start}, nil
 }
 
 // Member returns the member of that name, nil if there is none.
 func (a *Archive) Member(name string) *Member { return a.byName[name] }
 
-// Content returns the content of a member, to be read by offset. The checksum of a
-// stored one is not verified, which would take reading all of it; that of a compressed
-// one is when its last byte is read. A compressed one is unpacked in order, in constant
-// memory: a read far before the last one starts from its first byte.
-func (m *Member) Content() strided.Source {
-	if m.window != nil {
-		return strided.Source{R: m.window, Size: m.Size, Packed: int64(m.file.CompressedSize64) + 1}
+// Stored returns the content of a member that is not compressed, to be read by offset, and
+// nil of any other. The checksum is not verified, which would take reading all of it.
+func (m *Member) Stored() io.ReaderAt {
+	if m.file.Method != zip.Store {
+		return nil
 	}
-	return strided.Source{R: io.NewSectionReader(m.r, m.start, m.Size), Size: m.Size}
+	return io.NewSectionReader(m.r, m.start, m.Size)
+}
+
+// CheckUnpack refuses to unpack a compressed member into memory if it packs much better
+// than weights can.
+func (m *Member) CheckUnpack() error {
+	const (
+		always    = 256 << 20
+		expansion = 32
+	)
+	if packed := int64(m.file.CompressedSize64); m.Size > always && m.Size/expansion > packed {
+		return fmt.Errorf("%d bytes are packed into %d and would have to be unpacked into memory; store the archive without compression", m.Size, packed)
+	}
+	return nil
+}
+
+// ReadFull fills dst with the content of a member from byte off on. It reads all of the
+// content, and verifies the checksum.
+func (m *Member) ReadFull(dst []byte, off int64) error {
+	r, err := m.Open()
+	if err == nil {
+		defer r.Close()
+		_, err = io.CopyN(io.Discard, r, off)
+	}
+	if err == nil {
+		_, err = io.ReadFull(r, dst)
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("zip member %.200q: %w", m.Name, err)
+	}
+	return nil
 }
 
 // Open returns the content as a stream, which verifies the checksum at its end.

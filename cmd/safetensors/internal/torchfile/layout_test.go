@@ -1,0 +1,118 @@
+package torchfile
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// slow is the definition: element by element.
+func (l layout) slow(storage []byte, width int) []byte {
+	out := []byte{}
+	var visit func(dim int, at int64)
+	visit = func(dim int, at int64) {
+		if dim == len(l.shape) {
+			out = append(out, storage[at*int64(width):][:width]...)
+			return
+		}
+		for i := range l.shape[dim] {
+			visit(dim+1, at+int64(i)*l.strides[dim])
+		}
+	}
+	visit(0, l.offset)
+	return out
+}
+
+// randomLayout permutes, slices, expands and steps through a random array. n is the number of
+// elements of its storage, which may end with its last one.
+func randomLayout(random *rand.Rand) (l layout, n int) {
+	size := int64(1)
+	rank := random.IntN(5)
+	for range rank {
+		dim, stride := 1+random.IntN(6), size
+		switch random.IntN(5) {
+		case 0:
+			stride *= int64(1 + random.IntN(3))
+		case 1:
+			stride += int64(random.IntN(3))
+		case 2:
+			stride = int64(random.IntN(2))
+		}
+		l.shape, l.strides = append(l.shape, dim), append(l.strides, stride)
+		size = max(size, size+int64(dim-1)*stride)
+	}
+	random.Shuffle(rank, func(i, k int) {
+		l.shape[i], l.shape[k] = l.shape[k], l.shape[i]
+		l.strides[i], l.strides[k] = l.strides[k], l.strides[i]
+	})
+	l.offset = int64(random.IntN(20))
+	return l, int(l.offset+size) + random.IntN(2)*random.IntN(5)
+}
+
+// TestAgainstSlow compares the elements of random layouts with the definition, and every
+// source of a storage with the others.
+func TestAgainstSlow(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 3))
+	for range 3000 {
+		l, n := randomLayout(random)
+		e, _ := elementOf([]string{"uint8", "int16", "float32", "complex64"}[random.IntN(4)])
+		data := make([]byte, n*e.width)
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		want := l.slow(data, e.width)
+		fill := func(dst []byte, off int64) error { copy(dst, data[off:]); return nil }
+		swapped := bytes.Clone(data)
+		for i := 0; i < len(swapped); i += e.part {
+			for k := range e.part {
+				swapped[i+k] = data[i+e.part-1-k]
+			}
+		}
+		fillSwapped := func(dst []byte, off int64) error { copy(dst, swapped[off:]); return nil }
+		for name, s := range map[string]source{
+			"reader":     {bytes.NewReader(data), fill, int64(len(data)), false},
+			"compressed": {nil, fill, int64(len(data)), false},
+			"big-endian": {bytes.NewReader(swapped), fillSwapped, int64(len(data)), true},
+		} {
+			all, err := s.tensor(e)
+			require.NoError(t, err)
+			end, err := l.check(int64(n), e.width)
+			require.NoError(t, err)
+			x, err := l.view(all, end)
+			require.NoError(t, err)
+			got, err := safetensors.Append[byte](nil, x)
+			require.NoError(t, err)
+			require.Equal(t, want, append([]byte{}, got...), "%s %+v of %d", name, l, n)
+		}
+	}
+}
+
+// TestViews: the layouts that slices, steps and transposes of whole tensors have are read
+// where they are, not gathered in memory first.
+func TestViews(t *testing.T) {
+	for name, test := range map[string]struct {
+		l    layout
+		n    int64
+		want bool
+	}{
+		"whole":            {layout{0, []int{6, 8}, []int64{8, 1}}, 48, true},
+		"transposed":       {layout{0, []int{8, 6}, []int64{1, 8}}, 48, true},
+		"slice at the end": {layout{18, []int{4, 6}, []int64{8, 1}}, 48, true},
+		"steps":            {layout{0, []int{3, 3}, []int64{16, 3}}, 48, true},
+		"odd steps":        {layout{0, []int{3, 4}, []int64{8, 1}}, 20, true},
+		"last column":      {layout{7, []int{6}, []int64{8}}, 48, true},
+		"permuted":         {layout{0, []int{2, 4, 3, 5}, []int64{1, 10, 40, 2}}, 120, true},
+		"channels last":    {layout{0, []int{3, 4, 5, 2}, []int64{40, 1, 8, 4}}, 120, true},
+		"expanded by one":  {layout{0, []int{1, 3}, []int64{0, 1}}, 3, true},
+		"expanded":         {layout{0, []int{2, 3}, []int64{0, 1}}, 3, false},
+		"overlapping":      {layout{1, []int{4, 3}, []int64{2, 1}}, 10, false},
+	} {
+		_, err := test.l.check(test.n, 4)
+		require.NoError(t, err, name)
+		_, _, _, ok := test.l.rows(test.l.order())
+		require.Equal(t, test.want, ok, name)
+	}
+}
