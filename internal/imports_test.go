@@ -26,7 +26,7 @@ type wall struct {
 }
 
 var (
-	public     = []string{".", "remote", "hub", "dcp", "quant"} // what every program can use
+	public     = []string{".", "remote", "hub", "dcp", "quant", "torch"} // what every program can use
 	everything = []string{"..."}
 )
 
@@ -34,10 +34,11 @@ var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
 	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport"}, nil},
 	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/transport"}, nil},
+	{"torch", []string{".", "internal/parallel", "internal/pickle", "internal/prefix", "internal/zipfile"}, nil},
 	{"dcp", []string{".", "internal/jsonscan", "internal/parallel", "internal/prefix"}, nil},
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix"}, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
-	{"cmd/...", append([]string{"cmd/...", "internal/zipfile"}, public...), everything},
+	{"cmd/...", append([]string{"cmd/...", "internal/pickle", "internal/zipfile"}, public...), everything},
 	{"examples/...", append([]string{"examples/..."}, public...), everything},
 	{"bench/...", append([]string{"bench/...", "examples/..."}, public...), everything},
 	{"difftest/...", append([]string{"difftest/..."}, public...), everything},
@@ -54,7 +55,7 @@ var web = []string{"remote", "hub", "internal/transport", "cmd/...", "examples/.
 // system. The compiler would let everything in the repository import internal packages.
 func TestImports(t *testing.T) {
 	imports := importsOf(t, "..", func(name string) bool { return !strings.HasSuffix(name, "_test.go") })
-	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
+	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "torch", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
 		require.NotEmpty(t, imports[folder], folder)
 	}
 	for folder, paths := range imports {

@@ -33,7 +33,7 @@ const (
 )
 
 func TestComplete(t *testing.T) {
-	testdata, err := filepath.Abs("internal/torchfile/testdata")
+	testdata, err := filepath.Abs("../../torch/testdata")
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
 	writeFiles(t, ".")

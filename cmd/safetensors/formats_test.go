@@ -18,8 +18,8 @@ import (
 // dtypes, shapes, values and metadata.
 func TestForeignFiles(t *testing.T) {
 	found := 0
-	for _, pattern := range []string{"torchfile/testdata/*.pt", "npz/testdata/*.np[yz]", "bintensors/testdata/*/*.bt"} {
-		names, err := filepath.Glob(filepath.Join("internal", pattern))
+	for _, pattern := range []string{"../../torch/testdata/*.pt", "internal/npz/testdata/*.np[yz]", "internal/bintensors/testdata/*/*.bt"} {
+		names, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, names, pattern)
 		for _, name := range names {
@@ -166,7 +166,7 @@ func TestRankFiles(t *testing.T) {
 // TestHostileFiles: files that would have Python run something, or that lie, are
 // refused by every verb that reads all of them, and nothing is written or run.
 func TestHostileFiles(t *testing.T) {
-	names, err := filepath.Glob("internal/torchfile/testdata/refused/*.pt")
+	names, err := filepath.Glob("../../torch/testdata/refused/*.pt")
 	require.NoError(t, err)
 	more, err := filepath.Glob("internal/npz/testdata/refused/*.np[yz]")
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func TestHostileFiles(t *testing.T) {
 		require.Contains(t, fails(t, exitFailed, "cp", name, to), filepath.Base(name))
 		require.NoFileExists(t, to)
 	}
-	system := "internal/torchfile/testdata/refused/system.pt"
+	system := "../../torch/testdata/refused/system.pt"
 	r := runs(t, "ls", system)
 	require.Equal(t, exitOK, r.code)
 	require.Contains(t, r.stdout, "w ")
@@ -187,9 +187,9 @@ func TestHostileFiles(t *testing.T) {
 // TestForeignObjects: entries that are no tensors are an error if they are selected, and
 // only then.
 func TestForeignObjects(t *testing.T) {
-	name, to := "internal/torchfile/testdata/among.pt", filepath.Join(t.TempDir(), "x.safetensors")
-	require.Contains(t, fails(t, exitFailed, "cp", name, to), `"args" of internal/torchfile/testdata/among.pt: it is an object of "argparse.Namespace"`)
-	require.Contains(t, fails(t, exitFailed, "cp", name, to, "--only", "sparse"), `"sparse" of internal/torchfile/testdata/among.pt: it is a sparse tensor; call to_dense before saving`+"\nsafetensors: --except leaves out what cannot be read")
+	name, to := "../../torch/testdata/among.pt", filepath.Join(t.TempDir(), "x.safetensors")
+	require.Contains(t, fails(t, exitFailed, "cp", name, to), `"args" of ../../torch/testdata/among.pt: it is an object of "argparse.Namespace"`)
+	require.Contains(t, fails(t, exitFailed, "cp", name, to, "--only", "sparse"), `"sparse" of ../../torch/testdata/among.pt: it is a sparse tensor; call to_dense before saving`+"\nsafetensors: --except leaves out what cannot be read")
 	require.NoFileExists(t, to)
 	require.Contains(t, fails(t, exitFailed, "show", name, "c"), "safetensors has no dtype for torch.complex128")
 	succeeds(t, "cp", name, to, "--only", "0.weight")

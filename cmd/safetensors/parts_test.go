@@ -40,7 +40,7 @@ func writePartsSource(t *testing.T, name string) {
 func TestParts(t *testing.T) {
 	here, err := os.Getwd()
 	require.NoError(t, err)
-	testdata := func(name string) string { return filepath.Join(here, "internal", filepath.FromSlash(name)) }
+	testdata := func(name string) string { return filepath.Join(here, filepath.FromSlash(name)) }
 	t.Chdir(t.TempDir())
 	writePartsSource(t, "src.safetensors")
 	mkdir(t, "llama")
@@ -63,8 +63,8 @@ func TestParts(t *testing.T) {
 		{[]string{"model", "--max-shard-size", "1GB", "--with-files"}, []int{2}},
 		{[]string{"llama", "--max-shard-size", "10kB", "--quantize", "fp8-channel"}, []int{3}},
 		{[]string{"llama-fp8", "--max-shard-size", "10kB", "--dequantize", "bf16", "--with-files"}, []int{3}},
-		{[]string{testdata("distcp/testdata/mesh"), "--max-shard-size", "200B"}, []int{2}},
-		{[]string{testdata("torchfile/testdata/checkpoint.pt"), "--key", "model.state_dict", "--max-shard-size", "50B"}, []int{2}},
+		{[]string{testdata("internal/distcp/testdata/mesh"), "--max-shard-size", "200B"}, []int{2}},
+		{[]string{testdata("../../torch/testdata/checkpoint.pt"), "--key", "model.state_dict", "--max-shard-size", "50B"}, []int{2}},
 		{[]string{"model", "src.safetensors", "--max-shard-size", "200B", "--without-meta"}, nil},
 	} {
 		plain := fmt.Sprint("plain", i)

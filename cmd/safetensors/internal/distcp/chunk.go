@@ -10,7 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
+	"github.com/gosafetensors/safetensors/torch"
 	"github.com/gosafetensors/safetensors/dcp"
 )
 
@@ -39,11 +39,11 @@ func (c *chunk) look(ctx context.Context) (t safetensors.Tensor, err error) {
 	e := &edges{r: c.entry, size: c.length}
 	e.keep()
 	defer e.drop()
-	held, err := torchfile.Open(ctx, e, c.length, "")
+	held, err := torch.Open(ctx, e, c.length, "")
 	if err != nil {
 		return t, err
 	}
-	t, ok := held.Tensors[torchfile.BareTensor]
+	t, ok := held.Tensors[torch.BareTensor]
 	if !ok || len(held.Tensors) != 1 {
 		err = fmt.Errorf("%d tensors, one of %v %v is expected", len(held.Tensors), c.dtype, c.sizes)
 	}

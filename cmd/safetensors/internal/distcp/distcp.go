@@ -22,8 +22,8 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
+	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/torch"
 )
 
 // MetadataName is the name of the file that makes a folder a checkpoint.
@@ -107,7 +107,7 @@ type unsupported struct{ error }
 
 // chunks returns the chunks of a tensor that have elements, or else one that has none.
 func (f *files) chunks(t *tensor, places []stored) (chunks []located, err error) {
-	dtype := torchfile.DType(t.dtype.Name)
+	dtype := torch.DType(t.dtype.Name)
 	if dtype == 0 {
 		return nil, unsupported{fmt.Errorf("safetensors has no dtype for %v", t.dtype)}
 	}

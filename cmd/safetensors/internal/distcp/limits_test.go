@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/stretchr/testify/require"
 )
 

@@ -7,7 +7,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
 // A checkpoint is what the file .metadata says.

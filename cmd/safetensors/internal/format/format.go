@@ -12,7 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/torchfile"
+	"github.com/gosafetensors/safetensors/torch"
 )
 
 // The files that make a folder a checkpoint: the model, or the index of its shards, as
@@ -86,10 +86,10 @@ var Table = []*Format{
 		Note:       "the pickle is read, never executed",
 		Recognizes: isTorch,
 		Open: func(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error) {
-			read, err := torchfile.Open(ctx, r, size, key)
+			read, err := torch.Open(ctx, r, size, key)
 			return (*Contents)(read), err
 		},
-		Keys: torchfile.Keys,
+		Keys: torch.Keys,
 	},
 	{
 		Name: "bintensors file", Endings: []string{".bt"},

@@ -1,4 +1,4 @@
-package torchfile
+package torch
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
 // The start of a legacy file: two pickles of these values.

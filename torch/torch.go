@@ -1,4 +1,4 @@
-// Package torchfile reads the files of torch.save: .pt, .pth, .bin and .ckpt.
+// Package torch reads the files of torch.save: .pt, .pth, .bin and .ckpt.
 //
 // Such a file is a pickle, a program that Python executes, with storages next to it.
 // Package pickle reads it as data. Of all functions it could call, only those that make
@@ -25,7 +25,7 @@
 // read when the tensor is. In memory are held: matrices that are stored transposed; tensors
 // whose elements repeat or overlap; and whole storages that are big-endian, or in a zip archive that
 // compresses them, as torch.save never does.
-package torchfile
+package torch
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ import (
 	"math"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
 // Contents are what a file holds.

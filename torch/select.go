@@ -1,4 +1,4 @@
-package torchfile
+package torch
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
 // BareTensor is the name of the tensor of a file that holds nothing else.

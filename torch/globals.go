@@ -1,4 +1,4 @@
-package torchfile
+package torch
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
 // An element is a dtype of PyTorch.

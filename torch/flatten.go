@@ -1,4 +1,4 @@
-package torchfile
+package torch
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
 // A flattened is the entries of nested containers under the paths that lead to them,

@@ -1,4 +1,4 @@
-package torchfile
+package torch
 
 import (
 	"archive/zip"
@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/stretchr/testify/require"
 )
 

@@ -1,16 +1,15 @@
-package torchfile
+package torch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/zipfile"
-	"golang.org/x/sync/errgroup"
 )
 
 // A zipFile is the archive that torch.save has written since PyTorch 1.6. Its members
@@ -52,20 +51,8 @@ func openZip(ctx context.Context, r io.ReaderAt, size int64) (top any, file stor
 	return top, z, err
 }
 
-// concurrently calls f(0) to f(n-1), and returns the error of the lowest.
-func concurrently(n int64, f func(i int64) error) error {
-	errs := make([]error, n)
-	var group errgroup.Group
-	group.SetLimit(32)
-	for i := range n {
-		group.Go(func() error {
-			errs[i] = f(i)
-			return nil
-		})
-	}
-	group.Wait()
-	return cmp.Or(errs...)
-}
+// concurrently calls f(0) to f(n-1), because each may be a request.
+func concurrently(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) }
 
 // readPickle reads the pickle of a member, and verifies its checksum.
 func readPickle(ctx context.Context, m *zipfile.Member) (any, error) {

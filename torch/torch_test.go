@@ -1,4 +1,4 @@
-package torchfile
+package torch
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,7 +33,7 @@ func requireFolder(t *testing.T, folder string) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			c, err := openFile(t, name)
 			require.NoError(t, err)
-			exchange.RequireSame(t, strings.TrimSuffix(name, ".pt")+".safetensors", c.Tensors, c.Metadata)
+			requireSame(t, strings.TrimSuffix(name, ".pt")+".safetensors", c.Tensors, c.Metadata)
 			refused, err := os.ReadFile(strings.TrimSuffix(name, ".pt") + ".refused")
 			if err != nil {
 				require.ErrorIs(t, err, os.ErrNotExist)
@@ -51,7 +50,7 @@ func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
 func TestTorch(t *testing.T) {
 	for _, seed := range []string{"1", "2"} {
 		folder := t.TempDir()
-		exchange.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", filepath.Join("testdata", "generate.py"), folder, seed)
+		runPython(t, filepath.Join("testdata", "generate.py"), folder, seed)
 		requireFolder(t, folder)
 	}
 }

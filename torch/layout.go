@@ -1,4 +1,4 @@
-package torchfile
+package torch
 
 import (
 	"cmp"

@@ -1,0 +1,48 @@
+package torch
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// runPython runs a script with the interpreter that SAFETENSORS_TORCH names by its absolute
+// path. Without one the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH is 1.
+func runPython(t *testing.T, args ...string) {
+	t.Helper()
+	python := os.Getenv("SAFETENSORS_TORCH")
+	if python == "" {
+		const message = "SAFETENSORS_TORCH names no Python with PyTorch (pip install -r testdata/requirements-torch.txt)"
+		if os.Getenv("SAFETENSORS_REQUIRE_TORCH") == "1" {
+			require.FailNow(t, message)
+		}
+		t.Skip(message)
+	}
+	out, err := exec.Command(python, append([]string{"-B"}, args...)...).CombinedOutput() // no __pycache__ next to the scripts
+	require.NoError(t, err, "%s", out)
+}
+
+// requireSame compares tensors and metadata with those of a safetensors file: names,
+// dtypes, shapes and bytes.
+func requireSame(t *testing.T, file string, tensors map[string]safetensors.Tensor, metadata map[string]string) {
+	t.Helper()
+	f, err := safetensors.Load(file)
+	require.NoError(t, err)
+	require.Equal(t, f.Metadata(), metadata)
+	want := maps.Collect(f.Tensors())
+	require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(tensors)))
+	for name, wanted := range want {
+		got := tensors[name]
+		require.Equal(t, wanted.String(), got.String(), name)
+		a, err := safetensors.Append[byte](nil, wanted)
+		require.NoError(t, err)
+		b, err := safetensors.Append[byte](nil, got)
+		require.NoError(t, err, name)
+		require.Equal(t, a, b, name)
+	}
+}
