@@ -10,8 +10,8 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/gosafetensors/safetensors/torch"
 	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/gosafetensors/safetensors/torch"
 )
 
 // A chunk is the data of a part of a tensor: within a file, in a file of torch.save or in
