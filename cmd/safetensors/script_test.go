@@ -106,8 +106,10 @@ func requireNoControls(t *testing.T, text string) {
 // consoleBlock is a block of commands in a page.
 var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 
-// replayPage runs every command line of a page in a folder and compares the output. The
-// commands that start in this module run in the repository.
+// inRepository matches commands that start in a folder of the repository.
+var inRepository = regexp.MustCompile(`^\$ cd (cmd|dcp|torch)/`)
+
+// replayPage runs every command line of a page in a folder and compares the output.
 func replayPage(t *testing.T, name, dir string, env ...string) (page string, blocks int) {
 	t.Helper()
 	name = filepath.Join(repository, "doc", name)
@@ -117,7 +119,7 @@ func replayPage(t *testing.T, name, dir string, env ...string) (page string, blo
 		blocks++
 		script := strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")
 		where := dir
-		if strings.HasPrefix(script, "$ cd cmd/safetensors") {
+		if inRepository.MatchString(script) {
 			where = repository
 		}
 		return "```console\n" + replay(t, script, where, append(environment(t, dir), env...)) + "```"
