@@ -27,18 +27,18 @@ func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error
 	if err != nil {
 		return Tensor{}, prefixed(err)
 	}
-	t.computed = &computed{
+	t.src = &source{computed: &computed{
 		size: t.size,
 		unit: mem.SwappedUnit[T](),
 		fill: func(b []byte) error {
 			dst, _ := mem.SliceOf[T](b) // the memory of results is aligned
 			return fill(dst)
 		},
-	}
+	}}
 	return t, nil
 }
 
-// A computed is what a computed tensor has in place of a source.
+// A computed is what makes the data of a computed tensor.
 type computed struct {
 	size int64 // of the result in bytes, not 0 where it is needed
 	unit int   // as in source
@@ -65,6 +65,7 @@ type computations struct {
 	reads  reads          // nil as long as no tensor is read from an io.ReaderAt
 	list   []*computation // in the order in which they are needed
 	of     map[*computed]*computation
+	kept   *[]func() // while a stream is made whose bytes are read in any order, in place of once: the funcs that free what it keeps
 }
 
 // limit returns what limits the reads.
@@ -152,12 +153,20 @@ func call(f func() error) (err error) {
 // A computedStream produces the bytes of a computed tensor, or of a part of one.
 type computedStream struct {
 	*computation
+	kept bool         // until a throughStream drops it
 	same storedStream // the same part of the result, but for its source
 }
 
 func newComputedStream(t Tensor, all *computations) *computedStream {
-	s := &computedStream{computation: all.reader(t.computed, t.Size()), same: *newStoredStream(t)}
+	s := &computedStream{kept: all.kept != nil, same: *newStoredStream(t)}
 	s.same.held = true // nobody closes a result
+	if !s.kept {
+		s.computation = all.reader(t.src.computed, t.Size())
+		return s
+	}
+	c := all.reader(t.src.computed, 1)
+	s.computation = c
+	*all.kept = append(*all.kept, func() { c.read(1) })
 	return s
 }
 
@@ -165,6 +174,12 @@ func (s *computedStream) size() int64  { return s.same.bytes }
 func (s *computedStream) hold() error  { return nil }
 func (s *computedStream) release()     {}
 func (s *computedStream) workers() int { return parallel.CopyWorkers() }
+
+func (s *computedStream) read(n int64) {
+	if !s.kept {
+		s.computation.read(n)
+	}
+}
 
 func (s *computedStream) block() int64 {
 	if s.unit == 0 && s.same.plain() {

@@ -127,6 +127,15 @@ func (g *gather) size() int64 {
 	return n
 }
 
+// extent returns the bytes from the first that g gathers to the last.
+func (g *gather) extent() (begin, n int64) {
+	n = g.run
+	for _, l := range g.loops {
+		n += (l.N - 1) * l.Stride
+	}
+	return g.first, n
+}
+
 func (g *gather) contiguous() bool { return len(g.loops) == 0 }
 
 // A line is one pass of the innermost loop: count runs of run bytes, the first at

@@ -54,27 +54,6 @@ func (t Tensor) convert(d DType) (Tensor, error) {
 	return t, nil
 }
 
-// Reshape returns t with another shape of as many elements, without a copy. If they are
-// not contiguous (Slice, Transpose), the error wraps [errors.ErrUnsupported].
-func (t Tensor) Reshape(shape ...int) (Tensor, error) {
-	if err := t.check(); err != nil {
-		return Tensor{}, prefixed(err)
-	}
-	_, broken := checkShape(t.dtype, shape)
-	have, _ := countElements(t.shape)
-	if want, _ := countElements(shape); broken == "" && want != have {
-		broken = fmt.Sprintf("it has %d elements, the new shape %d", have, want)
-	}
-	switch {
-	case broken != "":
-		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, formatShape(shape), broken))
-	case t.strided != nil || t.concat != nil:
-		return Tensor{}, prefixed(fmt.Errorf("reshaping %v: its elements are not contiguous: %w", t, errors.ErrUnsupported))
-	}
-	t.shape = slices.Clone(shape)
-	return t, nil
-}
-
 // Bitcast returns the bytes of t as elements of dtype d. If the element sizes differ,
 // the last dimension scales: U8 [2,8] is F4 [2,16] or F32 [2,2]. Its bytes must be
 // adjacent and whole elements of d. For a converted t, the error wraps

@@ -45,9 +45,9 @@ func (r reads) end() {
 }
 
 // A source is where the bytes of tensors are: the data buffer of one file, or
-// the data of one NewTensor or NewTensorAt, or the result of a computed tensor. All
-// tensors of a file share its source, and with it the knowledge whether the file is
-// still open.
+// the data of one NewTensor or NewTensorAt, or the result of a computed tensor, or the
+// elements of another tensor. All tensors of a file share its source, and with it the
+// knowledge whether the file is still open.
 type source struct {
 	mem    []byte      // the data buffer, if it is in memory or mapped
 	unit   int         // size of the big-endian words in mem, on a big-endian host (NewTensor); 0 if mem is in file order
@@ -56,6 +56,9 @@ type source struct {
 	base   int64       // offset of the data buffer in r
 	ranges RangeReader // r, if it is one
 	table  *table      // what the data buffer holds, for errors; nil unless it is that of a file
+
+	computed *computed // makes the data when it is read, in place of all above
+	tensor   *Tensor   // whose elements, in row-major order, are the data, in place of all above
 
 	mu      sync.Mutex
 	idle    sync.Cond // users == 0, after close
@@ -188,8 +191,13 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 }
 
 func (s *source) readAt(dst []byte, off int64) error {
-	if f, ok := s.r.(*os.File); ok && len(dst) > mem.BufferSize { // the kernel follows smaller reads, which come in order
-		osfile.ReadAhead(f, s.base+off, int64(len(dst)))
+	switch r := s.r.(type) {
+	case streamReader:
+		return r.readAt(dst, off)
+	case *os.File:
+		if len(dst) > mem.BufferSize { // the kernel follows smaller reads, which come in order
+			osfile.ReadAhead(r, s.base+off, int64(len(dst)))
+		}
 	}
 	if err := readFull(s.r, dst, s.base+off); err != nil {
 		return fmt.Errorf("reading %d bytes at byte %d of the file: %w", len(dst), s.base+off, err)

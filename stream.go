@@ -12,8 +12,8 @@ import (
 
 // A stream produces the bytes of a tensor for one operation: gathered, converted,
 // joined or computed, in row-major order and little-endian. Several goroutines may
-// read it. There are four kinds: storedStream, transposedStream, joinedStream and
-// computedStream.
+// read it. There are five kinds: storedStream, transposedStream, joinedStream,
+// computedStream and throughStream.
 type stream interface {
 	size() int64
 
@@ -46,8 +46,10 @@ func (t Tensor) stream(all *computations) (stream, error) {
 	switch {
 	case t.concat != nil:
 		return t.concat.stream(all)
-	case t.computed != nil:
+	case t.src != nil && t.src.computed != nil:
 		return newComputedStream(t, all), nil
+	case t.src != nil && t.src.tensor != nil && t.size > 0:
+		return newThroughStream(t, all)
 	}
 	s := newStoredStream(t)
 	if t.src != nil && t.src.mem == nil {

@@ -83,8 +83,8 @@ func (t Tensor) identity() (id any, ok bool) {
 		k.how += fmt.Sprint(g)
 	}
 	switch {
-	case t.computed != nil:
-		k.where = t.computed
+	case t.src.tensor != nil:
+		k.where, _ = t.src.tensor.identity()
 	case t.src.mem != nil:
 		k.where, k.off = mem.Address(t.src.mem[t.off:]), 0
 	}

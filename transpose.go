@@ -74,7 +74,7 @@ func isPermutation(dims []int, rank int) bool {
 // around returns a part of t with its n bytes from off on, and where they start in
 // it. One window of a transposed tensor is read without the rest of it.
 func (t Tensor) around(off, n int64) (part Tensor, at int64) {
-	if n == 0 || t.strided == nil && t.concat == nil {
+	if n == 0 || t.strided == nil && t.concat == nil && (t.src == nil || t.src.tensor == nil) {
 		return t, off
 	}
 	at = off
@@ -117,6 +117,7 @@ type transposedStream struct {
 	step  int64 // bytes of a step, as they come out
 
 	memory *results
+	kept   bool // parts are, while there is room, until a throughStream drops them
 	mu     sync.Mutex
 	parts  map[int64]*transposedPart // in memory, by the number of their first step
 }
@@ -133,9 +134,12 @@ type transposedPart struct {
 }
 
 func newTransposedStream(s *storedStream, all *computations) *transposedStream {
-	t := &transposedStream{storedStream: s, memory: all.memory, parts: make(map[int64]*transposedPart)}
+	t := &transposedStream{storedStream: s, memory: all.memory, kept: all.kept != nil, parts: make(map[int64]*transposedPart)}
 	if t.memory == nil {
 		t.memory = newResults()
+	}
+	if t.kept {
+		*all.kept = append(*all.kept, t.drop)
 	}
 	loops := s.from.loops
 	size := s.from.size() // of a step, in the source
@@ -191,12 +195,35 @@ func (t *transposedStream) enter(step int64) *transposedPart {
 	defer t.mu.Unlock()
 	p := t.parts[first]
 	if p == nil {
+		if t.kept {
+			t.makeRoom(mostHeld)
+		}
 		p = &transposedPart{first: first, steps: min(t.most, t.from.loops[t.loop].N-within+within%t.most)}
 		p.left = p.steps * t.step
 		t.parts[first] = p
 	}
 	p.readers++
 	return p
+}
+
+// drop drops all parts.
+func (t *transposedStream) drop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.makeRoom(0)
+}
+
+// makeRoom drops parts that nobody reads while as many as fill most bytes are held.
+func (t *transposedStream) makeRoom(most int64) {
+	for first, p := range t.parts {
+		if int64(len(t.parts))*t.most*t.step < most {
+			return
+		}
+		if p.readers == 0 {
+			t.memory.put(p.words)
+			delete(t.parts, first)
+		}
+	}
 }
 
 // leave notes that n bytes of a part were read, and drops it after the last.

@@ -83,3 +83,21 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 	require.Len(t, parts.memory.free, 1)
 	require.Zero(t, parts.memory.used)
 }
+
+// TestMakeRoom: parts that nobody reads go until fewer bytes are held than may be.
+func TestMakeRoom(t *testing.T) {
+	s := &transposedStream{most: 2, step: mostHeld / 8, memory: newResults(), parts: map[int64]*transposedPart{}}
+	for i := range int64(9) {
+		words, err := s.memory.take(8)
+		require.NoError(t, err)
+		s.parts[2*i] = &transposedPart{first: 2 * i, words: words}
+	}
+	s.parts[4].readers, s.parts[6].readers = 1, 1
+	s.makeRoom(mostHeld)
+	require.Len(t, s.parts, 3)
+	require.Contains(t, s.parts, int64(4))
+	require.Contains(t, s.parts, int64(6))
+	require.Equal(t, 3, s.memory.used)
+	s.drop()
+	require.Len(t, s.parts, 2)
+}

@@ -24,9 +24,7 @@ type Tensor struct {
 	size    int64    // of the elements as they are stored, in bytes
 	strided *strided // selects elements, counted from off; nil if they are contiguous
 	dtypes  []DType  // the dtype as stored, then each dtype to convert to; nil if there is no conversion
-
-	computed *computed // makes the elements of a computed tensor, in place of src
-	concat   *concat   // the pieces of a joined tensor, in place of src to dtypes
+	concat  *concat  // the pieces of a joined tensor, in place of all from src on
 }
 
 // Element is the constraint of the Go types of elements. A file may hold any byte in a
@@ -163,8 +161,10 @@ func view[T Element](t Tensor) ([]T, error) {
 	switch {
 	case t.concat != nil:
 		return nil, t.noView("it is joined from several tensors")
-	case t.computed != nil:
+	case t.src != nil && t.src.computed != nil:
 		return nil, t.noView("its elements are computed")
+	case t.src != nil && t.src.tensor != nil:
+		return nil, t.noView("its elements were not contiguous before Reshape")
 	case t.strided != nil:
 		return nil, t.noView("its elements are not contiguous")
 	case t.dtypes != nil:

@@ -319,6 +319,17 @@ func TestComputedClosesFiles(t *testing.T) {
 	}
 }
 
+// columnsOf returns columns of tensors of bytes that are read through twice.
+func columnsOf(t *testing.T, tensors map[string]Tensor) map[string]Tensor {
+	columns := make(map[string]Tensor)
+	for name, x := range tensors {
+		rows := must(x.Reshape(256, x.Len()/256))
+		part := mustSlice(t, must(transposed(t, rows).Reshape(64, x.Len()/64)), All(), Span(10, 1000))
+		columns[name] = mustSlice(t, must(transposed(t, part).Reshape(64*99, 10)), All(), Span(2, 5))
+	}
+	return columns
+}
+
 // TestComputedMemoryIsReused computes many tensors in the memory of a few.
 func TestComputedMemoryIsReused(t *testing.T) {
 	const n, size = 60, 1 << 20
@@ -340,9 +351,10 @@ func TestComputedMemoryIsReused(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "x")
 	for name, write := range map[string]func() error{
-		"Write":       func() error { return Write(io.Discard, tensors, nil) },
-		"WriteFile":   func() error { return WriteFile(file, tensors, nil) },
-		"WriteShards": func() error { return WriteShards(t.TempDir(), tensors, nil, 1<<40) },
+		"Write":            func() error { return Write(io.Discard, tensors, nil) },
+		"WriteFile":        func() error { return WriteFile(file, tensors, nil) },
+		"WriteShards":      func() error { return WriteShards(t.TempDir(), tensors, nil, 1<<40) },
+		"Write of columns": func() error { return Write(io.Discard, columnsOf(t, tensors), nil) },
 	} {
 		clear(seen)
 		require.NoError(t, write())

@@ -95,7 +95,8 @@ func (f endingRanges) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	return nil
 }
 
-// variants returns tensors made from one of bytes: whole, gathered, converted, joined.
+// variants returns tensors made from one of bytes: whole, gathered, converted, joined, and so
+// on.
 func variants(t *testing.T, x Tensor) map[string]Tensor {
 	t.Helper()
 	rows, err := x.Reshape(x.Len()/64, 64)
@@ -110,8 +111,13 @@ func variants(t *testing.T, x Tensor) map[string]Tensor {
 	require.NoError(t, err)
 	joined, err := Concat(1, other, rows)
 	require.NoError(t, err)
+	reshaped, err := transposed(t, rows).Reshape(8, x.Len()/8)
+	require.NoError(t, err)
 	computed, _ := counted(t, x)
-	return map[string]Tensor{"whole": x, "gathered": columns, "converted": wide, "joined": joined, "computed": computed}
+	return map[string]Tensor{
+		"whole": x, "gathered": columns, "converted": wide, "joined": joined, "computed": computed,
+		"reshaped": mustSlice(t, reshaped, All(), Span(3, 5)),
+	}
 }
 
 // writers are the operations that write tensors, into w where there is one.

@@ -120,45 +120,55 @@ func (w *blockingWriter) Write(b []byte) (int, error) {
 // TestCloseWaits checks that Close waits for a WriteTo in progress, while new
 // operations fail at once.
 func TestCloseWaits(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
+	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, U32, 4, 4)})
 	for way, open := range openedBy {
-		t.Run(way, func(t *testing.T) {
-			f := open(t, name)
-			a, err := f.Tensor("a")
-			require.NoError(t, err)
-			w := &blockingWriter{make(chan struct{}), make(chan struct{})}
-			var finished atomic.Int32
-			var all sync.WaitGroup
-			all.Add(2)
-			go func() {
-				defer all.Done()
-				n, err := a.WriteTo(w)
-				finished.Add(1)
-				assert.NoError(t, err)
-				assert.EqualValues(t, 16, n)
-			}()
-			<-w.entered
-			go func() {
-				defer all.Done()
-				err := f.Close()
-				finished.Add(1)
-				assert.NoError(t, err)
-			}()
-			// Once Close has started, new operations fail; the one in progress goes on.
-			deadline := time.Now().Add(time.Minute)
-			for err = nil; err == nil && time.Now().Before(deadline); runtime.Gosched() {
-				_, err = Append[uint32](nil, a)
-			}
-			assert.ErrorIs(t, err, fs.ErrClosed)
-			for range 1000 {
-				runtime.Gosched()
-			}
-			assert.Zero(t, finished.Load(), "WriteTo and Close both wait")
-			close(w.proceed)
-			all.Wait()
-			require.EqualValues(t, 2, finished.Load())
-		})
+		f := open(t, name)
+		a, err := f.Tensor("a")
+		require.NoError(t, err)
+		t.Run(way, func(t *testing.T) { requireCloseWaits(t, f, a) })
+		f = open(t, name)
+		b, err := f.Tensor("b")
+		require.NoError(t, err)
+		b = mustSlice(t, must(transposed(t, b).Reshape(2, 8)), All(), Span(2, 4))
+		t.Run(way+" reshaped", func(t *testing.T) { requireCloseWaits(t, f, b) })
 	}
+}
+
+// requireCloseWaits checks that Close of a file waits for one of its tensors, of 16 bytes.
+func requireCloseWaits(t *testing.T, f *File, a Tensor) {
+	w := &blockingWriter{make(chan struct{}), make(chan struct{})}
+	var finished atomic.Int32
+	var all sync.WaitGroup
+	all.Add(2)
+	go func() {
+		defer all.Done()
+		n, err := a.WriteTo(w)
+		finished.Add(1)
+		assert.NoError(t, err)
+		assert.EqualValues(t, 16, n)
+	}()
+	<-w.entered
+	go func() {
+		defer all.Done()
+		err := f.Close()
+		finished.Add(1)
+		assert.NoError(t, err)
+	}()
+	// Once Close has started, new operations fail; the one in progress goes on.
+	deadline := time.Now().Add(time.Minute)
+	var err error
+	for err == nil && time.Now().Before(deadline) {
+		runtime.Gosched()
+		_, err = Append[uint32](nil, a)
+	}
+	assert.ErrorIs(t, err, fs.ErrClosed)
+	for range 1000 {
+		runtime.Gosched()
+	}
+	assert.Zero(t, finished.Load(), "WriteTo and Close both wait")
+	close(w.proceed)
+	all.Wait()
+	require.EqualValues(t, 2, finished.Load())
 }
 
 // TestConcurrentUse uses one File from several goroutines.

@@ -20,8 +20,6 @@ import (
 // of each rule.
 func TestReshape(t *testing.T) {
 	x := counting(t, U32, 2, 6)
-	column, err := x.Slice(All(), Span(0, 2))
-	require.NoError(t, err)
 	rows, err := x.Slice(Span(1, 2))
 	require.NoError(t, err)
 	for _, shape := range [][]int{{12}, {3, 4}, {1, 12, 1}, {2, 6}} {
@@ -43,18 +41,15 @@ func TestReshape(t *testing.T) {
 		tensor Tensor
 		shape  []int
 		want   string
-		copies bool // a copy could be reshaped
 	}{
-		{"elements do not become fewer", x, []int{11}, "reshaping U32 [2,6] to [11]: it has 12 elements, the new shape 11", false},
-		{"elements do not become more", x, []int{13}, "the new shape 13", false},
-		{"dimensions are not negative", x, []int{-2, -6}, "negative dimension", false},
-		{"the number of elements fits 64 bits", x, []int{math.MaxInt, math.MaxInt, 12}, "overflows", false},
-		{"elements are contiguous", column, []int{4}, "its elements are not contiguous", true},
+		{"elements do not become fewer", x, []int{11}, "reshaping U32 [2,6] to [11]: it has 12 elements, the new shape 11"},
+		{"elements do not become more", x, []int{13}, "the new shape 13"},
+		{"dimensions are not negative", x, []int{-2, -6}, "negative dimension"},
+		{"the number of elements fits 64 bits", x, []int{math.MaxInt, math.MaxInt, 12}, "overflows"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			_, err := c.tensor.Reshape(c.shape...)
 			require.ErrorContains(t, err, c.want)
-			require.Equal(t, c.copies, errors.Is(err, errors.ErrUnsupported))
 		})
 	}
 }

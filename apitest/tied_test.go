@@ -79,6 +79,17 @@ func TestTie(t *testing.T) {
 	require.Equal(t, "a", notes["b"])
 }
 
+// TestTieReshaped: the same elements of the same data in the same order are shared, by
+// whichever way.
+func TestTieReshaped(t *testing.T) {
+	x := counting(t, U32, 4, 6)
+	flat := func(x Tensor) Tensor { return must(transposed(t, x).Reshape(3, 8)) }
+	kept, _ := Tie(map[string]Tensor{"a": flat(x), "b": flat(x)}, nil)
+	require.Len(t, kept, 1)
+	kept, _ = Tie(map[string]Tensor{"a": flat(x), "b": must(flat(x).Reshape(8, 3)), "c": flat(counting(t, U32, 4, 6))}, nil)
+	require.Len(t, kept, 3)
+}
+
 func TestTieNothing(t *testing.T) {
 	x := counting(t, U32, 2)
 	kept, noted := Tie(map[string]Tensor{"x": x}, nil)

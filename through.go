@@ -1,0 +1,131 @@
+package safetensors
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors/internal/stride"
+)
+
+// Reshape returns t with another shape of as many elements, in row-major order, without
+// a copy. If they are not contiguous (Slice, Transpose, Concat), reading gathers them;
+// View then fails, unless a later Slice is contiguous in the data.
+func (t Tensor) Reshape(shape ...int) (Tensor, error) {
+	if err := t.check(); err != nil {
+		return Tensor{}, prefixed(err)
+	}
+	_, broken := checkShape(t.dtype, shape)
+	have, _ := countElements(t.shape)
+	if want, _ := countElements(shape); broken == "" && want != have {
+		broken = fmt.Sprintf("it has %d elements, the new shape %d", have, want)
+	}
+	if broken != "" {
+		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, formatShape(shape), broken))
+	}
+	if t.strided != nil {
+		if l, ok := t.strided.reshape(shape); ok {
+			if p, broken := t.selecting(l); broken == "" {
+				return p, nil
+			}
+		}
+	}
+	if t.strided != nil || t.concat != nil {
+		through := t
+		t = Tensor{dtype: t.dtype, src: &source{tensor: &through}, size: t.Size()}
+	}
+	t.shape = slices.Clone(shape)
+	return t, nil
+}
+
+// reshape returns the layout of the same elements in another shape, if strides can
+// express it: each new dimension is a part of what the old ones are when merged.
+func (l *strided) reshape(shape []int) (r *strided, ok bool) {
+	var merged gather // its strides count elements
+	for i, n := range l.shape {
+		merged.add(stride.Loop{N: int64(n), Stride: l.strides[i]})
+	}
+	r = &strided{shape: slices.Clone(shape), first: l.first, strides: make([]int64, len(shape))}
+	for i, n := range slices.Backward(r.shape) {
+		if n == 1 {
+			continue // its stride says nothing
+		}
+		k := len(merged.loops) - 1
+		rest := &merged.loops[k]
+		if rest.N%int64(n) != 0 {
+			return nil, false
+		}
+		r.strides[i] = rest.Stride
+		rest.N /= int64(n)
+		rest.Stride *= int64(n)
+		if rest.N == 1 {
+			merged.loops = merged.loops[:k]
+		}
+	}
+	return r, true
+}
+
+// A throughStream produces the bytes of a tensor whose data are the elements of another
+// one, which Reshape could not express by strides.
+type throughStream struct {
+	stream // gathers and converts what inner produces
+
+	inner stream
+	drop  []func()     // each frees memory that inner keeps, as it is read in any order
+	left  atomic.Int64 // bytes that were not read yet; an operation reads each once
+}
+
+func newThroughStream(t Tensor, all *computations) (stream, error) {
+	s := newStoredStream(t)
+	begin, n := t.off, t.size
+	if s.from != nil {
+		begin, n = s.from.extent()
+	}
+	part, at := t.src.tensor.around(begin, n)
+	if s.plain() && at == 0 && part.Size() == n {
+		return part.stream(all)
+	}
+	through := new(throughStream)
+	outer := all.kept
+	if outer == nil {
+		all.kept = &through.drop
+	}
+	var err error
+	through.inner, err = part.stream(all)
+	all.kept = outer
+	if err != nil {
+		return nil, err
+	}
+	s.src, s.held = &source{r: streamReader{through.inner}}, true // nobody closes it
+	if s.off += at - begin; s.from != nil {
+		s.from.first += at - begin
+	}
+	through.stream = s
+	if s.transposed {
+		through.stream = newTransposedStream(s, all)
+	}
+	through.left.Store(s.bytes)
+	return through, nil
+}
+
+func (s *throughStream) hold() error  { return s.inner.hold() }
+func (s *throughStream) release()     { s.inner.release() }
+func (s *throughStream) workers() int { return s.inner.workers() }
+func (s *throughStream) block() int64 { return max(s.stream.block(), s.inner.block()) }
+
+func (s *throughStream) readAt(dst []byte, pos int64) error {
+	if err := s.stream.readAt(dst, pos); err != nil {
+		return err
+	}
+	if s.left.Add(-int64(len(dst))) == 0 {
+		for _, drop := range s.drop {
+			drop()
+		}
+	}
+	return nil
+}
+
+// A streamReader is a stream as the io.ReaderAt of a source.
+type streamReader struct{ stream }
+
+func (r streamReader) ReadAt(p []byte, off int64) (int, error) { return len(p), r.readAt(p, off) }
