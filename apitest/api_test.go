@@ -21,7 +21,8 @@ import (
 var update = flag.Bool("update", false, "write testdata/api.txt")
 
 // TestAPI compares the exported API with testdata/api.txt, which has a line per
-// symbol, field and method. A line that is missing or different breaks programs.
+// symbol, field and method. A line that is missing or different breaks programs, and if a
+// release has it, which testdata/api-v1.txt says, they were promised that it stays.
 //
 // The lines come from the source text, in the notation of Go's own api/*.txt. The
 // export data that apidiff compares changes with the version of Go.
@@ -31,11 +32,43 @@ func TestAPI(t *testing.T) {
 	if *update {
 		require.NoError(t, os.WriteFile(name, []byte(strings.Join(got, "\n")+"\n"), 0o666))
 	}
-	list, err := os.ReadFile(name)
-	require.NoError(t, err)
-	want := strings.Split(strings.TrimSuffix(string(list), "\n"), "\n")
+	released, want := lines(t, "../testdata/api-v1.txt"), lines(t, name)
+	require.Empty(t, broken(released, got), "a release promises these lines, and the interfaces as they are: this takes a new major version")
 	require.Empty(t, without(want, got), "missing or changed: this breaks programs; CONTRIBUTING.md says how to do it")
 	require.Empty(t, without(got, want), "new; if it is to stay: go test ./apitest -run TestAPI -update")
+}
+
+func lines(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// broken returns the lines of a release that got does not have, and those of got that add a
+// method to an interface of the release, which types outside of this repository implement.
+func broken(released, got []string) []string {
+	missing := without(released, got)
+	for _, line := range without(got, released) {
+		if name, _, member := strings.Cut(line, " interface, "); member && slices.Contains(released, name+" interface") {
+			missing = append(missing, line)
+		}
+	}
+	return missing
+}
+
+// TestAPIPromise breaks the promise of a release in each way.
+func TestAPIPromise(t *testing.T) {
+	released := []string{"pkg p, func F(int) int", "pkg p, type I interface", "pkg p, type I interface, M()", "pkg p, type S struct"}
+	added := []string{"pkg p, func G()", "pkg p, type J interface", "pkg p, type J interface, N()", "pkg p, type S struct, Field int"}
+	require.Empty(t, broken(released, released))
+	require.Empty(t, broken(released, slices.Concat(released, added)))
+	for i, line := range released {
+		require.Equal(t, []string{line}, broken(released, slices.Delete(slices.Clone(released), i, i+1)), "removed")
+	}
+	require.Equal(t, released[:1], broken(released, append([]string{"pkg p, func F(int64) int"}, released[1:]...)), "changed")
+	method := "pkg p, type I interface, N()"
+	require.Equal(t, []string{method}, broken(released, append([]string{method}, released...)), "implementations lack it")
 }
 
 // without returns the lines of a that b does not have.
