@@ -139,6 +139,10 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 // those that it finds are of saves that crashed.
 const shardTag = "shards-"
 
+// mostUnnamed is how many shards have no name before all are complete, where the system
+// can: each takes a descriptor until then, and a process may have 1,024.
+const mostUnnamed = 256
+
 // A shardSet is the files of a checkpoint that is being written.
 type shardSet struct {
 	dir     string
@@ -196,13 +200,21 @@ func (s *shardSet) write() error {
 	if s.computes() {
 		atOnce = 2 // each holds some results
 	}
+	first, err := osfile.CreateTagged(filepath.Join(s.dir, s.names[0]), shardTag)
+	if err != nil {
+		return err
+	}
 	s.files = make([]*osfile.Atomic, len(s.names))
-	return parallel.Do(atOnce, int64(len(s.names)), func(i int64) (err error) {
-		f, err := osfile.CreateTagged(filepath.Join(s.dir, s.names[i]), shardTag)
-		if err != nil {
-			return err
+	s.files[0] = first
+	return parallel.Do(atOnce, int64(len(s.names)), func(i int64) error {
+		if i > 0 {
+			f, err := first.Another(filepath.Join(s.dir, s.names[i]), i >= mostUnnamed)
+			if err != nil {
+				return err
+			}
+			s.files[i] = f
 		}
-		s.files[i] = f
+		f := s.files[i]
 		if err := s.out[i].writeFile(f); err != nil {
 			return fmt.Errorf("writing %s: %w", f.Target(), err)
 		}
@@ -212,7 +224,7 @@ func (s *shardSet) write() error {
 
 // writeIndex writes the index as another file.
 func (s *shardSet) writeIndex(text []byte) error {
-	f, err := osfile.CreateTagged(filepath.Join(s.dir, indexFile), shardTag)
+	f, err := s.files[0].Another(filepath.Join(s.dir, indexFile), false)
 	if err != nil {
 		return err
 	}

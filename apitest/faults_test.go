@@ -37,9 +37,6 @@ func onAllDisks(test func(first *save, second save, kind func(*disk))) {
 	for _, r := range replacements {
 		for _, kind := range diskKinds {
 			test(r.first, r.second, kind)
-			if r.second.target == folder { // WriteShards uses none
-				break
-			}
 		}
 	}
 }
@@ -75,16 +72,17 @@ var spelled = map[string]string{
 
 // harmless reports whether a save goes on after a failure.
 func harmless(s save, f fault, d *disk) bool {
-	trial := s.target == file && !d.named && f.n <= trialOps[f.op]
-	return trial || f.op == "lock" || // the file system has none
+	return !d.named && f.n <= trialOps(s.files)[f.op] || f.op == "lock" || // the file system has none
 		f.op == "closedir" || // it was read only
 		f.op == "close" && f.err == syscall.EINTR // the file was synced, and is closed
 }
 
-// trialOps counts the operations by which a save finds out whether a file without a
-// name can have one later. If they fail, the file gets a temporary name. The second
-// close is that of a file that has its name.
-var trialOps = map[string]int{"tmpfile": 2, "fstat": 2, "link": 1, "remove": 1, "close": 2}
+// trialOps counts the operations by which a save of some files finds out, by one more,
+// whether a file without a name can have one later, and opens them. If they fail, files
+// get temporary names. The closes are of the trial, and of files that have their names.
+func trialOps(files int) map[string]int {
+	return map[string]int{"tmpfile": 1 + files, "fstat": 1 + files, "link": 1, "remove": 1, "close": 1 + files}
+}
 
 // TestEveryFault fails each operation of a save in turn. The target is as it was or,
 // if the error says so, the new one. No temporary file is left and nothing is open.
@@ -268,10 +266,24 @@ func TestNoNameIsFree(t *testing.T) {
 		d := replaced(t, first, kind)
 		restore := d.use(t)
 		d.fault = fault{op: "create", n: 1, rest: true, err: syscall.EEXIST}
-		if second.target == file && !d.named {
+		if !d.named {
 			d.fault = fault{op: "link", n: 2, rest: true, err: syscall.EEXIST} // after the trial
 		}
 		require.ErrorIs(t, second.write(t, 2), fs.ErrExist)
 		restore()
 	})
+}
+
+// TestDescriptorsOfShards: of very many shards, 256 have no name before all are complete.
+// The others, which would each keep a descriptor, have temporary ones.
+func TestDescriptorsOfShards(t *testing.T) {
+	d, most := newDisk(), 0
+	restore := d.use(t)
+	d.observe = func(string) { most = max(most, d.open) }
+	require.NoError(t, WriteShards(folder, checkpointOf(t, 300), nil, 64))
+	restore()
+	require.Equal(t, 300-256, d.counts["create"])
+	require.InDelta(t, 256, most, 6, "and those that are written at once, the index and the folder")
+	require.Zero(t, d.open)
+	require.Len(t, d.in(folder), 301)
 }

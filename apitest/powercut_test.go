@@ -21,6 +21,7 @@ import (
 type save struct {
 	name   string
 	target string
+	files  int
 	write  func(t testing.TB, n int) error
 }
 
@@ -31,13 +32,17 @@ const (
 )
 
 var (
-	writeFile    = save{"WriteFile", file, func(t testing.TB, n int) error { return WriteFile(file, generation(t, n), nil) }}
-	createWriter = save{"Create", file, func(t testing.TB, n int) error { return createFile(file, generation(t, n), 4) }}
+	writeFile    = save{"WriteFile", file, 1, func(t testing.TB, n int) error { return WriteFile(file, generation(t, n), nil) }}
+	createWriter = save{"Create", file, 1, func(t testing.TB, n int) error { return createFile(file, generation(t, n), 4) }}
 )
 
 // shards returns the save into so many shards.
 func shards(count int) save {
-	return save{fmt.Sprintf("WriteShards %d", count), folder, func(t testing.TB, n int) error {
+	files := count + 1 // and the index
+	if count == 1 {
+		files = 1
+	}
+	return save{fmt.Sprintf("WriteShards %d", count), folder, files, func(t testing.TB, n int) error {
 		return WriteShards(folder, generation(t, n), nil, []int64{1: 48, 2: 32, 3: 16}[count])
 	}}
 }

@@ -20,6 +20,7 @@ type Atomic struct {
 	file  File
 	name  string // the name it will have
 	temp  string // the name it has, "" if none
+	tag   string // of temporary names
 	named bool   // it was renamed
 	ended bool   // it was renamed or removed
 }
@@ -34,16 +35,23 @@ const TempPrefix = ".safetensors-"
 // If name is a regular file, the new one gets its mode, from the first moment on: what
 // only its owner could read, nobody else can read meanwhile. It gets its owner and
 // group where the system permits that.
-func Create(name string) (*Atomic, error) { return create(name, createUnnamed) }
+func Create(name string) (*Atomic, error) { return CreateTagged(name, "") }
 
-// CreateTagged is Create with a temporary name in any case. RemoveTagged finds the file
-// by the tag, should it be left over.
-func CreateTagged(name, tag string) (*Atomic, error) {
-	return create(name, func(dir string, mode fs.FileMode) (File, string, error) { return createTemp(dir, tag, mode) })
+// CreateTagged is Create with a tag in temporary names, by which RemoveTagged finds the
+// file, should it be left over.
+func CreateTagged(name, tag string) (*Atomic, error) { return create(name, tag, createUnnamed) }
+
+// Another creates a file in the folder of a, as a was created, except that it has a
+// temporary name if named is set. Without one, a file stays open until Rename.
+func (a *Atomic) Another(name string, named bool) (*Atomic, error) {
+	if named || a.temp != "" {
+		return create(name, a.tag, createTemp)
+	}
+	return create(name, a.tag, createUntried)
 }
 
 // create creates a file by means of a func that returns it with its temporary name.
-func create(name string, in func(dir string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
+func create(name, tag string, in func(dir, tag string, mode fs.FileMode) (File, string, error)) (*Atomic, error) {
 	if name == "" { // which looks like that of a new file until the rename
 		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrNotExist}
 	}
@@ -59,11 +67,11 @@ func create(name string, in func(dir string, mode fs.FileMode) (File, string, er
 		}
 		mode = old.Mode().Perm()
 	}
-	f, temp, err := in(filepath.Dir(name), mode|0o200) // it is written through f
+	f, temp, err := in(filepath.Dir(name), tag, mode|0o200) // it is written through f
 	if err != nil {
 		return nil, fail("create", name, err)
 	}
-	a := &Atomic{file: f, name: name, temp: temp}
+	a := &Atomic{file: f, name: name, temp: temp, tag: tag}
 	if replaces {
 		if err := inherit(f, old); err != nil {
 			a.Abort()

@@ -83,7 +83,10 @@ func TestErrorsNameTheTarget(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	name = filepath.Join(t.TempDir(), "file")
-	a, err := CreateTagged(name, "")
+	first, err := Create(name)
+	require.NoError(t, err)
+	defer first.Abort()
+	a, err := first.Another(name, true)
 	require.NoError(t, err)
 	defer a.Abort()
 	require.NoError(t, a.Finish())
@@ -326,8 +329,11 @@ func TestRemoveTagged(t *testing.T) {
 	dir := t.TempDir()
 	var left []*Atomic
 	for _, tag := range []string{"", "a-", "b-", "a-"} {
-		a, err := CreateTagged(filepath.Join(dir, "file"), tag)
+		first, err := CreateTagged(filepath.Join(dir, "file"), tag)
 		require.NoError(t, err)
+		a, err := first.Another(filepath.Join(dir, "file"), true)
+		require.NoError(t, err)
+		first.Abort()
 		require.NoError(t, a.Finish())
 		left = append(left, a)
 	}

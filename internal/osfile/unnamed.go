@@ -12,12 +12,12 @@ import (
 // Whether it can depends on the file system, on what a sandbox permits and on whether
 // /proc is mounted. Another file that gets a name and loses it again shows it, so that
 // no save fails for it at its end; the same file could not get a name a second time.
-func createUnnamed(dir string, mode fs.FileMode) (File, string, error) {
+func createUnnamed(dir, tag string, mode fs.FileMode) (File, string, error) {
 	trial, err := openMasked(dir, mode)
 	if err != nil {
-		return createTemp(dir, "", mode)
+		return createTemp(dir, tag, mode)
 	}
-	temp, err := newName(dir, "", trial.Link)
+	temp, err := newName(dir, tag, trial.Link)
 	if err == nil {
 		if err := system.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return trial, temp, nil // as good as one of createTemp
@@ -25,11 +25,17 @@ func createUnnamed(dir string, mode fs.FileMode) (File, string, error) {
 	}
 	trial.Close()
 	if err == nil {
-		if f, err := openMasked(dir, mode); err == nil {
-			return f, "", nil
-		}
+		return createUntried(dir, tag, mode)
 	}
-	return createTemp(dir, "", mode)
+	return createTemp(dir, tag, mode)
+}
+
+// createUntried is createUnnamed in a folder where another file has shown that it can.
+func createUntried(dir, tag string, mode fs.FileMode) (File, string, error) {
+	if f, err := openMasked(dir, mode); err == nil {
+		return f, "", nil
+	}
+	return createTemp(dir, tag, mode)
 }
 
 // openMasked opens a file without a name. It refuses one that everybody may write to:
@@ -54,7 +60,7 @@ func openMasked(dir string, mode fs.FileMode) (File, error) {
 // link gives a finished file that has no name a temporary one. Only a process that is
 // killed from here to the rename leaves the file behind.
 func (a *Atomic) link() error {
-	temp, err := newName(filepath.Dir(a.name), "", a.file.Link)
+	temp, err := newName(filepath.Dir(a.name), a.tag, a.file.Link)
 	if err != nil {
 		return a.fail("link", err)
 	}
