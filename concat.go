@@ -113,7 +113,7 @@ func outerSize(dim int, shape []int) int64 {
 // adjoin returns t and next, which have elements and fit along dim, as one tensor
 // of their source, if next continues t there.
 func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
-	if t.concat != nil || next.concat != nil || t.src != next.src || !slices.Equal(t.dtypes, next.dtypes) {
+	if t.concat != nil || next.concat != nil || t.src != next.src || t.watch != next.watch || !slices.Equal(t.dtypes, next.dtypes) {
 		return Tensor{}, false
 	}
 	a, b := t.layout(), next.layout()

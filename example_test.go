@@ -9,8 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"maps"
 	"math"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 
@@ -500,47 +503,50 @@ func ExampleAppend_memory() {
 	// Output: -4.801
 }
 
-// A progressReader counts the bytes that are read, and stops when ctx is done.
-type progressReader struct {
-	ctx  context.Context
-	r    io.ReaderAt
-	done atomic.Int64
-}
+// A conversion with a progress bar, which Ctrl-C ends: WriteFile then leaves nothing behind.
+func ExampleWatch() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	f, err := safetensors.Open("testdata/model.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	tensors := maps.Collect(f.Tensors())
+	var done, total atomic.Int64
+	for _, t := range tensors {
+		total.Add(t.Size())
+	}
+	tensors = safetensors.Watch(tensors, func(n int) error { // from several goroutines
+		done.Add(int64(n))
+		return ctx.Err()
+	})
+	bar := func() { // which a program draws now and then, such as for each tick of a time.Ticker
+		n := int(40 * done.Load() / total.Load())
+		fmt.Printf("[%s%s] %d of %d bytes\n", strings.Repeat("=", n), strings.Repeat(" ", 40-n), done.Load(), total.Load())
+	}
 
-func (p *progressReader) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := p.r.ReadAt(b, off)
-	p.done.Add(int64(n))
-	return n, err
-}
-
-// A load with progress and cancellation: NewFile over a reader that counts. In a
-// program another goroutine prints the count now and then.
-func ExampleNewFile_progress() {
-	file, err := os.Open("testdata/model.safetensors")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		log.Fatal(err)
-	}
-	r := &progressReader{ctx: context.Background(), r: file}
-	f, err := safetensors.NewFile(r, info.Size())
-	if err != nil {
-		log.Fatal(err)
-	}
-	r.done.Store(0) // the header
-	for _, t := range f.Tensors() {
-		if _, err := safetensors.Append[byte](nil, t); err != nil {
+	for name, t := range tensors {
+		if !t.DType().IsFloat() {
+			continue
+		}
+		if tensors[name], err = t.Convert(safetensors.BF16); err != nil {
 			log.Fatal(err)
 		}
 	}
-	fmt.Println(r.done.Load(), "bytes")
-	// Output: 44160 bytes
+	bar()
+	name := filepath.Join(os.TempDir(), "watched.safetensors")
+	if err := safetensors.WriteFile(name, tensors, f.Metadata()); errors.Is(err, context.Canceled) {
+		fmt.Println("interrupted")
+		return
+	} else if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(name)
+	bar()
+	// Output:
+	// [                                        ] 0 of 44160 bytes
+	// [========================================] 44160 of 44160 bytes
 }
 
 // Rank 1 of 2 takes its half of the columns, as tensor parallelism deals them out.

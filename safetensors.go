@@ -105,8 +105,8 @@ func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() 
 	return f, nil
 }
 
-// Close waits for the copies in progress (Append, WriteTo, Write), then releases the
-// file: later ones return an error wrapping [fs.ErrClosed], and reading a view of a
+// Close waits for the copies in progress (Append, WriteTo, Write), in a server for that of
+// the slowest client: there, go old.Close(). Then it releases the file: later ones return an error wrapping [fs.ErrClosed], and reading a view of a
 // mapping crashes the program. Closing twice is no error. Close does not wait for
 // operations on computed tensors; their next read of the file fails. It deadlocks in a
 // Write method that a copy calls.

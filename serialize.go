@@ -241,6 +241,7 @@ func (o *outFile) read(p piece) (*mem.Block, error) {
 // unchanged from one RangeReader.
 func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	type part struct {
+		*storedStream
 		off int64
 		dst []byte
 	}
@@ -257,7 +258,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 		src = s.src
-		parts = append(parts, part{src.base + s.off, b[at[0]-begin : at[1]-begin : at[1]-begin]})
+		parts = append(parts, part{s, src.base + s.off, b[at[0]-begin : at[1]-begin : at[1]-begin]})
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.off, b.off) })
 	for i := 1; i < len(parts); i++ {
@@ -274,13 +275,17 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	if len(parts) == 1 {
 		off = parts[0].off - src.base
 	}
-	return true, src.failed(off, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
+	err = src.failed(off, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
 		for _, p := range parts {
 			if !yield(p.off, p.dst) {
 				return
 			}
 		}
 	}))
+	for i := 0; i < len(parts) && err == nil; i++ {
+		err = parts[i].tell(0, int64(len(parts[i].dst)))
+	}
+	return true, err
 }
 
 // pass calls write with the bytes of a piece: those in b or, if that is nil, the

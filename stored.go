@@ -18,10 +18,11 @@ type storedStream struct {
 	bytes      int64   // that come out
 	held       bool    // the source stays open until release
 	limit      reads   // of the operation, if the source is a reader
+	watch      *watch  // is told what is read; nil if nobody watches
 }
 
 func newStoredStream(t Tensor) *storedStream {
-	s := &storedStream{src: t.src, off: t.off, dtypes: t.dtypes, bytes: t.Size()}
+	s := &storedStream{src: t.src, off: t.off, dtypes: t.dtypes, bytes: t.Size(), watch: t.watch}
 	if t.strided != nil {
 		g, _ := newGather(t.stored(), t.strided) // selecting has checked it
 		g.first += t.off
@@ -101,7 +102,10 @@ func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 		return true, err
 	}
 	defer done()
-	return true, s.src.lend(s.off+pos, n, write)
+	if err = s.src.lend(s.off+pos, n, write); err == nil {
+		err = s.tell(pos, n)
+	}
+	return true, err
 }
 
 // use keeps the source open until done.
@@ -142,6 +146,14 @@ func (s *storedStream) readAt(dst []byte, pos int64) error {
 		return err
 	}
 	defer done()
+	if err := s.produce(dst, pos); err != nil {
+		return err
+	}
+	return s.tell(pos, int64(len(dst)))
+}
+
+// produce fills dst, which is not empty, with the bytes from position pos on.
+func (s *storedStream) produce(dst []byte, pos int64) error {
 	group := s.group()
 	if k := pos % group; k != 0 {
 		n, err := s.readWithin(dst, pos-k, k)

@@ -82,7 +82,7 @@ func newThroughStream(t Tensor, all *computations) (stream, error) {
 		begin, n = s.from.extent()
 	}
 	part, at := t.src.tensor.around(begin, n)
-	if s.plain() && at == 0 && part.Size() == n {
+	if s.plain() && s.watch == nil && at == 0 && part.Size() == n {
 		return part.stream(all)
 	}
 	through := new(throughStream)

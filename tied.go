@@ -70,7 +70,15 @@ func (t Tensor) identity() (id any, ok bool) {
 		return nil, false
 	}
 	if t.concat != nil {
-		return t.concat, true
+		type joined struct {
+			before, piece any
+			dim           int
+		}
+		for _, p := range t.concat.pieces {
+			piece, _ := p.identity()
+			id = joined{id, piece, t.concat.dim}
+		}
+		return id, true
 	}
 	type key struct {
 		where any // the source, or the address of its memory

@@ -169,6 +169,7 @@ func (t *transposedStream) block() int64 { return mem.BlockSize }
 func (t *transposedStream) lend(int64, int64, func([]byte) error) (bool, error) { return false, nil }
 
 func (t *transposedStream) readAt(dst []byte, pos int64) error {
+	begin := pos
 	for len(dst) > 0 {
 		p := t.enter(pos / t.step)
 		at := pos - p.first*t.step
@@ -184,7 +185,7 @@ func (t *transposedStream) readAt(dst []byte, pos int64) error {
 		}
 		dst, pos = dst[n:], pos+n
 	}
-	return nil
+	return t.tell(begin, pos-begin)
 }
 
 // enter returns the part that has a step, for one more reader.

@@ -25,6 +25,7 @@ type Tensor struct {
 	strided *strided // selects elements, counted from off; nil if they are contiguous
 	dtypes  []DType  // the dtype as stored, then each dtype to convert to; nil if there is no conversion
 	concat  *concat  // the pieces of a joined tensor, in place of all from src on
+	watch   *watch   // is told what is read; nil if nobody watches
 }
 
 // Element is the constraint of the Go types of elements. A file may hold any byte in a
@@ -261,8 +262,8 @@ func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 	return writeStream(w, s)
 }
 
-// ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. A computed tensor
-// is computed in each call.
+// ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. Each call computes a
+// computed tensor: through an [io.SectionReader], once for each window.
 func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))

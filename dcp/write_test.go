@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -179,4 +180,21 @@ func TestMetadata(t *testing.T) {
 	require.NoError(t, err)
 	defer whole.Close()
 	require.Equal(t, map[string]string{"step": "7", "format": "pt"}, whole.Metadata())
+}
+
+// TestWriteWatched: pieces of watched tensors tell what Write reads of them, and an error
+// ends it.
+func TestWriteWatched(t *testing.T) {
+	x, err := safetensors.NewTensor(safetensors.F32, []int{4, 6}, make([]float32, 24))
+	require.NoError(t, err)
+	n, failure := 0, error(nil)
+	x = safetensors.Watch(map[string]safetensors.Tensor{"x": x}, func(m int) error { n += m; return failure })["x"]
+	whole, err := dcp.NewPiece(x)
+	require.NoError(t, err)
+	part, err := whole.Shard(0, 1, 4)
+	require.NoError(t, err)
+	require.NoError(t, dcp.Write(io.Discard, map[string]dcp.Piece{"x": part}, nil))
+	require.Equal(t, 24, n)
+	failure = io.ErrNoProgress
+	require.ErrorIs(t, dcp.Write(io.Discard, map[string]dcp.Piece{"x": part}, nil), failure)
 }

@@ -1,0 +1,323 @@
+package apitest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// watched returns a tensor that is watched.
+func watched(x Tensor, read func(n int) error) Tensor {
+	return Watch(map[string]Tensor{"x": x}, read)["x"]
+}
+
+// operations read a tensor wholly; those that write a file write it into dir.
+func operations(dir string) map[string]func(x Tensor) error {
+	name := filepath.Join(dir, "x")
+	return map[string]func(x Tensor) error{
+		"Append":  func(x Tensor) error { _, err := Append[byte](nil, x); return err },
+		"ReadAt":  func(x Tensor) error { _, err := x.ReadAt(make([]byte, x.Size()), 0); return err },
+		"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
+		"WriteTo file": func(x Tensor) error {
+			f, err := os.Create(filepath.Join(dir, "f"))
+			if err == nil {
+				_, err = x.WriteTo(f)
+				err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+			}
+			return err
+		},
+		"Write":       func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
+		"WriteFile":   func(x Tensor) error { return WriteFile(name, map[string]Tensor{"x": x}, nil) },
+		"WriteShards": func(x Tensor) error { return WriteShards(dir, map[string]Tensor{"x": x}, nil, 1<<40) },
+		"Create": func(x Tensor) error {
+			w, err := Create(name, &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
+			if err != nil {
+				return err
+			}
+			to, err := w.Tensor("x")
+			if err == nil {
+				_, err = x.WriteTo(to)
+			}
+			if closed := w.Close(); err == nil {
+				err = closed
+			}
+			return err
+		},
+	}
+}
+
+// watchings lists what a program may do to a watched tensor of F32 [64,96], and how many
+// bytes of it are read then.
+func watchings(t *testing.T, x Tensor) map[string]struct {
+	Tensor
+	bytes int64
+} {
+	whole := x.Size()
+	column := mustSlice(t, x, All(), Span(10, 20))
+	return map[string]struct {
+		Tensor
+		bytes int64
+	}{
+		"whole":                  {x, whole},
+		"rows":                   {mustSlice(t, x, Span(3, 5)), 2 * 96 * 4},
+		"columns":                {column, 64 * 10 * 4},
+		"transposed":             {transposed(t, x), whole},
+		"narrowed":               {must(x.Convert(BF16)), whole},
+		"widened":                {must(column.Convert(F64)), 64 * 10 * 4},
+		"converted twice":        {must(must(x.Convert(F8_E4M3)).Convert(F64)), whole},
+		"cast":                   {must(x.Bitcast(U8)), whole},
+		"reshaped":               {must(x.Reshape(96, 64)), whole},
+		"transposed, reshaped":   {must(transposed(t, x).Reshape(6144)), whole},
+		"reshaped, a part":       {must(must(transposed(t, x).Reshape(64, 96)).Part(0, 1, 2)), whole / 2},
+		"reshaped and converted": {must(must(transposed(t, x).Reshape(64, 96)).Convert(F16)), whole},
+		"joined":                 {must(Concat(1, x, column)), whole + 64*10*4},
+		"joined and converted":   {must(must(Concat(0, x, x)).Convert(BF16)), 2 * whole},
+		"of no elements":         {mustSlice(t, x, Span(0, 0)), 0},
+	}
+}
+
+// TestWatch: every operation tells of each byte once, whatever was made of the tensor.
+func TestWatch(t *testing.T) {
+	for kind, source := range sourcesOf(t, counting(t, F32, 64, 96)) {
+		var n atomic.Int64
+		x := watched(source, func(m int) error {
+			if m <= 0 {
+				return errors.New("nothing was read")
+			}
+			n.Add(int64(m))
+			return nil
+		})
+		require.Equal(t, source.String(), x.String())
+		for made, y := range watchings(t, x) {
+			for operation, do := range operations(t.TempDir()) {
+				n.Store(0)
+				require.NoError(t, do(y.Tensor))
+				require.Equal(t, y.bytes, n.Load(), "%s of %s, %s", operation, kind, made)
+			}
+		}
+		n.Store(0)
+		_, err := x.ReadAt(make([]byte, 100), 1000)
+		require.NoError(t, err)
+		require.EqualValues(t, 100, n.Load(), kind)
+	}
+}
+
+// TestWatchOfMade watches tensors that are made already: the bytes are theirs.
+func TestWatchOfMade(t *testing.T) {
+	for kind, source := range sourcesOf(t, counting(t, F32, 64, 96)) {
+		for made, y := range watchings(t, source) {
+			var n, first atomic.Int64
+			x := watched(y.Tensor, func(m int) error { first.Add(int64(m)); return nil })
+			x = watched(x, func(m int) error { n.Add(int64(m)); return nil })
+			var wide Tensor
+			if y.DType().IsFloat() {
+				wide = must(x.Convert(F64))
+			} else {
+				wide = x
+			}
+			for operation, do := range operations(t.TempDir()) {
+				if operation != "Append" && operation != "Write" && testing.Short() {
+					continue
+				}
+				for _, z := range []Tensor{x, wide} {
+					n.Store(0)
+					first.Store(0)
+					require.NoError(t, do(z))
+					require.Equal(t, y.Size(), n.Load(), "%s of %s, %s, %v", operation, kind, made, z)
+					require.Equal(t, y.Size(), first.Load(), "watched twice")
+				}
+			}
+			require.Equal(t, appended[byte](t, y.Tensor), appended[byte](t, x))
+		}
+	}
+}
+
+// TestWatchOfBits: a few elements, and those of less than a byte, count exactly, too.
+func TestWatchOfBits(t *testing.T) {
+	few := 0
+	_, err := Append[uint16](nil, must(watched(counting(t, F32, 3), func(m int) error { few += m; return nil }).Convert(BF16)))
+	require.NoError(t, err)
+	require.Equal(t, 12, few)
+	for _, d := range []DType{F4, F6_E2M3} {
+		var n atomic.Int64
+		x := watched(randomTensor(t, d, 3, 1<<20), func(m int) error { n.Add(int64(m)); return nil })
+		y := must(x.Convert(F32))
+		_, err := y.WriteTo(io.Discard)
+		require.NoError(t, err)
+		require.Equal(t, x.Size(), n.Load())
+		n.Store(0)
+		r := io.NewSectionReader(y, 0, y.Size())
+		_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 1<<19+1))
+		require.NoError(t, err)
+		require.Equal(t, x.Size(), n.Load(), "windows that start within elements")
+	}
+}
+
+// TestWatchEnds: the error of read ends each operation, comes out of it, and nothing is
+// left behind. A panic is raised where the operation was called.
+func TestWatchEnds(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for kind, source := range sourcesOf(t, counting(t, F32, 64, 96)) {
+		for made, y := range watchings(t, source) {
+			if y.bytes == 0 {
+				continue
+			}
+			dir := t.TempDir()
+			for operation, do := range operations(dir) {
+				err := do(watched(y.Tensor, func(int) error { return context.Canceled }))
+				require.ErrorIs(t, err, context.Canceled, "%s of %s, %s", operation, kind, made)
+				require.PanicsWithValue(t, "read", func() {
+					do(watched(y.Tensor, func(int) error { panic("read") }))
+				}, "%s of %s, %s", operation, kind, made)
+				if operation != "Create" && operation != "WriteTo file" { // whose Writer was not closed
+					continue
+				}
+				for _, name := range listDir(t, dir) {
+					require.NoError(t, os.Remove(filepath.Join(dir, name)))
+				}
+			}
+			requireEmptyDir(t, dir)
+		}
+	}
+	requireGoroutines(t, before)
+	x := watched(counting(t, U32, 4), func(int) error { _, err := Parse(nil); return err })
+	err := Write(io.Discard, map[string]Tensor{"x": x}, nil)
+	require.EqualError(t, err, "safetensors: writing tensor \"x\": file of 0 bytes is shorter than the 8 bytes of the header length (at byte 0)", "one prefix")
+}
+
+// TestWatchEndsSoon: after the error nothing more is read, but what is being read.
+func TestWatchEndsSoon(t *testing.T) {
+	const size = 1 << 40 // which nothing could read to the end
+	x, err := NewTensorAt(U8, []int{size}, endlessReader{})
+	require.NoError(t, err)
+	for name, do := range map[string]func(x Tensor) error{
+		"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
+		"Write":   func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
+	} {
+		var n atomic.Int64
+		err := do(watched(x, func(m int) error {
+			if n.Add(int64(m)) > 100<<20 {
+				return context.Canceled
+			}
+			return nil
+		}))
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.Less(t, n.Load(), int64(1<<30), name)
+	}
+}
+
+// TestWatchComputed: a func runs once for all parts, as it does when nobody watches.
+func TestWatchComputed(t *testing.T) {
+	x := counting(t, F32, 64, 96)
+	y, calls := counted(t, x)
+	parts := map[string]Tensor{"whole": y, "column": mustSlice(t, y, All(), Span(2, 4)), "half": must(y.Convert(BF16))}
+	for i := range 4 {
+		parts[fmt.Sprint(i)] = must(y.Part(0, i, 4))
+	}
+	var n atomic.Int64
+	all := Watch(parts, func(m int) error { n.Add(int64(m)); return nil })
+	all = Watch(all, func(int) error { return nil })
+	want := int64(0)
+	for _, x := range parts {
+		want += x.Size()
+	}
+	var file bytes.Buffer
+	require.NoError(t, Write(&file, all, nil))
+	require.EqualValues(t, 1, calls.Load())
+	require.Equal(t, want, n.Load())
+	var same bytes.Buffer
+	require.NoError(t, Write(&same, parts, nil))
+	require.True(t, bytes.Equal(same.Bytes(), file.Bytes()))
+}
+
+// TestWatchIsTheSame: what is watched is the same to View, Tie, Concat, and FileOf.
+func TestWatchIsTheSame(t *testing.T) {
+	nothing := func(int) error { return errors.New("a view counts nothing") }
+	x := counting(t, U32, 4, 6)
+	view, err := View[uint32](watched(x, nothing))
+	require.NoError(t, err)
+	require.Same(t, &must2(View[uint32](x))[0], &view[0])
+
+	joined := must(Concat(0, mustSlice(t, x, Span(2, 4)), x))
+	flat := must(transposed(t, x).Reshape(24))
+	tensors := map[string]Tensor{"x": x, "joined": joined, "flat": flat}
+	for name, y := range Watch(tensors, nothing) {
+		tensors[name+" watched"] = y
+		tensors[name+" watched again"] = watched(y, nothing)
+	}
+	kept, noted := Tie(tensors, nil)
+	require.Len(t, kept, 3)
+	require.Equal(t, "joined", noted["joined watched again"])
+
+	halves := Watch(map[string]Tensor{"0": must(x.Part(0, 0, 2)), "1": must(x.Part(0, 1, 2))}, nothing)
+	_, err = View[uint32](must(Concat(0, halves["0"], halves["1"])))
+	require.NoError(t, err, "parts of one tensor are that tensor again")
+
+	var first, second int
+	joined = must(Concat(0,
+		watched(must(x.Part(0, 0, 2)), func(n int) error { first += n; return nil }),
+		watched(must(x.Part(0, 1, 2)), func(n int) error { second += n; return nil })))
+	require.Equal(t, appended[uint32](t, x), appended[uint32](t, joined))
+	require.Equal(t, []int{48, 48}, []int{first, second})
+
+	f, err := FileOf(Watch(map[string]Tensor{"x": x}, nothing), nil, nil)
+	require.NoError(t, err)
+	_, err = Elements[uint32](f, "x")
+	require.ErrorContains(t, err, "a view counts nothing")
+	require.Empty(t, Watch(nil, nothing))
+	zero := Watch(map[string]Tensor{"": {}}, nothing)[""]
+	_, err = Append[byte](nil, zero)
+	require.ErrorContains(t, err, "the zero Tensor")
+}
+
+func must2[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestWatchSeveral writes small tensors, that are read in one call, and large ones, from
+// one file: each is told of.
+func TestWatchSeveral(t *testing.T) {
+	tensors := checkpointOf(t, 40)
+	tensors["large"] = counting(t, U32, 1<<20)
+	tensors["empty"] = counting(t, U32, 0)
+	name := writeTemp(t, tensors)
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for kind, r := range map[string]io.ReaderAt{
+		"reader": bytes.NewReader(data),
+		"ranges": &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}},
+	} {
+		f, err := NewFile(r, int64(len(data)))
+		require.NoError(t, err)
+		var mu sync.Mutex
+		var n int
+		fails := false
+		all := Watch(maps.Collect(f.Tensors()), func(m int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if n += m; fails {
+				return context.Canceled
+			}
+			return nil
+		})
+		require.NoError(t, Write(io.Discard, all, nil))
+		require.Equal(t, 40*64+4<<20, n, kind)
+		fails = true
+		require.ErrorIs(t, Write(io.Discard, all, nil), context.Canceled)
+	}
+}
