@@ -266,11 +266,11 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 	}
-	done, err := o.streams[p.first].(*storedStream).use()
-	if err != nil {
+	first := o.streams[p.first].(*storedStream)
+	if err := first.use(); err != nil {
 		return true, err
 	}
-	defer done()
+	defer first.done()
 	off := int64(-1)
 	if len(parts) == 1 {
 		off = parts[0].off - src.base

@@ -14,15 +14,18 @@ type storedStream struct {
 	off        int64   // contiguous: the first byte in the data buffer
 	from       *gather // otherwise: what to gather there
 	transposed bool    // which is not in the order of the source
+	held       bool    // the source stays open until release
 	dtypes     []DType // the dtype in the source, then each dtype to convert to; nil if there is no conversion
 	bytes      int64   // that come out
-	held       bool    // the source stays open until release
 	limit      reads   // of the operation, if the source is a reader
 	watch      *watch  // is told what is read; nil if nobody watches
 }
 
 func newStoredStream(t Tensor) *storedStream {
-	s := &storedStream{src: t.src, off: t.off, dtypes: t.dtypes, bytes: t.Size(), watch: t.watch}
+	s := &storedStream{src: t.src, off: t.off, dtypes: t.dtypes, bytes: t.size, watch: t.watch}
+	if t.dtypes != nil {
+		s.bytes = t.Size()
+	}
 	if t.strided != nil {
 		g, _ := newGather(t.stored(), t.strided) // selecting has checked it
 		g.first += t.off
@@ -97,23 +100,28 @@ func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 	if !s.lendable() {
 		return false, nil
 	}
-	done, err := s.use()
-	if err != nil {
+	if err := s.use(); err != nil {
 		return true, err
 	}
-	defer done()
+	defer s.done()
 	if err = s.src.lend(s.off+pos, n, write); err == nil {
 		err = s.tell(pos, n)
 	}
 	return true, err
 }
 
-// use keeps the source open until done.
-func (s *storedStream) use() (done func(), err error) {
+// use keeps the source open until done, as hold may have done already.
+func (s *storedStream) use() error {
 	if s.held {
-		return func() {}, nil
+		return nil
 	}
-	return s.src.done, s.src.failed(s.start(), s.src.acquire())
+	return s.src.failed(s.start(), s.src.acquire())
+}
+
+func (s *storedStream) done() {
+	if !s.held {
+		s.src.done()
+	}
 }
 
 // start returns the offset of the first byte in the data buffer.
@@ -141,12 +149,11 @@ func (s *storedStream) readAt(dst []byte, pos int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	done, err := s.use()
-	if err != nil {
+	if err := s.use(); err != nil {
 		return err
 	}
-	defer done()
-	if err := s.produce(dst, pos); err != nil {
+	defer s.done()
+	if err := s.produce(dst, pos); err != nil || s.watch == nil {
 		return err
 	}
 	return s.tell(pos, int64(len(dst)))
@@ -155,6 +162,9 @@ func (s *storedStream) readAt(dst []byte, pos int64) error {
 // produce fills dst, which is not empty, with the bytes from position pos on.
 func (s *storedStream) produce(dst []byte, pos int64) error {
 	group := s.group()
+	if group == 1 {
+		return s.fetch(dst, pos)
+	}
 	if k := pos % group; k != 0 {
 		n, err := s.readWithin(dst, pos-k, k)
 		if err != nil {

@@ -162,10 +162,6 @@ func view[T Element](t Tensor) ([]T, error) {
 	switch {
 	case t.concat != nil:
 		return nil, t.noView("it is joined from several tensors")
-	case t.src != nil && t.src.computed != nil:
-		return nil, t.noView("its elements are computed")
-	case t.src != nil && t.src.tensor != nil:
-		return nil, t.noView("its elements were not contiguous before Reshape")
 	case t.strided != nil:
 		return nil, t.noView("its elements are not contiguous")
 	case t.dtypes != nil:
@@ -173,7 +169,7 @@ func view[T Element](t Tensor) ([]T, error) {
 	case t.size == 0:
 		return []T{}, nil
 	case t.src.mem == nil:
-		return nil, t.noView("its data is not in memory")
+		return nil, t.noView(t.src.where())
 	case t.src.unit != mem.SwappedUnit[T]():
 		return nil, t.noView("its byte order is not that of the host")
 	}
@@ -182,6 +178,17 @@ func view[T Element](t Tensor) ([]T, error) {
 		return nil, t.noView(fmt.Sprintf("its address is not aligned for %v", reflect.TypeFor[T]()))
 	}
 	return s, nil
+}
+
+// where says where data is that is not in memory.
+func (s *source) where() string {
+	switch {
+	case s.computed != nil:
+		return "its elements are computed"
+	case s.tensor != nil:
+		return "its elements were not contiguous before Reshape"
+	}
+	return "its data is not in memory"
 }
 
 // noView returns the error of a view that would need the copy that Append makes.
@@ -202,24 +209,26 @@ func Append[T Element](dst []T, t Tensor) ([]T, error) {
 }
 
 func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
-	t, err := seenAs[T](t)
-	if err != nil {
-		return dst, err
+	if err := checkElement[T](t.dtype); err != nil {
+		if t, err = seenAs[T](t, err); err != nil {
+			return dst, err
+		}
 	}
 	s, err := t.open()
 	if err != nil {
 		return dst, err
 	}
 	defer s.release()
-	if have := int64(cap(dst)) * int64(mem.SizeOf[T]()); s.size() > have-int64(len(mem.BytesOf(dst))) {
-		if err := mem.CheckSize(s.size()); err != nil {
+	size := s.size()
+	if have := int64(cap(dst)) * int64(mem.SizeOf[T]()); size > have-int64(len(mem.BytesOf(dst))) {
+		if err := mem.CheckSize(size); err != nil {
 			return dst, err
 		}
-		if s.size() > math.MaxInt-have { // on a 32-bit system
-			return dst, fmt.Errorf("%d bytes exceed the address space", s.size())
+		if size > math.MaxInt-have { // on a 32-bit system
+			return dst, fmt.Errorf("%d bytes exceed the address space", size)
 		}
 	}
-	out := mem.Extend(dst, int(s.size())/mem.SizeOf[T]())
+	out := mem.Extend(dst, int(size)/mem.SizeOf[T]())
 	b := mem.BytesOf(out[len(dst):])
 	if err := readAll(s, b, cap(dst) < len(out)); err != nil {
 		return dst, err
@@ -331,12 +340,9 @@ func floatOf[T Element]() DType {
 	return 0
 }
 
-// seenAs returns t with its elements converted to T where Append does that.
-func seenAs[T Element](t Tensor) (Tensor, error) {
-	err := checkElement[T](t.dtype)
-	if err == nil {
-		return t, nil
-	}
+// seenAs returns t, whose elements are not of type T, with its elements converted to T
+// where Append does that, else the error.
+func seenAs[T Element](t Tensor, err error) (Tensor, error) {
 	d := floatOf[T]()
 	switch {
 	case float.Exact(t.dtype.float(), d.float()):
