@@ -16,7 +16,7 @@ import (
 // arbitrary values and must not be kept. T is as for NewTensor.
 //
 // Within one file all parts share one call of fill; WriteShards calls it once per shard
-// that holds a part, ReadAt in each call. Several fills may run concurrently; none may
+// that holds a part. Several fills may run concurrently; none may
 // wait for another. An error of fill, a panic and runtime.Goexit become the error of the
 // operation. fill may close files: the operation then fails where it still needs them.
 func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error) (Tensor, error) {

@@ -109,8 +109,7 @@ func (d DType) Bits() int {
 	return int(dtypes[d].bits)
 }
 
-// IsFloat reports whether elements of d are real floating-point numbers: F4 to F64 and
-// BF16, F8_E8M0 too, not C64.
+// IsFloat reports whether d is a floating-point dtype: F4 to F64, F8_E8M0 too, not C64.
 func (d DType) IsFloat() bool { return float.Convertible(d.float(), float.F32) }
 
 // float returns the format in which elements are converted, float.None if d is

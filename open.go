@@ -33,8 +33,7 @@ func Open(name string) (*File, error) {
 }
 
 // Load reads a checkpoint, named as for Open, into memory. Nothing stays open, and
-// views stay valid after Close. For progress or cancellation, give NewFile a reader
-// that counts.
+// views stay valid after Close. For progress, Append from an open file with Watch.
 func Load(name string) (*File, error) {
 	f, err := openCheckpoint(loadedFolder{}, name)
 	return f, prefixed(err)

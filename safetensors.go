@@ -105,11 +105,11 @@ func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() 
 	return f, nil
 }
 
-// Close waits for the copies in progress (Append, WriteTo, Write), in a server for that of
-// the slowest client: there, go old.Close(). Then it releases the file: later ones return an error wrapping [fs.ErrClosed], and reading a view of a
-// mapping crashes the program. Closing twice is no error. Close does not wait for
-// operations on computed tensors; their next read of the file fails. It deadlocks in a
-// Write method that a copy calls.
+// Close waits for the copies in progress (Append, WriteTo, Write), those to slow clients
+// too: in a server, go old.Close(). Then it releases the file: later ones return an error
+// wrapping [fs.ErrClosed], and reading a view of a mapping crashes the program. Closing
+// twice is no error. Close does not wait for operations on computed tensors; their next
+// read of the file fails. It deadlocks in a Write method that a copy calls.
 //
 // A file never closed stays mapped: it costs address space.
 func (f *File) Close() error {
@@ -170,8 +170,8 @@ func (f *File) String() string {
 	return fmt.Sprintf("%d tensor%s, %d bytes", f.Len(), plural, size)
 }
 
-// Header returns the header. Of several files it is that of a file with their data one
-// after another; DataStart is 0. The caller may modify it.
+// Header returns a copy of the header. Of several files it is that of a file with their
+// data one after another; DataStart is 0.
 func (f *File) Header() *Header {
 	if len(f.parts) == 1 {
 		return f.parts[0].header()
@@ -189,10 +189,10 @@ func (f *File) Header() *Header {
 	return all
 }
 
-// Headers yields the name and the header of each file. The name is that in the index,
-// or that of the file without its directory, or "". Data of a tensor starts at
+// Headers yields the name of each file and a copy of its header. The name is that in the
+// index, or that of the file without its directory, or "". Data of a tensor starts at
 // DataStart + TensorInfo.DataOffsets[0]. A shard has the tensors that the index places
-// in it. The caller may modify the header.
+// in it.
 func (f *File) Headers() iter.Seq2[string, *Header] {
 	return func(yield func(string, *Header) bool) {
 		for i := range f.parts {

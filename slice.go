@@ -94,8 +94,8 @@ func (r Range) resolve(size int) (s selection, broken string) {
 func stepsWithin(n, step int) int { return n/step + min(n%step, 1) }
 
 // Slice returns the part of t that the ranges select, one for each leading dimension,
-// lazily. Adjacent elements can be viewed; copying gathers others, and from a reader it
-// reads only those, and gaps that are cheaper to read than to skip. In dtypes below a
+// lazily. Adjacent elements have a View. Copies read only the elements, and gaps that are
+// cheaper to read than to skip. In dtypes below a
 // byte, each run of adjacent elements must be whole bytes.
 func (t Tensor) Slice(ranges ...Range) (Tensor, error) {
 	p, err := t.slice(ranges)

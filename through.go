@@ -8,9 +8,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
-// Reshape returns t with another shape of as many elements, in row-major order, without
-// a copy. If they are not contiguous (Slice, Transpose, Concat), reading gathers them;
-// View then fails, unless a later Slice is contiguous in the data.
+// Reshape returns t with another shape of as many elements, in row-major order, lazily.
+// Reading gathers those that are not contiguous, which have no View.
 func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	if err := t.check(); err != nil {
 		return Tensor{}, prefixed(err)

@@ -14,8 +14,8 @@ import (
 
 // Transpose returns t with its dimensions in another order, lazily: dimension i of the
 // result is dimension dims[i] of t; none given reverses them. From a reader, each byte
-// is read once, and parts of up to 1 GiB are held in memory: one matrix where leading
-// dimensions stay in front. ReadAt in small windows is slow.
+// is read once, and up to 1 GiB is held: one matrix where leading dimensions stay in
+// front. ReadAt in small windows is slow.
 //
 // In dtypes below a byte, the last dimension must stay last, with rows of whole bytes;
 // if not, the error wraps [errors.ErrUnsupported].

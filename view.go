@@ -198,8 +198,7 @@ func (t Tensor) noView(reason string) error {
 
 // Append appends the elements of t to dst, in row-major order, with several goroutines
 // where that pays. On an error it returns dst as it was. Append(buf[:0], t) reuses
-// memory: that took a quarter of the time (BenchmarkModel), as filling new memory is
-// mostly page faults.
+// memory, in a quarter of the time (BenchmarkModel): new memory means page faults.
 //
 // T is as for View. It may also be float32, for I8, U8, I16, U16 and all floats but
 // F64, or float64, for these, I32, U32 and F64. Rounding takes a Convert.
@@ -272,7 +271,7 @@ func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 }
 
 // ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. Each call computes a
-// computed tensor: through an [io.SectionReader], once for each window.
+// computed tensor: with an [io.SectionReader], for every window.
 func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, prefixed(fmt.Errorf("reading %v at negative offset %d", t, off))

@@ -2,12 +2,10 @@ package safetensors
 
 import "math"
 
-// Watch returns the same tensors, and calls read for every n bytes that an operation reads
-// of them, to show progress or to end it: an error of read ends the operation and comes out
-// of it. Several goroutines call read concurrently.
-//
-// The bytes are those of the tensors in the map: a later Convert does not change their
-// number. Views are not counted.
+// Watch returns the same tensors, and calls read, concurrently too, for every n bytes that
+// an operation reads of them: progress. An error of read ends the operation and comes out
+// of it: cancellation. The bytes are those of the tensors in the map, before any later
+// Convert. Views are not counted.
 func Watch(tensors map[string]Tensor, read func(n int) error) map[string]Tensor {
 	type key struct {
 		at   int
