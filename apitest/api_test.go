@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write testdata/api.txt")
 // export data that apidiff compares changes with the version of Go.
 func TestAPI(t *testing.T) {
 	const name = "../testdata/api.txt"
-	got := slices.Concat(exported(t, ".."), exported(t, "../dcp"), exported(t, "../hub"), exported(t, "../quant"), exported(t, "../remote"))
+	got := slices.Concat(exported(t, ".."), exported(t, "../dcp"), exported(t, "../hub"), exported(t, "../quant"), exported(t, "../remote"), exported(t, "../torch"))
 	if *update {
 		require.NoError(t, os.WriteFile(name, []byte(strings.Join(got, "\n")+"\n"), 0o666))
 	}

@@ -1,6 +1,7 @@
 // Package dcp reads and writes distributed checkpoints, to which each rank of a PyTorch
-// job saves its own pieces of the tensors, with torch.distributed.checkpoint and its
-// HuggingFaceStorageWriter(save_distributed=True).
+// job saves its own pieces of the tensors, with torch.distributed.checkpoint. It reads both
+// formats, .metadata with .distcp files and the safetensors files of
+// HuggingFaceStorageWriter(save_distributed=True), and writes the second.
 //
 // # Reading
 //
@@ -37,7 +38,8 @@
 //
 // # Missing and stale files
 //
-// The format has neither a list of files nor the shapes of the whole tensors. Every
+// A .metadata lists files and shapes: what is missing is an error. The format in safetensors
+// files has neither a list of files nor the shapes of the whole tensors. Every
 // *.safetensors file in the directory is a part of the checkpoint, and a tensor is as
 // large as its pieces reach. A missing file mostly leaves a hole, which is an error; but
 // if the file held the last rows of every tensor, nothing reveals it: compare shapes
@@ -62,4 +64,10 @@
 // and pieces nest at most 64 deep; a mesh of ranks needs a level for each of its
 // dimensions. Memory is bounded by the headers. Otherwise the promises of package
 // safetensors hold.
+//
+// A .metadata is a pickle, and .distcp files are files of torch.save: they are read as package
+// torch does, as data. Chunks that overlap, leave holes, share bytes, or lie outside of their
+// tensor or their file are errors, though PyTorch loads them. The pickle may have 100 MB and 28
+// million opcodes, enough for 300,000 chunks, which take up to 3 GB. A chunk is looked into
+// when its tensor is first read; what it holds must be what .metadata says.
 package dcp

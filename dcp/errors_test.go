@@ -214,8 +214,8 @@ func TestFolderErrors(t *testing.T) {
 		name, want string
 		is         error
 	}{
-		{"empty", "no *.safetensors file in it: file does not exist", fs.ErrNotExist},
-		{"pickled", "no *.safetensors file in it, and its *.distcp files hold pickled Python objects (PyTorch's HuggingFaceStorageWriter writes safetensors): file does not exist", fs.ErrNotExist},
+		{"empty", "no *.safetensors file and no .metadata in it: file does not exist", fs.ErrNotExist},
+		{"pickled", "no *.safetensors file and no .metadata in it: file does not exist", fs.ErrNotExist},
 		{"hole", `tensor "x": no piece holds [0:1], next to piece [1:2] in "` + dcp.FileName(0) + `"`, nil},
 	} {
 		_, err := dcp.Open(filepath.Join(dir, c.name))

@@ -7,47 +7,78 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// Open opens the checkpoint in a directory: all its *.safetensors files, as PyTorch's
-// HuggingFaceStorageReader does. The result has every tensor whole, joined from its
-// pieces. Open maps the files and reads their headers, no data; Close closes them. If
-// PyTorch saved with enable_consolidation, open the subdirectory sharded.
+// An Opener opens checkpoints as the funcs Open and OpenFS do, which are its methods for the
+// zero Opener.
+type Opener struct {
+	// Skip is told of the entries of a .metadata that are left out, and why, in order. If
+	// the error wraps [errors.ErrUnsupported], it is about a tensor that safetensors cannot
+	// hold, such as one of complex128; without Skip that is an error. Otherwise it is about
+	// a Python object, such as the step.
+	Skip func(name string, why error)
+}
+
+// Open opens the checkpoint in a directory. If that has a .metadata, the tensors are those
+// in its .distcp files, and Python objects are left out; else those of all its *.safetensors
+// files, as PyTorch's HuggingFaceStorageReader has them. The result has every tensor whole,
+// joined from its pieces. Open reads the headers or the .metadata, no data; Close closes the
+// files. If PyTorch saved with enable_consolidation, open the subdirectory sharded.
 //
-// A file without sharding information holds whole tensors. Metadata is that of the
-// first file by name, without the keys of DCP. Header and the order of the tensors are
+// A safetensors file without sharding information holds whole tensors. Metadata is that of
+// the first by name, without the keys of DCP. Header and the order of the tensors are
 // those of the file that [safetensors.Write] makes of them.
 //
 // Errors are those of [safetensors.Open], with the name of the file. Pieces that
-// overlap, leave a hole or differ in dtype or rank, and sharding information that
-// breaks a rule, are a *[safetensors.FormatError] that names tensor, piece and file.
+// overlap, leave a hole or differ in dtype or rank, and sharding information or a .metadata
+// that breaks a rule, are a *[safetensors.FormatError] that names tensor, piece and file.
 // If the directory has no such file, the error wraps [fs.ErrNotExist].
-func Open(dir string) (*safetensors.File, error) {
-	f, err := openAll(os.ReadDir, dir, func(name string) (*safetensors.File, error) {
-		return safetensors.Open(filepath.Join(dir, name))
-	})
-	return f, prefixed(err)
-}
+func Open(dir string) (*safetensors.File, error) { return Opener{}.Open(dir) }
 
 // OpenFS opens the checkpoint in a directory of a file system, such as [os.DirFS] or a
 // [archive/zip.Reader], as Open does. dir is slash-separated; "." is the root. The files
-// are read as by [safetensors.OpenFS].
-func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
+// are read as by [safetensors.OpenFS], but .distcp files must be io.ReaderAts.
+func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) { return Opener{}.OpenFS(fsys, dir) }
+
+// Open is the func Open, with what o says.
+func (o Opener) Open(dir string) (*safetensors.File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, prefixed(openError(dir, err))
+	}
+	f, err := o.openAll(entries, systemFS(dir), ".", func(name string) (*safetensors.File, error) {
+		return safetensors.Open(filepath.Join(dir, name))
+	})
+	if err != nil {
+		return nil, prefixed(openError(dir, err))
+	}
+	return f, nil
+}
+
+// OpenFS is the func OpenFS, with what o says.
+func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 	switch {
 	case fsys == nil:
 		return nil, prefixed(&fs.PathError{Op: "open", Path: dir, Err: errors.New("the fs.FS is nil")})
 	case !fs.ValidPath(dir):
 		return nil, prefixed(&fs.PathError{Op: "open", Path: dir, Err: fs.ErrInvalid})
 	}
-	list := func(dir string) ([]fs.DirEntry, error) { return fs.ReadDir(fsys, dir) }
-	f, err := openAll(list, dir, func(name string) (*safetensors.File, error) {
+	entries, err := fs.ReadDir(fsys, dir)
+	if err != nil {
+		return nil, prefixed(openError(dir, err))
+	}
+	f, err := o.openAll(entries, fsys, dir, func(name string) (*safetensors.File, error) {
 		return safetensors.OpenFS(fsys, path.Join(dir, name))
 	})
-	return f, prefixed(err)
+	if err != nil {
+		return nil, prefixed(openError(dir, err))
+	}
+	return f, nil
 }
 
 // A shard is one file of a checkpoint.
@@ -57,14 +88,18 @@ type shard struct {
 	offsets map[string][]int // of each tensor; nil if the file has no sharding information
 }
 
-// openAll opens the checkpoint in a directory. open opens a file in it.
-func openAll(list func(string) ([]fs.DirEntry, error), dir string, open func(string) (*safetensors.File, error)) (*safetensors.File, error) {
-	names, err := shardNames(list, dir)
-	if err != nil {
-		return nil, openError(dir, err)
+// openAll opens the checkpoint in a directory with these entries. open opens a safetensors
+// file in it.
+func (o Opener) openAll(entries []fs.DirEntry, fsys fs.FS, dir string, open func(string) (*safetensors.File, error)) (*safetensors.File, error) {
+	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == metadataFile }) {
+		return o.openChunks(fsys, dir)
+	}
+	names := shardNames(entries)
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no *%s file and no %s in it: %w", suffix, metadataFile, fs.ErrNotExist)
 	}
 	if err := checkCount(len(names)); err != nil {
-		return nil, openError(dir, err)
+		return nil, err
 	}
 	shards := make([]shard, len(names))
 	opened := false
@@ -73,7 +108,7 @@ func openAll(list func(string) ([]fs.DirEntry, error), dir string, open func(str
 			closeAll(shards)
 		}
 	}()
-	err = parallel.Do(shardsAtOnce, int64(len(shards)), func(i int64) error {
+	err := parallel.Do(shardsAtOnce, int64(len(shards)), func(i int64) error {
 		f, err := open(names[i])
 		if err != nil {
 			return bare(err)
@@ -88,7 +123,7 @@ func openAll(list func(string) ([]fs.DirEntry, error), dir string, open func(str
 			return f, nil
 		}
 	}
-	return nil, openError(dir, err)
+	return nil, err
 }
 
 const (
@@ -102,32 +137,17 @@ const (
 	maxRank  = 64
 
 	suffix = ".safetensors"
-	pickle = ".distcp" // of the other format of DCP
 )
 
-// shardNames returns the names of the files in a directory that belong to its
-// checkpoint, in order.
-func shardNames(list func(string) ([]fs.DirEntry, error), dir string) ([]string, error) {
-	entries, err := list(dir)
-	if err != nil {
-		return nil, err
-	}
-	const noFile = "no *" + suffix + " file in it"
-	reason := noFile
-	var names []string
+// shardNames returns the names of the safetensors files among the entries of a directory,
+// in order.
+func shardNames(entries []fs.DirEntry) (names []string) {
 	for _, e := range entries {
-		switch {
-		case e.IsDir():
-		case strings.HasSuffix(e.Name(), suffix):
+		if !e.IsDir() && strings.HasSuffix(e.Name(), suffix) {
 			names = append(names, e.Name())
-		case strings.HasSuffix(e.Name(), pickle):
-			reason = noFile + ", and its *" + pickle + " files hold pickled Python objects (PyTorch's HuggingFaceStorageWriter writes safetensors)"
 		}
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%s: %w", reason, fs.ErrNotExist)
-	}
-	return names, nil
+	return names
 }
 
 func checkCount(files int) error {

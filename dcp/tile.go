@@ -31,6 +31,14 @@ func (b box) equal(other box) bool {
 	return slices.Equal(b.begin, other.begin) && slices.Equal(b.end, other.end)
 }
 
+func (b box) sizes() []int {
+	sizes := slices.Clone(b.end)
+	for i := range sizes {
+		sizes[i] -= b.begin[i]
+	}
+	return sizes
+}
+
 func (b box) empty() bool {
 	for i := range b.begin {
 		if b.begin[i] == b.end[i] {

@@ -3,9 +3,11 @@ package torch
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
 )
@@ -35,22 +37,33 @@ const (
 	perDimension = len("1,")
 )
 
-// flatten returns the tensors in a value, and the rest of it as metadata.
-func flatten(value any, name string) (*flattened, error) {
+// errTooMuch is the error of contents that are too large.
+var errTooMuch = errors.New("its entries repeat the same containers too often, or their names are too long")
+
+// flatten returns the tensors in a dict, and the rest of it as metadata.
+func flatten(d dict) (*flattened, error) {
 	f := &flattened{
 		counts:  make(counts),
 		tensors: make(map[string]*tensor),
 		refused: make(map[string]error),
 	}
-	if !isContainer(value) {
-		return f, f.add(value, name, maxDepth)
+	if isContainer(d.value) {
+		return f, f.entries(d.value, "", maxDepth)
 	}
-	return f, f.entries(value, "", maxDepth)
+	name := bareTensor
+	if d.key != "" {
+		name = d.key[strings.LastIndexByte(d.key, '.')+1:]
+	}
+	return f, f.add(d.value, name, maxDepth)
 }
 
-// entries adds the entries of a container.
+// entries adds the entries of a container. The modules in a module are there for their
+// tensors only.
 func (f *flattened) entries(v any, path string, depth int) error {
 	for _, e := range entriesOf(v) {
+		if !isPlain(v) && isContainer(e.Value) && f.of(e.Value) == 0 {
+			continue
+		}
 		key, ok := keyText(e.Key)
 		if !ok {
 			key = "<" + pickle.Describe(e.Key) + ">"
@@ -105,7 +118,7 @@ func (f *flattened) charge(text int) error {
 	f.visited++
 	f.text += text
 	if f.visited > maxVisited || f.text > maxText {
-		return fmt.Errorf("its entries repeat the same containers too often, or their names are too long")
+		return errTooMuch
 	}
 	return nil
 }
@@ -140,7 +153,7 @@ func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
 	case float64:
 		return appendFloat(b, v), nil
 	}
-	if !isContainer(v) {
+	if !isPlain(v) {
 		return nil, notTensor(v, depth < f.outermost)
 	}
 	if depth <= 0 {

@@ -1,109 +1,42 @@
 package torch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
 // An element is a dtype of PyTorch.
 type element struct {
-	name  string            // in the module torch
+	torchtype.Type
 	dtype safetensors.DType // 0 if safetensors has none
-	width int               // in bytes
-	part  int               // bytes of the numbers it consists of
 }
 
-// elements are the dtypes whose tensors PyTorch saves as strided storages.
-var elements = []element{
-	{"float64", safetensors.F64, 8, 8},
-	{"float32", safetensors.F32, 4, 4},
-	{"float16", safetensors.F16, 2, 2},
-	{"bfloat16", safetensors.BF16, 2, 2},
-	{"int64", safetensors.I64, 8, 8},
-	{"int32", safetensors.I32, 4, 4},
-	{"int16", safetensors.I16, 2, 2},
-	{"int8", safetensors.I8, 1, 1},
-	{"uint64", safetensors.U64, 8, 8},
-	{"uint32", safetensors.U32, 4, 4},
-	{"uint16", safetensors.U16, 2, 2},
-	{"uint8", safetensors.U8, 1, 1},
-	{"bool", safetensors.BOOL, 1, 1},
-	{"complex64", safetensors.C64, 8, 4},
-	{"complex128", 0, 16, 8},
-	{"complex32", 0, 4, 2},
-	{"float8_e4m3fn", safetensors.F8_E4M3, 1, 1},
-	{"float8_e5m2", safetensors.F8_E5M2, 1, 1},
-	{"float8_e4m3fnuz", safetensors.F8_E4M3FNUZ, 1, 1},
-	{"float8_e5m2fnuz", safetensors.F8_E5M2FNUZ, 1, 1},
-	{"float8_e8m0fnu", safetensors.F8_E8M0, 1, 1},
-	{"float4_e2m1fn_x2", safetensors.F4, 1, 1}, // two elements, which PyTorch counts as one
-	{"qint8", 0, 1, 1},
-	{"quint8", 0, 1, 1},
-	{"qint32", 0, 4, 4},
-	{"quint4x2", 0, 1, 1},
-	{"quint2x4", 0, 1, 1},
-	{"bits8", 0, 1, 1},
-	{"bits16", 0, 2, 2},
-	{"bits1x8", 0, 1, 1},
-	{"bits2x4", 0, 1, 1},
-	{"bits4x2", 0, 1, 1},
-}
-
-// storageClasses are the classes of typed storages, in the module torch, with the
-// dtype of each.
-var storageClasses = map[string]string{
-	"DoubleStorage":        "float64",
-	"FloatStorage":         "float32",
-	"HalfStorage":          "float16",
-	"BFloat16Storage":      "bfloat16",
-	"LongStorage":          "int64",
-	"IntStorage":           "int32",
-	"ShortStorage":         "int16",
-	"CharStorage":          "int8",
-	"ByteStorage":          "uint8",
-	"BoolStorage":          "bool",
-	"ComplexFloatStorage":  "complex64",
-	"ComplexDoubleStorage": "complex128",
-	"QInt8Storage":         "qint8",
-	"QUInt8Storage":        "quint8",
-	"QInt32Storage":        "qint32",
-	"QUInt4x2Storage":      "quint4x2",
-	"QUInt2x4Storage":      "quint2x4",
-}
-
-// DType returns the dtype of safetensors for a dtype of PyTorch by its name in the module
-// torch, 0 if there is none that has elements of the same shape.
-func DType(name string) safetensors.DType {
-	e, _ := elementOf(name)
-	if e.dtype == safetensors.F4 { // two elements in one of PyTorch's
-		return 0
+// elementOf adds the dtype of safetensors to one of PyTorch.
+func elementOf(t torchtype.Type, ok bool) (element, bool) {
+	e := element{Type: t}
+	if t.Name == "float4_e2m1fn_x2" { // two of F4
+		e.dtype = safetensors.F4
+	} else if t.Safetensors != "" {
+		ok = ok && e.dtype.UnmarshalText([]byte(t.Safetensors)) == nil
 	}
-	return e.dtype
-}
-
-func elementOf(name string) (element, bool) {
-	for _, e := range elements {
-		if e.name == name {
-			return e, true
-		}
-	}
-	return element{}, false
+	return e, ok
 }
 
 // The globals whose calls make tensors and what they are made of. All others stay
 // names.
 var (
-	orderedDict       = pickle.Global{Module: "collections", Name: "OrderedDict"}
 	torchSize         = pickle.Global{Module: "torch", Name: "Size"}
+	rebuildTensor     = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor"} // up to PyTorch 0.3
 	rebuildTensorV2   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v2"}
 	rebuildTensorV3   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v3"}
 	rebuildParameter  = pickle.Global{Module: "torch._utils", Name: "_rebuild_parameter"}
 	rebuildParamState = pickle.Global{Module: "torch._utils", Name: "_rebuild_parameter_with_state"}
+	parameter         = pickle.Global{Module: "torch.nn.parameter", Name: "Parameter"} // up to PyTorch 0.3
 	untypedStorage    = pickle.Global{Module: "torch.storage", Name: "UntypedStorage"}
 )
 
@@ -122,21 +55,23 @@ var otherTensors = map[string]string{
 }
 
 // newUnpickler returns an unpickler that makes tensors.
-func newUnpickler(ctx context.Context, r io.Reader, size int64) *pickle.Unpickler {
-	u := pickle.New(ctx, r, size)
+func newUnpickler(r io.Reader, size int64) *pickle.Unpickler {
+	u := pickle.New(r, size)
 	u.Persistent = persistent
 	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
 		switch g {
-		case orderedDict:
-			return newOrderedDict(args, u)
 		case torchSize:
 			return newSize(args)
-		case rebuildTensorV2, rebuildTensorV3:
-			return newTensor(args, g == rebuildTensorV3, u)
-		case rebuildParameter, rebuildParamState:
-			return newParameter(args)
+		case rebuildTensor, rebuildTensorV2, rebuildTensorV3:
+			return newTensor(g, args, u)
+		case rebuildParameter, rebuildParamState, parameter:
+			return newParameter(args, g == parameter)
 		}
 		return nil, nil
+	}
+	u.Build = func(v any) bool {
+		t, ok := v.(*tensor)
+		return ok && t.old
 	}
 	return u
 }
@@ -148,7 +83,7 @@ const maxKey = 1000
 // A storage is the data of tensors, by its key in the file.
 type storage struct {
 	key     string
-	element element // of width 1 and without a name if it is untyped
+	element element // of Width 1 and without a Name if it is untyped
 	numel   int64   // elements of it
 	offset  int64   // of the data in it, in elements, for views in old files
 	device  string
@@ -157,8 +92,8 @@ type storage struct {
 // check checks that the data of a storage has its size. Some bytes may be left, if
 // PyTorch sees the data as elements of another size.
 func (s *storage) check(size int64) error {
-	if size/int64(s.element.width) != s.numel {
-		return fmt.Errorf("storage %.200q has %d bytes, not %d elements of %d bytes", s.key, size, s.numel, s.element.width)
+	if size/int64(s.element.Width) != s.numel {
+		return fmt.Errorf("storage %.200q has %d bytes, not %d elements of %d bytes", s.key, size, s.numel, s.element.Width)
 	}
 	return nil
 }
@@ -167,11 +102,12 @@ func (s *storage) String() string { return "a storage without a tensor" }
 
 // A tensor is a view of a storage. Offset and strides count elements.
 type tensor struct {
+	element
 	storage *storage
-	element element
 	offset  int64
 	shape   []int
 	strides []int64
+	old     bool // a Parameter of up to PyTorch 0.3, whose attributes follow
 }
 
 func (t *tensor) String() string { return "a tensor" }
@@ -184,7 +120,7 @@ func persistent(id any) (any, error) {
 	if !ok || len(t) != 5 && len(t) != 6 || t[0] != "storage" {
 		return nil, errors.New("a persistent id that is no storage")
 	}
-	s := &storage{element: element{width: 1, part: 1}}
+	s := &storage{element: element{Type: torchtype.Type{Width: 1, Number: 1}}}
 	class, ok1 := t[1].(pickle.Global)
 	var ok2, ok3, ok4 bool
 	s.key, ok2 = t[2].(string)
@@ -194,11 +130,10 @@ func persistent(id any) (any, error) {
 		return nil, errors.New("a storage whose class, key, device or size is invalid")
 	}
 	if class != untypedStorage {
-		name, ok := storageClasses[class.Name]
-		if !ok || class.Module != "torch" {
+		var ok bool
+		if s.element, ok = elementOf(torchtype.OfStorage(class.Name)); !ok || class.Module != "torch" {
 			return nil, fmt.Errorf("%v is no class of storages", class)
 		}
-		s.element, _ = elementOf(name)
 	}
 	if len(t) == 6 && t[5] != nil {
 		view, ok := t[5].(pickle.Tuple)
@@ -226,55 +161,31 @@ func newSize(args pickle.Tuple) (any, error) {
 
 // newParameter returns the tensor of (tensor, requires_grad, hooks[, attributes]), or
 // what stands for a tensor of another kind.
-func newParameter(args pickle.Tuple) (any, error) {
+func newParameter(args pickle.Tuple, old bool) (any, error) {
 	if len(args) > 0 {
 		switch t := args[0].(type) {
-		case *tensor, *pickle.Object:
+		case *tensor:
+			t.old = t.old || old
+			return t, nil
+		case *pickle.Object:
 			return t, nil
 		}
 	}
 	return nil, errors.New("its argument is no tensor")
 }
 
-// newOrderedDict makes a dict of nothing, or of a list of pairs as Python 2 has it.
-func newOrderedDict(args pickle.Tuple, u *pickle.Unpickler) (any, error) {
-	d := &pickle.Dict{}
-	if len(args) == 0 {
-		return d, nil
-	}
-	pairs, ok := args[0].(*pickle.List)
-	if !ok || len(args) != 1 {
-		return nil, errors.New("its arguments are no list of pairs")
-	}
-	if err := u.Charge(2 * len(pairs.Items)); err != nil {
-		return nil, err
-	}
-	for _, p := range pairs.Items {
-		var pair []any
-		switch p := p.(type) {
-		case pickle.Tuple:
-			pair = p
-		case *pickle.List:
-			pair = p.Items
-		}
-		if len(pair) != 2 {
-			return nil, errors.New("its arguments are no list of pairs")
-		}
-		if err := u.Set(d, pair[0], pair[1]); err != nil {
-			return nil, err
-		}
-	}
-	return d, nil
-}
-
 // newTensor makes a tensor of (storage, offset, shape, strides, requires_grad, hooks),
-// in version 3 followed by the dtype, and perhaps by metadata.
-func newTensor(args pickle.Tuple, v3 bool, u *pickle.Unpickler) (any, error) {
-	usual := 6
-	if v3 {
-		usual = 7
+// in version 3 followed by the dtype, and perhaps by metadata. The first version has neither
+// requires_grad nor hooks.
+func newTensor(g pickle.Global, args pickle.Tuple, u *pickle.Unpickler) (any, error) {
+	usual, most := 6, 7
+	switch g {
+	case rebuildTensor:
+		usual, most = 4, 4
+	case rebuildTensorV3:
+		usual, most = 7, 8
 	}
-	if len(args) != usual && len(args) != usual+1 {
+	if len(args) < usual || len(args) > most {
 		return nil, fmt.Errorf("%d arguments, %d are expected", len(args), usual)
 	}
 	if o, ok := args[0].(*pickle.Object); ok && o.Why != nil {
@@ -304,13 +215,13 @@ func newTensor(args pickle.Tuple, v3 bool, u *pickle.Unpickler) (any, error) {
 		t.shape = append(t.shape, int(n))
 	}
 	t.element = t.storage.element
-	if v3 {
+	if g == rebuildTensorV3 {
 		dtype, ok := args[6].(pickle.Global)
-		if t.element, ok1 = elementOf(dtype.Name); !ok || !ok1 || dtype.Module != "torch" {
+		if t.element, ok1 = elementOf(torchtype.Of(dtype.Name)); !ok || !ok1 || dtype.Module != "torch" {
 			return nil, fmt.Errorf("%s is no dtype", pickle.Describe(args[6]))
 		}
 	}
-	if t.element.name == "" {
+	if t.Name == "" {
 		return nil, errors.New("an untyped storage without a dtype")
 	}
 	if len(args) > usual {

@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -25,6 +26,23 @@ func runPython(t *testing.T, args ...string) {
 	}
 	out, err := exec.Command(python, append([]string{"-B"}, args...)...).CombinedOutput() // no __pycache__ next to the scripts
 	require.NoError(t, err, "%s", out)
+}
+
+// A held is what a file holds, with what Skip was told.
+type held struct {
+	tensors  map[string]safetensors.Tensor
+	metadata map[string]string
+	refused  map[string]error
+}
+
+// openAll opens a file, and leaves out what safetensors cannot hold.
+func openAll(r io.ReaderAt, size int64, key string) (*held, error) {
+	refused := make(map[string]error)
+	f, err := Opener{Key: key, Skip: func(name string, why error) { refused[name] = why }}.NewFile(r, size)
+	if err != nil {
+		return nil, err
+	}
+	return &held{maps.Collect(f.Tensors()), f.Metadata(), refused}, nil
 }
 
 // requireSame compares tensors and metadata with those of a safetensors file: names,

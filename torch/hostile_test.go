@@ -3,7 +3,6 @@ package torch
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -60,29 +59,29 @@ const float4 = "torch\nFloatStorage"
 // TestHandMade: a pickle made of these parts is read.
 func TestHandMade(t *testing.T) {
 	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))))
-	c, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+	c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 	require.NoError(t, err)
 	b := make([]byte, 12)
-	_, err = c.Tensors["w"].ReadAt(b, 0)
+	_, err = c.tensors["w"].ReadAt(b, 0)
 	require.NoError(t, err)
 	require.Equal(t, "456789abcdef", string(b))
 
 	// Python 2: a list of pairs, and strings that are bytes.
 	data = zipOf(t, "\x80\x02ccollections\nOrderedDict\n](U\x01w"+
 		tensorOf(storageOf(float4, "0", 4), 0, "(t", "(t")+"\x86e\x85R.")
-	c, err = Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+	c, err = openAll(bytes.NewReader(data), int64(len(data)), "")
 	require.NoError(t, err)
-	require.Equal(t, "F32 []", c.Tensors["w"].String())
+	require.Equal(t, "F32 []", c.tensors["w"].String())
 }
 
 // TestTotal: tensors that are small enough each may be too large together.
 func TestTotal(t *testing.T) {
 	w := tensorOf(storageOf(float4, "0", 4), 0, nums(1<<27), nums(0))
 	data := zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+"u.")
-	_, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+	_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 	require.NoError(t, err)
 	data = zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+str("c")+w+"u.")
-	_, err = Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+	_, err = openAll(bytes.NewReader(data), int64(len(data)), "")
 	require.ErrorContains(t, err, `tensor "c": F32 [134217728] is too large for this file`)
 }
 
@@ -97,7 +96,7 @@ func TestMembers(t *testing.T) {
 		"other constants": {"b/constants.pkl", "", ""},
 	} {
 		data := zipOf(t, pickle, [2]string{test.member, test.content})
-		_, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+		_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 		if test.want == "" {
 			require.NoError(t, err, name)
 			continue
@@ -191,10 +190,10 @@ func TestHostilePickle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := zipOf(t, test.pickle)
 			before := allocated()
-			c, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+			c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 			require.Less(t, allocated()-before, uint64(1<<20))
 			if err == nil { // else it is an error of an entry
-				for _, err = range c.Refused {
+				for _, err = range c.refused {
 				}
 			}
 			require.ErrorContains(t, err, test.want)
@@ -247,14 +246,14 @@ func TestBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := zipOf(t, test.pickle)
 			before := allocated()
-			_, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+			_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 			require.ErrorContains(t, err, test.want)
 			require.Less(t, allocated()-before, uint64(1<<30))
 		})
 	}
 	// The key of a user follows a cycle as far as it is long, and no further.
 	data := zipOf(t, "\x80\x02}q\x00"+str("a")+"h\x00s.")
-	_, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), strings.Repeat("a.", 20)+"b")
+	_, err := openAll(bytes.NewReader(data), int64(len(data)), strings.Repeat("a.", 20)+"b")
 	require.ErrorContains(t, err, "there is no ")
 }
 
@@ -289,14 +288,14 @@ func TestHostileLegacy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := legacyOf(test.object, test.keys, test.data)
-			c, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+			c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 			if test.want != "" {
 				require.ErrorContains(t, err, test.want)
 				return
 			}
 			require.NoError(t, err)
 			b := make([]byte, 4)
-			_, err = c.Tensors["w"].ReadAt(b, 0)
+			_, err = c.tensors["w"].ReadAt(b, 0)
 			require.NoError(t, err)
 			require.Equal(t, test.data[len(test.data)-4:], string(b))
 		})
@@ -310,7 +309,7 @@ func TestEverySmallChange(t *testing.T) {
 		data, err := os.ReadFile(filepath.Join("testdata", name+".pt"))
 		require.NoError(t, err)
 		for n := range data {
-			_, err := Open(t.Context(), bytes.NewReader(data[:n]), int64(n), "")
+			_, err := openAll(bytes.NewReader(data[:n]), int64(n), "")
 			require.Error(t, err, "%s, %d bytes", name, n)
 			for _, flip := range []byte{0x01, 0x80} {
 				changed := bytes.Clone(data)
@@ -323,12 +322,12 @@ func TestEverySmallChange(t *testing.T) {
 
 // readSome opens a file and reads the first bytes of its tensors.
 func readSome(data []byte) {
-	c, err := Open(context.Background(), bytes.NewReader(data), int64(len(data)), "")
+	c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 	if err != nil {
 		return
 	}
 	b := make([]byte, 1000)
-	for _, t := range c.Tensors {
+	for _, t := range c.tensors {
 		t.ReadAt(b, 0)
 		t.ReadAt(b, max(0, t.Size()-500))
 	}

@@ -196,7 +196,7 @@ type source struct {
 
 // tensor returns all elements of a storage, and room for rows beyond its end.
 func (s source) tensor(e element) (safetensors.Tensor, error) {
-	n := s.size / int64(e.width)
+	n := s.size / int64(e.Width)
 	dtype := e.dtype
 	if dtype == safetensors.F4 {
 		dtype = safetensors.U8
@@ -205,14 +205,14 @@ func (s source) tensor(e element) (safetensors.Tensor, error) {
 		return safetensors.Tensor{}, fmt.Errorf("a storage of %d elements is too large for this platform", n)
 	}
 	shape := []int{int(n) * padding}
-	if s.r != nil && (!s.bigEndian || e.part == 1) {
-		return safetensors.NewTensorAt(dtype, shape, padded{s.r, n * int64(e.width)})
+	if s.r != nil && (!s.bigEndian || e.Number == 1) {
+		return safetensors.NewTensorAt(dtype, shape, padded{s.r, n * int64(e.Width)})
 	}
 	return safetensors.NewTensorFunc(dtype, shape, func(dst []byte) error {
-		dst = dst[:n*int64(e.width)]
+		dst = dst[:n*int64(e.Width)]
 		err := s.fill(dst, 0)
 		if s.bigEndian {
-			for number := range slices.Chunk(dst, e.part) {
+			for number := range slices.Chunk(dst, e.Number) {
 				slices.Reverse(number)
 			}
 		}

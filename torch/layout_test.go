@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/torchtype"
 	"github.com/stretchr/testify/require"
 )
 
@@ -58,17 +59,17 @@ func TestAgainstSlow(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 3))
 	for range 3000 {
 		l, n := randomLayout(random)
-		e, _ := elementOf([]string{"uint8", "int16", "float32", "complex64"}[random.IntN(4)])
-		data := make([]byte, n*e.width)
+		e, _ := elementOf(torchtype.Of([]string{"uint8", "int16", "float32", "complex64"}[random.IntN(4)]))
+		data := make([]byte, n*e.Width)
 		for i := range data {
 			data[i] = byte(random.Uint32())
 		}
-		want := l.slow(data, e.width)
+		want := l.slow(data, e.Width)
 		fill := func(dst []byte, off int64) error { copy(dst, data[off:]); return nil }
 		swapped := bytes.Clone(data)
-		for i := 0; i < len(swapped); i += e.part {
-			for k := range e.part {
-				swapped[i+k] = data[i+e.part-1-k]
+		for i := 0; i < len(swapped); i += e.Number {
+			for k := range e.Number {
+				swapped[i+k] = data[i+e.Number-1-k]
 			}
 		}
 		fillSwapped := func(dst []byte, off int64) error { copy(dst, swapped[off:]); return nil }
@@ -79,7 +80,7 @@ func TestAgainstSlow(t *testing.T) {
 		} {
 			all, err := s.tensor(e)
 			require.NoError(t, err)
-			end, err := l.check(int64(n), e.width)
+			end, err := l.check(int64(n), e.Width)
 			require.NoError(t, err)
 			x, err := l.view(all, end)
 			require.NoError(t, err)

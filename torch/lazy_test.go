@@ -40,10 +40,10 @@ func newVirtual(elements int64, shape, strides string) *virtual {
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	const elements = 5 << 28
 	v := newVirtual(elements, nums(elements), nums(1))
-	c, err := Open(t.Context(), v, v.size, "")
+	c, err := openAll(v, v.size, "")
 	require.NoError(t, err)
 	require.Less(t, v.read.Swap(0), int64(10_000))
-	n, err := c.Tensors["w"].ReadAt(make([]byte, 100), 4*elements-70)
+	n, err := c.tensors["w"].ReadAt(make([]byte, 100), 4*elements-70)
 	require.Equal(t, 70, n)
 	require.Equal(t, io.EOF, err)
 	require.EqualValues(t, 70, v.read.Load())
@@ -54,10 +54,10 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 func TestTransposedMemory(t *testing.T) {
 	const side = 8 << 10
 	v := newVirtual(side*side, nums(side, side), nums(1, side))
-	c, err := Open(t.Context(), v, v.size, "")
+	c, err := openAll(v, v.size, "")
 	require.NoError(t, err)
 	before := allocated()
-	n, err := c.Tensors["w"].WriteTo(io.Discard)
+	n, err := c.tensors["w"].WriteTo(io.Discard)
 	require.NoError(t, err)
 	require.EqualValues(t, 4*side*side, n)
 	require.Less(t, allocated()-before, uint64(384<<20))

@@ -1,7 +1,6 @@
 package torch
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -31,8 +30,8 @@ type legacyStorage struct {
 }
 
 // openLegacy returns the content of the object.
-func openLegacy(ctx context.Context, r io.ReaderAt, size int64) (top any, file storages, err error) {
-	u := newUnpickler(ctx, io.NewSectionReader(r, 0, size), size)
+func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
+	u := newUnpickler(io.NewSectionReader(r, 0, size), size)
 	u.Persistent = func(any) (any, error) { return nil, errors.New("a storage before the object") }
 	magic, err := u.Load()
 	if err != nil || magic != legacyMagic {
@@ -47,6 +46,9 @@ func openLegacy(ctx context.Context, r io.ReaderAt, size int64) (top any, file s
 	}
 	first := make(map[string]*storage)
 	u.Persistent = func(id any) (any, error) {
+		if class, ok := moduleClass(id); ok {
+			return class, nil
+		}
 		v, err := persistent(id)
 		if s, ok := v.(*storage); ok && first[s.key] == nil {
 			first[s.key] = s
@@ -62,6 +64,15 @@ func openLegacy(ctx context.Context, r io.ReaderAt, size int64) (top any, file s
 	}
 	l := &legacyFile{r, make(map[string]legacyStorage)}
 	return top, l, l.find(keys, first, u.Pos(), size)
+}
+
+// moduleClass returns the class of ("module", class, file, source), which stands for a class
+// of modules whose source was saved along.
+func moduleClass(id any) (class pickle.Global, ok bool) {
+	if t, isTuple := id.(pickle.Tuple); isTuple && len(t) == 4 && t[0] == "module" {
+		class, ok = t[1].(pickle.Global)
+	}
+	return class, ok
 }
 
 // cmpErr returns err, or else an error of that text.
@@ -94,10 +105,10 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 		}
 		pos += int64(len(count))
 		n := int64(binary.LittleEndian.Uint64(count[:]))
-		if width := int64(s.element.width); n < 0 || n > (size-pos)/width {
+		if width := int64(s.element.Width); n < 0 || n > (size-pos)/width {
 			return fmt.Errorf("storage %.200q claims %d elements of %d bytes, the file has %d bytes left: %w", key, n, width, size-pos, io.ErrUnexpectedEOF)
 		}
-		l.storages[key] = legacyStorage{pos, n * int64(s.element.width)}
+		l.storages[key] = legacyStorage{pos, n * int64(s.element.Width)}
 		pos += l.storages[key].size
 	}
 	if pos < size {

@@ -4,8 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
-	"context"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -95,13 +93,13 @@ func TestSharedByMemo(t *testing.T) {
 			data := deflatedZip(t, test.pickle, packedZeros(t, 16))
 			require.Less(t, len(data), 20<<10)
 			before := allocated()
-			c, err := Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+			c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 			require.Less(t, allocated()-before, uint64(500<<20))
 			if test.want == "" {
 				return // what it says does not matter
 			}
 			if err == nil {
-				for _, err = range c.Refused {
+				for _, err = range c.refused {
 				}
 			}
 			require.ErrorContains(t, err, test.want)
@@ -116,7 +114,7 @@ func TestSharedText(t *testing.T) {
 		"values": &pickle.List{Items: slices.Repeat([]any{text}, 3)},
 		"keys":   &pickle.List{Items: slices.Repeat([]any{&pickle.Dict{Entries: []pickle.Entry{{Key: text}}}}, 3)},
 	} {
-		_, err := flatten(&pickle.Dict{Entries: []pickle.Entry{{Key: "list", Value: value}}}, "")
+		_, err := flatten(dict{value: &pickle.Dict{Entries: []pickle.Entry{{Key: "list", Value: value}}}})
 		require.ErrorContains(t, err, "its entries repeat the same containers too often", name)
 	}
 }
@@ -126,7 +124,7 @@ func TestSharedShape(t *testing.T) {
 	ones := make([]int64, maxRank)
 	text := "\x80\x02" + tensorOf(storageOf(float4, "0", 4), 0, nums(ones...), nums(ones...))
 	text = strings.TrimSuffix(text, "R") + "q\x01ctorch._utils\n_rebuild_tensor_v2\nq\x00" + strings.Repeat("h\x00h\x01R0", 20) + "."
-	u := newUnpickler(t.Context(), strings.NewReader(text), int64(len(text)))
+	u := newUnpickler(strings.NewReader(text), int64(len(text)))
 	u.MaxSteps = 2000
 	_, err := u.Load()
 	require.ErrorContains(t, err, "the pickle copies too much")
@@ -134,10 +132,10 @@ func TestSharedShape(t *testing.T) {
 
 // TestMetadataNumbers: json.load of Python reads floats of metadata as floats.
 func TestMetadataNumbers(t *testing.T) {
-	f, err := flatten(&pickle.Dict{Entries: []pickle.Entry{
+	f, err := flatten(dict{value: &pickle.Dict{Entries: []pickle.Entry{
 		{Key: "one", Value: 1.0},
 		{Key: "list", Value: pickle.Tuple{int64(1), 1.0, -0.5, 1e-8, 1e16, 1e300, math.NaN(), math.Inf(1), math.Inf(-1)}},
-	}}, "")
+	}}})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"one":  "1.0",
@@ -152,24 +150,14 @@ func manyOf(n int, value string) (s string) {
 	return s
 }
 
-// TestContext: the end of a context ends Open, in the middle of a pickle.
-func TestContext(t *testing.T) {
-	interrupted := errors.New("interrupted")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(interrupted)
-	data := zipOf(t, "\x80\x02"+strings.Repeat("}0", 1<<12)+"}.")
-	_, err := Open(ctx, bytes.NewReader(data), int64(len(data)), "")
-	require.ErrorIs(t, err, interrupted)
-}
-
 // TestPackedStorage: of a compressed storage that packs better than weights can, no more than
 // 256 MiB are unpacked into memory, and all tensors of it together take only as much time as
 // the size of the file explains.
 func TestPackedStorage(t *testing.T) {
-	open := func(size int, pickle func(storage string) string) (*Contents, error) {
+	open := func(size int, pickle func(storage string) string) (*held, error) {
 		data := deflatedZip(t, pickle(storageOf("torch\nByteStorage", "0", int64(size))), packedZeros(t, size))
 		require.Less(t, len(data), size/200)
-		return Open(t.Context(), bytes.NewReader(data), int64(len(data)), "")
+		return openAll(bytes.NewReader(data), int64(len(data)), "")
 	}
 	for name, pickle := range map[string]func(storage string) string{
 		"a byte":     func(s string) string { return tensorOf(s, 16<<20-1, nums(1), nums(1)) },
@@ -181,9 +169,9 @@ func TestPackedStorage(t *testing.T) {
 			c, err := open(16<<20, func(s string) string { return dictOf(pickle(s)) })
 			require.NoError(t, err)
 			before := allocated()
-			n, err := c.Tensors["w"].WriteTo(io.Discard)
+			n, err := c.tensors["w"].WriteTo(io.Discard)
 			require.NoError(t, err)
-			require.Equal(t, c.Tensors["w"].Size(), n)
+			require.Equal(t, c.tensors["w"].Size(), n)
 			require.Less(t, allocated()-before, uint64(96<<20))
 		})
 	}
@@ -198,7 +186,7 @@ func TestPackedWeights(t *testing.T) {
 	t.Parallel()
 	c, err := openFile(t, "testdata/compressed.pt")
 	require.NoError(t, err)
-	for name, w := range c.Tensors {
+	for name, w := range c.tensors {
 		if w.Len() == 0 {
 			continue
 		}

@@ -1,10 +1,8 @@
 package torch
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"strconv"
@@ -13,43 +11,64 @@ import (
 	"github.com/gosafetensors/safetensors/internal/pickle"
 )
 
-// BareTensor is the name of the tensor of a file that holds nothing else.
-const BareTensor = "tensor"
+// bareTensor is the name of the tensor of a file that holds nothing else.
+const bareTensor = "tensor"
 
-// choose returns what a key selects, or the top level, and a name for it if it is a
-// tensor. A container holds tensors, or nothing at all.
-func choose(top any, key string) (value any, name string, err error) {
+// A dict is a container of tensors by its key, "" at the top level; or a tensor.
+type dict struct {
+	key   string
+	value any
+}
+
+// choose returns what a key selects. If it is empty, that is the top level, or the only dict
+// that holds tensors.
+func choose(top any, key string) (dict, error) {
 	n := make(counts)
 	if key != "" {
 		value, ok := lookUp(top, key)
 		switch {
 		case !ok:
-			return nil, "", fmt.Errorf("there is no %.200q; %s", key, n.candidates(top))
+			return dict{}, fmt.Errorf("there is no %.200q; %s", key, n.candidates(top))
 		case n.of(value) == 0:
-			return nil, "", fmt.Errorf("%.200q is %s without tensors; %s", key, pickle.Describe(value), n.candidates(top))
+			return dict{}, fmt.Errorf("%.200q is %s without tensors; %s", key, pickle.Describe(value), n.candidates(top))
 		}
-		return value, key[strings.LastIndexByte(key, '.')+1:], nil
+		return dict{key, value}, nil
 	}
 	switch {
-	case isTensor(top):
-		return top, BareTensor, nil
-	case !isContainer(top):
-		return nil, "", fmt.Errorf("it holds %s, not tensors; save the state dict alone (torch.save(model.state_dict(), …))", pickle.Describe(top))
-	case !isEmpty(top) && !n.holds(top):
-		return nil, "", fmt.Errorf("no tensors at the top level; %s", n.candidates(top))
+	case isTensor(top) || isContainer(top) && (isEmpty(top) || n.holds(top)):
+		return dict{"", top}, nil
+	case !isPlain(top):
+		return dict{}, fmt.Errorf("it holds %s, not tensors; save the state dict alone (torch.save(model.state_dict(), …))", pickle.Describe(top))
 	}
-	return top, "", nil
+	var only dict
+	found := 0
+	for d := range n.outer(top) {
+		if only, found = d, found+1; found > 1 {
+			break
+		}
+	}
+	if found != 1 {
+		return dict{}, fmt.Errorf("no tensors at the top level; %s", n.candidates(top))
+	}
+	return only, nil
 }
 
 func isTensor(v any) bool {
 	if o, ok := v.(*pickle.Object); ok {
-		return otherTensors[o.Class.String()] != "" || o.Class == rebuildTensorV2 || o.Class == rebuildTensorV3
+		return otherTensors[o.Class.String()] != "" || o.Class == rebuildTensor || o.Class == rebuildTensorV2 || o.Class == rebuildTensorV3
 	}
 	_, ok := v.(*tensor)
 	return ok
 }
 
+// isContainer reports whether a value has entries.
 func isContainer(v any) bool {
+	_, isModule := moduleOf(v)
+	return isModule || isPlain(v)
+}
+
+// isPlain reports whether a value is a container that is no module.
+func isPlain(v any) bool {
 	switch v.(type) {
 	case *pickle.Dict, *pickle.List, pickle.Tuple:
 		return true
@@ -71,11 +90,13 @@ func itemsOf(v any) []any {
 // entriesOf yields the entries of a container; those of a list by their numbers. A list
 // may be in a million places, of which each ends at its first item: nothing is copied.
 func entriesOf(v any) iter.Seq2[int, pickle.Entry] {
+	if d, ok := v.(*pickle.Dict); ok {
+		return slices.All(d.Entries)
+	}
+	if m, ok := moduleOf(v); ok {
+		return m.entries()
+	}
 	return func(yield func(int, pickle.Entry) bool) {
-		if d, ok := v.(*pickle.Dict); ok {
-			slices.All(d.Entries)(yield)
-			return
-		}
 		for i, item := range itemsOf(v) {
 			if !yield(i, pickle.Entry{Key: int64(i), Value: item}) {
 				return
@@ -85,8 +106,10 @@ func entriesOf(v any) iter.Seq2[int, pickle.Entry] {
 }
 
 func isEmpty(v any) bool {
-	d, ok := v.(*pickle.Dict)
-	return len(itemsOf(v)) == 0 && (!ok || len(d.Entries) == 0)
+	for range entriesOf(v) {
+		return false
+	}
+	return isPlain(v)
 }
 
 // keyText returns a key as a part of a path, if it is a string or an integer.
@@ -107,12 +130,8 @@ func get(v any, key string) (value any, ok bool) {
 			return value, true
 		}
 	}
-	i, err := strconv.ParseInt(key, 10, 64)
-	if err != nil {
-		return nil, false
-	}
 	for _, e := range entriesOf(v) {
-		if e.Key == any(i) {
+		if text, ok := keyText(e.Key); ok && text == key {
 			return e.Value, true
 		}
 	}
@@ -176,13 +195,20 @@ func identity(v any) any {
 		if len(v) > 0 {
 			return &v[0]
 		}
+	case *pickle.Object:
+		if isContainer(v) {
+			return v
+		}
 	}
 	return nil
 }
 
 // holds reports whether a container has tensors as entries, or below entries that have
-// numbers in place of names.
+// numbers in place of names, or is a module with tensors.
 func (c counts) holds(v any) bool {
+	if !isPlain(v) {
+		return c.of(v) > 0
+	}
 	for _, e := range entriesOf(v) {
 		if _, named := e.Key.(string); isTensor(e.Value) || !named && c.of(e.Value) > 0 {
 			return true
@@ -196,9 +222,9 @@ func (c counts) candidates(top any) string {
 	const maxNamed = 10
 	var named []string
 	more := 0
-	for path, v := range c.keys(top) {
+	for d := range c.outer(top) {
 		if len(named) < maxNamed {
-			named = append(named, fmt.Sprintf("%.200q (%s)", path, tensors(c.of(v))))
+			named = append(named, fmt.Sprintf("%.200q (%s)", d.key, tensors(c.of(d.value))))
 		} else {
 			more++
 		}
@@ -209,12 +235,16 @@ func (c counts) candidates(top any) string {
 	case more > 0:
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
-	return "--key selects one of " + strings.Join(named, ", ")
+	return "a key selects one of " + strings.Join(named, ", ")
 }
 
-// keys yields the dicts that hold tensors, each once, by their keys.
-func (c counts) keys(top any) iter.Seq2[string, any] {
-	return func(yield func(string, any) bool) {
+// outer yields the dicts that hold tensors and are in no other such dict.
+func (c counts) outer(top any) iter.Seq[dict] { return c.dicts(top, false) }
+
+// dicts yields the dicts below the top level that hold tensors, each once; those in
+// such a dict only if within is true.
+func (c counts) dicts(top any, within bool) iter.Seq[dict] {
+	return func(yield func(dict) bool) {
 		seen := make(map[any]bool)
 		var visit func(v any, path string, depth int) bool
 		visit = func(v any, path string, depth int) bool {
@@ -223,12 +253,14 @@ func (c counts) keys(top any) iter.Seq2[string, any] {
 				return true
 			}
 			seen[id] = true
-			if path != "" && c.holds(v) && !yield(path, v) {
-				return false
+			if path != "" && c.holds(v) {
+				if more := yield(dict{path, v}); !more || !within {
+					return more
+				}
 			}
 			for _, e := range entriesOf(v) {
-				name, ok := e.Key.(string)
-				if ok && len(path)+len(name) < 1000 && !visit(e.Value, join(path, name), depth-1) {
+				name, ok := keyText(e.Key)
+				if ok && len(path)+len(name) < maxPath && !visit(e.Value, join(path, name), depth-1) {
 					return false
 				}
 			}
@@ -238,21 +270,8 @@ func (c counts) keys(top any) iter.Seq2[string, any] {
 	}
 }
 
-// Keys returns the keys of the dicts that hold tensors, at most limit: what the key of
-// Open can be.
-func Keys(ctx context.Context, r io.ReaderAt, size int64, limit int) (keys []string, err error) {
-	top, _, err := load(ctx, r, size)
-	if err != nil {
-		return nil, fmt.Errorf("torch file: %w", err)
-	}
-	for key := range make(counts).keys(top) {
-		if len(keys) == limit {
-			break
-		}
-		keys = append(keys, key)
-	}
-	return keys, nil
-}
+// maxPath is the most bytes in a key that is suggested.
+const maxPath = 1000
 
 func tensors(n int) string {
 	if n == 1 {

@@ -1,7 +1,6 @@
 package torch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,7 @@ type zipFile struct {
 }
 
 // openZip returns the content of data.pkl.
-func openZip(ctx context.Context, r io.ReaderAt, size int64) (top any, file storages, err error) {
+func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	const name = "/data.pkl"
 	a, err := zipfile.Open(r, size, concurrently)
 	if err != nil {
@@ -47,7 +46,7 @@ func openZip(ctx context.Context, r io.ReaderAt, size int64) (top any, file stor
 	if err := z.readByteOrder(); err != nil {
 		return nil, nil, err
 	}
-	top, err = readPickle(ctx, a.Member(z.folder+name))
+	top, err = readPickle(a.Member(z.folder + name))
 	return top, z, err
 }
 
@@ -55,7 +54,7 @@ func openZip(ctx context.Context, r io.ReaderAt, size int64) (top any, file stor
 func concurrently(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) }
 
 // readPickle reads the pickle of a member, and verifies its checksum.
-func readPickle(ctx context.Context, m *zipfile.Member) (any, error) {
+func readPickle(m *zipfile.Member) (any, error) {
 	if m.Size > pickle.MaxSize {
 		return nil, fmt.Errorf("a pickle of %d bytes, more than %d", m.Size, pickle.MaxSize)
 	}
@@ -64,7 +63,7 @@ func readPickle(ctx context.Context, m *zipfile.Member) (any, error) {
 		return nil, err
 	}
 	defer content.Close()
-	top, err := newUnpickler(ctx, pickle.Buffered(content, m.Size), m.Size).Load()
+	top, err := newUnpickler(pickle.Buffered(content, m.Size), m.Size).Load()
 	if err == nil {
 		_, err = io.Copy(io.Discard, content)
 	}

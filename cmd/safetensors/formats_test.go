@@ -79,7 +79,7 @@ func TestDistributed(t *testing.T) {
 // TestDistcp joins checkpoints that torch.distributed.checkpoint has saved by default, and
 // deals one out again for other ranks.
 func TestDistcp(t *testing.T) {
-	golden := filepath.Join("internal", "distcp", "testdata")
+	golden := filepath.Join("..", "..", "dcp", "testdata", "distcp")
 	for _, name := range []string{"one", "ranks", "mesh"} {
 		from, to := filepath.Join(golden, name), filepath.Join(t.TempDir(), "whole.safetensors")
 		r := runs(t, "cp", "-q", from, to)
@@ -119,7 +119,7 @@ func TestDistcp(t *testing.T) {
 
 // TestTorchRanks has PyTorch load what cp --ranks writes.
 func TestTorchRanks(t *testing.T) {
-	mesh := filepath.Join("internal", "distcp", "testdata", "mesh")
+	mesh := filepath.Join("..", "..", "dcp", "testdata", "distcp", "mesh")
 	var folders []string
 	for _, ranks := range []string{"1", "3", "8"} {
 		folders = append(folders, filepath.Join(t.TempDir(), ranks))

@@ -63,7 +63,7 @@ func TestParts(t *testing.T) {
 		{[]string{"model", "--max-shard-size", "1GB", "--with-files"}, []int{2}},
 		{[]string{"llama", "--max-shard-size", "10kB", "--quantize", "fp8-channel"}, []int{3}},
 		{[]string{"llama-fp8", "--max-shard-size", "10kB", "--dequantize", "bf16", "--with-files"}, []int{3}},
-		{[]string{testdata("internal/distcp/testdata/mesh"), "--max-shard-size", "200B"}, []int{2}},
+		{[]string{testdata("../../dcp/testdata/distcp/mesh"), "--max-shard-size", "200B"}, []int{2}},
 		{[]string{testdata("../../torch/testdata/checkpoint.pt"), "--key", "model.state_dict", "--max-shard-size", "50B"}, []int{2}},
 		{[]string{"model", "src.safetensors", "--max-shard-size", "200B", "--without-meta"}, nil},
 	} {

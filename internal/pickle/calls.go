@@ -89,7 +89,7 @@ func (u *Unpickler) call(f any, args Tuple) error {
 	case *Object:
 		return u.pushObject(&Object{Class: f.Class, Args: args})
 	case Global:
-		v, why := u.Call(f, args)
+		v, why := u.known(f, args)
 		if err := u.chargeWhy(why); err != nil {
 			return err
 		}
@@ -99,6 +99,45 @@ func (u *Unpickler) call(f any, args Tuple) error {
 		return u.push(v)
 	}
 	return fmt.Errorf("calling %s with %s", Describe(f), Describe(args))
+}
+
+// known returns the value of a call, or nil if it is unknown.
+func (u *Unpickler) known(f Global, args Tuple) (any, error) {
+	if f == (Global{"collections", "OrderedDict"}) {
+		return u.orderedDict(args)
+	}
+	return u.Call(f, args)
+}
+
+// orderedDict makes a dict of nothing, or of a list of pairs as Python 2 has it.
+func (u *Unpickler) orderedDict(args Tuple) (any, error) {
+	d := &Dict{}
+	if len(args) == 0 {
+		return d, nil
+	}
+	pairs, ok := args[0].(*List)
+	if !ok || len(args) != 1 {
+		return nil, errors.New("its arguments are no list of pairs")
+	}
+	if err := u.Charge(2 * len(pairs.Items)); err != nil {
+		return nil, err
+	}
+	for _, p := range pairs.Items {
+		var pair []any
+		switch p := p.(type) {
+		case Tuple:
+			pair = p
+		case *List:
+			pair = p.Items
+		}
+		if len(pair) != 2 {
+			return nil, errors.New("its arguments are no list of pairs")
+		}
+		if err := u.set(d, pair[0], pair[1]); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
 }
 
 // chargeWhy counts the text of an error that an Object keeps. Without one it fails if
@@ -123,7 +162,9 @@ func (u *Unpickler) build() error {
 		v.State = items[1]
 	case *Dict, Global:
 	default:
-		return fmt.Errorf("setting attributes of %s", Describe(v))
+		if u.Build == nil || !u.Build(v) {
+			return fmt.Errorf("setting attributes of %s", Describe(v))
+		}
 	}
 	return u.push(items[0])
 }

@@ -90,7 +90,7 @@ func (u *Unpickler) step(op byte) error {
 	case opEmptyDict:
 		return u.push(&Dict{})
 	case opEmptySet:
-		return u.pushObject(&Object{Class: Global{"builtins", "set"}})
+		return u.pushObject(&Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{}}})
 	case opFrozenSet:
 		if _, err := u.popMark(); err != nil {
 			return err
@@ -212,7 +212,10 @@ func (u *Unpickler) extend(op byte) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := to.(*Object); ok {
+	if o, ok := to.(*Object); ok {
+		if l, ok := o.setItems(); ok && op == opAddItems {
+			l.Items = append(l.Items, items...)
+		}
 		return nil
 	}
 	switch op {
@@ -231,16 +234,16 @@ func (u *Unpickler) extend(op byte) error {
 		return fmt.Errorf("setting %d keys and values in %s", len(items), Describe(to))
 	}
 	for i := 0; i < len(items); i += 2 {
-		if err := u.Set(d, items[i], items[i+1]); err != nil {
+		if err := u.set(d, items[i], items[i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Set adds an entry to a dict. It counts the bytes of a string key, because those of two
+// set adds an entry to a dict. It counts the bytes of a string key, because those of two
 // keys are compared.
-func (u *Unpickler) Set(d *Dict, key, value any) error {
+func (u *Unpickler) set(d *Dict, key, value any) error {
 	if name, ok := key.(string); ok {
 		if err := u.Charge(len(name) / elementSize); err != nil {
 			return err

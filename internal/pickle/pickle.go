@@ -10,7 +10,6 @@ package pickle
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,9 +37,6 @@ const (
 
 	// maxName is the most bytes in the name of a module or class.
 	maxName = 1000
-
-	// checkEvery is the number of opcodes between two looks at the context.
-	checkEvery = 1 << 12
 )
 
 // An Unpickler interprets pickles of protocol 2 to 5. It has no stack but its own.
@@ -53,19 +49,21 @@ type Unpickler struct {
 	// it an Object.
 	Persistent func(id any) (any, error)
 
+	// Build reports whether a value that Call returned may be given attributes, which
+	// are dropped. If it is nil, none may.
+	Build func(v any) bool
+
 	// MaxSteps is how many steps all pickles may take, see usualSteps.
 	MaxSteps int
 
-	ctx  context.Context
 	r    *bufio.Reader
 	left int64 // bytes that there are, and may be used
 	pos  int64 // bytes used
 
-	opcodes int // executed, in all pickles
-	steps   int
-	stack   []any
-	marks   []int // heights of the stack
-	memo    memo
+	steps int // taken, in all pickles
+	stack []any
+	marks []int // heights of the stack
+	memo  memo
 }
 
 // Buffered returns a reader for New of a file that holds nothing but a pickle. Its reads
@@ -75,13 +73,12 @@ func Buffered(r io.Reader, size int64) io.Reader {
 }
 
 // New returns an Unpickler of the size bytes of r that knows no Global and no
-// persistent id. It stops with an error when ctx ends.
-func New(ctx context.Context, r io.Reader, size int64) *Unpickler {
+// persistent id.
+func New(r io.Reader, size int64) *Unpickler {
 	return &Unpickler{
 		Call:       func(Global, Tuple) (any, error) { return nil, nil },
 		Persistent: func(any) (any, error) { return nil, errors.New("an unknown persistent id") },
 		MaxSteps:   usualSteps,
-		ctx:        ctx,
 		r:          bufio.NewReader(r),
 		left:       min(size, MaxSize),
 	}
@@ -123,9 +120,6 @@ func (u *Unpickler) Load() (any, error) {
 
 // next returns the next opcode, and counts it.
 func (u *Unpickler) next() (byte, error) {
-	if u.opcodes++; u.opcodes%checkEvery == 0 && u.ctx.Err() != nil {
-		return 0, context.Cause(u.ctx)
-	}
 	if err := u.Charge(perOpcode); err != nil {
 		return 0, err
 	}

@@ -1,7 +1,6 @@
 package pickle
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,7 +14,7 @@ import (
 )
 
 func load(t testing.TB, pickle string) (any, error) {
-	return New(t.Context(), strings.NewReader(pickle), int64(len(pickle))).Load()
+	return New(strings.NewReader(pickle), int64(len(pickle))).Load()
 }
 
 // dumped is what Python 3.11 makes, by protocol, of
@@ -68,18 +67,18 @@ func TestTruncated(t *testing.T) {
 		for n := range pickle {
 			_, err := load(t, pickle[:n])
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "protocol %d, %d bytes", protocol, n)
-			_, err = New(t.Context(), strings.NewReader(pickle[:n]), int64(len(pickle))).Load()
+			_, err = New(strings.NewReader(pickle[:n]), int64(len(pickle))).Load()
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "protocol %d, %d bytes", protocol, n)
 		}
 	}
 	broken := errors.New("broken")
-	_, err := New(t.Context(), io.MultiReader(strings.NewReader("\x80\x02]"), iotest.ErrReader(broken)), 100).Load()
+	_, err := New(io.MultiReader(strings.NewReader("\x80\x02]"), iotest.ErrReader(broken)), 100).Load()
 	require.ErrorIs(t, err, broken)
 }
 
 func TestSeveral(t *testing.T) {
 	text := "\x80\x02K\x01.\x80\x02h\x00."
-	u := New(t.Context(), strings.NewReader(text), int64(len(text)))
+	u := New(strings.NewReader(text), int64(len(text)))
 	v, err := u.Load()
 	require.NoError(t, err)
 	require.Equal(t, int64(1), v)
@@ -106,7 +105,7 @@ func TestOpaque(t *testing.T) {
 		"build":        {"\x80\x02cos\nsystem\n)\x81K\x07b.", &Object{Class: system, State: int64(7)}},
 		"its call":     {"\x80\x02cos\nsystem\n)RK\x02\x85R.", &Object{Class: system, Args: Tuple{int64(2)}}},
 		"its items":    {"\x80\x02cos\nsystem\n)R(K\x01K\x02e(K\x01K\x02uK\x03aK\x04K\x05s.", &Object{Class: system}},
-		"set":          {"\x80\x04\x8f(K\x01\x90.", &Object{Class: Global{"builtins", "set"}}},
+		"set":          {"\x80\x04\x8f(K\x01\x90.", &Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{Items: []any{int64(1)}}}}},
 		"frozenset":    {"\x80\x04(K\x01\x91.", &Object{Class: Global{"builtins", "frozenset"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +125,7 @@ func TestOpaque(t *testing.T) {
 func TestKnown(t *testing.T) {
 	no := errors.New("no")
 	const text = "\x80\x02(ccollections\nOrderedDict\n)RK\x05Qcm\nf\n)RK\x06Qt."
-	u := New(t.Context(), strings.NewReader(text), int64(len(text)))
+	u := New(strings.NewReader(text), int64(len(text)))
 	u.Call = func(g Global, _ Tuple) (any, error) {
 		if g == (Global{"collections", "OrderedDict"}) {
 			return &Dict{}, nil
@@ -192,7 +191,7 @@ func TestClaimedSize(t *testing.T) {
 	text := "\x80\x02X" + string(binary.LittleEndian.AppendUint32(nil, MaxSize/2))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := New(t.Context(), strings.NewReader(text), 1<<40).Load()
+	_, err := New(strings.NewReader(text), 1<<40).Load()
 	runtime.ReadMemStats(&after)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
@@ -214,7 +213,7 @@ func TestSteps(t *testing.T) {
 	}
 	for name, text := range bombs {
 		t.Run(name, func(t *testing.T) {
-			u := New(t.Context(), strings.NewReader(text+"."), int64(len(text)+1))
+			u := New(strings.NewReader(text+"."), int64(len(text)+1))
 			u.MaxSteps = 1500
 			long := errors.New(strings.Repeat("x", 2000))
 			u.Persistent = func(any) (any, error) { return nil, long }
@@ -233,13 +232,56 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-func TestCanceled(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	stop := errors.New("stop")
-	cancel(stop)
-	text := "\x80\x02" + strings.Repeat("N0", checkEvery) + "N."
-	_, err := New(ctx, strings.NewReader(text), int64(len(text))).Load()
-	require.ErrorIs(t, err, stop)
+// TestSetItems: sets of all protocols have their items; nothing else does.
+func TestSetItems(t *testing.T) {
+	for text, want := range map[string][]any{
+		"\x80\x02c__builtin__\nset\n](K\x01K\x02e\x85R.": {int64(1), int64(2)},
+		"\x80\x03cbuiltins\nset\n]K\x01a\x85R.":          {int64(1)},
+		"\x80\x04\x8f(K\x01\x90(K\x02\x90.":              {int64(1), int64(2)},
+		"\x80\x04\x8f.":                                  nil,
+		"\x80\x02cother\nset\n]K\x01a\x85R.":             nil,
+		"\x80\x02c__builtin__\nset\n)R.":                 nil,
+		"\x80\x02]K\x01a.":                               nil,
+	} {
+		v, err := New(strings.NewReader(text), int64(len(text))).Load()
+		require.NoError(t, err)
+		items, ok := SetItems(v)
+		require.Equal(t, want, items)
+		require.Equal(t, want != nil || text == "\x80\x04\x8f.", ok, "%q", text)
+	}
+}
+
+// TestOrderedDict: the dict of a list of pairs, as Python 2 has it.
+func TestOrderedDict(t *testing.T) {
+	const start = "\x80\x02ccollections\nOrderedDict\n"
+	for text, want := range map[string]any{
+		start + ")R.": &Dict{},
+		start + "](U\x01aK\x01\x86](U\x01bK\x02ee\x85R.": &Dict{Entries: []Entry{{"a", int64(1)}, {"b", int64(2)}}},
+	} {
+		v, err := New(strings.NewReader(text), int64(len(text))).Load()
+		require.NoError(t, err)
+		require.Equal(t, want, v)
+	}
+	for _, text := range []string{start + "K\x01\x85R.", start + "]K\x01a\x85R.", start + "]]\x86R."} {
+		v, err := New(strings.NewReader(text), int64(len(text))).Load()
+		require.NoError(t, err)
+		require.ErrorContains(t, v.(*Object).Why, "its arguments are no list of pairs")
+	}
+}
+
+// TestBuild: only what the reader allows gets attributes, and they are dropped.
+func TestBuild(t *testing.T) {
+	const text = "\x80\x02cm\nf\n)R}b."
+	u := New(strings.NewReader(text), int64(len(text)))
+	u.Call = func(Global, Tuple) (any, error) { return 1.5, nil }
+	_, err := u.Load()
+	require.ErrorContains(t, err, "setting attributes of a float")
+	u = New(strings.NewReader(text), int64(len(text)))
+	u.Call = func(Global, Tuple) (any, error) { return 1.5, nil }
+	u.Build = func(v any) bool { return v == 1.5 }
+	v, err := u.Load()
+	require.NoError(t, err)
+	require.Equal(t, 1.5, v)
 }
 
 // TestManyKeys: a dict finds its keys as fast when it is large, and duplicates too.
@@ -282,7 +324,7 @@ func TestObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const n = 100
 			text := "\x80\x04cos\nsystem\n\x94)R\x94" + strings.Repeat(test.opcodes, n) + "."
-			u := New(t.Context(), strings.NewReader(text), int64(len(text)))
+			u := New(strings.NewReader(text), int64(len(text)))
 			u.MaxSteps = 7*perOpcode + perObject + n*test.steps
 			_, err := u.Load()
 			require.Equal(t, test.objects, err != nil)
@@ -297,7 +339,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Add("\x80\x04\x8f(K\x01\x90\x94h\x00cos\nsystem\nK\x01\x85R}b(K\x01ios\nsystem\n.")
 	f.Fuzz(func(t *testing.T, pickle string) {
-		u := New(t.Context(), strings.NewReader(pickle), int64(len(pickle)))
+		u := New(strings.NewReader(pickle), int64(len(pickle)))
 		u.MaxSteps = 1 << 12
 		v, err := u.Load()
 		require.True(t, err == nil || v == nil)

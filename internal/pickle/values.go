@@ -28,6 +28,25 @@ type (
 	}
 )
 
+// setItems returns the items of a set, which Python makes of a list.
+func (o *Object) setItems() (l *List, ok bool) {
+	if o.Class.Name != "set" || o.Class.Module != "builtins" && o.Class.Module != "__builtin__" || len(o.Args) != 1 {
+		return nil, false
+	}
+	l, ok = o.Args[0].(*List)
+	return l, ok
+}
+
+// SetItems returns the items of a set, in any order, and whether v is one.
+func SetItems(v any) ([]any, bool) {
+	if o, ok := v.(*Object); ok {
+		if l, ok := o.setItems(); ok {
+			return l.Items, true
+		}
+	}
+	return nil, false
+}
+
 func (g Global) String() string { return g.Module + "." + g.Name }
 
 // A Dict is a dictionary in the order of the pickle. Its string keys are unique.

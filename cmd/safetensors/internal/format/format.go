@@ -5,6 +5,7 @@ package format
 import (
 	"context"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -85,11 +86,11 @@ var Table = []*Format{
 		Name: "PyTorch file", Endings: []string{".pt", ".pth", ".bin", ".ckpt"},
 		Note:       "the pickle is read, never executed",
 		Recognizes: isTorch,
-		Open: func(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error) {
-			read, err := torch.Open(ctx, r, size, key)
-			return (*Contents)(read), err
+		Open:       openTorch,
+		Keys: func(ctx context.Context, r io.ReaderAt, size int64, limit int) ([]string, error) {
+			keys, err := torch.Keys(untilDone{r, ctx}, size)
+			return keys[:min(limit, len(keys))], err
 		},
-		Keys: torch.Keys,
 	},
 	{
 		Name: "bintensors file", Endings: []string{".bt"},
@@ -106,6 +107,30 @@ var Table = []*Format{
 	{Name: "MessagePack file", Endings: []string{".msgpack"}},
 	{Name: "JSON file", Endings: []string{".json"}},
 	{Name: "archive", Endings: []string{".zip", ".tar"}},
+}
+
+// openTorch opens a file of torch.save, and leaves out what safetensors cannot hold.
+func openTorch(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error) {
+	refused := make(map[string]error)
+	o := torch.Opener{Key: key, Skip: func(name string, why error) { refused[name] = why }}
+	f, err := o.NewFile(untilDone{r, ctx}, size)
+	if err != nil {
+		return nil, err
+	}
+	return &Contents{Tensors: maps.Collect(f.Tensors()), Metadata: f.Metadata(), Refused: refused}, nil
+}
+
+// An untilDone reader fails when its context ends.
+type untilDone struct {
+	io.ReaderAt
+	ctx context.Context
+}
+
+func (r untilDone) ReadAt(p []byte, off int64) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.ReaderAt.ReadAt(p, off)
 }
 
 // Of returns the format to read a file in: by its content, else by its name.

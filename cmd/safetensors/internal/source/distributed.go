@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/distcp"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/dcp"
 )
@@ -52,7 +51,7 @@ func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 	is := func(want string) func(string) bool { return func(name string) bool { return name == want } }
 	switch {
 	case has(func(name string) bool { return strings.HasSuffix(name, ".index.json") }):
-	case has(is(distcp.MetadataName)):
+	case has(is(".metadata")):
 		c.Joined = true
 		return o.openDistcp(c, fsys, name)
 	case has(is(itemMetadata)) && has(itemFile.MatchString):
@@ -68,21 +67,24 @@ func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 // openDistcp opens a checkpoint that torch.distributed.checkpoint saves by default. Its
 // entries that are no tensors, such as the step, are left out.
 func (o *Opener) openDistcp(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
-	held, err := distcp.Open(o.Context, fsys, name)
+	c.Refused = make(map[string]error)
+	var objects []string
+	f, err := dcp.Opener{Skip: func(name string, why error) {
+		if errors.Is(why, errors.ErrUnsupported) {
+			c.Refused[name] = why
+			return
+		}
+		objects = append(objects, term.Name(name))
+	}}.OpenFS(fsys, name)
 	if err != nil {
 		return nil, err
 	}
-	c.Refused = held.Refused
-	if n := len(held.Objects); n > 0 {
-		const most = 5
-		shown := make([]string, min(n, most))
-		for i := range shown {
-			shown[i] = term.Name(held.Objects[i])
-		}
-		if n > most {
-			shown = append(shown, fmt.Sprintf("%d more", n-most))
-		}
-		o.note("%s: entries that are no tensors are left out: %s", Shown(c.Name), strings.Join(shown, ", "))
+	const most = 5
+	if n := len(objects); n > most {
+		objects = append(objects[:most], fmt.Sprintf("%d more", n-most))
 	}
-	return held.File, nil
+	if len(objects) > 0 {
+		o.note("%s: entries that are no tensors are left out: %s", Shown(c.Name), strings.Join(objects, ", "))
+	}
+	return f, nil
 }

@@ -211,7 +211,7 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 func mistaken(f *format.Format, r io.ReaderAt, size int64, err error) error {
 	var broken *safetensors.FormatError
 	if _, other := safetensors.NewFile(r, size); !f.Recognizes(r, size) && errors.As(other, &broken) {
-		return fmt.Errorf("%w; %w", err, broken)
+		return fmt.Errorf("%w; %w", term.Bare(err), broken)
 	}
 	return err
 }

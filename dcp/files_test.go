@@ -1,4 +1,4 @@
-package distcp
+package dcp
 
 import (
 	"fmt"
@@ -18,6 +18,8 @@ type limited struct {
 	fs.FS
 	open, most atomic.Int64
 }
+
+func (l *limited) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(l.FS, name) }
 
 type limitedFile struct {
 	fs.File
@@ -50,7 +52,7 @@ func (f *limitedFile) Close() error {
 func TestManyFiles(t *testing.T) {
 	const n = 300
 	offset, length := entry(t)
-	data, err := os.ReadFile("testdata/one/__0_0.distcp")
+	data, err := os.ReadFile("testdata/distcp/one/__0_0.distcp")
 	require.NoError(t, err)
 	folder := fstest.MapFS{}
 	var chunks, places []string
@@ -60,9 +62,9 @@ func TestManyFiles(t *testing.T) {
 		chunks = append(chunks, boxOf([]int{3 * i}, []int{3}))
 		places = append(places, index("w", 3*i), info(name, offset, length))
 	}
-	folder[MetadataName] = &fstest.MapFile{Data: []byte(metadata(dict(str("w"), tensorOf("float32", []int{3 * n}, chunks...)), dict(places...)))}
+	folder[metadataFile] = &fstest.MapFile{Data: []byte(metadata(dict(str("w"), tensorOf("float32", []int{3 * n}, chunks...)), dict(places...)))}
 	fsys := &limited{FS: folder}
-	c, err := Open(t.Context(), fsys, ".")
+	c, err := openSkipping(fsys, ".")
 	require.NoError(t, err)
 	read := func() ([]float32, error) { return safetensors.Elements[float32](c.File, "w", 3*n) }
 	got, err := read()

@@ -1,16 +1,12 @@
-package distcp
+package dcp
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/torch"
 )
 
@@ -35,17 +31,16 @@ func (c *chunk) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // look returns the tensor in a file of torch.save.
-func (c *chunk) look(ctx context.Context) (t safetensors.Tensor, err error) {
+func (c *chunk) look() (t safetensors.Tensor, err error) {
 	e := &edges{r: c.entry, size: c.length}
 	e.keep()
 	defer e.drop()
-	held, err := torch.Open(ctx, e, c.length, "")
+	held, err := torch.NewFile(e, c.length)
 	if err != nil {
 		return t, err
 	}
-	t, ok := held.Tensors[torch.BareTensor]
-	if !ok || len(held.Tensors) != 1 {
-		err = fmt.Errorf("%d tensors, one of %v %v is expected", len(held.Tensors), c.dtype, c.sizes)
+	if t, err = held.Tensor("tensor"); err != nil || held.Len() != 1 {
+		err = &safetensors.FormatError{Offset: -1, Reason: fmt.Sprintf("%d tensors, one of %v %v is expected", held.Len(), c.dtype, c.sizes)}
 	}
 	return t, err
 }
@@ -95,10 +90,10 @@ func (e *edges) ReadAt(p []byte, off int64) (int, error) {
 // check checks that a tensor is what .metadata says.
 func (c *chunk) check(t safetensors.Tensor, err error) (io.ReaderAt, error) {
 	if err == nil && (t.DType() != c.dtype || !slices.Equal(t.Shape(), c.sizes)) {
-		err = fmt.Errorf("it holds %v, %v %v is expected", t, c.dtype, c.sizes)
+		err = &safetensors.FormatError{Offset: -1, Reason: fmt.Sprintf("it holds %v, %v %v is expected", t, c.dtype, c.sizes)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.place, term.Bare(err))
+		return nil, fmt.Errorf("%s: %w", c.place, bare(err))
 	}
 	return t, nil
 }
@@ -126,53 +121,4 @@ func (f *files) saved(in *file, name string, s stored) func() (safetensors.Tenso
 		}
 		return m.Tensor(name)
 	}
-}
-
-// parts are the chunks of all tensors, as the files of which package dcp joins them:
-// the k-th has the k-th chunk of each tensor.
-type parts []part
-
-type part struct {
-	tensors map[string]safetensors.Tensor
-	offsets map[string]place
-}
-
-// A place is the place of a chunk, as the sharding information of a file has it.
-type place struct {
-	Offsets []int `json:"saved_offsets"`
-}
-
-// A located is a chunk and its place in its tensor.
-type located struct {
-	safetensors.Tensor
-	offsets []int
-}
-
-// add adds a chunk to the k-th part.
-func (p *parts) add(k int, name string, chunk located) {
-	if k == len(*p) {
-		*p = append(*p, part{make(map[string]safetensors.Tensor), make(map[string]place)})
-	}
-	(*p)[k].tensors[name], (*p)[k].offsets[name] = chunk.Tensor, place{chunk.offsets}
-}
-
-// join returns the tensors that the parts have together. close is called when the File
-// is closed.
-func (p parts) join(close func() error) (*safetensors.File, error) {
-	if len(p) == 0 {
-		return safetensors.FileOf(nil, nil, close)
-	}
-	files := make([]*safetensors.File, len(p))
-	for k, part := range p {
-		info, err := json.Marshal(part.offsets)
-		if err != nil {
-			return nil, err
-		}
-		files[k], err = safetensors.FileOf(part.tensors, map[string]string{"DCP_SHARDING_INFO": string(info)}, close)
-		if err != nil {
-			return nil, err
-		}
-		close = nil // once is enough
-	}
-	return dcp.Assemble(files...)
 }

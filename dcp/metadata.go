@@ -1,10 +1,9 @@
-package distcp
+package dcp
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
@@ -25,9 +24,6 @@ type tensor struct {
 	chunks []box
 }
 
-// A box is a part of a tensor.
-type box struct{ offsets, sizes []int }
-
 // A stored is where the data of a chunk is.
 type stored struct {
 	offsets        []int // of the chunk in its tensor
@@ -43,13 +39,10 @@ const maxName = 1000
 // maxSteps allows for 300,000 chunks, of about 190 steps each, and takes at most 3 GB.
 const maxSteps = 300_000 * 192
 
-// readMetadata reads the file .metadata: a pickle of a torch...checkpoint.Metadata. Of
+// readMetadata reads the content of .metadata: a pickle of a torch...checkpoint.Metadata. Of
 // its classes only the names count, as their modules have moved between versions.
-func readMetadata(ctx context.Context, r io.Reader, size int64) (*checkpoint, error) {
-	if size > pickle.MaxSize {
-		return nil, fmt.Errorf("it has %d bytes, more than %d", size, pickle.MaxSize)
-	}
-	u := pickle.New(ctx, r, size)
+func readMetadata(data []byte) (*checkpoint, error) {
+	u := pickle.New(bytes.NewReader(data), int64(len(data)))
 	u.MaxSteps = maxSteps
 	return unpickle(u)
 }
@@ -151,10 +144,7 @@ func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, err
 		return t, errors.New("it has no list of chunks")
 	}
 	for _, chunk := range chunks.Items {
-		b, err := readBox(u, chunk)
-		if err == nil {
-			err = b.check(t.size)
-		}
+		b, err := readBox(u, chunk, t.size)
 		if err != nil {
 			return t, err
 		}
@@ -163,38 +153,34 @@ func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, err
 	return t, t.checkVolume()
 }
 
-func readBox(u *pickle.Unpickler, v any) (b box, err error) {
+// readBox reads a ChunkStorageMetadata of a tensor of that size. PyTorch does not check
+// that it lies within: it would load other values.
+func readBox(u *pickle.Unpickler, v any, size []int) (b box, err error) {
 	fields, ok := fieldsOf(v, "ChunkStorageMetadata")
 	if !ok {
 		return b, fmt.Errorf("a chunk is %s", pickle.Describe(v))
 	}
 	v, _ = fields.Get("offsets")
-	if b.offsets, err = ints(u, v); err != nil {
+	if b.begin, err = ints(u, v); err != nil {
 		return b, fmt.Errorf("the offsets of a chunk: %w", err)
 	}
 	v, _ = fields.Get("sizes")
-	if b.sizes, err = ints(u, v); err != nil {
+	if b.end, err = ints(u, v); err != nil {
 		return b, fmt.Errorf("the sizes of a chunk: %w", err)
+	}
+	if len(b.begin) != len(size) || len(b.end) != len(size) {
+		return b, fmt.Errorf("a chunk at %v of sizes %v in a tensor of size %v", b.begin, b.end, size)
+	}
+	for i, n := range size {
+		if b.begin[i] > n || b.end[i] > n-b.begin[i] {
+			return b, fmt.Errorf("the chunk at %v of sizes %v lies outside of size %v", b.begin, b.end, size)
+		}
+	}
+	for i := range size {
+		b.end[i] += b.begin[i]
 	}
 	return b, nil
 }
-
-// check checks that a chunk lies in a tensor. PyTorch does not: it would load other
-// values.
-func (b box) check(size []int) error {
-	if len(b.offsets) != len(size) || len(b.sizes) != len(size) {
-		return fmt.Errorf("a chunk at %v of sizes %v in a tensor of size %v", b.offsets, b.sizes, size)
-	}
-	for i, n := range size {
-		if b.offsets[i] > n || b.sizes[i] > n-b.offsets[i] {
-			return fmt.Errorf("the chunk at %v of sizes %v lies outside of size %v", b.offsets, b.sizes, size)
-		}
-	}
-	return nil
-}
-
-// empty reports whether a chunk has no elements. Ranks without rows have such.
-func (b box) empty() bool { return slices.Contains(b.sizes, 0) }
 
 // checkVolume checks that the chunks have as many elements as the tensor. If they do
 // and leave no hole, none overlap.
@@ -205,7 +191,7 @@ func (t *tensor) checkVolume() error {
 	}
 	left := all
 	for _, b := range t.chunks {
-		n, _ := volume(b.sizes) // at most that of the tensor
+		n, _ := volume(b.sizes()) // at most that of the tensor
 		if left -= n; left < 0 {
 			return fmt.Errorf("its chunks overlap: they have more elements than its size %v", t.size)
 		}
@@ -296,9 +282,6 @@ func readStored(v any) (s stored, err error) {
 	}
 	return s, nil
 }
-
-// maxRank is the most dimensions of a tensor.
-const maxRank = 64
 
 // ints returns a tuple of sizes or offsets. It counts them: the memo of the pickle may have
 // the tuple, or the list of all chunks, once for many.

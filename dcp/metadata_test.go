@@ -1,4 +1,4 @@
-package distcp
+package dcp
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ func TestShared(t *testing.T) {
 		"places": metadata("}", place+"}("+strings.Repeat("h\x00h\x01", 10*n)+"u"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := pickle.New(t.Context(), strings.NewReader(meta), int64(len(meta)))
+			u := pickle.New(strings.NewReader(meta), int64(len(meta)))
 			u.MaxSteps = 30_000
 			_, err := unpickle(u)
 			require.ErrorContains(t, err, "the pickle copies too much")

@@ -1,9 +1,7 @@
-package distcp
+package dcp
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -11,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
-	"golang.org/x/sync/errgroup"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // maxIdle is how many files stay open between reads. A checkpoint has a file for each rank,
@@ -20,7 +18,6 @@ const maxIdle = 32
 
 // files are the files that chunks are in.
 type files struct {
-	ctx    context.Context
 	fsys   fs.FS
 	byName map[string]*file
 	models map[model]func() (*safetensors.File, error)
@@ -35,6 +32,7 @@ type files struct {
 type file struct {
 	files *files
 	path  string
+	shard shard       // its name for errors
 	info  fs.FileInfo // of the first time
 
 	mu      sync.Mutex // before that of files
@@ -44,31 +42,30 @@ type file struct {
 
 // open opens all files that the chunks of tensors are in.
 func (f *files) open(dir string, c *checkpoint) error {
-	const concurrent = 16
-	var group errgroup.Group
-	group.SetLimit(concurrent)
+	var all []*file
 	for _, t := range c.tensors {
 		for _, s := range c.stored[t.name] {
 			if f.byName[s.file] != nil {
 				continue
 			}
 			if !fs.ValidPath(s.file) || s.file == "." {
-				return errors.Join(fmt.Errorf("%.200q is not the name of a file in the folder", s.file), group.Wait())
+				return broken(t.name, "%.200q is not the name of a file in the folder", s.file)
 			}
-			opened := &file{files: f, path: path.Join(dir, s.file)}
+			opened := &file{files: f, path: path.Join(dir, s.file), shard: shard{name: quote(s.file)}}
 			f.byName[s.file] = opened
-			group.Go(func() error {
-				if _, err := opened.acquire(); err != nil {
-					return err
-				}
-				return opened.release()
-			})
+			all = append(all, opened)
 		}
 	}
-	if err := group.Wait(); err != nil {
+	err := parallel.Do(shardsAtOnce, int64(len(all)), func(i int64) error {
+		if _, err := all[i].acquire(); err != nil {
+			return err
+		}
+		return all[i].release()
+	})
+	if err != nil {
 		return err
 	}
-	for _, opened := range f.byName {
+	for _, opened := range all {
 		f.left += opened.info.Size()
 	}
 	return nil

@@ -1,0 +1,197 @@
+package dcp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/torchtype"
+)
+
+// metadataFile is the name of the file that makes a directory a checkpoint of the other
+// format of DCP, by FileSystemWriter: a pickle that says which chunk of which tensor is where
+// in files __RANK_NUMBER.distcp. Each chunk is a file of torch.save, without anything between
+// them; or all chunks of a file are in one of safetensors at its end, with
+// SerializationFormat.SAFETENSORS, which PyTorch itself cannot read from there.
+const metadataFile = ".metadata"
+
+// A systemFS is a directory of the operating system, with its names in errors.
+type systemFS string
+
+func (dir systemFS) Open(name string) (fs.File, error) {
+	local, err := filepath.Localize(name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	name = filepath.Join(string(dir), local)
+	f, _, err := osfile.OpenRegular(name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	return f, nil
+}
+
+// openChunks opens the checkpoint whose .metadata is in a directory.
+func (o Opener) openChunks(fsys fs.FS, dir string) (_ *safetensors.File, err error) {
+	data, err := readFile(fsys, path.Join(dir, metadataFile))
+	if err != nil {
+		return nil, err
+	}
+	meta, err := readMetadata(data)
+	if err != nil {
+		return nil, broken("", "%s: %v", metadataFile, err)
+	}
+	f := &files{fsys: fsys, byName: make(map[string]*file), models: make(map[model]func() (*safetensors.File, error))}
+	opened := false
+	defer func() {
+		if !opened { // also if the fs.FS panicked
+			f.close()
+		}
+	}()
+	if err := f.open(dir, meta); err != nil {
+		return nil, err
+	}
+	tensors := make(map[string]safetensors.Tensor, len(meta.tensors))
+	for i := range meta.tensors {
+		t := &meta.tensors[i]
+		joined, err := f.join(t, meta.stored[t.name])
+		switch why := (unsupported{}); {
+		case errors.As(err, &why) && o.Skip != nil:
+			o.Skip(t.name, why)
+		case err != nil:
+			return nil, err
+		default:
+			tensors[t.name] = joined
+		}
+	}
+	if o.Skip != nil {
+		slices.Sort(meta.objects)
+		for _, name := range meta.objects {
+			o.Skip(name, errObject)
+		}
+	}
+	whole, err := safetensors.FileOf(tensors, nil, f.close)
+	if err != nil { // names that safetensors cannot have
+		return nil, broken("", "%v", bare(err))
+	}
+	opened = true
+	return whole, nil
+}
+
+// errObject is the error of an entry that PyTorch saved as an object.
+var errObject = errors.New("it is a Python object, not a tensor")
+
+// readFile returns the content of a file of at most 100 MB.
+func readFile(fsys fs.FS, name string) ([]byte, error) {
+	r, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	const window = 256 << 10 // each read may be a request
+	data, err := io.ReadAll(bufio.NewReaderSize(io.LimitReader(r, pickle.MaxSize+1), window))
+	switch {
+	case err != nil:
+		return nil, openError(name, err)
+	case len(data) > pickle.MaxSize:
+		return nil, broken("", "%s has more than %d bytes", metadataFile, pickle.MaxSize)
+	}
+	return data, nil
+}
+
+// An unsupported is why safetensors cannot hold a tensor.
+type unsupported struct{ error }
+
+func (e unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// join returns a tensor joined from its chunks. Those that have no elements are left out.
+func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err error) {
+	row, _ := torchtype.Of(t.dtype.Name)
+	var dtype safetensors.DType
+	if row.Safetensors == "" {
+		return joined, fmt.Errorf("tensor %s: %w", quote(t.name), unsupported{fmt.Errorf("safetensors has no dtype for %v", t.dtype)})
+	}
+	if err := dtype.UnmarshalText([]byte(row.Safetensors)); err != nil {
+		return joined, bare(err)
+	}
+	var pieces []piece
+	for _, b := range t.chunks {
+		if b.empty() {
+			continue
+		}
+		s, err := find(places, b)
+		if err != nil {
+			return joined, broken(t.name, "%v", err)
+		}
+		p := piece{box: b, stored: b, shard: &f.byName[s.file].shard}
+		if p.tensor, err = f.chunk(t.name, dtype, b, s); err != nil {
+			return joined, err
+		}
+		pieces = append(pieces, p)
+	}
+	if len(pieces) > 0 {
+		return tile(t.name, box{make([]int, len(t.size)), t.size}, pieces)
+	}
+	joined, err = safetensors.NewTensor(dtype, t.size, []byte{})
+	if err != nil {
+		err = broken(t.name, "%v", bare(err))
+	}
+	return joined, err
+}
+
+// find returns where a chunk is. PyTorch looks it up by its offsets, too.
+func find(places []stored, b box) (stored, error) {
+	i, ok := slices.BinarySearchFunc(places, b.begin, func(s stored, offsets []int) int { return slices.Compare(s.offsets, offsets) })
+	switch {
+	case !ok:
+		return stored{}, fmt.Errorf("no file has the chunk at %v", b.begin)
+	case i+1 < len(places) && slices.Equal(places[i+1].offsets, b.begin):
+		return stored{}, fmt.Errorf("the chunk at %v is in two places", b.begin)
+	}
+	return places[i], nil
+}
+
+// chunk returns a chunk as a tensor that is opened when it is read.
+func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (safetensors.Tensor, error) {
+	in, sizes := f.byName[s.file], b.sizes()
+	if s.transformed != "" {
+		return safetensors.Tensor{}, fmt.Errorf("tensor %s: %w", quote(name), unsupported{fmt.Errorf("its chunks are transformed by %s", s.transformed)})
+	}
+	if size := in.info.Size(); s.offset > size || s.length > size-s.offset {
+		return safetensors.Tensor{}, broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)
+	}
+	c := &chunk{
+		entry:  io.NewSectionReader(in, s.offset, s.length),
+		length: s.length,
+		dtype:  dtype,
+		sizes:  sizes,
+		place:  fmt.Sprintf("byte %d of %.200q", s.offset, s.file),
+	}
+	t, err := safetensors.NewTensorAt(dtype, sizes, c)
+	if err != nil {
+		return t, broken(name, "%v", bare(err))
+	}
+	look := c.look
+	if s.length == t.Size() { // a file of torch.save would be longer
+		look = f.saved(in, name, s)
+	}
+	c.open = sync.OnceValues(func() (io.ReaderAt, error) { return c.check(look()) })
+	// torch.save has all elements of a chunk once. No bytes are in two chunks: each is
+	// looked into, which may take long.
+	if t.Size() > s.length {
+		return t, broken(name, "the chunk at %v: %v does not fit into the %d bytes at %s", b.begin, t, s.length, c.place)
+	}
+	if f.left -= s.length; f.left < 0 {
+		return t, broken(name, "the chunk at %v, %d bytes at %s, shares bytes with others: all chunks together are larger than their files", b.begin, s.length, c.place)
+	}
+	return t, nil
+}

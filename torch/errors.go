@@ -1,0 +1,57 @@
+package torch
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+)
+
+// prefixed puts the library's prefix before an error that leaves this package.
+func prefixed(err error) error { return prefix.Add(err) }
+
+// bare takes it from an error of package safetensors.
+func bare(err error) error { return prefix.Strip(err) }
+
+// openError says which file could not be opened.
+func openError(name string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) && path.Path == name {
+		return err
+	}
+	return &fs.PathError{Op: "open", Path: name, Err: bare(err)}
+}
+
+// A readError is an error of a reader: the bytes are not at fault.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return e.err.Error() }
+func (e *readError) Unwrap() error { return e.err }
+
+// A marked reader makes its errors readErrors.
+type marked struct{ r io.ReaderAt }
+
+func (m marked) ReadAt(p []byte, off int64) (int, error) {
+	n, err := m.r.ReadAt(p, off)
+	if err != nil && err != io.EOF {
+		err = &readError{err}
+	}
+	return n, err
+}
+
+// broken returns an error about the bytes of a file, or of a tensor in it, as a
+// FormatError, unless it is that of a reader.
+func broken(tensor string, err error) error {
+	if read := (*readError)(nil); errors.As(err, &read) {
+		return err
+	}
+	return &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: bare(err).Error()}
+}
+
+// An unsupported is why safetensors cannot hold an entry.
+type unsupported struct{ error }
+
+func (e unsupported) Unwrap() error        { return e.error }
+func (e unsupported) Is(target error) bool { return target == errors.ErrUnsupported }

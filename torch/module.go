@@ -1,0 +1,56 @@
+package torch
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/gosafetensors/safetensors/internal/pickle"
+)
+
+// A module is a torch.nn.Module by its attributes, the same names in every version. It
+// is the dict that its state_dict would return, but for what hooks of the program change.
+type module struct {
+	parts   [3]*pickle.Dict // parameters, buffers, modules
+	without []any           // names of the buffers that state_dict leaves out
+}
+
+// moduleOf returns a value as a module.
+func moduleOf(v any) (m module, ok bool) {
+	o, ok := v.(*pickle.Object)
+	if !ok {
+		return m, false
+	}
+	state, ok := o.State.(*pickle.Dict)
+	if !ok {
+		return m, false
+	}
+	for i, name := range []string{"_parameters", "_buffers", "_modules"} {
+		part, _ := state.Get(name)
+		if m.parts[i], ok = part.(*pickle.Dict); !ok {
+			return m, false
+		}
+	}
+	if names, has := state.Get("_non_persistent_buffers_set"); has {
+		m.without, ok = pickle.SetItems(names)
+	}
+	return m, ok
+}
+
+// entries yields the parameters, the buffers and the modules that are there.
+func (m module) entries() iter.Seq2[int, pickle.Entry] {
+	const buffers = 1
+	return func(yield func(int, pickle.Entry) bool) {
+		n := 0
+		for i, part := range m.parts {
+			for _, e := range part.Entries {
+				if e.Value == nil || i == buffers && slices.Contains(m.without, e.Key) {
+					continue
+				}
+				if !yield(n, e) {
+					return
+				}
+				n++
+			}
+		}
+	}
+}

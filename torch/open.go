@@ -1,0 +1,177 @@
+package torch
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
+)
+
+// The names of a model's files, as transformers and peft give them.
+const (
+	modelFile   = "pytorch_model.bin"
+	indexSuffix = ".index.json"
+	adapterFile = "adapter_model.bin"
+)
+
+// endings are those of files of torch.save.
+var endings = []string{".bin", ".pt", ".pth", ".ckpt"}
+
+// A folder is where files are: in the operating system or in an fs.FS.
+type folder struct {
+	fs.FS
+	join func(...string) string
+	dir  func(string) string
+}
+
+var system = folder{systemFS{}, filepath.Join, filepath.Dir}
+
+func folderOf(fsys fs.FS) folder { return folder{fsys, path.Join, path.Dir} }
+
+// A systemFS has the names of the operating system.
+type systemFS struct{}
+
+func (systemFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
+func (systemFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+
+func (systemFS) Open(name string) (fs.File, error) {
+	f, _, err := osfile.OpenRegular(name)
+	if err != nil {
+		return nil, err // not a nil *os.File
+	}
+	return f, nil
+}
+
+// open opens what Open takes: a file, an index or a folder.
+func (o Opener) open(in folder, name string) (*safetensors.File, error) {
+	if info, err := fs.Stat(in, name); err == nil && info.IsDir() {
+		found, err := findModel(in, name)
+		if err != nil {
+			return nil, openError(name, err)
+		}
+		name = in.join(name, found)
+	}
+	if strings.HasSuffix(name, indexSuffix) {
+		f, err := o.openIndex(in, name)
+		if err != nil {
+			return nil, openError(name, err)
+		}
+		return f, nil
+	}
+	c, file, err := o.openFile(in, name)
+	if err != nil {
+		return nil, err
+	}
+	return c.file(file.Close)
+}
+
+// findModel returns which file in a folder is its model.
+func findModel(in folder, dir string) (string, error) {
+	entries, err := fs.ReadDir(in, dir)
+	if err != nil {
+		return "", err
+	}
+	var files, indexes []string
+	for _, e := range entries {
+		name, isIndex := strings.CutSuffix(e.Name(), indexSuffix)
+		switch {
+		case e.IsDir() || !slices.Contains(endings, path.Ext(name)):
+		case isIndex:
+			indexes = append(indexes, e.Name())
+		default:
+			files = append(files, e.Name())
+		}
+	}
+	all := append(indexes, files...)
+	for _, name := range []string{modelFile, modelFile + indexSuffix, adapterFile} {
+		if slices.Contains(all, name) {
+			return name, nil
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return "", fmt.Errorf("no file of PyTorch in it (%s): %w", strings.Join(endings, ", "), fs.ErrNotExist)
+	case len(indexes) == 1 || len(all) == 1:
+		return all[0], nil
+	}
+	return "", fmt.Errorf("no %s in it, and several others: %.200q", modelFile, all)
+}
+
+// openFile returns the contents of a file, which stays open unless there is an error.
+func (o Opener) openFile(in folder, name string) (*contents, io.Closer, error) {
+	file, r, size, err := openAt(in, name)
+	if err != nil {
+		return nil, nil, openError(name, err)
+	}
+	c, err := o.read(r, size)
+	if err != nil {
+		file.Close()
+		return nil, nil, openError(name, err)
+	}
+	return c, file, nil
+}
+
+// openAt opens a file to be read by offset. One that cannot be is read into memory.
+func openAt(in folder, name string) (file fs.File, r io.ReaderAt, size int64, err error) {
+	if file, err = in.Open(name); err != nil {
+		return nil, nil, 0, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = osfile.CheckRegular(info)
+	}
+	r, ok := file.(io.ReaderAt)
+	if ok && err == nil {
+		return file, r, info.Size(), nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = io.ReadAll(file)
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, 0, err
+	}
+	return file, bytes.NewReader(data), int64(len(data)), nil
+}
+
+// openIndex opens the files of an index as one.
+func (o Opener) openIndex(in folder, name string) (*safetensors.File, error) {
+	index, r, size, err := openAt(in, name)
+	if err != nil {
+		return nil, err
+	}
+	defer index.Close()
+	o, skipped := o.serial()
+	atOnce := make(chan struct{}, pickles)
+	f, err := safetensors.OpenShards(io.NewSectionReader(r, 0, size), func(shard string) (*safetensors.File, error) {
+		atOnce <- struct{}{}
+		defer func() { <-atOnce }()
+		c, file, err := o.openFile(in, in.join(in.dir(name), shard))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range c.skipped { // so that the shard has what the index places in it
+			c.tensors[name], _ = safetensors.NewTensor(safetensors.U8, []int{0}, []byte{})
+		}
+		return c.file(file.Close)
+	})
+	if err != nil || len(skipped) == 0 {
+		return f, bare(err)
+	}
+	tensors := maps.Collect(f.Tensors())
+	maps.DeleteFunc(tensors, func(name string, _ safetensors.Tensor) bool { return skipped[name] })
+	return (&contents{tensors: tensors, metadata: f.Metadata()}).file(f.Close)
+}
+
+// pickles is how many of them are read concurrently: each may take half a gigabyte.
+const pickles = 4
