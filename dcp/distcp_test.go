@@ -357,12 +357,45 @@ func TestRefused(t *testing.T) {
 			c, err := openSkipping(os.DirFS(folderOf(t, test.meta)), ".")
 			require.ErrorContains(t, err, test.want)
 			require.ErrorContains(t, err, "safetensors: open ")
+			require.Equal(t, name != "file missing", errors.As(err, new(*safetensors.FormatError)), "the bytes are at fault")
 			require.Nil(t, c)
 		})
 	}
 	require.NoFileExists(t, "executed")
 	_, err := openSkipping(os.DirFS("testdata/distcp"), "nothing")
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// TestOpenDistcp: Open reads a directory of the operating system; without Skip, objects are
+// left out, and tensors that safetensors cannot hold are an error. Dicts may be ordered.
+func TestOpenDistcp(t *testing.T) {
+	f, err := Open(filepath.Join("testdata", "distcp", "mesh"))
+	require.NoError(t, err)
+	requireSame(t, filepath.Join("testdata", "distcp", "mesh.safetensors"), f)
+	require.Nil(t, f.Metadata())
+	require.NoError(t, f.Close())
+
+	offset, length := entry(t)
+	ordered := func(items ...string) string {
+		return "ccollections\nOrderedDict\n)R(" + strings.Join(items, "") + "u"
+	}
+	dir := folderOf(t, metadata(ordered(str("w"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}))), ordered(index("w", 0), info("x", offset, length))))
+	f, err = Open(dir)
+	require.NoError(t, err)
+	w, err := safetensors.Elements[float32](f, "w", 3)
+	require.NoError(t, err)
+	require.Len(t, w, 3)
+	require.NoError(t, f.Close())
+
+	dir = folderOf(t, metadata(dict(str("w"), tensorOf("complex128", []int{3}, boxOf([]int{0}, []int{3}))), dict(index("w", 0), info("x", offset, length))))
+	_, err = Open(dir)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.EqualError(t, err, "safetensors: open "+dir+`: tensor "w": safetensors has no dtype for torch.complex128`)
+
+	dir = folderOf(t, metadata(dict(str("w"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}))), dict(index("w", 0), info("y", 0, 10))))
+	_, err = Open(dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, filepath.Join(dir, "y"))
 }
 
 // many returns n chunks of three elements, places where each is said to be.

@@ -53,7 +53,7 @@ func (systemFS) Open(name string) (fs.File, error) {
 
 // open opens what Open takes: a file, an index or a folder.
 func (o Opener) open(in folder, name string) (*safetensors.File, error) {
-	if info, err := fs.Stat(in, name); err == nil && info.IsDir() {
+	if info, err := fs.Stat(in.FS, name); err == nil && info.IsDir() {
 		found, err := findModel(in, name)
 		if err != nil {
 			return nil, openError(name, err)
@@ -76,7 +76,7 @@ func (o Opener) open(in folder, name string) (*safetensors.File, error) {
 
 // findModel returns which file in a folder is its model.
 func findModel(in folder, dir string) (string, error) {
-	entries, err := fs.ReadDir(in, dir)
+	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {
 		return "", err
 	}

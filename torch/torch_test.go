@@ -28,7 +28,7 @@ func openFile(t *testing.T, name string) (*held, error) {
 func requireFolder(t *testing.T, folder string) {
 	names, err := filepath.Glob(filepath.Join(folder, "*.pt"))
 	require.NoError(t, err)
-	require.Len(t, names, 30)
+	require.Len(t, names, 36)
 	for _, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			c, err := openFile(t, name)

@@ -11,6 +11,7 @@ import collections
 import enum
 import functools
 import io
+import json
 import os
 import pathlib
 import sys
@@ -264,6 +265,83 @@ save("among", {**state, "sparse": torch.eye(2).to_sparse(), "args": argparse.Nam
 save("bare", v["whole"], {"tensor": v["whole"]})
 save("list", [v["whole"], (v["scalar"], {"w": v["row"]})], {"0": v["whole"], "1.0": v["scalar"], "1.1.w": v["row"]})
 save("integer_keys", {0: v["whole"], -1: v["row"]}, {"0": v["whole"], "-1": v["row"]})
+
+# Whole modules, and what their state_dict is.
+
+
+class Block(torch.nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3, bias=bias)
+        self.norm = torch.nn.BatchNorm1d(3, affine=bias)
+        self.activation = torch.nn.ReLU()
+        self.register_buffer("scale", torch.ones(2))
+        self.register_buffer("cache", torch.zeros(4), persistent=False)
+        self.register_buffer("mask", None)
+        self.register_module("none", None)
+        self.stride = torch.tensor([8.0])  # an attribute, not of the state
+        self.hook = print
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block(True), Block(False)])
+        self.by_name = torch.nn.ModuleDict({"head": torch.nn.Conv2d(1, 2, 2), "nothing": torch.nn.Identity()})
+        self.by_name["head"] = self.by_name["head"].to(memory_format=torch.channels_last)
+        self.tied = self.blocks[0].linear
+        self.w = torch.nn.Parameter(torch.ones(2, 3).t())
+        self.names = ["cat", "dog"]
+
+
+net = Net()
+save("module", net, net.state_dict())
+save("module4", net, net.state_dict(), pickle_protocol=4)
+save("module_legacy", net, net.state_dict(), _use_new_zipfile_serialization=False)
+yolo = {"date": "2026-01-01", "epoch": -1, "best_fitness": None, "model": net.half(), "ema": None, "optimizer": None,
+        "train_args": {"lr0": 0.01, "names": ["a"]}, "version": "8.4.0", "namespace": argparse.Namespace(task="detect")}
+save("yolo", yolo, net.state_dict())
+save("module_part", yolo, net.blocks[1].state_dict(), key="model.blocks.1")
+
+
+class Old:
+    """A tensor as PyTorch up to 0.3 pickles it, or a Parameter."""
+
+    def __init__(self, t, parameter=False):
+        self.t, self.parameter = t, parameter
+
+    def __reduce__(self):
+        if self.parameter:
+            return torch.nn.parameter.Parameter, (Old(self.t), True), (True, False, collections.OrderedDict())
+        return torch._utils._rebuild_tensor, (self.t.storage(), self.t.storage_offset(), tuple(self.t.size()), self.t.stride())
+
+
+old = {"w": v["transposed"], "slice": v["slice"]}
+save("old", {**{k: Old(t) for k, t in old.items()}, "p": Old(v["row"], True)}, {**old, "p": v["row"]},
+     _use_new_zipfile_serialization=False)
+
+# Folders, as transformers and peft write them, and one tensor in each that safetensors cannot hold.
+
+
+def write(name, tensors):
+    os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+    torch.save(tensors, os.path.join(folder, name))
+
+
+a, b = {"a": bits(torch.bfloat16, 2, 3), "a.t": bits(torch.float32, 2, 3).t()}, {"b": bits(torch.int8, 4)}
+refused_too = {"complex": bits(torch.complex128, 1)}
+write("folders/one/pytorch_model.bin", a)
+write("folders/one/training_args.bin", argparse.Namespace(lr=0.1))
+write("folders/adapter/adapter_model.bin", b)
+write("folders/adapter/other.bin", a)
+write("folders/shards/pytorch_model-00001-of-00002.bin", a)
+write("folders/shards/pytorch_model-00002-of-00002.bin", b | refused_too | {"unlisted": bits(torch.int8, 4)})
+with open(os.path.join(folder, "folders", "shards", "pytorch_model.bin.index.json"), "w") as out:
+    shard = "pytorch_model-0000%d-of-00002.bin"
+    json.dump({"metadata": {"total_size": 56}, "weight_map": {k: shard % 1 for k in a} | {k: shard % 2 for k in b | refused_too}}, out, indent=2)
+save_file(flat(a), os.path.join(folder, "folders", "one.safetensors"))
+save_file(flat(b), os.path.join(folder, "folders", "adapter.safetensors"))
+save_file(flat(a | b), os.path.join(folder, "folders", "shards.safetensors"))
 
 # Files that are refused, each for the reason in its name.
 refused = os.path.join(folder, "refused")

@@ -1,0 +1,73 @@
+package torch_test
+
+import (
+	"bytes"
+	"fmt"
+	"log"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/torch"
+)
+
+// A model: a file, an index or a folder.
+func ExampleOpen() {
+	f, err := torch.Open("testdata/folders/one")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	for name, t := range f.Tensors() {
+		fmt.Println(name, t)
+	}
+	// Output:
+	// a.t F32 [3,2]
+	// a BF16 [2,3]
+}
+
+// A conversion to safetensors.
+func ExampleOpen_convert() {
+	dir, err := os.MkdirTemp("", "torch")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	to := filepath.Join(dir, "model.safetensors")
+
+	f, err := torch.Open("testdata/module.pt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	err = safetensors.WriteFile(to, maps.Collect(f.Tensors()), f.Metadata())
+	fmt.Println(f.Len(), err)
+	// Output: 18 <nil>
+}
+
+// The state of an optimizer, next to the weights in a checkpoint of training.
+func ExampleOpener() {
+	data, err := os.ReadFile("testdata/optimizer.pt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys, err := torch.Keys(bytes.NewReader(data), int64(len(data)))
+	fmt.Println(keys, err)
+
+	f, err := torch.Opener{Key: "optimizer.state"}.NewFile(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for name, t := range f.Tensors() {
+		fmt.Println(name, t)
+	}
+	// Output:
+	// [before state_dict optimizer.state optimizer.state.0 optimizer.state.1] <nil>
+	// 0.exp_avg F32 [3,2]
+	// 0.exp_avg_sq F32 [3,2]
+	// 0.step F32 []
+	// 1.exp_avg F32 [3]
+	// 1.exp_avg_sq F32 [3]
+	// 1.step F32 []
+}

@@ -1,0 +1,310 @@
+package torch
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// zipped returns the files of a folder as a zip archive, whose files are no io.ReaderAts.
+func zipped(t *testing.T, dir string) fs.FS {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	require.NoError(t, w.AddFS(os.DirFS(dir)))
+	require.NoError(t, w.Close())
+	r, err := zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	require.NoError(t, err)
+	return r
+}
+
+// TestFolders opens folders and files that PyTorch wrote, in the operating system, in an fs.FS
+// and in one whose files are read into memory.
+func TestFolders(t *testing.T) {
+	const folders = "testdata/folders"
+	for name, want := range map[string]string{
+		"one": "one", "adapter": "adapter", "shards": "shards",
+		"one/pytorch_model.bin":                   "one",
+		"adapter/adapter_model.bin":               "adapter",
+		"shards/pytorch_model.bin.index.json":     "shards",
+		"shards/pytorch_model-00001-of-00002.bin": "one",
+	} {
+		var skipped []string
+		o := Opener{Skip: func(name string, why error) {
+			require.ErrorIs(t, why, errors.ErrUnsupported)
+			skipped = append(skipped, name+": "+why.Error())
+		}}
+		for i, open := range []func() (*safetensors.File, error){
+			func() (*safetensors.File, error) { return o.Open(filepath.Join(folders, filepath.FromSlash(name))) },
+			func() (*safetensors.File, error) { return o.OpenFS(os.DirFS(folders), name) },
+			func() (*safetensors.File, error) { return o.OpenFS(zipped(t, folders), name) },
+		} {
+			skipped = nil
+			f, err := open()
+			require.NoError(t, err, name)
+			tensors := maps.Collect(f.Tensors())
+			requireSame(t, filepath.Join(folders, want+".safetensors"), tensors, nil)
+			if want == "shards" {
+				require.Equal(t, []string{"complex: safetensors has no dtype for torch.complex128"}, skipped)
+			}
+			require.NoError(t, f.Close())
+			if i < 2 {
+				_, err = safetensors.Append[byte](nil, slices.Collect(maps.Values(tensors))[0])
+				require.ErrorIs(t, err, fs.ErrClosed)
+			}
+		}
+	}
+	_, err := Open(filepath.Join(folders, "shards"))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, `pytorch_model-00002-of-00002.bin: entry "complex": safetensors has no dtype for torch.complex128`)
+}
+
+// TestFindModel: which file of a folder is opened.
+func TestFindModel(t *testing.T) {
+	for name, test := range map[string]struct {
+		files []string
+		want  string
+	}{
+		"the model first":       {[]string{"a.bin", "adapter_model.bin", "pytorch_model.bin", "pytorch_model.bin.index.json"}, "pytorch_model.bin"},
+		"then its index":        {[]string{"a.bin", "adapter_model.bin", "pytorch_model.bin.index.json"}, "pytorch_model.bin.index.json"},
+		"then the adapter":      {[]string{"a.bin", "adapter_model.bin", "b.bin.index.json"}, "adapter_model.bin"},
+		"the only other index":  {[]string{"a.bin", "b.bin", "c.bin.index.json"}, "c.bin.index.json"},
+		"the only other file":   {[]string{"a.ckpt", "config.json", "model.safetensors"}, "a.ckpt"},
+		"none of two":           {[]string{"a.pt", "b.pth"}, "no pytorch_model.bin in it, and several others: [\"a.pt\" \"b.pth\"]"},
+		"none of two indexes":   {[]string{"a.bin.index.json", "b.pth.index.json"}, "and several others"},
+		"nothing":               {[]string{"config.json", "model.safetensors.index.json"}, "no file of PyTorch in it (.bin, .pt, .pth, .ckpt): file does not exist"},
+		"a folder is no file":   {[]string{"pytorch_model.bin/x", "a.pt"}, "a.pt"},
+		"case is as it is said": {[]string{"Pytorch_model.bin", "a.pt"}, "and several others"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fsys := fstest.MapFS{}
+			for _, file := range test.files {
+				fsys["dir/"+file] = &fstest.MapFile{}
+			}
+			found, err := findModel(folderOf(fsys), "dir")
+			if err != nil {
+				found = err.Error()
+			}
+			require.Contains(t, found, test.want)
+		})
+	}
+}
+
+// TestIndexRules: an index obeys the rules of those of safetensors.
+func TestIndexRules(t *testing.T) {
+	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))))
+	many := make(map[string]string)
+	for i := range 10_001 {
+		many[fmt.Sprint(i)] = fmt.Sprint(i, ".bin")
+	}
+	for name, test := range map[string]struct {
+		weights map[string]string
+		want    string
+	}{
+		"obeyed":        {map[string]string{"w": "a.bin"}, ""},
+		"other tensor":  {map[string]string{"w": "a.bin", "v": "a.bin"}, `tensor "v": the index places it in shard "a.bin", which lacks it`},
+		"outside":       {map[string]string{"w": "../a.bin"}, `shard "../a.bin" is not a local, slash-separated file name`},
+		"absolute":      {map[string]string{"w": "/a.bin"}, "is not a local, slash-separated file name"},
+		"10,001 shards": {many, "the index names more than 10000 shards"},
+		"missing":       {map[string]string{"w": "b.bin"}, "b.bin"},
+		"another kind":  {map[string]string{"w": "c.bin"}, "not made by torch.save"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			index, err := json.Marshal(map[string]any{"weight_map": test.weights})
+			require.NoError(t, err)
+			fsys := fstest.MapFS{"m/x.bin.index.json": {Data: index}, "m/a.bin": {Data: data}, "m/c.bin": {Data: []byte("text")}}
+			for _, name := range []string{"m", "m/x.bin.index.json"} {
+				f, err := OpenFS(fsys, name)
+				if test.want == "" {
+					require.NoError(t, err)
+					require.Equal(t, 1, f.Len())
+					continue
+				}
+				require.ErrorContains(t, err, test.want)
+				require.ErrorContains(t, err, "safetensors: open m/x.bin.index.json: ")
+			}
+		})
+	}
+}
+
+// TestErrors: an error names file, dict and tensor, and whose fault it is.
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	beyond := tensorOf(storageOf(float4, "0", 4), 1, nums(4), nums(1))
+	name := filepath.Join(dir, "a.pt")
+	require.NoError(t, os.WriteFile(name, zipOf(t, "\x80\x02}"+str("model")+dictOf(beyond)[2:len(dictOf(beyond))-1]+"s."), 0o666))
+	_, err := Open(name)
+	require.EqualError(t, err, "safetensors: open "+name+`: dict "model": tensor "w": its last element ends at byte 20 of a storage of 16 bytes`)
+	var broken *safetensors.FormatError
+	require.ErrorAs(t, err, &broken)
+	require.Equal(t, "w", broken.Tensor)
+
+	_, err = Opener{Key: "ema"}.Open(name) // the argument is at fault
+	require.EqualError(t, err, "safetensors: open "+name+`: there is no "ema"; a key selects one of "model" (1 tensor)`)
+	require.False(t, errors.As(err, &broken))
+
+	_, err = Open(filepath.Join(dir, "b.pt"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Equal(t, 1, strings.Count(err.Error(), "b.pt"))
+	_, err = Open(dir + "/a.pt/x")
+	require.Error(t, err)
+	for want, err := range map[string]error{
+		"open ../x: invalid argument":               second(OpenFS(os.DirFS(dir), "../x")),
+		"open .: the fs.FS is nil":                  second(OpenFS(nil, ".")),
+		"the io.ReaderAt of a file is nil":          second(NewFile(nil, 0)),
+		"a file of -1 bytes":                        second(NewFile(strings.NewReader(""), -1)),
+		`not made by torch.save: it starts with ""`: second(NewFile(strings.NewReader(""), 0)),
+	} {
+		require.EqualError(t, err, "safetensors: "+want)
+	}
+	_, err = Keys(strings.NewReader("abc"), 3)
+	require.ErrorAs(t, err, &broken)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// A failing reader fails after some reads.
+type failing struct {
+	io.ReaderAt
+	left int
+}
+
+var errFailing = errors.New("failing")
+
+func (f *failing) ReadAt(p []byte, off int64) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, errFailing
+	}
+	return f.ReaderAt.ReadAt(p, off)
+}
+
+// TestFailingReader: an error of the reader is never one of the bytes, whichever read fails.
+func TestFailingReader(t *testing.T) {
+	for _, name := range []string{"state_dict.pt", "compressed.pt", "legacy.pt", "big_endian.pt", "module.pt"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		for n := 0; ; n++ {
+			require.Less(t, n, 1000)
+			r := &failing{bytes.NewReader(data), n}
+			f, err := NewFile(r, int64(len(data)))
+			if err == nil {
+				err = safetensors.Write(io.Discard, maps.Collect(f.Tensors()), nil)
+			}
+			if r.left >= 0 {
+				require.NoError(t, err)
+				break
+			}
+			require.ErrorIs(t, err, errFailing, "%s, read %d", name, n)
+			require.False(t, errors.As(err, new(*safetensors.FormatError)), "%v", err)
+		}
+	}
+}
+
+// TestOnlyDict: without a key, the only dict that holds tensors is taken, however deep it is;
+// never one of two.
+func TestOnlyDict(t *testing.T) {
+	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+	dict := func(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
+	for name, test := range map[string]struct{ pickle, want string }{
+		"one":          {dict(str("epoch"), num(1), str("a"), dict(str("w"), w)), "w"},
+		"deep":         {dict(str("a"), dict(str("b"), dict(str("w"), w), str("c"), dict())), "w"},
+		"numbered":     {dict(str("a"), dict(num(0), dict(str("w"), w), num(1), dict(str("w"), w))), "0.w 1.w"},
+		"in a list":    {dict(str("a"), "]"+dict(str("w"), w)+"a"), "0.w"},
+		"nested":       {dict(str("a"), dict(str("w"), w, str("b"), dict(str("v"), w))), "b.v w"},
+		"the same":     {dict(str("a"), dict(str("w"), w)+"q\x05", str("b"), "h\x05"), "w"},
+		"two":          {dict(str("a"), dict(str("w"), w), str("b"), dict(str("w"), w)), `no tensors at the top level; a key selects one of "a" (1 tensor), "b" (1 tensor)`},
+		"top level":    {dict(str("a"), dict(str("w"), w), str("v"), w), "a.w v"},
+		"none":         {dict(str("a"), dict()), "no dict in it holds tensors"},
+		"only another": {dict(str("a"), dict(str("w"), "csome\nclass\n)\x81")), "no dict in it holds tensors"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := zipOf(t, "\x80\x02"+test.pickle+".")
+			f, err := NewFile(bytes.NewReader(data), int64(len(data)))
+			if err != nil {
+				require.ErrorContains(t, err, test.want)
+				return
+			}
+			require.Equal(t, test.want, strings.Join(slices.Sorted(maps.Keys(maps.Collect(f.Tensors()))), " "))
+		})
+	}
+}
+
+// TestModules: what makes an object a module, and what its state is.
+func TestModules(t *testing.T) {
+	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+	dict := func(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
+	module := func(items ...string) string { return "cm\nNet\n)\x81" + dict(items...) + "b" }
+	parts := func(parameters, buffers, modules string) []string {
+		return []string{str("training"), "\x88", str("_parameters"), parameters, str("_buffers"), buffers, str("_modules"), modules}
+	}
+	set := func(class, items string) []string { return []string{str("_non_persistent_buffers_set"), class + items} }
+	const python2, python3, four = "c__builtin__\nset\n", "cbuiltins\nset\n", "\x8f("
+	buffers := dict(str("a"), w, str("b"), w, str("c"), "N")
+	for name, test := range map[string]struct{ pickle, want string }{
+		"parameters":             {module(parts(dict(str("w"), w, str("n"), "N"), "}", "}")...), "w"},
+		"buffers":                {module(parts("}", buffers, "}")...), "a b"},
+		"without some, 2":        {module(append(parts("}", buffers, "}"), set(python2, "]"+str("a")+"a\x85R")...)...), "b"},
+		"without some, 3":        {module(append(parts("}", buffers, "}"), set(python3, "]"+str("a")+"a\x85R")...)...), "b"},
+		"without some, 4":        {module(append(parts("}", buffers, "}"), set(four, str("b")+"\x90")...)...), "a"},
+		"without some, unknown":  {module(append(parts("}", buffers, "}"), set("cm\nset\n", ")R")...)...), `it holds an object of "m.Net"`},
+		"parameters are kept":    {module(append(parts(dict(str("a"), w), dict(str("b"), w), "}"), set(four, str("a")+str("b")+"\x90")...)...), "a"},
+		"modules":                {module(parts(dict(str("w"), w), "}", dict(str("0"), module(parts(dict(str("w"), w), "}", "}")...), str("n"), "N", str("e"), module(parts("}", "}", "}")...)))...), "0.w w"},
+		"ordered dicts":          {module(parts("ccollections\nOrderedDict\n]("+str("w")+w+"\x86e\x85R", "ccollections\nOrderedDict\n)R", "}")...), "w"},
+		"a name twice":           {module(parts(dict(str("w"), w), dict(str("w"), w), "}")...), `two entries are named "w"`},
+		"no tensor":              {module(parts(dict(str("w"), num(1), str("v"), w), "}", "}")...), "v"},
+		"an object in it":        {module(parts(dict(str("w"), w, str("x"), "cos\nsystem\n"+str("touch executed")+"\x85R"), "}", "}")...), `entry "x": it is an object of "os.system"`},
+		"itself":                 {"cm\nNet\n)\x81q\x07" + dict(parts(dict(str("w"), w), "}", dict(str("m"), "h\x07"))...) + "b", "it is nested too deeply, or contains itself"},
+		"no buffers":             {module(str("_parameters"), dict(str("w"), w), str("_modules"), "}"), `it holds an object of "m.Net"`},
+		"parameters are no dict": {module(parts("]", "}", "}")...), `it holds an object of "m.Net"`},
+		"state is a tuple":       {"cm\nNet\n)\x81" + dict(parts(dict(str("w"), w), "}", "}")...) + "}\x86b", `it holds an object of "m.Net"`},
+		"empty":                  {module(parts("}", "}", "}")...), `it holds an object of "m.Net", not tensors`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := zipOf(t, "\x80\x02"+test.pickle+".")
+			f, err := NewFile(bytes.NewReader(data), int64(len(data)))
+			if err != nil {
+				require.ErrorContains(t, err, test.want)
+				return
+			}
+			require.Equal(t, test.want, strings.Join(slices.Sorted(maps.Keys(maps.Collect(f.Tensors()))), " "))
+		})
+	}
+	require.NoFileExists(t, "executed")
+}
+
+// TestMemory: an open file of many small tensors takes at most ten bytes for each of its own.
+func TestMemory(t *testing.T) {
+	var items strings.Builder
+	items.WriteString("\x80\x02}(")
+	for i := range 20_000 {
+		items.WriteString(str(fmt.Sprint("layers.", i, ".self_attention.query.weight")))
+		items.WriteString(tensorOf(storageOf(float4, "0", 4), 0, nums(2, 2), nums(2, 1)))
+	}
+	data := zipOf(t, items.String()+"u.")
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	f, err := NewFile(bytes.NewReader(data), int64(len(data)))
+	require.NoError(t, err)
+	require.Equal(t, 20_000, f.Len())
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(10*len(data)))
+	runtime.KeepAlive(f)
+	runtime.KeepAlive(data)
+	runtime.KeepAlive(&items)
+}
