@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -13,15 +14,15 @@ type builder struct {
 	config *config
 	bits   int   // of a code
 	shape  []int // of the result
+	state  quantState
 	matrix *matrix
 }
 
 // build returns the tensor that a module stands for.
 func build(m *module, c *config) (safetensors.Tensor, error) {
-	b := &builder{module: m, config: c}
-	b.matrix = &matrix{name: m.result(), transposed: m.layout.transposed, constant: m.layout.constant}
-	for _, step := range []func() error{b.checkOrder, b.findBits, b.findShape, b.findNumbers, b.findGroups, b.findGrids} {
-		if err := step(); err != nil {
+	b := newBuilder(m, c)
+	for _, step := range []func(*builder) error{(*builder).findBits, m.layout.lay, m.layout.scale} {
+		if err := step(b); err != nil {
 			return safetensors.Tensor{}, err
 		}
 	}
@@ -32,45 +33,27 @@ func build(m *module, c *config) (safetensors.Tensor, error) {
 	return t, nil
 }
 
-// checkOrder refuses the orders that early versions of bitsandbytes had for some GPUs.
-func (b *builder) checkOrder() error {
-	if _, ok := b.tensor[order]; !ok {
-		return nil
-	}
-	t, err := b.flatten(order, 1)
-	if err != nil {
-		return err
-	}
-	v, err := safetensors.Append[byte](nil, t)
-	if err != nil {
-		return b.failed(order, err)
-	}
-	if v[0] != 0 {
-		return b.errorf(order, "elements in order %d, not row by row (0)", v[0])
-	}
-	return nil
+func newBuilder(m *module, c *config) *builder {
+	return &builder{module: m, config: c, matrix: &matrix{name: m.result(), transposed: m.layout.transposed, constant: m.layout.constant}}
 }
 
-// findBits finds the size of a code.
+// findBits finds the size of a code, unless layWords has to.
 func (b *builder) findBits() error {
-	switch b.layout.element {
-	case e4m3, signed:
-		b.bits = 8
-	case e2m1, mapped:
-		b.bits = 4
-	default:
-		b.bits, _ = b.config.of(b.path())
-		if b.weights != nil {
-			b.bits = b.weights.Bits
-		}
-		if b.bits == 0 && b.layout.packing == permuted {
-			b.bits = 4
-		}
-	}
-	allowed := map[string][]int{gptq: {2, 3, 4, 8}, awq: {4}, mlx: {2, 3, 4, 5, 6, 8}}[b.layout.methods[0]]
 	switch {
-	case b.bits == 0 && b.layout.element == offset:
-		return nil // findShape tells
+	case b.layout.bits != 0:
+		b.bits = b.layout.bits
+	case b.weights != nil:
+		b.bits = b.weights.Bits
+	default:
+		b.bits = b.settings.Bits
+	}
+	method := b.layout.methods[0]
+	if method == awq && b.bits == 0 {
+		b.bits = 4
+	}
+	allowed := map[string][]int{gptq: {2, 3, 4, 8}, awq: {4}, mlx: {2, 3, 4, 5, 6, 8}}[method]
+	switch {
+	case b.bits == 0 && method == compressed:
 	case b.bits == 0:
 		return b.errorf(values, "only a config tells the bits of its codes")
 	case b.bits < 1 || b.bits > 8 || allowed != nil && !slices.Contains(allowed, b.bits):
@@ -108,25 +91,19 @@ func (b *builder) readTable(r role, n int) (*dequant.Table, error) {
 	return of, nil
 }
 
-// findNumbers finds the number of each code.
-func (b *builder) findNumbers() (err error) {
-	v := b.matrix.values
-	switch b.layout.element {
-	case e4m3:
-		v.e4m3, v.numbers = true, e4m3Numbers
-	case e2m1:
-		v.numbers = e2m1Numbers
-	case signed:
-		v.numbers = signedNumbers
-	case offset:
-		v.numbers = offsetNumbers[b.bits]
-	case unsigned:
-		v.numbers = unsignedNumbers[b.bits]
-	case mapped:
-		v.numbers, err = b.readTable(numbers, 16)
+// checkShape compares the shape of a part with the one that it must have.
+func (m *module) checkShape(r role, want ...int) error {
+	if have := m.tensor[r].Shape(); !slices.Equal(have, want) {
+		return m.errorf(r, "its shape is %v, but %s needs %v", have, quote(m.name(values)), want)
 	}
-	if b.layout.packing == permuted {
-		v.packing.Order = &awqOrder
+	return nil
+}
+
+// bytesOf returns the bytes of a part, in the shape that it has.
+func (b *builder) bytesOf(r role) (safetensors.Tensor, error) {
+	t, err := b.tensor[r].Bitcast(safetensors.U8)
+	if err != nil {
+		return t, b.failed(r, fmt.Errorf("its bytes: %w", err))
 	}
-	return err
+	return t, nil
 }

@@ -28,22 +28,23 @@
 //
 // # Layouts
 //
-// The config is the content of config.json, which has a quantization_config, or of
-// hf_quant_config.json. The columns of this table are its quant_method, the tensors of a
+// The config is the content of config.json, which has a quantization_config, of
+// hf_quant_config.json, or of the metadata _quantization_metadata. The columns of this table are its quant_method, the tensors of a
 // module with their dtypes, and the numbers. q is a stored value, s the scale of its
 // block, group, row or tensor, z its zero point. F4 stands for two E2M1 values in a byte,
 // the first in the low bits.
 //
-//	fp8                 weight F8_E4M3, weight_scale_inv F32, E8M0 or U8      q * s in blocks, or by tensor
+//	fp8, mxfp8          *: F8_E4M3, *_scale_inv: F32, E8M0 or U8              q * s in blocks, or by tensor
+//	                    *: F4 (I8), *_scale_inv: F32, E8M0 or U8              q * s in groups of 32
 //	                    weight F8_E4M3, scale E8M0 (DeepSeek V4)              q * s in blocks of 128×128
 //	                    weight F4 (I8), scale E8M0 (DeepSeek V4, experts)     q * s in groups of 32
 //	                    weight F8_E4M3, weight_scale F32 (AutoFP8)            q * s
 //	fbgemm_fp8          weight F8_E4M3, weight_scale F32                      q * s by row
 //	compressed-tensors  weight F8_E4M3, weight_scale                          q * s by row, tensor or block
 //	                    weight F8_E4M3, weight_scale U8 (MXFP8)               q * s in groups of 32
-//	                    weight I8, weight_scale                               q * s by row
-//	                    weight_packed I32 (1 to 8 bits), weight_scale,        (q - z) * s in groups, by row,
-//	                    weight_shape, weight_zero_point, weight_g_idx         or in the groups of weight_g_idx
+//	                    weight I8, weight_scale, weight_zero_point            (q - z) * s by row, tensor or block
+//	                    weight_packed I32 (1 to 8 bits), weight_scale,        (q - z) * s in groups, by row, tensor
+//	                    weight_shape, weight_zero_point, weight_g_idx         or block, or in the groups of weight_g_idx
 //	                    weight_packed F4, weight_scale F8_E4M3,               q * (s / weight_global_scale)
 //	                    weight_global_scale F32 (NVFP4)                       in groups of 16
 //	                    weight_packed F4, weight_scale U8 (MXFP4)             q * s in groups of 32
@@ -53,10 +54,20 @@
 //	gptq                qweight I32 (2, 3, 4, 8 bits), qzeros, scales, g_idx  (q - z) * s in groups, transposed
 //	awq                 qweight I32 (4 bits), qzeros, scales                  (q - z) * s in groups, transposed
 //	auto-round          those of gptq or awq
-//	bitsandbytes        weight U8 (4 bits), weight.absmax, weight.quant_map,  quant_map[q] * s in blocks; scales
-//	                    weight.quant_state…, weight.nested_…                  may be quantised themselves
+//	bitsandbytes        *: 4 bits in any dtype, *.absmax, *.quant_map,        quant_map[q] * s in blocks; scales
+//	                    *.quant_state…, *.nested_…                            may be quantised themselves
 //	                    weight I8, SCB F32                                    q * s * (1/127) by row
 //	(MLX)               weight U32 (2, 3, 4, 5, 6, 8 bits), scales, biases    q * s + bias in groups
+//	(ComfyUI)           weight F8_E4M3 or F8_E5M2, weight_scale, comfy_quant  q * s
+//	                    weight F8_E4M3, scale_weight                          q * s
+//	                    weight I8, weight_scale, comfy_quant                  q * s by row or tensor
+//	                    weight F4, weight_scale F8_E4M3, weight_scale_2 F32,  q * (s * weight_scale_2) in groups of 16,
+//	                    comfy_quant (NVFP4)                                   the first q in the high bits, s as cuBLAS has it
+//	                    weight F8_E4M3, weight_scale U8, comfy_quant (MXFP8)  q * s in groups of 32, s as cuBLAS has it
+//
+// A star stands for the name of a parameter, such as experts.gate_up_proj, which may be
+// that of several matrices; other names follow that of a module. A config of gptq or awq
+// may have rules (dynamic) for modules of their own.
 //
 // Products, differences and sums are rounded to float32 one by one, as the reference
 // packages compute them on a CPU, bit by bit. Where packages differ, the results are
@@ -65,9 +76,16 @@
 // packages do. A NaN scale gives NaN.
 //
 // The tensors say which of them are quantised, the config how: its bits, group sizes and
-// block sizes. Without a config, names, dtypes and shapes must do: GPTQ and MLX need
-// one; FP8 in blocks is taken to have blocks of 128×128. Scales of inputs and of caches
-// are dropped. Everything else stays as it is.
+// block sizes. Without a config, names, dtypes and shapes must do: GPTQ, AWQ, MLX, MXFP8 and
+// the NVFP4 of ModelOpt need one; FP8 in blocks is taken to have blocks of 128×128.
+//
+// # What is left out
+//
+// Parts of quantised tensors go with the quantisation, and so do markers. Scales of inputs
+// and outputs go if they have one element, or one for each expert; those of the cache of an
+// attention if they have one element, or one for each head that the config speaks of. Biases
+// stay. Any other tensor next to a quantised one is an error: smoothing, rotation or a
+// low-rank part would change what the weights mean.
 //
 // # Quantising
 //
@@ -84,22 +102,24 @@
 // A checkpoint that does not fit its layout is an error that names the tensor and the
 // rule: a scale without values, or values without a scale; shapes that do not belong
 // together; an unknown quant_method or format; weights that are right only for inputs that
-// the model scales or transforms as it runs. An index of groups (g_idx) is checked when its
-// tensor is first read.
+// the model scales or transforms as it runs. So is a key of a quantization_config that is
+// not known to change no number, unless it is null, false or empty. An index of groups
+// (g_idx) is checked when its tensor is first read.
 //
 // # Lifetime, memory and concurrency
 //
 // The results refer to the tensors they are made of, so close a file after they are read.
 // Dequantize reads only shapes that are stored as tensors (packed integers of
-// compressed-tensors, in one read where they are neighbors) and the tables and formats of
-// bitsandbytes, up to 16 concurrently. A result keeps one number of its scales in memory,
+// compressed-tensors, in one read where they are neighbors), the tables and formats of
+// bitsandbytes and the markers of ComfyUI, up to 16 concurrently. A result keeps one number of its scales in memory,
 // and an index of groups that are not adjacent; both are read when they are first needed.
 // Everything may be called concurrently.
 //
 // # Untrusted files
 //
 // Nothing is allocated because a shape claims it, and no index is used unchecked. A
-// config is data: its regular expressions have at most 128 KiB together, with repeats
-// written out, and a number of steps to match all names that takes some seconds. More is an
-// error; no model comes near. Open reads a config of up to 64 MiB.
+// config is data, of at most 4 MiB. Its regular expressions have at most 4 KiB each and
+// 128 KiB together, with repeats written out, and a number of steps to match all names that
+// takes some seconds; those that ignore case are refused. No model comes near. Errors cut
+// the names that they quote.
 package quant

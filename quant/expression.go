@@ -11,7 +11,7 @@ import (
 // for a byte of a name, a hostile one as many as it has bytes.
 type expression struct {
 	text      string
-	program   *syntax.Prog
+	program   *syntax.Prog // nil for one that only Python understands, which matches nothing
 	now, next threads
 }
 
@@ -32,6 +32,9 @@ func newExpression(text string, re *syntax.Regexp) (*expression, error) {
 
 // match reports whether e matches, and takes its steps from those that are left.
 func (e *expression) match(name string, left *int64) (bool, error) {
+	if e.program == nil {
+		return false, nil
+	}
 	e.now.clear()
 	e.now.add(uint32(e.program.Start))
 	for before := rune(-1); len(e.now.list) > 0; {

@@ -53,8 +53,14 @@ func (g floats) read(dst []float32, batch int, lines, positions span) ([]float32
 	if err != nil {
 		return nil, err
 	}
+	return g.scaled(dst, t)
+}
+
+// scaled appends some of the numbers to dst.
+func (g floats) scaled(dst []float32, t safetensors.Tensor) ([]float32, error) {
 	old := len(dst)
-	if dst, err = safetensors.Append(dst, t); err != nil {
+	dst, err := safetensors.Append(dst, t)
+	if err != nil {
 		return nil, err
 	}
 	if g.factor != nil {
@@ -71,6 +77,29 @@ func (g floats) read(dst []float32, batch int, lines, positions span) ([]float32
 		}
 		for i := range dst[old:] {
 			dst[old+i] /= d
+		}
+	}
+	return dst, nil
+}
+
+// blocked are floats in the order that cuBLAS reads: tiles of 128 lines and 4 positions,
+// in each of which lines 0, 32, 64 and 96 come first.
+type blocked struct{ floats } // [tiles down, tiles across, 512]
+
+func (g blocked) read(dst []float32, _ int, lines, positions span) ([]float32, error) {
+	down, across := lines.over(128), positions.over(4)
+	t, err := g.Slice(safetensors.Span(down.start, down.stop), safetensors.Span(across.start, across.stop))
+	if err != nil {
+		return nil, err
+	}
+	tiles, err := g.scaled(nil, t)
+	if err != nil {
+		return nil, err
+	}
+	for l := lines.start; l < lines.stop; l++ {
+		row := tiles[(l/128-down.start)*across.len()*512+l%32*16+l%128/32*4:]
+		for p := positions.start; p < positions.stop; p++ {
+			dst = append(dst, row[(p/4-across.start)*512+p%4])
 		}
 	}
 	return dst, nil
@@ -239,7 +268,7 @@ func table(bits int, number func(code int) float32) *dequant.Table {
 }
 
 // tables returns the numbers of codes of each size.
-func tables(number func(bits, code int) float32) (of [9]*dequant.Table) {
+func tables(number func(bits, code int) float32) (of numbers) {
 	for bits := 1; bits < len(of); bits++ {
 		of[bits] = table(bits, func(code int) float32 { return number(bits, code) })
 	}
@@ -248,36 +277,31 @@ func tables(number func(bits, code int) float32) (of [9]*dequant.Table) {
 
 // Those of integers. A checkpoint may have a hundred thousand modules, which share them.
 var (
-	signedNumbers   = table(8, func(code int) float32 { return float32(int8(code)) })
+	signedNumbers   = tables(func(bits, code int) float32 { return float32(int8(code<<(8-bits)) >> (8 - bits)) })
 	offsetNumbers   = tables(func(bits, code int) float32 { return float32(code - 1<<(bits-1)) })
 	unsignedNumbers = tables(func(_, code int) float32 { return float32(code) })
 	nextNumbers     = tables(func(bits, code int) float32 { return float32((code + 1) & (1<<bits - 1)) }) // of zero points stored less 1
 )
 
-// e4m3Numbers and e2m1Numbers are those of the float formats.
+// Those of floats.
 var (
-	e4m3Numbers = func() *dequant.Table {
-		var codes [256]byte
-		for i := range codes {
-			codes[i] = byte(i)
-		}
-		var wide [4 * 256]byte
-		float.Convert(wide[:], float.F32, codes[:], float.E4M3, false)
-		return table(8, func(code int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(wide[4*code:])) })
-	}()
-	e2m1Numbers = table(4, func(code int) float32 {
+	e4m3Numbers = numbers{8: floatTable(float.E4M3)}
+	e5m2Numbers = numbers{8: floatTable(float.E5M2)}
+	e2m1Numbers = numbers{4: table(4, func(code int) float32 {
 		number := [8]float32{0, .5, 1, 1.5, 2, 3, 4, 6}[code%8]
 		if code >= 8 {
 			return float32(math.Copysign(float64(number), -1))
 		}
 		return number
-	})
+	})}
 )
 
-// checkShape compares the shape of a part with the one that it must have.
-func (m *module) checkShape(r role, want ...int) error {
-	if have := m.tensor[r].Shape(); !slices.Equal(have, want) {
-		return m.errorf(r, "its shape is %v, but %s needs %v", have, quote(m.name(values)), want)
+func floatTable(format float.Format) *dequant.Table {
+	var codes [256]byte
+	for i := range codes {
+		codes[i] = byte(i)
 	}
-	return nil
+	var wide [4 * 256]byte
+	float.Convert(wide[:], float.F32, codes[:], format, false)
+	return table(8, func(code int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(wide[4*code:])) })
 }

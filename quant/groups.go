@@ -18,6 +18,10 @@ type group struct {
 	Weights *weights `json:"weights"`
 }
 
+func (g *group) UnmarshalJSON(text []byte) error {
+	return decode(text, g, "input_activations output_activations")
+}
+
 type weights struct {
 	Bits      int            `json:"num_bits"`
 	Type      string         `json:"type"`
@@ -25,7 +29,15 @@ type weights struct {
 	Strategy  string         `json:"strategy"`
 	GroupSize int            `json:"group_size"`
 	Block     blockStructure `json:"block_structure"`
+	Order     any            `json:"actorder"`
 }
+
+func (w *weights) UnmarshalJSON(text []byte) error {
+	return decode(text, w, "dynamic observer observer_kwargs scale_dtype zp_dtype")
+}
+
+// indexed reports whether the groups of columns are those of an index.
+func (w *weights) indexed() bool { return w != nil && (w.Order == true || w.Order == "group") }
 
 // A blockStructure is [128,128] in JSON; early versions wrote "128x128".
 type blockStructure []int
@@ -39,23 +51,41 @@ func (b *blockStructure) UnmarshalJSON(text []byte) error {
 
 // Transforms are rotations of weights, and of inputs and outputs as the model runs.
 type transforms struct {
-	Groups map[string]struct {
-		Apply []struct {
-			Location string `json:"location"`
-		} `json:"apply"`
-	} `json:"config_groups"`
+	Groups map[string]transform `json:"config_groups"`
+}
+
+type transform struct {
+	Apply []struct {
+		Location string `json:"location"`
+	} `json:"apply"`
+}
+
+func (t *transforms) UnmarshalJSON(text []byte) error { return decode(text, t, "") }
+
+func (t *transform) UnmarshalJSON(text []byte) error {
+	return decode(text, t, "type randomize requires_grad head_dim precision")
 }
 
 // check refuses weights that are only right for transformed inputs or outputs.
 func (t transforms) check() error {
 	for _, g := range t.Groups {
 		for _, a := range g.Apply {
-			if a.Location == "input" || a.Location == "output" {
+			// Those of queries and keys cancel each other out.
+			if !slices.Contains([]string{"weight_input", "weight_output", "q_attn", "k_cache"}, a.Location) {
 				return fmt.Errorf("transform_config: weights for transformed inputs or outputs: %w", errors.ErrUnsupported)
 			}
 		}
 	}
 	return nil
+}
+
+// A sparsity says how weights without zeros are stored.
+type sparsity struct {
+	Format string `json:"format"`
+}
+
+func (s *sparsity) UnmarshalJSON(text []byte) error {
+	return decode(text, s, "ignore registry_requires_subclass sparsity_structure targets global_sparsity")
 }
 
 // Targets are those of the groups that tensors of a format may belong to.
@@ -66,12 +96,46 @@ type targets struct {
 	exprs   []*expression       // in the order of their texts
 	class   *weights            // of the first group with a class: files have no classes
 	only    *weights            // of the first group
-	groups  int
+	count   int                 // of groups
 }
 
-// parseGroups reads the groups of compressed-tensors. Their formats go before that of
-// all.
-func (c *config) parseGroups(groups map[string]*group, format string) error {
+// The formats of compressed-tensors that no layout has.
+const (
+	notQuantised  = "dense"
+	mixedFormats  = "mixed-precision"
+	genericFormat = "naive-quantized"
+)
+
+var formats = []string{notQuantised, genericFormat, "float-quantized", "int-quantized", "pack-quantized",
+	"nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", mixedFormats}
+
+// parseGroups reads the config of compressed-tensors.
+func (c *config) parseGroups(text []byte) error {
+	var s struct {
+		exceptions
+		Format     string            `json:"format"`
+		Groups     map[string]*group `json:"config_groups"`
+		Transforms transforms        `json:"transform_config"`
+		Sparsity   sparsity          `json:"sparsity_config"`
+	}
+	err := decode(text, &s, "quant_method kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference")
+	if err == nil {
+		err = s.Transforms.check()
+	}
+	if err == nil && s.Sparsity.Format != "" && s.Sparsity.Format != notQuantised {
+		err = fmt.Errorf("sparsity_config: format %s: %w", quote(s.Sparsity.Format), errors.ErrUnsupported)
+	}
+	if err == nil {
+		err = c.except(s.exceptions)
+	}
+	if err == nil {
+		err = c.addGroups(s.Groups, s.Format)
+	}
+	return err
+}
+
+// addGroups adds the groups. Their formats go before that of all.
+func (c *config) addGroups(groups map[string]*group, format string) error {
 	c.targets = map[string]*targets{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
@@ -98,7 +162,7 @@ func (c *config) parseGroups(groups map[string]*group, format string) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", cut(name), err)
 		}
 	}
 	for _, t := range c.targets {
@@ -123,7 +187,7 @@ func (t *targets) add(g *group, exprs []*expression) error {
 	if t.class == nil && slices.ContainsFunc(g.Targets, func(s string) bool { return s != "" && unicode.IsUpper(rune(s[0])) }) {
 		t.class = g.Weights
 	}
-	if t.groups++; t.groups == 1 {
+	if t.count++; t.count == 1 {
 		t.only = g.Weights
 	}
 	return nil
@@ -136,13 +200,16 @@ func (c *config) weightsOf(module, format string) (*weights, error) {
 	switch {
 	case t == nil:
 		t = &targets{}
-	case t.groups == 1:
+	case t.count == 1:
 		return t.only, nil
 	}
 	if w := t.weights[module]; w != nil {
 		return w, nil
 	}
 	for _, e := range t.exprs {
+		if e.program == nil {
+			return nil, fmt.Errorf("target %s: %w", quote(e.text), errPython)
+		}
 		if ok, err := e.match(module, &c.steps); err != nil {
 			return nil, err
 		} else if ok {
@@ -152,12 +219,12 @@ func (c *config) weightsOf(module, format string) (*weights, error) {
 	if t.class != nil {
 		return t.class, nil
 	}
-	return nil, errors.New("no group of the quantization_config has format " + format + " and targets it")
+	return nil, fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
 }
 
 func checkFormat(format string) error {
 	if format != "" && !slices.Contains(formats, format) {
-		return fmt.Errorf("format %q is none of %s", format, strings.Join(formats, ", "))
+		return fmt.Errorf("format %s is none of %s", quote(format), strings.Join(formats, ", "))
 	}
 	return nil
 }

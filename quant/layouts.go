@@ -1,22 +1,31 @@
 package quant
 
-import "github.com/gosafetensors/safetensors"
+import (
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/dequant"
+)
 
 // A layout is a way to store a quantised tensor as several tensors. Their names are
-// those of a module and a suffix each.
+// those of a module, or of a parameter, and a suffix each.
 type layout struct {
 	name    string   // for people
 	methods []string // the values of quant_method that have it
-	format  string   // in a group of compressed-tensors
+	format  string   // in a group of compressed-tensors, or in a marker of ComfyUI
 	parts   []part   // the first has the values, the second what scales them; these two recognize the layout
-	element element
-	packing packing
-	scaling scaling
-	group   int // elements of a group; 0: the config says it
+	bits    int      // of a code; 0: the config says it
+	numbers *numbers // of the codes; nil: the checkpoint has them
+	group   int      // elements of a group; 0: the config says it
+	unsaid  string   // what only a config or a marker tells, "" if names, dtypes and shapes are enough
+
+	lay   func(*builder) error // finds the codes, and the shape of the result
+	scale func(*builder) error // finds scales and zero points, and what each is for
 
 	transposed bool    // the result has the lines of the values as columns
 	constant   float32 // multiplies everything in the end, unless it is 0
 }
+
+// numbers are those that codes stand for, by the bits of a code.
+type numbers [9]*dequant.Table
 
 // A part is one of the tensors of a layout.
 type part struct {
@@ -37,46 +46,12 @@ const (
 	shape              // of the result
 	divisor            // of the scales
 	factor             // of the scales
-	numbers            // number of each code
+	codebook           // number of each code
 	state              // JSON
 	nestedScales       // of the scales
 	nestedNumbers      // number of each code of the scales
 	order              // of the elements: 0 for row by row
-)
-
-// An element is what a code stands for.
-type element uint8
-
-const (
-	e4m3     element = iota // F8_E4M3
-	e2m1                    // F4
-	signed                  // I8
-	offset                  // an integer, stored with half of the range added
-	unsigned                // an integer
-	mapped                  // an entry of the table that the layout has
-)
-
-// A packing is where the codes are.
-type packing uint8
-
-const (
-	along    packing = iota // along the columns, low bits first
-	down                    // down the rows, in words of 32 bits
-	permuted                // along the columns, eight in a word in the order of awqOrder
-	pairs                   // along all elements, the first of a pair in the high bits
-	blocks                  // along the last two dimensions
-)
-
-// A scaling is what part of the values one scale is for.
-type scaling uint8
-
-const (
-	rows      scaling = iota // a row
-	tiles                    // a block of the config
-	groups                   // a group of adjacent columns
-	inputs                   // a group of rows, in each column
-	described                // what the config says, else what shapes say
-	elements                 // a group of adjacent elements, across rows
+	marker             // names the layout
 )
 
 var (
@@ -87,125 +62,186 @@ var (
 // Sets of dtypes.
 var (
 	isE4M3   = []safetensors.DType{safetensors.F8_E4M3}
+	isE5M2   = []safetensors.DType{safetensors.F8_E5M2}
 	isE8M0   = []safetensors.DType{safetensors.F8_E8M0}
+	isPower  = []safetensors.DType{safetensors.F8_E8M0, safetensors.U8}
 	isU8     = []safetensors.DType{safetensors.U8}
 	isI8     = []safetensors.DType{safetensors.I8}
 	isI32    = []safetensors.DType{safetensors.I32}
 	isU32    = []safetensors.DType{safetensors.U32}
 	isInt    = []safetensors.DType{safetensors.I64, safetensors.I32}
+	isZero   = []safetensors.DType{safetensors.I32, safetensors.I8}
 	isF32    = []safetensors.DType{safetensors.F32}
 	isFloat  = []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}
 	isScale  = []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F8_E8M0, safetensors.U8}
+	isBytes  = []safetensors.DType{safetensors.U8, safetensors.BF16, safetensors.F16, safetensors.F32}
 	is8OrF32 = []safetensors.DType{safetensors.U8, safetensors.F32}
 )
 
-// layouts are tried in order. Where the same tensors may mean two of them, shapes or
-// the config decide: see module.fits.
+// layouts are tried in order.
 var layouts = []layout{
 	{
-		name: "FP8 in blocks", methods: []string{fp8},
-		parts:   []part{{values, "weight", isE4M3, false}, {scales, "weight_scale_inv", isScale, false}},
-		element: e4m3, scaling: tiles,
-	},
-	{
-		name: "FP8 in blocks of 128×128", methods: []string{fp8},
-		parts:   []part{{values, "weight", isE4M3, false}, {scales, "scale", isE8M0, false}},
-		element: e4m3, scaling: tiles, group: 128,
+		name: "FP8 in blocks", methods: []string{fp8, mxfp8},
+		parts: []part{{values, "", isE4M3, false}, {scales, "_scale_inv", isScale, false}},
+		bits:  8, numbers: &e4m3Numbers,
+		lay: (*builder).layAlong, scale: (*builder).scaleTiles,
 	},
 	{
 		name: "FP4 in groups of 32", methods: []string{fp8},
-		parts:   []part{{values, "weight", isI8, false}, {scales, "scale", isE8M0, false}},
-		element: e2m1, scaling: groups, group: 32,
+		parts: []part{{values, "", isI8, false}, {scales, "_scale_inv", isScale, false}},
+		bits:  4, numbers: &e2m1Numbers, group: 32,
+		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
+	},
+	{
+		name: "FP8 in blocks of 128×128", methods: []string{fp8},
+		parts: []part{{values, "weight", isE4M3, false}, {scales, "scale", isE8M0, false}},
+		bits:  8, numbers: &e4m3Numbers, group: 128,
+		lay: (*builder).layAlong, scale: (*builder).scaleTiles,
+	},
+	{
+		name: "FP4 in groups of 32", methods: []string{fp8},
+		parts: []part{{values, "weight", isI8, false}, {scales, "scale", isE8M0, false}},
+		bits:  4, numbers: &e2m1Numbers, group: 32,
+		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
 	},
 	{
 		name: "MXFP8", methods: []string{compressed}, format: "mxfp8-quantized",
-		parts:   []part{{values, "weight", isE4M3, false}, {scales, "weight_scale", isU8, false}},
-		element: e4m3, scaling: groups, group: 32,
+		parts: []part{{values, "weight", isE4M3, false}, {scales, "weight_scale", isU8, false}},
+		bits:  8, numbers: &e4m3Numbers, group: 32, unsaid: "the order of its scales",
+		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
 	},
 	{
 		name: "FP8", methods: []string{compressed, fp8, fbgemm, modelOpt}, format: "float-quantized",
-		parts:   []part{{values, "weight", isE4M3, false}, {scales, "weight_scale", isFloat, false}},
-		element: e4m3, scaling: described,
+		parts: []part{{values, "weight", isE4M3, false}, {scales, "weight_scale", isFloat, false}},
+		bits:  8, numbers: &e4m3Numbers,
+		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
 	},
 	{
 		name: "INT8", methods: []string{compressed}, format: "int-quantized",
-		parts:   []part{{values, "weight", isI8, false}, {scales, "weight_scale", isFloat, false}},
-		element: signed, scaling: described,
+		parts: []part{
+			{values, "weight", isI8, false}, {scales, "weight_scale", isFloat, false}, {zeros, "weight_zero_point", isI8, true},
+		},
+		bits: 8, numbers: &signedNumbers,
+		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
 	},
 	{
 		name: "packed integers", methods: []string{compressed}, format: "pack-quantized",
 		parts: []part{
 			{values, "weight_packed", isI32, false}, {scales, "weight_scale", isFloat, false}, {shape, "weight_shape", isInt, false},
-			{zeros, "weight_zero_point", isI32, true}, {index, "weight_g_idx", isI32, true},
+			{zeros, "weight_zero_point", isZero, true}, {index, "weight_g_idx", isI32, true},
 		},
-		element: offset, scaling: described,
+		numbers: &offsetNumbers,
+		lay:     (*builder).layWords, scale: (*builder).scaleDescribed,
 	},
 	{
 		name: "NVFP4", methods: []string{compressed}, format: "nvfp4-pack-quantized",
 		parts: []part{
 			{values, "weight_packed", isU8, false}, {scales, "weight_scale", isE4M3, false}, {divisor, "weight_global_scale", isF32, false},
 		},
-		element: e2m1, scaling: groups, group: 16,
+		bits: 4, numbers: &e2m1Numbers, group: 16,
+		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
 	},
 	{
 		name: "MXFP4", methods: []string{compressed}, format: "mxfp4-pack-quantized",
-		parts:   []part{{values, "weight_packed", isU8, false}, {scales, "weight_scale", isU8, false}},
-		element: e2m1, scaling: groups, group: 32,
+		parts: []part{{values, "weight_packed", isU8, false}, {scales, "weight_scale", isU8, false}},
+		bits:  4, numbers: &e2m1Numbers, group: 32,
+		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
 	},
 	{
 		name: "NVFP4", methods: []string{modelOpt},
 		parts: []part{
 			{values, "weight", isU8, false}, {scales, "weight_scale", isE4M3, false}, {factor, "weight_scale_2", isF32, false},
 		},
-		element: e2m1, scaling: groups, group: 16,
+		bits: 4, numbers: &e2m1Numbers, group: 16, unsaid: "the order of its values and scales",
+		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
 	},
 	{
 		name: "MXFP4", methods: []string{mxfp4},
-		parts:   []part{{values, "_blocks", isU8, false}, {scales, "_scales", isU8, false}},
-		element: e2m1, packing: blocks, scaling: groups, group: 32, transposed: true,
+		parts: []part{{values, "_blocks", isU8, false}, {scales, "_scales", isU8, false}},
+		bits:  4, numbers: &e2m1Numbers, group: 32, transposed: true,
+		lay: (*builder).layBlocks, scale: (*builder).scaleGroups,
 	},
 	{
 		name: "AWQ", methods: []string{awq},
 		parts: []part{
 			{values, "qweight", isI32, false}, {scales, "scales", isFloat, false}, {zeros, "qzeros", isI32, false},
 		},
-		element: unsigned, packing: permuted, scaling: inputs, transposed: true,
+		numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
+		lay: (*builder).layPermuted, scale: (*builder).scaleInputs,
 	},
 	{
 		name: "GPTQ", methods: []string{gptq},
 		parts: []part{
 			{values, "qweight", isI32, false}, {scales, "scales", isFloat, false}, {zeros, "qzeros", isI32, false}, {index, "g_idx", isI32, true},
 		},
-		element: unsigned, packing: down, scaling: inputs, transposed: true,
+		numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
+		lay: (*builder).layDown, scale: (*builder).scaleInputs,
 	},
-	nf4("nf4"), nf4("fp4"),
+	pairs("NF4", "nf4"), pairs("FP4", "fp4"),
 	{
 		name: "INT8", methods: []string{bitsAndBytes},
-		parts:   []part{{values, "weight", isI8, false}, {scales, "SCB", isF32, false}, {order, "weight_format", isU8, true}},
-		element: signed, scaling: rows, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
+		parts: []part{{values, "weight", isI8, false}, {scales, "SCB", isF32, false}, {order, "weight_format", isU8, true}},
+		bits:  8, numbers: &signedNumbers, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
+		lay: (*builder).layOrdered, scale: (*builder).scaleRows,
 	},
 	{
 		name: "affine integers", methods: []string{mlx},
 		parts: []part{
 			{values, "weight", isU32, false}, {scales, "scales", isFloat, false}, {biases, "biases", isFloat, false},
 		},
-		element: unsigned, scaling: groups,
+		numbers: &unsignedNumbers, unsaid: "the bits of its codes",
+		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
+	},
+	{
+		name: "scaled FP8", methods: []string{comfy}, format: "float8_e4m3fn",
+		parts: marked(part{values, "weight", isE4M3, false}, part{scales, "weight_scale", isFloat, false}),
+		bits:  8, numbers: &e4m3Numbers,
+		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
+	},
+	{
+		name: "scaled FP8", methods: []string{comfy}, format: "float8_e5m2",
+		parts: marked(part{values, "weight", isE5M2, false}, part{scales, "weight_scale", isFloat, false}),
+		bits:  8, numbers: &e5m2Numbers,
+		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
+	},
+	{
+		name: "INT8", methods: []string{comfy}, format: "int8_tensorwise",
+		parts: marked(part{values, "weight", isI8, false}, part{scales, "weight_scale", isFloat, false}),
+		bits:  8, numbers: &signedNumbers,
+		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
+	},
+	{
+		name: "NVFP4", methods: []string{comfy}, format: "nvfp4",
+		parts: marked(part{values, "weight", isU8, false}, part{scales, "weight_scale", isE4M3, false}, part{factor, "weight_scale_2", isF32, false}),
+		bits:  4, numbers: &e2m1Numbers, group: 16,
+		lay: (*builder).layPairs, scale: (*builder).scaleBlocked,
+	},
+	{
+		name: "MXFP8", methods: []string{comfy}, format: "mxfp8",
+		parts: marked(part{values, "weight", isE4M3, false}, part{scales, "weight_scale", isPower, false}),
+		bits:  8, numbers: &e4m3Numbers, group: 32,
+		lay: (*builder).layAlong, scale: (*builder).scaleBlocked,
+	},
+	{
+		name: "scaled FP8", methods: []string{comfy}, // without markers
+		parts: []part{{values, "weight", isE4M3, false}, {scales, "scale_weight", isFloat, false}},
+		bits:  8, numbers: &e4m3Numbers,
+		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
 	},
 }
 
-// nf4 is the layout of bitsandbytes for a kind of 4 bits.
-func nf4(kind string) layout {
+// marked are the parts of a module of ComfyUI.
+func marked(parts ...part) []part { return append(parts, part{marker, "comfy_quant", isU8, true}) }
+
+// pairs is the layout of bitsandbytes for a kind of 4 bits.
+func pairs(name, kind string) layout {
 	return layout{
-		name: map[string]string{"nf4": "NF4", "fp4": "FP4"}[kind], methods: []string{bitsAndBytes},
+		name: name, methods: []string{bitsAndBytes},
 		parts: []part{
-			{values, "weight", isU8, false}, {scales, "weight.absmax", is8OrF32, false}, {state, "weight.quant_state.bitsandbytes__" + kind, isU8, false},
-			{numbers, "weight.quant_map", isF32, false},
-			{nestedScales, "weight.nested_absmax", isF32, true}, {nestedNumbers, "weight.nested_quant_map", isF32, true},
+			{values, "", isBytes, false}, {scales, ".absmax", is8OrF32, false}, {state, ".quant_state.bitsandbytes__" + kind, isU8, false},
+			{codebook, ".quant_map", isF32, false}, {nestedScales, ".nested_absmax", isF32, true}, {nestedNumbers, ".nested_quant_map", isF32, true},
 		},
-		element: mapped, packing: pairs, scaling: elements,
+		bits: 4,
+		lay:  (*builder).layState, scale: (*builder).scaleElements,
 	}
 }
-
-// also are the suffixes of tensors that a quantised module has for its inputs, or an
-// attention for its cache.
-var also = []string{"input_scale", "input_scale_ub", "input_global_scale", "input_zero_point", "activation_scale", "output_scale", "k_scale", "v_scale", "q_scale", "prob_scale"}

@@ -108,6 +108,23 @@ func slowE4M3(b byte) float32 {
 	return float32(sign * (1 + mantissa/8) * math.Pow(2, float64(exponent-7)))
 }
 
+func slowE5M2(b byte) float32 {
+	sign := 1.0
+	if b > 127 {
+		sign = -1
+	}
+	exponent, mantissa := int(b>>2&31), float64(b&3)
+	switch {
+	case exponent == 31 && mantissa == 0:
+		return float32(math.Inf(int(sign)))
+	case exponent == 31:
+		return float32(math.NaN())
+	case exponent == 0:
+		return float32(math.Copysign(mantissa*math.Pow(2, -16), sign))
+	}
+	return float32(sign * (1 + mantissa/4) * math.Pow(2, float64(exponent-15)))
+}
+
 func slowE8M0(b byte) float32 {
 	if b == 255 {
 		return float32(math.NaN())

@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,11 +13,12 @@ import (
 
 // A module is a quantised tensor: a layout, and a tensor for each of its parts.
 type module struct {
-	layout  *layout
-	stem    string // of the names
-	tensor  map[role]safetensors.Tensor
-	size    []int64  // what the tensor shape holds, if it was read
-	weights *weights // of compressed-tensors; nil if the config does not have it
+	layout   *layout
+	stem     string // of the names
+	tensor   map[role]safetensors.Tensor
+	size     []int64  // what the tensor shape holds, if it was read
+	weights  *weights // of compressed-tensors; nil if the config does not have it
+	settings settings // of integers
 }
 
 // name returns the name that a part has.
@@ -40,23 +40,35 @@ func (m *module) errorf(r role, format string, args ...any) error {
 	return m.failed(r, fmt.Errorf(format, args...))
 }
 
-// path is the name of the module in the model.
-func (m *module) path() string { return strings.TrimSuffix(m.stem, ".") }
-
 // result is the name of the tensor that the parts make.
 func (m *module) result() string {
-	if strings.HasPrefix(m.layout.parts[0].suffix, "_") {
+	if ofParameter(m.layout.parts[0].suffix) {
 		return m.stem
 	}
 	return m.stem + "weight"
 }
 
-// findWeights finds what a config of compressed-tensors says of the module.
-func (m *module) findWeights(c *config) (err error) {
+// path is the name of the module in the model, or that of a parameter of one.
+func (m *module) path() string {
+	name := m.result()
+	if name == "weight" {
+		return ""
+	}
+	return strings.TrimSuffix(name, ".weight")
+}
+
+// ofParameter reports whether a suffix follows the name of a parameter, not that of a module.
+func ofParameter(suffix string) bool { return suffix == "" || suffix[0] == '_' || suffix[0] == '.' }
+
+// configure finds what the config says of the module.
+func (m *module) configure(c *config) (err error) {
 	if c.method == compressed {
-		if m.weights, err = c.weightsOf(m.path(), m.layout.format); err != nil {
-			return m.failed(values, err)
-		}
+		m.weights, err = c.weightsOf(m.path(), m.layout.format)
+	} else {
+		m.settings, err = c.of(m.path())
+	}
+	if err != nil {
+		return m.failed(values, err)
 	}
 	return nil
 }
@@ -71,10 +83,13 @@ func quote(name string) string {
 }
 
 // findModules returns the quantised modules in the order of their names, and the
-// tensors that are none of their parts.
+// tensors that Dequantize leaves as they are.
 func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*module, rest map[string]safetensors.Tensor, err error) {
-	rest = maps.Clone(tensors)
 	names := slices.Sorted(maps.Keys(tensors)) // the same error each time
+	if err := c.readMarkers(tensors, names); err != nil {
+		return nil, nil, err
+	}
+	rest = maps.Clone(tensors)
 	for _, name := range names {
 		m, err := findModule(tensors, name, c)
 		if err != nil {
@@ -83,22 +98,19 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		if m == nil {
 			continue
 		}
+		if err := m.configure(c); err != nil {
+			return nil, nil, err
+		}
 		modules = append(modules, m)
 		for _, p := range m.layout.parts {
 			delete(rest, m.stem+p.suffix)
 		}
 	}
-	for _, name := range names {
-		t, ok := rest[name]
-		if !ok {
-			continue
-		}
-		if err := checkRest(rest, name, t, c); err != nil {
-			return nil, nil, err
-		}
-		if len(modules) > 0 && slices.ContainsFunc(also, func(s string) bool { return name == s || strings.HasSuffix(name, "."+s) }) {
-			delete(rest, name)
-		}
+	if err := accountFor(rest, names, modules, c); err != nil {
+		return nil, nil, err
+	}
+	if len(modules) == 0 && c.method != "" {
+		return nil, nil, fmt.Errorf("the config says quant_method %s, but no tensor is quantised in a layout of it", quote(c.named))
 	}
 	return modules, rest, nil
 }
@@ -120,17 +132,23 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 				m.tensor[p.role] = t
 			}
 		}
-		if c.method != "" && !slices.Contains(l.methods, c.method) {
-			foreign = m
+		if l.methods[0] == comfy && l.format != c.markers[m.path()] {
 			continue
 		}
-		if !m.fits(c) {
+		if l.methods[0] == bitsAndBytes && m.tensor[state].DType() == 0 && l.numbers == nil {
+			continue // that of the other kind
+		}
+		switch {
+		case c.method != "" && !slices.Contains(l.methods, c.method):
+			foreign = m
 			continue
+		case c.method == "" && l.unsaid != "":
+			return nil, fmt.Errorf("tensor %s: only a config tells %s", quote(name), l.unsaid)
 		}
 		return m, m.checkParts()
 	}
 	if foreign != nil {
-		return nil, foreign.errorf(values, "quant_method %q has no such tensors", c.method)
+		return nil, foreign.errorf(values, "quant_method %s has no such tensors", quote(c.named))
 	}
 	return nil, nil
 }
@@ -138,25 +156,11 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 // stem returns the name without the suffix of the part.
 func (p part) stem(name string) (string, bool) {
 	stem, ok := strings.CutSuffix(name, p.suffix)
-	return stem, ok && (stem == "" || strings.HasSuffix(stem, ".") || strings.HasPrefix(p.suffix, "_"))
+	return stem, ok && (stem == "" || strings.HasSuffix(stem, ".") || ofParameter(p.suffix))
 }
 
 // has reports whether t can be the part. The zero Tensor cannot.
 func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, t.DType()) }
-
-// fits reports whether the tensors can be of the layout where others have the same
-// names and dtypes.
-func (m *module) fits(c *config) bool {
-	switch m.layout.packing {
-	case pairs:
-		_, ok := m.tensor[state]
-		return ok
-	case permuted:
-		q, s := m.tensor[values].Shape(), m.tensor[scales].Shape()
-		return c.method != "" || len(q) == 2 && len(s) == 2 && q[1] > 0 && s[1]/8 == q[1]
-	}
-	return true
-}
 
 // checkParts checks that no part is missing, or of another dtype.
 func (m *module) checkParts() error {
@@ -171,52 +175,4 @@ func (m *module) checkParts() error {
 		}
 	}
 	return nil
-}
-
-// checkRest refuses a tensor that is a part of nothing, though its name and dtype say
-// that it should be one.
-func checkRest(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) error {
-	if strings.HasSuffix(name, "._weight_qdata") || strings.HasSuffix(name, "._weight_scale") {
-		return fmt.Errorf("tensor %s: a tensor subclass of torchao: %w", quote(name), errors.ErrUnsupported)
-	}
-	if strings.HasSuffix(name, ".pre_quant_scale") || c.method == modelOpt && strings.HasSuffix(name, "_weight_scale") {
-		return fmt.Errorf("tensor %s: smoothed weights, or joined experts, of ModelOpt: %w", quote(name), errors.ErrUnsupported)
-	}
-	for i := range layouts {
-		for _, p := range layouts[i].parts {
-			stem, ok := p.stem(name)
-			if !ok || p.role == order {
-				continue
-			}
-			switch p.suffix {
-			case "weight", "scale", "scales", "biases", "_blocks", "_scales":
-				// Others have such names. The config tells.
-				if !slices.Contains(layouts[i].methods, c.method) || !p.has(t) {
-					continue
-				}
-				left, err := c.left.cover(strings.TrimSuffix(stem, "."), &c.steps)
-				if err != nil {
-					return fmt.Errorf("tensor %s: %w", quote(name), err)
-				}
-				if left {
-					continue
-				}
-			}
-			return fmt.Errorf("tensor %s: %v belongs to a quantised tensor, but %s", quote(name), t, missing(&layouts[i], p, stem))
-		}
-	}
-	for _, suffix := range []string{"_scale", "_scale_inv"} { // of joined experts, which have no suffix themselves
-		if s, ok := rest[name+suffix]; ok && t.DType() == safetensors.F8_E4M3 {
-			return fmt.Errorf("tensor %s: no layout has %v with scales %v under such names: %w", quote(name), t, s, errors.ErrUnsupported)
-		}
-	}
-	return nil
-}
-
-// missing says what of a layout a part lacks.
-func missing(l *layout, p part, stem string) string {
-	if p.role == values {
-		return "its scales, such as " + quote(stem+l.parts[1].suffix) + ", are missing"
-	}
-	return "there is no such tensor as " + quote(stem+l.parts[0].suffix) + fmt.Sprintf(" of dtype %v", l.parts[0].dtypes[0])
 }

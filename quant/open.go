@@ -14,15 +14,22 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
+// metadataMarker is the key of a file's metadata by which ComfyUI marks quantised layers.
+const metadataMarker = "_quantization_metadata"
+
 // Open opens a checkpoint as [safetensors.Open] does, with the tensors that it stands
 // for: see [Dequantize]. The config is that of FindConfig, in the directory, or next to
-// the file. Close closes the files.
+// the file; else _quantization_metadata in the metadata, which the result does not have.
+// Close closes the files.
 func Open(name string) (*safetensors.File, error) {
 	folder := name
 	if info, err := os.Stat(name); err == nil && !info.IsDir() {
 		folder = filepath.Dir(name)
 	}
-	config, err := FindConfig(func(name string) ([]byte, error) { return readConfig(filepath.Join(folder, name)) })
+	text, c, err := findConfig(func(name string) ([]byte, error) { return readConfig(filepath.Join(folder, name)) })
+	if text != nil && err != nil {
+		err = openError(name, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -30,15 +37,27 @@ func Open(name string) (*safetensors.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var whole *safetensors.File
-	plain, err := Dequantize(maps.Collect(f.Tensors()), config)
-	if err == nil {
-		whole, err = safetensors.FileOf(plain, f.Metadata(), f.Close)
-	}
+	whole, err := dequantizeFile(f, c)
 	if err != nil {
 		return nil, errors.Join(openError(name, err), f.Close())
 	}
 	return whole, nil
+}
+
+func dequantizeFile(f *safetensors.File, c *config) (*safetensors.File, error) {
+	metadata := maps.Clone(f.Metadata())
+	if marker, ok := metadata[metadataMarker]; ok && c.method == "" {
+		var err error
+		if c, err = parseConfig([]byte(marker)); err != nil {
+			return nil, err
+		}
+		delete(metadata, metadataMarker)
+	}
+	plain, err := dequantize(maps.Collect(f.Tensors()), c)
+	if err != nil {
+		return nil, err
+	}
+	return safetensors.FileOf(plain, metadata, f.Close)
 }
 
 // openError says which checkpoint, or which file of it, could not be opened.
@@ -49,9 +68,6 @@ func openError(name string, err error) error {
 	}
 	return prefix.Add(&fs.PathError{Op: "open", Path: name, Err: err})
 }
-
-// maxConfig is how many bytes a config may have. A few thousand are usual.
-const maxConfig = 64 << 20
 
 // readConfig reads a file next to a checkpoint, which may be anything.
 func readConfig(name string) ([]byte, error) {
@@ -71,17 +87,26 @@ func readConfig(name string) ([]byte, error) {
 // content of a file, and an error wrapping [fs.ErrNotExist] if there is none of that
 // name, as os.ReadFile does, or a client of a hub.
 func FindConfig(read func(name string) ([]byte, error)) ([]byte, error) {
+	text, _, err := findConfig(read)
+	if text != nil {
+		return text, nil // Dequantize says what is wrong with it
+	}
+	return nil, prefix.Add(err)
+}
+
+// findConfig also returns what the config says. With a text, the error is of that.
+func findConfig(read func(name string) ([]byte, error)) ([]byte, *config, error) {
 	for _, name := range []string{"config.json", "hf_quant_config.json"} {
 		text, err := read(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, prefix.Add(err)
+			return nil, nil, err
 		}
 		if c, err := parseConfig(text); err != nil || c.method != "" {
-			return text, nil // Dequantize says what is wrong with it
+			return text, c, err
 		}
 	}
-	return nil, nil
+	return nil, new(config), nil
 }

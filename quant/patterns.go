@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -13,9 +14,19 @@ type patterns struct {
 	exprs []*expression
 }
 
-// maxExpressions limits the bytes of the expressions of a config, with repeats written out
-// and 32 more for each: they take memory in proportion. Names cost nothing.
-const maxExpressions = 1 << 17
+// maxExpression limits the bytes of an expression, and maxExpressions those of all that a config has, with
+// repeats written out and 32 more for each: they take memory in proportion. Names cost
+// nothing.
+const (
+	maxExpression  = 1 << 12
+	maxExpressions = 1 << 17
+)
+
+var errPython = errors.New("an expression that only Python understands")
+
+// foldsCase matches what makes an expression ignore case. A class then takes package
+// regexp milliseconds to parse.
+var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
 // parsePatterns compiles lists of patterns: "re:" and a regular expression that matches
 // from the start of a name on, or a name in which * stands for anything. An expression
@@ -36,23 +47,26 @@ func (c *config) parsePatterns(lists ...[]string) (p patterns, err error) {
 			if err != nil {
 				return p, err
 			}
-			if e != nil {
-				p.exprs = append(p.exprs, e)
-			}
+			p.exprs = append(p.exprs, e)
 		}
 	}
 	return p, nil
 }
 
-// compile returns an expression of a pattern, nil for one that only Python understands.
+// compile returns the expression of a pattern.
 func (c *config) compile(pattern, expr string) (*expression, error) {
 	errLong := fmt.Errorf("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
-	if c.expressions += 32 + int64(len(expr)); c.expressions > maxExpressions {
+	switch c.expressions += 32 + int64(len(expr)); {
+	case c.expressions > maxExpressions:
 		return nil, errLong
+	case len(expr) > maxExpression:
+		return nil, fmt.Errorf("pattern %s: %d bytes exceed the limit of %d", quote(pattern), len(expr), maxExpression)
+	case foldsCase.MatchString(expr):
+		return nil, fmt.Errorf("pattern %s: it ignores case: %w", quote(pattern), errors.ErrUnsupported)
 	}
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
-		return nil, nil
+		return &expression{text: pattern}, nil
 	}
 	if c.expressions += max(0, size(re)-int64(len(expr))); c.expressions > maxExpressions {
 		return nil, errLong

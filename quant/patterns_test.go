@@ -2,6 +2,7 @@ package quant
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -41,8 +42,19 @@ func TestPatterns(t *testing.T) {
 			require.True(t, ok, "%q covers %q", c.pattern, module)
 		}
 	}
-	_, err := new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpressions/2)}, []string{"b" + strings.Repeat("*", maxExpressions/2)})
+	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
+	_, err := new(config).parsePatterns(long)
+	require.NoError(t, err)
+	_, err = new(config).parsePatterns(long, []string{"b*"}, long)
 	require.EqualError(t, err, "its patterns, with repeats written out, take more than 131072 bytes")
+	_, err = new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpression+1)})
+	require.EqualError(t, err, `pattern "re:`+strings.Repeat("a", 197)+`"...: 4097 bytes exceed the limit of 4096`)
+	for _, folds := range []string{"re:(?i)x", "re:a(?si:[B-\U0002FFFF])", "re:(?mi)"} {
+		_, err = new(config).parsePatterns([]string{folds})
+		require.ErrorIs(t, err, errors.ErrUnsupported, folds)
+	}
+	_, err = new(config).parsePatterns([]string{`re:(?:i)`, `re:(?P<i>x)`, `re:(?s)i`})
+	require.NoError(t, err)
 }
 
 // TestCover compares with a search for the pattern between dots.
@@ -136,7 +148,7 @@ func TestWeightsOf(t *testing.T) {
 		want   want
 	}{
 		{`"a":{"targets":["lm_head"],"weights":{"num_bits":8}},"b":{"targets":["Linear"],"weights":{"num_bits":4}}`, want{"lm_head": 8, "x.proj": 4}},
-		{`"a":{"targets":["re:.*up$"],"weights":{"num_bits":8}},"b":{"targets":["re:(?!.*up).*"],"weights":{"num_bits":4}}`, want{"x.up": 8, "x.down": 0}},
+		{`"a":{"targets":["re:.*up$"],"weights":{"num_bits":8}},"b":{"targets":["re:(?!.*up).*"],"weights":{"num_bits":4}}`, want{"x.up": -1, "x.down": -1}},
 		{`"a":{"targets":["re:(?!.*up).*"],"weights":{"num_bits":4}}`, want{"x.up": 4, "x.down": 4}},
 		{`"a":{"format":"dense","targets":["Linear"],"weights":{"num_bits":8}},"b":{"targets":["re:.*up$"],"weights":{"num_bits":4}}`, want{"x.up": 4, "x.down": 4}},
 		{`"a":{"targets":["Linear"],"weights":null},"b":null`, want{"x": 0}},
@@ -150,6 +162,10 @@ func TestWeightsOf(t *testing.T) {
 		require.NoError(t, err)
 		for module, bits := range c.want {
 			w, err := config.weightsOf(module, "pack-quantized")
+			if bits < 0 {
+				require.ErrorIs(t, err, errPython)
+				continue
+			}
 			if bits == 0 {
 				require.EqualError(t, err, "no group of the quantization_config has format pack-quantized and targets it", "%s %s", c.groups, module)
 				continue

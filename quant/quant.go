@@ -14,14 +14,24 @@ import (
 // framework's own model has without quantisation, and the others as they are. Scales,
 // zero points and the like are left out.
 //
-// config is the content of config.json or hf_quant_config.json. With nil, and with a
-// config that has no quantization_config, names, dtypes and shapes decide, as far as
-// they can.
+// config is the content of config.json or hf_quant_config.json, or of a file's metadata
+// _quantization_metadata. With nil, and with a config that has no quantization_config,
+// names, dtypes and shapes decide; where two layouts fit, that is an error.
+//
+// A result is right, or an error. What the config or the tensors next to a quantised one
+// say and this package does not know is an error wrapping [errors.ErrUnsupported]; so are
+// tensors that look quantised in a layout that it does not read. Without a config, a model
+// in which nothing is quantised is returned as it is; a config that names a method which no
+// tensor has is an error.
 //
 // Neither argument is modified. Errors name the tensor and the rule that it breaks;
 // those of reading the results do, too.
 func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[string]safetensors.Tensor, error) {
-	plain, err := dequantize(tensors, config)
+	c, err := parseConfig(config)
+	if err != nil {
+		return nil, prefix.Add(err)
+	}
+	plain, err := dequantize(tensors, c)
 	return plain, prefix.Add(err)
 }
 
@@ -51,7 +61,7 @@ func (l Layout) String() string {
 // plain.
 //
 // Errors are those of Dequantize, but for what it finds wrong in shapes and data. Layouts
-// reads nothing, unless only a stored shape tells the bits.
+// reads markers, and stored shapes if only they tell the bits.
 func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]Layout, error) {
 	names, err := layoutsOf(tensors, config)
 	return names, prefix.Add(err)
@@ -73,12 +83,9 @@ func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]L
 		}
 	}
 	for _, m := range modules {
-		if err := m.findWeights(c); err != nil {
-			return nil, err
-		}
-		b := &builder{module: m, config: c, matrix: new(matrix)}
+		b := newBuilder(m, c)
 		if err = b.findBits(); err == nil && b.bits == 0 {
-			err = b.findShape()
+			err = m.layout.lay(b)
 		}
 		if err != nil {
 			return nil, err
@@ -88,23 +95,17 @@ func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]L
 		for r := range m.tensor {
 			of[m.name(r)] = l
 		}
+		if _, ok := m.tensor[marker]; ok {
+			of[m.name(marker)] = Layout{Method: l.Method}
+		}
 	}
 	return of, nil
 }
 
-func dequantize(tensors map[string]safetensors.Tensor, text []byte) (map[string]safetensors.Tensor, error) {
-	c, err := parseConfig(text)
-	if err != nil {
-		return nil, err
-	}
+func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]safetensors.Tensor, error) {
 	modules, rest, err := findModules(tensors, c)
 	if err != nil {
 		return nil, err
-	}
-	for _, m := range modules {
-		if err := m.findWeights(c); err != nil {
-			return nil, err
-		}
 	}
 	readShapes(modules)
 	plain := make([]safetensors.Tensor, len(modules))

@@ -160,7 +160,7 @@ func TestQuantizeRefuses(t *testing.T) {
 	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
 	m.floats("a.weight", safetensors.BF16, 2, 100)
 	m.floats("a.bias", safetensors.BF16, 2)
-	m.random("b.weight", safetensors.I32, 2, 128)
+	m.random("b.weight", safetensors.I64, 2, 128)
 	only := func(want string) func(string, safetensors.Tensor) bool {
 		return func(name string, _ safetensors.Tensor) bool { return name == want }
 	}
@@ -172,7 +172,7 @@ func TestQuantizeRefuses(t *testing.T) {
 		{"int2", "a.weight", `safetensors: scheme "int2" is none of [fp8-block fp8-channel int4 int8 mxfp4 nvfp4]`},
 		{quant.Int4, "a.weight", `safetensors: tensor "a.weight": 100 columns are not whole groups of 128`},
 		{quant.FP8Block, "a.bias", `safetensors: tensor "a.bias": its name does not end in .weight`},
-		{quant.FP8Block, "b.weight", `safetensors: tensor "b.weight": I32 [2,128] is not a matrix of BF16, F16 or F32`},
+		{quant.FP8Block, "b.weight", `safetensors: tensor "b.weight": I64 [2,128] is not a matrix of BF16, F16 or F32`},
 	} {
 		_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: c.scheme, Targets: only(c.target)})
 		require.EqualError(t, err, c.want)

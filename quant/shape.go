@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 
@@ -9,69 +8,132 @@ import (
 	"github.com/gosafetensors/safetensors/internal/dequant"
 )
 
-// findShape finds the lines of the values, and the shape of the result.
-func (b *builder) findShape() error {
-	have := b.tensor[values].Shape()
-	if b.layout.packing == pairs {
-		return b.readState()
-	}
-	if b.layout.packing == blocks {
-		if len(have) < 3 || have[len(have)-1] != 16 {
-			return b.errorf(values, "its shape is %v, not that of blocks of 16 bytes", have)
-		}
-		n := len(have) - 2
-		if have[n] > math.MaxInt/16 {
-			return b.errorf(values, "shape %v", have)
-		}
-		joined, err := b.tensor[values].Reshape(append(slices.Clone(have[:n]), have[n]*16)...)
-		if err != nil {
-			return b.failed(values, err)
-		}
-		b.tensor[values], have = joined, joined.Shape()
-	}
-	if len(have) != 2 && (len(have) != 3 || b.layout.scaling == inputs || b.layout.element == offset) {
-		return b.errorf(values, "its shape is %v, not that of a matrix", have)
-	}
-	bytes, err := b.tensor[values].Bitcast(safetensors.U8)
+// layAlong lays codes along the columns, low bits first.
+func (b *builder) layAlong() error {
+	perLine, err := b.layLines(2, 3)
 	if err != nil {
-		return b.failed(values, err)
+		return err
 	}
-	b.matrix.values = &codes{bytes: bytes, packing: dequant.Packing{Bits: b.bits}, down: b.layout.packing == down}
+	if perLine > math.MaxInt/8 || perLine*8%b.bits != 0 {
+		return b.errorf(values, "%d bytes do not hold whole codes of %d bits", perLine, b.bits)
+	}
+	b.finish(b.matrix.lines, perLine*8/b.bits)
+	return nil
+}
+
+// layLines takes the values as lines of bytes. It returns how many bytes a line has, in a
+// matrix, or in several where ranks allow it.
+func (b *builder) layLines(ranks ...int) (perLine int, err error) {
+	have := b.tensor[values].Shape()
+	if !slices.Contains(ranks, len(have)) {
+		return 0, b.errorf(values, "its shape is %v, not that of a matrix", have)
+	}
+	bytes, err := b.bytesOf(values)
+	if err != nil {
+		return 0, err
+	}
 	b.matrix.batch = 1
 	if len(have) == 3 {
 		b.matrix.batch = have[0]
 	}
-	perLine := bytes.Shape()[len(have)-1]
+	b.matrix.values = &codes{bytes: bytes, e4m3: b.layout.numbers == &e4m3Numbers}
 	b.matrix.lines = have[len(have)-2]
-	switch {
-	case b.layout.element == offset:
-		if err := b.readShape(perLine); err != nil {
-			return err
-		}
-	case b.matrix.values.down:
-		b.matrix.width = have[1]
-		if b.matrix.lines > math.MaxInt/32 || b.matrix.lines*32%b.bits != 0 {
-			return b.errorf(values, "%d rows of words do not hold whole codes of %d bits", b.matrix.lines, b.bits)
-		}
-		b.matrix.lines = b.matrix.lines * 32 / b.bits
-	default:
-		if perLine > math.MaxInt/8 || perLine*8%b.bits != 0 {
-			return b.errorf(values, "%d bytes do not hold whole codes of %d bits", perLine, b.bits)
-		}
-		b.matrix.width = perLine * 8 / b.bits
+	return bytes.Shape()[len(have)-1], nil
+}
+
+// finish sets what follows from the lines and their width.
+func (b *builder) finish(lines, width int) {
+	m := b.matrix
+	m.lines, m.width = lines, width
+	m.values.packing.Bits = b.bits
+	m.values.numbers = b.layout.numbers[b.bits]
+	b.shape = []int{m.rows(), m.columns()}
+	if len(b.tensor[values].Shape()) == 3 {
+		b.shape = append([]int{m.batch}, b.shape...)
 	}
-	b.shape = []int{b.matrix.rows(), b.matrix.columns()}
-	if len(have) == 3 {
-		b.shape = append([]int{b.matrix.batch}, b.shape...)
+}
+
+// layPairs lays codes along the columns, the first of a pair in the high bits.
+func (b *builder) layPairs() error {
+	err := b.layAlong()
+	if err == nil {
+		b.matrix.values.packing.Order = &pairOrder
 	}
+	return err
+}
+
+// layPermuted lays codes along the columns, eight in a word in the order of AWQ.
+func (b *builder) layPermuted() error {
+	perLine, err := b.layLines(2)
+	if err != nil {
+		return err
+	}
+	b.matrix.values.packing.Order = &awqOrder
+	b.finish(b.matrix.lines, perLine*8/b.bits)
 	return nil
 }
 
-// readShape reads the shape of integers that do not fill their words.
-func (b *builder) readShape(perLine int) error {
+// layDown lays codes down the rows, in words of 32 bits.
+func (b *builder) layDown() error {
+	perLine, err := b.layLines(2)
+	if err != nil {
+		return err
+	}
+	words := b.matrix.lines
+	if words > math.MaxInt/32 || words*32%b.bits != 0 {
+		return b.errorf(values, "%d rows of words do not hold whole codes of %d bits", words, b.bits)
+	}
+	b.matrix.values.down = true
+	b.finish(words*32/b.bits, perLine/4)
+	return nil
+}
+
+// layBlocks lays codes along the last two dimensions, which are blocks of 16 bytes.
+func (b *builder) layBlocks() error {
+	have := b.tensor[values].Shape()
+	n := len(have) - 2
+	if n < 1 || have[n+1] != 16 {
+		return b.errorf(values, "its shape is %v, not that of blocks of 16 bytes", have)
+	}
+	if have[n] > math.MaxInt/16 {
+		return b.errorf(values, "shape %v", have)
+	}
+	joined, err := b.tensor[values].Reshape(append(slices.Clone(have[:n]), have[n]*16)...)
+	if err != nil {
+		return b.failed(values, err)
+	}
+	b.tensor[values] = joined
+	return b.layAlong()
+}
+
+// layOrdered lays codes along the columns, and refuses the orders that early versions of
+// bitsandbytes had for some GPUs.
+func (b *builder) layOrdered() error {
+	if _, ok := b.tensor[order]; ok {
+		t, err := b.flatten(order, 1)
+		if err != nil {
+			return err
+		}
+		v, err := safetensors.Append[byte](nil, t)
+		if err != nil {
+			return b.failed(order, err)
+		}
+		if v[0] != 0 {
+			return b.errorf(order, "elements in order %d, not row by row (0)", v[0])
+		}
+	}
+	return b.layAlong()
+}
+
+// layWords lays integers along the columns that do not fill their words: their shape is
+// stored.
+func (b *builder) layWords() error {
+	perLine, err := b.layLines(2)
+	if err != nil {
+		return err
+	}
 	size := b.size
 	if size == nil {
-		var err error
 		if size, err = integers(b.tensor[shape]); err != nil {
 			return b.failed(shape, err)
 		}
@@ -90,12 +152,11 @@ func (b *builder) readShape(perLine int) error {
 				b.bits = bits
 			}
 		}
-		b.matrix.values.packing.Bits = b.bits
 	}
 	if size[0] != int64(b.matrix.lines) || b.bits == 0 || !fits(b.bits) {
 		return b.errorf(shape, "%v at %d bits does not fill %d rows of %d words", size, b.bits, b.matrix.lines, words)
 	}
-	b.matrix.width = int(size[1])
+	b.finish(b.matrix.lines, int(size[1]))
 	return nil
 }
 
@@ -146,61 +207,41 @@ type quantState struct {
 	Offset    float64 `json:"nested_offset"`
 }
 
-const maxState = 1 << 16 // bytes; a few hundred are usual
-
-// readState reads the JSON of bitsandbytes: the shape, and how the scales are stored.
-func (b *builder) readState() error {
-	if n := b.tensor[state].Size(); n > maxState {
-		return b.errorf(state, "%d bytes, more than %d", n, maxState)
+// layState lays codes along all elements, whose shape is in the JSON of bitsandbytes, the
+// first of a pair in the high bits.
+func (b *builder) layState() error {
+	text, err := readJSON(b.tensor[state])
+	if err == nil {
+		err = decode(text, &b.state, "quant_type dtype nested_dtype")
 	}
-	text, err := safetensors.Append[byte](nil, b.tensor[state])
 	if err != nil {
 		return b.failed(state, err)
 	}
-	var s quantState
-	if err := json.Unmarshal(text, &s); err != nil {
-		return b.failed(state, err)
+	s := b.state
+	bytes, err := b.bytesOf(values)
+	if err != nil {
+		return err
 	}
-	bytes := b.tensor[values].Len()
+	stored := bytes.Len()
 	n := 1
 	for _, d := range s.Shape {
-		if d < 1 || n > (2*min(bytes, math.MaxInt/2))/d {
-			return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, bytes)
+		if d < 1 || n > (2*min(stored, math.MaxInt/2))/d {
+			return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, stored)
 		}
 		n *= d
 	}
-	if cdiv(n, 2) != bytes || bytes == 0 {
-		return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, bytes)
+	if cdiv(n, 2) != stored || stored == 0 {
+		return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, stored)
 	}
-	flat, err := b.tensor[values].Reshape(1, bytes)
+	flat, err := bytes.Reshape(1, stored)
 	if err != nil {
 		return b.failed(values, err)
 	}
-	if s.Blocksize < 1 || s.Blocksize > maxDimension {
-		return b.errorf(state, "blocksize is %d", s.Blocksize)
+	numbers, err := b.readTable(codebook, 16)
+	if err != nil {
+		return err
 	}
-	b.matrix.values = &codes{bytes: flat, packing: dequant.Packing{Bits: b.bits, Order: &pairOrder}}
+	b.matrix.values = &codes{bytes: flat, packing: dequant.Packing{Bits: b.bits, Order: &pairOrder}, numbers: numbers}
 	b.matrix.batch, b.matrix.lines, b.matrix.width, b.shape = 1, 1, n, s.Shape
-	b.matrix.height, b.matrix.length = 1, s.Blocksize
-	scale, err := b.flatten(scales, cdiv(n, s.Blocksize))
-	if err != nil {
-		return err
-	}
-	if scale.DType() == safetensors.F32 {
-		b.matrix.scales = floats{Tensor: scale}
-		return nil
-	}
-	if s.Nested < 1 || s.Nested > maxDimension {
-		return b.errorf(state, "nested_blocksize is %d", s.Nested)
-	}
-	outer, err := b.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
-	if err != nil {
-		return err
-	}
-	t, err := b.readTable(nestedNumbers, 256)
-	if err != nil {
-		return err
-	}
-	b.matrix.scales = nested{codes: scale, numbers: t, scales: outer, group: s.Nested, offset: float32(s.Offset)}
 	return nil
 }

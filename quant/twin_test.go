@@ -89,6 +89,39 @@ func twinsOf(seed uint64, times int) []twin {
 			return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * slowE8M0(s[x[0]*(i/32)+x[1]/32])
 		}
 	})
+	for _, kind := range []string{"blocks", "whole", "halves", "mxfp8", "fp4"} {
+		add("FP8 experts "+kind, func(m maker, w *twin) {
+			e, o, i, h, l := 1+r.IntN(3), 2*size(20), 32*size(3), size(20), size(20)
+			w.name = "a.gate_up_proj"
+			w.config = method("fp8", object{"weight_block_size": []int{h, l}})
+			switch kind {
+			case "whole", "halves":
+				w.config, h, l = method("fp8", object{"weight_block_size": nil}), o, i
+				if kind == "halves" {
+					h = o / 2
+				}
+				m.floats("a.gate_up_proj_activation_scale", safetensors.F32, e)
+			case "mxfp8", "fp4":
+				w.config, h, l = method("mxfp8", object{}), 1, 32
+			}
+			d, width := safetensors.F8_E4M3, i
+			if kind == "fp4" {
+				d, width = safetensors.I8, i/2
+				w.config = method("fp8", object{"expert_dtype": "fp4"})
+			}
+			down, across := (o+h-1)/h, (i+l-1)/l
+			q, s := m.random(w.name, d, e, o, width), m.random(w.name+"_scale_inv", safetensors.U8, e, down, across)
+			w.shape = []int{e, o, i}
+			w.at = func(x []int) float32 {
+				n := (x[0]*o+x[1])*i + x[2]
+				v := slowE2M1(code(q, 4*n, 4))
+				if kind != "fp4" {
+					v = slowE4M3(q[n])
+				}
+				return v * slowE8M0(s[(x[0]*down+x[1]/h)*across+x[2]/l])
+			}
+		})
+	}
 	for _, strategy := range []string{"channel", "tensor", "block", "scalar", "fbgemm"} {
 		add("FP8 "+strategy, func(m maker, w *twin) {
 			o, i := size(50), size(50)
@@ -117,6 +150,39 @@ func twinsOf(seed uint64, times int) []twin {
 		w.shape = []int{o, i}
 		w.at = func(x []int) float32 { return float32(int8(q[x[0]*i+x[1]])) * s[x[0]] }
 	})
+	for _, strategy := range []string{"channel", "tensor", "block"} {
+		for _, words := range []bool{false, true} {
+			if words && strategy == "channel" {
+				continue
+			}
+			add(fmt.Sprint("asymmetric by ", strategy, words), func(m maker, w *twin) {
+				o, i := size(50), 4*size(12)
+				format, name := "int-quantized", "a.weight"
+				if words {
+					format, name = "pack-quantized", "a.weight_packed"
+					m.put("a.weight_shape", safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
+				}
+				w.config = compressedConfig(format, object{"num_bits": 8, "type": "int", "strategy": strategy, "block_structure": []int{7, 9}, "symmetric": false})
+				shape := map[string][]int{"channel": {o, 1}, "tensor": {1}, "block": {(o + 6) / 7, (i + 8) / 9}}[strategy]
+				var q []byte
+				if words {
+					q = m.random(name, safetensors.I32, o, i/4)
+				} else {
+					q = m.random(name, safetensors.I8, o, i)
+				}
+				s, z := m.floats("a.weight_scale", safetensors.BF16, shape...), m.random("a.weight_zero_point", safetensors.I8, shape...)
+				w.shape = []int{o, i}
+				w.at = func(x []int) float32 {
+					g := map[string]int{"channel": x[0], "block": x[0]/7*((i+8)/9) + x[1]/9}[strategy]
+					v := q[x[0]*i+x[1]]
+					if words {
+						v -= 128
+					}
+					return (float32(int8(v)) - float32(int8(z[g]))) * s[g]
+				}
+			})
+		}
+	}
 	for bits := 1; bits <= 8; bits++ {
 		for _, asymmetric := range []bool{false, true} {
 			add(fmt.Sprintf("packed %d asymmetric %v", bits, asymmetric), func(m maker, w *twin) {
@@ -145,7 +211,7 @@ func twinsOf(seed uint64, times int) []twin {
 	for _, used := range []bool{false, true} {
 		add(fmt.Sprint("packed order ", used), func(m maker, w *twin) {
 			o, i := size(20), 8*size(6)
-			w.config = compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group"})
+			w.config = compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group", "symmetric": !used})
 			q, s := m.random("a.weight_packed", safetensors.I32, o, (i+7)/8), m.floats("a.weight_scale", safetensors.BF16, o, i/8)
 			m.put("a.weight_shape", safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
 			var index []byte
@@ -235,6 +301,8 @@ func twinsOf(seed uint64, times int) []twin {
 				q, z, s := m.random("a.qweight", safetensors.I32, i*bits/32, o), m.random("a.qzeros", safetensors.I32, groups, o*bits/32), m.floats("a.scales", safetensors.F16, groups, o)
 				of := func(c int) int { return c / group }
 				if bits == 3 || bits == 4 {
+					w.config = strings.ReplaceAll(w.config, `"checkpoint_format"`, `"desc_act":true,"checkpoint_format"`)
+					w.config = strings.ReplaceAll(w.config, `"packing_format"`, `"desc_act":true,"packing_format"`)
 					var index []byte
 					for range i {
 						index = binary.LittleEndian.AppendUint32(index, uint32(r.IntN(groups)))
@@ -274,26 +342,102 @@ func twinsOf(seed uint64, times int) []twin {
 	}
 	add("AWQ", awq)
 	add("AutoRound", awq)
+	add("GPTQ dynamic", func(m maker, w *twin) {
+		group := 32
+		o, i := 32*size(3), 32*size(4)
+		w.config = `{"quantization_config":{"quant_method":"gptq","bits":3,"group_size":-1,"dynamic":{"-:b":{},"+:^a$":{"bits":8,"group_size":32},"a":{"bits":2}}}}`
+		q, z, s := m.random("a.qweight", safetensors.I32, i/4, o), m.random("a.qzeros", safetensors.I32, i/group, o/4), m.floats("a.scales", safetensors.F16, i/group, o)
+		w.shape = []int{o, i}
+		w.at = func(x []int) float32 {
+			g := x[1] / group
+			return (float32(down(q, x[1], x[0], o, 8)) - float32(byte(z[g*o+x[0]]+1))) * s[g*o+x[0]]
+		}
+	})
+	comfy := func(format, d string, scale []int, title string) {
+		add("ComfyUI "+title, func(m maker, w *twin) {
+			o, i := size(150), 64*size(5)
+			w.config = "{}"
+			if format != "" {
+				marker := text(object{"format": format, "full_precision_matrix_mult": true, "convrot": false})
+				m.put("a.comfy_quant", safetensors.U8, []byte(marker), len(marker))
+			}
+			blocked := func(r, c, columns int) int {
+				c0 := (columns + 3) / 4
+				return (r/128*c0+c/4)*512 + r%32*16 + r%128/32*4 + c%4
+			}
+			padded := func(group int) []int { return []int{(o + 127) / 128 * 128, (i/group + 3) / 4 * 4} }
+			w.shape = []int{o, i}
+			switch format {
+			case "nvfp4":
+				q, s, g := m.random("a.weight", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.F8_E4M3, padded(16)...), m.floats("a.weight_scale_2", safetensors.F32)
+				w.at = func(x []int) float32 {
+					b := q[(x[0]*i+x[1])/2]
+					return slowE2M1(int(b>>(4-x[1]%2*4)&15)) * float32(slowE4M3(s[blocked(x[0], x[1]/16, i/16)])*g[0])
+				}
+				return
+			case "mxfp8":
+				q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.random("a.weight_scale", safetensors.U8, padded(32)...)
+				w.at = func(x []int) float32 {
+					return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[blocked(x[0], x[1]/32, i/32)])
+				}
+				return
+			}
+			name := "a.weight_scale"
+			if format == "" {
+				name = "a.scale_weight"
+				m.put("scaled_fp8", safetensors.F8_E4M3, nil, 0)
+				m.floats("a.scale_input", safetensors.F32)
+			} else {
+				m.floats("a.input_scale", safetensors.F32)
+			}
+			if len(scale) == 2 {
+				scale = []int{o, 1}
+			}
+			dtype := map[string]safetensors.DType{"e4m3": safetensors.F8_E4M3, "e5m2": safetensors.F8_E5M2, "int8": safetensors.I8}[d]
+			q, s := m.random("a.weight", dtype, o, i), m.floats(name, safetensors.F32, scale...)
+			w.at = func(x []int) float32 {
+				b := q[x[0]*i+x[1]]
+				v := map[string]float32{"e4m3": slowE4M3(b), "e5m2": slowE5M2(b), "int8": float32(int8(b))}[d]
+				return v * s[x[0]*len(scale)/2]
+			}
+		})
+	}
+	comfy("float8_e4m3fn", "e4m3", nil, "FP8")
+	comfy("float8_e5m2", "e5m2", nil, "E5M2")
+	comfy("int8_tensorwise", "int8", []int{}, "INT8")
+	comfy("int8_tensorwise", "int8", []int{0, 1}, "INT8 rows")
+	comfy("nvfp4", "", nil, "NVFP4")
+	comfy("mxfp8", "", nil, "MXFP8")
+	comfy("", "e4m3", nil, "without markers")
 	for _, nested := range []bool{false, true} {
 		add(fmt.Sprint("NF4 nested ", nested), func(m maker, w *twin) {
 			o, i, block, outer := size(20), size(60), size(40), size(5)
 			n := o * i
 			blocks := (n + block - 1) / block
 			w.config = method("bitsandbytes", object{"load_in_4bit": true})
-			q, numbers := m.random("a.weight", safetensors.U8, (n+1)/2, 1), m.floats("a.weight.quant_map", safetensors.F32, 16)
+			storage := safetensors.U8
+			if nested { // a parameter of its own, in storage of another dtype
+				w.name, storage = "a.gate_up_proj", []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}[r.IntN(3)]
+			}
+			unit := storage.Bits() / 8
+			if unit > 1 {
+				o, i = 1, (n+7)/8*8
+				n, blocks = i, (i+block-1)/block
+			}
+			q, numbers := m.random(w.name, storage, (n+1)/2/unit, 1), m.floats(w.name+".quant_map", safetensors.F32, 16)
 			state := object{"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": []int{o, i}}
 			var scale func(k int) float32
 			if nested {
 				state["nested_blocksize"], state["nested_offset"] = outer, 0.1
-				c, nestedNumbers := m.random("a.weight.absmax", safetensors.U8, blocks), m.floats("a.weight.nested_quant_map", safetensors.F32, 256)
-				s := m.floats("a.weight.nested_absmax", safetensors.F32, (blocks+outer-1)/outer)
+				c, nestedNumbers := m.random(w.name+".absmax", safetensors.U8, blocks), m.floats(w.name+".nested_quant_map", safetensors.F32, 256)
+				s := m.floats(w.name+".nested_absmax", safetensors.F32, (blocks+outer-1)/outer)
 				scale = func(k int) float32 { return float32(nestedNumbers[c[k]]*s[k/outer]) + float32(0.1) }
 			} else {
-				s := m.floats("a.weight.absmax", safetensors.F32, blocks)
+				s := m.floats(w.name+".absmax", safetensors.F32, blocks)
 				scale = func(k int) float32 { return s[k] }
 			}
 			json := []byte(text(state))
-			m.put("a.weight.quant_state.bitsandbytes__nf4", safetensors.U8, json, len(json))
+			m.put(w.name+".quant_state.bitsandbytes__nf4", safetensors.U8, json, len(json))
 			w.shape = []int{o, i}
 			w.at = func(x []int) float32 {
 				e := x[0]*i + x[1]

@@ -1,0 +1,462 @@
+package quant_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
+)
+
+// requireRight accepts the elements of a twin, or an error that is not one of the test.
+func (w twin) requireRight(t *testing.T, tensors map[string]safetensors.Tensor, config []byte) (err error) {
+	t.Helper()
+	plain, err := quant.Dequantize(tensors, config)
+	if err != nil {
+		return err
+	}
+	x, ok := plain[w.name]
+	require.True(t, ok)
+	got, err := safetensors.Append[float32](nil, x)
+	if err != nil {
+		return err
+	}
+	require.Equal(t, safetensors.F32, x.DType())
+	requireSame(t, w.elements(), got, w.title)
+	return nil
+}
+
+// withKey adds a key to the quantization_config of a twin.
+func (w twin) withKey(t *testing.T, key string, value any) []byte {
+	t.Helper()
+	var file map[string]map[string]any
+	require.NoError(t, json.Unmarshal([]byte(w.config), &file))
+	for _, section := range file {
+		section[key] = value
+	}
+	b, err := json.Marshal(file)
+	require.NoError(t, err)
+	return b
+}
+
+// TestClosedWorld runs every layout with an unknown key, an unknown neighbor, a part less
+// and no config: the result is right, or refused by name.
+func TestClosedWorld(t *testing.T) {
+	for seed := range uint64(3) {
+		for _, w := range twins(300 + seed) {
+			t.Run(w.title, func(t *testing.T) {
+				if w.config != "{}" {
+					err := w.requireRight(t, w.tensors, w.withKey(t, "stranger", "x"))
+					require.ErrorContains(t, err, `stranger: "x": unsupported operation`)
+					for _, nothing := range []any{nil, false, "", []int{}} {
+						if nothing == false && strings.Contains(w.config, `"quantization":`) {
+							continue // a module of MLX
+						}
+						require.NoError(t, w.requireRight(t, w.tensors, w.withKey(t, "stranger", nothing)), "%v", nothing)
+					}
+				}
+				names := []string{strings.TrimSuffix(w.name, ".weight") + ".stranger", strings.TrimSuffix(w.name, ".weight") + ".lora_A.default.weight"}
+				if !strings.HasSuffix(w.name, ".weight") {
+					names = append(names, w.name+"_stranger")
+				}
+				for _, name := range names {
+					tensors := maps.Clone(w.tensors)
+					zeroed(name, safetensors.F32, 3, 3)(tensors)
+					err := w.requireRight(t, tensors, []byte(w.config))
+					require.ErrorContains(t, err, fmt.Sprintf("tensor %q: F32 [3,3] next to ", name))
+					require.ErrorIs(t, err, errors.ErrUnsupported)
+				}
+				for name := range w.tensors {
+					tensors := maps.Clone(w.tensors)
+					delete(tensors, name)
+					if err := w.requireRight(t, tensors, []byte(w.config)); err != nil {
+						require.ErrorContains(t, err, "safetensors: ")
+					}
+				}
+				if err := w.requireRight(t, w.tensors, nil); err != nil {
+					require.ErrorContains(t, err, "safetensors: tensor ")
+				}
+			})
+		}
+	}
+}
+
+// TestNeighbors: what a module may have next to its parts, and what becomes of it.
+func TestNeighbors(t *testing.T) {
+	const refused, kept, left = "refused", "kept", "left out"
+	heads := `"num_attention_heads":8,"text_config":{"num_key_value_heads":4},`
+	for _, c := range []struct {
+		name  string
+		dtype safetensors.DType
+		shape []int
+		want  string
+	}{
+		{"l.attn.q.bias", safetensors.F32, []int{2}, kept},
+		{"l.attn.q.e_score_correction_bias", safetensors.F32, []int{2}, kept},
+		{"l.attn.q.bias", safetensors.I32, []int{2}, refused},
+		{"l.attn.q.input_scale", safetensors.F32, nil, left},
+		{"l.attn.q.input_scale", safetensors.F32, []int{1}, left},
+		{"l.attn.q.input_scale", safetensors.F32, []int{2}, refused},
+		{"l.attn.q.input_zero_point", safetensors.I8, []int{1}, left},
+		{"l.attn.q.output_scale", safetensors.F32, []int{1}, left},
+		{"l.attn.q.output_scale", safetensors.F32, []int{4}, refused},
+		{"l.attn.q.activation_scale", safetensors.F32, []int{4}, refused},
+		{"l.norm.input_scale", safetensors.F32, []int{1}, kept},
+		{"l.attn.k_scale", safetensors.F32, nil, left},
+		{"l.attn.k_scale", safetensors.F32, []int{4}, left},
+		{"l.attn.v_scale", safetensors.F32, []int{8, 1, 1}, left},
+		{"l.attn.k_scale", safetensors.F32, []int{5}, kept},
+		{"l.attn.k_scale", safetensors.F32, []int{2, 2}, kept},
+		{"l.attn.k_scale", safetensors.I32, []int{1}, kept},
+		{"l.attn.q.k_scale", safetensors.F32, []int{4}, left},
+		{"l.attn.q.k_scale", safetensors.F32, []int{5}, refused},
+		{"l.mixer.k_scale", safetensors.F32, nil, kept},
+		{"k_scale", safetensors.F32, nil, kept},
+		{"l.attn.prob_scale", safetensors.F32, nil, left},
+		{"l.attn.q.svdquant_lora_a", safetensors.BF16, []int{2, 2}, refused},
+		{"l.attn.q.pre_quant_scale", safetensors.BF16, []int{2}, refused},
+		{"l.attn.q.weight_scale", safetensors.F32, nil, refused},
+		{"l.attn.q.a.b.c.d.e.f.g", safetensors.F32, nil, kept}, // too deep to belong to it
+		{"l.attn.q2.x", safetensors.F32, nil, kept},
+	} {
+		t.Run(fmt.Sprint(c.name, " ", c.dtype, c.shape), func(t *testing.T) {
+			m := map[string]safetensors.Tensor{}
+			zeroed("l.attn.q.weight", safetensors.F8_E4M3, 2, 2)(m)
+			zeroed("l.attn.q.weight_scale_inv", safetensors.F32, 1, 1)(m)
+			zeroed(c.name, c.dtype, c.shape...)(m)
+			config := []byte("{" + heads + method("fp8", object{})[1:])
+			plain, err := quant.Dequantize(m, config)
+			if c.want == refused {
+				require.ErrorContains(t, err, fmt.Sprintf(`tensor %q: `, c.name))
+				require.ErrorContains(t, err, `next to "l.attn.q.weight" (FP8 in blocks): unsupported operation`)
+				return
+			}
+			require.NoError(t, err)
+			layouts, err := quant.Layouts(m, config)
+			require.NoError(t, err)
+			if c.want == kept {
+				require.Equal(t, m[c.name], plain[c.name])
+				require.NotContains(t, layouts, c.name)
+				return
+			}
+			require.NotContains(t, plain, c.name)
+			require.Equal(t, quant.Layout{Method: "fp8"}, layouts[c.name])
+		})
+	}
+	m := map[string]safetensors.Tensor{} // next to nothing that is quantised
+	zeroed("attn.k_scale", safetensors.F32)(m)
+	zeroed("attn.input_scale", safetensors.F32)(m)
+	plain, err := quant.Dequantize(m, nil)
+	require.NoError(t, err)
+	require.Equal(t, m, plain)
+}
+
+// TestStrangers: tensors that look quantised in a layout that is not known, without a config.
+func TestStrangers(t *testing.T) {
+	type parts []func(map[string]safetensors.Tensor)
+	f32 := func(name string, shape ...int) func(map[string]safetensors.Tensor) {
+		return zeroed(name, safetensors.F32, shape...)
+	}
+	for title, c := range map[string]struct {
+		parts parts
+		want  string
+	}{
+		"Quanto":             {parts{zeroed("a.weight._data", safetensors.I8, 2, 2), f32("a.weight._scale", 2, 1)}, "quantised by Quanto"},
+		"EETQ":               {parts{zeroed("a.weight", safetensors.I8, 2, 2), zeroed("a.weight_scales", safetensors.F16, 2)}, `tensor "a.weight": no layout has I8 [2,2] with scales F16 [2]`},
+		"HQQ":                {parts{zeroed("a.W_q", safetensors.U8, 2, 2), f32("a.scale", 2, 1), f32("a.zero", 2, 1)}, "quantised by HQQ or SINQ"},
+		"AQLM":               {parts{zeroed("a.codes", safetensors.I8, 2, 2, 1), f32("a.codebooks", 1, 4, 1, 2), f32("a.scales", 2, 1, 1, 1)}, "quantised by AQLM"},
+		"HIGGS":              {parts{zeroed("a.weight", safetensors.I16, 2, 2), f32("a.scales", 2, 1), f32("a.tables", 4), f32("a.tables2", 4, 2)}, `tensor "a.weight": no layout has I16 [2,2] with scales F32 [2,1]`},
+		"EXL3":               {parts{zeroed("a.trellis", safetensors.I16, 1, 1, 64), zeroed("a.suh", safetensors.F16, 16), zeroed("a.svh", safetensors.F16, 16)}, "quantised by EXL3"},
+		"Gemma":              {parts{zeroed("a.embedding_quantized", safetensors.I8, 2, 2), f32("a.embedding_scale", 2, 1)}, "quantised by Gemma"},
+		"sparse-bitmask":     {parts{f32("a.compressed", 2), zeroed("a.bitmask", safetensors.U8, 2, 1), zeroed("a.row_offsets", safetensors.I64, 2, 1)}, "quantised by sparse-bitmask"},
+		"MLX mxfp4":          {parts{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.U8, 2, 1)}, `tensor "a.weight": no layout has U32 [2,4] with scales U8 [2,1]`},
+		"F8 with its scale":  {parts{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), f32("a.weight.scale")}, `tensor "a.weight": no layout has F8_E4M3 [2,2] with scales F32 []`},
+		"F8 of Mistral":      {parts{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), f32("a.qscale_weight")}, `no layout has F8_E4M3 [2,2] with scales F32 []`},
+		"F8_E5M2":            {parts{zeroed("a.weight", safetensors.F8_E5M2, 2, 2), f32("a.scale")}, `no layout has F8_E5M2 [2,2] with scales F32 []`},
+		"torchao":            {parts{zeroed("a._weight_qdata", safetensors.I8, 2, 2), f32("a._weight_scale", 2)}, "quantised by torchao"},
+		"SVDQuant":           {parts{zeroed("a.svdquant_lora_a", safetensors.BF16, 2, 2), zeroed("a.svdquant_lora_b", safetensors.BF16, 2, 2)}, "quantised by SVDQuant"},
+		"FP8 without scales": {parts{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("scaled_fp8", safetensors.F8_E4M3, 2)}, "quantised by ComfyUI, whose scales are missing"},
+		"integers alone":     {parts{zeroed("a.weight", safetensors.U8, 2, 2)}, "is quantised in no layout that is known"},
+		"experts of NVFP4":   {parts{zeroed("e.down_proj", safetensors.U8, 2, 2, 8), zeroed("e.down_proj_weight_scale", safetensors.F8_E4M3, 2, 2, 1)}, "no layout has U8 [2,2,8] with scales F8_E4M3 [2,2,1]"},
+		"a smoothed weight":  {parts{f32("a.weight", 2, 2), zeroed("a.pre_quant_scale", safetensors.BF16, 2)}, "quantised by ModelOpt, with smoothed weights"},
+		"NVFP4 of two kinds": {parts{zeroed("a.weight", safetensors.U8, 128, 32), zeroed("a.weight_scale", safetensors.F8_E4M3, 128, 4), f32("a.weight_scale_2")}, `tensor "a.weight": only a config tells the order of its values and scales`},
+		"MXFP8 of two kinds": {parts{zeroed("a.weight", safetensors.F8_E4M3, 128, 128), zeroed("a.weight_scale", safetensors.U8, 128, 4)}, `tensor "a.weight": only a config tells the order of its scales`},
+	} {
+		m := map[string]safetensors.Tensor{}
+		for _, put := range c.parts {
+			put(m)
+		}
+		for _, layouts := range []bool{false, true} {
+			_, err := quant.Dequantize(m, nil)
+			if layouts {
+				_, err = quant.Layouts(m, nil)
+			}
+			require.ErrorContains(t, err, c.want, title)
+		}
+		_, _, err := quant.Quantize(m, quant.Recipe{Scheme: quant.Int8})
+		require.Error(t, err, title)
+	}
+
+	// What is no weight, or has no scale, is plain.
+	m := map[string]safetensors.Tensor{}
+	zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
+	zeroed("b.weight", safetensors.I8, 2)(m)
+	zeroed("attn.bias", safetensors.U8, 1, 1, 2, 2)(m)
+	zeroed("c.codebooks", safetensors.F32, 2, 2)(m)
+	zeroed("c.position_ids", safetensors.I64, 1, 2)(m)
+	zeroed("d.weight", safetensors.I64, 2, 2)(m)
+	plain, err := quant.Dequantize(m, nil)
+	require.NoError(t, err)
+	require.Equal(t, m, plain)
+}
+
+// TestMethodWithoutTensors: a config that names a method under which nothing is quantised.
+func TestMethodWithoutTensors(t *testing.T) {
+	m := map[string]safetensors.Tensor{}
+	zeroed("a.B", safetensors.I32, 2, 2)(m)
+	zeroed("a.s", safetensors.F16, 2, 2)(m)
+	zeroed("a.workspace", safetensors.I32, 2)(m)
+	for _, name := range []string{"fp8", "mxfp8", "fbgemm_fp8", "mxfp4", "gptq", "awq", "bitsandbytes", "modelopt", "compressed-tensors"} {
+		for _, tensors := range []map[string]safetensors.Tensor{m, nil} {
+			_, err := quant.Dequantize(tensors, []byte(method(name, object{})))
+			require.EqualError(t, err, fmt.Sprintf("safetensors: the config says quant_method %q, but no tensor is quantised in a layout of it", name))
+		}
+	}
+	_, err := quant.Dequantize(m, []byte(method("gptq", object{"is_marlin_format": true})))
+	require.ErrorContains(t, err, "is_marlin_format: true: unsupported operation")
+}
+
+// TestRefusedConfigs: settings that change the numbers, by name.
+func TestRefusedConfigs(t *testing.T) {
+	group := func(format string, weights object) object {
+		return object{"format": format, "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": weights}}}
+	}
+	long := strings.Repeat("x", 5000)
+	for _, c := range []struct{ title, config, want string }{
+		{"rotation", method("gptq", object{"bits": 4, "rotation": "hadamard"}), `the quantization_config: rotation: "hadamard": unsupported operation`},
+		{"adapter", method("gptq", object{"adapter": object{"rank": 8}}), `adapter: {"rank":8}: unsupported`},
+		{"words of 16 bits", method("gptq", object{"pack_dtype": "int16"}), `pack_dtype "int16" is not int32`},
+		{"key of another method", method("fp8", object{"desc_act": true}), `desc_act: true: unsupported`},
+		{"key in other letters", method("gptq", object{"Bits": 8}), `Bits: 8: unsupported`},
+		{"dynamic that only Python understands", method("gptq", object{"dynamic": object{"-:(?!a)": object{}}}), `dynamic: "-:(?!a)": an expression that only Python understands`},
+		{"dynamic of unknown keys", method("gptq", object{"dynamic": object{"a": object{"rotation": "random"}}}), `dynamic: "a": rotation: "random": unsupported`},
+		{"dynamic of a list", method("gptq", object{"dynamic": []int{1}}), `dynamic: [1] is no object`},
+		{"dynamic of strings", method("gptq", object{"dynamic": object{"a": "b"}}), `dynamic: "a": "b" is no object`},
+		{"rotation of AutoRound", method("auto-round", object{"packing_format": "auto_round", "rotation_configs": []int{1}}), `AutoRound: rotation_configs: [1]: unsupported`},
+		{"floats of AutoRound's module", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{"a": object{"data_type": "mx_fp"}}}), `extra_config: "a": data_type "mx_fp"`},
+		{"AutoRound's list", method("auto-round", object{"packing_format": "auto_round", "extra_config": []int{1}}), `extra_config: [1] is no object`},
+		{"AutoRound's expression", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{".*a(?!b)": object{"bits": 8}}}), `extra_config: ".*a(?!b)": an expression that only Python`},
+		{"sparse weights", method("compressed-tensors", object{"sparsity_config": object{"format": "sparse-24-bitmask"}}), `sparsity_config: format "sparse-24-bitmask": unsupported`},
+		{"sparse experts", method("compressed-tensors", object{"moe_sparsity_config": object{"method": "prune"}}), `moe_sparsity_config: {"method":"prune"}: unsupported`},
+		{"key of a group", method("compressed-tensors", object{"config_groups": object{"g": object{"low_rank": 8}}}), `config_groups: low_rank: 8: unsupported`},
+		{"key of weights", method("compressed-tensors", group("pack-quantized", object{"num_bits": 4, "codebook": "x"})), `codebook: "x": unsupported`},
+		{"transform at an unknown place", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"apply": []object{{"location": "elsewhere"}}}}}}), "weights for transformed inputs or outputs"},
+		{"transform of an unknown key", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"type": "hadamard", "scale": 2}}}}), "scale: 2: unsupported"},
+		{"algorithm of a layer", method("modelopt", object{"quant_algo": "MIXED_PRECISION", "quantized_layers": object{"a": object{"quant_algo": "W4A16_AWQ"}}}), `quant_algo "W4A16_AWQ" is none of`},
+		{"key of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "linear_class": "BitLinear"}}), `linear_class: "BitLinear": unsupported`},
+		{"key of MLX's module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"rotation": 1}}}), `a: rotation: 1: unsupported`},
+		{"group of 0 of MLX", text(object{"quantization": object{"bits": 4, "group_size": 0}}), `group_size is 0`},
+		{"state", method("bitsandbytes", object{"bnb_4bit_rotation": true}), `bnb_4bit_rotation: true`},
+		{"format of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"convrot_w4a4"}}}`, `"a": format "convrot_w4a4": unsupported`},
+		{"rotation of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"int8_tensorwise","convrot":true}}}`, `"a": convrot: true: unsupported`},
+		{"layers of ComfyUI that there are not", `{"format_version":"1.0","layers":{"a":{"format":"nvfp4"}}}`, `a marker says that "a" is quantised as nvfp4, but its tensors are not`},
+		{"layers of another kind", `{"format_version":"1.0","layers":[1]}`, `[1] is no object`},
+		{"duplicate key", `{"quantization_config":{"quant_method":"fp8","quant_method":"gptq"}}`, `duplicate key "quant_method"`},
+		{"duplicate section", `{"quantization_config":{},"quantization_config":{}}`, `the config: duplicate key "quantization_config"`},
+		{"method that is no string", `{"quantization_config":{"quant_method":1}}`, `quant_method: json: cannot unmarshal number`},
+		{"section that is no object", `{"quantization_config":[1]}`, `[1] is no object`},
+		{"config that is no object", `[]`, `the config: [] is no object`},
+		{"long method", method(long, object{}), `quant_method "` + long[:200] + `"... is none of`},
+		{"long key", method("fp8", object{long: 1}), `: ` + long[:200] + `...: 1: unsupported`},
+		{"long value", method("fp8", object{"x": long}), `x: "` + long[:199] + `...: unsupported`},
+		{"long format", method("compressed-tensors", object{"format": long}), `format "` + long[:200] + `"... is none of`},
+		{"long name of a group", method("compressed-tensors", object{"config_groups": object{long: object{"format": "x"}}}), long[:200] + `...: format "x"`},
+		{"case folding", method("fp8", object{"ignored_layers": []string{"re:(?i)[B-\U00029942]"}}), `ignores case: unsupported`},
+	} {
+		t.Run(c.title, func(t *testing.T) {
+			_, err := quant.Dequantize(nil, []byte(c.config))
+			require.ErrorContains(t, err, c.want)
+			require.Less(t, len(err.Error()), 1000)
+		})
+	}
+	_, err := quant.Dequantize(nil, []byte(`{"a":"`+strings.Repeat("x", 4<<20)+`"}`))
+	require.ErrorContains(t, err, "the config: 4194312 bytes exceed the limit of 4194304")
+	plain, err := quant.Dequantize(nil, []byte(`{"a":"`+strings.Repeat("x", 4<<20-8)+`"}`))
+	require.NoError(t, err)
+	require.Empty(t, plain)
+}
+
+// TestHarmlessKeys: the configs that the packages write are read.
+func TestHarmlessKeys(t *testing.T) {
+	for _, config := range []string{
+		`{"quant_method":"fp8","activation_scheme":"dynamic","fmt":"e4m3","scale_fmt":"ue8m0","weight_block_size":[128,128],"modules_to_not_convert":["lm_head"],"packed_modules_mapping":{}}`,
+		`{"quant_method":"fp8","activation_scheme":"static","ignored_layers":["lm_head"],"kv_cache_scheme":{"num_bits":8,"type":"float"}}`,
+		`{"quant_method":"fbgemm_fp8","activation_scale_ub":1200.0,"modules_to_not_convert":["a"]}`,
+		`{"quant_method":"compressed-tensors","version":"0.20.0","format":"float-quantized","quantization_status":"compressed","global_compression_ratio":1.5,"ignore":["lm_head"],"kv_cache_scheme":null,
+			"sparsity_config":{"format":"dense","global_sparsity":0.1,"ignore":["x"],"registry_requires_subclass":false,"sparsity_structure":"unstructured","targets":["Linear"]},"transform_config":{},
+			"config_groups":{"group_0":{"format":"float-quantized","input_activations":{"num_bits":8},"output_activations":null,"targets":["Linear"],
+				"weights":{"actorder":"static","block_structure":null,"dynamic":false,"group_size":null,"num_bits":8,"observer":"minmax","observer_kwargs":{"x":1},"scale_dtype":"x","strategy":"tensor","symmetric":true,"type":"float","zp_dtype":"x"}}}}`,
+		`{"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"group_0":{"weights":{"num_bits":8}}},"ignore":["lm_head"],"kv_cache_quant_algo":"FP8","kv_cache_scheme":{"x":1},"producer":{"name":"modelopt"},"group_size":16}`,
+	} {
+		m := map[string]safetensors.Tensor{}
+		zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
+		zeroed("a.weight_scale", safetensors.F32, 1)(m)
+		_, err := quant.Dequantize(m, []byte(`{"quantization_config":`+config+`}`))
+		require.NoError(t, err, config)
+	}
+	words := map[string]safetensors.Tensor{}
+	zeroed("a.qweight", safetensors.I32, 4, 32)(words)
+	zeroed("a.qzeros", safetensors.I32, 1, 4)(words)
+	zeroed("a.scales", safetensors.F16, 1, 32)(words)
+	for _, config := range []string{
+		`{"quant_method":"gptq","bits":4,"group_size":32,"desc_act":true,"static_groups":true,"sym":true,"lm_head":false,"method":"gptq","format":"gptq","checkpoint_format":"gptq","pack_dtype":"int32","rotation":null,"adapter":null,"dynamic":{},
+			"meta":{"quantizer":["gptqmodel:7.7.0"],"damp_percent":0.05},"is_marlin_format":false,"damp_percent":0.1,"true_sequential":true,"model_name_or_path":null,"model_file_base_name":"model"}`,
+		`{"quant_method":"gptq","bits":4,"group_size":-1,"desc_act":true}`, // a single group
+		`{"quant_method":"auto-round","autoround_version":"0.16.1","bits":4,"group_size":32,"sym":true,"data_type":"int","packing_format":"auto_round:auto_gptq","iters":200,"nsamples":128,"seqlen":2048,"rotation_config":{},"extra_config":{".*b$":{"bits":8},"b":{"bits":16,"data_type":"float"}}}`,
+	} {
+		_, err := quant.Dequantize(words, []byte(`{"quantization_config":`+config+`}`))
+		require.NoError(t, err, config)
+	}
+}
+
+// TestOrderOfGroups: groups that are those of an index need it.
+func TestOrderOfGroups(t *testing.T) {
+	words := map[string]safetensors.Tensor{}
+	zeroed("a.qweight", safetensors.I32, 8, 32)(words)
+	zeroed("a.qzeros", safetensors.I32, 2, 4)(words)
+	zeroed("a.scales", safetensors.F16, 2, 32)(words)
+	packed := map[string]safetensors.Tensor{}
+	zeroed("a.weight_packed", safetensors.I32, 2, 2)(packed)
+	zeroed("a.weight_scale", safetensors.F32, 2, 2)(packed)
+	numbers("a.weight_shape", 2, 16)(packed)
+	group := func(order any) string {
+		return compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": order})
+	}
+	for _, c := range []struct {
+		tensors map[string]safetensors.Tensor
+		config  string
+		want    string
+	}{
+		{words, method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), `tensor "a.qweight": GPTQ: the config says desc_act, and the index of its groups is missing`},
+		{words, method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), `says desc_act`},
+		{words, method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"-:a": object{}}}), `tensor "a.qweight": GPTQ: dynamic: "-:a" says that it is not quantised`},
+		{words, method("gptq", object{"bits": 4, "group_size": 32}), ""},
+		{packed, group("group"), `tensor "a.weight_packed": packed integers: the config says actorder, and the index of its groups is missing`},
+		{packed, group(true), "says actorder"},
+		{packed, group("weight"), ""},
+		{packed, group("static"), ""},
+		{packed, group(false), ""},
+		{packed, group(nil), ""},
+	} {
+		_, err := quant.Dequantize(c.tensors, []byte(c.config))
+		if c.want == "" {
+			require.NoError(t, err, c.config)
+		} else {
+			require.ErrorContains(t, err, c.want)
+		}
+	}
+}
+
+// TestMarkers: those of ComfyUI name the layout, and go with it.
+func TestMarkers(t *testing.T) {
+	mark := func(name, marker string) func(map[string]safetensors.Tensor) {
+		return func(m map[string]safetensors.Tensor) {
+			m[name], _ = safetensors.NewTensor(safetensors.U8, []int{len(marker)}, []byte(marker))
+		}
+	}
+	scaled := func(m map[string]safetensors.Tensor) {
+		zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
+		zeroed("a.weight_scale", safetensors.F32)(m)
+	}
+	for _, c := range []struct {
+		title, config string
+		put           func(map[string]safetensors.Tensor)
+		want          string
+	}{
+		{"marker without a layer", "", func(m map[string]safetensors.Tensor) {
+			clear(m)
+			mark("b.comfy_quant", `{"format":"nvfp4"}`)(m)
+		}, `a marker says that "b" is quantised as nvfp4, but its tensors are not`},
+		{"marker of another layout", "", mark("a.comfy_quant", `{"format":"nvfp4"}`), `tensor "a.weight": FP8: quant_method "comfyui" has no such tensors`},
+		{"rotated", "", mark("a.comfy_quant", `{"format":"int8_tensorwise","convrot":true}`), `tensor "a.comfy_quant": convrot: true: unsupported operation`},
+		{"unknown format", "", mark("a.comfy_quant", `{"format":"awq_w4a16"}`), `tensor "a.comfy_quant": format "awq_w4a16": unsupported operation`},
+		{"no format", "", mark("a.comfy_quant", `{}`), `tensor "a.comfy_quant": format "": unsupported operation`},
+		{"no JSON", "", mark("a.comfy_quant", `{"format"`), `tensor "a.comfy_quant": unexpected end of JSON input`},
+		{"long", "", mark("a.comfy_quant", strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": 65537 bytes, more than 65536`},
+		{"of floats", "", zeroed("a.comfy_quant", safetensors.F32, 1), `tensor "a.comfy_quant": F32 [1] does not hold JSON`},
+		{"next to a config", method("fp8", object{}), mark("a.comfy_quant", `{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config says quant_method "fp8"`},
+		{"next to metadata", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, mark("a.comfy_quant", `{"format":"float8_e4m3fn"}`), ""},
+		{"metadata alone", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, func(map[string]safetensors.Tensor) {}, ""},
+		{"no marker", "", func(map[string]safetensors.Tensor) {}, ""},
+	} {
+		m := map[string]safetensors.Tensor{}
+		scaled(m)
+		c.put(m)
+		var config []byte
+		if c.config != "" {
+			config = []byte(c.config)
+		}
+		plain, err := quant.Dequantize(m, config)
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, c.title)
+			continue
+		}
+		require.NoError(t, err, c.title)
+		require.Len(t, plain, 1, c.title)
+	}
+
+	m := map[string]safetensors.Tensor{}
+	scaled(m)
+	zeroed("plain.weight", safetensors.F8_E4M3, 2, 2)(m) // in a model with markers, one without is plain
+	mark("a.comfy_quant", `{"format":"float8_e4m3fn"}`)(m)
+	layouts, err := quant.Layouts(m, nil)
+	require.NoError(t, err)
+	eight := quant.Layout{Method: "comfyui", Bits: 8}
+	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.comfy_quant": {Method: "comfyui"}}, layouts)
+
+	// Open takes the marker of the metadata, and drops it.
+	delete(m, "a.comfy_quant")
+	folder := t.TempDir()
+	name := filepath.Join(folder, "model.safetensors")
+	const key = "_quantization_metadata"
+	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{"format": "pt", key: `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`}))
+	f, err := quant.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
+	x, err := f.Tensor("a.weight")
+	require.NoError(t, err)
+	require.Equal(t, safetensors.F32, x.DType())
+	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{key: "{"}))
+	_, err = quant.Open(name)
+	require.EqualError(t, err, "safetensors: open "+name+": the config: unexpected end of JSON input")
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(method("fp8", object{"ignored_layers": []string{"plain"}})), 0o666))
+	g, err := quant.Open(name) // the config goes before it
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{key: "{"}, g.Metadata())
+	require.NoError(t, g.Close())
+}
+
+// TestOpenPlain: a model that is not quantised stays what it is.
+func TestOpenPlain(t *testing.T) {
+	m := map[string]safetensors.Tensor{}
+	zeroed("a.weight", safetensors.BF16, 2, 2)(m)
+	zeroed("cast.weight", safetensors.F8_E4M3, 2, 2)(m)
+	folder := t.TempDir()
+	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), m, map[string]string{"format": "pt"}))
+	f, err := quant.Open(folder)
+	require.NoError(t, err)
+	defer f.Close()
+	require.Equal(t, 2, f.Len())
+	x, err := f.Tensor("cast.weight")
+	require.NoError(t, err)
+	require.Equal(t, safetensors.F8_E4M3, x.DType())
+}

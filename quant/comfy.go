@@ -1,0 +1,58 @@
+package quant
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+)
+
+// maxState limits the JSON in a tensor. Some hundred bytes are usual.
+const maxState = 1 << 16
+
+// readMarkers reads the markers of ComfyUI, which say how their modules are quantised.
+func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []string) error {
+	const suffix = ".comfy_quant"
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasSuffix(name, suffix) })
+	if len(names) == 0 {
+		return nil
+	}
+	if c.method != "" && c.method != comfy {
+		return fmt.Errorf("tensor %s: a marker of ComfyUI, though the config says quant_method %s", quote(names[0]), quote(c.named))
+	}
+	formats := make([]string, len(names))
+	err := parallel.Do(readers, int64(len(names)), func(i int64) (err error) {
+		text, err := readJSON(tensors[names[i]])
+		if err == nil {
+			formats[i], err = parseMarker(text)
+		}
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", quote(names[i]), prefix.Strip(err))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if c.markers == nil {
+		c.method, c.named, c.markers = comfy, comfy, map[string]string{}
+	}
+	for i, name := range names {
+		c.markers[strings.TrimSuffix(name, suffix)] = formats[i]
+	}
+	return nil
+}
+
+// readJSON reads the JSON in a tensor of bytes.
+func readJSON(t safetensors.Tensor) ([]byte, error) {
+	if t.DType() != safetensors.U8 {
+		return nil, fmt.Errorf("%v does not hold JSON", t)
+	}
+	if n := t.Size(); n > maxState {
+		return nil, fmt.Errorf("%d bytes, more than %d", n, maxState)
+	}
+	return safetensors.Append[byte](nil, t)
+}

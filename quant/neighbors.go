@@ -1,0 +1,178 @@
+package quant
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+var (
+	// ofInputs are the suffixes of what a quantised module may have for its inputs and
+	// outputs: scales and zero points of one element, or of one for each expert.
+	ofInputs = []string{"input_scale", "input_scale_ub", "input_global_scale", "input_zero_point", "activation_scale", "output_scale", "scale_input"}
+
+	// ofCaches are those of what an attention has for its cache: scales of one element, or
+	// of one for each head.
+	ofCaches = []string{"k_scale", "v_scale", "q_scale", "prob_scale"}
+)
+
+// strangers are tensors that only quantised checkpoints have, in layouts that are not read
+// here: a suffix, that of another one next to it ("" for none), and who writes them.
+var strangers = []struct{ suffix, with, who string }{
+	{"_weight_qdata", "", "torchao"}, {"_weight_scale", "", "torchao"},
+	{"_data", "_scale", "Quanto"},
+	{"weight_scales", "weight", "EETQ"},
+	{"W_q", "", "HQQ or SINQ"},
+	{"codebooks", "codes", "AQLM"},
+	{"trellis", "suh", "EXL3"},
+	{"embedding_quantized", "embedding_scale", "Gemma"},
+	{"bitmask", "compressed", "sparse-bitmask"},
+	{"pre_quant_scale", "", "ModelOpt, with smoothed weights"},
+	{"svdquant_lora_a", "svdquant_lora_b", "SVDQuant"},
+	{"scaled_fp8", "", "ComfyUI, whose scales are missing"},
+}
+
+// accountFor finds out what each tensor of rest is that is no part of a module. It removes
+// those that Dequantize leaves out, and refuses what may be a part of something quantised.
+func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config) error {
+	owners := make(map[string]*module, len(modules))
+	for _, m := range modules {
+		owners[m.path()] = m
+	}
+	for path, format := range c.markers {
+		if m := owners[path]; m == nil || m.layout.format != format {
+			return fmt.Errorf("a marker says that %s is quantised as %s, but its tensors are not", quote(path), format)
+		}
+	}
+	for _, name := range names {
+		t, ok := rest[name]
+		if !ok {
+			continue
+		}
+		owner, suffix := ownerOf(name, owners)
+		switch {
+		case len(modules) > 0 && (c.ofCache(name, t) || name == "scaled_fp8" || strings.HasSuffix(name, ".scaled_fp8")),
+			owner != nil && owner.ofInput(suffix, t):
+			delete(rest, name)
+		case owner != nil && (suffix == "bias" || strings.HasSuffix(suffix, "_bias")) && slices.Contains(isFloat, t.DType()):
+		case owner != nil:
+			return fmt.Errorf("tensor %s: %v next to %s (%s): %w", quote(name), t, quote(owner.name(values)), owner.layout.name, errors.ErrUnsupported)
+		default:
+			if err := checkPlain(rest, name, t, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ownerOf returns the module that a tensor is next to, or below, and the rest of its name.
+// It looks at the last few components only, which hostile names have more of.
+func ownerOf(name string, owners map[string]*module) (*module, string) {
+	end := len(name)
+	for range 6 {
+		end = strings.LastIndexAny(name[:end], "._")
+		if end < 0 {
+			break
+		}
+		m := owners[name[:end]]
+		if m != nil && (name[end] == '.' || !strings.HasSuffix(m.result(), ".weight")) {
+			return m, name[end+1:]
+		}
+	}
+	if m := owners[""]; m != nil && !strings.Contains(name, ".") {
+		return m, name
+	}
+	return nil, ""
+}
+
+// ofInput reports whether a tensor next to m is a scale of its inputs.
+func (m *module) ofInput(suffix string, t safetensors.Tensor) bool {
+	experts := 1
+	if s := m.tensor[values].Shape(); len(s) == 3 {
+		experts = s[0]
+	}
+	return slices.Contains(ofInputs, suffix) && (t.Len() == 1 || len(t.Shape()) == 1 && t.Len() == experts)
+}
+
+// ofCache reports whether a tensor is a scale of the cache of an attention.
+func (c *config) ofCache(name string, t safetensors.Tensor) bool {
+	dot := strings.LastIndexByte(name, '.')
+	if !slices.Contains(ofCaches, name[dot+1:]) || !slices.Contains(isFloat, t.DType()) {
+		return false
+	}
+	attention := strings.Contains(strings.ToLower(name[:max(dot, 0)]), "att")
+	return attention && (t.Len() == 1 || slices.Contains(c.heads, t.Len()) && slices.Contains(t.Shape(), t.Len()))
+}
+
+// checkPlain refuses a tensor that looks like a part of something quantised, or like all
+// of it.
+func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) error {
+	suffix := name[strings.LastIndexByte(name, '.')+1:]
+	module := name[:len(name)-len(suffix)]
+	for _, s := range strangers {
+		if _, ok := rest[module+s.with]; suffix == s.suffix && (ok || s.with == "") {
+			return fmt.Errorf("tensor %s: quantised by %s: %w", quote(name), s.who, errors.ErrUnsupported)
+		}
+	}
+	if err := checkPart(name, t, c); err != nil {
+		return err
+	}
+	integer := slices.Contains([]safetensors.DType{safetensors.I8, safetensors.U8, safetensors.I16, safetensors.U16, safetensors.I32, safetensors.U32}, t.DType())
+	eight := t.DType() == safetensors.F8_E4M3 || t.DType() == safetensors.F8_E5M2
+	if !integer && !eight || len(t.Shape()) < 2 {
+		return nil
+	}
+	for _, scale := range []string{
+		name + "_scale", name + "_scale_inv", name + "_scales", name + "_weight_scale", name + ".scale",
+		module + "scale", module + "scales", module + "weight_scale", module + "qscale_weight",
+	} {
+		if s, ok := rest[scale]; ok && scale != name {
+			return fmt.Errorf("tensor %s: no layout has %v with scales %v under such names: %w", quote(name), t, s, errors.ErrUnsupported)
+		}
+	}
+	if integer && suffix == "weight" {
+		return fmt.Errorf("tensor %s: %v is quantised in no layout that is known: %w", quote(name), t, errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// checkPart refuses a tensor whose name and dtype say that it is a part of a layout.
+func checkPart(name string, t safetensors.Tensor, c *config) error {
+	for i := range layouts {
+		l := &layouts[i]
+		for _, p := range l.parts {
+			stem, ok := p.stem(name)
+			if !ok || p.role == order {
+				continue
+			}
+			switch p.suffix {
+			case "", "weight", "scale", "scales", "biases", "_blocks", "_scales":
+				// Others have such names. The config tells. Markers name their modules.
+				if c.method == comfy || !slices.Contains(l.methods, c.method) || !p.has(t) || p.role == values && slices.Contains(isFloat, t.DType()) {
+					continue
+				}
+				ignored, err := c.ignored.cover(strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), "."), &c.steps)
+				if err != nil {
+					return fmt.Errorf("tensor %s: %w", quote(name), err)
+				}
+				if ignored {
+					continue
+				}
+			}
+			return fmt.Errorf("tensor %s: %v belongs to a quantised tensor, but %s", quote(name), t, missing(l, p, stem))
+		}
+	}
+	return nil
+}
+
+// missing says what of a layout a part lacks.
+func missing(l *layout, p part, stem string) string {
+	if p.role == values {
+		return "its scales, such as " + quote(stem+l.parts[1].suffix) + ", are missing"
+	}
+	return "there is no such tensor as " + quote(stem+l.parts[0].suffix) + fmt.Sprintf(" of dtype %v", l.parts[0].dtypes[0])
+}
