@@ -127,8 +127,6 @@ type unsatisfiable struct {
 	size int64 // of the file (RFC 9110, section 15.5.17); -1 if unknown
 }
 
-func (u *unsatisfiable) Unwrap() error { return u.error }
-
 func unsatisfiableError(resp *http.Response) error {
 	size := int64(-1)
 	if r, ok := parseContentRange(resp.Header.Get("Content-Range")); ok {

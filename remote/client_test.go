@@ -25,10 +25,10 @@ import (
 func TestCheckRedirect(t *testing.T) {
 	hub, cdn := newServer(t), newServer(t)
 	target := cdn.add("/blob", craft(100, 10))
-	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+	hub.fault = always(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Any", "value")
-		return redirectTo(target)(0, w, r)
-	}
+		redirectTo(target)(w, r)
+	})
 	client, _ := newClient(t)
 	client.Header = secrets()
 	var answer error
@@ -77,7 +77,7 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 	require.Equal(t, int32(2), sent.Load())
 	require.Equal(t, "c=v", s.requests[1].Header.Get("Cookie"))
 
-	s.fault = redirectTo("/m")
+	s.fault = always(redirectTo("/m"))
 	_, err = client.Open(t.Context(), s.URL+"/old")
 	require.ErrorIs(t, err, refused)
 	require.Equal(t, int32(1), asked.Load())

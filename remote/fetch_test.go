@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,122 +69,128 @@ func sendCapped(w http.ResponseWriter, r *http.Request, file []byte, n int) {
 	w.Write(file[first : last+1])
 }
 
-// every returns the ranges of requests for n bytes each.
-func every(n, data int, rangeFrom func(int) string) (ranges []string) {
-	for at := 0; at < data; at += n {
-		ranges = append(ranges, rangeFrom(at))
-	}
-	return ranges
-}
-
-func TestReadsAreRetried(t *testing.T) {
+// TestReads opens a file and has its server fail, break off, shorten its answers or turn
+// hostile. The read brings the bytes of the file with the requests and pauses of the
+// table, or fails for good; what the server sends beyond an answer is bounded, and no
+// goroutine is left.
+func TestReads(t *testing.T) {
 	const header, data = 100_000, 200_000
 	file := craft(header, data)
-	rangeFrom := func(n int) string { return fmt.Sprintf("bytes=%d-%d", 8+header+n, 8+header+data-1) }
-	all := rangeFrom(0)
-	for _, c := range []struct {
-		name   string
-		fault  func(int, http.ResponseWriter, *http.Request) bool
-		ranges []string
-		pauses int
-	}{
-		{"no fault", nil, []string{all}, 0},
-		{"request timeout", first(1, statusOf(408)), []string{all, all}, 1},
-		{"too early", first(1, statusOf(425)), []string{all, all}, 1},
-		{"burst of 429", first(7, statusOf(429)), []string{all, all, all, all, all, all, all, all}, 7},
-		{"burst of 503", first(3, statusOf(503)), []string{all, all, all, all}, 3},
-		{"internal error", first(2, statusOf(500)), []string{all, all, all}, 2},
-		// net/http itself tries again on a new connection, once.
-		{"connection broken before the answer", first(2, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), []string{all, all, all}, 1},
-		{"connection broken before the body", first(1, breakAfter(file, 0)), []string{all, all}, 1},
-		{"connection broken early in the body", first(1, breakAfter(file, 1000)), []string{all, rangeFrom(1000)}, 1},
-		{"connection broken late in the body", first(1, breakAfter(file, goodTry)), []string{all, rangeFrom(goodTry)}, 0},
-		{"connection broken again and again", func(n int, w http.ResponseWriter, r *http.Request) bool {
-			if n < 3 {
-				breakAfter(file, goodTry)(w, r)
-			}
-			return false
-		}, []string{all, rangeFrom(goodTry), rangeFrom(2 * goodTry), rangeFrom(3 * goodTry)}, 0},
-		{"connection broken after a little, for ever", func(n int, w http.ResponseWriter, r *http.Request) bool {
-			breakAfter(file, min(leastTry, 8+header+data-rangeStart(r)))(w, r)
-			return true
-		}, every(leastTry, data, rangeFrom), data / leastTry},
-		{"all answers capped", func(n int, w http.ResponseWriter, r *http.Request) bool {
-			sendCapped(w, r, file, leastTry)
-			return true
-		}, every(leastTry, data, rangeFrom), 0},
-		{"shorter range than asked for", first(1, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 8+header, 8+header+99, len(file)))
-			w.WriteHeader(206)
-			w.Write(file[8+header:][:100])
-		}), []string{all, rangeFrom(100)}, 1},
-		{"body longer than its range", first(1, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 8+header, 8+header+99, len(file)))
-			w.WriteHeader(206)
+	from := func(n int) string { return fmt.Sprintf("bytes=%d-%d", 8+header+n, 8+header+data-1) }
+	all := from(0)
+	times := func(n int) []string { return slices.Repeat([]string{all}, n) }
+	every := func(n, data int) (ranges []string) { // requests that bring n bytes each
+		for at := 0; at < data; at += n {
+			ranges = append(ranges, from(at))
+		}
+		return ranges
+	}
+	// claim sends the header of an answer with n bytes from shift on, and the body.
+	claim := func(shift, n int, body []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			begin := rangeStart(r) + shift
+			statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", begin, begin+n-1, len(file)))(w, r)
 			w.(http.Flusher).Flush() // or the body has a Content-Length
-			w.Write(append(file[8+header:][:100:100], ^file[8+header+100]))
-		}), []string{all, rangeFrom(100)}, 1},
-		{"body shorter than its range, of no stated length", first(1, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", 8+header, 8+header+data-1, len(file)))
-			w.WriteHeader(206)
-			w.Write(file[8+header:][:5000])
-			w.(http.Flusher).Flush()
-		}), []string{all, rangeFrom(5000)}, 1},
-		{"stalled before the answer", first(1, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), []string{all, all}, 1},
+			w.Write(body)
+		}
+	}
+	rest := file[8+header:]
+	cut := func(n int) http.HandlerFunc { return breakAfter(file, n) }
+	capped := func(n int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { sendCapped(w, r, file, n) }
+	}
+	for _, c := range []struct {
+		rule   string
+		fault  fault
+		ranges []string // of the requests
+		pauses int
+		text   string // of the error; "": there is none
+	}{
+		{"no fault", nil, times(1), 0, ""},
+		{"request timeout", first(1, statusOf(408)), times(2), 1, ""},
+		{"too early", first(1, statusOf(425)), times(2), 1, ""},
+		{"burst of 429", first(7, statusOf(429)), times(8), 7, ""},
+		{"burst of 503", first(3, statusOf(503)), times(4), 3, ""},
+		{"internal error", first(2, statusOf(500)), times(3), 2, ""},
+		{"never available", always(statusOf(503)), times(8), 7, "bytes 100008-300007: status 503 Service Unavailable, expected 206 Partial Content (tried 8 times)"},
+		{"gone", always(statusOf(410)), times(1), 0, "status 410"},
+
+		// net/http itself tries again on a new connection, once.
+		{"broken before the answer", first(2, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), times(3), 1, ""},
+		{"broken before the body", first(1, cut(0)), times(2), 1, ""},
+		{"broken early in the body", first(1, cut(1000)), []string{all, from(1000)}, 1, ""},
+		{"broken late in the body", first(1, cut(goodTry)), []string{all, from(goodTry)}, 0, ""},
+		{"broken late, again and again", first(3, cut(goodTry)), every(goodTry, data), 0, ""},
+		{"broken after a little, for ever", always(func(w http.ResponseWriter, r *http.Request) {
+			cut(min(leastTry, len(file)-rangeStart(r)))(w, r)
+		}), every(leastTry, data), data / leastTry, ""},
+		{"broken after less, for ever", always(cut(10)), every(10, 8*10), 7, "unexpected EOF after 10 bytes (tried 8 times)"},
+		{"stalled before the answer", first(1, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), times(2), 1, ""},
 		{"stalled in the body", first(1, func(w http.ResponseWriter, r *http.Request) {
 			sendPart(w, r, file, 1000)
 			<-r.Context().Done()
-		}), []string{all, rangeFrom(1000)}, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newServer(t)
-			client, clock := newClient(t)
-			if strings.HasPrefix(c.name, "stalled") {
-				client.pace.stall = time.Second
-			}
-			tensor := openTensor(t, client, s.add("/m", file))
-			s.reset(c.fault)
-			require.Equal(t, pattern(data), bytesOf(t, tensor))
-			if client.pace.stall != 0 { // as a busy machine may do once more
-				require.Equal(t, c.ranges, s.ranges()[:len(c.ranges)])
-				require.GreaterOrEqual(t, len(clock.pauses), c.pauses)
-				return
-			}
-			require.Equal(t, c.ranges, s.ranges())
-			require.Len(t, clock.pauses, c.pauses)
-		})
-	}
-}
+		}), []string{all, from(1000)}, 1, ""},
 
-func TestReadsFailForGood(t *testing.T) {
-	file := craft(100_000, 20_000)
-	for _, c := range []struct {
-		name     string
-		fault    func(http.ResponseWriter, *http.Request)
-		requests int
-		text     string
-	}{
-		{"never available", statusOf(503), maxTries, "bytes 100008-120007: status 503 Service Unavailable, expected 206 Partial Content (tried 8 times)"},
-		{"always broken", breakAfter(file, 10), maxTries, "unexpected EOF after 10 bytes (tried 8 times)"},
-		{"a few bytes in each answer", func(w http.ResponseWriter, r *http.Request) { sendCapped(w, r, file, leastTry-1) }, maxTries, "unexpected EOF after 1023 bytes (tried 8 times)"},
-		{"wrong start", statusOf(206, "Content-Range", "bytes 0-19999/120008"), 1, `Content-Range "bytes 0-19999/120008", expected bytes 100008-120007`},
-		{"longer than asked for", statusOf(206, "Content-Range", "bytes 100008-120008/120009"), 1, "it has 120009 bytes, had 120008"},
-		{"range ignored", statusOf(200, "Content-Length", "120008"), 1, "does not support range requests"},
-		{"range ignored by another file", statusOf(200, "ETag", `"v2"`), 1, ErrChanged.Error()},
-		{"gone", statusOf(410), 1, "status 410"},
+		{"answers capped", always(capped(leastTry)), every(leastTry, data), 0, ""},
+		{"answers capped at less", always(capped(leastTry - 1)), every(leastTry-1, 8*(leastTry-1)), 7, "unexpected EOF after 1023 bytes (tried 8 times)"},
+		{"one byte at a time", always(capped(1)), every(1, 8), 7, "unexpected EOF after 1 bytes (tried 8 times)"},
+		{"shorter range than asked for", first(1, claim(0, 100, rest[:100])), []string{all, from(100)}, 1, ""},
+		{"body longer than its range", first(1, claim(0, 100, append(rest[:100:100], ^rest[100]))), []string{all, from(100)}, 1, ""},
+		{"body longer than asked for", always(func(w http.ResponseWriter, r *http.Request) { claim(0, data, rest)(w, r); endless(w) }), times(1), 0, ""},
+		{"body shorter than its range, of no stated length", first(1, claim(0, data, rest[:5000])), []string{all, from(5000)}, 1, ""},
+
+		{"no byte of its range, of no stated length", always(claim(0, data, nil)), times(8), 7, "unexpected EOF after 0 bytes (tried 8 times)"},
+
+		{"range with another start", always(claim(-1, data, rest)), times(1), 0, `Content-Range "bytes 100007-300006/300008", expected bytes 100008-300007`},
+		{"range longer than asked for", always(claim(0, data+1, rest)), times(1), 0, "Content-Range"},
+		{"range that goes back", always(claim(10, -9, nil)), times(1), 0, "Content-Range"},
+		{"range of a longer file", always(statusOf(206, "Content-Range", "bytes 100008-300008/300009")), times(1), 0, "it has 300009 bytes, had 300008"},
+		{"range compressed", always(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			claim(0, data, rest)(w, r)
+		}), times(1), 0, `Content-Encoding "gzip"`},
+		{"range ignored", always(statusOf(200, "Content-Length", "300008")), times(1), 0, "does not support range requests"},
+		{"range ignored by another file", always(statusOf(200, "ETag", `"v2"`)), times(1), 0, ErrChanged.Error()},
+		{"range ignored, endless body", always(func(w http.ResponseWriter, r *http.Request) {
+			statusOf(200, "ETag", `"v1"`)(w, r)
+			endless(w)
+		}), times(1), 0, "does not support range requests"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newServer(t)
-			client, _ := newClient(t)
-			tensor := openTensor(t, client, s.add("/m", file))
-			s.reset(func(_ int, w http.ResponseWriter, r *http.Request) bool { c.fault(w, r); return true })
-			_, err := safetensors.Append[byte](nil, tensor)
-			require.ErrorContains(t, err, c.text)
-			require.ErrorContains(t, err, "GET "+s.URL+"/m: ")
-			require.Len(t, s.ranges(), c.requests)
-			var pathless *temporary
-			require.Equal(t, c.requests > 1, errors.As(err, &pathless))
-		})
+		for _, http2 := range []bool{false, true} {
+			if http2 && strings.HasPrefix(c.rule, "broken") {
+				continue // without a connection that breaks
+			}
+			t.Run(fmt.Sprintf("%s/http2=%v", c.rule, http2), func(t *testing.T) {
+				requireNoGoroutinesLeft(t)
+				s := startServer(t, http2)
+				client, clock := newClientOf(t, s)
+				stalls := strings.HasPrefix(c.rule, "stalled")
+				if stalls {
+					client.pace.stall = time.Second
+				}
+				tensor := openTensor(t, client, s.add("/m", file))
+				s.reset(c.fault)
+				got, err := safetensors.Append[byte](nil, tensor)
+				require.LessOrEqual(t, s.bytes(), int64(mostInFlight))
+				if c.text == "" {
+					require.NoError(t, err)
+					require.Equal(t, pattern(data), got)
+				} else {
+					require.Empty(t, got)
+					require.ErrorContains(t, err, c.text)
+					require.ErrorContains(t, err, "GET "+s.URL+"/m: ")
+					require.Equal(t, c.pauses > 0, errors.As(err, new(*temporary)))
+					require.NotErrorIs(t, err, io.EOF, "which would end a copy without an error")
+				}
+				if stalls { // as a busy machine may do once more
+					require.Equal(t, c.ranges, s.ranges()[:len(c.ranges)])
+					require.GreaterOrEqual(t, len(clock.pauses), c.pauses)
+					return
+				}
+				require.Equal(t, c.ranges, s.ranges())
+				require.Len(t, clock.pauses, c.pauses)
+			})
+		}
 	}
 }
 
@@ -383,6 +390,7 @@ func TestParseContentRange(t *testing.T) {
 		"bytes -99/100":                       nil,
 		"bytes 99-0/100":                      nil,
 		"bytes 0-100/100":                     nil,
+		"bytes 0-0/0":                         nil,
 		"bytes 0-99/100 ":                     nil,
 		"bytes 0-99/100\n":                    nil,
 		"bytes  0-99/100":                     nil,

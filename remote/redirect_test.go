@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,138 +17,75 @@ func secrets() http.Header {
 	return http.Header{"Authorization": {"Bearer secret"}, "X-Api-Key": {"secret"}, "Cookie": {"session=secret"}, "user-agent": {"secret/1"}}
 }
 
-// requireNoSecret requires that no request to s held a secret.
-func requireNoSecret(t *testing.T, s *server) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	require.NotEmpty(t, s.requests)
-	for _, r := range s.requests {
-		for name, values := range r.Header {
-			require.NotContains(t, strings.Join(values, " "), "secret", name)
-		}
-		_, password, _ := r.BasicAuth() // which Authorization holds in base64
-		require.Empty(t, password)
-	}
-}
-
-func TestRedirectToAnotherHost(t *testing.T) {
-	hub, cdn := newServer(t), newServer(t)
-	file := craft(100_000, 1000)
-	target := cdn.add("/blob", file)
-	hub.fault = redirectTo(target + "?X-Amz-Signature=1")
-	client, _ := newClient(t)
-	client.Header = secrets()
-	tensor := openTensor(t, client, hub.URL+"/m")
-	require.Equal(t, pattern(1000), bytesOf(t, tensor))
-
-	require.Equal(t, []string{"bytes=0-100007"}, hub.ranges(), "the redirect is remembered")
-	require.Equal(t, []string{"bytes=0-100007", "bytes=100008-101007"}, cdn.ranges())
-	requireNoSecret(t, cdn)
+// isTold reports whether a request holds all secrets, of a header or the user of a URL.
+// Otherwise it must hold none.
+func isTold(t *testing.T, r *http.Request) bool {
+	told := true
 	for name, values := range secrets() {
-		require.Equal(t, values[0], hub.requests[0].Header.Get(name))
+		told = told && r.Header.Get(name) == values[0]
 	}
-	require.Empty(t, cdn.requests[0].Referer(), "a signed URL might be in it")
-}
-
-func TestRedirectWithinTheHost(t *testing.T) {
-	s := newServer(t)
-	s.add("/new", craft(100_000, 1000))
-	s.fault = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		moved := r.URL.Path == "/old"
-		if moved {
-			w.Header().Set("Location", "/new")
-			w.WriteHeader(http.StatusTemporaryRedirect)
-		}
-		return moved
-	}
-	client, _ := newClient(t)
-	client.Header = secrets()
-	bytesOf(t, openTensor(t, client, s.URL+"/old"))
-	require.Len(t, s.requests, 3)
-	for _, r := range s.requests {
-		require.Equal(t, "secret", r.Header.Get("X-Api-Key"))
-	}
-}
-
-func TestRedirectThereAndBackIsNotTrusted(t *testing.T) {
-	home, away := newServer(t), newServer(t)
-	home.add("/m", craft(100, 10))
-	home.add("/chosen", craft(100, 10))
-	away.fault = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		to := []string{"/next", home.URL + "/chosen"}[n]
-		http.Redirect(w, r, to, http.StatusFound)
+	_, password, _ := r.BasicAuth()
+	if told || password == "secret" {
 		return true
 	}
-	home.fault = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n == 0 {
-			http.Redirect(w, r, away.URL, http.StatusFound)
-			return true
-		}
-		require.Empty(t, r.Header.Get("X-Api-Key"))
-		return false
+	require.Empty(t, password)
+	for name, values := range r.Header {
+		require.NotContains(t, strings.Join(values, " "), "secret", name)
 	}
-	client, _ := newClient(t)
-	client.Header = secrets()
-	openTensor(t, client, home.URL+"/m")
-	requireNoSecret(t, away)
-	require.Len(t, away.ranges(), 2)
-	require.Len(t, home.ranges(), 2)
+	return false
 }
 
-// TestUserInformation sends the user of the opened URL within its host, whether a
-// redirect names the host or not, and the user of a redirect nowhere.
-func TestUserInformation(t *testing.T) {
-	home, away := newServer(t), newServer(t)
-	home.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-		_, password, ok := r.BasicAuth()
-		require.True(t, ok)
-		require.Equal(t, "secret", password)
-		return redirectTo(map[string]string{
-			"/m":    "/next",
-			"/next": home.URL + "/last",
-			"/last": "http://user:secret@" + away.Listener.Addr().String() + "/m",
-		}[r.URL.Path])(0, w, r)
-	}
-	away.add("/m", craft(100, 10))
-	client, _ := newClient(t)
-	openTensor(t, client, "http://user:secret@"+home.Listener.Addr().String()+"/m")
-	require.Len(t, home.ranges(), 3)
-	requireNoSecret(t, away)
-}
-
-func TestRedirectLimit(t *testing.T) {
+// TestRedirects follows redirects and lists who was asked for what, and who was told the
+// secrets. The last request is that of a read, which goes where the file was found.
+func TestRedirects(t *testing.T) {
 	for _, c := range []struct {
-		redirects, requests int
-		text                string
+		rule      string
+		redirects map[string]string // home and away are hosts
+		want      []string
 	}{
-		{maxRedirects, maxRedirects + 1, ""},
-		{maxRedirects + 1, maxRedirects + 1, "more than 10 redirects"},
+		{"to another host", map[string]string{"home/m": "away/blob?sig=1"}, []string{"home/m told", "away/blob", "away/blob"}},
+		{"within the host", map[string]string{"home/m": "/new"}, []string{"home/m told", "home/new told", "home/new told"}},
+		{"within the host, which is named", map[string]string{"home/m": "home/new"}, []string{"home/m told", "home/new told", "home/new told"}},
+		{"there and back", map[string]string{"home/m": "away/", "away/": "/next", "away/next": "home/chosen"},
+			[]string{"home/m told", "away/", "away/next", "home/chosen", "home/chosen"}},
+		{"to another host after the first", map[string]string{"home/m": "/next", "home/next": "home/last", "home/last": "away/blob"},
+			[]string{"home/m told", "home/next told", "home/last told", "away/blob", "away/blob"}},
+		{"with a user", map[string]string{"home/m": "user@away/blob"}, []string{"home/m told", "away/blob", "away/blob"}},
 	} {
-		s := newServer(t)
-		s.add("/m", craft(100, 10))
-		s.fault = first(c.redirects, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/m", http.StatusFound) })
-		client, clock := newClient(t)
-		_, err := client.Open(t.Context(), s.URL+"/m")
-		require.Len(t, s.ranges(), c.requests)
-		require.Empty(t, clock.pauses)
-		if c.text == "" {
-			require.NoError(t, err)
-			continue
+		for _, user := range []string{"", "user:secret@"} {
+			t.Run(c.rule+" "+user, func(t *testing.T) {
+				home, away := newServer(t), newServer(t)
+				withUser := strings.Replace(away.URL, "://", "://user:secret@", 1)
+				urls := strings.NewReplacer("user@away/", withUser+"/", "home/", home.URL+"/", "away/", away.URL+"/")
+				var asked []string
+				for host, s := range map[string]*server{"home": home, "away": away} {
+					for _, path := range []string{"/new", "/chosen", "/blob"} {
+						s.add(path, craft(100_000, 1000))
+					}
+					s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+						place := host + r.URL.Path
+						to, found := c.redirects[place]
+						if isTold(t, r) {
+							place += " told"
+						}
+						require.Empty(t, r.Referer(), "a signed URL might be in it")
+						asked = append(asked, place)
+						if found {
+							redirectTo(urls.Replace(to))(w, r)
+						}
+						return found
+					}
+				}
+				client, _ := newClient(t)
+				if user == "" {
+					client.Header = secrets()
+				}
+				tensor := openTensor(t, client, strings.Replace(home.URL, "://", "://"+user, 1)+"/m")
+				require.Equal(t, pattern(1000), bytesOf(t, tensor))
+				require.Equal(t, c.want, asked)
+			})
 		}
-		require.ErrorContains(t, err, c.text)
 	}
-}
-
-// TestRedirectToNoURL has a Location that no error may hold.
-func TestRedirectToNoURL(t *testing.T) {
-	s := newServer(t)
-	s.fault = first(1, statusOf(302, "Location", "https://host/%zz?X-Amz-Signature=secret"))
-	client, clock := newClient(t)
-	_, err := client.Open(t.Context(), s.URL+"/m")
-	require.ErrorContains(t, err, "status 302 Found, expected 206 Partial Content")
-	require.NotContains(t, err.Error(), "secret")
-	require.Len(t, s.ranges(), 1)
-	require.Empty(t, clock.pauses)
 }
 
 func TestSameOrigin(t *testing.T) {
@@ -174,118 +112,92 @@ func TestSameOrigin(t *testing.T) {
 	}
 }
 
-// TestSignedURLExpires refuses an old signature with each status in use.
-func TestSignedURLExpires(t *testing.T) {
-	for _, status := range []int{400, 401, 403, 404} {
-		hub, cdn := newServer(t), newServer(t)
-		target := cdn.add("/blob", craft(100_000, 1000))
-		signature := "1"
-		hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			return redirectTo(target+"?sig="+signature)(0, w, r)
-		}
-		cdn.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			if expired := r.URL.Query().Get("sig") != signature; expired {
-				w.WriteHeader(status)
-				return true
-			}
-			return false
-		}
-		client, clock := newClient(t)
-		tensor := openTensor(t, client, hub.URL+"/m")
-		signature = "2"
-		for range 2 {
-			require.Equal(t, pattern(1000), bytesOf(t, tensor))
-		}
-		require.Len(t, hub.ranges(), 2)
-		require.Len(t, cdn.ranges(), 4)
-		require.Empty(t, clock.pauses)
-
-		signature = "3"
-		hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			return redirectTo(target+"?sig=secret")(0, w, r)
-		}
-		_, err := safetensors.Append[byte](nil, tensor)
-		require.ErrorContains(t, err, "GET "+target+": bytes 100008-101007: status 4")
-		require.NotContains(t, err.Error(), "secret")
+// TestMoved redirects from a hub to a CDN, of which something changes after the file was
+// opened there. Two reads have the same outcome.
+func TestMoved(t *testing.T) {
+	type cdns struct {
+		one, two       *server
+		target, linked string // where the hub redirects to, and its X-Linked-Etag
+		close          func() // closes one
 	}
-}
-
-func TestRedirectedFileChanges(t *testing.T) {
-	for _, precondition := range []bool{true, false} {
-		hub, cdn := newServer(t), newServer(t)
-		target := cdn.add("/blob", craft(100_000, 1000))
-		hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			w.Header().Set("X-Linked-Etag", `"sha"`)
-			return redirectTo(target)(0, w, r)
-		}
-		cdn.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			if !precondition {
-				r.Header.Del("If-Match")
-			}
-			return false
-		}
-		client, _ := newClient(t)
-		tensor := openTensor(t, client, hub.URL+"/m")
-		cdn.etag = `"v2"`
-		_, err := safetensors.Append[byte](nil, tensor)
-		require.ErrorIs(t, err, ErrChanged)
-		require.Len(t, hub.ranges(), 1)
-	}
-}
-
-// TestCDNGoesAway redirects to another host after the first one has closed.
-func TestCDNGoesAway(t *testing.T) {
-	hub, one, two := newServer(t), newServer(t), newServer(t)
-	file := craft(100_000, 1000)
-	target := one.add("/blob", file)
-	hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool { return redirectTo(target)(0, w, r) }
-	client, clock := newClient(t)
-	var close func()
-	client.HTTP, close = closing(one)
-	tensor := openTensor(t, client, hub.URL+"/m")
-	target = two.add("/blob", file)
-	close()
-	require.Equal(t, pattern(1000), bytesOf(t, tensor))
-	require.Len(t, clock.pauses, 1)
-	require.Len(t, hub.ranges(), 2)
-}
-
-// TestLinkedETag moves a file to another CDN, where it has another ETag.
-func TestLinkedETag(t *testing.T) {
-	for _, c := range []struct {
-		name, linked string
-		is           error
-	}{
-		{"same content elsewhere", `"sha"`, nil},
-		{"other content", `"other"`, ErrChanged},
-		{"unknown content", "", ErrChanged},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			hub, one, two := newServer(t), newServer(t), newServer(t)
-			file := craft(100_000, 1000)
-			two.etag = `"v2"`
-			target, linked := one.add("/blob", file), `"sha"`
-			hub.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-				if linked != "" {
-					w.Header().Set("X-Linked-Etag", linked)
+	refuse := func(status int) func(*cdns) { // an old signature
+		return func(c *cdns) {
+			c.target = c.one.URL + "/blob?sig=2"
+			c.one.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Get("sig") != "2" {
+					w.WriteHeader(status)
 				}
-				return redirectTo(target)(0, w, r)
+				return r.URL.Query().Get("sig") != "2"
 			}
+		}
+	}
+	to := func(linked string) func(*cdns) { // a CDN where the file has another ETag
+		return func(c *cdns) {
+			c.one.fault = always(statusOf(403))
+			c.target, c.linked = c.two.URL+"/blob", linked
+		}
+	}
+	for _, c := range []struct {
+		rule          string
+		change        func(*cdns)
+		hub, one, two int // requests
+		pauses        int
+		is            error
+		text          string
+	}{
+		{rule: "signature expires, 400", change: refuse(400), hub: 2, one: 4},
+		{rule: "signature expires, 401", change: refuse(401), hub: 2, one: 4},
+		{rule: "signature expires, 403", change: refuse(403), hub: 2, one: 4},
+		{rule: "signature expires, 404", change: refuse(404), hub: 2, one: 4},
+		{rule: "file gone", change: func(c *cdns) {
+			c.target = c.one.URL + "/blob?sig=secret"
+			c.one.fault = always(statusOf(404))
+		}, hub: 3, one: 4, is: fs.ErrNotExist, text: "/blob: bytes 100008-101007: status 404"},
+		{rule: "file changes", change: func(c *cdns) { c.one.etag = `"v2"` }, hub: 1, one: 3, is: ErrChanged},
+		{rule: "file changes on a server without preconditions", change: func(c *cdns) {
+			c.one.etag = `"v2"`
+			c.one.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
+		}, hub: 1, one: 3, is: ErrChanged},
+		{rule: "host closes", change: func(c *cdns) { c.target = c.two.URL + "/blob"; c.close() }, hub: 2, one: 1, two: 2, pauses: 1},
+		{rule: "same content elsewhere", change: to(`"sha"`), hub: 2, one: 2, two: 2},
+		{rule: "other content", change: to(`"other"`), hub: 3, one: 2, two: 2, is: ErrChanged},
+		{rule: "unknown content", change: to(""), hub: 3, one: 2, two: 2, is: ErrChanged},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			hub, m := newServer(t), &cdns{one: newServer(t), two: newServer(t), linked: `"sha"`}
+			m.target = m.one.add("/blob", craft(100_000, 1000)) + "?sig=1"
+			m.two.add("/blob", craft(100_000, 1000))
+			m.two.etag = `"v2"`
+			hub.fault = always(func(w http.ResponseWriter, r *http.Request) {
+				if m.linked != "" {
+					w.Header().Set("X-Linked-Etag", m.linked)
+				}
+				redirectTo(m.target)(w, r)
+			})
 			claim := func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 				w.Header().Set("X-Linked-Etag", `"of a CDN"`) // to be ignored
 				return false
 			}
-			one.fault, two.fault = claim, claim
-			client, _ := newClient(t)
+			m.one.fault, m.two.fault = claim, claim
+			client, clock := newClient(t)
+			client.HTTP, m.close = closing(m.one)
 			tensor := openTensor(t, client, hub.URL+"/m")
-			target, linked = two.add("/blob", file), c.linked
-			one.fault = first(10, statusOf(403))
+			c.change(m)
 			for range 2 {
-				_, err := safetensors.Append[byte](nil, tensor)
+				got, err := safetensors.Append[byte](nil, tensor)
+				if c.is == nil {
+					require.NoError(t, err)
+					require.Equal(t, pattern(1000), got)
+					continue
+				}
 				require.ErrorIs(t, err, c.is)
+				require.ErrorContains(t, err, c.text)
+				require.NotContains(t, err.Error(), "secret")
 			}
-			if c.is == nil {
-				require.Equal(t, `"v2"`, two.requests[1].Header.Get("If-Match"))
+			require.Equal(t, [3]int{c.hub, c.one, c.two}, [3]int{len(hub.ranges()), len(m.one.ranges()), len(m.two.ranges())})
+			require.Len(t, clock.pauses, c.pauses)
+			if c.two == 2 && c.is == nil {
+				require.Equal(t, `"v2"`, m.two.requests[1].Header.Get("If-Match"))
 			}
 		})
 	}

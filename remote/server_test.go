@@ -3,7 +3,10 @@ package remote
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +24,10 @@ import (
 
 const inFlight = transport.InFlight
 
+// A fault is called before a request is answered, with the number of the request, counted
+// from 0, and reports whether it has answered.
+type fault func(n int, w http.ResponseWriter, r *http.Request) bool
+
 // A server serves files over HTTP, records the requests and fails on demand.
 type server struct {
 	*httptest.Server
@@ -31,16 +38,30 @@ type server struct {
 	modified time.Time
 	requests []*http.Request
 	sent     int64 // bytes of bodies
-
-	// fault may be nil. It is called before a request is answered, with the
-	// number of the request, counted from 0, and reports whether it has answered.
-	fault func(n int, w http.ResponseWriter, r *http.Request) bool
+	fault    fault // may be nil
 }
 
-func newServer(t testing.TB) *server {
+func newServer(t testing.TB) *server { return startServer(t, false) }
+
+// startServer starts a server of HTTP/1.1 or 2.
+func startServer(t testing.TB, http2 bool) *server {
 	s := &server{files: map[string][]byte{}, etag: `"v1"`}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
+	s.Server = httptest.NewUnstartedServer(s)
+	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if secure, ok := c.(*tls.Conn); ok {
+			c = secure.NetConn()
+		}
+		if tcp, ok := c.(*net.TCPConn); ok {
+			tcp.SetWriteBuffer(1 << 20) // the settings of some machines allow dozens of MiB
+		}
+		return ctx
+	}
+	if s.EnableHTTP2 = http2; http2 {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close) // which closes the connections of its client, too
 	return s
 }
 
@@ -78,7 +99,16 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-func (c *counter) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
+func (c *counter) Flush() { http.NewResponseController(c.ResponseWriter).Flush() }
+
+func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// bytes returns how many bytes of bodies s has sent, or tried to.
+func (s *server) bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
+}
 
 // ranges returns the Range headers of all requests.
 func (s *server) ranges() []string {
@@ -92,7 +122,7 @@ func (s *server) ranges() []string {
 }
 
 // reset forgets the requests and sets fault.
-func (s *server) reset(fault func(n int, w http.ResponseWriter, r *http.Request) bool) {
+func (s *server) reset(fault fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests, s.sent, s.fault = nil, 0, fault
@@ -119,19 +149,19 @@ func (s *server) add(path string, data []byte) string {
 	return s.URL + path
 }
 
-// redirectTo returns a fault that redirects to another URL.
-func redirectTo(url string) func(int, http.ResponseWriter, *http.Request) bool {
-	return func(_ int, w http.ResponseWriter, r *http.Request) bool {
-		http.Redirect(w, r, url, http.StatusFound)
-		return true
-	}
+// redirectTo returns a handler that redirects to another URL.
+func redirectTo(url string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusFound) }
 }
 
+// always returns a fault of all requests.
+func always(answer http.HandlerFunc) fault { return first(math.MaxInt, answer) }
+
 // first returns a fault of the first n requests only.
-func first(n int, fault func(w http.ResponseWriter, r *http.Request)) func(int, http.ResponseWriter, *http.Request) bool {
+func first(n int, answer http.HandlerFunc) fault {
 	return func(k int, w http.ResponseWriter, r *http.Request) bool {
 		if k < n {
-			fault(w, r)
+			answer(w, r)
 		}
 		return k < n
 	}
@@ -178,6 +208,34 @@ func (c *clock) pause(_ context.Context, d time.Duration) {
 func newClient(testing.TB) (*Client, *clock) {
 	c := new(clock)
 	return &Client{pace: pace{pause: c.pause}}, c
+}
+
+// newClientOf returns a Client that never waits and trusts the certificate of a server. It
+// must close each body.
+func newClientOf(t *testing.T, s *server) (*Client, *clock) {
+	client, clock := newClient(t)
+	open, base := new(atomic.Int64), s.Server.Client().Transport
+	t.Cleanup(func() { require.Zero(t, open.Load(), "bodies are left open") })
+	client.HTTP = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		if err == nil {
+			open.Add(1)
+			resp.Body = &body{ReadCloser: resp.Body, close: sync.OnceFunc(func() { open.Add(-1) })}
+		}
+		return resp, err
+	})}
+	return client, clock
+}
+
+// A body calls close when it is closed.
+type body struct {
+	io.ReadCloser
+	close func()
+}
+
+func (b *body) Close() error {
+	b.close()
+	return b.ReadCloser.Close()
 }
 
 // openTensor opens a file with tensor t.
