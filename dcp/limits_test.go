@@ -1,10 +1,7 @@
 package dcp_test
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -102,45 +99,6 @@ func TestRank(t *testing.T) {
 				require.EqualError(t, err, `safetensors: tensor "x": its rank in file 1, 65, exceeds the limit of 64`)
 				var broken *safetensors.FormatError
 				require.ErrorAs(t, err, &broken)
-			}
-		}
-	}
-}
-
-// TestWrittenIsRead reads what Write and WriteFile write in every way of the format,
-// with the same tensors, metadata and views.
-func TestWrittenIsRead(t *testing.T) {
-	spec := specOf(t, "testdata/mesh.json")
-	whole := wholeTensors(t)
-	for rank := range spec.ranks() {
-		of := spec.rank(t, whole, rank)
-		name := filepath.Join(t.TempDir(), dcp.FileName(rank))
-		require.NoError(t, dcp.WriteFile(name, of, map[string]string{"step": "1"}))
-		onDisk, err := os.ReadFile(name)
-		require.NoError(t, err)
-		var b bytes.Buffer
-		require.NoError(t, dcp.Write(&b, of, map[string]string{"step": "1"}))
-		require.Equal(t, onDisk, b.Bytes())
-		loaded, err := safetensors.Load(name)
-		require.NoError(t, err)
-		opened, err := safetensors.Open(name)
-		require.NoError(t, err)
-		defer opened.Close()
-		parsed, err := safetensors.Parse(onDisk)
-		require.NoError(t, err)
-		for way, f := range map[string]*safetensors.File{"Load": loaded, "Open": opened, "Parse": parsed} {
-			require.Equal(t, len(of), f.Len(), way)
-			require.Equal(t, "1", f.Metadata()["step"], way)
-			for tensor, p := range of {
-				x, err := f.Tensor(tensor)
-				require.NoError(t, err)
-				want, _ := placed(t, p)
-				requireSame(t, want, x, way, tensor)
-				view, err := safetensors.View[byte](x)
-				require.NoError(t, err)
-				data, err := safetensors.Append[byte](nil, want)
-				require.NoError(t, err)
-				require.True(t, bytes.Equal(data, view), "%s %s", way, tensor)
 			}
 		}
 	}

@@ -167,6 +167,11 @@ func TestMetadata(t *testing.T) {
 	name := filepath.Join(t.TempDir(), dcp.FileName(11))
 	require.NoError(t, dcp.WriteFile(name, pieces{"x": pieceOf(t, x, 0), "a\x7fé<": pieceOf(t, x)}, given))
 	require.Equal(t, "shard-00012-model-00001-of-00001.safetensors", filepath.Base(name))
+	onDisk, err := os.ReadFile(name)
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, dcp.Write(&b, pieces{"x": pieceOf(t, x, 0), "a\x7fé<": pieceOf(t, x)}, given))
+	require.Equal(t, onDisk, b.Bytes(), "Write and WriteFile agree")
 	require.Equal(t, map[string]string{"step": "7", shardingKey: "of another file"}, given, "it was not modified")
 	f, err := safetensors.Load(name)
 	require.NoError(t, err)
