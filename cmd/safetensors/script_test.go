@@ -139,7 +139,7 @@ func TestPage(t *testing.T) {
 	model, err := os.ReadFile(filepath.Join(repository, "testdata", "model.safetensors"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), model, 0o666))
-	require.NoError(t, os.CopyFS(filepath.Join(dir, "adapter"), os.DirFS(filepath.Join(repository, "examples", "lora", "testdata"))))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "adapter"), os.DirFS(filepath.Join("testdata", "adapter"))))
 	page, blocks := replayPage(t, "command.md", dir)
 	require.Greater(t, blocks, 9)
 	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "sign", "cp", "merge", "meta", "completion"} {
