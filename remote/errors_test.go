@@ -76,7 +76,7 @@ func TestTextOfServersIsBounded(t *testing.T) {
 }
 
 func TestURLsAreCut(t *testing.T) {
-	for n, want := range map[int]int{maxURL: maxURL, maxURL + 1: maxURL + len("…")} {
+	for n, want := range map[int]int{1000: 1000, 1001: 1000 + len("…")} {
 		u := &url.URL{Scheme: "http", Host: "h", Path: "/" + strings.Repeat("x", n-len("http://h/"))}
 		require.Len(t, redact(u), want)
 	}
