@@ -88,6 +88,9 @@ func parseSnapshot(text []byte) (*Snapshot, error) {
 		if seen[s.Name] {
 			return nil, fmt.Errorf("duplicate file %.200q", s.Name)
 		}
+		if s.Size < 0 {
+			return nil, fmt.Errorf("file %.200q has %d bytes", s.Name, s.Size)
+		}
 		seen[s.Name] = true
 		file := FileInfo{Name: s.Name, Size: s.Size, BlobID: s.BlobID}
 		if s.LFS != nil {

@@ -43,6 +43,7 @@ func TestFilesRefusesAnswers(t *testing.T) {
 		{"no commit", `{"sha":"x"}`, "it does not name a commit"},
 		{"name that leaves the repository", list(`{"rfilename":"../../etc/passwd"}`), `"../../etc/passwd" does not name a file`},
 		{"no name", list(`{"size":1}`), `"" does not name a file`},
+		{"negative size", list(`{"rfilename":"a","size":-1}`), `file "a" has -1 bytes`},
 		{"long number", list(`{"size":1` + long + `}`), "cannot unmarshal number 1000"},
 		{"long name", list(`{"rfilename":"/` + long + `"}`), `"/000`},
 		{"a name twice", list(`{"rfilename":"a","size":1},{"rfilename":"b"},{"rfilename":"\u0061","size":2}`), `duplicate file "a"`},
