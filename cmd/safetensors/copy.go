@@ -21,6 +21,7 @@ type prepared struct {
 	read     int64    // bytes of src that this reads
 	config   []byte   // the new config.json; nil if there is none
 	small    []string // files of src that come along
+	convert  *conversion
 }
 
 func (c *command) copy(names []string, name string, f copyFlags) error {
@@ -61,6 +62,9 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
+	for _, text := range w.convert.notes() {
+		c.opener.Note(text)
+	}
 	if p.requantizes() && (folder == nil || w.config == nil) {
 		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
 	}
@@ -89,26 +93,29 @@ func (f *copyFlags) smallFiles(src *source.Checkpoint) ([]string, error) {
 func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *prepared, err error) {
 	w = &prepared{src: src, metadata: src.Metadata, small: small}
 	stored := src.Size()
-	var dequantised safetensors.DType
+	var results []string
 	if p.dequantize != 0 {
-		if dequantised, err = dequantizeTo(src, p.dequantize); err != nil {
+		if results, err = dequantize(src); err != nil {
 			return nil, err
 		}
 	}
-	if w.tensors, w.read, err = p.apply(src); err != nil {
+	if w.convert, err = newConversion(p, src, results); err != nil {
+		return nil, err
+	}
+	if w.tensors, w.read, err = p.apply(src, w.convert); err != nil {
 		return nil, err
 	}
 	w.read = min(w.read, stored)
 	if p.quantize != "" {
+		if err = w.convert.count(w.tensors); err != nil {
+			return nil, err
+		}
 		if w.tensors, w.config, err = quantized(w.tensors, p.quantize, p.targets); err != nil {
 			return nil, err
 		}
 	}
-	if p.requantizes() {
-		if w.config, err = newConfig(src, w.config, dequantised); err != nil {
-			return nil, err
-		}
-		w.small = slices.DeleteFunc(w.small, func(name string) bool { return slices.Contains(quantConfigs, name) })
+	if err := w.changeConfig(p); err != nil {
+		return nil, err
 	}
 	if f.withoutMeta {
 		w.metadata = nil
@@ -117,7 +124,10 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *
 	if f.tie {
 		w.tensors, w.metadata = safetensors.Tie(w.tensors, w.metadata)
 	}
-	return w, nil
+	if p.quantize == "" {
+		err = w.convert.count(w.tensors)
+	}
+	return w, err
 }
 
 // copyFiles writes the files next to the weights, if these are in a folder; else folder
@@ -165,11 +175,11 @@ func writtenOf(name string, tensors map[string]safetensors.Tensor, others []stri
 	return w
 }
 
-// requantizes reports whether the copy needs another config.json.
+// requantizes reports whether the copy needs another quantization_config.
 func (p *plan) requantizes() bool { return p.dequantize != 0 || p.quantize != "" }
 
 // apply returns the tensors to write, and how many bytes of the source that reads.
-func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Tensor, read int64, err error) {
+func (p *plan) apply(src *source.Checkpoint, c *conversion) (tensors map[string]safetensors.Tensor, read int64, err error) {
 	names, err := p.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
 	if err != nil {
 		return nil, 0, err
@@ -185,17 +195,14 @@ func (p *plan) apply(src *source.Checkpoint) (tensors map[string]safetensors.Ten
 	for _, name := range names {
 		t := src.Tensors[name]
 		read += t.Size()
-		if to, ok := p.convert[t.DType()]; ok && to != t.DType() {
-			if t, err = t.Convert(to); err != nil {
-				return nil, 0, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
-			}
-		}
 		renamed := pattern.Renamed(name, p.renames)
 		if other, taken := from[renamed]; taken {
 			return nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
 		}
 		from[renamed] = name
-		tensors[renamed] = t
+		if tensors[renamed], err = c.apply(name, renamed, t); err != nil {
+			return nil, 0, err
+		}
 	}
 	return tensors, read, nil
 }

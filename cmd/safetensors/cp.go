@@ -46,9 +46,10 @@ bucket (s3://..., gs://..., azblob://...), a file:///... URL or - for standard o
 appears complete or not at all. It may be SRC itself, with --force.`, helpWidth)+`
 
 Tensors are selected by --only and --except first, then renamed, then converted.
---dequantize comes before that and --quantize after it. Where SRC has a config.json and
-DST is a folder, that gets a config.json with the new quantization_config, or without
-one. SCHEME is fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8.
+--dequantize comes before that and --quantize after it. Parts of quantised tensors are not
+converted. Where SRC has a config.json and DST is a folder, that gets a config.json with
+the new dtypes and the new quantization_config, or without one. SCHEME is fp8-block,
+fp8-channel, nvfp4, mxfp4, int4 or int8.
 
 --part K/N writes a part of the shards, of which N machines write one each, with the same
 flags and in any order; a part that was killed is run again. The one that finds all shards
@@ -177,6 +178,12 @@ func parseDType(text string) (d safetensors.DType, err error) {
 	return d, nil
 }
 
+// schemes are the values of --quantize for what people call the dtypes of quantised models.
+var schemes = map[string]quant.Scheme{
+	"fp8": "fp8-block", "fp8-block": "fp8-block", "fp8-channel": "fp8-channel", "nvfp4": "nvfp4", "fp4": "nvfp4", "mxfp4": "mxfp4",
+	"int4": "int4", "int8": "int8",
+}
+
 // parseConversions reads the value of --dtype. A dtype alone is for those floats that
 // are numbers by themselves: narrower ones come with scales.
 func parseConversions(text string) (map[safetensors.DType]safetensors.DType, error) {
@@ -188,6 +195,9 @@ func parseConversions(text string) (map[safetensors.DType]safetensors.DType, err
 		from, to, explicit := strings.Cut(part, "=")
 		if !explicit {
 			to = from
+		}
+		if scheme, ok := schemes[strings.ToLower(to)]; ok {
+			return nil, fmt.Errorf("--dtype %s: a conversion makes no scales; --quantize %s does", text, scheme)
 		}
 		target, err := parseDType(to)
 		if err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -123,17 +125,61 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 		models = append(models, src)
 		read += src.Size()
 	}
+	bases := models[:len(names)]
+	parts, err := takeParts(bases)
+	if err != nil {
+		return err
+	}
 	var tensors map[string]safetensors.Tensor
 	if len(f.adapters) > 0 {
 		tensors, err = addAdapters(models[0], models[1:])
 	} else {
 		tensors, err = mergeBy(f.method, models, weights)
 	}
-	if err != nil {
+	switch {
+	case err != nil && len(parts) > 0:
+		return fmt.Errorf("%w (%s of quantised tensors are left out of this: cp --dequantize makes numbers of them)", err, term.Plural(len(parts), "part"))
+	case err != nil:
 		return err
 	}
+	maps.Copy(tensors, parts)
 	defer c.progress("merge", read)()
 	return dst.Write(tensors, models[0].Metadata)
+}
+
+// takeParts takes the parts of quantised tensors out of models and returns them: they are no
+// numbers to be merged, and have to be the same in all models.
+func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
+	all := make(map[string]safetensors.Tensor)
+	for _, m := range models {
+		layouts, err := quantisedParts(m)
+		if err != nil {
+			return nil, err
+		}
+		for name := range layouts {
+			if t, ok := m.Tensors[name]; ok {
+				all[name] = t
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t := all[name]
+		for _, m := range models {
+			other, ok := m.Tensors[name]
+			same := ok && t.String() == other.String()
+			if same {
+				var err error
+				if same, err = merge.Equal(t, other); err != nil {
+					return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+				}
+			}
+			if !same {
+				return nil, fmt.Errorf("tensor %q is a part of a quantised one and not the same in all models: cp --dequantize makes numbers of it", name)
+			}
+			delete(m.Tensors, name)
+		}
+	}
+	return all, nil
 }
 
 // addAdapters adds adapters to a model, one after another.

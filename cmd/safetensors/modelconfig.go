@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -15,23 +16,46 @@ import (
 // of quant.FindConfig, and those that GPTQ and AWQ wrote.
 var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_config.json", "quant_config.json"}
 
-// newConfig returns the config.json for a copy of src: with another
-// quantization_config, or without one if that is nil, and with the dtype of what was
-// dequantised, if that is not 0. It returns nil if src has no config.json.
-func newConfig(src *source.Checkpoint, quantisation []byte, dequantised safetensors.DType) ([]byte, error) {
-	text, err := src.Folder.ReadFile("config.json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// changeConfig makes the config.json of the copy: with another quantization_config, or
+// without one, and with the dtypes of what was converted. There is none if the source has
+// none.
+func (w *prepared) changeConfig(p *plan) error {
+	if !p.requantizes() && len(p.convert) == 0 {
+		return nil
 	}
+	quantisation := w.config
+	w.config = nil
+	text, err := w.src.Folder.ReadFile("config.json")
+	if err == nil {
+		if w.config, err = newConfig(text, quantisation, p, w.convert); err != nil {
+			return fmt.Errorf("config.json of %s: %w", source.Shown(w.src.Name), err)
+		}
+	}
+	w.small = slices.DeleteFunc(w.small, func(name string) bool {
+		return name == "config.json" || p.requantizes() && slices.Contains(quantConfigs, name)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func newConfig(text, quantisation []byte, p *plan, c *conversion) ([]byte, error) {
+	config := map[string]json.RawMessage{}
+	if err := json.Unmarshal(toJSON(text), &config); err != nil {
+		return nil, err
+	}
+	changed, err := setDTypes(config, c, maxNesting)
 	if err != nil {
 		return nil, err
 	}
-	config := map[string]json.RawMessage{}
-	if err := json.Unmarshal(toJSON(text), &config); err != nil {
-		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
+	if !changed && !p.requantizes() {
+		return text, nil
 	}
-	if err := unquantise(config, dequantised); err != nil {
-		return nil, fmt.Errorf("config.json of %s: %w", source.Shown(src.Name), err)
+	if p.requantizes() {
+		if err := unquantise(config, c); err != nil {
+			return nil, err
+		}
 	}
 	if quantisation != nil {
 		if err := json.Unmarshal(quantisation, &config); err != nil {
@@ -63,32 +87,81 @@ func toJSON(text []byte) []byte {
 
 func fromJSON(text []byte) []byte { return marked.ReplaceAll(text, []byte("$1")) }
 
+// quantisationKeys are what a config.json calls the quantisation of its weights.
+var quantisationKeys = []string{"quantization_config", "compression_config", "quantization"}
+
 // unquantise removes the quantization_config of a model, and that of the language model in
-// it.
-func unquantise(config map[string]json.RawMessage, dequantised safetensors.DType) (err error) {
+// it, and names the dtype of what was dequantised.
+func unquantise(config map[string]json.RawMessage, c *conversion) (err error) {
 	language := map[string]json.RawMessage{}
 	if json.Unmarshal(config["text_config"], &language) == nil && len(language) > 0 {
-		unquantiseOne(language, dequantised)
+		unquantiseOne(language, c)
 		config["text_config"], err = json.Marshal(language)
 	}
-	unquantiseOne(config, dequantised)
+	unquantiseOne(config, c)
 	return err
 }
 
-// unquantiseOne also sets the dtype that transformers loads a model in, where there is
-// one: it would round what was dequantised.
-func unquantiseOne(config map[string]json.RawMessage, dequantised safetensors.DType) {
-	for _, key := range []string{"quantization_config", "compression_config", "quantization"} {
+func unquantiseOne(config map[string]json.RawMessage, c *conversion) {
+	for _, key := range quantisationKeys {
 		delete(config, key)
 	}
-	torch, ok := torchNames[dequantised]
-	for _, key := range []string{"dtype", "torch_dtype"} {
-		var set string
-		if ok && json.Unmarshal(config[key], &set) == nil && set != "" {
-			config[key] = json.RawMessage(`"` + torch + `"`)
+	if len(c.results) > 0 {
+		d := c.plan.dequantize
+		if to, ok := c.plan.convert[d]; ok {
+			d = to
 		}
+		setDType(config, func(safetensors.DType) safetensors.DType { return d })
 	}
 }
 
-// torchNames are the names of PyTorch for the dtypes of --dequantize.
-var torchNames = map[safetensors.DType]string{safetensors.BF16: "bfloat16", safetensors.F16: "float16", safetensors.F32: "float32"}
+// maxNesting is how deep the configs of models in models are.
+const maxNesting = 8
+
+// setDTypes sets the dtypes that transformers loads a model in, and those in it, to what
+// they were converted to: it would convert them back.
+func setDTypes(config map[string]json.RawMessage, c *conversion, nesting int) (changed bool, err error) {
+	changed = setDType(config, func(d safetensors.DType) safetensors.DType {
+		if to, ok := c.dtypes[d]; ok {
+			return to
+		}
+		return d
+	})
+	for key, text := range config {
+		nested := map[string]json.RawMessage{}
+		if nesting == 0 || slices.Contains(quantisationKeys, key) || json.Unmarshal(text, &nested) != nil {
+			continue
+		}
+		below, err := setDTypes(nested, c, nesting-1)
+		if err != nil {
+			return false, err
+		}
+		if below {
+			if config[key], err = json.Marshal(nested); err != nil {
+				return false, err
+			}
+			changed = true
+		}
+	}
+	return changed, nil
+}
+
+// setDType sets the dtype of a model, if the config has one.
+func setDType(config map[string]json.RawMessage, to func(safetensors.DType) safetensors.DType) (changed bool) {
+	for _, key := range []string{"dtype", "torch_dtype"} {
+		var set string
+		if json.Unmarshal(config[key], &set) != nil || set == "" {
+			continue
+		}
+		d := dtypeNames[set]
+		if torch, ok := torchNames[to(d)]; ok && to(d) != d {
+			config[key], changed = json.RawMessage(`"`+torch+`"`), true
+		}
+	}
+	return changed
+}
+
+// torchNames are the names of PyTorch for the dtypes that models are loaded in.
+var torchNames = map[safetensors.DType]string{
+	safetensors.BF16: "bfloat16", safetensors.F16: "float16", safetensors.F32: "float32", safetensors.F64: "float64",
+}

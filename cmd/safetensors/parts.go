@@ -79,7 +79,7 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	}
 	w, err := p.prepare(src, f, small)
 	switch {
-	case err != nil && p.dequantize != 0: // which reads tables of the layout
+	case err != nil && (p.dequantize != 0 || len(p.convert) > 0): // which read tables of the layout
 		return lasting(err)
 	case err != nil:
 		return parts.Refuse(err)
@@ -141,6 +141,9 @@ func (c *command) writePart(w *prepared, dst dest.Shared, name string, f copyFla
 	}
 	result, err := job.Do()
 	stop()
+	for _, text := range w.convert.notes() {
+		c.opener.Note(text)
+	}
 	var broken *safetensors.FormatError
 	switch {
 	case errors.As(err, &broken):

@@ -129,7 +129,7 @@ func TestPartsRefused(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		{[]string{"--dtype", "f16"}, "it has no --dtype, not --dtype f16"},
+		{[]string{"--dtype", "f16"}, "it has no --dtype, not --dtype f16; it knows no config.json in SRC; it knows no hf_quant_config.json in SRC"},
 		{[]string{"--max-shard-size", "300B"}, "it has --max-shard-size 200, not --max-shard-size 300"},
 		{[]string{"--only", "layers.1"}, "it has no --only, not --only layers.1"},
 		{[]string{"--tie"}, "it has no --tie, not --tie true"},

@@ -67,21 +67,6 @@ func dequantize(src *source.Checkpoint) (names []string, err error) {
 	return names, nil
 }
 
-// dequantizeTo is dequantize, and converts the results to d. It returns the dtype of the
-// results, 0 if there are none.
-func dequantizeTo(src *source.Checkpoint, d safetensors.DType) (safetensors.DType, error) {
-	names, err := dequantize(src)
-	if err != nil || len(names) == 0 {
-		return 0, err
-	}
-	for _, name := range names {
-		if src.Tensors[name], err = src.Tensors[name].Convert(d); err != nil {
-			return 0, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
-		}
-	}
-	return d, nil
-}
-
 // quantized is quant.Quantize of the tensors that patterns select; without patterns,
 // of the usual ones.
 func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patterns []string) (map[string]safetensors.Tensor, []byte, error) {

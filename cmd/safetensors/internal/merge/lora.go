@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
 )
@@ -186,7 +187,7 @@ func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) 
 		return w, fmt.Errorf("the base has %v; an adapter is added to F32, F16 and BF16", w)
 	}
 	u := update{w: w, b: b, a: a, scale: c.scale(module, s[3]), transposed: transposed}
-	return split(w.Shape(), u.block)
+	return blocks.Join(w.Shape(), u.block)
 }
 
 // An update is a matrix of the base and the change that is added to it.

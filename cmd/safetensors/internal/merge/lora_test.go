@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"github.com/stretchr/testify/require"
 )
 
@@ -49,7 +50,7 @@ func requireNear(t *testing.T, want []float64, tensor safetensors.Tensor) {
 
 func TestLoRA(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
-	for _, size := range [][3]int{{5, 7, 2}, {64, 33, 8}, {3000, 1500, 4}, {2, blockElements + 1, 1}, {0, 4, 2}} {
+	for _, size := range [][3]int{{5, 7, 2}, {64, 33, 8}, {3000, 1500, 4}, {2, blocks.Elements + 1, 1}, {0, 4, 2}} {
 		out, in, r := size[0], size[1], size[2]
 		w, x := random(t, rnd, safetensors.F32, out, in)
 		b, y := random(t, rnd, safetensors.BF16, out, r)

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -43,7 +44,7 @@ func Task(base checkpoint, models []checkpoint, weights []float64) (checkpoint, 
 }
 
 func addTasks[T number](tensors []safetensors.Tensor, weights []float64) (safetensors.Tensor, error) {
-	return blocks(tensors, func(sum []T, inputs [][]T) error {
+	return inBlocks(tensors, func(sum []T, inputs [][]T) error {
 		base := inputs[0]
 		copy(sum, base)
 		for k, input := range inputs[1:] {
@@ -68,7 +69,7 @@ func combine(tensors []safetensors.Tensor, f factors) (safetensors.Tensor, error
 }
 
 func combineIn[T number](tensors []safetensors.Tensor, f factors) (safetensors.Tensor, error) {
-	return blocks(tensors, func(sum []T, inputs [][]T) error {
+	return inBlocks(tensors, func(sum []T, inputs [][]T) error {
 		factors, err := f()
 		if err != nil {
 			return err
@@ -140,7 +141,7 @@ func mergeIf(tensors []safetensors.Tensor, merge func([]safetensors.Tensor) (saf
 		return merge(tensors)
 	}
 	for k, t := range tensors[1:] {
-		same, err := equal(first, t)
+		same, err := Equal(first, t)
 		if err != nil {
 			return first, err
 		}
@@ -156,8 +157,8 @@ func isNumber(d safetensors.DType) bool {
 	return slices.Contains([]safetensors.DType{safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16}, d)
 }
 
-// equal reports whether two tensors of one shape have the same dtype and bytes.
-func equal(a, b safetensors.Tensor) (bool, error) {
+// Equal reports whether two tensors of one shape have the same dtype and bytes.
+func Equal(a, b safetensors.Tensor) (bool, error) {
 	if a.DType() != b.DType() {
 		return false, nil
 	}
@@ -178,13 +179,10 @@ func equal(a, b safetensors.Tensor) (bool, error) {
 	return true, nil
 }
 
-// blockElements is how many elements are computed at once: 8 MiB of float32.
-const blockElements = 2 << 20
-
-// blocks returns a tensor of the dtype and the shape of the first input, whose elements
+// inBlocks returns a tensor of the dtype and the shape of the first input, whose elements
 // merge computes block by block from the same block of all inputs.
-func blocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs [][]T) error) (safetensors.Tensor, error) {
-	return split(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+func inBlocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs [][]T) error) (safetensors.Tensor, error) {
+	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
 		parts := make([]safetensors.Tensor, len(inputs))
 		for i, t := range inputs {
 			part, err := t.Slice(block...)
@@ -229,39 +227,4 @@ func pool[T number]() *sync.Pool {
 		return &pools[0]
 	}
 	return &pools[1]
-}
-
-// split returns a tensor of a shape, joined from blocks of at most blockElements
-// elements. makeBlock makes one of them, from its ranges in the leading dimensions and
-// its shape.
-func split(shape []int, makeBlock func(block []safetensors.Range, shape []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
-	return splitFrom(0, nil, shape, makeBlock)
-}
-
-// splitFrom splits a block in dimension dim, and in those after it where an index of
-// dim has too many elements.
-func splitFrom(dim int, block []safetensors.Range, shape []int, makeBlock func([]safetensors.Range, []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
-	if dim == len(shape) || slices.Contains(shape, 0) {
-		return makeBlock(block, shape)
-	}
-	row := int64(1) // elements of an index of dim
-	for _, n := range shape[dim+1:] {
-		row *= int64(n)
-	}
-	rows := int(max(1, blockElements/row))
-	if shape[dim] <= rows && row <= blockElements {
-		return makeBlock(block, shape)
-	}
-	var pieces []safetensors.Tensor
-	for first := 0; first < shape[dim]; first += rows {
-		end := min(first+rows, shape[dim])
-		part := slices.Clone(shape)
-		part[dim] = end - first
-		piece, err := splitFrom(dim+1, append(slices.Clip(block), safetensors.Span(first, end)), part, makeBlock)
-		if err != nil {
-			return piece, err
-		}
-		pieces = append(pieces, piece)
-	}
-	return safetensors.Concat(dim, pieces...)
 }

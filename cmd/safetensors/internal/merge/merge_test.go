@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"github.com/stretchr/testify/require"
 )
 
@@ -49,7 +50,7 @@ func requireRounded(t *testing.T, want []float64, got safetensors.Tensor) {
 
 // shapes are those of tensors below one block, of several blocks, of rows larger than a
 // block, and with dimensions of 0 and 1.
-var shapes = [][]int{{}, {0}, {7}, {3, 5}, {0, 4}, {blockElements + 3}, {3, blockElements/2 + 1}, {2, 1, blockElements + 5}, {1, 1, 3}}
+var shapes = [][]int{{}, {0}, {7}, {3, 5}, {0, 4}, {blocks.Elements + 3}, {3, blocks.Elements/2 + 1}, {2, 1, blocks.Elements + 5}, {1, 1, 3}}
 
 func TestLinear(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -181,7 +182,7 @@ func TestModelsThatDoNotFit(t *testing.T) {
 // TestSlices requires that parts of a merged tensor are those of the whole.
 func TestSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	a, _ := random(t, r, safetensors.BF16, 5, blockElements/2)
+	a, _ := random(t, r, safetensors.BF16, 5, blocks.Elements/2)
 	merged, err := Linear([]checkpoint{{"w": a}, {"w": a}}, []float64{0.5, 0.25})
 	require.NoError(t, err)
 	var whole bytes.Buffer
@@ -193,7 +194,7 @@ func TestSlices(t *testing.T) {
 	require.NoError(t, err)
 	var want []byte
 	for row := 1; row < 4; row++ {
-		want = append(want, whole.Bytes()[(row*blockElements/2+10)*2:][:20]...)
+		want = append(want, whole.Bytes()[(row*blocks.Elements/2+10)*2:][:20]...)
 	}
 	require.Equal(t, want, got)
 }

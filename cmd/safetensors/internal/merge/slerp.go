@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 )
 
 // Slerp returns what is between two models, t of the way from a to b along the arc
@@ -64,9 +65,9 @@ func part(dst []float64, t safetensors.Tensor, block []safetensors.Range) ([]flo
 	return safetensors.Append(dst, p)
 }
 
-// eachBlock calls f for the blocks that split makes.
+// eachBlock calls f for the blocks of package blocks.
 func eachBlock(shape []int, f func(block []safetensors.Range) error) error {
-	_, err := split(shape, func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+	_, err := blocks.Join(shape, func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
 		none, _ := safetensors.NewTensorFunc(safetensors.U8, shape, func([]byte) error { return nil })
 		return none, f(block)
 	})

@@ -94,6 +94,14 @@ func (c *Checkpoint) Close() error {
 	return errors.Join(errs...)
 }
 
+// Sources returns the sources that were opened as one, or the checkpoint itself.
+func (c *Checkpoint) Sources() []*Checkpoint {
+	if c.parts == nil {
+		return []*Checkpoint{c}
+	}
+	return c.parts
+}
+
 func (c *Checkpoint) onClose(f func() error) { c.closers = append(c.closers, f) }
 
 // Size returns the bytes of all tensors.

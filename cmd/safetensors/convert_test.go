@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/quant"
+	"github.com/stretchr/testify/require"
+)
+
+// writeQuantised writes a model of each layout of quant/testdata next to a plain tensor, and
+// returns their layouts by folder.
+func writeQuantised(t *testing.T) map[string]map[string]quant.Layout {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(repository, "quant", "testdata", "*.safetensors"))
+	require.NoError(t, err)
+	for i, name := range names {
+		names[i], err = filepath.Abs(name)
+		require.NoError(t, err)
+	}
+	t.Chdir(t.TempDir())
+	models := make(map[string]map[string]quant.Layout)
+	for _, name := range names {
+		f, err := safetensors.Load(name)
+		require.NoError(t, err)
+		tensors := map[string]safetensors.Tensor{"plain.norm": floats(t, []int{2}, 0.1, 1)}
+		for name, x := range f.Tensors() {
+			if !strings.HasPrefix(name, "expect ") {
+				tensors[name] = x
+			}
+		}
+		config := f.Metadata()["config"]
+		if config == "" || strings.HasPrefix(filepath.Base(name), "quantize-") {
+			continue
+		}
+		folder := strings.TrimSuffix(filepath.Base(name), ".safetensors")
+		require.NoError(t, safetensors.WriteShards(folder, tensors, nil, 1<<20))
+		file := "config.json"
+		if strings.Contains(config, `"producer"`) {
+			file = "hf_quant_config.json"
+		}
+		write(t, filepath.Join(folder, file), config)
+		models[folder], err = quant.Layouts(tensors, []byte(config))
+		require.NoError(t, err)
+	}
+	require.Greater(t, len(models), 60)
+	return models
+}
+
+// requireSameNumbers requires that two quantised models stand for the same numbers, bit by
+// bit. layouts has their quantised tensors.
+func requireSameNumbers(t *testing.T, layouts map[string]quant.Layout, want, got string) {
+	t.Helper()
+	a, err := quant.Open(want)
+	require.NoError(t, err)
+	defer a.Close()
+	b, err := quant.Open(got)
+	require.NoError(t, err)
+	defer b.Close()
+	require.Equal(t, a.Len(), b.Len())
+	for name, x := range a.Tensors() {
+		if _, ok := layouts[name]; !ok {
+			continue
+		}
+		y, err := b.Tensor(name)
+		require.NoError(t, err)
+		require.Equal(t, x.DType(), y.DType(), "%s of %s", name, want)
+		var p, q bytes.Buffer
+		_, err = x.WriteTo(&p)
+		require.NoError(t, err)
+		_, err = y.WriteTo(&q)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(p.Bytes(), q.Bytes()), "%s of %s", name, want)
+	}
+}
+
+// TestConvertQuantised converts models of all layouts: parts of quantised tensors keep their
+// dtype, and a plain tensor does not.
+func TestConvertQuantised(t *testing.T) {
+	models := writeQuantised(t)
+	extra := safetensors.WriteFile("extra.safetensors", map[string]safetensors.Tensor{"extra.scale": floats(t, []int{1}, 1e-9)}, nil)
+	require.NoError(t, extra)
+	i := -1
+	for folder, layouts := range models {
+		i++
+		for _, dtype := range []string{"f16", "bf16,f8_e4m3=f32"} {
+			r := runs(t, "cp", folder, "copy", "--dtype", dtype, "--max-shard-size", "1GB", "--with-files", "--force")
+			require.Equal(t, 0, r.code, "%s: %s", folder, r.stderr)
+			requireSameNumbers(t, layouts, folder, "copy")
+			f, err := safetensors.Open("copy")
+			require.NoError(t, err)
+			x, err := f.Tensor("plain.norm")
+			require.NoError(t, err)
+			require.Equal(t, strings.ToUpper(dtype[:3]), (x.DType().String() + " ")[:3])
+			require.NoError(t, f.Close())
+			require.NoError(t, os.RemoveAll("copy"))
+		}
+		if i%8 > 0 {
+			continue
+		}
+		for k := range 2 { // in parts, which leave the configs to --with-files
+			part := []string{"1/2", "2/2"}[k]
+			succeeds(t, "cp", "-q", folder, "copy", "--dtype", "f16", "--max-shard-size", "200B", "--with-files", "--part", part)
+		}
+		requireSameNumbers(t, layouts, folder, "copy")
+		require.NoError(t, os.RemoveAll("copy"))
+
+		require.Equal(t, 0, runs(t, "cp", folder, "extra.safetensors", "copy.safetensors", "--dtype", "f16", "--force").code)
+		f, err := safetensors.Open("copy.safetensors")
+		require.NoError(t, err)
+		x, err := f.Tensor("extra.scale")
+		require.NoError(t, err)
+		require.Equal(t, safetensors.F16, x.DType(), "of a model that is not quantised")
+		require.NoError(t, f.Close())
+		require.NoError(t, os.Mkdir("copy", 0o777))
+		require.NoError(t, os.Rename("copy.safetensors", "copy/model.safetensors"))
+		requireSameParts(t, layouts, folder, "copy")
+		require.NoError(t, os.RemoveAll("copy"))
+	}
+}
+
+// requireSameParts requires that a model has the quantised tensors of another.
+func requireSameParts(t *testing.T, layouts map[string]quant.Layout, want, got string) {
+	t.Helper()
+	a, err := safetensors.Load(want)
+	require.NoError(t, err)
+	b, err := safetensors.Load(got)
+	require.NoError(t, err)
+	for name, x := range a.Tensors() {
+		y, err := b.Tensor(name)
+		require.NoError(t, err)
+		if _, ok := layouts[name]; ok {
+			require.Equal(t, x.DType(), y.DType(), "%s of %s", name, want)
+		}
+	}
+}
+
+// TestConvertScales: a scale of 1e-9 would be 0 in F16, and with it all weights.
+func TestConvertScales(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, safetensors.WriteShards("fp8", map[string]safetensors.Tensor{
+		"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
+		"a.weight_scale_inv": floats(t, []int{1, 1}, 1e-9),
+		"norm.weight":        floats(t, []int{1}, 1),
+	}, nil, 1<<20))
+	write(t, "fp8/config.json", `{"torch_dtype":"float32","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
+	r := runs(t, "cp", "fp8", "half", "--dtype", "f16", "--max-shard-size", "1GB")
+	require.Equal(t, result{"", "safetensors: note: 1 part of quantised tensors kept the dtype; --dequantize writes the numbers\n", 0}, r)
+	require.Contains(t, succeeds(t, "show", "half", "a.weight", "--dequantize"), "[1.e-09 2.e-09]")
+	config, err := os.ReadFile("half/config.json")
+	require.NoError(t, err)
+	require.JSONEq(t, `{"torch_dtype":"float16","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`, string(config))
+	r = runs(t, "cp", "fp8", "codes", "--dtype", "f8_e4m3=bf16", "--max-shard-size", "1GB")
+	require.Contains(t, r.stderr, "1 part of quantised tensors kept")
+	require.Contains(t, succeeds(t, "ls", "codes"), "F8_E4M3")
+
+	write(t, "fp8/config.json", `{"quantization_config":{"quant_method":"torchao"}}`)
+	require.Contains(t, fails(t, 1, "cp", "fp8", "none", "--dtype", "f16", "--max-shard-size", "1GB"),
+		`fp8: its quantised tensors are not understood, which a conversion would spoil: the quantization_config: quant_method "torchao" is none of`)
+	require.NoDirExists(t, "none")
+	succeeds(t, "cp", "fp8", "same", "--max-shard-size", "1GB")
+	for _, dtype := range []string{"fp8", "FP8", "int8", "nvfp4", "f16=fp8"} {
+		require.Contains(t, fails(t, 2, "cp", "fp8", "none", "--dtype", dtype), "a conversion makes no scales; --quantize ")
+	}
+}
+
+// TestConfigOfConverted: the dtypes in a config.json follow those of the tensors.
+func TestConfigOfConverted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, safetensors.WriteShards("model", map[string]safetensors.Tensor{
+		"a": floats(t, []int{1}, 1), "b": tensorOfData(t, safetensors.BF16, []int{1}, 0, 0),
+	}, nil, 1<<20))
+	deep := strings.Repeat(`{"x":`, 500) + "1" + strings.Repeat("}", 500)
+	for _, c := range []struct{ name, dtype, have, want string }{
+		{"top", "f16", `{"dtype":"float32"}`, `{"dtype":"float16"}`},
+		{"older name", "f16", `{"torch_dtype":"bfloat16"}`, `{"torch_dtype":"float16"}`},
+		{"nested", "bf16", `{"dtype":"float32","text_config":{"dtype":"float32","a":1},"v":{"w":{"torch_dtype":"float32"}}}`,
+			`{"dtype":"bfloat16","text_config":{"a":1,"dtype":"bfloat16"},"v":{"w":{"torch_dtype":"bfloat16"}}}`},
+		{"another dtype", "f32=f16", `{ "dtype": "bfloat16" }`, `{ "dtype": "bfloat16" }`},
+		{"dtype that no tensor has", "f64=f16", `{ "dtype": "float64" }`, `{ "dtype": "float64" }`},
+		{"dtype that no model is loaded in", "f32=f8_e4m3", `{ "dtype": "float32" }`, `{ "dtype": "float32" }`},
+		{"none", "f16", `{ "a": [Infinity] }`, `{ "a": [Infinity] }`},
+		{"not JSON", "f16", `{"dtype":"float32","a":[0.0,-Infinity]}`, `{"a":[0.0,-Infinity],"dtype":"float16"}`},
+		{"deep", "f16", `{"y":` + deep + `}`, `{"y":` + deep + `}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			write(t, "model/config.json", c.have)
+			succeeds(t, "cp", "model", "copy", "--dtype", c.dtype, "--max-shard-size", "1GB", "--force")
+			got, err := os.ReadFile("copy/config.json")
+			require.NoError(t, err)
+			if c.have == c.want {
+				require.Equal(t, c.want, string(got), "as it was")
+				return
+			}
+			require.Equal(t, c.want, strings.Join(strings.Fields(string(got)), ""))
+		})
+	}
+}
+
+// TestOverflow: values that become infinite are counted, each once.
+func TestOverflow(t *testing.T) {
+	t.Chdir(t.TempDir())
+	inf := float32(math.Inf(1))
+	x := floats(t, []int{2, 4}, 65519, 65520, -1e38, inf, -inf, float32(math.NaN()), 1, 0)
+	tensors := map[string]safetensors.Tensor{"x": x, "y": x, "plain": floats(t, []int{1}, 1)}
+	require.NoError(t, safetensors.WriteFile("x.safetensors", tensors, nil))
+	note := func(name string) string { return "safetensors: note: tensor " + name + ": 2 values became infinite\n" }
+	require.Equal(t, result{"", note("x") + note("z"), 0}, runs(t, "cp", "-q", "x.safetensors", "half.safetensors", "--dtype", "f16", "--rename", "s/y/z/"))
+	require.Equal(t, result{"", note("x") + note("y"), 0}, runs(t, "cp", "-q", "x.safetensors", "ranks", "--dtype", "f16", "--ranks", "2"))
+	require.Empty(t, runs(t, "cp", "-q", "x.safetensors", "b.safetensors", "--dtype", "bf16").stderr)
+	for _, part := range []string{"1/2", "2/2"} {
+		r := runs(t, "cp", "-q", "x.safetensors", "parts", "--dtype", "f16", "--max-shard-size", "30B", "--part", part)
+		require.Equal(t, note(map[string]string{"1/2": "x", "2/2": "y"}[part]), r.stderr)
+	}
+	many := map[string]safetensors.Tensor{}
+	for _, c := range "abcdefghijkl" {
+		many[string(c)] = floats(t, []int{1}, 1e9)
+	}
+	require.NoError(t, safetensors.WriteFile("many.safetensors", many, nil))
+	r := runs(t, "cp", "-q", "many.safetensors", "m.safetensors", "--dtype", "f16")
+	require.Contains(t, r.stderr, "tensor j: 1 value became infinite\nsafetensors: note: so did values of 2 other tensors\n")
+
+	p := &plan{convert: map[safetensors.DType]safetensors.DType{safetensors.F32: safetensors.F16}}
+	w, err := p.prepare(&source.Checkpoint{Tensors: tensors, Order: []string{"x", "y", "plain"}}, copyFlags{tie: true}, nil)
+	require.NoError(t, err)
+	require.Len(t, w.tensors, 2)
+	for range 2 {
+		require.NoError(t, safetensors.WriteFile("tied.safetensors", w.tensors, w.metadata))
+		require.Equal(t, []string{"tensor x: 2 values became infinite"}, w.convert.notes(), "tied, and counted once")
+	}
+
+	require.NoError(t, safetensors.WriteFile("fp8.safetensors", map[string]safetensors.Tensor{
+		"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
+		"a.weight_scale_inv": floats(t, []int{1, 1}, 1e9),
+	}, nil))
+	r = runs(t, "cp", "-q", "fp8.safetensors", "plain.safetensors", "--dequantize", "f16")
+	require.Contains(t, r.stderr, "safetensors: note: tensor a.weight: 2 values became infinite\n")
+}
+
+// TestMergeQuantised: parts of quantised tensors are not merged as numbers.
+func TestMergeQuantised(t *testing.T) {
+	t.Chdir(t.TempDir())
+	model := func(dir string, scale, norm float32) {
+		require.NoError(t, safetensors.WriteShards(dir, map[string]safetensors.Tensor{
+			"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
+			"a.weight_scale_inv": floats(t, []int{1, 1}, scale),
+			"norm.weight":        floats(t, []int{1}, norm),
+		}, nil, 1<<20))
+		write(t, dir+"/config.json", `{"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
+	}
+	model("one", 0.1, 1)
+	model("two", 0.1, 3)
+	model("three", 0.2, 3)
+	succeeds(t, "merge", "one", "two", "both", "--max-shard-size", "1GB")
+	write(t, "both/config.json", `{"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
+	require.Contains(t, succeeds(t, "show", "both", "norm.weight"), "2.")
+	require.Equal(t, succeeds(t, "show", "one", "a.weight", "--dequantize"), succeeds(t, "show", "both", "a.weight", "--dequantize"))
+	require.Regexp(t, `tensor "a.weight_scale_inv" is a part of a quantised one and not the same in all models: cp --dequantize`, fails(t, 1, "merge", "one", "three", "none"))
+	require.NoError(t, safetensors.WriteShards("adapter", map[string]safetensors.Tensor{
+		"base_model.model.a.lora_A.weight": floats(t, []int{1, 2}, 1, 2), "base_model.model.a.lora_B.weight": floats(t, []int{1, 1}, 1),
+	}, nil, 1<<20))
+	write(t, "adapter/adapter_config.json", `{"peft_type":"LORA","r":1,"lora_alpha":1}`)
+	require.Contains(t, fails(t, 1, "merge", "one", "none", "--lora", "adapter"), "(2 parts of quantised tensors are left out of this: cp --dequantize makes numbers of them)")
+	write(t, "two/config.json", `{"quantization_config":{"quant_method":"torchao"}}`)
+	require.Contains(t, fails(t, 1, "merge", "one", "two", "none"), "two: its quantised tensors are not understood")
+}

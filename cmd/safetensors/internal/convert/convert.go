@@ -1,0 +1,118 @@
+// Package convert converts tensors, and counts the values that become infinite.
+package convert
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
+)
+
+// A Count counts the values of a tensor that were finite before the conversion and are
+// infinite after it, among those that were read. Reading them again counts them once.
+type Count struct{ blocks []*atomic.Int64 }
+
+// Total returns how many there are so far.
+func (c *Count) Total() (n int64) {
+	for _, b := range c.blocks {
+		n += b.Load()
+	}
+	return n
+}
+
+// Counted returns t converted to d, as Tensor.Convert does, lazily and in little memory.
+func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Count, error) {
+	whole, err := t.Convert(d)
+	c := new(Count)
+	if err != nil || !overflows(t.DType(), d) {
+		return whole, c, err
+	}
+	counted, err := blocks.Join(t.Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+		from, err := t.Slice(block...)
+		if err != nil {
+			return from, err
+		}
+		n := new(atomic.Int64)
+		c.blocks = append(c.blocks, n)
+		return countedBlock(from, d, shape, n)
+	})
+	return counted, c, err
+}
+
+func countedBlock(from safetensors.Tensor, d safetensors.DType, shape []int, n *atomic.Int64) (safetensors.Tensor, error) {
+	to, err := from.Convert(d)
+	if err != nil {
+		return to, err
+	}
+	switch d.Bits() {
+	case 8:
+		return countedBits[uint8](from, to, shape, n)
+	case 16:
+		return countedBits[uint16](from, to, shape, n)
+	default:
+		return countedBits[uint32](from, to, shape, n)
+	}
+}
+
+func countedBits[T uint8 | uint16 | uint32](from, to safetensors.Tensor, shape []int, n *atomic.Int64) (safetensors.Tensor, error) {
+	return safetensors.NewTensorFunc(to.DType(), shape, func(dst []T) error {
+		if _, err := safetensors.Append(dst[:0], to); err != nil {
+			return err
+		}
+		after := count(dst, infinities[to.DType()])
+		if after == 0 {
+			return nil
+		}
+		before, err := infinite(from)
+		n.Store(after - before)
+		return err
+	})
+}
+
+// infinite returns how many values of a block are infinite.
+func infinite(t safetensors.Tensor) (int64, error) {
+	switch bits := infinities[t.DType()]; {
+	case bits == 0:
+		return 0, nil
+	case t.DType().Bits() == 8:
+		return infiniteBits[uint8](t, bits)
+	case t.DType().Bits() == 16:
+		return infiniteBits[uint16](t, bits)
+	case t.DType().Bits() == 32:
+		return infiniteBits[uint32](t, bits)
+	default:
+		return infiniteBits[uint64](t, bits)
+	}
+}
+
+func infiniteBits[T uint8 | uint16 | uint32 | uint64](t safetensors.Tensor, bits uint64) (int64, error) {
+	codes, err := safetensors.Append[T](nil, t)
+	return count(codes, bits), err
+}
+
+// count counts the codes that are an infinity, of either sign.
+func count[T uint8 | uint16 | uint32 | uint64](codes []T, infinity uint64) (n int64) {
+	unsigned, want := ^T(0)>>1, T(infinity)
+	for _, c := range codes {
+		if c&unsigned == want {
+			n++
+		}
+	}
+	return n
+}
+
+// infinities are the codes of +Inf in the dtypes that have one.
+var infinities = map[safetensors.DType]uint64{
+	safetensors.F64: 0x7ff << 52, safetensors.F32: 0xff << 23, safetensors.F16: 0x1f << 10,
+	safetensors.BF16: 0xff << 7, safetensors.F8_E5M2: 0x1f << 2,
+}
+
+// ranges are the dtypes with numbers larger than those of any dtype before, in this order.
+// All others are within the range of F8_E5M2.
+var ranges = []safetensors.DType{safetensors.F8_E5M2, safetensors.F16, safetensors.F8_E8M0, safetensors.BF16, safetensors.F32, safetensors.F64}
+
+// overflows reports whether a number of one dtype can be infinite in another.
+func overflows(from, to safetensors.DType) bool {
+	return infinities[to] != 0 && slices.Index(ranges, from) > slices.Index(ranges, to)
+}

@@ -1,0 +1,111 @@
+package convert
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
+	"github.com/stretchr/testify/require"
+)
+
+// floats are the dtypes whose every code TestEveryCode converts.
+var floats = []safetensors.DType{
+	safetensors.F8_E5M2, safetensors.F8_E4M3, safetensors.F8_E8M0, safetensors.F8_E4M3FNUZ, safetensors.F8_E5M2FNUZ, safetensors.F16, safetensors.BF16,
+}
+
+// codes returns a tensor of all codes of a dtype of 8 or 16 bits.
+func codes(t *testing.T, d safetensors.DType) safetensors.Tensor {
+	var data []byte
+	for i := range 1 << d.Bits() {
+		if data = append(data, byte(i)); d.Bits() == 16 {
+			data = append(data, byte(i>>8))
+		}
+	}
+	x, err := safetensors.NewTensor(d, []int{1 << d.Bits()}, data)
+	require.NoError(t, err)
+	return x
+}
+
+// naive counts by the values.
+func naive(t *testing.T, from, to safetensors.Tensor) (n int64) {
+	before, err := safetensors.Append[float64](nil, from)
+	require.NoError(t, err)
+	after, err := safetensors.Append[float64](nil, to)
+	require.NoError(t, err)
+	for i, x := range before {
+		if math.IsInf(after[i], 0) && !math.IsInf(x, 0) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestEveryCode(t *testing.T) {
+	wide, err := safetensors.NewTensor(safetensors.F64, []int{9}, []float64{
+		math.MaxFloat64, -math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat32, 65504, 65520, 3.4e38,
+	})
+	require.NoError(t, err)
+	narrow, err := wide.Convert(safetensors.F32)
+	require.NoError(t, err)
+	sources := []safetensors.Tensor{wide, narrow}
+	for _, d := range floats {
+		sources = append(sources, codes(t, d))
+	}
+	total := int64(0)
+	for _, from := range sources {
+		for to := range safetensors.DTypes() {
+			want, err := from.Convert(to)
+			got, count, countErr := Counted(from, to)
+			if err != nil {
+				require.ErrorIs(t, countErr, errors.ErrUnsupported)
+				continue
+			}
+			require.NoError(t, countErr)
+			require.Zero(t, count.Total(), "nothing was read")
+			var a, b bytes.Buffer
+			_, err = want.WriteTo(&a)
+			require.NoError(t, err)
+			_, err = got.WriteTo(&b)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(a.Bytes(), b.Bytes()), "%v to %v", from, to)
+			n := naive(t, from, want)
+			require.Equal(t, n, count.Total(), "%v to %v", from, to)
+			total += n
+		}
+	}
+	require.Greater(t, total, int64(1000))
+}
+
+// TestBlocks reads a tensor of several blocks, twice.
+func TestBlocks(t *testing.T) {
+	values := make([]float32, 3*(blocks.Elements/2+5))
+	values[0], values[len(values)-1] = 1e6, -1e6
+	x, err := safetensors.NewTensor(safetensors.F32, []int{3, len(values) / 3}, values)
+	require.NoError(t, err)
+	y, count, err := Counted(x, safetensors.F16)
+	require.NoError(t, err)
+	require.Greater(t, len(count.blocks), 1)
+	for range 2 {
+		_, err := y.WriteTo(new(bytes.Buffer))
+		require.NoError(t, err)
+		require.EqualValues(t, 2, count.Total())
+	}
+	last, err := y.Slice(safetensors.At(2))
+	require.NoError(t, err)
+	got, err := safetensors.Append[float32](nil, last)
+	require.NoError(t, err)
+	require.True(t, math.IsInf(float64(got[len(got)-1]), -1))
+}
+
+// TestFailure: an error of the source comes out.
+func TestFailure(t *testing.T) {
+	x, err := safetensors.NewTensorAt(safetensors.F32, []int{4}, bytes.NewReader(nil))
+	require.NoError(t, err)
+	y, _, err := Counted(x, safetensors.F16)
+	require.NoError(t, err)
+	_, err = y.WriteTo(new(bytes.Buffer))
+	require.Error(t, err)
+}
