@@ -14,8 +14,8 @@
 // break and continue exchanged and dropped, min and max exchanged.
 //
 // A mutant is built with an overlay, so that the tree stays as it is. The tests of
-// its own package run first, then those of apitest and interop, with -short, up to
-// the first that fails (run.go). One that takes ten times as long as without the
+// its own package run first, then those of apitest and interop or of the command itself,
+// with -short, up to the first that fails (run.go). One that takes ten times as long as without the
 // change, or more than 3 GiB, has timed out.
 //
 // The exit status is 1 if more than one in ten of those that were tested lived. The
@@ -46,6 +46,8 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the random numbers")
 	flag.IntVar(&o.parallel, "p", runtime.NumCPU(), "how many at once")
 	flag.BoolVar(&o.verbose, "v", false, "print all mutants, not only those that lived")
+	flag.StringVar(&o.module, "module", ".", "a `folder` of the repository, with a go.mod")
+	flag.StringVar(&o.tests, "run", "", "which tests of other packages run, a regular `expression`")
 	files := flag.String("files", "*.go,internal/*/*.go", "their `files`, comma-separated patterns of paths in the repository")
 	match := flag.String("match", "", "only mutants whose description, as it is printed, matches a regular `expression`")
 	flag.Parse()
@@ -63,6 +65,8 @@ func main() {
 }
 
 type options struct {
+	module   string // its folder, in that of the repository
+	tests    string // of packages other than that of the mutant
 	files    []string
 	match    *regexp.Regexp
 	n        int
@@ -74,10 +78,10 @@ type options struct {
 
 var errTooMany = errors.New("more than one in ten lived")
 
-// run tries mutants of the module in root, and writes what became of them to w.
+// run tries mutants of a module of the repository in root, and writes what became of them to w.
 func run(ctx context.Context, w io.Writer, root, equivalent string, o options) error {
 	began := time.Now()
-	all, err := mutantsOf(root, o.files)
+	all, err := mutantsOf(root, o.module, o.files)
 	if err != nil {
 		return err
 	}
@@ -91,7 +95,7 @@ func run(ctx context.Context, w io.Writer, root, equivalent string, o options) e
 	if o.n > 0 && o.n < len(chosen) {
 		chosen = sample(chosen, o.n, o.seed)
 	}
-	r, err := newRunner(ctx, root, o.slack, chosen)
+	r, err := newRunner(ctx, root, o, chosen)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ const sampled = "testdata/sample"
 
 // TestOperators lists all mutants of a small file.
 func TestOperators(t *testing.T) {
-	mutants, err := mutantsOf(sampled, []string{"*.go"})
+	mutants, err := mutantsOf(sampled, ".", []string{"*.go"})
 	require.NoError(t, err)
 	var got strings.Builder
 	before := ""
@@ -76,6 +76,7 @@ sample.go:34 Forever: for more {
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	o := options{
+		module:   ".",
 		files:    []string{"*.go"},
 		match:    regexp.MustCompile(`\+ (return 0, nil|n -= x|.* return a - b }|for !more {)`),
 		parallel: 1,
@@ -121,10 +122,15 @@ sample.go Forever
 func TestEquivalent(t *testing.T) {
 	known, err := readEquivalent("equivalent.txt")
 	require.NoError(t, err)
-	mutants, err := mutantsOf("..", []string{"*.go", "*/*.go", "internal/*/*.go"})
-	require.NoError(t, err)
-	for _, m := range mutants {
-		delete(known, m.key())
+	for module, files := range map[string][]string{
+		".":               {"*.go", "*/*.go", "internal/*/*.go"},
+		"cmd/safetensors": {"cmd/safetensors/*.go", "cmd/safetensors/internal/*/*.go"},
+	} {
+		mutants, err := mutantsOf("..", module, files)
+		require.NoError(t, err)
+		for _, m := range mutants {
+			delete(known, m.key())
+		}
 	}
 	require.Empty(t, known, "these are no mutants, or no longer")
 }
@@ -144,10 +150,10 @@ func TestReadEquivalent(t *testing.T) {
 
 // TestSample: the same seed takes the same mutants, another seed others.
 func TestSample(t *testing.T) {
-	mutants, err := mutantsOf(sampled, []string{"*.go"})
+	mutants, err := mutantsOf(sampled, ".", []string{"*.go"})
 	require.NoError(t, err)
 	require.Equal(t, sample(mutants, 8, 1), sample(mutants, 8, 1))
 	require.NotEqual(t, sample(mutants, 8, 1), sample(mutants, 8, 2))
-	_, err = mutantsOf(sampled, []string{"*.go", "absent.go"})
+	_, err = mutantsOf(sampled, ".", []string{"*.go", "absent.go"})
 	require.ErrorContains(t, err, `no file matches "absent.go"`)
 }

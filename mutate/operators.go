@@ -39,19 +39,19 @@ func (m *mutant) key() string {
 	return strings.TrimRight(head+"\n- "+m.before+"\n+ "+m.after, " ")
 }
 
-// mutantsOf returns the mutants of the files of a module that match one of the
-// patterns, but for tests and files that this system does not compile.
-func mutantsOf(root string, patterns []string) ([]*mutant, error) {
+// mutantsOf returns the mutants of the files of a module in a folder of root that match one
+// of the patterns, but for tests and files that this system does not compile.
+func mutantsOf(root, module string, patterns []string) ([]*mutant, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
 	}
 	list := exec.Command("go", "list", "-f", `{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}`, "./...")
-	list.Dir = root
+	list.Dir = filepath.Join(root, module)
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list in %s: %w", root, err)
+		return nil, fmt.Errorf("go list in %s: %w", list.Dir, err)
 	}
 	var all []*mutant
 	matched := make(map[string]bool)

@@ -37,6 +37,8 @@ const mostMemory = 3 << 30
 type runner struct {
 	ctx    context.Context
 	root   string
+	module string
+	tests  string // of other packages that run
 	temp   string
 	slack  time.Duration            // added to ten times what the tests take
 	limits map[string]time.Duration // of the tests of each package
@@ -44,7 +46,7 @@ type runner struct {
 
 // newRunner runs the tests that the mutants need, without a change: they must pass,
 // and how long they take limits how long they may take later.
-func newRunner(ctx context.Context, root string, slack time.Duration, mutants []*mutant) (*runner, error) {
+func newRunner(ctx context.Context, root string, o options, mutants []*mutant) (*runner, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -53,13 +55,13 @@ func newRunner(ctx context.Context, root string, slack time.Duration, mutants []
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{ctx: ctx, root: root, temp: temp, slack: slack, limits: make(map[string]time.Duration)}
+	r := &runner{ctx: ctx, root: root, module: o.module, tests: o.tests, temp: temp, slack: o.slack, limits: make(map[string]time.Duration)}
 	for _, m := range mutants {
 		for _, dir := range r.packages(m.file) {
 			if r.limits[dir] > 0 {
 				continue
 			}
-			result, out, err := r.test(temp, dir, "", 10*time.Minute)
+			result, out, err := r.test(temp, dir, r.testsOf(m.file, dir), "", 10*time.Minute)
 			if err == nil && result != lived {
 				err = fmt.Errorf("the tests of %s, without a change: %v\n%s", dir, result, out)
 			}
@@ -84,11 +86,21 @@ func (r *runner) packages(file string) []string {
 		dirs = append(dirs, "apitest", "interop")
 	case path.Dir(own) == "internal":
 		dirs = append(dirs, ".", "apitest")
+	case r.module != "." && own != r.module:
+		dirs = append(dirs, r.module)
 	}
 	return slices.DeleteFunc(dirs, func(dir string) bool {
 		tests, _ := filepath.Glob(filepath.Join(r.root, dir, "*_test.go"))
 		return len(tests) == 0
 	})
+}
+
+// testsOf returns which tests of a package a file may fail: a regular expression.
+func (r *runner) testsOf(file, dir string) string {
+	if dir == path.Dir(file) {
+		return ""
+	}
+	return r.tests
 }
 
 // runAll tries mutants, so many at once, and reports each result.
@@ -152,7 +164,7 @@ func (r *runner) try(m *mutant) (outcome, error) {
 		return 0, err
 	}
 	for _, p := range r.packages(m.file) {
-		result, _, err := r.test(dir, p, overlay, r.limits[p])
+		result, _, err := r.test(dir, p, r.testsOf(m.file, p), overlay, r.limits[p])
 		if err != nil || result != lived {
 			return result, err
 		}
@@ -160,19 +172,19 @@ func (r *runner) try(m *mutant) (outcome, error) {
 	return lived, nil
 }
 
-// test builds and runs the tests of a package within a time limit, and sets the
+// test builds and runs tests of a package within a time limit, and sets the
 // limit for the next time if there is none yet. Their temporary files go to temp.
-func (r *runner) test(temp, dir, overlay string, limit time.Duration) (outcome, []byte, error) {
+func (r *runner) test(temp, dir, tests, overlay string, limit time.Duration) (outcome, []byte, error) {
 	binary := filepath.Join(temp, "test.exe")
-	build := exec.CommandContext(r.ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+dir)
-	build.Dir = r.root
+	build := exec.CommandContext(r.ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, filepath.Join(r.root, dir))
+	build.Dir = filepath.Join(r.root, r.module)
 	if out, err := build.CombinedOutput(); err != nil {
 		return uncompiled, out, r.ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, limit)
 	defer cancel()
 	var out bytes.Buffer
-	c := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.timeout", limit.String())
+	c := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.run", tests, "-test.timeout", limit.String())
 	c.Dir = filepath.Join(r.root, filepath.FromSlash(dir))
 	c.Env = append(os.Environ(), "TMPDIR="+temp, "SAFETENSORS_PYTHON=none", "SAFETENSORS_REQUIRE_PYTHON=") // Python takes too long
 	c.Stdout, c.Stderr = &out, &out

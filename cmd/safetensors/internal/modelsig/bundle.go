@@ -1,7 +1,6 @@
 package modelsig
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -207,10 +206,7 @@ func Sign(m *Manifest, key *ecdsa.PrivateKey, chain []*x509.Certificate) ([]byte
 		}
 		material["x509CertificateChain"] = map[string]any{"certificates": certificates}
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err = e.Encode(map[string]any{
+	bundle, err := json.Marshal(map[string]any{
 		"mediaType":            mediaType,
 		"verificationMaterial": material,
 		"dsseEnvelope": map[string]any{
@@ -219,8 +215,8 @@ func Sign(m *Manifest, key *ecdsa.PrivateKey, chain []*x509.Certificate) ([]byte
 			"signatures":  []any{map[string]any{"sig": sig, "keyid": ""}},
 		},
 	})
-	if b.Len() > MaxSize {
+	if len(bundle) > MaxSize {
 		return nil, fmt.Errorf("the signature of %d files would be larger than %d bytes", len(m.Files), MaxSize)
 	}
-	return b.Bytes(), err
+	return bundle, err
 }

@@ -268,6 +268,8 @@ func TestBundleRules(t *testing.T) {
 	}
 	_, err := s.verify(append(make([]byte, 100<<20), good...))
 	require.ErrorContains(t, err, "a signature of more than 67108864 bytes")
+	_, err = s.verify(append([]byte(good), bytes.Repeat([]byte(" "), MaxSize-len(good))...))
+	require.NoError(t, err)
 
 	// What producers write differently.
 	for _, replace := range [][2]string{
@@ -493,6 +495,11 @@ func TestKeys(t *testing.T) {
 	pkix, err = x509.MarshalPKIXPublicKey(&newKey(t, elliptic.P224()).PublicKey)
 	_, err = ParsePublicKey(encode("PUBLIC KEY", pkix, err))
 	require.ErrorContains(t, err, "the curve P-224")
+	pkcs8, err = x509.MarshalPKCS8PrivateKey(newKey(t, elliptic.P224()))
+	_, err = ParsePrivateKey(encode("PRIVATE KEY", pkcs8, err))
+	require.ErrorContains(t, err, "the curve P-224")
+	_, err = (&Bundle{key: true}).VerifyKey(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})
+	require.ErrorContains(t, err, "unsupported elliptic curve")
 	_, err = ParsePublicKey(encode("PUBLIC KEY", ed25519Key, nil))
 	require.ErrorContains(t, err, "a key of the type ed25519.PublicKey: the format has ECDSA")
 	for _, parse := range []func([]byte) error{
@@ -584,15 +591,23 @@ func TestHistorical(t *testing.T) {
 	}
 
 	// The legacy encoding goes with the legacy predicate only.
-	payload := edited(t)
-	encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(payload), pythonBytes(payload))
 	private := newKey(t, elliptic.P256())
-	h := sha256.Sum256(encoded)
-	sig, err := ecdsa.SignASN1(rand.Reader, private, h[:])
-	require.NoError(t, err)
-	_, err = (&Bundle{key: true, payload: payload, sig: sig}).VerifyKey(&private.PublicKey)
+	verify := func(payload []byte) (*Manifest, error) {
+		encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(payload), pythonBytes(payload))
+		h := sha256.Sum256(encoded)
+		sig, err := ecdsa.SignASN1(rand.Reader, private, h[:])
+		require.NoError(t, err)
+		return (&Bundle{key: true, payload: payload, sig: sig}).VerifyKey(&private.PublicKey)
+	}
+	_, err = verify(edited(t))
 	require.ErrorContains(t, err, "predicate type")
-	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, "\\\t\r\n\x00\x7f\xff": `b'\\\t\r\n\x00\x7f\xff'`} {
+	statement := fmt.Sprintf(`{"_type":%q,"predicateType":%q,"subject":[{"name":"x","digest":{"sha256":"%x"}}]`, statementType, legacyPredicate, sum("x"))
+	m, err := verify([]byte(statement + "}"))
+	require.NoError(t, err)
+	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, m.Files)
+	_, err = verify([]byte(statement + `,"subject":[]}`))
+	require.ErrorContains(t, err, `statement: duplicate field "subject"`)
+	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, " ~\\\t\r\n\x00\x7f\xff": `b' ~\\\t\r\n\x00\x7f\xff'`} {
 		require.Equal(t, want, string(pythonBytes([]byte(data))))
 	}
 }

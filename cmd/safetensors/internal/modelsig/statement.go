@@ -1,7 +1,6 @@
 package modelsig
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -259,10 +258,7 @@ func (m *Manifest) statement() ([]byte, error) {
 	if err := (&Manifest{Hash: m.Hash}).add(resources); err != nil {
 		return nil, err // what could not be verified is not signed
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(map[string]any{
+	return json.Marshal(map[string]any{
 		"_type":         statementType,
 		"subject":       []any{map[string]any{"name": m.Model, "digest": map[string]string{"sha256": rootDigest(resources)}}},
 		"predicateType": predicateType,
@@ -273,5 +269,4 @@ func (m *Manifest) statement() ([]byte, error) {
 			},
 		},
 	})
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
