@@ -34,7 +34,7 @@ K/N it checks a part of the files; the lines of all N parts are those of the who
 `+sources, `
 safetensors check model.safetensors
 safetensors check downloads/*
-`, cobra.MatchAll(cobra.MinimumNArgs(1), stdinOnce), func(args []string) error {
+`, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
 		return c.checkAll(args, part, values, asJSON)
 	})
 	cmd.Flags().BoolVar(&values, "values", false, "look for NaN and Inf: that reads all data")

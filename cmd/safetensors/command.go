@@ -196,6 +196,21 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 	}
 }
 
+// arguments checks that a verb has at least least arguments and at most most, unless that is
+// negative. The error has their names, from the use of the verb.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if n := len(args); n >= least && (most < 0 || n <= most) {
+			return nil
+		}
+		names := strings.Fields(cmd.Use)[1:]
+		if flags := slices.IndexFunc(names, func(s string) bool { return strings.ContainsAny(s, "-|") || s == "[flags]" }); flags >= 0 {
+			names = names[:flags]
+		}
+		return usage("expected %s, not %s", strings.Join(names, " "), term.Plural(len(args), "argument"))
+	}
+}
+
 // stdinOnce refuses standard input for two of the sources: it can be read once only.
 func stdinOnce(_ *cobra.Command, sources []string) error {
 	if i := slices.Index(sources, "-"); i >= 0 && slices.Contains(sources[i+1:], "-") {

@@ -190,6 +190,9 @@ func (p *plan) apply(src *source.Checkpoint, c *conversion) (tensors map[string]
 	if err := refusedError(src, names); err != nil {
 		return nil, 0, err
 	}
+	if err := pattern.CheckRenames(names, p.renames); err != nil {
+		return nil, 0, err
+	}
 	tensors = make(map[string]safetensors.Tensor, len(names))
 	from := make(map[string]string, len(names))
 	for _, name := range names {

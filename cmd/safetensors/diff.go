@@ -37,7 +37,7 @@ A and B are each what SRC is for the other commands.
 safetensors diff before.safetensors after.safetensors
 safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
 safetensors diff model model-fp8 --dequantize
-`, cobra.MatchAll(cobra.ExactArgs(2), stdinOnce), func(args []string) error {
+`, cobra.MatchAll(arguments(2, 2), stdinOnce), func(args []string) error {
 		if !(tolerance.Absolute >= 0 && tolerance.Relative >= 0) {
 			return usage("a tolerance cannot be negative")
 		}
@@ -132,6 +132,9 @@ func (s subset) apply(a, b *source.Checkpoint) error {
 
 // rename renames the tensors of a source.
 func rename(src *source.Checkpoint, renames []pattern.Rename) error {
+	if err := pattern.CheckRenames(src.Order, renames); err != nil {
+		return err
+	}
 	tensors := make(map[string]safetensors.Tensor, len(src.Tensors))
 	for i, name := range src.Order {
 		renamed := pattern.Renamed(name, renames)

@@ -35,7 +35,7 @@ Of a SRC on a web server or a hub, only the tensors can be read, with --tensors.
 safetensors hash model > model.sha256
 safetensors hash --tensors model.safetensors
 (cd model && sha256sum -c ../model.sha256)
-`, cobra.MatchAll(cobra.MinimumNArgs(1), stdinOnce), func(args []string) error {
+`, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
 		return c.printSums(args, part, tensors, asJSON)
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each SRC")

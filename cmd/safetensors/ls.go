@@ -34,7 +34,7 @@ safetensors ls model.safetensors
 safetensors ls --tree --depth 2 hf://mistralai/Mistral-7B-v0.3
 safetensors ls model --only '*.experts.*' --sort size
 safetensors ls --json s3://models/llama | jq .total.parameters
-`, cobra.MatchAll(cobra.MinimumNArgs(1), stdinOnce), func(args []string) error {
+`, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
 		return c.list(args, f)
 	})
 	flags := cmd.Flags()

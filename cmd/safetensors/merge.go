@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ type mergeFlags struct {
 	adapters     []string
 	method       string
 	weights      string
+	normalize    bool
 	maxShardSize string
 	force        bool
 }
@@ -31,7 +33,8 @@ func (c *command) merge() *cobra.Command {
 --lora adds the adapters of the Python package peft to one model: W + scale*B*A.
 
 Without it, the models have the same tensors, of the same shapes, and METHOD is
-  linear  the sum of the models, each times its weight (default 1/n each)
+  linear  the sum of the models, each times its weight (default 1/n each); --normalize
+          divides the weights by their sum
   slerp   between two models, along the arc between each two tensors: --weights 1-T,T
           (default 0.5,0.5)
   task    the first model, and what distinguishes each other one from it, times its
@@ -44,13 +47,14 @@ metadata DST has too. DST is what it is for cp.
 safetensors merge mistral merged --lora my-adapter
 safetensors merge a.safetensors b.safetensors soup.safetensors --weights 0.6,0.4
 safetensors merge base math code both --method task --weights 0.7,0.5
-`, cobra.MatchAll(cobra.MinimumNArgs(2), stdinOnceBeforeDST), func(args []string) error {
+`, cobra.MatchAll(arguments(2, -1), stdinOnceBeforeDST), func(args []string) error {
 			return c.mergeModels(args[:len(args)-1], args[len(args)-1], f)
 		})
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.adapters, "lora", nil, "merge the `ADAPTER`, a folder with adapter_config.json, into the model")
 	flags.StringVar(&f.method, "method", "linear", "the `METHOD`: linear, slerp or task")
 	flags.StringVar(&f.weights, "weights", "", "the weights of the models: `W,...`")
+	flags.BoolVar(&f.normalize, "normalize", false, "divide the weights of linear by their sum")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
 	flags.BoolVar(&f.force, "force", false, "replace DST")
 	cmd.MarkFlagsMutuallyExclusive("lora", "method")
@@ -63,6 +67,8 @@ safetensors merge base math code both --method task --weights 0.7,0.5
 func (f *mergeFlags) check(models int) (weights []float64, err error) {
 	want := models
 	switch {
+	case f.normalize && (f.method != "linear" || len(f.adapters) > 0):
+		return nil, usage("--normalize goes with --method linear")
 	case len(f.adapters) > 0:
 		if models > 1 {
 			return nil, usage("--lora goes with one model, not with %d", models)
@@ -102,13 +108,32 @@ func (f *mergeFlags) check(models int) (weights []float64, err error) {
 	if f.method == "slerp" && weights[0]+weights[1] != 1 {
 		return nil, usage("--weights %s: the two weights of slerp are 1-T and T", f.weights)
 	}
+	if f.normalize {
+		total := sumOf(weights)
+		if total == 0 || math.IsInf(total, 0) {
+			return nil, usage("--weights %s: their sum is %g", f.weights, total)
+		}
+		for i := range weights {
+			weights[i] /= total
+		}
+	}
 	return weights, nil
+}
+
+func sumOf(weights []float64) (total float64) {
+	for _, w := range weights {
+		total += w
+	}
+	return total
 }
 
 func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 	weights, err := f.check(len(names))
 	if err != nil {
 		return err
+	}
+	if total := sumOf(weights); f.method == "linear" && len(f.adapters) == 0 && math.Abs(total-1) > 1e-9 {
+		c.opener.Note(fmt.Sprintf("the sum of the weights is %g; --normalize divides by it", total))
 	}
 	dst, err := c.openDestination(name, f.maxShardSize, 0, f.force)
 	if err != nil {

@@ -31,7 +31,7 @@ new names.
 `+sources, `
 safetensors meta model.safetensors
 safetensors meta model.safetensors license=mit --delete format --in-place
-`, cobra.MinimumNArgs(1), func(args []string) error {
+`, arguments(1, -1), func(args []string) error {
 		pairs, err := parsePairs(args[1:])
 		if err != nil {
 			return usageError{err}
@@ -59,6 +59,9 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 	}
 	if inPlace {
 		return c.replaceMeta(src, metadata)
+	}
+	if len(pairs)+len(remove) > 0 {
+		c.opener.Note("nothing is written; --in-place changes " + source.Shown(name))
 	}
 	if asJSON {
 		if metadata == nil {

@@ -88,6 +88,28 @@ func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patte
 	return quant.Quantize(tensors, quant.Recipe{Scheme: scheme, Targets: func(name string, _ safetensors.Tensor) bool { return selected[name] }})
 }
 
+// mayBeQuantised reports whether a source has tensors of dtypes that codes have.
+func mayBeQuantised(src *source.Checkpoint) bool {
+	return slices.ContainsFunc(src.Order, func(name string) bool {
+		switch src.Tensors[name].DType() {
+		case safetensors.F8_E4M3, safetensors.U8, safetensors.I8, safetensors.I32, safetensors.U32:
+			return len(src.Tensors[name].Shape()) > 1
+		}
+		return false
+	})
+}
+
+// noteCodes says how the numbers are shown that tensors of a source are the codes of.
+func (c *command) noteCodes(src *source.Checkpoint, names ...string) {
+	if !mayBeQuantised(src) {
+		return
+	}
+	layouts, err := quantisedParts(src)
+	if err == nil && slices.ContainsFunc(names, func(name string) bool { return layouts[name].Method != "" }) {
+		c.opener.Note("these are codes and scales of quantised tensors; --dequantize shows the numbers")
+	}
+}
+
 // A quantisedTotal sums up the quantised tensors of a layout.
 type quantisedTotal struct {
 	Layout     string `json:"layout"`
@@ -98,13 +120,7 @@ type quantisedTotal struct {
 // quantisedTotals looks for quantised tensors. Sources that cannot have any are not asked
 // for a config.
 func quantisedTotals(src *source.Checkpoint) (totals []quantisedTotal, err error) {
-	if !slices.ContainsFunc(src.Order, func(name string) bool {
-		switch src.Tensors[name].DType() {
-		case safetensors.F8_E4M3, safetensors.U8, safetensors.I8, safetensors.I32, safetensors.U32:
-			return len(src.Tensors[name].Shape()) > 1
-		}
-		return false
-	}) {
+	if !mayBeQuantised(src) {
 		return nil, nil
 	}
 	config, err := quant.FindConfig(src.Folder.ReadFile)

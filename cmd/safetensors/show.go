@@ -29,7 +29,7 @@ safetensors show model.safetensors lm_head.weight
 safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
 safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 safetensors show --json model.safetensors model.norm.weight | jq '.values | max'
-`, cobra.ExactArgs(2), func(args []string) error {
+`, arguments(2, 2), func(args []string) error {
 		return c.showTensor(args[0], args[1], slice, values, asJSON)
 	})
 	dequantizeFlag(cmd, &values)
@@ -50,6 +50,9 @@ func (c *command) showTensor(name, tensor, slice string, values, asJSON bool) er
 	t, err := tensorOf(src, tensor)
 	if err != nil {
 		return err
+	}
+	if !values {
+		c.noteCodes(src, tensor)
 	}
 	ranges, err := parseRanges(slice, t.Shape())
 	if err != nil {

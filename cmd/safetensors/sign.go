@@ -44,7 +44,7 @@ openssl ecparam -name prime256v1 -genkey -noout -out key.pem
 openssl ec -in key.pem -pubout -out key.pub
 safetensors sign model --key key.pem
 safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem
-`, cobra.ExactArgs(1), func(args []string) error {
+`, arguments(1, 1), func(args []string) error {
 		return c.signModel(args[0], s)
 	})
 	f := cmd.Flags()

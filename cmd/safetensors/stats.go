@@ -35,7 +35,7 @@ safetensors stats model.safetensors
 safetensors stats hf://openai-community/gpt2 --html gpt2.html
 safetensors stats model.safetensors 'model.layers.*.mlp.*'
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
-`, cobra.MinimumNArgs(1), func(args []string) error {
+`, arguments(1, -1), func(args []string) error {
 		return c.describe(args[0], args[1:], values, out)
 	})
 	dequantizeFlag(cmd, &values)
@@ -111,6 +111,9 @@ func (c *command) describe(name string, patterns []string, values bool, out outp
 	names, err := selection.Of(src.Order)
 	if err != nil {
 		return err
+	}
+	if !values {
+		c.noteCodes(src, names...)
 	}
 	var tensors []safetensors.Tensor
 	size := int64(0)

@@ -44,7 +44,7 @@ safetensors verify model --signature model.sig --public-key key.pub
 safetensors verify model --signature model.sig --chain root.pem
 safetensors verify hf://mistralai/Mistral-7B-v0.3
 safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
-`, cobra.MatchAll(cobra.RangeArgs(1, 2), stdinOnce), func(args []string) error {
+`, cobra.MatchAll(arguments(1, 2), stdinOnce), func(args []string) error {
 		switch {
 		case hub != "" && (len(args) > 1 || tensors || signed.trust()):
 			return usage("--hub goes with --ignore only")

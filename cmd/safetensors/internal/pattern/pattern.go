@@ -142,6 +142,8 @@ type Rename struct {
 	re  *regexp.Regexp
 	to  string // as Expand of package regexp takes it
 	all bool
+
+	text string
 }
 
 // ParseRename parses s/REGEXP/REPLACEMENT/ with the flags g and i. Any character can
@@ -166,7 +168,7 @@ func ParseRename(text string) (Rename, error) {
 	if len(parts) != 3 {
 		return fail(fmt.Sprintf("it has %d parts", len(parts)))
 	}
-	var r Rename
+	r := Rename{text: text}
 	expression := parts[0]
 	for _, flag := range parts[2] {
 		switch flag {
@@ -255,6 +257,18 @@ func (r Rename) Apply(name string) string {
 		return name
 	}
 	return string(r.re.ExpandString([]byte(name[:m[0]]), r.to, name, m)) + name[m[1]:]
+}
+
+// CheckRenames returns an error if one of several renames, one after another, matches none of
+// the names.
+func CheckRenames(names []string, renames []Rename) error {
+	for i, r := range renames {
+		matches := func(name string) bool { return r.re.MatchString(Renamed(name, renames[:i])) }
+		if !slices.ContainsFunc(names, matches) {
+			return fmt.Errorf("no tensor matches --rename %q", r.text)
+		}
+	}
+	return nil
 }
 
 // Renamed returns the new name after several renames, one after another.

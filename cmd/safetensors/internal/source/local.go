@@ -1,14 +1,29 @@
 package source
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 )
+
+// orOnTheHub adds to an error how a name is written that may be one of the hub.
+func orOnTheHub(name string, err error) error {
+	_, owner := os.Stat(filepath.Dir(name))
+	if path, ok := err.(*fs.PathError); ok && errors.Is(err, fs.ErrNotExist) && errors.Is(owner, fs.ErrNotExist) && repository.MatchString(name) {
+		path.Err = fmt.Errorf("%w; on the hub it is hf://%s", path.Err, name)
+	}
+	return err
+}
+
+// repository matches names that a repository on the hub can have.
+var repository = regexp.MustCompile(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
 
 // openLocal opens a file, an index or a folder. Files are read, not mapped: the pages
 // of a mapping count as memory of the process, and a cancelled context could not end
@@ -16,7 +31,7 @@ import (
 func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	info, err := os.Stat(name)
 	if err != nil {
-		return err
+		return orOnTheHub(name, err)
 	}
 	switch {
 	case info.IsDir():

@@ -36,7 +36,6 @@ func Progress(w io.Writer, title string, total int64, done func() int64) (stop f
 
 // bar shows a bar, and wipes it out at the end.
 func bar(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
-	const width = 30
 	start := time.Now().Add(-patience)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -54,10 +53,21 @@ func bar(w io.Writer, title string, total int64, done func() int64, quit <-chan 
 			return
 		case <-tick.C:
 			n := done()
-			full := int(min(float64(n)/float64(max(total, 1)), 1) * width)
-			show(fmt.Sprintf("%s [%s%s] %s", title, strings.Repeat("=", full), strings.Repeat(" ", width-full), state(n, total, time.Since(start))))
+			show(barLine(title, float64(n)/float64(max(total, 1)), state(n, total, time.Since(start)), columns(w)))
 		}
 	}
+}
+
+// barLine returns a line that fits into a terminal, which would break a longer one, and then
+// show every one of them.
+func barLine(title string, part float64, state string, columns int) string {
+	width := min(30, columns-len(title)-len(" [] ")-len(state)-1)
+	if width < 0 {
+		line := title + " " + state
+		return line[:max(min(len(line), columns-1), 0)]
+	}
+	full := int(min(part, 1) * float64(width))
+	return fmt.Sprintf("%s [%s%s] %s", title, strings.Repeat("=", full), strings.Repeat(" ", width-full), state)
 }
 
 // interval is the time between two lines. SAFETENSORS_PROGRESS_INTERVAL changes it,

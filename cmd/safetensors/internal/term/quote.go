@@ -127,8 +127,11 @@ func PrintJSON(w io.Writer, v any) error {
 // Bytes formats a number of bytes with a decimal unit.
 func Bytes(n int64) string { return humanize.Bytes(uint64(n)) }
 
-// ParseBytes reads a size such as 5GB, 512MiB or 1000.
+// ParseBytes reads a size such as 5GB, 512MiB or 1000B.
 func ParseBytes(s string) (int64, error) {
+	if s != "" && '0' <= s[len(s)-1] && s[len(s)-1] <= '9' {
+		return 0, fmt.Errorf("%q has no unit: expected a size like %[1]sGB or %[1]sB", s)
+	}
 	n, err := humanize.ParseBytes(s)
 	if err != nil || n == 0 || n > math.MaxInt64 {
 		return 0, fmt.Errorf("%q is not a size like 5GB or 512MiB", s)
@@ -141,6 +144,16 @@ func Count(n int64) string { return humanize.Comma(n) }
 
 // Plural formats a number of things: 1 tensor, 2 tensors.
 func Plural(n int, thing string) string { return english.Plural(n, thing, "") }
+
+// columns returns how many characters a line of a terminal has, 80 if that is not known.
+func columns(stream any) int {
+	if f, ok := stream.(interface{ Fd() uintptr }); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 80
+}
 
 // Is reports whether a stream is a terminal.
 func Is(stream any) bool {

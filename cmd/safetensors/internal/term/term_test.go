@@ -75,12 +75,12 @@ func TestPrintJSON(t *testing.T) {
 }
 
 func TestBytes(t *testing.T) {
-	for s, want := range map[string]int64{"5GB": 5e9, "512MiB": 512 << 20, "1000": 1000, "36B": 36, "1.5kB": 1500} {
+	for s, want := range map[string]int64{"5GB": 5e9, "512MiB": 512 << 20, "1000B": 1000, "36B": 36, "1.5kB": 1500} {
 		n, err := ParseBytes(s)
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 	}
-	for _, s := range []string{"", "x", "0", "-1", "1XB", "99999999999EB"} {
+	for _, s := range []string{"", "x", "0", "5", "0B", "-1", "1XB", "99999999999EB"} {
 		_, err := ParseBytes(s)
 		require.Error(t, err, s)
 	}
@@ -148,6 +148,19 @@ func TestBar(t *testing.T) {
 	line := strings.TrimRight(text[last+1:], "\r ")
 	require.Regexp(t, `\r +\r$`, text[last:])
 	require.GreaterOrEqual(t, strings.Count(text[last+1+len(line):], " "), len(line))
+}
+
+// TestBarLine: a line that is as long as the terminal would break.
+func TestBarLine(t *testing.T) {
+	const state = "25 B of 100 B, 1 B/s, 1m0s left"
+	require.Equal(t, "cp [===============               ] "+state, barLine("cp", 0.5, state, 80))
+	for columns := range 80 {
+		line := barLine("cp", 0.5, state, columns)
+		require.Less(t, len(line), max(columns, 1), line)
+	}
+	require.Equal(t, "cp [==   ] "+state, barLine("cp", 0.5, state, len(state)+12))
+	require.Equal(t, "cp "+state, barLine("cp", 0.5, state, len(state)+6))
+	require.Equal(t, 80, columns(new(bytes.Buffer)))
 }
 
 // TestBare: the library's prefix goes, of all packages; what only looks like it stays.
