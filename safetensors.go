@@ -29,7 +29,8 @@ type part struct {
 }
 
 // Join returns the tensors of several files as one File, with the metadata of the
-// first. Close closes the files. Duplicate names are an error; then nothing was closed.
+// first. Close closes the files. A name in two of them is an error that names both; then
+// nothing was closed.
 func Join(files ...*File) (*File, error) {
 	f, err := join(files)
 	if broken := (*FormatError)(nil); errors.As(err, &broken) {
@@ -43,7 +44,7 @@ func join(files []*File) (*File, error) {
 	f := &File{metadata: func() map[string]string { return nil }}
 	for i, file := range files {
 		if file == nil {
-			return nil, fmt.Errorf("file %d of %d to join is nil", i, len(files))
+			return nil, fmt.Errorf("files[%d] to join is nil", i)
 		}
 		for _, p := range file.parts {
 			p.first = f.count()
@@ -58,9 +59,23 @@ func join(files []*File) (*File, error) {
 	}
 	var duplicate int
 	if f.names, duplicate = newNameIndex(f.count(), f.name); duplicate >= 0 {
-		return nil, &FormatError{Offset: -1, Tensor: f.name(duplicate), Reason: "duplicate tensor name in two of the files to join"}
+		name := f.name(duplicate)
+		reason := fmt.Sprintf("duplicate tensor name, in %s and %s", fileWith(files, f.names.lookup(name, f.name)), fileWith(files, duplicate))
+		return nil, &FormatError{Offset: -1, Tensor: name, Reason: reason}
 	}
 	return f, nil
+}
+
+// fileWith says which of several files has an entry of all.
+func fileWith(files []*File, entry int) string {
+	i := 0
+	for ; entry >= files[i].count(); i++ {
+		entry -= files[i].count()
+	}
+	if name := files[i].partOf(entry).src.fileName(); name != "" {
+		return quote(name)
+	}
+	return fmt.Sprintf("files[%d]", i)
 }
 
 // checkSize checks that the sizes of all parts add up to an int64: Header lays their

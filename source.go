@@ -116,6 +116,13 @@ func (s *source) setName(name string) {
 	}
 }
 
+// fileName returns the name of the file, "" if it has none.
+func (s *source) fileName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.name
+}
+
 // failed returns an error of reading the data buffer at offset off, -1 if unknown: it
 // names the file and the tensor.
 func (s *source) failed(off int64, err error) error {
@@ -145,8 +152,19 @@ func (s *source) open() error {
 	return nil
 }
 
-// close waits until nothing uses the source, then releases it.
+// close waits until nothing uses the source, then releases it, without the lock: that of
+// FileOf may be a func that closes the File.
 func (s *source) close() error {
+	release := s.retire()
+	if release == nil {
+		return nil
+	}
+	return release()
+}
+
+// retire makes later uses fail, waits for the others, and returns what is left to be
+// called, once.
+func (s *source) retire() (release func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -154,12 +172,8 @@ func (s *source) close() error {
 	for s.users > 0 {
 		s.idle.Wait()
 	}
-	release := s.release
-	s.release = nil
-	if release == nil {
-		return nil
-	}
-	return release()
+	release, s.release = s.release, nil
+	return release
 }
 
 // inMemory reports whether the data buffer is in memory that cannot fault.

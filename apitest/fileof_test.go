@@ -199,3 +199,23 @@ func TestFileOfRefuses(t *testing.T) {
 		require.Nil(t, f)
 	}
 }
+
+// TestFileOfCloses: the func of FileOf may close the File itself, or one that it is joined
+// into. It is called once.
+func TestFileOfCloses(t *testing.T) {
+	var f, joined *File
+	failure := errors.New("failure")
+	calls := 0
+	f, err := FileOf(map[string]Tensor{"x": counting(t, U32, 2)}, nil, func() error {
+		calls++
+		require.NoError(t, f.Close())
+		require.NoError(t, joined.Close())
+		return failure
+	})
+	require.NoError(t, err)
+	joined, err = Join(f)
+	require.NoError(t, err)
+	require.ErrorIs(t, joined.Close(), failure)
+	require.NoError(t, f.Close())
+	require.Equal(t, 1, calls)
+}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -221,9 +222,15 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 
 	_, err = Join(f, g, f)
-	require.EqualError(t, err, `safetensors: tensor "b": duplicate tensor name in two of the files to join`)
+	require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "b": duplicate tensor name, in %q and %q`, base, base))
+	unnamed, err := FileOf(map[string]Tensor{"x": counting(t, U32), "y": counting(t, U32), "lora": counting(t, U32)}, nil, nil)
+	require.NoError(t, err)
+	_, err = Join(f, unnamed, joined)
+	require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "lora": duplicate tensor name, in files[1] and %q`, adapter), "that of the part")
+	_, err = Join(unnamed, unnamed)
+	require.ErrorContains(t, err, "duplicate tensor name, in files[0] and files[1]")
 	_, err = Join(f, nil)
-	require.ErrorContains(t, err, "file 1 of 2 to join is nil")
+	require.ErrorContains(t, err, "files[1] to join is nil")
 	x, err := again.Tensor("a")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x), "refused Joins close nothing")
