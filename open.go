@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
@@ -66,33 +68,71 @@ type folder interface {
 }
 
 // openCheckpoint opens what Open takes: a file, an index or a folder.
+//
+// A save may replace a checkpoint while it is opened: then a file is gone, and what names
+// the files is another than the one read. Saves that come faster than it opens are rare.
 func openCheckpoint(in folder, name string) (*File, error) {
+	const tries = 10
+	c := choose(in, name)
+	for range tries - 1 {
+		f, err := c.open(in)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+		now := choose(in, name)
+		if c.equal(now) {
+			return nil, err
+		}
+		c = now
+	}
+	return c.open(in)
+}
+
+// A choice is the checkpoint that a name stands for at some moment.
+type choice struct {
+	name  string   // of a file, of an index, or of the folder with a set
+	set   []string // the files of a set of shards without an index
+	index []byte   // the text, if it is an index
+	err   error    // why there is none
+}
+
+func (c choice) equal(d choice) bool {
+	return c.name == d.name && slices.Equal(c.set, d.set) && bytes.Equal(c.index, d.index)
+}
+
+// choose finds the checkpoint that a name stands for, and reads its index.
+func choose(in folder, name string) choice {
+	c := choice{name: name}
 	if in.isDir(name) {
 		found, err := findCheckpoint(in, name)
-		if err != nil {
-			return nil, openError(name, err)
+		if err != nil || len(found) > 1 {
+			return choice{name: name, set: found, err: err}
 		}
-		if len(found) > 1 {
-			f, err := openSet(in, name, found)
-			if err != nil {
-				return nil, openError(name, err)
-			}
-			return f, nil
-		}
-		name = in.join(name, found[0])
+		c.name = in.join(name, found[0])
 	}
-	if !strings.HasSuffix(name, indexSuffix) {
-		return openIn(in, name)
+	if strings.HasSuffix(c.name, indexSuffix) {
+		c.index, c.err = readIndex(in, c.name)
 	}
-	text, err := readIndex(in, name)
+	return c
+}
+
+// open opens the files of a checkpoint.
+func (c choice) open(in folder) (*File, error) {
+	var f *File
+	err := c.err
+	switch {
+	case err != nil:
+	case c.set != nil:
+		f, err = openSet(in, c.name, c.set)
+	case strings.HasSuffix(c.name, indexSuffix):
+		f, err = openShards(bytes.Clone(c.index), in.atOnce(), func(shard string) (*File, error) {
+			return openIn(in, in.join(in.dir(c.name), shard))
+		})
+	default:
+		return openIn(in, c.name)
+	}
 	if err != nil {
-		return nil, openError(name, err)
-	}
-	f, err := openShards(text, in.atOnce(), func(shard string) (*File, error) {
-		return openIn(in, in.join(in.dir(name), shard))
-	})
-	if err != nil {
-		return nil, openError(name, err)
+		return nil, openError(c.name, err)
 	}
 	return f, nil
 }

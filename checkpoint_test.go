@@ -1,0 +1,106 @@
+package safetensors
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A watchedFolder calls funcs before it opens an index or a file.
+type watchedFolder struct {
+	folder
+	index, file func()
+}
+
+func (w watchedFolder) open(name string) (fs.File, int64, error) {
+	f, size, err := w.folder.open(name)
+	w.index()
+	return f, size, err
+}
+
+func (w watchedFolder) openFile(name string) (*File, error) {
+	w.file()
+	return w.folder.openFile(name)
+}
+
+// saveGeneration saves a checkpoint of numbers to a folder, in as many shards.
+func saveGeneration(t *testing.T, dir string, n uint32, shards int) {
+	tensors := make(map[string]Tensor)
+	for i := range shards {
+		x, err := NewTensor(U32, []int{1}, []uint32{n})
+		require.NoError(t, err)
+		tensors[fmt.Sprint(i)] = x
+	}
+	require.NoError(t, WriteShards(dir, tensors, nil, 4))
+}
+
+// TestReplacedWhileOpened: a checkpoint that is replaced after its index, or the list of
+// the folder, was read, opens as the new one.
+func TestReplacedWhileOpened(t *testing.T) {
+	nothing := func() {}
+	for _, first := range []int{1, 3} {
+		for _, second := range []int{1, 2, 3} {
+			for name, in := range map[string]func(dir string) (folder, string){
+				"Open":   func(dir string) (folder, string) { return mappedFolder{}, dir },
+				"Load":   func(dir string) (folder, string) { return loadedFolder{}, dir },
+				"OpenFS": func(dir string) (folder, string) { return fsFolder{os.DirFS(dir)}, "." },
+			} {
+				for _, when := range []string{"index", "file"} {
+					t.Run(fmt.Sprintf("%s, %d by %d, %s", name, first, second, when), func(t *testing.T) {
+						dir := t.TempDir()
+						saveGeneration(t, dir, 1, first)
+						replace := sync.OnceFunc(func() { saveGeneration(t, dir, 2, second) })
+						inner, path := in(dir)
+						w := watchedFolder{inner, nothing, replace}
+						if when == "index" && first > 1 {
+							w = watchedFolder{inner, replace, nothing}
+						}
+						f, err := openCheckpoint(w, path)
+						require.NoError(t, err)
+						defer f.Close()
+						require.Equal(t, second, f.Len())
+						values, err := Elements[uint32](f, "0")
+						require.NoError(t, err)
+						require.Equal(t, []uint32{2}, values)
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestReplacedForEver: a checkpoint that is replaced each time does not open, after ten
+// tries.
+func TestReplacedForEver(t *testing.T) {
+	dir := t.TempDir()
+	saveGeneration(t, dir, 0, 2)
+	n := uint32(0)
+	replace := func() {
+		n++
+		saveGeneration(t, dir, n, 2)
+	}
+	_, err := openCheckpoint(watchedFolder{mappedFolder{}, replace, func() {}}, dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.EqualValues(t, 10, n)
+}
+
+// TestMissingShard: where a shard is missing for good, the index is read again, and
+// nothing else.
+func TestMissingShard(t *testing.T) {
+	dir := t.TempDir()
+	saveGeneration(t, dir, 0, 3)
+	require.NoError(t, os.Remove(filepath.Join(dir, "model-00002-of-00003.safetensors")))
+	var indexes, files atomic.Int64
+	in := watchedFolder{loadedFolder{}, func() { indexes.Add(1) }, func() { files.Add(1) }}
+	_, err := openCheckpoint(in, dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, `shard "model-00002-of-00003.safetensors"`)
+	require.EqualValues(t, 2, indexes.Load())
+	require.EqualValues(t, 3, files.Load())
+}
