@@ -3,8 +3,8 @@
 //
 // # Use
 //
-// Open maps a file and reads only its header; Load reads it into memory; Parse, NewFile
-// and OpenFS take bytes, an [io.ReaderAt] and an [fs.FS].
+// Open maps a file and reads only its header; Load reads it into memory; Parse, Read,
+// NewFile and OpenFS take bytes, an [io.Reader], an [io.ReaderAt] and an [fs.FS].
 //
 //	f, err := safetensors.Open("model.safetensors")
 //	if err != nil {

@@ -85,7 +85,7 @@ func (c checkedReader) Read(b []byte) (int, error) {
 // readGrowing reads length bytes into memory that never exceeds four times what
 // has arrived, or firstRead. On error it returns the bytes read so far.
 func readGrowing(r io.Reader, length int64) ([]byte, error) {
-	b := make([]byte, min(length, firstRead))
+	b := alignedBytes(min(length, firstRead))
 	for n := 0; ; {
 		m, err := io.ReadFull(r, b[n:])
 		n += m
@@ -95,10 +95,19 @@ func readGrowing(r io.Reader, length int64) ([]byte, error) {
 		if err != nil || int64(n) == length {
 			return b[:n], err
 		}
-		grown := make([]byte, min(length, 4*int64(n)))
+		size := min(length, 4*int64(n))
+		if err := mem.CheckSize(size); err != nil {
+			return b, err
+		}
+		grown := alignedBytes(size)
 		copy(grown, b)
 		b = grown
 	}
+}
+
+// alignedBytes returns n bytes that the caller fills, at an address that suits all dtypes.
+func alignedBytes(n int64) []byte {
+	return mem.BytesOf(mem.Extend([]uint64(nil), int((n+7)/8)))[:n:n]
 }
 
 // firstRead is how many bytes are read first in search of a header. They cover
@@ -245,6 +254,15 @@ func (t *table) checkNames() error {
 		return &FormatError{Offset: prefixSize + int64(key.Off), Reason: "duplicate metadata key " + quote(t.str(key))}
 	}
 	return nil
+}
+
+// checkDataSize checks that the tensors fill a data buffer of that size, -1 if unknown.
+func (t *table) checkDataSize(size int64) error {
+	broken := checkDataSize(t.dataSize(), size)
+	if broken == "" {
+		return nil
+	}
+	return &FormatError{Offset: t.size() + min(t.dataSize(), size), Reason: broken, truncated: size < t.dataSize()}
 }
 
 // checkLayout checks that the tensors follow one another from the first byte of

@@ -54,8 +54,8 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 			return nil, err
 		}
 	}
-	if broken := checkDataSize(t.dataSize(), dataSize); broken != "" {
-		return nil, &FormatError{Offset: t.size() + min(t.dataSize(), dataSize), Reason: broken, truncated: dataSize < t.dataSize()}
+	if err := t.checkDataSize(dataSize); err != nil {
+		return nil, err
 	}
 	return t, nil
 }

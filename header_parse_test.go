@@ -24,6 +24,12 @@ func TestConformance(t *testing.T) {
 			requireVerdict(t, c, f, err)
 			f, err = NewFile(bytes.NewReader(c.File), int64(len(c.File)))
 			requireVerdict(t, c, f, err)
+			_, parsed := Parse(c.File)
+			f, err = Read(bytes.NewReader(c.File))
+			requireVerdict(t, c, f, err)
+			if err != nil && !strings.Contains(err.Error(), "the data buffer goes on") { // Parse knows how far
+				require.EqualError(t, err, parsed.Error())
+			}
 		})
 	}
 }

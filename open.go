@@ -220,8 +220,7 @@ func (loadedFolder) openFile(name string) (*File, error) {
 	if err := mem.CheckSize(t.dataSize()); err != nil {
 		return nil, err
 	}
-	words := mem.Extend([]uint64(nil), int((t.dataSize()+7)/8)) // aligned for all dtypes
-	src := &source{mem: mem.BytesOf(words)[:t.dataSize():t.dataSize()]}
+	src := &source{mem: alignedBytes(t.dataSize())}
 	disk := &source{r: f, base: t.size()}
 	err = parallel.Blocks(readers, t.dataSize(), mem.BlockSize, func(pos, n int64) error {
 		mem.Prepare(src.mem, pos, n)

@@ -248,6 +248,8 @@ func TestLyingReader(t *testing.T) {
 	for _, n := range []int{-1, 9, 1 << 30} {
 		_, err := ReadHeader(lyingReader(n))
 		require.ErrorContains(t, err, fmt.Sprintf("read %d of 8 bytes", n))
+		_, err = Read(lyingReader(n))
+		require.ErrorContains(t, err, fmt.Sprintf("read %d of 8 bytes", n))
 		for _, name := range []string{"x.safetensors", "x.safetensors.index.json"} {
 			_, err = OpenFS(lyingFS{fstest.MapFS{name: {Data: make([]byte, 16)}}, n}, name)
 			require.ErrorContains(t, err, fmt.Sprintf("read %d of ", n))

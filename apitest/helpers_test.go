@@ -94,6 +94,14 @@ var openedBy = map[string]func(t testing.TB, name string) *File{
 		require.NoError(t, err)
 		return f
 	},
+	"Read": func(t testing.TB, name string) *File {
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		defer file.Close()
+		f, err := Read(file)
+		require.NoError(t, err)
+		return f
+	},
 	"NewFile": func(t testing.TB, name string) *File {
 		data, err := os.ReadFile(name)
 		require.NoError(t, err)

@@ -1,0 +1,131 @@
+package apitest_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"runtime"
+	"testing"
+	"testing/iotest"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRead reads what Write writes, from readers that return little, and much with the
+// end.
+func TestRead(t *testing.T) {
+	for _, tensors := range []map[string]Tensor{nil, {"scalar": counting(t, U32)}, kindsOf(t), {"large": counting(t, U32, 1<<20)}} {
+		var file bytes.Buffer
+		require.NoError(t, Write(&file, tensors, map[string]string{"k": "v"}))
+		want, err := Parse(file.Bytes())
+		require.NoError(t, err)
+		for _, slow := range []func(io.Reader) io.Reader{iotest.HalfReader, iotest.DataErrReader, piped, func(r io.Reader) io.Reader { return r }} {
+			f, err := Read(slow(bytes.NewReader(file.Bytes())))
+			require.NoError(t, err)
+			require.Equal(t, want.Header(), f.Header())
+			require.NoError(t, f.Close())
+			f, err = Read(slow(bytes.NewReader(file.Bytes())))
+			require.NoError(t, err)
+			var again bytes.Buffer
+			require.NoError(t, Write(&again, maps.Collect(f.Tensors()), f.Metadata()))
+			require.Equal(t, file.Bytes(), again.Bytes())
+		}
+	}
+}
+
+// piped returns the other end of a pipe with the bytes of r.
+func piped(r io.Reader) io.Reader {
+	out, in := io.Pipe()
+	go func() {
+		_, err := io.Copy(in, r)
+		in.CloseWithError(err)
+	}()
+	return out
+}
+
+// TestReadViews: tensors are at addresses that suit their dtypes, and stay after Close.
+func TestReadViews(t *testing.T) {
+	wide, err := NewTensor(U64, []int{1}, []uint64{1 << 40})
+	require.NoError(t, err)
+	for range 100 { // small allocations share blocks
+		var file bytes.Buffer
+		require.NoError(t, Write(&file, map[string]Tensor{"a": wide, "b": counting(t, U32, 1)}, nil))
+		f, err := Read(&file)
+		require.NoError(t, err)
+		x, err := f.Tensor("a")
+		require.NoError(t, err)
+		view, err := View[uint64](x)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		require.Equal(t, []uint64{1 << 40}, view)
+	}
+}
+
+// TestReadFails ends a stream at each byte, in three ways: the stream is at fault only if
+// it ends without an error of its reader.
+func TestReadFails(t *testing.T) {
+	file := fileOf(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}`, 4)
+	for n := range len(file) + 1 {
+		for _, failure := range []error{errors.New("failure"), io.ErrUnexpectedEOF} {
+			_, err := Read(io.MultiReader(bytes.NewReader(file[:n]), iotest.ErrReader(failure)))
+			require.EqualError(t, err, "safetensors: reading a file: "+failure.Error())
+			require.ErrorIs(t, err, failure)
+			require.False(t, errors.As(err, new(*FormatError)))
+		}
+		if n == len(file) {
+			break
+		}
+		_, err := Read(bytes.NewReader(file[:n]))
+		_, want := Parse(file[:n])
+		require.EqualError(t, err, want.Error())
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.True(t, errors.As(err, new(*FormatError)))
+	}
+	for _, rest := range []io.Reader{bytes.NewReader(make([]byte, 1)), zeros{}} {
+		_, err := Read(io.MultiReader(bytes.NewReader(file), rest))
+		require.EqualError(t, err, fmt.Sprintf("safetensors: the tensors end at 4, but the data buffer goes on (at byte %d)", len(file)))
+		require.True(t, errors.As(err, new(*FormatError)))
+	}
+
+	// A sum of a decompressor comes after the last byte.
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write(file)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	packed.Bytes()[packed.Len()-8]++
+	r, err := gzip.NewReader(&packed)
+	require.NoError(t, err)
+	_, err = Read(r)
+	require.ErrorIs(t, err, gzip.ErrChecksum)
+}
+
+// zeros is an endless reader of zero bytes.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// TestReadClaims: memory grows with the bytes that arrive, not with those that a header
+// claims.
+func TestReadClaims(t *testing.T) {
+	for _, claim := range []int64{1 << 33, 1 << 50, math.MaxInt64 / 8} {
+		if claim > math.MaxInt {
+			t.Skip("an int has 32 bits")
+		}
+		file := fileOf(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, claim, claim), 100_000)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Read(bytes.NewReader(file))
+		runtime.ReadMemStats(&after)
+		require.ErrorContains(t, err, fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, the file has 100000", claim))
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<20))
+	}
+}
