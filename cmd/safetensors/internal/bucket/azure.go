@@ -1,167 +1,160 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
 
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 )
 
 // An azureStore is a container of Azure's Blob Storage.
-type azureStore struct{ *rest }
+type azureStore struct{ client *container.Client }
 
 // openAzure takes the account, and what opens it, from the variables that Azure's own
 // tools read; without a key or a signature, from whoever is logged in.
-func openAzure(ctx context.Context, name string, query url.Values) (store, error) {
+func openAzure(_ context.Context, name string, query url.Values) (store, error) {
 	o, err := options(query, "storage_account", "domain", "protocol", "anonymous")
 	if err != nil {
 		return nil, err
 	}
-	a := azureAccount{
-		name:      first(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT")),
-		key:       os.Getenv("AZURE_STORAGE_KEY"),
-		signature: os.Getenv("AZURE_STORAGE_SAS_TOKEN"),
+	account := first(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT"))
+	key, signature := os.Getenv("AZURE_STORAGE_KEY"), strings.TrimPrefix(os.Getenv("AZURE_STORAGE_SAS_TOKEN"), "?")
+	connection := os.Getenv("AZURE_STORAGE_CONNECTION_STRING")
+	at := fmt.Sprintf("%s://%s.%s/%s", first(o["protocol"], "https"), account,
+		first(o["domain"], os.Getenv("AZURE_STORAGE_DOMAIN"), "blob.core.windows.net"), name)
+	shared := azcore.ClientOptions{
+		Transport: discreet{newClient(connections())},
+		Retry:     policy.RetryOptions{MaxRetries: tries - 1, RetryDelay: firstPause, MaxRetryDelay: longestAsked, StatusCodes: busy},
 	}
-	if text := os.Getenv("AZURE_STORAGE_CONNECTION_STRING"); text != "" && o["storage_account"] == "" {
-		a = parseConnection(text)
-	}
-	if a.name == "" && a.endpoint == "" {
-		return nil, errors.New("AZURE_STORAGE_ACCOUNT is not set, nor AZURE_STORAGE_CONNECTION_STRING")
-	}
-	domain := first(o["domain"], os.Getenv("AZURE_STORAGE_DOMAIN"), a.domain, "blob.core.windows.net")
-	endpoint := first(a.endpoint, first(o["protocol"], a.protocol, "https")+"://"+a.name+"."+domain)
-	base, err := bucketURL(name, endpoint, true)
-	if err != nil {
-		return nil, err
-	}
-	authorize := anonymous
+	clientOptions := &container.ClientOptions{ClientOptions: shared}
+	var client *container.Client
 	switch {
+	case connection != "" && o["storage_account"] == "":
+		client, err = container.NewClientFromConnectionString(connection, name, clientOptions)
+	case account == "":
+		err = errors.New("AZURE_STORAGE_ACCOUNT is not set, nor AZURE_STORAGE_CONNECTION_STRING")
 	case o["anonymous"] == "true":
-	case a.key != "":
-		authorize, err = sharedKey(a.name, a.key)
-	case a.signature != "":
-		base.RawQuery = strings.TrimPrefix(a.signature, "?")
+		client, err = container.NewClientWithNoCredential(at, clientOptions)
+	case key != "":
+		var credential *container.SharedKeyCredential
+		if credential, err = container.NewSharedKeyCredential(account, key); err == nil {
+			client, err = container.NewClientWithSharedKeyCredential(at, credential, clientOptions)
+		}
+	case signature != "":
+		client, err = container.NewClientWithNoCredential(at+"?"+signature, clientOptions)
 	default:
-		authorize, err = bearer(azureTokens(ctx)), nil
-	}
-	return azureStore{&rest{patient(awshttp.NewBuildableClient()), base, azureHeaders(authorize), defaultTries}}, err
-}
-
-// An azureAccount is where a container is, and what opens it.
-type azureAccount struct{ name, key, signature, endpoint, protocol, domain string }
-
-// parseConnection parses a connection string, as the portal of Azure shows it.
-func parseConnection(text string) (a azureAccount) {
-	fields := map[string]*string{
-		"accountname": &a.name, "accountkey": &a.key, "sharedaccesssignature": &a.signature,
-		"blobendpoint": &a.endpoint, "defaultendpointsprotocol": &a.protocol, "endpointsuffix": &a.domain,
-	}
-	for field := range strings.SplitSeq(text, ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(field), "=")
-		if dst := fields[strings.ToLower(name)]; dst != nil {
-			*dst = value
+		var credential *azidentity.DefaultAzureCredential
+		if credential, err = azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: shared}); err == nil {
+			client, err = container.NewClient(at, credential, clientOptions)
 		}
 	}
-	if a.domain != "" {
-		a.domain = "blob." + a.domain
+	if err == nil {
+		err = checkEndpoint(client.URL())
 	}
-	return a
+	return azureStore{client}, err
 }
 
 func (s azureStore) list(ctx context.Context, prefix string) (entries []listed, err error) {
-	query := url.Values{"restype": {"container"}, "comp": {"list"}, "delimiter": {"/"}, "prefix": {prefix}}
+	list := s.client.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](1000)})
+	marker := ""
 	for pages := 1; ; pages++ {
-		var page struct {
-			Blobs struct {
-				Blob       []azureBlob
-				BlobPrefix []azureBlob
-			}
-			NextMarker string
+		page, err := list.NextPage(ctx)
+		if err != nil {
+			return nil, refused(err)
 		}
-		if _, err := s.send(ctx, request{method: http.MethodGet, query: query, answer: &page}); err != nil {
-			return nil, err
+		if page.Segment == nil {
+			return nil, errNoList
 		}
-		for _, b := range append(page.Blobs.Blob, page.Blobs.BlobPrefix...) {
-			e, err := b.listed()
-			if err != nil {
-				return nil, err
+		for _, b := range page.Segment.BlobItems {
+			e := listed{key: value(b.Name)}
+			if p := b.Properties; p != nil {
+				e.attributes = attributes{value(p.ContentLength), value(p.LastModified), string(value(p.ETag))}
 			}
 			entries = append(entries, e)
 		}
-		if page.NextMarker == "" {
+		for _, p := range page.Segment.BlobPrefixes {
+			entries = append(entries, listed{key: value(p.Name)})
+		}
+		if !list.More() {
 			return entries, nil
 		}
-		if err := next(query, "marker", page.NextMarker, pages, len(entries)); err != nil {
+		if err := goesOn(marker, *page.NextMarker, pages, len(entries)); err != nil {
 			return nil, err
 		}
+		marker = *page.NextMarker
 	}
 }
 
-// An azureBlob is a blob in a list, or what several names start with. The name is escaped
-// where XML cannot hold it.
-type azureBlob struct {
-	Name struct {
-		Encoded bool   `xml:",attr"`
-		Text    string `xml:",chardata"`
+func (s azureStore) head(ctx context.Context, key string) (attributes, error) {
+	o, err := s.client.NewBlobClient(key).GetProperties(ctx, nil)
+	if err != nil {
+		return attributes{}, refused(err)
 	}
-	Properties struct {
-		Size     int64  `xml:"Content-Length"`
-		Modified string `xml:"Last-Modified"`
-		Etag     string
+	if o.ContentLength == nil {
+		return attributes{}, errNoSize
 	}
+	return attributes{*o.ContentLength, value(o.LastModified), string(value(o.ETag))}, nil
 }
 
-func (b azureBlob) listed() (listed, error) {
-	key := b.Name.Text
-	if b.Name.Encoded {
-		var err error
-		if key, err = url.PathUnescape(key); err != nil {
-			return listed{}, fmt.Errorf("the answer has the name %q, which is escaped wrongly", b.Name.Text)
-		}
+func (s azureStore) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error) {
+	o, err := s.client.NewBlobClient(key).DownloadStream(ctx, &blob.DownloadStreamOptions{Range: blob.HTTPRange{Offset: off, Count: n}})
+	if err != nil {
+		return nil, attributes{}, refused(err)
 	}
-	modified, _ := http.ParseTime(b.Properties.Modified)
-	return listed{key, attributes{b.Properties.Size, modified, b.Properties.Etag}}, nil
+	return inRange(o.Body, o.ContentRange, off, attributes{0, value(o.LastModified), string(value(o.ETag))})
 }
 
 func (s azureStore) put(ctx context.Context, key string, body []byte) error {
-	return s.done(ctx, putBlob(key, body))
-}
-
-func putBlob(key string, body []byte) request {
-	header := map[string]string{"X-Ms-Blob-Type": "BlockBlob", "Content-Type": contentType}
-	return request{method: http.MethodPut, key: key, header: header, body: body}
+	return s.putIf(ctx, nil, key, body)
 }
 
 func (s azureStore) create(ctx context.Context, key string, body []byte) error {
-	r := putBlob(key, body)
-	r.header["If-None-Match"] = "*"
-	err := s.done(ctx, r)
-	var refused *refusal
-	if errors.As(err, &refused) && refused.Code == "BlobAlreadyExists" { // with the status 409
-		refused.status = http.StatusPreconditionFailed
+	err := s.putIf(ctx, &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}, key, body)
+	if e := (*storeError)(nil); errors.As(err, &e) && bloberror.HasCode(err, bloberror.BlobAlreadyExists) { // with the status 409
+		e.status = http.StatusPreconditionFailed
 	}
 	return err
 }
 
-// An azureUpload puts blocks. Those that no list names disappear by themselves. All uploads of
-// a blob share one set of blocks: a random number keeps the list of one from naming the blocks
-// of another.
+func (s azureStore) putIf(ctx context.Context, conditions *blob.AccessConditions, key string, body []byte) error {
+	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), &blockblob.UploadOptions{
+		AccessConditions: conditions, HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr(contentType)},
+	})
+	return refused(err)
+}
+
+func (s azureStore) delete(ctx context.Context, key string) error {
+	_, err := s.client.NewBlobClient(key).Delete(ctx, nil)
+	return refused(err)
+}
+
+// An azureUpload stages blocks. Those that no list names disappear by themselves. All uploads
+// of a blob share one set of blocks: a random number keeps the list of one from naming the
+// blocks of another.
 type azureUpload struct {
-	azureStore
-	key    string
+	client *blockblob.Client
 	number uint64
 }
 
 func (s azureStore) begin(_ context.Context, key string) (upload, error) {
-	return azureUpload{s, key, rand.Uint64()}, nil
+	return azureUpload{s.client.NewBlockBlobClient(key), rand.Uint64()}, nil
 }
 
 func (u azureUpload) block(i int) string {
@@ -169,26 +162,19 @@ func (u azureUpload) block(i int) string {
 }
 
 func (u azureUpload) part(ctx context.Context, i int, body []byte) error {
-	query := url.Values{"comp": {"block"}, "blockid": {u.block(i)}}
-	return u.done(ctx, request{method: http.MethodPut, key: u.key, query: query, body: body})
+	_, err := u.client.StageBlock(ctx, u.block(i), streaming.NopCloser(bytes.NewReader(body)), nil)
+	return refused(err)
 }
 
 func (u azureUpload) complete(ctx context.Context, parts int) error {
-	var list struct {
-		XMLName xml.Name `xml:"BlockList"`
-		Latest  []string
+	ids := make([]string, parts)
+	for i := range ids {
+		ids[i] = u.block(i)
 	}
-	for i := range parts {
-		list.Latest = append(list.Latest, u.block(i))
-	}
-	body, err := xml.Marshal(list)
-	if err != nil {
-		return err
-	}
-	header := map[string]string{"X-Ms-Blob-Content-Type": contentType, "Content-Type": "application/xml"}
-	return u.done(ctx, request{method: http.MethodPut, key: u.key, query: url.Values{"comp": {"blocklist"}}, header: header, body: body})
+	_, err := u.client.CommitBlockList(ctx, ids, &blockblob.CommitBlockListOptions{HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr(contentType)}})
+	return refused(err)
 }
 
 func (u azureUpload) abort(context.Context) error {
-	return &refusal{status: http.StatusNotFound} // there is nothing to be removed
+	return &storeError{status: http.StatusNotFound} // there is nothing to be removed
 }

@@ -11,9 +11,14 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
 // A store is the client of a kind of object store. Its errors tell the status of the
@@ -28,9 +33,6 @@ type store interface {
 
 	// get returns n bytes of an object, from off on, and the attributes that it has now.
 	get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error)
-
-	// start returns the first n bytes of an object, or all if it is shorter.
-	start(ctx context.Context, key string, n int64) ([]byte, error)
 
 	// put writes an object at once.
 	put(ctx context.Context, key string, body []byte) error
@@ -92,20 +94,32 @@ type Bucket struct {
 // query of the URL has options: s3://models/llama?region=eu-central-1. ctx governs the
 // bucket as long as it is used.
 func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return nil, "", fmt.Errorf("%q is not a URL", rawURL) // the error of Parse would show a secret too
+	parsed, named := rawURL, arn.FindString(rawURL)
+	if named != "" { // which no URL has as its host
+		parsed = "s3://arn" + strings.TrimPrefix(rawURL, named)
 	}
-	shown := u.Scheme + "://" + u.Host
+	u, err := url.Parse(parsed)
+	if err != nil {
+		bare, _, _ := strings.Cut(rawURL, "?") // the rest, which the error of Parse has, may be secret
+		return nil, "", fmt.Errorf("%q is not a URL", bare)
+	}
+	shown := first(named, u.Scheme+"://"+u.Host)
 	if u.Host == "" {
 		return nil, "", fmt.Errorf("%s names no bucket", shown)
 	}
-	opened, err := stores[u.Scheme](ctx, u.Host, u.Query())
+	opened, err := stores[u.Scheme](ctx, strings.TrimPrefix(shown, u.Scheme+"://"), u.Query())
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", shown, err)
+		return nil, "", fmt.Errorf("%s: %w", shown, refused(err))
 	}
-	return &Bucket{ctx, opened, shown}, strings.Trim(u.Path, "/"), nil
+	key = strings.Trim(u.Path, "/")
+	if strings.ContainsFunc(key, unicode.IsControl) {
+		return nil, "", fmt.Errorf("the key %s has control characters", term.Name(key))
+	}
+	return &Bucket{ctx, opened, shown}, key, nil
 }
+
+// An arn names an access point, or a bucket of an outpost, as in s3://arn:aws:s3:…/mine/key.
+var arn = regexp.MustCompile(`^s3://arn:[^?]*?[:/](accesspoint|bucket)[:/][^:/?]+`)
 
 // options returns the values of the options in a query, which has no others.
 func options(query url.Values, known ...string) (map[string]string, error) {
@@ -128,7 +142,7 @@ type Error struct {
 	Err error
 }
 
-func (e *Error) Error() string { return e.URL + ": " + e.Err.Error() }
+func (e *Error) Error() string { return term.Name(e.URL) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 func (b *Bucket) fail(key string, err error) error {
@@ -155,7 +169,8 @@ func (b *Bucket) fail(key string, err error) error {
 }
 
 // List returns the names of the objects in a folder, and those of its folders with
-// a slash at their end. A folder without objects does not exist.
+// a slash at their end. A folder without objects does not exist. A name that no file
+// should have, such as one with a newline, is an error.
 func (b *Bucket) List(folder string) (names []string, err error) {
 	objects, err := b.Objects(folder)
 	for _, o := range objects {
@@ -184,11 +199,61 @@ func (b *Bucket) Objects(folder string) (objects []Object, err error) {
 	}
 	for _, e := range entries {
 		if name, ok := strings.CutPrefix(e.key, prefix); ok && name != "" {
+			if base := strings.TrimSuffix(name, "/"); base == "." || !fs.ValidPath(base) || strings.ContainsFunc(base, unicode.IsControl) {
+				return nil, b.fail(folder, fmt.Errorf("the key %s is not the name of a file", term.Name(e.key)))
+			}
 			objects = append(objects, Object{name, e.size, e.tag + " " + e.modified.UTC().Format(time.RFC3339Nano)})
 		}
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
 	return objects, nil
+}
+
+const (
+	mostPages  = 10_000  // of a list
+	mostListed = 1 << 20 // objects of a folder, far more than a model has
+)
+
+var (
+	errNoList = errors.New("the answer is no list")
+	errNoSize = errors.New("the answer does not tell the size")
+)
+
+// goesOn returns an error unless a list goes on at another place than before, after pages
+// with some objects.
+func goesOn(before, at string, pages, listed int) error {
+	switch {
+	case at == "" || at == before:
+		return errors.New("the list ends early: the answer does not say where it goes on")
+	case pages >= mostPages || listed >= mostListed:
+		return fmt.Errorf("the list does not end: %d objects so far", listed)
+	}
+	return nil
+}
+
+// inRange returns the body of an answer to get, and the attributes with the size, which a
+// header like "bytes 0-9/100" has.
+func inRange(body io.ReadCloser, header *string, off int64, a attributes) (io.ReadCloser, attributes, error) {
+	text := value(header)
+	place, total, _ := strings.Cut(text, "/")
+	_, place, _ = strings.Cut(place, " ")
+	first, _, _ := strings.Cut(place, "-")
+	start, err := strconv.ParseInt(first, 10, 64)
+	size, errSize := strconv.ParseInt(total, 10, 64)
+	if err != nil || errSize != nil || start != off {
+		body.Close()
+		return nil, attributes{}, fmt.Errorf("the answer has the range %.40q, expected one from byte %d on with the size of the object", text, off)
+	}
+	a.size = size
+	return body, a, nil
+}
+
+// value returns what p points to, or zero.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 // Exists reports whether there is an object of that key.
@@ -227,7 +292,7 @@ func (b *Bucket) Create(key string, data []byte) error {
 
 // Start returns the first n bytes of an object, or all if it is shorter.
 func (b *Bucket) Start(key string, n int64) ([]byte, error) {
-	data, err := b.store.start(b.ctx, key, n)
+	data, err := b.start(b.ctx, key, n)
 	return data, b.fail(key, err)
 }
 
@@ -235,7 +300,7 @@ func (b *Bucket) Start(key string, n int64) ([]byte, error) {
 func (b *Bucket) Read(key string, n int64) ([]byte, error) {
 	ctx, cancel := b.cleaning()
 	defer cancel()
-	data, err := b.store.start(ctx, key, n)
+	data, err := b.start(ctx, key, n)
 	if status(err) == http.StatusNotFound {
 		err = fs.ErrNotExist
 	}
@@ -243,4 +308,25 @@ func (b *Bucket) Read(key string, n int64) ([]byte, error) {
 		return nil, &Error{b.URL(key), err}
 	}
 	return data, nil
+}
+
+// start asks again for a body that ends early, as if there had been none.
+func (b *Bucket) start(ctx context.Context, key string, n int64) ([]byte, error) {
+	for failed := 1; ; failed++ {
+		r, now, err := b.store.get(ctx, key, 0, n)
+		if status(err) == http.StatusRequestedRangeNotSatisfiable {
+			return nil, nil // it is empty
+		}
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(io.LimitReader(r, n))
+		r.Close()
+		if err == nil && int64(len(data)) < min(n, now.size) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil || failed == tries || !wait(ctx, pause(failed, nil)) {
+			return data, err
+		}
+	}
 }

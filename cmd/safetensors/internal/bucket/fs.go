@@ -121,14 +121,14 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	for n < end { // a body that breaks off is continued where it ended
 		read, err := o.get(p[n:end], off+int64(n))
 		n += read
-		if read >= leastTry {
+		if read >= leastRead {
 			failed = 0
 		}
-		if err == nil || read >= goodTry {
+		if err == nil || read >= goodRead {
 			continue
 		}
 		failed++
-		if body := (*brokenOff)(nil); !errors.As(err, &body) || !again(o.b.ctx, defaultTries, failed, &lost{err}) {
+		if !errors.As(err, new(*brokenOff)) || failed == tries || !wait(o.b.ctx, pause(failed, nil)) {
 			return n, o.b.fail(o.key, err)
 		}
 	}
@@ -137,6 +137,11 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return n, nil
 }
+
+const (
+	leastRead = 1 << 10  // bytes of a body after which the count of tries restarts
+	goodRead  = 64 << 10 // bytes after which one that broke off is continued without a pause
+)
 
 // A brokenOff error is that of an answer whose body ends early.
 type brokenOff struct{ error }
@@ -169,42 +174,42 @@ func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	const largestGap, most = 256 << 10, 1 << 20
 	var requests errgroup.Group
 	requests.SetLimit(8) // in each call; several calls may run concurrently
-	var near []span
+	var near []target
 	for off, dst := range ranges {
-		next := span{off, dst}
+		next := target{off, dst}
 		if len(near) > 0 && (off-near[len(near)-1].end() > largestGap || next.end()-near[0].off > most) {
-			spans := near
-			requests.Go(func() error { return o.readSpans(spans) })
+			targets := near
+			requests.Go(func() error { return o.readTogether(targets) })
 			near = nil
 		}
 		near = append(near, next)
 	}
 	if len(near) > 0 {
-		requests.Go(func() error { return o.readSpans(near) })
+		requests.Go(func() error { return o.readTogether(near) })
 	}
 	return requests.Wait()
 }
 
-// A span is a range of an object and its destination.
-type span struct {
+// A target is a place in an object and where its bytes go.
+type target struct {
 	off int64
 	dst []byte
 }
 
-func (s span) end() int64 { return s.off + int64(len(s.dst)) }
+func (t target) end() int64 { return t.off + int64(len(t.dst)) }
 
-// readSpans fills spans in one request that includes the gaps between them.
-func (o *object) readSpans(spans []span) error {
-	whole := spans[0]
-	if len(spans) > 1 {
-		whole.dst = make([]byte, spans[len(spans)-1].end()-whole.off)
+// readTogether fills targets by one request that includes the gaps between them.
+func (o *object) readTogether(targets []target) error {
+	whole := targets[0]
+	if len(targets) > 1 {
+		whole.dst = make([]byte, targets[len(targets)-1].end()-whole.off)
 	}
 	if n, err := o.ReadAt(whole.dst, whole.off); n < len(whole.dst) {
 		return err
 	}
-	if len(spans) > 1 {
-		for _, s := range spans {
-			copy(s.dst, whole.dst[s.off-whole.off:])
+	if len(targets) > 1 {
+		for _, t := range targets {
+			copy(t.dst, whole.dst[t.off-whole.off:])
 		}
 	}
 	return nil

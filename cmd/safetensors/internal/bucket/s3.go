@@ -1,157 +1,253 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
 	"crypto/md5"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
+	"golang.org/x/oauth2"
 )
 
 // An s3Store is a bucket of a store that speaks the protocol of S3.
 type s3Store struct {
-	*rest
+	client *s3.Client
+	name   *string
 	google bool // else it is Amazon's, or speaks as that does
 }
 
 const contentType = "application/octet-stream"
 
-func (s s3Store) list(ctx context.Context, prefix string) (entries []listed, err error) {
-	query := url.Values{"list-type": {"2"}, "prefix": {prefix}, "delimiter": {"/"}}
-	for pages := 1; ; pages++ {
-		var page struct {
-			Contents []struct {
-				Key          string
-				Size         int64
-				LastModified time.Time
-				ETag         string
-			}
-			CommonPrefixes        []struct{ Prefix string }
-			IsTruncated           bool
-			NextContinuationToken string
+func openS3(ctx context.Context, name string, query url.Values) (store, error) {
+	o, err := options(query, "region", "profile", "endpoint", "use_path_style", "anonymous")
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(o["profile"]), config.WithLogger(logging.Nop{}),
+		config.WithHTTPClient(connections()),
+		config.WithEndpointCredentialOptions(func(c *endpointcreds.Options) { c.HTTPClient = discreet{newClient(connections())} })) // not with that of the others
+	if err != nil {
+		return nil, err
+	}
+	cfg.Region = first(o["region"], cfg.Region, "us-east-1")
+	client := s3.NewFromConfig(cfg, func(s *s3.Options) {
+		s.HTTPClient = discreet{newClient(cfg.HTTPClient.(*awshttp.BuildableClient))} // with AWS_CA_BUNDLE
+		s.Retryer = retryer()
+		s.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // ranges have no sums
+		if o["endpoint"] != "" {
+			s.BaseEndpoint = aws.String(o["endpoint"])
 		}
-		if _, err := s.send(ctx, request{method: http.MethodGet, query: query, answer: &page}); err != nil {
-			return nil, err
+		s.UsePathStyle = s.BaseEndpoint != nil // such stores have no host for each bucket
+		if o["use_path_style"] != "" {
+			s.UsePathStyle = o["use_path_style"] == "true"
 		}
-		for _, o := range page.Contents {
-			entries = append(entries, listed{o.Key, attributes{o.Size, o.LastModified, o.ETag}})
+		if o["anonymous"] == "true" {
+			s.Credentials = aws.AnonymousCredentials{}
 		}
-		for _, p := range page.CommonPrefixes {
-			entries = append(entries, listed{key: p.Prefix})
-		}
-		if !page.IsTruncated {
-			return entries, nil
-		}
-		if err := next(query, "continuation-token", page.NextContinuationToken, pages, len(entries)); err != nil {
-			return nil, err
+	})
+	if endpoint := client.Options().BaseEndpoint; endpoint != nil {
+		err = checkEndpoint(*endpoint)
+	}
+	return s3Store{client, &name, false}, err
+}
+
+// first returns the first text that is not empty.
+func first(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
 		}
 	}
+	return ""
+}
+
+// checkEndpoint refuses what is not the URL of a server. What follows a question mark may
+// be a signature.
+func checkEndpoint(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		endpoint, _, _ = strings.Cut(endpoint, "?")
+		return fmt.Errorf("%q is not the URL of an endpoint", endpoint[strings.LastIndexByte(endpoint, '@')+1:])
+	}
+	return nil
+}
+
+// retryer tries requests again that Amazon's own would, and those that a busy server of
+// another kind refuses. It does so for each, however many fail.
+func retryer() aws.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts, o.RateLimiter = tries, ratelimit.None
+		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, err error) (time.Duration, error) {
+			return pause(attempt, headerOf(err)), nil
+		})
+		codes := make(map[int]struct{})
+		for _, status := range busy {
+			codes[status] = struct{}{}
+		}
+		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(refusedToken)}, o.Retryables...)
+		o.Retryables = append(o.Retryables, retry.RetryableHTTPStatusCode{Codes: codes},
+			retry.RetryableErrorCode{Codes: map[string]struct{}{"ConditionalRequestConflict": {}, "OperationAborted": {}}})
+	})
+}
+
+// refusedToken says whether a token that was not to be had is asked for again.
+func refusedToken(err error) aws.Ternary {
+	var token *oauth2.RetrieveError
+	if !errors.As(err, &token) {
+		return aws.UnknownTernary
+	}
+	return aws.BoolTernary(slices.Contains(busy, token.Response.StatusCode))
+}
+
+func (s s3Store) list(ctx context.Context, prefix string) (entries []listed, err error) {
+	in := &s3.ListObjectsV2Input{Bucket: s.name, Prefix: &prefix, Delimiter: aws.String("/")}
+	for pages := 1; ; pages++ {
+		page, err := s.client.ListObjectsV2(ctx, in)
+		if err != nil {
+			return nil, refused(err)
+		}
+		if page.Name == nil {
+			return nil, errNoList
+		}
+		for _, o := range page.Contents {
+			entries = append(entries, listed{aws.ToString(o.Key), attributes{aws.ToInt64(o.Size), aws.ToTime(o.LastModified), aws.ToString(o.ETag)}})
+		}
+		for _, p := range page.CommonPrefixes {
+			entries = append(entries, listed{key: aws.ToString(p.Prefix)})
+		}
+		if !aws.ToBool(page.IsTruncated) {
+			return entries, nil
+		}
+		if err := goesOn(aws.ToString(in.ContinuationToken), aws.ToString(page.NextContinuationToken), pages, len(entries)); err != nil {
+			return nil, err
+		}
+		in.ContinuationToken = page.NextContinuationToken
+	}
+}
+
+func (s s3Store) head(ctx context.Context, key string) (attributes, error) {
+	o, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: s.name, Key: &key})
+	if err != nil {
+		return attributes{}, refused(err)
+	}
+	if o.ContentLength == nil {
+		return attributes{}, errNoSize
+	}
+	return attributes{*o.ContentLength, aws.ToTime(o.LastModified), aws.ToString(o.ETag)}, nil
+}
+
+func (s s3Store) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error) {
+	o, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: s.name, Key: &key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1))})
+	if err != nil {
+		return nil, attributes{}, refused(err)
+	}
+	return inRange(o.Body, o.ContentRange, off, attributes{0, aws.ToTime(o.LastModified), aws.ToString(o.ETag)})
 }
 
 // sum returns the CRC-32 of a body as Amazon writes it; Google has none.
-func (s s3Store) sum(body []byte) string {
+func (s s3Store) sum(body []byte) *string {
 	if s.google {
-		return ""
+		return nil
 	}
-	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(body)))
-}
-
-// header returns the header of an upload, with a field that only Amazon knows.
-func (s s3Store) header(name, value string) map[string]string {
-	header := map[string]string{"Content-Type": contentType}
-	if !s.google {
-		header[name] = value
-	}
-	return header
+	return aws.String(base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(body))))
 }
 
 func (s s3Store) put(ctx context.Context, key string, body []byte) error {
-	return s.done(ctx, s.putObject(key, body))
-}
-
-func (s s3Store) putObject(key string, body []byte) request {
-	return request{method: http.MethodPut, key: key, header: s.header("X-Amz-Checksum-Crc32", s.sum(body)), body: body}
+	return s.putIf(ctx, nil, key, body)
 }
 
 func (s s3Store) create(ctx context.Context, key string, body []byte) error {
-	r := s.putObject(key, body)
-	if s.google {
-		r.header["X-Goog-If-Generation-Match"] = "0"
-	} else {
-		r.header["If-None-Match"] = "*"
+	return s.putIf(ctx, aws.String("*"), key, body)
+}
+
+func (s s3Store) putIf(ctx context.Context, noneMatch *string, key string, body []byte) error {
+	o, err := s.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: s.name, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String(contentType),
+		ChecksumCRC32: s.sum(body), IfNoneMatch: noneMatch,
+	})
+	if err == nil && o.ETag == nil {
+		return errNotDone
 	}
-	return s.done(ctx, r)
+	return refused(err)
+}
+
+// errNotDone is the error of an upload if something else than the store answers.
+var errNotDone = errors.New("the answer does not say that the upload is complete")
+
+func (s s3Store) delete(ctx context.Context, key string) error {
+	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: s.name, Key: &key})
+	return refused(err)
 }
 
 // An s3Upload is a multipart upload.
 type s3Upload struct {
 	s3Store
-	key, id string
-	parts   []s3Part
-}
-
-// An s3Part is what completes an upload.
-type s3Part struct {
-	PartNumber    int
-	ETag          string
-	ChecksumCRC32 string `xml:",omitempty"`
+	key, id *string
+	parts   []types.CompletedPart
 }
 
 func (s s3Store) begin(ctx context.Context, key string) (upload, error) {
-	var begun struct{ UploadId string }
-	_, err := s.send(ctx, request{
-		method: http.MethodPost, key: key, query: url.Values{"uploads": {""}}, answer: &begun,
-		header: s.header("X-Amz-Checksum-Algorithm", "CRC32"),
-	})
-	if err == nil && begun.UploadId == "" { // without it, abort would delete the object
+	in := &s3.CreateMultipartUploadInput{Bucket: s.name, Key: &key, ContentType: aws.String(contentType)}
+	if !s.google {
+		in.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32
+	}
+	o, err := s.client.CreateMultipartUpload(ctx, in)
+	if err == nil && aws.ToString(o.UploadId) == "" { // without it, abort would delete the object
 		err = errors.New("the answer names no upload")
 	}
 	if err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
-	return &s3Upload{s, key, begun.UploadId, make([]s3Part, 10_000)}, nil
+	return &s3Upload{s, &key, o.UploadId, make([]types.CompletedPart, 10_000)}, nil
 }
 
 func (u *s3Upload) part(ctx context.Context, i int, body []byte) error {
 	if i >= len(u.parts) {
 		return errors.New("the upload has too many parts")
 	}
-	sum := u.sum(body)
-	resp, err := u.send(ctx, request{
-		method: http.MethodPut, key: u.key, query: url.Values{"partNumber": {strconv.Itoa(i + 1)}, "uploadId": {u.id}},
-		header: u.header("X-Amz-Checksum-Crc32", sum), body: body,
+	p := types.CompletedPart{PartNumber: aws.Int32(int32(i + 1)), ChecksumCRC32: u.sum(body)}
+	o, err := u.client.UploadPart(ctx, &s3.UploadPartInput{
+		Bucket: u.name, Key: u.key, UploadId: u.id, PartNumber: p.PartNumber, Body: bytes.NewReader(body), ChecksumCRC32: p.ChecksumCRC32,
 	})
 	if err != nil {
-		return err
+		return refused(err)
 	}
-	drain(resp)
-	u.parts[i] = s3Part{i + 1, resp.Header.Get("ETag"), sum}
+	if p.ETag = o.ETag; p.ETag == nil {
+		return errNotDone
+	}
+	u.parts[i] = p
 	return nil
 }
 
 func (u *s3Upload) complete(ctx context.Context, parts int) error {
-	body, err := xml.Marshal(struct {
-		XMLName xml.Name `xml:"http://s3.amazonaws.com/doc/2006-03-01/ CompleteMultipartUpload"`
-		Part    []s3Part
-	}{Part: u.parts[:parts]})
-	if err != nil {
-		return err
-	}
-	var completed struct{ Key string }
-	_, err = u.send(ctx, request{
-		method: http.MethodPost, key: u.key, query: url.Values{"uploadId": {u.id}}, body: body, answer: &completed,
-		header: map[string]string{"Content-Type": "application/xml"},
+	o, err := u.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+		Bucket: u.name, Key: u.key, UploadId: u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.parts[:parts]},
 	})
-	if status(err) == http.StatusNotFound && u.completed(ctx, parts) {
+	err = refused(err)
+	if err == nil && o.ETag == nil {
+		err = errNotDone
+	}
+	if (err == errNotDone || status(err) == http.StatusNotFound) && u.completed(ctx, parts) {
 		return nil // by a try whose answer got lost
 	}
 	return err
@@ -162,16 +258,17 @@ func (u *s3Upload) complete(ctx context.Context, parts int) error {
 func (u *s3Upload) completed(ctx context.Context, parts int) bool {
 	all := md5.New()
 	for _, p := range u.parts[:parts] {
-		sum, err := hex.DecodeString(strings.Trim(p.ETag, `"`))
+		sum, err := hex.DecodeString(strings.Trim(*p.ETag, `"`))
 		if err != nil || len(sum) != md5.Size {
 			return false
 		}
 		all.Write(sum)
 	}
-	now, err := u.head(ctx, u.key)
+	now, err := u.head(ctx, *u.key)
 	return err == nil && now.tag == fmt.Sprintf(`"%x-%d"`, all.Sum(nil), parts)
 }
 
 func (u *s3Upload) abort(ctx context.Context) error {
-	return u.done(ctx, request{method: http.MethodDelete, key: u.key, query: url.Values{"uploadId": {u.id}}})
+	_, err := u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: u.name, Key: u.key, UploadId: u.id})
+	return refused(err)
 }

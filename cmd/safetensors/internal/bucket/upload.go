@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -106,7 +105,7 @@ func (w *writer) abort() {
 	defer cancel()
 	for range 20 {
 		err := w.upload.abort(ctx)
-		if status(err) == http.StatusNotFound || errors.As(err, new(*lost)) { // or the network is gone
+		if status(err) == http.StatusNotFound || err != nil && status(err) == 0 { // or the network is gone
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

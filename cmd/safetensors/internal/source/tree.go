@@ -209,7 +209,7 @@ func (o *Opener) treeURL(t *Tree, name string) error {
 	}
 	t.Name, t.Single = path.Base(u.Path), true
 	client := o.client()
-	client.Transport = bucket.Persistent{RoundTripper: client.Transport}
+	client.Transport = bucket.RetryTransport{RoundTripper: client.Transport}
 	head, err := o.request(client, http.MethodHead, name)
 	if err != nil {
 		return err

@@ -1,0 +1,122 @@
+package bucket
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"golang.org/x/oauth2"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// A storeError is what the error of a client says in one line, without URLs, bodies and
+// headers, where secrets may be.
+type storeError struct {
+	status int // of the answer; 0 if there is none, or it is not the store's
+	text   string
+	err    error
+}
+
+func (e *storeError) Error() string { return e.text }
+func (e *storeError) Unwrap() error { return e.err }
+
+// status returns the HTTP status of an error of a store, 0 if it has none.
+func status(err error) int {
+	var e *storeError
+	if errors.As(err, &e) {
+		return e.status
+	}
+	return 0
+}
+
+var (
+	errorCode = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9.]{0,63}$`)
+	loginCode = regexp.MustCompile(`AADSTS[0-9]+`) // of Microsoft's errors
+)
+
+// refused returns the error of a client as a storeError.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	var (
+		login  *azidentity.AuthenticationFailedError
+		token  *oauth2.RetrieveError
+		azure  *azcore.ResponseError
+		asked  *smithy.OperationError
+		answer *smithyhttp.ResponseError
+		amazon smithy.APIError
+		place  *url.Error
+	)
+	status, code, message := 0, "", ""
+	switch {
+	case errors.As(err, &login):
+		if login.RawResponse != nil {
+			status = login.RawResponse.StatusCode
+		}
+		return loginError(status, loginCode.FindString(login.Error()), err)
+	case errors.As(err, &token):
+		return loginError(token.Response.StatusCode, token.ErrorCode, err)
+	case errors.As(err, &azure):
+		if r := azure.RawResponse; r != nil && r.Request.Header["x-ms-version"] == nil { // which all requests to the store have
+			return loginError(azure.StatusCode, azure.ErrorCode, err)
+		}
+		return &storeError{azure.StatusCode, described(azure.StatusCode, azure.ErrorCode, ""), err}
+	case errors.As(err, &answer) && answer.HTTPStatusCode() != 0:
+		status = answer.HTTPStatusCode()
+		if errors.As(err, &amazon) {
+			code, message = amazon.ErrorCode(), amazon.ErrorMessage()
+		}
+		if errors.As(err, &asked) && errors.As(asked.Err, new(*smithy.OperationError)) { // of another service
+			return loginError(status, code, err)
+		}
+		text := described(status, code, message)
+		if status < 300 {
+			text += ": " + oneLine(answer.Err)
+		}
+		if region := answer.Response.Header.Get("X-Amz-Bucket-Region"); region != "" && status < 401 {
+			text += "; the bucket is in another region, add ?region=" + term.Quote(region, 40)
+		}
+		return &storeError{status, text, err}
+	case errors.As(err, &place):
+		return &storeError{0, oneLine(place.Err), err}
+	}
+	var lost *smithyhttp.RequestSendError
+	if errors.As(err, &lost) {
+		return &storeError{0, oneLine(lost.Err), err}
+	}
+	return &storeError{0, oneLine(err), err}
+}
+
+// loginError is the error of a server that gives out what opens a store.
+func loginError(status int, code string, err error) error {
+	if status == 0 {
+		return &storeError{0, "nobody is logged in: " + code, err}
+	}
+	return &storeError{0, "the login failed: " + described(status, code, ""), err}
+}
+
+func oneLine(err error) string {
+	return term.Quote(strings.Join(strings.Fields(err.Error()), " "), 500)
+}
+
+// described returns what an answer says.
+func described(status int, code, message string) string {
+	text := fmt.Sprintf("%d %s", status, http.StatusText(status))
+	if !errorCode.MatchString(code) || code == strings.ReplaceAll(http.StatusText(status), " ", "") || code == "UnknownError" {
+		return text
+	}
+	text += ": " + code
+	if message != "" && message != code {
+		text += ": " + term.Quote(message, 300)
+	}
+	return text
+}
