@@ -448,6 +448,50 @@ func ExampleJoin() {
 	// Output: F32 [16,2]
 }
 
+// A directory of loose files, without an index that says what belongs together. Open takes
+// the one file of a directory, not any of several.
+func ExampleJoin_directory() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for _, name := range []string{"decoder", "encoder"} {
+		t, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2})
+		if err != nil {
+			log.Fatal(err)
+		}
+		tensors := map[string]safetensors.Tensor{name + ".weight": t}
+		if err := safetensors.WriteFile(filepath.Join(dir, name+".safetensors"), tensors, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	names, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var files []*safetensors.File
+	for _, name := range names {
+		f, err := safetensors.Open(name)
+		if err != nil {
+			log.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	f, err := safetensors.Join(files...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	for name := range f.Tensors() {
+		fmt.Println(name)
+	}
+	// Output:
+	// decoder.weight
+	// encoder.weight
+}
+
 // View where it is possible, copy where it is not: in one function for every
 // source, dtype and slice.
 func ExampleView_orAppend() {

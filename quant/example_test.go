@@ -1,13 +1,20 @@
 package quant_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
@@ -42,6 +49,55 @@ func ExampleOpen() {
 	}
 	fmt.Println(f.Len(), values)
 	// Output: 1 [0.5 1 30 40 2.5 3 70 80]
+}
+
+// A quantised model on a hub: its tensors and its config, of one commit. Only the values
+// and scales of the weights that are read are fetched.
+func ExampleDequantize_hub() {
+	server := serveQuantised()
+	defer server.Close()
+	client := &hub.Client{Endpoint: server.URL} // without it, the Hugging Face Hub
+	ctx := context.Background()
+	const repo, commit = "owner/name", "0123456789abcdef0123456789abcdef01234567"
+
+	config, err := client.ReadFile(ctx, repo, commit, "config.json")
+	if err != nil {
+		log.Fatal(err)
+	}
+	f, err := client.Open(ctx, repo, commit)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	plain, err := quant.Dequantize(maps.Collect(f.Tensors()), config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Append[float32](nil, plain["proj.weight"])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(values)
+	// Output: [0.5 1 1.5 2]
+}
+
+// serveQuantised serves a model with a weight in FP8, on the loopback interface.
+func serveQuantised() *httptest.Server {
+	weight, _ := safetensors.NewTensor(safetensors.F8_E4M3, []int{1, 4}, []float32{1, 2, 3, 4})
+	scale, _ := safetensors.NewTensor(safetensors.F32, []int{1, 1}, []float32{0.5})
+	var model bytes.Buffer
+	tensors := map[string]safetensors.Tensor{"proj.weight": weight, "proj.weight_scale_inv": scale}
+	if err := safetensors.Write(&model, tensors, nil); err != nil {
+		log.Fatal(err)
+	}
+	files := map[string][]byte{
+		"model.safetensors": model.Bytes(),
+		"config.json":       []byte(`{"quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 4]}}`),
+	}
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := filepath.Base(r.URL.Path)
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(files[name]))
+	}))
 }
 
 // A matrix becomes 4-bit integers, and what they stand for becomes BF16 again.
