@@ -29,10 +29,11 @@ import (
 	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/quant"
+	"github.com/gosafetensors/safetensors/torch"
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-var _ = []any{maps.Collect[string, int], safetensors.Open, dcp.Open, hub.Open, quant.Open, remote.Open}
+var _ = []any{maps.Collect[string, int], safetensors.Open, dcp.Open, hub.Open, quant.Open, remote.Open, torch.Open}
 
 func _(ctx context.Context, f *safetensors.File, rank, ranks int, shape []int,
 	merge func([]float32) error, url string, fsys fs.FS, r io.ReaderAt, size int64) {
