@@ -160,7 +160,7 @@ func TestSecretsStay(t *testing.T) {
 				if k.tls && runtime.GOOS != "linux" { // elsewhere a variable does not say whom to trust
 					continue
 				}
-				if k.login && status < 307 && status > 301 { // each takes some tries
+				if testing.Short() && status != 307 && status != 401 || k.login && status == 302 { // each takes some tries
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", name, place, status), func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"gzip":     says(200, bomb.String(), "Content-Encoding", "gzip"),
 		"page":     endless(200, "<R><Name>models</Name>", item),
 		"error":    endless(403, "<Error><Message>", item),
-		"elements": says(200, "<R><Name>models</Name>"+strings.Repeat("<Contents/>", 1<<19)+"</R>"),
+		"elements": says(200, "<R><Name>models</Name>"+strings.Repeat("<Contents/>", 1<<17)+"</R>"),
 	} {
 		for _, scheme := range []string{"s3", "gs", "azblob"} {
 			t.Run(name+" "+scheme, func(t *testing.T) {

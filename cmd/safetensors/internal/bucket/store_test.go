@@ -1,11 +1,17 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"io/fs"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -303,6 +309,30 @@ func TestAmazonSettings(t *testing.T) {
 		require.NotContains(t, err.Error(), "verysecret")
 		_, _, err = Open(t.Context(), "gs://models/x?anonymous=true&endpoint="+url.QueryEscape(endpoint))
 		require.ErrorContains(t, err, "is not the URL of an endpoint")
+	}
+}
+
+// TestBundle: with AWS_CA_BUNDLE nobody else is trusted.
+func TestBundle(t *testing.T) {
+	server := httptest.NewTLSServer(says(200, "", "Content-Length", "0"))
+	t.Cleanup(server.Close)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	other := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	stranger, err := x509.CreateCertificate(rand.Reader, other, other, key.Public(), key)
+	require.NoError(t, err)
+	for _, certificate := range [][]byte{server.Certificate().Raw, stranger} {
+		fresh(t)
+		file := filepath.Join(t.TempDir(), "bundle.pem")
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), 0o600))
+		t.Setenv("AWS_CA_BUNDLE", file)
+		b, key := at(t, "s3", server.URL, "x")
+		_, err := b.Exists(key)
+		if bytes.Equal(certificate, stranger) {
+			require.ErrorContains(t, err, "certificate")
+		} else {
+			require.NoError(t, err)
+		}
 	}
 }
 
