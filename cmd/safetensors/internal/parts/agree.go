@@ -28,7 +28,7 @@ func (r *run) agree() error {
 		case err != nil:
 			return err
 		}
-		if err != nil || there == nil {
+		if err != nil {
 			return err
 		}
 		differs := r.adopt(there)
@@ -59,10 +59,7 @@ func (r *run) create(files map[string]dest.Stored) (there []byte, err error) {
 			return nil, r.occupied(name)
 		}
 	}
-	text, err := r.Plan.encode()
-	if err != nil {
-		return nil, err
-	}
+	text := r.Plan.encode()
 	if there, err = r.To.Create(PlanName, text); there != nil || err != nil {
 		return there, unsupported(err)
 	}
@@ -158,11 +155,7 @@ func (r *run) replace(files map[string]dest.Stored, there []byte) error {
 		}
 	}
 	r.Plan.Stale = stale
-	text, err := r.Plan.encode()
-	if err == nil {
-		err = r.To.Put(PlanName, text)
-	}
-	return err
+	return r.To.Put(PlanName, r.Plan.encode())
 }
 
 func ignoreAbsent(err error) error {

@@ -107,11 +107,7 @@ func (r *run) plan() error {
 			return err
 		}
 	}
-	text, err := r.Plan.encode()
-	if err != nil {
-		return err
-	}
-	stored, err := decode(text)
+	stored, err := decode(r.Plan.encode())
 	if err == nil { // JSON replaces what is not UTF-8, as names of files may be
 		r.Plan.Flags, r.Plan.Source = stored.Flags, stored.Source
 	}
