@@ -2,6 +2,7 @@ package merge
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -17,8 +18,8 @@ import (
 
 // LoRA returns a base with an adapter of the Python package peft merged into it: W +
 // scale·B·A (Hu et al., arXiv:2106.09685), with scale = alpha/r, or alpha/√r with rsLoRA
-// (Kalajdzievski, arXiv:2312.03732). Tensors that the adapter holds whole, as modules to
-// save and biases, replace those of the base. config is its adapter_config.json. merged
+// (Kalajdzievski, arXiv:2312.03732); biases of B are added, times scale. Tensors that the
+// adapter holds whole, as modules to save and biases, replace those of the base. config is its adapter_config.json. merged
 // counts the tensors that the adapter changes.
 func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, err error) {
 	c, err := parseConfig(config)
@@ -29,9 +30,10 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 		return nil, 0, err
 	}
 	all = maps.Clone(base)
+	changed := make(map[string]string) // what is replaced is replaced before all else
 	for _, name := range slices.Sorted(maps.Keys(adapter)) {
 		target, half := targetOf(name)
-		w, ok := base[target]
+		w, ok := all[target]
 		if !ok {
 			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, target)
 		}
@@ -47,13 +49,20 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 			if _, ok := adapter[half.other]; !ok {
 				err = fmt.Errorf("it comes without %q", half.other)
 			}
-			merged-- // A counts
+			target = "" // A counts
+			merged--
+		case 'b':
+			all[target], err = c.addBias(w, adapter[name], adapter[half.other], strings.TrimSuffix(target, ".bias"))
 		default:
+			if other, twice := changed[target]; twice {
+				return nil, 0, fmt.Errorf("adapter tensors %q and %q are both for %q", other, name, target)
+			}
 			all[target], err = replace(w, adapter[name])
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("adapter tensor %q: %w", name, err)
 		}
+		changed[target] = name
 		merged++
 	}
 	return all, merged, nil
@@ -61,7 +70,7 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 
 // A half is one of the two factors of an update.
 type half struct {
-	letter    byte   // A or B; 0 of a tensor of another kind
+	letter    byte   // A or B; b of the bias of B; 0 of a tensor of another kind
 	other     string // the name of the other half
 	embedding bool
 }
@@ -82,6 +91,14 @@ func targetOf(name string) (target string, h half) {
 	} {
 		if module, ok := strings.CutSuffix(target, kind.ending); ok {
 			return module + ".weight", half{kind.letter, strings.TrimSuffix(name, kind.ending) + kind.with, kind.embedding}
+		}
+	}
+	if module, ok := strings.CutSuffix(target, ".lora_B.bias"); ok {
+		return module + ".bias", half{'b', strings.TrimSuffix(name, "bias") + "weight", false}
+	}
+	for _, whole := range []string{".weight", ".bias"} { // of a module that has got an adapter
+		if module, ok := strings.CutSuffix(target, ".base_layer"+whole); ok {
+			return module + whole, half{}
 		}
 	}
 	return target, half{}
@@ -141,7 +158,7 @@ func checkConfig(text []byte) error {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return err
 	}
-	for _, key := range []string{"use_dora", "lora_bias", "layer_replication", "alora_invocation_tokens"} {
+	for _, key := range []string{"use_dora", "layer_replication", "alora_invocation_tokens"} {
 		if v := fields[key]; v != nil && v != false {
 			return fmt.Errorf("%s is not supported", key)
 		}
@@ -188,6 +205,21 @@ func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) 
 	}
 	u := update{w: w, b: b, a: a, scale: c.scale(module, s[3]), transposed: transposed}
 	return blocks.Join(w.Shape(), u.block)
+}
+
+// addBias returns w + scale·bias. b is the matrix that the bias belongs to.
+func (c *config) addBias(w, bias, b safetensors.Tensor, module string) (safetensors.Tensor, error) {
+	shape := b.Shape()
+	switch {
+	case len(shape) != 2 || shape[1] == 0:
+		return w, errors.New("it comes without the matrix lora_B")
+	case len(w.Shape()) != 1 || !slices.Equal(w.Shape(), bias.Shape()):
+		return w, fmt.Errorf("the base has %v, the bias is %v: their shapes do not fit", w, bias)
+	case w.DType() == safetensors.F64, !isNumber(w.DType()):
+		return w, fmt.Errorf("the base has %v; an adapter is added to F32, F16 and BF16", w)
+	}
+	factors := []float64{1, float64(c.scale(module, shape[1]))}
+	return combine([]safetensors.Tensor{w, bias}, func() ([]float64, error) { return factors, nil })
 }
 
 // An update is a matrix of the base and the change that is added to it.

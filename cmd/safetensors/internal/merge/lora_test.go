@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -120,6 +121,52 @@ func TestLoRAWholeTensors(t *testing.T) {
 	require.Equal(t, ids, all["ids"])
 }
 
+// TestLoRABiases has the names of peft 0.19 with bias="all", with lora_bias=True, and of a
+// module that is saved whole and has an adapter, too.
+func TestLoRABiases(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(17, 18))
+	w, _ := random(t, rnd, safetensors.F32, 4, 5)
+	v, x := random(t, rnd, safetensors.F32, 4, 5)
+	a, z := random(t, rnd, safetensors.F32, 2, 5)
+	b, y := random(t, rnd, safetensors.F32, 4, 2)
+	bias, p := random(t, rnd, safetensors.F32, 4)
+	ofB, q := random(t, rnd, safetensors.BF16, 4)
+	base := checkpoint{"model.layers.0.q_proj.weight": w, "model.layers.0.q_proj.bias": w}
+	base["model.layers.0.q_proj.bias"] = bias
+	update := checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}
+	lora := func(name string, more safetensors.Tensor) checkpoint {
+		adapter := maps.Clone(update)
+		adapter[module+name] = more
+		all, merged, err := LoRA(base, adapter, []byte(`{"lora_alpha": 6}`))
+		require.NoError(t, err)
+		require.Equal(t, 2, merged)
+		return all
+	}
+	require.Equal(t, ofB.Shape(), lora(".base_layer.bias", ofB)["model.layers.0.q_proj.bias"].Shape())
+	requireNear(t, q, lora(".base_layer.bias", ofB)["model.layers.0.q_proj.bias"])
+	requireNear(t, q, lora(".bias", ofB)["model.layers.0.q_proj.bias"])
+	requireNear(t, updated(x, y, z, 4, 5, 2, 3), lora(".base_layer.weight", v)["model.layers.0.q_proj.weight"])
+	want := make([]float64, 4)
+	for i := range want {
+		want[i] = p[i] + 3*q[i]
+	}
+	requireNear(t, want, lora(".lora_B.bias", ofB)["model.layers.0.q_proj.bias"])
+
+	for _, c := range []struct {
+		adapter checkpoint
+		want    string
+	}{
+		{checkpoint{module + ".lora_B.bias": ofB}, "it comes without the matrix lora_B"},
+		{checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".lora_B.bias": w}, "their shapes do not fit"},
+	} {
+		_, _, err := LoRA(base, c.adapter, []byte(`{}`))
+		require.ErrorContains(t, err, c.want)
+	}
+	base["model.layers.0.q_proj.bias"], _ = safetensors.NewTensor(safetensors.I8, []int{4}, make([]int8, 4))
+	_, _, err := LoRA(base, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".lora_B.bias": ofB}, []byte(`{}`))
+	require.ErrorContains(t, err, "the base has I8 [4]")
+}
+
 func TestLoRAErrors(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(15, 16))
 	f := func(d safetensors.DType, shape ...int) safetensors.Tensor {
@@ -144,7 +191,9 @@ func TestLoRAErrors(t *testing.T) {
 		{codes, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "the base has I8 [4,5]; an adapter is added to F32, F16 and BF16"},
 		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.model.layers.0.q_proj.weight": a}, `{}`, "it is F32 [2,5], that of the base is F32 [4,5]"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"use_dora": true}`, "use_dora"},
-		{f(safetensors.F32, 4, 5), checkpoint{}, `{"lora_bias": true}`, "lora_bias is not supported"},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_B.bias": a}, `{"lora_bias": true}`, `the base has no tensor "model.layers.0.q_proj.bias"`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".base_layer.weight": f(safetensors.F32, 4, 5), module + ".weight": f(safetensors.F32, 4, 5)}, `{}`, `are both for "model.layers.0.q_proj.weight"`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".weight": f(safetensors.F32, 4, 5)}, `{}`, `are both for "model.layers.0.q_proj.weight"`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"layer_replication": [[0, 4], [2, 5]]}`, "layer_replication is not supported"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alora_invocation_tokens": [1, 2]}`, "alora_invocation_tokens is not supported"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"init_lora_weights": "pissa_niter_16"}`, `init_lora_weights is "pissa_niter_16", which changes the base, too`},
