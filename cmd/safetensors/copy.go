@@ -13,14 +13,14 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// A prepared is what cp is about to write.
-type prepared struct {
+// A copyJob is what cp is about to write.
+type copyJob struct {
 	src      *source.Checkpoint
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
 	read     int64    // bytes of src that this reads
 	config   []byte   // the new config.json; nil if there is none
-	small    []string // files of src that come along
+	side     []string // files of src that come along
 	convert  *conversion
 }
 
@@ -48,11 +48,11 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 		return err
 	}
 	defer src.Close()
-	small, err := f.smallFiles(src)
+	side, err := f.sideFiles(src)
 	if err != nil {
 		return err
 	}
-	w, err := p.prepare(src, f, small)
+	w, err := p.prepare(src, f, side)
 	if err != nil {
 		return err
 	}
@@ -77,12 +77,12 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.copied(folder)))
 }
 
-// smallFiles returns the files of a source that --with-files copies.
-func (f *copyFlags) smallFiles(src *source.Checkpoint) ([]string, error) {
+// sideFiles returns the files of a source that --with-files copies.
+func (f *copyFlags) sideFiles(src *source.Checkpoint) ([]string, error) {
 	if !f.withFiles {
 		return nil, nil
 	}
-	names, err := src.Folder.Small()
+	names, err := src.Folder.SideFiles()
 	if err != nil {
 		return nil, fmt.Errorf("--with-files: %s: %w", source.Shown(src.Name), err)
 	}
@@ -90,8 +90,8 @@ func (f *copyFlags) smallFiles(src *source.Checkpoint) ([]string, error) {
 }
 
 // prepare makes of a source what is to be written.
-func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *prepared, err error) {
-	w = &prepared{src: src, metadata: src.Metadata, small: small}
+func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *copyJob, err error) {
+	w = &copyJob{src: src, metadata: src.Metadata, side: side}
 	stored := src.Size()
 	var results []string
 	if p.dequantize != 0 {
@@ -132,13 +132,13 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, small []string) (w *
 
 // copyFiles writes the files next to the weights, if these are in a folder; else folder
 // is nil.
-func (w *prepared) copyFiles(folder dest.Folder) error {
+func (w *copyJob) copyFiles(folder dest.Folder) error {
 	if folder != nil && w.config != nil {
 		if err := folder.Put("config.json", w.config); err != nil {
 			return err
 		}
 	}
-	for _, name := range w.small {
+	for _, name := range w.side {
 		data, err := w.src.Folder.ReadFile(name)
 		if err != nil {
 			return err
@@ -151,11 +151,11 @@ func (w *prepared) copyFiles(folder dest.Folder) error {
 }
 
 // copied returns the names of the files that copyFiles writes.
-func (w *prepared) copied(folder dest.Folder) []string {
+func (w *copyJob) copied(folder dest.Folder) []string {
 	if folder != nil && w.config != nil {
-		return append([]string{"config.json"}, w.small...)
+		return append([]string{"config.json"}, w.side...)
 	}
-	return w.small
+	return w.side
 }
 
 // A written is what cp wrote. Its fields are those of the JSON form.

@@ -28,7 +28,7 @@ type copyFlags struct {
 	force        bool
 	json         bool
 	part         parts.Part
-	shaping      map[string][]string // those that are set and make a difference
+	planned      map[string][]string // those that are set and make a difference
 
 	dequantize string
 	quantize   string
@@ -38,8 +38,8 @@ type copyFlags struct {
 func (c *command) cp() *cobra.Command {
 	var f copyFlags
 	var cmd *cobra.Command
-	cmd = c.verb("cp SRC... DST [flags]", "Copy, convert, merge, split, prune, rename, download and upload", `
-Several SRC are merged; a tensor in two of them is an error.
+	cmd = c.verb("cp SRC... DST [flags]", "Copy, convert, join, split, prune, rename, download and upload", `
+Several SRC become one; a tensor in two of them is an error.
 
 `+term.Wrap(`DST is a `+format.Written()+` file, a folder (for --max-shard-size), a file or a folder in a
 bucket (s3://..., gs://..., azblob://...), a file:///... URL or - for standard output. It
@@ -68,7 +68,7 @@ safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-
 safetensors cp model model-fp8 --quantize fp8-block
 safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 `, cobra.MatchAll(arguments(2, -1), stdinOnceBeforeDST), func(args []string) error {
-		if f.shaping = shaping(cmd.Flags()); f.shaping["ranks"] != nil && f.ranks == 0 {
+		if f.planned = planned(cmd.Flags()); f.planned["ranks"] != nil && f.ranks == 0 {
 			return usage("--ranks 0: expected the number of ranks")
 		}
 		return c.copy(args[:len(args)-1], args[len(args)-1], f)

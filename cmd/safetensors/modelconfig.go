@@ -19,7 +19,7 @@ var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_con
 // changeConfig makes the config.json of the copy: with another quantization_config, or
 // without one, and with the dtypes of what was converted. There is none if the source has
 // none.
-func (w *prepared) changeConfig(p *plan) error {
+func (w *copyJob) changeConfig(p *plan) error {
 	if !p.requantizes() && len(p.convert) == 0 {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (w *prepared) changeConfig(p *plan) error {
 			return fmt.Errorf("config.json of %s: %w", source.Shown(w.src.Name), err)
 		}
 	}
-	w.small = slices.DeleteFunc(w.small, func(name string) bool {
+	w.side = slices.DeleteFunc(w.side, func(name string) bool {
 		return name == "config.json" || p.requantizes() && slices.Contains(quantConfigs, name)
 	})
 	if errors.Is(err, fs.ErrNotExist) {

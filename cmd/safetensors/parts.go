@@ -16,14 +16,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// neutral are the flags of cp that make no difference to the bytes.
-var neutral = []string{"force", "help", "json", "part", "quiet"}
+// unplanned are the flags of cp that make no difference to the bytes.
+var unplanned = []string{"force", "help", "json", "part", "quiet"}
 
-// shaping returns the flags that are set and make a difference.
-func shaping(flags *pflag.FlagSet) map[string][]string {
+// planned returns the flags that are set and make a difference.
+func planned(flags *pflag.FlagSet) map[string][]string {
 	set := make(map[string][]string)
 	flags.Visit(func(f *pflag.Flag) {
-		if slices.Contains(neutral, f.Name) {
+		if slices.Contains(unplanned, f.Name) {
 			return
 		}
 		set[f.Name] = []string{f.Value.String()}
@@ -48,7 +48,7 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	if err != nil {
 		return usageError{err}
 	}
-	f.shaping["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
+	f.planned["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	dst, err := dest.Parse(c.ctx, name, c.stdout, maxBytes)
 	if err != nil {
 		return err
@@ -60,13 +60,13 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	c.opener.Pin = true
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
-		if c.ctx.Err() != nil || slices.ContainsFunc(names, away) {
-			return lasting(err)
+		if c.ctx.Err() != nil || slices.ContainsFunc(names, onNetwork) {
+			return permanent(err)
 		}
-		return atFault(err)
+		return permanentLocal(err)
 	}
 	defer src.Close()
-	small, err := f.smallFiles(src)
+	side, err := f.sideFiles(src)
 	if err != nil {
 		return err
 	}
@@ -77,10 +77,10 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 			}
 		}
 	}
-	w, err := p.prepare(src, f, small)
+	w, err := p.prepare(src, f, side)
 	switch {
 	case err != nil && (p.dequantize != 0 || len(p.convert) > 0): // which read tables of the layout
-		return lasting(err)
+		return permanent(err)
 	case err != nil:
 		return parts.Refuse(err)
 	}
@@ -91,13 +91,13 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	return c.writePart(w, shared, name, f, p, pins)
 }
 
-// away reports whether a source is not in the files of this machine.
-func away(name string) bool {
+// onNetwork reports whether a source is not in the files of this machine.
+func onNetwork(name string) bool {
 	return strings.Contains(name, "://") && !strings.HasPrefix(name, "file://")
 }
 
-// lasting returns an error of reading a source as one that stays, if it does.
-func lasting(err error) error {
+// permanent returns an error of reading a source as one that stays, if it does.
+func permanent(err error) error {
 	var broken *safetensors.FormatError
 	if errors.As(err, &broken) || errors.Is(err, fs.ErrNotExist) {
 		return parts.Refuse(err)
@@ -105,17 +105,17 @@ func lasting(err error) error {
 	return err
 }
 
-// atFault returns an error of a local source as one that stays, unless it is of the system:
+// permanentLocal returns an error of a local source as one that stays, unless it is of the system:
 // the content of a file is at fault, not its reading.
-func atFault(err error) error {
+func permanentLocal(err error) error {
 	if errors.As(err, new(syscall.Errno)) {
-		return lasting(err)
+		return permanent(err)
 	}
 	return parts.Refuse(err)
 }
 
 // writePart writes a part of what is prepared.
-func (c *command) writePart(w *prepared, dst dest.Shared, name string, f copyFlags, p plan, pins []source.Pin) error {
+func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlags, p plan, pins []source.Pin) error {
 	maxBytes, _ := term.ParseBytes(f.maxShardSize)
 	all := int64(0)
 	for _, t := range w.tensors {
@@ -124,10 +124,10 @@ func (c *command) writePart(w *prepared, dst dest.Shared, name string, f copyFla
 	stop := func() {}
 	job := &parts.Job{
 		To: dst, Name: source.Shown(name), Part: f.part, Force: f.force,
-		Plan:   parts.Plan{Command: version(), Flags: f.shaping},
+		Plan:   parts.Plan{Command: version(), Flags: f.planned},
 		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
 		AtOnce:    4,
-		Unchanged: func() error { return atFault(w.src.Unchanged()) },
+		Unchanged: func() error { return permanentLocal(w.src.Unchanged()) },
 		CopyFiles: func() error { return w.copyFiles(dst) },
 		Begin: func(size int64) {
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))

@@ -15,16 +15,16 @@ import (
 	"github.com/gosafetensors/safetensors/hub"
 )
 
-// maxSmall is the size of the largest file next to weights that is read, in bytes:
+// maxSideFile is the size of the largest file next to weights that is read, in bytes:
 // the vocabularies of large models have some 30 MB.
-const maxSmall = 64 << 20
+const maxSideFile = 64 << 20
 
 // A Folder is where a checkpoint is, with what lies next to the weights:
 // configuration, tokenizers.
 type Folder struct {
 	read func(name string) ([]byte, error)
 
-	// list returns the files that are no larger than maxSmall. It is nil of the folder
+	// list returns the files that are no larger than maxSideFile. It is nil of the folder
 	// of a file: who names a file does not mean its neighbors.
 	list func() ([]Pin, error)
 
@@ -78,9 +78,9 @@ var weights = []string{
 	".gguf", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
 }
 
-// Small returns the names of the files next to the weights, sorted: those of at most
+// SideFiles returns the names of the files next to the weights, sorted: those of at most
 // 64 MiB that hold no tensors and are not hidden.
-func (f *Folder) Small() ([]string, error) {
+func (f *Folder) SideFiles() ([]string, error) {
 	if f == nil || f.list == nil {
 		return nil, errors.New("it is not a folder, a bucket or a repository, whose files could come along")
 	}
@@ -106,31 +106,31 @@ func comesAlong(name string) bool {
 
 // folderOf returns the folder of a file.
 func folderOf(fsys fs.FS) *Folder {
-	return &Folder{read: func(name string) ([]byte, error) { return readSmall(fsys, name) }}
+	return &Folder{read: func(name string) ([]byte, error) { return readSideFile(fsys, name) }}
 }
 
 // wholeFolder returns a folder whose files belong together.
 func wholeFolder(fsys fs.FS) *Folder {
 	f := folderOf(fsys)
-	f.list = func() ([]Pin, error) { return listSmall(fsys) }
+	f.list = func() ([]Pin, error) { return listSideFiles(fsys) }
 	return f
 }
 
-func readSmall(fsys fs.FS, name string) ([]byte, error) {
+func readSideFile(fsys fs.FS, name string) ([]byte, error) {
 	file, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	const most = 1 << 20 // a request each
-	data, err := io.ReadAll(io.LimitReader(bufio.NewReaderSize(file, most), maxSmall+1))
-	if err == nil && len(data) > maxSmall {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxSmall)
+	data, err := io.ReadAll(io.LimitReader(bufio.NewReaderSize(file, most), maxSideFile+1))
+	if err == nil && len(data) > maxSideFile {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxSideFile)
 	}
 	return data, err
 }
 
-func listSmall(fsys fs.FS) (files []Pin, err error) {
+func listSideFiles(fsys fs.FS) (files []Pin, err error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func listSmall(fsys fs.FS) (files []Pin, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if info.Mode().IsRegular() && info.Size() <= maxSmall {
+		if info.Mode().IsRegular() && info.Size() <= maxSideFile {
 			files = append(files, Pin{e.Name(), info.Size(), tagOf(info)})
 		}
 	}
@@ -175,7 +175,7 @@ func (o *Opener) repoFolder(repo, revision, file string) *Folder {
 		}
 		revision = snapshot.Commit // of what is read later
 		for _, info := range snapshot.Files {
-			if in, name := path.Split(info.Name); strings.Trim(in, "/") == dir && info.Size <= maxSmall {
+			if in, name := path.Split(info.Name); strings.Trim(in, "/") == dir && info.Size <= maxSideFile {
 				files = append(files, Pin{name, info.Size, info.BlobID})
 			}
 		}

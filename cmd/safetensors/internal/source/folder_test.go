@@ -18,7 +18,7 @@ import (
 func TestFolder(t *testing.T) {
 	model, _ := writeModel(t)
 	dir := filepath.Dir(model)
-	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, ".gitattributes": 5, "large.txt": maxSmall + 1} {
+	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, ".gitattributes": 5, "large.txt": maxSideFile + 1} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
 		require.NoError(t, os.Truncate(filepath.Join(dir, name), size))
 	}
@@ -28,7 +28,7 @@ func TestFolder(t *testing.T) {
 	c, err := o.Open(dir)
 	require.NoError(t, err)
 	defer c.Close()
-	names, err := c.Folder.Small()
+	names, err := c.Folder.SideFiles()
 	require.NoError(t, err)
 	require.Equal(t, []string{"config.json", "tokenizer.model"}, names)
 	data, err := c.Folder.ReadFile("config.json")
@@ -45,13 +45,13 @@ func TestFolder(t *testing.T) {
 	data, err = one.Folder.ReadFile("config.json")
 	require.NoError(t, err)
 	require.Len(t, data, 2)
-	_, err = one.Folder.Small()
+	_, err = one.Folder.SideFiles()
 	require.ErrorContains(t, err, "is not a folder")
 
 	var none *Folder
 	_, err = none.ReadFile("config.json")
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = none.Small()
+	_, err = none.SideFiles()
 	require.ErrorContains(t, err, "is not a folder")
 }
 
@@ -67,7 +67,7 @@ func TestFolderOfARepository(t *testing.T) {
 			http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(weights)))
 		case path == "/api/models/owner/name/revision/main":
 			fmt.Fprintf(w, `{"sha":"%040d","siblings":[{"rfilename":"config.json","size":1},{"rfilename":"unet/config.json","size":2},
-				{"rfilename":"unet/model.safetensors","size":4000000},{"rfilename":"unet/vocabulary.txt","size":%d}]}`, 1, maxSmall+1)
+				{"rfilename":"unet/model.safetensors","size":4000000},{"rfilename":"unet/vocabulary.txt","size":%d}]}`, 1, maxSideFile+1)
 		case path == fmt.Sprintf("/owner/name/resolve/%040d/unet/config.json", 1):
 			fmt.Fprint(w, "{}")
 		case path == "/owner/name/resolve/main/unet/config.json":
@@ -82,7 +82,7 @@ func TestFolderOfARepository(t *testing.T) {
 	c, err := (&Opener{Context: context.Background()}).Open("hf://owner/name/unet")
 	require.NoError(t, err)
 	defer c.Close()
-	names, err := c.Folder.Small()
+	names, err := c.Folder.SideFiles()
 	require.NoError(t, err)
 	require.Equal(t, []string{"config.json"}, names)
 	data, err := c.Folder.ReadFile("config.json")
