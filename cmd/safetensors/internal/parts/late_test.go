@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -72,6 +73,95 @@ func TestPlanBack(t *testing.T) {
 			require.Equal(t, []byte{'1', byte(i), 2, 3, 4, 5, 6, 7}, data[len(data)-8:])
 		}
 	}
+}
+
+// A meddled destination calls a func before each reading, whose error is that of the reading.
+type meddled struct {
+	dest.Shared
+	before func(name string) error
+}
+
+func (m meddled) Read(name string, n int64) ([]byte, error) {
+	if err := m.before(name); err != nil {
+		return nil, err
+	}
+	return m.Shared.Read(name, n)
+}
+
+// TestFailingCheck: what cannot be read of another part's shard is an error, and not a part
+// that is missing.
+func TestFailingCheck(t *testing.T) {
+	job := jobs(t, 2)
+	_, err := job('1', Part{1, 2}).Do()
+	require.NoError(t, err)
+	failed := errors.New("failed")
+	j := job('1', Part{2, 2})
+	j.To = meddled{j.To, func(name string) error {
+		if name == "model-00001-of-00002.safetensors" {
+			return failed
+		}
+		return nil
+	}}
+	_, err = j.Do()
+	require.ErrorIs(t, err, failed)
+}
+
+// TestPlanReplacedMeanwhile has a job replace a plan that a third one has replaced just
+// before, and written a shard: that is none of the job.
+func TestPlanReplacedMeanwhile(t *testing.T) {
+	job := jobs(t, 3)
+	_, err := job('1', Part{1, 3}).Do()
+	require.NoError(t, err)
+	j := job('2', Part{1, 1})
+	plans := 0
+	j.To = meddled{j.To, func(name string) error {
+		if name != PlanName {
+			return nil
+		}
+		if plans++; plans == 2 {
+			_, err := job('3', Part{1, 3}).Do()
+			return err
+		}
+		return nil
+	}}
+	_, err = j.Do()
+	require.NoError(t, err)
+	for i := range 3 {
+		data, err := j.To.Read(fmt.Sprintf("model-%05d-of-00003.safetensors", i+1), 1<<20)
+		require.NoError(t, err)
+		require.Equal(t, []byte{'2', byte(i), 2, 3, 4, 5, 6, 7}, data[len(data)-8:])
+	}
+}
+
+// TestDifferences: five are listed, of more the number.
+func TestDifferences(t *testing.T) {
+	for n := range 8 {
+		var p Plan
+		for i := range n {
+			p.Source = append(p.Source, Pin{Name: fmt.Sprint("x", i)})
+		}
+		err := p.differences(new(Plan))
+		switch {
+		case n == 0:
+			require.NoError(t, err)
+		case n <= 5:
+			require.Equal(t, n, strings.Count(err.Error(), "it knows no"))
+			require.NotContains(t, err.Error(), "more")
+		default:
+			require.Equal(t, 5, strings.Count(err.Error(), "it knows no"))
+			require.ErrorContains(t, err, fmt.Sprintf("; and %d more", n-5))
+		}
+	}
+}
+
+// TestTooManyShards: a checkpoint that could not be opened is not begun.
+func TestTooManyShards(t *testing.T) {
+	j := jobs(t, 10_001)('1', Part{1, 1})
+	_, err := j.Do()
+	require.ErrorContains(t, err, "more than 10000 shards")
+	files, err := j.To.Files(false)
+	require.NoError(t, err)
+	require.Empty(t, files)
 }
 
 // TestFilesLast: the files next to the only shard are written when that is complete, and never
