@@ -109,7 +109,7 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 	}
 	opened, err := stores[u.Scheme](ctx, strings.TrimPrefix(shown, u.Scheme+"://"), u.Query())
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", shown, refused(err))
+		return nil, "", fmt.Errorf("%s: %w", shown, err)
 	}
 	key = strings.Trim(u.Path, "/")
 	if strings.ContainsFunc(key, unicode.IsControl) {

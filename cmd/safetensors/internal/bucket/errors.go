@@ -111,11 +111,12 @@ func oneLine(err error) string {
 // described returns what an answer says.
 func described(status int, code, message string) string {
 	text := fmt.Sprintf("%d %s", status, http.StatusText(status))
-	if !errorCode.MatchString(code) || code == strings.ReplaceAll(http.StatusText(status), " ", "") || code == "UnknownError" {
+	const unknown = "UnknownError" // of Amazon's client, where an answer says nothing
+	if !errorCode.MatchString(code) || code == strings.ReplaceAll(http.StatusText(status), " ", "") || code == unknown {
 		return text
 	}
 	text += ": " + code
-	if message != "" && message != code {
+	if message != "" && message != code && message != unknown {
 		text += ": " + term.Quote(message, 300)
 	}
 	return text

@@ -165,6 +165,32 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// TestRetryTransport: a server that is busy and a connection that breaks are asked again, five
+// times at most, and not after the end of the context.
+func TestRetryTransport(t *testing.T) {
+	busyAlways := slices.Repeat([]http.HandlerFunc{says(503, "", "Retry-After", "2")}, tries)
+	endpoint, requests := serve(t, append([]http.HandlerFunc{says(429, ""), cut, says(404, "")}, busyAlways...)...)
+	taken := pauses(t)
+	client := &http.Client{Transport: RetryTransport{&http.Transport{DisableKeepAlives: true}}}
+	for _, want := range []struct{ status, requests int }{{404, 3}, {503, 3 + tries}} {
+		resp, err := client.Get(endpoint)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, want.status, resp.StatusCode)
+		require.Len(t, requests(), want.requests)
+	}
+	require.Equal(t, slices.Repeat([]time.Duration{2 * time.Second}, tries-1), taken()[2:])
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	endpoint, requests = serve(t, says(503, ""))
+	wait = func(context.Context, time.Duration) bool { cancel(io.ErrNoProgress); return false }
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, nil)
+	require.NoError(t, err)
+	_, err = client.Do(r)
+	require.ErrorIs(t, err, io.ErrNoProgress)
+	require.Len(t, requests(), 1)
+}
+
 // TestWaitEnds: an interrupt ends a wait.
 func TestWaitEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -222,6 +248,18 @@ func TestConflict(t *testing.T) {
 		endpoint, requests := serve(t, answer)
 		b, key := at(t, scheme, endpoint, "x")
 		require.ErrorIs(t, b.Create(key, nil), fs.ErrExist, scheme)
+		require.Len(t, requests(), 1)
+	}
+}
+
+// TestOtherConflict: not every conflict is an object that is there.
+func TestOtherConflict(t *testing.T) {
+	for _, scheme := range []string{"s3", "gs", "azblob"} {
+		endpoint, requests := serve(t, says(409, "<Error><Code>LeaseIdMissing</Code></Error>"))
+		b, key := at(t, scheme, endpoint, "x")
+		err := b.Create(key, nil)
+		require.EqualError(t, err, scheme+"://models/x: 409 Conflict: LeaseIdMissing")
+		require.NotErrorIs(t, err, fs.ErrExist)
 		require.Len(t, requests(), 1)
 	}
 }

@@ -68,21 +68,14 @@ var wait = func(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// A RetryTransport sends a request up to five times, for clients that send it once.
+// A RetryTransport sends a request that has no body up to five times, for clients that send
+// it once.
 type RetryTransport struct{ http.RoundTripper }
 
 // RoundTrip sends a request until it is answered, and not by a server that is busy.
 func (t RetryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	for failed := 1; ; failed++ {
-		try := r.Clone(r.Context())
-		if r.GetBody != nil {
-			body, err := r.GetBody()
-			if err != nil {
-				return nil, err
-			}
-			try.Body = body
-		}
-		resp, err := t.RoundTripper.RoundTrip(try)
+		resp, err := t.RoundTripper.RoundTrip(r)
 		if failed == tries || err == nil && !slices.Contains(busy, resp.StatusCode) {
 			return resp, err
 		}
