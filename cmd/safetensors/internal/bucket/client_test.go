@@ -232,12 +232,39 @@ func TestAnswersAreBounded(t *testing.T) {
 				if name != "elements" || scheme == "azblob" {
 					require.Error(t, err)
 				}
+				if name == "page" {
+					require.ErrorContains(t, err, "the answer is longer than 8 MiB")
+				}
 				require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30))
 				t.Log((after.TotalAlloc-before.TotalAlloc)>>20, err)
 			})
 		}
 	}
 }
+
+// TestDiscreet: a client logs the error of a request that brings no answer, if it logs at all.
+func TestDiscreet(t *testing.T) {
+	r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:1/models?sig=verysecret", nil)
+	require.NoError(t, err)
+	_, err = discreet{newClient(connections())}.Do(r)
+	require.ErrorContains(t, err, "dial")
+	require.NotContains(t, err.Error(), "verysecret")
+}
+
+// TestInRange: an answer with another range is not read to its end.
+func TestInRange(t *testing.T) {
+	for _, text := range []*string{nil, new(string)} {
+		body := new(closed)
+		_, _, err := inRange(body, text, 0, attributes{})
+		require.Error(t, err)
+		require.True(t, bool(*body))
+	}
+}
+
+type closed bool
+
+func (c *closed) Read([]byte) (int, error) { return 0, io.EOF }
+func (c *closed) Close() error             { *c = true; return nil }
 
 // endless answers with start, then with more for ever.
 func endless(status int, start, more string) http.HandlerFunc {

@@ -216,10 +216,11 @@ func TestStart(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0123456789", string(data))
 
-	endpoint, _ = serve(t, slices.Repeat([]http.HandlerFunc{says(206, "", "Content-Range", "bytes 0-9/10")}, tries)...)
+	endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{says(206, "", "Content-Range", "bytes 0-9/10")}, tries)...)
 	b, key = openAt(t, "s3://models/x?endpoint="+endpoint)
 	_, err = b.Start(key, 100)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Len(t, requests(), tries)
 }
 
 // TestPause: AWS_MAX_ATTEMPTS may be large.
@@ -293,6 +294,7 @@ func TestAzureUploadsApart(t *testing.T) {
 	require.NoError(t, one.part(t.Context(), 1, []byte("1b")))
 	require.NoError(t, one.complete(t.Context(), 2))
 	require.Equal(t, "1a1b", blob)
+	require.Equal(t, http.StatusNotFound, status(one.abort(t.Context())), "there is nothing to be removed")
 }
 
 // TestCompleteTwice: the answer that an upload is complete got lost, and the store no longer
