@@ -149,7 +149,12 @@ func (o Opener) take(d dict, v *views) (*contents, error) {
 		return nil, broken("", err)
 	}
 	c := &contents{tensors: make(map[string]safetensors.Tensor, len(f.tensors)), metadata: f.metadata}
+	const reserved = "__metadata__" // by the format of safetensors
 	for _, name := range f.order {
+		if name == reserved {
+			f.refused[name] = errors.New("safetensors reserves its name")
+			continue
+		}
 		c.tensors[name], err = v.tensor(f.tensors[name])
 		switch why := (unsupported{}); {
 		case errors.As(err, &why):

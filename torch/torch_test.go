@@ -131,6 +131,16 @@ func TestTied(t *testing.T) {
 	require.Equal(t, map[string]string{"shared_too": "shared"}, noted)
 }
 
+// TestReservedName: a tensor that safetensors cannot have is skipped by its name.
+func TestReservedName(t *testing.T) {
+	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+	data := zipOf(t, "\x80\x02}("+str("__metadata__")+w+str("w")+w+"u.")
+	c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
+	require.NoError(t, err)
+	require.Len(t, c.tensors, 1)
+	require.EqualError(t, c.refused["__metadata__"], "safetensors reserves its name")
+}
+
 // TestOtherFiles: what is no file of torch.save is recognized.
 func TestOtherFiles(t *testing.T) {
 	tar := make([]byte, 1024)
