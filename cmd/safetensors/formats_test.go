@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +76,38 @@ func TestDistributed(t *testing.T) {
 	succeeds(t, "cp", ranks, to)
 	succeeds(t, "diff", to, filepath.Join(repository, "dcp", "testdata", "whole.safetensors"))
 	require.Contains(t, succeeds(t, "check", ranks), "ok")
+}
+
+// TestTorchFolders copies folders and indexes of files of PyTorch, and files on a web server.
+// Next to safetensors, those win.
+func TestTorchFolders(t *testing.T) {
+	folders := filepath.Join("..", "..", "torch", "testdata", "folders")
+	server := httptest.NewServer(http.FileServer(http.Dir(folders)))
+	defer server.Close()
+	to := filepath.Join(t.TempDir(), "to.safetensors")
+	for name, want := range map[string]string{
+		"one": "one", "adapter": "adapter", "adapter/adapter_model.bin": "adapter",
+		"shards": "shards", "shards/pytorch_model.bin.index.json": "shards",
+	} {
+		name := filepath.Join(folders, filepath.FromSlash(name))
+		args := []string{"cp", "-q", "--force", name, to}
+		if want == "shards" {
+			args = append(args, "--except", "complex")
+		}
+		succeeds(t, args...)
+		succeeds(t, "diff", to, filepath.Join(folders, want+".safetensors"))
+	}
+	require.Contains(t, fails(t, exitFailed, "cp", "-q", "--force", filepath.Join(folders, "shards"), to), `"complex" of `)
+	succeeds(t, "cp", "-q", "--force", server.URL+"/one/pytorch_model.bin", to)
+	succeeds(t, "diff", to, filepath.Join(folders, "one.safetensors"))
+
+	both := t.TempDir()
+	require.NoError(t, os.CopyFS(both, os.DirFS(filepath.Join(folders, "one"))))
+	require.NoError(t, os.CopyFS(both, os.DirFS(filepath.Join(folders, "adapter"))))
+	data, err := os.ReadFile(filepath.Join(folders, "shards.safetensors"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(both, "model.safetensors"), data, 0o666))
+	succeeds(t, "diff", both, filepath.Join(folders, "shards.safetensors"))
 }
 
 // TestDistcp joins checkpoints that torch.distributed.checkpoint has saved by default, and

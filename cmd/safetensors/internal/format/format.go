@@ -3,7 +3,6 @@
 package format
 
 import (
-	"context"
 	"io"
 	"maps"
 	"path"
@@ -34,11 +33,10 @@ type Format struct {
 
 	// Open returns the contents of a file. It is nil if the format is not read, and of
 	// safetensors. key is the flag --key.
-	Open func(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error)
+	Open func(r io.ReaderAt, size int64, key string) (*Contents, error)
 
-	// Keys returns what key of Open can be, at most limit keys. It is nil where a file
-	// has none.
-	Keys func(ctx context.Context, r io.ReaderAt, size int64, limit int) ([]string, error)
+	// Keys returns what key of Open can be. It is nil where a file has none.
+	Keys func(r io.ReaderAt, size int64) ([]string, error)
 
 	// Write writes a file. It is nil if the format is not written.
 	Write func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
@@ -59,6 +57,15 @@ var Safetensors = &Format{
 	Write:      safetensors.Write,
 }
 
+// Torch is the row of files of torch.save, which folders and indexes have, too.
+var Torch = &Format{
+	Name: "PyTorch file", Endings: []string{".pt", ".pth", ".bin", ".ckpt"},
+	Note:       "the pickle is read, never executed",
+	Recognizes: isTorch,
+	Open:       openTorch,
+	Keys:       torch.Keys,
+}
+
 // Table has a row for each format. Content is recognized from the first row on. Those
 // without Open and Write are here so that no folder gets their endings.
 var Table = []*Format{
@@ -66,7 +73,7 @@ var Table = []*Format{
 	{
 		Name: "NumPy archive", Endings: []string{".npz"},
 		Recognizes: func(r io.ReaderAt, size int64) bool { return hasMember(r, size, ".npy") },
-		Open: func(_ context.Context, r io.ReaderAt, size int64, _ string) (*Contents, error) {
+		Open: func(r io.ReaderAt, size int64, _ string) (*Contents, error) {
 			tensors, refused, err := npz.Open(r, size)
 			return &Contents{Tensors: tensors, Refused: refused}, err
 		},
@@ -77,25 +84,16 @@ var Table = []*Format{
 	{
 		Name: "NumPy array", Endings: []string{".npy"},
 		Recognizes: func(r io.ReaderAt, size int64) bool { return starts(r, size, "\x93NUMPY") },
-		Open: func(_ context.Context, r io.ReaderAt, size int64, _ string) (*Contents, error) {
+		Open: func(r io.ReaderAt, size int64, _ string) (*Contents, error) {
 			tensors, err := npz.OpenNPY(r, size)
 			return &Contents{Tensors: tensors}, err
 		},
 	},
-	{
-		Name: "PyTorch file", Endings: []string{".pt", ".pth", ".bin", ".ckpt"},
-		Note:       "the pickle is read, never executed",
-		Recognizes: isTorch,
-		Open:       openTorch,
-		Keys: func(ctx context.Context, r io.ReaderAt, size int64, limit int) ([]string, error) {
-			keys, err := torch.Keys(untilDone{r, ctx}, size)
-			return keys[:min(limit, len(keys))], err
-		},
-	},
+	Torch,
 	{
 		Name: "bintensors file", Endings: []string{".bt"},
 		Recognizes: isBintensors,
-		Open: func(_ context.Context, r io.ReaderAt, size int64, _ string) (*Contents, error) {
+		Open: func(r io.ReaderAt, size int64, _ string) (*Contents, error) {
 			tensors, metadata, err := bintensors.Open(r, size)
 			return &Contents{Tensors: tensors, Metadata: metadata}, err
 		},
@@ -110,27 +108,14 @@ var Table = []*Format{
 }
 
 // openTorch opens a file of torch.save, and leaves out what safetensors cannot hold.
-func openTorch(ctx context.Context, r io.ReaderAt, size int64, key string) (*Contents, error) {
+func openTorch(r io.ReaderAt, size int64, key string) (*Contents, error) {
 	refused := make(map[string]error)
 	o := torch.Opener{Key: key, Skip: func(name string, why error) { refused[name] = why }}
-	f, err := o.NewFile(untilDone{r, ctx}, size)
+	f, err := o.NewFile(r, size)
 	if err != nil {
 		return nil, err
 	}
 	return &Contents{Tensors: maps.Collect(f.Tensors()), Metadata: f.Metadata(), Refused: refused}, nil
-}
-
-// An untilDone reader fails when its context ends.
-type untilDone struct {
-	io.ReaderAt
-	ctx context.Context
-}
-
-func (r untilDone) ReadAt(p []byte, off int64) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.ReaderAt.ReadAt(p, off)
 }
 
 // Of returns the format to read a file in: by its content, else by its name.
@@ -146,10 +131,10 @@ func Of(r io.ReaderAt, size int64, name string) *Format {
 	return Safetensors
 }
 
-// Keys returns what the keys of a file can be, at most limit keys.
-func Keys(ctx context.Context, r io.ReaderAt, size int64, name string, limit int) ([]string, error) {
+// Keys returns what the keys of a file can be.
+func Keys(r io.ReaderAt, size int64, name string) ([]string, error) {
 	if f := Of(r, size, name); f.Keys != nil {
-		return f.Keys(ctx, r, size, limit)
+		return f.Keys(r, size)
 	}
 	return nil, nil
 }

@@ -10,8 +10,10 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/gosafetensors/safetensors/torch"
 )
 
 // openIn opens a checkpoint of several files in a file system: an index or a folder.
@@ -36,11 +38,28 @@ var (
 	itemFile = regexp.MustCompile(`^.+_\d+\.(safetensors|pt)$`)
 )
 
-const itemMetadata = "metadata.pkl"
+const (
+	itemMetadata = "metadata.pkl"
+	indexEnding  = ".index.json"
+)
+
+func isSafetensors(name string) bool { return strings.HasSuffix(name, ".safetensors") }
+
+// isTorch reports whether a file is one of torch.save, by its name.
+func isTorch(name string) bool { return format.ByName(name) == format.Torch }
+
+// openTorch opens a folder without safetensors, or an index, of files of torch.save.
+func (o *Opener) openTorch(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
+	c.Refused = make(map[string]error)
+	return torch.Opener{Key: o.Key, Skip: func(name string, why error) { c.Refused[name] = why }}.OpenFS(fsys, name)
+}
 
 // openFolder opens what a folder holds: a distributed checkpoint, or else what package
 // safetensors finds there.
 func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
+	if isTorch(strings.TrimSuffix(name, indexEnding)) {
+		return o.openTorch(c, fsys, name)
+	}
 	entries, err := fs.ReadDir(fsys, name)
 	if err != nil {
 		return safetensors.OpenFS(fsys, name) // an index, or it says what is wrong
@@ -50,7 +69,7 @@ func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 	}
 	is := func(want string) func(string) bool { return func(name string) bool { return name == want } }
 	switch {
-	case has(func(name string) bool { return strings.HasSuffix(name, ".index.json") }):
+	case has(func(name string) bool { return strings.HasSuffix(name, ".safetensors"+indexEnding) }):
 	case has(is(".metadata")):
 		c.Joined = true
 		return o.openDistcp(c, fsys, name)
@@ -60,6 +79,8 @@ func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 	case has(rankFile.MatchString):
 		c.Joined = true
 		return dcp.OpenFS(fsys, name)
+	case !has(isSafetensors) && has(isTorch):
+		return o.openTorch(c, fsys, name)
 	}
 	return safetensors.OpenFS(fsys, name)
 }

@@ -1,12 +1,14 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path"
 	"path/filepath"
 	"strings"
@@ -82,6 +84,11 @@ func (b *countedBody) cause(err error) error {
 }
 
 func (o *Opener) openURL(c *Checkpoint, name string) error {
+	if u, err := url.Parse(name); err == nil {
+		if f := format.ByName(u.Path); f != nil && f.Open != nil {
+			return o.openDownload(c, name, path.Base(u.Path))
+		}
+	}
 	client := o.client()
 	seen := &answers{RoundTripper: client.Transport, last: make(map[string]http.Header)}
 	if o.Pin {
@@ -94,6 +101,26 @@ func (o *Opener) openURL(c *Checkpoint, name string) error {
 	c.take(f)
 	if o.Pin {
 		return o.pinURL(c, name, f, seen)
+	}
+	return nil
+}
+
+// openDownload opens a file of another format than safetensors on a web server, in a
+// temporary file: it takes one request.
+func (o *Opener) openDownload(c *Checkpoint, name, file string) error {
+	client := o.client()
+	client.Transport = bucket.RetryTransport{RoundTripper: client.Transport}
+	resp, err := o.request(client, http.MethodGet, name)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := o.openStream(c, resp.Body); err != nil {
+		return err
+	}
+	c.Files[0].Name = file
+	if o.Pin {
+		c.pins = []Pin{{file, c.Files[0].Size, cmp.Or(resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"))}}
 	}
 	return nil
 }

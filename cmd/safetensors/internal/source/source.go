@@ -191,7 +191,8 @@ func (o *Opener) Keys(name string, limit int) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return format.Keys(o.Context, o.meter(f), info.Size(), name, limit)
+	keys, err := format.Keys(o.meter(f), info.Size(), name)
+	return keys[:min(limit, len(keys))], err
 }
 
 // openReader opens a file of whatever format.
@@ -204,7 +205,7 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 		}
 		return err
 	}
-	read, err := c.Format.Open(o.Context, r, size, o.Key)
+	read, err := c.Format.Open(r, size, o.Key)
 	if err != nil {
 		return mistaken(c.Format, r, size, err)
 	}

@@ -152,7 +152,7 @@ func TestFormats(t *testing.T) {
 				n, _ := r.ReadAt(b, 0)
 				return n == len(b) && string(b) == magic
 			},
-			Open: func(context.Context, io.ReaderAt, int64, string) (*format.Contents, error) {
+			Open: func(io.ReaderAt, int64, string) (*format.Contents, error) {
 				opened = name
 				return &format.Contents{Tensors: map[string]safetensors.Tensor{"b": {}, "a": {}}, Metadata: map[string]string{"k": "v"}}, nil
 			},
