@@ -72,10 +72,10 @@ func (l layout) view(storage safetensors.Tensor, end int64) (safetensors.Tensor,
 	}
 	order := l.order()
 	shape, ranges, count, ok := l.rows(order)
-	if !ok {
+	if !ok || l.offset+count > int64(storage.Len()) {
 		return l.gathered(storage, end)
 	}
-	t, err := storage.Slice(safetensors.Span(int(l.offset), int(l.offset)+count))
+	t, err := storage.Slice(safetensors.Span(int(l.offset), int(l.offset+count)))
 	if err == nil {
 		t, err = t.Reshape(shape...)
 	}
@@ -110,7 +110,7 @@ func (l layout) order() []int {
 
 // rows returns the shape in which count adjacent elements have the dimensions of l in that
 // order, and what to select of it. Those of overlapping or repeated rows have none.
-func (l layout) rows(order []int) (shape []int, ranges []safetensors.Range, count int, ok bool) {
+func (l layout) rows(order []int) (shape []int, ranges []safetensors.Range, count int64, ok bool) {
 	row := int64(1) // elements of a step of the last dimension of shape
 	count = 1
 	for _, dim := range order {
@@ -122,7 +122,7 @@ func (l layout) rows(order []int) (shape []int, ranges []safetensors.Range, coun
 		case stride == 0:
 			return nil, nil, 0, false
 		case count == 1: // the first: n rows
-			row, count = stride, int(n*stride)
+			row, count = stride, n*stride
 			shape, ranges = append(shape, int(n)), append(ranges, safetensors.All())
 			continue
 		}
@@ -201,10 +201,13 @@ func (s source) tensor(e element) (safetensors.Tensor, error) {
 	if dtype == safetensors.F4 {
 		dtype = safetensors.U8
 	}
-	if n > math.MaxInt/padding {
+	if n > math.MaxInt {
 		return safetensors.Tensor{}, fmt.Errorf("a storage of %d elements is too large for this platform", n)
 	}
-	shape := []int{int(n) * padding}
+	shape := []int{math.MaxInt}
+	if n <= math.MaxInt/padding {
+		shape[0] = int(n) * padding
+	}
 	if s.r != nil && (!s.bigEndian || e.Number == 1) {
 		return safetensors.NewTensorAt(dtype, shape, padded{s.r, n * int64(e.Width)})
 	}
