@@ -284,6 +284,7 @@ func TestHostileLegacy(t *testing.T) {
 		"duplicate key":      {object, "\x80\x02](\x8c\x010\x8c\x010e.", count + "abcd", `the key of a storage is unknown or a duplicate: "0"`},
 		"storage not listed": {object, "\x80\x02].", "", `the file has no storage "0"`},
 		"keys are no list":   {object, "\x80\x02}.", "", "the keys of the storages are a dict with 0 entries, not a list"},
+		"class with source":  {"\x80\x02(" + str("module") + "cm\nNet\n" + str("net.py") + str("class Net: pass") + "tQ)\x81.", "\x80\x02].", "", `it holds an object of "m.Net", not tensors`},
 		"storage in keys":    {object, "\x80\x02" + s + ".", "", "the keys of the storages are a storage without a tensor"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -113,7 +113,8 @@ func TestViews(t *testing.T) {
 	} {
 		_, err := test.l.check(test.n, 4)
 		require.NoError(t, err, name)
-		_, _, _, ok := test.l.rows(test.l.order())
+		_, _, count, ok := test.l.rows(test.l.order())
 		require.Equal(t, test.want, ok, name)
+		require.LessOrEqual(t, test.l.offset+count, test.n*padding, name)
 	}
 }
