@@ -147,6 +147,23 @@ def fp8_whole(f, name, size):
     case.save()
 
 
+def fp8_experts(f, name, size):
+    """Several matrices in one parameter. The reference takes the blocks from the grid."""
+    e, o, i = size(3), 32 * size(2), 64 * size(2)
+    for kind, config, grid in (
+        ("block", dict(weight_block_size=[16, 32]), (o // 16, i // 32)), ("halves", dict(weight_block_size=None), (2, 1)),
+        ("mx", dict(weight_block_size=[1, 32], scale_fmt="ue8m0"), (o, i // 32)), ("fp4", dict(expert_dtype="fp4"), (o, i // 32)),
+    ):
+        w = codes(e, o, i // 2, dtype=I8) if kind == "fp4" else e4m3(e, o, i)
+        s = scales(e, *grid) if kind in ("block", "halves") else exponents(e, *grid)
+        case = Case(f, f"{name}-{kind}", quantization("mxfp8" if kind == "mx" else "fp8", **config))
+        case.put("mlp.experts.", gate_up_proj=w, gate_up_proj_scale_inv=s)
+        if kind == "halves":
+            case.put("mlp.experts.", gate_up_proj_activation_scale=scales(e))
+        case.expect("mlp.experts.gate_up_proj", Fp8Dequantize(None)._dequantize_one(w, s, F32))
+        case.save()
+
+
 def deepseek_v4(f, name, size):
     o, i = 128, 128 * size(1)
     case = Case(f, name, {**quantization("fp8", weight_block_size=[128, 128], scale_fmt="ue8m0"), "model_type": "deepseek_v4"})
@@ -227,6 +244,24 @@ def ct_packed(f, name, size):
                     state["weight_zero_point"] = by_columns(state["weight_zero_point"])
                 case.expect("a.weight", decompress("pack-quantized", {**state, "weight_scale": s.to(F32)}, **args))
                 case.save()
+
+
+def ct_asymmetric(f, name, size):
+    """Zero points that are not packed."""
+    from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
+
+    for fmt, strategy in (("int-quantized", "channel"), ("int-quantized", "tensor"), ("int-quantized", "block"), ("pack-quantized", "tensor"), ("pack-quantized", "block")):
+        o, i = size(37), size(40)
+        block = {"block_structure": [16, 32]} if strategy == "block" else {}
+        args = dict(num_bits=8, type="int", strategy=strategy, symmetric=False, **block)
+        q = codes(o, i, dtype=I8)
+        grid = {"channel": (o, 1), "tensor": (1,), "block": (cdiv(o, 16), cdiv(i, 32))}[strategy]
+        s, z = scales(*grid, dtype=BF16), codes(*grid, dtype=I8)
+        state = {"weight": q} if fmt == "int-quantized" else {"weight_packed": pack_to_int32(q, 8), "weight_shape": torch.tensor([o, i])}
+        case = Case(f, f"{name}-{fmt.split('-')[0]}-{strategy}", ct_config(fmt, **args))
+        case.put("a.", **state, weight_scale=s, weight_zero_point=z)
+        case.expect("a.weight", decompress(fmt, {**state, "weight_scale": s.to(F32), "weight_zero_point": z}, **args))
+        case.save()
 
 
 def by_columns(t):
@@ -378,6 +413,23 @@ def gptq(f, name, size):
                 case.save()
 
 
+def gptq_dynamic(f, name, size):
+    """GPTQModel's settings of its own for some modules."""
+    from gptqmodel.utils.model_dequant import convert_gptq_file
+
+    rules = {"-:.*lm_head": {}, "+:.*up_proj$": {"bits": 8, "group_size": 32}, r"model\.layers\.0\.": {"bits": 2}, ".*": {"group_size": 64}}
+    case = Case(f, name, quantization("gptq", bits=4, group_size=128, desc_act=False, sym=False, checkpoint_format="gptq", dynamic=rules))
+    for module, bits, group in (("model.layers.0.up_proj.", 8, 32), ("model.layers.0.down_proj.", 2, 128), ("model.layers.1.down_proj.", 4, 64)):
+        o, i = 32 * size(1), 128 * size(1)
+        state = {"qweight": words(i * bits // 32, o), "qzeros": words(i // group, o * bits // 32), "scales": scales(i // group, o, dtype=F16)}
+        g = torch.arange(i, dtype=I32) // group
+        save_file({module + k: v.contiguous() for k, v in (state | {"g_idx": g}).items()}, case.path)
+        want = convert_gptq_file(case.path, F32, dict(bits=bits, group_size=group, desc_act=False, sym=False, checkpoint_format="gptq"), "cpu")
+        case.put(module, **state)
+        case.expect(module + "weight", want[module + "weight"])
+    case.save()
+
+
 def awq(f, name, size):
     o, group = 8 * size(4), random.choice((16, 32))
     i = group * size(4)
@@ -433,6 +485,19 @@ def bitsandbytes(f, name, size):
     case.put("a.", weight=q, SCB=s, weight_format=torch.tensor(0, dtype=U8))
     case.expect("a.weight", bnb.int8_vectorwise_dequant(q, s))
     case.save()
+    for storage in (BF16, F32):  # the same bytes under another dtype, of a parameter of its own
+        o, i = 8 * size(5), size(33)
+        w = torch.randn(o, i)
+        q, s = bnb.quantize_4bit(w, blocksize=64, quant_type="nf4", quant_storage=storage)
+        case = Case(f, f"{name}-{str(storage)[6:]}", quantization("bitsandbytes", load_in_4bit=True, bnb_4bit_quant_storage=str(storage)[6:]))
+        case.put("experts.", down_proj=q)
+        for key, t in s.as_dict(packed=True).items():
+            case.put("experts.down_proj.", **{key.replace(".", "__dot__"): t})
+        s.shape = torch.Size([o * i])
+        want = bnb.dequantize_4bit(q.view(U8), s).reshape(o, i)
+        want[want == 0] = 0
+        case.expect("experts.down_proj", want)
+        case.save()
 
 
 def mlx(f, name, size):
@@ -451,6 +516,42 @@ def mlx(f, name, size):
         case.put("a.", weight=w.view(torch.uint32), scales=s, biases=b)
         want = mx.dequantize(mx.array(w.view(torch.uint32).numpy()), mx.array(s.to(F32).numpy()), mx.array(b.to(F32).numpy()), group_size=group, bits=bits, stream=mx.cpu)
         case.expect("a.weight", torch.from_numpy(np.array(want)))
+        case.save()
+
+
+def comfy(f, name, size):
+    """Layers with a marker each: the kernels of ComfyUI in PyTorch."""
+    from comfy_kitchen.backends.eager import quantization as kitchen
+
+    for kind in ("float8_e4m3fn", "float8_e5m2", "int8_tensorwise", "int8_rows", "nvfp4", "mxfp8"):
+        o, i = (16 * size(9), 64 * size(3)) if kind in ("nvfp4", "mxfp8") else (size(9), size(15))
+        fmt = "int8_tensorwise" if kind == "int8_rows" else kind
+        case = Case(f, f"{name}-{kind.replace('_', '-')}", None)
+        marker = json.dumps({"format": fmt, "full_precision_matrix_mult": kind == "mxfp8"}).encode()
+        case.put("a.", comfy_quant=torch.tensor(list(marker), dtype=U8))
+        rows, grid = 128 * cdiv(o, 128), lambda group: 4 * cdiv(i // group, 4)
+        if kind == "nvfp4":
+            w, s, s2 = codes(o, i // 2), (e4m3(rows, grid(16)).view(U8) & 0x7F).view(E4M3), torch.rand(()) / 1000
+            case.put("a.", weight=w, weight_scale=s, weight_scale_2=s2)
+            want = kitchen.dequantize_nvfp4(w, s2, s, F32)
+            # Its table has +0 for code 8.
+            want[torch.stack((w >> 4, w & 15), -1).flatten(-2) == 8] = -0.0
+        elif kind == "mxfp8":
+            w, s = e4m3(o, i), exponents(rows, grid(32))
+            case.put("a.", weight=w, weight_scale=s)
+            want = kitchen.dequantize_mxfp8(w, s, F32)
+        elif fmt == "int8_tensorwise":
+            w, s = codes(o, i, dtype=I8), scales(o, 1) if kind == "int8_rows" else scales()
+            case.put("a.", weight=w, weight_scale=s)
+            want = kitchen.dequantize_int8_simple(w, s)
+        else:
+            w, s = e4m3(o, i), scales()
+            if kind == "float8_e5m2":
+                w = codes(o, i) & 0xFB  # neither infinite nor NaN
+                w = w.view(torch.float8_e5m2)
+            case.put("a.", weight=w, weight_scale=s, input_scale=scales())
+            want = kitchen.dequantize_per_tensor_fp8(w, s, F32)
+        case.expect("a.weight", want)
         case.save()
 
 
@@ -497,8 +598,8 @@ def quantize(f, name, size):
             save_file(case.tensors, case.path, {"scheme": scheme})
 
 
-ALL = [quantize, fp8_block, fp8_e8m0, fp8_whole, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_actorder, ct_nvfp4, modelopt_nvfp4,
-       gpt_oss, ct_mx, ct_mixed, gptq, awq, auto_round, bitsandbytes, mlx]
+ALL = [quantize, fp8_block, fp8_e8m0, fp8_whole, fp8_experts, deepseek_v4, ct_float, fp8_scalar, ct_int8, ct_packed, ct_asymmetric, ct_actorder, ct_nvfp4, modelopt_nvfp4,
+       gpt_oss, ct_mx, ct_mixed, gptq, gptq_dynamic, comfy, awq, auto_round, bitsandbytes, mlx]
 
 
 def main():
