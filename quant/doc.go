@@ -97,6 +97,10 @@
 //	…
 //	err = safetensors.WriteShards("model-fp8", quantised, metadata, 5<<30)
 //
+// With MXFP4, numbers from 2.98e38 on become 2.55e38, the largest that its scales allow in
+// float32, where compressed-tensors writes zeros. Those of F16 from 57344 on become 65536,
+// which F16 does not have. A group with a NaN or an infinity becomes NaN.
+//
 // # Errors
 //
 // A checkpoint that does not fit its layout is an error that names the tensor and the

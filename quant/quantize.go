@@ -18,7 +18,7 @@ type quantizer struct {
 	scheme        Scheme
 	source        safetensors.Tensor
 	rows, columns int
-	global        *largest // of NVFP4
+	global        *globalScale // of NVFP4
 }
 
 // bands returns the bytes of the values, or of the scales.
@@ -99,7 +99,7 @@ func (q *quantizer) band(first, end int, scales bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := q.largestOfBlocks(x)
+	s := q.magnitudes(x)
 	global := float32(1)
 	if q.global != nil {
 		if global, err = q.global.scale(); err != nil {
@@ -123,9 +123,9 @@ func (q *quantizer) band(first, end int, scales bool) ([]byte, error) {
 	}
 	q.divide(x, s)
 	switch {
-	case q.bits == 8 && q.largest == 448:
+	case q.bits == 8 && q.reach == 448:
 		return narrow(x, float.E4M3), nil
-	case q.largest == 6:
+	case q.reach == 6:
 		return packE2M1(x), nil
 	}
 	return packIntegers(x, q.bits), nil
@@ -142,8 +142,8 @@ func formatOf(d safetensors.DType) float.Format {
 	return float.F32
 }
 
-// largestOfBlocks returns the largest magnitude in each block of x, by rows of blocks.
-func (q *quantizer) largestOfBlocks(x []float32) []float32 {
+// magnitudes returns the largest magnitude in each block of x, by rows of blocks.
+func (q *quantizer) magnitudes(x []float32) []float32 {
 	perRow := cdiv(q.columns, q.width)
 	s := make([]float32, cdiv(len(x)/q.columns, q.height)*perRow)
 	for r := 0; len(x) > 0; r++ {
@@ -179,7 +179,7 @@ func (q *quantizer) makeScales(s []float32, global float32) (exponents []byte) {
 		return exponents
 	}
 	for i := range s {
-		s[i] /= q.largest
+		s[i] /= q.reach
 	}
 	s = rounded(s, format)
 	smallest := map[float.Format]float32{float.BF16: 1.0 / (1 << 7), float.F16: 1.0 / (1 << 10), float.F32: 1.0 / (1 << 23)}[format]
@@ -198,8 +198,13 @@ func (q *quantizer) makeScales(s []float32, global float32) (exponents []byte) {
 	return nil
 }
 
+// maxExponent is that of the largest power of two by which 6, the largest number of E2M1,
+// is a float32.
+const maxExponent = 125 + 127
+
 // powerOfTwo returns the scale of a group of MXFP4, and its exponent: that of the
-// largest magnitude, rounded up if E2M1 would round it up, less that of 4.
+// largest magnitude, rounded up if E2M1 would round it up, less that of 4, but at most
+// maxExponent. It is NaN for a group that is not finite.
 func powerOfTwo(most float32, format float.Format) (float32, byte) {
 	if format == float.F16 {
 		if most < 0.75*0x1p-14 {
@@ -208,8 +213,11 @@ func powerOfTwo(most float32, format float.Format) (float32, byte) {
 		most = max(most, 0x1p-14)
 	}
 	bits := math.Float32bits(most)
-	e := max(0, int(bits+1<<21)>>23-2)
-	return float32(math.Ldexp(1, e-127)), byte(min(e, 255))
+	if bits >= 255<<23 { // infinite, or NaN
+		return float32(math.NaN()), 255
+	}
+	e := min(max(0, int(bits+1<<21)>>23-2), maxExponent)
+	return float32(math.Ldexp(1, e-127)), byte(e)
 }
 
 // divide sets x to x divided by the scale of its block, in the arithmetic of the dtype.
@@ -301,18 +309,18 @@ func packIntegers(x []float32, bits int) []byte {
 	return b
 }
 
-// largest is the global scale of NVFP4: that of the largest magnitude of tensors. It is
+// globalScale is the scale of scales of NVFP4: that of the largest magnitude of tensors. It is
 // the io.ReaderAt of its only element.
-type largest struct {
+type globalScale struct {
 	of    []safetensors.Tensor
 	value once[float32]
 }
 
-func (l *largest) scale() (float32, error) { return l.value.get(l.read) }
+func (g *globalScale) scale() (float32, error) { return g.value.get(g.read) }
 
-func (l *largest) read() (float32, error) {
+func (g *globalScale) read() (float32, error) {
 	var most float32
-	for _, t := range l.of {
+	for _, t := range g.of {
 		rows := max(1, maxBlock/4/t.Shape()[1])
 		var x []float32
 		for r := 0; r < t.Shape()[0]; r += rows {
@@ -326,7 +334,7 @@ func (l *largest) read() (float32, error) {
 			most = magnitude(most, x)
 		}
 	}
-	format := formatOf(l.of[0].DType())
+	format := formatOf(g.of[0].DType())
 	tiny := map[float.Format]float32{float.BF16: 0x1p-126, float.F16: 0x1p-14, float.F32: 0x1p-126}[format]
 	reciprocal := rounded([]float32{1 / max(most, tiny)}, format)[0] // PyTorch divides a number by a tensor in two steps
 	scale := rounded([]float32{reciprocal * (448 * 6)}, format)[0]
@@ -336,8 +344,8 @@ func (l *largest) read() (float32, error) {
 	return scale, nil
 }
 
-func (l *largest) ReadAt(p []byte, off int64) (int, error) {
-	v, err := l.scale()
+func (g *globalScale) ReadAt(p []byte, off int64) (int, error) {
+	v, err := g.scale()
 	if err != nil {
 		return 0, prefix.Strip(err)
 	}

@@ -248,3 +248,34 @@ func TestQuantizationConfig(t *testing.T) {
 			"kv_cache_scheme":null,"global_compression_ratio":null}}`, string(config))
 	}
 }
+
+// TestMXFP4NearTheLargest: what is finite stays finite, what is not is seen.
+func TestMXFP4NearTheLargest(t *testing.T) {
+	for _, c := range []struct {
+		dtype       safetensors.DType
+		value, want float32
+	}{
+		{safetensors.F32, math.MaxFloat32, 6 * 0x1p125},
+		{safetensors.F32, -math.MaxFloat32, -6 * 0x1p125},
+		{safetensors.F32, 0x1p127, 4 * 0x1p125},
+		{safetensors.F32, 0x1.8p127, 6 * 0x1p125},
+		{safetensors.F32, 0x1.7p126, 6 * 0x1p124},
+		{safetensors.BF16, 0x1.FEp127, 6 * 0x1p125},
+		{safetensors.F16, 65504, 65536},
+		{safetensors.F16, 57344, 65536},
+		{safetensors.F16, 57312, 49152},
+		{safetensors.F32, float32(math.Inf(1)), float32(math.NaN())},
+		{safetensors.BF16, float32(math.Inf(-1)), float32(math.NaN())},
+		{safetensors.F16, float32(math.NaN()), float32(math.NaN())},
+	} {
+		x, err := safetensors.NewTensor(c.dtype, []int{1, 32}, append([]float32{c.value}, make([]float32, 31)...))
+		require.NoError(t, err)
+		q, config, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: quant.MXFP4})
+		require.NoError(t, err)
+		plain, err := quant.Dequantize(q, config)
+		require.NoError(t, err)
+		got, err := safetensors.Append[float32](nil, plain["a.weight"])
+		require.NoError(t, err)
+		requireSame(t, []float32{c.want}, got[:1], x.String())
+	}
+}

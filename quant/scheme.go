@@ -41,7 +41,7 @@ type preset struct {
 	format        string
 	height, width int
 	bits          int
-	largest       float32 // half of the range of values; a scale maps it to the largest number
+	reach         float32 // half of the range of values; a scale maps it to the largest number
 	values        string  // suffix of the tensor of values
 	weights       any     // of the config
 	inputs        any
@@ -101,7 +101,7 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
-	globals := map[string]*largest{}
+	globals := map[string]*globalScale{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
 		module, isWeight := strings.CutSuffix(name, ".weight")
@@ -192,7 +192,7 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 
 // split returns the tensors that stand for the one of that name, by their suffixes. It
 // keeps global scales in globals.
-func (p preset) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme, globals map[string]*largest) (map[string]safetensors.Tensor, error) {
+func (p preset) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme, globals map[string]*globalScale) (map[string]safetensors.Tensor, error) {
 	t := tensors[name]
 	o, i := t.Shape()[0], t.Shape()[1]
 	q := &quantizer{preset: p, scheme: scheme, source: t, rows: o, columns: i}
@@ -216,7 +216,7 @@ func (p preset) split(tensors map[string]safetensors.Tensor, name string, scheme
 	case NVFP4:
 		first, all := p.together(tensors, name)
 		if globals[first] == nil {
-			globals[first] = &largest{of: all}
+			globals[first] = &globalScale{of: all}
 		}
 		q.global = globals[first]
 		add("weight_packed", safetensors.U8, []int{o, i / 2}, q.bands(false))
