@@ -114,7 +114,7 @@ func (c *config) parseSection(text []byte) error {
 		return err
 	}
 	if m := all.get("quant_method"); m != nil {
-		if err := json.Unmarshal(m, &c.method); err != nil {
+		if err := unmarshal(m, &c.method); err != nil {
 			return fmt.Errorf("quant_method: %w", err)
 		}
 	}

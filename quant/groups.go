@@ -240,7 +240,7 @@ func (w *weights) check() error {
 		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
 	}
 	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
-		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", w.Strategy, w.Block, w.GroupSize)
+		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", cut(w.Strategy), w.Block, w.GroupSize)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (all members) decode(into any, known string) error {
 		field, ok := fields[m.key]
 		switch {
 		case ok:
-			if err := json.Unmarshal(m.value, field); err != nil {
+			if err := unmarshal(m.value, field); err != nil {
 				return fmt.Errorf("%s: %w", cut(m.key), err)
 			}
 		case !m.empty() && !slices.Contains(harmless, m.key):
@@ -99,6 +99,16 @@ func (all members) decode(into any, known string) error {
 		}
 	}
 	return nil
+}
+
+// unmarshal is json.Unmarshal, and cuts what its error quotes.
+func unmarshal(text []byte, into any) error {
+	err := json.Unmarshal(text, into)
+	var t *json.UnmarshalTypeError
+	if errors.As(err, &t) {
+		t.Value = cut(t.Value)
+	}
+	return err
 }
 
 // cut cuts what a stranger wrote.

@@ -170,7 +170,7 @@ func (c *config) parseDynamic(text []byte) error {
 
 func (c *config) addRule(m member, expr string, exempt bool) error {
 	r := rule{exempt: exempt}
-	err := json.Unmarshal(m.value, &r.settings)
+	err := unmarshal(m.value, &r.settings)
 	if err == nil {
 		r.expression, err = c.compile(m.key, expr)
 	}
@@ -223,7 +223,7 @@ func (c *config) parseAutoRound(text []byte) error {
 			var own settings
 			if strings.ReplaceAll(regexp.QuoteMeta(m.key), `\.`, ".") != m.key { // an expression, searched for
 				err = c.addRule(m, "(?s:.*)(?:"+m.key+")", false)
-			} else if err = json.Unmarshal(m.value, &own); err != nil {
+			} else if err = unmarshal(m.value, &own); err != nil {
 				err = fmt.Errorf("%s: %w", quote(m.key), err)
 			}
 			if err != nil {
@@ -247,7 +247,7 @@ func (c *config) parseMLX(text []byte) error {
 		switch string(m.value[:1]) {
 		case "{":
 			var own settings
-			if err := json.Unmarshal(m.value, &own); err != nil {
+			if err := unmarshal(m.value, &own); err != nil {
 				return fmt.Errorf("%s: %w", cut(m.key), err)
 			}
 			c.modules[m.key] = own

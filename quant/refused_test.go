@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -245,6 +246,22 @@ func TestNoAllocationFromShapes(t *testing.T) {
 		_, err = safetensors.Append[float32](nil, part)
 		require.ErrorContains(t, err, "no bytes")
 	}
+}
+
+// TestHugeResult: numbers that no tensor of F32 could hold.
+func TestHugeResult(t *testing.T) {
+	if strconv.IntSize < 64 {
+		t.Skip("shapes are smaller")
+	}
+	n := 1 << 30
+	m := map[string]safetensors.Tensor{}
+	var err error
+	m["a.weight"], err = safetensors.NewTensorAt(safetensors.F8_E4M3, []int{n, n}, endless{})
+	require.NoError(t, err)
+	m["a.weight_scale_inv"], err = safetensors.NewTensorAt(safetensors.F32, []int{n / 128, n / 128}, endless{})
+	require.NoError(t, err)
+	_, err = quant.Dequantize(m, nil)
+	require.ErrorContains(t, err, `tensor "a.weight": FP8 in blocks: `)
 }
 
 func FuzzDequantize(f *testing.F) {

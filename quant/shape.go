@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -226,12 +227,12 @@ func (b *builder) layState() error {
 	n := 1
 	for _, d := range s.Shape {
 		if d < 1 || n > (2*min(stored, math.MaxInt/2))/d {
-			return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, stored)
+			return b.errorf(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(s.Shape)), stored)
 		}
 		n *= d
 	}
 	if cdiv(n, 2) != stored || stored == 0 {
-		return b.errorf(state, "shape %v does not fill %d bytes", s.Shape, stored)
+		return b.errorf(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(s.Shape)), stored)
 	}
 	flat, err := bytes.Reshape(1, stored)
 	if err != nil {
