@@ -18,6 +18,7 @@ type conversion struct {
 	results map[string]bool         // of --dequantize
 	parts   map[string]quant.Layout // of quantised tensors: no conversion changes them
 
+	left   []string                                // out by --dequantize: no value needs them
 	kept   int                                     // parts that another dtype was asked for
 	dtypes map[safetensors.DType]safetensors.DType // that were converted, to which
 	from   map[string]safetensors.Tensor           // what was converted, by the new name
@@ -127,6 +128,9 @@ func (c *conversion) count(tensors map[string]safetensors.Tensor) error {
 
 // notes returns what is to be said after the copy.
 func (c *conversion) notes() (notes []string) {
+	if n := len(c.left); n > 0 {
+		notes = append(notes, fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(n, "tensor"), term.Name(c.left[0])))
+	}
 	if c.kept > 0 {
 		notes = append(notes, fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(c.kept, "part")))
 	}

@@ -93,15 +93,20 @@ func (f *copyFlags) sideFiles(src *source.Checkpoint) ([]string, error) {
 func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *copyJob, err error) {
 	w = &copyJob{src: src, metadata: src.Metadata, side: side}
 	stored := src.Size()
-	var results []string
+	var results, left []string
 	if p.dequantize != 0 {
-		if results, err = dequantize(src); err != nil {
+		if results, left, err = dequantize(src); err != nil {
 			return nil, err
 		}
+		if len(results) == 0 {
+			return nil, fmt.Errorf("--dequantize: no tensor of %s is quantised", source.Shown(src.Name))
+		}
+		w.metadata = src.Metadata
 	}
 	if w.convert, err = newConversion(p, src, results); err != nil {
 		return nil, err
 	}
+	w.convert.left = left
 	if w.tensors, w.read, err = p.apply(src, w.convert); err != nil {
 		return nil, err
 	}

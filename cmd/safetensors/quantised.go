@@ -26,7 +26,7 @@ func (c *command) openValues(name string, dequantised bool) (src *source.Checkpo
 	}
 	size = src.Size()
 	if dequantised {
-		if _, err = dequantize(src); err != nil {
+		if _, _, err = dequantize(src); err != nil {
 			src.Close()
 			return nil, 0, err
 		}
@@ -34,25 +34,49 @@ func (c *command) openValues(name string, dequantised bool) (src *source.Checkpo
 	return src, size, nil
 }
 
-// dequantize replaces the quantised tensors of a source with those that they stand for,
-// and returns the names of those. Errors name the source.
-func dequantize(src *source.Checkpoint) (names []string, err error) {
+// quantMarker is the metadata by which ComfyUI marks quantised layers.
+const quantMarker = "_quantization_metadata"
+
+// quantConfig returns what says how the tensors of a source are quantised: a config, or
+// that marker; nil if nothing does.
+func quantConfig(src *source.Checkpoint) ([]byte, error) {
+	config, err := quant.FindConfig(src.Folder.ReadFile)
+	if marker, ok := src.Metadata[quantMarker]; ok && config == nil && err == nil {
+		config = []byte(marker)
+	}
+	return config, err
+}
+
+// dequantize replaces the quantised tensors of a source with those that they stand for. It
+// returns their names, and those of the tensors that no value needs: scales of inputs,
+// markers. Errors name the source.
+func dequantize(src *source.Checkpoint) (names, left []string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", source.Shown(src.Name), term.Bare(err))
 		}
 	}()
-	config, err := quant.FindConfig(src.Folder.ReadFile)
+	config, err := quantConfig(src)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	layouts, err := quant.Layouts(src.Tensors, config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if src.Tensors, err = quant.Dequantize(src.Tensors, config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	if len(layouts) > 0 {
+		src.Metadata = maps.Clone(src.Metadata)
+		delete(src.Metadata, quantMarker)
+	}
+	for name, l := range layouts {
+		if l.Bits == 0 {
+			left = append(left, name)
+		}
+	}
+	slices.Sort(left)
 	src.Order = slices.DeleteFunc(src.Order, func(name string) bool {
 		_, quantised := layouts[name]
 		return quantised
@@ -64,7 +88,7 @@ func dequantize(src *source.Checkpoint) (names []string, err error) {
 	}
 	slices.Sort(names)
 	src.Order = append(src.Order, names...)
-	return names, nil
+	return names, left, nil
 }
 
 // quantized is quant.Quantize of the tensors that patterns select; without patterns,
@@ -123,7 +147,7 @@ func quantisedTotals(src *source.Checkpoint) (totals []quantisedTotal, err error
 	if !mayBeQuantised(src) {
 		return nil, nil
 	}
-	config, err := quant.FindConfig(src.Folder.ReadFile)
+	config, err := quantConfig(src)
 	if err != nil {
 		return nil, err
 	}
