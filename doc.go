@@ -18,19 +18,14 @@
 //	t, err := f.Tensor("model.embed_tokens.weight")
 //	weights, err := safetensors.View[float32](t)        // in place, if t is F32
 //	weights, err := safetensors.Append(weights[:0], t)  // copied, exactly converted
-//	n, err := t.WriteTo(w)                              // as raw bytes
 //
-// Slice, Part, Transpose, Convert and Concat are lazy: data is read when it is copied or
-// written, and only the data needed. Rank 3 of 8 gets its columns of a matrix, rounded
-// to BF16, by
-//
-//	t, err = t.Part(1, 3, 8)
-//	t, err = t.Convert(safetensors.BF16)
+// Slice, Part, Transpose, Convert and Concat are lazy: only the data needed is read, when it
+// is copied or written.
 //
 // A checkpoint is a map[string]Tensor: to merge, filter or rename is to change a map.
-// maps.Collect(f.Tensors()) returns one, FileOf makes a File of one, and WriteFile and
-// WriteShards write one, atomically and durably. NewTensor wraps a slice; NewTensorFunc
-// computes elements as they are written, for models larger than memory.
+// maps.Collect(f.Tensors()) returns one; WriteFile and WriteShards write one, atomically and
+// durably. NewTensor wraps a slice; NewTensorFunc computes elements as they are written, for
+// models larger than memory.
 //
 // # Memory and lifetime
 //

@@ -240,8 +240,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 
 // Elements returns the elements of a tensor by name, as Append(nil, t) does. A shape
 // other than that given, if any, is an error; -1 stands for any size of a dimension. To
-// require a scalar, check Tensor.Shape. Those of an FP8 model are numbers without their
-// scales: package quant multiplies them.
+// require a scalar, check Tensor.Shape. An FP8 model needs its scales: package quant.
 func Elements[T Element](f *File, name string, shape ...int) ([]T, error) {
 	t, err := f.Tensor(name)
 	if err != nil {
