@@ -91,6 +91,7 @@ func TestPiecesErrors(t *testing.T) {
 			var broken *safetensors.FormatError
 			require.ErrorAs(t, err, &broken)
 			require.Equal(t, "x\n", broken.Tensor)
+			require.EqualValues(t, -1, broken.Offset)
 			for _, f := range files {
 				x, err := f.Tensor("x\n")
 				require.NoError(t, err)
@@ -170,6 +171,7 @@ func TestShardingInfo(t *testing.T) {
 		require.Error(t, err, c.text)
 		var broken *safetensors.FormatError
 		require.ErrorAs(t, err, &broken)
+		require.EqualValues(t, -1, broken.Offset)
 		message := strings.Replace(err.Error(), "DCP_SHARDING_INFO of file 1: ", "", 1)
 		message = strings.Replace(message, "DCP_SHARDING_INFO of file 1 ", "", 1)
 		require.NotEqual(t, err.Error(), message, "it names the file")

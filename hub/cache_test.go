@@ -46,6 +46,8 @@ func newCache(t *testing.T) string {
 	writeFile(t, []byte(commitOne), repo, "refs", "refs", "pr", "1")
 	writeFile(t, []byte(strings.Repeat("f", 40)), repo, "refs", "gone")
 	writeFile(t, []byte(commitOne+"\n"), repo, "refs", "edited")
+	writeFile(t, []byte(commitOne+strings.Repeat(" ", 1024-40)), repo, "refs", "padded")
+	writeFile(t, []byte(commitOne+strings.Repeat(" ", 1025-40)), repo, "refs", "long")
 	for _, ref := range []string{"", ".", "..", "../../../elsewhere", "/elsewhere", "a\x00b"} {
 		writeFile(t, []byte(ref), repo, "refs", fmt.Sprintf("bad-%d", len(ref)))
 	}
@@ -64,6 +66,7 @@ func TestCacheDir(t *testing.T) {
 		{"branch", "owner/name", "main", commitTwo},
 		{"branch with slashes", "owner/name", "refs/pr/1", commitOne},
 		{"branch whose file ends in a newline", "owner/name", "edited", commitOne},
+		{"branch whose file has 1 KiB", "owner/name", "padded", commitOne},
 		{"commit", "owner/name", commitOne, commitOne},
 		{"repository without an owner", "gpt2", commitOne, commitOne},
 	} {
@@ -95,6 +98,7 @@ func TestCacheDirRefuses(t *testing.T) {
 		{"revision that is missing", "owner/name", "v1", fs.ErrNotExist, missing("models--owner--name", "refs", "v1")},
 		{"commit that is missing", "gpt2", commitTwo, fs.ErrNotExist, missing("models--gpt2", "snapshots", commitTwo)},
 		{"commit of a branch that is missing", "owner/name", "gone", fs.ErrNotExist, missing("models--owner--name", "snapshots", "ffff")},
+		{"branch whose file has more than 1 KiB", "owner/name", "long", nil, "it has more than 1024 bytes"},
 		{"repository that goes up", "..", "", nil, "does not name a repository"},
 		{"repository that goes down and up", "a/../..", "", nil, "does not name a repository"},
 		{"absolute repository", "/owner/name", "", nil, "does not name a repository"},

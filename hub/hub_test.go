@@ -140,7 +140,7 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 			old, isOld := strings.CutPrefix(r.URL.EscapedPath(), endpoint+"/old/name/")
 			switch {
 			case isOld:
-				http.Redirect(w, r, endpoint+"/new/name/"+old, http.StatusTemporaryRedirect)
+				http.Redirect(w, r, endpoint+"/new/name/"+old+"?a=b", http.StatusTemporaryRedirect)
 			case n == 1: // at the branch
 				w.Header().Set("X-Repo-Commit", commitOne)
 				w.Header().Set("ETag", `"v1"`)
@@ -148,7 +148,7 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 			}
 			return isOld || n == 1
 		}
-		client := newClient(t, hub.URL+endpoint)
+		client := newClient(t, strings.Replace(hub.URL, "://", "://user:password@", 1)+endpoint)
 		f, err := client.OpenFile(t.Context(), "old/name", "", "x.safetensors")
 		require.NoError(t, err)
 		defer f.Close()
@@ -157,6 +157,11 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 		require.Len(t, hub.requests, 3)
 		require.Equal(t, endpoint+"/new/name/resolve/main/x.safetensors", hub.requests[1].URL.EscapedPath())
 		require.Equal(t, endpoint+"/new/name/resolve/"+commitOne+"/x.safetensors", hub.requests[2].URL.EscapedPath())
+		require.Equal(t, "a=b", hub.requests[2].URL.RawQuery)
+		for _, r := range hub.requests {
+			_, password, _ := r.BasicAuth()
+			require.Equal(t, "password", password)
+		}
 	}
 }
 
