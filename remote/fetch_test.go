@@ -295,6 +295,16 @@ func TestBusyServer(t *testing.T) {
 			}
 		})
 	}
+	for n, served := range map[int64]int64{leastTry: 2, leastTry - 1: 1} { // by a try of n bytes that fails, and one that does not
+		s := &tries{ctx: t.Context(), pace: pace{pause: new(clock).pause}}
+		failure := error(&temporary{error: io.ErrUnexpectedEOF})
+		require.NoError(t, s.retry(func() (int64, error) {
+			err := failure
+			failure = nil
+			return n, err
+		}))
+		require.Equal(t, served, s.served.Load())
+	}
 	require.True(t, busyStatus(t, 429))
 	require.True(t, busyStatus(t, 503))
 	require.False(t, busyStatus(t, 500))
