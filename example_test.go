@@ -77,6 +77,29 @@ func ExampleParse() {
 	// Output: F32 [32]
 }
 
+// What comes as a stream is read as a whole: a member of a tar file, a response,
+// standard input.
+func ExampleRead() {
+	weights, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, w := io.Pipe()
+	go func() {
+		w.CloseWithError(safetensors.Write(w, map[string]safetensors.Tensor{"weights": weights}, nil))
+	}()
+	f, err := safetensors.Read(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Elements[float32](f, "weights", 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(values)
+	// Output: [0.5 -0.5]
+}
+
 // NewFile takes any io.ReaderAt: an os.File, a mapping, an object in a store. It
 // reads only the header; tensors are read when asked for.
 func ExampleNewFile() {
@@ -168,7 +191,7 @@ func ExampleReadHeader() {
 
 // The elements of a tensor by its name: -1 stands for any size of a dimension. A
 // tensor of another shape is an error.
-func ExampleRead() {
+func ExampleElements() {
 	f, err := safetensors.Open("testdata/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
