@@ -75,8 +75,7 @@ var dtypes = [...]struct {
 	U64:         {"U64", 220, 64, reflect.Uint64, reflect.Uint64, float.None},
 }
 
-// DTypes yields all dtypes in the order of the reference implementation, in which files
-// list tensors by dtype, descending.
+// DTypes yields all dtypes in the order of the reference implementation.
 func DTypes() iter.Seq[DType] {
 	var all []DType
 	for d := range DType(len(dtypes)) {
@@ -101,7 +100,7 @@ func (d DType) order() uint16 {
 // valid reports whether d is one of the constants.
 func (d DType) valid() bool { return 0 < d && int(d) < len(dtypes) }
 
-// Bits returns the size of one element in bits, from 4 to 64, or 0 if d is invalid.
+// Bits returns the size of one element in bits, or 0 if d is invalid.
 func (d DType) Bits() int {
 	if !d.valid() {
 		return 0

@@ -13,7 +13,7 @@ import (
 )
 
 // A FormatError says which rule a file or an index breaks, and where. The bytes are at
-// fault, never an argument. Find it with errors.As.
+// fault, never an argument.
 type FormatError struct {
 	Offset int64  // in the file, in bytes; -1 if unknown
 	Tensor string // the tensor at fault, "" if none
@@ -22,8 +22,7 @@ type FormatError struct {
 	truncated bool // the input ends too early
 }
 
-// Unwrap returns [io.ErrUnexpectedEOF] if the file ends too early, as an incomplete
-// download does, else nil.
+// Unwrap returns [io.ErrUnexpectedEOF] if the file ends too early, else nil.
 func (e *FormatError) Unwrap() error {
 	if e.truncated {
 		return io.ErrUnexpectedEOF

@@ -616,6 +616,34 @@ func ExampleWatch() {
 	// [========================================] 44160 of 44160 bytes
 }
 
+// The rows of a query projection in the order of llama.cpp, which rotates adjacent pairs:
+// what is not contiguous is read through, when it is written.
+func ExampleTensor_Reshape() {
+	const heads, rows = 2, 8
+	q, err := safetensors.NewTensor(safetensors.F32, []int{rows, 1}, []float32{0, 1, 2, 3, 4, 5, 6, 7})
+	if err != nil {
+		log.Fatal(err)
+	}
+	halves, err := q.Reshape(heads, 2, rows/heads/2, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	pairs, err := halves.Transpose(0, 2, 1, 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	permuted, err := pairs.Reshape(rows, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	values, err := safetensors.Append[float32](nil, permuted)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(permuted, values)
+	// Output: F32 [8,1] [0 2 1 3 4 6 5 7]
+}
+
 // Rank 1 of 2 takes its half of the columns, as tensor parallelism deals them out.
 func ExampleTensor_Part() {
 	t, err := safetensors.NewTensor(safetensors.U8, []int{2, 4}, []uint8{0, 1, 2, 3, 10, 11, 12, 13})

@@ -24,8 +24,7 @@ import (
 //
 // It maps the file, or reads tensors on demand where it cannot. Each file takes a
 // descriptor until Close. Do not write to an open file or truncate it; replacing it, as
-// WriteFile does, is safe except on Windows. Copies of whole tensors and rows leave no
-// pages resident.
+// WriteFile does, is safe except on Windows.
 //
 // Errors of the system are wrapped, with the name. A file that breaks a rule of the
 // format is a *[FormatError].
@@ -35,7 +34,7 @@ func Open(name string) (*File, error) {
 }
 
 // Load reads a checkpoint, named as for Open, into memory. Nothing stays open, and
-// views stay valid after Close. For progress, Append from an open file with Watch.
+// views stay valid after Close.
 func Load(name string) (*File, error) {
 	f, err := openCheckpoint(loadedFolder{}, name)
 	return f, prefixed(err)

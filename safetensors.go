@@ -123,8 +123,8 @@ func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() 
 // Close waits for the copies in progress (Append, WriteTo, Write), those to slow clients
 // too: in a server, go old.Close(). Then it releases the file: later ones return an error
 // wrapping [fs.ErrClosed], and reading a view of a mapping crashes the program. Closing
-// twice is no error. Close does not wait for operations on computed tensors; their next
-// read of the file fails. It deadlocks in a Write method that a copy calls.
+// twice is no error. Operations on computed tensors are not waited for; their next read of
+// the file fails. Close deadlocks in a Write method or a func of Watch that a copy calls.
 //
 // A file never closed stays mapped: it costs address space.
 func (f *File) Close() error {

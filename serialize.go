@@ -28,8 +28,8 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // WriteFile writes a file as Write does, atomically and durably: to a new file in the
 // same directory, which is flushed and renamed. After a failure or a crash, name is
 // unchanged. One exception: if flushing the directory fails, name is already the new
-// file, but a crash may restore the old one. The error says so. A killed process may
-// leave .safetensors-*.tmp.
+// file, but a crash may restore the old one. A killed process may leave
+// .safetensors-*.tmp.
 //
 // Until WriteFile returns, neither the map nor the data may change. The tensors may
 // come from the file itself. A new file has mode 0666 before the umask, a replaced one

@@ -135,10 +135,10 @@ func (t Tensor) String() string { return t.dtype.String() + " " + formatShape(t.
 // If t comes from Open, the slice is a part of the mapped file. Writing to it, using it
 // after Close, and reading it after a truncation of the file crash the program.
 //
-// Where only a copy would do, the error wraps [errors.ErrUnsupported]; use Append. That
-// is so for data not in memory, for elements not contiguous, computed or converted, for
-// an address not aligned for T, and on a big-endian host. Load aligns what the writer
-// of the file has not, unless dtypes of different sizes mix.
+// For data not in memory, for elements not contiguous, computed or converted, for an
+// address not aligned for T, and on a big-endian host, the error wraps
+// [errors.ErrUnsupported]: use Append. Load aligns what the writer of the file has not,
+// unless dtypes of different sizes mix.
 func View[T Element](t Tensor) ([]T, error) {
 	s, err := view[T](t)
 	return s, prefixed(err)
@@ -198,7 +198,7 @@ func (t Tensor) noView(reason string) error {
 
 // Append appends the elements of t to dst, in row-major order, with several goroutines
 // where that pays. On an error it returns dst as it was. Append(buf[:0], t) reuses
-// memory, in a quarter of the time (BenchmarkModel): new memory means page faults.
+// memory, and spares its page faults: a quarter of the time (BenchmarkModel).
 //
 // T is as for View. It may also be float32, for I8, U8, I16, U16 and all floats but
 // F64, or float64, for these, I32, U32 and F64. Rounding takes a Convert.
