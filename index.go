@@ -21,9 +21,7 @@ type Index struct {
 	Metadata []byte            // the JSON of "metadata" as it is, nil if there is none
 }
 
-// ReadIndex reads an index, to open shards on demand. Shard names are local,
-// slash-separated paths, and tensor names are unique; else the error is a
-// *[FormatError].
+// ReadIndex reads an index, to open shards on demand. A broken rule is a *[FormatError].
 func ReadIndex(r io.Reader) (*Index, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading an index: the io.Reader is nil"))
@@ -47,8 +45,8 @@ func ReadIndex(r io.Reader) (*Index, error) {
 }
 
 // NewIndex returns the index of shards, given by file name and header, as from
-// File.Headers or ReadHeader. Its metadata has their total_size, total_parameters, and
-// the aliases that Tie noted in the headers. A duplicate name is an error.
+// File.Headers or ReadHeader. Its metadata has total_size, total_parameters, and the
+// aliases that Tie noted. A duplicate name is an error.
 func NewIndex(shards iter.Seq2[string, *Header]) (*Index, error) {
 	if shards == nil {
 		return nil, prefixed(errors.New("making an index: the shards are nil"))
@@ -62,8 +60,8 @@ func NewIndex(shards iter.Seq2[string, *Header]) (*Index, error) {
 	return &Index{Shards: x.weights, Metadata: x.metadata()}, nil
 }
 
-// AppendBinary appends the index to b, as the Python packages write it. It refuses what
-// ReadIndex refuses. Upload the index, or rename it, after the shards.
+// AppendBinary appends the index to b, as the Python packages write it, after the checks
+// of ReadIndex. Upload or rename it after the shards.
 func (x *Index) AppendBinary(b []byte) ([]byte, error) {
 	if err := x.check(); err != nil {
 		return b, prefixed(err)

@@ -7,8 +7,7 @@ import (
 )
 
 // Read reads a whole file, to the end of r, the counterpart of [Write]. Memory grows with
-// the bytes that arrive; views stay valid after Close. Errors of r are wrapped, and are
-// no *[FormatError].
+// the bytes that arrive; views stay valid after Close. Errors of r are wrapped.
 func Read(r io.Reader) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a file: the io.Reader is nil"))

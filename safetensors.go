@@ -29,8 +29,8 @@ type part struct {
 }
 
 // Join returns the tensors of several files as one File, with the metadata of the
-// first. Close closes the files. A name in two of them is an error that names both; then
-// nothing was closed.
+// first. Close closes the files. A name in two is an error that names both, and closes
+// nothing.
 func Join(files ...*File) (*File, error) {
 	f, err := join(files)
 	if broken := (*FormatError)(nil); errors.As(err, &broken) {
@@ -136,8 +136,7 @@ func (f *File) Close() error {
 }
 
 // Metadata returns a copy of the strings of the header; of several shards, those of the
-// first, and those that only the index has. It is nil if there are none: make a map
-// before you add to it.
+// first, then of the index. It is nil if there are none: make a map before you add to it.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata()) }
 
 // Tensor returns a tensor by name and reads no data. For an unknown name, the error

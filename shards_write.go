@@ -16,8 +16,7 @@ import (
 )
 
 // WriteShards writes the shards of Split to a directory, which it creates if need be,
-// each with the metadata, and an index of several, which repeats the aliases that Tie
-// noted.
+// each with the metadata, and an index of several.
 //
 // One step replaces an earlier checkpoint: the rename of the index or of the single
 // shard. When several shards replace a single file, that step is its removal. After a
