@@ -100,26 +100,6 @@ func newFile(t *table, src *source) *File {
 	}
 }
 
-// FileOf returns tensors and metadata as a File, laid out as Write would write it. Its
-// tensors are those given, with their views. Close calls close, if that is not nil,
-// once, and waits for nothing. Errors are those of Write.
-func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() error) (*File, error) {
-	infos, header, err := layOutFile(tensors, metadata)
-	if err != nil {
-		return nil, prefixed(err)
-	}
-	t, err := parseHeader(header[prefixSize:], -1)
-	if err != nil {
-		return nil, prefixed(err)
-	}
-	f := newFile(t, &source{release: close})
-	f.parts[0].tensors = make([]Tensor, len(infos))
-	for i := range infos { // the entries have this order
-		f.parts[0].tensors[i] = tensors[infos[i].Name]
-	}
-	return f, nil
-}
-
 // Close waits for the copies in progress (Append, WriteTo, Write), those to slow clients
 // too: in a server, go old.Close(). Then it releases the file: later ones return an error
 // wrapping [fs.ErrClosed], and reading a view of a mapping crashes the program. Closing

@@ -4,25 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
-	"unicode"
 
-	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
-)
-
-// The names of a model's files, in directories and on hubs, as the Python packages
-// give them.
-const (
-	fileSuffix  = ".safetensors"
-	indexSuffix = ".index.json"
-	modelFile   = modelStem + fileSuffix  // a model in one file
-	indexFile   = modelFile + indexSuffix // which names the shards of a model in several
-	modelStem   = "model"
 )
 
 const (
@@ -33,136 +18,6 @@ const (
 	// maxFailures is how many shards may fail before no further one is opened.
 	maxFailures = 10
 )
-
-// openSet opens a set of shards that has no index.
-func openSet(in folder, dir string, names []string) (*File, error) {
-	files, failures := openAll(names, in.atOnce(), func(shard string) (*File, error) {
-		return openIn(in, in.join(dir, shard))
-	})
-	err := joinSome(failures)
-	if err == nil {
-		var f *File
-		if f, err = join(files); err == nil {
-			return f, nil
-		}
-	}
-	closeAll(files)
-	return nil, err
-}
-
-func readIndex(in folder, name string) ([]byte, error) {
-	f, size, err := in.open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if size > maxIndexLength {
-		return nil, indexTooLong()
-	}
-	return readWhole(f, size)
-}
-
-// findCheckpoint returns which file in a folder is its checkpoint, or which set of
-// shards without an index.
-func findCheckpoint(in folder, dir string) ([]string, error) {
-	entries, err := in.list(dir)
-	if err != nil {
-		return nil, err
-	}
-	var names, files, indexes []string
-	for _, e := range entries {
-		name := e.Name()
-		names = append(names, name)
-		switch {
-		case strings.HasPrefix(name, osfile.TempPrefix):
-		case strings.HasSuffix(name, fileSuffix):
-			files = append(files, name)
-		case strings.HasSuffix(name, fileSuffix+indexSuffix):
-			indexes = append(indexes, name)
-		}
-	}
-	switch {
-	case slices.Contains(files, modelFile):
-		return []string{modelFile}, nil
-	case slices.Contains(indexes, indexFile):
-		return []string{indexFile}, nil
-	case len(indexes) == 1:
-		return indexes, nil
-	case len(indexes) == 0 && len(files) == 0:
-		return nil, fmt.Errorf("no %s file in it, only [%s]: %w", fileSuffix, listNames(names), fs.ErrNotExist)
-	case len(indexes) == 0:
-		if set, err := shardsOf(files); set || err != nil {
-			return files, err
-		}
-		if len(files) == 1 {
-			return files, nil
-		}
-	}
-	return nil, fmt.Errorf("no %s in it, and several others: %s", modelFile, listNames(append(indexes, files...)))
-}
-
-// cutShardName takes the name of a shard apart: stem-00001-of-00003.safetensors.
-func cutShardName(name string) (stem, number, count string, ok bool) {
-	digits := func(s string) bool { return len(s) >= 5 && strings.Trim(s, "0123456789") == "" }
-	base, ok := strings.CutSuffix(name, fileSuffix)
-	of := strings.LastIndex(base, "-of-")
-	if !ok || of < 0 {
-		return "", "", "", false
-	}
-	dash := strings.LastIndexByte(base[:of], '-')
-	if dash < 1 {
-		return "", "", "", false
-	}
-	stem, number, count = base[:dash], base[dash+1:of], base[of+len("-of-"):]
-	return stem, number, count, digits(number) && digits(count)
-}
-
-// shardsOf reports whether files are the shards of one model. It is an error if
-// some are missing: a part of a model must not pass for the whole.
-func shardsOf(files []string) (set bool, err error) {
-	var stem, count string
-	have := make(map[int]bool)
-	for _, name := range files {
-		itsStem, number, itsCount, ok := cutShardName(name)
-		if !ok || len(have) > 0 && (itsStem != stem || itsCount != count) {
-			return false, nil
-		}
-		stem, count = itsStem, itsCount
-		i, _ := strconv.Atoi(number)
-		have[i] = true
-	}
-	n, _ := strconv.Atoi(count)
-	if n > maxShards {
-		return false, fmt.Errorf("%d shards exceed the limit of %d", n, maxShards)
-	}
-	var missing []string
-	for i := 1; i <= n; i++ {
-		if !have[i] {
-			missing = append(missing, fmt.Sprintf("%s-%05d-of-%s%s", stem, i, count, fileSuffix))
-		}
-	}
-	if len(missing) > 0 {
-		return false, fmt.Errorf("%d of %d shards are missing: %s: %w", len(missing), n, listNames(missing), fs.ErrNotExist)
-	}
-	return len(files) == n, nil // false if two files have one number, with more zeros
-}
-
-// listNames lists file names for an error, the first of many.
-func listNames(names []string) string {
-	const limit = 10
-	more := ""
-	if len(names) > limit {
-		more = fmt.Sprintf(" and %d more", len(names)-limit)
-		names = names[:limit]
-	}
-	names = slices.Clone(names)
-	for i, name := range names {
-		if strings.ContainsFunc(name, unicode.IsControl) {
-			names[i] = quote(name)
-		}
-	}
-	return strings.Join(names, ", ") + more
-}
 
 // OpenShards opens the shards of a model.safetensors.index.json as one File. It calls
 // open once for each, 20 concurrently; names are local, slash-separated paths. Close

@@ -23,7 +23,7 @@ var opens = map[string]string{
 	"internal/osfile/unnamed_linux.go openUnnamed":           "a new file",
 	"internal/testplatform/testplatform.go emulated":         "a file of the system",
 	"internal/testplatform/unnamed_linux.go HasUnnamedFiles": "a new file",
-	"open.go openUnmapped":                                   "systems without named pipes, after osfile.OpenRegular",
+	"folder.go openUnmapped":                                 "systems without named pipes, after osfile.OpenRegular",
 
 	"cmd/safetensors/internal/localfile/localfile.go Open":      "does not wait",
 	"cmd/safetensors/internal/localfile/localfile.go OpenNamed": "waits no longer than its context, for the writer of a pipe that the command line names",

@@ -1,0 +1,236 @@
+package safetensors
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
+)
+
+// The names of a model's files, in directories and on hubs, as the Python packages
+// give them.
+const (
+	fileSuffix  = ".safetensors"
+	indexSuffix = ".index.json"
+	modelFile   = modelStem + fileSuffix  // a model in one file
+	indexFile   = modelFile + indexSuffix // which names the shards of a model in several
+	modelStem   = "model"
+)
+
+// openCheckpoint opens what Open takes: a file, an index or a folder.
+//
+// A save may replace a checkpoint while it is opened: then a file is gone, and what names
+// the files is another than the one read. Saves that come faster than it opens are rare.
+func openCheckpoint(in folder, name string) (*File, error) {
+	const tries = 10
+	c := choose(in, name)
+	for range tries - 1 {
+		f, err := c.open(in)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+		now := choose(in, name)
+		if c.equal(now) {
+			return nil, err
+		}
+		c = now
+	}
+	return c.open(in)
+}
+
+// A choice is the checkpoint that a name stands for at some moment.
+type choice struct {
+	name  string   // of a file, of an index, or of the folder with a set
+	set   []string // the files of a set of shards without an index
+	index []byte   // the text, if it is an index
+	err   error    // why there is none
+}
+
+func (c choice) equal(d choice) bool {
+	return c.name == d.name && slices.Equal(c.set, d.set) && bytes.Equal(c.index, d.index)
+}
+
+// choose finds the checkpoint that a name stands for, and reads its index.
+func choose(in folder, name string) choice {
+	c := choice{name: name}
+	if in.isDir(name) {
+		found, err := findCheckpoint(in, name)
+		if err != nil || len(found) > 1 {
+			return choice{name: name, set: found, err: err}
+		}
+		c.name = in.join(name, found[0])
+	}
+	if strings.HasSuffix(c.name, indexSuffix) {
+		c.index, c.err = readIndex(in, c.name)
+	}
+	return c
+}
+
+// open opens the files of a checkpoint.
+func (c choice) open(in folder) (*File, error) {
+	var f *File
+	err := c.err
+	switch {
+	case err != nil:
+	case c.set != nil:
+		f, err = openSet(in, c.name, c.set)
+	case strings.HasSuffix(c.name, indexSuffix):
+		f, err = openShards(bytes.Clone(c.index), in.atOnce(), func(shard string) (*File, error) {
+			return openIn(in, in.join(in.dir(c.name), shard))
+		})
+	default:
+		return openIn(in, c.name)
+	}
+	if err != nil {
+		return nil, openError(c.name, err)
+	}
+	return f, nil
+}
+
+// openSet opens a set of shards that has no index.
+func openSet(in folder, dir string, names []string) (*File, error) {
+	files, failures := openAll(names, in.atOnce(), func(shard string) (*File, error) {
+		return openIn(in, in.join(dir, shard))
+	})
+	err := joinSome(failures)
+	if err == nil {
+		var f *File
+		if f, err = join(files); err == nil {
+			return f, nil
+		}
+	}
+	closeAll(files)
+	return nil, err
+}
+
+func openIn(in folder, name string) (*File, error) {
+	f, err := in.openFile(name)
+	if err != nil {
+		return nil, openError(name, err)
+	}
+	f.parts[0].file = path.Base(filepath.ToSlash(name))
+	f.parts[0].src.setName(name)
+	return f, nil
+}
+
+func readIndex(in folder, name string) ([]byte, error) {
+	f, size, err := in.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > maxIndexLength {
+		return nil, indexTooLong()
+	}
+	return readWhole(f, size)
+}
+
+// findCheckpoint returns which file in a folder is its checkpoint, or which set of
+// shards without an index.
+func findCheckpoint(in folder, dir string) ([]string, error) {
+	entries, err := in.list(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names, files, indexes []string
+	for _, e := range entries {
+		name := e.Name()
+		names = append(names, name)
+		switch {
+		case strings.HasPrefix(name, osfile.TempPrefix):
+		case strings.HasSuffix(name, fileSuffix):
+			files = append(files, name)
+		case strings.HasSuffix(name, fileSuffix+indexSuffix):
+			indexes = append(indexes, name)
+		}
+	}
+	switch {
+	case slices.Contains(files, modelFile):
+		return []string{modelFile}, nil
+	case slices.Contains(indexes, indexFile):
+		return []string{indexFile}, nil
+	case len(indexes) == 1:
+		return indexes, nil
+	case len(indexes) == 0 && len(files) == 0:
+		return nil, fmt.Errorf("no %s file in it, only [%s]: %w", fileSuffix, listNames(names), fs.ErrNotExist)
+	case len(indexes) == 0:
+		if set, err := shardsOf(files); set || err != nil {
+			return files, err
+		}
+		if len(files) == 1 {
+			return files, nil
+		}
+	}
+	return nil, fmt.Errorf("no %s in it, and several others: %s", modelFile, listNames(append(indexes, files...)))
+}
+
+// cutShardName takes the name of a shard apart: stem-00001-of-00003.safetensors.
+func cutShardName(name string) (stem, number, count string, ok bool) {
+	digits := func(s string) bool { return len(s) >= 5 && strings.Trim(s, "0123456789") == "" }
+	base, ok := strings.CutSuffix(name, fileSuffix)
+	of := strings.LastIndex(base, "-of-")
+	if !ok || of < 0 {
+		return "", "", "", false
+	}
+	dash := strings.LastIndexByte(base[:of], '-')
+	if dash < 1 {
+		return "", "", "", false
+	}
+	stem, number, count = base[:dash], base[dash+1:of], base[of+len("-of-"):]
+	return stem, number, count, digits(number) && digits(count)
+}
+
+// shardsOf reports whether files are the shards of one model. It is an error if
+// some are missing: a part of a model must not pass for the whole.
+func shardsOf(files []string) (set bool, err error) {
+	var stem, count string
+	have := make(map[int]bool)
+	for _, name := range files {
+		itsStem, number, itsCount, ok := cutShardName(name)
+		if !ok || len(have) > 0 && (itsStem != stem || itsCount != count) {
+			return false, nil
+		}
+		stem, count = itsStem, itsCount
+		i, _ := strconv.Atoi(number)
+		have[i] = true
+	}
+	n, _ := strconv.Atoi(count)
+	if n > maxShards {
+		return false, fmt.Errorf("%d shards exceed the limit of %d", n, maxShards)
+	}
+	var missing []string
+	for i := 1; i <= n; i++ {
+		if !have[i] {
+			missing = append(missing, fmt.Sprintf("%s-%05d-of-%s%s", stem, i, count, fileSuffix))
+		}
+	}
+	if len(missing) > 0 {
+		return false, fmt.Errorf("%d of %d shards are missing: %s: %w", len(missing), n, listNames(missing), fs.ErrNotExist)
+	}
+	return len(files) == n, nil // false if two files have one number, with more zeros
+}
+
+// listNames lists file names for an error, the first of many.
+func listNames(names []string) string {
+	const limit = 10
+	more := ""
+	if len(names) > limit {
+		more = fmt.Sprintf(" and %d more", len(names)-limit)
+		names = names[:limit]
+	}
+	names = slices.Clone(names)
+	for i, name := range names {
+		if strings.ContainsFunc(name, unicode.IsControl) {
+			names[i] = quote(name)
+		}
+	}
+	return strings.Join(names, ", ") + more
+}
