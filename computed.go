@@ -95,6 +95,44 @@ func (all *computations) reader(of *computed, size int64) *computation {
 	return c
 }
 
+// ahead computes the tensors before they are needed, as many concurrently as there
+// are processors and room. stop waits until no func runs any more.
+func (all *computations) ahead() (stop func()) {
+	if len(all.list) == 0 {
+		return func() {}
+	}
+	stopped := false // guarded by the mutex of the memory
+	var running sync.WaitGroup
+	running.Add(1)
+	go func() {
+		defer running.Done()
+		for _, c := range all.list {
+			if c.left.Load() == 0 { // without elements, or read already
+				continue
+			}
+			words, err := all.memory.takeAhead(c.size, &stopped)
+			if err != nil {
+				continue // as readAt will report
+			}
+			if words == nil {
+				return
+			}
+			running.Add(1)
+			go func() {
+				defer running.Done()
+				c.compute(words) // readAt reports its error
+			}()
+		}
+	}()
+	return func() {
+		all.memory.mu.Lock()
+		stopped = true
+		all.memory.freed.Broadcast()
+		all.memory.mu.Unlock()
+		running.Wait()
+	}
+}
+
 // compute returns the result. The first call computes it: in words, which may be nil.
 func (c *computation) compute(words []uint64) (*source, error) {
 	c.mu.Lock()

@@ -9,14 +9,6 @@ import (
 	"github.com/gosafetensors/safetensors/internal/float"
 )
 
-// stored returns the dtype of the elements in the source.
-func (t Tensor) stored() DType {
-	if t.dtypes != nil {
-		return t.dtypes[0]
-	}
-	return t.dtype
-}
-
 // Convert returns t converted to dtype d, lazily. Rounding is to nearest, ties to even.
 // Values beyond the range become infinities; in F8_E4M3, which has none, ±448; in the
 // FNUZ dtypes NaN, as in PyTorch. From any float, d can be F64, F32, F16, BF16 or an F8

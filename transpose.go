@@ -71,35 +71,6 @@ func isPermutation(dims []int, rank int) bool {
 	return true
 }
 
-// around returns a part of t with its n bytes from off on, and where they start in
-// it. One window of a transposed tensor is read without the rest of it.
-func (t Tensor) around(off, n int64) (part Tensor, at int64) {
-	if n == 0 || t.strided == nil && t.concat == nil && (t.src == nil || t.src.tensor == nil) {
-		return t, off
-	}
-	at = off
-	size := t.Size() // of one index of a dimension
-	ranges := make([]Range, 0, len(t.shape))
-	for _, dim := range t.shape {
-		if size%int64(dim) != 0 { // elements of less than a byte
-			break
-		}
-		size /= int64(dim)
-		first, last := at/size, (at+n-1)/size
-		at -= first * size
-		if first < last {
-			ranges = append(ranges, Span(int(first), int(last)+1))
-			break
-		}
-		ranges = append(ranges, At(int(first)))
-	}
-	part, err := t.slice(ranges)
-	if err != nil { // stored elements of less than a byte, which are converted
-		return t, off
-	}
-	return part, at
-}
-
 // mostHeld is how many bytes of a source are held to transpose them, unless one
 // index of a dimension has more.
 const mostHeld = 1 << 30
