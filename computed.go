@@ -49,7 +49,7 @@ type computed struct {
 // read makes it; its memory is free again when its readers have read all their bytes.
 type computation struct {
 	*computed
-	memory *results
+	memory *resultPool
 	left   atomic.Int64 // bytes that its readers have not read yet
 
 	mu      sync.Mutex // held while the result is computed
@@ -61,7 +61,7 @@ type computation struct {
 
 // computations are those of one operation, or of one of the files that it writes.
 type computations struct {
-	memory *results       // nil for an operation that writes no file
+	memory *resultPool    // nil for an operation that writes no file
 	reads  reads          // nil as long as no tensor is read from an io.ReaderAt
 	list   []*computation // in the order in which they are needed
 	of     map[*computed]*computation
@@ -85,7 +85,7 @@ func (all *computations) reader(of *computed, size int64) *computation {
 			all.of = make(map[*computed]*computation)
 		}
 		if all.memory == nil {
-			all.memory = newResults()
+			all.memory = newResultPool()
 		}
 		c = &computation{computed: of, memory: all.memory}
 		all.of[of] = c

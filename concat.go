@@ -117,7 +117,7 @@ func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
 		return Tensor{}, false
 	}
 	a, b := t.layout(), next.layout()
-	distance, ok := elementsOf(next.off-t.off, t.stored())
+	distance, ok := elementsOf(next.off-t.off, t.sourceDType())
 	distance += b.first - a.first // from the first element of t to that of next
 	if !ok || distance <= 0 {
 		return Tensor{}, false

@@ -17,7 +17,7 @@ import (
 // metadata is left out. It refuses, with nothing written, tensors named __metadata__,
 // invalid UTF-8, and headers above 100,000,000 bytes. Errors of w are wrapped.
 func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata, newResults())
+	o, err := newOutFile(tensors, metadata, newResultPool())
 	if err != nil {
 		return prefixed(err)
 	}
@@ -36,7 +36,7 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // keeps its mode; a symbolic link is replaced. On Windows an open file cannot be
 // replaced.
 func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata, newResults())
+	o, err := newOutFile(tensors, metadata, newResultPool())
 	if err != nil {
 		return prefixed(err)
 	}
@@ -67,7 +67,7 @@ type outFile struct {
 // newOutFile checks everything that can be checked before anything is written, and
 // lays the tensors out. Computed ones have their results in memory. The caller calls
 // release.
-func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *results) (*outFile, error) {
+func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *resultPool) (*outFile, error) {
 	o := &outFile{all: computations{memory: memory}}
 	var err error
 	if o.infos, o.header, err = layOutFile(tensors, metadata); err != nil {

@@ -217,7 +217,7 @@ func (t Tensor) selecting(l *strided) (p Tensor, broken string) {
 	if n, _ := countElements(l.shape); n == 0 {
 		return p, ""
 	}
-	g, broken := newGather(t.stored(), l)
+	g, broken := newGather(t.sourceDType(), l)
 	if broken != "" {
 		return Tensor{}, broken
 	}

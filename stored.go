@@ -27,7 +27,7 @@ func newStoredStream(t Tensor) *storedStream {
 		s.bytes = t.Size()
 	}
 	if t.strided != nil {
-		g, _ := newGather(t.stored(), t.strided) // selecting has checked it
+		g, _ := newGather(t.sourceDType(), t.strided) // selecting has checked it
 		g.first += t.off
 		s.from, s.transposed = &g, !g.inOrder()
 	}

@@ -38,7 +38,7 @@ func TestFreeResults(t *testing.T) {
 	if testing.Short() { // address space of some hundred MB
 		return
 	}
-	r := newResults()
+	r := newResultPool()
 	for n := int64(16 << 20); n <= 128<<20; n += 16 << 20 {
 		words, err := r.take(n)
 		require.NoError(t, err)

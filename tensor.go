@@ -52,7 +52,7 @@ func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 	if int64(len(b)) != t.size {
 		what := t.String()
 		if t.dtypes != nil {
-			what += " rounded from " + t.stored().String()
+			what += " rounded from " + t.sourceDType().String()
 		}
 		return Tensor{}, prefixed(fmt.Errorf("%s needs %d bytes, the data has %d", what, t.size, len(b)))
 	}
@@ -128,8 +128,8 @@ func (t Tensor) Size() int64 {
 // String returns the dtype and the shape, such as "BF16 [4096,4096]".
 func (t Tensor) String() string { return t.dtype.String() + " " + formatShape(t.shape) }
 
-// stored returns the dtype of the elements in the source.
-func (t Tensor) stored() DType {
+// sourceDType returns the dtype of the elements in the source.
+func (t Tensor) sourceDType() DType {
 	if t.dtypes != nil {
 		return t.dtypes[0]
 	}

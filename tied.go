@@ -87,7 +87,7 @@ func (t Tensor) identity() (id any, ok bool) {
 	}
 	k := key{t.src, t.off, fmt.Sprint(t.dtype, t.shape, t.dtypes)}
 	if t.strided != nil { // strides of dimensions of size 1 say nothing
-		g, _ := newGather(t.stored(), t.strided)
+		g, _ := newGather(t.sourceDType(), t.strided)
 		k.how += fmt.Sprint(g)
 	}
 	switch {

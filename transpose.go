@@ -87,7 +87,7 @@ type transposedStream struct {
 	inner int64 // runs of a step
 	step  int64 // bytes of a step, as they come out
 
-	memory *results
+	memory *resultPool
 	kept   bool // parts are, while there is room, until a throughStream drops them
 	mu     sync.Mutex
 	parts  map[int64]*transposedPart // in memory, by the number of their first step
@@ -107,7 +107,7 @@ type transposedPart struct {
 func newTransposedStream(s *storedStream, all *computations) *transposedStream {
 	t := &transposedStream{storedStream: s, memory: all.memory, kept: all.kept != nil, parts: make(map[int64]*transposedPart)}
 	if t.memory == nil {
-		t.memory = newResults()
+		t.memory = newResultPool()
 	}
 	if t.kept {
 		*all.kept = append(*all.kept, t.drop)

@@ -86,7 +86,7 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 
 // TestMakeRoom: parts that nobody reads go until fewer bytes are held than may be.
 func TestMakeRoom(t *testing.T) {
-	s := &transposedStream{most: 2, step: mostHeld / 8, memory: newResults(), parts: map[int64]*transposedPart{}}
+	s := &transposedStream{most: 2, step: mostHeld / 8, memory: newResultPool(), parts: map[int64]*transposedPart{}}
 	for i := range int64(9) {
 		words, err := s.memory.take(8)
 		require.NoError(t, err)

@@ -12,11 +12,11 @@ import (
 // use; two of any size may be there.
 const aheadBytes = 256 << 20
 
-// results is the memory that the computed tensors of one operation have for their
+// A resultPool is the memory that the computed tensors of one operation have for their
 // results, and transposed ones for what they hold. It is reused from tensor to tensor:
 // as garbage, results would be most of the heap, which could double before the garbage
 // collector runs.
-type results struct {
+type resultPool struct {
 	mu    sync.Mutex
 	freed sync.Cond
 	free  [][]uint64 // words, so that they are aligned for every Element
@@ -24,15 +24,15 @@ type results struct {
 	bytes int64      // which they take
 }
 
-func newResults() *results {
-	r := new(results)
+func newResultPool() *resultPool {
+	r := new(resultPool)
 	r.freed.L = &r.mu
 	return r
 }
 
 // take returns memory of at least n bytes. It never waits: a reader needs the result
 // that it asks for before it can finish with others.
-func (r *results) take(n int64) ([]uint64, error) {
+func (r *resultPool) take(n int64) ([]uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.takeLocked(n)
@@ -40,7 +40,7 @@ func (r *results) take(n int64) ([]uint64, error) {
 
 // takeAhead is take when there is room for one more result. It returns nil once
 // stopped is true.
-func (r *results) takeAhead(n int64, stopped *bool) ([]uint64, error) {
+func (r *resultPool) takeAhead(n int64, stopped *bool) ([]uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for !*stopped && r.used >= 2 && (r.used >= parallel.CopyWorkers() || r.bytes+n > aheadBytes) {
@@ -52,7 +52,7 @@ func (r *results) takeAhead(n int64, stopped *bool) ([]uint64, error) {
 	return r.takeLocked(n)
 }
 
-func (r *results) takeLocked(n int64) ([]uint64, error) {
+func (r *resultPool) takeLocked(n int64) ([]uint64, error) {
 	const small = 1 << 20 // bytes that may be wasted on a result
 	if err := mem.CheckSize(n); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (r *results) takeLocked(n int64) ([]uint64, error) {
 }
 
 // put frees the memory of a result. nil is none.
-func (r *results) put(words []uint64) {
+func (r *resultPool) put(words []uint64) {
 	if words == nil {
 		return
 	}
