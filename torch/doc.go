@@ -24,7 +24,7 @@
 // such as "state.0.exp_avg"; a tensor that is all of the file, "tensor". A module, as
 // torch.save(model) saves, is the dict that its state_dict returns, without what hooks of the
 // program change in that. Tensors that are the same view of one storage are equal for
-// [safetensors.Tie].
+// [safetensors.Tie], unless their elements repeat or overlap.
 //
 // Entries without tensors become metadata, a string as it is, the rest as JSON: numbers,
 // bools, None, and containers of these. Any other entry, such as an object of the program, is
@@ -33,9 +33,9 @@
 //
 // # Memory
 //
-// Tensors have no View. Reading one takes memory for its bytes if it is stored transposed,
-// if its elements repeat or overlap (expand, unfold), or if the storages are big-endian or
-// compressed, as torch.save never does; then for all of its storage.
+// Tensors have no View. Reading one takes memory for its bytes if it is stored transposed, and
+// for all of its storage if the storages are big-endian or compressed, as torch.save never
+// does. Elements that repeat or overlap (expand, unfold) are gathered block by block.
 //
 // # Untrusted files
 //

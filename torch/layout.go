@@ -159,31 +159,72 @@ func (l layout) pairs(view, storage safetensors.Tensor, end int64) (safetensors.
 	return view.Bitcast(safetensors.F4)
 }
 
-// gathered returns the tensor of any layout, which is in memory when it is read.
+// gathered returns the tensor of any layout, whose elements are gathered as they are read.
 func (l layout) gathered(storage safetensors.Tensor, end int64) (safetensors.Tensor, error) {
 	part, err := storage.Slice(safetensors.Span(int(l.offset), int(end)))
 	if err != nil {
 		return part, err
 	}
-	width := storage.DType().Bits() / 8
-	return safetensors.NewTensorFunc(storage.DType(), l.shape, func(dst []byte) error {
-		src, err := safetensors.Append[byte](nil, part)
-		if err == nil {
-			l.gather(dst, src, width, 0)
-		}
-		return err
-	})
+	return safetensors.NewTensorAt(storage.DType(), l.shape, gather{l, part, int64(storage.DType().Bits() / 8)})
 }
 
-// gather copies the elements of the dimensions from dim on, and returns the rest of dst.
-func (l layout) gather(dst, src []byte, width, dim int) []byte {
-	if dim == len(l.shape) {
-		return dst[copy(dst, src[:width]):]
+// A gather reads the elements of a layout, in order, out of the part of the storage that
+// starts with the first.
+type gather struct {
+	layout
+	part  safetensors.Tensor
+	width int64
+}
+
+// ReadAt reads the bytes from the first to the last element of p, and gathers in memory.
+func (g gather) ReadAt(p []byte, off int64) (int, error) {
+	size := g.width
+	for _, n := range g.shape {
+		size *= int64(n)
 	}
-	for i := range l.shape[dim] {
-		dst = l.gather(dst, src[i*int(l.strides[dim])*width:], width, dim+1)
+	want := p[:max(0, min(int64(len(p)), size-off))]
+	if len(want) == 0 {
+		return 0, io.EOF
 	}
-	return dst
+	first, last := off/g.width, (off+int64(len(want))-1)/g.width
+	begin, end := g.span(first, last)
+	src := make([]byte, (end-begin)*g.width)
+	if _, err := g.part.ReadAt(src, begin*g.width); err != nil && err != io.EOF {
+		return 0, err
+	}
+	n := 0
+	for e := first; n < len(want); e++ {
+		at := (g.at(e) - begin) * g.width
+		n += copy(want[n:], src[at:][:g.width][(off+int64(n))%g.width:])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// at returns the place of an element in the part, by its number.
+func (g gather) at(e int64) (place int64) {
+	for i := len(g.shape) - 1; i >= 0; i-- {
+		place += e % int64(g.shape[i]) * g.strides[i]
+		e /= int64(g.shape[i])
+	}
+	return place
+}
+
+// span returns the places from the least to after the largest of the elements first to last.
+func (g gather) span(first, last int64) (begin, end int64) {
+	row := int64(1) // elements of an index of dimension i
+	for i := len(g.shape) - 1; i >= 0; i-- {
+		n, stride := int64(g.shape[i]), g.strides[i]
+		a, b := first/row%n, last/row%n
+		if first/row/n != last/row/n { // several indices of an outer dimension
+			a, b = 0, n-1
+		}
+		begin, end = begin+a*stride, end+b*stride
+		row *= n
+	}
+	return begin, end + 1
 }
 
 // A source is the data of a storage, of size bytes.

@@ -87,6 +87,15 @@ func TestAgainstSlow(t *testing.T) {
 			got, err := safetensors.Append[byte](nil, x)
 			require.NoError(t, err)
 			require.Equal(t, want, append([]byte{}, got...), "%s %+v of %d", name, l, n)
+			gathered, err := l.gathered(all, end)
+			require.NoError(t, err)
+			for range 3 {
+				off := random.IntN(len(want))
+				part := make([]byte, 1+random.IntN(len(want)-off))
+				_, err := gathered.ReadAt(part, int64(off))
+				require.NoError(t, err)
+				require.Equal(t, want[off:][:len(part)], part, "%s %+v of %d", name, l, n)
+			}
 		}
 	}
 }
