@@ -331,6 +331,29 @@ func TestHarmlessKeys(t *testing.T) {
 	}
 }
 
+// TestIgnoredModules: values without scales stay as they are if the config says so, in the
+// words of each package.
+func TestIgnoredModules(t *testing.T) {
+	for name, key := range map[string]string{
+		"fp8": "modules_to_not_convert", "fbgemm_fp8": "modules_to_not_convert", "compressed-tensors": "ignore", "modelopt": "exclude_modules",
+	} {
+		m := map[string]safetensors.Tensor{}
+		zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
+		zeroed("a.weight_scale", safetensors.F32, 1)(m)
+		zeroed("cast.weight", safetensors.F8_E4M3, 2, 2)(m)
+		config := object{"format": "float-quantized", "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": object{"num_bits": 8, "type": "float", "strategy": "tensor"}}}}
+		if name != "compressed-tensors" {
+			config = object{}
+		}
+		_, err := quant.Dequantize(m, []byte(method(name, config)))
+		require.ErrorContains(t, err, `tensor "cast.weight": F8_E4M3 [2,2] belongs to a quantised tensor, but its scales`, name)
+		config[key] = []string{"cast"}
+		plain, err := quant.Dequantize(m, []byte(method(name, config)))
+		require.NoError(t, err, name)
+		require.Equal(t, m["cast.weight"], plain["cast.weight"])
+	}
+}
+
 // TestOrderOfGroups: groups that are those of an index need it.
 func TestOrderOfGroups(t *testing.T) {
 	words := map[string]safetensors.Tensor{}
