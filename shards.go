@@ -21,8 +21,7 @@ const (
 
 // OpenShards opens the shards of a model.safetensors.index.json as one File. It calls
 // open once for each, 20 concurrently; names are local, slash-separated paths. Close
-// closes these Files. Tensors are those of the index, shard by shard in name order;
-// metadata is that of the first, then of the index.
+// closes these Files. Tensors are those of the index, shard by shard in name order.
 //
 // An index that breaks a rule, or names a tensor that its shard lacks, is a
 // *[FormatError]. Errors of open are wrapped, with the shard; ten end the opening.

@@ -21,10 +21,10 @@ import (
 // One step replaces an earlier checkpoint: the rename of the index or of the single
 // shard. When several shards replace a single file, that step is its removal. After a
 // failure or a crash, the directory opens as the earlier checkpoint or as the new one,
-// each whole; an earlier set without an index may not open. Shard names are therefore
-// never reused: the stem gets a random number. Last, WriteShards removes the files of
-// earlier and of crashed saves; an error then says that the new checkpoint is complete.
-// A concurrent one fails; without locks, as on NFS, save one at a time. On Windows open
+// each whole; an earlier set without an index may not open. Shard names are never
+// reused: the stem gets a random number. Last, WriteShards removes the files of earlier
+// and of crashed saves; an error then says that the new checkpoint is complete. A
+// concurrent one fails; without locks, as on NFS, save one at a time. On Windows open
 // files can be neither replaced nor removed.
 func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]string, maxBytes int64) error {
 	return prefixed(writeShards(dir, Split(tensors, maxBytes), metadata))
@@ -99,8 +99,8 @@ func indexOf(shards map[string]map[string]Tensor, metadata map[string]string) ([
 }
 
 // Split deals tensors out to shards of up to maxBytes bytes, by file name, in name
-// order; a larger tensor is a shard. 0 or less is no limit. One is model.safetensors, several are
-// model-00001-of-00003.safetensors and so on.
+// order; a larger tensor is a shard. 0 or less is no limit. One is model.safetensors,
+// several are model-00001-of-00003.safetensors.
 func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tensor {
 	if maxBytes <= 0 {
 		maxBytes = math.MaxInt64
