@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -180,13 +181,13 @@ func second[T any](_ T, err error) error { return err }
 // A failing reader fails after some reads.
 type failing struct {
 	io.ReaderAt
-	left int
+	left atomic.Int64
 }
 
 var errFailing = errors.New("failing")
 
 func (f *failing) ReadAt(p []byte, off int64) (int, error) {
-	if f.left--; f.left < 0 {
+	if f.left.Add(-1) < 0 {
 		return 0, errFailing
 	}
 	return f.ReaderAt.ReadAt(p, off)
@@ -199,12 +200,13 @@ func TestFailingReader(t *testing.T) {
 		require.NoError(t, err)
 		for n := 0; ; n++ {
 			require.Less(t, n, 1000)
-			r := &failing{bytes.NewReader(data), n}
+			r := &failing{ReaderAt: bytes.NewReader(data)}
+			r.left.Store(int64(n))
 			f, err := NewFile(r, int64(len(data)))
 			if err == nil {
 				err = safetensors.Write(io.Discard, maps.Collect(f.Tensors()), nil)
 			}
-			if r.left >= 0 {
+			if r.left.Load() >= 0 {
 				require.NoError(t, err)
 				break
 			}

@@ -73,7 +73,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	object := r.Method == http.MethodGet && (r.Header.Get("Range") != "" || r.Header["x-ms-range"] != nil) // as Azure's client spells it
+	object := r.Method == http.MethodGet && (r.Header.Get("Range") != "" || hasSpelled(r.Header, "x-ms-range"))
 	refused := resp.StatusCode >= 300
 	if object && !refused {
 		return resp, nil
@@ -120,3 +120,7 @@ func secrets(r *http.Request) *strings.Replacer {
 	hide(url.QueryEscape(signature))
 	return strings.NewReplacer(pairs...)
 }
+
+// hasSpelled reports whether a header has a name as Azure's client spells it, in small
+// letters.
+func hasSpelled(header map[string][]string, name string) bool { return header[name] != nil }

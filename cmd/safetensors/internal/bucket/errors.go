@@ -66,7 +66,7 @@ func refused(err error) error {
 	case errors.As(err, &token):
 		return loginError(token.Response.StatusCode, token.ErrorCode, err)
 	case errors.As(err, &azure):
-		if r := azure.RawResponse; r != nil && r.Request.Header["x-ms-version"] == nil { // which all requests to the store have
+		if r := azure.RawResponse; r != nil && !hasSpelled(r.Request.Header, "x-ms-version") { // which all requests to the store have
 			return loginError(azure.StatusCode, azure.ErrorCode, err)
 		}
 		return &storeError{azure.StatusCode, described(azure.StatusCode, azure.ErrorCode, ""), err}
