@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures cp --part on an S3 server of this machine, for doc/cluster.md: four processes,
+# Measures cp --part on an S3 server of this machine, for bench/cluster/RESULTS.md: four processes,
 # one of which is killed and run again, and the requests that they send; then --part 1/1
 # in turn with plain cp.
 #

@@ -13,7 +13,7 @@
 // a folder file:///mnt/llama/step-2000?create_dir=true&no_tmp_dir=true.
 //
 // A training program writes its checkpoints in the same way, with one process for
-// each shard: see the example of the test, and doc/buckets.md.
+// each shard: see the example of the test, and doc/cluster.md.
 //
 // This is a module of its own, so that the SDKs do not become dependencies of the
 // package. Its tests run these commands with an S3 server on the loopback interface:

@@ -2,7 +2,7 @@
 // for each shard. Whoever has written the checkpoint opens it once and keeps the
 // answers, index and headers, as an object next to it. Every process of a group reads
 // that object and opens the checkpoint from it; the bytes of tensors come from the
-// server, as always. doc/scale.md says when that pays.
+// server, as always. doc/cluster.md says when that pays.
 //
 //	cd examples/replay && go test .
 package replay

@@ -5,7 +5,7 @@
 //
 //	go run ./cmd/scale -shards 1000 -tensors 1000 -ranks 8 -steps all,replay
 //
-// It prints a table for doc/scale.md, which says what the steps are.
+// It prints a table for bench/cluster/RESULTS.md; doc/cluster.md says what the steps are.
 package main
 
 import (

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRequests checks the numbers of doc/scale.md that are not times.
+// TestRequests checks the numbers of doc/cluster.md that are not times.
 func TestRequests(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, run(&out, checkpoint{shards: 6, tensors: 10}, limits{}, 3, time.Microsecond, []string{"all", "index", "own", "replay"}))
