@@ -60,8 +60,12 @@ func TestReadViews(t *testing.T) {
 		x, err := f.Tensor("a")
 		require.NoError(t, err)
 		view, err := View[uint64](x)
-		require.NoError(t, err)
 		require.NoError(t, f.Close())
+		if !littleEndian() {
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+			continue
+		}
+		require.NoError(t, err)
 		require.Equal(t, []uint64{1 << 40}, view)
 	}
 }
