@@ -1,7 +1,9 @@
 package stats
 
 import (
+	"cmp"
 	"math"
+	"slices"
 )
 
 // infinite is the part of a bucket that is all ones if its values are not finite.
@@ -97,4 +99,29 @@ func newHistogram(least, most float64, counts []count) Histogram {
 		h.Counts[bin] += c.n
 	}
 	return h
+}
+
+// typicalHistogram returns the histogram of the finite values in some buckets but for the
+// least and the largest thousandth of them: a single outlier would leave one bar.
+func typicalHistogram(counts []count) Histogram {
+	counts = slices.DeleteFunc(counts, func(c count) bool { return c.code&infinite == infinite })
+	slices.SortFunc(counts, func(a, b count) int { return cmp.Compare(ordered(a.code), ordered(b.code)) })
+	cut := int64(0)
+	for _, c := range counts {
+		cut += c.n
+	}
+	cut /= 1000
+	for range 2 {
+		left := cut
+		for len(counts) > 0 && counts[0].n <= left {
+			left -= counts[0].n
+			counts = counts[1:]
+		}
+		slices.Reverse(counts)
+	}
+	if len(counts) == 0 {
+		return Histogram{}
+	}
+	value := func(c count) float64 { return float64(math.Float32frombits(uint32(c.code) << 16)) }
+	return newHistogram(value(counts[0]), value(counts[len(counts)-1]), counts)
 }

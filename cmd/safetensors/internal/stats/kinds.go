@@ -27,6 +27,15 @@ const (
 // often each code is there.
 func (k kind) coded() bool { return k < float32s }
 
+// others returns 0 if the elements are floats, 1 if not.
+func (k kind) others() int {
+	switch k {
+	case floats, float32s, float64s:
+		return 0
+	}
+	return 1
+}
+
 // kindOf returns the kind of a dtype, and the dtype that its elements are read as.
 func kindOf(d safetensors.DType) (kind, safetensors.DType) {
 	switch d {

@@ -18,6 +18,7 @@ type Summary struct {
 	Count, Zeros, NaN, Inf int64
 	Min, Max, Mean, Std    float64
 	Histogram              Histogram
+	Typical                Histogram // of a total: of its floats from the quantile of 0.1 % to that of 99.9 %
 }
 
 // blockSize is how much is read at once: few enough bytes to stay in the cache, and
@@ -57,10 +58,12 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	if err != nil {
 		return nil, Summary{}, err
 	}
-	var counts buckets
+	var counts, typical buckets
 	for _, w := range workers {
-		counts.add(w.all.counts())
+		typical.add(w.all[0].counts())
+		counts.add(w.all[1].counts())
 	}
+	counts.add(typical.counts())
 	summaries := make([]Summary, len(tensors))
 	all := newResult()
 	for i, r := range results { // in this order, because sums of floats depend on it
@@ -70,6 +73,7 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	total := all.summarize()
 	if all.n > 0 {
 		total.Histogram = newHistogram(all.min, all.max, counts.counts())
+		total.Typical = typicalHistogram(typical.counts())
 	}
 	return summaries, total, nil
 }
@@ -134,7 +138,7 @@ func describe(t safetensors.Tensor, workers []*worker, r *result) error {
 	if r.n > 0 {
 		r.summary.Histogram = newHistogram(r.min, r.max, counts)
 	}
-	workers[0].all.add(counts)
+	workers[0].all[k.others()].add(counts)
 	return nil
 }
 

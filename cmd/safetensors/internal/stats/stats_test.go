@@ -203,7 +203,7 @@ func TestDescribeExtremes(t *testing.T) {
 // 2^exponent.
 func requireScaled(t *testing.T, want Summary, exponent int, got Summary) {
 	t.Helper()
-	got.Histogram = Histogram{}
+	got.Histogram, got.Typical = Histogram{}, Histogram{}
 	for _, x := range []*float64{&got.Min, &got.Max, &got.Mean, &got.Std} {
 		*x = math.Ldexp(*x, -exponent)
 	}
@@ -369,4 +369,39 @@ func BenchmarkDescribe(b *testing.B) {
 			})
 		}
 	}
+}
+
+// TestTypical: one outlier, and the numbers of positions, leave the histogram of the
+// weights as it is.
+func TestTypical(t *testing.T) {
+	tensor := func(d safetensors.DType, data []byte, n int) safetensors.Tensor {
+		x, err := safetensors.NewTensor(d, []int{n}, data)
+		require.NoError(t, err)
+		return x
+	}
+	var weights []byte
+	for i := range 4000 {
+		weights = binary.LittleEndian.AppendUint32(weights, math.Float32bits(float32(i%200-100)/256))
+	}
+	plain := tensor(safetensors.F32, weights, 4000)
+	outliers := []float32{1e30, -1e30, float32(math.NaN()), float32(math.Inf(1))}
+	var more []byte
+	for _, x := range outliers {
+		more = binary.LittleEndian.AppendUint32(more, math.Float32bits(x))
+	}
+	_, total, err := Describe([]safetensors.Tensor{plain, tensor(safetensors.F32, more, len(outliers)), tensor(safetensors.I64, make([]byte, 80_000), 10_000)})
+	require.NoError(t, err)
+	h := total.Typical
+	require.Equal(t, []float64{-100.0 / 256, 99.0 / 256}, []float64{h.Edges[0], h.Edges[len(h.Edges)-1]})
+	require.Len(t, h.Counts, bins)
+	sum := int64(0)
+	for _, n := range h.Counts {
+		sum += n
+		require.Greater(t, n, int64(100))
+	}
+	require.Equal(t, int64(4000), sum)
+
+	_, total, err = Describe([]safetensors.Tensor{tensor(safetensors.I64, make([]byte, 80), 10)})
+	require.NoError(t, err)
+	require.Empty(t, total.Typical.Counts)
 }

@@ -9,8 +9,8 @@ import (
 // A worker is the memory of one goroutine.
 type worker struct {
 	block   []byte
-	counter         // of the tensor that it looks at: codes or buckets
-	all     buckets // of the tensors that it finished
+	counter            // of the tensor that it looks at: codes or buckets
+	all     [2]buckets // of the tensors that it finished: of floats, of others
 }
 
 // look counts the elements of a block.
