@@ -52,7 +52,7 @@ type cell struct {
 // Empty reports whether there is no such tensor.
 func (c *cell) Empty() bool { return len(c.members) == 0 }
 
-// A scale is the colors of a figure: logarithmic, between two values.
+// A scale is the colors of a figure between two values: logarithmic, but linear from 0.
 type scale struct {
 	Label     string
 	Low, High figure
@@ -65,6 +65,8 @@ func (s scale) share(x float64) float64 {
 		return 0
 	case x >= float64(s.High):
 		return 1
+	case s.Low == 0:
+		return x / float64(s.High)
 	}
 	return math.Log(x/float64(s.Low)) / math.Log(float64(s.High)/float64(s.Low))
 }
@@ -146,7 +148,7 @@ func number(part string) (int, bool) {
 // layersOf returns the map of names. look returns the figures of some of them, by their
 // numbers, as in labels, whether they have NaN or Inf, and a text.
 func layersOf(names, labels []string, look func(members []int) (figures []float64, bad bool, text string)) layerMap {
-	m := layerMap{}
+	m, compared := layerMap{}, len(labels) == 1 // not described
 	m.Grids, m.Omitted = grids(names)
 	m.each(func(g *grid, name string, layer int, c *cell) {
 		var text string
@@ -165,10 +167,13 @@ func layersOf(names, labels []string, look func(members []int) (figures []float6
 			}
 		})
 		low = max(min(low, high), high/1e6) // what is smaller looks like zero
+		if compared {
+			low = 0
+		}
 		m.Figures = append(m.Figures, scale{label, figure(low), figure(high)})
 	}
 	m.each(func(_ *grid, _ string, _ int, c *cell) {
-		c.Equal = len(labels) == 1 && c.figures[0] == 0 && !c.Bad
+		c.Equal = compared && c.figures[0] == 0 && !c.Bad
 		var style strings.Builder
 		for k, x := range c.figures {
 			fmt.Fprintf(&style, "--f%d:%d%%;", k, int(math.Round(100*m.Figures[k].share(x))))

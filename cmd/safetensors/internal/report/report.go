@@ -70,9 +70,11 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 		t := &tensors[i]
 		return t.NaN+t.Inf > 0, float64(t.Bytes)
 	})
+	slices.Sort(listed)
 	data := struct {
 		frame
 		Total  row
+		Values *values
 		Number int
 		DTypes []dtype
 		Boxes  []box
@@ -82,12 +84,14 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 	}{
 		frame: frameOf(source), Number: len(tensors), DTypes: kinds,
 		Total:  rowOf(-1, &Tensor{Summary: total}, nil),
+		Values: valuesOf(total.Typical),
 		Boxes:  treemap(tensors, kinds, listed),
 		Layers: summaryMap(tensors),
 	}
 	for _, i := range listed {
 		data.Rows = append(data.Rows, rowOf(i, &tensors[i], kinds))
 	}
+	slices.SortStableFunc(data.Rows, func(a, b row) int { return compareNames(a.Name, b.Name) })
 	for _, t := range tensors {
 		data.Total.Bytes += t.Bytes
 	}
@@ -108,15 +112,12 @@ type Omitted struct{ Listed, All int }
 // Left returns the number of those that are left out.
 func (o Omitted) Left() int { return o.All - o.Listed }
 
-// largest returns the numbers below n of the rows that a table lists, in their order:
-// the marked ones first, then by size.
+// largest returns the numbers below n of the rows that a table lists: the marked ones
+// first, then by size.
 func largest(n int, rank func(i int) (marked bool, size float64)) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i
-	}
-	if n <= maxRows {
-		return all
 	}
 	slices.SortStableFunc(all, func(i, j int) int {
 		markedI, sizeI := rank(i)
@@ -129,9 +130,7 @@ func largest(n int, rank func(i int) (marked bool, size float64)) []int {
 		}
 		return cmp.Compare(sizeJ, sizeI)
 	})
-	all = all[:maxRows]
-	slices.Sort(all)
-	return all
+	return all[:min(n, maxRows)]
 }
 
 // A row is a tensor in the table.
@@ -150,6 +149,19 @@ func rowOf(id int, t *Tensor, kinds []dtype) row {
 		ID: id, Name: t.Name, DType: t.DType.String(), Class: classOf(kinds, t.DType), Shape: shape(t.Shape), Bytes: t.Bytes,
 		Min: figure(t.Min), Max: figure(t.Max), Mean: figure(t.Mean), Std: figure(t.Std), Summary: t.Summary,
 	}
+}
+
+// values is the histogram of all values.
+type values struct {
+	Histogram stats.Histogram
+	Low, High figure
+}
+
+func valuesOf(h stats.Histogram) *values {
+	if len(h.Counts) == 0 {
+		return nil
+	}
+	return &values{h, figure(h.Edges[0]), figure(h.Edges[len(h.Edges)-1])}
 }
 
 // A figure is a number in a page, which has all its digits and shows a few.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -209,4 +210,61 @@ func TestBars(t *testing.T) {
 		bars(stats.Histogram{Edges: []float64{-2, -1, 0, 2}, Counts: []int64{2, 0, 4}}))
 	require.Equal(t, "M0 24V0H50V24M50 24V0H100V24",
 		bars(stats.Histogram{Edges: []float64{-math.MaxFloat64, 0, math.MaxFloat64}, Counts: []int64{1, 1}}))
+}
+
+// names returns the names in the table of a page.
+func names(page string) (all []string) {
+	for _, match := range regexp.MustCompile(`<th scope="row">([^<]*)</th>`).FindAllStringSubmatch(page, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+func TestNaturalOrder(t *testing.T) {
+	want := []string{"layers.1a.x", "layers.a", "norm"}
+	for _, i := range []string{"10", "2", "02", "0"} {
+		want = append([]string{"layers." + i + ".x"}, want...)
+	}
+	var tensors []Tensor
+	for _, i := range []int{6, 3, 1, 5, 0, 4, 2} {
+		tensors = append(tensors, Tensor{Name: want[i], DType: safetensors.F32, Bytes: 4})
+	}
+	page := checkpoint(t, tensors)
+	require.Equal(t, want, names(page))
+	require.Regexp(t, `<tr id="t4"><th scope="row">layers.0.x<`, page, "links find their rows")
+}
+
+func TestComparisonByChange(t *testing.T) {
+	changes := []float64{0.02, 0.08, math.NaN(), 0.04, 0}
+	var pairs []Pair
+	for i, change := range changes {
+		pairs = append(pairs, Pair{Name: fmt.Sprintf("h.%d.w", i), A: "F32 [1]", B: "F32 [1]", Different: change != 0, Change: change})
+	}
+	var page bytes.Buffer
+	require.NoError(t, Comparison(&page, Compared{A: "a", B: "b", Pairs: pairs}))
+	_, table, _ := strings.Cut(page.String(), `id="tensors"`)
+	require.Equal(t, []string{"h.2.w", "h.1.w", "h.3.w", "h.0.w"}, names(table))
+	require.Contains(t, table, `aria-sort="descending">relative change<`)
+	m := changeMap(pairs)
+	require.Equal(t, []scale{{"relative change", 0, 0.08}}, m.Figures)
+	var styles []string
+	for _, c := range m.Grids[0].Modules[0].Cells {
+		styles = append(styles, string(c.Style))
+	}
+	require.Equal(t, []string{"--f0:25%;", "--f0:100%;", "--f0:0%;", "--f0:50%;", "--f0:0%;"}, styles)
+}
+
+// TestAccessible: headers say what they head, links have names, and nothing moves.
+func TestAccessible(t *testing.T) {
+	page := checkpoint(t, []Tensor{{Name: "a.0.x", DType: safetensors.F32, Bytes: 4}, {Name: "a.1.x", DType: safetensors.F32, Bytes: 4}})
+	var comparison bytes.Buffer
+	value := "x"
+	require.NoError(t, Comparison(&comparison, Compared{Pairs: []Pair{{Name: "x", A: "F32 [1]"}}, Metadata: []Meta{{Key: "k", A: &value}}}))
+	for _, page := range []string{page, comparison.String()} {
+		require.NotRegexp(t, `<th(>| [^s])`, page)
+		require.NotRegexp(t, `animat|transition|scroll-behavior|scrollIntoView`, page)
+	}
+	require.Regexp(t, `<a href="#t0" aria-label="a.0.x  F32 \[\], 4 B">`, page)
+	require.Equal(t, 2, strings.Count(page, `<a href="#t`))
+	require.Equal(t, 2, strings.Count(page, `<td class="cell" style="--f0:0%;--f1:0%;" aria-label="a.`))
 }

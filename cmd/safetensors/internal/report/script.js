@@ -1,17 +1,40 @@
 "use strict";
 const readout = document.getElementById("readout");
-document.addEventListener("pointerover", (event) => {
-  const title = event.target.dataset?.title;
-  readout.hidden = !title;
-  readout.textContent = title ?? "";
-});
+const show = (event) => {
+  const label = event.target.closest?.(".cell, .sizes a, rect")?.getAttribute("aria-label");
+  readout.hidden = !label;
+  readout.textContent = label ?? "";
+};
+for (const kind of ["pointerover", "focusin", "focusout"]) document.addEventListener(kind, show);
+
+const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+for (const map of document.querySelectorAll("table.map")) {
+  map.querySelector(".cell").tabIndex = 0; // the only stop of the map
+  map.addEventListener("keydown", (event) => {
+    if (!(event.key in steps)) return;
+    event.preventDefault();
+    const [down, right] = steps[event.key];
+    let cell = event.target;
+    do cell = map.rows[cell.parentNode.rowIndex + down]?.cells[cell.cellIndex + right];
+    while (cell && !cell.matches(".cell"));
+    if (!cell) return;
+    event.target.tabIndex = -1;
+    cell.tabIndex = 0;
+    cell.focus();
+  });
+}
 
 for (const table of document.querySelectorAll("table.rows")) {
   const body = table.tBodies[0];
+  for (const header of table.tHead.querySelectorAll("th:not(.plain)")) {
+    const button = document.createElement("button");
+    button.append(...header.childNodes);
+    header.append(button);
+  }
   const value = (row, column) => {
     const cell = row.cells[column];
     const data = cell.querySelector("data");
-    return data ? (data.value === "" ? -Infinity : Number(data.value)) : cell.textContent;
+    return data ? (data.value === "" ? Infinity : Number(data.value)) : cell.textContent;
   };
   table.tHead.addEventListener("click", (event) => {
     const header = event.target.closest("th:not(.plain)");

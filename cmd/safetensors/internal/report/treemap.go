@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors"
@@ -238,12 +239,22 @@ func visible(nodes []*node, least float64) []*node {
 	return slices.Insert(nodes[:n:n], at, rest)
 }
 
-// compareParts compares parts of names: numbers by their value.
+// compareNames compares names in natural order: layers.2 comes before layers.10.
+func compareNames(a, b string) int {
+	return slices.CompareFunc(strings.SplitN(a, ".", maxDepth), strings.SplitN(b, ".", maxDepth), compareParts)
+}
+
+// compareParts compares parts of names: numbers by their value, and before all else.
 func compareParts(a, b string) int {
-	x, errX := strconv.Atoi(a)
-	y, errY := strconv.Atoi(b)
-	if errX == nil && errY == nil {
+	x, isNumber := number(a)
+	y, isNumberToo := number(b)
+	switch {
+	case isNumber && isNumberToo && x != y:
 		return cmp.Compare(x, y)
+	case isNumber && !isNumberToo:
+		return -1
+	case isNumberToo && !isNumber:
+		return 1
 	}
 	return cmp.Compare(a, b)
 }
