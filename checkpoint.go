@@ -23,6 +23,8 @@ const (
 	modelFile   = modelStem + fileSuffix  // a model in one file
 	indexFile   = modelFile + indexSuffix // which names the shards of a model in several
 	modelStem   = "model"
+
+	pipelineFile = "model_index.json" // of diffusers, above the folders of its models
 )
 
 // openCheckpoint opens what Open takes: a file, an index or a folder.
@@ -68,7 +70,7 @@ func choose(in folder, name string) choice {
 		}
 		c.name = in.join(name, found[0])
 	}
-	if strings.HasSuffix(c.name, indexSuffix) {
+	if isIndex(c.name) {
 		c.index, c.err = readIndex(in, c.name)
 	}
 	return c
@@ -82,7 +84,7 @@ func (c choice) open(in folder) (*File, error) {
 	case err != nil:
 	case c.set != nil:
 		f, err = openSet(in, c.name, c.set)
-	case strings.HasSuffix(c.name, indexSuffix):
+	case isIndex(c.name):
 		f, err = openShards(bytes.Clone(c.index), in.atOnce(), func(shard string) (*File, error) {
 			return openIn(in, in.join(in.dir(c.name), shard))
 		})
@@ -140,18 +142,11 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names, files, indexes []string
-	for _, e := range entries {
-		name := e.Name()
-		names = append(names, name)
-		switch {
-		case strings.HasPrefix(name, osfile.TempPrefix):
-		case strings.HasSuffix(name, fileSuffix):
-			files = append(files, name)
-		case strings.HasSuffix(name, fileSuffix+indexSuffix):
-			indexes = append(indexes, name)
-		}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
 	}
+	files, indexes := weightsAmong(names)
 	switch {
 	case slices.Contains(files, modelFile):
 		return []string{modelFile}, nil
@@ -160,7 +155,7 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 	case len(indexes) == 1:
 		return indexes, nil
 	case len(indexes) == 0 && len(files) == 0:
-		return nil, fmt.Errorf("no %s file in it, only [%s]: %w", fileSuffix, listNames(names), fs.ErrNotExist)
+		return nil, noWeights(in, dir, names)
 	case len(indexes) == 0:
 		if set, err := shardsOf(files); set || err != nil {
 			return files, err
@@ -170,6 +165,44 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 		}
 	}
 	return nil, fmt.Errorf("no %s in it, and several others: %s", modelFile, listNames(append(indexes, files...)))
+}
+
+// weightsAmong returns which names are those of a model: the files and the indexes, but
+// for variants of a model that is among them itself.
+func weightsAmong(names []string) (files, indexes []string) {
+	var all []string
+	for _, name := range names {
+		if file, _, _ := cutIndex(name); strings.HasSuffix(file, fileSuffix) && !strings.HasPrefix(name, osfile.TempPrefix) {
+			all = append(all, name)
+		}
+	}
+	for _, name := range withoutVariants(all) {
+		if isIndex(name) {
+			indexes = append(indexes, name)
+		} else {
+			files = append(files, name)
+		}
+	}
+	return files, indexes
+}
+
+// noWeights is the error for a folder without weights. Of a pipeline of diffusers it names
+// the folders that have some.
+func noWeights(in folder, dir string, names []string) error {
+	only := "[" + listNames(names) + "]"
+	if slices.Contains(names, pipelineFile) {
+		models := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			if !in.isDir(in.join(dir, name)) {
+				return true
+			}
+			below, _ := in.list(in.join(dir, name))
+			return !slices.ContainsFunc(below, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), fileSuffix) })
+		})
+		if len(models) > 0 {
+			only = "in folders of its pipeline: " + listNames(models)
+		}
+	}
+	return fmt.Errorf("no %s file in it, only %s: %w", fileSuffix, only, fs.ErrNotExist)
 }
 
 // cutShardName takes the name of a shard apart: stem-00001-of-00003.safetensors.

@@ -7,7 +7,8 @@ import (
 
 // Open opens a checkpoint for lazy reading: a .safetensors file, an index of shards, or
 // a directory, searched in this order: model.safetensors; its index; the only other
-// index or file; a complete set x-00001-of-0000N.safetensors.
+// index or file; a complete set x-00001-of-0000N.safetensors. Next to x.safetensors the
+// variant x.fp16.safetensors does not count.
 //
 // It maps the file, or reads tensors on demand where it cannot. Each file takes a
 // descriptor until Close. Do not write to an open file or truncate it; replacing it, as
