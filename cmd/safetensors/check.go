@@ -98,7 +98,7 @@ func filesOf(name string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !strings.HasSuffix(path, ".safetensors.index.json") {
+		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !source.IsIndex(path) {
 			return nil
 		}
 		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a pipe would be waited for

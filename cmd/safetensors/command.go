@@ -156,6 +156,12 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 	root.PersistentFlags().StringVar(&c.opener.Key, "key", "", "of a PyTorch file that holds several dicts of tensors, the `NAME` of one: state_dict, or optimizer.state.0")
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "ls", "show", "stats", "diff", "hash", "verify", "cp":
+			cmd.Flags().StringVar(&c.opener.Variant, "variant", "", "of a folder, take the variant `NAME`: fp16 of x.fp16.safetensors next to x.safetensors")
+		}
+	}
 	c.addCompletions(root)
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

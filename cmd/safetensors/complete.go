@@ -31,7 +31,7 @@ func (c *command) addCompletions(root *cobra.Command) {
 		"method":     fixed("linear", "slerp", "task"),
 		"sort":       fixed("size", "name"),
 	}
-	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "ranks", "depth", "meta", "hub"} {
+	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "ranks", "depth", "meta", "hub", "variant"} {
 		flags[name] = fixed()
 	}
 	root.RegisterFlagCompletionFunc("key", flags["key"])
@@ -71,7 +71,7 @@ func afterSource(complete cobra.CompletionFunc) cobra.CompletionFunc {
 func (c *command) openLocal(names []string, use func(*source.Checkpoint)) {
 	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
 	defer cancel()
-	o := &source.Opener{Context: ctx, Key: c.opener.Key, Local: true}
+	o := &source.Opener{Context: ctx, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}
 	for _, name := range names {
 		if src, err := o.Open(name); err == nil {
 			use(src)

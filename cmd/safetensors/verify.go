@@ -45,10 +45,13 @@ safetensors verify model --signature model.sig --chain root.pem
 safetensors verify hf://mistralai/Mistral-7B-v0.3
 safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 `, cobra.MatchAll(arguments(1, 2), stdinOnce), func(args []string) error {
+		onHub := hub != "" || len(args) == 1 && strings.HasPrefix(args[0], "hf://") && !signed.trust()
 		switch {
+		case c.opener.Variant != "" && (onHub || signed.given()):
+			return usage("--variant goes with a MANIFEST only")
 		case hub != "" && (len(args) > 1 || tensors || signed.trust()):
 			return usage("--hub goes with --ignore only")
-		case hub != "" || len(args) == 1 && strings.HasPrefix(args[0], "hf://") && !signed.trust():
+		case onHub:
 			return c.verifyHub(args[0], hub, signed.ignore, asJSON)
 		case signed.given() && (len(args) > 1 || tensors):
 			return usage("a signature is verified alone, without a manifest or --tensors")

@@ -19,7 +19,11 @@ import (
 // openIn opens a checkpoint of several files in a file system: an index or a folder.
 func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string) string) error {
 	seen := new(files)
-	f, err := o.openFolder(c, meteredFS{fsys, o, seen, path}, name)
+	in, err := o.filesIn(meteredFS{fsys, o, seen, path}, name)
+	if err != nil {
+		return err
+	}
+	f, err := o.openFolder(c, in, name)
 	if err != nil {
 		return err
 	}
@@ -69,7 +73,7 @@ func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 	}
 	is := func(want string) func(string) bool { return func(name string) bool { return name == want } }
 	switch {
-	case has(func(name string) bool { return strings.HasSuffix(name, ".safetensors"+indexEnding) }):
+	case has(IsIndex):
 	case has(is(".metadata")):
 		c.Joined = true
 		return o.openDistcp(c, fsys, name)

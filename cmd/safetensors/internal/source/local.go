@@ -37,6 +37,8 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	case info.IsDir():
 		c.Folder = wholeFolder(localFS(name))
 		return o.openIn(c, localFS(name), ".", func(file string) string { return filepath.Join(name, filepath.FromSlash(file)) })
+	case o.Variant != "":
+		return errNoVariants
 	case !info.Mode().IsRegular() && o.Local: // nobody may write to a pipe
 		return errNotLocal
 	case !info.Mode().IsRegular(): // a pipe, as of <(curl …)
@@ -46,7 +48,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 		}
 		defer f.Close()
 		return o.openStream(c, f)
-	case strings.HasSuffix(name, ".index.json"):
+	case strings.HasSuffix(name, ".index.json"), IsIndex(name):
 		dir := filepath.Dir(name)
 		c.Folder = wholeFolder(localFS(dir))
 		return o.openIn(c, localFS(dir), filepath.Base(name), func(file string) string { return filepath.Join(dir, filepath.FromSlash(file)) })

@@ -142,6 +142,9 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 	if o.Local {
 		return errNotLocal
 	}
+	if o.Variant != "" {
+		return errors.New("a variant is selected in folders only, and this is not in the cache: name its file")
+	}
 	if o.Pin {
 		snapshot, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
 		if err != nil {
@@ -221,6 +224,9 @@ func (o *Opener) openBucket(c *Checkpoint, name string) error {
 	if info.IsDir() {
 		c.Folder = wholeFolder(fsys)
 		return o.openIn(c, fsys, ".", nil)
+	}
+	if o.Variant != "" {
+		return errNoVariants
 	}
 	f, err := fsys.Open(".")
 	if err != nil {

@@ -32,6 +32,9 @@ type Opener struct {
 	// Key selects the tensors of PyTorch files that hold several dicts of them.
 	Key string
 
+	// Variant, if not "", selects the files of a variant in folders: fp16.
+	Variant string
+
 	// Local refuses what is not in the files of this machine. A repository of the hub
 	// may be in its cache.
 	Local bool
@@ -164,6 +167,8 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 		return err
 	case o.Local && (name == "-" || strings.Contains(name, "://") && !strings.HasPrefix(name, "hf://")):
 		return errNotLocal
+	case o.Variant != "" && (name == "-" || strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")):
+		return errNoVariants
 	case name == "-":
 		return o.openStream(c, o.Stdin)
 	case strings.HasPrefix(name, "hf://"):
