@@ -86,7 +86,7 @@ func (c choice) open(in folder) (*File, error) {
 		f, err = openSet(in, c.name, c.set)
 	case isIndex(c.name):
 		f, err = openShards(bytes.Clone(c.index), in.atOnce(), func(shard string) (*File, error) {
-			return openIn(in, in.join(in.dir(c.name), shard))
+			return openShard(in, in.dir(c.name), shard)
 		})
 	default:
 		return openIn(in, c.name)
@@ -100,7 +100,7 @@ func (c choice) open(in folder) (*File, error) {
 // openSet opens a set of shards that has no index.
 func openSet(in folder, dir string, names []string) (*File, error) {
 	files, failures := openAll(names, in.atOnce(), func(shard string) (*File, error) {
-		return openIn(in, in.join(dir, shard))
+		return openShard(in, dir, shard)
 	})
 	err := joinSome(failures)
 	if err == nil {
@@ -111,6 +111,15 @@ func openSet(in folder, dir string, names []string) (*File, error) {
 	}
 	closeAll(files)
 	return nil, err
+}
+
+// openShard opens a shard in a folder that its caller names in errors.
+func openShard(in folder, dir, shard string) (*File, error) {
+	f, err := openIn(in, in.join(dir, shard))
+	if err != nil {
+		return nil, &shardError{shard, err}
+	}
+	return f, nil
 }
 
 func openIn(in folder, name string) (*File, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -66,6 +67,26 @@ func openError(name string, err error) error {
 		err = path.Err // the name once is enough
 	}
 	return &fs.PathError{Op: "open", Path: name, Err: err}
+}
+
+// A shardError is the error of opening a shard, for a caller that says which one: its text
+// leaves out the paths that end in its name.
+type shardError struct {
+	shard string
+	err   error
+}
+
+func (e *shardError) Unwrap() error { return e.err }
+
+func (e *shardError) Error() string {
+	err := e.err
+	for {
+		p, ok := err.(*fs.PathError)
+		if !ok || !strings.HasSuffix("/"+filepath.ToSlash(p.Path), "/"+e.shard) {
+			return err.Error()
+		}
+		err = p.Err
+	}
 }
 
 // A noTensorError is the error for a name that no tensor has.

@@ -136,7 +136,7 @@ func TestOpenFSRefuses(t *testing.T) {
 		{"a regular file", "link.safetensors", nil, "open link.safetensors: is a device"},
 		{"a checkpoint in the folder", "empty", fs.ErrNotExist, "open empty: no .safetensors file in it, only [readme]"},
 		{"shards next to the index", "b", nil, "is not a local, slash-separated file name"},
-		{"shards that exist", "c", fs.ErrNotExist, `shard "missing.safetensors": open c/missing.safetensors: `},
+		{"shards that exist", "c", fs.ErrNotExist, `open c/model.safetensors.index.json: shard "missing.safetensors": file does not exist`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			counter := &closeCounter{FS: fsys}

@@ -234,7 +234,7 @@ func TestBadIndex(t *testing.T) {
 		{"a shard is local: not the folder itself", `{"weight_map":{"t00":"."}}`, "is not a local"},
 		{"a tensor is in its shard", `{"weight_map":{"t00":"s.safetensors","t09":"s.safetensors"}}`, `tensor "t09": the index places it in shard "s.safetensors", which lacks it`},
 		{"all tensors are in their shard", `{"weight_map":{"t08":"s.safetensors","t09":"s.safetensors"}}`, `which lacks it and 1 others`},
-		{shardExists, `{"weight_map":{"t00":"absent.safetensors"}}`, `shard "absent.safetensors": open `},
+		{shardExists, `{"weight_map":{"t00":"absent.safetensors"}}`, `index.json: shard "absent.safetensors": `},
 		{"a shard is well-formed", `{"weight_map":{"t00":"broken.safetensors"}}`, "Git LFS pointer"},
 		{"only white space follows the object", `{"weight_map":{}} x`, "expected the end of the index, found 'x'"},
 		{"an index is valid UTF-8", "{\"weight_map\":{\"\xff\":\"s.safetensors\"}}", "the index is not valid UTF-8 (at byte 16)"},
@@ -253,6 +253,8 @@ func TestBadIndex(t *testing.T) {
 				var broken *FormatError
 				if c.rule == shardExists { // no bytes are at fault
 					require.False(t, errors.As(err, &broken))
+					require.ErrorIs(t, err, fs.ErrNotExist)
+					require.Equal(t, 1, strings.Count(err.Error(), "absent.safetensors"), err)
 				} else {
 					require.ErrorAs(t, err, &broken)
 				}
