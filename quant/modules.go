@@ -166,7 +166,7 @@ func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, 
 func (m *module) checkParts() error {
 	for _, p := range m.layout.parts {
 		switch t, ok := m.tensor[p.role]; {
-		case !ok && !p.optional:
+		case !ok && !slices.Contains(m.layout.optional, p.role):
 			return m.errorf(values, "%s is missing", quote(m.stem+p.suffix))
 		case ok && !p.has(t):
 			return m.errorf(p.role, "%v, not one of %v", t, p.dtypes)

@@ -164,7 +164,7 @@ func usual(name string) bool {
 	return true
 }
 
-// fused are the projections that vLLM joins into one.
+// fused are the projections that vLLM joins into one. Each is in one group.
 var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}, {"w1", "w3"}}
 
 // together returns the tensors that share a global scale with the one of that name,
@@ -176,7 +176,6 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 		if !slices.Contains(group, module[dot:]) {
 			continue
 		}
-		all = nil
 		for _, part := range group {
 			other := module[:dot] + part + ".weight"
 			if t := tensors[other]; t.DType() == tensors[name].DType() && p.refuses(other, t) == nil {
