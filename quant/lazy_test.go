@@ -127,6 +127,25 @@ func TestUnalignedReads(t *testing.T) {
 	require.LessOrEqual(t, reads(4*n+1), 2*reads(4*n))
 }
 
+// TestColumnInOneBlock: the elements of a column are computed together.
+func TestColumnInOneBlock(t *testing.T) {
+	const n = 1 << 12
+	file := newCounter(zeros{})
+	parts := zerosOf("qweight", safetensors.I32, []int{n / 8, n}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})
+	for name, x := range parts {
+		var err error
+		parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
+		require.NoError(t, err)
+	}
+	plain, err := quant.Dequantize(parts, []byte(method("gptq", object{"bits": 4, "group_size": 128})))
+	require.NoError(t, err)
+	column, err := plain["a.weight"].Slice(safetensors.All(), safetensors.Span(7, 8))
+	require.NoError(t, err)
+	_, err = safetensors.Append[float32](nil, column)
+	require.NoError(t, err)
+	require.EqualValues(t, len(parts), file.reads.Load())
+}
+
 // zerosOf returns tensors of a module "a" of these suffixes, dtypes and shapes.
 func zerosOf(args ...any) map[string]safetensors.Tensor {
 	m := map[string]safetensors.Tensor{}

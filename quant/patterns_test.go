@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"testing"
@@ -77,9 +78,20 @@ func TestCover(t *testing.T) {
 	}
 	p, err := new(config).parsePatterns([]string{"a"})
 	require.NoError(t, err)
-	ok, err := p.cover(strings.Repeat("b.", 1<<20)+"a", new(int64))
-	require.NoError(t, err)
-	require.False(t, ok, "a path has a few components")
+	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
+		ok, err := p.cover(strings.Repeat("b.", before)+"a", new(int64))
+		require.NoError(t, err)
+		require.Equal(t, want, ok, "component %d of a path", before+1)
+	}
+}
+
+// TestSize: repeats count as often as they are written out, and at least once.
+func TestSize(t *testing.T) {
+	for expr, want := range map[string]int64{"a": 2, "a*": 3, "a{1}": 3, "a{0,}": 3, "a{2,}": 6, "a{2,5}": 15, "(?:a{2}){3}": 21} {
+		re, err := syntax.Parse(expr, syntax.Perl)
+		require.NoError(t, err)
+		require.Equal(t, want, size(re), expr)
+	}
 }
 
 // TestMethods finds the method of sections without a quant_method.

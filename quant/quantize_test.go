@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -134,6 +135,31 @@ func TestSharedGlobalScale(t *testing.T) {
 	require.Equal(t, scale["q_proj"], scale["k_proj"])
 	require.Equal(t, scale["q_proj"], scale["v_proj"])
 	require.NotEqual(t, scale["q_proj"], scale["o_proj"])
+}
+
+// TestGlobalScaleInParts: it is that of the last number, too, of more than are in memory together.
+func TestGlobalScaleInParts(t *testing.T) {
+	const rows, columns = 1 << 15, 32
+	numbers := make([]float32, rows*columns)
+	numbers[len(numbers)-1] = 448 * 6 / 16
+	x, err := safetensors.NewTensor(safetensors.F32, []int{rows, columns}, numbers)
+	require.NoError(t, err)
+	q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: quant.NVFP4})
+	require.NoError(t, err)
+	got, err := safetensors.Append[float32](nil, q["a.weight_global_scale"])
+	require.NoError(t, err)
+	require.Equal(t, []float32{16}, got)
+
+	wide, err := safetensors.NewTensorAt(safetensors.F32, []int{64, 1 << 18}, zeros{})
+	require.NoError(t, err)
+	q, _, err = quant.Quantize(map[string]safetensors.Tensor{"a.weight": wide}, quant.Recipe{Scheme: quant.NVFP4})
+	require.NoError(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = safetensors.Append[float32](nil, q["a.weight_global_scale"])
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), "the tensor has 64 MiB")
 }
 
 // TestFusedPartners: what cannot be quantised shares no scale.

@@ -120,6 +120,7 @@ func TestRefused(t *testing.T) {
 			m["a.weight_format"], _ = safetensors.NewTensor(safetensors.U8, nil, []byte{2})
 		}}, `tensor "a.weight_format": INT8: elements in order 2, not row by row (0)`},
 		{"two orders", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), zeroed("a.weight_format", safetensors.U8, 2)}, `U8 [2] does not have 1 elements`},
+		{"values without a dimension", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[1]}`), zeroed("a.weight", safetensors.BF16)), `tensor "a.weight": NF4: its bytes: `},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
 		{"weight and packed weight", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight", safetensors.BF16, 2, 8)}, `tensor "a.weight": BF16 [2,8] next to "a.weight_packed" (packed integers): unsupported operation`},
 		{"two layouts of a module", "{}", []change{
