@@ -1,6 +1,7 @@
 package quant_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ func TestAccepted(t *testing.T) {
 			},
 		}, []int{4, 4}},
 		{"blocks of 128×128 without a config", "{}", []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 130), zeroed("a.weight_scale", safetensors.F32, 2, 2)}, []int{129, 130}},
+		{"the longest lines, of which there are none", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 0, math.MaxInt/8), zeroed("a.weight_scale", safetensors.F32, 0, 1)}, []int{0, math.MaxInt / 8}},
 	} {
 		m := map[string]safetensors.Tensor{}
 		for _, change := range c.changes {
@@ -40,6 +42,9 @@ func TestAccepted(t *testing.T) {
 		require.NoError(t, err, c.title)
 		x := plain["a.weight"]
 		require.Equal(t, c.shape, x.Shape(), c.title)
+		if x.Len() == 0 {
+			continue
+		}
 		first, err := x.Slice(safetensors.Span(0, 1), safetensors.Span(0, 1))
 		require.NoError(t, err, c.title)
 		got, err := safetensors.Append[float32](nil, first)
