@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +21,7 @@ func readEquivalent(name string) (map[string]bool, error) {
 		return nil, err
 	}
 	known := make(map[string]bool)
+	isOld := func(line string) bool { return strings.HasPrefix(line, "- ") }
 	for _, paragraph := range strings.Split(string(text), "\n\n") {
 		var lines []string
 		for line := range strings.Lines(paragraph) {
@@ -30,7 +32,7 @@ func readEquivalent(name string) (map[string]bool, error) {
 		if len(lines) == 0 {
 			continue
 		}
-		if len(lines) < 4 || !strings.HasPrefix(lines[1], "- ") || !strings.HasPrefix(lines[2], "+") {
+		if len(lines) < 4 || !isOld(lines[1]) || !strings.HasPrefix(lines[2], "+") || slices.ContainsFunc(lines[3:], isOld) {
 			return nil, fmt.Errorf("%s: not a mutant and a reason:\n%s", name, paragraph)
 		}
 		known[strings.Join(lines[:3], "\n")] = true

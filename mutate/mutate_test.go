@@ -135,7 +135,8 @@ func TestEquivalent(t *testing.T) {
 	require.Empty(t, known, "these are no mutants, or no longer")
 }
 
-// TestReadEquivalent has a list with and without a reason.
+// TestReadEquivalent has a list with and without a reason, and with two mutants in one
+// paragraph.
 func TestReadEquivalent(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "list")
 	const key = "a.go f\n- x < 1\n+ x <= 1"
@@ -143,9 +144,11 @@ func TestReadEquivalent(t *testing.T) {
 	known, err := readEquivalent(name)
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{key: true, "a.go g 2\n- x < 1\n+ x <= 1": true}, known)
-	require.NoError(t, os.WriteFile(name, []byte(key+"\n"), 0o666))
-	_, err = readEquivalent(name)
-	require.ErrorContains(t, err, "not a mutant and a reason")
+	for _, text := range []string{key + "\n", key + "\nx is never 1.\n" + key + "\nNor here.\n"} {
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
+		_, err = readEquivalent(name)
+		require.ErrorContains(t, err, "not a mutant and a reason")
+	}
 }
 
 // TestSample: the same seed takes the same mutants, another seed others.
