@@ -104,6 +104,7 @@ func TestLogins(t *testing.T) {
 			_, err = b.Exists(key)
 			require.ErrorContains(t, err, "login failed")
 			require.NotErrorIs(t, err, fs.ErrNotExist, "what a server of tokens lacks is none of the objects")
+			require.Zero(t, status(err), "it is not the store that answered")
 			mu.Lock()
 			require.Len(t, paths, 1)
 			mu.Unlock()

@@ -182,6 +182,23 @@ func TestS3OtherRegion(t *testing.T) {
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
 	_, err := b.Exists(key)
 	require.ErrorContains(t, err, "301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1")
+
+	for status, header := range map[int][]string{400: nil, 403: {"X-Amz-Bucket-Region", "eu-central-1"}} { // which says no more than where it is
+		endpoint, _ := serve(t, says(status, "", header...))
+		b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
+		_, err := b.Exists(key)
+		require.ErrorContains(t, err, http.StatusText(status))
+		require.NotContains(t, err.Error(), "region")
+	}
+}
+
+// TestIsURL: the name of a store is a file's name, too, and a page of the web is no object.
+func TestIsURL(t *testing.T) {
+	for name, want := range map[string]bool{
+		"s3://models/x": true, "gs://models/x": true, "azblob://models/x": true, "s3": false, "s3:/x": false, "https://host/x": false, "x": false,
+	} {
+		require.Equal(t, want, IsURL(name), name)
+	}
 }
 
 // TestListPages lists in several answers, which a store may cut where it likes.
