@@ -29,6 +29,18 @@ func TestReadAtEnd(t *testing.T) {
 	require.Len(t, requests(), 2)
 }
 
+// TestReadTogether: one request brings neighbors and the gap between them.
+func TestReadTogether(t *testing.T) {
+	endpoint, requests := serve(t, says(200, "", "Content-Length", "10"), says(206, "12345678", "Content-Range", "bytes 1-8/10"))
+	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
+	f, err := b.FS(key).Open(".")
+	require.NoError(t, err)
+	first, second := make([]byte, 2), make([]byte, 3)
+	require.NoError(t, f.(*object).ReadRanges(func(yield func(int64, []byte) bool) { _ = yield(1, first) && yield(6, second) }))
+	require.Equal(t, "12 678", string(first)+" "+string(second))
+	require.Equal(t, "bytes=1-8", requests()[1].Header.Get("Range"))
+}
+
 // TestStoredCompressed: the bytes of an object are those that are stored, whatever its encoding.
 func TestStoredCompressed(t *testing.T) {
 	var stored bytes.Buffer

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,7 +148,7 @@ func failures(t *testing.T, pauses []time.Duration) (numbers []int) {
 
 // TestRetryAfter: a store may ask for a longer pause, up to a minute.
 func TestRetryAfter(t *testing.T) {
-	for text, want := range map[string]time.Duration{"7": 7 * time.Second, "3600": time.Minute} {
+	for text, want := range map[string]time.Duration{"19": 19 * time.Second, "3600": time.Minute} {
 		header := http.Header{"Retry-After": {text}}
 		err := &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{Header: header}}}
 		got, _ := retryer().RetryDelay(1, fmt.Errorf("wrapped: %w", err))
@@ -250,6 +251,9 @@ func TestConflict(t *testing.T) {
 		b, key := at(t, scheme, endpoint, "x")
 		require.ErrorIs(t, b.Create(key, nil), fs.ErrExist, scheme)
 		require.Len(t, requests(), 1)
+		if scheme == "gs" { // which does not know If-None-Match
+			require.Equal(t, "0", requests()[0].Header.Get("X-Goog-If-Generation-Match"))
+		}
 	}
 }
 
@@ -295,6 +299,40 @@ func TestAzureUploadsApart(t *testing.T) {
 	require.NoError(t, one.complete(t.Context(), 2))
 	require.Equal(t, "1a1b", blob)
 	require.Equal(t, http.StatusNotFound, status(one.abort(t.Context())), "there is nothing to be removed")
+}
+
+// TestPartsEndBeforeAbort: a part that ends after the upload is aborted may stay for ever.
+func TestPartsEndBeforeAbort(t *testing.T) {
+	late := new(latePart)
+	b := &Bucket{ctx: t.Context(), store: late}
+	require.ErrorIs(t, b.Write("x", 0, func(w io.Writer) error {
+		_, err := w.Write(make([]byte, partSize+1))
+		require.NoError(t, err)
+		return io.ErrNoProgress
+	}), io.ErrNoProgress)
+	require.True(t, late.endedFirst)
+}
+
+// A latePart is a store of one upload, and the upload, whose part ends some time after it is
+// cancelled.
+type latePart struct {
+	store
+	ended      atomic.Bool
+	endedFirst bool
+}
+
+func (l *latePart) begin(context.Context, string) (upload, error) { return l, nil }
+func (l *latePart) complete(context.Context, int) error           { return nil }
+func (l *latePart) part(ctx context.Context, _ int, _ []byte) error {
+	<-ctx.Done()
+	time.Sleep(10 * time.Millisecond)
+	l.ended.Store(true)
+	return ctx.Err()
+}
+
+func (l *latePart) abort(context.Context) error {
+	l.endedFirst = l.ended.Load()
+	return &storeError{status: http.StatusNotFound}
 }
 
 // TestCompleteTwice: the answer that an upload is complete got lost, and the store no longer
