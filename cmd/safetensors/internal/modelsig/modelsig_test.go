@@ -98,6 +98,10 @@ func TestRoundTrip(t *testing.T) {
 	require.ErrorContains(t, err, "clean path", "what could not be verified is not signed")
 	_, err = Sign(&Manifest{Hash: "sha256"}, newKey(t, elliptic.P256()), nil)
 	require.ErrorContains(t, err, "covers no file")
+	long := model()
+	long.Files[0].Name = strings.Repeat("a", MaxSize*3/4)
+	_, err = Sign(long, newKey(t, elliptic.P256()), nil)
+	require.EqualError(t, err, fmt.Sprintf("the signature of 3 files would be larger than %d bytes", MaxSize))
 }
 
 // A signer makes bundles whose signature is right and whose content is not.
@@ -607,7 +611,7 @@ func TestHistorical(t *testing.T) {
 	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, m.Files)
 	_, err = verify([]byte(statement + `,"subject":[]}`))
 	require.ErrorContains(t, err, `statement: duplicate field "subject"`)
-	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, " ~\\\t\r\n\x00\x7f\xff": `b' ~\\\t\r\n\x00\x7f\xff'`} {
+	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, " ~\\\t\r\n\x00\x1f\x7f\xff": `b' ~\\\t\r\n\x00\x1f\x7f\xff'`} {
 		require.Equal(t, want, string(pythonBytes([]byte(data))))
 	}
 }
