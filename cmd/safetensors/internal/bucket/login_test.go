@@ -146,3 +146,11 @@ func TestAzureAccount(t *testing.T) {
 		})
 	}
 }
+
+// TestNoGoogleAccount: a bucket is not opened without a way to log in.
+func TestNoGoogleAccount(t *testing.T) {
+	fresh(t)
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
+	_, _, err := Open(t.Context(), "gs://models/x")
+	require.ErrorContains(t, err, "none.json")
+}
