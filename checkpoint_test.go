@@ -2,17 +2,19 @@ package safetensors
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 )
 
-// A watchedFolder calls funcs before it opens an index or a file.
+// A watchedFolder calls funcs after it has read an index, and before it opens a file.
 type watchedFolder struct {
 	folder
 	index, file func()
@@ -20,7 +22,16 @@ type watchedFolder struct {
 
 func (w watchedFolder) open(name string) (fs.File, int64, error) {
 	f, size, err := w.folder.open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	text, err := io.ReadAll(f)
+	f.Close() // or Windows does not replace it
+	if err != nil {
+		return nil, 0, err
+	}
 	w.index()
+	f, err = fstest.MapFS{"index": {Data: text}}.Open("index")
 	return f, size, err
 }
 
