@@ -254,7 +254,7 @@ func TestIgnoreUnsigned(t *testing.T) {
 		"x.npz": false, "x.bt": false, ".metadata": false, "__0_0.distcp": false,
 		"modeling.py": false, "x.pyc": false, "x.so": false, "sub/__init__.py": false,
 		"generation_config.json": false, "tokenizer.json": false, "vocab.txt": false, "tokenizer.model": false, "chat_template.jinja": false,
-		"x": false, "README.md.py": false, ".md": true, "x.md/y": false, "x.MD": false,
+		"x": false, "README.md.py": false, ".md": true, "x.md/y": false, "upper.MD": false,
 	} {
 		name = "model/" + name
 		write(t, name, "")

@@ -4,6 +4,7 @@ import (
 	"crypto/elliptic"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ func TestVariantsAgree(t *testing.T) {
 	both := slices.Sorted(slices.Values(append(plain, half...)))
 	var checked []string
 	for line := range strings.Lines(succeeds(t, "check", "pipe/unet")) {
-		name, _, _ := strings.Cut(strings.TrimPrefix(strings.Fields(line)[1], "pipe/unet/"), ":")
+		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.ToSlash(strings.Fields(line)[1]), "pipe/unet/"), ":")
 		checked = append(checked, name)
 	}
 	require.Equal(t, both, checked)
