@@ -16,7 +16,7 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// requireRight accepts the elements of a twin, or an error that is not one of the test.
+// requireRight accepts the elements of a twin, or an error of the package, never of the test.
 func (w twin) requireRight(t *testing.T, tensors map[string]safetensors.Tensor, config []byte) (err error) {
 	t.Helper()
 	plain, err := quant.Dequantize(tensors, config)
