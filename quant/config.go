@@ -151,10 +151,10 @@ type settings struct {
 // UnmarshalJSON reads the settings of a module.
 func (s *settings) UnmarshalJSON(text []byte) error {
 	err := decode(text, s, "sym lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user")
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.check()
 	}
-	return s.check()
+	return hide(err)
 }
 
 func (s *settings) check() error {

@@ -19,7 +19,7 @@ type group struct {
 }
 
 func (g *group) UnmarshalJSON(text []byte) error {
-	return decode(text, g, "input_activations output_activations")
+	return decodePart(text, g, "input_activations output_activations")
 }
 
 type weights struct {
@@ -33,7 +33,7 @@ type weights struct {
 }
 
 func (w *weights) UnmarshalJSON(text []byte) error {
-	return decode(text, w, "dynamic observer observer_kwargs scale_dtype zp_dtype")
+	return decodePart(text, w, "dynamic observer observer_kwargs scale_dtype zp_dtype")
 }
 
 // indexed reports whether the groups of columns are those of an index.
@@ -60,10 +60,10 @@ type transform struct {
 	} `json:"apply"`
 }
 
-func (t *transforms) UnmarshalJSON(text []byte) error { return decode(text, t, "") }
+func (t *transforms) UnmarshalJSON(text []byte) error { return decodePart(text, t, "") }
 
 func (t *transform) UnmarshalJSON(text []byte) error {
-	return decode(text, t, "type randomize requires_grad head_dim precision")
+	return decodePart(text, t, "type randomize requires_grad head_dim precision")
 }
 
 // check refuses weights that are only right for transformed inputs or outputs.
@@ -85,7 +85,7 @@ type sparsity struct {
 }
 
 func (s *sparsity) UnmarshalJSON(text []byte) error {
-	return decode(text, s, "ignore registry_requires_subclass sparsity_structure targets global_sparsity")
+	return decodePart(text, s, "ignore registry_requires_subclass sparsity_structure targets global_sparsity")
 }
 
 // Targets are those of the groups that tensors of a format may belong to.

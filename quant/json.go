@@ -104,9 +104,27 @@ func (all members) decode(into any, known string) error {
 // unmarshal is json.Unmarshal, and cuts what its error quotes.
 func unmarshal(text []byte, into any) error {
 	err := json.Unmarshal(text, into)
+	var o opaque
+	if errors.As(err, &o) {
+		return o.error
+	}
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
 		t.Value = cut(t.Value)
+	}
+	return err
+}
+
+// An opaque error hides what it wraps. Since Go 1.27, encoding/json takes the place of an
+// error of UnmarshalJSON that wraps errors.ErrUnsupported. unmarshal uncovers it again.
+type opaque struct{ error }
+
+// decodePart is decode for the methods UnmarshalJSON.
+func decodePart(text []byte, into any, known string) error { return hide(decode(text, into, known)) }
+
+func hide(err error) error {
+	if err != nil {
+		err = opaque{err}
 	}
 	return err
 }
