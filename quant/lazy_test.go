@@ -233,6 +233,12 @@ func TestWideRows(t *testing.T) {
 			q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: scheme})
 			require.NoError(t, err)
 			require.Greater(t, len(q), 1)
+			for _, part := range q {
+				if part.Size() > 1<<40 {
+					_, err := part.ReadAt(make([]byte, 1), 1<<40)
+					require.ErrorContains(t, err, "exceed the address space")
+				}
+			}
 		}
 	}
 }

@@ -83,10 +83,17 @@ func (m *matrix) computeBytes(dst []float32, first int64) error {
 	if err := m.compute(dst, first); err != nil {
 		return err
 	}
-	if unit := mem.SwappedUnit[float32](); unit > 1 {
-		mem.Swap(mem.BytesOf(dst), unit)
-	}
+	inOrder(dst)
 	return nil
+}
+
+// inOrder puts the bytes of each element into the order of a file, or back, and returns them.
+func inOrder(x []float32) []byte {
+	b := mem.BytesOf(x)
+	if unit := mem.SwappedUnit[float32](); unit > 1 {
+		mem.Swap(b, unit)
+	}
+	return b
 }
 
 // compute sets dst to the elements from number first on.
@@ -322,11 +329,9 @@ func (w *window) flush() error {
 	if err := w.m.block(numbers, w.batch, w.rows, w.columns); err != nil {
 		return err
 	}
-	if unit := mem.SwappedUnit[float32](); unit > 1 {
-		mem.Swap(b.Bytes, unit)
-	}
+	bytes := inOrder(numbers)
 	for _, r := range ranges {
-		copy(r.dst, b.Bytes[4*((r.row-w.rows.start)*width+r.column-w.columns.start):])
+		copy(r.dst, bytes[4*((r.row-w.rows.start)*width+r.column-w.columns.start):])
 	}
 	return nil
 }

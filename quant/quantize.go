@@ -15,37 +15,46 @@ import (
 // A quantizer quantises one matrix, in bands of rows.
 type quantizer struct {
 	preset
-	scheme        Scheme
+	numbers       *numbers // of the codes
 	source        safetensors.Tensor
+	in            arithmetic
 	rows, columns int
-	global        *globalScale // of NVFP4
+	scale         safetensors.DType // of the scales
+	global        *globalScale      // of NVFP4
 }
 
-// bands returns the bytes of the values, or of the scales.
-func (q *quantizer) bands(scales bool) *bands {
-	b := &bands{q: q, scales: scales}
-	perRow := cdiv(q.columns, q.width)
-	switch {
-	case !scales:
-		b.line, b.lines = q.columns/(8/q.bits), q.height
-	case q.scheme == NVFP4 || q.scheme == MXFP4:
-		b.line, b.lines = perRow, 1
-	default:
-		b.line, b.lines = perRow*q.source.DType().Bits()/8, 1
-	}
-	// A band has whole blocks, and about as many elements as stay in the cache.
-	b.rows = q.height * max(1, tile*4/q.columns/q.height)
-	return b
+// An arithmetic is that of a dtype that a target may have.
+type arithmetic struct {
+	format float.Format
+	eps    float32 // the scale of zeros: torch.finfo(dtype).eps
+	tiny   float32 // the smallest normal number
 }
+
+var arithmetics = map[safetensors.DType]arithmetic{
+	safetensors.BF16: {float.BF16, 0x1p-7, 0x1p-126},
+	safetensors.F16:  {float.F16, 0x1p-10, 0x1p-14},
+	safetensors.F32:  {float.F32, 0x1p-23, 0x1p-126},
+}
+
+// bands returns the tensor of what pack makes of the source: lines of so many elements, each
+// for height rows.
+func (q *quantizer) bands(d safetensors.DType, height, width int, pack packer) (safetensors.Tensor, error) {
+	// A band has whole blocks, and about as many elements as stay in the cache.
+	rows := min(q.rows, q.height*max(1, tile*4/q.columns/q.height))
+	size := int64(cdiv(rows, height)) * int64(width) * int64(d.Bits()/8)
+	return safetensors.NewTensorAt(d, []int{cdiv(q.rows, height), width}, &bands{q, pack, rows, size})
+}
+
+// A packer returns the bytes of what becomes of numbers and the scales of their blocks.
+type packer func(x, s []float32, global float32) []byte
 
 // bands are the bytes of a tensor that is computed in bands of rows of the source. It is
 // an io.ReaderAt and a RangeReader, which gets larger reads.
 type bands struct {
-	q      *quantizer
-	scales bool
-	rows   int // of the source, in a band
-	line   int // bytes of a line of the result
-	lines  int // of the result, in the rows of a block: the height of a block, or 1 for scales
+	q    *quantizer
+	pack packer
+	rows int   // of the source, in a band
+	size int64 // bytes of a band
 }
 
 func (b *bands) ReadAt(p []byte, off int64) (int, error) { return new(band).read(b, p, off) }
@@ -69,13 +78,12 @@ type band struct {
 }
 
 func (last *band) read(b *bands, p []byte, off int64) (n int, err error) {
-	size := int64(b.rows/b.q.height*b.lines) * int64(b.line) // bytes of a band
 	for n < len(p) {
-		number, skip := (off+int64(n))/size, (off+int64(n))%size
+		number, skip := (off+int64(n))/b.size, (off+int64(n))%b.size
 		if last.bytes == nil || last.number != number {
 			first := int(number) * b.rows
 			last.number = number
-			if last.bytes, err = b.q.band(first, min(first+b.rows, b.q.rows), b.scales); err != nil {
+			if last.bytes, err = b.compute(first, min(first+b.rows, b.q.rows)); err != nil {
 				return n, prefix.Strip(err)
 			}
 		}
@@ -88,9 +96,9 @@ func (last *band) read(b *bands, p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// band returns the bytes of the values of some rows, or of their scales. The rows start
-// with a block.
-func (q *quantizer) band(first, end int, scales bool) ([]byte, error) {
+// compute returns the bytes of some rows, which start with a block.
+func (b *bands) compute(first, end int) ([]byte, error) {
+	q := b.q
 	t, err := q.source.Slice(safetensors.Span(first, end))
 	if err != nil {
 		return nil, err
@@ -99,47 +107,48 @@ func (q *quantizer) band(first, end int, scales bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := q.magnitudes(x)
 	global := float32(1)
 	if q.global != nil {
 		if global, err = q.global.scale(); err != nil {
 			return nil, err
 		}
 	}
-	exponents := q.makeScales(s, global)
-	if scales {
-		switch q.scheme {
-		case MXFP4:
-			return exponents, nil
-		case NVFP4:
-			return narrow(s, float.E4M3), nil
-		}
-		return narrow(s, formatOf(q.source.DType())), nil
-	}
-	if q.scheme == NVFP4 {
-		for i := range s {
-			s[i] /= global
-		}
-	}
-	q.divide(x, s)
-	switch {
-	case q.bits == 8 && q.reach == 448:
-		return narrow(x, float.E4M3), nil
-	case q.reach == 6:
-		return packE2M1(x), nil
-	}
-	return packIntegers(x, q.bits), nil
+	s := q.magnitudes(x)
+	q.makeScales(s, global)
+	return b.pack(x, s, global), nil
 }
 
-// formats of a dtype that a target may have.
-func formatOf(d safetensors.DType) float.Format {
-	switch d {
-	case safetensors.BF16:
-		return float.BF16
-	case safetensors.F16:
-		return float.F16
+func (q *quantizer) packValues(x, s []float32, global float32) []byte {
+	for i := range s {
+		s[i] /= global
 	}
-	return float.F32
+	q.divide(x, s)
+	switch q.numbers {
+	case &e4m3Numbers:
+		return narrow(x, float.E4M3)
+	case &e2m1Numbers:
+		return packE2M1(x)
+	}
+	return packIntegers(x, q.bits)
+}
+
+func (q *quantizer) packScales(_, s []float32, _ float32) []byte {
+	switch q.scale {
+	case safetensors.U8:
+		return exponents(s)
+	case safetensors.F8_E4M3:
+		return narrow(s, float.E4M3)
+	}
+	return narrow(s, q.in.format)
+}
+
+// exponents returns those of powers of two, as E8M0 has them.
+func exponents(s []float32) []byte {
+	b := make([]byte, len(s))
+	for i, power := range s {
+		b[i] = byte(math.Float32bits(power) >> 23)
+	}
+	return b
 }
 
 // magnitudes returns the largest magnitude in each block of x, by rows of blocks.
@@ -167,23 +176,20 @@ func magnitude(most float32, x []float32) float32 {
 }
 
 // makeScales turns the largest magnitudes into scales, as calculate_qparams of
-// compressed-tensors does in the arithmetic of the dtype. For MXFP4 it returns the
-// exponents, too.
-func (q *quantizer) makeScales(s []float32, global float32) (exponents []byte) {
-	format := formatOf(q.source.DType())
-	if q.scheme == MXFP4 {
-		exponents = make([]byte, len(s))
+// compressed-tensors does in the arithmetic of the dtype.
+func (q *quantizer) makeScales(s []float32, global float32) {
+	if q.scale == safetensors.U8 {
 		for i, most := range s {
-			s[i], exponents[i] = powerOfTwo(most, format)
+			s[i] = q.in.powerOfTwo(most)
 		}
-		return exponents
+		return
 	}
 	for i := range s {
 		s[i] /= q.reach
 	}
-	s = rounded(s, format)
-	smallest := map[float.Format]float32{float.BF16: 1.0 / (1 << 7), float.F16: 1.0 / (1 << 10), float.F32: 1.0 / (1 << 23)}[format]
-	if q.scheme == NVFP4 {
+	rounded(s, q.in.format)
+	smallest := q.in.eps
+	if q.global != nil {
 		for i := range s {
 			s[i] = min(global*s[i], 448)
 		}
@@ -195,29 +201,25 @@ func (q *quantizer) makeScales(s []float32, global float32) (exponents []byte) {
 			s[i] = smallest
 		}
 	}
-	return nil
 }
 
-// maxExponent is that of the largest power of two by which 6, the largest number of E2M1,
-// is a float32.
-const maxExponent = 125 + 127
-
-// powerOfTwo returns the scale of a group of MXFP4, and its exponent: that of the
-// largest magnitude, rounded up if E2M1 would round it up, less that of 4, but at most
-// maxExponent. It is NaN for a group that is not finite.
-func powerOfTwo(most float32, format float.Format) (float32, byte) {
-	if format == float.F16 {
-		if most < 0.75*0x1p-14 {
-			return 1, 127 // the power is no number of the dtype, and 1 stands for it
+// powerOfTwo returns the scale of a group of MXFP4: the power of two of the largest
+// magnitude, rounded up if E2M1 would round it up, less that of 4, but at most the largest
+// by which 6, the largest number of E2M1, is a float32. It is NaN for a group that is not
+// finite.
+func (a arithmetic) powerOfTwo(most float32) float32 {
+	if a.format == float.F16 {
+		if most < 0.75*a.tiny {
+			return 1 // the power is no number of the dtype, and 1 stands for it
 		}
-		most = max(most, 0x1p-14)
+		most = max(most, a.tiny)
 	}
 	bits := math.Float32bits(most)
 	if bits >= 255<<23 { // infinite, or NaN
-		return float32(math.NaN()), 255
+		return float32(math.NaN())
 	}
-	e := min(max(0, int(bits+1<<21)>>23-2), maxExponent)
-	return float32(math.Ldexp(1, e-127)), byte(e)
+	e := int(bits+1<<21)>>23 - 2
+	return float32(math.Ldexp(1, min(max(0, e), 252)-127))
 }
 
 // divide sets x to x divided by the scale of its block, in the arithmetic of the dtype.
@@ -233,33 +235,25 @@ func (q *quantizer) divide(x, s []float32) {
 			}
 		}
 	}
-	if q.scheme != NVFP4 {
-		rounded(x, formatOf(q.source.DType()))
+	if q.global == nil {
+		rounded(x, q.in.format)
 	}
 }
 
 // narrow returns numbers in another format.
 func narrow(x []float32, format float.Format) []byte {
 	b := make([]byte, len(x)*format.Bits()/8)
-	wide := mem.BytesOf(x)
-	if unit := mem.SwappedUnit[float32](); unit > 1 {
-		mem.Swap(wide, unit)
-	}
-	float.Convert(b, format, wide, float.F32, false)
+	float.Convert(b, format, inOrder(x), float.F32, false)
 	return b
 }
 
-// rounded rounds x to numbers of a format, and returns it.
-func rounded(x []float32, format float.Format) []float32 {
+// rounded rounds x to numbers of a format.
+func rounded(x []float32, format float.Format) {
 	if format != float.F32 {
 		b := narrow(x, format)
-		wide := mem.BytesOf(x)
-		float.Convert(wide, float.F32, b, format, false)
-		if unit := mem.SwappedUnit[float32](); unit > 1 {
-			mem.Swap(wide, unit)
-		}
+		float.Convert(mem.BytesOf(x), float.F32, b, format, false)
+		inOrder(x)
 	}
-	return x
 }
 
 // packE2M1 rounds pairs of numbers to E2M1, the first of a pair into the low bits.
@@ -278,21 +272,13 @@ func codeE2M1(v float32) byte {
 	if v < 0 {
 		v, sign = -v, 8
 	}
-	switch {
-	case v <= 0.25:
-		return sign
-	case v < 0.75:
-		return sign | 1
-	case v <= 1.25:
-		return sign | 2
-	case v < 1.75:
-		return sign | 3
-	case v <= 2.5:
-		return sign | 4
-	case v < 3.5:
-		return sign | 5
-	case v <= 5:
-		return sign | 6
+	switch wide := float64(v); { // codes are 0.5 apart up to 2, then 1, then 2
+	case v < 2:
+		return sign | byte(math.RoundToEven(2*wide))
+	case v < 4:
+		return sign | byte(math.RoundToEven(wide)+2)
+	case v < 6:
+		return sign | byte(math.RoundToEven(wide/2)+4)
 	}
 	return sign | 7
 }
@@ -320,11 +306,12 @@ func (g *globalScale) scale() (float32, error) { return g.value.get(g.read) }
 
 func (g *globalScale) read() (float32, error) {
 	var most float32
+	var x []float32
 	for _, t := range g.of {
-		rows := max(1, maxBlock/4/t.Shape()[1])
-		var x []float32
-		for r := 0; r < t.Shape()[0]; r += rows {
-			part, err := t.Slice(safetensors.Span(r, min(r+rows, t.Shape()[0])))
+		shape := t.Shape()
+		rows := max(1, maxBlock/4/shape[1])
+		for r := 0; r < shape[0]; r += rows {
+			part, err := t.Slice(safetensors.Span(r, min(r+rows, shape[0])))
 			if err != nil {
 				return 0, err
 			}
@@ -334,14 +321,15 @@ func (g *globalScale) read() (float32, error) {
 			most = magnitude(most, x)
 		}
 	}
-	format := formatOf(g.of[0].DType())
-	tiny := map[float.Format]float32{float.BF16: 0x1p-126, float.F16: 0x1p-14, float.F32: 0x1p-126}[format]
-	reciprocal := rounded([]float32{1 / max(most, tiny)}, format)[0] // PyTorch divides a number by a tensor in two steps
-	scale := rounded([]float32{reciprocal * (448 * 6)}, format)[0]
-	if math.IsInf(float64(scale), 0) || scale != scale {
-		scale = 1
+	in := arithmetics[g.of[0].DType()]
+	scale := []float32{1 / max(most, in.tiny)}
+	rounded(scale, in.format) // PyTorch divides a number by a tensor in two steps
+	scale[0] *= 448 * 6
+	rounded(scale, in.format)
+	if math.IsInf(float64(scale[0]), 0) || scale[0] != scale[0] {
+		return 1, nil
 	}
-	return scale, nil
+	return scale[0], nil
 }
 
 func (g *globalScale) ReadAt(p []byte, off int64) (int, error) {

@@ -35,16 +35,15 @@ type Recipe struct {
 	Targets func(name string, t safetensors.Tensor) bool
 }
 
-// A preset is how a scheme quantises. A scale is for height rows and width columns; 0
-// stands for all.
+// A preset is how a scheme quantises, into a layout of compressed-tensors. A scale is for
+// height rows and width columns; 0 stands for all.
 type preset struct {
-	format        string
+	format        string // of the layout
 	height, width int
 	bits          int
 	reach         float32 // half of the range of values; a scale maps it to the largest number
-	values        string  // suffix of the tensor of values
-	weights       any     // of the config
-	inputs        any
+	weights       object  // of the config
+	inputs        object
 }
 
 type object = map[string]any
@@ -56,14 +55,14 @@ func weightsOf(bits int, kind, strategy string, group any, more object) object {
 }
 
 var presets = map[Scheme]preset{
-	FP8Block: {"float-quantized", 128, 128, 8, 448, "weight", weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
+	FP8Block: {"float-quantized", 128, 128, 8, 448, weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
 		weightsOf(8, "float", "group", 128, object{"dynamic": true})},
-	FP8Channel: {"float-quantized", 1, 0, 8, 448, "weight", weightsOf(8, "float", "channel", nil, nil),
+	FP8Channel: {"float-quantized", 1, 0, 8, 448, weightsOf(8, "float", "channel", nil, nil),
 		weightsOf(8, "float", "token", nil, object{"dynamic": true})},
-	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, 6, "weight_packed", weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
-	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, 6, "weight_packed", weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
-	Int4:  {"pack-quantized", 1, 128, 4, 7.5, "weight_packed", weightsOf(4, "int", "group", 128, nil), nil},
-	Int8:  {"pack-quantized", 1, 128, 8, 127.5, "weight_packed", weightsOf(8, "int", "group", 128, nil), nil},
+	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, 6, weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
+	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, 6, weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
+	Int4:  {"pack-quantized", 1, 128, 4, 7.5, weightsOf(4, "int", "group", 128, nil), nil},
+	Int8:  {"pack-quantized", 1, 128, 8, 127.5, weightsOf(8, "int", "group", 128, nil), nil},
 }
 
 // Quantize returns a checkpoint in which the targets of a recipe are quantised: each as
@@ -83,14 +82,14 @@ var presets = map[Scheme]preset{
 // The results are lazy: they read and quantise a band of rows at a time when they are
 // read. Neither map is modified.
 func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[string]safetensors.Tensor, config []byte, err error) {
-	quantised, config, err = quantize(tensors, r.Scheme, r.Targets)
+	quantised, config, err = r.quantize(tensors)
 	return quantised, config, prefix.Add(err)
 }
 
-func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func(string, safetensors.Tensor) bool) (map[string]safetensors.Tensor, []byte, error) {
-	p, ok := presets[scheme]
+func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (map[string]safetensors.Tensor, []byte, error) {
+	p, ok := presets[r.Scheme]
 	if !ok {
-		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(scheme), slices.Sorted(maps.Keys(presets)))
+		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(r.Scheme), slices.Sorted(maps.Keys(presets)))
 	}
 	modules, _, err := findModules(tensors, &config{})
 	if err == nil && len(modules) > 0 {
@@ -107,7 +106,7 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 		module, isWeight := strings.CutSuffix(name, ".weight")
 		problem := p.refuses(name, t)
 		switch {
-		case targets == nil && (problem != nil || !usual(name)), targets != nil && !targets(name, t):
+		case r.Targets == nil && (problem != nil || !usual(name)), r.Targets != nil && !r.Targets(name, t):
 			result[name] = t
 			if isWeight && len(t.Shape()) == 2 {
 				ignore[module] = true
@@ -116,12 +115,15 @@ func quantize(tensors map[string]safetensors.Tensor, scheme Scheme, targets func
 		case problem != nil:
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), problem)
 		}
-		parts, err := p.split(tensors, name, scheme, globals)
-		if err != nil {
-			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
+		var global *globalScale
+		if first, all := p.together(tensors, name); r.Scheme == NVFP4 {
+			if globals[first] == nil {
+				globals[first] = &globalScale{of: all}
+			}
+			global = globals[first]
 		}
-		for suffix, part := range parts {
-			result[module+"."+suffix] = part // a new name: findModules knows all of them
+		if err := p.split(result, module+".", t, global); err != nil {
+			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
 		}
 		delete(ignore, module)
 	}
@@ -189,47 +191,37 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 	return module, []safetensors.Tensor{tensors[name]}
 }
 
-// split returns the tensors that stand for the one of that name, by their suffixes. It
-// keeps global scales in globals.
-func (p preset) split(tensors map[string]safetensors.Tensor, name string, scheme Scheme, globals map[string]*globalScale) (map[string]safetensors.Tensor, error) {
-	t := tensors[name]
+// split puts the parts that stand for a matrix into result: new names, since findModules
+// knows all of them.
+func (p preset) split(result map[string]safetensors.Tensor, stem string, t safetensors.Tensor, global *globalScale) (err error) {
+	l := &layouts[slices.IndexFunc(layouts, func(l layout) bool { return l.format == p.format })]
 	o, i := t.Shape()[0], t.Shape()[1]
-	q := &quantizer{preset: p, scheme: scheme, source: t, rows: o, columns: i}
+	q := &quantizer{preset: p, numbers: l.numbers, source: t, in: arithmetics[t.DType()], rows: o, columns: i, global: global}
 	if q.width == 0 {
 		q.width = i
 	}
-	var err error
-	parts := map[string]safetensors.Tensor{}
-	add := func(suffix string, dtype safetensors.DType, shape []int, r interface {
-		ReadAt([]byte, int64) (int, error)
-	}) {
-		if err == nil {
-			parts[suffix], err = safetensors.NewTensorAt(dtype, shape, r)
-		}
+	q.scale = t.DType()
+	if !l.parts[1].has(t) {
+		q.scale = l.parts[1].dtypes[0]
 	}
-	scaleShape := []int{cdiv(o, q.height), cdiv(i, q.width)}
-	switch scheme {
-	case FP8Block, FP8Channel:
-		add("weight", safetensors.F8_E4M3, []int{o, i}, q.bands(false))
-		add("weight_scale", t.DType(), scaleShape, q.bands(true))
-	case NVFP4:
-		first, all := p.together(tensors, name)
-		if globals[first] == nil {
-			globals[first] = &globalScale{of: all}
+	for _, part := range l.parts {
+		var made safetensors.Tensor
+		switch d := part.dtypes[0]; part.role {
+		case values:
+			made, err = q.bands(d, 1, i*p.bits/d.Bits(), q.packValues)
+		case scales:
+			made, err = q.bands(q.scale, q.height, cdiv(i, q.width), q.packScales)
+		case divisor:
+			made, err = safetensors.NewTensorAt(d, []int{1}, global)
+		case shape:
+			made, err = safetensors.NewTensor(d, []int{2}, []int64{int64(o), int64(i)})
+		default: // zero points, and the index of groups
+			continue
 		}
-		q.global = globals[first]
-		add("weight_packed", safetensors.U8, []int{o, i / 2}, q.bands(false))
-		add("weight_scale", safetensors.F8_E4M3, scaleShape, q.bands(true))
-		add("weight_global_scale", safetensors.F32, []int{1}, q.global)
-	case MXFP4:
-		add("weight_packed", safetensors.U8, []int{o, i / 2}, q.bands(false))
-		add("weight_scale", safetensors.U8, scaleShape, q.bands(true))
-	case Int4, Int8:
-		add("weight_packed", safetensors.I32, []int{o, i * p.bits / 32}, q.bands(false))
-		add("weight_scale", t.DType(), scaleShape, q.bands(true))
-		if err == nil {
-			parts["weight_shape"], err = safetensors.NewTensor(safetensors.I64, []int{2}, []int64{int64(o), int64(i)})
+		if err != nil {
+			return err
 		}
+		result[stem+part.suffix] = made
 	}
-	return parts, err
+	return nil
 }
