@@ -21,7 +21,7 @@ type builder struct {
 // build returns the tensor that a module stands for.
 func build(m *module, c *config) (safetensors.Tensor, error) {
 	b := newBuilder(m, c)
-	for _, step := range []func(*builder) error{(*builder).findBits, m.layout.lay, m.layout.scale} {
+	for _, step := range []func(*builder) error{findBits, m.layout.lay, m.layout.scale} {
 		if err := step(b); err != nil {
 			return safetensors.Tensor{}, err
 		}
@@ -38,7 +38,7 @@ func newBuilder(m *module, c *config) *builder {
 }
 
 // findBits finds the size of a code, unless layWords has to.
-func (b *builder) findBits() error {
+func findBits(b *builder) error {
 	switch {
 	case b.layout.bits != 0:
 		b.bits = b.layout.bits

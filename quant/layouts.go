@@ -8,21 +8,21 @@ import (
 // A layout is a way to store a quantised tensor as several tensors. Their names are
 // those of a module, or of a parameter, and a suffix each.
 type layout struct {
-	name     string   // for people
-	methods  []string // the values of quant_method that have it
-	format   string   // in a group of compressed-tensors, or in a marker of ComfyUI
-	parts    []part   // the first has the values, the second what scales them; these two recognize the layout
-	optional []role   // parts that a module may lack
-	bits     int      // of a code; 0: the config says it
-	numbers  *numbers // of the codes; nil: the checkpoint has them
-	group    int      // elements of a group; 0: the config says it
-	unsaid   string   // what only a config or a marker tells, "" if names, dtypes and shapes are enough
+	name       string   // for people
+	methods    []string // the values of quant_method that have it
+	format     string   // in a group of compressed-tensors, or in a marker of ComfyUI
+	bits       int      // of a code; 0: the config says it
+	numbers    *numbers // of the codes; nil: the checkpoint has them
+	group      int      // elements of a group; 0: the config says it
+	constant   float32  // multiplies everything in the end, unless it is 0
+	transposed bool     // the result has the lines of the values as columns
+	unsaid     string   // what only a config or a marker tells, "" if names, dtypes and shapes are enough
 
 	lay   func(*builder) error // finds the codes, and the shape of the result
 	scale func(*builder) error // finds scales and zero points, and what each is for
 
-	transposed bool    // the result has the lines of the values as columns
-	constant   float32 // multiplies everything in the end, unless it is 0
+	parts []part // the first has the values; this one and the second recognize the layout
+	need  int    // a module must have the first so many; 0: all
 }
 
 // numbers are those that codes stand for, by the bits of a code.
@@ -80,178 +80,61 @@ var (
 
 // layouts are tried in order.
 var layouts = []layout{
-	{
-		name: "FP8 in blocks", methods: []string{fp8, mxfp8},
-		parts: []part{{values, "", isE4M3}, {scales, "_scale_inv", isScale}},
-		bits:  8, numbers: &e4m3Numbers,
-		lay: (*builder).layAlong, scale: (*builder).scaleTiles,
-	},
-	{
-		name: "FP4 in groups of 32", methods: []string{fp8},
-		parts: []part{{values, "", isI8}, {scales, "_scale_inv", isScale}},
-		bits:  4, numbers: &e2m1Numbers, group: 32,
-		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "FP8 in blocks of 128×128", methods: []string{fp8},
-		parts: []part{{values, "weight", isE4M3}, {scales, "scale", isE8M0}},
-		bits:  8, numbers: &e4m3Numbers, group: 128,
-		lay: (*builder).layAlong, scale: (*builder).scaleTiles,
-	},
-	{
-		name: "FP4 in groups of 32", methods: []string{fp8},
-		parts: []part{{values, "weight", isI8}, {scales, "scale", isE8M0}},
-		bits:  4, numbers: &e2m1Numbers, group: 32,
-		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "MXFP8", methods: []string{compressed}, format: "mxfp8-quantized",
-		parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isU8}},
-		bits:  8, numbers: &e4m3Numbers, group: 32, unsaid: "the order of its scales",
-		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "FP8", methods: []string{compressed, fp8, fbgemm, modelOpt}, format: "float-quantized",
-		parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isFloat}},
-		bits:  8, numbers: &e4m3Numbers,
-		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
-	},
-	{
-		name: "INT8", methods: []string{compressed}, format: "int-quantized",
-		parts: []part{
-			{values, "weight", isI8}, {scales, "weight_scale", isFloat}, {zeros, "weight_zero_point", isI8},
-		},
-		optional: []role{zeros},
-		bits:     8, numbers: &signedNumbers,
-		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
-	},
-	{
-		name: "packed integers", methods: []string{compressed}, format: "pack-quantized",
-		parts: []part{
-			{values, "weight_packed", isI32}, {scales, "weight_scale", isFloat}, {shape, "weight_shape", isInt},
-			{zeros, "weight_zero_point", isZero}, {index, "weight_g_idx", isI32},
-		},
-		optional: []role{zeros, index},
-		numbers:  &offsetNumbers,
-		lay:      (*builder).layWords, scale: (*builder).scaleDescribed,
-	},
-	{
-		name: "NVFP4", methods: []string{compressed}, format: "nvfp4-pack-quantized",
-		parts: []part{
-			{values, "weight_packed", isU8}, {scales, "weight_scale", isE4M3}, {divisor, "weight_global_scale", isF32},
-		},
-		bits: 4, numbers: &e2m1Numbers, group: 16,
-		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "MXFP4", methods: []string{compressed}, format: "mxfp4-pack-quantized",
-		parts: []part{{values, "weight_packed", isU8}, {scales, "weight_scale", isU8}},
-		bits:  4, numbers: &e2m1Numbers, group: 32,
-		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "NVFP4", methods: []string{modelOpt},
-		parts: []part{
-			{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32},
-		},
-		bits: 4, numbers: &e2m1Numbers, group: 16, unsaid: "the order of its values and scales",
-		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "MXFP4", methods: []string{mxfp4},
-		parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}},
-		bits:  4, numbers: &e2m1Numbers, group: 32, transposed: true,
-		lay: (*builder).layBlocks, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "AWQ", methods: []string{awq},
-		parts: []part{
-			{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32},
-		},
-		numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
-		lay: (*builder).layPermuted, scale: (*builder).scaleInputs,
-	},
-	{
-		name: "GPTQ", methods: []string{gptq},
-		parts: []part{
-			{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32},
-		},
-		optional: []role{index},
-		numbers:  &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
-		lay: (*builder).layDown, scale: (*builder).scaleInputs,
-	},
-	pairs("NF4", "nf4"), pairs("FP4", "fp4"),
-	{
-		name: "INT8", methods: []string{bitsAndBytes},
-		parts:    []part{{values, "weight", isI8}, {scales, "SCB", isF32}, {order, "weight_format", isU8}},
-		optional: []role{order},
-		bits:     8, numbers: &signedNumbers, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
-		lay: (*builder).layOrdered, scale: (*builder).scaleRows,
-	},
-	{
-		name: "affine integers", methods: []string{mlx},
-		parts: []part{
-			{values, "weight", isU32}, {scales, "scales", isFloat}, {biases, "biases", isFloat},
-		},
-		numbers: &unsignedNumbers, unsaid: "the bits of its codes",
-		lay: (*builder).layAlong, scale: (*builder).scaleGroups,
-	},
-	{
-		name: "scaled FP8", methods: []string{comfy}, format: "float8_e4m3fn",
-		parts:    marked(part{values, "weight", isE4M3}, part{scales, "weight_scale", isFloat}),
-		optional: []role{marker},
-		bits:     8, numbers: &e4m3Numbers,
-		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
-	},
-	{
-		name: "scaled FP8", methods: []string{comfy}, format: "float8_e5m2",
-		parts:    marked(part{values, "weight", isE5M2}, part{scales, "weight_scale", isFloat}),
-		optional: []role{marker},
-		bits:     8, numbers: &e5m2Numbers,
-		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
-	},
-	{
-		name: "INT8", methods: []string{comfy}, format: "int8_tensorwise",
-		parts:    marked(part{values, "weight", isI8}, part{scales, "weight_scale", isFloat}),
-		optional: []role{marker},
-		bits:     8, numbers: &signedNumbers,
-		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
-	},
-	{
-		name: "NVFP4", methods: []string{comfy}, format: "nvfp4",
-		parts:    marked(part{values, "weight", isU8}, part{scales, "weight_scale", isE4M3}, part{factor, "weight_scale_2", isF32}),
-		optional: []role{marker},
-		bits:     4, numbers: &e2m1Numbers, group: 16,
-		lay: (*builder).layPairs, scale: (*builder).scaleBlocked,
-	},
-	{
-		name: "MXFP8", methods: []string{comfy}, format: "mxfp8",
-		parts:    marked(part{values, "weight", isE4M3}, part{scales, "weight_scale", isPower}),
-		optional: []role{marker},
-		bits:     8, numbers: &e4m3Numbers, group: 32,
-		lay: (*builder).layAlong, scale: (*builder).scaleBlocked,
-	},
-	{
-		name: "scaled FP8", methods: []string{comfy}, // without markers
-		parts: []part{{values, "weight", isE4M3}, {scales, "scale_weight", isFloat}},
-		bits:  8, numbers: &e4m3Numbers,
-		lay: (*builder).layAlong, scale: (*builder).scaleDescribed,
-	},
+	{name: "FP8 in blocks", methods: []string{fp8, mxfp8}, bits: 8, numbers: &e4m3Numbers,
+		lay: layAlong, scale: scaleTiles, parts: []part{{values, "", isE4M3}, {scales, "_scale_inv", isScale}}},
+	{name: "FP4 in groups of 32", methods: []string{fp8}, bits: 4, numbers: &e2m1Numbers, group: 32,
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "", isI8}, {scales, "_scale_inv", isScale}}},
+	{name: "FP8 in blocks of 128×128", methods: []string{fp8}, bits: 8, numbers: &e4m3Numbers, group: 128,
+		lay: layAlong, scale: scaleTiles, parts: []part{{values, "weight", isE4M3}, {scales, "scale", isE8M0}}},
+	{name: "FP4 in groups of 32", methods: []string{fp8}, bits: 4, numbers: &e2m1Numbers, group: 32,
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isI8}, {scales, "scale", isE8M0}}},
+	{name: "MXFP8", methods: []string{compressed}, format: "mxfp8-quantized", bits: 8, numbers: &e4m3Numbers, group: 32, unsaid: "the order of its scales",
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isU8}}},
+	{name: "FP8", methods: []string{compressed, fp8, fbgemm, modelOpt}, format: "float-quantized", bits: 8, numbers: &e4m3Numbers,
+		lay: layAlong, scale: scaleDescribed, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isFloat}}},
+	{name: "INT8", methods: []string{compressed}, format: "int-quantized", bits: 8, numbers: &signedNumbers,
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isI8}, {scales, "weight_scale", isFloat}, {zeros, "weight_zero_point", isI8}}},
+	{name: "packed integers", methods: []string{compressed}, format: "pack-quantized", numbers: &offsetNumbers,
+		lay: layWords, scale: scaleDescribed, need: 3, parts: []part{{values, "weight_packed", isI32}, {scales, "weight_scale", isFloat}, {shape, "weight_shape", isInt},
+			{zeros, "weight_zero_point", isZero}, {index, "weight_g_idx", isI32}}},
+	{name: "NVFP4", methods: []string{compressed}, format: "nvfp4-pack-quantized", bits: 4, numbers: &e2m1Numbers, group: 16,
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight_packed", isU8}, {scales, "weight_scale", isE4M3}, {divisor, "weight_global_scale", isF32}}},
+	{name: "MXFP4", methods: []string{compressed}, format: "mxfp4-pack-quantized", bits: 4, numbers: &e2m1Numbers, group: 32,
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight_packed", isU8}, {scales, "weight_scale", isU8}}},
+	{name: "NVFP4", methods: []string{modelOpt}, bits: 4, numbers: &e2m1Numbers, group: 16, unsaid: "the order of its values and scales",
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}}},
+	{name: "MXFP4", methods: []string{mxfp4}, bits: 4, numbers: &e2m1Numbers, group: 32, transposed: true,
+		lay: layBlocks, scale: scaleGroups, parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}}},
+	{name: "AWQ", methods: []string{awq}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
+		lay: layPermuted, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
+	{name: "GPTQ", methods: []string{gptq}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
+		lay: layDown, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32}}},
+	pairs("NF4", ".quant_state.bitsandbytes__nf4"),
+	pairs("FP4", ".quant_state.bitsandbytes__fp4"),
+	{name: "INT8", methods: []string{bitsAndBytes}, bits: 8, numbers: &signedNumbers, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
+		lay: layOrdered, scale: scaleRows, need: 2, parts: []part{{values, "weight", isI8}, {scales, "SCB", isF32}, {order, "weight_format", isU8}}},
+	{name: "affine integers", methods: []string{mlx}, numbers: &unsignedNumbers, unsaid: "the bits of its codes",
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU32}, {scales, "scales", isFloat}, {biases, "biases", isFloat}}},
+	{name: "scaled FP8", methods: []string{comfy}, format: "float8_e4m3fn", bits: 8, numbers: &e4m3Numbers,
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isFloat}, marked}},
+	{name: "scaled FP8", methods: []string{comfy}, format: "float8_e5m2", bits: 8, numbers: &e5m2Numbers,
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isE5M2}, {scales, "weight_scale", isFloat}, marked}},
+	{name: "INT8", methods: []string{comfy}, format: "int8_tensorwise", bits: 8, numbers: &signedNumbers,
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isI8}, {scales, "weight_scale", isFloat}, marked}},
+	{name: "NVFP4", methods: []string{comfy}, format: "nvfp4", bits: 4, numbers: &e2m1Numbers, group: 16,
+		lay: layPairs, scale: scaleBlocked, need: 3, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}, marked}},
+	{name: "MXFP8", methods: []string{comfy}, format: "mxfp8", bits: 8, numbers: &e4m3Numbers, group: 32,
+		lay: layAlong, scale: scaleBlocked, need: 2, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isPower}, marked}},
+	{name: "scaled FP8", methods: []string{comfy}, bits: 8, numbers: &e4m3Numbers, // without markers
+		lay: layAlong, scale: scaleDescribed, parts: []part{{values, "weight", isE4M3}, {scales, "scale_weight", isFloat}}},
 }
 
-// marked are the parts of a module of ComfyUI.
-func marked(parts ...part) []part { return append(parts, part{marker, "comfy_quant", isU8}) }
+// marked is the part by which ComfyUI marks a module.
+var marked = part{marker, "comfy_quant", isU8}
 
-// pairs is the layout of bitsandbytes for a kind of 4 bits.
+// pairs is the layout of bitsandbytes for a kind of 4 bits. Only the state tells the kind.
 func pairs(name, kind string) layout {
-	return layout{
-		name: name, methods: []string{bitsAndBytes},
-		parts: []part{
-			{values, "", isBytes}, {scales, ".absmax", is8OrF32}, {state, ".quant_state.bitsandbytes__" + kind, isU8},
-			{codebook, ".quant_map", isF32}, {nestedScales, ".nested_absmax", isF32}, {nestedNumbers, ".nested_quant_map", isF32},
-		},
-		optional: []role{nestedScales, nestedNumbers},
-		bits:     4,
-		lay:      (*builder).layState, scale: (*builder).scaleElements,
-	}
+	return layout{name: name, methods: []string{bitsAndBytes}, bits: 4,
+		lay: layState, scale: scaleElements, need: 4, parts: []part{{values, "", isBytes}, {state, kind, isU8}, {scales, ".absmax", is8OrF32},
+			{codebook, ".quant_map", isF32}, {nestedScales, ".nested_absmax", isF32}, {nestedNumbers, ".nested_quant_map", isF32}}}
 }

@@ -135,9 +135,6 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 		if l.methods[0] == comfy && l.format != c.markers[m.path()] {
 			continue
 		}
-		if l.methods[0] == bitsAndBytes && m.tensor[state].DType() == 0 && l.numbers == nil {
-			continue // that of the other kind
-		}
 		switch {
 		case c.method != "" && !slices.Contains(l.methods, c.method):
 			foreign = m
@@ -164,9 +161,9 @@ func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, 
 
 // checkParts checks that no part is missing, or of another dtype.
 func (m *module) checkParts() error {
-	for _, p := range m.layout.parts {
+	for i, p := range m.layout.parts {
 		switch t, ok := m.tensor[p.role]; {
-		case !ok && !slices.Contains(m.layout.optional, p.role):
+		case !ok && (i < m.layout.need || m.layout.need == 0):
 			return m.errorf(values, "%s is missing", quote(m.stem+p.suffix))
 		case ok && !p.has(t):
 			return m.errorf(p.role, "%v, not one of %v", t, p.dtypes)

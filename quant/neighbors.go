@@ -172,7 +172,7 @@ func checkPart(name string, t safetensors.Tensor, c *config) error {
 // missing says what of a layout a part lacks.
 func missing(l *layout, p part, stem string) string {
 	if p.role == values {
-		return "its scales, such as " + quote(stem+l.parts[1].suffix) + ", are missing"
+		return "its scales, such as " + quote((&module{layout: l, stem: stem}).name(scales)) + ", are missing"
 	}
 	return "there is no such tensor as " + quote(stem+l.parts[0].suffix) + fmt.Sprintf(" of dtype %v", l.parts[0].dtypes[0])
 }

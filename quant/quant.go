@@ -84,7 +84,7 @@ func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]L
 	}
 	for _, m := range modules {
 		b := newBuilder(m, c)
-		if err = b.findBits(); err == nil && b.bits == 0 {
+		if err = findBits(b); err == nil && b.bits == 0 {
 			err = m.layout.lay(b)
 		}
 		if err != nil {

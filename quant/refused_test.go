@@ -111,6 +111,7 @@ func TestRefused(t *testing.T) {
 		{"GPTQ of 5 bits", method("gptq", object{"bits": 5, "group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 5, 32), zeroed("a.qzeros", safetensors.I32, 1, 5), zeroed("a.scales", safetensors.F16, 1, 32)}, "codes of 5 bits"},
 		{"zeros of another grid", gptq, []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 2, 32)}, `tensor "a.qzeros"`},
 		{"no quant_map", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.quant_map")), `"a.weight.quant_map" is missing`},
+		{"no absmax", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.absmax")), `"a.weight.absmax" is missing`},
 		{"state of another shape", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[5,4]}`), `shape [5 4] does not fill 8 bytes`},
 		{"state that overflows", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[1073741824,1073741824,16]}`), `does not fill 8 bytes`},
 		{"blocksize 0", method("bitsandbytes", object{}), nf4(`{"blocksize":0,"shape":[4,4]}`), `blocksize is 0`},

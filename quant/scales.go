@@ -15,7 +15,7 @@ func (b *builder) per(height, length int) {
 }
 
 // scaleRows has a scale for each row.
-func (b *builder) scaleRows() error {
+func scaleRows(b *builder) error {
 	b.per(1, b.matrix.width)
 	if t := b.tensor[scales]; len(t.Shape()) == 1 && t.Len() == b.matrix.lines {
 		column, err := t.Reshape(t.Len(), 1)
@@ -28,13 +28,13 @@ func (b *builder) scaleRows() error {
 }
 
 // scaleTiles has a scale for each block.
-func (b *builder) scaleTiles() error {
+func scaleTiles(b *builder) error {
 	b.findBlocks()
 	return b.findGrids()
 }
 
 // scaleGroups has a scale for each group of adjacent columns.
-func (b *builder) scaleGroups() error {
+func scaleGroups(b *builder) error {
 	size := b.layout.group
 	if g := b.settings.GroupSize; size == 0 && g != nil {
 		size = *g
@@ -57,7 +57,7 @@ func (b *builder) groupColumns(size int) error {
 }
 
 // scaleInputs has a scale for each group of rows, in each column.
-func (b *builder) scaleInputs() error {
+func scaleInputs(b *builder) error {
 	g := b.settings.GroupSize
 	switch {
 	case g == nil:
@@ -74,7 +74,7 @@ func (b *builder) scaleInputs() error {
 }
 
 // scaleBlocked has a scale for each group of adjacent columns, in the order of cuBLAS.
-func (b *builder) scaleBlocked() error {
+func scaleBlocked(b *builder) error {
 	if err := b.groupColumns(b.layout.group); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (b *builder) scaleBlocked() error {
 
 // scaleElements has a scale for each group of adjacent elements, across rows. It may be
 // scaled itself.
-func (b *builder) scaleElements() error {
+func scaleElements(b *builder) error {
 	s := b.state
 	if s.Blocksize < 1 || s.Blocksize > maxDimension {
 		return b.errorf(state, "blocksize is %d", s.Blocksize)
@@ -149,7 +149,7 @@ func (b *builder) findBlocks() {
 }
 
 // scaleDescribed has scales for what the config says, else for what their shape says.
-func (b *builder) scaleDescribed() error {
+func scaleDescribed(b *builder) error {
 	have := b.tensor[scales].Shape()
 	w := b.weights
 	if w == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // layAlong lays codes along the columns, low bits first.
-func (b *builder) layAlong() error {
+func layAlong(b *builder) error {
 	perLine, err := b.layLines(2, 3)
 	if err != nil {
 		return err
@@ -55,8 +55,8 @@ func (b *builder) finish(lines, width int) {
 }
 
 // layPairs lays codes along the columns, the first of a pair in the high bits.
-func (b *builder) layPairs() error {
-	err := b.layAlong()
+func layPairs(b *builder) error {
+	err := layAlong(b)
 	if err == nil {
 		b.matrix.values.packing.Order = &pairOrder
 	}
@@ -64,7 +64,7 @@ func (b *builder) layPairs() error {
 }
 
 // layPermuted lays codes along the columns, eight in a word in the order of AWQ.
-func (b *builder) layPermuted() error {
+func layPermuted(b *builder) error {
 	perLine, err := b.layLines(2)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (b *builder) layPermuted() error {
 }
 
 // layDown lays codes down the rows, in words of 32 bits.
-func (b *builder) layDown() error {
+func layDown(b *builder) error {
 	perLine, err := b.layLines(2)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (b *builder) layDown() error {
 }
 
 // layBlocks lays codes along the last two dimensions, which are blocks of 16 bytes.
-func (b *builder) layBlocks() error {
+func layBlocks(b *builder) error {
 	have := b.tensor[values].Shape()
 	n := len(have) - 2
 	if n < 1 || have[n+1] != 16 {
@@ -104,12 +104,12 @@ func (b *builder) layBlocks() error {
 		return b.failed(values, err)
 	}
 	b.tensor[values] = joined
-	return b.layAlong()
+	return layAlong(b)
 }
 
 // layOrdered lays codes along the columns, and refuses the orders that early versions of
 // bitsandbytes had for some GPUs.
-func (b *builder) layOrdered() error {
+func layOrdered(b *builder) error {
 	if _, ok := b.tensor[order]; ok {
 		t, err := b.flatten(order, 1)
 		if err != nil {
@@ -123,12 +123,12 @@ func (b *builder) layOrdered() error {
 			return b.errorf(order, "elements in order %d, not row by row (0)", v[0])
 		}
 	}
-	return b.layAlong()
+	return layAlong(b)
 }
 
 // layWords lays integers along the columns that do not fill their words: their shape is
 // stored.
-func (b *builder) layWords() error {
+func layWords(b *builder) error {
 	perLine, err := b.layLines(2)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ type quantState struct {
 
 // layState lays codes along all elements, whose shape is in the JSON of bitsandbytes, the
 // first of a pair in the high bits.
-func (b *builder) layState() error {
+func layState(b *builder) error {
 	text, err := readJSON(b.tensor[state])
 	if err == nil {
 		err = decode(text, &b.state, "quant_type dtype nested_dtype")
