@@ -118,53 +118,41 @@ func (c *config) parseSection(text []byte) error {
 			return fmt.Errorf("quant_method: %w", err)
 		}
 	}
-	has := func(key string) bool { return slices.ContainsFunc(all, func(m member) bool { return m.key == key }) }
 	switch {
 	case c.method != "":
 	case all.get("quant_algo") != nil:
 		c.method = modelOpt
-	case has("quant_algo"): // ModelOpt quantised no weights
+	case all.has("quant_algo"): // ModelOpt quantised no weights
 		return nil
 	case all.get("load_in_8bit") != nil, all.get("load_in_4bit") != nil: // early versions of transformers wrote no more
 		c.method = bitsAndBytes
-	case has("bits") && has("group_size"):
+	case all.has("bits") && all.has("group_size"):
 		c.method = mlx
 	}
-	parse, ok := methods[c.method]
+	read, ok := methods[c.method]
 	if !ok {
 		return fmt.Errorf("quant_method %s is none of %s", quote(c.method), strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 	}
 	c.named = c.method
-	return parse(c, text)
+	return read(c, slices.DeleteFunc(all, func(m member) bool { return m.key == "quant_method" }))
 }
 
 // settings are how integers are quantised, in a module or in all.
 type settings struct {
-	Bits      int    `json:"bits"`       // 0 if not given
-	GroupSize *int   `json:"group_size"` // elements of a group; -1 for a single one
-	Reordered bool   `json:"desc_act"`   // groups are those of an index
-	Mode      string `json:"mode"`       // of MLX
-	DataType  string `json:"data_type"`  // of AutoRound
-	Inputs    int    `json:"act_bits"`   // of AutoRound
-}
-
-// UnmarshalJSON reads the settings of a module.
-func (s *settings) UnmarshalJSON(text []byte) error {
-	err := decode(text, s, "sym lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user")
-	if err == nil {
-		err = s.check()
-	}
-	return hide(err)
+	Bits      int      `json:"bits"`             // 0 if not given
+	GroupSize *int     `json:"group_size"`       // elements of a group; -1 for a single one
+	Reordered bool     `json:"desc_act"`         // groups are those of an index
+	Mode      string   `json:"mode" of:"affine"` // of MLX
+	DataType  string   `json:"data_type"`        // of AutoRound
+	Inputs    int      `json:"act_bits"`         // of AutoRound
+	_         struct{} `known:"sym lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user"`
 }
 
 func (s *settings) check() error {
 	if g := s.GroupSize; g != nil && (*g == 0 || *g < -1 || *g > maxDimension) {
 		return fmt.Errorf("group_size is %d", *g)
 	}
-	switch {
-	case s.Mode != "" && s.Mode != "affine":
-		return fmt.Errorf("mode %s is not affine", quote(s.Mode))
-	case s.Bits < 16 && s.DataType != "" && s.DataType != "int", s.Inputs > 0 && s.Inputs < 16:
+	if s.Bits < 16 && s.DataType != "" && s.DataType != "int" || s.Inputs > 0 && s.Inputs < 16 {
 		return fmt.Errorf("data_type %s, act_bits %d: %w", quote(s.DataType), s.Inputs, errors.ErrUnsupported)
 	}
 	return nil
@@ -202,14 +190,4 @@ func (c *config) of(module string) (settings, error) {
 	}
 	s.Reordered = s.Reordered || own.Reordered
 	return s, nil
-}
-
-func checkBlock(block []int) error {
-	if block == nil {
-		return nil
-	}
-	if len(block) != 2 || block[0] < 1 || block[1] < 1 || block[0] > maxDimension || block[1] > maxDimension {
-		return fmt.Errorf("%s is not two positive numbers", cut(fmt.Sprint(block)))
-	}
-	return nil
 }

@@ -11,81 +11,85 @@ import (
 	"unicode"
 )
 
-// A group is how compressed-tensors quantises some modules.
-type group struct {
-	Format  string   `json:"format"`
-	Targets []string `json:"targets"`
-	Weights *weights `json:"weights"`
+// The formats of compressed-tensors that no layout has.
+const (
+	notQuantised  = "dense"
+	mixedFormats  = "mixed-precision"
+	genericFormat = "naive-quantized"
+)
+
+// A formatted part of the config has a format.
+type formatted struct {
+	Format string `json:"format" of:"dense naive-quantized float-quantized int-quantized pack-quantized nvfp4-pack-quantized mxfp4-pack-quantized mxfp8-quantized mixed-precision"`
 }
 
-func (g *group) UnmarshalJSON(text []byte) error {
-	return decodePart(text, g, "input_activations output_activations")
+// A group is how compressed-tensors quantises some modules.
+type group struct {
+	formatted
+	Targets []string `json:"targets"`
+	Weights *weights `json:"weights"`
+	_       struct{} `known:"input_activations output_activations"`
 }
 
 type weights struct {
-	Bits      int            `json:"num_bits"`
-	Type      string         `json:"type"`
-	Symmetric *bool          `json:"symmetric"`
-	Strategy  string         `json:"strategy"`
-	GroupSize int            `json:"group_size"`
-	Block     blockStructure `json:"block_structure"`
-	Order     any            `json:"actorder"`
+	Bits      int      `json:"num_bits"`
+	Type      string   `json:"type"`
+	Symmetric *bool    `json:"symmetric"`
+	Strategy  string   `json:"strategy"`
+	GroupSize int      `json:"group_size"`
+	Block     block    `json:"block_structure"`
+	Order     any      `json:"actorder"`
+	_         struct{} `known:"dynamic observer observer_kwargs scale_dtype zp_dtype"`
 }
 
-func (w *weights) UnmarshalJSON(text []byte) error {
-	return decodePart(text, w, "dynamic observer observer_kwargs scale_dtype zp_dtype")
+func (w *weights) check() error {
+	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
+		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
+	}
+	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
+		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", cut(w.Strategy), w.Block, w.GroupSize)
+	}
+	return nil
 }
 
 // indexed reports whether the groups of columns are those of an index.
 func (w *weights) indexed() bool { return w != nil && (w.Order == true || w.Order == "group") }
 
-// A blockStructure is [128,128] in JSON; early versions wrote "128x128".
-type blockStructure []int
+// A block is its rows and columns: [128,128] in JSON; early versions of compressed-tensors
+// wrote "128x128".
+type block []int
 
-func (b *blockStructure) UnmarshalJSON(text []byte) error {
+func (b *block) UnmarshalJSON(text []byte) error {
 	if quoted := strings.Trim(string(text), `"`); len(quoted) < len(text) {
 		text = []byte("[" + strings.ReplaceAll(quoted, "x", ",") + "]")
 	}
 	return json.Unmarshal(text, (*[]int)(b))
 }
 
-// Transforms are rotations of weights, and of inputs and outputs as the model runs.
-type transforms struct {
-	Groups map[string]transform `json:"config_groups"`
-}
-
-type transform struct {
-	Apply []struct {
-		Location string `json:"location"`
-	} `json:"apply"`
-}
-
-func (t *transforms) UnmarshalJSON(text []byte) error { return decodePart(text, t, "") }
-
-func (t *transform) UnmarshalJSON(text []byte) error {
-	return decodePart(text, t, "type randomize requires_grad head_dim precision")
-}
-
-// check refuses weights that are only right for transformed inputs or outputs.
-func (t transforms) check() error {
-	for _, g := range t.Groups {
-		for _, a := range g.Apply {
-			// Those of queries and keys cancel each other out.
-			if !slices.Contains([]string{"weight_input", "weight_output", "q_attn", "k_cache"}, a.Location) {
-				return fmt.Errorf("transform_config: weights for transformed inputs or outputs: %w", errors.ErrUnsupported)
-			}
-		}
+func (b block) check() error {
+	if len(b) != 2 || b[0] < 1 || b[1] < 1 || b[0] > maxDimension || b[1] > maxDimension {
+		return fmt.Errorf("%s is not two positive numbers", cut(fmt.Sprint([]int(b))))
 	}
 	return nil
 }
 
-// A sparsity says how weights without zeros are stored.
-type sparsity struct {
-	Format string `json:"format"`
+// A transform is a rotation of weights, and of inputs and outputs as the model runs.
+type transform struct {
+	Apply []struct {
+		Location string `json:"location"`
+	} `json:"apply"`
+	_ struct{} `known:"type randomize requires_grad head_dim precision"`
 }
 
-func (s *sparsity) UnmarshalJSON(text []byte) error {
-	return decodePart(text, s, "ignore registry_requires_subclass sparsity_structure targets global_sparsity")
+// check refuses weights that are only right for transformed inputs or outputs.
+func (t transform) check() error {
+	for _, a := range t.Apply {
+		// Those of queries and keys cancel each other out.
+		if !slices.Contains([]string{"weight_input", "weight_output", "q_attn", "k_cache"}, a.Location) {
+			return fmt.Errorf("weights for transformed inputs or outputs: %w", errors.ErrUnsupported)
+		}
+	}
+	return nil
 }
 
 // Targets are those of the groups that tensors of a format may belong to.
@@ -99,32 +103,21 @@ type targets struct {
 	count   int                 // of groups
 }
 
-// The formats of compressed-tensors that no layout has.
-const (
-	notQuantised  = "dense"
-	mixedFormats  = "mixed-precision"
-	genericFormat = "naive-quantized"
-)
-
-var formats = []string{notQuantised, genericFormat, "float-quantized", "int-quantized", "pack-quantized",
-	"nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", mixedFormats}
-
 // parseGroups reads the config of compressed-tensors.
-func (c *config) parseGroups(text []byte) error {
+func (c *config) parseGroups(all members) error {
 	var s struct {
 		exceptions
-		Format     string            `json:"format"`
-		Groups     map[string]*group `json:"config_groups"`
-		Transforms transforms        `json:"transform_config"`
-		Sparsity   sparsity          `json:"sparsity_config"`
+		group                       // of which only the format may be given
+		Groups     map[string]group `json:"config_groups"`
+		Transforms struct {
+			Groups map[string]transform `json:"config_groups"`
+		} `json:"transform_config"`
+		Sparsity struct {
+			Format string   `json:"format" of:"dense"` // how weights without zeros are stored
+			_      struct{} `known:"ignore registry_requires_subclass sparsity_structure targets global_sparsity"`
+		} `json:"sparsity_config"`
 	}
-	err := decode(text, &s, "quant_method kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference")
-	if err == nil {
-		err = s.Transforms.check()
-	}
-	if err == nil && s.Sparsity.Format != "" && s.Sparsity.Format != notQuantised {
-		err = fmt.Errorf("sparsity_config: format %s: %w", quote(s.Sparsity.Format), errors.ErrUnsupported)
-	}
+	err := all.decode(&s, "kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference")
 	if err == nil {
 		err = c.except(s.exceptions)
 	}
@@ -135,31 +128,23 @@ func (c *config) parseGroups(text []byte) error {
 }
 
 // addGroups adds the groups. Their formats go before that of all.
-func (c *config) addGroups(groups map[string]*group, format string) error {
+func (c *config) addGroups(groups map[string]group, format string) error {
 	c.targets = map[string]*targets{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
-		if g == nil {
-			continue
-		}
 		if g.Format == "" {
 			g.Format = format
 		}
-		err := checkFormat(g.Format)
-		if err == nil {
-			err = g.Weights.check()
-		}
-		var p patterns
-		if err == nil {
-			p, err = c.parsePatterns(g.Targets)
-		}
-		for _, f := range formats {
-			if err == nil && g.fits(f) {
-				if c.targets[f] == nil {
-					c.targets[f] = &targets{weights: map[string]*weights{}}
-				}
-				err = c.targets[f].add(g, p.exprs)
+		p, err := c.parsePatterns(g.Targets)
+		for i := range layouts {
+			f := layouts[i].format
+			if err != nil || layouts[i].methods[0] != compressed || !g.fits(f) {
+				continue
 			}
+			if c.targets[f] == nil {
+				c.targets[f] = &targets{weights: map[string]*weights{}}
+			}
+			err = c.targets[f].add(g, p.exprs)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", cut(name), err)
@@ -168,15 +153,15 @@ func (c *config) addGroups(groups map[string]*group, format string) error {
 	for _, t := range c.targets {
 		slices.SortFunc(t.exprs, func(a, b *expression) int { return strings.Compare(a.text, b.text) })
 	}
-	return checkFormat(format)
+	return nil
 }
 
 // fits reports whether tensors of a format may belong to the group.
-func (g *group) fits(format string) bool {
+func (g group) fits(format string) bool {
 	return g.Weights != nil && g.Format != notQuantised && slices.Contains([]string{"", format, genericFormat, mixedFormats}, g.Format)
 }
 
-func (t *targets) add(g *group, exprs []*expression) error {
+func (t *targets) add(g group, exprs []*expression) error {
 	for _, target := range g.Targets {
 		if w := t.weights[target]; w != nil && !reflect.DeepEqual(w, g.Weights) {
 			return fmt.Errorf("its target %s is that of another group, too", quote(target))
@@ -220,27 +205,4 @@ func (c *config) weightsOf(module, format string) (*weights, error) {
 		return t.class, nil
 	}
 	return nil, fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
-}
-
-func checkFormat(format string) error {
-	if format != "" && !slices.Contains(formats, format) {
-		return fmt.Errorf("format %s is none of %s", quote(format), strings.Join(formats, ", "))
-	}
-	return nil
-}
-
-func (w *weights) check() error {
-	if w == nil {
-		return nil
-	}
-	if err := checkBlock(w.Block); err != nil {
-		return fmt.Errorf("block_structure: %w", err)
-	}
-	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
-		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
-	}
-	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
-		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", cut(w.Strategy), w.Block, w.GroupSize)
-	}
-	return nil
 }

@@ -59,6 +59,10 @@ func (all members) get(key string) json.RawMessage {
 	return nil
 }
 
+func (all members) has(key string) bool {
+	return slices.ContainsFunc(all, func(m member) bool { return m.key == key })
+}
+
 // empty reports whether a value says nothing.
 func (m member) empty() bool {
 	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, string(m.value))
@@ -76,27 +80,84 @@ func decode(text []byte, into any, known string) error {
 	return all.decode(into, known)
 }
 
-// decode sets the fields of a struct to the members that have their tags. Any other member
-// is an error, unless it is known to change no number, or says nothing.
+// decode sets the fields of a struct to the members that have their tags, and checks it. Any
+// other member is an error, unless it is known to change no number, or says nothing. In structs
+// within, the tag of a blank field says what is known. The tag "of" has the words that a string
+// may be.
 func (all members) decode(into any, known string) error {
-	fields := map[string]any{}
 	v := reflect.ValueOf(into).Elem()
+	fields := map[string]reflect.StructField{}
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		if key := f.Tag.Get("json"); key != "" {
-			fields[key] = v.FieldByIndex(f.Index).Addr().Interface()
+			fields[key] = f
+		} else if len(f.Index) == 1 {
+			known += " " + f.Tag.Get("known")
 		}
 	}
 	harmless := strings.Fields(known)
 	for _, m := range all {
-		field, ok := fields[m.key]
-		switch {
-		case ok:
-			if err := unmarshal(m.value, field); err != nil {
-				return fmt.Errorf("%s: %w", cut(m.key), err)
-			}
-		case !m.empty() && !slices.Contains(harmless, m.key):
+		f, ok := fields[m.key]
+		if !ok && (m.empty() || slices.Contains(harmless, m.key)) {
+			continue
+		}
+		if !ok {
 			return fmt.Errorf("%s: %s: %w", cut(m.key), cut(string(m.value)), errors.ErrUnsupported)
 		}
+		field := v.FieldByIndex(f.Index)
+		if err := set(field, m.value); err != nil {
+			return fmt.Errorf("%s: %w", m.key, err)
+		}
+		words := strings.Fields(f.Tag.Get("of"))
+		if len(words) > 0 && field.String() != "" && !slices.Contains(words, field.String()) {
+			is := "is not"
+			if len(words) > 1 {
+				is = "is none of"
+			}
+			return fmt.Errorf("%s %s %s %s: %w", m.key, quote(field.String()), is, strings.Join(words, ", "), errors.ErrUnsupported)
+		}
+	}
+	return check(into)
+}
+
+// set sets a field: objects by decode, anything else as package json does.
+func set(v reflect.Value, text []byte) error {
+	switch t := v.Type(); {
+	case string(text) == "null":
+		return nil
+	case t.Kind() == reflect.Pointer:
+		v.Set(reflect.New(t.Elem()))
+		return set(v.Elem(), text)
+	case t.Kind() == reflect.Struct:
+		return decode(text, v.Addr().Interface(), "")
+	case t.Kind() != reflect.Map && t != reflect.TypeFor[members]():
+		if err := unmarshal(text, v.Addr().Interface()); err != nil {
+			return err
+		}
+		return check(v.Addr().Interface())
+	}
+	all, err := parseMembers(text)
+	if err != nil {
+		return err
+	}
+	if v.Kind() == reflect.Slice {
+		v.Set(reflect.ValueOf(all))
+		return nil
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, m := range all {
+		element := reflect.New(v.Type().Elem())
+		if err := decode(m.value, element.Interface(), ""); err != nil {
+			return fmt.Errorf("%s: %w", cut(m.key), err)
+		}
+		v.SetMapIndex(reflect.ValueOf(m.key), element.Elem())
+	}
+	return nil
+}
+
+// check checks what can be checked by itself.
+func check(v any) error {
+	if c, ok := v.(interface{ check() error }); ok {
+		return c.check()
 	}
 	return nil
 }
@@ -104,27 +165,9 @@ func (all members) decode(into any, known string) error {
 // unmarshal is json.Unmarshal, and cuts what its error quotes.
 func unmarshal(text []byte, into any) error {
 	err := json.Unmarshal(text, into)
-	var o opaque
-	if errors.As(err, &o) {
-		return o.error
-	}
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
 		t.Value = cut(t.Value)
-	}
-	return err
-}
-
-// An opaque error hides what it wraps. Since Go 1.27, encoding/json takes the place of an
-// error of UnmarshalJSON that wraps errors.ErrUnsupported. unmarshal uncovers it again.
-type opaque struct{ error }
-
-// decodePart is decode for the methods UnmarshalJSON.
-func decodePart(text []byte, into any, known string) error { return hide(decode(text, into, known)) }
-
-func hide(err error) error {
-	if err != nil {
-		err = opaque{err}
 	}
 	return err
 }

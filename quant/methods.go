@@ -1,7 +1,7 @@
 package quant
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,7 +11,7 @@ import (
 
 // methods read the quantization_config of each method. What they list as known changes no
 // number: how inputs, caches and kernels are used, how the quantisation was calibrated.
-var methods = map[string]func(*config, []byte) error{
+var methods = map[string]func(*config, members) error{
 	fp8:          (*config).parseBlocks,
 	mxfp8:        (*config).parseBlocks,
 	fbgemm:       (*config).parseRest,
@@ -40,33 +40,30 @@ func (c *config) except(e exceptions) (err error) {
 }
 
 // parseBlocks reads the config of FP8.
-func (c *config) parseBlocks(text []byte) error {
+func (c *config) parseBlocks(all members) error {
 	var s struct {
 		exceptions
-		Block []int `json:"weight_block_size"`
+		Block block `json:"weight_block_size"`
 	}
 	if c.method == mxfp8 {
-		s.Block = []int{1, 32}
+		s.Block = block{1, 32}
 	}
-	err := decode(text, &s, `quant_method activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert
-		kv_cache_scheme kv_cache_quant_method packed_modules_mapping`)
+	err := all.decode(&s, `activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method
+		packed_modules_mapping`)
 	if err != nil {
 		return err
-	}
-	if err := checkBlock(s.Block); err != nil {
-		return fmt.Errorf("weight_block_size: %w", err)
 	}
 	c.block = s.Block
 	return c.except(s.exceptions)
 }
 
 // parseRest reads a config of which the tensors say all.
-func (c *config) parseRest(text []byte) error {
+func (c *config) parseRest(all members) error {
 	var s exceptions
-	err := decode(text, &s, map[string]string{
-		fbgemm: "quant_method activation_scale_ub",
-		mxfp4:  "quant_method dequantize",
-		bitsAndBytes: `quant_method load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
+	err := all.decode(&s, map[string]string{
+		fbgemm: "activation_scale_ub",
+		mxfp4:  "dequantize",
+		bitsAndBytes: `load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
 			llm_int8_has_fp16_weight bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage`,
 	}[c.method])
 	if err != nil {
@@ -75,102 +72,69 @@ func (c *config) parseRest(text []byte) error {
 	return c.except(s)
 }
 
-var algorithms = []string{"NVFP4", "W4A16_NVFP4", "FP8", "MIXED_PRECISION"}
-
 // parseModelOpt checks the algorithms. The tensors say the rest.
-func (c *config) parseModelOpt(text []byte) error {
+func (c *config) parseModelOpt(all members) error {
+	type algorithm struct {
+		Algorithm string   `json:"quant_algo" of:"NVFP4 W4A16_NVFP4 FP8 MIXED_PRECISION"`
+		_         struct{} `known:"group_size"`
+	}
 	var s struct {
 		exceptions
-		Algorithm string `json:"quant_algo"`
-		Layers    map[string]struct {
-			Algorithm string `json:"quant_algo"`
-		} `json:"quantized_layers"`
+		algorithm
+		Layers map[string]algorithm `json:"quantized_layers"`
 	}
-	err := decode(text, &s, "quant_method config_groups group_size kv_cache_quant_algo kv_cache_scheme producer")
+	err := all.decode(&s, "config_groups group_size kv_cache_quant_algo kv_cache_scheme producer")
 	if err != nil {
 		return err
-	}
-	all := []string{s.Algorithm}
-	for _, l := range s.Layers {
-		all = append(all, l.Algorithm)
-	}
-	slices.Sort(all)
-	for _, a := range all {
-		if a != "" && !slices.Contains(algorithms, a) {
-			return fmt.Errorf("quant_algo %s is none of %s", quote(a), strings.Join(algorithms, ", "))
-		}
 	}
 	return c.except(s.exceptions)
 }
 
 // parseWords reads the config of GPTQ and AWQ.
-func (c *config) parseWords(text []byte) error {
+func (c *config) parseWords(all members) error {
 	var s struct {
 		exceptions
 		settings
-		Checkpoint string          `json:"checkpoint_format"`
-		Format     string          `json:"format"`
-		Version    string          `json:"version"`
-		Word       string          `json:"pack_dtype"`
-		Static     bool            `json:"static_groups"`
-		Dynamic    json.RawMessage `json:"dynamic"`
+		Checkpoint string  `json:"checkpoint_format"`
+		Format     string  `json:"format"`
+		Version    string  `json:"version"`
+		Word       string  `json:"pack_dtype" of:"int32"`
+		Static     bool    `json:"static_groups"`
+		Dynamic    members `json:"dynamic"`
 	}
-	err := decode(text, &s, `quant_method method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment
+	err := all.decode(&s, `method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment
 		true_sequential act_group_aware mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
 		cache_block_outputs max_input_length model_seqlen pad_token_id model_name_or_path model_file_base_name backend use_exllama
 		exllama_config disable_exllama use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse`)
-	if err == nil {
-		err = s.check()
-	}
 	if err != nil {
 		return err
 	}
 	c.settings = s.settings
 	c.Reordered = s.Reordered && !s.Static
-	if s.Word != "" && s.Word != "int32" {
-		return fmt.Errorf("pack_dtype %s is not int32", quote(s.Word))
-	}
-	format := strings.ToLower(s.Checkpoint)
-	if format == "" {
-		format = strings.ToLower(s.Format)
-	}
-	if c.method == awq {
-		for _, name := range []string{format, strings.ToLower(s.Version)} {
-			if name != "" && name != "gemm" {
-				return fmt.Errorf("version %s of AWQ is not gemm", quote(name))
-			}
-		}
-	} else if c.plusOne = format != "gptq_v2"; c.plusOne && format != "" && format != "gptq" {
+	format, version := strings.ToLower(cmp.Or(s.Checkpoint, s.Format)), strings.ToLower(s.Version)
+	c.plusOne = c.method == gptq && format != "gptq_v2"
+	switch {
+	case c.method == awq && format != "" && format != "gemm":
+		return fmt.Errorf("version %s of AWQ is not gemm", quote(format))
+	case c.method == awq && version != "" && version != "gemm":
+		return fmt.Errorf("version %s of AWQ is not gemm", quote(version))
+	case c.plusOne && format != "" && format != "gptq":
 		return fmt.Errorf("checkpoint_format %s is neither gptq nor gptq_v2", quote(format))
 	}
-	if err := c.parseDynamic(s.Dynamic); err != nil {
-		return fmt.Errorf("dynamic: %w", err)
+	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
+	// "+:" or nothing and one for settings.
+	for _, m := range s.Dynamic {
+		expr, exempt := strings.CutPrefix(m.key, "-:")
+		if err := c.addRule(m, strings.TrimPrefix(expr, "+:"), exempt); err != nil {
+			return fmt.Errorf("dynamic: %w", err)
+		}
 	}
 	return c.except(s.exceptions)
 }
 
-// parseDynamic reads the rules of GPTQModel: "-:" and an expression for modules that are
-// not quantised, "+:" or nothing and one for settings.
-func (c *config) parseDynamic(text []byte) error {
-	if (member{value: text}).empty() || text == nil {
-		return nil
-	}
-	all, err := parseMembers(text)
-	if err != nil {
-		return err
-	}
-	for _, m := range all {
-		expr, exempt := strings.CutPrefix(m.key, "-:")
-		if err := c.addRule(m, strings.TrimPrefix(expr, "+:"), exempt); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (c *config) addRule(m member, expr string, exempt bool) error {
 	r := rule{exempt: exempt}
-	err := unmarshal(m.value, &r.settings)
+	err := decode(m.value, &r.settings, "")
 	if err == nil {
 		r.expression, err = c.compile(m.key, expr)
 	}
@@ -185,21 +149,18 @@ func (c *config) addRule(m member, expr string, exempt bool) error {
 }
 
 // parseAutoRound reads the config of AutoRound: weights packed as GPTQ or AWQ packs them.
-func (c *config) parseAutoRound(text []byte) error {
+func (c *config) parseAutoRound(all members) error {
 	var s struct {
 		exceptions
 		settings
-		Packing string          `json:"packing_format"`
-		Modules json.RawMessage `json:"extra_config"`
+		Packing string  `json:"packing_format"`
+		Modules members `json:"extra_config"`
 	}
-	err := decode(text, &s, `quant_method autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
+	err := all.decode(&s, `autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
 		block_name_to_quantize dataset dynamic_max_gap enable_alg_ext enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
 		enable_torch_compile gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr not_use_best_mse nsamples provider
 		quant_block_list quant_lm_head scale_dtype seqlen static_attention_dtype static_attention_granularity static_kv_dtype
 		static_kv_granularity supported_types to_quant_block_names`)
-	if err == nil {
-		err = s.check()
-	}
 	if err != nil {
 		return fmt.Errorf("AutoRound: %w", err)
 	}
@@ -214,52 +175,47 @@ func (c *config) parseAutoRound(text []byte) error {
 		return fmt.Errorf("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(s.Packing))
 	}
 	c.settings, c.modules = s.settings, map[string]settings{}
-	if s.Modules != nil && string(s.Modules) != "null" {
-		all, err := parseMembers(s.Modules)
+	for _, m := range s.Modules {
+		if strings.ReplaceAll(regexp.QuoteMeta(m.key), `\.`, ".") != m.key { // an expression, searched for
+			err = c.addRule(m, "(?s:.*)(?:"+m.key+")", false)
+		} else {
+			err = c.addModule(m)
+		}
 		if err != nil {
 			return fmt.Errorf("extra_config: %w", err)
-		}
-		for _, m := range all {
-			var own settings
-			if strings.ReplaceAll(regexp.QuoteMeta(m.key), `\.`, ".") != m.key { // an expression, searched for
-				err = c.addRule(m, "(?s:.*)(?:"+m.key+")", false)
-			} else if err = unmarshal(m.value, &own); err != nil {
-				err = fmt.Errorf("%s: %w", quote(m.key), err)
-			}
-			if err != nil {
-				return fmt.Errorf("extra_config: %w", err)
-			}
-			c.modules[m.key] = own
 		}
 	}
 	return c.except(s.exceptions)
 }
 
-// parseMLX reads the config of MLX: settings, and modules with their own, or true or false.
-func (c *config) parseMLX(text []byte) error {
-	all, err := parseMembers(text)
-	if err != nil {
-		return err
+func (c *config) addModule(m member) error {
+	var own settings
+	if err := decode(m.value, &own, ""); err != nil {
+		return fmt.Errorf("%s: %w", quote(m.key), err)
 	}
+	c.modules[m.key] = own
+	return nil
+}
+
+// parseMLX reads the config of MLX: settings, and modules with their own, or true or false.
+func (c *config) parseMLX(all members) error {
 	var top members
 	c.modules = map[string]settings{}
 	for _, m := range all {
 		switch string(m.value[:1]) {
 		case "{":
-			var own settings
-			if err := unmarshal(m.value, &own); err != nil {
-				return fmt.Errorf("%s: %w", cut(m.key), err)
+			if err := c.addModule(m); err != nil {
+				return err
 			}
-			c.modules[m.key] = own
 		case "t", "f":
 		default:
 			top = append(top, m)
 		}
 	}
-	if err := top.decode(&c.settings, "quant_method"); err != nil {
-		return err
-	}
-	return c.check()
+	var s struct{ settings }
+	err := top.decode(&s, "")
+	c.settings = s.settings
+	return err
 }
 
 // parseLayers reads the _quantization_metadata of ComfyUI.

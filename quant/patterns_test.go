@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"regexp/syntax"
@@ -142,13 +141,13 @@ func TestFormats(t *testing.T) {
 
 // TestBlockStructure reads it as each version of compressed-tensors has written it.
 func TestBlockStructure(t *testing.T) {
-	for text, want := range map[string]blockStructure{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil, `""`: {}} {
+	for text, want := range map[string]block{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil} {
 		var w weights
-		require.NoError(t, json.Unmarshal([]byte(`{"block_structure":`+text+`}`), &w), text)
+		require.NoError(t, decode([]byte(`{"block_structure":`+text+`}`), &w, ""), text)
 		require.Equal(t, want, w.Block, text)
 	}
-	for _, text := range []string{`"128"x`, `"128xb"`, `"x"`, `{}`, `"[1]"x`, `"1,2]"`} {
-		require.Error(t, json.Unmarshal([]byte(`{"block_structure":`+text+`}`), new(weights)), text)
+	for _, text := range []string{`"128"x`, `"128xb"`, `"x"`, `{}`, `"[1]"x`, `"1,2]"`, `""`, `[1]`, `[0,1]`} {
+		require.Error(t, decode([]byte(`{"block_structure":`+text+`}`), new(weights), ""), text)
 	}
 }
 
