@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // A job is work on some bytes.
@@ -22,10 +22,5 @@ func (c *command) work(title string, jobs []job) error {
 	}
 	defer c.progress(title, total)()
 	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.size, a.size) }) // the longest first, so that all end together
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for _, j := range jobs {
-		group.Go(j.do)
-	}
-	return group.Wait()
+	return parallel.Do(runtime.GOMAXPROCS(0), int64(len(jobs)), func(i int64) error { return jobs[i].do() })
 }

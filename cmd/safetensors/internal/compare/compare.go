@@ -8,11 +8,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numpy"
-	"golang.org/x/sync/errgroup"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // A Difference says how far two tensors of one shape are apart.
@@ -37,28 +36,9 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 	if !slices.Equal(a.Shape(), b.Shape()) {
 		return Difference{}, fmt.Errorf("%v and %v have different shapes", a, b)
 	}
-	n := elements(a)
-	p := &pair{a: a, b: b, same: a.DType() == b.DType(), tolerance: tolerance, n: n, at: -1}
-	blocks := (n + blockElements - 1) / blockElements
-	var next atomic.Int64
-	var group errgroup.Group
-	for range min(int64(runtime.GOMAXPROCS(0)), blocks) {
-		group.Go(func() error {
-			var x, y []byte
-			for {
-				i := next.Add(1) - 1
-				if i >= blocks {
-					return nil
-				}
-				var err error
-				if x, y, err = p.block(i, x, y); err != nil {
-					next.Store(blocks)
-					return err
-				}
-			}
-		})
-	}
-	if err := group.Wait(); err != nil {
+	p := &pair{a: a, b: b, same: a.DType() == b.DType(), tolerance: tolerance, n: lengthOf(a), at: -1}
+	p.idle.New = func() any { return new(memory) }
+	if err := parallel.Do(runtime.GOMAXPROCS(0), parallel.BlockCount(p.n, blockElements), p.block); err != nil {
 		return Difference{}, err
 	}
 	d := p.found
@@ -68,8 +48,8 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 	return d, nil
 }
 
-// elements returns the number of elements. Tensor.Len is an int.
-func elements(t safetensors.Tensor) int64 {
+// lengthOf returns the number of elements. Tensor.Len is an int.
+func lengthOf(t safetensors.Tensor) int64 {
 	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
 }
 
@@ -80,34 +60,43 @@ type pair struct {
 	tolerance Tolerance
 	n         int64
 
+	idle  sync.Pool // of *memory
 	mu    sync.Mutex
 	found Difference
 	at    int64 // the element with the largest difference, -1 if there is none
 }
 
-// block compares block number i. x and y are memory for it.
-func (p *pair) block(i int64, x, y []byte) ([]byte, []byte, error) {
+// A memory holds the elements of two blocks.
+type memory struct {
+	x, y []byte
+	u, v []float64
+}
+
+// block compares block number i.
+func (p *pair) block(i int64) (err error) {
+	m := p.idle.Get().(*memory)
+	defer p.idle.Put(m)
 	first := i * blockElements
 	n := min(blockElements, p.n-first)
-	x, err := read(p.a, first, n, x)
+	if m.x, err = read(p.a, first, n, m.x); err != nil {
+		return err
+	}
+	if m.y, err = read(p.b, first, n, m.y); err != nil {
+		return err
+	}
+	if p.same && bytes.Equal(m.x, m.y) {
+		return nil
+	}
+	u, err := elementsOf(p.a.DType(), n, m.x, m.u)
 	if err != nil {
-		return x, y, err
+		return err
 	}
-	if y, err = read(p.b, first, n, y); err != nil {
-		return x, y, err
-	}
-	if p.same && bytes.Equal(x, y) {
-		return x, y, nil
-	}
-	u, err := numbersOf(p.a.DType(), n, x)
+	v, err := elementsOf(p.b.DType(), n, m.y, m.v)
 	if err != nil {
-		return x, y, err
+		return err
 	}
-	v, err := numbersOf(p.b.DType(), n, y)
-	if err != nil {
-		return x, y, err
-	}
-	d, at := p.compare(u, v, x, y)
+	m.u, m.v = u.numbers, v.numbers
+	d, at := p.compare(int(n), u, v, m)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
@@ -122,7 +111,7 @@ func (p *pair) block(i int64, x, y []byte) ([]byte, []byte, error) {
 		}
 		p.found.MaxAbsolute = most
 	}
-	return x, y, nil
+	return nil
 }
 
 // worse returns the larger difference; NaN is the largest.
@@ -135,25 +124,26 @@ func worse(a, b float64) float64 {
 
 func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
 
-// compare compares numbers. at is the one with the largest difference, -1 if all are
-// equal. x and y are the bytes of the elements.
-func (p *pair) compare(u, v numbers, x, y []byte) (d Difference, at int64) {
+// compare compares n elements, whose bytes are in m. at is the one with the largest
+// difference, -1 if all are equal.
+func (p *pair) compare(n int, u, v elements, m *memory) (d Difference, at int64) {
 	at = -1
 	exact := p.tolerance == Tolerance{}
 	width := 0 // of an element of whole bytes
-	if p.same && len(x)%len(u.rounded) == 0 {
-		width = len(x) / len(u.rounded)
+	if p.same && p.a.DType().Bits()%8 == 0 {
+		width = p.a.DType().Bits() / 8
 	}
-	for i, a := range u.rounded {
-		b := v.rounded[i]
-		absolute, size := apart(a, b, u.rests.at(i)-v.rests.at(i)), math.Abs(b)
-		if u.imaginary != nil || v.imaginary != nil {
-			upright := apart(u.imaginary.at(i), v.imaginary.at(i), 0)
-			absolute, size = min(math.Hypot(absolute, upright), math.MaxFloat64), math.Hypot(b, v.imaginary.at(i))
+	for i := range n {
+		a, aImaginary := u.at(i)
+		b, bImaginary := v.at(i)
+		absolute, size := apart(a, b, u.rest(i)-v.rest(i)), math.Abs(b)
+		if u.complex || v.complex {
+			upright := apart(aImaginary, bImaginary, 0)
+			absolute, size = min(math.Hypot(absolute, upright), math.MaxFloat64), math.Hypot(b, bImaginary)
 		}
 		equal := absolute == 0 || absolute <= p.tolerance.Absolute+p.tolerance.Relative*size
 		if exact && equal && width > 0 {
-			equal = bytes.Equal(x[i*width:][:width], y[i*width:][:width])
+			equal = bytes.Equal(m.x[i*width:][:width], m.y[i*width:][:width])
 		}
 		if !equal {
 			d.Different++
@@ -204,68 +194,57 @@ func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// numbers are those of some elements. Integers of 64 bits may be beyond the 2^53 up to
-// which float64 represents all: such a number is the sum of its float64 and a rest.
-type numbers struct {
-	rounded          []float64 // the real parts of complex numbers
-	rests, imaginary parts     // nil if all are 0
+// elements are the numbers of some elements. Integers of 64 bits may be beyond the 2^53
+// up to which float64 represents all: such an element is the sum of its number and a rest.
+type elements struct {
+	numbers []float64
+	complex bool // two numbers each
+	rests   []float64
 }
 
-type parts []float64
+func (e elements) at(i int) (re, im float64) {
+	if e.complex {
+		return e.numbers[2*i], e.numbers[2*i+1]
+	}
+	return e.numbers[i], 0
+}
 
-func (p parts) at(i int) float64 {
-	if p == nil {
+func (e elements) rest(i int) float64 {
+	if e.rests == nil {
 		return 0
 	}
-	return p[i]
+	return e.rests[i]
 }
 
-// numbersOf returns the numbers of n elements.
-func numbersOf(d safetensors.DType, n int64, data []byte) (numbers, error) {
+// elementsOf returns n elements of a dtype, their numbers in buf if it has the room.
+func elementsOf(d safetensors.DType, n int64, data []byte, buf []float64) (e elements, err error) {
 	t, err := safetensors.NewTensor(d, []int{int(n)}, data)
 	if err != nil {
-		return numbers{}, err
+		return e, err
 	}
-	v, err := numpy.Read(t)
-	switch {
-	case v.Floats != nil || err != nil:
-		return numbers{rounded: v.Floats}, err
-	case d == safetensors.I64:
-		return numbers{rounded: convert(v.Ints, toFloat), rests: convert(v.Ints, restOf)}, nil
-	case d == safetensors.U64:
-		return numbers{rounded: convert(v.Uints, toFloat), rests: convert(v.Uints, restOf)}, nil
-	case v.Ints != nil:
-		return numbers{rounded: convert(v.Ints, toFloat)}, nil
-	case v.Uints != nil:
-		return numbers{rounded: convert(v.Uints, toFloat)}, nil
-	case v.Bools != nil:
-		return numbers{rounded: convert(v.Bools, func(x bool) float64 {
-			if x {
-				return 1
-			}
-			return 0
-		})}, nil
+	switch d {
+	case safetensors.C64:
+		e.complex = true
+	case safetensors.I64:
+		e.rests, err = restsOf[int64](t)
+	case safetensors.U64:
+		e.rests, err = restsOf[uint64](t)
 	}
-	return numbers{
-		rounded:   convert(v.Complex, func(c complex64) float64 { return float64(real(c)) }),
-		imaginary: convert(v.Complex, func(c complex64) float64 { return float64(imag(c)) }),
-	}, nil
+	if err == nil {
+		e.numbers, err = numbers.Append(buf[:0], t)
+	}
+	return e, err
 }
 
-func toFloat[T int64 | uint64](x T) float64 { return float64(x) }
-
-// restOf returns what is missing from float64(x). Each step is exact.
-func restOf[T int64 | uint64](x T) float64 {
+// restsOf returns what is missing from the float64 of each integer. Each step is exact.
+func restsOf[T int64 | uint64](t safetensors.Tensor) ([]float64, error) {
 	const low = 1<<11 - 1
-	return float64(x&^low) - float64(x) + float64(x&low)
-}
-
-func convert[T any](values []T, number func(T) float64) []float64 {
-	all := make([]float64, len(values))
-	for i, x := range values {
-		all[i] = number(x)
+	all, err := safetensors.Append([]T(nil), t)
+	rests := make([]float64, len(all))
+	for i, x := range all {
+		rests[i] = float64(x&^low) - float64(x) + float64(x&low)
 	}
-	return all
+	return rests, err
 }
 
 // indices returns where element number i of a shape is.

@@ -16,7 +16,6 @@
 package npz
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,8 +23,8 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/zipfile"
-	"golang.org/x/sync/errgroup"
 )
 
 const suffix = ".npy" // of the members of an archive
@@ -38,7 +37,7 @@ const ArrayName = "arr_0"
 // as long as the tensors are used. Refused are the arrays that cannot be read, by their
 // names, and why.
 func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, refused map[string]error, err error) {
-	a, err := zipfile.Open(r, size, concurrently)
+	a, err := zipfile.Open(r, size, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("npz file: %w", err)
 	}
@@ -60,21 +59,6 @@ func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, ref
 		}
 	}
 	return tensors, refused, nil
-}
-
-// concurrently calls f(0) to f(n-1), and returns the error of the lowest.
-func concurrently(n int64, f func(i int64) error) error {
-	errs := make([]error, n)
-	var group errgroup.Group
-	group.SetLimit(32)
-	for i := range n {
-		group.Go(func() error {
-			errs[i] = f(i)
-			return nil
-		})
-	}
-	group.Wait()
-	return cmp.Or(errs...)
 }
 
 func openMember(m *zipfile.Member) (safetensors.Tensor, error) {

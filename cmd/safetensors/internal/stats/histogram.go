@@ -9,29 +9,10 @@ import (
 // infinite is the part of a bucket that is all ones if its values are not finite.
 const infinite = 0x7f80
 
-// buckets counts values by what truncating them to a bfloat16, towards zero,
-// gives. That is fine enough for any histogram, and needs no second look at the
-// values once their range is known.
-type buckets [1 << 16]int64
-
-func (b *buckets) add(counts []count) {
-	for _, c := range counts {
-		b[c.code] += c.n
-	}
-}
-
-// counts returns those that are not 0.
-func (b *buckets) counts() (counts []count) {
-	for bucket, n := range b {
-		if n > 0 {
-			counts = append(counts, count{uint16(bucket), n})
-		}
-	}
-	return counts
-}
-
-// bucketOf returns the bucket of a finite value. Values beyond float32 are in the
-// buckets of the largest.
+// bucketOf returns the bucket of a finite value: what truncating it to a bfloat16,
+// towards zero, gives. That is fine enough for any histogram, and needs no second look at
+// the values once their range is known. Values beyond float32 are in the buckets of the
+// largest.
 func bucketOf(x float64) uint16 {
 	const kept = math.MaxUint64 &^ (1<<45 - 1) // sign, exponent and 7 bits
 	y := float32(math.Float64frombits(math.Float64bits(x) & kept))

@@ -2,13 +2,11 @@
 package stats
 
 import (
-	"fmt"
-	"math"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
-	"golang.org/x/sync/errgroup"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // A Summary describes values. Min, Max, Mean and Std are those of the finite ones,
@@ -38,233 +36,149 @@ const small = 8 * blockSize
 func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	workers := make([]*worker, runtime.GOMAXPROCS(0))
 	for i := range workers {
-		workers[i] = &worker{block: make([]byte, blockSize)}
+		workers[i] = &worker{block: make([]byte, blockSize), values: map[safetensors.DType][]float64{}}
 	}
 	results := make([]result, len(tensors))
+	summaries := make([]Summary, len(tensors))
 	var few []int
 	for i, t := range tensors {
 		if t.Size() <= small {
 			few = append(few, i)
 			continue
 		}
-		if err := describe(t, workers, &results[i]); err != nil {
+		var err error
+		if results[i], summaries[i], err = describe(t, workers); err != nil {
 			return nil, Summary{}, err
 		}
 	}
-	err := inParallel(workers, int64(len(few)), func(w *worker, k int64) error {
+	err := each(workers, int64(len(few)), func(w *worker, k int64) (err error) {
 		i := few[k]
-		return describe(tensors[i], []*worker{w}, &results[i])
+		results[i], summaries[i], err = describe(tensors[i], []*worker{w})
+		return err
 	})
 	if err != nil {
 		return nil, Summary{}, err
 	}
-	var counts, typical buckets
-	for _, w := range workers {
-		typical.add(w.all[0].counts())
-		counts.add(w.all[1].counts())
-	}
-	counts.add(typical.counts())
-	summaries := make([]Summary, len(tensors))
 	all := newResult()
-	for i, r := range results { // in this order, because sums of floats depend on it
-		summaries[i] = r.summary
+	for _, r := range results { // in this order, because sums of floats depend on it
 		all.join(r)
 	}
-	total := all.summarize()
+	for _, w := range workers[1:] {
+		workers[0].floats.addAll(w.floats.drain())
+		workers[0].others.addAll(w.others.drain())
+	}
+	typical := workers[0].floats.drain()
+	workers[0].others.addAll(typical)
+	total := all.summary(workers[0].others.drain())
 	if all.n > 0 {
-		total.Histogram = newHistogram(all.min, all.max, counts.counts())
-		total.Typical = typicalHistogram(typical.counts())
+		total.Typical = typicalHistogram(typical)
 	}
 	return summaries, total, nil
 }
 
-// inParallel calls f for each number below n, on the goroutine of a worker each.
-func inParallel(workers []*worker, n int64, f func(w *worker, i int64) error) error {
-	var group errgroup.Group
-	var next atomic.Int64
+// A worker is the memory of one goroutine.
+type worker struct {
+	block          []byte
+	singles        []float32 // of the block, or
+	numbers        []float64
+	counts         table                           // of the tensor that it looks at: codes or buckets
+	floats, others table                           // the buckets of the tensors that it finished
+	values         map[safetensors.DType][]float64 // of codes
+}
+
+// each calls f for each number below n, concurrently, with a worker that no other call
+// has.
+func each(workers []*worker, n int64, f func(w *worker, i int64) error) error {
+	idle := make(chan *worker, len(workers))
 	for _, w := range workers {
-		group.Go(func() error {
-			for {
-				i := next.Add(1) - 1
-				if i >= n {
-					return nil
-				}
-				if err := f(w, i); err != nil {
-					next.Store(n)
-					return err
-				}
-			}
-		})
+		idle <- w
 	}
-	return group.Wait()
+	return parallel.Do(len(workers), n, func(i int64) error {
+		w := <-idle
+		defer func() { idle <- w }()
+		return f(w, i)
+	})
 }
 
 // describe describes one tensor, its blocks in parallel.
-func describe(t safetensors.Tensor, workers []*worker, r *result) error {
-	*r = newResult()
-	k, d := kindOf(t.DType())
-	if d != t.DType() {
+func describe(t safetensors.Tensor, workers []*worker) (result, Summary, error) {
+	r := newResult()
+	if d := t.DType(); d == safetensors.F6_E2M3 || d == safetensors.F6_E3M2 {
 		var err error
-		if t, err = t.Convert(d); err != nil {
-			return err
+		if t, err = t.Convert(safetensors.BF16); err != nil { // which represents them
+			return r, Summary{}, err
 		}
 	}
-	all := (t.Size() + blockSize - 1) / blockSize
-	blocks := make([]pass, min(all, atOnce))
-	for first := int64(0); first < all; first += atOnce {
-		blocks = blocks[:min(all-first, atOnce)]
-		clear(blocks)
-		err := inParallel(workers, int64(len(blocks)), func(w *worker, i int64) error {
-			off := (first + i) * blockSize
-			b := w.block[:min(blockSize, t.Size()-off)]
-			if _, err := t.ReadAt(b, off); err != nil {
-				return err
-			}
-			w.look(k, b, &blocks[i])
-			return nil
+	n := (t.Size() + blockSize - 1) / blockSize
+	blocks := make([]result, min(n, atOnce))
+	for first := int64(0); first < n; first += atOnce {
+		blocks = blocks[:min(n-first, atOnce)]
+		err := each(workers, int64(len(blocks)), func(w *worker, i int64) (err error) {
+			blocks[i], err = w.read(t, (first+i)*blockSize)
+			return err
 		})
 		if err != nil {
-			return err
+			return r, Summary{}, err
 		}
-		for i := range blocks {
-			r.join(blocks[i].result()) // of codes: nothing
-		}
-	}
-	counts := drain(workers)
-	if k.coded() {
-		counts = r.readCodes(k.values(d), unpack(counts, d, t.Size()))
-	}
-	r.summary = r.summarize()
-	if r.n > 0 {
-		r.summary.Histogram = newHistogram(r.min, r.max, counts)
-	}
-	workers[0].all[k.others()].add(counts)
-	return nil
-}
-
-// A result describes some values. It has no counts, so that those of many
-// tensors fit into memory.
-type result struct {
-	zeros, nan, inf int64
-	min, max        float64
-	n               int64   // finite values
-	mean, squares   float64 // in the unit of the values
-	summary         Summary
-}
-
-func newResult() result { return result{min: math.Inf(1), max: math.Inf(-1)} }
-
-// unit returns the exponent of the power of two in which values from least to most are
-// summed: 0, unless the sums of squares of float64 could overflow or vanish. That of
-// values which are all zero, or none, is the smallest.
-func unit(least, most float64) int {
-	switch x := max(-least, most); {
-	case x > 0x1p480:
-		return 600
-	case x < 0x1p-400:
-		return -600
-	}
-	return 0
-}
-
-// join adds the values of another result (Chan, Golub, LeVeque 1979).
-func (r *result) join(o result) {
-	r.zeros += o.zeros
-	r.nan += o.nan
-	r.inf += o.inf
-	if o.n == 0 {
-		return
-	}
-	least, most := min(r.min, o.min), max(r.max, o.max)
-	r.rescale(unit(least, most))
-	o.rescale(unit(least, most))
-	r.min, r.max = least, most
-	n := r.n + o.n
-	delta, share := o.mean-r.mean, float64(o.n)/float64(n)
-	r.squares += o.squares + delta*delta*float64(r.n)*share
-	r.mean += delta * share
-	r.n = n
-}
-
-// rescale gives mean and squares another unit than that of the values.
-func (r *result) rescale(exponent int) {
-	shift := unit(r.min, r.max) - exponent
-	r.mean, r.squares = math.Ldexp(r.mean, shift), math.Ldexp(r.squares, 2*shift)
-}
-
-// unpack returns the counts of codes of a dtype, several of which may have been counted
-// as one of 16 bits, and the last of size bytes with a byte 0.
-func unpack(counts []count, d safetensors.DType, size int64) []count {
-	if d.Bits() == 16 {
-		return counts
-	}
-	var totals [1 << 8]int64
-	bits := d.Bits()
-	totals[0] = -(size % 2) * int64(8/bits)
-	for _, c := range counts {
-		for shift := 0; shift < 16; shift += bits {
-			totals[c.code>>shift&(1<<bits-1)] += c.n
+		for _, block := range blocks {
+			r.join(block)
 		}
 	}
-	counts = counts[:0]
-	for code, n := range totals {
-		if n > 0 {
-			counts = append(counts, count{uint16(code), n})
+	w := workers[0]
+	for _, other := range workers[1:] {
+		w.counts.addAll(other.counts.drain())
+	}
+	counts := w.counts.drain()
+	if coded(t) {
+		values, err := w.valuesOf(t.DType())
+		if err != nil {
+			return r, Summary{}, err
 		}
+		counts = r.readCodes(values, unpack(counts, t.DType(), t.Size()))
 	}
-	return counts
+	if t.DType().IsFloat() || t.DType() == safetensors.C64 {
+		w.floats.addAll(counts)
+	} else {
+		w.others.addAll(counts)
+	}
+	return r, r.summary(counts), nil
 }
 
-// readCodes computes everything from the number of times that each code is there. It
-// turns the counts of codes into counts of buckets.
-func (r *result) readCodes(values []float64, counts []count) []count {
-	sum := 0.0
-	finite := counts[:0]
-	for _, c := range counts {
-		x := values[c.code]
-		switch {
-		case math.IsNaN(x):
-			r.nan += c.n
-			continue
-		case math.IsInf(x, 0):
-			r.inf += c.n
-			continue
-		case x == 0:
-			r.zeros += c.n
-		}
-		r.min, r.max = min(r.min, x), max(r.max, x)
-		r.n += c.n
-		sum += x * float64(c.n)
-		finite = append(finite, c)
+// coded reports whether the elements have so few bits that it is enough to count how
+// often each code is there.
+func coded(t safetensors.Tensor) bool { return t.DType().Bits() <= 16 }
+
+// read looks at the block at an offset. Of codes the result is empty: they are counted.
+func (w *worker) read(t safetensors.Tensor, off int64) (result, error) {
+	b := w.block[:min(blockSize, t.Size()-off)]
+	if _, err := t.ReadAt(b, off); err != nil {
+		return result{}, err
 	}
-	if r.n == 0 {
-		return nil
+	if coded(t) {
+		w.counts.addCodes(b)
+		return newResult(), nil
 	}
-	r.mean = sum / float64(r.n)
-	for i, c := range finite {
-		x := values[c.code]
-		r.squares += (x - r.mean) * (x - r.mean) * float64(c.n)
-		finite[i].code = bucketOf(x)
+	d := t.DType()
+	if d == safetensors.C64 {
+		d = safetensors.F32
 	}
-	return finite
+	block, err := safetensors.NewTensor(d, []int{len(b) * 8 / d.Bits()}, b)
+	if err != nil {
+		return result{}, err
+	}
+	if d == safetensors.F32 { // the path of most models: it saves a copy in float64
+		w.singles, err = safetensors.Append(w.singles[:0], block)
+		return look(w.singles, &w.counts), err
+	}
+	w.numbers, err = numbers.Append(w.numbers[:0], block)
+	return look(w.numbers, &w.counts), err
 }
 
-// summarize returns the summary but for the histogram.
-func (r *result) summarize() Summary {
-	exponent := unit(r.min, r.max)
-	s := Summary{
-		Count: r.n + r.nan + r.inf, Zeros: r.zeros, NaN: r.nan, Inf: r.inf,
-		Min: r.min, Max: r.max, Mean: math.Ldexp(r.mean, exponent),
-		Std: min(math.Ldexp(math.Sqrt(r.squares/float64(r.n)), exponent), math.MaxFloat64), // rounding may exceed it
+func (w *worker) valuesOf(d safetensors.DType) (values []float64, err error) {
+	values, ok := w.values[d]
+	if !ok {
+		values, err = valuesOf(d)
+		w.values[d] = values
 	}
-	if r.n == 0 {
-		s.Min, s.Max, s.Mean, s.Std = math.NaN(), math.NaN(), math.NaN(), math.NaN()
-	}
-	return s
-}
-
-// String describes a summary in a line, for tests and messages.
-func (s Summary) String() string {
-	return fmt.Sprintf("%d values from %g to %g, mean %g, std %g, %d zeros, %d NaN, %d Inf",
-		s.Count, s.Min, s.Max, s.Mean, s.Std, s.Zeros, s.NaN, s.Inf)
+	return values, err
 }

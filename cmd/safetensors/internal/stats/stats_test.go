@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -121,9 +122,7 @@ func TestDescribeFloats(t *testing.T) {
 func TestDescribeDTypes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for d := range safetensors.DTypes() {
-		// Several blocks of most dtypes, a tensor for all goroutines, for one, for no search
-		// of the tables.
-		for _, n := range []int{9_000_001, 600_001, 40_001, 3001, 1} {
+		for _, n := range []int{9_000_001, 600_001, 3001, 1} { // several blocks, for all goroutines and for one; less than a block
 			if n > 1e6 && d != safetensors.F8_E5M2 && d != safetensors.F4 {
 				continue
 			}
@@ -141,7 +140,7 @@ func TestDescribeDTypes(t *testing.T) {
 			require.NoError(t, err)
 			summaries, total, err := Describe([]safetensors.Tensor{x})
 			require.NoError(t, err)
-			want := naive(numbers(t, x, data))
+			want := naive(decode(t, x, data))
 			requireSame(t, want, summaries[0])
 			requireSame(t, want, total)
 		}
@@ -264,7 +263,52 @@ func TestDescribeAnywhere(t *testing.T) {
 	}
 }
 
-func numbers(t *testing.T, x safetensors.Tensor, data []byte) (values []float64) {
+// TestDescribeNothingFinite: there is no range, and no bar.
+func TestDescribeNothingFinite(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, values := range [][]float32{{nan}, {inf, -inf}, {-inf, nan, inf, nan, inf}} {
+		x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
+		require.NoError(t, err)
+		for _, d := range []safetensors.DType{safetensors.F32, safetensors.F64, safetensors.BF16} {
+			x, err := x.Convert(d)
+			require.NoError(t, err)
+			s, total, err := Describe([]safetensors.Tensor{x, x})
+			require.NoError(t, err)
+			require.Equal(t, int64(len(values)), s[0].NaN+s[0].Inf)
+			require.Equal(t, s[0].NaN+s[1].NaN, total.NaN)
+			require.True(t, math.IsNaN(total.Min) && math.IsNaN(total.Mean) && math.IsNaN(s[0].Max) && math.IsNaN(s[0].Std))
+			require.Empty(t, total.Histogram.Counts)
+		}
+	}
+}
+
+// TestDescribeExactly: sums far from zero lose nothing, -0 is less than 0, and every
+// processor finds the same bits, whether it can fuse operations or not.
+func TestDescribeExactly(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	values := make([]float32, 1<<17+3)
+	sum := new(big.Float).SetPrec(500)
+	for i := range values {
+		values[i] = float32(1000 + float64(rng.IntN(1<<12))/(1<<20))
+		sum.Add(sum, big.NewFloat(float64(values[i])))
+	}
+	x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
+	require.NoError(t, err)
+	s, _, err := Describe([]safetensors.Tensor{x})
+	require.NoError(t, err)
+	mean, _ := sum.Quo(sum, big.NewFloat(float64(len(values)))).Float64()
+	require.InDelta(t, 1, s[0].Mean/mean, 1e-15)
+	require.Equal(t, []uint64{0x408f4003fd343432, 0x3f527c41f6105390}, []uint64{math.Float64bits(s[0].Mean), math.Float64bits(s[0].Std)})
+	for _, values := range [][]float32{{0, float32(math.Copysign(0, -1)), 0}, {float32(math.Copysign(0, -1)), 0}} {
+		x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
+		require.NoError(t, err)
+		s, _, err := Describe([]safetensors.Tensor{x})
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, false}, []bool{math.Signbit(s[0].Min), math.Signbit(s[0].Max)})
+	}
+}
+
+func decode(t *testing.T, x safetensors.Tensor, data []byte) (values []float64) {
 	size := x.DType().Bits() / 8
 	for i := 0; size > 0 && i < len(data); i += size {
 		var word [8]byte

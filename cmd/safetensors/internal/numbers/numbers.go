@@ -1,0 +1,32 @@
+// Package numbers reads elements of every dtype as float64.
+package numbers
+
+import "github.com/gosafetensors/safetensors"
+
+// Append appends the elements of t: 0 and 1 for booleans, of which every byte but 0 is
+// true, two numbers for a complex one. Integers of 64 bits are rounded.
+func Append(dst []float64, t safetensors.Tensor) ([]float64, error) {
+	switch t.DType() {
+	case safetensors.BOOL:
+		return convert(dst, t, func(b byte) float64 { return float64(min(b, 1)) })
+	case safetensors.I64:
+		return convert(dst, t, func(i int64) float64 { return float64(i) })
+	case safetensors.U64:
+		return convert(dst, t, func(u uint64) float64 { return float64(u) })
+	case safetensors.C64:
+		all, err := safetensors.Append([]complex64(nil), t)
+		for _, c := range all {
+			dst = append(dst, float64(real(c)), float64(imag(c)))
+		}
+		return dst, err
+	}
+	return safetensors.Append(dst, t)
+}
+
+func convert[T safetensors.Element](dst []float64, t safetensors.Tensor, number func(T) float64) ([]float64, error) {
+	all, err := safetensors.Append([]T(nil), t)
+	for _, x := range all {
+		dst = append(dst, number(x))
+	}
+	return dst, err
+}
