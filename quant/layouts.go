@@ -13,13 +13,14 @@ type layout struct {
 	format     string   // in a group of compressed-tensors, or in a marker of ComfyUI
 	bits       int      // of a code; 0: the config says it
 	numbers    *numbers // of the codes; nil: the checkpoint has them
+	order      *[8]int  // of codes in a group of eight: see dequant.Packing
 	group      int      // elements of a group; 0: the config says it
 	constant   float32  // multiplies everything in the end, unless it is 0
 	transposed bool     // the result has the lines of the values as columns
 	unsaid     string   // what only a config or a marker tells, "" if names, dtypes and shapes are enough
 
-	lay   func(*builder) error // finds the codes, and the shape of the result
-	scale func(*builder) error // finds scales and zero points, and what each is for
+	lay   func(*builder) // finds the codes, and the shape of the result
+	scale func(*builder) // finds what each scale is for, and scales that are stored in an unusual way
 
 	parts []part // the first has the values; this one and the second recognize the layout
 	need  int    // a module must have the first so many; 0: all
@@ -105,8 +106,8 @@ var layouts = []layout{
 		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}}},
 	{name: "MXFP4", methods: []string{mxfp4}, bits: 4, numbers: &e2m1Numbers, group: 32, transposed: true,
 		lay: layBlocks, scale: scaleGroups, parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}}},
-	{name: "AWQ", methods: []string{awq}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
-		lay: layPermuted, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
+	{name: "AWQ", methods: []string{awq}, numbers: &unsignedNumbers, order: &awqOrder, transposed: true, unsaid: "the bits of its codes",
+		lay: layMatrix, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
 	{name: "GPTQ", methods: []string{gptq}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
 		lay: layDown, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32}}},
 	pairs("NF4", ".quant_state.bitsandbytes__nf4"),
@@ -121,8 +122,8 @@ var layouts = []layout{
 		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isE5M2}, {scales, "weight_scale", isFloat}, marked}},
 	{name: "INT8", methods: []string{comfy}, format: "int8_tensorwise", bits: 8, numbers: &signedNumbers,
 		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isI8}, {scales, "weight_scale", isFloat}, marked}},
-	{name: "NVFP4", methods: []string{comfy}, format: "nvfp4", bits: 4, numbers: &e2m1Numbers, group: 16,
-		lay: layPairs, scale: scaleBlocked, need: 3, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}, marked}},
+	{name: "NVFP4", methods: []string{comfy}, format: "nvfp4", bits: 4, numbers: &e2m1Numbers, order: &pairOrder, group: 16,
+		lay: layAlong, scale: scaleBlocked, need: 3, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}, marked}},
 	{name: "MXFP8", methods: []string{comfy}, format: "mxfp8", bits: 8, numbers: &e4m3Numbers, group: 32,
 		lay: layAlong, scale: scaleBlocked, need: 2, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isPower}, marked}},
 	{name: "scaled FP8", methods: []string{comfy}, bits: 8, numbers: &e4m3Numbers, // without markers
@@ -134,7 +135,7 @@ var marked = part{marker, "comfy_quant", isU8}
 
 // pairs is the layout of bitsandbytes for a kind of 4 bits. Only the state tells the kind.
 func pairs(name, kind string) layout {
-	return layout{name: name, methods: []string{bitsAndBytes}, bits: 4,
+	return layout{name: name, methods: []string{bitsAndBytes}, bits: 4, order: &pairOrder,
 		lay: layState, scale: scaleElements, need: 4, parts: []part{{values, "", isBytes}, {state, kind, isU8}, {scales, ".absmax", is8OrF32},
 			{codebook, ".quant_map", isF32}, {nestedScales, ".nested_absmax", isF32}, {nestedNumbers, ".nested_quant_map", isF32}}}
 }

@@ -15,7 +15,6 @@ import (
 // stored. It is the io.ReaderAt of the result, whose elements are float32.
 type matrix struct {
 	name       string // of the result
-	batch      int
 	lines      int
 	width      int
 	transposed bool // the result has the lines as columns

@@ -31,6 +31,11 @@ func (m *module) name(r role) string {
 	return m.stem
 }
 
+func (m *module) has(r role) bool {
+	_, ok := m.tensor[r]
+	return ok
+}
+
 // failed returns an error of a part.
 func (m *module) failed(r role, err error) error {
 	return fmt.Errorf("tensor %s: %s: %w", quote(m.name(r)), m.layout.name, prefix.Strip(err))

@@ -84,8 +84,8 @@ func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]L
 	}
 	for _, m := range modules {
 		b := newBuilder(m, c)
-		if err = findBits(b); err == nil && b.bits == 0 {
-			err = m.layout.lay(b)
+		if err = b.run(findBits); err == nil && b.bits == 0 {
+			err = b.run(m.layout.lay)
 		}
 		if err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]L
 		for r := range m.tensor {
 			of[m.name(r)] = l
 		}
-		if _, ok := m.tensor[marker]; ok {
+		if m.has(marker) {
 			of[m.name(marker)] = Layout{Method: l.Method}
 		}
 	}

@@ -9,156 +9,107 @@ import (
 	"github.com/gosafetensors/safetensors/internal/dequant"
 )
 
-// layAlong lays codes along the columns, low bits first.
-func layAlong(b *builder) error {
-	perLine, err := b.layLines(2, 3)
-	if err != nil {
-		return err
-	}
+// layAlong lays codes along the columns, low bits first unless the layout has an order.
+func layAlong(b *builder) {
+	perLine := b.takeLines(2, 3)
 	if perLine > math.MaxInt/8 || perLine*8%b.bits != 0 {
-		return b.errorf(values, "%d bytes do not hold whole codes of %d bits", perLine, b.bits)
+		b.fail(values, "%d bytes do not hold whole codes of %d bits", perLine, b.bits)
 	}
 	b.finish(b.matrix.lines, perLine*8/b.bits)
-	return nil
 }
 
-// layLines takes the values as lines of bytes. It returns how many bytes a line has, in a
+// takeLines takes the values as lines of bytes. It returns how many bytes a line has, in a
 // matrix, or in several where ranks allow it.
-func (b *builder) layLines(ranks ...int) (perLine int, err error) {
+func (b *builder) takeLines(ranks ...int) (perLine int) {
 	have := b.tensor[values].Shape()
+	n := len(have) - 2
 	if !slices.Contains(ranks, len(have)) {
-		return 0, b.errorf(values, "its shape is %v, not that of a matrix", have)
+		b.fail(values, "its shape is %v, not that of a matrix", have)
 	}
-	bytes, err := b.bytesOf(values)
-	if err != nil {
-		return 0, err
-	}
-	b.matrix.batch = 1
-	if len(have) == 3 {
-		b.matrix.batch = have[0]
-	}
-	b.matrix.values = &codes{bytes: bytes, e4m3: b.layout.numbers == &e4m3Numbers}
-	b.matrix.lines = have[len(have)-2]
-	return bytes.Shape()[len(have)-1], nil
+	b.outer, b.matrix.lines = have[:n], have[n]
+	b.matrix.values = &codes{bytes: b.bytesOf(values), e4m3: b.layout.numbers == &e4m3Numbers}
+	return b.matrix.values.bytes.Shape()[n+1]
 }
 
 // finish sets what follows from the lines and their width.
 func (b *builder) finish(lines, width int) {
 	m := b.matrix
 	m.lines, m.width = lines, width
-	m.values.packing.Bits = b.bits
+	m.values.packing = dequant.Packing{Bits: b.bits, Order: b.layout.order}
 	m.values.numbers = b.layout.numbers[b.bits]
-	b.shape = []int{m.rows(), m.columns()}
-	if len(b.tensor[values].Shape()) == 3 {
-		b.shape = append([]int{m.batch}, b.shape...)
-	}
+	b.shape = slices.Concat(b.outer, []int{m.rows(), m.columns()})
 }
 
-// layPairs lays codes along the columns, the first of a pair in the high bits.
-func layPairs(b *builder) error {
-	err := layAlong(b)
-	if err == nil {
-		b.matrix.values.packing.Order = &pairOrder
-	}
-	return err
-}
-
-// layPermuted lays codes along the columns, eight in a word in the order of AWQ.
-func layPermuted(b *builder) error {
-	perLine, err := b.layLines(2)
-	if err != nil {
-		return err
-	}
-	b.matrix.values.packing.Order = &awqOrder
-	b.finish(b.matrix.lines, perLine*8/b.bits)
-	return nil
+// layMatrix is layAlong for what can only be a matrix.
+func layMatrix(b *builder) {
+	b.takeLines(2)
+	layAlong(b)
 }
 
 // layDown lays codes down the rows, in words of 32 bits.
-func layDown(b *builder) error {
-	perLine, err := b.layLines(2)
-	if err != nil {
-		return err
-	}
+func layDown(b *builder) {
+	perLine := b.takeLines(2)
 	words := b.matrix.lines
 	if words > math.MaxInt/32 || words*32%b.bits != 0 {
-		return b.errorf(values, "%d rows of words do not hold whole codes of %d bits", words, b.bits)
+		b.fail(values, "%d rows of words do not hold whole codes of %d bits", words, b.bits)
 	}
 	b.matrix.values.down = true
 	b.finish(words*32/b.bits, perLine/4)
-	return nil
 }
 
 // layBlocks lays codes along the last two dimensions, which are blocks of 16 bytes.
-func layBlocks(b *builder) error {
+func layBlocks(b *builder) {
 	have := b.tensor[values].Shape()
 	n := len(have) - 2
-	if n < 1 || have[n+1] != 16 {
-		return b.errorf(values, "its shape is %v, not that of blocks of 16 bytes", have)
+	if n < 1 || have[n+1] != 16 || have[n] > math.MaxInt/16 {
+		b.fail(values, "its shape is %v, not that of blocks of 16 bytes", have)
 	}
-	if have[n] > math.MaxInt/16 {
-		return b.errorf(values, "shape %v", have)
-	}
-	joined, err := b.tensor[values].Reshape(append(slices.Clone(have[:n]), have[n]*16)...)
-	if err != nil {
-		return b.failed(values, err)
-	}
-	b.tensor[values] = joined
-	return layAlong(b)
+	b.reshape(values, append(have[:n], have[n]*16)...)
+	layAlong(b)
 }
 
 // layOrdered lays codes along the columns, and refuses the orders that early versions of
 // bitsandbytes had for some GPUs.
-func layOrdered(b *builder) error {
-	if _, ok := b.tensor[order]; ok {
-		t, err := b.flatten(order, 1)
-		if err != nil {
-			return err
-		}
-		v, err := safetensors.Append[byte](nil, t)
-		if err != nil {
-			return b.failed(order, err)
-		}
+func layOrdered(b *builder) {
+	if b.has(order) {
+		v, err := safetensors.Append[byte](nil, b.flatten(order, 1))
+		b.check(order, err)
 		if v[0] != 0 {
-			return b.errorf(order, "elements in order %d, not row by row (0)", v[0])
+			b.fail(order, "elements in order %d, not row by row (0)", v[0])
 		}
 	}
-	return layAlong(b)
+	layAlong(b)
 }
 
 // layWords lays integers along the columns that do not fill their words: their shape is
 // stored.
-func layWords(b *builder) error {
-	perLine, err := b.layLines(2)
-	if err != nil {
-		return err
-	}
+func layWords(b *builder) {
+	words := int64(b.takeLines(2) / 4)
 	size := b.size
 	if size == nil {
-		if size, err = integers(b.tensor[shape]); err != nil {
-			return b.failed(shape, err)
-		}
+		var err error
+		size, err = integers(b.tensor[shape])
+		b.check(shape, err)
 	}
-	words := int64(perLine / 4)
 	fits := func(bits int) bool {
 		per := int64(bits)
 		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*per+31)/32 == words
 	}
 	if b.bits == 0 {
 		for bits := 1; bits <= 8; bits++ {
-			if fits(bits) {
-				if b.bits != 0 {
-					return b.errorf(values, "codes of %d bits or of %d; only a config tells", b.bits, bits)
-				}
-				b.bits = bits
+			if !fits(bits) {
+				continue
 			}
+			if b.bits != 0 {
+				b.fail(values, "codes of %d bits or of %d; only a config tells", b.bits, bits)
+			}
+			b.bits = bits
 		}
 	}
 	if size[0] != int64(b.matrix.lines) || b.bits == 0 || !fits(b.bits) {
-		return b.errorf(shape, "%v at %d bits does not fill %d rows of %d words", size, b.bits, b.matrix.lines, words)
+		b.fail(shape, "%v at %d bits does not fill %d rows of %d words", size, b.bits, b.matrix.lines, words)
 	}
 	b.finish(b.matrix.lines, int(size[1]))
-	return nil
 }
 
 // readShapes reads the shapes of all modules together: neighbors in a file are one read.
@@ -208,41 +159,26 @@ type quantState struct {
 	Offset    float64 `json:"nested_offset"`
 }
 
-// layState lays codes along all elements, whose shape is in the JSON of bitsandbytes, the
-// first of a pair in the high bits.
-func layState(b *builder) error {
+// layState lays codes along all elements, whose shape is in the JSON of bitsandbytes.
+func layState(b *builder) {
 	text, err := readJSON(b.tensor[state])
-	if err == nil {
-		err = decode(text, &b.state, "quant_type dtype nested_dtype")
-	}
-	if err != nil {
-		return b.failed(state, err)
-	}
-	s := b.state
-	bytes, err := b.bytesOf(values)
-	if err != nil {
-		return err
-	}
+	b.check(state, err)
+	b.check(state, decode(text, &b.state, "quant_type dtype nested_dtype"))
+	bytes := b.bytesOf(values)
 	stored := bytes.Len()
 	n := 1
-	for _, d := range s.Shape {
-		if d < 1 || n > (2*min(stored, math.MaxInt/2))/d {
-			return b.errorf(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(s.Shape)), stored)
+	for _, d := range b.state.Shape {
+		if d < 1 || n > 2*min(stored, math.MaxInt/2)/d {
+			n = 0
+			break
 		}
 		n *= d
 	}
 	if cdiv(n, 2) != stored || stored == 0 {
-		return b.errorf(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(s.Shape)), stored)
+		b.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(b.state.Shape)), stored)
 	}
 	flat, err := bytes.Reshape(1, stored)
-	if err != nil {
-		return b.failed(values, err)
-	}
-	numbers, err := b.readTable(codebook, 16)
-	if err != nil {
-		return err
-	}
-	b.matrix.values = &codes{bytes: flat, packing: dequant.Packing{Bits: b.bits, Order: &pairOrder}, numbers: numbers}
-	b.matrix.batch, b.matrix.lines, b.matrix.width, b.shape = 1, 1, n, s.Shape
-	return nil
+	b.check(values, err)
+	b.matrix.values = &codes{bytes: flat, packing: dequant.Packing{Bits: b.bits, Order: b.layout.order}, numbers: b.readTable(codebook, 16)}
+	b.matrix.lines, b.matrix.width, b.shape = 1, n, b.state.Shape
 }
