@@ -15,6 +15,7 @@ import (
 type config struct {
 	method string // one of methods, or comfy; "" if it says nothing
 	named  string // what the config calls it
+	shard  bool   // the tensors are those of one file of several
 
 	block   []int // rows and columns of a block
 	plusOne bool  // stored zero points are one less than they should be

@@ -148,7 +148,8 @@ func (c *config) addRule(m member, expr string, exempt bool) error {
 	return nil
 }
 
-// parseAutoRound reads the config of AutoRound: weights packed as GPTQ or AWQ packs them.
+// parseAutoRound reads the config of AutoRound: weights packed as GPTQ or AWQ packs them. A key
+// of its extra_config is the name of a module; one that no module has is searched for in names.
 func (c *config) parseAutoRound(all members) error {
 	var s struct {
 		exceptions
@@ -176,10 +177,12 @@ func (c *config) parseAutoRound(all members) error {
 	}
 	c.settings, c.modules = s.settings, map[string]settings{}
 	for _, m := range s.Modules {
-		if strings.ReplaceAll(regexp.QuoteMeta(m.key), `\.`, ".") != m.key { // an expression, searched for
+		switch err = c.addModule(m); {
+		case err != nil, m.empty():
+		case strings.ReplaceAll(regexp.QuoteMeta(m.key), `\.`, ".") != m.key:
 			err = c.addRule(m, "(?s:.*)(?:"+m.key+")", false)
-		} else {
-			err = c.addModule(m)
+		default:
+			c.rules = append(c.rules, rule{expression: &expression{text: m.key, plain: true}, settings: c.modules[m.key]})
 		}
 		if err != nil {
 			return fmt.Errorf("extra_config: %w", err)

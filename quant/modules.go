@@ -94,6 +94,11 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 	if err := c.readMarkers(tensors, names); err != nil {
 		return nil, nil, err
 	}
+	if c.named == autoRound { // the names of modules are no expressions
+		c.rules = slices.DeleteFunc(c.rules, func(r rule) bool {
+			return tensors[r.text+".qweight"].DType() != 0 || tensors[r.text+".weight"].DType() != 0
+		})
+	}
 	rest = maps.Clone(tensors)
 	for _, name := range names {
 		m, err := findModule(tensors, name, c)
@@ -114,10 +119,22 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 	if err := accountFor(rest, names, modules, c); err != nil {
 		return nil, nil, err
 	}
-	if len(modules) == 0 && c.method != "" {
+	if len(modules) == 0 && c.method != "" && !(c.shard && c.allPlain(tensors)) {
 		return nil, nil, fmt.Errorf("the config says quant_method %s, but no tensor is quantised in a layout of it", quote(c.named))
 	}
 	return modules, rest, nil
+}
+
+// allPlain reports whether no tensor can be a part of something quantised, wherever its other
+// parts are: all are floats, which the method quantises none to.
+func (c *config) allPlain(tensors map[string]safetensors.Tensor) bool {
+	for _, t := range tensors {
+		packs := func(l layout) bool { return slices.Contains(l.methods, c.method) && l.parts[0].has(t) }
+		if !slices.Contains(isFloat, t.DType()) || slices.ContainsFunc(layouts, packs) {
+			return false
+		}
+	}
+	return true
 }
 
 // findModule returns the module whose values are the tensor of that name, nil if it

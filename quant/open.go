@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -17,14 +18,17 @@ import (
 // metadataMarker is the key of a file's metadata by which ComfyUI marks quantised layers.
 const metadataMarker = "_quantization_metadata"
 
+// isShard matches the name of one file of several.
+var isShard = regexp.MustCompile(`-\d+-of-0*([2-9]|1\d)\d*\.safetensors$`)
+
 // Open opens a checkpoint as [safetensors.Open] does, with the tensors that it stands
 // for: see [Dequantize]. The config is that of FindConfig, in the directory, or next to
 // the file; else _quantization_metadata in the metadata, which the result does not have.
-// Close closes the files.
+// Close closes the files. A single shard may have no tensor that is quantised.
 func Open(name string) (*safetensors.File, error) {
-	folder := name
+	folder, shard := name, false
 	if info, err := os.Stat(name); err == nil && !info.IsDir() {
-		folder = filepath.Dir(name)
+		folder, shard = filepath.Dir(name), isShard.MatchString(name)
 	}
 	text, c, err := findConfig(func(name string) ([]byte, error) { return readConfig(filepath.Join(folder, name)) })
 	if text != nil && err != nil {
@@ -37,6 +41,7 @@ func Open(name string) (*safetensors.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.shard = shard
 	whole, err := dequantizeFile(f, c)
 	if err != nil {
 		return nil, errors.Join(openError(name, err), f.Close())

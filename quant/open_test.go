@@ -67,6 +67,36 @@ func TestOpenShards(t *testing.T) {
 	requireSame(t, v.want["a.weight"], got, "packed integers")
 }
 
+// TestOpenShard opens one file of several that has nothing quantised, or may have.
+func TestOpenShard(t *testing.T) {
+	for _, c := range []struct {
+		title, file, config string
+		dtype               safetensors.DType
+		refused             bool
+	}{
+		{"a shard of norms", "model-00002-of-00003.safetensors", method("fp8", object{}), safetensors.BF16, false},
+		{"a shard of many", "model-00010-of-00010.safetensors", method("gptq", object{"bits": 4}), safetensors.F32, false},
+		{"a whole model of floats", "model.safetensors", method("fp8", object{}), safetensors.BF16, true},
+		{"one shard of one", "model-00001-of-00001.safetensors", method("fp8", object{}), safetensors.BF16, true},
+		{"codes of another kernel", "model-00002-of-00003.safetensors", method("gptq", object{"bits": 4}), safetensors.I32, true},
+		{"codes that are stored as floats", "model-00002-of-00003.safetensors", method("bitsandbytes", object{}), safetensors.BF16, true},
+	} {
+		folder := t.TempDir()
+		m := map[string]safetensors.Tensor{}
+		zeroed("norm.B", c.dtype, 2)(m)
+		require.NoError(t, safetensors.WriteFile(filepath.Join(folder, c.file), m, nil))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(c.config), 0o666))
+		f, err := quant.Open(filepath.Join(folder, c.file))
+		if c.refused {
+			require.ErrorContains(t, err, "but no tensor is quantised in a layout of it", c.title)
+			continue
+		}
+		require.NoError(t, err, c.title)
+		require.Equal(t, 1, f.Len(), c.title)
+		require.NoError(t, f.Close(), c.title)
+	}
+}
+
 func TestOpenErrors(t *testing.T) {
 	folder := t.TempDir()
 	_, err := quant.Open(folder)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors"
 )
 
 func TestPatterns(t *testing.T) {
@@ -149,6 +151,33 @@ func TestBlockStructure(t *testing.T) {
 	for _, text := range []string{`"128"x`, `"128xb"`, `"x"`, `{}`, `"[1]"x`, `"1,2]"`, `""`, `[1]`, `[0,1]`} {
 		require.Error(t, decode([]byte(`{"block_structure":`+text+`}`), new(weights), ""), text)
 	}
+}
+
+// TestAutoRoundModules has settings for names of modules, and for what names are searched for.
+func TestAutoRoundModules(t *testing.T) {
+	c, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"auto-round","packing_format":"auto_round","bits":4,"group_size":32,"extra_config":{
+		"up":{},"a.up":{"bits":2},"plain.up":{"bits":3},".*down$":{"bits":3},"up_":{"bits":8},"experts":{"bits":8}}}}`))
+	require.NoError(t, err)
+	want := map[string]int{"a.up": 2, "x.a.up": 4, "a.up_proj": 8, "experts.1.down": 3, "experts.1.down2": 8, "plain.up": 3, "x.plain.up": 4}
+	tensors := map[string]safetensors.Tensor{}
+	for module := range want {
+		for suffix, d := range map[string]safetensors.DType{".qweight": safetensors.I32, ".qzeros": safetensors.I32, ".scales": safetensors.F16} {
+			if module == "plain.up" { // it is not quantised, but a module
+				suffix, d = ".weight", safetensors.F16
+			}
+			tensors[module+suffix], err = safetensors.NewTensor(d, []int{0, 0}, []byte{})
+			require.NoError(t, err)
+		}
+	}
+	modules, _, err := findModules(tensors, c)
+	require.NoError(t, err)
+	require.Len(t, modules, len(want)-1)
+	for _, m := range modules {
+		require.Equal(t, want[m.path()], m.settings.Bits, m.path())
+	}
+	c.steps = 20
+	_, _, err = findModules(tensors, c)
+	require.ErrorIs(t, err, errSteps)
 }
 
 // TestWeightsOf finds the group of compressed-tensors that a module belongs to.
