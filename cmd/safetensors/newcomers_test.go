@@ -56,6 +56,6 @@ func TestNewcomers(t *testing.T) {
 	require.NoError(t, safetensors.WriteFile("one.safetensors", map[string]safetensors.Tensor{"x": floats(t, []int{1}, 1)}, nil))
 	require.NoError(t, safetensors.WriteFile("four.safetensors", map[string]safetensors.Tensor{"x": floats(t, []int{1}, 4)}, nil))
 	require.Equal(t, result{"", "", 0}, runs(t, "merge", "one.safetensors", "four.safetensors", "n.safetensors", "--weights", "1,2", "--normalize"))
-	require.Equal(t, "[3.]\n", succeeds(t, "show", "n.safetensors", "x"))
+	require.Equal(t, "[3]\n", succeeds(t, "show", "n.safetensors", "x"))
 	require.NoError(t, os.Remove("n.safetensors"))
 }

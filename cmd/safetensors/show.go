@@ -17,11 +17,11 @@ import (
 func (c *command) show() *cobra.Command {
 	var slice string
 	var values, asJSON bool
-	cmd := c.verb("show SRC NAME [--slice RANGES] [--dequantize] [--json]", "Print the values of a tensor, as numpy prints them", `
+	cmd := c.verb("show SRC NAME [--slice RANGES] [--dequantize] [--json]", "Print the values of a tensor, in the layout of numpy", `
 Of a tensor with more than 1,000 elements, only the corners are printed and read.
-Floats that numpy does not know (BF16, F8_*, F6_*, F4) are printed as float32.
+Floats have up to eight digits.
 
---json prints one line, with all elements, however many:
+--json prints one line, with all elements, however many, and all their digits:
   {"file": "...", "name": "...", "dtype": "...", "shape": [...], "values": nested lists}
 A complex number is [real, imaginary]; "NaN", "Infinity" and "-Infinity" are strings.
 `+sources, `

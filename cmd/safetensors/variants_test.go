@@ -46,7 +46,7 @@ func TestVariants(t *testing.T) {
 	}
 	require.Contains(t, succeeds(t, "ls", "pipe/unet"), "\nF32          2 ")
 	require.Contains(t, succeeds(t, "ls", "pipe/unet", variant), "\nF16          2 ")
-	require.Equal(t, "[2.]\n", succeeds(t, "show", "pipe/unet", "y", variant))
+	require.Equal(t, "[2]\n", succeeds(t, "show", "pipe/unet", "y", variant))
 	succeeds(t, "cp", "pipe/unet", "plain.safetensors")
 	succeeds(t, "cp", "pipe/unet", "half", variant, "--with-files")
 	require.Contains(t, succeeds(t, "ls", "plain.safetensors"), "\nF32          2 ")

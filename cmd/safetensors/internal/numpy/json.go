@@ -3,13 +3,11 @@ package numpy
 import (
 	"bufio"
 	"io"
-	"math"
-	"strconv"
 
 	"github.com/gosafetensors/safetensors"
 )
 
-// blockLen is how many elements WriteJSON reads at once.
+// blockLen is how many elements WriteJSON holds at once.
 const blockLen = 1 << 16
 
 // WriteJSON writes all elements of a tensor as tolist of numpy has them: nested lists,
@@ -17,114 +15,90 @@ const blockLen = 1 << 16
 // are the strings "NaN", "Infinity" and "-Infinity", and [real, imaginary] of a complex
 // number. The memory is constant.
 func WriteJSON(w io.Writer, t safetensors.Tensor) error {
+	if t.Len() == 0 {
+		_, err := io.WriteString(w, "[]")
+		return err
+	}
 	t, err := addressable(t)
 	if err != nil {
 		return err
 	}
-	b := bufio.NewWriter(w)
-	if err := writeJSON(b, t); err != nil {
+	l := &lists{w: bufio.NewWriter(w), dtype: t.DType(), shape: t.Shape()}
+	if _, err := t.WriteTo(l); err != nil {
 		return err
 	}
-	return b.Flush()
-}
-
-func writeJSON(w *bufio.Writer, t safetensors.Tensor) error {
-	shape, n := t.Shape(), t.Len()
-	if n == 0 {
-		_, err := w.WriteString("[]")
+	if err := l.flush(); err != nil {
 		return err
 	}
-	if n <= blockLen {
-		v, err := Read(t)
-		if err != nil {
-			return err
-		}
-		return v.writeJSON(w, shape, 0, n)
-	}
-	rows := max(1, blockLen/(n/shape[0]))
-	open := byte('[')
-	for i := 0; i < shape[0]; i += rows {
-		w.WriteByte(open)
-		open = ','
-		part := safetensors.Span(i, min(i+rows, shape[0]))
-		if rows == 1 {
-			part = safetensors.At(i)
-		}
-		below, err := t.Slice(part)
-		if err != nil {
-			return err
-		}
-		if rows == 1 {
-			err = writeJSON(w, below)
-		} else {
-			err = writeRows(w, below)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return w.WriteByte(']')
+	return l.w.Flush()
 }
 
-// writeRows writes the elements of a tensor without the outermost brackets.
-func writeRows(w *bufio.Writer, t safetensors.Tensor) error {
-	v, err := Read(t)
+// lists writes the elements whose bytes are written to it.
+type lists struct {
+	w     *bufio.Writer
+	dtype safetensors.DType
+	shape []int
+	next  int // element
+	block []byte
+}
+
+func (l *lists) Write(p []byte) (int, error) {
+	full := blockLen * l.dtype.Bits() / 8
+	for rest := p; len(rest) > 0; {
+		n := min(len(rest), full-len(l.block))
+		l.block = append(l.block, rest[:n]...)
+		rest = rest[n:]
+		if len(l.block) < full {
+			continue
+		}
+		if err := l.flush(); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// flush writes the elements of the block.
+func (l *lists) flush() error {
+	n := len(l.block) * 8 / l.dtype.Bits()
+	t, err := safetensors.NewTensor(l.dtype, []int{n}, l.block)
 	if err != nil {
 		return err
 	}
-	return v.writeList(w, t.Shape(), 0, t.Len())
-}
-
-// writeJSON writes the n elements from first on, in that shape.
-func (v Values) writeJSON(w *bufio.Writer, shape []int, first, n int) error {
-	if len(shape) == 0 {
-		_, err := w.Write(v.appendJSON(w.AvailableBuffer(), first))
+	element, err := javascript.of(t)
+	if err != nil {
 		return err
 	}
-	w.WriteByte('[')
-	if err := v.writeList(w, shape, first, n); err != nil {
-		return err
-	}
-	return w.WriteByte(']')
-}
-
-func (v Values) writeList(w *bufio.Writer, shape []int, first, n int) error {
-	step := n / shape[0]
-	for i := range shape[0] {
-		if i > 0 {
-			w.WriteByte(',')
+	for i := range n {
+		b := l.w.AvailableBuffer()
+		if l.next > 0 {
+			b = append(b, ',')
 		}
-		if err := v.writeJSON(w, shape[1:], first+i*step, step); err != nil {
+		for range l.edges(l.next) {
+			b = append(b, '[')
+		}
+		b = element(b, i)
+		l.next++
+		for range l.edges(l.next) {
+			b = append(b, ']')
+		}
+		if _, err := l.w.Write(b); err != nil {
 			return err
 		}
 	}
+	l.block = l.block[:0]
 	return nil
 }
 
-func (v Values) appendJSON(b []byte, i int) []byte {
-	switch {
-	case v.Bools != nil:
-		return strconv.AppendBool(b, v.Bools[i])
-	case v.Ints != nil:
-		return strconv.AppendInt(b, v.Ints[i], 10)
-	case v.Uints != nil:
-		return strconv.AppendUint(b, v.Uints[i], 10)
-	case v.Complex != nil:
-		b = appendFloat(append(b, '['), float64(real(v.Complex[i])), 32)
-		return append(appendFloat(append(b, ','), float64(imag(v.Complex[i])), 32), ']')
+// edges returns how many lists start at an element, and as many end before it.
+func (l *lists) edges(element int) (n int) {
+	stride := 1
+	for n < len(l.shape) {
+		stride *= l.shape[len(l.shape)-1-n]
+		if element%stride != 0 {
+			break
+		}
+		n++
 	}
-	return appendFloat(b, v.Floats[i], max(v.Bits, 32))
-}
-
-// appendFloat appends the shortest text that only x of all floats of that size reads as.
-func appendFloat(b []byte, x float64, bits int) []byte {
-	switch {
-	case math.IsNaN(x):
-		return append(b, `"NaN"`...)
-	case math.IsInf(x, 1):
-		return append(b, `"Infinity"`...)
-	case math.IsInf(x, -1):
-		return append(b, `"-Infinity"`...)
-	}
-	return strconv.AppendFloat(b, x, 'g', -1, bits)
+	return n
 }

@@ -1,122 +1,138 @@
-// Package numpy prints arrays as numpy does.
+// Package numpy prints arrays in numpy's layout, and as JSON.
 package numpy
 
 import (
+	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/gosafetensors/safetensors"
 )
 
 // The defaults of numpy.set_printoptions.
 const (
 	threshold = 1000 // an array with more elements is summarized
-	edgeItems = 3    // of each dimension, then
+	edgeItems = 3    // at both ends of each dimension, then
 	lineWidth = 75
 	precision = 8
 )
 
-// Corners returns which indices of each dimension are printed.
-func Corners(shape []int) [][]int {
-	summarized := summarizes(shape)
-	indices := make([][]int, len(shape))
-	for d, n := range shape {
-		if summarized && n > 2*edgeItems {
-			indices[d] = []int{0, 1, 2, n - 3, n - 2, n - 1}
-			continue
-		}
-		indices[d] = make([]int, n)
-		for i := range n {
-			indices[d][i] = i
-		}
+// Print returns a tensor as text, its elements aligned. It reads what is printed and not
+// much more.
+func Print(t safetensors.Tensor) (string, error) {
+	shown, err := corners(t)
+	if err != nil {
+		return "", err
 	}
-	return indices
+	element, err := python.of(shown)
+	if err != nil {
+		return "", err
+	}
+	p := &printer{shape: t.Shape(), shown: shown.Shape(), texts: make([]string, shown.Len())}
+	if len(p.texts) == 0 {
+		return "[]", nil
+	}
+	width := 0
+	for i := range p.texts {
+		p.texts[i] = string(element(nil, i))
+		width = max(width, len(p.texts[i]))
+	}
+	for i, text := range p.texts {
+		p.texts[i] = fmt.Sprintf("%*s", width, text)
+	}
+	return p.array(0, 0, " ", lineWidth), nil
 }
 
-// summarizes reports whether an array has more elements than are printed.
-func summarizes(shape []int) bool {
+// mostPrinted limits the elements that are printed, times the dimensions, each of which
+// indents them: an array of many short dimensions has few elements in each, and many in
+// all.
+const mostPrinted = 1 << 21
+
+// corners returns the elements of a tensor that are printed.
+func corners(t safetensors.Tensor) (safetensors.Tensor, error) {
+	shape := t.Shape()
+	if t.Len() <= threshold {
+		return t, nil
+	}
 	n := 1
 	for _, size := range shape {
-		if size == 0 {
-			return false
+		if n *= min(size, 2*edgeItems); n > mostPrinted/len(shape) {
+			return t, fmt.Errorf("%v has too many dimensions to be printed: select a slice", t)
 		}
-		if n > threshold/size {
-			return true
-		}
-		n *= size
 	}
-	return false
+	t, err := addressable(t)
+	for d, size := range shape {
+		if err == nil && size > 2*edgeItems {
+			t, err = ends(t, d)
+		}
+	}
+	return t, err
 }
 
-// Values are the elements of an array at its Corners, in row-major order. One field
-// is set.
-type Values struct {
-	Floats  []float64
-	Bits    int // of a float: 16, 32 or 64
-	Ints    []int64
-	Uints   []uint64
-	Bools   []bool
-	Complex []complex64
+// ends returns the first and the last indices of a dimension.
+func ends(t safetensors.Tensor, dim int) (safetensors.Tensor, error) {
+	size, before := t.Shape()[dim], slices.Repeat([]safetensors.Range{safetensors.All()}, dim)
+	first, err := t.Slice(append(before, safetensors.Span(0, edgeItems))...)
+	if err != nil {
+		return t, err
+	}
+	last, err := t.Slice(append(before, safetensors.Span(size-edgeItems, size))...)
+	if err != nil {
+		return t, err
+	}
+	return safetensors.Concat(dim, first, last)
 }
 
-// Format returns an array of that shape as text.
-func Format(shape []int, v Values) string {
-	if len(shape) == 0 {
-		return v.scalar()
+// addressable returns t as a dtype of whole bytes, of which any slice can be read.
+func addressable(t safetensors.Tensor) (safetensors.Tensor, error) {
+	if t.DType().Bits()%8 == 0 {
+		return t, nil
 	}
-	for _, n := range shape {
-		if n == 0 {
-			return "[]"
-		}
+	whole, err := t.Convert(safetensors.F32)
+	if err != nil {
+		return t, err
 	}
-	p := &printer{shape: shape, corners: Corners(shape), element: v.format()}
-	return p.array(0, 0, " ", lineWidth)
+	return safetensors.NewTensorAt(safetensors.F32, t.Shape(), whole)
 }
 
 // A printer follows _formatArray of numpy.
 type printer struct {
-	shape   []int
-	corners [][]int
-	element func(i int) string
+	shape, shown []int // of the array, and what is printed of it
+	texts        []string
 }
 
 // array returns the part of an array from dimension d on whose first printed element
 // is number first. width is the rest of a line.
 func (p *printer) array(d, first int, indent string, width int) string {
-	stride := 1
-	for _, indices := range p.corners[d+1:] {
-		stride *= len(indices)
+	if d == len(p.shape) {
+		return p.texts[first]
 	}
-	cut := len(p.corners[d]) < p.shape[d]
+	stride := 1
+	for _, n := range p.shown[d+1:] {
+		stride *= n
+	}
 	var b strings.Builder
+	line := indent
+	put := func(word string) {
+		if d < len(p.shape)-1 {
+			b.WriteString(line + word)
+			line = strings.Repeat("\n", len(p.shape)-1-d) + indent
+			return
+		}
+		if len(line)+len(word) > width-1 && len(line) > len(indent) {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = indent
+		}
+		line += word + " "
+	}
+	for i := range p.shown[d] {
+		if i == edgeItems && p.shown[d] < p.shape[d] {
+			put("...")
+		}
+		put(p.array(d+1, first+i*stride, indent+" ", width-1))
+	}
 	if d == len(p.shape)-1 {
-		line := indent
-		put := func(word string) {
-			if len(line)+len(word) > width-1 && len(line) > len(indent) {
-				b.WriteString(strings.TrimRight(line, " ") + "\n")
-				line = indent
-			}
-			line += word
-		}
-		for i := range p.corners[d] {
-			if cut && i == edgeItems {
-				put("...")
-				line += " "
-			}
-			put(p.element(first + i))
-			if i+1 < len(p.corners[d]) {
-				line += " "
-			}
-		}
-		b.WriteString(line)
-	} else {
-		separator := strings.Repeat("\n", len(p.shape)-1-d)
-		for i := range p.corners[d] {
-			if cut && i == edgeItems {
-				b.WriteString(indent + "..." + separator)
-			}
-			b.WriteString(indent + p.array(d+1, first+i*stride, indent+" ", width-1))
-			if i+1 < len(p.corners[d]) {
-				b.WriteString(separator)
-			}
-		}
+		b.WriteString(strings.TrimSuffix(line, " "))
 	}
 	return "[" + b.String()[len(indent):] + "]"
 }

@@ -24,74 +24,77 @@ func TestArrays(t *testing.T) {
 		Shape                []int
 	}
 	require.NoError(t, json.Unmarshal(text, &arrays))
-	require.Greater(t, len(arrays), 400)
-	for i, a := range arrays {
-		data, err := hex.DecodeString(a.Corners)
-		require.NoError(t, err)
-		n := 1
-		for _, indices := range Corners(a.Shape) {
-			n *= len(indices)
-		}
-		require.Equal(t, a.Text, Format(a.Shape, decode(t, a.DType, data, n)), "array %d: %s %v", i, a.DType, a.Shape)
-	}
-}
-
-func decode(t *testing.T, dtype string, data []byte, n int) (v Values) {
-	d := map[string]safetensors.DType{
+	require.Greater(t, len(arrays), 380)
+	dtypes := map[string]safetensors.DType{
 		"float16": safetensors.F16, "float32": safetensors.F32, "float64": safetensors.F64,
 		"int8": safetensors.I8, "int64": safetensors.I64, "uint8": safetensors.U8, "uint64": safetensors.U64,
 		"bool": safetensors.BOOL, "complex64": safetensors.C64,
-	}[dtype]
-	x, err := safetensors.NewTensor(d, []int{n}, data)
-	require.NoError(t, err)
-	v, err = Read(x)
-	require.NoError(t, err)
-	return v
+	}
+	for i, a := range arrays {
+		data, err := hex.DecodeString(a.Corners)
+		require.NoError(t, err)
+		got, err := Print(cornered(t, dtypes[a.DType], a.Shape, data))
+		require.NoError(t, err)
+		require.Equal(t, a.Text, got, "array %d: %s %v", i, a.DType, a.Shape)
+	}
 }
 
-func TestCorners(t *testing.T) {
-	require.Equal(t, [][]int{{0, 1, 2, 997, 998, 999}, {0, 1}}, Corners([]int{1000, 2}))
-	require.Len(t, Corners([]int{1000})[0], 1000)
-	require.Equal(t, [][]int{{0, 1, 2, math.MaxInt - 3, math.MaxInt - 2, math.MaxInt - 1}}, Corners([]int{math.MaxInt}))
-	require.Equal(t, [][]int{{}, {0, 1, 2}}, Corners([]int{0, 3}))
+// cornered returns a tensor whose printed elements are those in data, the others 0.
+func cornered(t *testing.T, d safetensors.DType, shape []int, data []byte) safetensors.Tensor {
+	n := 1
+	for _, size := range shape {
+		n *= size
+	}
+	size := d.Bits() / 8
+	all := make([]byte, n*size)
+	for i := range n {
+		printed := true
+		if n > threshold {
+			for d, at := len(shape)-1, i; d >= 0; d-- {
+				index := at % shape[d]
+				printed = printed && (index < edgeItems || index >= shape[d]-edgeItems)
+				at /= shape[d]
+			}
+		}
+		if printed {
+			data = data[copy(all[i*size:][:size], data):]
+		}
+	}
+	require.Empty(t, data)
+	x, err := safetensors.NewTensor(d, shape, all)
+	require.NoError(t, err)
+	return x
 }
 
-// TestPrint compares reading only the corners with reading everything, and counts what
-// is read.
+// TestPrint counts what is read of a tensor of which the corners are printed.
 func TestPrint(t *testing.T) {
-	for _, shape := range [][]int{{2000}, {40, 50}, {3, 400}, {400, 3}, {11, 12, 13}, {2, 7, 7, 7, 7}, {1001, 1, 1}} {
+	for _, c := range []struct {
+		shape        []int
+		reads, bytes int64 // at most
+	}{
+		{[]int{2000}, 2, 24}, {[]int{40, 5000}, 12, 144}, {[]int{3, 400}, 6, 6424}, {[]int{400, 3}, 2, 72},
+		{[]int{11, 12, 1300}, 72, 864}, {[]int{1001, 1, 1}, 2, 24},
+	} {
 		n := 1
-		for _, size := range shape {
+		for _, size := range c.shape {
 			n *= size
 		}
 		values := make([]float32, n)
 		for i := range values {
 			values[i] = float32(i) / 8
 		}
-		x, err := safetensors.NewTensor(safetensors.F32, shape, values)
+		x, err := safetensors.NewTensor(safetensors.F32, c.shape, values)
 		require.NoError(t, err)
-		var all []float64
-		var collect func(d, first int)
-		corners := Corners(shape)
-		collect = func(d, first int) {
-			if d == len(shape) {
-				all = append(all, float64(values[first]))
-				return
-			}
-			for _, i := range corners[d] {
-				collect(d+1, first*shape[d]+i)
-			}
-		}
-		collect(0, 0)
-		want := Format(shape, Values{Floats: all, Bits: 32})
+		want, err := Print(x)
+		require.NoError(t, err)
 		r := &counter{ReaderAt: x}
-		at, err := safetensors.NewTensorAt(safetensors.F32, shape, r)
+		at, err := safetensors.NewTensorAt(safetensors.F32, c.shape, r)
 		require.NoError(t, err)
 		got, err := Print(at)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		require.Equal(t, int64(4*len(all)), r.bytes.Load())
-		require.LessOrEqual(t, r.reads.Load(), int64(len(all)/3+4), "neighbors are read together")
+		require.LessOrEqual(t, r.reads.Load(), c.reads, "%d: neighbors are read together", c.shape)
+		require.LessOrEqual(t, r.bytes.Load(), c.bytes, "%d: and what is between them only if that is little", c.shape)
 	}
 	codes := make([]byte, 1000)
 	codes[0], codes[999] = 0x31, 0x70
@@ -99,12 +102,16 @@ func TestPrint(t *testing.T) {
 	require.NoError(t, err)
 	text, err := Print(packed)
 	require.NoError(t, err)
-	require.Equal(t, "[0.5 1.5 0.  ... 0.  0.  6. ]", text, "elements of half a byte")
+	require.Equal(t, "[0.5 1.5   0 ...   0   0   6]", text, "elements of half a byte")
 	deep := slices.Repeat([]int{7}, 12)
 	x, err := safetensors.NewTensorAt(safetensors.U8, deep, bytes.NewReader(nil))
 	require.NoError(t, err)
 	_, err = Print(x)
 	require.ErrorContains(t, err, "select a slice")
+	huge, err := safetensors.NewTensorAt(safetensors.U8, []int{math.MaxInt / 16}, bytes.NewReader([]byte("123")))
+	require.NoError(t, err)
+	_, err = Print(huge)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
 type counter struct {
