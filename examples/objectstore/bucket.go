@@ -1,4 +1,22 @@
-package main
+// Package objectstore keeps checkpoints in a bucket of S3, Google Cloud Storage or Azure
+// Blob Storage, and reads from there only what is needed: the headers when a checkpoint is
+// opened, the bytes of a tensor, or of the part that one rank holds, when it is read.
+//
+// To copy, list or convert a checkpoint in a bucket, use the command safetensors. This is
+// for programs: training, in which every process saves one shard, and inference. The
+// example of the test shows both, doc/cluster.md says why it is done so.
+//
+// The path of a URL is the prefix of the keys of the objects, its query holds the
+// parameters of https://gocloud.dev/howto/blob. Credentials come from the
+// environment, as for the command line of each provider. A server that speaks S3 is
+// s3://models/llama/step-2000?endpoint=http://127.0.0.1:9000&region=us-east-1&use_path_style=true,
+// a folder file:///mnt/llama/step-2000?create_dir=true&no_tmp_dir=true.
+//
+// This is a module of its own, so that the SDKs do not become dependencies of the
+// package. Its tests run with an S3 server on the loopback interface:
+//
+//	cd examples/objectstore && go test .
+package objectstore
 
 import (
 	"context"
@@ -50,7 +68,7 @@ func openFolder(ctx context.Context, rawURL string) (folder, error) {
 func (d folder) create(name string, opts blob.WriterOptions, write func(io.Writer) error) error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
-	opts.ContentType = "application/octet-stream"
+	opts.ContentType, opts.BufferSize = "application/octet-stream", 8<<20 // S3 takes 10,000 parts: 80 GB
 	w, err := d.NewWriter(ctx, name, &opts)
 	if err != nil {
 		return fmt.Errorf("%q: %w", name, err)

@@ -1,0 +1,138 @@
+package objectstore
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+)
+
+// writeCheckpoint writes a local checkpoint of three matrices of 1 MiB and a
+// scalar.
+func writeCheckpoint(t *testing.T) (dir string) {
+	const rows, columns = 512, 512
+	tensors := make(map[string]safetensors.Tensor)
+	for k := range 3 {
+		values := make([]float32, rows*columns)
+		for i := range values {
+			values[i] = float32(k*len(values) + i)
+		}
+		var err error
+		tensors[fmt.Sprintf("layers.%d.weight", k)], err = safetensors.NewTensor(safetensors.F32, []int{rows, columns}, values)
+		require.NoError(t, err)
+	}
+	var err error
+	tensors["step"], err = safetensors.NewTensor(safetensors.I64, nil, []int64{2000})
+	require.NoError(t, err)
+	dir = t.TempDir()
+	require.NoError(t, safetensors.WriteShards(dir, tensors, map[string]string{"format": "pt"}, 1<<20))
+	return dir
+}
+
+// put writes a local checkpoint, each shard as one process would.
+func put(t *testing.T, d folder, checkpoint string) {
+	f, err := safetensors.Open(checkpoint)
+	require.NoError(t, err)
+	defer f.Close()
+	shards := safetensors.Split(maps.Collect(f.Tensors()), 1<<20+8)
+	for name, shard := range shards {
+		require.NoError(t, d.create(name, blob.WriterOptions{}, func(w io.Writer) error { return safetensors.Write(w, shard, f.Metadata()) }))
+	}
+	require.NoError(t, commit(d, slices.Sorted(maps.Keys(shards))))
+}
+
+// TestRoundTrip checks that a checkpoint comes back from every provider, whole and in
+// parts.
+func TestRoundTrip(t *testing.T) {
+	dir := writeCheckpoint(t)
+	local, err := safetensors.Open(dir)
+	require.NoError(t, err)
+	defer local.Close()
+	for name, d := range folders(t) {
+		put(t, d, dir)
+		f, err := openCheckpoint(d)
+		require.NoError(t, err, name)
+		require.Equal(t, local.Len(), f.Len())
+		err = commit(d, []string{"model-00001-of-00003.safetensors"})
+		require.Equal(t, gcerrors.FailedPrecondition, gcerrors.Code(err), "%s: there is an index", name)
+		for tensor, want := range local.Tensors() {
+			got, err := f.Tensor(tensor)
+			require.NoError(t, err)
+			requireEqual(t, want, got)
+			for dim := range want.Shape() {
+				wantPart, err := want.Part(dim, 3, 8)
+				require.NoError(t, err)
+				part, err := got.Part(dim, 3, 8)
+				require.NoError(t, err)
+				requireEqual(t, wantPart, part)
+			}
+		}
+	}
+}
+
+func requireEqual(t *testing.T, want, got safetensors.Tensor) {
+	t.Helper()
+	require.Equal(t, want.String(), got.String())
+	wantBytes, err := safetensors.Append[byte](nil, want)
+	require.NoError(t, err)
+	gotBytes, err := safetensors.Append[byte](nil, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(wantBytes, gotBytes))
+}
+
+// TestRequests checks what is sent to S3: a shard is uploaded in parts, opening takes two
+// requests for each shard, and a part of a tensor is read alone.
+func TestRequests(t *testing.T) {
+	s, d := startStore(t)
+	put(t, d, writeCheckpoint(t))
+	s.requests()
+	f, err := openCheckpoint(d)
+	require.NoError(t, err)
+	require.Len(t, s.requests(), 1+2*3)
+
+	x, err := f.Tensor("layers.1.weight")
+	require.NoError(t, err)
+	part, err := x.Part(0, 3, 8)
+	require.NoError(t, err)
+	_, err = safetensors.Append[byte](nil, part)
+	require.NoError(t, err)
+	h, err := safetensors.ReadHeader(io.NewSectionReader(opened(t, d, "model-00002-of-00003.safetensors"), 0, 1<<20))
+	require.NoError(t, err)
+	const size = 64 * 512 * 4
+	sent := s.requests()
+	require.Equal(t, "model-00002-of-00003.safetensors", path.Base(sent[0].URL.Path))
+	require.Equal(t, fmt.Sprintf("bytes=%d-%d", h.DataStart+3*size, h.DataStart+4*size-1), sent[0].Header.Get("Range"))
+
+	require.NoError(t, d.create("large", blob.WriterOptions{}, func(w io.Writer) error {
+		_, err := io.CopyN(w, zeros{}, 20<<20)
+		return err
+	}))
+	parts := slices.DeleteFunc(s.requests(), func(r *http.Request) bool { return !strings.Contains(r.URL.RawQuery, "partNumber=") })
+	require.Len(t, parts, 3)
+}
+
+func TestErrors(t *testing.T) {
+	s, d := startStore(t)
+	_, err := openCheckpoint(d)
+	require.ErrorContains(t, err, indexName)
+	_, err = openCheckpoint(openedFolder(t, strings.Replace(s.location, "s3://", "s3://other-", 1)))
+	require.ErrorContains(t, err, "NoSuchBucket")
+	_, err = openFolder(t.Context(), "llama")
+	require.ErrorContains(t, err, "no scheme")
+
+	put(t, d, writeCheckpoint(t))
+	const missing = "model-00002-of-00003.safetensors"
+	require.NoError(t, d.Delete(t.Context(), missing))
+	_, err = openCheckpoint(d)
+	require.ErrorContains(t, err, missing)
+}
