@@ -76,35 +76,6 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestGatherBlocks gathers more than one block, from every kind of source.
-func TestGatherBlocks(t *testing.T) {
-	const rows, columns = 700, 3001
-	x := counting(t, U32, rows, columns)
-	name := writeTemp(t, map[string]Tensor{"x": x})
-	for way, open := range openedBy {
-		f := open(t, name)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
-		for _, r := range [][2]int{{1, 3000}, {5, 2000}, {9, 10}, {7, 300}} {
-			part, err := x.Slice(All(), Span(r[0], r[1]))
-			require.NoError(t, err)
-			got, err := Append[uint32](nil, part)
-			require.NoError(t, err)
-			k := 0
-			for i := range rows {
-				for j := r[0]; j < r[1]; j++ {
-					if got[k] != uint32(i*columns+j) {
-						require.Equal(t, uint32(i*columns+j), got[k], "%s %v", way, r)
-					}
-					k++
-				}
-			}
-			require.Len(t, got, k)
-		}
-		require.NoError(t, f.Close())
-	}
-}
-
 // A hugeReader is a file of many TiB: a header, then data in which each byte is a
 // function of its offset.
 type hugeReader struct{ head []byte }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"math"
@@ -152,45 +151,6 @@ func TestAppendIntegers(t *testing.T) {
 	}
 }
 
-// TestViewOrAppend: the error of View wraps errors.ErrUnsupported whenever Append
-// succeeds, and never where Append fails.
-func TestViewOrAppend(t *testing.T) {
-	for dtype := range DTypes() {
-		x, err := NewTensor(dtype, []int{8}, make([]byte, dtype.Bits()))
-		require.NoError(t, err)
-		half, err := x.Slice(All().By(4))
-		if err != nil { // its elements are no whole bytes
-			half = x
-		}
-		for _, x := range []Tensor{x, half} {
-			testViewOrAppend[int8](t, x)
-			testViewOrAppend[int16](t, x)
-			testViewOrAppend[int32](t, x)
-			testViewOrAppend[int64](t, x)
-			testViewOrAppend[uint8](t, x)
-			testViewOrAppend[uint16](t, x)
-			testViewOrAppend[uint32](t, x)
-			testViewOrAppend[uint64](t, x)
-			testViewOrAppend[float32](t, x)
-			testViewOrAppend[float64](t, x)
-			testViewOrAppend[complex64](t, x)
-		}
-	}
-}
-
-func testViewOrAppend[T Element](t *testing.T, x Tensor) {
-	t.Helper()
-	_, appended := Append[T](nil, x)
-	_, viewed := View[T](x)
-	switch {
-	case appended != nil:
-		require.NotErrorIs(t, viewed, errors.ErrUnsupported, "%v as %T", x, *new(T))
-		require.Error(t, viewed)
-	case viewed != nil:
-		require.ErrorIs(t, viewed, errors.ErrUnsupported, "%v as %T", x, *new(T))
-	}
-}
-
 // TestRead reads tensors by name, with and without a check of the shape.
 func TestElements(t *testing.T) {
 	x, err := NewTensor(BF16, []int{2, 3}, []float32{1, 2, 3, 4, 5, 6})
@@ -325,51 +285,11 @@ func TestNewTensor(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []float32{1}, values)
 
-	for _, c := range []struct {
-		rule string
-		try  func() (Tensor, error)
-		want string
-	}{
-		{"data has the size of the elements", func() (Tensor, error) { return NewTensor(F32, []int{2, 3}, data[:5]) }, "F32 [2,3] needs 24 bytes, the data has 20"},
-		{"data has no more elements", func() (Tensor, error) { return NewTensor(F32, []int{2}, data[:3]) }, "F32 [2] needs 8 bytes, the data has 12"},
-		{"dimensions are not negative", func() (Tensor, error) { return NewTensor(F32, []int{-2, -3}, data) }, "negative dimension"},
-		{"dimensions are not negative without elements", func() (Tensor, error) { return NewTensor(F32, []int{0, -3}, data[:0]) }, "[0,-3] has a negative dimension"},
-		{"data has a type of the dtype", func() (Tensor, error) { return NewTensor(F32, []int{1}, []int32{1}) }, "are float32, uint32, byte or float64, not int32"},
-		{"the dtype is valid", func() (Tensor, error) { return NewTensor(0, []int{1}, []byte{1}) }, "invalid dtype 0"},
-		{"elements fill whole bytes", func() (Tensor, error) { return NewTensor(F4, []int{3}, []byte{1, 2}) }, "do not fill whole bytes"},
-		{"the number of elements fits 64 bits", func() (Tensor, error) {
-			return NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})
-		}, "overflows"},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			_, err := c.try()
-			require.ErrorContains(t, err, c.want)
-		})
-	}
 	empty, err := NewTensor(F32, []int{0, 3}, []float32(nil))
 	require.NoError(t, err)
 	view, err = View[float32](empty)
 	require.NoError(t, err)
 	require.Equal(t, []float32{}, view)
-}
-
-// TestZeroTensor checks that every operation on the zero Tensor is an error.
-func TestZeroTensor(t *testing.T) {
-	var zero Tensor
-	require.Zero(t, zero.DType())
-	require.Empty(t, zero.Shape())
-	require.Zero(t, zero.Size())
-	require.Equal(t, "DType(0) []", zero.String())
-	_, view := View[byte](zero)
-	_, appended := Append[byte](nil, zero)
-	_, written := zero.WriteTo(io.Discard)
-	_, sliced := zero.Slice()
-	_, converted := zero.Convert(F32)
-	_, reshaped := zero.Reshape()
-	_, cast := zero.Bitcast(U8)
-	for _, err := range []error{view, appended, written, sliced, converted, reshaped, cast} {
-		require.ErrorContains(t, err, "the zero Tensor has no dtype and no data")
-	}
 }
 
 // TestTensorMethods checks what a tensor says about itself.

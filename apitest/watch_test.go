@@ -23,45 +23,6 @@ func watched(x Tensor, read func(n int) error) Tensor {
 	return Watch(map[string]Tensor{"x": x}, read)["x"]
 }
 
-// operations read a tensor wholly; those that write a file write it into dir.
-func operations(dir string) map[string]func(x Tensor) error {
-	name := filepath.Join(dir, "x")
-	return map[string]func(x Tensor) error{
-		"Append":  func(x Tensor) error { _, err := Append[byte](nil, x); return err },
-		"ReadAt":  func(x Tensor) error { _, err := x.ReadAt(make([]byte, x.Size()), 0); return err },
-		"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
-		"WriteTo file": func(x Tensor) error {
-			f, err := os.Create(filepath.Join(dir, "f"))
-			if err != nil {
-				return err
-			}
-			defer os.Remove(f.Name())
-			defer f.Close() // first
-			_, err = x.WriteTo(f)
-			return err
-		},
-		"Write":       func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
-		"WriteFile":   func(x Tensor) error { return WriteFile(name, map[string]Tensor{"x": x}, nil) },
-		"WriteShards": func(x Tensor) error { return WriteShards(dir, map[string]Tensor{"x": x}, nil, 1<<40) },
-		"Create": func(x Tensor) (err error) {
-			w, err := Create(name, &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
-			if err != nil {
-				return err
-			}
-			defer func() {
-				if closed := w.Close(); err == nil {
-					err = closed
-				}
-			}()
-			to, err := w.Tensor("x")
-			if err == nil {
-				_, err = x.WriteTo(to)
-			}
-			return err
-		},
-	}
-}
-
 // watchings lists what a program may do to a watched tensor of F32 [64,96], and how many
 // bytes of it are read then.
 func watchings(t *testing.T, x Tensor) map[string]struct {
@@ -105,9 +66,10 @@ func TestWatch(t *testing.T) {
 		})
 		require.Equal(t, source.String(), x.String())
 		for made, y := range watchings(t, x) {
-			for operation, do := range operations(t.TempDir()) {
+			for operation, do := range readings(t.TempDir()) {
 				n.Store(0)
-				require.NoError(t, do(y.Tensor))
+				_, err := do(y.Tensor)
+				require.NoError(t, err)
 				require.Equal(t, y.bytes, n.Load(), "%s of %s, %s", operation, kind, made)
 			}
 		}
@@ -115,36 +77,6 @@ func TestWatch(t *testing.T) {
 		_, err := x.ReadAt(make([]byte, 100), 1000)
 		require.NoError(t, err)
 		require.EqualValues(t, 100, n.Load(), kind)
-	}
-}
-
-// TestWatchOfMade watches tensors that are made already: the bytes are theirs.
-func TestWatchOfMade(t *testing.T) {
-	for kind, source := range sourcesOf(t, counting(t, F32, 64, 96)) {
-		for made, y := range watchings(t, source) {
-			var n, first atomic.Int64
-			x := watched(y.Tensor, func(m int) error { first.Add(int64(m)); return nil })
-			x = watched(x, func(m int) error { n.Add(int64(m)); return nil })
-			var wide Tensor
-			if y.DType().IsFloat() {
-				wide = must(x.Convert(F64))
-			} else {
-				wide = x
-			}
-			for operation, do := range operations(t.TempDir()) {
-				if operation != "Append" && operation != "Write" && testing.Short() {
-					continue
-				}
-				for _, z := range []Tensor{x, wide} {
-					n.Store(0)
-					first.Store(0)
-					require.NoError(t, do(z))
-					require.Equal(t, y.Size(), n.Load(), "%s of %s, %s, %v", operation, kind, made, z)
-					require.Equal(t, y.Size(), first.Load(), "watched twice")
-				}
-			}
-			require.Equal(t, appended[byte](t, y.Tensor), appended[byte](t, x))
-		}
 	}
 }
 
@@ -179,8 +111,8 @@ func TestWatchEnds(t *testing.T) {
 				continue
 			}
 			dir := t.TempDir()
-			for operation, do := range operations(dir) {
-				err := do(watched(y.Tensor, func(int) error { return context.Canceled }))
+			for operation, do := range readings(dir) {
+				_, err := do(watched(y.Tensor, func(int) error { return context.Canceled }))
 				require.ErrorIs(t, err, context.Canceled, "%s of %s, %s", operation, kind, made)
 				require.PanicsWithValue(t, "read", func() {
 					do(watched(y.Tensor, func(int) error { panic("read") }))

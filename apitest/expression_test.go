@@ -1,0 +1,329 @@
+package apitest_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
+	"github.com/stretchr/testify/require"
+)
+
+// An expression knows where the tensors of a random expression come from. Its choices
+// are the bytes of raw as long as there are any, then random numbers.
+type expression struct {
+	testing.TB
+	raw     []byte
+	random  *rand.Rand
+	leaves  int
+	calls   []*atomic.Int64  // of the funcs of computed tensors
+	readers []*failingReader // that have not failed yet
+	opened  []*File
+}
+
+// choose returns a number below n.
+func (e *expression) choose(n int) int {
+	if len(e.raw) == 0 {
+		return e.random.IntN(n)
+	}
+	b := e.raw[0]
+	e.raw = e.raw[1:]
+	return int(b) % n
+}
+
+// leaf returns a random tensor of a shape from any kind of source, watched or not.
+func (e *expression) leaf(dtype DType, shape ...int) twin {
+	kinds := slices.Sorted(maps.Keys(sources))
+	x := e.leafOf(kinds[e.choose(len(kinds))], dtype, shape...)
+	if e.choose(4) == 0 {
+		return x.watch()
+	}
+	return x
+}
+
+// leafOf returns a random tensor from a kind of source.
+func (e *expression) leafOf(kind string, dtype DType, shape ...int) twin {
+	data := make([]byte, elements(shape)*dtype.Bits()/8)
+	for i := range len(data) / 8 {
+		binary.NativeEndian.PutUint64(data[8*i:], e.random.Uint64())
+	}
+	for i := range len(data) % 8 {
+		data[len(data)-1-i] = byte(e.random.Uint32())
+	}
+	x := must(NewTensor(dtype, shape, data))
+	e.leaves++
+	return twin{sources[kind](e, x), dtype, shape, codesOf(dtype, data), []string{fmt.Sprint(kind, " ", x)}, dtype.Bits() < 8}
+}
+
+// sources lists the kinds of sources, by what makes a tensor of each out of one in memory.
+var sources = func() map[string]func(*expression, Tensor) Tensor {
+	kinds := map[string]func(*expression, Tensor) Tensor{
+		"bytes":          fromMemory[byte],
+		"computed bytes": fromFunc[byte],
+		"numbers": func(e *expression, x Tensor) Tensor {
+			return byBits(x, fromMemory[uint8], fromMemory[uint16], fromMemory[uint32], fromMemory[uint64])(e, x)
+		},
+		"computed numbers": func(e *expression, x Tensor) Tensor {
+			return byBits(x, fromFunc[uint8], fromFunc[uint16], fromFunc[uint32], fromFunc[uint64])(e, x)
+		},
+		"reader": func(e *expression, x Tensor) Tensor { return must(NewTensorAt(x.DType(), x.Shape(), e.reader(x))) },
+		"ranges": func(e *expression, x Tensor) Tensor {
+			return must(NewTensorAt(x.DType(), x.Shape(), &rangesReader{recordingReader: recordingReader{ReaderAt: e.reader(x)}}))
+		},
+	}
+	for way, open := range openedBy {
+		kinds[way] = func(e *expression, x Tensor) Tensor {
+			f := open(e, writeTemp(e, map[string]Tensor{"x": x, "other": counting(e, U32, 3)}))
+			e.Cleanup(func() { f.Close() })
+			e.opened = append(e.opened, f)
+			return must(f.Tensor("x"))
+		}
+	}
+	return kinds
+}()
+
+// byBits returns the func for the unsigned integers that have the size of an element.
+func byBits[F any](x Tensor, of8, of16, of32, of64 F) F {
+	return map[int]F{16: of16, 32: of32, 64: of64, 8: of8}[max(8, x.DType().Bits()&^7)]
+}
+
+func fromMemory[T Element](e *expression, x Tensor) Tensor {
+	return must(NewTensor(x.DType(), x.Shape(), appended[T](e, x)))
+}
+
+func fromFunc[T Element](e *expression, x Tensor) Tensor {
+	calls := new(atomic.Int64)
+	e.calls = append(e.calls, calls)
+	return must(NewTensorFunc(x.DType(), x.Shape(), func(dst []T) error {
+		calls.Add(1)
+		if cap(dst) != len(dst) {
+			return errors.New("dst can grow")
+		}
+		return fillFrom(dst, x)
+	}))
+}
+
+// reader returns a reader of the bytes of x that can fail.
+func (e *expression) reader(x Tensor) *failingReader {
+	r := &failingReader{ReaderAt: bytes.NewReader(appended[byte](e, x)), left: math.MaxInt64}
+	e.readers = append(e.readers, r)
+	return r
+}
+
+// sourcesOf returns tensors of the same elements from sources of every kind.
+func sourcesOf(t testing.TB, x Tensor) map[string]Tensor {
+	all := make(map[string]Tensor)
+	for _, kind := range []string{"bytes", "Open", "reader", "ranges", "computed bytes"} {
+		all[kind] = sources[kind](&expression{TB: t}, x)
+	}
+	return all
+}
+
+// shape returns a random shape of n elements.
+func (e *expression) shape(n int) []int {
+	shape := []int{}
+	if n == 0 {
+		for range e.choose(3) {
+			shape = append(shape, e.choose(4))
+		}
+		return slices.Insert(shape, e.choose(len(shape)+1), 0)
+	}
+	for n > 1 && len(shape) < 4 {
+		f := 1 + e.choose(n)
+		for n%f != 0 {
+			f--
+		}
+		shape = append(shape, f)
+		n /= f
+	}
+	if n > 1 || e.choose(8) == 0 {
+		shape = append(shape, n)
+	}
+	return permuted(shape, e.perm(len(shape)))
+}
+
+// perm returns the numbers below n in any order.
+func (e *expression) perm(n int) []int {
+	dims := make([]int, n)
+	for i := range dims {
+		k := e.choose(i + 1)
+		dims[i], dims[k] = dims[k], i
+	}
+	return dims
+}
+
+// span returns a range of a dimension that has at least one of its elements, if it has any.
+func (e *expression) span(size int) naiveRange {
+	start := e.choose(size+1) / 2
+	stop := min(size, start+1+e.choose(max(1, size-start)))
+	return naiveRange{1, start, stop, []int{1, 1, 1, 1, 2, 3}[e.choose(6)]}
+}
+
+// anyRange returns a range of a dimension, or one just beyond it.
+func (e *expression) anyRange(size int) naiveRange {
+	around := func() int { return e.choose(2*size+3) - size - 1 }
+	step := []int{1, 1, 1, 1, 2, 3, 0, math.MaxInt, math.MaxInt - 1}[e.choose(9)]
+	return naiveRange{e.choose(3), around(), around(), step}
+}
+
+// ranges returns a range for each dimension, or for some.
+func (e *expression) ranges(shape []int) (list []naiveRange) {
+	of := e.span
+	if e.choose(3) == 0 {
+		of = e.anyRange
+		shape = shape[:e.choose(len(shape)+1)]
+	}
+	for _, size := range shape {
+		list = append(list, of(size))
+	}
+	return list
+}
+
+// step takes a twin one random step further.
+func (e *expression) step(x twin) twin {
+	rank := len(x.shape)
+	switch op := e.choose(10); {
+	case op < 2:
+		return x.reshape(e, e.shape(len(x.codes))...)
+	case op < 4:
+		return x.transpose(e, e.perm(rank)...)
+	case op < 6:
+		return x.slice(e, e.ranges(x.shape)...)
+	case op == 6 && rank > 0:
+		return e.parts(x, e.choose(rank))
+	case op == 7 && rank > 0 && len(x.codes) < 2000:
+		return e.join(x, e.choose(rank))
+	case op == 8:
+		return x.convert(e, []DType{F64, F32, BF16, F16, F8_E4M3}[e.choose(5)])
+	case op == 9:
+		return x.cast(e, DType(1+e.choose(int(U64))))
+	}
+	return x.watch()
+}
+
+// parts cuts a tensor along a dimension and joins the parts: it is that tensor again.
+func (e *expression) parts(x twin, dim int) twin {
+	n := max(1, x.shape[dim])
+	for n > 1 && (x.shape[dim]%n > 0 || e.choose(2) == 0) {
+		n--
+	}
+	parts := make([]Tensor, n)
+	for i := range parts {
+		var err error
+		if parts[i], err = x.Part(dim, i, n); err != nil {
+			require.Regexp(e, "on a byte boundary|do not fill whole bytes", err.Error(), x.steps)
+			return x
+		}
+	}
+	y, err := Concat(dim, parts...)
+	require.NoError(e, err, x.steps)
+	_, was := View[byte](x.Tensor)
+	_, is := View[byte](y)
+	require.Equal(e, was == nil || len(x.codes) == 0, is == nil, "%v cut along %d into %d: %v", x.steps, dim, n, is)
+	return x.became(y, fmt.Sprint("cut into ", n, " along ", dim), x.shape, x.codes)
+}
+
+// join joins a tensor with parts of it, with what is read through, and with other tensors,
+// in any order.
+func (e *expression) join(x twin, dim int) twin {
+	pieces := []twin{}
+	for range 1 + e.choose(4) {
+		piece := x
+		switch e.choose(4) {
+		case 0, 1:
+			ranges := make([]naiveRange, len(x.shape))
+			for k := range ranges {
+				ranges[k].step = 1
+			}
+			ranges[dim] = e.span(x.shape[dim])
+			piece = x.slice(e, ranges...)
+		case 2:
+			flat := x.transpose(e, reversed(len(x.shape))...)
+			piece = flat.reshape(e, len(x.codes)).reshape(e, flat.shape...).transpose(e, reversed(len(x.shape))...)
+		case 3:
+			shape := slices.Clone(x.shape)
+			shape[dim] = e.choose(5)
+			if elements(shape)*x.dtype.Bits()%8 == 0 {
+				piece = e.leaf(x.dtype, shape...)
+			}
+		}
+		if slices.Equal(piece.shape[:dim], x.shape[:dim]) && slices.Equal(piece.shape[dim+1:], x.shape[dim+1:]) {
+			pieces = append(pieces, piece)
+		}
+	}
+	if len(pieces) == 0 {
+		return x
+	}
+	return pieces[0].concat(e, dim, pieces[1:]...)
+}
+
+func reversed(n int) []int {
+	dims := make([]int, n)
+	for i := range dims {
+		dims[i] = n - 1 - i
+	}
+	return dims
+}
+
+// requireExpression reads a random expression in every way.
+func requireExpression(t *testing.T, seed uint64, raw []byte) twin {
+	e := &expression{TB: t, raw: raw, random: rand.New(rand.NewPCG(seed, 1))}
+	dtype, n := DType(1+e.choose(int(U64))), 1+e.choose([]int{24, 720}[e.choose(2)])
+	shape := e.shape(n)
+	if dtype.Bits() < 8 { // rows of whole bytes
+		shape = append(shape, 4)
+	}
+	x := e.leaf(dtype, shape...)
+	x.steps = append([]string{fmt.Sprintf("seed %d, %x: ", seed, raw)}, x.steps...)
+	for range 1 + e.choose(8) {
+		x = e.step(x)
+	}
+	x.requireShape(t)
+	x.requireElements(t)
+	want := x.bytes()
+	x.requireWindows(e, want)
+	x.requireWays(e, want)
+	x.requireFailures(e)
+	return x
+}
+
+// TestExpressions reads random expressions of Slice, Part, Transpose, Reshape, Concat,
+// Convert, Bitcast, and Watch, from every kind of source, in every way.
+func TestExpressions(t *testing.T) {
+	n := uint64(600)
+	switch {
+	case testplatform.Long():
+		n = 20_000
+	case testing.Short() || raceEnabled:
+		n = 150
+	}
+	steps := make(map[string]int)
+	for seed := range n {
+		for _, step := range requireExpression(t, seed, nil).steps {
+			steps[step[:min(3, len(step))]]++
+		}
+	}
+	for _, step := range []string{"res", "tra", "sli", "con", "cut", "cas", "wat", "F64", "BF1"} {
+		require.Greater(t, steps[step], int(n)/50, step)
+	}
+}
+
+// FuzzExpression reads the expressions that any bytes choose.
+func FuzzExpression(f *testing.F) {
+	for seed := range uint64(20) {
+		raw := make([]byte, 40)
+		for i := range raw {
+			raw[i] = byte(seed * uint64(i*i+1))
+		}
+		f.Add(seed, raw)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, raw []byte) { requireExpression(t, seed, raw) })
+}

@@ -1,0 +1,263 @@
+package apitest_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// readings are the ways to read a tensor wholly; those that write a file write it into dir.
+func readings(dir string) map[string]func(x Tensor) ([]byte, error) {
+	name := filepath.Join(dir, "x")
+	return map[string]func(x Tensor) ([]byte, error){
+		"Append": func(x Tensor) ([]byte, error) { return Append[byte](nil, x) },
+		"ReadAt": func(x Tensor) ([]byte, error) {
+			b := make([]byte, x.Size())
+			_, err := x.ReadAt(b, 0)
+			return b, err
+		},
+		"WriteTo": func(x Tensor) ([]byte, error) {
+			var out bytes.Buffer
+			n, err := x.WriteTo(&out)
+			if int(n) != out.Len() {
+				return nil, fmt.Errorf("WriteTo says %d of %d bytes: %w", n, out.Len(), err)
+			}
+			return out.Bytes(), err
+		},
+		"WriteTo file": func(x Tensor) ([]byte, error) {
+			f, err := os.Create(filepath.Join(dir, "f"))
+			if err != nil {
+				return nil, err
+			}
+			defer os.Remove(f.Name())
+			defer f.Close() // first
+			if _, err = x.WriteTo(f); err != nil {
+				return nil, err
+			}
+			return os.ReadFile(f.Name())
+		},
+		"Write": func(x Tensor) ([]byte, error) {
+			var file bytes.Buffer
+			err := Write(&file, map[string]Tensor{"x": x}, nil)
+			if err != nil {
+				return nil, err
+			}
+			f, err := Parse(file.Bytes())
+			return written(x, f, err)
+		},
+		"WriteFile": func(x Tensor) ([]byte, error) {
+			if err := WriteFile(name, map[string]Tensor{"x": x}, nil); err != nil {
+				return nil, err
+			}
+			f, err := Load(name)
+			return written(x, f, err)
+		},
+		"WriteShards": func(x Tensor) ([]byte, error) {
+			if err := WriteShards(dir, map[string]Tensor{"x": x}, nil, 1<<40); err != nil {
+				return nil, err
+			}
+			f, err := Load(filepath.Join(dir, "model.safetensors"))
+			return written(x, f, err)
+		},
+		"Create": func(x Tensor) ([]byte, error) {
+			w, err := Create(name, &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
+			if err != nil {
+				return nil, err
+			}
+			defer w.Close() // after a panic, too
+			to, err := w.Tensor("x")
+			if err == nil {
+				_, err = x.WriteTo(to)
+			}
+			if closed := w.Close(); err == nil {
+				err = closed
+			}
+			if err != nil {
+				return nil, err
+			}
+			f, err := Load(name)
+			return written(x, f, err)
+		},
+	}
+}
+
+// written returns the bytes of tensor x in a file, which is to have the shape of x.
+func written(x Tensor, f *File, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	y, err := f.Tensor("x")
+	if err == nil && (y.DType() != x.DType() || !slices.Equal(y.Shape(), x.Shape())) {
+		err = fmt.Errorf("%v is written as %v", x, y)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Append[byte](nil, y)
+}
+
+// requireElements compares the elements as every Go type, viewed and appended, with those
+// of a tensor in memory.
+func (x twin) requireElements(t testing.TB) {
+	t.Helper()
+	y := x.plain(t)
+	requireSame[int8](t, x, y)
+	requireSame[int16](t, x, y)
+	requireSame[int32](t, x, y)
+	requireSame[int64](t, x, y)
+	requireSame[uint8](t, x, y)
+	requireSame[uint16](t, x, y)
+	requireSame[uint32](t, x, y)
+	requireSame[uint64](t, x, y)
+	requireSame[float32](t, x, y)
+	requireSame[float64](t, x, y)
+	requireSame[complex64](t, x, y)
+}
+
+func requireSame[T Element](t testing.TB, x twin, y Tensor) {
+	t.Helper()
+	want, wantErr := Append([]T{7}, y)
+	got, err := Append([]T{7}, x.Tensor)
+	view, viewErr := View[T](x.Tensor)
+	if wantErr != nil {
+		require.EqualError(t, err, wantErr.Error(), x.steps)
+		require.Len(t, got, 1)
+		require.Error(t, viewErr)
+		require.NotErrorIs(t, viewErr, errors.ErrUnsupported, x.steps)
+		return
+	}
+	require.NoError(t, err, x.steps)
+	requireBits(t, want, got, x.steps)
+	if viewErr != nil {
+		require.ErrorIs(t, viewErr, errors.ErrUnsupported, x.steps)
+		return
+	}
+	require.Equal(t, len(view), cap(view))
+	requireBits(t, want[1:], view, x.steps)
+}
+
+// requireBits compares elements, and NaN with NaN.
+func requireBits[T Element](t testing.TB, want, got []T, steps []string) {
+	t.Helper()
+	if fmt.Sprintf("%x", want) != fmt.Sprintf("%x", got) {
+		require.Equal(t, want, got, steps)
+	}
+}
+
+// requireWindows reads windows of bytes that start and end anywhere: each of a small
+// tensor, some of a large one, one that ends beyond it, and one after it.
+func (x twin) requireWindows(e *expression, want []byte) {
+	e.Helper()
+	read := func(off, n int) {
+		p := bytes.Repeat([]byte{0xee}, n+1)
+		got, err := x.ReadAt(p[:n], int64(off))
+		all := want[min(off, len(want)):min(off+n, len(want))]
+		ok := got == len(all) && bytes.Equal(all, p[:got]) && p[n] == 0xee
+		if !ok || err != nil && err != io.EOF || (err == io.EOF) != (got < n) {
+			require.FailNow(e, "wrong bytes", "%v: %d bytes at %d: %x, %v", x.steps, n, off, p, err)
+		}
+	}
+	if len(want) > 40 {
+		for range 20 {
+			off := e.choose(len(want))
+			read(off, e.choose(len(want)-off+1))
+		}
+	} else {
+		for off := range len(want) {
+			for n := range len(want) - off {
+				read(off, n+1)
+			}
+		}
+	}
+	read(max(0, len(want)-3), 5)
+	read(len(want)+1, 1)
+	read(0, 0)
+}
+
+// ways returns some of the readings: those in memory, and one that writes a file.
+func (e *expression) ways(dir string) map[string]func(Tensor) ([]byte, error) {
+	ways := readings(dir)
+	files := []string{"WriteTo file", "WriteFile", "WriteShards", "Create"}
+	one := e.choose(len(files))
+	for i, way := range files {
+		if i != one {
+			delete(ways, way)
+		}
+	}
+	return ways
+}
+
+// requireWays reads a tensor in every way. Each calls the func of a computed tensor once at
+// most, and tells who watches of each byte once.
+func (x twin) requireWays(e *expression, want []byte) {
+	e.Helper()
+	var told atomic.Int64
+	watching := watched(x.Tensor, func(n int) error {
+		told.Add(int64(n))
+		return nil
+	})
+	for way, read := range e.ways(e.TempDir()) {
+		for _, calls := range e.calls {
+			calls.Store(0)
+		}
+		told.Store(0)
+		got, err := read(watching)
+		require.NoError(e, err, "%s of %v", way, x.steps)
+		require.True(e, bytes.Equal(want, got), "%s of %v: %x, not %x", way, x.steps, got, want)
+		require.EqualValues(e, len(want), told.Load(), "%s of %v", way, x.steps)
+		for _, calls := range e.calls {
+			require.LessOrEqual(e, calls.Load(), int64(min(1, len(want))), "%s of %v", way, x.steps)
+		}
+	}
+	if len(want) > 0 {
+		kept, _ := Tie(map[string]Tensor{"x": x.Tensor, "y": watching}, nil)
+		require.Len(e, kept, 1, x.steps)
+	}
+}
+
+// requireFailures fails each reader after any number of the bytes that are read of it, and
+// closes each file: every way of reading fails with that error, and leaves no file.
+func (x twin) requireFailures(e *expression) {
+	e.Helper()
+	dir := filepath.Join(e.TempDir(), "empty")
+	require.NoError(e, os.Mkdir(dir, 0o777))
+	fails := func(want error, prepare func()) {
+		for way, read := range e.ways(dir) {
+			prepare()
+			_, err := read(x.Tensor)
+			require.ErrorIs(e, err, want, "%s of %v", way, x.steps)
+		}
+		prepare()
+		got, err := Append([]byte{1}, x.Tensor)
+		require.ErrorIs(e, err, want)
+		require.Equal(e, []byte{1}, got)
+		requireEmptyDir(e, dir)
+	}
+	for _, r := range e.readers {
+		r.left = math.MaxInt64
+		appended[byte](e, x.Tensor)
+		if all := math.MaxInt64 - r.left; all > 0 {
+			left := int64(e.choose(int(all)))
+			fails(errReader, func() { r.left = left })
+		}
+		r.left = math.MaxInt64
+	}
+	if e.leaves == 1 && len(x.codes) > 0 && len(e.opened) > 0 {
+		_, before := View[byte](x.Tensor)
+		require.NoError(e, e.opened[0].Close())
+		fails(fs.ErrClosed, func() {})
+		_, err := View[byte](x.Tensor)
+		require.True(e, errors.Is(err, fs.ErrClosed) || before != nil && err.Error() == before.Error(), "%v: %v", x.steps, err)
+	}
+}

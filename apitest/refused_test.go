@@ -1,0 +1,147 @@
+package apitest_test
+
+import (
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	. "github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// refusal returns the error of an operation that makes no tensor.
+func refusal(x Tensor, err error) error {
+	if x.DType() != 0 || x.Shape() != nil {
+		return errors.New("a tensor stands next to the error")
+	}
+	return err
+}
+
+// viewRefusal returns the error of View, which gives no elements.
+func viewRefusal[T Element](view []T, err error) error {
+	if view != nil {
+		return errors.New("elements stand next to the error")
+	}
+	return err
+}
+
+// TestTensorRefusals has the error of each rule of the operations on tensors.
+func TestTensorRefusals(t *testing.T) {
+	x, ints, scalar := counting(t, F32, 4, 6), counting(t, U32, 2, 3), counting(t, U32)
+	nibbles, oddNibbles := must(NewTensor(F4, []int{2, 6}, make([]byte, 6))), must(NewTensor(F4, []int{2, 3}, make([]byte, 3)))
+	oddRows := must(NewTensor(F4, []int{4, 3, 3}, make([]byte, 18)))
+	sixBits := must(NewTensor(F6_E3M2, []int{2, 2, 4}, make([]byte, 12)))
+	huge := must(NewTensor[byte](U8, []int{0, math.MaxInt}, nil))
+	converted := must(x.Convert(BF16))
+	joined, through := must(Concat(0, x, x)), must(must(x.Transpose()).Reshape(24))
+	every2nd, wide := must(counting(t, U32, 4).Slice(All().By(2))), counting(t, U32, 2, 5)
+	floats, doubles := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 8)
+	fill := func([]byte) error { return nil }
+	var zero Tensor
+	for _, c := range []struct {
+		rule string
+		err  error
+		want string
+	}{
+		{"Slice: an index is below the size", refusal(x.Slice(At(4))), "slicing F32 [4,6]: dimension 0: index 4 is out of range for size 4"},
+		{"Slice: a negative index counts from the end", refusal(x.Slice(All(), At(-7))), "slicing F32 [4,6]: dimension 1: index -7 is out of range for size 6"},
+		{"Slice: a span ends in the dimension", refusal(x.Slice(All(), Span(2, 7))), "slicing F32 [4,6]: dimension 1: range [2:7] is out of range for size 6"},
+		{"Slice: a span starts before it ends", refusal(x.Slice(Span(3, 2))), "slicing F32 [4,6]: dimension 0: range [3:2] ends before it starts, for size 4"},
+		{"Slice: a span of negative indices, too", refusal(x.Slice(Span(-1, -2).By(2))), "slicing F32 [4,6]: dimension 0: range [-1:-2:2] ends before it starts, for size 4"},
+		{"Slice: a step is not zero", refusal(x.Slice(All().By(0))), "slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
+		{"Slice: a step is not negative", refusal(x.Slice(All().By(-1))), "slicing F32 [4,6]: dimension 0: the step of range [:] is below 1"},
+		{"Slice: no more ranges than dimensions", refusal(x.Slice(All(), All(), All())), "slicing F32 [4,6]: 3 ranges for rank 2"},
+		{"Slice: the first run starts a byte", refusal(nibbles.Slice(All(), Span(1, 3))), "slicing F4 [2,6]: element 1 of 4 bits does not start on a byte boundary"},
+		{"Slice: a run ends with a byte", refusal(nibbles.Slice(All(), Span(0, 3))), "slicing F4 [2,6]: runs of 3 elements of 4 bits do not end on a byte boundary"},
+		{"Slice: a single element fills bytes", refusal(nibbles.Slice(All(), All().By(2))), "slicing F4 [2,6]: runs of 1 elements of 4 bits do not end on a byte boundary"},
+		{"Slice: a scalar fills bytes", refusal(nibbles.Slice(At(0), At(0))), "slicing F4 [2,6]: runs of 1 elements of 4 bits do not end on a byte boundary"},
+		{"Slice: a row fills bytes", refusal(oddNibbles.Slice(At(1))), "slicing F4 [2,3]: runs of 3 elements of 4 bits do not end on a byte boundary"},
+		{"Slice: elements of 6 bits fill bytes", refusal(sixBits.Slice(All(), All(), Span(0, 2))), "slicing F6_E3M2 [2,2,4]: runs of 2 elements of 6 bits do not end on a byte boundary"},
+		{"Slice: every run starts a byte", refusal(oddRows.Slice(Span(0, 2), All().By(2), Span(0, 2))), "slicing F4 [4,3,3]: every 9-th element of 4 bits does not start on a byte boundary"},
+		{"Part: n divides the dimension", refusal(x.Part(1, 0, 4)), "part 0 of 4 along dimension 1 of F32 [4,6]: 4 does not divide the size 6"},
+		{"Part: a dimension of the tensor", refusal(x.Part(2, 0, 2)), "part 0 of 2 along dimension 2 of F32 [4,6]: it has rank 2"},
+		{"Part: no negative dimension", refusal(x.Part(-1, 0, 2)), "part 0 of 2 along dimension -1 of F32 [4,6]: it has rank 2"},
+		{"Part: i is below n", refusal(x.Part(0, 2, 2)), "part 2 of 2 along dimension 0 of F32 [4,6]: there is no such part"},
+		{"Part: i is not negative", refusal(x.Part(0, -1, 2)), "part -1 of 2 along dimension 0 of F32 [4,6]: there is no such part"},
+		{"Part: there is at least one", refusal(x.Part(0, 0, 0)), "part 0 of 0 along dimension 0 of F32 [4,6]: there is no such part"},
+		{"Concat: at least one tensor", refusal(Concat(0)), "concatenating along dimension 0: there are no tensors"},
+		{"Concat: one dtype", refusal(Concat(0, ints, counting(t, F32, 2, 3))), "concatenating along dimension 0: tensor 1 is F32 [2,3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: one rank", refusal(Concat(0, ints, counting(t, U32, 3))), "concatenating along dimension 0: tensor 1 is U32 [3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: one size of the dimensions before", refusal(Concat(1, ints, counting(t, U32, 3, 3))), "concatenating along dimension 1: tensor 1 is U32 [3,3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: one size of the dimensions after", refusal(Concat(0, ints, counting(t, U32, 2, 4))), "concatenating along dimension 0: tensor 1 is U32 [2,4], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: a dimension of the tensors", refusal(Concat(2, ints)), "concatenating along dimension 2: U32 [2,3] has rank 2"},
+		{"Concat: no negative dimension", refusal(Concat(-1, ints)), "concatenating along dimension -1: U32 [2,3] has rank 2"},
+		{"Concat: no scalars", refusal(Concat(0, scalar)), "concatenating along dimension 0: U32 [] has rank 0"},
+		{"Concat: no zero Tensor", refusal(Concat(0, ints, zero)), "concatenating along dimension 0: tensor 1: the zero Tensor has no dtype and no data"},
+		{"Concat: the dimension fits int", refusal(Concat(1, huge, huge)), "concatenating along dimension 1: the dimension overflows"},
+		{"Concat: rows fill bytes", refusal(Concat(1, oddNibbles, must(NewTensor(F4, []int{2, 4}, make([]byte, 4))))), "concatenating along dimension 1: rows of piece 0, F4 [2,3], have 3 elements of 4 bits, which do not fill whole bytes"},
+		{"Transpose: as many dims as dimensions", refusal(x.Transpose(0)), "transposing F32 [4,6]: [0] is no permutation of its 2 dimensions"},
+		{"Transpose: no more", refusal(x.Transpose(1, 0, 2)), "transposing F32 [4,6]: [1,0,2] is no permutation of its 2 dimensions"},
+		{"Transpose: each once", refusal(x.Transpose(1, 1)), "transposing F32 [4,6]: [1,1] is no permutation of its 2 dimensions"},
+		{"Transpose: below the rank", refusal(x.Transpose(0, 2)), "transposing F32 [4,6]: [0,2] is no permutation of its 2 dimensions"},
+		{"Transpose: not negative", refusal(x.Transpose(0, -1)), "transposing F32 [4,6]: [0,-1] is no permutation of its 2 dimensions"},
+		{"Transpose: a scalar has none", refusal(scalar.Transpose(0)), "transposing U32 []: [0] is no permutation of its 0 dimensions"},
+		{"Transpose: elements of half a byte stay", refusal(nibbles.Transpose()), "transposing F4 [2,6]: runs of 1 elements of 4 bits do not end on a byte boundary: unsupported operation"},
+		{"Transpose: rows fill bytes", refusal(oddRows.Transpose(1, 0, 2)), "transposing F4 [4,3,3]: runs of 3 elements of 4 bits do not end on a byte boundary: unsupported operation"},
+		{"Reshape: elements do not become fewer", refusal(x.Reshape(23)), "reshaping F32 [4,6] to [23]: it has 24 elements, the new shape 23"},
+		{"Reshape: elements do not become more", refusal(x.Reshape(25)), "reshaping F32 [4,6] to [25]: it has 24 elements, the new shape 25"},
+		{"Reshape: dimensions are not negative", refusal(x.Reshape(-4, -6)), "reshaping F32 [4,6] to [-4,-6]: shape [-4,-6] has a negative dimension"},
+		{"Reshape: the number of elements fits 64 bits", refusal(x.Reshape(math.MaxInt, math.MaxInt, 24)), "reshaping F32 [4,6] to [9223372036854775807,9223372036854775807,24]: the number of elements of shape [9223372036854775807,9223372036854775807,24] overflows 64 bits"},
+		{"Bitcast: the dtype is valid", refusal(ints.Bitcast(99)), "casting U32 [2,3] to DType(99): invalid dtype"},
+		{"Bitcast: the last dimension holds whole elements", refusal(ints.Bitcast(U64)), "casting U32 [2,3] to U64: 3 elements of the last dimension do not fill whole elements of U64"},
+		{"Bitcast: a dimension scales", refusal(scalar.Bitcast(U16)), "casting U32 [] to U16: a scalar has no dimension to scale"},
+		{"Bitcast: elements are not converted", refusal(converted.Bitcast(U8)), "casting BF16 [4,6] to U8: its elements are converted as they are read: unsupported operation"},
+		{"Bitcast: elements of the last dimension are adjacent", refusal(every2nd.Bitcast(U64)), "casting U32 [2] to U64: the elements of the last dimension are not adjacent"},
+		{"Bitcast: of one that is transposed, too", refusal(must(x.Transpose()).Bitcast(U16)), "casting F32 [6,4] to U16: the elements of the last dimension are not adjacent"},
+		{"Bitcast: the first element starts a new one", refusal(must(wide.Slice(All(), Span(1, 3))).Bitcast(U64)), "casting U32 [2,2] to U64: element 1 of U32 does not start an element of U64"},
+		{"Bitcast: strides are whole elements", refusal(must(wide.Slice(All(), Span(0, 2))).Bitcast(U64)), "casting U32 [2,2] to U64: steps of 5 elements in dimension 0 do not start elements of U64"},
+		{"Bitcast: the last dimension fits int", refusal(huge.Bitcast(F4)), "casting U8 [0,9223372036854775807] to F4: the last dimension overflows"},
+		{"Convert: to no F4", refusal(x.Convert(F4)), "converting F32 [4,6] to F4: unsupported operation"},
+		{"Convert: to no F6_E2M3", refusal(x.Convert(F6_E2M3)), "converting F32 [4,6] to F6_E2M3: unsupported operation"},
+		{"Convert: to no F8_E8M0", refusal(x.Convert(F8_E8M0)), "converting F32 [4,6] to F8_E8M0: unsupported operation"},
+		{"Convert: to no I32", refusal(x.Convert(I32)), "converting F32 [4,6] to I32: unsupported operation"},
+		{"Convert: to no BOOL", refusal(x.Convert(BOOL)), "converting F32 [4,6] to BOOL: unsupported operation"},
+		{"Convert: to no C64", refusal(x.Convert(C64)), "converting F32 [4,6] to C64: unsupported operation"},
+		{"Convert: to a dtype", refusal(x.Convert(0)), "converting F32 [4,6] to DType(0): unsupported operation"},
+		{"Convert: to one that exists", refusal(x.Convert(99)), "converting F32 [4,6] to DType(99): unsupported operation"},
+		{"Convert: from no integer", refusal(counting(t, I32, 2).Convert(F32)), "converting I32 [2] to F32: unsupported operation"},
+		{"View: not of what is joined", viewRefusal(View[byte](joined)), "viewing F32 [8,6]: it is joined from several tensors (Append copies and converts): unsupported operation"},
+		{"View: not of what is joined and reshaped", viewRefusal(View[byte](must(joined.Reshape(48)))), "viewing F32 [48]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
+		{"View: not of what is read through", viewRefusal(View[byte](through)), "viewing F32 [24]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
+		{"NewTensor: data has the size of the elements", refusal(NewTensor(F32, []int{2, 3}, floats[:5])), "F32 [2,3] needs 24 bytes, the data has 20"},
+		{"NewTensor: data has no more elements", refusal(NewTensor(F32, []int{2}, floats[:3])), "F32 [2] needs 8 bytes, the data has 12"},
+		{"NewTensor: floats to round have the size of theirs", refusal(NewTensor(BF16, []int{9}, doubles)), "BF16 [9] rounded from F32 needs 36 bytes, the data has 32"},
+		{"NewTensor: dimensions are not negative", refusal(NewTensor(F32, []int{-2, -3}, floats)), "shape [-2,-3] has a negative dimension"},
+		{"NewTensor: dimensions are not negative without elements", refusal(NewTensor(F32, []int{0, -3}, floats[:0])), "shape [0,-3] has a negative dimension"},
+		{"NewTensor: the dtype is valid", refusal(NewTensor(0, []int{1}, []byte{1})), "invalid dtype 0"},
+		{"NewTensor: elements fill whole bytes", refusal(NewTensor(F4, []int{3}, []byte{1, 2})), "F4 [3] has 12 bits, which do not fill whole bytes"},
+		{"NewTensor: the number of elements fits 64 bits", refusal(NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})), "the number of elements of shape [9223372036854775807,9223372036854775807,9223372036854775807] overflows 64 bits"},
+		{"NewTensor: F32 is no int32", refusal(NewTensor(F32, []int{8}, make([]int32, 8))), "elements of F32 are float32, uint32, byte or float64, not int32"},
+		{"NewTensor: BF16 is no int32", refusal(NewTensor(BF16, []int{8}, make([]int32, 8))), "elements of BF16 are uint16, byte, float32 or float64, not int32"},
+		{"NewTensor: F64 is not made of less", refusal(NewTensor(F64, []int{8}, doubles)), "elements of F64 are float64, uint64 or byte, not float32; make it F32 and Convert"},
+		{"NewTensor: F8_E8M0 is not rounded", refusal(NewTensor(F8_E8M0, []int{8}, doubles)), "elements of F8_E8M0 are byte, not float32"},
+		{"NewTensor: integers are not rounded", refusal(NewTensor(U16, []int{8}, doubles)), "elements of U16 are uint16 or byte, not float32"},
+		{"NewTensor: F4 is not rounded", refusal(NewTensor(F4, []int{8}, doubles)), "elements of F4 are byte, not float32"},
+		{"NewTensorFunc: F64 is not made of less", refusal(NewTensorFunc(F64, []int{8}, func([]float32) error { return nil })), "elements of F64 are float64, uint64 or byte, not float32; make it F32 and Convert"},
+		{"NewTensorFunc: elements fill whole bytes", refusal(NewTensorFunc(F4, []int{3}, fill)), "F4 [3] has 12 bits, which do not fill whole bytes"},
+		{"NewTensorFunc: the func is there", refusal(NewTensorFunc[byte](U8, []int{4}, nil)), "the func of a computed tensor is nil"},
+		{"NewTensorAt: the reader is there", refusal(NewTensorAt(U32, []int{4}, nil)), "the io.ReaderAt of a tensor is nil"},
+		{"NewTensorAt: dimensions are not negative", refusal(NewTensorAt(U32, []int{-1}, strings.NewReader(""))), "shape [-1] has a negative dimension"},
+		{"the zero Tensor: Slice", refusal(zero.Slice()), "slicing DType(0) []: the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: Part", refusal(zero.Part(0, 0, 1)), "part 0 of 1 along dimension 0 of DType(0) []: it has rank 0"},
+		{"the zero Tensor: Transpose", refusal(zero.Transpose()), "transposing DType(0) []: the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: Reshape", refusal(zero.Reshape()), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: Bitcast", refusal(zero.Bitcast(U8)), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: Convert", refusal(zero.Convert(F32)), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: View", viewRefusal(View[byte](zero)), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: Append", viewRefusal(Append[byte](nil, zero)), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: WriteTo", func() error { _, err := zero.WriteTo(io.Discard); return err }(), "the zero Tensor has no dtype and no data"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			require.EqualError(t, c.err, "safetensors: "+c.want)
+			require.Equal(t, strings.HasSuffix(c.want, ": unsupported operation"), errors.Is(c.err, errors.ErrUnsupported))
+		})
+	}
+}
