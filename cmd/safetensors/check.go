@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
@@ -85,7 +85,7 @@ func (c *command) checkAll(names []string, part parts.Part, values, asJSON bool)
 // filesOf returns the files to check: those of a folder, or the source itself.
 func filesOf(name string) ([]string, error) {
 	var info fs.FileInfo
-	dir, err := fileurl.Path(name)
+	dir, err := localfile.Path(name)
 	if err == nil {
 		info, err = os.Stat(dir)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,7 +29,7 @@ signing.Config().use_elliptic_key_signer(private_key="key.pem").set_hashing_conf
 func TestModelSigning(t *testing.T) {
 	python := func(args ...string) {
 		t.Helper()
-		exchange.Run(t, "SAFETENSORS_MODEL_SIGNING", "model_signing, OpenSSL", args...)
+		pythontest.Run(t, "SAFETENSORS_MODEL_SIGNING", "model_signing, OpenSSL", args...)
 	}
 	python("-c", "") // or skip
 	theirs := func(line string) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -160,7 +160,7 @@ func TestTorchRanks(t *testing.T) {
 		succeeds(t, "cp", mesh, folders[len(folders)-1], "--ranks", ranks)
 	}
 	args := append([]string{filepath.Join("testdata", "load.py")}, folders...)
-	exchange.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", append(args, mesh+".safetensors")...)
+	pythontest.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", append(args, mesh+".safetensors")...)
 }
 
 // TestMistaken: what has the name of another format and is something else is named.

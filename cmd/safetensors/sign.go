@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -58,7 +57,7 @@ safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem
 }
 
 func (c *command) signModel(name string, s signing) error {
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	switch {
 	case err != nil:
 		return err

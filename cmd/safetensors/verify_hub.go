@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -18,7 +18,7 @@ const ownFolder = ".cache/huggingface"
 // verifyHub compares local files with the sums of the hub. repo is OWNER/NAME[@REVISION];
 // without it, name is hf://..., for what the Python tools have in their cache.
 func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) error {
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -52,7 +51,7 @@ func (s *signatureFlags) given() bool { return s.trust() || s.ignore != nil }
 
 func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) error {
 	v := newVerification(name)
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	switch {
 	case err != nil:
 		return err

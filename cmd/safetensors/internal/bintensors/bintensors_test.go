@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,7 +29,7 @@ func requireFolder(t *testing.T, folder string) {
 			require.True(t, Sniff(data))
 			tensors, metadata, err := Open(bytes.NewReader(data), int64(len(data)))
 			require.NoError(t, err)
-			exchange.RequireSame(t, strings.TrimSuffix(name, ".bt")+".safetensors", tensors, metadata)
+			pythontest.RequireSame(t, strings.TrimSuffix(name, ".bt")+".safetensors", tensors, metadata)
 		})
 	}
 }
@@ -46,7 +46,7 @@ func TestPythonWrites(t *testing.T) {
 	for _, variable := range []string{"SAFETENSORS_BINTENSORS_0_0", "SAFETENSORS_BINTENSORS_0_2"} {
 		t.Run(variable, func(t *testing.T) {
 			folder := t.TempDir()
-			exchange.Run(t, variable, "bintensors", filepath.Join("testdata", "generate.py"), folder, "1")
+			pythontest.Run(t, variable, "bintensors", filepath.Join("testdata", "generate.py"), folder, "1")
 			requireFolder(t, folder)
 		})
 	}
@@ -66,7 +66,7 @@ func TestPythonReads(t *testing.T) {
 			require.NoError(t, Write(&b, tensors, want))
 			require.NoError(t, os.WriteFile(name+".bt", b.Bytes(), 0o666))
 			require.NoError(t, safetensors.WriteFile(name+".safetensors", tensors, want))
-			exchange.Run(t, "SAFETENSORS_BINTENSORS_0_2", "bintensors", filepath.Join("testdata", "generate.py"), "--check", name+".bt", name+".safetensors")
+			pythontest.Run(t, "SAFETENSORS_BINTENSORS_0_2", "bintensors", filepath.Join("testdata", "generate.py"), "--check", name+".bt", name+".safetensors")
 		})
 	}
 }

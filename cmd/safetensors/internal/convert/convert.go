@@ -2,11 +2,13 @@
 package convert
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
 // A Count counts the values of a tensor that were finite before the conversion and are
@@ -71,28 +73,18 @@ func countedBits[T uint8 | uint16 | uint32](from, to safetensors.Tensor, shape [
 }
 
 // infinite returns how many values of a block are infinite.
-func infinite(t safetensors.Tensor) (int64, error) {
-	switch bits := infinities[t.DType()]; {
-	case bits == 0:
-		return 0, nil
-	case t.DType().Bits() == 8:
-		return infiniteBits[uint8](t, bits)
-	case t.DType().Bits() == 16:
-		return infiniteBits[uint16](t, bits)
-	case t.DType().Bits() == 32:
-		return infiniteBits[uint32](t, bits)
-	default:
-		return infiniteBits[uint64](t, bits)
+func infinite(t safetensors.Tensor) (n int64, err error) {
+	all, err := numbers.Append(nil, t)
+	for _, x := range all {
+		if math.IsInf(x, 0) {
+			n++
+		}
 	}
-}
-
-func infiniteBits[T uint8 | uint16 | uint32 | uint64](t safetensors.Tensor, bits uint64) (int64, error) {
-	codes, err := safetensors.Append[T](nil, t)
-	return count(codes, bits), err
+	return n, err
 }
 
 // count counts the codes that are an infinity, of either sign.
-func count[T uint8 | uint16 | uint32 | uint64](codes []T, infinity uint64) (n int64) {
+func count[T uint8 | uint16 | uint32](codes []T, infinity uint32) (n int64) {
 	unsigned, want := ^T(0)>>1, T(infinity)
 	for _, c := range codes {
 		if c&unsigned == want {
@@ -102,10 +94,9 @@ func count[T uint8 | uint16 | uint32 | uint64](codes []T, infinity uint64) (n in
 	return n
 }
 
-// infinities are the codes of +Inf in the dtypes that have one.
-var infinities = map[safetensors.DType]uint64{
-	safetensors.F64: 0x7ff << 52, safetensors.F32: 0xff << 23, safetensors.F16: 0x1f << 10,
-	safetensors.BF16: 0xff << 7, safetensors.F8_E5M2: 0x1f << 2,
+// infinities are the codes of +Inf in the dtypes below F64 that have one.
+var infinities = map[safetensors.DType]uint32{
+	safetensors.F32: 0xff << 23, safetensors.F16: 0x1f << 10, safetensors.BF16: 0xff << 7, safetensors.F8_E5M2: 0x1f << 2,
 }
 
 // ranges are the dtypes with numbers larger than those of any dtype before, in this order.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -37,7 +37,7 @@ func usage(format string, args ...any) error { return UsageError{fmt.Errorf(form
 // Parse returns the destination of a name. maxBytes is the size of a shard in a
 // folder, 0 if all goes into one file. ctx ends uploads.
 func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (Destination, error) {
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	if err != nil {
 		return nil, usage("%v", err)
 	}

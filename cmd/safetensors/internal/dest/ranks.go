@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/dcp"
 )
@@ -21,7 +21,7 @@ const maxRanks = 1 << 20
 // ParseRanks returns the destination of a distributed checkpoint for n ranks: a folder
 // with a file for each, as package dcp writes them.
 func ParseRanks(name string, n int) (Destination, error) {
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	switch {
 	case err != nil:
 		return nil, usage("%v", err)

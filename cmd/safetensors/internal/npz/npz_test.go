@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/exchange"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -41,7 +41,7 @@ func requireFolder(t *testing.T, folder string) {
 			tensors, refused, err := openFile(t, name)
 			require.NoError(t, err)
 			require.Empty(t, refused)
-			exchange.RequireSame(t, strings.TrimSuffix(name, filepath.Ext(name))+".safetensors", tensors, nil)
+			pythontest.RequireSame(t, strings.TrimSuffix(name, filepath.Ext(name))+".safetensors", tensors, nil)
 		})
 	}
 }
@@ -55,7 +55,7 @@ const python, modules = "SAFETENSORS_PYTHON", "numpy,ml_dtypes,safetensors"
 func TestPythonWrites(t *testing.T) {
 	for _, seed := range []string{"1", "2"} {
 		folder := t.TempDir()
-		exchange.Run(t, python, modules, filepath.Join("testdata", "generate.py"), folder, seed)
+		pythontest.Run(t, python, modules, filepath.Join("testdata", "generate.py"), folder, seed)
 		requireFolder(t, folder)
 	}
 }
@@ -69,7 +69,7 @@ func TestPythonReads(t *testing.T) {
 	require.NoError(t, Write(&b, tensors))
 	require.NoError(t, os.WriteFile(name+".npz", b.Bytes(), 0o666))
 	require.NoError(t, safetensors.WriteFile(name+".safetensors", tensors, nil))
-	exchange.Run(t, python, modules, filepath.Join("testdata", "generate.py"), "--check", name+".npz", name+".safetensors")
+	pythontest.Run(t, python, modules, filepath.Join("testdata", "generate.py"), "--check", name+".npz", name+".safetensors")
 }
 
 // samples returns tensors of these dtypes, and of many shapes.
@@ -117,7 +117,7 @@ func TestRoundTrip(t *testing.T) {
 	read, refused, err := Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
 	require.NoError(t, err)
 	require.Empty(t, refused)
-	exchange.RequireSame(t, name, read, nil)
+	pythontest.RequireSame(t, name, read, nil)
 }
 
 func TestWriteRefuses(t *testing.T) {

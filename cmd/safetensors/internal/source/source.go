@@ -15,7 +15,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -161,7 +160,7 @@ func (o *Opener) openOne(name string) (*Checkpoint, error) {
 
 // open opens a source by the form of its name.
 func (o *Opener) open(c *Checkpoint, name string) error {
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	switch {
 	case err != nil:
 		return err
@@ -187,7 +186,7 @@ var errNotLocal = errors.New("is not a file of this machine")
 
 // Keys returns what Key can be for a PyTorch file of this machine, at most limit keys.
 func (o *Opener) Keys(name string, limit int) ([]string, error) {
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/fileurl"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -60,7 +60,7 @@ func (o *Opener) Tree(name string, follow bool, skip func(name string) bool) (*T
 }
 
 func (o *Opener) tree(t *Tree, name string, follow bool, skip func(string) bool) error {
-	name, err := fileurl.Path(name)
+	name, err := localfile.Path(name)
 	switch {
 	case err != nil:
 		return err

@@ -1,4 +1,4 @@
-package fileurl
+package localfile
 
 import (
 	"path/filepath"

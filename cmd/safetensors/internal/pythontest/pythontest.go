@@ -1,6 +1,6 @@
-// Package exchange is for the tests of the formats: it runs the Python packages that
-// define them, and compares tensors with those of a safetensors file.
-package exchange
+// Package pythontest is for tests against Python packages, which define formats: it runs
+// them, and compares tensors with those of a safetensors file.
+package pythontest
 
 import (
 	"fmt"

@@ -1,5 +1,4 @@
-// Package fileurl knows the URLs of local files.
-package fileurl
+package localfile
 
 import (
 	"fmt"
