@@ -8,6 +8,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -173,7 +174,7 @@ type written struct {
 func writtenOf(name string, tensors map[string]safetensors.Tensor, others []string) written {
 	w := written{File: name, Files: []string{}}
 	for _, t := range tensors {
-		w.Total.add(listed{Parameters: parameters(t), Bytes: t.Size()})
+		w.Total.add(listed{Parameters: numbers.Count(t), Bytes: t.Size()})
 	}
 	w.Files = append(w.Files, others...)
 	slices.Sort(w.Files)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/compare"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -80,13 +81,6 @@ type unequal struct {
 	all         int64
 	squares     float64 // NaN if they cannot be compared
 }
-
-type typed struct {
-	DType safetensors.DType `json:"dtype"`
-	Shape []int             `json:"shape"`
-}
-
-func (t typed) String() string { return t.DType.String() + " " + shape(t.Shape) }
 
 // A metaPair is a key of metadata with different values, null where it is absent.
 type metaPair struct {
@@ -204,7 +198,7 @@ func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*compar
 			d.OnlyA = append(d.OnlyA, name)
 			continue
 		}
-		u := unequal{Name: name, A: typed{x.DType(), x.Shape()}, B: typed{y.DType(), y.Shape()}, all: parameters(x), squares: math.NaN()}
+		u := unequal{Name: name, A: typed{x.DType(), x.Shape()}, B: typed{y.DType(), y.Shape()}, all: numbers.Count(x), squares: math.NaN()}
 		if slices.Equal(x.Shape(), y.Shape()) {
 			found, err := compare.Values(x, y, tolerance)
 			if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -132,9 +131,11 @@ func (c *command) sums(src *source.Checkpoint, files []source.File, names []stri
 	m := &manifest.Manifest{Files: make([]manifest.Entry, len(files)), Tensors: make([]manifest.Entry, len(names))}
 	var jobs []job
 	for i, file := range files {
-		jobs = append(jobs, job{file.Size, func() (err error) {
-			m.Files[i].Name = file.Name
-			m.Files[i].Sum, err = fileSum(file)
+		jobs = append(jobs, job{file.Size, func() error {
+			sums, err := hashFile(file, sha256.New(), 0)
+			if err == nil {
+				m.Files[i] = manifest.Entry{Name: file.Name, Sum: manifest.Sum(sums[0])}
+			}
 			return err
 		}})
 	}
@@ -147,14 +148,6 @@ func (c *command) sums(src *source.Checkpoint, files []source.File, names []stri
 		}})
 	}
 	return m, c.work("hash", jobs)
-}
-
-func fileSum(file source.File) (sum manifest.Sum, err error) {
-	sums, err := hashFile(file, sha256.New(), 0)
-	if err == nil {
-		copy(sum[:], sums[0])
-	}
-	return sum, err
 }
 
 // hashFile returns the sum of a file, or those of its pieces of a size.
@@ -185,120 +178,26 @@ func hashFile(file source.File, h hash.Hash, size int64) (sums [][]byte, err err
 	return sums, err
 }
 
+// hashFiles returns the sums of files as hashFile does.
+func (c *command) hashFiles(files []source.File, size int64, newHash func(source.File) (hash.Hash, error)) (sums [][][]byte, err error) {
+	sums = make([][][]byte, len(files))
+	jobs := make([]job, len(files))
+	for i, file := range files {
+		jobs[i] = job{file.Size, func() error {
+			h, err := newHash(file)
+			if err == nil {
+				sums[i], err = hashFile(file, h, size)
+			}
+			return err
+		}}
+	}
+	return sums, c.work("hash", jobs)
+}
+
 func tensorSum(t safetensors.Tensor) (sum manifest.Sum, err error) {
 	h := sha256.New()
 	io.WriteString(h, t.String()+"\n")
 	_, err = t.WriteTo(h)
 	h.Sum(sum[:0])
 	return sum, err
-}
-
-func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error {
-	want, err := c.readManifest(list)
-	if err != nil {
-		return err
-	}
-	if tensorsOnly {
-		want.Files = nil
-		if len(want.Tensors) == 0 {
-			return fmt.Errorf("%s has no sums of tensors", term.Name(list))
-		}
-	}
-	if len(want.Files)+len(want.Tensors) == 0 {
-		return fmt.Errorf("%s has no sums", term.Name(list))
-	}
-	src, err := c.opener.Open(name)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	if src.Files == nil && len(want.Files) > 0 {
-		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
-	}
-	have, err := c.sums(src, wantedFiles(src.Files, want.Files), wantedTensors(src, want.Tensors))
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, file := range src.Files {
-		names = append(names, file.Name)
-	}
-	v := newVerification(name)
-	v.Files = append(v.Files, v.sums(want.Files, have.Files, names)...)
-	v.Tensors = v.sums(want.Tensors, have.Tensors, src.Order)
-	return c.printVerification(v, asJSON)
-}
-
-func (c *command) readManifest(name string) (*manifest.Manifest, error) {
-	r := c.opener.Stdin
-	if name != "-" {
-		f, err := localfile.OpenNamed(c.ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		r = f
-	}
-	m, err := localfile.Await(c.ctx, func() (*manifest.Manifest, error) { return manifest.Read(r) })
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", term.Name(name), err)
-	}
-	return m, nil
-}
-
-// wantedFiles returns the files that a manifest has.
-func wantedFiles(files []source.File, want []manifest.Entry) (wanted []source.File) {
-	names := nameSet(want)
-	for _, file := range files {
-		if names[file.Name] {
-			wanted = append(wanted, file)
-		}
-	}
-	return wanted
-}
-
-func wantedTensors(src *source.Checkpoint, want []manifest.Entry) (wanted []string) {
-	names := nameSet(want)
-	for _, name := range src.Order {
-		if names[name] {
-			wanted = append(wanted, name)
-		}
-	}
-	return wanted
-}
-
-func nameSet(entries []manifest.Entry) map[string]bool {
-	names := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		names[e.Name] = true
-	}
-	return names
-}
-
-// sums returns a finding on each sum, in the words of sha256sum -c, and on each name that
-// the manifest lacks, unless it has no sums of that kind at all.
-func (v *verification) sums(want, have []manifest.Entry, names []string) (findings []finding) {
-	sums := make(map[string]manifest.Sum, len(have))
-	for _, e := range have {
-		sums[e.Name] = e.Sum
-	}
-	for _, e := range want {
-		f := finding{e.Name, resultOK, "OK"}
-		switch sum, found := sums[e.Name]; {
-		case !found:
-			f = finding{e.Name, resultMissing, "MISSING"}
-		case sum != e.Sum:
-			f = finding{e.Name, resultDifferent, "FAILED"}
-		}
-		v.OK = v.OK && f.Result == resultOK
-		findings = append(findings, f)
-	}
-	known := nameSet(want)
-	for _, name := range names {
-		if len(known) > 0 && !known[name] {
-			findings = append(findings, finding{name, resultUncovered, "NOT IN THE MANIFEST"})
-			v.OK = false
-		}
-	}
-	return findings
 }

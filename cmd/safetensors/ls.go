@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -112,32 +110,6 @@ type listing struct {
 	Quantised []quantisedTotal `json:"quantised,omitempty"`
 }
 
-type listed struct {
-	Name       string            `json:"name"`
-	DType      safetensors.DType `json:"dtype"`      // as in the file: "BF16"
-	Shape      []int             `json:"shape"`      // [] for a scalar
-	Parameters int64             `json:"parameters"` // the product of the shape
-	Bytes      int64             `json:"bytes"`      // in the file
-}
-
-type total struct {
-	DType      safetensors.DType `json:"dtype,omitzero"` // absent in the total of all
-	Tensors    int               `json:"tensors"`
-	Parameters int64             `json:"parameters"`
-	Bytes      int64             `json:"bytes"`
-}
-
-func (t *total) add(x listed) {
-	t.Tensors++
-	t.Parameters = int64(min(uint64(t.Parameters)+uint64(x.Parameters), math.MaxInt64)) // F4 has two a byte
-	t.Bytes += x.Bytes
-}
-
-// parameters returns the number of elements. Tensor.Len is an int.
-func parameters(t safetensors.Tensor) int64 {
-	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
-}
-
 func (c *command) listing(name string, f listFlags) (*listing, error) {
 	src, err := c.opener.Open(name)
 	if err != nil {
@@ -168,7 +140,7 @@ func listingOf(src *source.Checkpoint, names []string) *listing {
 	place := make(map[safetensors.DType]int) // in l.DTypes
 	for _, name := range names {
 		t := src.Tensors[name]
-		x := listed{name, t.DType(), t.Shape(), parameters(t), t.Size()}
+		x := listed{name, t.DType(), t.Shape(), numbers.Count(t), t.Size()}
 		l.Tensors = append(l.Tensors, x)
 		i, ok := place[t.DType()]
 		if !ok {
@@ -216,22 +188,4 @@ func (c *command) printListing(l *listing, f listFlags) error {
 		fmt.Fprintln(w)
 	}
 	return c.printMetadata(l.Metadata)
-}
-
-// printMetadata prints a table of metadata.
-func (c *command) printMetadata(metadata map[string]string) error {
-	if len(metadata) == 0 {
-		return nil
-	}
-	columns := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(columns, "METADATA\n")
-	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		fmt.Fprintf(columns, "%s\t%s\n", term.Name(key), term.Quote(metadata[key], term.ValueLimit))
-	}
-	return columns.Flush()
-}
-
-// shape formats a shape as in the file: [2,3]. One of a million dimensions is cut.
-func shape(dims []int) string {
-	return term.Quote(strings.ReplaceAll(fmt.Sprint(dims), " ", ","), term.ValueLimit)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
 )
@@ -44,10 +45,10 @@ func TestListingOfStrangers(t *testing.T) {
 func TestCountsBeyond63Bits(t *testing.T) {
 	x, err := safetensors.NewTensorAt(safetensors.F4, []int{1 << 16, 1 << 15, 1 << 15, 1 << 15}, strings.NewReader(""))
 	require.NoError(t, err)
-	require.Equal(t, int64(1<<61), parameters(x))
+	require.Equal(t, int64(1<<61), numbers.Count(x))
 	var all total
 	for range 7 {
-		all.add(listed{Parameters: parameters(x), Bytes: x.Size()})
+		all.add(listed{Parameters: numbers.Count(x), Bytes: x.Size()})
 	}
 	require.Equal(t, total{Tensors: 7, Parameters: math.MaxInt64, Bytes: 7 << 60}, all)
 }

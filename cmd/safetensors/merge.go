@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -239,38 +238,4 @@ func mergeBy(method string, models []*source.Checkpoint, weights []float64) (map
 		return merge.Task(all[0], all[1:], weights)
 	}
 	return merge.Linear(all, weights)
-}
-
-// openDestination opens the destination of a verb that makes a checkpoint, and refuses
-// one that is occupied unless it is to be replaced. It is a distributed checkpoint unless
-// ranks is 0.
-func (c *command) openDestination(name, maxShardSize string, ranks int, replace bool) (dest.Destination, error) {
-	maxBytes := int64(0)
-	if maxShardSize != "" {
-		var err error
-		if maxBytes, err = term.ParseBytes(maxShardSize); err != nil {
-			return nil, usageError{err}
-		}
-	}
-	var dst dest.Destination
-	var err error
-	switch {
-	case ranks == 0:
-		dst, err = dest.Parse(c.ctx, name, c.stdout, maxBytes)
-	case maxBytes > 0:
-		return nil, usage("--ranks and --max-shard-size cannot be combined")
-	default:
-		dst, err = dest.ParseRanks(name, ranks)
-	}
-	if err != nil || replace {
-		return dst, err
-	}
-	what, err := dst.Occupied()
-	if err == nil && what != "" {
-		err = fmt.Errorf("%s exists; --force replaces it", term.Name(what))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return dst, nil
 }

@@ -6,17 +6,12 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
-	"github.com/spf13/cobra"
 )
-
-// dequantizeFlag adds the flag of the verbs that show values.
-func dequantizeFlag(cmd *cobra.Command, on *bool) {
-	cmd.Flags().BoolVar(on, "dequantize", false, "take quantised tensors as the numbers they stand for")
-}
 
 // openValues opens a source, dequantised if that is asked for. size is how many bytes
 // it has to read.
@@ -105,11 +100,10 @@ func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patte
 	if err != nil {
 		return nil, nil, err
 	}
-	selected := make(map[string]bool, len(names))
-	for _, name := range names {
-		selected[name] = true
-	}
-	return quant.Quantize(tensors, quant.Recipe{Scheme: scheme, Targets: func(name string, _ safetensors.Tensor) bool { return selected[name] }})
+	return quant.Quantize(tensors, quant.Recipe{Scheme: scheme, Targets: func(name string, _ safetensors.Tensor) bool {
+		_, selected := slices.BinarySearch(names, name)
+		return selected
+	}})
 }
 
 // mayBeQuantised reports whether a source has tensors of dtypes that codes have.
@@ -163,7 +157,7 @@ func quantisedTotals(src *source.Checkpoint) (totals []quantisedTotal, err error
 	for name, x := range plain {
 		if l, ok := layouts[name]; ok {
 			t := of[l.String()]
-			of[l.String()] = quantisedTotal{l.String(), t.Tensors + 1, t.Parameters + parameters(x)}
+			of[l.String()] = quantisedTotal{l.String(), t.Tensors + 1, t.Parameters + numbers.Count(x)}
 		}
 	}
 	for _, layout := range slices.Sorted(maps.Keys(of)) {

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -66,24 +64,6 @@ type summary struct {
 type histogram struct {
 	Edges  []number `json:"edges"`
 	Counts []int64  `json:"counts"`
-}
-
-// A number is null in JSON if it is not finite.
-type number float64
-
-func (n number) MarshalJSON() ([]byte, error) {
-	if x := float64(n); math.IsNaN(x) || math.IsInf(x, 0) {
-		return []byte("null"), nil
-	}
-	return json.Marshal(float64(n))
-}
-
-// String returns a number with a few digits.
-func (n number) String() string {
-	if math.IsNaN(float64(n)) {
-		return "-"
-	}
-	return strconv.FormatFloat(float64(n), 'g', 4, 64)
 }
 
 func summaryOf(s stats.Summary) summary {
@@ -183,4 +163,12 @@ func (c *command) printHistogram(h histogram) {
 		fmt.Fprintf(c.out, "%10s %s %s\n", h.Edges[i], bar, term.Count(n))
 	}
 	fmt.Fprintf(c.out, "%10s\n", h.Edges[len(h.Edges)-1])
+}
+
+func reported(names []string, tensors []safetensors.Tensor, summaries []stats.Summary) []report.Tensor {
+	all := make([]report.Tensor, len(names))
+	for i, t := range tensors {
+		all[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"hash"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,28 +56,24 @@ func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) err
 
 // compareHub prints a verdict on each local file.
 func (c *command) compareHub(name string, tree *source.Tree, hub map[string]source.HubFile, asJSON bool) error {
-	same := make([]bool, len(tree.Files))
-	var jobs []job
-	for i, file := range tree.Files {
-		if f, found := hub[file.Name]; found {
-			jobs = append(jobs, job{file.Size, func() error {
-				sums, err := hashFile(file, f.Hash(file.Size), 0)
-				same[i] = err == nil && f.Matches(sums[0])
-				return err
-			}})
+	var have []source.File
+	for _, file := range tree.Files {
+		if _, found := hub[file.Name]; found {
+			have = append(have, file)
 		}
 	}
-	if err := c.work("hash", jobs); err != nil {
+	sums, err := c.hashFiles(have, 0, func(f source.File) (hash.Hash, error) { return hub[f.Name].Hash(f.Size), nil })
+	if err != nil {
 		return err
 	}
 	v, here := newVerification(name), 0
-	for i, file := range tree.Files {
-		_, found := hub[file.Name]
+	for _, file := range tree.Files {
+		published, found := hub[file.Name]
 		f := finding{file.Name, resultOK, "OK"}
 		switch {
 		case !found:
 			f = finding{file.Name, resultUncovered, "NOT ON THE HUB"}
-		case !same[i]:
+		case !published.Matches(sums[here][0]):
 			f = finding{file.Name, resultDifferent, "DIFFERS"}
 			if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
 				f.words += ", " + term.Name(real) // the entry of the cache, to be removed
@@ -95,7 +92,7 @@ func (c *command) compareHub(name string, tree *source.Tree, hub map[string]sour
 	v.Absent = max(len(hub)-here-len(tree.Links), 0)
 	none := v.OK && here == 0
 	v.OK = v.OK && here > 0
-	err := c.printVerification(v, asJSON)
+	err = c.printVerification(v, asJSON)
 	if none {
 		return fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
 	}

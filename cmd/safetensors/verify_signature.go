@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"maps"
 	"path"
 	"slices"
@@ -188,19 +189,8 @@ func harmless(name string) bool {
 }
 
 // sumsOf hashes files as a signature says.
-func (c *command) sumsOf(files []source.File, m *modelsig.Manifest) (sums [][][]byte, err error) {
-	sums = make([][][]byte, len(files))
-	jobs := make([]job, len(files))
-	for i, file := range files {
-		jobs[i] = job{file.Size, func() error {
-			h, err := modelsig.NewHash(m.Hash)
-			if err == nil {
-				sums[i], err = hashFile(file, h, m.ShardSize)
-			}
-			return err
-		}}
-	}
-	return sums, c.work("hash", jobs)
+func (c *command) sumsOf(files []source.File, m *modelsig.Manifest) ([][][]byte, error) {
+	return c.hashFiles(files, m.ShardSize, func(source.File) (hash.Hash, error) { return modelsig.NewHash(m.Hash) })
 }
 
 // A named is a file that an index names.

@@ -36,7 +36,7 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 	if !slices.Equal(a.Shape(), b.Shape()) {
 		return Difference{}, fmt.Errorf("%v and %v have different shapes", a, b)
 	}
-	p := &pair{a: a, b: b, same: a.DType() == b.DType(), tolerance: tolerance, n: lengthOf(a), at: -1}
+	p := &pair{a: a, b: b, same: a.DType() == b.DType(), tolerance: tolerance, n: numbers.Count(a), at: -1}
 	p.idle.New = func() any { return new(memory) }
 	if err := parallel.Do(runtime.GOMAXPROCS(0), parallel.BlockCount(p.n, blockElements), p.block); err != nil {
 		return Difference{}, err
@@ -46,11 +46,6 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 		d.At = indices(p.at, a.Shape())
 	}
 	return d, nil
-}
-
-// lengthOf returns the number of elements. Tensor.Len is an int.
-func lengthOf(t safetensors.Tensor) int64 {
-	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
 }
 
 // A pair is two tensors that are being compared.

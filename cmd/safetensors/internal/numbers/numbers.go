@@ -3,6 +3,11 @@ package numbers
 
 import "github.com/gosafetensors/safetensors"
 
+// Count returns the number of elements. Tensor.Len is an int.
+func Count(t safetensors.Tensor) int64 {
+	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
+}
+
 // Append appends the elements of t: 0 and 1 for booleans, of which every byte but 0 is
 // true, two numbers for a complex one. Integers of 64 bits are rounded.
 func Append(dst []float64, t safetensors.Tensor) ([]float64, error) {

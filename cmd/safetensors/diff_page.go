@@ -1,69 +1,15 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/spf13/cobra"
 )
-
-// An output is how a verb shows what it found.
-type output struct {
-	json bool
-	page string // a file, "" for none
-}
-
-func (o *output) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a line of JSON")
-	cmd.Flags().StringVar(&o.page, "html", "", "write a `PAGE` for browsers too")
-}
-
-// check refuses a page whose name is that of something else, a model perhaps, and one
-// whose folder is missing, before hours of reading.
-func (o *output) check() error {
-	if o.page == "" {
-		return nil
-	}
-	if !strings.HasSuffix(o.page, ".html") {
-		return usage("--html %s: the name of the page has to end in .html", o.page)
-	}
-	return checkFolder("html", o.page)
-}
-
-// checkFolder returns an error if the folder of a file that a flag names is missing.
-func checkFolder(flag, name string) error {
-	if _, err := os.Stat(filepath.Dir(name)); err != nil {
-		return fmt.Errorf("--%s %s: %w", flag, term.Name(name), err)
-	}
-	return nil
-}
-
-// draw writes the page, if one is asked for, completely or not at all.
-func (o *output) draw(page func(io.Writer) error) error {
-	if o.page == "" {
-		return nil
-	}
-	return dest.WriteFile(o.page, page)
-}
-
-func reported(names []string, tensors []safetensors.Tensor, summaries []stats.Summary) []report.Tensor {
-	all := make([]report.Tensor, len(names))
-	for i, t := range tensors {
-		all[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
-	}
-	return all
-}
 
 // drawComparison writes the page of a comparison. It reads those tensors of b that differ
 // again, for their norms.

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/spf13/cobra"
+)
+
+// An output is how a verb shows what it found.
+type output struct {
+	json bool
+	page string // a file, "" for none
+}
+
+func (o *output) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.json, "json", false, "print a line of JSON")
+	cmd.Flags().StringVar(&o.page, "html", "", "write a `PAGE` for browsers too")
+}
+
+// check refuses a page whose name is that of something else, a model perhaps, and one
+// whose folder is missing, before hours of reading.
+func (o *output) check() error {
+	if o.page == "" {
+		return nil
+	}
+	if !strings.HasSuffix(o.page, ".html") {
+		return usage("--html %s: the name of the page has to end in .html", o.page)
+	}
+	return checkFolder("html", o.page)
+}
+
+// checkFolder returns an error if the folder of a file that a flag names is missing.
+func checkFolder(flag, name string) error {
+	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("--%s %s: %w", flag, term.Name(name), err)
+	}
+	return nil
+}
+
+// draw writes the page, if one is asked for, completely or not at all.
+func (o *output) draw(page func(io.Writer) error) error {
+	if o.page == "" {
+		return nil
+	}
+	return dest.WriteFile(o.page, page)
+}
+
+// dequantizeFlag adds the flag of the verbs that show values.
+func dequantizeFlag(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVar(on, "dequantize", false, "take quantised tensors as the numbers they stand for")
+}
+
+// openDestination opens the destination of a verb that makes a checkpoint, and refuses
+// one that is occupied unless it is to be replaced. It is a distributed checkpoint unless
+// ranks is 0.
+func (c *command) openDestination(name, maxShardSize string, ranks int, replace bool) (dest.Destination, error) {
+	maxBytes := int64(0)
+	if maxShardSize != "" {
+		var err error
+		if maxBytes, err = term.ParseBytes(maxShardSize); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	var dst dest.Destination
+	var err error
+	switch {
+	case ranks == 0:
+		dst, err = dest.Parse(c.ctx, name, c.stdout, maxBytes)
+	case maxBytes > 0:
+		return nil, usage("--ranks and --max-shard-size cannot be combined")
+	default:
+		dst, err = dest.ParseRanks(name, ranks)
+	}
+	if err != nil || replace {
+		return dst, err
+	}
+	what, err := dst.Occupied()
+	if err == nil && what != "" {
+		err = fmt.Errorf("%s exists; --force replaces it", term.Name(what))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dst, nil
+}
+
+// parsePairs reads KEY=VALUE arguments.
+func parsePairs(args []string) (map[string]string, error) {
+	pairs := make(map[string]string)
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not KEY=VALUE", arg)
+		}
+		pairs[key] = value
+	}
+	return pairs, nil
+}
+
+// withPairs returns metadata with pairs set. Without any it stays nil.
+func withPairs(metadata, pairs map[string]string) map[string]string {
+	if len(pairs) == 0 {
+		return metadata
+	}
+	all := maps.Clone(metadata)
+	if all == nil {
+		all = make(map[string]string)
+	}
+	maps.Copy(all, pairs)
+	return all
+}
