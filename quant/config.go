@@ -130,12 +130,12 @@ func (c *config) parseSection(text []byte) error {
 	case all.has("bits") && all.has("group_size"):
 		c.method = mlx
 	}
-	read, ok := methods[c.method]
+	m, ok := methods[c.method]
 	if !ok {
 		return fmt.Errorf("quant_method %s is none of %s", quote(c.method), strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 	}
 	c.named = c.method
-	return read(c, slices.DeleteFunc(all, func(m member) bool { return m.key == "quant_method" }))
+	return m.read(c, all, "quant_method "+m.harmless)
 }
 
 // settings are how integers are quantised, in a module or in all.

@@ -124,35 +124,23 @@ func (s *scalar) get() (float32, error) {
 // nested are scales that are scaled themselves: the number of a code, times the scale
 // of its group, plus an offset.
 type nested struct {
-	codes   safetensors.Tensor // U8 [1, n]
-	numbers *dequant.Table
-	scales  safetensors.Tensor // F32 [1, groups]
-	group   int
-	offset  float32
+	codes  *codes
+	scales floats
+	group  int
+	offset float32
 }
 
-func (g nested) read(dst []float32, _ int, _, positions span) ([]float32, error) {
-	c, err := slice(g.codes, 0, span{0, 1}, positions)
-	if err != nil {
-		return nil, err
-	}
-	s, err := slice(g.scales, 0, span{0, 1}, positions.over(g.group))
-	if err != nil {
-		return nil, err
-	}
-	bytes, err := safetensors.Append[byte](nil, c)
-	if err != nil {
-		return nil, err
-	}
-	factors, err := safetensors.Append[float32](nil, s)
+func (g nested) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
+	factors, err := g.scales.read(nil, batch, lines, positions.over(g.group))
 	if err != nil {
 		return nil, err
 	}
 	old := len(dst)
-	dst = slices.Grow(dst, len(bytes))[:old+len(bytes)]
-	dequant.Packing{Bits: 8}.Unpack(dst[old:], bytes, g.numbers)
+	if dst, err = g.codes.read(dst, batch, lines, positions); err != nil {
+		return nil, err
+	}
 	dequant.Mul(dst[old:], factors, g.group, positions.start%g.group)
-	dequant.Add(dst[old:], []float32{g.offset}, max(1, len(bytes)), 0)
+	dequant.Add(dst[old:], []float32{g.offset}, max(1, len(dst)-old), 0)
 	return dst, nil
 }
 

@@ -104,7 +104,7 @@ type targets struct {
 }
 
 // parseGroups reads the config of compressed-tensors.
-func (c *config) parseGroups(all members) error {
+func (c *config) parseGroups(all members, harmless string) error {
 	var s struct {
 		exceptions
 		group                       // of which only the format may be given
@@ -117,14 +117,10 @@ func (c *config) parseGroups(all members) error {
 			_      struct{} `known:"ignore registry_requires_subclass sparsity_structure targets global_sparsity"`
 		} `json:"sparsity_config"`
 	}
-	err := all.decode(&s, "kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference")
-	if err == nil {
-		err = c.except(s.exceptions)
+	if err := c.decode(all, &s, &s.exceptions, harmless); err != nil {
+		return err
 	}
-	if err == nil {
-		err = c.addGroups(s.Groups, s.Format)
-	}
-	return err
+	return c.addGroups(s.Groups, s.Format)
 }
 
 // addGroups adds the groups. Their formats go before that of all.

@@ -38,21 +38,25 @@ const (
 	tileRows = 64                // lines of a tile that is transposed: their elements fill some cache lines
 )
 
-// rows and columns are those of a matrix of the result.
-func (m *matrix) rows() int    { return m.either(m.width, m.lines) }
-func (m *matrix) columns() int { return m.either(m.lines, m.width) }
-
-func (m *matrix) either(transposed, plain int) int {
+// shape is that of a matrix of the result.
+func (m *matrix) shape() (rows, columns int) {
 	if m.transposed {
-		return transposed
+		return m.width, m.lines
 	}
-	return plain
+	return m.lines, m.width
+}
+
+func (m *matrix) failed(err error) error {
+	if err != nil {
+		err = fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
+	}
+	return err
 }
 
 // ReadAt implements io.ReaderAt for ranges within the result.
 func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
 	if err := m.read(p, off); err != nil {
-		return 0, fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
+		return 0, m.failed(err)
 	}
 	return len(p), nil
 }
@@ -99,7 +103,7 @@ func inOrder(x []float32) []byte {
 func (m *matrix) compute(dst []float32, first int64) error {
 	for len(dst) > 0 {
 		batch, r, column := m.position(first)
-		rows, columns := m.rows(), m.columns()
+		rows, columns := m.shape()
 		c := span{column, columns}
 		c.stop = min(c.stop, c.start+min(len(dst), maxBlock))
 		n := 1
@@ -117,8 +121,9 @@ func (m *matrix) compute(dst []float32, first int64) error {
 
 // position returns where an element of the result is.
 func (m *matrix) position(number int64) (batch, row, column int) {
-	columns, rows := int64(m.columns()), int64(m.rows())
-	return int(number / columns / rows), int(number / columns % rows), int(number % columns)
+	rows, columns := m.shape()
+	line := number / int64(columns)
+	return int(line / int64(rows)), int(line % int64(rows)), int(number % int64(columns))
 }
 
 // A workspace is memory that blocks are computed in.
@@ -259,13 +264,10 @@ func (m *matrix) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	w := window{m: m}
 	for off, p := range ranges {
 		if err := w.add(off, p); err != nil {
-			return fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
+			return m.failed(err)
 		}
 	}
-	if err := w.flush(); err != nil {
-		return fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
-	}
-	return nil
+	return m.failed(w.flush())
 }
 
 // A window is a block of the result that covers some ranges.
@@ -287,7 +289,7 @@ type oneRange struct {
 func (w *window) add(off int64, p []byte) error {
 	n := len(p) / 4
 	batch, r, c := w.m.position(off / 4)
-	if off%4 != 0 || len(p)%4 != 0 || c+n > w.m.columns() {
+	if _, columns := w.m.shape(); off%4 != 0 || len(p)%4 != 0 || c+n > columns {
 		return w.m.read(p, off)
 	}
 	rows := span{r, r + 1}
@@ -316,7 +318,9 @@ func (w *window) flush() error {
 	ranges := w.ranges
 	w.ranges, w.useful = w.ranges[:0], 0
 	if len(ranges) == 1 {
-		return w.m.read(ranges[0].dst, 4*((int64(w.batch)*int64(w.m.rows())+int64(ranges[0].row))*int64(w.m.columns())+int64(ranges[0].column)))
+		rows, columns := w.m.shape()
+		line := int64(w.batch)*int64(rows) + int64(ranges[0].row)
+		return w.m.read(ranges[0].dst, 4*(line*int64(columns)+int64(ranges[0].column)))
 	}
 	if len(ranges) == 0 {
 		return nil

@@ -9,21 +9,37 @@ import (
 	"strings"
 )
 
-// methods read the quantization_config of each method. What they list as known changes no
+// methods read the quantization_config of each method. The keys that they list change no
 // number: how inputs, caches and kernels are used, how the quantisation was calibrated.
-var methods = map[string]func(*config, members) error{
-	fp8:          (*config).parseBlocks,
-	mxfp8:        (*config).parseBlocks,
-	fbgemm:       (*config).parseRest,
-	mxfp4:        (*config).parseRest,
-	bitsAndBytes: (*config).parseRest,
-	modelOpt:     (*config).parseModelOpt,
-	compressed:   (*config).parseGroups,
-	gptq:         (*config).parseWords,
-	awq:          (*config).parseWords,
-	autoRound:    (*config).parseAutoRound,
-	mlx:          (*config).parseMLX,
+var methods = map[string]struct {
+	read     func(c *config, all members, harmless string) error
+	harmless string
+}{
+	fp8:    {(*config).parseBlocks, blockKeys},
+	mxfp8:  {(*config).parseBlocks, blockKeys},
+	fbgemm: {(*config).parseRest, "activation_scale_ub"},
+	mxfp4:  {(*config).parseRest, "dequantize"},
+	bitsAndBytes: {(*config).parseRest, `load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
+		llm_int8_has_fp16_weight bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage`},
+	modelOpt:   {(*config).parseModelOpt, "config_groups group_size kv_cache_quant_algo kv_cache_scheme producer"},
+	compressed: {(*config).parseGroups, "kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference"},
+	gptq:       {(*config).parseWords, wordKeys},
+	awq:        {(*config).parseWords, wordKeys},
+	autoRound: {(*config).parseAutoRound, `autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
+		block_name_to_quantize dataset dynamic_max_gap enable_alg_ext enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
+		enable_torch_compile gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr not_use_best_mse nsamples provider
+		quant_block_list quant_lm_head scale_dtype seqlen static_attention_dtype static_attention_granularity static_kv_dtype
+		static_kv_granularity supported_types to_quant_block_names`},
+	mlx: {(*config).parseMLX, ""},
 }
+
+const (
+	blockKeys = "activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method packed_modules_mapping"
+	wordKeys  = `method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment true_sequential
+		act_group_aware mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
+		cache_block_outputs max_input_length model_seqlen pad_token_id model_name_or_path model_file_base_name backend use_exllama
+		exllama_config disable_exllama use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse`
+)
 
 // exceptions are the modules that are not quantised, as each package calls them.
 type exceptions struct {
@@ -34,13 +50,17 @@ type exceptions struct {
 	Skip    []string `json:"llm_int8_skip_modules"`
 }
 
-func (c *config) except(e exceptions) (err error) {
-	c.ignored, err = c.parsePatterns(e.Ignore, e.Ignored, e.Exclude, e.Not, e.Skip)
+// decode reads a config whose exceptions are among its fields.
+func (c *config) decode(all members, into any, not *exceptions, harmless string) error {
+	err := all.decode(into, harmless)
+	if err == nil {
+		c.ignored, err = c.parsePatterns(not.Ignore, not.Ignored, not.Exclude, not.Not, not.Skip)
+	}
 	return err
 }
 
 // parseBlocks reads the config of FP8.
-func (c *config) parseBlocks(all members) error {
+func (c *config) parseBlocks(all members, harmless string) error {
 	var s struct {
 		exceptions
 		Block block `json:"weight_block_size"`
@@ -48,32 +68,19 @@ func (c *config) parseBlocks(all members) error {
 	if c.method == mxfp8 {
 		s.Block = block{1, 32}
 	}
-	err := all.decode(&s, `activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method
-		packed_modules_mapping`)
-	if err != nil {
-		return err
-	}
+	err := c.decode(all, &s, &s.exceptions, harmless)
 	c.block = s.Block
-	return c.except(s.exceptions)
+	return err
 }
 
 // parseRest reads a config of which the tensors say all.
-func (c *config) parseRest(all members) error {
+func (c *config) parseRest(all members, harmless string) error {
 	var s exceptions
-	err := all.decode(&s, map[string]string{
-		fbgemm: "activation_scale_ub",
-		mxfp4:  "dequantize",
-		bitsAndBytes: `load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
-			llm_int8_has_fp16_weight bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage`,
-	}[c.method])
-	if err != nil {
-		return err
-	}
-	return c.except(s)
+	return c.decode(all, &s, &s, harmless)
 }
 
 // parseModelOpt checks the algorithms. The tensors say the rest.
-func (c *config) parseModelOpt(all members) error {
+func (c *config) parseModelOpt(all members, harmless string) error {
 	type algorithm struct {
 		Algorithm string   `json:"quant_algo" of:"NVFP4 W4A16_NVFP4 FP8 MIXED_PRECISION"`
 		_         struct{} `known:"group_size"`
@@ -83,15 +90,11 @@ func (c *config) parseModelOpt(all members) error {
 		algorithm
 		Layers map[string]algorithm `json:"quantized_layers"`
 	}
-	err := all.decode(&s, "config_groups group_size kv_cache_quant_algo kv_cache_scheme producer")
-	if err != nil {
-		return err
-	}
-	return c.except(s.exceptions)
+	return c.decode(all, &s, &s.exceptions, harmless)
 }
 
 // parseWords reads the config of GPTQ and AWQ.
-func (c *config) parseWords(all members) error {
+func (c *config) parseWords(all members, harmless string) error {
 	var s struct {
 		exceptions
 		settings
@@ -102,11 +105,7 @@ func (c *config) parseWords(all members) error {
 		Static     bool    `json:"static_groups"`
 		Dynamic    members `json:"dynamic"`
 	}
-	err := all.decode(&s, `method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment
-		true_sequential act_group_aware mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
-		cache_block_outputs max_input_length model_seqlen pad_token_id model_name_or_path model_file_base_name backend use_exllama
-		exllama_config disable_exllama use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse`)
-	if err != nil {
+	if err := c.decode(all, &s, &s.exceptions, harmless); err != nil {
 		return err
 	}
 	c.settings = s.settings
@@ -129,7 +128,7 @@ func (c *config) parseWords(all members) error {
 			return fmt.Errorf("dynamic: %w", err)
 		}
 	}
-	return c.except(s.exceptions)
+	return nil
 }
 
 func (c *config) addRule(m member, expr string, exempt bool) error {
@@ -150,18 +149,14 @@ func (c *config) addRule(m member, expr string, exempt bool) error {
 
 // parseAutoRound reads the config of AutoRound: weights packed as GPTQ or AWQ packs them. A key
 // of its extra_config is the name of a module; one that no module has is searched for in names.
-func (c *config) parseAutoRound(all members) error {
+func (c *config) parseAutoRound(all members, harmless string) error {
 	var s struct {
 		exceptions
 		settings
 		Packing string  `json:"packing_format"`
 		Modules members `json:"extra_config"`
 	}
-	err := all.decode(&s, `autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
-		block_name_to_quantize dataset dynamic_max_gap enable_alg_ext enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
-		enable_torch_compile gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr not_use_best_mse nsamples provider
-		quant_block_list quant_lm_head scale_dtype seqlen static_attention_dtype static_attention_granularity static_kv_dtype
-		static_kv_granularity supported_types to_quant_block_names`)
+	err := c.decode(all, &s, &s.exceptions, harmless)
 	if err != nil {
 		return fmt.Errorf("AutoRound: %w", err)
 	}
@@ -188,7 +183,7 @@ func (c *config) parseAutoRound(all members) error {
 			return fmt.Errorf("extra_config: %w", err)
 		}
 	}
-	return c.except(s.exceptions)
+	return nil
 }
 
 func (c *config) addModule(m member) error {
@@ -201,7 +196,7 @@ func (c *config) addModule(m member) error {
 }
 
 // parseMLX reads the config of MLX: settings, and modules with their own, or true or false.
-func (c *config) parseMLX(all members) error {
+func (c *config) parseMLX(all members, harmless string) error {
 	var top members
 	c.modules = map[string]settings{}
 	for _, m := range all {
@@ -216,7 +211,7 @@ func (c *config) parseMLX(all members) error {
 		}
 	}
 	var s struct{ settings }
-	err := top.decode(&s, "")
+	err := top.decode(&s, harmless)
 	c.settings = s.settings
 	return err
 }

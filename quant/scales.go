@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/dequant"
 )
 
 // per says what a scale is for: height lines of length positions each.
@@ -81,8 +82,9 @@ func scaleElements(b *builder) {
 	if s.Nested < 1 || s.Nested > maxDimension {
 		b.fail(state, "nested_blocksize is %d", s.Nested)
 	}
-	outer := b.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
-	b.matrix.scales = nested{codes: scale, numbers: b.readTable(nestedNumbers, 256), scales: outer, group: s.Nested, offset: float32(s.Offset)}
+	factors := b.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
+	coded := &codes{bytes: scale, packing: dequant.Packing{Bits: 8}, numbers: b.readTable(nestedNumbers, 256)}
+	b.matrix.scales = nested{coded, floats{Tensor: factors}, s.Nested, float32(s.Offset)}
 }
 
 // scaleTiles has a scale for each block: those of the config, unless the layout has its own.

@@ -37,7 +37,8 @@ func (b *builder) finish(lines, width int) {
 	m.lines, m.width = lines, width
 	m.values.packing = dequant.Packing{Bits: b.bits, Order: b.layout.order}
 	m.values.numbers = b.layout.numbers[b.bits]
-	b.shape = slices.Concat(b.outer, []int{m.rows(), m.columns()})
+	rows, columns := m.shape()
+	b.shape = slices.Concat(b.outer, []int{rows, columns})
 }
 
 // layMatrix is layAlong for what can only be a matrix.
