@@ -1,7 +1,6 @@
 package quant_test
 
 import (
-	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
@@ -16,7 +15,6 @@ import (
 func BenchmarkDequantize(b *testing.B) {
 	const o, i = 4096, 4096
 	m := func() maker { return maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}} }
-	shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, o), i)
 	for _, c := range []struct {
 		name, config string
 		make         func(m maker)
@@ -50,13 +48,13 @@ func BenchmarkDequantize(b *testing.B) {
 		{"Int4", "", func(m maker) {
 			m.random("a.weight_packed", safetensors.I32, o, i/8)
 			m.floats("a.weight_scale", safetensors.BF16, o, i/128)
-			m.put("a.weight_shape", safetensors.I64, shape, 2)
+			m.dimensions("a.weight_shape", o, i)
 		}},
 		{"Int4Zero", "", func(m maker) {
 			m.random("a.weight_packed", safetensors.I32, o, i/8)
 			m.floats("a.weight_scale", safetensors.BF16, o, i/128)
 			m.random("a.weight_zero_point", safetensors.I32, o/8, i/128)
-			m.put("a.weight_shape", safetensors.I64, shape, 2)
+			m.dimensions("a.weight_shape", o, i)
 		}},
 		{"GPTQ", method("gptq", object{"bits": 4, "group_size": 128}), func(m maker) {
 			m.random("a.qweight", safetensors.I32, i/8, o)

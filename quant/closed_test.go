@@ -128,10 +128,10 @@ func TestNeighbors(t *testing.T) {
 		{"l.attn.q2.x", safetensors.F32, nil, kept},
 	} {
 		t.Run(fmt.Sprint(c.name, " ", c.dtype, c.shape), func(t *testing.T) {
-			m := map[string]safetensors.Tensor{}
-			zeroed("l.attn.q.weight", safetensors.F8_E4M3, 2, 2)(m)
-			zeroed("l.attn.q.weight_scale_inv", safetensors.F32, 1, 1)(m)
-			zeroed(c.name, c.dtype, c.shape...)(m)
+			m := checkpoint(
+				zeroed("l.attn.q.weight", safetensors.F8_E4M3, 2, 2), zeroed("l.attn.q.weight_scale_inv", safetensors.F32, 1, 1),
+				zeroed(c.name, c.dtype, c.shape...),
+			)
 			config := []byte("{" + heads + method("fp8", object{})[1:])
 			plain, err := quant.Dequantize(m, config)
 			if c.want == refused {
@@ -161,8 +161,8 @@ func TestNeighbors(t *testing.T) {
 
 // TestStrangers: tensors that look quantised in a layout that is not known, without a config.
 func TestStrangers(t *testing.T) {
-	type parts []func(map[string]safetensors.Tensor)
-	f32 := func(name string, shape ...int) func(map[string]safetensors.Tensor) {
+	type parts []change
+	f32 := func(name string, shape ...int) change {
 		return zeroed(name, safetensors.F32, shape...)
 	}
 	for title, c := range map[string]struct {
@@ -190,10 +190,7 @@ func TestStrangers(t *testing.T) {
 		"NVFP4 of two kinds": {parts{zeroed("a.weight", safetensors.U8, 128, 32), zeroed("a.weight_scale", safetensors.F8_E4M3, 128, 4), f32("a.weight_scale_2")}, `tensor "a.weight": only a config tells the order of its values and scales`},
 		"MXFP8 of two kinds": {parts{zeroed("a.weight", safetensors.F8_E4M3, 128, 128), zeroed("a.weight_scale", safetensors.U8, 128, 4)}, `tensor "a.weight": only a config tells the order of its scales`},
 	} {
-		m := map[string]safetensors.Tensor{}
-		for _, put := range c.parts {
-			put(m)
-		}
+		m := checkpoint(c.parts...)
 		for _, layouts := range []bool{false, true} {
 			_, err := quant.Dequantize(m, nil)
 			if layouts {
@@ -206,13 +203,10 @@ func TestStrangers(t *testing.T) {
 	}
 
 	// What is no weight, or has no scale, is plain.
-	m := map[string]safetensors.Tensor{}
-	zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
-	zeroed("b.weight", safetensors.I8, 2)(m)
-	zeroed("attn.bias", safetensors.U8, 1, 1, 2, 2)(m)
-	zeroed("c.codebooks", safetensors.F32, 2, 2)(m)
-	zeroed("c.position_ids", safetensors.I64, 1, 2)(m)
-	zeroed("d.weight", safetensors.I64, 2, 2)(m)
+	m := checkpoint(
+		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("b.weight", safetensors.I8, 2), zeroed("attn.bias", safetensors.U8, 1, 1, 2, 2),
+		zeroed("c.codebooks", safetensors.F32, 2, 2), zeroed("c.position_ids", safetensors.I64, 1, 2), zeroed("d.weight", safetensors.I64, 2, 2),
+	)
 	plain, err := quant.Dequantize(m, nil)
 	require.NoError(t, err)
 	require.Equal(t, m, plain)
@@ -220,10 +214,7 @@ func TestStrangers(t *testing.T) {
 
 // TestMethodWithoutTensors: a config that names a method under which nothing is quantised.
 func TestMethodWithoutTensors(t *testing.T) {
-	m := map[string]safetensors.Tensor{}
-	zeroed("a.B", safetensors.I32, 2, 2)(m)
-	zeroed("a.s", safetensors.F16, 2, 2)(m)
-	zeroed("a.workspace", safetensors.I32, 2)(m)
+	m := checkpoint(zeroed("a.B", safetensors.I32, 2, 2), zeroed("a.s", safetensors.F16, 2, 2), zeroed("a.workspace", safetensors.I32, 2))
 	for _, name := range []string{"fp8", "mxfp8", "fbgemm_fp8", "mxfp4", "gptq", "awq", "bitsandbytes", "modelopt", "compressed-tensors"} {
 		for _, tensors := range []map[string]safetensors.Tensor{m, nil} {
 			_, err := quant.Dequantize(tensors, []byte(method(name, object{})))
@@ -293,8 +284,7 @@ func TestRefusedConfigs(t *testing.T) {
 	}
 	_, err := quant.Dequantize(nil, []byte(`{"a":"`+strings.Repeat("x", 4<<20)+`"}`))
 	require.ErrorContains(t, err, "the config: 4194312 bytes exceed the limit of 4194304")
-	plain, err := quant.Dequantize(nil, []byte(`{"a":"`+strings.Repeat("x", 4<<20-8)+`"}`))
-	require.NoError(t, err)
+	plain := dequantized(t, nil, `{"a":"`+strings.Repeat("x", 4<<20-8)+`"}`)
 	require.Empty(t, plain)
 }
 
@@ -310,24 +300,17 @@ func TestHarmlessKeys(t *testing.T) {
 				"weights":{"actorder":"static","block_structure":null,"dynamic":false,"group_size":null,"num_bits":8,"observer":"minmax","observer_kwargs":{"x":1},"scale_dtype":"x","strategy":"tensor","symmetric":true,"type":"float","zp_dtype":"x"}}}}`,
 		`{"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"group_0":{"weights":{"num_bits":8}}},"ignore":["lm_head"],"kv_cache_quant_algo":"FP8","kv_cache_scheme":{"x":1},"producer":{"name":"modelopt"},"group_size":16}`,
 	} {
-		m := map[string]safetensors.Tensor{}
-		zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
-		zeroed("a.weight_scale", safetensors.F32, 1)(m)
-		_, err := quant.Dequantize(m, []byte(`{"quantization_config":`+config+`}`))
-		require.NoError(t, err, config)
+		m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1))
+		dequantized(t, m, `{"quantization_config":`+config+`}`)
 	}
-	words := map[string]safetensors.Tensor{}
-	zeroed("a.qweight", safetensors.I32, 4, 32)(words)
-	zeroed("a.qzeros", safetensors.I32, 1, 4)(words)
-	zeroed("a.scales", safetensors.F16, 1, 32)(words)
+	words := checkpoint(zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32))
 	for _, config := range []string{
 		`{"quant_method":"gptq","bits":4,"group_size":32,"desc_act":true,"static_groups":true,"sym":true,"lm_head":false,"method":"gptq","format":"gptq","checkpoint_format":"gptq","pack_dtype":"int32","rotation":null,"adapter":null,"dynamic":{},
 			"meta":{"quantizer":["gptqmodel:7.7.0"],"damp_percent":0.05},"is_marlin_format":false,"damp_percent":0.1,"true_sequential":true,"model_name_or_path":null,"model_file_base_name":"model"}`,
 		`{"quant_method":"gptq","bits":4,"group_size":-1,"desc_act":true}`, // a single group
 		`{"quant_method":"auto-round","autoround_version":"0.16.1","bits":4,"group_size":32,"sym":true,"data_type":"int","packing_format":"auto_round:auto_gptq","iters":200,"nsamples":128,"seqlen":2048,"rotation_config":{},"extra_config":{".*b$":{"bits":8},"b":{"bits":16,"data_type":"float"}}}`,
 	} {
-		_, err := quant.Dequantize(words, []byte(`{"quantization_config":`+config+`}`))
-		require.NoError(t, err, config)
+		dequantized(t, words, `{"quantization_config":`+config+`}`)
 	}
 }
 
@@ -337,10 +320,9 @@ func TestIgnoredModules(t *testing.T) {
 	for name, key := range map[string]string{
 		"fp8": "modules_to_not_convert", "fbgemm_fp8": "modules_to_not_convert", "compressed-tensors": "ignore", "modelopt": "exclude_modules",
 	} {
-		m := map[string]safetensors.Tensor{}
-		zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
-		zeroed("a.weight_scale", safetensors.F32, 1)(m)
-		zeroed("cast.weight", safetensors.F8_E4M3, 2, 2)(m)
+		m := checkpoint(
+			zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1), zeroed("cast.weight", safetensors.F8_E4M3, 2, 2),
+		)
 		config := object{"format": "float-quantized", "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": object{"num_bits": 8, "type": "float", "strategy": "tensor"}}}}
 		if name != "compressed-tensors" {
 			config = object{}
@@ -348,22 +330,15 @@ func TestIgnoredModules(t *testing.T) {
 		_, err := quant.Dequantize(m, []byte(method(name, config)))
 		require.ErrorContains(t, err, `tensor "cast.weight": F8_E4M3 [2,2] belongs to a quantised tensor, but its scales`, name)
 		config[key] = []string{"cast"}
-		plain, err := quant.Dequantize(m, []byte(method(name, config)))
-		require.NoError(t, err, name)
+		plain := dequantized(t, m, method(name, config))
 		require.Equal(t, m["cast.weight"], plain["cast.weight"])
 	}
 }
 
 // TestOrderOfGroups: groups that are those of an index need it.
 func TestOrderOfGroups(t *testing.T) {
-	words := map[string]safetensors.Tensor{}
-	zeroed("a.qweight", safetensors.I32, 8, 32)(words)
-	zeroed("a.qzeros", safetensors.I32, 2, 4)(words)
-	zeroed("a.scales", safetensors.F16, 2, 32)(words)
-	packed := map[string]safetensors.Tensor{}
-	zeroed("a.weight_packed", safetensors.I32, 2, 2)(packed)
-	zeroed("a.weight_scale", safetensors.F32, 2, 2)(packed)
-	numbers("a.weight_shape", 2, 16)(packed)
+	words := checkpoint(zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 32))
+	packed := checkpoint(zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 2), numbers("a.weight_shape", 2, 16))
 	group := func(order any) string {
 		return compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": order})
 	}
@@ -394,33 +369,28 @@ func TestOrderOfGroups(t *testing.T) {
 
 // TestMarkers: those of ComfyUI name the layout, and go with it.
 func TestMarkers(t *testing.T) {
-	mark := func(name, marker string) func(map[string]safetensors.Tensor) {
-		return func(m map[string]safetensors.Tensor) {
-			m[name], _ = safetensors.NewTensor(safetensors.U8, []int{len(marker)}, []byte(marker))
-		}
-	}
 	scaled := func(m map[string]safetensors.Tensor) {
 		zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
 		zeroed("a.weight_scale", safetensors.F32)(m)
 	}
 	for _, c := range []struct {
 		title, config string
-		put           func(map[string]safetensors.Tensor)
+		put           change
 		want          string
 	}{
 		{"marker without a layer", "", func(m map[string]safetensors.Tensor) {
 			clear(m)
-			mark("b.comfy_quant", `{"format":"nvfp4"}`)(m)
+			bytesOf("b.comfy_quant", `{"format":"nvfp4"}`)(m)
 		}, `a marker says that "b" is quantised as nvfp4, but its tensors are not`},
-		{"marker of another layout", "", mark("a.comfy_quant", `{"format":"nvfp4"}`), `tensor "a.weight": FP8: quant_method "comfyui" has no such tensors`},
-		{"rotated", "", mark("a.comfy_quant", `{"format":"int8_tensorwise","convrot":true}`), `tensor "a.comfy_quant": convrot: true: unsupported operation`},
-		{"unknown format", "", mark("a.comfy_quant", `{"format":"awq_w4a16"}`), `tensor "a.comfy_quant": format "awq_w4a16": unsupported operation`},
-		{"no format", "", mark("a.comfy_quant", `{}`), `tensor "a.comfy_quant": format "": unsupported operation`},
-		{"no JSON", "", mark("a.comfy_quant", `{"format"`), `tensor "a.comfy_quant": unexpected end of JSON input`},
-		{"long", "", mark("a.comfy_quant", strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": 65537 bytes, more than 65536`},
+		{"marker of another layout", "", bytesOf("a.comfy_quant", `{"format":"nvfp4"}`), `tensor "a.weight": FP8: quant_method "comfyui" has no such tensors`},
+		{"rotated", "", bytesOf("a.comfy_quant", `{"format":"int8_tensorwise","convrot":true}`), `tensor "a.comfy_quant": convrot: true: unsupported operation`},
+		{"unknown format", "", bytesOf("a.comfy_quant", `{"format":"awq_w4a16"}`), `tensor "a.comfy_quant": format "awq_w4a16": unsupported operation`},
+		{"no format", "", bytesOf("a.comfy_quant", `{}`), `tensor "a.comfy_quant": format "": unsupported operation`},
+		{"no JSON", "", bytesOf("a.comfy_quant", `{"format"`), `tensor "a.comfy_quant": unexpected end of JSON input`},
+		{"long", "", bytesOf("a.comfy_quant", strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": 65537 bytes, more than 65536`},
 		{"of floats", "", zeroed("a.comfy_quant", safetensors.F32, 1), `tensor "a.comfy_quant": F32 [1] does not hold JSON`},
-		{"next to a config", method("fp8", object{}), mark("a.comfy_quant", `{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config says quant_method "fp8"`},
-		{"next to metadata", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, mark("a.comfy_quant", `{"format":"float8_e4m3fn"}`), ""},
+		{"next to a config", method("fp8", object{}), bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config says quant_method "fp8"`},
+		{"next to metadata", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`), ""},
 		{"metadata alone", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, func(map[string]safetensors.Tensor) {}, ""},
 		{"no marker", "", func(map[string]safetensors.Tensor) {}, ""},
 	} {
@@ -443,7 +413,7 @@ func TestMarkers(t *testing.T) {
 	m := map[string]safetensors.Tensor{}
 	scaled(m)
 	zeroed("plain.weight", safetensors.F8_E4M3, 2, 2)(m) // in a model with markers, one without is plain
-	mark("a.comfy_quant", `{"format":"float8_e4m3fn"}`)(m)
+	bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`)(m)
 	layouts, err := quant.Layouts(m, nil)
 	require.NoError(t, err)
 	eight := quant.Layout{Method: "comfyui", Bits: 8}
@@ -474,9 +444,7 @@ func TestMarkers(t *testing.T) {
 
 // TestOpenPlain: a model that is not quantised stays what it is.
 func TestOpenPlain(t *testing.T) {
-	m := map[string]safetensors.Tensor{}
-	zeroed("a.weight", safetensors.BF16, 2, 2)(m)
-	zeroed("cast.weight", safetensors.F8_E4M3, 2, 2)(m)
+	m := checkpoint(zeroed("a.weight", safetensors.BF16, 2, 2), zeroed("cast.weight", safetensors.F8_E4M3, 2, 2))
 	folder := t.TempDir()
 	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), m, map[string]string{"format": "pt"}))
 	f, err := quant.Open(folder)

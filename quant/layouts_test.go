@@ -14,41 +14,31 @@ import (
 // TestLayouts: the names of parts and of results have a layout, those that no result needs
 // have one without bits, and plain tensors have none.
 func TestLayouts(t *testing.T) {
-	m := map[string]safetensors.Tensor{}
-	for _, put := range []func(map[string]safetensors.Tensor){
-		zeroed("norm.weight", safetensors.BF16, 2),
-		zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), zeroed("a.g_idx", safetensors.I32, 32),
-	} {
-		put(m)
-	}
+	m := checkpoint(zeroed("norm.weight", safetensors.BF16, 2),
+		zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), zeroed("a.g_idx", safetensors.I32, 32))
 	layouts, err := quant.Layouts(m, []byte(method("gptq", object{"bits": 4, "group_size": 32})))
 	require.NoError(t, err)
 	four := quant.Layout{Method: "gptq", Bits: 4}
 	require.Equal(t, map[string]quant.Layout{"a.qweight": four, "a.qzeros": four, "a.scales": four, "a.g_idx": four, "a.weight": four}, layouts)
 	require.Equal(t, "gptq, 4 bits", four.String())
 
-	m = map[string]safetensors.Tensor{}
-	zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
-	zeroed("a.weight_scale", safetensors.F32)(m)
-	zeroed("a.input_scale", safetensors.F32)(m)
-	zeroed("a.bias", safetensors.F32, 2)(m)
+	m = checkpoint(
+		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32), zeroed("a.input_scale", safetensors.F32),
+		zeroed("a.bias", safetensors.F32, 2),
+	)
 	config := []byte(method("fp8", object{"activation_scheme": "static"}))
 	layouts, err = quant.Layouts(m, config)
 	require.NoError(t, err)
 	eight, none := quant.Layout{Method: "fp8", Bits: 8}, quant.Layout{Method: "fp8"}
 	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.input_scale": none}, layouts)
 	require.Equal(t, "fp8", none.String())
-	plain, err := quant.Dequantize(m, config)
-	require.NoError(t, err)
+	plain := dequantized(t, m, config)
 	require.ElementsMatch(t, []string{"a.weight", "a.bias"}, slices.Collect(maps.Keys(plain)))
 }
 
 // TestLayoutsRefuse: bits that nothing tells are an error, as of Dequantize.
 func TestLayoutsRefuse(t *testing.T) {
-	m := map[string]safetensors.Tensor{}
-	zeroed("a.weight_packed", safetensors.I32, 2, 1)(m)
-	zeroed("a.weight_scale", safetensors.F32, 2, 1)(m)
-	numbers("a.weight_shape", 2, 4)(m)
+	m := checkpoint(zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4))
 	_, err := quant.Layouts(m, nil)
 	require.ErrorContains(t, err, "safetensors: tensor \"a.weight_packed\": packed integers: codes of 1 bits or of 2; only a config tells")
 	numbers("a.weight_shape", 2, 32)(m)

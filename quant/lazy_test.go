@@ -48,35 +48,30 @@ func TestReadsWhatItNeeds(t *testing.T) {
 	for _, c := range []struct {
 		title, config string
 		bits          int // of a value
-		parts         map[string]safetensors.Tensor
+		parts         []any
 	}{
 		{"FP8 in blocks", method("fp8", object{"weight_block_size": []int{128, 128}}), 8,
-			zerosOf("weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale_inv", safetensors.F32, []int{n / 128, n / 128})},
+			[]any{"weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale_inv", safetensors.F32, []int{n / 128, n / 128}}},
 		{"FP8 by row", method("fp8", object{}), 8,
-			zerosOf("weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale", safetensors.F32, []int{n, 1})},
+			[]any{"weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale", safetensors.F32, []int{n, 1}}},
 		{"NVFP4", compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "strategy": "tensor_group", "group_size": 16}), 4,
-			zerosOf("weight_packed", safetensors.U8, []int{n, n / 2}, "weight_scale", safetensors.F8_E4M3, []int{n, n / 16}, "weight_global_scale", safetensors.F32, []int{1})},
+			[]any{"weight_packed", safetensors.U8, []int{n, n / 2}, "weight_scale", safetensors.F8_E4M3, []int{n, n / 16}, "weight_global_scale", safetensors.F32, []int{1}}},
 		{"gpt-oss", method("mxfp4", object{}), 4,
-			zerosOf("_blocks", safetensors.U8, []int{2, n, n / 32, 16}, "_scales", safetensors.U8, []int{2, n, n / 32})},
+			[]any{"_blocks", safetensors.U8, []int{2, n, n / 32, 16}, "_scales", safetensors.U8, []int{2, n, n / 32}}},
 		{"GPTQ", method("gptq", object{"bits": 3, "group_size": 128}), 3,
-			zerosOf("qweight", safetensors.I32, []int{n / 32 * 3, n}, "qzeros", safetensors.I32, []int{n / 128, n / 32 * 3}, "scales", safetensors.F16, []int{n / 128, n})},
+			[]any{"qweight", safetensors.I32, []int{n / 32 * 3, n}, "qzeros", safetensors.I32, []int{n / 128, n / 32 * 3}, "scales", safetensors.F16, []int{n / 128, n}}},
 		{"AWQ", method("awq", object{"bits": 4, "group_size": 128}), 4,
-			zerosOf("qweight", safetensors.I32, []int{n, n / 8}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})},
+			[]any{"qweight", safetensors.I32, []int{n, n / 8}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n}}},
 		{"MLX", text(object{"quantization": object{"bits": 4, "group_size": 64}}), 4,
-			zerosOf("weight", safetensors.U32, []int{n, n / 8}, "scales", safetensors.BF16, []int{n, n / 64}, "biases", safetensors.BF16, []int{n, n / 64})},
+			[]any{"weight", safetensors.U32, []int{n, n / 8}, "scales", safetensors.BF16, []int{n, n / 64}, "biases", safetensors.BF16, []int{n, n / 64}}},
 	} {
 		t.Run(c.title, func(t *testing.T) {
 			if math.MaxInt == math.MaxInt32 {
 				t.Skip("the tensors are larger than memory can be")
 			}
 			file := newCounter(zeros{})
-			for name, x := range c.parts {
-				var err error
-				c.parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
-				require.NoError(t, err)
-			}
-			plain, err := quant.Dequantize(c.parts, []byte(c.config))
-			require.NoError(t, err)
+			parts := zerosOf(file, c.parts...)
+			plain := dequantized(t, parts, c.config)
 			require.Zero(t, file.bytes.Load())
 			for _, x := range plain {
 				last := func(row, column safetensors.Range) []safetensors.Range {
@@ -92,11 +87,8 @@ func TestReadsWhatItNeeds(t *testing.T) {
 					{last(safetensors.Span(0, 4096), safetensors.Span(7, 8)), 32 * 4096},
 					{last(safetensors.Span(1000, 2000).By(10), safetensors.Span(5000, 6000).By(10)), 4*10000 + 32*4096},
 				} {
-					part, err := x.Slice(s.ranges...)
-					require.NoError(t, err)
 					file.bytes.Store(0)
-					_, err = safetensors.Append[float32](nil, part)
-					require.NoError(t, err)
+					elements[float32](t, x, s.ranges...)
 					// Of values, and as much again of scales and zero points, where each
 					// element has its own.
 					require.Less(t, file.bytes.Load(), int64(s.most*(c.bits+32)/8+64), "%v", s.ranges)
@@ -106,55 +98,34 @@ func TestReadsWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestUnalignedReads: bytes that start within an element take no more reads than others.
-func TestUnalignedReads(t *testing.T) {
-	const n = 1 << 10
+// TestReadsTogether: bytes that start within an element take no more reads than others, and
+// the elements of a column are computed together.
+func TestReadsTogether(t *testing.T) {
+	const n = 1 << 12
 	file := newCounter(zeros{})
-	parts := zerosOf("qweight", safetensors.I32, []int{n / 8, n}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})
-	for name, x := range parts {
-		var err error
-		parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
-		require.NoError(t, err)
-	}
-	plain, err := quant.Dequantize(parts, []byte(method("gptq", object{"bits": 4, "group_size": 128})))
-	require.NoError(t, err)
+	parts := zerosOf(file, "qweight", safetensors.I32, []int{n / 8, n}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})
+	x := dequantized(t, parts, method("gptq", object{"bits": 4, "group_size": 128}))["a.weight"]
 	reads := func(off int64) int64 {
 		file.reads.Store(0)
-		_, err := plain["a.weight"].ReadAt(make([]byte, 1<<20), off)
+		_, err := x.ReadAt(make([]byte, 1<<20), off)
 		require.NoError(t, err)
 		return file.reads.Load()
 	}
 	require.LessOrEqual(t, reads(4*n+1), 2*reads(4*n))
-}
-
-// TestColumnInOneBlock: the elements of a column are computed together.
-func TestColumnInOneBlock(t *testing.T) {
-	const n = 1 << 12
-	file := newCounter(zeros{})
-	parts := zerosOf("qweight", safetensors.I32, []int{n / 8, n}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})
-	for name, x := range parts {
-		var err error
-		parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
-		require.NoError(t, err)
-	}
-	plain, err := quant.Dequantize(parts, []byte(method("gptq", object{"bits": 4, "group_size": 128})))
-	require.NoError(t, err)
-	column, err := plain["a.weight"].Slice(safetensors.All(), safetensors.Span(7, 8))
-	require.NoError(t, err)
-	_, err = safetensors.Append[float32](nil, column)
-	require.NoError(t, err)
+	file.reads.Store(0)
+	elements[float32](t, x, safetensors.All(), safetensors.Span(7, 8))
 	require.EqualValues(t, len(parts), file.reads.Load())
 }
 
-// zerosOf returns tensors of a module "a" of these suffixes, dtypes and shapes.
-func zerosOf(args ...any) map[string]safetensors.Tensor {
+// zerosOf returns tensors in a file, of a module "a" of these suffixes, dtypes and shapes.
+func zerosOf(file io.ReaderAt, args ...any) map[string]safetensors.Tensor {
 	m := map[string]safetensors.Tensor{}
 	for ; len(args) > 0; args = args[3:] {
 		suffix := args[0].(string)
 		if suffix[0] != '_' {
 			suffix = "." + suffix
 		}
-		m["a"+suffix], _ = safetensors.NewTensorAt(args[1].(safetensors.DType), args[2].([]int), zeros{})
+		m["a"+suffix], _ = safetensors.NewTensorAt(args[1].(safetensors.DType), args[2].([]int), file)
 	}
 	return m
 }
@@ -177,8 +148,7 @@ func TestShapesInOneRead(t *testing.T) {
 	require.NoError(t, err)
 	file.reads.Store(0)
 	config := []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
-	plain, err := quant.Dequantize(maps.Collect(f.Tensors()), config)
-	require.NoError(t, err)
+	plain := dequantized(t, maps.Collect(f.Tensors()), config)
 	require.EqualValues(t, 1, file.reads.Load())
 	for i := range modules {
 		require.Equal(t, []int{3, 9 + i%8}, plain[fmt.Sprintf("layers.%d.weight", i)].Shape())
@@ -205,17 +175,15 @@ func TestScatteredGroups(t *testing.T) {
 	for i := range index {
 		index[i] = int32(i % 2 * (columns/8 - 1))
 	}
-	m := zerosOf("weight_packed", safetensors.I32, []int{rows, columns / 8}, "weight_scale", safetensors.BF16, []int{rows, columns / 8})
+	m := zerosOf(zeros{}, "weight_packed", safetensors.I32, []int{rows, columns / 8}, "weight_scale", safetensors.BF16, []int{rows, columns / 8})
 	numbers("a.weight_g_idx", index...)(m)
 	numbers("a.weight_shape", rows, columns)(m)
-	plain, err := quant.Dequantize(m, []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8})))
-	require.NoError(t, err)
+	plain := dequantized(t, m, compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8}))
 	part, err := plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12))
 	require.NoError(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	got, err := safetensors.Append[float32](nil, part)
-	require.NoError(t, err)
+	got := elements[float32](t, part)
 	runtime.ReadMemStats(&after)
 	require.Equal(t, make([]float32, 2*rows), got)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(20<<20), "its scales are 32 MiB as float32")
@@ -230,8 +198,7 @@ func TestWideRows(t *testing.T) {
 		x, err := safetensors.NewTensorAt(safetensors.F32, []int{1, int(columns)}, endless{})
 		require.NoError(t, err)
 		for _, scheme := range schemes {
-			q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: scheme})
-			require.NoError(t, err)
+			q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 			require.Greater(t, len(q), 1)
 			for _, part := range q {
 				if part.Size() > 1<<40 {
@@ -247,25 +214,19 @@ func TestWideRows(t *testing.T) {
 func TestBandsOfColumns(t *testing.T) {
 	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
 	m.floats("a.weight", safetensors.BF16, 256, 512)
-	data, err := safetensors.Append[byte](nil, m.tensors["a.weight"])
-	require.NoError(t, err)
+	data := elements[byte](t, m.tensors["a.weight"])
 	file := newCounter(bytes.NewReader(data))
 	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file)
 	require.NoError(t, err)
 	for _, scheme := range schemes {
-		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: scheme})
-		require.NoError(t, err)
+		q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 		for name, whole := range q {
 			if len(whole.Shape()) < 2 || whole.Shape()[1] < 2 {
 				continue
 			}
-			want, err := safetensors.Append[byte](nil, whole)
-			require.NoError(t, err)
+			want := elements[byte](t, whole)
 			file.bytes.Store(0)
-			part, err := whole.Slice(safetensors.All(), safetensors.Span(1, 2))
-			require.NoError(t, err)
-			got, err := safetensors.Append[byte](nil, part)
-			require.NoError(t, err)
+			got := elements[byte](t, whole, safetensors.All(), safetensors.Span(1, 2))
 			require.LessOrEqual(t, file.bytes.Load(), int64(len(data)), "%s %s", scheme, name)
 			size := whole.DType().Bits() / 8
 			for row := range whole.Shape()[0] {
@@ -284,23 +245,14 @@ func TestScatteredLines(t *testing.T) {
 		number[i] = int32(i * 1000 % n)
 	}
 	file := newCounter(zeros{})
-	parts := zerosOf("qweight", safetensors.I32, []int{n / 8, rows}, "qzeros", safetensors.I32, []int{n, rows / 8}, "scales", safetensors.F16, []int{n, rows})
-	for name, x := range parts {
-		var err error
-		parts[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), file)
-		require.NoError(t, err)
-	}
+	parts := zerosOf(file, "qweight", safetensors.I32, []int{n / 8, rows}, "qzeros", safetensors.I32, []int{n, rows / 8}, "scales", safetensors.F16, []int{n, rows})
 	var err error
 	parts["a.g_idx"], err = safetensors.NewTensor(safetensors.I32, []int{n}, number)
 	require.NoError(t, err)
-	plain, err := quant.Dequantize(parts, []byte(method("gptq", object{"bits": 4, "group_size": 1})))
-	require.NoError(t, err)
+	plain := dequantized(t, parts, method("gptq", object{"bits": 4, "group_size": 1}))
 	for _, columns := range []int{1, 2, 64} {
-		part, err := plain["a.weight"].Slice(safetensors.All(), safetensors.Span(n/2, n/2+columns))
-		require.NoError(t, err)
 		file.bytes.Store(0)
-		_, err = safetensors.Append[float32](nil, part)
-		require.NoError(t, err)
+		elements[float32](t, plain["a.weight"], safetensors.All(), safetensors.Span(n/2, n/2+columns))
 		const word, scale, zero = 4, 2, 4
 		require.LessOrEqual(t, file.bytes.Load(), int64(columns*rows*(word+16*scale+zero)))
 	}

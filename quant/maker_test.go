@@ -5,9 +5,80 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/quant"
 )
+
+// elements reads a tensor, or a slice of it.
+func elements[T safetensors.Element](t testing.TB, x safetensors.Tensor, ranges ...safetensors.Range) []T {
+	t.Helper()
+	if ranges != nil {
+		var err error
+		x, err = x.Slice(ranges...)
+		require.NoError(t, err)
+	}
+	v, err := safetensors.Append[T](nil, x)
+	require.NoError(t, err)
+	return v
+}
+
+// dequantized returns what tensors stand for, which must not be an error.
+func dequantized[C string | []byte](t testing.TB, tensors map[string]safetensors.Tensor, config C) map[string]safetensors.Tensor {
+	t.Helper()
+	plain, err := quant.Dequantize(tensors, []byte(config))
+	require.NoError(t, err, string(config))
+	return plain
+}
+
+// quantized returns tensors in a scheme, and the config, which must not be an error.
+func quantized(t testing.TB, tensors map[string]safetensors.Tensor, scheme quant.Scheme) (map[string]safetensors.Tensor, []byte) {
+	t.Helper()
+	q, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
+	require.NoError(t, err)
+	return q, config
+}
+
+// A change of a checkpoint: without removes a tensor, zeroed puts one of zeros, numbers one of
+// integers, bytesOf one of bytes.
+type change = func(map[string]safetensors.Tensor)
+
+func without(name string) change {
+	return func(m map[string]safetensors.Tensor) { delete(m, name) }
+}
+
+func zeroed(name string, d safetensors.DType, shape ...int) change {
+	return func(m map[string]safetensors.Tensor) {
+		n := d.Bits() / 8
+		for _, s := range shape {
+			n *= s
+		}
+		m[name], _ = safetensors.NewTensor(d, shape, make([]byte, n))
+	}
+}
+
+func numbers(name string, v ...int32) change {
+	return func(m map[string]safetensors.Tensor) {
+		m[name], _ = safetensors.NewTensor(safetensors.I32, []int{len(v)}, v)
+	}
+}
+
+func bytesOf(name, text string) change {
+	return func(m map[string]safetensors.Tensor) {
+		m[name], _ = safetensors.NewTensor(safetensors.U8, []int{len(text)}, []byte(text))
+	}
+}
+
+func checkpoint(changes ...change) map[string]safetensors.Tensor {
+	m := map[string]safetensors.Tensor{}
+	for _, change := range changes {
+		change(m)
+	}
+	return m
+}
 
 // A maker makes random tensors, and keeps their bytes.
 type maker struct {
@@ -22,6 +93,11 @@ func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []b
 	}
 	m.tensors[name] = t
 	return b
+}
+
+// dimensions puts a shape.
+func (m maker) dimensions(name string, o, i int) {
+	m.put(name, safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
 }
 
 // random puts a tensor of random bytes.

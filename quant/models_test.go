@@ -45,8 +45,7 @@ func TestModels(t *testing.T) {
 		return folder
 	}
 	for _, scheme := range schemes {
-		tensors, config, err := quant.Quantize(maps.Collect(f.Tensors()), quant.Recipe{Scheme: scheme})
-		require.NoError(t, err)
+		tensors, config := quantized(t, maps.Collect(f.Tensors()), scheme)
 		q, err := quant.Open(write("ours-"+string(scheme), tensors, config))
 		require.NoError(t, err)
 		plain := maps.Collect(q.Tensors())

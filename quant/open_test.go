@@ -42,8 +42,7 @@ func TestOpen(t *testing.T) {
 			for name, want := range v.want {
 				x, err := f.Tensor(name)
 				require.NoError(t, err)
-				got, err := safetensors.Append[float32](nil, x)
-				require.NoError(t, err)
+				got := elements[float32](t, x)
 				requireSame(t, want, got, name)
 				require.NoError(t, f.Close())
 				_, err = safetensors.Append[float32](nil, x)
@@ -82,8 +81,7 @@ func TestOpenShard(t *testing.T) {
 		{"codes that are stored as floats", "model-00002-of-00003.safetensors", method("bitsandbytes", object{}), safetensors.BF16, true},
 	} {
 		folder := t.TempDir()
-		m := map[string]safetensors.Tensor{}
-		zeroed("norm.B", c.dtype, 2)(m)
+		m := checkpoint(zeroed("norm.B", c.dtype, 2))
 		require.NoError(t, safetensors.WriteFile(filepath.Join(folder, c.file), m, nil))
 		require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(c.config), 0o666))
 		f, err := quant.Open(filepath.Join(folder, c.file))
@@ -128,12 +126,10 @@ func TestOpenErrors(t *testing.T) {
 func TestPythonsNumbers(t *testing.T) {
 	v := readVector(t, "testdata/fp8-block-16.safetensors")
 	config := append([]byte(`{"a":[0.0,Infinity],"b":{"\\\"c\\\\":-Infinity},"d":NaN,"NaN":"\\\",Infinity",`), v.config[1:]...)
-	plain, err := quant.Dequantize(v.tensors, config)
-	require.NoError(t, err)
-	got, err := safetensors.Append[float32](nil, plain["a.weight"])
-	require.NoError(t, err)
+	plain := dequantized(t, v.tensors, config)
+	got := elements[float32](t, plain["a.weight"])
 	requireSame(t, v.want["a.weight"], got, "FP8")
-	_, err = quant.Dequantize(v.tensors, append([]byte(`{"a":Inf,`), v.config[1:]...))
+	_, err := quant.Dequantize(v.tensors, append([]byte(`{"a":Inf,`), v.config[1:]...))
 	require.ErrorContains(t, err, "invalid character 'I'")
 }
 
@@ -154,8 +150,7 @@ func TestOrdinaryNames(t *testing.T) {
 			zeroed("q_blocks", safetensors.U8, 2, 1, 16)(m)
 			zeroed("q_scales", safetensors.U8, 2, 1)(m)
 		}
-		plain, err := quant.Dequantize(m, []byte(config))
-		require.NoError(t, err)
+		plain := dequantized(t, m, config)
 		for name, x := range m {
 			if !strings.HasPrefix(name, "q") {
 				require.Equal(t, x, plain[name])

@@ -117,6 +117,8 @@ func TestMethods(t *testing.T) {
 		`{"compression_config":{"ratio":4},"quantization":{"quant_algo":"FP8"}}`:                       modelOpt,
 		`{"compression_config":{"quant_method":"x"},"quantization_config":{"bits":4,"group_size":64}}`: mlx,
 		`{"compression_config":{"ratio":4}}`:                                                           "",
+		`{"layers":12}`:                                                                                "", // not those of ComfyUI
+		`{"format_version":"1.0"}`:                                                                     "",
 	} {
 		c, err := parseConfig([]byte(text))
 		require.NoError(t, err, text)

@@ -41,16 +41,13 @@ func TestQuantizeVectors(t *testing.T) {
 			want := maps.Collect(f.Tensors())
 			in := map[string]safetensors.Tensor{"a.weight": want["in"]}
 			delete(want, "in")
-			got, config, err := quant.Quantize(in, quant.Recipe{Scheme: quant.Scheme(f.Metadata()["scheme"])})
-			require.NoError(t, err)
+			got, config := quantized(t, in, quant.Scheme(f.Metadata()["scheme"]))
 			require.True(t, json.Valid(config))
 			require.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
 			for name, x := range got {
 				require.Equal(t, want[name].String(), x.String(), name)
-				a, err := safetensors.Append[byte](nil, want[name])
-				require.NoError(t, err)
-				b, err := safetensors.Append[byte](nil, x)
-				require.NoError(t, err)
+				a := elements[byte](t, want[name])
+				b := elements[byte](t, x)
 				require.Equal(t, a, b, name)
 			}
 		})
@@ -75,30 +72,25 @@ func TestQuantizeAndBack(t *testing.T) {
 	for _, scheme := range schemes {
 		for _, dtype := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32} {
 			in := randomWeights(r, dtype, 1+r.IntN(300), 128*(1+r.IntN(3)))
-			q, config, err := quant.Quantize(in, quant.Recipe{Scheme: scheme})
-			require.NoError(t, err)
+			q, config := quantized(t, in, scheme)
 			for _, name := range []string{"m.up_proj.bias", "embed_tokens.weight", "norm.weight"} {
 				require.Equal(t, in[name], q[name])
 			}
 			require.Contains(t, string(config), `"ignore":["embed_tokens","lm_head"]`)
 			for name, x := range q {
-				all, err := safetensors.Append[byte](nil, x)
-				require.NoError(t, err)
+				all := elements[byte](t, x)
 				for range 5 {
 					off := r.Int64N(x.Size())
 					p := make([]byte, 1+r.Int64N(x.Size()-off))
-					_, err = x.ReadAt(p, off)
+					_, err := x.ReadAt(p, off)
 					require.NoError(t, err)
 					require.Equal(t, all[off:][:len(p)], p, name)
 				}
 			}
-			back, err := quant.Dequantize(q, config)
-			require.NoError(t, err)
+			back := dequantized(t, q, config)
 			require.ElementsMatch(t, slices.Collect(maps.Keys(in)), slices.Collect(maps.Keys(back)))
-			got, err := safetensors.Append[float32](nil, back["m.up_proj.weight"])
-			require.NoError(t, err)
-			want, err := safetensors.Append[float32](nil, in["m.up_proj.weight"])
-			require.NoError(t, err)
+			got := elements[float32](t, back["m.up_proj.weight"])
+			want := elements[float32](t, in["m.up_proj.weight"])
 			var off, all float64
 			for i, v := range want {
 				off += math.Pow(float64(v-got[i]), 2)
@@ -118,17 +110,15 @@ func TestSharedGlobalScale(t *testing.T) {
 	}
 	var read atomic.Int64
 	for name, x := range m.tensors {
-		data, err := safetensors.Append[byte](nil, x)
-		require.NoError(t, err)
+		data := elements[byte](t, x)
+		var err error
 		m.tensors[name], err = safetensors.NewTensorAt(safetensors.BF16, x.Shape(), counter{bytes.NewReader(data), new(atomic.Int64), &read})
 		require.NoError(t, err)
 	}
-	q, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.NVFP4})
-	require.NoError(t, err)
+	q, _ := quantized(t, m.tensors, quant.NVFP4)
 	scale := map[string]float32{}
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
-		v, err := safetensors.Append[float32](nil, q["a."+name+".weight_global_scale"])
-		require.NoError(t, err)
+		v := elements[float32](t, q["a."+name+".weight_global_scale"])
 		scale[name] = v[0]
 	}
 	require.EqualValues(t, 4*16*32*2, read.Load())
@@ -144,20 +134,16 @@ func TestGlobalScaleInParts(t *testing.T) {
 	numbers[len(numbers)-1] = 448 * 6 / 16
 	x, err := safetensors.NewTensor(safetensors.F32, []int{rows, columns}, numbers)
 	require.NoError(t, err)
-	q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: quant.NVFP4})
-	require.NoError(t, err)
-	got, err := safetensors.Append[float32](nil, q["a.weight_global_scale"])
-	require.NoError(t, err)
+	q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.NVFP4)
+	got := elements[float32](t, q["a.weight_global_scale"])
 	require.Equal(t, []float32{16}, got)
 
 	wide, err := safetensors.NewTensorAt(safetensors.F32, []int{64, 1 << 18}, zeros{})
 	require.NoError(t, err)
-	q, _, err = quant.Quantize(map[string]safetensors.Tensor{"a.weight": wide}, quant.Recipe{Scheme: quant.NVFP4})
-	require.NoError(t, err)
+	q, _ = quantized(t, map[string]safetensors.Tensor{"a.weight": wide}, quant.NVFP4)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err = safetensors.Append[float32](nil, q["a.weight_global_scale"])
-	require.NoError(t, err)
+	require.Equal(t, []float32{1}, elements[float32](t, q["a.weight_global_scale"]), "that of zeros")
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), "the tensor has 64 MiB")
 }
@@ -170,10 +156,8 @@ func TestFusedPartners(t *testing.T) {
 		if shape != nil {
 			m.floats("a.up_proj.weight", safetensors.BF16, shape...)
 		}
-		q, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.NVFP4})
-		require.NoError(t, err)
-		v, err := safetensors.Append[float32](nil, q["a.gate_proj.weight_global_scale"])
-		require.NoError(t, err)
+		q, _ := quantized(t, m.tensors, quant.NVFP4)
+		v := elements[float32](t, q["a.gate_proj.weight_global_scale"])
 		return v[0]
 	}
 	require.NotEqual(t, global(), global(64, 32), "the other one has a larger number")
@@ -203,8 +187,7 @@ func TestQuantizeRefuses(t *testing.T) {
 		_, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: c.scheme, Targets: only(c.target)})
 		require.EqualError(t, err, c.want)
 	}
-	q, _, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: quant.Int4})
-	require.NoError(t, err)
+	q, _ := quantized(t, m.tensors, quant.Int4)
 	require.Equal(t, m.tensors, q, "nothing fits, nothing is quantised")
 
 	for _, scheme := range schemes {
@@ -227,8 +210,7 @@ func TestQuantizeTruncated(t *testing.T) {
 	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{300, 256}, bytes.NewReader(make([]byte, 300*256*2-1)))
 	require.NoError(t, err)
 	for _, scheme := range schemes {
-		q, _, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: scheme})
-		require.NoError(t, err)
+		q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 		for name, part := range q {
 			if !strings.HasSuffix(name, "shape") {
 				_, err = safetensors.Append[byte](nil, part)
@@ -265,8 +247,7 @@ func TestQuantizationConfig(t *testing.T) {
 		}
 		m.floats("flat.weight", safetensors.BF16, 128)
 		m.floats("x.bias", safetensors.BF16, 1, 128)
-		_, config, err := quant.Quantize(m.tensors, quant.Recipe{Scheme: scheme})
-		require.NoError(t, err)
+		_, config := quantized(t, m.tensors, scheme)
 		format, _, _ := strings.Cut(want, ",")
 		require.JSONEq(t, `{"quantization_config":{"quant_method":"compressed-tensors",`+format+`,"quantization_status":"compressed",
 			"config_groups":{"group_0":{"targets":["Linear"],"output_activations":null,`+want+`}},
@@ -296,12 +277,9 @@ func TestMXFP4NearTheLargest(t *testing.T) {
 	} {
 		x, err := safetensors.NewTensor(c.dtype, []int{1, 32}, append([]float32{c.value}, make([]float32, 31)...))
 		require.NoError(t, err)
-		q, config, err := quant.Quantize(map[string]safetensors.Tensor{"a.weight": x}, quant.Recipe{Scheme: quant.MXFP4})
-		require.NoError(t, err)
-		plain, err := quant.Dequantize(q, config)
-		require.NoError(t, err)
-		got, err := safetensors.Append[float32](nil, plain["a.weight"])
-		require.NoError(t, err)
+		q, config := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.MXFP4)
+		plain := dequantized(t, q, config)
+		got := elements[float32](t, plain["a.weight"])
 		requireSame(t, []float32{c.want}, got[:1], x.String())
 	}
 }

@@ -19,40 +19,14 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// without removes a tensor, zeroed puts one of zeros. They change a checkpoint.
-func without(name string) func(map[string]safetensors.Tensor) {
-	return func(m map[string]safetensors.Tensor) { delete(m, name) }
-}
-
-func zeroed(name string, d safetensors.DType, shape ...int) func(map[string]safetensors.Tensor) {
-	return func(m map[string]safetensors.Tensor) {
-		n := d.Bits() / 8
-		for _, s := range shape {
-			n *= s
-		}
-		m[name], _ = safetensors.NewTensor(d, shape, make([]byte, n))
-	}
-}
-
-func numbers(name string, v ...int32) func(map[string]safetensors.Tensor) {
-	return func(m map[string]safetensors.Tensor) {
-		m[name], _ = safetensors.NewTensor(safetensors.I32, []int{len(v)}, v)
-	}
-}
-
 func TestRefused(t *testing.T) {
 	group16 := compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})
 	packed := compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8})
 	gptq := method("gptq", object{"bits": 4, "group_size": 32})
-	nf4 := func(state string) []func(map[string]safetensors.Tensor) {
-		return []func(map[string]safetensors.Tensor){
-			zeroed("a.weight", safetensors.U8, 8, 1), zeroed("a.weight.absmax", safetensors.F32, 1), zeroed("a.weight.quant_map", safetensors.F32, 16),
-			func(m map[string]safetensors.Tensor) {
-				m["a.weight.quant_state.bitsandbytes__nf4"], _ = safetensors.NewTensor(safetensors.U8, []int{len(state)}, []byte(state))
-			},
-		}
+	nf4 := func(state string) []change {
+		return []change{zeroed("a.weight", safetensors.U8, 8, 1), zeroed("a.weight.absmax", safetensors.F32, 1),
+			zeroed("a.weight.quant_map", safetensors.F32, 16), bytesOf("a.weight.quant_state.bitsandbytes__nf4", state)}
 	}
-	type change = func(map[string]safetensors.Tensor)
 	for _, c := range []struct {
 		title, config string
 		changes       []change
@@ -160,10 +134,7 @@ func TestRefused(t *testing.T) {
 		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config tells"},
 	} {
 		t.Run(c.title, func(t *testing.T) {
-			m := map[string]safetensors.Tensor{}
-			for _, change := range c.changes {
-				change(m)
-			}
+			m := checkpoint(c.changes...)
 			_, err := quant.Dequantize(m, []byte(c.config))
 			require.ErrorContains(t, err, c.want)
 			require.ErrorContains(t, err, "safetensors: ")
@@ -176,15 +147,9 @@ func TestRefusedIndex(t *testing.T) {
 	for _, bad := range []int32{-2, -1, 1, 1 << 30} {
 		index := make([]int32, 32)
 		index[5] = bad
-		m := map[string]safetensors.Tensor{}
-		for _, change := range []func(map[string]safetensors.Tensor){
-			zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), numbers("a.g_idx", index...),
-		} {
-			change(m)
-		}
-		plain, err := quant.Dequantize(m, []byte(method("gptq", object{"bits": 4, "group_size": 32})))
-		require.NoError(t, err)
-		_, err = safetensors.Append[float32](nil, plain["a.weight"])
+		m := checkpoint(zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), numbers("a.g_idx", index...))
+		plain := dequantized(t, m, method("gptq", object{"bits": 4, "group_size": 32}))
+		_, err := safetensors.Append[float32](nil, plain["a.weight"])
 		require.ErrorContains(t, err, `tensor "a.weight": the index puts column 5 into group`)
 	}
 }
@@ -204,8 +169,7 @@ func TestTruncatedConfig(t *testing.T) {
 func TestTruncatedTensors(t *testing.T) {
 	for _, w := range twins(4) {
 		for name, x := range w.tensors {
-			raw, err := safetensors.Append[byte](nil, x)
-			require.NoError(t, err)
+			raw := elements[byte](t, x)
 			for n := 0; n < len(raw); n += 1 + len(raw)/20 {
 				cut, err := safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(raw[:n]))
 				require.NoError(t, err)
@@ -295,10 +259,7 @@ func FuzzDequantize(f *testing.F) {
 					continue
 				}
 				if len(p.Shape()) == 2 && p.Shape()[1] > 1 && p.DType().Bits() >= 8 {
-					part, err := p.Slice(safetensors.All(), safetensors.Span(1, 2))
-					require.NoError(t, err)
-					column, err := safetensors.Append[byte](nil, part)
-					require.NoError(t, err)
+					column := elements[byte](t, p, safetensors.All(), safetensors.Span(1, 2))
 					size := p.DType().Bits() / 8
 					for row := range p.Shape()[0] {
 						require.Equal(t, whole[(row*p.Shape()[1]+1)*size:][:size], column[row*size:][:size])

@@ -80,15 +80,30 @@ func twinsOf(seed uint64, times int) []twin {
 			return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[x[0]/128*((i+127)/128)+x[1]/128])
 		}
 	})
-	add("DeepSeek V4 expert", func(m maker, w *twin) {
-		o, i := size(30), 32*size(4)
-		w.config = method("fp8", object{})
-		q, s := m.random("a.weight", safetensors.I8, o, i/2), m.random("a.scale", safetensors.F8_E8M0, o, i/32)
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 {
-			return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * slowE8M0(s[x[0]*(i/32)+x[1]/32])
-		}
-	})
+	for _, c := range []struct {
+		title, config, values string
+		dtype                 safetensors.DType
+		bits                  int
+		scales                string
+		power                 safetensors.DType
+	}{
+		{"DeepSeek V4 expert", method("fp8", object{}), "a.weight", safetensors.I8, 4, "a.scale", safetensors.F8_E8M0},
+		{"MXFP4", compressedConfig("mxfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}),
+			"a.weight_packed", safetensors.U8, 4, "a.weight_scale", safetensors.U8},
+		{"MXFP8", compressedConfig("mxfp8-quantized", object{"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32}),
+			"a.weight", safetensors.F8_E4M3, 8, "a.weight_scale", safetensors.U8},
+	} {
+		add(c.title, func(m maker, w *twin) {
+			o, i := size(30), 32*size(4)
+			w.config = c.config
+			q, s := m.random(c.values, c.dtype, o, i*c.bits/8), m.random(c.scales, c.power, o, i/32)
+			w.shape = []int{o, i}
+			w.at = func(x []int) float32 {
+				v := code(q, c.bits*(x[0]*i+x[1]), c.bits)
+				return map[int]float32{4: slowE2M1(v), 8: slowE4M3(byte(v))}[c.bits] * slowE8M0(s[x[0]*(i/32)+x[1]/32])
+			}
+		})
+	}
 	for _, kind := range []string{"blocks", "whole", "halves", "mxfp8", "fp4"} {
 		add("FP8 experts "+kind, func(m maker, w *twin) {
 			e, o, i, h, l := 1+r.IntN(3), 2*size(20), 32*size(3), size(20), size(20)
@@ -160,7 +175,7 @@ func twinsOf(seed uint64, times int) []twin {
 				format, name := "int-quantized", "a.weight"
 				if words {
 					format, name = "pack-quantized", "a.weight_packed"
-					m.put("a.weight_shape", safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
+					m.dimensions("a.weight_shape", o, i)
 				}
 				w.config = compressedConfig(format, object{"num_bits": 8, "type": "int", "strategy": strategy, "block_structure": []int{7, 9}, "symmetric": false})
 				shape := map[string][]int{"channel": {o, 1}, "tensor": {1}, "block": {(o + 6) / 7, (i + 8) / 9}}[strategy]
@@ -191,7 +206,7 @@ func twinsOf(seed uint64, times int) []twin {
 				words, groups := (i*bits+31)/32, i/group
 				w.config = compressedConfig("pack-quantized", object{"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": !asymmetric})
 				q, s := m.random("a.weight_packed", safetensors.I32, o, words), m.floats("a.weight_scale", safetensors.F16, o, groups)
-				m.put("a.weight_shape", safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
+				m.dimensions("a.weight_shape", o, i)
 				var z []byte
 				if asymmetric {
 					z = m.random("a.weight_zero_point", safetensors.I32, (o*bits+31)/32, groups)
@@ -213,7 +228,7 @@ func twinsOf(seed uint64, times int) []twin {
 			o, i := size(20), 8*size(6)
 			w.config = compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group", "symmetric": !used})
 			q, s := m.random("a.weight_packed", safetensors.I32, o, (i+7)/8), m.floats("a.weight_scale", safetensors.BF16, o, i/8)
-			m.put("a.weight_shape", safetensors.I64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(o)), uint64(i)), 2)
+			m.dimensions("a.weight_shape", o, i)
 			var index []byte
 			groups := make([]int, i)
 			for c := range i {
@@ -271,22 +286,6 @@ func twinsOf(seed uint64, times int) []twin {
 			line := x[0]*rows + x[2]
 			return slowE2M1(code(q, 4*(line*i+x[1]), 4)) * slowE8M0(s[line*(i/32)+x[1]/32])
 		}
-	})
-	add("MXFP4", func(m maker, w *twin) {
-		o, i := size(20), 32*size(4)
-		w.config = compressedConfig("mxfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32})
-		q, s := m.random("a.weight_packed", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.U8, o, i/32)
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 {
-			return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * slowE8M0(s[x[0]*(i/32)+x[1]/32])
-		}
-	})
-	add("MXFP8", func(m maker, w *twin) {
-		o, i := size(20), 32*size(4)
-		w.config = compressedConfig("mxfp8-quantized", object{"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32})
-		q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.random("a.weight_scale", safetensors.U8, o, i/32)
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[x[0]*(i/32)+x[1]/32]) }
 	})
 	for _, bits := range []int{2, 3, 4, 8} {
 		for _, version := range []string{"gptq", "gptq_v2", "auto_round:auto_gptq", "auto_round"} {
@@ -496,8 +495,7 @@ func (w twin) index(e int) []int {
 
 func (w twin) dequantized(t testing.TB) safetensors.Tensor {
 	t.Helper()
-	plain, err := quant.Dequantize(w.tensors, []byte(w.config))
-	require.NoError(t, err, "%s: %s", w.title, w.config)
+	plain := dequantized(t, w.tensors, w.config)
 	require.Len(t, plain, 1)
 	layouts, err := quant.Layouts(w.tensors, []byte(w.config))
 	require.NoError(t, err)

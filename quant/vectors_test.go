@@ -73,13 +73,11 @@ func TestVectors(t *testing.T) {
 	for _, name := range vectorFiles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".safetensors"), func(t *testing.T) {
 			v := readVector(t, name)
-			plain, err := quant.Dequantize(v.tensors, v.config)
-			require.NoError(t, err)
+			plain := dequantized(t, v.tensors, v.config)
 			for name, want := range v.want {
 				require.Contains(t, plain, name)
 				require.Equal(t, safetensors.F32, plain[name].DType())
-				got, err := safetensors.Append[float32](nil, plain[name])
-				require.NoError(t, err)
+				got := elements[float32](t, plain[name])
 				requireSame(t, want, got, name)
 				delete(plain, name)
 			}
