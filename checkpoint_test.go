@@ -44,8 +44,7 @@ func (w watchedFolder) openFile(name string) (*File, error) {
 func saveGeneration(t *testing.T, dir string, n uint32, shards int) {
 	tensors := make(map[string]Tensor)
 	for i := range shards {
-		x, err := NewTensor(U32, []int{1}, []uint32{n})
-		require.NoError(t, err)
+		x := must(NewTensor(U32, []int{1}, []uint32{n}))
 		tensors[fmt.Sprint(i)] = x
 	}
 	require.NoError(t, WriteShards(dir, tensors, nil, 4))
@@ -72,12 +71,10 @@ func TestReplacedWhileOpened(t *testing.T) {
 						if when == "index" && first > 1 {
 							w = watchedFolder{inner, replace, nothing}
 						}
-						f, err := openCheckpoint(w, path)
-						require.NoError(t, err)
+						f := must(openCheckpoint(w, path))
 						defer f.Close()
 						require.Equal(t, second, f.Len())
-						values, err := Elements[uint32](f, "0")
-						require.NoError(t, err)
+						values := must(Elements[uint32](f, "0"))
 						require.Equal(t, []uint32{2}, values)
 					})
 				}

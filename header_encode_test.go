@@ -109,8 +109,7 @@ func sortedModel(layers int) []TensorInfo {
 func TestEncodeAllocations(t *testing.T) {
 	h := &Header{Tensors: sortedModel(80)}
 	require.LessOrEqual(t, testing.AllocsPerRun(10, func() {
-		_, err := NewWriter(io.Discard, h)
-		require.NoError(t, err)
+		must(NewWriter(io.Discard, h))
 	}), 5.0)
 }
 
@@ -122,8 +121,7 @@ func BenchmarkEncodeHeader(b *testing.B) {
 			h := &Header{Tensors: tensors}
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := NewWriter(io.Discard, h)
-				require.NoError(b, err)
+				must(NewWriter(io.Discard, h))
 			}
 		})
 	}
@@ -138,8 +136,7 @@ func TestLimitIsExact(t *testing.T) {
 	value := strings.Repeat("x", longest+1)
 	header, _, err := encodeHeader(nil, nil, map[string]string{"k": value[:longest]})
 	require.NoError(t, err)
-	length, err := checkHeaderLength(header, -1)
-	require.NoError(t, err)
+	length := must(checkHeaderLength(header, -1))
 	require.EqualValues(t, maxHeaderLength, length)
 	_, _, err = encodeHeader(nil, nil, map[string]string{"k": value})
 	require.EqualError(t, err, "a header of 100000008 bytes exceeds the limit of 100000000")

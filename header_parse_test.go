@@ -56,8 +56,7 @@ func requireVerdict(t *testing.T, c conformanceCase, f *File, err error) {
 	}
 	require.Equal(t, c.Tensors, rows)
 	for _, row := range rows {
-		tensor, err := f.Tensor(row.Name)
-		require.NoError(t, err)
+		tensor := must(f.Tensor(row.Name))
 		require.Equal(t, row.DType, tensor.DType())
 		require.Len(t, tensor.Shape(), len(row.Shape))
 	}
@@ -261,8 +260,7 @@ func TestFastPathIsTaken(t *testing.T) {
 	p.Pos = bytes.Index(text, []byte(`"lm_head`))
 	p.canonical()
 	require.Len(t, p.t.entries, len(tensors)-1)
-	_, err := parseHeader(text, size)
-	require.NoError(t, err)
+	must(parseHeader(text, size))
 }
 
 // TestNameIndex indexes any number of names, each of them found, others not, and any
@@ -373,8 +371,7 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, other.parts[0].header(), header)
 		var out bytes.Buffer
 		require.NoError(t, Write(&out, maps.Collect(file.Tensors()), file.Metadata()))
-		again, err := Parse(out.Bytes())
-		require.NoError(t, err)
+		again := must(Parse(out.Bytes()))
 		requireSameTensors(t, file, again)
 		require.Equal(t, file.Metadata(), again.Metadata())
 		var twice bytes.Buffer
@@ -388,14 +385,11 @@ func requireSameTensors(t testing.TB, want, got *File) {
 	t.Helper()
 	require.Len(t, maps.Collect(got.Tensors()), len(maps.Collect(want.Tensors())))
 	for name, x := range want.Tensors() {
-		y, err := got.Tensor(name)
-		require.NoError(t, err)
+		y := must(got.Tensor(name))
 		require.Equal(t, x.DType(), y.DType())
 		require.Equal(t, x.Shape(), y.Shape())
-		wantBytes, err := View[byte](x)
-		require.NoError(t, err)
-		gotBytes, err := View[byte](y)
-		require.NoError(t, err)
+		wantBytes := must(View[byte](x))
+		gotBytes := must(View[byte](y))
 		require.True(t, bytes.Equal(wantBytes, gotBytes))
 	}
 }
@@ -406,16 +400,14 @@ func TestParseAllocations(t *testing.T) {
 	for layers, most := range map[int]float64{80: 10, 2000: 10} {
 		text, size := headerText(t, llama70B(layers))
 		allocs := testing.AllocsPerRun(10, func() {
-			_, err := parseHeader(text, size)
-			require.NoError(t, err)
+			must(parseHeader(text, size))
 		})
 		if raceEnabled {
 			continue // the detector allocates, too
 		}
 		require.LessOrEqual(t, allocs, most)
 		heap := allocated(func() {
-			_, err := parseHeader(text, size)
-			require.NoError(t, err)
+			must(parseHeader(text, size))
 		})
 		require.Less(t, float64(heap), 0.7*float64(len(text)), "in addition to the text itself")
 	}
@@ -447,8 +439,7 @@ func BenchmarkParseHeader(b *testing.B) {
 				copy(own, text)
 				p := newParser(own)
 				p.slow = h.slow
-				_, err := p.parse(size)
-				require.NoError(b, err)
+				must(p.parse(size))
 			}
 		})
 	}
@@ -458,8 +449,7 @@ func BenchmarkParseHeader(b *testing.B) {
 func BenchmarkLookup(b *testing.B) {
 	for _, layers := range []int{80, 10221} {
 		text, size := headerText(b, llama70B(layers))
-		t, err := parseHeader(text, size)
-		require.NoError(b, err)
+		t := must(parseHeader(text, size))
 		f := newFile(t, &source{})
 		names := make([]string, len(t.entries))
 		goMap := make(map[string]int)

@@ -22,6 +22,14 @@ var raceEnabled = func() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }()
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // fileOf returns a file of a header and a data buffer of dataSize zero bytes.
 func fileOf(header string, dataSize int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
@@ -92,8 +100,7 @@ func (r *tableRow) UnmarshalJSON(text []byte) error {
 // conformanceCases returns the lines of testdata/cases.jsonl.
 func conformanceCases(t testing.TB) []conformanceCase {
 	t.Helper()
-	text, err := os.ReadFile("testdata/cases.jsonl")
-	require.NoError(t, err)
+	text := must(os.ReadFile("testdata/cases.jsonl"))
 	var cases []conformanceCase
 	for line := range bytes.Lines(text) {
 		var c conformanceCase

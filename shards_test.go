@@ -144,8 +144,7 @@ func TestLateFailures(t *testing.T) {
 func TestIndexLength(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x.safetensors.index.json")
 	for length, tooLong := range map[int64]bool{maxIndexLength: false, maxIndexLength + 1: true} {
-		file, err := os.Create(name)
-		require.NoError(t, err)
+		file := must(os.Create(name))
 		require.NoError(t, file.Truncate(length))
 		_, opened := Open(name)
 		_, given := OpenShards(file, func(string) (*File, error) { return nil, fs.ErrNotExist })
@@ -163,13 +162,12 @@ func TestNumberOfShards(t *testing.T) {
 	for i := range maxShards {
 		weights[fmt.Sprint("a", i)], weights[fmt.Sprint("b", i)] = fmt.Sprint(i), fmt.Sprint(i)
 	}
-	w, err := parseIndex((&Index{Shards: weights}).encode(nil))
-	require.NoError(t, err)
+	w := must(parseIndex((&Index{Shards: weights}).encode(nil)))
 	require.Len(t, w.shards(), maxShards)
 	require.Equal(t, 2, w.count["9999"])
 	require.Empty(t, w.shardOf("c"))
 	weights["c"] = "c"
-	_, err = parseIndex((&Index{Shards: weights}).encode(nil))
+	_, err := parseIndex((&Index{Shards: weights}).encode(nil))
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 }
 
@@ -290,8 +288,7 @@ func FuzzIndex(f *testing.F) {
 		}
 		if written, err := x.AppendBinary(nil); len(text) < maxIndexLength/6 { // escapes are longer
 			require.NoError(t, err)
-			again, err := ReadIndex(bytes.NewReader(written))
-			require.NoError(t, err)
+			again := must(ReadIndex(bytes.NewReader(written)))
 			require.Equal(t, x, again)
 		}
 		n := 0
@@ -311,8 +308,7 @@ func FuzzIndex(f *testing.F) {
 func TestFileWithAnError(t *testing.T) {
 	index := `{"weight_map":{"a":"s.safetensors"}}`
 	_, err := OpenShards(strings.NewReader(index), func(string) (*File, error) {
-		f, err := Parse(fileOf(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0))
-		require.NoError(t, err)
+		f := must(Parse(fileOf(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0)))
 		return f, os.ErrDeadlineExceeded
 	})
 	require.EqualError(t, err, `safetensors: shard "s.safetensors": i/o timeout`)

@@ -24,13 +24,10 @@ var embedded embed.FS
 // TestOpenEmbedded opens files that the program holds. It is here because a test in
 // another folder cannot embed them.
 func TestOpenEmbedded(t *testing.T) {
-	f, err := OpenFS(embedded, "testdata")
-	require.NoError(t, err)
+	f := must(OpenFS(embedded, "testdata"))
 	require.NotEmpty(t, maps.Collect(f.Tensors()))
-	sub, err := fs.Sub(embedded, "testdata")
-	require.NoError(t, err)
-	_, err = OpenFS(sub, ".")
-	require.NoError(t, err)
+	sub := must(fs.Sub(embedded, "testdata"))
+	must(OpenFS(sub, "."))
 }
 
 // TestTruncated truncates a mapped file, to whole pages and within a page, whose rest
@@ -39,19 +36,15 @@ func TestOpenEmbedded(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	testplatform.NeedTruncation(t)
 	ones := bytes.Repeat([]byte{1}, 4<<20)
-	big, err := NewTensor(F32, []int{1024, 1024}, ones)
-	require.NoError(t, err)
-	half, err := NewTensor(BF16, []int{1024, 1024}, ones[:2<<20])
-	require.NoError(t, err)
+	big := must(NewTensor(F32, []int{1024, 1024}, ones))
+	half := must(NewTensor(BF16, []int{1024, 1024}, ones[:2<<20]))
 	name := filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, WriteFile(name, map[string]Tensor{"big": big, "half": half}, nil))
-	whole, err := os.ReadFile(name)
-	require.NoError(t, err)
+	whole := must(os.ReadFile(name))
 
 	for _, size := range []int{8192, len(whole) - 4} {
 		require.NoError(t, os.WriteFile(name, whole, 0o666))
-		f, err := Open(name)
-		require.NoError(t, err)
+		f := must(Open(name))
 		defer f.Close()
 		require.NotNil(t, f.parts[0].src.mapped)
 		require.NoError(t, os.Truncate(name, int64(size)))
@@ -66,16 +59,11 @@ func TestTruncated(t *testing.T) {
 
 		tensors := maps.Collect(f.Tensors())
 		last := tensors["half"] // half is the last tensor
-		column, err := last.Slice(All(), Span(1000, 1024))
-		require.NoError(t, err)
-		wide, err := last.Slice(All(), Span(400, 1024))
-		require.NoError(t, err)
-		row, err := last.Slice(Span(1023, 1024))
-		require.NoError(t, err)
-		rounded, err := last.Convert(F8_E4M3)
-		require.NoError(t, err)
-		transposed, err := last.Transpose()
-		require.NoError(t, err)
+		column := must(last.Slice(All(), Span(1000, 1024)))
+		wide := must(last.Slice(All(), Span(400, 1024)))
+		row := must(last.Slice(Span(1023, 1024)))
+		rounded := must(last.Convert(F8_E4M3))
+		transposed := must(last.Transpose())
 		for name, tensor := range map[string]Tensor{"whole": last, "column": column, "wide": wide, "row": row, "rounded": rounded, "transposed": transposed} {
 			t.Run(fmt.Sprint(size, " ", name), func(t *testing.T) { truncatedTensor(t, tensor) })
 		}
@@ -100,8 +88,7 @@ func truncatedTensor(t *testing.T, tensor Tensor) {
 	lost(err)
 	_, err = tensor.WriteTo(sha256.New())
 	lost(err)
-	file, err := os.Create(filepath.Join(t.TempDir(), "x"))
-	require.NoError(t, err)
+	file := must(os.Create(filepath.Join(t.TempDir(), "x")))
 	defer file.Close()
 	_, err = tensor.WriteTo(file)
 	lost(err)
@@ -138,8 +125,7 @@ func TestGuardPassesOtherPanics(t *testing.T) {
 
 // TestCloseUnmaps: Close gives back the mapping and the file.
 func TestCloseUnmaps(t *testing.T) {
-	f, err := Open("testdata/model.safetensors")
-	require.NoError(t, err)
+	f := must(Open("testdata/model.safetensors"))
 	m := f.parts[0].src.mapped
 	if m == nil {
 		t.Skip("files cannot be mapped on this system")

@@ -13,17 +13,13 @@ import (
 func TestShare(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	data := make([]byte, 7<<20)
-	memory, err := NewTensor(U8, []int{3584, 2048}, data)
-	require.NoError(t, err)
-	reader, err := NewTensorAt(U8, []int{3584, 2048}, zeros{})
-	require.NoError(t, err)
+	memory := must(NewTensor(U8, []int{3584, 2048}, data))
+	reader := must(NewTensorAt(U8, []int{3584, 2048}, zeros{}))
 	columns := func(x Tensor) Tensor {
-		y, err := x.Slice(All(), Span(0, 2047))
-		require.NoError(t, err)
+		y := must(x.Slice(All(), Span(0, 2047)))
 		return y
 	}
-	transposed, err := memory.Transpose()
-	require.NoError(t, err)
+	transposed := must(memory.Transpose())
 	require.EqualValues(t, mem.BlockSize, newStoredStream(memory).share())
 	require.EqualValues(t, mem.BlockSize, newStoredStream(columns(reader)).share())
 	share := newStoredStream(columns(memory)).share()
@@ -40,12 +36,10 @@ func TestFreeResults(t *testing.T) {
 	}
 	r := newResultPool()
 	for n := int64(16 << 20); n <= 128<<20; n += 16 << 20 {
-		words, err := r.take(n)
-		require.NoError(t, err)
+		words := must(r.take(n))
 		require.GreaterOrEqual(t, sizeOfWords(words), n)
 		r.put(words)
-		again, err := r.take(n)
-		require.NoError(t, err)
+		again := must(r.take(n))
 		require.Same(t, &words[0], &again[0])
 		r.put(again)
 		free := int64(0)

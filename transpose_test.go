@@ -36,12 +36,9 @@ func TestTransposedParts(t *testing.T) {
 		{"rows of any length", U8, []int{2, 2, large}, []int{1, 0, 2}, large},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			x, err := NewTensorAt(c.dtype, c.shape, zeros{})
-			require.NoError(t, err)
-			y, err := x.Transpose(c.dims...)
-			require.NoError(t, err)
-			s, err := y.stream(new(computations))
-			require.NoError(t, err)
+			x := must(NewTensorAt(c.dtype, c.shape, zeros{}))
+			y := must(x.Transpose(c.dims...))
+			s := must(y.stream(new(computations)))
 			parts := s.(*transposedStream)
 			require.Equal(t, c.bytes, parts.most*parts.step)
 			require.Equal(t, y.Size(), s.size())
@@ -56,12 +53,9 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i ^ i>>8)
 	}
-	x, err := NewTensorAt(U8, []int{4, 1000, 9000}, bytes.NewReader(data))
-	require.NoError(t, err)
-	y, err := x.Transpose(0, 2, 1)
-	require.NoError(t, err)
-	s, err := y.open()
-	require.NoError(t, err)
+	x := must(NewTensorAt(U8, []int{4, 1000, 9000}, bytes.NewReader(data)))
+	y := must(x.Transpose(0, 2, 1))
+	s := must(y.open())
 	defer s.release()
 	parts := s.(*transposedStream)
 	b := make([]byte, 1<<20)
@@ -88,8 +82,7 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 func TestMakeRoom(t *testing.T) {
 	s := &transposedStream{most: 2, step: mostHeld / 8, memory: newResultPool(), parts: map[int64]*transposedPart{}}
 	for i := range int64(9) {
-		words, err := s.memory.take(8)
-		require.NoError(t, err)
+		words := must(s.memory.take(8))
 		s.parts[2*i] = &transposedPart{first: 2 * i, words: words}
 	}
 	s.parts[4].readers, s.parts[6].readers = 1, 1

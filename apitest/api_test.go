@@ -40,8 +40,7 @@ func TestAPI(t *testing.T) {
 
 func lines(t *testing.T, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
+	text := must(os.ReadFile(name))
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -80,14 +79,12 @@ func without(a, b []string) []string {
 // all systems count.
 func exported(t *testing.T, folder string) []string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
-	require.NoError(t, err)
+	names := must(filepath.Glob(filepath.Join(folder, "*.go")))
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
 		if !strings.HasSuffix(name, "_test.go") {
-			file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
+			file := must(parser.ParseFile(fset, name, nil, parser.SkipObjectResolution))
 			files = append(files, file)
 		}
 	}

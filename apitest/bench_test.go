@@ -20,8 +20,7 @@ func BenchmarkModel(b *testing.B) {
 	const n, elements = 16, 2 << 20
 	var tensors []Tensor
 	for range n {
-		t, err := NewTensor(BF16, []int{elements}, make([]uint16, elements))
-		require.NoError(b, err)
+		t := must(NewTensor(BF16, []int{elements}, make([]uint16, elements)))
 		tensors = append(tensors, t)
 	}
 	all := make([]float32, 0, n*elements)
@@ -84,22 +83,17 @@ func BenchmarkTranspose(b *testing.B) {
 	const side = 6144
 	for _, dtype := range []DType{F32, BF16} {
 		data := bytes.Repeat([]byte{1}, side*side*dtype.Bits()/8) // not all the same page
-		memory, err := NewTensor(dtype, []int{side, side}, data)
-		require.NoError(b, err)
-		reader, err := NewTensorAt(dtype, []int{side, side}, bytes.NewReader(data))
-		require.NoError(b, err)
-		f, err := Open(writeTemp(b, map[string]Tensor{"x": memory}))
-		require.NoError(b, err)
+		memory := must(NewTensor(dtype, []int{side, side}, data))
+		reader := must(NewTensorAt(dtype, []int{side, side}, bytes.NewReader(data)))
+		f := must(Open(writeTemp(b, map[string]Tensor{"x": memory})))
 		defer f.Close()
-		mapped, err := f.Tensor("x")
-		require.NoError(b, err)
+		mapped := must(f.Tensor("x"))
 		dst := make([]byte, 0, len(data))
 		for _, c := range []struct {
 			name string
 			x    Tensor
 		}{{"memory", memory}, {"reader", reader}, {"mapped", mapped}} {
-			y, err := c.x.Transpose()
-			require.NoError(b, err)
+			y := must(c.x.Transpose())
 			for _, way := range []struct {
 				name string
 				x    Tensor
@@ -107,8 +101,7 @@ func BenchmarkTranspose(b *testing.B) {
 				b.Run(fmt.Sprintf("%v/%s/%s", dtype, c.name, way.name), func(b *testing.B) {
 					b.SetBytes(int64(len(data)))
 					for b.Loop() {
-						_, err := Append(dst, way.x)
-						require.NoError(b, err)
+						must(Append(dst, way.x))
 					}
 				})
 			}

@@ -39,20 +39,15 @@ func TestClaimedTensors(t *testing.T) {
 	for _, claim := range claims {
 		size := int(claim)
 		h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
-		head, err := h.AppendBinary(nil)
-		require.NoError(t, err)
-		f, err := NewFile(endlessReader{head}, int64(len(head))+int64(size))
-		require.NoError(t, err)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
-		_, err = Append[byte](nil, x)
+		head := must(h.AppendBinary(nil))
+		f := must(NewFile(endlessReader{head}, int64(len(head))+int64(size)))
+		x := must(f.Tensor("x"))
+		_, err := Append[byte](nil, x)
 		require.ErrorContains(t, err, "exceed")
-		wide, err := x.Slice(Span(0, size-1))
-		require.NoError(t, err)
+		wide := must(x.Slice(Span(0, size-1)))
 		_, err = Append([]byte{1}, wide)
 		require.ErrorContains(t, err, "exceed")
-		part, err := x.Slice(Span(size-3, size))
-		require.NoError(t, err)
+		part := must(x.Slice(Span(size-3, size)))
 		require.Equal(t, []byte{0, 0, 0}, appended[byte](t, part), "a part of it is no problem")
 	}
 	if runtime.GOOS != "linux" || math.MaxInt == math.MaxInt32 {
@@ -60,17 +55,14 @@ func TestClaimedTensors(t *testing.T) {
 	}
 	sparse := filepath.Join(t.TempDir(), "sparse.safetensors")
 	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{math.MaxInt >> 21}}}}
-	head, err := h.AppendBinary(nil)
-	require.NoError(t, err)
+	head := must(h.AppendBinary(nil))
 	require.NoError(t, os.WriteFile(sparse, head, 0o666))
 	require.NoError(t, os.Truncate(sparse, int64(len(head))+math.MaxInt>>21))
-	_, err = Load(sparse)
+	_, err := Load(sparse)
 	require.ErrorContains(t, err, "exceed the memory of this machine")
-	f, err := Open(sparse)
-	require.NoError(t, err)
+	f := must(Open(sparse))
 	defer f.Close()
-	x, err := f.Tensor("x")
-	require.NoError(t, err)
+	x := must(f.Tensor("x"))
 	_, err = Append[byte](nil, x)
 	require.ErrorContains(t, err, "exceed the memory of this machine")
 }
@@ -83,19 +75,16 @@ func TestOpenUnmapped(t *testing.T) {
 	}
 	const size = 3 << 29
 	h := &Header{Tensors: []TensorInfo{{Name: "a", DType: U8, Shape: []int{size}}, {Name: "b", DType: U8, Shape: []int{size}}}}
-	head, err := h.AppendBinary(nil)
-	require.NoError(t, err)
+	head := must(h.AppendBinary(nil))
 	name := filepath.Join(t.TempDir(), "sparse.safetensors")
 	require.NoError(t, os.WriteFile(name, head, 0o666))
 	require.NoError(t, os.Truncate(name, int64(len(head))+2*size))
-	f, err := Open(name)
-	require.NoError(t, err)
+	f := must(Open(name))
 	defer f.Close()
-	b, err := f.Tensor("b")
-	require.NoError(t, err)
+	b := must(f.Tensor("b"))
 	end := mustSlice(t, b, Span(size-3, size))
 	require.Equal(t, []byte{0, 0, 0}, appended[byte](t, end))
-	_, err = View[byte](end)
+	_, err := View[byte](end)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
@@ -129,15 +118,12 @@ func TestClaimedSums(t *testing.T) {
 		for i := range 3 {
 			h.Tensors = append(h.Tensors, TensorInfo{Name: fmt.Sprint(name, i), DType: U8, Shape: []int{1<<31 - 1, 1 << 30}})
 		}
-		head, err := h.AppendBinary(nil)
-		require.NoError(t, err)
+		head := must(h.AppendBinary(nil))
 		return NewFile(endlessReader{head}, int64(len(head))+3*size)
 	}
-	a, err := shard("a")
-	require.NoError(t, err)
-	b, err := shard("b")
-	require.NoError(t, err)
-	_, err = Join(a, b)
+	a := must(shard("a"))
+	b := must(shard("b"))
+	_, err := Join(a, b)
 	require.EqualError(t, err, "safetensors: the sizes of the files together overflow 63 bits")
 	require.False(t, errors.As(err, new(*FormatError)))
 	_, err = OpenShards(bytes.NewReader([]byte(`{"weight_map":{"a2":"a","b2":"b"}}`)), shard)
@@ -146,8 +132,7 @@ func TestClaimedSums(t *testing.T) {
 	_, err = NewIndex(maps.All(map[string]*Header{"a": a.Header(), "b": b.Header()}))
 	require.ErrorContains(t, err, "the sizes of all tensors together overflow 63 bits")
 	for _, one := range []*File{a, b} {
-		joined, err := Join(one)
-		require.NoError(t, err)
+		joined := must(Join(one))
 		require.EqualValues(t, int64(3*size), joined.Header().Tensors[2].DataOffsets[1])
 	}
 }
@@ -170,14 +155,11 @@ func (r endingReader) Write([]byte) (int, error) {
 func TestCallbacksThatEnd(t *testing.T) {
 	const size = 40 << 20 // several blocks
 	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
-	head, err := h.AppendBinary(nil)
-	require.NoError(t, err)
+	head := must(h.AppendBinary(nil))
 	before := runtime.NumGoroutine()
 	open := func(end func()) (*File, Tensor) {
-		f, err := NewFile(endingFile{head, end}, int64(len(head))+size)
-		require.NoError(t, err)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
+		f := must(NewFile(endingFile{head, end}, int64(len(head))+size))
+		x := must(f.Tensor("x"))
 		return f, x
 	}
 	operations := map[string]func(Tensor) error{
@@ -204,10 +186,8 @@ func TestCallbacksThatEnd(t *testing.T) {
 		"WriteTo": func(w io.Writer, x Tensor) error { _, err := x.WriteTo(w); return err },
 		"Write":   func(w io.Writer, x Tensor) error { return Write(w, map[string]Tensor{"x": x}, nil) },
 	} {
-		f, err := Open(writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1<<20)}))
-		require.NoError(t, err)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
+		f := must(Open(writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1<<20)})))
+		x := must(f.Tensor("x"))
 		require.PanicsWithValue(t, "boom", func() { write(endingReader{func() { panic("boom") }}, x) }, name)
 		ended := make(chan struct{})
 		go func() { // a Writer is called on the goroutine of the operation
@@ -221,7 +201,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 	require.PanicsWithValue(t, "boom", func() {
 		OpenShards(bytes.NewReader([]byte(index)), func(string) (*File, error) { panic("boom") })
 	})
-	_, err = OpenShards(bytes.NewReader([]byte(index)), func(string) (*File, error) { runtime.Goexit(); return nil, nil })
+	_, err := OpenShards(bytes.NewReader([]byte(index)), func(string) (*File, error) { runtime.Goexit(); return nil, nil })
 	require.ErrorContains(t, err, "runtime.Goexit was called in a callback")
 	var broken *FormatError
 	require.False(t, errors.As(err, &broken))

@@ -25,10 +25,9 @@ func TestClosedWhileLent(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1<<18)})
 	for _, way := range []string{"Load", "Parse"} {
 		f := openedBy[way](t, name)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
+		x := must(f.Tensor("x"))
 		var file bytes.Buffer
-		err = Write(&file, map[string]Tensor{"closer": closer(t, f, 1<<20), "x": x}, nil)
+		err := Write(&file, map[string]Tensor{"closer": closer(t, f, 1<<20), "x": x}, nil)
 		require.ErrorIs(t, err, fs.ErrClosed, way)
 		require.ErrorContains(t, err, `tensor "x"`, way)
 		require.Less(t, file.Len(), 2<<20, way)
@@ -41,13 +40,12 @@ func TestClosedWhileReadTogether(t *testing.T) {
 	const blocks = 64 << 20 // so that small tensors are not read before
 	var data bytes.Buffer
 	require.NoError(t, Write(&data, checkpointOf(t, 8), nil))
-	f, err := NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data.Bytes())}}, int64(data.Len()))
-	require.NoError(t, err)
+	f := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data.Bytes())}}, int64(data.Len())))
 	tensors := map[string]Tensor{"closer": closer(t, f, blocks)}
 	for name, x := range f.Tensors() {
 		tensors[name] = x
 	}
-	err = Write(io.Discard, tensors, nil)
+	err := Write(io.Discard, tensors, nil)
 	require.ErrorIs(t, err, fs.ErrClosed)
 	require.ErrorContains(t, err, `tensor "t0`)
 	dir := t.TempDir()

@@ -51,8 +51,7 @@ func TestComputedParts(t *testing.T) {
 	tensors := map[string]Tensor{}
 	var parts []Tensor
 	for i, name := range []string{"q", "k", "v"} {
-		part, err := y.Part(0, i, 3)
-		require.NoError(t, err)
+		part := must(y.Part(0, i, 3))
 		tensors[name] = part
 		parts = append(parts, part)
 	}
@@ -64,11 +63,9 @@ func TestComputedParts(t *testing.T) {
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, tensors, nil))
 	require.EqualValues(t, 1, calls.Load())
-	f, err := Parse(file.Bytes())
-	require.NoError(t, err)
+	f := must(Parse(file.Bytes()))
 	for name, want := range tensors {
-		got, err := f.Tensor(name)
-		require.NoError(t, err)
+		got := must(f.Tensor(name))
 		require.Equal(t, appended[byte](t, want), appended[byte](t, got), name)
 	}
 	calls.Store(0)
@@ -78,17 +75,14 @@ func TestComputedParts(t *testing.T) {
 
 func TestComputedNotAtAll(t *testing.T) {
 	y, calls := counted(t, counting(t, F32, 4, 0))
-	whole, err := Append[float32](nil, y)
-	require.NoError(t, err)
+	whole := must(Append[float32](nil, y))
 	require.Empty(t, whole)
 	require.NoError(t, Write(io.Discard, map[string]Tensor{"y": y}, nil))
 	z, zCalls := counted(t, counting(t, F32, 4, 2))
-	none, err := z.Slice(Span(1, 1))
-	require.NoError(t, err)
-	_, err = none.WriteTo(io.Discard)
-	require.NoError(t, err)
+	none := must(z.Slice(Span(1, 1)))
+	must(none.WriteTo(io.Discard))
 	require.Error(t, Write(io.Discard, map[string]Tensor{"z": z, "__metadata__": z}, nil), "refused before anything is read")
-	_, err = View[float32](z)
+	_, err := View[float32](z)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.Zero(t, calls.Load()+zCalls.Load())
 }
@@ -101,8 +95,7 @@ func testElements[T Element](t *testing.T, dtype DType, n int) {
 		for i := range elements {
 			elements[i] = T(reflect.ValueOf(i*i + 1).Convert(reflect.TypeFor[T]()).Interface().(T))
 		}
-		want, err := NewTensor(dtype, []int{6, 8}, elements)
-		require.NoError(t, err)
+		want := must(NewTensor(dtype, []int{6, 8}, elements))
 		got, err := NewTensorFunc(dtype, []int{6, 8}, func(dst []T) error {
 			require.Len(t, dst, n)
 			require.Equal(t, n, cap(dst))
@@ -139,13 +132,10 @@ func TestComputedElements(t *testing.T) {
 // does.
 func TestRoundedElements(t *testing.T) {
 	data := []float32{0, 1, -1.00390625, 3.1415927, 1e-8, 65504, 1e30, float32(math.NaN())}
-	wide, err := NewTensor(F32, []int{2, 4}, data)
-	require.NoError(t, err)
+	wide := must(NewTensor(F32, []int{2, 4}, data))
 	for _, d := range []DType{F16, BF16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ} {
-		want, err := wide.Convert(d)
-		require.NoError(t, err)
-		got, err := NewTensor(d, []int{2, 4}, data)
-		require.NoError(t, err)
+		want := must(wide.Convert(d))
+		got := must(NewTensor(d, []int{2, 4}, data))
 		require.Equal(t, want, got, "%v", d)
 	}
 }
@@ -153,10 +143,8 @@ func TestRoundedElements(t *testing.T) {
 func TestComputedFaults(t *testing.T) {
 	x := counting(t, F32, 4)
 	failure := errors.New("failure")
-	file, err := Open(writeTemp(t, map[string]Tensor{"x": x}))
-	require.NoError(t, err)
-	stored, err := file.Tensor("x")
-	require.NoError(t, err)
+	file := must(Open(writeTemp(t, map[string]Tensor{"x": x})))
+	stored := must(file.Tensor("x"))
 	for _, c := range []struct {
 		rule string
 		f    func([]float32) error
@@ -173,8 +161,7 @@ func TestComputedFaults(t *testing.T) {
 		}, fs.ErrClosed, "file already closed"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			y, err := NewTensorFunc(F32, []int{4}, c.f)
-			require.NoError(t, err)
+			y := must(NewTensorFunc(F32, []int{4}, c.f))
 			before := runtime.NumGoroutine()
 			dir := t.TempDir()
 			tensors := map[string]Tensor{"a": x, "faulty": y, "z": x}
@@ -236,8 +223,7 @@ func TestComputedClosesFiles(t *testing.T) {
 		require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), tensors, nil), fs.ErrClosed)
 		requireEmptyDir(t, dir)
 		f = openedBy[way](t, name)
-		x, err := f.Tensor("a")
-		require.NoError(t, err)
+		x := must(f.Tensor("a"))
 		last, err := NewTensorFunc(F32, x.Shape(), func([]float32) error { return f.Close() })
 		require.NoError(t, err)
 		// Its shard is another one than that of the tensor of f.
@@ -290,11 +276,9 @@ func TestComputedMemoryIsReused(t *testing.T) {
 		// Those ahead, and one for each piece that is read.
 		require.LessOrEqual(t, len(seen), parallel.CopyWorkers()+16, name)
 	}
-	f, err := Load(file)
-	require.NoError(t, err)
+	f := must(Load(file))
 	for i := range n {
-		x, err := f.Tensor(fmt.Sprintf("%02d", i))
-		require.NoError(t, err)
+		x := must(f.Tensor(fmt.Sprintf("%02d", i)))
 		require.Equal(t, bytes.Repeat([]byte{byte(i)}, size), appended[byte](t, x))
 	}
 }
@@ -310,19 +294,15 @@ func BenchmarkWriteFileFrom(b *testing.B) {
 			data[k] = byte(i + k*k)
 		}
 		name := fmt.Sprint(i)
-		x, err := NewTensor(F32, []int{1024, size / 4096}, data)
-		require.NoError(b, err)
+		x := must(NewTensor(F32, []int{1024, size / 4096}, data))
 		parts["slices"][name] = x
-		at, err := NewTensorAt(F32, x.Shape(), bytes.NewReader(data))
-		require.NoError(b, err)
+		at := must(NewTensorAt(F32, x.Shape(), bytes.NewReader(data)))
 		parts["NewTensorAt"][name] = at
 		computed, err := NewTensorFunc(F32, x.Shape(), func(dst []byte) error { return fillFrom(dst, x) })
 		require.NoError(b, err)
 		parts["NewTensorFunc"][name] = computed
-		top, err := NewTensor(F32, []int{256, size / 4096}, data[:size/4])
-		require.NoError(b, err)
-		rest, err := NewTensor(F32, []int{768, size / 4096}, data[size/4:])
-		require.NoError(b, err)
+		top := must(NewTensor(F32, []int{256, size / 4096}, data[:size/4]))
+		rest := must(NewTensor(F32, []int{768, size / 4096}, data[size/4:]))
 		parts["Concat"][name], err = Concat(0, top, rest)
 		require.NoError(b, err)
 	}
@@ -338,10 +318,8 @@ func BenchmarkWriteFileFrom(b *testing.B) {
 	for kind, tensors := range parts {
 		name := filepath.Join(dir, kind)
 		require.NoError(b, WriteFile(name, tensors, nil))
-		want, err := os.ReadFile(filepath.Join(dir, "x"))
-		require.NoError(b, err)
-		got, err := os.ReadFile(name)
-		require.NoError(b, err)
+		want := must(os.ReadFile(filepath.Join(dir, "x")))
+		got := must(os.ReadFile(name))
 		require.True(b, bytes.Equal(want, got), kind)
 	}
 }

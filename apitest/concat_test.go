@@ -18,8 +18,7 @@ func bytesOfTensor(t testing.TB, x Tensor) []byte {
 	t.Helper()
 	all := appended[byte](t, x)
 	var written bytes.Buffer
-	n, err := x.WriteTo(&written)
-	require.NoError(t, err)
+	n := must(x.WriteTo(&written))
 	require.EqualValues(t, len(all), n)
 	require.True(t, bytes.Equal(all, written.Bytes()), "WriteTo")
 	// A window that starts and ends anywhere.
@@ -27,8 +26,7 @@ func bytesOfTensor(t testing.TB, x Tensor) []byte {
 	for range 4 {
 		off := random.Int64N(int64(len(all)) + 1)
 		p := make([]byte, random.Int64N(int64(len(all))-off+1))
-		got, err := x.ReadAt(p, off)
-		require.NoError(t, err)
+		got := must(x.ReadAt(p, off))
 		require.Equal(t, len(p), got)
 		require.True(t, bytes.Equal(all[off:][:len(p)], p), "ReadAt %d bytes at %d", len(p), off)
 	}
@@ -48,13 +46,11 @@ func TestReadAtIsAReaderAt(t *testing.T) {
 	require.NoError(t, err)
 	_, err = x.ReadAt(make([]byte, 1), -1)
 	require.ErrorContains(t, err, "negative offset")
-	all, err := io.ReadAll(io.NewSectionReader(x, 0, x.Size()))
-	require.NoError(t, err)
+	all := must(io.ReadAll(io.NewSectionReader(x, 0, x.Size())))
 	require.Equal(t, appended[byte](t, x), all)
 
 	// A tensor is a source of another one.
-	y, err := NewTensorAt(U32, []int{5}, x)
-	require.NoError(t, err)
+	y := must(NewTensorAt(U32, []int{5}, x))
 	require.Equal(t, []uint32{0, 1, 2, 3, 4}, appended[uint32](t, y))
 }
 
@@ -72,9 +68,8 @@ func TestReaderFaults(t *testing.T) {
 		{"it returns a negative n", readerAtFunc(func(p []byte, _ int64) (int, error) { return -1, nil }), nil, "read -1 of 16 bytes"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			x, err := NewTensorAt(U32, []int{4}, c.r)
-			require.NoError(t, err)
-			_, err = Append[uint32](nil, x)
+			x := must(NewTensorAt(U32, []int{4}, c.r))
+			_, err := Append[uint32](nil, x)
 			require.ErrorContains(t, err, c.want)
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
@@ -90,18 +85,15 @@ func (f readerAtFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off
 func BenchmarkConcat(b *testing.B) {
 	const rows, columns = 4096, 16384
 	name := writeTemp(b, map[string]Tensor{"x": counting(b, F32, rows, columns)})
-	f, err := Open(name)
-	require.NoError(b, err)
+	f := must(Open(name))
 	defer f.Close()
-	x, err := f.Tensor("x")
-	require.NoError(b, err)
+	x := must(f.Tensor("x"))
 	dst := make([]float32, 0, rows*columns)
 	run := func(name string, x Tensor) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(x.Size())
 			for b.Loop() {
-				_, err := Append(dst[:0], x)
-				require.NoError(b, err)
+				must(Append(dst[:0], x))
 			}
 		})
 	}
@@ -110,21 +102,16 @@ func BenchmarkConcat(b *testing.B) {
 		for dim := range 2 {
 			var parts, files []Tensor
 			for i := range n {
-				part, err := x.Part(dim, i, n)
-				require.NoError(b, err)
+				part := must(x.Part(dim, i, n))
 				parts = append(parts, part)
-				g, err := Open(writeTemp(b, map[string]Tensor{"x": part}))
-				require.NoError(b, err)
+				g := must(Open(writeTemp(b, map[string]Tensor{"x": part})))
 				defer g.Close()
-				own, err := g.Tensor("x")
-				require.NoError(b, err)
+				own := must(g.Tensor("x"))
 				files = append(files, own)
 			}
-			joined, err := Concat(dim, parts...)
-			require.NoError(b, err)
+			joined := must(Concat(dim, parts...))
 			run(fmt.Sprintf("dim=%d/%d/parts", dim, n), joined)
-			joined, err = Concat(dim, files...)
-			require.NoError(b, err)
+			joined = must(Concat(dim, files...))
 			run(fmt.Sprintf("dim=%d/%d/files", dim, n), joined)
 		}
 	}
@@ -143,12 +130,10 @@ func TestJoinedComputedClosesFiles(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64)})
 	for way, open := range openedBy {
 		f := open(t, name)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
+		x := must(f.Tensor("x"))
 		closing, err := NewTensorFunc(U32, []int{64}, func([]uint32) error { return f.Close() })
 		require.NoError(t, err)
-		joined, err := Concat(0, closing, x)
-		require.NoError(t, err)
+		joined := must(Concat(0, closing, x))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -174,8 +159,7 @@ func TestWideJoinedWritesFail(t *testing.T) {
 			pieces[i], err = NewTensorAt(U8, []int{size}, r)
 			require.NoError(t, err)
 		}
-		joined, err := Concat(0, pieces...)
-		require.NoError(t, err)
+		joined := must(Concat(0, pieces...))
 		dir := t.TempDir()
 		require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), map[string]Tensor{"x": joined}, nil), errReader)
 		requireEmptyDir(t, dir)
@@ -186,8 +170,7 @@ func TestWideJoinedWritesFail(t *testing.T) {
 // where they are says nothing about what they are of.
 func TestPartsOfTwo(t *testing.T) {
 	constant := func(c byte) []Tensor {
-		stored, err := NewTensor(U8, []int{4}, bytes.Repeat([]byte{c}, 4))
-		require.NoError(t, err)
+		stored := must(NewTensor(U8, []int{4}, bytes.Repeat([]byte{c}, 4)))
 		computed, err := NewTensorFunc(U8, []int{4}, func(dst []byte) error {
 			copy(dst, bytes.Repeat([]byte{c}, 4))
 			return nil
@@ -197,22 +180,16 @@ func TestPartsOfTwo(t *testing.T) {
 	}
 	for i, x := range constant(1) {
 		for k, y := range constant(2) {
-			joined, err := Concat(0, mustSlice(t, x, Span(0, 2)), mustSlice(t, y, Span(2, 4)))
-			require.NoError(t, err)
+			joined := must(Concat(0, mustSlice(t, x, Span(0, 2)), mustSlice(t, y, Span(2, 4))))
 			require.Equal(t, []byte{1, 1, 2, 2}, appended[byte](t, joined), "%d %d", i, k)
 		}
 	}
 
 	// The halves of one tensor, one of them rounded twice.
-	x, err := NewTensor(F32, []int{2}, []float32{1e9, 1e9})
-	require.NoError(t, err)
-	once, err := mustSlice(t, x, Span(0, 1)).Convert(BF16)
-	require.NoError(t, err)
-	twice, err := mustSlice(t, x, Span(1, 2)).Convert(F16)
-	require.NoError(t, err)
-	twice, err = twice.Convert(BF16)
-	require.NoError(t, err)
-	joined, err := Concat(0, once, twice)
-	require.NoError(t, err)
+	x := must(NewTensor(F32, []int{2}, []float32{1e9, 1e9}))
+	once := must(mustSlice(t, x, Span(0, 1)).Convert(BF16))
+	twice := must(mustSlice(t, x, Span(1, 2)).Convert(F16))
+	twice = must(twice.Convert(BF16))
+	joined := must(Concat(0, once, twice))
 	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](t, joined))
 }

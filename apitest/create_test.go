@@ -48,19 +48,16 @@ func TestCreateWritesTheSame(t *testing.T) {
 	for _, piece := range []int{7, 4096, 3 << 20} {
 		name := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, createFile(name, tensors, piece))
-		got, err := os.ReadFile(name)
-		require.NoError(t, err)
+		got := must(os.ReadFile(name))
 		if want == nil {
 			want = got
 		}
 		require.True(t, bytes.Equal(want, got))
-		f, err := Parse(got)
-		require.NoError(t, err)
+		f := must(Parse(got))
 		for name, x := range f.Tensors() {
 			require.Equal(t, appended[byte](t, tensors[name]), appended[byte](t, x))
 		}
-		entries, err := os.ReadDir(filepath.Dir(name))
-		require.NoError(t, err)
+		entries := must(os.ReadDir(filepath.Dir(name)))
 		require.Len(t, entries, 1)
 	}
 }
@@ -73,19 +70,16 @@ func TestCreateIncomplete(t *testing.T) {
 	name := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(name, []byte("old"), 0o666))
 	for n := range 10 {
-		w, err := Create(name, h)
-		require.NoError(t, err)
+		w := must(Create(name, h))
 		for k, tensor := range []string{"a", "b"} {
 			size := min(5-k, max(0, n-5*k))
 			if size == 0 {
 				continue
 			}
-			out, err := w.Tensor(tensor)
-			require.NoError(t, err)
-			_, err = out.Write(make([]byte, size))
-			require.NoError(t, err)
+			out := must(w.Tensor(tensor))
+			must(out.Write(make([]byte, size)))
 		}
-		err = w.Close()
+		err := w.Close()
 		entries, dirErr := os.ReadDir(dir)
 		require.NoError(t, dirErr)
 		require.Len(t, entries, 1, "no temporary file")
@@ -114,16 +108,14 @@ func TestCreateErrors(t *testing.T) {
 	}{
 		{"the next tensor", func(w *Writer) error { _, err := w.Tensor("b"); return err }, `tensor "b" is not the next in the header, which is "a"`},
 		{"not more bytes", func(w *Writer) error {
-			out, err := w.Tensor("a")
-			require.NoError(t, err)
-			_, err = out.Write(make([]byte, 3))
+			out := must(w.Tensor("a"))
+			_, err := out.Write(make([]byte, 3))
 			return err
 		}, `tensor "a": 1 bytes beyond its size of 2`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			dir := t.TempDir()
-			w, err := Create(filepath.Join(dir, "x"), h)
-			require.NoError(t, err)
+			w := must(Create(filepath.Join(dir, "x"), h))
 			require.EqualError(t, c.use(w), "safetensors: "+c.want)
 			requireEmptyDir(t, dir)
 			require.EqualError(t, w.Close(), "safetensors: "+c.want)
@@ -152,12 +144,10 @@ func TestCreateTargets(t *testing.T) {
 	link := name + ".link"
 	require.NoError(t, os.Symlink(name, link))
 	require.NoError(t, createFile(link, tensors, 4))
-	info, err := os.Lstat(link)
-	require.NoError(t, err)
+	info := must(os.Lstat(link))
 	require.True(t, info.Mode().IsRegular(), "the link is replaced")
 	require.NoError(t, createFile(name, tensors, 4))
-	info, err = os.Stat(name)
-	require.NoError(t, err)
+	info = must(os.Stat(name))
 	require.Equal(t, os.FileMode(0o640), info.Mode())
 }
 

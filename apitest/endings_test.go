@@ -99,20 +99,13 @@ func (f endingRanges) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 // on.
 func variants(t *testing.T, x Tensor) map[string]Tensor {
 	t.Helper()
-	rows, err := x.Reshape(x.Len()/64, 64)
-	require.NoError(t, err)
-	columns, err := rows.Slice(All(), Span(3, 5))
-	require.NoError(t, err)
-	narrow, err := x.Bitcast(BF16)
-	require.NoError(t, err)
-	wide, err := narrow.Convert(F32)
-	require.NoError(t, err)
-	other, err := NewTensor(U8, []int{rows.Shape()[0], 1}, make([]byte, rows.Shape()[0]))
-	require.NoError(t, err)
-	joined, err := Concat(1, other, rows)
-	require.NoError(t, err)
-	reshaped, err := transposed(t, rows).Reshape(8, x.Len()/8)
-	require.NoError(t, err)
+	rows := must(x.Reshape(x.Len()/64, 64))
+	columns := must(rows.Slice(All(), Span(3, 5)))
+	narrow := must(x.Bitcast(BF16))
+	wide := must(narrow.Convert(F32))
+	other := must(NewTensor(U8, []int{rows.Shape()[0], 1}, make([]byte, rows.Shape()[0])))
+	joined := must(Concat(1, other, rows))
+	reshaped := must(transposed(t, rows).Reshape(8, x.Len()/8))
 	computed, _ := counted(t, x)
 	return map[string]Tensor{
 		"whole": x, "gathered": columns, "converted": wide, "joined": joined, "computed": computed,
@@ -146,8 +139,7 @@ func writers(t *testing.T) map[string]func(w io.Writer, x Tensor) error {
 func TestReadersThatEnd(t *testing.T) {
 	const size = 1 << 16
 	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
-	head, err := h.AppendBinary(nil)
-	require.NoError(t, err)
+	head := must(h.AppendBinary(nil))
 	dir := t.TempDir()
 	operations := map[string]func(Tensor) error{
 		"Append": func(x Tensor) error {
@@ -159,12 +151,10 @@ func TestReadersThatEnd(t *testing.T) {
 		"WriteFile":   func(x Tensor) error { return WriteFile(filepath.Join(dir, "x"), map[string]Tensor{"x": x}, nil) },
 		"WriteShards": func(x Tensor) error { return WriteShards(dir, map[string]Tensor{"x": x, "y": x}, nil, 1) },
 		"Create": func(x Tensor) error {
-			w, err := Create(filepath.Join(dir, "x"), &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
-			require.NoError(t, err)
+			w := must(Create(filepath.Join(dir, "x"), &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}}))
 			defer w.Close()
-			to, err := w.Tensor("x")
-			require.NoError(t, err)
-			_, err = x.WriteTo(to)
+			to := must(w.Tensor("x"))
+			_, err := x.WriteTo(to)
 			return err
 		},
 	}
@@ -234,15 +224,13 @@ func (w *endingWriter) Write(b []byte) (int, error) {
 // TestWritersThatEnd lets writers panic or call runtime.Goexit in their first
 // and in a later Write, of every kind of tensor from every kind of file.
 func TestWritersThatEnd(t *testing.T) {
-	x, err := NewTensor(U8, []int{3 << 20}, make([]byte, 3<<20))
-	require.NoError(t, err)
+	x := must(NewTensor(U8, []int{3 << 20}, make([]byte, 3<<20)))
 	name := writeTemp(t, map[string]Tensor{"x": x})
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
 		for way, open := range openedBy {
 			f := open(t, name)
-			x, err := f.Tensor("x")
-			require.NoError(t, err)
+			x := must(f.Tensor("x"))
 			for kind, y := range variants(t, x) {
 				for operation, write := range writers(t) {
 					for _, n := range []int{0, 1} {
@@ -290,8 +278,7 @@ func TestOpenersThatEnd(t *testing.T) {
 						}
 						e.end()
 					}
-					x, err := NewTensor(U8, []int{1}, []byte{1})
-					require.NoError(t, err)
+					x := must(NewTensor(U8, []int{1}, []byte{1}))
 					var file bytes.Buffer
 					require.NoError(t, Write(&file, map[string]Tensor{shard: x}, nil))
 					f, err := OpenFS(closingFS{fstest.MapFS{"x": {Data: file.Bytes()}}, &left}, "x")

@@ -22,14 +22,12 @@ import (
 // passes wrongly to an exported function is an ordinary error.
 func TestCallersFault(t *testing.T) {
 	x := counting(t, U32, 2, 3)
-	f, err := FileOf(map[string]Tensor{"x": x}, nil, nil)
-	require.NoError(t, err)
+	f := must(FileOf(map[string]Tensor{"x": x}, nil, nil))
 	reserved := map[string]Tensor{"__metadata__": x}
 	twice := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8}, {Name: "x", DType: U8}}}
 	dir := t.TempDir()
 	writer := func() *Writer {
-		w, err := NewWriter(io.Discard, f.Header())
-		require.NoError(t, err)
+		w := must(NewWriter(io.Discard, f.Header()))
 		return w
 	}
 	errOf := func(_ any, err error) error { return err }
@@ -131,8 +129,7 @@ func TestBytesAtFault(t *testing.T) {
 func TestWriterErrorsAsTheyAre(t *testing.T) {
 	for way, open := range openedBy {
 		f := open(t, writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64, 64)}))
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
+		x := must(f.Tensor("x"))
 		for _, x := range []Tensor{x, mustSlice(t, x, All(), At(1))} {
 			n, err := x.WriteTo(&failingWriter{left: 7})
 			require.True(t, err == errWriter, "%s: %v", way, err)
@@ -162,8 +159,7 @@ func (b brokenFS) Open(name string) (fs.File, error) {
 // TestReadErrorsNameFileAndTensor: of many shards, an error of reading names the one,
 // and the tensor in it, whatever the operation and the way to the bytes.
 func TestReadErrorsNameFileAndTensor(t *testing.T) {
-	half, err := NewTensor(BF16, []int{4, 4}, make([]uint16, 16))
-	require.NoError(t, err)
+	half := must(NewTensor(BF16, []int{4, 4}, make([]uint16, 16)))
 	shard := func(name string) []byte {
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, map[string]Tensor{name + "0": counting(t, U32, 2, 2), name + "1": half}, nil))
@@ -172,8 +168,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 	index := `{"weight_map":{"a0":"m-1.safetensors","a1":"m-1.safetensors","b0":"m-2.safetensors","b1":"m-2.safetensors"}}`
 	files := fstest.MapFS{"dir/m-1.safetensors": {Data: shard("a")}, "dir/m-2.safetensors": {Data: shard("b")}, "dir/m.safetensors.index.json": {Data: []byte(index)}}
 	open := func() *File {
-		f, err := OpenFS(brokenFS{files}, "dir")
-		require.NoError(t, err)
+		f := must(OpenFS(brokenFS{files}, "dir"))
 		return f
 	}
 	called := func() *File {
@@ -212,30 +207,26 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 				return err
 			},
 			"Slice": func(x Tensor) error {
-				x, err := x.Slice(All(), At(1))
-				require.NoError(t, err)
-				_, err = Append[byte](nil, x)
+				x = must(x.Slice(All(), At(1)))
+				_, err := Append[byte](nil, x)
 				return err
 			},
 			"Transpose": func(x Tensor) error {
-				x, err := x.Transpose()
-				require.NoError(t, err)
-				_, err = Append[byte](nil, x)
+				x = must(x.Transpose())
+				_, err := Append[byte](nil, x)
 				return err
 			},
 			"Convert": func(x Tensor) error { _, err := Append[float32](nil, x); return err },
 			"Concat": func(x Tensor) error {
-				x, err := Concat(0, half, x)
-				require.NoError(t, err)
-				_, err = Append[byte](nil, x)
+				x = must(Concat(0, half, x))
+				_, err := Append[byte](nil, x)
 				return err
 			},
 		} {
 			t.Run(way+"/"+operation, func(t *testing.T) {
 				f := f()
-				x, err := f.Tensor("b1")
-				require.NoError(t, err)
-				err = try(x)
+				x := must(f.Tensor("b1"))
+				err := try(x)
 				require.Regexp(t, "^safetensors: (tensor|writing) ", err.Error())
 				require.ErrorContains(t, err, `tensor "b1" of `)
 				require.ErrorContains(t, err, "m-2.safetensors: ")
@@ -259,11 +250,10 @@ func TestReadTogetherNames(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, checkpointOf(t, 3), nil))
 	failing := &failingReader{ReaderAt: bytes.NewReader(b.Bytes()), left: int64(b.Len())}
-	f, err := NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(b.Len()))
-	require.NoError(t, err)
+	f := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(b.Len())))
 	tensors := maps.Collect(f.Tensors())
 	delete(tensors, "t00")
-	err = Write(io.Discard, tensors, nil)
+	err := Write(io.Discard, tensors, nil)
 	require.ErrorIs(t, err, errReader)
 	require.EqualError(t, err, `safetensors: writing tensor "t01": `+errReader.Error())
 }

@@ -38,12 +38,10 @@ func kindsOf(t testing.TB) map[string]Tensor {
 func TestFileOf(t *testing.T) {
 	for _, tensors := range []map[string]Tensor{nil, {}, {"x": counting(t, U32, 0)}, {"": counting(t, U32)}, kindsOf(t)} {
 		for _, metadata := range []map[string]string{nil, {}, {"b": "\x00", "a": "ü"}} {
-			f, err := FileOf(tensors, metadata, nil)
-			require.NoError(t, err)
+			f := must(FileOf(tensors, metadata, nil))
 			var file bytes.Buffer
 			require.NoError(t, Write(&file, tensors, metadata))
-			written, err := Parse(file.Bytes())
-			require.NoError(t, err)
+			written := must(Parse(file.Bytes()))
 			require.Equal(t, written.Header(), f.Header())
 			require.Equal(t, written.Metadata(), f.Metadata())
 			require.Equal(t, written.Len(), f.Len())
@@ -56,15 +54,14 @@ func TestFileOf(t *testing.T) {
 			for name, x := range f.Tensors() {
 				order = append(order, name)
 				require.Equal(t, tensors[name], x, "the tensor itself")
-				again, err := f.Tensor(name)
-				require.NoError(t, err)
+				again := must(f.Tensor(name))
 				require.Equal(t, x, again)
 			}
 			for name := range written.Tensors() {
 				wantOrder = append(wantOrder, name)
 			}
 			require.Equal(t, wantOrder, order)
-			_, err = f.Tensor("absent")
+			_, err := f.Tensor("absent")
 			require.ErrorIs(t, err, fs.ErrNotExist)
 			require.NoError(t, f.Close())
 		}
@@ -75,20 +72,16 @@ func TestFileOf(t *testing.T) {
 // tensors.
 func TestFileOfCopiesNothing(t *testing.T) {
 	data := []float32{1, 2}
-	x, err := NewTensor(F32, []int{2}, data)
-	require.NoError(t, err)
+	x := must(NewTensor(F32, []int{2}, data))
 	tensors := map[string]Tensor{"x": x}
 	metadata := map[string]string{"a": "b"}
-	f, err := FileOf(tensors, metadata, nil)
-	require.NoError(t, err)
+	f := must(FileOf(tensors, metadata, nil))
 	tensors["y"], metadata["a"] = x, "c"
 	delete(tensors, "x")
 	require.Equal(t, map[string]string{"a": "b"}, f.Metadata())
 	require.Equal(t, 1, f.Len())
-	y, err := f.Tensor("x")
-	require.NoError(t, err)
-	view, err := View[float32](y)
-	require.NoError(t, err)
+	y := must(f.Tensor("x"))
+	view := must(View[float32](y))
 	require.Same(t, &data[0], &view[0])
 }
 
@@ -107,8 +100,7 @@ func TestFileOfClose(t *testing.T) {
 		calls := 0
 		f, err := FileOf(tensors, nil, func() error { calls++; return failure })
 		require.NoError(t, err)
-		f, err = own(f)
-		require.NoError(t, err)
+		f = must(own(f))
 		for name, x := range f.Tensors() {
 			require.Equal(t, tensors[name], x, way)
 		}
@@ -123,18 +115,14 @@ func TestFileOfClose(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
-	both, err := Join(failing(), failing())
-	require.NoError(t, err)
+	both := must(Join(failing(), failing()))
 	require.ErrorIs(t, both.Close(), failure)
 	require.Equal(t, 2, closed, "the error of one does not leave the other open")
-	file, err := Open(writeTemp(t, tensors))
-	require.NoError(t, err)
-	f, err := FileOf(maps.Collect(file.Tensors()), nil, file.Close)
-	require.NoError(t, err)
-	x, err := f.Tensor("t00")
-	require.NoError(t, err)
+	file := must(Open(writeTemp(t, tensors)))
+	f := must(FileOf(maps.Collect(file.Tensors()), nil, file.Close))
+	x := must(f.Tensor("t00"))
 	require.NoError(t, f.Close())
-	_, err = Append[uint32](nil, x)
+	_, err := Append[uint32](nil, x)
 	require.ErrorIs(t, err, fs.ErrClosed)
 }
 
@@ -148,8 +136,7 @@ func TestFileOfJoined(t *testing.T) {
 		for _, name := range names {
 			part[name] = tensors[name]
 		}
-		f, err := FileOf(part, map[string]string{"first": names[0]}, nil)
-		require.NoError(t, err)
+		f := must(FileOf(part, map[string]string{"first": names[0]}, nil))
 		return f
 	}
 	var index strings.Builder
@@ -165,10 +152,8 @@ func TestFileOfJoined(t *testing.T) {
 		return of(names[4:]...), nil
 	})
 	require.NoError(t, err)
-	stored, err := Open(writeTemp(t, map[string]Tensor{"stored": tensors["t00"]}))
-	require.NoError(t, err)
-	f, err := Join(shards, stored, of("t05"))
-	require.NoError(t, err)
+	stored := must(Open(writeTemp(t, map[string]Tensor{"stored": tensors["t00"]})))
+	f := must(Join(shards, stored, of("t05")))
 	defer f.Close()
 	got := maps.Collect(f.Tensors())
 	require.Equal(t, []string{"stored", "t01", "t03", "t04", "t05"}, slices.Sorted(maps.Keys(got)))
@@ -213,8 +198,7 @@ func TestFileOfCloses(t *testing.T) {
 		return failure
 	})
 	require.NoError(t, err)
-	joined, err = Join(f)
-	require.NoError(t, err)
+	joined = must(Join(f))
 	require.ErrorIs(t, joined.Close(), failure)
 	require.NoError(t, f.Close())
 	require.Equal(t, 1, calls)

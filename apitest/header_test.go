@@ -26,11 +26,9 @@ func TestReadHeader(t *testing.T) {
 		DataStart: int64(len(file) - 4),
 	}
 	for _, r := range []io.Reader{bytes.NewReader(file), iotest.OneByteReader(bytes.NewReader(file)), iotest.DataErrReader(bytes.NewReader(file))} {
-		h, err := ReadHeader(r)
-		require.NoError(t, err)
+		h := must(ReadHeader(r))
 		require.Equal(t, want, h)
-		rest, err := io.ReadAll(r)
-		require.NoError(t, err)
+		rest := must(io.ReadAll(r))
 		require.Len(t, rest, 4)
 	}
 	failure := errors.New("failure")
@@ -231,11 +229,9 @@ func TestHostileHeaders(t *testing.T) {
 // way it was opened, and changes of it change nothing else.
 func TestFileHeader(t *testing.T) {
 	name := writeTemp(t, checkpointOf(t, 5))
-	file, err := os.Open(name)
-	require.NoError(t, err)
+	file := must(os.Open(name))
 	defer file.Close()
-	want, err := ReadHeader(file)
-	require.NoError(t, err)
+	want := must(ReadHeader(file))
 	for way, open := range openedBy {
 		f := open(t, name)
 		require.Equal(t, want, f.Header(), way)
@@ -262,18 +258,15 @@ func TestHeadersOfShards(t *testing.T) {
 	tensors := checkpointOf(t, 9)
 	tensors["empty"] = counting(t, U32, 0, 3)
 	require.NoError(t, WriteShards(dir, tensors, map[string]string{"k": "v"}, 200))
-	f, err := Open(dir)
-	require.NoError(t, err)
+	f := must(Open(dir))
 	defer f.Close()
 	require.Equal(t, len(tensors), f.Len())
 
 	found := 0
 	for file, h := range f.Headers() {
-		data, err := os.ReadFile(filepath.Join(dir, file))
-		require.NoError(t, err)
+		data := must(os.ReadFile(filepath.Join(dir, file)))
 		for _, info := range h.Tensors {
-			x, err := f.Tensor(info.Name)
-			require.NoError(t, err)
+			x := must(f.Tensor(info.Name))
 			require.Equal(t, x.DType(), info.DType)
 			require.Equal(t, x.Shape(), info.Shape)
 			require.True(t, bytes.Equal(appended[byte](t, x), data[h.DataStart+info.DataOffsets[0]:h.DataStart+info.DataOffsets[1]]))
@@ -289,23 +282,18 @@ func TestHeadersOfShards(t *testing.T) {
 	require.Zero(t, h.DataStart)
 	require.Equal(t, f.Metadata(), h.Metadata)
 	whole := filepath.Join(t.TempDir(), "whole.safetensors")
-	w, err := Create(whole, h)
-	require.NoError(t, err)
+	w := must(Create(whole, h))
 	for name, x := range f.Tensors() {
-		to, err := w.Tensor(name)
-		require.NoError(t, err)
-		_, err = x.WriteTo(to)
-		require.NoError(t, err)
+		to := must(w.Tensor(name))
+		must(x.WriteTo(to))
 	}
 	require.NoError(t, w.Close())
 	requireCheckpoint(t, whole, tensors)
-	one, err := Open(whole)
-	require.NoError(t, err)
+	one := must(Open(whole))
 	defer one.Close()
 	require.Equal(t, h.Tensors, one.Header().Tensors, "one after another")
 
-	none, err := Join()
-	require.NoError(t, err)
+	none := must(Join())
 	require.Equal(t, &Header{Tensors: []TensorInfo{}}, none.Header())
 	require.Zero(t, none.Len())
 }

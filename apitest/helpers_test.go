@@ -38,6 +38,14 @@ func fileOf(header string, dataSize int) []byte {
 	return append(append(b, header...), make([]byte, dataSize)...)
 }
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // counting returns a tensor of four-byte elements with the bits 0, 1, 2, and so on.
 func counting(t testing.TB, dtype DType, shape ...int) Tensor {
 	t.Helper()
@@ -49,8 +57,7 @@ func counting(t testing.TB, dtype DType, shape ...int) Tensor {
 	for i := range data {
 		data[i] = uint32(i)
 	}
-	tensor, err := NewTensor(dtype, shape, data)
-	require.NoError(t, err)
+	tensor := must(NewTensor(dtype, shape, data))
 	return tensor
 }
 
@@ -68,8 +75,7 @@ func checkpointOf(t testing.TB, n int) map[string]Tensor {
 	tensors := make(map[string]Tensor)
 	for i := range n {
 		data := slices.Repeat([]uint32{uint32(i)}, 16)
-		x, err := NewTensor(U32, []int{4, 4}, data)
-		require.NoError(t, err)
+		x := must(NewTensor(U32, []int{4, 4}, data))
 		tensors[fmt.Sprintf("t%02d", i)] = x
 	}
 	return tensors
@@ -114,8 +120,7 @@ var openedBy = map[string]func(t testing.TB, name string) *File{
 // appended returns the elements of a tensor, as Append does.
 func appended[T Element](t testing.TB, x Tensor) []T {
 	t.Helper()
-	out, err := Append[T](nil, x)
-	require.NoError(t, err)
+	out := must(Append[T](nil, x))
 	return out
 }
 
@@ -128,8 +133,7 @@ func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 		require.NoError(t, err, way)
 		require.Len(t, maps.Collect(f.Tensors()), len(want))
 		for name, x := range want {
-			got, err := f.Tensor(name)
-			require.NoError(t, err)
+			got := must(f.Tensor(name))
 			require.Equal(t, x.Shape(), got.Shape())
 			require.Equal(t, appended[byte](t, x), appended[byte](t, got))
 		}
@@ -142,8 +146,7 @@ func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 // listDir returns the sorted names in a folder.
 func listDir(t testing.TB, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(dir))
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())

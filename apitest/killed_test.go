@@ -51,8 +51,7 @@ const (
 
 // saver returns a command that runs this test binary as a saver.
 func saver(t *testing.T, variable, name string) *exec.Cmd {
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must(os.Executable())
 	cmd := exec.Command(self, "-test.run", "^TestKilledWrite$")
 	cmd.Env = append(os.Environ(), variable+"="+name)
 	return cmd
@@ -60,8 +59,7 @@ func saver(t *testing.T, variable, name string) *exec.Cmd {
 
 // temporary returns how many temporary files are in a folder.
 func temporary(t *testing.T, dir string) int {
-	left, err := filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp"))
-	require.NoError(t, err)
+	left := must(filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp")))
 	return len(left)
 }
 
@@ -71,8 +69,7 @@ func saveHalf(t *testing.T, name string) {
 	x := counting(t, U32, 1<<22)
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
-	f, err := NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))
-	require.NoError(t, err)
+	f := must(NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len())))
 	tensors := maps.Collect(f.Tensors())
 	switch {
 	case filepath.Base(name) == "create.safetensors":
@@ -120,11 +117,9 @@ func testKilledHalfway(t *testing.T) {
 		require.Equal(t, left, temporary(t, filepath.Dir(name)))
 
 		require.NoError(t, WriteFile(name, map[string]Tensor{"old": counting(t, U32, 4)}, nil))
-		want, err := os.ReadFile(name)
-		require.NoError(t, err)
+		want := must(os.ReadFile(name))
 		kill(name)
-		got, err := os.ReadFile(name)
-		require.NoError(t, err)
+		got := must(os.ReadFile(name))
 		require.Equal(t, want, got)
 		require.Equal(t, 2*left, temporary(t, filepath.Dir(name)), "it was killed while writing")
 	}
@@ -157,8 +152,7 @@ func saveForever(t *testing.T, name string) {
 		io.Copy(io.Discard, os.Stdin) // the parent holds the other end
 		os.Exit(1)
 	}()
-	n, err := generationOf(name)
-	require.NoError(t, err)
+	n := must(generationOf(name))
 	fmt.Println("\nsaved", n)
 	for n := int(n) + 1; ; n++ {
 		err := saveGeneration(t, name, n)
@@ -228,10 +222,8 @@ type runningSaver struct {
 func startSaver(t *testing.T, name string) *runningSaver {
 	s := &runningSaver{cmd: saver(t, killedAnywhere, name), done: make(chan struct{})}
 	s.cmd.Stderr = os.Stderr
-	_, err := s.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := s.cmd.StdoutPipe()
-	require.NoError(t, err)
+	must(s.cmd.StdinPipe())
+	out := must(s.cmd.StdoutPipe())
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(func() { s.cmd.Process.Kill(); s.cmd.Wait() }) // if the test fails
 	saves := make(chan struct{})

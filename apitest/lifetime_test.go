@@ -68,14 +68,12 @@ func TestClosed(t *testing.T) {
 	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
 			f := open(t, name)
-			a, err := f.Tensor("a")
-			require.NoError(t, err)
+			a := must(f.Tensor("a"))
 			require.NoError(t, f.Close())
 			require.NoError(t, f.Close())
-			column, err := a.Slice(All(), At(1))
-			require.NoError(t, err)
+			column := must(a.Slice(All(), At(1)))
 			for _, tensor := range []Tensor{a, column} {
-				_, err = Append[uint32](nil, tensor)
+				_, err := Append[uint32](nil, tensor)
 				require.ErrorIs(t, err, fs.ErrClosed)
 				_, err = View[uint32](tensor)
 				require.ErrorIs(t, err, fs.ErrClosed)
@@ -98,10 +96,8 @@ func TestViewsOutliveClose(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
 	for _, way := range []string{"Load", "Parse"} {
 		f := openedBy[way](t, name)
-		a, err := f.Tensor("a")
-		require.NoError(t, err)
-		view, err := View[byte](a)
-		require.NoError(t, err)
+		a := must(f.Tensor("a"))
+		view := must(View[byte](a))
 		require.NoError(t, f.Close())
 		runtime.GC()
 		require.Equal(t, []byte{0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}, view)
@@ -123,12 +119,10 @@ func TestCloseWaits(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, U32, 4, 4)})
 	for way, open := range openedBy {
 		f := open(t, name)
-		a, err := f.Tensor("a")
-		require.NoError(t, err)
+		a := must(f.Tensor("a"))
 		t.Run(way, func(t *testing.T) { requireCloseWaits(t, f, a) })
 		f = open(t, name)
-		b, err := f.Tensor("b")
-		require.NoError(t, err)
+		b := must(f.Tensor("b"))
 		b = mustSlice(t, must(transposed(t, b).Reshape(2, 8)), All(), Span(2, 4))
 		t.Run(way+" reshaped", func(t *testing.T) { requireCloseWaits(t, f, b) })
 	}
@@ -214,8 +208,7 @@ func TestCloseUnmaps(t *testing.T) {
 		return
 	}
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
-	f, err := Open(name)
-	require.NoError(t, err)
+	f := must(Open(name))
 	require.True(t, mapped(t, name))
 	require.NoError(t, f.Close())
 	require.False(t, mapped(t, name))
@@ -223,8 +216,7 @@ func TestCloseUnmaps(t *testing.T) {
 
 // mapped reports whether this process, on Linux, has mapped a file.
 func mapped(t *testing.T, name string) bool {
-	maps, err := os.ReadFile("/proc/self/maps")
-	require.NoError(t, err)
+	maps := must(os.ReadFile("/proc/self/maps"))
 	return strings.Contains(string(maps), name)
 }
 
@@ -234,15 +226,13 @@ func TestNothingStaysOpen(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})))
-	require.NoError(t, err)
+	dir := must(filepath.EvalSymlinks(filepath.Dir(writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)}))))
 	name := filepath.Join(dir, "model.safetensors")
 	index := name + ".index.json"
 	require.NoError(t, os.WriteFile(index, []byte(`{"weight_map":{"b":"model.safetensors"}}`), 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken"), []byte("12345678"), 0o666))
 	open := func() (names []string) {
-		fds, err := os.ReadDir("/proc/self/fd")
-		require.NoError(t, err)
+		fds := must(os.ReadDir("/proc/self/fd"))
 		for _, fd := range fds {
 			if link, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(link, dir+"/") {
 				names = append(names, link)
@@ -250,16 +240,14 @@ func TestNothingStaysOpen(t *testing.T) {
 		}
 		return names
 	}
-	loaded, err := Load(name)
-	require.NoError(t, err)
+	loaded := must(Load(name))
 	require.Empty(t, open())
 	require.NoError(t, loaded.Close())
 	for _, f := range []func() (*File, error){
 		func() (*File, error) { return Open(name) },
 		func() (*File, error) { return OpenFS(os.DirFS(dir), "model.safetensors") },
 	} {
-		f, err := f()
-		require.NoError(t, err)
+		f := must(f())
 		require.Equal(t, []string{name}, open())
 		require.NoError(t, f.Close())
 		require.Empty(t, open())
@@ -281,12 +269,9 @@ func TestForgottenFileStaysMapped(t *testing.T) {
 	}
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 2)})
 	view := func() []byte {
-		f, err := Open(name)
-		require.NoError(t, err)
-		a, err := f.Tensor("a")
-		require.NoError(t, err)
-		view, err := View[byte](a)
-		require.NoError(t, err)
+		f := must(Open(name))
+		a := must(f.Tensor("a"))
+		view := must(View[byte](a))
 		return view
 	}()
 	for range 5 {
@@ -304,10 +289,8 @@ func TestRefusedOperationsLetGo(t *testing.T) {
 	for way, open := range openedBy {
 		for _, last := range []string{"a", "z"} { // the closed one is read first, or last
 			f, closed := open(t, name), open(t, name)
-			x, err := f.Tensor("x")
-			require.NoError(t, err)
-			lost, err := closed.Tensor("x")
-			require.NoError(t, err)
+			x := must(f.Tensor("x"))
+			lost := must(closed.Tensor("x"))
 			require.NoError(t, closed.Close())
 			tensors := map[string]Tensor{last: lost}
 			for _, name := range []string{"b", "c", "d"} {
@@ -317,8 +300,7 @@ func TestRefusedOperationsLetGo(t *testing.T) {
 			if last == "a" {
 				pieces = []Tensor{lost, x, x}
 			}
-			joined, err := Concat(0, pieces...)
-			require.NoError(t, err)
+			joined := must(Concat(0, pieces...))
 			dir := t.TempDir()
 			for _, err := range []error{
 				Write(io.Discard, tensors, nil),
@@ -339,9 +321,8 @@ func TestRefusedOperationsLetGo(t *testing.T) {
 // TestUnknownNames: the error of a name that no tensor has is fs.ErrNotExist and no
 // other.
 func TestUnknownNames(t *testing.T) {
-	f, err := Parse(fileOf("{}", 0))
-	require.NoError(t, err)
-	_, err = f.Tensor("x\n")
+	f := must(Parse(fileOf("{}", 0)))
+	_, err := f.Tensor("x\n")
 	require.EqualError(t, err, `safetensors: no tensor is named "x\n"`)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NotErrorIs(t, err, fs.ErrClosed)

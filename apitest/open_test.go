@@ -72,8 +72,7 @@ func zipOf(t *testing.T, dir string, method uint16) *zip.Reader {
 		return err
 	}))
 	require.NoError(t, w.Close())
-	r, err := zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len()))
-	require.NoError(t, err)
+	r := must(zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len())))
 	return r
 }
 
@@ -86,8 +85,7 @@ func TestOpenFS(t *testing.T) {
 	mapFS := fstest.MapFS{}
 	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
-			require.NoError(t, err)
+			data := must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))))
 			mapFS[name] = &fstest.MapFile{Data: data}
 		}
 		return err
@@ -167,12 +165,11 @@ func TestZippedIndexSum(t *testing.T) {
 	require.NoError(t, WriteShards(dir, checkpointOf(t, 2), nil, 64))
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		broken := zipOf(t, dir, method)
-		f, err := OpenFS(broken, ".")
-		require.NoError(t, err)
+		f := must(OpenFS(broken, "."))
 		require.NoError(t, f.Close())
 		i := slices.IndexFunc(broken.File, func(f *zip.File) bool { return f.Name == "model.safetensors.index.json" })
 		broken.File[i].CRC32++
-		_, err = OpenFS(broken, ".")
+		_, err := OpenFS(broken, ".")
 		require.ErrorIs(t, err, zip.ErrChecksum)
 	}
 }
@@ -183,18 +180,13 @@ func TestTarEntry(t *testing.T) {
 	require.NoError(t, Write(&file, map[string]Tensor{"x": counting(t, U32, 4)}, nil))
 	w := tar.NewWriter(&archive)
 	require.NoError(t, w.WriteHeader(&tar.Header{Name: "x.safetensors", Size: int64(file.Len()), Mode: 0o666}))
-	_, err := w.Write(file.Bytes())
-	require.NoError(t, err)
+	must(w.Write(file.Bytes()))
 	require.NoError(t, w.Close())
 	r := bytes.NewReader(archive.Bytes())
-	h, err := tar.NewReader(r).Next()
-	require.NoError(t, err)
-	off, err := r.Seek(0, io.SeekCurrent)
-	require.NoError(t, err)
-	f, err := NewFile(io.NewSectionReader(bytes.NewReader(archive.Bytes()), off, h.Size), h.Size)
-	require.NoError(t, err)
-	x, err := f.Tensor("x")
-	require.NoError(t, err)
+	h := must(tar.NewReader(r).Next())
+	off := must(r.Seek(0, io.SeekCurrent))
+	f := must(NewFile(io.NewSectionReader(bytes.NewReader(archive.Bytes()), off, h.Size), h.Size))
+	x := must(f.Tensor("x"))
 	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x))
 }
 
@@ -202,12 +194,9 @@ func TestJoin(t *testing.T) {
 	base := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, F32, 2)})
 	adapter := filepath.Join(t.TempDir(), "adapter.safetensors")
 	require.NoError(t, WriteFile(adapter, map[string]Tensor{"lora": counting(t, U32, 3)}, map[string]string{"k": "v"}))
-	f, err := Open(base)
-	require.NoError(t, err)
-	g, err := Open(adapter)
-	require.NoError(t, err)
-	joined, err := Join(g, f)
-	require.NoError(t, err)
+	f := must(Open(base))
+	g := must(Open(adapter))
+	joined := must(Join(g, f))
 	var names []string
 	for name := range joined.Tensors() {
 		names = append(names, name)
@@ -215,34 +204,29 @@ func TestJoin(t *testing.T) {
 	require.Equal(t, []string{"lora", "b", "a"}, names, "file by file")
 	require.Equal(t, map[string]string{"k": "v"}, joined.Metadata())
 	for _, name := range names {
-		_, err := joined.Tensor(name)
-		require.NoError(t, err)
+		must(joined.Tensor(name))
 	}
-	again, err := Join(joined)
-	require.NoError(t, err)
+	again := must(Join(joined))
 
-	_, err = Join(f, g, f)
+	_, err := Join(f, g, f)
 	require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "b": duplicate tensor name, in %q and %q`, base, base))
-	unnamed, err := FileOf(map[string]Tensor{"x": counting(t, U32), "y": counting(t, U32), "lora": counting(t, U32)}, nil, nil)
-	require.NoError(t, err)
+	unnamed := must(FileOf(map[string]Tensor{"x": counting(t, U32), "y": counting(t, U32), "lora": counting(t, U32)}, nil, nil))
 	_, err = Join(f, unnamed, joined)
 	require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "lora": duplicate tensor name, in files[1] and %q`, adapter), "that of the part")
 	_, err = Join(unnamed, unnamed)
 	require.ErrorContains(t, err, "duplicate tensor name, in files[0] and files[1]")
 	_, err = Join(f, nil)
 	require.ErrorContains(t, err, "files[1] to join is nil")
-	x, err := again.Tensor("a")
-	require.NoError(t, err)
+	x := must(again.Tensor("a"))
 	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x), "refused Joins close nothing")
 	require.NoError(t, again.Close())
 	for _, file := range []*File{f, g, joined} {
 		for _, x := range file.Tensors() {
-			_, err = Append[byte](nil, x)
+			_, err := Append[byte](nil, x)
 			require.ErrorIs(t, err, fs.ErrClosed)
 		}
 	}
-	none, err := Join()
-	require.NoError(t, err)
+	none := must(Join())
 	require.Empty(t, maps.Collect(none.Tensors()))
 	require.Nil(t, none.Metadata())
 	require.NoError(t, none.Close())

@@ -22,15 +22,12 @@ func TestRead(t *testing.T) {
 	for _, tensors := range []map[string]Tensor{nil, {"scalar": counting(t, U32)}, kindsOf(t), {"large": counting(t, U32, 1<<20)}} {
 		var file bytes.Buffer
 		require.NoError(t, Write(&file, tensors, map[string]string{"k": "v"}))
-		want, err := Parse(file.Bytes())
-		require.NoError(t, err)
+		want := must(Parse(file.Bytes()))
 		for _, slow := range []func(io.Reader) io.Reader{iotest.HalfReader, iotest.DataErrReader, piped, func(r io.Reader) io.Reader { return r }} {
-			f, err := Read(slow(bytes.NewReader(file.Bytes())))
-			require.NoError(t, err)
+			f := must(Read(slow(bytes.NewReader(file.Bytes()))))
 			require.Equal(t, want.Header(), f.Header())
 			require.NoError(t, f.Close())
-			f, err = Read(slow(bytes.NewReader(file.Bytes())))
-			require.NoError(t, err)
+			f = must(Read(slow(bytes.NewReader(file.Bytes()))))
 			var again bytes.Buffer
 			require.NoError(t, Write(&again, maps.Collect(f.Tensors()), f.Metadata()))
 			require.Equal(t, file.Bytes(), again.Bytes())
@@ -50,15 +47,12 @@ func piped(r io.Reader) io.Reader {
 
 // TestReadViews: tensors are at addresses that suit their dtypes, and stay after Close.
 func TestReadViews(t *testing.T) {
-	wide, err := NewTensor(U64, []int{1}, []uint64{1 << 40})
-	require.NoError(t, err)
+	wide := must(NewTensor(U64, []int{1}, []uint64{1 << 40}))
 	for range 100 { // small allocations share blocks
 		var file bytes.Buffer
 		require.NoError(t, Write(&file, map[string]Tensor{"a": wide, "b": counting(t, U32, 1)}, nil))
-		f, err := Read(&file)
-		require.NoError(t, err)
-		x, err := f.Tensor("a")
-		require.NoError(t, err)
+		f := must(Read(&file))
+		x := must(f.Tensor("a"))
 		view, err := View[uint64](x)
 		require.NoError(t, f.Close())
 		if !littleEndian() {
@@ -99,13 +93,11 @@ func TestReadFails(t *testing.T) {
 	// A sum of a decompressor comes after the last byte.
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	_, err := z.Write(file)
-	require.NoError(t, err)
+	must(z.Write(file))
 	require.NoError(t, z.Close())
 	packed.Bytes()[packed.Len()-8]++
-	r, err := gzip.NewReader(&packed)
-	require.NoError(t, err)
-	_, err = Read(r)
+	r := must(gzip.NewReader(&packed))
+	_, err := Read(r)
 	require.ErrorIs(t, err, gzip.ErrChecksum)
 }
 

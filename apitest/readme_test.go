@@ -48,12 +48,10 @@ func TestReadme(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err)
 	}
-	text, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
+	text := must(os.ReadFile("../README.md"))
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllSubmatch(text, -1)
 	require.Greater(t, len(blocks), 3)
-	root, err := filepath.Abs("..")
-	require.NoError(t, err)
+	root := must(filepath.Abs(".."))
 	// The files are in folders of the module that exist for the compiler only.
 	overlay := struct{ Replace map[string]string }{make(map[string]string)}
 	arguments := []string{"build", "-o", os.DevNull, "-overlay", filepath.Join(t.TempDir(), "overlay.json")}
@@ -68,8 +66,7 @@ func TestReadme(t *testing.T) {
 		overlay.Replace[filepath.Join(root, folder, "main.go")] = file
 		arguments = append(arguments, "./"+folder)
 	}
-	list, err := json.Marshal(overlay)
-	require.NoError(t, err)
+	list := must(json.Marshal(overlay))
 	require.NoError(t, os.WriteFile(arguments[4], list, 0o666))
 	command := exec.Command("go", arguments...)
 	command.Dir = root
@@ -79,8 +76,7 @@ func TestReadme(t *testing.T) {
 
 // useOf returns an assignment that uses the variables that some lines define.
 func useOf(t *testing.T, lines string) string {
-	file, err := parser.ParseFile(token.NewFileSet(), "", "package p; func _() {\n"+lines+"}", 0)
-	require.NoError(t, err)
+	file := must(parser.ParseFile(token.NewFileSet(), "", "package p; func _() {\n"+lines+"}", 0))
 	var defined []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && a.Tok == token.DEFINE {

@@ -20,8 +20,7 @@ import (
 func generation(t testing.TB, n int) map[string]Tensor {
 	tensors := make(map[string]Tensor)
 	for _, name := range []string{"a", "b", "c"} {
-		x, err := NewTensor(U32, []int{4}, []uint32{uint32(n), uint32(n), uint32(n), uint32(n)})
-		require.NoError(t, err)
+		x := must(NewTensor(U32, []int{4}, []uint32{uint32(n), uint32(n), uint32(n), uint32(n)}))
 		tensors[name] = x
 	}
 	return tensors
@@ -90,8 +89,7 @@ func TestReplaceShards(t *testing.T) {
 			}
 		}
 		require.Equal(t, c.want, withoutStems(got))
-		opened, err := generationOf(dir)
-		require.NoError(t, err)
+		opened := must(generationOf(dir))
 		require.EqualValues(t, n, opened)
 	}
 }

@@ -15,53 +15,39 @@ import (
 
 // TestBitcast checks that Bitcast keeps the bytes and scales the last dimension.
 func TestBitcast(t *testing.T) {
-	x, err := NewTensor(U8, []int{2, 8}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
-	require.NoError(t, err)
+	x := must(NewTensor(U8, []int{2, 8}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}))
 	for d, last := range map[DType]int{I8: 8, BOOL: 8, F4: 16, U16: 4, F32: 2, C64: 1, I64: 1} {
-		y, err := x.Bitcast(d)
-		require.NoError(t, err)
+		y := must(x.Bitcast(d))
 		require.Equal(t, []int{2, last}, y.Shape(), d)
 		require.Equal(t, appended[byte](t, x), appended[byte](t, y), d)
-		back, err := y.Bitcast(U8)
-		require.NoError(t, err)
+		back := must(y.Bitcast(U8))
 		require.Equal(t, x, back, d)
 	}
 }
 
 // TestConvert checks rounding in one and two conversions.
 func TestConvert(t *testing.T) {
-	x, err := NewTensor(F64, []int{4}, []float64{1, 1 + 0x1p-8 + 0x1p-30, math.Inf(-1), 1e300})
-	require.NoError(t, err)
-	direct, err := x.Convert(BF16)
-	require.NoError(t, err)
-	bits, err := Append[uint16](nil, direct)
-	require.NoError(t, err)
+	x := must(NewTensor(F64, []int{4}, []float64{1, 1 + 0x1p-8 + 0x1p-30, math.Inf(-1), 1e300}))
+	direct := must(x.Convert(BF16))
+	bits := must(Append[uint16](nil, direct))
 	require.Equal(t, []uint16{0x3f80, 0x3f81, 0xff80, 0x7f80}, bits)
 
 	// Two conversions round twice: F32 drops the bit that breaks the tie.
-	twice, err := x.Convert(F32)
-	require.NoError(t, err)
-	twice, err = twice.Convert(BF16)
-	require.NoError(t, err)
-	bits, err = Append[uint16](nil, twice)
-	require.NoError(t, err)
+	twice := must(x.Convert(F32))
+	twice = must(twice.Convert(BF16))
+	bits = must(Append[uint16](nil, twice))
 	require.Equal(t, []uint16{0x3f80, 0x3f80, 0xff80, 0x7f80}, bits)
-	values, err := Append[float64](nil, twice)
-	require.NoError(t, err)
+	values := must(Append[float64](nil, twice))
 	require.Equal(t, []float64{1, 1, math.Inf(-1), math.Inf(1)}, values)
 
 	// A tensor can be converted to several dtypes, each apart from the others.
-	half, err := twice.Convert(F16)
-	require.NoError(t, err)
-	_, err = twice.Convert(F32)
-	require.NoError(t, err)
-	bits, err = Append[uint16](nil, half)
-	require.NoError(t, err)
+	half := must(twice.Convert(F16))
+	must(twice.Convert(F32))
+	bits = must(Append[uint16](nil, half))
 	require.Equal(t, []uint16{0x3c00, 0x3c00, 0xfc00, 0x7c00}, bits)
 
-	same, err := x.Convert(F64)
-	require.NoError(t, err)
-	_, err = View[float64](same)
+	same := must(x.Convert(F64))
+	_, err := View[float64](same)
 	require.NoError(t, err, "nothing to convert")
 	_, err = View[uint16](direct)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
@@ -80,8 +66,7 @@ func repeating(t testing.TB, d DType, period, n int) Tensor {
 			data[i] = data[i-p]
 		}
 	}
-	x, err := NewTensor(d, []int{n}, data)
-	require.NoError(t, err)
+	x := must(NewTensor(d, []int{n}, data))
 	return x
 }
 
@@ -96,17 +81,13 @@ func TestConvertInBlocks(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(fmt.Sprintf("%v to %v", c.from, c.to), func(t *testing.T) {
 			n := mem.BlockSize*8/c.to.Bits() + 3*period + 4
-			x, err := repeating(t, c.from, period, n).Convert(c.to)
-			require.NoError(t, err)
+			x := must(repeating(t, c.from, period, n).Convert(c.to))
 			require.Greater(t, x.Size(), int64(mem.BlockSize))
-			once, err := repeating(t, c.from, period, period).Convert(c.to)
-			require.NoError(t, err)
+			once := must(repeating(t, c.from, period, period).Convert(c.to))
 			want := bytes.Repeat(appended[byte](t, once), n/period+1)[:x.Size()]
 			require.True(t, bytes.Equal(want, bytesOfTensor(t, x)))
-			f, err := Load(writeTemp(t, map[string]Tensor{"x": x}))
-			require.NoError(t, err)
-			y, err := f.Tensor("x")
-			require.NoError(t, err)
+			f := must(Load(writeTemp(t, map[string]Tensor{"x": x})))
+			y := must(f.Tensor("x"))
 			require.True(t, bytes.Equal(want, appended[byte](t, y)), "WriteFile")
 		})
 	}

@@ -21,13 +21,11 @@ import (
 // files, RssShmem, of files on tmpfs, or RssAnon.
 func resident(t testing.TB, kind string) int64 {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	require.NoError(t, err)
+	status := must(os.ReadFile("/proc/self/status"))
 	_, rest, found := strings.Cut(string(status), kind+":")
 	require.True(t, found)
 	var kB int64
-	_, err = fmt.Sscan(rest, &kB)
-	require.NoError(t, err)
+	must(fmt.Sscan(rest, &kB))
 	return kB << 10
 }
 
@@ -39,11 +37,9 @@ func sparseModel(t *testing.T, size int, open func(name string) (*File, error)) 
 	head := fileOf(fmt.Sprintf(`{"x":{"dtype":"BF16","shape":[%d],"data_offsets":[0,%d]}}`, size/2, size), 0)
 	require.NoError(t, os.WriteFile(name, head, 0o666))
 	require.NoError(t, os.Truncate(name, int64(len(head)+size)))
-	f, err := open(name)
-	require.NoError(t, err)
+	f := must(open(name))
 	t.Cleanup(func() { f.Close() })
-	x, err := f.Tensor("x")
-	require.NoError(t, err)
+	x := must(f.Tensor("x"))
 	return x
 }
 
@@ -55,10 +51,8 @@ func TestCopiesLeaveNoPagesResident(t *testing.T) {
 		size = 32 << 20 // hashing is slow in an emulator
 	}
 	x := sparseModel(t, size, Open)
-	converted, err := x.Convert(F16)
-	require.NoError(t, err)
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	require.NoError(t, err)
+	converted := must(x.Convert(F16))
+	file := must(os.Create(filepath.Join(t.TempDir(), "out")))
 	defer file.Close()
 	mapped := func() int64 { return resident(t, "RssFile") + resident(t, "RssShmem") }
 	before := mapped()
@@ -79,8 +73,7 @@ func TestCopiesLeaveNoPagesResident(t *testing.T) {
 		require.NoError(t, c.copy(), c.way)
 		require.Less(t, mapped()-before, int64(size/4), c.way)
 	}
-	view, err := View[byte](x)
-	require.NoError(t, err)
+	view := must(View[byte](x))
 	for i := 0; i < len(view); i += 4096 {
 		require.Zero(t, view[i])
 	}
@@ -109,22 +102,18 @@ func TestConvertingWritesAreSmall(t *testing.T) {
 		size = 96 << 20
 	}
 	x := sparseModel(t, size, func(name string) (*File, error) {
-		file, err := os.Open(name)
-		require.NoError(t, err)
+		file := must(os.Open(name))
 		t.Cleanup(func() { file.Close() })
-		info, err := file.Stat()
-		require.NoError(t, err)
+		info := must(file.Stat())
 		return NewFile(file, info.Size())
 	})
-	converted, err := x.Convert(F32)
-	require.NoError(t, err)
+	converted := must(x.Convert(F32))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // or pools are emptied in the middle
 	debug.FreeOSMemory()
 	debug.FreeOSMemory() // what pools still had
 	before := resident(t, "RssAnon")
 	w := &residentWriter{t: t}
-	_, err = converted.WriteTo(w)
-	require.NoError(t, err)
+	must(converted.WriteTo(w))
 	require.Less(t, w.most-before, int64(64<<20))
 }
 
@@ -145,8 +134,7 @@ func TestComputedWritesAreSmall(t *testing.T) {
 	if task := os.Getenv("SAFETENSORS_COMPUTED_CHILD"); task != "" {
 		var way string
 		var tensors int
-		_, err := fmt.Sscan(task, &way, &tensors)
-		require.NoError(t, err)
+		must(fmt.Sscan(task, &way, &tensors))
 		writeComputed(t, way, tensors, size<<20)
 		fmt.Printf("peak %d\n", resident(t, "VmHWM"))
 		return

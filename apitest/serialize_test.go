@@ -38,8 +38,7 @@ func TestWriteOrder(t *testing.T) {
 	out.Reset()
 	require.NoError(t, Write(&out, nil, map[string]string{}))
 	require.Equal(t, fileOf(`{"__metadata__":{}}     `, 0), out.Bytes())
-	f, err := Parse(out.Bytes())
-	require.NoError(t, err)
+	f := must(Parse(out.Bytes()))
 	require.NotNil(t, f.Metadata())
 }
 
@@ -105,13 +104,11 @@ func TestWriteFromAnywhere(t *testing.T) {
 		for name, x := range f.Tensors() {
 			tensors[way+name] = x
 			if len(x.Shape()) > 1 {
-				part, err := x.Slice(Span(1, -1), Span(3, 999))
-				require.NoError(t, err)
+				part := must(x.Slice(Span(1, -1), Span(3, 999)))
 				tensors[way+name+"sliced"] = part
 			}
 			if x.DType() == F32 {
-				rounded, err := x.Convert(BF16)
-				require.NoError(t, err)
+				rounded := must(x.Convert(BF16))
 				tensors[way+name+"rounded"] = rounded
 			}
 		}
@@ -120,18 +117,14 @@ func TestWriteFromAnywhere(t *testing.T) {
 	require.NoError(t, Write(&out, tensors, map[string]string{"k": "v"}))
 	target := filepath.Join(t.TempDir(), "x.safetensors")
 	require.NoError(t, WriteFile(target, tensors, map[string]string{"k": "v"}))
-	written, err := os.ReadFile(target)
-	require.NoError(t, err)
+	written := must(os.ReadFile(target))
 	require.True(t, bytes.Equal(out.Bytes(), written))
-	f, err := Parse(written)
-	require.NoError(t, err)
+	f := must(Parse(written))
 	for name, x := range f.Tensors() {
 		require.Equal(t, tensors[name].DType(), x.DType())
 		require.Equal(t, tensors[name].Shape(), x.Shape())
-		want, err := Append[byte](nil, tensors[name])
-		require.NoError(t, err)
-		got, err := View[byte](x)
-		require.NoError(t, err)
+		want := must(Append[byte](nil, tensors[name]))
+		got := must(View[byte](x))
 		require.True(t, bytes.Equal(want, got), name)
 	}
 	require.Len(t, maps.Collect(f.Tensors()), len(tensors))
@@ -141,32 +134,25 @@ func TestWriteFromAnywhere(t *testing.T) {
 // Windows that is refused and the file is unchanged.
 func TestReplaceOpenFile(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 8)})
-	f, err := Open(name)
-	require.NoError(t, err)
+	f := must(Open(name))
 	defer f.Close()
-	x, err := f.Tensor("x")
-	require.NoError(t, err)
-	half, err := x.Slice(Span(4, 8))
-	require.NoError(t, err)
-	err = WriteFile(name, map[string]Tensor{"half": half}, nil)
+	x := must(f.Tensor("x"))
+	half := must(x.Slice(Span(4, 8)))
+	err := WriteFile(name, map[string]Tensor{"half": half}, nil)
 	old, oldErr := Append[uint32](nil, x)
 	require.NoError(t, oldErr)
 	require.Equal(t, []uint32{0, 1, 2, 3, 4, 5, 6, 7}, old)
 	if !testplatform.ReplacesOpenFiles {
 		require.ErrorContains(t, err, "cannot be replaced")
-		names, err := os.ReadDir(filepath.Dir(name))
-		require.NoError(t, err)
+		names := must(os.ReadDir(filepath.Dir(name)))
 		require.Len(t, names, 1, "the temporary file is gone")
 		return
 	}
 	require.NoError(t, err)
-	g, err := Open(name)
-	require.NoError(t, err)
+	g := must(Open(name))
 	defer g.Close()
-	half, err = g.Tensor("half")
-	require.NoError(t, err)
-	now, err := Append[uint32](nil, half)
-	require.NoError(t, err)
+	half = must(g.Tensor("half"))
+	now := must(Append[uint32](nil, half))
 	require.Equal(t, []uint32{4, 5, 6, 7}, now)
 }
 
@@ -188,15 +174,12 @@ func TestWriteFileTargets(t *testing.T) {
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink(name, link))
 	require.NoError(t, WriteFile(link, tensors, nil))
-	info, err := os.Lstat(link)
-	require.NoError(t, err)
+	info := must(os.Lstat(link))
 	require.True(t, info.Mode().IsRegular(), "the link is replaced")
-	old, err := os.ReadFile(name)
-	require.NoError(t, err)
+	old := must(os.ReadFile(name))
 	require.Equal(t, "old", string(old))
 	require.NoError(t, WriteFile(name, tensors, nil))
-	info, err = os.Stat(name)
-	require.NoError(t, err)
+	info = must(os.Stat(name))
 	require.Equal(t, os.FileMode(0o640), info.Mode())
 }
 
@@ -213,33 +196,25 @@ func TestWriter(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	w, err := NewWriter(&out, h)
-	require.NoError(t, err)
+	w := must(NewWriter(&out, h))
 	require.Equal(t, [2]int64{77, 99}, h.Tensors[0].DataOffsets, "the header is not modified")
-	dst, err := w.Tensor("z")
-	require.NoError(t, err)
-	_, err = a.WriteTo(dst)
-	require.NoError(t, err)
-	dst, err = w.Tensor("b")
-	require.NoError(t, err)
-	_, err = b.WriteTo(dst)
-	require.NoError(t, err)
+	dst := must(w.Tensor("z"))
+	must(a.WriteTo(dst))
+	dst = must(w.Tensor("b"))
+	must(b.WriteTo(dst))
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
-	_, err = w.Tensor("b")
+	_, err := w.Tensor("b")
 	require.Error(t, err)
-	f, err := Parse(out.Bytes())
-	require.NoError(t, err)
+	f := must(Parse(out.Bytes()))
 	require.Equal(t, h.Metadata, f.Metadata())
 	var names []string
 	for name := range f.Tensors() {
 		names = append(names, name)
 	}
 	require.Equal(t, []string{"z", "empty", "b"}, names)
-	z, err := f.Tensor("z")
-	require.NoError(t, err)
-	got, err := Append[uint32](nil, z)
-	require.NoError(t, err)
+	z := must(f.Tensor("z"))
+	got := must(Append[uint32](nil, z))
 	require.Equal(t, []uint32{0, 1}, got)
 }
 
@@ -269,9 +244,8 @@ func TestWriterErrors(t *testing.T) {
 		}, `safetensors: tensor "a": data written after the next tensor was started`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			w, err := NewWriter(io.Discard, header)
-			require.NoError(t, err)
-			err = c.steps(w)
+			w := must(NewWriter(io.Discard, header))
+			err := c.steps(w)
 			require.EqualError(t, err, c.want)
 			require.Equal(t, err, w.Close(), "errors stay")
 			_, again := w.Tensor("a")
@@ -351,8 +325,7 @@ func FuzzRoundTrip(f *testing.F) {
 			if bits == 0 || size%8 != 0 {
 				return Tensor{}, false
 			}
-			x, err := NewTensor(DType(dtype), shape, bytes.Repeat([]byte{fill}, size/8))
-			require.NoError(t, err)
+			x := must(NewTensor(DType(dtype), shape, bytes.Repeat([]byte{fill}, size/8)))
 			return x, true
 		}
 		x, ok1 := make(dtype1, shape1, 0x5a)
@@ -366,31 +339,23 @@ func FuzzRoundTrip(f *testing.F) {
 			require.Zero(t, out.Len())
 			return
 		}
-		file, err := Parse(out.Bytes())
-		require.NoError(t, err)
+		file := must(Parse(out.Bytes()))
 		require.Equal(t, map[string]string{key: value}, file.Metadata())
 		require.Zero(t, binary.LittleEndian.Uint64(out.Bytes())%8)
 		for name, want := range tensors {
-			got, err := file.Tensor(name)
-			require.NoError(t, err)
+			got := must(file.Tensor(name))
 			require.Equal(t, want.DType(), got.DType())
 			require.Equal(t, want.Shape(), got.Shape())
-			wantBytes, err := View[byte](want)
-			require.NoError(t, err)
-			gotBytes, err := View[byte](got)
-			require.NoError(t, err)
+			wantBytes := must(View[byte](want))
+			gotBytes := must(View[byte](got))
 			require.True(t, bytes.Equal(wantBytes, gotBytes))
 		}
 		var streamed bytes.Buffer
-		header, err := ReadHeader(bytes.NewReader(out.Bytes()))
-		require.NoError(t, err)
-		w, err := NewWriter(&streamed, header)
-		require.NoError(t, err)
+		header := must(ReadHeader(bytes.NewReader(out.Bytes())))
+		w := must(NewWriter(&streamed, header))
 		for _, info := range header.Tensors {
-			dst, err := w.Tensor(info.Name)
-			require.NoError(t, err)
-			_, err = tensors[info.Name].WriteTo(dst)
-			require.NoError(t, err)
+			dst := must(w.Tensor(info.Name))
+			must(tensors[info.Name].WriteTo(dst))
 		}
 		require.NoError(t, w.Close())
 		require.Equal(t, out.Bytes(), streamed.Bytes())

@@ -31,8 +31,7 @@ func TestWriteShards(t *testing.T) {
 		"model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors",
 		"model.safetensors.index.json",
 	}, listDir(t, dir))
-	index, err := os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
-	require.NoError(t, err)
+	index := must(os.ReadFile(filepath.Join(dir, "model.safetensors.index.json")))
 	require.Equal(t, `{
   "metadata": {
     "total_parameters": 112,
@@ -405,10 +404,8 @@ func TestReadIndex(t *testing.T) {
 		if metadata == "" {
 			index.Metadata = nil
 		}
-		text, err := index.AppendBinary(nil)
-		require.NoError(t, err)
-		read, err := ReadIndex(bytes.NewReader(text))
-		require.NoError(t, err)
+		text := must(index.AppendBinary(nil))
+		read := must(ReadIndex(bytes.NewReader(text)))
 		require.Equal(t, index, read, "the metadata as it is")
 	}
 	for _, index := range []string{"", "{}", `{"weight_map":{"a":"../s"}}`, `{"weight_map":{"a":"s","a":"s"}}`, `{"weight_map":{"a":1}}`, `{"weight_map":{},"metadata":}`} {
@@ -464,10 +461,8 @@ func TestAliasesInTheIndex(t *testing.T) {
 	tied, noted := Tie(tensors, map[string]string{"format": "pt"})
 	require.Equal(t, "t01", noted["t09"])
 	require.NoError(t, WriteShards(dir, tied, noted, 64))
-	text, err := os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
-	require.NoError(t, err)
-	index, err := ReadIndex(bytes.NewReader(text))
-	require.NoError(t, err)
+	text := must(os.ReadFile(filepath.Join(dir, "model.safetensors.index.json")))
+	index := must(ReadIndex(bytes.NewReader(text)))
 	require.Equal(t, "{\n    \"t09\": \"t01\",\n    \"total_parameters\": 48,\n    \"total_size\": 192\n  }", string(index.Metadata))
 	restored := func(text []byte, metadata map[string]string) {
 		f, err := OpenShards(bytes.NewReader(text), func(shard string) (*File, error) { return Open(filepath.Join(dir, shard)) })
@@ -485,8 +480,7 @@ func TestAliasesInTheIndex(t *testing.T) {
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, WriteShards(dir, tied, map[string]string{"format": "pt"}, 64))
 	index.Metadata = []byte(`{"total_size": 192, "t09": "t01", "format": "mlx", "note": {"of": ["anything"]}}`)
-	text, err = index.AppendBinary(nil)
-	require.NoError(t, err)
+	text = must(index.AppendBinary(nil))
 	restored(text, map[string]string{"format": "pt", "t09": "t01"})
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, WriteShards(dir, tied, nil, 64))

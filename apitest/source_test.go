@@ -43,12 +43,10 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
 	r := &recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}
-	f, err := NewFile(r, int64(file.Len()))
-	require.NoError(t, err)
+	f := must(NewFile(r, int64(file.Len())))
 	require.Equal(t, 1, r.calls)
 	require.EqualValues(t, 64<<10, r.bytes)
-	x, err = f.Tensor("x")
-	require.NoError(t, err)
+	x = must(f.Tensor("x"))
 	for _, c := range []struct {
 		rule      string
 		ranges    []Range
@@ -65,11 +63,9 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 		{"an element of every second page is read alone", []Range{At(0), All().By(2048)}, 2 * 4, 2},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			part, err := x.Slice(c.ranges...)
-			require.NoError(t, err)
+			part := must(x.Slice(c.ranges...))
 			r.calls, r.bytes = 0, 0
-			_, err = Append[uint32](nil, part)
-			require.NoError(t, err)
+			must(Append[uint32](nil, part))
 			require.Equal(t, c.exact, r.bytes)
 			require.LessOrEqual(t, r.calls, c.mostCalls)
 		})
@@ -97,31 +93,22 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	const dim = 1 << 22 // 16 TiB of bytes, 64 TiB of F32
 	head := fileOf(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]},"b":{"dtype":"F32","shape":[%d,%d],"data_offsets":[%d,%d]}}`,
 		dim, dim, int64(dim*dim), dim, dim, int64(dim*dim), int64(5*dim*dim)), 0)
-	f, err := NewFile(hugeReader{head}, int64(len(head))+5*dim*dim)
-	require.NoError(t, err)
+	f := must(NewFile(hugeReader{head}, int64(len(head))+5*dim*dim))
 	value := func(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40) }
-	a, err := f.Tensor("a")
-	require.NoError(t, err)
-	part, err := a.Slice(Span(-3, dim), Span(dim-2, dim))
-	require.NoError(t, err)
-	got, err := Append[byte](nil, part)
-	require.NoError(t, err)
+	a := must(f.Tensor("a"))
+	part := must(a.Slice(Span(-3, dim), Span(dim-2, dim)))
+	got := must(Append[byte](nil, part))
 	require.Equal(t, []byte{
 		value((dim-3)*dim + dim - 2), value((dim-3)*dim + dim - 1),
 		value((dim-2)*dim + dim - 2), value((dim-2)*dim + dim - 1),
 		value((dim-1)*dim + dim - 2), value((dim-1)*dim + dim - 1),
 	}, got)
-	b, err := f.Tensor("b")
-	require.NoError(t, err)
-	last, err := b.Slice(At(-1), At(-1))
-	require.NoError(t, err)
-	got, err = Append[byte](nil, last)
-	require.NoError(t, err)
+	b := must(f.Tensor("b"))
+	last := must(b.Slice(At(-1), At(-1)))
+	got = must(Append[byte](nil, last))
 	require.Equal(t, []byte{value(5*dim*dim - 4), value(5*dim*dim - 3), value(5*dim*dim - 2), value(5*dim*dim - 1)}, got)
-	columns, err := b.Slice(All().By(dim/2), At(1))
-	require.NoError(t, err)
-	got, err = Append[byte](nil, columns)
-	require.NoError(t, err)
+	columns := must(b.Slice(All().By(dim/2), At(1)))
+	got = must(Append[byte](nil, columns))
 	at := int64(dim*dim + dim/2*dim*4 + 4)
 	require.Equal(t, []byte{value(at), value(at + 1), value(at + 2), value(at + 3)}, got[4:])
 	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
@@ -131,12 +118,10 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 func TestCountsBeyond63Bits(t *testing.T) {
 	tensors := make(map[string]Tensor)
 	for i := range 7 {
-		x, err := NewTensorAt(F4, []int{1 << 16, 1 << 16, 1 << 16, 1 << 13}, hugeReader{})
-		require.NoError(t, err)
+		x := must(NewTensorAt(F4, []int{1 << 16, 1 << 16, 1 << 16, 1 << 13}, hugeReader{}))
 		tensors[fmt.Sprint(i)] = x
 	}
-	f, err := FileOf(tensors, nil, nil)
-	require.NoError(t, err)
+	f := must(FileOf(tensors, nil, nil))
 	require.Equal(t, map[DType]int64{F4: math.MaxInt64}, f.ParameterCount())
 	index, err := NewIndex(func(yield func(string, *Header) bool) { yield("a", f.Header()) })
 	require.NoError(t, err)
@@ -155,12 +140,9 @@ func TestFailingReader(t *testing.T) {
 	}
 	for n := range int64(8 * 8 * 4) {
 		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: int64(file.Len())}
-		f, err := NewFile(r, int64(file.Len()))
-		require.NoError(t, err)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
-		column, err := x.Slice(All(), At(0))
-		require.NoError(t, err)
+		f := must(NewFile(r, int64(file.Len())))
+		x := must(f.Tensor("x"))
+		column := must(x.Slice(All(), At(0)))
 		r.left = n
 		got, err := Append([]uint32{1}, x)
 		require.ErrorIs(t, err, errReader)
@@ -214,17 +196,12 @@ func TestRangeReader(t *testing.T) {
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
 	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
-	f, err := NewFile(r, int64(file.Len()))
-	require.NoError(t, err)
-	x, err = f.Tensor("x")
-	require.NoError(t, err)
-	part, err := x.Slice(Span(1, 3), All(), Span(1, 3))
-	require.NoError(t, err)
-	got, err := Append[uint32](nil, part)
-	require.NoError(t, err)
+	f := must(NewFile(r, int64(file.Len())))
+	x = must(f.Tensor("x"))
+	part := must(x.Slice(Span(1, 3), All(), Span(1, 3)))
+	got := must(Append[uint32](nil, part))
 	require.Equal(t, []uint32{9, 10, 13, 14, 17, 18, 21, 22}, got)
-	h, err := ReadHeader(bytes.NewReader(file.Bytes()))
-	require.NoError(t, err)
+	h := must(ReadHeader(bytes.NewReader(file.Bytes())))
 	var want []string
 	for _, element := range []int64{9, 13, 17, 21} {
 		want = append(want, fmt.Sprintf("%d+8", h.DataStart+4*element))
@@ -244,16 +221,14 @@ func TestNoEmptyRanges(t *testing.T) {
 		var file bytes.Buffer
 		require.NoError(t, Write(&file, tensors, nil))
 		r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
-		f, err := NewFile(r, int64(file.Len()))
-		require.NoError(t, err)
+		f := must(NewFile(r, int64(file.Len())))
 		tensors = maps.Collect(f.Tensors())
 		var again bytes.Buffer
 		require.NoError(t, Write(&again, tensors, nil))
 		require.Equal(t, file.Bytes(), again.Bytes())
 		require.NoError(t, WriteShards(t.TempDir(), tensors, nil, 1))
 		name := writeTemp(t, tensors)
-		data, err := os.ReadFile(name)
-		require.NoError(t, err)
+		data := must(os.ReadFile(name))
 		require.Equal(t, file.Bytes(), data)
 	}
 }
@@ -267,18 +242,14 @@ func TestReadTogetherInOrder(t *testing.T) {
 	for _, name := range names {
 		h.Tensors = append(h.Tensors, TensorInfo{Name: name, DType: U8, Shape: []int{8}})
 	}
-	w, err := NewWriter(&file, h)
-	require.NoError(t, err)
+	w := must(NewWriter(&file, h))
 	for _, name := range names {
-		data, err := w.Tensor(name)
-		require.NoError(t, err)
-		_, err = data.Write(bytes.Repeat([]byte(name), 8))
-		require.NoError(t, err)
+		data := must(w.Tensor(name))
+		must(data.Write(bytes.Repeat([]byte(name), 8)))
 	}
 	require.NoError(t, w.Close())
 	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
-	f, err := NewFile(r, int64(file.Len()))
-	require.NoError(t, err)
+	f := must(NewFile(r, int64(file.Len())))
 	calls := r.calls
 	var sorted bytes.Buffer
 	require.NoError(t, Write(&sorted, maps.Collect(f.Tensors()), nil))
@@ -310,20 +281,14 @@ func (r *crowdedReader) ReadAt(b []byte, off int64) (int, error) {
 func TestConcurrentReads(t *testing.T) {
 	const rows, columns = 3000, 8192
 	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{rows, columns}}}}
-	head, err := h.AppendBinary(nil)
-	require.NoError(t, err)
+	head := must(h.AppendBinary(nil))
 	r := &crowdedReader{endlessReader: endlessReader{head}}
-	f, err := NewFile(r, int64(len(head))+rows*columns)
-	require.NoError(t, err)
-	x, err := f.Tensor("x")
-	require.NoError(t, err)
+	f := must(NewFile(r, int64(len(head))+rows*columns))
+	x := must(f.Tensor("x"))
 	sparse := mustSlice(t, x, All(), Span(100, 1100))
-	joined, err := Concat(1, sparse, mustSlice(t, x, All(), Span(5000, 6000)))
-	require.NoError(t, err)
-	batches, err := mustSlice(t, x, Span(0, 600)).Reshape(6, 100, columns)
-	require.NoError(t, err)
-	transposed, err := batches.Transpose(0, 2, 1)
-	require.NoError(t, err)
+	joined := must(Concat(1, sparse, mustSlice(t, x, All(), Span(5000, 6000))))
+	batches := must(mustSlice(t, x, Span(0, 600)).Reshape(6, 100, columns))
+	transposed := must(batches.Transpose(0, 2, 1))
 	for what, x := range map[string]Tensor{"slice": sparse, "joined": joined, "transposed": transposed} {
 		tensors := map[string]Tensor{"a": x, "b": x, "c": x}
 		for operation, do := range map[string]func() error{
@@ -355,11 +320,9 @@ func TestConcurrentReadsOfSmallTensors(t *testing.T) {
 	for i := range n {
 		h.Tensors = append(h.Tensors, TensorInfo{Name: fmt.Sprintf("%04d", i), DType: U8, Shape: []int{size}})
 	}
-	head, err := h.AppendBinary(nil)
-	require.NoError(t, err)
+	head := must(h.AppendBinary(nil))
 	r := &crowdedReader{endlessReader: endlessReader{head}}
-	f, err := NewFile(r, int64(len(head))+n*size)
-	require.NoError(t, err)
+	f := must(NewFile(r, int64(len(head))+n*size))
 	tensors := maps.Collect(f.Tensors())
 	require.NoError(t, Write(io.Discard, tensors, nil))
 	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil))

@@ -22,8 +22,7 @@ func permuted(shape, dims []int) []int {
 
 func transposed(t testing.TB, x Tensor, dims ...int) Tensor {
 	t.Helper()
-	y, err := x.Transpose(dims...)
-	require.NoError(t, err)
+	y := must(x.Transpose(dims...))
 	require.Equal(t, x.DType(), y.DType())
 	if len(dims) > 0 {
 		require.Equal(t, permuted(x.Shape(), dims), y.Shape())
@@ -43,8 +42,7 @@ func randomTensor(t testing.TB, dtype DType, shape ...int) Tensor {
 	for i := range data {
 		data[i] = byte(random.Uint32())
 	}
-	x, err := NewTensor(dtype, shape, data)
-	require.NoError(t, err)
+	x := must(NewTensor(dtype, shape, data))
 	return x
 }
 
@@ -55,13 +53,6 @@ func TestTransposeReverses(t *testing.T) {
 	require.Equal(t, []int{2, 3, 2}, y.Shape())
 	require.Equal(t, []uint32{0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11}, appended[uint32](t, y))
 	require.Equal(t, x, transposed(t, y), "twice is once more the tensor")
-}
-
-func must(x Tensor, err error) Tensor {
-	if err != nil {
-		panic(err)
-	}
-	return x
 }
 
 // TestTransposeTie: transposed tensors share their data if the same elements are in
@@ -101,8 +92,7 @@ func TestTransposeReads(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, r.bytes, int64(1500*4000), "one matrix")
 	r.calls, r.bytes = 0, 0
-	_, err = y.ReadAt(make([]byte, 8), 4)
-	require.NoError(t, err)
+	must(y.ReadAt(make([]byte, 8), 4))
 	require.LessOrEqual(t, r.bytes, int64(2*4000))
 }
 
@@ -128,17 +118,15 @@ func TestTransposeManyDimensions(t *testing.T) {
 func TestTransposeHuge(t *testing.T) {
 	const dim = 1 << 22
 	head := fileOf(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]}}`, dim, dim, int64(dim*dim)), 0)
-	f, err := NewFile(hugeReader{head}, int64(len(head))+dim*dim)
-	require.NoError(t, err)
+	f := must(NewFile(hugeReader{head}, int64(len(head))+dim*dim))
 	value := func(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40) }
 	y := transposed(t, must(f.Tensor("a")))
 	p := make([]byte, 3)
-	_, err = y.ReadAt(p, (dim-1)*dim+1)
-	require.NoError(t, err)
+	must(y.ReadAt(p, (dim-1)*dim+1))
 	require.Equal(t, []byte{value(2*dim - 1), value(3*dim - 1), value(4*dim - 1)}, p)
 	corner := must(y.Slice(Span(-2, dim), Span(dim-2, dim)))
 	require.Equal(t, []byte{value((dim-1)*dim - 2), value(dim*dim - 2), value((dim-1)*dim - 1), value(dim*dim - 1)}, appended[byte](t, corner))
-	_, err = Append[byte](nil, y)
+	_, err := Append[byte](nil, y)
 	require.Error(t, err)
 }
 

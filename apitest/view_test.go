@@ -23,8 +23,7 @@ import (
 // that View does if they are viewable.
 func requireElements[T Element](t *testing.T, tensor Tensor, want []T, viewable bool) {
 	t.Helper()
-	got, err := Append([]T{7}, tensor)
-	require.NoError(t, err)
+	got := must(Append([]T{7}, tensor))
 	require.Equal(t, append([]T{7}, want...), got)
 	view, err := View[T](tensor)
 	if !viewable {
@@ -58,11 +57,9 @@ func TestElementTypes(t *testing.T) {
 	data := fileOf(header, 28)
 	copy(data[len(data)-28:], []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3c, 0, 0xc0, 0x80, 0x3f, 1, 0xff,
 		0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0x21, 0xf8, 0xff, 0x38})
-	file, err := Parse(data)
-	require.NoError(t, err)
+	file := must(Parse(data))
 	get := func(name string) Tensor {
-		tensor, err := file.Tensor(name)
-		require.NoError(t, err)
+		tensor := must(file.Tensor(name))
 		return tensor
 	}
 	le := littleEndian()
@@ -93,17 +90,15 @@ func TestElementTypes(t *testing.T) {
 
 	// Append returns numbers as floats that represent all of them.
 	for name, want := range map[string][]float64{"f": {1, -2}, "h": {1, -2}, "b": {1}, "8": {1}, "4": {0.5, 1, math.Copysign(0, -1), -6}} {
-		got, err := Append[float64](nil, get(name))
-		require.NoError(t, err)
+		got := must(Append[float64](nil, get(name)))
 		require.Equal(t, want, got)
-		narrow, err := Append[float32](nil, get(name))
-		require.NoError(t, err)
+		narrow := must(Append[float32](nil, get(name)))
 		require.Len(t, narrow, len(want))
 		for i := range want {
 			require.Equal(t, float32(want[i]), narrow[i])
 			require.Equal(t, math.Float64bits(want[i]), math.Float64bits(got[i]))
 		}
-		_, err = View[float64](get(name))
+		_, err := View[float64](get(name))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
 }
@@ -117,14 +112,10 @@ func TestAppendIntegers(t *testing.T) {
 			narrow[i] = float32(x)
 		}
 		exact := dtype.Bits() <= 16
-		whole, err := NewTensor(dtype, []int{len(want)}, data)
-		require.NoError(t, err)
-		far, err := NewTensorAt(dtype, []int{len(want)}, bytes.NewReader(data))
-		require.NoError(t, err)
-		sliced, err := far.Slice(All().By(2))
-		require.NoError(t, err)
-		joined, err := Concat(0, far, sliced)
-		require.NoError(t, err)
+		whole := must(NewTensor(dtype, []int{len(want)}, data))
+		far := must(NewTensorAt(dtype, []int{len(want)}, bytes.NewReader(data)))
+		sliced := must(far.Slice(All().By(2)))
+		joined := must(Concat(0, far, sliced))
 		requireElements(t, whole, want, false)
 		requireElements(t, far, want, false)
 		requireElements(t, sliced, []float64{want[0], want[2]}, false)
@@ -135,7 +126,7 @@ func TestAppendIntegers(t *testing.T) {
 		} else {
 			requireRefused[float32](t, whole, "not float32")
 		}
-		_, err = whole.Convert(F32)
+		_, err := whole.Convert(F32)
 		require.ErrorIs(t, err, errors.ErrUnsupported, "Convert is for floats")
 	}
 	test(I8, []byte{0x80, 0xff, 0x7f}, []float64{-128, -1, 127})
@@ -145,34 +136,28 @@ func TestAppendIntegers(t *testing.T) {
 	test(I32, []byte{0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, []float64{math.MinInt32, -1, math.MaxInt32})
 	test(U32, []byte{1, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff}, []float64{1, 1 << 31, math.MaxUint32})
 	for _, dtype := range []DType{I64, U64} {
-		x, err := NewTensor(dtype, nil, make([]byte, 8))
-		require.NoError(t, err)
+		x := must(NewTensor(dtype, nil, make([]byte, 8)))
 		requireRefused[float64](t, x, "not float64")
 	}
 }
 
 // TestRead reads tensors by name, with and without a check of the shape.
 func TestElements(t *testing.T) {
-	x, err := NewTensor(BF16, []int{2, 3}, []float32{1, 2, 3, 4, 5, 6})
-	require.NoError(t, err)
-	scalar, err := NewTensor(I8, nil, []int8{7})
-	require.NoError(t, err)
-	f, err := FileOf(map[string]Tensor{"x": x, "s": scalar}, nil, nil)
-	require.NoError(t, err)
+	x := must(NewTensor(BF16, []int{2, 3}, []float32{1, 2, 3, 4, 5, 6}))
+	scalar := must(NewTensor(I8, nil, []int8{7}))
+	f := must(FileOf(map[string]Tensor{"x": x, "s": scalar}, nil, nil))
 	require.Equal(t, "2 tensors, 13 bytes", f.String())
 	for _, shape := range [][]int{nil, {2, 3}, {-1, 3}, {2, -1}, {-1, -1}} {
-		got, err := Elements[float32](f, "x", shape...)
-		require.NoError(t, err)
+		got := must(Elements[float32](f, "x", shape...))
 		require.Equal(t, []float32{1, 2, 3, 4, 5, 6}, got)
 	}
-	got, err := Elements[float64](f, "s")
-	require.NoError(t, err)
+	got := must(Elements[float64](f, "s"))
 	require.Equal(t, []float64{7}, got)
 	for _, shape := range [][]int{{6}, {3, 2}, {2, 3, 1}, {-1}, {-2, 3}} {
-		_, err = Elements[float32](f, "x", shape...)
+		_, err := Elements[float32](f, "x", shape...)
 		require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "x": its shape is [2,3], not %s`, strings.ReplaceAll(fmt.Sprint(shape), " ", ",")))
 	}
-	_, err = Elements[float64](f, "s", 1)
+	_, err := Elements[float64](f, "s", 1)
 	require.EqualError(t, err, `safetensors: tensor "s": its shape is [], not [1]`)
 	_, err = Elements[float32](f, "y")
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -180,15 +165,13 @@ func TestElements(t *testing.T) {
 	require.EqualError(t, err, `safetensors: tensor "x": elements of BF16 are uint16 or byte, not int32`)
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, maps.Collect(f.Tensors()), nil))
-	closed, err := Parse(file.Bytes())
-	require.NoError(t, err)
+	closed := must(Parse(file.Bytes()))
 	require.NoError(t, closed.Close())
 	_, err = Elements[float32](closed, "x")
 	require.ErrorIs(t, err, fs.ErrClosed)
 	require.ErrorContains(t, err, `tensor "x"`)
 
-	one, err := FileOf(map[string]Tensor{"x": x}, nil, nil)
-	require.NoError(t, err)
+	one := must(FileOf(map[string]Tensor{"x": x}, nil, nil))
 	require.Equal(t, "1 tensor, 12 bytes", one.String())
 	both, err := Join(one, f)
 	require.ErrorContains(t, err, "duplicate")
@@ -216,10 +199,8 @@ func TestUnpaddedHeader(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(name, fileOf(header, 8), 0o666))
 	for way, open := range map[string]func(string) (*File, error){"Open": Open, "Load": Load} {
-		f, err := open(name)
-		require.NoError(t, err)
-		x, err := f.Tensor("f")
-		require.NoError(t, err)
+		f := must(open(name))
+		x := must(f.Tensor("f"))
 		require.Equal(t, []float32{0, 0}, appended[float32](t, x))
 		view, err := View[float32](x)
 		if way == "Load" && littleEndian() {
@@ -243,52 +224,39 @@ func TestUnaligned(t *testing.T) {
 	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
 			f := open(t, name)
-			x, err := f.Tensor("f")
-			require.NoError(t, err)
-			_, err = View[float32](x)
+			x := must(f.Tensor("f"))
+			_, err := View[float32](x)
 			require.ErrorIs(t, err, errors.ErrUnsupported)
-			got, err := Append[float32](nil, x)
-			require.NoError(t, err)
+			got := must(Append[float32](nil, x))
 			require.Equal(t, []float32{1}, got)
 			require.NoError(t, f.Close())
 		})
 	}
 	f := openedBy["Load"](t, name)
-	x, err := f.Tensor("f")
-	require.NoError(t, err)
-	_, err = View[byte](x)
-	require.NoError(t, err)
+	x := must(f.Tensor("f"))
+	must(View[byte](x))
 }
 
 // TestNewTensor checks which data makes a tensor, and that the tensor aliases it.
 func TestNewTensor(t *testing.T) {
 	data := []float32{1, 2, 3, 4, 5, 6}
-	x, err := NewTensor(F32, []int{2, 3}, data)
-	require.NoError(t, err)
+	x := must(NewTensor(F32, []int{2, 3}, data))
 	require.Equal(t, 6, x.Len())
 	data[5] = 7 // the tensor aliases data
-	view, err := View[float32](x)
-	require.NoError(t, err)
+	view := must(View[float32](x))
 	require.Equal(t, []float32{1, 2, 3, 4, 5, 7}, view)
-	raw, err := Append[byte](nil, x)
-	require.NoError(t, err)
+	raw := must(Append[byte](nil, x))
 	require.Equal(t, []byte{0, 0, 0x80, 0x3f}, raw[:4], "bytes are little-endian on every host")
 
-	bits, err := NewTensor(BF16, []int{1}, []uint16{0x3f80})
-	require.NoError(t, err)
-	values, err := Append[float32](nil, bits)
-	require.NoError(t, err)
+	bits := must(NewTensor(BF16, []int{1}, []uint16{0x3f80}))
+	values := must(Append[float32](nil, bits))
 	require.Equal(t, []float32{1}, values)
-	bytesOfOne, err := NewTensor(BF16, nil, []byte{0x80, 0x3f})
-	require.NoError(t, err)
-	values, err = Append[float32](nil, bytesOfOne)
-	require.NoError(t, err)
+	bytesOfOne := must(NewTensor(BF16, nil, []byte{0x80, 0x3f}))
+	values = must(Append[float32](nil, bytesOfOne))
 	require.Equal(t, []float32{1}, values)
 
-	empty, err := NewTensor(F32, []int{0, 3}, []float32(nil))
-	require.NoError(t, err)
-	view, err = View[float32](empty)
-	require.NoError(t, err)
+	empty := must(NewTensor(F32, []int{0, 3}, []float32(nil)))
+	view = must(View[float32](empty))
 	require.Equal(t, []float32{}, view)
 }
 
@@ -306,8 +274,7 @@ func TestTensorMethods(t *testing.T) {
 		{F4, []int{3, 4}, 12, 6, "F4 [3,4]"},
 		{U64, []int{3, 0}, 0, 0, "U64 [3,0]"},
 	} {
-		x, err := NewTensor(c.dtype, c.shape, make([]byte, c.size))
-		require.NoError(t, err)
+		x := must(NewTensor(c.dtype, c.shape, make([]byte, c.size)))
 		require.Equal(t, c.dtype, x.DType())
 		require.Equal(t, c.shape, x.Shape())
 		require.Equal(t, c.len, x.Len())
@@ -315,14 +282,11 @@ func TestTensorMethods(t *testing.T) {
 		require.Equal(t, c.text, x.String())
 	}
 	shape := []int{2}
-	x, err := NewTensor(U8, shape, []byte{1, 2})
-	require.NoError(t, err)
-	at, err := NewTensorAt(U8, shape, strings.NewReader("12"))
-	require.NoError(t, err)
+	x := must(NewTensor(U8, shape, []byte{1, 2}))
+	at := must(NewTensorAt(U8, shape, strings.NewReader("12")))
 	of, err := NewTensorFunc(U8, shape, func([]byte) error { return nil })
 	require.NoError(t, err)
-	reshaped, err := x.Reshape(shape...)
-	require.NoError(t, err)
+	reshaped := must(x.Reshape(shape...))
 	shape[0] = 1
 	for i, x := range []Tensor{x, at, of, reshaped} {
 		require.Equal(t, []int{2}, x.Shape(), "the shape is copied, %d", i)
@@ -333,20 +297,14 @@ func TestTensorMethods(t *testing.T) {
 // tensor nor those that share its shape.
 func TestShapeIsACopy(t *testing.T) {
 	x := counting(t, U32, 1, 2, 3, 1, 1)
-	f, err := FileOf(map[string]Tensor{"x": x}, nil, nil)
-	require.NoError(t, err)
-	at, err := NewTensorAt(U32, x.Shape(), strings.NewReader(""))
-	require.NoError(t, err)
+	f := must(FileOf(map[string]Tensor{"x": x}, nil, nil))
+	at := must(NewTensorAt(U32, x.Shape(), strings.NewReader("")))
 	of, err := NewTensorFunc(U32, x.Shape(), func([]uint32) error { return nil })
 	require.NoError(t, err)
-	reshaped, err := x.Reshape(3, 2, 1, 1, 1)
-	require.NoError(t, err)
-	moved, err := x.Transpose()
-	require.NoError(t, err)
-	cast, err := x.Bitcast(I32)
-	require.NoError(t, err)
-	joined, err := Concat(0, x, at)
-	require.NoError(t, err)
+	reshaped := must(x.Reshape(3, 2, 1, 1, 1))
+	moved := must(x.Transpose())
+	cast := must(x.Bitcast(I32))
+	joined := must(Concat(0, x, at))
 	for i, x := range []Tensor{x, at, of, reshaped, moved, cast, joined, mustSlice(t, x, At(0), All(), Span(1, 3))} {
 		want := x.Shape()
 		clear(x.Shape())
@@ -366,22 +324,19 @@ func TestNothingLeadsBack(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			f := open(t, name)
 			defer f.Close()
-			y, err := f.Tensor("x")
-			require.NoError(t, err)
+			y := must(f.Tensor("x"))
 			_ = append(y.Shape()[:0], 100, 100) // as a loop that builds shapes does
 			f.Metadata()["k"] = "changed"
 			f.Metadata()["new"] = "entry"
 			delete(f.Metadata(), "k")
 			clear(f.Header().Metadata)
 
-			again, err := f.Tensor("x")
-			require.NoError(t, err)
+			again := must(f.Tensor("x"))
 			require.Equal(t, []int{4, 6}, y.Shape())
 			require.Equal(t, []int{4, 6}, again.Shape())
 			require.Equal(t, appended[uint32](t, mustSlice(t, x, Span(1, 3))), appended[uint32](t, mustSlice(t, again, Span(1, 3))))
 			require.Equal(t, map[string]string{"k": "v"}, f.Metadata())
-			joined, err := Join(f)
-			require.NoError(t, err)
+			joined := must(Join(f))
 			clear(joined.Metadata())
 			require.Equal(t, map[string]string{"k": "v"}, f.Metadata())
 			require.Equal(t, map[string]string{"k": "v"}, joined.Metadata())
@@ -391,8 +346,7 @@ func TestNothingLeadsBack(t *testing.T) {
 
 // TestAppendAllocates: models have many small tensors.
 func TestAppendAllocates(t *testing.T) {
-	x, err := NewTensor(F32, []int{256}, make([]float32, 256))
-	require.NoError(t, err)
+	x := must(NewTensor(F32, []int{256}, make([]float32, 256)))
 	buf := make([]float32, 0, 256)
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
 		if _, err := Append(buf, x); err != nil {
@@ -408,20 +362,17 @@ func BenchmarkAppend(b *testing.B) {
 	defer runtime.KeepAlive(heap)
 	for _, n := range []int{1 << 20, 16 << 20} {
 		data := make([]byte, n)
-		t, err := NewTensor(U8, []int{n}, data)
-		require.NoError(b, err)
+		t := must(NewTensor(U8, []int{n}, data))
 		b.Run(fmt.Sprintf("%dMiB", n>>20), func(b *testing.B) {
 			b.SetBytes(int64(n))
 			for b.Loop() {
-				_, err := Append[byte](nil, t)
-				require.NoError(b, err)
+				must(Append[byte](nil, t))
 			}
 		})
 		b.Run(fmt.Sprintf("%dMiB/make", n>>20), func(b *testing.B) {
 			b.SetBytes(int64(n))
 			for b.Loop() {
-				_, err := Append(make([]byte, n)[:0], t)
-				require.NoError(b, err)
+				must(Append(make([]byte, n)[:0], t))
 			}
 		})
 	}

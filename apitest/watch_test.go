@@ -68,14 +68,12 @@ func TestWatch(t *testing.T) {
 		for made, y := range watchings(t, x) {
 			for operation, do := range readings(t.TempDir()) {
 				n.Store(0)
-				_, err := do(y.Tensor)
-				require.NoError(t, err)
+				must(do(y.Tensor))
 				require.Equal(t, y.bytes, n.Load(), "%s of %s, %s", operation, kind, made)
 			}
 		}
 		n.Store(0)
-		_, err := x.ReadAt(make([]byte, 100), 1000)
-		require.NoError(t, err)
+		must(x.ReadAt(make([]byte, 100), 1000))
 		require.EqualValues(t, 100, n.Load(), kind)
 	}
 }
@@ -90,13 +88,11 @@ func TestWatchOfBits(t *testing.T) {
 		var n atomic.Int64
 		x := watched(randomTensor(t, d, 3, 1<<20), func(m int) error { n.Add(int64(m)); return nil })
 		y := must(x.Convert(F32))
-		_, err := y.WriteTo(io.Discard)
-		require.NoError(t, err)
+		must(y.WriteTo(io.Discard))
 		require.Equal(t, x.Size(), n.Load())
 		n.Store(0)
 		r := io.NewSectionReader(y, 0, y.Size())
-		_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 1<<19+1))
-		require.NoError(t, err)
+		must(io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 1<<19+1)))
 		require.Equal(t, x.Size(), n.Load(), "windows that start within elements")
 	}
 }
@@ -178,9 +174,8 @@ func TestWatchComputed(t *testing.T) {
 func TestWatchIsTheSame(t *testing.T) {
 	nothing := func(int) error { return errors.New("a view counts nothing") }
 	x := counting(t, U32, 4, 6)
-	view, err := View[uint32](watched(x, nothing))
-	require.NoError(t, err)
-	require.Same(t, &must2(View[uint32](x))[0], &view[0])
+	view := must(View[uint32](watched(x, nothing)))
+	require.Same(t, &must(View[uint32](x))[0], &view[0])
 
 	joined := must(Concat(0, mustSlice(t, x, Span(2, 4)), x))
 	flat := must(transposed(t, x).Reshape(24))
@@ -194,7 +189,7 @@ func TestWatchIsTheSame(t *testing.T) {
 	require.Equal(t, "joined", noted["joined watched again"])
 
 	halves := Watch(map[string]Tensor{"0": must(x.Part(0, 0, 2)), "1": must(x.Part(0, 1, 2))}, nothing)
-	_, err = View[uint32](must(Concat(0, halves["0"], halves["1"])))
+	_, err := View[uint32](must(Concat(0, halves["0"], halves["1"])))
 	require.NoError(t, err, "parts of one tensor are that tensor again")
 
 	var first, second int
@@ -204,21 +199,13 @@ func TestWatchIsTheSame(t *testing.T) {
 	require.Equal(t, appended[uint32](t, x), appended[uint32](t, joined))
 	require.Equal(t, []int{48, 48}, []int{first, second})
 
-	f, err := FileOf(Watch(map[string]Tensor{"x": x}, nothing), nil, nil)
-	require.NoError(t, err)
+	f := must(FileOf(Watch(map[string]Tensor{"x": x}, nothing), nil, nil))
 	_, err = Elements[uint32](f, "x")
 	require.ErrorContains(t, err, "a view counts nothing")
 	require.Empty(t, Watch(nil, nothing))
 	zero := Watch(map[string]Tensor{"": {}}, nothing)[""]
 	_, err = Append[byte](nil, zero)
 	require.ErrorContains(t, err, "the zero Tensor")
-}
-
-func must2[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // TestWatchSeveral writes small tensors, that are read in one call, and large ones, from
@@ -228,14 +215,12 @@ func TestWatchSeveral(t *testing.T) {
 	tensors["large"] = counting(t, U32, 1<<20)
 	tensors["empty"] = counting(t, U32, 0)
 	name := writeTemp(t, tensors)
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
+	data := must(os.ReadFile(name))
 	for kind, r := range map[string]io.ReaderAt{
 		"reader": bytes.NewReader(data),
 		"ranges": &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}},
 	} {
-		f, err := NewFile(r, int64(len(data)))
-		require.NoError(t, err)
+		f := must(NewFile(r, int64(len(data))))
 		var mu sync.Mutex
 		var n int
 		fails := false

@@ -21,6 +21,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // A held is a checkpoint, with what Skip was told.
 type held struct {
 	*safetensors.File
@@ -64,8 +72,7 @@ func runPython(t *testing.T, args ...string) {
 // requireSame compares a checkpoint with a safetensors file: names, dtypes, shapes and bytes.
 func requireSame(t *testing.T, file string, c *safetensors.File) {
 	t.Helper()
-	want, err := safetensors.Load(file)
-	require.NoError(t, err)
+	want := must(safetensors.Load(file))
 	var a, b bytes.Buffer
 	require.NoError(t, safetensors.Write(&a, maps.Collect(want.Tensors()), nil))
 	require.NoError(t, safetensors.Write(&b, maps.Collect(c.Tensors()), nil))
@@ -77,8 +84,7 @@ func requireSame(t *testing.T, file string, c *safetensors.File) {
 func requireFolder(t *testing.T, folder string, names ...string) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			c, err := openSkipping(os.DirFS(folder), name)
-			require.NoError(t, err)
+			c := must(openSkipping(os.DirFS(folder), name))
 			requireSame(t, filepath.Join(folder, name+".safetensors"), c.File)
 			require.Empty(t, c.refused)
 			switch name {
@@ -106,8 +112,7 @@ func TestTorchDistcp(t *testing.T) {
 	folder := t.TempDir()
 	runPython(t, filepath.Join("testdata", "distcp", "generate.py"), folder, "1")
 	requireFolder(t, folder, "one", "ranks", "mesh", "files", "threads")
-	c, err := openSkipping(os.DirFS(folder), "safetensors")
-	require.NoError(t, err)
+	c := must(openSkipping(os.DirFS(folder), "safetensors"))
 	defer c.Close()
 	requireSame(t, filepath.Join(folder, "safetensors.safetensors"), c.File)
 }
@@ -150,16 +155,12 @@ func (f countedFile) ReadAt(p []byte, off int64) (int, error) {
 // TestReadsOnlyWhatIsNeeded: opening reads .metadata, and reading a tensor its chunks.
 func TestDistcpReadsOnlyWhatIsNeeded(t *testing.T) {
 	fsys := &counted{FS: os.DirFS("testdata/distcp")}
-	c, err := openSkipping(fsys, "mesh")
-	require.NoError(t, err)
-	info, err := os.Stat("testdata/distcp/mesh/.metadata")
-	require.NoError(t, err)
+	c := must(openSkipping(fsys, "mesh"))
+	info := must(os.Stat("testdata/distcp/mesh/.metadata"))
 	require.Equal(t, info.Size(), fsys.read.Swap(0))
 	require.EqualValues(t, 1, fsys.reads.Load())
-	x, err := c.Tensor("model.replicated")
-	require.NoError(t, err)
-	_, err = safetensors.Append[byte](nil, x)
-	require.NoError(t, err)
+	x := must(c.Tensor("model.replicated"))
+	must(safetensors.Append[byte](nil, x))
 	require.Less(t, fsys.read.Load(), int64(6000))
 	require.EqualValues(t, 3, fsys.reads.Load(), "of .metadata, of a chunk, and of its data")
 	require.NoError(t, c.Close())
@@ -246,18 +247,15 @@ func metadata(tensors, storage string) string {
 func folderOf(t testing.TB, meta string) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, metadataFile), []byte(meta), 0o666))
-	data, err := os.ReadFile("testdata/distcp/one/__0_0.distcp")
-	require.NoError(t, err)
+	data := must(os.ReadFile("testdata/distcp/one/__0_0.distcp"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "x"), append(data, make([]byte, len(data))...), 0o666))
 	return dir
 }
 
 // entry returns where the tensor model.w of testdata/one is.
 func entry(t testing.TB) (offset, length int) {
-	data, err := os.ReadFile("testdata/distcp/one/.metadata")
-	require.NoError(t, err)
-	c, err := readMetadata(data)
-	require.NoError(t, err)
+	data := must(os.ReadFile("testdata/distcp/one/.metadata"))
+	c := must(readMetadata(data))
 	s := c.stored["model.w"][0]
 	return int(s.offset), int(s.length)
 }
@@ -279,18 +277,15 @@ func TestHandMade(t *testing.T) {
 		dict(index("w", 0, 0), info("x", offset, length), index("w", 1, 0), info("x", offset, length), index("one", 0), info("x", offset, length),
 			index("packed", 0), info("x", offset, length, str("transform_descriptors"), list(str("stream.zstd"))),
 			index("pairs", 0), info("x", offset, length, str("transform_descriptors"), list(pairs)), index("config"), info("x", 0, 10))))
-	c, err := openSkipping(os.DirFS(dir), ".")
-	require.NoError(t, err)
+	c := must(openSkipping(os.DirFS(dir), "."))
 	defer c.Close()
 	require.Equal(t, []string{"config"}, c.objects)
 	require.Equal(t, []string{"complex", "packed", "pairs"}, slices.Sorted(maps.Keys(c.refused)))
 	require.ErrorContains(t, c.refused["packed"], `its chunks are transformed by "stream.zstd"`)
 	require.ErrorContains(t, c.refused["pairs"], "its chunks are transformed by a tuple of 2")
 	require.ErrorContains(t, c.refused["complex"], `safetensors has no dtype for torch.complex128`)
-	one, err := c.Tensor("one")
-	require.NoError(t, err)
-	_, err = safetensors.Append[float32](nil, one)
-	require.NoError(t, err)
+	one := must(c.Tensor("one"))
+	must(safetensors.Append[float32](nil, one))
 	w, err := c.Tensor("w") // of another shape than its entry has
 	require.NoError(t, err)
 	require.Equal(t, "F32 [2,3]", w.String())
@@ -369,8 +364,7 @@ func TestRefused(t *testing.T) {
 // TestOpenDistcp: Open reads a directory of the operating system; without Skip, objects are
 // left out, and tensors that safetensors cannot hold are an error. Dicts may be ordered.
 func TestOpenDistcp(t *testing.T) {
-	f, err := Open(filepath.Join("testdata", "distcp", "mesh"))
-	require.NoError(t, err)
+	f := must(Open(filepath.Join("testdata", "distcp", "mesh")))
 	requireSame(t, filepath.Join("testdata", "distcp", "mesh.safetensors"), f)
 	require.Nil(t, f.Metadata())
 	require.NoError(t, f.Close())
@@ -380,15 +374,13 @@ func TestOpenDistcp(t *testing.T) {
 		return "ccollections\nOrderedDict\n)R(" + strings.Join(items, "") + "u"
 	}
 	dir := folderOf(t, metadata(ordered(str("w"), tensorOf("float32", []int{3}, boxOf([]int{0}, []int{3}))), ordered(index("w", 0), info("x", offset, length))))
-	f, err = Open(dir)
-	require.NoError(t, err)
-	w, err := safetensors.Elements[float32](f, "w", 3)
-	require.NoError(t, err)
+	f = must(Open(dir))
+	w := must(safetensors.Elements[float32](f, "w", 3))
 	require.Len(t, w, 3)
 	require.NoError(t, f.Close())
 
 	dir = folderOf(t, metadata(dict(str("w"), tensorOf("complex128", []int{3}, boxOf([]int{0}, []int{3}))), dict(index("w", 0), info("x", offset, length))))
-	_, err = Open(dir)
+	_, err := Open(dir)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.EqualError(t, err, "safetensors: open "+dir+`: tensor "w": safetensors has no dtype for torch.complex128`)
 
@@ -426,12 +418,10 @@ func TestChangedEntries(t *testing.T) {
 		"other shape": {tensorOf("float32", []int{2}, boxOf([]int{0}, []int{2})), info("x", offset, length), "it holds F32 [3], F32 [2] is expected"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := openSkipping(os.DirFS(folderOf(t, metadata(dict(str("w"), test.tensor), dict(index("w", 0), test.info)))), ".")
-			require.NoError(t, err)
+			c := must(openSkipping(os.DirFS(folderOf(t, metadata(dict(str("w"), test.tensor), dict(index("w", 0), test.info)))), "."))
 			defer c.Close()
-			w, err := c.Tensor("w")
-			require.NoError(t, err)
-			_, err = safetensors.Append[byte](nil, w)
+			w := must(c.Tensor("w"))
+			_, err := safetensors.Append[byte](nil, w)
 			require.ErrorContains(t, err, test.want)
 		})
 	}
@@ -440,10 +430,8 @@ func TestChangedEntries(t *testing.T) {
 // TestSafetensorsInside: with SerializationFormat.SAFETENSORS, the chunks are in a file at
 // the end of another, whose header is read once, and only when a chunk is.
 func TestSafetensorsInside(t *testing.T) {
-	w, err := safetensors.NewTensor(safetensors.F32, []int{2, 1}, []float32{1, 2})
-	require.NoError(t, err)
-	b, err := safetensors.NewTensor(safetensors.I8, []int{3}, []int8{3, 4, 5})
-	require.NoError(t, err)
+	w := must(safetensors.NewTensor(safetensors.F32, []int{2, 1}, []float32{1, 2}))
+	b := must(safetensors.NewTensor(safetensors.I8, []int{3}, []int8{3, 4, 5}))
 	var file bytes.Buffer
 	file.WriteString("an object")
 	require.NoError(t, safetensors.Write(&file, map[string]safetensors.Tensor{"w": w, "b": b}, map[string]string{"DCP_VERSION": "1.0"}))
@@ -453,18 +441,15 @@ func TestSafetensorsInside(t *testing.T) {
 		dir := folderOf(t, meta)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "y"), data, 0o666))
 		fsys := &counted{FS: os.DirFS(dir)}
-		c, err := openSkipping(fsys, ".")
-		require.NoError(t, err)
+		c := must(openSkipping(fsys, "."))
 		t.Cleanup(func() { c.Close() })
 		require.Equal(t, int64(len(meta)), fsys.read.Load())
 		return c
 	}
 	c := open(t, file.Bytes(), []int{2, 1}, "float32")
-	values, err := safetensors.Elements[float32](c.File, "w", 2, 1)
-	require.NoError(t, err)
+	values := must(safetensors.Elements[float32](c.File, "w", 2, 1))
 	require.Equal(t, []float32{1, 2}, values)
-	numbers, err := safetensors.Elements[int8](c.File, "b", 3)
-	require.NoError(t, err)
+	numbers := must(safetensors.Elements[int8](c.File, "b", 3))
 	require.Equal(t, []int8{3, 4, 5}, numbers)
 
 	for name, test := range map[string]struct {
@@ -489,13 +474,11 @@ func TestSafetensorsInside(t *testing.T) {
 // FuzzMetadata reads changed metadata next to real files: no panic, and nothing runs.
 func FuzzMetadata(f *testing.F) {
 	for _, name := range []string{"one", "ranks"} {
-		data, err := os.ReadFile(filepath.Join("testdata", "distcp", name, metadataFile))
-		require.NoError(f, err)
+		data := must(os.ReadFile(filepath.Join("testdata", "distcp", name, metadataFile)))
 		f.Add(data)
 	}
 	f.Add([]byte("\x80\x02cos\nsystem\n" + str("touch executed") + "\x85R."))
-	dir, err := os.MkdirTemp("", "distcp")
-	require.NoError(f, err)
+	dir := must(os.MkdirTemp("", "distcp"))
 	defer os.RemoveAll(dir)
 	require.NoError(f, os.CopyFS(dir, os.DirFS("testdata/distcp/ranks")))
 	f.Fuzz(func(t *testing.T, meta []byte) {

@@ -38,8 +38,7 @@ func halves(t testing.TB, column int) dcp.Piece {
 // TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
 // tensor, the piece and the file.
 func TestPiecesErrors(t *testing.T) {
-	f32, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2})
-	require.NoError(t, err)
+	f32 := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2}))
 	for _, c := range []struct {
 		rule   string
 		pieces []dcp.Piece
@@ -93,8 +92,7 @@ func TestPiecesErrors(t *testing.T) {
 			require.Equal(t, "x\n", broken.Tensor)
 			require.EqualValues(t, -1, broken.Offset)
 			for _, f := range files {
-				x, err := f.Tensor("x\n")
-				require.NoError(t, err)
+				x := must(f.Tensor("x\n"))
 				requireSame(t, x, x) // not closed
 			}
 		})
@@ -110,8 +108,7 @@ func TestEmpty(t *testing.T) {
 		pieces{},
 	)
 	for name, want := range map[string]string{"a": "U8 [0,3]", "b": "U8 [3,0]", "c": "U8 [2]", "d": "U8 []"} {
-		x, err := f.Tensor(name)
-		require.NoError(t, err)
+		x := must(f.Tensor(name))
 		require.Equal(t, want, x.String())
 		requireSame(t, x, x)
 	}
@@ -194,8 +191,7 @@ func TestWithoutInfo(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, safetensors.WriteFile(filepath.Join(dir, "a.safetensors"), map[string]safetensors.Tensor{"a": x}, nil))
 	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "b.safetensors"), pieces{"b": pieceOf(t, x)}, nil))
-	f, err := dcp.Open(dir)
-	require.NoError(t, err)
+	f := must(dcp.Open(dir))
 	defer f.Close()
 	requireTensors(t, map[string]safetensors.Tensor{"a": x, "b": x}, f)
 	require.Nil(t, f.Metadata())
@@ -246,20 +242,16 @@ func TestFolderErrors(t *testing.T) {
 func TestFailingReader(t *testing.T) {
 	x := at(t, []int{64, 64}, nil)
 	files, readers := recorded(t, pieces{"x": shardOf(t, x, 1, 0, 2)}, pieces{"x": shardOf(t, x, 1, 1, 2)})
-	f, err := dcp.Assemble(files...)
-	require.NoError(t, err)
-	got, err := f.Tensor("x")
-	require.NoError(t, err)
+	f := must(dcp.Assemble(files...))
+	got := must(f.Tensor("x"))
 	readers[1].err = errors.New("the disk failed")
-	_, err = safetensors.Append[byte](nil, got)
+	_, err := safetensors.Append[byte](nil, got)
 	require.ErrorIs(t, err, readers[1].err)
 	require.Equal(t, 1, strings.Count(err.Error(), "safetensors: "))
-	slice, err := got.Slice(safetensors.All(), safetensors.Span(1, 32))
-	require.NoError(t, err)
+	slice := must(got.Slice(safetensors.All(), safetensors.Span(1, 32)))
 	_, err = safetensors.Append[byte](nil, slice)
 	require.NoError(t, err, "the other file is not needed")
-	slice, err = got.Slice(safetensors.All(), safetensors.At(32))
-	require.NoError(t, err)
+	slice = must(got.Slice(safetensors.All(), safetensors.At(32)))
 	_, err = safetensors.Append[byte](nil, slice)
 	require.ErrorIs(t, err, readers[1].err)
 }
@@ -333,11 +325,9 @@ func FuzzShardingInfo(f *testing.F) {
 			require.Less(t, len(err.Error()), 2000)
 			return
 		}
-		x, err := joined.Tensor("x")
-		require.NoError(t, err)
+		x := must(joined.Tensor("x"))
 		require.LessOrEqual(t, x.Len(), 12)
-		data, err := safetensors.Append[byte](nil, x)
-		require.NoError(t, err)
+		data := must(safetensors.Append[byte](nil, x))
 		require.Len(t, data, x.Len())
 		for _, text := range []string{first, second} {
 			var info map[string]json.RawMessage
@@ -365,7 +355,6 @@ func withInfo(t testing.TB, text string) (*safetensors.File, bool) {
 	if err != nil {
 		return nil, false // not UTF-8
 	}
-	f, err := safetensors.Parse(binary.LittleEndian.AppendUint32(append(data, 1, 2), 3))
-	require.NoError(t, err)
+	f := must(safetensors.Parse(binary.LittleEndian.AppendUint32(append(data, 1, 2), 3)))
 	return f, true
 }

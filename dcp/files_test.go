@@ -52,8 +52,7 @@ func (f *limitedFile) Close() error {
 func TestManyFiles(t *testing.T) {
 	const n = 300
 	offset, length := entry(t)
-	data, err := os.ReadFile("testdata/distcp/one/__0_0.distcp")
-	require.NoError(t, err)
+	data := must(os.ReadFile("testdata/distcp/one/__0_0.distcp"))
 	folder := fstest.MapFS{}
 	var chunks, places []string
 	for i := range n {
@@ -64,11 +63,9 @@ func TestManyFiles(t *testing.T) {
 	}
 	folder[metadataFile] = &fstest.MapFile{Data: []byte(metadata(dict(str("w"), tensorOf("float32", []int{3 * n}, chunks...)), dict(places...)))}
 	fsys := &limited{FS: folder}
-	c, err := openSkipping(fsys, ".")
-	require.NoError(t, err)
+	c := must(openSkipping(fsys, "."))
 	read := func() ([]float32, error) { return safetensors.Elements[float32](c.File, "w", 3*n) }
-	got, err := read()
-	require.NoError(t, err)
+	got := must(read())
 	require.Equal(t, slices.Repeat(got[:3], n), got)
 	require.Less(t, fsys.most.Load(), int64(n/2))
 	require.LessOrEqual(t, fsys.open.Load(), int64(maxIdle))
@@ -76,7 +73,7 @@ func TestManyFiles(t *testing.T) {
 	for i := range n { // some are still open
 		folder[fmt.Sprint("f", i)] = &fstest.MapFile{Data: append(data, 0)}
 	}
-	_, err = read()
+	_, err := read()
 	require.ErrorContains(t, err, "has changed since it was first opened")
 	require.NoError(t, c.Close())
 	require.Zero(t, fsys.open.Load())

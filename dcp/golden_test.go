@@ -23,16 +23,14 @@ const (
 // wholeTensors returns the tensors of the checkpoint in testdata.
 func wholeTensors(t testing.TB) map[string]safetensors.Tensor {
 	t.Helper()
-	f, err := safetensors.Load(wholeFile)
-	require.NoError(t, err)
+	f := must(safetensors.Load(wholeFile))
 	return maps.Collect(f.Tensors())
 }
 
 // TestGolden opens what PyTorch wrote, in every way.
 func TestGolden(t *testing.T) {
 	want := wholeTensors(t)
-	whole, err := safetensors.Load(wholeFile)
-	require.NoError(t, err)
+	whole := must(safetensors.Load(wholeFile))
 	order := whole.Header().Tensors
 	for way, open := range map[string]func() (*safetensors.File, error){
 		"Open":   func() (*safetensors.File, error) { return dcp.Open(meshDir) },
@@ -47,16 +45,14 @@ func TestGolden(t *testing.T) {
 		"Join": func() (*safetensors.File, error) {
 			var files []*safetensors.File
 			for _, data := range meshFiles(t) { // in any order
-				f, err := safetensors.Parse(data)
-				require.NoError(t, err)
+				f := must(safetensors.Parse(data))
 				files = append(files, f)
 			}
 			return dcp.Assemble(files...)
 		},
 	} {
 		t.Run(way, func(t *testing.T) {
-			f, err := open()
-			require.NoError(t, err)
+			f := must(open())
 			requireTensors(t, want, f)
 			require.Equal(t, order, f.Header().Tensors, "as in the file of whole tensors")
 			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
@@ -82,14 +78,11 @@ func meshFiles(t testing.TB) map[string][]byte {
 // TestGoldenWritten consolidates the checkpoint: the file is the one that the tensors
 // came from, to the byte.
 func TestGoldenWritten(t *testing.T) {
-	f, err := dcp.Open(meshDir)
-	require.NoError(t, err)
+	f := must(dcp.Open(meshDir))
 	defer f.Close()
 	name := filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, safetensors.WriteFile(name, maps.Collect(f.Tensors()), nil))
-	got, err := os.ReadFile(name)
-	require.NoError(t, err)
-	want, err := os.ReadFile(wholeFile)
-	require.NoError(t, err)
+	got := must(os.ReadFile(name))
+	want := must(os.ReadFile(wholeFile))
 	require.Equal(t, want, got)
 }

@@ -17,6 +17,14 @@ import (
 // pieces are those of one rank.
 type pieces = map[string]dcp.Piece
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // random returns a tensor of random bits.
 func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
 	t.Helper()
@@ -28,24 +36,21 @@ func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int)
 	for i := range data {
 		data[i] = byte(rng.Uint32())
 	}
-	x, err := safetensors.NewTensor(dtype, shape, data)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(dtype, shape, data))
 	return x
 }
 
 // pieceOf returns a tensor as a piece, at these offsets or whole.
 func pieceOf(t testing.TB, x safetensors.Tensor, offsets ...int) dcp.Piece {
 	t.Helper()
-	p, err := dcp.NewPiece(x, offsets...)
-	require.NoError(t, err)
+	p := must(dcp.NewPiece(x, offsets...))
 	return p
 }
 
 // shardOf returns a shard of a piece.
 func shardOf(t testing.TB, p dcp.Piece, dim, i, n int) dcp.Piece {
 	t.Helper()
-	p, err := p.Shard(dim, i, n)
-	require.NoError(t, err)
+	p = must(p.Shard(dim, i, n))
 	return p
 }
 
@@ -55,8 +60,7 @@ func placed(t testing.TB, p dcp.Piece) (safetensors.Tensor, []int) {
 	f := parsed(t, pieces{"x": p})[0]
 	var info map[string]map[string][]int
 	require.NoError(t, json.Unmarshal([]byte(f.Metadata()[shardingKey]), &info))
-	x, err := f.Tensor("x")
-	require.NoError(t, err)
+	x := must(f.Tensor("x"))
 	return x, info["x"]["saved_offsets"]
 }
 
@@ -91,8 +95,7 @@ func parsed(t testing.TB, ranks ...pieces) []*safetensors.File {
 // joined returns the checkpoint that ranks have written.
 func joined(t testing.TB, ranks ...pieces) *safetensors.File {
 	t.Helper()
-	f, err := dcp.Assemble(parsed(t, ranks...)...)
-	require.NoError(t, err)
+	f := must(dcp.Assemble(parsed(t, ranks...)...))
 	return f
 }
 
@@ -100,10 +103,8 @@ func joined(t testing.TB, ranks ...pieces) *safetensors.File {
 func requireSame(t testing.TB, want, got safetensors.Tensor, name ...any) {
 	t.Helper()
 	require.Equal(t, want.String(), got.String(), name...)
-	a, err := safetensors.Append[byte](nil, want)
-	require.NoError(t, err)
-	b, err := safetensors.Append[byte](nil, got)
-	require.NoError(t, err)
+	a := must(safetensors.Append[byte](nil, want))
+	b := must(safetensors.Append[byte](nil, got))
 	require.True(t, bytes.Equal(a, b), name...)
 }
 

@@ -31,13 +31,11 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	for _, r := range readers {
 		r.bytes = 0
 	}
-	f, err := dcp.Assemble(files...)
-	require.NoError(t, err)
+	f := must(dcp.Assemble(files...))
 	for _, r := range readers {
 		require.Zero(t, r.bytes, "joining reads no data")
 	}
-	whole, err := f.Tensor("x")
-	require.NoError(t, err)
+	whole := must(f.Tensor("x"))
 	for _, c := range []struct {
 		rule   string
 		ranges []safetensors.Range
@@ -58,10 +56,8 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 			for _, r := range readers {
 				r.bytes, r.calls = 0, 0
 			}
-			want, err := x.Slice(c.ranges...)
-			require.NoError(t, err)
-			got, err := whole.Slice(c.ranges...)
-			require.NoError(t, err)
+			want := must(x.Slice(c.ranges...))
+			got := must(whole.Slice(c.ranges...))
 			requireSame(t, want, got)
 			var read [ranks]int
 			calls := 0
@@ -80,8 +76,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 func TestClose(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(5, 2)), safetensors.U8, 4, 4)
 	files := parsed(t, pieces{"x": shardOf(t, pieceOf(t, x), 0, 0, 2)}, pieces{"x": shardOf(t, pieceOf(t, x), 0, 1, 2), "y": pieceOf(t, x)})
-	f, err := dcp.Assemble(files...)
-	require.NoError(t, err)
+	f := must(dcp.Assemble(files...))
 	tensors := maps.Collect(f.Tensors())
 	require.NoError(t, f.Close())
 	require.NoError(t, f.Close())
@@ -97,19 +92,16 @@ func TestClose(t *testing.T) {
 	}
 	// A file that somebody else has closed is an error, too.
 	files = parsed(t, pieces{"x": pieceOf(t, x)}, pieces{"y": pieceOf(t, x)})
-	f, err = dcp.Assemble(files...)
-	require.NoError(t, err)
+	f = must(dcp.Assemble(files...))
 	require.NoError(t, files[1].Close())
-	y, err := f.Tensor("y")
-	require.NoError(t, err)
-	_, err = safetensors.Append[byte](nil, y)
+	y := must(f.Tensor("y"))
+	_, err := safetensors.Append[byte](nil, y)
 	require.ErrorIs(t, err, fs.ErrClosed)
 }
 
 // TestViews: joined tensors are copied; those that a file has whole keep their views.
 func TestViews(t *testing.T) {
-	f, err := dcp.Open(meshDir)
-	require.NoError(t, err)
+	f := must(dcp.Open(meshDir))
 	defer f.Close()
 	joined, viewed := 0, 0
 	for name, x := range f.Tensors() {
@@ -119,8 +111,7 @@ func TestViews(t *testing.T) {
 			joined++
 			continue
 		}
-		data, err := safetensors.Append[byte](nil, x)
-		require.NoError(t, err)
+		data := must(safetensors.Append[byte](nil, x))
 		require.True(t, bytes.Equal(data, view), name)
 		viewed++
 	}
@@ -132,8 +123,7 @@ func TestViews(t *testing.T) {
 // the race detector watches, and closes it meanwhile: what was read is right.
 func TestConcurrentUse(t *testing.T) {
 	want := wholeTensors(t)
-	f, err := dcp.Open(meshDir)
-	require.NoError(t, err)
+	f := must(dcp.Open(meshDir))
 	dir := t.TempDir()
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -179,22 +169,16 @@ func TestOpenAllocations(t *testing.T) {
 			Metadata: map[string]string{shardingKey: `{"x": {"saved_offsets": [` + []string{"0", "1", "2", "3"}[rank] + `, 0]}}`},
 			Tensors:  []safetensors.TensorInfo{{Name: "x", DType: safetensors.U8, Shape: []int{1, size}}},
 		}
-		header, err := h.AppendBinary(nil)
-		require.NoError(t, err)
-		f, err := safetensors.NewFile(zeros{header}, int64(len(header))+size)
-		require.NoError(t, err)
+		header := must(h.AppendBinary(nil))
+		f := must(safetensors.NewFile(zeros{header}, int64(len(header))+size))
 		files = append(files, f)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	f, err := dcp.Assemble(files...)
-	require.NoError(t, err)
-	x, err := f.Tensor("x")
-	require.NoError(t, err)
-	x, err = x.Slice(safetensors.All(), safetensors.Span(size-2, size))
-	require.NoError(t, err)
-	data, err := safetensors.Append[byte](nil, x)
-	require.NoError(t, err)
+	f := must(dcp.Assemble(files...))
+	x := must(f.Tensor("x"))
+	x = must(x.Slice(safetensors.All(), safetensors.Span(size-2, size)))
+	data := must(safetensors.Append[byte](nil, x))
 	require.Equal(t, make([]byte, 8), data)
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20))
@@ -222,22 +206,17 @@ func TestRangeReader(t *testing.T) {
 		p := shardOf(t, shardOf(t, pieceOf(t, x), 0, rank/2, 2), 1, rank%2, 2)
 		data := written(t, pieces{"x": p})
 		r := &rangeReader{ReaderAt: bytes.NewReader(data)}
-		f, err := safetensors.NewFile(r, int64(len(data)))
-		require.NoError(t, err)
+		f := must(safetensors.NewFile(r, int64(len(data))))
 		files, readers = append(files, f), append(readers, r)
 	}
-	f, err := dcp.Assemble(files...)
-	require.NoError(t, err)
-	whole, err := f.Tensor("x")
-	require.NoError(t, err)
+	f := must(dcp.Assemble(files...))
+	whole := must(f.Tensor("x"))
 	for _, r := range readers {
 		r.calls, r.ranges = 0, 0
 	}
 	columns := []safetensors.Range{safetensors.All(), safetensors.Span(8, 10)}
-	want, err := x.Slice(columns...)
-	require.NoError(t, err)
-	got, err := whole.Slice(columns...)
-	require.NoError(t, err)
+	want := must(x.Slice(columns...))
+	got := must(whole.Slice(columns...))
 	requireSame(t, want, got)
 	for i, r := range readers {
 		calls, ranges := 0, 0
@@ -253,10 +232,8 @@ func TestRangeReader(t *testing.T) {
 		r.calls = 0
 	}
 	columns[0] = safetensors.All().By(3)
-	want, err = x.Slice(columns...)
-	require.NoError(t, err)
-	got, err = whole.Slice(columns...)
-	require.NoError(t, err)
+	want = must(x.Slice(columns...))
+	got = must(whole.Slice(columns...))
 	requireSame(t, want, got)
 	for i, calls := range []int{1, 0, 1, 0} {
 		require.Equal(t, calls, readers[i].calls, i)

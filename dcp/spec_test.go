@@ -19,8 +19,7 @@ type spec struct {
 
 func specOf(t testing.TB, name string) (s spec) {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
+	text := must(os.ReadFile(name))
 	require.NoError(t, json.Unmarshal(text, &s))
 	return s
 }
@@ -28,8 +27,7 @@ func specOf(t testing.TB, name string) (s spec) {
 // file writes the spec to a new file and returns its name.
 func (s spec) file(t testing.TB) string {
 	t.Helper()
-	text, err := json.Marshal(s)
-	require.NoError(t, err)
+	text := must(json.Marshal(s))
 	name := filepath.Join(t.TempDir(), "spec.json")
 	require.NoError(t, os.WriteFile(name, text, 0o666))
 	return name

@@ -21,8 +21,7 @@ func (b box) of(t testing.TB, x safetensors.Tensor) dcp.Piece {
 	for i := range b.begin {
 		ranges = append(ranges, safetensors.Span(b.begin[i], b.end[i]))
 	}
-	part, err := x.Slice(ranges...)
-	require.NoError(t, err)
+	part := must(x.Slice(ranges...))
 	return pieceOf(t, part, b.begin...)
 }
 
@@ -76,8 +75,7 @@ func TestTilings(t *testing.T) {
 			ranks = append(ranks, pieces{"x": b.of(t, x)})
 		}
 		f := joined(t, ranks...)
-		got, err := f.Tensor("x")
-		require.NoError(t, err)
+		got := must(f.Tensor("x"))
 		requireSame(t, x, got, fmt.Sprint(round, boxes))
 		var ranges []safetensors.Range
 		for i, n := range shape {
@@ -87,10 +85,8 @@ func TestTilings(t *testing.T) {
 			}
 			ranges = append(ranges, r)
 		}
-		want, err := x.Slice(ranges...)
-		require.NoError(t, err)
-		got, err = got.Slice(ranges...)
-		require.NoError(t, err)
+		want := must(x.Slice(ranges...))
+		got = must(got.Slice(ranges...))
 		requireSame(t, want, got, fmt.Sprint(round, boxes, ranges))
 		requireReadAt(t, rng, want, got)
 	}
@@ -102,10 +98,8 @@ func requireReadAt(t *testing.T, rng *rand.Rand, want, got safetensors.Tensor) {
 	off := rng.Int64N(want.Size() + 1)
 	a := make([]byte, rng.Int64N(want.Size()-off+1))
 	b := slices.Clone(a)
-	_, err := want.ReadAt(a, off)
-	require.NoError(t, err)
-	_, err = got.ReadAt(b, off)
-	require.NoError(t, err)
+	must(want.ReadAt(a, off))
+	must(got.ReadAt(b, off))
 	require.Equal(t, a, b)
 }
 
@@ -154,14 +148,11 @@ func TestPinwheel(t *testing.T) {
 		rng.Shuffle(len(ranks), func(i, k int) { ranks[i], ranks[k] = ranks[k], ranks[i] })
 		f := joined(t, ranks...)
 		requireTensors(t, map[string]safetensors.Tensor{"x": x}, f)
-		got, err := f.Tensor("x")
-		require.NoError(t, err)
+		got := must(f.Tensor("x"))
 		for range 20 {
 			ranges := []safetensors.Range{randomRange(rng, 81), randomRange(rng, 81), randomRange(rng, 2)}
-			want, err := x.Slice(ranges...)
-			require.NoError(t, err)
-			part, err := got.Slice(ranges...)
-			require.NoError(t, err)
+			want := must(x.Slice(ranges...))
+			part := must(got.Slice(ranges...))
 			requireSame(t, want, part, ranges)
 		}
 	}

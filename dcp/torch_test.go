@@ -61,13 +61,11 @@ func torchTensors(t *testing.T) map[string]safetensors.Tensor {
 		for _, shape := range [][]int{{}, {1}, {3}, {8}, {0}, {1, 4}, {5, 7}, {8, 6}, {3, 0}, {2, 3, 5}, {7, 2, 4}, {2, 2, 2, 3}} {
 			x := random(t, rng, dtype, shape...)
 			if dtype == safetensors.BOOL {
-				data, err := safetensors.Append[byte](nil, x)
-				require.NoError(t, err)
+				data := must(safetensors.Append[byte](nil, x))
 				for i := range data {
 					data[i] &= 1
 				}
-				x, err = safetensors.NewTensor(dtype, shape, data)
-				require.NoError(t, err)
+				x = must(safetensors.NewTensor(dtype, shape, data))
 			}
 			tensors[fmt.Sprintf("%v %v", dtype, shape)] = x
 		}
@@ -125,8 +123,7 @@ func TestTorchSaves(t *testing.T) {
 	}
 	run(args...)
 	for i, s := range specs {
-		f, err := dcp.Open(dirs[i])
-		require.NoError(t, err)
+		f := must(dcp.Open(dirs[i]))
 		defer f.Close()
 		requireTensors(t, tensors, f)
 		for rank := range s.ranks() {
@@ -173,18 +170,15 @@ func TestTorchConsolidates(t *testing.T) {
 	out := t.TempDir()
 	run("consolidate", dir, out)
 
-	f, err := dcp.Open(dir)
-	require.NoError(t, err)
+	f := must(dcp.Open(dir))
 	defer f.Close()
-	consolidated, err := safetensors.Load(filepath.Join(out, "model-00001-of-00001.safetensors"))
-	require.NoError(t, err)
+	consolidated := must(safetensors.Load(filepath.Join(out, "model-00001-of-00001.safetensors")))
 	got := maps.Collect(f.Tensors())
 	scalars := 0
 	for name, x := range consolidated.Tensors() {
 		if len(x.Shape()) == 0 {
 			scalars++
-			data, err := safetensors.Append[byte](nil, x)
-			require.NoError(t, err)
+			data := must(safetensors.Append[byte](nil, x))
 			require.Equal(t, make([]byte, x.Size()), data, "PyTorch has mended its consolidation")
 			x = tensors[name]
 		}
@@ -203,8 +197,7 @@ func TestTorchResumes(t *testing.T) {
 		ranks    = 3
 	)
 	if text := os.Getenv(variable); text != "" {
-		rank, err := strconv.Atoi(text)
-		require.NoError(t, err)
+		rank := must(strconv.Atoi(text))
 		resave(t, os.Getenv(variable+"_FROM"), os.Getenv(variable+"_TO"), rank, ranks)
 		return
 	}
@@ -214,8 +207,7 @@ func TestTorchResumes(t *testing.T) {
 	from, to := filepath.Join(t.TempDir(), "from"), t.TempDir()
 	run("save", job(tensors, 40, 2, 2).file(t), whole, from)
 
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must(os.Executable())
 	var all sync.WaitGroup
 	for rank := range ranks {
 		cmd := exec.Command(self, "-test.run", "^TestTorchResumes$")
@@ -238,8 +230,7 @@ func TestTorchResumes(t *testing.T) {
 
 // resave saves one rank's part of a checkpoint: shards of the last dimension.
 func resave(t *testing.T, from, to string, rank, ranks int) {
-	f, err := dcp.Open(from)
-	require.NoError(t, err)
+	f := must(dcp.Open(from))
 	defer f.Close()
 	of := make(pieces)
 	for name, x := range f.Tensors() {
@@ -260,16 +251,12 @@ func TestTorchGolden(t *testing.T) {
 	whole, mesh := filepath.Join(dir, "whole.safetensors"), filepath.Join(dir, "mesh")
 	run("whole", whole)
 	run("save", "testdata/mesh.json", whole, mesh)
-	got, err := os.ReadFile(whole)
-	require.NoError(t, err)
-	want, err := os.ReadFile(wholeFile)
-	require.NoError(t, err)
+	got := must(os.ReadFile(whole))
+	want := must(os.ReadFile(wholeFile))
 	require.Equal(t, want, got)
 	for name := range meshFiles(t) {
-		want, err := safetensors.Load(filepath.Join(meshDir, name))
-		require.NoError(t, err)
-		got, err := safetensors.Load(filepath.Join(mesh, name))
-		require.NoError(t, err)
+		want := must(safetensors.Load(filepath.Join(meshDir, name)))
+		got := must(safetensors.Load(filepath.Join(mesh, name)))
 		require.Equal(t, want.Metadata(), got.Metadata())
 		requireTensors(t, maps.Collect(want.Tensors()), got)
 	}

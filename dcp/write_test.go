@@ -33,17 +33,14 @@ func TestWriteAsTorch(t *testing.T) {
 // rank, some of which PyTorch lets another rank save.
 func requireWritten(t *testing.T, name string, all pieces) {
 	t.Helper()
-	want, err := os.ReadFile(name)
-	require.NoError(t, err)
-	header, err := safetensors.ReadHeader(bytes.NewReader(want))
-	require.NoError(t, err)
+	want := must(os.ReadFile(name))
+	header := must(safetensors.ReadHeader(bytes.NewReader(want)))
 	of := make(pieces)
 	for _, info := range header.Tensors {
 		of[info.Name] = all[info.Name]
 	}
 	got := written(t, of)
-	gotHeader, err := safetensors.ReadHeader(bytes.NewReader(got))
-	require.NoError(t, err)
+	gotHeader := must(safetensors.ReadHeader(bytes.NewReader(got)))
 	require.Equal(t, header, gotHeader)
 	require.Equal(t, want[header.DataStart:], got[header.DataStart:])
 }
@@ -69,8 +66,7 @@ func TestShard(t *testing.T) {
 			p := shardOf(t, pieceOf(t, x), 1, i, c.ranks)
 			got, offsets := placed(t, p)
 			require.Equal(t, []int{0, c.begins[i]}, offsets, c)
-			want, err := x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))
-			require.NoError(t, err)
+			want := must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1])))
 			requireSame(t, want, got)
 		}
 	}
@@ -84,8 +80,7 @@ func TestShard(t *testing.T) {
 	p = shardOf(t, pieceOf(t, x, 10), 0, 7, 8)
 	requirePlace(t, []int{0}, []int{17}, p)
 	// Even the largest numbers do not overflow.
-	empty, err := safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{})
-	require.NoError(t, err)
+	empty := must(safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{}))
 	p = shardOf(t, pieceOf(t, empty), 1, math.MaxInt-1, math.MaxInt)
 	requirePlace(t, []int{0, 1}, []int{0, math.MaxInt - 1}, p)
 	p = shardOf(t, pieceOf(t, empty), 1, math.MaxInt-2, math.MaxInt-1)
@@ -122,8 +117,7 @@ func TestShardErrors(t *testing.T) {
 // fault.
 func TestPieceErrors(t *testing.T) {
 	x := random(t, rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
-	deep, err := safetensors.NewTensor(safetensors.U8, make([]int, 65), []byte{})
-	require.NoError(t, err)
+	deep := must(safetensors.NewTensor(safetensors.U8, make([]int, 65), []byte{}))
 	for _, c := range []struct {
 		x       safetensors.Tensor
 		offsets []int
@@ -140,7 +134,7 @@ func TestPieceErrors(t *testing.T) {
 		var broken *safetensors.FormatError
 		require.False(t, errors.As(err, &broken))
 	}
-	_, err = dcp.NewPiece(safetensors.Tensor{})
+	_, err := dcp.NewPiece(safetensors.Tensor{})
 	require.ErrorContains(t, err, "the zero Tensor has no dtype")
 }
 
@@ -167,22 +161,19 @@ func TestMetadata(t *testing.T) {
 	name := filepath.Join(t.TempDir(), dcp.FileName(11))
 	require.NoError(t, dcp.WriteFile(name, pieces{"x": pieceOf(t, x, 0), "a\x7fé<": pieceOf(t, x)}, given))
 	require.Equal(t, "shard-00012-model-00001-of-00001.safetensors", filepath.Base(name))
-	onDisk, err := os.ReadFile(name)
-	require.NoError(t, err)
+	onDisk := must(os.ReadFile(name))
 	var b bytes.Buffer
 	require.NoError(t, dcp.Write(&b, pieces{"x": pieceOf(t, x, 0), "a\x7fé<": pieceOf(t, x)}, given))
 	require.Equal(t, onDisk, b.Bytes(), "Write and WriteFile agree")
 	require.Equal(t, map[string]string{"step": "7", shardingKey: "of another file"}, given, "it was not modified")
-	f, err := safetensors.Load(name)
-	require.NoError(t, err)
+	f := must(safetensors.Load(name))
 	require.Equal(t, map[string]string{
 		"step":        "7",
 		"format":      "pt",
 		"DCP_VERSION": "1.0",
 		shardingKey:   `{"a\u007f\u00e9<": {"saved_offsets": [0]}, "x": {"saved_offsets": [0]}}`,
 	}, f.Metadata())
-	whole, err := dcp.Open(filepath.Dir(name))
-	require.NoError(t, err)
+	whole := must(dcp.Open(filepath.Dir(name)))
 	defer whole.Close()
 	require.Equal(t, map[string]string{"step": "7", "format": "pt"}, whole.Metadata())
 }
@@ -190,14 +181,11 @@ func TestMetadata(t *testing.T) {
 // TestWriteWatched: pieces of watched tensors tell what Write reads of them, and an error
 // ends it.
 func TestWriteWatched(t *testing.T) {
-	x, err := safetensors.NewTensor(safetensors.F32, []int{4, 6}, make([]float32, 24))
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{4, 6}, make([]float32, 24)))
 	n, failure := 0, error(nil)
 	x = safetensors.Watch(map[string]safetensors.Tensor{"x": x}, func(m int) error { n += m; return failure })["x"]
-	whole, err := dcp.NewPiece(x)
-	require.NoError(t, err)
-	part, err := whole.Shard(0, 1, 4)
-	require.NoError(t, err)
+	whole := must(dcp.NewPiece(x))
+	part := must(whole.Shard(0, 1, 4))
 	require.NoError(t, dcp.Write(io.Discard, map[string]dcp.Piece{"x": part}, nil))
 	require.Equal(t, 24, n)
 	failure = io.ErrNoProgress

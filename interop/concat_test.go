@@ -23,19 +23,16 @@ type concatCase struct {
 // TestConcatAsNumpy compares Concat with numpy.concatenate, of tensors in memory,
 // behind readers and computed ones.
 func TestConcatAsNumpy(t *testing.T) {
-	text, err := os.ReadFile("../testdata/concat.json")
-	require.NoError(t, err)
+	text := must(os.ReadFile("../testdata/concat.json"))
 	var cases []concatCase
 	require.NoError(t, json.Unmarshal(text, &cases))
 	require.Len(t, cases, 120)
 	for _, c := range cases {
 		t.Run(fmt.Sprint(c.Dim, c.Shapes), func(t *testing.T) {
 			for _, source := range []string{"memory", "reader", "computed"} {
-				joined, err := safetensors.Concat(c.Dim, numbered(t, source, c.Shapes)...)
-				require.NoError(t, err)
+				joined := must(safetensors.Concat(c.Dim, numbered(t, source, c.Shapes)...))
 				require.Equal(t, c.WantShape, joined.Shape())
-				got, err := safetensors.Append[uint32](nil, joined)
-				require.NoError(t, err)
+				got := must(safetensors.Append[uint32](nil, joined))
 				require.Equal(t, append([]uint32(nil), c.Want...), got, source)
 			}
 		})

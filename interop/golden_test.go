@@ -18,8 +18,7 @@ import (
 
 // TestGolden opens every golden file in every way and writes it again.
 func TestGolden(t *testing.T) {
-	text, err := os.ReadFile("../testdata/golden/expected.json")
-	require.NoError(t, err)
+	text := must(os.ReadFile("../testdata/golden/expected.json"))
 	var golden []goldenFile
 	require.NoError(t, json.Unmarshal(text, &golden))
 	requireAllListed(t, golden)
@@ -27,8 +26,7 @@ func TestGolden(t *testing.T) {
 	for _, want := range golden {
 		t.Run(want.File, func(t *testing.T) {
 			name := filepath.Join("..", "testdata", filepath.FromSlash(want.File))
-			data, err := os.ReadFile(name)
-			require.NoError(t, err)
+			data := must(os.ReadFile(name))
 
 			t.Run("ReadHeader", func(t *testing.T) { requireHeader(t, data, want) })
 			test := func(kind string, inMemory bool, f *safetensors.File, err error) {
@@ -54,8 +52,7 @@ func TestGolden(t *testing.T) {
 // requireAllListed fails if a golden file or a dtype is missing from the list.
 func requireAllListed(t *testing.T, golden []goldenFile) {
 	t.Helper()
-	found, err := filepath.Glob("../testdata/golden/*.safetensors")
-	require.NoError(t, err)
+	found := must(filepath.Glob("../testdata/golden/*.safetensors"))
 	found = append(found, filepath.Join("..", "testdata", "model.safetensors"))
 	var listed []string
 	dtypes := map[safetensors.DType]bool{}

@@ -120,7 +120,6 @@ func randomTensorOf(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape
 	for i := range data {
 		data[i] = byte(rng.Uint32())
 	}
-	tensor, err := safetensors.NewTensor(dtype, shape, data)
-	require.NoError(t, err)
+	tensor := must(safetensors.NewTensor(dtype, shape, data))
 	return tensor
 }

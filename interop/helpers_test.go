@@ -20,6 +20,14 @@ import (
 // of several bytes cannot be viewed there.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // A goldenFile is the expected content of a file, as testdata/generate.py or
 // testdata/interop.py describes it.
 type goldenFile struct {
@@ -43,8 +51,7 @@ type goldenTensor struct {
 func requireHeader(t *testing.T, data []byte, want goldenFile) {
 	t.Helper()
 	r := bytes.NewReader(data)
-	h, err := safetensors.ReadHeader(r)
-	require.NoError(t, err)
+	h := must(safetensors.ReadHeader(r))
 	require.EqualValues(t, 8+binary.LittleEndian.Uint64(data), h.DataStart)
 	require.EqualValues(t, int64(len(data))-h.DataStart, r.Len(), "bytes left after the header")
 	require.Equal(t, want.Metadata, h.Metadata)
@@ -72,8 +79,7 @@ func requireFile(t *testing.T, f *safetensors.File, want goldenFile, inMemory bo
 	counts := map[safetensors.DType]int64{}
 	for _, w := range want.Tensors {
 		wantNames = append(wantNames, w.Name)
-		tensor, err := f.Tensor(w.Name)
-		require.NoError(t, err)
+		tensor := must(f.Tensor(w.Name))
 		requireTensor(t, tensor, w, inMemory)
 		counts[w.DType] += int64(tensor.Len())
 	}
@@ -92,17 +98,14 @@ func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, i
 	}
 	require.Equal(t, count, tensor.Len())
 
-	raw, err := safetensors.Append([]byte(nil), tensor)
-	require.NoError(t, err)
+	raw := must(safetensors.Append([]byte(nil), tensor))
 	requireData(t, want, raw)
 	var written bytes.Buffer
-	n, err := tensor.WriteTo(&written)
-	require.NoError(t, err)
+	n := must(tensor.WriteTo(&written))
 	require.EqualValues(t, len(raw), n)
 	require.True(t, bytes.Equal(raw, written.Bytes()), "WriteTo and Append differ")
 	if inMemory {
-		view, err := safetensors.View[byte](tensor)
-		require.NoError(t, err)
+		view := must(safetensors.View[byte](tensor))
 		require.True(t, bytes.Equal(raw, view), "View and Append differ")
 		require.Equal(t, len(view), cap(view))
 	}
@@ -139,8 +142,7 @@ func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Ten
 	t.Helper()
 	var want []T
 	require.NoError(t, json.Unmarshal(values, &want))
-	got, err := safetensors.Append([]T{}, tensor)
-	require.NoError(t, err)
+	got := must(safetensors.Append([]T{}, tensor))
 	require.Equal(t, want, got)
 	if view, ok := viewOf[T](t, tensor, inMemory); ok {
 		require.Equal(t, want, append([]T{}, view...))
@@ -152,20 +154,18 @@ func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Ten
 func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
 	t.Helper()
 	values := parseFloats(t, want)
-	wide, err := safetensors.Append([]float64{}, tensor)
-	require.NoError(t, err)
+	wide := must(safetensors.Append([]float64{}, tensor))
 	requireSameFloats(t, values, wide)
 
 	if tensor.DType() == safetensors.F64 {
-		_, err = safetensors.Append([]float32{}, tensor)
+		_, err := safetensors.Append([]float32{}, tensor)
 		require.ErrorContains(t, err, "F64", "float32 does not hold every one")
 		if view, ok := viewOf[float64](t, tensor, inMemory); ok {
 			requireSameFloats(t, values, view)
 		}
 		return
 	}
-	narrow, err := safetensors.Append([]float32{}, tensor)
-	require.NoError(t, err)
+	narrow := must(safetensors.Append([]float32{}, tensor))
 	requireSameFloats(t, values, widen(narrow))
 	if tensor.DType() == safetensors.F32 {
 		if view, ok := viewOf[float32](t, tensor, inMemory); ok {
@@ -184,8 +184,7 @@ func requireComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessag
 		}
 		return list
 	}
-	got, err := safetensors.Append([]complex64{}, tensor)
-	require.NoError(t, err)
+	got := must(safetensors.Append([]complex64{}, tensor))
 	requireSameFloats(t, parseFloats(t, want), parts(got))
 	if view, ok := viewOf[complex64](t, tensor, inMemory); ok {
 		requireSameFloats(t, parseFloats(t, want), parts(view))
@@ -295,7 +294,6 @@ func hash(data []byte) string {
 func rawBytes(t *testing.T, tensor safetensors.Tensor) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	_, err := tensor.WriteTo(&b)
-	require.NoError(t, err)
+	must(tensor.WriteTo(&b))
 	return b.Bytes()
 }

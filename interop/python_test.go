@@ -24,17 +24,14 @@ func TestPythonWrites(t *testing.T) {
 				name := filepath.Join(t.TempDir(), "python.safetensors")
 				want := pythonTable(t, command, strconv.Itoa(seed), name)
 				require.NotEmpty(t, want.Tensors)
-				data, err := os.ReadFile(name)
-				require.NoError(t, err)
+				data := must(os.ReadFile(name))
 
 				requireHeader(t, data, want)
-				f, err := safetensors.Parse(data)
-				require.NoError(t, err)
+				f := must(safetensors.Parse(data))
 				requireFile(t, f, want, true)
 				requireSameWhenWritten(t, f, data)
 
-				f, err = safetensors.Open(name)
-				require.NoError(t, err)
+				f = must(safetensors.Open(name))
 				defer f.Close()
 				requireFile(t, f, want, testplatform.Maps)
 			})
@@ -96,8 +93,7 @@ func TestModel(t *testing.T) {
 		"Open": safetensors.Open, "Load": safetensors.Load,
 	} {
 		t.Run(kind, func(t *testing.T) {
-			f, err := open(path)
-			require.NoError(t, err)
+			f := must(open(path))
 			defer f.Close()
 			require.Equal(t, want.Metadata, f.Metadata())
 			require.Equal(t, map[safetensors.DType]int64{safetensors.F32: 22713216, safetensors.I64: 512}, f.ParameterCount())
@@ -114,8 +110,7 @@ func TestModel(t *testing.T) {
 			requirePythonRewrites(t, maps.Collect(f.Tensors()), f.Metadata())
 			var again bytes.Buffer
 			require.NoError(t, safetensors.Write(&again, maps.Collect(f.Tensors()), f.Metadata()))
-			original, err := os.ReadFile(path)
-			require.NoError(t, err)
+			original := must(os.ReadFile(path))
 			require.Equal(t, hash(original), hash(again.Bytes()))
 		})
 	}
@@ -130,10 +125,8 @@ func requirePythonRewrites(t *testing.T, tensors map[string]safetensors.Tensor, 
 	rewritten := filepath.Join(t.TempDir(), "python.safetensors")
 	pythonTable(t, "rewrite", name, rewritten)
 
-	got, err := os.ReadFile(name)
-	require.NoError(t, err)
-	want, err := os.ReadFile(rewritten)
-	require.NoError(t, err)
+	got := must(os.ReadFile(name))
+	want := must(os.ReadFile(rewritten))
 	require.True(t, bytes.Equal(want, got), "want %q…\nwrote %q…",
 		want[:min(len(want), 300)], got[:min(len(got), 300)])
 }

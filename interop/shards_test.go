@@ -77,8 +77,7 @@ var shardLimits = []struct {
 // Open and Load and from a server.
 func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
-	require.NoError(t, err)
+	files := must(filepath.Glob(filepath.Join(dir, "*.safetensors")))
 	require.GreaterOrEqual(t, len(files), least)
 	names := []string{dir}
 	if len(files) > 1 {
@@ -95,13 +94,11 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 			"Open": safetensors.Open, "Load": safetensors.Load,
 			"hub": func(string) (*safetensors.File, error) { return models.Open(t.Context(), "owner/model", "") },
 		} {
-			f, err := open(name)
-			require.NoError(t, err)
+			f := must(open(name))
 			requireFile(t, f, want.goldenFile, way == "Load" || way == "Open" && testplatform.Maps)
 			require.Equal(t, want.ParameterCount, f.ParameterCount())
 			for name, slices := range want.Slices {
-				tensor, err := f.Tensor(name)
-				require.NoError(t, err)
+				tensor := must(f.Tensor(name))
 				require.Equal(t, []int{64, 128}, tensor.Shape())
 				require.Equal(t, slices.Rows, sliceHash(t, tensor, safetensors.Span(24, 32)), "%q", name)
 				require.Equal(t, slices.Columns, sliceHash(t, tensor, safetensors.All(), safetensors.Span(48, 64)), "%q", name)
@@ -114,8 +111,7 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 // sliceHash returns the hash of the bytes of a slice.
 func sliceHash(t *testing.T, tensor safetensors.Tensor, ranges ...safetensors.Range) string {
 	t.Helper()
-	part, err := tensor.Slice(ranges...)
-	require.NoError(t, err)
+	part := must(tensor.Slice(ranges...))
 	return hash(rawBytes(t, part))
 }
 
@@ -144,17 +140,14 @@ func TestPythonSplits(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, safetensors.WriteShards(dir, tensors, nil, int64(limit)))
 		s := split{Files: make(map[string][]string)}
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
+		entries := must(os.ReadDir(dir))
 		for _, e := range entries {
 			if e.Name() == indexFile {
-				text, err := os.ReadFile(filepath.Join(dir, indexFile))
-				require.NoError(t, err)
+				text := must(os.ReadFile(filepath.Join(dir, indexFile)))
 				s.Index = string(text)
 				continue
 			}
-			f, err := safetensors.Load(filepath.Join(dir, e.Name()))
-			require.NoError(t, err)
+			f := must(safetensors.Load(filepath.Join(dir, e.Name())))
 			for name := range f.Tensors() { // in name order, as they have one dtype
 				s.Files[e.Name()] = append(s.Files[e.Name()], name)
 			}
@@ -191,8 +184,7 @@ func TestPythonCaches(t *testing.T) {
 	defer server.Close()
 
 	args := []string{"download", server.URL, t.TempDir()}
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(dir))
 	for _, e := range entries {
 		args = append(args, e.Name())
 	}
@@ -201,8 +193,7 @@ func TestPythonCaches(t *testing.T) {
 		Folder string
 	}
 	runPython(t, &got, nil, args...)
-	link, err := os.Readlink(filepath.Join(got.Folder, indexFile))
-	require.NoError(t, err)
+	link := must(os.Readlink(filepath.Join(got.Folder, indexFile)))
 	require.Contains(t, filepath.ToSlash(link), "../../blobs/")
 	requireReadByPython(t, tensors, got.Tensors)
 	requireShards(t, got.Folder, 3, got.pythonShards)

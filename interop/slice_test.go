@@ -25,8 +25,7 @@ type sliceCase struct {
 
 // TestSliceAsNumpy compares slices with those of numpy.
 func TestSliceAsNumpy(t *testing.T) {
-	data, err := os.ReadFile("../testdata/slices.json")
-	require.NoError(t, err)
+	data := must(os.ReadFile("../testdata/slices.json"))
 	var cases []sliceCase
 	require.NoError(t, json.Unmarshal(data, &cases))
 	require.Len(t, cases, 300)
@@ -122,22 +121,16 @@ func requireSliceAsNumpy[T uint8 | uint16 | float32 | uint64](t *testing.T, dtyp
 // an index out of range.
 func sources[T safetensors.Element](t *testing.T, dtype safetensors.DType, shape []int, elements []T) map[string]safetensors.Tensor {
 	t.Helper()
-	made, err := safetensors.NewTensor(dtype, shape, elements)
-	require.NoError(t, err)
-	neighbor, err := safetensors.NewTensor(dtype, nil, make([]T, 1))
-	require.NoError(t, err)
+	made := must(safetensors.NewTensor(dtype, shape, elements))
+	neighbor := must(safetensors.NewTensor(dtype, nil, make([]T, 1)))
 	var file bytes.Buffer
 	tensors := map[string]safetensors.Tensor{"a": neighbor, "b": made, "c": neighbor}
 	require.NoError(t, safetensors.Write(&file, tensors, nil))
 
-	parsed, err := safetensors.Parse(file.Bytes())
-	require.NoError(t, err)
-	inMemory, err := parsed.Tensor("b")
-	require.NoError(t, err)
-	opened, err := safetensors.NewFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
-	require.NoError(t, err)
-	fromReader, err := opened.Tensor("b")
-	require.NoError(t, err)
+	parsed := must(safetensors.Parse(file.Bytes()))
+	inMemory := must(parsed.Tensor("b"))
+	opened := must(safetensors.NewFile(bytes.NewReader(file.Bytes()), int64(file.Len())))
+	fromReader := must(opened.Tensor("b"))
 	return map[string]safetensors.Tensor{"slice": made, "memory": inMemory, "reader": fromReader}
 }
 

@@ -16,8 +16,7 @@ import (
 // tiedModels returns the names of the tensors of each model, and the names that save_model
 // kept.
 func tiedModels(t *testing.T) (models map[string]map[string]string) {
-	text, err := os.ReadFile("../testdata/tied/state.json")
-	require.NoError(t, err)
+	text := must(os.ReadFile("../testdata/tied/state.json"))
 	require.NoError(t, json.Unmarshal(text, &models))
 	return models
 }
@@ -30,17 +29,14 @@ func TestTieAsSaveModel(t *testing.T) {
 	models := tiedModels(t)
 	require.Len(t, models, 2)
 	for model, names := range models {
-		want, err := os.ReadFile("../testdata/tied/" + model + ".safetensors")
-		require.NoError(t, err)
-		f, err := safetensors.Parse(want)
-		require.NoError(t, err)
+		want := must(os.ReadFile("../testdata/tied/" + model + ".safetensors"))
+		f := must(safetensors.Parse(want))
 
 		all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
 		require.Equal(t, map[string]string{"format": "pt"}, rest)
 		require.Equal(t, slices.Sorted(maps.Keys(names)), slices.Sorted(maps.Keys(all)), model)
 		for name, kept := range names {
-			same, err := f.Tensor(kept)
-			require.NoError(t, err)
+			same := must(f.Tensor(kept))
 			require.Equal(t, same, all[name], name)
 		}
 
@@ -58,14 +54,11 @@ func TestTieAsSaveModel(t *testing.T) {
 func TestTieInShards(t *testing.T) {
 	const folder = "../testdata/tied/sharded"
 	open := func(dir string) (*safetensors.File, map[string]string) {
-		f, err := safetensors.Open(dir)
-		require.NoError(t, err)
+		f := must(safetensors.Open(dir))
 		t.Cleanup(func() { f.Close() })
-		r, err := os.Open(filepath.Join(dir, indexFile))
-		require.NoError(t, err)
+		r := must(os.Open(filepath.Join(dir, indexFile)))
 		defer r.Close()
-		index, err := safetensors.ReadIndex(r)
-		require.NoError(t, err)
+		index := must(safetensors.ReadIndex(r))
 		require.Len(t, index.Shards, f.Len())
 		var metadata map[string]any
 		require.NoError(t, json.Unmarshal(index.Metadata, &metadata))
@@ -86,8 +79,7 @@ func TestTieInShards(t *testing.T) {
 	all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
 	require.Equal(t, map[string]string{"format": "pt"}, rest)
 	for name, kept := range tiedModels(t)["tied"] {
-		same, err := f.Tensor(kept)
-		require.NoError(t, err)
+		same := must(f.Tensor(kept))
 		require.Equal(t, same, all[name], name)
 	}
 

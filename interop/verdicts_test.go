@@ -130,8 +130,7 @@ func TestPythonVerdicts(t *testing.T) {
 			require.NoError(t, json.Unmarshal(verdict, &want))
 			require.Len(t, maps.Collect(f.Tensors()), len(want))
 			for _, w := range want {
-				tensor, err := f.Tensor(w.Name)
-				require.NoError(t, err)
+				tensor := must(f.Tensor(w.Name))
 				requireTensor(t, tensor, w, true)
 			}
 			seen["accepted"]++
@@ -169,12 +168,10 @@ func deviation(t *testing.T, file []byte, err error) string {
 func hasDuplicateName(t *testing.T, file []byte) bool {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(file[8:]))
-	_, err := d.Token()
-	require.NoError(t, err)
+	must(d.Token())
 	seen := make(map[json.Token]bool)
 	for d.More() {
-		name, err := d.Token()
-		require.NoError(t, err)
+		name := must(d.Token())
 		if seen[name] {
 			return true
 		}

@@ -51,8 +51,7 @@ func TestCheckRedirect(t *testing.T) {
 func TestClientIsUsedAndNotModified(t *testing.T) {
 	s := newServer(t)
 	s.add("/m", craft(100_000, 10))
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
+	jar := must(cookiejar.New(nil))
 	u, _ := url.Parse(s.URL)
 	jar.SetCookies(u, []*http.Cookie{{Name: "c", Value: "v"}})
 	refused := errors.New("refused")
@@ -78,7 +77,7 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 	require.Equal(t, "c=v", s.requests[1].Header.Get("Cookie"))
 
 	s.fault = always(redirectTo("/m"))
-	_, err = client.Open(t.Context(), s.URL+"/old")
+	_, err := client.Open(t.Context(), s.URL+"/old")
 	require.ErrorIs(t, err, refused)
 	require.Equal(t, int32(1), asked.Load())
 	require.Equal(t, before.Jar, h.Jar)
@@ -173,8 +172,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	client, _ := newClient(t)
 	o := openObject(t, client, counted.URL+"/m")
 	for i := range 20 {
-		_, err := o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16)
-		require.NoError(t, err)
+		must(o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16))
 	}
 	// net/http gives up one whose request it has not seen leave within 50 ms.
 	require.Less(t, opened.Load(), int32(5))
@@ -203,13 +201,12 @@ func TestReadFile(t *testing.T) {
 		}
 		return n == 0
 	}
-	data, err := client.ReadFile(t.Context(), s.URL+"/config.json")
-	require.NoError(t, err)
+	data := must(client.ReadFile(t.Context(), s.URL+"/config.json"))
 	require.Equal(t, `{"a":1}`, string(data))
 	require.Len(t, s.requests, 2, "tried again")
 
 	s.fault = nil
-	_, err = client.ReadFile(t.Context(), s.URL+"/none.json")
+	_, err := client.ReadFile(t.Context(), s.URL+"/none.json")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	s.add("/large", make([]byte, maxIndex))
 	_, err = client.ReadFile(t.Context(), s.URL+"/large")

@@ -18,8 +18,7 @@ import (
 // rawServer answers each connection with text, whatever it was asked, and
 // returns its URL.
 func rawServer(t *testing.T, text string) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {

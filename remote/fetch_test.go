@@ -227,10 +227,17 @@ func TestPauses(t *testing.T) {
 	}
 }
 
+// TestExchangeEnds: what a try leaves behind would stay for as long as its File is open.
+func TestExchangeEnds(t *testing.T) {
+	x := (&tries{ctx: t.Context(), pace: pace{stall: time.Hour}}).exchange()
+	x.end()
+	require.ErrorIs(t, x.ctx.Err(), context.Canceled, "the context of the File lets it go")
+	require.False(t, x.watch.Stop(), "nothing waits for it")
+}
+
 // TestNumbersOfTheDoc compares the numbers in the documentation with the constants.
 func TestNumbersOfTheDoc(t *testing.T) {
-	text, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
+	text := must(os.ReadFile("doc.go"))
 	doc := strings.ReplaceAll(string(text), "\n//", "")
 	for _, sentence := range []string{
 		fmt.Sprintf("one request if its header has at most %d,000 bytes", (firstRead-8)/1000),
@@ -324,10 +331,8 @@ func TestContextEndsAll(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	f, err := client.Open(ctx, s.add("/m", file))
-	require.NoError(t, err)
-	tensor, err := f.Tensor("t")
-	require.NoError(t, err)
+	f := must(client.Open(ctx, s.add("/m", file)))
+	tensor := must(f.Tensor("t"))
 
 	var arrived sync.WaitGroup
 	arrived.Add(inFlight)

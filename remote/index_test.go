@@ -21,10 +21,8 @@ func addModel(t testing.TB, s *server, path string, shards int) (weight []float3
 	for i := range shards {
 		weight, bias = make([]float32, 1000), make([]int8, 10)
 		weight[0], bias[0] = float32(i), int8(i)
-		w, err := safetensors.NewTensor(safetensors.F32, []int{10, 100}, weight)
-		require.NoError(t, err)
-		b, err := safetensors.NewTensor(safetensors.I8, []int{10}, bias)
-		require.NoError(t, err)
+		w := must(safetensors.NewTensor(safetensors.F32, []int{10, 100}, weight))
+		b := must(safetensors.NewTensor(safetensors.I8, []int{10}, bias))
 		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, shards)
 		wName, bName := fmt.Sprintf("layer.%d.weight", i), fmt.Sprintf("layer.%d.bias", i)
 		var file bytes.Buffer
@@ -53,8 +51,7 @@ func TestOpenIndexByURL(t *testing.T) {
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	f, err := client.Open(t.Context(), s.URL+"/some/folder/"+indexFile+"?download=true")
-	require.NoError(t, err)
+	f := must(client.Open(t.Context(), s.URL+"/some/folder/"+indexFile+"?download=true"))
 	require.Equal(t, int64(30), f.ParameterCount()[safetensors.I8])
 	require.Len(t, s.ranges(), 3+2*3)
 	require.Len(t, clock.pauses, 2)
@@ -76,6 +73,5 @@ func TestOpenIndexConcurrently(t *testing.T) {
 		return false
 	}
 	client, _ := newClient(t)
-	_, err := client.Open(t.Context(), s.URL+"/f/"+indexFile)
-	require.NoError(t, err)
+	must(client.Open(t.Context(), s.URL+"/f/"+indexFile))
 }

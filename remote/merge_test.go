@@ -16,8 +16,7 @@ import (
 func openObject(t testing.TB, c *Client, rawURL string) *object {
 	s, u, err := c.session(t.Context(), rawURL)
 	require.NoError(t, err)
-	o, err := newObject(s, u)
-	require.NoError(t, err)
+	o := must(newObject(s, u))
 	o.opened()
 	return o
 }
@@ -84,8 +83,7 @@ func TestReadRangesMerges(t *testing.T) {
 			if len(c.runs) == 1 { // one read has the same requests
 				s.reset(nil)
 				clear(got)
-				n, err := o.ReadAt(got, c.runs[0].off)
-				require.NoError(t, err)
+				n := must(o.ReadAt(got, c.runs[0].off))
 				require.Equal(t, len(got), n)
 				require.True(t, slices.Equal(want, got))
 				require.ElementsMatch(t, c.ranges, s.ranges())
@@ -237,8 +235,7 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 			defer all.Done()
 			off := firstRead + int64(i)*distance
 			got := make([]byte, 100)
-			_, err := o.ReadAt(got, off)
-			require.NoError(t, err)
+			must(o.ReadAt(got, off))
 			require.Equal(t, file[off:][:100], got)
 		}()
 	}

@@ -32,8 +32,7 @@ func TestTransportThatEnds(t *testing.T) {
 	tensors := map[string]safetensors.Tensor{}
 	data := make([]byte, 3<<20)
 	for _, name := range []string{"a", "b", "c", "d"} {
-		x, err := safetensors.NewTensor(safetensors.U8, []int{1 << 10, 3 << 10}, data)
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(safetensors.U8, []int{1 << 10, 3 << 10}, data))
 		tensors[name] = x
 	}
 	var file bytes.Buffer
@@ -43,8 +42,7 @@ func TestTransportThatEnds(t *testing.T) {
 		transport := &endingTransport{end: end}
 		transport.left.Store(2)
 		client := &Client{HTTP: &http.Client{Transport: transport}}
-		f, err := client.Open(t.Context(), s.URL+"/m")
-		require.NoError(t, err)
+		f := must(client.Open(t.Context(), s.URL+"/m"))
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Add(1)

@@ -141,6 +141,14 @@ func closing(s *server) (client *http.Client, close func()) {
 	return &http.Client{Transport: &http.Transport{DialContext: dial}}, func() { closed.Store(true); s.Close() }
 }
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // add serves a file and returns its URL.
 func (s *server) add(path string, data []byte) string {
 	s.mu.Lock()
@@ -240,17 +248,14 @@ func (b *body) Close() error {
 
 // openTensor opens a file with tensor t.
 func openTensor(t testing.TB, c *Client, url string) safetensors.Tensor {
-	f, err := c.Open(t.Context(), url)
-	require.NoError(t, err)
+	f := must(c.Open(t.Context(), url))
 	t.Cleanup(func() { f.Close() })
-	tensor, err := f.Tensor("t")
-	require.NoError(t, err)
+	tensor := must(f.Tensor("t"))
 	return tensor
 }
 
 // bytesOf reads a tensor.
 func bytesOf(t testing.TB, tensor safetensors.Tensor) []byte {
-	b, err := safetensors.Append[byte](nil, tensor)
-	require.NoError(t, err)
+	b := must(safetensors.Append[byte](nil, tensor))
 	return b
 }

@@ -21,8 +21,7 @@ func TestSlicesAreFetchedAsMergedRanges(t *testing.T) {
 	for i := range values {
 		values[i] = uint16(i * 31)
 	}
-	whole, err := safetensors.NewTensor(safetensors.BF16, []int{rows, columns}, values)
-	require.NoError(t, err)
+	whole := must(safetensors.NewTensor(safetensors.BF16, []int{rows, columns}, values))
 	s := newServer(t)
 	client, _ := newClient(t)
 	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
@@ -40,15 +39,11 @@ func TestSlicesAreFetchedAsMergedRanges(t *testing.T) {
 		{"rows far apart", []safetensors.Range{safetensors.All().By(64)}, 32, 32 * 8 << 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			slice, err := tensor.Slice(c.ranges...)
-			require.NoError(t, err)
-			same, err := whole.Slice(c.ranges...)
-			require.NoError(t, err)
-			want, err := safetensors.Append[uint16](nil, same)
-			require.NoError(t, err)
+			slice := must(tensor.Slice(c.ranges...))
+			same := must(whole.Slice(c.ranges...))
+			want := must(safetensors.Append[uint16](nil, same))
 			s.reset(nil)
-			got, err := safetensors.Append[uint16](nil, slice)
-			require.NoError(t, err)
+			got := must(safetensors.Append[uint16](nil, slice))
 			require.True(t, slices.Equal(want, got))
 			require.LessOrEqual(t, len(s.ranges()), c.requests)
 			require.LessOrEqual(t, s.sent, c.bytes)
@@ -62,8 +57,7 @@ func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
 	const small, large = 500, 20 << 20
 	tensors := map[string]safetensors.Tensor{}
 	add := func(name string, size int) {
-		tensor, err := safetensors.NewTensor(safetensors.U8, []int{size}, pattern(size))
-		require.NoError(t, err)
+		tensor := must(safetensors.NewTensor(safetensors.U8, []int{size}, pattern(size)))
 		tensors[name] = tensor
 	}
 	for i := range small {
@@ -73,8 +67,7 @@ func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
 	file := encode(t, tensors)
 	s := newServer(t)
 	client, _ := newClient(t)
-	f, err := client.Open(t.Context(), s.add("/m", file))
-	require.NoError(t, err)
+	f := must(client.Open(t.Context(), s.add("/m", file)))
 	defer f.Close()
 	s.reset(nil)
 	var copied bytes.Buffer
@@ -88,19 +81,16 @@ func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
 // not fill the caller's memory directly.
 func TestConversionsAreFetchedInLargeBlocks(t *testing.T) {
 	const elements = 10 << 20
-	whole, err := safetensors.NewTensor(safetensors.BF16, []int{elements}, make([]uint16, elements))
-	require.NoError(t, err)
+	whole := must(safetensors.NewTensor(safetensors.BF16, []int{elements}, make([]uint16, elements)))
 	s := newServer(t)
 	client, _ := newClient(t)
 	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
 	s.reset(nil)
-	_, err = safetensors.Append[float32](nil, tensor)
-	require.NoError(t, err)
+	must(safetensors.Append[float32](nil, tensor))
 	require.LessOrEqual(t, len(s.ranges()), 10, "2 MiB of BF16 a request")
 	require.Equal(t, int64(2*elements), s.sent)
 	s.reset(nil)
-	_, err = tensor.WriteTo(io.Discard)
-	require.NoError(t, err)
+	must(tensor.WriteTo(io.Discard))
 	require.LessOrEqual(t, len(s.ranges()), 3, "8 MiB of BF16 a request")
 	require.Equal(t, int64(2*elements), s.sent)
 }

@@ -28,6 +28,14 @@ func runPython(t *testing.T, args ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // A held is what a file holds, with what Skip was told.
 type held struct {
 	tensors  map[string]safetensors.Tensor
@@ -49,16 +57,14 @@ func openAll(r io.ReaderAt, size int64, key string) (*held, error) {
 // dtypes, shapes and bytes.
 func requireSame(t *testing.T, file string, tensors map[string]safetensors.Tensor, metadata map[string]string) {
 	t.Helper()
-	f, err := safetensors.Load(file)
-	require.NoError(t, err)
+	f := must(safetensors.Load(file))
 	require.Equal(t, f.Metadata(), metadata)
 	want := maps.Collect(f.Tensors())
 	require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(tensors)))
 	for name, wanted := range want {
 		got := tensors[name]
 		require.Equal(t, wanted.String(), got.String(), name)
-		a, err := safetensors.Append[byte](nil, wanted)
-		require.NoError(t, err)
+		a := must(safetensors.Append[byte](nil, wanted))
 		b, err := safetensors.Append[byte](nil, got)
 		require.NoError(t, err, name)
 		require.Equal(t, a, b, name)

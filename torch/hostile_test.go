@@ -20,10 +20,8 @@ func zipOf(t testing.TB, pickle string, more ...[2]string) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for _, m := range append([][2]string{{"a/data.pkl", pickle}, {"a/data/0", "0123456789abcdef"}}, more...) {
-		f, err := w.CreateHeader(&zip.FileHeader{Name: m[0], Method: zip.Store})
-		require.NoError(t, err)
-		_, err = f.Write([]byte(m[1]))
-		require.NoError(t, err)
+		f := must(w.CreateHeader(&zip.FileHeader{Name: m[0], Method: zip.Store}))
+		must(f.Write([]byte(m[1])))
 	}
 	require.NoError(t, w.Close())
 	return b.Bytes()
@@ -59,18 +57,15 @@ const float4 = "torch\nFloatStorage"
 // TestHandMade: a pickle made of these parts is read.
 func TestHandMade(t *testing.T) {
 	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))))
-	c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
-	require.NoError(t, err)
+	c := must(openAll(bytes.NewReader(data), int64(len(data)), ""))
 	b := make([]byte, 12)
-	_, err = c.tensors["w"].ReadAt(b, 0)
-	require.NoError(t, err)
+	must(c.tensors["w"].ReadAt(b, 0))
 	require.Equal(t, "456789abcdef", string(b))
 
 	// Python 2: a list of pairs, and strings that are bytes.
 	data = zipOf(t, "\x80\x02ccollections\nOrderedDict\n](U\x01w"+
 		tensorOf(storageOf(float4, "0", 4), 0, "(t", "(t")+"\x86e\x85R.")
-	c, err = openAll(bytes.NewReader(data), int64(len(data)), "")
-	require.NoError(t, err)
+	c = must(openAll(bytes.NewReader(data), int64(len(data)), ""))
 	require.Equal(t, "F32 []", c.tensors["w"].String())
 }
 
@@ -78,10 +73,9 @@ func TestHandMade(t *testing.T) {
 func TestTotal(t *testing.T) {
 	w := tensorOf(storageOf(float4, "0", 4), 0, nums(1<<27), nums(0))
 	data := zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+"u.")
-	_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
-	require.NoError(t, err)
+	must(openAll(bytes.NewReader(data), int64(len(data)), ""))
 	data = zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+str("c")+w+"u.")
-	_, err = openAll(bytes.NewReader(data), int64(len(data)), "")
+	_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
 	require.ErrorContains(t, err, `tensor "c": F32 [134217728] is too large for this file`)
 }
 
@@ -296,8 +290,7 @@ func TestHostileLegacy(t *testing.T) {
 			}
 			require.NoError(t, err)
 			b := make([]byte, 4)
-			_, err = c.tensors["w"].ReadAt(b, 0)
-			require.NoError(t, err)
+			must(c.tensors["w"].ReadAt(b, 0))
 			require.Equal(t, test.data[len(test.data)-4:], string(b))
 		})
 	}
@@ -307,8 +300,7 @@ func TestHostileLegacy(t *testing.T) {
 // Open or a read panic.
 func TestEverySmallChange(t *testing.T) {
 	for _, name := range []string{"state_dict", "legacy4"} {
-		data, err := os.ReadFile(filepath.Join("testdata", name+".pt"))
-		require.NoError(t, err)
+		data := must(os.ReadFile(filepath.Join("testdata", name+".pt")))
 		for n := range data {
 			_, err := openAll(bytes.NewReader(data[:n]), int64(n), "")
 			require.Error(t, err, "%s, %d bytes", name, n)
@@ -335,13 +327,10 @@ func readSome(data []byte) {
 }
 
 func addFiles(f *testing.F) {
-	names, err := filepath.Glob("testdata/*.pt")
-	require.NoError(f, err)
-	refused, err := filepath.Glob("testdata/refused/*.pt")
-	require.NoError(f, err)
+	names := must(filepath.Glob("testdata/*.pt"))
+	refused := must(filepath.Glob("testdata/refused/*.pt"))
 	for _, name := range append(names, refused...) {
-		data, err := os.ReadFile(name)
-		require.NoError(f, err)
+		data := must(os.ReadFile(name))
 		f.Add(data)
 	}
 }
@@ -374,8 +363,7 @@ func FuzzPickle(f *testing.F) {
 
 // picklesIn returns the pickles of the golden files.
 func picklesIn(f *testing.F) (pickles [][]byte) {
-	names, err := filepath.Glob("testdata/*.pt")
-	require.NoError(f, err)
+	names := must(filepath.Glob("testdata/*.pt"))
 	for _, name := range names {
 		r, err := zip.OpenReader(name)
 		if err != nil {
@@ -383,11 +371,9 @@ func picklesIn(f *testing.F) (pickles [][]byte) {
 		}
 		for _, m := range r.File {
 			if strings.HasSuffix(m.Name, "/data.pkl") {
-				c, err := m.Open()
-				require.NoError(f, err)
+				c := must(m.Open())
 				var b bytes.Buffer
-				_, err = b.ReadFrom(c)
-				require.NoError(f, err)
+				must(b.ReadFrom(c))
 				pickles = append(pickles, b.Bytes())
 			}
 		}

@@ -78,22 +78,16 @@ func TestAgainstSlow(t *testing.T) {
 			"compressed": {nil, fill, int64(len(data)), false},
 			"big-endian": {bytes.NewReader(swapped), fillSwapped, int64(len(data)), true},
 		} {
-			all, err := s.tensor(e)
-			require.NoError(t, err)
-			end, err := l.check(int64(n), e.Width)
-			require.NoError(t, err)
-			x, err := l.view(all, end)
-			require.NoError(t, err)
-			got, err := safetensors.Append[byte](nil, x)
-			require.NoError(t, err)
+			all := must(s.tensor(e))
+			end := must(l.check(int64(n), e.Width))
+			x := must(l.view(all, end))
+			got := must(safetensors.Append[byte](nil, x))
 			require.Equal(t, want, append([]byte{}, got...), "%s %+v of %d", name, l, n)
-			gathered, err := l.gathered(all, end)
-			require.NoError(t, err)
+			gathered := must(l.gathered(all, end))
 			for range 3 {
 				off := random.IntN(len(want))
 				part := make([]byte, 1+random.IntN(len(want)-off))
-				_, err := gathered.ReadAt(part, int64(off))
-				require.NoError(t, err)
+				must(gathered.ReadAt(part, int64(off)))
 				require.Equal(t, want[off:][:len(part)], part, "%s %+v of %d", name, l, n)
 			}
 		}

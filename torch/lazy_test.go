@@ -40,8 +40,7 @@ func newVirtual(elements int64, shape, strides string) *virtual {
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	const elements = 5 << 28
 	v := newVirtual(elements, nums(elements), nums(1))
-	c, err := openAll(v, v.size, "")
-	require.NoError(t, err)
+	c := must(openAll(v, v.size, ""))
 	require.Less(t, v.read.Swap(0), int64(10_000))
 	n, err := c.tensors["w"].ReadAt(make([]byte, 100), 4*elements-70)
 	require.Equal(t, 70, n)
@@ -54,11 +53,9 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 func TestTransposedMemory(t *testing.T) {
 	const side = 8 << 10
 	v := newVirtual(side*side, nums(side, side), nums(1, side))
-	c, err := openAll(v, v.size, "")
-	require.NoError(t, err)
+	c := must(openAll(v, v.size, ""))
 	before := allocated()
-	n, err := c.tensors["w"].WriteTo(io.Discard)
-	require.NoError(t, err)
+	n := must(c.tensors["w"].WriteTo(io.Discard))
 	require.EqualValues(t, 4*side*side, n)
 	require.Less(t, allocated()-before, uint64(384<<20))
 	require.Less(t, v.read.Load(), int64(5*side*side))

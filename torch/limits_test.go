@@ -22,14 +22,10 @@ import (
 func deflatedZip(t testing.TB, pickle string, storage packed) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
-	f, err := w.Create("a/data.pkl")
-	require.NoError(t, err)
-	_, err = io.WriteString(f, pickle)
-	require.NoError(t, err)
-	f, err = w.CreateRaw(&storage.FileHeader)
-	require.NoError(t, err)
-	_, err = f.Write(storage.data)
-	require.NoError(t, err)
+	f := must(w.Create("a/data.pkl"))
+	must(io.WriteString(f, pickle))
+	f = must(w.CreateRaw(&storage.FileHeader))
+	must(f.Write(storage.data))
 	require.NoError(t, w.Close())
 	return b.Bytes()
 }
@@ -42,13 +38,11 @@ type packed struct {
 
 func packedZeros(t testing.TB, size int) packed {
 	var b bytes.Buffer
-	w, err := flate.NewWriter(&b, flate.BestSpeed)
-	require.NoError(t, err)
+	w := must(flate.NewWriter(&b, flate.BestSpeed))
 	sum, block := crc32.NewIEEE(), make([]byte, 1<<20)
 	for left := size; left > 0; left -= len(block) {
 		block = block[:min(left, len(block))]
-		_, err := io.MultiWriter(w, sum).Write(block)
-		require.NoError(t, err)
+		must(io.MultiWriter(w, sum).Write(block))
 	}
 	require.NoError(t, w.Close())
 	return packed{zip.FileHeader{
@@ -174,8 +168,7 @@ func TestPackedStorage(t *testing.T) {
 			c, err := open(16<<20, func(s string) string { return dictOf(pickle(s)) })
 			require.NoError(t, err)
 			before := allocated()
-			n, err := c.tensors["w"].WriteTo(io.Discard)
-			require.NoError(t, err)
+			n := must(c.tensors["w"].WriteTo(io.Discard))
 			require.Equal(t, c.tensors["w"].Size(), n)
 			require.Less(t, allocated()-before, uint64(96<<20))
 		})
@@ -189,8 +182,7 @@ func TestPackedStorage(t *testing.T) {
 // TestPackedWeights: those that pack as weights do are read whatever their order.
 func TestPackedWeights(t *testing.T) {
 	t.Parallel()
-	c, err := openFile(t, "testdata/compressed.pt")
-	require.NoError(t, err)
+	c := must(openFile(t, "testdata/compressed.pt"))
 	for name, w := range c.tensors {
 		if w.Len() == 0 {
 			continue

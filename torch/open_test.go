@@ -28,8 +28,7 @@ func zipped(t *testing.T, dir string) fs.FS {
 	w := zip.NewWriter(&b)
 	require.NoError(t, w.AddFS(os.DirFS(dir)))
 	require.NoError(t, w.Close())
-	r, err := zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len()))
-	require.NoError(t, err)
+	r := must(zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len())))
 	return r
 }
 
@@ -125,8 +124,7 @@ func TestIndexRules(t *testing.T) {
 		"another kind":  {map[string]string{"w": "c.bin"}, "not made by torch.save"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			index, err := json.Marshal(map[string]any{"weight_map": test.weights})
-			require.NoError(t, err)
+			index := must(json.Marshal(map[string]any{"weight_map": test.weights}))
 			fsys := fstest.MapFS{"m/x.bin.index.json": {Data: index}, "m/a.bin": {Data: data}, "m/c.bin": {Data: []byte("text")}}
 			for _, name := range []string{"m", "m/x.bin.index.json"} {
 				f, err := OpenFS(fsys, name)
@@ -196,8 +194,7 @@ func (f *failing) ReadAt(p []byte, off int64) (int, error) {
 // TestFailingReader: an error of the reader is never one of the bytes, whichever read fails.
 func TestFailingReader(t *testing.T) {
 	for _, name := range []string{"state_dict.pt", "compressed.pt", "legacy.pt", "big_endian.pt", "module.pt"} {
-		data, err := os.ReadFile(filepath.Join("testdata", name))
-		require.NoError(t, err)
+		data := must(os.ReadFile(filepath.Join("testdata", name)))
 		for n := 0; ; n++ {
 			require.Less(t, n, 1000)
 			r := &failing{ReaderAt: bytes.NewReader(data)}
@@ -300,8 +297,7 @@ func TestMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	f, err := NewFile(bytes.NewReader(data), int64(len(data)))
-	require.NoError(t, err)
+	f := must(NewFile(bytes.NewReader(data), int64(len(data))))
 	require.Equal(t, 20_000, f.Len())
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -15,8 +15,7 @@ import (
 
 // openFile opens a file of a folder of generate.py, with its key.
 func openFile(t *testing.T, name string) (*held, error) {
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
+	data := must(os.ReadFile(name))
 	key, err := os.ReadFile(strings.TrimSuffix(name, ".pt") + ".key")
 	if err != nil {
 		require.ErrorIs(t, err, os.ErrNotExist)
@@ -26,13 +25,11 @@ func openFile(t *testing.T, name string) (*held, error) {
 
 // requireFolder compares each file of a folder with the safetensors file next to it.
 func requireFolder(t *testing.T, folder string) {
-	names, err := filepath.Glob(filepath.Join(folder, "*.pt"))
-	require.NoError(t, err)
+	names := must(filepath.Glob(filepath.Join(folder, "*.pt")))
 	require.Len(t, names, 36)
 	for _, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			c, err := openFile(t, name)
-			require.NoError(t, err)
+			c := must(openFile(t, name))
 			requireSame(t, strings.TrimSuffix(name, ".pt")+".safetensors", c.tensors, c.metadata)
 			refused, err := os.ReadFile(strings.TrimSuffix(name, ".pt") + ".refused")
 			if err != nil {
@@ -91,15 +88,13 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	require.NoFileExists(t, "executed")
-	names, err := filepath.Glob("testdata/refused/*")
-	require.NoError(t, err)
+	names := must(filepath.Glob("testdata/refused/*"))
 	require.Len(t, names, 17)
 }
 
 // TestKeys: a key that fits nothing lists those that do.
 func TestKeys(t *testing.T) {
-	data, err := os.ReadFile("testdata/foreign2.pt")
-	require.NoError(t, err)
+	data := must(os.ReadFile("testdata/foreign2.pt"))
 	for key, want := range map[string]string{
 		"model.state_dict.0":     `there is no "model.state_dict.0"; a key selects one of "before" (4 tensors), "state_dict" (2 tensors), "optimizer.state" (6 tensors)`,
 		"nothing":                `there is no "nothing"`,
@@ -111,21 +106,19 @@ func TestKeys(t *testing.T) {
 		_, err := openAll(bytes.NewReader(data), int64(len(data)), key)
 		require.ErrorContains(t, err, want, key)
 	}
-	keys, err := Keys(bytes.NewReader(data), int64(len(data)))
-	require.NoError(t, err)
+	keys := must(Keys(bytes.NewReader(data), int64(len(data))))
 	require.Equal(t, []string{"before", "state_dict", "optimizer.state", "optimizer.state.0", "optimizer.state.1"}, keys)
 	for _, key := range keys {
 		_, err := openAll(bytes.NewReader(data), int64(len(data)), key)
 		require.NoError(t, err, key)
 	}
-	_, err = Keys(bytes.NewReader(data[:100]), 100)
+	_, err := Keys(bytes.NewReader(data[:100]), 100)
 	require.Error(t, err)
 }
 
 // TestTied: tensors that PyTorch saves as one are one for Tie.
 func TestTied(t *testing.T) {
-	c, err := openFile(t, "testdata/views_float32.pt")
-	require.NoError(t, err)
+	c := must(openFile(t, "testdata/views_float32.pt"))
 	kept, noted := safetensors.Tie(c.tensors, c.metadata)
 	require.Len(t, kept, len(c.tensors)-1)
 	require.Equal(t, map[string]string{"shared_too": "shared"}, noted)
@@ -135,8 +128,7 @@ func TestTied(t *testing.T) {
 func TestReservedName(t *testing.T) {
 	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
 	data := zipOf(t, "\x80\x02}("+str("__metadata__")+w+str("w")+w+"u.")
-	c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
-	require.NoError(t, err)
+	c := must(openAll(bytes.NewReader(data), int64(len(data)), ""))
 	require.Len(t, c.tensors, 1)
 	require.EqualError(t, c.refused["__metadata__"], "safetensors reserves its name")
 }
