@@ -179,9 +179,13 @@ func Equal(a, b safetensors.Tensor) (bool, error) {
 	return true, nil
 }
 
+// blockMemory holds a block of each input.
+type blockMemory[T number] struct{ inputs [][]T }
+
 // inBlocks returns a tensor of the dtype and the shape of the first input, whose elements
 // merge computes block by block from the same block of all inputs.
 func inBlocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs [][]T) error) (safetensors.Tensor, error) {
+	memory := sync.Pool{New: func() any { return &blockMemory[T]{make([][]T, len(inputs))} }}
 	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
 		parts := make([]safetensors.Tensor, len(inputs))
 		for i, t := range inputs {
@@ -192,17 +196,15 @@ func inBlocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs 
 			parts[i] = part
 		}
 		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(dst []T) error {
-			values := make([][]T, len(parts))
+			m := memory.Get().(*blockMemory[T])
+			defer memory.Put(m)
 			for i, part := range parts {
-				memory := pool[T]().Get().(*[]T)
-				defer pool[T]().Put(memory)
 				var err error
-				if values[i], err = numbers((*memory)[:0], part); err != nil {
+				if m.inputs[i], err = numbers(m.inputs[i][:0], part); err != nil {
 					return err
 				}
-				*memory = values[i]
 			}
-			return merge(dst, values)
+			return merge(dst, m.inputs)
 		})
 	})
 }
@@ -217,14 +219,4 @@ func numbers[T number](dst []T, t safetensors.Tensor) ([]T, error) {
 		t = rounded
 	}
 	return safetensors.Append(dst, t)
-}
-
-// Memory for blocks of inputs.
-var pools = [2]sync.Pool{{New: func() any { return new([]float32) }}, {New: func() any { return new([]float64) }}}
-
-func pool[T number]() *sync.Pool {
-	if any(T(0)) == any(float32(0)) {
-		return &pools[0]
-	}
-	return &pools[1]
 }
