@@ -25,11 +25,7 @@ var opens = map[string]string{
 	"internal/testplatform/unnamed_linux.go HasUnnamedFiles": "a new file",
 	"folder.go openUnmapped":                                 "systems without named pipes, after osfile.OpenRegular",
 
-	"cmd/safetensors/internal/localfile/localfile.go Open":      "does not wait",
 	"cmd/safetensors/internal/localfile/localfile.go OpenNamed": "waits no longer than its context, for the writer of a pipe that the command line names",
-	"cmd/safetensors/internal/dest/atomic.go WriteFile":         "a new file",
-	"cmd/safetensors/internal/dest/atomic.go rename":            "a folder",
-	"cmd/safetensors/internal/dest/atomic.go flush":             "a folder",
 	"cmd/safetensors/internal/dest/shared.go folder.touch":      "a new file",
 }
 

@@ -140,7 +140,7 @@ func TestComparisonReport(t *testing.T) {
 		fails(t, 2, "diff", "a.safetensors", "b.safetensors", "--html", "a.safetensors"))
 	require.Contains(t, fails(t, 1, "stats", "unread.safetensors", "--html", "absent/x.html"), "--html absent/x.html: ")
 	require.NoError(t, os.Mkdir("x.html", 0o777))
-	require.Contains(t, fails(t, 1, "stats", "a.safetensors", "--html", "x.html"), "is not a regular file")
+	require.Contains(t, fails(t, 1, "stats", "a.safetensors", "--html", "x.html"), "is a directory")
 }
 
 // TestReportInChromium opens pages in the Chromium that SAFETENSORS_CHROMIUM names: the

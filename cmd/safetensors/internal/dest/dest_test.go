@@ -306,7 +306,7 @@ func TestWriteFile(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(dir, "link")))
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o777))
-	require.ErrorContains(t, write("folder", "x"), "not a regular file")
+	require.ErrorContains(t, write("folder", "x"), "is a directory")
 	require.NoError(t, os.Remove(filepath.Join(dir, "folder")))
 	err = WriteFile(filepath.Join(dir, "a"), func(w io.Writer) error {
 		io.WriteString(w, "half")

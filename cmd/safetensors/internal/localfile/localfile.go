@@ -9,38 +9,25 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// Open opens a regular file. It never waits for the writer of a named pipe, and looks before
-// it opens, since opening a device can have effects.
+// Open opens a regular file, as osfile.OpenRegular does.
 func Open(name string) (*os.File, fs.FileInfo, error) {
-	info, err := os.Stat(name)
+	f, _, err := osfile.OpenRegular(name)
 	if err != nil {
+		if !errors.As(err, new(*fs.PathError)) { // what kind of file it is instead
+			err = &fs.PathError{Op: "open", Path: name, Err: err}
+		}
 		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, irregular(name, info)
-	}
-	f, err := os.OpenFile(name, os.O_RDONLY|noWait, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() { // another file by now
-		err = irregular(name, info)
-	}
+	info, err := f.Stat()
 	if err != nil {
 		f.Close()
 		return nil, nil, err
 	}
 	return f, info, nil
-}
-
-func irregular(name string, info fs.FileInfo) error {
-	kind := "is not a regular file"
-	if info.IsDir() {
-		kind = "is a directory"
-	}
-	return &fs.PathError{Op: "open", Path: name, Err: errors.New(kind)}
 }
 
 // OpenNamed opens a file that the command line names. It may be a pipe, as that of

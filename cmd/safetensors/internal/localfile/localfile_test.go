@@ -41,7 +41,7 @@ func TestPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, exec.Command(mkfifo, name).Run())
 	_, _, err = Open(name)
-	require.ErrorContains(t, err, "pipe: is not a regular file")
+	require.ErrorContains(t, err, "pipe: is a named pipe")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go cancel(os.ErrDeadlineExceeded)
 	_, err = ReadNamed(ctx, name, 1)

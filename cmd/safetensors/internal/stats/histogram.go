@@ -6,9 +6,6 @@ import (
 	"slices"
 )
 
-// infinite is the part of a bucket that is all ones if its values are not finite.
-const infinite = 0x7f80
-
 // bucketOf returns the bucket of a finite value: what truncating it to a bfloat16,
 // towards zero, gives. That is fine enough for any histogram, and needs no second look at
 // the values once their range is known. Values beyond float32 are in the buckets of the
@@ -67,9 +64,6 @@ func newHistogram(least, most float64, counts []count) Histogram {
 	h.Counts = make([]int64, len(starts))
 	bin := 0
 	for _, c := range counts {
-		if c.code&infinite == infinite {
-			continue
-		}
 		at := ordered(c.code) // mostly in the bin of the one before
 		for at < starts[bin] {
 			bin--
@@ -85,7 +79,6 @@ func newHistogram(least, most float64, counts []count) Histogram {
 // typicalHistogram returns the histogram of the finite values in some buckets but for the
 // least and the largest thousandth of them: a single outlier would leave one bar.
 func typicalHistogram(counts []count) Histogram {
-	counts = slices.DeleteFunc(counts, func(c count) bool { return c.code&infinite == infinite })
 	slices.SortFunc(counts, func(a, b count) int { return cmp.Compare(ordered(a.code), ordered(b.code)) })
 	cut := int64(0)
 	for _, c := range counts {
