@@ -42,11 +42,9 @@ func TestClaimedTensors(t *testing.T) {
 		head := must(h.AppendBinary(nil))
 		f := must(NewFile(endlessReader{head}, int64(len(head))+int64(size)))
 		x := must(f.Tensor("x"))
-		_, err := Append[byte](nil, x)
-		require.ErrorContains(t, err, "exceed")
+		require.ErrorContains(t, errorOf(Append[byte](nil, x)), "exceed")
 		wide := must(x.Slice(Span(0, size-1)))
-		_, err = Append([]byte{1}, wide)
-		require.ErrorContains(t, err, "exceed")
+		require.ErrorContains(t, errorOf(Append([]byte{1}, wide)), "exceed")
 		part := must(x.Slice(Span(size-3, size)))
 		require.Equal(t, []byte{0, 0, 0}, appended[byte](t, part), "a part of it is no problem")
 	}
@@ -58,13 +56,11 @@ func TestClaimedTensors(t *testing.T) {
 	head := must(h.AppendBinary(nil))
 	require.NoError(t, os.WriteFile(sparse, head, 0o666))
 	require.NoError(t, os.Truncate(sparse, int64(len(head))+math.MaxInt>>21))
-	_, err := Load(sparse)
-	require.ErrorContains(t, err, "exceed the memory of this machine")
+	require.ErrorContains(t, errorOf(Load(sparse)), "exceed the memory of this machine")
 	f := must(Open(sparse))
 	defer f.Close()
 	x := must(f.Tensor("x"))
-	_, err = Append[byte](nil, x)
-	require.ErrorContains(t, err, "exceed the memory of this machine")
+	require.ErrorContains(t, errorOf(Append[byte](nil, x)), "exceed the memory of this machine")
 }
 
 // TestOpenUnmapped opens a file that a 32-bit system cannot map, a sparse one: its tensors
@@ -84,8 +80,7 @@ func TestOpenUnmapped(t *testing.T) {
 	b := must(f.Tensor("b"))
 	end := mustSlice(t, b, Span(size-3, size))
 	require.Equal(t, []byte{0, 0, 0}, appended[byte](t, end))
-	_, err := View[byte](end)
-	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorIs(t, errorOf(View[byte](end)), errors.ErrUnsupported)
 }
 
 // TestClaimedWrites writes tensors whose size is a claim: it takes memory for what was
@@ -103,8 +98,7 @@ func TestClaimedWrites(t *testing.T) {
 	require.NoError(t, err)
 	bytes := allocated(func() {
 		require.ErrorIs(t, Write(&failingWriter{left: 1 << 20}, tensors, nil), errWriter)
-		_, err := tensors["columns"].WriteTo(&failingWriter{left: 1 << 20})
-		require.ErrorIs(t, err, errWriter)
+		require.ErrorIs(t, errorOf(tensors["columns"].WriteTo(&failingWriter{left: 1 << 20})), errWriter)
 	})
 	require.Less(t, bytes, uint64(128<<20))
 }
@@ -129,8 +123,7 @@ func TestClaimedSums(t *testing.T) {
 	_, err = OpenShards(bytes.NewReader([]byte(`{"weight_map":{"a2":"a","b2":"b"}}`)), shard)
 	require.ErrorContains(t, err, "overflow 63 bits")
 	require.True(t, errors.As(err, new(*FormatError)))
-	_, err = NewIndex(maps.All(map[string]*Header{"a": a.Header(), "b": b.Header()}))
-	require.ErrorContains(t, err, "the sizes of all tensors together overflow 63 bits")
+	require.ErrorContains(t, errorOf(NewIndex(maps.All(map[string]*Header{"a": a.Header(), "b": b.Header()}))), "the sizes of all tensors together overflow 63 bits")
 	for _, one := range []*File{a, b} {
 		joined := must(Join(one))
 		require.EqualValues(t, int64(3*size), joined.Header().Tensors[2].DataOffsets[1])
@@ -226,26 +219,19 @@ func (f endingFile) ReadAt(b []byte, off int64) (int, error) {
 // TestLyingReader has readers that break the contract of io.Reader.
 func TestLyingReader(t *testing.T) {
 	for _, n := range []int{-1, 9, 1 << 30} {
-		_, err := ReadHeader(lyingReader(n))
-		require.ErrorContains(t, err, fmt.Sprintf("read %d of 8 bytes", n))
-		_, err = Read(lyingReader(n))
-		require.ErrorContains(t, err, fmt.Sprintf("read %d of 8 bytes", n))
+		require.ErrorContains(t, errorOf(ReadHeader(lyingReader(n))), fmt.Sprintf("read %d of 8 bytes", n))
+		require.ErrorContains(t, errorOf(Read(lyingReader(n))), fmt.Sprintf("read %d of 8 bytes", n))
 		for _, name := range []string{"x.safetensors", "x.safetensors.index.json"} {
-			_, err = OpenFS(lyingFS{fstest.MapFS{name: {Data: make([]byte, 16)}}, n}, name)
-			require.ErrorContains(t, err, fmt.Sprintf("read %d of ", n))
+			require.ErrorContains(t, errorOf(OpenFS(lyingFS{fstest.MapFS{name: {Data: make([]byte, 16)}}, n}, name)), fmt.Sprintf("read %d of ", n))
 		}
 	}
 	for _, n := range []int{-1, 1 << 30} {
-		_, err := ReadIndex(lyingReader(n))
-		require.ErrorContains(t, err, fmt.Sprintf("read %d of ", n))
+		require.ErrorContains(t, errorOf(ReadIndex(lyingReader(n))), fmt.Sprintf("read %d of ", n))
 	}
 	file := fileOf(`{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}`, 4)
-	_, err := NewFile(lyingReaderAt{bytes.NewReader(file), -1}, int64(len(file)))
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "fewer bytes without an error")
-	_, err = NewFile(lyingReaderAt{bytes.NewReader(file), 1}, int64(len(file)))
-	require.ErrorContains(t, err, fmt.Sprintf("read %d of %d bytes", len(file)+1, len(file)))
-	_, err = OpenFS(shorterFS{fstest.MapFS{"x": {Data: file}}}, "x")
-	require.ErrorContains(t, err, fmt.Sprintf("it has more than the %d bytes of its size", len(file)-1))
+	require.ErrorIs(t, errorOf(NewFile(lyingReaderAt{bytes.NewReader(file), -1}, int64(len(file)))), io.ErrUnexpectedEOF, "fewer bytes without an error")
+	require.ErrorContains(t, errorOf(NewFile(lyingReaderAt{bytes.NewReader(file), 1}, int64(len(file)))), fmt.Sprintf("read %d of %d bytes", len(file)+1, len(file)))
+	require.ErrorContains(t, errorOf(OpenFS(shorterFS{fstest.MapFS{"x": {Data: file}}}, "x")), fmt.Sprintf("it has more than the %d bytes of its size", len(file)-1))
 }
 
 // A lyingReaderAt returns a number of bytes that is off by some, and no error.
@@ -304,10 +290,8 @@ func (r lyingReader) Read([]byte) (int, error) { return int(r), nil }
 
 // TestNilArguments: what is nil by mistake is an error, not a crash.
 func TestNilArguments(t *testing.T) {
-	_, err := NewFile(nil, 100)
+	require.ErrorContains(t, errorOf(NewFile(nil, 100)), "is nil")
+	_, err := OpenShards(nil, func(string) (*File, error) { return nil, nil })
 	require.ErrorContains(t, err, "is nil")
-	_, err = OpenShards(nil, func(string) (*File, error) { return nil, nil })
-	require.ErrorContains(t, err, "is nil")
-	_, err = OpenShards(bytes.NewReader(nil), nil)
-	require.ErrorContains(t, err, "is nil")
+	require.ErrorContains(t, errorOf(OpenShards(bytes.NewReader(nil), nil)), "is nil")
 }

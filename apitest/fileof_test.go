@@ -61,8 +61,7 @@ func TestFileOf(t *testing.T) {
 				wantOrder = append(wantOrder, name)
 			}
 			require.Equal(t, wantOrder, order)
-			_, err := f.Tensor("absent")
-			require.ErrorIs(t, err, fs.ErrNotExist)
+			require.ErrorIs(t, errorOf(f.Tensor("absent")), fs.ErrNotExist)
 			require.NoError(t, f.Close())
 		}
 	}
@@ -122,8 +121,7 @@ func TestFileOfClose(t *testing.T) {
 	f := must(FileOf(maps.Collect(file.Tensors()), nil, file.Close))
 	x := must(f.Tensor("t00"))
 	require.NoError(t, f.Close())
-	_, err := Append[uint32](nil, x)
-	require.ErrorIs(t, err, fs.ErrClosed)
+	require.ErrorIs(t, errorOf(Append[uint32](nil, x)), fs.ErrClosed)
 }
 
 // TestFileOfJoined opens files of tensors as shards, some of whose tensors the index

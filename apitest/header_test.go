@@ -39,8 +39,7 @@ func TestReadHeader(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		}
-		_, err = ReadHeader(io.MultiReader(bytes.NewReader(file[:n]), iotest.ErrReader(failure)))
-		require.ErrorIs(t, err, failure)
+		require.ErrorIs(t, errorOf(ReadHeader(io.MultiReader(bytes.NewReader(file[:n]), iotest.ErrReader(failure)))), failure)
 	}
 }
 
@@ -121,8 +120,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"ignored numbers fit float64", entry(`"x":1e309`), `safetensors: tensor "a": number exceeds the range of a 64-bit float (at byte 18)`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := Parse(fileOf(c.header, 4))
-			require.EqualError(t, err, c.want)
+			require.EqualError(t, errorOf(Parse(fileOf(c.header, 4))), c.want)
 		})
 	}
 }
@@ -184,18 +182,14 @@ func TestClaims(t *testing.T) {
 	for _, length := range []uint64{maxHeaderLength, maxHeaderLength + 1, 1 << 40, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
 		file := append(binary.LittleEndian.AppendUint64(nil, length), `{"a":{"dtype":"U8"`...)
 		require.Less(t, allocated(func() {
-			_, err := Parse(file)
-			require.Error(t, err)
-			_, err = ReadHeader(bytes.NewReader(file))
-			require.Error(t, err)
-			_, err = NewFile(bytes.NewReader(file), int64(len(file)))
-			require.Error(t, err)
+			require.Error(t, errorOf(Parse(file)))
+			require.Error(t, errorOf(ReadHeader(bytes.NewReader(file))))
+			require.Error(t, errorOf(NewFile(bytes.NewReader(file), int64(len(file)))))
 		}), uint64(limit), length)
 	}
 	large := fileOf(`{"a":{"dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000]}}`, 10)
 	require.Less(t, allocated(func() {
-		_, err := Parse(large)
-		require.Error(t, err)
+		require.Error(t, errorOf(Parse(large)))
 	}), uint64(limit))
 }
 

@@ -104,8 +104,7 @@ func TestOpenFS(t *testing.T) {
 			}
 			require.NoError(t, f.Close())
 			require.Zero(t, counter.open.Load(), "%s %s: files are left open", kind, name)
-			_, err = Append[byte](nil, got["t00"])
-			require.ErrorIs(t, err, fs.ErrClosed)
+			require.ErrorIs(t, errorOf(Append[byte](nil, got["t00"])), fs.ErrClosed)
 		}
 	}
 }
@@ -147,16 +146,14 @@ func TestOpenFSRefuses(t *testing.T) {
 			require.Zero(t, counter.open.Load(), "files are left open")
 		})
 	}
-	_, err := OpenFS(nil, "x")
-	require.ErrorContains(t, err, "the fs.FS is nil")
+	require.ErrorContains(t, errorOf(OpenFS(nil, "x")), "the fs.FS is nil")
 
 	// A zip entry whose sum does not match.
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.safetensors"), file.Bytes(), 0o666))
 	broken := zipOf(t, dir, zip.Store)
 	broken.File[0].CRC32++
-	_, err = OpenFS(broken, "x.safetensors")
-	require.ErrorIs(t, err, zip.ErrChecksum)
+	require.ErrorIs(t, errorOf(OpenFS(broken, "x.safetensors")), zip.ErrChecksum)
 }
 
 // TestZippedIndexSum has a zip entry of an index whose sum does not match.
@@ -169,8 +166,7 @@ func TestZippedIndexSum(t *testing.T) {
 		require.NoError(t, f.Close())
 		i := slices.IndexFunc(broken.File, func(f *zip.File) bool { return f.Name == "model.safetensors.index.json" })
 		broken.File[i].CRC32++
-		_, err := OpenFS(broken, ".")
-		require.ErrorIs(t, err, zip.ErrChecksum)
+		require.ErrorIs(t, errorOf(OpenFS(broken, ".")), zip.ErrChecksum)
 	}
 }
 
@@ -208,22 +204,17 @@ func TestJoin(t *testing.T) {
 	}
 	again := must(Join(joined))
 
-	_, err := Join(f, g, f)
-	require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "b": duplicate tensor name, in %q and %q`, base, base))
+	require.EqualError(t, errorOf(Join(f, g, f)), fmt.Sprintf(`safetensors: tensor "b": duplicate tensor name, in %q and %q`, base, base))
 	unnamed := must(FileOf(map[string]Tensor{"x": counting(t, U32), "y": counting(t, U32), "lora": counting(t, U32)}, nil, nil))
-	_, err = Join(f, unnamed, joined)
-	require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "lora": duplicate tensor name, in files[1] and %q`, adapter), "that of the part")
-	_, err = Join(unnamed, unnamed)
-	require.ErrorContains(t, err, "duplicate tensor name, in files[0] and files[1]")
-	_, err = Join(f, nil)
-	require.ErrorContains(t, err, "files[1] to join is nil")
+	require.EqualError(t, errorOf(Join(f, unnamed, joined)), fmt.Sprintf(`safetensors: tensor "lora": duplicate tensor name, in files[1] and %q`, adapter), "that of the part")
+	require.ErrorContains(t, errorOf(Join(unnamed, unnamed)), "duplicate tensor name, in files[0] and files[1]")
+	require.ErrorContains(t, errorOf(Join(f, nil)), "files[1] to join is nil")
 	x := must(again.Tensor("a"))
 	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x), "refused Joins close nothing")
 	require.NoError(t, again.Close())
 	for _, file := range []*File{f, g, joined} {
 		for _, x := range file.Tensors() {
-			_, err := Append[byte](nil, x)
-			require.ErrorIs(t, err, fs.ErrClosed)
+			require.ErrorIs(t, errorOf(Append[byte](nil, x)), fs.ErrClosed)
 		}
 	}
 	none := must(Join())

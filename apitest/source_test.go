@@ -135,8 +135,7 @@ func TestFailingReader(t *testing.T) {
 	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
 	for n := range int64(file.Len()) {
 		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: n}
-		_, err := NewFile(r, int64(file.Len()))
-		require.ErrorIs(t, err, errReader)
+		require.ErrorIs(t, errorOf(NewFile(r, int64(file.Len()))), errReader)
 	}
 	for n := range int64(8 * 8 * 4) {
 		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: int64(file.Len())}
@@ -148,8 +147,7 @@ func TestFailingReader(t *testing.T) {
 		require.ErrorIs(t, err, errReader)
 		require.Equal(t, []uint32{1}, got)
 		r.left = n / 8
-		_, err = Append[uint32](nil, column)
-		require.ErrorIs(t, err, errReader)
+		require.ErrorIs(t, errorOf(Append[uint32](nil, column)), errReader)
 		r.left = n
 		var out bytes.Buffer
 		written, err := x.WriteTo(&out)

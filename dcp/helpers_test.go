@@ -25,6 +25,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // random returns a tensor of random bits.
 func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
 	t.Helper()

@@ -71,15 +71,12 @@ func TestCacheDir(t *testing.T) {
 		{"repository without an owner", "gpt2", commitOne, commitOne},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, err := CacheDir(c.repo, c.revision)
-			require.NoError(t, err)
-			of, err := (&Client{Endpoint: "https://mirror.test"}).CacheDir(c.repo, c.revision)
-			require.NoError(t, err)
+			dir := must(CacheDir(c.repo, c.revision))
+			of := must((&Client{Endpoint: "https://mirror.test"}).CacheDir(c.repo, c.revision))
 			require.Equal(t, dir, of, "the cache is one for all endpoints")
 			folder := "models--" + strings.ReplaceAll(c.repo, "/", "--")
 			require.Equal(t, filepath.Join(cache, folder, "snapshots", c.commit), dir)
-			f, err := safetensors.Open(dir)
-			require.NoError(t, err)
+			f := must(safetensors.Open(dir))
 			require.NoError(t, f.Close())
 		})
 	}
@@ -138,12 +135,9 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 	testplatform.MakePipe(t, filepath.Join(repo, "refs", "pipe"))
 	testplatform.MakePipe(t, filepath.Join(repo, "snapshots", commitOne, "config.json"))
 	testplatform.MakePipe(t, filepath.Join(repo, "snapshots", commitOne, "pipe.safetensors"))
-	_, err := CacheDir("owner/name", "pipe")
-	require.ErrorContains(t, err, "is a named pipe")
-	_, err = new(Client).ReadFile(t.Context(), "owner/name", commitOne, "config.json")
-	require.ErrorContains(t, err, "is a named pipe")
-	_, err = new(Client).OpenFile(t.Context(), "owner/name", commitOne, "pipe.safetensors")
-	require.ErrorContains(t, err, "is a named pipe")
+	require.ErrorContains(t, errorOf(CacheDir("owner/name", "pipe")), "is a named pipe")
+	require.ErrorContains(t, errorOf(new(Client).ReadFile(t.Context(), "owner/name", commitOne, "config.json")), "is a named pipe")
+	require.ErrorContains(t, errorOf(new(Client).OpenFile(t.Context(), "owner/name", commitOne, "pipe.safetensors")), "is a named pipe")
 	require.Empty(t, cleanToken(""))
 }
 
@@ -187,8 +181,7 @@ for revision in revisions:
 			want := strings.Fields(string(out))
 			require.Len(t, want, 3)
 			for k, revision := range []string{"", "refs/pr/1", commitOne} {
-				dir, err := CacheDir(repo, revision)
-				require.NoError(t, err)
+				dir := must(CacheDir(repo, revision))
 				require.Equal(t, want[k], dir)
 			}
 		})

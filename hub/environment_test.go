@@ -37,8 +37,7 @@ func TestTokenGoesToTheHubOnly(t *testing.T) {
 	}
 	client := newClient(t, hub.URL)
 	client.Token = "secret"
-	f, err := client.Open(t.Context(), "o/n", "")
-	require.NoError(t, err)
+	f := must(client.Open(t.Context(), "o/n", ""))
 	require.NoError(t, f.Close())
 	require.Equal(t, "Bearer secret", hub.requests[0].Header.Get("Authorization"))
 	require.Len(t, other.requests, 1)
@@ -83,8 +82,7 @@ func TestHubOfTheEnvironment(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			setEnvironment(t, home, c.env)
 			require.Equal(t, c.token, cleanToken(c.client.Token))
-			endpoint, err := parseEndpoint(c.client.Endpoint)
-			require.NoError(t, err)
+			endpoint := must(parseEndpoint(c.client.Endpoint))
 			if c.url != "" {
 				require.Equal(t, c.url, endpoint.String())
 			}
@@ -97,10 +95,8 @@ func TestEndpointThatIsNoURL(t *testing.T) {
 	for _, endpoint := range []string{"", "ftp://user:secret@hub/?secret", "https://host/%zz?secret", "https:///x?secret"} {
 		const text = "safetensors: the endpoint of the hub is not an absolute http or https URL"
 		c := &Client{Endpoint: endpoint}
-		_, err := c.Open(t.Context(), "o/n", "")
-		require.EqualError(t, err, text)
-		_, err = c.OpenFile(t.Context(), "o/n", "", modelFile)
-		require.EqualError(t, err, text)
+		require.EqualError(t, errorOf(c.Open(t.Context(), "o/n", "")), text)
+		require.EqualError(t, errorOf(c.OpenFile(t.Context(), "o/n", "", modelFile)), text)
 	}
 }
 
@@ -146,16 +142,14 @@ func TestOffline(t *testing.T) {
 	}
 	require.Empty(t, s.requests)
 	t.Setenv("TRANSFORMERS_OFFLINE", "0")
-	f, err := OpenFile(t.Context(), "owner/name", "", "other.safetensors")
-	require.NoError(t, err)
+	f := must(OpenFile(t.Context(), "owner/name", "", "other.safetensors"))
 	require.NoError(t, f.Close())
 	require.NotEmpty(t, s.requests)
 }
 
 // ones returns a tensor of n bytes.
 func ones(t *testing.T, n int) safetensors.Tensor {
-	x, err := safetensors.NewTensor(safetensors.U8, []int{n}, bytes.Repeat([]byte{1}, n))
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.U8, []int{n}, bytes.Repeat([]byte{1}, n)))
 	return x
 }
 

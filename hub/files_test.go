@@ -18,8 +18,7 @@ func TestFiles(t *testing.T) {
 		 "lfs":{"sha256":"`+strings.Repeat("ab", 32)+`","size":8000000000,"pointerSize":135}}]}`))
 	client := newClient(t, s.URL)
 	client.Token = "t0ken"
-	got, err := client.Files(t.Context(), "owner/name", "")
-	require.NoError(t, err)
+	got := must(client.Files(t.Context(), "owner/name", ""))
 	require.Equal(t, &Snapshot{commitOne, []FileInfo{
 		{Name: "config.json", Size: 3, BlobID: strings.Repeat("1", 40)},
 		{Name: "unet/model.safetensors", Size: 8e9, BlobID: strings.Repeat("2", 40), SHA256: strings.Repeat("ab", 32)},
@@ -28,10 +27,8 @@ func TestFiles(t *testing.T) {
 	require.Equal(t, "true", s.requests[0].URL.Query().Get("blobs"))
 	require.Equal(t, "Bearer t0ken", s.requests[0].Header.Get("Authorization"))
 
-	_, err = client.Files(t.Context(), "owner/other", "")
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = client.Files(t.Context(), "../name", "")
-	require.ErrorContains(t, err, "does not name a repository")
+	require.ErrorIs(t, errorOf(client.Files(t.Context(), "owner/other", "")), fs.ErrNotExist)
+	require.ErrorContains(t, errorOf(client.Files(t.Context(), "../name", "")), "does not name a repository")
 }
 
 func TestFilesRefusesAnswers(t *testing.T) {
@@ -65,13 +62,10 @@ func TestReadFile(t *testing.T) {
 	s := newServer(t)
 	s.add("/owner/name/resolve/v1/unet/config.json", []byte("{}"))
 	client := newClient(t, s.URL)
-	data, err := client.ReadFile(t.Context(), "owner/name", "v1", "unet/config.json")
-	require.NoError(t, err)
+	data := must(client.ReadFile(t.Context(), "owner/name", "v1", "unet/config.json"))
 	require.Equal(t, "{}", string(data))
-	_, err = client.ReadFile(t.Context(), "owner/name", "v1", "none.json")
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = client.ReadFile(t.Context(), "owner/name", "v1", "../secret")
-	require.ErrorContains(t, err, "does not name a file")
+	require.ErrorIs(t, errorOf(client.ReadFile(t.Context(), "owner/name", "v1", "none.json")), fs.ErrNotExist)
+	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "owner/name", "v1", "../secret")), "does not name a file")
 	require.Len(t, s.requests, 2)
 }
 
@@ -85,17 +79,14 @@ func TestReadFileOffline(t *testing.T) {
 	dir := filepath.Join(cache, "models--owner--name", "snapshots", commitOne)
 	require.NoError(t, os.MkdirAll(dir, 0o777))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666))
-	data, err := client.ReadFile(t.Context(), "owner/name", commitOne, "config.json")
-	require.NoError(t, err)
+	data := must(client.ReadFile(t.Context(), "owner/name", commitOne, "config.json"))
 	require.Equal(t, "{}", string(data))
-	_, err = client.ReadFile(t.Context(), "owner/name", commitOne, "other.json")
+	_, err := client.ReadFile(t.Context(), "owner/name", commitOne, "other.json")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "large"), nil, 0o666))
 	require.NoError(t, os.Truncate(filepath.Join(dir, "large"), 64<<20+1))
-	_, err = client.ReadFile(t.Context(), "owner/name", commitOne, "large")
-	require.ErrorContains(t, err, "it has more than 67108864 bytes")
-	_, err = client.Files(t.Context(), "owner/name", commitOne)
-	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
+	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "owner/name", commitOne, "large")), "it has more than 67108864 bytes")
+	require.ErrorContains(t, errorOf(client.Files(t.Context(), "owner/name", commitOne)), "HF_HUB_OFFLINE is set")
 	require.Empty(t, s.requests)
 }

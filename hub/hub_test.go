@@ -21,10 +21,8 @@ func addModel(t testing.TB, s *server, path string, shards int) (weight []float3
 	for i := range shards {
 		weight, bias = make([]float32, 1000), make([]int8, 10)
 		weight[0], bias[0] = float32(i), int8(i)
-		w, err := safetensors.NewTensor(safetensors.F32, []int{10, 100}, weight)
-		require.NoError(t, err)
-		b, err := safetensors.NewTensor(safetensors.I8, []int{10}, bias)
-		require.NoError(t, err)
+		w := must(safetensors.NewTensor(safetensors.F32, []int{10, 100}, weight))
+		b := must(safetensors.NewTensor(safetensors.I8, []int{10}, bias))
 		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, shards)
 		wName, bName := fmt.Sprintf("layer.%d.weight", i), fmt.Sprintf("layer.%d.bias", i)
 		s.add(path+name, encode(t, map[string]safetensors.Tensor{wName: w, bName: b}))
@@ -39,19 +37,15 @@ func TestOpenShards(t *testing.T) {
 	s := newServer(t)
 	weight, _ := addModel(t, s, "/owner/name/resolve/main/", shards)
 	client := newClient(t, s.URL+"/")
-	f, err := client.Open(t.Context(), "owner/name", "")
-	require.NoError(t, err)
+	f := must(client.Open(t.Context(), "owner/name", ""))
 	require.Equal(t, map[safetensors.DType]int64{safetensors.F32: shards * 1000, safetensors.I8: shards * 10}, f.ParameterCount())
 	require.Len(t, s.requests, 1+1+shards, "no model.safetensors, the index, the header of each shard")
 
-	last, err := f.Tensor("layer.71.weight")
-	require.NoError(t, err)
-	got, err := safetensors.Append[float32](nil, last)
-	require.NoError(t, err)
+	last := must(f.Tensor("layer.71.weight"))
+	got := must(safetensors.Append[float32](nil, last))
 	require.Equal(t, weight, got)
 	require.NoError(t, f.Close())
-	_, err = safetensors.Append[float32](nil, last)
-	require.ErrorIs(t, err, fs.ErrClosed)
+	require.ErrorIs(t, errorOf(safetensors.Append[float32](nil, last)), fs.ErrClosed)
 }
 
 func TestOpenSingle(t *testing.T) {
@@ -59,8 +53,7 @@ func TestOpenSingle(t *testing.T) {
 	s.add("/owner/name/resolve/refs/pr/1/model.safetensors", craft(100, 10))
 	client := newClient(t, s.URL)
 	client.Token = "t0ken\r\n"
-	f, err := client.Open(t.Context(), "owner/name", "refs/pr/1")
-	require.NoError(t, err)
+	f := must(client.Open(t.Context(), "owner/name", "refs/pr/1"))
 	require.Equal(t, map[safetensors.DType]int64{safetensors.U8: 10}, f.ParameterCount())
 	require.Len(t, s.requests, 1)
 	require.Equal(t, "/owner/name/resolve/refs%2Fpr%2F1/model.safetensors", s.requests[0].URL.EscapedPath())
@@ -91,8 +84,7 @@ func TestOpenKeepsToACommit(t *testing.T) {
 			}
 			client := newClient(t, s.URL)
 			client.Token = "token"
-			f, err := client.Open(t.Context(), "o/n", "refs/pr/1")
-			require.NoError(t, err)
+			f := must(client.Open(t.Context(), "o/n", "refs/pr/1"))
 			defer f.Close()
 			require.Len(t, s.requests, 4)
 			require.Equal(t, "/o/n/resolve/refs%2Fpr%2F1/model.safetensors", s.requests[0].URL.EscapedPath())
@@ -115,14 +107,11 @@ func TestSingleFileKeepsToACommit(t *testing.T) {
 		return true
 	}
 	client := newClient(t, hub.URL)
-	f, err := client.OpenFile(t.Context(), "o/n", "", "a b%2F/c.safetensors")
-	require.NoError(t, err)
+	f := must(client.OpenFile(t.Context(), "o/n", "", "a b%2F/c.safetensors"))
 	defer f.Close()
 	cdn.fault = statusOf(2, 403) // the second request
-	x, err := f.Tensor("t")
-	require.NoError(t, err)
-	_, err = safetensors.Append[byte](nil, x)
-	require.NoError(t, err)
+	x := must(f.Tensor("t"))
+	must(safetensors.Append[byte](nil, x))
 	require.Len(t, hub.requests, 2)
 	require.Equal(t, "/o/n/resolve/main/a%20b%252F/c.safetensors", hub.requests[0].URL.EscapedPath())
 	require.Equal(t, "/o/n/resolve/"+commitOne+"/a%20b%252F/c.safetensors", hub.requests[1].URL.EscapedPath())
@@ -149,11 +138,9 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 			return isOld || n == 1
 		}
 		client := newClient(t, strings.Replace(hub.URL, "://", "://user:password@", 1)+endpoint)
-		f, err := client.OpenFile(t.Context(), "old/name", "", "x.safetensors")
-		require.NoError(t, err)
+		f := must(client.OpenFile(t.Context(), "old/name", "", "x.safetensors"))
 		defer f.Close()
-		_, err = safetensors.Elements[byte](f, "t")
-		require.NoError(t, err)
+		must(safetensors.Elements[byte](f, "t"))
 		require.Len(t, hub.requests, 3)
 		require.Equal(t, endpoint+"/new/name/resolve/main/x.safetensors", hub.requests[1].URL.EscapedPath())
 		require.Equal(t, endpoint+"/new/name/resolve/"+commitOne+"/x.safetensors", hub.requests[2].URL.EscapedPath())
@@ -246,8 +233,7 @@ func TestOpenFile(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.requests = nil
-			f, err := client.OpenFile(t.Context(), "o/n", "refs/pr/1", c.name)
-			require.NoError(t, err)
+			f := must(client.OpenFile(t.Context(), "o/n", "refs/pr/1", c.name))
 			require.Equal(t, c.count, f.ParameterCount())
 			var requests []string
 			for _, r := range s.requests {
@@ -300,6 +286,5 @@ func TestOpenFileRefuses(t *testing.T) {
 			require.Len(t, s.requests, c.requests)
 		})
 	}
-	_, err := client.OpenFile(t.Context(), "../n", "", modelFile)
-	require.ErrorContains(t, err, "does not name a repository")
+	require.ErrorContains(t, errorOf(client.OpenFile(t.Context(), "../n", "", modelFile)), "does not name a repository")
 }

@@ -15,6 +15,17 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // Commits of the served repositories.
 const (
 	commitOne = "0123456789abcdef0123456789abcdef01234567"

@@ -12,10 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // requireOnly checks which names a folder holds.
 func requireOnly(t *testing.T, dir string, want ...string) {
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(dir))
 	names := []string{}
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -34,18 +41,15 @@ func TestCreateIsExclusive(t *testing.T) {
 func TestAtomicTakesItsNameAtCommit(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
-	a, err := Create(name)
-	require.NoError(t, err)
+	a := must(Create(name))
 	require.NoError(t, a.Reserve(3))
-	_, err = a.WriteAt([]byte("new"), 0)
-	require.NoError(t, err)
+	must(a.WriteAt([]byte("new"), 0))
 	require.NoFileExists(t, name)
 	require.NoError(t, a.Finish())
 	require.NoFileExists(t, name)
 	require.NoError(t, a.Commit())
 	a.Abort() // too late to do anything
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
+	data := must(os.ReadFile(name))
 	require.Equal(t, "new", string(data))
 	requireOnly(t, dir, "file")
 }
@@ -55,10 +59,8 @@ func TestAbortRemovesTheTemporaryFile(t *testing.T) {
 	name := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(name, []byte("old"), 0o666))
 	for _, finish := range []bool{false, true} {
-		a, err := Create(name)
-		require.NoError(t, err)
-		_, err = a.WriteAt([]byte("new"), 0)
-		require.NoError(t, err)
+		a := must(Create(name))
+		must(a.WriteAt([]byte("new"), 0))
 		if finish {
 			require.NoError(t, a.Finish())
 		}
@@ -66,8 +68,7 @@ func TestAbortRemovesTheTemporaryFile(t *testing.T) {
 		a.Abort()
 		requireOnly(t, dir, "file")
 	}
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
+	data := must(os.ReadFile(name))
 	require.Equal(t, "old", string(data))
 }
 
@@ -83,11 +84,9 @@ func TestErrorsNameTheTarget(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	name = filepath.Join(t.TempDir(), "file")
-	first, err := Create(name)
-	require.NoError(t, err)
+	first := must(Create(name))
 	defer first.Abort()
-	a, err := first.Another(name, true)
-	require.NoError(t, err)
+	a := must(first.Another(name, true))
 	defer a.Abort()
 	require.NoError(t, a.Finish())
 	_, err = a.WriteAt([]byte("late"), 0)
@@ -118,8 +117,7 @@ func TestOnlyRegularFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 4, size)
 	require.NoError(t, f.Close())
-	data, err := ReadRegular(name, 4)
-	require.NoError(t, err)
+	data := must(ReadRegular(name, 4))
 	require.Equal(t, "data", string(data))
 	_, err = ReadRegular(name, 3)
 	require.ErrorContains(t, err, name+": it has more than 3 bytes")
@@ -159,15 +157,12 @@ func TestReplacedFilesKeepTheirMode(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(name, nil, 0o600))
 		require.NoError(t, os.Chmod(name, mode))
-		a, err := Create(name)
-		require.NoError(t, err)
-		info, err := a.file.Stat()
-		require.NoError(t, err)
+		a := must(Create(name))
+		info := must(a.file.Stat())
 		require.Equal(t, mode, info.Mode().Perm())
 		require.NoError(t, a.Finish())
 		require.NoError(t, a.Commit())
-		info, err = os.Stat(name)
-		require.NoError(t, err)
+		info = must(os.Stat(name))
 		require.Equal(t, mode, info.Mode().Perm())
 	}
 }
@@ -179,8 +174,7 @@ func TestTempIsNeverReadable(t *testing.T) {
 	f, _, err := createTemp(t.TempDir(), "", 0o600)
 	require.NoError(t, err)
 	defer f.Close()
-	info, err := f.Stat()
-	require.NoError(t, err)
+	info := must(f.Stat())
 	require.Zero(t, info.Mode().Perm()&0o077)
 }
 
@@ -195,13 +189,11 @@ func TestUnreadableFolder(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("old"), 0o666))
 	require.NoError(t, os.Chmod(dir, 0o300))
 	defer os.Chmod(dir, 0o700)
-	a, err := Create(name)
-	require.NoError(t, err)
+	a := must(Create(name))
 	defer a.Abort()
 	require.NoError(t, a.Finish())
 	require.ErrorIs(t, a.Commit(), fs.ErrPermission)
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
+	data := must(os.ReadFile(name))
 	require.Equal(t, "old", string(data))
 }
 
@@ -209,11 +201,9 @@ func TestUnreadableFolder(t *testing.T) {
 func TestUnnamed(t *testing.T) {
 	dir := t.TempDir()
 	can := testplatform.HasUnnamedFiles(t, dir)
-	a, err := Create(filepath.Join(dir, "file"))
-	require.NoError(t, err)
+	a := must(Create(filepath.Join(dir, "file")))
 	defer a.Abort()
-	_, err = a.WriteAt([]byte("new"), 0)
-	require.NoError(t, err)
+	must(a.WriteAt([]byte("new"), 0))
 	require.NoError(t, a.Finish())
 	if can {
 		requireOnly(t, dir)
@@ -292,8 +282,7 @@ func TestUnnamedFails(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			dir := t.TempDir()
 			defer Wrap(func(s System) System { c.system.System = s; return c.system })()
-			a, err := Create(filepath.Join(dir, "file"))
-			require.NoError(t, err)
+			a := must(Create(filepath.Join(dir, "file")))
 			require.Equal(t, c.named, a.temp != "")
 			if c.named {
 				requireOnly(t, dir, filepath.Base(a.temp))
@@ -309,8 +298,7 @@ func TestUnnamedFails(t *testing.T) {
 func TestTakeBack(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
-	a, err := Create(name)
-	require.NoError(t, err)
+	a := must(Create(name))
 	require.NoError(t, a.Finish())
 	require.NoError(t, a.Rename())
 	a.TakeBack()
@@ -318,8 +306,7 @@ func TestTakeBack(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(name, nil, 0o666))
 	a.TakeBack()
-	a, err = Create(name)
-	require.NoError(t, err)
+	a = must(Create(name))
 	a.Abort()
 	a.TakeBack()
 	requireOnly(t, dir, "file")
@@ -329,10 +316,8 @@ func TestRemoveTagged(t *testing.T) {
 	dir := t.TempDir()
 	var left []*Atomic
 	for _, tag := range []string{"", "a-", "b-", "a-"} {
-		first, err := CreateTagged(filepath.Join(dir, "file"), tag)
-		require.NoError(t, err)
-		a, err := first.Another(filepath.Join(dir, "file"), true)
-		require.NoError(t, err)
+		first := must(CreateTagged(filepath.Join(dir, "file"), tag))
+		a := must(first.Another(filepath.Join(dir, "file"), true))
 		first.Abort()
 		require.NoError(t, a.Finish())
 		left = append(left, a)

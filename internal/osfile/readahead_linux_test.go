@@ -18,8 +18,7 @@ func TestReadAhead(t *testing.T) {
 	const size = 8 << 20
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, make([]byte, size), 0o600))
-	f, err := os.Open(name)
-	require.NoError(t, err)
+	f := must(os.Open(name))
 	defer f.Close()
 	var fs unix.Statfs_t
 	require.NoError(t, unix.Fstatfs(int(f.Fd()), &fs))
@@ -39,8 +38,7 @@ func TestReadAhead(t *testing.T) {
 	require.GreaterOrEqual(t, got, int64(half))
 	require.Less(t, got, int64(size))
 	require.GreaterOrEqual(t, ahead(half, half+1)+got, int64(size))
-	_, err = f.ReadAt(make([]byte, size), 0)
-	require.NoError(t, err)
+	must(f.ReadAt(make([]byte, size), 0))
 	require.Less(t, ahead(0, size), int64(half)) // some may be for pages of the program
 	require.Less(t, ahead(0, 0), int64(half))
 	require.False(t, Cached(f, size), "the end")
@@ -52,10 +50,8 @@ func TestReadAhead(t *testing.T) {
 
 // bytesRead returns how many bytes this process has asked disks for.
 func bytesRead(t *testing.T) (n int64) {
-	text, err := os.ReadFile("/proc/self/io")
-	require.NoError(t, err)
+	text := must(os.ReadFile("/proc/self/io"))
 	_, after, _ := strings.Cut(string(text), "\nread_bytes: ")
-	_, err = fmt.Sscan(after, &n)
-	require.NoError(t, err)
+	must(fmt.Sscan(after, &n))
 	return n
 }

@@ -14,8 +14,7 @@ import (
 func TestReadAtEnd(t *testing.T) {
 	endpoint, requests := serve(t, says(200, "", "Content-Length", "10"), says(206, "6789", "Content-Range", "bytes 6-9/10"))
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	f, err := b.FS(key).Open(".")
-	require.NoError(t, err)
+	f := must(b.FS(key).Open("."))
 	got := make([]byte, 10)
 	n, err := f.(io.ReaderAt).ReadAt(got, 6)
 	require.ErrorIs(t, err, io.EOF)
@@ -33,8 +32,7 @@ func TestReadAtEnd(t *testing.T) {
 func TestReadTogether(t *testing.T) {
 	endpoint, requests := serve(t, says(200, "", "Content-Length", "10"), says(206, "12345678", "Content-Range", "bytes 1-8/10"))
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	f, err := b.FS(key).Open(".")
-	require.NoError(t, err)
+	f := must(b.FS(key).Open("."))
 	first, second := make([]byte, 2), make([]byte, 3)
 	require.NoError(t, f.(*object).ReadRanges(func(yield func(int64, []byte) bool) { _ = yield(1, first) && yield(6, second) }))
 	require.Equal(t, "12 678", string(first)+" "+string(second))

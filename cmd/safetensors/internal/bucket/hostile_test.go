@@ -30,14 +30,12 @@ func TestListEnds(t *testing.T) {
 		again := says(200, strings.Replace(page, "TOKEN", "a", 1))
 		endpoint, requests := serve(t, again, again)
 		b, key := at(t, scheme, endpoint, "dir")
-		_, err := b.List(key)
-		require.ErrorContains(t, err, "the list ends early", scheme)
+		require.ErrorContains(t, errorOf(b.List(key)), "the list ends early", scheme)
 		require.Len(t, requests(), 2)
 	}
 	endpoint, _ := serve(t, says(200, "<R><Name>models</Name><IsTruncated>true</IsTruncated></R>"))
 	b, key := openAt(t, "s3://models/dir?endpoint="+endpoint)
-	_, err := b.List(key)
-	require.ErrorContains(t, err, "the list ends early")
+	require.ErrorContains(t, errorOf(b.List(key)), "the list ends early")
 
 	require.NoError(t, goesOn("", "a", mostPages-1, mostListed-1))
 	require.ErrorContains(t, goesOn("a", "b", mostPages, 5), "does not end: 5 objects")
@@ -48,8 +46,7 @@ func TestListEnds(t *testing.T) {
 func TestListOfOthers(t *testing.T) {
 	endpoint, _ := serve(t, says(200, "<R><Name>models</Name><Contents><Key>x</Key></Contents><Contents><Key>dir/y</Key></Contents></R>"))
 	b, key := openAt(t, "s3://models/dir?endpoint="+endpoint)
-	names, err := b.List(key)
-	require.NoError(t, err)
+	names := must(b.List(key))
 	require.Equal(t, []string{"y"}, names)
 }
 
@@ -64,14 +61,11 @@ func TestEmptyBody(t *testing.T) {
 	head, all := says(200, "", "Content-Length", "10"), says(206, "0123456789", header...)
 	endpoint, _ := serve(t, head, nothing, nothing, all, nothing, nothing, nothing, nothing, nothing)
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	f, err := b.FS(key).Open(".")
-	require.NoError(t, err)
+	f := must(b.FS(key).Open("."))
 	got := make([]byte, 10)
-	_, err = f.(io.ReaderAt).ReadAt(got, 0)
-	require.NoError(t, err)
+	must(f.(io.ReaderAt).ReadAt(got, 0))
 	require.Equal(t, "0123456789", string(got))
-	_, err = f.(io.ReaderAt).ReadAt(got, 0)
-	require.EqualError(t, err, "s3://models/x: the answer ended after 0 of 10 bytes: unexpected EOF")
+	require.EqualError(t, errorOf(f.(io.ReaderAt).ReadAt(got, 0)), "s3://models/x: the answer ended after 0 of 10 bytes: unexpected EOF")
 }
 
 // pauses has tries wait for nothing, and returns how long they would have waited.
@@ -119,11 +113,9 @@ func TestPausesOfReads(t *testing.T) {
 	taken := pauses(t)
 	endpoint, _ := serve(t, answers...)
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	f, err := b.FS(key).Open(".")
-	require.NoError(t, err)
+	f := must(b.FS(key).Open("."))
 	got := make([]byte, size)
-	_, err = f.(io.ReaderAt).ReadAt(got, 0)
-	require.NoError(t, err)
+	must(f.(io.ReaderAt).ReadAt(got, 0))
 	require.Equal(t, strings.Repeat("x", size), string(got))
 	require.Equal(t, []int{1, 2, 1, 2}, failures(t, taken()))
 
@@ -160,8 +152,7 @@ func TestRetryAfter(t *testing.T) {
 	for _, scheme := range []string{"azblob", "gs", "s3"} {
 		endpoint, requests := serve(t, says(429, "", "Retry-After", "1"), says(200, "", "Content-Length", "0"))
 		b, key := at(t, scheme, endpoint, "x")
-		_, err := b.Exists(key)
-		require.NoError(t, err)
+		must(b.Exists(key))
 		require.Len(t, requests(), 2)
 	}
 }
@@ -174,8 +165,7 @@ func TestRetryTransport(t *testing.T) {
 	taken := pauses(t)
 	client := &http.Client{Transport: RetryTransport{&http.Transport{DisableKeepAlives: true}}}
 	for _, want := range []struct{ status, requests int }{{404, 3}, {503, 3 + tries}} {
-		resp, err := client.Get(endpoint)
-		require.NoError(t, err)
+		resp := must(client.Get(endpoint))
 		resp.Body.Close()
 		require.Equal(t, want.status, resp.StatusCode)
 		require.Len(t, requests(), want.requests)
@@ -185,10 +175,8 @@ func TestRetryTransport(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	endpoint, requests = serve(t, says(503, ""))
 	wait = func(context.Context, time.Duration) bool { cancel(io.ErrNoProgress); return false }
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, nil)
-	require.NoError(t, err)
-	_, err = client.Do(r)
-	require.ErrorIs(t, err, io.ErrNoProgress)
+	r := must(http.NewRequestWithContext(ctx, http.MethodGet, endpoint, nil))
+	require.ErrorIs(t, errorOf(client.Do(r)), io.ErrNoProgress)
 	require.Len(t, requests(), 1)
 }
 
@@ -210,17 +198,14 @@ func TestStart(t *testing.T) {
 		}
 	}, says(206, "0123456789", "Content-Range", "bytes 0-9/10"))
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	data, err := b.Start(key, 100)
-	require.NoError(t, err)
+	data := must(b.Start(key, 100))
 	require.Empty(t, data)
-	data, err = b.Start(key, 100)
-	require.NoError(t, err)
+	data = must(b.Start(key, 100))
 	require.Equal(t, "0123456789", string(data))
 
 	endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{says(206, "", "Content-Range", "bytes 0-9/10")}, tries)...)
 	b, key = openAt(t, "s3://models/x?endpoint="+endpoint)
-	_, err = b.Start(key, 100)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, errorOf(b.Start(key, 100)), io.ErrUnexpectedEOF)
 	require.Len(t, requests(), tries)
 }
 
@@ -288,10 +273,8 @@ func TestAzureUploadsApart(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	b, key := at(t, "azblob", server.URL, "x")
-	one, err := b.store.begin(t.Context(), key)
-	require.NoError(t, err)
-	other, err := b.store.begin(t.Context(), key)
-	require.NoError(t, err)
+	one := must(b.store.begin(t.Context(), key))
+	other := must(b.store.begin(t.Context(), key))
 	require.NoError(t, one.part(t.Context(), 0, []byte("1a")))
 	require.NoError(t, other.part(t.Context(), 0, []byte("2a")))
 	require.NoError(t, other.part(t.Context(), 1, []byte("2b")))
@@ -306,8 +289,7 @@ func TestPartsEndBeforeAbort(t *testing.T) {
 	late := new(latePart)
 	b := &Bucket{ctx: t.Context(), store: late}
 	require.ErrorIs(t, b.Write("x", 0, func(w io.Writer) error {
-		_, err := w.Write(make([]byte, partSize+1))
-		require.NoError(t, err)
+		must(w.Write(make([]byte, partSize+1)))
 		return io.ErrNoProgress
 	}), io.ErrNoProgress)
 	require.True(t, late.endedFirst)
@@ -343,8 +325,7 @@ func TestCompleteTwice(t *testing.T) {
 		endpoint, _ := serve(t, says(200, "<R><UploadId>id</UploadId></R>"), says(200, "", "ETag", fmt.Sprintf(`"%x"`, part)),
 			cut, says(404, "<Error><Code>NoSuchUpload</Code></Error>"), says(200, "", "ETag", tag, "Content-Length", "4"))
 		b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-		u, err := b.store.begin(t.Context(), key)
-		require.NoError(t, err)
+		u := must(b.store.begin(t.Context(), key))
 		require.NoError(t, u.part(t.Context(), 0, []byte("body")))
 		require.Equal(t, want, u.complete(t.Context(), 1) == nil)
 	}

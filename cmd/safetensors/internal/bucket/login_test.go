@@ -33,8 +33,7 @@ var privateKey = sync.OnceValue(func() string {
 // serviceAccount writes the file of a service account of Google, whose tokens are at an
 // endpoint.
 func serviceAccount(t *testing.T, endpoint string) (file string) {
-	account, err := json.Marshal(map[string]string{"type": "service_account", "client_email": "me", "private_key": privateKey(), "token_uri": endpoint})
-	require.NoError(t, err)
+	account := must(json.Marshal(map[string]string{"type": "service_account", "client_email": "me", "private_key": privateKey(), "token_uri": endpoint}))
 	file = filepath.Join(t.TempDir(), "account.json")
 	require.NoError(t, os.WriteFile(file, account, 0o600))
 	return file
@@ -84,14 +83,12 @@ func TestLogins(t *testing.T) {
 				t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", serviceAccount(t, server.URL+"/"))
 				rawURL = "gs://models/x?endpoint=" + server.URL
 			} else {
-				u, err := url.Parse(server.URL)
-				require.NoError(t, err)
+				u := must(url.Parse(server.URL))
 				rawURL = "azblob://models/x?storage_account=127&domain=" + strings.TrimPrefix(u.Host, "127.")
 			}
 			t.Setenv("AZURE_CLIENT_ID", "first") // all processes of a machine share its tokens by this
 			b, key := openAt(t, rawURL)
-			exists, err := b.Exists(key)
-			require.NoError(t, err)
+			exists := must(b.Exists(key))
 			require.False(t, exists)
 			mu.Lock()
 			require.Equal(t, slices.Concat(slices.Repeat([]string{test.path}, 3), []string{"/models/x Bearer token"}), paths)
@@ -101,7 +98,7 @@ func TestLogins(t *testing.T) {
 
 			t.Setenv("AZURE_CLIENT_ID", "second")
 			b, key = openAt(t, rawURL)
-			_, err = b.Exists(key)
+			_, err := b.Exists(key)
 			require.ErrorContains(t, err, "login failed")
 			require.NotErrorIs(t, err, fs.ErrNotExist, "what a server of tokens lacks is none of the objects")
 			require.Zero(t, status(err), "it is not the store that answered")

@@ -27,6 +27,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // TestMain has the tests trust servers of httptest, and wait for next to nothing.
 func TestMain(m *testing.M) {
 	server := httptest.NewTLSServer(nil)
@@ -120,14 +131,12 @@ func openAt(t *testing.T, rawURL string) (*Bucket, string) {
 func TestTries(t *testing.T) {
 	endpoint, requests := serve(t, says(503, ""), cut, says(200, "", "Content-Length", "0"), says(403, "<Error><Code>AccessDenied</Code><Message>no way</Message></Error>"), says(404, ""))
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	exists, err := b.Exists(key)
-	require.NoError(t, err)
+	exists := must(b.Exists(key))
 	require.True(t, exists)
 	require.Len(t, requests(), 3)
-	_, err = b.Read(key, 1)
+	_, err := b.Read(key, 1)
 	require.EqualError(t, err, "s3://models/x: 403 Forbidden: AccessDenied: no way")
-	exists, err = b.Exists(key)
-	require.NoError(t, err)
+	exists = must(b.Exists(key))
 	require.False(t, exists)
 	require.Len(t, requests(), 5)
 
@@ -153,8 +162,7 @@ func TestS3SaysYesFirst(t *testing.T) {
 	endpoint, requests := serve(t, says(200, "<R><UploadId>id</UploadId></R>"), says(200, "", "ETag", `"1"`),
 		failed, says(200, `<R><Key>x</Key><ETag>"1-1"</ETag></R>`))
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	u, err := b.store.begin(t.Context(), key)
-	require.NoError(t, err)
+	u := must(b.store.begin(t.Context(), key))
 	require.NoError(t, u.part(t.Context(), 0, []byte("body")))
 	require.NoError(t, u.complete(t.Context(), 1))
 	require.Len(t, requests(), 4)
@@ -180,8 +188,7 @@ func TestS3NamelessUpload(t *testing.T) {
 func TestS3OtherRegion(t *testing.T) {
 	endpoint, _ := serve(t, says(301, "", "X-Amz-Bucket-Region", "eu-central-1", "Location", "http://127.0.0.1:1"))
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	_, err := b.Exists(key)
-	require.ErrorContains(t, err, "301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1")
+	require.ErrorContains(t, errorOf(b.Exists(key)), "301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1")
 
 	for status, header := range map[int][]string{400: nil, 403: {"X-Amz-Bucket-Region", "eu-central-1"}} { // which says no more than where it is
 		endpoint, _ := serve(t, says(status, "", header...))
@@ -266,8 +273,7 @@ func TestStrangeAnswers(t *testing.T) {
 		for _, scheme := range []string{"s3", "azblob"} {
 			endpoint, _ := serve(t, says(206, "0123456789", "Content-Range", text))
 			b, key := at(t, scheme, endpoint, "x")
-			_, err := b.Read(key, 10)
-			require.ErrorContains(t, err, "expected one from byte 0 on with the size of the object")
+			require.ErrorContains(t, errorOf(b.Read(key, 10)), "expected one from byte 0 on with the size of the object")
 		}
 	}
 	require.ErrorIs(t, (&Bucket{ctx: t.Context()}).fail("x", &storeError{status: 404}), fs.ErrNotExist)
@@ -314,8 +320,7 @@ func TestAmazonSettings(t *testing.T) {
 			t.Setenv(test.environment, test.value)
 			b, key := openAt(t, "s3://"+test.url)
 			s := b.store.(s3Store)
-			signed, err := s3.NewPresignClient(s.client).PresignHeadObject(t.Context(), &s3.HeadObjectInput{Bucket: s.name, Key: &key})
-			require.NoError(t, err)
+			signed := must(s3.NewPresignClient(s.client).PresignHeadObject(t.Context(), &s3.HeadObjectInput{Bucket: s.name, Key: &key}))
 			got, _, _ := strings.Cut(signed.URL, "?")
 			require.Equal(t, test.want, got)
 		})
@@ -333,11 +338,9 @@ func TestAmazonSettings(t *testing.T) {
 func TestBundle(t *testing.T) {
 	server := httptest.NewTLSServer(says(200, "", "Content-Length", "0"))
 	t.Cleanup(server.Close)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	other := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
-	stranger, err := x509.CreateCertificate(rand.Reader, other, other, key.Public(), key)
-	require.NoError(t, err)
+	stranger := must(x509.CreateCertificate(rand.Reader, other, other, key.Public(), key))
 	for _, certificate := range [][]byte{server.Certificate().Raw, stranger} {
 		fresh(t)
 		file := filepath.Join(t.TempDir(), "bundle.pem")
@@ -358,8 +361,7 @@ func TestDirectoryBucket(t *testing.T) {
 	session := "<R><Credentials><AccessKeyId>a</AccessKeyId><SecretAccessKey>b</SecretAccessKey><SessionToken>session</SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></R>"
 	endpoint, requests := serve(t, says(200, session), says(200, "", "Content-Length", "5"))
 	b, key := openAt(t, "s3://models--usw2-az1--x-s3/x?region=us-west-2&endpoint="+endpoint)
-	exists, err := b.Exists(key)
-	require.NoError(t, err)
+	exists := must(b.Exists(key))
 	require.True(t, exists)
 	require.True(t, requests()[0].URL.Query().Has("session"))
 	require.Equal(t, "session", requests()[1].Header.Get("X-Amz-S3session-Token"))
@@ -384,8 +386,7 @@ func TestStall(t *testing.T) {
 		r, _, err := b.store.get(t.Context(), key, 0, 10)
 		require.NoError(t, err)
 		sent := len(requests()) // on a busy machine the header of an answer may be late, too
-		_, err = io.ReadAll(r)
-		require.Error(t, err)
+		require.Error(t, errorOf(io.ReadAll(r)))
 		require.Len(t, requests(), sent)
 	}
 }

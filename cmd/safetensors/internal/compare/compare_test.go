@@ -11,10 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 func tensor[T safetensors.Element](t *testing.T, d safetensors.DType, shape []int, values ...T) safetensors.Tensor {
 	t.Helper()
-	x, err := safetensors.NewTensor(d, shape, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(d, shape, values))
 	return x
 }
 
@@ -38,8 +45,7 @@ func TestValues(t *testing.T) {
 		{[]float32{1, 0}, []float32{1, zero}, Tolerance{Absolute: 1e-9}, Difference{}},
 		{[]float32{1, 0}, []float32{0, 0}, Tolerance{}, Difference{1, 1, 0, 1, []int{0}}},
 	} {
-		got, err := Values(tensor(t, safetensors.F32, []int{2}, c.a...), tensor(t, safetensors.F32, []int{2}, c.b...), c.tolerance)
-		require.NoError(t, err)
+		got := must(Values(tensor(t, safetensors.F32, []int{2}, c.a...), tensor(t, safetensors.F32, []int{2}, c.b...), c.tolerance))
 		if math.IsNaN(c.want.MaxAbsolute) {
 			require.True(t, math.IsNaN(got.MaxAbsolute), "%v %v", c.a, c.b)
 			require.True(t, math.IsNaN(got.Squares), "%v %v", c.a, c.b)
@@ -56,29 +62,23 @@ func TestValues(t *testing.T) {
 
 func TestDTypes(t *testing.T) {
 	a := tensor(t, safetensors.F32, []int{3}, float32(1), 2, 3.001)
-	b, err := a.Convert(safetensors.BF16)
-	require.NoError(t, err)
-	d, err := Values(a, b, Tolerance{Absolute: 0.01})
-	require.NoError(t, err)
+	b := must(a.Convert(safetensors.BF16))
+	d := must(Values(a, b, Tolerance{Absolute: 0.01}))
 	require.Zero(t, d.Different)
 	require.InDelta(t, 0.001, d.MaxAbsolute, 1e-4)
 	require.Equal(t, []int{2}, d.At)
 
-	d, err = Values(tensor(t, safetensors.I64, []int{1}, int64(-3)), tensor(t, safetensors.U8, []int{1}, uint8(3)), Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(tensor(t, safetensors.I64, []int{1}, int64(-3)), tensor(t, safetensors.U8, []int{1}, uint8(3)), Tolerance{}))
 	require.Equal(t, Difference{1, 6, 2, 36, []int{0}}, d)
 
 	const large = 1 << 60 // beyond the integers that float64 has
 	for _, tolerance := range []Tolerance{{}, {Absolute: 0.5}} {
-		d, err = Values(tensor(t, safetensors.I64, []int{2}, int64(5), large+1), tensor(t, safetensors.I64, []int{2}, int64(5), large), tolerance)
-		require.NoError(t, err)
+		d = must(Values(tensor(t, safetensors.I64, []int{2}, int64(5), large+1), tensor(t, safetensors.I64, []int{2}, int64(5), large), tolerance))
 		require.Equal(t, Difference{1, 1, 1.0 / large, 1, []int{1}}, d)
 	}
-	d, err = Values(tensor(t, safetensors.U64, []int{1}, uint64(large)), tensor(t, safetensors.U64, []int{1}, uint64(large+3)), Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(tensor(t, safetensors.U64, []int{1}, uint64(large)), tensor(t, safetensors.U64, []int{1}, uint64(large+3)), Tolerance{}))
 	require.Equal(t, 3.0, d.MaxAbsolute)
-	d, err = Values(tensor(t, safetensors.I64, []int{1}, int64(math.MinInt64)), tensor(t, safetensors.I64, []int{1}, int64(math.MaxInt64)), Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(tensor(t, safetensors.I64, []int{1}, int64(math.MinInt64)), tensor(t, safetensors.I64, []int{1}, int64(math.MaxInt64)), Tolerance{}))
 	require.Equal(t, 0x1p64, d.MaxAbsolute)
 
 	const most = math.MaxInt64
@@ -97,8 +97,7 @@ func TestDTypes(t *testing.T) {
 		{tensor(t, safetensors.I32, []int{4}, int32(1), 1, -1, 7), 2, 0x1p63},
 	} {
 		for _, pair := range [][2]safetensors.Tensor{{ints, c.b}, {c.b, ints}} {
-			d, err := Values(pair[0], pair[1], Tolerance{})
-			require.NoError(t, err)
+			d := must(Values(pair[0], pair[1], Tolerance{}))
 			require.Equal(t, c.different, d.Different, "%v %v", pair[0], pair[1])
 			require.Equal(t, c.most, d.MaxAbsolute, "%v %v", pair[0], pair[1])
 		}
@@ -106,8 +105,7 @@ func TestDTypes(t *testing.T) {
 
 	c := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3, 4)
 	e := tensor(t, safetensors.C64, []int{2, 2}, complex64(1), 2i, 3+5i, 4)
-	d, err = Values(c, e, Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(c, e, Tolerance{}))
 	require.Equal(t, []int{1, 0}, d.At)
 	require.Equal(t, int64(1), d.Different)
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
@@ -121,32 +119,27 @@ func TestDTypes(t *testing.T) {
 		{c, tensor(t, safetensors.I64, []int{2, 2}, int64(1), 0, 3, 4), Difference{1, 2, 0, 4, []int{0, 1}}},
 		{tensor(t, safetensors.C64, []int{2}, complex(nan, 1), complex(1, inf)), tensor(t, safetensors.C64, []int{2}, complex(nan, 1), complex(2, inf)), Difference{1, 1, 0, 1, []int{1}}},
 	} {
-		got, err := Values(c.a, c.b, Tolerance{})
-		require.NoError(t, err)
+		got := must(Values(c.a, c.b, Tolerance{}))
 		require.InDelta(t, c.want.Squares, got.Squares, 1e-12)
 		require.InDelta(t, c.want.MaxAbsolute, got.MaxAbsolute, 1e-12)
 		require.InDelta(t, c.want.MaxRelative, got.MaxRelative, 1e-12)
 		require.Equal(t, []any{c.want.Different, c.want.At}, []any{got.Different, got.At})
 	}
-	d, err = Values(c, tensor(t, safetensors.C64, []int{2, 2}, complex64(complex(1, 0)), 2i, 3, 1i), Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(c, tensor(t, safetensors.C64, []int{2, 2}, complex64(complex(1, 0)), 2i, 3, 1i), Tolerance{}))
 	require.InDelta(t, math.Sqrt(17), d.MaxRelative, 1e-12)
 
 	f := tensor(t, safetensors.F4, []int{2, 2}, byte(0x21), 0x43)
 	g := tensor(t, safetensors.F4, []int{2, 2}, byte(0x21), 0x73)
-	d, err = Values(f, g, Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(f, g, Tolerance{}))
 	require.Equal(t, []int{1, 1}, d.At)
 	require.Equal(t, int64(1), d.Different)
 
 	scalar := tensor(t, safetensors.BOOL, nil, byte(1))
-	d, err = Values(scalar, tensor(t, safetensors.BOOL, nil, byte(0)), Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(scalar, tensor(t, safetensors.BOOL, nil, byte(0)), Tolerance{}))
 	require.Equal(t, []int{}, d.At)
-	d, err = Values(tensor[float32](t, safetensors.F32, []int{0, 3}), tensor[float32](t, safetensors.F32, []int{0, 3}), Tolerance{})
-	require.NoError(t, err)
+	d = must(Values(tensor[float32](t, safetensors.F32, []int{0, 3}), tensor[float32](t, safetensors.F32, []int{0, 3}), Tolerance{}))
 	require.Equal(t, Difference{}, d)
-	_, err = Values(a, scalar, Tolerance{})
+	_, err := Values(a, scalar, Tolerance{})
 	require.Error(t, err)
 }
 
@@ -177,15 +170,13 @@ func TestAllPairs(t *testing.T) {
 	}
 	for a := range safetensors.DTypes() {
 		for b := range safetensors.DTypes() {
-			d, err := Values(of(a, 0, 1, 2, 1), of(b, 0, 1, 2, 1), Tolerance{})
-			require.NoError(t, err)
+			d := must(Values(of(a, 0, 1, 2, 1), of(b, 0, 1, 2, 1), Tolerance{}))
 			zero := a == safetensors.F8_E8M0 != (b == safetensors.F8_E8M0) // which has none
 			two := a == safetensors.BOOL != (b == safetensors.BOOL)
 			if !zero && !two {
 				require.Equal(t, Difference{}, d, "%v %v", a, b)
 			}
-			d, err = Values(of(a, 1, 1, 2, 2), of(b, 1, 1, 1, 1), Tolerance{})
-			require.NoError(t, err)
+			d = must(Values(of(a, 1, 1, 2, 2), of(b, 1, 1, 1, 1), Tolerance{}))
 			if a != safetensors.BOOL {
 				require.Equal(t, Difference{2, 1, 1, 2, []int{2}}, d, "%v %v", a, b)
 			}
@@ -196,9 +187,8 @@ func TestAllPairs(t *testing.T) {
 // TestClaims compares tensors of more bits than an int64 holds: their files have a few
 // bytes of them.
 func TestClaims(t *testing.T) {
-	x, err := safetensors.NewTensorAt(safetensors.F4, []int{1 << 16, 1 << 15, 1 << 15, 1 << 15}, strings.NewReader("a few bytes"))
-	require.NoError(t, err)
-	_, err = Values(x, x, Tolerance{})
+	x := must(safetensors.NewTensorAt(safetensors.F4, []int{1 << 16, 1 << 15, 1 << 15, 1 << 15}, strings.NewReader("a few bytes")))
+	_, err := Values(x, x, Tolerance{})
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
@@ -220,8 +210,7 @@ func TestBlocks(t *testing.T) {
 			first = min(first, i)
 		}
 		for range 10 {
-			d, err := Values(tensor(t, safetensors.F32, []int{n}, x...), tensor(t, safetensors.F32, []int{n}, z...), Tolerance{})
-			require.NoError(t, err)
+			d := must(Values(tensor(t, safetensors.F32, []int{n}, x...), tensor(t, safetensors.F32, []int{n}, z...), Tolerance{}))
 			require.Equal(t, Difference{int64(len(at)), 2, 2.0 / 12, 4 * float64(len(at)), []int{first}}, d)
 		}
 		for _, i := range at {

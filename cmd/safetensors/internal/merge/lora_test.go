@@ -112,10 +112,8 @@ func TestLoRAWholeTensors(t *testing.T) {
 	requireRounded(t, x, all["head.weight"])
 	require.Equal(t, w, all["other"])
 
-	ids, err := safetensors.NewTensor(safetensors.I64, []int{2}, []int64{1, 2})
-	require.NoError(t, err)
-	zeros, err := safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 0})
-	require.NoError(t, err)
+	ids := must(safetensors.NewTensor(safetensors.I64, []int{2}, []int64{1, 2}))
+	zeros := must(safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 0}))
 	all, _, err = LoRA(checkpoint{"ids": zeros}, checkpoint{"base_model.model.ids": ids}, []byte(`{}`))
 	require.NoError(t, err)
 	require.Equal(t, ids, all["ids"])
@@ -173,8 +171,7 @@ func TestLoRAErrors(t *testing.T) {
 		tensor, _ := random(t, rnd, d, shape...)
 		return tensor
 	}
-	codes, err := safetensors.NewTensor(safetensors.I8, []int{4, 5}, make([]int8, 20))
-	require.NoError(t, err)
+	codes := must(safetensors.NewTensor(safetensors.I8, []int{4, 5}, make([]int8, 20)))
 	a, b := f(safetensors.F32, 2, 5), f(safetensors.F32, 4, 2)
 	for _, c := range []struct {
 		w       safetensors.Tensor

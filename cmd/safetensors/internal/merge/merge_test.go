@@ -12,6 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // random returns a tensor of random values, rounded to a dtype, and the values.
 func random(t *testing.T, r *rand.Rand, d safetensors.DType, shape ...int) (safetensors.Tensor, []float64) {
 	n := 1
@@ -22,16 +30,13 @@ func random(t *testing.T, r *rand.Rand, d safetensors.DType, shape ...int) (safe
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
 	}
-	tensor, err := safetensors.NewTensor(safetensors.F32, shape, x)
-	require.NoError(t, err)
-	tensor, err = tensor.Convert(d)
-	require.NoError(t, err)
+	tensor := must(safetensors.NewTensor(safetensors.F32, shape, x))
+	tensor = must(tensor.Convert(d))
 	return tensor, values(t, tensor)
 }
 
 func values(t *testing.T, tensor safetensors.Tensor) []float64 {
-	x, err := safetensors.Append[float64](nil, tensor)
-	require.NoError(t, err)
+	x := must(safetensors.Append[float64](nil, tensor))
 	return x
 }
 
@@ -41,10 +46,8 @@ func requireRounded(t *testing.T, want []float64, got safetensors.Tensor) {
 	for i, v := range want {
 		x[i] = float32(v)
 	}
-	w, err := safetensors.NewTensor(safetensors.F32, got.Shape(), x)
-	require.NoError(t, err)
-	w, err = w.Convert(got.DType())
-	require.NoError(t, err)
+	w := must(safetensors.NewTensor(safetensors.F32, got.Shape(), x))
+	w = must(w.Convert(got.DType()))
 	require.True(t, slices.Equal(values(t, w), values(t, got)), "%v", got)
 }
 
@@ -57,8 +60,7 @@ func TestLinear(t *testing.T) {
 	for _, shape := range shapes {
 		a, x := random(t, r, safetensors.BF16, shape...)
 		b, y := random(t, r, safetensors.F16, shape...)
-		merged, err := Linear([]checkpoint{{"w": a}, {"w": b}}, []float64{0.5, 0.25})
-		require.NoError(t, err)
+		merged := must(Linear([]checkpoint{{"w": a}, {"w": b}}, []float64{0.5, 0.25}))
 		require.Equal(t, a.DType(), merged["w"].DType())
 		require.Equal(t, len(shape), len(merged["w"].Shape()))
 		for i := range x {
@@ -69,15 +71,11 @@ func TestLinear(t *testing.T) {
 }
 
 func TestLinearInFloat64(t *testing.T) {
-	a, err := safetensors.NewTensor(safetensors.F64, []int{2}, []float64{1, 1e-300})
-	require.NoError(t, err)
-	b, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 0})
-	require.NoError(t, err)
-	merged, err := Linear([]checkpoint{{"w": a}, {"w": b}}, []float64{1.0 / 3, 1.0 / 7})
-	require.NoError(t, err)
+	a := must(safetensors.NewTensor(safetensors.F64, []int{2}, []float64{1, 1e-300}))
+	b := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 0}))
+	merged := must(Linear([]checkpoint{{"w": a}, {"w": b}}, []float64{1.0 / 3, 1.0 / 7}))
 	require.Equal(t, []float64{1.0/3 + 1.0/7, 1e-300 / 3}, values(t, merged["w"]))
-	merged, err = Linear([]checkpoint{{"w": b}, {"w": a}}, []float64{0.5, 0.5})
-	require.NoError(t, err)
+	merged = must(Linear([]checkpoint{{"w": b}, {"w": a}}, []float64{0.5, 0.5}))
 	require.Equal(t, []float64{1, 0}, values(t, merged["w"]), "the first decides")
 }
 
@@ -86,8 +84,7 @@ func TestTask(t *testing.T) {
 	base, x := random(t, r, safetensors.F32, 3, 50)
 	a, y := random(t, r, safetensors.F32, 3, 50)
 	b, z := random(t, r, safetensors.BF16, 3, 50)
-	merged, err := Task(checkpoint{"w": base}, []checkpoint{{"w": a}, {"w": b}}, []float64{0.5, 2})
-	require.NoError(t, err)
+	merged := must(Task(checkpoint{"w": base}, []checkpoint{{"w": a}, {"w": b}}, []float64{0.5, 2}))
 	want := make([]float64, len(x))
 	for i := range want {
 		sum := float32(x[i])
@@ -100,12 +97,9 @@ func TestTask(t *testing.T) {
 
 func TestSlerp(t *testing.T) {
 	at := func(x, y []float32, amount float64) []float64 {
-		a, err := safetensors.NewTensor(safetensors.F32, []int{len(x)}, x)
-		require.NoError(t, err)
-		b, err := safetensors.NewTensor(safetensors.F32, []int{len(y)}, y)
-		require.NoError(t, err)
-		merged, err := Slerp(checkpoint{"w": a}, checkpoint{"w": b}, amount)
-		require.NoError(t, err)
+		a := must(safetensors.NewTensor(safetensors.F32, []int{len(x)}, x))
+		b := must(safetensors.NewTensor(safetensors.F32, []int{len(y)}, y))
+		merged := must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, amount))
 		return values(t, merged["w"])
 	}
 	half := at([]float32{2, 0}, []float32{0, 2}, 0.5)
@@ -116,12 +110,9 @@ func TestSlerp(t *testing.T) {
 
 func TestSlerpStraight(t *testing.T) {
 	for _, x := range [][]float32{{1, 2}, {-1, -2}, {0, 0}} {
-		a, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2})
-		require.NoError(t, err)
-		b, err := safetensors.NewTensor(safetensors.F32, []int{2}, x)
-		require.NoError(t, err)
-		merged, err := Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.25)
-		require.NoError(t, err)
+		a := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2}))
+		b := must(safetensors.NewTensor(safetensors.F32, []int{2}, x))
+		merged := must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.25))
 		require.Equal(t, []float64{0.75 + 0.25*float64(x[0]), 1.5 + 0.25*float64(x[1])}, values(t, merged["w"]))
 	}
 }
@@ -129,12 +120,9 @@ func TestSlerpStraight(t *testing.T) {
 // TestSlerpExtremes: the products of norms are beyond float64, the angle is not.
 func TestSlerpExtremes(t *testing.T) {
 	for _, scale := range []float64{0x1p300, 0x1p-300} {
-		a, err := safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, 0})
-		require.NoError(t, err)
-		b, err := safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, scale})
-		require.NoError(t, err)
-		merged, err := Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.5)
-		require.NoError(t, err)
+		a := must(safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, 0}))
+		b := must(safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, scale}))
+		merged := must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.5))
 		got := values(t, merged["w"])
 		require.InDelta(t, 2*math.Sin(math.Pi/8)/math.Sin(math.Pi/4), got[0]/scale, 1e-12)
 		require.InDelta(t, math.Sin(math.Pi/8)/math.Sin(math.Pi/4), got[1]/scale, 1e-12)
@@ -143,9 +131,8 @@ func TestSlerpExtremes(t *testing.T) {
 
 // TestClaims refuses models whose list of blocks would not fit into memory.
 func TestClaims(t *testing.T) {
-	x, err := safetensors.NewTensorAt(safetensors.F32, []int{1 << 15, 1 << 15, 1 << 15, 1 << 12}, bytes.NewReader(nil))
-	require.NoError(t, err)
-	_, err = Linear([]checkpoint{{"w": x}, {"w": x}}, []float64{1, 1})
+	x := must(safetensors.NewTensorAt(safetensors.F32, []int{1 << 15, 1 << 15, 1 << 15, 1 << 12}, bytes.NewReader(nil)))
+	_, err := Linear([]checkpoint{{"w": x}, {"w": x}}, []float64{1, 1})
 	require.EqualError(t, err, "the model has more than 8.0 TB")
 	_, _, err = LoRA(checkpoint{"w": x}, nil, []byte("{}"))
 	require.EqualError(t, err, "the model has more than 8.0 TB")
@@ -157,8 +144,7 @@ func TestModelsThatDoNotFit(t *testing.T) {
 		require.NoError(t, err)
 		return tensor
 	}
-	ones, err := safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 1})
-	require.NoError(t, err)
+	ones := must(safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 1}))
 	for _, c := range []struct {
 		a, b checkpoint
 		want string
@@ -172,10 +158,8 @@ func TestModelsThatDoNotFit(t *testing.T) {
 		_, err := Linear([]checkpoint{c.a, c.b}, []float64{1, 1})
 		require.ErrorContains(t, err, c.want)
 	}
-	merged, err := Linear([]checkpoint{{"x": ones}, {"x": ones}}, []float64{1, 1})
-	require.NoError(t, err)
-	got, err := safetensors.Append[int64](nil, merged["x"])
-	require.NoError(t, err)
+	merged := must(Linear([]checkpoint{{"x": ones}, {"x": ones}}, []float64{1, 1}))
+	got := must(safetensors.Append[int64](nil, merged["x"]))
 	require.Equal(t, []int64{0, 1}, got, "as it is")
 }
 
@@ -183,15 +167,11 @@ func TestModelsThatDoNotFit(t *testing.T) {
 func TestSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	a, _ := random(t, r, safetensors.BF16, 5, blocks.Elements/2)
-	merged, err := Linear([]checkpoint{{"w": a}, {"w": a}}, []float64{0.5, 0.25})
-	require.NoError(t, err)
+	merged := must(Linear([]checkpoint{{"w": a}, {"w": a}}, []float64{0.5, 0.25}))
 	var whole bytes.Buffer
-	_, err = merged["w"].WriteTo(&whole)
-	require.NoError(t, err)
-	part, err := merged["w"].Slice(safetensors.Span(1, 4), safetensors.Span(10, 20))
-	require.NoError(t, err)
-	got, err := safetensors.Append[byte](nil, part)
-	require.NoError(t, err)
+	must(merged["w"].WriteTo(&whole))
+	part := must(merged["w"].Slice(safetensors.Span(1, 4), safetensors.Span(10, 20)))
+	got := must(safetensors.Append[byte](nil, part))
 	var want []byte
 	for row := 1; row < 4; row++ {
 		want = append(want, whole.Bytes()[(row*blocks.Elements/2+10)*2:][:20]...)

@@ -22,10 +22,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 func newKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	require.NoError(t, err)
+	key := must(ecdsa.GenerateKey(curve, rand.Reader))
 	return key
 }
 
@@ -44,10 +54,8 @@ func certify(t testing.TB, key *ecdsa.PrivateKey, parent *x509.Certificate, pare
 	if parent == nil {
 		parent, parentKey = c, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
-	require.NoError(t, err)
-	made, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
+	der := must(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey))
+	made := must(x509.ParseCertificate(der))
 	return made
 }
 
@@ -87,21 +95,16 @@ func TestRoundTrip(t *testing.T) {
 		_, _, err = b.VerifyChain(nil, now)
 		require.ErrorContains(t, err, "signed with a key, not with a certificate")
 		b.hint = "" // as in bundles of before 1.1, which hold the key, or nothing
-		_, err = b.VerifyKey(&newKey(t, curve).PublicKey)
-		require.ErrorContains(t, err, "the signature is not that of the key")
+		require.ErrorContains(t, errorOf(b.VerifyKey(&newKey(t, curve).PublicKey)), "the signature is not that of the key")
 	}
-	_, err := Sign(model(), newKey(t, elliptic.P224()), nil)
-	require.ErrorContains(t, err, "P-224: the format has P-256, P-384 and P-521")
+	require.ErrorContains(t, errorOf(Sign(model(), newKey(t, elliptic.P224()), nil)), "P-224: the format has P-256, P-384 and P-521")
 	bad := model()
 	bad.Files[1].Name = "../x"
-	_, err = Sign(bad, newKey(t, elliptic.P256()), nil)
-	require.ErrorContains(t, err, "clean path", "what could not be verified is not signed")
-	_, err = Sign(&Manifest{Hash: "sha256"}, newKey(t, elliptic.P256()), nil)
-	require.ErrorContains(t, err, "covers no file")
+	require.ErrorContains(t, errorOf(Sign(bad, newKey(t, elliptic.P256()), nil)), "clean path", "what could not be verified is not signed")
+	require.ErrorContains(t, errorOf(Sign(&Manifest{Hash: "sha256"}, newKey(t, elliptic.P256()), nil)), "covers no file")
 	long := model()
 	long.Files[0].Name = strings.Repeat("a", MaxSize*3/4)
-	_, err = Sign(long, newKey(t, elliptic.P256()), nil)
-	require.EqualError(t, err, fmt.Sprintf("the signature of 3 files would be larger than %d bytes", MaxSize))
+	require.EqualError(t, errorOf(Sign(long, newKey(t, elliptic.P256()), nil)), fmt.Sprintf("the signature of 3 files would be larger than %d bytes", MaxSize))
 }
 
 // A signer makes bundles whose signature is right and whose content is not.
@@ -112,16 +115,14 @@ type signer struct {
 
 func newSigner(t testing.TB) signer {
 	key := newKey(t, elliptic.P256())
-	hint, err := keyHint(&key.PublicKey)
-	require.NoError(t, err)
+	hint := must(keyHint(&key.PublicKey))
 	return signer{key, hint}
 }
 
 // bundle signs any payload.
 func (s signer) bundle(t testing.TB, payload []byte) []byte {
 	h := sha256.Sum256(preAuthentication(payload))
-	sig, err := ecdsa.SignASN1(rand.Reader, s.key, h[:])
-	require.NoError(t, err)
+	sig := must(ecdsa.SignASN1(rand.Reader, s.key, h[:]))
 	text, err := json.Marshal(map[string]any{
 		"mediaType":            mediaType,
 		"verificationMaterial": map[string]any{"publicKey": map[string]any{"hint": s.hint}},
@@ -142,8 +143,7 @@ func (s signer) verify(bundle []byte) (*Manifest, error) {
 // edited returns the statement of model after the replacement of texts in it. Its digest
 // is made right again.
 func edited(t testing.TB, replace ...string) []byte {
-	payload, err := model().statement()
-	require.NoError(t, err)
+	payload := must(model().statement())
 	text := string(payload)
 	for i := 0; i < len(replace); i += 2 {
 		require.Contains(t, text, replace[i])
@@ -165,8 +165,7 @@ func fixDigest(payload []byte) []byte {
 // by the right key.
 func TestStatementRules(t *testing.T) {
 	s := newSigner(t)
-	m, err := s.verify(s.bundle(t, edited(t)))
-	require.NoError(t, err)
+	m := must(s.verify(s.bundle(t, edited(t))))
 	require.Equal(t, model(), m)
 	last := `{"algorithm":"sha256","digest":"2e7d2c03a9507ae265ecf5b5356885a53393a2029d241394997265a1a25aefc6","name":"sub/x"}`
 	for _, c := range []struct {
@@ -266,14 +265,11 @@ func TestBundleRules(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			require.Contains(t, good, c.replace[0])
-			_, err := s.verify([]byte(strings.ReplaceAll(good, c.replace[0], c.replace[1])))
-			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, errorOf(s.verify([]byte(strings.ReplaceAll(good, c.replace[0], c.replace[1])))), c.want)
 		})
 	}
-	_, err := s.verify(append(make([]byte, 100<<20), good...))
-	require.ErrorContains(t, err, "a signature of more than 67108864 bytes")
-	_, err = s.verify(append([]byte(good), bytes.Repeat([]byte(" "), MaxSize-len(good))...))
-	require.NoError(t, err)
+	require.ErrorContains(t, errorOf(s.verify(append(make([]byte, 100<<20), good...))), "a signature of more than 67108864 bytes")
+	must(s.verify(append([]byte(good), bytes.Repeat([]byte(" "), MaxSize-len(good))...)))
 
 	// What producers write differently.
 	for _, replace := range [][2]string{
@@ -285,10 +281,9 @@ func TestBundleRules(t *testing.T) {
 		_, err := s.verify([]byte(strings.ReplaceAll(good, replace[0], replace[1])))
 		require.NoError(t, err, replace[1])
 	}
-	b, err := Parse([]byte(good))
-	require.NoError(t, err)
+	b := must(Parse([]byte(good)))
 	url := strings.ReplaceAll(good, base64.StdEncoding.EncodeToString(b.sig), base64.URLEncoding.EncodeToString(b.sig))
-	_, err = s.verify([]byte(url))
+	_, err := s.verify([]byte(url))
 	require.NoError(t, err, "both alphabets of base64")
 }
 
@@ -298,29 +293,24 @@ func TestTruncated(t *testing.T) {
 	s := newSigner(t)
 	good := s.bundle(t, edited(t))
 	for n := range good {
-		_, err := s.verify(good[:n])
-		require.Error(t, err, "%d bytes", n)
+		require.Error(t, errorOf(s.verify(good[:n])), "%d bytes", n)
 	}
-	b, err := Parse(good)
-	require.NoError(t, err)
+	b := must(Parse(good))
 	for _, part := range [][]byte{b.payload, b.sig} {
 		for i := range part {
 			part[i] ^= 1
-			_, err := b.VerifyKey(&s.key.PublicKey)
-			require.ErrorContains(t, err, "one of them was changed", "byte %d", i)
+			require.ErrorContains(t, errorOf(b.VerifyKey(&s.key.PublicKey)), "one of them was changed", "byte %d", i)
 			part[i] ^= 1
 		}
 	}
-	_, err = b.VerifyKey(&s.key.PublicKey)
-	require.NoError(t, err)
+	must(b.VerifyKey(&s.key.PublicKey))
 }
 
 // TestOrders accepts the order of the specification and that of the Python package.
 func TestOrders(t *testing.T) {
 	s := newSigner(t)
 	swap := []string{`"sub/x"`, `"#"`, `"sub-1/x"`, `"sub/x"`, `"#"`, `"sub-1/x"`}
-	m, err := s.verify(s.bundle(t, edited(t, swap...)))
-	require.NoError(t, err)
+	m := must(s.verify(s.bundle(t, edited(t, swap...))))
 	require.Equal(t, []string{"a.json", "sub-1/x", "sub/x"}, []string{m.Files[0].Name, m.Files[1].Name, m.Files[2].Name})
 	require.True(t, m.Covers("sub"))
 	require.True(t, m.Covers("sub/x"))
@@ -343,8 +333,7 @@ func TestShards(t *testing.T) {
 		return s.verify(s.bundle(t, fixDigest([]byte(payload))))
 	}
 	for _, size := range []string{"100", "100.0", "1e2"} { // the Python package writes a float
-		m, err := shards(size, "a:1:2:0:100", "a:1:2:100:101", "b:0:7")
-		require.NoError(t, err)
+		m := must(shards(size, "a:1:2:0:100", "a:1:2:100:101", "b:0:7"))
 		require.True(t, m.AllowSymlinks)
 		require.EqualValues(t, 100, m.ShardSize)
 		require.Equal(t, "a:1:2", m.Files[0].Name)
@@ -353,12 +342,10 @@ func TestShards(t *testing.T) {
 		require.EqualValues(t, 7, m.Files[1].Size)
 	}
 	algorithm = "sha256-sharded-9" // as the Python package writes it
-	_, err := shards("9", "a:0:9")
-	require.NoError(t, err)
-	_, err = shards("8", "a:0:8")
-	require.ErrorContains(t, err, `algorithm "sha256-sharded-9", expected "sha256"`)
+	must(shards("9", "a:0:9"))
+	require.ErrorContains(t, errorOf(shards("8", "a:0:8")), `algorithm "sha256-sharded-9", expected "sha256"`)
 	algorithm = "sha256"
-	_, err = shards("9", "a:0:9", "a:18:27", "a:9:18")
+	_, err := shards("9", "a:0:9", "a:18:27", "a:9:18")
 	require.NoError(t, err, "sorted by name")
 	_, err = shards("9", "a:0:9", "a:9:18", "a:18:27")
 	require.NoError(t, err, "sorted by numbers, as the Python package does")
@@ -384,8 +371,7 @@ func TestShards(t *testing.T) {
 		{[]string{"../a:0:9"}, "clean path"},
 		{[]string{".:0:9", ".:9:18", "a:0:9"}, "clean path"},
 	} {
-		_, err := shards("9", c.names...)
-		require.ErrorContains(t, err, c.want)
+		require.ErrorContains(t, errorOf(shards("9", c.names...)), c.want)
 	}
 }
 
@@ -476,36 +462,25 @@ func TestKeys(t *testing.T) {
 	private := encode("EC PRIVATE KEY", sec1, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
 	for _, text := range [][]byte{private, encode("PRIVATE KEY", pkcs8, err), append(encode("EC PARAMETERS", []byte{5, 0}, nil), private...)} {
-		got, err := ParsePrivateKey(text)
-		require.NoError(t, err)
+		got := must(ParsePrivateKey(text))
 		require.True(t, got.Equal(key))
 	}
 	pkix, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	public := encode("PUBLIC KEY", pkix, err)
-	got, err := ParsePublicKey(public)
-	require.NoError(t, err)
+	got := must(ParsePublicKey(public))
 	require.True(t, got.Equal(&key.PublicKey))
 
-	_, err = ParsePublicKey(private)
-	require.ErrorContains(t, err, `no PEM block "PUBLIC KEY" in it, but a "EC PRIVATE KEY"`)
-	_, err = ParsePrivateKey(public)
-	require.ErrorContains(t, err, `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`)
-	_, err = ParseCertificates(public)
-	require.ErrorContains(t, err, `no PEM block "CERTIFICATE"`)
-	_, err = ParsePrivateKey(encode("ENCRYPTED PRIVATE KEY", []byte{1}, nil))
-	require.ErrorContains(t, err, "the key is encrypted")
-	_, err = ParsePrivateKey(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"DEK-Info": "x"}}))
-	require.ErrorContains(t, err, "the key is encrypted")
+	require.ErrorContains(t, errorOf(ParsePublicKey(private)), `no PEM block "PUBLIC KEY" in it, but a "EC PRIVATE KEY"`)
+	require.ErrorContains(t, errorOf(ParsePrivateKey(public)), `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`)
+	require.ErrorContains(t, errorOf(ParseCertificates(public)), `no PEM block "CERTIFICATE"`)
+	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("ENCRYPTED PRIVATE KEY", []byte{1}, nil))), "the key is encrypted")
+	require.ErrorContains(t, errorOf(ParsePrivateKey(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"DEK-Info": "x"}}))), "the key is encrypted")
 	pkix, err = x509.MarshalPKIXPublicKey(&newKey(t, elliptic.P224()).PublicKey)
-	_, err = ParsePublicKey(encode("PUBLIC KEY", pkix, err))
-	require.ErrorContains(t, err, "the curve P-224")
+	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", pkix, err))), "the curve P-224")
 	pkcs8, err = x509.MarshalPKCS8PrivateKey(newKey(t, elliptic.P224()))
-	_, err = ParsePrivateKey(encode("PRIVATE KEY", pkcs8, err))
-	require.ErrorContains(t, err, "the curve P-224")
-	_, err = (&Bundle{key: true}).VerifyKey(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})
-	require.ErrorContains(t, err, "unsupported elliptic curve")
-	_, err = ParsePublicKey(encode("PUBLIC KEY", ed25519Key, nil))
-	require.ErrorContains(t, err, "a key of the type ed25519.PublicKey: the format has ECDSA")
+	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("PRIVATE KEY", pkcs8, err))), "the curve P-224")
+	require.ErrorContains(t, errorOf((&Bundle{key: true}).VerifyKey(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "unsupported elliptic curve")
+	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key, nil))), "a key of the type ed25519.PublicKey: the format has ECDSA")
 	for _, parse := range []func([]byte) error{
 		func(b []byte) error { _, err := ParsePublicKey(b); return err },
 		func(b []byte) error { _, err := ParsePrivateKey(b); return err },
@@ -561,16 +536,12 @@ func FuzzParse(f *testing.F) {
 // TestHistorical verifies what older versions of the Python package have signed.
 func TestHistorical(t *testing.T) {
 	read := func(name string) []byte {
-		data, err := os.ReadFile(filepath.Join("testdata", name))
-		require.NoError(t, err)
+		data := must(os.ReadFile(filepath.Join("testdata", name)))
 		return data
 	}
-	key, err := ParsePublicKey(read("key.pub"))
-	require.NoError(t, err)
-	roots, err := ParseCertificates(read("root.pem"))
-	require.NoError(t, err)
-	names, err := filepath.Glob("testdata/*.sig")
-	require.NoError(t, err)
+	key := must(ParsePublicKey(read("key.pub")))
+	roots := must(ParseCertificates(read("root.pem")))
+	names := must(filepath.Glob("testdata/*.sig"))
 	require.Len(t, names, 5)
 	for _, name := range names {
 		b, err := Parse(read(filepath.Base(name)))
@@ -590,8 +561,7 @@ func TestHistorical(t *testing.T) {
 			{Name: "sub/x", Sums: [][]byte{sum("one\n")}, Size: -1},
 		}, m.Files, name)
 		b.payload[20] ^= 1
-		_, err = verify()
-		require.ErrorContains(t, err, "one of them was changed", name)
+		require.ErrorContains(t, errorOf(verify()), "one of them was changed", name)
 	}
 
 	// The legacy encoding goes with the legacy predicate only.
@@ -599,18 +569,14 @@ func TestHistorical(t *testing.T) {
 	verify := func(payload []byte) (*Manifest, error) {
 		encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(payload), pythonBytes(payload))
 		h := sha256.Sum256(encoded)
-		sig, err := ecdsa.SignASN1(rand.Reader, private, h[:])
-		require.NoError(t, err)
+		sig := must(ecdsa.SignASN1(rand.Reader, private, h[:]))
 		return (&Bundle{key: true, payload: payload, sig: sig}).VerifyKey(&private.PublicKey)
 	}
-	_, err = verify(edited(t))
-	require.ErrorContains(t, err, "predicate type")
+	require.ErrorContains(t, errorOf(verify(edited(t))), "predicate type")
 	statement := fmt.Sprintf(`{"_type":%q,"predicateType":%q,"subject":[{"name":"x","digest":{"sha256":"%x"}}]`, statementType, legacyPredicate, sum("x"))
-	m, err := verify([]byte(statement + "}"))
-	require.NoError(t, err)
+	m := must(verify([]byte(statement + "}")))
 	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, m.Files)
-	_, err = verify([]byte(statement + `,"subject":[]}`))
-	require.ErrorContains(t, err, `statement: duplicate field "subject"`)
+	require.ErrorContains(t, errorOf(verify([]byte(statement+`,"subject":[]}`))), `statement: duplicate field "subject"`)
 	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, " ~\\\t\r\n\x00\x1f\x7f\xff": `b' ~\\\t\r\n\x00\x1f\x7f\xff'`} {
 		require.Equal(t, want, string(pythonBytes([]byte(data))))
 	}

@@ -25,42 +25,31 @@ func TestFolder(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o777))
 	o := &Opener{Context: context.Background()}
 
-	c, err := o.Open(dir)
-	require.NoError(t, err)
+	c := must(o.Open(dir))
 	defer c.Close()
-	names, err := c.Folder.SideFiles()
-	require.NoError(t, err)
+	names := must(c.Folder.SideFiles())
 	require.Equal(t, []string{"config.json", "tokenizer.model"}, names)
-	data, err := c.Folder.ReadFile("config.json")
-	require.NoError(t, err)
+	data := must(c.Folder.ReadFile("config.json"))
 	require.Len(t, data, 2)
-	_, err = c.Folder.ReadFile("none.json")
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = c.Folder.ReadFile("large.txt")
-	require.ErrorContains(t, err, "has more than 67108864 bytes")
+	require.ErrorIs(t, errorOf(c.Folder.ReadFile("none.json")), fs.ErrNotExist)
+	require.ErrorContains(t, errorOf(c.Folder.ReadFile("large.txt")), "has more than 67108864 bytes")
 
-	one, err := o.Open(model)
-	require.NoError(t, err)
+	one := must(o.Open(model))
 	defer one.Close()
-	data, err = one.Folder.ReadFile("config.json")
-	require.NoError(t, err)
+	data = must(one.Folder.ReadFile("config.json"))
 	require.Len(t, data, 2)
-	_, err = one.Folder.SideFiles()
-	require.ErrorContains(t, err, "is not a folder")
+	require.ErrorContains(t, errorOf(one.Folder.SideFiles()), "is not a folder")
 
 	var none *Folder
-	_, err = none.ReadFile("config.json")
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = none.SideFiles()
-	require.ErrorContains(t, err, "is not a folder")
+	require.ErrorIs(t, errorOf(none.ReadFile("config.json")), fs.ErrNotExist)
+	require.ErrorContains(t, errorOf(none.SideFiles()), "is not a folder")
 }
 
 // TestFolderOfARepository: what is read next to weights, perhaps hours later, is of the commit that
 // was listed.
 func TestFolderOfARepository(t *testing.T) {
 	model, _ := writeModel(t)
-	weights, err := os.ReadFile(model)
-	require.NoError(t, err)
+	weights := must(os.ReadFile(model))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case strings.HasSuffix(path, "/unet/model.safetensors"):
@@ -79,13 +68,10 @@ func TestFolderOfARepository(t *testing.T) {
 	defer s.Close()
 	t.Setenv("HF_ENDPOINT", s.URL)
 	t.Setenv("HF_HUB_CACHE", t.TempDir())
-	c, err := (&Opener{Context: context.Background()}).Open("hf://owner/name/unet")
-	require.NoError(t, err)
+	c := must((&Opener{Context: context.Background()}).Open("hf://owner/name/unet"))
 	defer c.Close()
-	names, err := c.Folder.SideFiles()
-	require.NoError(t, err)
+	names := must(c.Folder.SideFiles())
 	require.Equal(t, []string{"config.json"}, names)
-	data, err := c.Folder.ReadFile("config.json")
-	require.NoError(t, err)
+	data := must(c.Folder.ReadFile("config.json"))
 	require.Equal(t, "{}", string(data))
 }

@@ -34,11 +34,9 @@ func TestSilentServer(t *testing.T) {
 	t.Cleanup(server.Close)
 	o := &Opener{Context: t.Context()}
 	all := func(string) bool { return false }
-	_, err := o.client().Head(server.URL + "/mute")
-	require.ErrorIs(t, err, errSilent)
+	require.ErrorIs(t, errorOf(o.client().Head(server.URL+"/mute")), errSilent)
 	silence = time.Minute
-	tree, err := o.Tree(server.URL+"/x", false, all)
-	require.NoError(t, err)
+	tree := must(o.Tree(server.URL+"/x", false, all))
 	silence = 200 * time.Millisecond
 	r, err := tree.Files[0].Open()
 	for errors.Is(err, errSilent) { // as a busy machine may be
@@ -56,8 +54,7 @@ func TestSilentServer(t *testing.T) {
 // wherever it came from.
 func TestPinsOfURL(t *testing.T) {
 	model, _ := writeModel(t)
-	info, err := os.Stat(model)
-	require.NoError(t, err)
+	info := must(os.Stat(model))
 	var mu sync.Mutex
 	asked := make(map[string]bool)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,11 +88,9 @@ func TestPinsOfURL(t *testing.T) {
 		mu.Lock()
 		clear(asked)
 		mu.Unlock()
-		c, err := (&Opener{Context: t.Context(), Pin: true}).Open(server.URL + "/" + name)
-		require.NoError(t, err)
+		c := must((&Opener{Context: t.Context(), Pin: true}).Open(server.URL + "/" + name))
 		defer c.Close()
-		pins, err := c.Pins()
-		require.NoError(t, err)
+		pins := must(c.Pins())
 		require.Equal(t, want, pins)
 	}
 }
@@ -107,8 +102,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // TestPinsOfSpellings: however a URL is spelled, its answer is found.
 func TestPinsOfSpellings(t *testing.T) {
 	model, _ := writeModel(t)
-	data, err := os.ReadFile(model)
-	require.NoError(t, err)
+	data := must(os.ReadFile(model))
 	for _, index := range []bool{false, true} {
 		for _, in := range []string{"http://host", "HTTP://Host:80", "http://host:", "http://[::1]:", "http://user:password@host", "http://host/a/../b%2Fc"} {
 			rawURL := in + "/x.safetensors?q#f"
@@ -127,8 +121,7 @@ func TestPinsOfSpellings(t *testing.T) {
 				}
 				return w.Result(), nil
 			})}
-			f, err := (&remote.Client{HTTP: &http.Client{Transport: seen}}).Open(t.Context(), rawURL)
-			require.NoError(t, err)
+			f := must((&remote.Client{HTTP: &http.Client{Transport: seen}}).Open(t.Context(), rawURL))
 			defer f.Close()
 			c := &Checkpoint{Name: rawURL}
 			require.NoError(t, o.pinURL(c, rawURL, f, seen))

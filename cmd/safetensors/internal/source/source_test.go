@@ -15,6 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 func TestSplitHub(t *testing.T) {
 	for name, want := range map[string][3]string{
 		"hf://o/n":                          {"o/n", "", ""},
@@ -52,8 +63,7 @@ func TestShown(t *testing.T) {
 }
 
 func writeModel(t *testing.T) (name string, size int64) {
-	x, err := safetensors.NewTensor(safetensors.F32, []int{1 << 20}, make([]float32, 1<<20))
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{1 << 20}, make([]float32, 1<<20)))
 	name = filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, safetensors.WriteFile(name, map[string]safetensors.Tensor{"x": x}, nil))
 	return name, x.Size()
@@ -62,8 +72,7 @@ func writeModel(t *testing.T) (name string, size int64) {
 // TestEmptyFolder: the error names the folder, and not as the file system in it does.
 func TestEmptyFolder(t *testing.T) {
 	dir := t.TempDir()
-	_, err := (&Opener{Context: t.Context()}).Open(dir)
-	require.EqualError(t, err, Shown(dir)+": no .safetensors file in it, only []: file does not exist")
+	require.EqualError(t, errorOf((&Opener{Context: t.Context()}).Open(dir)), Shown(dir)+": no .safetensors file in it, only []: file does not exist")
 }
 
 // TestCounts requires that each byte of a copy is counted once.
@@ -89,17 +98,14 @@ func TestCancel(t *testing.T) {
 	for _, src := range []string{name, filepath.Dir(name), "file://" + filepath.ToSlash(name)} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		o := &Opener{Context: ctx}
-		c, err := o.Open(src)
-		require.NoError(t, err)
+		c := must(o.Open(src))
 		cancel(stopped)
 		require.ErrorIs(t, safetensors.Write(io.Discard, c.Tensors, nil), stopped, src)
 		dst := filepath.Join(t.TempDir(), "copy.safetensors")
 		require.ErrorIs(t, safetensors.WriteFile(dst, c.Tensors, nil), stopped, src)
-		entries, err := os.ReadDir(filepath.Dir(dst))
-		require.NoError(t, err)
+		entries := must(os.ReadDir(filepath.Dir(dst)))
 		require.Empty(t, entries)
-		_, err = o.Open(src)
-		require.ErrorIs(t, err, stopped)
+		require.ErrorIs(t, errorOf(o.Open(src)), stopped)
 		require.NoError(t, c.Close())
 	}
 }
@@ -110,16 +116,13 @@ func TestSpool(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("TMP", os.Getenv("TMPDIR"))
 	left := func() int {
-		entries, err := os.ReadDir(os.TempDir())
-		require.NoError(t, err)
+		entries := must(os.ReadDir(os.TempDir()))
 		return len(entries)
 	}
 	name, size := writeModel(t)
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
+	data := must(os.ReadFile(name))
 
-	c, err := (&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data)}).Open("-")
-	require.NoError(t, err)
+	c := must((&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data)}).Open("-"))
 	require.Equal(t, size, c.Size())
 	if runtime.GOOS != "windows" { // where an open file keeps its name
 		require.Zero(t, left(), "a command that is killed leaves nothing")
@@ -127,16 +130,14 @@ func TestSpool(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Zero(t, left())
 
-	_, err = (&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data[:100])}).Open("-")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, errorOf((&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data[:100])}).Open("-")), io.ErrUnexpectedEOF)
 	require.Zero(t, left())
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r, w := io.Pipe()
 	defer w.Close()
 	go cancel(os.ErrDeadlineExceeded)
-	_, err = (&Opener{Context: ctx, Stdin: r}).Open("-")
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, errorOf((&Opener{Context: ctx, Stdin: r}).Open("-")), os.ErrDeadlineExceeded)
 	require.Zero(t, left())
 }
 
@@ -161,8 +162,7 @@ func TestFormats(t *testing.T) {
 	format.Table = []*format.Format{format.Safetensors, row("one", "ONE"), row("two", "TWO")}
 	dir := t.TempDir()
 	model, _ := writeModel(t)
-	data, err := os.ReadFile(model)
-	require.NoError(t, err)
+	data := must(os.ReadFile(model))
 	for _, f := range []struct{ name, content, want string }{
 		{"x.one", "ONE", "one"},
 		{"x.safetensors", "TWO", "two"},
@@ -174,8 +174,7 @@ func TestFormats(t *testing.T) {
 		opened = ""
 		name := filepath.Join(dir, f.name)
 		require.NoError(t, os.WriteFile(name, []byte(f.content), 0o666))
-		c, err := (&Opener{Context: t.Context()}).Open(name)
-		require.NoError(t, err)
+		c := must((&Opener{Context: t.Context()}).Open(name))
 		require.Equal(t, f.want, opened, "%s %.3q", f.name, f.content)
 		if f.want != "" {
 			require.Equal(t, []string{"a", "b"}, c.Order)

@@ -16,6 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // naive describes numbers in the most obvious way.
 func naive(values []float64) (s Summary) {
 	s.Min, s.Max = math.Inf(1), math.Inf(-1)
@@ -91,14 +99,12 @@ func TestDescribeFloats(t *testing.T) {
 				narrow[i] = float32(x)
 				values[i] = float64(narrow[i])
 			}
-			x, err := safetensors.NewTensor(safetensors.F32, []int{n}, narrow)
-			require.NoError(t, err)
+			x := must(safetensors.NewTensor(safetensors.F32, []int{n}, narrow))
 			tensors = append(tensors, x)
 			summaries, _, err := Describe([]safetensors.Tensor{x})
 			require.NoError(t, err)
 			requireSame(t, naive(values), summaries[0])
-			wide, err := safetensors.NewTensor(safetensors.F64, []int{n}, values)
-			require.NoError(t, err)
+			wide := must(safetensors.NewTensor(safetensors.F64, []int{n}, values))
 			fromWide, _, err := Describe([]safetensors.Tensor{wide})
 			require.NoError(t, err)
 			requireSame(t, naive(values), fromWide[0])
@@ -136,8 +142,7 @@ func TestDescribeDTypes(t *testing.T) {
 					data[i] &= 0xbf // a sum of the largest overflows
 				}
 			}
-			x, err := safetensors.NewTensor(d, []int{n}, data)
-			require.NoError(t, err)
+			x := must(safetensors.NewTensor(d, []int{n}, data))
 			summaries, total, err := Describe([]safetensors.Tensor{x})
 			require.NoError(t, err)
 			want := naive(decode(t, x, data))
@@ -157,8 +162,7 @@ func TestDescribeExtremes(t *testing.T) {
 		moderate[i] = float64(rng.IntN(512)-200) / 256
 	}
 	want := naive(moderate)
-	zeros, err := safetensors.NewTensor(safetensors.F32, []int{n}, make([]float32, n))
-	require.NoError(t, err)
+	zeros := must(safetensors.NewTensor(safetensors.F32, []int{n}, make([]float32, n)))
 	wantTotal := naive(append(make([]float64, n), moderate...))
 	for _, exponent := range []int{1022, 1000, 600, 512, 481, 480, -400, -401, -511, -700, -1000, -1066} {
 		values := make([]float64, n)
@@ -166,8 +170,7 @@ func TestDescribeExtremes(t *testing.T) {
 			values[i] = math.Ldexp(x, exponent)
 		}
 		for blocks, end := range []int{5, 1000, n} { // of one block, and of several
-			x, err := safetensors.NewTensor(safetensors.F64, []int{end}, values[:end])
-			require.NoError(t, err)
+			x := must(safetensors.NewTensor(safetensors.F64, []int{end}, values[:end]))
 			s, total, err := Describe([]safetensors.Tensor{x, zeros})
 			require.NoError(t, err)
 			if blocks < 2 {
@@ -178,8 +181,7 @@ func TestDescribeExtremes(t *testing.T) {
 			requireScaled(t, wantTotal, exponent, total)
 		}
 	}
-	constant, err := safetensors.NewTensor(safetensors.F64, []int{3}, []float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64})
-	require.NoError(t, err)
+	constant := must(safetensors.NewTensor(safetensors.F64, []int{3}, []float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}))
 	s, _, err := Describe([]safetensors.Tensor{constant, constant})
 	require.NoError(t, err)
 	require.Equal(t, []float64{math.MaxFloat64, 0}, []float64{s[0].Mean, s[0].Std})
@@ -188,8 +190,7 @@ func TestDescribeExtremes(t *testing.T) {
 		{0, 1e-200}, {0, 1e200}, {-1e300, 1e300},
 	} {
 		values = slices.Repeat(values, 25) // the deviation is rounded
-		x, err := safetensors.NewTensor(safetensors.F64, []int{len(values)}, values)
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
 		s, _, err := Describe([]safetensors.Tensor{x})
 		require.NoError(t, err)
 		least, most := values[0], values[len(values)-1]
@@ -229,8 +230,7 @@ func TestDescribeManyBlocks(t *testing.T) {
 	defer func(blocks int64) { atOnce = blocks }(atOnce)
 	atOnce = 2
 	values := random(rand.New(rand.NewPCG(11, 12)), 5*blockSize/8+3, 3, 1)
-	x, err := safetensors.NewTensor(safetensors.F64, []int{len(values)}, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
 	s, _, err := Describe([]safetensors.Tensor{x})
 	require.NoError(t, err)
 	requireSame(t, naive(values), s[0])
@@ -246,8 +246,7 @@ func TestDescribeAnywhere(t *testing.T) {
 			for i := range data {
 				data[i] = byte(rng.Uint32()) & 0x73 // no NaN
 			}
-			x, err := safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, data)
-			require.NoError(t, err)
+			x := must(safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, data))
 			tensors = append(tensors, x)
 		}
 	}
@@ -267,11 +266,9 @@ func TestDescribeAnywhere(t *testing.T) {
 func TestDescribeNothingFinite(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, values := range [][]float32{{nan}, {inf, -inf}, {-inf, nan, inf, nan, inf}} {
-		x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
 		for _, d := range []safetensors.DType{safetensors.F32, safetensors.F64, safetensors.BF16} {
-			x, err := x.Convert(d)
-			require.NoError(t, err)
+			x := must(x.Convert(d))
 			s, total, err := Describe([]safetensors.Tensor{x, x})
 			require.NoError(t, err)
 			require.Equal(t, int64(len(values)), s[0].NaN+s[0].Inf)
@@ -292,16 +289,14 @@ func TestDescribeExactly(t *testing.T) {
 		values[i] = float32(1000 + float64(rng.IntN(1<<12))/(1<<20))
 		sum.Add(sum, big.NewFloat(float64(values[i])))
 	}
-	x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
 	s, _, err := Describe([]safetensors.Tensor{x})
 	require.NoError(t, err)
 	mean, _ := sum.Quo(sum, big.NewFloat(float64(len(values)))).Float64()
 	require.InDelta(t, 1, s[0].Mean/mean, 1e-15)
 	require.Equal(t, []uint64{0x408f4003fd343432, 0x3f527c41f6105390}, []uint64{math.Float64bits(s[0].Mean), math.Float64bits(s[0].Std)})
 	for _, values := range [][]float32{{0, float32(math.Copysign(0, -1)), 0}, {float32(math.Copysign(0, -1)), 0}} {
-		x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
 		s, _, err := Describe([]safetensors.Tensor{x})
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, false}, []bool{math.Signbit(s[0].Min), math.Signbit(s[0].Max)})
@@ -344,8 +339,7 @@ func TestHistogram(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i-500) / 100
 	}
-	x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
 	s, _, err := Describe([]safetensors.Tensor{x})
 	require.NoError(t, err)
 	h := s[0].Histogram
@@ -355,8 +349,7 @@ func TestHistogram(t *testing.T) {
 		require.InDelta(t, 50, n, 4)
 		require.InDelta(t, float64(i)/2-5, h.Edges[i], 0.03)
 	}
-	one, err := safetensors.NewTensor(safetensors.F32, []int{3}, []float32{7, 7, 7})
-	require.NoError(t, err)
+	one := must(safetensors.NewTensor(safetensors.F32, []int{3}, []float32{7, 7, 7}))
 	s, _, err = Describe([]safetensors.Tensor{one})
 	require.NoError(t, err)
 	require.Equal(t, Histogram{[]float64{7, 7}, []int64{3}}, s[0].Histogram)
@@ -365,8 +358,7 @@ func TestHistogram(t *testing.T) {
 // TestHistogramBeyondFloat32: the bins are few there, but each value is in its own.
 func TestHistogramBeyondFloat32(t *testing.T) {
 	values := []float64{-1e300, -9e299, -1e100, -1, 0, 1, 1e100, 9e299, 1e300}
-	x, err := safetensors.NewTensor(safetensors.F64, []int{len(values)}, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
 	s, _, err := Describe([]safetensors.Tensor{x})
 	require.NoError(t, err)
 	h := s[0].Histogram
@@ -389,19 +381,15 @@ func BenchmarkDescribe(b *testing.B) {
 		values[i] = float32(rng.NormFloat64())
 	}
 	for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.F16, safetensors.F8_E4M3, safetensors.I64} {
-		x, err := safetensors.NewTensor(safetensors.F32, []int{len(values)}, values)
-		require.NoError(b, err)
+		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
 		if d != safetensors.F32 && d != safetensors.I64 {
-			x, err = x.Convert(d)
-			require.NoError(b, err)
+			x = must(x.Convert(d))
 		}
-		data, err := safetensors.Append[byte](nil, x)
-		require.NoError(b, err)
+		data := must(safetensors.Append[byte](nil, x))
 		for _, size := range []int{len(data), 1 << 20, 64 << 10, 1 << 10} {
 			var tensors []safetensors.Tensor
 			for chunk := range slices.Chunk(data, size) {
-				x, err := safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, chunk)
-				require.NoError(b, err)
+				x := must(safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, chunk))
 				tensors = append(tensors, x)
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", d, size>>10), func(b *testing.B) {
@@ -419,8 +407,7 @@ func BenchmarkDescribe(b *testing.B) {
 // weights as it is.
 func TestTypical(t *testing.T) {
 	tensor := func(d safetensors.DType, data []byte, n int) safetensors.Tensor {
-		x, err := safetensors.NewTensor(d, []int{n}, data)
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(d, []int{n}, data))
 		return x
 	}
 	var weights []byte
