@@ -34,6 +34,23 @@ func dequantized[C string | []byte](t testing.TB, tensors map[string]safetensors
 	return plain
 }
 
+// dequantizes checks the error of Dequantize, none if want is "". The config "" is none, too.
+func dequantizes(t testing.TB, tensors map[string]safetensors.Tensor, config, want string) {
+	t.Helper()
+	var text []byte
+	if config != "" {
+		text = []byte(config)
+	}
+	_, err := quant.Dequantize(tensors, text)
+	if want == "" {
+		require.NoError(t, err, config)
+		return
+	}
+	require.ErrorContains(t, err, want)
+	require.ErrorContains(t, err, "safetensors: ")
+	require.Less(t, len(err.Error()), 1000)
+}
+
 // quantized returns tensors in a scheme, and the config, which must not be an error.
 func quantized(t testing.TB, tensors map[string]safetensors.Tensor, scheme quant.Scheme) (map[string]safetensors.Tensor, []byte) {
 	t.Helper()
