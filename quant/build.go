@@ -65,24 +65,23 @@ func build(m *module, c *config) (t safetensors.Tensor, err error) {
 
 // findBits finds the size of a code, unless layWords has to.
 func findBits(b *builder) {
+	sizes := b.layout.sizes
 	switch {
 	case b.layout.bits != 0:
 		b.bits = b.layout.bits
+		return
 	case b.weights != nil:
 		b.bits = b.weights.Bits
+	case b.settings.Bits == 0 && len(sizes) == 1:
+		b.bits = sizes[0]
 	default:
 		b.bits = b.settings.Bits
 	}
-	method := b.layout.methods[0]
-	if method == awq && b.bits == 0 {
-		b.bits = 4
-	}
-	allowed := map[string][]int{gptq: {2, 3, 4, 8}, awq: {4}, mlx: {2, 3, 4, 5, 6, 8}}[method]
 	switch {
-	case b.bits == 0 && method == compressed:
+	case b.bits == 0 && b.has(shape):
 	case b.bits == 0:
 		b.fail(values, "only a config tells the bits of its codes")
-	case b.bits < 1 || b.bits > 8 || allowed != nil && !slices.Contains(allowed, b.bits):
+	case !slices.Contains(sizes, b.bits):
 		b.fail(values, "codes of %d bits", b.bits)
 	}
 }

@@ -66,8 +66,8 @@
 //	                    weight F8_E4M3, weight_scale U8, comfy_quant (MXFP8)  q * s in groups of 32, s as cuBLAS has it
 //
 // A star stands for the name of a parameter, such as experts.gate_up_proj, which may be
-// that of several matrices; other names follow that of a module. A config of gptq or awq
-// may have rules (dynamic) for modules of their own.
+// that of several matrices; other names follow that of a module. A config of gptq, awq
+// or auto-round may have rules for modules of their own.
 //
 // Products, differences and sums are rounded to float32 one by one, as the reference
 // packages compute them on a CPU, bit by bit. Where packages differ, the results are

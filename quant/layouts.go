@@ -11,7 +11,8 @@ type layout struct {
 	name       string   // for people
 	methods    []string // the values of quant_method that have it
 	format     string   // in a group of compressed-tensors, or in a marker of ComfyUI
-	bits       int      // of a code; 0: the config says it
+	bits       int      // of a code; 0: the config says it,
+	sizes      []int    // one of these
 	numbers    *numbers // of the codes; nil: the checkpoint has them
 	order      *[8]int  // of codes in a group of eight: see dequant.Packing
 	group      int      // elements of a group; 0: the config says it
@@ -95,7 +96,7 @@ var layouts = []layout{
 		lay: layAlong, scale: scaleDescribed, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isFloat}}},
 	{name: "INT8", methods: []string{compressed}, format: "int-quantized", bits: 8, numbers: &signedNumbers,
 		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isI8}, {scales, "weight_scale", isFloat}, {zeros, "weight_zero_point", isI8}}},
-	{name: "packed integers", methods: []string{compressed}, format: "pack-quantized", numbers: &offsetNumbers,
+	{name: "packed integers", methods: []string{compressed}, format: "pack-quantized", sizes: []int{1, 2, 3, 4, 5, 6, 7, 8}, numbers: &offsetNumbers,
 		lay: layWords, scale: scaleDescribed, need: 3, parts: []part{{values, "weight_packed", isI32}, {scales, "weight_scale", isFloat}, {shape, "weight_shape", isInt},
 			{zeros, "weight_zero_point", isZero}, {index, "weight_g_idx", isI32}}},
 	{name: "NVFP4", methods: []string{compressed}, format: "nvfp4-pack-quantized", bits: 4, numbers: &e2m1Numbers, group: 16,
@@ -106,15 +107,15 @@ var layouts = []layout{
 		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}}},
 	{name: "MXFP4", methods: []string{mxfp4}, bits: 4, numbers: &e2m1Numbers, group: 32, transposed: true,
 		lay: layBlocks, scale: scaleGroups, parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}}},
-	{name: "AWQ", methods: []string{awq}, numbers: &unsignedNumbers, order: &awqOrder, transposed: true, unsaid: "the bits of its codes",
+	{name: "AWQ", methods: []string{awq}, sizes: []int{4}, numbers: &unsignedNumbers, order: &awqOrder, transposed: true, unsaid: "the bits of its codes",
 		lay: layMatrix, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
-	{name: "GPTQ", methods: []string{gptq}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
+	{name: "GPTQ", methods: []string{gptq}, sizes: []int{2, 3, 4, 8}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
 		lay: layDown, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32}}},
 	pairs("NF4", ".quant_state.bitsandbytes__nf4"),
 	pairs("FP4", ".quant_state.bitsandbytes__fp4"),
 	{name: "INT8", methods: []string{bitsAndBytes}, bits: 8, numbers: &signedNumbers, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
 		lay: layOrdered, scale: scaleRows, need: 2, parts: []part{{values, "weight", isI8}, {scales, "SCB", isF32}, {order, "weight_format", isU8}}},
-	{name: "affine integers", methods: []string{mlx}, numbers: &unsignedNumbers, unsaid: "the bits of its codes",
+	{name: "affine integers", methods: []string{mlx}, sizes: []int{2, 3, 4, 5, 6, 8}, numbers: &unsignedNumbers, unsaid: "the bits of its codes",
 		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU32}, {scales, "scales", isFloat}, {biases, "biases", isFloat}}},
 	{name: "scaled FP8", methods: []string{comfy}, format: "float8_e4m3fn", bits: 8, numbers: &e4m3Numbers,
 		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isFloat}, marked}},
