@@ -134,6 +134,6 @@ func TestErrors(t *testing.T) {
 	tensors, metadata, err := newModel().snapshot()
 	require.NoError(t, err)
 	tensors["adam.mean.hidden.weight"] = tensors["hidden.bias"]
-	fails(`tensor "adam.mean.hidden.weight" is BF16 [32], the model needs shape [32 1]`, tensors, metadata)
+	fails(`tensor "adam.mean.hidden.weight": its shape is [32], not [32,1]`, tensors, metadata)
 	require.Error(t, run([]string{"-file", filepath.Join(file, "x")}, io.Discard))
 }

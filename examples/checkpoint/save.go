@@ -90,13 +90,7 @@ func (m *model) loadRounded(f *safetensors.File) error {
 
 // fill copies a tensor, whether F32 or BF16, into the memory of values.
 func fill(values []float32, f *safetensors.File, name string, shape []int) error {
-	t, err := f.Tensor(name)
-	if err != nil {
-		return err
-	}
-	if !slices.Equal(t.Shape(), shape) {
-		return fmt.Errorf("tensor %q is %v, the model needs shape %v", name, t, shape)
-	}
-	_, err = safetensors.Append(values[:0], t)
+	stored, err := safetensors.Elements[float32](f, name, shape...)
+	copy(values, stored)
 	return err
 }

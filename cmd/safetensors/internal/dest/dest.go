@@ -75,10 +75,8 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 			return object{b, key, f.Write}, nil
 		}
 		return objects{b, key, maxBytes}, nil
-	case f == format.Safetensors:
-		return single(name), nil
 	case file:
-		return foreign{name, f.Write}, nil
+		return single{name, f}, nil
 	}
 	return folder{name, maxBytes}, nil
 }
@@ -98,20 +96,24 @@ func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string
 }
 
 // A single is a file.
-type single string
-
-func (s single) Occupied() (string, error) { return occupied(string(s)) }
-
-func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return safetensors.WriteFile(string(s), tensors, metadata)
+type single struct {
+	name   string
+	format *format.Format
 }
 
-func occupied(name string) (string, error) {
-	_, err := os.Lstat(name)
+func (s single) Occupied() (string, error) {
+	_, err := os.Lstat(s.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	return name, err
+	return s.name, err
+}
+
+func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+	if s.format == format.Safetensors { // by several goroutines
+		return safetensors.WriteFile(s.name, tensors, metadata)
+	}
+	return WriteFile(s.name, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) })
 }
 
 // A folder holds one file, or several shards and their index.
@@ -143,16 +145,4 @@ func IsCheckpoint(name string) bool {
 
 func (f folder) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	return safetensors.WriteShards(f.name, tensors, metadata, f.maxBytes)
-}
-
-// A foreign is a file of another format.
-type foreign struct {
-	name  string
-	write func(io.Writer, map[string]safetensors.Tensor, map[string]string) error
-}
-
-func (f foreign) Occupied() (string, error) { return occupied(f.name) }
-
-func (f foreign) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return WriteFile(f.name, func(w io.Writer) error { return f.write(w, tensors, metadata) })
 }

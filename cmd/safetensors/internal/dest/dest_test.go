@@ -231,8 +231,8 @@ func TestParse(t *testing.T) {
 		require.ErrorAs(t, err, new(UsageError), name)
 	}
 	for name, want := range map[string]Destination{
-		"-": stream{io.Discard}, "x.safetensors": single("x.safetensors"), "x": folder{"x", 0},
-		"file:///x.safetensors": single(filepath.FromSlash("/x.safetensors")), "file:///x": folder{filepath.FromSlash("/x"), 0},
+		"-": stream{io.Discard}, "x.safetensors": single{"x.safetensors", format.Safetensors}, "x": folder{"x", 0},
+		"file:///x.safetensors": single{filepath.FromSlash("/x.safetensors"), format.Safetensors}, "file:///x": folder{filepath.FromSlash("/x"), 0},
 		"llama-3.1": folder{"llama-3.1", 0}, "x/": folder{"x/", 0},
 	} {
 		d, err := Parse(t.Context(), name, io.Discard, 0)

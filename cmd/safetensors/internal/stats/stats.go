@@ -130,9 +130,10 @@ func describe(t safetensors.Tensor, workers []*worker) (result, Summary, error) 
 	}
 	counts := w.counts.drain()
 	if coded(t) {
-		values, err := w.valuesOf(t.DType())
-		if err != nil {
-			return r, Summary{}, err
+		values, known := w.values[t.DType()]
+		if !known {
+			values = valuesOf(t.DType())
+			w.values[t.DType()] = values
 		}
 		counts = r.readCodes(values, unpack(counts, t.DType(), t.Size()))
 	}
@@ -172,13 +173,4 @@ func (w *worker) read(t safetensors.Tensor, off int64) (result, error) {
 	}
 	w.numbers, err = numbers.Append(w.numbers[:0], block)
 	return look(w.numbers, &w.counts), err
-}
-
-func (w *worker) valuesOf(d safetensors.DType) (values []float64, err error) {
-	values, ok := w.values[d]
-	if !ok {
-		values, err = valuesOf(d)
-		w.values[d] = values
-	}
-	return values, err
 }
