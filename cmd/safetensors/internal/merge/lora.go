@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ import (
 // LoRA returns a base with an adapter of the Python package peft merged into it: W +
 // scale·B·A (Hu et al., arXiv:2106.09685), with scale = alpha/r, or alpha/√r with rsLoRA
 // (Kalajdzievski, arXiv:2312.03732); biases of B are added, times scale. Tensors that the
-// adapter holds whole, as modules to save and biases, replace those of the base. config is its adapter_config.json. merged
-// counts the tensors that the adapter changes.
+// adapter holds whole, as modules to save and biases, replace those of the base. config is
+// its adapter_config.json. merged counts the tensors that the adapter changes.
 func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, err error) {
 	c, err := parseConfig(config)
 	if err != nil {
@@ -203,7 +204,15 @@ func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) 
 	case w.DType() == safetensors.F64, !isNumber(w.DType()):
 		return w, fmt.Errorf("the base has %v; an adapter is added to F32, F16 and BF16", w)
 	}
-	u := update{w: w, b: b, a: a, scale: c.scale(module, s[3]), transposed: transposed}
+	u := update{w: w, left: b, right: a, scale: c.scale(module, s[3])}
+	if transposed { // (B·A)ᵀ = Aᵀ·Bᵀ
+		var err, errB error
+		u.left, err = a.Transpose()
+		u.right, errB = b.Transpose()
+		if err = cmp.Or(err, errB); err != nil {
+			return w, err
+		}
+	}
 	return blocks.Join(w.Shape(), u.block)
 }
 
@@ -222,34 +231,27 @@ func (c *config) addBias(w, bias, b safetensors.Tensor, module string) (safetens
 	return combine([]safetensors.Tensor{w, bias}, func() ([]float64, error) { return factors, nil })
 }
 
-// An update is a matrix of the base and the change that is added to it.
+// An update is a matrix of the base and the change that is added to it: scale·left·right.
 type update struct {
-	w, b, a    safetensors.Tensor
-	scale      float32
-	transposed bool
+	w, left, right safetensors.Tensor
+	scale          float32
 }
 
 // block returns a block of the updated matrix.
-func (u update) block(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
-	left, right := u.b, u.a
-	if u.transposed {
-		left, right = u.a, u.b
-	}
-	columns := 1 - u.inner() // the dimension of right that goes along a row of w
-	for i, r := range block {
-		var err error
-		if i == 0 {
-			left, err = sliceDim(left, u.inner(), r)
-		} else {
-			right, err = sliceDim(right, columns, r)
-		}
-		if err != nil {
-			return u.w, err
-		}
-	}
-	w, err := u.w.Slice(block...)
-	if err != nil {
+func (u update) block(block []safetensors.Range, shape []int) (t safetensors.Tensor, err error) {
+	w, left, right := u.w, u.left, u.right
+	if w, err = w.Slice(block...); err != nil {
 		return w, err
+	}
+	if len(block) > 0 {
+		if left, err = left.Slice(block[0]); err != nil {
+			return w, err
+		}
+	}
+	if len(block) > 1 {
+		if right, err = right.Slice(safetensors.All(), block[1]); err != nil {
+			return w, err
+		}
 	}
 	return safetensors.NewTensorFunc(w.DType(), shape, func(sum []float32) error {
 		if _, err := numbers(sum[:0], w); err != nil {
@@ -260,39 +262,11 @@ func (u update) block(block []safetensors.Range, shape []int) (safetensors.Tenso
 			return err
 		}
 		r, err := numbers[float32](nil, right)
-		if err != nil {
+		if err != nil || len(sum) == 0 {
 			return err
 		}
-		u.multiply(sum, l, r, shape[0], shape[1])
+		rows, columns, rank := shape[0], shape[1], left.Shape()[1]
+		gonum.Implementation{}.Sgemm(blas.NoTrans, blas.NoTrans, rows, columns, rank, u.scale, l, rank, r, columns, 1, sum, columns)
 		return nil
 	})
-}
-
-// inner returns the dimension of the left factor that goes along a column of w.
-func (u update) inner() int {
-	if u.transposed {
-		return 1
-	}
-	return 0
-}
-
-func sliceDim(t safetensors.Tensor, dim int, r safetensors.Range) (safetensors.Tensor, error) {
-	if dim == 0 {
-		return t.Slice(r)
-	}
-	return t.Slice(safetensors.All(), r)
-}
-
-// multiply adds scale·left·right to the matrix sum, of which the factors are stored as
-// peft has them.
-func (u update) multiply(sum, left, right []float32, rows, columns int) {
-	r := u.b.Shape()[1]
-	if len(sum) == 0 {
-		return
-	}
-	transpose, strideL, strideR := blas.NoTrans, r, columns
-	if u.transposed {
-		transpose, strideL, strideR = blas.Trans, rows, r
-	}
-	gonum.Implementation{}.Sgemm(transpose, transpose, rows, columns, r, u.scale, left, strideL, right, strideR, 1, sum, columns)
 }
