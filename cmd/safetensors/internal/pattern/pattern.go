@@ -72,21 +72,21 @@ type Selection struct{ only, except []Glob }
 // ParseSelection returns the selection of these patterns. Without any in only, it
 // starts from all names.
 func ParseSelection(only, except []string) (s Selection, err error) {
-	for _, text := range only {
+	if s.only, err = parseGlobs(only); err == nil {
+		s.except, err = parseGlobs(except)
+	}
+	return s, err
+}
+
+func parseGlobs(texts []string) (globs []Glob, err error) {
+	for _, text := range texts {
 		g, err := ParseGlob(text)
 		if err != nil {
-			return s, err
+			return nil, err
 		}
-		s.only = append(s.only, g)
+		globs = append(globs, g)
 	}
-	for _, text := range except {
-		g, err := ParseGlob(text)
-		if err != nil {
-			return s, err
-		}
-		s.except = append(s.except, g)
-	}
-	return s, nil
+	return globs, nil
 }
 
 // Of returns the names that are selected. A pattern that no name matches is an
