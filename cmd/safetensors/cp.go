@@ -142,42 +142,6 @@ func (p *plan) parseQuantisation(f *copyFlags) (err error) {
 	return nil
 }
 
-func parseRenames(texts []string) (renames []pattern.Rename, err error) {
-	for _, text := range texts {
-		r, err := pattern.ParseRename(text)
-		if err != nil {
-			return nil, err
-		}
-		renames = append(renames, r)
-	}
-	return renames, nil
-}
-
-// dtypeNames are other spellings of dtypes.
-var dtypeNames = map[string]safetensors.DType{
-	"float16": safetensors.F16, "half": safetensors.F16,
-	"bfloat16": safetensors.BF16,
-	"float32":  safetensors.F32, "float": safetensors.F32,
-	"float64": safetensors.F64, "double": safetensors.F64,
-	"float8_e4m3fn": safetensors.F8_E4M3,
-	"float8_e5m2":   safetensors.F8_E5M2,
-}
-
-// parseDType reads a dtype, in any case.
-func parseDType(text string) (d safetensors.DType, err error) {
-	if d, ok := dtypeNames[strings.ToLower(text)]; ok {
-		return d, nil
-	}
-	if d.UnmarshalText([]byte(strings.ToUpper(text))) != nil {
-		var all []string
-		for d := range safetensors.DTypes() {
-			all = append(all, d.String())
-		}
-		return 0, fmt.Errorf("there is no dtype %q, only %s", text, strings.Join(all, ", "))
-	}
-	return d, nil
-}
-
 // schemes are the values of --quantize for what people call the dtypes of quantised models.
 var schemes = map[string]quant.Scheme{
 	"fp8": "fp8-block", "fp8-block": "fp8-block", "fp8-channel": "fp8-channel", "nvfp4": "nvfp4", "fp4": "nvfp4", "mxfp4": "mxfp4",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -170,57 +169,5 @@ func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error)
 	return m, err
 }
 
-// within returns the path of a local file in a model, if it is in it.
-func within(file, model string) (string, bool) {
-	if strings.Contains(model, "://") {
-		return "", false
-	}
-	dir, err1 := realPath(model)
-	parent, err2 := realPath(filepath.Dir(file))
-	if err1 != nil || err2 != nil {
-		return "", false
-	}
-	below, err := filepath.Rel(dir, filepath.Join(parent, filepath.Base(file)))
-	return filepath.ToSlash(below), err == nil && below != "." && filepath.IsLocal(below)
-}
-
-func realPath(name string) (string, error) {
-	full, err := filepath.Abs(name)
-	if err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(full)
-}
-
-// warnOutside names the links that lead out of the model, as the format asks for.
-func (c *command) warnOutside(tree *source.Tree) {
-	for _, name := range tree.Outside {
-		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
-	}
-}
-
 // maxPEM is the size of the largest file of keys or certificates.
 const maxPEM = 4 << 20
-
-// readPEM reads a file of keys or certificates.
-func readPEM[T any](ctx context.Context, name string, parse func(text []byte) (T, error)) (v T, err error) {
-	text, err := localfile.ReadNamed(ctx, name, maxPEM)
-	if err != nil {
-		return v, err
-	}
-	if v, err = parse(text); err != nil {
-		err = fmt.Errorf("%s: %w", term.Name(name), err)
-	}
-	return v, err
-}
-
-func readCertificates(ctx context.Context, names []string) (all []*x509.Certificate, err error) {
-	for _, name := range names {
-		some, err := readPEM(ctx, name, modelsig.ParseCertificates)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, nil
-}

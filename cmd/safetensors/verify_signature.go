@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash"
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -36,11 +33,6 @@ func (s *signatureFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&s.chain, "chain", nil, "with --signature: the root certificates to trust, and those that lead to them, `FILES` in PEM")
 	f.BoolVar(&s.unsigned, "ignore-unsigned-files", false, "with --signature: accept unsigned files that no loader reads: documents, pictures, other signatures")
 	addIgnore(f, &s.ignore, &s.follow)
-}
-
-func addIgnore(f *pflag.FlagSet, ignore *[]string, follow *bool) {
-	f.StringArrayVar(ignore, "ignore", nil, "leave out the file or folder `PATH` of the model")
-	f.BoolVar(follow, "allow-symlinks", false, "follow symbolic links")
 }
 
 // trust reports whether there are flags of a signature, given whether there are any.
@@ -186,41 +178,4 @@ func harmless(name string) bool {
 	default:
 		return slices.Contains(harmlessEndings, path.Ext(base))
 	}
-}
-
-// sumsOf hashes files as a signature says.
-func (c *command) sumsOf(files []source.File, m *modelsig.Manifest) ([][][]byte, error) {
-	return c.hashFiles(files, m.ShardSize, func(source.File) (hash.Hash, error) { return modelsig.NewHash(m.Hash) })
-}
-
-// A named is a file that an index names.
-type named struct{ index, file string }
-
-// uncovered returns the files that indexes of checkpoints name and that are not covered:
-// whoever loads the checkpoint would load them.
-func uncovered(files []source.File, covered func(name string) bool) (missing []named, err error) {
-	for _, file := range files {
-		if !source.IsIndex(file.Name) && !strings.HasSuffix(file.Name, ".bin.index.json") {
-			continue
-		}
-		index, err := readIndex(file)
-		if err != nil {
-			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), err)
-		}
-		for _, shard := range slices.Compact(slices.Sorted(maps.Values(index.Shards))) {
-			if name := path.Join(path.Dir(file.Name), shard); !covered(name) {
-				missing = append(missing, named{file.Name, name})
-			}
-		}
-	}
-	return missing, nil
-}
-
-func readIndex(file source.File) (*safetensors.Index, error) {
-	r, err := file.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return safetensors.ReadIndex(r)
 }
