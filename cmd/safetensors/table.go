@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/gosafetensors/safetensors"
@@ -65,7 +64,7 @@ func (n number) String() string {
 
 // shape formats a shape as in the file: [2,3]. One of a million dimensions is cut.
 func shape(dims []int) string {
-	return term.Quote(strings.ReplaceAll(fmt.Sprint(dims), " ", ","), term.ValueLimit)
+	return term.Quote(term.Shape(dims), term.ValueLimit)
 }
 
 // printMetadata prints a table of metadata.

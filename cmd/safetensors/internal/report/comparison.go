@@ -91,7 +91,7 @@ func changeOf(p *Pair, most float64) change {
 		c.Sign = "−"
 	}
 	if p.At != nil {
-		c.Where = shape(p.At)
+		c.Where = term.Shape(p.At)
 	}
 	if p.Change > 0 && most > 0 {
 		c.Share = int(math.Ceil(100 * min(p.Change/most, 1)))

@@ -146,7 +146,7 @@ type row struct {
 
 func rowOf(id int, t *Tensor, kinds []dtype) row {
 	return row{
-		ID: id, Name: t.Name, DType: t.DType.String(), Class: classOf(kinds, t.DType), Shape: shape(t.Shape), Bytes: t.Bytes,
+		ID: id, Name: t.Name, DType: t.DType.String(), Class: classOf(kinds, t.DType), Shape: term.Shape(t.Shape), Bytes: t.Bytes,
 		Min: figure(t.Min), Max: figure(t.Max), Mean: figure(t.Mean), Std: figure(t.Std), Summary: t.Summary,
 	}
 }
@@ -233,15 +233,6 @@ func classOf(kinds []dtype, d safetensors.DType) string {
 }
 
 func percent(n, of int64) int { return int(math.Ceil(100 * float64(n) / float64(max(of, 1)))) }
-
-// shape prints a shape as ls does.
-func shape(dims []int) string {
-	texts := make([]string, len(dims))
-	for i, n := range dims {
-		texts[i] = strconv.Itoa(n)
-	}
-	return "[" + strings.Join(texts, ",") + "]"
-}
 
 // bars returns the path of a histogram in a picture of 100 × 24.
 func bars(h stats.Histogram) string {

@@ -142,6 +142,9 @@ func ParseBytes(s string) (int64, error) {
 // Count formats a number with commas: 1,234,567.
 func Count(n int64) string { return humanize.Comma(n) }
 
+// Shape formats a shape as in the file: [2,3].
+func Shape(dims []int) string { return strings.ReplaceAll(fmt.Sprint(dims), " ", ",") }
+
 // Plural formats a number of things: 1 tensor, 2 tensors.
 func Plural(n int, thing string) string { return english.Plural(n, thing, "") }
 
