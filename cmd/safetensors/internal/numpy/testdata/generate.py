@@ -27,7 +27,7 @@ def arrays():
         yield np.zeros((0, 3), dtype=dtype)
     for dtype in (np.int8, np.int64, np.uint8, np.uint64):
         info = np.iinfo(dtype)
-        for shape in ((), (6,), (3, 4), (50,), (2000,), (30, 40)):
+        for shape in ((), (6,), (3, 4), (50,), (2000,), (30, 40), (5, 300), (6, 300)):
             yield rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
         yield np.arange(100, dtype=dtype)
     for shape in ((), (3,), (2, 3), (40,)):
