@@ -8,14 +8,15 @@
 package replay
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/gob"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httputil"
 	"slices"
 	"sync"
 )
@@ -34,15 +35,13 @@ type Transport struct {
 	Keep bool
 
 	mu      sync.Mutex
-	answers map[string]answer
+	answers map[string]answer // by the request
 }
 
-// An answer is the parts of a response that package remote looks at.
+// An answer is a response as HTTP spells it, with the header that package remote looks at.
 type answer struct {
-	Request string
-	Status  int
-	Header  http.Header
-	Body    []byte
+	Request  string
+	Response []byte
 }
 
 // request is what an answer is the answer to.
@@ -60,24 +59,26 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	t.mu.Unlock()
 	if ok {
-		return kept.response(r), nil
+		return http.ReadResponse(bufio.NewReader(bytes.NewReader(kept.Response)), r)
 	}
 	resp, err := t.base().RoundTrip(r)
 	if err != nil || !t.Keep || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		return resp, err
 	}
-	defer resp.Body.Close()
-	kept = answer{Request: request(r), Status: resp.StatusCode, Header: make(http.Header)}
-	if kept.Body, err = io.ReadAll(resp.Body); err != nil {
-		return nil, err
-	}
+	all := resp.Header
+	resp.Header = make(http.Header)
 	for _, name := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified"} { // but no cookie
-		if values := resp.Header.Values(name); values != nil {
-			kept.Header[name] = values
+		if values := all.Values(name); values != nil {
+			resp.Header[name] = values
 		}
 	}
+	kept = answer{Request: request(r)}
+	if kept.Response, err = httputil.DumpResponse(resp, true); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
 	t.keep(kept)
-	return kept.response(r), nil
+	return resp, nil
 }
 
 func (t *Transport) base() http.RoundTripper {
@@ -94,20 +95,6 @@ func (t *Transport) keep(a answer) {
 		t.answers = make(map[string]answer)
 	}
 	t.answers[a.Request] = a
-}
-
-func (a answer) response(r *http.Request) *http.Response {
-	return &http.Response{
-		Status:        fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)),
-		StatusCode:    a.Status,
-		Proto:         "HTTP/1.1",
-		ProtoMajor:    1,
-		ProtoMinor:    1,
-		Header:        a.Header.Clone(),
-		Body:          io.NopCloser(bytes.NewReader(a.Body)),
-		ContentLength: int64(len(a.Body)),
-		Request:       r,
-	}
 }
 
 // Encode writes the answers, compressed: headers are repetitive.
