@@ -151,6 +151,8 @@ func TestNeighbors(t *testing.T) {
 			require.Equal(t, quant.Layout{Method: "fp8"}, layouts[c.name])
 		})
 	}
+	dequantizes(t, checkpoint(zeroed("weight", safetensors.F8_E4M3, 2, 2), zeroed("weight_scale_inv", safetensors.F32, 1, 1), zeroed(".x", safetensors.F32)),
+		method("fp8", object{}), `tensor ".x": F32 [] next to "weight"`)
 	m := map[string]safetensors.Tensor{} // next to nothing that is quantised
 	zeroed("attn.k_scale", safetensors.F32)(m)
 	zeroed("attn.input_scale", safetensors.F32)(m)

@@ -17,9 +17,10 @@ import (
 
 var errDisk = errors.New("the disk failed")
 
-// A disk fails from one of its reads on, until it is repaired.
+// A disk fails from one of its reads on, until it is repaired, or only once.
 type disk struct {
 	reads, failFrom atomic.Int64
+	once            bool
 }
 
 func (d *disk) repair() { d.failFrom.Store(1 << 62) }
@@ -30,7 +31,7 @@ type onDisk struct {
 }
 
 func (r onDisk) ReadAt(p []byte, off int64) (int, error) {
-	if r.disk.reads.Add(1) >= r.disk.failFrom.Load() {
+	if n, from := r.disk.reads.Add(1), r.disk.failFrom.Load(); n == from || n > from && !r.disk.once {
 		return 0, errDisk
 	}
 	return r.ReaderAt.ReadAt(p, off)
@@ -109,6 +110,24 @@ func TestEveryFault(t *testing.T) {
 			_, err = safetensors.Append[byte](nil, column)
 			return err
 		})
+	}
+}
+
+// TestOneFault: an error of one read, of those of many blocks, is the error of all.
+func TestOneFault(t *testing.T) {
+	d := &disk{once: true}
+	d.repair()
+	x := dequantized(t, moved(t, checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 1<<13, 8), zeroed("a.weight_scale_inv", safetensors.F32, 1<<6, 1)), d), method("fp8", object{}))["a.weight"]
+	part, err := x.Slice(safetensors.Span(0, 1<<13).By(200), safetensors.Span(7, 8)) // elements in several blocks
+	require.NoError(t, err)
+	elements[float32](t, part)
+	reads := d.reads.Load()
+	require.Greater(t, reads, int64(2))
+	for at := range reads {
+		d.reads.Store(0)
+		d.failFrom.Store(at + 1)
+		_, err := safetensors.Append[float32](nil, part)
+		require.ErrorIs(t, err, errDisk, at)
 	}
 }
 

@@ -75,6 +75,8 @@ func TestRefused(t *testing.T) {
 		{"two global scales", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 8), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 2)}, `F32 [2] does not have one element`},
 		{"half a group", group16, []change{zeroed("a.weight_packed", safetensors.U8, 2, 4), zeroed("a.weight_scale", safetensors.F8_E4M3, 2, 1), zeroed("a.weight_global_scale", safetensors.F32, 1)}, `8 columns are not whole groups of 16`},
 		{"shape beyond the words", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 16)}, `tensor "a.weight_shape": packed integers: [2 16] at 4 bits does not fill 2 rows of 1 words`},
+		{"one scale of packed integers", compressedConfig("pack-quantized", object{"num_bits": 4}), []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 1, 1), numbers("a.weight_shape", 2, 8)},
+			`tensor "a.weight_scale": packed integers: its shape is [1 1], but "a.weight_packed" needs [2 1]`},
 		{"negative shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, -8)}, `tensor "a.weight_shape"`},
 		{"no shape", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1)}, `"a.weight_shape" is missing`},
 		{"no zero points", compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": false}),
