@@ -250,6 +250,8 @@ func TestRefusedConfigs(t *testing.T) {
 		{"transform at an unknown place", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"apply": []object{{"location": "elsewhere"}}}}}}), "weights for transformed inputs or outputs"},
 		{"transform of an unknown key", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"type": "hadamard", "scale": 2}}}}), "scale: 2: unsupported"},
 		{"algorithm of a layer", method("modelopt", object{"quant_algo": "MIXED_PRECISION", "quantized_layers": object{"a": object{"quant_algo": "W4A16_AWQ"}}}), `quant_algo "W4A16_AWQ" is none of`},
+		{"key of a layer", method("modelopt", object{"quantized_layers": object{"a": object{"quant_algo": "FP8", "pre_quant_scale": true}}}), `quantized_layers: a: pre_quant_scale: true: unsupported`},
+		{"group twice", `{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"g":{},"g":{}}}}`, `config_groups: duplicate key "g"`},
 		{"key of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "linear_class": "BitLinear"}}), `linear_class: "BitLinear": unsupported`},
 		{"key of MLX's module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"rotation": 1}}}), `"a": rotation: 1: unsupported`},
 		{"group of 0 of MLX", text(object{"quantization": object{"bits": 4, "group_size": 0}}), `group_size is 0`},
@@ -295,6 +297,7 @@ func TestHarmlessKeys(t *testing.T) {
 			"config_groups":{"group_0":{"format":"float-quantized","input_activations":{"num_bits":8},"output_activations":null,"targets":["Linear"],
 				"weights":{"actorder":"static","block_structure":null,"dynamic":false,"group_size":null,"num_bits":8,"observer":"minmax","observer_kwargs":{"x":1},"scale_dtype":"x","strategy":"tensor","symmetric":true,"type":"float","zp_dtype":"x"}}}}`,
 		`{"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"group_0":{"weights":{"num_bits":8}}},"ignore":["lm_head"],"kv_cache_quant_algo":"FP8","kv_cache_scheme":{"x":1},"producer":{"name":"modelopt"},"group_size":16}`,
+		`{"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":{"a":{"quant_algo":"FP8"},"b":{"quant_algo":"NVFP4","group_size":16},"c":null}}`,
 	} {
 		m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1))
 		dequantized(t, m, `{"quantization_config":`+config+`}`)

@@ -42,7 +42,7 @@ func stepsLeft(n int64) error {
 // match reports whether e matches, and takes its steps from those that are left.
 func (e *expression) match(name string, left *int64) (bool, error) {
 	if e.plain {
-		*left -= 1 + int64(len(name))/32 // a fast search
+		*left -= 2 + int64(len(name))/16 // a fast search
 		return strings.Contains(name, e.text), stepsLeft(*left)
 	}
 	if e.program == nil {
