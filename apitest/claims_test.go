@@ -89,8 +89,7 @@ func TestClaimedWrites(t *testing.T) {
 	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{1 << 20, 1 << 20}}}} // 1 TiB
 	head, err := h.AppendBinary(nil)
 	require.NoError(t, err)
-	f, err := NewFile(endlessReader{head}, int64(len(head))+1<<40)
-	require.NoError(t, err)
+	f := must(NewFile(endlessReader{head}, int64(len(head))+1<<40))
 	tensors := maps.Collect(f.Tensors())
 	x := tensors["x"]
 	tensors["columns"] = mustSlice(t, x, All(), Span(0, 1<<19))

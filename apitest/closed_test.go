@@ -68,8 +68,7 @@ func TestRangesOfOverlappingTensors(t *testing.T) {
 		r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data.Bytes())}}
 		f, err := NewFile(r, int64(data.Len()))
 		require.NoError(t, err)
-		x, err := f.Tensor("x")
-		require.NoError(t, err)
+		x := must(f.Tensor("x"))
 		tensors := map[string]Tensor{}
 		for i, p := range parts {
 			tensors[fmt.Sprint(i)], err = x.Slice(Span(p[0], p[1]))
@@ -77,11 +76,9 @@ func TestRangesOfOverlappingTensors(t *testing.T) {
 		}
 		var written bytes.Buffer
 		require.NoError(t, Write(&written, tensors, nil), "%v", parts)
-		g, err := Parse(written.Bytes())
-		require.NoError(t, err)
+		g := must(Parse(written.Bytes()))
 		for name, want := range tensors {
-			got, err := g.Tensor(name)
-			require.NoError(t, err)
+			got := must(g.Tensor(name))
 			require.Equal(t, appended[uint32](t, want), appended[uint32](t, got), "%v %s", parts, name)
 		}
 	}

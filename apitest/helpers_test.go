@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -162,11 +163,12 @@ func requireEmptyDir(t testing.TB, dir string) {
 	require.Empty(t, listDir(t, dir))
 }
 
-// A failingReader fails after left bytes.
+// A failingReader fails after left bytes, for good or once.
 type failingReader struct {
 	io.ReaderAt
 	mu   sync.Mutex
 	left int64
+	once bool
 }
 
 var errReader = errors.New("the reader fails")
@@ -177,6 +179,9 @@ func (r *failingReader) ReadAt(b []byte, off int64) (int, error) {
 	if int64(len(b)) > r.left {
 		n, _ := r.ReaderAt.ReadAt(b[:r.left], off)
 		r.left = 0
+		if r.once {
+			r.left = math.MaxInt64
+		}
 		return n, errReader
 	}
 	r.left -= int64(len(b))

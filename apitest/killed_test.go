@@ -195,8 +195,7 @@ func testKilledAnywhere(t *testing.T, rounds int) {
 				gone++
 			}
 			s.kill(t)
-			got, err := generationOf(name)
-			require.NoError(t, err)
+			got := must(generationOf(name))
 			require.GreaterOrEqual(t, int64(got), s.saved.Load())
 			if testplatform.ReplacesOpenFiles {
 				require.LessOrEqual(t, int64(got), s.saved.Load()+1)

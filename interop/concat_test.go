@@ -58,10 +58,8 @@ func numbered(t *testing.T, source string, shapes [][]int) []safetensors.Tensor 
 		switch source {
 		case "reader":
 			var raw bytes.Buffer
-			_, err := x.WriteTo(&raw)
-			require.NoError(t, err)
-			x, err = safetensors.NewTensorAt(safetensors.U32, shape, bytes.NewReader(raw.Bytes()))
-			require.NoError(t, err)
+			must(x.WriteTo(&raw))
+			x = must(safetensors.NewTensorAt(safetensors.U32, shape, bytes.NewReader(raw.Bytes())))
 		case "computed":
 			result := x
 			x, err = safetensors.NewTensorFunc(safetensors.U32, shape, func(dst []uint32) error {
