@@ -256,6 +256,15 @@ func TestQuantizationConfig(t *testing.T) {
 	}
 }
 
+// TestSingleColumn quantises rows of one number, the last of a band, too.
+func TestSingleColumn(t *testing.T) {
+	want := []float32{448, 896, -224}
+	x, err := safetensors.NewTensor(safetensors.F32, []int{3, 1}, want)
+	require.NoError(t, err)
+	q, config := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.FP8Channel)
+	require.Equal(t, want, elements[float32](t, dequantized(t, q, config)["a.weight"]))
+}
+
 // TestMXFP4NearTheLargest: what is finite stays finite, what is not is seen.
 func TestMXFP4NearTheLargest(t *testing.T) {
 	for _, c := range []struct {

@@ -132,6 +132,7 @@ func TestRefused(t *testing.T) {
 		{"config within text_config", `{"text_config":{"quantization_config":{"quant_method":"quark"}}}`, nil, `quant_method "quark" is none of`},
 		{"absmax of another size", method("bitsandbytes", object{}), nf4(`{"blocksize":4,"shape":[4,4]}`), `tensor "a.weight.absmax": NF4: F32 [1] does not have 4 elements`},
 		{"nested blocks of nothing", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `nested_blocksize is 0`},
+		{"state of more than a byte", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[5]}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [5] does not fill 1 bytes`},
 		{"state of half the bytes", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[2,4]}`), `shape [2 4] does not fill 8 bytes`},
 		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config tells"},
 	} {
