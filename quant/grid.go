@@ -1,8 +1,6 @@
 package quant
 
 import (
-	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -246,19 +244,13 @@ func (g *codes) read(dst []float32, batch int, lines, positions span) ([]float32
 	return dst, nil
 }
 
-// table returns the numbers of codes.
-func table(bits int, number func(code int) float32) *dequant.Table {
-	t := new(dequant.Table)
-	for code := range 1 << bits {
-		t[code] = number(code)
-	}
-	return t
-}
-
 // tables returns the numbers of codes of each size.
 func tables(number func(bits, code int) float32) (of numbers) {
 	for bits := 1; bits < len(of); bits++ {
-		of[bits] = table(bits, func(code int) float32 { return number(bits, code) })
+		of[bits] = new(dequant.Table)
+		for code := range 1 << bits {
+			of[bits][code] = number(bits, code)
+		}
 	}
 	return of
 }
@@ -275,21 +267,18 @@ var (
 var (
 	e4m3Numbers = numbers{8: floatTable(float.E4M3)}
 	e5m2Numbers = numbers{8: floatTable(float.E5M2)}
-	e2m1Numbers = numbers{4: table(4, func(code int) float32 {
-		number := [8]float32{0, .5, 1, 1.5, 2, 3, 4, 6}[code%8]
-		if code >= 8 {
-			return float32(math.Copysign(float64(number), -1))
-		}
-		return number
-	})}
+	e2m1Numbers = numbers{4: floatTable(float.F4)}
 )
 
 func floatTable(format float.Format) *dequant.Table {
-	var codes [256]byte
-	for i := range codes {
-		codes[i] = byte(i)
+	of := new(dequant.Table)
+	bits := format.Bits()
+	n := 1 << bits
+	codes := make([]byte, n*bits/8)
+	for code := range n {
+		codes[code*bits/8] |= byte(code << (code * bits % 8))
 	}
-	var wide [4 * 256]byte
-	float.Convert(wide[:], float.F32, codes[:], format, false)
-	return table(8, func(code int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(wide[4*code:])) })
+	float.Convert(mem.BytesOf(of[:n]), float.F32, codes, format, false)
+	inOrder(of[:n])
+	return of
 }
