@@ -171,8 +171,7 @@ func startVersity(t *testing.T, server string) http.Handler {
 }
 
 func tryVersity(t *testing.T, server string) (address string, started bool) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	free := must(net.Listen("tcp", "127.0.0.1:0"))
 	address = free.Addr().String()
 	require.NoError(t, free.Close())
 	dir := t.TempDir()
@@ -227,11 +226,9 @@ func startStore(t *testing.T, handler http.Handler) *store {
 	} {
 		t.Setenv(name, value)
 	}
-	cfg, err := config.LoadDefaultConfig(t.Context())
-	require.NoError(t, err)
+	cfg := must(config.LoadDefaultConfig(t.Context()))
 	s.client = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
-	_, err = s.client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("models")})
-	require.NoError(t, err)
+	must(s.client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("models")}))
 	s.requests()
 	return s
 }
@@ -265,8 +262,7 @@ func (s *store) setFault(fault func(http.ResponseWriter, *http.Request) bool) {
 // objects returns the keys in the bucket and requires that no upload is left over.
 func (s *store) objects(t *testing.T) (keys []string) {
 	t.Helper()
-	listed, err := s.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: aws.String("models")})
-	require.NoError(t, err)
+	listed := must(s.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: aws.String("models")}))
 	for _, o := range listed.Contents {
 		keys = append(keys, *o.Key)
 	}
@@ -330,10 +326,8 @@ func testS3Multipart(t *testing.T, s *store) {
 	}
 	require.Equal(t, 3, parts)
 	succeeds(t, "cp", "s3://models/big.safetensors", "back.safetensors")
-	want, err := os.ReadFile("big.safetensors")
-	require.NoError(t, err)
-	got, err := os.ReadFile("back.safetensors")
-	require.NoError(t, err)
+	want := must(os.ReadFile("big.safetensors"))
+	got := must(os.ReadFile("back.safetensors"))
 	require.True(t, string(want) == string(got), "the files are the same")
 
 	// A part that fails leaves no object and no upload.

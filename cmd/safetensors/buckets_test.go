@@ -104,10 +104,8 @@ func (s *store) contents(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
 	for _, key := range s.objects(t) {
-		o, err := s.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: &key})
-		require.NoError(t, err)
-		body, err := io.ReadAll(o.Body)
-		require.NoError(t, err)
+		o := must(s.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: &key}))
+		body := must(io.ReadAll(o.Body))
 		all[key] = string(body)
 	}
 	return all
@@ -116,10 +114,8 @@ func (s *store) contents(t *testing.T) map[string]string {
 // startGoogle starts a store with the XML API of Google: what S3 has, with tokens, which
 // a service account gets from another server. It refuses what only Amazon knows.
 func startGoogle(t *testing.T) cloud {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	require.NoError(t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
+	key := must(rsa.GenerateKey(rand.Reader, 2048))
+	der := must(x509.MarshalPKCS8PrivateKey(key))
 	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"access_token":"token","token_type":"Bearer","expires_in":3600}`)
@@ -256,8 +252,7 @@ func TestClouds(t *testing.T) {
 			require.Equal(t, "equal\n", succeeds(t, "diff", "local", c.at("llama"), "--meta"))
 			require.Len(t, c.objects(), 3)
 			succeeds(t, "cp", "big.safetensors", c.at("big.safetensors"))
-			want, err := os.ReadFile("big.safetensors")
-			require.NoError(t, err)
+			want := must(os.ReadFile("big.safetensors"))
 			require.True(t, c.objects()["big.safetensors"] == string(want))
 			require.Equal(t, "equal\n", succeeds(t, "diff", "big.safetensors", c.at("big.safetensors")))
 			const odd = "a b+%c=é'()!*;:@&,$"

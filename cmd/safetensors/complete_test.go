@@ -22,8 +22,7 @@ func completions(t *testing.T, args ...string) (texts []string, directive cobra.
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(succeeds(t, append([]string{"__complete"}, args...)...), "\n"), "\n")
 	last := len(lines) - 1
-	_, err := fmt.Sscanf(lines[last], ":%d", &directive)
-	require.NoError(t, err)
+	must(fmt.Sscanf(lines[last], ":%d", &directive))
 	return lines[:last], directive
 }
 
@@ -33,8 +32,7 @@ const (
 )
 
 func TestComplete(t *testing.T) {
-	testdata, err := filepath.Abs("../../torch/testdata")
-	require.NoError(t, err)
+	testdata := must(filepath.Abs("../../torch/testdata"))
 	t.Chdir(t.TempDir())
 	writeFiles(t, ".")
 	for _, c := range []struct {
@@ -152,8 +150,7 @@ func TestCompleteLocal(t *testing.T) {
 	writeShards(t, filepath.Join(cache, "snapshots", commit))
 	texts, _ := completions(t, "show", "hf://owner/name", "")
 	require.Equal(t, []string{"x", "y", "z"}, texts)
-	abs, err := filepath.Abs("repo")
-	require.NoError(t, err)
+	abs := must(filepath.Abs("repo"))
 	texts, _ = completions(t, "show", "file://"+filepath.ToSlash(abs), "")
 	require.Equal(t, []string{"x", "y", "z"}, texts)
 	require.Empty(t, requests())

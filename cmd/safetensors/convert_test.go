@@ -27,8 +27,7 @@ func writeQuantised(t *testing.T) map[string]map[string]quant.Layout {
 	t.Chdir(t.TempDir())
 	models := make(map[string]map[string]quant.Layout)
 	for _, name := range names {
-		f, err := safetensors.Load(name)
-		require.NoError(t, err)
+		f := must(safetensors.Load(name))
 		tensors := map[string]safetensors.Tensor{"plain.norm": floats(t, []int{2}, 0.1, 1)}
 		for name, x := range f.Tensors() {
 			if !strings.HasPrefix(name, "expect ") {
@@ -57,25 +56,20 @@ func writeQuantised(t *testing.T) map[string]map[string]quant.Layout {
 // bit. layouts has their quantised tensors.
 func requireSameNumbers(t *testing.T, layouts map[string]quant.Layout, want, got string) {
 	t.Helper()
-	a, err := quant.Open(want)
-	require.NoError(t, err)
+	a := must(quant.Open(want))
 	defer a.Close()
-	b, err := quant.Open(got)
-	require.NoError(t, err)
+	b := must(quant.Open(got))
 	defer b.Close()
 	require.Equal(t, a.Len(), b.Len())
 	for name, x := range a.Tensors() {
 		if _, ok := layouts[name]; !ok {
 			continue
 		}
-		y, err := b.Tensor(name)
-		require.NoError(t, err)
+		y := must(b.Tensor(name))
 		require.Equal(t, x.DType(), y.DType(), "%s of %s", name, want)
 		var p, q bytes.Buffer
-		_, err = x.WriteTo(&p)
-		require.NoError(t, err)
-		_, err = y.WriteTo(&q)
-		require.NoError(t, err)
+		must(x.WriteTo(&p))
+		must(y.WriteTo(&q))
 		require.True(t, bytes.Equal(p.Bytes(), q.Bytes()), "%s of %s", name, want)
 	}
 }
@@ -93,10 +87,8 @@ func TestConvertQuantised(t *testing.T) {
 			r := runs(t, "cp", folder, "copy", "--dtype", dtype, "--max-shard-size", "1GB", "--with-files", "--force")
 			require.Equal(t, 0, r.code, "%s: %s", folder, r.stderr)
 			requireSameNumbers(t, layouts, folder, "copy")
-			f, err := safetensors.Open("copy")
-			require.NoError(t, err)
-			x, err := f.Tensor("plain.norm")
-			require.NoError(t, err)
+			f := must(safetensors.Open("copy"))
+			x := must(f.Tensor("plain.norm"))
 			require.Equal(t, strings.ToUpper(dtype[:3]), (x.DType().String() + " ")[:3])
 			require.NoError(t, f.Close())
 			require.NoError(t, os.RemoveAll("copy"))
@@ -112,10 +104,8 @@ func TestConvertQuantised(t *testing.T) {
 		require.NoError(t, os.RemoveAll("copy"))
 
 		require.Equal(t, 0, runs(t, "cp", folder, "extra.safetensors", "copy.safetensors", "--dtype", "f16", "--force").code)
-		f, err := safetensors.Open("copy.safetensors")
-		require.NoError(t, err)
-		x, err := f.Tensor("extra.scale")
-		require.NoError(t, err)
+		f := must(safetensors.Open("copy.safetensors"))
+		x := must(f.Tensor("extra.scale"))
 		require.Equal(t, safetensors.F16, x.DType(), "of a model that is not quantised")
 		require.NoError(t, f.Close())
 		require.NoError(t, os.Mkdir("copy", 0o777))
@@ -128,13 +118,10 @@ func TestConvertQuantised(t *testing.T) {
 // requireSameParts requires that a model has the quantised tensors of another.
 func requireSameParts(t *testing.T, layouts map[string]quant.Layout, want, got string) {
 	t.Helper()
-	a, err := safetensors.Load(want)
-	require.NoError(t, err)
-	b, err := safetensors.Load(got)
-	require.NoError(t, err)
+	a := must(safetensors.Load(want))
+	b := must(safetensors.Load(got))
 	for name, x := range a.Tensors() {
-		y, err := b.Tensor(name)
-		require.NoError(t, err)
+		y := must(b.Tensor(name))
 		if _, ok := layouts[name]; ok {
 			require.Equal(t, x.DType(), y.DType(), "%s of %s", name, want)
 		}
@@ -153,8 +140,7 @@ func TestConvertScales(t *testing.T) {
 	r := runs(t, "cp", "fp8", "half", "--dtype", "f16", "--max-shard-size", "1GB")
 	require.Equal(t, result{"", "safetensors: note: 1 part of quantised tensors kept the dtype; --dequantize writes the numbers\n", 0}, r)
 	require.Contains(t, succeeds(t, "show", "half", "a.weight", "--dequantize"), "[1e-09 2e-09]")
-	config, err := os.ReadFile("half/config.json")
-	require.NoError(t, err)
+	config := must(os.ReadFile("half/config.json"))
 	require.JSONEq(t, `{"torch_dtype":"float16","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`, string(config))
 	r = runs(t, "cp", "fp8", "codes", "--dtype", "f8_e4m3=bf16", "--max-shard-size", "1GB")
 	require.Contains(t, r.stderr, "1 part of quantised tensors kept")
@@ -192,8 +178,7 @@ func TestConfigOfConverted(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			write(t, "model/config.json", c.have)
 			succeeds(t, "cp", "model", "copy", "--dtype", c.dtype, "--max-shard-size", "1GB", "--force")
-			got, err := os.ReadFile("copy/config.json")
-			require.NoError(t, err)
+			got := must(os.ReadFile("copy/config.json"))
 			if c.have == c.want {
 				require.Equal(t, c.want, string(got), "as it was")
 				return
@@ -227,8 +212,7 @@ func TestOverflow(t *testing.T) {
 	require.Contains(t, r.stderr, "tensor j: 1 value became infinite\nsafetensors: note: so did values of 2 other tensors\n")
 
 	p := &plan{convert: map[safetensors.DType]safetensors.DType{safetensors.F32: safetensors.F16}}
-	w, err := p.prepare(&source.Checkpoint{Tensors: tensors, Order: []string{"x", "y", "plain"}}, copyFlags{tie: true}, nil)
-	require.NoError(t, err)
+	w := must(p.prepare(&source.Checkpoint{Tensors: tensors, Order: []string{"x", "y", "plain"}}, copyFlags{tie: true}, nil))
 	require.Len(t, w.tensors, 2)
 	for range 2 {
 		require.NoError(t, safetensors.WriteFile("tied.safetensors", w.tensors, w.metadata))

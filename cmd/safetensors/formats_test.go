@@ -21,8 +21,7 @@ import (
 func TestForeignFiles(t *testing.T) {
 	found := 0
 	for _, pattern := range []string{"../../torch/testdata/*.pt", "internal/npz/testdata/*.np[yz]", "internal/bintensors/testdata/*/*.bt"} {
-		names, err := filepath.Glob(pattern)
-		require.NoError(t, err)
+		names := must(filepath.Glob(pattern))
 		require.NotEmpty(t, names, pattern)
 		for _, name := range names {
 			stem := strings.TrimSuffix(name, filepath.Ext(name))
@@ -57,10 +56,8 @@ func TestForeignFilesThereAndBack(t *testing.T) {
 		back := filepath.Join(dir, "back"+filepath.Ext(name))
 		succeeds(t, "cp", name, middle)
 		succeeds(t, "cp", middle, back)
-		want, err := os.ReadFile(name)
-		require.NoError(t, err)
-		got, err := os.ReadFile(back)
-		require.NoError(t, err)
+		want := must(os.ReadFile(name))
+		got := must(os.ReadFile(back))
 		if filepath.Ext(name) == ".npz" { // the times and the order of the members differ
 			succeeds(t, "diff", name, back)
 			continue
@@ -104,8 +101,7 @@ func TestTorchFolders(t *testing.T) {
 	both := t.TempDir()
 	require.NoError(t, os.CopyFS(both, os.DirFS(filepath.Join(folders, "one"))))
 	require.NoError(t, os.CopyFS(both, os.DirFS(filepath.Join(folders, "adapter"))))
-	data, err := os.ReadFile(filepath.Join(folders, "shards.safetensors"))
-	require.NoError(t, err)
+	data := must(os.ReadFile(filepath.Join(folders, "shards.safetensors")))
 	require.NoError(t, os.WriteFile(filepath.Join(both, "model.safetensors"), data, 0o666))
 	succeeds(t, "diff", both, filepath.Join(folders, "shards.safetensors"))
 }
@@ -131,14 +127,12 @@ func TestDistcp(t *testing.T) {
 		to := filepath.Join(t.TempDir(), "ranks")
 		require.NoError(t, os.Mkdir(to, 0o777))
 		succeeds(t, "cp", mesh, to, "--ranks", ranks)
-		entries, err := os.ReadDir(to)
-		require.NoError(t, err)
+		entries := must(os.ReadDir(to))
 		require.Equal(t, ranks, fmt.Sprint(len(entries)))
 		succeeds(t, "diff", to, mesh+".safetensors")
 		require.Contains(t, fails(t, exitFailed, "cp", mesh, to, "--ranks", "2"), "exists; --force replaces it")
 		require.Contains(t, fails(t, exitFailed, "cp", mesh, to, "--ranks", "2", "--force"), "is not empty, and the files of ranks need a folder of their own")
-		left, err := os.ReadDir(filepath.Dir(to))
-		require.NoError(t, err)
+		left := must(os.ReadDir(filepath.Dir(to)))
 		require.Len(t, left, 1)
 	}
 	to := filepath.Join(t.TempDir(), "ranks")
@@ -200,10 +194,8 @@ func TestRankFiles(t *testing.T) {
 // TestHostileFiles: files that would have Python run something, or that lie, are
 // refused by every verb that reads all of them, and nothing is written or run.
 func TestHostileFiles(t *testing.T) {
-	names, err := filepath.Glob("../../torch/testdata/refused/*.pt")
-	require.NoError(t, err)
-	more, err := filepath.Glob("internal/npz/testdata/refused/*.np[yz]")
-	require.NoError(t, err)
+	names := must(filepath.Glob("../../torch/testdata/refused/*.pt"))
+	more := must(filepath.Glob("internal/npz/testdata/refused/*.np[yz]"))
 	require.NotEmpty(t, more)
 	for _, name := range append(names, more...) {
 		to := filepath.Join(t.TempDir(), "x.safetensors")
@@ -234,8 +226,7 @@ func TestForeignObjects(t *testing.T) {
 // TestFormatTable: the help and the page name each ending that is read, and each that is
 // written.
 func TestFormatTable(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(repository, "doc", "command.md"))
-	require.NoError(t, err)
+	page := must(os.ReadFile(filepath.Join(repository, "doc", "command.md")))
 	_, from, _ := strings.Cut(string(page), "| SRC |")
 	from, to, _ := strings.Cut(from, "| DST |")
 	to, _, _ = strings.Cut(to, "\n\n")
@@ -256,10 +247,8 @@ func TestFormatTable(t *testing.T) {
 
 // TestMap: CONTRIBUTING.md's map has all packages.
 func TestMap(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository, "CONTRIBUTING.md"))
-	require.NoError(t, err)
-	entries, err := os.ReadDir("internal")
-	require.NoError(t, err)
+	text := must(os.ReadFile(filepath.Join(repository, "CONTRIBUTING.md")))
+	entries := must(os.ReadDir("internal"))
 	for _, e := range entries {
 		require.Contains(t, string(text), "\n  internal/"+e.Name()+"/")
 	}

@@ -140,8 +140,7 @@ func TestVerifyHubCache(t *testing.T) {
 		write(t, filepath.Join(cache, "blobs", blob), content)
 		link := filepath.Join(cache, "snapshots", commit, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o777))
-		target, err := filepath.Rel(filepath.Dir(link), filepath.Join(cache, "blobs", blob))
-		require.NoError(t, err)
+		target := must(filepath.Rel(filepath.Dir(link), filepath.Join(cache, "blobs", blob)))
 		require.NoError(t, os.Symlink(target, link))
 	}
 	entry("model.safetensors", "weights", "b10b")

@@ -39,8 +39,7 @@ func start(t *testing.T, args ...string) *running {
 // and is found among the open files of the process.
 func (r *running) writes(t *testing.T, dir string) {
 	t.Helper()
-	full, err := filepath.Abs(dir)
-	require.NoError(t, err)
+	full := must(filepath.Abs(dir))
 	require.Eventually(t, func() bool {
 		fds, _ := filepath.Glob("/proc/" + strconv.Itoa(r.Process.Pid) + "/fd/*")
 		for _, fd := range fds {
@@ -69,8 +68,7 @@ func writeSparse(t testing.TB, name string, n int) {
 	for i := range n {
 		h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: "layers." + strconv.Itoa(i) + ".weight", DType: safetensors.F32, Shape: []int{8192, 8192}})
 	}
-	start, err := h.AppendBinary(nil)
-	require.NoError(t, err)
+	start := must(h.AppendBinary(nil))
 	require.NoError(t, os.WriteFile(name, start, 0o666))
 	require.NoError(t, os.Truncate(name, int64(len(start))+int64(n)<<28))
 }
@@ -106,12 +104,11 @@ func TestInterruptReaders(t *testing.T) {
 		if args[0] != "cp" {
 			r.Stdout = &r.out
 		}
-		errs, err := r.StderrPipe()
-		require.NoError(t, err)
+		errs := must(r.StderrPipe())
 		require.NoError(t, r.Start())
 		t.Cleanup(func() { r.Process.Kill() })
 		line := make([]byte, 1)
-		_, err = errs.Read(line) // the progress: it has begun
+		_, err := errs.Read(line) // the progress: it has begun
 		require.NoError(t, err)
 		require.NoError(t, r.Process.Signal(os.Interrupt))
 		var rest bytes.Buffer
@@ -129,12 +126,11 @@ func TestInterruptStream(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	r := &running{Cmd: exec.Command(program, "ls", "-")}
-	stdin, err := r.StdinPipe()
-	require.NoError(t, err)
+	stdin := must(r.StdinPipe())
 	r.Stderr = &r.errs
 	require.NoError(t, r.Start())
 	t.Cleanup(func() { r.Process.Kill() })
-	_, err = stdin.Write(make([]byte, 1<<20)) // more than a pipe holds: the command reads
+	_, err := stdin.Write(make([]byte, 1<<20)) // more than a pipe holds: the command reads
 	require.NoError(t, err)
 	r.interrupted(t)
 	require.Empty(t, list(t, temp))
@@ -183,8 +179,7 @@ func TestInterruptPipes(t *testing.T) {
 	} {
 		r := &running{Cmd: exec.Command(program, strings.Fields(args)...)}
 		r.Stderr = &r.errs
-		stdin, err := r.StdinPipe()
-		require.NoError(t, err)
+		stdin := must(r.StdinPipe())
 		require.NoError(t, r.Start())
 		t.Cleanup(func() { r.Process.Kill() })
 		if strings.Contains(args, "pipe") {
@@ -264,12 +259,10 @@ func TestMemory(t *testing.T) {
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
 		require.NoError(t, cmd.Run(), "%q: %s", args, &errs)
-		status, err := os.ReadFile("status")
-		require.NoError(t, err)
+		status := must(os.ReadFile("status"))
 		_, after, found := strings.Cut(string(status), "VmHWM:")
 		require.True(t, found, "%s", status)
-		peak, err := strconv.Atoi(strings.Fields(after)[0])
-		require.NoError(t, err)
+		peak := must(strconv.Atoi(strings.Fields(after)[0]))
 		t.Logf("%4d MiB: %q", peak>>10, args)
 		require.Less(t, peak>>10, 512, "%q", args)
 		for _, name := range []string{"half.safetensors", "shards", bucket} {

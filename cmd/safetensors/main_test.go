@@ -67,6 +67,14 @@ func runsWith(t *testing.T, stdin []byte, args ...string) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // succeeds runs the command and returns what it printed.
 func succeeds(t *testing.T, args ...string) string {
 	t.Helper()
@@ -105,8 +113,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
 	for _, name := range list(t, dir) {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
+		text := must(os.ReadFile(filepath.Join(dir, name)))
 		files[name] = string(text)
 	}
 	return files
@@ -119,8 +126,7 @@ func TestStdinOnce(t *testing.T) {
 	for _, args := range []string{"diff - -", "ls - -", "ls - model -", "check - -", "hash - -", "verify - -", "cp - - x.safetensors", "merge - - x.safetensors"} {
 		require.Contains(t, fails(t, 2, strings.Fields(args)...), "standard input, which can be read once only", args)
 	}
-	one, err := os.ReadFile("model/model-00001-of-00003.safetensors")
-	require.NoError(t, err)
+	one := must(os.ReadFile("model/model-00001-of-00003.safetensors"))
 	r := runsWith(t, one, "cp", "-", "-")
 	require.Equal(t, result{stdout: string(one)}, r)
 }

@@ -257,14 +257,12 @@ func TestPartsFlushFolders(t *testing.T) {
 	if strace == "" {
 		t.Skip("SAFETENSORS_STRACE does not name strace")
 	}
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+	dir := must(filepath.EvalSymlinks(t.TempDir()))
 	t.Chdir(dir)
 	writePartsSource(t, "src.safetensors")
 	require.NoError(t, exec.Command(strace, "-f", "-y", "-o", "log", "-e", "trace=fsync", program,
 		"cp", "-q", "src.safetensors", "new/dst", "--max-shard-size", "300B", "--part", "1/1").Run())
-	log, err := os.ReadFile("log")
-	require.NoError(t, err)
+	log := must(os.ReadFile("log"))
 	for _, flushed := range []string{dir, filepath.Join(dir, "new"), filepath.Join(dir, "new", "dst")} {
 		require.Contains(t, string(log), "<"+flushed+">")
 	}
@@ -327,13 +325,10 @@ func (s *sniper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *sniper) under(t *testing.T, store *store, folder string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
-	objects, err := store.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("models"), Prefix: aws.String(folder + "/")})
-	require.NoError(t, err)
+	objects := must(store.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("models"), Prefix: aws.String(folder + "/")}))
 	for _, o := range objects.Contents {
-		got, err := store.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: o.Key})
-		require.NoError(t, err)
-		text, err := io.ReadAll(got.Body)
-		require.NoError(t, err)
+		got := must(store.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: o.Key}))
+		text := must(io.ReadAll(got.Body))
 		files[filepath.Base(*o.Key)] = string(text)
 	}
 	return files

@@ -57,8 +57,7 @@ func TestPartsOfFolders(t *testing.T) {
 	part := []string{"cp", "-q", server.URL + "/model.safetensors.index.json", "dst", "--max-shard-size", "40B", "--part", "1/2"}
 	succeeds(t, part...)
 	for i, name := range []string{"a/x.safetensors", "b/x.safetensors"} {
-		info, err := os.Stat("web/" + name)
-		require.NoError(t, err)
+		info := must(os.Stat("web/" + name))
 		require.NoError(t, os.Chtimes("web/"+name, time.Time{}, time.Unix(int64(i+1), 0)))
 		require.Contains(t, fails(t, 3, part...), name+" in SRC has changed")
 		require.NoError(t, os.Chtimes("web/"+name, time.Time{}, info.ModTime()))

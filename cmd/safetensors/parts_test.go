@@ -38,8 +38,7 @@ func writePartsSource(t *testing.T, name string) {
 // TestParts requires the bytes of plain cp for all N and in any order, for whatever cp
 // does, and that nothing opens before the end.
 func TestParts(t *testing.T) {
-	here, err := os.Getwd()
-	require.NoError(t, err)
+	here := must(os.Getwd())
 	testdata := func(name string) string { return filepath.Join(here, filepath.FromSlash(name)) }
 	t.Chdir(t.TempDir())
 	writePartsSource(t, "src.safetensors")
@@ -105,8 +104,7 @@ func TestPartsBalance(t *testing.T) {
 		least, most, all := 99, 0, 0
 		for k := 1; k <= n; k++ {
 			succeeds(t, "cp", "-q", "src.safetensors", dst, "--max-shard-size", "100B", "--part", fmt.Sprintf("%d/%d", k, n))
-			shards, err := filepath.Glob(filepath.Join(dst, "*.safetensors"))
-			require.NoError(t, err)
+			shards := must(filepath.Glob(filepath.Join(dst, "*.safetensors")))
 			wrote := len(shards) - all
 			least, most, all = min(least, wrote), max(most, wrote), len(shards)
 		}

@@ -20,8 +20,7 @@ func TestDequantizedModels(t *testing.T) {
 	if python == "" {
 		t.Skip("SAFETENSORS_QUANT_PYTHON names no Python that has quant/testdata/requirements.txt")
 	}
-	script, err := filepath.Abs("../../quant/testdata/families.py")
-	require.NoError(t, err)
+	script := must(filepath.Abs("../../quant/testdata/families.py"))
 	t.Chdir(t.TempDir())
 	families := func(verb string) {
 		t.Helper()
@@ -29,8 +28,7 @@ func TestDequantizedModels(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 	}
 	families("make")
-	made, err := filepath.Glob("*.expect.safetensors")
-	require.NoError(t, err)
+	made := must(filepath.Glob("*.expect.safetensors"))
 	require.Greater(t, len(made), 25)
 	for _, name := range made {
 		name = strings.TrimSuffix(name, ".expect.safetensors")
@@ -101,8 +99,7 @@ func TestConfigOfDequantized(t *testing.T) {
 		write(t, "fp8/config.json", c.have)
 		plain := fmt.Sprint("plain", i)
 		require.Contains(t, succeeds(t, "cp", "fp8", plain, "--dequantize", "bf16", "--with-files", "--json"), `"files":["config.json","generation_config.json"]`)
-		got, err := os.ReadFile(plain + "/config.json")
-		require.NoError(t, err)
+		got := must(os.ReadFile(plain + "/config.json"))
 		require.Equal(t, c.want, strings.Join(strings.Fields(string(got)), ""))
 	}
 
@@ -130,8 +127,7 @@ func TestDequantizeLeavesOut(t *testing.T) {
 	require.Contains(t, succeeds(t, "ls", "m.safetensors"), "comfyui, 8 bits")
 	r := runs(t, "cp", "-q", "m.safetensors", "plain.safetensors", "--dequantize", "f32")
 	require.Contains(t, r.stderr, "safetensors: note: 1 tensor that no value needs, such as a.input_scale, left out\n")
-	f, err := safetensors.Open("plain.safetensors")
-	require.NoError(t, err)
+	f := must(safetensors.Open("plain.safetensors"))
 	defer f.Close()
 	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 	require.Equal(t, 2, f.Len())

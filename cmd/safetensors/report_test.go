@@ -22,8 +22,7 @@ import (
 func realFiles(t *testing.T) (files []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.safetensors", "golden/*.safetensors", "tied/*.safetensors"} {
-		found, err := filepath.Glob(filepath.Join(repository, "testdata", pattern))
-		require.NoError(t, err)
+		found := must(filepath.Glob(filepath.Join(repository, "testdata", pattern)))
 		files = append(files, found...)
 	}
 	require.Greater(t, len(files), 20)
@@ -106,8 +105,7 @@ func TestReport(t *testing.T) {
 	for _, file := range realFiles(t) {
 		printed := succeeds(t, "stats", file, "--json", "--html", page)
 		require.Equal(t, succeeds(t, "stats", file, "--json"), printed)
-		content, err := os.ReadFile(page)
-		require.NoError(t, err)
+		content := must(os.ReadFile(page))
 		requireFigures(t, printed, string(content))
 	}
 }
@@ -119,8 +117,7 @@ func TestComparisonReport(t *testing.T) {
 	require.Equal(t, 1, r.code, r.stderr)
 	var d comparison
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &d))
-	content, err := os.ReadFile("d.html")
-	require.NoError(t, err)
+	content := must(os.ReadFile("d.html"))
 	page := html.UnescapeString(string(content))
 	for _, name := range append(d.OnlyA, d.OnlyB...) {
 		require.Contains(t, page, `<th scope="row">`+name+`</th>`)
@@ -270,8 +267,7 @@ func startChromium(t *testing.T) *browser {
 	require.NoError(t, err)
 	read, out, err := os.Pipe()
 	require.NoError(t, err)
-	profile, err := os.MkdirTemp("", "")
-	require.NoError(t, err)
+	profile := must(os.MkdirTemp("", ""))
 	t.Cleanup(func() { os.RemoveAll(profile) }) // t.TempDir would fail: processes of a browser that has ended may still write there
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	cmd.ExtraFiles = []*os.File{in, out}

@@ -71,13 +71,11 @@ func replay(t *testing.T, script, dir string, env []string) string {
 // TestScripts runs testdata/*.txt, each in a folder of its own with the files of
 // writeFiles, and compares what the commands print.
 func TestScripts(t *testing.T) {
-	scripts, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
+	scripts := must(filepath.Glob("testdata/*.txt"))
 	require.NotEmpty(t, scripts)
 	for _, name := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(name)
-			require.NoError(t, err)
+			want := must(os.ReadFile(name))
 			dir := t.TempDir()
 			env := environment(t, dir)
 			writeFiles(t, dir)
@@ -113,8 +111,7 @@ var inRepository = regexp.MustCompile(`^\$ cd (cmd|dcp|torch)/`)
 func replayPage(t *testing.T, name, dir string, env ...string) (page string, blocks int) {
 	t.Helper()
 	name = filepath.Join(repository, "doc", name)
-	want, err := os.ReadFile(name)
-	require.NoError(t, err)
+	want := must(os.ReadFile(name))
 	got := consoleBlock.ReplaceAllStringFunc(string(want), func(block string) string {
 		blocks++
 		script := strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")
@@ -136,8 +133,7 @@ func replayPage(t *testing.T, name, dir string, env ...string) (page string, blo
 // testdata/model.safetensors and an adapter for it.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
-	model, err := os.ReadFile(filepath.Join(repository, "testdata", "model.safetensors"))
-	require.NoError(t, err)
+	model := must(os.ReadFile(filepath.Join(repository, "testdata", "model.safetensors")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), model, 0o666))
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "adapter"), os.DirFS(filepath.Join("testdata", "adapter"))))
 	page, blocks := replayPage(t, "command.md", dir)
@@ -153,11 +149,9 @@ func TestIntegrityPage(t *testing.T) {
 	writeShards(t, filepath.Join(dir, "model"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model", "config.json"), []byte("{}\n"), 0o666))
 	hub := startFakeHub(t)
-	entries, err := os.ReadDir(filepath.Join(dir, "model"))
-	require.NoError(t, err)
+	entries := must(os.ReadDir(filepath.Join(dir, "model")))
 	for _, e := range entries {
-		content, err := os.ReadFile(filepath.Join(dir, "model", e.Name()))
-		require.NoError(t, err)
+		content := must(os.ReadFile(filepath.Join(dir, "model", e.Name())))
 		hub.add(e.Name(), string(content), strings.HasSuffix(e.Name(), ".safetensors"))
 	}
 	hub.add("README.md", "", false)
@@ -168,15 +162,13 @@ func TestIntegrityPage(t *testing.T) {
 // tensorOfData returns a tensor of a dtype that is given as bytes.
 func tensorOfData(t testing.TB, d safetensors.DType, shape []int, data ...byte) safetensors.Tensor {
 	t.Helper()
-	x, err := safetensors.NewTensor(d, shape, data)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(d, shape, data))
 	return x
 }
 
 func floats(t testing.TB, shape []int, values ...float32) safetensors.Tensor {
 	t.Helper()
-	x, err := safetensors.NewTensor(safetensors.F32, shape, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, shape, values))
 	return x
 }
 

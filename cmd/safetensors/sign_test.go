@@ -36,10 +36,8 @@ func writePEM(t *testing.T, name, typ string, der []byte, err error) {
 // root vouches for: stem.root.
 func writeKeys(t *testing.T, stem string, curve elliptic.Curve) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	require.NoError(t, err)
-	rootKey, err := ecdsa.GenerateKey(curve, rand.Reader)
-	require.NoError(t, err)
+	key := must(ecdsa.GenerateKey(curve, rand.Reader))
+	rootKey := must(ecdsa.GenerateKey(curve, rand.Reader))
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	writePEM(t, stem+".pem", "PRIVATE KEY", private, err)
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
@@ -171,8 +169,7 @@ func TestSignRefuses(t *testing.T) {
 	require.Contains(t, fails(t, 2, "sign", "s3://x/y", "--key", "key.pem"), "--out is missing")
 	require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--out", "-"), "--out -: expected the name of a file")
 	require.NoFileExists(t, "model.sig")
-	left, err := filepath.Glob("*.tmp")
-	require.NoError(t, err)
+	left := must(filepath.Glob("*.tmp"))
 	require.Empty(t, left)
 }
 
@@ -184,8 +181,7 @@ func TestVerifySignature(t *testing.T) {
 	verify := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub"}
 	mustMove := func(from, to string) { require.NoError(t, os.Rename(from, to)) }
 	shard := "model/model-00002-of-00003.safetensors"
-	data, err := os.ReadFile(shard)
-	require.NoError(t, err)
+	data := must(os.ReadFile(shard))
 	for _, c := range []struct {
 		what     string
 		do, undo func()
@@ -326,8 +322,7 @@ func TestSignS3(t *testing.T) {
 		writeShards(t, "model")
 		writeKeys(t, "key", elliptic.P256())
 		put := func(key, content string) {
-			_, err := s.client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("models"), Key: aws.String(key), Body: strings.NewReader(content)})
-			require.NoError(t, err)
+			must(s.client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("models"), Key: aws.String(key), Body: strings.NewReader(content)}))
 		}
 		succeeds(t, "cp", "model", "s3://models/a/llama", "--max-shard-size", "32B")
 		put("a/llama/sub/config.json", "{}")
@@ -349,8 +344,7 @@ func TestSignS3(t *testing.T) {
 // TestSignAway verifies a file on a web server.
 func TestSignAway(t *testing.T) {
 	writeModel(t)
-	dir, err := filepath.Abs("model")
-	require.NoError(t, err)
+	dir := must(filepath.Abs("model"))
 	succeeds(t, "sign", "file://"+filepath.ToSlash(dir), "--key", "key.pem")
 	require.Contains(t, succeeds(t, "verify", "file://"+filepath.ToSlash(dir), "--signature", "model.sig", "--public-key", "key.pub"), "sub/x: OK\n")
 	server := httptest.NewServer(http.FileServer(http.Dir("model")))
@@ -371,8 +365,7 @@ func TestSignAway(t *testing.T) {
 func TestSignatureIsJSON(t *testing.T) {
 	writeModel(t)
 	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "sub/x", "--out", "model/x.sig")
-	text, err := os.ReadFile("model/x.sig")
-	require.NoError(t, err)
+	text := must(os.ReadFile("model/x.sig"))
 	var bundle struct {
 		DSSEEnvelope struct{ Payload []byte }
 	}

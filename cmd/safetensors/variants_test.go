@@ -21,8 +21,7 @@ func writePipeline(t *testing.T) {
 	require.NoError(t, os.MkdirAll("pipe/scheduler", 0o777))
 	require.NoError(t, safetensors.WriteFile("pipe/unet/m.safetensors", plain, nil))
 	for name, file := range map[string]string{"x": "pipe/unet/m.fp16-00001-of-00002.safetensors", "y": "pipe/unet/m.fp16-00002-of-00002.safetensors"} {
-		half, err := plain[name].Convert(safetensors.F16)
-		require.NoError(t, err)
+		half := must(plain[name].Convert(safetensors.F16))
 		require.NoError(t, safetensors.WriteFile(file, map[string]safetensors.Tensor{name: half}, nil))
 	}
 	for name, text := range map[string]string{
