@@ -184,6 +184,7 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.x.lora_A.weight": a}, `{}`, `the base has no tensor "x.weight"`},
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_magnitude_vector": a}, `{}`, `the base has no tensor "model.layers.0.q_proj.lora_magnitude_vector"`},
 		{f(safetensors.F32, 5, 4), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "their shapes do not fit"},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": f(safetensors.F32, 4, 3)}, `{}`, "their shapes do not fit"},
 		{f(safetensors.F32, 4, 5, 1), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "expected matrices"},
 		{codes, checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{}`, "the base has I8 [4,5]; an adapter is added to F32, F16 and BF16"},
 		{f(safetensors.F32, 4, 5), checkpoint{"base_model.model.model.layers.0.q_proj.weight": a}, `{}`, "it is F32 [2,5], that of the base is F32 [4,5]"},
