@@ -20,6 +20,8 @@ func TestAccepted(t *testing.T) {
 		{"a single scale, whatever the blocks", method("fp8", object{"weight_block_size": []int{1, 1}}), []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32)}, []int{2, 2}},
 		{"an odd number of words", method("gptq", object{"bits": 2, "group_size": 48}),
 			[]change{zeroed("a.qweight", safetensors.I32, 3, 32), zeroed("a.qzeros", safetensors.I32, 1, 2), zeroed("a.scales", safetensors.F16, 1, 32)}, []int{32, 48}},
+		{"groups that only the scales tell", compressedConfig("pack-quantized", object{"num_bits": 4}),
+			[]change{zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 2), numbers("a.weight_shape", 2, 16)}, []int{2, 16}},
 		{"a single group has its order", compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group"}),
 			[]change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8)}, []int{2, 8}},
 		{"the largest blocks", method("bitsandbytes", object{}), []change{
