@@ -40,8 +40,7 @@ func TestAPI(t *testing.T) {
 
 func lines(t *testing.T, name string) []string {
 	t.Helper()
-	text := must(os.ReadFile(name))
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(string(must(os.ReadFile(name))), "\n"), "\n")
 }
 
 // broken returns the lines of a release that got does not have, and those of got that add a
@@ -84,8 +83,7 @@ func exported(t *testing.T, folder string) []string {
 	var files []*ast.File
 	for _, name := range names {
 		if !strings.HasSuffix(name, "_test.go") {
-			file := must(parser.ParseFile(fset, name, nil, parser.SkipObjectResolution))
-			files = append(files, file)
+			files = append(files, must(parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)))
 		}
 	}
 	// The values of constants need no imports, so that errors do not matter.

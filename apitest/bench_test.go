@@ -20,8 +20,7 @@ func BenchmarkModel(b *testing.B) {
 	const n, elements = 16, 2 << 20
 	var tensors []Tensor
 	for range n {
-		t := must(NewTensor(BF16, []int{elements}, make([]uint16, elements)))
-		tensors = append(tensors, t)
+		tensors = append(tensors, must(NewTensor(BF16, []int{elements}, make([]uint16, elements))))
 	}
 	all := make([]float32, 0, n*elements)
 	for _, c := range []struct {
@@ -38,9 +37,7 @@ func BenchmarkModel(b *testing.B) {
 			model := make([][]float32, n)
 			for b.Loop() {
 				for i, t := range tensors {
-					var err error
-					model[i], err = Append(c.dst(i), t)
-					require.NoError(b, err)
+					model[i] = must(Append(c.dst(i), t))
 				}
 			}
 		})
@@ -56,7 +53,7 @@ func BenchmarkWriteComputed(b *testing.B) {
 			var peak atomic.Uint64
 			tensors := make(map[string]Tensor)
 			for i := range n {
-				t, err := NewTensorFunc(U8, []int{size}, func(dst []byte) error {
+				t := must(NewTensorFunc(U8, []int{size}, func(dst []byte) error {
 					clear(dst)
 					heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 					metrics.Read(heap)
@@ -64,8 +61,7 @@ func BenchmarkWriteComputed(b *testing.B) {
 						peak.Store(now)
 					}
 					return nil
-				})
-				require.NoError(b, err)
+				}))
 				tensors[fmt.Sprint(i)] = t
 			}
 			b.SetBytes(int64(n) * size)

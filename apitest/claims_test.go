@@ -40,11 +40,9 @@ func TestClaimedTensors(t *testing.T) {
 		size := int(claim)
 		h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
 		head := must(h.AppendBinary(nil))
-		f := must(NewFile(endlessReader{head}, int64(len(head))+int64(size)))
-		x := must(f.Tensor("x"))
+		x := must(must(NewFile(endlessReader{head}, int64(len(head))+int64(size))).Tensor("x"))
 		require.ErrorContains(t, errorOf(Append[byte](nil, x)), "exceed")
-		wide := must(x.Slice(Span(0, size-1)))
-		require.ErrorContains(t, errorOf(Append([]byte{1}, wide)), "exceed")
+		require.ErrorContains(t, errorOf(Append([]byte{1}, must(x.Slice(Span(0, size-1))))), "exceed")
 		part := must(x.Slice(Span(size-3, size)))
 		require.Equal(t, []byte{0, 0, 0}, appended[byte](t, part), "a part of it is no problem")
 	}
@@ -59,8 +57,7 @@ func TestClaimedTensors(t *testing.T) {
 	require.ErrorContains(t, errorOf(Load(sparse)), "exceed the memory of this machine")
 	f := must(Open(sparse))
 	defer f.Close()
-	x := must(f.Tensor("x"))
-	require.ErrorContains(t, errorOf(Append[byte](nil, x)), "exceed the memory of this machine")
+	require.ErrorContains(t, errorOf(Append[byte](nil, must(f.Tensor("x")))), "exceed the memory of this machine")
 }
 
 // TestOpenUnmapped opens a file that a 32-bit system cannot map, a sparse one: its tensors
@@ -77,8 +74,7 @@ func TestOpenUnmapped(t *testing.T) {
 	require.NoError(t, os.Truncate(name, int64(len(head))+2*size))
 	f := must(Open(name))
 	defer f.Close()
-	b := must(f.Tensor("b"))
-	end := mustSlice(t, b, Span(size-3, size))
+	end := mustSlice(t, must(f.Tensor("b")), Span(size-3, size))
 	require.Equal(t, []byte{0, 0, 0}, appended[byte](t, end))
 	require.ErrorIs(t, errorOf(View[byte](end)), errors.ErrUnsupported)
 }
@@ -87,14 +83,11 @@ func TestOpenUnmapped(t *testing.T) {
 // read, and ends with the writer, or the disk.
 func TestClaimedWrites(t *testing.T) {
 	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{1 << 20, 1 << 20}}}} // 1 TiB
-	head, err := h.AppendBinary(nil)
-	require.NoError(t, err)
-	f := must(NewFile(endlessReader{head}, int64(len(head))+1<<40))
-	tensors := maps.Collect(f.Tensors())
+	head := must(h.AppendBinary(nil))
+	tensors := maps.Collect(must(NewFile(endlessReader{head}, int64(len(head))+1<<40)).Tensors())
 	x := tensors["x"]
 	tensors["columns"] = mustSlice(t, x, All(), Span(0, 1<<19))
-	tensors["joined"], err = Concat(1, x, x)
-	require.NoError(t, err)
+	tensors["joined"] = must(Concat(1, x, x))
 	bytes := allocated(func() {
 		require.ErrorIs(t, Write(&failingWriter{left: 1 << 20}, tensors, nil), errWriter)
 		require.ErrorIs(t, errorOf(tensors["columns"].WriteTo(&failingWriter{left: 1 << 20})), errWriter)
@@ -124,8 +117,7 @@ func TestClaimedSums(t *testing.T) {
 	require.True(t, errors.As(err, new(*FormatError)))
 	require.ErrorContains(t, errorOf(NewIndex(maps.All(map[string]*Header{"a": a.Header(), "b": b.Header()}))), "the sizes of all tensors together overflow 63 bits")
 	for _, one := range []*File{a, b} {
-		joined := must(Join(one))
-		require.EqualValues(t, int64(3*size), joined.Header().Tensors[2].DataOffsets[1])
+		require.EqualValues(t, int64(3*size), must(Join(one)).Header().Tensors[2].DataOffsets[1])
 	}
 }
 
@@ -151,8 +143,7 @@ func TestCallbacksThatEnd(t *testing.T) {
 	before := runtime.NumGoroutine()
 	open := func(end func()) (*File, Tensor) {
 		f := must(NewFile(endingFile{head, end}, int64(len(head))+size))
-		x := must(f.Tensor("x"))
-		return f, x
+		return f, must(f.Tensor("x"))
 	}
 	operations := map[string]func(Tensor) error{
 		"Append":  func(x Tensor) error { _, err := Append[byte](nil, x); return err },
@@ -290,7 +281,6 @@ func (r lyingReader) Read([]byte) (int, error) { return int(r), nil }
 // TestNilArguments: what is nil by mistake is an error, not a crash.
 func TestNilArguments(t *testing.T) {
 	require.ErrorContains(t, errorOf(NewFile(nil, 100)), "is nil")
-	_, err := OpenShards(nil, func(string) (*File, error) { return nil, nil })
-	require.ErrorContains(t, err, "is nil")
+	require.ErrorContains(t, errorOf(OpenShards(nil, func(string) (*File, error) { return nil, nil })), "is nil")
 	require.ErrorContains(t, errorOf(OpenShards(bytes.NewReader(nil), nil)), "is nil")
 }

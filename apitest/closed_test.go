@@ -14,9 +14,7 @@ import (
 
 // closer returns a computed tensor that comes first in a file and whose func closes f.
 func closer(t *testing.T, f *File, size int) Tensor {
-	x, err := NewTensorFunc(F64, []int{size / 8}, func([]float64) error { return f.Close() })
-	require.NoError(t, err)
-	return x
+	return must(NewTensorFunc(F64, []int{size / 8}, func([]float64) error { return f.Close() }))
 }
 
 // TestClosedWhileLent closes a file, before its tensors are lent to a writer: that is an
@@ -66,13 +64,10 @@ func TestRangesOfOverlappingTensors(t *testing.T) {
 		{{50, 60}, {40, 51}, {0, 10}},
 	} {
 		r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data.Bytes())}}
-		f, err := NewFile(r, int64(data.Len()))
-		require.NoError(t, err)
-		x := must(f.Tensor("x"))
+		x := must(must(NewFile(r, int64(data.Len()))).Tensor("x"))
 		tensors := map[string]Tensor{}
 		for i, p := range parts {
-			tensors[fmt.Sprint(i)], err = x.Slice(Span(p[0], p[1]))
-			require.NoError(t, err)
+			tensors[fmt.Sprint(i)] = must(x.Slice(Span(p[0], p[1])))
 		}
 		var written bytes.Buffer
 		require.NoError(t, Write(&written, tensors, nil), "%v", parts)

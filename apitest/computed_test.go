@@ -25,11 +25,10 @@ import (
 // of its func.
 func counted(t testing.TB, x Tensor) (Tensor, *atomic.Int64) {
 	calls := new(atomic.Int64)
-	y, err := NewTensorFunc(x.DType(), x.Shape(), func(dst []byte) error {
+	y := must(NewTensorFunc(x.DType(), x.Shape(), func(dst []byte) error {
 		calls.Add(1)
 		return fillFrom(dst, x)
-	})
-	require.NoError(t, err)
+	}))
 	return y, calls
 }
 
@@ -55,18 +54,14 @@ func TestComputedParts(t *testing.T) {
 		tensors[name] = part
 		parts = append(parts, part)
 	}
-	var err error
-	tensors["turned"], err = Concat(0, parts[2], parts[0], parts[1])
-	require.NoError(t, err)
-	tensors["rounded"], err = y.Convert(BF16)
-	require.NoError(t, err)
+	tensors["turned"] = must(Concat(0, parts[2], parts[0], parts[1]))
+	tensors["rounded"] = must(y.Convert(BF16))
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, tensors, nil))
 	require.EqualValues(t, 1, calls.Load())
 	f := must(Parse(file.Bytes()))
 	for name, want := range tensors {
-		got := must(f.Tensor(name))
-		require.Equal(t, appended[byte](t, want), appended[byte](t, got), name)
+		require.Equal(t, appended[byte](t, want), appended[byte](t, must(f.Tensor(name))), name)
 	}
 	calls.Store(0)
 	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil))
@@ -75,12 +70,10 @@ func TestComputedParts(t *testing.T) {
 
 func TestComputedNotAtAll(t *testing.T) {
 	y, calls := counted(t, counting(t, F32, 4, 0))
-	whole := must(Append[float32](nil, y))
-	require.Empty(t, whole)
+	require.Empty(t, must(Append[float32](nil, y)))
 	require.NoError(t, Write(io.Discard, map[string]Tensor{"y": y}, nil))
 	z, zCalls := counted(t, counting(t, F32, 4, 2))
-	none := must(z.Slice(Span(1, 1)))
-	must(none.WriteTo(io.Discard))
+	must(must(z.Slice(Span(1, 1))).WriteTo(io.Discard))
 	require.Error(t, Write(io.Discard, map[string]Tensor{"z": z, "__metadata__": z}, nil), "refused before anything is read")
 	require.ErrorIs(t, errorOf(View[float32](z)), errors.ErrUnsupported)
 	require.Zero(t, calls.Load()+zCalls.Load())
@@ -95,13 +88,12 @@ func testElements[T Element](t *testing.T, dtype DType, n int) {
 			elements[i] = T(reflect.ValueOf(i*i + 1).Convert(reflect.TypeFor[T]()).Interface().(T))
 		}
 		want := must(NewTensor(dtype, []int{6, 8}, elements))
-		got, err := NewTensorFunc(dtype, []int{6, 8}, func(dst []T) error {
+		got := must(NewTensorFunc(dtype, []int{6, 8}, func(dst []T) error {
 			require.Len(t, dst, n)
 			require.Equal(t, n, cap(dst))
 			copy(dst, elements)
 			return nil
-		})
-		require.NoError(t, err)
+		}))
 		require.Equal(t, want.String(), got.String())
 		require.Equal(t, bytesOfTensor(t, want), bytesOfTensor(t, got))
 		column := []Range{Span(1, 5), Span(0, 8)}
@@ -133,9 +125,7 @@ func TestRoundedElements(t *testing.T) {
 	data := []float32{0, 1, -1.00390625, 3.1415927, 1e-8, 65504, 1e30, float32(math.NaN())}
 	wide := must(NewTensor(F32, []int{2, 4}, data))
 	for _, d := range []DType{F16, BF16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ} {
-		want := must(wide.Convert(d))
-		got := must(NewTensor(d, []int{2, 4}, data))
-		require.Equal(t, want, got, "%v", d)
+		require.Equal(t, must(wide.Convert(d)), must(NewTensor(d, []int{2, 4}, data)), "%v", d)
 	}
 }
 
@@ -209,13 +199,12 @@ func TestComputedClosesFiles(t *testing.T) {
 		f := openedBy[way](t, name)
 		tensors := map[string]Tensor{}
 		for name, x := range f.Tensors() {
-			y, err := NewTensorFunc(F32, x.Shape(), func(dst []float32) error {
+			y := must(NewTensorFunc(F32, x.Shape(), func(dst []float32) error {
 				if name == "c" {
 					require.NoError(t, f.Close())
 				}
 				return fillFrom(dst, x)
-			})
-			require.NoError(t, err)
+			}))
 			tensors[name], tensors["plain "+name] = y, x
 		}
 		dir := t.TempDir()
@@ -251,7 +240,7 @@ func TestComputedMemoryIsReused(t *testing.T) {
 	seen := make(map[*byte]bool)
 	tensors := map[string]Tensor{}
 	for i := range n {
-		x, err := NewTensorFunc(U8, []int{size}, func(dst []byte) error {
+		x := must(NewTensorFunc(U8, []int{size}, func(dst []byte) error {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[&dst[0]] = true
@@ -259,8 +248,7 @@ func TestComputedMemoryIsReused(t *testing.T) {
 				dst[k] = byte(i)
 			}
 			return nil
-		})
-		require.NoError(t, err)
+		}))
 		tensors[fmt.Sprintf("%02d", i)] = x
 	}
 	file := filepath.Join(t.TempDir(), "x")
@@ -295,15 +283,11 @@ func BenchmarkWriteFileFrom(b *testing.B) {
 		name := fmt.Sprint(i)
 		x := must(NewTensor(F32, []int{1024, size / 4096}, data))
 		parts["slices"][name] = x
-		at := must(NewTensorAt(F32, x.Shape(), bytes.NewReader(data)))
-		parts["NewTensorAt"][name] = at
-		computed, err := NewTensorFunc(F32, x.Shape(), func(dst []byte) error { return fillFrom(dst, x) })
-		require.NoError(b, err)
+		parts["NewTensorAt"][name] = must(NewTensorAt(F32, x.Shape(), bytes.NewReader(data)))
+		computed := must(NewTensorFunc(F32, x.Shape(), func(dst []byte) error { return fillFrom(dst, x) }))
 		parts["NewTensorFunc"][name] = computed
 		top := must(NewTensor(F32, []int{256, size / 4096}, data[:size/4]))
-		rest := must(NewTensor(F32, []int{768, size / 4096}, data[size/4:]))
-		parts["Concat"][name], err = Concat(0, top, rest)
-		require.NoError(b, err)
+		parts["Concat"][name] = must(Concat(0, top, must(NewTensor(F32, []int{768, size / 4096}, data[size/4:]))))
 	}
 	dir := b.TempDir()
 	for _, kind := range []string{"slices", "NewTensorAt", "NewTensorFunc", "Concat"} {
@@ -318,7 +302,6 @@ func BenchmarkWriteFileFrom(b *testing.B) {
 		name := filepath.Join(dir, kind)
 		require.NoError(b, WriteFile(name, tensors, nil))
 		want := must(os.ReadFile(filepath.Join(dir, "x")))
-		got := must(os.ReadFile(name))
-		require.True(b, bytes.Equal(want, got), kind)
+		require.True(b, bytes.Equal(want, must(os.ReadFile(name))), kind)
 	}
 }

@@ -18,16 +18,14 @@ func bytesOfTensor(t testing.TB, x Tensor) []byte {
 	t.Helper()
 	all := appended[byte](t, x)
 	var written bytes.Buffer
-	n := must(x.WriteTo(&written))
-	require.EqualValues(t, len(all), n)
+	require.EqualValues(t, len(all), must(x.WriteTo(&written)))
 	require.True(t, bytes.Equal(all, written.Bytes()), "WriteTo")
 	// A window that starts and ends anywhere.
 	random := rand.New(rand.NewPCG(uint64(len(all)), 1))
 	for range 4 {
 		off := random.Int64N(int64(len(all)) + 1)
 		p := make([]byte, random.Int64N(int64(len(all))-off+1))
-		got := must(x.ReadAt(p, off))
-		require.Equal(t, len(p), got)
+		require.Equal(t, len(p), must(x.ReadAt(p, off)))
 		require.True(t, bytes.Equal(all[off:][:len(p)], p), "ReadAt %d bytes at %d", len(p), off)
 	}
 	return all
@@ -45,12 +43,10 @@ func TestReadAtIsAReaderAt(t *testing.T) {
 	require.Zero(t, n)
 	require.NoError(t, err)
 	require.ErrorContains(t, errorOf(x.ReadAt(make([]byte, 1), -1)), "negative offset")
-	all := must(io.ReadAll(io.NewSectionReader(x, 0, x.Size())))
-	require.Equal(t, appended[byte](t, x), all)
+	require.Equal(t, appended[byte](t, x), must(io.ReadAll(io.NewSectionReader(x, 0, x.Size()))))
 
 	// A tensor is a source of another one.
-	y := must(NewTensorAt(U32, []int{5}, x))
-	require.Equal(t, []uint32{0, 1, 2, 3, 4}, appended[uint32](t, y))
+	require.Equal(t, []uint32{0, 1, 2, 3, 4}, appended[uint32](t, must(NewTensorAt(U32, []int{5}, x))))
 }
 
 // TestReaderFaults checks what the error says of a reader that fails.
@@ -67,8 +63,7 @@ func TestReaderFaults(t *testing.T) {
 		{"it returns a negative n", readerAtFunc(func(p []byte, _ int64) (int, error) { return -1, nil }), nil, "read -1 of 16 bytes"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			x := must(NewTensorAt(U32, []int{4}, c.r))
-			_, err := Append[uint32](nil, x)
+			_, err := Append[uint32](nil, must(NewTensorAt(U32, []int{4}, c.r)))
 			require.ErrorContains(t, err, c.want)
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
@@ -105,8 +100,7 @@ func BenchmarkConcat(b *testing.B) {
 				parts = append(parts, part)
 				g := must(Open(writeTemp(b, map[string]Tensor{"x": part})))
 				defer g.Close()
-				own := must(g.Tensor("x"))
-				files = append(files, own)
+				files = append(files, must(g.Tensor("x")))
 			}
 			joined := must(Concat(dim, parts...))
 			run(fmt.Sprintf("dim=%d/%d/parts", dim, n), joined)
@@ -118,9 +112,7 @@ func BenchmarkConcat(b *testing.B) {
 
 func mustSlice(t *testing.T, x Tensor, ranges ...Range) Tensor {
 	t.Helper()
-	part, err := x.Slice(ranges...)
-	require.NoError(t, err)
-	return part
+	return must(x.Slice(ranges...))
 }
 
 // TestJoinedComputedClosesFiles joins a tensor of a file with one whose func closes
@@ -154,9 +146,7 @@ func TestWideJoinedWritesFail(t *testing.T) {
 			if i == failing {
 				r.left = size / 2
 			}
-			var err error
-			pieces[i], err = NewTensorAt(U8, []int{size}, r)
-			require.NoError(t, err)
+			pieces[i] = must(NewTensorAt(U8, []int{size}, r))
 		}
 		joined := must(Concat(0, pieces...))
 		dir := t.TempDir()
@@ -170,11 +160,10 @@ func TestWideJoinedWritesFail(t *testing.T) {
 func TestPartsOfTwo(t *testing.T) {
 	constant := func(c byte) []Tensor {
 		stored := must(NewTensor(U8, []int{4}, bytes.Repeat([]byte{c}, 4)))
-		computed, err := NewTensorFunc(U8, []int{4}, func(dst []byte) error {
+		computed := must(NewTensorFunc(U8, []int{4}, func(dst []byte) error {
 			copy(dst, bytes.Repeat([]byte{c}, 4))
 			return nil
-		})
-		require.NoError(t, err)
+		}))
 		return []Tensor{stored, computed}
 	}
 	for i, x := range constant(1) {
@@ -189,6 +178,5 @@ func TestPartsOfTwo(t *testing.T) {
 	once := must(mustSlice(t, x, Span(0, 1)).Convert(BF16))
 	twice := must(mustSlice(t, x, Span(1, 2)).Convert(F16))
 	twice = must(twice.Convert(BF16))
-	joined := must(Concat(0, once, twice))
-	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](t, joined))
+	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](t, must(Concat(0, once, twice))))
 }

@@ -57,8 +57,7 @@ func TestCreateWritesTheSame(t *testing.T) {
 		for name, x := range f.Tensors() {
 			require.Equal(t, appended[byte](t, tensors[name]), appended[byte](t, x))
 		}
-		entries := must(os.ReadDir(filepath.Dir(name)))
-		require.Len(t, entries, 1)
+		require.Len(t, must(os.ReadDir(filepath.Dir(name))), 1)
 	}
 }
 
@@ -76,8 +75,7 @@ func TestCreateIncomplete(t *testing.T) {
 			if size == 0 {
 				continue
 			}
-			out := must(w.Tensor(tensor))
-			must(out.Write(make([]byte, size)))
+			must(must(w.Tensor(tensor)).Write(make([]byte, size)))
 		}
 		err := w.Close()
 		entries, dirErr := os.ReadDir(dir)
@@ -107,8 +105,7 @@ func TestCreateErrors(t *testing.T) {
 	}{
 		{"the next tensor", func(w *Writer) error { _, err := w.Tensor("b"); return err }, `tensor "b" is not the next in the header, which is "a"`},
 		{"not more bytes", func(w *Writer) error {
-			out := must(w.Tensor("a"))
-			_, err := out.Write(make([]byte, 3))
+			_, err := must(w.Tensor("a")).Write(make([]byte, 3))
 			return err
 		}, `tensor "a": 1 bytes beyond its size of 2`},
 	} {

@@ -101,8 +101,7 @@ func variants(t *testing.T, x Tensor) map[string]Tensor {
 	t.Helper()
 	rows := must(x.Reshape(x.Len()/64, 64))
 	columns := must(rows.Slice(All(), Span(3, 5)))
-	narrow := must(x.Bitcast(BF16))
-	wide := must(narrow.Convert(F32))
+	wide := must(must(x.Bitcast(BF16)).Convert(F32))
 	other := must(NewTensor(U8, []int{rows.Shape()[0], 1}, make([]byte, rows.Shape()[0])))
 	joined := must(Concat(1, other, rows))
 	reshaped := must(transposed(t, rows).Reshape(8, x.Len()/8))
@@ -153,8 +152,7 @@ func TestReadersThatEnd(t *testing.T) {
 		"Create": func(x Tensor) error {
 			w := must(Create(filepath.Join(dir, "x"), &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}}))
 			defer w.Close()
-			to := must(w.Tensor("x"))
-			_, err := x.WriteTo(to)
+			_, err := x.WriteTo(must(w.Tensor("x")))
 			return err
 		},
 	}

@@ -27,22 +27,20 @@ func TestCallersFault(t *testing.T) {
 	twice := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8}, {Name: "x", DType: U8}}}
 	dir := t.TempDir()
 	writer := func() *Writer {
-		w := must(NewWriter(io.Discard, f.Header()))
-		return w
+		return must(NewWriter(io.Discard, f.Header()))
 	}
-	errOf := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"NewTensor shape":     errOf(NewTensor(U8, []int{-1}, []byte{})),
-		"NewTensor overflow":  errOf(NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})),
-		"NewTensor dtype":     errOf(NewTensor(0, nil, []byte{1})),
-		"NewTensor elements":  errOf(NewTensor(U8, nil, []int32{1})),
-		"NewTensor size":      errOf(NewTensor(U8, []int{3}, []byte{1})),
-		"NewTensorAt shape":   errOf(NewTensorAt(F4, []int{3}, strings.NewReader("xx"))),
-		"NewTensorAt nil":     errOf(NewTensorAt(U8, nil, nil)),
-		"NewTensorFunc shape": errOf(NewTensorFunc(U8, []int{-1}, func([]byte) error { return nil })),
-		"NewTensorFunc nil":   errOf(NewTensorFunc[byte](U8, nil, nil)),
-		"FileOf name":         errOf(FileOf(reserved, nil, nil)),
-		"FileOf metadata":     errOf(FileOf(nil, map[string]string{"\xff": ""}, nil)),
+		"NewTensor shape":     errorOf(NewTensor(U8, []int{-1}, []byte{})),
+		"NewTensor overflow":  errorOf(NewTensor(U8, []int{math.MaxInt, math.MaxInt, math.MaxInt}, []byte{})),
+		"NewTensor dtype":     errorOf(NewTensor(0, nil, []byte{1})),
+		"NewTensor elements":  errorOf(NewTensor(U8, nil, []int32{1})),
+		"NewTensor size":      errorOf(NewTensor(U8, []int{3}, []byte{1})),
+		"NewTensorAt shape":   errorOf(NewTensorAt(F4, []int{3}, strings.NewReader("xx"))),
+		"NewTensorAt nil":     errorOf(NewTensorAt(U8, nil, nil)),
+		"NewTensorFunc shape": errorOf(NewTensorFunc(U8, []int{-1}, func([]byte) error { return nil })),
+		"NewTensorFunc nil":   errorOf(NewTensorFunc[byte](U8, nil, nil)),
+		"FileOf name":         errorOf(FileOf(reserved, nil, nil)),
+		"FileOf metadata":     errorOf(FileOf(nil, map[string]string{"\xff": ""}, nil)),
 		"Write name":          Write(io.Discard, reserved, nil),
 		"Write UTF-8":         Write(io.Discard, map[string]Tensor{"\xff": x}, nil),
 		"Write zero Tensor":   Write(io.Discard, map[string]Tensor{"x": {}}, nil),
@@ -50,39 +48,39 @@ func TestCallersFault(t *testing.T) {
 		"Write long header":   Write(io.Discard, nil, map[string]string{"k": strings.Repeat("x", 100_000_000)}),
 		"WriteFile":           WriteFile(filepath.Join(dir, "x"), reserved, nil),
 		"WriteShards":         WriteShards(dir, reserved, nil, 1),
-		"Join duplicate":      errOf(Join(f, f)),
-		"Join nil":            errOf(Join(nil)),
-		"Index.AppendBinary":  errOf((&Index{Shards: map[string]string{"x": ".."}}).AppendBinary(nil)),
-		"NewIndex twice":      errOf(NewIndex(maps.All(map[string]*Header{"a": twice}))),
-		"NewWriter":           errOf(NewWriter(io.Discard, twice)),
-		"Create":              errOf(Create(filepath.Join(dir, "x"), twice)),
-		"AppendBinary":        errOf(twice.AppendBinary(nil)),
-		"Writer.Tensor":       errOf(writer().Tensor("y")),
+		"Join duplicate":      errorOf(Join(f, f)),
+		"Join nil":            errorOf(Join(nil)),
+		"Index.AppendBinary":  errorOf((&Index{Shards: map[string]string{"x": ".."}}).AppendBinary(nil)),
+		"NewIndex twice":      errorOf(NewIndex(maps.All(map[string]*Header{"a": twice}))),
+		"NewWriter":           errorOf(NewWriter(io.Discard, twice)),
+		"Create":              errorOf(Create(filepath.Join(dir, "x"), twice)),
+		"AppendBinary":        errorOf(twice.AppendBinary(nil)),
+		"Writer.Tensor":       errorOf(writer().Tensor("y")),
 		"Writer.Close":        writer().Close(),
-		"Concat":              errOf(Concat(0)),
-		"Slice":               errOf(x.Slice(At(9))),
-		"Part":                errOf(x.Part(0, 2, 2)),
-		"Transpose":           errOf(x.Transpose(0, 0)),
-		"Reshape":             errOf(x.Reshape(5)),
-		"Bitcast":             errOf(x.Bitcast(0)),
-		"Convert":             errOf(x.Convert(F32)),
-		"View":                errOf(View[int8](x)),
-		"Append":              errOf(Append[int8](nil, x)),
-		"ReadAt":              errOf(x.ReadAt(nil, -1)),
-		"Elements name":       errOf(Elements[uint32](f, "y")),
-		"Elements shape":      errOf(Elements[uint32](f, "x", 1)),
-		"File.Tensor":         errOf(f.Tensor("y")),
-		"Open":                errOf(Open(filepath.Join(dir, "absent"))),
-		"Load":                errOf(Load(dir)),
-		"OpenFS":              errOf(OpenFS(os.DirFS(dir), "..")),
-		"OpenFS nil":          errOf(OpenFS(nil, ".")),
-		"OpenShards":          errOf(OpenShards(nil, nil)),
-		"NewFile":             errOf(NewFile(nil, 1)),
-		"NewFile size":        errOf(NewFile(strings.NewReader(""), -1)),
-		"Read":                errOf(Read(nil)),
-		"ReadHeader":          errOf(ReadHeader(nil)),
-		"ReadIndex":           errOf(ReadIndex(nil)),
-		"MarshalText":         errOf(DType(0).MarshalText()),
+		"Concat":              errorOf(Concat(0)),
+		"Slice":               errorOf(x.Slice(At(9))),
+		"Part":                errorOf(x.Part(0, 2, 2)),
+		"Transpose":           errorOf(x.Transpose(0, 0)),
+		"Reshape":             errorOf(x.Reshape(5)),
+		"Bitcast":             errorOf(x.Bitcast(0)),
+		"Convert":             errorOf(x.Convert(F32)),
+		"View":                errorOf(View[int8](x)),
+		"Append":              errorOf(Append[int8](nil, x)),
+		"ReadAt":              errorOf(x.ReadAt(nil, -1)),
+		"Elements name":       errorOf(Elements[uint32](f, "y")),
+		"Elements shape":      errorOf(Elements[uint32](f, "x", 1)),
+		"File.Tensor":         errorOf(f.Tensor("y")),
+		"Open":                errorOf(Open(filepath.Join(dir, "absent"))),
+		"Load":                errorOf(Load(dir)),
+		"OpenFS":              errorOf(OpenFS(os.DirFS(dir), "..")),
+		"OpenFS nil":          errorOf(OpenFS(nil, ".")),
+		"OpenShards":          errorOf(OpenShards(nil, nil)),
+		"NewFile":             errorOf(NewFile(nil, 1)),
+		"NewFile size":        errorOf(NewFile(strings.NewReader(""), -1)),
+		"Read":                errorOf(Read(nil)),
+		"ReadHeader":          errorOf(ReadHeader(nil)),
+		"ReadIndex":           errorOf(ReadIndex(nil)),
+		"MarshalText":         errorOf(DType(0).MarshalText()),
 		"UnmarshalText":       new(DType).UnmarshalText([]byte("X")),
 	} {
 		require.Error(t, err, name)
@@ -100,18 +98,17 @@ func TestBytesAtFault(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "broken.safetensors")
 	require.NoError(t, os.WriteFile(name, broken, 0o666))
-	errOf := func(_ any, err error) error { return err }
 	for way, err := range map[string]error{
-		"Open":       errOf(Open(name)),
-		"Open dir":   errOf(Open(dir)),
-		"Load":       errOf(Load(name)),
-		"OpenFS":     errOf(OpenFS(fstest.MapFS{"x": {Data: broken}}, "x")),
-		"Parse":      errOf(Parse(broken)),
-		"Read":       errOf(Read(bytes.NewReader(broken))),
-		"NewFile":    errOf(NewFile(bytes.NewReader(broken), int64(len(broken)))),
-		"ReadHeader": errOf(ReadHeader(bytes.NewReader(broken))),
-		"ReadIndex":  errOf(ReadIndex(strings.NewReader(index))),
-		"OpenShards": errOf(OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, nil })),
+		"Open":       errorOf(Open(name)),
+		"Open dir":   errorOf(Open(dir)),
+		"Load":       errorOf(Load(name)),
+		"OpenFS":     errorOf(OpenFS(fstest.MapFS{"x": {Data: broken}}, "x")),
+		"Parse":      errorOf(Parse(broken)),
+		"Read":       errorOf(Read(bytes.NewReader(broken))),
+		"NewFile":    errorOf(NewFile(bytes.NewReader(broken), int64(len(broken)))),
+		"ReadHeader": errorOf(ReadHeader(bytes.NewReader(broken))),
+		"ReadIndex":  errorOf(ReadIndex(strings.NewReader(index))),
+		"OpenShards": errorOf(OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, nil })),
 	} {
 		require.True(t, errors.As(err, new(*FormatError)), way)
 	}
@@ -168,25 +165,20 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 	index := `{"weight_map":{"a0":"m-1.safetensors","a1":"m-1.safetensors","b0":"m-2.safetensors","b1":"m-2.safetensors"}}`
 	files := fstest.MapFS{"dir/m-1.safetensors": {Data: shard("a")}, "dir/m-2.safetensors": {Data: shard("b")}, "dir/m.safetensors.index.json": {Data: []byte(index)}}
 	open := func() *File {
-		f := must(OpenFS(brokenFS{files}, "dir"))
-		return f
+		return must(OpenFS(brokenFS{files}, "dir"))
 	}
 	called := func() *File {
-		f, err := OpenShards(strings.NewReader(index), func(name string) (*File, error) {
+		return must(OpenShards(strings.NewReader(index), func(name string) (*File, error) {
 			data := files["dir/"+name].Data
 			return NewFile(&failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}, int64(len(data)))
-		})
-		require.NoError(t, err)
-		return f
+		}))
 	}
 	ranges := func() *File {
-		f, err := OpenShards(strings.NewReader(index), func(name string) (*File, error) {
+		return must(OpenShards(strings.NewReader(index), func(name string) (*File, error) {
 			data := files["dir/"+name].Data
 			failing := &failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}
 			return NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(len(data)))
-		})
-		require.NoError(t, err)
-		return f
+		}))
 	}
 	closed := func() *File {
 		f := open()
@@ -225,8 +217,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 		} {
 			t.Run(way+"/"+operation, func(t *testing.T) {
 				f := f()
-				x := must(f.Tensor("b1"))
-				err := try(x)
+				err := try(must(f.Tensor("b1")))
 				require.Regexp(t, "^safetensors: (tensor|writing) ", err.Error())
 				require.ErrorContains(t, err, `tensor "b1" of `)
 				require.ErrorContains(t, err, "m-2.safetensors: ")

@@ -204,8 +204,7 @@ func TestFaultsThatPass(t *testing.T) {
 			require.NoError(t, second.write(t, 2), "%s %s", f.op, f.err)
 			restore()
 			hit = hit || d.fault.hit
-			got := must(cut{files: d.files()}.generation(second.target))
-			require.EqualValues(t, 2, got)
+			require.EqualValues(t, 2, must(cut{files: d.files()}.generation(second.target)))
 		})
 		require.True(t, hit, f.op)
 	}

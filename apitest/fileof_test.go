@@ -20,15 +20,11 @@ import (
 func kindsOf(t testing.TB) map[string]Tensor {
 	tensors := sourcesOf(t, counting(t, F32, 6, 4))
 	for name, x := range maps.Clone(tensors) {
-		part, err := x.Slice(All(), Span(1, 3))
-		require.NoError(t, err)
+		part := must(x.Slice(All(), Span(1, 3)))
 		tensors["sliced "+name] = part
-		tensors["half "+name], err = x.Convert(BF16)
-		require.NoError(t, err)
-		tensors["joined "+name], err = Concat(1, part, x)
-		require.NoError(t, err)
-		tensors["empty "+name], err = x.Slice(Span(2, 2))
-		require.NoError(t, err)
+		tensors["half "+name] = must(x.Convert(BF16))
+		tensors["joined "+name] = must(Concat(1, part, x))
+		tensors["empty "+name] = must(x.Slice(Span(2, 2)))
 	}
 	tensors["a \"scalar\"\n"] = counting(t, I32)
 	return tensors
@@ -54,8 +50,7 @@ func TestFileOf(t *testing.T) {
 			for name, x := range f.Tensors() {
 				order = append(order, name)
 				require.Equal(t, tensors[name], x, "the tensor itself")
-				again := must(f.Tensor(name))
-				require.Equal(t, x, again)
+				require.Equal(t, x, must(f.Tensor(name)))
 			}
 			for name := range written.Tensors() {
 				wantOrder = append(wantOrder, name)
@@ -79,9 +74,7 @@ func TestFileOfCopiesNothing(t *testing.T) {
 	delete(tensors, "x")
 	require.Equal(t, map[string]string{"a": "b"}, f.Metadata())
 	require.Equal(t, 1, f.Len())
-	y := must(f.Tensor("x"))
-	view := must(View[float32](y))
-	require.Same(t, &data[0], &view[0])
+	require.Same(t, &data[0], &must(View[float32](must(f.Tensor("x"))))[0])
 }
 
 // TestFileOfClose calls close once, whichever way the File is closed.
@@ -97,8 +90,7 @@ func TestFileOfClose(t *testing.T) {
 		},
 	} {
 		calls := 0
-		f, err := FileOf(tensors, nil, func() error { calls++; return failure })
-		require.NoError(t, err)
+		f := must(FileOf(tensors, nil, func() error { calls++; return failure }))
 		f = must(own(f))
 		for name, x := range f.Tensors() {
 			require.Equal(t, tensors[name], x, way)
@@ -110,12 +102,9 @@ func TestFileOfClose(t *testing.T) {
 	}
 	closed := 0
 	failing := func() *File {
-		f, err := FileOf(nil, nil, func() error { closed++; return failure })
-		require.NoError(t, err)
-		return f
+		return must(FileOf(nil, nil, func() error { closed++; return failure }))
 	}
-	both := must(Join(failing(), failing()))
-	require.ErrorIs(t, both.Close(), failure)
+	require.ErrorIs(t, must(Join(failing(), failing())).Close(), failure)
 	require.Equal(t, 2, closed, "the error of one does not leave the other open")
 	file := must(Open(writeTemp(t, tensors)))
 	f := must(FileOf(maps.Collect(file.Tensors()), nil, file.Close))
@@ -134,8 +123,7 @@ func TestFileOfJoined(t *testing.T) {
 		for _, name := range names {
 			part[name] = tensors[name]
 		}
-		f := must(FileOf(part, map[string]string{"first": names[0]}, nil))
-		return f
+		return must(FileOf(part, map[string]string{"first": names[0]}, nil))
 	}
 	var index strings.Builder
 	index.WriteString(`{"weight_map":{`)
@@ -143,13 +131,12 @@ func TestFileOfJoined(t *testing.T) {
 		fmt.Fprintf(&index, `%.*s"%s":"s%d"`, i, ",,,"[:min(i, 1)], name, i/2)
 	}
 	index.WriteString(`}}`)
-	shards, err := OpenShards(strings.NewReader(index.String()), func(shard string) (*File, error) {
+	shards := must(OpenShards(strings.NewReader(index.String()), func(shard string) (*File, error) {
 		if shard == "s0" {
 			return of(names[:4]...), nil
 		}
 		return of(names[4:]...), nil
-	})
-	require.NoError(t, err)
+	}))
 	stored := must(Open(writeTemp(t, map[string]Tensor{"stored": tensors["t00"]})))
 	f := must(Join(shards, stored, of("t05")))
 	defer f.Close()
@@ -189,13 +176,12 @@ func TestFileOfCloses(t *testing.T) {
 	var f, joined *File
 	failure := errors.New("failure")
 	calls := 0
-	f, err := FileOf(map[string]Tensor{"x": counting(t, U32, 2)}, nil, func() error {
+	f = must(FileOf(map[string]Tensor{"x": counting(t, U32, 2)}, nil, func() error {
 		calls++
 		require.NoError(t, f.Close())
 		require.NoError(t, joined.Close())
 		return failure
-	})
-	require.NoError(t, err)
+	}))
 	joined = must(Join(f))
 	require.ErrorIs(t, joined.Close(), failure)
 	require.NoError(t, f.Close())

@@ -26,10 +26,8 @@ func TestReadHeader(t *testing.T) {
 		DataStart: int64(len(file) - 4),
 	}
 	for _, r := range []io.Reader{bytes.NewReader(file), iotest.OneByteReader(bytes.NewReader(file)), iotest.DataErrReader(bytes.NewReader(file))} {
-		h := must(ReadHeader(r))
-		require.Equal(t, want, h)
-		rest := must(io.ReadAll(r))
-		require.Len(t, rest, 4)
+		require.Equal(t, want, must(ReadHeader(r)))
+		require.Len(t, must(io.ReadAll(r)), 4)
 	}
 	failure := errors.New("failure")
 	for n := range want.DataStart {
@@ -278,8 +276,7 @@ func TestHeadersOfShards(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "whole.safetensors")
 	w := must(Create(whole, h))
 	for name, x := range f.Tensors() {
-		to := must(w.Tensor(name))
-		must(x.WriteTo(to))
+		must(x.WriteTo(must(w.Tensor(name))))
 	}
 	require.NoError(t, w.Close())
 	requireCheckpoint(t, whole, tensors)

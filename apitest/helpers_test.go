@@ -61,8 +61,7 @@ func counting(t testing.TB, dtype DType, shape ...int) Tensor {
 	for i := range data {
 		data[i] = uint32(i)
 	}
-	tensor := must(NewTensor(dtype, shape, data))
-	return tensor
+	return must(NewTensor(dtype, shape, data))
 }
 
 // writeTemp writes tensors to a new file and returns its name.
@@ -79,8 +78,7 @@ func checkpointOf(t testing.TB, n int) map[string]Tensor {
 	tensors := make(map[string]Tensor)
 	for i := range n {
 		data := slices.Repeat([]uint32{uint32(i)}, 16)
-		x := must(NewTensor(U32, []int{4, 4}, data))
-		tensors[fmt.Sprintf("t%02d", i)] = x
+		tensors[fmt.Sprintf("t%02d", i)] = must(NewTensor(U32, []int{4, 4}, data))
 	}
 	return tensors
 }
@@ -88,44 +86,29 @@ func checkpointOf(t testing.TB, n int) map[string]Tensor {
 // openedBy lists the ways to open a file, by the function that opens it.
 var openedBy = map[string]func(t testing.TB, name string) *File{
 	"Open": func(t testing.TB, name string) *File {
-		f, err := Open(name)
-		require.NoError(t, err)
-		return f
+		return must(Open(name))
 	},
 	"Load": func(t testing.TB, name string) *File {
-		f, err := Load(name)
-		require.NoError(t, err)
-		return f
+		return must(Load(name))
 	},
 	"Parse": func(t testing.TB, name string) *File {
-		data, err := os.ReadFile(name)
-		require.NoError(t, err)
-		f, err := Parse(data)
-		require.NoError(t, err)
-		return f
+		return must(Parse(must(os.ReadFile(name))))
 	},
 	"Read": func(t testing.TB, name string) *File {
-		file, err := os.Open(name)
-		require.NoError(t, err)
+		file := must(os.Open(name))
 		defer file.Close()
-		f, err := Read(file)
-		require.NoError(t, err)
-		return f
+		return must(Read(file))
 	},
 	"NewFile": func(t testing.TB, name string) *File {
-		data, err := os.ReadFile(name)
-		require.NoError(t, err)
-		f, err := NewFile(bytes.NewReader(data), int64(len(data)))
-		require.NoError(t, err)
-		return f
+		data := must(os.ReadFile(name))
+		return must(NewFile(bytes.NewReader(data), int64(len(data))))
 	},
 }
 
 // appended returns the elements of a tensor, as Append does.
 func appended[T Element](t testing.TB, x Tensor) []T {
 	t.Helper()
-	out := must(Append[T](nil, x))
-	return out
+	return must(Append[T](nil, x))
 }
 
 // requireCheckpoint checks that Open and Load find exactly the wanted tensors in

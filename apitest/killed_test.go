@@ -51,16 +51,14 @@ const (
 
 // saver returns a command that runs this test binary as a saver.
 func saver(t *testing.T, variable, name string) *exec.Cmd {
-	self := must(os.Executable())
-	cmd := exec.Command(self, "-test.run", "^TestKilledWrite$")
+	cmd := exec.Command(must(os.Executable()), "-test.run", "^TestKilledWrite$")
 	cmd.Env = append(os.Environ(), variable+"="+name)
 	return cmd
 }
 
 // temporary returns how many temporary files are in a folder.
 func temporary(t *testing.T, dir string) int {
-	left := must(filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp")))
-	return len(left)
+	return len(must(filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp"))))
 }
 
 // saveHalf saves tensors that kill the process when half of them is written: with
@@ -69,8 +67,7 @@ func saveHalf(t *testing.T, name string) {
 	x := counting(t, U32, 1<<22)
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
-	f := must(NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len())))
-	tensors := maps.Collect(f.Tensors())
+	tensors := maps.Collect(must(NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))).Tensors())
 	switch {
 	case filepath.Base(name) == "create.safetensors":
 		require.NoError(t, createFile(name, tensors, 1<<16))
@@ -119,8 +116,7 @@ func testKilledHalfway(t *testing.T) {
 		require.NoError(t, WriteFile(name, map[string]Tensor{"old": counting(t, U32, 4)}, nil))
 		want := must(os.ReadFile(name))
 		kill(name)
-		got := must(os.ReadFile(name))
-		require.Equal(t, want, got)
+		require.Equal(t, want, must(os.ReadFile(name)))
 		require.Equal(t, 2*left, temporary(t, filepath.Dir(name)), "it was killed while writing")
 	}
 
@@ -169,9 +165,7 @@ func saveForever(t *testing.T, name string) {
 // what is known to be saved, and at the end at most one that is newer.
 func testKilledAnywhere(t *testing.T, rounds int) {
 	if text := os.Getenv("SAFETENSORS_TEST_KILLS"); text != "" {
-		var err error
-		rounds, err = strconv.Atoi(text)
-		require.NoError(t, err)
+		rounds = must(strconv.Atoi(text))
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, name := range []string{"model.safetensors", "checkpoint"} {

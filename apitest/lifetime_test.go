@@ -94,8 +94,7 @@ func TestViewsOutliveClose(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
 	for _, way := range []string{"Load", "Parse"} {
 		f := openedBy[way](t, name)
-		a := must(f.Tensor("a"))
-		view := must(View[byte](a))
+		view := must(View[byte](must(f.Tensor("a"))))
 		require.NoError(t, f.Close())
 		runtime.GC()
 		require.Equal(t, []byte{0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}, view)
@@ -214,8 +213,7 @@ func TestCloseUnmaps(t *testing.T) {
 
 // mapped reports whether this process, on Linux, has mapped a file.
 func mapped(t *testing.T, name string) bool {
-	maps := must(os.ReadFile("/proc/self/maps"))
-	return strings.Contains(string(maps), name)
+	return strings.Contains(string(must(os.ReadFile("/proc/self/maps"))), name)
 }
 
 // TestNothingStaysOpen looks at the descriptors of the process: a file that was loaded,
@@ -252,8 +250,7 @@ func TestNothingStaysOpen(t *testing.T) {
 	}
 	for _, refused := range []string{"broken", filepath.Base(index)} {
 		for _, open := range []func(string) (*File, error){Open, Load, func(string) (*File, error) { return OpenFS(os.DirFS(dir), refused) }} {
-			_, err := open(filepath.Join(dir, refused))
-			require.ErrorAs(t, err, new(*FormatError))
+			require.ErrorAs(t, errorOf(open(filepath.Join(dir, refused))), new(*FormatError))
 		}
 	}
 	require.Empty(t, open())
@@ -267,10 +264,8 @@ func TestForgottenFileStaysMapped(t *testing.T) {
 	}
 	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 2)})
 	view := func() []byte {
-		f := must(Open(name))
-		a := must(f.Tensor("a"))
-		view := must(View[byte](a))
-		return view
+		a := must(must(Open(name)).Tensor("a"))
+		return must(View[byte](a))
 	}()
 	for range 5 {
 		runtime.GC()
@@ -319,8 +314,7 @@ func TestRefusedOperationsLetGo(t *testing.T) {
 // TestUnknownNames: the error of a name that no tensor has is fs.ErrNotExist and no
 // other.
 func TestUnknownNames(t *testing.T) {
-	f := must(Parse(fileOf("{}", 0)))
-	_, err := f.Tensor("x\n")
+	_, err := must(Parse(fileOf("{}", 0))).Tensor("x\n")
 	require.EqualError(t, err, `safetensors: no tensor is named "x\n"`)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NotErrorIs(t, err, fs.ErrClosed)

@@ -72,8 +72,7 @@ func zipOf(t *testing.T, dir string, method uint16) *zip.Reader {
 		return err
 	}))
 	require.NoError(t, w.Close())
-	r := must(zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len())))
-	return r
+	return must(zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len())))
 }
 
 // TestOpenFS opens a file, an index and a folder in file systems of every kind.
@@ -85,8 +84,7 @@ func TestOpenFS(t *testing.T) {
 	mapFS := fstest.MapFS{}
 	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			data := must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))))
-			mapFS[name] = &fstest.MapFile{Data: data}
+			mapFS[name] = &fstest.MapFile{Data: must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))))}
 		}
 		return err
 	}))
@@ -182,8 +180,7 @@ func TestTarEntry(t *testing.T) {
 	h := must(tar.NewReader(r).Next())
 	off := must(r.Seek(0, io.SeekCurrent))
 	f := must(NewFile(io.NewSectionReader(bytes.NewReader(archive.Bytes()), off, h.Size), h.Size))
-	x := must(f.Tensor("x"))
-	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x))
+	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, must(f.Tensor("x"))))
 }
 
 func TestJoin(t *testing.T) {

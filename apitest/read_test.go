@@ -52,8 +52,7 @@ func TestReadViews(t *testing.T) {
 		var file bytes.Buffer
 		require.NoError(t, Write(&file, map[string]Tensor{"a": wide, "b": counting(t, U32, 1)}, nil))
 		f := must(Read(&file))
-		x := must(f.Tensor("a"))
-		view, err := View[uint64](x)
+		view, err := View[uint64](must(f.Tensor("a")))
 		require.NoError(t, f.Close())
 		if !littleEndian() {
 			require.ErrorIs(t, err, errors.ErrUnsupported)
@@ -96,8 +95,7 @@ func TestReadFails(t *testing.T) {
 	must(z.Write(file))
 	require.NoError(t, z.Close())
 	packed.Bytes()[packed.Len()-8]++
-	r := must(gzip.NewReader(&packed))
-	require.ErrorIs(t, errorOf(Read(r)), gzip.ErrChecksum)
+	require.ErrorIs(t, errorOf(Read(must(gzip.NewReader(&packed)))), gzip.ErrChecksum)
 }
 
 // zeros is an endless reader of zero bytes.

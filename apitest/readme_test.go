@@ -48,8 +48,7 @@ func TestReadme(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err)
 	}
-	text := must(os.ReadFile("../README.md"))
-	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllSubmatch(text, -1)
+	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllSubmatch(must(os.ReadFile("../README.md")), -1)
 	require.Greater(t, len(blocks), 3)
 	root := must(filepath.Abs(".."))
 	// The files are in folders of the module that exist for the compiler only.
@@ -66,8 +65,7 @@ func TestReadme(t *testing.T) {
 		overlay.Replace[filepath.Join(root, folder, "main.go")] = file
 		arguments = append(arguments, "./"+folder)
 	}
-	list := must(json.Marshal(overlay))
-	require.NoError(t, os.WriteFile(arguments[4], list, 0o666))
+	require.NoError(t, os.WriteFile(arguments[4], must(json.Marshal(overlay)), 0o666))
 	command := exec.Command("go", arguments...)
 	command.Dir = root
 	output, err := command.CombinedOutput()

@@ -20,8 +20,7 @@ import (
 func generation(t testing.TB, n int) map[string]Tensor {
 	tensors := make(map[string]Tensor)
 	for _, name := range []string{"a", "b", "c"} {
-		x := must(NewTensor(U32, []int{4}, []uint32{uint32(n), uint32(n), uint32(n), uint32(n)}))
-		tensors[name] = x
+		tensors[name] = must(NewTensor(U32, []int{4}, []uint32{uint32(n), uint32(n), uint32(n), uint32(n)}))
 	}
 	return tensors
 }
@@ -89,8 +88,7 @@ func TestReplaceShards(t *testing.T) {
 			}
 		}
 		require.Equal(t, c.want, withoutStems(got))
-		opened := must(generationOf(dir))
-		require.EqualValues(t, n, opened)
+		require.EqualValues(t, n, must(generationOf(dir)))
 	}
 }
 

@@ -20,8 +20,7 @@ func TestBitcast(t *testing.T) {
 		y := must(x.Bitcast(d))
 		require.Equal(t, []int{2, last}, y.Shape(), d)
 		require.Equal(t, appended[byte](t, x), appended[byte](t, y), d)
-		back := must(y.Bitcast(U8))
-		require.Equal(t, x, back, d)
+		require.Equal(t, x, must(y.Bitcast(U8)), d)
 	}
 }
 
@@ -37,8 +36,7 @@ func TestConvert(t *testing.T) {
 	twice = must(twice.Convert(BF16))
 	bits = must(Append[uint16](nil, twice))
 	require.Equal(t, []uint16{0x3f80, 0x3f80, 0xff80, 0x7f80}, bits)
-	values := must(Append[float64](nil, twice))
-	require.Equal(t, []float64{1, 1, math.Inf(-1), math.Inf(1)}, values)
+	require.Equal(t, []float64{1, 1, math.Inf(-1), math.Inf(1)}, must(Append[float64](nil, twice)))
 
 	// A tensor can be converted to several dtypes, each apart from the others.
 	half := must(twice.Convert(F16))
@@ -46,8 +44,7 @@ func TestConvert(t *testing.T) {
 	bits = must(Append[uint16](nil, half))
 	require.Equal(t, []uint16{0x3c00, 0x3c00, 0xfc00, 0x7c00}, bits)
 
-	same := must(x.Convert(F64))
-	_, err := View[float64](same)
+	_, err := View[float64](must(x.Convert(F64)))
 	require.NoError(t, err, "nothing to convert")
 	require.ErrorIs(t, errorOf(View[uint16](direct)), errors.ErrUnsupported)
 }
@@ -65,8 +62,7 @@ func repeating(t testing.TB, d DType, period, n int) Tensor {
 			data[i] = data[i-p]
 		}
 	}
-	x := must(NewTensor(d, []int{n}, data))
-	return x
+	return must(NewTensor(d, []int{n}, data))
 }
 
 // TestConvertInBlocks converts tensors in memory to more bytes than a block has, so
@@ -85,8 +81,7 @@ func TestConvertInBlocks(t *testing.T) {
 			once := must(repeating(t, c.from, period, period).Convert(c.to))
 			want := bytes.Repeat(appended[byte](t, once), n/period+1)[:x.Size()]
 			require.True(t, bytes.Equal(want, bytesOfTensor(t, x)))
-			f := must(Load(writeTemp(t, map[string]Tensor{"x": x})))
-			y := must(f.Tensor("x"))
+			y := must(must(Load(writeTemp(t, map[string]Tensor{"x": x}))).Tensor("x"))
 			require.True(t, bytes.Equal(want, appended[byte](t, y)), "WriteFile")
 		})
 	}

@@ -21,8 +21,7 @@ import (
 // files, RssShmem, of files on tmpfs, or RssAnon.
 func resident(t testing.TB, kind string) int64 {
 	t.Helper()
-	status := must(os.ReadFile("/proc/self/status"))
-	_, rest, found := strings.Cut(string(status), kind+":")
+	_, rest, found := strings.Cut(string(must(os.ReadFile("/proc/self/status"))), kind+":")
 	require.True(t, found)
 	var kB int64
 	must(fmt.Sscan(rest, &kB))
@@ -39,8 +38,7 @@ func sparseModel(t *testing.T, size int, open func(name string) (*File, error)) 
 	require.NoError(t, os.Truncate(name, int64(len(head)+size)))
 	f := must(open(name))
 	t.Cleanup(func() { f.Close() })
-	x := must(f.Tensor("x"))
-	return x
+	return must(f.Tensor("x"))
 }
 
 // TestCopiesLeaveNoPagesResident: copies from a mapped file do not make the process
@@ -104,8 +102,7 @@ func TestConvertingWritesAreSmall(t *testing.T) {
 	x := sparseModel(t, size, func(name string) (*File, error) {
 		file := must(os.Open(name))
 		t.Cleanup(func() { file.Close() })
-		info := must(file.Stat())
-		return NewFile(file, info.Size())
+		return NewFile(file, must(file.Stat()).Size())
 	})
 	converted := must(x.Convert(F32))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // or pools are emptied in the middle
@@ -163,14 +160,13 @@ func writeComputed(t *testing.T, way string, n, size int) {
 	var calls atomic.Int64
 	tensors := make(map[string]Tensor)
 	for i := range n {
-		x, err := NewTensorFunc(BF16, []int{size / 2}, func(dst []float32) error {
+		x := must(NewTensorFunc(BF16, []int{size / 2}, func(dst []float32) error {
 			calls.Add(1)
 			for k := range dst {
 				dst[k] = float32(i)
 			}
 			return nil
-		})
-		require.NoError(t, err)
+		}))
 		tensors[fmt.Sprint(i)] = x
 	}
 	if way == "Write" {

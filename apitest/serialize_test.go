@@ -38,8 +38,7 @@ func TestWriteOrder(t *testing.T) {
 	out.Reset()
 	require.NoError(t, Write(&out, nil, map[string]string{}))
 	require.Equal(t, fileOf(`{"__metadata__":{}}     `, 0), out.Bytes())
-	f := must(Parse(out.Bytes()))
-	require.NotNil(t, f.Metadata())
+	require.NotNil(t, must(Parse(out.Bytes())).Metadata())
 }
 
 // TestWriteRefuses checks that a checkpoint that makes no valid file is refused
@@ -104,12 +103,10 @@ func TestWriteFromAnywhere(t *testing.T) {
 		for name, x := range f.Tensors() {
 			tensors[way+name] = x
 			if len(x.Shape()) > 1 {
-				part := must(x.Slice(Span(1, -1), Span(3, 999)))
-				tensors[way+name+"sliced"] = part
+				tensors[way+name+"sliced"] = must(x.Slice(Span(1, -1), Span(3, 999)))
 			}
 			if x.DType() == F32 {
-				rounded := must(x.Convert(BF16))
-				tensors[way+name+"rounded"] = rounded
+				tensors[way+name+"rounded"] = must(x.Convert(BF16))
 			}
 		}
 	}
@@ -124,8 +121,7 @@ func TestWriteFromAnywhere(t *testing.T) {
 		require.Equal(t, tensors[name].DType(), x.DType())
 		require.Equal(t, tensors[name].Shape(), x.Shape())
 		want := must(Append[byte](nil, tensors[name]))
-		got := must(View[byte](x))
-		require.True(t, bytes.Equal(want, got), name)
+		require.True(t, bytes.Equal(want, must(View[byte](x))), name)
 	}
 	require.Len(t, maps.Collect(f.Tensors()), len(tensors))
 }
@@ -144,16 +140,14 @@ func TestReplaceOpenFile(t *testing.T) {
 	require.Equal(t, []uint32{0, 1, 2, 3, 4, 5, 6, 7}, old)
 	if !testplatform.ReplacesOpenFiles {
 		require.ErrorContains(t, err, "cannot be replaced")
-		names := must(os.ReadDir(filepath.Dir(name)))
-		require.Len(t, names, 1, "the temporary file is gone")
+		require.Len(t, must(os.ReadDir(filepath.Dir(name))), 1, "the temporary file is gone")
 		return
 	}
 	require.NoError(t, err)
 	g := must(Open(name))
 	defer g.Close()
 	half = must(g.Tensor("half"))
-	now := must(Append[uint32](nil, half))
-	require.Equal(t, []uint32{4, 5, 6, 7}, now)
+	require.Equal(t, []uint32{4, 5, 6, 7}, must(Append[uint32](nil, half)))
 }
 
 // TestWriteFileTargets checks which targets WriteFile replaces, and that they keep
@@ -176,8 +170,7 @@ func TestWriteFileTargets(t *testing.T) {
 	require.NoError(t, WriteFile(link, tensors, nil))
 	info := must(os.Lstat(link))
 	require.True(t, info.Mode().IsRegular(), "the link is replaced")
-	old := must(os.ReadFile(name))
-	require.Equal(t, "old", string(old))
+	require.Equal(t, "old", string(must(os.ReadFile(name))))
 	require.NoError(t, WriteFile(name, tensors, nil))
 	info = must(os.Stat(name))
 	require.Equal(t, os.FileMode(0o640), info.Mode())
@@ -212,9 +205,7 @@ func TestWriter(t *testing.T) {
 		names = append(names, name)
 	}
 	require.Equal(t, []string{"z", "empty", "b"}, names)
-	z := must(f.Tensor("z"))
-	got := must(Append[uint32](nil, z))
-	require.Equal(t, []uint32{0, 1}, got)
+	require.Equal(t, []uint32{0, 1}, must(Append[uint32](nil, must(f.Tensor("z")))))
 }
 
 // TestWriterErrors checks the error of each misuse of a Writer, that it stays, and
@@ -323,8 +314,7 @@ func FuzzRoundTrip(f *testing.F) {
 			if bits == 0 || size%8 != 0 {
 				return Tensor{}, false
 			}
-			x := must(NewTensor(DType(dtype), shape, bytes.Repeat([]byte{fill}, size/8)))
-			return x, true
+			return must(NewTensor(DType(dtype), shape, bytes.Repeat([]byte{fill}, size/8))), true
 		}
 		x, ok1 := make(dtype1, shape1, 0x5a)
 		y, ok2 := make(dtype2, shape2, 0xa5)
@@ -344,16 +334,13 @@ func FuzzRoundTrip(f *testing.F) {
 			got := must(file.Tensor(name))
 			require.Equal(t, want.DType(), got.DType())
 			require.Equal(t, want.Shape(), got.Shape())
-			wantBytes := must(View[byte](want))
-			gotBytes := must(View[byte](got))
-			require.True(t, bytes.Equal(wantBytes, gotBytes))
+			require.True(t, bytes.Equal(must(View[byte](want)), must(View[byte](got))))
 		}
 		var streamed bytes.Buffer
 		header := must(ReadHeader(bytes.NewReader(out.Bytes())))
 		w := must(NewWriter(&streamed, header))
 		for _, info := range header.Tensors {
-			dst := must(w.Tensor(info.Name))
-			must(tensors[info.Name].WriteTo(dst))
+			must(tensors[info.Name].WriteTo(must(w.Tensor(info.Name))))
 		}
 		require.NoError(t, w.Close())
 		require.Equal(t, out.Bytes(), streamed.Bytes())

@@ -50,8 +50,7 @@ func TestWriteShards(t *testing.T) {
 `, string(index))
 	requireCheckpoint(t, dir, tensors)
 	requireCheckpoint(t, filepath.Join(dir, "model.safetensors.index.json"), tensors)
-	f, err := Open(dir)
-	require.NoError(t, err)
+	f := must(Open(dir))
 	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 	require.Equal(t, map[DType]int64{U32: 7 * 16}, f.ParameterCount())
 	var names []string
@@ -127,11 +126,9 @@ func TestWriteShardsFails(t *testing.T) {
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, map[string]Tensor{"t03": tensors["t03"]}, nil))
 	r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: int64(file.Len())}
-	f, err := NewFile(r, int64(file.Len()))
-	require.NoError(t, err)
+	f := must(NewFile(r, int64(file.Len())))
 	changed := checkpointOf(t, 2)
-	changed["t03"], err = f.Tensor("t03")
-	require.NoError(t, err)
+	changed["t03"] = must(f.Tensor("t03"))
 	r.left = 10
 	require.ErrorIs(t, WriteShards(dir, changed, nil, 64), errReader)
 	require.Equal(t, before, listDir(t, dir))
@@ -285,8 +282,7 @@ func TestIndexDecides(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"of": "a"}, f.Metadata())
 	require.NoError(t, f.Close())
-	f, err = OpenShards(strings.NewReader(`{"weight_map":{}}`), func(string) (*File, error) { return nil, fs.ErrNotExist })
-	require.NoError(t, err)
+	f = must(OpenShards(strings.NewReader(`{"weight_map":{}}`), func(string) (*File, error) { return nil, fs.ErrNotExist }))
 	require.Empty(t, maps.Collect(f.Tensors()))
 	require.Nil(t, f.Metadata())
 	require.NoError(t, f.Close())
@@ -306,35 +302,25 @@ func TestNewIndex(t *testing.T) {
 		}
 		shard := filepath.Join(dir, fmt.Sprintf("model-%05d-of-00002.safetensors", i+1))
 		require.NoError(t, WriteFile(shard, part, nil))
-		f, err := Open(shard)
-		require.NoError(t, err)
+		f := must(Open(shard))
 		defer f.Close()
 		files = append(files, f)
 	}
-	all, err := Join(files...)
-	require.NoError(t, err)
-	index, err := NewIndex(all.Headers())
-	require.NoError(t, err)
+	index := must(NewIndex(must(Join(files...)).Headers()))
 	require.JSONEq(t, `{"total_parameters": 80, "total_size": 320}`, string(index.Metadata))
-	text, err := index.AppendBinary([]byte("kept"))
-	require.NoError(t, err)
+	text := must(index.AppendBinary([]byte("kept")))
 	require.Equal(t, "kept{", string(text[:5]))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), text[4:], 0o666))
 	requireCheckpoint(t, dir, tensors)
-	index, err = NewIndex(headers("s", "é\U0001f9e0\"\n\x7f"))
-	require.NoError(t, err)
-	text, err = index.AppendBinary(nil)
-	require.NoError(t, err)
+	index = must(NewIndex(headers("s", "é\U0001f9e0\"\n\x7f")))
+	text = must(index.AppendBinary(nil))
 	require.Contains(t, string(text), `"\u00e9\ud83e\udde0\"\n\u007f": "s"`, "ASCII only")
-	index, err = NewIndex(maps.All(map[string]*Header{"s": {
+	index = must(NewIndex(maps.All(map[string]*Header{"s": {
 		Metadata: map[string]string{"total_size": "x", "tied": "x", "other": "y"}, Tensors: []TensorInfo{{Name: "x", DType: U8}},
-	}}))
-	require.NoError(t, err)
+	}})))
 	require.JSONEq(t, `{"tied": "x", "total_parameters": 1, "total_size": 1}`, string(index.Metadata), "the sum stays a number")
-	index, err = NewIndex(maps.All(map[string]*Header{}))
-	require.NoError(t, err)
-	text, err = index.AppendBinary(nil)
-	require.NoError(t, err)
+	index = must(NewIndex(maps.All(map[string]*Header{})))
+	text = must(index.AppendBinary(nil))
 	require.JSONEq(t, `{"metadata": {"total_parameters": 0, "total_size": 0}, "weight_map": {}}`, string(text))
 }
 
@@ -403,8 +389,7 @@ func TestReadIndex(t *testing.T) {
 		if metadata == "" {
 			index.Metadata = nil
 		}
-		text := must(index.AppendBinary(nil))
-		read := must(ReadIndex(bytes.NewReader(text)))
+		read := must(ReadIndex(bytes.NewReader(must(index.AppendBinary(nil)))))
 		require.Equal(t, index, read, "the metadata as it is")
 	}
 	for _, index := range []string{"", "{}", `{"weight_map":{"a":"../s"}}`, `{"weight_map":{"a":"s","a":"s"}}`, `{"weight_map":{"a":1}}`, `{"weight_map":{},"metadata":}`} {
@@ -462,8 +447,7 @@ func TestAliasesInTheIndex(t *testing.T) {
 	index := must(ReadIndex(bytes.NewReader(text)))
 	require.Equal(t, "{\n    \"t09\": \"t01\",\n    \"total_parameters\": 48,\n    \"total_size\": 192\n  }", string(index.Metadata))
 	restored := func(text []byte, metadata map[string]string) {
-		f, err := OpenShards(bytes.NewReader(text), func(shard string) (*File, error) { return Open(filepath.Join(dir, shard)) })
-		require.NoError(t, err)
+		f := must(OpenShards(bytes.NewReader(text), func(shard string) (*File, error) { return Open(filepath.Join(dir, shard)) }))
 		defer f.Close()
 		require.Equal(t, metadata, f.Metadata())
 		all, _ := Untie(maps.Collect(f.Tensors()), f.Metadata())

@@ -95,8 +95,7 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 		dim, dim, int64(dim*dim), dim, dim, int64(dim*dim), int64(5*dim*dim)), 0)
 	f := must(NewFile(hugeReader{head}, int64(len(head))+5*dim*dim))
 	value := func(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40) }
-	a := must(f.Tensor("a"))
-	part := must(a.Slice(Span(-3, dim), Span(dim-2, dim)))
+	part := must(must(f.Tensor("a")).Slice(Span(-3, dim), Span(dim-2, dim)))
 	got := must(Append[byte](nil, part))
 	require.Equal(t, []byte{
 		value((dim-3)*dim + dim - 2), value((dim-3)*dim + dim - 1),
@@ -104,11 +103,9 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 		value((dim-1)*dim + dim - 2), value((dim-1)*dim + dim - 1),
 	}, got)
 	b := must(f.Tensor("b"))
-	last := must(b.Slice(At(-1), At(-1)))
-	got = must(Append[byte](nil, last))
+	got = must(Append[byte](nil, must(b.Slice(At(-1), At(-1)))))
 	require.Equal(t, []byte{value(5*dim*dim - 4), value(5*dim*dim - 3), value(5*dim*dim - 2), value(5*dim*dim - 1)}, got)
-	columns := must(b.Slice(All().By(dim/2), At(1)))
-	got = must(Append[byte](nil, columns))
+	got = must(Append[byte](nil, must(b.Slice(All().By(dim/2), At(1)))))
 	at := int64(dim*dim + dim/2*dim*4 + 4)
 	require.Equal(t, []byte{value(at), value(at + 1), value(at + 2), value(at + 3)}, got[4:])
 	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
@@ -118,13 +115,11 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 func TestCountsBeyond63Bits(t *testing.T) {
 	tensors := make(map[string]Tensor)
 	for i := range 7 {
-		x := must(NewTensorAt(F4, []int{1 << 16, 1 << 16, 1 << 16, 1 << 13}, hugeReader{}))
-		tensors[fmt.Sprint(i)] = x
+		tensors[fmt.Sprint(i)] = must(NewTensorAt(F4, []int{1 << 16, 1 << 16, 1 << 16, 1 << 13}, hugeReader{}))
 	}
 	f := must(FileOf(tensors, nil, nil))
 	require.Equal(t, map[DType]int64{F4: math.MaxInt64}, f.ParameterCount())
-	index, err := NewIndex(func(yield func(string, *Header) bool) { yield("a", f.Header()) })
-	require.NoError(t, err)
+	index := must(NewIndex(func(yield func(string, *Header) bool) { yield("a", f.Header()) }))
 	require.Contains(t, string(index.Metadata), fmt.Sprintf(`"total_parameters": %d`, uint64(7)<<61))
 }
 
@@ -173,10 +168,8 @@ func TestRangeReader(t *testing.T) {
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
 	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
-	f := must(NewFile(r, int64(file.Len())))
-	x = must(f.Tensor("x"))
-	part := must(x.Slice(Span(1, 3), All(), Span(1, 3)))
-	got := must(Append[uint32](nil, part))
+	x = must(must(NewFile(r, int64(file.Len()))).Tensor("x"))
+	got := must(Append[uint32](nil, must(x.Slice(Span(1, 3), All(), Span(1, 3)))))
 	require.Equal(t, []uint32{9, 10, 13, 14, 17, 18, 21, 22}, got)
 	h := must(ReadHeader(bytes.NewReader(file.Bytes())))
 	var want []string
@@ -198,15 +191,13 @@ func TestNoEmptyRanges(t *testing.T) {
 		var file bytes.Buffer
 		require.NoError(t, Write(&file, tensors, nil))
 		r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
-		f := must(NewFile(r, int64(file.Len())))
-		tensors = maps.Collect(f.Tensors())
+		tensors = maps.Collect(must(NewFile(r, int64(file.Len()))).Tensors())
 		var again bytes.Buffer
 		require.NoError(t, Write(&again, tensors, nil))
 		require.Equal(t, file.Bytes(), again.Bytes())
 		require.NoError(t, WriteShards(t.TempDir(), tensors, nil, 1))
 		name := writeTemp(t, tensors)
-		data := must(os.ReadFile(name))
-		require.Equal(t, file.Bytes(), data)
+		require.Equal(t, file.Bytes(), must(os.ReadFile(name)))
 	}
 }
 
@@ -221,8 +212,7 @@ func TestReadTogetherInOrder(t *testing.T) {
 	}
 	w := must(NewWriter(&file, h))
 	for _, name := range names {
-		data := must(w.Tensor(name))
-		must(data.Write(bytes.Repeat([]byte(name), 8)))
+		must(must(w.Tensor(name)).Write(bytes.Repeat([]byte(name), 8)))
 	}
 	require.NoError(t, w.Close())
 	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
@@ -260,8 +250,7 @@ func TestConcurrentReads(t *testing.T) {
 	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{rows, columns}}}}
 	head := must(h.AppendBinary(nil))
 	r := &crowdedReader{endlessReader: endlessReader{head}}
-	f := must(NewFile(r, int64(len(head))+rows*columns))
-	x := must(f.Tensor("x"))
+	x := must(must(NewFile(r, int64(len(head))+rows*columns)).Tensor("x"))
 	sparse := mustSlice(t, x, All(), Span(100, 1100))
 	joined := must(Concat(1, sparse, mustSlice(t, x, All(), Span(5000, 6000))))
 	batches := must(mustSlice(t, x, Span(0, 600)).Reshape(6, 100, columns))
@@ -299,8 +288,7 @@ func TestConcurrentReadsOfSmallTensors(t *testing.T) {
 	}
 	head := must(h.AppendBinary(nil))
 	r := &crowdedReader{endlessReader: endlessReader{head}}
-	f := must(NewFile(r, int64(len(head))+n*size))
-	tensors := maps.Collect(f.Tensors())
+	tensors := maps.Collect(must(NewFile(r, int64(len(head))+n*size)).Tensors())
 	require.NoError(t, Write(io.Discard, tensors, nil))
 	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil))
 	require.LessOrEqual(t, r.most.Load(), int64(16))

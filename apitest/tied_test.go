@@ -13,31 +13,22 @@ import (
 func TestTie(t *testing.T) {
 	data := []uint32{1, 2, 3, 4, 5, 6}
 	of := func(data []uint32, shape ...int) Tensor {
-		x, err := NewTensor(U32, shape, data)
-		require.NoError(t, err)
-		return x
+		return must(NewTensor(U32, shape, data))
 	}
 	slice := func(x Tensor, ranges ...Range) Tensor {
-		y, err := x.Slice(ranges...)
-		require.NoError(t, err)
-		return y
+		return must(x.Slice(ranges...))
 	}
 	cast := func(x Tensor) Tensor {
-		y, err := x.Bitcast(F32)
-		require.NoError(t, err)
-		return y
+		return must(x.Bitcast(F32))
 	}
 	convert := func(x Tensor, dtypes ...DType) Tensor {
 		for _, d := range dtypes {
-			var err error
-			x, err = x.Convert(d)
-			require.NoError(t, err)
+			x = must(x.Convert(d))
 		}
 		return x
 	}
 	computed, _ := counted(t, of(data, 6))
-	joined, err := Concat(0, of(data, 6), of(data, 6))
-	require.NoError(t, err)
+	joined := must(Concat(0, of(data, 6), of(data, 6)))
 	tensors := map[string]Tensor{
 		"b": of(data, 6), "a": of(data, 6), "c": of(data, 6),
 		"other shape": of(data, 2, 3), "other shape, again": of(data, 2, 3),
@@ -64,8 +55,7 @@ func TestTie(t *testing.T) {
 
 	var file bytes.Buffer
 	require.NoError(t, Write(&file, kept, noted))
-	f, err := Parse(file.Bytes())
-	require.NoError(t, err)
+	f := must(Parse(file.Bytes()))
 	all, rest := Untie(maps.Collect(f.Tensors()), f.Metadata())
 	require.Equal(t, metadata, rest, "without the aliases")
 	require.Equal(t, noted, f.Metadata(), "the map is not modified")

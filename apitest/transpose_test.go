@@ -42,8 +42,7 @@ func randomTensor(t testing.TB, dtype DType, shape ...int) Tensor {
 	for i := range data {
 		data[i] = byte(random.Uint32())
 	}
-	x := must(NewTensor(dtype, shape, data))
-	return x
+	return must(NewTensor(dtype, shape, data))
 }
 
 // TestTransposeReverses: without dims the order is that of numpy.transpose.

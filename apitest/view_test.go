@@ -22,8 +22,7 @@ import (
 // that View does if they are viewable.
 func requireElements[T Element](t *testing.T, tensor Tensor, want []T, viewable bool) {
 	t.Helper()
-	got := must(Append([]T{7}, tensor))
-	require.Equal(t, append([]T{7}, want...), got)
+	require.Equal(t, append([]T{7}, want...), must(Append([]T{7}, tensor)))
 	view, err := View[T](tensor)
 	if !viewable {
 		require.ErrorIs(t, err, errors.ErrUnsupported)
@@ -57,8 +56,7 @@ func TestElementTypes(t *testing.T) {
 		0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0x21, 0xf8, 0xff, 0x38})
 	file := must(Parse(data))
 	get := func(name string) Tensor {
-		tensor := must(file.Tensor(name))
-		return tensor
+		return must(file.Tensor(name))
 	}
 	le := littleEndian()
 	requireElements(t, get("f"), []float32{1, -2}, le)
@@ -124,8 +122,7 @@ func TestAppendIntegers(t *testing.T) {
 	test(I32, []byte{0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, []float64{math.MinInt32, -1, math.MaxInt32})
 	test(U32, []byte{1, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff}, []float64{1, 1 << 31, math.MaxUint32})
 	for _, dtype := range []DType{I64, U64} {
-		x := must(NewTensor(dtype, nil, make([]byte, 8)))
-		requireRefused[float64](t, x, "not float64")
+		requireRefused[float64](t, must(NewTensor(dtype, nil, make([]byte, 8))), "not float64")
 	}
 }
 
@@ -136,11 +133,9 @@ func TestElements(t *testing.T) {
 	f := must(FileOf(map[string]Tensor{"x": x, "s": scalar}, nil, nil))
 	require.Equal(t, "2 tensors, 13 bytes", f.String())
 	for _, shape := range [][]int{nil, {2, 3}, {-1, 3}, {2, -1}, {-1, -1}} {
-		got := must(Elements[float32](f, "x", shape...))
-		require.Equal(t, []float32{1, 2, 3, 4, 5, 6}, got)
+		require.Equal(t, []float32{1, 2, 3, 4, 5, 6}, must(Elements[float32](f, "x", shape...)))
 	}
-	got := must(Elements[float64](f, "s"))
-	require.Equal(t, []float64{7}, got)
+	require.Equal(t, []float64{7}, must(Elements[float64](f, "s")))
 	for _, shape := range [][]int{{6}, {3, 2}, {2, 3, 1}, {-1}, {-2, 3}} {
 		_, err := Elements[float32](f, "x", shape...)
 		require.EqualError(t, err, fmt.Sprintf(`safetensors: tensor "x": its shape is [2,3], not %s`, strings.ReplaceAll(fmt.Sprint(shape), " ", ",")))
@@ -211,14 +206,12 @@ func TestUnaligned(t *testing.T) {
 			f := open(t, name)
 			x := must(f.Tensor("f"))
 			require.ErrorIs(t, errorOf(View[float32](x)), errors.ErrUnsupported)
-			got := must(Append[float32](nil, x))
-			require.Equal(t, []float32{1}, got)
+			require.Equal(t, []float32{1}, must(Append[float32](nil, x)))
 			require.NoError(t, f.Close())
 		})
 	}
 	f := openedBy["Load"](t, name)
-	x := must(f.Tensor("f"))
-	must(View[byte](x))
+	must(View[byte](must(f.Tensor("f"))))
 }
 
 // TestNewTensor checks which data makes a tensor, and that the tensor aliases it.
@@ -232,15 +225,12 @@ func TestNewTensor(t *testing.T) {
 	raw := must(Append[byte](nil, x))
 	require.Equal(t, []byte{0, 0, 0x80, 0x3f}, raw[:4], "bytes are little-endian on every host")
 
-	bits := must(NewTensor(BF16, []int{1}, []uint16{0x3f80}))
-	values := must(Append[float32](nil, bits))
+	values := must(Append[float32](nil, must(NewTensor(BF16, []int{1}, []uint16{0x3f80}))))
 	require.Equal(t, []float32{1}, values)
-	bytesOfOne := must(NewTensor(BF16, nil, []byte{0x80, 0x3f}))
-	values = must(Append[float32](nil, bytesOfOne))
+	values = must(Append[float32](nil, must(NewTensor(BF16, nil, []byte{0x80, 0x3f}))))
 	require.Equal(t, []float32{1}, values)
 
-	empty := must(NewTensor(F32, []int{0, 3}, []float32(nil)))
-	view = must(View[float32](empty))
+	view = must(View[float32](must(NewTensor(F32, []int{0, 3}, []float32(nil)))))
 	require.Equal(t, []float32{}, view)
 }
 
@@ -268,8 +258,7 @@ func TestTensorMethods(t *testing.T) {
 	shape := []int{2}
 	x := must(NewTensor(U8, shape, []byte{1, 2}))
 	at := must(NewTensorAt(U8, shape, strings.NewReader("12")))
-	of, err := NewTensorFunc(U8, shape, func([]byte) error { return nil })
-	require.NoError(t, err)
+	of := must(NewTensorFunc(U8, shape, func([]byte) error { return nil }))
 	reshaped := must(x.Reshape(shape...))
 	shape[0] = 1
 	for i, x := range []Tensor{x, at, of, reshaped} {
@@ -283,8 +272,7 @@ func TestShapeIsACopy(t *testing.T) {
 	x := counting(t, U32, 1, 2, 3, 1, 1)
 	f := must(FileOf(map[string]Tensor{"x": x}, nil, nil))
 	at := must(NewTensorAt(U32, x.Shape(), strings.NewReader("")))
-	of, err := NewTensorFunc(U32, x.Shape(), func([]uint32) error { return nil })
-	require.NoError(t, err)
+	of := must(NewTensorFunc(U32, x.Shape(), func([]uint32) error { return nil }))
 	reshaped := must(x.Reshape(3, 2, 1, 1, 1))
 	moved := must(x.Transpose())
 	cast := must(x.Bitcast(I32))

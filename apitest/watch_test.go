@@ -174,12 +174,10 @@ func TestWatchComputed(t *testing.T) {
 func TestWatchIsTheSame(t *testing.T) {
 	nothing := func(int) error { return errors.New("a view counts nothing") }
 	x := counting(t, U32, 4, 6)
-	view := must(View[uint32](watched(x, nothing)))
-	require.Same(t, &must(View[uint32](x))[0], &view[0])
+	require.Same(t, &must(View[uint32](x))[0], &must(View[uint32](watched(x, nothing)))[0])
 
 	joined := must(Concat(0, mustSlice(t, x, Span(2, 4)), x))
-	flat := must(transposed(t, x).Reshape(24))
-	tensors := map[string]Tensor{"x": x, "joined": joined, "flat": flat}
+	tensors := map[string]Tensor{"x": x, "joined": joined, "flat": must(transposed(t, x).Reshape(24))}
 	for name, y := range Watch(tensors, nothing) {
 		tensors[name+" watched"] = y
 		tensors[name+" watched again"] = watched(y, nothing)
