@@ -78,9 +78,9 @@ func input(name string, create func(path string)) string {
 
 // TestBenchmarks runs every benchmark of a Go contestant once, on small inputs.
 func TestBenchmarks(t *testing.T) {
-	skip := "//impl=(rust|python|bintensors|numpy|encoding-json-(1.27|v2))"
+	want, skip := 12, "//impl=(rust|python|bintensors|numpy|encoding-json-(1.27|v2))"
 	if inMemory(os.TempDir()) {
-		skip += "|BenchmarkLoad/cold"
+		want, skip = 11, skip+"|BenchmarkLoad/cold|BenchmarkExperts"
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=.", "-test.skip="+skip, "-test.benchtime=1x", "-test.short")
 	out, err := cmd.CombinedOutput()
@@ -91,7 +91,7 @@ func TestBenchmarks(t *testing.T) {
 		require.True(t, ok, "%v", results.Result())
 		works[string(result.Name.Base())]++
 	}
-	require.Len(t, works, 11)
+	require.Len(t, works, want)
 }
 
 // TestEvict shows that a cold run is cold, and that evict would know.
