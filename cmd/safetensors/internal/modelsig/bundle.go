@@ -37,65 +37,69 @@ type Bundle struct {
 	sig     []byte
 }
 
+// bundleText is the JSON of a Bundle.
+type bundleText struct {
+	MediaType string `json:"mediaType"`
+	Material  struct {
+		PublicKey *struct {
+			Hint string `json:"hint"`
+		} `json:"publicKey"`
+		Chain *struct {
+			Certificates []struct {
+				RawBytes string `json:"rawBytes"`
+			} `json:"certificates"`
+		} `json:"x509CertificateChain"`
+		Certificate *struct{} `json:"certificate"` // of a keyless one
+	} `json:"verificationMaterial"`
+	Envelope *struct {
+		Payload     string `json:"payload"`
+		PayloadType string `json:"payloadType"`
+		Signatures  []struct {
+			Sig string `json:"sig"`
+		} `json:"signatures"`
+	} `json:"dsseEnvelope"`
+}
+
 // Parse parses a bundle. A keyless one is ErrKeyless.
 func Parse(data []byte) (*Bundle, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("a signature of more than %d bytes", MaxSize)
 	}
-	var media, typ, payload string
-	var signatures []string
-	var envelope, chained, keyless bool
-	b := new(Bundle)
-	text := func(dst *[]string) field {
-		return func(d decoder) error {
-			var s string
-			err := value(&s)(d)
-			*dst = append(*dst, s)
-			return err
-		}
-	}
-	present := func(found *bool, read field) field {
-		return func(d decoder) error { *found = true; return read(d) }
-	}
-	err := decode(data, map[string]field{
-		"mediaType": value(&media),
-		"verificationMaterial": object(map[string]field{
-			"publicKey": present(&b.key, object(map[string]field{"hint": value(&b.hint)})),
-			"x509CertificateChain": present(&chained, object(map[string]field{
-				"certificates": list(object(map[string]field{"rawBytes": text(&b.chain)})),
-			})),
-			"certificate": present(&keyless, decoder.skip),
-		}),
-		"dsseEnvelope": present(&envelope, object(map[string]field{
-			"payload":     value(&payload),
-			"payloadType": value(&typ),
-			"signatures":  list(object(map[string]field{"sig": text(&signatures)})),
-		})),
-	})
+	var text bundleText
+	err := decode(data, &text)
+	key, chain, keyless := text.Material.PublicKey, text.Material.Chain, text.Material.Certificate != nil
 	switch {
 	case err != nil:
 		return nil, err
-	case media != mediaType:
-		return nil, fmt.Errorf("media type %q, expected %q", media, mediaType)
-	case keyless && !b.key && !chained:
+	case text.MediaType != mediaType:
+		return nil, fmt.Errorf("media type %q, expected %q", text.MediaType, mediaType)
+	case keyless && key == nil && chain == nil:
 		return nil, ErrKeyless
-	case !b.key && !chained:
+	case key == nil && chain == nil:
 		return nil, errors.New("neither a key nor certificates in verificationMaterial")
-	case b.key && chained || keyless:
+	case key != nil && chain != nil || keyless:
 		return nil, errors.New("several methods in verificationMaterial, expected one")
-	case chained && (len(b.chain) == 0 || len(b.chain) > maxCertificates):
-		return nil, fmt.Errorf("%d certificates, expected 1 to %d", len(b.chain), maxCertificates)
-	case !envelope:
+	case chain != nil && (len(chain.Certificates) == 0 || len(chain.Certificates) > maxCertificates):
+		return nil, fmt.Errorf("%d certificates, expected 1 to %d", len(chain.Certificates), maxCertificates)
+	case text.Envelope == nil:
 		return nil, errors.New("no dsseEnvelope")
-	case typ != payloadType:
-		return nil, fmt.Errorf("payload type %q, expected %q", typ, payloadType)
-	case len(signatures) != 1:
-		return nil, fmt.Errorf("%d signatures, expected 1", len(signatures))
+	case text.Envelope.PayloadType != payloadType:
+		return nil, fmt.Errorf("payload type %q, expected %q", text.Envelope.PayloadType, payloadType)
+	case len(text.Envelope.Signatures) != 1:
+		return nil, fmt.Errorf("%d signatures, expected 1", len(text.Envelope.Signatures))
 	}
-	if b.payload, err = decodeBase64(payload); err != nil || len(b.payload) == 0 {
+	b := &Bundle{key: key != nil}
+	if key != nil {
+		b.hint = key.Hint
+	} else {
+		for _, c := range chain.Certificates {
+			b.chain = append(b.chain, c.RawBytes)
+		}
+	}
+	if b.payload, err = decodeBase64(text.Envelope.Payload); err != nil || len(b.payload) == 0 {
 		return nil, errors.New("payload: expected base64")
 	}
-	if b.sig, err = decodeBase64(signatures[0]); err != nil || len(b.sig) == 0 {
+	if b.sig, err = decodeBase64(text.Envelope.Signatures[0].Sig); err != nil || len(b.sig) == 0 {
 		return nil, errors.New("sig: expected base64")
 	}
 	return b, nil

@@ -5,133 +5,92 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"reflect"
+	"strings"
 	"unicode/utf8"
 )
 
-// A decoder reads JSON strictly: package json would take the last of duplicate fields,
-// and fields in another case, so that two programs could read two things.
-type decoder struct{ *json.Decoder }
-
-// A field reads the value of a field.
-type field func(d decoder) error
-
-// decode reads an object.
-func decode(data []byte, fields map[string]field) error {
+// decode reads an object strictly, into a struct. Package json would take the last of
+// duplicate fields, fields in another case and null for anything, so that two programs could
+// read two things. Fields that the struct does not have are skipped.
+func decode(data []byte, object any) error {
 	if !utf8.Valid(data) {
 		return errors.New("is not UTF-8")
 	}
 	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		return fmt.Errorf("is not JSON: %w", err)
 	}
-	d := decoder{json.NewDecoder(bytes.NewReader(data))}
+	known := make(map[string]string)
+	addFields(known, reflect.TypeOf(object))
+	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	return d.object(fields)
-}
-
-func (d decoder) open(want json.Delim, what string) error {
-	token, err := d.Token()
-	if err == nil && token != want {
-		err = fmt.Errorf("expected %s", what)
+	if err := checkField(d, "", known); err != nil {
+		return err
+	}
+	err := json.Unmarshal(data, object)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("%s: expected %s, not %s", wrong.Field, kinds[wrong.Type.Kind()], wrong.Value)
 	}
 	return err
 }
 
-// object reads an object. Fields that are not known are skipped.
-func (d decoder) object(fields map[string]field) error {
-	if err := d.open('{', "an object"); err != nil {
+// kinds are what the values of JSON are read as.
+var kinds = map[reflect.Kind]string{
+	reflect.Struct: "an object", reflect.Slice: "an array", reflect.String: "a string", reflect.Bool: "a boolean", reflect.Float64: "a number",
+}
+
+// addFields adds the names of the fields of a struct and of those in it, by what package
+// json compares.
+func addFields(known map[string]string, t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		addFields(known, t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			known[fold(name)] = name
+			addFields(known, t.Field(i).Type)
+		}
+	}
+}
+
+// fold returns the same for names that differ in the case of letters only.
+func fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
+
+// checkField checks the next value of a valid text, which is that of a field.
+func checkField(d *json.Decoder, field string, known map[string]string) error {
+	token, err := d.Token()
+	_, ok := known[fold(field)]
+	switch {
+	case err != nil:
 		return err
+	case token == nil && ok:
+		return fmt.Errorf("%s is null", field)
+	case token != json.Delim('{') && token != json.Delim('['):
+		return nil
 	}
 	seen := make(map[string]bool)
 	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return err
-		}
-		key := token.(string) // of valid JSON
-		if seen[key] {
-			return fmt.Errorf("duplicate field %q", key)
-		}
-		seen[key] = true
-		read := fields[key]
-		if read == nil {
-			read = decoder.skip
-		}
-		if err := read(d); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-	}
-	_, err := d.Token()
-	return err
-}
-
-// list reads an array of values that read reads.
-func list(read field) field {
-	return func(d decoder) error {
-		if err := d.open('[', "an array"); err != nil {
-			return err
-		}
-		for i := 0; d.More(); i++ {
-			if err := read(d); err != nil {
-				return fmt.Errorf("%d: %w", i, err)
+		field := ""
+		if token == json.Delim('{') {
+			key, err := d.Token()
+			if err != nil {
+				return err
 			}
+			field = key.(string)
+			switch want, ok := known[fold(field)]; {
+			case seen[field]:
+				return fmt.Errorf("duplicate field %q", field)
+			case ok && field != want:
+				return fmt.Errorf("field %q, expected %q", field, want)
+			}
+			seen[field] = true
 		}
-		_, err := d.Token()
-		return err
-	}
-}
-
-func object(fields map[string]field) field {
-	return func(d decoder) error { return d.object(fields) }
-}
-
-// value reads a string or a boolean.
-func value[T string | bool](dst *T) field {
-	return func(d decoder) error {
-		token, err := d.Token()
-		if err != nil {
+		if err := checkField(d, field, known); err != nil {
 			return err
 		}
-		v, ok := token.(T)
-		if !ok {
-			return fmt.Errorf("expected a %T", v)
-		}
-		*dst = v
-		return nil
 	}
-}
-
-// integer reads a whole number. The Python package writes it as a float, 100.0.
-func integer(dst *int64) field {
-	return func(d decoder) error {
-		token, err := d.Token()
-		if err != nil {
-			return err
-		}
-		n, _ := token.(json.Number)
-		f, err := n.Float64()
-		if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-			return fmt.Errorf("expected a whole number")
-		}
-		*dst = int64(f)
-		return nil
-	}
-}
-
-func (d decoder) skip() error {
-	for depth := 0; ; {
-		token, err := d.Token()
-		if err != nil {
-			return err
-		}
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-		if depth == 0 {
-			return nil
-		}
-	}
+	_, err = d.Token()
+	return err
 }

@@ -54,16 +54,16 @@ func pythonBytes(data []byte) []byte {
 
 func parseLegacy(payload []byte) (*Manifest, error) {
 	s := new(statement)
-	if err := s.decode(payload); err != nil {
+	if err := decode(payload, s); err != nil {
 		return nil, fmt.Errorf("statement: %w", err)
 	}
-	if s.typ != statementType || s.predicateType != legacyPredicate {
-		return nil, fmt.Errorf("predicate type %.80q of a signature of the kind of %q", s.predicateType, legacyPredicate)
+	if s.Type != statementType || s.PredicateType != legacyPredicate {
+		return nil, fmt.Errorf("predicate type %.80q of a signature of the kind of %q", s.PredicateType, legacyPredicate)
 	}
 	m := &Manifest{Hash: "sha256"}
-	for _, subject := range s.subjects {
-		s.resources = append(s.resources, resource{subject.name, subject.sha256, "sha256"})
+	var resources []resource
+	for _, subject := range s.Subjects {
+		resources = append(resources, resource{m.Hash, subject.Digest.SHA256, subject.Name})
 	}
-	s.subjects = nil
-	return m, m.add(s.resources)
+	return m, m.add(resources)
 }

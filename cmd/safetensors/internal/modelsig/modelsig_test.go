@@ -153,10 +153,10 @@ func edited(t testing.TB, replace ...string) []byte {
 // fixDigest writes the right digest of the subject, if there is one to be written.
 func fixDigest(payload []byte) []byte {
 	s := new(statement)
-	if s.decode(payload) != nil || len(s.subjects) != 1 || len(s.subjects[0].sha256) != 64 {
+	if decode(payload, s) != nil || s.Predicate == nil || len(s.Subjects) != 1 || len(s.Subjects[0].Digest.SHA256) != 64 {
 		return payload
 	}
-	return bytes.ReplaceAll(payload, []byte(s.subjects[0].sha256), []byte(rootDigest(s.resources)))
+	return bytes.ReplaceAll(payload, []byte(s.Subjects[0].Digest.SHA256), []byte(rootDigest(s.Predicate.Resources)))
 }
 
 // TestStatementRules has a statement that breaks each rule of the specification, signed
@@ -171,13 +171,13 @@ func TestStatementRules(t *testing.T) {
 		replace []string
 		want    string
 	}{
-		{"8.3 the statement is an object", []string{`{"_type"`, `[{"_type"`, `"name":"m"}]}`, `"name":"m"}]}]`}, "expected an object"},
+		{"8.3 the statement is an object", []string{`{"_type"`, `[{"_type"`, `"name":"m"}]}`, `"name":"m"}]}]`}, "expected an object, not array"},
 		{"8.3 _type", []string{"Statement/v1", "Statement/v0.1"}, `statement of type "https://in-toto.io/Statement/v0.1"`},
-		{"8.3 _type is a string", []string{`"https://in-toto.io/Statement/v1"`, "1"}, "_type: expected a string"},
+		{"8.3 _type is a string", []string{`"https://in-toto.io/Statement/v1"`, "1"}, "_type: expected a string, not number"},
 		{"5.1 another predicate type", []string{predicateType, "https://slsa.dev/provenance/v1"}, `predicate type "https://slsa.dev/provenance/v1"`},
 		{"5.1 the legacy predicate needs the legacy signature", []string{predicateType, legacyPredicate}, `predicate type "https://model_signing/Digests/v0.1"`},
 		{"8.3 predicate", []string{`"predicate":`, `"other":`}, "no predicate"},
-		{"8.3 predicate is an object", []string{`"predicate":{`, `"predicate":null,"other":{`}, "predicate: expected an object"},
+		{"8.3 predicate is an object", []string{`"predicate":{`, `"predicate":null,"other":{`}, "predicate is null"},
 		{"6.5 one subject", []string{`"subject":[`, `"subject":[{"name":"x","digest":{}},`}, "2 subjects"},
 		{"6.5 a subject", []string{`"subject":[`, `"subject":[],"other":[`}, "0 subjects"},
 		{"6.5 name of the subject", []string{`"name":"m"`, `"name":""`}, "the subject has no name"},
@@ -207,15 +207,16 @@ func TestStatementRules(t *testing.T) {
 		{"5.2.2 hash_type", []string{`"hash_type":"sha256"`, `"hash_type":"md5"`}, `hash "md5" is not one of the format`},
 		{"7 blake3", []string{`"sha256",`, `"blake3",`}, `hash "blake3" of the format is not supported`},
 		{"5.2.2 allow_symlinks", []string{`"allow_symlinks":false,`, ``}, "no allow_symlinks"},
-		{"5.2.2 allow_symlinks is a boolean", []string{`"allow_symlinks":false`, `"allow_symlinks":"false"`}, "allow_symlinks: expected a bool"},
+		{"5.2.2 allow_symlinks is a boolean", []string{`"allow_symlinks":false`, `"allow_symlinks":"false"`}, "predicate.serialization.allow_symlinks: expected a boolean, not string"},
 		{"5.2.2 shard_size of files", []string{`"method":"files"`, `"method":"files","shard_size":100`}, "shard_size with the method files"},
-		{"5.2.2 shard_size of shards", []string{`"method":"files"`, `"method":"shards"`}, "shard_size is 0, expected a positive number"},
-		{"5.2.2 shard_size is an integer", []string{`"method":"files"`, `"method":"shards","shard_size":1.5`}, "shard_size: expected a whole number"},
-		{"5.2.2 shard_size in bounds", []string{`"method":"files"`, `"method":"shards","shard_size":1e300`}, "shard_size: expected a whole number"},
+		{"5.2.2 shard_size of shards", []string{`"method":"files"`, `"method":"shards"`}, "shard_size is 0, expected a positive whole number"},
+		{"5.2.2 shard_size is an integer", []string{`"method":"files"`, `"method":"shards","shard_size":1.5`}, "shard_size is 1.5, expected a positive whole number"},
+		{"5.2.2 shard_size is a number", []string{`"method":"files"`, `"method":"shards","shard_size":1e400`}, "predicate.serialization.shard_size: expected a number"},
+		{"5.2.2 shard_size in bounds", []string{`"method":"files"`, `"method":"shards","shard_size":1e300`}, "shard_size is 1e+300, expected a positive whole number"},
 		{"6.3.2 name of a shard", []string{`"method":"files"`, `"method":"shards","shard_size":9`}, "is not PATH:START:END"},
-		{"5.2.2 ignore_paths", []string{`[".git"]`, `[1]`}, "ignore_paths: 0: expected a string"},
+		{"5.2.2 ignore_paths", []string{`[".git"]`, `[1]`}, "predicate.serialization.ignore_paths: expected a string, not number"},
 		{"JSON: duplicate field", []string{`"_type":`, `"_type":"x","_type":`}, `duplicate field "_type"`},
-		{"JSON: another case", []string{`"resources":`, `"Resources":`}, "covers no file"},
+		{"JSON: another case", []string{`"resources":`, `"Resources":`}, `field "Resources", expected "resources"`},
 		{"JSON: something after it", []string{last + "]", last + "]} {"}, "is not JSON"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -242,7 +243,10 @@ func TestBundleRules(t *testing.T) {
 		{"not UTF-8", []string{`"mediaType"`, "\"\xff\":0,\"mediaType\""}, "is not UTF-8"},
 		{"nesting", []string{`"mediaType"`, `"x":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `,"mediaType"`}, "exceeded max depth"},
 		{"media type", []string{"bundle.v0.3", "bundle.v0.9"}, `media type "application/vnd.dev.sigstore.bundle.v0.9+json"`},
-		{"no media type", []string{`"mediaType"`, `"mediatype"`}, `media type ""`},
+		{"no media type", []string{`"mediaType"`, `"mediatype"`}, `field "mediatype", expected "mediaType"`},
+		{"media type in another case that package json takes", []string{`"publicKey"`, `"public\u212aey"`}, `expected "publicKey"`},
+		{"media type is null", []string{`"mediaType":"`, `"mediaType":null,"x":"`}, "mediaType is null"},
+		{"nothing", []string{good, "null"}, `media type ""`},
 		{"no method", []string{key, ""}, "neither a key nor certificates"},
 		{"two methods", []string{key, key + `,"x509CertificateChain":{"certificates":[]}`}, "several methods"},
 		{"a key and a certificate of Fulcio", []string{key, key + `,"certificate":{}`}, "several methods"},
@@ -257,7 +261,7 @@ func TestBundleRules(t *testing.T) {
 		{"payload with a line break", []string{`"payload":"`, `"payload":"\n`}, "payload: expected base64"},
 		{"no payload", []string{`"payload":`, `"load":`}, "payload: expected base64"},
 		{"sig is no base64", []string{`"sig":"`, `"sig":"!`}, "sig: expected base64"},
-		{"sig is null", []string{`"sig":"`, `"sig":null,"x":"`}, "sig: expected a string"},
+		{"sig is null", []string{`"sig":"`, `"sig":null,"x":"`}, "sig is null"},
 		{"another key", []string{s.hint, other.hint}, "signed with another key"},
 		{"duplicate payload", []string{`"payload":"`, `"payload":"AA==","payload":"`}, `duplicate field "payload"`},
 	} {

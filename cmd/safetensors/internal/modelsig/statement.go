@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,109 +19,81 @@ const (
 	predicateType = "https://model_signing/signature/v1.0"
 )
 
-// A statement is the payload as it is spelled.
+// A statement is the payload as it is spelled, each object with its keys in order.
 type statement struct {
-	typ           string
-	predicateType string
-	subjects      []subject
-	predicate     bool // there is one
-	resources     []resource
-	serialization bool
-	method        string
-	hash          string
-	shardSize     int64
-	symlinks      *bool
-	ignore        []string
+	Type          string     `json:"_type"`
+	Predicate     *predicate `json:"predicate"`
+	PredicateType string     `json:"predicateType"`
+	Subjects      []subject  `json:"subject"`
 }
 
-type subject struct{ name, sha256 string }
-
-type resource struct{ name, digest, algorithm string }
-
-func (s *statement) decode(payload []byte) error {
-	return decode(payload, map[string]field{
-		"_type":         value(&s.typ),
-		"predicateType": value(&s.predicateType),
-		"subject": list(func(d decoder) error {
-			var x subject
-			err := d.object(map[string]field{
-				"name":   value(&x.name),
-				"digest": object(map[string]field{"sha256": value(&x.sha256)}),
-			})
-			s.subjects = append(s.subjects, x)
-			return err
-		}),
-		"predicate": func(d decoder) error {
-			s.predicate = true
-			return d.object(map[string]field{
-				"resources": list(func(d decoder) error {
-					var r resource
-					err := d.object(map[string]field{
-						"name": value(&r.name), "digest": value(&r.digest), "algorithm": value(&r.algorithm),
-					})
-					s.resources = append(s.resources, r)
-					return err
-				}),
-				"serialization": s.decodeSerialization,
-			})
-		},
-	})
+type predicate struct {
+	Resources     []resource     `json:"resources"`
+	Serialization *serialization `json:"serialization"`
 }
 
-func (s *statement) decodeSerialization(d decoder) error {
-	s.serialization = true
-	return d.object(map[string]field{
-		"method":         value(&s.method),
-		"hash_type":      value(&s.hash),
-		"shard_size":     integer(&s.shardSize),
-		"allow_symlinks": func(d decoder) error { s.symlinks = new(bool); return value(s.symlinks)(d) },
-		"ignore_paths": list(func(d decoder) error {
-			var path string
-			err := value(&path)(d)
-			s.ignore = append(s.ignore, path)
-			return err
-		}),
-	})
+type resource struct {
+	Algorithm string `json:"algorithm"`
+	Digest    string `json:"digest"`
+	Name      string `json:"name"`
+}
+
+type serialization struct {
+	AllowSymlinks *bool    `json:"allow_symlinks"`
+	HashType      string   `json:"hash_type"`
+	IgnorePaths   []string `json:"ignore_paths"`
+	Method        string   `json:"method"`
+	ShardSize     float64  `json:"shard_size,omitzero"` // a whole number, which the Python package writes as 100.0
+}
+
+type subject struct {
+	Digest struct {
+		SHA256 string `json:"sha256"`
+	} `json:"digest"`
+	Name string `json:"name"`
 }
 
 // parseStatement returns what a payload says whose signature was found right. Its rules
 // are those of sections 5, 6 and 8.3 of the specification.
 func parseStatement(payload []byte) (*Manifest, error) {
 	s := new(statement)
-	if err := s.decode(payload); err != nil {
+	if err := decode(payload, s); err != nil {
 		return nil, fmt.Errorf("statement: %w", err)
 	}
 	switch {
-	case s.typ != statementType:
-		return nil, fmt.Errorf("statement of type %.80q, expected %q", s.typ, statementType)
-	case s.predicateType != predicateType:
-		return nil, fmt.Errorf("predicate type %.80q, expected %q", s.predicateType, predicateType)
-	case !s.predicate:
+	case s.Type != statementType:
+		return nil, fmt.Errorf("statement of type %.80q, expected %q", s.Type, statementType)
+	case s.PredicateType != predicateType:
+		return nil, fmt.Errorf("predicate type %.80q, expected %q", s.PredicateType, predicateType)
+	case s.Predicate == nil:
 		return nil, errors.New("the statement has no predicate")
-	case len(s.subjects) != 1:
-		return nil, fmt.Errorf("%d subjects, expected 1", len(s.subjects))
-	case s.subjects[0].name == "":
+	case len(s.Subjects) != 1:
+		return nil, fmt.Errorf("%d subjects, expected 1", len(s.Subjects))
+	case s.Subjects[0].Name == "":
 		return nil, errors.New("the subject has no name")
-	case !s.serialization:
+	case s.Predicate.Serialization == nil:
 		return nil, errors.New("the predicate has no serialization")
-	case s.method != "files" && s.method != "shards":
-		return nil, fmt.Errorf("serialization method %.80q, expected files or shards", s.method)
-	case s.method == "shards" && s.shardSize <= 0:
-		return nil, fmt.Errorf("shard_size is %d, expected a positive number", s.shardSize)
-	case s.method == "files" && s.shardSize != 0:
+	}
+	as, resources := s.Predicate.Serialization, s.Predicate.Resources
+	switch {
+	case as.Method != "files" && as.Method != "shards":
+		return nil, fmt.Errorf("serialization method %.80q, expected files or shards", as.Method)
+	case as.Method == "shards" && !(as.ShardSize > 0 && as.ShardSize <= 1<<53 && as.ShardSize == math.Trunc(as.ShardSize)):
+		return nil, fmt.Errorf("shard_size is %v, expected a positive whole number", as.ShardSize)
+	case as.Method == "files" && as.ShardSize != 0:
 		return nil, errors.New("shard_size with the method files")
-	case s.symlinks == nil:
+	case as.AllowSymlinks == nil:
 		return nil, errors.New("the serialization has no allow_symlinks")
 	}
 	m := &Manifest{
-		Model: s.subjects[0].name, Hash: s.hash, ShardSize: s.shardSize,
-		AllowSymlinks: *s.symlinks, IgnorePaths: s.ignore,
+		Model: s.Subjects[0].Name, Hash: as.HashType, ShardSize: int64(as.ShardSize),
+		AllowSymlinks: *as.AllowSymlinks, IgnorePaths: as.IgnorePaths,
 	}
-	if err := m.add(s.resources); err != nil {
+	if err := m.add(resources); err != nil {
 		return nil, err
 	}
-	if root := rootDigest(s.resources); root != s.subjects[0].sha256 {
-		return nil, fmt.Errorf("the digest of the subject is %.80q, that of the resources %q", s.subjects[0].sha256, root)
+	if root, digest := rootDigest(resources), s.Subjects[0].Digest.SHA256; root != digest {
+		return nil, fmt.Errorf("the digest of the subject is %.80q, that of the resources %q", digest, root)
 	}
 	return m, nil
 }
@@ -129,7 +102,7 @@ func parseStatement(payload []byte) (*Manifest, error) {
 func rootDigest(resources []resource) string {
 	h := sha256.New()
 	for _, r := range resources {
-		sum, _ := hex.DecodeString(r.digest)
+		sum, _ := hex.DecodeString(r.Digest)
 		h.Write(sum)
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -158,21 +131,21 @@ func (m *Manifest) add(resources []resource) error {
 	pieces := make([]piece, len(resources))
 	for i, r := range resources {
 		p := &pieces[i]
-		p.name = r.name
+		p.name = r.Name
 		if m.ShardSize > 0 {
 			if err := p.cutRange(); err != nil {
 				return err
 			}
 		}
 		if !fs.ValidPath(p.name) || strings.ContainsRune(p.name, 0) {
-			return fmt.Errorf("resource %.200q is not the clean path of a file in the model", r.name)
+			return fmt.Errorf("resource %.200q is not the clean path of a file in the model", r.Name)
 		}
-		p.sum, err = hex.DecodeString(r.digest)
+		p.sum, err = hex.DecodeString(r.Digest)
 		switch {
-		case r.algorithm != m.Hash && r.algorithm != sharded:
-			return fmt.Errorf("resource %.200q: algorithm %.80q, expected %q", r.name, r.algorithm, m.Hash)
-		case err != nil, len(p.sum) != h.Size(), r.digest != strings.ToLower(r.digest):
-			return fmt.Errorf("resource %.200q: digest %.200q is not that of %s in hexadecimal", r.name, r.digest, m.Hash)
+		case r.Algorithm != m.Hash && r.Algorithm != sharded:
+			return fmt.Errorf("resource %.200q: algorithm %.80q, expected %q", r.Name, r.Algorithm, m.Hash)
+		case err != nil, len(p.sum) != h.Size(), r.Digest != strings.ToLower(r.Digest):
+			return fmt.Errorf("resource %.200q: digest %.200q is not that of %s in hexadecimal", r.Name, r.Digest, m.Hash)
 		}
 	}
 	if err := checkOrder(resources, pieces); err != nil {
@@ -198,17 +171,17 @@ func checkOrder(resources []resource, pieces []piece) error {
 	names := make(map[string]bool, len(resources))
 	byName, byParts := true, true
 	for i, r := range resources {
-		if names[r.name] {
-			return fmt.Errorf("duplicate resource %.200q", r.name)
+		if names[r.Name] {
+			return fmt.Errorf("duplicate resource %.200q", r.Name)
 		}
-		names[r.name] = true
+		names[r.Name] = true
 		if i > 0 {
 			a, b := pieces[i-1], pieces[i]
-			byName = byName && resources[i-1].name < r.name
+			byName = byName && resources[i-1].Name < r.Name
 			byParts = byParts && cmp.Or(slices.Compare(strings.Split(a.name, "/"), strings.Split(b.name, "/")), cmp.Compare(a.start, b.start)) < 0
 		}
 		if !byName && !byParts {
-			return fmt.Errorf("the resources are not sorted: %.200q is out of place", r.name)
+			return fmt.Errorf("the resources are not sorted: %.200q is out of place", r.Name)
 		}
 	}
 	return nil
@@ -250,23 +223,16 @@ func (p *piece) cutRange() error {
 // statement returns the payload that says what a manifest says. Files are hashed whole.
 func (m *Manifest) statement() ([]byte, error) {
 	resources := make([]resource, len(m.Files))
-	list := make([]map[string]string, len(m.Files))
 	for i, f := range m.Files {
-		resources[i] = resource{f.Name, hex.EncodeToString(f.Sums[0]), m.Hash}
-		list[i] = map[string]string{"name": f.Name, "digest": resources[i].digest, "algorithm": m.Hash}
+		resources[i] = resource{m.Hash, hex.EncodeToString(f.Sums[0]), f.Name}
 	}
 	if err := (&Manifest{Hash: m.Hash}).add(resources); err != nil {
 		return nil, err // what could not be verified is not signed
 	}
-	return json.Marshal(map[string]any{
-		"_type":         statementType,
-		"subject":       []any{map[string]any{"name": m.Model, "digest": map[string]string{"sha256": rootDigest(resources)}}},
-		"predicateType": predicateType,
-		"predicate": map[string]any{
-			"resources": list,
-			"serialization": map[string]any{
-				"method": "files", "hash_type": m.Hash, "allow_symlinks": m.AllowSymlinks, "ignore_paths": m.IgnorePaths,
-			},
-		},
+	signed := subject{Name: m.Model}
+	signed.Digest.SHA256 = rootDigest(resources)
+	return json.Marshal(statement{
+		Type: statementType, PredicateType: predicateType, Subjects: []subject{signed},
+		Predicate: &predicate{resources, &serialization{AllowSymlinks: &m.AllowSymlinks, HashType: m.Hash, IgnorePaths: m.IgnorePaths, Method: "files"}},
 	})
 }
