@@ -13,6 +13,7 @@
 package bintensors
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -86,25 +87,25 @@ func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]
 		return nil, nil, fmt.Errorf("reading the header: %w", err)
 	}
 	start := prefixSize + int64(n)
-	t, err := parse(text, size-start)
+	h, err := parse(text, size-start)
 	if err != nil {
 		return nil, nil, err
 	}
-	tensors := make(map[string]safetensors.Tensor, len(t.tensors))
-	for _, info := range t.tensors {
+	tensors := make(map[string]safetensors.Tensor, len(h.Tensors))
+	for _, info := range h.Tensors {
 		data := io.NewSectionReader(r, start+info.DataOffsets[0], info.DataOffsets[1]-info.DataOffsets[0])
 		if tensors[info.Name], err = safetensors.NewTensorAt(info.DType, info.Shape, data); err != nil {
 			return nil, nil, fmt.Errorf("tensor %.200q: %w", info.Name, err)
 		}
 	}
-	return tensors, t.metadata, nil
+	return tensors, h.Metadata, nil
 }
 
 // parse returns the header of a file whose tensors have data bytes, in the only format in
 // which it passes all checks.
-func parse(text []byte, data int64) (*table, error) {
-	newer, newerErr := parseTable(text, data, (*decoder).newer)
-	older, olderErr := parseTable(text, data, (*decoder).older)
+func parse(text []byte, data int64) (*safetensors.Header, error) {
+	newer, newerErr := parseHeader(text, data, (*decoder).newer)
+	older, olderErr := parseHeader(text, data, (*decoder).older)
 	switch {
 	case newerErr != nil && olderErr != nil:
 		return nil, fmt.Errorf("as of version 0.1 and later: %w; as of version 0.0: %w", newerErr, olderErr)
@@ -113,7 +114,7 @@ func parse(text []byte, data int64) (*table, error) {
 	case olderErr != nil:
 		return newer, nil
 	}
-	return nil, fmt.Errorf("the header can be read in two ways, with %d tensors and with %d", len(newer.tensors), len(older.tensors))
+	return nil, fmt.Errorf("the header can be read in two ways, with %d tensors and with %d", len(newer.Tensors), len(older.Tensors))
 }
 
 // Write writes the tensors and the metadata as version 0.2 does, byte for byte: by dtype
@@ -130,12 +131,11 @@ func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 }
 
 func write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	t, err := layOut(tensors, metadata)
+	h, err := headerOf(tensors, metadata)
 	if err != nil {
 		return err
 	}
-	head := make([]byte, prefixSize)
-	head = t.append(head)
+	head := appendHeader(make([]byte, prefixSize), h)
 	for len(head)%8 != 0 {
 		head = append(head, ' ')
 	}
@@ -147,7 +147,7 @@ func write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	for _, info := range t.tensors {
+	for _, info := range h.Tensors {
 		if _, err := tensors[info.Name].WriteTo(w); err != nil {
 			return fmt.Errorf("tensor %.200q: %w", info.Name, term.Bare(err))
 		}
@@ -155,9 +155,9 @@ func write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 	return nil
 }
 
-// layOut returns the table of tensors to be written.
-func layOut(tensors map[string]safetensors.Tensor, metadata map[string]string) (*table, error) {
-	t := &table{metadata: metadata}
+// headerOf returns the header of tensors to be written.
+func headerOf(tensors map[string]safetensors.Tensor, metadata map[string]string) (*safetensors.Header, error) {
+	h := &safetensors.Header{Metadata: metadata}
 	for name, tensor := range tensors {
 		if number(tensor.DType()) < 0 {
 			return nil, fmt.Errorf("tensor %.200q: bintensors has no dtype for %v", name, tensor.DType())
@@ -165,18 +165,10 @@ func layOut(tensors map[string]safetensors.Tensor, metadata map[string]string) (
 		if rank := len(tensor.Shape()); rank > maxRank {
 			return nil, fmt.Errorf("tensor %.200q: %w", name, rankError(rank))
 		}
-		t.tensors = append(t.tensors, safetensors.TensorInfo{Name: name, DType: tensor.DType(), Shape: tensor.Shape()})
+		h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: name, DType: tensor.DType(), Shape: tensor.Shape()})
 	}
-	t.sort()
-	end := int64(0)
-	for i := range t.tensors {
-		info := &t.tensors[i]
-		info.DataOffsets[0] = end
-		end += tensors[info.Name].Size()
-		info.DataOffsets[1] = end
-		if end < info.DataOffsets[0] {
-			return nil, fmt.Errorf("tensor %.200q: the size of the file overflows", info.Name)
-		}
-	}
-	return t, t.check(end)
+	slices.SortFunc(h.Tensors, func(a, b safetensors.TensorInfo) int {
+		return cmp.Or(cmp.Compare(number(b.DType), number(a.DType)), cmp.Compare(a.Name, b.Name))
+	})
+	return layOut(h)
 }

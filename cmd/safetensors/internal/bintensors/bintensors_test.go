@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -124,6 +125,10 @@ func TestWriteRefuses(t *testing.T) {
 	require.NoError(t, err)
 	huge, err := safetensors.NewTensorAt(safetensors.U8, []int{1 << 30, 1 << 30}, bytes.NewReader(nil))
 	require.NoError(t, err)
+	longKeys := make(map[string]string) // in bincode they take more than in JSON
+	for i := range 1519 {
+		longKeys[fmt.Sprintf("%065575d", i)] = strings.Repeat("x", 251)
+	}
 	for name, test := range map[string]struct {
 		tensors  map[string]safetensors.Tensor
 		metadata map[string]string
@@ -132,18 +137,29 @@ func TestWriteRefuses(t *testing.T) {
 		"dtype":          {map[string]safetensors.Tensor{"w": c64}, nil, `tensor "w": bintensors has no dtype for C64`},
 		"rank":           {map[string]safetensors.Tensor{"w": deep}, nil, `tensor "w": 65 dimensions, expected at most 64`},
 		"zero":           {map[string]safetensors.Tensor{"w": {}}, nil, `tensor "w": bintensors has no dtype for DType(0)`},
-		"reserved":       {map[string]safetensors.Tensor{"__metadata__": one}, nil, `tensor "__metadata__": safetensors reserves the name for the metadata`},
+		"reserved":       {map[string]safetensors.Tensor{"__metadata__": one}, nil, `tensor "__metadata__": the name is reserved for the metadata`},
 		"no UTF-8":       {map[string]safetensors.Tensor{"\xff": one}, nil, `tensor "\xff": the name is not valid UTF-8`},
 		"metadata key":   {nil, map[string]string{"\xff": ""}, `metadata key "\xff" or its value is not valid UTF-8`},
 		"metadata value": {nil, map[string]string{"a": "\xff"}, `metadata key "a" or its value is not valid UTF-8`},
-		"header":         {map[string]safetensors.Tensor{"w": one}, map[string]string{"a": strings.Repeat("x", maxHeader)}, `the header has 100000024 bytes, the limit is 100000000`},
-		"size":           {map[string]safetensors.Tensor{"1": huge, "2": huge, "3": huge, "4": huge, "5": huge, "6": huge, "7": huge, "8": huge}, nil, `tensor "8": the size of the file overflows`},
+		"header":         {nil, longKeys, `the header has 100001856 bytes, the limit is 100000000`},
+		"size":           {map[string]safetensors.Tensor{"1": huge, "2": huge, "3": huge, "4": huge, "5": huge, "6": huge, "7": huge, "8": huge}, nil, `tensor "8": the data offsets overflow 63 bits`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
 			require.EqualError(t, Write(&b, test.tensors, test.metadata), "bintensors file: "+test.want)
 			require.Zero(t, b.Len())
 		})
+	}
+}
+
+// TestMetadata: absent metadata stay absent, empty ones empty.
+func TestMetadata(t *testing.T) {
+	for _, want := range []map[string]string{nil, {}, {"b": "", "": "x"}} {
+		var b bytes.Buffer
+		require.NoError(t, Write(&b, nil, want))
+		_, got, err := Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
 	}
 }
 
@@ -228,13 +244,13 @@ func TestRefused(t *testing.T) {
 		"one name for two":     {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x00", 4), "bytes", `the name "b" is for tensor 0, which has one or is none`},
 		"name for none":        {file("\x00\x02"+entry+next+"\x02\x01a\x00\x01b\x02", 4), "bytes", `the name "b" is for tensor 2, which has one or is none`},
 		"few names":            {file("\x00\x02"+entry+next+"\x01\x01a\x00", 4), "bytes", "1 names for 2 tensors"},
-		"reserved":             {file("\x00\x01\x0c__metadata__"+entry, 2), `tensor "__metadata__": safetensors reserves the name`, "bytes"},
+		"reserved":             {file("\x00\x01\x0c__metadata__"+entry, 2), `tensor "__metadata__": the name is reserved`, "bytes"},
 		"name no UTF-8":        {file("\x00\x01\x01\xff"+entry, 2), `tensor "\xff": the name is not valid UTF-8`, "bytes"},
-		"hole":                 {file("\x00\x01\x01a"+next, 4), `tensor "a": data offsets start at 2, the tensors before it end at 0`, "bytes"},
-		"overlap":              {file("\x00\x02\x01a"+entry+"\x01b"+entry, 2), `tensor "b": data offsets start at 0, the tensors before it end at 2`, "bytes"},
-		"other order of data":  {file("\x00\x02\x01a"+next+"\x01b"+entry, 4), `tensor "a": data offsets start at 2`, "bytes"},
-		"size":                 {file("\x00\x01\x01a\x01\x01\x03\x00\x02", 2), `tensor "a": data offsets [0,2] do not hold U8 [3], which needs 3 bytes`, "bytes"},
-		"end before the start": {file("\x00\x01\x01a\x01\x01\x02\x02\x00", 2), `tensor "a": data offsets start at 2`, "bytes"},
+		"hole":                 {file("\x00\x01\x01a"+next, 4), `tensor "a": data offsets [2,4] of U8 [2], expected [0,2]`, "bytes"},
+		"overlap":              {file("\x00\x02\x01a"+entry+"\x01b"+entry, 2), `tensor "b": data offsets [0,2] of U8 [2], expected [2,4]`, "bytes"},
+		"other order of data":  {file("\x00\x02\x01a"+next+"\x01b"+entry, 4), `tensor "a": data offsets [2,4] of U8 [2], expected [0,2]`, "bytes"},
+		"size":                 {file("\x00\x01\x01a\x01\x01\x03\x00\x02", 2), `tensor "a": data offsets [0,2] of U8 [3], expected [0,3]`, "bytes"},
+		"end before the start": {file("\x00\x01\x01a\x01\x01\x02\x02\x00", 2), `tensor "a": data offsets [2,0] of U8 [2], expected [0,2]`, "bytes"},
 		"truncated data":       {file("\x00\x01\x01a"+entry, 1), "the tensors need 2 bytes, the file has 1: unexpected EOF", "bytes"},
 		"bytes after":          {file("\x00\x01\x01a"+entry, 3), "the tensors end at 2, but 3 bytes follow the header", "bytes"},
 		"padding":              {file("\x00\x01\x01a"+entry+" x", 2), "the padding after the table is not of spaces", "bytes"},

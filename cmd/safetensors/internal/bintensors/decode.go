@@ -17,22 +17,22 @@ type decoder struct {
 	err  error
 }
 
-// parseTable reads a header in one of the formats, and checks it.
-func parseTable(text []byte, data int64, read func(*decoder) *table) (*table, error) {
+// parseHeader reads a header in one of the formats, and checks it.
+func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Header) (*safetensors.Header, error) {
 	d := &decoder{rest: text}
-	t := read(d)
+	h := read(d)
 	if d.err == nil && strings.Trim(string(d.rest), " ") != "" {
 		d.err = errors.New("the padding after the table is not of spaces")
 	}
 	if d.err != nil {
 		return nil, fmt.Errorf("header, at byte %d: %w", prefixSize+len(text)-len(d.rest), d.err)
 	}
-	return t, t.check(data)
+	return h, check(h, data)
 }
 
 // newer reads the header of versions 0.1 and later.
-func (d *decoder) newer() *table {
-	t := &table{metadata: d.metadata()}
+func (d *decoder) newer() *safetensors.Header {
+	h := &safetensors.Header{Metadata: d.metadata()}
 	for range d.entries() {
 		if d.err != nil {
 			break
@@ -40,26 +40,26 @@ func (d *decoder) newer() *table {
 		name := d.string()
 		info := d.tensor()
 		info.Name = name
-		t.tensors = append(t.tensors, info)
+		h.Tensors = append(h.Tensors, info)
 	}
-	return t
+	return h
 }
 
 // older reads the header of versions 0.0. The names are in any order.
-func (d *decoder) older() *table {
-	t := &table{metadata: d.metadata()}
+func (d *decoder) older() *safetensors.Header {
+	h := &safetensors.Header{Metadata: d.metadata()}
 	for range d.entries() {
 		if d.err != nil {
 			break
 		}
-		t.tensors = append(t.tensors, d.tensor())
+		h.Tensors = append(h.Tensors, d.tensor())
 	}
 	names := d.count()
-	if names != len(t.tensors) {
-		d.fail(fmt.Errorf("%d names for %d tensors", names, len(t.tensors)))
+	if names != len(h.Tensors) {
+		d.fail(fmt.Errorf("%d names for %d tensors", names, len(h.Tensors)))
 	}
-	named := make([]bool, len(t.tensors))
-	for range t.tensors {
+	named := make([]bool, len(h.Tensors))
+	for range h.Tensors {
 		name, i := d.string(), d.number()
 		if d.err != nil {
 			break
@@ -68,9 +68,9 @@ func (d *decoder) older() *table {
 			d.fail(fmt.Errorf("the name %.200q is for tensor %d, which has one or is none", name, i))
 			break
 		}
-		t.tensors[i].Name, named[i] = name, true
+		h.Tensors[i].Name, named[i] = name, true
 	}
-	return t
+	return h
 }
 
 // metadata reads an optional map.

@@ -2,64 +2,39 @@ package bintensors
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// A table is a header: the tensors in the order of their data.
-type table struct {
-	metadata map[string]string // nil if absent
-	tensors  []safetensors.TensorInfo
-}
-
-func (t *table) sort() {
-	slices.SortFunc(t.tensors, func(a, b safetensors.TensorInfo) int {
-		return cmp.Or(cmp.Compare(number(b.DType), number(a.DType)), cmp.Compare(a.Name, b.Name))
-	})
+// layOut returns a header with the offsets of its tensors, one after another, after the
+// checks of safetensors, whose rules are those of bintensors too.
+func layOut(h *safetensors.Header) (*safetensors.Header, error) {
+	text, err := h.AppendBinary(nil)
+	if err != nil {
+		return nil, term.Bare(err)
+	}
+	return safetensors.ReadHeader(bytes.NewReader(text))
 }
 
 // check checks the rules of safetensors; the tensors have data bytes.
-func (t *table) check(data int64) error {
-	const reserved = "__metadata__"
-	for key, value := range t.metadata {
-		if !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return fmt.Errorf("metadata key %.200q or its value is not valid UTF-8", key)
-		}
+func check(h *safetensors.Header, data int64) error {
+	laidOut, err := layOut(h)
+	if err != nil {
+		return err
 	}
-	names := make(map[string]bool, len(t.tensors))
 	end := int64(0)
-	for _, info := range t.tensors {
-		var broken error
-		begin := info.DataOffsets[0]
-		// A tensor of no data, for the checks of the shape.
-		probe, err := safetensors.NewTensorAt(info.DType, info.Shape, bytes.NewReader(nil))
-		switch {
-		case err != nil:
-			broken = err
-		case !utf8.ValidString(info.Name):
-			broken = errors.New("the name is not valid UTF-8")
-		case info.Name == reserved:
-			broken = errors.New("safetensors reserves the name for the metadata")
-		case names[info.Name]:
-			broken = errors.New("duplicate tensor name")
-		case begin != end:
-			broken = fmt.Errorf("data offsets start at %d, the tensors before it end at %d", begin, end)
-		case info.DataOffsets[1]-begin != probe.Size():
-			broken = fmt.Errorf("data offsets [%d,%d] do not hold %v, which needs %d bytes", begin, info.DataOffsets[1], probe, probe.Size())
+	for i, info := range h.Tensors {
+		have, want := info.DataOffsets, laidOut.Tensors[i].DataOffsets
+		if have != want {
+			return fmt.Errorf("tensor %.200q: data offsets [%d,%d] of %v %s, expected [%d,%d]", info.Name, have[0], have[1], info.DType, term.Shape(info.Shape), want[0], want[1])
 		}
-		if broken != nil {
-			return fmt.Errorf("tensor %.200q: %w", info.Name, broken)
-		}
-		names[info.Name] = true
-		end = info.DataOffsets[1]
+		end = want[1]
 	}
 	switch {
 	case end > data:
@@ -70,26 +45,25 @@ func (t *table) check(data int64) error {
 	return nil
 }
 
-// append appends the header of versions 0.1 and later.
-func (t *table) append(b []byte) []byte {
-	if t.metadata == nil {
+// appendHeader appends the header of versions 0.1 and later.
+func appendHeader(b []byte, h *safetensors.Header) []byte {
+	if h.Metadata == nil {
 		b = append(b, 0)
 	} else {
-		b = appendNumber(append(b, 1), uint64(len(t.metadata)))
-		for _, key := range slices.Sorted(maps.Keys(t.metadata)) {
-			b = appendString(appendString(b, key), t.metadata[key])
+		b = appendNumber(append(b, 1), len(h.Metadata))
+		for _, key := range slices.Sorted(maps.Keys(h.Metadata)) {
+			b = appendString(appendString(b, key), h.Metadata[key])
 		}
 	}
-	b = appendNumber(b, uint64(len(t.tensors)))
-	for _, info := range t.tensors {
+	b = appendNumber(b, len(h.Tensors))
+	for _, info := range h.Tensors {
 		b = appendString(b, info.Name)
-		b = appendNumber(b, uint64(number(info.DType)))
-		b = appendNumber(b, uint64(len(info.Shape)))
-		for _, dim := range info.Shape {
-			b = appendNumber(b, uint64(dim))
+		for _, n := range append([]int{number(info.DType), len(info.Shape)}, info.Shape...) {
+			b = appendNumber(b, n)
 		}
-		b = appendNumber(b, uint64(info.DataOffsets[0]))
-		b = appendNumber(b, uint64(info.DataOffsets[1]))
+		for _, offset := range info.DataOffsets {
+			b = appendNumber(b, offset)
+		}
 	}
 	return b
 }
@@ -101,18 +75,19 @@ const (
 	mark64
 )
 
-func appendNumber(b []byte, n uint64) []byte {
-	switch {
+func appendNumber[T int | int64](b []byte, number T) []byte {
+	switch n := uint64(number); {
 	case n < mark16:
 		return append(b, byte(n))
 	case n < 1<<16:
 		return binary.LittleEndian.AppendUint16(append(b, mark16), uint16(n))
 	case n < 1<<32:
 		return binary.LittleEndian.AppendUint32(append(b, mark32), uint32(n))
+	default:
+		return binary.LittleEndian.AppendUint64(append(b, mark64), n)
 	}
-	return binary.LittleEndian.AppendUint64(append(b, mark64), n)
 }
 
 func appendString(b []byte, s string) []byte {
-	return append(appendNumber(b, uint64(len(s))), s...)
+	return append(appendNumber(b, len(s)), s...)
 }
