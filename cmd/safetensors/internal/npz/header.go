@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,87 +73,46 @@ func readHeader(r io.Reader) (*header, error) {
 	return h, nil
 }
 
+// The literals of Python that a header has. A list, which is refused, has no end here.
+var (
+	dict  = regexp.MustCompile(`^\s*\{((?s:.*))\}\s*$`)
+	entry = regexp.MustCompile(`^\s*('[^'\\]*'|"[^"\\]*")\s*:\s*('[^'\\]*'|"[^"\\]*"|\w+|\([^()]*\)|\[(?s:.*))\s*(?:,|$)`)
+	tuple = regexp.MustCompile(`^\(\s*(?:(?:\d+L?\s*,\s*)+(?:\d+L?\s*)?)?\)$`) // Python 2 wrote long integers with an L
+	digit = regexp.MustCompile(`\d+`)
+)
+
 // parseHeader parses the dict, of exactly the keys descr, fortran_order and shape.
 func parseHeader(text string) (*header, error) {
-	p := &parser{rest: text}
 	h := &header{}
-	known := map[string]func() error{
-		"descr":         func() error { return h.setType(p.value()) },
-		"fortran_order": func() (err error) { h.fortran, err = parseBool(p.value()); return err },
-		"shape":         func() (err error) { h.shape, err = parseShape(p.value()); return err },
+	known := map[string]func(v string) error{
+		"descr":         h.setType,
+		"fortran_order": func(v string) (err error) { h.fortran, err = parseBool(v); return err },
+		"shape":         func(v string) (err error) { h.shape, err = parseShape(v); return err },
 	}
-	if !p.skip("{") {
+	inner := dict.FindStringSubmatch(text)
+	if inner == nil {
 		return nil, errors.New("it is no dict")
 	}
-	for !p.skip("}") {
-		key, err := unquote(p.value())
-		if err != nil {
-			return nil, err
+	for rest := inner[1]; strings.TrimSpace(rest) != ""; {
+		found := entry.FindStringSubmatch(rest)
+		if found == nil {
+			return nil, fmt.Errorf("%.200q in place of 'KEY': VALUE", rest)
 		}
+		key := found[1][1 : len(found[1])-1]
 		set := known[key]
-		if set == nil || !p.skip(":") {
+		if set == nil {
 			return nil, fmt.Errorf("the key %.200q is unknown or a duplicate", key)
 		}
 		delete(known, key)
-		if err := set(); err != nil {
+		if err := set(found[2]); err != nil {
 			return nil, err
 		}
-		if !p.skip(",") && !strings.HasPrefix(p.rest, "}") {
-			return nil, errors.New("a comma or } is missing")
-		}
+		rest = rest[len(found[0]):]
 	}
-	for key := range known {
+	for _, key := range slices.Sorted(maps.Keys(known)) {
 		return nil, fmt.Errorf("the key %q is missing", key)
 	}
-	if p.skip(""); p.rest != "" {
-		return nil, errors.New("text after the dict")
-	}
 	return h, nil
-}
-
-// A parser cuts a Python literal in values.
-type parser struct{ rest string }
-
-// skip skips white space, and then the token, if it is there.
-func (p *parser) skip(token string) bool {
-	var ok bool
-	p.rest = strings.TrimLeft(p.rest, " \t\n")
-	p.rest, ok = strings.CutPrefix(p.rest, token)
-	if ok {
-		p.rest = strings.TrimLeft(p.rest, " \t\n")
-	}
-	return ok
-}
-
-const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-// value returns the text up to the end of a string, a tuple, a list or a word; ""
-// if there is none.
-func (p *parser) value() string {
-	p.skip("")
-	end := 0
-	switch {
-	case p.rest == "":
-	case p.rest[0] == '\'' || p.rest[0] == '"':
-		end = 2 + strings.IndexByte(p.rest[1:], p.rest[0])
-	case p.rest[0] == '(':
-		end = 1 + strings.IndexByte(p.rest, ')')
-	case p.rest[0] == '[':
-		end = len(p.rest) // it is refused anyway
-	default:
-		end = len(p.rest) - len(strings.TrimLeft(p.rest, letters))
-	}
-	v := p.rest[:end]
-	p.rest = p.rest[end:]
-	return v
-}
-
-// unquote returns a Python string without escapes.
-func unquote(v string) (string, error) {
-	if len(v) < 2 || v[0] != '\'' && v[0] != '"' || strings.ContainsAny(v, `\`) {
-		return "", fmt.Errorf("%.200q in place of a string", v)
-	}
-	return v[1 : len(v)-1], nil
 }
 
 func parseBool(v string) (bool, error) {
@@ -160,30 +122,20 @@ func parseBool(v string) (bool, error) {
 	return v == "True", nil
 }
 
-// parseShape parses a tuple of integers. Python 2 wrote long ones with an L.
+// parseShape parses a tuple of integers: (1) is a number.
 func parseShape(v string) ([]int, error) {
-	bad := fmt.Errorf("the shape is %.200q, not a tuple of integers", v)
-	inner, ok := strings.CutPrefix(v, "(")
-	if inner, ok2 := strings.CutSuffix(inner, ")"); ok && ok2 {
-		items := strings.Split(inner, ",")
-		last := len(items) - 1
-		if strings.TrimSpace(items[last]) == "" { // (), (1,), (1, 2,)
-			items = items[:last]
-		} else if last == 0 {
-			return nil, bad // (1) is a number
-		}
-		shape := make([]int, len(items))
-		for i, item := range items {
-			digits := strings.TrimSuffix(strings.TrimSpace(item), "L")
-			n, err := strconv.ParseUint(digits, 10, strconv.IntSize-1)
-			if err != nil || digits[0] == '0' && digits != "0" {
-				return nil, bad
-			}
-			shape[i] = int(n)
-		}
-		return shape, nil
+	shape, bad := []int{}, fmt.Errorf("the shape is %.200q, not a tuple of integers", v)
+	if !tuple.MatchString(v) {
+		return nil, bad
 	}
-	return nil, bad
+	for _, digits := range digit.FindAllString(v, -1) {
+		n, err := strconv.ParseUint(digits, 10, strconv.IntSize-1)
+		if err != nil || digits[0] == '0' && digits != "0" {
+			return nil, bad
+		}
+		shape = append(shape, int(n))
+	}
+	return shape, nil
 }
 
 // dtypes are the types of numpy that safetensors has, by kind and size in bytes.
@@ -199,10 +151,10 @@ func (h *header) setType(v string) error {
 	if strings.HasPrefix(v, "[") {
 		return unsupported{errors.New("structured arrays are not supported; save each field as an array")}
 	}
-	descr, err := unquote(v)
-	if err != nil {
-		return err
+	if v[0] != '\'' && v[0] != '"' {
+		return fmt.Errorf("descr is %.200q, not a string", v)
 	}
+	descr := v[1 : len(v)-1]
 	order, kind := descr[:min(1, len(descr))], descr[min(1, len(descr)):]
 	h.dtype = dtypes[kind]
 	width := h.dtype.Bits() / 8
