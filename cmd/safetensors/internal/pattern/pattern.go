@@ -18,45 +18,39 @@ type Glob struct {
 	re   *regexp.Regexp
 }
 
+// globPart is what stands for other characters in a Glob, or what stands for itself.
+var globPart = regexp.MustCompile(`[*?]|\[[^\]]+\]|[^*?[]+|\[`)
+
 // ParseGlob returns the Glob with that text.
 func ParseGlob(text string) (Glob, error) {
-	var b strings.Builder
-	b.WriteString(`\A(?s:`)
-	plain := true
-	for rest := text; rest != ""; {
-		r, n := utf8.DecodeRuneInString(rest)
-		switch r {
-		case '*':
-			b.WriteString(".*")
-			plain = false
-		case '?':
-			b.WriteString(".")
-			plain = false
-		case '[':
-			end := strings.IndexByte(rest, ']')
-			if end < 2 {
-				return Glob{}, fmt.Errorf("pattern %q: [ without ]", text)
+	open := false
+	expression := globPart.ReplaceAllStringFunc(text, func(part string) string {
+		switch {
+		case part == "*":
+			return ".*"
+		case part == "?":
+			return "."
+		case part == "[":
+			open = true
+		case part[0] == '[':
+			class := strings.ReplaceAll(part[1:], `\`, `\\`)
+			if rest, not := strings.CutPrefix(class, "!"); not {
+				class = "^" + rest
 			}
-			class := rest[1:end]
-			if class[0] == '!' {
-				class = "^" + class[1:]
-			}
-			b.WriteString("[" + strings.ReplaceAll(class, `\`, `\\`) + "]")
-			n = end + 1
-			plain = false
-		default:
-			b.WriteString(regexp.QuoteMeta(rest[:n]))
+			return "[" + class
 		}
-		rest = rest[n:]
-	}
+		return regexp.QuoteMeta(part)
+	})
 	switch {
-	case plain && strings.HasSuffix(text, "."):
-		b.WriteString(".*")
-	case plain:
-		b.WriteString(`(\..*)?`)
+	case open:
+		return Glob{}, fmt.Errorf("pattern %q: [ without ]", text)
+	case strings.ContainsAny(text, "*?["):
+	case strings.HasSuffix(text, "."):
+		expression += ".*"
+	default:
+		expression += `(\..*)?`
 	}
-	b.WriteString(`)\z`)
-	re, err := regexp.Compile(b.String())
+	re, err := regexp.Compile(`\A(?s:` + expression + `)\z`)
 	if err != nil {
 		return Glob{}, fmt.Errorf("pattern %q: %w", text, err)
 	}
@@ -164,13 +158,16 @@ func ParseRename(text string) (Rename, error) {
 	if delimiter == '\\' || delimiter == utf8.RuneError {
 		return fail("that is no delimiter")
 	}
-	parts := split(rest[n:], delimiter)
-	if len(parts) != 3 {
-		return fail(fmt.Sprintf("it has %d parts", len(parts)))
+	d := regexp.QuoteMeta(string(delimiter))
+	part := `((?:[^\\` + d + `]|\\.)*)` // a backslash escapes the delimiter
+	parts := regexp.MustCompile(`(?s)\A` + part + d + part + d + part + `\z`).FindStringSubmatch(rest[n:])
+	if parts == nil {
+		return fail(fmt.Sprintf("it has not three parts, which end with %c", delimiter))
 	}
+	unescape := strings.NewReplacer(`\\`, `\\`, `\`+string(delimiter), string(delimiter))
 	r := Rename{text: text}
-	expression := parts[0]
-	for _, flag := range parts[2] {
+	expression := unescape.Replace(parts[1])
+	for _, flag := range parts[3] {
 		switch flag {
 		case 'g':
 			r.all = true
@@ -184,67 +181,32 @@ func ParseRename(text string) (Rename, error) {
 	if r.re, err = regexp.Compile(expression); err != nil {
 		return fail(err.Error())
 	}
-	r.to, err = replacement(parts[1], r.re.NumSubexp())
+	r.to, err = replacement(unescape.Replace(parts[2]), r.re.NumSubexp())
 	if err != nil {
 		return fail(err.Error())
 	}
 	return r, nil
 }
 
-// split splits text at a delimiter, which a backslash before it escapes.
-func split(text string, delimiter rune) []string {
-	parts := []string{""}
-	last := &parts[0]
-	escaped := false
-	for _, r := range text {
-		switch {
-		case escaped:
-			if r != delimiter {
-				*last += `\`
-			}
-			*last += string(r)
-			escaped = false
-		case r == '\\':
-			escaped = true
-		case r == delimiter:
-			parts = append(parts, "")
-			last = &parts[len(parts)-1]
-		default:
-			*last += string(r)
-		}
-	}
-	if escaped {
-		*last += `\`
-	}
-	return parts
-}
+// special is what stands for something else in a replacement of sed or of package regexp.
+var special = regexp.MustCompile(`(?s)\\.|[&$]`)
 
 // replacement translates a replacement of sed to one of package regexp.
-func replacement(text string, groups int) (string, error) {
-	var b strings.Builder
-	escaped := false
-	for _, r := range text {
+func replacement(text string, groups int) (to string, err error) {
+	to = special.ReplaceAllStringFunc(text, func(s string) string {
+		escaped, ok := strings.CutPrefix(s, `\`)
 		switch {
-		case escaped && '0' <= r && r <= '9':
-			if int(r-'0') > groups {
-				return "", fmt.Errorf(`\%c: the expression has %d groups`, r, groups)
+		case s == "&":
+			return "${0}"
+		case ok && '0' <= escaped[0] && escaped[0] <= '9':
+			if int(escaped[0]-'0') > groups {
+				err = fmt.Errorf(`%s: the expression has %d groups`, s, groups)
 			}
-			fmt.Fprintf(&b, "${%c}", r)
-			escaped = false
-		case escaped:
-			b.WriteString(strings.ReplaceAll(string(r), "$", "$$"))
-			escaped = false
-		case r == '\\':
-			escaped = true
-		case r == '&':
-			b.WriteString("${0}")
-		case r == '$':
-			b.WriteString("$$")
-		default:
-			b.WriteRune(r)
+			return "${" + escaped + "}"
 		}
-	}
-	return b.String(), nil
+		return strings.ReplaceAll(escaped, "$", "$$")
+	})
+	return to, err
 }
 
 // Apply returns the new name.

@@ -34,6 +34,9 @@ func TestGlob(t *testing.T) {
 		{"l.[!0-2]", "l.3", true},
 		{`[\d]`, "3", false},
 		{`[\d]`, `\`, true},
+		{`[!\d]`, "d", false},
+		{"[^a]", "a", false},
+		{"x[a]", "xa.b", false},
 		{"a+(b)", "a+(b)", true},
 		{"", "", true},
 		{"", ".x", true},
@@ -61,7 +64,16 @@ func TestRename(t *testing.T) {
 		{`s/x/\&/`, "axb", "a&b"},
 		{`s/x/$1\$/`, "axb", "a$1$b"},
 		{`s/x/\\/`, "axb", `a\b`},
+		{`s/x/\\0/`, "axb", `a\0b`},
+		{`s/x/\0\0/`, "axb", "axxb"},
+		{`s/x/\ä\$/`, "axb", "aä$b"},
+		{"s/x/a\nb/", "x", "a\nb"},
 		{"s|a/b|c|", "a/b", "c"},
+		{`s|a\|b|c|`, "b", "c"},
+		{`s/\\\//c/`, `a\/`, "ac"},
+		{"s-a-b-", "a", "b"},
+		{"s]a]b]", "a", "b"},
+		{"s^a^b^", "a", "b"},
 		{`s/a\/b/c/`, "a/b", "c"},
 		{`s/a/b\/c/`, "a", "b/c"},
 		{"s/z/y/", "abc", "abc"},
@@ -73,7 +85,7 @@ func TestRename(t *testing.T) {
 		require.NoError(t, err, c.rename)
 		require.Equal(t, c.want, r.Apply(c.name), c.rename)
 	}
-	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/"} {
+	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`} {
 		_, err := ParseRename(bad)
 		require.Error(t, err, bad)
 	}
