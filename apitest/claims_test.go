@@ -121,91 +121,6 @@ func TestClaimedSums(t *testing.T) {
 	}
 }
 
-// An endingReader panics, or ends its goroutine, when it is read.
-type endingReader struct{ end func() }
-
-func (r endingReader) ReadAt([]byte, int64) (int, error) {
-	r.end()
-	return 0, io.EOF
-}
-
-func (r endingReader) Write([]byte) (int, error) {
-	r.end()
-	return 0, io.EOF
-}
-
-// TestCallbacksThatEnd has readers and writers that panic or call runtime.Goexit:
-// the caller sees the panic or an error, and nothing stays acquired: Close returns.
-func TestCallbacksThatEnd(t *testing.T) {
-	const size = 40 << 20 // several blocks
-	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
-	head := must(h.AppendBinary(nil))
-	before := runtime.NumGoroutine()
-	open := func(end func()) (*File, Tensor) {
-		f := must(NewFile(endingFile{head, end}, int64(len(head))+size))
-		return f, must(f.Tensor("x"))
-	}
-	operations := map[string]func(Tensor) error{
-		"Append":  func(x Tensor) error { _, err := Append[byte](nil, x); return err },
-		"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
-		"Write":   func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
-		"WriteFile": func(x Tensor) error {
-			return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"x": x}, nil)
-		},
-		"WriteShards": func(x Tensor) error {
-			return WriteShards(t.TempDir(), map[string]Tensor{"x": x, "y": x}, nil, 1)
-		},
-	}
-	for name, read := range operations {
-		f, x := open(func() { panic("boom") })
-		require.PanicsWithValue(t, "boom", func() { read(x) }, name)
-		require.NoError(t, f.Close())
-
-		f, x = open(runtime.Goexit)
-		require.ErrorContains(t, read(x), "runtime.Goexit was called in a callback", name)
-		require.NoError(t, f.Close())
-	}
-	for name, write := range map[string]func(io.Writer, Tensor) error{
-		"WriteTo": func(w io.Writer, x Tensor) error { _, err := x.WriteTo(w); return err },
-		"Write":   func(w io.Writer, x Tensor) error { return Write(w, map[string]Tensor{"x": x}, nil) },
-	} {
-		f := must(Open(writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1<<20)})))
-		x := must(f.Tensor("x"))
-		require.PanicsWithValue(t, "boom", func() { write(endingReader{func() { panic("boom") }}, x) }, name)
-		ended := make(chan struct{})
-		go func() { // a Writer is called on the goroutine of the operation
-			defer close(ended)
-			write(endingReader{runtime.Goexit}, x)
-		}()
-		<-ended
-		require.NoError(t, f.Close())
-	}
-	index := `{"weight_map":{"a":"s.safetensors","b":"t.safetensors"}}`
-	require.PanicsWithValue(t, "boom", func() {
-		OpenShards(bytes.NewReader([]byte(index)), func(string) (*File, error) { panic("boom") })
-	})
-	_, err := OpenShards(bytes.NewReader([]byte(index)), func(string) (*File, error) { runtime.Goexit(); return nil, nil })
-	require.ErrorContains(t, err, "runtime.Goexit was called in a callback")
-	var broken *FormatError
-	require.False(t, errors.As(err, &broken))
-	requireGoroutines(t, before)
-}
-
-// An endingFile has a header, and ends when its data is read.
-type endingFile struct {
-	head []byte
-	end  func()
-}
-
-func (f endingFile) ReadAt(b []byte, off int64) (int, error) {
-	if off >= int64(len(f.head)) {
-		f.end()
-	}
-	n := copy(b, f.head[off:])
-	clear(b[n:])
-	return len(b), nil
-}
-
 // TestLyingReader has readers that break the contract of io.Reader.
 func TestLyingReader(t *testing.T) {
 	for _, n := range []int{-1, 9, 1 << 30} {
@@ -277,10 +192,3 @@ func (l lyingFile) Read([]byte) (int, error) { return l.n, nil }
 type lyingReader int
 
 func (r lyingReader) Read([]byte) (int, error) { return int(r), nil }
-
-// TestNilArguments: what is nil by mistake is an error, not a crash.
-func TestNilArguments(t *testing.T) {
-	require.ErrorContains(t, errorOf(NewFile(nil, 100)), "is nil")
-	require.ErrorContains(t, errorOf(OpenShards(nil, func(string) (*File, error) { return nil, nil })), "is nil")
-	require.ErrorContains(t, errorOf(OpenShards(bytes.NewReader(nil), nil)), "is nil")
-}

@@ -22,7 +22,7 @@ func closer(t *testing.T, f *File, size int) Tensor {
 func TestClosedWhileLent(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1<<18)})
 	for _, way := range []string{"Load", "Parse"} {
-		f := openedBy[way](t, name)
+		f := openedBy[way](name)
 		x := must(f.Tensor("x"))
 		var file bytes.Buffer
 		err := Write(&file, map[string]Tensor{"closer": closer(t, f, 1<<20), "x": x}, nil)
@@ -36,9 +36,8 @@ func TestClosedWhileLent(t *testing.T) {
 // of ReadRanges.
 func TestClosedWhileReadTogether(t *testing.T) {
 	const blocks = 64 << 20 // so that small tensors are not read before
-	var data bytes.Buffer
-	require.NoError(t, Write(&data, checkpointOf(t, 8), nil))
-	f := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data.Bytes())}}, int64(data.Len())))
+	data := saved(checkpointOf(t, 8), nil)
+	f := must(NewFile(rangesOf(data), int64(len(data))))
 	tensors := map[string]Tensor{"closer": closer(t, f, blocks)}
 	for name, x := range f.Tensors() {
 		tensors[name] = x
@@ -54,8 +53,7 @@ func TestClosedWhileReadTogether(t *testing.T) {
 // TestRangesOfOverlappingTensors writes small tensors that share some of their bytes in
 // a file: a RangeReader is never asked for ranges that overlap, wherever they do.
 func TestRangesOfOverlappingTensors(t *testing.T) {
-	var data bytes.Buffer
-	require.NoError(t, Write(&data, map[string]Tensor{"x": counting(t, U32, 100)}, nil))
+	data := saved(map[string]Tensor{"x": counting(t, U32, 100)}, nil)
 	for _, parts := range [][][2]int{
 		{{0, 10}, {10, 20}, {20, 30}}, // adjacent ones do not
 		{{0, 10}, {20, 40}, {30, 50}},
@@ -63,15 +61,14 @@ func TestRangesOfOverlappingTensors(t *testing.T) {
 		{{0, 10}, {20, 40}, {20, 40}},
 		{{50, 60}, {40, 51}, {0, 10}},
 	} {
-		r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data.Bytes())}}
-		x := must(must(NewFile(r, int64(data.Len()))).Tensor("x"))
+		r := rangesOf(data)
+		x := must(must(NewFile(r, int64(len(data)))).Tensor("x"))
 		tensors := map[string]Tensor{}
 		for i, p := range parts {
 			tensors[fmt.Sprint(i)] = must(x.Slice(Span(p[0], p[1])))
 		}
-		var written bytes.Buffer
-		require.NoError(t, Write(&written, tensors, nil), "%v", parts)
-		g := must(Parse(written.Bytes()))
+		written := saved(tensors, nil)
+		g := must(Parse(written))
 		for name, want := range tensors {
 			got := must(g.Tensor(name))
 			require.Equal(t, appended[uint32](t, want), appended[uint32](t, got), "%v %s", parts, name)

@@ -120,7 +120,7 @@ func mustSlice(t *testing.T, x Tensor, ranges ...Range) Tensor {
 func TestJoinedComputedClosesFiles(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64)})
 	for way, open := range openedBy {
-		f := open(t, name)
+		f := open(name)
 		x := must(f.Tensor("x"))
 		closing, err := NewTensorFunc(U32, []int{64}, func([]uint32) error { return f.Close() })
 		require.NoError(t, err)

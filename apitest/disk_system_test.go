@@ -20,8 +20,7 @@ func (d *disk) Stat(name string) (fs.FileInfo, error)  { return d.stat("stat", n
 func (d *disk) Lstat(name string) (fs.FileInfo, error) { return d.stat("lstat", name) }
 
 func (d *disk) stat(op, name string) (fs.FileInfo, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	if err := d.do(op, name); err != nil {
 		return nil, err
 	}
@@ -33,8 +32,7 @@ func (d *disk) stat(op, name string) (fs.FileInfo, error) {
 }
 
 func (d *disk) ReadDir(name string) ([]fs.DirEntry, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	if err := d.do("readdir", name); err != nil {
 		return nil, err
 	}
@@ -49,8 +47,7 @@ func (d *disk) ReadDir(name string) ([]fs.DirEntry, error) {
 }
 
 func (d *disk) Mkdir(name string, mode fs.FileMode) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	return d.make("mkdir", name, &inode{dir: true, mode: fs.ModeDir | mode})
 }
 
@@ -73,8 +70,7 @@ func (d *disk) make(op, name string, n *inode) error {
 const umask = 0o022
 
 func (d *disk) Create(name string, mode fs.FileMode) (osfile.File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	n := &inode{mode: mode &^ umask}
 	if err := d.make("create", name, n); err != nil {
 		return nil, err
@@ -84,8 +80,7 @@ func (d *disk) Create(name string, mode fs.FileMode) (osfile.File, error) {
 }
 
 func (d *disk) CreateUnnamed(dir string, mode fs.FileMode) (osfile.File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	if d.named {
 		return nil, errors.ErrUnsupported
 	}
@@ -105,8 +100,7 @@ func (d *disk) Lock(dir string) (io.Closer, error) {
 		d.noLocks.Wait()
 		return nil, errors.ErrUnsupported
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	if err := d.do("lock", dir); err != nil {
 		return nil, err
 	}
@@ -123,15 +117,13 @@ func (d *disk) Lock(dir string) (io.Closer, error) {
 type diskLock struct{ d *disk }
 
 func (l diskLock) Close() error {
-	l.d.mu.Lock()
-	defer l.d.mu.Unlock()
+	defer l.d.lock()()
 	l.d.locked = false
 	return nil
 }
 
 func (d *disk) OpenDir(name string) (osfile.Folder, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	if err := d.do("opendir", name); err != nil {
 		return nil, err
 	}
@@ -143,8 +135,7 @@ func (d *disk) OpenDir(name string) (osfile.Folder, error) {
 }
 
 func (d *disk) Rename(from, to string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	err := d.do("rename", to)
 	n := d.now(from)
 	if err == nil && n == nil {
@@ -160,8 +151,7 @@ func (d *disk) Rename(from, to string) error {
 }
 
 func (d *disk) Remove(name string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.lock()()
 	if err := d.do("remove", name); err != nil {
 		return err
 	}
@@ -198,8 +188,7 @@ func (f *diskFile) change(op string, p patch) {
 }
 
 func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	err := f.do("write")
 	switch {
 	case err == nil:
@@ -213,8 +202,7 @@ func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
 }
 
 func (f *diskFile) Link(name string) error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	if f.closed || !f.n.unnamed {
 		return &fs.PathError{Op: "link", Path: name, Err: fs.ErrNotExist}
 	}
@@ -231,8 +219,7 @@ func (f *diskFile) Allocate(size int64) error { return f.resize("allocate", size
 func (f *diskFile) Truncate(size int64) error { return f.resize("truncate", size) }
 
 func (f *diskFile) resize(op string, size int64) error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	err := f.do(op)
 	if err == nil {
 		f.change(op, patch{nil, size})
@@ -243,14 +230,12 @@ func (f *diskFile) resize(op string, size int64) error {
 func (f *diskFile) StartWriteback(int64, int64) {}
 
 func (f *diskFile) Stat() (fs.FileInfo, error) {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	return inodeInfo{f.n, filepath.Base(f.name)}, f.do("fstat")
 }
 
 func (f *diskFile) Chmod(mode fs.FileMode) error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	err := f.do("chmod")
 	if err == nil {
 		f.n.mode = mode
@@ -259,14 +244,12 @@ func (f *diskFile) Chmod(mode fs.FileMode) error {
 }
 
 func (f *diskFile) Chown(int, int) error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	return f.do("chown")
 }
 
 func (f *diskFile) Sync() error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	if err := f.do("sync"); err != nil {
 		f.n.lost = true
 		return err
@@ -280,8 +263,7 @@ func (f *diskFile) Sync() error {
 
 // Close closes the file even if it fails, as Linux does.
 func (f *diskFile) Close() error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	err := f.do("close")
 	if !f.closed {
 		f.closed = true
@@ -298,8 +280,7 @@ type diskFolder struct {
 }
 
 func (f *diskFolder) Sync() error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	if err := f.d.do("syncdir", f.name); err != nil {
 		return err
 	}
@@ -313,8 +294,7 @@ func (f *diskFolder) Sync() error {
 }
 
 func (f *diskFolder) Close() error {
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+	defer f.d.lock()()
 	if f.closed {
 		return fs.ErrClosed
 	}

@@ -99,6 +99,12 @@ func (d *disk) use(t testing.TB) (restore func()) {
 	return restore
 }
 
+// lock returns what unlocks the disk.
+func (d *disk) lock() (unlock func()) {
+	d.mu.Lock()
+	return d.mu.Unlock
+}
+
 // do counts an operation and fails if it is to.
 func (d *disk) do(op, name string) error {
 	d.counts[op]++

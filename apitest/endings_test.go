@@ -1,7 +1,6 @@
 package apitest_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -19,11 +19,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An ending is a way in which a callback does not return.
+// An ending is a way in which a callback does not return, be it a reader, a writer or a
+// file system.
 type ending struct {
 	name string
 	end  func()
 }
+
+func (e ending) Read([]byte) (int, error)          { e.end(); return 0, io.EOF }
+func (e ending) ReadAt([]byte, int64) (int, error) { e.end(); return 0, io.EOF }
+func (e ending) Open(string) (fs.File, error)      { e.end(); return nil, errors.New("ended") }
 
 var endings = []ending{{"panic", func() { panic("boom") }}, {"Goexit", runtime.Goexit}}
 
@@ -50,6 +55,7 @@ func requireEnds(t *testing.T, e ending, f func() error) {
 	require.False(t, faults, "SetPanicOnFault is still on")
 	switch {
 	case returned:
+		require.False(t, errors.As(err, new(*FormatError)))
 		require.ErrorContains(t, err, map[string]string{"panic": "panicked: boom", "Goexit": "runtime.Goexit"}[e.name])
 	case e.name == "panic":
 		require.Equal(t, "boom", panicked)
@@ -77,6 +83,21 @@ func requireCloses(t *testing.T, f *File) {
 		f.Close()
 	}()
 	requireSoon(t, done)
+}
+
+// An endingFile has a header, and ends when its data is read.
+type endingFile struct {
+	head []byte
+	end  func()
+}
+
+func (f endingFile) ReadAt(b []byte, off int64) (int, error) {
+	if off >= int64(len(f.head)) {
+		f.end()
+	}
+	n := copy(b, f.head[off:])
+	clear(b[n:])
+	return len(b), nil
 }
 
 // An endingRanges is an endingFile that is read by ranges. It reads some before it
@@ -136,9 +157,8 @@ func writers(t *testing.T) map[string]func(w io.Writer, x Tensor) error {
 // operation on every kind of tensor: nothing stays acquired, no goroutine and no
 // file is left.
 func TestReadersThatEnd(t *testing.T) {
-	const size = 1 << 16
-	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
-	head := must(h.AppendBinary(nil))
+	const size, blocks = 1 << 16, 40 << 20
+	head := bytesHead(size)
 	dir := t.TempDir()
 	operations := map[string]func(Tensor) error{
 		"Append": func(x Tensor) error {
@@ -161,26 +181,17 @@ func TestReadersThatEnd(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
-		for source, open := range map[string]func() (*File, Tensor, error){
-			"ReaderAt": func() (*File, Tensor, error) { return openX(NewFile(endingFile{head, e.end}, int64(len(head))+size)) },
-			"RangeReader": func() (*File, Tensor, error) {
-				return openX(NewFile(endingRanges{endingFile{head, e.end}}, int64(len(head))+size))
-			},
-			"NewTensorAt": func() (*File, Tensor, error) {
-				x, err := NewTensorAt(U8, []int{size}, endingReader{e.end})
-				return new(File), x, err
-			},
-			"NewTensorFunc": func() (*File, Tensor, error) {
-				x, err := NewTensorFunc(U8, []int{size}, func([]byte) error { e.end(); return nil })
-				return nil, x, err
-			},
+		read := must(NewFile(endingFile{head, e.end}, int64(len(head))+size))
+		ranges := must(NewFile(endingRanges{endingFile{head, e.end}}, int64(len(head))+size))
+		large := bytesHead(blocks)
+		several := must(NewFile(endingFile{large, e.end}, int64(len(large))+blocks))
+		for source, kinds := range map[string]map[string]Tensor{
+			"ReaderAt":      variants(t, must(read.Tensor("x"))),
+			"RangeReader":   variants(t, must(ranges.Tensor("x"))),
+			"several":       {"blocks": must(several.Tensor("x"))},
+			"NewTensorAt":   variants(t, must(NewTensorAt(U8, []int{size}, e))),
+			"NewTensorFunc": {"computed": must(NewTensorFunc(U8, []int{size}, func([]byte) error { e.end(); return nil }))},
 		} {
-			f, x, err := open()
-			require.NoError(t, err)
-			kinds := map[string]Tensor{"computed": x}
-			if source != "NewTensorFunc" { // which can be neither reshaped nor bitcast
-				kinds = variants(t, x)
-			}
 			for kind, y := range kinds {
 				for operation, do := range operations {
 					t.Run(fmt.Sprintf("%s/%s/%s/%s", e.name, source, kind, operation), func(t *testing.T) {
@@ -189,21 +200,12 @@ func TestReadersThatEnd(t *testing.T) {
 					})
 				}
 			}
-			if f != nil {
-				requireCloses(t, f)
-			}
+		}
+		for _, f := range []*File{read, ranges, several} {
+			requireCloses(t, f)
 		}
 	}
 	requireGoroutines(t, before)
-}
-
-// openX returns a file and its tensor x.
-func openX(f *File, err error) (*File, Tensor, error) {
-	if err != nil {
-		return nil, Tensor{}, err
-	}
-	x, err := f.Tensor("x")
-	return f, x, err
 }
 
 // An endingWriter ends at its n-th Write.
@@ -222,14 +224,12 @@ func (w *endingWriter) Write(b []byte) (int, error) {
 // TestWritersThatEnd lets writers panic or call runtime.Goexit in their first
 // and in a later Write, of every kind of tensor from every kind of file.
 func TestWritersThatEnd(t *testing.T) {
-	x := must(NewTensor(U8, []int{3 << 20}, make([]byte, 3<<20)))
-	name := writeTemp(t, map[string]Tensor{"x": x})
+	name := writeTemp(t, map[string]Tensor{"x": must(NewTensor(U8, []int{3 << 20}, make([]byte, 3<<20)))})
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
 		for way, open := range openedBy {
-			f := open(t, name)
-			x := must(f.Tensor("x"))
-			for kind, y := range variants(t, x) {
+			f := open(name)
+			for kind, y := range variants(t, must(f.Tensor("x"))) {
 				for operation, write := range writers(t) {
 					for _, n := range []int{0, 1} {
 						t.Run(fmt.Sprintf("%s/%s/%s/%s/%d", e.name, way, kind, operation, n), func(t *testing.T) {
@@ -256,30 +256,29 @@ func TestOpenersThatEnd(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
 		for name, open := range map[string]func() error{
-			"NewFile":    func() error { _, err := NewFile(endingReader{e.end}, 100); return err },
-			"ReadHeader": func() error { _, err := ReadHeader(endingIO{e.end}); return err },
-			"OpenShards, the index": func() error {
-				_, err := OpenShards(endingIO{e.end}, func(string) (*File, error) { return nil, nil })
-				return err
-			},
-			"OpenFS": func() error { _, err := OpenFS(endingFS{e.end}, "x"); return err },
+			"NewFile":               func() error { return errorOf(NewFile(e, 100)) },
+			"ReadHeader":            func() error { return errorOf(ReadHeader(e)) },
+			"OpenShards, the index": func() error { return errorOf(OpenShards(e, func(string) (*File, error) { return nil, nil })) },
+			"OpenFS":                func() error { return errorOf(OpenFS(e, "x")) },
 		} {
 			t.Run(e.name+"/"+name, func(t *testing.T) { requireEnds(t, e, open) })
 		}
 		t.Run(e.name+"/OpenShards", func(t *testing.T) {
-			var opened, left atomic.Int64
+			var opened atomic.Int64
+			files := fstest.MapFS{}
+			for _, shard := range []string{"a", "b", "c"} {
+				files[shard] = &fstest.MapFile{Data: saved(map[string]Tensor{shard: counting(t, U32)}, nil)}
+			}
+			shards := &closeCounter{FS: files}
 			requireEnds(t, e, func() error {
-				f, err := OpenShards(bytes.NewReader([]byte(index)), func(shard string) (*File, error) {
+				f, err := OpenShards(strings.NewReader(index), func(shard string) (*File, error) {
 					if shard == "d" {
 						for opened.Load() < 3 {
 							runtime.Gosched()
 						}
 						e.end()
 					}
-					x := must(NewTensor(U8, []int{1}, []byte{1}))
-					var file bytes.Buffer
-					require.NoError(t, Write(&file, map[string]Tensor{shard: x}, nil))
-					f, err := OpenFS(closingFS{fstest.MapFS{"x": {Data: file.Bytes()}}, &left}, "x")
+					f, err := OpenFS(shards, shard)
 					opened.Add(1)
 					return f, err
 				})
@@ -287,42 +286,8 @@ func TestOpenersThatEnd(t *testing.T) {
 				return err
 			})
 			require.EqualValues(t, 3, opened.Load())
-			require.Zero(t, left.Load(), "files are left open")
+			require.Zero(t, shards.open.Load(), "files are left open")
 		})
 	}
 	requireGoroutines(t, before)
-}
-
-type endingIO struct{ end func() }
-
-func (r endingIO) Read([]byte) (int, error) { r.end(); return 0, io.EOF }
-
-type endingFS struct{ end func() }
-
-func (f endingFS) Open(string) (fs.File, error) { f.end(); return nil, errors.New("ended") }
-
-// A closingFS counts the files that are open.
-type closingFS struct {
-	fs.FS
-	left *atomic.Int64
-}
-
-func (f closingFS) Open(name string) (fs.File, error) {
-	file, err := f.FS.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	f.left.Add(1)
-	return closingFile{file, file.(io.ReaderAt), f.left}, nil
-}
-
-type closingFile struct {
-	fs.File
-	io.ReaderAt
-	left *atomic.Int64
-}
-
-func (f closingFile) Close() error {
-	f.left.Add(-1)
-	return f.File.Close()
 }

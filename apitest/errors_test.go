@@ -74,7 +74,8 @@ func TestCallersFault(t *testing.T) {
 		"Load":                errorOf(Load(dir)),
 		"OpenFS":              errorOf(OpenFS(os.DirFS(dir), "..")),
 		"OpenFS nil":          errorOf(OpenFS(nil, ".")),
-		"OpenShards":          errorOf(OpenShards(nil, nil)),
+		"OpenShards reader":   errorOf(OpenShards(nil, func(string) (*File, error) { return nil, nil })),
+		"OpenShards open":     errorOf(OpenShards(strings.NewReader(""), nil)),
 		"NewFile":             errorOf(NewFile(nil, 1)),
 		"NewFile size":        errorOf(NewFile(strings.NewReader(""), -1)),
 		"Read":                errorOf(Read(nil)),
@@ -125,7 +126,7 @@ func TestBytesAtFault(t *testing.T) {
 // that are lent and from others.
 func TestWriterErrorsAsTheyAre(t *testing.T) {
 	for way, open := range openedBy {
-		f := open(t, writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64, 64)}))
+		f := open(writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64, 64)}))
 		x := must(f.Tensor("x"))
 		for _, x := range []Tensor{x, mustSlice(t, x, All(), At(1))} {
 			n, err := x.WriteTo(&failingWriter{left: 7})
@@ -164,21 +165,18 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 	}
 	index := `{"weight_map":{"a0":"m-1.safetensors","a1":"m-1.safetensors","b0":"m-2.safetensors","b1":"m-2.safetensors"}}`
 	files := fstest.MapFS{"dir/m-1.safetensors": {Data: shard("a")}, "dir/m-2.safetensors": {Data: shard("b")}, "dir/m.safetensors.index.json": {Data: []byte(index)}}
-	open := func() *File {
-		return must(OpenFS(brokenFS{files}, "dir"))
-	}
-	called := func() *File {
+	open := func() *File { return must(OpenFS(brokenFS{files}, "dir")) }
+	shards := func(of func(*failingReader) io.ReaderAt) *File {
 		return must(OpenShards(strings.NewReader(index), func(name string) (*File, error) {
 			data := files["dir/"+name].Data
-			return NewFile(&failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}, int64(len(data)))
+			return NewFile(of(&failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}), int64(len(data)))
 		}))
 	}
+	called := func() *File { return shards(func(r *failingReader) io.ReaderAt { return r }) }
 	ranges := func() *File {
-		return must(OpenShards(strings.NewReader(index), func(name string) (*File, error) {
-			data := files["dir/"+name].Data
-			failing := &failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}
-			return NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(len(data)))
-		}))
+		return shards(func(r *failingReader) io.ReaderAt {
+			return &rangesReader{recordingReader: recordingReader{ReaderAt: r}}
+		})
 	}
 	closed := func() *File {
 		f := open()
@@ -187,9 +185,9 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 	}
 	for way, f := range map[string]func() *File{"OpenFS": open, "OpenShards": called, "RangeReader": ranges, "closed": closed} {
 		for operation, try := range map[string]func(x Tensor) error{
-			"Append":  func(x Tensor) error { _, err := Append[byte](nil, x); return err },
-			"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
-			"ReadAt":  func(x Tensor) error { _, err := x.ReadAt(make([]byte, 1), 0); return err },
+			"Append":  func(x Tensor) error { return errorOf(Append[byte](nil, x)) },
+			"WriteTo": func(x Tensor) error { return errorOf(x.WriteTo(io.Discard)) },
+			"ReadAt":  func(x Tensor) error { return errorOf(x.ReadAt(make([]byte, 1), 0)) },
 			"WriteFile": func(x Tensor) error {
 				return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"b1": x}, nil)
 			},
@@ -198,22 +196,10 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 				require.ErrorContains(t, err, `tensor "y": tensor "b1"`)
 				return err
 			},
-			"Slice": func(x Tensor) error {
-				x = must(x.Slice(All(), At(1)))
-				_, err := Append[byte](nil, x)
-				return err
-			},
-			"Transpose": func(x Tensor) error {
-				x = must(x.Transpose())
-				_, err := Append[byte](nil, x)
-				return err
-			},
-			"Convert": func(x Tensor) error { _, err := Append[float32](nil, x); return err },
-			"Concat": func(x Tensor) error {
-				x = must(Concat(0, half, x))
-				_, err := Append[byte](nil, x)
-				return err
-			},
+			"Slice":     func(x Tensor) error { return errorOf(Append[byte](nil, must(x.Slice(All(), At(1))))) },
+			"Transpose": func(x Tensor) error { return errorOf(Append[byte](nil, must(x.Transpose()))) },
+			"Convert":   func(x Tensor) error { return errorOf(Append[float32](nil, x)) },
+			"Concat":    func(x Tensor) error { return errorOf(Append[byte](nil, must(Concat(0, half, x)))) },
 		} {
 			t.Run(way+"/"+operation, func(t *testing.T) {
 				f := f()
@@ -238,10 +224,9 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 // TestReadTogetherNames: an error of reading several small tensors in one request names
 // the first of them, not the first tensor of the file.
 func TestReadTogetherNames(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, Write(&b, checkpointOf(t, 3), nil))
-	failing := &failingReader{ReaderAt: bytes.NewReader(b.Bytes()), left: int64(b.Len())}
-	f := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(b.Len())))
+	b := saved(checkpointOf(t, 3), nil)
+	failing := &failingReader{ReaderAt: bytes.NewReader(b), left: int64(len(b))}
+	f := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(len(b))))
 	tensors := maps.Collect(f.Tensors())
 	delete(tensors, "t00")
 	err := Write(io.Discard, tensors, nil)

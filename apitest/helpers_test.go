@@ -53,15 +53,25 @@ func errorOf[T any](_ T, err error) error { return err }
 // counting returns a tensor of four-byte elements with the bits 0, 1, 2, and so on.
 func counting(t testing.TB, dtype DType, shape ...int) Tensor {
 	t.Helper()
-	n := 1
-	for _, size := range shape {
-		n *= size
-	}
-	data := make([]uint32, n)
+	data := make([]uint32, elements(shape))
 	for i := range data {
 		data[i] = uint32(i)
 	}
 	return must(NewTensor(dtype, shape, data))
+}
+
+// bytesHead returns the header of a file with a tensor x of bytes.
+func bytesHead(shape ...int) []byte {
+	return must((&Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: shape}}}).AppendBinary(nil))
+}
+
+// saved returns the file that Write makes of tensors.
+func saved(tensors map[string]Tensor, metadata map[string]string) []byte {
+	var file bytes.Buffer
+	if err := Write(&file, tensors, metadata); err != nil {
+		panic(err)
+	}
+	return file.Bytes()
 }
 
 // writeTemp writes tensors to a new file and returns its name.
@@ -77,29 +87,22 @@ func checkpointOf(t testing.TB, n int) map[string]Tensor {
 	t.Helper()
 	tensors := make(map[string]Tensor)
 	for i := range n {
-		data := slices.Repeat([]uint32{uint32(i)}, 16)
-		tensors[fmt.Sprintf("t%02d", i)] = must(NewTensor(U32, []int{4, 4}, data))
+		tensors[fmt.Sprintf("t%02d", i)] = must(NewTensor(U32, []int{4, 4}, slices.Repeat([]uint32{uint32(i)}, 16)))
 	}
 	return tensors
 }
 
 // openedBy lists the ways to open a file, by the function that opens it.
-var openedBy = map[string]func(t testing.TB, name string) *File{
-	"Open": func(t testing.TB, name string) *File {
-		return must(Open(name))
-	},
-	"Load": func(t testing.TB, name string) *File {
-		return must(Load(name))
-	},
-	"Parse": func(t testing.TB, name string) *File {
-		return must(Parse(must(os.ReadFile(name))))
-	},
-	"Read": func(t testing.TB, name string) *File {
+var openedBy = map[string]func(name string) *File{
+	"Open":  func(name string) *File { return must(Open(name)) },
+	"Load":  func(name string) *File { return must(Load(name)) },
+	"Parse": func(name string) *File { return must(Parse(must(os.ReadFile(name)))) },
+	"Read": func(name string) *File {
 		file := must(os.Open(name))
 		defer file.Close()
 		return must(Read(file))
 	},
-	"NewFile": func(t testing.TB, name string) *File {
+	"NewFile": func(name string) *File {
 		data := must(os.ReadFile(name))
 		return must(NewFile(bytes.NewReader(data), int64(len(data))))
 	},
@@ -111,21 +114,35 @@ func appended[T Element](t testing.TB, x Tensor) []T {
 	return must(Append[T](nil, x))
 }
 
-// requireCheckpoint checks that Open and Load find exactly the wanted tensors in
-// a checkpoint.
+// checkpointsBy lists the ways to open a checkpoint by its name.
+var checkpointsBy = map[string]func(name string) (*File, error){
+	"Open":   Open,
+	"Load":   Load,
+	"OpenFS": func(name string) (*File, error) { return OpenFS(os.DirFS(filepath.Dir(name)), filepath.Base(name)) },
+}
+
+// requireCheckpoint checks that each way to open a checkpoint finds exactly the wanted
+// tensors.
 func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 	t.Helper()
-	for way, open := range map[string]func(string) (*File, error){"Open": Open, "Load": Load} {
+	for way, open := range checkpointsBy {
 		f, err := open(name)
 		require.NoError(t, err, way)
-		require.Len(t, maps.Collect(f.Tensors()), len(want))
-		for name, x := range want {
-			got := must(f.Tensor(name))
-			require.Equal(t, x.Shape(), got.Shape())
-			require.Equal(t, appended[byte](t, x), appended[byte](t, got))
-		}
+		requireTensors(t, want, f)
 		require.ErrorIs(t, errorOf(f.Tensor("absent")), fs.ErrNotExist)
 		require.NoError(t, f.Close())
+	}
+}
+
+// requireTensors checks that a File has exactly the wanted tensors.
+func requireTensors(t testing.TB, want map[string]Tensor, f *File) {
+	t.Helper()
+	require.Len(t, maps.Collect(f.Tensors()), len(want))
+	for name, x := range want {
+		got := must(f.Tensor(name))
+		require.Equal(t, x.DType(), got.DType(), name)
+		require.Equal(t, x.Shape(), got.Shape(), name)
+		require.True(t, bytes.Equal(appended[byte](t, x), appended[byte](t, got)), name)
 	}
 }
 

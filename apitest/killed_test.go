@@ -65,9 +65,8 @@ func temporary(t *testing.T, dir string) int {
 // Create if the name says so, with WriteFile, or with WriteShards.
 func saveHalf(t *testing.T, name string) {
 	x := counting(t, U32, 1<<22)
-	var file bytes.Buffer
-	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
-	tensors := maps.Collect(must(NewFile(killingReader{bytes.NewReader(file.Bytes())}, int64(file.Len()))).Tensors())
+	file := saved(map[string]Tensor{"x": x}, nil)
+	tensors := maps.Collect(must(NewFile(killingReader{bytes.NewReader(file)}, int64(len(file)))).Tensors())
 	switch {
 	case filepath.Base(name) == "create.safetensors":
 		require.NoError(t, createFile(name, tensors, 1<<16))

@@ -57,18 +57,10 @@ func zipOf(t *testing.T, dir string, method uint16) *zip.Reader {
 	var archive bytes.Buffer
 	w := zip.NewWriter(&archive)
 	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+		if err == nil && !d.IsDir() {
+			out := must(w.CreateHeader(&zip.FileHeader{Name: name, Method: method}))
+			must(out.Write(must(os.ReadFile(filepath.Join(dir, name)))))
 		}
-		out, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: method})
-		if err != nil {
-			return err
-		}
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(data)
 		return err
 	}))
 	require.NoError(t, w.Close())
@@ -81,43 +73,29 @@ func TestOpenFS(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, WriteShards(filepath.Join(dir, "sharded"), tensors, nil, 128))
 	require.NoError(t, WriteShards(filepath.Join(dir, "whole"), tensors, nil, 1<<30))
-	mapFS := fstest.MapFS{}
-	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			mapFS[name] = &fstest.MapFile{Data: must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))))}
-		}
-		return err
-	}))
 	for kind, fsys := range map[string]fs.FS{
-		"os.DirFS": os.DirFS(dir), "MapFS": mapFS, "zip, deflated": zipOf(t, dir, zip.Deflate), "zip, stored": zipOf(t, dir, zip.Store),
+		"os.DirFS": os.DirFS(dir), "zip, deflated": zipOf(t, dir, zip.Deflate), "zip, stored": zipOf(t, dir, zip.Store),
 	} {
 		for _, name := range []string{"whole", "whole/model.safetensors", "sharded", "sharded/model.safetensors.index.json"} {
 			counter := &closeCounter{FS: fsys}
 			f, err := OpenFS(counter, name)
 			require.NoError(t, err, "%s %s", kind, name)
-			got := maps.Collect(f.Tensors())
-			require.Len(t, got, len(tensors))
-			for name, x := range tensors {
-				require.Equal(t, appended[byte](t, x), appended[byte](t, got[name]))
-			}
+			requireTensors(t, tensors, f)
+			x := must(f.Tensor("t00"))
 			require.NoError(t, f.Close())
 			require.Zero(t, counter.open.Load(), "%s %s: files are left open", kind, name)
-			require.ErrorIs(t, errorOf(Append[byte](nil, got["t00"])), fs.ErrClosed)
+			require.ErrorIs(t, errorOf(Append[byte](nil, x)), fs.ErrClosed)
 		}
 	}
 }
 
 func TestOpenFSRefuses(t *testing.T) {
-	x := counting(t, U32, 4)
-	var file bytes.Buffer
-	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
+	file := saved(map[string]Tensor{"x": counting(t, U32, 4)}, nil)
 	fsys := fstest.MapFS{
-		"a/x.safetensors":                {Data: file.Bytes()},
-		"short.safetensors":              {Data: file.Bytes()[:20]},
+		"a/x.safetensors":                {Data: file},
 		"link.safetensors":               {Mode: fs.ModeDevice},
 		"b/model.safetensors.index.json": {Data: []byte(`{"weight_map":{"x":"../a/x.safetensors"}}`)},
 		"c/model.safetensors.index.json": {Data: []byte(`{"weight_map":{"x":"missing.safetensors"}}`)},
-		"empty/readme":                   {},
 	}
 	for _, c := range []struct {
 		rule, name string
@@ -127,9 +105,7 @@ func TestOpenFSRefuses(t *testing.T) {
 		{"a valid path", "../a", fs.ErrInvalid, "open ../a: "},
 		{"no absolute path", "/a/x.safetensors", fs.ErrInvalid, "open /a/x.safetensors: "},
 		{"a file that exists", "missing", fs.ErrNotExist, "open missing: "},
-		{"a whole file", "short.safetensors", nil, "open short.safetensors: header length"},
 		{"a regular file", "link.safetensors", nil, "open link.safetensors: is a device"},
-		{"a checkpoint in the folder", "empty", fs.ErrNotExist, "open empty: no .safetensors file in it, only [readme]"},
 		{"shards next to the index", "b", nil, "is not a local, slash-separated file name"},
 		{"shards that exist", "c", fs.ErrNotExist, `open c/model.safetensors.index.json: shard "missing.safetensors": file does not exist`},
 	} {
@@ -148,7 +124,7 @@ func TestOpenFSRefuses(t *testing.T) {
 
 	// A zip entry whose sum does not match.
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.safetensors"), file.Bytes(), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.safetensors"), file, 0o666))
 	broken := zipOf(t, dir, zip.Store)
 	broken.File[0].CRC32++
 	require.ErrorIs(t, errorOf(OpenFS(broken, "x.safetensors")), zip.ErrChecksum)

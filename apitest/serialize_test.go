@@ -3,7 +3,10 @@ package apitest_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -42,7 +45,7 @@ func TestWriteOrder(t *testing.T) {
 }
 
 // TestWriteRefuses checks that a checkpoint that makes no valid file is refused
-// with nothing written.
+// with nothing written, and by FileOf with the same words.
 func TestWriteRefuses(t *testing.T) {
 	x := counting(t, U32, 1)
 	for _, c := range []struct {
@@ -56,12 +59,17 @@ func TestWriteRefuses(t *testing.T) {
 		{"metadata keys are valid UTF-8", nil, map[string]string{"\xff": ""}, `metadata key "\xff"`},
 		{"metadata values are valid UTF-8", nil, map[string]string{"k": "\xed\xa0\x80"}, `metadata key "k" or its value is not valid UTF-8`},
 		{"tensors are not zero", map[string]Tensor{"x": {}}, nil, `tensor "x": invalid dtype 0`},
+		{"names of tensors count", map[string]Tensor{strings.Repeat("x", 100_000_000): x}, nil, "exceeds the limit of 100000000"},
 		{"a header has at most 100 MB", nil, map[string]string{"k": strings.Repeat("x", 100_000_000)}, "a header of 100000032 bytes exceeds the limit of 100000000"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			var out bytes.Buffer
-			require.ErrorContains(t, Write(&out, c.tensors, c.metadata), c.want)
+			err := Write(&out, c.tensors, c.metadata)
+			require.ErrorContains(t, err, c.want)
 			require.Zero(t, out.Len())
+			f, same := FileOf(c.tensors, c.metadata, func() error { panic("nothing was opened") })
+			require.EqualError(t, same, err.Error())
+			require.Nil(t, f)
 			dir := t.TempDir()
 			require.ErrorContains(t, WriteFile(filepath.Join(dir, "x"), c.tensors, c.metadata), c.want)
 			requireEmptyDir(t, dir)
@@ -72,12 +80,11 @@ func TestWriteRefuses(t *testing.T) {
 // TestFailingWriter makes the writer fail after every number of bytes.
 func TestFailingWriter(t *testing.T) {
 	tensors := map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, F32, 3)}
-	var out bytes.Buffer
-	require.NoError(t, Write(&out, tensors, nil))
-	for n := range out.Len() {
+	out := saved(tensors, nil)
+	for n := range len(out) {
 		require.ErrorIs(t, Write(&failingWriter{n}, tensors, nil), errWriter)
 	}
-	require.NoError(t, Write(&failingWriter{out.Len()}, tensors, nil))
+	require.NoError(t, Write(&failingWriter{len(out)}, tensors, nil))
 	for n := range 16 {
 		written, err := tensors["a"].WriteTo(&failingWriter{n})
 		require.ErrorIs(t, err, errWriter)
@@ -98,7 +105,7 @@ func TestWriteFromAnywhere(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1500, 1003), "f": counting(t, F32, 999, 1001), "s": counting(t, U32, 3)})
 	tensors := map[string]Tensor{"own": counting(t, U32, 5)}
 	for way, open := range openedBy {
-		f := open(t, name)
+		f := open(name)
 		defer f.Close()
 		for name, x := range f.Tensors() {
 			tensors[way+name] = x
@@ -110,12 +117,11 @@ func TestWriteFromAnywhere(t *testing.T) {
 			}
 		}
 	}
-	var out bytes.Buffer
-	require.NoError(t, Write(&out, tensors, map[string]string{"k": "v"}))
+	out := saved(tensors, map[string]string{"k": "v"})
 	target := filepath.Join(t.TempDir(), "x.safetensors")
 	require.NoError(t, WriteFile(target, tensors, map[string]string{"k": "v"}))
 	written := must(os.ReadFile(target))
-	require.True(t, bytes.Equal(out.Bytes(), written))
+	require.True(t, bytes.Equal(out, written))
 	f := must(Parse(written))
 	for name, x := range f.Tensors() {
 		require.Equal(t, tensors[name].DType(), x.DType())
@@ -150,30 +156,36 @@ func TestReplaceOpenFile(t *testing.T) {
 	require.Equal(t, []uint32{4, 5, 6, 7}, must(Append[uint32](nil, half)))
 }
 
-// TestWriteFileTargets checks which targets WriteFile replaces, and that they keep
-// their mode.
-func TestWriteFileTargets(t *testing.T) {
+// TestTargets checks which targets WriteFile and Create replace, and that they keep their
+// mode.
+func TestTargets(t *testing.T) {
 	tensors := map[string]Tensor{"x": counting(t, U32, 1)}
-	dir := t.TempDir()
-	err := WriteFile(dir, tensors, nil)
-	require.ErrorContains(t, err, "is a directory")
-	require.Error(t, WriteFile(filepath.Join(dir, "missing", "x"), tensors, nil))
-	require.Error(t, WriteFile("", tensors, nil))
-	requireEmptyDir(t, dir)
-	testplatform.NeedModes(t)
-	testplatform.NeedSymlinks(t)
-	name := filepath.Join(dir, "x")
-	require.NoError(t, os.WriteFile(name, []byte("old"), 0o600))
-	require.NoError(t, os.Chmod(name, 0o640))
-	link := filepath.Join(dir, "link")
-	require.NoError(t, os.Symlink(name, link))
-	require.NoError(t, WriteFile(link, tensors, nil))
-	info := must(os.Lstat(link))
-	require.True(t, info.Mode().IsRegular(), "the link is replaced")
-	require.Equal(t, "old", string(must(os.ReadFile(name))))
-	require.NoError(t, WriteFile(name, tensors, nil))
-	info = must(os.Stat(name))
-	require.Equal(t, os.FileMode(0o640), info.Mode())
+	for way, write := range map[string]func(name string) error{
+		"WriteFile": func(name string) error { return WriteFile(name, tensors, nil) },
+		"Create":    func(name string) error { return createFile(name, tensors, 4) },
+	} {
+		t.Run(way, func(t *testing.T) {
+			dir := t.TempDir()
+			require.ErrorContains(t, write(dir), "is a directory")
+			missing := filepath.Join(dir, "missing", "x")
+			err := write(missing)
+			require.ErrorIs(t, err, fs.ErrNotExist)
+			require.EqualError(t, err, fmt.Sprintf("safetensors: create %s: %v", missing, errors.Unwrap(errors.Unwrap(err))))
+			require.Error(t, write(""))
+			requireEmptyDir(t, dir)
+			testplatform.NeedModes(t)
+			testplatform.NeedSymlinks(t)
+			name, link := filepath.Join(dir, "x"), filepath.Join(dir, "link")
+			require.NoError(t, os.WriteFile(name, []byte("old"), 0o600))
+			require.NoError(t, os.Chmod(name, 0o640))
+			require.NoError(t, os.Symlink(name, link))
+			require.NoError(t, write(link))
+			require.True(t, must(os.Lstat(link)).Mode().IsRegular(), "the link is replaced")
+			require.Equal(t, "old", string(must(os.ReadFile(name))))
+			require.NoError(t, write(name))
+			require.Equal(t, os.FileMode(0o640), must(os.Stat(name)).Mode())
+		})
+	}
 }
 
 // TestWriter writes tensors in an order of its own; those without elements can be
@@ -208,8 +220,8 @@ func TestWriter(t *testing.T) {
 	require.Equal(t, []uint32{0, 1}, must(Append[uint32](nil, must(f.Tensor("z")))))
 }
 
-// TestWriterErrors checks the error of each misuse of a Writer, that it stays, and
-// that errors of the underlying writer pass.
+// TestWriterErrors checks the error of each misuse of a Writer, that it stays and leaves
+// no file, and that errors of the underlying writer pass.
 func TestWriterErrors(t *testing.T) {
 	header := &Header{Tensors: []TensorInfo{{Name: "a", DType: U8, Shape: []int{4}}, {Name: "b", DType: U8, Shape: []int{2}}}}
 	for _, c := range []struct {
@@ -234,12 +246,14 @@ func TestWriterErrors(t *testing.T) {
 		}, `safetensors: tensor "a": data written after the next tensor was started`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			w := must(NewWriter(io.Discard, header))
-			err := c.steps(w)
-			require.EqualError(t, err, c.want)
-			require.Equal(t, err, w.Close(), "errors stay")
-			_, again := w.Tensor("a")
-			require.Equal(t, err, again)
+			dir := t.TempDir()
+			for _, w := range []*Writer{must(NewWriter(io.Discard, header)), must(Create(filepath.Join(dir, "x"), header))} {
+				err := c.steps(w)
+				require.EqualError(t, err, c.want)
+				require.Equal(t, err, w.Close(), "errors stay")
+				require.Equal(t, err, errorOf(w.Tensor("a")))
+			}
+			requireEmptyDir(t, dir)
 		})
 	}
 	for n := range 200 {
@@ -267,8 +281,8 @@ func writeZeros(w *Writer, name string, n int) error {
 	return err
 }
 
-// TestNewWriterRefuses checks that a header that breaks a rule is refused with
-// nothing written.
+// TestNewWriterRefuses checks that NewWriter, Create and AppendBinary refuse a header that
+// breaks a rule, with nothing written.
 func TestNewWriterRefuses(t *testing.T) {
 	var eight []TensorInfo // each of 2^60 bytes
 	for i := range 8 {
@@ -289,8 +303,14 @@ func TestNewWriterRefuses(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			var out bytes.Buffer
-			require.ErrorContains(t, errorOf(NewWriter(&out, &Header{Tensors: c.tensors})), c.want)
+			h, dir := &Header{Tensors: c.tensors}, t.TempDir()
+			require.ErrorContains(t, errorOf(NewWriter(&out, h)), c.want)
 			require.Zero(t, out.Len())
+			require.ErrorContains(t, errorOf(Create(filepath.Join(dir, "x"), h)), c.want)
+			requireEmptyDir(t, dir)
+			b, err := h.AppendBinary([]byte("before"))
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, "before", string(b))
 		})
 	}
 }

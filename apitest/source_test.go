@@ -40,10 +40,9 @@ func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
 // three times as long as the runs.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	x := counting(t, U32, 64, 4096)
-	var file bytes.Buffer
-	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
-	r := &recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}
-	f := must(NewFile(r, int64(file.Len())))
+	file := saved(map[string]Tensor{"x": x}, nil)
+	r := &recordingReader{ReaderAt: bytes.NewReader(file)}
+	f := must(NewFile(r, int64(len(file))))
 	require.Equal(t, 1, r.calls)
 	require.EqualValues(t, 64<<10, r.bytes)
 	x = must(f.Tensor("x"))
@@ -88,7 +87,7 @@ func (r hugeReader) ReadAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// TestOffsetsBeyond32Bits reads slices of tensors of 16 and 64 TiB.
+// TestOffsetsBeyond32Bits reads slices of tensors of 16 and 64 TiB, one of them transposed.
 func TestOffsetsBeyond32Bits(t *testing.T) {
 	const dim = 1 << 22 // 16 TiB of bytes, 64 TiB of F32
 	head := fileOf(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]},"b":{"dtype":"F32","shape":[%d,%d],"data_offsets":[%d,%d]}}`,
@@ -109,6 +108,14 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	at := int64(dim*dim + dim/2*dim*4 + 4)
 	require.Equal(t, []byte{value(at), value(at + 1), value(at + 2), value(at + 3)}, got[4:])
 	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
+
+	y := transposed(t, must(f.Tensor("a")))
+	window := make([]byte, 3)
+	must(y.ReadAt(window, (dim-1)*dim+1))
+	require.Equal(t, []byte{value(2*dim - 1), value(3*dim - 1), value(4*dim - 1)}, window)
+	corner := mustSlice(t, y, Span(-2, dim), Span(dim-2, dim))
+	require.Equal(t, []byte{value((dim-1)*dim - 2), value(dim*dim - 2), value((dim-1)*dim - 1), value(dim*dim - 1)}, appended[byte](t, corner))
+	require.Error(t, errorOf(Append[byte](nil, y)))
 }
 
 // TestCountsBeyond63Bits counts more elements than an int64 holds, in fewer bytes.
@@ -126,11 +133,10 @@ func TestCountsBeyond63Bits(t *testing.T) {
 // TestFailingReader makes the reader of a header fail after every number of bytes.
 func TestFailingReader(t *testing.T) {
 	x := counting(t, U32, 8, 8)
-	var file bytes.Buffer
-	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
-	for n := range int64(file.Len()) {
-		r := &failingReader{ReaderAt: bytes.NewReader(file.Bytes()), left: n}
-		require.ErrorIs(t, errorOf(NewFile(r, int64(file.Len()))), errReader)
+	file := saved(map[string]Tensor{"x": x}, nil)
+	for n := range int64(len(file)) {
+		r := &failingReader{ReaderAt: bytes.NewReader(file), left: n}
+		require.ErrorIs(t, errorOf(NewFile(r, int64(len(file)))), errReader)
 	}
 }
 
@@ -139,6 +145,10 @@ func TestFailingReader(t *testing.T) {
 type rangesReader struct {
 	recordingReader
 	ranges []string // guarded by mu, too
+}
+
+func rangesOf(data []byte) *rangesReader {
+	return &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}}
 }
 
 func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
@@ -165,13 +175,12 @@ func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 // runs.
 func TestRangeReader(t *testing.T) {
 	x := counting(t, U32, 3, 2, 4)
-	var file bytes.Buffer
-	require.NoError(t, Write(&file, map[string]Tensor{"x": x}, nil))
-	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
-	x = must(must(NewFile(r, int64(file.Len()))).Tensor("x"))
+	file := saved(map[string]Tensor{"x": x}, nil)
+	r := rangesOf(file)
+	x = must(must(NewFile(r, int64(len(file)))).Tensor("x"))
 	got := must(Append[uint32](nil, must(x.Slice(Span(1, 3), All(), Span(1, 3)))))
 	require.Equal(t, []uint32{9, 10, 13, 14, 17, 18, 21, 22}, got)
-	h := must(ReadHeader(bytes.NewReader(file.Bytes())))
+	h := must(ReadHeader(bytes.NewReader(file)))
 	var want []string
 	for _, element := range []int64{9, 13, 17, 21} {
 		want = append(want, fmt.Sprintf("%d+8", h.DataStart+4*element))
@@ -188,16 +197,14 @@ func TestNoEmptyRanges(t *testing.T) {
 		for i, n := range sizes {
 			tensors[fmt.Sprint(i)] = counting(t, U32, n)
 		}
-		var file bytes.Buffer
-		require.NoError(t, Write(&file, tensors, nil))
-		r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
-		tensors = maps.Collect(must(NewFile(r, int64(file.Len()))).Tensors())
-		var again bytes.Buffer
-		require.NoError(t, Write(&again, tensors, nil))
-		require.Equal(t, file.Bytes(), again.Bytes())
+		file := saved(tensors, nil)
+		r := rangesOf(file)
+		tensors = maps.Collect(must(NewFile(r, int64(len(file)))).Tensors())
+		again := saved(tensors, nil)
+		require.Equal(t, file, again)
 		require.NoError(t, WriteShards(t.TempDir(), tensors, nil, 1))
 		name := writeTemp(t, tensors)
-		require.Equal(t, file.Bytes(), must(os.ReadFile(name)))
+		require.Equal(t, file, must(os.ReadFile(name)))
 	}
 }
 
@@ -215,12 +222,11 @@ func TestReadTogetherInOrder(t *testing.T) {
 		must(must(w.Tensor(name)).Write(bytes.Repeat([]byte(name), 8)))
 	}
 	require.NoError(t, w.Close())
-	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(file.Bytes())}}
+	r := rangesOf(file.Bytes())
 	f := must(NewFile(r, int64(file.Len())))
 	calls := r.calls
-	var sorted bytes.Buffer
-	require.NoError(t, Write(&sorted, maps.Collect(f.Tensors()), nil))
-	require.Equal(t, "aaaaaaaabbbbbbbbcccccccc", string(sorted.Bytes()[sorted.Len()-24:]))
+	sorted := saved(maps.Collect(f.Tensors()), nil)
+	require.Equal(t, "aaaaaaaabbbbbbbbcccccccc", string(sorted[len(sorted)-24:]))
 	require.Equal(t, calls, r.calls)
 	require.Len(t, r.ranges, 3)
 }

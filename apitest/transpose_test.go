@@ -2,7 +2,6 @@ package apitest_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -54,21 +53,6 @@ func TestTransposeReverses(t *testing.T) {
 	require.Equal(t, x, transposed(t, y), "twice is once more the tensor")
 }
 
-// TestTransposeTie: transposed tensors share their data if the same elements are in
-// the same order.
-func TestTransposeTie(t *testing.T) {
-	data := make([]uint32, 24)
-	x := must(NewTensor(U32, []int{4, 1, 6}, data))
-	same := must(must(NewTensor(U32, []int{4, 6}, data)).Reshape(1, 4, 6))
-	square := must(NewTensor(U32, []int{4, 1, 4}, data[:16]))
-	kept, noted := Tie(map[string]Tensor{
-		"a": transposed(t, x), "b": transposed(t, x), "c": transposed(t, same, 2, 0, 1),
-		"rows": transposed(t, square, 0, 1, 2), "columns": transposed(t, square),
-	}, nil)
-	require.Len(t, kept, 3)
-	require.Equal(t, map[string]string{"b": "a", "c": "a"}, noted)
-}
-
 // TestTransposeReads: an operation reads each byte of a file once, in large reads. A
 // window costs what it has.
 func TestTransposeReads(t *testing.T) {
@@ -113,26 +97,11 @@ func TestTransposeManyDimensions(t *testing.T) {
 	}
 }
 
-// TestTransposeHuge reads windows of a transposed tensor of 16 TiB.
-func TestTransposeHuge(t *testing.T) {
-	const dim = 1 << 22
-	head := fileOf(fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d,%d],"data_offsets":[0,%d]}}`, dim, dim, int64(dim*dim)), 0)
-	f := must(NewFile(hugeReader{head}, int64(len(head))+dim*dim))
-	value := func(at int64) byte { return byte(at ^ at>>8 ^ at>>16 ^ at>>32 ^ at>>40) }
-	y := transposed(t, must(f.Tensor("a")))
-	p := make([]byte, 3)
-	must(y.ReadAt(p, (dim-1)*dim+1))
-	require.Equal(t, []byte{value(2*dim - 1), value(3*dim - 1), value(4*dim - 1)}, p)
-	corner := must(y.Slice(Span(-2, dim), Span(dim-2, dim)))
-	require.Equal(t, []byte{value((dim-1)*dim - 2), value(dim*dim - 2), value((dim-1)*dim - 1), value(dim*dim - 1)}, appended[byte](t, corner))
-	require.Error(t, errorOf(Append[byte](nil, y)))
-}
-
 // TestRangesInOrder joins slices that interleave and overlap: a RangeReader is asked
 // for ranges in increasing order even so.
 func TestRangesInOrder(t *testing.T) {
 	x := counting(t, U32, 1, 20)
-	r := &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(appended[byte](t, x))}}
+	r := rangesOf(appended[byte](t, x))
 	y := must(NewTensorAt(U32, x.Shape(), r))
 	for _, step := range []int{1, 2} {
 		of := func(x Tensor, first int) Tensor { return must(x.Slice(All(), Span(first, first+4*step+1).By(step))) }

@@ -161,13 +161,11 @@ func TestWatchComputed(t *testing.T) {
 	for _, x := range parts {
 		want += x.Size()
 	}
-	var file bytes.Buffer
-	require.NoError(t, Write(&file, all, nil))
+	file := saved(all, nil)
 	require.EqualValues(t, 1, calls.Load())
 	require.Equal(t, want, n.Load())
-	var same bytes.Buffer
-	require.NoError(t, Write(&same, parts, nil))
-	require.True(t, bytes.Equal(same.Bytes(), file.Bytes()))
+	same := saved(parts, nil)
+	require.True(t, bytes.Equal(same, file))
 }
 
 // TestWatchIsTheSame: what is watched is the same to View, Tie, Concat, and FileOf.
@@ -214,7 +212,7 @@ func TestWatchSeveral(t *testing.T) {
 	data := must(os.ReadFile(name))
 	for kind, r := range map[string]io.ReaderAt{
 		"reader": bytes.NewReader(data),
-		"ranges": &rangesReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}},
+		"ranges": rangesOf(data),
 	} {
 		f := must(NewFile(r, int64(len(data))))
 		var mu sync.Mutex
