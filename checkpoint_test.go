@@ -44,8 +44,7 @@ func (w watchedFolder) openFile(name string) (*File, error) {
 func saveGeneration(t *testing.T, dir string, n uint32, shards int) {
 	tensors := make(map[string]Tensor)
 	for i := range shards {
-		x := must(NewTensor(U32, []int{1}, []uint32{n}))
-		tensors[fmt.Sprint(i)] = x
+		tensors[fmt.Sprint(i)] = must(NewTensor(U32, []int{1}, []uint32{n}))
 	}
 	require.NoError(t, WriteShards(dir, tensors, nil, 4))
 }
@@ -74,8 +73,7 @@ func TestReplacedWhileOpened(t *testing.T) {
 						f := must(openCheckpoint(w, path))
 						defer f.Close()
 						require.Equal(t, second, f.Len())
-						values := must(Elements[uint32](f, "0"))
-						require.Equal(t, []uint32{2}, values)
+						require.Equal(t, []uint32{2}, must(Elements[uint32](f, "0")))
 					})
 				}
 			}

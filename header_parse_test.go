@@ -330,8 +330,7 @@ func TestFormatShape(t *testing.T) {
 func TestEverySmallChange(t *testing.T) {
 	file := fileOf(`{"__metadata__":{"k":"v"},"b":{"dtype":"F16","shape":[2,1],"data_offsets":[1,5]},"aé":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 5)
 	for n := range file {
-		_, err := Parse(file[:n:n])
-		require.Error(t, err)
+		require.Error(t, errorOf(Parse(file[:n:n])))
 	}
 	changed := bytes.Clone(file)
 	for i := range changed {
@@ -388,9 +387,7 @@ func requireSameTensors(t testing.TB, want, got *File) {
 		y := must(got.Tensor(name))
 		require.Equal(t, x.DType(), y.DType())
 		require.Equal(t, x.Shape(), y.Shape())
-		wantBytes := must(View[byte](x))
-		gotBytes := must(View[byte](y))
-		require.True(t, bytes.Equal(wantBytes, gotBytes))
+		require.True(t, bytes.Equal(must(View[byte](x)), must(View[byte](y))))
 	}
 }
 

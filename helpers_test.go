@@ -30,6 +30,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // fileOf returns a file of a header and a data buffer of dataSize zero bytes.
 func fileOf(header string, dataSize int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))

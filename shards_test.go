@@ -42,8 +42,7 @@ func TestShardErrors(t *testing.T) {
 func TestIndexReaderFails(t *testing.T) {
 	for n := range len(`{"weight_map":{}}`) + 1 {
 		r := io.MultiReader(strings.NewReader(`{"weight_map":{}}`[:n]), iotest.ErrReader(fs.ErrPermission))
-		_, err := OpenShards(r, func(string) (*File, error) { return nil, nil })
-		require.ErrorIs(t, err, fs.ErrPermission)
+		require.ErrorIs(t, errorOf(OpenShards(r, func(string) (*File, error) { return nil, nil })), fs.ErrPermission)
 	}
 }
 
@@ -258,14 +257,10 @@ func TestLargeIndex(t *testing.T) {
 			weights[name] = shard
 		}
 		var out bytes.Buffer
-		w, err := NewWriter(&out, &Header{Tensors: infos})
-		require.NoError(t, err)
-		require.NoError(t, w.Close())
-		files[shard], err = Parse(out.Bytes())
-		require.NoError(t, err)
+		require.NoError(t, must(NewWriter(&out, &Header{Tensors: infos})).Close())
+		files[shard] = must(Parse(out.Bytes()))
 	}
-	f, err := OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(shard string) (*File, error) { return files[shard], nil })
-	require.NoError(t, err)
+	f := must(OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(shard string) (*File, error) { return files[shard], nil }))
 	require.Equal(t, n, f.count())
 	for _, i := range []int{0, 1, n / 2, n - 1} {
 		must(f.Tensor(fmt.Sprintf("model.layers.%d.weight", i)))
@@ -287,8 +282,7 @@ func FuzzIndex(f *testing.F) {
 		}
 		if written, err := x.AppendBinary(nil); len(text) < maxIndexLength/6 { // escapes are longer
 			require.NoError(t, err)
-			again := must(ReadIndex(bytes.NewReader(written)))
-			require.Equal(t, x, again)
+			require.Equal(t, x, must(ReadIndex(bytes.NewReader(written))))
 		}
 		n := 0
 		for _, shard := range w.shards() {
@@ -307,8 +301,7 @@ func FuzzIndex(f *testing.F) {
 func TestFileWithAnError(t *testing.T) {
 	index := `{"weight_map":{"a":"s.safetensors"}}`
 	_, err := OpenShards(strings.NewReader(index), func(string) (*File, error) {
-		f := must(Parse(fileOf(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0)))
-		return f, os.ErrDeadlineExceeded
+		return must(Parse(fileOf(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0))), os.ErrDeadlineExceeded
 	})
 	require.EqualError(t, err, `safetensors: shard "s.safetensors": i/o timeout`)
 }

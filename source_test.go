@@ -24,10 +24,8 @@ var embedded embed.FS
 // TestOpenEmbedded opens files that the program holds. It is here because a test in
 // another folder cannot embed them.
 func TestOpenEmbedded(t *testing.T) {
-	f := must(OpenFS(embedded, "testdata"))
-	require.NotEmpty(t, maps.Collect(f.Tensors()))
-	sub := must(fs.Sub(embedded, "testdata"))
-	must(OpenFS(sub, "."))
+	require.NotEmpty(t, maps.Collect(must(OpenFS(embedded, "testdata")).Tensors()))
+	must(OpenFS(must(fs.Sub(embedded, "testdata")), "."))
 }
 
 // TestTruncated truncates a mapped file, to whole pages and within a page, whose rest

@@ -16,8 +16,7 @@ func TestShare(t *testing.T) {
 	memory := must(NewTensor(U8, []int{3584, 2048}, data))
 	reader := must(NewTensorAt(U8, []int{3584, 2048}, zeros{}))
 	columns := func(x Tensor) Tensor {
-		y := must(x.Slice(All(), Span(0, 2047)))
-		return y
+		return must(x.Slice(All(), Span(0, 2047)))
 	}
 	transposed := must(memory.Transpose())
 	require.EqualValues(t, mem.BlockSize, newStoredStream(memory).share())

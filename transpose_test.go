@@ -36,8 +36,7 @@ func TestTransposedParts(t *testing.T) {
 		{"rows of any length", U8, []int{2, 2, large}, []int{1, 0, 2}, large},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			x := must(NewTensorAt(c.dtype, c.shape, zeros{}))
-			y := must(x.Transpose(c.dims...))
+			y := must(must(NewTensorAt(c.dtype, c.shape, zeros{})).Transpose(c.dims...))
 			s := must(y.stream(new(computations)))
 			parts := s.(*transposedStream)
 			require.Equal(t, c.bytes, parts.most*parts.step)
@@ -54,8 +53,7 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 		data[i] = byte(i ^ i>>8)
 	}
 	x := must(NewTensorAt(U8, []int{4, 1000, 9000}, bytes.NewReader(data)))
-	y := must(x.Transpose(0, 2, 1))
-	s := must(y.open())
+	s := must(must(x.Transpose(0, 2, 1)).open())
 	defer s.release()
 	parts := s.(*transposedStream)
 	b := make([]byte, 1<<20)

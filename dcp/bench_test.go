@@ -42,8 +42,7 @@ func BenchmarkConsolidate(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(tensors * size * size * 4)
 			for b.Loop() {
-				f, err := dcp.Open(dir)
-				require.NoError(b, err)
+				f := must(dcp.Open(dir))
 				require.NoError(b, safetensors.WriteFile(filepath.Join(out, "model.safetensors"), maps.Collect(f.Tensors()), nil))
 				require.NoError(b, f.Close())
 			}
@@ -55,11 +54,8 @@ func BenchmarkConsolidate(b *testing.B) {
 		b.Run(name+" by torch", func(b *testing.B) {
 			sum := 0.0
 			for b.Loop() {
-				text, err := exec.Command(python, "-B", "testdata/dcp.py", "consolidate", dir, out).Output()
-				require.NoError(b, err)
-				seconds, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
-				require.NoError(b, err)
-				sum += seconds
+				text := must(exec.Command(python, "-B", "testdata/dcp.py", "consolidate", dir, out).Output())
+				sum += must(strconv.ParseFloat(strings.TrimSpace(string(text)), 64))
 			}
 			b.ReportMetric(sum/float64(b.N)*1e9, "ns/op")
 			b.ReportMetric(tensors*size*size*4/1e6/(sum/float64(b.N)), "MB/s")
@@ -81,9 +77,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		f, err := dcp.Open(dir)
-		require.NoError(b, err)
-		require.NoError(b, f.Close())
+		require.NoError(b, must(dcp.Open(dir)).Close())
 	}
 }
 
@@ -98,20 +92,16 @@ func BenchmarkSlice(b *testing.B) {
 	for rank := range ranks {
 		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), pieces{"x": shardOf(b, pieceOf(b, x), 1, rank, ranks)}, nil))
 	}
-	f, err := dcp.Open(dir)
-	require.NoError(b, err)
+	f := must(dcp.Open(dir))
 	defer f.Close()
-	x, err = f.Tensor("x")
-	require.NoError(b, err)
+	x = must(f.Tensor("x"))
 	for _, columns := range []int{1, 64, size / ranks, size} {
 		b.Run(fmt.Sprint(columns), func(b *testing.B) {
-			slice, err := x.Slice(safetensors.All(), safetensors.Span(0, columns))
-			require.NoError(b, err)
+			slice := must(x.Slice(safetensors.All(), safetensors.Span(0, columns)))
 			b.SetBytes(slice.Size())
 			var buf []float32
 			for b.Loop() {
-				buf, err = safetensors.Append(buf[:0], slice)
-				require.NoError(b, err)
+				buf = must(safetensors.Append(buf[:0], slice))
 			}
 		})
 	}

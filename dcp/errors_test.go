@@ -240,8 +240,7 @@ func TestFolderErrors(t *testing.T) {
 func TestFailingReader(t *testing.T) {
 	x := at(t, []int{64, 64}, nil)
 	files, readers := recorded(t, pieces{"x": shardOf(t, x, 1, 0, 2)}, pieces{"x": shardOf(t, x, 1, 1, 2)})
-	f := must(dcp.Assemble(files...))
-	got := must(f.Tensor("x"))
+	got := must(must(dcp.Assemble(files...)).Tensor("x"))
 	readers[1].err = errors.New("the disk failed")
 	_, err := safetensors.Append[byte](nil, got)
 	require.ErrorIs(t, err, readers[1].err)
@@ -324,8 +323,7 @@ func FuzzShardingInfo(f *testing.F) {
 		}
 		x := must(joined.Tensor("x"))
 		require.LessOrEqual(t, x.Len(), 12)
-		data := must(safetensors.Append[byte](nil, x))
-		require.Len(t, data, x.Len())
+		require.Len(t, must(safetensors.Append[byte](nil, x)), x.Len())
 		for _, text := range []string{first, second} {
 			var info map[string]json.RawMessage
 			require.NoError(t, json.Unmarshal([]byte(text), &info))
@@ -352,6 +350,5 @@ func withInfo(t testing.TB, text string) (*safetensors.File, bool) {
 	if err != nil {
 		return nil, false // not UTF-8
 	}
-	f := must(safetensors.Parse(binary.LittleEndian.AppendUint32(append(data, 1, 2), 3)))
-	return f, true
+	return must(safetensors.Parse(binary.LittleEndian.AppendUint32(append(data, 1, 2), 3))), true
 }

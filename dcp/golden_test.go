@@ -23,15 +23,13 @@ const (
 // wholeTensors returns the tensors of the checkpoint in testdata.
 func wholeTensors(t testing.TB) map[string]safetensors.Tensor {
 	t.Helper()
-	f := must(safetensors.Load(wholeFile))
-	return maps.Collect(f.Tensors())
+	return maps.Collect(must(safetensors.Load(wholeFile)).Tensors())
 }
 
 // TestGolden opens what PyTorch wrote, in every way.
 func TestGolden(t *testing.T) {
 	want := wholeTensors(t)
-	whole := must(safetensors.Load(wholeFile))
-	order := whole.Header().Tensors
+	order := must(safetensors.Load(wholeFile)).Header().Tensors
 	for way, open := range map[string]func() (*safetensors.File, error){
 		"Open":   func() (*safetensors.File, error) { return dcp.Open(meshDir) },
 		"OpenFS": func() (*safetensors.File, error) { return dcp.OpenFS(os.DirFS("testdata"), "mesh") },
@@ -45,8 +43,7 @@ func TestGolden(t *testing.T) {
 		"Join": func() (*safetensors.File, error) {
 			var files []*safetensors.File
 			for _, data := range meshFiles(t) { // in any order
-				f := must(safetensors.Parse(data))
-				files = append(files, f)
+				files = append(files, must(safetensors.Parse(data)))
 			}
 			return dcp.Assemble(files...)
 		},
@@ -65,11 +62,9 @@ func TestGolden(t *testing.T) {
 func meshFiles(t testing.TB) map[string][]byte {
 	t.Helper()
 	files := make(map[string][]byte)
-	entries, err := os.ReadDir(meshDir)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(meshDir))
 	for _, e := range entries {
-		files[e.Name()], err = os.ReadFile(filepath.Join(meshDir, e.Name()))
-		require.NoError(t, err)
+		files[e.Name()] = must(os.ReadFile(filepath.Join(meshDir, e.Name())))
 	}
 	require.Len(t, files, 4)
 	return files
@@ -82,7 +77,5 @@ func TestGoldenWritten(t *testing.T) {
 	defer f.Close()
 	name := filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, safetensors.WriteFile(name, maps.Collect(f.Tensors()), nil))
-	got := must(os.ReadFile(name))
-	want := must(os.ReadFile(wholeFile))
-	require.Equal(t, want, got)
+	require.Equal(t, must(os.ReadFile(wholeFile)), must(os.ReadFile(name)))
 }

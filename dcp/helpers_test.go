@@ -39,15 +39,13 @@ func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int)
 	for i := range data {
 		data[i] = byte(rng.Uint32())
 	}
-	x := must(safetensors.NewTensor(dtype, shape, data))
-	return x
+	return must(safetensors.NewTensor(dtype, shape, data))
 }
 
 // pieceOf returns a tensor as a piece, at these offsets or whole.
 func pieceOf(t testing.TB, x safetensors.Tensor, offsets ...int) dcp.Piece {
 	t.Helper()
-	p := must(dcp.NewPiece(x, offsets...))
-	return p
+	return must(dcp.NewPiece(x, offsets...))
 }
 
 // shardOf returns a shard of a piece.
@@ -63,8 +61,7 @@ func placed(t testing.TB, p dcp.Piece) (safetensors.Tensor, []int) {
 	f := parsed(t, pieces{"x": p})[0]
 	var info map[string]map[string][]int
 	require.NoError(t, json.Unmarshal([]byte(f.Metadata()[shardingKey]), &info))
-	x := must(f.Tensor("x"))
-	return x, info["x"]["saved_offsets"]
+	return must(f.Tensor("x")), info["x"]["saved_offsets"]
 }
 
 // requirePlace checks the shape and the offsets of a piece.
@@ -88,9 +85,7 @@ func parsed(t testing.TB, ranks ...pieces) []*safetensors.File {
 	t.Helper()
 	files := make([]*safetensors.File, len(ranks))
 	for i, of := range ranks {
-		var err error
-		files[i], err = safetensors.Parse(written(t, of))
-		require.NoError(t, err)
+		files[i] = must(safetensors.Parse(written(t, of)))
 	}
 	return files
 }
@@ -98,8 +93,7 @@ func parsed(t testing.TB, ranks ...pieces) []*safetensors.File {
 // joined returns the checkpoint that ranks have written.
 func joined(t testing.TB, ranks ...pieces) *safetensors.File {
 	t.Helper()
-	f := must(dcp.Assemble(parsed(t, ranks...)...))
-	return f
+	return must(dcp.Assemble(parsed(t, ranks...)...))
 }
 
 // requireSame checks that two tensors agree in dtype, shape and bytes.
@@ -107,8 +101,7 @@ func requireSame(t testing.TB, want, got safetensors.Tensor, name ...any) {
 	t.Helper()
 	require.Equal(t, want.String(), got.String(), name...)
 	a := must(safetensors.Append[byte](nil, want))
-	b := must(safetensors.Append[byte](nil, got))
-	require.True(t, bytes.Equal(a, b), name...)
+	require.True(t, bytes.Equal(a, must(safetensors.Append[byte](nil, got))), name...)
 }
 
 // requireTensors checks that a file has exactly the wanted tensors.
@@ -150,9 +143,7 @@ func recorded(t testing.TB, ranks ...pieces) ([]*safetensors.File, []*recordingR
 	for i, of := range ranks {
 		data := written(t, of)
 		readers[i] = &recordingReader{ReaderAt: bytes.NewReader(data)}
-		var err error
-		files[i], err = safetensors.NewFile(readers[i], int64(len(data)))
-		require.NoError(t, err)
+		files[i] = must(safetensors.NewFile(readers[i], int64(len(data))))
 	}
 	return files, readers
 }

@@ -49,10 +49,8 @@ func peeled(t testing.TB, n, rank int) []*safetensors.File {
 // TestDepth nests as deep as the limit allows, and no deeper: hostile pieces would take
 // memory for a tensor in a tensor for each of them.
 func TestDepth(t *testing.T) {
-	f := must(dcp.Assemble(peeled(t, 65, 2)...))
-	x := must(f.Tensor("x"))
-	data := must(safetensors.Append[byte](nil, x))
-	require.Equal(t, make([]byte, 33*33), data)
+	x := must(must(dcp.Assemble(peeled(t, 65, 2)...)).Tensor("x"))
+	require.Equal(t, make([]byte, 33*33), must(safetensors.Append[byte](nil, x)))
 	require.EqualError(t, errorOf(dcp.Assemble(peeled(t, 66, 2)...)), `safetensors: tensor "x": its 66 pieces nest deeper than 64 levels`)
 
 	const n = 1000

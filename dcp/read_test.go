@@ -56,9 +56,7 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 			for _, r := range readers {
 				r.bytes, r.calls = 0, 0
 			}
-			want := must(x.Slice(c.ranges...))
-			got := must(whole.Slice(c.ranges...))
-			requireSame(t, want, got)
+			requireSame(t, must(x.Slice(c.ranges...)), must(whole.Slice(c.ranges...)))
 			var read [ranks]int
 			calls := 0
 			for i, r := range readers {
@@ -92,8 +90,7 @@ func TestClose(t *testing.T) {
 	files = parsed(t, pieces{"x": pieceOf(t, x)}, pieces{"y": pieceOf(t, x)})
 	f = must(dcp.Assemble(files...))
 	require.NoError(t, files[1].Close())
-	y := must(f.Tensor("y"))
-	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, y)), fs.ErrClosed)
+	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, must(f.Tensor("y")))), fs.ErrClosed)
 }
 
 // TestViews: joined tensors are copied; those that a file has whole keep their views.
@@ -108,8 +105,7 @@ func TestViews(t *testing.T) {
 			joined++
 			continue
 		}
-		data := must(safetensors.Append[byte](nil, x))
-		require.True(t, bytes.Equal(data, view), name)
+		require.True(t, bytes.Equal(must(safetensors.Append[byte](nil, x)), view), name)
 		viewed++
 	}
 	require.Positive(t, joined)
@@ -167,16 +163,13 @@ func TestOpenAllocations(t *testing.T) {
 			Tensors:  []safetensors.TensorInfo{{Name: "x", DType: safetensors.U8, Shape: []int{1, size}}},
 		}
 		header := must(h.AppendBinary(nil))
-		f := must(safetensors.NewFile(zeros{header}, int64(len(header))+size))
-		files = append(files, f)
+		files = append(files, must(safetensors.NewFile(zeros{header}, int64(len(header))+size)))
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	f := must(dcp.Assemble(files...))
-	x := must(f.Tensor("x"))
+	x := must(must(dcp.Assemble(files...)).Tensor("x"))
 	x = must(x.Slice(safetensors.All(), safetensors.Span(size-2, size)))
-	data := must(safetensors.Append[byte](nil, x))
-	require.Equal(t, make([]byte, 8), data)
+	require.Equal(t, make([]byte, 8), must(safetensors.Append[byte](nil, x)))
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20))
 }
@@ -203,11 +196,9 @@ func TestRangeReader(t *testing.T) {
 		p := shardOf(t, shardOf(t, pieceOf(t, x), 0, rank/2, 2), 1, rank%2, 2)
 		data := written(t, pieces{"x": p})
 		r := &rangeReader{ReaderAt: bytes.NewReader(data)}
-		f := must(safetensors.NewFile(r, int64(len(data))))
-		files, readers = append(files, f), append(readers, r)
+		files, readers = append(files, must(safetensors.NewFile(r, int64(len(data))))), append(readers, r)
 	}
-	f := must(dcp.Assemble(files...))
-	whole := must(f.Tensor("x"))
+	whole := must(must(dcp.Assemble(files...)).Tensor("x"))
 	for _, r := range readers {
 		r.calls, r.ranges = 0, 0
 	}

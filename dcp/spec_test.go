@@ -19,8 +19,7 @@ type spec struct {
 
 func specOf(t testing.TB, name string) (s spec) {
 	t.Helper()
-	text := must(os.ReadFile(name))
-	require.NoError(t, json.Unmarshal(text, &s))
+	require.NoError(t, json.Unmarshal(must(os.ReadFile(name)), &s))
 	return s
 }
 

@@ -21,8 +21,7 @@ func (b box) of(t testing.TB, x safetensors.Tensor) dcp.Piece {
 	for i := range b.begin {
 		ranges = append(ranges, safetensors.Span(b.begin[i], b.end[i]))
 	}
-	part := must(x.Slice(ranges...))
-	return pieceOf(t, part, b.begin...)
+	return pieceOf(t, must(x.Slice(ranges...)), b.begin...)
 }
 
 // cutUp cuts a box in two, n times over. Multiples of unit are left whole in the last
@@ -151,9 +150,7 @@ func TestPinwheel(t *testing.T) {
 		got := must(f.Tensor("x"))
 		for range 20 {
 			ranges := []safetensors.Range{randomRange(rng, 81), randomRange(rng, 81), randomRange(rng, 2)}
-			want := must(x.Slice(ranges...))
-			part := must(got.Slice(ranges...))
-			requireSame(t, want, part, ranges)
+			requireSame(t, must(x.Slice(ranges...)), must(got.Slice(ranges...)), ranges)
 		}
 	}
 	require.Greater(t, len(boxes), 300)

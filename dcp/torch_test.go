@@ -197,8 +197,7 @@ func TestTorchResumes(t *testing.T) {
 		ranks    = 3
 	)
 	if text := os.Getenv(variable); text != "" {
-		rank := must(strconv.Atoi(text))
-		resave(t, os.Getenv(variable+"_FROM"), os.Getenv(variable+"_TO"), rank, ranks)
+		resave(t, os.Getenv(variable+"_FROM"), os.Getenv(variable+"_TO"), must(strconv.Atoi(text)), ranks)
 		return
 	}
 	run := torch(t)

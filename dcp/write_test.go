@@ -40,8 +40,7 @@ func requireWritten(t *testing.T, name string, all pieces) {
 		of[info.Name] = all[info.Name]
 	}
 	got := written(t, of)
-	gotHeader := must(safetensors.ReadHeader(bytes.NewReader(got)))
-	require.Equal(t, header, gotHeader)
+	require.Equal(t, header, must(safetensors.ReadHeader(bytes.NewReader(got))))
 	require.Equal(t, want[header.DataStart:], got[header.DataStart:])
 }
 
@@ -66,8 +65,7 @@ func TestShard(t *testing.T) {
 			p := shardOf(t, pieceOf(t, x), 1, i, c.ranks)
 			got, offsets := placed(t, p)
 			require.Equal(t, []int{0, c.begins[i]}, offsets, c)
-			want := must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1])))
-			requireSame(t, want, got)
+			requireSame(t, must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))), got)
 		}
 	}
 	// A mesh cuts a piece further; the offsets add up.
@@ -132,8 +130,7 @@ func TestPieceErrors(t *testing.T) {
 		var broken *safetensors.FormatError
 		require.False(t, errors.As(err, &broken))
 	}
-	_, err := dcp.NewPiece(safetensors.Tensor{})
-	require.ErrorContains(t, err, "the zero Tensor has no dtype")
+	require.ErrorContains(t, errorOf(dcp.NewPiece(safetensors.Tensor{})), "the zero Tensor has no dtype")
 }
 
 // TestWriteErrors checks that what cannot be written leaves nothing.
@@ -182,8 +179,7 @@ func TestWriteWatched(t *testing.T) {
 	x := must(safetensors.NewTensor(safetensors.F32, []int{4, 6}, make([]float32, 24)))
 	n, failure := 0, error(nil)
 	x = safetensors.Watch(map[string]safetensors.Tensor{"x": x}, func(m int) error { n += m; return failure })["x"]
-	whole := must(dcp.NewPiece(x))
-	part := must(whole.Shard(0, 1, 4))
+	part := must(must(dcp.NewPiece(x)).Shard(0, 1, 4))
 	require.NoError(t, dcp.Write(io.Discard, map[string]dcp.Piece{"x": part}, nil))
 	require.Equal(t, 24, n)
 	failure = io.ErrNoProgress

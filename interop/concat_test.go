@@ -62,11 +62,10 @@ func numbered(t *testing.T, source string, shapes [][]int) []safetensors.Tensor 
 			x = must(safetensors.NewTensorAt(safetensors.U32, shape, bytes.NewReader(raw.Bytes())))
 		case "computed":
 			result := x
-			x, err = safetensors.NewTensorFunc(safetensors.U32, shape, func(dst []uint32) error {
+			x = must(safetensors.NewTensorFunc(safetensors.U32, shape, func(dst []uint32) error {
 				_, err := safetensors.Append(dst[:0], result)
 				return err
-			})
-			require.NoError(t, err)
+			}))
 		}
 		tensors = append(tensors, x)
 	}

@@ -120,6 +120,5 @@ func randomTensorOf(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape
 	for i := range data {
 		data[i] = byte(rng.Uint32())
 	}
-	tensor := must(safetensors.NewTensor(dtype, shape, data))
-	return tensor
+	return must(safetensors.NewTensor(dtype, shape, data))
 }

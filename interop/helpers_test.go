@@ -101,8 +101,7 @@ func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, i
 	raw := must(safetensors.Append([]byte(nil), tensor))
 	requireData(t, want, raw)
 	var written bytes.Buffer
-	n := must(tensor.WriteTo(&written))
-	require.EqualValues(t, len(raw), n)
+	require.EqualValues(t, len(raw), must(tensor.WriteTo(&written)))
 	require.True(t, bytes.Equal(raw, written.Bytes()), "WriteTo and Append differ")
 	if inMemory {
 		view := must(safetensors.View[byte](tensor))
@@ -142,8 +141,7 @@ func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Ten
 	t.Helper()
 	var want []T
 	require.NoError(t, json.Unmarshal(values, &want))
-	got := must(safetensors.Append([]T{}, tensor))
-	require.Equal(t, want, got)
+	require.Equal(t, want, must(safetensors.Append([]T{}, tensor)))
 	if view, ok := viewOf[T](t, tensor, inMemory); ok {
 		require.Equal(t, want, append([]T{}, view...))
 	}
@@ -154,8 +152,7 @@ func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Ten
 func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool) {
 	t.Helper()
 	values := parseFloats(t, want)
-	wide := must(safetensors.Append([]float64{}, tensor))
-	requireSameFloats(t, values, wide)
+	requireSameFloats(t, values, must(safetensors.Append([]float64{}, tensor)))
 
 	if tensor.DType() == safetensors.F64 {
 		_, err := safetensors.Append([]float32{}, tensor)
@@ -165,8 +162,7 @@ func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage
 		}
 		return
 	}
-	narrow := must(safetensors.Append([]float32{}, tensor))
-	requireSameFloats(t, values, widen(narrow))
+	requireSameFloats(t, values, widen(must(safetensors.Append([]float32{}, tensor))))
 	if tensor.DType() == safetensors.F32 {
 		if view, ok := viewOf[float32](t, tensor, inMemory); ok {
 			requireSameFloats(t, values, widen(view))
@@ -184,8 +180,7 @@ func requireComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessag
 		}
 		return list
 	}
-	got := must(safetensors.Append([]complex64{}, tensor))
-	requireSameFloats(t, parseFloats(t, want), parts(got))
+	requireSameFloats(t, parseFloats(t, want), parts(must(safetensors.Append([]complex64{}, tensor))))
 	if view, ok := viewOf[complex64](t, tensor, inMemory); ok {
 		requireSameFloats(t, parseFloats(t, want), parts(view))
 	}
@@ -270,9 +265,7 @@ func parseFloats(t *testing.T, list json.RawMessage) []float64 {
 	require.NoError(t, json.Unmarshal(list, &texts))
 	values := make([]float64, len(texts))
 	for i, text := range texts {
-		var err error
-		values[i], err = strconv.ParseFloat(text, 64)
-		require.NoError(t, err)
+		values[i] = must(strconv.ParseFloat(text, 64))
 	}
 	return values
 }

@@ -111,8 +111,7 @@ func requireShards(t *testing.T, dir string, least int, want pythonShards) {
 // sliceHash returns the hash of the bytes of a slice.
 func sliceHash(t *testing.T, tensor safetensors.Tensor, ranges ...safetensors.Range) string {
 	t.Helper()
-	part := must(tensor.Slice(ranges...))
-	return hash(rawBytes(t, part))
+	return hash(rawBytes(t, must(tensor.Slice(ranges...))))
 }
 
 // TestPythonSplits has huggingface_hub split checkpoints of random sizes, and
@@ -143,8 +142,7 @@ func TestPythonSplits(t *testing.T) {
 		entries := must(os.ReadDir(dir))
 		for _, e := range entries {
 			if e.Name() == indexFile {
-				text := must(os.ReadFile(filepath.Join(dir, indexFile)))
-				s.Index = string(text)
+				s.Index = string(must(os.ReadFile(filepath.Join(dir, indexFile))))
 				continue
 			}
 			f := must(safetensors.Load(filepath.Join(dir, e.Name())))
@@ -193,8 +191,7 @@ func TestPythonCaches(t *testing.T) {
 		Folder string
 	}
 	runPython(t, &got, nil, args...)
-	link := must(os.Readlink(filepath.Join(got.Folder, indexFile)))
-	require.Contains(t, filepath.ToSlash(link), "../../blobs/")
+	require.Contains(t, filepath.ToSlash(must(os.Readlink(filepath.Join(got.Folder, indexFile)))), "../../blobs/")
 	requireReadByPython(t, tensors, got.Tensors)
 	requireShards(t, got.Folder, 3, got.pythonShards)
 }

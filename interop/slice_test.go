@@ -127,11 +127,9 @@ func sources[T safetensors.Element](t *testing.T, dtype safetensors.DType, shape
 	tensors := map[string]safetensors.Tensor{"a": neighbor, "b": made, "c": neighbor}
 	require.NoError(t, safetensors.Write(&file, tensors, nil))
 
-	parsed := must(safetensors.Parse(file.Bytes()))
-	inMemory := must(parsed.Tensor("b"))
+	inMemory := must(must(safetensors.Parse(file.Bytes())).Tensor("b"))
 	opened := must(safetensors.NewFile(bytes.NewReader(file.Bytes()), int64(file.Len())))
-	fromReader := must(opened.Tensor("b"))
-	return map[string]safetensors.Tensor{"slice": made, "memory": inMemory, "reader": fromReader}
+	return map[string]safetensors.Tensor{"slice": made, "memory": inMemory, "reader": must(opened.Tensor("b"))}
 }
 
 // parseRange reads one index or slice as Python spells it, such as "-1", ":",

@@ -16,8 +16,7 @@ import (
 // tiedModels returns the names of the tensors of each model, and the names that save_model
 // kept.
 func tiedModels(t *testing.T) (models map[string]map[string]string) {
-	text := must(os.ReadFile("../testdata/tied/state.json"))
-	require.NoError(t, json.Unmarshal(text, &models))
+	require.NoError(t, json.Unmarshal(must(os.ReadFile("../testdata/tied/state.json")), &models))
 	return models
 }
 
@@ -36,8 +35,7 @@ func TestTieAsSaveModel(t *testing.T) {
 		require.Equal(t, map[string]string{"format": "pt"}, rest)
 		require.Equal(t, slices.Sorted(maps.Keys(names)), slices.Sorted(maps.Keys(all)), model)
 		for name, kept := range names {
-			same := must(f.Tensor(kept))
-			require.Equal(t, same, all[name], name)
+			require.Equal(t, must(f.Tensor(kept)), all[name], name)
 		}
 
 		tied, metadata := safetensors.Tie(all, rest)
@@ -79,8 +77,7 @@ func TestTieInShards(t *testing.T) {
 	all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
 	require.Equal(t, map[string]string{"format": "pt"}, rest)
 	for name, kept := range tiedModels(t)["tied"] {
-		same := must(f.Tensor(kept))
-		require.Equal(t, same, all[name], name)
+		require.Equal(t, must(f.Tensor(kept)), all[name], name)
 	}
 
 	tied, metadata := safetensors.Tie(all, rest)

@@ -43,8 +43,7 @@ func TestCheckRedirect(t *testing.T) {
 	require.Equal(t, "value", cdn.requests[0].Header.Get("X-Added"))
 
 	answer = http.ErrUseLastResponse
-	_, err := client.Open(t.Context(), hub.URL+"/m")
-	require.ErrorContains(t, err, "status 302 Found, expected 206")
+	require.ErrorContains(t, errorOf(client.Open(t.Context(), hub.URL+"/m")), "status 302 Found, expected 206")
 	require.Len(t, cdn.requests, 1)
 }
 
@@ -77,8 +76,7 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 	require.Equal(t, "c=v", s.requests[1].Header.Get("Cookie"))
 
 	s.fault = always(redirectTo("/m"))
-	_, err := client.Open(t.Context(), s.URL+"/old")
-	require.ErrorIs(t, err, refused)
+	require.ErrorIs(t, errorOf(client.Open(t.Context(), s.URL+"/old")), refused)
 	require.Equal(t, int32(1), asked.Load())
 	require.Equal(t, before.Jar, h.Jar)
 	require.NotNil(t, h.CheckRedirect)
@@ -115,8 +113,7 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 	}
 	for _, name := range []string{"", "X Y", "X:", "Ä"} {
 		client.Header = http.Header{name: {"x"}}
-		_, err = client.Open(t.Context(), plain.URL+"/m")
-		require.ErrorContains(t, err, "invalid header name")
+		require.ErrorContains(t, errorOf(client.Open(t.Context(), plain.URL+"/m")), "invalid header name")
 	}
 	require.Empty(t, clock.pauses)
 }
@@ -151,8 +148,7 @@ func TestRefusedConnection(t *testing.T) {
 	require.Less(t, longest, time.Second)
 
 	clock.pauses = nil
-	_, err = safetensors.Append[byte](nil, tensor)
-	require.ErrorContains(t, err, "(tried 8 times)")
+	require.ErrorContains(t, errorOf(safetensors.Append[byte](nil, tensor)), "(tried 8 times)")
 	require.Len(t, clock.pauses, maxTries-1)
 }
 
@@ -201,16 +197,12 @@ func TestReadFile(t *testing.T) {
 		}
 		return n == 0
 	}
-	data := must(client.ReadFile(t.Context(), s.URL+"/config.json"))
-	require.Equal(t, `{"a":1}`, string(data))
+	require.Equal(t, `{"a":1}`, string(must(client.ReadFile(t.Context(), s.URL+"/config.json"))))
 	require.Len(t, s.requests, 2, "tried again")
 
 	s.fault = nil
-	_, err := client.ReadFile(t.Context(), s.URL+"/none.json")
-	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, errorOf(client.ReadFile(t.Context(), s.URL+"/none.json")), fs.ErrNotExist)
 	s.add("/large", make([]byte, maxIndex))
-	_, err = client.ReadFile(t.Context(), s.URL+"/large")
-	require.ErrorContains(t, err, "it has more than 67108864 bytes")
-	_, err = client.ReadFile(t.Context(), "file:///etc/passwd")
-	require.ErrorContains(t, err, "safetensors: ")
+	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), s.URL+"/large")), "it has more than 67108864 bytes")
+	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "file:///etc/passwd")), "safetensors: ")
 }

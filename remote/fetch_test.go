@@ -237,8 +237,7 @@ func TestExchangeEnds(t *testing.T) {
 
 // TestNumbersOfTheDoc compares the numbers in the documentation with the constants.
 func TestNumbersOfTheDoc(t *testing.T) {
-	text := must(os.ReadFile("doc.go"))
-	doc := strings.ReplaceAll(string(text), "\n//", "")
+	doc := strings.ReplaceAll(string(must(os.ReadFile("doc.go"))), "\n//", "")
 	for _, sentence := range []string{
 		fmt.Sprintf("one request if its header has at most %d,000 bytes", (firstRead-8)/1000),
 		fmt.Sprintf("up to %d requests in flight", inFlight),
@@ -371,8 +370,7 @@ func TestContextEndsPause(t *testing.T) {
 		pause(ctx, d)
 	}
 	s.fault = first(1, statusOf(429, "Retry-After", "3600"))
-	_, err := client.Open(ctx, s.add("/m", craft(100, 10)))
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errorOf(client.Open(ctx, s.add("/m", craft(100, 10)))), context.Canceled)
 	pause(t.Context(), time.Nanosecond)
 }
 

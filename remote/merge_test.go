@@ -83,8 +83,7 @@ func TestReadRangesMerges(t *testing.T) {
 			if len(c.runs) == 1 { // one read has the same requests
 				s.reset(nil)
 				clear(got)
-				n := must(o.ReadAt(got, c.runs[0].off))
-				require.Equal(t, len(got), n)
+				require.Equal(t, len(got), must(o.ReadAt(got, c.runs[0].off)))
 				require.True(t, slices.Equal(want, got))
 				require.ElementsMatch(t, c.ranges, s.ranges())
 			}

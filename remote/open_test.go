@@ -235,8 +235,7 @@ func TestOpen(t *testing.T) {
 				memory := allocated(func() { f, err = client.Open(ctx, secret) })
 				if c.text == "" {
 					require.NoError(t, err)
-					tensor := must(f.Tensor("t"))
-					require.Equal(t, c.file[72:], bytesOf(t, tensor))
+					require.Equal(t, c.file[72:], bytesOf(t, must(f.Tensor("t"))))
 					require.NoError(t, f.Close())
 				} else {
 					requireOpenError(t, err, s, c.path, c.text)

@@ -32,8 +32,7 @@ func TestTransportThatEnds(t *testing.T) {
 	tensors := map[string]safetensors.Tensor{}
 	data := make([]byte, 3<<20)
 	for _, name := range []string{"a", "b", "c", "d"} {
-		x := must(safetensors.NewTensor(safetensors.U8, []int{1 << 10, 3 << 10}, data))
-		tensors[name] = x
+		tensors[name] = must(safetensors.NewTensor(safetensors.U8, []int{1 << 10, 3 << 10}, data))
 	}
 	var file bytes.Buffer
 	require.NoError(t, safetensors.Write(&file, tensors, nil))

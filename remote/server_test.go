@@ -149,6 +149,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // add serves a file and returns its URL.
 func (s *server) add(path string, data []byte) string {
 	s.mu.Lock()
@@ -250,12 +253,10 @@ func (b *body) Close() error {
 func openTensor(t testing.TB, c *Client, url string) safetensors.Tensor {
 	f := must(c.Open(t.Context(), url))
 	t.Cleanup(func() { f.Close() })
-	tensor := must(f.Tensor("t"))
-	return tensor
+	return must(f.Tensor("t"))
 }
 
 // bytesOf reads a tensor.
 func bytesOf(t testing.TB, tensor safetensors.Tensor) []byte {
-	b := must(safetensors.Append[byte](nil, tensor))
-	return b
+	return must(safetensors.Append[byte](nil, tensor))
 }

@@ -40,11 +40,9 @@ func TestSlicesAreFetchedAsMergedRanges(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			slice := must(tensor.Slice(c.ranges...))
-			same := must(whole.Slice(c.ranges...))
-			want := must(safetensors.Append[uint16](nil, same))
+			want := must(safetensors.Append[uint16](nil, must(whole.Slice(c.ranges...))))
 			s.reset(nil)
-			got := must(safetensors.Append[uint16](nil, slice))
-			require.True(t, slices.Equal(want, got))
+			require.True(t, slices.Equal(want, must(safetensors.Append[uint16](nil, slice))))
 			require.LessOrEqual(t, len(s.ranges()), c.requests)
 			require.LessOrEqual(t, s.sent, c.bytes)
 		})
@@ -57,8 +55,7 @@ func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
 	const small, large = 500, 20 << 20
 	tensors := map[string]safetensors.Tensor{}
 	add := func(name string, size int) {
-		tensor := must(safetensors.NewTensor(safetensors.U8, []int{size}, pattern(size)))
-		tensors[name] = tensor
+		tensors[name] = must(safetensors.NewTensor(safetensors.U8, []int{size}, pattern(size)))
 	}
 	for i := range small {
 		add(fmt.Sprintf("norm.%03d", i), 4096)

@@ -20,8 +20,7 @@ func TestVersionStaysPinned(t *testing.T) {
 	s.etag = ""
 	bytesOf(t, tensor)
 	s.etag = `"v2"`
-	_, err := safetensors.Append[byte](nil, tensor)
-	require.ErrorIs(t, err, ErrChanged)
+	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, tensor)), ErrChanged)
 	require.Equal(t, "identity", s.requests[0].Header.Get("Accept-Encoding"))
 }
 
