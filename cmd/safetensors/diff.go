@@ -156,6 +156,7 @@ func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Toler
 		return err
 	}
 	defer b.Close()
+	unlike := !values && hasCodes(a, a.Order) != hasCodes(b, b.Order)
 	if err := s.apply(a, b); err != nil {
 		return err
 	}
@@ -169,6 +170,9 @@ func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Toler
 		d.Metadata = compareMetadata(a.Metadata, b.Metadata)
 	}
 	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Different)+len(d.Metadata) == 0
+	if unlike && !d.Equal {
+		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
+	}
 	if err := out.draw(func(w io.Writer) error { return drawComparison(w, d, a, b) }); err != nil {
 		return err
 	}

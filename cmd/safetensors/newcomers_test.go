@@ -34,6 +34,8 @@ func TestNewcomers(t *testing.T) {
 		{"a file that is missing", "ls shards/name", 1, "name"},
 		{"codes", "show fp8 mlp.weight", 0, "safetensors: note: these are codes and scales of quantised tensors; --dequantize shows the numbers\n"},
 		{"statistics of scales", "stats fp8 mlp", 0, "--dequantize shows the numbers"},
+		{"codes and numbers", "diff fp8 a.safetensors", 1, "safetensors: note: one of the two has codes and scales of quantised tensors; --dequantize compares the numbers\n"},
+		{"numbers and codes, a few", "diff a.safetensors fp8 --only norm.weight", 1, "--dequantize compares the numbers"},
 		{"weights whose sum is not 1", "merge a.safetensors a.safetensors m.safetensors --weights 1,2", 0, "safetensors: note: the sum of the weights is 3; --normalize divides by it\n"},
 		{"weights whose sum is 0", "merge a.safetensors a.safetensors m.safetensors --weights 1,-1 --normalize", 2, "--weights 1,-1: their sum is 0"},
 		{"--normalize of tasks", "merge a.safetensors a.safetensors m.safetensors --method task --normalize", 2, "--normalize goes with --method linear"},
@@ -51,6 +53,9 @@ func TestNewcomers(t *testing.T) {
 	require.Empty(t, runs(t, "show", "fp8", "norm.weight").stderr, "a plain tensor")
 	require.Empty(t, runs(t, "show", "fp8", "mlp.weight", "--dequantize").stderr)
 	require.Empty(t, runs(t, "meta", "a.safetensors").stderr)
+	for _, same := range []string{"diff fp8 fp8", "diff a.safetensors b.safetensors", "diff fp8 a.safetensors --dequantize"} {
+		require.Empty(t, runs(t, strings.Fields(same)...).stderr, same)
+	}
 	require.NoFileExists(t, "x")
 
 	require.NoError(t, safetensors.WriteFile("one.safetensors", map[string]safetensors.Tensor{"x": floats(t, []int{1}, 1)}, nil))

@@ -117,13 +117,18 @@ func mayBeQuantised(src *source.Checkpoint) bool {
 	})
 }
 
-// noteCodes says how the numbers are shown that tensors of a source are the codes of.
-func (c *command) noteCodes(src *source.Checkpoint, names ...string) {
+// hasCodes reports whether some tensors of a source are parts of quantised ones.
+func hasCodes(src *source.Checkpoint, names []string) bool {
 	if !mayBeQuantised(src) {
-		return
+		return false
 	}
 	layouts, err := quantisedParts(src)
-	if err == nil && slices.ContainsFunc(names, func(name string) bool { return layouts[name].Method != "" }) {
+	return err == nil && slices.ContainsFunc(names, func(name string) bool { return layouts[name].Method != "" })
+}
+
+// noteCodes says how the numbers are shown that tensors of a source are the codes of.
+func (c *command) noteCodes(src *source.Checkpoint, names ...string) {
+	if hasCodes(src, names) {
 		c.opener.Note("these are codes and scales of quantised tensors; --dequantize shows the numbers")
 	}
 }
