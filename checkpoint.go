@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // The names of a model's files, in directories and on hubs, as the Python packages
@@ -26,6 +27,8 @@ const (
 
 	pipelineFile = "model_index.json" // of diffusers, above the folders of its models
 )
+
+var endings = variant.Endings{fileSuffix}
 
 // openCheckpoint opens what Open takes: a file, an index or a folder.
 //
@@ -70,7 +73,7 @@ func choose(in folder, name string) choice {
 		}
 		c.name = in.join(name, found[0])
 	}
-	if isIndex(c.name) {
+	if endings.IsIndex(c.name) {
 		c.index, c.err = readIndex(in, c.name)
 	}
 	return c
@@ -84,7 +87,7 @@ func (c choice) open(in folder) (*File, error) {
 	case err != nil:
 	case c.set != nil:
 		f, err = openSet(in, c.name, c.set)
-	case isIndex(c.name):
+	case endings.IsIndex(c.name):
 		f, err = openShards(bytes.Clone(c.index), in.atOnce(), func(shard string) (*File, error) {
 			return openShard(in, in.dir(c.name), shard)
 		})
@@ -179,20 +182,7 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 // weightsAmong returns which names are those of a model: the files and the indexes, but
 // for variants of a model that is among them itself.
 func weightsAmong(names []string) (files, indexes []string) {
-	var all []string
-	for _, name := range names {
-		if file, _, _ := cutIndex(name); strings.HasSuffix(file, fileSuffix) && !strings.HasPrefix(name, osfile.TempPrefix) {
-			all = append(all, name)
-		}
-	}
-	for _, name := range withoutVariants(all) {
-		if isIndex(name) {
-			indexes = append(indexes, name)
-		} else {
-			files = append(files, name)
-		}
-	}
-	return files, indexes
+	return endings.Among(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, osfile.TempPrefix) }))
 }
 
 // noWeights is the error for a folder without weights. Of a pipeline of diffusers it names
@@ -216,18 +206,11 @@ func noWeights(in folder, dir string, names []string) error {
 
 // cutShardName takes the name of a shard apart: stem-00001-of-00003.safetensors.
 func cutShardName(name string) (stem, number, count string, ok bool) {
-	digits := func(s string) bool { return len(s) >= 5 && strings.Trim(s, "0123456789") == "" }
 	base, ok := strings.CutSuffix(name, fileSuffix)
-	of := strings.LastIndex(base, "-of-")
-	if !ok || of < 0 {
+	if !ok {
 		return "", "", "", false
 	}
-	dash := strings.LastIndexByte(base[:of], '-')
-	if dash < 1 {
-		return "", "", "", false
-	}
-	stem, number, count = base[:dash], base[dash+1:of], base[of+len("-of-"):]
-	return stem, number, count, digits(number) && digits(count)
+	return variant.CutShard(base)
 }
 
 // shardsOf reports whether files are the shards of one model. It is an error if

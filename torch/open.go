@@ -14,6 +14,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // The names of a model's files, as transformers and peft give them.
@@ -24,7 +25,7 @@ const (
 )
 
 // endings are those of files of torch.save.
-var endings = []string{".bin", ".pt", ".pth", ".ckpt"}
+var endings = variant.Endings{".bin", ".pt", ".pth", ".ckpt"}
 
 // A folder is where files are: in the operating system or in an fs.FS.
 type folder struct {
@@ -60,7 +61,7 @@ func (o Opener) open(in folder, name string) (*safetensors.File, error) {
 		}
 		name = in.join(name, found)
 	}
-	if strings.HasSuffix(name, indexSuffix) {
+	if endings.IsIndex(name) {
 		f, err := o.openIndex(in, name)
 		if err != nil {
 			return nil, openError(name, err)
@@ -80,17 +81,13 @@ func findModel(in folder, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var files, indexes []string
+	var names []string
 	for _, e := range entries {
-		name, isIndex := strings.CutSuffix(e.Name(), indexSuffix)
-		switch {
-		case e.IsDir() || !slices.Contains(endings, path.Ext(name)):
-		case isIndex:
-			indexes = append(indexes, e.Name())
-		default:
-			files = append(files, e.Name())
+		if !e.IsDir() {
+			names = append(names, e.Name())
 		}
 	}
+	files, indexes := endings.Among(names)
 	all := append(indexes, files...)
 	for _, name := range []string{modelFile, modelFile + indexSuffix, adapterFile} {
 		if slices.Contains(all, name) {

@@ -88,6 +88,11 @@ func TestFindModel(t *testing.T) {
 		"none of two indexes":   {[]string{"a.bin.index.json", "b.pth.index.json"}, "and several others"},
 		"nothing":               {[]string{"config.json", "model.safetensors.index.json"}, "no file of PyTorch in it (.bin, .pt, .pth, .ckpt): file does not exist"},
 		"a folder is no file":   {[]string{"pytorch_model.bin/x", "a.pt"}, "a.pt"},
+		"before a variant":      {[]string{"d.bin", "d.fp16.bin", "d.fp16-00001-of-00002.bin"}, "d.bin"},
+		"an index before one":   {[]string{"d.bin.index.fp16.json", "d.bin.index.json", "d.fp16-00001-of-00001.bin"}, "d.bin.index.json"},
+		"a variant alone":       {[]string{"pytorch_model.fp16.bin", "config.json"}, "pytorch_model.fp16.bin"},
+		"its index alone":       {[]string{"d.fp16-00001-of-00002.bin", "d.fp16-00002-of-00002.bin", "d.bin.index.fp16.json"}, "d.bin.index.fp16.json"},
+		"none of two variants":  {[]string{"d.bf16.pt", "d.fp16.pt"}, "and several others"},
 		"case is as it is said": {[]string{"Pytorch_model.bin", "a.pt"}, "and several others"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,6 +142,16 @@ func TestIndexRules(t *testing.T) {
 				require.ErrorContains(t, err, "safetensors: open m/x.bin.index.json: ")
 			}
 		})
+	}
+}
+
+// TestVariantIndex opens the index of a variant, of a folder that has no other, too.
+func TestVariantIndex(t *testing.T) {
+	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))))
+	const index = "x.bin.index.fp16.json"
+	fsys := fstest.MapFS{index: {Data: []byte(`{"weight_map":{"w":"x.fp16-00001-of-00001.bin"}}`)}, "x.fp16-00001-of-00001.bin": {Data: data}}
+	for _, name := range []string{".", index} {
+		require.Equal(t, 1, must(OpenFS(fsys, name)).Len())
 	}
 }
 

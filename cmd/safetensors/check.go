@@ -111,7 +111,7 @@ func filesOf(name string) ([]string, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: no .safetensors file in it", term.Name(name))
+		return []string{name}, nil // a folder of PyTorch, or the verdict says what is in it
 	}
 	slices.Sort(files)
 	return files, nil

@@ -65,7 +65,7 @@ type named struct{ index, file string }
 // whoever loads the checkpoint would load them.
 func uncovered(files []source.File, covered func(name string) bool) (missing []named, err error) {
 	for _, file := range files {
-		if !source.IsIndex(file.Name) && !strings.HasSuffix(file.Name, ".bin.index.json") {
+		if !source.IsIndex(file.Name) && !source.IsTorchIndex(file.Name) {
 			continue
 		}
 		index, err := readIndex(file)

@@ -108,3 +108,33 @@ func TestVariantsAgree(t *testing.T) {
 	require.Equal(t, 0, runsWith(t, []byte(manifest), "verify", "pipe/unet", "-", "--variant", "fp16").code)
 	require.Equal(t, 1, runsWith(t, []byte(manifest), "verify", "pipe/unet", "-").code)
 }
+
+// TestVariantsOfTorch: a folder of files of PyTorch has variants, too. hash, check and sign
+// agree on its files.
+func TestVariantsOfTorch(t *testing.T) {
+	folders := must(filepath.Abs("../../torch/testdata/folders"))
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll("pipe/unet", 0o777))
+	for name, from := range map[string]string{
+		"m.bin": "adapter/adapter_model.bin", "m.fp16-00001-of-00002.bin": "shards/pytorch_model-00001-of-00002.bin",
+		"m.fp16-00002-of-00002.bin": "adapter/adapter_model.bin",
+	} {
+		require.NoError(t, os.WriteFile("pipe/unet/"+name, must(os.ReadFile(filepath.Join(folders, filepath.FromSlash(from)))), 0o666))
+	}
+	write(t, "pipe/unet/config.json", "{}")
+	write(t, "pipe/model_index.json", "{}")
+	write(t, "pipe/unet/m.bin.index.fp16.json", `{"weight_map":{"a":"m.fp16-00001-of-00002.bin","a.t":"m.fp16-00001-of-00002.bin","b":"m.fp16-00002-of-00002.bin"}}`)
+	half := filepath.Join(folders, "shards.safetensors")
+	succeeds(t, "diff", "pipe/unet", filepath.Join(folders, "adapter.safetensors"))
+	succeeds(t, "diff", "pipe/unet/m.bin.index.fp16.json", half)
+	succeeds(t, "cp", "pipe/unet", "half", "--variant", "fp16", "--with-files")
+	succeeds(t, "diff", "half", half)
+	require.Equal(t, []string{"config.json", "model.safetensors"}, list(t, "half"))
+
+	require.Equal(t, "ok       pipe/unet: 1 tensor, 4 B\n", succeeds(t, "check", "pipe/unet"))
+	require.Contains(t, succeeds(t, "hash", "pipe/unet"), "  m.bin\n")
+	require.Contains(t, succeeds(t, "hash", "pipe/unet", "--variant", "fp16"), "  m.fp16-00002-of-00002.bin\n")
+	writeKeys(t, "key", elliptic.P256())
+	require.Contains(t, fails(t, 1, "sign", "pipe", "--key", "key.pem", "--ignore", "unet/m.fp16-00002-of-00002.bin"),
+		"unet/m.bin.index.fp16.json names unet/m.fp16-00002-of-00002.bin, which would not be signed")
+}

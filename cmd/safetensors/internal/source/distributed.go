@@ -42,10 +42,7 @@ var (
 	itemFile = regexp.MustCompile(`^.+_\d+\.(safetensors|pt)$`)
 )
 
-const (
-	itemMetadata = "metadata.pkl"
-	indexEnding  = ".index.json"
-)
+const itemMetadata = "metadata.pkl"
 
 func isSafetensors(name string) bool { return strings.HasSuffix(name, ".safetensors") }
 
@@ -61,7 +58,7 @@ func (o *Opener) openTorch(c *Checkpoint, fsys fs.FS, name string) (*safetensors
 // openFolder opens what a folder holds: a distributed checkpoint, or else what package
 // safetensors finds there.
 func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
-	if isTorch(strings.TrimSuffix(name, indexEnding)) {
+	if isTorch(name) || IsTorchIndex(name) {
 		return o.openTorch(c, fsys, name)
 	}
 	entries, err := fs.ReadDir(fsys, name)

@@ -74,7 +74,7 @@ func (f *Folder) ReadFile(name string) ([]byte, error) {
 
 // weights are the endings of files that hold tensors, or say where they are.
 var weights = []string{
-	".safetensors", ".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".distcp", ".npz", ".npy", ".bt",
+	".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".npz", ".npy", ".bt",
 	".gguf", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
 }
 
@@ -100,7 +100,7 @@ func (f *Folder) SideFiles() ([]string, error) {
 
 // comesAlong reports whether a file next to the weights is copied with them, by its name.
 func comesAlong(name string) bool {
-	return fs.ValidPath(name) && !strings.Contains(name, "/") && !strings.HasPrefix(name, ".") && !IsIndex(name) &&
+	return fs.ValidPath(name) && !strings.Contains(name, "/") && !strings.HasPrefix(name, ".") && !IsIndex(name) && !IsTorchIndex(name) &&
 		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 

@@ -48,7 +48,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 		}
 		defer f.Close()
 		return o.openStream(c, f)
-	case strings.HasSuffix(name, ".index.json"), IsIndex(name):
+	case strings.HasSuffix(name, ".index.json"), IsIndex(name), IsTorchIndex(name):
 		dir := filepath.Dir(name)
 		c.Folder = wholeFolder(localFS(dir))
 		return o.openIn(c, localFS(dir), filepath.Base(name), func(file string) string { return filepath.Join(dir, filepath.FromSlash(file)) })

@@ -13,10 +13,19 @@ import (
 
 // indexName matches the names of indexes, that of a variant is
 // x.safetensors.index.fp16.json.
-var indexName = regexp.MustCompile(`\.safetensors\.index(\.[A-Za-z]\w*)?\.json$`)
+var indexName = regexp.MustCompile(`(\.\w+)\.index(\.[A-Za-z]\w*)?\.json$`)
 
 // IsIndex reports whether a file is an index of safetensors, by its name.
-func IsIndex(name string) bool { return indexName.MatchString(name) }
+func IsIndex(name string) bool {
+	match := indexName.FindStringSubmatch(name)
+	return match != nil && match[1] == ".safetensors"
+}
+
+// IsTorchIndex reports whether a file is an index of files of torch.save, by its name.
+func IsTorchIndex(name string) bool {
+	match := indexName.FindStringSubmatch(name)
+	return match != nil && isTorch(match[1])
+}
 
 var errNoVariants = errors.New("a variant is selected in a folder, and this is none")
 
