@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/examples/replay"
@@ -18,53 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	shards = 50
-	index  = "/model.safetensors.index.json"
-)
-
-// serve serves a new checkpoint of 50 shards and counts the requests.
-func serve() (dir, url string, requests *atomic.Int64, stop func()) {
-	dir, err := os.MkdirTemp("", "")
-	if err != nil {
-		panic(err)
-	}
-	if err := write(dir, 1); err != nil {
-		panic(err)
-	}
-	requests = new(atomic.Int64)
-	files := http.FileServer(http.Dir(dir))
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		files.ServeHTTP(w, r)
-	}))
-	return dir, s.URL, requests, func() { s.Close(); os.RemoveAll(dir) }
-}
-
-// write writes a checkpoint of 50 shards of 200 kB, all of one value.
-func write(dir string, value float32) error {
-	tensors := make(map[string]safetensors.Tensor)
-	for i := range shards {
-		values := make([]float32, 50_000)
-		for j := range values {
-			values[j] = value
-		}
-		var err error
-		if tensors[fmt.Sprintf("layers.%02d.weight", i)], err = safetensors.NewTensor(safetensors.F32, []int{500, 100}, values); err != nil {
-			return err
-		}
-	}
-	return safetensors.WriteShards(dir, tensors, nil, 200_000)
-}
-
 func Example() {
 	ctx := context.Background()
-	_, url, requests, stop := serve()
+	server := &bucket{shards: 50, tensors: 1}
+	url, stop := server.serve()
 	defer stop()
 
 	// The writer of the checkpoint opens it once and puts the answers next to it.
 	kept := &replay.Transport{Keep: true}
-	f, err := (&remote.Client{HTTP: &http.Client{Transport: kept}}).Open(ctx, url+index)
+	f, err := (&remote.Client{HTTP: &http.Client{Transport: kept}}).Open(ctx, url+indexPath)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -75,7 +36,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("opened with", requests.Swap(0), "requests")
+	fmt.Println("opened with", server.restart().requests, "requests")
 
 	// Every rank gets the object, and opens the checkpoint without a request.
 	answers := new(replay.Transport)
@@ -83,48 +44,43 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	f, err = (&remote.Client{HTTP: &http.Client{Transport: answers}}).Open(ctx, url+index)
+	f, err = (&remote.Client{HTTP: &http.Client{Transport: answers}}).Open(ctx, url+indexPath)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer f.Close()
-	fmt.Println("opened with", requests.Swap(0), "requests")
-	t, err := f.Tensor("layers.07.weight")
+	fmt.Println("opened with", server.restart().requests, "requests")
+	t, err := f.Tensor("layers.7.experts.0.w")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	part, err := t.Part(0, 3, 5)
+	part, err := t.Part(0, 3, 8)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	values, err := safetensors.Append[float32](nil, part)
-	fmt.Println("read", len(values), "values with", requests.Swap(0), "request", err)
+	fmt.Println("read", len(values), "values with", server.restart().requests, "request", err)
 	// Output:
 	// opened with 51 requests
 	// opened with 0 requests
-	// read 10000 values with 1 request <nil>
+	// read 65536 values with 1 request <nil>
 }
 
 // TestReplaced checks that answers of a checkpoint that has been replaced give an
 // error, not a mixture.
 func TestReplaced(t *testing.T) {
-	dir, url, _, stop := serve()
+	b := &bucket{shards: 3, tensors: 1}
+	url, stop := b.serve()
 	defer stop()
 	kept := &replay.Transport{Keep: true}
-	c := &remote.Client{HTTP: &http.Client{Transport: kept}}
-	_, err := c.Open(t.Context(), url+index)
+	_, err := open(kept, url+indexPath)
 	require.NoError(t, err)
 	kept.Keep = false
-	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
-	require.NoError(t, err)
-	require.Len(t, files, shards)
-	for _, file := range files { // other bytes under the same name
-		require.NoError(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour)))
-	}
-	f, err := c.Open(t.Context(), url+index)
+	b.etag = `"2"`
+	f, err := open(kept, url+indexPath)
 	require.NoError(t, err)
 	for _, x := range f.Tensors() {
 		_, err := safetensors.Append[float32](nil, x)
@@ -134,22 +90,22 @@ func TestReplaced(t *testing.T) {
 
 // TestMiss checks that what has no answer is asked for, and what failed is not kept.
 func TestMiss(t *testing.T) {
-	_, url, requests, stop := serve()
+	b := &bucket{shards: 3, tensors: 1}
+	url, stop := b.serve()
 	defer stop()
 	kept := &replay.Transport{Keep: true}
-	c := &remote.Client{HTTP: &http.Client{Transport: kept}}
 	for range 2 {
-		_, err := c.Open(t.Context(), url+"/none.safetensors")
+		_, err := open(kept, url+"/none.safetensors")
 		require.ErrorIs(t, err, os.ErrNotExist)
 	}
-	require.EqualValues(t, 2, requests.Swap(0))
+	require.Equal(t, 2, b.restart().requests)
 	var object bytes.Buffer
 	require.NoError(t, kept.Encode(&object))
 	answers := new(replay.Transport)
 	require.NoError(t, answers.Decode(&object))
-	_, err := (&remote.Client{HTTP: &http.Client{Transport: answers}}).Open(t.Context(), url+index)
+	_, err := open(answers, url+indexPath)
 	require.NoError(t, err)
-	require.EqualValues(t, 1+shards, requests.Load())
+	require.Equal(t, 1+3, b.restart().requests)
 	require.Error(t, answers.Decode(bytes.NewReader([]byte("<html>"))))
 }
 
@@ -161,15 +117,14 @@ func TestEncoded(t *testing.T) {
 		w.Write([]byte("\x1f\x8b"))
 	}))
 	defer s.Close()
-	c := &remote.Client{HTTP: &http.Client{Transport: &replay.Transport{Keep: true}}}
-	_, err := c.Open(t.Context(), s.URL+"/model.safetensors")
+	_, err := open(&replay.Transport{Keep: true}, s.URL+"/model.safetensors")
 	require.ErrorContains(t, err, `Content-Encoding "gzip"`)
 }
 
 // headed is a file whose first bytes are known.
 type headed struct {
 	head []byte
-	*os.File
+	io.ReaderAt
 	reads *atomic.Int64
 }
 
@@ -178,40 +133,28 @@ func (h headed) ReadAt(p []byte, off int64) (int, error) {
 		return copy(p, h.head[off:end]), nil
 	}
 	h.reads.Add(1)
-	return h.File.ReadAt(p, off)
+	return h.ReaderAt.ReadAt(p, off)
 }
 
 // TestNewFile checks that the same can be done for any io.ReaderAt: if the first 64 KiB
 // of each shard are known, opening reads nothing else.
 func TestNewFile(t *testing.T) {
-	dir, _, _, stop := serve()
+	b := &bucket{shards: 3, tensors: 1}
+	_, stop := b.serve()
 	defer stop()
-	index, err := os.Open(dir + index)
-	require.NoError(t, err)
-	defer index.Close()
 	var reads atomic.Int64
-	f, err := safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
-		file, err := os.Open(filepath.Join(dir, shard))
-		if err != nil {
-			return nil, err
-		}
-		t.Cleanup(func() { file.Close() })
+	f, err := safetensors.OpenShards(bytes.NewReader(b.index), func(name string) (*safetensors.File, error) {
+		header := b.headers["/"+name]
 		head := make([]byte, 64<<10)
-		if _, err := file.ReadAt(head, 0); err != nil {
-			return nil, err
-		}
-		info, err := file.Stat()
-		if err != nil {
-			return nil, err
-		}
-		return safetensors.NewFile(headed{head, file, &reads}, info.Size())
+		shard(header).ReadAt(head, 0)
+		return safetensors.NewFile(headed{head, shard(header), &reads}, int64(len(header)+1<<20))
 	})
 	require.NoError(t, err)
 	require.Zero(t, reads.Load())
 	for _, x := range f.Tensors() {
 		values, err := safetensors.Append[float32](nil, x)
 		require.NoError(t, err)
-		require.Equal(t, float32(1), values[len(values)-1])
+		require.Len(t, values, 512*1024)
 	}
-	require.EqualValues(t, shards, reads.Load())
+	require.EqualValues(t, 3, reads.Load())
 }
