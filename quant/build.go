@@ -1,33 +1,20 @@
 package quant
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/dequant"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A builder makes the matrix of a module, in steps. A step panics with a problem where the
-// tensors do not fit, as package encoding/gob does; run returns it.
-type builder struct {
-	*module
-	config *config
-	bits   int   // of a code
-	outer  []int // dimensions before those of a matrix: how many there are, or none
-	shape  []int // of the result
-	state  quantState
-	matrix *matrix
-}
-
+// A problem is what a step panics with where the tensors of a module do not fit, as package
+// encoding/gob does.
 type problem struct{ error }
 
-func newBuilder(m *module, c *config) *builder {
-	return &builder{module: m, config: c, matrix: &matrix{name: m.result(), transposed: m.layout.transposed, constant: m.layout.constant}}
-}
-
-// run takes steps, up to the first with a problem.
-func (b *builder) run(steps ...func(*builder)) (err error) {
+// run takes steps, up to the first with a problem, which it returns.
+func (m *module) run(steps ...func(*module)) (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -38,92 +25,107 @@ func (b *builder) run(steps ...func(*builder)) (err error) {
 		}
 	}()
 	for _, step := range steps {
-		step(b)
+		step(m)
 	}
 	return nil
 }
 
 // fail ends the step.
-func (b *builder) fail(r role, format string, args ...any) { b.check(r, fmt.Errorf(format, args...)) }
+func (m *module) fail(r role, format string, args ...any) {
+	panic(problem{m.errorf(r, format, args...)})
+}
 
 // check ends the step if there is an error of a part.
-func (b *builder) check(r role, err error) {
+func (m *module) check(r role, err error) {
 	if err != nil {
-		panic(problem{b.failed(r, err)})
+		m.fail(r, "%w", prefix.Strip(err))
 	}
 }
 
-// build returns the tensor that a module stands for.
-func build(m *module, c *config) (t safetensors.Tensor, err error) {
-	b := newBuilder(m, c)
-	err = b.run(findBits, m.layout.lay, m.layout.scale, findGrids, func(b *builder) {
-		t, err = safetensors.NewTensorAt(safetensors.F32, b.shape, b.matrix)
-		b.check(values, err)
+// must returns what a method of a part returned, and ends the step if that is an error.
+func (m *module) must(r role) func(safetensors.Tensor, error) safetensors.Tensor {
+	return func(t safetensors.Tensor, err error) safetensors.Tensor {
+		m.check(r, err)
+		return t
+	}
+}
+
+// build returns the tensor that the module stands for.
+func (m *module) build() (t safetensors.Tensor, err error) {
+	err = m.run(findBits, m.layout.lay, finish, m.layout.scale, findGrids, func(m *module) {
+		t = m.must(values)(safetensors.NewTensorAt(safetensors.F32, m.shape, m.matrix))
 	})
 	return t, err
 }
 
 // findBits finds the size of a code, unless layWords has to.
-func findBits(b *builder) {
-	sizes := b.layout.sizes
-	switch {
-	case b.layout.bits != 0:
-		b.bits = b.layout.bits
-		return
-	case b.weights != nil:
-		b.bits = b.weights.Bits
-	case b.settings.Bits == 0 && len(sizes) == 1:
-		b.bits = sizes[0]
-	default:
-		b.bits = b.settings.Bits
+func findBits(m *module) {
+	l := m.layout
+	m.bits = cmp.Or(l.bits, m.weights.Bits, m.settings.Bits)
+	if m.bits == 0 && len(l.sizes) == 1 {
+		m.bits = l.sizes[0]
 	}
 	switch {
-	case b.bits == 0 && b.has(shape):
-	case b.bits == 0:
-		b.fail(values, "only a config tells the bits of its codes")
-	case !slices.Contains(sizes, b.bits):
-		b.fail(values, "codes of %d bits", b.bits)
+	case l.bits != 0, m.bits == 0 && m.has(shape):
+	case m.bits == 0:
+		m.fail(values, "only a config tells the bits of its codes")
+	case !slices.Contains(l.sizes, m.bits):
+		m.fail(values, "codes of %d bits", m.bits)
+	}
+}
+
+// finish sets what follows from the layout, the lines and their width. layState has found
+// all of that but the packing.
+func finish(m *module) {
+	v := m.matrix.values
+	v.packing = dequant.Packing{Bits: m.bits, Order: m.layout.order}
+	if numbers := m.layout.numbers; numbers != nil {
+		v.numbers = numbers[m.bits]
+		rows, columns := m.matrix.shape()
+		m.shape = slices.Concat(m.outer, []int{rows, columns})
 	}
 }
 
 // flatten returns a part of n elements as a single line.
-func (b *builder) flatten(r role, n int) safetensors.Tensor {
-	if !b.has(r) {
-		b.fail(values, "%s is missing", quote(b.name(r)))
+func (m *module) flatten(r role, n int) safetensors.Tensor {
+	if !m.has(r) {
+		m.fail(values, "%s is missing", quote(m.name(r)))
 	}
-	if t := b.tensor[r]; t.Len() != n {
-		b.fail(r, "%v does not have %d elements", t, n)
+	if t := m.tensor[r]; t.Len() != n {
+		m.fail(r, "%v does not have %d elements", t, n)
 	}
-	b.reshape(r, 1, n)
-	return b.tensor[r]
+	return m.reshape(r, 1, n)
 }
 
-func (b *builder) reshape(r role, shape ...int) {
-	t, err := b.tensor[r].Reshape(shape...)
-	b.check(r, err)
-	b.tensor[r] = t
+// reshape gives a part another shape.
+func (m *module) reshape(r role, shape ...int) safetensors.Tensor {
+	m.tensor[r] = m.must(r)(m.tensor[r].Reshape(shape...))
+	return m.tensor[r]
+}
+
+// bytesOf returns the bytes of a part, in the shape that it has.
+func (m *module) bytesOf(r role) safetensors.Tensor {
+	return m.must(r)(m.tensor[r].Bitcast(safetensors.U8))
 }
 
 // readTable reads the numbers of n codes.
-func (b *builder) readTable(r role, n int) *dequant.Table {
+func (m *module) readTable(r role, n int) *dequant.Table {
 	of := new(dequant.Table)
-	_, err := safetensors.Append(of[:0], b.flatten(r, n))
-	b.check(r, err)
+	_, err := safetensors.Append(of[:0], m.flatten(r, n))
+	m.check(r, err)
 	return of
 }
 
 // checkShape compares the shape of a part with the one that it must have.
-func (b *builder) checkShape(r role, want ...int) {
-	if have := b.tensor[r].Shape(); !slices.Equal(have, want) {
-		b.fail(r, "its shape is %v, but %s needs %v", have, quote(b.name(values)), want)
+func (m *module) checkShape(r role, want ...int) {
+	if have := m.tensor[r].Shape(); !slices.Equal(have, want) {
+		m.fail(r, "its shape is %v, but %s needs %v", have, quote(m.name(values)), want)
 	}
 }
 
-// bytesOf returns the bytes of a part, in the shape that it has.
-func (b *builder) bytesOf(r role) safetensors.Tensor {
-	t, err := b.tensor[r].Bitcast(safetensors.U8)
-	if err != nil {
-		b.fail(r, "its bytes: %w", err)
+// checkRank refuses values that are not those of one matrix, nor of several where there may be.
+func (m *module) checkRank(ranks ...int) {
+	if have := m.tensor[values].Shape(); !slices.Contains(ranks, len(have)) {
+		m.fail(values, "its shape is %v, not that of a matrix", have)
 	}
-	return t
 }

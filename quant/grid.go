@@ -43,7 +43,7 @@ func slice(t safetensors.Tensor, batch int, lines, columns span) (safetensors.Te
 // floats is a grid stored as floats.
 type floats struct {
 	safetensors.Tensor
-	factor, divisor *scalar // of all numbers; nil if there is none
+	by *scalar // scales all numbers; nil if there is none
 }
 
 func (g floats) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
@@ -61,21 +61,19 @@ func (g floats) scaled(dst []float32, t safetensors.Tensor) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g.factor != nil {
-		f, err := g.factor.get()
-		if err != nil {
-			return nil, err
-		}
-		dequant.Mul(dst[old:], []float32{f}, max(1, len(dst)-old), 0)
+	if g.by == nil {
+		return dst, nil
 	}
-	if g.divisor != nil {
-		d, err := g.divisor.get()
-		if err != nil {
-			return nil, err
-		}
-		for i := range dst[old:] {
-			dst[old+i] /= d
-		}
+	by, err := g.by.get()
+	if err != nil {
+		return nil, err
+	}
+	if !g.by.divides {
+		dequant.Mul(dst[old:], []float32{by}, max(1, len(dst)-old), 0)
+		return dst, nil
+	}
+	for i := range dst[old:] {
+		dst[old+i] /= by
 	}
 	return dst, nil
 }
@@ -106,7 +104,8 @@ func (g blocked) read(dst []float32, _ int, lines, positions span) ([]float32, e
 // A scalar is a tensor of one element.
 type scalar struct {
 	safetensors.Tensor
-	value once[float32]
+	divides bool // scales, instead of multiplying them
+	value   once[float32]
 }
 
 func (s *scalar) get() (float32, error) {
@@ -147,8 +146,7 @@ type codes struct {
 	bytes   safetensors.Tensor // a line of codes in each of its lines; 32 lines in as many words as a code has bits, if they go down
 	packing dequant.Packing
 	down    bool
-	e4m3    bool           // the numbers are those of F8_E4M3,
-	numbers *dequant.Table // in any case
+	numbers *dequant.Table
 }
 
 // A stretch is what was read of codes: the bytes of adjacent lines, from some position
@@ -219,7 +217,7 @@ func (g *codes) unpack(dst []float32, s stretch, line, position int) {
 	skip := position % g.unit()
 	row = row[(position-skip-s.start)/g.unit()*(g.packing.Bits*g.unit()/8):]
 	switch {
-	case g.e4m3 && mem.SwappedUnit[float32]() == 0:
+	case g.numbers == e4m3Numbers[8] && mem.SwappedUnit[float32]() == 0:
 		float.Convert(mem.BytesOf(dst), float.F32, row[:len(dst)], float.E4M3, false)
 	case skip > 0:
 		var head [8]float32

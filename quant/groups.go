@@ -53,7 +53,7 @@ func (w *weights) check() error {
 }
 
 // indexed reports whether the groups of columns are those of an index.
-func (w *weights) indexed() bool { return w != nil && (w.Order == true || w.Order == "group") }
+func (w *weights) indexed() bool { return w.Order == true || w.Order == "group" }
 
 // A block is its rows and columns: [128,128] in JSON; early versions of compressed-tensors
 // wrote "128x128".
@@ -176,29 +176,29 @@ func (t *targets) add(g group, exprs []*expression) error {
 
 // weightsOf returns the weights of a module in a group of compressed-tensors whose format
 // fits. The only group of a format needs no target.
-func (c *config) weightsOf(module, format string) (*weights, error) {
+func (c *config) weightsOf(module, format string) (weights, error) {
 	t := c.targets[format]
 	switch {
 	case t == nil:
 		t = &targets{}
 	case t.count == 1:
-		return t.only, nil
+		return *t.only, nil
 	}
 	if w := t.weights[module]; w != nil {
-		return w, nil
+		return *w, nil
 	}
 	for _, e := range t.exprs {
 		if e.program == nil {
-			return nil, fmt.Errorf("target %s: %w", quote(e.text), errPython)
+			return weights{}, fmt.Errorf("target %s: %w", quote(e.text), errPython)
 		}
 		if ok, err := e.match(module, &c.steps); err != nil {
-			return nil, err
+			return weights{}, err
 		} else if ok {
-			return t.weights[e.text], nil
+			return *t.weights[e.text], nil
 		}
 	}
 	if t.class != nil {
-		return t.class, nil
+		return *t.class, nil
 	}
-	return nil, fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
+	return weights{}, fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
 }

@@ -20,8 +20,8 @@ type layout struct {
 	transposed bool     // the result has the lines of the values as columns
 	unsaid     string   // what only a config or a marker tells, "" if names, dtypes and shapes are enough
 
-	lay   func(*builder) // finds the codes, and the shape of the result
-	scale func(*builder) // finds what each scale is for, and scales that are stored in an unusual way
+	lay   func(*module) // finds the codes, and the shape of the result
+	scale func(*module) // finds what each scale is for, and scales that are stored in an unusual way
 
 	parts []part // the first has the values; this one and the second recognize the layout
 	need  int    // a module must have the first so many; 0: all
@@ -108,7 +108,7 @@ var layouts = []layout{
 	{name: "MXFP4", methods: []string{mxfp4}, bits: 4, numbers: &e2m1Numbers, group: 32, transposed: true,
 		lay: layBlocks, scale: scaleGroups, parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}}},
 	{name: "AWQ", methods: []string{awq}, sizes: []int{4}, numbers: &unsignedNumbers, order: &awqOrder, transposed: true, unsaid: "the bits of its codes",
-		lay: layMatrix, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
+		lay: layAlong, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
 	{name: "GPTQ", methods: []string{gptq}, sizes: []int{2, 3, 4, 8}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
 		lay: layDown, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32}}},
 	pairs("NF4", ".quant_state.bitsandbytes__nf4"),

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // A module is a quantised tensor: a layout, and a tensor for each of its parts.
@@ -16,9 +15,28 @@ type module struct {
 	layout   *layout
 	stem     string // of the names
 	tensor   map[role]safetensors.Tensor
+	config   *config
+	weights  weights  // of compressed-tensors
+	settings settings // of integers, elsewhere
 	size     []int64  // what the tensor shape holds, if it was read
-	weights  *weights // of compressed-tensors; nil if the config does not have it
-	settings settings // of integers
+
+	// What the layout finds out.
+	bits   int   // of a code
+	outer  []int // dimensions before those of a matrix: how many there are, or none
+	shape  []int // of the result
+	state  quantState
+	matrix *matrix
+}
+
+func newModule(l *layout, stem string, tensors map[string]safetensors.Tensor, c *config) *module {
+	m := &module{layout: l, stem: stem, tensor: map[role]safetensors.Tensor{}, config: c}
+	for _, p := range l.parts {
+		if t, ok := tensors[stem+p.suffix]; ok {
+			m.tensor[p.role] = t
+		}
+	}
+	m.matrix = &matrix{name: m.result(), values: new(codes), transposed: l.transposed, constant: l.constant}
+	return m
 }
 
 // name returns the name that a part has.
@@ -36,13 +54,9 @@ func (m *module) has(r role) bool {
 	return ok
 }
 
-// failed returns an error of a part.
-func (m *module) failed(r role, err error) error {
-	return fmt.Errorf("tensor %s: %s: %w", quote(m.name(r)), m.layout.name, prefix.Strip(err))
-}
-
+// errorf returns an error of a part.
 func (m *module) errorf(r role, format string, args ...any) error {
-	return m.failed(r, fmt.Errorf(format, args...))
+	return fmt.Errorf("tensor %s: %s: %w", quote(m.name(r)), m.layout.name, fmt.Errorf(format, args...))
 }
 
 // result is the name of the tensor that the parts make.
@@ -66,16 +80,14 @@ func (m *module) path() string {
 func ofParameter(suffix string) bool { return suffix == "" || suffix[0] == '_' || suffix[0] == '.' }
 
 // configure finds what the config says of the module.
-func (m *module) configure(c *config) (err error) {
-	if c.method == compressed {
-		m.weights, err = c.weightsOf(m.path(), m.layout.format)
+func configure(m *module) {
+	var err error
+	if m.config.method == compressed {
+		m.weights, err = m.config.weightsOf(m.path(), m.layout.format)
 	} else {
-		m.settings, err = c.of(m.path())
+		m.settings, err = m.config.of(m.path())
 	}
-	if err != nil {
-		return m.failed(values, err)
-	}
-	return nil
+	m.check(values, err)
 }
 
 // quote quotes a name for an error. A name may be as long as a header.
@@ -108,7 +120,7 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		if m == nil {
 			continue
 		}
-		if err := m.configure(c); err != nil {
+		if err := m.run(checkParts, configure); err != nil {
 			return nil, nil, err
 		}
 		modules = append(modules, m)
@@ -148,12 +160,7 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 		if !ok || !l.parts[0].has(t) || !l.parts[1].has(tensors[stem+l.parts[1].suffix]) {
 			continue
 		}
-		m := &module{layout: l, stem: stem, tensor: map[role]safetensors.Tensor{}}
-		for _, p := range l.parts {
-			if t, ok := tensors[stem+p.suffix]; ok {
-				m.tensor[p.role] = t
-			}
-		}
+		m := newModule(l, stem, tensors, c)
 		if l.methods[0] == comfy && l.format != c.markers[m.path()] {
 			continue
 		}
@@ -164,7 +171,7 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 		case c.method == "" && l.unsaid != "":
 			return nil, fmt.Errorf("tensor %s: only a config tells %s", quote(name), l.unsaid)
 		}
-		return m, m.checkParts()
+		return m, nil
 	}
 	if foreign != nil {
 		return nil, foreign.errorf(values, "quant_method %s has no such tensors", quote(c.named))
@@ -182,16 +189,15 @@ func (p part) stem(name string) (string, bool) {
 func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, t.DType()) }
 
 // checkParts checks that no part is missing, or of another dtype.
-func (m *module) checkParts() error {
+func checkParts(m *module) {
 	for i, p := range m.layout.parts {
 		switch t, ok := m.tensor[p.role]; {
 		case !ok && (i < m.layout.need || m.layout.need == 0):
-			return m.errorf(values, "%s is missing", quote(m.stem+p.suffix))
+			m.fail(values, "%s is missing", quote(m.stem+p.suffix))
 		case ok && !p.has(t):
-			return m.errorf(p.role, "%v, not one of %v", t, p.dtypes)
+			m.fail(p.role, "%v, not one of %v", t, p.dtypes)
 		case ok && p.role == shape && !slices.Equal(t.Shape(), []int{2}):
-			return m.errorf(shape, "%v does not hold the two dimensions of a matrix", t)
+			m.fail(shape, "%v does not hold the two dimensions of a matrix", t)
 		}
 	}
-	return nil
 }

@@ -83,14 +83,13 @@ func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]L
 		}
 	}
 	for _, m := range modules {
-		b := newBuilder(m, c)
-		if err = b.run(findBits); err == nil && b.bits == 0 {
-			err = b.run(m.layout.lay)
+		if err = m.run(findBits); err == nil && m.bits == 0 {
+			err = m.run(m.layout.lay)
 		}
 		if err != nil {
 			return nil, err
 		}
-		l := Layout{cmp.Or(c.named, m.layout.methods[0]), b.bits}
+		l := Layout{cmp.Or(c.named, m.layout.methods[0]), m.bits}
 		of[m.result()] = l
 		for r := range m.tensor {
 			of[m.name(r)] = l
@@ -110,7 +109,7 @@ func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]sa
 	readShapes(modules)
 	plain := make([]safetensors.Tensor, len(modules))
 	err = parallel.Do(readers, int64(len(modules)), func(i int64) (err error) {
-		plain[i], err = build(modules[i], c)
+		plain[i], err = modules[i].build()
 		return err
 	})
 	if err != nil {
