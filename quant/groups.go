@@ -106,25 +106,24 @@ type targets struct {
 // parseGroups reads the config of compressed-tensors.
 func (c *config) parseGroups(all members, harmless string) error {
 	var s struct {
-		exceptions
-		group                       // of which only the format may be given
-		Groups     map[string]group `json:"config_groups"`
+		group                     // of which only the format may be given
+		Groups     structs[group] `json:"config_groups"`
 		Transforms struct {
-			Groups map[string]transform `json:"config_groups"`
+			Groups structs[transform] `json:"config_groups"`
 		} `json:"transform_config"`
 		Sparsity struct {
 			Format string   `json:"format" of:"dense"` // how weights without zeros are stored
 			_      struct{} `known:"ignore registry_requires_subclass sparsity_structure targets global_sparsity"`
 		} `json:"sparsity_config"`
 	}
-	if err := c.decode(all, &s, &s.exceptions, harmless); err != nil {
+	if err := c.decode(all, &s, harmless); err != nil {
 		return err
 	}
 	return c.addGroups(s.Groups, s.Format)
 }
 
 // addGroups adds the groups. Their formats go before that of all.
-func (c *config) addGroups(groups map[string]group, format string) error {
+func (c *config) addGroups(groups structs[group], format string) error {
 	c.targets = map[string]*targets{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]

@@ -25,28 +25,28 @@ func parseMembers(text []byte) (members, error) {
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+	d := json.NewDecoder(bytes.NewReader(text)) // which cannot fail now
+	if t, _ := d.Token(); t != json.Delim('{') {
 		return nil, fmt.Errorf("%s is no object", cut(string(text)))
 	}
 	var all members
 	seen := map[string]bool{}
 	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
+		t, _ := d.Token()
 		m := member{key: t.(string)}
+		d.Decode(&m.value)
 		if seen[m.key] {
 			return nil, fmt.Errorf("duplicate key %s", quote(m.key))
 		}
 		seen[m.key] = true
-		if err := d.Decode(&m.value); err != nil {
-			return nil, err
-		}
 		all = append(all, m)
 	}
 	return all, nil
+}
+
+func (all *members) UnmarshalJSON(text []byte) (err error) {
+	*all, err = parseMembers(text)
+	return err
 }
 
 // get returns the value of a key, nil if there is none, or if it says nothing.
@@ -119,39 +119,38 @@ func (all members) decode(into any, known string) error {
 	return check(into)
 }
 
-// set sets a field: objects by decode, anything else as package json does.
+// set sets a field: structs by decode, anything else as package json does.
 func set(v reflect.Value, text []byte) error {
-	switch t := v.Type(); {
+	switch into := v.Addr().Interface(); {
 	case string(text) == "null":
 		return nil
-	case t.Kind() == reflect.Pointer:
-		v.Set(reflect.New(t.Elem()))
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
 		return set(v.Elem(), text)
-	case t.Kind() == reflect.Struct:
-		return decode(text, v.Addr().Interface(), "")
-	case t.Kind() != reflect.Map && t != reflect.TypeFor[members]():
-		if err := unmarshal(text, v.Addr().Interface()); err != nil {
+	case v.Kind() == reflect.Struct:
+		return decode(text, into, "")
+	default:
+		if err := unmarshal(text, into); err != nil {
 			return err
 		}
-		return check(v.Addr().Interface())
+		return check(into)
 	}
+}
+
+// structs are those that the members of an object hold.
+type structs[T any] map[string]T
+
+func (s *structs[T]) UnmarshalJSON(text []byte) error {
 	all, err := parseMembers(text)
-	if err != nil {
-		return err
-	}
-	if v.Kind() == reflect.Slice {
-		v.Set(reflect.ValueOf(all))
-		return nil
-	}
-	v.Set(reflect.MakeMap(v.Type()))
+	*s = structs[T]{}
 	for _, m := range all {
-		element := reflect.New(v.Type().Elem())
-		if err := decode(m.value, element.Interface(), ""); err != nil {
+		var one T
+		if err := decode(m.value, &one, ""); err != nil {
 			return fmt.Errorf("%s: %w", cut(m.key), err)
 		}
-		v.SetMapIndex(reflect.ValueOf(m.key), element.Elem())
+		(*s)[m.key] = one
 	}
-	return nil
+	return err
 }
 
 // check checks what can be checked by itself.

@@ -41,20 +41,25 @@ const (
 		exllama_config disable_exllama use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse`
 )
 
-// exceptions are the modules that are not quantised, as each package calls them.
-type exceptions struct {
-	Ignore  []string `json:"ignore"`
-	Ignored []string `json:"ignored_layers"`
-	Exclude []string `json:"exclude_modules"`
-	Not     []string `json:"modules_to_not_convert"`
-	Skip    []string `json:"llm_int8_skip_modules"`
-}
+// exceptions are the keys of modules that are not quantised, as each package calls them.
+var exceptions = []string{"ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "llm_int8_skip_modules"}
 
-// decode reads a config whose exceptions are among its fields.
-func (c *config) decode(all members, into any, not *exceptions, harmless string) error {
-	err := all.decode(into, harmless)
+// decode reads a config that may have exceptions.
+func (c *config) decode(all members, into any, harmless string) error {
+	var not []string
+	for _, m := range all {
+		var more []string
+		if !slices.Contains(exceptions, m.key) {
+			continue
+		}
+		if err := unmarshal(m.value, &more); err != nil {
+			return fmt.Errorf("%s: %w", m.key, err)
+		}
+		not = append(not, more...)
+	}
+	err := all.decode(into, harmless+" "+strings.Join(exceptions, " "))
 	if err == nil {
-		c.ignored, err = c.parsePatterns(not.Ignore, not.Ignored, not.Exclude, not.Not, not.Skip)
+		c.ignored, err = c.parsePatterns(not)
 	}
 	return err
 }
@@ -62,21 +67,19 @@ func (c *config) decode(all members, into any, not *exceptions, harmless string)
 // parseBlocks reads the config of FP8.
 func (c *config) parseBlocks(all members, harmless string) error {
 	var s struct {
-		exceptions
 		Block block `json:"weight_block_size"`
 	}
 	if c.method == mxfp8 {
 		s.Block = block{1, 32}
 	}
-	err := c.decode(all, &s, &s.exceptions, harmless)
+	err := c.decode(all, &s, harmless)
 	c.block = s.Block
 	return err
 }
 
 // parseRest reads a config of which the tensors say all.
 func (c *config) parseRest(all members, harmless string) error {
-	var s exceptions
-	return c.decode(all, &s, &s, harmless)
+	return c.decode(all, new(struct{}), harmless)
 }
 
 // parseModelOpt checks the algorithms. The tensors say the rest.
@@ -86,17 +89,15 @@ func (c *config) parseModelOpt(all members, harmless string) error {
 		_         struct{} `known:"group_size"`
 	}
 	var s struct {
-		exceptions
 		algorithm
-		Layers map[string]algorithm `json:"quantized_layers"`
+		Layers structs[algorithm] `json:"quantized_layers"`
 	}
-	return c.decode(all, &s, &s.exceptions, harmless)
+	return c.decode(all, &s, harmless)
 }
 
 // parseWords reads the config of GPTQ and AWQ.
 func (c *config) parseWords(all members, harmless string) error {
 	var s struct {
-		exceptions
 		settings
 		Checkpoint string  `json:"checkpoint_format"`
 		Format     string  `json:"format"`
@@ -105,7 +106,7 @@ func (c *config) parseWords(all members, harmless string) error {
 		Static     bool    `json:"static_groups"`
 		Dynamic    members `json:"dynamic"`
 	}
-	if err := c.decode(all, &s, &s.exceptions, harmless); err != nil {
+	if err := c.decode(all, &s, harmless); err != nil {
 		return err
 	}
 	c.settings = s.settings
@@ -151,12 +152,11 @@ func (c *config) addRule(m member, expr string, exempt bool) error {
 // of its extra_config is the name of a module; one that no module has is searched for in names.
 func (c *config) parseAutoRound(all members, harmless string) error {
 	var s struct {
-		exceptions
 		settings
 		Packing string  `json:"packing_format"`
 		Modules members `json:"extra_config"`
 	}
-	err := c.decode(all, &s, &s.exceptions, harmless)
+	err := c.decode(all, &s, harmless)
 	if err != nil {
 		return fmt.Errorf("AutoRound: %w", err)
 	}

@@ -28,27 +28,25 @@ var errPython = errors.New("an expression that only Python understands")
 // regexp milliseconds to parse.
 var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
-// parsePatterns compiles lists of patterns: "re:" and a regular expression that matches
-// from the start of a name on, or a name in which * stands for anything. An expression
-// that only Python understands matches nothing.
-func (c *config) parsePatterns(lists ...[]string) (p patterns, err error) {
+// parsePatterns compiles patterns: "re:" and a regular expression that matches from the
+// start of a name on, or a name in which * stands for anything. An expression that only
+// Python understands matches nothing.
+func (c *config) parsePatterns(list []string) (p patterns, err error) {
 	p.names = map[string]bool{}
-	for _, list := range lists {
-		for _, text := range list {
-			expr, ok := strings.CutPrefix(text, "re:")
-			switch {
-			case !ok && !strings.Contains(text, "*"):
-				p.names[text] = true
-				continue
-			case !ok:
-				expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
-			}
-			e, err := c.compile(text, expr)
-			if err != nil {
-				return p, err
-			}
-			p.exprs = append(p.exprs, e)
+	for _, text := range list {
+		expr, ok := strings.CutPrefix(text, "re:")
+		switch {
+		case !ok && !strings.Contains(text, "*"):
+			p.names[text] = true
+			continue
+		case !ok:
+			expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
 		}
+		e, err := c.compile(text, expr)
+		if err != nil {
+			return p, err
+		}
+		p.exprs = append(p.exprs, e)
 	}
 	return p, nil
 }
@@ -71,7 +69,11 @@ func (c *config) compile(pattern, expr string) (*expression, error) {
 	if c.expressions += max(0, size(re)-int64(len(expr))); c.expressions > maxExpressions {
 		return nil, errLong
 	}
-	return newExpression(pattern, re)
+	program, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	return &expression{text: pattern, program: program, listed: make([]int64, 2*len(program.Inst))}, nil
 }
 
 // size returns about how many instructions an expression is compiled to: x{1000} to a
@@ -109,22 +111,17 @@ func (p patterns) cover(module string, left *int64) (bool, error) {
 		return ok, err
 	}
 	const most = 32
-	var ends [most]int
-	n := 0
-	for i := 0; i <= len(module) && n < most; i++ {
-		if i == len(module) || module[i] == '.' {
-			ends[n] = i
-			n++
+	starts := []int{0}
+	for i := 0; i <= len(module) && len(starts) <= most; i++ {
+		if i < len(module) && module[i] != '.' {
+			continue
 		}
-	}
-	start := 0
-	for i, end := range ends[:n] {
-		for _, stop := range ends[i:n] {
-			if p.names[module[start:stop]] {
+		for _, start := range starts {
+			if p.names[module[start:i]] {
 				return true, nil
 			}
 		}
-		start = end + 1
+		starts = append(starts, i+1)
 	}
 	return false, nil
 }

@@ -30,7 +30,7 @@ func TestPatterns(t *testing.T) {
 		{"", []string{""}, []string{"", "a..b"}},
 	} {
 		left := int64(maxSteps)
-		p, err := new(config).parsePatterns(nil, []string{c.pattern})
+		p, err := new(config).parsePatterns([]string{c.pattern})
 		require.NoError(t, err)
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
@@ -47,7 +47,7 @@ func TestPatterns(t *testing.T) {
 	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
 	_, err := new(config).parsePatterns(long)
 	require.NoError(t, err)
-	_, err = new(config).parsePatterns(long, []string{"b*"}, long)
+	_, err = new(config).parsePatterns(slices.Concat(long, []string{"b*"}, long))
 	require.EqualError(t, err, "its patterns, with repeats written out, take more than 131072 bytes")
 	_, err = new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpression+1)})
 	require.EqualError(t, err, `pattern "re:`+strings.Repeat("a", 197)+`"...: 4097 bytes exceed the limit of 4096`)
