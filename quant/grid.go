@@ -202,7 +202,7 @@ func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, er
 }
 
 // unpack sets dst to the numbers of a line from a position on.
-func (g *codes) unpack(dst []float32, s stretch, line, position int) {
+func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 	if g.down {
 		bit := line % 32 * g.packing.Bits
 		row := s.bytes[(line/32*g.packing.Bits+bit/32-s.line)*s.width+4*(position-s.start):]
@@ -237,7 +237,7 @@ func (g *codes) read(dst []float32, batch int, lines, positions span) ([]float32
 	for line := lines.start; line < lines.stop; line++ {
 		old := len(dst)
 		dst = slices.Grow(dst, positions.len())[:old+positions.len()]
-		g.unpack(dst[old:], s, line, positions.start)
+		g.unpack(dst[old:], &s, line, positions.start)
 	}
 	return dst, nil
 }

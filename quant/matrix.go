@@ -66,27 +66,18 @@ func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
 func (m *matrix) read(p []byte, off int64) error {
 	first, skip := off/4, int(off%4)
 	if dst, ok := mem.SliceOf[float32](p); ok && skip == 0 && len(p)%4 == 0 {
-		return m.computeBytes(dst, first)
+		return m.compute(dst, first)
 	}
 	memory := make([]float32, min(maxBlock, (skip+len(p)+3)/4))
 	for len(p) > 0 {
 		elements := memory[:min(len(memory), (skip+len(p)+3)/4)]
-		if err := m.computeBytes(elements, first); err != nil {
+		if err := m.compute(elements, first); err != nil {
 			return err
 		}
 		p = p[copy(p, mem.BytesOf(elements)[skip:]):]
 		first += int64(len(elements))
 		skip = 0
 	}
-	return nil
-}
-
-// computeBytes is compute, with the bytes of each element in the order of a file.
-func (m *matrix) computeBytes(dst []float32, first int64) error {
-	if err := m.compute(dst, first); err != nil {
-		return err
-	}
-	inOrder(dst)
 	return nil
 }
 
@@ -99,7 +90,8 @@ func inOrder(x []float32) []byte {
 	return b
 }
 
-// compute sets dst to the elements from number first on.
+// compute sets dst to the elements from number first on, with the bytes of each in the
+// order of a file.
 func (m *matrix) compute(dst []float32, first int64) error {
 	for len(dst) > 0 {
 		batch, r, column := m.position(first)
@@ -110,11 +102,13 @@ func (m *matrix) compute(dst []float32, first int64) error {
 		if c.len() == columns {
 			n = min(rows-r, max(1, min(len(dst), maxBlock)/columns))
 		}
-		if err := m.block(dst[:n*c.len()], batch, span{r, r + n}, c); err != nil {
+		part := dst[:n*c.len()]
+		if err := m.block(part, batch, span{r, r + n}, c); err != nil {
 			return err
 		}
-		dst = dst[n*c.len():]
-		first += int64(n * c.len())
+		inOrder(part)
+		dst = dst[len(part):]
+		first += int64(len(part))
 	}
 	return nil
 }
@@ -126,11 +120,12 @@ func (m *matrix) position(number int64) (batch, row, column int) {
 	return int(line / int64(rows)), int(line % int64(rows)), int(number % int64(columns))
 }
 
-// A workspace is memory that blocks are computed in.
+// A workspace is what lines are computed from, in memory that is used again.
 type workspace struct {
-	bytes                        []byte
-	scales, zeros, biases        []float32
-	scaleRow, zeroRow, tileLines []float32
+	values                stretch
+	lines, positions      span      // of groups
+	scales, zeros, biases []float32 // of those
+	row, tile             []float32
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -147,111 +142,100 @@ func (m *matrix) block(dst []float32, batch int, rows, columns span) error {
 	next := lines.len()
 	for part := (span{stop: lines.start}); part.stop < lines.stop; next = 2 * part.len() {
 		part = span{part.stop, min(part.stop+next, lines.stop)}
-		p, err := m.parametersOf(part, positions)
+		err := m.groups(ws, part, positions)
 		// The groups of an index may be far apart.
-		for err == nil && part.len() > 1 && (p.lines.len()*p.positions.len() > maxBlock || p.lines.len() > 16*part.len()) {
+		for err == nil && part.len() > 1 && (ws.lines.len()*ws.positions.len() > maxBlock || ws.lines.len() > 16*part.len()) {
 			part.stop -= part.len() / 2
-			p, err = m.parametersOf(part, positions)
+			err = m.groups(ws, part, positions)
 		}
 		if err == nil {
-			err = m.part(ws, dst, batch, part, positions, lines, p)
+			err = m.fetch(ws, batch, part, positions)
 		}
 		if err != nil {
+			return err
+		}
+		if m.transposed {
+			m.columns(ws, dst[part.start-lines.start:], lines.len(), part, positions)
+		} else {
+			m.rows(ws, dst[(part.start-lines.start)*positions.len():], part, positions)
+		}
+	}
+	return nil
+}
+
+// groups finds the groups that lines need.
+func (m *matrix) groups(ws *workspace, lines, positions span) (err error) {
+	if ws.lines, err = m.lineIndex.over(lines, m.height); err == nil {
+		ws.positions, err = m.positionIndex.over(positions, m.length)
+	}
+	return err
+}
+
+// fetch reads what lines need.
+func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err error) {
+	if ws.values, err = m.values.fetch(ws.values.bytes, batch, lines, positions); err != nil {
+		return err
+	}
+	for _, of := range []struct {
+		grid    grid
+		numbers *[]float32
+	}{{m.scales, &ws.scales}, {m.zeros, &ws.zeros}, {m.biases, &ws.biases}} {
+		if of.grid == nil {
+			continue
+		}
+		if *of.numbers, err = of.grid.read((*of.numbers)[:0], batch, ws.lines, ws.positions); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// part sets the part of dst that comes from some of its lines.
-func (m *matrix) part(ws *workspace, dst []float32, batch int, part, positions, lines span, p parameters) error {
-	s, err := m.values.fetch(ws.bytes, batch, part, positions)
-	if err != nil {
-		return err
-	}
-	ws.bytes = s.bytes
-	if err := m.readParameters(ws, batch, &p); err != nil {
-		return err
-	}
-	if !m.transposed {
-		dst = dst[(part.start-lines.start)*positions.len():]
-		for line := part.start; line < part.stop; line++ {
-			for at := positions.start; at < positions.stop; at += tile {
-				n := min(tile, positions.stop-at)
-				m.line(ws, dst[:n], s, p, line, at)
-				dst = dst[n:]
-			}
+// rows sets dst to lines, one after another.
+func (m *matrix) rows(ws *workspace, dst []float32, lines, positions span) {
+	for line := lines.start; line < lines.stop; line++ {
+		for at := positions.start; at < positions.stop; at += tile {
+			n := min(tile, positions.stop-at)
+			m.line(ws, dst[:n], line, at)
+			dst = dst[n:]
 		}
-		return nil
 	}
+}
+
+// columns sets columns of dst, whose rows have width elements, to lines.
+func (m *matrix) columns(ws *workspace, dst []float32, width int, lines, positions span) {
 	const wide = tile / tileRows
-	ws.tileLines = slices.Grow(ws.tileLines[:0], tile)[:tile]
-	for line := part.start; line < part.stop; line += tileRows {
-		height := min(tileRows, part.stop-line)
+	ws.tile = slices.Grow(ws.tile[:0], tile)[:tile]
+	for line := lines.start; line < lines.stop; line += tileRows {
+		height := min(tileRows, lines.stop-line)
 		for at := positions.start; at < positions.stop; at += wide {
 			n := min(wide, positions.stop-at)
 			for i := range height {
-				m.line(ws, ws.tileLines[i*n:][:n], s, p, line+i, at)
+				m.line(ws, ws.tile[i*n:][:n], line+i, at)
 			}
-			dequant.Transpose(dst[(at-positions.start)*lines.len()+line-lines.start:], lines.len(), ws.tileLines, n, height)
+			dequant.Transpose(dst[(at-positions.start)*width+line-lines.start:], width, ws.tile, n, height)
 		}
 	}
-	return nil
-}
-
-// parameters are the scales and so on that lines need.
-type parameters struct {
-	scales, zeros, biases []float32 // lines of groups
-	lines, positions      span      // of groups
-}
-
-// parametersOf returns which parameters lines need.
-func (m *matrix) parametersOf(lines, positions span) (p parameters, err error) {
-	if p.lines, err = m.lineIndex.over(lines, m.height); err != nil {
-		return p, err
-	}
-	p.positions, err = m.positionIndex.over(positions, m.length)
-	return p, err
-}
-
-func (m *matrix) readParameters(ws *workspace, batch int, p *parameters) (err error) {
-	read := func(g grid, memory *[]float32) []float32 {
-		if g == nil || err != nil {
-			return nil
-		}
-		var numbers []float32
-		if numbers, err = g.read((*memory)[:0], batch, p.lines, p.positions); err == nil {
-			*memory = numbers
-		}
-		return numbers
-	}
-	p.scales = read(m.scales, &ws.scales)
-	p.zeros = read(m.zeros, &ws.zeros)
-	p.biases = read(m.biases, &ws.biases)
-	return err
 }
 
 // line sets dst to the numbers of one line, from a position on.
-func (m *matrix) line(ws *workspace, dst []float32, s stretch, p parameters, line, at int) {
-	m.values.unpack(dst, s, line, at)
-	g := (m.lineIndex.group(line, m.height) - p.lines.start) * p.positions.len()
-	if m.positionIndex.scattered() {
-		if p.zeros != nil {
-			ws.zeroRow = m.positionIndex.expand(ws.zeroRow[:0], p.zeros[g:], p.positions.start, at, len(dst))
-			dequant.Sub(dst, ws.zeroRow, 1, 0)
+func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
+	m.values.unpack(dst, &ws.values, line, at)
+	first := (m.lineIndex.group(line, m.height) - ws.lines.start) * ws.positions.len()
+	do := func(operation func(dst, numbers []float32, group, skip int), numbers []float32) {
+		numbers = numbers[first:]
+		if m.positionIndex.scattered() {
+			ws.row = m.positionIndex.expand(ws.row[:0], numbers, ws.positions.start, at, len(dst))
+			operation(dst, ws.row, 1, 0)
+			return
 		}
-		ws.scaleRow = m.positionIndex.expand(ws.scaleRow[:0], p.scales[g:], p.positions.start, at, len(dst))
-		dequant.Mul(dst, ws.scaleRow, 1, 0)
-		return
+		operation(dst, numbers[at/m.length-ws.positions.start:], m.length, at%m.length)
 	}
-	g += at/m.length - p.positions.start
-	skip := at % m.length
-	if p.zeros != nil {
-		dequant.Sub(dst, p.zeros[g:], m.length, skip)
+	if m.zeros != nil {
+		do(dequant.Sub, ws.zeros)
 	}
-	dequant.Mul(dst, p.scales[g:], m.length, skip)
-	if p.biases != nil {
-		dequant.Add(dst, p.biases[g:], m.length, skip)
+	do(dequant.Mul, ws.scales)
+	if m.biases != nil {
+		do(dequant.Add, ws.biases)
 	}
 	if m.constant != 0 {
 		dequant.Mul(dst, []float32{m.constant}, len(dst), 0)
