@@ -2,10 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -63,4 +65,47 @@ func TestNewcomers(t *testing.T) {
 	require.Equal(t, result{"", "", 0}, runs(t, "merge", "one.safetensors", "four.safetensors", "n.safetensors", "--weights", "1,2", "--normalize"))
 	require.Equal(t, "[3]\n", succeeds(t, "show", "n.safetensors", "x"))
 	require.NoError(t, os.Remove("n.safetensors"))
+}
+
+// TestTorchNewcomers copies what PyTorch, transformers, diffusers, peft and
+// sentence-transformers write, and lets them load the copies: see testdata/newcomers.py.
+func TestTorchNewcomers(t *testing.T) {
+	script := must(filepath.Abs("testdata/newcomers.py"))
+	t.Chdir(t.TempDir())
+	python := func(verb string) {
+		t.Helper()
+		pythontest.Run(t, "SAFETENSORS_TORCH", "torch,transformers,diffusers,peft,sentence_transformers", script, verb, ".")
+	}
+	python("make")
+	copies := []string{
+		"state.pt to/state.safetensors", "module.pt to/module.safetensors",
+		"training.ckpt to/model.safetensors --key model", "training.ckpt to/optimizer.safetensors --key optimizer",
+		"llama to/llama-fp16 --with-files --variant fp16", "llama-shards to/llama-shards-fp16 --with-files --variant fp16",
+	}
+	for _, model := range []string{"llama", "tied"} {
+		for _, kind := range []string{"", "-shards", "-bin", "-bin-shards"} {
+			copies = append(copies, model+kind+" to/"+model+kind+" --with-files")
+		}
+	}
+	// What is around the weights of a pipeline, of an adapter and in subfolders is copied without the command.
+	weights := func(from, file string) {
+		require.NoError(t, os.CopyFS("to/"+strings.Split(from, "/")[0], os.DirFS(strings.Split(from, "/")[0])))
+		for _, old := range must(filepath.Glob("to/" + from + "/*model*")) {
+			require.NoError(t, os.Remove(old))
+		}
+		copies = append(copies, from+" to/"+from+"/"+file)
+	}
+	weights("sentences", "model.safetensors")
+	for _, kind := range []string{"", "-bin"} {
+		weights("pipeline"+kind+"/unet", "diffusion_pytorch_model.safetensors")
+		copies = append(copies, "pipeline"+kind+"/unet to/pipeline"+kind+"/unet/diffusion_pytorch_model.fp16.safetensors --variant fp16")
+		for _, name := range []string{"plain", "more", "bias"} {
+			weights("adapter-"+name+kind, "adapter_model.safetensors")
+			succeeds(t, "merge", "llama", "to/merged-adapter-"+name+kind+".safetensors", "--lora", "adapter-"+name+kind)
+		}
+	}
+	for _, args := range copies {
+		succeeds(t, append([]string{"cp"}, strings.Fields(args)...)...)
+	}
+	python("compare")
 }
