@@ -26,63 +26,6 @@ func completions(t *testing.T, args ...string) (texts []string, directive cobra.
 	return lines[:last], directive
 }
 
-const (
-	noFiles = cobra.ShellCompDirectiveNoFileComp
-	goesOn  = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-)
-
-func TestComplete(t *testing.T) {
-	testdata := must(filepath.Abs("../../torch/testdata"))
-	t.Chdir(t.TempDir())
-	writeFiles(t, ".")
-	for _, c := range []struct {
-		line      string // the last word is what is typed
-		want      string
-		directive cobra.ShellCompDirective
-	}{
-		{"show a.safetensors ", "embed.weight empty experts. layers. mask rotary step", goesOn},
-		{"show a.safetensors e", "embed.weight empty experts.", goesOn},
-		{"show a.safetensors la", "layers.0. layers.1.mlp.weight layers.10.mlp.weight", goesOn},
-		{"show a.safetensors layers.1", "layers.1.mlp.weight layers.10.mlp.weight", noFiles},
-		{"show a.safetensors layers.1.", "layers.1.mlp.weight", noFiles},
-		{"show a.safetensors layers.0.attn.", "layers.0.attn.k.codes layers.0.attn.q.bias", noFiles},
-		{"show a.safetensors step", "step", noFiles},
-		{"show a.safetensors absent", "", noFiles},
-		{"show a.safetensors step ", "", noFiles},
-		{"show ", "", cobra.ShellCompDirectiveDefault},
-		{"show shards ", "x y z", noFiles},
-		{"show shards/model.safetensors.index.json x", "x", noFiles},
-		{"show absent.safetensors ", "", noFiles},
-		{"show bad/truncated.safetensors ", "", noFiles},
-		{"stats a.safetensors mask em", "embed.weight empty", noFiles},
-		{"ls a.safetensors shards --only ", "embed.weight empty experts. layers. mask rotary step x y z", goesOn},
-		{"ls a.safetensors --only=st", "step", noFiles},
-		{"ls --only ", "", noFiles},
-		{"ls --sort ", "size name", noFiles},
-		{"ls ", "", cobra.ShellCompDirectiveDefault},
-		{"cp a.safetensors new --only step --except exp", "experts.blocks experts.scales", noFiles},
-		{"cp a.safetensors new --dtype b", "bf16", noFiles},
-		{"cp a.safetensors new --dtype f8_e4m3=bf16,f32=f1", "f8_e4m3=bf16,f32=f16", noFiles},
-		{"cp a.safetensors new --rename ", "", noFiles},
-		{"diff a.safetensors b.safetensors --only n", "new", noFiles},
-		{"merge a b c --method ", "linear slerp task", noFiles},
-		{"meta adapter.safetensors --delete ", "format rank", noFiles},
-		{"meta adapter.safetensors k", "", noFiles},
-		{"ls " + testdata + "/checkpoint.pt --key ", "model.state_dict model.ema.0 optimizer.state optimizer.state.0", noFiles},
-		{"ls " + testdata + "/checkpoint.pt --key o", "optimizer.state optimizer.state.0", noFiles},
-		{"show " + testdata + "/checkpoint.pt --key model.state_dict ", "0. 1.", goesOn},
-		{"ls a.safetensors --key ", "", noFiles},
-		{"sign shards --key ", "", cobra.ShellCompDirectiveDefault},
-	} {
-		texts, directive := completions(t, strings.Split(c.line, " ")...)
-		require.Equal(t, c.want, strings.Join(texts, " "), c.line)
-		require.Equal(t, c.directive, directive, c.line)
-	}
-	// A module as it is completed selects what is below it.
-	require.Contains(t, succeeds(t, "ls", "a.safetensors", "--only", "layers.1."), "layers.1.mlp.weight")
-	require.NotContains(t, succeeds(t, "ls", "a.safetensors", "--only", "layers.1."), "layers.10.")
-}
-
 // TestCompleteHostile offers no name that a shell would evaluate, and none that another
 // one could be taken for.
 func TestCompleteHostile(t *testing.T) {
@@ -139,7 +82,7 @@ func TestCompleteLocal(t *testing.T) {
 		for _, args := range [][]string{{"show", name, ""}, {"ls", name, "--only", ""}, {"ls", name, "--key", ""}, {"meta", name, "--delete", ""}} {
 			texts, directive := completions(t, args...)
 			require.Empty(t, texts, args)
-			require.Equal(t, noFiles, directive, args)
+			require.Equal(t, cobra.ShellCompDirectiveNoFileComp, directive, args)
 		}
 	}
 	require.Empty(t, requests(), "nothing is sent")

@@ -122,7 +122,7 @@ func tree(t *testing.T, dir string) map[string]string {
 // TestStdinOnce: standard input cannot be two sources, but a source and the destination's
 // name may both be -.
 func TestStdinOnce(t *testing.T) {
-	writeModel(t)
+	chdirModel(t)
 	for _, args := range []string{"diff - -", "ls - -", "ls - model -", "check - -", "hash - -", "verify - -", "cp - - x.safetensors", "merge - - x.safetensors"} {
 		require.Contains(t, fails(t, 2, strings.Fields(args)...), "standard input, which can be read once only", args)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/elliptic"
 	"encoding/binary"
 	"flag"
 	"math"
@@ -31,7 +32,7 @@ func environment(t *testing.T, dir string) []string {
 	bin := t.TempDir()
 	require.NoError(t, os.Symlink(program, filepath.Join(bin, "safetensors")))
 	return []string{
-		asCommand + "=1", "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+		asCommand + "=1", "REPOSITORY=" + must(filepath.Abs(repository)), "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
 		"HOME=" + dir, "TMPDIR=" + os.TempDir(), "LC_ALL=C.UTF-8", "TERM=dumb",
 		"GOCACHE=" + goEnv("GOCACHE"), "GOMODCACHE=" + goEnv("GOMODCACHE"), "GOFLAGS=" + os.Getenv("GOFLAGS"),
 		"GOPROXY=" + goEnv("GOPROXY"), "GOTOOLCHAIN=" + goEnv("GOTOOLCHAIN"),
@@ -79,6 +80,10 @@ func TestScripts(t *testing.T) {
 			dir := t.TempDir()
 			env := environment(t, dir)
 			writeFiles(t, dir)
+			if filepath.Base(name) == "sign.txt" {
+				writeModel(t, dir)
+				writeKeys(t, filepath.Join(dir, "other"), elliptic.P384())
+			}
 			got := replay(t, string(want), dir, env)
 			if *update {
 				require.NoError(t, os.WriteFile(name, []byte(got), 0o666))

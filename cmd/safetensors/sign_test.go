@@ -13,9 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -63,20 +61,26 @@ func write(t *testing.T, name, content string) {
 	require.NoError(t, os.WriteFile(name, []byte(content), 0o666))
 }
 
-// writeModel writes a model with the files that are and are not signed, and its keys.
-func writeModel(t *testing.T) {
+// writeModel writes into a folder a model with the files that are and are not signed, and
+// its keys.
+func writeModel(t *testing.T, dir string) {
+	t.Helper()
+	model := filepath.Join(dir, "model")
+	writeShards(t, model)
+	for name, content := range map[string]string{
+		"config.json": "{}", "sub/x": "x", "sub-1/x": "y", "sub/.git": "signed, not at the top",
+		".git/config": "not signed", ".gitattributes": "not signed", "empty": "", oddName(t): "quoted",
+	} {
+		write(t, filepath.Join(model, name), content)
+	}
+	writeKeys(t, filepath.Join(dir, "key"), elliptic.P256())
+}
+
+// chdirModel is writeModel in a folder that becomes the current one.
+func chdirModel(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	writeShards(t, "model")
-	write(t, "model/config.json", "{}")
-	write(t, "model/sub/x", "x")
-	write(t, "model/sub-1/x", "y")
-	write(t, "model/sub/.git", "signed, not at the top")
-	write(t, "model/.git/config", "not signed")
-	write(t, "model/.gitattributes", "not signed")
-	write(t, "model/empty", "")
-	write(t, filepath.Join("model", oddName(t)), "quoted")
-	writeKeys(t, "key", elliptic.P256())
+	writeModel(t, ".")
 }
 
 // oddName returns a name that is quoted, or, where files cannot have it, one that is not.
@@ -106,7 +110,7 @@ sub/x: OK
 `
 
 func TestSign(t *testing.T) {
-	writeModel(t)
+	chdirModel(t)
 	r := runs(t, "sign", "model", "--key", "key.pem")
 	require.Equal(t, result{"", "model.sig: 10 files\n", 0}, r)
 	byKey := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub"}
@@ -139,183 +143,6 @@ func TestSign(t *testing.T) {
 	succeeds(t, "verify", ".", "--signature", "../dot.sig", "--public-key", "../key.pub")
 }
 
-// TestSignRefuses has what cannot be signed.
-func TestSignRefuses(t *testing.T) {
-	writeModel(t)
-	writeKeys(t, "other", elliptic.P384())
-	write(t, "nothing/.git/config", "")
-	write(t, "lacks/model.safetensors.index.json", `{"weight_map":{"x":"model-00001-of-00001.safetensors"}}`)
-	write(t, "bad/model.safetensors.index.json", `{`)
-	require.Contains(t, fails(t, 2, "sign", "model"), "--key is missing; for the keyless method of Sigstore, use: model_signing")
-	require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--chain", "key.root"), "--chain needs --cert")
-	for _, c := range []struct{ args, want string }{
-		{"model --key absent", "absent"},
-		{"model --key key.pub", `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`},
-		{"model --key key.pem --cert other.crt", "other.crt is not the certificate of the key key.pem"},
-		{"model --key key.pem --cert key.root", "not one for signing"},
-		{"absent --key key.pem", "absent: " + syscall.ENOENT.Error()},
-		{"nothing --key key.pem", "covers no file"},
-		{"lacks --key key.pem", "model.safetensors.index.json names model-00001-of-00001.safetensors, which would not be signed"},
-		{"model --key key.pem --ignore model-00002-of-00003.safetensors", "names model-00002-of-00003.safetensors, which would not be signed"},
-		{"bad --key key.pem", "model.safetensors.index.json"},
-		{"nonsense://a/b --key key.pem --out x", "expected a file, a folder, a bucket"},
-		{"absent --key key.pem --out nowhere/x.sig", "--out nowhere/x.sig: "}, // before the model is read
-	} {
-		require.Contains(t, fails(t, 1, append([]string{"sign"}, strings.Fields(c.args)...)...), c.want, c.args)
-	}
-	for _, path := range []string{"*.json", "/etc", "../x", ".", "a/"} {
-		require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--ignore", path), "expected a path in the model")
-	}
-	require.Contains(t, fails(t, 2, "sign", "s3://x/y", "--key", "key.pem"), "--out is missing")
-	require.Contains(t, fails(t, 2, "sign", "model", "--key", "key.pem", "--out", "-"), "--out -: expected the name of a file")
-	require.NoFileExists(t, "model.sig")
-	left := must(filepath.Glob("*.tmp"))
-	require.Empty(t, left)
-}
-
-// TestVerifySignature changes a signed model in every way, one at a time.
-func TestVerifySignature(t *testing.T) {
-	writeModel(t)
-	writeKeys(t, "other", elliptic.P256())
-	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "cache")
-	verify := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub"}
-	mustMove := func(from, to string) { require.NoError(t, os.Rename(from, to)) }
-	shard := "model/model-00002-of-00003.safetensors"
-	data := must(os.ReadFile(shard))
-	for _, c := range []struct {
-		what     string
-		do, undo func()
-		args     []string
-		want     string // "" if it is accepted
-	}{
-		{"a changed byte", func() { data[len(data)-1] ^= 1; write(t, shard, string(data)) },
-			func() { data[len(data)-1] ^= 1; write(t, shard, string(data)) }, nil, "model-00002-of-00003.safetensors: DIFFERS\n"},
-		{"a removed byte", func() { write(t, shard, string(data[1:])) }, func() { write(t, shard, string(data)) }, nil, "model-00002-of-00003.safetensors: DIFFERS\n"},
-		{"a removed file", func() { mustMove("model/config.json", "c") }, func() { mustMove("c", "model/config.json") }, nil, "config.json: MISSING\n"},
-		{"a renamed file", func() { mustMove("model/sub/x", "model/sub/y") }, func() { mustMove("model/sub/y", "model/sub/x") }, nil, "sub/x: MISSING\nsub/y: NOT SIGNED\n"},
-		{"an added file", func() { write(t, "model/sub/evil.py", "") }, func() {}, nil, "sub/evil.py: NOT SIGNED\n"},
-		{"an added file of code", func() {}, func() {}, []string{"--ignore-unsigned-files"}, "sub/evil.py: NOT SIGNED\n"},
-		{"an added file that is ignored", func() {}, func() { require.NoError(t, os.Remove("model/sub/evil.py")) }, []string{"--ignore", "sub/evil.py"}, ""},
-		{"an added file that the signer ignores", func() { write(t, "model/cache/x", "") }, func() {}, nil, ""},
-		{"an index that names what is not signed",
-			func() {
-				write(t, "model/other.safetensors.index.json", `{"weight_map":{"x":"cache/x.safetensors"}}`)
-				write(t, "model/cache/x.safetensors", "")
-			},
-			func() { require.NoError(t, os.Remove("model/other.safetensors.index.json")) }, []string{"--ignore-unsigned-files"},
-			"cache/x.safetensors: NOT SIGNED, but other.safetensors.index.json names it\n"},
-		{"a folder in place of a file", func() { mustMove("model/config.json", "c"); write(t, "model/config.json/x", "") },
-			func() { require.NoError(t, os.RemoveAll("model/config.json")); mustMove("c", "model/config.json") }, nil,
-			"config.json: MISSING\nconfig.json/x: NOT SIGNED\n"},
-		{"nothing", func() {}, func() {}, nil, ""},
-	} {
-		c.do()
-		r := runs(t, append(verify, c.args...)...)
-		c.undo()
-		if c.want == "" {
-			require.Equal(t, 0, r.code, "%s: %s%s", c.what, r.stdout, r.stderr)
-			continue
-		}
-		require.Equal(t, 1, r.code, c.what)
-		require.Contains(t, r.stdout, c.want, c.what)
-		require.Empty(t, r.stderr, c.what)
-	}
-
-	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "model.sig", "--public-key", "other.pub"), "model.sig: signed with another key")
-	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "model.sig", "--public-key", "key.pem"), `no PEM block "PUBLIC KEY"`)
-	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "key.pem", "--public-key", "key.pub"), "key.pem: is not JSON")
-	require.Contains(t, fails(t, 1, "verify", "absent", "--signature", "model.sig", "--public-key", "key.pub"), "absent: "+syscall.ENOENT.Error())
-	for _, args := range []string{"--signature model.sig", "--signature model.sig --public-key key.pub --chain key.root", "--public-key key.pub", "--ignore x",
-		"", "manifest --signature model.sig --public-key key.pub", "--signature model.sig --public-key key.pub --tensors"} {
-		fails(t, 2, append([]string{"verify", "model"}, strings.Fields(args)...)...)
-	}
-	write(t, "keyless.sig", `{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"certificate":{}}}`)
-	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "keyless.sig", "--public-key", "key.pub"),
-		"keyless.sig: it is a keyless signature (Sigstore: Fulcio, Rekor), which is not supported; the signature alone can be verified with: cosign verify-blob-attestation --bundle keyless.sig")
-	require.NoError(t, os.Truncate("keyless.sig", 100<<20))
-	require.Contains(t, fails(t, 1, "verify", "model", "--signature", "keyless.sig", "--public-key", "key.pub"), "keyless.sig: more than 67108864 bytes")
-}
-
-// TestIgnoreUnsigned adds files to a signed model: what Open, transformers or a loader of code
-// could read is never ignored, nor is what nobody knows.
-func TestIgnoreUnsigned(t *testing.T) {
-	writeModel(t)
-	succeeds(t, "sign", "model", "--key", "key.pem")
-	verify := []string{"verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--ignore-unsigned-files"}
-	for name, ok := range map[string]bool{
-		"README.md": true, "sub/README": true, "LICENSE.txt": true, "docs/figure.png": true, "model.sig": true,
-		"model.safetensors": false, "sub/x.safetensors": false, "pytorch_model.bin": false, "consolidated.00.pth": false,
-		"adapter_model.bin": false, "model.gguf": false, "tf_model.h5": false, "flax_model.msgpack": false, "x.onnx": false,
-		"x.safetensors.index.json": false, "x.bin.index.json": false, "x.index.json": false, "x.pkl": false, "x.ckpt": false,
-		"x.npz": false, "x.bt": false, ".metadata": false, "__0_0.distcp": false,
-		"modeling.py": false, "x.pyc": false, "x.so": false, "sub/__init__.py": false,
-		"generation_config.json": false, "tokenizer.json": false, "vocab.txt": false, "tokenizer.model": false, "chat_template.jinja": false,
-		"x": false, "README.md.py": false, ".md": true, "x.md/y": false, "upper.MD": false,
-	} {
-		name = "model/" + name
-		write(t, name, "")
-		r := runs(t, verify...)
-		require.NoError(t, os.Remove(name))
-		want, code := ": NOT SIGNED\n", 1
-		if ok {
-			want, code = ": NOT SIGNED, ignored\n", 0
-		}
-		require.Equal(t, code, r.code, "%s\n%s", name, r.stdout)
-		require.Contains(t, r.stdout, strings.TrimPrefix(name, "model/")+want)
-	}
-	write(t, "model/README.md", "")
-	r := runs(t, append(verify, "--json")...)
-	require.Equal(t, 0, r.code)
-	require.Contains(t, r.stdout, `{"name":"README.md","result":"ignored"}`)
-	if runtime.GOOS != "windows" { // where links need a privilege
-		require.NoError(t, os.Symlink("README.md", "model/link.md"))
-		r := runs(t, verify...)
-		require.Equal(t, 1, r.code, "nobody knows what a link leads to tomorrow")
-		require.Contains(t, r.stdout, "link.md: SYMBOLIC LINK\n")
-	}
-}
-
-// TestSignedLinks follows links only where it is told to, by the caller or by a
-// signature.
-func TestSignedLinks(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("symbolic links need a privilege on Windows")
-	}
-	t.Chdir(t.TempDir())
-	writeKeys(t, "key", elliptic.P256())
-	write(t, "blobs/1", "weights")
-	write(t, "model/config.json", "{}")
-	require.NoError(t, os.Symlink("../blobs/1", "model/weights"))
-	require.Contains(t, fails(t, 1, "sign", "model", "--key", "key.pem"), "weights is a symbolic link: --allow-symlinks follows it")
-	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "weights", "--out", "without.sig")
-	require.Contains(t, succeeds(t, "verify", "model", "--signature", "without.sig", "--public-key", "key.pub"), "config.json: OK")
-	require.Contains(t, runs(t, "sign", "model", "--key", "key.pem", "--allow-symlinks").stderr, "weights is a link that leads out of the model\n")
-	require.Contains(t, succeeds(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub"), "weights: OK")
-	write(t, "blobs/1", "changed")
-	require.Contains(t, runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub").stdout, "weights: DIFFERS")
-	write(t, "blobs/1", "weights")
-
-	// A model that is signed without links, in a cache that consists of links.
-	require.NoError(t, os.Remove("model/weights"))
-	write(t, "model/weights", "weights")
-	succeeds(t, "sign", "model", "--key", "key.pem", "--force")
-	require.NoError(t, os.Remove("model/weights"))
-	require.NoError(t, os.Symlink("../blobs/1", "model/weights"))
-	r := runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub")
-	require.Equal(t, 1, r.code)
-	require.Contains(t, r.stdout, "weights: SYMBOLIC LINK")
-	r = runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--json")
-	require.Contains(t, r.stdout, `{"name":"weights","result":"link"}`)
-	succeeds(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--allow-symlinks")
-	require.Equal(t, 1, runs(t, "verify", "model", "--signature", "model.sig", "--public-key", "key.pub", "--ignore-unsigned-files").code)
-
-	require.NoError(t, os.Symlink(".", "model/circle"))
-	require.Contains(t, fails(t, 1, "sign", "model", "--key", "key.pem", "--allow-symlinks", "--out", "x"), "link circle leads in a circle")
-	require.NoError(t, os.Remove("model/circle"))
-	require.NoError(t, os.Symlink("nowhere", "model/broken"))
-	require.Contains(t, fails(t, 1, "sign", "model", "--key", "key.pem", "--allow-symlinks", "--out", "x"), "the link broken leads nowhere")
-}
-
 // TestSignS3 signs and verifies in a bucket.
 func TestSignS3(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *store) {
@@ -343,7 +170,7 @@ func TestSignS3(t *testing.T) {
 
 // TestSignAway verifies a file on a web server.
 func TestSignAway(t *testing.T) {
-	writeModel(t)
+	chdirModel(t)
 	dir := must(filepath.Abs("model"))
 	succeeds(t, "sign", "file://"+filepath.ToSlash(dir), "--key", "key.pem")
 	require.Contains(t, succeeds(t, "verify", "file://"+filepath.ToSlash(dir), "--signature", "model.sig", "--public-key", "key.pub"), "sub/x: OK\n")
@@ -363,7 +190,7 @@ func TestSignAway(t *testing.T) {
 
 // TestSignatureIsJSON reads a signature as other programs do.
 func TestSignatureIsJSON(t *testing.T) {
-	writeModel(t)
+	chdirModel(t)
 	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "sub/x", "--out", "model/x.sig")
 	text := must(os.ReadFile("model/x.sig"))
 	var bundle struct {
