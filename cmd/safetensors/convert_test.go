@@ -156,38 +156,6 @@ func TestConvertScales(t *testing.T) {
 	}
 }
 
-// TestConfigOfConverted: the dtypes in a config.json follow those of the tensors.
-func TestConfigOfConverted(t *testing.T) {
-	t.Chdir(t.TempDir())
-	require.NoError(t, safetensors.WriteShards("model", map[string]safetensors.Tensor{
-		"a": floats(t, []int{1}, 1), "b": tensorOfData(t, safetensors.BF16, []int{1}, 0, 0),
-	}, nil, 1<<20))
-	deep := strings.Repeat(`{"x":`, 500) + "1" + strings.Repeat("}", 500)
-	for _, c := range []struct{ name, dtype, have, want string }{
-		{"top", "f16", `{"dtype":"float32"}`, `{"dtype":"float16"}`},
-		{"older name", "f16", `{"torch_dtype":"bfloat16"}`, `{"torch_dtype":"float16"}`},
-		{"nested", "bf16", `{"dtype":"float32","text_config":{"dtype":"float32","a":1},"v":{"w":{"torch_dtype":"float32"}}}`,
-			`{"dtype":"bfloat16","text_config":{"a":1,"dtype":"bfloat16"},"v":{"w":{"torch_dtype":"bfloat16"}}}`},
-		{"another dtype", "f32=f16", `{ "dtype": "bfloat16" }`, `{ "dtype": "bfloat16" }`},
-		{"dtype that no tensor has", "f64=f16", `{ "dtype": "float64" }`, `{ "dtype": "float64" }`},
-		{"dtype that no model is loaded in", "f32=f8_e4m3", `{ "dtype": "float32" }`, `{ "dtype": "float32" }`},
-		{"none", "f16", `{ "a": [Infinity] }`, `{ "a": [Infinity] }`},
-		{"not JSON", "f16", `{"dtype":"float32","a":[0.0,-Infinity]}`, `{"a":[0.0,-Infinity],"dtype":"float16"}`},
-		{"deep", "f16", `{"y":` + deep + `}`, `{"y":` + deep + `}`},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			write(t, "model/config.json", c.have)
-			succeeds(t, "cp", "model", "copy", "--dtype", c.dtype, "--max-shard-size", "1GB", "--force")
-			got := must(os.ReadFile("copy/config.json"))
-			if c.have == c.want {
-				require.Equal(t, c.want, string(got), "as it was")
-				return
-			}
-			require.Equal(t, c.want, strings.Join(strings.Fields(string(got)), ""))
-		})
-	}
-}
-
 // TestOverflow: values that become infinite are counted, each once.
 func TestOverflow(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -157,24 +157,6 @@ func TestTorchRanks(t *testing.T) {
 	pythontest.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", append(args, mesh+".safetensors")...)
 }
 
-// TestMistaken: what has the name of another format and is something else is named.
-func TestMistaken(t *testing.T) {
-	for content, want := range map[string]string{
-		"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n": "this is a Git LFS pointer (git lfs pull fetches the content)",
-		"<!DOCTYPE html><html></html>":                                        "this is an HTML page",
-		"GGUF\x03\x00\x00\x00\x01\x00":                                        "this is a GGUF file",
-		"\x89HDF\r\n\x1a\n\x00":                                               "this is an HDF5 file",
-		"\x08\x08\x12\x07pytorch\x1a\x05":                                     "this is an ONNX file",
-		"PK\x03\x04 truncated":                                                "reading the zip directory",
-	} {
-		for _, ending := range []string{".bin", ".pt", ".npz"} {
-			name := filepath.Join(t.TempDir(), "model"+ending)
-			require.NoError(t, os.WriteFile(name, []byte(content), 0o666))
-			require.Contains(t, fails(t, exitFailed, "ls", name), want)
-		}
-	}
-}
-
 // TestRankFiles: files of ranks whose places are in a pickle only are named, not taken
 // for whole tensors, and not joined with the consolidated ones above them.
 func TestRankFiles(t *testing.T) {
@@ -208,19 +190,6 @@ func TestHostileFiles(t *testing.T) {
 	require.Contains(t, r.stdout, "w ")
 	require.Equal(t, "safetensors: note: "+system+": evil is left out: it is an object of \"posix.system\"\n", r.stderr)
 	require.NoFileExists(t, "executed")
-}
-
-// TestForeignObjects: entries that are no tensors are an error if they are selected, and
-// only then.
-func TestForeignObjects(t *testing.T) {
-	name, to := "../../torch/testdata/among.pt", filepath.Join(t.TempDir(), "x.safetensors")
-	require.Contains(t, fails(t, exitFailed, "cp", name, to), `"args" of ../../torch/testdata/among.pt: it is an object of "argparse.Namespace"`)
-	require.Contains(t, fails(t, exitFailed, "cp", name, to, "--only", "sparse"), `"sparse" of ../../torch/testdata/among.pt: it is a sparse tensor; call to_dense before saving`+"\nsafetensors: --except leaves out what cannot be read")
-	require.NoFileExists(t, to)
-	require.Contains(t, fails(t, exitFailed, "show", name, "c"), "safetensors has no dtype for torch.complex128")
-	succeeds(t, "cp", name, to, "--only", "0.weight")
-	succeeds(t, "cp", name, to, "--except", "args", "--except", "sparse", "--except", "c", "--except", "bad", "--except", "<*", "--force")
-	require.Contains(t, succeeds(t, "diff", to, strings.TrimSuffix(name, ".pt")+".safetensors"), "equal")
 }
 
 // TestFormatTable: the help and the page name each ending that is read, and each that is

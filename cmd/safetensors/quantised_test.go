@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,43 +72,6 @@ func TestQuantizedInBuckets(t *testing.T) {
 			require.Len(t, c.objects(), len(before)+1, "one file, without a config.json next to it")
 		})
 	}
-}
-
-// TestConfigOfDequantized: nothing next to a copy says that it is quantised.
-func TestConfigOfDequantized(t *testing.T) {
-	t.Chdir(t.TempDir())
-	require.NoError(t, safetensors.WriteShards("fp8", map[string]safetensors.Tensor{
-		"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
-		"a.weight_scale_inv": floats(t, []int{1, 1}, 2),
-	}, nil, 1<<20))
-	for _, name := range []string{"hf_quant_config.json", "quantize_config.json", "quant_config.json", "generation_config.json"} {
-		write(t, "fp8/"+name, "{}")
-	}
-	for i, c := range []struct{ have, want string }{
-		{`{"m":1,"quantization_config":{"quant_method":"fp8"}}`, `{"m":1}`},
-		{`{"text_config":{"y":2,"quantization_config":{"quant_method":"fp8"}}}`, `{"text_config":{"y":2}}`},
-		{`{"m":1,"compression_config":{"quant_method":"fp8"}}`, `{"m":1}`},
-		{`{"text_config":{"y":12345678901234567890}}`, `{"text_config":{"y":12345678901234567890}}`},
-		{`{"text_config":null}`, `{"text_config":null}`},
-		{`{"text_config":{"torch_dtype":"float16"},"torch_dtype":"float32"}`, `{"text_config":{"torch_dtype":"bfloat16"},"torch_dtype":"bfloat16"}`},
-		{`{"a":[0.0,Infinity],"b":"NaN","text_config":{"c":-Infinity,"quantization_config":{"quant_method":"fp8"}},"d":NaN}`,
-			`{"a":[0.0,Infinity],"b":"NaN","d":NaN,"text_config":{"c":-Infinity}}`},
-		{`{"dtype":"auto","torch_dtype":null}`, `{"dtype":"bfloat16","torch_dtype":null}`},
-	} {
-		write(t, "fp8/config.json", c.have)
-		plain := fmt.Sprint("plain", i)
-		require.Contains(t, succeeds(t, "cp", "fp8", plain, "--dequantize", "bf16", "--with-files", "--json"), `"files":["config.json","generation_config.json"]`)
-		got := must(os.ReadFile(plain + "/config.json"))
-		require.Equal(t, c.want, strings.Join(strings.Fields(string(got)), ""))
-	}
-
-	require.Contains(t, fails(t, 1, "cp", "fp8", "int8", "--quantize", "int8"), `tensor "a.weight": FP8 in blocks: it is quantised already; dequantise it first`)
-	require.NoDirExists(t, "int8")
-
-	require.NoError(t, safetensors.WriteShards("plain", map[string]safetensors.Tensor{"a.weight": floats(t, []int{1, 1}, 2)}, nil, 1<<20))
-	write(t, "plain/config.json", `{"torch_dtype":"float32"}`)
-	require.Equal(t, "safetensors: --dequantize: no tensor of plain is quantised\n", fails(t, 1, "cp", "plain", "same", "--dequantize", "bf16"))
-	require.NoDirExists(t, "same")
 }
 
 // TestDequantizeLeavesOut: cp says what no value needs, and markers of ComfyUI go, those in

@@ -82,7 +82,6 @@ func TestScripts(t *testing.T) {
 			writeFiles(t, dir)
 			if filepath.Base(name) == "sign.txt" {
 				writeModel(t, dir)
-				writeKeys(t, filepath.Join(dir, "other"), elliptic.P384())
 			}
 			got := replay(t, string(want), dir, env)
 			if *update {
@@ -234,6 +233,8 @@ func writeFiles(t *testing.T, dir string) {
 	require.NoError(t, safetensors.WriteShards(filepath.Join(dir, "shards"), map[string]safetensors.Tensor{
 		"x": counting(t, 8), "y": counting(t, 8), "z": counting(t, 2),
 	}, map[string]string{"format": "pt"}, 40))
+	writeKeys(t, filepath.Join(dir, "key"), elliptic.P256())
+	writeKeys(t, filepath.Join(dir, "other"), elliptic.P384())
 	one := counting(t, 2)
 	write("tied.safetensors", map[string]safetensors.Tensor{"b": one, "a": one}, nil)
 
