@@ -44,7 +44,7 @@ func TestClaimedTensors(t *testing.T) {
 		require.ErrorContains(t, errorOf(Append[byte](nil, x)), "exceed")
 		require.ErrorContains(t, errorOf(Append([]byte{1}, must(x.Slice(Span(0, size-1))))), "exceed")
 		part := must(x.Slice(Span(size-3, size)))
-		require.Equal(t, []byte{0, 0, 0}, appended[byte](t, part), "a part of it is no problem")
+		require.Equal(t, []byte{0, 0, 0}, appended[byte](part), "a part of it is no problem")
 	}
 	if runtime.GOOS != "linux" || math.MaxInt == math.MaxInt32 {
 		return
@@ -74,8 +74,8 @@ func TestOpenUnmapped(t *testing.T) {
 	require.NoError(t, os.Truncate(name, int64(len(head))+2*size))
 	f := must(Open(name))
 	defer f.Close()
-	end := mustSlice(t, must(f.Tensor("b")), Span(size-3, size))
-	require.Equal(t, []byte{0, 0, 0}, appended[byte](t, end))
+	end := must(must(f.Tensor("b")).Slice(Span(size-3, size)))
+	require.Equal(t, []byte{0, 0, 0}, appended[byte](end))
 	require.ErrorIs(t, errorOf(View[byte](end)), errors.ErrUnsupported)
 }
 
@@ -86,7 +86,7 @@ func TestClaimedWrites(t *testing.T) {
 	head := must(h.AppendBinary(nil))
 	tensors := maps.Collect(must(NewFile(endlessReader{head}, int64(len(head))+1<<40)).Tensors())
 	x := tensors["x"]
-	tensors["columns"] = mustSlice(t, x, All(), Span(0, 1<<19))
+	tensors["columns"] = must(x.Slice(All(), Span(0, 1<<19)))
 	tensors["joined"] = must(Concat(1, x, x))
 	bytes := allocated(func() {
 		require.ErrorIs(t, Write(&failingWriter{left: 1 << 20}, tensors, nil), errWriter)

@@ -12,23 +12,41 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closer returns a computed tensor that comes first in a file and whose func closes f.
-func closer(t *testing.T, f *File, size int) Tensor {
-	return must(NewTensorFunc(F64, []int{size / 8}, func([]float64) error { return f.Close() }))
+// closing returns a computed tensor that comes first in a file and whose func closes f.
+func closing(f *File, dtype DType, size int) Tensor {
+	return must(NewTensorFunc(dtype, []int{size * 8 / dtype.Bits()}, func([]byte) error { return f.Close() }))
 }
 
-// TestClosedWhileLent closes a file, before its tensors are lent to a writer: that is an
-// error, and no other bytes are written in their place.
+// TestClosedWhileLent closes a file before its tensors are lent to a writer, or read: that
+// is an error, nobody waits for anybody, and no other bytes are written in their place.
 func TestClosedWhileLent(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1<<18)})
-	for _, way := range []string{"Load", "Parse"} {
-		f := openedBy[way](name)
-		x := must(f.Tensor("x"))
-		var file bytes.Buffer
-		err := Write(&file, map[string]Tensor{"closer": closer(t, f, 1<<20), "x": x}, nil)
-		require.ErrorIs(t, err, fs.ErrClosed, way)
-		require.ErrorContains(t, err, `tensor "x"`, way)
-		require.Less(t, file.Len(), 2<<20, way)
+	name := writeTemp(t, map[string]Tensor{"x": counting(U32, 1<<18)})
+	for way, open := range openedBy {
+		for operation, do := range map[string]func(f *File, x Tensor, file io.Writer) error{
+			"Write": func(f *File, x Tensor, file io.Writer) error {
+				return Write(file, map[string]Tensor{"closing": closing(f, F64, 1<<20), "x": x}, nil)
+			},
+			"joined": func(f *File, x Tensor, file io.Writer) error {
+				return errorOf(must(Concat(0, closing(f, U32, 1<<20), x)).WriteTo(file))
+			},
+		} {
+			if operation == "Write" && way != "Load" && way != "Parse" {
+				continue // it may have been read ahead
+			}
+			f := open(name)
+			x := must(f.Tensor("x"))
+			var file bytes.Buffer
+			var err error
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				err = do(f, x, &file)
+			}()
+			requireSoon(t, done)
+			require.ErrorIs(t, err, fs.ErrClosed, "%s %s", way, operation)
+			require.ErrorContains(t, err, `tensor "x"`, "%s %s", way, operation)
+			require.Less(t, file.Len(), 2<<20)
+		}
 	}
 }
 
@@ -36,9 +54,9 @@ func TestClosedWhileLent(t *testing.T) {
 // of ReadRanges.
 func TestClosedWhileReadTogether(t *testing.T) {
 	const blocks = 64 << 20 // so that small tensors are not read before
-	data := saved(checkpointOf(t, 8), nil)
+	data := saved(checkpointOf(8), nil)
 	f := must(NewFile(rangesOf(data), int64(len(data))))
-	tensors := map[string]Tensor{"closer": closer(t, f, blocks)}
+	tensors := map[string]Tensor{"closing": closing(f, F64, blocks)}
 	for name, x := range f.Tensors() {
 		tensors[name] = x
 	}
@@ -53,7 +71,7 @@ func TestClosedWhileReadTogether(t *testing.T) {
 // TestRangesOfOverlappingTensors writes small tensors that share some of their bytes in
 // a file: a RangeReader is never asked for ranges that overlap, wherever they do.
 func TestRangesOfOverlappingTensors(t *testing.T) {
-	data := saved(map[string]Tensor{"x": counting(t, U32, 100)}, nil)
+	data := saved(map[string]Tensor{"x": counting(U32, 100)}, nil)
 	for _, parts := range [][][2]int{
 		{{0, 10}, {10, 20}, {20, 30}}, // adjacent ones do not
 		{{0, 10}, {20, 40}, {30, 50}},
@@ -70,8 +88,7 @@ func TestRangesOfOverlappingTensors(t *testing.T) {
 		written := saved(tensors, nil)
 		g := must(Parse(written))
 		for name, want := range tensors {
-			got := must(g.Tensor(name))
-			require.Equal(t, appended[uint32](t, want), appended[uint32](t, got), "%v %s", parts, name)
+			require.Equal(t, appended[uint32](want), appended[uint32](must(g.Tensor(name))), "%v %s", parts, name)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 // counted returns a computed tensor of the elements of x and the number of calls
 // of its func.
-func counted(t testing.TB, x Tensor) (Tensor, *atomic.Int64) {
+func counted(x Tensor) (Tensor, *atomic.Int64) {
 	calls := new(atomic.Int64)
 	y := must(NewTensorFunc(x.DType(), x.Shape(), func(dst []byte) error {
 		calls.Add(1)
@@ -40,37 +40,11 @@ func fillFrom[T Element](dst []T, x Tensor) error {
 	return err
 }
 
-// TestComputedParts writes the parts of a computed tensor as tensors of their own, as
-// a fused projection is split, in another order, and joined again: its func is
-// called once for each file.
-func TestComputedParts(t *testing.T) {
-	x := counting(t, F32, 6, 4)
-	y, calls := counted(t, x)
-	tensors := map[string]Tensor{}
-	var parts []Tensor
-	for i, name := range []string{"q", "k", "v"} {
-		part := must(y.Part(0, i, 3))
-		tensors[name] = part
-		parts = append(parts, part)
-	}
-	tensors["turned"] = must(Concat(0, parts[2], parts[0], parts[1]))
-	tensors["rounded"] = must(y.Convert(BF16))
-	file := saved(tensors, nil)
-	require.EqualValues(t, 1, calls.Load())
-	f := must(Parse(file))
-	for name, want := range tensors {
-		require.Equal(t, appended[byte](t, want), appended[byte](t, must(f.Tensor(name))), name)
-	}
-	calls.Store(0)
-	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil))
-	require.EqualValues(t, 1, calls.Load())
-}
-
 func TestComputedNotAtAll(t *testing.T) {
-	y, calls := counted(t, counting(t, F32, 4, 0))
+	y, calls := counted(counting(F32, 4, 0))
 	require.Empty(t, must(Append[float32](nil, y)))
 	require.NoError(t, Write(io.Discard, map[string]Tensor{"y": y}, nil))
-	z, zCalls := counted(t, counting(t, F32, 4, 2))
+	z, zCalls := counted(counting(F32, 4, 2))
 	must(must(z.Slice(Span(1, 1))).WriteTo(io.Discard))
 	require.Error(t, Write(io.Discard, map[string]Tensor{"z": z, "__metadata__": z}, nil), "refused before anything is read")
 	require.ErrorIs(t, errorOf(View[float32](z)), errors.ErrUnsupported)
@@ -95,7 +69,7 @@ func testElements[T Element](t *testing.T, dtype DType, n int) {
 		require.Equal(t, want.String(), got.String())
 		require.Equal(t, bytesOfTensor(t, want), bytesOfTensor(t, got))
 		column := []Range{Span(1, 5), Span(0, 8)}
-		require.Equal(t, appended[byte](t, mustSlice(t, want, column...)), appended[byte](t, mustSlice(t, got, column...)))
+		require.Equal(t, appended[byte](must(want.Slice(column...))), appended[byte](must(got.Slice(column...))))
 	})
 }
 
@@ -128,7 +102,7 @@ func TestRoundedElements(t *testing.T) {
 }
 
 func TestComputedFaults(t *testing.T) {
-	x := counting(t, F32, 4)
+	x := counting(F32, 4)
 	failure := errors.New("failure")
 	file := must(Open(writeTemp(t, map[string]Tensor{"x": x})))
 	stored := must(file.Tensor("x"))
@@ -191,7 +165,7 @@ func requireGoroutines(t testing.TB, n int) {
 // TestComputedClosesFiles lets a func close a file that other tensors of the same
 // operation need: the operation fails, and nobody waits for anybody.
 func TestComputedClosesFiles(t *testing.T) {
-	big := counting(t, F32, 1<<20)
+	big := counting(F32, 1<<20)
 	name := writeTemp(t, map[string]Tensor{"a": big, "b": big, "c": big, "d": big, "e": big})
 	for _, way := range []string{"Open", "NewFile"} {
 		f := openedBy[way](name)
@@ -225,8 +199,8 @@ func columnsOf(t *testing.T, tensors map[string]Tensor) map[string]Tensor {
 	columns := make(map[string]Tensor)
 	for name, x := range tensors {
 		rows := must(x.Reshape(256, x.Len()/256))
-		part := mustSlice(t, must(transposed(t, rows).Reshape(64, x.Len()/64)), All(), Span(10, 1000))
-		columns[name] = mustSlice(t, must(transposed(t, part).Reshape(64*99, 10)), All(), Span(2, 5))
+		part := must(must(must(rows.Transpose()).Reshape(64, x.Len()/64)).Slice(All(), Span(10, 1000)))
+		columns[name] = must(must(must(part.Transpose()).Reshape(64*99, 10)).Slice(All(), Span(2, 5)))
 	}
 	return columns
 }
@@ -263,8 +237,7 @@ func TestComputedMemoryIsReused(t *testing.T) {
 	}
 	f := must(Load(file))
 	for i := range n {
-		x := must(f.Tensor(fmt.Sprintf("%02d", i)))
-		require.Equal(t, bytes.Repeat([]byte{byte(i)}, size), appended[byte](t, x))
+		require.Equal(t, bytes.Repeat([]byte{byte(i)}, size), appended[byte](must(f.Tensor(fmt.Sprintf("%02d", i)))))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -16,7 +15,7 @@ import (
 // bytesOfTensor returns the bytes of a tensor, read in four ways that must agree.
 func bytesOfTensor(t testing.TB, x Tensor) []byte {
 	t.Helper()
-	all := appended[byte](t, x)
+	all := appended[byte](x)
 	var written bytes.Buffer
 	require.EqualValues(t, len(all), must(x.WriteTo(&written)))
 	require.True(t, bytes.Equal(all, written.Bytes()), "WriteTo")
@@ -31,22 +30,15 @@ func bytesOfTensor(t testing.TB, x Tensor) []byte {
 	return all
 }
 
+// TestReadAtIsAReaderAt: a tensor is a source of another one.
 func TestReadAtIsAReaderAt(t *testing.T) {
-	x := counting(t, U32, 5)
-	n, err := x.ReadAt(make([]byte, 8), 16)
-	require.Equal(t, 4, n)
-	require.Equal(t, io.EOF, err)
-	n, err = x.ReadAt(make([]byte, 8), 1<<40)
+	x := counting(U32, 5)
+	require.Equal(t, appended[byte](x), must(io.ReadAll(io.NewSectionReader(x, 0, x.Size()))))
+	require.Equal(t, []uint32{0, 1, 2, 3, 4}, appended[uint32](must(NewTensorAt(U32, []int{5}, x))))
+	n, err := x.ReadAt(make([]byte, 8), 1<<40)
 	require.Zero(t, n)
 	require.Equal(t, io.EOF, err)
-	n, err = x.ReadAt(nil, 20)
-	require.Zero(t, n)
-	require.NoError(t, err)
 	require.ErrorContains(t, errorOf(x.ReadAt(make([]byte, 1), -1)), "negative offset")
-	require.Equal(t, appended[byte](t, x), must(io.ReadAll(io.NewSectionReader(x, 0, x.Size()))))
-
-	// A tensor is a source of another one.
-	require.Equal(t, []uint32{0, 1, 2, 3, 4}, appended[uint32](t, must(NewTensorAt(U32, []int{5}, x))))
 }
 
 // TestReaderFaults checks what the error says of a reader that fails.
@@ -78,7 +70,7 @@ func (f readerAtFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off
 
 func BenchmarkConcat(b *testing.B) {
 	const rows, columns = 4096, 16384
-	name := writeTemp(b, map[string]Tensor{"x": counting(b, F32, rows, columns)})
+	name := writeTemp(b, map[string]Tensor{"x": counting(F32, rows, columns)})
 	f := must(Open(name))
 	defer f.Close()
 	x := must(f.Tensor("x"))
@@ -107,31 +99,6 @@ func BenchmarkConcat(b *testing.B) {
 			joined = must(Concat(dim, files...))
 			run(fmt.Sprintf("dim=%d/%d/files", dim, n), joined)
 		}
-	}
-}
-
-func mustSlice(t *testing.T, x Tensor, ranges ...Range) Tensor {
-	t.Helper()
-	return must(x.Slice(ranges...))
-}
-
-// TestJoinedComputedClosesFiles joins a tensor of a file with one whose func closes
-// that file: nobody waits for anybody, and the error says that it is closed.
-func TestJoinedComputedClosesFiles(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64)})
-	for way, open := range openedBy {
-		f := open(name)
-		x := must(f.Tensor("x"))
-		closing, err := NewTensorFunc(U32, []int{64}, func([]uint32) error { return f.Close() })
-		require.NoError(t, err)
-		joined := must(Concat(0, closing, x))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, err = Append[byte](nil, joined)
-		}()
-		requireSoon(t, done)
-		require.ErrorIs(t, err, fs.ErrClosed, way)
 	}
 }
 
@@ -168,15 +135,15 @@ func TestPartsOfTwo(t *testing.T) {
 	}
 	for i, x := range constant(1) {
 		for k, y := range constant(2) {
-			joined := must(Concat(0, mustSlice(t, x, Span(0, 2)), mustSlice(t, y, Span(2, 4))))
-			require.Equal(t, []byte{1, 1, 2, 2}, appended[byte](t, joined), "%d %d", i, k)
+			joined := must(Concat(0, must(x.Slice(Span(0, 2))), must(y.Slice(Span(2, 4)))))
+			require.Equal(t, []byte{1, 1, 2, 2}, appended[byte](joined), "%d %d", i, k)
 		}
 	}
 
 	// The halves of one tensor, one of them rounded twice.
 	x := must(NewTensor(F32, []int{2}, []float32{1e9, 1e9}))
-	once := must(mustSlice(t, x, Span(0, 1)).Convert(BF16))
-	twice := must(mustSlice(t, x, Span(1, 2)).Convert(F16))
+	once := must(must(x.Slice(Span(0, 1))).Convert(BF16))
+	twice := must(must(x.Slice(Span(1, 2))).Convert(F16))
 	twice = must(twice.Convert(BF16))
-	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](t, must(Concat(0, once, twice))))
+	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](must(Concat(0, once, twice))))
 }

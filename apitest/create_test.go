@@ -39,7 +39,7 @@ func createFile(name string, tensors map[string]Tensor, piece int) error {
 
 // TestCreateWritesTheSame compares Create with NewWriter, byte for byte.
 func TestCreateWritesTheSame(t *testing.T) {
-	tensors := map[string]Tensor{"a": counting(t, U32, 300, 1000), "b": counting(t, F32, 5), "c": counting(t, U32, 0)}
+	tensors := map[string]Tensor{"a": counting(U32, 300, 1000), "b": counting(F32, 5), "c": counting(U32, 0)}
 	var want []byte
 	for _, piece := range []int{7, 4096, 3 << 20} {
 		name := filepath.Join(t.TempDir(), "file")
@@ -71,7 +71,7 @@ func TestCreateIncomplete(t *testing.T) {
 			must(must(w.Tensor(tensor)).Write(make([]byte, size)))
 		}
 		err := w.Close()
-		require.Len(t, listDir(t, dir), 1, "no temporary file")
+		require.Len(t, listDir(dir), 1, "no temporary file")
 		got := must(os.ReadFile(name))
 		if n < 9 {
 			require.ErrorContains(t, err, "missing", n)
@@ -87,7 +87,7 @@ func TestCreateIncomplete(t *testing.T) {
 }
 
 func TestAppendBinary(t *testing.T) {
-	tensors := map[string]Tensor{"a": counting(t, U32, 2), "b": counting(t, F32, 3)}
+	tensors := map[string]Tensor{"a": counting(U32, 2), "b": counting(F32, 3)}
 	metadata := map[string]string{"k": "v"}
 	file := saved(tensors, metadata)
 	h := must(ReadHeader(bytes.NewReader(file)))

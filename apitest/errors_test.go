@@ -21,7 +21,7 @@ import (
 // TestCallersFault: programs delete a download because of a FormatError. What a caller
 // passes wrongly to an exported function is an ordinary error.
 func TestCallersFault(t *testing.T) {
-	x := counting(t, U32, 2, 3)
+	x := counting(U32, 2, 3)
 	f := must(FileOf(map[string]Tensor{"x": x}, nil, nil))
 	reserved := map[string]Tensor{"__metadata__": x}
 	twice := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8}, {Name: "x", DType: U8}}}
@@ -116,7 +116,7 @@ func TestBytesAtFault(t *testing.T) {
 	// Shards without an index that have a tensor twice are at fault, too.
 	dir = t.TempDir()
 	for i := range 2 {
-		require.NoError(t, WriteFile(filepath.Join(dir, fmt.Sprintf("m-%05d-of-00002.safetensors", i+1)), checkpointOf(t, 1), nil))
+		require.NoError(t, WriteFile(filepath.Join(dir, fmt.Sprintf("m-%05d-of-00002.safetensors", i+1)), checkpointOf(1), nil))
 	}
 	_, err := Open(dir)
 	require.True(t, errors.As(err, new(*FormatError)), err)
@@ -126,9 +126,9 @@ func TestBytesAtFault(t *testing.T) {
 // that are lent and from others.
 func TestWriterErrorsAsTheyAre(t *testing.T) {
 	for way, open := range openedBy {
-		f := open(writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64, 64)}))
+		f := open(writeTemp(t, map[string]Tensor{"x": counting(U32, 64, 64)}))
 		x := must(f.Tensor("x"))
-		for _, x := range []Tensor{x, mustSlice(t, x, All(), At(1))} {
+		for _, x := range []Tensor{x, must(x.Slice(All(), At(1)))} {
 			n, err := x.WriteTo(&failingWriter{left: 7})
 			require.True(t, err == errWriter, "%s: %v", way, err)
 			require.EqualValues(t, 7, n)
@@ -160,7 +160,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 	half := must(NewTensor(BF16, []int{4, 4}, make([]uint16, 16)))
 	shard := func(name string) []byte {
 		var b bytes.Buffer
-		require.NoError(t, Write(&b, map[string]Tensor{name + "0": counting(t, U32, 2, 2), name + "1": half}, nil))
+		require.NoError(t, Write(&b, map[string]Tensor{name + "0": counting(U32, 2, 2), name + "1": half}, nil))
 		return b.Bytes()
 	}
 	index := `{"weight_map":{"a0":"m-1.safetensors","a1":"m-1.safetensors","b0":"m-2.safetensors","b1":"m-2.safetensors"}}`
@@ -184,13 +184,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 		return f
 	}
 	for way, f := range map[string]func() *File{"OpenFS": open, "OpenShards": called, "RangeReader": ranges, "closed": closed} {
-		for operation, try := range map[string]func(x Tensor) error{
-			"Append":  func(x Tensor) error { return errorOf(Append[byte](nil, x)) },
-			"WriteTo": func(x Tensor) error { return errorOf(x.WriteTo(io.Discard)) },
-			"ReadAt":  func(x Tensor) error { return errorOf(x.ReadAt(make([]byte, 1), 0)) },
-			"WriteFile": func(x Tensor) error {
-				return WriteFile(filepath.Join(t.TempDir(), "x"), map[string]Tensor{"b1": x}, nil)
-			},
+		operations := map[string]func(x Tensor) error{
 			"Write as": func(x Tensor) error {
 				err := Write(io.Discard, map[string]Tensor{"y": x}, nil)
 				require.ErrorContains(t, err, `tensor "y": tensor "b1"`)
@@ -198,9 +192,14 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 			},
 			"Slice":     func(x Tensor) error { return errorOf(Append[byte](nil, must(x.Slice(All(), At(1))))) },
 			"Transpose": func(x Tensor) error { return errorOf(Append[byte](nil, must(x.Transpose()))) },
+			"Reshape":   func(x Tensor) error { return errorOf(Append[byte](nil, must(must(x.Transpose()).Reshape(2, 8)))) },
 			"Convert":   func(x Tensor) error { return errorOf(Append[float32](nil, x)) },
 			"Concat":    func(x Tensor) error { return errorOf(Append[byte](nil, must(Concat(0, half, x)))) },
-		} {
+		}
+		for name, read := range readings(t.TempDir()) {
+			operations[name] = func(x Tensor) error { return errorOf(read(x)) }
+		}
+		for operation, try := range operations {
 			t.Run(way+"/"+operation, func(t *testing.T) {
 				f := f()
 				err := try(must(f.Tensor("b1")))
@@ -224,7 +223,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 // TestReadTogetherNames: an error of reading several small tensors in one request names
 // the first of them, not the first tensor of the file.
 func TestReadTogetherNames(t *testing.T) {
-	b := saved(checkpointOf(t, 3), nil)
+	b := saved(checkpointOf(3), nil)
 	failing := &failingReader{ReaderAt: bytes.NewReader(b), left: int64(len(b))}
 	f := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(len(b))))
 	tensors := maps.Collect(f.Tensors())

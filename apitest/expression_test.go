@@ -81,7 +81,7 @@ var sources = func() map[string]func(*expression, Tensor) Tensor {
 	}
 	for way, open := range openedBy {
 		kinds[way] = func(e *expression, x Tensor) Tensor {
-			f := open(writeTemp(e, map[string]Tensor{"x": x, "other": counting(e, U32, 3)}))
+			f := open(writeTemp(e, map[string]Tensor{"x": x, "other": counting(U32, 3)}))
 			e.Cleanup(func() { f.Close() })
 			e.opened = append(e.opened, f)
 			return must(f.Tensor("x"))
@@ -96,7 +96,7 @@ func byBits[F any](x Tensor, of8, of16, of32, of64 F) F {
 }
 
 func fromMemory[T Element](e *expression, x Tensor) Tensor {
-	return must(NewTensor(x.DType(), x.Shape(), appended[T](e, x)))
+	return must(NewTensor(x.DType(), x.Shape(), appended[T](x)))
 }
 
 func fromFunc[T Element](e *expression, x Tensor) Tensor {
@@ -113,7 +113,7 @@ func fromFunc[T Element](e *expression, x Tensor) Tensor {
 
 // reader returns a reader of the bytes of x that can fail.
 func (e *expression) reader(x Tensor) *failingReader {
-	r := &failingReader{ReaderAt: bytes.NewReader(appended[byte](e, x)), left: math.MaxInt64}
+	r := &failingReader{ReaderAt: bytes.NewReader(appended[byte](x)), left: math.MaxInt64}
 	e.readers = append(e.readers, r)
 	return r
 }

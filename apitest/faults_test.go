@@ -48,7 +48,7 @@ func replaced(t testing.TB, first *save, kind func(*disk)) *disk {
 	kind(d)
 	if first != nil {
 		restore := d.use(t)
-		require.NoError(t, first.write(t, 1))
+		require.NoError(t, first.write(1))
 		restore()
 		d.settle()
 		for name := range d.names {
@@ -92,7 +92,7 @@ func TestEveryFault(t *testing.T) {
 	onAllDisks(func(first *save, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)
 		restore := d.use(t)
-		require.NoError(t, second.write(t, 2))
+		require.NoError(t, second.write(2))
 		restore()
 		require.Zero(t, d.open)
 		for op, count := range d.counts {
@@ -201,7 +201,7 @@ func TestFaultsThatPass(t *testing.T) {
 			d := replaced(t, first, kind)
 			restore := d.use(t)
 			d.fault = f
-			require.NoError(t, second.write(t, 2), "%s %s", f.op, f.err)
+			require.NoError(t, second.write(2), "%s %s", f.op, f.err)
 			restore()
 			hit = hit || d.fault.hit
 			require.EqualValues(t, 2, must(cut{files: d.files()}.generation(second.target)))
@@ -216,7 +216,7 @@ func TestFullDiskShowsFirst(t *testing.T) {
 		d := replaced(t, first, kind)
 		restore := d.use(t)
 		d.fault = fault{op: "allocate", n: 1, rest: true, err: syscall.ENOSPC}
-		require.ErrorIs(t, second.write(t, 2), syscall.ENOSPC)
+		require.ErrorIs(t, second.write(2), syscall.ENOSPC)
 		restore()
 		require.Zero(t, d.counts["write"])
 	})
@@ -247,7 +247,7 @@ func TestPrivateFromTheStart(t *testing.T) {
 		d.now("work/x").mode = 0o600
 		outer := d.use(t)
 		inner := osfile.Wrap(func(osfile.System) osfile.System { return d })
-		err := WriteFile("work/x", checkpointOf(t, 1), nil)
+		err := WriteFile("work/x", checkpointOf(1), nil)
 		inner()
 		outer()
 		require.NoError(t, err)
@@ -267,7 +267,7 @@ func TestNoNameIsFree(t *testing.T) {
 		if !d.named {
 			d.fault = fault{op: "link", n: 2, rest: true, err: syscall.EEXIST} // after the trial
 		}
-		require.ErrorIs(t, second.write(t, 2), fs.ErrExist)
+		require.ErrorIs(t, second.write(2), fs.ErrExist)
 		restore()
 	})
 }
@@ -278,7 +278,7 @@ func TestDescriptorsOfShards(t *testing.T) {
 	d, most := newDisk(), 0
 	restore := d.use(t)
 	d.observe = func(string) { most = max(most, d.open) }
-	require.NoError(t, WriteShards(folder, checkpointOf(t, 300), nil, 64))
+	require.NoError(t, WriteShards(folder, checkpointOf(300), nil, 64))
 	restore()
 	require.Equal(t, 300-256, d.counts["create"])
 	require.InDelta(t, 256, most, 6, "and those that are written at once, the index and the folder")

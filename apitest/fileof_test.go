@@ -1,8 +1,8 @@
 package apitest_test
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -16,7 +16,7 @@ import (
 
 // kindsOf returns tensors of every kind under names whose order is not that of a file.
 func kindsOf(t testing.TB) map[string]Tensor {
-	tensors := sourcesOf(t, counting(t, F32, 6, 4))
+	tensors := sourcesOf(t, counting(F32, 6, 4))
 	for name, x := range maps.Clone(tensors) {
 		part := must(x.Slice(All(), Span(1, 3)))
 		tensors["sliced "+name] = part
@@ -24,13 +24,13 @@ func kindsOf(t testing.TB) map[string]Tensor {
 		tensors["joined "+name] = must(Concat(1, part, x))
 		tensors["empty "+name] = must(x.Slice(Span(2, 2)))
 	}
-	tensors["a \"scalar\"\n"] = counting(t, I32)
+	tensors["a \"scalar\"\n"] = counting(I32)
 	return tensors
 }
 
 // TestFileOf compares a File of tensors with the one that Write makes of them.
 func TestFileOf(t *testing.T) {
-	for _, tensors := range []map[string]Tensor{nil, {}, {"x": counting(t, U32, 0)}, {"": counting(t, U32)}, kindsOf(t)} {
+	for _, tensors := range []map[string]Tensor{nil, {}, {"x": counting(U32, 0)}, {"": counting(U32)}, kindsOf(t)} {
 		for _, metadata := range []map[string]string{nil, {}, {"b": "\x00", "a": "ü"}} {
 			f := must(FileOf(tensors, metadata, nil))
 			file := saved(tensors, metadata)
@@ -77,7 +77,7 @@ func TestFileOfCopiesNothing(t *testing.T) {
 // TestFileOfClose calls close once, whichever way the File is closed.
 func TestFileOfClose(t *testing.T) {
 	failure := errors.New("failure")
-	tensors := checkpointOf(t, 4)
+	tensors := checkpointOf(4)
 	for way, own := range map[string]func(*File) (*File, error){
 		"alone":  func(f *File) (*File, error) { return f, nil },
 		"joined": func(f *File) (*File, error) { return Join(f) },
@@ -113,7 +113,7 @@ func TestFileOfClose(t *testing.T) {
 // TestFileOfJoined opens files of tensors as shards, some of whose tensors the index
 // leaves out, and joins them with a stored one.
 func TestFileOfJoined(t *testing.T) {
-	tensors := checkpointOf(t, 6)
+	tensors := checkpointOf(6)
 	names := slices.Sorted(maps.Keys(tensors))
 	of := func(names ...string) *File {
 		part := make(map[string]Tensor)
@@ -122,13 +122,8 @@ func TestFileOfJoined(t *testing.T) {
 		}
 		return must(FileOf(part, map[string]string{"first": names[0]}, nil))
 	}
-	var index strings.Builder
-	index.WriteString(`{"weight_map":{`)
-	for i, name := range []string{"t01", "t03", "t04"} {
-		fmt.Fprintf(&index, `%.*s"%s":"s%d"`, i, ",,,"[:min(i, 1)], name, i/2)
-	}
-	index.WriteString(`}}`)
-	shards := must(OpenShards(strings.NewReader(index.String()), func(shard string) (*File, error) {
+	index := must((&Index{Shards: map[string]string{"t01": "s0", "t03": "s0", "t04": "s1"}}).AppendBinary(nil))
+	shards := must(OpenShards(bytes.NewReader(index), func(shard string) (*File, error) {
 		if shard == "s0" {
 			return of(names[:4]...), nil
 		}
@@ -140,7 +135,7 @@ func TestFileOfJoined(t *testing.T) {
 	got := maps.Collect(f.Tensors())
 	require.Equal(t, []string{"stored", "t01", "t03", "t04", "t05"}, slices.Sorted(maps.Keys(got)))
 	for name, x := range got {
-		require.Equal(t, appended[byte](t, tensors[strings.Replace(name, "stored", "t00", 1)]), appended[byte](t, x), name)
+		require.Equal(t, appended[byte](tensors[strings.Replace(name, "stored", "t00", 1)]), appended[byte](x), name)
 	}
 	require.Equal(t, map[string]string{"first": "t00"}, f.Metadata())
 	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), got, nil))
@@ -151,7 +146,7 @@ func TestFileOfJoined(t *testing.T) {
 func TestFileOfCloses(t *testing.T) {
 	var f, joined *File
 	failure, calls := errors.New("failure"), 0
-	f = must(FileOf(map[string]Tensor{"x": counting(t, U32, 2)}, nil, func() error {
+	f = must(FileOf(map[string]Tensor{"x": counting(U32, 2)}, nil, func() error {
 		calls++
 		require.NoError(t, f.Close())
 		require.NoError(t, joined.Close())

@@ -191,36 +191,10 @@ func TestClaims(t *testing.T) {
 	}), uint64(limit))
 }
 
-// TestHostileHeaders parses long headers made to exhaust the stack, the memory or
-// the time of a careless parser, or to fill the error.
-func TestHostileHeaders(t *testing.T) {
-	n := 20_000_000
-	if testing.Short() {
-		n = 1_000_000
-	}
-	for name, header := range map[string]string{
-		"nested arrays":         `{"a":` + strings.Repeat("[", n),
-		"nested ignored arrays": `{"a":{"x":` + strings.Repeat("[", n),
-		"nested objects":        `{"a":{"x":` + strings.Repeat(`{"":`, n/4),
-		"garbage":               strings.Repeat("\x00\x01\x02{", n/4),
-		"one string":            `{"` + strings.Repeat("a", n),
-		"white space":           `{` + strings.Repeat(" ", n),
-		"only white space":      strings.Repeat(" \n\t\r", n/4),
-		"zero dimensions":       `{"a":{"dtype":"U8","shape":[` + strings.Repeat("0,", n/2) + `0],"data_offsets":[0,1]}}`,
-		"digits":                `{"a":{"x":` + strings.Repeat("9", n) + `}}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := Parse(fileOf(header, 0))
-			require.Error(t, err)
-			require.Less(t, len(err.Error()), 2000)
-		})
-	}
-}
-
 // TestFileHeader: a File of one file has the header that ReadHeader reads, whichever
 // way it was opened, and changes of it change nothing else.
 func TestFileHeader(t *testing.T) {
-	name := writeTemp(t, checkpointOf(t, 5))
+	name := writeTemp(t, checkpointOf(5))
 	file := must(os.Open(name))
 	defer file.Close()
 	want := must(ReadHeader(file))
@@ -247,8 +221,8 @@ func TestFileHeader(t *testing.T) {
 // shards into one file by the header of the whole.
 func TestHeadersOfShards(t *testing.T) {
 	dir := t.TempDir()
-	tensors := checkpointOf(t, 9)
-	tensors["empty"] = counting(t, U32, 0, 3)
+	tensors := checkpointOf(9)
+	tensors["empty"] = counting(U32, 0, 3)
 	require.NoError(t, WriteShards(dir, tensors, map[string]string{"k": "v"}, 200))
 	f := must(Open(dir))
 	defer f.Close()
@@ -261,7 +235,7 @@ func TestHeadersOfShards(t *testing.T) {
 			x := must(f.Tensor(info.Name))
 			require.Equal(t, x.DType(), info.DType)
 			require.Equal(t, x.Shape(), info.Shape)
-			require.True(t, bytes.Equal(appended[byte](t, x), data[h.DataStart+info.DataOffsets[0]:h.DataStart+info.DataOffsets[1]]))
+			require.True(t, bytes.Equal(appended[byte](x), data[h.DataStart+info.DataOffsets[0]:h.DataStart+info.DataOffsets[1]]))
 			found++
 		}
 	}

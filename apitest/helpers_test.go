@@ -51,8 +51,7 @@ func must[T any](v T, err error) T {
 func errorOf[T any](_ T, err error) error { return err }
 
 // counting returns a tensor of four-byte elements with the bits 0, 1, 2, and so on.
-func counting(t testing.TB, dtype DType, shape ...int) Tensor {
-	t.Helper()
+func counting(dtype DType, shape ...int) Tensor {
 	data := make([]uint32, elements(shape))
 	for i := range data {
 		data[i] = uint32(i)
@@ -83,8 +82,7 @@ func writeTemp(t testing.TB, tensors map[string]Tensor) string {
 }
 
 // checkpointOf returns n tensors of 64 bytes each, t00, t01 and so on.
-func checkpointOf(t testing.TB, n int) map[string]Tensor {
-	t.Helper()
+func checkpointOf(n int) map[string]Tensor {
 	tensors := make(map[string]Tensor)
 	for i := range n {
 		tensors[fmt.Sprintf("t%02d", i)] = must(NewTensor(U32, []int{4, 4}, slices.Repeat([]uint32{uint32(i)}, 16)))
@@ -109,8 +107,7 @@ var openedBy = map[string]func(name string) *File{
 }
 
 // appended returns the elements of a tensor, as Append does.
-func appended[T Element](t testing.TB, x Tensor) []T {
-	t.Helper()
+func appended[T Element](x Tensor) []T {
 	return must(Append[T](nil, x))
 }
 
@@ -142,13 +139,12 @@ func requireTensors(t testing.TB, want map[string]Tensor, f *File) {
 		got := must(f.Tensor(name))
 		require.Equal(t, x.DType(), got.DType(), name)
 		require.Equal(t, x.Shape(), got.Shape(), name)
-		require.True(t, bytes.Equal(appended[byte](t, x), appended[byte](t, got)), name)
+		require.True(t, bytes.Equal(appended[byte](x), appended[byte](got)), name)
 	}
 }
 
 // listDir returns the sorted names in a folder.
-func listDir(t testing.TB, dir string) []string {
-	t.Helper()
+func listDir(dir string) []string {
 	entries := must(os.ReadDir(dir))
 	var names []string
 	for _, e := range entries {
@@ -160,7 +156,7 @@ func listDir(t testing.TB, dir string) []string {
 // requireEmptyDir checks that a folder holds nothing, no temporary file either.
 func requireEmptyDir(t testing.TB, dir string) {
 	t.Helper()
-	require.Empty(t, listDir(t, dir))
+	require.Empty(t, listDir(dir))
 }
 
 // A failingReader fails after left bytes, for good or once.

@@ -57,14 +57,14 @@ func saver(t *testing.T, variable, name string) *exec.Cmd {
 }
 
 // temporary returns how many temporary files are in a folder.
-func temporary(t *testing.T, dir string) int {
+func temporary(dir string) int {
 	return len(must(filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp"))))
 }
 
 // saveHalf saves tensors that kill the process when half of them is written: with
 // Create if the name says so, with WriteFile, or with WriteShards.
 func saveHalf(t *testing.T, name string) {
-	x := counting(t, U32, 1<<22)
+	x := counting(U32, 1<<22)
 	file := saved(map[string]Tensor{"x": x}, nil)
 	tensors := maps.Collect(must(NewFile(killingReader{bytes.NewReader(file)}, int64(len(file)))).Tensors())
 	switch {
@@ -73,7 +73,7 @@ func saveHalf(t *testing.T, name string) {
 	case filepath.Ext(name) == ".safetensors":
 		require.NoError(t, WriteFile(name, tensors, nil))
 	default:
-		tensors["a"] = counting(t, U32, 1)
+		tensors["a"] = counting(U32, 1)
 		require.NoError(t, WriteShards(name, tensors, nil, 4))
 	}
 }
@@ -110,24 +110,24 @@ func testKilledHalfway(t *testing.T) {
 		}
 		kill(name)
 		require.NoFileExists(t, name)
-		require.Equal(t, left, temporary(t, filepath.Dir(name)))
+		require.Equal(t, left, temporary(filepath.Dir(name)))
 
-		require.NoError(t, WriteFile(name, map[string]Tensor{"old": counting(t, U32, 4)}, nil))
+		require.NoError(t, WriteFile(name, map[string]Tensor{"old": counting(U32, 4)}, nil))
 		want := must(os.ReadFile(name))
 		kill(name)
 		require.Equal(t, want, must(os.ReadFile(name)))
-		require.Equal(t, 2*left, temporary(t, filepath.Dir(name)), "it was killed while writing")
+		require.Equal(t, 2*left, temporary(filepath.Dir(name)), "it was killed while writing")
 	}
 
 	dir := t.TempDir()
-	old := checkpointOf(t, 2)
+	old := checkpointOf(2)
 	require.NoError(t, WriteShards(dir, old, nil, 64))
-	before := listDir(t, dir)
+	before := listDir(dir)
 	kill(dir)
 	if testplatform.HasUnnamedFiles(t, dir) {
-		require.Equal(t, before, listDir(t, dir), "nothing is left")
+		require.Equal(t, before, listDir(dir), "nothing is left")
 	} else {
-		require.Positive(t, temporary(t, dir), "it was killed while writing")
+		require.Positive(t, temporary(dir), "it was killed while writing")
 	}
 	requireCheckpoint(t, dir, old)
 }
@@ -135,9 +135,9 @@ func testKilledHalfway(t *testing.T) {
 // saveGeneration saves to a file or a folder, in another number of shards each time.
 func saveGeneration(t *testing.T, name string, n int) error {
 	if filepath.Ext(name) == ".safetensors" {
-		return WriteFile(name, generation(t, n), nil)
+		return WriteFile(name, generation(n), nil)
 	}
-	return WriteShards(name, generation(t, n), nil, []int64{16, 16, 32, 48}[n%4])
+	return WriteShards(name, generation(n), nil, []int64{16, 16, 32, 48}[n%4])
 }
 
 // saveForever saves one generation after the other, from the one after that in name
@@ -197,9 +197,9 @@ func testKilledAnywhere(t *testing.T, rounds int) {
 		}
 		require.Positive(t, opened)
 		t.Logf("%s: %d generations, opened %d times, %d times the shards were gone, %d temporary files left",
-			filepath.Base(name), last, opened, gone, temporary(t, filepath.Dir(name))+temporary(t, name))
+			filepath.Base(name), last, opened, gone, temporary(filepath.Dir(name))+temporary(name))
 		require.NoError(t, saveGeneration(t, name, last+1))
-		require.Zero(t, temporary(t, name), "WriteShards removes what was left")
+		require.Zero(t, temporary(name), "WriteShards removes what was left")
 	}
 }
 

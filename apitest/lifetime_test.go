@@ -25,7 +25,7 @@ func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	short := filepath.Join(dir, "short")
 	require.NoError(t, os.WriteFile(short, []byte("1234"), 0o666))
-	truncated := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
+	truncated := writeTemp(t, map[string]Tensor{"a": counting(U32, 4)})
 	require.NoError(t, os.Truncate(truncated, 72))
 	missing := filepath.Join(dir, "missing")
 	for _, c := range []struct {
@@ -62,13 +62,13 @@ func TestOpenErrors(t *testing.T) {
 
 // TestClosed: nothing is written of a tensor of a closed File, which can be closed again.
 func TestClosed(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4, 4)})
+	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 4, 4)})
 	for way, open := range openedBy {
 		f := open(name)
 		a := must(f.Tensor("a"))
 		require.NoError(t, f.Close())
 		require.NoError(t, f.Close())
-		for _, x := range []Tensor{a, mustSlice(t, a, All(), At(1))} {
+		for _, x := range []Tensor{a, must(a.Slice(All(), At(1)))} {
 			_, err := View[uint32](x)
 			require.ErrorIs(t, err, fs.ErrClosed, way)
 			require.ErrorContains(t, err, `tensor "a"`, way)
@@ -83,7 +83,7 @@ func TestClosed(t *testing.T) {
 }
 
 func TestViewsOutliveClose(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)})
+	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 4)})
 	for _, way := range []string{"Load", "Parse"} {
 		f := openedBy[way](name)
 		view := must(View[byte](must(f.Tensor("a"))))
@@ -105,14 +105,14 @@ func (w *blockingWriter) Write(b []byte) (int, error) {
 // TestCloseWaits checks that Close waits for a WriteTo in progress, while new
 // operations fail at once.
 func TestCloseWaits(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, U32, 4, 4)})
+	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 4), "b": counting(U32, 4, 4)})
 	for way, open := range openedBy {
 		f := open(name)
 		a := must(f.Tensor("a"))
 		t.Run(way, func(t *testing.T) { requireCloseWaits(t, f, a) })
 		f = open(name)
 		b := must(f.Tensor("b"))
-		b = mustSlice(t, must(transposed(t, b).Reshape(2, 8)), All(), Span(2, 4))
+		b = must(must(must(b.Transpose()).Reshape(2, 8)).Slice(All(), Span(2, 4)))
 		t.Run(way+" reshaped", func(t *testing.T) { requireCloseWaits(t, f, b) })
 	}
 }
@@ -156,7 +156,7 @@ func requireCloseWaits(t *testing.T, f *File, a Tensor) {
 
 // TestConcurrentUse uses one File from several goroutines.
 func TestConcurrentUse(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 64, 64), "b": counting(t, F32, 8)})
+	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 64, 64), "b": counting(F32, 8)})
 	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
 			f := open(name)
@@ -190,7 +190,7 @@ func TestNothingStaysOpen(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return
 	}
-	dir := must(filepath.EvalSymlinks(filepath.Dir(writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4)}))))
+	dir := must(filepath.EvalSymlinks(filepath.Dir(writeTemp(t, map[string]Tensor{"a": counting(U32, 4)}))))
 	name := filepath.Join(dir, "model.safetensors")
 	index := name + ".index.json"
 	require.NoError(t, os.WriteFile(index, []byte(`{"weight_map":{"b":"model.safetensors"}}`), 0o666))
@@ -230,7 +230,7 @@ func TestForgottenFileStaysMapped(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return
 	}
-	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 2)})
+	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 2)})
 	view := func() []byte {
 		a := must(must(Open(name)).Tensor("a"))
 		return must(View[byte](a))
@@ -246,7 +246,7 @@ func TestForgottenFileStaysMapped(t *testing.T) {
 // TestRefusedOperationsLetGo: where one of several files is closed, an operation
 // fails and keeps none of the others.
 func TestRefusedOperationsLetGo(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 64)})
+	name := writeTemp(t, map[string]Tensor{"x": counting(U32, 64)})
 	for way, open := range openedBy {
 		for _, last := range []string{"a", "z"} { // the closed one is read first, or last
 			f, closed := open(name), open(name)

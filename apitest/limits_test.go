@@ -138,6 +138,18 @@ func TestHeadersAtTheLimit(t *testing.T) {
 			return filled(n, `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],`, always(`"x":0`), `}}`)
 		}, "", 2},
 		{"white space", func() []byte { return append([]byte("{}"), bytes.Repeat([]byte(" \n\t\r"), n/4)...) }, "", 2},
+		{"nested arrays", func() []byte { return bytes.Repeat([]byte("["), n-8) }, "expected an object", 2},
+		{"arrays in place of an entry", func() []byte { return []byte(`{"a":` + strings.Repeat("[", n-8)) }, "expected an object", 2},
+		{"ignored arrays without an end", func() []byte { return []byte(`{"a":{"x":` + strings.Repeat("[", n-8)) }, "nested deeper", 2},
+		{"ignored objects without an end", func() []byte { return []byte(`{"a":{"x":` + strings.Repeat(`{"":`, n/4)) }, "nested deeper", 2},
+		{"garbage", func() []byte { return bytes.Repeat([]byte("\x00\x01\x02{"), n/4) }, "expected an object", 2},
+		{"a string without an end", func() []byte { return []byte(`{"` + strings.Repeat("a", n-8)) }, "does not end", 2},
+		{"only white space", func() []byte { return bytes.Repeat([]byte(" \n\t\r"), n/4) }, "the end of the text", 2},
+		{"white space in place of a name", func() []byte { return []byte(`{` + strings.Repeat(" ", n-8)) }, "the end of the text", 2},
+		{"dimensions of zero", func() []byte {
+			return []byte(`{"a":{"dtype":"U8","shape":[` + strings.Repeat("0,", n/2-50) + `0],"data_offsets":[0,1]}}`)
+		}, "need", 5.05},
+		{"digits", func() []byte { return []byte(`{"a":{"x":` + strings.Repeat("9", n-20) + `}}`) }, "range of a 64-bit float", 2},
 		{"white space before the object", func() []byte { return append(bytes.Repeat([]byte(" \n\t\r"), n/4), "{}"...) }, "", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func zipOf(t *testing.T, dir string, method uint16) *zip.Reader {
 
 // TestOpenFS opens a file, an index and a folder in file systems of every kind.
 func TestOpenFS(t *testing.T) {
-	tensors := checkpointOf(t, 6)
+	tensors := checkpointOf(6)
 	dir := t.TempDir()
 	require.NoError(t, WriteShards(filepath.Join(dir, "sharded"), tensors, nil, 128))
 	require.NoError(t, WriteShards(filepath.Join(dir, "whole"), tensors, nil, 1<<30))
@@ -90,7 +90,7 @@ func TestOpenFS(t *testing.T) {
 }
 
 func TestOpenFSRefuses(t *testing.T) {
-	file := saved(map[string]Tensor{"x": counting(t, U32, 4)}, nil)
+	file := saved(map[string]Tensor{"x": counting(U32, 4)}, nil)
 	fsys := fstest.MapFS{
 		"a/x.safetensors":                {Data: file},
 		"link.safetensors":               {Mode: fs.ModeDevice},
@@ -133,7 +133,7 @@ func TestOpenFSRefuses(t *testing.T) {
 // TestZippedIndexSum has a zip entry of an index whose sum does not match.
 func TestZippedIndexSum(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, WriteShards(dir, checkpointOf(t, 2), nil, 64))
+	require.NoError(t, WriteShards(dir, checkpointOf(2), nil, 64))
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		broken := zipOf(t, dir, method)
 		f := must(OpenFS(broken, "."))
@@ -147,7 +147,7 @@ func TestZippedIndexSum(t *testing.T) {
 // TestTarEntry reads a file within a tar archive through a section of it.
 func TestTarEntry(t *testing.T) {
 	var file, archive bytes.Buffer
-	require.NoError(t, Write(&file, map[string]Tensor{"x": counting(t, U32, 4)}, nil))
+	require.NoError(t, Write(&file, map[string]Tensor{"x": counting(U32, 4)}, nil))
 	w := tar.NewWriter(&archive)
 	require.NoError(t, w.WriteHeader(&tar.Header{Name: "x.safetensors", Size: int64(file.Len()), Mode: 0o666}))
 	must(w.Write(file.Bytes()))
@@ -156,13 +156,13 @@ func TestTarEntry(t *testing.T) {
 	h := must(tar.NewReader(r).Next())
 	off := must(r.Seek(0, io.SeekCurrent))
 	f := must(NewFile(io.NewSectionReader(bytes.NewReader(archive.Bytes()), off, h.Size), h.Size))
-	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, must(f.Tensor("x"))))
+	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](must(f.Tensor("x"))))
 }
 
 func TestJoin(t *testing.T) {
-	base := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, F32, 2)})
+	base := writeTemp(t, map[string]Tensor{"a": counting(U32, 4), "b": counting(F32, 2)})
 	adapter := filepath.Join(t.TempDir(), "adapter.safetensors")
-	require.NoError(t, WriteFile(adapter, map[string]Tensor{"lora": counting(t, U32, 3)}, map[string]string{"k": "v"}))
+	require.NoError(t, WriteFile(adapter, map[string]Tensor{"lora": counting(U32, 3)}, map[string]string{"k": "v"}))
 	f := must(Open(base))
 	g := must(Open(adapter))
 	joined := must(Join(g, f))
@@ -178,12 +178,12 @@ func TestJoin(t *testing.T) {
 	again := must(Join(joined))
 
 	require.EqualError(t, errorOf(Join(f, g, f)), fmt.Sprintf(`safetensors: tensor "b": duplicate tensor name, in %q and %q`, base, base))
-	unnamed := must(FileOf(map[string]Tensor{"x": counting(t, U32), "y": counting(t, U32), "lora": counting(t, U32)}, nil, nil))
+	unnamed := must(FileOf(map[string]Tensor{"x": counting(U32), "y": counting(U32), "lora": counting(U32)}, nil, nil))
 	require.EqualError(t, errorOf(Join(f, unnamed, joined)), fmt.Sprintf(`safetensors: tensor "lora": duplicate tensor name, in files[1] and %q`, adapter), "that of the part")
 	require.ErrorContains(t, errorOf(Join(unnamed, unnamed)), "duplicate tensor name, in files[0] and files[1]")
 	require.ErrorContains(t, errorOf(Join(f, nil)), "files[1] to join is nil")
 	x := must(again.Tensor("a"))
-	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](t, x), "refused Joins close nothing")
+	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](x), "refused Joins close nothing")
 	require.NoError(t, again.Close())
 	for _, file := range []*File{f, g, joined} {
 		for _, x := range file.Tensors() {

@@ -22,7 +22,7 @@ type save struct {
 	name   string
 	target string
 	files  int
-	write  func(t testing.TB, n int) error
+	write  func(n int) error
 }
 
 // file and folder are the targets of saves.
@@ -32,8 +32,8 @@ const (
 )
 
 var (
-	writeFile    = save{"WriteFile", file, 1, func(t testing.TB, n int) error { return WriteFile(file, generation(t, n), nil) }}
-	createWriter = save{"Create", file, 1, func(t testing.TB, n int) error { return createFile(file, generation(t, n), 4) }}
+	writeFile    = save{"WriteFile", file, 1, func(n int) error { return WriteFile(file, generation(n), nil) }}
+	createWriter = save{"Create", file, 1, func(n int) error { return createFile(file, generation(n), 4) }}
 )
 
 // shards returns the save into so many shards.
@@ -42,8 +42,8 @@ func shards(count int) save {
 	if count == 1 {
 		files = 1
 	}
-	return save{fmt.Sprintf("WriteShards %d", count), folder, files, func(t testing.TB, n int) error {
-		return WriteShards(folder, generation(t, n), nil, []int64{1: 48, 2: 32, 3: 16}[count])
+	return save{fmt.Sprintf("WriteShards %d", count), folder, files, func(n int) error {
+		return WriteShards(folder, generation(n), nil, []int64{1: 48, 2: 32, 3: 16}[count])
 	}}
 }
 
@@ -178,7 +178,7 @@ func powerCuts(t testing.TB, d *disk, s save, n int) (during, after map[string]c
 	c := cuts{d: d, seen: map[string]cut{}}
 	d.observe = c.add
 	c.add("start")
-	err = s.write(t, n)
+	err = s.write(n)
 	during, c.seen, d.observe = c.seen, map[string]cut{}, nil
 	c.add("its return")
 	require.False(t, c.sampled && d.ignored == "", "too many states to see them all")
@@ -252,7 +252,7 @@ func TestPowerCutAgain(t *testing.T) {
 		d := newDisk()
 		restore := d.use(t)
 		if first[0] > 0 {
-			require.NoError(t, shards(first[0]).write(t, 1))
+			require.NoError(t, shards(first[0]).write(1))
 		}
 		restore()
 		d.settle()
@@ -285,7 +285,7 @@ func TestPowerCutIsNoticed(t *testing.T) {
 		}{{writeFile, writeFile}, {createWriter, createWriter}, {shards(3), shards(2)}, {shards(1), shards(3)}, {shards(3), shards(1)}} {
 			d := diskWith(map[string][]byte{"work/other": nil})
 			restore := d.use(t)
-			require.NoError(t, c.first.write(t, 1))
+			require.NoError(t, c.first.write(1))
 			restore()
 			d.settle()
 			d.ignored = ignored

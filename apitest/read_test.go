@@ -18,7 +18,7 @@ import (
 // TestRead reads what Write writes, from readers that return little, and much with the
 // end.
 func TestRead(t *testing.T) {
-	for _, tensors := range []map[string]Tensor{nil, {"scalar": counting(t, U32)}, kindsOf(t), {"large": counting(t, U32, 1<<20)}} {
+	for _, tensors := range []map[string]Tensor{nil, {"scalar": counting(U32)}, kindsOf(t), {"large": counting(U32, 1<<20)}} {
 		file := saved(tensors, map[string]string{"k": "v"})
 		want := must(Parse(file))
 		for _, slow := range []func(io.Reader) io.Reader{iotest.HalfReader, iotest.DataErrReader, piped, func(r io.Reader) io.Reader { return r }} {
@@ -47,7 +47,7 @@ func TestReadViews(t *testing.T) {
 	wide := must(NewTensor(U64, []int{1}, []uint64{1 << 40}))
 	for range 100 { // small allocations share blocks
 		var file bytes.Buffer
-		require.NoError(t, Write(&file, map[string]Tensor{"a": wide, "b": counting(t, U32, 1)}, nil))
+		require.NoError(t, Write(&file, map[string]Tensor{"a": wide, "b": counting(U32, 1)}, nil))
 		f := must(Read(&file))
 		view, err := View[uint64](must(f.Tensor("a")))
 		require.NoError(t, f.Close())

@@ -246,7 +246,7 @@ func (x twin) requireFailures(e *expression) {
 	}
 	for _, r := range e.readers {
 		r.left = math.MaxInt64
-		appended[byte](e, x.Tensor)
+		appended[byte](x.Tensor)
 		all := int(math.MaxInt64 - r.left)
 		first, end := 0, all
 		if all > 30 {

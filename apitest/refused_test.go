@@ -30,14 +30,14 @@ func viewRefusal[T Element](view []T, err error) error {
 
 // TestTensorRefusals has the error of each rule of the operations on tensors.
 func TestTensorRefusals(t *testing.T) {
-	x, ints, scalar := counting(t, F32, 4, 6), counting(t, U32, 2, 3), counting(t, U32)
+	x, ints, scalar := counting(F32, 4, 6), counting(U32, 2, 3), counting(U32)
 	nibbles, oddNibbles := must(NewTensor(F4, []int{2, 6}, make([]byte, 6))), must(NewTensor(F4, []int{2, 3}, make([]byte, 3)))
 	oddRows := must(NewTensor(F4, []int{4, 3, 3}, make([]byte, 18)))
 	sixBits := must(NewTensor(F6_E3M2, []int{2, 2, 4}, make([]byte, 12)))
 	huge := must(NewTensor[byte](U8, []int{0, math.MaxInt}, nil))
 	converted := must(x.Convert(BF16))
 	joined, through := must(Concat(0, x, x)), must(must(x.Transpose()).Reshape(24))
-	every2nd, wide := must(counting(t, U32, 4).Slice(All().By(2))), counting(t, U32, 2, 5)
+	every2nd, wide := must(counting(U32, 4).Slice(All().By(2))), counting(U32, 2, 5)
 	floats, doubles := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 8)
 	fill := func([]byte) error { return nil }
 	largest := strconv.Itoa(math.MaxInt)
@@ -69,10 +69,10 @@ func TestTensorRefusals(t *testing.T) {
 		{"Part: i is not negative", refusal(x.Part(0, -1, 2)), "part -1 of 2 along dimension 0 of F32 [4,6]: there is no such part"},
 		{"Part: there is at least one", refusal(x.Part(0, 0, 0)), "part 0 of 0 along dimension 0 of F32 [4,6]: there is no such part"},
 		{"Concat: at least one tensor", refusal(Concat(0)), "concatenating along dimension 0: there are no tensors"},
-		{"Concat: one dtype", refusal(Concat(0, ints, counting(t, F32, 2, 3))), "concatenating along dimension 0: tensor 1 is F32 [2,3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
-		{"Concat: one rank", refusal(Concat(0, ints, counting(t, U32, 3))), "concatenating along dimension 0: tensor 1 is U32 [3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
-		{"Concat: one size of the dimensions before", refusal(Concat(1, ints, counting(t, U32, 3, 3))), "concatenating along dimension 1: tensor 1 is U32 [3,3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
-		{"Concat: one size of the dimensions after", refusal(Concat(0, ints, counting(t, U32, 2, 4))), "concatenating along dimension 0: tensor 1 is U32 [2,4], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: one dtype", refusal(Concat(0, ints, counting(F32, 2, 3))), "concatenating along dimension 0: tensor 1 is F32 [2,3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: one rank", refusal(Concat(0, ints, counting(U32, 3))), "concatenating along dimension 0: tensor 1 is U32 [3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: one size of the dimensions before", refusal(Concat(1, ints, counting(U32, 3, 3))), "concatenating along dimension 1: tensor 1 is U32 [3,3], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
+		{"Concat: one size of the dimensions after", refusal(Concat(0, ints, counting(U32, 2, 4))), "concatenating along dimension 0: tensor 1 is U32 [2,4], tensor 0 is U32 [2,3]: they differ in more than that dimension"},
 		{"Concat: a dimension of the tensors", refusal(Concat(2, ints)), "concatenating along dimension 2: U32 [2,3] has rank 2"},
 		{"Concat: no negative dimension", refusal(Concat(-1, ints)), "concatenating along dimension -1: U32 [2,3] has rank 2"},
 		{"Concat: no scalars", refusal(Concat(0, scalar)), "concatenating along dimension 0: U32 [] has rank 0"},
@@ -108,7 +108,7 @@ func TestTensorRefusals(t *testing.T) {
 		{"Convert: to no C64", refusal(x.Convert(C64)), "converting F32 [4,6] to C64: unsupported operation"},
 		{"Convert: to a dtype", refusal(x.Convert(0)), "converting F32 [4,6] to DType(0): unsupported operation"},
 		{"Convert: to one that exists", refusal(x.Convert(99)), "converting F32 [4,6] to DType(99): unsupported operation"},
-		{"Convert: from no integer", refusal(counting(t, I32, 2).Convert(F32)), "converting I32 [2] to F32: unsupported operation"},
+		{"Convert: from no integer", refusal(counting(I32, 2).Convert(F32)), "converting I32 [2] to F32: unsupported operation"},
 		{"View: not of what is joined", viewRefusal(View[byte](joined)), "viewing F32 [8,6]: it is joined from several tensors (Append copies and converts): unsupported operation"},
 		{"View: not of what is joined and reshaped", viewRefusal(View[byte](must(joined.Reshape(48)))), "viewing F32 [48]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
 		{"View: not of what is read through", viewRefusal(View[byte](through)), "viewing F32 [24]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},

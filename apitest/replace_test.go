@@ -17,7 +17,7 @@ import (
 )
 
 // generation returns a checkpoint whose elements are all n.
-func generation(t testing.TB, n int) map[string]Tensor {
+func generation(n int) map[string]Tensor {
 	tensors := make(map[string]Tensor)
 	for _, name := range []string{"a", "b", "c"} {
 		tensors[name] = must(NewTensor(U32, []int{4}, []uint32{uint32(n), uint32(n), uint32(n), uint32(n)}))
@@ -79,8 +79,8 @@ func TestReplaceShards(t *testing.T) {
 		{16, []string{"model.R-00001-of-00003.safetensors", "model.R-00002-of-00003.safetensors", "model.R-00003-of-00003.safetensors", "model.safetensors.index.json"}},
 		{16, []string{"model.R-00001-of-00003.safetensors", "model.R-00002-of-00003.safetensors", "model.R-00003-of-00003.safetensors", "model.safetensors.index.json"}},
 	} {
-		require.NoError(t, WriteShards(dir, generation(t, n), nil, c.maxBytes))
-		got := listDir(t, dir)
+		require.NoError(t, WriteShards(dir, generation(n), nil, c.maxBytes))
+		got := listDir(dir)
 		for _, name := range got {
 			if strings.Contains(name, "-of-") {
 				require.NotContains(t, used, name)
@@ -96,7 +96,7 @@ func TestReplaceShards(t *testing.T) {
 // checkpoint or an error, never a mixture.
 func TestReplaceShardsWhileRead(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, WriteShards(dir, generation(t, 0), nil, 16))
+	require.NoError(t, WriteShards(dir, generation(0), nil, 16))
 	var stop atomic.Bool
 	var opened, mixed atomic.Int64
 	var all sync.WaitGroup
@@ -121,7 +121,7 @@ func TestReplaceShardsWhileRead(t *testing.T) {
 	}
 	deadline := time.Now().Add(time.Minute)
 	for n := 0; n < saves || opened.Load() == 0 && time.Now().Before(deadline); n++ { // on one processor the readers may come late
-		if err := WriteShards(dir, generation(t, n), nil, []int64{16, 16, 32}[n%3]); err != nil {
+		if err := WriteShards(dir, generation(n), nil, []int64{16, 16, 32}[n%3]); err != nil {
 			failed = append(failed, err)
 		}
 	}

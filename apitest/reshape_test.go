@@ -19,7 +19,7 @@ func TestBitcast(t *testing.T) {
 	for d, last := range map[DType]int{I8: 8, BOOL: 8, F4: 16, U16: 4, F32: 2, C64: 1, I64: 1} {
 		y := must(x.Bitcast(d))
 		require.Equal(t, []int{2, last}, y.Shape(), d)
-		require.Equal(t, appended[byte](t, x), appended[byte](t, y), d)
+		require.Equal(t, appended[byte](x), appended[byte](y), d)
 		require.Equal(t, x, must(y.Bitcast(U8)), d)
 	}
 }
@@ -51,8 +51,7 @@ func TestConvert(t *testing.T) {
 
 // repeating returns a tensor of n elements of d whose bytes repeat a random period of
 // that many elements, a multiple of 8.
-func repeating(t testing.TB, d DType, period, n int) Tensor {
-	t.Helper()
+func repeating(d DType, period, n int) Tensor {
 	random := rand.New(rand.NewPCG(uint64(d), uint64(period)))
 	data := make([]byte, n*d.Bits()/8)
 	for i := range data {
@@ -76,13 +75,13 @@ func TestConvertInBlocks(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(fmt.Sprintf("%v to %v", c.from, c.to), func(t *testing.T) {
 			n := mem.BlockSize*8/c.to.Bits() + 3*period + 4
-			x := must(repeating(t, c.from, period, n).Convert(c.to))
+			x := must(repeating(c.from, period, n).Convert(c.to))
 			require.Greater(t, x.Size(), int64(mem.BlockSize))
-			once := must(repeating(t, c.from, period, period).Convert(c.to))
-			want := bytes.Repeat(appended[byte](t, once), n/period+1)[:x.Size()]
+			once := must(repeating(c.from, period, period).Convert(c.to))
+			want := bytes.Repeat(appended[byte](once), n/period+1)[:x.Size()]
 			require.True(t, bytes.Equal(want, bytesOfTensor(t, x)))
 			y := must(must(Load(writeTemp(t, map[string]Tensor{"x": x}))).Tensor("x"))
-			require.True(t, bytes.Equal(want, appended[byte](t, y)), "WriteFile")
+			require.True(t, bytes.Equal(want, appended[byte](y)), "WriteFile")
 		})
 	}
 }

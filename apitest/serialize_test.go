@@ -22,7 +22,7 @@ import (
 // metadata keys, the escapes, the padding.
 func TestWriteOrder(t *testing.T) {
 	tensors := map[string]Tensor{
-		"b": counting(t, U32, 1), "a": counting(t, U32, 1), "é": counting(t, F32, 1), "z": counting(t, F32, 0, 3), "\x00\"\\\n\v<>&\u2028\x7f": counting(t, I32, 1),
+		"b": counting(U32, 1), "a": counting(U32, 1), "é": counting(F32, 1), "z": counting(F32, 0, 3), "\x00\"\\\n\v<>&\u2028\x7f": counting(I32, 1),
 	}
 	var out bytes.Buffer
 	require.NoError(t, Write(&out, tensors, map[string]string{"k": "v", "": "", "b": "1"}))
@@ -47,7 +47,7 @@ func TestWriteOrder(t *testing.T) {
 // TestWriteRefuses checks that a checkpoint that makes no valid file is refused
 // with nothing written, and by FileOf with the same words.
 func TestWriteRefuses(t *testing.T) {
-	x := counting(t, U32, 1)
+	x := counting(U32, 1)
 	for _, c := range []struct {
 		rule     string
 		tensors  map[string]Tensor
@@ -79,7 +79,7 @@ func TestWriteRefuses(t *testing.T) {
 
 // TestFailingWriter makes the writer fail after every number of bytes.
 func TestFailingWriter(t *testing.T) {
-	tensors := map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, F32, 3)}
+	tensors := map[string]Tensor{"a": counting(U32, 4), "b": counting(F32, 3)}
 	out := saved(tensors, nil)
 	for n := range len(out) {
 		require.ErrorIs(t, Write(&failingWriter{n}, tensors, nil), errWriter)
@@ -102,8 +102,8 @@ func (w lyingWriter) Write(b []byte) (int, error) { return len(b) + int(w), nil 
 // TestWriteFromAnywhere writes tensors from every kind of source, also sliced and
 // converted, large and small, and compares Write, WriteFile and Append.
 func TestWriteFromAnywhere(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 1500, 1003), "f": counting(t, F32, 999, 1001), "s": counting(t, U32, 3)})
-	tensors := map[string]Tensor{"own": counting(t, U32, 5)}
+	name := writeTemp(t, map[string]Tensor{"x": counting(U32, 1500, 1003), "f": counting(F32, 999, 1001), "s": counting(U32, 3)})
+	tensors := map[string]Tensor{"own": counting(U32, 5)}
 	for way, open := range openedBy {
 		f := open(name)
 		defer f.Close()
@@ -135,7 +135,7 @@ func TestWriteFromAnywhere(t *testing.T) {
 // TestReplaceOpenFile rewrites the very file that the tensors are mapped from. On
 // Windows that is refused and the file is unchanged.
 func TestReplaceOpenFile(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 8)})
+	name := writeTemp(t, map[string]Tensor{"x": counting(U32, 8)})
 	f := must(Open(name))
 	defer f.Close()
 	x := must(f.Tensor("x"))
@@ -159,7 +159,7 @@ func TestReplaceOpenFile(t *testing.T) {
 // TestTargets checks which targets WriteFile and Create replace, and that they keep their
 // mode.
 func TestTargets(t *testing.T) {
-	tensors := map[string]Tensor{"x": counting(t, U32, 1)}
+	tensors := map[string]Tensor{"x": counting(U32, 1)}
 	for way, write := range map[string]func(name string) error{
 		"WriteFile": func(name string) error { return WriteFile(name, tensors, nil) },
 		"Create":    func(name string) error { return createFile(name, tensors, 4) },
@@ -191,7 +191,7 @@ func TestTargets(t *testing.T) {
 // TestWriter writes tensors in an order of its own; those without elements can be
 // left out.
 func TestWriter(t *testing.T) {
-	a, b := counting(t, U32, 2), counting(t, F32, 1)
+	a, b := counting(U32, 2), counting(F32, 1)
 	h := &Header{
 		Metadata: map[string]string{"k": "v"},
 		Tensors: []TensorInfo{

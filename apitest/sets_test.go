@@ -19,7 +19,7 @@ import (
 
 // TestOpenSet opens a folder with a whole set of shards and no index.
 func TestOpenSet(t *testing.T) {
-	tensors, dir := checkpointOf(t, 6), t.TempDir()
+	tensors, dir := checkpointOf(6), t.TempDir()
 	for name, part := range Split(tensors, 128) {
 		require.NoError(t, WriteFile(filepath.Join(dir, name), part, map[string]string{"shard": name}))
 	}
@@ -30,7 +30,7 @@ func TestOpenSet(t *testing.T) {
 // TestOpenFolder: which of the files in a folder Open, Load and OpenFS choose.
 func TestOpenFolder(t *testing.T) {
 	type files = map[string]string
-	tensors, others := checkpointOf(t, 4), checkpointOf(t, 3)
+	tensors, others := checkpointOf(4), checkpointOf(3)
 	text := func(names ...string) string {
 		part := make(map[string]Tensor)
 		for _, name := range names {
@@ -130,7 +130,7 @@ func TestOpenFolder(t *testing.T) {
 // TestTruncatedInput cuts a file at every length: each way to open it says that it
 // is incomplete, as a server that resumes downloads asks.
 func TestTruncatedInput(t *testing.T) {
-	file := saved(map[string]Tensor{"a": counting(t, U32, 4)}, nil)
+	file := saved(map[string]Tensor{"a": counting(U32, 4)}, nil)
 	name := filepath.Join(t.TempDir(), "x.safetensors")
 	for n := range len(file) {
 		data := file[:n]

@@ -24,12 +24,12 @@ import (
 // TestWriteShards checks the names of shards, the index and the order of tensors.
 func TestWriteShards(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "checkpoint")
-	tensors := checkpointOf(t, 7)
+	tensors := checkpointOf(7)
 	require.NoError(t, WriteShards(dir, tensors, map[string]string{"format": "pt"}, 130))
 	require.Equal(t, []string{
 		"model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors",
 		"model.safetensors.index.json",
-	}, listDir(t, dir))
+	}, listDir(dir))
 	index := must(os.ReadFile(filepath.Join(dir, "model.safetensors.index.json")))
 	require.Equal(t, `{
   "metadata": {
@@ -61,19 +61,19 @@ func TestWriteShards(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model-final.safetensors"), nil, 0o666))
 	require.NoError(t, WriteShards(dir, tensors, nil, 1<<40))
-	require.Equal(t, []string{"model-final.safetensors", "model.safetensors"}, listDir(t, dir), "other files stay")
+	require.Equal(t, []string{"model-final.safetensors", "model.safetensors"}, listDir(dir), "other files stay")
 	requireCheckpoint(t, dir, tensors)
-	require.NoError(t, WriteShards(dir, checkpointOf(t, 3), nil, 1))
-	require.Len(t, listDir(t, dir), 5)
-	requireCheckpoint(t, dir, checkpointOf(t, 3))
+	require.NoError(t, WriteShards(dir, checkpointOf(3), nil, 1))
+	require.Len(t, listDir(dir), 5)
+	requireCheckpoint(t, dir, checkpointOf(3))
 	require.NoError(t, WriteShards(dir, nil, nil, 1))
 	requireCheckpoint(t, dir, nil)
 }
 
 // TestSplit checks how tensors are assigned to shards.
 func TestSplit(t *testing.T) {
-	tensors := checkpointOf(t, 4)
-	tensors["t01big"] = counting(t, U32, 100)
+	tensors := checkpointOf(4)
+	tensors["t01big"] = counting(U32, 100)
 	names := func(maxBytes int64) map[string][]string {
 		shards := map[string][]string{}
 		for shard, part := range Split(tensors, maxBytes) {
@@ -97,7 +97,7 @@ func TestSplit(t *testing.T) {
 	require.Len(t, names(127), 5, "one each")
 	require.Len(t, names(192), 3, "three fill a shard")
 	delete(tensors, "t01big")
-	tensors["t00"], tensors["t02"] = counting(t, U32, 8), counting(t, U32, 8)
+	tensors["t00"], tensors["t02"] = counting(U32, 8), counting(U32, 8)
 	require.Equal(t, map[string][]string{ // what fills a shard is not larger than one
 		"model-00001-of-00004.safetensors": {"t00"},
 		"model-00002-of-00004.safetensors": {"t01"},
@@ -108,31 +108,31 @@ func TestSplit(t *testing.T) {
 	for _, none := range []int64{0, -1} {
 		dir := t.TempDir()
 		require.NoError(t, WriteShards(dir, tensors, nil, none))
-		require.Equal(t, []string{"model.safetensors"}, listDir(t, dir))
+		require.Equal(t, []string{"model.safetensors"}, listDir(dir))
 	}
 }
 
 // TestWriteShardsFails checks that the folder is unchanged if WriteShards fails.
 func TestWriteShardsFails(t *testing.T) {
-	tensors := checkpointOf(t, 6)
+	tensors := checkpointOf(6)
 	dir := t.TempDir()
 	require.NoError(t, WriteShards(dir, tensors, nil, 128))
-	before := listDir(t, dir)
+	before := listDir(dir)
 	file := saved(map[string]Tensor{"t03": tensors["t03"]}, nil)
 	r := &failingReader{ReaderAt: bytes.NewReader(file), left: int64(len(file))}
 	f := must(NewFile(r, int64(len(file))))
-	changed := checkpointOf(t, 2)
+	changed := checkpointOf(2)
 	changed["t03"] = must(f.Tensor("t03"))
 	r.left = 10
 	require.ErrorIs(t, WriteShards(dir, changed, nil, 64), errReader)
-	require.Equal(t, before, listDir(t, dir))
+	require.Equal(t, before, listDir(dir))
 	requireCheckpoint(t, dir, tensors)
 	changed["\xff"] = changed["t00"]
 	absent := filepath.Join(dir, "absent")
 	require.ErrorContains(t, WriteShards(absent, changed, nil, 64), "not valid UTF-8")
 	require.NoDirExists(t, absent, "nothing is written")
 	require.ErrorContains(t, WriteShards(dir, changed, nil, 64), "not valid UTF-8")
-	require.Equal(t, before, listDir(t, dir))
+	require.Equal(t, before, listDir(dir))
 }
 
 // TestSnapshot opens a checkpoint in a Hugging Face cache: a folder of symbolic
@@ -141,10 +141,10 @@ func TestSnapshot(t *testing.T) {
 	testplatform.NeedSymlinks(t)
 	dir := t.TempDir()
 	blobs, snapshot := filepath.Join(dir, "blobs"), filepath.Join(dir, "snapshots", "main")
-	tensors := checkpointOf(t, 4)
+	tensors := checkpointOf(4)
 	require.NoError(t, WriteShards(blobs, tensors, nil, 64))
 	require.NoError(t, os.MkdirAll(snapshot, 0o777))
-	for i, name := range listDir(t, blobs) {
+	for i, name := range listDir(blobs) {
 		blob := fmt.Sprintf("%064x", i)
 		require.NoError(t, os.Rename(filepath.Join(blobs, name), filepath.Join(blobs, blob)))
 		require.NoError(t, os.Symlink(filepath.Join("..", "..", "blobs", blob), filepath.Join(snapshot, name)))
@@ -156,7 +156,7 @@ func TestSnapshot(t *testing.T) {
 // do. It is a FormatError unless a shard cannot be opened.
 func TestBadIndex(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, WriteFile(filepath.Join(dir, "s.safetensors"), checkpointOf(t, 2), nil))
+	require.NoError(t, WriteFile(filepath.Join(dir, "s.safetensors"), checkpointOf(2), nil))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.safetensors"), []byte("version https://git-lfs"), 0o666))
 	const shardExists = "a shard exists"
 	for _, c := range []struct{ rule, index, want string }{
@@ -220,8 +220,8 @@ func TestBadIndex(t *testing.T) {
 // shard that it names, even if shards hold others.
 func TestIndexDecides(t *testing.T) {
 	dir := t.TempDir()
-	a, b := checkpointOf(t, 3), checkpointOf(t, 3)
-	b["t01"] = counting(t, U32, 4, 4)
+	a, b := checkpointOf(3), checkpointOf(3)
+	b["t01"] = counting(U32, 4, 4)
 	require.NoError(t, WriteFile(filepath.Join(dir, "a.safetensors"), a, map[string]string{"of": "a"}))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "b"), 0o777))
 	require.NoError(t, WriteFile(filepath.Join(dir, "b", "b.safetensors"), b, map[string]string{"of": "b"}))
@@ -243,7 +243,7 @@ func TestIndexDecides(t *testing.T) {
 // TestNewIndex makes the index of shards that WriteShards did not write.
 func TestNewIndex(t *testing.T) {
 	dir := t.TempDir()
-	tensors := checkpointOf(t, 5)
+	tensors := checkpointOf(5)
 	var files []*File
 	for i, names := range [][]string{{"t00", "t03"}, {"t01", "t02", "t04"}} {
 		part := make(map[string]Tensor)
@@ -313,15 +313,15 @@ func TestNewIndexRefuses(t *testing.T) {
 // than Open reads.
 func TestIndexTooLongToRead(t *testing.T) {
 	dir := t.TempDir()
-	earlier := checkpointOf(t, 2)
+	earlier := checkpointOf(2)
 	require.NoError(t, WriteShards(dir, earlier, nil, 64))
-	before := listDir(t, dir)
+	before := listDir(dir)
 	tensors := make(map[string]Tensor)
 	for i := range 10 {
 		tensors[strings.Repeat("n", 7<<20)+fmt.Sprint(i)] = earlier["t00"]
 	}
 	require.ErrorContains(t, WriteShards(dir, tensors, nil, 64), "exceeds the limit of 67108864")
-	require.Equal(t, before, listDir(t, dir))
+	require.Equal(t, before, listDir(dir))
 	requireCheckpoint(t, dir, earlier)
 }
 
@@ -388,7 +388,7 @@ func TestIndexAppendBinaryRefuses(t *testing.T) {
 // where huggingface_hub alone has them. A File has them from either place.
 func TestAliasesInTheIndex(t *testing.T) {
 	dir := t.TempDir()
-	tensors := checkpointOf(t, 3)
+	tensors := checkpointOf(3)
 	tensors["t09"] = tensors["t01"]
 	tied, noted := Tie(tensors, map[string]string{"format": "pt"})
 	require.Equal(t, "t01", noted["t09"])
@@ -402,7 +402,7 @@ func TestAliasesInTheIndex(t *testing.T) {
 		require.Equal(t, metadata, f.Metadata())
 		all, _ := Untie(maps.Collect(f.Tensors()), f.Metadata())
 		require.Equal(t, slices.Sorted(maps.Keys(tensors)), slices.Sorted(maps.Keys(all)))
-		require.Equal(t, appended[byte](t, tensors["t01"]), appended[byte](t, all["t09"]))
+		require.Equal(t, appended[byte](tensors["t01"]), appended[byte](all["t09"]))
 	}
 	restored(text, noted)
 

@@ -39,7 +39,7 @@ func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
 // runs exactly, dense ones with their gaps, which are shorter than a page or at most
 // three times as long as the runs.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
-	x := counting(t, U32, 64, 4096)
+	x := counting(U32, 64, 4096)
 	file := saved(map[string]Tensor{"x": x}, nil)
 	r := &recordingReader{ReaderAt: bytes.NewReader(file)}
 	f := must(NewFile(r, int64(len(file))))
@@ -109,12 +109,12 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	require.Equal(t, []byte{value(at), value(at + 1), value(at + 2), value(at + 3)}, got[4:])
 	require.EqualValues(t, dim, f.ParameterCount()[F32]/dim)
 
-	y := transposed(t, must(f.Tensor("a")))
+	y := must(must(f.Tensor("a")).Transpose())
 	window := make([]byte, 3)
 	must(y.ReadAt(window, (dim-1)*dim+1))
 	require.Equal(t, []byte{value(2*dim - 1), value(3*dim - 1), value(4*dim - 1)}, window)
-	corner := mustSlice(t, y, Span(-2, dim), Span(dim-2, dim))
-	require.Equal(t, []byte{value((dim-1)*dim - 2), value(dim*dim - 2), value((dim-1)*dim - 1), value(dim*dim - 1)}, appended[byte](t, corner))
+	corner := must(y.Slice(Span(-2, dim), Span(dim-2, dim)))
+	require.Equal(t, []byte{value((dim-1)*dim - 2), value(dim*dim - 2), value((dim-1)*dim - 1), value(dim*dim - 1)}, appended[byte](corner))
 	require.Error(t, errorOf(Append[byte](nil, y)))
 }
 
@@ -132,7 +132,7 @@ func TestCountsBeyond63Bits(t *testing.T) {
 
 // TestFailingReader makes the reader of a header fail after every number of bytes.
 func TestFailingReader(t *testing.T) {
-	x := counting(t, U32, 8, 8)
+	x := counting(U32, 8, 8)
 	file := saved(map[string]Tensor{"x": x}, nil)
 	for n := range int64(len(file)) {
 		r := &failingReader{ReaderAt: bytes.NewReader(file), left: n}
@@ -174,7 +174,7 @@ func (r *rangesReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 // TestRangeReader checks that a slice is one call of ReadRanges with exactly its
 // runs.
 func TestRangeReader(t *testing.T) {
-	x := counting(t, U32, 3, 2, 4)
+	x := counting(U32, 3, 2, 4)
 	file := saved(map[string]Tensor{"x": x}, nil)
 	r := rangesOf(file)
 	x = must(must(NewFile(r, int64(len(file)))).Tensor("x"))
@@ -195,7 +195,7 @@ func TestNoEmptyRanges(t *testing.T) {
 	for _, sizes := range [][]int{{0}, {0, 0}, {0, 1, 0, 2, 0}, {1 << 18, 0}, {0, 1 << 18, 0, 1}} {
 		tensors := make(map[string]Tensor)
 		for i, n := range sizes {
-			tensors[fmt.Sprint(i)] = counting(t, U32, n)
+			tensors[fmt.Sprint(i)] = counting(U32, n)
 		}
 		file := saved(tensors, nil)
 		r := rangesOf(file)
@@ -257,21 +257,18 @@ func TestConcurrentReads(t *testing.T) {
 	head := must(h.AppendBinary(nil))
 	r := &crowdedReader{endlessReader: endlessReader{head}}
 	x := must(must(NewFile(r, int64(len(head))+rows*columns)).Tensor("x"))
-	sparse := mustSlice(t, x, All(), Span(100, 1100))
-	joined := must(Concat(1, sparse, mustSlice(t, x, All(), Span(5000, 6000))))
-	batches := must(mustSlice(t, x, Span(0, 600)).Reshape(6, 100, columns))
+	sparse := must(x.Slice(All(), Span(100, 1100)))
+	joined := must(Concat(1, sparse, must(x.Slice(All(), Span(5000, 6000)))))
+	batches := must(must(x.Slice(Span(0, 600))).Reshape(6, 100, columns))
 	transposed := must(batches.Transpose(0, 2, 1))
 	for what, x := range map[string]Tensor{"slice": sparse, "joined": joined, "transposed": transposed} {
 		tensors := map[string]Tensor{"a": x, "b": x, "c": x}
-		for operation, do := range map[string]func() error{
-			"Append":      func() error { _, err := Append[byte](nil, x); return err },
-			"WriteTo":     func() error { _, err := x.WriteTo(io.Discard); return err },
-			"Write":       func() error { return Write(io.Discard, tensors, nil) },
-			"WriteFile":   func() error { return WriteFile(filepath.Join(t.TempDir(), "x"), tensors, nil) },
-			"WriteShards": func() error { return WriteShards(t.TempDir(), tensors, nil, 1) },
-		} {
+		operations := readings(t.TempDir())
+		operations["several"] = func(Tensor) ([]byte, error) { return nil, Write(io.Discard, tensors, nil) }
+		operations["WriteShards"] = func(Tensor) ([]byte, error) { return nil, WriteShards(t.TempDir(), tensors, nil, 1) }
+		for operation, do := range operations {
 			r.most.Store(0)
-			require.NoError(t, do())
+			must(do(x))
 			most := int64(16)
 			if operation == "WriteShards" {
 				most *= 4 // as many shards are written concurrently

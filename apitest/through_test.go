@@ -3,7 +3,6 @@ package apitest_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"testing"
 
@@ -14,17 +13,17 @@ import (
 // TestReshapeWithoutReading: where strides can express the new shape, it stays a slice of
 // its data: parts of it that are contiguous there have a View, and nothing else is read.
 func TestReshapeWithoutReading(t *testing.T) {
-	x := counting(t, U32, 6, 12)
-	heads := must(mustSlice(t, x, All(), Span(0, 8)).Reshape(2, 3, 4, 2))
-	row := must(View[uint32](mustSlice(t, heads, At(1), At(2))))
+	x := counting(U32, 6, 12)
+	heads := must(must(x.Slice(All(), Span(0, 8))).Reshape(2, 3, 4, 2))
+	row := must(View[uint32](must(heads.Slice(At(1), At(2)))))
 	require.Equal(t, []uint32{60, 61, 62, 63, 64, 65, 66, 67}, row)
-	swapped := must(transposed(t, must(x.Reshape(2, 3, 12)), 1, 0, 2).Reshape(3, 2, 3, 4))
-	row = must(View[uint32](mustSlice(t, swapped, At(2), At(1), At(0))))
+	swapped := must(must(must(x.Reshape(2, 3, 12)).Transpose(1, 0, 2)).Reshape(3, 2, 3, 4))
+	row = must(View[uint32](must(swapped.Slice(At(2), At(1), At(0)))))
 	require.Equal(t, []uint32{60, 61, 62, 63}, row)
 
-	joined := must(Concat(1, mustSlice(t, heads, All(), Span(0, 1)), mustSlice(t, heads, All(), Span(1, 3))))
+	joined := must(Concat(1, must(heads.Slice(All(), Span(0, 1))), must(heads.Slice(All(), Span(1, 3)))))
 	require.Equal(t, heads, joined, "parts are the tensor again")
-	flat := must(transposed(t, x).Reshape(72))
+	flat := must(must(x.Transpose()).Reshape(72))
 	joined = must(Concat(0, must(flat.Part(0, 0, 2)), must(flat.Part(0, 1, 2))))
 	require.Equal(t, flat, joined)
 	_, err := View[uint32](flat)
@@ -35,13 +34,13 @@ func TestReshapeWithoutReading(t *testing.T) {
 // TestReshapePartReadsItsBytes: a part of what Reshape reads through asks a reader for
 // its own rows only.
 func TestReshapePartReadsItsBytes(t *testing.T) {
-	x := counting(t, U32, 8, 1024, 64)
-	r := &recordingReader{ReaderAt: bytes.NewReader(appended[byte](t, x))}
-	y := must(transposed(t, must(NewTensorAt(U32, x.Shape(), r)), 0, 2, 1).Reshape(8*64, 1024))
-	want := appended[uint32](t, must(transposed(t, x, 0, 2, 1).Reshape(8*64, 1024)))
+	x := counting(U32, 8, 1024, 64)
+	r := &recordingReader{ReaderAt: bytes.NewReader(appended[byte](x))}
+	y := must(must(must(NewTensorAt(U32, x.Shape(), r)).Transpose(0, 2, 1)).Reshape(8*64, 1024))
+	want := appended[uint32](must(must(x.Transpose(0, 2, 1)).Reshape(8*64, 1024)))
 	part := must(y.Part(0, 3, 8))
 	require.Zero(t, r.bytes)
-	require.Equal(t, want[3*64*1024:4*64*1024], appended[uint32](t, part))
+	require.Equal(t, want[3*64*1024:4*64*1024], appended[uint32](part))
 	require.EqualValues(t, 64*1024*4, r.bytes)
 	r.bytes = 0
 	must(y.ReadAt(make([]byte, 4096), 4096*100))
@@ -51,23 +50,4 @@ func TestReshapePartReadsItsBytes(t *testing.T) {
 		must(z.WriteTo(io.Discard))
 		require.EqualValues(t, x.Size(), r.bytes, "each byte is read once: %s", name)
 	}
-}
-
-// TestReshapeFails: an error of the data comes out as it does without Reshape.
-func TestReshapeFails(t *testing.T) {
-	failure := errors.New("failure")
-	x, err := NewTensorFunc(U32, []int{4, 6}, func([]uint32) error { return failure })
-	require.NoError(t, err)
-	y := must(transposed(t, x).Reshape(3, 8))
-	for name, z := range map[string]Tensor{"whole": y, "column": mustSlice(t, y, All(), Span(1, 3)), "transposed": transposed(t, y)} {
-		_, err := Append[uint32](nil, z)
-		require.ErrorIs(t, err, failure, name)
-		require.EqualError(t, err, "safetensors: failure", name)
-	}
-	name := writeTemp(t, map[string]Tensor{"x": counting(t, U32, 4, 6)})
-	f := must(Open(name))
-	z := must(f.Tensor("x"))
-	z = mustSlice(t, must(transposed(t, z).Reshape(3, 8)), All(), Span(1, 3))
-	require.NoError(t, f.Close())
-	require.EqualError(t, errorOf(z.WriteTo(io.Discard)), fmt.Sprintf("safetensors: tensor \"x\" of %s: file already closed", name))
 }

@@ -14,25 +14,25 @@ func TestTie(t *testing.T) {
 	of := func(data []uint32, shape ...int) Tensor { return must(NewTensor(U32, shape, data)) }
 	floats := must(of(data, 6).Bitcast(F32))
 	rounded := func() Tensor { return must(floats.Convert(BF16)) }
-	column := func() Tensor { return mustSlice(t, of(data, 2, 3), All(), At(1)) }
-	turned := func(shape ...int) Tensor { return must(transposed(t, of(data, 2, 3)).Reshape(shape...)) }
-	computed, _ := counted(t, of(data, 6))
+	column := func() Tensor { return must(of(data, 2, 3).Slice(All(), At(1))) }
+	turned := func(shape ...int) Tensor { return must(must(of(data, 2, 3).Transpose()).Reshape(shape...)) }
+	computed, _ := counted(of(data, 6))
 	joined := must(Concat(0, of(data, 6), of(data, 6)))
 	tensors := map[string]Tensor{
 		"b": of(data, 6), "a": of(data, 6), "c": of(data, 6),
 		"other shape": of(data, 2, 3), "other shape, again": of(data, 2, 3),
 		"other dtype": floats,
 		"other data":  of(slices.Clone(data), 6),
-		"row":         mustSlice(t, of(data, 2, 3), At(1)), "row, again": of(data[3:], 3),
+		"row":         must(of(data, 2, 3).Slice(At(1))), "row, again": of(data[3:], 3),
 		"column": column(), "column, again": column(),
 		"rounded": rounded(), "rounded, again": rounded(),
 		"rounded twice": must(must(floats.Convert(F16)).Convert(BF16)),
 		"computed":      computed, "computed, again": computed,
 		"joined": joined, "joined, again": joined,
 		"empty": of(nil, 0), "empty, again": of(nil, 0),
-		"transposed": transposed(t, of(data, 2, 1, 3)), "transposed, again": transposed(t, of(data, 2, 1, 3)), "transposed, other dims": transposed(t, of(data, 1, 2, 3), 2, 0, 1),
-		"square": transposed(t, of(data[:4], 2, 2)), "square, as it was": transposed(t, of(data[:4], 2, 2), 0, 1),
-		"reshaped": turned(6), "reshaped, again": turned(6), "reshaped otherwise": turned(1, 6), "reshaped, other data": must(transposed(t, of(slices.Clone(data), 2, 3)).Reshape(6)),
+		"transposed": must(of(data, 2, 1, 3).Transpose()), "transposed, again": must(of(data, 2, 1, 3).Transpose()), "transposed, other dims": must(of(data, 1, 2, 3).Transpose(2, 0, 1)),
+		"square": must(of(data[:4], 2, 2).Transpose()), "square, as it was": must(of(data[:4], 2, 2).Transpose(0, 1)),
+		"reshaped": turned(6), "reshaped, again": turned(6), "reshaped otherwise": turned(1, 6), "reshaped, other data": must(must(of(slices.Clone(data), 2, 3).Transpose()).Reshape(6)),
 	}
 	metadata := map[string]string{"format": "pt", "c": "taken"}
 	kept, noted := Tie(tensors, metadata)
@@ -53,7 +53,7 @@ func TestTie(t *testing.T) {
 	delete(tensors, "c") // whose name the metadata had already
 	require.Equal(t, slices.Sorted(maps.Keys(tensors)), slices.Sorted(maps.Keys(all)))
 	for name, x := range tensors {
-		require.Equal(t, appended[byte](t, x), appended[byte](t, all[name]), name)
+		require.Equal(t, appended[byte](x), appended[byte](all[name]), name)
 	}
 	again, notes := Tie(all, nil)
 	require.Len(t, again, len(kept))
@@ -61,7 +61,7 @@ func TestTie(t *testing.T) {
 }
 
 func TestTieNothing(t *testing.T) {
-	x := counting(t, U32, 2)
+	x := counting(U32, 2)
 	kept, noted := Tie(map[string]Tensor{"x": x}, nil)
 	require.Equal(t, map[string]Tensor{"x": x}, kept)
 	require.Nil(t, noted)
@@ -79,7 +79,7 @@ func TestTieNothing(t *testing.T) {
 // TestTieInFiles ties tensors of a file, mapped and read, that share nothing, and
 // one that is there under two names.
 func TestTieInFiles(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"a": counting(t, U32, 4), "b": counting(t, U32, 4)})
+	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 4), "b": counting(U32, 4)})
 	for way, open := range openedBy {
 		f := open(name)
 		tensors := maps.Collect(f.Tensors())

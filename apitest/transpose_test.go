@@ -2,7 +2,6 @@ package apitest_test
 
 import (
 	"bytes"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -19,19 +18,8 @@ func permuted(shape, dims []int) []int {
 	return out
 }
 
-func transposed(t testing.TB, x Tensor, dims ...int) Tensor {
-	t.Helper()
-	y := must(x.Transpose(dims...))
-	require.Equal(t, x.DType(), y.DType())
-	if len(dims) > 0 {
-		require.Equal(t, permuted(x.Shape(), dims), y.Shape())
-	}
-	return y
-}
-
 // randomTensor returns a tensor of random bytes.
-func randomTensor(t testing.TB, dtype DType, shape ...int) Tensor {
-	t.Helper()
+func randomTensor(dtype DType, shape ...int) Tensor {
 	n := 1
 	for _, size := range shape {
 		n *= size
@@ -46,27 +34,22 @@ func randomTensor(t testing.TB, dtype DType, shape ...int) Tensor {
 
 // TestTransposeReverses: without dims the order is that of numpy.transpose.
 func TestTransposeReverses(t *testing.T) {
-	x := counting(t, U32, 2, 3, 2)
-	y := transposed(t, x)
+	x := counting(U32, 2, 3, 2)
+	y := must(x.Transpose())
 	require.Equal(t, []int{2, 3, 2}, y.Shape())
-	require.Equal(t, []uint32{0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11}, appended[uint32](t, y))
-	require.Equal(t, x, transposed(t, y), "twice is once more the tensor")
+	require.Equal(t, []uint32{0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11}, appended[uint32](y))
+	require.Equal(t, x, must(y.Transpose()), "twice is once more the tensor")
 }
 
 // TestTransposeReads: an operation reads each byte of a file once, in large reads. A
 // window costs what it has.
 func TestTransposeReads(t *testing.T) {
-	x := randomTensor(t, F32, 3, 1500, 1000)
-	r := &recordingReader{ReaderAt: bytes.NewReader(appended[byte](t, x))}
-	y := transposed(t, must(NewTensorAt(F32, x.Shape(), r)), 0, 2, 1)
-	for way, read := range map[string]func() error{
-		"Append":    func() error { _, err := Append[float32](nil, y); return err },
-		"WriteTo":   func() error { _, err := y.WriteTo(io.Discard); return err },
-		"Write":     func() error { return Write(io.Discard, map[string]Tensor{"y": y}, nil) },
-		"WriteFile": func() error { return WriteFile(t.TempDir()+"/x", map[string]Tensor{"y": y}, nil) },
-	} {
+	x := randomTensor(F32, 3, 1500, 1000)
+	r := &recordingReader{ReaderAt: bytes.NewReader(appended[byte](x))}
+	y := must(must(NewTensorAt(F32, x.Shape(), r)).Transpose(0, 2, 1))
+	for way, read := range readings(t.TempDir()) {
 		r.calls, r.bytes = 0, 0
-		require.NoError(t, read())
+		must(read(y))
 		require.Equal(t, x.Size(), r.bytes, way)
 		require.LessOrEqual(t, r.calls, 6, way)
 	}
@@ -84,14 +67,14 @@ func TestTransposeReads(t *testing.T) {
 func TestTransposeManyDimensions(t *testing.T) {
 	ones := slices.Repeat([]int{1}, 1<<20)
 	x := must(NewTensor(U8, ones, []byte{7}))
-	require.Less(t, allocated(func() { x = transposed(t, x) }), uint64(64<<20))
-	require.Equal(t, []byte{7}, appended[byte](t, x))
+	require.Less(t, allocated(func() { x = must(x.Transpose()) }), uint64(64<<20))
+	require.Equal(t, []byte{7}, appended[byte](x))
 
 	twos := slices.Repeat([]int{2}, 16)
 	e := &expression{TB: t, random: rand.New(rand.NewPCG(1, 2))}
 	for kind := range sources {
 		source := e.leafOf(kind, U16, twos...)
-		require.Equal(t, source.Tensor, transposed(t, transposed(t, source.Tensor)), kind)
+		require.Equal(t, source.Tensor, must(must(source.Tensor.Transpose()).Transpose()), kind)
 		y := source.transpose(e, reversed(16)...)
 		require.Equal(t, y.bytes(), bytesOfTensor(t, y.Tensor), kind)
 	}
@@ -100,12 +83,12 @@ func TestTransposeManyDimensions(t *testing.T) {
 // TestRangesInOrder joins slices that interleave and overlap: a RangeReader is asked
 // for ranges in increasing order even so.
 func TestRangesInOrder(t *testing.T) {
-	x := counting(t, U32, 1, 20)
-	r := rangesOf(appended[byte](t, x))
+	x := counting(U32, 1, 20)
+	r := rangesOf(appended[byte](x))
 	y := must(NewTensorAt(U32, x.Shape(), r))
 	for _, step := range []int{1, 2} {
 		of := func(x Tensor, first int) Tensor { return must(x.Slice(All(), Span(first, first+4*step+1).By(step))) }
 		joined := must(Concat(0, of(y, 0), of(y, 3)))
-		require.Equal(t, appended[uint32](t, must(Concat(0, of(x, 0), of(x, 3)))), appended[uint32](t, joined))
+		require.Equal(t, appended[uint32](must(Concat(0, of(x, 0), of(x, 3)))), appended[uint32](joined))
 	}
 }

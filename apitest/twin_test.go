@@ -276,7 +276,7 @@ func (x twin) convert(t testing.TB, d DType) twin {
 		return x
 	}
 	require.NoError(t, err, x.steps)
-	to := x.became(y, d.String(), x.shape, codesOf(d, appended[byte](t, must(x.plain(t).Convert(d)))))
+	to := x.became(y, d.String(), x.shape, codesOf(d, appended[byte](must(x.plain(t).Convert(d)))))
 	to.dtype = d
 	return to
 }

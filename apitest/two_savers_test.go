@@ -15,7 +15,7 @@ import (
 func saveTwice(t *testing.T, dir string, n int, sizes [2]int64) (saved []uint32, errs [2]error) {
 	var both sync.WaitGroup
 	for i := range 2 {
-		tensors := generation(t, n+i)
+		tensors := generation(n + i)
 		both.Add(1)
 		go func() {
 			defer both.Done()
@@ -46,7 +46,7 @@ func TestTwoSavers(t *testing.T) {
 	for n := range rounds {
 		dir := t.TempDir()
 		if n%3 > 0 {
-			require.NoError(t, WriteShards(dir, generation(t, 1), nil, []int64{16, 48}[n%2]))
+			require.NoError(t, WriteShards(dir, generation(1), nil, []int64{16, 48}[n%2]))
 		}
 		saved, errs := saveTwice(t, dir, 10, sizesOfTwo[n%len(sizesOfTwo)])
 		require.NotEmpty(t, saved, errs)
@@ -57,7 +57,7 @@ func TestTwoSavers(t *testing.T) {
 				refused++
 			}
 		}
-		require.Zero(t, temporary(t, dir))
+		require.Zero(t, temporary(dir))
 	}
 	t.Logf("%d rounds, %d refused", rounds, refused)
 }
@@ -67,15 +67,15 @@ func TestTwoSaversAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	var second error
 	blocked := must(NewTensorFunc(U32, []int{4}, func([]uint32) error {
-		second = WriteShards(dir, generation(t, 2), nil, 16)
+		second = WriteShards(dir, generation(2), nil, 16)
 		return nil
 	}))
-	tensors := generation(t, 0)
+	tensors := generation(0)
 	tensors["a"] = blocked
 	require.NoError(t, WriteShards(dir, tensors, nil, 16))
 	require.EqualError(t, second, "safetensors: another WriteShards is saving to "+dir)
 	require.EqualValues(t, 0, must(generationOf(dir)))
-	require.NoError(t, WriteShards(dir, generation(t, 3), nil, 16))
+	require.NoError(t, WriteShards(dir, generation(3), nil, 16))
 }
 
 // TestTwoSaversWithoutLocks saves over a checkpoint where the file system has no locks.
@@ -87,7 +87,7 @@ func TestTwoSaversWithoutLocks(t *testing.T) {
 	for n := range 500 {
 		d.settle()
 		d.noLocks = nil
-		require.NoError(t, WriteShards(folder, generation(t, 1), nil, 16))
+		require.NoError(t, WriteShards(folder, generation(1), nil, 16))
 		d.noLocks = new(sync.WaitGroup) // both have begun before one goes on
 		d.noLocks.Add(2)
 		saved, _ := saveTwice(t, folder, 10, sizesOfTwo[n%len(sizesOfTwo)])

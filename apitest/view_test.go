@@ -178,7 +178,7 @@ func TestUnpaddedHeader(t *testing.T) {
 	for way, open := range map[string]func(string) (*File, error){"Open": Open, "Load": Load} {
 		f := must(open(name))
 		x := must(f.Tensor("f"))
-		require.Equal(t, []float32{0, 0}, appended[float32](t, x))
+		require.Equal(t, []float32{0, 0}, appended[float32](x))
 		view, err := View[float32](x)
 		if way == "Load" && littleEndian() {
 			require.NoError(t, err)
@@ -262,9 +262,9 @@ func TestShapeIsACopy(t *testing.T) {
 	f := must(FileOf(map[string]Tensor{"x": x}, nil, nil))
 	at := must(NewTensorAt(U32, shape, strings.NewReader("")))
 	of := must(NewTensorFunc(U32, shape, func([]uint32) error { return nil }))
-	reshaped := must(counting(t, U32, 6).Reshape(shape...))
+	reshaped := must(counting(U32, 6).Reshape(shape...))
 	clear(shape)
-	for i, x := range []Tensor{x, at, of, reshaped, must(Concat(0, x, at)), must(x.Bitcast(I32)), must(x.Transpose()), mustSlice(t, x, At(0), All(), Span(1, 3))} {
+	for i, x := range []Tensor{x, at, of, reshaped, must(Concat(0, x, at)), must(x.Bitcast(I32)), must(x.Transpose()), must(x.Slice(At(0), All(), Span(1, 3)))} {
 		want := [][]int{{1, 2, 3, 1, 1}, {1, 2, 3, 1, 1}, {1, 2, 3, 1, 1}, {1, 2, 3, 1, 1}, {2, 2, 3, 1, 1}, {1, 2, 3, 1, 1}, {1, 1, 3, 2, 1}, {2, 2, 1, 1}}[i]
 		clear(x.Shape())
 		_ = append(x.Shape()[:0], 9, 9)
@@ -276,7 +276,7 @@ func TestShapeIsACopy(t *testing.T) {
 
 // TestNothingLeadsBack: what a File hands out can be changed, and the File stays as it is.
 func TestNothingLeadsBack(t *testing.T) {
-	x := counting(t, U32, 4, 6)
+	x := counting(U32, 4, 6)
 	name := filepath.Join(t.TempDir(), "model.safetensors")
 	require.NoError(t, WriteFile(name, map[string]Tensor{"x": x}, map[string]string{"k": "v"}))
 	for way, open := range openedBy {
@@ -293,7 +293,7 @@ func TestNothingLeadsBack(t *testing.T) {
 			again := must(f.Tensor("x"))
 			require.Equal(t, []int{4, 6}, y.Shape())
 			require.Equal(t, []int{4, 6}, again.Shape())
-			require.Equal(t, appended[uint32](t, mustSlice(t, x, Span(1, 3))), appended[uint32](t, mustSlice(t, again, Span(1, 3))))
+			require.Equal(t, appended[uint32](must(x.Slice(Span(1, 3)))), appended[uint32](must(again.Slice(Span(1, 3)))))
 			require.Equal(t, map[string]string{"k": "v"}, f.Metadata())
 			joined := must(Join(f))
 			clear(joined.Metadata())
