@@ -188,7 +188,10 @@ func weightsAmong(names []string) (files, indexes []string) {
 // noWeights is the error for a folder without weights. Of a pipeline of diffusers it names
 // the folders that have some.
 func noWeights(in folder, dir string, names []string) error {
-	only := "[" + listNames(names) + "]"
+	others := "only [" + listNames(names) + "]"
+	if len(names) == 0 {
+		others = "and nothing else"
+	}
 	if slices.Contains(names, pipelineFile) {
 		models := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			if !in.isDir(in.join(dir, name)) {
@@ -198,10 +201,10 @@ func noWeights(in folder, dir string, names []string) error {
 			return !slices.ContainsFunc(below, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), fileSuffix) })
 		})
 		if len(models) > 0 {
-			only = "in folders of its pipeline: " + listNames(models)
+			others = "only in folders of its pipeline: " + listNames(models)
 		}
 	}
-	return fmt.Errorf("no %s file in it, only %s: %w", fileSuffix, only, fs.ErrNotExist)
+	return fmt.Errorf("no %s file in it, %s: %w", fileSuffix, others, fs.ErrNotExist)
 }
 
 // cutShardName takes the name of a shard apart: stem-00001-of-00003.safetensors.

@@ -58,7 +58,7 @@ func TestOpenFolder(t *testing.T) {
 		{"temporary files do not count", files{".safetensors-12.tmp": "", "a.safetensors": one}, tensors, nil, ""},
 		{"of several other names none is chosen", files{"a.safetensors": one, "b.safetensors": one}, nil, nil, "several others: a.safetensors, b.safetensors"},
 		{"there is a .safetensors file", files{"config.json": "", "pytorch_model.bin": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only [config.json, pytorch_model.bin]"},
-		{"a folder is not empty", nil, nil, fs.ErrNotExist, "no .safetensors file in it, only []"},
+		{"a folder is not empty", nil, nil, fs.ErrNotExist, "no .safetensors file in it, and nothing else"},
 		{"an index may have another name", files{"mine.safetensors.index.json": index, "x-00001-of-00002.safetensors": first, "x-00002-of-00002.safetensors": second}, tensors, nil, ""},
 		{"of several others none is chosen", files{"mine.safetensors.index.json": index, "other.safetensors.index.json": index}, nil, nil, "mine.safetensors.index.json, other.safetensors.index.json"},
 		{"model.safetensors.index.json comes first", files{"model.safetensors.index.json": index, "other.safetensors.index.json": lost,

@@ -72,7 +72,7 @@ func writeModel(t *testing.T) (name string, size int64) {
 // TestEmptyFolder: the error names the folder, and not as the file system in it does.
 func TestEmptyFolder(t *testing.T) {
 	dir := t.TempDir()
-	require.EqualError(t, errorOf((&Opener{Context: t.Context()}).Open(dir)), Shown(dir)+": no .safetensors file in it, only []: file does not exist")
+	require.EqualError(t, errorOf((&Opener{Context: t.Context()}).Open(dir)), Shown(dir)+": no .safetensors file in it, and nothing else: file does not exist")
 }
 
 // TestCounts requires that each byte of a copy is counted once.
