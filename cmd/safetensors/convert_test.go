@@ -128,34 +128,6 @@ func requireSameParts(t *testing.T, layouts map[string]quant.Layout, want, got s
 	}
 }
 
-// TestConvertScales: a scale of 1e-9 would be 0 in F16, and with it all weights.
-func TestConvertScales(t *testing.T) {
-	t.Chdir(t.TempDir())
-	require.NoError(t, safetensors.WriteShards("fp8", map[string]safetensors.Tensor{
-		"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
-		"a.weight_scale_inv": floats(t, []int{1, 1}, 1e-9),
-		"norm.weight":        floats(t, []int{1}, 1),
-	}, nil, 1<<20))
-	write(t, "fp8/config.json", `{"torch_dtype":"float32","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
-	r := runs(t, "cp", "fp8", "half", "--dtype", "f16", "--max-shard-size", "1GB")
-	require.Equal(t, result{"", "safetensors: note: 1 part of quantised tensors kept the dtype; --dequantize writes the numbers\n", 0}, r)
-	require.Contains(t, succeeds(t, "show", "half", "a.weight", "--dequantize"), "[1e-09 2e-09]")
-	config := must(os.ReadFile("half/config.json"))
-	require.JSONEq(t, `{"torch_dtype":"float16","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`, string(config))
-	r = runs(t, "cp", "fp8", "codes", "--dtype", "f8_e4m3=bf16", "--max-shard-size", "1GB")
-	require.Contains(t, r.stderr, "1 part of quantised tensors kept")
-	require.Contains(t, succeeds(t, "ls", "codes"), "F8_E4M3")
-
-	write(t, "fp8/config.json", `{"quantization_config":{"quant_method":"torchao"}}`)
-	require.Contains(t, fails(t, 1, "cp", "fp8", "none", "--dtype", "f16", "--max-shard-size", "1GB"),
-		`fp8: its quantised tensors are not understood, which a conversion would spoil: the quantization_config: quant_method "torchao" is none of`)
-	require.NoDirExists(t, "none")
-	succeeds(t, "cp", "fp8", "same", "--max-shard-size", "1GB")
-	for _, dtype := range []string{"fp8", "FP8", "int8", "nvfp4", "f16=fp8"} {
-		require.Contains(t, fails(t, 2, "cp", "fp8", "none", "--dtype", dtype), "a conversion makes no scales; --quantize ")
-	}
-}
-
 // TestOverflow: values that become infinite are counted, each once.
 func TestOverflow(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -193,32 +165,4 @@ func TestOverflow(t *testing.T) {
 	}, nil))
 	r = runs(t, "cp", "-q", "fp8.safetensors", "plain.safetensors", "--dequantize", "f16")
 	require.Contains(t, r.stderr, "safetensors: note: tensor a.weight: 2 values became infinite\n")
-}
-
-// TestMergeQuantised: parts of quantised tensors are not merged as numbers.
-func TestMergeQuantised(t *testing.T) {
-	t.Chdir(t.TempDir())
-	model := func(dir string, scale, norm float32) {
-		require.NoError(t, safetensors.WriteShards(dir, map[string]safetensors.Tensor{
-			"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
-			"a.weight_scale_inv": floats(t, []int{1, 1}, scale),
-			"norm.weight":        floats(t, []int{1}, norm),
-		}, nil, 1<<20))
-		write(t, dir+"/config.json", `{"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
-	}
-	model("one", 0.1, 1)
-	model("two", 0.1, 3)
-	model("three", 0.2, 3)
-	succeeds(t, "merge", "one", "two", "both", "--max-shard-size", "1GB")
-	write(t, "both/config.json", `{"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
-	require.Contains(t, succeeds(t, "show", "both", "norm.weight"), "[2]")
-	require.Equal(t, succeeds(t, "show", "one", "a.weight", "--dequantize"), succeeds(t, "show", "both", "a.weight", "--dequantize"))
-	require.Regexp(t, `tensor "a.weight_scale_inv" is a part of a quantised one and not the same in all models: cp --dequantize`, fails(t, 1, "merge", "one", "three", "none"))
-	require.NoError(t, safetensors.WriteShards("adapter", map[string]safetensors.Tensor{
-		"base_model.model.a.lora_A.weight": floats(t, []int{1, 2}, 1, 2), "base_model.model.a.lora_B.weight": floats(t, []int{1, 1}, 1),
-	}, nil, 1<<20))
-	write(t, "adapter/adapter_config.json", `{"peft_type":"LORA","r":1,"lora_alpha":1}`)
-	require.Contains(t, fails(t, 1, "merge", "one", "none", "--lora", "adapter"), "(2 parts of quantised tensors are left out of this: cp --dequantize makes numbers of them)")
-	write(t, "two/config.json", `{"quantization_config":{"quant_method":"torchao"}}`)
-	require.Contains(t, fails(t, 1, "merge", "one", "two", "none"), "two: its quantised tensors are not understood")
 }

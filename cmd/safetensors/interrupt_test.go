@@ -136,36 +136,6 @@ func TestInterruptStream(t *testing.T) {
 	require.Empty(t, list(t, temp))
 }
 
-// TestPipes: a named pipe in the place of a file that no command line names is refused, not
-// waited for.
-func TestPipes(t *testing.T) {
-	t.Chdir(t.TempDir())
-	cache := t.TempDir()
-	t.Setenv("HF_HUB_CACHE", cache)
-	t.Setenv("HF_HUB_OFFLINE", "1")
-	pipe := func(elements ...string) {
-		name := filepath.Join(elements...)
-		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o777))
-		require.NoError(t, syscall.Mkfifo(name, 0o666))
-	}
-	for _, dir := range []string{"config", "plan", "tree"} {
-		require.NoError(t, safetensors.WriteShards(dir, map[string]safetensors.Tensor{"x.weight": counting(t, 8)}, nil, 1<<20))
-	}
-	pipe("config", "config.json")
-	pipe("plan", "out", ".safetensors-plan.json")
-	pipe("index", "model.safetensors.index.json")
-	pipe("tree", "x.py")
-	pipe("weights", "model.safetensors")
-	pipe(cache, "models--owner--name", "refs", "main")
-	writeKeys(t, "key", elliptic.P256())
-	for _, args := range []string{
-		"cp config x.safetensors --dequantize f32",
-		"cp plan plan/out --part 1/1 --max-shard-size 1GB", "ls index", "ls weights", "check weights", "sign tree --key key.pem", "hash hf://owner/name",
-	} {
-		require.Regexp(t, "is a named pipe|is not a regular file", fails(t, 1, strings.Fields(args)...), args)
-	}
-}
-
 // TestInterruptPipes interrupts the wait for pipes that the command line names.
 func TestInterruptPipes(t *testing.T) {
 	t.Chdir(t.TempDir())

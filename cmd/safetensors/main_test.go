@@ -119,18 +119,6 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestStdinOnce: standard input cannot be two sources, but a source and the destination's
-// name may both be -.
-func TestStdinOnce(t *testing.T) {
-	chdirModel(t)
-	for _, args := range []string{"diff - -", "ls - -", "ls - model -", "check - -", "hash - -", "verify - -", "cp - - x.safetensors", "merge - - x.safetensors"} {
-		require.Contains(t, fails(t, 2, strings.Fields(args)...), "standard input, which can be read once only", args)
-	}
-	one := must(os.ReadFile("model/model-00001-of-00003.safetensors"))
-	r := runsWith(t, one, "cp", "-", "-")
-	require.Equal(t, result{stdout: string(one)}, r)
-}
-
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
@@ -142,15 +130,4 @@ func TestBrokenOutput(t *testing.T) {
 		require.Equal(t, 1, run(strings.Fields(args), nil, brokenWriter{}, &errs), args)
 		require.Equal(t, "safetensors: short write\n", errs.String())
 	}
-}
-
-// TestCheckPipe: a pipe in a folder is not waited for.
-func TestCheckPipe(t *testing.T) {
-	mkfifo, err := exec.LookPath("mkfifo")
-	if err != nil {
-		t.Skip("no mkfifo")
-	}
-	t.Chdir(t.TempDir())
-	require.NoError(t, exec.Command(mkfifo, "x.safetensors").Run())
-	require.Equal(t, "safetensors: x.safetensors is not a regular file\n", fails(t, 1, "check", "."))
 }

@@ -73,26 +73,3 @@ func TestQuantizedInBuckets(t *testing.T) {
 		})
 	}
 }
-
-// TestDequantizeLeavesOut: cp says what no value needs, and markers of ComfyUI go, those in
-// the metadata, too.
-func TestDequantizeLeavesOut(t *testing.T) {
-	t.Chdir(t.TempDir())
-	tensors := map[string]safetensors.Tensor{
-		"a.weight":       tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
-		"a.weight_scale": floats(t, []int{}, 2),
-		"a.input_scale":  floats(t, []int{}, 3),
-		"b.weight":       tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
-	}
-	const layers = `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`
-	require.NoError(t, safetensors.WriteFile("m.safetensors", tensors, map[string]string{"format": "pt", "_quantization_metadata": layers}))
-	require.Contains(t, succeeds(t, "ls", "m.safetensors"), "comfyui, 8 bits")
-	r := runs(t, "cp", "-q", "m.safetensors", "plain.safetensors", "--dequantize", "f32")
-	require.Contains(t, r.stderr, "safetensors: note: 1 tensor that no value needs, such as a.input_scale, left out\n")
-	f := must(safetensors.Open("plain.safetensors"))
-	defer f.Close()
-	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
-	require.Equal(t, 2, f.Len())
-	require.Contains(t, succeeds(t, "show", "plain.safetensors", "a.weight"), "[[2 4]]")
-	require.Contains(t, succeeds(t, "show", "m.safetensors", "a.weight", "--dequantize"), "[[2 4]]")
-}

@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"encoding/binary"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -80,8 +81,8 @@ func TestScripts(t *testing.T) {
 			dir := t.TempDir()
 			env := environment(t, dir)
 			writeFiles(t, dir)
-			if filepath.Base(name) == "sign.txt" {
-				writeModel(t, dir)
+			if prepare := preparations[filepath.Base(name)]; prepare != nil {
+				env = append(env, prepare(t, dir)...)
 			}
 			got := replay(t, string(want), dir, env)
 			if *update {
@@ -92,6 +93,12 @@ func TestScripts(t *testing.T) {
 			requireNoControls(t, got)
 		})
 	}
+}
+
+// preparations are what some scripts need besides: files, and variables of the environment.
+var preparations = map[string]func(t *testing.T, dir string) []string{
+	"sign.txt": func(t *testing.T, dir string) []string { writeModel(t, dir); return nil },
+	"hub.txt":  prepareHub,
 }
 
 // requireNoControls requires that nothing reaches a terminal that it would not print
@@ -238,12 +245,31 @@ func writeFiles(t *testing.T, dir string) {
 	one := counting(t, 2)
 	write("tied.safetensors", map[string]safetensors.Tensor{"b": one, "a": one}, nil)
 
+	raw("peft/adapter_config.json", `{"peft_type":"LORA","r":1,"lora_alpha":1}`)
 	raw("fp8/config.json", `{"model_type":"llama","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
 	write("fp8/model.safetensors", map[string]safetensors.Tensor{
 		"mlp.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{2, 4}, 0x38, 0x40, 0x44, 0x48, 0xb8, 0x30, 0, 0x7e),
 		"mlp.weight_scale_inv": floats(t, []int{1, 1}, 0.5),
 		"norm.weight":          tensorOfData(t, safetensors.BF16, []int{2}, 0x80, 0x3f, 0x00, 0xc0),
 	}, map[string]string{"format": "pt"})
+	for i, model := range [][2]float32{{0.1, 1}, {0.1, 3}, {0.2, 3}, {1e-9, 1}} { // a scale, and a plain number
+		folder := fmt.Sprint("scales", i+1)
+		raw(folder+"/config.json", `{"torch_dtype":"float32","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
+		write(folder+"/model.safetensors", map[string]safetensors.Tensor{
+			"a.weight":           tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
+			"a.weight_scale_inv": floats(t, []int{1, 1}, model[0]),
+			"norm.weight":        floats(t, []int{1}, model[1]),
+		}, nil)
+	}
+	write("peft/adapter_model.safetensors", map[string]safetensors.Tensor{
+		"base_model.model.a.lora_A.weight": floats(t, []int{1, 2}, 1, 2), "base_model.model.a.lora_B.weight": floats(t, []int{1, 1}, 1),
+	}, nil)
+	write("comfyui.safetensors", map[string]safetensors.Tensor{
+		"a.weight":       tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
+		"a.weight_scale": floats(t, []int{}, 2),
+		"a.input_scale":  floats(t, []int{}, 3),
+		"b.weight":       tensorOfData(t, safetensors.F8_E4M3, []int{1, 2}, 0x38, 0x40),
+	}, map[string]string{"format": "pt", "_quantization_metadata": `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`})
 	raw("torchao/config.json", `{"quantization_config":{"quant_method":"torchao"}}`)
 	write("torchao/model.safetensors", map[string]safetensors.Tensor{"x.weight": tensorOfData(t, safetensors.I8, []int{1, 1}, 7)}, nil)
 
