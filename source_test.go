@@ -70,39 +70,34 @@ func TestTruncated(t *testing.T) {
 
 // truncatedTensor copies a tensor of a truncated file in every way.
 func truncatedTensor(t *testing.T, tensor Tensor) {
-	lost := func(err error) {
+	lost := func(way string, err error) {
 		t.Helper()
-		require.Error(t, err)
-		require.True(t, errors.Is(err, errFault) || errors.Is(err, io.ErrUnexpectedEOF), err)
+		require.Error(t, err, way)
+		require.True(t, errors.Is(err, errFault) || errors.Is(err, io.ErrUnexpectedEOF), "%s: %v", way, err)
 	}
-	_, err := Append[byte](nil, tensor)
-	lost(err)
-	_, err = Append[float32](nil, tensor)
-	lost(err)
-	_, err = tensor.ReadAt(make([]byte, 8), tensor.Size()-8)
-	lost(err)
-	var out bytes.Buffer
-	_, err = tensor.WriteTo(&out)
-	lost(err)
-	_, err = tensor.WriteTo(sha256.New())
-	lost(err)
 	file := must(os.Create(filepath.Join(t.TempDir(), "x")))
 	defer file.Close()
-	_, err = tensor.WriteTo(file)
-	lost(err)
 	target := filepath.Join(t.TempDir(), "x")
-	lost(WriteFile(target, map[string]Tensor{"x": tensor}, nil))
+	var out bytes.Buffer
+	for way, err := range map[string]error{
+		"Append":            errorOf(Append[byte](nil, tensor)),
+		"Append, converted": errorOf(Append[float32](nil, tensor)),
+		"ReadAt":            errorOf(tensor.ReadAt(make([]byte, 8), tensor.Size()-8)),
+		"WriteTo":           errorOf(tensor.WriteTo(&out)),
+		"WriteTo a hash":    errorOf(tensor.WriteTo(sha256.New())),
+		"WriteTo a file":    errorOf(tensor.WriteTo(file)),
+		"WriteFile":         WriteFile(target, map[string]Tensor{"x": tensor}, nil),
+	} {
+		lost(way, err)
+	}
 	require.NoFileExists(t, target)
 	// A pipe is read on another goroutine, where a fault would not be caught.
 	r, w := io.Pipe()
 	done := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(io.Discard, r)
-		done <- err
-	}()
-	_, err = tensor.WriteTo(w)
+	go func() { done <- errorOf(io.Copy(io.Discard, r)) }()
+	_, err := tensor.WriteTo(w)
 	w.Close()
-	lost(err)
+	lost("WriteTo a pipe", err)
 	require.NoError(t, <-done)
 }
 

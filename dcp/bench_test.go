@@ -28,12 +28,12 @@ func BenchmarkConsolidate(b *testing.B) {
 		of := make([]pieces, ranks)
 		rng := rand.New(rand.NewPCG(6, 1))
 		for i := range tensors {
-			x := random(b, rng, safetensors.F32, size, size)
+			x := random(rng, safetensors.F32, size, size)
 			for rank := range ranks {
 				if of[rank] == nil {
 					of[rank] = make(pieces)
 				}
-				of[rank][fmt.Sprintf("layers.%d.weight", i)] = shardOf(b, pieceOf(b, x), dim, rank, ranks)
+				of[rank][fmt.Sprintf("layers.%d.weight", i)] = must(must(dcp.NewPiece(x)).Shard(dim, rank, ranks))
 			}
 		}
 		for rank := range ranks {
@@ -67,11 +67,11 @@ func BenchmarkConsolidate(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	const ranks, tensors = 64, 300
 	dir := b.TempDir()
-	x := random(b, rand.New(rand.NewPCG(6, 2)), safetensors.U8, ranks, 8)
+	x := random(rand.New(rand.NewPCG(6, 2)), safetensors.U8, ranks, 8)
 	for rank := range ranks {
 		of := make(pieces)
 		for i := range tensors {
-			of[fmt.Sprintf("model.layers.%d.self_attn.q_proj.weight", i)] = shardOf(b, pieceOf(b, x), 0, rank, ranks)
+			of[fmt.Sprintf("model.layers.%d.self_attn.q_proj.weight", i)] = must(must(dcp.NewPiece(x)).Shard(0, rank, ranks))
 		}
 		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), of, nil))
 	}
@@ -87,10 +87,10 @@ func BenchmarkOpen(b *testing.B) {
 // nothing.
 func BenchmarkSlice(b *testing.B) {
 	const ranks, size = 4, 2048
-	x := random(b, rand.New(rand.NewPCG(6, 3)), safetensors.F32, size, size)
+	x := random(rand.New(rand.NewPCG(6, 3)), safetensors.F32, size, size)
 	dir := b.TempDir()
 	for rank := range ranks {
-		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), pieces{"x": shardOf(b, pieceOf(b, x), 1, rank, ranks)}, nil))
+		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), pieces{"x": must(must(dcp.NewPiece(x)).Shard(1, rank, ranks))}, nil))
 	}
 	f := must(dcp.Open(dir))
 	defer f.Close()

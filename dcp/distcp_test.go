@@ -252,14 +252,14 @@ func folderOf(t testing.TB, meta string) string {
 }
 
 // entry returns where the tensor model.w of testdata/one is.
-func entry(t testing.TB) (offset, length int) {
+func entry() (offset, length int) {
 	c := must(readMetadata(must(os.ReadFile("testdata/distcp/one/.metadata"))))
 	s := c.stored["model.w"][0]
 	return int(s.offset), int(s.length)
 }
 
 func TestHandMade(t *testing.T) {
-	offset, length := entry(t)
+	offset, length := entry()
 	pairs := str("x") // of pairs of pairs: they would print 2^60 times
 	for i := range 60 {
 		pairs += "q" + string(rune(i)) + "h" + string(rune(i)) + "\x86"
@@ -291,7 +291,7 @@ func TestHandMade(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	offset, length := entry(t)
+	offset, length := entry()
 	there := info("x", offset, length)
 	const huge = math.MaxInt/2 + 1
 	tooLarge := "overflows"
@@ -365,7 +365,7 @@ func TestOpenDistcp(t *testing.T) {
 	require.Nil(t, f.Metadata())
 	require.NoError(t, f.Close())
 
-	offset, length := entry(t)
+	offset, length := entry()
 	ordered := func(items ...string) string {
 		return "ccollections\nOrderedDict\n)R(" + strings.Join(items, "") + "u"
 	}
@@ -403,7 +403,7 @@ func places(n int, info string) (items []string) {
 // TestChangedEntries: a chunk that is not what .metadata says is an error that says
 // where, when it is read.
 func TestChangedEntries(t *testing.T) {
-	offset, length := entry(t)
+	offset, length := entry()
 	for name, test := range map[string]struct {
 		tensor, info, want string
 	}{

@@ -2,11 +2,9 @@ package dcp_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -14,9 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/dcp"
@@ -24,15 +20,13 @@ import (
 )
 
 // at returns a piece of bytes of that shape at these offsets.
-func at(t testing.TB, shape, offsets []int) dcp.Piece {
-	t.Helper()
-	return pieceOf(t, random(t, rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), offsets...)
+func at(shape, offsets []int) dcp.Piece {
+	return must(dcp.NewPiece(random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), offsets...))
 }
 
 // halves returns a column of two F4, each of them half a byte.
-func halves(t testing.TB, column int) dcp.Piece {
-	t.Helper()
-	return pieceOf(t, random(t, rand.New(rand.NewPCG(2, 3)), safetensors.F4, 2, 1), 0, column)
+func halves(column int) dcp.Piece {
+	return must(dcp.NewPiece(random(rand.New(rand.NewPCG(2, 3)), safetensors.F4, 2, 1), 0, column))
 }
 
 // TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
@@ -44,39 +38,39 @@ func TestPiecesErrors(t *testing.T) {
 		pieces []dcp.Piece
 		want   string
 	}{
-		{"a hole at the start", []dcp.Piece{at(t, []int{2}, []int{2})},
+		{"a hole at the start", []dcp.Piece{at([]int{2}, []int{2})},
 			"no piece holds [0:2], next to piece [2:4] in file 1"},
-		{"a hole between", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{2}, []int{3})},
+		{"a hole between", []dcp.Piece{at([]int{2}, []int{0}), at([]int{2}, []int{3})},
 			"no piece holds [2:3], next to piece [0:2] in file 1"},
-		{"a hole in a corner", []dcp.Piece{at(t, []int{1, 2}, []int{0, 0}), at(t, []int{1, 1}, []int{1, 0})},
+		{"a hole in a corner", []dcp.Piece{at([]int{1, 2}, []int{0, 0}), at([]int{1, 1}, []int{1, 0})},
 			"no piece holds [1:2,1:2], next to piece [1:2,0:1] in file 2"},
-		{"no elements at all", []dcp.Piece{at(t, []int{0, 2}, []int{2, 0}), at(t, []int{2, 0}, []int{0, 2})},
+		{"no elements at all", []dcp.Piece{at([]int{0, 2}, []int{2, 0}), at([]int{2, 0}, []int{0, 2})},
 			"no piece holds [0:2,0:2]"},
-		{"a hole before an empty piece", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{0}, []int{3})},
+		{"a hole before an empty piece", []dcp.Piece{at([]int{2}, []int{0}), at([]int{0}, []int{3})},
 			"no piece holds [2:3], next to piece [0:2] in file 1"},
-		{"a hole in the middle of a pinwheel", []dcp.Piece{at(t, []int{1, 2}, []int{0, 0}), at(t, []int{2, 1}, []int{0, 2}), at(t, []int{1, 2}, []int{2, 1}), at(t, []int{2, 1}, []int{1, 0})},
+		{"a hole in the middle of a pinwheel", []dcp.Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 2}), at([]int{1, 2}, []int{2, 1}), at([]int{2, 1}, []int{1, 0})},
 			"no piece holds [1:2,1:2], next to piece [0:2,2:3] in file 2"},
-		{"an overlap", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{2}, []int{1})},
+		{"an overlap", []dcp.Piece{at([]int{2}, []int{0}), at([]int{2}, []int{1})},
 			"piece [1:3] in file 2 overlaps piece [0:2] in file 1"},
-		{"a piece within another", []dcp.Piece{at(t, []int{2, 3}, []int{0, 0}), at(t, []int{1, 1}, []int{1, 1})},
+		{"a piece within another", []dcp.Piece{at([]int{2, 3}, []int{0, 0}), at([]int{1, 1}, []int{1, 1})},
 			"piece [1:2,1:2] in file 2 overlaps piece [0:2,0:3] in file 1"},
-		{"an overlap and a hole", []dcp.Piece{at(t, []int{2, 2}, []int{0, 0}), at(t, []int{2, 2}, []int{1, 1})},
+		{"an overlap and a hole", []dcp.Piece{at([]int{2, 2}, []int{0, 0}), at([]int{2, 2}, []int{1, 1})},
 			"no piece holds [0:1,2:3], next to piece [0:2,0:2] in file 1"},
-		{"an overlap and a hole at its end", []dcp.Piece{at(t, []int{1, 2}, []int{0, 0}), at(t, []int{2, 1}, []int{0, 0})},
+		{"an overlap and a hole at its end", []dcp.Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 0})},
 			"piece [0:2,0:1] in file 2 overlaps piece [0:1,0:2] in file 1"},
-		{"two dtypes", []dcp.Piece{at(t, []int{2}, []int{0}), pieceOf(t, f32, 2)},
+		{"two dtypes", []dcp.Piece{at([]int{2}, []int{0}), must(dcp.NewPiece(f32, 2))},
 			"piece [2:4] in file 2 is F32 [2], piece [0:2] in file 1 is U8 [2]"},
-		{"two ranks", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{2, 1}, []int{2, 0})},
+		{"two ranks", []dcp.Piece{at([]int{2}, []int{0}), at([]int{2, 1}, []int{2, 0})},
 			"piece [2:4,0:1] in file 2 is U8 [2,1], piece [0:2] in file 1 is U8 [2]"},
-		{"a scalar and a vector", []dcp.Piece{at(t, nil, nil), at(t, []int{1}, nil)},
+		{"a scalar and a vector", []dcp.Piece{at(nil, nil), at([]int{1}, nil)},
 			"piece [0:1] in file 2 is U8 [1], piece [] in file 1 is U8 []"},
-		{"rows that are no whole bytes", []dcp.Piece{halves(t, 0), halves(t, 1)},
+		{"rows that are no whole bytes", []dcp.Piece{halves(0), halves(1)},
 			"concatenating along dimension 1: rows of piece 0, F4 [2,1], have 1 elements of 4 bits, which do not fill whole bytes"},
-		{"a box of 32 dimensions", []dcp.Piece{at(t, slices.Repeat([]int{1}, 32), append(make([]int, 31), 1))},
+		{"a box of 32 dimensions", []dcp.Piece{at(slices.Repeat([]int{1}, 32), append(make([]int, 31), 1))},
 			"no piece holds [" + strings.Repeat("0:1,", 31) + "0:1], next to piece [" + strings.Repeat("0:1,", 31) + "1:2] in file 1"},
-		{"a box of more", []dcp.Piece{at(t, slices.Repeat([]int{1}, 33), append(make([]int, 32), 1))},
+		{"a box of more", []dcp.Piece{at(slices.Repeat([]int{1}, 33), append(make([]int, 32), 1))},
 			"no piece holds [" + strings.Repeat("0:1,", 32) + "... 33 dimensions], next to piece [" + strings.Repeat("0:1,", 32) + "... 33 dimensions] in file 1"},
-		{"far away", []dcp.Piece{at(t, []int{2}, []int{0}), at(t, []int{0}, []int{math.MaxInt})},
+		{"far away", []dcp.Piece{at([]int{2}, []int{0}), at([]int{0}, []int{math.MaxInt})},
 			fmt.Sprintf("no piece holds [2:%d], next to piece [0:2] in file 1", math.MaxInt)},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -84,7 +78,7 @@ func TestPiecesErrors(t *testing.T) {
 			for _, p := range c.pieces {
 				ranks = append(ranks, pieces{"x\n": p})
 			}
-			files := parsed(t, ranks...)
+			files := parsed(ranks...)
 			_, err := dcp.Assemble(files...)
 			require.EqualError(t, err, `safetensors: tensor "x\n": `+c.want)
 			var broken *safetensors.FormatError
@@ -101,10 +95,10 @@ func TestPiecesErrors(t *testing.T) {
 
 // TestEmpty joins tensors without elements: their shape is what the pieces reach.
 func TestEmpty(t *testing.T) {
-	f := joined(t,
-		pieces{"a": at(t, []int{0, 2}, []int{0, 0}), "b": at(t, []int{1, 0}, []int{0, 0}), "c": at(t, []int{0}, []int{0}), "d": at(t, nil, nil)},
-		pieces{"a": at(t, []int{0, 1}, []int{0, 2}), "b": at(t, []int{2, 0}, []int{1, 0}), "c": at(t, []int{2}, []int{0}), "d": at(t, nil, nil)},
-		pieces{"c": at(t, []int{0}, []int{2})},
+	f := joined(
+		pieces{"a": at([]int{0, 2}, []int{0, 0}), "b": at([]int{1, 0}, []int{0, 0}), "c": at([]int{0}, []int{0}), "d": at(nil, nil)},
+		pieces{"a": at([]int{0, 1}, []int{0, 2}), "b": at([]int{2, 0}, []int{1, 0}), "c": at([]int{2}, []int{0}), "d": at(nil, nil)},
+		pieces{"c": at([]int{0}, []int{2})},
 		pieces{},
 	)
 	for name, want := range map[string]string{"a": "U8 [0,3]", "b": "U8 [3,0]", "c": "U8 [2]", "d": "U8 []"} {
@@ -112,18 +106,19 @@ func TestEmpty(t *testing.T) {
 		require.Equal(t, want, x.String())
 		requireSame(t, x, x)
 	}
-	requireTensors(t, nil, joined(t))
-	requireTensors(t, nil, joined(t, pieces{}))
+	requireTensors(t, nil, joined())
+	requireTensors(t, nil, joined(pieces{}))
 }
 
 // sharded returns a file with a tensor "x" of that shape, of bytes, and a text for its
-// sharding information.
-func sharded(t testing.TB, shape []int, text string) []byte {
-	t.Helper()
+// sharding information, if that can be written.
+func sharded(shape []int, text string) (*safetensors.File, error) {
 	var b bytes.Buffer
-	x := random(t, rand.New(rand.NewPCG(2, 2)), safetensors.U8, shape...)
-	require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{"x": x}, map[string]string{shardingKey: text}))
-	return b.Bytes()
+	x := random(rand.New(rand.NewPCG(2, 2)), safetensors.U8, shape...)
+	if err := safetensors.Write(&b, map[string]safetensors.Tensor{"x": x}, map[string]string{shardingKey: text}); err != nil {
+		return nil, err
+	}
+	return safetensors.Parse(b.Bytes())
 }
 
 // TestShardingInfo reads sharding information, and checks the error of each rule.
@@ -156,10 +151,7 @@ func TestShardingInfo(t *testing.T) {
 		{`{"y": {"saved_offsets": [0,0]}}`, `tensor "x": has no offsets for it`},
 		{`{}`, `tensor "x": has no offsets for it`},
 	} {
-		data := sharded(t, []int{1, 1}, c.text)
-		f, err := safetensors.Parse(data)
-		require.NoError(t, err)
-		f, err = dcp.Assemble(f)
+		f, err := dcp.Assemble(must(sharded([]int{1, 1}, c.text)))
 		if c.want == "" {
 			require.NoError(t, err, c.text)
 			require.Len(t, f.ParameterCount(), 1)
@@ -178,17 +170,17 @@ func TestShardingInfo(t *testing.T) {
 		}
 	}
 	// An offset and a size may be valid and their sum is not.
-	f := must(safetensors.Parse(sharded(t, []int{1, 1}, fmt.Sprintf(`{"x": {"saved_offsets": [0,%d]}}`, math.MaxInt))))
+	f := must(sharded([]int{1, 1}, fmt.Sprintf(`{"x": {"saved_offsets": [0,%d]}}`, math.MaxInt)))
 	require.EqualError(t, errorOf(dcp.Assemble(f)), fmt.Sprintf(`safetensors: tensor "x": offset %d plus size 1 in dimension 1 of file 1 overflows`, math.MaxInt))
 }
 
 // TestWithoutInfo takes the tensors of files without sharding information as whole, as
 // PyTorch's reader does.
 func TestWithoutInfo(t *testing.T) {
-	x := random(t, rand.New(rand.NewPCG(2, 1)), safetensors.U8, 2, 3)
+	x := random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, 2, 3)
 	dir := t.TempDir()
 	require.NoError(t, safetensors.WriteFile(filepath.Join(dir, "a.safetensors"), map[string]safetensors.Tensor{"a": x}, nil))
-	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "b.safetensors"), pieces{"b": pieceOf(t, x)}, nil))
+	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "b.safetensors"), pieces{"b": must(dcp.NewPiece(x))}, nil))
 	f := must(dcp.Open(dir))
 	defer f.Close()
 	requireTensors(t, map[string]safetensors.Tensor{"a": x, "b": x}, f)
@@ -205,7 +197,7 @@ func TestFolderErrors(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pickled", "__0_0.distcp"), nil, 0o666))
 	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "broken", dcp.FileName(0)), pieces{}, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken", dcp.FileName(1)), []byte("{"), 0o666))
-	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "hole", dcp.FileName(0)), pieces{"x": at(t, []int{1}, []int{1})}, nil))
+	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "hole", dcp.FileName(0)), pieces{"x": at([]int{1}, []int{1})}, nil))
 	for _, c := range []struct {
 		name, want string
 		is         error
@@ -238,8 +230,8 @@ func TestFolderErrors(t *testing.T) {
 
 // TestFailingReader gives the error of the file whose piece is needed.
 func TestFailingReader(t *testing.T) {
-	x := at(t, []int{64, 64}, nil)
-	files, readers := recorded(t, pieces{"x": shardOf(t, x, 1, 0, 2)}, pieces{"x": shardOf(t, x, 1, 1, 2)})
+	x := at([]int{64, 64}, nil)
+	files, readers := recorded(pieces{"x": must(x.Shard(1, 0, 2))}, pieces{"x": must(x.Shard(1, 1, 2))})
 	got := must(must(dcp.Assemble(files...)).Tensor("x"))
 	readers[1].err = errors.New("the disk failed")
 	_, err := safetensors.Append[byte](nil, got)
@@ -250,50 +242,6 @@ func TestFailingReader(t *testing.T) {
 	require.NoError(t, err, "the other file is not needed")
 	slice = must(got.Slice(safetensors.All(), safetensors.At(32)))
 	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, slice)), readers[1].err)
-}
-
-// TestPanickingFS: a panic in a callback is the caller's, and a file that was opened is
-// closed.
-func TestPanickingFS(t *testing.T) {
-	file := &fstest.MapFile{Data: written(t, pieces{"x": at(t, []int{1}, nil)})}
-	fsys := &panickingFS{MapFS: fstest.MapFS{"a.safetensors": file, "b.safetensors": file}}
-	require.PanicsWithValue(t, "no such luck", func() { dcp.OpenFS(fsys, ".") })
-	require.Equal(t, fsys.opened.Load(), fsys.closed.Load())
-}
-
-// A panickingFS panics when b.safetensors is opened, and counts how often a.safetensors
-// is opened, perhaps never, and closed.
-type panickingFS struct {
-	fstest.MapFS
-	opened, closed atomic.Int64
-}
-
-func (f *panickingFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(f.MapFS, name) }
-
-func (f *panickingFS) Open(name string) (fs.File, error) {
-	if name == "b.safetensors" {
-		panic("no such luck")
-	}
-	file, err := f.MapFS.Open(name)
-	if name == "a.safetensors" {
-		f.opened.Add(1)
-		file = countedFile{file, &f.closed}
-	}
-	return file, err
-}
-
-type countedFile struct {
-	fs.File
-	closed *atomic.Int64
-}
-
-func (f countedFile) ReadAt(b []byte, off int64) (int, error) {
-	return f.File.(io.ReaderAt).ReadAt(b, off)
-}
-
-func (f countedFile) Close() error {
-	f.closed.Add(1)
-	return f.File.Close()
 }
 
 // FuzzShardingInfo joins two files whose sharding information is any text. It must not
@@ -310,9 +258,9 @@ func FuzzShardingInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string) {
 		var files []*safetensors.File
 		for _, text := range []string{first, second} {
-			file, ok := withInfo(t, text)
-			if !ok {
-				return
+			file, err := sharded([]int{2, 3}, text)
+			if err != nil {
+				return // not UTF-8
 			}
 			files = append(files, file)
 		}
@@ -336,19 +284,4 @@ func FuzzShardingInfo(f *testing.F) {
 			require.LessOrEqual(t, offsets[1]+3, x.Shape()[1])
 		}
 	})
-}
-
-// withInfo returns a file with a tensor "x" of 2×3 bytes and a text for its sharding
-// information, if that can be written.
-func withInfo(t testing.TB, text string) (*safetensors.File, bool) {
-	t.Helper()
-	h := &safetensors.Header{
-		Metadata: map[string]string{shardingKey: text},
-		Tensors:  []safetensors.TensorInfo{{Name: "x", DType: safetensors.U8, Shape: []int{2, 3}}},
-	}
-	data, err := h.AppendBinary(nil)
-	if err != nil {
-		return nil, false // not UTF-8
-	}
-	return must(safetensors.Parse(binary.LittleEndian.AppendUint32(append(data, 1, 2), 3))), true
 }

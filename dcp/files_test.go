@@ -1,7 +1,9 @@
 package dcp
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -13,9 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limited counts the files that are open.
+// limited counts the files that are open, and panics when one of that name is opened.
 type limited struct {
 	fs.FS
+	panics     string
 	open, most atomic.Int64
 }
 
@@ -27,6 +30,9 @@ type limitedFile struct {
 }
 
 func (l *limited) Open(name string) (fs.File, error) {
+	if name == l.panics {
+		panic("no such luck")
+	}
 	f, err := l.FS.Open(name)
 	if err != nil {
 		return nil, err
@@ -38,9 +44,7 @@ func (l *limited) Open(name string) (fs.File, error) {
 }
 
 func (f *limitedFile) ReadAt(p []byte, off int64) (int, error) {
-	return f.File.(interface {
-		ReadAt(p []byte, off int64) (int, error)
-	}).ReadAt(p, off)
+	return f.File.(io.ReaderAt).ReadAt(p, off)
 }
 
 func (f *limitedFile) Close() error {
@@ -51,7 +55,7 @@ func (f *limitedFile) Close() error {
 // TestManyFiles: a job of many ranks has more files than a process may have open.
 func TestManyFiles(t *testing.T) {
 	const n = 300
-	offset, length := entry(t)
+	offset, length := entry()
 	data := must(os.ReadFile("testdata/distcp/one/__0_0.distcp"))
 	folder := fstest.MapFS{}
 	var chunks, places []string
@@ -77,4 +81,16 @@ func TestManyFiles(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Zero(t, fsys.open.Load())
 	require.ErrorIs(t, errorOf(read()), fs.ErrClosed)
+}
+
+// TestPanickingFS: a panic in a callback is the caller's, and a file that was opened is
+// closed.
+func TestPanickingFS(t *testing.T) {
+	var b bytes.Buffer
+	x := must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))
+	require.NoError(t, Write(&b, map[string]Piece{"x": must(NewPiece(x))}, nil))
+	file := &fstest.MapFile{Data: b.Bytes()}
+	fsys := &limited{FS: fstest.MapFS{"a.safetensors": file, "b.safetensors": file}, panics: "b.safetensors"}
+	require.PanicsWithValue(t, "no such luck", func() { OpenFS(fsys, ".") })
+	require.Zero(t, fsys.open.Load())
 }

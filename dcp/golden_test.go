@@ -21,14 +21,13 @@ const (
 )
 
 // wholeTensors returns the tensors of the checkpoint in testdata.
-func wholeTensors(t testing.TB) map[string]safetensors.Tensor {
-	t.Helper()
+func wholeTensors() map[string]safetensors.Tensor {
 	return maps.Collect(must(safetensors.Load(wholeFile)).Tensors())
 }
 
 // TestGolden opens what PyTorch wrote, in every way.
 func TestGolden(t *testing.T) {
-	want := wholeTensors(t)
+	want := wholeTensors()
 	order := must(safetensors.Load(wholeFile)).Header().Tensors
 	for way, open := range map[string]func() (*safetensors.File, error){
 		"Open":   func() (*safetensors.File, error) { return dcp.Open(meshDir) },
@@ -60,7 +59,6 @@ func TestGolden(t *testing.T) {
 
 // meshFiles returns the files of the checkpoint by name.
 func meshFiles(t testing.TB) map[string][]byte {
-	t.Helper()
 	files := make(map[string][]byte)
 	entries := must(os.ReadDir(meshDir))
 	for _, e := range entries {

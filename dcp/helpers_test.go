@@ -29,8 +29,7 @@ func must[T any](v T, err error) T {
 func errorOf[T any](_ T, err error) error { return err }
 
 // random returns a tensor of random bits.
-func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
-	t.Helper()
+func random(rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
 	bits := dtype.Bits()
 	for _, n := range shape {
 		bits *= n
@@ -42,23 +41,10 @@ func random(t testing.TB, rng *rand.Rand, dtype safetensors.DType, shape ...int)
 	return must(safetensors.NewTensor(dtype, shape, data))
 }
 
-// pieceOf returns a tensor as a piece, at these offsets or whole.
-func pieceOf(t testing.TB, x safetensors.Tensor, offsets ...int) dcp.Piece {
-	t.Helper()
-	return must(dcp.NewPiece(x, offsets...))
-}
-
-// shardOf returns a shard of a piece.
-func shardOf(t testing.TB, p dcp.Piece, dim, i, n int) dcp.Piece {
-	t.Helper()
-	p = must(p.Shard(dim, i, n))
-	return p
-}
-
 // placed returns the tensor of a piece and its offsets, as a file has them.
 func placed(t testing.TB, p dcp.Piece) (safetensors.Tensor, []int) {
 	t.Helper()
-	f := parsed(t, pieces{"x": p})[0]
+	f := parsed(pieces{"x": p})[0]
 	var info map[string]map[string][]int
 	require.NoError(t, json.Unmarshal([]byte(f.Metadata()[shardingKey]), &info))
 	return must(f.Tensor("x")), info["x"]["saved_offsets"]
@@ -73,27 +59,26 @@ func requirePlace(t testing.TB, shape, offsets []int, p dcp.Piece) {
 }
 
 // written returns the file of a rank.
-func written(t testing.TB, of pieces) []byte {
-	t.Helper()
+func written(of pieces) []byte {
 	var b bytes.Buffer
-	require.NoError(t, dcp.Write(&b, of, nil))
+	if err := dcp.Write(&b, of, nil); err != nil {
+		panic(err)
+	}
 	return b.Bytes()
 }
 
 // parsed returns the file of each rank, in memory.
-func parsed(t testing.TB, ranks ...pieces) []*safetensors.File {
-	t.Helper()
+func parsed(ranks ...pieces) []*safetensors.File {
 	files := make([]*safetensors.File, len(ranks))
 	for i, of := range ranks {
-		files[i] = must(safetensors.Parse(written(t, of)))
+		files[i] = must(safetensors.Parse(written(of)))
 	}
 	return files
 }
 
 // joined returns the checkpoint that ranks have written.
-func joined(t testing.TB, ranks ...pieces) *safetensors.File {
-	t.Helper()
-	return must(dcp.Assemble(parsed(t, ranks...)...))
+func joined(ranks ...pieces) *safetensors.File {
+	return must(dcp.Assemble(parsed(ranks...)...))
 }
 
 // requireSame checks that two tensors agree in dtype, shape and bytes.
@@ -136,12 +121,11 @@ func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // recorded opens the file of each rank through a reader that counts.
-func recorded(t testing.TB, ranks ...pieces) ([]*safetensors.File, []*recordingReader) {
-	t.Helper()
+func recorded(ranks ...pieces) ([]*safetensors.File, []*recordingReader) {
 	files := make([]*safetensors.File, len(ranks))
 	readers := make([]*recordingReader, len(ranks))
 	for i, of := range ranks {
-		data := written(t, of)
+		data := written(of)
 		readers[i] = &recordingReader{ReaderAt: bytes.NewReader(data)}
 		files[i] = must(safetensors.NewFile(readers[i], int64(len(data))))
 	}

@@ -13,7 +13,7 @@ import (
 
 // peeled returns the pieces of a matrix of bytes from which n-1 times a row or a column
 // is cut off, in turn: no grid, and each cut frees one piece.
-func peeled(t testing.TB, n, rank int) []*safetensors.File {
+func peeled(n, rank int) []*safetensors.File {
 	size, x, y := n/2+1, 0, 0
 	var ranks []pieces
 	piece := func(rows, columns int) {
@@ -43,18 +43,18 @@ func peeled(t testing.TB, n, rank int) []*safetensors.File {
 		}
 	}
 	piece(size-x, size-y)
-	return parsed(t, ranks...)
+	return parsed(ranks...)
 }
 
 // TestDepth nests as deep as the limit allows, and no deeper: hostile pieces would take
 // memory for a tensor in a tensor for each of them.
 func TestDepth(t *testing.T) {
-	x := must(must(dcp.Assemble(peeled(t, 65, 2)...)).Tensor("x"))
+	x := must(must(dcp.Assemble(peeled(65, 2)...)).Tensor("x"))
 	require.Equal(t, make([]byte, 33*33), must(safetensors.Append[byte](nil, x)))
-	require.EqualError(t, errorOf(dcp.Assemble(peeled(t, 66, 2)...)), `safetensors: tensor "x": its 66 pieces nest deeper than 64 levels`)
+	require.EqualError(t, errorOf(dcp.Assemble(peeled(66, 2)...)), `safetensors: tensor "x": its 66 pieces nest deeper than 64 levels`)
 
 	const n = 1000
-	files := peeled(t, n, 60)
+	files := peeled(n, 60)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := dcp.Assemble(files...)

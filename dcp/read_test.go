@@ -22,12 +22,12 @@ import (
 // four files, which have its columns.
 func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	const rows, columns, ranks = 50, 32768, 4 // of two bytes; a file has 16 KiB of a row
-	x := random(t, rand.New(rand.NewPCG(5, 1)), safetensors.U16, rows, columns)
+	x := random(rand.New(rand.NewPCG(5, 1)), safetensors.U16, rows, columns)
 	var of []pieces
 	for rank := range ranks {
-		of = append(of, pieces{"x": shardOf(t, pieceOf(t, x), 1, rank, ranks)})
+		of = append(of, pieces{"x": must(must(dcp.NewPiece(x)).Shard(1, rank, ranks))})
 	}
-	files, readers := recorded(t, of...)
+	files, readers := recorded(of...)
 	for _, r := range readers {
 		r.bytes = 0
 	}
@@ -72,8 +72,8 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 // TestClose: the File owns the files that it was joined from, and reads nothing after
 // Close.
 func TestClose(t *testing.T) {
-	x := random(t, rand.New(rand.NewPCG(5, 2)), safetensors.U8, 4, 4)
-	files := parsed(t, pieces{"x": shardOf(t, pieceOf(t, x), 0, 0, 2)}, pieces{"x": shardOf(t, pieceOf(t, x), 0, 1, 2), "y": pieceOf(t, x)})
+	x := random(rand.New(rand.NewPCG(5, 2)), safetensors.U8, 4, 4)
+	files := parsed(pieces{"x": must(must(dcp.NewPiece(x)).Shard(0, 0, 2))}, pieces{"x": must(must(dcp.NewPiece(x)).Shard(0, 1, 2)), "y": must(dcp.NewPiece(x))})
 	f := must(dcp.Assemble(files...))
 	tensors := maps.Collect(f.Tensors())
 	require.NoError(t, f.Close())
@@ -87,7 +87,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	// A file that somebody else has closed is an error, too.
-	files = parsed(t, pieces{"x": pieceOf(t, x)}, pieces{"y": pieceOf(t, x)})
+	files = parsed(pieces{"x": must(dcp.NewPiece(x))}, pieces{"y": must(dcp.NewPiece(x))})
 	f = must(dcp.Assemble(files...))
 	require.NoError(t, files[1].Close())
 	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, must(f.Tensor("y")))), fs.ErrClosed)
@@ -115,7 +115,7 @@ func TestViews(t *testing.T) {
 // TestConcurrentUse reads, slices and saves one checkpoint from many goroutines, which
 // the race detector watches, and closes it meanwhile: what was read is right.
 func TestConcurrentUse(t *testing.T) {
-	want := wholeTensors(t)
+	want := wholeTensors()
 	f := must(dcp.Open(meshDir))
 	dir := t.TempDir()
 	var all sync.WaitGroup
@@ -134,7 +134,7 @@ func TestConcurrentUse(t *testing.T) {
 				} else if !errors.Is(err, fs.ErrClosed) {
 					t.Error(err)
 				}
-				p := pieceOf(t, x)
+				p := must(dcp.NewPiece(x))
 				if len(x.Shape()) > 0 {
 					p, _ = p.Shard(0, i, 8)
 				}
@@ -189,12 +189,12 @@ func (z zeros) ReadAt(b []byte, off int64) (int, error) {
 // call for the runs of a piece.
 func TestRangeReader(t *testing.T) {
 	const size = 256
-	x := random(t, rand.New(rand.NewPCG(5, 3)), safetensors.U8, size, size)
+	x := random(rand.New(rand.NewPCG(5, 3)), safetensors.U8, size, size)
 	var files []*safetensors.File
 	var readers []*rangeReader
 	for rank := range 4 {
-		p := shardOf(t, shardOf(t, pieceOf(t, x), 0, rank/2, 2), 1, rank%2, 2)
-		data := written(t, pieces{"x": p})
+		p := must(must(must(dcp.NewPiece(x)).Shard(0, rank/2, 2)).Shard(1, rank%2, 2))
+		data := written(pieces{"x": p})
 		r := &rangeReader{ReaderAt: bytes.NewReader(data)}
 		files, readers = append(files, must(safetensors.NewFile(r, int64(len(data))))), append(readers, r)
 	}

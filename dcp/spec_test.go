@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,7 +19,6 @@ type spec struct {
 }
 
 func specOf(t testing.TB, name string) (s spec) {
-	t.Helper()
 	require.NoError(t, json.Unmarshal(must(os.ReadFile(name)), &s))
 	return s
 }
@@ -43,8 +43,7 @@ func (s spec) ranks() int {
 
 // rank returns the pieces of a rank: each dimension of the mesh deals out what the
 // ones before have left.
-func (s spec) rank(t testing.TB, whole map[string]safetensors.Tensor, rank int) pieces {
-	t.Helper()
+func (s spec) rank(whole map[string]safetensors.Tensor, rank int) pieces {
 	at := make([]int, len(s.Mesh)) // the rank's place in the mesh
 	for i := len(s.Mesh) - 1; i >= 0; i-- {
 		at[i] = rank % s.Mesh[i]
@@ -52,10 +51,10 @@ func (s spec) rank(t testing.TB, whole map[string]safetensors.Tensor, rank int) 
 	}
 	of := make(pieces)
 	for name, x := range whole {
-		p := pieceOf(t, x)
+		p := must(dcp.NewPiece(x))
 		for i, placement := range s.Placements[name] {
 			if placement != "R" {
-				p = shardOf(t, p, int(placement[1]-'0'), at[i], s.Mesh[i])
+				p = must(p.Shard(int(placement[1]-'0'), at[i], s.Mesh[i]))
 			}
 		}
 		of[name] = p

@@ -21,7 +21,7 @@ func (b box) of(t testing.TB, x safetensors.Tensor) dcp.Piece {
 	for i := range b.begin {
 		ranges = append(ranges, safetensors.Span(b.begin[i], b.end[i]))
 	}
-	return pieceOf(t, must(x.Slice(ranges...)), b.begin...)
+	return must(dcp.NewPiece(must(x.Slice(ranges...)), b.begin...))
 }
 
 // cutUp cuts a box in two, n times over. Multiples of unit are left whole in the last
@@ -63,7 +63,7 @@ func TestTilings(t *testing.T) {
 			shape[i] = 1 + rng.IntN(7)
 		}
 		shape[len(shape)-1] *= unit
-		x := random(t, rng, dtype, shape...)
+		x := random(rng, dtype, shape...)
 		boxes := cutUp(rng, box{make([]int, len(shape)), shape}, rng.IntN(9), unit)
 		if rng.IntN(2) > 0 {
 			boxes = append(boxes, boxes[rng.IntN(len(boxes))])
@@ -73,7 +73,7 @@ func TestTilings(t *testing.T) {
 		for _, b := range boxes {
 			ranks = append(ranks, pieces{"x": b.of(t, x)})
 		}
-		f := joined(t, ranks...)
+		f := joined(ranks...)
 		got := must(f.Tensor("x"))
 		requireSame(t, x, got, fmt.Sprint(round, boxes))
 		var ranges []safetensors.Range
@@ -139,13 +139,13 @@ func TestPinwheel(t *testing.T) {
 			}
 		}
 		boxes = next
-		x := random(t, rng, safetensors.U16, 81, 81, 2)
+		x := random(rng, safetensors.U16, 81, 81, 2)
 		var ranks []pieces
 		for _, b := range boxes {
 			ranks = append(ranks, pieces{"x": b.of(t, x)})
 		}
 		rng.Shuffle(len(ranks), func(i, k int) { ranks[i], ranks[k] = ranks[k], ranks[i] })
-		f := joined(t, ranks...)
+		f := joined(ranks...)
 		requireTensors(t, map[string]safetensors.Tensor{"x": x}, f)
 		got := must(f.Tensor("x"))
 		for range 20 {
@@ -160,16 +160,16 @@ func TestPinwheel(t *testing.T) {
 // files, and no more work than that.
 func TestManyPieces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 3))
-	x := random(t, rng, safetensors.U8, 41, 83)
+	x := random(rng, safetensors.U8, 41, 83)
 	var ranks []pieces
 	for i := range 20 {
 		for k := range 20 {
-			p := shardOf(t, shardOf(t, pieceOf(t, x), 0, i, 20), 1, k, 20)
+			p := must(must(must(dcp.NewPiece(x)).Shard(0, i, 20)).Shard(1, k, 20))
 			ranks = append(ranks, pieces{"x": p})
 		}
 	}
 	rng.Shuffle(len(ranks), func(i, k int) { ranks[i], ranks[k] = ranks[k], ranks[i] })
-	requireTensors(t, map[string]safetensors.Tensor{"x": x}, joined(t, ranks...))
+	requireTensors(t, map[string]safetensors.Tensor{"x": x}, joined(ranks...))
 }
 
 // TestTilingsAgainstNaive joins random boxes and says whether they tile a tensor as
@@ -192,12 +192,12 @@ func TestTilingsAgainstNaive(t *testing.T) {
 			boxes = append(boxes, b)
 		}
 		tiles, shape := naiveTiling(boxes)
-		x := random(t, rng, safetensors.U8, shape...)
+		x := random(rng, safetensors.U8, shape...)
 		var ranks []pieces
 		for _, b := range boxes {
 			ranks = append(ranks, pieces{"x": b.of(t, x)})
 		}
-		f, err := dcp.Assemble(parsed(t, ranks...)...)
+		f, err := dcp.Assemble(parsed(ranks...)...)
 		require.Equal(t, tiles, err == nil, "%v: %v", boxes, err)
 		if tiles {
 			tilings++

@@ -59,7 +59,7 @@ func torchTensors(t *testing.T) map[string]safetensors.Tensor {
 	tensors := make(map[string]safetensors.Tensor)
 	for _, dtype := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.I64, safetensors.BOOL} {
 		for _, shape := range [][]int{{}, {1}, {3}, {8}, {0}, {1, 4}, {5, 7}, {8, 6}, {3, 0}, {2, 3, 5}, {7, 2, 4}, {2, 2, 2, 3}} {
-			x := random(t, rng, dtype, shape...)
+			x := random(rng, dtype, shape...)
 			if dtype == safetensors.BOOL {
 				data := must(safetensors.Append[byte](nil, x))
 				for i := range data {
@@ -127,7 +127,7 @@ func TestTorchSaves(t *testing.T) {
 		defer f.Close()
 		requireTensors(t, tensors, f)
 		for rank := range s.ranks() {
-			requireWritten(t, filepath.Join(dirs[i], dcp.FileName(rank)), s.rank(t, tensors, rank))
+			requireWritten(t, filepath.Join(dirs[i], dcp.FileName(rank)), s.rank(tensors, rank))
 		}
 	}
 }
@@ -143,7 +143,7 @@ func TestTorchLoads(t *testing.T) {
 		saved := job(tensors, uint64(10+i), torchMeshes[(i+1)%len(torchMeshes)]...)
 		dir := t.TempDir()
 		for rank := range saved.ranks() {
-			require.NoError(t, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), saved.rank(t, tensors, rank), nil))
+			require.NoError(t, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), saved.rank(tensors, rank), nil))
 		}
 		args = append(args, job(tensors, uint64(20+i), mesh...).file(t), whole, dir)
 	}
@@ -157,7 +157,7 @@ func TestTorchConsolidates(t *testing.T) {
 	run := torch(t)
 	tensors := torchTensors(t)
 	integers := t.TempDir()
-	require.NoError(t, dcp.WriteFile(filepath.Join(integers, dcp.FileName(0)), pieces{"x": pieceOf(t, tensors["I64 [3]"])}, nil))
+	require.NoError(t, dcp.WriteFile(filepath.Join(integers, dcp.FileName(0)), pieces{"x": must(dcp.NewPiece(tensors["I64 [3]"]))}, nil))
 	message, err := torchCommand(t)("consolidate", integers, t.TempDir())
 	require.Error(t, err, "PyTorch has mended its consolidation")
 	require.Contains(t, string(message), "torch.finfo() requires a floating point input type")
@@ -233,9 +233,9 @@ func resave(t *testing.T, from, to string, rank, ranks int) {
 	defer f.Close()
 	of := make(pieces)
 	for name, x := range f.Tensors() {
-		p := pieceOf(t, x)
+		p := must(dcp.NewPiece(x))
 		if n := len(x.Shape()); n > 0 {
-			p = shardOf(t, p, n-1, rank, ranks)
+			p = must(p.Shard(n-1, rank, ranks))
 		}
 		of[name] = p
 	}

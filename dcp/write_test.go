@@ -22,9 +22,9 @@ const shardingKey = "DCP_SHARDING_INFO"
 // the files that PyTorch wrote.
 func TestWriteAsTorch(t *testing.T) {
 	spec := specOf(t, "testdata/mesh.json")
-	whole := wholeTensors(t)
+	whole := wholeTensors()
 	for rank := range 4 {
-		requireWritten(t, filepath.Join(meshDir, dcp.FileName(rank)), spec.rank(t, whole, rank))
+		requireWritten(t, filepath.Join(meshDir, dcp.FileName(rank)), spec.rank(whole, rank))
 	}
 }
 
@@ -39,7 +39,7 @@ func requireWritten(t *testing.T, name string, all pieces) {
 	for _, info := range header.Tensors {
 		of[info.Name] = all[info.Name]
 	}
-	got := written(t, of)
+	got := written(of)
 	require.Equal(t, header, must(safetensors.ReadHeader(bytes.NewReader(got))))
 	require.Equal(t, want[header.DataStart:], got[header.DataStart:])
 }
@@ -60,49 +60,48 @@ func TestShard(t *testing.T) {
 		{3, 1, []int{0, 3}},
 		{2, 6, []int{0, 1, 2, 2, 2, 2, 2}},
 	} {
-		x := random(t, rand.New(rand.NewPCG(1, 1)), safetensors.U8, 2, c.size)
+		x := random(rand.New(rand.NewPCG(1, 1)), safetensors.U8, 2, c.size)
 		for i := range c.ranks {
-			p := shardOf(t, pieceOf(t, x), 1, i, c.ranks)
-			got, offsets := placed(t, p)
+			got, offsets := placed(t, must(must(dcp.NewPiece(x)).Shard(1, i, c.ranks)))
 			require.Equal(t, []int{0, c.begins[i]}, offsets, c)
 			requireSame(t, must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))), got)
 		}
 	}
 	// A mesh cuts a piece further; the offsets add up.
-	x := random(t, rand.New(rand.NewPCG(1, 2)), safetensors.U8, 7)
-	p := shardOf(t, shardOf(t, pieceOf(t, x), 0, 1, 2), 0, 1, 2)
+	x := random(rand.New(rand.NewPCG(1, 2)), safetensors.U8, 7)
+	p := must(must(must(dcp.NewPiece(x)).Shard(0, 1, 2)).Shard(0, 1, 2))
 	requirePlace(t, []int{1}, []int{6}, p)
 	// An empty piece is at the end of the whole tensor, not of the part that was cut.
-	p = shardOf(t, shardOf(t, pieceOf(t, x), 0, 0, 4), 0, 2, 3)
+	p = must(must(must(dcp.NewPiece(x)).Shard(0, 0, 4)).Shard(0, 2, 3))
 	requirePlace(t, []int{0}, []int{7}, p)
-	p = shardOf(t, pieceOf(t, x, 10), 0, 7, 8)
+	p = must(must(dcp.NewPiece(x, 10)).Shard(0, 7, 8))
 	requirePlace(t, []int{0}, []int{17}, p)
 	// Even the largest numbers do not overflow.
 	empty := must(safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{}))
-	p = shardOf(t, pieceOf(t, empty), 1, math.MaxInt-1, math.MaxInt)
+	p = must(must(dcp.NewPiece(empty)).Shard(1, math.MaxInt-1, math.MaxInt))
 	requirePlace(t, []int{0, 1}, []int{0, math.MaxInt - 1}, p)
-	p = shardOf(t, pieceOf(t, empty), 1, math.MaxInt-2, math.MaxInt-1)
+	p = must(must(dcp.NewPiece(empty)).Shard(1, math.MaxInt-2, math.MaxInt-1))
 	requirePlace(t, []int{0, 0}, []int{0, math.MaxInt}, p)
 	// The piece that is cut stays as it is.
-	p = pieceOf(t, x, 10)
-	requirePlace(t, []int{1}, []int{15}, shardOf(t, p, 0, 5, 7))
+	p = must(dcp.NewPiece(x, 10))
+	requirePlace(t, []int{1}, []int{15}, must(p.Shard(0, 5, 7)))
 	requirePlace(t, []int{7}, []int{10}, p)
 }
 
 // TestShardErrors checks the error of each rule.
 func TestShardErrors(t *testing.T) {
-	x := random(t, rand.New(rand.NewPCG(1, 3)), safetensors.U8, 2, 3)
+	x := random(rand.New(rand.NewPCG(1, 3)), safetensors.U8, 2, 3)
 	for _, c := range []struct {
 		piece     dcp.Piece
 		dim, i, n int
 		want      string
 	}{
-		{pieceOf(t, x), 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
-		{pieceOf(t, x), -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
-		{pieceOf(t, x), 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{pieceOf(t, x), 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{pieceOf(t, random(t, rand.New(rand.NewPCG(1, 3)), safetensors.F4, 2, 2)), 1, 0, 2, "safetensors: shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary"},
-		{pieceOf(t, x), 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{must(dcp.NewPiece(x)), 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
+		{must(dcp.NewPiece(x)), -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
+		{must(dcp.NewPiece(x)), 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{must(dcp.NewPiece(x)), 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{must(dcp.NewPiece(random(rand.New(rand.NewPCG(1, 3)), safetensors.F4, 2, 2))), 1, 0, 2, "safetensors: shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary"},
+		{must(dcp.NewPiece(x)), 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
 	} {
 		require.EqualError(t, errorOf(c.piece.Shard(c.dim, c.i, c.n)), c.want)
 	}
@@ -112,7 +111,7 @@ func TestShardErrors(t *testing.T) {
 // TestPieceErrors checks that impossible offsets are refused. Nothing of a file is at
 // fault.
 func TestPieceErrors(t *testing.T) {
-	x := random(t, rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
+	x := random(rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
 	deep := must(safetensors.NewTensor(safetensors.U8, make([]int, 65), []byte{}))
 	for _, c := range []struct {
 		x       safetensors.Tensor
@@ -135,13 +134,13 @@ func TestPieceErrors(t *testing.T) {
 
 // TestWriteErrors checks that what cannot be written leaves nothing.
 func TestWriteErrors(t *testing.T) {
-	x := random(t, rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
+	x := random(rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
 	name := filepath.Join(t.TempDir(), dcp.FileName(0))
 	require.Error(t, dcp.WriteFile(name, pieces{"x": {}}, nil), "the zero Piece")
-	require.Error(t, dcp.WriteFile(name, pieces{"__metadata__": pieceOf(t, x)}, nil))
+	require.Error(t, dcp.WriteFile(name, pieces{"__metadata__": must(dcp.NewPiece(x))}, nil))
 	require.NoFileExists(t, name)
 	fails := errors.New("disk full")
-	require.ErrorIs(t, dcp.Write(failingWriter{fails}, pieces{"x": pieceOf(t, x)}, nil), fails)
+	require.ErrorIs(t, dcp.Write(failingWriter{fails}, pieces{"x": must(dcp.NewPiece(x))}, nil), fails)
 }
 
 type failingWriter struct{ err error }
@@ -151,14 +150,14 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 // TestMetadata adds the keys of a program to those of DCP, and keeps none that
 // speaks of other pieces.
 func TestMetadata(t *testing.T) {
-	x := random(t, rand.New(rand.NewPCG(1, 5)), safetensors.U8, 4)
+	x := random(rand.New(rand.NewPCG(1, 5)), safetensors.U8, 4)
 	given := map[string]string{"step": "7", shardingKey: "of another file"}
 	name := filepath.Join(t.TempDir(), dcp.FileName(11))
-	require.NoError(t, dcp.WriteFile(name, pieces{"x": pieceOf(t, x, 0), "a\x7fé<": pieceOf(t, x)}, given))
+	require.NoError(t, dcp.WriteFile(name, pieces{"x": must(dcp.NewPiece(x, 0)), "a\x7fé<": must(dcp.NewPiece(x))}, given))
 	require.Equal(t, "shard-00012-model-00001-of-00001.safetensors", filepath.Base(name))
 	onDisk := must(os.ReadFile(name))
 	var b bytes.Buffer
-	require.NoError(t, dcp.Write(&b, pieces{"x": pieceOf(t, x, 0), "a\x7fé<": pieceOf(t, x)}, given))
+	require.NoError(t, dcp.Write(&b, pieces{"x": must(dcp.NewPiece(x, 0)), "a\x7fé<": must(dcp.NewPiece(x))}, given))
 	require.Equal(t, onDisk, b.Bytes(), "Write and WriteFile agree")
 	require.Equal(t, map[string]string{"step": "7", shardingKey: "of another file"}, given, "it was not modified")
 	f := must(safetensors.Load(name))

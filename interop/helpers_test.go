@@ -112,28 +112,25 @@ func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor, i
 	if want.SHA256 != "" {
 		return
 	}
-	switch want.DType {
-	case safetensors.BOOL, safetensors.U8:
-		requireIntegers[uint8](t, tensor, want.Values, inMemory)
-	case safetensors.U16:
-		requireIntegers[uint16](t, tensor, want.Values, inMemory)
-	case safetensors.U32:
-		requireIntegers[uint32](t, tensor, want.Values, inMemory)
-	case safetensors.U64:
-		requireIntegers[uint64](t, tensor, want.Values, inMemory)
-	case safetensors.I8:
-		requireIntegers[int8](t, tensor, want.Values, inMemory)
-	case safetensors.I16:
-		requireIntegers[int16](t, tensor, want.Values, inMemory)
-	case safetensors.I32:
-		requireIntegers[int32](t, tensor, want.Values, inMemory)
-	case safetensors.I64:
-		requireIntegers[int64](t, tensor, want.Values, inMemory)
-	case safetensors.C64:
-		requireComplex(t, tensor, want.Values, inMemory)
-	default:
-		requireFloats(t, tensor, want.Values, inMemory)
+	check, ok := requireValues[want.DType]
+	if !ok {
+		check = requireFloats
 	}
+	check(t, tensor, want.Values, inMemory)
+}
+
+// requireValues checks the elements of the dtypes that are no floats.
+var requireValues = map[safetensors.DType]func(t *testing.T, tensor safetensors.Tensor, want json.RawMessage, inMemory bool){
+	safetensors.BOOL: requireIntegers[uint8],
+	safetensors.U8:   requireIntegers[uint8],
+	safetensors.U16:  requireIntegers[uint16],
+	safetensors.U32:  requireIntegers[uint32],
+	safetensors.U64:  requireIntegers[uint64],
+	safetensors.I8:   requireIntegers[int8],
+	safetensors.I16:  requireIntegers[int16],
+	safetensors.I32:  requireIntegers[int32],
+	safetensors.I64:  requireIntegers[int64],
+	safetensors.C64:  requireComplex,
 }
 
 // requireIntegers checks the elements of a tensor whose Go type is T.

@@ -29,7 +29,7 @@ func TestCheckRedirect(t *testing.T) {
 		w.Header().Set("X-Any", "value")
 		redirectTo(target)(w, r)
 	})
-	client, _ := newClient(t)
+	client, _ := newClient()
 	client.Header = secrets()
 	var answer error
 	client.HTTP = &http.Client{CheckRedirect: func(req *http.Request, via []*http.Request) error {
@@ -69,9 +69,9 @@ func TestClientIsUsedAndNotModified(t *testing.T) {
 		}),
 	}
 	before := *h
-	client, _ := newClient(t)
+	client, _ := newClient()
 	client.HTTP = h
-	bytesOf(t, openTensor(t, client, s.URL+"/m"))
+	bytesOf(openTensor(t, client, s.URL+"/m"))
 	require.Equal(t, int32(2), sent.Load())
 	require.Equal(t, "c=v", s.requests[1].Header.Get("Cookie"))
 
@@ -94,14 +94,14 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 		"certificate": tls.URL + "/m?secret",
 		"not TLS":     "https" + strings.TrimPrefix(plain.URL, "http") + "/m?secret",
 	} {
-		client, clock := newClient(t)
+		client, clock := newClient()
 		_, err := client.Open(t.Context(), url)
 		require.Error(t, err, name)
 		require.Empty(t, clock.pauses, name)
 		require.NotContains(t, err.Error(), "secret")
 	}
 
-	client, clock := newClient(t)
+	client, clock := newClient()
 	client.Header = http.Header{"Authorization": {"Bearer secret\n"}}
 	_, err := client.Open(t.Context(), plain.URL+"/m")
 	require.EqualError(t, err, `safetensors: the value of header "Authorization" has a control character, such as a newline`)
@@ -120,7 +120,7 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 
 // TestNoAnswer counts the tries where nobody listens.
 func TestNoAnswer(t *testing.T) {
-	client, clock := newClient(t)
+	client, clock := newClient()
 	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.EOF })}
 	_, err := client.Open(t.Context(), "http://127.0.0.1/m?secret")
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -132,7 +132,7 @@ func TestNoAnswer(t *testing.T) {
 // unless it has answered before.
 func TestRefusedConnection(t *testing.T) {
 	s := newServer(t)
-	client, clock := newClient(t)
+	client, clock := newClient()
 	var close func()
 	client.HTTP, close = closing(s)
 	tensor := openTensor(t, client, s.add("/m", craft(100_000, 1000)))
@@ -165,7 +165,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	counted.Start()
 	defer counted.Close()
 	s.add("/m", pattern(20<<20))
-	client, _ := newClient(t)
+	client, _ := newClient()
 	o := openObject(t, client, counted.URL+"/m")
 	for i := range 20 {
 		must(o.ReadAt(make([]byte, 1000*(i+1)), int64(i)<<16))
@@ -189,7 +189,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 func TestReadFile(t *testing.T) {
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	s.add("/config.json", []byte(`{"a":1}`))
 	s.fault = func(n int, w http.ResponseWriter, _ *http.Request) bool {
 		if n == 0 {

@@ -63,7 +63,7 @@ func TestTextOfServersIsBounded(t *testing.T) {
 			"control": "\x1b[2Jx\u202e",
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				client, _ := newClient(t)
+				client, _ := newClient()
 				_, err := client.Open(t.Context(), rawServer(t, answer(evil))+"/m")
 				require.Error(t, err)
 				require.Less(t, len(err.Error()), 2000)

@@ -217,7 +217,7 @@ func TestPauses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
-			client, clock := newClient(t)
+			client, clock := newClient()
 			s.fault = first(1, statusOf(c.status, c.header...))
 			openTensor(t, client, s.add("/m", craft(100, 10)))
 			require.Len(t, clock.pauses, 1)
@@ -328,7 +328,7 @@ func TestContextEndsAll(t *testing.T) {
 	const readers = 50
 	file := craft(100_000, 20_000_000)
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := must(client.Open(ctx, s.add("/m", file)))
 	tensor := must(f.Tensor("t"))
@@ -362,7 +362,7 @@ func TestContextEndsAll(t *testing.T) {
 
 func TestContextEndsPause(t *testing.T) {
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	ctx, cancel := context.WithCancel(t.Context())
 	client.pace.pause = func(ctx context.Context, d time.Duration) {
 		require.Equal(t, longestAsked, d)
@@ -375,7 +375,7 @@ func TestContextEndsPause(t *testing.T) {
 }
 
 func TestContextThatIsDoneAfterAnotherFailure(t *testing.T) {
-	client, clock := newClient(t)
+	client, clock := newClient()
 	ctx, cancel := context.WithCancel(t.Context())
 	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 		cancel()
@@ -421,7 +421,7 @@ func TestParseContentRange(t *testing.T) {
 func TestReadAtKeepsItsContract(t *testing.T) {
 	s := newServer(t)
 	file := craft(100_000, 1000)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
 	size := int64(len(file))
 	for _, c := range []struct {

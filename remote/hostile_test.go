@@ -117,7 +117,7 @@ func TestHostileHeaders(t *testing.T) {
 					sent.Add(int64(max(0, buffered.Writer.Buffered()-before)))
 				}
 			})
-			client, _ := newClient(t)
+			client, _ := newClient()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			memory := allocated(func() {
@@ -139,7 +139,7 @@ func TestOpenCapped(t *testing.T) {
 	file := craft(header, data)
 	s := newServer(t)
 	s.fault = always(func(w http.ResponseWriter, r *http.Request) { sendCapped(w, r, file, most) })
-	client, _ := newClient(t)
-	require.Equal(t, pattern(data), bytesOf(t, openTensor(t, client, s.URL+"/m")))
+	client, _ := newClient()
+	require.Equal(t, pattern(data), bytesOf(openTensor(t, client, s.URL+"/m")))
 	require.LessOrEqual(t, len(s.ranges()), (8+header+data)/most+4)
 }

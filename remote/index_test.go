@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,7 +15,7 @@ const indexFile = "model.safetensors.index.json"
 
 // addModel serves a model of several shards at a path. Each shard has a tensor of
 // 1000 F32 and one of 10 I8. addModel returns the values of both in the last.
-func addModel(t testing.TB, s *server, path string, shards int) (weight []float32, bias []int8) {
+func addModel(s *server, path string, shards int) (weight []float32, bias []int8) {
 	var index []string
 	for i := range shards {
 		weight, bias = make([]float32, 1000), make([]int8, 10)
@@ -25,10 +24,8 @@ func addModel(t testing.TB, s *server, path string, shards int) (weight []float3
 		b := must(safetensors.NewTensor(safetensors.I8, []int{10}, bias))
 		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, shards)
 		wName, bName := fmt.Sprintf("layer.%d.weight", i), fmt.Sprintf("layer.%d.bias", i)
-		var file bytes.Buffer
 		padding := map[string]string{"": strings.Repeat(" ", firstRead)} // each header needs two requests
-		require.NoError(t, safetensors.Write(&file, map[string]safetensors.Tensor{wName: w, bName: b}, padding))
-		s.add(path+name, file.Bytes())
+		s.add(path+name, encode(map[string]safetensors.Tensor{wName: w, bName: b}, padding))
 		index = append(index, fmt.Sprintf("%q:%q,%q:%q", wName, name, bName, name))
 	}
 	s.add(path+indexFile, []byte(`{"metadata":{},"weight_map":{`+strings.Join(index, ",")+`}}`))
@@ -38,9 +35,9 @@ func addModel(t testing.TB, s *server, path string, shards int) (weight []float3
 // TestOpenIndexByURL opens the shards next to an index, which comes at the third try.
 func TestOpenIndexByURL(t *testing.T) {
 	s := newServer(t)
-	addModel(t, s, "/some/folder/", 3)
+	addModel(s, "/some/folder/", 3)
 	index := s.files["/some/folder/"+indexFile]
-	client, clock := newClient(t)
+	client, clock := newClient()
 	s.fault = first(2, func(w http.ResponseWriter, r *http.Request) {
 		if len(s.ranges()) == 1 {
 			w.WriteHeader(503)
@@ -59,7 +56,7 @@ func TestOpenIndexByURL(t *testing.T) {
 
 func TestOpenIndexConcurrently(t *testing.T) {
 	s := newServer(t)
-	addModel(t, s, "/f/", 2*inFlight)
+	addModel(s, "/f/", 2*inFlight)
 	waiting := make(chan struct{}, 2*inFlight)
 	full := make(chan struct{})
 	s.fault = func(n int, _ http.ResponseWriter, r *http.Request) bool {
@@ -72,6 +69,6 @@ func TestOpenIndexConcurrently(t *testing.T) {
 		<-full // which only the last of them closes
 		return false
 	}
-	client, _ := newClient(t)
+	client, _ := newClient()
 	must(client.Open(t.Context(), s.URL+"/f/"+indexFile))
 }

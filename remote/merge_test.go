@@ -40,7 +40,7 @@ func TestReadRangesMerges(t *testing.T) {
 	const size = 20 << 20
 	file := pattern(size)
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
 	for _, c := range []struct {
 		name   string
@@ -95,7 +95,7 @@ func TestReadRangesFails(t *testing.T) {
 	const size = 30 << 20
 	file := pattern(size)
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
 
 	err := o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{size - 5, 10}))
@@ -116,7 +116,7 @@ func TestReadRangesFails(t *testing.T) {
 func TestSkippedGapIsNoProgress(t *testing.T) {
 	file := pattern(1 << 20)
 	s := newServer(t)
-	client, clock := newClient(t)
+	client, clock := newClient()
 	o := openObject(t, client, s.add("/m", file))
 	s.reset(func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 0 {
@@ -134,7 +134,7 @@ func TestSkippedGapIsNoProgress(t *testing.T) {
 func TestReadRangesOfAWholeHead(t *testing.T) {
 	file := craft(100, 1000)
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
 	got := make([]byte, 20)
 	require.NoError(t, o.ReadRanges(seqOf(got, run{5, 10}, run{500, 10})))
@@ -147,7 +147,7 @@ func TestReadRangesOfAWholeHead(t *testing.T) {
 func TestReadRangesResumes(t *testing.T) {
 	file := pattern(200_000)
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
 	runs := []run{{1000, 3}, {1003, 1}, {1010, 5}, {1100, 4}}
 	want := slices.Concat(file[1000:1004], file[1010:1015], file[1100:1104])
@@ -220,7 +220,7 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 	const readers, distance = 1000, 10_000
 	file := pattern(firstRead + readers*distance)
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
 	release := make(chan struct{})
 	s.reset(func(n int, _ http.ResponseWriter, _ *http.Request) bool {

@@ -23,7 +23,7 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	test := func(length int) {
 		t.Run(strconv.Itoa(length), func(t *testing.T) {
 			s.reset(nil)
-			c, _ := newClient(t)
+			c, _ := newClient()
 			tensor := openTensor(t, c, s.add("/m", craft(length, data)))
 			want := []string{"bytes=0-100007"}
 			if length > 100_000 {
@@ -31,7 +31,7 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 			}
 			require.Equal(t, want, s.ranges())
 			require.Equal(t, int64(max(100_008, 8+length)), s.sent)
-			require.Equal(t, pattern(data), bytesOf(t, tensor))
+			require.Equal(t, pattern(data), bytesOf(tensor))
 			require.Equal(t, fmt.Sprintf("bytes=%d-%d", 8+length, 8+length+data-1), s.ranges()[len(want)])
 		})
 	}
@@ -235,7 +235,7 @@ func TestOpen(t *testing.T) {
 				memory := allocated(func() { f, err = client.Open(ctx, secret) })
 				if c.text == "" {
 					require.NoError(t, err)
-					require.Equal(t, c.file[72:], bytesOf(t, must(f.Tensor("t"))))
+					require.Equal(t, c.file[72:], bytesOf(must(f.Tensor("t"))))
 					require.NoError(t, f.Close())
 				} else {
 					requireOpenError(t, err, s, c.path, c.text)

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"net/http"
 	"runtime"
 	"sync"
@@ -34,9 +33,7 @@ func TestTransportThatEnds(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		tensors[name] = must(safetensors.NewTensor(safetensors.U8, []int{1 << 10, 3 << 10}, data))
 	}
-	var file bytes.Buffer
-	require.NoError(t, safetensors.Write(&file, tensors, nil))
-	s.add("/m", file.Bytes())
+	s.add("/m", encode(tensors, nil))
 	for _, end := range []func(){func() { panic("boom") }, runtime.Goexit} {
 		transport := &endingTransport{end: end}
 		transport.left.Store(2)

@@ -76,12 +76,12 @@ func TestRedirects(t *testing.T) {
 						return found
 					}
 				}
-				client, _ := newClient(t)
+				client, _ := newClient()
 				if user == "" {
 					client.Header = secrets()
 				}
 				tensor := openTensor(t, client, strings.Replace(home.URL, "://", "://"+user, 1)+"/m")
-				require.Equal(t, pattern(1000), bytesOf(t, tensor))
+				require.Equal(t, pattern(1000), bytesOf(tensor))
 				require.Equal(t, c.want, asked)
 			})
 		}
@@ -156,7 +156,7 @@ func TestMoved(t *testing.T) {
 		{rule: "file changes", change: func(c *cdns) { c.one.etag = `"v2"` }, hub: 1, one: 3, is: ErrChanged},
 		{rule: "file changes on a server without preconditions", change: func(c *cdns) {
 			c.one.etag = `"v2"`
-			c.one.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
+			c.one.fault = ignoring("If-Match")
 		}, hub: 1, one: 3, is: ErrChanged},
 		{rule: "host closes", change: func(c *cdns) { c.target = c.two.URL + "/blob"; c.close() }, hub: 2, one: 1, two: 2, pauses: 1},
 		{rule: "same content elsewhere", change: to(`"sha"`), hub: 2, one: 2, two: 2},
@@ -179,7 +179,7 @@ func TestMoved(t *testing.T) {
 				return false
 			}
 			m.one.fault, m.two.fault = claim, claim
-			client, clock := newClient(t)
+			client, clock := newClient()
 			client.HTTP, m.close = closing(m.one)
 			tensor := openTensor(t, client, hub.URL+"/m")
 			c.change(m)

@@ -178,6 +178,14 @@ func first(n int, answer http.HandlerFunc) fault {
 	}
 }
 
+// ignoring returns a fault of a server that knows nothing of a field of requests.
+func ignoring(field string) fault {
+	return func(_ int, _ http.ResponseWriter, r *http.Request) bool {
+		r.Header.Del(field)
+		return false
+	}
+}
+
 // craft returns a file of one U8 tensor, t, with a header of headerLength bytes.
 func craft(headerLength, dataLength int) []byte {
 	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
@@ -197,9 +205,11 @@ func pattern(n int) []byte {
 }
 
 // encode returns a file of tensors.
-func encode(t testing.TB, tensors map[string]safetensors.Tensor) []byte {
+func encode(tensors map[string]safetensors.Tensor, metadata map[string]string) []byte {
 	var b bytes.Buffer
-	require.NoError(t, safetensors.Write(&b, tensors, nil))
+	if err := safetensors.Write(&b, tensors, metadata); err != nil {
+		panic(err)
+	}
 	return b.Bytes()
 }
 
@@ -216,7 +226,7 @@ func (c *clock) pause(_ context.Context, d time.Duration) {
 }
 
 // newClient returns a Client that never waits.
-func newClient(testing.TB) (*Client, *clock) {
+func newClient() (*Client, *clock) {
 	c := new(clock)
 	return &Client{pace: pace{pause: c.pause}}, c
 }
@@ -224,7 +234,7 @@ func newClient(testing.TB) (*Client, *clock) {
 // newClientOf returns a Client that never waits and trusts the certificate of a server. It
 // must close each body.
 func newClientOf(t *testing.T, s *server) (*Client, *clock) {
-	client, clock := newClient(t)
+	client, clock := newClient()
 	open, base := new(atomic.Int64), s.Server.Client().Transport
 	t.Cleanup(func() { require.Zero(t, open.Load(), "bodies are left open") })
 	client.HTTP = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -257,6 +267,6 @@ func openTensor(t testing.TB, c *Client, url string) safetensors.Tensor {
 }
 
 // bytesOf reads a tensor.
-func bytesOf(t testing.TB, tensor safetensors.Tensor) []byte {
+func bytesOf(tensor safetensors.Tensor) []byte {
 	return must(safetensors.Append[byte](nil, tensor))
 }

@@ -23,8 +23,8 @@ func TestSlicesAreFetchedAsMergedRanges(t *testing.T) {
 	}
 	whole := must(safetensors.NewTensor(safetensors.BF16, []int{rows, columns}, values))
 	s := newServer(t)
-	client, _ := newClient(t)
-	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
+	client, _ := newClient()
+	tensor := openTensor(t, client, s.add("/m", encode(map[string]safetensors.Tensor{"t": whole}, nil)))
 	for _, c := range []struct {
 		name     string
 		ranges   []safetensors.Range
@@ -61,9 +61,9 @@ func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
 		add(fmt.Sprintf("norm.%03d", i), 4096)
 	}
 	add("weight", large)
-	file := encode(t, tensors)
+	file := encode(tensors, nil)
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	f := must(client.Open(t.Context(), s.add("/m", file)))
 	defer f.Close()
 	s.reset(nil)
@@ -80,8 +80,8 @@ func TestConversionsAreFetchedInLargeBlocks(t *testing.T) {
 	const elements = 10 << 20
 	whole := must(safetensors.NewTensor(safetensors.BF16, []int{elements}, make([]uint16, elements)))
 	s := newServer(t)
-	client, _ := newClient(t)
-	tensor := openTensor(t, client, s.add("/m", encode(t, map[string]safetensors.Tensor{"t": whole})))
+	client, _ := newClient()
+	tensor := openTensor(t, client, s.add("/m", encode(map[string]safetensors.Tensor{"t": whole}, nil)))
 	s.reset(nil)
 	must(safetensors.Append[float32](nil, tensor))
 	require.LessOrEqual(t, len(s.ranges()), 10, "2 MiB of BF16 a request")

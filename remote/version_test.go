@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +13,11 @@ import (
 // TestVersionStaysPinned has an answer without a version.
 func TestVersionStaysPinned(t *testing.T) {
 	s := newServer(t)
-	client, _ := newClient(t)
+	client, _ := newClient()
 	tensor := openTensor(t, client, s.add("/m", craft(100_100, 3000)))
-	s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
+	s.fault = ignoring("If-Match")
 	s.etag = ""
-	bytesOf(t, tensor)
+	bytesOf(tensor)
 	s.etag = `"v2"`
 	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, tensor)), ErrChanged)
 	require.Equal(t, "identity", s.requests[0].Header.Get("Accept-Encoding"))
@@ -39,32 +38,27 @@ func TestReadsPinTheVersion(t *testing.T) {
 		{name: "strong ETag", etag: `"v1"`, change: func(s *server) { s.etag = `"v2"` }, header: "If-Match", value: `"v1"`, text: "status 412 Precondition Failed"},
 		{name: "strong ETag on a server without preconditions", etag: `"v1"`, change: func(s *server) {
 			s.etag = `"v2"`
-			s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
+			s.fault = ignoring("If-Match")
 		}, text: "ETag is `\"v2\"`, was `\"v1\"`"},
 		{name: "long ETag", etag: `"` + strings.Repeat("a", 10_000) + `"`, change: func(s *server) {
 			s.etag = `W/` + s.etag
-			s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("If-Match"); return false }
+			s.fault = ignoring("If-Match")
 		}, text: "ETag is"},
 		{name: "weak ETag", etag: `W/"v1"`, change: func(s *server) { s.etag = `W/"v2"` }, header: "If-Match", text: "ETag is `W/\"v2\"`, was `W/\"v1\"`"},
 		{name: "same weak ETag, other date", etag: `W/"v1"`, modified: monday, change: func(s *server) {
 			s.modified = monday.Add(time.Second)
-			s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool {
-				r.Header.Del("If-Unmodified-Since")
-				return false
-			}
+			s.fault = ignoring("If-Unmodified-Since")
 		}, text: "Last-Modified is"},
 		{name: "same strong ETag, other date", etag: `"v1"`, modified: monday, change: func(s *server) { s.modified = monday.Add(time.Second) }},
 		{name: "date", modified: monday, change: func(s *server) { s.modified = monday.Add(time.Second) }, header: "If-Unmodified-Since", value: "Mon, 02 Jun 2025 08:00:00 GMT", text: "status 412"},
 		{name: "shorter", change: func(s *server) { s.files["/m"] = craft(100_100, 5) }, text: "it has 100113 bytes, had 103108"},
 		{name: "longer", change: func(s *server) { s.files["/m"] = craft(100_100, 5000) }, text: "it has 105108 bytes, had 103108"},
-		{name: "turned into a server without ranges", change: func(s *server) {
-			s.fault = func(_ int, _ http.ResponseWriter, r *http.Request) bool { r.Header.Del("Range"); return false }
-		}, text: "does not support range requests"},
+		{name: "turned into a server without ranges", change: func(s *server) { s.fault = ignoring("Range") }, text: "does not support range requests"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
 			s.etag, s.modified = c.etag, c.modified
-			client, _ := newClient(t)
+			client, _ := newClient()
 			tensor := openTensor(t, client, s.add("/m", craft(100_100, 3000)))
 			if c.change != nil {
 				c.change(s)
