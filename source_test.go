@@ -127,3 +127,12 @@ func TestCloseUnmaps(t *testing.T) {
 	require.ErrorIs(t, m.file.Close(), os.ErrClosed)
 	require.Error(t, munmap(m.bytes), "it is mapped no more")
 }
+
+// TestOpenUnmapped opens files as on a system that cannot map them.
+func TestOpenUnmapped(t *testing.T) {
+	const name = "testdata/model.safetensors"
+	f := must(openUnmapped(name))
+	require.Equal(t, must(Load(name)).Header(), f.Header())
+	require.NoError(t, f.Close())
+	require.ErrorIs(t, errorOf(openUnmapped("testdata/absent")), fs.ErrNotExist)
+}

@@ -84,6 +84,7 @@ func TestOpenFolder(t *testing.T) {
 			`shard "m-00002-of-00002.safetensors": header length`},
 
 		{"a file before its variant", files{"x.safetensors": one, "x.fp16.safetensors": half}, tensors, nil, ""},
+		{"before one of the first and last letters", files{"x.safetensors": one, "x.Az_Za.safetensors": half}, tensors, nil, ""},
 		{"before several", files{"x.safetensors": one, "x.fp16.safetensors": half, "x.non_ema.safetensors": half}, tensors, nil, ""},
 		{"before shards", files{"x.safetensors": one, "x.fp16-00001-of-00002.safetensors": half, "x.safetensors.index.fp16.json": lost}, tensors, nil, ""},
 		{"before shards of older writers", files{"x.safetensors": one, "x-00001-of-00002.fp16.safetensors": half}, tensors, nil, ""},

@@ -43,6 +43,9 @@ func TestReshapePartReadsItsBytes(t *testing.T) {
 	require.Equal(t, want[3*64*1024:4*64*1024], appended[uint32](part))
 	require.EqualValues(t, 64*1024*4, r.bytes)
 	r.bytes = 0
+	must(Append[uint32](nil, must(part.Slice(All(), Span(0, 512)))))
+	require.EqualValues(t, 64*1024*4, r.bytes, "nor do columns of it")
+	r.bytes = 0
 	must(y.ReadAt(make([]byte, 4096), 4096*100))
 	require.LessOrEqual(t, r.bytes, int64(64*1024*4), "a window does not read the rest")
 	for name, z := range map[string]Tensor{"whole": y, "converted": must(must(y.Bitcast(F32)).Convert(F64))} {
