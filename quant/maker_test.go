@@ -159,6 +159,68 @@ func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 
 	return wide
 }
 
+// A grid is the numbers of a part, by line and position.
+type grid func(line, position int) float32
+
+// grid puts random numbers: floats, or bytes, of which those of U8 are powers of two.
+func (m maker) grid(name string, d safetensors.DType, shape ...int) grid {
+	width := 1
+	if len(shape) > 0 {
+		width = shape[len(shape)-1]
+	}
+	number := map[safetensors.DType]func(b byte) float32{
+		safetensors.F8_E4M3: slowE4M3, safetensors.F8_E5M2: slowE5M2, safetensors.F8_E8M0: slowE8M0, safetensors.U8: slowE8M0,
+		safetensors.I8: func(b byte) float32 { return float32(int8(b)) },
+	}[d]
+	if number == nil {
+		v := m.floats(name, d, shape...)
+		return func(line, position int) float32 { return v[line*width+position] }
+	}
+	b := m.random(name, d, shape...)
+	return func(line, position int) float32 { return number(b[line*width+position]) }
+}
+
+// codes puts codes of a few bits along lines of elements of some dtype.
+func (m maker) codes(name string, d safetensors.DType, bits int, number func(code int) float32, width int, lines ...int) grid {
+	words := cdiv(width*bits, d.Bits())
+	b := m.random(name, d, append(lines, words)...)
+	return func(line, position int) float32 {
+		return number(code(b, line*words*d.Bits()+position*bits, bits))
+	}
+}
+
+// fp8or4 puts values of F8_E4M3, or of E2M1 in another dtype.
+func (m maker) fp8or4(name string, d safetensors.DType, width int, lines ...int) grid {
+	if d == safetensors.F8_E4M3 {
+		return m.grid(name, d, append(lines, width)...)
+	}
+	return m.codes(name, d, 4, slowE2M1, width, lines...)
+}
+
+// down puts codes down the columns of words of 32 bits.
+func (m maker) down(name string, bits int, number func(code int) float32, lines, width int) grid {
+	b := m.random(name, safetensors.I32, cdiv(lines*bits, 32), width)
+	return func(line, position int) float32 { return number(down(b, line, position, width, bits)) }
+}
+
+// index puts the group of each of n columns.
+func (m maker) index(name string, n, groups int) func(column int) int {
+	of := make([]int32, n)
+	for i := range of {
+		of[i] = m.Int32N(int32(groups))
+	}
+	numbers(name, of...)(m.tensors)
+	return func(column int) int { return int(of[column]) }
+}
+
+func unsigned(code int) float32 { return float32(code) }
+
+func offset(bits int) func(code int) float32 {
+	return func(code int) float32 { return float32(code - 1<<(bits-1)) }
+}
+
+func cdiv(n, d int) int { return (n + d - 1) / d }
+
 // code returns bits from a stream.
 func code(b []byte, first, bits int) int {
 	v := 0

@@ -1,10 +1,9 @@
 package quant_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,124 +24,130 @@ type twin struct {
 	at      func(i []int) float32
 }
 
+// matrix says that the twin is one, and what its elements are.
+func (w *twin) matrix(rows, columns int, at func(row, column int) float32) {
+	w.shape = []int{rows, columns}
+	w.at = func(x []int) float32 { return at(x[0], x[1]) }
+}
+
+// A maker of twins adds one by one.
+type twinMaker struct {
+	*rand.Rand
+	all   []twin
+	times int // what one size of each is multiplied by
+	large int // the size that is, by its number
+}
+
+func (t *twinMaker) add(title string, make func(m maker, w *twin)) {
+	w := twin{title: title, name: "a.weight", tensors: map[string]safetensors.Tensor{}}
+	t.large = t.IntN(2)
+	make(maker{t.Rand, w.tensors}, &w)
+	t.all = append(t.all, w)
+}
+
+func (t *twinMaker) size(n int) int {
+	if t.large--; t.large == -1 {
+		n *= t.times
+	}
+	return 1 + t.IntN(n)
+}
+
 // twins returns one tensor of each layout.
 func twins(seed uint64) []twin { return twinsOf(seed, 1) }
 
 // twinsOf returns tensors of which one size is times as large.
 func twinsOf(seed uint64, times int) []twin {
-	r := rand.New(rand.NewPCG(seed, 1))
-	var all []twin
-	large := 0 // the size that is, by its number
-	add := func(title string, make func(m maker, w *twin)) {
-		w := twin{title: title, name: "a.weight", tensors: map[string]safetensors.Tensor{}}
-		large = r.IntN(2)
-		make(maker{r, w.tensors}, &w)
-		all = append(all, w)
+	t := &twinMaker{Rand: rand.New(rand.NewPCG(seed, 1)), times: times}
+	t.floats()
+	t.integers()
+	t.words()
+	t.comfy()
+	t.bitsAndBytes()
+	return t.all
+}
+
+// granularity returns the shape of scales, and how many rows and columns each is for.
+func granularity(strategy string, o, i int) (shape []int, height, length int) {
+	switch strategy {
+	case "channel", "fbgemm":
+		return []int{o, 1}, 1, i
+	case "block":
+		return []int{cdiv(o, 7), cdiv(i, 9)}, 7, 9
+	case "tensor":
+		return []int{1}, o, i
 	}
-	size := func(n int) int {
-		if large--; large == -1 {
-			n *= times
-		}
-		return 1 + r.IntN(n)
-	}
+	return nil, o, i
+}
+
+func (t *twinMaker) floats() {
 	for _, d := range []safetensors.DType{safetensors.F32, safetensors.F8_E8M0, safetensors.U8} {
-		add(fmt.Sprint("FP8 block ", d), func(m maker, w *twin) {
-			o, i, h, l := size(70), size(70), size(20), size(20)
-			rows, columns := (o+h-1)/h, (i+l-1)/l
+		t.add(fmt.Sprint("FP8 block ", d), func(m maker, w *twin) {
+			o, i, h, l := t.size(70), t.size(70), t.size(20), t.size(20)
 			w.config = method("fp8", object{"weight_block_size": []int{h, l}})
-			q := m.random("a.weight", safetensors.F8_E4M3, o, i)
-			var s func(g int) float32
-			if d == safetensors.F32 {
-				v := m.floats("a.weight_scale_inv", d, rows, columns)
-				s = func(g int) float32 { return v[g] }
-			} else {
-				v := m.random("a.weight_scale_inv", d, rows, columns)
-				s = func(g int) float32 { return slowE8M0(v[g]) }
-			}
-			w.shape = []int{o, i}
-			w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * s(x[0]/h*columns+x[1]/l) }
+			q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.weight_scale_inv", d, cdiv(o, h), cdiv(i, l))
+			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/h, c/l) })
 		})
 	}
-	add("FP8 whole", func(m maker, w *twin) {
-		o, i := size(300), size(300)
+	t.add("FP8 whole", func(m maker, w *twin) {
+		o, i := t.size(300), t.size(300)
 		w.config = method("fp8", object{"weight_block_size": nil})
 		m.floats("a.activation_scale", safetensors.BF16)
-		q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.floats("a.weight_scale_inv", safetensors.BF16)
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 { return slowE4M3(q[x[0]*i+x[1]]) * s[0] }
+		q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.weight_scale_inv", safetensors.BF16)
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(0, 0) })
 	})
-	add("DeepSeek V4", func(m maker, w *twin) {
-		o, i := size(300), size(300)
+	t.add("DeepSeek V4", func(m maker, w *twin) {
+		o, i := t.size(300), t.size(300)
 		w.config = method("fp8", object{"weight_block_size": []int{128, 128}})
-		q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.random("a.scale", safetensors.F8_E8M0, (o+127)/128, (i+127)/128)
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 {
-			return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[x[0]/128*((i+127)/128)+x[1]/128])
-		}
+		q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.scale", safetensors.F8_E8M0, cdiv(o, 128), cdiv(i, 128))
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/128, c/128) })
 	})
 	for _, c := range []struct {
 		title, config, values string
 		dtype                 safetensors.DType
-		bits                  int
 		scales                string
 		power                 safetensors.DType
 	}{
-		{"DeepSeek V4 expert", method("fp8", object{}), "a.weight", safetensors.I8, 4, "a.scale", safetensors.F8_E8M0},
+		{"DeepSeek V4 expert", method("fp8", object{}), "a.weight", safetensors.I8, "a.scale", safetensors.F8_E8M0},
 		{"MXFP4", compressedConfig("mxfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}),
-			"a.weight_packed", safetensors.U8, 4, "a.weight_scale", safetensors.U8},
+			"a.weight_packed", safetensors.U8, "a.weight_scale", safetensors.U8},
 		{"MXFP8", compressedConfig("mxfp8-quantized", object{"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32}),
-			"a.weight", safetensors.F8_E4M3, 8, "a.weight_scale", safetensors.U8},
+			"a.weight", safetensors.F8_E4M3, "a.weight_scale", safetensors.U8},
 	} {
-		add(c.title, func(m maker, w *twin) {
-			o, i := size(30), 32*size(4)
+		t.add(c.title, func(m maker, w *twin) {
+			o, i := t.size(30), 32*t.size(4)
 			w.config = c.config
-			q, s := m.random(c.values, c.dtype, o, i*c.bits/8), m.random(c.scales, c.power, o, i/32)
-			w.shape = []int{o, i}
-			w.at = func(x []int) float32 {
-				v := code(q, c.bits*(x[0]*i+x[1]), c.bits)
-				return map[int]float32{4: slowE2M1(v), 8: slowE4M3(byte(v))}[c.bits] * slowE8M0(s[x[0]*(i/32)+x[1]/32])
-			}
+			q, s := m.fp8or4(c.values, c.dtype, i, o), m.grid(c.scales, c.power, o, i/32)
+			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r, c/32) })
 		})
 	}
 	for _, kind := range []string{"blocks", "whole", "halves", "mxfp8", "fp4"} {
-		add("FP8 experts "+kind, func(m maker, w *twin) {
-			e, o, i, h, l := 1+r.IntN(3), 2*size(20), 32*size(3), size(20), size(20)
+		t.add("FP8 experts "+kind, func(m maker, w *twin) {
+			e, o, i, h, l := 1+t.IntN(3), 2*t.size(20), 32*t.size(3), t.size(20), t.size(20)
 			w.name = "a.gate_up_proj"
-			w.config = method("fp8", object{"weight_block_size": []int{h, l}})
+			d := safetensors.F8_E4M3
 			switch kind {
+			case "blocks":
+				w.config = method("fp8", object{"weight_block_size": []int{h, l}})
 			case "whole", "halves":
 				w.config, h, l = method("fp8", object{"weight_block_size": nil}), o, i
 				if kind == "halves" {
 					h = o / 2
 				}
 				m.floats("a.gate_up_proj_activation_scale", safetensors.F32, e)
-			case "mxfp8", "fp4":
+			case "mxfp8":
 				w.config, h, l = method("mxfp8", object{}), 1, 32
+			case "fp4":
+				w.config, h, l, d = method("fp8", object{"expert_dtype": "fp4"}), 1, 32, safetensors.I8
 			}
-			d, width := safetensors.F8_E4M3, i
-			if kind == "fp4" {
-				d, width = safetensors.I8, i/2
-				w.config = method("fp8", object{"expert_dtype": "fp4"})
-			}
-			down, across := (o+h-1)/h, (i+l-1)/l
-			q, s := m.random(w.name, d, e, o, width), m.random(w.name+"_scale_inv", safetensors.U8, e, down, across)
+			q, s := m.fp8or4(w.name, d, i, e, o), m.grid(w.name+"_scale_inv", safetensors.U8, e, cdiv(o, h), cdiv(i, l))
 			w.shape = []int{e, o, i}
-			w.at = func(x []int) float32 {
-				n := (x[0]*o+x[1])*i + x[2]
-				v := slowE2M1(code(q, 4*n, 4))
-				if kind != "fp4" {
-					v = slowE4M3(q[n])
-				}
-				return v * slowE8M0(s[(x[0]*down+x[1]/h)*across+x[2]/l])
-			}
+			w.at = func(x []int) float32 { return q(x[0]*o+x[1], x[2]) * s(x[0]*cdiv(o, h)+x[1]/h, x[2]/l) }
 		})
 	}
 	for _, strategy := range []string{"channel", "tensor", "block", "scalar", "fbgemm"} {
-		add("FP8 "+strategy, func(m maker, w *twin) {
-			o, i := size(50), size(50)
+		t.add("FP8 "+strategy, func(m maker, w *twin) {
+			o, i := t.size(50), t.size(50)
 			w.config = compressedConfig("float-quantized", object{"num_bits": 8, "type": "float", "strategy": strategy, "block_structure": []int{7, 9}})
-			q := m.random("a.weight", safetensors.F8_E4M3, o, i)
-			shape := map[string][]int{"channel": {o, 1}, "fbgemm": {o, 1}, "tensor": {1}, "block": {(o + 6) / 7, (i + 8) / 9}}[strategy]
 			switch strategy {
 			case "scalar":
 				w.config = method("fp8", object{"activation_scheme": "static"})
@@ -151,323 +156,241 @@ func twinsOf(seed uint64, times int) []twin {
 				m.floats("a.input_scale_ub", safetensors.F32, 1)
 			}
 			m.floats("a.input_scale", safetensors.BF16, 1)
-			s := m.floats("a.weight_scale", safetensors.BF16, shape...)
-			w.shape = []int{o, i}
-			w.at = func(x []int) float32 {
-				return slowE4M3(q[x[0]*i+x[1]]) * s[map[string]int{"channel": x[0], "fbgemm": x[0], "block": x[0]/7*((i+8)/9) + x[1]/9}[strategy]]
-			}
+			shape, h, l := granularity(strategy, o, i)
+			q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.weight_scale", safetensors.BF16, shape...)
+			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/h, c/l) })
 		})
 	}
-	add("INT8", func(m maker, w *twin) {
-		o, i := size(50), size(50)
-		w.config = compressedConfig("int-quantized", object{"num_bits": 8, "type": "int", "strategy": "channel"})
-		q, s := m.random("a.weight", safetensors.I8, o, i), m.floats("a.weight_scale", safetensors.BF16, o, 1)
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 { return float32(int8(q[x[0]*i+x[1]])) * s[x[0]] }
+	t.add("NVFP4", func(m maker, w *twin) {
+		o, i := t.size(20), 16*t.size(6)
+		w.config = compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})
+		q, s, g := m.codes("a.weight_packed", safetensors.U8, 4, slowE2M1, i, o), m.grid("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.grid("a.weight_global_scale", safetensors.F32, 1)
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * float32(s(r, c/16)/g(0, 0)) })
 	})
-	for _, strategy := range []string{"channel", "tensor", "block"} {
-		for _, words := range []bool{false, true} {
-			if words && strategy == "channel" {
-				continue
-			}
-			add(fmt.Sprint("asymmetric by ", strategy, words), func(m maker, w *twin) {
-				o, i := size(50), 4*size(12)
-				format, name := "int-quantized", "a.weight"
-				if words {
-					format, name = "pack-quantized", "a.weight_packed"
-					m.dimensions("a.weight_shape", o, i)
-				}
-				w.config = compressedConfig(format, object{"num_bits": 8, "type": "int", "strategy": strategy, "block_structure": []int{7, 9}, "symmetric": false})
-				shape := map[string][]int{"channel": {o, 1}, "tensor": {1}, "block": {(o + 6) / 7, (i + 8) / 9}}[strategy]
-				var q []byte
-				if words {
-					q = m.random(name, safetensors.I32, o, i/4)
-				} else {
-					q = m.random(name, safetensors.I8, o, i)
-				}
-				s, z := m.floats("a.weight_scale", safetensors.BF16, shape...), m.random("a.weight_zero_point", safetensors.I8, shape...)
-				w.shape = []int{o, i}
-				w.at = func(x []int) float32 {
-					g := map[string]int{"channel": x[0], "block": x[0]/7*((i+8)/9) + x[1]/9}[strategy]
-					v := q[x[0]*i+x[1]]
-					if words {
-						v -= 128
-					}
-					return (float32(int8(v)) - float32(int8(z[g]))) * s[g]
-				}
-			})
+	t.add("NVFP4 of ModelOpt", func(m maker, w *twin) {
+		o, i := t.size(20), 16*t.size(6)
+		w.config = text(object{"quantization": object{"quant_algo": "NVFP4", "group_size": 16}})
+		q, s, g := m.codes("a.weight", safetensors.U8, 4, slowE2M1, i, o), m.grid("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.grid("a.weight_scale_2", safetensors.F32)
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * float32(s(r, c/16)*g(0, 0)) })
+	})
+	t.add("gpt-oss", func(m maker, w *twin) {
+		e, rows, i := t.size(3), t.size(40), 32*t.size(4)
+		w.config, w.name = method("mxfp4", object{}), "a.gate_up_proj"
+		q, s := m.random(w.name+"_blocks", safetensors.U8, e, rows, i/32, 16), m.grid(w.name+"_scales", safetensors.U8, e, rows, i/32)
+		w.shape = []int{e, i, rows}
+		w.at = func(x []int) float32 {
+			line := x[0]*rows + x[2]
+			return slowE2M1(code(q, 4*(line*i+x[1]), 4)) * s(line, x[1]/32)
 		}
+	})
+}
+
+func (t *twinMaker) integers() {
+	t.add("INT8", func(m maker, w *twin) {
+		o, i := t.size(50), t.size(50)
+		w.config = compressedConfig("int-quantized", object{"num_bits": 8, "type": "int", "strategy": "channel"})
+		q, s := m.grid("a.weight", safetensors.I8, o, i), m.grid("a.weight_scale", safetensors.BF16, o, 1)
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r, 0) })
+	})
+	for _, c := range []struct {
+		strategy string
+		words    bool
+	}{{"channel", false}, {"tensor", false}, {"tensor", true}, {"block", false}, {"block", true}} {
+		t.add(fmt.Sprint("asymmetric by ", c.strategy, c.words), func(m maker, w *twin) {
+			o, i := t.size(50), 4*t.size(12)
+			weights := object{"num_bits": 8, "type": "int", "strategy": c.strategy, "block_structure": []int{7, 9}, "symmetric": false}
+			shape, h, l := granularity(c.strategy, o, i)
+			var q grid
+			if c.words {
+				w.config = compressedConfig("pack-quantized", weights)
+				q = m.codes("a.weight_packed", safetensors.I32, 8, offset(8), i, o)
+				m.dimensions("a.weight_shape", o, i)
+			} else {
+				w.config = compressedConfig("int-quantized", weights)
+				q = m.grid("a.weight", safetensors.I8, o, i)
+			}
+			s, z := m.grid("a.weight_scale", safetensors.BF16, shape...), m.grid("a.weight_zero_point", safetensors.I8, shape...)
+			w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r/h, c/l)) * s(r/h, c/l) })
+		})
 	}
 	for bits := 1; bits <= 8; bits++ {
 		for _, asymmetric := range []bool{false, true} {
-			add(fmt.Sprintf("packed %d asymmetric %v", bits, asymmetric), func(m maker, w *twin) {
-				group := size(40)
-				o, i := size(70), group*size(5)
-				words, groups := (i*bits+31)/32, i/group
+			t.add(fmt.Sprintf("packed %d asymmetric %v", bits, asymmetric), func(m maker, w *twin) {
+				group := t.size(40)
+				o, i := t.size(70), group*t.size(5)
 				w.config = compressedConfig("pack-quantized", object{"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": !asymmetric})
-				q, s := m.random("a.weight_packed", safetensors.I32, o, words), m.floats("a.weight_scale", safetensors.F16, o, groups)
+				q, s := m.codes("a.weight_packed", safetensors.I32, bits, offset(bits), i, o), m.grid("a.weight_scale", safetensors.F16, o, i/group)
 				m.dimensions("a.weight_shape", o, i)
-				var z []byte
+				z := func(int, int) float32 { return 0 }
 				if asymmetric {
-					z = m.random("a.weight_zero_point", safetensors.I32, (o*bits+31)/32, groups)
+					z = m.down("a.weight_zero_point", bits, offset(bits), o, i/group)
 				}
-				w.shape = []int{o, i}
-				w.at = func(x []int) float32 {
-					g := x[1] / group
-					v := float32(code(q, 32*x[0]*words+x[1]*bits, bits) - 1<<(bits-1))
-					if asymmetric {
-						v -= float32(down(z, x[0], g, groups, bits) - 1<<(bits-1))
-					}
-					return v * s[x[0]*groups+g]
-				}
+				w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r, c/group)) * s(r, c/group) })
 			})
 		}
 	}
 	for _, used := range []bool{false, true} {
-		add(fmt.Sprint("packed order ", used), func(m maker, w *twin) {
-			o, i := size(20), 8*size(6)
+		t.add(fmt.Sprint("packed order ", used), func(m maker, w *twin) {
+			o, i := t.size(20), 8*t.size(6)
 			w.config = compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group", "symmetric": !used})
-			q, s := m.random("a.weight_packed", safetensors.I32, o, (i+7)/8), m.floats("a.weight_scale", safetensors.BF16, o, i/8)
+			q, s := m.codes("a.weight_packed", safetensors.I32, 4, offset(4), i, o), m.grid("a.weight_scale", safetensors.BF16, o, i/8)
 			m.dimensions("a.weight_shape", o, i)
-			var index []byte
-			groups := make([]int, i)
-			for c := range i {
-				groups[c] = c / 8
-				stored := -1
-				if used {
-					groups[c] = r.IntN(i / 8)
-					stored = groups[c]
-				}
-				index = binary.LittleEndian.AppendUint32(index, uint32(stored))
-			}
-			m.put("a.weight_g_idx", safetensors.I32, index, i)
-			z := bytes.Repeat([]byte{0x88}, (o+7)/8*4*(i/8)) // zeros
+			z, group := grid(func(int, int) float32 { return 0 }), func(c int) int { return c / 8 }
 			if used {
-				z = m.random("a.weight_zero_point", safetensors.I32, (o+7)/8, i/8)
-			}
-			w.shape = []int{o, i}
-			w.at = func(x []int) float32 {
-				g := groups[x[1]]
-				zero := down(z, x[0], g, i/8, 4) - 8
-				return (float32(code(q, 4*(x[0]*i+x[1]), 4)-8) - float32(zero)) * s[x[0]*(i/8)+g]
-			}
-		})
-	}
-	for _, ours := range []bool{true, false} {
-		add(fmt.Sprint("NVFP4 ", ours), func(m maker, w *twin) {
-			o, i := size(20), 16*size(6)
-			var q, s []byte
-			var g []float32
-			if ours {
-				w.config = compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})
-				q, s, g = m.random("a.weight_packed", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.floats("a.weight_global_scale", safetensors.F32, 1)
+				z, group = m.down("a.weight_zero_point", 4, offset(4), o, i/8), m.index("a.weight_g_idx", i, i/8)
 			} else {
-				w.config = text(object{"quantization": object{"quant_algo": "NVFP4", "group_size": 16}})
-				q, s, g = m.random("a.weight", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.floats("a.weight_scale_2", safetensors.F32)
+				numbers("a.weight_g_idx", slices.Repeat([]int32{-1}, i)...)(w.tensors)
 			}
-			w.shape = []int{o, i}
-			w.at = func(x []int) float32 {
-				scale := slowE4M3(s[x[0]*(i/16)+x[1]/16])
-				if ours {
-					scale /= g[0]
-				} else {
-					scale *= g[0]
-				}
-				return slowE2M1(code(q, 4*(x[0]*i+x[1]), 4)) * scale
-			}
+			w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r, group(c))) * s(r, group(c)) })
 		})
 	}
-	add("gpt-oss", func(m maker, w *twin) {
-		e, rows, i := size(3), size(40), 32*size(4)
-		w.config, w.name = method("mxfp4", object{}), "a.gate_up_proj"
-		q, s := m.random("a.gate_up_proj_blocks", safetensors.U8, e, rows, i/32, 16), m.random("a.gate_up_proj_scales", safetensors.U8, e, rows, i/32)
-		w.shape = []int{e, i, rows}
-		w.at = func(x []int) float32 {
-			line := x[0]*rows + x[2]
-			return slowE2M1(code(q, 4*(line*i+x[1]), 4)) * slowE8M0(s[line*(i/32)+x[1]/32])
-		}
-	})
+	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+		t.add(fmt.Sprint("MLX ", bits), func(m maker, w *twin) {
+			group := 32 * t.size(2)
+			o, i := t.size(20), group*t.size(3)
+			w.config = text(object{"quantization": object{"bits": bits, "group_size": group}})
+			q, s, b := m.codes("a.weight", safetensors.U32, bits, unsigned, i, o), m.grid("a.scales", safetensors.BF16, o, i/group), m.grid("a.biases", safetensors.BF16, o, i/group)
+			w.matrix(o, i, func(r, c int) float32 { return float32(q(r, c)*s(r, c/group)) + b(r, c/group) })
+		})
+	}
+}
+
+// words adds the layouts of GPTQ and AWQ, whose lines are columns.
+func (t *twinMaker) words() {
 	for _, bits := range []int{2, 3, 4, 8} {
 		for _, version := range []string{"gptq", "gptq_v2", "auto_round:auto_gptq", "auto_round"} {
-			add(fmt.Sprint("GPTQ ", bits, version), func(m maker, w *twin) {
-				group := size(60)
-				o, i := 32*size(3), 32*size(4)
-				groups := (i + group - 1) / group
-				w.config = method("gptq", object{"bits": bits, "group_size": group, "checkpoint_format": version})
+			t.add(fmt.Sprint("GPTQ ", bits, version), func(m maker, w *twin) {
+				group := t.size(60)
+				o, i := 32*t.size(3), 32*t.size(4)
+				groups, indexed := cdiv(i, group), bits == 3 || bits == 4
+				config := object{"bits": bits, "group_size": group, "checkpoint_format": version, "desc_act": indexed}
+				w.config = method("gptq", config)
 				if strings.HasPrefix(version, "auto_round") {
-					w.config = method("auto-round", object{"bits": 5, "group_size": 7, "packing_format": version, "extra_config": object{"a": object{"bits": bits, "group_size": group}}})
+					w.config = method("auto-round", object{"bits": 5, "group_size": 7, "desc_act": indexed, "packing_format": version, "extra_config": object{"a": object{"bits": bits, "group_size": group}}})
 				}
-				q, z, s := m.random("a.qweight", safetensors.I32, i*bits/32, o), m.random("a.qzeros", safetensors.I32, groups, o*bits/32), m.floats("a.scales", safetensors.F16, groups, o)
+				zero := unsigned
+				if strings.HasSuffix(version, "gptq") {
+					zero = func(code int) float32 { return float32((code + 1) & (1<<bits - 1)) }
+				}
+				q, z, s := m.down("a.qweight", bits, unsigned, i, o), m.codes("a.qzeros", safetensors.I32, bits, zero, o, groups), m.grid("a.scales", safetensors.F16, groups, o)
 				of := func(c int) int { return c / group }
-				if bits == 3 || bits == 4 {
-					w.config = strings.ReplaceAll(w.config, `"checkpoint_format"`, `"desc_act":true,"checkpoint_format"`)
-					w.config = strings.ReplaceAll(w.config, `"packing_format"`, `"desc_act":true,"packing_format"`)
-					var index []byte
-					for range i {
-						index = binary.LittleEndian.AppendUint32(index, uint32(r.IntN(groups)))
-					}
-					m.put("a.g_idx", safetensors.I32, index, i)
-					of = func(c int) int { return int(binary.LittleEndian.Uint32(index[4*c:])) }
+				if indexed {
+					of = m.index("a.g_idx", i, groups)
 				}
-				w.shape = []int{o, i}
-				w.at = func(x []int) float32 {
-					g := of(x[1])
-					zero := code(z, 32*(g*o*bits/32)+x[0]*bits, bits)
-					if strings.HasSuffix(version, "gptq") {
-						zero = (zero + 1) & (1<<bits - 1)
-					}
-					return (float32(down(q, x[1], x[0], o, bits)) - float32(zero)) * s[g*o+x[0]]
-				}
+				w.matrix(o, i, func(r, c int) float32 { return (q(c, r) - z(of(c), r)) * s(of(c), r) })
 			})
 		}
 	}
-	awq := func(m maker, w *twin) {
-		group := size(30)
-		o, i := 8*size(6), group*size(4)
-		w.config = method("awq", object{"version": "gemm", "bits": 4, "group_size": group, "zero_point": true})
-		if w.title == "AutoRound" {
-			w.config = method("auto-round", object{"bits": 4, "group_size": group, "packing_format": "auto_round:auto_awq", "data_type": "int", "act_bits": 16})
-		}
-		q, z, s := m.random("a.qweight", safetensors.I32, i, o/8), m.random("a.qzeros", safetensors.I32, i/group, o/8), m.floats("a.scales", safetensors.F16, i/group, o)
-		w.shape = []int{o, i}
-		nibble := func(b []byte, line, row int) float32 {
-			k := map[int]int{0: 0, 2: 1, 4: 2, 6: 3, 1: 4, 3: 5, 5: 6, 7: 7}[row%8]
-			return float32(code(b, 32*(line*o/8+row/8)+4*k, 4))
-		}
-		w.at = func(x []int) float32 {
-			g := x[1] / group
-			return (nibble(q, x[1], x[0]) - nibble(z, g, x[0])) * s[g*o+x[0]]
-		}
-	}
-	add("AWQ", awq)
-	add("AutoRound", awq)
-	add("GPTQ dynamic", func(m maker, w *twin) {
-		group := 32
-		o, i := 32*size(3), 32*size(4)
+	t.add("GPTQ dynamic", func(m maker, w *twin) {
+		o, i := 32*t.size(3), 32*t.size(4)
 		w.config = `{"quantization_config":{"quant_method":"gptq","bits":3,"group_size":-1,"dynamic":{"-:b":{},"+:^a$":{"bits":8,"group_size":32},"a":{"bits":2}}}}`
-		q, z, s := m.random("a.qweight", safetensors.I32, i/4, o), m.random("a.qzeros", safetensors.I32, i/group, o/4), m.floats("a.scales", safetensors.F16, i/group, o)
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 {
-			g := x[1] / group
-			return (float32(down(q, x[1], x[0], o, 8)) - float32(byte(z[g*o+x[0]]+1))) * s[g*o+x[0]]
-		}
+		zero := func(code int) float32 { return float32(byte(code + 1)) }
+		q, z, s := m.down("a.qweight", 8, unsigned, i, o), m.codes("a.qzeros", safetensors.I32, 8, zero, o, i/32), m.grid("a.scales", safetensors.F16, i/32, o)
+		w.matrix(o, i, func(r, c int) float32 { return (q(c, r) - z(c/32, r)) * s(c/32, r) })
 	})
-	comfy := func(format, d string, scale []int, title string) {
-		add("ComfyUI "+title, func(m maker, w *twin) {
-			o, i := size(150), 64*size(5)
+	for _, title := range []string{"AWQ", "AutoRound"} {
+		t.add(title, func(m maker, w *twin) {
+			group := t.size(30)
+			o, i := 8*t.size(6), group*t.size(4)
+			w.config = method("awq", object{"version": "gemm", "bits": 4, "group_size": group, "zero_point": true})
+			if title == "AutoRound" {
+				w.config = method("auto-round", object{"bits": 4, "group_size": group, "packing_format": "auto_round:auto_awq", "data_type": "int", "act_bits": 16})
+			}
+			q, z, s := m.codes("a.qweight", safetensors.I32, 4, unsigned, o, i), m.codes("a.qzeros", safetensors.I32, 4, unsigned, o, i/group), m.grid("a.scales", safetensors.F16, i/group, o)
+			nibble := func(row int) int { return row/8*8 + []int{0, 4, 1, 5, 2, 6, 3, 7}[row%8] }
+			w.matrix(o, i, func(r, c int) float32 { return (q(c, nibble(r)) - z(c/group, nibble(r))) * s(c/group, r) })
+		})
+	}
+}
+
+func (t *twinMaker) comfy() {
+	add := func(title, format string, make func(m maker, w *twin, o, i int)) {
+		t.add("ComfyUI "+title, func(m maker, w *twin) {
 			w.config = "{}"
 			if format != "" {
 				marker := text(object{"format": format, "full_precision_matrix_mult": true, "convrot": false})
 				m.put("a.comfy_quant", safetensors.U8, []byte(marker), len(marker))
 			}
-			blocked := func(r, c, columns int) int {
-				c0 := (columns + 3) / 4
-				return (r/128*c0+c/4)*512 + r%32*16 + r%128/32*4 + c%4
-			}
-			padded := func(group int) []int { return []int{(o + 127) / 128 * 128, (i/group + 3) / 4 * 4} }
-			w.shape = []int{o, i}
-			switch format {
-			case "nvfp4":
-				q, s, g := m.random("a.weight", safetensors.U8, o, i/2), m.random("a.weight_scale", safetensors.F8_E4M3, padded(16)...), m.floats("a.weight_scale_2", safetensors.F32)
-				w.at = func(x []int) float32 {
-					b := q[(x[0]*i+x[1])/2]
-					return slowE2M1(int(b>>(4-x[1]%2*4)&15)) * float32(slowE4M3(s[blocked(x[0], x[1]/16, i/16)])*g[0])
-				}
-				return
-			case "mxfp8":
-				q, s := m.random("a.weight", safetensors.F8_E4M3, o, i), m.random("a.weight_scale", safetensors.U8, padded(32)...)
-				w.at = func(x []int) float32 {
-					return slowE4M3(q[x[0]*i+x[1]]) * slowE8M0(s[blocked(x[0], x[1]/32, i/32)])
-				}
-				return
-			}
-			name := "a.weight_scale"
-			if format == "" {
-				name = "a.scale_weight"
-				m.put("scaled_fp8", safetensors.F8_E4M3, nil, 0)
-				m.floats("a.scale_input", safetensors.F32)
-			} else {
-				m.floats("a.input_scale", safetensors.F32)
-			}
-			if len(scale) == 2 {
-				scale = []int{o, 1}
-			}
-			dtype := map[string]safetensors.DType{"e4m3": safetensors.F8_E4M3, "e5m2": safetensors.F8_E5M2, "int8": safetensors.I8}[d]
-			q, s := m.random("a.weight", dtype, o, i), m.floats(name, safetensors.F32, scale...)
-			w.at = func(x []int) float32 {
-				b := q[x[0]*i+x[1]]
-				v := map[string]float32{"e4m3": slowE4M3(b), "e5m2": slowE5M2(b), "int8": float32(int8(b))}[d]
-				return v * s[x[0]*len(scale)/2]
-			}
+			make(m, w, t.size(150), 64*t.size(5))
 		})
 	}
-	comfy("float8_e4m3fn", "e4m3", nil, "FP8")
-	comfy("float8_e5m2", "e5m2", nil, "E5M2")
-	comfy("int8_tensorwise", "int8", []int{}, "INT8")
-	comfy("int8_tensorwise", "int8", []int{0, 1}, "INT8 rows")
-	comfy("nvfp4", "", nil, "NVFP4")
-	comfy("mxfp8", "", nil, "MXFP8")
-	comfy("", "e4m3", nil, "without markers")
+	for _, c := range []struct {
+		title, format, scale string
+		dtype                safetensors.DType
+		strategy             string
+		inputs               string
+	}{
+		{"FP8", "float8_e4m3fn", "a.weight_scale", safetensors.F8_E4M3, "scalar", "a.input_scale"},
+		{"E5M2", "float8_e5m2", "a.weight_scale", safetensors.F8_E5M2, "scalar", "a.input_scale"},
+		{"INT8", "int8_tensorwise", "a.weight_scale", safetensors.I8, "scalar", "a.input_scale"},
+		{"INT8 rows", "int8_tensorwise", "a.weight_scale", safetensors.I8, "channel", "a.input_scale"},
+		{"without markers", "", "a.scale_weight", safetensors.F8_E4M3, "scalar", "a.scale_input"},
+	} {
+		add(c.title, c.format, func(m maker, w *twin, o, i int) {
+			m.floats(c.inputs, safetensors.F32)
+			if c.format == "" {
+				m.put("scaled_fp8", safetensors.F8_E4M3, nil, 0)
+			}
+			shape, h, l := granularity(c.strategy, o, i)
+			q, s := m.grid("a.weight", c.dtype, o, i), m.grid(c.scale, safetensors.F32, shape...)
+			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/h, c/l) })
+		})
+	}
+	// blocked is where a scale of some columns is in the order of cuBLAS.
+	blocked := func(r, c, columns int) int {
+		return (r/128*cdiv(columns, 4)+c/4)*512 + r%32*16 + r%128/32*4 + c%4
+	}
+	add("NVFP4", "nvfp4", func(m maker, w *twin, o, i int) {
+		q, g := m.codes("a.weight", safetensors.U8, 4, slowE2M1, i, o), m.grid("a.weight_scale_2", safetensors.F32)
+		s := m.random("a.weight_scale", safetensors.F8_E4M3, cdiv(o, 128)*128, cdiv(i/16, 4)*4)
+		w.matrix(o, i, func(r, c int) float32 {
+			return q(r, c^1) * float32(slowE4M3(s[blocked(r, c/16, i/16)])*g(0, 0))
+		})
+	})
+	add("MXFP8", "mxfp8", func(m maker, w *twin, o, i int) {
+		q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.random("a.weight_scale", safetensors.U8, cdiv(o, 128)*128, cdiv(i/32, 4)*4)
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * slowE8M0(s[blocked(r, c/32, i/32)]) })
+	})
+}
+
+func (t *twinMaker) bitsAndBytes() {
 	for _, nested := range []bool{false, true} {
-		add(fmt.Sprint("NF4 nested ", nested), func(m maker, w *twin) {
-			o, i, block, outer := size(20), size(60), size(40), size(5)
-			n := o * i
-			blocks := (n + block - 1) / block
+		t.add(fmt.Sprint("NF4 nested ", nested), func(m maker, w *twin) {
+			o, i, block, outer := t.size(20), t.size(60), t.size(40), t.size(5)
 			w.config = method("bitsandbytes", object{"load_in_4bit": true})
 			storage := safetensors.U8
 			if nested { // a parameter of its own, in storage of another dtype
-				w.name, storage = "a.gate_up_proj", []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}[r.IntN(3)]
+				w.name, storage = "a.gate_up_proj", []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}[t.IntN(3)]
+				o, i = 1, cdiv(o*i, 8)*8
 			}
-			unit := storage.Bits() / 8
-			if unit > 1 {
-				o, i = 1, (n+7)/8*8
-				n, blocks = i, (i+block-1)/block
-			}
-			q, numbers := m.random(w.name, storage, (n+1)/2/unit, 1), m.floats(w.name+".quant_map", safetensors.F32, 16)
+			n := o * i
+			q, numbers := m.random(w.name, storage, cdiv(n, 2)*8/storage.Bits(), 1), m.grid(w.name+".quant_map", safetensors.F32, 16)
 			state := object{"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": []int{o, i}}
 			var scale func(k int) float32
 			if nested {
 				state["nested_blocksize"], state["nested_offset"] = outer, 0.1
-				c, nestedNumbers := m.random(w.name+".absmax", safetensors.U8, blocks), m.floats(w.name+".nested_quant_map", safetensors.F32, 256)
-				s := m.floats(w.name+".nested_absmax", safetensors.F32, (blocks+outer-1)/outer)
+				c, nestedNumbers := m.random(w.name+".absmax", safetensors.U8, cdiv(n, block)), m.floats(w.name+".nested_quant_map", safetensors.F32, 256)
+				s := m.floats(w.name+".nested_absmax", safetensors.F32, cdiv(cdiv(n, block), outer))
 				scale = func(k int) float32 { return float32(nestedNumbers[c[k]]*s[k/outer]) + float32(0.1) }
 			} else {
-				s := m.floats(w.name+".absmax", safetensors.F32, blocks)
+				s := m.floats(w.name+".absmax", safetensors.F32, cdiv(n, block))
 				scale = func(k int) float32 { return s[k] }
 			}
 			json := []byte(text(state))
 			m.put(w.name+".quant_state.bitsandbytes__nf4", safetensors.U8, json, len(json))
-			w.shape = []int{o, i}
-			w.at = func(x []int) float32 {
-				e := x[0]*i + x[1]
-				return numbers[q[e/2]>>(4-e%2*4)&15] * scale(e/block)
-			}
+			w.matrix(o, i, func(r, c int) float32 {
+				e := r*i + c
+				return numbers(0, code(q, 4*(e^1), 4)) * scale(e/block)
+			})
 		})
 	}
-	add("INT8 SCB", func(m maker, w *twin) {
-		o, i := size(20), size(20)
+	t.add("INT8 SCB", func(m maker, w *twin) {
+		o, i := t.size(20), t.size(20)
 		w.config = method("bitsandbytes", object{"load_in_8bit": true})
-		q, s := m.random("a.weight", safetensors.I8, o, i), m.floats("a.SCB", safetensors.F32, o)
+		q, s := m.grid("a.weight", safetensors.I8, o, i), m.grid("a.SCB", safetensors.F32, o)
 		m.put("a.weight_format", safetensors.U8, []byte{0})
-		w.shape = []int{o, i}
-		w.at = func(x []int) float32 {
-			return float32(float32(int8(q[x[0]*i+x[1]]))*s[x[0]]) * float32(0.007874015718698502)
-		}
+		w.matrix(o, i, func(r, c int) float32 { return float32(q(r, c)*s(0, r)) * float32(0.007874015718698502) })
 	})
-	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
-		add(fmt.Sprint("MLX ", bits), func(m maker, w *twin) {
-			group := 32 * size(2)
-			o, i := size(20), group*size(3)
-			w.config = text(object{"quantization": object{"bits": bits, "group_size": group}})
-			q, s, b := m.random("a.weight", safetensors.U32, o, i*bits/32), m.floats("a.scales", safetensors.BF16, o, i/group), m.floats("a.biases", safetensors.BF16, o, i/group)
-			w.shape = []int{o, i}
-			w.at = func(x []int) float32 {
-				g := x[0]*(i/group) + x[1]/group
-				return float32(float32(code(q, (x[0]*i+x[1])*bits, bits))*s[g]) + b[g]
-			}
-		})
-	}
-	return all
 }
 
 // elements returns what the twin says of a range of each dimension.
