@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"encoding/binary"
 	"io"
 	"iter"
 	"math"
@@ -15,7 +14,6 @@ import (
 // A quantizer quantises one matrix, in bands of rows.
 type quantizer struct {
 	preset
-	numbers       *numbers // of the codes
 	source        safetensors.Tensor
 	in            arithmetic
 	rows, columns int
@@ -113,23 +111,27 @@ func (b *bands) compute(first, end int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	s := q.magnitudes(x)
+	s := make([]float32, cdiv(end-first, q.height)*cdiv(q.columns, q.width))
+	q.eachBlock(x, s, func(block []float32, most *float32) { *most = magnitude(*most, block) })
 	q.makeScales(s, global)
 	return b.pack(x, s, global), nil
 }
 
+// packValues divides numbers by the scales of their blocks, in the arithmetic of the dtype.
 func (q *quantizer) packValues(x, s []float32, global float32) []byte {
 	for i := range s {
 		s[i] /= global
 	}
-	q.divide(x, s)
-	switch q.numbers {
-	case &e4m3Numbers:
-		return narrow(x, float.E4M3)
-	case &e2m1Numbers:
-		return packE2M1(x)
+	q.eachBlock(x, s, func(block []float32, scale *float32) {
+		by := *scale
+		for i := range block {
+			block[i] /= by
+		}
+	})
+	if q.global == nil { // with one, the arithmetic is float32
+		rounded(x, q.in.format)
 	}
-	return packIntegers(x, q.bits)
+	return q.pack(x)
 }
 
 func (q *quantizer) packScales(_, s []float32, _ float32) []byte {
@@ -151,19 +153,16 @@ func exponents(s []float32) []byte {
 	return b
 }
 
-// magnitudes returns the largest magnitude in each block of x, by rows of blocks.
-func (q *quantizer) magnitudes(x []float32) []float32 {
+// eachBlock calls f with the part of each row that a block has, and the scale of that.
+func (q *quantizer) eachBlock(x, s []float32, f func(block []float32, scale *float32)) {
 	perRow := cdiv(q.columns, q.width)
-	s := make([]float32, cdiv(len(x)/q.columns, q.height)*perRow)
 	for r := 0; len(x) > 0; r++ {
-		row := s[r/q.height*perRow:][:perRow]
-		for g := range row {
+		for g := range perRow {
 			n := min(q.width, q.columns-g*q.width)
-			row[g] = magnitude(row[g], x[g*q.width:][:n])
+			f(x[:n], &s[r/q.height*perRow+g])
+			x = x[n:]
 		}
-		x = x[q.columns:]
 	}
-	return s
 }
 
 // magnitude returns the largest magnitude of x and most, NaN if one is NaN.
@@ -222,24 +221,6 @@ func (a arithmetic) powerOfTwo(most float32) float32 {
 	return float32(math.Ldexp(1, min(max(0, e), 252)-127))
 }
 
-// divide sets x to x divided by the scale of its block, in the arithmetic of the dtype.
-// Of NVFP4, that is float32.
-func (q *quantizer) divide(x, s []float32) {
-	perRow := cdiv(q.columns, q.width)
-	for r := range len(x) / q.columns {
-		row := x[r*q.columns:][:q.columns]
-		for g, scale := range s[r/q.height*perRow:][:perRow] {
-			part := row[g*q.width : min(g*q.width+q.width, q.columns)]
-			for i := range part {
-				part[i] /= scale
-			}
-		}
-	}
-	if q.global == nil {
-		rounded(x, q.in.format)
-	}
-}
-
 // narrow returns numbers in another format.
 func narrow(x []float32, format float.Format) []byte {
 	b := make([]byte, len(x)*format.Bits()/8)
@@ -256,47 +237,43 @@ func rounded(x []float32, format float.Format) {
 	}
 }
 
-// packE2M1 rounds pairs of numbers to E2M1, the first of a pair into the low bits.
-func packE2M1(x []float32) []byte {
-	b := make([]byte, len(x)/2)
-	for i := range b {
-		b[i] = codeE2M1(x[2*i]) | codeE2M1(x[2*i+1])<<4
+func packE4M3(x []float32) []byte { return narrow(x, float.E4M3) }
+
+// packCodes returns what packs numbers as codes of a few bits, the first in the low bits of
+// a byte.
+func packCodes(bits int, code func(v float64) byte) func(x []float32) []byte {
+	return func(x []float32) []byte {
+		b := make([]byte, len(x)*bits/8)
+		for i, v := range x {
+			b[i*bits/8] |= code(float64(v)) << (i * bits % 8)
+		}
+		return b
 	}
-	return b
 }
 
 // codeE2M1 rounds to the nearest, ties to even. Zero has no sign of its own; a number
 // that rounds to zero keeps it.
-func codeE2M1(v float32) byte {
+func codeE2M1(v float64) byte {
 	var sign byte
 	if v < 0 {
 		v, sign = -v, 8
 	}
-	switch wide := float64(v); { // codes are 0.5 apart up to 2, then 1, then 2
+	switch { // codes are 0.5 apart up to 2, then 1, then 2
 	case v < 2:
-		return sign | byte(math.RoundToEven(2*wide))
+		return sign | byte(math.RoundToEven(2*v))
 	case v < 4:
-		return sign | byte(math.RoundToEven(wide)+2)
+		return sign | byte(math.RoundToEven(v)+2)
 	case v < 6:
-		return sign | byte(math.RoundToEven(wide/2)+4)
+		return sign | byte(math.RoundToEven(v/2)+4)
 	}
 	return sign | 7
 }
 
-// packIntegers rounds numbers to integers, ties to even, and packs them with half of
-// their range added.
-func packIntegers(x []float32, bits int) []byte {
-	half := float64(int(1) << (bits - 1))
-	b := make([]byte, len(x)*bits/8)
-	for i, v := range x {
-		code := byte(int(math.RoundToEven(min(max(float64(v), -half), half-1)) + half))
-		b[i*bits/8] |= code << (i * bits % 8)
-	}
-	return b
-}
+// codeInt4 and codeInt8 round to the nearest, ties to even, and add half of the range.
+func codeInt4(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -8), 7)) + 8)) }
+func codeInt8(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -128), 127)) + 128)) }
 
-// globalScale is the scale of scales of NVFP4: that of the largest magnitude of tensors. It is
-// the io.ReaderAt of its only element.
+// globalScale is the scale of scales of NVFP4: that of the largest magnitude of tensors.
 type globalScale struct {
 	of    []safetensors.Tensor
 	value once[float32]
@@ -330,14 +307,4 @@ func (g *globalScale) read() (float32, error) {
 		return 1, nil
 	}
 	return scale[0], nil
-}
-
-func (g *globalScale) ReadAt(p []byte, off int64) (int, error) {
-	v, err := g.scale()
-	if err != nil {
-		return 0, prefix.Strip(err)
-	}
-	var b [4]byte
-	binary.LittleEndian.PutUint32(b[:], math.Float32bits(v))
-	return copy(p, b[off:]), nil
 }

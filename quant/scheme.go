@@ -41,8 +41,9 @@ type preset struct {
 	format        string // of the layout
 	height, width int
 	bits          int
-	reach         float32 // half of the range of values; a scale maps it to the largest number
-	weights       object  // of the config
+	pack          func(x []float32) []byte // rounds numbers to the values
+	reach         float32                  // half of the range of values; a scale maps it to the largest number
+	weights       object                   // of the config
 	inputs        object
 }
 
@@ -55,14 +56,14 @@ func weightsOf(bits int, kind, strategy string, group any, more object) object {
 }
 
 var presets = map[Scheme]preset{
-	FP8Block: {"float-quantized", 128, 128, 8, 448, weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
+	FP8Block: {"float-quantized", 128, 128, 8, packE4M3, 448, weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
 		weightsOf(8, "float", "group", 128, object{"dynamic": true})},
-	FP8Channel: {"float-quantized", 1, 0, 8, 448, weightsOf(8, "float", "channel", nil, nil),
+	FP8Channel: {"float-quantized", 1, 0, 8, packE4M3, 448, weightsOf(8, "float", "channel", nil, nil),
 		weightsOf(8, "float", "token", nil, object{"dynamic": true})},
-	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, 6, weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
-	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, 6, weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
-	Int4:  {"pack-quantized", 1, 128, 4, 7.5, weightsOf(4, "int", "group", 128, nil), nil},
-	Int8:  {"pack-quantized", 1, 128, 8, 127.5, weightsOf(8, "int", "group", 128, nil), nil},
+	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, packCodes(4, codeE2M1), 6, weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
+	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, packCodes(4, codeE2M1), 6, weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
+	Int4:  {"pack-quantized", 1, 128, 4, packCodes(4, codeInt4), 7.5, weightsOf(4, "int", "group", 128, nil), nil},
+	Int8:  {"pack-quantized", 1, 128, 8, packCodes(8, codeInt8), 127.5, weightsOf(8, "int", "group", 128, nil), nil},
 }
 
 // Quantize returns a checkpoint in which the targets of a recipe are quantised: each as
@@ -196,7 +197,7 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 func (p preset) split(result map[string]safetensors.Tensor, stem string, t safetensors.Tensor, global *globalScale) (err error) {
 	l := &layouts[slices.IndexFunc(layouts, func(l layout) bool { return l.format == p.format })]
 	o, i := t.Shape()[0], t.Shape()[1]
-	q := &quantizer{preset: p, numbers: l.numbers, source: t, in: arithmetics[t.DType()], rows: o, columns: i, global: global}
+	q := &quantizer{preset: p, source: t, in: arithmetics[t.DType()], rows: o, columns: i, global: global}
 	if q.width == 0 {
 		q.width = i
 	}
@@ -212,7 +213,10 @@ func (p preset) split(result map[string]safetensors.Tensor, stem string, t safet
 		case scales:
 			made, err = q.bands(q.scale, q.height, cdiv(i, q.width), q.packScales)
 		case divisor:
-			made, err = safetensors.NewTensorAt(d, []int{1}, global)
+			made, err = safetensors.NewTensorFunc(d, []int{1}, func(dst []float32) (err error) {
+				dst[0], err = global.scale()
+				return err
+			})
 		case shape:
 			made, err = safetensors.NewTensor(d, []int{2}, []int64{int64(o), int64(i)})
 		default: // zero points, and the index of groups
