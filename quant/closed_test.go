@@ -42,8 +42,7 @@ func (w twin) withKey(t *testing.T, key string, value any) []byte {
 	for _, section := range file {
 		section[key] = value
 	}
-	b, err := json.Marshal(file)
-	require.NoError(t, err)
+	b := must(json.Marshal(file))(t)
 	return b
 }
 
@@ -140,8 +139,7 @@ func TestNeighbors(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			layouts, err := quant.Layouts(m, config)
-			require.NoError(t, err)
+			layouts := must(quant.Layouts(m, config))(t)
 			if c.want == kept {
 				require.Equal(t, m[c.name], plain[c.name])
 				require.NotContains(t, layouts, c.name)
@@ -156,8 +154,7 @@ func TestNeighbors(t *testing.T) {
 	m := map[string]safetensors.Tensor{} // next to nothing that is quantised
 	zeroed("attn.k_scale", safetensors.F32)(m)
 	zeroed("attn.input_scale", safetensors.F32)(m)
-	plain, err := quant.Dequantize(m, nil)
-	require.NoError(t, err)
+	plain := must(quant.Dequantize(m, nil))(t)
 	require.Equal(t, m, plain)
 }
 
@@ -205,8 +202,7 @@ func TestStrangers(t *testing.T) {
 		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("b.weight", safetensors.I8, 2), zeroed("attn.bias", safetensors.U8, 1, 1, 2, 2),
 		zeroed("c.codebooks", safetensors.F32, 2, 2), zeroed("c.position_ids", safetensors.I64, 1, 2), zeroed("d.weight", safetensors.I64, 2, 2),
 	)
-	plain, err := quant.Dequantize(m, nil)
-	require.NoError(t, err)
+	plain := must(quant.Dequantize(m, nil))(t)
 	require.Equal(t, m, plain)
 }
 
@@ -398,8 +394,7 @@ func TestMarkers(t *testing.T) {
 	scaled(m)
 	zeroed("plain.weight", safetensors.F8_E4M3, 2, 2)(m) // in a model with markers, one without is plain
 	bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`)(m)
-	layouts, err := quant.Layouts(m, nil)
-	require.NoError(t, err)
+	layouts := must(quant.Layouts(m, nil))(t)
 	eight := quant.Layout{Method: "comfyui", Bits: 8}
 	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.comfy_quant": {Method: "comfyui"}}, layouts)
 
@@ -409,8 +404,7 @@ func TestMarkers(t *testing.T) {
 	name := filepath.Join(folder, "model.safetensors")
 	const key = "_quantization_metadata"
 	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{"format": "pt", key: `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`}))
-	f, err := quant.Open(name)
-	require.NoError(t, err)
+	f := must(quant.Open(name))(t)
 	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 	x, err := f.Tensor("a.weight")
 	require.NoError(t, err)
@@ -431,11 +425,9 @@ func TestOpenPlain(t *testing.T) {
 	m := checkpoint(zeroed("a.weight", safetensors.BF16, 2, 2), zeroed("cast.weight", safetensors.F8_E4M3, 2, 2))
 	folder := t.TempDir()
 	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), m, map[string]string{"format": "pt"}))
-	f, err := quant.Open(folder)
-	require.NoError(t, err)
+	f := must(quant.Open(folder))(t)
 	defer f.Close()
 	require.Equal(t, 2, f.Len())
-	x, err := f.Tensor("cast.weight")
-	require.NoError(t, err)
+	x := must(f.Tensor("cast.weight"))(t)
 	require.Equal(t, safetensors.F8_E4M3, x.DType())
 }

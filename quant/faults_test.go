@@ -43,9 +43,7 @@ func moved(t *testing.T, tensors map[string]safetensors.Tensor, d *disk) map[str
 	all := map[string]safetensors.Tensor{}
 	for name, x := range tensors {
 		data := elements[byte](t, x)
-		var err error
-		all[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), onDisk{bytes.NewReader(data), d})
-		require.NoError(t, err)
+		all[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), onDisk{bytes.NewReader(data), d}))(t)
 	}
 	return all
 }

@@ -27,8 +27,7 @@ func TestLayouts(t *testing.T) {
 		zeroed("a.bias", safetensors.F32, 2),
 	)
 	config := []byte(method("fp8", object{"activation_scheme": "static"}))
-	layouts, err = quant.Layouts(m, config)
-	require.NoError(t, err)
+	layouts = must(quant.Layouts(m, config))(t)
 	eight, none := quant.Layout{Method: "fp8", Bits: 8}, quant.Layout{Method: "fp8"}
 	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.input_scale": none}, layouts)
 	require.Equal(t, "fp8", none.String())
@@ -42,7 +41,6 @@ func TestLayoutsRefuse(t *testing.T) {
 	_, err := quant.Layouts(m, nil)
 	require.ErrorContains(t, err, "safetensors: tensor \"a.weight_packed\": packed integers: codes of 1 bits or of 2; only a config tells")
 	numbers("a.weight_shape", 2, 32)(m)
-	layouts, err := quant.Layouts(m, nil)
-	require.NoError(t, err)
+	layouts := must(quant.Layouts(m, nil))(t)
 	require.Equal(t, quant.Layout{Method: "compressed-tensors", Bits: 1}, layouts["a.weight"])
 }

@@ -158,8 +158,7 @@ func TestShapesInOneRead(t *testing.T) {
 	tensors := maps.Collect(f.Tensors())
 	for name, x := range tensors {
 		if x.DType() == safetensors.I64 {
-			tensors[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(cut[len(cut)-3:]))
-			require.NoError(t, err)
+			tensors[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(cut[len(cut)-3:])))(t)
 		}
 	}
 	_, err = quant.Dequantize(tensors, config)
@@ -179,8 +178,7 @@ func TestScatteredGroups(t *testing.T) {
 	numbers("a.weight_g_idx", index...)(m)
 	numbers("a.weight_shape", rows, columns)(m)
 	plain := dequantized(t, m, compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8}))
-	part, err := plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12))
-	require.NoError(t, err)
+	part := must(plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12)))(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	got := elements[float32](t, part)
@@ -195,8 +193,7 @@ func TestWideRows(t *testing.T) {
 		t.Skip("the tensor is larger than memory can be")
 	}
 	for _, columns := range []int64{1 << 57, 1<<57 + 128} {
-		x, err := safetensors.NewTensorAt(safetensors.F32, []int{1, int(columns)}, endless{})
-		require.NoError(t, err)
+		x := must(safetensors.NewTensorAt(safetensors.F32, []int{1, int(columns)}, endless{}))(t)
 		for _, scheme := range schemes {
 			q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 			require.Greater(t, len(q), 1)
@@ -216,8 +213,7 @@ func TestBandsOfColumns(t *testing.T) {
 	m.floats("a.weight", safetensors.BF16, 256, 512)
 	data := elements[byte](t, m.tensors["a.weight"])
 	file := newCounter(bytes.NewReader(data))
-	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file))(t)
 	for _, scheme := range schemes {
 		q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 		for name, whole := range q {
@@ -246,9 +242,7 @@ func TestScatteredLines(t *testing.T) {
 	}
 	file := newCounter(zeros{})
 	parts := zerosOf(file, "qweight", safetensors.I32, []int{n / 8, rows}, "qzeros", safetensors.I32, []int{n, rows / 8}, "scales", safetensors.F16, []int{n, rows})
-	var err error
-	parts["a.g_idx"], err = safetensors.NewTensor(safetensors.I32, []int{n}, number)
-	require.NoError(t, err)
+	parts["a.g_idx"] = must(safetensors.NewTensor(safetensors.I32, []int{n}, number))(t)
 	plain := dequantized(t, parts, method("gptq", object{"bits": 4, "group_size": 1}))
 	for _, columns := range []int{1, 2, 64} {
 		file.bytes.Store(0)

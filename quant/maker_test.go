@@ -13,16 +13,22 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
+// must returns what a function returned, which must not be an error.
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
+}
+
 // elements reads a tensor, or a slice of it.
 func elements[T safetensors.Element](t testing.TB, x safetensors.Tensor, ranges ...safetensors.Range) []T {
 	t.Helper()
 	if ranges != nil {
-		var err error
-		x, err = x.Slice(ranges...)
-		require.NoError(t, err)
+		x = must(x.Slice(ranges...))(t)
 	}
-	v, err := safetensors.Append[T](nil, x)
-	require.NoError(t, err)
+	v := must(safetensors.Append[T](nil, x))(t)
 	return v
 }
 

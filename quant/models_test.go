@@ -28,18 +28,15 @@ func TestModels(t *testing.T) {
 	}
 	run("make")
 	base := filepath.Join(dir, "base")
-	f, err := safetensors.Open(base)
-	require.NoError(t, err)
+	f := must(safetensors.Open(base))(t)
 	defer f.Close()
-	text, err := os.ReadFile(filepath.Join(base, "config.json"))
-	require.NoError(t, err)
+	text := must(os.ReadFile(filepath.Join(base, "config.json")))(t)
 	write := func(folder string, tensors map[string]safetensors.Tensor, more []byte) string {
 		folder = filepath.Join(dir, folder)
 		config := map[string]any{}
 		require.NoError(t, json.Unmarshal(text, &config))
 		require.NoError(t, json.Unmarshal(more, &config))
-		joined, err := json.Marshal(config)
-		require.NoError(t, err)
+		joined := must(json.Marshal(config))(t)
 		require.NoError(t, safetensors.WriteShards(folder, tensors, map[string]string{"format": "pt"}, 1<<40))
 		require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), joined, 0o666))
 		return folder
@@ -50,8 +47,7 @@ func TestModels(t *testing.T) {
 		require.NoError(t, err)
 		plain := maps.Collect(q.Tensors())
 		for name, x := range plain {
-			plain[name], err = x.Convert(safetensors.BF16)
-			require.NoError(t, err)
+			plain[name] = must(x.Convert(safetensors.BF16))(t)
 		}
 		write("back-"+string(scheme), plain, []byte("{}"))
 		require.NoError(t, q.Close())

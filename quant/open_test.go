@@ -36,8 +36,7 @@ func TestOpen(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(folder, c.file), v.config, 0o666))
 		}
 		for _, name := range []string{folder, file} {
-			f, err := quant.Open(name)
-			require.NoError(t, err)
+			f := must(quant.Open(name))(t)
 			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 			for name, want := range v.want {
 				x, err := f.Tensor(name)
@@ -58,11 +57,9 @@ func TestOpenShards(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, safetensors.WriteShards(folder, v.tensors, nil, 1))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), v.config, 0o666))
-	f, err := quant.Open(folder)
-	require.NoError(t, err)
+	f := must(quant.Open(folder))(t)
 	defer f.Close()
-	got, err := safetensors.Elements[float32](f, "a.weight")
-	require.NoError(t, err)
+	got := must(safetensors.Elements[float32](f, "a.weight"))(t)
 	requireSame(t, v.want["a.weight"], got, "packed integers")
 }
 

@@ -51,8 +51,7 @@ func TestSlices(t *testing.T) {
 					start := r.IntN(n)
 					ranges[d] = safetensors.Span(start, start+1+r.IntN(n-start)).By(1 + r.IntN(1+r.IntN(3)))
 				}
-				part, err := x.Slice(ranges...)
-				require.NoError(t, err)
+				part := must(x.Slice(ranges...))(t)
 				wantElements := elements[float32](t, whole, ranges...)
 				got := elements[float32](t, part)
 				requireSame(t, wantElements, got, fmt.Sprint(w.title, w.shape, ranges))
@@ -83,8 +82,7 @@ func requireSameBytes(t *testing.T, want, got safetensors.Tensor, ranges []safet
 	for i, x := range []safetensors.Tensor{want, got} {
 		part, err := x.Slice(ranges...)
 		require.NoError(t, err)
-		all[i], err = safetensors.Append[byte](nil, part)
-		require.NoError(t, err)
+		all[i] = must(safetensors.Append[byte](nil, part))(t)
 	}
 	require.Equal(t, all[0], all[1], "%s %v", title, ranges)
 }

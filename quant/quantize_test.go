@@ -25,19 +25,16 @@ var schemes = []quant.Scheme{quant.FP8Block, quant.FP8Channel, quant.NVFP4, quan
 
 // TestQuantizeVectors compares with the bytes of compressed-tensors.
 func TestQuantizeVectors(t *testing.T) {
-	names, err := filepath.Glob("testdata/quantize-*.safetensors")
-	require.NoError(t, err)
+	names := must(filepath.Glob("testdata/quantize-*.safetensors"))(t)
 	require.NotEmpty(t, names)
 	if folder := os.Getenv("SAFETENSORS_QUANT"); folder != "" {
-		more, err := filepath.Glob(filepath.Join(folder, "quantize-*.safetensors"))
-		require.NoError(t, err)
+		more := must(filepath.Glob(filepath.Join(folder, "quantize-*.safetensors")))(t)
 		require.NotEmpty(t, more)
 		names = append(names, more...)
 	}
 	for _, name := range names {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".safetensors"), func(t *testing.T) {
-			f, err := safetensors.Load(name)
-			require.NoError(t, err)
+			f := must(safetensors.Load(name))(t)
 			want := maps.Collect(f.Tensors())
 			in := map[string]safetensors.Tensor{"a.weight": want["in"]}
 			delete(want, "in")
@@ -111,9 +108,7 @@ func TestSharedGlobalScale(t *testing.T) {
 	var read atomic.Int64
 	for name, x := range m.tensors {
 		data := elements[byte](t, x)
-		var err error
-		m.tensors[name], err = safetensors.NewTensorAt(safetensors.BF16, x.Shape(), counter{bytes.NewReader(data), new(atomic.Int64), &read})
-		require.NoError(t, err)
+		m.tensors[name] = must(safetensors.NewTensorAt(safetensors.BF16, x.Shape(), counter{bytes.NewReader(data), new(atomic.Int64), &read}))(t)
 	}
 	q, _ := quantized(t, m.tensors, quant.NVFP4)
 	scale := map[string]float32{}
@@ -132,14 +127,12 @@ func TestGlobalScaleInParts(t *testing.T) {
 	const rows, columns = 1 << 15, 32
 	numbers := make([]float32, rows*columns)
 	numbers[len(numbers)-1] = 448 * 6 / 16
-	x, err := safetensors.NewTensor(safetensors.F32, []int{rows, columns}, numbers)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{rows, columns}, numbers))(t)
 	q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.NVFP4)
 	got := elements[float32](t, q["a.weight_global_scale"])
 	require.Equal(t, []float32{16}, got)
 
-	wide, err := safetensors.NewTensorAt(safetensors.F32, []int{64, 1 << 18}, zeros{})
-	require.NoError(t, err)
+	wide := must(safetensors.NewTensorAt(safetensors.F32, []int{64, 1 << 18}, zeros{}))(t)
 	q, _ = quantized(t, map[string]safetensors.Tensor{"a.weight": wide}, quant.NVFP4)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -259,8 +252,7 @@ func TestQuantizationConfig(t *testing.T) {
 // TestSingleColumn quantises rows of one number, the last of a band, too.
 func TestSingleColumn(t *testing.T) {
 	want := []float32{448, 896, -224}
-	x, err := safetensors.NewTensor(safetensors.F32, []int{3, 1}, want)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{3, 1}, want))(t)
 	q, config := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.FP8Channel)
 	require.Equal(t, want, elements[float32](t, dequantized(t, q, config)["a.weight"]))
 }
@@ -284,8 +276,7 @@ func TestMXFP4NearTheLargest(t *testing.T) {
 		{safetensors.BF16, float32(math.Inf(-1)), float32(math.NaN())},
 		{safetensors.F16, float32(math.NaN()), float32(math.NaN())},
 	} {
-		x, err := safetensors.NewTensor(c.dtype, []int{1, 32}, append([]float32{c.value}, make([]float32, 31)...))
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(c.dtype, []int{1, 32}, append([]float32{c.value}, make([]float32, 31)...)))(t)
 		q, config := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.MXFP4)
 		plain := dequantized(t, q, config)
 		got := elements[float32](t, plain["a.weight"])

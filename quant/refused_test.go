@@ -84,6 +84,7 @@ func TestRefused(t *testing.T) {
 		{"group size 0 of a group", compressedConfig("pack-quantized", object{"num_bits": 4, "strategy": "group", "group_size": 0}), nil, "strategy group with"},
 		{"short index", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight_g_idx", safetensors.I32, 7)}, `tensor "a.weight_g_idx": packed integers: its shape is [7]`},
 		{"GPTQ without config", "{}", []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)}, "only a config tells"},
+		{"GPTQ of no bits", method("gptq", object{"group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32)}, "only a config tells the bits of its codes"},
 		{"GPTQ of 5 bits", method("gptq", object{"bits": 5, "group_size": 32}), []change{zeroed("a.qweight", safetensors.I32, 5, 32), zeroed("a.qzeros", safetensors.I32, 1, 5), zeroed("a.scales", safetensors.F16, 1, 32)}, "codes of 5 bits"},
 		{"zeros of another grid", gptq, []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 2, 32)}, `tensor "a.qzeros"`},
 		{"no quant_map", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.quant_map")), `"a.weight.quant_map" is missing`},
@@ -171,8 +172,7 @@ func TestTruncatedTensors(t *testing.T) {
 		for name, x := range w.tensors {
 			raw := elements[byte](t, x)
 			for n := 0; n < len(raw); n += 1 + len(raw)/20 {
-				cut, err := safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(raw[:n]))
-				require.NoError(t, err)
+				cut := must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(raw[:n])))(t)
 				tensors := maps.Clone(w.tensors)
 				tensors[name] = cut
 				plain, err := quant.Dequantize(tensors, []byte(w.config))
@@ -207,8 +207,7 @@ func TestNoAllocationFromShapes(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		require.NoError(t, err)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
-		part, err := plain["a.weight"].Slice(safetensors.Span(1<<19, 1<<19+3), safetensors.Span(1<<19, 1<<19+5))
-		require.NoError(t, err)
+		part := must(plain["a.weight"].Slice(safetensors.Span(1<<19, 1<<19+3), safetensors.Span(1<<19, 1<<19+5)))(t)
 		_, err = safetensors.Append[float32](nil, part)
 		require.ErrorContains(t, err, "no bytes")
 	}
@@ -222,10 +221,8 @@ func TestHugeResult(t *testing.T) {
 	n := 1 << 30
 	m := map[string]safetensors.Tensor{}
 	var err error
-	m["a.weight"], err = safetensors.NewTensorAt(safetensors.F8_E4M3, []int{n, n}, endless{})
-	require.NoError(t, err)
-	m["a.weight_scale_inv"], err = safetensors.NewTensorAt(safetensors.F32, []int{n / 128, n / 128}, endless{})
-	require.NoError(t, err)
+	m["a.weight"] = must(safetensors.NewTensorAt(safetensors.F8_E4M3, []int{n, n}, endless{}))(t)
+	m["a.weight_scale_inv"] = must(safetensors.NewTensorAt(safetensors.F32, []int{n / 128, n / 128}, endless{}))(t)
 	_, err = quant.Dequantize(m, nil)
 	require.ErrorContains(t, err, `tensor "a.weight": FP8 in blocks: `)
 }

@@ -420,8 +420,7 @@ func (w twin) dequantized(t testing.TB) safetensors.Tensor {
 	t.Helper()
 	plain := dequantized(t, w.tensors, w.config)
 	require.Len(t, plain, 1)
-	layouts, err := quant.Layouts(w.tensors, []byte(w.config))
-	require.NoError(t, err)
+	layouts := must(quant.Layouts(w.tensors, []byte(w.config)))(t)
 	require.Positive(t, layouts[w.name].Bits, w.title)
 	for name := range w.tensors {
 		require.Contains(t, layouts, name, w.title)

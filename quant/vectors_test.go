@@ -19,12 +19,10 @@ import (
 // of the folder that the environment names.
 func vectorFiles(t testing.TB) []string {
 	t.Helper()
-	names, err := filepath.Glob("testdata/*.safetensors")
-	require.NoError(t, err)
+	names := must(filepath.Glob("testdata/*.safetensors"))(t)
 	require.NotEmpty(t, names)
 	if folder := os.Getenv("SAFETENSORS_QUANT"); folder != "" {
-		more, err := filepath.Glob(filepath.Join(folder, "*.safetensors"))
-		require.NoError(t, err)
+		more := must(filepath.Glob(filepath.Join(folder, "*.safetensors")))(t)
 		require.NotEmpty(t, more)
 		names = append(names, more...)
 	}
@@ -45,8 +43,7 @@ func readVector(t testing.TB, name string) vector {
 	v := vector{tensors: map[string]safetensors.Tensor{}, want: map[string][]float32{}}
 	for name, x := range f.Tensors() {
 		if expected, ok := strings.CutPrefix(name, "expect "); ok {
-			v.want[expected], err = safetensors.Append[float32](nil, x)
-			require.NoError(t, err)
+			v.want[expected] = must(safetensors.Append[float32](nil, x))(t)
 		} else {
 			v.tensors[name] = x
 		}
@@ -94,8 +91,7 @@ func TestVectors(t *testing.T) {
 // of some.
 func TestLayoutsWithoutConfig(t *testing.T) {
 	for _, w := range twins(9) {
-		with, err := quant.Layouts(w.tensors, []byte(w.config))
-		require.NoError(t, err)
+		with := must(quant.Layouts(w.tensors, []byte(w.config)))(t)
 		without, err := quant.Layouts(w.tensors, nil)
 		if err != nil {
 			require.ErrorContains(t, err, "only a config tells", w.title)
