@@ -21,11 +21,10 @@ type config struct {
 	plusOne bool  // stored zero points are one less than they should be
 	settings
 
-	targets map[string]*targets // of compressed-tensors, by format
-	modules map[string]settings // of modules that have their own
-	rules   []rule              // for others, the first that matches
+	groups  map[string]*targets // of compressed-tensors, by format
+	modules choice[settings]    // that have their own
 	markers map[string]string   // of ComfyUI: the format of a module
-	ignored patterns            // modules that are not quantised
+	ignored choice[bool]        // modules that are not quantised
 	heads   []int               // how many heads an attention may have
 
 	expressions int64 // bytes of the patterns: see maxExpressions
@@ -147,6 +146,8 @@ type settings struct {
 	DataType  string   `json:"data_type"`        // of AutoRound
 	Inputs    int      `json:"act_bits"`         // of AutoRound
 	_         struct{} `known:"sym lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user"`
+
+	exempt string // the key that says that modules are not quantised
 }
 
 func (s *settings) check() error {
@@ -159,31 +160,16 @@ func (s *settings) check() error {
 	return nil
 }
 
-// A rule has the settings of the modules that an expression matches.
-type rule struct {
-	*expression
-	settings
-	exempt bool // they are not quantised
-}
-
 // of returns the settings of a module.
 func (c *config) of(module string) (settings, error) {
-	own, ok := c.modules[module]
-	for i := 0; !ok && i < len(c.rules); i++ {
-		r := c.rules[i]
-		var err error
-		if ok, err = r.match(module, &c.steps); err != nil {
-			return own, err
-		}
-		if ok && r.exempt {
-			return own, fmt.Errorf("dynamic: %s says that it is not quantised", quote(r.text))
-		}
-		if ok {
-			own = r.settings
-		}
-	}
 	s := c.settings
-	if own.Bits != 0 {
+	own, err := c.modules.find(module, &c.steps)
+	switch {
+	case err != nil:
+		return s, err
+	case own.exempt != "":
+		return s, fmt.Errorf("dynamic: %s says that it is not quantised", quote(own.exempt))
+	case own.Bits != 0:
 		s.Bits = own.Bits
 	}
 	if own.GroupSize != nil {

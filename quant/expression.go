@@ -2,6 +2,7 @@ package quant
 
 import (
 	"errors"
+	"fmt"
 	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
@@ -13,7 +14,7 @@ import (
 type expression struct {
 	text    string
 	plain   bool         // the text is searched for
-	program *syntax.Prog // nil for one that only Python understands, which matches nothing
+	program *syntax.Prog // nil for one that only Python understands
 
 	runes  int64   // of all matches so far, with one between two names
 	listed []int64 // two for each instruction: the last even and odd rune that it was listed for
@@ -35,7 +36,7 @@ func (e *expression) match(name string, left *int64) (bool, error) {
 		return strings.Contains(name, e.text), nil
 	}
 	if e.program == nil {
-		return false, nil
+		return false, fmt.Errorf("target %s: %w", quote(e.text), errPython)
 	}
 	e.runes++ // whatever was listed for another name is old
 	now, next := e.add(nil, uint32(e.program.Start), 1), []uint32(nil)

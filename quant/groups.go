@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,11 +97,10 @@ func (t transform) check() error {
 // compressed-tensors looks for the name of a module first, then for an expression that
 // matches it, in the order of their texts, then for its class.
 type targets struct {
-	weights map[string]*weights // by target
-	exprs   []*expression       // in the order of their texts
-	class   *weights            // of the first group with a class: files have no classes
-	only    *weights            // of the first group
-	count   int                 // of groups
+	choice[*weights]
+	class *weights // of the first group with a class: files have no classes
+	only  *weights // of the first group
+	count int      // of groups
 }
 
 // parseGroups reads the config of compressed-tensors.
@@ -124,7 +124,7 @@ func (c *config) parseGroups(all members, harmless string) error {
 
 // addGroups adds the groups. Their formats go before that of all.
 func (c *config) addGroups(groups structs[group], format string) error {
-	c.targets = map[string]*targets{}
+	c.groups = map[string]*targets{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
 		if g.Format == "" {
@@ -136,17 +136,17 @@ func (c *config) addGroups(groups structs[group], format string) error {
 			if err != nil || layouts[i].methods[0] != compressed || !g.fits(f) {
 				continue
 			}
-			if c.targets[f] == nil {
-				c.targets[f] = &targets{weights: map[string]*weights{}}
+			if c.groups[f] == nil {
+				c.groups[f] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
 			}
-			err = c.targets[f].add(g, p.exprs)
+			err = c.groups[f].add(g, p.rules)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", cut(name), err)
 		}
 	}
-	for _, t := range c.targets {
-		slices.SortFunc(t.exprs, func(a, b *expression) int { return strings.Compare(a.text, b.text) })
+	for _, t := range c.groups {
+		slices.SortFunc(t.rules, func(a, b rule[*weights]) int { return strings.Compare(a.text, b.text) })
 	}
 	return nil
 }
@@ -156,14 +156,16 @@ func (g group) fits(format string) bool {
 	return g.Weights != nil && g.Format != notQuantised && slices.Contains([]string{"", format, genericFormat, mixedFormats}, g.Format)
 }
 
-func (t *targets) add(g group, exprs []*expression) error {
+func (t *targets) add(g group, patterns []rule[bool]) error {
 	for _, target := range g.Targets {
-		if w := t.weights[target]; w != nil && !reflect.DeepEqual(w, g.Weights) {
+		if w := t.names[target]; w != nil && !reflect.DeepEqual(w, g.Weights) {
 			return fmt.Errorf("its target %s is that of another group, too", quote(target))
 		}
-		t.weights[target] = g.Weights
+		t.names[target] = g.Weights
 	}
-	t.exprs = append(t.exprs, exprs...)
+	for _, r := range patterns {
+		t.rules = append(t.rules, rule[*weights]{r.expression, g.Weights})
+	}
 	if t.class == nil && slices.ContainsFunc(g.Targets, func(s string) bool { return s != "" && unicode.IsUpper(rune(s[0])) }) {
 		t.class = g.Weights
 	}
@@ -176,28 +178,19 @@ func (t *targets) add(g group, exprs []*expression) error {
 // weightsOf returns the weights of a module in a group of compressed-tensors whose format
 // fits. The only group of a format needs no target.
 func (c *config) weightsOf(module, format string) (weights, error) {
-	t := c.targets[format]
-	switch {
-	case t == nil:
-		t = &targets{}
-	case t.count == 1:
+	t := c.groups[format]
+	if t == nil {
+		t = new(targets)
+	}
+	if t.count == 1 {
 		return *t.only, nil
 	}
-	if w := t.weights[module]; w != nil {
-		return *w, nil
+	w, err := t.find(module, &c.steps)
+	if err != nil {
+		return weights{}, err
 	}
-	for _, e := range t.exprs {
-		if e.program == nil {
-			return weights{}, fmt.Errorf("target %s: %w", quote(e.text), errPython)
-		}
-		if ok, err := e.match(module, &c.steps); err != nil {
-			return weights{}, err
-		} else if ok {
-			return *t.weights[e.text], nil
-		}
+	if w = cmp.Or(w, t.class); w == nil {
+		return weights{}, fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
 	}
-	if t.class != nil {
-		return *t.class, nil
-	}
-	return weights{}, fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
+	return *w, nil
 }

@@ -61,6 +61,8 @@ func (c *config) decode(all members, into any, harmless string) error {
 	if err == nil {
 		c.ignored, err = c.parsePatterns(not)
 	}
+	// One that only Python understands ignores nothing.
+	c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
 	return err
 }
 
@@ -124,27 +126,39 @@ func (c *config) parseWords(all members, harmless string) error {
 	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
 	// "+:" or nothing and one for settings.
 	for _, m := range s.Dynamic {
+		own, err := m.settings()
 		expr, exempt := strings.CutPrefix(m.key, "-:")
-		if err := c.addRule(m, strings.TrimPrefix(expr, "+:"), exempt); err != nil {
+		if exempt {
+			own.exempt = m.key
+		}
+		if err == nil {
+			err = c.addRule(m.key, strings.TrimPrefix(expr, "+:"), own)
+		}
+		if err != nil {
 			return fmt.Errorf("dynamic: %w", err)
 		}
 	}
 	return nil
 }
 
-func (c *config) addRule(m member, expr string, exempt bool) error {
-	r := rule{exempt: exempt}
-	err := decode(m.value, &r.settings, "")
-	if err == nil {
-		r.expression, err = c.compile(m.key, expr)
+// settings returns those that a member is.
+func (m member) settings() (s settings, err error) {
+	if err = decode(m.value, &s, ""); err != nil {
+		err = fmt.Errorf("%s: %w", quote(m.key), err)
 	}
-	if err == nil && r.program == nil {
+	return s, err
+}
+
+// addRule adds the settings of the modules that an expression matches.
+func (c *config) addRule(key, expr string, own settings) error {
+	e, err := c.compile(key, expr)
+	if err == nil && e.program == nil {
 		err = errPython
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", quote(m.key), err)
+		return fmt.Errorf("%s: %w", quote(key), err)
 	}
-	c.rules = append(c.rules, r)
+	c.modules.rules = append(c.modules.rules, rule[settings]{e, own})
 	return nil
 }
 
@@ -170,14 +184,16 @@ func (c *config) parseAutoRound(all members, harmless string) error {
 	default:
 		return fmt.Errorf("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(s.Packing))
 	}
-	c.settings, c.modules = s.settings, map[string]settings{}
+	c.settings, c.modules.names = s.settings, map[string]settings{}
 	for _, m := range s.Modules {
-		switch err = c.addModule(m); {
+		own, err := m.settings()
+		c.modules.names[m.key] = own
+		switch {
 		case err != nil, m.empty():
 		case strings.ReplaceAll(regexp.QuoteMeta(m.key), `\.`, ".") != m.key:
-			err = c.addRule(m, "(?s:.*)(?:"+m.key+")", false)
+			err = c.addRule(m.key, "(?s:.*)(?:"+m.key+")", own)
 		default:
-			c.rules = append(c.rules, rule{expression: &expression{text: m.key, plain: true}, settings: c.modules[m.key]})
+			c.modules.rules = append(c.modules.rules, rule[settings]{&expression{text: m.key, plain: true}, own})
 		}
 		if err != nil {
 			return fmt.Errorf("extra_config: %w", err)
@@ -186,25 +202,18 @@ func (c *config) parseAutoRound(all members, harmless string) error {
 	return nil
 }
 
-func (c *config) addModule(m member) error {
-	var own settings
-	if err := decode(m.value, &own, ""); err != nil {
-		return fmt.Errorf("%s: %w", quote(m.key), err)
-	}
-	c.modules[m.key] = own
-	return nil
-}
-
 // parseMLX reads the config of MLX: settings, and modules with their own, or true or false.
 func (c *config) parseMLX(all members, harmless string) error {
 	var top members
-	c.modules = map[string]settings{}
+	c.modules.names = map[string]settings{}
 	for _, m := range all {
 		switch string(m.value[:1]) {
 		case "{":
-			if err := c.addModule(m); err != nil {
+			own, err := m.settings()
+			if err != nil {
 				return err
 			}
+			c.modules.names[m.key] = own
 		case "t", "f":
 		default:
 			top = append(top, m)

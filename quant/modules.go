@@ -107,7 +107,7 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		return nil, nil, err
 	}
 	if c.named == autoRound { // the names of modules are no expressions
-		c.rules = slices.DeleteFunc(c.rules, func(r rule) bool {
+		c.modules.rules = slices.DeleteFunc(c.modules.rules, func(r rule[settings]) bool {
 			return tensors[r.text+".qweight"].DType() != 0 || tensors[r.text+".weight"].DType() != 0
 		})
 	}

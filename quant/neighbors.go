@@ -155,7 +155,7 @@ func checkPart(name string, t safetensors.Tensor, c *config) error {
 				if c.method == comfy || !slices.Contains(l.methods, c.method) || !p.has(t) || p.role == values && slices.Contains(isFloat, t.DType()) {
 					continue
 				}
-				ignored, err := c.ignored.cover(strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), "."), &c.steps)
+				ignored, err := covers(&c.ignored, strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), "."), &c.steps)
 				if err != nil {
 					return fmt.Errorf("tensor %s: %w", quote(name), err)
 				}

@@ -8,10 +8,32 @@ import (
 	"strings"
 )
 
-// Patterns select modules, by names and by expressions.
-type patterns struct {
-	names map[string]bool
-	exprs []*expression
+// A choice is what a config says of modules: of those that it names, and of others that an
+// expression matches, the first one in order.
+type choice[T any] struct {
+	names map[string]T
+	rules []rule[T]
+}
+
+type rule[T any] struct {
+	*expression
+	says T
+}
+
+// find returns what is said of a module, zero if that is nothing. Expressions take their
+// steps from those that are left.
+func (c *choice[T]) find(module string, left *int64) (says T, err error) {
+	if says, ok := c.names[module]; ok {
+		return says, nil
+	}
+	for _, r := range c.rules {
+		if ok, err := r.match(module, left); err != nil {
+			return says, err
+		} else if ok {
+			return r.says, nil
+		}
+	}
+	return says, nil
 }
 
 // maxExpression limits the bytes of an expression, and maxExpressions those of all that a config has, with
@@ -29,9 +51,8 @@ var errPython = errors.New("an expression that only Python understands")
 var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
 // parsePatterns compiles patterns: "re:" and a regular expression that matches from the
-// start of a name on, or a name in which * stands for anything. An expression that only
-// Python understands matches nothing.
-func (c *config) parsePatterns(list []string) (p patterns, err error) {
+// start of a name on, or a name in which * stands for anything.
+func (c *config) parsePatterns(list []string) (p choice[bool], err error) {
 	p.names = map[string]bool{}
 	for _, text := range list {
 		expr, ok := strings.CutPrefix(text, "re:")
@@ -46,7 +67,7 @@ func (c *config) parsePatterns(list []string) (p patterns, err error) {
 		if err != nil {
 			return p, err
 		}
-		p.exprs = append(p.exprs, e)
+		p.rules = append(p.rules, rule[bool]{e, true})
 	}
 	return p, nil
 }
@@ -89,25 +110,11 @@ func size(re *syntax.Regexp) int64 {
 	return n
 }
 
-// match reports whether a pattern means a module. Expressions take their steps from those
-// that are left.
-func (p patterns) match(module string, left *int64) (bool, error) {
-	if p.names[module] {
-		return true, nil
-	}
-	for _, e := range p.exprs {
-		if ok, err := e.match(module, left); ok || err != nil {
-			return ok, err
-		}
-	}
-	return false, nil
-}
-
-// cover reports whether a pattern means a module, or names one that it is in: model.visual
+// covers reports whether a pattern means a module, or names one that it is in: model.visual
 // is what model.visual.proj is in, and so are visual and proj. It looks at the first few
 // components of a path, which hostile ones have more of.
-func (p patterns) cover(module string, left *int64) (bool, error) {
-	if ok, err := p.match(module, left); ok || err != nil {
+func covers(p *choice[bool], module string, left *int64) (bool, error) {
+	if ok, err := p.find(module, left); ok || err != nil {
 		return ok, err
 	}
 	const most = 32

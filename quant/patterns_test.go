@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"regexp/syntax"
@@ -30,16 +31,19 @@ func TestPatterns(t *testing.T) {
 		{"", []string{""}, []string{"", "a..b"}},
 	} {
 		left := int64(maxSteps)
-		p, err := new(config).parsePatterns([]string{c.pattern})
+		text, err := json.Marshal([]string{c.pattern})
 		require.NoError(t, err)
+		ignoring := new(config)
+		require.NoError(t, ignoring.decode(members{{"ignore", text}}, new(struct{}), ""))
+		p := &ignoring.ignored
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
-			ok, err := p.match(module, &left)
+			ok, err := p.find(module, &left)
 			require.NoError(t, err)
 			require.Equal(t, slices.Contains(c.match, module), ok, "%q matches %q", c.pattern, module)
 		}
 		for _, module := range slices.Concat(c.match, c.cover) {
-			ok, err := p.cover(module, &left)
+			ok, err := covers(p, module, &left)
 			require.NoError(t, err)
 			require.True(t, ok, "%q covers %q", c.pattern, module)
 		}
@@ -73,14 +77,14 @@ func TestCover(t *testing.T) {
 		pattern, module := path(4), path(32)
 		p, err := new(config).parsePatterns([]string{pattern})
 		require.NoError(t, err)
-		ok, err := p.cover(module, new(int64))
+		ok, err := covers(&p, module, new(int64))
 		require.NoError(t, err)
 		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), ok, "%q, %q", pattern, module)
 	}
 	p, err := new(config).parsePatterns([]string{"a"})
 	require.NoError(t, err)
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
-		ok, err := p.cover(strings.Repeat("b.", before)+"a", new(int64))
+		ok, err := covers(&p, strings.Repeat("b.", before)+"a", new(int64))
 		require.NoError(t, err)
 		require.Equal(t, want, ok, "component %d of a path", before+1)
 	}
