@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"html"
+	"image/png"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,6 +157,10 @@ func TestReportInChromium(t *testing.T) {
 	b.open(page)
 	requireKeyboard(b)
 	requireNarrow(b)
+	t.Chdir(filepath.Join(repository, "testdata"))
+	succeeds(t, "stats", "model.safetensors", "*.weight", "--html", page)
+	b.open(page)
+	requirePicture(b, "../doc/stats.png")
 
 	t.Chdir(t.TempDir())
 	writeFiles(t, ".")
@@ -223,6 +229,34 @@ func requireNarrow(b *browser) {
 	b.call("Emulation.clearDeviceMetricsOverride", nil, nil)
 }
 
+// requirePicture requires that a picture is what the browser shows, but for the edges of
+// letters; -update makes it.
+func requirePicture(b *browser, name string) {
+	b.t.Helper()
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 960, "height": 860, "deviceScaleFactor": 1, "mobile": false}, nil)
+	var shot struct{ Data []byte }
+	b.call("Page.captureScreenshot", nil, &shot)
+	b.call("Emulation.clearDeviceMetricsOverride", nil, nil)
+	if *update {
+		require.NoError(b.t, os.WriteFile(name, shot.Data, 0o666))
+	}
+	got := must(png.Decode(bytes.NewReader(shot.Data)))
+	want := must(png.Decode(bytes.NewReader(must(os.ReadFile(name)))))
+	require.Equal(b.t, want.Bounds(), got.Bounds())
+	others := 0
+	for y := range want.Bounds().Dy() {
+		for x := range want.Bounds().Dx() {
+			r1, g1, b1, _ := got.At(x, y).RGBA()
+			r2, g2, b2, _ := want.At(x, y).RGBA()
+			if max(r1, r2)-min(r1, r2)+max(g1, g2)-min(g1, g2)+max(b1, b2)-min(b1, b2) > 0x8000 {
+				others++
+			}
+		}
+	}
+	const most = 20 // of some 60 that a digit takes
+	require.LessOrEqual(b.t, others, most, "pixels that differ; -run TestReportInChromium -update makes the picture")
+}
+
 // press presses a key.
 func (b *browser) press(key string) {
 	b.t.Helper()
@@ -269,7 +303,7 @@ func startChromium(t *testing.T) *browser {
 	require.NoError(t, err)
 	profile := must(os.MkdirTemp("", ""))
 	t.Cleanup(func() { os.RemoveAll(profile) }) // t.TempDir would fail: processes of a browser that has ended may still write there
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--user-data-dir="+profile)
+	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	cmd.ExtraFiles = []*os.File{in, out}
 	require.NoError(t, cmd.Start())
 	in.Close()
