@@ -2,6 +2,9 @@ module github.com/gosafetensors/safetensors/mutate
 
 go 1.24.0
 
-require github.com/stretchr/testify v1.12.1
+require (
+	github.com/stretchr/testify v1.12.1
+	golang.org/x/sync v0.16.0
+)
 
 require go.yaml.in/yaml/v3 v3.0.5 // indirect

@@ -16,7 +16,7 @@
 // A mutant is built with an overlay, so that the tree stays as it is. The tests of
 // its own package run first, then those of apitest and interop or of the command itself,
 // with -short, up to the first that fails (run.go). One that takes ten times as long as without the
-// change, or more than 3 GiB, has timed out.
+// change has timed out; one that needs more than 3 GiB fails.
 //
 // The exit status is 1 if more than one in ten of those that were tested lived. The
 // same seed takes the same sample. An interrupt ends it with what it has.
@@ -73,7 +73,7 @@ type options struct {
 	seed     uint64
 	parallel int
 	verbose  bool
-	slack    time.Duration // see runner
+	slack    time.Duration // added to ten times what the tests take
 }
 
 var errTooMany = errors.New("more than one in ten lived")
@@ -81,7 +81,7 @@ var errTooMany = errors.New("more than one in ten lived")
 // run tries mutants of a module of the repository in root, and writes what became of them to w.
 func run(ctx context.Context, w io.Writer, root, equivalent string, o options) error {
 	began := time.Now()
-	all, err := mutantsOf(root, o.module, o.files)
+	all, err := mutantsOf(root, o.files)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func run(ctx context.Context, w io.Writer, root, equivalent string, o options) e
 	}
 	defer r.close()
 	count := make(map[outcome]int)
-	err = r.runAll(chosen, o.parallel, func(m *mutant, result outcome) {
+	err = r.runAll(chosen, func(m *mutant, result outcome) {
 		count[result]++
 		if o.verbose || result == lived {
 			fmt.Fprintf(w, "%s: %v\n", result, m)

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"os"
-	"os/exec"
-	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -39,55 +40,36 @@ func (m *mutant) key() string {
 	return strings.TrimRight(head+"\n- "+m.before+"\n+ "+m.after, " ")
 }
 
-// mutantsOf returns the mutants of the files of a module in a folder of root that match one
-// of the patterns, but for tests and files that this system does not compile.
-func mutantsOf(root, module string, patterns []string) ([]*mutant, error) {
-	root, err := filepath.Abs(root)
-	if err != nil {
-		return nil, err
-	}
-	list := exec.Command("go", "list", "-f", `{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}`, "./...")
-	list.Dir = filepath.Join(root, module)
-	list.Stderr = os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list in %s: %w", list.Dir, err)
-	}
+// mutantsOf returns the mutants of the files in root that match one of the patterns, but
+// for tests and files that this system does not compile.
+func mutantsOf(root string, patterns []string) ([]*mutant, error) {
 	var all []*mutant
-	matched := make(map[string]bool)
-	for name := range strings.Lines(string(out)) {
-		name = strings.TrimSuffix(name, "\n")
-		file, err := filepath.Rel(root, name)
-		if err != nil {
-			return nil, err
-		}
-		file = filepath.ToSlash(file)
-		chosen := false
-		for _, pattern := range patterns {
-			ok, err := path.Match(pattern, file)
-			if err != nil {
-				return nil, fmt.Errorf("pattern %q: %w", pattern, err)
-			}
-			if ok {
-				chosen, matched[pattern] = true, true
-			}
-		}
-		if !chosen {
-			continue
-		}
-		src, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		mutants, err := mutate(file, src)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, mutants...)
-	}
 	for _, pattern := range patterns {
-		if !matched[pattern] {
-			return nil, fmt.Errorf("no file matches %q", pattern)
+		names, err := filepath.Glob(filepath.Join(root, pattern))
+		names = slices.DeleteFunc(names, func(name string) bool {
+			compiled, _ := build.Default.MatchFile(filepath.Split(name))
+			return !compiled || strings.HasSuffix(name, "_test.go")
+		})
+		if err == nil && len(names) == 0 {
+			err = errors.New("no file matches")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", pattern, err)
+		}
+		for _, name := range names {
+			src, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			file, err := filepath.Rel(root, name)
+			if err != nil {
+				return nil, err
+			}
+			mutants, err := mutate(filepath.ToSlash(file), src)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, mutants...)
 		}
 	}
 	return all, nil
@@ -101,7 +83,7 @@ func mutate(file string, src []byte) ([]*mutant, error) {
 	}
 	s := &mutator{file: file, src: src, base: tree.FileStart, same: make(map[string]int)}
 	for _, decl := range tree.Decls {
-		s.function = declared(decl)
+		s.function = s.declared(decl)
 		s.stack = nil
 		ast.Inspect(decl, s.visit)
 	}
@@ -109,28 +91,20 @@ func mutate(file string, src []byte) ([]*mutant, error) {
 }
 
 // declared names a declaration.
-func declared(decl ast.Decl) string {
+func (s *mutator) declared(decl ast.Decl) string {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
 		if d.Recv == nil {
 			return d.Name.Name
 		}
-		name := "?"
-		ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok && name == "?" {
-				name = id.Name
-			}
-			return true
-		})
-		return name + "." + d.Name.Name
+		receiver, _, _ := strings.Cut(strings.TrimPrefix(s.source(d.Recv.List[0].Type), "*"), "[")
+		return receiver + "." + d.Name.Name
 	case *ast.GenDecl:
-		for _, spec := range d.Specs {
-			switch spec := spec.(type) {
-			case *ast.ValueSpec:
-				return spec.Names[0].Name
-			case *ast.TypeSpec:
-				return spec.Name.Name
-			}
+		switch spec := d.Specs[0].(type) {
+		case *ast.ValueSpec:
+			return spec.Names[0].Name
+		case *ast.TypeSpec:
+			return spec.Name.Name
 		}
 	}
 	return "?"

@@ -2,9 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // What becomes of a mutant.
@@ -23,24 +25,23 @@ const (
 	killed     outcome = iota // a test failed
 	lived                     // all passed
 	uncompiled                // it is no Go
-	late                      // a test took far too long, or far too much memory
+	late                      // a test took far too long
 )
 
 func (o outcome) String() string {
 	return [...]string{"killed", "lived", "did not compile", "timed out"}[o]
 }
 
-// mostMemory is what a test may use: a mutant may allocate without end.
+// mostMemory is what a test may use, on Linux: a mutant may allocate without end. Go's
+// allocator gives up at this limit, and the mutant is killed.
 const mostMemory = 3 << 30
 
 // A runner runs the tests of mutants.
 type runner struct {
+	options
 	ctx    context.Context
 	root   string
-	module string
-	tests  string // of other packages that run
 	temp   string
-	slack  time.Duration            // added to ten times what the tests take
 	limits map[string]time.Duration // of the tests of each package
 }
 
@@ -55,7 +56,7 @@ func newRunner(ctx context.Context, root string, o options, mutants []*mutant) (
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{ctx: ctx, root: root, module: o.module, tests: o.tests, temp: temp, slack: o.slack, limits: make(map[string]time.Duration)}
+	r := &runner{options: o, ctx: ctx, root: root, temp: temp, limits: make(map[string]time.Duration)}
 	for _, m := range mutants {
 		for _, dir := range r.packages(m.file) {
 			if r.limits[dir] > 0 {
@@ -103,40 +104,27 @@ func (r *runner) testsOf(file, dir string) string {
 	return r.tests
 }
 
-// runAll tries mutants, so many at once, and reports each result.
-func (r *runner) runAll(mutants []*mutant, atOnce int, report func(*mutant, outcome)) error {
-	queue := make(chan *mutant)
+// runAll tries mutants, several at once, and reports each result.
+func (r *runner) runAll(mutants []*mutant, report func(*mutant, outcome)) error {
 	var mu sync.Mutex
-	var failed []error
-	var workers sync.WaitGroup
-	for range max(atOnce, 1) {
-		workers.Add(1)
-		go func() {
-			defer workers.Done()
-			for m := range queue {
-				result, err := r.try(m)
-				mu.Lock()
-				if err != nil {
-					failed = append(failed, fmt.Errorf("%v: %w", m, err))
-				} else {
-					report(m, result)
-				}
-				mu.Unlock()
-			}
-		}()
-	}
+	group, ctx := errgroup.WithContext(r.ctx)
+	group.SetLimit(max(r.parallel, 1))
 	for _, m := range mutants {
-		if r.ctx.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
-		queue <- m
+		group.Go(func() error {
+			result, err := r.try(m)
+			if err != nil {
+				return fmt.Errorf("%v: %w", m, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			report(m, result)
+			return nil
+		})
 	}
-	close(queue)
-	workers.Wait()
-	if err := r.ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(failed...)
+	return cmp.Or(r.ctx.Err(), group.Wait())
 }
 
 // try runs the tests of a mutant up to the first that fails.
@@ -183,58 +171,24 @@ func (r *runner) test(temp, dir, tests, overlay string, limit time.Duration) (ou
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, limit)
 	defer cancel()
-	var out bytes.Buffer
-	c := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.run", tests, "-test.timeout", limit.String())
+	c := exec.CommandContext(ctx, "sh", "-c", `ulimit -d "$0" && exec "$@"`, strconv.Itoa(mostMemory>>10),
+		binary, "-test.short", "-test.failfast", "-test.run", tests, "-test.timeout", limit.String())
 	c.Dir = filepath.Join(r.root, filepath.FromSlash(dir))
 	c.Env = append(os.Environ(), "TMPDIR="+temp, "SAFETENSORS_PYTHON=none", "SAFETENSORS_REQUIRE_PYTHON=") // Python takes too long
-	c.Stdout, c.Stderr = &out, &out
-	c.WaitDelay = time.Second // for processes that it started
+	c.WaitDelay = time.Second                                                                              // for processes that it started
 	began := time.Now()
-	if err := c.Start(); err != nil {
-		return 0, nil, err
-	}
-	ended := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Add(1)
-	go func() {
-		defer watching.Done()
-		watch(c.Process.Pid, ended, cancel)
-	}()
-	err := c.Wait()
-	close(ended)
-	watching.Wait()
+	out, err := c.CombinedOutput()
 	took := time.Since(began)
 	switch {
 	case r.ctx.Err() != nil:
 		return 0, nil, r.ctx.Err()
-	case ctx.Err() != nil || bytes.Contains(out.Bytes(), []byte("panic: test timed out after")):
-		return late, out.Bytes(), nil
+	case ctx.Err() != nil || bytes.Contains(out, []byte("panic: test timed out after")):
+		return late, out, nil
 	case err != nil:
-		return killed, out.Bytes(), nil
+		return killed, out, nil
 	}
 	if overlay == "" {
 		r.limits[dir] = 10*took + r.slack
 	}
-	return lived, out.Bytes(), nil
-}
-
-// watch calls stop if a process uses too much memory, before it ends. It knows how
-// to find out on Linux only.
-func watch(pid int, ended <-chan struct{}, stop func()) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ended:
-			return
-		case <-tick.C:
-		}
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if fields := bytes.Fields(text); len(fields) > 1 {
-			pages, _ := strconv.Atoi(string(fields[1]))
-			if pages > mostMemory/os.Getpagesize() {
-				stop()
-			}
-		}
-	}
+	return lived, out, nil
 }
