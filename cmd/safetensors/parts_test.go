@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,78 +93,6 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestPartsBalance: no part has more than one shard more than another, and together they
-// have all.
-func TestPartsBalance(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writePartsSource(t, "src.safetensors")
-	for n := 1; n <= 11; n += 5 {
-		dst := fmt.Sprint("parts", n)
-		least, most, all := 99, 0, 0
-		for k := 1; k <= n; k++ {
-			succeeds(t, "cp", "-q", "src.safetensors", dst, "--max-shard-size", "100B", "--part", fmt.Sprintf("%d/%d", k, n))
-			shards := must(filepath.Glob(filepath.Join(dst, "*.safetensors")))
-			wrote := len(shards) - all
-			least, most, all = min(least, wrote), max(most, wrote), len(shards)
-		}
-		require.Equal(t, 10, all)
-		require.LessOrEqual(t, most, least+1)
-	}
-}
-
-// TestPartsRefused changes what the plan says, or finds DST taken: the error says what
-// differs, and nothing is written.
-func TestPartsRefused(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writePartsSource(t, "src.safetensors")
-	cp := func(flags ...string) []string {
-		return append([]string{"cp", "-q", "src.safetensors", "dst", "--max-shard-size", "200B", "--part", "1/2"}, flags...)
-	}
-	succeeds(t, cp()...)
-	before := tree(t, "dst")
-	for _, c := range []struct {
-		flags []string
-		want  string
-	}{
-		{[]string{"--dtype", "f16"}, "it has no --dtype, not --dtype f16; it knows no config.json in SRC; it knows no hf_quant_config.json in SRC"},
-		{[]string{"--max-shard-size", "300B"}, "it has --max-shard-size 200, not --max-shard-size 300"},
-		{[]string{"--only", "layers.1"}, "it has no --only, not --only layers.1"},
-		{[]string{"--tie"}, "it has no --tie, not --tie true"},
-	} {
-		require.Contains(t, fails(t, 3, cp(c.flags...)...), "safetensors: dst holds the plan of another job: "+c.want+"; --force takes it away\n")
-		require.Equal(t, before, tree(t, "dst"))
-	}
-	require.NoError(t, os.Chtimes("src.safetensors", time.Time{}, time.Unix(1, 0)))
-	require.Regexp(t, `src.safetensors in SRC has changed: \d+ bytes of 1970-01-01T00:00:01Z, was \d+ bytes of 20`, fails(t, 3, cp()...))
-	require.Equal(t, before, tree(t, "dst"))
-	require.NoError(t, os.Remove("src.safetensors"))
-	require.Contains(t, fails(t, 3, cp()...), "src.safetensors")
-	require.Equal(t, before, tree(t, "dst"))
-
-	writePartsSource(t, "src.safetensors")
-	for _, args := range [][]string{
-		cp("--ranks", "2"), cp("--part", "0/2"), cp("--part", "3/2"), cp("--part", "1"), cp("--part", "1/0"), cp("--part", "1/9999999"),
-		{"cp", "src.safetensors", "dst", "--part", "1/2"}, {"cp", "-", "dst", "--part", "1/2", "--max-shard-size", "1kB"},
-		{"cp", "src.safetensors", "dst.safetensors", "--part", "1/2", "--max-shard-size", "1kB"},
-		{"cp", "src.safetensors", "-", "--part", "1/2", "--max-shard-size", "1kB"},
-	} {
-		fails(t, 2, args...)
-	}
-	require.NoError(t, os.WriteFile("broken.safetensors", []byte("12345678 no header"), 0o666))
-	fails(t, 3, "cp", "broken.safetensors", "dst", "--max-shard-size", "200B", "--part", "1/2")
-	require.Equal(t, before, tree(t, "dst"))
-
-	for _, taken := range []string{"model.safetensors", "model.safetensors.index.json", "other.safetensors"} {
-		require.NoError(t, os.RemoveAll("dst"))
-		require.NoError(t, os.Mkdir("dst", 0o777))
-		require.NoError(t, os.WriteFile(filepath.Join("dst", taken), []byte("x"), 0o666))
-		for _, flags := range [][]string{nil, {"--force"}} {
-			require.Contains(t, fails(t, 3, cp(flags...)...), "dst holds a checkpoint: "+taken)
-			require.Equal(t, map[string]string{taken: "x"}, tree(t, "dst"))
-		}
-	}
-}
-
 // TestPartsForce takes away the plan of a job that has not come to its end: none of its
 // shards is taken for one of the new job, even if headers and lengths are the same.
 func TestPartsForce(t *testing.T) {
@@ -214,71 +141,4 @@ func TestPartsForce(t *testing.T) {
 	before := tree(t, "dst")
 	require.Contains(t, fails(t, 3, part(1, "--force", "--max-shard-size", "500B")...), "dst holds a checkpoint: model.safetensors.index.json")
 	require.Equal(t, before, tree(t, "dst"))
-}
-
-// TestPartsOfLines: the lines of the parts of hash and check are those of the whole, and no
-// part has more than one line more than another.
-func TestPartsOfLines(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writePartsSource(t, "src.safetensors")
-	succeeds(t, "cp", "-q", "src.safetensors", "shards", "--max-shard-size", "200B")
-	sorted := func(text string) []string {
-		lines := strings.SplitAfter(text, "\n")
-		lines = lines[:len(lines)-1]
-		slices.Sort(lines)
-		return lines
-	}
-	for _, args := range [][]string{
-		{"hash", "-q", "shards"}, {"hash", "-q", "shards", "src.safetensors"}, {"hash", "-q", "--tensors", "shards"},
-		{"check", "shards"}, {"check", "--json", "--values", "shards", "src.safetensors"},
-	} {
-		whole := sorted(succeeds(t, args...))
-		require.Greater(t, len(whole), 7)
-		for _, n := range []int{1, 4, 11} {
-			var all string
-			least, most := len(whole), 0
-			for k := 1; k <= n; k++ {
-				printed := succeeds(t, append(args, "--part", fmt.Sprintf("%d/%d", k, n))...)
-				least, most = min(least, strings.Count(printed, "\n")), max(most, strings.Count(printed, "\n"))
-				all += printed
-			}
-			require.Equal(t, whole, sorted(all))
-			require.LessOrEqual(t, most, least+1)
-		}
-	}
-	fails(t, 2, "hash", "shards", "--part", "0/3")
-	require.NoError(t, os.WriteFile("shards/broken.safetensors", []byte("x"), 0o666))
-	codes := 0
-	for k := 1; k <= 3; k++ {
-		codes += runs(t, "check", "shards", "--part", fmt.Sprintf("%d/3", k)).code
-	}
-	require.Equal(t, 1, codes, "the part that has the file says it")
-}
-
-// TestPartsForeign: a file of the length of a shard that has another header is none, and
-// the part that has the shard replaces it.
-func TestPartsForeign(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writePartsSource(t, "src.safetensors")
-	part := func(k int) string {
-		return succeeds(t, "cp", "-q", "src.safetensors", "dst", "--max-shard-size", "200B", "--json", "--part", fmt.Sprintf("%d/7", k))
-	}
-	succeeds(t, "cp", "-q", "src.safetensors", "plain", "--max-shard-size", "200B")
-	plain := tree(t, "plain")
-	const last = "model-00007-of-00007.safetensors"
-	for k := 1; k < 7; k++ {
-		part(k)
-	}
-	foreign := strings.Repeat("x", len(plain[last]))
-	require.NoError(t, os.WriteFile(filepath.Join("dst", last), []byte(foreign), 0o666))
-	require.Contains(t, part(1), `"complete":false`)
-	require.NotContains(t, tree(t, "dst"), "model.safetensors.index.json")
-	repaired := func() {
-		require.Contains(t, part(7), `"written":["`+last+`"],"found":[],"complete":true`)
-		require.Equal(t, plain, withoutPlan(t, "dst"))
-	}
-	repaired()
-	require.NoError(t, os.Remove(filepath.Join("dst", last))) // after the end
-	require.Contains(t, part(1), `"complete":false`)
-	repaired()
 }
