@@ -67,7 +67,7 @@ func (c *command) signModel(name string, s signing) error {
 	case s.cert == "" && s.chain != nil:
 		return usage("--chain needs --cert")
 	}
-	key, err := readPEM(c.ctx, s.key, modelsig.ParsePrivateKey)
+	key, err := readParsed(c.ctx, s.key, maxPEM, modelsig.ParsePrivateKey)
 	if err != nil {
 		return err
 	}

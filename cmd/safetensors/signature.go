@@ -70,7 +70,7 @@ func uncovered(files []source.File, covered func(name string) bool) (missing []n
 		}
 		index, err := readIndex(file)
 		if err != nil {
-			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), err)
+			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), term.Bare(err))
 		}
 		for _, shard := range slices.Compact(slices.Sorted(maps.Values(index.Shards))) {
 			if name := path.Join(path.Dir(file.Name), shard); !covered(name) {
@@ -90,9 +90,9 @@ func readIndex(file source.File) (*safetensors.Index, error) {
 	return safetensors.ReadIndex(r)
 }
 
-// readPEM reads a file of keys or certificates.
-func readPEM[T any](ctx context.Context, name string, parse func(text []byte) (T, error)) (v T, err error) {
-	text, err := localfile.ReadNamed(ctx, name, maxPEM)
+// readParsed reads a file of at most max bytes that the command line names.
+func readParsed[T any](ctx context.Context, name string, max int64, parse func(text []byte) (T, error)) (v T, err error) {
+	text, err := localfile.ReadNamed(ctx, name, max)
 	if err != nil {
 		return v, err
 	}
@@ -104,7 +104,7 @@ func readPEM[T any](ctx context.Context, name string, parse func(text []byte) (T
 
 func readCertificates(ctx context.Context, names []string) (all []*x509.Certificate, err error) {
 	for _, name := range names {
-		some, err := readPEM(ctx, name, modelsig.ParseCertificates)
+		some, err := readParsed(ctx, name, maxPEM, modelsig.ParseCertificates)
 		if err != nil {
 			return nil, err
 		}

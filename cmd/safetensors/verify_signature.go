@@ -55,7 +55,7 @@ func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) er
 	}
 	m, who, err := openSignature(c.ctx, s)
 	if err != nil {
-		return fmt.Errorf("%s: %w", term.Name(s.file), err)
+		return err
 	}
 	v.SignedBy = who
 	ignore := slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)
@@ -83,11 +83,7 @@ func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) er
 
 // openSignature reads a signature and returns what it says, and who says it.
 func openSignature(ctx context.Context, s signatureFlags) (m *modelsig.Manifest, who string, err error) {
-	data, err := localfile.ReadNamed(ctx, s.file, modelsig.MaxSize)
-	if err != nil {
-		return nil, "", err
-	}
-	b, err := modelsig.Parse(data)
+	b, err := readParsed(ctx, s.file, modelsig.MaxSize, modelsig.Parse)
 	if errors.Is(err, modelsig.ErrKeyless) {
 		return nil, "", fmt.Errorf("%w; the signature alone can be verified with: cosign verify-blob-attestation --bundle %s "+
 			"--type https://model_signing/signature/v1.0 --check-claims=false --certificate-identity WHO --certificate-oidc-issuer ISSUER", err, term.Name(s.file))
@@ -96,12 +92,14 @@ func openSignature(ctx context.Context, s signatureFlags) (m *modelsig.Manifest,
 		return nil, "", err
 	}
 	if s.publicKey != "" {
-		key, err := readPEM(ctx, s.publicKey, modelsig.ParsePublicKey)
+		key, err := readParsed(ctx, s.publicKey, maxPEM, modelsig.ParsePublicKey)
 		if err != nil {
 			return nil, "", err
 		}
-		m, err = b.VerifyKey(key)
-		return m, "the key " + term.Name(s.publicKey), err
+		if m, err = b.VerifyKey(key); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", term.Name(s.file), err)
+		}
+		return m, "the key " + term.Name(s.publicKey), nil
 	}
 	roots, err := readCertificates(ctx, s.chain)
 	if err != nil {
@@ -109,7 +107,7 @@ func openSignature(ctx context.Context, s signatureFlags) (m *modelsig.Manifest,
 	}
 	m, leaf, err := b.VerifyChain(roots, time.Now())
 	if err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("%s: %w", term.Name(s.file), err)
 	}
 	return m, fmt.Sprintf("%s, by the word of %s", term.Name(leaf.Subject.String()), term.Name(leaf.Issuer.String())), nil
 }
