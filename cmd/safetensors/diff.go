@@ -71,13 +71,13 @@ type comparison struct {
 
 // An unequal is a tensor that is different.
 type unequal struct {
-	Name        string `json:"name"`
-	A           typed  `json:"a"`
-	B           typed  `json:"b"`
-	Elements    int64  `json:"elements"` // that are different; 0 if shapes are
-	MaxAbsolute number `json:"max_abs"`
-	MaxRelative number `json:"max_rel"`
-	At          []int  `json:"at"` // where MaxAbsolute is; null if nowhere
+	Name        string        `json:"name"`
+	A           typed         `json:"a"`
+	B           typed         `json:"b"`
+	Elements    int64         `json:"elements"` // that are different; 0 if shapes are
+	MaxAbsolute numbers.Float `json:"max_abs"`
+	MaxRelative numbers.Float `json:"max_rel"`
+	At          []int         `json:"at"` // where MaxAbsolute is; null if nowhere
 	all         int64
 	squares     float64 // NaN if they cannot be compared
 }
@@ -208,7 +208,7 @@ func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*compar
 			if err != nil {
 				return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 			}
-			u.Elements, u.MaxAbsolute, u.MaxRelative, u.At = found.Different, number(found.MaxAbsolute), number(found.MaxRelative), found.At
+			u.Elements, u.MaxAbsolute, u.MaxRelative, u.At = found.Different, numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative), found.At
 			u.squares = found.Squares
 			if u.Elements == 0 && u.A.DType == u.B.DType {
 				continue
@@ -275,7 +275,7 @@ func (c *command) printComparison(d *comparison) {
 }
 
 // errorText shows an error, which is NaN where only one of two values is finite.
-func errorText(n number) string {
+func errorText(n numbers.Float) string {
 	if n != n {
 		return "infinite"
 	}

@@ -59,5 +59,5 @@ func drawComparison(w io.Writer, d *comparison, a, b *source.Checkpoint) error {
 // squares returns the sum of the squares of the finite values.
 func squares(s stats.Summary) float64 {
 	n := float64(s.Count - s.NaN - s.Inf)
-	return n * (s.Std*s.Std + s.Mean*s.Mean)
+	return n * float64(s.Std*s.Std+s.Mean*s.Mean)
 }

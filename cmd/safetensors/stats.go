@@ -41,40 +41,6 @@ safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) |
 	return cmd
 }
 
-// A described is the summary of a tensor. Its fields are those of the JSON form.
-type described struct {
-	Name  string            `json:"name"`
-	DType safetensors.DType `json:"dtype"`
-	Shape []int             `json:"shape"`
-	summary
-}
-
-type summary struct {
-	Count     int64     `json:"count"`
-	Min       number    `json:"min"`
-	Max       number    `json:"max"`
-	Mean      number    `json:"mean"`
-	Std       number    `json:"std"`
-	Zeros     int64     `json:"zeros"`
-	NaN       int64     `json:"nan"`
-	Inf       int64     `json:"inf"`
-	Histogram histogram `json:"histogram"`
-}
-
-type histogram struct {
-	Edges  []number `json:"edges"`
-	Counts []int64  `json:"counts"`
-}
-
-func summaryOf(s stats.Summary) summary {
-	h := histogram{Edges: []number{}, Counts: []int64{}}
-	for _, edge := range s.Histogram.Edges {
-		h.Edges = append(h.Edges, number(edge))
-	}
-	h.Counts = append(h.Counts, s.Histogram.Counts...)
-	return summary{s.Count, number(s.Min), number(s.Max), number(s.Mean), number(s.Std), s.Zeros, s.NaN, s.Inf, h}
-}
-
 func (c *command) describe(name string, patterns []string, values bool, out output) error {
 	selection, err := pattern.ParseSelection(patterns, nil)
 	if err != nil {
@@ -107,36 +73,33 @@ func (c *command) describe(name string, patterns []string, values bool, out outp
 	if err != nil {
 		return err
 	}
-	rows := make([]described, len(names))
-	for i, name := range names {
-		rows[i] = described{name, tensors[i].DType(), tensors[i].Shape(), summaryOf(summaries[i])}
+	rows := make([]report.Tensor, len(names))
+	for i, t := range tensors {
+		rows[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
 	}
-	total := summaryOf(all)
-	if err := out.draw(func(w io.Writer) error {
-		return report.Checkpoint(w, source.Shown(name), reported(names, tensors, summaries), all)
-	}); err != nil {
+	if err := out.draw(func(w io.Writer) error { return report.Checkpoint(w, source.Shown(name), rows, all) }); err != nil {
 		return err
 	}
 	if out.json {
 		return term.PrintJSON(c.out, struct {
-			File    string      `json:"file"`
-			Tensors []described `json:"tensors"`
-			Total   summary     `json:"total"`
-		}{name, rows, total})
+			File    string          `json:"file"`
+			Tensors []report.Tensor `json:"tensors"`
+			Total   stats.Summary   `json:"total"`
+		}{name, rows, all})
 	}
-	c.printStats(rows, total)
+	c.printStats(rows, all)
 	return nil
 }
 
-func (c *command) printStats(rows []described, total summary) {
+func (c *command) printStats(rows []report.Tensor, total stats.Summary) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	const layout = "%s\t%s\t%10s\t%10s\t%10s\t%10s\t%12s\t%8s\t%8s\n"
 	fmt.Fprintf(w, layout, "NAME", "DTYPE", "MIN", "MAX", "MEAN", "STD", "ZEROS", "NAN", "INF")
-	row := func(name, dtype string, s summary) {
+	row := func(name, dtype string, s stats.Summary) {
 		fmt.Fprintf(w, layout, name, dtype, s.Min, s.Max, s.Mean, s.Std, term.Count(s.Zeros), term.Count(s.NaN), term.Count(s.Inf))
 	}
 	for _, r := range rows {
-		row(term.Name(r.Name), r.DType.String(), r.summary)
+		row(term.Name(r.Name), r.DType.String(), r.Summary)
 	}
 	row("total", "", total)
 	w.Flush()
@@ -144,7 +107,7 @@ func (c *command) printStats(rows []described, total summary) {
 }
 
 // printHistogram prints a histogram as bars.
-func (c *command) printHistogram(h histogram) {
+func (c *command) printHistogram(h stats.Histogram) {
 	const width = 50
 	most := int64(0)
 	for _, n := range h.Counts {
@@ -163,12 +126,4 @@ func (c *command) printHistogram(h histogram) {
 		fmt.Fprintf(c.out, "%10s %s %s\n", h.Edges[i], bar, term.Count(n))
 	}
 	fmt.Fprintf(c.out, "%10s\n", h.Edges[len(h.Edges)-1])
-}
-
-func reported(names []string, tensors []safetensors.Tensor, summaries []stats.Summary) []report.Tensor {
-	all := make([]report.Tensor, len(names))
-	for i, t := range tensors {
-		all[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
-	}
-	return all
 }

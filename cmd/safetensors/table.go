@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 
 	"github.com/gosafetensors/safetensors"
@@ -43,24 +41,6 @@ type typed struct {
 }
 
 func (t typed) String() string { return t.DType.String() + " " + shape(t.Shape) }
-
-// A number is null in JSON if it is not finite.
-type number float64
-
-func (n number) MarshalJSON() ([]byte, error) {
-	if x := float64(n); math.IsNaN(x) || math.IsInf(x, 0) {
-		return []byte("null"), nil
-	}
-	return json.Marshal(float64(n))
-}
-
-// String returns a number with a few digits.
-func (n number) String() string {
-	if math.IsNaN(float64(n)) {
-		return "-"
-	}
-	return strconv.FormatFloat(float64(n), 'g', 4, 64)
-}
 
 // shape formats a shape as in the file: [2,3]. One of a million dimensions is cut.
 func shape(dims []int) string {

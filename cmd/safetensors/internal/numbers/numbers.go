@@ -1,7 +1,31 @@
-// Package numbers reads elements of every dtype as float64.
+// Package numbers reads elements of every dtype as float64, and shows such numbers.
 package numbers
 
-import "github.com/gosafetensors/safetensors"
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/gosafetensors/safetensors"
+)
+
+// A Float is null in JSON if it is not finite.
+type Float float64
+
+func (f Float) MarshalJSON() ([]byte, error) {
+	if x := float64(f); math.IsNaN(x) || math.IsInf(x, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(f))
+}
+
+// String returns a number with a few digits.
+func (f Float) String() string {
+	if math.IsNaN(float64(f)) {
+		return "-"
+	}
+	return strconv.FormatFloat(float64(f), 'g', 4, 64)
+}
 
 // Count returns the number of elements. Tensor.Len is an int.
 func Count(t safetensors.Tensor) int64 {

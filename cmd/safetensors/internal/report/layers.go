@@ -213,17 +213,17 @@ func summaryMap(tensors []Tensor) layerMap {
 			if more == 0 {
 				continue
 			}
-			delta := t.Mean - mean
-			squares += t.Std*t.Std*more + delta*delta*n*more/(n+more)
+			delta, std := float64(t.Mean)-mean, float64(t.Std)
+			squares += std*std*more + delta*delta*n*more/(n+more)
 			n += more
 			mean += delta * more / n
-			if most := max(math.Abs(t.Min), math.Abs(t.Max)); !(most <= absmax) {
+			if most := max(math.Abs(float64(t.Min)), math.Abs(float64(t.Max))); !(most <= absmax) {
 				absmax = most
 			}
 		}
 		std := math.Sqrt(squares / n)
 		if len(members) == 1 {
-			std = tensors[members[0]].Std // without another rounding
+			std = float64(tensors[members[0]].Std) // without another rounding
 		}
 		text := fmt.Sprintf("std %v, absmax %v", figure(std), figure(absmax))
 		if bad > 0 {

@@ -23,12 +23,13 @@ import (
 // maxRows limits the table of a page: a row takes about a kilobyte.
 const maxRows = 2000
 
-// A Tensor is a tensor and the summary of its values.
+// A Tensor is a tensor and the summary of its values. Its fields are those of the JSON of
+// stats.
 type Tensor struct {
-	Name  string
-	DType safetensors.DType
-	Shape []int
-	Bytes int64
+	Name  string            `json:"name"`
+	DType safetensors.DType `json:"dtype"`
+	Shape []int             `json:"shape"`
+	Bytes int64             `json:"-"`
 	stats.Summary
 }
 
@@ -240,7 +241,7 @@ func bars(h stats.Histogram) string {
 		return ""
 	}
 	const width, height = 100, 24
-	least, most := h.Edges[0], h.Edges[len(h.Edges)-1]
+	least, most := float64(h.Edges[0]), float64(h.Edges[len(h.Edges)-1])
 	x := func(edge float64) float64 { // halves, because most-least could overflow
 		return width * ((edge/2 - least/2) / (most/2 - least/2))
 	}
@@ -256,7 +257,7 @@ func bars(h stats.Histogram) string {
 		if n == 0 {
 			continue
 		}
-		left, right := x(h.Edges[i]), x(h.Edges[i+1])
+		left, right := x(float64(h.Edges[i])), x(float64(h.Edges[i+1]))
 		number('M', left)
 		number(' ', height)
 		number('V', height-max(0.4, height*float64(n)/float64(top)))

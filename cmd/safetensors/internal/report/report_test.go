@@ -10,14 +10,15 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/stretchr/testify/require"
 )
 
-func summary(scale float64) stats.Summary {
+func summary(scale numbers.Float) stats.Summary {
 	s := stats.Summary{Count: 1e6, Min: -scale, Max: scale, Mean: scale / 1e3, Std: scale / 5}
 	for i := range 21 {
-		s.Histogram.Edges = append(s.Histogram.Edges, scale*(float64(i)/10-1)*0.987654321)
+		s.Histogram.Edges = append(s.Histogram.Edges, scale*(numbers.Float(i)/10-1)*0.987654321)
 	}
 	for i := range int64(20) {
 		s.Histogram.Counts = append(s.Histogram.Counts, 123_456*(i+1))
@@ -50,7 +51,7 @@ func TestSize(t *testing.T) {
 			n := c.n
 			tensors, pairs := make([]Tensor, n), make([]Pair, n)
 			for i := range tensors {
-				tensors[i] = Tensor{Name: c.name(i), DType: safetensors.BF16, Shape: []int{1, 1 << 20}, Bytes: c.bytes(i), Summary: summary(1 / float64(i+1))}
+				tensors[i] = Tensor{Name: c.name(i), DType: safetensors.BF16, Shape: []int{1, 1 << 20}, Bytes: c.bytes(i), Summary: summary(1 / numbers.Float(i+1))}
 				pairs[i] = Pair{Name: c.name(i), A: "BF16 [1]", B: "F32 [1]", Different: true, Change: 1 / float64(i+1)}
 			}
 			tensors[n/2].NaN = 7
@@ -172,12 +173,13 @@ func TestSplit(t *testing.T) {
 
 // The figures of several tensors in a cell are those of all their values.
 func TestPooled(t *testing.T) {
-	tensor := func(name string, n int64, mean, std, least, most float64) Tensor {
+	tensor := func(name string, n int64, mean, std, least, most numbers.Float) Tensor {
 		return Tensor{Name: name, Summary: stats.Summary{Count: n, Mean: mean, Std: std, Min: least, Max: most}}
 	}
 	bad := tensor("b.1.x.2.y", 3, 1, 0, 1, 1) // two values of 1, and a NaN
 	bad.NaN = 1
-	none := tensor("b.1.z", 1, math.NaN(), math.NaN(), math.NaN(), math.NaN())
+	nan := numbers.Float(math.NaN())
+	none := tensor("b.1.z", 1, nan, nan, nan, nan)
 	none.Inf = 1
 	m := summaryMap([]Tensor{
 		tensor("b.0.x.0.y", 2, 0, 1, -1, 1), tensor("b.0.x.1.y", 2, 4, 0, 4, 4), // -1 1 4 4
@@ -203,13 +205,13 @@ func TestPooled(t *testing.T) {
 
 func TestBars(t *testing.T) {
 	least := math.SmallestNonzeroFloat64
-	require.Equal(t, "M50 24V0H51V24", bars(stats.Histogram{Edges: []float64{0, least}, Counts: []int64{7}}))
+	require.Equal(t, "M50 24V0H51V24", bars(stats.Histogram{Edges: []numbers.Float{0, numbers.Float(least)}, Counts: []int64{7}}))
 	require.Empty(t, bars(stats.Histogram{}))
-	require.Equal(t, "M50 24V0H51V24", bars(stats.Histogram{Edges: []float64{3, 3}, Counts: []int64{7}}))
+	require.Equal(t, "M50 24V0H51V24", bars(stats.Histogram{Edges: []numbers.Float{3, 3}, Counts: []int64{7}}))
 	require.Equal(t, "M0 24V12H25V24M50 24V0H100V24",
-		bars(stats.Histogram{Edges: []float64{-2, -1, 0, 2}, Counts: []int64{2, 0, 4}}))
+		bars(stats.Histogram{Edges: []numbers.Float{-2, -1, 0, 2}, Counts: []int64{2, 0, 4}}))
 	require.Equal(t, "M0 24V0H50V24M50 24V0H100V24",
-		bars(stats.Histogram{Edges: []float64{-math.MaxFloat64, 0, math.MaxFloat64}, Counts: []int64{1, 1}}))
+		bars(stats.Histogram{Edges: []numbers.Float{-math.MaxFloat64, 0, math.MaxFloat64}, Counts: []int64{1, 1}}))
 }
 
 // names returns the names in the table of a page.

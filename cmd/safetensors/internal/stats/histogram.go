@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
 // bucketOf returns the bucket of a finite value: what truncating it to a bfloat16,
@@ -39,28 +41,28 @@ const bins = 20
 // edge. Before they are counted, values are truncated to 8 significant bits, as the
 // inner edges are.
 type Histogram struct {
-	Edges  []float64
-	Counts []int64
+	Edges  []numbers.Float `json:"edges"`
+	Counts []int64         `json:"counts"`
 }
 
 // newHistogram returns the histogram of the finite values in some buckets, which are
 // from least to most.
 func newHistogram(least, most float64, counts []count) Histogram {
-	h := Histogram{Edges: []float64{least}}
+	h := Histogram{Edges: []numbers.Float{numbers.Float(least)}}
 	starts := []int{math.MinInt} // of each bin, as ordered has them
 	for i := 1; i < bins; i++ {
 		share := float64(i) / bins
 		bucket := bucketOf(least*(1-share) + most*share) // most-least could overflow
-		edge := float64(math.Float32frombits(uint32(bucket) << 16))
+		edge := numbers.Float(math.Float32frombits(uint32(bucket) << 16))
 		if bucket == 0x8000|largest {
 			continue // it has all values below its edge, too
 		}
-		if edge > h.Edges[len(h.Edges)-1] && edge < most { // the range may have fewer buckets
+		if edge > h.Edges[len(h.Edges)-1] && edge < numbers.Float(most) { // the range may have fewer buckets
 			h.Edges = append(h.Edges, edge)
 			starts = append(starts, ordered(bucket))
 		}
 	}
-	h.Edges = append(h.Edges, most)
+	h.Edges = append(h.Edges, numbers.Float(most))
 	h.Counts = make([]int64, len(starts))
 	bin := 0
 	for _, c := range counts {

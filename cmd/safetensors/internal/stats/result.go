@@ -1,6 +1,10 @@
 package stats
 
-import "math"
+import (
+	"math"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
+)
 
 // A result describes some values, to the same bits on every processor: conversions of
 // products forbid fused operations, which not all processors have.
@@ -146,13 +150,15 @@ func (r *result) readCodes(values []float64, counts []count) []count {
 func (r *result) summary(counts []count) Summary {
 	s := Summary{Count: r.n + r.nan + r.inf, Zeros: r.zeros, NaN: r.nan, Inf: r.inf}
 	if r.n == 0 {
-		s.Min, s.Max, s.Mean, s.Std = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+		none := numbers.Float(math.NaN())
+		s.Min, s.Max, s.Mean, s.Std = none, none, none, none
+		s.Histogram = Histogram{Edges: []numbers.Float{}, Counts: []int64{}}
 		return s
 	}
 	exponent := unit(r.min, r.max)
-	s.Min, s.Max = r.min, r.max
-	s.Mean = math.Ldexp(r.mean, exponent)
-	s.Std = min(math.Ldexp(math.Sqrt(r.squares/float64(r.n)), exponent), math.MaxFloat64) // rounding may exceed it
+	s.Min, s.Max = numbers.Float(r.min), numbers.Float(r.max)
+	s.Mean = numbers.Float(math.Ldexp(r.mean, exponent))
+	s.Std = numbers.Float(min(math.Ldexp(math.Sqrt(r.squares/float64(r.n)), exponent), math.MaxFloat64)) // rounding may exceed it
 	s.Histogram = newHistogram(r.min, r.max, counts)
 	return s
 }

@@ -13,10 +13,16 @@ import (
 // NaN if there are none; Std is that of a population. Complex numbers are two values
 // each.
 type Summary struct {
-	Count, Zeros, NaN, Inf int64
-	Min, Max, Mean, Std    float64
-	Histogram              Histogram
-	Typical                Histogram // of a total: of its floats from the quantile of 0.1 % to that of 99.9 %
+	Count     int64         `json:"count"`
+	Min       numbers.Float `json:"min"`
+	Max       numbers.Float `json:"max"`
+	Mean      numbers.Float `json:"mean"`
+	Std       numbers.Float `json:"std"`
+	Zeros     int64         `json:"zeros"`
+	NaN       int64         `json:"nan"`
+	Inf       int64         `json:"inf"`
+	Histogram Histogram     `json:"histogram"`
+	Typical   Histogram     `json:"-"` // of a total: of its floats from the quantile of 0.1 % to that of 99.9 %
 }
 
 // blockSize is how much is read at once: few enough bytes to stay in the cache, and

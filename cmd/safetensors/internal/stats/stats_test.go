@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/stretchr/testify/require"
 )
 
@@ -26,7 +27,7 @@ func must[T any](v T, err error) T {
 
 // naive describes numbers in the most obvious way.
 func naive(values []float64) (s Summary) {
-	s.Min, s.Max = math.Inf(1), math.Inf(-1)
+	least, most, sum, squares := math.Inf(1), math.Inf(-1), 0.0, 0.0
 	var finite []float64
 	for _, x := range values {
 		switch {
@@ -39,34 +40,41 @@ func naive(values []float64) (s Summary) {
 		case x == 0:
 			s.Zeros++
 		}
-		s.Min, s.Max = min(s.Min, x), max(s.Max, x)
+		least, most = min(least, x), max(most, x)
 		finite = append(finite, x)
-		s.Mean += x
+		sum += x
 	}
 	n := float64(len(finite))
-	s.Mean /= n
+	mean := sum / n
 	for _, x := range finite {
-		s.Std += (x - s.Mean) * (x - s.Mean)
+		squares += (x - mean) * (x - mean)
 	}
-	s.Std = math.Sqrt(s.Std / n)
-	s.Count = int64(len(values))
 	if len(finite) == 0 {
-		s.Min, s.Max, s.Mean, s.Std = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+		least, most = math.NaN(), math.NaN()
 	}
+	s.Count = int64(len(values))
+	s.Min, s.Max, s.Mean, s.Std = numbers.Float(least), numbers.Float(most), numbers.Float(mean), numbers.Float(math.Sqrt(squares/n))
 	return s
+}
+
+// figures returns the range, the mean and the deviation.
+func figures(s Summary) (least, most, mean, std float64) {
+	return float64(s.Min), float64(s.Max), float64(s.Mean), float64(s.Std)
 }
 
 func requireSame(t *testing.T, want, got Summary) {
 	t.Helper()
 	require.Equal(t, []int64{want.Count, want.Zeros, want.NaN, want.Inf}, []int64{got.Count, got.Zeros, got.NaN, got.Inf})
-	if math.IsNaN(want.Min) {
-		require.True(t, math.IsNaN(got.Min) && math.IsNaN(got.Max) && math.IsNaN(got.Mean) && math.IsNaN(got.Std))
+	least, most, mean, std := figures(want)
+	gotLeast, gotMost, gotMean, gotStd := figures(got)
+	if math.IsNaN(least) {
+		require.True(t, math.IsNaN(gotLeast) && math.IsNaN(gotMost) && math.IsNaN(gotMean) && math.IsNaN(gotStd))
 		return
 	}
-	require.Equal(t, []float64{want.Min, want.Max}, []float64{got.Min, got.Max})
-	scale := max(math.Abs(want.Min), math.Abs(want.Max), 1e-300)
-	require.InDelta(t, want.Mean/scale, got.Mean/scale, 1e-12)
-	require.InDelta(t, want.Std/scale, got.Std/scale, 1e-9)
+	require.Equal(t, []float64{least, most}, []float64{gotLeast, gotMost})
+	scale := max(math.Abs(least), math.Abs(most), 1e-300)
+	require.InDelta(t, mean/scale, gotMean/scale, 1e-12)
+	require.InDelta(t, std/scale, gotStd/scale, 1e-9)
 	total := int64(0)
 	for _, n := range got.Histogram.Counts {
 		total += n
@@ -184,7 +192,7 @@ func TestDescribeExtremes(t *testing.T) {
 	constant := must(safetensors.NewTensor(safetensors.F64, []int{3}, []float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}))
 	s, _, err := Describe([]safetensors.Tensor{constant, constant})
 	require.NoError(t, err)
-	require.Equal(t, []float64{math.MaxFloat64, 0}, []float64{s[0].Mean, s[0].Std})
+	require.Equal(t, []numbers.Float{math.MaxFloat64, 0}, []numbers.Float{s[0].Mean, s[0].Std})
 	for _, values := range [][]float64{
 		{-math.MaxFloat64, math.MaxFloat64},
 		{0, 1e-200}, {0, 1e200}, {-1e300, 1e300},
@@ -194,8 +202,9 @@ func TestDescribeExtremes(t *testing.T) {
 		s, _, err := Describe([]safetensors.Tensor{x})
 		require.NoError(t, err)
 		least, most := values[0], values[len(values)-1]
-		require.InDelta(t, (least/2+most/2)/most, s[0].Mean/most, 1e-15)
-		require.InDelta(t, 1, s[0].Std/(most/2-least/2), 1e-15)
+		_, _, mean, std := figures(s[0])
+		require.InDelta(t, (least/2+most/2)/most, mean/most, 1e-15)
+		require.InDelta(t, 1, std/(most/2-least/2), 1e-15)
 	}
 }
 
@@ -204,12 +213,12 @@ func TestDescribeExtremes(t *testing.T) {
 func requireScaled(t *testing.T, want Summary, exponent int, got Summary) {
 	t.Helper()
 	got.Histogram, got.Typical = Histogram{}, Histogram{}
-	for _, x := range []*float64{&got.Min, &got.Max, &got.Mean, &got.Std} {
-		*x = math.Ldexp(*x, -exponent)
+	for _, x := range []*numbers.Float{&got.Min, &got.Max, &got.Mean, &got.Std} {
+		*x = numbers.Float(math.Ldexp(float64(*x), -exponent))
 	}
 	delta := max(1e-12, math.Ldexp(1, -1074-exponent)) // that of the smallest float64
-	require.InDelta(t, want.Mean, got.Mean, delta, "2^%d", exponent)
-	require.InDelta(t, want.Std, got.Std, delta, "2^%d", exponent)
+	require.InDelta(t, float64(want.Mean), float64(got.Mean), delta, "2^%d", exponent)
+	require.InDelta(t, float64(want.Std), float64(got.Std), delta, "2^%d", exponent)
 	want.Mean, want.Std, got.Mean, got.Std = 0, 0, 0, 0
 	require.Equal(t, want, got, "2^%d", exponent)
 }
@@ -273,7 +282,9 @@ func TestDescribeNothingFinite(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, int64(len(values)), s[0].NaN+s[0].Inf)
 			require.Equal(t, s[0].NaN+s[1].NaN, total.NaN)
-			require.True(t, math.IsNaN(total.Min) && math.IsNaN(total.Mean) && math.IsNaN(s[0].Max) && math.IsNaN(s[0].Std))
+			least, _, mean, _ := figures(total)
+			_, most, _, std := figures(s[0])
+			require.True(t, math.IsNaN(least) && math.IsNaN(mean) && math.IsNaN(most) && math.IsNaN(std))
 			require.Empty(t, total.Histogram.Counts)
 		}
 	}
@@ -293,13 +304,14 @@ func TestDescribeExactly(t *testing.T) {
 	s, _, err := Describe([]safetensors.Tensor{x})
 	require.NoError(t, err)
 	mean, _ := sum.Quo(sum, big.NewFloat(float64(len(values)))).Float64()
-	require.InDelta(t, 1, s[0].Mean/mean, 1e-15)
-	require.Equal(t, []uint64{0x408f4003fd343432, 0x3f527c41f6105390}, []uint64{math.Float64bits(s[0].Mean), math.Float64bits(s[0].Std)})
+	_, _, gotMean, gotStd := figures(s[0])
+	require.InDelta(t, 1, gotMean/mean, 1e-15)
+	require.Equal(t, []uint64{0x408f4003fd343432, 0x3f527c41f6105390}, []uint64{math.Float64bits(gotMean), math.Float64bits(gotStd)})
 	for _, values := range [][]float32{{0, float32(math.Copysign(0, -1)), 0}, {float32(math.Copysign(0, -1)), 0}} {
 		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
 		s, _, err := Describe([]safetensors.Tensor{x})
 		require.NoError(t, err)
-		require.Equal(t, []bool{true, false}, []bool{math.Signbit(s[0].Min), math.Signbit(s[0].Max)})
+		require.Equal(t, []bool{true, false}, []bool{math.Signbit(float64(s[0].Min)), math.Signbit(float64(s[0].Max))})
 	}
 }
 
@@ -344,15 +356,15 @@ func TestHistogram(t *testing.T) {
 	require.NoError(t, err)
 	h := s[0].Histogram
 	require.Len(t, h.Counts, bins)
-	require.Equal(t, []float64{-5, 5}, []float64{h.Edges[0], h.Edges[bins]})
+	require.Equal(t, []numbers.Float{-5, 5}, []numbers.Float{h.Edges[0], h.Edges[bins]})
 	for i, n := range h.Counts {
 		require.InDelta(t, 50, n, 4)
-		require.InDelta(t, float64(i)/2-5, h.Edges[i], 0.03)
+		require.InDelta(t, float64(i)/2-5, float64(h.Edges[i]), 0.03)
 	}
 	one := must(safetensors.NewTensor(safetensors.F32, []int{3}, []float32{7, 7, 7}))
 	s, _, err = Describe([]safetensors.Tensor{one})
 	require.NoError(t, err)
-	require.Equal(t, Histogram{[]float64{7, 7}, []int64{3}}, s[0].Histogram)
+	require.Equal(t, Histogram{[]numbers.Float{7, 7}, []int64{3}}, s[0].Histogram)
 }
 
 // TestHistogramBeyondFloat32: the bins are few there, but each value is in its own.
@@ -365,7 +377,7 @@ func TestHistogramBeyondFloat32(t *testing.T) {
 	want := make([]int64, len(h.Counts))
 	for _, v := range values {
 		bin := len(want) - 1
-		for v < h.Edges[bin] {
+		for v < float64(h.Edges[bin]) {
 			bin--
 		}
 		want[bin]++
@@ -423,7 +435,7 @@ func TestTypical(t *testing.T) {
 	_, total, err := Describe([]safetensors.Tensor{plain, tensor(safetensors.F32, more, len(outliers)), tensor(safetensors.I64, make([]byte, 80_000), 10_000)})
 	require.NoError(t, err)
 	h := total.Typical
-	require.Equal(t, []float64{-100.0 / 256, 99.0 / 256}, []float64{h.Edges[0], h.Edges[len(h.Edges)-1]})
+	require.Equal(t, []numbers.Float{-100.0 / 256, 99.0 / 256}, []numbers.Float{h.Edges[0], h.Edges[len(h.Edges)-1]})
 	require.Len(t, h.Counts, bins)
 	sum := int64(0)
 	for _, n := range h.Counts {
