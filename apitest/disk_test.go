@@ -99,6 +99,13 @@ func (d *disk) use(t testing.TB) (restore func()) {
 	return restore
 }
 
+// save runs a save on the disk, with a fault or with none.
+func (d *disk) save(t testing.TB, s save, n int, f fault) error {
+	defer d.use(t)()
+	d.fault = f
+	return s.write(n)
+}
+
 // lock returns what unlocks the disk.
 func (d *disk) lock() (unlock func()) {
 	d.mu.Lock()

@@ -92,34 +92,39 @@ func TestCallersFault(t *testing.T) {
 	requireEmptyDir(t, dir)
 }
 
+// openingErrors returns the error of each way to open a file of these bytes.
+func openingErrors(t *testing.T, data []byte) map[string]error {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "x.safetensors")
+	require.NoError(t, os.WriteFile(name, data, 0o666))
+	return map[string]error{
+		"Open":        errorOf(Open(name)),
+		"Open dir":    errorOf(Open(dir)),
+		"Load":        errorOf(Load(name)),
+		"OpenFS":      errorOf(OpenFS(os.DirFS(dir), "x.safetensors")),
+		"OpenFS data": errorOf(OpenFS(fstest.MapFS{"x": {Data: data}}, "x")),
+		"Parse":       errorOf(Parse(data)),
+		"Read":        errorOf(Read(bytes.NewReader(data))),
+		"NewFile":     errorOf(NewFile(bytes.NewReader(data), int64(len(data)))),
+	}
+}
+
 // TestBytesAtFault: every way to read refuses broken bytes with a FormatError.
 func TestBytesAtFault(t *testing.T) {
-	broken := fileOf(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1)
-	index := `{"weight_map":{"x":"../x"}}`
-	dir := t.TempDir()
-	name := filepath.Join(dir, "broken.safetensors")
-	require.NoError(t, os.WriteFile(name, broken, 0o666))
-	for way, err := range map[string]error{
-		"Open":       errorOf(Open(name)),
-		"Open dir":   errorOf(Open(dir)),
-		"Load":       errorOf(Load(name)),
-		"OpenFS":     errorOf(OpenFS(fstest.MapFS{"x": {Data: broken}}, "x")),
-		"Parse":      errorOf(Parse(broken)),
-		"Read":       errorOf(Read(bytes.NewReader(broken))),
-		"NewFile":    errorOf(NewFile(bytes.NewReader(broken), int64(len(broken)))),
-		"ReadHeader": errorOf(ReadHeader(bytes.NewReader(broken))),
-		"ReadIndex":  errorOf(ReadIndex(strings.NewReader(index))),
-		"OpenShards": errorOf(OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, nil })),
-	} {
-		require.True(t, errors.As(err, new(*FormatError)), way)
-	}
+	broken, index := fileOf(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1), `{"weight_map":{"x":"../x"}}`
+	errs := openingErrors(t, broken)
+	errs["ReadHeader"] = errorOf(ReadHeader(bytes.NewReader(broken)))
+	errs["ReadIndex"] = errorOf(ReadIndex(strings.NewReader(index)))
+	errs["OpenShards"] = errorOf(OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, nil }))
 	// Shards without an index that have a tensor twice are at fault, too.
-	dir = t.TempDir()
+	dir := t.TempDir()
 	for i := range 2 {
 		require.NoError(t, WriteFile(filepath.Join(dir, fmt.Sprintf("m-%05d-of-00002.safetensors", i+1)), checkpointOf(1), nil))
 	}
-	_, err := Open(dir)
-	require.True(t, errors.As(err, new(*FormatError)), err)
+	errs["Open set"] = errorOf(Open(dir))
+	for way, err := range errs {
+		require.True(t, errors.As(err, new(*FormatError)), "%s: %v", way, err)
+	}
 }
 
 // TestWriterErrorsAsTheyAre: WriteTo returns the error of its writer itself, from tensors

@@ -47,9 +47,7 @@ func replaced(t testing.TB, first *save, kind func(*disk)) *disk {
 	d := diskWith(map[string][]byte{"work/other": nil})
 	kind(d)
 	if first != nil {
-		restore := d.use(t)
-		require.NoError(t, first.write(1))
-		restore()
+		require.NoError(t, d.save(t, *first, 1, fault{}))
 		d.settle()
 		for name := range d.names {
 			if n := d.now(name); !n.dir {
@@ -91,9 +89,7 @@ func trialOps(files int) map[string]int {
 func TestEveryFault(t *testing.T) {
 	onAllDisks(func(first *save, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)
-		restore := d.use(t)
-		require.NoError(t, second.write(2))
-		restore()
+		require.NoError(t, d.save(t, second, 2, fault{}))
 		require.Zero(t, d.open)
 		for op, count := range d.counts {
 			for errno := range errnos {
@@ -199,10 +195,7 @@ func TestFaultsThatPass(t *testing.T) {
 		hit := false
 		onAllDisks(func(first *save, second save, kind func(*disk)) {
 			d := replaced(t, first, kind)
-			restore := d.use(t)
-			d.fault = f
-			require.NoError(t, second.write(2), "%s %s", f.op, f.err)
-			restore()
+			require.NoError(t, d.save(t, second, 2, f), "%s %s", f.op, f.err)
 			hit = hit || d.fault.hit
 			require.EqualValues(t, 2, must(cut{files: d.files()}.generation(second.target)))
 		})
@@ -214,10 +207,7 @@ func TestFaultsThatPass(t *testing.T) {
 func TestFullDiskShowsFirst(t *testing.T) {
 	onAllDisks(func(first *save, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)
-		restore := d.use(t)
-		d.fault = fault{op: "allocate", n: 1, rest: true, err: syscall.ENOSPC}
-		require.ErrorIs(t, second.write(2), syscall.ENOSPC)
-		restore()
+		require.ErrorIs(t, d.save(t, second, 2, fault{op: "allocate", n: 1, rest: true, err: syscall.ENOSPC}), syscall.ENOSPC)
 		require.Zero(t, d.counts["write"])
 	})
 }
@@ -262,13 +252,11 @@ func TestPrivateFromTheStart(t *testing.T) {
 func TestNoNameIsFree(t *testing.T) {
 	onAllDisks(func(first *save, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)
-		restore := d.use(t)
-		d.fault = fault{op: "create", n: 1, rest: true, err: syscall.EEXIST}
+		taken := fault{op: "create", n: 1, rest: true, err: syscall.EEXIST}
 		if !d.named {
-			d.fault = fault{op: "link", n: 2, rest: true, err: syscall.EEXIST} // after the trial
+			taken.op, taken.n = "link", 2 // after the trial
 		}
-		require.ErrorIs(t, second.write(2), fs.ErrExist)
-		restore()
+		require.ErrorIs(t, d.save(t, second, 2, taken), fs.ErrExist)
 	})
 }
 

@@ -145,14 +145,12 @@ func TestNotSafetensors(t *testing.T) {
 		{`{"weight_map":{}}`, "JSON text"},
 		{"anything else", "header length"},
 	} {
-		for _, open := range []func([]byte) error{
-			func(b []byte) error { _, err := Parse(b); return err },
-			func(b []byte) error { _, err := ReadHeader(bytes.NewReader(b)); return err },
-			func(b []byte) error { _, err := NewFile(bytes.NewReader(b), int64(len(b))); return err },
-		} {
+		errs := openingErrors(t, []byte(c.content))
+		errs["ReadHeader"] = errorOf(ReadHeader(strings.NewReader(c.content)))
+		for way, err := range errs {
 			var broken *FormatError
-			require.ErrorAs(t, open([]byte(c.content)), &broken)
-			require.Contains(t, broken.Reason, c.want)
+			require.ErrorAs(t, err, &broken, way)
+			require.Contains(t, broken.Reason, c.want, way)
 		}
 	}
 }

@@ -143,6 +143,14 @@ func requireTensors(t testing.TB, want map[string]Tensor, f *File) {
 	}
 }
 
+// namesOf returns the names of tensors in the order of a File.
+func namesOf(f *File) (names []string) {
+	for name := range f.Tensors() {
+		names = append(names, name)
+	}
+	return names
+}
+
 // listDir returns the sorted names in a folder.
 func listDir(dir string) []string {
 	entries := must(os.ReadDir(dir))

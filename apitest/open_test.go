@@ -1,7 +1,6 @@
 package apitest_test
 
 import (
-	"archive/tar"
 	"archive/zip"
 	"bytes"
 	"fmt"
@@ -144,21 +143,6 @@ func TestZippedIndexSum(t *testing.T) {
 	}
 }
 
-// TestTarEntry reads a file within a tar archive through a section of it.
-func TestTarEntry(t *testing.T) {
-	var file, archive bytes.Buffer
-	require.NoError(t, Write(&file, map[string]Tensor{"x": counting(U32, 4)}, nil))
-	w := tar.NewWriter(&archive)
-	require.NoError(t, w.WriteHeader(&tar.Header{Name: "x.safetensors", Size: int64(file.Len()), Mode: 0o666}))
-	must(w.Write(file.Bytes()))
-	require.NoError(t, w.Close())
-	r := bytes.NewReader(archive.Bytes())
-	h := must(tar.NewReader(r).Next())
-	off := must(r.Seek(0, io.SeekCurrent))
-	f := must(NewFile(io.NewSectionReader(bytes.NewReader(archive.Bytes()), off, h.Size), h.Size))
-	require.Equal(t, []uint32{0, 1, 2, 3}, appended[uint32](must(f.Tensor("x"))))
-}
-
 func TestJoin(t *testing.T) {
 	base := writeTemp(t, map[string]Tensor{"a": counting(U32, 4), "b": counting(F32, 2)})
 	adapter := filepath.Join(t.TempDir(), "adapter.safetensors")
@@ -166,10 +150,7 @@ func TestJoin(t *testing.T) {
 	f := must(Open(base))
 	g := must(Open(adapter))
 	joined := must(Join(g, f))
-	var names []string
-	for name := range joined.Tensors() {
-		names = append(names, name)
-	}
+	names := namesOf(joined)
 	require.Equal(t, []string{"lora", "b", "a"}, names, "file by file")
 	require.Equal(t, map[string]string{"k": "v"}, joined.Metadata())
 	for _, name := range names {

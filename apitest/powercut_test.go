@@ -250,11 +250,9 @@ func TestPowerCutAgain(t *testing.T) {
 	var states int
 	for _, first := range [][2]int{{0, 3}, {3, 3}, {3, 2}, {1, 3}, {3, 1}} {
 		d := newDisk()
-		restore := d.use(t)
 		if first[0] > 0 {
-			require.NoError(t, shards(first[0]).write(1))
+			require.NoError(t, d.save(t, shards(first[0]), 1, fault{}))
 		}
-		restore()
 		d.settle()
 		once, _, err := powerCuts(t, d, shards(first[1]), 2)
 		require.NoError(t, err)
@@ -284,9 +282,7 @@ func TestPowerCutIsNoticed(t *testing.T) {
 			first, second save
 		}{{writeFile, writeFile}, {createWriter, createWriter}, {shards(3), shards(2)}, {shards(1), shards(3)}, {shards(3), shards(1)}} {
 			d := diskWith(map[string][]byte{"work/other": nil})
-			restore := d.use(t)
-			require.NoError(t, c.first.write(1))
-			restore()
+			require.NoError(t, d.save(t, c.first, 1, fault{}))
 			d.settle()
 			d.ignored = ignored
 			during, after, err := powerCuts(t, d, c.second, 2)

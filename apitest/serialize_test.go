@@ -214,10 +214,7 @@ func TestWriter(t *testing.T) {
 	require.Error(t, errorOf(w.Tensor("b")))
 	f := must(Parse(out.Bytes()))
 	require.Equal(t, h.Metadata, f.Metadata())
-	var names []string
-	for name := range f.Tensors() {
-		names = append(names, name)
-	}
+	names := namesOf(f)
 	require.Equal(t, []string{"z", "empty", "b"}, names)
 	require.Equal(t, []uint32{0, 1}, must(Append[uint32](nil, must(f.Tensor("z")))))
 }

@@ -1,9 +1,7 @@
 package apitest_test
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -132,28 +130,14 @@ func TestOpenFolder(t *testing.T) {
 // is incomplete, as a server that resumes downloads asks.
 func TestTruncatedInput(t *testing.T) {
 	file := saved(map[string]Tensor{"a": counting(U32, 4)}, nil)
-	name := filepath.Join(t.TempDir(), "x.safetensors")
 	for n := range len(file) {
-		data := file[:n]
-		require.NoError(t, os.WriteFile(name, data, 0o666))
-		for way, open := range map[string]func() (*File, error){
-			"Open":    func() (*File, error) { return Open(name) },
-			"Load":    func() (*File, error) { return Load(name) },
-			"Parse":   func() (*File, error) { return Parse(data) },
-			"Read":    func() (*File, error) { return Read(bytes.NewReader(data)) },
-			"NewFile": func() (*File, error) { return NewFile(bytes.NewReader(data), int64(n)) },
-			"OpenFS":  func() (*File, error) { return OpenFS(os.DirFS(filepath.Dir(name)), "x.safetensors") },
-		} {
-			_, err := open()
-			var broken *FormatError
-			require.ErrorAs(t, err, &broken, fmt.Sprint(way, n))
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF, fmt.Sprint(way, n))
+		for way, err := range openingErrors(t, file[:n]) {
+			require.ErrorAs(t, err, new(*FormatError), "%s %d", way, n)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s %d", way, n)
 		}
 	}
-	_, err := Parse(append(file, 0))
-	require.False(t, errors.Is(err, io.ErrUnexpectedEOF), "it is too long")
-	_, err = Parse([]byte("version https://git-lfs.github.com/spec/v1"))
-	require.False(t, errors.Is(err, io.ErrUnexpectedEOF), "it is something else")
+	require.NotErrorIs(t, errorOf(Parse(append(file, 0))), io.ErrUnexpectedEOF, "it is too long")
+	require.NotErrorIs(t, errorOf(Parse([]byte("version https://git-lfs.github.com/spec/v1"))), io.ErrUnexpectedEOF, "it is something else")
 }
 
 // TestUnlistable: why a folder cannot be listed is the error, not that nothing is in it.

@@ -52,10 +52,7 @@ func TestWriteShards(t *testing.T) {
 	f := must(Open(dir))
 	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 	require.Equal(t, map[DType]int64{U32: 7 * 16}, f.ParameterCount())
-	var names []string
-	for name := range f.Tensors() {
-		names = append(names, name)
-	}
+	names := namesOf(f)
 	require.Equal(t, slices.Sorted(maps.Keys(tensors)), names)
 	require.NoError(t, f.Close()) // Windows removes no shard that is open
 
