@@ -57,13 +57,16 @@ func entryOf(name, shape string) func([]byte, int) []byte {
 	}
 }
 
-// escaped returns a number as five escaped letters.
-func escaped(b []byte, i int) []byte {
-	for range 5 {
-		b = fmt.Appendf(b, `\u%04x`, 'a'+i%26)
-		i /= 26
+// escapes returns numbers as five escaped letters, each with the text behind it.
+func escapes(text string) func([]byte, int) []byte {
+	return func(b []byte, i int) []byte {
+		b = append(b, '"')
+		for range 5 {
+			b = fmt.Appendf(b, `\u%04x`, 'a'+i%26)
+			i /= 26
+		}
+		return append(append(b, '"'), text...)
 	}
-	return b
 }
 
 // slack is for what does not grow with the text, and for lists that are copied while
@@ -80,76 +83,50 @@ func TestHeadersAtTheLimit(t *testing.T) {
 		deep   = 120
 	)
 	n := near(100_000_000, testplatform.Long())
+	of := func(head string, element func([]byte, int) []byte, tail string) func() []byte {
+		return func() []byte { return filled(n, head, element, tail) }
+	}
+	endless := func(head, piece string) func() []byte {
+		return func() []byte { return []byte(head + strings.Repeat(piece, (n-len(head))/len(piece)-1)) }
+	}
 	for _, c := range []struct {
 		name   string
 		header func() []byte
 		text   string  // of the error; "" if it is accepted
 		most   float64 // times the header that may be allocated
 	}{
-		{"dimensions of one tensor", func() []byte {
-			return filled(n, `{"a":{"dtype":"U8","shape":[`, always("0"), `],"data_offsets":[0,0]}}`)
-		}, "", 5.05},
-		{"dimensions of some tensors", func() []byte {
-			return filled(n, "{", entryOf("%d", strings.Repeat("0,", 9999)+"0"), "}")
-		}, "", 5.05},
-		{"dimensions of many tensors", func() []byte {
-			return filled(n, "{", entryOf("%d", strings.Repeat("0,", 17)+"0"), "}")
-		}, "", 4},
-		{"dimensions after much else", func() []byte {
-			return filled(n, `{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":"`+strings.Repeat("x", n/4)+`"},"a":{"dtype":"U8","shape":[`, always("0"), `],"data_offsets":[0,0]}}`)
-		}, "", 5.05},
-		{"tensors", func() []byte { return filled(n, "{", entryOf("%x", "0"), "}") }, "", 3},
-		{"tensors whose names are escapes", func() []byte {
-			return filled(n, "{", func(b []byte, i int) []byte {
-				return append(escaped(append(b, '"'), i), `":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`...)
-			}, "}")
-		}, "", 3},
-		{"tensors whose names differ in the end", func() []byte {
-			return filled(n, "{", entryOf(strings.Repeat("x", 10_000)+"%08x", "0"), "}")
-		}, "", 3},
-		{"one name", func() []byte {
-			return filled(n, `{"`, always("x"), `":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`)
-		}, "", 2},
-		{"one name again and again", func() []byte {
-			return filled(n, "{", always(`"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`), "}")
-		}, "duplicate tensor name", 3},
-		{"metadata", func() []byte {
-			return filled(n, `{"__metadata__":{`, func(b []byte, i int) []byte { return fmt.Appendf(b, `"%x":""`, i) }, "}}")
-		}, "", 5.05},
-		{"metadata of escapes", func() []byte {
-			return filled(n, `{"__metadata__":{`, func(b []byte, i int) []byte { return append(escaped(append(b, '"'), i), `":""`...) }, "}}")
-		}, "", 5.05},
-		{"one key of metadata again and again", func() []byte {
-			return filled(n, `{"__metadata__":{`, always(`"k":""`), "}}")
-		}, "duplicate metadata key", 5.05},
+		{"dimensions of one tensor", of(`{"a":{"dtype":"U8","shape":[`, always("0"), `],"data_offsets":[0,0]}}`), "", 5.05},
+		{"dimensions of some tensors", of("{", entryOf("%d", strings.Repeat("0,", 9999)+"0"), "}"), "", 5.05},
+		{"dimensions of many tensors", of("{", entryOf("%d", strings.Repeat("0,", 17)+"0"), "}"), "", 4},
+		{"dimensions after much else", of(`{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":"`+strings.Repeat("x", n/4)+`"},"a":{"dtype":"U8","shape":[`, always("0"), `],"data_offsets":[0,0]}}`), "", 5.05},
+		{"tensors", of("{", entryOf("%x", "0"), "}"), "", 3},
+		{"tensors whose names are escapes", of("{", escapes(`:{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`), "}"), "", 3},
+		{"tensors whose names differ in the end", of("{", entryOf(strings.Repeat("x", 10_000)+"%08x", "0"), "}"), "", 3},
+		{"one name", of(`{"`, always("x"), `":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`), "", 2},
+		{"one name again and again", of("{", always(`"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`), "}"), "duplicate tensor name", 3},
+		{"metadata", of(`{"__metadata__":{`, func(b []byte, i int) []byte { return fmt.Appendf(b, `"%x":""`, i) }, "}}"), "", 5.05},
+		{"metadata of escapes", of(`{"__metadata__":{`, escapes(`:""`), "}}"), "", 5.05},
+		{"one key of metadata again and again", of(`{"__metadata__":{`, always(`"k":""`), "}}"), "duplicate metadata key", 5.05},
 		{"one value of metadata", func() []byte {
 			return append(filled(n-6, `{"__metadata__":{"k":"`, always(`\n`), ""), `"}}`...)
 		}, "", 2},
-		{"ignored numbers", func() []byte { return filled(n, opened, always("-1.5e300"), closed) }, "", 2},
-		{"ignored strings", func() []byte { return filled(n, opened, always(`"\ud83d\ude00"`), closed) }, "", 2},
-		{"ignored objects", func() []byte { return filled(n, opened, always(`{"":{"":null}}`), closed) }, "", 2},
-		{"ignored arrays, deep", func() []byte {
-			return filled(n, opened, always(strings.Repeat("[", deep)+strings.Repeat("]", deep)), closed)
-		}, "", 2},
-		{"ignored arrays, too deep", func() []byte {
-			return filled(n, opened, always(strings.Repeat("[", deep+9)+strings.Repeat("]", deep+9)), closed)
-		}, "nested deeper", 2},
-		{"ignored fields", func() []byte {
-			return filled(n, `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],`, always(`"x":0`), `}}`)
-		}, "", 2},
-		{"white space", func() []byte { return append([]byte("{}"), bytes.Repeat([]byte(" \n\t\r"), n/4)...) }, "", 2},
-		{"nested arrays", func() []byte { return bytes.Repeat([]byte("["), n-8) }, "expected an object", 2},
-		{"arrays in place of an entry", func() []byte { return []byte(`{"a":` + strings.Repeat("[", n-8)) }, "expected an object", 2},
-		{"ignored arrays without an end", func() []byte { return []byte(`{"a":{"x":` + strings.Repeat("[", n-8)) }, "nested deeper", 2},
-		{"ignored objects without an end", func() []byte { return []byte(`{"a":{"x":` + strings.Repeat(`{"":`, n/4)) }, "nested deeper", 2},
-		{"garbage", func() []byte { return bytes.Repeat([]byte("\x00\x01\x02{"), n/4) }, "expected an object", 2},
-		{"a string without an end", func() []byte { return []byte(`{"` + strings.Repeat("a", n-8)) }, "does not end", 2},
-		{"only white space", func() []byte { return bytes.Repeat([]byte(" \n\t\r"), n/4) }, "the end of the text", 2},
-		{"white space in place of a name", func() []byte { return []byte(`{` + strings.Repeat(" ", n-8)) }, "the end of the text", 2},
-		{"dimensions of zero", func() []byte {
-			return []byte(`{"a":{"dtype":"U8","shape":[` + strings.Repeat("0,", n/2-50) + `0],"data_offsets":[0,1]}}`)
-		}, "need", 5.05},
-		{"digits", func() []byte { return []byte(`{"a":{"x":` + strings.Repeat("9", n-20) + `}}`) }, "range of a 64-bit float", 2},
+		{"ignored numbers", of(opened, always("-1.5e300"), closed), "", 2},
+		{"ignored strings", of(opened, always(`"\ud83d\ude00"`), closed), "", 2},
+		{"ignored objects", of(opened, always(`{"":{"":null}}`), closed), "", 2},
+		{"ignored arrays, deep", of(opened, always(strings.Repeat("[", deep)+strings.Repeat("]", deep)), closed), "", 2},
+		{"ignored arrays, too deep", of(opened, always(strings.Repeat("[", deep+9)+strings.Repeat("]", deep+9)), closed), "nested deeper", 2},
+		{"ignored fields", of(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],`, always(`"x":0`), `}}`), "", 2},
+		{"white space", endless("{}", " \n\t\r"), "", 2},
+		{"nested arrays", endless("", "["), "expected an object", 2},
+		{"arrays in place of an entry", endless(`{"a":`, "["), "expected an object", 2},
+		{"ignored arrays without an end", endless(`{"a":{"x":`, "["), "nested deeper", 2},
+		{"ignored objects without an end", endless(`{"a":{"x":`, `{"":`), "nested deeper", 2},
+		{"garbage", endless("", "\x00\x01\x02{"), "expected an object", 2},
+		{"a string without an end", endless(`{"`, "a"), "does not end", 2},
+		{"only white space", endless("", " \n\t\r"), "the end of the text", 2},
+		{"white space in place of a name", endless("{", " "), "the end of the text", 2},
+		{"dimensions of zero", of(`{"a":{"dtype":"U8","shape":[`, always("0"), `],"data_offsets":[0,1]}}`), "needs 0", 5.05},
+		{"digits without an end", endless(`{"a":{"x":`, "9"), "range of a 64-bit float", 2},
 		{"white space before the object", func() []byte { return append(bytes.Repeat([]byte(" \n\t\r"), n/4), "{}"...) }, "", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -182,26 +159,22 @@ func TestIndexesAtTheLimit(t *testing.T) {
 		return func(b []byte, i int) []byte { return fmt.Appendf(b, `"`+name+`":"`+shard+`"`, i) }
 	}
 	for _, c := range []struct {
-		name  string
-		index func() []byte
-		text  string
+		name    string
+		head    string
+		element func([]byte, int) []byte
+		tail    string
+		text    string
 	}{
-		{"tensors", func() []byte { return filled(n, `{"weight_map":{`, tensor("%x", "s"), "}}") }, "file does not exist"},
-		{"one tensor again and again", func() []byte { return filled(n, `{"weight_map":{`, always(`"x":"s"`), "}}") }, "duplicate tensor name"},
-		{"names of escapes", func() []byte {
-			return filled(n, `{"weight_map":{`, func(b []byte, i int) []byte { return append(escaped(append(b, '"'), i), `":"\u0073"`...) }, "}}")
-		}, "file does not exist"},
-		{"shards", func() []byte { return filled(n, `{"weight_map":{`, tensor("%x", "%[1]x"), "}}") }, "more than 10000 shards"},
-		{"a long shard", func() []byte {
-			return filled(n, `{"weight_map":{`, tensor("%x", strings.Repeat("s", 5000)), "}}")
-		}, "not a local"},
-		{"ignored values", func() []byte {
-			return filled(n, `{"weight_map":{},"metadata":[`, always(`{"":[0.5,"\n",null]}`), "]}")
-		}, ""},
-		{"nesting", func() []byte { return bytes.Repeat([]byte(`{"":`), n/4) }, "nested deeper"},
+		{"tensors", `{"weight_map":{`, tensor("%x", "s"), "}}", "file does not exist"},
+		{"one tensor again and again", `{"weight_map":{`, always(`"x":"s"`), "}}", "duplicate tensor name"},
+		{"names of escapes", `{"weight_map":{`, escapes(`:"\u0073"`), "}}", "file does not exist"},
+		{"shards", `{"weight_map":{`, tensor("%x", "%[1]x"), "}}", "more than 10000 shards"},
+		{"a long shard", `{"weight_map":{`, tensor("%x", strings.Repeat("s", 5000)), "}}", "not a local"},
+		{"ignored values", `{"weight_map":{},"metadata":[`, always(`{"":[0.5,"\n",null]}`), "]}", ""},
+		{"nesting", `{"":` + strings.Repeat(`{"":`, n/4-10), always(""), "", "nested deeper"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			index := c.index()
+			index := filled(n, c.head, c.element, c.tail)
 			var calls atomic.Int64
 			bytes, _ := cost(func() {
 				_, err := OpenShards(bytes.NewReader(index), func(string) (*File, error) {

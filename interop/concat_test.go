@@ -30,7 +30,7 @@ func TestConcatAsNumpy(t *testing.T) {
 	for _, c := range cases {
 		t.Run(fmt.Sprint(c.Dim, c.Shapes), func(t *testing.T) {
 			for _, source := range []string{"memory", "reader", "computed"} {
-				joined := must(safetensors.Concat(c.Dim, numbered(t, source, c.Shapes)...))
+				joined := must(safetensors.Concat(c.Dim, numbered(source, c.Shapes)...))
 				require.Equal(t, c.WantShape, joined.Shape())
 				got := must(safetensors.Append[uint32](nil, joined))
 				require.Equal(t, append([]uint32(nil), c.Want...), got, source)
@@ -40,7 +40,7 @@ func TestConcatAsNumpy(t *testing.T) {
 }
 
 // numbered returns tensors of the shapes, their elements numbered throughout.
-func numbered(t *testing.T, source string, shapes [][]int) []safetensors.Tensor {
+func numbered(source string, shapes [][]int) []safetensors.Tensor {
 	next := uint32(0)
 	var tensors []safetensors.Tensor
 	for _, shape := range shapes {
@@ -53,8 +53,7 @@ func numbered(t *testing.T, source string, shapes [][]int) []safetensors.Tensor 
 			data[i] = next
 			next++
 		}
-		x, err := safetensors.NewTensor(safetensors.U32, shape, data)
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(safetensors.U32, shape, data))
 		switch source {
 		case "reader":
 			var raw bytes.Buffer

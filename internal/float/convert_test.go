@@ -1,7 +1,6 @@
 package float
 
 import (
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/x448/float16"
 )
 
 // requireConvert compares the slow conversion of codes with Convert and with the
@@ -171,52 +169,6 @@ func testConvertRandom(t *testing.T) {
 	}
 }
 
-func TestConvertF16IsX448(t *testing.T) { withKernels(t, testConvertF16IsX448) }
-
-func testConvertF16IsX448(t *testing.T) {
-	src := packCodes(F16, allCodes(F16))
-	wide := make([]byte, 4<<16)
-	for _, toF32 := range []func(){
-		func() { Convert(wide, F32, src, F16, false) },
-		func() { portableToF32(wide, src, F16) },
-	} {
-		clear(wide)
-		toF32()
-		for h, got := range unpackCodes(F32, wide) {
-			if want := math.Float32bits(float16.Frombits(uint16(h)).Float32()); uint32(got) != want {
-				require.Failf(t, "wrong value", "%#x is %#x, want %#x", h, got, want)
-			}
-		}
-	}
-
-	rng := rand.New(rand.NewPCG(5, 6))
-	singles := floatEdges(F32, F16)
-	n := 1 << 20
-	if testing.Short() {
-		n = 1 << 16
-	}
-	for range n {
-		x := uint64(rng.Uint32())
-		// The second one has an exponent in or near the range of F16.
-		singles = append(singles, x, x&^(0xff<<23)|(100+x>>23&63)<<23)
-	}
-	src = packCodes(F32, singles)
-	dst := make([]byte, 2*len(singles))
-	for _, fromF32 := range []func(){
-		func() { Convert(dst, F16, src, F32, false) },
-		func() { portableFromF32(dst, F16, src) },
-	} {
-		clear(dst)
-		fromF32()
-		for i, x := range singles {
-			got := binary.LittleEndian.Uint16(dst[2*i:])
-			if want := float16.Fromfloat32(math.Float32frombits(uint32(x))).Bits(); got != want {
-				require.Failf(t, "wrong code", "%#x to %#x, want %#x", x, got, want)
-			}
-		}
-	}
-}
-
 // requireSame compares codes of format f. NaNs are equal if their signs are.
 func requireSame(t *testing.T, f Format, want, got []byte) {
 	t.Helper()
@@ -296,74 +248,6 @@ func testRoundVectors(t *testing.T) {
 			requireSame(t, to, want, got)
 			portableFromF32(got, to, src)
 			requireSame(t, to, want, got)
-		}
-	}
-}
-
-func TestRules(t *testing.T) { withKernels(t, testRules) }
-
-func testRules(t *testing.T) {
-	inf, nan := math.Inf(1), math.NaN()
-	for _, row := range []struct {
-		rule string
-		to   Format
-		x    float64
-		want uint64
-	}{
-		{"a tie goes down to even", E4M3, 1 + 0x1p-4, 0x38},
-		{"a tie goes up to even", E4M3, 1 + 3*0x1p-4, 0x3a},
-		{"a tie of subnormals goes to even", E4M3, 3 * 0x1p-10, 0x02},
-		{"a tie goes down to even", E5M2, -1 - 0x1p-3, 0xbc},
-		{"a tie goes up to even", E4M3FNUZ, 1 + 3*0x1p-4, 0x42},
-		{"a tie goes up to even", E5M2FNUZ, 1 + 3*0x1p-3, 0x42},
-		{"a tie goes down to even", F16, 1 + 0x1p-11, 0x3c00},
-		{"a tie goes up to even", F16, 1 + 3*0x1p-11, 0x3c02},
-		{"a tie goes down to even", BF16, 1 + 0x1p-8, 0x3f80},
-		{"a tie goes up to even", BF16, 1 + 3*0x1p-8, 0x3f82},
-		{"half of the smallest underflows to zero", E4M3, 0x1p-10, 0x00},
-		{"more than half of the smallest does not", E4M3, 0x1.000002p-10, 0x01},
-		{"the sign of an underflow stays", E4M3, -0x1p-11, 0x80},
-		{"E4M3 rounds down to 448", E4M3, 464, 0x7e},
-		{"E4M3 saturates above that", E4M3, 464.00003, 0x7e},
-		{"E4M3 saturates where the NaN would be", E4M3, 480, 0x7e},
-		{"E4M3 saturates far above", E4M3, -3e38, 0xfe},
-		{"E4M3 saturates infinity", E4M3, inf, 0x7e},
-		{"E4M3 saturates negative infinity", E4M3, -inf, 0xfe},
-		{"E4M3 keeps NaN", E4M3, nan, 0x7f},
-		{"E4M3 keeps NaN with its sign", E4M3, math.Copysign(nan, -1), 0xff},
-		{"E5M2 rounds down to the largest", E5M2, 61439, 0x7b},
-		{"E5M2 overflows to infinity", E5M2, 61440, 0x7c},
-		{"E5M2 keeps infinity", E5M2, -inf, 0xfc},
-		{"F16 rounds down to the largest", F16, 65519, 0x7bff},
-		{"F16 overflows to infinity", F16, 65520, 0x7c00},
-		{"F16 keeps infinity", F16, -inf, 0xfc00},
-		{"BF16 rounds down to the largest", BF16, 0x1.fep127, 0x7f7f},
-		{"BF16 overflows to infinity", BF16, 0x1.ffp127, 0x7f80},
-		{"BF16 keeps infinity", BF16, -inf, 0xff80},
-		{"E4M3FNUZ rounds down to 240", E4M3FNUZ, 247, 0x7f},
-		{"E4M3FNUZ overflows to NaN", E4M3FNUZ, 248, 0x80},
-		{"E4M3FNUZ turns infinity into NaN", E4M3FNUZ, inf, 0x80},
-		{"E4M3FNUZ has no negative zero", E4M3FNUZ, math.Copysign(0, -1), 0x00},
-		{"E4M3FNUZ underflows to zero", E4M3FNUZ, -0x1p-12, 0x00},
-		{"E5M2FNUZ rounds down to 57344", E5M2FNUZ, 61439, 0x7f},
-		{"E5M2FNUZ overflows to NaN", E5M2FNUZ, -61440, 0x80},
-		{"E5M2FNUZ turns infinity into NaN", E5M2FNUZ, -inf, 0x80},
-		{"E5M2FNUZ has no negative zero", E5M2FNUZ, math.Copysign(0, -1), 0x00},
-	} {
-		x := float32(row.x)
-		single, double := math.Float32bits(x), math.Float64bits(float64(x))
-		if math.IsNaN(row.x) { // RISC-V converts every NaN to the positive one
-			double = math.Float64bits(row.x)
-			single = 0x7fc00000 | uint32(double>>63)<<31
-		}
-		for from, code := range map[Format]uint64{F32: uint64(single), F64: double} {
-			// One element goes through the loops, 32 through the assembly.
-			for _, n := range []int{1, 32} {
-				src := packCodes(from, slices.Repeat([]uint64{code}, n))
-				dst := make([]byte, n*row.to.Bits()/8)
-				Convert(dst, row.to, src, from, false)
-				require.Equal(t, slices.Repeat([]uint64{row.want}, n), unpackCodes(row.to, dst), "%s, %d from %v", row.rule, n, from)
-			}
 		}
 	}
 }
