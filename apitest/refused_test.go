@@ -109,6 +109,8 @@ func TestTensorRefusals(t *testing.T) {
 		{"Convert: to a dtype", refusal(x.Convert(0)), "converting F32 [4,6] to DType(0): unsupported operation"},
 		{"Convert: to one that exists", refusal(x.Convert(99)), "converting F32 [4,6] to DType(99): unsupported operation"},
 		{"Convert: from no integer", refusal(counting(I32, 2).Convert(F32)), "converting I32 [2] to F32: unsupported operation"},
+		{"View: the Go type of the dtype", viewRefusal(View[int8](ints)), "elements of U32 are uint32 or byte, not int8"},
+		{"Append: the Go type of the dtype", viewRefusal(Append[int8](nil, ints)), "elements of U32 are uint32 or byte, not int8"},
 		{"View: not of what is joined", viewRefusal(View[byte](joined)), "viewing F32 [8,6]: it is joined from several tensors (Append copies and converts): unsupported operation"},
 		{"View: not of what is joined and reshaped", viewRefusal(View[byte](must(joined.Reshape(48)))), "viewing F32 [48]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
 		{"View: not of what is read through", viewRefusal(View[byte](through)), "viewing F32 [24]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
@@ -130,6 +132,8 @@ func TestTensorRefusals(t *testing.T) {
 		{"NewTensorFunc: elements fill whole bytes", refusal(NewTensorFunc(F4, []int{3}, fill)), "F4 [3] has 12 bits, which do not fill whole bytes"},
 		{"NewTensorFunc: the func is there", refusal(NewTensorFunc[byte](U8, []int{4}, nil)), "the func of a computed tensor is nil"},
 		{"NewTensorAt: the reader is there", refusal(NewTensorAt(U32, []int{4}, nil)), "the io.ReaderAt of a tensor is nil"},
+		{"NewTensorFunc: dimensions are not negative", refusal(NewTensorFunc(U8, []int{-1}, fill)), "shape [-1] has a negative dimension"},
+		{"NewTensorAt: elements fill whole bytes", refusal(NewTensorAt(F4, []int{3}, strings.NewReader("xx"))), "F4 [3] has 12 bits, which do not fill whole bytes"},
 		{"NewTensorAt: dimensions are not negative", refusal(NewTensorAt(U32, []int{-1}, strings.NewReader(""))), "shape [-1] has a negative dimension"},
 		{"the zero Tensor: Slice", refusal(zero.Slice()), "slicing DType(0) []: the zero Tensor has no dtype and no data"},
 		{"the zero Tensor: Part", refusal(zero.Part(0, 0, 1)), "part 0 of 1 along dimension 0 of DType(0) []: it has rank 0"},
@@ -143,6 +147,7 @@ func TestTensorRefusals(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			require.EqualError(t, c.err, "safetensors: "+c.want)
+			require.False(t, errors.As(c.err, new(*FormatError)))
 			require.Equal(t, strings.HasSuffix(c.want, ": unsupported operation"), errors.Is(c.err, errors.ErrUnsupported))
 		})
 	}

@@ -66,12 +66,14 @@ func TestWriteRefuses(t *testing.T) {
 			var out bytes.Buffer
 			err := Write(&out, c.tensors, c.metadata)
 			require.ErrorContains(t, err, c.want)
+			require.False(t, errors.As(err, new(*FormatError)))
 			require.Zero(t, out.Len())
 			f, same := FileOf(c.tensors, c.metadata, func() error { panic("nothing was opened") })
 			require.EqualError(t, same, err.Error())
 			require.Nil(t, f)
 			dir := t.TempDir()
 			require.ErrorContains(t, WriteFile(filepath.Join(dir, "x"), c.tensors, c.metadata), c.want)
+			require.ErrorContains(t, WriteShards(dir, c.tensors, c.metadata, 1), c.want)
 			requireEmptyDir(t, dir)
 		})
 	}
@@ -303,13 +305,14 @@ func TestNewWriterRefuses(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			var out bytes.Buffer
 			h, dir := &Header{Tensors: c.tensors}, t.TempDir()
-			require.ErrorContains(t, errorOf(NewWriter(&out, h)), c.want)
-			require.Zero(t, out.Len())
-			require.ErrorContains(t, errorOf(Create(filepath.Join(dir, "x"), h)), c.want)
-			requireEmptyDir(t, dir)
 			b, err := h.AppendBinary([]byte("before"))
-			require.ErrorContains(t, err, c.want)
 			require.Equal(t, "before", string(b))
+			for _, err := range []error{err, errorOf(NewWriter(&out, h)), errorOf(Create(filepath.Join(dir, "x"), h))} {
+				require.ErrorContains(t, err, c.want)
+				require.False(t, errors.As(err, new(*FormatError)))
+			}
+			require.Zero(t, out.Len())
+			requireEmptyDir(t, dir)
 		})
 	}
 }

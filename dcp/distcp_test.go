@@ -119,27 +119,42 @@ func TestTorchDistcp(t *testing.T) {
 	requireSame(t, filepath.Join(folder, "safetensors.safetensors"), c.File)
 }
 
-// counted counts the bytes that are read of the files of a folder.
+// counted counts the files of a folder that are open, their reads and the bytes, and panics
+// when the file of a name is opened.
 type counted struct {
 	fs.FS
-	read, reads atomic.Int64
+	panics                  string
+	open, most, read, reads atomic.Int64
 }
 
-type countedFile struct {
-	*os.File
-	c *counted
-}
+func (c *counted) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(c.FS, name) }
 
 func (c *counted) Open(name string) (fs.File, error) {
+	if name == c.panics {
+		panic("no such luck")
+	}
 	f, err := c.FS.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	return countedFile{f.(*os.File), c}, nil
+	for n := c.open.Add(1); n > c.most.Load(); {
+		c.most.Store(n)
+	}
+	return countedFile{f, c}, nil
 }
 
-func (f countedFile) Read(p []byte) (int, error) {
-	n, err := f.File.Read(p)
+type countedFile struct {
+	fs.File
+	c *counted
+}
+
+func (f countedFile) Read(p []byte) (int, error) { return f.count(f.File.Read(p)) }
+
+func (f countedFile) ReadAt(p []byte, off int64) (int, error) {
+	return f.count(f.File.(io.ReaderAt).ReadAt(p, off))
+}
+
+func (f countedFile) count(n int, err error) (int, error) {
 	f.c.read.Add(int64(n))
 	if n > 0 {
 		f.c.reads.Add(1)
@@ -147,11 +162,9 @@ func (f countedFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f countedFile) ReadAt(p []byte, off int64) (int, error) {
-	n, err := f.File.ReadAt(p, off)
-	f.c.read.Add(int64(n))
-	f.c.reads.Add(1)
-	return n, err
+func (f countedFile) Close() error {
+	f.c.open.Add(-1)
+	return f.File.Close()
 }
 
 // TestReadsOnlyWhatIsNeeded: opening reads .metadata, and reading a tensor its chunks.

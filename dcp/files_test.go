@@ -3,54 +3,15 @@ package dcp
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
-
-// limited counts the files that are open, and panics when one of that name is opened.
-type limited struct {
-	fs.FS
-	panics     string
-	open, most atomic.Int64
-}
-
-func (l *limited) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(l.FS, name) }
-
-type limitedFile struct {
-	fs.File
-	fs *limited
-}
-
-func (l *limited) Open(name string) (fs.File, error) {
-	if name == l.panics {
-		panic("no such luck")
-	}
-	f, err := l.FS.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	for n := l.open.Add(1); n > l.most.Load(); {
-		l.most.Store(n)
-	}
-	return &limitedFile{f, l}, nil
-}
-
-func (f *limitedFile) ReadAt(p []byte, off int64) (int, error) {
-	return f.File.(io.ReaderAt).ReadAt(p, off)
-}
-
-func (f *limitedFile) Close() error {
-	f.fs.open.Add(-1)
-	return f.File.Close()
-}
 
 // TestManyFiles: a job of many ranks has more files than a process may have open.
 func TestManyFiles(t *testing.T) {
@@ -66,7 +27,7 @@ func TestManyFiles(t *testing.T) {
 		places = append(places, index("w", 3*i), info(name, offset, length))
 	}
 	folder[metadataFile] = &fstest.MapFile{Data: []byte(metadata(dict(str("w"), tensorOf("float32", []int{3 * n}, chunks...)), dict(places...)))}
-	fsys := &limited{FS: folder}
+	fsys := &counted{FS: folder}
 	c := must(openSkipping(fsys, "."))
 	read := func() ([]float32, error) { return safetensors.Elements[float32](c.File, "w", 3*n) }
 	got := must(read())
@@ -90,7 +51,7 @@ func TestPanickingFS(t *testing.T) {
 	x := must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))
 	require.NoError(t, Write(&b, map[string]Piece{"x": must(NewPiece(x))}, nil))
 	file := &fstest.MapFile{Data: b.Bytes()}
-	fsys := &limited{FS: fstest.MapFS{"a.safetensors": file, "b.safetensors": file}, panics: "b.safetensors"}
+	fsys := &counted{FS: fstest.MapFS{"a.safetensors": file, "b.safetensors": file}, panics: "b.safetensors"}
 	require.PanicsWithValue(t, "no such luck", func() { OpenFS(fsys, ".") })
 	require.Zero(t, fsys.open.Load())
 }
