@@ -108,23 +108,6 @@ func TestWriterErrorsAsTheyAre(t *testing.T) {
 	}
 }
 
-// A brokenFS is a file system whose files fail after their headers, with which short
-// files are read as a whole.
-type brokenFS struct{ fstest.MapFS }
-
-type brokenFile struct {
-	fs.File
-	io.ReaderAt
-}
-
-func (b brokenFS) Open(name string) (fs.File, error) {
-	f, err := b.MapFS.Open(name)
-	if r, ok := f.(io.ReaderAt); ok {
-		return brokenFile{f, &failingReader{ReaderAt: r, left: int64(len(b.MapFS[name].Data))}}, err
-	}
-	return f, err
-}
-
 // TestReadErrorsNameFileAndTensor: of many shards, an error of reading names the one,
 // and the tensor in it, whatever the operation and the way to the bytes.
 func TestReadErrorsNameFileAndTensor(t *testing.T) {
@@ -136,7 +119,18 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 	}
 	index := `{"weight_map":{"a0":"m-1.safetensors","a1":"m-1.safetensors","b0":"m-2.safetensors","b1":"m-2.safetensors"}}`
 	files := fstest.MapFS{"dir/m-1.safetensors": {Data: shard("a")}, "dir/m-2.safetensors": {Data: shard("b")}, "dir/m.safetensors.index.json": {Data: []byte(index)}}
-	open := func() *File { return must(OpenFS(brokenFS{files}, "dir")) }
+	// Its files fail after their headers, with which short files are read as a whole.
+	broken := wrappedFS{files, func(f fs.File) fs.File {
+		r, ok := f.(io.ReaderAt)
+		if !ok {
+			return f // a folder
+		}
+		return struct {
+			fs.File
+			io.ReaderAt
+		}{f, &failingReader{ReaderAt: r, left: must(f.Stat()).Size()}}
+	}}
+	open := func() *File { return must(OpenFS(broken, "dir")) }
 	shards := func(of func(*failingReader) io.ReaderAt) *File {
 		return must(OpenShards(strings.NewReader(index), func(name string) (*File, error) {
 			data := files["dir/"+name].Data
