@@ -341,8 +341,7 @@ func TestReadIndex(t *testing.T) {
 	}
 	for _, index := range []string{"", "{}", `{"weight_map":{"a":"../s"}}`, `{"weight_map":{"a":"s","a":"s"}}`, `{"weight_map":{"a":1}}`, `{"weight_map":{},"metadata":}`} {
 		_, err := ReadIndex(strings.NewReader(index))
-		var broken *FormatError
-		require.ErrorAs(t, err, &broken, index)
+		require.ErrorAs(t, err, new(*FormatError), index)
 		_, same := OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, fs.ErrNotExist })
 		require.EqualError(t, err, same.Error())
 	}

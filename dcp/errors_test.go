@@ -216,8 +216,7 @@ func TestFolderErrors(t *testing.T) {
 	}
 	_, err := dcp.Open(filepath.Join(dir, "broken"))
 	require.ErrorContains(t, err, "safetensors: open "+filepath.Join(dir, "broken", dcp.FileName(1))+": ")
-	var broken *safetensors.FormatError
-	require.ErrorAs(t, err, &broken)
+	require.ErrorAs(t, err, new(*safetensors.FormatError))
 	_, err = dcp.Open(filepath.Join(dir, "missing"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	_, err = dcp.OpenFS(os.DirFS(dir), "../x")

@@ -126,8 +126,7 @@ func TestPieceErrors(t *testing.T) {
 	} {
 		_, err := dcp.NewPiece(c.x, c.offsets...)
 		require.EqualError(t, err, c.want)
-		var broken *safetensors.FormatError
-		require.False(t, errors.As(err, &broken))
+		require.False(t, errors.As(err, new(*safetensors.FormatError)))
 	}
 	require.ErrorContains(t, errorOf(dcp.NewPiece(safetensors.Tensor{})), "the zero Tensor has no dtype")
 }

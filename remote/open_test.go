@@ -86,7 +86,6 @@ func TestOpen(t *testing.T) {
 	claim := func(size int64) string { return fmt.Sprintf("bytes 0-%d/%d", firstRead-1, size) }
 	shard := func(name string) []byte { return []byte(`{"weight_map":{"t":"` + name + `"}}`) }
 	bomb() // outside of what is measured
-	var broken *safetensors.FormatError
 	for _, c := range []struct {
 		rule     string
 		path     string // of the file; default: /m
@@ -164,27 +163,27 @@ func TestOpen(t *testing.T) {
 		}), text: `Content-Encoding "gzip"`},
 		{rule: "range ignored, long body", fault: answer(200, "Content-Length", "100009"), text: "does not support range requests"},
 
-		{rule: "empty", fault: answer(416, "Content-Range", "bytes */0"), as: &broken, text: "file of 0 bytes"},
-		{rule: "empty, served as a whole", fault: answer(200, "Content-Length", "0"), as: &broken, text: "file of 0 bytes"},
-		{rule: "empty on a server with ranges", file: []byte{}, as: &broken, text: "file of 0 bytes"},
-		{rule: "an HTML page", file: []byte("<!DOCTYPE html><html></html>"), as: &broken, text: "HTML page"},
-		{rule: "header beyond the file", file: craft(200_000, 0)[:150_000], as: &broken, text: "header length 200000 exceeds"},
-		{rule: "data truncated", file: craft(64, 200_000)[:150_000], as: &broken, text: "truncated"},
+		{rule: "empty", fault: answer(416, "Content-Range", "bytes */0"), as: new(*safetensors.FormatError), text: "file of 0 bytes"},
+		{rule: "empty, served as a whole", fault: answer(200, "Content-Length", "0"), as: new(*safetensors.FormatError), text: "file of 0 bytes"},
+		{rule: "empty on a server with ranges", file: []byte{}, as: new(*safetensors.FormatError), text: "file of 0 bytes"},
+		{rule: "an HTML page", file: []byte("<!DOCTYPE html><html></html>"), as: new(*safetensors.FormatError), text: "HTML page"},
+		{rule: "header beyond the file", file: craft(200_000, 0)[:150_000], as: new(*safetensors.FormatError), text: "header length 200000 exceeds"},
+		{rule: "data truncated", file: craft(64, 200_000)[:150_000], as: new(*safetensors.FormatError), text: "truncated"},
 		{rule: "file of any size", fault: always(func(w http.ResponseWriter, r *http.Request) {
 			statusOf(206, "Content-Range", claim(1<<58))(w, r)
 			w.Write(craft(firstRead-8, 0))
-		}), as: &broken, text: "tensors end at 0"},
+		}), as: new(*safetensors.FormatError), text: "tensors end at 0"},
 		{rule: "header of any size", fault: always(func(w http.ResponseWriter, r *http.Request) {
 			statusOf(206, "Content-Range", claim(1<<58))(w, r)
 			w.Write([]byte{0, 0, 0, 0, 0, 0, 1, 0})
 			endless(w)
-		}), as: &broken, text: "exceeds the limit"},
+		}), as: new(*safetensors.FormatError), text: "exceeds the limit"},
 
 		{rule: "endless body", fault: fill(200), text: "does not support range requests"},
 		{rule: "endless body of an error", fault: fill(500), requests: maxTries, text: "status 500"},
 		{rule: "endless body of a refusal", fault: fill(403), text: "status 403"},
 		{rule: "endless body of a redirect", fault: fill(302, "Location", "/m"), requests: 1 + maxRedirects, text: "more than 10 redirects"},
-		{rule: "endless body of a range", fault: fill(206, "Content-Range", claim(1<<50)), as: &broken, text: "expected an object, the header"},
+		{rule: "endless body of a range", fault: fill(206, "Content-Range", claim(1<<50)), as: new(*safetensors.FormatError), text: "expected an object, the header"},
 		{rule: "no answer", fault: always(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), requests: maxTries, text: "the connection stalled (tried 8 times)"},
 		{rule: "no body", fault: hang("", 206, "Content-Range", claim(1<<30)), requests: maxTries, text: "the connection stalled (tried 8 times)"},
 		{rule: "redirect that never ends", fault: hang("", 302, "Location", "/m", "Content-Length", "5"), requests: maxTries, text: "the connection stalled (tried 8 times)"},
@@ -195,9 +194,9 @@ func TestOpen(t *testing.T) {
 		}), requests: 2 * maxTries, text: "(tried 8 times)"}, // net/http tries again, too
 
 		{rule: "index that is missing", path: index, is: fs.ErrNotExist, text: "status 404 Not Found, expected 200 OK"},
-		{rule: "index that is none", path: index, file: []byte("<html>"), as: &broken, text: indexFile},
-		{rule: "shard above the index", path: index, file: shard("../other/model.safetensors"), as: &broken, text: "other/model"},
-		{rule: "shard at another host", path: index, file: shard("//127.0.0.1/x.safetensors"), as: &broken, text: "127.0.0.1"},
+		{rule: "index that is none", path: index, file: []byte("<html>"), as: new(*safetensors.FormatError), text: indexFile},
+		{rule: "shard above the index", path: index, file: shard("../other/model.safetensors"), as: new(*safetensors.FormatError), text: "other/model"},
+		{rule: "shard at another host", path: index, file: shard("//127.0.0.1/x.safetensors"), as: new(*safetensors.FormatError), text: "127.0.0.1"},
 		{rule: "shard that is missing", path: index, file: shard("x.safetensors"), requests: 2, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
 		{rule: "shards that are missing", path: index, file: manyShards(), requests: 1 + 10 + inFlight, text: "status 404"},
 		{rule: "gzip bomb for an index", path: index, fault: always(func(w http.ResponseWriter, _ *http.Request) {
