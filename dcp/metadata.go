@@ -209,7 +209,7 @@ func volume(sizes []int) (n int, ok bool) {
 	}
 	n = 1
 	for _, size := range sizes {
-		if n*size/size != n || n*size < 0 {
+		if n*size/size != n {
 			return 0, false
 		}
 		n *= size

@@ -29,6 +29,7 @@ func TestFiles(t *testing.T) {
 
 	require.ErrorIs(t, errorOf(client.Files(t.Context(), "owner/other", "")), fs.ErrNotExist)
 	require.ErrorContains(t, errorOf(client.Files(t.Context(), "../name", "")), "does not name a repository")
+	require.ErrorContains(t, errorOf((&Client{Endpoint: "nowhere"}).Files(t.Context(), "owner/name", "")), "the endpoint of the hub is not an absolute")
 }
 
 func TestFilesRefusesAnswers(t *testing.T) {
