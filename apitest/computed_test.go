@@ -240,33 +240,3 @@ func TestComputedMemoryIsReused(t *testing.T) {
 		require.Equal(t, bytes.Repeat([]byte{byte(i)}, size), appended[byte](must(f.Tensor(fmt.Sprintf("%02d", i)))))
 	}
 }
-
-// BenchmarkWriteFileFrom writes the same bytes from slices, from readers, from
-// funcs and from pieces.
-func BenchmarkWriteFileFrom(b *testing.B) {
-	const n, size = 8, 16 << 20
-	parts := map[string]map[string]Tensor{"slices": {}, "NewTensorAt": {}, "NewTensorFunc": {}, "Concat": {}}
-	for i := range n {
-		data := make([]byte, size)
-		for k := range data {
-			data[k] = byte(i + k*k)
-		}
-		name := fmt.Sprint(i)
-		x := must(NewTensor(F32, []int{1024, size / 4096}, data))
-		parts["slices"][name] = x
-		parts["NewTensorAt"][name] = must(NewTensorAt(F32, x.Shape(), bytes.NewReader(data)))
-		computed := must(NewTensorFunc(F32, x.Shape(), func(dst []byte) error { return fillFrom(dst, x) }))
-		parts["NewTensorFunc"][name] = computed
-		top := must(NewTensor(F32, []int{256, size / 4096}, data[:size/4]))
-		parts["Concat"][name] = must(Concat(0, top, must(NewTensor(F32, []int{768, size / 4096}, data[size/4:]))))
-	}
-	dir := b.TempDir()
-	for _, kind := range []string{"slices", "NewTensorAt", "NewTensorFunc", "Concat"} {
-		b.Run(kind, func(b *testing.B) {
-			b.SetBytes(n * size)
-			for b.Loop() {
-				require.NoError(b, WriteFile(filepath.Join(dir, "x"), parts[kind], nil))
-			}
-		})
-	}
-}

@@ -2,7 +2,6 @@ package apitest_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -67,40 +66,6 @@ func TestReaderFaults(t *testing.T) {
 type readerAtFunc func([]byte, int64) (int, error)
 
 func (f readerAtFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }
-
-func BenchmarkConcat(b *testing.B) {
-	const rows, columns = 4096, 16384
-	name := writeTemp(b, map[string]Tensor{"x": counting(F32, rows, columns)})
-	f := must(Open(name))
-	defer f.Close()
-	x := must(f.Tensor("x"))
-	dst := make([]float32, 0, rows*columns)
-	run := func(name string, x Tensor) {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(x.Size())
-			for b.Loop() {
-				must(Append(dst[:0], x))
-			}
-		})
-	}
-	run("whole", x)
-	for _, n := range []int{2, 8} {
-		for dim := range 2 {
-			var parts, files []Tensor
-			for i := range n {
-				part := must(x.Part(dim, i, n))
-				parts = append(parts, part)
-				g := must(Open(writeTemp(b, map[string]Tensor{"x": part})))
-				defer g.Close()
-				files = append(files, must(g.Tensor("x")))
-			}
-			joined := must(Concat(dim, parts...))
-			run(fmt.Sprintf("dim=%d/%d/parts", dim, n), joined)
-			joined = must(Concat(dim, files...))
-			run(fmt.Sprintf("dim=%d/%d/files", dim, n), joined)
-		}
-	}
-}
 
 // TestWideJoinedWritesFail writes long pieces, one of which cannot be read: the file
 // is not written.

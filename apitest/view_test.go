@@ -222,29 +222,6 @@ func TestNewTensor(t *testing.T) {
 	require.Equal(t, []float32{}, view)
 }
 
-// TestTensorMethods checks what a tensor says about itself.
-func TestTensorMethods(t *testing.T) {
-	for _, c := range []struct {
-		dtype DType
-		shape []int
-		len   int
-		size  int64
-		text  string
-	}{
-		{F32, nil, 1, 4, "F32 []"},
-		{BF16, []int{3, 4}, 12, 24, "BF16 [3,4]"},
-		{F4, []int{3, 4}, 12, 6, "F4 [3,4]"},
-		{U64, []int{3, 0}, 0, 0, "U64 [3,0]"},
-	} {
-		x := must(NewTensor(c.dtype, c.shape, make([]byte, c.size)))
-		require.Equal(t, c.dtype, x.DType())
-		require.Equal(t, c.shape, x.Shape())
-		require.Equal(t, c.len, x.Len())
-		require.Equal(t, c.size, x.Size())
-		require.Equal(t, c.text, x.String())
-	}
-}
-
 // TestShapeIsACopy: what a program does to a shape that it gave, or was given, changes
 // neither the tensor nor those that share its shape.
 func TestShapeIsACopy(t *testing.T) {

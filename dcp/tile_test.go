@@ -156,22 +156,6 @@ func TestPinwheel(t *testing.T) {
 	require.Greater(t, len(boxes), 300)
 }
 
-// TestManyPieces joins a grid of a size that torch jobs have: the headers of 400
-// files, and no more work than that.
-func TestManyPieces(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 3))
-	x := random(rng, safetensors.U8, 41, 83)
-	var ranks []pieces
-	for i := range 20 {
-		for k := range 20 {
-			p := must(must(must(dcp.NewPiece(x)).Shard(0, i, 20)).Shard(1, k, 20))
-			ranks = append(ranks, pieces{"x": p})
-		}
-	}
-	rng.Shuffle(len(ranks), func(i, k int) { ranks[i], ranks[k] = ranks[k], ranks[i] })
-	requireTensors(t, map[string]safetensors.Tensor{"x": x}, joined(ranks...))
-}
-
 // TestTilingsAgainstNaive joins random boxes and says whether they tile a tensor as
 // counting does: each element is in one box, not counting boxes that are there twice.
 func TestTilingsAgainstNaive(t *testing.T) {
