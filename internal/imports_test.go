@@ -6,7 +6,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +44,7 @@ var walls = []wall{
 	{"examples/...", append([]string{"examples/..."}, public...), everything},
 	{"bench/...", append([]string{"bench/...", "examples/..."}, public...), everything},
 	{"difftest/...", append([]string{"difftest/..."}, public...), everything},
-	{"mutate/...", nil, nil},
+	{"mutate/...", nil, []string{"golang.org/x/sync/errgroup"}},
 	{".ci/modproxy", nil, []string{"golang.org/x/mod/..."}},
 	{".ci/sbom", nil, nil},
 }
@@ -141,4 +143,19 @@ func importsOf(t *testing.T, root string, wanted func(name string) bool) map[str
 	})
 	require.NoError(t, err)
 	return imports
+}
+
+// TestSteps: CONTRIBUTING.md says what each step of CI proves, in their order.
+func TestSteps(t *testing.T) {
+	names := func(file, pattern string) (names []string) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+			names = append(names, string(match[1]))
+		}
+		return names
+	}
+	steps := names("../.ci/run", `(?m)^step (\S+) '`)
+	require.NotEmpty(t, steps)
+	require.Equal(t, steps, names("../CONTRIBUTING.md", "(?m)^\\| `([^`]+)` \\| .*\\S \\|$"))
 }
