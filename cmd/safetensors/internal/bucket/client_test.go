@@ -143,10 +143,13 @@ func everything(t *testing.T, rawURL string, login bool) (errs []error) {
 	errs = append(errs, err)
 	_, err = b.Start(key, 10)
 	errs = append(errs, err, b.Create(key, []byte("body")), b.Delete(key))
-	return append(errs, b.Write(key, 0, func(w io.Writer) error {
-		_, err := w.Write(make([]byte, partSize+1))
-		return err
-	}))
+	return append(errs, b.Write(key, 0, twoParts))
+}
+
+// twoParts writes an object that needs two parts.
+func twoParts(w io.Writer) error {
+	_, err := w.Write(make([]byte, partSize+1))
+	return err
 }
 
 // TestSecretsStay: whatever a redirect says, nothing goes to another port, another host or
@@ -300,10 +303,7 @@ func TestOtherAnswers(t *testing.T) {
 			fresh(t)
 			t.Setenv("AWS_MAX_ATTEMPTS", "1")
 			b, key := at(t, scheme, server.URL, "x")
-			require.Error(t, b.Write(key, 0, func(w io.Writer) error {
-				_, err := w.Write(make([]byte, partSize+1))
-				return err
-			}), "%s %q", scheme, page)
+			require.Error(t, b.Write(key, 0, twoParts), "%s %q", scheme, page)
 			require.Error(t, b.Write(key, 0, func(w io.Writer) error { return nil }), "%s %q", scheme, page)
 			require.Error(t, b.Create(key, nil), "%s %q", scheme, page)
 			require.Error(t, errorOf(b.List("dir")), "%s %q", scheme, page)

@@ -176,10 +176,7 @@ func TestS3NamelessUpload(t *testing.T) {
 	for _, answer := range []http.HandlerFunc{says(403, ""), says(200, "<R></R>")} {
 		endpoint, requests := serve(t, answer)
 		b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-		require.Error(t, b.Write(key, 0, func(w io.Writer) error {
-			_, err := w.Write(make([]byte, partSize+1))
-			return err
-		}))
+		require.Error(t, b.Write(key, 0, twoParts))
 		require.Len(t, requests(), 1)
 	}
 }
@@ -406,10 +403,7 @@ func TestAbortWithoutNetwork(t *testing.T) {
 	endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{answer}, 10)...)
 	t.Setenv("AWS_MAX_ATTEMPTS", "2")
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	require.Error(t, b.Write(key, 0, func(w io.Writer) error {
-		_, err := w.Write(make([]byte, partSize+1))
-		return err
-	}))
+	require.Error(t, b.Write(key, 0, twoParts))
 	aborts := 0
 	for _, r := range requests() {
 		if r.Method == http.MethodDelete {
