@@ -32,36 +32,31 @@ func (c *command) openValues(name string, dequantised bool) (src *source.Checkpo
 // quantMarker is the metadata by which ComfyUI marks quantised layers.
 const quantMarker = "_quantization_metadata"
 
-// quantConfig returns what says how the tensors of a source are quantised: a config, or
-// that marker; nil if nothing does.
-func quantConfig(src *source.Checkpoint) ([]byte, error) {
+// dequantized returns the tensors that those of a source stand for, and the layouts of its
+// own. What says how these are quantised is a config, or that marker.
+func dequantized(src *source.Checkpoint) (plain map[string]safetensors.Tensor, layouts map[string]quant.Layout, err error) {
 	config, err := quant.FindConfig(src.Folder.ReadFile)
-	if marker, ok := src.Metadata[quantMarker]; ok && config == nil && err == nil {
+	if marker, ok := src.Metadata[quantMarker]; ok && config == nil {
 		config = []byte(marker)
 	}
-	return config, err
+	if err == nil {
+		layouts, err = quant.Layouts(src.Tensors, config)
+	}
+	if err == nil {
+		plain, err = quant.Dequantize(src.Tensors, config)
+	}
+	return plain, layouts, err
 }
 
 // dequantize replaces the quantised tensors of a source with those that they stand for. It
 // returns their names, and those of the tensors that no value needs: scales of inputs,
 // markers. Errors name the source.
 func dequantize(src *source.Checkpoint) (names, left []string, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", source.Shown(src.Name), term.Bare(err))
-		}
-	}()
-	config, err := quantConfig(src)
+	plain, layouts, err := dequantized(src)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%s: %w", source.Shown(src.Name), term.Bare(err))
 	}
-	layouts, err := quant.Layouts(src.Tensors, config)
-	if err != nil {
-		return nil, nil, err
-	}
-	if src.Tensors, err = quant.Dequantize(src.Tensors, config); err != nil {
-		return nil, nil, err
-	}
+	src.Tensors = plain
 	if len(layouts) > 0 {
 		src.Metadata = maps.Clone(src.Metadata)
 		delete(src.Metadata, quantMarker)
@@ -76,7 +71,7 @@ func dequantize(src *source.Checkpoint) (names, left []string, err error) {
 		_, quantised := layouts[name]
 		return quantised
 	})
-	for name := range src.Tensors {
+	for name := range plain {
 		if _, ok := layouts[name]; ok {
 			names = append(names, name)
 		}
@@ -146,15 +141,7 @@ func quantisedTotals(src *source.Checkpoint) (totals []quantisedTotal, err error
 	if !mayBeQuantised(src) {
 		return nil, nil
 	}
-	config, err := quantConfig(src)
-	if err != nil {
-		return nil, err
-	}
-	layouts, err := quant.Layouts(src.Tensors, config)
-	if err != nil || len(layouts) == 0 {
-		return nil, err
-	}
-	plain, err := quant.Dequantize(src.Tensors, config)
+	plain, layouts, err := dequantized(src)
 	if err != nil {
 		return nil, err
 	}
