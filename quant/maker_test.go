@@ -246,44 +246,33 @@ func down(b []byte, line, column, width, bits int) int {
 	return v
 }
 
-func slowE2M1(code int) float32 {
-	v := []float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}[code&7]
-	if code > 7 {
-		return float32(math.Copysign(float64(v), -1))
+// slow returns the number of a code with a sign, an exponent and some bits of mantissa.
+func slow(code, exponentBits, mantissaBits, bias int) float32 {
+	sign := 1 - 2*float64(code>>(exponentBits+mantissaBits))
+	exponent, mantissa := code>>mantissaBits&(1<<exponentBits-1), float64(code&(1<<mantissaBits-1))/float64(int(1)<<mantissaBits)
+	if exponent == 0 {
+		return float32(math.Copysign(mantissa*math.Pow(2, float64(1-bias)), sign))
 	}
-	return v
+	return float32(sign * (1 + mantissa) * math.Pow(2, float64(exponent-bias)))
 }
 
+func slowE2M1(code int) float32 { return slow(code, 2, 1, 1) }
+
 func slowE4M3(b byte) float32 {
-	sign := 1.0
-	if b > 127 {
-		sign = -1
-	}
-	exponent, mantissa := int(b>>3&15), float64(b&7)
-	switch {
-	case b&127 == 127:
+	if b&127 == 127 {
 		return float32(math.NaN())
-	case exponent == 0:
-		return float32(math.Copysign(mantissa*math.Pow(2, -9), sign))
 	}
-	return float32(sign * (1 + mantissa/8) * math.Pow(2, float64(exponent-7)))
+	return slow(int(b), 4, 3, 7)
 }
 
 func slowE5M2(b byte) float32 {
-	sign := 1.0
-	if b > 127 {
-		sign = -1
-	}
-	exponent, mantissa := int(b>>2&31), float64(b&3)
 	switch {
-	case exponent == 31 && mantissa == 0:
-		return float32(math.Inf(int(sign)))
-	case exponent == 31:
+	case b&127 == 0x7c:
+		return float32(math.Inf(1 - int(b>>7)*2))
+	case b&127 > 0x7c:
 		return float32(math.NaN())
-	case exponent == 0:
-		return float32(math.Copysign(mantissa*math.Pow(2, -16), sign))
 	}
-	return float32(sign * (1 + mantissa/4) * math.Pow(2, float64(exponent-15)))
+	return slow(int(b), 5, 2, 15)
 }
 
 func slowE8M0(b byte) float32 {

@@ -3,6 +3,7 @@ package quant
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -77,15 +78,11 @@ func layWords(m *module) {
 		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*per+31)/32 == words
 	}
 	if m.bits == 0 {
-		for bits := 1; bits <= 8; bits++ {
-			if !fits(bits) {
-				continue
-			}
-			if m.bits != 0 {
-				m.fail(values, "codes of %d bits or of %d; only a config tells", m.bits, bits)
-			}
-			m.bits = bits
+		left := slices.DeleteFunc(slices.Clone(m.layout.sizes), func(bits int) bool { return !fits(bits) })
+		if len(left) > 1 {
+			m.fail(values, "codes of %d bits or of %d; only a config tells", left[0], left[1])
 		}
+		m.bits = append(left, 0)[0]
 	}
 	if size[0] != int64(m.matrix.lines) || m.bits == 0 || !fits(m.bits) {
 		m.fail(shape, "%v at %d bits does not fill %d rows of %d words", size, m.bits, m.matrix.lines, words)

@@ -37,59 +37,40 @@ func downVector(dst []float32, words []byte, shift, bits int, numbers *Table) in
 	return 8 * n
 }
 
-func mulVector(dst, factors []float32) int {
+func mulVector(dst, factors []float32) int { return eachVector(dst, factors, mulAVX2) }
+func subVector(dst, terms []float32) int   { return eachVector(dst, terms, subAVX2) }
+
+// eachVector does an operation with a number for each element.
+func eachVector(dst, numbers []float32, kernel func(dst, other *float32, blocks int)) int {
 	n := len(dst) / 8
 	if !hasVector || n == 0 {
 		return 0
 	}
-	_ = factors[8*n-1]
-	mulAVX2(&dst[0], &factors[0], n)
+	_ = numbers[8*n-1]
+	kernel(&dst[0], &numbers[0], n)
 	return 8 * n
-}
-
-func subVector(dst, terms []float32) int {
-	n := len(dst) / 8
-	if !hasVector || n == 0 {
-		return 0
-	}
-	_ = terms[8*n-1]
-	subAVX2(&dst[0], &terms[0], n)
-	return 8 * n
-}
-
-// groups returns how many whole groups dst has, 0 where the kernels cannot take them.
-func groups(dst, numbers []float32, group int) int {
-	if !hasVector || group%8 != 0 {
-		return 0
-	}
-	n := len(dst) / group
-	if n > 0 {
-		_ = numbers[n-1]
-	}
-	return n
 }
 
 func mulGroupsVector(dst, factors []float32, group int) int {
-	n := groups(dst, factors, group)
-	if n > 0 {
-		mulGroupsAVX2(&dst[0], &factors[0], n, group/8)
-	}
-	return n * group
+	return groupsVector(dst, factors, group, mulGroupsAVX2)
 }
 
 func subGroupsVector(dst, terms []float32, group int) int {
-	n := groups(dst, terms, group)
-	if n > 0 {
-		subGroupsAVX2(&dst[0], &terms[0], n, group/8)
-	}
-	return n * group
+	return groupsVector(dst, terms, group, subGroupsAVX2)
 }
 
 func addGroupsVector(dst, terms []float32, group int) int {
-	n := groups(dst, terms, group)
-	if n > 0 {
-		addGroupsAVX2(&dst[0], &terms[0], n, group/8)
+	return groupsVector(dst, terms, group, addGroupsAVX2)
+}
+
+// groupsVector does an operation with a number for each whole group, of whole blocks.
+func groupsVector(dst, numbers []float32, group int, kernel func(dst, other *float32, groups, blocks int)) int {
+	n := len(dst) / group
+	if !hasVector || group%8 != 0 || n == 0 {
+		return 0
 	}
+	_ = numbers[n-1]
+	kernel(&dst[0], &numbers[0], n, group/8)
 	return n * group
 }
 
