@@ -406,12 +406,11 @@ func TestMarkers(t *testing.T) {
 	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{"format": "pt", key: `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`}))
 	f := must(quant.Open(name))(t)
 	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
-	x, err := f.Tensor("a.weight")
-	require.NoError(t, err)
+	x := must(f.Tensor("a.weight"))(t)
 	require.Equal(t, safetensors.F32, x.DType())
 	require.NoError(t, f.Close()) // or Windows does not replace it
 	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{key: "{"}))
-	_, err = quant.Open(name)
+	_, err := quant.Open(name)
 	require.EqualError(t, err, "safetensors: open "+name+": the config: unexpected end of JSON input")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(method("fp8", object{"ignored_layers": []string{"plain"}})), 0o666))
 	g, err := quant.Open(name) // the config goes before it

@@ -144,8 +144,7 @@ func TestShapesInOneRead(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, m.tensors, nil))
 	file := newCounter(bytes.NewReader(b.Bytes()))
-	f, err := safetensors.NewFile(file, int64(b.Len()))
-	require.NoError(t, err)
+	f := must(safetensors.NewFile(file, int64(b.Len())))(t)
 	file.reads.Store(0)
 	config := []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
 	plain := dequantized(t, maps.Collect(f.Tensors()), config)
@@ -161,7 +160,7 @@ func TestShapesInOneRead(t *testing.T) {
 			tensors[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(cut[len(cut)-3:])))(t)
 		}
 	}
-	_, err = quant.Dequantize(tensors, config)
+	_, err := quant.Dequantize(tensors, config)
 	require.ErrorContains(t, err, `weight_shape": packed integers: `)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }

@@ -39,12 +39,11 @@ func TestOpen(t *testing.T) {
 			f := must(quant.Open(name))(t)
 			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 			for name, want := range v.want {
-				x, err := f.Tensor(name)
-				require.NoError(t, err)
+				x := must(f.Tensor(name))(t)
 				got := elements[float32](t, x)
 				requireSame(t, want, got, name)
 				require.NoError(t, f.Close())
-				_, err = safetensors.Append[float32](nil, x)
+				_, err := safetensors.Append[float32](nil, x)
 				require.ErrorIs(t, err, fs.ErrClosed)
 			}
 		}

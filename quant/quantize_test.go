@@ -200,13 +200,12 @@ func TestQuantizeRefuses(t *testing.T) {
 
 // TestQuantizeTruncated reads results of a tensor whose data ends too early.
 func TestQuantizeTruncated(t *testing.T) {
-	x, err := safetensors.NewTensorAt(safetensors.BF16, []int{300, 256}, bytes.NewReader(make([]byte, 300*256*2-1)))
-	require.NoError(t, err)
+	x := must(safetensors.NewTensorAt(safetensors.BF16, []int{300, 256}, bytes.NewReader(make([]byte, 300*256*2-1))))(t)
 	for _, scheme := range schemes {
 		q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 		for name, part := range q {
 			if !strings.HasSuffix(name, "shape") {
-				_, err = safetensors.Append[byte](nil, part)
+				_, err := safetensors.Append[byte](nil, part)
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
 			}
 		}
