@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"math/big"
 	"net/http"
@@ -186,32 +185,4 @@ func TestSignAway(t *testing.T) {
 	require.NotContains(t, fails(t, 1, append([]string{"verify", down.URL + "/x?token=secret"}, byKey...)...), "secret")
 	write(t, "model/"+file, "other")
 	require.Contains(t, runs(t, append([]string{"verify", server.URL + "/" + file}, byKey...)...).stdout, file+": DIFFERS")
-}
-
-// TestSignatureIsJSON reads a signature as other programs do.
-func TestSignatureIsJSON(t *testing.T) {
-	chdirModel(t)
-	succeeds(t, "sign", "model", "--key", "key.pem", "--ignore", "sub/x", "--out", "model/x.sig")
-	text := must(os.ReadFile("model/x.sig"))
-	var bundle struct {
-		DSSEEnvelope struct{ Payload []byte }
-	}
-	require.NoError(t, json.Unmarshal(text, &bundle))
-	var statement struct {
-		Predicate struct {
-			Resources     []struct{ Name string }
-			Serialization map[string]any
-		}
-	}
-	require.NoError(t, json.Unmarshal(bundle.DSSEEnvelope.Payload, &statement))
-	require.Equal(t, map[string]any{
-		"method": "files", "hash_type": "sha256", "allow_symlinks": false,
-		"ignore_paths": []any{".git", ".gitattributes", ".github", ".gitignore", "sub/x", "x.sig"},
-	}, statement.Predicate.Serialization)
-	var names []string
-	for _, r := range statement.Predicate.Resources {
-		names = append(names, r.Name)
-	}
-	require.IsIncreasing(t, names, "in the order of the specification")
-	require.Len(t, names, 9)
 }
