@@ -240,6 +240,7 @@ func writeFiles(t *testing.T, dir string) {
 	require.NoError(t, safetensors.WriteShards(filepath.Join(dir, "shards"), map[string]safetensors.Tensor{
 		"x": counting(t, 8), "y": counting(t, 8), "z": counting(t, 2),
 	}, map[string]string{"format": "pt"}, 40))
+	write("overflow.safetensors", overflowing(t), nil)
 	writeKeys(t, filepath.Join(dir, "key"), elliptic.P256())
 	writeKeys(t, filepath.Join(dir, "other"), elliptic.P384())
 	one := counting(t, 2)
@@ -252,7 +253,7 @@ func writeFiles(t *testing.T, dir string) {
 		"mlp.weight_scale_inv": floats(t, []int{1, 1}, 0.5),
 		"norm.weight":          tensorOfData(t, safetensors.BF16, []int{2}, 0x80, 0x3f, 0x00, 0xc0),
 	}, map[string]string{"format": "pt"})
-	for i, model := range [][2]float32{{0.1, 1}, {0.1, 3}, {0.2, 3}, {1e-9, 1}} { // a scale, and a plain number
+	for i, model := range [][2]float32{{0.1, 1}, {0.1, 3}, {0.2, 3}, {1e-9, 1}, {1e9, 1}} { // a scale, and a plain number
 		folder := fmt.Sprint("scales", i+1)
 		raw(folder+"/config.json", `{"torch_dtype":"float32","quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`)
 		write(folder+"/model.safetensors", map[string]safetensors.Tensor{
