@@ -1,15 +1,18 @@
 package main
 
 import (
-	"net/http"
-	"net/http/httptest"
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
+	"github.com/rclone/gofakes3"
+	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
 )
 
@@ -41,14 +44,47 @@ func TestForeignFiles(t *testing.T) {
 	require.Greater(t, found, 20)
 }
 
-// TestTorchAway copies a file of PyTorch on a web server.
+// TestTorchAway copies files of PyTorch, and indexes of them, from web servers, hubs and
+// buckets.
 func TestTorchAway(t *testing.T) {
-	folders := filepath.Join("..", "..", "torch", "testdata", "folders")
-	server := httptest.NewServer(http.FileServer(http.Dir(folders)))
-	defer server.Close()
-	to := filepath.Join(t.TempDir(), "to.safetensors")
-	succeeds(t, "cp", "-q", server.URL+"/one/pytorch_model.bin", to)
-	succeeds(t, "diff", to, filepath.Join(folders, "one.safetensors"))
+	folders := must(filepath.Abs(filepath.Join("..", "..", "torch", "testdata", "folders")))
+	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	for to, from := range map[string]string{"repo": "shards", "repo/shards": "shards", "repo/one": "one", "repo/adapter": "adapter"} {
+		require.NoError(t, os.CopyFS(to, os.DirFS(filepath.Join(folders, from))))
+	}
+	write(t, "repo/config.json", `{"torch_dtype":"bfloat16"}`)
+	url, requests := startHub(t, "repo")
+	for _, name := range append(must(filepath.Glob("repo/*.*")), must(filepath.Glob("repo/*/*.*"))...) {
+		key := strings.TrimPrefix(filepath.ToSlash(name), "repo/")
+		must(s.client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("models"), Key: &key, Body: bytes.NewReader(must(os.ReadFile(name)))}))
+	}
+	for _, at := range []string{"hf://owner/name", "s3://models", url} {
+		for name, want := range map[string]string{
+			"": "shards", "/pytorch_model.bin.index.json": "shards", "/one/pytorch_model.bin": "one", "/adapter": "adapter",
+			"/shards/pytorch_model.bin.index.json": "shards",
+		} {
+			if at == url && filepath.Ext(name) == "" {
+				continue // a web server has no folders
+			}
+			args := []string{"cp", "-q", "--force", at + name, "to.safetensors"}
+			if want == "shards" {
+				args = append(args, "--except", "complex")
+			}
+			succeeds(t, args...)
+			require.Equal(t, "equal\n", succeeds(t, "diff", "to.safetensors", filepath.Join(folders, want+".safetensors")), at+name)
+		}
+		require.Contains(t, fails(t, 1, "ls", at+"/one/absent.bin"), "absent.bin")
+	}
+	requests()
+	succeeds(t, "cp", "-q", "hf://owner/name", "half", "--except", "complex", "--dtype", "f16", "--max-shard-size", "1GB")
+	require.Contains(t, string(must(os.ReadFile("half/config.json"))), "float16")
+	require.Equal(t, 1, strings.Count(strings.Join(requests(), " "), "pytorch_model-00001-of-00002.bin"), "one request")
+	require.Contains(t, succeeds(t, "hash", "hf://owner/name/one/pytorch_model.bin"), "  pytorch_model.bin\n")
+
+	succeeds(t, "cp", "to.safetensors", "repo/model.safetensors", "--meta", "first=safetensors")
+	require.Contains(t, succeeds(t, "meta", "hf://owner/name"), "first")
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	require.Contains(t, fails(t, 1, "ls", "hf://owner/name/one/pytorch_model.bin"), "HF_HUB_OFFLINE is set")
 }
 
 // TestTorchRanks has PyTorch load what cp --ranks writes.

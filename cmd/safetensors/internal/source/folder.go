@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/hub"
 )
 
@@ -157,10 +158,8 @@ func listSideFiles(fsys fs.FS) (files []Pin, err error) {
 func (o *Opener) repoFolder(repo, revision, file string) *Folder {
 	client := &hub.Client{HTTP: o.client()}
 	dir, whole := file, true
-	if path.Ext(file) == ".safetensors" {
-		dir, whole = strings.TrimPrefix(path.Dir(file), "."), false
-	} else if strings.HasSuffix(file, ".index.json") {
-		dir = strings.TrimPrefix(path.Dir(file), ".")
+	if isIndex := strings.HasSuffix(file, ".index.json") || IsTorchIndex(file); isIndex || format.ByName(file) != nil {
+		dir, whole = strings.TrimPrefix(path.Dir(file), "."), isIndex
 	}
 	f := &Folder{read: func(name string) ([]byte, error) {
 		return client.ReadFile(o.Context, repo, revision, path.Join(dir, name))

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,10 +83,8 @@ func (b *countedBody) cause(err error) error {
 }
 
 func (o *Opener) openURL(c *Checkpoint, name string) error {
-	if u, err := url.Parse(name); err == nil {
-		if f := format.ByName(u.Path); f != nil && f.Open != nil {
-			return o.openDownload(c, name, path.Base(u.Path))
-		}
+	if u, err := url.Parse(name); err == nil && isForeign(u.Path) {
+		return o.openAway(c, path.Base(u.Path), o.besides(u))
 	}
 	client := o.client()
 	seen := &answers{RoundTripper: client.Transport, last: make(map[string]http.Header)}
@@ -101,26 +98,6 @@ func (o *Opener) openURL(c *Checkpoint, name string) error {
 	c.take(f)
 	if o.Pin {
 		return o.pinURL(c, name, f, seen)
-	}
-	return nil
-}
-
-// openDownload opens a file of another format than safetensors on a web server, in a
-// temporary file: it takes one request.
-func (o *Opener) openDownload(c *Checkpoint, name, file string) error {
-	client := o.client()
-	client.Transport = bucket.RetryTransport{RoundTripper: client.Transport}
-	resp, err := o.request(client, http.MethodGet, name)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := o.openStream(c, resp.Body); err != nil {
-		return err
-	}
-	c.Files[0].Name = file
-	if o.Pin {
-		c.pins = []Pin{{file, c.Files[0].Size, cmp.Or(resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"))}}
 	}
 	return nil
 }
@@ -153,12 +130,23 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		revision = snapshot.Commit
 		c.pins = []Pin{{Name: path.Join(repo, file), Tag: revision}}
 	}
+	c.Folder = o.repoFolder(repo, revision, file)
+	if isForeign(file) {
+		return o.openAway(c, path.Base(file), o.inRepo(repo, revision, path.Dir(file)))
+	}
 	f, err := o.openRepo(repo, revision, file)
+	if path.Ext(file) != ".safetensors" && errors.Is(err, fs.ErrNotExist) {
+		for _, name := range []string{"pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.bin"} {
+			away := o.openAway(c, name, o.inRepo(repo, revision, file))
+			if !errors.Is(away, fs.ErrNotExist) {
+				return away
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}
 	c.take(f)
-	c.Folder = o.repoFolder(repo, revision, file)
 	return nil
 }
 

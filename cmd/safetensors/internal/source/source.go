@@ -83,6 +83,7 @@ type Checkpoint struct {
 	parts []*Checkpoint // of several sources opened as one
 	pins  []Pin         // in place of those of Files
 
+	mu      sync.Mutex // of closers: files may be opened concurrently
 	closers []func() error
 }
 
@@ -104,7 +105,11 @@ func (c *Checkpoint) Sources() []*Checkpoint {
 	return c.parts
 }
 
-func (c *Checkpoint) onClose(f func() error) { c.closers = append(c.closers, f) }
+func (c *Checkpoint) onClose(f func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closers = append(c.closers, f)
+}
 
 // Size returns the bytes of all tensors.
 func (c *Checkpoint) Size() (size int64) {

@@ -1,11 +1,8 @@
 package source
 
 import (
-	"errors"
 	"io"
 	"os"
-
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 )
 
 // openStream opens what can be read once only, from start to end. It goes to a
@@ -17,19 +14,7 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 			return o.openReader(c, o.meter(f), info.Size(), "")
 		}
 	}
-	spool, err := os.CreateTemp("", "safetensors-*.tmp")
-	if err != nil {
-		return err
-	}
-	gone := os.Remove(spool.Name()) == nil // where the system can: a command that is killed leaves nothing
-	c.onClose(func() error {
-		err := spool.Close()
-		if !gone {
-			err = errors.Join(err, os.Remove(spool.Name()))
-		}
-		return err
-	})
-	size, err := localfile.Await(o.Context, func() (int64, error) { return io.Copy(spool, r) })
+	spool, size, err := o.spool(c, r)
 	if err != nil {
 		return err
 	}

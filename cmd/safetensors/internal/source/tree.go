@@ -225,24 +225,33 @@ func (o *Opener) treeURL(t *Tree, name string) error {
 	return nil
 }
 
-// request sends a request whose answer is 200.
+// request asks for a URL; the answer is 200.
 func (o *Opener) request(client *http.Client, method, rawURL string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(o.Context, method, rawURL, nil)
 	if err != nil {
 		return nil, err
 	}
+	return send(client, req)
+}
+
+// send sends a request whose answer is 200.
+func send(client *http.Client, req *http.Request) (*http.Response, error) {
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, errors.Unwrap(err) // without the URL, whose query may be a secret
 	}
-	if resp.StatusCode != http.StatusOK {
-		resp.Body.Close()
-		return nil, errors.New(resp.Status)
+	switch encoding := resp.Header.Get("Content-Encoding"); {
+	case resp.StatusCode == http.StatusNotFound:
+		err = fmt.Errorf("%s: %w", resp.Status, fs.ErrNotExist)
+	case resp.StatusCode != http.StatusOK:
+		err = errors.New(resp.Status)
+	case encoding != "" && encoding != "identity":
+		err = fmt.Errorf("the answer has the Content-Encoding %.100q, expected the file as it is", encoding)
 	}
-	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+	if err != nil {
 		resp.Body.Close()
-		return nil, fmt.Errorf("the answer has the Content-Encoding %.100q, expected the file as it is", encoding)
+		return nil, err
 	}
 	return resp, nil
 }
