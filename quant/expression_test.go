@@ -34,7 +34,7 @@ func TestExpression(t *testing.T) {
 		valid++
 		slow := regexp.MustCompile("^(?:" + text + ")")
 		for range 5 {
-			name := some([]string{"a", "b", "A", "1", ".", "é", "\n", "\xff"}, 6)
+			name := some([]string{"a", "b", "A", "1", ".", "é", "\n", "\xff", "\x00"}, 6)
 			left := int64(maxSteps)
 			ok, err := e.match(name, &left)
 			require.NoError(t, err)

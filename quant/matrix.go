@@ -100,7 +100,7 @@ func (m *matrix) compute(dst []float32, first int64) error {
 		c.stop = min(c.stop, c.start+min(len(dst), maxBlock))
 		n := 1
 		if c.len() == columns {
-			n = min(rows-r, max(1, min(len(dst), maxBlock)/columns))
+			n = min(rows-r, min(len(dst), maxBlock)/columns)
 		}
 		part := dst[:n*c.len()]
 		if err := m.block(part, batch, span{r, r + n}, c); err != nil {

@@ -119,6 +119,7 @@ func TestRefused(t *testing.T) {
 		{"negative block", compressedConfig("float-quantized", object{"strategy": "block", "block_structure": []int{-1, 2}}), nil, "g: weights: block_structure: [-1 2] is not two positive numbers"},
 		{"many expressions", method("fp8", object{"ignored_layers": slices.Repeat([]string{"re:.*"}, 1<<12)}), nil, "its patterns, with repeats written out, take more than 131072 bytes"},
 		{"expressions with many repeats", method("fp8", object{"ignored_layers": slices.Repeat([]string{"re:(.?){1000}", "re:x{999})|(?:x{999}"}, 50)}), nil, "take more than 131072 bytes"},
+		{"an expression with many repeats", method("fp8", object{"ignored_layers": []string{"re:" + strings.Repeat("x{1000}", 200)}}), nil, "take more than 131072 bytes"},
 		{"many expressions in two groups", method("compressed-tensors", object{"config_groups": object{
 			"a": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}, "b": object{"targets": slices.Repeat([]string{"re:.*"}, 1<<11)}}}), nil, "b: its patterns, with"},
 		{"two groups with a target", method("compressed-tensors", object{"format": "pack-quantized", "config_groups": object{
