@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,46 +97,27 @@ func (r *reference) answer() (a answer, err error) {
 	if _, err := io.ReadFull(r.out, message); err != nil {
 		return a, err
 	}
-	d := decoder(message)
-	a.verdict = verdict(d.uint8())
-	if a.verdict == rejected {
-		a.reason = string(d)
-		return a, nil
-	}
-	a.tensors = make(map[string]entry)
-	for range d.uint32() {
-		t := entry{Name: d.string()}
-		if err := t.DType.UnmarshalText([]byte(d.string())); err != nil {
-			return a, err
+	var said struct {
+		Verdict verdict
+		Reason  string
+		Tensors map[string]struct {
+			DType       safetensors.DType
+			Shape       []uint64
+			DataOffsets [2]uint64 `json:"data_offsets"`
 		}
-		t.Shape = make([]int, d.uint32())
-		for i := range t.Shape {
-			t.Shape[i] = int(d.uint64())
+		Metadata map[string]string
+	}
+	d := json.NewDecoder(bytes.NewReader(message))
+	if err := d.Decode(&said); err != nil {
+		return a, err
+	}
+	a = answer{said.Verdict, said.Reason, make(map[string]entry), said.Metadata, message[d.InputOffset():]}
+	for name, t := range said.Tensors {
+		e := entry{Name: name, DType: t.DType, DataOffsets: [2]int64{int64(t.DataOffsets[0]), int64(t.DataOffsets[1])}}
+		for _, n := range t.Shape {
+			e.Shape = append(e.Shape, int(n)) // beyond an int64 this package reads no header
 		}
-		t.DataOffsets = [2]int64{int64(d.uint64()), int64(d.uint64())}
-		a.tensors[t.Name] = t
+		a.tensors[name] = e
 	}
-	if d.uint8() == 1 {
-		a.metadata = make(map[string]string)
-	}
-	for range d.uint32() {
-		key := d.string()
-		a.metadata[key] = d.string()
-	}
-	a.rewritten = d
 	return a, nil
 }
-
-// A decoder is the rest of a message.
-type decoder []byte
-
-func (d *decoder) next(n int) []byte {
-	b := (*d)[:n]
-	*d = (*d)[n:]
-	return b
-}
-
-func (d *decoder) uint8() uint8   { return d.next(1)[0] }
-func (d *decoder) uint32() uint32 { return binary.LittleEndian.Uint32(d.next(4)) }
-func (d *decoder) uint64() uint64 { return binary.LittleEndian.Uint64(d.next(8)) }
-func (d *decoder) string() string { return string(d.next(int(d.uint32()))) }

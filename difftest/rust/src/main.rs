@@ -2,16 +2,13 @@
 //!
 //! It reads candidates from stdin, each a file after its length as a u32, and
 //! answers each on stdout, in the same order and also after a length. All numbers
-//! are little-endian, a string follows its length, and an answer is
+//! are little-endian. An answer is a JSON object with
 //!
-//!     u8       verdict: 1 rejected, 2 rejected for the size of the file alone,
-//!              3 accepted
-//!     1        the error, to the end of the answer
-//!     2 and 3  the table: a u32 count of tensors in any order, each with its name,
-//!              its dtype, its shape as a u32 rank and u64 dimensions, and its data
-//!              offsets as two u64; a u8 that is 1 if there is metadata; a u32 count
-//!              of keys in any order, each with its value
-//!     3        the file as the reference writes it, to the end of the answer
+//!     verdict             1 rejected, 2 rejected for the size of the file alone, 3 accepted
+//!     reason              1: the error
+//!     tensors, metadata   2 and 3: the table, as in a header
+//!
+//! and after it, if the file is accepted, the file as the reference writes it.
 //!
 //! With the name of a file as its argument it exits with 0 if the reference accepts the
 //! file, with 1 if not.
@@ -22,6 +19,7 @@ use std::{env, fs, process};
 
 use safetensors::tensor::{Metadata, SafeTensorError, TensorView};
 use safetensors::SafeTensors;
+use serde_json::json;
 
 const PREFIX: usize = 8;
 
@@ -55,8 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn judge(file: &[u8], answer: &mut Vec<u8>) -> Result<(), Box<dyn Error>> {
     match SafeTensors::read_metadata(file) {
         Ok((length, metadata)) => {
-            answer.push(3);
-            put_table(answer, &metadata);
+            put_table(answer, 3, &metadata)?;
             let data = &file[PREFIX + length..];
             answer.extend(rewrite(data, &metadata)?);
         }
@@ -64,12 +61,10 @@ fn judge(file: &[u8], answer: &mut Vec<u8>) -> Result<(), Box<dyn Error>> {
         Err(SafeTensorError::MetadataIncompleteBuffer) => {
             let length = u64::from_le_bytes(file[..PREFIX].try_into()?) as usize;
             let metadata = serde_json::from_slice(&file[PREFIX..PREFIX + length])?;
-            answer.push(2);
-            put_table(answer, &metadata);
+            put_table(answer, 2, &metadata)?;
         }
         Err(err) => {
-            answer.push(1);
-            answer.extend(err.to_string().bytes());
+            serde_json::to_writer(answer, &json!({"verdict": 1, "reason": err.to_string()}))?;
         }
     }
     Ok(())
@@ -85,37 +80,10 @@ fn rewrite(data: &[u8], metadata: &Metadata) -> Result<Vec<u8>, SafeTensorError>
     safetensors::serialize(views, metadata.metadata().clone())
 }
 
-fn put_table(answer: &mut Vec<u8>, metadata: &Metadata) {
-    let tensors = metadata.tensors();
-    put_u32(answer, tensors.len());
-    for (name, info) in tensors {
-        put_string(answer, &name);
-        put_string(answer, &info.dtype.to_string());
-        put_u32(answer, info.shape.len());
-        for &dimension in &info.shape {
-            put_u64(answer, dimension);
-        }
-        put_u64(answer, info.data_offsets.0);
-        put_u64(answer, info.data_offsets.1);
-    }
-    let strings = metadata.metadata().as_ref();
-    answer.push(strings.is_some().into());
-    put_u32(answer, strings.map_or(0, |strings| strings.len()));
-    for (key, value) in strings.into_iter().flatten() {
-        put_string(answer, key);
-        put_string(answer, value);
-    }
-}
-
-fn put_u32(answer: &mut Vec<u8>, n: usize) {
-    answer.extend((n as u32).to_le_bytes());
-}
-
-fn put_u64(answer: &mut Vec<u8>, n: usize) {
-    answer.extend((n as u64).to_le_bytes());
-}
-
-fn put_string(answer: &mut Vec<u8>, s: &str) {
-    put_u32(answer, s.len());
-    answer.extend(s.bytes());
+fn put_table(answer: &mut Vec<u8>, verdict: u8, metadata: &Metadata) -> serde_json::Result<()> {
+    let (tensors, strings) = (metadata.tensors(), metadata.metadata());
+    serde_json::to_writer(
+        answer,
+        &json!({"verdict": verdict, "tensors": tensors, "metadata": strings}),
+    )
 }
