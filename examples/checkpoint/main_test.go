@@ -129,7 +129,8 @@ func TestErrors(t *testing.T) {
 		require.NoError(t, safetensors.WriteFile(file, tensors, metadata))
 		require.ErrorContains(t, run([]string{"-file", file}, io.Discard), want)
 	}
-	fails("the step in the metadata", nil, nil)
+	fails("its metadata has no step", nil, nil)
+	fails(`the step in its metadata: strconv.Atoi: parsing "one"`, nil, map[string]string{"step": "one"})
 	fails("no tensor is named", nil, map[string]string{"step": "20"})
 	tensors, metadata, err := newModel().snapshot()
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,8 +66,12 @@ func (m *model) snapshot() (map[string]safetensors.Tensor, map[string]string, er
 
 // resume makes m what it was when its checkpoint was taken.
 func (m *model) resume(f *safetensors.File) (err error) {
-	if m.step, err = strconv.Atoi(f.Metadata()["step"]); err != nil {
-		return fmt.Errorf("the step in the metadata: %w", err)
+	step, ok := f.Metadata()["step"]
+	if !ok {
+		return errors.New("its metadata has no step: it is no checkpoint of this program")
+	}
+	if m.step, err = strconv.Atoi(step); err != nil {
+		return fmt.Errorf("the step in its metadata: %w", err)
 	}
 	for name, p := range m.params {
 		for prefix, values := range p.state() {

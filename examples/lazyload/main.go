@@ -66,9 +66,11 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	r.n.Store(0) // forget the header
-	err = printPart(stdout, f, name, *dim, *rank, *of)
+	if err := printPart(stdout, f, name, *dim, *rank, *of); err != nil {
+		return err
+	}
 	fmt.Fprintf(stdout, "read %d bytes besides the header, of the %d bytes of the file\n", r.n.Load(), info.Size())
-	return err
+	return nil
 }
 
 // printPart prints part rank of the named tensor. Only View or Append read its data.

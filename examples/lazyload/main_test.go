@@ -98,7 +98,9 @@ func TestErrors(t *testing.T) {
 			"-rank 1 -of 2 -dim 2 model.safetensors F32": "rank 2",
 			"-rank 1 -of 2 model.safetensors scalar":     "rank 0",
 		} {
-			require.ErrorContains(t, run(strings.Fields(flags+args), io.Discard), want, args)
+			var out bytes.Buffer
+			require.ErrorContains(t, run(strings.Fields(flags+args), &out), want, args)
+			require.NotContains(t, out.String(), "besides the header")
 		}
 		require.ErrorIs(t, run(strings.Fields(flags+"missing.safetensors F32"), io.Discard), fs.ErrNotExist)
 	}
