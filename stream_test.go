@@ -28,6 +28,25 @@ func TestShare(t *testing.T) {
 	require.Zero(t, share%(256*3584), "whole columns, and cache lines of rows")
 }
 
+// TestFreeSmallResults: memory that is somewhat too large is used again, and of what is too
+// small for a result as much goes as makes room.
+func TestFreeSmallResults(t *testing.T) {
+	r := newResultPool()
+	large := must(r.take(1 << 20))
+	r.put(large)
+	require.Same(t, &large[0], &must(r.take(8))[0])
+	r = newResultPool()
+	first, second := must(r.take(8)), must(r.take(8))
+	r.put(first)
+	r.put(second)
+	r.bytes = aheadBytes - 24 // as if others held it
+	must(r.take(16))
+	require.Len(t, r.free, 1)
+	require.Same(t, &second[0], &r.free[0][0], "the older one goes")
+	must(r.take(16))
+	require.Empty(t, r.free)
+}
+
 // TestFreeResults: the memory of results of ever larger tensors is reused or dropped.
 func TestFreeResults(t *testing.T) {
 	if testing.Short() { // address space of some hundred MB
