@@ -242,7 +242,10 @@ func TestWriterErrors(t *testing.T) {
 			dst, _ := w.Tensor("a")
 			dst.Write(make([]byte, 4))
 			writeZeros(w, "b", 1)
-			_, err := dst.Write([]byte{1})
+			n, err := dst.Write([]byte{1})
+			if n > 0 {
+				return fmt.Errorf("%d bytes are written", n)
+			}
 			return err
 		}, `safetensors: tensor "a": data written after the next tensor was started`},
 	} {
