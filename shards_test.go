@@ -50,14 +50,19 @@ func TestIndexReaderFails(t *testing.T) {
 	}
 }
 
+// numberedIndex returns an index of n tensors, t00, t01 and so on, in as many shards, 00, 01 and so on.
+func numberedIndex(n int) []byte {
+	shards := make(map[string]string)
+	for i := range n {
+		shards[fmt.Sprintf("t%02d", i)] = fmt.Sprintf("%02d", i)
+	}
+	return (&Index{Shards: shards}).encode(nil)
+}
+
 // TestManyFailures checks that opening stops soon after ten shards have failed.
 func TestManyFailures(t *testing.T) {
-	weights := map[string]string{}
-	for i := range 5000 {
-		weights[fmt.Sprint(i)] = fmt.Sprintf("%d.safetensors", i)
-	}
 	var calls atomic.Int64
-	_, err := OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(shard string) (*File, error) {
+	_, err := OpenShards(bytes.NewReader(numberedIndex(5000)), func(string) (*File, error) {
 		calls.Add(1)
 		return nil, fs.ErrNotExist
 	})
@@ -67,14 +72,10 @@ func TestManyFailures(t *testing.T) {
 
 // TestShardsAtOnce: 20 shards are opened concurrently, and no more.
 func TestShardsAtOnce(t *testing.T) {
-	weights := map[string]string{}
-	for i := range 60 {
-		weights[fmt.Sprint(i)] = fmt.Sprint(i)
-	}
 	var now, most atomic.Int64
 	full := make(chan struct{})
 	open := sync.OnceFunc(func() { close(full) })
-	_, err := OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(string) (*File, error) {
+	_, err := OpenShards(bytes.NewReader(numberedIndex(60)), func(string) (*File, error) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for known := most.Load(); n > known && !most.CompareAndSwap(known, n); {
@@ -97,11 +98,7 @@ func TestShardsAtOnce(t *testing.T) {
 // tensor, are not lost behind others.
 func TestLateFailures(t *testing.T) {
 	const n = 60
-	weights := map[string]string{}
-	for i := range n {
-		weights[fmt.Sprintf("t%02d", i)] = fmt.Sprintf("%02d", i)
-	}
-	index := (&Index{Shards: weights}).encode(nil)
+	index := numberedIndex(n)
 	for failing := range n {
 		for _, failure := range []error{fs.ErrPermission, nil} { // nil: a shard without its tensor
 			_, err := OpenShards(bytes.NewReader(index), func(shard string) (*File, error) {

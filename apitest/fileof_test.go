@@ -69,7 +69,8 @@ func TestFileOfCopiesNothing(t *testing.T) {
 	require.Same(t, &data[0], &must(View[float32](must(f.Tensor("x"))))[0])
 }
 
-// TestFileOfClose calls close once, whichever way the File is closed.
+// TestFileOfClose calls close once, whichever way the File is closed, also if close closes
+// the File itself, and what it is joined into.
 func TestFileOfClose(t *testing.T) {
 	failure := errors.New("failure")
 	tensors := checkpointOf(4)
@@ -82,14 +83,21 @@ func TestFileOfClose(t *testing.T) {
 		},
 	} {
 		calls := 0
-		f := must(FileOf(tensors, nil, func() error { calls++; return failure }))
-		f = must(own(f))
+		var inner, f *File
+		inner = must(FileOf(tensors, nil, func() error {
+			calls++
+			require.NoError(t, inner.Close(), way)
+			require.NoError(t, f.Close(), way)
+			return failure
+		}))
+		f = must(own(inner))
 		for name, x := range f.Tensors() {
 			require.Equal(t, tensors[name], x, way)
 		}
 		require.Zero(t, calls)
 		require.ErrorIs(t, f.Close(), failure, way)
 		require.NoError(t, f.Close(), way)
+		require.NoError(t, inner.Close(), way)
 		require.Equal(t, 1, calls, way)
 	}
 	closed := 0
@@ -134,21 +142,4 @@ func TestFileOfJoined(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"first": "t00"}, f.Metadata())
 	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), got, nil))
-}
-
-// TestFileOfCloses: the func of FileOf may close the File itself, or one that it is joined
-// into. It is called once.
-func TestFileOfCloses(t *testing.T) {
-	var f, joined *File
-	failure, calls := errors.New("failure"), 0
-	f = must(FileOf(map[string]Tensor{"x": counting(U32, 2)}, nil, func() error {
-		calls++
-		require.NoError(t, f.Close())
-		require.NoError(t, joined.Close())
-		return failure
-	}))
-	joined = must(Join(f))
-	require.ErrorIs(t, joined.Close(), failure)
-	require.NoError(t, f.Close())
-	require.Equal(t, 1, calls)
 }
