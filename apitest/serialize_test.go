@@ -251,13 +251,17 @@ func TestWriterErrors(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			dir := t.TempDir()
-			for _, w := range []*Writer{must(NewWriter(io.Discard, header)), must(Create(filepath.Join(dir, "x"), header))} {
+			for _, open := range []func() (*Writer, error){
+				func() (*Writer, error) { return NewWriter(io.Discard, header) },
+				func() (*Writer, error) { return Create(filepath.Join(dir, "x"), header) },
+			} {
+				w := must(open())
 				err := c.steps(w)
 				require.EqualError(t, err, c.want)
+				requireEmptyDir(t, dir) // before Close, too
 				require.Equal(t, err, w.Close(), "errors stay")
 				require.Equal(t, err, errorOf(w.Tensor("a")))
 			}
-			requireEmptyDir(t, dir)
 		})
 	}
 	for n := range 200 {
