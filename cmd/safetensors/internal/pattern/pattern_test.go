@@ -71,6 +71,7 @@ func TestRename(t *testing.T) {
 		{"s|a/b|c|", "a/b", "c"},
 		{`s|a\|b|c|`, "b", "c"},
 		{`s/\\\//c/`, `a\/`, "ac"},
+		{`s/(a)(b)(c)(d)(e)(f)(g)(h)(i)/\9/`, "abcdefghi", "i"},
 		{"s-a-b-", "a", "b"},
 		{"s]a]b]", "a", "b"},
 		{"s^a^b^", "a", "b"},
