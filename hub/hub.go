@@ -84,7 +84,8 @@ func (c *Client) open(ctx context.Context, repo, revision string) (*safetensors.
 
 // OpenFile opens one file of a repository, such as an adapter or a component of a
 // pipeline. name is a valid path in the sense of [fs.ValidPath]. If it ends in
-// .index.json, OpenFile opens the shards that the index names, next to it. All else is
+// .index.json, or as the index of a variant, .safetensors.index.fp16.json, OpenFile opens
+// the shards that the index names, next to it. All else is
 // as for Open.
 func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
 	r, err := c.repository(ctx, repo, revision)

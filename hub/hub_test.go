@@ -214,6 +214,7 @@ func TestOpenFile(t *testing.T) {
 	const path = "/o/n/resolve/refs%2Fpr%2F1/"
 	s.add("/o/n/resolve/refs/pr/1/unet/model.fp16.safetensors", craft(100, 10))
 	s.add("/o/n/resolve/refs/pr/1/no suffix?#%2F", craft(100, 20))
+	s.add("/o/n/resolve/refs/pr/1/unet/model.safetensors.index.fp16.json", []byte(`{"weight_map":{"t":"model.fp16.safetensors"}}`))
 	addModel(t, s, "/o/n/resolve/refs/pr/1/text encoder/deep/", 3)
 	client := newClient(t, s.URL)
 	client.Token = "t0ken"
@@ -224,6 +225,7 @@ func TestOpenFile(t *testing.T) {
 	}{
 		{"unet/model.fp16.safetensors", []string{"unet/model.fp16.safetensors"}, map[safetensors.DType]int64{safetensors.U8: 10}},
 		{"no suffix?#%2F", []string{"no%20suffix%3F%23%252F"}, map[safetensors.DType]int64{safetensors.U8: 20}},
+		{"unet/model.safetensors.index.fp16.json", []string{"unet/model.safetensors.index.fp16.json", "unet/model.fp16.safetensors"}, map[safetensors.DType]int64{safetensors.U8: 10}},
 		{"text encoder/deep/model.safetensors.index.json", []string{
 			"text%20encoder/deep/model.safetensors.index.json",
 			"text%20encoder/deep/model-00001-of-00003.safetensors",

@@ -34,7 +34,7 @@ var (
 
 var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
-	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport"}, nil},
+	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport", "internal/variant"}, nil},
 	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/transport"}, nil},
 	{"torch", []string{".", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/torchtype", "internal/variant", "internal/zipfile"}, nil},
 	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/torchtype"}, nil},

@@ -12,6 +12,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/transport"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // A Client opens files over HTTP. The zero value is ready to use. Methods may be
@@ -36,7 +37,8 @@ func Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 }
 
 // Open opens a safetensors file by its http or https URL. If the URL ends in
-// .index.json, Open opens the shards that the index names, next to it. It reads
+// .index.json, or as the index of a variant, .safetensors.index.fp16.json, Open opens
+// the shards that the index names, next to it. It reads
 // headers only. ctx governs the File too, not only Open.
 //
 // After an answer of 404 or 410 the error wraps [fs.ErrNotExist], after 401 or 403
@@ -52,7 +54,7 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasSuffix(u.Path, ".index.json") {
+	if (variant.Endings{".safetensors"}).IsIndex(u.Path) {
 		return openShards(s, u)
 	}
 	return openFile(s, u)

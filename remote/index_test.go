@@ -54,6 +54,22 @@ func TestOpenIndexByURL(t *testing.T) {
 	require.Len(t, clock.pauses, 2)
 }
 
+// TestOpenIndexOfVariant: the index of a variant is one, and no other JSON file is.
+func TestOpenIndexOfVariant(t *testing.T) {
+	s := newServer(t)
+	addModel(s, "/f/", 2)
+	for name, tensors := range map[string]int{"model.safetensors.index.fp16.json": 4, "model.fp16.safetensors.index.json": 4, "config.json": 0} {
+		s.add("/f/"+name, s.files["/f/"+indexFile])
+		f, err := Open(t.Context(), s.URL+"/f/"+name)
+		if tensors == 0 {
+			require.Error(t, err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, tensors, f.Len(), name)
+	}
+}
+
 func TestOpenIndexConcurrently(t *testing.T) {
 	s := newServer(t)
 	addModel(s, "/f/", 2*inFlight)

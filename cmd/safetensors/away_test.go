@@ -73,8 +73,10 @@ func TestHub(t *testing.T) {
 	writeShards(t, "repo")
 	writeShards(t, "repo/folder")
 	require.NoError(t, safetensors.WriteFile("repo/other.safetensors", map[string]safetensors.Tensor{"o": counting(t, 2)}, nil))
+	require.NoError(t, os.WriteFile("repo/x.safetensors.index.fp16.json", must(os.ReadFile("repo/model.safetensors.index.json")), 0o666))
 	url, requests := startHub(t, "repo")
 	for _, name := range []string{
+		"hf://owner/name/x.safetensors.index.fp16.json", url + "/x.safetensors.index.fp16.json",
 		"hf://owner/name", "hf://owner/name@v2", "hf://owner/name@refs/pr/1", "hf://owner/name@refs%2Fpr%2F1/model.safetensors.index.json",
 		"hf://owner/name/folder", url + "/model.safetensors.index.json", url + "/folder/model.safetensors.index.json",
 	} {

@@ -84,7 +84,7 @@ func (o *Opener) pinURL(c *Checkpoint, rawURL string, f *safetensors.File, seen 
 		return errors.New("is not a URL")
 	}
 	c.pins = []Pin{seen.pin(path.Base(base.Path), base)}
-	if strings.HasSuffix(base.Path, ".index.json") {
+	if strings.HasSuffix(base.Path, ".index.json") || IsIndex(base.Path) {
 		for name := range f.Headers() {
 			c.pins = append(c.pins, seen.pin(name, base.ResolveReference(&url.URL{Path: name})))
 		}

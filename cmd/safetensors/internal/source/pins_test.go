@@ -82,8 +82,9 @@ func TestPinsOfURL(t *testing.T) {
 	t.Cleanup(server.Close)
 	pin := Pin{"x.safetensors", info.Size(), `"tag"`}
 	for name, want := range map[string][]Pin{
-		"x.safetensors":    {pin},
-		"model.index.json": {{"model.index.json", 36, "Thu, 01 Jan 1970 00:00:01 GMT"}, pin},
+		"x.safetensors":                 {pin},
+		"model.index.json":              {{"model.index.json", 36, "Thu, 01 Jan 1970 00:00:01 GMT"}, pin},
+		"m.safetensors.index.fp16.json": {{"m.safetensors.index.fp16.json", 36, "Thu, 01 Jan 1970 00:00:01 GMT"}, pin},
 	} {
 		mu.Lock()
 		clear(asked)
