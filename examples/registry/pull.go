@@ -95,8 +95,12 @@ func (m *model) addFiles(layers []v1.Descriptor) error {
 	return nil
 }
 
-// open opens the checkpoint. It reads the index and the headers, and no data.
-func (m *model) open() (*safetensors.File, error) {
+// open opens the checkpoint of a model. It reads the index and the headers, and no data.
+func open(ctx context.Context, reference string) (*safetensors.File, error) {
+	m, err := openModel(ctx, reference)
+	if err != nil {
+		return nil, err
+	}
 	if len(m.shards) == 0 {
 		return nil, fmt.Errorf("no layer of %s is a safetensors file", m.repo)
 	}
@@ -145,11 +149,7 @@ func (m *model) read(l v1.Descriptor) (io.ReadCloser, error) {
 }
 
 func list(ctx context.Context, stdout io.Writer, reference string) error {
-	m, err := openModel(ctx, reference)
-	if err != nil {
-		return err
-	}
-	f, err := m.open()
+	f, err := open(ctx, reference)
 	if err != nil {
 		return err
 	}
@@ -162,11 +162,7 @@ func list(ctx context.Context, stdout io.Writer, reference string) error {
 
 // slice copies a tensor, or one of its equal parts, to a file.
 func slice(ctx context.Context, stdout io.Writer, reference, tensor string, dim, rank, of int, file string) error {
-	m, err := openModel(ctx, reference)
-	if err != nil {
-		return err
-	}
-	f, err := m.open()
+	f, err := open(ctx, reference)
 	if err != nil {
 		return err
 	}
