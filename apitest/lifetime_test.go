@@ -76,8 +76,10 @@ func TestClosed(t *testing.T) {
 			n, err := x.WriteTo(&out)
 			require.ErrorIs(t, err, fs.ErrClosed, way)
 			require.Zero(t, n, way)
-			require.ErrorIs(t, Write(&out, map[string]Tensor{"x": x}, nil), fs.ErrClosed, way)
-			require.Zero(t, out.Len(), way)
+			for _, y := range []Tensor{x, must(Concat(0, x, x))} {
+				require.ErrorIs(t, Write(&out, map[string]Tensor{"x": y}, nil), fs.ErrClosed, way)
+				require.Zero(t, out.Len(), way)
+			}
 		}
 	}
 }
