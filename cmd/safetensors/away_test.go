@@ -302,7 +302,7 @@ func testS3(t *testing.T, s *store) {
 
 	require.Contains(t, fails(t, 1, "cp", "local", "s3://models/llama"), "s3://models/llama/model-00001-of-00003.safetensors exists; --force replaces it")
 	succeeds(t, "cp", "s3://models/llama", "s3://models/llama", "--max-shard-size", "64B", "--force")
-	require.Regexp(t, `^llama/(\d{9})-model-00001-of-00002\.safetensors llama/\d{9}-model-00002-of-00002\.safetensors llama/model\.safetensors\.index\.json$`,
+	require.Regexp(t, `^llama/model\.(\d{9})-00001-of-00002\.safetensors llama/model\.\d{9}-00002-of-00002\.safetensors llama/model\.safetensors\.index\.json$`,
 		strings.Join(s.objects(t), " "))
 	require.Equal(t, "equal\n", succeeds(t, "diff", "local", "s3://models/llama"))
 	succeeds(t, "cp", "s3://models/llama", "s3://models/one.safetensors")

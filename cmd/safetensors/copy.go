@@ -19,9 +19,10 @@ type copyJob struct {
 	src      *source.Checkpoint
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
-	read     int64    // bytes of src that this reads
-	config   []byte   // the new config.json; nil if there is none
-	side     []string // files of src that come along
+	origin   map[string]string // the name in src of each tensor, but for those of --quantize
+	read     int64             // bytes of src that this reads
+	config   []byte            // the new config.json; nil if there is none
+	side     []string          // files of src that come along
 	convert  *conversion
 }
 
@@ -36,7 +37,12 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if f.part.IsSet() {
 		return c.copyPart(names, name, f, p)
 	}
-	dst, err := c.openDestination(name, f.maxShardSize, f.ranks, f.force)
+	dst, err := c.openDestination(name, f.maxShardSize, f.ranks)
+	shared, whole := dst.(dest.Shared)
+	whole = whole && len(names) == 1 && f.maxShardSize == "" && f.ranks == 0
+	if err == nil && !whole {
+		err = unoccupied(dst, f.force)
+	}
 	if err != nil {
 		return err
 	}
@@ -57,9 +63,13 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
-	stop := c.progress("cp", w.read)
-	err = dst.Write(w.tensors, w.metadata)
-	stop()
+	if whole = whole && src.Layout != nil; whole {
+		err = c.copyFolder(w, shared, f)
+	} else if err = unoccupied(dst, f.force); err == nil {
+		stop := c.progress("cp", w.read)
+		err = dst.Write(w.tensors, w.metadata)
+		stop()
+	}
 	if err != nil {
 		return err
 	}
@@ -69,8 +79,10 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if p.requantizes() && (folder == nil || w.config == nil) {
 		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
 	}
-	if err := w.copyFiles(folder); err != nil {
-		return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
+	if !whole { // which has written them before the index
+		if err := w.copyFiles(folder); err != nil {
+			return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
+		}
 	}
 	if !f.json {
 		return nil
@@ -108,7 +120,7 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *c
 		return nil, err
 	}
 	w.convert.left = left
-	if w.tensors, w.read, err = p.apply(src, w.convert); err != nil {
+	if w.tensors, w.origin, w.read, err = p.apply(src, w.convert); err != nil {
 		return nil, err
 	}
 	w.read = min(w.read, stored)
@@ -184,36 +196,37 @@ func writtenOf(name string, tensors map[string]safetensors.Tensor, others []stri
 // requantizes reports whether the copy needs another quantization_config.
 func (p *plan) requantizes() bool { return p.dequantize != 0 || p.quantize != "" }
 
-// apply returns the tensors to write, and how many bytes of the source that reads.
-func (p *plan) apply(src *source.Checkpoint, c *conversion) (tensors map[string]safetensors.Tensor, read int64, err error) {
+// apply returns the tensors to write, their names in the source, and how many bytes of that this
+// reads.
+func (p *plan) apply(src *source.Checkpoint, c *conversion) (tensors map[string]safetensors.Tensor, from map[string]string, read int64, err error) {
 	names, err := p.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	if len(names) == 0 && len(src.Order) > 0 {
-		return nil, 0, errors.New("no tensor is selected")
+		return nil, nil, 0, errors.New("no tensor is selected")
 	}
 	if err := refusedError(src, names); err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	if err := pattern.CheckRenames(names, p.renames); err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	tensors = make(map[string]safetensors.Tensor, len(names))
-	from := make(map[string]string, len(names))
+	from = make(map[string]string, len(names))
 	for _, name := range names {
 		t := src.Tensors[name]
 		read += t.Size()
 		renamed := pattern.Renamed(name, p.renames)
 		if other, taken := from[renamed]; taken {
-			return nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
+			return nil, nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
 		}
 		from[renamed] = name
 		if tensors[renamed], err = c.apply(name, renamed, t); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 	}
-	return tensors, read, nil
+	return tensors, from, read, nil
 }
 
 // refusedError returns the error of those names that cannot be read.

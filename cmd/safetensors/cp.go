@@ -41,9 +41,9 @@ func (c *command) cp() *cobra.Command {
 	cmd = c.verb("cp SRC... DST [flags]", "Copy, convert, join, split, prune, rename, download and upload", `
 Several SRC become one; a tensor in two of them is an error.
 
-`+term.Wrap(`DST is a `+format.Written()+` file, a folder (for --max-shard-size), a file or a folder in a
-bucket (s3://..., gs://..., azblob://...), a file:///... URL or - for standard output. It
-appears complete or not at all. It may be SRC itself, with --force.`, helpWidth)+`
+`+term.Wrap(`DST is a `+format.Written()+` file, a folder, a file or a folder in a bucket (s3://...,
+gs://..., azblob://...), a file:///... URL or - for standard output. A file appears complete
+or not at all; a folder is copied shard by shard, its index last. It may be SRC itself, with --force.`, helpWidth)+`
 
 Tensors are selected by --only and --except first, then renamed, then converted.
 --dequantize comes before that and --quantize after it. Parts of quantised tensors are not

@@ -42,6 +42,7 @@ func scenes() []scene {
 		{"shards", shards, cp("DIR", "--max-shard-size", "200B")},
 		{"shards url", shards, cp("file://DIR", "--max-shard-size", "200B")},
 		{"one for shards", shards, cp("DIR")},
+		{"shards for shards", shards, func(dir string) []string { return []string{"cp", "-q", "--force", "new", dir} }},
 		{"shards for one", file("model.safetensors"), cp("file://DIR", "--max-shard-size", "200B")},
 	}
 }
@@ -102,6 +103,7 @@ func writeOldAndNew(t *testing.T) {
 	require.NoError(t, safetensors.WriteFile("old.safetensors", tensors, nil))
 	tensors["b"], tensors["d"] = counting(t, 30), counting(t, 45)
 	require.NoError(t, safetensors.WriteFile("new.safetensors", tensors, nil))
+	require.NoError(t, safetensors.WriteShards("new", tensors, nil, 200))
 }
 
 // TestFullDisk has the system refuse what a file would hold beyond a size: the old

@@ -59,10 +59,9 @@ func dequantizeFlag(cmd *cobra.Command, on *bool) {
 	cmd.Flags().BoolVar(on, "dequantize", false, "take quantised tensors as the numbers they stand for")
 }
 
-// openDestination opens the destination of a verb that makes a checkpoint, and refuses
-// one that is occupied unless it is to be replaced. It is a distributed checkpoint unless
-// ranks is 0.
-func (c *command) openDestination(name, maxShardSize string, ranks int, replace bool) (dest.Destination, error) {
+// openDestination opens the destination of a verb that makes a checkpoint: a distributed one
+// unless ranks is 0.
+func (c *command) openDestination(name, maxShardSize string, ranks int) (dest.Destination, error) {
 	maxBytes := int64(0)
 	if maxShardSize != "" {
 		var err error
@@ -70,27 +69,25 @@ func (c *command) openDestination(name, maxShardSize string, ranks int, replace 
 			return nil, usageError{err}
 		}
 	}
-	var dst dest.Destination
-	var err error
 	switch {
 	case ranks == 0:
-		dst, err = dest.Parse(c.ctx, name, c.stdout, maxBytes)
+		return dest.Parse(c.ctx, name, c.stdout, maxBytes)
 	case maxBytes > 0:
 		return nil, usage("--ranks and --max-shard-size cannot be combined")
-	default:
-		dst, err = dest.ParseRanks(name, ranks)
 	}
-	if err != nil || replace {
-		return dst, err
+	return dest.ParseRanks(name, ranks)
+}
+
+// unoccupied refuses a destination that holds something, unless that is to be replaced.
+func unoccupied(dst dest.Destination, replace bool) error {
+	if replace {
+		return nil
 	}
 	what, err := dst.Occupied()
 	if err == nil && what != "" {
 		err = fmt.Errorf("%s exists; --force replaces it", term.Name(what))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return dst, nil
+	return err
 }
 
 // parsePairs reads KEY=VALUE arguments.

@@ -39,13 +39,14 @@ func startFakeHub(t *testing.T) *fakeHub {
 	return h
 }
 
+func gitSum(text string) string {
+	return fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text)))
+}
+
 func (h *fakeHub) add(name, content string, lfs bool) {
-	git := func(text string) string {
-		return fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text)))
-	}
-	e := map[string]any{"rfilename": name, "blobId": git(content), "size": len(content)}
+	e := map[string]any{"rfilename": name, "blobId": gitSum(content), "size": len(content)}
 	if lfs {
-		e["blobId"] = git("the pointer")
+		e["blobId"] = gitSum("the pointer")
 		e["lfs"] = map[string]any{"sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(content))), "size": len(content)}
 	}
 	h.mu.Lock()

@@ -134,7 +134,10 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 	if total := sumOf(weights); f.method == "linear" && len(f.adapters) == 0 && math.Abs(total-1) > 1e-9 {
 		c.opener.Note(fmt.Sprintf("the sum of the weights is %g; --normalize divides by it", total))
 	}
-	dst, err := c.openDestination(name, f.maxShardSize, 0, f.force)
+	dst, err := c.openDestination(name, f.maxShardSize, 0)
+	if err == nil {
+		err = unoccupied(dst, f.force)
+	}
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlag
 	stop := func() {}
 	job := &parts.Job{
 		To: dst, Name: source.Shown(name), Part: f.part, Force: f.force,
-		Plan:   parts.Plan{Command: version(), Flags: f.planned},
+		Plan:   parts.Plan{Command: version(), Flags: f.planned, Source: pins},
 		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
 		AtOnce:    4,
 		Unchanged: func() error { return permanentLocal(w.src.Unchanged()) },
@@ -132,9 +132,6 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlag
 		Begin: func(size int64) {
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))
 		},
-	}
-	for _, pin := range pins {
-		job.Plan.Source = append(job.Plan.Source, parts.Pin(pin))
 	}
 	if p.requantizes() {
 		job.AtOnce = 2 // each holds some results

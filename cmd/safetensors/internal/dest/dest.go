@@ -122,21 +122,7 @@ type folder struct {
 	maxBytes int64
 }
 
-func (f folder) Occupied() (string, error) {
-	entries, err := os.ReadDir(f.name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		if IsCheckpoint(e.Name()) {
-			return filepath.Join(f.name, e.Name()), nil
-		}
-	}
-	return "", nil
-}
+func (f folder) Occupied() (string, error) { return occupied(f) }
 
 // IsCheckpoint reports whether a file in a folder is of a checkpoint.
 func IsCheckpoint(name string) bool {

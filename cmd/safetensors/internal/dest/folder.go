@@ -1,6 +1,9 @@
 package dest
 
-import "io"
+import (
+	"io"
+	"path/filepath"
+)
 
 // A Folder is a Destination that small files can be put into, next to the weights.
 type Folder interface {
@@ -16,7 +19,7 @@ func (f folder) Put(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := makeFolder(f.name); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
 	return WriteFile(path, writing(data))

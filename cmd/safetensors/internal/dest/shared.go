@@ -1,6 +1,7 @@
 package dest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -39,12 +40,21 @@ type Shared interface {
 	// new file.
 	WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error
 
+	// WriteCopy is WriteShard of what copyTo writes: size bytes, or -1 if that is not known.
+	WriteCopy(name string, size int64, copyTo func(io.Writer) error, last func() error) error
+
+	// FS returns the folder as a file system.
+	FS() fs.FS
+
 	// Remove removes a file, if it is there.
 	Remove(name string) error
 
 	// Sweep removes what processes that were killed have left over. Those that still
 	// write fail.
 	Sweep()
+
+	// PathOf is the path of a file on this machine, or its URL.
+	PathOf(name string) string
 
 	// AtOnce is how many shards are best written concurrently.
 	AtOnce() int
@@ -170,16 +180,37 @@ func (f folder) link(path string, data []byte) error {
 }
 
 func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	return f.write(name, func(temp string) error { return safetensors.WriteFile(temp, tensors, metadata) }, last)
+}
+
+// WriteCopy gives a file of package os to copyTo, so that the system can copy.
+func (f folder) WriteCopy(name string, _ int64, copyTo func(io.Writer) error, last func() error) error {
+	return f.write(name, func(temp string) error {
+		file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return err
+		}
+		err = copyTo(file)
+		if err == nil {
+			err = file.Sync()
+		}
+		return cmp.Or(err, file.Close())
+	}, last)
+}
+
+// write gives a file its name when write has written it under a temporary one, flushed to the
+// disk.
+func (f folder) write(name string, write func(temp string) error, last func() error) error {
 	path, err := f.path(name)
 	if err != nil {
 		return err
 	}
-	if err := makeFolder(f.name); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
 	temp := f.temp()
-	err = safetensors.WriteFile(temp, tensors, metadata)
-	if err == nil {
+	err = write(temp)
+	if err == nil && last != nil {
 		err = last()
 	}
 	if err == nil {
@@ -191,6 +222,10 @@ func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, m
 	}
 	return nil
 }
+
+func (f folder) FS() fs.FS { return os.DirFS(f.name) }
+
+func (f folder) PathOf(name string) string { return filepath.Join(f.name, filepath.FromSlash(name)) }
 
 func (f folder) Remove(name string) error {
 	path, err := f.path(name)

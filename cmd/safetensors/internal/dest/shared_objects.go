@@ -31,14 +31,23 @@ func (o objects) Create(name string, data []byte) (there []byte, err error) {
 }
 
 func (o objects) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
-	return o.b.Write(o.key(name), sizeOf(tensors), func(w io.Writer) error {
-		err := safetensors.Write(w, tensors, metadata)
-		if err == nil {
+	copyTo := func(w io.Writer) error { return safetensors.Write(w, tensors, metadata) }
+	return o.WriteCopy(name, sizeOf(tensors), copyTo, last)
+}
+
+func (o objects) WriteCopy(name string, size int64, copyTo func(io.Writer) error, last func() error) error {
+	return o.b.Write(o.key(name), size, func(w io.Writer) error {
+		err := copyTo(w)
+		if err == nil && last != nil {
 			err = last()
 		}
 		return err
 	})
 }
+
+func (o objects) FS() fs.FS { return o.b.FS(o.folder) }
+
+func (o objects) PathOf(name string) string { return o.b.URL(o.key(name)) }
 
 func (o objects) Remove(name string) error { return o.b.Delete(o.key(name)) }
 

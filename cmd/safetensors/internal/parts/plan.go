@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -29,19 +30,12 @@ type Plan struct {
 	Form    int                 `json:"plan"`    // planVersion
 	Command string              `json:"command"` // its version
 	Flags   map[string][]string `json:"flags"`   // those that make a difference
-	Source  []Pin               `json:"source"`
+	Source  []source.Pin        `json:"source"`
 	Shards  []Shard             `json:"shards"` // sorted by name
 
 	// Stale are the shards that another plan left under names of this one, with
 	// their versions. They count for nothing. Parts need not agree about them.
 	Stale map[string]string `json:"stale,omitempty"`
-}
-
-// A Pin is a file of the source, and what tells when it changes.
-type Pin struct {
-	Name string `json:"name"`
-	Size int64  `json:"size"`
-	Tag  string `json:"tag"` // an ETag, a time or a sum
 }
 
 // A Shard is a file of the checkpoint.
@@ -148,8 +142,8 @@ func flag(name string, values []string) string {
 	return "--" + term.Name(name) + " " + term.Name(strings.Join(values, " "))
 }
 
-func pinsByName(pins []Pin) map[string]Pin {
-	byName := make(map[string]Pin, len(pins))
+func pinsByName(pins []source.Pin) map[string]source.Pin {
+	byName := make(map[string]source.Pin, len(pins))
 	for _, p := range pins {
 		byName[p.Name] = p
 	}

@@ -30,6 +30,9 @@ func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string
 	c.take(f)
 	slices.SortFunc(seen.list, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	c.Files = seen.list
+	if !c.Joined {
+		c.Layout = layoutOf(f, seen.list)
+	}
 	return nil
 }
 

@@ -99,9 +99,10 @@ func (f *Folder) SideFiles() ([]string, error) {
 	return names, nil
 }
 
-// comesAlong reports whether a file next to the weights is copied with them, by its name.
+// comesAlong reports whether a file next to the weights, or in a folder there, is copied with
+// them, by its name.
 func comesAlong(name string) bool {
-	return fs.ValidPath(name) && !strings.Contains(name, "/") && !strings.HasPrefix(name, ".") && !IsIndex(name) && !IsTorchIndex(name) &&
+	return fs.ValidPath(name) && !strings.Contains("/"+name, "/.") && !strings.Contains("/"+name+"/", "/__pycache__/") && !IsIndex(name) && !IsTorchIndex(name) &&
 		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
@@ -111,9 +112,19 @@ func folderOf(fsys fs.FS) *Folder {
 }
 
 // wholeFolder returns a folder whose files belong together.
-func wholeFolder(fsys fs.FS) *Folder {
+func (o *Opener) wholeFolder(fsys fs.FS) *Folder {
 	f := folderOf(fsys)
-	f.list = func() ([]Pin, error) { return listSideFiles(fsys) }
+	f.list = func() (files []Pin, err error) {
+		t := new(Tree)
+		skip := func(name string) bool { return !comesAlong(name) } // without a request
+		err = walk{t, meteredFS{FS: fsys, o: o}, true, skip}.folder(".", nil)
+		for _, file := range t.Files {
+			if file.Size <= maxSideFile {
+				files = append(files, Pin{file.Name, file.Size, file.Tag})
+			}
+		}
+		return files, err
+	}
 	return f
 }
 
@@ -129,29 +140,6 @@ func readSideFile(fsys fs.FS, name string) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", name, maxSideFile)
 	}
 	return data, err
-}
-
-func listSideFiles(fsys fs.FS) (files []Pin, err error) {
-	entries, err := fs.ReadDir(fsys, ".")
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if e.IsDir() || !comesAlong(e.Name()) {
-			continue // without a request
-		}
-		info, err := fs.Stat(fsys, e.Name()) // of what a link points to
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if info.Mode().IsRegular() && info.Size() <= maxSideFile {
-			files = append(files, Pin{e.Name(), info.Size(), tagOf(info)})
-		}
-	}
-	return files, nil
 }
 
 // repoFolder returns the folder of a file in a repository, or of a folder in it.
@@ -174,7 +162,7 @@ func (o *Opener) repoFolder(repo, revision, file string) *Folder {
 		}
 		revision = snapshot.Commit // of what is read later
 		for _, info := range snapshot.Files {
-			if in, name := path.Split(info.Name); strings.Trim(in, "/") == dir && info.Size <= maxSideFile {
+			if name, in := strings.CutPrefix("/"+info.Name, strings.TrimSuffix("/"+dir, "/")+"/"); in && info.Size <= maxSideFile {
 				files = append(files, Pin{name, info.Size, info.BlobID})
 			}
 		}

@@ -35,7 +35,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	}
 	switch {
 	case info.IsDir():
-		c.Folder = wholeFolder(localFS(name))
+		c.Folder = o.wholeFolder(localFS(name))
 		return o.openIn(c, localFS(name), ".", func(file string) string { return filepath.Join(name, filepath.FromSlash(file)) })
 	case o.Variant != "":
 		return errNoVariants
@@ -50,7 +50,7 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 		return o.openStream(c, f)
 	case strings.HasSuffix(name, ".index.json"), IsIndex(name), IsTorchIndex(name):
 		dir := filepath.Dir(name)
-		c.Folder = wholeFolder(localFS(dir))
+		c.Folder = o.wholeFolder(localFS(dir))
 		return o.openIn(c, localFS(dir), filepath.Base(name), func(file string) string { return filepath.Join(dir, filepath.FromSlash(file)) })
 	}
 	c.Folder = folderOf(localFS(filepath.Dir(name)))
@@ -70,14 +70,7 @@ func (o *Opener) openFile(c *Checkpoint, name string) error {
 		Size: info.Size(),
 		Tag:  tagOf(info),
 		Open: func() (io.ReadCloser, error) {
-			again, _, err := localfile.Open(name)
-			if err != nil {
-				return nil, err
-			}
-			return struct {
-				io.Reader
-				io.Closer
-			}{io.NewSectionReader(o.meter(again), 0, info.Size()), again}, nil
+			return meteredFS{FS: localFS(filepath.Dir(name)), o: o}.reopen(filepath.Base(name), tagOf(info))
 		},
 	}}
 	return o.openReader(c, o.meter(f), info.Size(), name)

@@ -1,10 +1,12 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"io/fs"
 	"iter"
+	"os"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -79,7 +81,8 @@ func (f meteredFS) Open(name string) (fs.File, error) {
 	if err != nil || !ok || !info.Mode().IsRegular() {
 		return file, err
 	}
-	noted := File{Name: name, Size: info.Size(), Tag: tagOf(info), Open: func() (io.ReadCloser, error) { return f.reopen(name) }}
+	noted := File{Name: name, Size: info.Size(), Tag: tagOf(info)}
+	noted.Open = func() (io.ReadCloser, error) { return f.reopen(name, noted.Tag) }
 	if f.path != nil {
 		noted.Path = f.path(name)
 	}
@@ -96,19 +99,55 @@ func (f meteredFS) Open(name string) (fs.File, error) {
 	}{file, metered{r, f.o}}, nil
 }
 
-// reopen opens a file for reading it as a whole.
-func (f meteredFS) reopen(name string) (io.ReadCloser, error) {
+// reopen opens a file for reading it as a whole. Unless the tag is "", the file must still
+// have it.
+func (f meteredFS) reopen(name, tag string) (io.ReadCloser, error) {
 	file, err := f.FS.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	info, err := file.Stat()
+	if err == nil && tag != "" && tagOf(info) != tag {
+		err = &fs.PathError{Op: "open", Path: name, Err: errChanged}
+	}
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
+	return f.o.whole(file, info.Size()), nil
+}
+
+// whole reads all of a file.
+func (o *Opener) whole(file fs.File, size int64) io.ReadCloser {
+	r := io.NewSectionReader(o.meter(file.(io.ReaderAt)), 0, size)
 	return struct {
 		io.Reader
+		io.WriterTo
 		io.Closer
-	}{io.NewSectionReader(f.o.meter(file.(io.ReaderAt)), 0, info.Size()), file}, nil
+	}{r, wholeFile{r, file, o}, file}
+}
+
+// A wholeFile of this machine is copied by the system where that can.
+type wholeFile struct {
+	io.Reader
+	file fs.File
+	o    *Opener
+}
+
+func (r wholeFile) WriteTo(w io.Writer) (n int64, err error) {
+	local, ok := r.file.(*os.File)
+	if !ok {
+		return io.CopyBuffer(w, struct{ io.Reader }{r}, make([]byte, 8<<20)) // a request each
+	}
+	const block = 64 << 20
+	for err == nil && r.o.Context.Err() == nil {
+		var copied int64
+		copied, err = io.CopyN(w, local, block)
+		r.o.read.Add(copied)
+		n += copied
+	}
+	if err == io.EOF {
+		return n, nil
+	}
+	return n, cmp.Or(context.Cause(r.o.Context), err)
 }

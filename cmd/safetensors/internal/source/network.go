@@ -210,7 +210,7 @@ func (o *Opener) openBucket(c *Checkpoint, name string) error {
 		return err
 	}
 	if info.IsDir() {
-		c.Folder = wholeFolder(fsys)
+		c.Folder = o.wholeFolder(fsys)
 		return o.openIn(c, fsys, ".", nil)
 	}
 	if o.Variant != "" {

@@ -23,9 +23,9 @@ import (
 // A Pin is a file as it was when a source was opened. Another machine that opens the
 // source has the same pins, unless the source has changed.
 type Pin struct {
-	Name string // in the folder of the source; of the second of several sources, 2:NAME
-	Size int64
-	Tag  string // an ETag, a time, a sum, a commit
+	Name string `json:"name"` // in the folder of the source; of the second of several sources, 2:NAME
+	Size int64  `json:"size"`
+	Tag  string `json:"tag"` // an ETag, a time, a sum, a commit
 }
 
 // tagOf returns what tells that a file has changed: the ETag of an object, the time of

@@ -70,6 +70,10 @@ type Checkpoint struct {
 	// tensors can be read.
 	Files []File
 
+	// Layout is how a folder, an index or a repository holds it; nil of anything else, and
+	// of what is put together from pieces.
+	Layout *Layout
+
 	// Folder is where it is; nil of what comes without one: a web address, standard
 	// input, several sources.
 	Folder *Folder

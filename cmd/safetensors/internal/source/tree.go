@@ -171,7 +171,7 @@ func (w walk) add(name string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", term.Name(name))
 	}
-	f := File{Name: name, Size: info.Size(), Open: func() (io.ReadCloser, error) { return w.fsys.reopen(name) }}
+	f := File{Name: name, Size: info.Size(), Tag: tagOf(info), Open: func() (io.ReadCloser, error) { return w.fsys.reopen(name, "") }}
 	if local, ok := w.fsys.FS.(localFS); ok {
 		f.Path = local.path(name)
 	}

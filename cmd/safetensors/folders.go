@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+)
+
+// copyFolder is copy of a folder to a folder.
+func (c *command) copyFolder(w *copyJob, dst dest.Shared, f copyFlags) error {
+	set := &dest.Set{
+		Shards: make(map[string]dest.Shard), Metadata: w.metadata, Force: f.force,
+		AtOnce: 2, Unchanged: w.src.Unchanged, // each shard may hold some results
+		CopyFiles: func() error { return w.copyFiles(dst) },
+	}
+	if f.asItIs() && w.src.Layout.Plain {
+		if err := c.copies(w, set, dst); err != nil {
+			return err
+		}
+	} else {
+		w.deal(set)
+	}
+	defer c.progress("cp", w.read)()
+	return set.Write(dst)
+}
+
+// asItIs reports whether the flags leave files as they are.
+func (f *copyFlags) asItIs() bool {
+	for flag := range f.planned {
+		if !slices.Contains([]string{"with-files", "variant", "key"}, flag) {
+			return false
+		}
+	}
+	return true
+}
+
+// copies has the files of the source copied as they are, unless they are there.
+func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
+	set.AtOnce = 0
+	for _, file := range w.src.Layout.Files {
+		if file.Name != w.src.Layout.Index {
+			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: c.found(file, dst.PathOf(file.Name)), Stays: file.Path != ""}
+			continue
+		}
+		var text bytes.Buffer
+		if err := file.CopyTo(&text); err != nil {
+			return err
+		}
+		set.Index, set.Text = file.Name, text.Bytes()
+	}
+	return nil
+}
+
+// deal puts each tensor into the shard that has it in the source, or what it is made of. The names
+// of the shards stay, unless some have no tensor left or are of another format.
+func (w *copyJob) deal(set *dest.Set) {
+	stored := w.src.Layout.Shards
+	from, names := make(map[string]string), slices.Sorted(maps.Keys(stored))
+	for name, original := range w.origin {
+		from[name] = stored[nearest(original, names)]
+	}
+	shards := make(map[string]map[string]safetensors.Tensor)
+	if len(w.tensors) == 0 {
+		shards[format.ModelFile] = nil
+	}
+	names = slices.Sorted(maps.Keys(from))
+	for name, t := range w.tensors {
+		shard := from[nearest(name, names)]
+		if shards[shard] == nil {
+			shards[shard] = make(map[string]safetensors.Tensor)
+		}
+		shards[shard][name] = t
+	}
+	files := len(w.src.Layout.Files)
+	if set.Index = w.src.Layout.Index; set.Index != "" {
+		files--
+	}
+	if !w.src.Layout.Plain || len(shards) < files {
+		shards, set.Index = numberedAnew(shards), format.IndexFile
+	}
+	if len(shards) == 1 && shards[format.ModelFile] != nil {
+		set.Index = ""
+	}
+	for name, tensors := range shards {
+		set.Shards[name] = dest.Shard{Tensors: tensors}
+	}
+}
+
+// found reports whether a local file is a copy of one of the source, by their SHA-256.
+func (c *command) found(file source.File, path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() != file.Size || file.Path == "" {
+		return false
+	}
+	there := source.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(path) }}
+	sums, err := c.hashFiles([]source.File{file, there}, 0, func(source.File) (hash.Hash, error) { return sha256.New(), nil })
+	return err == nil && bytes.Equal(sums[0][0], sums[1][0])
+}
+
+// nearest returns which of some sorted names has most of its start in common with a name: what a
+// quantised tensor is made of, or is made into.
+func nearest(name string, sorted []string) (best string) {
+	common := func(a, b string) (n int) {
+		for n < len(a) && n < len(b) && a[n] == b[n] {
+			n++
+		}
+		return n
+	}
+	i, _ := slices.BinarySearch(sorted, name)
+	for _, near := range sorted[max(i-1, 0):min(i+1, len(sorted))] {
+		if best == "" || common(near, name) > common(best, name) {
+			best = near
+		}
+	}
+	return best
+}
+
+// numberedAnew gives shards the names that they have as all of a model.
+func numberedAnew(shards map[string]map[string]safetensors.Tensor) map[string]map[string]safetensors.Tensor {
+	named := make(map[string]map[string]safetensors.Tensor, len(shards))
+	for i, name := range slices.Sorted(maps.Keys(shards)) {
+		named[fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))] = shards[name]
+		if len(shards) == 1 {
+			return map[string]map[string]safetensors.Tensor{format.ModelFile: shards[name]}
+		}
+	}
+	return named
+}

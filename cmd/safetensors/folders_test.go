@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// writeFolder writes a model in three shards whose bytes this package would not write: with other
+// metadata in each, and notes in the index. The numbers begin with first.
+func writeFolder(t *testing.T, dir string, first float32) map[string]string {
+	t.Helper()
+	writeShards(t, dir)
+	for i, name := range []string{"x", "y", "z"} {
+		values := []float32{first, 1, 2, 3, 4, 5, 6, float32(i)}
+		file := filepath.Join(dir, fmt.Sprintf("model-%05d-of-00003.safetensors", i+1))
+		require.NoError(t, safetensors.WriteFile(file, map[string]safetensors.Tensor{name: floats(t, []int{8}, values...)}, map[string]string{"shard": name}))
+	}
+	index := filepath.Join(dir, "model.safetensors.index.json")
+	text := strings.Replace(string(must(os.ReadFile(index))), `"total_size"`, `"note": "kept",  "total_size"`, 1)
+	require.NoError(t, os.WriteFile(index, []byte(text), 0o666))
+	return tree(t, dir)
+}
+
+// TestCopyFolder: shards stay shards, byte for byte, wherever they come from and go to.
+func TestCopyFolder(t *testing.T) {
+	s := clouds(t)["s3"]
+	want := writeFolder(t, "repo", 0)
+	for i, src := range []string{"repo", "repo/model.safetensors.index.json", s.at("up")} {
+		dst := "copy" + string(rune('0'+i))
+		succeeds(t, "cp", src, dst)
+		require.Equal(t, want, tree(t, dst), src)
+		if src == "repo" {
+			succeeds(t, "cp", src, s.at("up"))
+			for name, text := range want {
+				require.Equal(t, text, s.objects()["up/"+name], name)
+			}
+			require.Len(t, s.objects(), len(want))
+		}
+	}
+	require.Contains(t, fails(t, 1, "cp", "repo", "copy0"), "exists; --force replaces it")
+
+	// A folder may have no index, or its only file another name, or shards in folders.
+	require.NoError(t, os.Remove("repo/model.safetensors.index.json"))
+	delete(want, "model.safetensors.index.json")
+	succeeds(t, "cp", "repo", "set")
+	require.Equal(t, want, tree(t, "set"))
+	require.NoError(t, os.Mkdir("one", 0o777))
+	require.NoError(t, os.Rename("repo/model-00001-of-00003.safetensors", "one/adapter_model.safetensors"))
+	succeeds(t, "cp", "one", "only")
+	require.Equal(t, map[string]string{"adapter_model.safetensors": want["model-00001-of-00003.safetensors"]}, tree(t, "only"))
+	mkdir(t, "deep/a")
+	require.NoError(t, os.Rename("one/adapter_model.safetensors", "deep/a/x.safetensors"))
+	write(t, "deep/model.safetensors.index.json", `{"weight_map":{"x":"a/x.safetensors"}}`)
+	for _, dst := range []string{"deeper", s.at("deeper")} {
+		succeeds(t, "cp", "deep", dst)
+		require.Equal(t, "equal\n", succeeds(t, "diff", "deep", dst, "--meta"))
+	}
+	require.Equal(t, []string{"a", "model.safetensors.index.json"}, list(t, "deeper"))
+}
+
+// TestContinueFolder: the shards of a copy that ended early are not copied again, unless they are
+// no longer those of the source.
+func TestContinueFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want := writeFolder(t, "repo", 0)
+	const first = "copy/model-00001-of-00003.safetensors"
+	write(t, first, want["model-00001-of-00003.safetensors"])
+	before := must(os.Stat(first))
+	succeeds(t, "cp", "repo", "copy")
+	require.Equal(t, want, tree(t, "copy"))
+	require.True(t, os.SameFile(before, must(os.Stat(first))))
+
+	// What another copy has begun stays, unless --force takes it away.
+	writeFolder(t, "other", 7)
+	require.NoError(t, os.Remove("copy/model.safetensors.index.json"))
+	require.NoError(t, os.Remove("copy/model-00002-of-00003.safetensors"))
+	early := tree(t, "copy")
+	for _, src := range []string{"other", "repo/model-00001-of-00003.safetensors"} {
+		require.Contains(t, fails(t, 1, "cp", src, "copy"), "exists; --force replaces it")
+	}
+	require.Contains(t, fails(t, 1, "cp", "repo", "copy", "--dtype", "f16"), "exists; --force replaces it")
+	require.Equal(t, early, tree(t, "copy"))
+	succeeds(t, "cp", "other", "copy", "--force")
+	require.Equal(t, tree(t, "other"), tree(t, "copy"))
+	succeeds(t, "cp", "repo", "repo", "--force")
+	require.Equal(t, want, tree(t, "repo"), "a folder may be copied to itself")
+}
+
+// TestFolderThatChanges: a shard that is replaced after it was opened is an error, and the index
+// does not appear.
+func TestFolderThatChanges(t *testing.T) {
+	s := clouds(t)["s3"]
+	want := writeFolder(t, "repo", 0)
+	writeFolder(t, "other", 1)
+	succeeds(t, "cp", "repo", s.at("repo"))
+	other := must(os.ReadFile("other/model-00002-of-00003.safetensors"))
+	handler, opened := s.faults.Handler, false
+	s.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if second := strings.HasSuffix(r.URL.Path, "/repo/model-00002-of-00003.safetensors"); second && opened && r.Method == http.MethodGet {
+			w.Header().Set("ETag", `"another"`)
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(other))
+			return
+		} else if second && r.Method == http.MethodGet {
+			opened = true
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	require.Contains(t, fails(t, 1, "cp", s.at("repo"), "copy"), "has changed since it was opened")
+	require.Empty(t, list(t, "copy"), "nothing proves what was copied from a bucket")
+	s.faults.serve(handler)
+	succeeds(t, "cp", s.at("repo"), "copy")
+	require.Equal(t, want, tree(t, "copy"))
+}
+
+// TestFilesOfFolders: files in folders next to the weights come along, but not what is hidden or a
+// cache.
+func TestFilesOfFolders(t *testing.T) {
+	all := clouds(t)["s3"]
+	writeFolder(t, "repo", 0)
+	files := []string{"1_Pooling/config.json", "modules.json", "onnx/deep/x.json"}
+	for _, name := range append([]string{".git/config", ".cache/x", "1_Pooling/.hidden", "__pycache__/x.py", "onnx/model.onnx", "other/x.safetensors"}, files...) {
+		write(t, "repo/"+name, name)
+	}
+	succeeds(t, "cp", "repo", all.at("up"), "--with-files")
+	for _, src := range []string{"repo", all.at("up")} {
+		require.NoError(t, os.RemoveAll("copy"))
+		succeeds(t, "cp", src, "copy", "--with-files")
+		var found []string
+		require.NoError(t, fs.WalkDir(os.DirFS("copy"), ".", func(name string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() && !strings.HasPrefix(name, "model") {
+				found = append(found, name)
+				require.Equal(t, name, string(must(os.ReadFile("copy/"+name))))
+			}
+			return err
+		}))
+		require.Equal(t, files, found, src)
+	}
+}
+
+// TestConvertFolder: what is computed keeps the number of the shards and their names, unless some
+// have no tensor left.
+func TestConvertFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFolder(t, "model", 0)
+	names := []string{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "model.safetensors.index.json"}
+	for i, flags := range [][]string{{"--dtype", "bf16"}, {"--rename", "s/^/a./"}, {"--meta", "a=b"}} {
+		dst := fmt.Sprint("copy", i)
+		succeeds(t, append([]string{"cp", "model", dst}, flags...)...)
+		require.Equal(t, names, list(t, dst), flags)
+		merged := fmt.Sprintf("merged%d.safetensors", i)
+		succeeds(t, append([]string{"cp", "model", merged}, flags...)...)
+		require.Equal(t, "equal\n", succeeds(t, "diff", dst, merged, "--meta"), flags)
+		f := must(safetensors.Open(filepath.Join(dst, names[1])))
+		for name := range f.Tensors() {
+			require.Contains(t, name, "y", flags)
+		}
+		require.NoError(t, f.Close())
+	}
+	succeeds(t, "cp", "model", "two", "--except", "y")
+	require.Equal(t, []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}, list(t, "two"))
+	succeeds(t, "cp", "model", "one", "--only", "y")
+	require.Equal(t, []string{"model.safetensors"}, list(t, "one"))
+}
+
+// TestQuantiseFolder: what a quantised tensor is made of stays together, and where it was.
+func TestQuantiseFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tensors := map[string]safetensors.Tensor{"a.weight": floats(t, []int{2, 16}, make([]float32, 32)...), "b.weight": floats(t, []int{2, 16}, make([]float32, 32)...)}
+	require.NoError(t, safetensors.WriteShards("model", tensors, nil, 128))
+	write(t, "model/config.json", "{}")
+	succeeds(t, "cp", "model", "fp8", "--quantize", "fp8-channel")
+	succeeds(t, "cp", "fp8", "again", "--dequantize", "f32", "--rename", "s/^/m./")
+	require.Equal(t, list(t, "fp8"), list(t, "again"))
+	for i, name := range []string{"a", "b"} {
+		shard := fmt.Sprintf("model-%05d-of-00002.safetensors", i+1)
+		f := must(safetensors.Open("fp8/" + shard))
+		for part := range f.Tensors() {
+			require.Contains(t, part, name+".weight")
+		}
+		require.Greater(t, f.Len(), 1)
+		require.NoError(t, f.Close())
+		f = must(safetensors.Open("again/" + shard))
+		require.Equal(t, 1, f.Len())
+		must(f.Tensor("m." + name + ".weight"))
+		require.NoError(t, f.Close())
+	}
+}
+
+// TestForceFolder: the earlier checkpoint is the one that is opened until the new one is complete,
+// whichever request fails. Another run goes on, and leaves nothing over. SAFETENSORS_FAULTS=1 tries
+// that with all stores.
+func TestForceFolder(t *testing.T) {
+	all := clouds(t)
+	writeFolder(t, "old", 1)
+	writeFolder(t, "new", 2)
+	for _, scene := range []struct{ name, old string }{
+		{"shards of the same names", "old"}, {"one file", "old/model-00001-of-00003.safetensors"},
+	} {
+		for name, c := range all {
+			if os.Getenv("SAFETENSORS_FAULTS") != "1" && (testing.Short() || name != "gs" || scene.old != "old") {
+				continue
+			}
+			dst, count := "", 0
+			replace := func(at int, before bool) (r result) {
+				dst = c.at(fmt.Sprint(filepath.Base(scene.old), at, before))
+				succeeds(t, "cp", scene.old, dst)
+				r, count = c.faults.run(t, at, before, "cp", "-q", "--force", "new", dst)
+				return r
+			}
+			r := replace(0, false)
+			require.Zero(t, r.code, r.stderr)
+			for _, before := range []bool{true, false} {
+				for at, end := 1, count; at <= end; at++ {
+					r := replace(at, before)
+					where := fmt.Sprintf("%s, %s, request %d of %d, %v: %s", scene.name, name, at, end, before, r.stderr)
+					if runs(t, "diff", "new", dst).code != 0 {
+						require.NotZero(t, r.code, where)
+						require.Equal(t, "equal\n", succeeds(t, "diff", scene.old, dst), where)
+					}
+					succeeds(t, "cp", "-q", "--force", "new", dst)
+					require.Equal(t, "equal\n", succeeds(t, "diff", "new", dst), where)
+					u := must(url.Parse(dst))
+					here := maps.Clone(c.objects())
+					maps.DeleteFunc(here, func(key, _ string) bool { return !strings.HasPrefix(key, strings.Trim(u.Path, "/")+"/") })
+					require.Len(t, here, 4, "%s: %q", where, keysOf(here))
+				}
+			}
+		}
+	}
+	// On a disk, too.
+	succeeds(t, "cp", "old", "dst")
+	succeeds(t, "cp", "new", "dst", "--force")
+	require.Equal(t, "equal\n", succeeds(t, "diff", "new", "dst"))
+	require.Len(t, list(t, "dst"), 4)
+	require.Regexp(t, `^model\.\d+-00001-of-00003\.safetensors$`, list(t, "dst")[0])
+	succeeds(t, "cp", "new", "dst", "--force")
+	require.Equal(t, tree(t, "new"), tree(t, "dst"), "their names are free")
+}
+
+func keysOf(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

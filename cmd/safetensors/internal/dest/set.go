@@ -1,0 +1,244 @@
+package dest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"golang.org/x/sync/errgroup"
+)
+
+// A Set is what a folder gets: shards, and their index if it has a name.
+type Set struct {
+	Shards   map[string]Shard
+	Metadata map[string]string // of shards of tensors
+	Index    string            // its name; "" if there is none
+	Text     []byte            // of the index of copies
+	Force    bool              // a checkpoint that is there is replaced
+
+	// AtOnce is how many shards are written concurrently; 0 is what suits the folder.
+	AtOnce int
+
+	// Unchanged returns an error if the source of copies has changed. CopyFiles writes the
+	// files next to the shards, before the index. They may be nil.
+	Unchanged, CopyFiles func() error
+}
+
+// A Shard is tensors, or what CopyTo writes: Size bytes, or -1 if that is not known.
+type Shard struct {
+	Tensors map[string]safetensors.Tensor
+	CopyTo  func(io.Writer) error
+	Size    int64
+	There   bool // it is in the folder already
+	Stays   bool // after an error, if nothing was replaced: another run knows it again
+}
+
+// Write writes the shards, then the index, then removes the files of an earlier checkpoint. No
+// shard replaces another: a reader of the earlier checkpoint, which may be the one that is being
+// copied, must not meet the new shards. So one of several shards gets a random number, unless it is
+// a copy whose name is free. If Write fails before the new checkpoint is the one that is opened, it removes
+// the new shards, but for those that stay.
+func (s *Set) Write(to Shared) error {
+	there, err := to.Files(false)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if IsCheckpoint(name) && !s.Shards[name].There && !s.Force {
+			return fmt.Errorf("%s exists; --force replaces it", term.Name(to.PathOf(name)))
+		}
+	}
+	earlier, err := earlier(to, there)
+	if err != nil {
+		return err
+	}
+	names, number := make(map[string]string), 100_000_000+rand.IntN(900_000_000)
+	for name, shard := range s.Shards {
+		names[name] = name
+		taken := slices.Contains(earlier, name) || shard.CopyTo == nil && len(earlier) > 0
+		if taken && len(s.Shards) > 1 && !shard.There {
+			names[name] = ending.ReplaceAllString(name, fmt.Sprintf(".%d$0", number))
+		}
+	}
+	index, err := s.index(names)
+	if err == nil {
+		err = s.write(to, names)
+	}
+	if err == nil && s.CopyFiles != nil {
+		err = s.CopyFiles()
+	}
+	var fresh []string
+	for name, shard := range s.Shards {
+		if _, old := there[names[name]]; !old && !(shard.Stays && len(earlier) == 0) {
+			fresh = append(fresh, names[name])
+		}
+	}
+	if err != nil {
+		remove(to, fresh)
+		return err
+	}
+	if s.Index != "" {
+		if err := commit(to, s.Index, index, fresh, slices.Contains(earlier, format.ModelFile)); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	ours := append(slices.Collect(maps.Values(names)), s.Index)
+	for _, name := range earlier {
+		if slices.Contains(ours, name) {
+			continue
+		}
+		if err := to.Remove(name); err != nil {
+			errs = append(errs, fmt.Errorf("the new checkpoint is complete, but a file of an earlier one could not be removed: %w", err))
+		}
+	}
+	to.Sweep()
+	return errors.Join(errs...)
+}
+
+// write writes the shards that are not there.
+func (s *Set) write(to Shared, names map[string]string) error {
+	var group errgroup.Group
+	if group.SetLimit(to.AtOnce()); s.AtOnce > 0 {
+		group.SetLimit(min(s.AtOnce, to.AtOnce()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Shards)) {
+		shard := s.Shards[name]
+		group.Go(func() error {
+			switch {
+			case shard.There:
+				return nil
+			case shard.CopyTo != nil:
+				return to.WriteCopy(names[name], shard.Size, shard.CopyTo, s.Unchanged)
+			}
+			return to.WriteShard(names[name], shard.Tensors, s.Metadata, s.Unchanged)
+		})
+	}
+	return group.Wait()
+}
+
+// index returns the index of the shards by the names they get.
+func (s *Set) index(names map[string]string) ([]byte, error) {
+	if s.Index == "" {
+		return nil, nil
+	}
+	if s.Text == nil {
+		headers := make(map[string]*safetensors.Header, len(s.Shards))
+		for name, shard := range s.Shards {
+			h := &safetensors.Header{Metadata: s.Metadata}
+			for name, t := range shard.Tensors {
+				h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: name, DType: t.DType(), Shape: t.Shape()})
+			}
+			headers[names[name]] = h
+		}
+		index, err := safetensors.NewIndex(maps.All(headers))
+		if err != nil {
+			return nil, err
+		}
+		return index.AppendBinary(nil)
+	}
+	index, err := safetensors.ReadIndex(bytes.NewReader(s.Text))
+	if err != nil {
+		return nil, err
+	}
+	renamed := false
+	for tensor, shard := range index.Shards {
+		renamed = renamed || names[shard] != shard
+		index.Shards[tensor] = names[shard]
+	}
+	if !renamed {
+		return s.Text, nil
+	}
+	return index.AppendBinary(nil)
+}
+
+// commit makes shards the checkpoint of the folder: by the index, or by the removal of
+// the single file, which is opened before an index. An answer can get lost after the
+// store has done what it was asked for, so that what is there decides.
+func commit(to Shared, name string, index []byte, fresh []string, single bool) error {
+	if err := to.Put(name, index); err != nil {
+		now, readErr := to.Read(name, int64(len(index))+1)
+		switch {
+		case readErr == nil && bytes.Equal(now, index):
+			if _, local := to.(folder); local { // it is not flushed
+				return err
+			}
+		case readErr == nil, errors.Is(readErr, fs.ErrNotExist):
+			remove(to, fresh)
+			return err
+		default:
+			return fmt.Errorf("%w; it is not known whether the new index is there, so the new shards stay: %w", err, readErr)
+		}
+	}
+	if !single {
+		return nil
+	}
+	if err := to.Remove(format.ModelFile); err != nil {
+		_, readErr := to.Read(format.ModelFile, 1)
+		switch {
+		case errors.Is(readErr, fs.ErrNotExist):
+		case readErr == nil:
+			remove(to, append([]string{name}, fresh...)) // the index first
+			return err
+		default:
+			return fmt.Errorf("%w; it is not known whether the earlier checkpoint is there, so the new one stays: %w", err, readErr)
+		}
+	}
+	return nil
+}
+
+// remove removes new files after an error, which the caller reports.
+func remove(to Shared, names []string) {
+	for _, name := range names {
+		to.Remove(name)
+	}
+}
+
+// earlier returns the files of the checkpoint in a folder, starting with those that open it. Shards
+// that no checkpoint has are not among them, unless they have a number.
+func earlier(to Shared, there map[string]Stored) ([]string, error) {
+	var files []string
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if name == format.ModelFile || strings.HasSuffix(name, ".safetensors.index.json") || withNumber.MatchString(name) {
+			files = append(files, name)
+		}
+	}
+	f, err := safetensors.OpenFS(to.FS(), ".")
+	switch broken := (*safetensors.FormatError)(nil); {
+	case err == nil:
+		for name := range f.Headers() {
+			files = append(files, name)
+		}
+		f.Close()
+	case !errors.As(err, &broken) && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	return files, nil
+}
+
+// ending is where the name of a shard gets a number, and withNumber matches what has one.
+var (
+	ending     = regexp.MustCompile(`(-\d+-of-\d+)?\.safetensors$`)
+	withNumber = regexp.MustCompile(`\.\d{9}-\d+-of-\d+\.safetensors$`)
+)
+
+// occupied returns a file of a checkpoint, or of shards without one, "" if there is none.
+func occupied(to Shared) (string, error) {
+	files, err := to.Files(false)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if IsCheckpoint(name) {
+			return to.PathOf(name), nil
+		}
+	}
+	return "", err
+}
