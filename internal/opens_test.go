@@ -26,6 +26,7 @@ var opens = map[string]string{
 	"folder.go openUnmapped":                                 "systems without named pipes, after osfile.OpenRegular",
 
 	"cmd/safetensors/internal/localfile/localfile.go OpenNamed": "waits no longer than its context, for the writer of a pipe that the command line names",
+	"cmd/safetensors/internal/dest/shared.go folder.WriteCopy":  "a new file",
 	"cmd/safetensors/internal/dest/shared.go folder.touch":      "a new file",
 }
 

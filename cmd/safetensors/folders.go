@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 )
 
@@ -102,7 +103,10 @@ func (c *command) found(file source.File, path string) bool {
 	if err != nil || info.Size() != file.Size || file.Path == "" {
 		return false
 	}
-	there := source.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(path) }}
+	there := source.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
+		f, _, err := localfile.Open(path)
+		return f, err
+	}}
 	sums, err := c.hashFiles([]source.File{file, there}, 0, func(source.File) (hash.Hash, error) { return sha256.New(), nil })
 	return err == nil && bytes.Equal(sums[0][0], sums[1][0])
 }

@@ -213,7 +213,7 @@ func earlier(to Shared, there map[string]Stored) ([]string, error) {
 			files = append(files, name)
 		}
 	}
-	f, err := safetensors.OpenFS(to.FS(), ".")
+	f, err := to.Open()
 	switch broken := (*safetensors.FormatError)(nil); {
 	case err == nil:
 		for name := range f.Headers() {

@@ -43,8 +43,8 @@ type Shared interface {
 	// WriteCopy is WriteShard of what copyTo writes: size bytes, or -1 if that is not known.
 	WriteCopy(name string, size int64, copyTo func(io.Writer) error, last func() error) error
 
-	// FS returns the folder as a file system.
-	FS() fs.FS
+	// Open opens the checkpoint in the folder.
+	Open() (*safetensors.File, error)
 
 	// Remove removes a file, if it is there.
 	Remove(name string) error
@@ -223,7 +223,7 @@ func (f folder) write(name string, write func(temp string) error, last func() er
 	return nil
 }
 
-func (f folder) FS() fs.FS { return os.DirFS(f.name) }
+func (f folder) Open() (*safetensors.File, error) { return safetensors.Open(f.name) }
 
 func (f folder) PathOf(name string) string { return filepath.Join(f.name, filepath.FromSlash(name)) }
 

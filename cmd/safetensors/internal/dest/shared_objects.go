@@ -45,7 +45,9 @@ func (o objects) WriteCopy(name string, size int64, copyTo func(io.Writer) error
 	})
 }
 
-func (o objects) FS() fs.FS { return o.b.FS(o.folder) }
+func (o objects) Open() (*safetensors.File, error) {
+	return safetensors.OpenFS(o.b.FS(o.folder), ".")
+}
 
 func (o objects) PathOf(name string) string { return o.b.URL(o.key(name)) }
 
