@@ -24,13 +24,14 @@ func TestTorchNewcomers(t *testing.T) {
 		"state.pt to/state.safetensors", "module.pt to/module.safetensors",
 		"training.ckpt to/model.safetensors --key model", "training.ckpt to/optimizer.safetensors --key optimizer",
 		"llama to/llama-fp16 --with-files --variant fp16", "llama-shards to/llama-shards-fp16 --with-files --variant fp16",
+		"sentences to/sentences --with-files",
 	}
 	for _, model := range []string{"llama", "tied"} {
 		for _, kind := range []string{"", "-shards", "-bin", "-bin-shards"} {
 			copies = append(copies, model+kind+" to/"+model+kind+" --with-files")
 		}
 	}
-	// What is around the weights of a pipeline, of an adapter and in subfolders is copied without the command.
+	// What is around the weights of a pipeline and of an adapter is copied without the command.
 	weights := func(from, file string) {
 		require.NoError(t, os.CopyFS("to/"+strings.Split(from, "/")[0], os.DirFS(strings.Split(from, "/")[0])))
 		for _, old := range must(filepath.Glob("to/" + from + "/*model*")) {
@@ -38,7 +39,6 @@ func TestTorchNewcomers(t *testing.T) {
 		}
 		copies = append(copies, from+" to/"+from+"/"+file)
 	}
-	weights("sentences", "model.safetensors")
 	for _, kind := range []string{"", "-bin"} {
 		weights("pipeline"+kind+"/unet", "diffusion_pytorch_model.safetensors")
 		copies = append(copies, "pipeline"+kind+"/unet to/pipeline"+kind+"/unet/diffusion_pytorch_model.fp16.safetensors --variant fp16")

@@ -127,9 +127,10 @@ def compare_transformers():
     assert len(names) == 10, names
     for name in names:
         want = llama(tie_word_embeddings=name.startswith("tied"))
-        if name.endswith("fp16"):
+        variant = "fp16" if name.endswith("fp16") else None
+        if variant:
             want = want.half()
-        model, info = AutoModelForCausalLM.from_pretrained(at("to", name), output_loading_info=True, dtype=want.dtype)
+        model, info = AutoModelForCausalLM.from_pretrained(at("to", name), output_loading_info=True, dtype=want.dtype, variant=variant)
         assert not any(info.values()), (name, info)
         same(model.state_dict(), want.state_dict())
 
