@@ -110,7 +110,9 @@ func TestVerifyHub(t *testing.T) {
 		require.Equal(t, "README.md: OK\n", succeeds(t, "verify", "model", "--hub", "owner/name"+revision))
 		require.Equal(t, []string{"/hub/api/models/owner/name/revision/" + request}, h.taken())
 	}
+	h.mu.Lock()
 	h.entries[0]["blobId"] = "../x"
+	h.mu.Unlock()
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), `the hub gives "README.md" the sum "../x"`)
 	h.taken()
 	t.Setenv("HF_HUB_OFFLINE", "1")
