@@ -50,6 +50,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if f.withFiles && !ok {
 		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
 	}
+	c.opener.Whole = whole && f.asItIs()
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
 		return err

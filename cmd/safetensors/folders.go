@@ -24,7 +24,7 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared, f copyFlags) error {
 		AtOnce: 2, Unchanged: w.src.Unchanged, // each shard may hold some results
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
-	if f.asItIs() && w.src.Layout.Plain {
+	if f.asItIs() && w.src.Layout.Plain && w.src.Layout.Files != nil {
 		if err := c.copies(w, set, dst); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 	set.AtOnce = 0
 	for _, file := range w.src.Layout.Files {
 		if file.Name != w.src.Layout.Index {
-			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: c.found(file, dst.PathOf(file.Name)), Stays: file.Path != ""}
+			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: c.found(file, dst.PathOf(file.Name)), Stays: file.Path != "" || file.Hub != nil}
 			continue
 		}
 		var text bytes.Buffer
@@ -82,11 +82,12 @@ func (w *copyJob) deal(set *dest.Set) {
 		}
 		shards[shard][name] = t
 	}
-	files := len(w.src.Layout.Files)
-	if set.Index = w.src.Layout.Index; set.Index != "" {
-		files--
+	set.Index = w.src.Layout.Index
+	files := make(map[string]bool)
+	for _, file := range stored {
+		files[file] = true
 	}
-	if !w.src.Layout.Plain || len(shards) < files {
+	if !w.src.Layout.Plain || len(shards) < len(files) {
 		shards, set.Index = numberedAnew(shards), format.IndexFile
 	}
 	if len(shards) == 1 && shards[format.ModelFile] != nil {
@@ -97,16 +98,20 @@ func (w *copyJob) deal(set *dest.Set) {
 	}
 }
 
-// found reports whether a local file is a copy of one of the source, by their SHA-256.
+// found reports whether a local file is a copy of one of the source, by their sums.
 func (c *command) found(file source.File, path string) bool {
 	info, err := os.Stat(path)
-	if err != nil || info.Size() != file.Size || file.Path == "" {
+	if err != nil || file.Size >= 0 && info.Size() != file.Size || file.Path == "" && file.Hub == nil {
 		return false
 	}
 	there := source.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
 		f, _, err := localfile.Open(path)
 		return f, err
 	}}
+	if file.Hub != nil {
+		sums, err := c.hashFiles([]source.File{there}, 0, func(source.File) (hash.Hash, error) { return file.Hub.Hash(file.Size), nil })
+		return err == nil && file.Hub.Matches(sums[0][0])
+	}
 	sums, err := c.hashFiles([]source.File{file, there}, 0, func(source.File) (hash.Hash, error) { return sha256.New(), nil })
 	return err == nil && bytes.Equal(sums[0][0], sums[1][0])
 }

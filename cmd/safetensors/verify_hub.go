@@ -34,13 +34,9 @@ func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) err
 		}
 		repo, revision, _ = strings.Cut(strings.TrimPrefix(repo, "hf://"), "@")
 	}
-	list, err := c.opener.HubFiles(repo, revision)
+	hub, err := c.opener.HubFiles(repo, revision)
 	if err != nil {
 		return err
-	}
-	hub := make(map[string]source.HubFile, len(list))
-	for _, f := range list {
-		hub[f.Name] = f
 	}
 	ignore = slices.Concat(ignore, modelsig.DefaultIgnorePaths, []string{ownFolder})
 	tree, err := c.opener.Tree(dir, true, func(name string) bool {

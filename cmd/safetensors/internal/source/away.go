@@ -61,7 +61,7 @@ func (a awayFS) open(name string) (*awayFile, error) {
 	}
 	client := a.o.client()
 	client.Transport = bucket.RetryTransport{RoundTripper: client.Transport}
-	resp, err := send(client, req)
+	resp, err := send(client, req, http.StatusOK)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,22 @@ var errSilent = errors.New("the connection stalled")
 func (o *Opener) client() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 32 // package remote has 20 requests in flight
-	return &http.Client{Transport: counting{transport, o}}
+	return &http.Client{Transport: counting{transport, o}, CheckRedirect: withoutToken}
+}
+
+// withoutToken keeps what authorizes a request from other hosts. Package http would send it to
+// subdomains, and to other ports.
+func withoutToken(req *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return errors.New("more than 10 redirects")
+	}
+	first := via[0].URL
+	for _, r := range append(via[1:len(via):len(via)], req) {
+		if r.URL.Scheme != first.Scheme || r.URL.Host != first.Host {
+			req.Header.Del("Authorization")
+		}
+	}
+	return nil
 }
 
 // counting counts the bytes of all answers.
@@ -83,8 +98,11 @@ func (b *countedBody) cause(err error) error {
 }
 
 func (o *Opener) openURL(c *Checkpoint, name string) error {
-	if u, err := url.Parse(name); err == nil && isForeign(u.Path) {
-		return o.openAway(c, path.Base(u.Path), o.besides(u))
+	base := ""
+	if u, err := url.Parse(name); err == nil {
+		if base = path.Base(u.Path); isForeign(u.Path) {
+			return o.openAway(c, base, o.besides(u))
+		}
 	}
 	client := o.client()
 	seen := &answers{RoundTripper: client.Transport, last: make(map[string]http.Header)}
@@ -96,6 +114,11 @@ func (o *Opener) openURL(c *Checkpoint, name string) error {
 		return err
 	}
 	c.take(f)
+	if IsIndex(base) {
+		if c.Layout, err = layoutAway(f, base, nil); err != nil {
+			return err
+		}
+	}
 	if o.Pin {
 		return o.pinURL(c, name, f, seen)
 	}
@@ -122,13 +145,19 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 	if o.Variant != "" {
 		return errors.New("a variant is selected in folders only, and this is not in the cache: name its file")
 	}
-	if o.Pin {
-		snapshot, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
-		if err != nil {
+	var listed map[string]HubFile
+	if o.Pin || o.Whole {
+		snapshot, err := o.snapshot(repo, revision)
+		switch {
+		case err == nil:
+			revision = snapshot.Commit
+			c.pins = []Pin{{Name: path.Join(repo, file), Tag: revision}}
+			if o.Whole {
+				listed, _ = hubFiles(snapshot) // without all sums, files are read as tensors
+			}
+		case o.Pin || o.Context.Err() != nil:
 			return err
 		}
-		revision = snapshot.Commit
-		c.pins = []Pin{{Name: path.Join(repo, file), Tag: revision}}
 	}
 	c.Folder = o.repoFolder(repo, revision, file)
 	if isForeign(file) {
@@ -147,7 +176,10 @@ func (o *Opener) openHub(c *Checkpoint, name string) error {
 		return err
 	}
 	c.take(f)
-	return nil
+	if path.Ext(file) != ".safetensors" {
+		c.Layout, err = o.layoutInRepo(f, repo, revision, file, c.Folder, listed)
+	}
+	return err
 }
 
 // openRepo opens a file or a folder of a repository on the hub.

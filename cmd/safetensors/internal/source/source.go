@@ -42,6 +42,10 @@ type Opener struct {
 	// That takes a further request to a hub.
 	Pin bool
 
+	// Whole has Open find out whether the files of a repository can be copied as they are. That
+	// takes a further request, too.
+	Whole bool
+
 	// Note is told what Open leaves out of a source, in a sentence. It may be nil.
 	Note func(text string)
 
@@ -125,10 +129,11 @@ func (c *Checkpoint) Size() (size int64) {
 
 // A File is one of the files of a checkpoint.
 type File struct {
-	Name string // slash-separated, in the folder of the checkpoint
-	Path string // of a local file, as the system has it; else ""
-	Size int64
-	Tag  string // is another when the file has changed; "" if that cannot be known
+	Name string   // slash-separated, in the folder of the checkpoint
+	Path string   // of a local file, as the system has it; else ""
+	Size int64    // -1 if that is not known
+	Tag  string   // is another when the file has changed; "" if that cannot be known
+	Hub  *HubFile // what the hub says of it; nil if it is not from there
 	Open func() (io.ReadCloser, error)
 }
 

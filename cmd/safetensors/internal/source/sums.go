@@ -16,6 +16,7 @@ import (
 // A HubFile is a file of a repository as the hub describes it.
 type HubFile struct {
 	Name string
+	Size int64 // 0 if the hub does not say
 	sum  []byte
 	git  bool // sum is that of a git blob
 }
@@ -37,26 +38,36 @@ func (f HubFile) Hash(size int64) hash.Hash {
 // Matches reports whether a sum is the one of the hub.
 func (f HubFile) Matches(sum []byte) bool { return bytes.Equal(f.sum, sum) }
 
-// HubFiles lists the files of a repository with their sums.
-func (o *Opener) HubFiles(repo, revision string) ([]HubFile, error) {
-	snapshot, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
+// HubFiles returns the files of a repository by their names, with their sums.
+func (o *Opener) HubFiles(repo, revision string) (map[string]HubFile, error) {
+	snapshot, err := o.snapshot(repo, revision)
 	if err != nil {
-		if cause := context.Cause(o.Context); cause != nil {
-			return nil, cause
-		}
 		return nil, err
 	}
-	files := make([]HubFile, len(snapshot.Files))
-	for i, info := range snapshot.Files {
-		f := HubFile{Name: info.Name, git: info.SHA256 == ""}
+	return hubFiles(snapshot)
+}
+
+func (o *Opener) snapshot(repo, revision string) (*hub.Snapshot, error) {
+	snapshot, err := (&hub.Client{HTTP: o.client()}).Files(o.Context, repo, revision)
+	if err != nil && context.Cause(o.Context) != nil {
+		err = context.Cause(o.Context)
+	}
+	return snapshot, err
+}
+
+func hubFiles(snapshot *hub.Snapshot) (map[string]HubFile, error) {
+	files := make(map[string]HubFile, len(snapshot.Files))
+	for _, info := range snapshot.Files {
+		f := HubFile{Name: info.Name, Size: info.Size, git: info.SHA256 == ""}
 		sum := info.SHA256
 		if f.git {
 			sum = info.BlobID
 		}
+		var err error
 		if f.sum, err = hex.DecodeString(sum); err != nil || len(f.sum) != sha256.Size && !(f.git && len(f.sum) == sha1.Size) {
 			return nil, fmt.Errorf("the hub gives %.200q the sum %.200q", info.Name, sum)
 		}
-		files[i] = f
+		files[f.Name] = f
 	}
 	return files, nil
 }

@@ -231,11 +231,11 @@ func (o *Opener) request(client *http.Client, method, rawURL string) (*http.Resp
 	if err != nil {
 		return nil, err
 	}
-	return send(client, req)
+	return send(client, req, http.StatusOK)
 }
 
-// send sends a request whose answer is 200.
-func send(client *http.Client, req *http.Request) (*http.Response, error) {
+// send sends a request whose answer has a status.
+func send(client *http.Client, req *http.Request, status int) (*http.Response, error) {
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := client.Do(req)
 	if err != nil {
@@ -244,7 +244,7 @@ func send(client *http.Client, req *http.Request) (*http.Response, error) {
 	switch encoding := resp.Header.Get("Content-Encoding"); {
 	case resp.StatusCode == http.StatusNotFound:
 		err = fmt.Errorf("%s: %w", resp.Status, fs.ErrNotExist)
-	case resp.StatusCode != http.StatusOK:
+	case resp.StatusCode != status:
 		err = errors.New(resp.Status)
 	case encoding != "" && encoding != "identity":
 		err = fmt.Errorf("the answer has the Content-Encoding %.100q, expected the file as it is", encoding)
