@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -143,12 +144,11 @@ func testCopyRepository(t *testing.T, sizes bool) {
 	require.Equal(t, keysOf(want), list(t, "converted"))
 
 	// An answer that breaks off goes on where it ended.
-	broken := false
+	var broken atomic.Bool
 	h.taken(func(w http.ResponseWriter, r *http.Request) bool {
-		if broken || r.Header.Get("Range") != "" {
+		if r.Header.Get("Range") != "" || broken.Swap(true) {
 			return false
 		}
-		broken = true
 		text := want[strings.Trim(r.URL.Path, "/")]
 		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
 		fmt.Fprint(w, text[:50])
