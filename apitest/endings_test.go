@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An ending is a way in which a callback does not return, be it a reader, a writer or a
-// file system.
+// An ending is a way in which a callback does not return: a reader, a writer, a file system.
 type ending struct {
 	name string
 	end  func()
