@@ -13,6 +13,7 @@ import shutil
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+sys.modules["gptqmodel"] = None  # where it is installed, peft asks for a package more
 
 import torch
 from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
