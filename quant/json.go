@@ -119,7 +119,7 @@ func (all members) decode(into any, known string) error {
 	return check(into)
 }
 
-// set sets a field: structs by decode, anything else as package json does.
+// set sets a field: structs, and maps of them, by decode; anything else as package json does.
 func set(v reflect.Value, text []byte) error {
 	switch into := v.Addr().Interface(); {
 	case string(text) == "null":
@@ -129,6 +129,8 @@ func set(v reflect.Value, text []byte) error {
 		return set(v.Elem(), text)
 	case v.Kind() == reflect.Struct:
 		return decode(text, into, "")
+	case v.Kind() == reflect.Map:
+		return into.(interface{ read(text []byte) error }).read(text)
 	default:
 		if err := unmarshal(text, into); err != nil {
 			return err
@@ -140,7 +142,9 @@ func set(v reflect.Value, text []byte) error {
 // structs are those that the members of an object hold.
 type structs[T any] map[string]T
 
-func (s *structs[T]) UnmarshalJSON(text []byte) error {
+// read is no UnmarshalJSON: package json of Go 1.27 replaces errors that wrap
+// errors.ErrUnsupported.
+func (s *structs[T]) read(text []byte) error {
 	all, err := parseMembers(text)
 	*s = structs[T]{}
 	for _, m := range all {
