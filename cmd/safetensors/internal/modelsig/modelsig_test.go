@@ -214,14 +214,16 @@ func TestStatementRules(t *testing.T) {
 		{"5.2.2 shard_size is a number", []string{`"method":"files"`, `"method":"shards","shard_size":1e400`}, "predicate.serialization.shard_size: expected a number"},
 		{"5.2.2 shard_size in bounds", []string{`"method":"files"`, `"method":"shards","shard_size":1e300`}, "shard_size is 1e+300, expected a positive whole number"},
 		{"6.3.2 name of a shard", []string{`"method":"files"`, `"method":"shards","shard_size":9`}, "is not PATH:START:END"},
-		{"5.2.2 ignore_paths", []string{`[".git"]`, `[1]`}, "predicate.serialization.ignore_paths: expected a string, not number"},
+		{"5.2.2 ignore_paths", []string{`[".git"]`, `[1]`}, "predicate.serialization.ignore_paths…: expected a string, not number"},
 		{"JSON: duplicate field", []string{`"_type":`, `"_type":"x","_type":`}, `duplicate field "_type"`},
 		{"JSON: another case", []string{`"resources":`, `"Resources":`}, `field "Resources", expected "resources"`},
 		{"JSON: something after it", []string{last + "]", last + "]} {"}, "is not JSON"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			m, err := s.verify(s.bundle(t, edited(t, c.replace...)))
-			require.ErrorContains(t, err, c.want)
+			for _, part := range strings.Split(c.want, "…") { // where Go 1.27 names an element
+				require.ErrorContains(t, err, part)
+			}
 			require.Nil(t, m)
 		})
 	}
