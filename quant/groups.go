@@ -106,10 +106,10 @@ type targets struct {
 // parseGroups reads the config of compressed-tensors.
 func (c *config) parseGroups(all members, harmless string) error {
 	var s struct {
-		group                     // of which only the format may be given
-		Groups     structs[group] `json:"config_groups"`
+		group                       // of which only the format may be given
+		Groups     map[string]group `json:"config_groups"`
 		Transforms struct {
-			Groups structs[transform] `json:"config_groups"`
+			Groups map[string]transform `json:"config_groups"`
 		} `json:"transform_config"`
 		Sparsity struct {
 			Format string   `json:"format" of:"dense"` // how weights without zeros are stored
@@ -123,7 +123,7 @@ func (c *config) parseGroups(all members, harmless string) error {
 }
 
 // addGroups adds the groups. Their formats go before that of all.
-func (c *config) addGroups(groups structs[group], format string) error {
+func (c *config) addGroups(groups map[string]group, format string) error {
 	c.groups = map[string]*targets{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]

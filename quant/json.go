@@ -2,6 +2,7 @@ package quant
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,11 +45,6 @@ func parseMembers(text []byte) (members, error) {
 	return all, nil
 }
 
-func (all *members) UnmarshalJSON(text []byte) (err error) {
-	*all, err = parseMembers(text)
-	return err
-}
-
 // get returns the value of a key, nil if there is none, or if it says nothing.
 func (all members) get(key string) json.RawMessage {
 	for _, m := range all {
@@ -68,16 +64,38 @@ func (m member) empty() bool {
 	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, string(m.value))
 }
 
-// decode is members.decode of an object.
-func decode(text []byte, into any, known string) error {
-	if string(text) == "null" {
+// decode sets what into points at to a value: structs, and maps of them, by members.decode, members
+// to what they are, anything else as package json does.
+func decode(text []byte, into any) error {
+	v := reflect.ValueOf(into).Elem()
+	members, list := into.(*members)
+	switch kind := v.Kind(); {
+	case string(text) == "null":
 		return nil
+	case kind == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return decode(text, v.Interface())
+	case !list && kind != reflect.Struct && kind != reflect.Map:
+		return cmp.Or(unmarshal(text, into), check(into))
 	}
 	all, err := parseMembers(text)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+	case list:
+		*members = all
+	case v.Kind() == reflect.Struct:
+		return all.decode(into, "")
+	default:
+		v.Set(reflect.MakeMap(v.Type()))
+		for _, m := range all {
+			one := reflect.New(v.Type().Elem())
+			if err := decode(m.value, one.Interface()); err != nil {
+				return fmt.Errorf("%s: %w", cut(m.key), err)
+			}
+			v.SetMapIndex(reflect.ValueOf(m.key), one.Elem())
+		}
 	}
-	return all.decode(into, known)
+	return err
 }
 
 // decode sets the fields of a struct to the members that have their tags, and checks it. Any
@@ -104,7 +122,7 @@ func (all members) decode(into any, known string) error {
 			return fmt.Errorf("%s: %s: %w", cut(m.key), cut(string(m.value)), errors.ErrUnsupported)
 		}
 		field := v.FieldByIndex(f.Index)
-		if err := set(field, m.value); err != nil {
+		if err := decode(m.value, field.Addr().Interface()); err != nil {
 			return fmt.Errorf("%s: %w", m.key, err)
 		}
 		words := strings.Fields(f.Tag.Get("of"))
@@ -117,44 +135,6 @@ func (all members) decode(into any, known string) error {
 		}
 	}
 	return check(into)
-}
-
-// set sets a field: structs, and maps of them, by decode; anything else as package json does.
-func set(v reflect.Value, text []byte) error {
-	switch into := v.Addr().Interface(); {
-	case string(text) == "null":
-		return nil
-	case v.Kind() == reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		return set(v.Elem(), text)
-	case v.Kind() == reflect.Struct:
-		return decode(text, into, "")
-	case v.Kind() == reflect.Map:
-		return into.(interface{ read(text []byte) error }).read(text)
-	default:
-		if err := unmarshal(text, into); err != nil {
-			return err
-		}
-		return check(into)
-	}
-}
-
-// structs are those that the members of an object hold.
-type structs[T any] map[string]T
-
-// read is no UnmarshalJSON: package json of Go 1.27 replaces errors that wrap
-// errors.ErrUnsupported.
-func (s *structs[T]) read(text []byte) error {
-	all, err := parseMembers(text)
-	*s = structs[T]{}
-	for _, m := range all {
-		var one T
-		if err := decode(m.value, &one, ""); err != nil {
-			return fmt.Errorf("%s: %w", cut(m.key), err)
-		}
-		(*s)[m.key] = one
-	}
-	return err
 }
 
 // check checks what can be checked by itself.

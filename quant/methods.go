@@ -92,7 +92,7 @@ func (c *config) parseModelOpt(all members, harmless string) error {
 	}
 	var s struct {
 		algorithm
-		Layers structs[algorithm] `json:"quantized_layers"`
+		Layers map[string]algorithm `json:"quantized_layers"`
 	}
 	return c.decode(all, &s, harmless)
 }
@@ -143,7 +143,7 @@ func (c *config) parseWords(all members, harmless string) error {
 
 // settings returns those that a member is.
 func (m member) settings() (s settings, err error) {
-	if err = decode(m.value, &s, ""); err != nil {
+	if err = decode(m.value, &s); err != nil {
 		err = fmt.Errorf("%s: %w", quote(m.key), err)
 	}
 	return s, err
@@ -243,9 +243,10 @@ func (c *config) parseLayers(text []byte) error {
 // parseMarker returns the format that a marker of ComfyUI names.
 func parseMarker(text []byte) (string, error) {
 	var s struct {
-		Format string `json:"format"`
+		Format string   `json:"format"`
+		_      struct{} `known:"full_precision_matrix_mult"`
 	}
-	if err := decode(text, &s, "full_precision_matrix_mult"); err != nil {
+	if err := decode(text, &s); err != nil {
 		return "", err
 	}
 	if !slices.ContainsFunc(layouts, func(l layout) bool { return l.methods[0] == comfy && l.format == s.Format }) || s.Format == "" {

@@ -30,12 +30,13 @@ func Open(name string) (*safetensors.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.IsDir() {
 		folder, shard = filepath.Dir(name), isShard.MatchString(name)
 	}
-	text, c, err := findConfig(func(name string) ([]byte, error) { return readConfig(filepath.Join(folder, name)) })
-	if text != nil && err != nil {
-		err = openError(name, err)
-	}
+	text, err := FindConfig(func(name string) ([]byte, error) { return readConfig(filepath.Join(folder, name)) })
 	if err != nil {
 		return nil, err
+	}
+	c, err := parseConfig(text)
+	if err != nil {
+		return nil, openError(name, err)
 	}
 	f, err := safetensors.Open(name)
 	if err != nil {
@@ -92,26 +93,17 @@ func readConfig(name string) ([]byte, error) {
 // content of a file, and an error wrapping [fs.ErrNotExist] if there is none of that
 // name, as os.ReadFile does, or a client of a hub.
 func FindConfig(read func(name string) ([]byte, error)) ([]byte, error) {
-	text, _, err := findConfig(read)
-	if text != nil {
-		return text, nil // Dequantize says what is wrong with it
-	}
-	return nil, prefix.Add(err)
-}
-
-// findConfig also returns what the config says. With a text, the error is of that.
-func findConfig(read func(name string) ([]byte, error)) ([]byte, *config, error) {
 	for _, name := range []string{"config.json", "hf_quant_config.json"} {
 		text, err := read(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, prefix.Add(err)
 		}
 		if c, err := parseConfig(text); err != nil || c.method != "" {
-			return text, c, err
+			return text, nil // Dequantize says what is wrong with it
 		}
 	}
-	return nil, new(config), nil
+	return nil, nil
 }

@@ -151,11 +151,11 @@ func TestFormats(t *testing.T) {
 func TestBlockStructure(t *testing.T) {
 	for text, want := range map[string]block{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil} {
 		var w weights
-		require.NoError(t, decode([]byte(`{"block_structure":`+text+`}`), &w, ""), text)
+		require.NoError(t, decode([]byte(`{"block_structure":`+text+`}`), &w), text)
 		require.Equal(t, want, w.Block, text)
 	}
 	for _, text := range []string{`"128"x`, `"128xb"`, `"x"`, `{}`, `"[1]"x`, `"1,2]"`, `""`, `[1]`, `[0,1]`} {
-		require.Error(t, decode([]byte(`{"block_structure":`+text+`}`), new(weights), ""), text)
+		require.Error(t, decode([]byte(`{"block_structure":`+text+`}`), new(weights)), text)
 	}
 }
 

@@ -128,17 +128,18 @@ func integers(t safetensors.Tensor) ([]int64, error) {
 
 // quantState is the JSON of bitsandbytes.
 type quantState struct {
-	Blocksize int     `json:"blocksize"`
-	Shape     []int   `json:"shape"`
-	Nested    int     `json:"nested_blocksize"`
-	Offset    float64 `json:"nested_offset"`
+	Blocksize int      `json:"blocksize"`
+	Shape     []int    `json:"shape"`
+	Nested    int      `json:"nested_blocksize"`
+	Offset    float64  `json:"nested_offset"`
+	_         struct{} `known:"quant_type dtype nested_dtype"`
 }
 
 // layState lays codes along all elements, whose shape is in the JSON of bitsandbytes.
 func layState(m *module) {
 	text, err := readJSON(m.tensor[state])
 	m.check(state, err)
-	m.check(state, decode(text, &m.state, "quant_type dtype nested_dtype"))
+	m.check(state, decode(text, &m.state))
 	bytes := m.bytesOf(values)
 	stored, n := bytes.Len(), 1
 	for _, d := range m.state.Shape {
