@@ -51,97 +51,43 @@ func (g floats) read(dst []float32, batch int, lines, positions span) ([]float32
 	if err != nil {
 		return nil, err
 	}
-	return g.scaled(dst, t)
-}
-
-// scaled appends some of the numbers to dst.
-func (g floats) scaled(dst []float32, t safetensors.Tensor) ([]float32, error) {
 	old := len(dst)
-	dst, err := safetensors.Append(dst, t)
-	if err != nil {
-		return nil, err
+	if dst, err = safetensors.Append(dst, t); err != nil || g.by == nil {
+		return dst, err
 	}
-	if g.by == nil {
-		return dst, nil
-	}
-	by, err := g.by.get()
-	if err != nil {
-		return nil, err
-	}
-	if !g.by.divides {
-		dequant.Mul(dst[old:], []float32{by}, max(1, len(dst)-old), 0)
-		return dst, nil
-	}
-	for i := range dst[old:] {
-		dst[old+i] /= by
-	}
-	return dst, nil
-}
-
-// blocked are floats in the order that cuBLAS reads: tiles of 128 lines and 4 positions,
-// in each of which lines 0, 32, 64 and 96 come first.
-type blocked struct{ floats } // [tiles down, tiles across, 512]
-
-func (g blocked) read(dst []float32, _ int, lines, positions span) ([]float32, error) {
-	down, across := lines.over(128), positions.over(4)
-	t, err := g.Slice(safetensors.Span(down.start, down.stop), safetensors.Span(across.start, across.stop))
-	if err != nil {
-		return nil, err
-	}
-	tiles, err := g.scaled(nil, t)
-	if err != nil {
-		return nil, err
-	}
-	for l := lines.start; l < lines.stop; l++ {
-		row := tiles[(l/128-down.start)*across.len()*512+l%32*16+l%128/32*4:]
-		for p := positions.start; p < positions.stop; p++ {
-			dst = append(dst, row[(p/4-across.start)*512+p%4])
-		}
-	}
-	return dst, nil
+	return dst, g.by.scale(dst[old:])
 }
 
 // A scalar is a tensor of one element.
 type scalar struct {
 	safetensors.Tensor
 	divides bool // scales, instead of multiplying them
-	value   once[float32]
+	value   once[[]float32]
 }
 
-func (s *scalar) get() (float32, error) {
-	return s.value.get(func() (float32, error) {
-		v, err := safetensors.Append[float32](nil, s.Tensor)
-		if err != nil {
-			return 0, err
+func (s *scalar) scale(numbers []float32) error {
+	by, err := s.value.get(func() ([]float32, error) { return safetensors.Append[float32](nil, s.Tensor) })
+	switch {
+	case err != nil:
+		return err
+	case s.divides:
+		for i := range numbers {
+			numbers[i] /= by[0]
 		}
-		return v[0], nil
-	})
-}
-
-// nested are scales that are scaled themselves: the number of a code, times the scale
-// of its group, plus an offset.
-type nested struct {
-	codes  *codes
-	scales floats
-	group  int
-	offset float32
-}
-
-func (g nested) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
-	factors, err := g.scales.read(nil, batch, lines, positions.over(g.group))
-	if err != nil {
-		return nil, err
+	default:
+		dequant.Mul(numbers, by, max(1, len(numbers)), 0)
 	}
-	old := len(dst)
-	if dst, err = g.codes.read(dst, batch, lines, positions); err != nil {
-		return nil, err
-	}
-	dequant.Mul(dst[old:], factors, g.group, positions.start%g.group)
-	dequant.Add(dst[old:], []float32{g.offset}, max(1, len(dst)-old), 0)
-	return dst, nil
+	return nil
 }
 
-// codes is a grid of packed codes.
+// A constant is a grid of equal numbers.
+type constant float32
+
+func (c constant) read(dst []float32, _ int, lines, positions span) ([]float32, error) {
+	return append(dst, slices.Repeat([]float32{float32(c)}, lines.len()*positions.len())...), nil
+}
+
+// codes are packed.
 type codes struct {
 	bytes   safetensors.Tensor // a line of codes in each of its lines; 32 lines in as many words as a code has bits, if they go down
 	packing dequant.Packing
@@ -227,19 +173,6 @@ func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 	default:
 		g.packing.Unpack(dst, row, g.numbers)
 	}
-}
-
-func (g *codes) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
-	s, err := g.fetch(nil, batch, lines, positions)
-	if err != nil {
-		return nil, err
-	}
-	for line := lines.start; line < lines.stop; line++ {
-		old := len(dst)
-		dst = slices.Grow(dst, positions.len())[:old+positions.len()]
-		g.unpack(dst[old:], &s, line, positions.start)
-	}
-	return dst, nil
 }
 
 // tables returns the numbers of codes of each size.

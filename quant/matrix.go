@@ -20,7 +20,7 @@ type matrix struct {
 	transposed bool // the result has the lines as columns
 
 	values   *codes
-	scales   grid
+	scales   grid // nil if there are none
 	zeros    grid // nil if there are none
 	biases   grid // nil if there are none
 	constant float32
@@ -55,15 +55,15 @@ func (m *matrix) failed(err error) error {
 
 // ReadAt implements io.ReaderAt for ranges within the result.
 func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
-	if err := m.read(p, off); err != nil {
+	if err := m.fill(p, off); err != nil {
 		return 0, m.failed(err)
 	}
 	return len(p), nil
 }
 
-// read fills p with bytes of the result. Elements that p is not aligned for, or has only
+// fill fills p with bytes of the result. Elements that p is not aligned for, or has only
 // parts of, are computed elsewhere.
-func (m *matrix) read(p []byte, off int64) error {
+func (m *matrix) fill(p []byte, off int64) error {
 	first, skip := off/4, int(off%4)
 	if dst, ok := mem.SliceOf[float32](p); ok && skip == 0 && len(p)%4 == 0 {
 		return m.compute(dst, first)
@@ -111,6 +111,13 @@ func (m *matrix) compute(dst []float32, first int64) error {
 		first += int64(len(part))
 	}
 	return nil
+}
+
+// read makes a matrix a grid of another one.
+func (m *matrix) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
+	old, n := len(dst), lines.len()*positions.len()
+	dst = slices.Grow(dst, n)[:old+n]
+	return dst, m.block(dst[old:], batch, lines, positions)
 }
 
 // position returns where an element of the result is.
@@ -233,7 +240,9 @@ func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	if m.zeros != nil {
 		do(dequant.Sub, ws.zeros)
 	}
-	do(dequant.Mul, ws.scales)
+	if m.scales != nil {
+		do(dequant.Mul, ws.scales)
+	}
 	if m.biases != nil {
 		do(dequant.Add, ws.biases)
 	}
@@ -274,7 +283,7 @@ func (w *window) add(off int64, p []byte) error {
 	n := len(p) / 4
 	batch, r, c := w.m.position(off / 4)
 	if _, columns := w.m.shape(); off%4 != 0 || len(p)%4 != 0 || c+n > columns {
-		return w.m.read(p, off)
+		return w.m.fill(p, off)
 	}
 	rows := span{r, r + 1}
 	columns := span{c, c + n}
@@ -304,7 +313,7 @@ func (w *window) flush() error {
 	if len(ranges) == 1 {
 		rows, columns := w.m.shape()
 		line := int64(w.batch)*int64(rows) + int64(ranges[0].row)
-		return w.m.read(ranges[0].dst, 4*(line*int64(columns)+int64(ranges[0].column)))
+		return w.m.fill(ranges[0].dst, 4*(line*int64(columns)+int64(ranges[0].column)))
 	}
 	if len(ranges) == 0 {
 		return nil

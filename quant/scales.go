@@ -62,8 +62,10 @@ func scaleBlocked(m *module) {
 	m.checkRank(2)
 	down, across := cdiv(m.matrix.lines, 128), cdiv(m.matrix.width/m.matrix.length, 4)
 	m.checkShape(scales, 128*down, 4*across)
-	m.reshape(scales, down, across, 512)
-	m.matrix.scales = blocked{m.numbersOf(scales)}
+	// Tiles of 128 lines and 4 positions, in each of which lines 0, 32, 64 and 96 come first.
+	tiles := m.reshape(scales, down, across, 32, 4, 4)
+	m.tensor[scales] = m.must(scales)(tiles.Transpose(0, 3, 2, 1, 4))
+	m.tensor[scales] = m.must(scales)(m.reshape(scales, 128*down, 4*across).Slice(safetensors.Span(0, m.matrix.lines), safetensors.Span(0, m.matrix.width/m.matrix.length)))
 }
 
 // scaleElements has a scale for each group of adjacent elements, across rows. It may be
@@ -83,7 +85,7 @@ func scaleElements(m *module) {
 	}
 	factors := m.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
 	coded := &codes{bytes: scale, packing: dequant.Packing{Bits: 8}, numbers: m.readTable(nestedNumbers, 256)}
-	m.matrix.scales = nested{coded, floats{Tensor: factors}, s.Nested, float32(s.Offset)}
+	m.matrix.scales = &matrix{values: coded, scales: floats{Tensor: factors}, biases: constant(s.Offset), height: 1, length: s.Nested}
 }
 
 // scaleTiles has a scale for each block: those of the config, unless the layout has its own.
@@ -198,5 +200,5 @@ func (m *module) zeros(lines, positions int) grid {
 		z.numbers = nextNumbers[m.bits]
 	}
 	z.bytes = m.bytesOf(zeros)
-	return &z
+	return &matrix{values: &z, height: 1, length: 1}
 }
