@@ -129,12 +129,11 @@ func (c *config) parseSection(text []byte) error {
 	case all.has("bits") && all.has("group_size"):
 		c.method = mlx
 	}
-	m, ok := methods[c.method]
-	if !ok {
+	if _, ok := methods[c.method]; !ok {
 		return fmt.Errorf("quant_method %s is none of %s", quote(c.method), strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 	}
 	c.named = c.method
-	return m.read(c, all, "quant_method "+m.harmless)
+	return c.use(all)
 }
 
 // settings are how integers are quantised, in a module or in all.

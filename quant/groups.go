@@ -19,17 +19,32 @@ const (
 	genericFormat = "naive-quantized"
 )
 
-// A formatted part of the config has a format.
-type formatted struct {
-	Format string `json:"format" of:"dense naive-quantized float-quantized int-quantized pack-quantized nvfp4-pack-quantized mxfp4-pack-quantized mxfp8-quantized mixed-precision"`
+// checkFormat refuses a format that no layout of a method has, and is none of formats.
+func checkFormat(format, method string, formats ...string) error {
+	for _, l := range layouts {
+		if l.methods[0] == method && l.format != "" {
+			formats = append(formats, l.format)
+		}
+	}
+	if !slices.Contains(formats, format) {
+		return fmt.Errorf("format %s is none of %s: %w", quote(format), strings.Join(formats, ", "), errors.ErrUnsupported)
+	}
+	return nil
 }
 
 // A group is how compressed-tensors quantises some modules.
 type group struct {
-	formatted
+	Format  string   `json:"format"`
 	Targets []string `json:"targets"`
 	Weights *weights `json:"weights"`
 	_       struct{} `known:"input_activations output_activations"`
+}
+
+func (g group) check() error {
+	if g.Format == "" {
+		return nil
+	}
+	return checkFormat(g.Format, compressed, notQuantised, mixedFormats, genericFormat)
 }
 
 type weights struct {
@@ -103,32 +118,16 @@ type targets struct {
 	count int      // of groups
 }
 
-// parseGroups reads the config of compressed-tensors.
-func (c *config) parseGroups(all members, harmless string) error {
-	var s struct {
-		group                       // of which only the format may be given
-		Groups     map[string]group `json:"config_groups"`
-		Transforms struct {
-			Groups map[string]transform `json:"config_groups"`
-		} `json:"transform_config"`
-		Sparsity struct {
-			Format string   `json:"format" of:"dense"` // how weights without zeros are stored
-			_      struct{} `known:"ignore registry_requires_subclass sparsity_structure targets global_sparsity"`
-		} `json:"sparsity_config"`
-	}
-	if err := c.decode(all, &s, harmless); err != nil {
+// useGroups reads what compressed-tensors says. The formats of groups go before that of all.
+func (c *config) useGroups(s *section) error {
+	if err := (group{Format: s.Format}).check(); err != nil {
 		return err
 	}
-	return c.addGroups(s.Groups, s.Format)
-}
-
-// addGroups adds the groups. Their formats go before that of all.
-func (c *config) addGroups(groups map[string]group, format string) error {
 	c.groups = map[string]*targets{}
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		g := groups[name]
+	for _, name := range slices.Sorted(maps.Keys(s.Groups)) {
+		g := s.Groups[name]
 		if g.Format == "" {
-			g.Format = format
+			g.Format = s.Format
 		}
 		p, err := c.parsePatterns(g.Targets)
 		for i := range layouts {

@@ -84,7 +84,7 @@ func decode(text []byte, into any) error {
 	case list:
 		*members = all
 	case v.Kind() == reflect.Struct:
-		return all.decode(into, "")
+		return all.decode(into, nil, nil)
 	default:
 		v.Set(reflect.MakeMap(v.Type()))
 		for _, m := range all {
@@ -102,17 +102,16 @@ func decode(text []byte, into any) error {
 // other member is an error, unless it is known to change no number, or says nothing. In structs
 // within, the tag of a blank field says what is known. The tag "of" has the words that a string
 // may be.
-func (all members) decode(into any, known string) error {
+func (all members) decode(into any, keys, harmless []string) error {
 	v := reflect.ValueOf(into).Elem()
 	fields := map[string]reflect.StructField{}
 	for _, f := range reflect.VisibleFields(v.Type()) {
-		if key := f.Tag.Get("json"); key != "" {
+		if key := f.Tag.Get("json"); key != "" && (keys == nil || slices.Contains(keys, key)) {
 			fields[key] = f
 		} else if len(f.Index) == 1 {
-			known += " " + f.Tag.Get("known")
+			harmless = append(harmless, strings.Fields(f.Tag.Get("known"))...)
 		}
 	}
-	harmless := strings.Fields(known)
 	for _, m := range all {
 		f, ok := fields[m.key]
 		if !ok && (m.empty() || slices.Contains(harmless, m.key)) {

@@ -2,151 +2,146 @@ package quant
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// methods read the quantization_config of each method. The keys that they list change no
-// number: how inputs, caches and kernels are used, how the quantisation was calibrated.
+// methods are what a quantization_config may say. All have the keys of exceptions.
 var methods = map[string]struct {
-	read     func(c *config, all members, harmless string) error
-	harmless string
+	keys     string                            // of a section that the method has
+	harmless string                            // keys that change no number: how inputs, caches and kernels are used, how the quantisation was calibrated
+	use      func(c *config, s *section) error // nil: the tensors say the rest
 }{
-	fp8:    {(*config).parseBlocks, blockKeys},
-	mxfp8:  {(*config).parseBlocks, blockKeys},
-	fbgemm: {(*config).parseRest, "activation_scale_ub"},
-	mxfp4:  {(*config).parseRest, "dequantize"},
-	bitsAndBytes: {(*config).parseRest, `load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
-		llm_int8_has_fp16_weight bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage`},
-	modelOpt:   {(*config).parseModelOpt, "config_groups group_size kv_cache_quant_algo kv_cache_scheme producer"},
-	compressed: {(*config).parseGroups, "kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference"},
-	gptq:       {(*config).parseWords, wordKeys},
-	awq:        {(*config).parseWords, wordKeys},
-	autoRound: {(*config).parseAutoRound, `autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
+	fp8:    {"weight_block_size", blockKeys, nil},
+	mxfp8:  {"weight_block_size", blockKeys, nil},
+	fbgemm: {"", "activation_scale_ub", nil},
+	mxfp4:  {"", "dequantize", nil},
+	bitsAndBytes: {"", `load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
+		llm_int8_has_fp16_weight bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage`, nil},
+	modelOpt: {"quant_algo quantized_layers", "config_groups group_size kv_cache_quant_algo kv_cache_scheme producer", nil},
+	compressed: {"format config_groups transform_config sparsity_config",
+		"kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference", (*config).useGroups},
+	gptq: {wordKeys, harmlessWordKeys, (*config).useWords},
+	awq:  {wordKeys, harmlessWordKeys, (*config).useWords},
+	autoRound: {settingsKeys + "packing_format extra_config", `autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
 		block_name_to_quantize dataset dynamic_max_gap enable_alg_ext enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
 		enable_torch_compile gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr not_use_best_mse nsamples provider
 		quant_block_list quant_lm_head scale_dtype seqlen static_attention_dtype static_attention_granularity static_kv_dtype
-		static_kv_granularity supported_types to_quant_block_names`},
-	mlx: {(*config).parseMLX, ""},
+		static_kv_granularity supported_types to_quant_block_names`, (*config).useAutoRound},
+	mlx: {settingsKeys, "", nil},
 }
 
 const (
-	blockKeys = "activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method packed_modules_mapping"
-	wordKeys  = `method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment true_sequential
+	exceptions       = " ignore ignored_layers exclude_modules modules_to_not_convert llm_int8_skip_modules"
+	blockKeys        = "activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method packed_modules_mapping"
+	settingsKeys     = "bits group_size desc_act mode data_type act_bits "
+	wordKeys         = settingsKeys + "checkpoint_format format version pack_dtype static_groups dynamic"
+	harmlessWordKeys = `method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment true_sequential
 		act_group_aware mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
 		cache_block_outputs max_input_length model_seqlen pad_token_id model_name_or_path model_file_base_name backend use_exllama
 		exllama_config disable_exllama use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse`
 )
 
-// exceptions are the keys of modules that are not quantised, as each package calls them.
-var exceptions = []string{"ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "llm_int8_skip_modules"}
+// A section is a quantization_config: what changes numbers in some method.
+type section struct {
+	settings
+	algorithm
+	Block      block                `json:"weight_block_size"`
+	Layers     map[string]algorithm `json:"quantized_layers"` // of ModelOpt
+	Groups     map[string]group     `json:"config_groups"`    // of compressed-tensors
+	Transforms struct {
+		Groups map[string]transform `json:"config_groups"`
+	} `json:"transform_config"`
+	Sparsity struct {
+		Format string   `json:"format" of:"dense"` // how weights without zeros are stored
+		_      struct{} `known:"ignore registry_requires_subclass sparsity_structure targets global_sparsity"`
+	} `json:"sparsity_config"`
+	Format     string  `json:"format"` // of compressed-tensors, GPTQ and AWQ
+	Checkpoint string  `json:"checkpoint_format"`
+	Version    string  `json:"version"` // of AWQ
+	Word       string  `json:"pack_dtype" of:"int32"`
+	Static     bool    `json:"static_groups"`
+	Dynamic    members `json:"dynamic"`        // modules of GPTQ
+	Packing    string  `json:"packing_format"` // of AutoRound
+	Modules    members `json:"extra_config"`   // of AutoRound
 
-// decode reads a config that may have exceptions.
-func (c *config) decode(all members, into any, harmless string) error {
-	var not []string
-	for _, m := range all {
-		var more []string
-		if !slices.Contains(exceptions, m.key) {
-			continue
-		}
-		if err := unmarshal(m.value, &more); err != nil {
-			return fmt.Errorf("%s: %w", m.key, err)
-		}
-		not = append(not, more...)
+	// Modules that are not quantised, as each package calls them.
+	Ignore      []string `json:"ignore"`
+	Ignored     []string `json:"ignored_layers"`
+	Excluded    []string `json:"exclude_modules"`
+	Unconverted []string `json:"modules_to_not_convert"`
+	Skipped     []string `json:"llm_int8_skip_modules"`
+}
+
+type algorithm struct {
+	Algorithm string   `json:"quant_algo" of:"NVFP4 W4A16_NVFP4 FP8 MIXED_PRECISION"`
+	_         struct{} `known:"group_size"`
+}
+
+// use reads the section of a method.
+func (c *config) use(all members) (err error) {
+	m := methods[c.method]
+	var s section
+	switch c.method {
+	case mlx:
+		all, err = c.takeModules(all)
+	case mxfp8:
+		s.Block = block{1, 32}
 	}
-	err := all.decode(into, harmless+" "+strings.Join(exceptions, " "))
 	if err == nil {
-		c.ignored, err = c.parsePatterns(not)
+		err = all.decode(&s, strings.Fields(m.keys+exceptions), strings.Fields("quant_method "+m.harmless))
+	}
+	if err == nil {
+		c.ignored, err = c.parsePatterns(slices.Concat(s.Ignore, s.Ignored, s.Excluded, s.Unconverted, s.Skipped))
 	}
 	// One that only Python understands ignores nothing.
 	c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
+	c.settings, c.block = s.settings, s.Block
+	if err == nil && m.use != nil {
+		err = m.use(c, &s)
+	}
 	return err
 }
 
-// parseBlocks reads the config of FP8.
-func (c *config) parseBlocks(all members, harmless string) error {
-	var s struct {
-		Block block `json:"weight_block_size"`
-	}
-	if c.method == mxfp8 {
-		s.Block = block{1, 32}
-	}
-	err := c.decode(all, &s, harmless)
-	c.block = s.Block
-	return err
-}
-
-// parseRest reads a config of which the tensors say all.
-func (c *config) parseRest(all members, harmless string) error {
-	return c.decode(all, new(struct{}), harmless)
-}
-
-// parseModelOpt checks the algorithms. The tensors say the rest.
-func (c *config) parseModelOpt(all members, harmless string) error {
-	type algorithm struct {
-		Algorithm string   `json:"quant_algo" of:"NVFP4 W4A16_NVFP4 FP8 MIXED_PRECISION"`
-		_         struct{} `known:"group_size"`
-	}
-	var s struct {
-		algorithm
-		Layers map[string]algorithm `json:"quantized_layers"`
-	}
-	return c.decode(all, &s, harmless)
-}
-
-// parseWords reads the config of GPTQ and AWQ.
-func (c *config) parseWords(all members, harmless string) error {
-	var s struct {
-		settings
-		Checkpoint string  `json:"checkpoint_format"`
-		Format     string  `json:"format"`
-		Version    string  `json:"version"`
-		Word       string  `json:"pack_dtype" of:"int32"`
-		Static     bool    `json:"static_groups"`
-		Dynamic    members `json:"dynamic"`
-	}
-	if err := c.decode(all, &s, harmless); err != nil {
-		return err
-	}
-	c.settings = s.settings
+// useWords reads what GPTQ and AWQ say.
+func (c *config) useWords(s *section) error {
 	c.Reordered = s.Reordered && !s.Static
-	format, version := strings.ToLower(cmp.Or(s.Checkpoint, s.Format)), strings.ToLower(s.Version)
-	c.plusOne = c.method == gptq && format != "gptq_v2"
-	switch {
-	case c.method == awq && format != "" && format != "gemm":
-		return fmt.Errorf("version %s of AWQ is not gemm", quote(format))
-	case c.method == awq && version != "" && version != "gemm":
-		return fmt.Errorf("version %s of AWQ is not gemm", quote(version))
-	case c.plusOne && format != "" && format != "gptq":
-		return fmt.Errorf("checkpoint_format %s is neither gptq nor gptq_v2", quote(format))
+	formats, said := []string{"", "gptq", "gptq_v2"}, []string{cmp.Or(s.Checkpoint, s.Format)}
+	if c.method == awq {
+		formats, said = []string{"", "gemm"}, append(said, s.Version)
 	}
+	for _, format := range said {
+		if !slices.Contains(formats, strings.ToLower(format)) {
+			return fmt.Errorf("%s in format %s, not %s", c.method, quote(format), strings.Join(formats[1:], " or "))
+		}
+	}
+	c.plusOne = c.method == gptq && strings.ToLower(said[0]) != "gptq_v2"
 	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
 	// "+:" or nothing and one for settings.
-	for _, m := range s.Dynamic {
-		own, err := m.settings()
+	return s.Dynamic.each("dynamic: ", func(m member, own settings) error {
 		expr, exempt := strings.CutPrefix(m.key, "-:")
 		if exempt {
 			own.exempt = m.key
 		}
+		return c.addRule(m.key, strings.TrimPrefix(expr, "+:"), own)
+	})
+}
+
+// each calls f with the settings that members are, and puts where they are before its error.
+func (all members) each(where string, f func(m member, own settings) error) error {
+	for _, m := range all {
+		var own settings
+		err := decode(m.value, &own)
 		if err == nil {
-			err = c.addRule(m.key, strings.TrimPrefix(expr, "+:"), own)
+			err = f(m, own)
 		}
 		if err != nil {
-			return fmt.Errorf("dynamic: %w", err)
+			return fmt.Errorf("%s%s: %w", where, quote(m.key), err)
 		}
 	}
 	return nil
-}
-
-// settings returns those that a member is.
-func (m member) settings() (s settings, err error) {
-	if err = decode(m.value, &s); err != nil {
-		err = fmt.Errorf("%s: %w", quote(m.key), err)
-	}
-	return s, err
 }
 
 // addRule adds the settings of the modules that an expression matches.
@@ -155,25 +150,13 @@ func (c *config) addRule(key, expr string, own settings) error {
 	if err == nil && e.program == nil {
 		err = errPython
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", quote(key), err)
-	}
 	c.modules.rules = append(c.modules.rules, rule[settings]{e, own})
-	return nil
+	return err
 }
 
-// parseAutoRound reads the config of AutoRound: weights packed as GPTQ or AWQ packs them. A key
+// useAutoRound reads what AutoRound says: weights are packed as GPTQ or AWQ packs them. A key
 // of its extra_config is the name of a module; one that no module has is searched for in names.
-func (c *config) parseAutoRound(all members, harmless string) error {
-	var s struct {
-		settings
-		Packing string  `json:"packing_format"`
-		Modules members `json:"extra_config"`
-	}
-	err := c.decode(all, &s, harmless)
-	if err != nil {
-		return fmt.Errorf("AutoRound: %w", err)
-	}
+func (c *config) useAutoRound(s *section) error {
 	switch strings.TrimPrefix(s.Packing, "auto_round:") {
 	case "auto_gptq", "gptq":
 		c.method, c.plusOne = gptq, true
@@ -184,45 +167,38 @@ func (c *config) parseAutoRound(all members, harmless string) error {
 	default:
 		return fmt.Errorf("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(s.Packing))
 	}
-	c.settings, c.modules.names = s.settings, map[string]settings{}
-	for _, m := range s.Modules {
-		own, err := m.settings()
+	c.modules.names = map[string]settings{}
+	return s.Modules.each("extra_config: ", func(m member, own settings) error {
 		c.modules.names[m.key] = own
 		switch {
-		case err != nil, m.empty():
+		case m.empty():
 		case strings.ReplaceAll(regexp.QuoteMeta(m.key), `\.`, ".") != m.key:
-			err = c.addRule(m.key, "(?s:.*)(?:"+m.key+")", own)
+			return c.addRule(m.key, "(?s:.*)(?:"+m.key+")", own)
 		default:
 			c.modules.rules = append(c.modules.rules, rule[settings]{&expression{text: m.key, plain: true}, own})
 		}
-		if err != nil {
-			return fmt.Errorf("extra_config: %w", err)
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// parseMLX reads the config of MLX: settings, and modules with their own, or true or false.
-func (c *config) parseMLX(all members, harmless string) error {
-	var top members
+// takeModules takes the modules out of a config of MLX: those that have settings of their own,
+// or true or false.
+func (c *config) takeModules(all members) (rest members, err error) {
 	c.modules.names = map[string]settings{}
+	var modules members
 	for _, m := range all {
-		switch string(m.value[:1]) {
-		case "{":
-			own, err := m.settings()
-			if err != nil {
-				return err
-			}
-			c.modules.names[m.key] = own
-		case "t", "f":
+		switch m.value[0] {
+		case '{':
+			modules = append(modules, m)
+		case 't', 'f':
 		default:
-			top = append(top, m)
+			rest = append(rest, m)
 		}
 	}
-	var s struct{ settings }
-	err := top.decode(&s, harmless)
-	c.settings = s.settings
-	return err
+	return rest, modules.each("", func(m member, own settings) error {
+		c.modules.names[m.key] = own
+		return nil
+	})
 }
 
 // parseLayers reads the _quantization_metadata of ComfyUI.
@@ -249,8 +225,5 @@ func parseMarker(text []byte) (string, error) {
 	if err := decode(text, &s); err != nil {
 		return "", err
 	}
-	if !slices.ContainsFunc(layouts, func(l layout) bool { return l.methods[0] == comfy && l.format == s.Format }) || s.Format == "" {
-		return "", fmt.Errorf("format %s: %w", quote(s.Format), errors.ErrUnsupported)
-	}
-	return s.Format, nil
+	return s.Format, checkFormat(s.Format, comfy)
 }

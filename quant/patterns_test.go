@@ -31,10 +31,10 @@ func TestPatterns(t *testing.T) {
 		{"", []string{""}, []string{"", "a..b"}},
 	} {
 		left := int64(maxSteps)
-		text, err := json.Marshal([]string{c.pattern})
+		text, err := json.Marshal(map[string]any{"quantization_config": map[string]any{"quant_method": fp8, "ignore": []string{c.pattern}}})
 		require.NoError(t, err)
-		ignoring := new(config)
-		require.NoError(t, ignoring.decode(members{{"ignore", text}}, new(struct{}), ""))
+		ignoring, err := parseConfig(text)
+		require.NoError(t, err)
 		p := &ignoring.ignored
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
