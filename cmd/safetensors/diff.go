@@ -11,7 +11,9 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/compare"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -56,37 +58,6 @@ safetensors diff model model-fp8 --dequantize
 	cmd.Flags().BoolVar(&metadata, "meta", false, "compare the metadata too")
 	out.flags(cmd)
 	return cmd
-}
-
-// A comparison is what diff found. Its fields are those of the JSON form.
-type comparison struct {
-	A         string     `json:"a"`
-	B         string     `json:"b"`
-	Equal     bool       `json:"equal"`
-	OnlyA     []string   `json:"only_a"`
-	OnlyB     []string   `json:"only_b"`
-	Different []unequal  `json:"different"`
-	Metadata  []metaPair `json:"metadata"`
-}
-
-// An unequal is a tensor that is different.
-type unequal struct {
-	Name        string        `json:"name"`
-	A           typed         `json:"a"`
-	B           typed         `json:"b"`
-	Elements    int64         `json:"elements"` // that are different; 0 if shapes are
-	MaxAbsolute numbers.Float `json:"max_abs"`
-	MaxRelative numbers.Float `json:"max_rel"`
-	At          []int         `json:"at"` // where MaxAbsolute is; null if nowhere
-	all         int64
-	squares     float64 // NaN if they cannot be compared
-}
-
-// A metaPair is a key of metadata with different values, null where it is absent.
-type metaPair struct {
-	Key string  `json:"key"`
-	A   *string `json:"a"`
-	B   *string `json:"b"`
 }
 
 // A subset is the tensors to compare.
@@ -173,7 +144,7 @@ func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Toler
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
-	if err := out.draw(func(w io.Writer) error { return drawComparison(w, d, a, b) }); err != nil {
+	if err := out.draw(func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
 		return err
 	}
 	if out.json {
@@ -188,46 +159,58 @@ func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Toler
 }
 
 // comparisonOf compares the tensors of two sources.
-func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*comparison, error) {
-	d := &comparison{A: a.Name, B: b.Name, OnlyA: []string{}, OnlyB: []string{}, Different: []unequal{}, Metadata: []metaPair{}}
-	for _, name := range b.Order {
-		if _, ok := a.Tensors[name]; !ok {
-			d.OnlyB = append(d.OnlyB, name)
-		}
+func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*report.Comparison, error) {
+	d := &report.Comparison{A: a.Name, B: b.Name, OnlyA: []string{}, OnlyB: []string{}, Different: []*report.Pair{}, Metadata: []report.Meta{}}
+	lonely := func(name string, a, b *report.Type) {
+		none := numbers.Float(math.NaN())
+		d.Pairs = append(d.Pairs, &report.Pair{Name: name, A: a, B: b, Different: true, MaxAbs: none, MaxRel: none, Change: none})
 	}
 	for _, name := range a.Order {
 		x := a.Tensors[name]
 		y, ok := b.Tensors[name]
 		if !ok {
 			d.OnlyA = append(d.OnlyA, name)
+			lonely(name, report.TypeOf(x), nil)
 			continue
 		}
-		u := unequal{Name: name, A: typed{x.DType(), x.Shape()}, B: typed{y.DType(), y.Shape()}, all: numbers.Count(x), squares: math.NaN()}
-		if slices.Equal(x.Shape(), y.Shape()) {
-			found, err := compare.Values(x, y, tolerance)
-			if err != nil {
-				return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
-			}
-			u.Elements, u.MaxAbsolute, u.MaxRelative, u.At = found.Different, numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative), found.At
-			u.squares = found.Squares
-			if u.Elements == 0 && u.A.DType == u.B.DType {
-				continue
-			}
+		p, err := comparePair(name, x, y, tolerance)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
-		d.Different = append(d.Different, u)
+		d.Pairs = append(d.Pairs, p)
+		if p.Different {
+			d.Different = append(d.Different, p)
+		}
+	}
+	for _, name := range b.Order {
+		if _, ok := a.Tensors[name]; !ok {
+			d.OnlyB = append(d.OnlyB, name)
+			lonely(name, nil, report.TypeOf(b.Tensors[name]))
+		}
 	}
 	return d, nil
 }
 
-func compareMetadata(a, b map[string]string) []metaPair {
-	pairs := []metaPair{}
-	all := maps.Clone(a)
-	if all == nil {
-		all = make(map[string]string)
+// comparePair compares two tensors. Until the page is drawn, Change is the square of the norm
+// of their difference.
+func comparePair(name string, x, y safetensors.Tensor, tolerance compare.Tolerance) (*report.Pair, error) {
+	p := &report.Pair{Name: name, A: report.TypeOf(x), B: report.TypeOf(y)}
+	if !slices.Equal(x.Shape(), y.Shape()) {
+		p.Different, p.Of, p.Change = true, numbers.Count(x), numbers.Float(math.NaN())
+		return p, nil
 	}
-	maps.Copy(all, b)
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		p := metaPair{Key: key}
+	found, err := compare.Values(x, y, tolerance)
+	if p.Different = found.Different > 0 || x.DType() != y.DType(); p.Different {
+		p.Elements, p.Of, p.At = found.Different, numbers.Count(x), found.At
+		p.MaxAbs, p.MaxRel, p.Change = numbers.Float(found.MaxAbsolute), numbers.Float(found.MaxRelative), numbers.Float(found.Squares)
+	}
+	return p, err
+}
+
+func compareMetadata(a, b map[string]string) []report.Meta {
+	pairs := []report.Meta{}
+	for _, key := range slices.Sorted(maps.Keys(withPairs(a, b))) {
+		p := report.Meta{Key: key}
 		if value, ok := a[key]; ok {
 			p.A = &value
 		}
@@ -241,7 +224,32 @@ func compareMetadata(a, b map[string]string) []metaPair {
 	return pairs
 }
 
-func (c *command) printComparison(d *comparison) {
+// drawComparison writes the page of a comparison with b. It reads those tensors of b that
+// differ again, for their norms.
+func drawComparison(w io.Writer, d *report.Comparison, b map[string]safetensors.Tensor) error {
+	var changed []*report.Pair
+	var tensors []safetensors.Tensor
+	for _, p := range d.Different {
+		if p.Change > 0 {
+			changed = append(changed, p)
+			tensors = append(tensors, b[p.Name])
+		}
+	}
+	summaries, _, err := stats.Describe(tensors)
+	for i, s := range summaries {
+		finite := numbers.Float(s.Count - s.NaN - s.Inf)
+		norm := finite * (s.Std*s.Std + s.Mean*s.Mean)
+		changed[i].Change = numbers.Float(math.Sqrt(float64(changed[i].Change / norm)))
+	}
+	if err != nil {
+		return err
+	}
+	page := *d
+	page.A, page.B = source.Shown(d.A), source.Shown(d.B)
+	return page.Draw(w)
+}
+
+func (c *command) printComparison(d *report.Comparison) {
 	for _, name := range d.OnlyA {
 		fmt.Fprintf(c.out, "- %s\n", term.Name(name))
 	}
@@ -257,11 +265,11 @@ func (c *command) printComparison(d *comparison) {
 			}
 		}
 		if u.Elements > 0 {
-			fmt.Fprintf(c.out, "%s of %s elements", term.Count(u.Elements), term.Count(u.all))
+			fmt.Fprintf(c.out, "%s of %s elements", term.Count(u.Elements), term.Count(u.Of))
 			if u.At == nil {
 				fmt.Fprint(c.out, ", in their bits only")
 			} else {
-				fmt.Fprintf(c.out, ", largest error %s (relative %s) at %s", errorText(u.MaxAbsolute), errorText(u.MaxRelative), shape(u.At))
+				fmt.Fprintf(c.out, ", largest error %s (relative %s) at %s", errorText(u.MaxAbs), errorText(u.MaxRel), term.Shape(u.At))
 			}
 		}
 		fmt.Fprintln(c.out)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -77,25 +78,25 @@ type hashed struct {
 }
 
 type hashedOne struct {
-	Name   string `json:"name"`
-	*typed        // of a tensor
-	SHA256 string `json:"sha256"`
+	Name         string `json:"name"`
+	*report.Type        // of a tensor
+	SHA256       string `json:"sha256"`
 }
 
-func hashedOf(name string, m *manifest.Manifest, types []typed) hashed {
+func hashedOf(name string, m *manifest.Manifest, types []*report.Type) hashed {
 	h := hashed{File: name, Files: []hashedOne{}}
 	for _, e := range m.Files {
 		h.Files = append(h.Files, hashedOne{e.Name, nil, e.Sum.String()})
 	}
 	for i, e := range m.Tensors {
-		h.Tensors = append(h.Tensors, hashedOne{e.Name, &types[i], e.Sum.String()})
+		h.Tensors = append(h.Tensors, hashedOne{e.Name, types[i], e.Sum.String()})
 	}
 	return h
 }
 
 // sumsOfSource computes the sums of a source: of the files, then of the tensors, for which
 // mine is true. types are those of the tensors.
-func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *manifest.Manifest, types []typed, err error) {
+func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *manifest.Manifest, types []*report.Type, err error) {
 	src, err := c.opener.Open(name)
 	if err != nil {
 		return nil, nil, err
@@ -114,7 +115,7 @@ func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *
 	for _, name := range src.Order {
 		if tensors && mine() {
 			names = append(names, name)
-			types = append(types, typed{src.Tensors[name].DType(), src.Tensors[name].Shape()})
+			types = append(types, report.TypeOf(src.Tensors[name]))
 		}
 	}
 	m, err = c.sums(src, files, names)

@@ -163,7 +163,7 @@ func (c *command) printListing(l *listing, f listFlags) error {
 	} else {
 		fmt.Fprintf(columns, "NAME\tDTYPE\tSHAPE\t%8s\n", "BYTES")
 		for _, t := range l.Tensors {
-			fmt.Fprintf(columns, "%s\t%v\t%s\t%8s\n", term.Name(t.Name), t.DType, shape(t.Shape), term.Bytes(t.Bytes))
+			fmt.Fprintf(columns, "%s\t%v\t%s\t%8s\n", term.Name(t.Name), t.DType, term.Shape(t.Shape), term.Bytes(t.Bytes))
 		}
 	}
 	columns.Flush()

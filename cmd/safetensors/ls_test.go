@@ -36,9 +36,9 @@ func TestListingOfStrangers(t *testing.T) {
 	require.Len(t, w.heap, 10_002)
 	require.Less(t, w.heap[5000], w.heap[0]+16<<20)
 
-	require.Equal(t, "[2,3]", shape([]int{2, 3}))
-	require.Equal(t, "[]", shape(nil))
-	require.Equal(t, "["+strings.Repeat("1,", 39)+"1…", shape(slices.Repeat([]int{1}, 1<<20)))
+	require.Equal(t, "[2,3]", term.Shape([]int{2, 3}))
+	require.Equal(t, "[]", term.Shape(nil))
+	require.Equal(t, "["+strings.Repeat("1,", 39)+"1…", term.Shape(slices.Repeat([]int{1}, 1<<20)))
 }
 
 // TestCountsBeyond63Bits: a file has room for more F4 than an int64 counts.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
 )
@@ -84,7 +85,7 @@ func tableOfJSON(t *testing.T, printed string) (rows [][]string) {
 			}
 		}
 		rows = append(rows, []string{
-			term.Name(x.Name), x.DType, shape(x.Shape), number(x.Min), number(x.Max), number(x.Mean), number(x.Std),
+			term.Name(x.Name), x.DType, term.Shape(x.Shape), number(x.Min), number(x.Max), number(x.Mean), number(x.Std),
 			fmt.Sprint(x.Zeros), fmt.Sprint(x.NaN), fmt.Sprint(x.Inf), fmt.Sprint(bars, " bars"),
 		})
 	}
@@ -117,7 +118,7 @@ func TestComparisonReport(t *testing.T) {
 	writeFiles(t, ".")
 	r := runs(t, "diff", "a.safetensors", "b.safetensors", "--json", "--meta", "--html", "d.html")
 	require.Equal(t, 1, r.code, r.stderr)
-	var d comparison
+	var d report.Comparison
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &d))
 	content := must(os.ReadFile("d.html"))
 	page := html.UnescapeString(string(content))

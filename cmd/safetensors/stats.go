@@ -125,5 +125,5 @@ func (c *command) printHistogram(h stats.Histogram) {
 		}
 		fmt.Fprintf(c.out, "%10s %s %s\n", h.Edges[i], bar, term.Count(n))
 	}
-	fmt.Fprintf(c.out, "%10s\n", h.Edges[len(h.Edges)-1])
+	fmt.Fprintf(c.out, "%10s\n", h.Last())
 }

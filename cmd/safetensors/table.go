@@ -34,19 +34,6 @@ func (t *total) add(x listed) {
 	t.Bytes += x.Bytes
 }
 
-// A typed is a tensor of a comparison.
-type typed struct {
-	DType safetensors.DType `json:"dtype"`
-	Shape []int             `json:"shape"`
-}
-
-func (t typed) String() string { return t.DType.String() + " " + shape(t.Shape) }
-
-// shape formats a shape as in the file: [2,3]. One of a million dimensions is cut.
-func shape(dims []int) string {
-	return term.Quote(term.Shape(dims), term.ValueLimit)
-}
-
 // printMetadata prints a table of metadata.
 func (c *command) printMetadata(metadata map[string]string) error {
 	if len(metadata) == 0 {

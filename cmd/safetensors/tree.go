@@ -65,7 +65,7 @@ func (t nameTree) print(b branch, first, rest string, depth int) {
 	label := b.Name[start:]
 	dtype, dims := "", ""
 	if i := b.Named(); i >= 0 {
-		dtype, dims = t.tensors[i].DType.String(), shape(t.tensors[i].Shape)
+		dtype, dims = t.tensors[i].DType.String(), term.Shape(t.tensors[i].Shape)
 	} else {
 		dims = term.Plural(b.sum.Tensors, "tensor")
 	}

@@ -5,74 +5,96 @@ import (
 	"io"
 	"math"
 
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
+// A Type is that of a tensor.
+type Type struct {
+	DType safetensors.DType `json:"dtype"`
+	Shape []int             `json:"shape"`
+}
+
+// TypeOf returns the type of a tensor.
+func TypeOf(t safetensors.Tensor) *Type { return &Type{t.DType(), t.Shape()} }
+
+// String returns dtype and shape as in the file, BF16 [2,3]. That of nil is "".
+func (t *Type) String() string {
+	if t == nil {
+		return ""
+	}
+	return t.DType.String() + " " + term.Shape(t.Shape)
+}
+
 // A Pair is what two checkpoints have under a name.
 type Pair struct {
-	Name           string
-	A, B           string // dtype and shape, "" where there is none
-	Different      bool
-	Elements, All  int64 // those that are different, of how many; 0 if shapes are different
-	MaxAbs, MaxRel float64
-	At             []int   // where MaxAbs is, nil if nowhere
-	Change         float64 // the norm of A-B over that of B; NaN if unknown
+	Name     string        `json:"name"`
+	A        *Type         `json:"a"` // nil where there is none
+	B        *Type         `json:"b"`
+	Elements int64         `json:"elements"` // that are different; 0 if shapes are
+	MaxAbs   numbers.Float `json:"max_abs"`
+	MaxRel   numbers.Float `json:"max_rel"`
+	At       []int         `json:"at"` // where MaxAbs is; nil if nowhere
+
+	Different bool          `json:"-"` // or in one of the two only
+	Of        int64         `json:"-"` // elements
+	Change    numbers.Float `json:"-"` // the norm of A-B over that of B; NaN if unknown
 }
 
 // A Meta is a key of the metadata with different values, which are nil where it is absent.
 type Meta struct {
-	Key  string
-	A, B *string
+	Key string  `json:"key"`
+	A   *string `json:"a"`
+	B   *string `json:"b"`
 }
 
-// Compared is what Comparison shows: all names of both, equal ones too.
-type Compared struct {
-	A, B     string
-	Pairs    []Pair
-	Metadata []Meta
+// A Comparison is how two checkpoints differ. Its fields are those of the JSON of diff.
+type Comparison struct {
+	A         string   `json:"a"`
+	B         string   `json:"b"`
+	Equal     bool     `json:"equal"`
+	OnlyA     []string `json:"only_a"`
+	OnlyB     []string `json:"only_b"`
+	Different []*Pair  `json:"different"` // of those in both
+	Metadata  []Meta   `json:"metadata"`
+
+	Pairs []*Pair `json:"-"` // all of them, equal ones too
 }
 
 // A change is a row of the page.
 type change struct {
-	Pair
-	MaxAbs, MaxRel, Change figure
-	Where                  string
-	Sign                   string
-	Share                  int
+	*Pair
+	Where string
+	Sign  string
+	Share int
 }
 
-// Comparison writes the page of a comparison.
-func Comparison(w io.Writer, c Compared) error {
+// Draw writes the page of a comparison.
+func (c *Comparison) Draw(w io.Writer) error {
 	data := struct {
 		frame
-		Compared
-		Equal, Changed, OnlyA, OnlyB int
-		Layers                       layerMap
-		Rows                         []change
+		Comparison
+		Unchanged int
+		Layers    layerMap
+		Rows      []change
 		Omitted
-	}{frame: frameOf(c.A + " → " + c.B), Compared: c, Layers: changeMap(c.Pairs)}
+	}{frame: frameOf(c.A + " → " + c.B), Comparison: *c, Layers: changeMap(c.Pairs)}
 	var different []*Pair
 	most := 0.0
-	for i := range c.Pairs {
-		p := &c.Pairs[i]
-		switch {
-		case p.A == "":
-			data.OnlyB++
-		case p.B == "":
-			data.OnlyA++
-		case p.Different:
-			data.Changed++
-		default:
-			data.Equal++
+	for _, p := range c.Pairs {
+		if !p.Different {
+			data.Unchanged++
 			continue
 		}
 		different = append(different, p)
-		if p.Change > most && !math.IsInf(p.Change, 0) {
-			most = p.Change
+		if x := float64(p.Change); x > most && !math.IsInf(x, 0) {
+			most = x
 		}
 	}
 	listed := largest(len(different), func(i int) (bool, float64) {
-		return math.IsNaN(different[i].Change), different[i].Change
+		x := float64(different[i].Change)
+		return math.IsNaN(x), x
 	})
 	for _, i := range listed {
 		data.Rows = append(data.Rows, changeOf(different[i], most))
@@ -83,43 +105,43 @@ func Comparison(w io.Writer, c Compared) error {
 }
 
 func changeOf(p *Pair, most float64) change {
-	c := change{Pair: *p, MaxAbs: figure(p.MaxAbs), MaxRel: figure(p.MaxRel), Change: figure(p.Change), Sign: "≠"}
+	c := change{Pair: p, Sign: "≠"}
 	switch {
-	case p.A == "":
+	case p.A == nil:
 		c.Sign = "+"
-	case p.B == "":
+	case p.B == nil:
 		c.Sign = "−"
 	}
 	if p.At != nil {
 		c.Where = term.Shape(p.At)
 	}
 	if p.Change > 0 && most > 0 {
-		c.Share = int(math.Ceil(100 * min(p.Change/most, 1)))
+		c.Share = int(math.Ceil(100 * min(float64(p.Change)/most, 1)))
 	}
 	return c
 }
 
 // changeMap returns the map of tensors by their change.
-func changeMap(pairs []Pair) layerMap {
+func changeMap(pairs []*Pair) layerMap {
 	names := make([]string, len(pairs))
-	for i := range pairs {
-		names[i] = pairs[i].Name
+	for i, p := range pairs {
+		names[i] = p.Name
 	}
 	return layersOf(names, []string{"relative change"}, func(members []int) ([]float64, bool, string) {
 		most, unknown, changed := 0.0, 0, 0
 		for _, i := range members {
-			p := &pairs[i]
-			switch {
-			case math.IsNaN(p.Change):
+			p := pairs[i]
+			switch change := float64(p.Change); {
+			case math.IsNaN(change):
 				unknown++
 			case p.Different:
 				changed++
-				most = max(most, p.Change)
+				most = max(most, change)
 			}
 		}
 		text := "equal"
 		if changed > 0 {
-			text = fmt.Sprintf("relative change %v", figure(most))
+			text = fmt.Sprintf("relative change %s", figure(numbers.Float(most)))
 		}
 		if p := pairs[members[0]]; len(members) == 1 && unknown == 1 {
 			text = fmt.Sprintf("%s in A, %s in B", orAbsent(p.A), orAbsent(p.B))
@@ -130,9 +152,9 @@ func changeMap(pairs []Pair) layerMap {
 	})
 }
 
-func orAbsent(s string) string {
-	if s == "" {
+func orAbsent(t *Type) string {
+	if t == nil {
 		return "absent"
 	}
-	return term.Quote(s, term.ValueLimit)
+	return term.Quote(t.String(), term.ValueLimit)
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -55,20 +56,21 @@ func (c *cell) Empty() bool { return len(c.members) == 0 }
 // A scale is the colors of a figure between two values: logarithmic, but linear from 0.
 type scale struct {
 	Label     string
-	Low, High figure
+	Low, High numbers.Float
 }
 
 // share returns where a value is between Low and High.
 func (s scale) share(x float64) float64 {
+	low, high := float64(s.Low), float64(s.High)
 	switch {
-	case !(x > float64(s.Low)):
+	case !(x > low):
 		return 0
-	case x >= float64(s.High):
+	case x >= high:
 		return 1
-	case s.Low == 0:
-		return x / float64(s.High)
+	case low == 0:
+		return x / high
 	}
-	return math.Log(x/float64(s.Low)) / math.Log(float64(s.High)/float64(s.Low))
+	return math.Log(x/low) / math.Log(high/low)
 }
 
 // grids sorts names into grids. It returns how many of the names that have a layer have a
@@ -170,7 +172,7 @@ func layersOf(names, labels []string, look func(members []int) (figures []float6
 		if compared {
 			low = 0
 		}
-		m.Figures = append(m.Figures, scale{label, figure(low), figure(high)})
+		m.Figures = append(m.Figures, scale{label, numbers.Float(low), numbers.Float(high)})
 	}
 	m.each(func(_ *grid, _ string, _ int, c *cell) {
 		c.Equal = compared && c.figures[0] == 0 && !c.Bad
@@ -225,7 +227,7 @@ func summaryMap(tensors []Tensor) layerMap {
 		if len(members) == 1 {
 			std = float64(tensors[members[0]].Std) // without another rounding
 		}
-		text := fmt.Sprintf("std %v, absmax %v", figure(std), figure(absmax))
+		text := fmt.Sprintf("std %s, absmax %s", figure(numbers.Float(std)), figure(numbers.Float(absmax)))
 		if bad > 0 {
 			text += fmt.Sprintf(", %s NaN or Inf", term.Count(bad))
 		}

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
@@ -47,7 +48,9 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"count": term.Count,
 	"name":  term.Name,
 	"short": func(s string) string { return term.Quote(s, term.ValueLimit) },
-	"bars":  bars,
+	"shape": term.Shape,
+	"exact": exact, "figure": figure,
+	"bars": bars,
 }).Parse(page))
 
 // A frame is what all pages have. Their policy lets browsers load nothing and run only
@@ -74,8 +77,8 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 	slices.Sort(listed)
 	data := struct {
 		frame
-		Total  row
-		Values *values
+		Total  stats.Summary
+		Bytes  int64
 		Number int
 		DTypes []dtype
 		Boxes  []box
@@ -83,27 +86,23 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 		Rows   []row
 		Omitted
 	}{
-		frame: frameOf(source), Number: len(tensors), DTypes: kinds,
-		Total:  rowOf(-1, &Tensor{Summary: total}, nil),
-		Values: valuesOf(total.Typical),
+		frame: frameOf(source), Total: total, Number: len(tensors), DTypes: kinds,
 		Boxes:  treemap(tensors, kinds, listed),
 		Layers: summaryMap(tensors),
 	}
-	for _, i := range listed {
-		data.Rows = append(data.Rows, rowOf(i, &tensors[i], kinds))
-	}
-	slices.SortStableFunc(data.Rows, func(a, b row) int { return compareNames(a.Name, b.Name) })
-	for _, t := range tensors {
-		data.Total.Bytes += t.Bytes
-	}
-	data.Omitted = Omitted{Listed: len(listed), All: len(tensors)}
 	most := int64(1)
-	for _, r := range data.Rows {
-		most = max(most, r.Bytes)
+	for _, i := range listed {
+		data.Rows = append(data.Rows, row{Tensor: &tensors[i], ID: i, Class: classOf(kinds, tensors[i].DType)})
+		most = max(most, tensors[i].Bytes)
 	}
 	for i := range data.Rows {
 		data.Rows[i].Share = percent(data.Rows[i].Bytes, most)
 	}
+	slices.SortStableFunc(data.Rows, func(a, b row) int { return compareNames(a.Name, b.Name) })
+	for _, t := range tensors {
+		data.Bytes += t.Bytes
+	}
+	data.Omitted = Omitted{Listed: len(listed), All: len(tensors)}
 	return pages.ExecuteTemplate(w, "checkpoint", data)
 }
 
@@ -136,55 +135,31 @@ func largest(n int, rank func(i int) (marked bool, size float64)) []int {
 
 // A row is a tensor in the table.
 type row struct {
-	ID                  int
-	Name, DType, Class  string
-	Shape               string
-	Bytes               int64
-	Share               int // of the largest, in percent
-	Min, Max, Mean, Std figure
-	Summary             stats.Summary
+	*Tensor
+	ID    int
+	Class string
+	Share int // of the largest, in percent
 }
 
-func rowOf(id int, t *Tensor, kinds []dtype) row {
-	return row{
-		ID: id, Name: t.Name, DType: t.DType.String(), Class: classOf(kinds, t.DType), Shape: term.Shape(t.Shape), Bytes: t.Bytes,
-		Min: figure(t.Min), Max: figure(t.Max), Mean: figure(t.Mean), Std: figure(t.Std), Summary: t.Summary,
-	}
-}
-
-// values is the histogram of all values.
-type values struct {
-	Histogram stats.Histogram
-	Low, High figure
-}
-
-func valuesOf(h stats.Histogram) *values {
-	if len(h.Counts) == 0 {
-		return nil
-	}
-	return &values{h, figure(h.Edges[0]), figure(h.Edges[len(h.Edges)-1])}
-}
-
-// A figure is a number in a page, which has all its digits and shows a few.
-type figure float64
-
-// Exact returns the number with all its digits, "" if it is not finite.
-func (f figure) Exact() string {
-	if x := float64(f); math.IsNaN(x) || math.IsInf(x, 0) {
+// exact returns a number with all its digits, "" if it is not finite.
+func exact(f numbers.Float) string {
+	x := float64(f)
+	if x-x != 0 {
 		return ""
 	}
-	return strconv.FormatFloat(float64(f), 'g', -1, 64)
+	return strconv.FormatFloat(x, 'g', -1, 64)
 }
 
-// String returns the number with a few digits.
-func (f figure) String() string {
-	switch {
-	case math.IsNaN(float64(f)):
+// figure returns a number with a few digits.
+func figure(f numbers.Float) string {
+	switch x := float64(f); {
+	case math.IsNaN(x):
 		return "–"
-	case math.IsInf(float64(f), 0):
+	case math.IsInf(x, 0):
 		return "∞"
+	default:
+		return strings.Replace(strconv.FormatFloat(x, 'g', 4, 64), "-", "−", 1)
 	}
-	return strings.Replace(strconv.FormatFloat(float64(f), 'g', 4, 64), "-", "−", 1)
 }
 
 // A dtype is how much of a checkpoint is of a dtype.

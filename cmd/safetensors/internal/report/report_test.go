@@ -49,10 +49,10 @@ func TestSize(t *testing.T) {
 	} {
 		t.Run(c.title, func(t *testing.T) {
 			n := c.n
-			tensors, pairs := make([]Tensor, n), make([]Pair, n)
+			tensors, pairs := make([]Tensor, n), make([]*Pair, n)
 			for i := range tensors {
 				tensors[i] = Tensor{Name: c.name(i), DType: safetensors.BF16, Shape: []int{1, 1 << 20}, Bytes: c.bytes(i), Summary: summary(1 / numbers.Float(i+1))}
-				pairs[i] = Pair{Name: c.name(i), A: "BF16 [1]", B: "F32 [1]", Different: true, Change: 1 / float64(i+1)}
+				pairs[i] = &Pair{Name: c.name(i), A: &Type{DType: safetensors.BF16}, B: &Type{DType: safetensors.F32}, Different: true, Change: 1 / numbers.Float(i+1)}
 			}
 			tensors[n/2].NaN = 7
 			tensors[n/2].Bytes = 1
@@ -63,7 +63,7 @@ func TestSize(t *testing.T) {
 			require.Contains(t, page, fmt.Sprintf("leaves out %d", n-maxRows))
 
 			var comparison bytes.Buffer
-			require.NoError(t, Comparison(&comparison, Compared{A: "a", B: "b", Pairs: pairs}))
+			require.NoError(t, (&Comparison{A: "a", B: "b", Pairs: pairs}).Draw(&comparison))
 			require.Less(t, comparison.Len(), 15<<20)
 			require.Contains(t, comparison.String(), fmt.Sprintf("leaves out %d", n-maxRows))
 		})
@@ -72,20 +72,20 @@ func TestSize(t *testing.T) {
 
 func TestHostile(t *testing.T) {
 	var tensors []Tensor
-	var pairs []Pair
+	var pairs []*Pair
 	evil := []string{
 		`</script><script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `</style><script>alert(1)</script>`,
 		`{{.}}`, "javascript:alert(1)", "\u202egpj", "\x00\xff", "", `--></title><script>alert(1)</script>`, "layers.0.<b>", "layers.1.<b>", "<u>.0.x", "<u>.1.x",
 	}
 	for i, name := range evil {
 		tensors = append(tensors, Tensor{Name: name, DType: safetensors.F32, Shape: []int{i}, Bytes: 1 << 20, Summary: summary(1)})
-		pairs = append(pairs, Pair{Name: name, A: name, B: "", Different: true, Change: math.NaN()})
+		pairs = append(pairs, &Pair{Name: name, A: &Type{DType: safetensors.F32}, Different: true, Change: numbers.Float(math.NaN())})
 	}
 	for _, name := range evil {
 		var a, b bytes.Buffer
 		require.NoError(t, Checkpoint(&a, name, tensors, summary(1)))
 		value := name
-		require.NoError(t, Comparison(&b, Compared{A: name, B: name, Pairs: pairs, Metadata: []Meta{{Key: name, A: &value}}}))
+		require.NoError(t, (&Comparison{A: name, B: name, Pairs: pairs, Metadata: []Meta{{Key: name, A: &value}}}).Draw(&b))
 		for _, page := range []string{a.String(), b.String()} {
 			require.Equal(t, 1, strings.Count(page, "<script"))
 			require.Equal(t, 1, strings.Count(page, "</script"))
@@ -237,13 +237,14 @@ func TestNaturalOrder(t *testing.T) {
 }
 
 func TestComparisonByChange(t *testing.T) {
-	changes := []float64{0.02, 0.08, math.NaN(), 0.04, 0}
-	var pairs []Pair
+	changes := []numbers.Float{0.02, 0.08, numbers.Float(math.NaN()), 0.04, 0}
+	one := &Type{DType: safetensors.F32, Shape: []int{1}}
+	var pairs []*Pair
 	for i, change := range changes {
-		pairs = append(pairs, Pair{Name: fmt.Sprintf("h.%d.w", i), A: "F32 [1]", B: "F32 [1]", Different: change != 0, Change: change})
+		pairs = append(pairs, &Pair{Name: fmt.Sprintf("h.%d.w", i), A: one, B: one, Different: change != 0, Change: change})
 	}
 	var page bytes.Buffer
-	require.NoError(t, Comparison(&page, Compared{A: "a", B: "b", Pairs: pairs}))
+	require.NoError(t, (&Comparison{A: "a", B: "b", Pairs: pairs}).Draw(&page))
 	_, table, _ := strings.Cut(page.String(), `id="tensors"`)
 	require.Equal(t, []string{"h.2.w", "h.1.w", "h.3.w", "h.0.w"}, names(table))
 	require.Contains(t, table, `aria-sort="descending">relative change<`)
@@ -261,7 +262,7 @@ func TestAccessible(t *testing.T) {
 	page := checkpoint(t, []Tensor{{Name: "a.0.x", DType: safetensors.F32, Bytes: 4}, {Name: "a.1.x", DType: safetensors.F32, Bytes: 4}})
 	var comparison bytes.Buffer
 	value := "x"
-	require.NoError(t, Comparison(&comparison, Compared{Pairs: []Pair{{Name: "x", A: "F32 [1]"}}, Metadata: []Meta{{Key: "k", A: &value}}}))
+	require.NoError(t, (&Comparison{Pairs: []*Pair{{Name: "x", A: new(Type), Different: true}}, Metadata: []Meta{{Key: "k", A: &value}}}).Draw(&comparison))
 	for _, page := range []string{page, comparison.String()} {
 		require.NotRegexp(t, `<th(>| [^s])`, page)
 		require.NotRegexp(t, `animat|transition|scroll-behavior|scrollIntoView`, page)

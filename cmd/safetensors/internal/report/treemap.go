@@ -162,7 +162,7 @@ func fitting(label string, width float64) string {
 func (d *drawing) title(n *node) string {
 	if n.index >= 0 {
 		t := &d.tensors[n.index]
-		return fmt.Sprintf("%s  %s %s, %s", term.Name(n.Name), t.DType, term.Quote(term.Shape(t.Shape), term.ValueLimit), term.Bytes(n.bytes))
+		return fmt.Sprintf("%s  %s %s, %s", term.Name(n.Name), t.DType, term.Shape(t.Shape), term.Bytes(n.bytes))
 	}
 	name := "others"
 	if n.Name != "" {

@@ -45,6 +45,9 @@ type Histogram struct {
 	Counts []int64         `json:"counts"`
 }
 
+// Last returns the last edge.
+func (h Histogram) Last() numbers.Float { return h.Edges[len(h.Edges)-1] }
+
 // newHistogram returns the histogram of the finite values in some buckets, which are
 // from least to most.
 func newHistogram(least, most float64, counts []count) Histogram {

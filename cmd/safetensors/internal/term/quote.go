@@ -142,8 +142,10 @@ func ParseBytes(s string) (int64, error) {
 // Count formats a number with commas: 1,234,567.
 func Count(n int64) string { return humanize.Comma(n) }
 
-// Shape formats a shape as in the file: [2,3].
-func Shape(dims []int) string { return strings.ReplaceAll(fmt.Sprint(dims), " ", ",") }
+// Shape formats a shape as in the file: [2,3]. One of a million dimensions is cut.
+func Shape(dims []int) string {
+	return Quote(strings.ReplaceAll(fmt.Sprint(dims), " ", ","), ValueLimit)
+}
 
 // Plural formats a number of things: 1 tensor, 2 tensors.
 func Plural(n int, thing string) string { return english.Plural(n, thing, "") }
