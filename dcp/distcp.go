@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,8 @@ const metadataFile = ".metadata"
 // A systemFS is a directory of the operating system, with its names in errors.
 type systemFS string
 
+func (dir systemFS) ReadDir(string) ([]fs.DirEntry, error) { return os.ReadDir(string(dir)) }
+
 func (dir systemFS) Open(name string) (fs.File, error) {
 	local, err := filepath.Localize(name)
 	if err != nil {
@@ -41,7 +44,7 @@ func (dir systemFS) Open(name string) (fs.File, error) {
 }
 
 // openChunks opens the checkpoint whose .metadata is in a directory.
-func (o Opener) openChunks(fsys fs.FS, dir string) (_ *safetensors.File, err error) {
+func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err error) {
 	data, err := readFile(fsys, path.Join(dir, metadataFile))
 	if err != nil {
 		return nil, err
@@ -51,9 +54,8 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (_ *safetensors.File, err err
 		return nil, broken("", "%s: %v", metadataFile, err)
 	}
 	f := &files{fsys: fsys, byName: make(map[string]*file), models: make(map[model]func() (*safetensors.File, error))}
-	opened := false
 	defer func() {
-		if !opened { // also if the fs.FS panicked
+		if whole == nil { // also if the fs.FS panicked
 			f.close()
 		}
 	}()
@@ -79,11 +81,9 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (_ *safetensors.File, err err
 			o.Skip(name, errObject)
 		}
 	}
-	whole, err := safetensors.FileOf(tensors, nil, f.close)
-	if err != nil { // names that safetensors cannot have
+	if whole, err = safetensors.FileOf(tensors, nil, f.close); err != nil { // names that safetensors cannot have
 		return nil, broken("", "%v", bare(err))
 	}
-	opened = true
 	return whole, nil
 }
 
@@ -141,11 +141,7 @@ func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err
 	if len(pieces) > 0 {
 		return tile(t.name, box{make([]int, len(t.size)), t.size}, pieces)
 	}
-	joined, err = safetensors.NewTensor(dtype, t.size, []byte{})
-	if err != nil {
-		err = broken(t.name, "%v", bare(err))
-	}
-	return joined, err
+	return without(t.name, dtype, t.size)
 }
 
 // find returns where a chunk is. PyTorch looks it up by its offsets, too.

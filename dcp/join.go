@@ -24,8 +24,6 @@ func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
 			return nil, prefixed(fmt.Errorf("file %d of %d is nil", i+1, len(files)))
 		}
 		shards[i] = shard{name: fmt.Sprintf("file %d", i+1), file: f}
-	}
-	for i := range shards {
 		if err := shards[i].readOffsets(); err != nil {
 			return nil, prefixed(err)
 		}
@@ -100,13 +98,18 @@ func joinTensor(name string, pieces []piece) (safetensors.Tensor, error) {
 		}
 	}
 	if all.empty() {
-		t, err := safetensors.NewTensor(first.tensor.DType(), all.end, []byte{})
-		if err != nil {
-			return t, broken(name, "%v", bare(err))
-		}
-		return t, nil
+		return without(name, first.tensor.DType(), all.end)
 	}
 	return tile(name, all, distinct(pieces))
+}
+
+// without returns a tensor of a shape without elements.
+func without(name string, dtype safetensors.DType, shape []int) (safetensors.Tensor, error) {
+	t, err := safetensors.NewTensor(dtype, shape, []byte{})
+	if err != nil {
+		return t, broken(name, "%v", bare(err))
+	}
+	return t, nil
 }
 
 // distinct returns the pieces that hold elements, one of each box: ranks may hold
@@ -125,7 +128,7 @@ func metadataOf(shards []shard) map[string]string {
 	if len(shards) == 0 {
 		return nil
 	}
-	metadata := maps.Clone(shards[0].file.Metadata())
+	metadata := shards[0].file.Metadata() // a copy
 	delete(metadata, shardingKey)
 	delete(metadata, versionKey)
 	if len(metadata) == 0 {

@@ -79,9 +79,15 @@ func fieldsOf(v any, class string) (fields *pickle.Dict, ok bool) {
 	return fields, ok
 }
 
+// field returns an attribute, if it is there and of type T.
+func field[T any](fields *pickle.Dict, name string) (v T, ok bool) {
+	value, _ := fields.Get(name)
+	v, ok = value.(T)
+	return v, ok
+}
+
 func (c *checkpoint) readTensors(u *pickle.Unpickler, fields *pickle.Dict) error {
-	v, _ := fields.Get("state_dict_metadata")
-	entries, ok := v.(*pickle.Dict)
+	entries, ok := field[*pickle.Dict](fields, "state_dict_metadata")
 	if !ok {
 		return errors.New("it has no state_dict_metadata")
 	}
@@ -122,24 +128,19 @@ func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, err
 	if !ok {
 		return t, fmt.Errorf("its entry is %s", pickle.Describe(o))
 	}
-	v, _ := fields.Get("properties")
-	properties, _ := v.(*pickle.Object)
-	if properties != nil {
-		state, _ := properties.State.(pickle.Tuple)
-		if len(state) > 0 {
-			t.dtype, ok = state[0].(pickle.Global)
+	if properties, ok := field[*pickle.Object](fields, "properties"); ok {
+		if state, _ := properties.State.(pickle.Tuple); len(state) > 0 {
+			t.dtype, _ = state[0].(pickle.Global)
 		}
 	}
-	if !ok || t.dtype.Module != "torch" {
+	if t.dtype.Module != "torch" {
 		return t, errors.New("it has no dtype")
 	}
-	v, _ = fields.Get("size")
 	var err error
-	if t.size, err = ints(u, v); err != nil {
+	if t.size, err = ints(u, fields, "size"); err != nil {
 		return t, fmt.Errorf("its size: %w", err)
 	}
-	v, _ = fields.Get("chunks")
-	chunks, ok := v.(*pickle.List)
+	chunks, ok := field[*pickle.List](fields, "chunks")
 	if !ok {
 		return t, errors.New("it has no list of chunks")
 	}
@@ -160,12 +161,10 @@ func readBox(u *pickle.Unpickler, v any, size []int) (b box, err error) {
 	if !ok {
 		return b, fmt.Errorf("a chunk is %s", pickle.Describe(v))
 	}
-	v, _ = fields.Get("offsets")
-	if b.begin, err = ints(u, v); err != nil {
+	if b.begin, err = ints(u, fields, "offsets"); err != nil {
 		return b, fmt.Errorf("the offsets of a chunk: %w", err)
 	}
-	v, _ = fields.Get("sizes")
-	if b.end, err = ints(u, v); err != nil {
+	if b.end, err = ints(u, fields, "sizes"); err != nil {
 		return b, fmt.Errorf("the sizes of a chunk: %w", err)
 	}
 	if len(b.begin) != len(size) || len(b.end) != len(size) {
@@ -218,8 +217,7 @@ func volume(sizes []int) (n int, ok bool) {
 }
 
 func (c *checkpoint) readStorage(u *pickle.Unpickler, fields *pickle.Dict) error {
-	v, _ := fields.Get("storage_data")
-	entries, ok := v.(*pickle.Dict)
+	entries, ok := field[*pickle.Dict](fields, "storage_data")
 	if !ok {
 		return errors.New("it has no storage_data")
 	}
@@ -228,8 +226,7 @@ func (c *checkpoint) readStorage(u *pickle.Unpickler, fields *pickle.Dict) error
 		if !ok {
 			return fmt.Errorf("a key of storage_data is %s", pickle.Describe(e.Key))
 		}
-		v, _ := index.Get("fqn")
-		name, ok := v.(string)
+		name, ok := field[string](index, "fqn")
 		if !ok {
 			return errors.New("a key of storage_data has no name")
 		}
@@ -241,7 +238,7 @@ func (c *checkpoint) readStorage(u *pickle.Unpickler, fields *pickle.Dict) error
 			return fmt.Errorf("the place of %.200q: %w", name, err)
 		}
 		if v, _ := index.Get("offset"); v != nil {
-			if s.offsets, err = ints(u, v); err != nil {
+			if s.offsets, err = ints(u, index, "offset"); err != nil {
 				return fmt.Errorf("the offsets of %.200q: %w", name, err)
 			}
 		}
@@ -260,12 +257,9 @@ func readStored(v any) (s stored, err error) {
 		return s, fmt.Errorf("it is %s", pickle.Describe(v))
 	}
 	var ok1, ok2, ok3 bool
-	v, _ = fields.Get("relative_path")
-	s.file, ok1 = v.(string)
-	v, _ = fields.Get("offset")
-	s.offset, ok2 = v.(int64)
-	v, _ = fields.Get("length")
-	s.length, ok3 = v.(int64)
+	s.file, ok1 = field[string](fields, "relative_path")
+	s.offset, ok2 = field[int64](fields, "offset")
+	s.length, ok3 = field[int64](fields, "length")
 	if !ok1 || !ok2 || !ok3 || s.offset < 0 || s.length < 0 || len(s.file) > maxName {
 		return s, errors.New("its file, offset or length is missing or invalid")
 	}
@@ -283,9 +277,10 @@ func readStored(v any) (s stored, err error) {
 	return s, nil
 }
 
-// ints returns a tuple of sizes or offsets. It counts them: the memo of the pickle may have
+// ints returns an attribute that is a tuple of sizes or offsets. It counts them: the memo of the pickle may have
 // the tuple, or the list of all chunks, once for many.
-func ints(u *pickle.Unpickler, v any) ([]int, error) {
+func ints(u *pickle.Unpickler, fields *pickle.Dict, name string) ([]int, error) {
+	v, _ := fields.Get(name)
 	t, ok := v.(pickle.Tuple)
 	switch {
 	case !ok:

@@ -2,13 +2,11 @@ package dcp
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 )
 
@@ -35,17 +33,15 @@ func (s *shard) readOffsets() error {
 	p := &offsetsParser{Scanner: jsonscan.Scanner{Text: []byte(text)}, shard: s}
 	s.offsets = make(map[string][]int, s.file.Len())
 	err := p.info()
-	if broken := (*jsonscan.Error)(nil); errors.As(err, &broken) {
-		reason := fmt.Sprintf("%s of %s: %s (at byte %d of its value)", shardingKey, s.name, broken.Reason, broken.Pos)
-		return &safetensors.FormatError{Offset: -1, Tensor: p.tensor, Reason: reason}
+	if at := (*jsonscan.Error)(nil); errors.As(err, &at) {
+		return broken(p.tensor, "%s of %s: %s (at byte %d of its value)", shardingKey, s.name, at.Reason, at.Pos)
 	}
 	for name, t := range s.file.Tensors() {
-		if offsets, ok := s.offsets[name]; !ok || len(offsets) != len(t.Shape()) {
-			reason := fmt.Sprintf("%s of %s has no offsets for it", shardingKey, s.name)
-			if ok {
-				reason = fmt.Sprintf("%s of %s has %d offsets, %v has rank %d", shardingKey, s.name, len(offsets), t, len(t.Shape()))
-			}
-			return &safetensors.FormatError{Offset: -1, Tensor: name, Reason: reason}
+		switch offsets, ok := s.offsets[name]; {
+		case !ok:
+			return broken(name, "%s of %s has no offsets for it", shardingKey, s.name)
+		case len(offsets) != len(t.Shape()):
+			return broken(name, "%s of %s has %d offsets, %v has rank %d", shardingKey, s.name, len(offsets), t, len(t.Shape()))
 		}
 	}
 	return nil

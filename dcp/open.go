@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -47,17 +46,9 @@ func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) { return Opener{}
 
 // Open is the func Open, with what o says.
 func (o Opener) Open(dir string) (*safetensors.File, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, prefixed(openError(dir, err))
-	}
-	f, err := o.openAll(entries, systemFS(dir), ".", func(name string) (*safetensors.File, error) {
+	return o.open(dir, systemFS(dir), ".", func(name string) (*safetensors.File, error) {
 		return safetensors.Open(filepath.Join(dir, name))
 	})
-	if err != nil {
-		return nil, prefixed(openError(dir, err))
-	}
-	return f, nil
 }
 
 // OpenFS is the func OpenFS, with what o says.
@@ -68,17 +59,9 @@ func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 	case !fs.ValidPath(dir):
 		return nil, prefixed(&fs.PathError{Op: "open", Path: dir, Err: fs.ErrInvalid})
 	}
-	entries, err := fs.ReadDir(fsys, dir)
-	if err != nil {
-		return nil, prefixed(openError(dir, err))
-	}
-	f, err := o.openAll(entries, fsys, dir, func(name string) (*safetensors.File, error) {
+	return o.open(dir, fsys, dir, func(name string) (*safetensors.File, error) {
 		return safetensors.OpenFS(fsys, path.Join(dir, name))
 	})
-	if err != nil {
-		return nil, prefixed(openError(dir, err))
-	}
-	return f, nil
 }
 
 // A shard is one file of a checkpoint.
@@ -88,27 +71,43 @@ type shard struct {
 	offsets map[string][]int // of each tensor; nil if the file has no sharding information
 }
 
-// openAll opens the checkpoint in a directory with these entries. open opens a safetensors
-// file in it.
-func (o Opener) openAll(entries []fs.DirEntry, fsys fs.FS, dir string, open func(string) (*safetensors.File, error)) (*safetensors.File, error) {
-	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == metadataFile }) {
-		return o.openChunks(fsys, dir)
+// open opens the checkpoint in a directory of a file system, which errors call name.
+// openFile opens a safetensors file in it.
+func (o Opener) open(name string, fsys fs.FS, dir string, openFile func(string) (*safetensors.File, error)) (f *safetensors.File, err error) {
+	entries, err := fs.ReadDir(fsys, dir)
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() && strings.HasSuffix(e.Name(), suffix) {
+			names = append(names, e.Name())
+		}
 	}
-	names := shardNames(entries)
-	if len(names) == 0 {
-		return nil, fmt.Errorf("no *%s file and no %s in it: %w", suffix, metadataFile, fs.ErrNotExist)
+	switch {
+	case err != nil:
+	case slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == metadataFile }):
+		f, err = o.openChunks(fsys, dir)
+	case len(names) == 0:
+		err = fmt.Errorf("no *%s file and no %s in it: %w", suffix, metadataFile, fs.ErrNotExist)
+	default:
+		f, err = openShards(names, openFile)
 	}
+	if err != nil {
+		return nil, prefixed(openError(name, err))
+	}
+	return f, nil
+}
+
+// openShards opens the safetensors files of a directory.
+func openShards(names []string, open func(string) (*safetensors.File, error)) (joined *safetensors.File, err error) {
 	if err := checkCount(len(names)); err != nil {
 		return nil, err
 	}
 	shards := make([]shard, len(names))
-	opened := false
 	defer func() {
-		if !opened { // also if open panicked
+		if joined == nil { // also if open panicked
 			closeAll(shards)
 		}
 	}()
-	err := parallel.Do(shardsAtOnce, int64(len(shards)), func(i int64) error {
+	err = parallel.Do(shardsAtOnce, int64(len(shards)), func(i int64) error {
 		f, err := open(names[i])
 		if err != nil {
 			return bare(err)
@@ -116,14 +115,10 @@ func (o Opener) openAll(entries []fs.DirEntry, fsys fs.FS, dir string, open func
 		shards[i] = shard{name: quote(names[i]), file: f}
 		return shards[i].readOffsets()
 	})
-	if err == nil {
-		var f *safetensors.File
-		if f, err = join(shards); err == nil {
-			opened = true
-			return f, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	return join(shards)
 }
 
 const (
@@ -138,17 +133,6 @@ const (
 
 	suffix = ".safetensors"
 )
-
-// shardNames returns the names of the safetensors files among the entries of a directory,
-// in order.
-func shardNames(entries []fs.DirEntry) (names []string) {
-	for _, e := range entries {
-		if !e.IsDir() && strings.HasSuffix(e.Name(), suffix) {
-			names = append(names, e.Name())
-		}
-	}
-	return names
-}
 
 func checkCount(files int) error {
 	if files > maxFiles {
