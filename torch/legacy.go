@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,11 +36,11 @@ func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	u.Persistent = func(any) (any, error) { return nil, errors.New("a storage before the object") }
 	magic, err := u.Load()
 	if err != nil || magic != legacyMagic {
-		return nil, nil, cmpErr(err, "a Python pickle that torch.save did not make; its first object is %s", pickle.Describe(magic))
+		return nil, nil, cmp.Or(err, fmt.Errorf("a Python pickle that torch.save did not make; its first object is %s", pickle.Describe(magic)))
 	}
 	version, err := u.Load()
 	if err != nil || version != legacyVersion {
-		return nil, nil, cmpErr(err, "the version of the legacy format is not %d", legacyVersion)
+		return nil, nil, cmp.Or(err, fmt.Errorf("the version of the legacy format is not %d", legacyVersion))
 	}
 	if _, err := u.Load(); err != nil {
 		return nil, nil, err
@@ -73,14 +74,6 @@ func moduleClass(id any) (class pickle.Global, ok bool) {
 		class, ok = t[1].(pickle.Global)
 	}
 	return class, ok
-}
-
-// cmpErr returns err, or else an error of that text.
-func cmpErr(err error, format string, args ...any) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf(format, args...)
 }
 
 // find finds the storages from byte pos on. The element size of each is that of the

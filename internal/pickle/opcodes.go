@@ -69,10 +69,11 @@ const (
 func (u *Unpickler) step(op byte) error {
 	switch op {
 	case opProto:
-		if v, err := u.byte(); err != nil || v < 2 || v > 5 {
-			return cmpErr(err, "protocol %d, known are 2 to 5", v)
+		v, err := u.byte()
+		if err == nil && (v < 2 || v > 5) {
+			err = fmt.Errorf("protocol %d, known are 2 to 5", v)
 		}
-		return nil
+		return err
 	case opFrame: // how much to read at once
 		_, err := u.number(8)
 		return err
@@ -112,14 +113,6 @@ func (u *Unpickler) step(op byte) error {
 		return u.tuple(op)
 	}
 	return u.constant(op)
-}
-
-// cmpErr returns err, or else an error of that text.
-func cmpErr(err error, format string, args ...any) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf(format, args...)
 }
 
 // constant pushes a value that the opcode contains.
