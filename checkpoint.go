@@ -88,7 +88,7 @@ func (c choice) open(in folder) (*File, error) {
 	case c.set != nil:
 		f, err = openSet(in, c.name, c.set)
 	case endings.IsIndex(c.name):
-		f, err = openShards(bytes.Clone(c.index), in.atOnce(), func(shard string) (*File, error) {
+		f, err = openShards(bytes.Clone(c.index), in.atOnce, func(shard string) (*File, error) {
 			return openShard(in, in.dir(c.name), shard)
 		})
 	default:
@@ -102,7 +102,7 @@ func (c choice) open(in folder) (*File, error) {
 
 // openSet opens a set of shards that has no index.
 func openSet(in folder, dir string, names []string) (*File, error) {
-	files, failures := openAll(names, in.atOnce(), func(shard string) (*File, error) {
+	files, failures := openAll(names, in.atOnce, func(shard string) (*File, error) {
 		return openShard(in, dir, shard)
 	})
 	err := joinSome(failures)
@@ -136,7 +136,7 @@ func openIn(in folder, name string) (*File, error) {
 }
 
 func readIndex(in folder, name string) ([]byte, error) {
-	f, size, err := in.open(name)
+	f, size, err := osfile.OpenFS(in.FS, name)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func readIndex(in folder, name string) ([]byte, error) {
 // findCheckpoint returns which file in a folder is its checkpoint, or which set of
 // shards without an index.
 func findCheckpoint(in folder, dir string) ([]string, error) {
-	entries, err := in.list(dir)
+	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func noWeights(in folder, dir string, names []string) error {
 			if !in.isDir(in.join(dir, name)) {
 				return true
 			}
-			below, _ := in.list(in.join(dir, name))
+			below, _ := fs.ReadDir(in.FS, in.join(dir, name))
 			return !slices.ContainsFunc(below, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), fileSuffix) })
 		})
 		if len(models) > 0 {

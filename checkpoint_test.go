@@ -2,7 +2,6 @@ package safetensors
 
 import (
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,30 +13,35 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A watchedFolder calls funcs after it has read an index, and before it opens a file.
-type watchedFolder struct {
-	folder
-	index, file func()
+// watched returns a folder that calls funcs after it has read an index, and before it
+// opens a file.
+func watched(in folder, index, file func()) folder {
+	open := in.openFile
+	in.FS = watchedFS{in.FS.(listedFS), index}
+	in.openFile = func(name string) (*File, error) {
+		file()
+		return open(name)
+	}
+	return in
 }
 
-func (w watchedFolder) open(name string) (fs.File, int64, error) {
-	f, size, err := w.folder.open(name)
+type listedFS interface {
+	fs.StatFS
+	fs.ReadDirFS
+}
+
+type watchedFS struct {
+	listedFS
+	index func()
+}
+
+func (w watchedFS) Open(name string) (fs.File, error) {
+	text, err := fs.ReadFile(w.listedFS, name)
 	if err != nil {
-		return nil, 0, err
-	}
-	text, err := io.ReadAll(f)
-	f.Close() // or Windows does not replace it
-	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	w.index()
-	f, err = fstest.MapFS{"index": {Data: text}}.Open("index")
-	return f, size, err
-}
-
-func (w watchedFolder) openFile(name string) (*File, error) {
-	w.file()
-	return w.folder.openFile(name)
+	return fstest.MapFS{"index": {Data: text}}.Open("index")
 }
 
 // saveGeneration saves a checkpoint of numbers to a folder, in as many shards.
@@ -56,9 +60,9 @@ func TestReplacedWhileOpened(t *testing.T) {
 	for _, first := range []int{1, 3} {
 		for _, second := range []int{1, 2, 3} {
 			for name, in := range map[string]func(dir string) (folder, string){
-				"Open":   func(dir string) (folder, string) { return mappedFolder{}, dir },
-				"Load":   func(dir string) (folder, string) { return loadedFolder{}, dir },
-				"OpenFS": func(dir string) (folder, string) { return fsFolder{os.DirFS(dir)}, "." },
+				"Open":   func(dir string) (folder, string) { return mapped, dir },
+				"Load":   func(dir string) (folder, string) { return loaded, dir },
+				"OpenFS": func(dir string) (folder, string) { return folderOf(os.DirFS(dir)), "." },
 			} {
 				for _, when := range []string{"index", "file"} {
 					t.Run(fmt.Sprintf("%s, %d by %d, %s", name, first, second, when), func(t *testing.T) {
@@ -66,9 +70,9 @@ func TestReplacedWhileOpened(t *testing.T) {
 						saveGeneration(t, dir, 1, first)
 						replace := sync.OnceFunc(func() { saveGeneration(t, dir, 2, second) })
 						inner, path := in(dir)
-						w := watchedFolder{inner, nothing, replace}
+						w := watched(inner, nothing, replace)
 						if when == "index" && first > 1 {
-							w = watchedFolder{inner, replace, nothing}
+							w = watched(inner, replace, nothing)
 						}
 						f := must(openCheckpoint(w, path))
 						defer f.Close()
@@ -91,7 +95,7 @@ func TestReplacedForEver(t *testing.T) {
 		n++
 		saveGeneration(t, dir, n, 2)
 	}
-	_, err := openCheckpoint(watchedFolder{mappedFolder{}, replace, func() {}}, dir)
+	_, err := openCheckpoint(watched(mapped, replace, func() {}), dir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.EqualValues(t, 10, n)
 }
@@ -103,7 +107,7 @@ func TestMissingShard(t *testing.T) {
 	saveGeneration(t, dir, 0, 3)
 	require.NoError(t, os.Remove(filepath.Join(dir, "model-00002-of-00003.safetensors")))
 	var indexes, files atomic.Int64
-	in := watchedFolder{loadedFolder{}, func() { indexes.Add(1) }, func() { files.Add(1) }}
+	in := watched(loaded, func() { indexes.Add(1) }, func() { files.Add(1) })
 	_, err := openCheckpoint(in, dir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, `shard "model-00002-of-00003.safetensors"`)

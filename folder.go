@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 
@@ -15,38 +14,33 @@ import (
 	xmmap "golang.org/x/exp/mmap"
 )
 
-// A folder is where the files of a checkpoint are: in the operating system or in
-// an fs.FS, mapped or in memory.
-type folder interface {
-	isDir(name string) bool
-	list(name string) ([]fs.DirEntry, error)
-	join(dir, file string) string // file is local and slash-separated
-	dir(name string) string
-	open(name string) (fs.File, int64, error) // a regular file and its size
-	openFile(name string) (*File, error)
-	atOnce() int // how many files to open concurrently
+// A folder is where the files of a checkpoint are: in the operating system, mapped or
+// loaded into memory, or in an fs.FS.
+type folder struct {
+	fs.FS
+	join     func(...string) string // of a folder and a local, slash-separated name
+	dir      func(name string) string
+	openFile func(name string) (*File, error)
+	atOnce   int // how many files to open concurrently
 }
 
-// An osFolder is the part of a folder of the operating system that mapping and
-// loading share.
-type osFolder struct{}
+var (
+	mapped = folder{osfile.FS{}, filepath.Join, filepath.Dir, openMapped, shardsAtOnce}
+	loaded = folder{osfile.FS{}, filepath.Join, filepath.Dir, loadFile, 1} // each is read in parallel
+)
 
-func (osFolder) isDir(name string) bool {
-	info, err := os.Stat(name)
+func folderOf(fsys fs.FS) folder {
+	open := func(name string) (*File, error) { return openFileFS(fsys, name) }
+	return folder{fsys, path.Join, path.Dir, open, shardsAtOnce}
+}
+
+func (f folder) isDir(name string) bool {
+	info, err := fs.Stat(f.FS, name)
 	return err == nil && info.IsDir()
 }
 
-func (osFolder) list(name string) ([]fs.DirEntry, error)  { return os.ReadDir(name) }
-func (osFolder) dir(name string) string                   { return filepath.Dir(name) }
-func (osFolder) join(dir, file string) string             { return filepath.Join(dir, filepath.FromSlash(file)) }
-func (osFolder) open(name string) (fs.File, int64, error) { return osfile.OpenRegular(name) }
-
-// A mappedFolder maps its files.
-type mappedFolder struct{ osFolder }
-
-func (mappedFolder) atOnce() int { return shardsAtOnce }
-
-func (mappedFolder) openFile(name string) (*File, error) {
+// openMapped maps a file.
+func openMapped(name string) (*File, error) {
 	f, size, err := osfile.OpenRegular(name)
 	if err != nil {
 		return nil, err
@@ -82,12 +76,8 @@ func openUnmapped(name string) (*File, error) {
 	return f, nil
 }
 
-// A loadedFolder reads its files into memory.
-type loadedFolder struct{ osFolder }
-
-func (loadedFolder) atOnce() int { return 1 } // each is read in parallel
-
-func (loadedFolder) openFile(name string) (*File, error) {
+// loadFile reads a file into memory.
+func loadFile(name string) (*File, error) {
 	f, size, err := osfile.OpenRegular(name)
 	if err != nil {
 		return nil, err
@@ -112,37 +102,9 @@ func (loadedFolder) openFile(name string) (*File, error) {
 	return newFile(t, src), nil
 }
 
-// An fsFolder is a folder of an fs.FS.
-type fsFolder struct{ fs fs.FS }
-
-func (f fsFolder) isDir(name string) bool {
-	info, err := fs.Stat(f.fs, name)
-	return err == nil && info.IsDir()
-}
-
-func (f fsFolder) list(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.fs, name) }
-func (f fsFolder) dir(name string) string                  { return path.Dir(name) }
-func (f fsFolder) join(dir, file string) string            { return path.Join(dir, file) }
-func (f fsFolder) atOnce() int                             { return shardsAtOnce }
-
-func (f fsFolder) open(name string) (fs.File, int64, error) {
-	file, err := f.fs.Open(name)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := file.Stat()
-	if err == nil {
-		err = osfile.CheckRegular(info)
-	}
-	if err != nil {
-		file.Close()
-		return nil, 0, err
-	}
-	return file, info.Size(), nil
-}
-
-func (f fsFolder) openFile(name string) (*File, error) {
-	file, size, err := f.open(name)
+// openFileFS opens a file of an fs.FS.
+func openFileFS(fsys fs.FS, name string) (*File, error) {
+	file, size, err := osfile.OpenFS(fsys, name)
 	if err != nil {
 		return nil, err
 	}

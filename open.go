@@ -17,14 +17,14 @@ import (
 // Errors of the system are wrapped, with the name. A file that breaks a rule of the
 // format is a *[FormatError].
 func Open(name string) (*File, error) {
-	f, err := openCheckpoint(mappedFolder{}, name)
+	f, err := openCheckpoint(mapped, name)
 	return f, prefixed(err)
 }
 
 // Load reads a checkpoint, named as for Open, into memory. Nothing stays open, and
 // views stay valid after Close.
 func Load(name string) (*File, error) {
-	f, err := openCheckpoint(loadedFolder{}, name)
+	f, err := openCheckpoint(loaded, name)
 	return f, prefixed(err)
 }
 
@@ -38,6 +38,6 @@ func OpenFS(fsys fs.FS, name string) (*File, error) {
 	case !fs.ValidPath(name):
 		return nil, prefixed(openError(name, fs.ErrInvalid))
 	}
-	f, err := openCheckpoint(fsFolder{fsys}, name)
+	f, err := openCheckpoint(folderOf(fsys), name)
 	return f, prefixed(err)
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -34,23 +33,9 @@ type folder struct {
 	dir  func(string) string
 }
 
-var system = folder{systemFS{}, filepath.Join, filepath.Dir}
+var system = folder{osfile.FS{}, filepath.Join, filepath.Dir}
 
 func folderOf(fsys fs.FS) folder { return folder{fsys, path.Join, path.Dir} }
-
-// A systemFS has the names of the operating system.
-type systemFS struct{}
-
-func (systemFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
-func (systemFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-
-func (systemFS) Open(name string) (fs.File, error) {
-	f, _, err := osfile.OpenRegular(name)
-	if err != nil {
-		return nil, err // not a nil *os.File
-	}
-	return f, nil
-}
 
 // open opens what Open takes: a file, an index or a folder.
 func (o Opener) open(in folder, name string) (*safetensors.File, error) {
@@ -119,21 +104,13 @@ func (o Opener) openFile(in folder, name string) (*contents, io.Closer, error) {
 
 // openAt opens a file to be read by offset. One that cannot be is read into memory.
 func openAt(in folder, name string) (file fs.File, r io.ReaderAt, size int64, err error) {
-	if file, err = in.Open(name); err != nil {
+	if file, size, err = osfile.OpenFS(in.FS, name); err != nil {
 		return nil, nil, 0, err
 	}
-	info, err := file.Stat()
-	if err == nil {
-		err = osfile.CheckRegular(info)
+	if r, ok := file.(io.ReaderAt); ok {
+		return file, r, size, nil
 	}
-	r, ok := file.(io.ReaderAt)
-	if ok && err == nil {
-		return file, r, info.Size(), nil
-	}
-	var data []byte
-	if err == nil {
-		data, err = io.ReadAll(file)
-	}
+	data, err := io.ReadAll(file)
 	if err != nil {
 		file.Close()
 		return nil, nil, 0, err

@@ -24,9 +24,17 @@ func OpenRegular(name string) (*os.File, int64, error) {
 
 // openNow opens a file that was regular, which may be another one by now.
 func openNow(name string) (*os.File, int64, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|noWait, 0)
+	return regular(os.OpenFile(name, os.O_RDONLY|noWait, 0))
+}
+
+// OpenFS opens a regular file of an fs.FS and returns its size in bytes.
+func OpenFS(fsys fs.FS, name string) (fs.File, int64, error) { return regular(fsys.Open(name)) }
+
+// regular returns the size of a file that was opened, or closes it if it is not regular.
+func regular[F fs.File](f F, err error) (F, int64, error) {
+	var none F
 	if err != nil {
-		return nil, 0, err
+		return none, 0, err
 	}
 	info, err := f.Stat()
 	if err == nil {
@@ -34,9 +42,23 @@ func openNow(name string) (*os.File, int64, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, 0, err
+		return none, 0, err
 	}
 	return f, info.Size(), nil
+}
+
+// FS is the regular files and the folders of the operating system, by its names for them.
+type FS struct{}
+
+func (FS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
+func (FS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+
+func (FS) Open(name string) (fs.File, error) {
+	f, _, err := OpenRegular(name)
+	if err != nil {
+		return nil, err // not a nil *os.File
+	}
+	return f, nil
 }
 
 // ReadRegular returns the content of a regular file of at most max bytes.
