@@ -113,20 +113,6 @@ func TestEncodeAllocations(t *testing.T) {
 	}), 5.0)
 }
 
-// BenchmarkEncodeHeader encodes headers of 92 k tensors in file order, and in one in
-// which the names of a dtype are not sorted.
-func BenchmarkEncodeHeader(b *testing.B) {
-	for name, tensors := range map[string][]TensorInfo{"sorted": sortedModel(10221), "unsorted": llama70B(10221)} {
-		b.Run(name, func(b *testing.B) {
-			h := &Header{Tensors: tensors}
-			b.ReportAllocs()
-			for b.Loop() {
-				must(NewWriter(io.Discard, h))
-			}
-		})
-	}
-}
-
 // TestLimitIsExact writes the longest header that can be read, and none that is longer.
 func TestLimitIsExact(t *testing.T) {
 	if testing.Short() { // 100 MB

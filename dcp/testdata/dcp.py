@@ -2,8 +2,7 @@
 
     dcp.py save SPEC FULL DIR...      a job saves the tensors of FULL to DIR
     dcp.py load SPEC FULL DIR...      a job loads DIR and finds the tensors of FULL
-    dcp.py consolidate DIR OUT        PyTorch joins the shards in DIR to one file in OUT,
-                                      and the seconds that took are printed
+    dcp.py consolidate DIR OUT        PyTorch joins the shards in DIR to one file in OUT
     dcp.py whole FULL                 writes whole.safetensors
 
 FULL is a file of whole tensors. SPEC is a JSON object: "mesh" is the shape of the
@@ -24,7 +23,6 @@ import math
 import os
 import sys
 import tempfile
-import time
 
 import torch
 import torch.distributed as dist
@@ -130,9 +128,7 @@ def consolidate(directory, out):
     for file in os.listdir(directory):
         with safe_open(os.path.join(directory, file), "pt") as f:
             names.update(f.keys())
-    start = time.perf_counter()
     consolidate_safetensors_files(directory, out, dict.fromkeys(sorted(names), 1))
-    print(time.perf_counter() - start)
 
 
 def main(command, *args):
