@@ -11,32 +11,20 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"time"
+	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/hub"
 )
 
-// serve serves files by path, on the loopback interface.
-func serve(files map[string][]byte) *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		file, ok := files[r.URL.Path]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		http.ServeContent(w, r, "model.safetensors", time.Time{}, bytes.NewReader(file))
-	}))
+// serve serves files on the loopback interface.
+func serve(files fstest.MapFS) *httptest.Server {
+	return httptest.NewServer(http.FileServerFS(files))
 }
 
-// file returns a file with one tensor, F32 [4,3], of the values 0 to 11.
-func file(name string) []byte {
-	return encode(name, []int{4, 3}, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
-}
-
-// encode returns a file with one tensor.
-func encode(name string, shape []int, data []float32) []byte {
-	t, err := safetensors.NewTensor(safetensors.F32, shape, data)
+// file returns a file with one tensor, F32 [4,3].
+func file(name string) *fstest.MapFile {
+	t, err := safetensors.NewTensor(safetensors.F32, []int{4, 3}, make([]float32, 12))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,16 +32,16 @@ func encode(name string, shape []int, data []float32) []byte {
 	if err := safetensors.Write(&b, map[string]safetensors.Tensor{name: t}, nil); err != nil {
 		log.Fatal(err)
 	}
-	return b.Bytes()
+	return &fstest.MapFile{Data: b.Bytes()}
 }
 
 func ExampleOpen() {
-	server := serve(map[string][]byte{
-		"/owner/name/resolve/main/model.safetensors.index.json": []byte(`{"weight_map":{
+	server := serve(fstest.MapFS{
+		"owner/name/resolve/main/model.safetensors.index.json": {Data: []byte(`{"weight_map":{
 			"a": "model-00001-of-00002.safetensors",
-			"b": "model-00002-of-00002.safetensors"}}`),
-		"/owner/name/resolve/main/model-00001-of-00002.safetensors": file("a"),
-		"/owner/name/resolve/main/model-00002-of-00002.safetensors": file("b"),
+			"b": "model-00002-of-00002.safetensors"}}`)},
+		"owner/name/resolve/main/model-00001-of-00002.safetensors": file("a"),
+		"owner/name/resolve/main/model-00002-of-00002.safetensors": file("b"),
 	})
 	defer server.Close()
 	os.Setenv("HF_ENDPOINT", server.URL) // without it, the Hugging Face Hub
@@ -75,13 +63,13 @@ func ExampleOpen() {
 }
 
 func ExampleOpenFile() {
-	server := serve(map[string][]byte{
-		"/owner/pipeline/resolve/main/vae/diffusion_pytorch_model.safetensors": file("decoder"),
-		"/owner/pipeline/resolve/main/unet/diffusion_pytorch_model.safetensors.index.json": []byte(`{"weight_map":{
+	server := serve(fstest.MapFS{
+		"owner/pipeline/resolve/main/vae/diffusion_pytorch_model.safetensors": file("decoder"),
+		"owner/pipeline/resolve/main/unet/diffusion_pytorch_model.safetensors.index.json": {Data: []byte(`{"weight_map":{
 			"down": "diffusion_pytorch_model-00001-of-00002.safetensors",
-			"up": "diffusion_pytorch_model-00002-of-00002.safetensors"}}`),
-		"/owner/pipeline/resolve/main/unet/diffusion_pytorch_model-00001-of-00002.safetensors": file("down"),
-		"/owner/pipeline/resolve/main/unet/diffusion_pytorch_model-00002-of-00002.safetensors": file("up"),
+			"up": "diffusion_pytorch_model-00002-of-00002.safetensors"}}`)},
+		"owner/pipeline/resolve/main/unet/diffusion_pytorch_model-00001-of-00002.safetensors": file("down"),
+		"owner/pipeline/resolve/main/unet/diffusion_pytorch_model-00002-of-00002.safetensors": file("up"),
 	})
 	defer server.Close()
 	client := &hub.Client{Endpoint: server.URL} // without it, the Hugging Face Hub
@@ -114,19 +102,14 @@ func ExampleCacheDir() {
 	}
 	defer os.RemoveAll(cache)
 	const commit = "0123456789abcdef0123456789abcdef01234567"
-	for name, data := range map[string][]byte{
-		"refs/main": []byte(commit),
+	err = os.CopyFS(filepath.Join(cache, "models--owner--name"), fstest.MapFS{
+		"refs/main": {Data: []byte(commit)},
 		"snapshots/" + commit + "/model.safetensors": file("cached"),
-	} {
-		path := filepath.Join(cache, "models--owner--name", filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			log.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			log.Fatal(err)
-		}
+	})
+	if err != nil {
+		log.Fatal(err)
 	}
-	server := serve(map[string][]byte{"/owner/other/resolve/main/model.safetensors": file("remote")})
+	server := serve(fstest.MapFS{"owner/other/resolve/main/model.safetensors": file("remote")})
 	defer server.Close()
 	os.Setenv("HF_HUB_CACHE", cache) // without it, the folder that Python uses
 	defer os.Unsetenv("HF_HUB_CACHE")

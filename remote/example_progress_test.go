@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"sync/atomic"
+	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/remote"
@@ -16,7 +17,7 @@ import (
 // A transport is a natural place to watch a download: it sees every request and
 // counts the bytes of each answer. The context stops the download at any moment.
 func ExampleClient_progress() {
-	server := serve(map[string][]byte{"/model.safetensors": encode("weight", []int{1024, 1024}, make([]float32, 1<<20))})
+	server := serve(fstest.MapFS{"model.safetensors": encode("weight", []int{1024, 1024}, make([]float32, 1<<20))})
 	defer server.Close()
 
 	transport := &progress{base: http.DefaultTransport}

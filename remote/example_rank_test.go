@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"sync"
+	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/remote"
@@ -14,7 +15,7 @@ import (
 // server, so many goroutines read at the same time: 48 of them were at least as fast as
 // one plan that merges the reads of all tensors.
 func ExampleOpen_rank() {
-	server := serve(map[string][]byte{"/model.safetensors": file("embedding")})
+	server := serve(fstest.MapFS{"model.safetensors": file("embedding")})
 	defer server.Close()
 	f, err := remote.Open(context.Background(), server.URL+"/model.safetensors")
 	if err != nil {

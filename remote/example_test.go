@@ -7,31 +7,25 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"testing/fstest"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// serve serves files by path, on the loopback interface.
-func serve(files map[string][]byte) *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		file, ok := files[r.URL.Path]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		http.ServeContent(w, r, "model.safetensors", time.Time{}, bytes.NewReader(file))
-	}))
+// serve serves files on the loopback interface.
+func serve(files fstest.MapFS) *httptest.Server {
+	return httptest.NewServer(http.FileServerFS(files))
 }
 
 // file returns a file with one tensor, F32 [4,3], of the values 0 to 11.
-func file(name string) []byte {
+func file(name string) *fstest.MapFile {
 	return encode(name, []int{4, 3}, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
 }
 
 // encode returns a file with one tensor.
-func encode(name string, shape []int, data []float32) []byte {
+func encode(name string, shape []int, data []float32) *fstest.MapFile {
 	t, err := safetensors.NewTensor(safetensors.F32, shape, data)
 	if err != nil {
 		log.Fatal(err)
@@ -40,11 +34,11 @@ func encode(name string, shape []int, data []float32) []byte {
 	if err := safetensors.Write(&b, map[string]safetensors.Tensor{name: t}, nil); err != nil {
 		log.Fatal(err)
 	}
-	return b.Bytes()
+	return &fstest.MapFile{Data: b.Bytes()}
 }
 
 func ExampleOpen() {
-	server := serve(map[string][]byte{"/model.safetensors": file("embedding")})
+	server := serve(fstest.MapFS{"model.safetensors": file("embedding")})
 	defer server.Close()
 
 	f, err := remote.Open(context.Background(), server.URL+"/model.safetensors")
@@ -71,7 +65,7 @@ func ExampleOpen() {
 // A private file server, with its own header and a time limit for the start of
 // each answer.
 func ExampleClient() {
-	server := serve(map[string][]byte{"/model.safetensors": file("t")})
+	server := serve(fstest.MapFS{"model.safetensors": file("t")})
 	defer server.Close()
 
 	transport := http.DefaultTransport.(*http.Transport).Clone()
