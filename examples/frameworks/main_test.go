@@ -18,15 +18,24 @@ import (
 
 var elementsOfMatrix = []float64{0, -1, 2, 3.5, 1024, -0.125}
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // matrix returns a tensor of two rows and three columns, and the slice that it
 // refers to.
 func matrix(t *testing.T, d safetensors.DType) (safetensors.Tensor, []float64) {
 	values := append([]float64(nil), elementsOfMatrix...)
-	m, err := safetensors.NewTensor(safetensors.F64, []int{2, 3}, values)
-	require.NoError(t, err)
+	m := must(safetensors.NewTensor(safetensors.F64, []int{2, 3}, values))
 	if d != safetensors.F64 {
-		m, err = m.Convert(d)
-		require.NoError(t, err)
+		m = must(m.Convert(d))
 	}
 	return m, values
 }
@@ -34,20 +43,15 @@ func matrix(t *testing.T, d safetensors.DType) (safetensors.Tensor, []float64) {
 func TestGonum(t *testing.T) {
 	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
 		x, shared := matrix(t, d)
-		m, err := gonumMatrix(x)
-		require.NoError(t, err)
+		m := must(gonumMatrix(x))
 		require.True(t, mat.Equal(mat.NewDense(2, 3, elementsOfMatrix), m), d)
 		m.Set(1, 2, 7)
 		require.Equal(t, d == safetensors.F64, shared[5] == 7, "%v: the elements are shared", d)
 	}
-	vector, err := safetensors.NewTensor(safetensors.F32, []int{1}, []float32{1})
-	require.NoError(t, err)
-	_, err = gonumMatrix(vector)
-	require.ErrorContains(t, err, "F32 [1] is not a matrix")
-	integers, err := safetensors.NewTensor(safetensors.I64, []int{1, 1}, []int64{1})
-	require.NoError(t, err)
-	_, err = gonumMatrix(integers)
-	require.ErrorContains(t, err, "not float64")
+	vector := must(safetensors.NewTensor(safetensors.F32, []int{1}, []float32{1}))
+	require.ErrorContains(t, errorOf(gonumMatrix(vector)), "F32 [1] is not a matrix")
+	integers := must(safetensors.NewTensor(safetensors.I64, []int{1, 1}, []int64{1}))
+	require.ErrorContains(t, errorOf(gonumMatrix(integers)), "not float64")
 }
 
 func TestGoMLX(t *testing.T) {
@@ -56,28 +60,21 @@ func TestGoMLX(t *testing.T) {
 		safetensors.F32: dtypes.Float32, safetensors.F64: dtypes.Float64,
 	} {
 		x, _ := matrix(t, d)
-		m, err := gomlxTensor(x)
-		require.NoError(t, err)
+		m := must(gomlxTensor(x))
 		require.Equal(t, want, m.DType())
 		require.Equal(t, []int{2, 3}, m.Shape().Dimensions)
 	}
 	x, _ := matrix(t, safetensors.BF16)
-	m, err := gomlxTensor(x)
-	require.NoError(t, err)
+	m := must(gomlxTensor(x))
 	tensors.MustConstFlatData(m, func(flat []bfloat16.BFloat16) {
 		for i, v := range flat {
 			require.Equal(t, float32(elementsOfMatrix[i]), v.Float32())
 		}
 	})
-	scalar, err := safetensors.NewTensor(safetensors.I64, nil, []int64{7})
-	require.NoError(t, err)
-	m, err = gomlxTensor(scalar)
-	require.NoError(t, err)
-	require.Equal(t, int64(7), m.Value())
-	packed, err := safetensors.NewTensor(safetensors.F4, []int{2}, []byte{1})
-	require.NoError(t, err)
-	_, err = gomlxTensor(packed)
-	require.ErrorContains(t, err, "F4 [2]")
+	scalar := must(safetensors.NewTensor(safetensors.I64, nil, []int64{7}))
+	require.Equal(t, int64(7), must(gomlxTensor(scalar)).Value())
+	packed := must(safetensors.NewTensor(safetensors.F4, []int{2}, []byte{1}))
+	require.ErrorContains(t, errorOf(gomlxTensor(packed)), "F4 [2]")
 }
 
 func TestRun(t *testing.T) {
@@ -98,8 +95,7 @@ func TestQuantised(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i%31) - 15
 	}
-	x, err := safetensors.NewTensor(safetensors.F32, []int{8, 128}, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{8, 128}, values))
 	for _, scheme := range []quant.Scheme{quant.FP8Block, quant.NVFP4, quant.Int4, quant.Int8} {
 		tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"proj.weight": x}, quant.Recipe{Scheme: scheme})
 		require.NoError(t, err)
@@ -107,13 +103,9 @@ func TestQuantised(t *testing.T) {
 		require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), tensors, nil))
 		require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), config, 0o666))
 
-		f, err := open(folder)
-		require.NoError(t, err)
+		f := must(open(folder))
 		defer f.Close()
-		weight, err := f.Tensor("proj.weight")
-		require.NoError(t, err)
-		m, err := gonumMatrix(weight)
-		require.NoError(t, err)
+		m := must(gonumMatrix(must(f.Tensor("proj.weight"))))
 		for i, want := range values {
 			require.InDelta(t, want, m.At(i/128, i%128), 2.6, "%s: element %d", scheme, i)
 		}

@@ -27,13 +27,9 @@ func writeCheckpoint(t *testing.T) (dir string) {
 		for i := range values {
 			values[i] = float32(k*len(values) + i)
 		}
-		var err error
-		tensors[fmt.Sprintf("layers.%d.weight", k)], err = safetensors.NewTensor(safetensors.F32, []int{rows, columns}, values)
-		require.NoError(t, err)
+		tensors[fmt.Sprintf("layers.%d.weight", k)] = must(safetensors.NewTensor(safetensors.F32, []int{rows, columns}, values))
 	}
-	var err error
-	tensors["step"], err = safetensors.NewTensor(safetensors.I64, nil, []int64{2000})
-	require.NoError(t, err)
+	tensors["step"] = must(safetensors.NewTensor(safetensors.I64, nil, []int64{2000}))
 	dir = t.TempDir()
 	require.NoError(t, safetensors.WriteShards(dir, tensors, map[string]string{"format": "pt"}, 1<<20))
 	return dir
@@ -41,8 +37,7 @@ func writeCheckpoint(t *testing.T) (dir string) {
 
 // put writes a local checkpoint, each shard as one process would.
 func put(t *testing.T, d folder, checkpoint string) {
-	f, err := safetensors.Open(checkpoint)
-	require.NoError(t, err)
+	f := must(safetensors.Open(checkpoint))
 	defer f.Close()
 	shards := safetensors.Split(maps.Collect(f.Tensors()), 1<<20+8)
 	for name, shard := range shards {
@@ -55,26 +50,19 @@ func put(t *testing.T, d folder, checkpoint string) {
 // parts.
 func TestRoundTrip(t *testing.T) {
 	dir := writeCheckpoint(t)
-	local, err := safetensors.Open(dir)
-	require.NoError(t, err)
+	local := must(safetensors.Open(dir))
 	defer local.Close()
 	for name, d := range folders(t) {
 		put(t, d, dir)
-		f, err := openCheckpoint(d)
-		require.NoError(t, err, name)
+		f := must(openCheckpoint(d))
 		require.Equal(t, local.Len(), f.Len())
-		err = commit(d, []string{"model-00001-of-00003.safetensors"})
+		err := commit(d, []string{"model-00001-of-00003.safetensors"})
 		require.Equal(t, gcerrors.FailedPrecondition, gcerrors.Code(err), "%s: there is an index", name)
 		for tensor, want := range local.Tensors() {
-			got, err := f.Tensor(tensor)
-			require.NoError(t, err)
+			got := must(f.Tensor(tensor))
 			requireEqual(t, want, got)
 			for dim := range want.Shape() {
-				wantPart, err := want.Part(dim, 3, 8)
-				require.NoError(t, err)
-				part, err := got.Part(dim, 3, 8)
-				require.NoError(t, err)
-				requireEqual(t, wantPart, part)
+				requireEqual(t, must(want.Part(dim, 3, 8)), must(got.Part(dim, 3, 8)))
 			}
 		}
 	}
@@ -83,11 +71,8 @@ func TestRoundTrip(t *testing.T) {
 func requireEqual(t *testing.T, want, got safetensors.Tensor) {
 	t.Helper()
 	require.Equal(t, want.String(), got.String())
-	wantBytes, err := safetensors.Append[byte](nil, want)
-	require.NoError(t, err)
-	gotBytes, err := safetensors.Append[byte](nil, got)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(wantBytes, gotBytes))
+	wantBytes := must(safetensors.Append[byte](nil, want))
+	require.True(t, bytes.Equal(wantBytes, must(safetensors.Append[byte](nil, got))))
 }
 
 // TestRequests checks what is sent to S3: a shard is uploaded in parts, opening takes two
@@ -96,43 +81,31 @@ func TestRequests(t *testing.T) {
 	s, d := startStore(t)
 	put(t, d, writeCheckpoint(t))
 	s.requests()
-	f, err := openCheckpoint(d)
-	require.NoError(t, err)
+	f := must(openCheckpoint(d))
 	require.Len(t, s.requests(), 1+2*3)
 
-	x, err := f.Tensor("layers.1.weight")
-	require.NoError(t, err)
-	part, err := x.Part(0, 3, 8)
-	require.NoError(t, err)
-	_, err = safetensors.Append[byte](nil, part)
-	require.NoError(t, err)
-	h, err := safetensors.ReadHeader(io.NewSectionReader(opened(t, d, "model-00002-of-00003.safetensors"), 0, 1<<20))
-	require.NoError(t, err)
+	part := must(must(f.Tensor("layers.1.weight")).Part(0, 3, 8))
+	must(safetensors.Append[byte](nil, part))
+	h := must(safetensors.ReadHeader(io.NewSectionReader(must(d.open("model-00002-of-00003.safetensors")), 0, 1<<20)))
 	const size = 64 * 512 * 4
 	sent := s.requests()
 	require.Equal(t, "model-00002-of-00003.safetensors", path.Base(sent[0].URL.Path))
 	require.Equal(t, fmt.Sprintf("bytes=%d-%d", h.DataStart+3*size, h.DataStart+4*size-1), sent[0].Header.Get("Range"))
 
-	require.NoError(t, d.create("large", blob.WriterOptions{}, func(w io.Writer) error {
-		_, err := io.CopyN(w, zeros{}, 20<<20)
-		return err
-	}))
+	require.NoError(t, d.create("large", blob.WriterOptions{}, writing(20<<20)))
 	parts := slices.DeleteFunc(s.requests(), func(r *http.Request) bool { return !strings.Contains(r.URL.RawQuery, "partNumber=") })
 	require.Len(t, parts, 3)
 }
 
 func TestErrors(t *testing.T) {
 	s, d := startStore(t)
-	_, err := openCheckpoint(d)
-	require.ErrorContains(t, err, indexName)
-	_, err = openCheckpoint(openedFolder(t, strings.Replace(s.location, "s3://", "s3://other-", 1)))
-	require.ErrorContains(t, err, "NoSuchBucket")
-	_, err = openFolder(t.Context(), "llama")
-	require.ErrorContains(t, err, "no scheme")
+	require.ErrorContains(t, errorOf(openCheckpoint(d)), indexName)
+	other := openedFolder(t, strings.Replace(s.location, "s3://", "s3://other-", 1))
+	require.ErrorContains(t, errorOf(openCheckpoint(other)), "NoSuchBucket")
+	require.ErrorContains(t, errorOf(openFolder(t.Context(), "llama")), "no scheme")
 
 	put(t, d, writeCheckpoint(t))
 	const missing = "model-00002-of-00003.safetensors"
 	require.NoError(t, d.Delete(t.Context(), missing))
-	_, err = openCheckpoint(d)
-	require.ErrorContains(t, err, missing)
+	require.ErrorContains(t, errorOf(openCheckpoint(d)), missing)
 }

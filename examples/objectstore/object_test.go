@@ -18,16 +18,12 @@ import (
 
 // create makes an object of data.
 func create(t *testing.T, d folder, name string, data []byte) {
-	require.NoError(t, d.create(name, blob.WriterOptions{}, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	}))
+	require.NoError(t, d.create(name, blob.WriterOptions{}, func(w io.Writer) error { return errorOf(w.Write(data)) }))
 }
 
-func opened(t *testing.T, d folder, name string) *object {
-	o, err := d.open(name)
-	require.NoError(t, err)
-	return o
+// writing returns a func that writes zeros.
+func writing(size int64) func(io.Writer) error {
+	return func(w io.Writer) error { return errorOf(io.CopyN(w, zeros{}, size)) }
 }
 
 // TestReplaced checks that a read fails once the object has been replaced, also by
@@ -38,33 +34,30 @@ func TestReplaced(t *testing.T) {
 	writable["s3"] = amazon
 	for name, d := range writable {
 		create(t, d, "o", []byte("0123456789"))
-		o := opened(t, d, "o")
+		o := must(d.open("o"))
 		b := make([]byte, 2)
 		s.requests()
-		_, err := o.ReadAt(b, 3)
-		require.NoError(t, err, name)
+		must(o.ReadAt(b, 3))
 		require.Equal(t, "34", string(b))
 		if name == "s3" {
 			require.Equal(t, o.ETag, s.requests()[0].Header.Get("If-Match"))
 		}
-		for o.ModTime.Equal(opened(t, d, "o").ModTime) && o.ETag == opened(t, d, "o").ETag {
+		for o.ModTime.Equal(must(d.open("o")).ModTime) && o.ETag == must(d.open("o")).ETag {
 			time.Sleep(time.Millisecond) // of a file there is only the time, in ticks of its system
 			create(t, d, "o", []byte("abcdefghij"))
 		}
-		_, err = o.ReadAt(b, 3)
+		_, err := o.ReadAt(b, 3)
 		require.ErrorIs(t, err, errChanged, name)
 		require.ErrorContains(t, err, `"o"`, name)
 	}
 
 	for name, d := range readings(t, "0123456789") {
-		o := opened(t, d, "o")
+		o := must(d.open("o"))
 		b := make([]byte, 2)
-		_, err := o.ReadAt(b, 3)
-		require.NoError(t, err, name)
+		must(o.ReadAt(b, 3))
 		require.Equal(t, "34", string(b))
 		served.generation++
-		_, err = o.ReadAt(b, 3)
-		require.ErrorIs(t, err, errChanged, name)
+		require.ErrorIs(t, errorOf(o.ReadAt(b, 3)), errChanged, name)
 	}
 }
 
@@ -76,7 +69,7 @@ func TestReadAt(t *testing.T) {
 	}
 	maps.Copy(all, readings(t, "0123456789"))
 	for name, d := range all {
-		o := opened(t, d, "o")
+		o := must(d.open("o"))
 		require.EqualValues(t, 10, o.Size)
 		for off := range o.Size + 2 {
 			for n := 1; n < 12; n++ {
@@ -88,11 +81,9 @@ func TestReadAt(t *testing.T) {
 				require.Equal(t, wantErr, err)
 			}
 		}
-		_, err := o.ReadAt(make([]byte, 1), -1)
-		require.Error(t, err)
-		_, err = d.open("other/")
+		require.Error(t, errorOf(o.ReadAt(make([]byte, 1), -1)))
 		if name != "google" && name != "azure" { // which serve one object under all names
-			require.ErrorContains(t, err, `"other/"`)
+			require.ErrorContains(t, errorOf(d.open("other/")), `"other/"`)
 		}
 	}
 }
@@ -102,12 +93,11 @@ func TestReadAt(t *testing.T) {
 func TestBadAnswers(t *testing.T) {
 	s, d := startStore(t)
 	create(t, d, "o", []byte("0123456789"))
-	o := opened(t, d, "o")
+	o := must(d.open("o"))
 	s.requests()
 	b := make([]byte, 8)
 	s.breakOff(3)
-	n, err := o.ReadAt(b, 1)
-	require.NoError(t, err)
+	n := must(o.ReadAt(b, 1))
 	require.Equal(t, "12345678", string(b[:n]))
 	require.Len(t, s.requests(), 3)
 	near, far := make([]byte, 2), make([]byte, 4)
@@ -115,8 +105,7 @@ func TestBadAnswers(t *testing.T) {
 	require.NoError(t, o.fetch([]span{{0, near}, {4, far}})) // the bodies end in the gap, and in the second span
 	require.Equal(t, "01 4567", string(near)+" "+string(far))
 	s.breakOff(0)
-	_, err = o.ReadAt(b, 1)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, errorOf(o.ReadAt(b, 1)), io.ErrUnexpectedEOF)
 
 	s.fault = func(w http.ResponseWriter, r *http.Request) bool { // as servers do that ignore If-Match
 		w.Header().Set("ETag", "another")
@@ -125,8 +114,7 @@ func TestBadAnswers(t *testing.T) {
 		io.WriteString(w, "34")
 		return true
 	}
-	_, err = o.ReadAt(b[:2], 3)
-	require.ErrorIs(t, err, errChanged)
+	require.ErrorIs(t, errorOf(o.ReadAt(b[:2], 3)), errChanged)
 
 	for contentRange, status := range map[string]int{"": 200, "bytes 3-4/11": 206, "bytes 2-3/10": 206} {
 		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
@@ -136,8 +124,7 @@ func TestBadAnswers(t *testing.T) {
 			io.WriteString(w, "34")
 			return true
 		}
-		_, err = o.ReadAt(b[:2], 3)
-		require.ErrorContains(t, err, fmt.Sprintf("asked for bytes 3-4/10, got %q", contentRange))
+		require.ErrorContains(t, errorOf(o.ReadAt(b[:2], 3)), fmt.Sprintf("asked for bytes 3-4/10, got %q", contentRange))
 	}
 }
 
@@ -150,7 +137,7 @@ func TestReadRanges(t *testing.T) {
 		data[i] = byte(i * 7 >> 3)
 	}
 	create(t, d, "o", data)
-	o := opened(t, d, "o")
+	o := must(d.open("o"))
 	s.requests()
 	for _, c := range []struct {
 		name             string
@@ -197,15 +184,14 @@ func TestFailedUpload(t *testing.T) {
 		for _, size := range []int64{0, 1 << 10, 18 << 20} { // less than a part, and several
 			for _, name := range []string{"shard", "other"} {
 				err := d.create(name, blob.WriterOptions{}, func(w io.Writer) error {
-					_, err := io.CopyN(w, zeros{}, size)
-					return errors.Join(err, errDisk)
+					return errors.Join(writing(size)(w), errDisk)
 				})
 				require.ErrorIs(t, err, errDisk)
 				require.ErrorContains(t, err, fmt.Sprintf("%q", name))
 			}
 		}
 		require.Equal(t, []string{"shard"}, keys(t, d), provider)
-		require.EqualValues(t, 6, opened(t, d, "shard").Size, provider)
+		require.EqualValues(t, 6, must(d.open("shard")).Size, provider)
 	}
 
 	s, d := startStore(t)
@@ -218,11 +204,7 @@ func TestFailedUpload(t *testing.T) {
 			}
 			return fails
 		}
-		err := d.create("shard", blob.WriterOptions{}, func(w io.Writer) error {
-			_, err := io.CopyN(w, zeros{}, 20<<20)
-			return err
-		})
-		require.Error(t, err, step)
+		require.Error(t, d.create("shard", blob.WriterOptions{}, writing(20<<20)), step)
 		s.fault = nil
 		require.Empty(t, keys(t, d), step)
 	}

@@ -31,12 +31,22 @@ type store struct {
 	log []*http.Request // in the order of their start
 }
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // startStore starts a store and makes it that of the environment.
 func startStore(t *testing.T) (*store, folder) {
 	s := new(store)
 	if upstream := os.Getenv("OBJECTSTORE_S3"); upstream != "" {
-		u, err := url.Parse(upstream)
-		require.NoError(t, err)
+		u := must(url.Parse(upstream))
 		s.Handler = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
 			r.Out.Host = r.In.Host // it is signed
@@ -72,8 +82,7 @@ func startStore(t *testing.T) (*store, folder) {
 }
 
 func openedFolder(t *testing.T, location string) folder {
-	d, err := openFolder(t.Context(), location)
-	require.NoError(t, err)
+	d := must(openFolder(t.Context(), location))
 	t.Cleanup(func() { d.Close() })
 	return d
 }

@@ -82,6 +82,14 @@ func (w *counter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // writeModel writes three matrices of 1 MiB in as many shards, and a config.json.
 func writeModel(t *testing.T) (dir string) {
 	tensors := make(map[string]safetensors.Tensor)
@@ -90,9 +98,7 @@ func writeModel(t *testing.T) (dir string) {
 		for i := range values {
 			values[i] = float32(k*len(values) + i)
 		}
-		var err error
-		tensors[fmt.Sprintf("layers.%d.weight", k)], err = safetensors.NewTensor(safetensors.F32, []int{512, 512}, values)
-		require.NoError(t, err)
+		tensors[fmt.Sprintf("layers.%d.weight", k)] = must(safetensors.NewTensor(safetensors.F32, []int{512, 512}, values))
 	}
 	dir = t.TempDir()
 	require.NoError(t, safetensors.WriteShards(dir, tensors, nil, 1<<20))
@@ -126,30 +132,20 @@ func TestPushListSlicePull(t *testing.T) {
 	ranges, sent := s.requests("bytes=")
 	require.Len(t, ranges, 4)
 	require.Less(t, sent, 64*512*4+3*(8+100_000)+10_000)
-	local, err := safetensors.Open(dir)
-	require.NoError(t, err)
+	local := must(safetensors.Open(dir))
 	defer local.Close()
-	want, err := local.Tensor("layers.1.weight")
-	require.NoError(t, err)
-	want, err = want.Part(0, 3, 8)
-	require.NoError(t, err)
+	want := must(must(local.Tensor("layers.1.weight")).Part(0, 3, 8))
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{"layers.1.weight": want}, nil))
-	got, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(b.Bytes(), got))
+	require.True(t, bytes.Equal(b.Bytes(), must(os.ReadFile(file))))
 
 	copied := filepath.Join(t.TempDir(), "copy")
 	require.Equal(t, copied+": 5 files\n", runs(t, "pull", s.reference, copied))
-	files, err := os.ReadDir(copied)
-	require.NoError(t, err)
+	files := must(os.ReadDir(copied))
 	require.Len(t, files, 5)
 	for _, f := range files {
-		want, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		require.NoError(t, err)
-		got, err := os.ReadFile(filepath.Join(copied, f.Name()))
-		require.NoError(t, err)
-		require.True(t, bytes.Equal(want, got), f.Name())
+		want := must(os.ReadFile(filepath.Join(dir, f.Name())))
+		require.True(t, bytes.Equal(want, must(os.ReadFile(filepath.Join(copied, f.Name())))), f.Name())
 	}
 
 	// What is there is not uploaded again.
@@ -163,10 +159,8 @@ func TestPushListSlicePull(t *testing.T) {
 func TestManifest(t *testing.T) {
 	s, dir := startServer(t), writeModel(t)
 	runs(t, "push", s.reference, dir)
-	ref, err := name.ParseReference(s.reference)
-	require.NoError(t, err)
-	got, err := remote.Get(ref)
-	require.NoError(t, err)
+	ref := must(name.ParseReference(s.reference))
+	got := must(remote.Get(ref))
 	require.Equal(t, types.OCIManifestSchema1, got.MediaType)
 	var m v1.Manifest
 	require.NoError(t, json.Unmarshal(got.Manifest, &m))
@@ -185,12 +179,8 @@ func TestManifest(t *testing.T) {
 		"model-00003-of-00003.safetensors application/vnd.cncf.model.weight.v1.raw",
 		"model.safetensors.index.json application/vnd.cncf.model.weight.config.v1.raw",
 	}, layers)
-	layer, err := remote.Layer(ref.Context().Digest(m.Config.Digest.String()))
-	require.NoError(t, err)
-	r, err := layer.Compressed()
-	require.NoError(t, err)
-	description, err := io.ReadAll(r)
-	require.NoError(t, err)
+	layer := must(remote.Layer(ref.Context().Digest(m.Config.Digest.String())))
+	description := must(io.ReadAll(must(layer.Compressed())))
 	require.JSONEq(t, `{"descriptor": {}, "config": {"format": "safetensors", "paramSize": "786.4k", "precision": "f32"},
 		"modelfs": {"type": "layers", "diffIds": [`+strings.Join(digests, ",")+`]}}`, string(description))
 	for n, want := range map[int64]string{0: "0.0k", 999_949: "999.9k", 999_950: "1.0m", 8_030_261_248: "8.0b", 2e15: "2.0q", 4e18: "4000.0q"} {
@@ -200,13 +190,11 @@ func TestManifest(t *testing.T) {
 
 // pushLayers pushes an artifact of layers with these contents.
 func pushLayers(t *testing.T, reference string, layers []v1.Descriptor, contents ...[]byte) {
-	ref, err := name.ParseReference(reference)
-	require.NoError(t, err)
+	ref := must(name.ParseReference(reference))
 	for i := range layers {
 		l := static.NewLayer(contents[i], layers[i].MediaType)
 		require.NoError(t, remote.WriteLayer(ref.Context(), l))
-		layers[i].Digest, err = l.Digest()
-		require.NoError(t, err)
+		layers[i].Digest = must(l.Digest())
 		layers[i].Size = int64(len(contents[i]))
 	}
 	require.NoError(t, remote.Put(ref, manifest{v1.Manifest{
@@ -218,8 +206,7 @@ func pushLayers(t *testing.T, reference string, layers []v1.Descriptor, contents
 }
 
 func shard(t *testing.T, tensor string) []byte {
-	x, err := safetensors.NewTensor(safetensors.U8, []int{3}, []uint8{1, 2, 3})
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.U8, []int{3}, []uint8{1, 2, 3}))
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, map[string]safetensors.Tensor{tensor: x}, nil))
 	return b.Bytes()
@@ -237,8 +224,7 @@ func TestDocker(t *testing.T) {
 	require.Equal(t, "\"b\"  U8 [3]\n\"a\"  U8 [3]\n", runs(t, "list", s.reference))
 	dir := t.TempDir()
 	runs(t, "pull", s.reference, dir)
-	f, err := safetensors.Open(filepath.Join(dir, "layer-00002.safetensors"))
-	require.NoError(t, err)
+	f := must(safetensors.Open(filepath.Join(dir, "layer-00002.safetensors")))
 	require.EqualValues(t, 3, f.ParameterCount()[safetensors.U8])
 	require.NoError(t, f.Close())
 }
@@ -261,8 +247,7 @@ func TestDigest(t *testing.T) {
 	fails(t, "sha256", "list", s.reference) // of the index
 	copied := t.TempDir()
 	fails(t, "sha256", "pull", s.reference, copied)
-	files, err := os.ReadDir(copied)
-	require.NoError(t, err)
+	files := must(os.ReadDir(copied))
 	require.Empty(t, files)
 }
 
@@ -335,7 +320,6 @@ func TestErrors(t *testing.T) {
 		pushLayers(t, s.reference, []v1.Descriptor{named(typeWeight, file)}, shard(t, "a"))
 		fails(t, "escapes", "pull", s.reference, inside)
 	}
-	files, err := os.ReadDir(outside)
-	require.NoError(t, err)
+	files := must(os.ReadDir(outside))
 	require.Len(t, files, 1)
 }

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"sync/atomic"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -119,42 +117,4 @@ func TestEncoded(t *testing.T) {
 	defer s.Close()
 	_, err := open(&replay.Transport{Keep: true}, s.URL+"/model.safetensors")
 	require.ErrorContains(t, err, `Content-Encoding "gzip"`)
-}
-
-// headed is a file whose first bytes are known.
-type headed struct {
-	head []byte
-	io.ReaderAt
-	reads *atomic.Int64
-}
-
-func (h headed) ReadAt(p []byte, off int64) (int, error) {
-	if end := off + int64(len(p)); end <= int64(len(h.head)) {
-		return copy(p, h.head[off:end]), nil
-	}
-	h.reads.Add(1)
-	return h.ReaderAt.ReadAt(p, off)
-}
-
-// TestNewFile checks that the same can be done for any io.ReaderAt: if the first 64 KiB
-// of each shard are known, opening reads nothing else.
-func TestNewFile(t *testing.T) {
-	b := &bucket{shards: 3, tensors: 1}
-	_, stop := b.serve()
-	defer stop()
-	var reads atomic.Int64
-	f, err := safetensors.OpenShards(bytes.NewReader(b.index), func(name string) (*safetensors.File, error) {
-		header := b.headers["/"+name]
-		head := make([]byte, 64<<10)
-		shard(header).ReadAt(head, 0)
-		return safetensors.NewFile(headed{head, shard(header), &reads}, int64(len(header)+1<<20))
-	})
-	require.NoError(t, err)
-	require.Zero(t, reads.Load())
-	for _, x := range f.Tensors() {
-		values, err := safetensors.Append[float32](nil, x)
-		require.NoError(t, err)
-		require.Len(t, values, 512*1024)
-	}
-	require.EqualValues(t, 3, reads.Load())
 }
