@@ -3,8 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -101,6 +105,12 @@ func newVerification(name string) *verification {
 	return &verification{File: name, OK: true, Files: []finding{}}
 }
 
+// add adds what was found of a file.
+func (v *verification) add(name, result, words string) {
+	v.Files = append(v.Files, finding{name, result, words})
+	v.OK = v.OK && (result == resultOK || result == resultIgnored)
+}
+
 // printVerification prints what was found, and fails unless all is good.
 func (c *command) printVerification(v *verification, asJSON bool) (err error) {
 	if asJSON {
@@ -127,5 +137,94 @@ func (v *verification) print(w io.Writer) {
 	}
 	if v.Absent > 0 {
 		fmt.Fprintf(w, "on the hub, but not here: %d\n", v.Absent)
+	}
+}
+
+func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error {
+	want, err := c.readManifest(list)
+	if err != nil {
+		return err
+	}
+	if tensorsOnly {
+		want.Files = nil
+		if len(want.Tensors) == 0 {
+			return fmt.Errorf("%s has no sums of tensors", term.Name(list))
+		}
+	}
+	if len(want.Files)+len(want.Tensors) == 0 {
+		return fmt.Errorf("%s has no sums", term.Name(list))
+	}
+	src, err := c.opener.Open(name)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if src.Files == nil && len(want.Files) > 0 {
+		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
+	}
+	inFiles, inTensors := nameSet(want.Files), nameSet(want.Tensors)
+	files := slices.DeleteFunc(slices.Clone(src.Files), func(f source.File) bool { return !inFiles[f.Name] })
+	have, err := c.sums(src, files, slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !inTensors[name] }))
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, file := range src.Files {
+		names = append(names, file.Name)
+	}
+	v, w := newVerification(name), newVerification(name)
+	v.addSums(want.Files, have.Files, names)
+	w.addSums(want.Tensors, have.Tensors, src.Order)
+	v.Tensors, v.OK = w.Files, v.OK && w.OK
+	return c.printVerification(v, asJSON)
+}
+
+func (c *command) readManifest(name string) (*manifest.Manifest, error) {
+	r := c.opener.Stdin
+	if name != "-" {
+		f, err := localfile.OpenNamed(c.ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		r = f
+	}
+	m, err := localfile.Await(c.ctx, func() (*manifest.Manifest, error) { return manifest.Read(r) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", term.Name(name), err)
+	}
+	return m, nil
+}
+
+func nameSet(entries []manifest.Entry) map[string]bool {
+	names := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		names[e.Name] = true
+	}
+	return names
+}
+
+// addSums adds a finding on each sum, in the words of sha256sum -c, and on each name that the
+// manifest lacks, unless it has no sums of that kind at all.
+func (v *verification) addSums(want, have []manifest.Entry, names []string) {
+	sums := make(map[string]manifest.Sum, len(have))
+	for _, e := range have {
+		sums[e.Name] = e.Sum
+	}
+	for _, e := range want {
+		switch sum, found := sums[e.Name]; {
+		case !found:
+			v.add(e.Name, resultMissing, "MISSING")
+		case sum != e.Sum:
+			v.add(e.Name, resultDifferent, "FAILED")
+		default:
+			v.add(e.Name, resultOK, "OK")
+		}
+	}
+	known := nameSet(want)
+	for _, name := range names {
+		if len(known) > 0 && !known[name] {
+			v.add(name, resultUncovered, "NOT IN THE MANIFEST")
+		}
 	}
 }

@@ -65,25 +65,23 @@ func (c *command) compareHub(name string, tree *source.Tree, hub map[string]sour
 	v, here := newVerification(name), 0
 	for _, file := range tree.Files {
 		published, found := hub[file.Name]
-		f := finding{file.Name, resultOK, "OK"}
-		switch {
-		case !found:
-			f = finding{file.Name, resultUncovered, "NOT ON THE HUB"}
-		case !published.Matches(sums[here][0]):
-			f = finding{file.Name, resultDifferent, "DIFFERS"}
-			if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
-				f.words += ", " + term.Name(real) // the entry of the cache, to be removed
-			}
+		if !found {
+			v.add(file.Name, resultUncovered, "NOT ON THE HUB")
+			continue
 		}
-		if found {
-			here++
+		here++
+		if published.Matches(sums[here-1][0]) {
+			v.add(file.Name, resultOK, "OK")
+			continue
 		}
-		v.OK = v.OK && f.Result == resultOK
-		v.Files = append(v.Files, f)
+		words := "DIFFERS"
+		if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
+			words += ", " + term.Name(real) // the entry of the cache, to be removed
+		}
+		v.add(file.Name, resultDifferent, words)
 	}
 	for _, name := range tree.Links {
-		v.Files = append(v.Files, finding{name, resultMissing, "MISSING, the link leads nowhere"})
-		v.OK = false
+		v.add(name, resultMissing, "MISSING, the link leads nowhere")
 	}
 	v.Absent = max(len(hub)-here-len(tree.Links), 0)
 	none := v.OK && here == 0

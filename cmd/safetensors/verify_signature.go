@@ -117,49 +117,42 @@ func (c *command) compareSigned(v *verification, tree *source.Tree, m *modelsig.
 	if tree.Single && len(m.Files) == 1 && m.Files[0].Name == modelsig.SingleFile {
 		m.Files[0].Name = tree.Name
 	}
-	signed := make(map[string]modelsig.File, len(m.Files))
-	found := make(map[string]finding)
+	signed, found := make(map[string]modelsig.File, len(m.Files)), make(map[string]finding)
+	put := func(name, result, words string) { found[name] = finding{name, result, words} }
 	for _, f := range m.Files {
 		signed[f.Name] = f
-		found[f.Name] = finding{f.Name, resultMissing, "MISSING"}
+		put(f.Name, resultMissing, "MISSING")
 	}
 	var have []source.File
 	for _, file := range tree.Files {
-		if _, ok := signed[file.Name]; ok {
+		switch _, ok := signed[file.Name]; {
+		case ok:
 			have = append(have, file)
-			continue
-		}
-		found[file.Name] = finding{file.Name, resultUncovered, "NOT SIGNED"}
-		if s.unsigned && harmless(file.Name) {
-			found[file.Name] = finding{file.Name, resultIgnored, "NOT SIGNED, ignored"}
-		} else {
-			v.OK = false
+		case s.unsigned && harmless(file.Name):
+			put(file.Name, resultIgnored, "NOT SIGNED, ignored")
+		default:
+			put(file.Name, resultUncovered, "NOT SIGNED")
 		}
 	}
 	for _, name := range tree.Links {
-		found[name] = finding{name, resultLink, "SYMBOLIC LINK"}
-		v.OK = false
+		put(name, resultLink, "SYMBOLIC LINK")
 	}
 	sums, err := c.sumsOf(have, m)
 	if err != nil {
 		return err
 	}
 	for i, file := range have {
-		found[file.Name] = finding{file.Name, resultDifferent, "DIFFERS"}
+		put(file.Name, resultDifferent, "DIFFERS")
 		if slices.EqualFunc(sums[i], signed[file.Name].Sums, bytes.Equal) {
-			found[file.Name] = finding{file.Name, resultOK, "OK"}
+			put(file.Name, resultOK, "OK")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		v.Files = append(v.Files, found[name])
-		if _, ok := signed[name]; ok {
-			v.OK = v.OK && found[name].Result == resultOK
-		}
+		v.add(name, found[name].Result, found[name].words)
 	}
 	missing, err := uncovered(tree.Files, func(name string) bool { _, ok := signed[name]; return ok })
 	for _, x := range missing {
-		v.Files = append(v.Files, finding{x.file, resultUncovered, "NOT SIGNED, but " + term.Name(x.index) + " names it"})
-		v.OK = false
+		v.add(x.file, resultUncovered, "NOT SIGNED, but "+term.Name(x.index)+" names it")
 	}
 	return err
 }
