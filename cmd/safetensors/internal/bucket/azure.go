@@ -71,35 +71,32 @@ func openAzure(_ context.Context, name string, query url.Values) (store, error) 
 	return azureStore{client}, err
 }
 
-func (s azureStore) list(ctx context.Context, prefix string) (entries []listed, err error) {
-	list := s.client.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](1000)})
-	marker := ""
-	for pages := 1; ; pages++ {
-		page, err := list.NextPage(ctx)
-		if err != nil {
-			return nil, refused(err)
-		}
-		if page.Segment == nil {
-			return nil, errNoList
-		}
-		for _, b := range page.Segment.BlobItems {
-			e := listed{key: value(b.Name)}
-			if p := b.Properties; p != nil {
-				e.attributes = attributes{value(p.ContentLength), value(p.LastModified), string(value(p.ETag))}
-			}
-			entries = append(entries, e)
-		}
-		for _, p := range page.Segment.BlobPrefixes {
-			entries = append(entries, listed{key: value(p.Name)})
-		}
-		if !list.More() {
-			return entries, nil
-		}
-		if err := goesOn(marker, *page.NextMarker, pages, len(entries)); err != nil {
-			return nil, err
-		}
-		marker = *page.NextMarker
+func (s azureStore) list(ctx context.Context, prefix, marker string) (page []listed, next *string, err error) {
+	o := &container.ListBlobsHierarchyOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](1000)}
+	if marker != "" {
+		o.Marker = &marker
 	}
+	pager := s.client.NewListBlobsHierarchyPager("/", o)
+	list, err := pager.NextPage(ctx)
+	switch {
+	case err != nil:
+		return nil, nil, refused(err)
+	case list.Segment == nil:
+		return nil, nil, errNoList
+	case pager.More():
+		next = list.NextMarker
+	}
+	for _, b := range list.Segment.BlobItems {
+		e := listed{key: value(b.Name)}
+		if p := b.Properties; p != nil {
+			e.attributes = attributes{value(p.ContentLength), value(p.LastModified), string(value(p.ETag))}
+		}
+		page = append(page, e)
+	}
+	for _, p := range list.Segment.BlobPrefixes {
+		page = append(page, listed{key: value(p.Name)})
+	}
+	return page, next, nil
 }
 
 func (s azureStore) head(ctx context.Context, key string) (attributes, error) {
@@ -121,23 +118,17 @@ func (s azureStore) get(ctx context.Context, key string, off, n int64) (io.ReadC
 	return inRange(o.Body, o.ContentRange, off, attributes{0, value(o.LastModified), string(value(o.ETag))})
 }
 
-func (s azureStore) put(ctx context.Context, key string, body []byte) error {
-	return s.putIf(ctx, nil, key, body)
-}
-
-func (s azureStore) create(ctx context.Context, key string, body []byte) error {
-	err := s.putIf(ctx, &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}, key, body)
+func (s azureStore) put(ctx context.Context, key string, body []byte, isNew bool) error {
+	o := &blockblob.UploadOptions{HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr(contentType)}}
+	if isNew {
+		o.AccessConditions = &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}
+	}
+	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), o)
+	err = refused(err)
 	if e := (*storeError)(nil); errors.As(err, &e) && bloberror.HasCode(err, bloberror.BlobAlreadyExists) { // with the status 409
 		e.status = http.StatusPreconditionFailed
 	}
 	return err
-}
-
-func (s azureStore) putIf(ctx context.Context, conditions *blob.AccessConditions, key string, body []byte) error {
-	_, err := s.client.NewBlockBlobClient(key).Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), &blockblob.UploadOptions{
-		AccessConditions: conditions, HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr(contentType)},
-	})
-	return refused(err)
 }
 
 func (s azureStore) delete(ctx context.Context, key string) error {

@@ -24,9 +24,10 @@ import (
 // A store is the client of a kind of object store. Its errors tell the status of the
 // answer. It may be used concurrently.
 type store interface {
-	// list returns the objects whose keys start with prefix, up to the next slash: what
-	// ends in one has no attributes. All that was written before is among them.
-	list(ctx context.Context, prefix string) ([]listed, error)
+	// list returns objects whose keys start with prefix, up to the next slash: what ends in
+	// one has no attributes. The list starts after marker, which is "" or the marker that a
+	// list before returned, nil if it was the last. All that was written before is in them.
+	list(ctx context.Context, prefix, marker string) (page []listed, next *string, err error)
 
 	// head returns the attributes of an object.
 	head(ctx context.Context, key string) (attributes, error)
@@ -34,12 +35,9 @@ type store interface {
 	// get returns n bytes of an object, from off on, and the attributes that it has now.
 	get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error)
 
-	// put writes an object at once.
-	put(ctx context.Context, key string, body []byte) error
-
-	// create is put, unless there is an object of that key: then the status of the
-	// error is 412.
-	create(ctx context.Context, key string, body []byte) error
+	// put writes an object at once. If it is to be a new one, and there is an object of that
+	// key, the status of the error is 412.
+	put(ctx context.Context, key string, body []byte, isNew bool) error
 
 	// begin begins to write an object in parts.
 	begin(ctx context.Context, key string) (upload, error)
@@ -193,7 +191,7 @@ func (b *Bucket) Objects(folder string) (objects []Object, err error) {
 	if folder == "" {
 		prefix = ""
 	}
-	entries, err := b.store.list(b.ctx, prefix)
+	entries, err := b.list(prefix)
 	if err != nil {
 		return nil, b.fail(folder, err)
 	}
@@ -219,16 +217,22 @@ var (
 	errNoSize = errors.New("the answer does not tell the size")
 )
 
-// goesOn returns an error unless a list goes on at another place than before, after pages
-// with some objects.
-func goesOn(before, at string, pages, listed int) error {
-	switch {
-	case at == "" || at == before:
-		return errors.New("the list ends early: the answer does not say where it goes on")
-	case pages >= mostPages || listed >= mostListed:
-		return fmt.Errorf("the list does not end: %d objects so far", listed)
+// list returns the pages of a list. Each has to go on at another place than the one before.
+func (b *Bucket) list(prefix string) (entries []listed, err error) {
+	marker := ""
+	for pages := 1; ; pages++ {
+		page, next, err := b.store.list(b.ctx, prefix, marker)
+		entries = append(entries, page...)
+		switch {
+		case err != nil, next == nil:
+			return entries, err
+		case *next == "" || *next == marker:
+			return nil, errors.New("the list ends early: the answer does not say where it goes on")
+		case pages >= mostPages || len(entries) >= mostListed:
+			return nil, fmt.Errorf("the list does not end: %d objects so far", len(entries))
+		}
+		marker = *next
 	}
-	return nil
 }
 
 // inRange returns the body of an answer to get, and the attributes with the size, which a
@@ -287,7 +291,7 @@ func (b *Bucket) Delete(key string) error {
 // fs.ErrExist. Of several that create it at once, one succeeds. A store that does not know
 // how says errors.ErrUnsupported, or replaces the object.
 func (b *Bucket) Create(key string, data []byte) error {
-	return b.fail(key, b.store.create(b.ctx, key, data))
+	return b.fail(key, b.store.put(b.ctx, key, data, true))
 }
 
 // Start returns the first n bytes of an object, or all if it is shorter.

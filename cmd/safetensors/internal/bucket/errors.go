@@ -55,6 +55,7 @@ func refused(err error) error {
 		answer *smithyhttp.ResponseError
 		amazon smithy.APIError
 		place  *url.Error
+		lost   *smithyhttp.RequestSendError
 	)
 	status, code, message := 0, "", ""
 	switch {
@@ -88,9 +89,7 @@ func refused(err error) error {
 		return &storeError{status, text, err}
 	case errors.As(err, &place):
 		return &storeError{0, oneLine(place.Err), err}
-	}
-	var lost *smithyhttp.RequestSendError
-	if errors.As(err, &lost) {
+	case errors.As(err, &lost):
 		return &storeError{0, oneLine(lost.Err), err}
 	}
 	return &storeError{0, oneLine(err), err}

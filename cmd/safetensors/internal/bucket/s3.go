@@ -119,30 +119,27 @@ func refusedToken(err error) aws.Ternary {
 	return aws.BoolTernary(slices.Contains(busy, token.Response.StatusCode))
 }
 
-func (s s3Store) list(ctx context.Context, prefix string) (entries []listed, err error) {
+func (s s3Store) list(ctx context.Context, prefix, marker string) (page []listed, next *string, err error) {
 	in := &s3.ListObjectsV2Input{Bucket: s.name, Prefix: &prefix, Delimiter: aws.String("/")}
-	for pages := 1; ; pages++ {
-		page, err := s.client.ListObjectsV2(ctx, in)
-		if err != nil {
-			return nil, refused(err)
-		}
-		if page.Name == nil {
-			return nil, errNoList
-		}
-		for _, o := range page.Contents {
-			entries = append(entries, listed{aws.ToString(o.Key), attributes{aws.ToInt64(o.Size), aws.ToTime(o.LastModified), aws.ToString(o.ETag)}})
-		}
-		for _, p := range page.CommonPrefixes {
-			entries = append(entries, listed{key: aws.ToString(p.Prefix)})
-		}
-		if !aws.ToBool(page.IsTruncated) {
-			return entries, nil
-		}
-		if err := goesOn(aws.ToString(in.ContinuationToken), aws.ToString(page.NextContinuationToken), pages, len(entries)); err != nil {
-			return nil, err
-		}
-		in.ContinuationToken = page.NextContinuationToken
+	if marker != "" {
+		in.ContinuationToken = &marker
 	}
+	list, err := s.client.ListObjectsV2(ctx, in)
+	switch {
+	case err != nil:
+		return nil, nil, refused(err)
+	case list.Name == nil:
+		return nil, nil, errNoList
+	case aws.ToBool(list.IsTruncated):
+		next = aws.String(aws.ToString(list.NextContinuationToken))
+	}
+	for _, o := range list.Contents {
+		page = append(page, listed{aws.ToString(o.Key), attributes{aws.ToInt64(o.Size), aws.ToTime(o.LastModified), aws.ToString(o.ETag)}})
+	}
+	for _, p := range list.CommonPrefixes {
+		page = append(page, listed{key: aws.ToString(p.Prefix)})
+	}
+	return page, next, nil
 }
 
 func (s s3Store) head(ctx context.Context, key string) (attributes, error) {
@@ -172,19 +169,14 @@ func (s s3Store) sum(body []byte) *string {
 	return aws.String(base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(body))))
 }
 
-func (s s3Store) put(ctx context.Context, key string, body []byte) error {
-	return s.putIf(ctx, nil, key, body)
-}
-
-func (s s3Store) create(ctx context.Context, key string, body []byte) error {
-	return s.putIf(ctx, aws.String("*"), key, body)
-}
-
-func (s s3Store) putIf(ctx context.Context, noneMatch *string, key string, body []byte) error {
-	o, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: s.name, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String(contentType),
-		ChecksumCRC32: s.sum(body), IfNoneMatch: noneMatch,
-	})
+func (s s3Store) put(ctx context.Context, key string, body []byte, isNew bool) error {
+	in := &s3.PutObjectInput{
+		Bucket: s.name, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String(contentType), ChecksumCRC32: s.sum(body),
+	}
+	if isNew {
+		in.IfNoneMatch = aws.String("*")
+	}
+	o, err := s.client.PutObject(ctx, in)
 	if err == nil && o.ETag == nil {
 		return errNotDone
 	}

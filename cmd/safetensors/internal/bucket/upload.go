@@ -84,7 +84,7 @@ func (w *writer) send() (err error) {
 // finish makes the object appear.
 func (w *writer) finish() error {
 	if w.upload == nil {
-		return w.b.store.put(w.b.ctx, w.key, w.part)
+		return w.b.store.put(w.b.ctx, w.key, w.part, false)
 	}
 	if err := w.send(); err != nil {
 		return err
