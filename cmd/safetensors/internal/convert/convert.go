@@ -47,22 +47,11 @@ func countedBlock(from safetensors.Tensor, d safetensors.DType, shape []int, n *
 	if err != nil {
 		return to, err
 	}
-	switch d.Bits() {
-	case 8:
-		return countedBits[uint8](from, to, shape, n)
-	case 16:
-		return countedBits[uint16](from, to, shape, n)
-	default:
-		return countedBits[uint32](from, to, shape, n)
-	}
-}
-
-func countedBits[T uint8 | uint16 | uint32](from, to safetensors.Tensor, shape []int, n *atomic.Int64) (safetensors.Tensor, error) {
-	return safetensors.NewTensorFunc(to.DType(), shape, func(dst []T) error {
+	return safetensors.NewTensorFunc(d, shape, func(dst []byte) error {
 		if _, err := safetensors.Append(dst[:0], to); err != nil {
 			return err
 		}
-		after := count(dst, infinities[to.DType()])
+		after := count(dst, infinities[d])
 		if after == 0 {
 			return nil
 		}
@@ -84,19 +73,19 @@ func infinite(t safetensors.Tensor) (n int64, err error) {
 }
 
 // count counts the codes that are an infinity, of either sign.
-func count[T uint8 | uint16 | uint32](codes []T, infinity uint32) (n int64) {
-	unsigned, want := ^T(0)>>1, T(infinity)
-	for _, c := range codes {
-		if c&unsigned == want {
+func count(codes []byte, infinity string) (n int64) {
+	last := len(infinity) - 1
+	for i := last; i < len(codes); i += len(infinity) {
+		if codes[i]&0x7f == infinity[last] && string(codes[i-last:i]) == infinity[:last] {
 			n++
 		}
 	}
 	return n
 }
 
-// infinities are the codes of +Inf in the dtypes below F64 that have one.
-var infinities = map[safetensors.DType]uint32{
-	safetensors.F32: 0xff << 23, safetensors.F16: 0x1f << 10, safetensors.BF16: 0xff << 7, safetensors.F8_E5M2: 0x1f << 2,
+// infinities are the codes of +Inf in the dtypes below F64 that have one, in little-endian order.
+var infinities = map[safetensors.DType]string{
+	safetensors.F32: "\x00\x00\x80\x7f", safetensors.F16: "\x00\x7c", safetensors.BF16: "\x80\x7f", safetensors.F8_E5M2: "\x7c",
 }
 
 // ranges are the dtypes with numbers larger than those of any dtype before, in this order.
@@ -105,5 +94,5 @@ var ranges = []safetensors.DType{safetensors.F8_E5M2, safetensors.F16, safetenso
 
 // overflows reports whether a number of one dtype can be infinite in another.
 func overflows(from, to safetensors.DType) bool {
-	return infinities[to] != 0 && slices.Index(ranges, from) > slices.Index(ranges, to)
+	return infinities[to] != "" && slices.Index(ranges, from) > slices.Index(ranges, to)
 }

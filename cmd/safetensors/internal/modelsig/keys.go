@@ -90,14 +90,12 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	if b.Type == "ENCRYPTED PRIVATE KEY" || b.Headers["DEK-Info"] != "" {
 		return nil, errors.New("the key is encrypted: decrypt it, as with --key <(openssl pkey -in key.pem)")
 	}
+	var key any
 	if b.Type == "EC PRIVATE KEY" {
-		key, err := x509.ParseECPrivateKey(b.Bytes)
-		if err == nil {
-			_, err = hashOf(&key.PublicKey)
-		}
-		return key, err
+		key, err = x509.ParseECPrivateKey(b.Bytes)
+	} else {
+		key, err = x509.ParsePKCS8PrivateKey(b.Bytes)
 	}
-	key, err := x509.ParsePKCS8PrivateKey(b.Bytes)
 	if err != nil {
 		return nil, err
 	}

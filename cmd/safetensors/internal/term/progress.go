@@ -36,24 +36,31 @@ func Progress(w io.Writer, title string, total int64, done func() int64) (stop f
 
 // bar shows a bar, and wipes it out at the end.
 func bar(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
-	start := time.Now().Add(-patience)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	shown := 0 // runes
 	show := func(line string) {
 		n := utf8.RuneCountInString(line)
 		fmt.Fprintf(w, "\r%s%s", line, strings.Repeat(" ", max(shown-n, 0)))
 		shown = n
 	}
+	watch(total, done, 100*time.Millisecond, quit, func(n int64, state string) {
+		show(barLine(title, float64(n)/float64(max(total, 1)), state, columns(w)))
+	})
+	show("")
+	fmt.Fprint(w, "\r")
+}
+
+// watch shows how much is done, again and again, until it has to quit.
+func watch(total int64, done func() int64, every time.Duration, quit <-chan struct{}, show func(n int64, state string)) {
+	start := time.Now().Add(-patience)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
 	for {
 		select {
 		case <-quit:
-			show("")
-			fmt.Fprint(w, "\r")
 			return
 		case <-tick.C:
 			n := done()
-			show(barLine(title, float64(n)/float64(max(total, 1)), state(n, total, time.Since(start)), columns(w)))
+			show(n, state(n, total, time.Since(start)))
 		}
 	}
 }
@@ -81,17 +88,7 @@ func interval() time.Duration {
 
 // lines writes a line now and then.
 func lines(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
-	start := time.Now().Add(-patience)
-	tick := time.NewTicker(interval())
-	defer tick.Stop()
-	for {
-		select {
-		case <-quit:
-			return
-		case <-tick.C:
-			fmt.Fprintf(w, "%s: %s\n", title, state(done(), total, time.Since(start)))
-		}
-	}
+	watch(total, done, interval(), quit, func(_ int64, state string) { fmt.Fprintf(w, "%s: %s\n", title, state) })
 }
 
 // state describes work in words: 1.2 GB of 64.0 GB, 1.1 GB/s, 58s left.
