@@ -19,10 +19,7 @@ import (
 )
 
 func (c *command) diff() *cobra.Command {
-	var tolerance compare.Tolerance
-	var metadata, values bool
-	var out output
-	var only, renames []string
+	var f diffFlags
 	cmd := c.verb("diff A B [--rtol R] [--atol A] [--meta] [--json] [--html PAGE] [flags]", "Compare names, dtypes, shapes, then values", `
 Two values are equal if |a-b| <= atol + rtol*|b|; NaNs are equal. Without a tolerance
 they are equal if their bits are. Tensors of different dtypes are different, but how far
@@ -41,46 +38,34 @@ safetensors diff before.safetensors after.safetensors
 safetensors diff model hf://openai-community/gpt2 --rtol 1e-3 --atol 1e-5
 safetensors diff model model-fp8 --dequantize
 `, cobra.MatchAll(arguments(2, 2), stdinOnce), func(args []string) error {
-		if !(tolerance.Absolute >= 0 && tolerance.Relative >= 0) {
+		if !(f.tolerance.Absolute >= 0 && f.tolerance.Relative >= 0) {
 			return usage("a tolerance cannot be negative")
 		}
-		s, err := parseSubset(only, renames)
-		if err != nil {
-			return usageError{err}
-		}
-		return c.compare(args[0], args[1], s, tolerance, metadata, values, out)
+		return c.compare(args[0], args[1], f)
 	})
-	cmd.Flags().StringArrayVar(&only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
-	cmd.Flags().StringArrayVar(&renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed does")
-	dequantizeFlag(cmd, &values)
-	cmd.Flags().Float64Var(&tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
-	cmd.Flags().Float64Var(&tolerance.Absolute, "atol", 0, "absolute tolerance")
-	cmd.Flags().BoolVar(&metadata, "meta", false, "compare the metadata too")
-	out.flags(cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
+	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed does")
+	dequantizeFlag(cmd, &f.values)
+	flags.Float64Var(&f.tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
+	flags.Float64Var(&f.tolerance.Absolute, "atol", 0, "absolute tolerance")
+	flags.BoolVar(&f.metadata, "meta", false, "compare the metadata too")
+	f.out.flags(cmd)
 	return cmd
 }
 
-// A subset is the tensors to compare.
-type subset struct {
-	only    pattern.Selection
-	renames []pattern.Rename
+// diffFlags are the flags of diff.
+type diffFlags struct {
+	tolerance        compare.Tolerance
+	metadata, values bool
+	out              output
+	only, renames    []string
 }
 
-func parseSubset(only, renames []string) (s subset, err error) {
-	if s.only, err = pattern.ParseSelection(only, nil); err != nil {
-		return s, err
-	}
-	s.renames, err = parseRenames(renames)
-	return s, err
-}
-
-// apply renames the tensors of A, and leaves out those that are not to be compared. A
-// pattern may match in one of the two only.
-func (s subset) apply(a, b *source.Checkpoint) error {
-	if err := rename(a, s.renames); err != nil {
-		return err
-	}
-	selected, err := s.only.Of(slices.Concat(a.Order, b.Order))
+// narrow leaves out the tensors that are not to be compared. A pattern may match in one of the
+// two only.
+func narrow(a, b *source.Checkpoint, only pattern.Selection) error {
+	selected, err := only.Of(slices.Concat(a.Order, b.Order))
 	if err != nil {
 		return err
 	}
@@ -113,41 +98,52 @@ func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 	return nil
 }
 
-func (c *command) compare(nameA, nameB string, s subset, tolerance compare.Tolerance, metadata, values bool, out output) error {
-	if err := out.check(); err != nil {
+func (c *command) compare(nameA, nameB string, f diffFlags) error {
+	only, err := pattern.ParseSelection(f.only, nil)
+	if err != nil {
+		return usageError{err}
+	}
+	renames, err := parseRenames(f.renames)
+	if err != nil {
+		return usageError{err}
+	}
+	if err := f.out.check(); err != nil {
 		return err
 	}
-	a, sizeA, err := c.openValues(nameA, values)
+	a, sizeA, err := c.openValues(nameA, f.values)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, sizeB, err := c.openValues(nameB, values)
+	b, sizeB, err := c.openValues(nameB, f.values)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	unlike := !values && hasCodes(a, a.Order) != hasCodes(b, b.Order)
-	if err := s.apply(a, b); err != nil {
+	unlike := !f.values && hasCodes(a, a.Order) != hasCodes(b, b.Order)
+	if err = rename(a, renames); err == nil {
+		err = narrow(a, b, only)
+	}
+	if err != nil {
 		return err
 	}
 	stop := c.progress("diff", min(a.Size(), sizeA)+min(b.Size(), sizeB))
-	d, err := comparisonOf(a, b, tolerance)
+	d, err := comparisonOf(a, b, f.tolerance)
 	stop()
 	if err != nil {
 		return err
 	}
-	if metadata {
+	if f.metadata {
 		d.Metadata = compareMetadata(a.Metadata, b.Metadata)
 	}
 	d.Equal = len(d.OnlyA)+len(d.OnlyB)+len(d.Different)+len(d.Metadata) == 0
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
-	if err := out.draw(func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
+	if err := f.out.draw(func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
 		return err
 	}
-	if out.json {
+	if f.out.json {
 		err = term.PrintJSON(c.out, d)
 	} else {
 		c.printComparison(d)

@@ -139,15 +139,13 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 // listingOf returns the contents of a source, as far as these tensors go.
 func listingOf(src *source.Checkpoint, names []string) *listing {
 	l := &listing{File: src.Name, Metadata: src.Metadata, Tensors: []listed{}, DTypes: []total{}}
-	place := make(map[safetensors.DType]int) // in l.DTypes
 	for _, name := range names {
 		t := src.Tensors[name]
 		x := listed{name, t.DType(), t.Shape(), numbers.Count(t), t.Size()}
 		l.Tensors = append(l.Tensors, x)
-		i, ok := place[t.DType()]
-		if !ok {
+		i := slices.IndexFunc(l.DTypes, func(of total) bool { return of.DType == t.DType() })
+		if i < 0 {
 			i = len(l.DTypes)
-			place[t.DType()] = i
 			l.DTypes = append(l.DTypes, total{DType: t.DType()})
 		}
 		l.DTypes[i].add(x)

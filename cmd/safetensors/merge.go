@@ -84,15 +84,11 @@ func (f *mergeFlags) check(models int) (weights []float64, err error) {
 	case f.method == "slerp" && models > 2:
 		return nil, usage("--method slerp merges two models, not %d", models)
 	}
-	if f.weights == "" {
-		for range want {
-			w := 1.0
-			if f.method != "task" {
-				w = 1 / float64(models)
-			}
-			weights = append(weights, w)
-		}
-		return weights, nil
+	switch {
+	case f.weights == "" && f.method == "task":
+		return slices.Repeat([]float64{1}, want), nil
+	case f.weights == "":
+		return slices.Repeat([]float64{1 / float64(models)}, want), nil
 	}
 	for _, text := range strings.Split(f.weights, ",") {
 		w, err := strconv.ParseFloat(text, 64)
@@ -213,18 +209,17 @@ func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, erro
 func addAdapters(base *source.Checkpoint, adapters []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
 	tensors := base.Tensors
 	for _, adapter := range adapters {
+		n := 0
 		config, err := adapter.Folder.ReadFile("adapter_config.json")
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", source.Shown(adapter.Name), err)
+		if err == nil {
+			tensors, n, err = merge.LoRA(tensors, adapter.Tensors, config)
 		}
-		merged, n, err := merge.LoRA(tensors, adapter.Tensors, config)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("the adapter has no tensors")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", source.Shown(adapter.Name), err)
 		}
-		tensors = merged
 	}
 	return tensors, nil
 }

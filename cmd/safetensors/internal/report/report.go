@@ -179,12 +179,10 @@ const colors = 7
 func dtypesOf(tensors []Tensor) []dtype {
 	var kinds []dtype
 	total := int64(0)
-	at := make(map[safetensors.DType]int)
 	for _, t := range tensors {
-		i, ok := at[t.DType]
-		if !ok {
+		i := slices.IndexFunc(kinds, func(k dtype) bool { return k.dtype == t.DType })
+		if i < 0 {
 			i = len(kinds)
-			at[t.DType] = i
 			kinds = append(kinds, dtype{dtype: t.DType, Name: t.DType.String()})
 		}
 		kinds[i].Tensors++
@@ -200,10 +198,8 @@ func dtypesOf(tensors []Tensor) []dtype {
 }
 
 func classOf(kinds []dtype, d safetensors.DType) string {
-	for _, k := range kinds {
-		if k.dtype == d {
-			return k.Class
-		}
+	if i := slices.IndexFunc(kinds, func(k dtype) bool { return k.dtype == d }); i >= 0 {
+		return kinds[i].Class
 	}
 	return ""
 }
