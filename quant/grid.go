@@ -17,6 +17,11 @@ func (s span) len() int { return s.stop - s.start }
 // over returns the numbers of the groups that s touches.
 func (s span) over(group int) span { return span{s.start / group, cdiv(s.stop, group)} }
 
+// stored returns where the numbers of s are, if each unit of them takes size, and all no more than limit.
+func (s span) stored(unit, size, limit int) span {
+	return span{s.start / unit * size, min(cdiv(s.stop, unit)*size, limit)}
+}
+
 func cdiv(n, d int) int {
 	q := n / d
 	if n%d > 0 {
@@ -104,47 +109,31 @@ type stretch struct {
 	start int // the first position
 }
 
-// unit returns how many positions start on a byte boundary together.
-func (g *codes) unit() int {
-	if g.down || g.packing.Bits == 8 && g.packing.Order == nil {
-		return 1
+// unit returns how many positions start on a byte boundary together, and their bytes.
+func (g *codes) unit() (positions, bytes int) {
+	switch {
+	case g.down:
+		return 1, 4
+	case g.packing.Bits == 8 && g.packing.Order == nil:
+		return 1, 1
 	}
-	return 8
-}
-
-// columns returns the bytes that hold positions, from the first of a unit on.
-func (g *codes) columns(positions span) (bytes span, start int) {
-	shape := g.bytes.Shape()
-	all := shape[len(shape)-1]
-	if g.down {
-		return span{4 * positions.start, 4 * positions.stop}, positions.start
-	}
-	unit := g.unit()
-	size := g.packing.Bits * unit / 8 // bytes of a unit
-	first, end := positions.start/unit, cdiv(positions.stop, unit)
-	return span{first * size, min(end*size, all)}, first * unit
-}
-
-// rows returns the lines of bytes that hold lines of codes: where codes go down, in
-// groups of 32 of those, as many words as a code has bits.
-func (g *codes) rows(lines span) span {
-	if !g.down {
-		return lines
-	}
-	shape := g.bytes.Shape()
-	return span{lines.start / 32 * g.packing.Bits, min(cdiv(lines.stop, 32)*g.packing.Bits, shape[len(shape)-2])}
+	return 8, g.packing.Bits
 }
 
 // fetch reads what unpack needs, into buf if it has the room.
 func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, error) {
-	columns, start := g.columns(positions)
-	rows := g.rows(lines)
-	t, err := slice(g.bytes, batch, rows, columns)
+	shape := g.bytes.Shape()
+	unit, size := g.unit()
+	columns := positions.stored(unit, size, shape[len(shape)-1])
+	if g.down {
+		lines = lines.stored(32, g.packing.Bits, shape[len(shape)-2])
+	}
+	t, err := slice(g.bytes, batch, lines, columns)
 	if err != nil {
 		return stretch{}, err
 	}
 	b, err := safetensors.Append(buf[:0], t)
-	return stretch{bytes: b, width: columns.len(), line: rows.start, start: start}, err
+	return stretch{bytes: b, width: columns.len(), line: lines.start, start: positions.start / unit * unit}, err
 }
 
 // unpack sets dst to the numbers of a line from a position on.
@@ -160,8 +149,9 @@ func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 		return
 	}
 	row := s.bytes[(line-s.line)*s.width:][:s.width]
-	skip := position % g.unit()
-	row = row[(position-skip-s.start)/g.unit()*(g.packing.Bits*g.unit()/8):]
+	unit, size := g.unit()
+	skip := position % unit
+	row = row[(position-s.start)/unit*size:]
 	switch {
 	case g.numbers == e4m3Numbers[8] && mem.SwappedUnit[float32]() == 0:
 		float.Convert(mem.BytesOf(dst), float.F32, row[:len(dst)], float.E4M3, false)

@@ -114,8 +114,7 @@ func (t transform) check() error {
 type targets struct {
 	choice[*weights]
 	class *weights // of the first group with a class: files have no classes
-	only  *weights // of the first group
-	count int      // of groups
+	all   []*weights
 }
 
 // useGroups reads what compressed-tensors says. The formats of groups go before that of all.
@@ -123,36 +122,34 @@ func (c *config) useGroups(s *section) error {
 	if err := (group{Format: s.Format}).check(); err != nil {
 		return err
 	}
-	c.groups = map[string]*targets{}
-	for _, name := range slices.Sorted(maps.Keys(s.Groups)) {
-		g := s.Groups[name]
-		if g.Format == "" {
-			g.Format = s.Format
-		}
-		p, err := c.parsePatterns(g.Targets)
-		for i := range layouts {
-			f := layouts[i].format
-			if err != nil || layouts[i].methods[0] != compressed || !g.fits(f) {
-				continue
-			}
-			if c.groups[f] == nil {
-				c.groups[f] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
-			}
-			err = c.groups[f].add(g, p.rules)
-		}
+	names := slices.Sorted(maps.Keys(s.Groups))
+	patterns := map[string][]rule[bool]{}
+	for _, name := range names {
+		p, err := c.parsePatterns(s.Groups[name].Targets)
 		if err != nil {
 			return fmt.Errorf("%s: %w", cut(name), err)
 		}
+		patterns[name] = p.rules
 	}
-	for _, t := range c.groups {
+	c.groups = map[string]*targets{}
+	for _, l := range layouts {
+		if l.methods[0] != compressed {
+			continue
+		}
+		t := &targets{choice: choice[*weights]{names: map[string]*weights{}}}
+		for _, name := range names {
+			g := s.Groups[name]
+			if !slices.Contains([]string{"", l.format, genericFormat, mixedFormats}, cmp.Or(g.Format, s.Format)) || g.Weights == nil {
+				continue
+			}
+			if err := t.add(g, patterns[name]); err != nil {
+				return fmt.Errorf("%s: %w", cut(name), err)
+			}
+		}
 		slices.SortFunc(t.rules, func(a, b rule[*weights]) int { return strings.Compare(a.text, b.text) })
+		c.groups[l.format] = t
 	}
 	return nil
-}
-
-// fits reports whether tensors of a format may belong to the group.
-func (g group) fits(format string) bool {
-	return g.Weights != nil && g.Format != notQuantised && slices.Contains([]string{"", format, genericFormat, mixedFormats}, g.Format)
 }
 
 func (t *targets) add(g group, patterns []rule[bool]) error {
@@ -161,16 +158,14 @@ func (t *targets) add(g group, patterns []rule[bool]) error {
 			return fmt.Errorf("its target %s is that of another group, too", quote(target))
 		}
 		t.names[target] = g.Weights
+		if t.class == nil && target != "" && unicode.IsUpper(rune(target[0])) {
+			t.class = g.Weights
+		}
 	}
 	for _, r := range patterns {
 		t.rules = append(t.rules, rule[*weights]{r.expression, g.Weights})
 	}
-	if t.class == nil && slices.ContainsFunc(g.Targets, func(s string) bool { return s != "" && unicode.IsUpper(rune(s[0])) }) {
-		t.class = g.Weights
-	}
-	if t.count++; t.count == 1 {
-		t.only = g.Weights
-	}
+	t.all = append(t.all, g.Weights)
 	return nil
 }
 
@@ -178,11 +173,8 @@ func (t *targets) add(g group, patterns []rule[bool]) error {
 // fits. The only group of a format needs no target.
 func (c *config) weightsOf(module, format string) (weights, error) {
 	t := c.groups[format]
-	if t == nil {
-		t = new(targets)
-	}
-	if t.count == 1 {
-		return *t.only, nil
+	if len(t.all) == 1 {
+		return *t.all[0], nil
 	}
 	w, err := t.find(module, &c.steps)
 	if err != nil {

@@ -273,8 +273,8 @@ type window struct {
 }
 
 type oneRange struct {
-	row, column int
-	dst         []byte
+	off int64
+	dst []byte
 }
 
 // add reads a range, at the latest in flush. It reads one that is no part of a row at
@@ -302,7 +302,7 @@ func (w *window) add(off int64, p []byte) error {
 		rows, columns = span{r, r + 1}, span{c, c + n}
 	}
 	w.batch, w.rows, w.columns = batch, rows, columns
-	w.ranges = append(w.ranges, oneRange{r, c, p})
+	w.ranges = append(w.ranges, oneRange{off, p})
 	w.useful += n
 	return nil
 }
@@ -311,9 +311,7 @@ func (w *window) flush() error {
 	ranges := w.ranges
 	w.ranges, w.useful = w.ranges[:0], 0
 	if len(ranges) == 1 {
-		rows, columns := w.m.shape()
-		line := int64(w.batch)*int64(rows) + int64(ranges[0].row)
-		return w.m.fill(ranges[0].dst, 4*(line*int64(columns)+int64(ranges[0].column)))
+		return w.m.fill(ranges[0].dst, ranges[0].off)
 	}
 	if len(ranges) == 0 {
 		return nil
@@ -327,7 +325,8 @@ func (w *window) flush() error {
 	}
 	bytes := inOrder(numbers)
 	for _, r := range ranges {
-		copy(r.dst, bytes[4*((r.row-w.rows.start)*width+r.column-w.columns.start):])
+		_, row, column := w.m.position(r.off / 4)
+		copy(r.dst, bytes[4*((row-w.rows.start)*width+column-w.columns.start):])
 	}
 	return nil
 }
