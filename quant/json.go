@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -162,6 +163,9 @@ func cut(s string) string {
 	}
 	return s
 }
+
+// quote quotes a name for an error. A name may be as long as a header.
+func quote(name string) string { return strconv.Quote(cut(name)) }
 
 // notJSON matches these words, and strings.
 var notJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
@@ -88,15 +87,6 @@ func configure(m *module) {
 		m.settings, err = m.config.of(m.path())
 	}
 	m.check(values, err)
-}
-
-// quote quotes a name for an error. A name may be as long as a header.
-func quote(name string) string {
-	const limit = 200
-	if len(name) > limit {
-		return strconv.Quote(name[:limit]) + "..."
-	}
-	return strconv.Quote(name)
 }
 
 // findModules returns the quantised modules in the order of their names, and the

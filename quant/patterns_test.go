@@ -54,7 +54,7 @@ func TestPatterns(t *testing.T) {
 	_, err = new(config).parsePatterns(slices.Concat(long, []string{"b*"}, long))
 	require.EqualError(t, err, "its patterns, with repeats written out, take more than 131072 bytes")
 	_, err = new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpression+1)})
-	require.EqualError(t, err, `pattern "re:`+strings.Repeat("a", 197)+`"...: 4097 bytes exceed the limit of 4096`)
+	require.EqualError(t, err, `pattern "re:`+strings.Repeat("a", 197)+`...": 4097 bytes exceed the limit of 4096`)
 	for _, folds := range []string{"re:(?i)x", "re:a(?si:[B-\U0002FFFF])", "re:(?mi)"} {
 		_, err = new(config).parsePatterns([]string{folds})
 		require.ErrorIs(t, err, errors.ErrUnsupported, folds)

@@ -28,11 +28,13 @@ import (
 // those of reading the results do, too.
 func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[string]safetensors.Tensor, error) {
 	c, err := parseConfig(config)
+	if err == nil {
+		tensors, err = dequantize(tensors, c)
+	}
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	plain, err := dequantize(tensors, c)
-	return plain, prefix.Add(err)
+	return tensors, nil
 }
 
 // A Layout is how a tensor is quantised.
@@ -63,18 +65,13 @@ func (l Layout) String() string {
 // Errors are those of Dequantize, but for what it finds wrong in shapes and data. Layouts
 // reads markers, and stored shapes if only they tell the bits.
 func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]Layout, error) {
-	names, err := layoutsOf(tensors, config)
-	return names, prefix.Add(err)
-}
-
-func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]Layout, error) {
-	c, err := parseConfig(text)
+	c, err := parseConfig(config)
 	if err != nil {
-		return nil, err
+		return nil, prefix.Add(err)
 	}
 	modules, rest, err := findModules(tensors, c)
 	if err != nil {
-		return nil, err
+		return nil, prefix.Add(err)
 	}
 	of := make(map[string]Layout, 3*len(modules))
 	for name := range tensors {
@@ -87,7 +84,7 @@ func layoutsOf(tensors map[string]safetensors.Tensor, text []byte) (map[string]L
 			err = m.run(m.layout.lay)
 		}
 		if err != nil {
-			return nil, err
+			return nil, prefix.Add(err)
 		}
 		l := Layout{cmp.Or(c.named, m.layout.methods[0]), m.bits}
 		of[m.result()] = l

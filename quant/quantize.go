@@ -137,20 +137,15 @@ func (q *quantizer) packValues(x, s []float32, global float32) []byte {
 func (q *quantizer) packScales(_, s []float32, _ float32) []byte {
 	switch q.scale {
 	case safetensors.U8:
-		return exponents(s)
+		b := make([]byte, len(s))
+		for i, power := range s {
+			b[i] = byte(math.Float32bits(power) >> 23) // its exponent, as E8M0 has it
+		}
+		return b
 	case safetensors.F8_E4M3:
 		return narrow(s, float.E4M3)
 	}
 	return narrow(s, q.in.format)
-}
-
-// exponents returns those of powers of two, as E8M0 has them.
-func exponents(s []float32) []byte {
-	b := make([]byte, len(s))
-	for i, power := range s {
-		b[i] = byte(math.Float32bits(power) >> 23)
-	}
-	return b
 }
 
 // eachBlock calls f with the part of each row that a block has, and the scale of that.
