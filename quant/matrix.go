@@ -25,11 +25,8 @@ type matrix struct {
 	biases   grid // nil if there are none
 	constant float32
 
-	// A scale is for height lines of length positions each, unless an index gives
-	// the group of each line, or of each position.
-	height, length int
-	lineIndex      *groupIndex
-	positionIndex  *groupIndex
+	// A scale is for a group of lines and one of positions.
+	down, across grouping
 }
 
 const (
@@ -172,8 +169,8 @@ func (m *matrix) block(dst []float32, batch int, rows, columns span) error {
 
 // groups finds the groups that lines need.
 func (m *matrix) groups(ws *workspace, lines, positions span) (err error) {
-	if ws.lines, err = m.lineIndex.over(lines, m.height); err == nil {
-		ws.positions, err = m.positionIndex.over(positions, m.length)
+	if ws.lines, err = m.down.over(lines); err == nil {
+		ws.positions, err = m.across.over(positions)
 	}
 	return err
 }
@@ -227,15 +224,15 @@ func (m *matrix) columns(ws *workspace, dst []float32, width int, lines, positio
 // line sets dst to the numbers of one line, from a position on.
 func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	m.values.unpack(dst, &ws.values, line, at)
-	first := (m.lineIndex.group(line, m.height) - ws.lines.start) * ws.positions.len()
+	first := (m.down.group(line) - ws.lines.start) * ws.positions.len()
 	do := func(operation func(dst, numbers []float32, group, skip int), numbers []float32) {
 		numbers = numbers[first:]
-		if m.positionIndex.scattered() {
-			ws.row = m.positionIndex.expand(ws.row[:0], numbers, ws.positions.start, at, len(dst))
+		if m.across.scattered() {
+			ws.row = m.across.expand(ws.row[:0], numbers, ws.positions.start, at, len(dst))
 			operation(dst, ws.row, 1, 0)
 			return
 		}
-		operation(dst, numbers[at/m.length-ws.positions.start:], m.length, at%m.length)
+		operation(dst, numbers[at/m.across.size-ws.positions.start:], m.across.size, at%m.across.size)
 	}
 	if m.zeros != nil {
 		do(dequant.Sub, ws.zeros)

@@ -74,21 +74,22 @@ func (c *config) parsePatterns(list []string) (p choice[bool], err error) {
 
 // compile returns the expression of a pattern.
 func (c *config) compile(pattern, expr string) (*expression, error) {
-	errLong := fmt.Errorf("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
-	switch c.expressions += 32 + int64(len(expr)); {
-	case c.expressions > maxExpressions:
-		return nil, errLong
+	switch {
 	case len(expr) > maxExpression:
 		return nil, fmt.Errorf("pattern %s: %d bytes exceed the limit of %d", quote(pattern), len(expr), maxExpression)
 	case foldsCase.MatchString(expr):
 		return nil, fmt.Errorf("pattern %s: it ignores case: %w", quote(pattern), errors.ErrUnsupported)
 	}
 	re, err := syntax.Parse(expr, syntax.Perl)
+	n := int64(len(expr))
+	if err == nil {
+		n = max(n, size(re))
+	}
+	if c.expressions += 32 + n; c.expressions > maxExpressions {
+		return nil, fmt.Errorf("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
+	}
 	if err != nil {
 		return &expression{text: pattern}, nil
-	}
-	if c.expressions += max(0, size(re)-int64(len(expr))); c.expressions > maxExpressions {
-		return nil, errLong
 	}
 	program, err := syntax.Compile(re.Simplify())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // per says what a scale is for: height lines of length positions each.
 func (m *module) per(height, length int) {
-	m.matrix.height, m.matrix.length = max(1, height), max(1, length)
+	m.matrix.down.size, m.matrix.across.size = max(1, height), max(1, length)
 }
 
 // perGroup says that a scale is for a group of adjacent columns.
@@ -51,7 +51,7 @@ func scaleInputs(m *module) {
 	default:
 		m.per(*g, 1)
 	}
-	if m.settings.Reordered && !m.has(index) && m.matrix.lines > m.matrix.height {
+	if m.settings.Reordered && !m.has(index) && m.matrix.lines > m.matrix.down.size {
 		m.fail(values, "the config says desc_act, and the index of its groups is missing")
 	}
 }
@@ -60,12 +60,12 @@ func scaleInputs(m *module) {
 func scaleBlocked(m *module) {
 	m.perGroup(m.layout.group)
 	m.checkRank(2)
-	down, across := cdiv(m.matrix.lines, 128), cdiv(m.matrix.width/m.matrix.length, 4)
+	down, across := cdiv(m.matrix.lines, 128), cdiv(m.matrix.width/m.matrix.across.size, 4)
 	m.checkShape(scales, 128*down, 4*across)
 	// Tiles of 128 lines and 4 positions, in each of which lines 0, 32, 64 and 96 come first.
 	tiles := m.reshape(scales, down, across, 32, 4, 4)
 	m.tensor[scales] = m.must(scales)(tiles.Transpose(0, 3, 2, 1, 4))
-	m.tensor[scales] = m.must(scales)(m.reshape(scales, 128*down, 4*across).Slice(safetensors.Span(0, m.matrix.lines), safetensors.Span(0, m.matrix.width/m.matrix.length)))
+	m.tensor[scales] = m.must(scales)(m.reshape(scales, 128*down, 4*across).Slice(safetensors.Span(0, m.matrix.lines), safetensors.Span(0, m.matrix.width/m.matrix.across.size)))
 }
 
 // scaleElements has a scale for each group of adjacent elements, across rows. It may be
@@ -85,7 +85,7 @@ func scaleElements(m *module) {
 	}
 	factors := m.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
 	coded := &codes{bytes: scale, packing: dequant.Packing{Bits: 8}, numbers: m.readTable(nestedNumbers, 256)}
-	m.matrix.scales = &matrix{values: coded, scales: floats{Tensor: factors}, biases: constant(s.Offset), height: 1, length: s.Nested}
+	m.matrix.scales = &matrix{values: coded, scales: floats{Tensor: factors}, biases: constant(s.Offset), down: grouping{size: 1}, across: grouping{size: s.Nested}}
 }
 
 // scaleTiles has a scale for each block: those of the config, unless the layout has its own.
@@ -133,7 +133,7 @@ func scaleDescribed(m *module) {
 // findGrids finds scales, zero points and so on, and checks their shapes.
 func findGrids(m *module) {
 	x := m.matrix
-	lines, positions := cdiv(x.lines, x.height), cdiv(x.width, x.length)
+	lines, positions := cdiv(x.lines, x.down.size), cdiv(x.width, x.across.size)
 	if x.scales == nil {
 		x.scales = m.floats(scales, lines, positions)
 	}
@@ -149,10 +149,10 @@ func findGrids(m *module) {
 	switch t := m.tensor[index]; {
 	case m.has(index) && x.values.down:
 		m.checkShape(index, x.lines)
-		x.lineIndex = &groupIndex{tensor: t, groups: lines, size: x.height}
+		x.down.index, x.down.groups = t, lines
 	case m.has(index):
 		m.checkShape(index, x.width)
-		x.positionIndex = &groupIndex{tensor: t, groups: positions, size: x.length, mayBeEmpty: true}
+		x.across.index, x.across.groups, x.across.mayBeEmpty = t, positions, true
 	case m.weights.indexed() && positions > 1:
 		m.fail(values, "the config says actorder, and the index of its groups is missing")
 	}
@@ -200,5 +200,5 @@ func (m *module) zeros(lines, positions int) grid {
 		z.numbers = nextNumbers[m.bits]
 	}
 	z.bytes = m.bytesOf(zeros)
-	return &matrix{values: &z, height: 1, length: 1}
+	return &matrix{values: &z, down: grouping{size: 1}, across: grouping{size: 1}}
 }

@@ -7,20 +7,20 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A groupIndex gives the group of each line, or of each position, where groups are
-// not adjacent. A nil one stands for groups that are.
-type groupIndex struct {
-	tensor     safetensors.Tensor // I32, of the length that is needed
-	groups     int
-	size       int  // of the groups
-	mayBeEmpty bool // all -1 says that groups are adjacent after all
+// A grouping says which lines, or positions, share a number: so many adjacent ones, unless
+// an index gives the group of each.
+type grouping struct {
+	size       int
+	index      safetensors.Tensor // I32, of the length that is needed; the zero Tensor if there is none
+	groups     int                // that the index may name
+	mayBeEmpty bool               // all -1 says that groups are adjacent after all
 
-	number once[[]int32] // nil if groups are adjacent
+	number once[[]int32] // what the index holds, nil if groups are adjacent
 }
 
 // read reads the index, and checks it.
-func (x *groupIndex) read() ([]int32, error) {
-	number, err := safetensors.Append[int32](nil, x.tensor)
+func (x *grouping) read() ([]int32, error) {
+	number, err := safetensors.Append[int32](nil, x.index)
 	if err != nil {
 		return nil, err
 	}
@@ -40,37 +40,36 @@ func (x *groupIndex) read() ([]int32, error) {
 	return number, nil
 }
 
-// over returns the range of groups that s touches, of the given size if they are
-// adjacent.
-func (x *groupIndex) over(s span, size int) (span, error) {
-	if x == nil {
-		return s.over(size), nil
+// over returns the range of groups that s touches.
+func (x *grouping) over(s span) (span, error) {
+	if x.index.DType() == 0 {
+		return s.over(x.size), nil
 	}
 	number, err := x.number.get(x.read)
 	if err != nil {
 		return span{}, err
 	}
 	if number == nil {
-		return s.over(size), nil
+		return s.over(x.size), nil
 	}
 	part := number[s.start:s.stop]
 	return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, nil
 }
 
 // scattered reports whether groups are not adjacent. over was called before.
-func (x *groupIndex) scattered() bool { return x != nil && x.number.value != nil }
+func (x *grouping) scattered() bool { return x.number.value != nil }
 
 // group returns the group of i.
-func (x *groupIndex) group(i, size int) int {
+func (x *grouping) group(i int) int {
 	if x.scattered() {
 		return int(x.number.value[i])
 	}
-	return i / size
+	return i / x.size
 }
 
 // expand appends the number of the group of each of n positions to dst. numbers
 // starts with that of group first.
-func (x *groupIndex) expand(dst, numbers []float32, first, at, n int) []float32 {
+func (x *grouping) expand(dst, numbers []float32, first, at, n int) []float32 {
 	for _, g := range x.number.value[at:][:n] {
 		dst = append(dst, numbers[int(g)-first])
 	}
