@@ -23,27 +23,50 @@ func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []stri
 	if c.method != "" && c.method != comfy {
 		return fmt.Errorf("tensor %s: a marker of ComfyUI, though the config says quant_method %s", quote(names[0]), quote(c.named))
 	}
-	formats := make([]string, len(names))
+	texts := make([][]byte, len(names))
 	err := parallel.Do(readers, int64(len(names)), func(i int64) (err error) {
-		text, err := readJSON(tensors[names[i]])
-		if err == nil {
-			formats[i], err = parseMarker(text)
+		if texts[i], err = readJSON(tensors[names[i]]); err != nil {
+			err = fmt.Errorf("tensor %s: %w", quote(names[i]), prefix.Strip(err))
 		}
-		if err != nil {
-			return fmt.Errorf("tensor %s: %w", quote(names[i]), prefix.Strip(err))
-		}
-		return nil
+		return err
 	})
 	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if err := c.mark(strings.TrimSuffix(name, suffix), texts[i]); err != nil {
+			return fmt.Errorf("tensor %s: %w", quote(name), err)
+		}
+	}
+	return nil
+}
+
+// parseLayers reads the _quantization_metadata of ComfyUI.
+func (c *config) parseLayers(text []byte) error {
+	c.method, c.named = comfy, comfy
+	all, err := parseMembers(text)
+	for _, m := range all {
+		if err := c.mark(m.key, m.value); err != nil {
+			return fmt.Errorf("%s: %w", quote(m.key), err)
+		}
+	}
+	return err
+}
+
+// mark reads the marker of a module.
+func (c *config) mark(module string, text []byte) error {
+	var s struct {
+		Format string   `json:"format"`
+		_      struct{} `known:"full_precision_matrix_mult"`
+	}
+	if err := decode(text, &s); err != nil {
 		return err
 	}
 	if c.markers == nil {
 		c.method, c.named, c.markers = comfy, comfy, map[string]string{}
 	}
-	for i, name := range names {
-		c.markers[strings.TrimSuffix(name, suffix)] = formats[i]
-	}
-	return nil
+	c.markers[module] = s.Format
+	return checkFormat(s.Format, comfy)
 }
 
 // readJSON reads the JSON in a tensor of bytes.

@@ -41,9 +41,9 @@ type role uint8
 
 const (
 	values        role = iota
-	scales             // multiply the values
-	zeros              // are subtracted before that
-	biases             // are added after it
+	zeros              // are subtracted from the values
+	scales             // multiply them after that
+	biases             // are added in the end
 	index              // group of each input column
 	shape              // of the result
 	divisor            // of the scales

@@ -20,14 +20,15 @@ type matrix struct {
 	transposed bool // the result has the lines as columns
 
 	values   *codes
-	scales   grid // nil if there are none
-	zeros    grid // nil if there are none
-	biases   grid // nil if there are none
+	grids    [biases + 1]grid // zeros, scales and biases, nil if there are none
 	constant float32
 
 	// A scale is for a group of lines and one of positions.
 	down, across grouping
 }
+
+// operations are what grids do to values, in this order.
+var operations = [biases + 1]func(dst, numbers []float32, group, skip int){zeros: dequant.Sub, scales: dequant.Mul, biases: dequant.Add}
 
 const (
 	maxBlock = mem.BlockSize / 4 // elements that are computed in one go
@@ -110,7 +111,12 @@ func (m *matrix) compute(dst []float32, first int64) error {
 	return nil
 }
 
-// read makes a matrix a grid of another one.
+// newMatrix returns one that is a grid of another one, with scales for so many positions each.
+func newMatrix(values *codes, length int) *matrix {
+	return &matrix{values: values, down: grouping{size: 1}, across: grouping{size: length}}
+}
+
+// read makes a matrix a grid.
 func (m *matrix) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
 	old, n := len(dst), lines.len()*positions.len()
 	dst = slices.Grow(dst, n)[:old+n]
@@ -126,10 +132,10 @@ func (m *matrix) position(number int64) (batch, row, column int) {
 
 // A workspace is what lines are computed from, in memory that is used again.
 type workspace struct {
-	values                stretch
-	lines, positions      span      // of groups
-	scales, zeros, biases []float32 // of those
-	row, tile             []float32
+	values           stretch
+	lines, positions span                  // of groups
+	numbers          [biases + 1][]float32 // of those
+	row, tile        []float32
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -180,18 +186,12 @@ func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err err
 	if ws.values, err = m.values.fetch(ws.values.bytes, batch, lines, positions); err != nil {
 		return err
 	}
-	for _, of := range []struct {
-		grid    grid
-		numbers *[]float32
-	}{{m.scales, &ws.scales}, {m.zeros, &ws.zeros}, {m.biases, &ws.biases}} {
-		if of.grid == nil {
-			continue
-		}
-		if *of.numbers, err = of.grid.read((*of.numbers)[:0], batch, ws.lines, ws.positions); err != nil {
-			return err
+	for r, g := range m.grids {
+		if g != nil && err == nil {
+			ws.numbers[r], err = g.read(ws.numbers[r][:0], batch, ws.lines, ws.positions)
 		}
 	}
-	return nil
+	return err
 }
 
 // rows sets dst to lines, one after another.
@@ -225,23 +225,15 @@ func (m *matrix) columns(ws *workspace, dst []float32, width int, lines, positio
 func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	m.values.unpack(dst, &ws.values, line, at)
 	first := (m.down.group(line) - ws.lines.start) * ws.positions.len()
-	do := func(operation func(dst, numbers []float32, group, skip int), numbers []float32) {
-		numbers = numbers[first:]
-		if m.across.scattered() {
-			ws.row = m.across.expand(ws.row[:0], numbers, ws.positions.start, at, len(dst))
+	for r, operation := range operations {
+		switch {
+		case m.grids[r] == nil:
+		case m.across.scattered():
+			ws.row = m.across.expand(ws.row[:0], ws.numbers[r][first:], ws.positions.start, at, len(dst))
 			operation(dst, ws.row, 1, 0)
-			return
+		default:
+			operation(dst, ws.numbers[r][first+at/m.across.size-ws.positions.start:], m.across.size, at%m.across.size)
 		}
-		operation(dst, numbers[at/m.across.size-ws.positions.start:], m.across.size, at%m.across.size)
-	}
-	if m.zeros != nil {
-		do(dequant.Sub, ws.zeros)
-	}
-	if m.scales != nil {
-		do(dequant.Mul, ws.scales)
-	}
-	if m.biases != nil {
-		do(dequant.Add, ws.biases)
 	}
 	if m.constant != 0 {
 		dequant.Mul(dst, []float32{m.constant}, len(dst), 0)

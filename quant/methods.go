@@ -200,30 +200,3 @@ func (c *config) takeModules(all members) (rest members, err error) {
 		return nil
 	})
 }
-
-// parseLayers reads the _quantization_metadata of ComfyUI.
-func (c *config) parseLayers(text []byte) error {
-	all, err := parseMembers(text)
-	if err != nil {
-		return err
-	}
-	c.method, c.named, c.markers = comfy, comfy, map[string]string{}
-	for _, m := range all {
-		if c.markers[m.key], err = parseMarker(m.value); err != nil {
-			return fmt.Errorf("%s: %w", quote(m.key), err)
-		}
-	}
-	return nil
-}
-
-// parseMarker returns the format that a marker of ComfyUI names.
-func parseMarker(text []byte) (string, error) {
-	var s struct {
-		Format string   `json:"format"`
-		_      struct{} `known:"full_precision_matrix_mult"`
-	}
-	if err := decode(text, &s); err != nil {
-		return "", err
-	}
-	return s.Format, checkFormat(s.Format, comfy)
-}

@@ -85,7 +85,9 @@ func scaleElements(m *module) {
 	}
 	factors := m.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
 	coded := &codes{bytes: scale, packing: dequant.Packing{Bits: 8}, numbers: m.readTable(nestedNumbers, 256)}
-	m.matrix.scales = &matrix{values: coded, scales: floats{Tensor: factors}, biases: constant(s.Offset), down: grouping{size: 1}, across: grouping{size: s.Nested}}
+	x := newMatrix(coded, s.Nested)
+	x.grids[scales], x.grids[biases] = floats{Tensor: factors}, constant(s.Offset)
+	m.matrix.grids[scales] = x
 }
 
 // scaleTiles has a scale for each block: those of the config, unless the layout has its own.
@@ -134,15 +136,15 @@ func scaleDescribed(m *module) {
 func findGrids(m *module) {
 	x := m.matrix
 	lines, positions := cdiv(x.lines, x.down.size), cdiv(x.width, x.across.size)
-	if x.scales == nil {
-		x.scales = m.floats(scales, lines, positions)
+	if x.grids[scales] == nil {
+		x.grids[scales] = m.floats(scales, lines, positions)
 	}
 	if m.has(biases) {
-		x.biases = m.floats(biases, lines, positions)
+		x.grids[biases] = m.floats(biases, lines, positions)
 	}
 	switch symmetric := m.weights.Symmetric; {
 	case m.has(zeros):
-		x.zeros = m.zeros(lines, positions)
+		x.grids[zeros] = m.zeros(lines, positions)
 	case symmetric != nil && !*symmetric:
 		m.fail(values, "its zero points are missing, though the config says that it is not symmetric")
 	}
@@ -200,5 +202,5 @@ func (m *module) zeros(lines, positions int) grid {
 		z.numbers = nextNumbers[m.bits]
 	}
 	z.bytes = m.bytesOf(zeros)
-	return &matrix{values: &z, down: grouping{size: 1}, across: grouping{size: 1}}
+	return newMatrix(&z, 1)
 }
