@@ -24,17 +24,13 @@ func (p Packing) Unpack(dst []float32, src []byte, numbers *Table) {
 		n := unpack4Vector(dst, src, p.Order, (*[16]float32)(numbers[:]))
 		dst, src = dst[n:], src[n/2:]
 	}
-	if p.Order != nil {
-		p.unpackOrdered(dst, src, numbers)
-		return
-	}
-	switch p.Bits {
-	case 8:
+	switch {
+	case p.Order == nil && p.Bits == 8:
 		src = src[:len(dst)]
 		for i, code := range src {
 			dst[i] = numbers[code]
 		}
-	case 4:
+	case p.Order == nil && p.Bits == 4:
 		unpack4(dst, src, (*[16]float32)(numbers[:]))
 	default:
 		p.unpackGroups(dst, src, numbers)
@@ -60,13 +56,18 @@ func unpack4(dst []float32, src []byte, numbers *[16]float32) {
 // bits.
 func (p Packing) unpackGroups(dst []float32, src []byte, numbers *Table) {
 	mask := uint64(1)<<p.Bits - 1
+	order := p.Order
+	if order == nil {
+		order = &[8]int{0, 1, 2, 3, 4, 5, 6, 7}
+	}
 	for len(dst) > 0 {
 		codes := p.group(src)
-		n := min(8, len(dst))
-		for i := range dst[:n] {
-			dst[i] = numbers[codes&mask]
+		var group [8]float32
+		for _, i := range order {
+			group[i&7] = numbers[codes&mask]
 			codes >>= p.Bits
 		}
+		n := copy(dst, group[:])
 		dst, src = dst[n:], src[min(p.Bits, len(src)):]
 	}
 }
@@ -79,20 +80,6 @@ func (p Packing) group(src []byte) uint64 {
 	var b [8]byte
 	copy(b[:], src)
 	return binary.LittleEndian.Uint64(b[:])
-}
-
-func (p Packing) unpackOrdered(dst []float32, src []byte, numbers *Table) {
-	mask := uint64(1)<<p.Bits - 1
-	for len(dst) > 0 {
-		codes := p.group(src)
-		for _, i := range p.Order {
-			if i < len(dst) {
-				dst[i] = numbers[codes&mask]
-			}
-			codes >>= p.Bits
-		}
-		dst, src = dst[min(8, len(dst)):], src[min(p.Bits, len(src)):]
-	}
 }
 
 // UnpackDown sets dst to the numbers of one line of codes that follow one another
