@@ -42,8 +42,7 @@ func (w twin) withKey(t *testing.T, key string, value any) []byte {
 	for _, section := range file {
 		section[key] = value
 	}
-	b := must(json.Marshal(file))(t)
-	return b
+	return must(json.Marshal(file))(t)
 }
 
 // TestClosedWorld runs every layout with an unknown key, an unknown neighbor, a part less
@@ -154,8 +153,7 @@ func TestNeighbors(t *testing.T) {
 	m := map[string]safetensors.Tensor{} // next to nothing that is quantised
 	zeroed("attn.k_scale", safetensors.F32)(m)
 	zeroed("attn.input_scale", safetensors.F32)(m)
-	plain := must(quant.Dequantize(m, nil))(t)
-	require.Equal(t, m, plain)
+	require.Equal(t, m, must(quant.Dequantize(m, nil))(t))
 }
 
 // TestStrangers: tensors that look quantised in a layout that is not known, without a config.
@@ -202,8 +200,7 @@ func TestStrangers(t *testing.T) {
 		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("b.weight", safetensors.I8, 2), zeroed("attn.bias", safetensors.U8, 1, 1, 2, 2),
 		zeroed("c.codebooks", safetensors.F32, 2, 2), zeroed("c.position_ids", safetensors.I64, 1, 2), zeroed("d.weight", safetensors.I64, 2, 2),
 	)
-	plain := must(quant.Dequantize(m, nil))(t)
-	require.Equal(t, m, plain)
+	require.Equal(t, m, must(quant.Dequantize(m, nil))(t))
 }
 
 // TestMethodWithoutTensors: a config that names a method under which nothing is quantised.

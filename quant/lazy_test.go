@@ -6,8 +6,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -133,7 +131,7 @@ func zerosOf(file io.ReaderAt, args ...any) map[string]safetensors.Tensor {
 // TestShapesInOneRead: opening a checkpoint of hundreds of modules is no hundreds of
 // requests.
 func TestShapesInOneRead(t *testing.T) {
-	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	m := newMaker()
 	const modules = 300
 	for i := range modules {
 		stem := fmt.Sprintf("layers.%d.", i)
@@ -178,12 +176,8 @@ func TestScatteredGroups(t *testing.T) {
 	numbers("a.weight_shape", rows, columns)(m)
 	plain := dequantized(t, m, compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8}))
 	part := must(plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12)))(t)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	got := elements[float32](t, part)
-	runtime.ReadMemStats(&after)
-	require.Equal(t, make([]float32, 2*rows), got)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(20<<20), "its scales are 32 MiB as float32")
+	most := allocated(func() { require.Equal(t, make([]float32, 2*rows), elements[float32](t, part)) })
+	require.Less(t, most, uint64(20<<20), "its scales are 32 MiB as float32")
 }
 
 // TestWideRows quantises a row of 2^57 columns, of which nobody has a byte.
@@ -208,7 +202,7 @@ func TestWideRows(t *testing.T) {
 
 // TestBandsOfColumns reads columns of quantised values: their rows are read once.
 func TestBandsOfColumns(t *testing.T) {
-	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	m := newMaker()
 	m.floats("a.weight", safetensors.BF16, 256, 512)
 	data := elements[byte](t, m.tensors["a.weight"])
 	file := newCounter(bytes.NewReader(data))

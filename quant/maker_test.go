@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,8 +29,7 @@ func elements[T safetensors.Element](t testing.TB, x safetensors.Tensor, ranges 
 	if ranges != nil {
 		x = must(x.Slice(ranges...))(t)
 	}
-	v := must(safetensors.Append[T](nil, x))(t)
-	return v
+	return must(safetensors.Append[T](nil, x))(t)
 }
 
 // dequantized returns what tensors stand for, which must not be an error.
@@ -75,11 +75,7 @@ func without(name string) change {
 
 func zeroed(name string, d safetensors.DType, shape ...int) change {
 	return func(m map[string]safetensors.Tensor) {
-		n := d.Bits() / 8
-		for _, s := range shape {
-			n *= s
-		}
-		m[name], _ = safetensors.NewTensor(d, shape, make([]byte, n))
+		m[name], _ = safetensors.NewTensor(d, shape, make([]byte, size(d, shape...)))
 	}
 }
 
@@ -109,6 +105,28 @@ type maker struct {
 	tensors map[string]safetensors.Tensor
 }
 
+func newMaker() maker {
+	return maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+}
+
+// size returns the bytes of a tensor.
+func size(d safetensors.DType, shape ...int) int {
+	n := d.Bits()
+	for _, s := range shape {
+		n *= s
+	}
+	return n / 8
+}
+
+// allocated returns how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
 func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []byte {
 	t, err := safetensors.NewTensor(d, shape, b)
 	if err != nil {
@@ -125,11 +143,7 @@ func (m maker) dimensions(name string, o, i int) {
 
 // random puts a tensor of random bytes.
 func (m maker) random(name string, d safetensors.DType, shape ...int) []byte {
-	n := d.Bits() / 8
-	for _, s := range shape {
-		n *= s
-	}
-	b := make([]byte, n)
+	b := make([]byte, size(d, shape...))
 	for i := range b {
 		b[i] = byte(m.Uint32())
 	}
@@ -138,11 +152,7 @@ func (m maker) random(name string, d safetensors.DType, shape ...int) []byte {
 
 // floats puts a tensor of floats and returns what they are as F32.
 func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 {
-	n := 1
-	for _, s := range shape {
-		n *= s
-	}
-	v := make([]float32, n)
+	v := make([]float32, size(safetensors.U8, shape...))
 	for i := range v {
 		v[i] = float32(m.NormFloat64() / 16)
 	}

@@ -40,8 +40,7 @@ func TestOpen(t *testing.T) {
 			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 			for name, want := range v.want {
 				x := must(f.Tensor(name))(t)
-				got := elements[float32](t, x)
-				requireSame(t, want, got, name)
+				requireSame(t, want, elements[float32](t, x), name)
 				require.NoError(t, f.Close())
 				_, err := safetensors.Append[float32](nil, x)
 				require.ErrorIs(t, err, fs.ErrClosed)
@@ -123,8 +122,7 @@ func TestPythonsNumbers(t *testing.T) {
 	v := readVector(t, "testdata/fp8-block-16.safetensors")
 	config := append([]byte(`{"a":[0.0,Infinity],"b":{"\\\"c\\\\":-Infinity},"d":NaN,"NaN":"\\\",Infinity",`), v.config[1:]...)
 	plain := dequantized(t, v.tensors, config)
-	got := elements[float32](t, plain["a.weight"])
-	requireSame(t, v.want["a.weight"], got, "FP8")
+	requireSame(t, v.want["a.weight"], elements[float32](t, plain["a.weight"]), "FP8")
 	_, err := quant.Dequantize(v.tensors, append([]byte(`{"a":Inf,`), v.config[1:]...))
 	require.ErrorContains(t, err, "invalid character 'I'")
 }

@@ -14,8 +14,7 @@ import (
 func TestTwins(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, w := range twins(seed) {
-			got := elements[float32](t, w.dequantized(t))
-			requireSame(t, w.elements(), got, w.title)
+			requireSame(t, w.elements(), elements[float32](t, w.dequantized(t)), w.title)
 		}
 	}
 }
@@ -53,8 +52,7 @@ func TestSlices(t *testing.T) {
 				}
 				part := must(x.Slice(ranges...))(t)
 				wantElements := elements[float32](t, whole, ranges...)
-				got := elements[float32](t, part)
-				requireSame(t, wantElements, got, fmt.Sprint(w.title, w.shape, ranges))
+				requireSame(t, wantElements, elements[float32](t, part), fmt.Sprint(w.title, w.shape, ranges))
 			}
 			for _, t2 := range []*safetensors.Tensor{&x, &whole} {
 				*t2, err = t2.Bitcast(safetensors.U8)

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -44,8 +43,7 @@ func TestQuantizeVectors(t *testing.T) {
 			for name, x := range got {
 				require.Equal(t, want[name].String(), x.String(), name)
 				a := elements[byte](t, want[name])
-				b := elements[byte](t, x)
-				require.Equal(t, a, b, name)
+				require.Equal(t, a, elements[byte](t, x), name)
 			}
 		})
 	}
@@ -101,7 +99,7 @@ func TestQuantizeAndBack(t *testing.T) {
 // TestSharedGlobalScale: projections that are fused have the larger scale of all, for
 // which each is read once.
 func TestSharedGlobalScale(t *testing.T) {
-	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	m := newMaker()
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
 		m.floats("a."+name+".weight", safetensors.BF16, 16, 32)
 	}
@@ -113,8 +111,7 @@ func TestSharedGlobalScale(t *testing.T) {
 	q, _ := quantized(t, m.tensors, quant.NVFP4)
 	scale := map[string]float32{}
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
-		v := elements[float32](t, q["a."+name+".weight_global_scale"])
-		scale[name] = v[0]
+		scale[name] = elements[float32](t, q["a."+name+".weight_global_scale"])[0]
 	}
 	require.EqualValues(t, 4*16*32*2, read.Load())
 	require.Equal(t, scale["q_proj"], scale["k_proj"])
@@ -129,29 +126,26 @@ func TestGlobalScaleInParts(t *testing.T) {
 	numbers[len(numbers)-1] = 448 * 6 / 16
 	x := must(safetensors.NewTensor(safetensors.F32, []int{rows, columns}, numbers))(t)
 	q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.NVFP4)
-	got := elements[float32](t, q["a.weight_global_scale"])
-	require.Equal(t, []float32{16}, got)
+	require.Equal(t, []float32{16}, elements[float32](t, q["a.weight_global_scale"]))
 
 	wide := must(safetensors.NewTensorAt(safetensors.F32, []int{64, 1 << 18}, zeros{}))(t)
 	q, _ = quantized(t, map[string]safetensors.Tensor{"a.weight": wide}, quant.NVFP4)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	require.Equal(t, []float32{1}, elements[float32](t, q["a.weight_global_scale"]), "that of zeros")
-	runtime.ReadMemStats(&after)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), "the tensor has 64 MiB")
+	most := allocated(func() {
+		require.Equal(t, []float32{1}, elements[float32](t, q["a.weight_global_scale"]), "that of zeros")
+	})
+	require.Less(t, most, uint64(32<<20), "the tensor has 64 MiB")
 }
 
 // TestFusedPartners: what cannot be quantised shares no scale.
 func TestFusedPartners(t *testing.T) {
 	global := func(shape ...int) float32 {
-		m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+		m := newMaker()
 		m.floats("a.gate_proj.weight", safetensors.BF16, 4, 32)
 		if shape != nil {
 			m.floats("a.up_proj.weight", safetensors.BF16, shape...)
 		}
 		q, _ := quantized(t, m.tensors, quant.NVFP4)
-		v := elements[float32](t, q["a.gate_proj.weight_global_scale"])
-		return v[0]
+		return elements[float32](t, q["a.gate_proj.weight_global_scale"])[0]
 	}
 	require.NotEqual(t, global(), global(64, 32), "the other one has a larger number")
 	for _, shape := range [][]int{{}, {64}, {64, 0}, {64, 17}, {2, 32, 32}} {
@@ -160,7 +154,7 @@ func TestFusedPartners(t *testing.T) {
 }
 
 func TestQuantizeRefuses(t *testing.T) {
-	m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+	m := newMaker()
 	m.floats("a.weight", safetensors.BF16, 2, 100)
 	m.floats("a.bias", safetensors.BF16, 2)
 	m.random("b.weight", safetensors.I64, 2, 128)
@@ -229,7 +223,7 @@ func TestQuantizationConfig(t *testing.T) {
 		quant.Int8: `"format":"pack-quantized","input_activations":null,
 			"weights":{"dynamic":false,"group_size":128,"num_bits":8,"strategy":"group","symmetric":true,"type":"int"}`,
 	} {
-		m := maker{rand.New(rand.NewPCG(1, 2)), map[string]safetensors.Tensor{}}
+		m := newMaker()
 		for _, name := range []string{
 			// The first three are quantised. The routers are those of default_disabled_quantizers.yaml of ModelOpt 0.47.0, too.
 			"a", "x.wq.proj", "x.mlp.experts.0.up_proj",
@@ -278,7 +272,6 @@ func TestMXFP4NearTheLargest(t *testing.T) {
 		x := must(safetensors.NewTensor(c.dtype, []int{1, 32}, append([]float32{c.value}, make([]float32, 31)...)))(t)
 		q, config := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, quant.MXFP4)
 		plain := dequantized(t, q, config)
-		got := elements[float32](t, plain["a.weight"])
-		requireSame(t, []float32{c.want}, got[:1], x.String())
+		requireSame(t, []float32{c.want}, elements[float32](t, plain["a.weight"])[:1], x.String())
 	}
 }

@@ -395,11 +395,7 @@ func (t *twinMaker) bitsAndBytes() {
 
 // elements returns what the twin says of a range of each dimension.
 func (w twin) elements() []float32 {
-	n := 1
-	for _, d := range w.shape {
-		n *= d
-	}
-	v := make([]float32, n)
+	v := make([]float32, size(safetensors.U8, w.shape...))
 	for e := range v {
 		v[e] = w.at(w.index(e))
 	}

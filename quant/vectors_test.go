@@ -74,8 +74,7 @@ func TestVectors(t *testing.T) {
 			for name, want := range v.want {
 				require.Contains(t, plain, name)
 				require.Equal(t, safetensors.F32, plain[name].DType())
-				got := elements[float32](t, plain[name])
-				requireSame(t, want, got, name)
+				requireSame(t, want, elements[float32](t, plain[name]), name)
 				delete(plain, name)
 			}
 			for name, x := range plain {
