@@ -101,20 +101,14 @@ func TestSize(t *testing.T) {
 
 // TestMethods finds the method of sections without a quant_method.
 func TestMethods(t *testing.T) {
-	for section, want := range map[string]string{
-		`{"quant_algo":"W4A16_NVFP4"}`:                                     modelOpt,
-		`{"quant_algo":null,"kv_cache_quant_algo":"FP8","group_size":128}`: "",
-		`{"quant_algo":null,"quant_method":"modelopt"}`:                    modelOpt,
-		`{"load_in_4bit":true,"load_in_8bit":false}`:                       bitsAndBytes,
-		`{"load_in_4bit":false,"load_in_8bit":true}`:                       bitsAndBytes,
-		`{"bits":4,"group_size":64}`:                                       mlx,
-		`null`:                                                             "",
-	} {
-		c, err := parseConfig([]byte(`{"quantization":` + section + `}`))
-		require.NoError(t, err, section)
-		require.Equal(t, want, c.method, section)
-	}
 	for text, want := range map[string]string{
+		`{"quantization":{"quant_algo":"W4A16_NVFP4"}}`:                                     modelOpt,
+		`{"quantization":{"quant_algo":null,"kv_cache_quant_algo":"FP8","group_size":128}}`: "",
+		`{"quantization":{"quant_algo":null,"quant_method":"modelopt"}}`:                    modelOpt,
+		`{"quantization":{"load_in_4bit":true,"load_in_8bit":false}}`:                       bitsAndBytes,
+		`{"quantization":{"load_in_4bit":false,"load_in_8bit":true}}`:                       bitsAndBytes,
+		`{"quantization":{"bits":4,"group_size":64}}`:                                       mlx,
+		`{"quantization":null}`: "",
 		`{"compression_config":{"quant_method":"compressed-tensors","config_groups":{}}}`:              compressed,
 		`{"text_config":{"compression_config":{"quant_method":"compressed-tensors"}}}`:                 compressed,
 		`{"compression_config":{"ratio":4},"quantization_config":{"quant_method":"fp8"}}`:              fp8,

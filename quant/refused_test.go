@@ -31,7 +31,6 @@ func TestRefused(t *testing.T) {
 		changes       []change
 		want          string
 	}{
-		{"unknown method", method("quark", object{}), nil, `quant_method "quark" is none of`},
 		{"unknown method whose bits are no integer", method("exl2", object{"bits": 4.25}), nil, `quant_method "exl2" is none of`},
 		{"bits that are no integer", method("gptq", object{"bits": 4.25}), nil, `cannot unmarshal number 4.25`},
 		{"unknown format", compressedConfig("marlin-24", object{"num_bits": 4}), nil, `format "marlin-24" is none of`},
@@ -48,9 +47,7 @@ func TestRefused(t *testing.T) {
 		{"packing of AutoRound", method("auto-round", object{"packing_format": "auto_round:llm_compressor"}), nil, `packing_format "auto_round:llm_compressor" of AutoRound is neither that of GPTQ nor of AWQ`},
 		{"AutoRound's floats", method("auto-round", object{"packing_format": "auto_round", "data_type": "mx_int"}), nil, `the quantization_config: data_type "mx_int", act_bits 0: unsupported operation`},
 		{"AutoRound's inputs", method("auto-round", object{"packing_format": "auto_round", "act_bits": 8}), nil, `the quantization_config: data_type "", act_bits 8: unsupported operation`},
-		{"AutoRound's rotations", method("auto-round", object{"packing_format": "auto_round", "spinquant_config": object{}, "rotation_config": object{"hadamard_type": "hadamard"}}), nil, `the quantization_config: rotation_config: {"hadamard_type":"hadamard"}: unsupported operation`},
 		{"bits of AutoRound's modules", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{"a": object{"bits": "four"}}}), nil, `json: cannot unmarshal string`},
-		{"torchao", method("torchao", object{}), nil, `quant_method "torchao" is none of`},
 		{"torchao's tensors", "{}", []change{zeroed("a._weight_qdata", safetensors.I8, 2, 2), zeroed("a._weight_scale", safetensors.F32, 2)}, "torchao"},
 		{"GPTQ for other kernels", method("gptq", object{"format": "marlin"}), nil, `gptq in format "marlin", not gptq or gptq_v2`},
 		{"AWQ in another format", method("awq", object{"format": "gemv"}), nil, `awq in format "gemv", not gemm`},
