@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,9 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 
-	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -38,15 +35,6 @@ func TestShardErrors(t *testing.T) {
 		require.EqualError(t, err, `safetensors: shard "s.safetensors": `+c.want)
 		require.Equal(t, errors.Is(c.err, os.ErrDeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded))
 		require.Equal(t, errors.As(c.err, new(*FormatError)), errors.As(err, new(*FormatError)))
-	}
-}
-
-// TestIndexReaderFails has a reader of an index that fails after each byte, the last
-// one too.
-func TestIndexReaderFails(t *testing.T) {
-	for n := range len(`{"weight_map":{}}`) + 1 {
-		r := io.MultiReader(strings.NewReader(`{"weight_map":{}}`[:n]), iotest.ErrReader(fs.ErrPermission))
-		require.ErrorIs(t, errorOf(OpenShards(r, func(string) (*File, error) { return nil, nil })), fs.ErrPermission)
 	}
 }
 
@@ -223,42 +211,6 @@ func TestListNames(t *testing.T) {
 	require.Equal(t, "a, b, c, d, e, f, g, h, i, j and 2 more", listNames(names))
 	require.Equal(t, `a, "\n"`, listNames([]string{"a", "\n"}))
 	require.Equal(t, "k", names[10], "the list is not changed")
-}
-
-// zeros is an endless reader of zero bytes.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
-}
-
-// TestLargeIndex opens shards of many tensors.
-func TestLargeIndex(t *testing.T) {
-	n := 20_000
-	if testplatform.Long() {
-		n = 500_000
-	}
-	const shards = 5
-	weights := make(map[string]string, n)
-	files := make(map[string]*File)
-	for s := range shards {
-		var infos []TensorInfo
-		shard := fmt.Sprintf("model-%05d-of-%05d.safetensors", s+1, shards)
-		for i := s; i < n; i += shards {
-			name := fmt.Sprintf("model.layers.%d.weight", i)
-			infos = append(infos, TensorInfo{Name: name, DType: U8, Shape: []int{0}})
-			weights[name] = shard
-		}
-		var out bytes.Buffer
-		require.NoError(t, must(NewWriter(&out, &Header{Tensors: infos})).Close())
-		files[shard] = must(Parse(out.Bytes()))
-	}
-	f := must(OpenShards(bytes.NewReader((&Index{Shards: weights}).encode(nil)), func(shard string) (*File, error) { return files[shard], nil }))
-	require.Equal(t, n, f.count())
-	for _, i := range []int{0, 1, n / 2, n - 1} {
-		must(f.Tensor(fmt.Sprintf("model.layers.%d.weight", i)))
-	}
 }
 
 // FuzzIndex checks that no text makes parseIndex panic, and that an accepted index

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ReadAt makes zeros a file of any size.
+// zeros is a file of any size.
+type zeros struct{}
+
 func (zeros) ReadAt(b []byte, _ int64) (int, error) {
 	clear(b)
 	return len(b), nil

@@ -165,6 +165,7 @@ func TestClaims(t *testing.T) {
 	large := fileOf(`{"a":{"dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000]}}`, 10)
 	require.Less(t, allocated(func() {
 		require.Error(t, errorOf(Parse(large)))
+		require.Error(t, errorOf(Read(bytes.NewReader(large))))
 	}), uint64(limit))
 }
 

@@ -6,13 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	. "github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -90,47 +86,4 @@ func TestReplaceShards(t *testing.T) {
 		require.Equal(t, c.want, withoutStems(got))
 		require.EqualValues(t, n, must(generationOf(dir)))
 	}
-}
-
-// TestReplaceShardsWhileRead opens a folder while it is saved to: a reader gets one
-// checkpoint or an error, never a mixture.
-func TestReplaceShardsWhileRead(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, WriteShards(dir, generation(0), nil, 16))
-	var stop atomic.Bool
-	var opened, mixed atomic.Int64
-	var all sync.WaitGroup
-	for range 2 {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			for !stop.Load() {
-				switch _, err := generationOf(dir); {
-				case err == nil:
-					opened.Add(1)
-				case errors.Is(err, errMixture):
-					mixed.Add(1)
-				}
-			}
-		}()
-	}
-	var failed []error
-	saves := 10
-	if testplatform.Long() {
-		saves = 100
-	}
-	deadline := time.Now().Add(time.Minute)
-	for n := 0; n < saves || opened.Load() == 0 && time.Now().Before(deadline); n++ { // on one processor the readers may come late
-		if err := WriteShards(dir, generation(n), nil, []int64{16, 16, 32}[n%3]); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	stop.Store(true)
-	all.Wait()
-	for _, err := range failed { // a reader has a shard open, or the index
-		require.False(t, testplatform.ReplacesOpenFiles, err)
-		require.Regexp(t, "is complete|cannot be replaced", err.Error())
-	}
-	require.Zero(t, mixed.Load())
-	require.Positive(t, opened.Load())
 }

@@ -345,7 +345,11 @@ func TestReadIndex(t *testing.T) {
 		_, same := OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, fs.ErrNotExist })
 		require.EqualError(t, err, same.Error())
 	}
-	require.ErrorIs(t, errorOf(ReadIndex(iotest.ErrReader(io.ErrClosedPipe))), io.ErrClosedPipe)
+	const empty = `{"weight_map":{}}`
+	for n := range len(empty) + 1 {
+		fails := io.MultiReader(strings.NewReader(empty[:n]), iotest.ErrReader(io.ErrClosedPipe))
+		require.ErrorIs(t, errorOf(ReadIndex(fails)), io.ErrClosedPipe)
+	}
 	require.ErrorContains(t, errorOf(ReadIndex(nil)), "nil")
 }
 
