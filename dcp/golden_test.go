@@ -67,13 +67,3 @@ func meshFiles(t testing.TB) map[string][]byte {
 	require.Len(t, files, 4)
 	return files
 }
-
-// TestGoldenWritten consolidates the checkpoint: the file is the one that the tensors
-// came from, to the byte.
-func TestGoldenWritten(t *testing.T) {
-	f := must(dcp.Open(meshDir))
-	defer f.Close()
-	name := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, safetensors.WriteFile(name, maps.Collect(f.Tensors()), nil))
-	require.Equal(t, must(os.ReadFile(wholeFile)), must(os.ReadFile(name)))
-}

@@ -103,49 +103,18 @@ func TestHostilePickle(t *testing.T) {
 	const reduce = "ccollections\nOrderedDict\n"
 	s := storageOf(float4, "0", 4)
 	for name, test := range map[string]struct{ pickle, want string }{
-		"empty":                       {"", "at byte 0: no byte is left: unexpected EOF"},
-		"no stop":                     {"\x80\x02}", "at byte 3: no byte is left: unexpected EOF"},
-		"stop at once":                {".", "at byte 0: the stack is empty"},
-		"protocol 1":                  {"\x80\x01}.", "protocol 1, known are 2 to 5"},
-		"protocol 6":                  {"\x80\x06}.", "protocol 6, known are 2 to 5"},
 		"instance":                    {"(ios\nsystem\n.", `it holds an object of "os.system", not tensors`},
-		"object":                      {"(o.", "an object without a class"},
 		"newobj":                      {"csubprocess\nPopen\n)\x81.", `it holds an object of "subprocess.Popen", not tensors`},
 		"newobj of arguments by name": {"csubprocess\nPopen\n)}\x92.", `it holds an object of "subprocess.Popen", not tensors`},
 		"call of a call":              {"cos\nsystem\n)R)R.", `it holds an object of "os.system", not tensors`},
-		"extension":                   {"\x82\x01.", "unknown opcode 0x82"},
-		"buffer":                      {"\x97.", "unknown opcode 0x97"},
-		"integer as text":             {"I1\n.", "unknown opcode 0x49"},
 		"system":                      {"cos\nsystem\n(" + str("id") + "tR.", `it holds an object of "os.system", not tensors; save the state dict alone`},
 		"stack global":                {str("builtins") + str("eval") + "\x93.", `it holds the class or function "builtins.eval", not tensors`},
-		"global of an int":            {"K\x01" + str("eval") + "\x93.", "the name of a global is not a string"},
 		"dotted name":                 {str("torch._utils") + str("_rebuild_tensor_v2.__globals__") + "\x93)R.", `an object of "torch._utils._rebuild_tensor_v2.__globals__"`},
 		"module with a dot":           {"ctorch\n_utils._rebuild_tensor_v2\n)R.", `an object of "torch._utils._rebuild_tensor_v2"`},
 		"torch.load":                  {"ctorch\nload\n)R.", `an object of "torch.load"`},
 		"call of a dict":              {"})R.", "calling a dict with 0 entries with a tuple of 0"},
-		"call with a list":            {reduce + "]R.", `calling the class or function "collections.OrderedDict" with a list of 0`},
 		"call of a dtype":             {"ctorch\nfloat32\n)R.", `an object of "torch.float32"`},
-		"build of a list":             {"]}b.", "setting attributes of a list of 0"},
 		"build of a tensor":           {tensorOf(s, 0, nums(4), nums(1)) + "}b.", "setting attributes of a tensor"},
-		"line without end":            {"c" + strings.Repeat("a", 2000), "a name of more than 1000 bytes"},
-		"tuple without mark":          {"}t.", "there is no mark on the stack"},
-		"pop below the mark":          {"}(0.", "the stack is empty"},
-		"tuple below the mark":        {"}(\x85.", "the stack is empty"},
-		"append to a dict":            {"}Na.", "appending to a dict with 0 entries"},
-		"set in a list":               {"]NNs.", "setting 2 keys and values in a list of 0"},
-		"odd items":                   {"}(Nu.", "setting 1 keys and values"},
-		"adding to a dict":            {"}(N\x90.", "adding to a dict with 0 entries"},
-		"list as key":                 {"}]Ns.", "a dict key that is a list of 0"},
-		"duplicate key":               {"}" + str("w") + "Ns" + str("w") + "Ns.", `duplicate key "w"`},
-		"duplicate key of many":       {"}" + manyKeys(20) + str("7") + "Ns.", `duplicate key "7"`},
-		"memo of nothing":             {"h\x05.", "nothing was stored as 5"},
-		"memo of an empty stack":      {"q\x05.", "the stack is empty"},
-		"invalid UTF-8":               {"\x8c\x01\xff.", `the string "\xff" is not valid UTF-8`},
-		"surrogate":                   {"\x8c\x03\xed\xa0\x80.", "is not valid UTF-8"},
-		"4 GiB of text":               {"X\xff\xff\xff\xff.", "4294967295 bytes where at most 1 are left"},
-		"BINUNICODE8":                 {"\x8d" + strings.Repeat("\xff", 8), "18446744073709551615 bytes where"},
-		"BINBYTES8":                   {"\x8e\x00\x00\x00\x00\x00\x00\x00\x40", "4611686018427387904 bytes where"},
-		"LONG4":                       {"\x8b\xff\xff\xff\x7f.", "2147483647 bytes where at most 1 are left"},
 		"bytes":                       {dictOf("C\x01a"), `no tensors at the top level`},
 		"persistent text":             {dictOf(tensorOf(str("storage")+"Q", 0, nums(4), nums(1))), "a persistent id that is no storage"},
 		"persistent module":           {dictOf(tensorOf("("+str("module")+reduce+"NNNtQ", 0, nums(4), nums(1))), "a persistent id that is no storage"},
@@ -199,14 +168,6 @@ func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
-}
-
-func manyKeys(n int) string {
-	s := ""
-	for i := range n {
-		s += str(fmt.Sprint(i)) + "Ns"
-	}
-	return s
 }
 
 // TestBombs: small pickles that stand for much, and cyclic ones.

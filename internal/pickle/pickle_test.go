@@ -149,6 +149,7 @@ func TestKnown(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct{ pickle, want string }{
 		"empty":             {"", "at byte 0: no byte is left"},
+		"protocol 1":        {"\x80\x01.", "protocol 1, known are 2 to 5"},
 		"protocol 6":        {"\x80\x06.", "protocol 6, known are 2 to 5"},
 		"protocol 0":        {"I1\n.", "unknown opcode 0x49"},
 		"extension":         {"\x80\x02\x82\x01.", "unknown opcode 0x82"},
@@ -169,6 +170,10 @@ func TestRefused(t *testing.T) {
 		"name of ints":      {"\x80\x04K\x01K\x02\x93.", "the name of a global is not a string"},
 		"memo":              {"\x80\x02h\x07.", "nothing was stored as 7"},
 		"memo of nothing":   {"\x80\x02q\x07.", "the stack is empty"},
+		"tuple at the mark": {"\x80\x02}(\x85.", "the stack is empty"},
+		"surrogate":         {"\x80\x04\x8c\x03\xed\xa0\x80.", "is not valid UTF-8"},
+		"huge text":         {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff", "18446744073709551615 bytes where at most 0 are left"},
+		"huge integer":      {"\x80\x02\x8b\xff\xff\xff\x7f", "2147483647 bytes where at most 0 are left"},
 		"no UTF-8":          {"\x80\x02U\x01\xff.", "is not valid UTF-8"},
 		"long name":         {"\x80\x02c" + strings.Repeat("x", 1001), "a name of more than 1000 bytes"},
 		"long module":       {"\x80\x04X\xe9\x03\x00\x00" + strings.Repeat("x", 1001) + "U\x01f\x93.", "a name of more than 1000 bytes"},
