@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,39 +101,6 @@ func TestFailingWriter(t *testing.T) {
 type lyingWriter int
 
 func (w lyingWriter) Write(b []byte) (int, error) { return len(b) + int(w), nil }
-
-// TestWriteFromAnywhere writes tensors from every kind of source, also sliced and
-// converted, large and small, and compares Write, WriteFile and Append.
-func TestWriteFromAnywhere(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"x": counting(U32, 1500, 1003), "f": counting(F32, 999, 1001), "s": counting(U32, 3)})
-	tensors := map[string]Tensor{"own": counting(U32, 5)}
-	for way, open := range openedBy {
-		f := open(name)
-		defer f.Close()
-		for name, x := range f.Tensors() {
-			tensors[way+name] = x
-			if len(x.Shape()) > 1 {
-				tensors[way+name+"sliced"] = must(x.Slice(Span(1, -1), Span(3, 999)))
-			}
-			if x.DType() == F32 {
-				tensors[way+name+"rounded"] = must(x.Convert(BF16))
-			}
-		}
-	}
-	out := saved(tensors, map[string]string{"k": "v"})
-	target := filepath.Join(t.TempDir(), "x.safetensors")
-	require.NoError(t, WriteFile(target, tensors, map[string]string{"k": "v"}))
-	written := must(os.ReadFile(target))
-	require.True(t, bytes.Equal(out, written))
-	f := must(Parse(written))
-	for name, x := range f.Tensors() {
-		require.Equal(t, tensors[name].DType(), x.DType())
-		require.Equal(t, tensors[name].Shape(), x.Shape())
-		want := must(Append[byte](nil, tensors[name]))
-		require.True(t, bytes.Equal(want, must(View[byte](x))), name)
-	}
-	require.Len(t, maps.Collect(f.Tensors()), len(tensors))
-}
 
 // TestReplaceOpenFile rewrites the very file that the tensors are mapped from. On
 // Windows that is refused and the file is unchanged.
