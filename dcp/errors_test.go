@@ -217,14 +217,10 @@ func TestFolderErrors(t *testing.T) {
 	_, err := dcp.Open(filepath.Join(dir, "broken"))
 	require.ErrorContains(t, err, "safetensors: open "+filepath.Join(dir, "broken", dcp.FileName(1))+": ")
 	require.ErrorAs(t, err, new(*safetensors.FormatError))
-	_, err = dcp.Open(filepath.Join(dir, "missing"))
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = dcp.OpenFS(os.DirFS(dir), "../x")
-	require.ErrorIs(t, err, fs.ErrInvalid)
-	_, err = dcp.OpenFS(nil, ".")
-	require.EqualError(t, err, "safetensors: open .: the fs.FS is nil")
-	_, err = dcp.Assemble(nil)
-	require.EqualError(t, err, "safetensors: file 1 of 1 is nil")
+	require.ErrorIs(t, errorOf(dcp.Open(filepath.Join(dir, "missing"))), fs.ErrNotExist)
+	require.ErrorIs(t, errorOf(dcp.OpenFS(os.DirFS(dir), "../x")), fs.ErrInvalid)
+	require.EqualError(t, errorOf(dcp.OpenFS(nil, ".")), "safetensors: open .: the fs.FS is nil")
+	require.EqualError(t, errorOf(dcp.Assemble(nil)), "safetensors: file 1 of 1 is nil")
 }
 
 // TestFailingReader gives the error of the file whose piece is needed.

@@ -114,8 +114,7 @@ func TestViews(t *testing.T) {
 		"expanded":         {layout{0, []int{2, 3}, []int64{0, 1}}, 3, false},
 		"overlapping":      {layout{1, []int{4, 3}, []int64{2, 1}}, 10, false},
 	} {
-		_, err := test.l.check(test.n, 4)
-		require.NoError(t, err, name)
+		must(test.l.check(test.n, 4))
 		_, _, count, ok := test.l.rows(test.l.order())
 		require.Equal(t, test.want, ok, name)
 		require.LessOrEqual(t, test.l.offset+count, test.n*padding, name)

@@ -120,8 +120,7 @@ func TestSharedShape(t *testing.T) {
 	text = strings.TrimSuffix(text, "R") + "q\x01ctorch._utils\n_rebuild_tensor_v2\nq\x00" + strings.Repeat("h\x00h\x01R0", 20) + "."
 	u := newUnpickler(strings.NewReader(text), int64(len(text)))
 	u.MaxSteps = 2000
-	_, err := u.Load()
-	require.ErrorContains(t, err, "the pickle copies too much")
+	require.ErrorContains(t, errorOf(u.Load()), "the pickle copies too much")
 }
 
 // TestMetadataNumbers: json.load of Python reads floats of metadata as floats.
@@ -165,8 +164,7 @@ func TestPackedStorage(t *testing.T) {
 		"transposed": func(s string) string { return tensorOf(s, 0, nums(1<<10, 1<<10), nums(1, 1<<10)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := open(16<<20, func(s string) string { return dictOf(pickle(s)) })
-			require.NoError(t, err)
+			c := must(open(16<<20, func(s string) string { return dictOf(pickle(s)) }))
 			before := allocated()
 			n := must(c.tensors["w"].WriteTo(io.Discard))
 			require.Equal(t, c.tensors["w"].Size(), n)
@@ -187,11 +185,9 @@ func TestPackedWeights(t *testing.T) {
 		if w.Len() == 0 {
 			continue
 		}
-		data, err := safetensors.Append[byte](nil, w)
-		require.NoError(t, err, name)
+		data := must(safetensors.Append[byte](nil, w))
 		one := make([]byte, 1)
-		_, err = w.ReadAt(one, w.Size()-1)
-		require.NoError(t, err, name)
+		must(w.ReadAt(one, w.Size()-1))
 		require.Equal(t, data[len(data)-1], one[0], name)
 	}
 }

@@ -20,6 +20,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // requireOnly checks which names a folder holds.
 func requireOnly(t *testing.T, dir string, want ...string) {
 	entries := must(os.ReadDir(dir))
@@ -34,8 +37,7 @@ func requireOnly(t *testing.T, dir string, want ...string) {
 func TestCreateIsExclusive(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "taken")
 	require.NoError(t, os.WriteFile(name, []byte("old"), 0o666))
-	_, err := system.Create(name, 0o666)
-	require.ErrorIs(t, err, fs.ErrExist)
+	require.ErrorIs(t, errorOf(system.Create(name, 0o666)), fs.ErrExist)
 }
 
 func TestAtomicTakesItsNameAtCommit(t *testing.T) {
@@ -80,8 +82,7 @@ func TestErrorsNameTheTarget(t *testing.T) {
 	require.Equal(t, name, path.Path)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	_, err = Create("")
-	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, errorOf(Create("")), fs.ErrNotExist)
 
 	name = filepath.Join(t.TempDir(), "file")
 	first := must(Create(name))
@@ -119,12 +120,9 @@ func TestOnlyRegularFiles(t *testing.T) {
 	require.NoError(t, f.Close())
 	data := must(ReadRegular(name, 4))
 	require.Equal(t, "data", string(data))
-	_, err = ReadRegular(name, 3)
-	require.ErrorContains(t, err, name+": it has more than 3 bytes")
-	_, err = ReadRegular(dir, 3)
-	require.ErrorContains(t, err, "open "+dir+": is a directory")
-	_, err = ReadRegular(filepath.Join(dir, "missing"), 3)
-	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, errorOf(ReadRegular(name, 3)), name+": it has more than 3 bytes")
+	require.ErrorContains(t, errorOf(ReadRegular(dir, 3)), "open "+dir+": is a directory")
+	require.ErrorIs(t, errorOf(ReadRegular(filepath.Join(dir, "missing"), 3)), fs.ErrNotExist)
 }
 
 // TestPipeIsNotWaitedFor: not even if it takes the place of a file after the first look.
@@ -138,11 +136,10 @@ func TestPipeIsNotWaitedFor(t *testing.T) {
 }
 
 func TestFoldersSync(t *testing.T) {
-	dir, err := OpenDir(t.TempDir())
-	require.NoError(t, err)
+	dir := must(OpenDir(t.TempDir()))
 	require.NoError(t, dir.Sync())
 	dir.Close()
-	dir, err = OpenDir(filepath.Join(t.TempDir(), "missing"))
+	dir, err := OpenDir(filepath.Join(t.TempDir(), "missing"))
 	if err == nil {
 		require.Nil(t, dir, "this system does not flush folders")
 		return

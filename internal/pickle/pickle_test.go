@@ -17,6 +17,17 @@ func load(t testing.TB, pickle string) (any, error) {
 	return New(strings.NewReader(pickle), int64(len(pickle))).Load()
 }
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // dumped is what Python 3.11 makes, by protocol, of
 //
 //	{'none': None, 'bools': [True, False], 'ints': [0, 255, 256, -1, 2**31-1, -2**31, 2**40, -2**63],
@@ -32,8 +43,7 @@ var dumped = map[int]string{
 func TestPython(t *testing.T) {
 	for protocol, pickle := range dumped {
 		t.Run(fmt.Sprint(protocol), func(t *testing.T) {
-			top, err := load(t, pickle)
-			require.NoError(t, err)
+			top := must(load(t, pickle))
 			d, ok := top.(*Dict)
 			require.True(t, ok)
 			var bytes any = Bytes{0, 255}
@@ -79,12 +89,10 @@ func TestTruncated(t *testing.T) {
 func TestSeveral(t *testing.T) {
 	text := "\x80\x02K\x01.\x80\x02h\x00."
 	u := New(strings.NewReader(text), int64(len(text)))
-	v, err := u.Load()
-	require.NoError(t, err)
+	v := must(u.Load())
 	require.Equal(t, int64(1), v)
 	require.Equal(t, int64(5), u.Pos())
-	_, err = u.Load() // has a memo of its own
-	require.EqualError(t, err, "the pickle, at byte 7: nothing was stored as 0")
+	require.EqualError(t, errorOf(u.Load()), "the pickle, at byte 7: nothing was stored as 0", "a memo of its own")
 }
 
 // TestOpaque: whatever would call something becomes an Object, and whatever is done with
@@ -109,13 +117,11 @@ func TestOpaque(t *testing.T) {
 		"frozenset":    {"\x80\x04(K\x01\x91.", &Object{Class: Global{"builtins", "frozenset"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, err := load(t, test.pickle)
-			require.NoError(t, err)
+			v := must(load(t, test.pickle))
 			require.Equal(t, test.want, v)
 		})
 	}
-	_, err := load(t, "\x80\x02N}b.")
-	require.ErrorContains(t, err, "setting attributes of None")
+	require.ErrorContains(t, errorOf(load(t, "\x80\x02N}b.")), "setting attributes of None")
 	d, err := load(t, "\x80\x02}}b.") // as of a state dict: dropped
 	require.NoError(t, err)
 	require.Equal(t, &Dict{}, d)
@@ -138,11 +144,9 @@ func TestKnown(t *testing.T) {
 		}
 		return nil, no
 	}
-	v, err := u.Load()
-	require.NoError(t, err)
+	v := must(u.Load())
 	require.Equal(t, Tuple{&Dict{}, "five", &Object{Class: Global{"m", "f"}, Why: no}, &Object{Class: Global{"persistent", "id"}, Why: no}}, v)
-	v, err = load(t, "\x80\x02K\x05Q.")
-	require.NoError(t, err)
+	v = must(load(t, "\x80\x02K\x05Q."))
 	require.EqualError(t, v.(*Object).Why, "an unknown persistent id")
 }
 
@@ -231,8 +235,7 @@ func TestSteps(t *testing.T) {
 				}
 				return nil, nil
 			}
-			_, err := u.Load()
-			require.ErrorContains(t, err, "the pickle copies too much: it has more than 750 opcodes")
+			require.ErrorContains(t, errorOf(u.Load()), "the pickle copies too much: it has more than 750 opcodes")
 		})
 	}
 }
@@ -248,8 +251,7 @@ func TestSetItems(t *testing.T) {
 		"\x80\x02c__builtin__\nset\n)R.":                 nil,
 		"\x80\x02]K\x01a.":                               nil,
 	} {
-		v, err := New(strings.NewReader(text), int64(len(text))).Load()
-		require.NoError(t, err)
+		v := must(New(strings.NewReader(text), int64(len(text))).Load())
 		items, ok := SetItems(v)
 		require.Equal(t, want, items)
 		require.Equal(t, want != nil || text == "\x80\x04\x8f.", ok, "%q", text)
@@ -263,13 +265,11 @@ func TestOrderedDict(t *testing.T) {
 		start + ")R.": &Dict{},
 		start + "](U\x01aK\x01\x86](U\x01bK\x02ee\x85R.": &Dict{Entries: []Entry{{"a", int64(1)}, {"b", int64(2)}}},
 	} {
-		v, err := New(strings.NewReader(text), int64(len(text))).Load()
-		require.NoError(t, err)
+		v := must(New(strings.NewReader(text), int64(len(text))).Load())
 		require.Equal(t, want, v)
 	}
 	for _, text := range []string{start + "K\x01\x85R.", start + "]K\x01a\x85R.", start + "]]\x86R."} {
-		v, err := New(strings.NewReader(text), int64(len(text))).Load()
-		require.NoError(t, err)
+		v := must(New(strings.NewReader(text), int64(len(text))).Load())
 		require.ErrorContains(t, v.(*Object).Why, "its arguments are no list of pairs")
 	}
 }
@@ -279,13 +279,11 @@ func TestBuild(t *testing.T) {
 	const text = "\x80\x02cm\nf\n)R}b."
 	u := New(strings.NewReader(text), int64(len(text)))
 	u.Call = func(Global, Tuple) (any, error) { return 1.5, nil }
-	_, err := u.Load()
-	require.ErrorContains(t, err, "setting attributes of a float")
+	require.ErrorContains(t, errorOf(u.Load()), "setting attributes of a float")
 	u = New(strings.NewReader(text), int64(len(text)))
 	u.Call = func(Global, Tuple) (any, error) { return 1.5, nil }
 	u.Build = func(v any) bool { return v == 1.5 }
-	v, err := u.Load()
-	require.NoError(t, err)
+	v := must(u.Load())
 	require.Equal(t, 1.5, v)
 }
 
@@ -307,8 +305,7 @@ func TestManyKeys(t *testing.T) {
 
 // TestMemo stores in turn, out of turn and twice.
 func TestMemo(t *testing.T) {
-	v, err := load(t, "\x80\x04(K\x01\x94K\x02r\x00\x01\x00\x00K\x03\x94K\x04q\x00h\x00h\x02j\x00\x01\x00\x00t.")
-	require.NoError(t, err)
+	v := must(load(t, "\x80\x04(K\x01\x94K\x02r\x00\x01\x00\x00K\x03\x94K\x04q\x00h\x00h\x02j\x00\x01\x00\x00t."))
 	require.Equal(t, Tuple{int64(1), int64(2), int64(3), int64(4), int64(4), int64(3), int64(2)}, v)
 }
 
