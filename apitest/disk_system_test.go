@@ -8,7 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"time"
+	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
@@ -28,7 +28,7 @@ func (d *disk) stat(op, name string) (fs.FileInfo, error) {
 	if n == nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
 	}
-	return inodeInfo{n, path.Base(clean(name))}, nil
+	return n.info(path.Base(clean(name))), nil
 }
 
 func (d *disk) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -41,7 +41,7 @@ func (d *disk) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	var entries []fs.DirEntry
 	for _, entry := range d.in(name) {
-		entries = append(entries, fs.FileInfoToDirEntry(inodeInfo{d.now(entry), path.Base(entry)}))
+		entries = append(entries, fs.FileInfoToDirEntry(d.now(entry).info(path.Base(entry))))
 	}
 	return entries, nil
 }
@@ -231,7 +231,7 @@ func (f *diskFile) StartWriteback(int64, int64) {}
 
 func (f *diskFile) Stat() (fs.FileInfo, error) {
 	defer f.d.lock()()
-	return inodeInfo{f.n, filepath.Base(f.name)}, f.do("fstat")
+	return f.n.info(filepath.Base(f.name)), f.do("fstat")
 }
 
 func (f *diskFile) Chmod(mode fs.FileMode) error {
@@ -303,15 +303,7 @@ func (f *diskFolder) Close() error {
 	return f.d.do("closedir", f.name)
 }
 
-// An inodeInfo is the fs.FileInfo of an inode.
-type inodeInfo struct {
-	n    *inode
-	name string
+// info returns the fs.FileInfo of an inode.
+func (n *inode) info(name string) fs.FileInfo {
+	return must(fstest.MapFS{name: {Data: n.content(n.pending), Mode: n.mode}}.Stat(name))
 }
-
-func (i inodeInfo) Name() string       { return i.name }
-func (i inodeInfo) Size() int64        { return int64(len(i.n.content(i.n.pending))) }
-func (i inodeInfo) Mode() fs.FileMode  { return i.n.mode }
-func (i inodeInfo) ModTime() time.Time { return time.Time{} }
-func (i inodeInfo) IsDir() bool        { return i.n.dir }
-func (i inodeInfo) Sys() any           { return nil }

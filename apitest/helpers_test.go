@@ -207,11 +207,17 @@ func (w *failingWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// allocated returns the bytes that f allocates.
-func allocated(f func()) uint64 {
+// cost returns what f allocates, in bytes and in number.
+func cost(f func()) (bytes, number uint64) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
 	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
+	return after.TotalAlloc - before.TotalAlloc, after.Mallocs - before.Mallocs
+}
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) uint64 {
+	bytes, _ := cost(f)
+	return bytes
 }

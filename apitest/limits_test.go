@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,15 +19,6 @@ func near(limit int, long bool) int {
 		limit /= 50
 	}
 	return limit - 1000
-}
-
-// cost returns what f allocates, in bytes and in number.
-func cost(f func()) (bytes, number uint64) {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc, after.Mallocs - before.Mallocs
 }
 
 // filled returns a text of nearly n bytes: head, elements separated by commas, tail.

@@ -23,18 +23,17 @@ func watched(x Tensor, read func(n int) error) Tensor {
 	return Watch(map[string]Tensor{"x": x}, read)["x"]
 }
 
-// watchings lists what a program may do to a watched tensor of F32 [64,96], and how many
-// bytes of it are read then.
-func watchings(t *testing.T, x Tensor) map[string]struct {
+// A watching is a tensor that was made of a watched one, of which so many bytes are read.
+type watching struct {
 	Tensor
 	bytes int64
-} {
+}
+
+// watchings lists what a program may do to a watched tensor of F32 [64,96].
+func watchings(x Tensor) map[string]watching {
 	whole := x.Size()
 	column := must(x.Slice(All(), Span(10, 20)))
-	return map[string]struct {
-		Tensor
-		bytes int64
-	}{
+	return map[string]watching{
 		"whole":                  {x, whole},
 		"rows":                   {must(x.Slice(Span(3, 5))), 2 * 96 * 4},
 		"columns":                {column, 64 * 10 * 4},
@@ -65,7 +64,7 @@ func TestWatch(t *testing.T) {
 			return nil
 		})
 		require.Equal(t, source.String(), x.String())
-		for made, y := range watchings(t, x) {
+		for made, y := range watchings(x) {
 			for operation, do := range readings(t.TempDir()) {
 				n.Store(0)
 				must(do(y.Tensor))
@@ -102,7 +101,7 @@ func TestWatchOfBits(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for kind, source := range sourcesOf(t, counting(F32, 64, 96)) {
-		for made, y := range watchings(t, source) {
+		for made, y := range watchings(source) {
 			if y.bytes == 0 {
 				continue
 			}
