@@ -3,7 +3,6 @@ package dcp_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"iter"
 	"maps"
@@ -195,7 +194,7 @@ func TestRangeReader(t *testing.T) {
 	for rank := range 4 {
 		p := must(must(must(dcp.NewPiece(x)).Shard(0, rank/2, 2)).Shard(1, rank%2, 2))
 		data := written(pieces{"x": p})
-		r := &rangeReader{ReaderAt: bytes.NewReader(data)}
+		r := &rangeReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}}
 		files, readers = append(files, must(safetensors.NewFile(r, int64(len(data))))), append(readers, r)
 	}
 	whole := must(must(dcp.Assemble(files...)).Tensor("x"))
@@ -230,13 +229,8 @@ func TestRangeReader(t *testing.T) {
 
 // A rangeReader counts its calls and, of those that ask for several ranges, the ranges.
 type rangeReader struct {
-	io.ReaderAt
-	calls, ranges int
-}
-
-func (r *rangeReader) ReadAt(b []byte, off int64) (int, error) {
-	r.calls++
-	return r.ReaderAt.ReadAt(b, off)
+	recordingReader
+	ranges int
 }
 
 func (r *rangeReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,36 +17,32 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// addModel serves a model of several shards at a path. Each shard has a tensor of
-// 1000 F32 and one of 10 I8. addModel returns the values of both in the last.
-func addModel(t testing.TB, s *server, path string, shards int) (weight []float32, bias []int8) {
-	var index []string
+// addModel serves a model of several shards at a path. Shard i has a tensor of 1000 F32, which
+// are i, and one of 10 I8.
+func addModel(t testing.TB, s *server, path string, shards int) {
+	dir, tensors := t.TempDir(), make(map[string]safetensors.Tensor)
 	for i := range shards {
-		weight, bias = make([]float32, 1000), make([]int8, 10)
-		weight[0], bias[0] = float32(i), int8(i)
-		w := must(safetensors.NewTensor(safetensors.F32, []int{10, 100}, weight))
-		b := must(safetensors.NewTensor(safetensors.I8, []int{10}, bias))
-		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, shards)
-		wName, bName := fmt.Sprintf("layer.%d.weight", i), fmt.Sprintf("layer.%d.bias", i)
-		s.add(path+name, encode(t, map[string]safetensors.Tensor{wName: w, bName: b}))
-		index = append(index, fmt.Sprintf("%q:%q,%q:%q", wName, name, bName, name))
+		weight := slices.Repeat([]float32{float32(i)}, 1000)
+		tensors[fmt.Sprintf("layer.%02d.weight", i)] = must(safetensors.NewTensor(safetensors.F32, []int{10, 100}, weight))
+		tensors[fmt.Sprintf("layer.%02d.bias", i)] = must(safetensors.NewTensor(safetensors.I8, []int{10}, make([]int8, 10)))
 	}
-	s.add(path+indexFile, []byte(`{"metadata":{},"weight_map":{`+strings.Join(index, ",")+`}}`))
-	return weight, bias
+	require.NoError(t, safetensors.WriteShards(dir, tensors, nil, 4010))
+	for _, file := range must(os.ReadDir(dir)) {
+		s.add(path+file.Name(), must(os.ReadFile(filepath.Join(dir, file.Name()))))
+	}
 }
 
 func TestOpenShards(t *testing.T) {
 	const shards = 72
 	s := newServer(t)
-	weight, _ := addModel(t, s, "/owner/name/resolve/main/", shards)
+	addModel(t, s, "/owner/name/resolve/main/", shards)
 	client := newClient(t, s.URL+"/")
 	f := must(client.Open(t.Context(), "owner/name", ""))
 	require.Equal(t, map[safetensors.DType]int64{safetensors.F32: shards * 1000, safetensors.I8: shards * 10}, f.ParameterCount())
 	require.Len(t, s.requests, 1+1+shards, "no model.safetensors, the index, the header of each shard")
 
 	last := must(f.Tensor("layer.71.weight"))
-	got := must(safetensors.Append[float32](nil, last))
-	require.Equal(t, weight, got)
+	require.Equal(t, slices.Repeat([]float32{71}, 1000), must(safetensors.Append[float32](nil, last)))
 	require.NoError(t, f.Close())
 	require.ErrorIs(t, errorOf(safetensors.Append[float32](nil, last)), fs.ErrClosed)
 }

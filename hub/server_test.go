@@ -9,10 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/gosafetensors/safetensors"
 )
 
 // must returns v, of a call that cannot fail in the test.
@@ -91,13 +87,6 @@ func craft(headerLength, dataLength int) []byte {
 	file := []byte{byte(headerLength), byte(headerLength >> 8), byte(headerLength >> 16), byte(headerLength >> 24), 0, 0, 0, 0}
 	file = append(file, text...)
 	return append(file, make([]byte, dataLength)...)
-}
-
-// encode returns a file of tensors.
-func encode(t testing.TB, tensors map[string]safetensors.Tensor) []byte {
-	var b bytes.Buffer
-	require.NoError(t, safetensors.Write(&b, tensors, nil))
-	return b.Bytes()
 }
 
 // newClient returns a Client of a hub that has no token.

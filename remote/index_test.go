@@ -3,6 +3,8 @@ package remote
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,29 +15,25 @@ import (
 
 const indexFile = "model.safetensors.index.json"
 
-// addModel serves a model of several shards at a path. Each shard has a tensor of
-// 1000 F32 and one of 10 I8. addModel returns the values of both in the last.
-func addModel(s *server, path string, shards int) (weight []float32, bias []int8) {
-	var index []string
+// addModel serves a model of several shards at a path, each of 1000 F32 and 10 I8. Its headers
+// need two requests.
+func addModel(t *testing.T, s *server, path string, shards int) {
+	dir, tensors := t.TempDir(), make(map[string]safetensors.Tensor)
 	for i := range shards {
-		weight, bias = make([]float32, 1000), make([]int8, 10)
-		weight[0], bias[0] = float32(i), int8(i)
-		w := must(safetensors.NewTensor(safetensors.F32, []int{10, 100}, weight))
-		b := must(safetensors.NewTensor(safetensors.I8, []int{10}, bias))
-		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, shards)
-		wName, bName := fmt.Sprintf("layer.%d.weight", i), fmt.Sprintf("layer.%d.bias", i)
-		padding := map[string]string{"": strings.Repeat(" ", firstRead)} // each header needs two requests
-		s.add(path+name, encode(map[string]safetensors.Tensor{wName: w, bName: b}, padding))
-		index = append(index, fmt.Sprintf("%q:%q,%q:%q", wName, name, bName, name))
+		tensors[fmt.Sprintf("layer.%02d.weight", i)] = must(safetensors.NewTensor(safetensors.F32, []int{1000}, make([]float32, 1000)))
+		tensors[fmt.Sprintf("layer.%02d.bias", i)] = must(safetensors.NewTensor(safetensors.I8, []int{10}, make([]int8, 10)))
 	}
-	s.add(path+indexFile, []byte(`{"metadata":{},"weight_map":{`+strings.Join(index, ",")+`}}`))
-	return weight, bias
+	padding := map[string]string{"": strings.Repeat(" ", firstRead)}
+	require.NoError(t, safetensors.WriteShards(dir, tensors, padding, 4010))
+	for _, file := range must(os.ReadDir(dir)) {
+		s.add(path+file.Name(), must(os.ReadFile(filepath.Join(dir, file.Name()))))
+	}
 }
 
 // TestOpenIndexByURL opens the shards next to an index, which comes at the third try.
 func TestOpenIndexByURL(t *testing.T) {
 	s := newServer(t)
-	addModel(s, "/some/folder/", 3)
+	addModel(t, s, "/some/folder/", 3)
 	index := s.files["/some/folder/"+indexFile]
 	client, clock := newClient()
 	s.fault = first(2, func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +55,7 @@ func TestOpenIndexByURL(t *testing.T) {
 // TestOpenIndexOfVariant: the index of a variant is one, and no other JSON file is.
 func TestOpenIndexOfVariant(t *testing.T) {
 	s := newServer(t)
-	addModel(s, "/f/", 2)
+	addModel(t, s, "/f/", 2)
 	for name, tensors := range map[string]int{"model.safetensors.index.fp16.json": 4, "model.fp16.safetensors.index.json": 4, "config.json": 0} {
 		s.add("/f/"+name, s.files["/f/"+indexFile])
 		f, err := Open(t.Context(), s.URL+"/f/"+name)
@@ -72,7 +70,7 @@ func TestOpenIndexOfVariant(t *testing.T) {
 
 func TestOpenIndexConcurrently(t *testing.T) {
 	s := newServer(t)
-	addModel(s, "/f/", 2*inFlight)
+	addModel(t, s, "/f/", 2*inFlight)
 	waiting := make(chan struct{}, 2*inFlight)
 	full := make(chan struct{})
 	s.fault = func(n int, _ http.ResponseWriter, r *http.Request) bool {
