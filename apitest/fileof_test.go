@@ -1,12 +1,9 @@
 package apitest_test
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"maps"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -111,35 +108,4 @@ func TestFileOfClose(t *testing.T) {
 	x := must(f.Tensor("t00"))
 	require.NoError(t, f.Close())
 	require.ErrorIs(t, errorOf(Append[uint32](nil, x)), fs.ErrClosed)
-}
-
-// TestFileOfJoined opens files of tensors as shards, some of whose tensors the index
-// leaves out, and joins them with a stored one.
-func TestFileOfJoined(t *testing.T) {
-	tensors := checkpointOf(6)
-	names := slices.Sorted(maps.Keys(tensors))
-	of := func(names ...string) *File {
-		part := make(map[string]Tensor)
-		for _, name := range names {
-			part[name] = tensors[name]
-		}
-		return must(FileOf(part, map[string]string{"first": names[0]}, nil))
-	}
-	index := must((&Index{Shards: map[string]string{"t01": "s0", "t03": "s0", "t04": "s1"}}).AppendBinary(nil))
-	shards := must(OpenShards(bytes.NewReader(index), func(shard string) (*File, error) {
-		if shard == "s0" {
-			return of(names[:4]...), nil
-		}
-		return of(names[4:]...), nil
-	}))
-	stored := must(Open(writeTemp(t, map[string]Tensor{"stored": tensors["t00"]})))
-	f := must(Join(shards, stored, of("t05")))
-	defer f.Close()
-	got := maps.Collect(f.Tensors())
-	require.Equal(t, []string{"stored", "t01", "t03", "t04", "t05"}, slices.Sorted(maps.Keys(got)))
-	for name, x := range got {
-		require.Equal(t, appended[byte](tensors[strings.Replace(name, "stored", "t00", 1)]), appended[byte](x), name)
-	}
-	require.Equal(t, map[string]string{"first": "t00"}, f.Metadata())
-	require.NoError(t, WriteFile(filepath.Join(t.TempDir(), "x"), got, nil))
 }
