@@ -51,7 +51,7 @@ func Create(name string, h *Header) (*Writer, error) {
 		return nil, prefixed(err)
 	}
 	w := &Writer{names: h.names(), ends: ends, file: f}
-	w.buf = bufio.NewWriterSize(&sequential{f: f}, mem.BufferSize)
+	w.buf = bufio.NewWriterSize(io.NewOffsetWriter(f, 0), mem.BufferSize)
 	w.w = w.buf
 	if err = f.Reserve(int64(len(header)) + w.end(len(ends)-1)); err == nil {
 		_, err = w.buf.Write(header)
@@ -78,18 +78,6 @@ func (w *Writer) end(i int) int64 {
 		return 0
 	}
 	return w.ends[i]
-}
-
-// A sequential writes to a file from its start on.
-type sequential struct {
-	f   *osfile.Atomic
-	off int64
-}
-
-func (s *sequential) Write(b []byte) (int, error) {
-	n, err := s.f.WriteAt(b, s.off)
-	s.off += int64(n)
-	return n, err
 }
 
 // encode appends the header with its prefix to b, and returns the end of the data of

@@ -1,5 +1,0 @@
-//go:build !unix
-
-package osfile
-
-const noWait = 0 // no named pipes among the files
