@@ -38,26 +38,13 @@ func Read(r io.Reader) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a file: the io.Reader is nil"))
 	}
-	f, err := readFile(&fileReader{checkedReader: checkedReader{r}})
+	f, err := readFile(newFileReader(r))
 	return f, prefixed(err)
 }
 
 // readFile refuses what parseFile refuses of all that has arrived.
 func readFile(r *fileReader) (*File, error) {
-	prefix, err := readGrowing(r, prefixSize)
-	if err != nil {
-		return nil, r.or(checkFileSize(int64(len(prefix))))
-	}
-	length, err := checkHeaderLength(prefix, -1)
-	if err != nil {
-		return nil, err
-	}
-	text, err := readGrowing(r, length)
-	if err != nil {
-		_, err = checkHeaderLength(prefix, prefixSize+int64(len(text)))
-		return nil, r.or(err)
-	}
-	t, err := parseHeader(text, -1)
+	t, err := r.table()
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +69,8 @@ type fileReader struct {
 	err error
 }
 
+func newFileReader(r io.Reader) *fileReader { return &fileReader{checkedReader: checkedReader{r}} }
+
 func (r *fileReader) Read(b []byte) (int, error) {
 	n, err := r.checkedReader.Read(b)
 	if err != io.EOF {
@@ -96,6 +85,24 @@ func (r *fileReader) or(broken error) error {
 		return fmt.Errorf("reading a file: %w", r.err)
 	}
 	return broken
+}
+
+// table reads the header, exactly.
+func (r *fileReader) table() (*table, error) {
+	prefix, err := readGrowing(r, prefixSize)
+	if err != nil {
+		return nil, r.or(checkFileSize(int64(len(prefix))))
+	}
+	length, err := checkHeaderLength(prefix, -1)
+	if err != nil {
+		return nil, err
+	}
+	text, err := readGrowing(r, length)
+	if err != nil {
+		_, err = checkHeaderLength(prefix, prefixSize+int64(len(text)))
+		return nil, r.or(err)
+	}
+	return parseHeader(text, -1)
 }
 
 // NewFile opens a file of size bytes that r reads: the header at once, 64 KiB first,

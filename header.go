@@ -41,33 +41,14 @@ func (h *Header) Tensor(name string) (TensorInfo, bool) {
 // a *[FormatError]; if r ends early, it wraps [io.ErrUnexpectedEOF]. Errors of r are
 // wrapped. Memory grows with the bytes that arrive.
 func ReadHeader(r io.Reader) (*Header, error) {
-	t, err := readHeader(r)
+	if r == nil {
+		return nil, prefixed(errors.New("reading a header: the io.Reader is nil"))
+	}
+	t, err := newFileReader(r).table()
 	if err != nil {
 		return nil, prefixed(err)
 	}
 	return t.header(), nil
-}
-
-func readHeader(r io.Reader) (*table, error) {
-	if r == nil {
-		return nil, errors.New("reading a header: the io.Reader is nil")
-	}
-	r = checkedReader{r}
-	prefix := make([]byte, prefixSize)
-	if n, err := io.ReadFull(r, prefix); err == io.EOF || err == io.ErrUnexpectedEOF {
-		return nil, checkFileSize(int64(n))
-	} else if err != nil {
-		return nil, fmt.Errorf("reading the header length: %w", err)
-	}
-	length, err := checkHeaderLength(prefix, -1)
-	if err != nil {
-		return nil, err
-	}
-	text, err := readGrowing(r, length)
-	if err != nil {
-		return nil, fmt.Errorf("reading a header of %d bytes, %d arrived: %w", length, len(text), err)
-	}
-	return parseHeader(text, -1)
 }
 
 // A checkedReader returns an error where a reader breaks the contract of io.Reader,
