@@ -8,7 +8,6 @@ import (
 	"sort"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
-	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // Concat returns tensors joined along dimension dim, lazily. They must agree in dtype,
@@ -201,7 +200,7 @@ func (c *concat) stream(all *computations) (stream, error) {
 		if err != nil {
 			return nil, err
 		}
-		j.pieces = append(j.pieces, s)
+		j.streams = append(j.streams, s)
 		j.row += p.Size() / rows
 		j.ends[i] = j.row
 	}
@@ -212,45 +211,13 @@ func (c *concat) stream(all *computations) (stream, error) {
 // A joinedStream produces the bytes of several tensors joined along a dimension:
 // row by row, one part of a row after another.
 type joinedStream struct {
-	pieces []stream
-	ends   []int64 // in a row, of the part of each piece
-	row    int64   // bytes of a row
-	bytes  int64   // of all rows
+	streams
+	ends  []int64 // in a row, of the part of each piece
+	row   int64   // bytes of a row
+	bytes int64   // of all rows
 }
 
 func (j *joinedStream) size() int64 { return j.bytes }
-
-func (j *joinedStream) hold() error {
-	for _, s := range j.pieces {
-		if err := s.hold(); err != nil {
-			j.release()
-			return err
-		}
-	}
-	return nil
-}
-
-func (j *joinedStream) release() {
-	for _, s := range j.pieces {
-		s.release()
-	}
-}
-
-func (j *joinedStream) workers() int {
-	n := parallel.CopyWorkers()
-	for _, s := range j.pieces {
-		n = max(n, s.workers())
-	}
-	return n
-}
-
-func (j *joinedStream) block() int64 {
-	n := int64(0)
-	for _, s := range j.pieces {
-		n = max(n, s.block())
-	}
-	return n
-}
 
 // part returns the bytes of piece i in a row, from which to which.
 func (j *joinedStream) part(i int) (begin, end int64) {
@@ -286,16 +253,16 @@ func (j *joinedStream) readAt(dst []byte, pos int64) error {
 // cannot be lent. Several rows, and many small parts, are better read as a whole.
 func (j *joinedStream) lend(pos, n int64, write func([]byte) error) (lent bool, err error) {
 	const small = mem.BufferSize / 4
-	if j.row < j.bytes || j.row/int64(len(j.pieces)) < small {
+	if j.row < j.bytes || j.row/int64(len(j.streams)) < small {
 		return false, nil
 	}
 	for i := sort.Search(len(j.ends), func(i int) bool { return j.ends[i] > pos }); n > 0; i++ {
 		begin, end := j.part(i)
 		m := min(n, end-pos)
-		lent, err := j.pieces[i].lend(pos-begin, m, write)
+		lent, err := j.streams[i].lend(pos-begin, m, write)
 		if !lent && err == nil {
 			var b *mem.Block
-			b, err = mem.Filled(m, func(b []byte) error { return j.pieces[i].readAt(b, pos-begin) })
+			b, err = mem.Filled(m, func(b []byte) error { return j.streams[i].readAt(b, pos-begin) })
 			if err == nil {
 				err = write(b.Bytes)
 			}
@@ -314,7 +281,7 @@ func (j *joinedStream) readRow(dst []byte, row, within int64) error {
 	for i := sort.Search(len(j.ends), func(i int) bool { return j.ends[i] > within }); len(dst) > 0; i++ {
 		begin, end := j.part(i)
 		n := min(int64(len(dst)), end-within)
-		if err := j.pieces[i].readAt(dst[:n], row*(end-begin)+within-begin); err != nil {
+		if err := j.streams[i].readAt(dst[:n], row*(end-begin)+within-begin); err != nil {
 			return err
 		}
 		dst, within = dst[n:], within+n
@@ -327,7 +294,7 @@ func (j *joinedStream) readRows(dst []byte, row, rows int64) error {
 	if rows == 1 {
 		return j.readRow(dst, row, 0)
 	}
-	for i, s := range j.pieces {
+	for i, s := range j.streams {
 		begin, end := j.part(i)
 		if err := j.readColumn(dst, begin, end-begin, s, row, rows); err != nil {
 			return err

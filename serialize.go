@@ -58,10 +58,10 @@ func WriteFile(name string, tensors map[string]Tensor, metadata map[string]strin
 // An outFile is a file that is being written: the header, and the streams of the
 // tensors in file order, held unless some of them are computed.
 type outFile struct {
-	header  []byte // with the prefix
-	infos   []TensorInfo
-	streams []stream
-	all     computations
+	header []byte // with the prefix
+	infos  []TensorInfo
+	streams
+	all computations
 }
 
 // newOutFile checks everything that can be checked before anything is written, and
@@ -112,13 +112,6 @@ func layOutFile(tensors map[string]Tensor, metadata map[string]string) (infos []
 // computes reports whether some tensors are computed.
 func (o *outFile) computes() bool { return len(o.all.list) > 0 }
 
-// release holds nothing any longer: each read keeps open what it needs.
-func (o *outFile) release() {
-	for _, s := range o.streams {
-		s.release()
-	}
-}
-
 // size returns the bytes of the file.
 func (o *outFile) size() int64 {
 	size := int64(len(o.header))
@@ -149,15 +142,6 @@ func (o *outFile) writeTo(w io.Writer) error {
 		defer b.Free()
 		return o.pass(pieces.at(i), b, write)
 	}, (*mem.Block).Free)
-}
-
-// block returns the size of the largest block that is read for a piece.
-func (o *outFile) block() int64 {
-	n := int64(mem.BufferSize)
-	for _, s := range o.streams {
-		n = max(n, s.block())
-	}
-	return n
 }
 
 // A piece is the extent of one write: n bytes of one tensor from pos on, or
@@ -335,14 +319,4 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 		defer b.Free()
 		return o.pass(p, b, write)
 	})
-}
-
-// workers returns how many pieces are written concurrently: more if they have to
-// be waited for.
-func (o *outFile) workers() int {
-	n := parallel.CopyWorkers()
-	for _, s := range o.streams {
-		n = max(n, s.workers())
-	}
-	return n
 }

@@ -38,6 +38,44 @@ type stream interface {
 	block() int64
 }
 
+// streams are those of a file, or of the pieces of a joined tensor.
+type streams []stream
+
+func (all streams) hold() error {
+	for _, s := range all {
+		if err := s.hold(); err != nil {
+			all.release()
+			return err
+		}
+	}
+	return nil
+}
+
+// release holds nothing any longer: each read keeps open what it needs.
+func (all streams) release() {
+	for _, s := range all {
+		s.release()
+	}
+}
+
+// workers returns how many goroutines may usefully read: more if some have to be waited for.
+func (all streams) workers() int {
+	n := parallel.CopyWorkers()
+	for _, s := range all {
+		n = max(n, s.workers())
+	}
+	return n
+}
+
+// block returns the largest block.
+func (all streams) block() int64 {
+	n := int64(mem.BufferSize)
+	for _, s := range all {
+		n = max(n, s.block())
+	}
+	return n
+}
+
 // stream returns the bytes of t for an operation with these computations.
 func (t Tensor) stream(all *computations) (stream, error) {
 	if err := t.check(); err != nil {
