@@ -185,12 +185,12 @@ func (m *Member) ReadAll(limit int64) ([]byte, error) {
 	if m.Size > limit {
 		return nil, fmt.Errorf("zip member %.200q has %d bytes, more than %d", m.Name, m.Size, limit)
 	}
+	var b []byte
 	r, err := m.Open()
-	if err != nil {
-		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)
+	if err == nil {
+		defer r.Close()
+		b, err = io.ReadAll(r)
 	}
-	defer r.Close()
-	b, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)
 	}
