@@ -20,7 +20,7 @@ var opens = map[string]string{
 	"internal/osfile/system.go osSystem.Create":              "a new file",
 	"internal/osfile/system.go osSystem.OpenDir":             "a folder",
 	"internal/osfile/lock_unix.go lock":                      "a folder",
-	"internal/osfile/unnamed_linux.go openUnnamed":           "a new file",
+	"internal/osfile/system_linux.go openUnnamed":            "a new file",
 	"internal/testplatform/testplatform.go emulated":         "a file of the system",
 	"internal/testplatform/unnamed_linux.go HasUnnamedFiles": "a new file",
 	"folder.go openUnmapped":                                 "systems without named pipes, after osfile.OpenRegular",

@@ -1,0 +1,24 @@
+//go:build unix
+
+package osfile
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// noWait has the opening of a named pipe return at once. It changes nothing of regular
+// files.
+const noWait = syscall.O_NONBLOCK
+
+// chown gives f the owner and the group of old, if they differ. Only root may give
+// a file away; others may choose among their groups. What the system refuses stays.
+func chown(f File, now, old fs.FileInfo) {
+	want, ok := old.Sys().(*syscall.Stat_t)
+	have, same := now.Sys().(*syscall.Stat_t)
+	if ok && same && (want.Uid != have.Uid || want.Gid != have.Gid) {
+		if f.Chown(int(want.Uid), int(want.Gid)) != nil {
+			f.Chown(-1, int(want.Gid))
+		}
+	}
+}
