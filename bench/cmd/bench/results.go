@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/perf/benchfmt"
 	"golang.org/x/perf/benchmath"
-	"golang.org/x/perf/benchproc"
 	"golang.org/x/perf/benchunit"
 )
 
@@ -40,17 +39,7 @@ type work struct {
 type cell struct{ row, impl, unit string }
 
 func readResults(name string) (*results, error) {
-	var (
-		parser benchproc.ProjectionParser
-		fields = make(map[string]*benchproc.Projection)
-		res    = &results{about: make(map[string]string)}
-	)
-	for _, field := range []string{".name", ".fullname", "/impl", "/gomaxprocs"} {
-		var err error
-		if fields[field], err = parser.Parse(field, nil); err != nil {
-			return nil, err
-		}
-	}
+	res := &results{about: make(map[string]string)}
 	files := benchfmt.Files{Paths: []string{name}}
 	for files.Scan() {
 		r, ok := files.Result().(*benchfmt.Result)
@@ -60,10 +49,11 @@ func readResults(name string) (*results, error) {
 		for _, config := range r.Config {
 			res.about[config.Key] = joined(config.Key, res.about[config.Key], string(config.Value))
 		}
-		w := res.work(fields[".name"].Project(r).StringValues())
-		// The parts that have fields of their own are left out, the name replaced by *.
-		row := strings.TrimPrefix(fields[".fullname"].Project(r).StringValues(), "*/")
-		w.add(row, fields["/impl"].Project(r).StringValues(), r.Values)
+		work, parts := r.Name.Parts() // the others are /row, /impl=contestant and perhaps -CPUs
+		if len(parts) < 2 {
+			return nil, fmt.Errorf("%s: no row, or no contestant", r.Name)
+		}
+		res.work(string(work)).add(string(parts[0][1:]), strings.TrimPrefix(string(parts[1]), "/impl="), r.Values)
 	}
 	return res, files.Err()
 }
