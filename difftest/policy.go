@@ -94,33 +94,29 @@ func parseJSON(text []byte) (object, error) {
 
 func parseValue(d *json.Decoder) (any, error) {
 	token, err := d.Token()
-	switch token {
-	case json.Delim('{'):
-		o := object{}
-		for err == nil && d.More() {
-			var key json.Token
-			if key, err = d.Token(); err == nil {
-				var value any
-				value, err = parseValue(d)
-				o = append(o, member{key.(string), value})
-			}
-		}
-		return o, errors.Join(err, closing(d))
-	case json.Delim('['):
-		a := []any{}
-		for err == nil && d.More() {
-			var value any
-			value, err = parseValue(d)
-			a = append(a, value)
-		}
-		return a, errors.Join(err, closing(d))
+	opening, nested := token.(json.Delim)
+	if err != nil || !nested {
+		return token, err
 	}
-	return token, err
-}
-
-func closing(d *json.Decoder) error {
-	_, err := d.Token()
-	return err
+	o, a := object{}, []any{}
+	for err == nil && d.More() {
+		var key, value any
+		if opening == '{' {
+			key, err = d.Token()
+		}
+		if err == nil {
+			value, err = parseValue(d)
+		}
+		name, _ := key.(string)
+		o, a = append(o, member{name, value}), append(a, value)
+	}
+	if err == nil {
+		_, err = d.Token() // the closing one
+	}
+	if opening == '{' {
+		return o, err
+	}
+	return a, err
 }
 
 func (o object) hasDuplicate() bool {
