@@ -60,34 +60,30 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	if err := s.findEarlier(); err != nil {
 		return err
 	}
-	if len(s.names) == 1 {
-		if err := s.write(); err != nil {
-			return err
+	var index []byte
+	if len(s.names) > 1 {
+		s.rename()
+		var err error
+		if index, err = s.index(metadata); err != nil {
+			return bare(err)
 		}
-		return s.commit()
-	}
-	index, err := indexOf(s.rename(shards), metadata)
-	if err != nil {
-		return bare(err)
 	}
 	if err := s.write(); err != nil {
 		return err
 	}
-	if err := s.writeIndex(index); err != nil {
-		return err
+	if len(s.names) > 1 {
+		if err := s.writeIndex(index); err != nil {
+			return err
+		}
 	}
 	return s.commit()
 }
 
-// indexOf returns the index of shards that are to be written.
-func indexOf(shards map[string]map[string]Tensor, metadata map[string]string) ([]byte, error) {
+// index returns the index of shards that are to be written.
+func (s *shardSet) index(metadata map[string]string) ([]byte, error) {
 	x, err := NewIndex(func(yield func(string, *Header) bool) {
-		for _, shard := range slices.Sorted(maps.Keys(shards)) {
-			h := &Header{Metadata: metadata}
-			for name, t := range shards[shard] {
-				h.Tensors = append(h.Tensors, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
-			}
-			if !yield(shard, h) {
+		for i, name := range s.names {
+			if !yield(name, &Header{Metadata: metadata, Tensors: s.out[i].infos}) {
 				return
 			}
 		}
@@ -177,17 +173,14 @@ func ownShard(name string) bool {
 // lock kept out: with a random number, unless the directory has no earlier checkpoint. A
 // reader that has the index of an earlier one must not find the shards of a later one.
 // A single shard keeps its name: the rename that replaces it is atomic.
-func (s *shardSet) rename(shards map[string]map[string]Tensor) map[string]map[string]Tensor {
+func (s *shardSet) rename() {
 	if len(s.earlier) == 0 {
-		return shards
+		return
 	}
 	stem := fmt.Sprintf("%s.%d", modelStem, 1+rand.IntN(1_000_000_000))
-	renamed := make(map[string]map[string]Tensor, len(shards))
 	for i, name := range s.names {
 		s.names[i] = stem + strings.TrimPrefix(name, modelStem)
-		renamed[s.names[i]] = shards[name]
 	}
-	return renamed
 }
 
 // computes reports whether some tensors are computed.
