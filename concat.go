@@ -137,8 +137,8 @@ func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
 		}
 	}
 	joined.shape[dim] += next.shape[dim]
-	p, broken := t.selecting(joined)
-	return p, broken == ""
+	p, err := t.selecting(joined)
+	return p, err == nil
 }
 
 // elementsOf returns how many elements of a dtype n bytes are, if they are whole.

@@ -39,8 +39,8 @@ type gather struct {
 
 // newGather merges the dimensions of a slice into as few loops and as long runs
 // as possible. The shape has no zero dimension. If a run does not fill whole
-// bytes, broken says so.
-func newGather(d DType, l *strided) (g gather, broken string) {
+// bytes, that is an error.
+func newGather(d DType, l *strided) (g gather, err error) {
 	bits := int64(d.Bits())
 	run, outer := int64(1), len(l.shape) // elements of a run; the dimensions outside of it
 	for outer > 0 && (l.shape[outer-1] == 1 || l.strides[outer-1] == run) {
@@ -49,20 +49,20 @@ func newGather(d DType, l *strided) (g gather, broken string) {
 	}
 	var ok bool
 	if g.run, ok = wholeBytes(run, bits); !ok {
-		return g, fmt.Sprintf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
+		return g, fmt.Errorf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
 	}
 	if g.first, ok = wholeBytes(l.first, bits); !ok {
-		return g, fmt.Sprintf("element %d of %d bits does not start on a byte boundary", l.first, bits)
+		return g, fmt.Errorf("element %d of %d bits does not start on a byte boundary", l.first, bits)
 	}
 	for i := range outer {
 		n := int64(l.shape[i])
 		step, ok := wholeBytes(l.strides[i], bits)
 		if !ok && n > 1 {
-			return g, fmt.Sprintf("every %d-th element of %d bits does not start on a byte boundary", l.strides[i], bits)
+			return g, fmt.Errorf("every %d-th element of %d bits does not start on a byte boundary", l.strides[i], bits)
 		}
 		g.add(stride.Loop{N: n, Stride: step})
 	}
-	return g, ""
+	return g, nil
 }
 
 // add puts a loop into the innermost one, merged with that where it continues it.

@@ -88,11 +88,7 @@ func (t Tensor) bitcast(d DType) (Tensor, error) {
 		t.shape = scaled.shape
 		return t, nil
 	}
-	p, broken := t.selecting(scaled)
-	if broken != "" {
-		return Tensor{}, errors.New(broken)
-	}
-	return p, nil
+	return t.selecting(scaled)
 }
 
 // scale returns the layout of the same bytes as elements of another size. The

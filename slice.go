@@ -127,11 +127,7 @@ func (t Tensor) slice(ranges []Range) (Tensor, error) {
 			part.strides = append(part.strides, whole.strides[i]*int64(s.step))
 		}
 	}
-	p, broken := t.selecting(part)
-	if broken != "" {
-		return Tensor{}, errors.New(broken)
-	}
-	return p, nil
+	return t.selecting(part)
 }
 
 // A selection is a Range in a dimension of known size: n indices from first on,
@@ -211,15 +207,15 @@ func (t Tensor) layout() *strided {
 
 // selecting returns the tensor of the elements that l selects, counted from the
 // same element as in the layout of t.
-func (t Tensor) selecting(l *strided) (p Tensor, broken string) {
-	p = t
+func (t Tensor) selecting(l *strided) (Tensor, error) {
+	p := t
 	p.shape, p.strided, p.size = l.shape, nil, 0
 	if n, _ := countElements(l.shape); n == 0 {
-		return p, ""
+		return p, nil
 	}
-	g, broken := newGather(t.sourceDType(), l)
-	if broken != "" {
-		return Tensor{}, broken
+	g, err := newGather(t.sourceDType(), l)
+	if err != nil {
+		return Tensor{}, err
 	}
 	p.size = g.size()
 	if g.contiguous() {
@@ -227,5 +223,5 @@ func (t Tensor) selecting(l *strided) (p Tensor, broken string) {
 	} else {
 		p.strided = l
 	}
-	return p, ""
+	return p, nil
 }

@@ -24,7 +24,7 @@ func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	}
 	if t.strided != nil {
 		if l, ok := t.strided.reshape(shape); ok {
-			if p, broken := t.selecting(l); broken == "" {
+			if p, err := t.selecting(l); err == nil {
 				return p, nil
 			}
 		}

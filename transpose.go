@@ -49,9 +49,9 @@ func (t Tensor) transpose(dims []int) (Tensor, error) {
 	for i, dim := range dims {
 		moved.shape[i], moved.strides[i] = whole.shape[dim], whole.strides[dim]
 	}
-	p, broken := t.selecting(moved)
-	if broken != "" {
-		return Tensor{}, fmt.Errorf("%s: %w", broken, errors.ErrUnsupported)
+	p, err := t.selecting(moved)
+	if err != nil {
+		return Tensor{}, fmt.Errorf("%w: %w", err, errors.ErrUnsupported)
 	}
 	return p, nil
 }
