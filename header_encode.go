@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -63,10 +64,7 @@ func headerSizeHint(tensors []TensorInfo, metadata map[string]string) int {
 
 func appendMetadata(b []byte, metadata map[string]string) []byte {
 	b = append(b, `"`+metadataKey+`":{`...)
-	keys := make([]string, 0, len(metadata))
-	for key := range metadata {
-		keys = append(keys, key)
-	}
+	keys := slices.AppendSeq(make([]string, 0, len(metadata)), maps.Keys(metadata))
 	slices.Sort(keys)
 	for i, key := range keys {
 		if i > 0 {

@@ -2,7 +2,6 @@ package mem
 
 import (
 	"os"
-	"reflect"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,7 +51,7 @@ func faultHuge(b []byte) bool {
 // aligned returns the part of b that starts and ends at multiples of size, a
 // power of two. It is empty if there is none.
 func aligned(b []byte, size int) []byte {
-	skip := int(-reflect.ValueOf(b).Pointer() & uintptr(size-1))
+	skip := int(-Address(b) & uintptr(size-1))
 	if skip >= len(b) {
 		return nil
 	}
