@@ -139,7 +139,7 @@ func TestMutations(t *testing.T) {
 	switch {
 	case testplatform.Long():
 		n = 300_000
-	case testing.Short() || raceEnabled:
+	case testing.Short() || testplatform.RaceEnabled:
 		n = 20_000
 	}
 	for range n {
@@ -339,7 +339,7 @@ func TestParseAllocations(t *testing.T) {
 		allocs := testing.AllocsPerRun(10, func() {
 			must(parseHeader(text, size))
 		})
-		if raceEnabled {
+		if testplatform.RaceEnabled {
 			continue // the detector allocates, too
 		}
 		require.LessOrEqual(t, allocs, most)

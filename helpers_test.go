@@ -8,19 +8,11 @@ import (
 	"math"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
-
-// raceEnabled reports whether this test binary has the race detector, which
-// slows it down and allocates.
-var raceEnabled = func() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}()
 
 // must returns v, of a call that cannot fail in the test.
 func must[T any](v T, err error) T {

@@ -302,7 +302,7 @@ func TestExpressions(t *testing.T) {
 	switch {
 	case testplatform.Long():
 		n = 20_000
-	case testing.Short() || raceEnabled:
+	case testing.Short() || testplatform.RaceEnabled:
 		n = 150
 	}
 	steps := make(map[string]int)

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -22,13 +21,6 @@ import (
 	. "github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
-
-// raceEnabled reports whether this test binary has the race detector, which
-// slows it down and allocates.
-var raceEnabled = func() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}()
 
 // littleEndian reports whether the host can view elements of several bytes.
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }

@@ -56,7 +56,7 @@ func TestLargeExpressions(t *testing.T) {
 		}},
 		{"a computed tensor of blocks", F32, []int{3000, 1000}, func(e *expression, x twin) twin { return x.convert(e, BF16) }},
 	}
-	if testplatform.Long() && !raceEnabled {
+	if testplatform.Long() && !testplatform.RaceEnabled {
 		rows = append(rows, []row{
 			{"many matrices", F32, []int{4, 2, 1500, 601}, turned(1, 0, 3, 2)},
 			{"long rows", U32, []int{40, 5000}, beside(40, 70_000)},

@@ -133,7 +133,7 @@ func TestHeadersAtTheLimit(t *testing.T) {
 				require.Less(t, len(err.Error()), 2000)
 			})
 			t.Logf("%.2f times the header, in %d", float64(bytes)/float64(n), number)
-			if raceEnabled {
+			if testplatform.RaceEnabled {
 				return // the detector allocates, too
 			}
 			require.Less(t, float64(bytes), c.most*float64(n)+slack)
@@ -180,7 +180,7 @@ func TestIndexesAtTheLimit(t *testing.T) {
 			})
 			t.Logf("%.2f times the index", float64(bytes)/float64(n))
 			require.LessOrEqual(t, calls.Load(), int64(1))
-			if !raceEnabled {
+			if !testplatform.RaceEnabled {
 				require.Less(t, float64(bytes), 10*float64(n)+slack, "half of it for io.ReadAll, up to Go 1.24")
 			}
 		})

@@ -92,7 +92,7 @@ func (w *residentWriter) Write(b []byte) (int, error) {
 // TestConvertingWritesAreSmall: a conversion on the way from a file to a writer takes
 // some blocks of 1 MiB, whatever the size of the tensor.
 func TestConvertingWritesAreSmall(t *testing.T) {
-	if raceEnabled {
+	if testplatform.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	size := 256 << 20
@@ -120,7 +120,7 @@ func TestConvertingWritesAreSmall(t *testing.T) {
 // reused, not collected. The long test has the size, and the limit, of the promise.
 func TestComputedWritesAreSmall(t *testing.T) {
 	testplatform.NeedProcesses(t)
-	if raceEnabled {
+	if testplatform.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	const most, less = 48, 12

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -54,22 +55,6 @@ func openSkipping(fsys fs.FS, dir string) (*held, error) {
 	}
 	h.File = f
 	return h, nil
-}
-
-// runPython runs a script with the interpreter that SAFETENSORS_TORCH names by its absolute
-// path. Without one the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH is 1.
-func runPython(t *testing.T, args ...string) {
-	t.Helper()
-	python := os.Getenv("SAFETENSORS_TORCH")
-	if python == "" {
-		const message = "SAFETENSORS_TORCH names no Python with PyTorch (pip install -r testdata/requirements-torch.txt)"
-		if os.Getenv("SAFETENSORS_REQUIRE_TORCH") == "1" {
-			require.FailNow(t, message)
-		}
-		t.Skip(message)
-	}
-	out, err := exec.Command(python, append([]string{"-B"}, args...)...).CombinedOutput() // no __pycache__ next to the scripts
-	require.NoError(t, err, "%s", out)
 }
 
 // requireSame compares a checkpoint with a safetensors file: names, dtypes, shapes and bytes.
@@ -112,7 +97,9 @@ func TestDistcpGolden(t *testing.T) { requireFolder(t, "testdata/distcp", "one",
 // than the golden ones, also one with a file for each chunk and one of several threads.
 func TestTorchDistcp(t *testing.T) {
 	folder := t.TempDir()
-	runPython(t, filepath.Join("testdata", "distcp", "generate.py"), folder, "1")
+	cmd := exec.Command(testplatform.Torch(t), "-B", filepath.Join("testdata", "distcp", "generate.py"), folder, "1") // no __pycache__
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	requireFolder(t, folder, "one", "ranks", "mesh", "files", "threads")
 	c := must(openSkipping(os.DirFS(folder), "safetensors"))
 	defer c.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,14 +38,7 @@ func torch(t *testing.T) func(args ...string) {
 // returns what it prints.
 func torchCommand(t *testing.T) func(args ...string) ([]byte, error) {
 	t.Helper()
-	python := os.Getenv("SAFETENSORS_TORCH")
-	if python == "" {
-		const message = "SAFETENSORS_TORCH names no Python with PyTorch (pip install -r testdata/requirements-torch.txt)"
-		if os.Getenv("SAFETENSORS_REQUIRE_TORCH") == "1" {
-			require.FailNow(t, message)
-		}
-		t.Skip(message)
-	}
+	python := testplatform.Torch(t)
 	return func(args ...string) ([]byte, error) {
 		// -B: no __pycache__ next to the script.
 		return exec.Command(python, append([]string{"-B", "testdata/dcp.py"}, args...)...).CombinedOutput()

@@ -9,8 +9,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,14 +16,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// raceEnabled reports whether this test binary has the race detector, which
-// allocates.
-var raceEnabled = func() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}()
+	"github.com/gosafetensors/safetensors/internal/testplatform"
+)
 
 // requireNoGoroutinesLeft checks that those of a test have ended after its other
 // cleanups: call it first.
@@ -125,7 +118,7 @@ func TestHostileHeaders(t *testing.T) {
 			})
 			require.LessOrEqual(t, len(s.ranges()), 2*maxTries)
 			require.LessOrEqual(t, sent.Load(), int64(mostInFlight))
-			if !raceEnabled {
+			if !testplatform.RaceEnabled {
 				require.LessOrEqual(t, memory, uint64(maxTries*16<<20))
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 )
 
 func TestOpenCostsOneRequestOrTwo(t *testing.T) {
@@ -250,7 +251,7 @@ func TestOpen(t *testing.T) {
 				}
 				require.LessOrEqual(t, int64(len(s.ranges())), c.requests)
 				require.LessOrEqual(t, s.bytes(), int64(mostInFlight+maxIndex))
-				if !raceEnabled {
+				if !testplatform.RaceEnabled {
 					require.LessOrEqual(t, memory, uint64(14*maxIndex), "two growing buffers of 64 MiB, and what the server allocates")
 				}
 			})

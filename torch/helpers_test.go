@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"io"
 	"maps"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -13,22 +11,6 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
-
-// runPython runs a script with the interpreter that SAFETENSORS_TORCH names by its absolute
-// path. Without one the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH is 1.
-func runPython(t *testing.T, args ...string) {
-	t.Helper()
-	python := os.Getenv("SAFETENSORS_TORCH")
-	if python == "" {
-		const message = "SAFETENSORS_TORCH names no Python with PyTorch (pip install -r testdata/requirements-torch.txt)"
-		if os.Getenv("SAFETENSORS_REQUIRE_TORCH") == "1" {
-			require.FailNow(t, message)
-		}
-		t.Skip(message)
-	}
-	out, err := exec.Command(python, append([]string{"-B"}, args...)...).CombinedOutput() // no __pycache__ next to the scripts
-	require.NoError(t, err, "%s", out)
-}
 
 // must returns v, of a call that cannot fail in the test.
 func must[T any](v T, err error) T {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -47,7 +49,9 @@ func TestGolden(t *testing.T) { requireFolder(t, "testdata") }
 func TestTorch(t *testing.T) {
 	for _, seed := range []string{"1", "2"} {
 		folder := t.TempDir()
-		runPython(t, filepath.Join("testdata", "generate.py"), folder, seed)
+		cmd := exec.Command(testplatform.Torch(t), "-B", filepath.Join("testdata", "generate.py"), folder, seed) // no __pycache__
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
 		requireFolder(t, folder)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"testing"
 )
@@ -34,6 +35,28 @@ const (
 func emulated() bool {
 	name, err := os.ReadFile("/proc/self/comm")
 	return err == nil && bytes.HasPrefix(name, []byte("qemu-"))
+}
+
+// RaceEnabled reports whether this test binary has the race detector, which slows it down
+// and allocates.
+var RaceEnabled = func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}()
+
+// Torch returns the Python with PyTorch that SAFETENSORS_TORCH names by its absolute path.
+// Without one the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH is 1.
+func Torch(t testing.TB) string {
+	t.Helper()
+	python := os.Getenv("SAFETENSORS_TORCH")
+	if python == "" {
+		const message = "SAFETENSORS_TORCH names no Python with PyTorch (pip install -r testdata/requirements-torch.txt)"
+		if os.Getenv("SAFETENSORS_REQUIRE_TORCH") == "1" {
+			t.Fatal(message)
+		}
+		t.Skip(message)
+	}
+	return python
 }
 
 // NeedModes skips a test of the permissions of files.
