@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
@@ -65,6 +66,26 @@ func TestReaderFaults(t *testing.T) {
 type readerAtFunc func([]byte, int64) (int, error)
 
 func (f readerAtFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }
+
+// TestWideJoinedWritesFail writes long pieces, one of which cannot be read: the file
+// is not written.
+func TestWideJoinedWritesFail(t *testing.T) {
+	const size = 400_000
+	for failing := range 3 {
+		pieces := make([]Tensor, 3)
+		for i := range pieces {
+			r := &failingReader{ReaderAt: bytes.NewReader(make([]byte, size)), left: size}
+			if i == failing {
+				r.left = size / 2
+			}
+			pieces[i] = must(NewTensorAt(U8, []int{size}, r))
+		}
+		joined := must(Concat(0, pieces...))
+		dir := t.TempDir()
+		require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), map[string]Tensor{"x": joined}, nil), errReader)
+		requireEmptyDir(t, dir)
+	}
+}
 
 // TestPartsOfTwo joins the first half of one tensor with the second half of another:
 // where they are says nothing about what they are of.
