@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/convert"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -101,14 +102,10 @@ func (c *conversion) apply(name, renamed string, t safetensors.Tensor) (safetens
 	return t, err
 }
 
-// mostCounted is how many bytes are converted in blocks: those of more would take too much
-// memory.
-const mostCounted = 8e12
-
 // count has converted tensors counted that are still among those to write. Nothing can tell
 // after that that two of them share their data.
 func (c *conversion) count(tensors map[string]safetensors.Tensor) error {
-	left := int64(mostCounted)
+	left := int64(blocks.Most)
 	for name, from := range c.from {
 		t, ok := tensors[name]
 		if left -= from.Size(); left < 0 {

@@ -11,6 +11,10 @@ import (
 // Elements is how many elements are computed at once: 8 MiB of float32.
 const Elements = 2 << 20
 
+// Most is how many bytes may be joined: blocks of more would take 1 to 2 GB of memory before any is
+// computed.
+const Most = 8e12
+
 // Join returns a tensor of a shape, joined from blocks of at most Elements elements.
 // makeBlock makes one of them, from its ranges in the leading dimensions and its shape.
 func Join(shape []int, makeBlock func(block []safetensors.Range, shape []int) (safetensors.Tensor, error)) (safetensors.Tensor, error) {

@@ -63,8 +63,8 @@ type pair struct {
 
 // A memory holds the elements of two blocks.
 type memory struct {
-	x, y []byte
-	u, v []float64
+	bytes   [2][]byte
+	numbers [2][]float64
 }
 
 // block compares block number i.
@@ -73,25 +73,23 @@ func (p *pair) block(i int64) (err error) {
 	defer p.idle.Put(m)
 	first := i * blockElements
 	n := min(blockElements, p.n-first)
-	if m.x, err = read(p.a, first, n, m.x); err != nil {
-		return err
+	both := [2]safetensors.Tensor{p.a, p.b}
+	for k, t := range both {
+		if m.bytes[k], err = read(t, first, n, m.bytes[k]); err != nil {
+			return err
+		}
 	}
-	if m.y, err = read(p.b, first, n, m.y); err != nil {
-		return err
-	}
-	if p.same && bytes.Equal(m.x, m.y) {
+	if p.same && bytes.Equal(m.bytes[0], m.bytes[1]) {
 		return nil
 	}
-	u, err := elementsOf(p.a.DType(), n, m.x, m.u)
-	if err != nil {
-		return err
+	var e [2]elements
+	for k, t := range both {
+		if e[k], err = elementsOf(t.DType(), n, m.bytes[k], m.numbers[k]); err != nil {
+			return err
+		}
+		m.numbers[k] = e[k].numbers
 	}
-	v, err := elementsOf(p.b.DType(), n, m.y, m.v)
-	if err != nil {
-		return err
-	}
-	m.u, m.v = u.numbers, v.numbers
-	d, at := p.compare(int(n), u, v, m)
+	d, at := p.compare(int(n), e[0], e[1], m)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
@@ -138,7 +136,7 @@ func (p *pair) compare(n int, u, v elements, m *memory) (d Difference, at int64)
 		}
 		equal := absolute == 0 || absolute <= p.tolerance.Absolute+p.tolerance.Relative*size
 		if exact && equal && width > 0 {
-			equal = bytes.Equal(m.x[i*width:][:width], m.y[i*width:][:width])
+			equal = bytes.Equal(m.bytes[0][i*width:][:width], m.bytes[1][i*width:][:width])
 		}
 		if !equal {
 			d.Different++

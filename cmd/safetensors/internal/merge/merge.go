@@ -86,15 +86,12 @@ func combineIn[T number](tensors []safetensors.Tensor, f factors) (safetensors.T
 	})
 }
 
-// mostBytes limits what a header may claim: the blocks of as much take 1 to 2 GB of memory
-// before any is computed.
-const mostBytes = 8e12
-
+// checkSize limits what a header may claim.
 func checkSize(model checkpoint) error {
-	left := int64(mostBytes)
+	left := int64(blocks.Most)
 	for _, t := range model {
 		if left -= t.Size(); left < 0 {
-			return fmt.Errorf("the model has more than %s", term.Bytes(mostBytes))
+			return fmt.Errorf("the model has more than %s", term.Bytes(blocks.Most))
 		}
 	}
 	return nil

@@ -57,9 +57,6 @@ func ParseGlob(text string) (Glob, error) {
 	return Glob{text, re}, nil
 }
 
-// Match reports whether the Glob selects a name.
-func (g Glob) Match(name string) bool { return g.re.MatchString(name) }
-
 // A Selection is the names that one of some Globs selects and none of some others.
 type Selection struct{ only, except []Glob }
 
@@ -89,7 +86,7 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 	used := make(map[string]bool)
 	matches := func(globs []Glob, name string) (any bool) {
 		for _, g := range globs {
-			if g.Match(name) {
+			if g.re.MatchString(name) {
 				used[g.text] = true
 				any = true
 			}

@@ -44,7 +44,7 @@ func TestGlob(t *testing.T) {
 	} {
 		g, err := ParseGlob(c.glob)
 		require.NoError(t, err, c.glob)
-		require.Equal(t, c.want, g.Match(c.name), "%q %q", c.glob, c.name)
+		require.Equal(t, c.want, g.re.MatchString(c.name), "%q %q", c.glob, c.name)
 	}
 	for _, bad := range []string{"[", "[]", "a[b", "[z-a]"} {
 		_, err := ParseGlob(bad)
