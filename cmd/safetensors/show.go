@@ -132,20 +132,17 @@ func parseRange(text string, size int) (safetensors.Range, error) {
 	parts := strings.Split(text, ":")
 	numbers := []int{0, size, 1}
 	for i, part := range parts {
-		if part == "" && len(parts) > 1 {
+		if part == "" && (len(parts) == 2 || len(parts) == 3) {
 			continue
 		}
 		n, err := strconv.Atoi(part)
-		if err != nil || i > 2 {
+		if err != nil || len(parts) > 3 {
 			return safetensors.Range{}, fmt.Errorf("%q is not an index or START:STOP:STEP", text)
 		}
 		numbers[i] = n
 	}
 	if len(parts) == 1 {
 		return safetensors.At(numbers[0]), nil
-	}
-	if len(parts) > 3 {
-		return safetensors.Range{}, fmt.Errorf("%q is not an index or START:STOP:STEP", text)
 	}
 	return safetensors.Span(numbers[0], numbers[1]).By(numbers[2]), nil
 }

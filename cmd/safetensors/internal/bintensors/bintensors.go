@@ -60,15 +60,8 @@ func Sniff(head []byte) bool {
 // Open returns the tensors and the metadata of the file of size bytes in r, which must
 // stay readable as long as the tensors are used. It reads the header; the data of a
 // tensor is read when the tensor is.
-func Open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
-	tensors, metadata, err := open(r, size)
-	if err != nil {
-		return nil, nil, fmt.Errorf("bintensors file: %w", err)
-	}
-	return tensors, metadata, nil
-}
-
-func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]string, error) {
+func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, metadata map[string]string, err error) {
+	defer named(&err)
 	var prefix [prefixSize]byte
 	if size < prefixSize {
 		return nil, nil, fmt.Errorf("%d bytes are no header: %w", size, io.ErrUnexpectedEOF)
@@ -93,7 +86,7 @@ func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]
 	if err != nil {
 		return nil, nil, err
 	}
-	tensors := make(map[string]safetensors.Tensor, len(h.Tensors))
+	tensors = make(map[string]safetensors.Tensor, len(h.Tensors))
 	for _, info := range h.Tensors {
 		data := io.NewSectionReader(r, start+info.DataOffsets[0], info.DataOffsets[1]-info.DataOffsets[0])
 		if tensors[info.Name], err = safetensors.NewTensorAt(info.DType, info.Shape, data); err != nil {
@@ -101,6 +94,13 @@ func open(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, map[string]
 		}
 	}
 	return tensors, h.Metadata, nil
+}
+
+// named says of an error which format it is about.
+func named(err *error) {
+	if *err != nil {
+		*err = fmt.Errorf("bintensors file: %w", *err)
+	}
 }
 
 // parse returns the header of a file whose tensors have data bytes, in the only format in
@@ -125,14 +125,8 @@ func parse(text []byte, data int64) (*safetensors.Header, error) {
 //
 // Before anything is written it is an error if bintensors has no dtype for a tensor, or
 // if the checks of Open would fail.
-func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	if err := write(w, tensors, metadata); err != nil {
-		return fmt.Errorf("bintensors file: %w", err)
-	}
-	return nil
-}
-
-func write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error {
+func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
+	defer named(&err)
 	h, err := headerOf(tensors, metadata)
 	if err != nil {
 		return err

@@ -175,18 +175,20 @@ func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	var requests errgroup.Group
 	requests.SetLimit(8) // in each call; several calls may run concurrently
 	var near []target
+	request := func() {
+		if targets := near; len(targets) > 0 {
+			requests.Go(func() error { return o.readTogether(targets) })
+		}
+		near = nil
+	}
 	for off, dst := range ranges {
 		next := target{off, dst}
 		if len(near) > 0 && (off-near[len(near)-1].end() > largestGap || next.end()-near[0].off > most) {
-			targets := near
-			requests.Go(func() error { return o.readTogether(targets) })
-			near = nil
+			request()
 		}
 		near = append(near, next)
 	}
-	if len(near) > 0 {
-		requests.Go(func() error { return o.readTogether(near) })
-	}
+	request()
 	return requests.Wait()
 }
 
