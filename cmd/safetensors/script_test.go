@@ -173,14 +173,12 @@ func TestIntegrityPage(t *testing.T) {
 // tensorOfData returns a tensor of a dtype that is given as bytes.
 func tensorOfData(t testing.TB, d safetensors.DType, shape []int, data ...byte) safetensors.Tensor {
 	t.Helper()
-	x := must(safetensors.NewTensor(d, shape, data))
-	return x
+	return must(safetensors.NewTensor(d, shape, data))
 }
 
 func floats(t testing.TB, shape []int, values ...float32) safetensors.Tensor {
 	t.Helper()
-	x := must(safetensors.NewTensor(safetensors.F32, shape, values))
-	return x
+	return must(safetensors.NewTensor(safetensors.F32, shape, values))
 }
 
 // counting returns a tensor of the numbers from 0 on.

@@ -21,8 +21,7 @@ func must[T any](v T, err error) T {
 
 func tensor[T safetensors.Element](t *testing.T, d safetensors.DType, shape []int, values ...T) safetensors.Tensor {
 	t.Helper()
-	x := must(safetensors.NewTensor(d, shape, values))
-	return x
+	return must(safetensors.NewTensor(d, shape, values))
 }
 
 func TestValues(t *testing.T) {

@@ -36,8 +36,7 @@ func random(t *testing.T, r *rand.Rand, d safetensors.DType, shape ...int) (safe
 }
 
 func values(t *testing.T, tensor safetensors.Tensor) []float64 {
-	x := must(safetensors.Append[float64](nil, tensor))
-	return x
+	return must(safetensors.Append[float64](nil, tensor))
 }
 
 // requireRounded requires that a tensor has the values, rounded once to its dtype.

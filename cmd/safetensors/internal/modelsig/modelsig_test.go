@@ -35,8 +35,7 @@ func errorOf[T any](_ T, err error) error { return err }
 
 func newKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
-	key := must(ecdsa.GenerateKey(curve, rand.Reader))
-	return key
+	return must(ecdsa.GenerateKey(curve, rand.Reader))
 }
 
 // now is the time of the tests, in the middle of the lives of their certificates.
@@ -55,8 +54,7 @@ func certify(t testing.TB, key *ecdsa.PrivateKey, parent *x509.Certificate, pare
 		parent, parentKey = c, key
 	}
 	der := must(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey))
-	made := must(x509.ParseCertificate(der))
-	return made
+	return must(x509.ParseCertificate(der))
 }
 
 // authority makes a certificate one of an authority.
@@ -540,8 +538,7 @@ func FuzzParse(f *testing.F) {
 // TestHistorical verifies what older versions of the Python package have signed.
 func TestHistorical(t *testing.T) {
 	read := func(name string) []byte {
-		data := must(os.ReadFile(filepath.Join("testdata", name)))
-		return data
+		return must(os.ReadFile(filepath.Join("testdata", name)))
 	}
 	key := must(ParsePublicKey(read("key.pub")))
 	roots := must(ParseCertificates(read("root.pem")))

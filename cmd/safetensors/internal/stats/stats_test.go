@@ -25,6 +25,15 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// described is Describe, which cannot fail in the test.
+func described(tensors ...safetensors.Tensor) ([]Summary, Summary) {
+	summaries, total, err := Describe(tensors)
+	if err != nil {
+		panic(err)
+	}
+	return summaries, total
+}
+
 // naive describes numbers in the most obvious way.
 func naive(values []float64) (s Summary) {
 	least, most, sum, squares := math.Inf(1), math.Inf(-1), 0.0, 0.0
@@ -109,23 +118,19 @@ func TestDescribeFloats(t *testing.T) {
 			}
 			x := must(safetensors.NewTensor(safetensors.F32, []int{n}, narrow))
 			tensors = append(tensors, x)
-			summaries, _, err := Describe([]safetensors.Tensor{x})
-			require.NoError(t, err)
+			summaries, _ := described(x)
 			requireSame(t, naive(values), summaries[0])
 			wide := must(safetensors.NewTensor(safetensors.F64, []int{n}, values))
-			fromWide, _, err := Describe([]safetensors.Tensor{wide})
-			require.NoError(t, err)
+			fromWide, _ := described(wide)
 			requireSame(t, naive(values), fromWide[0])
 			require.Equal(t, fromWide[0].Histogram, summaries[0].Histogram, "the fast loop agrees with its slow twin")
 			all = append(all, values...)
 		}
 	}
-	summaries, total, err := Describe(tensors)
-	require.NoError(t, err)
+	summaries, total := described(tensors...)
 	requireSame(t, naive(all), total)
 	for range 5 { // the result does not depend on who is first
-		again, totalAgain, err := Describe(tensors)
-		require.NoError(t, err)
+		again, totalAgain := described(tensors...)
 		require.Equal(t, total, totalAgain)
 		require.Equal(t, summaries[5], again[5])
 		require.Equal(t, summaries[len(summaries)-1], again[len(again)-1])
@@ -151,8 +156,7 @@ func TestDescribeDTypes(t *testing.T) {
 				}
 			}
 			x := must(safetensors.NewTensor(d, []int{n}, data))
-			summaries, total, err := Describe([]safetensors.Tensor{x})
-			require.NoError(t, err)
+			summaries, total := described(x)
 			want := naive(decode(t, x, data))
 			requireSame(t, want, summaries[0])
 			requireSame(t, want, total)
@@ -179,8 +183,7 @@ func TestDescribeExtremes(t *testing.T) {
 		}
 		for blocks, end := range []int{5, 1000, n} { // of one block, and of several
 			x := must(safetensors.NewTensor(safetensors.F64, []int{end}, values[:end]))
-			s, total, err := Describe([]safetensors.Tensor{x, zeros})
-			require.NoError(t, err)
+			s, total := described(x, zeros)
 			if blocks < 2 {
 				requireScaled(t, naive(moderate[:end]), exponent, s[0])
 				continue
@@ -190,8 +193,7 @@ func TestDescribeExtremes(t *testing.T) {
 		}
 	}
 	constant := must(safetensors.NewTensor(safetensors.F64, []int{3}, []float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}))
-	s, _, err := Describe([]safetensors.Tensor{constant, constant})
-	require.NoError(t, err)
+	s, _ := described(constant, constant)
 	require.Equal(t, []numbers.Float{math.MaxFloat64, 0}, []numbers.Float{s[0].Mean, s[0].Std})
 	for _, values := range [][]float64{
 		{-math.MaxFloat64, math.MaxFloat64},
@@ -199,8 +201,7 @@ func TestDescribeExtremes(t *testing.T) {
 	} {
 		values = slices.Repeat(values, 25) // the deviation is rounded
 		x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
-		s, _, err := Describe([]safetensors.Tensor{x})
-		require.NoError(t, err)
+		s, _ := described(x)
 		least, most := values[0], values[len(values)-1]
 		_, _, mean, std := figures(s[0])
 		require.InDelta(t, (least/2+most/2)/most, mean/most, 1e-15)
@@ -240,8 +241,7 @@ func TestDescribeManyBlocks(t *testing.T) {
 	atOnce = 2
 	values := random(rand.New(rand.NewPCG(11, 12)), 5*blockSize/8+3, 3, 1)
 	x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
-	s, _, err := Describe([]safetensors.Tensor{x})
-	require.NoError(t, err)
+	s, _ := described(x)
 	requireSame(t, naive(values), s[0])
 }
 
@@ -259,13 +259,11 @@ func TestDescribeAnywhere(t *testing.T) {
 			tensors = append(tensors, x)
 		}
 	}
-	want, total, err := Describe(tensors)
-	require.NoError(t, err)
+	want, total := described(tensors...)
 	for _, n := range []int{1, 2, 5} {
 		previous := runtime.GOMAXPROCS(n)
-		got, gotTotal, err := Describe(tensors)
+		got, gotTotal := described(tensors...)
 		runtime.GOMAXPROCS(previous)
-		require.NoError(t, err)
 		require.Equal(t, want, got)
 		require.Equal(t, total, gotTotal)
 	}
@@ -278,8 +276,7 @@ func TestDescribeNothingFinite(t *testing.T) {
 		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
 		for _, d := range []safetensors.DType{safetensors.F32, safetensors.F64, safetensors.BF16} {
 			x := must(x.Convert(d))
-			s, total, err := Describe([]safetensors.Tensor{x, x})
-			require.NoError(t, err)
+			s, total := described(x, x)
 			require.Equal(t, int64(len(values)), s[0].NaN+s[0].Inf)
 			require.Equal(t, s[0].NaN+s[1].NaN, total.NaN)
 			least, _, mean, _ := figures(total)
@@ -301,16 +298,14 @@ func TestDescribeExactly(t *testing.T) {
 		sum.Add(sum, big.NewFloat(float64(values[i])))
 	}
 	x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
-	s, _, err := Describe([]safetensors.Tensor{x})
-	require.NoError(t, err)
+	s, _ := described(x)
 	mean, _ := sum.Quo(sum, big.NewFloat(float64(len(values)))).Float64()
 	_, _, gotMean, gotStd := figures(s[0])
 	require.InDelta(t, 1, gotMean/mean, 1e-15)
 	require.Equal(t, []uint64{0x408f4003fd343432, 0x3f527c41f6105390}, []uint64{math.Float64bits(gotMean), math.Float64bits(gotStd)})
 	for _, values := range [][]float32{{0, float32(math.Copysign(0, -1)), 0}, {float32(math.Copysign(0, -1)), 0}} {
 		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
-		s, _, err := Describe([]safetensors.Tensor{x})
-		require.NoError(t, err)
+		s, _ := described(x)
 		require.Equal(t, []bool{true, false}, []bool{math.Signbit(float64(s[0].Min)), math.Signbit(float64(s[0].Max))})
 	}
 }
@@ -352,8 +347,7 @@ func TestHistogram(t *testing.T) {
 		values[i] = float32(i-500) / 100
 	}
 	x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
-	s, _, err := Describe([]safetensors.Tensor{x})
-	require.NoError(t, err)
+	s, _ := described(x)
 	h := s[0].Histogram
 	require.Len(t, h.Counts, bins)
 	require.Equal(t, []numbers.Float{-5, 5}, []numbers.Float{h.Edges[0], h.Edges[bins]})
@@ -362,8 +356,7 @@ func TestHistogram(t *testing.T) {
 		require.InDelta(t, float64(i)/2-5, float64(h.Edges[i]), 0.03)
 	}
 	one := must(safetensors.NewTensor(safetensors.F32, []int{3}, []float32{7, 7, 7}))
-	s, _, err = Describe([]safetensors.Tensor{one})
-	require.NoError(t, err)
+	s, _ = described(one)
 	require.Equal(t, Histogram{[]numbers.Float{7, 7}, []int64{3}}, s[0].Histogram)
 }
 
@@ -371,8 +364,7 @@ func TestHistogram(t *testing.T) {
 func TestHistogramBeyondFloat32(t *testing.T) {
 	values := []float64{-1e300, -9e299, -1e100, -1, 0, 1, 1e100, 9e299, 1e300}
 	x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
-	s, _, err := Describe([]safetensors.Tensor{x})
-	require.NoError(t, err)
+	s, _ := described(x)
 	h := s[0].Histogram
 	want := make([]int64, len(h.Counts))
 	for _, v := range values {
@@ -419,8 +411,7 @@ func BenchmarkDescribe(b *testing.B) {
 // weights as it is.
 func TestTypical(t *testing.T) {
 	tensor := func(d safetensors.DType, data []byte, n int) safetensors.Tensor {
-		x := must(safetensors.NewTensor(d, []int{n}, data))
-		return x
+		return must(safetensors.NewTensor(d, []int{n}, data))
 	}
 	var weights []byte
 	for i := range 4000 {
@@ -432,8 +423,7 @@ func TestTypical(t *testing.T) {
 	for _, x := range outliers {
 		more = binary.LittleEndian.AppendUint32(more, math.Float32bits(x))
 	}
-	_, total, err := Describe([]safetensors.Tensor{plain, tensor(safetensors.F32, more, len(outliers)), tensor(safetensors.I64, make([]byte, 80_000), 10_000)})
-	require.NoError(t, err)
+	_, total := described(plain, tensor(safetensors.F32, more, len(outliers)), tensor(safetensors.I64, make([]byte, 80_000), 10_000))
 	h := total.Typical
 	require.Equal(t, []numbers.Float{-100.0 / 256, 99.0 / 256}, []numbers.Float{h.Edges[0], h.Edges[len(h.Edges)-1]})
 	require.Len(t, h.Counts, bins)
@@ -444,7 +434,6 @@ func TestTypical(t *testing.T) {
 	}
 	require.Equal(t, int64(4000), sum)
 
-	_, total, err = Describe([]safetensors.Tensor{tensor(safetensors.I64, make([]byte, 80), 10)})
-	require.NoError(t, err)
+	_, total = described(tensor(safetensors.I64, make([]byte, 80), 10))
 	require.Empty(t, total.Typical.Counts)
 }
