@@ -164,27 +164,34 @@ func TestInterruptPipes(t *testing.T) {
 	}
 }
 
-// TestS3Interrupt interrupts an upload in several parts: none of them is left.
+// TestS3Interrupt interrupts an upload in several parts, and that of an index: nothing of the
+// checkpoint is left.
 func TestS3Interrupt(t *testing.T) { eachStore(t, testS3Interrupt) }
 
 func testS3Interrupt(t *testing.T, s *store) {
-	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 16<<20)}, nil))
-	arrived, release := make(chan bool, 100), make(chan bool)
-	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Query().Get("partNumber") == "2" {
+	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 6<<20), "second": counting(t, 6<<20)}, nil))
+	for size, lost := range map[string]func(*http.Request) bool{
+		"5GB":  func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" },
+		"30MB": func(r *http.Request) bool { return r.Method == "PUT" && strings.HasSuffix(r.URL.Path, ".index.json") },
+	} {
+		arrived, release := make(chan bool, 100), make(chan bool)
+		s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if !lost(r) {
+				return false
+			}
 			arrived <- true
 			<-release
-		}
-		return false
-	})
-	r := start(t, "cp", "-q", "big.safetensors", "s3://models/folder", "--max-shard-size", "5GB")
-	<-arrived
-	require.NoError(t, r.Process.Signal(os.Interrupt))
-	r.Wait()
-	close(release) // the part comes to an upload that is gone: while both run, a store may keep it
-	require.Equal(t, 130, r.ProcessState.ExitCode(), r.errs.String())
-	require.Equal(t, "safetensors: interrupted\n", r.errs.String())
-	require.Empty(t, s.objects(t))
+			return size != "5GB" // an index never comes to the store
+		})
+		r := start(t, "cp", "-q", "big.safetensors", "s3://models/folder", "--max-shard-size", size)
+		<-arrived
+		require.NoError(t, r.Process.Signal(os.Interrupt))
+		r.Wait()
+		close(release) // the part comes to an upload that is gone: while both run, a store may keep it
+		require.Equal(t, 130, r.ProcessState.ExitCode(), r.errs.String())
+		require.Equal(t, "safetensors: interrupted\n", r.errs.String())
+		require.Empty(t, s.objects(t))
+	}
 }
 
 // TestInterruptDownload interrupts a download from a server that has stopped to send.

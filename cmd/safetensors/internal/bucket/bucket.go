@@ -144,11 +144,16 @@ func (e *Error) Error() string { return term.Name(e.URL) + ": " + e.Err.Error() 
 func (e *Error) Unwrap() error { return e.Err }
 
 func (b *Bucket) fail(key string, err error) error {
+	if cause := context.Cause(b.ctx); err != nil && cause != nil {
+		return cause
+	}
+	return b.refusal(key, err)
+}
+
+// refusal is fail, even where the context has ended.
+func (b *Bucket) refusal(key string, err error) error {
 	if err == nil {
 		return nil
-	}
-	if cause := context.Cause(b.ctx); cause != nil {
-		return cause
 	}
 	if errors.As(err, new(*Error)) { // of another object, which is copied to this one
 		return &Error{b.URL(key), err}
@@ -294,24 +299,17 @@ func (b *Bucket) Create(key string, data []byte) error {
 	return b.fail(key, b.store.put(b.ctx, key, data, true))
 }
 
-// Start returns the first n bytes of an object, or all if it is shorter.
+// Start returns the first n bytes of an object, or all if it is shorter. It works after the
+// context is cancelled, too: what is there decides what is to be cleaned up.
 func (b *Bucket) Start(key string, n int64) ([]byte, error) {
-	data, err := b.start(b.ctx, key, n)
-	return data, b.fail(key, err)
-}
-
-// Read is Start for cleaning up.
-func (b *Bucket) Read(key string, n int64) ([]byte, error) {
+	if b.ctx.Err() == nil {
+		data, err := b.start(b.ctx, key, n)
+		return data, b.fail(key, err)
+	}
 	ctx, cancel := b.cleaning()
 	defer cancel()
 	data, err := b.start(ctx, key, n)
-	if status(err) == http.StatusNotFound {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		return nil, &Error{b.URL(key), err}
-	}
-	return data, nil
+	return data, b.refusal(key, err)
 }
 
 // start asks again for a body that ends early, as if there had been none.

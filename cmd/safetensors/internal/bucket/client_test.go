@@ -329,5 +329,5 @@ func TestHostileKeys(t *testing.T) {
 	_, _, err := Open(t.Context(), "s3://models/a%0Ab?endpoint="+endpoint)
 	require.EqualError(t, err, `the key "a\nb" has control characters`)
 	b, _ := at(t, "s3", endpoint, "dir")
-	require.EqualError(t, errorOf(b.Read("dir/a\nb", 1)), `"s3://models/dir/a\nb": file does not exist`)
+	require.EqualError(t, errorOf(b.Start("dir/a\nb", 1)), `"s3://models/dir/a\nb": file does not exist: 404 Not Found`)
 }

@@ -134,8 +134,8 @@ func TestTries(t *testing.T) {
 	exists := must(b.Exists(key))
 	require.True(t, exists)
 	require.Len(t, requests(), 3)
-	_, err := b.Read(key, 1)
-	require.EqualError(t, err, "s3://models/x: 403 Forbidden: AccessDenied: no way")
+	_, err := b.Start(key, 1)
+	require.EqualError(t, err, "s3://models/x: permission denied: 403 Forbidden: AccessDenied: no way")
 	exists = must(b.Exists(key))
 	require.False(t, exists)
 	require.Len(t, requests(), 5)
@@ -270,7 +270,7 @@ func TestStrangeAnswers(t *testing.T) {
 		for _, scheme := range []string{"s3", "azblob"} {
 			endpoint, _ := serve(t, says(206, "0123456789", "Content-Range", text))
 			b, key := at(t, scheme, endpoint, "x")
-			require.ErrorContains(t, errorOf(b.Read(key, 10)), "expected one from byte 0 on with the size of the object")
+			require.ErrorContains(t, errorOf(b.Start(key, 10)), "expected one from byte 0 on with the size of the object")
 		}
 	}
 	require.ErrorIs(t, (&Bucket{ctx: t.Context()}).fail("x", &storeError{status: 404}), fs.ErrNotExist)

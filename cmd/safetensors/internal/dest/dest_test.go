@@ -204,7 +204,7 @@ func TestCancelledUpload(t *testing.T) {
 		}
 	})
 	require.ErrorIs(t, err, errBroken)
-	_, err = b.Read("y", 1)
+	_, err = b.Start("y", 1)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
