@@ -252,8 +252,7 @@ func TestClouds(t *testing.T) {
 			require.Equal(t, "equal\n", succeeds(t, "diff", "local", c.at("llama"), "--meta"))
 			require.Len(t, c.objects(), 3)
 			succeeds(t, "cp", "big.safetensors", c.at("big.safetensors"))
-			want := must(os.ReadFile("big.safetensors"))
-			require.True(t, c.objects()["big.safetensors"] == string(want))
+			require.True(t, c.objects()["big.safetensors"] == string(must(os.ReadFile("big.safetensors"))))
 			require.Equal(t, "equal\n", succeeds(t, "diff", "big.safetensors", c.at("big.safetensors")))
 			const odd = "a b+%c=é'()!*;:@&,$"
 			succeeds(t, "cp", "local", c.at(url.PathEscape(odd)+"/x.safetensors"))

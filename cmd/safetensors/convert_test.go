@@ -88,8 +88,7 @@ func TestConvertQuantised(t *testing.T) {
 			require.Equal(t, 0, r.code, "%s: %s", folder, r.stderr)
 			requireSameNumbers(t, layouts, folder, "copy")
 			f := must(safetensors.Open("copy"))
-			x := must(f.Tensor("plain.norm"))
-			require.Equal(t, strings.ToUpper(dtype[:3]), (x.DType().String() + " ")[:3])
+			require.Equal(t, strings.ToUpper(dtype[:3]), (must(f.Tensor("plain.norm")).DType().String() + " ")[:3])
 			require.NoError(t, f.Close())
 			require.NoError(t, os.RemoveAll("copy"))
 		}
@@ -105,8 +104,7 @@ func TestConvertQuantised(t *testing.T) {
 
 		require.Equal(t, 0, runs(t, "cp", folder, "extra.safetensors", "copy.safetensors", "--dtype", "f16", "--force").code)
 		f := must(safetensors.Open("copy.safetensors"))
-		x := must(f.Tensor("extra.scale"))
-		require.Equal(t, safetensors.F16, x.DType(), "of a model that is not quantised")
+		require.Equal(t, safetensors.F16, must(f.Tensor("extra.scale")).DType(), "of a model that is not quantised")
 		require.NoError(t, f.Close())
 		require.NoError(t, os.Mkdir("copy", 0o777))
 		require.NoError(t, os.Rename("copy.safetensors", "copy/model.safetensors"))

@@ -62,8 +62,7 @@ func (e *listing) list(context.Context, string, string) ([]listed, *string, erro
 func TestListOfOthers(t *testing.T) {
 	endpoint, _ := serve(t, says(200, "<R><Name>models</Name><Contents><Key>x</Key></Contents><Contents><Key>dir/y</Key></Contents></R>"))
 	b, key := openAt(t, "s3://models/dir?endpoint="+endpoint)
-	names := must(b.List(key))
-	require.Equal(t, []string{"y"}, names)
+	require.Equal(t, []string{"y"}, must(b.List(key)))
 }
 
 // TestEmptyBody: a body that ends before its first byte is another try, as no answer is.
@@ -216,8 +215,7 @@ func TestStart(t *testing.T) {
 	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
 	data := must(b.Start(key, 100))
 	require.Empty(t, data)
-	data = must(b.Start(key, 100))
-	require.Equal(t, "0123456789", string(data))
+	require.Equal(t, "0123456789", string(must(b.Start(key, 100))))
 
 	endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{says(206, "", "Content-Range", "bytes 0-9/10")}, tries)...)
 	b, key = openAt(t, "s3://models/x?endpoint="+endpoint)

@@ -88,8 +88,7 @@ func TestLogins(t *testing.T) {
 			}
 			t.Setenv("AZURE_CLIENT_ID", "first") // all processes of a machine share its tokens by this
 			b, key := openAt(t, rawURL)
-			exists := must(b.Exists(key))
-			require.False(t, exists)
+			require.False(t, must(b.Exists(key)))
 			mu.Lock()
 			require.Equal(t, slices.Concat(slices.Repeat([]string{test.path}, 3), []string{"/models/x Bearer token"}), paths)
 			paths = nil

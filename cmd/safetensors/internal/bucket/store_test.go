@@ -136,8 +136,7 @@ func TestTries(t *testing.T) {
 	require.Len(t, requests(), 3)
 	_, err := b.Start(key, 1)
 	require.EqualError(t, err, "s3://models/x: permission denied: 403 Forbidden: AccessDenied: no way")
-	exists = must(b.Exists(key))
-	require.False(t, exists)
+	require.False(t, must(b.Exists(key)))
 	require.Len(t, requests(), 5)
 
 	endpoint, requests = serve(t, says(500, ""), says(500, ""))
@@ -358,8 +357,7 @@ func TestDirectoryBucket(t *testing.T) {
 	session := "<R><Credentials><AccessKeyId>a</AccessKeyId><SecretAccessKey>b</SecretAccessKey><SessionToken>session</SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></R>"
 	endpoint, requests := serve(t, says(200, session), says(200, "", "Content-Length", "5"))
 	b, key := openAt(t, "s3://models--usw2-az1--x-s3/x?region=us-west-2&endpoint="+endpoint)
-	exists := must(b.Exists(key))
-	require.True(t, exists)
+	require.True(t, must(b.Exists(key)))
 	require.True(t, requests()[0].URL.Query().Has("session"))
 	require.Equal(t, "session", requests()[1].Header.Get("X-Amz-S3session-Token"))
 }

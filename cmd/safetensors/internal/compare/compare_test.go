@@ -147,8 +147,7 @@ func TestDTypes(t *testing.T) {
 	require.Equal(t, int64(1), d.Different)
 
 	scalar := tensor(t, safetensors.BOOL, nil, byte(1))
-	d = must(Values(scalar, tensor(t, safetensors.BOOL, nil, byte(0)), Tolerance{}))
-	require.Equal(t, []int{}, d.At)
+	require.Equal(t, []int{}, must(Values(scalar, tensor(t, safetensors.BOOL, nil, byte(0)), Tolerance{})).At)
 	d = must(Values(tensor[float32](t, safetensors.F32, []int{0, 3}), tensor[float32](t, safetensors.F32, []int{0, 3}), Tolerance{}))
 	require.Equal(t, Difference{}, d)
 	_, err := Values(a, scalar, Tolerance{})

@@ -46,8 +46,7 @@ func requireRounded(t *testing.T, want []float64, got safetensors.Tensor) {
 		x[i] = float32(v)
 	}
 	w := must(safetensors.NewTensor(safetensors.F32, got.Shape(), x))
-	w = must(w.Convert(got.DType()))
-	require.True(t, slices.Equal(values(t, w), values(t, got)), "%v", got)
+	require.True(t, slices.Equal(values(t, must(w.Convert(got.DType()))), values(t, got)), "%v", got)
 }
 
 // shapes are those of tensors below one block, of several blocks, of rows larger than a
@@ -98,8 +97,7 @@ func TestSlerp(t *testing.T) {
 	at := func(x, y []float32, amount float64) []float64 {
 		a := must(safetensors.NewTensor(safetensors.F32, []int{len(x)}, x))
 		b := must(safetensors.NewTensor(safetensors.F32, []int{len(y)}, y))
-		merged := must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, amount))
-		return values(t, merged["w"])
+		return values(t, must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, amount))["w"])
 	}
 	half := at([]float32{2, 0}, []float32{0, 2}, 0.5)
 	require.InDeltaSlice(t, []float64{math.Sqrt2, math.Sqrt2}, half, 1e-6, "on the circle")
@@ -158,8 +156,7 @@ func TestModelsThatDoNotFit(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 	}
 	merged := must(Linear([]checkpoint{{"x": ones}, {"x": ones}}, []float64{1, 1}))
-	got := must(safetensors.Append[int64](nil, merged["x"]))
-	require.Equal(t, []int64{0, 1}, got, "as it is")
+	require.Equal(t, []int64{0, 1}, must(safetensors.Append[int64](nil, merged["x"])), "as it is")
 }
 
 // TestSlices requires that parts of a merged tensor are those of the whole.

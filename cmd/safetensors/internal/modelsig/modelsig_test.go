@@ -53,8 +53,7 @@ func certify(t testing.TB, key *ecdsa.PrivateKey, parent *x509.Certificate, pare
 	if parent == nil {
 		parent, parentKey = c, key
 	}
-	der := must(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey))
-	return must(x509.ParseCertificate(der))
+	return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey))))
 }
 
 // authority makes a certificate one of an authority.
@@ -86,8 +85,7 @@ func TestRoundTrip(t *testing.T) {
 		bundle, err := Sign(model(), key, nil)
 		require.NoError(t, err)
 		b := must(Parse(bundle))
-		m := must(b.VerifyKey(&key.PublicKey))
-		require.Equal(t, model(), m)
+		require.Equal(t, model(), must(b.VerifyKey(&key.PublicKey)))
 		_, _, err = b.VerifyChain(nil, now)
 		require.ErrorContains(t, err, "signed with a key, not with a certificate")
 		b.hint = "" // as in bundles of before 1.1, which hold the key, or nothing
@@ -111,8 +109,7 @@ type signer struct {
 
 func newSigner(t testing.TB) signer {
 	key := newKey(t, elliptic.P256())
-	hint := must(keyHint(&key.PublicKey))
-	return signer{key, hint}
+	return signer{key, must(keyHint(&key.PublicKey))}
 }
 
 // bundle signs any payload.
@@ -464,13 +461,11 @@ func TestKeys(t *testing.T) {
 	private := encode("EC PRIVATE KEY", sec1, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
 	for _, text := range [][]byte{private, encode("PRIVATE KEY", pkcs8, err), append(encode("EC PARAMETERS", []byte{5, 0}, nil), private...)} {
-		got := must(ParsePrivateKey(text))
-		require.True(t, got.Equal(key))
+		require.True(t, must(ParsePrivateKey(text)).Equal(key))
 	}
 	pkix, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	public := encode("PUBLIC KEY", pkix, err)
-	got := must(ParsePublicKey(public))
-	require.True(t, got.Equal(&key.PublicKey))
+	require.True(t, must(ParsePublicKey(public)).Equal(&key.PublicKey))
 
 	require.ErrorContains(t, errorOf(ParsePublicKey(private)), `no PEM block "PUBLIC KEY" in it, but a "EC PRIVATE KEY"`)
 	require.ErrorContains(t, errorOf(ParsePrivateKey(public)), `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`)
@@ -575,8 +570,7 @@ func TestHistorical(t *testing.T) {
 	}
 	require.ErrorContains(t, errorOf(verify(edited(t))), "predicate type")
 	statement := fmt.Sprintf(`{"_type":%q,"predicateType":%q,"subject":[{"name":"x","digest":{"sha256":"%x"}}]`, statementType, legacyPredicate, sum("x"))
-	m := must(verify([]byte(statement + "}")))
-	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, m.Files)
+	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, must(verify([]byte(statement + "}"))).Files)
 	require.ErrorContains(t, errorOf(verify([]byte(statement+`,"subject":[]}`))), `statement: duplicate field "subject"`)
 	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, " ~\\\t\r\n\x00\x1f\x7f\xff": `b' ~\\\t\r\n\x00\x1f\x7f\xff'`} {
 		require.Equal(t, want, string(pythonBytes([]byte(data))))
