@@ -45,24 +45,20 @@ func newConversion(p *plan, src *source.Checkpoint, results []string) (c *conver
 // quantisedParts returns the tensors of a source that are parts of quantised ones. It is an
 // error if that cannot be known.
 func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
-	configs := make(map[string]bool)
+	configs := make(map[string][]byte)
 	for _, one := range src.Sources() {
 		config, err := quant.FindConfig(one.Folder.ReadFile)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", source.Shown(one.Name), term.Bare(err))
 		}
-		configs[string(config)] = config != nil
+		configs[string(config)] = config
 	}
 	if len(configs) > 1 {
 		delete(configs, "") // of a source that has none
 	}
 	parts := make(map[string]quant.Layout)
-	for config, found := range configs {
-		var text []byte
-		if found {
-			text = []byte(config)
-		}
-		layouts, err := quant.Layouts(src.Tensors, text)
+	for _, config := range configs {
+		layouts, err := quant.Layouts(src.Tensors, config)
 		if err != nil {
 			return nil, fmt.Errorf("%s: its quantised tensors are not understood, which a conversion would spoil: %w", source.Shown(src.Name), term.Bare(err))
 		}

@@ -74,9 +74,7 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 
 // changed returns metadata with changes. Where nothing is left of it, it is nil.
 func changed(metadata, pairs map[string]string, remove []string) (map[string]string, error) {
-	if len(remove) > 0 {
-		metadata = maps.Clone(metadata)
-	}
+	metadata = maps.Clone(metadata)
 	for _, key := range remove {
 		if _, ok := metadata[key]; !ok {
 			return nil, fmt.Errorf("there is no metadata %q to delete", key)

@@ -3,6 +3,8 @@ package numpy
 import (
 	"bufio"
 	"io"
+	"math"
+	"strconv"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -101,4 +103,27 @@ func (l *lists) edges(element int) (n int) {
 		n++
 	}
 	return n
+}
+
+// javascript is the style of JSON: the shortest text that only x of all floats of that
+// size reads as, and strings for what JSON lacks.
+var javascript = style{
+	"false", "true",
+	appendFloat,
+	func(b []byte, re, im float64) []byte {
+		b = appendFloat(append(b, '['), re, 32)
+		return append(appendFloat(append(b, ','), im, 32), ']')
+	},
+}
+
+func appendFloat(b []byte, x float64, bits int) []byte {
+	switch {
+	case math.IsNaN(x):
+		return append(b, `"NaN"`...)
+	case math.IsInf(x, 1):
+		return append(b, `"Infinity"`...)
+	case math.IsInf(x, -1):
+		return append(b, `"-Infinity"`...)
+	}
+	return strconv.AppendFloat(b, x, 'g', -1, bits)
 }
