@@ -68,7 +68,7 @@ func (c *command) checkAll(names []string, part parts.Part, values, asJSON bool)
 			}
 			v := c.verdict(file, values)
 			if c.ctx.Err() != nil {
-				return errInterrupted
+				return c.ctx.Err()
 			}
 			refused = refused || !v.OK
 			if err := c.printVerdict(v, asJSON); err != nil {

@@ -34,9 +34,6 @@ const (
 // errDifferent ends a verb that has said what it found, with exitFailed.
 var errDifferent = errors.New("different")
 
-// errInterrupted is the cause of a context that Ctrl-C has cancelled.
-var errInterrupted = errors.New("interrupted")
-
 // A usageError is a command line that makes no sense.
 type usageError struct{ error }
 
@@ -55,17 +52,9 @@ type command struct {
 
 // run runs the command line and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	go func() {
-		<-signals
-		signal.Stop(signals) // a second one ends the program at once
-		cancel(errInterrupted)
-	}()
-
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	c := &command{ctx: ctx, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
 	c.opener = &source.Opener{Context: ctx, Stdin: stdin, Note: func(text string) {
 		fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text))
