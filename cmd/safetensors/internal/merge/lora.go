@@ -81,17 +81,14 @@ type half struct {
 func targetOf(name string) (target string, h half) {
 	target = strings.TrimPrefix(name, "base_model.model.")
 	for _, kind := range []struct {
-		letter       byte
-		ending, with string
-		embedding    bool
-	}{
-		{'A', ".lora_A.weight", ".lora_B.weight", false},
-		{'B', ".lora_B.weight", ".lora_A.weight", false},
-		{'A', ".lora_embedding_A", ".lora_embedding_B", true},
-		{'B', ".lora_embedding_B", ".lora_embedding_A", true},
-	} {
-		if module, ok := strings.CutSuffix(target, kind.ending); ok {
-			return module + ".weight", half{kind.letter, strings.TrimSuffix(name, kind.ending) + kind.with, kind.embedding}
+		a, b      string
+		embedding bool
+	}{{".lora_A.weight", ".lora_B.weight", false}, {".lora_embedding_A", ".lora_embedding_B", true}} {
+		if module, ok := strings.CutSuffix(target, kind.a); ok {
+			return module + ".weight", half{'A', strings.TrimSuffix(name, kind.a) + kind.b, kind.embedding}
+		}
+		if module, ok := strings.CutSuffix(target, kind.b); ok {
+			return module + ".weight", half{'B', strings.TrimSuffix(name, kind.b) + kind.a, kind.embedding}
 		}
 	}
 	if module, ok := strings.CutSuffix(target, ".lora_B.bias"); ok {

@@ -177,13 +177,10 @@ func Equal(a, b safetensors.Tensor) (bool, error) {
 	return true, nil
 }
 
-// blockMemory holds a block of each input.
-type blockMemory[T number] struct{ inputs [][]T }
-
 // inBlocks returns a tensor of the dtype and the shape of the first input, whose elements
 // merge computes block by block from the same block of all inputs.
 func inBlocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs [][]T) error) (safetensors.Tensor, error) {
-	memory := sync.Pool{New: func() any { return &blockMemory[T]{make([][]T, len(inputs))} }}
+	memory := sync.Pool{New: func() any { m := make([][]T, len(inputs)); return &m }} // a block of each
 	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
 		parts := make([]safetensors.Tensor, len(inputs))
 		for i, t := range inputs {
@@ -194,15 +191,15 @@ func inBlocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs 
 			parts[i] = part
 		}
 		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(dst []T) error {
-			m := memory.Get().(*blockMemory[T])
+			m := memory.Get().(*[][]T)
 			defer memory.Put(m)
 			for i, part := range parts {
 				var err error
-				if m.inputs[i], err = numbers(m.inputs[i][:0], part); err != nil {
+				if (*m)[i], err = numbers((*m)[i][:0], part); err != nil {
 					return err
 				}
 			}
-			return merge(dst, m.inputs)
+			return merge(dst, *m)
 		})
 	})
 }

@@ -570,7 +570,7 @@ func TestHistorical(t *testing.T) {
 	}
 	require.ErrorContains(t, errorOf(verify(edited(t))), "predicate type")
 	statement := fmt.Sprintf(`{"_type":%q,"predicateType":%q,"subject":[{"name":"x","digest":{"sha256":"%x"}}]`, statementType, legacyPredicate, sum("x"))
-	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, must(verify([]byte(statement + "}"))).Files)
+	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, must(verify([]byte(statement+"}"))).Files)
 	require.ErrorContains(t, errorOf(verify([]byte(statement+`,"subject":[]}`))), `statement: duplicate field "subject"`)
 	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, " ~\\\t\r\n\x00\x1f\x7f\xff": `b' ~\\\t\r\n\x00\x1f\x7f\xff'`} {
 		require.Equal(t, want, string(pythonBytes([]byte(data))))
