@@ -157,16 +157,15 @@ func (c *command) compareSigned(v *verification, tree *source.Tree, m *modelsig.
 	return err
 }
 
-// harmlessEndings are those of files that people read, not programs that load a model.
-var harmlessEndings = []string{".md", ".rst", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".sig", ".sha256"}
+// harmlessFiles are names and endings of files that people read, not programs that load a model.
+// All others can matter, as weights, indexes, configurations, vocabularies and code do.
+var harmlessFiles = []string{
+	"README", "README.txt", "LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt",
+	".md", ".rst", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".sig", ".sha256",
+}
 
-// harmless reports whether an unsigned file can be ignored: nothing that loads a model reads
-// it. All others can matter, as weights, indexes, configurations, vocabularies and code do.
+// harmless reports whether an unsigned file can be ignored.
 func harmless(name string) bool {
-	switch base := path.Base(name); base {
-	case "README", "README.txt", "LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt":
-		return true
-	default:
-		return slices.Contains(harmlessEndings, path.Ext(base))
-	}
+	base := path.Base(name)
+	return slices.Contains(harmlessFiles, base) || slices.Contains(harmlessFiles, path.Ext(base))
 }
