@@ -85,9 +85,14 @@ var (
 func parseHeader(text string) (*header, error) {
 	h := &header{}
 	known := map[string]func(v string) error{
-		"descr":         h.setType,
-		"fortran_order": func(v string) (err error) { h.fortran, err = parseBool(v); return err },
-		"shape":         func(v string) (err error) { h.shape, err = parseShape(v); return err },
+		"descr": h.setType,
+		"shape": func(v string) (err error) { h.shape, err = parseShape(v); return err },
+		"fortran_order": func(v string) error {
+			if h.fortran = v == "True"; !h.fortran && v != "False" {
+				return fmt.Errorf("fortran_order is %.200q, not True or False", v)
+			}
+			return nil
+		},
 	}
 	inner := dict.FindStringSubmatch(text)
 	if inner == nil {
@@ -113,13 +118,6 @@ func parseHeader(text string) (*header, error) {
 		return nil, fmt.Errorf("the key %q is missing", key)
 	}
 	return h, nil
-}
-
-func parseBool(v string) (bool, error) {
-	if v != "True" && v != "False" {
-		return false, fmt.Errorf("fortran_order is %.200q, not True or False", v)
-	}
-	return v == "True", nil
 }
 
 // parseShape parses a tuple of integers: (1) is a number.

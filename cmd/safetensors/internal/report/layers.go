@@ -199,14 +199,18 @@ func (m *layerMap) each(f func(g *grid, module string, layer int, c *cell)) {
 	}
 }
 
-// summaryMap returns the map of tensors by the deviation of their values, and by the
-// largest absolute one.
-func summaryMap(tensors []Tensor) layerMap {
+func namesOf(tensors []Tensor) []string {
 	names := make([]string, len(tensors))
 	for i := range tensors {
 		names[i] = tensors[i].Name
 	}
-	return layersOf(names, []string{"std", "absmax"}, func(members []int) ([]float64, bool, string) {
+	return names
+}
+
+// summaryMap returns the map of tensors by the deviation of their values, and by the
+// largest absolute one.
+func summaryMap(tensors []Tensor) layerMap {
+	return layersOf(namesOf(tensors), []string{"std", "absmax"}, func(members []int) ([]float64, bool, string) {
 		n, mean, squares, absmax, bad := 0.0, 0.0, 0.0, math.NaN(), int64(0)
 		for _, i := range members {
 			t := &tensors[i]

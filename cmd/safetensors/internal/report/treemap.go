@@ -43,17 +43,6 @@ type node struct {
 
 const others = "…" // the label of nodes that are too small to see
 
-// tree returns the node of all tensors that have an area.
-func (d *drawing) tree() *node {
-	names := make([]string, len(d.tensors))
-	for i := range d.tensors {
-		names[i] = d.tensors[i].Name
-	}
-	all := pattern.Tree(names, maxDepth)
-	all.Members = slices.DeleteFunc(all.Members, func(i int) bool { return d.tensors[i].Bytes == 0 })
-	return d.node(all, -1)
-}
-
 func (d *drawing) node(b pattern.Branch, index int) *node {
 	n := &node{Branch: b, label: b.Name[b.Start:], index: index}
 	for _, i := range b.Members {
@@ -107,7 +96,9 @@ type drawing struct {
 // treemap returns the boxes of tensors, each after those that it lies in.
 func treemap(tensors []Tensor, kinds []dtype, listed []int) []box {
 	d := &drawing{tensors: tensors, kinds: kinds, listed: listed}
-	root := d.tree()
+	all := pattern.Tree(namesOf(tensors), maxDepth)
+	all.Members = slices.DeleteFunc(all.Members, func(i int) bool { return tensors[i].Bytes == 0 })
+	root := d.node(all, -1)
 	if root.bytes == 0 {
 		return nil
 	}
