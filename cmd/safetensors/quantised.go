@@ -65,18 +65,16 @@ func dequantize(src *source.Checkpoint) (names, left []string, err error) {
 		if l.Bits == 0 {
 			left = append(left, name)
 		}
+		if _, ok := plain[name]; ok {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(left)
+	slices.Sort(names)
 	src.Order = slices.DeleteFunc(src.Order, func(name string) bool {
 		_, quantised := layouts[name]
 		return quantised
 	})
-	for name := range plain {
-		if _, ok := layouts[name]; ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
 	src.Order = append(src.Order, names...)
 	return names, left, nil
 }
