@@ -246,6 +246,7 @@ func TestRefusedConfigs(t *testing.T) {
 		{"key of a layer", method("modelopt", object{"quantized_layers": object{"a": object{"quant_algo": "FP8", "pre_quant_scale": true}}}), `quantized_layers: a: pre_quant_scale: true: unsupported`},
 		{"group twice", `{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"g":{},"g":{}}}}`, `config_groups: duplicate key "g"`},
 		{"key of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "linear_class": "BitLinear"}}), `linear_class: "BitLinear": unsupported`},
+		{"exceptions of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "ignore": []string{"a"}}}), `ignore: ["a"]: unsupported`},
 		{"key of MLX's module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"rotation": 1}}}), `"a": rotation: 1: unsupported`},
 		{"group of 0 of MLX", text(object{"quantization": object{"bits": 4, "group_size": 0}}), `group_size is 0`},
 		{"state", method("bitsandbytes", object{"bnb_4bit_rotation": true}), `bnb_4bit_rotation: true`},

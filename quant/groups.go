@@ -54,7 +54,7 @@ type weights struct {
 	Strategy  string   `json:"strategy"`
 	GroupSize int      `json:"group_size"`
 	Block     block    `json:"block_structure"`
-	Order     any      `json:"actorder"`
+	Order     any      `json:"actorder"` // true or "group": groups of columns are those of an index
 	_         struct{} `known:"dynamic observer observer_kwargs scale_dtype zp_dtype"`
 }
 
@@ -67,9 +67,6 @@ func (w *weights) check() error {
 	}
 	return nil
 }
-
-// indexed reports whether the groups of columns are those of an index.
-func (w *weights) indexed() bool { return w.Order == true || w.Order == "group" }
 
 // A block is its rows and columns: [128,128] in JSON; early versions of compressed-tensors
 // wrote "128x128".

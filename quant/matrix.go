@@ -94,11 +94,10 @@ func (m *matrix) compute(dst []float32, first int64) error {
 	for len(dst) > 0 {
 		batch, r, column := m.position(first)
 		rows, columns := m.shape()
-		c := span{column, columns}
-		c.stop = min(c.stop, c.start+min(len(dst), maxBlock))
-		n := 1
+		room, n := min(len(dst), maxBlock), 1
+		c := span{column, min(columns, column+room)}
 		if c.len() == columns {
-			n = min(rows-r, min(len(dst), maxBlock)/columns)
+			n = min(rows-r, room/columns)
 		}
 		part := dst[:n*c.len()]
 		if err := m.block(part, batch, span{r, r + n}, c); err != nil {

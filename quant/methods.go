@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// methods are what a quantization_config may say. All have the keys of exceptions.
+// methods are what a quantization_config may say. All but MLX have the keys of exceptions.
 var methods = map[string]struct {
 	keys     string                            // of a section that the method has
 	harmless string                            // keys that change no number: how inputs, caches and kernels are used, how the quantisation was calibrated
@@ -82,16 +82,17 @@ type algorithm struct {
 
 // use reads the section of a method.
 func (c *config) use(all members) (err error) {
-	m := methods[c.method]
+	m, keys := methods[c.method], exceptions
 	var s section
 	switch c.method {
 	case mlx:
+		keys = ""
 		all, err = c.takeModules(all)
 	case mxfp8:
 		s.Block = block{1, 32}
 	}
 	if err == nil {
-		err = all.decode(&s, strings.Fields(m.keys+exceptions), strings.Fields("quant_method "+m.harmless))
+		err = all.decode(&s, strings.Fields(m.keys+keys), strings.Fields("quant_method "+m.harmless))
 	}
 	if err == nil {
 		c.ignored, err = c.parsePatterns(slices.Concat(s.Ignore, s.Ignored, s.Excluded, s.Unconverted, s.Skipped))

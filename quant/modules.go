@@ -107,15 +107,11 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		if err != nil {
 			return nil, nil, err
 		}
-		if m == nil {
-			continue
-		}
-		if err := m.run(checkParts, configure); err != nil {
-			return nil, nil, err
-		}
-		modules = append(modules, m)
-		for _, p := range m.layout.parts {
-			delete(rest, m.stem+p.suffix)
+		if m != nil {
+			modules = append(modules, m)
+			for _, p := range m.layout.parts {
+				delete(rest, m.stem+p.suffix)
+			}
 		}
 	}
 	if err := accountFor(rest, names, modules, c); err != nil {
@@ -161,7 +157,7 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 		case c.method == "" && l.unsaid != "":
 			return nil, fmt.Errorf("tensor %s: only a config tells %s", quote(name), l.unsaid)
 		}
-		return m, nil
+		return m, m.run(checkParts, configure)
 	}
 	if foreign != nil {
 		return nil, foreign.errorf(values, "quant_method %s has no such tensors", quote(c.named))

@@ -155,7 +155,7 @@ func findGrids(m *module) {
 	case m.has(index):
 		m.checkShape(index, x.width)
 		x.across.index, x.across.groups, x.across.mayBeEmpty = t, positions, true
-	case m.weights.indexed() && positions > 1:
+	case (m.weights.Order == true || m.weights.Order == "group") && positions > 1:
 		m.fail(values, "the config says actorder, and the index of its groups is missing")
 	}
 }
