@@ -23,6 +23,14 @@ func must[T any](v T, err error) func(t testing.TB) T {
 	}
 }
 
+// sure is must where there is no test.
+func sure[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // elements reads a tensor, or a slice of it.
 func elements[T safetensors.Element](t testing.TB, x safetensors.Tensor, ranges ...safetensors.Range) []T {
 	t.Helper()
@@ -128,11 +136,7 @@ func allocated(f func()) uint64 {
 }
 
 func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []byte {
-	t, err := safetensors.NewTensor(d, shape, b)
-	if err != nil {
-		panic(err)
-	}
-	m.tensors[name] = t
+	m.tensors[name] = sure(safetensors.NewTensor(d, shape, b))
 	return b
 }
 
@@ -156,23 +160,9 @@ func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 
 	for i := range v {
 		v[i] = float32(m.NormFloat64() / 16)
 	}
-	t, err := safetensors.NewTensor(safetensors.F32, shape, v)
-	if err != nil {
-		panic(err)
-	}
-	if t, err = t.Convert(d); err != nil {
-		panic(err)
-	}
-	raw, err := safetensors.Append[byte](nil, t)
-	if err != nil {
-		panic(err)
-	}
-	m.put(name, d, raw, shape...)
-	wide, err := safetensors.Append[float32](nil, m.tensors[name])
-	if err != nil {
-		panic(err)
-	}
-	return wide
+	t := sure(sure(safetensors.NewTensor(safetensors.F32, shape, v)).Convert(d))
+	m.put(name, d, sure(safetensors.Append[byte](nil, t)), shape...)
+	return sure(safetensors.Append[float32](nil, m.tensors[name]))
 }
 
 // A grid is the numbers of a part, by line and position.
@@ -293,11 +283,7 @@ func slowE8M0(b byte) float32 {
 }
 
 func text(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
+	return string(sure(json.Marshal(v)))
 }
 
 type object map[string]any

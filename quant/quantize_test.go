@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,14 +23,7 @@ var schemes = []quant.Scheme{quant.FP8Block, quant.FP8Channel, quant.NVFP4, quan
 
 // TestQuantizeVectors compares with the bytes of compressed-tensors.
 func TestQuantizeVectors(t *testing.T) {
-	names := must(filepath.Glob("testdata/quantize-*.safetensors"))(t)
-	require.NotEmpty(t, names)
-	if folder := os.Getenv("SAFETENSORS_QUANT"); folder != "" {
-		more := must(filepath.Glob(filepath.Join(folder, "quantize-*.safetensors")))(t)
-		require.NotEmpty(t, more)
-		names = append(names, more...)
-	}
-	for _, name := range names {
+	for _, name := range vectorFiles(t, "quantize-*.safetensors") {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".safetensors"), func(t *testing.T) {
 			f := must(safetensors.Load(name))(t)
 			want := maps.Collect(f.Tensors())
