@@ -26,10 +26,7 @@ func checkFormat(format, method string, formats ...string) error {
 			formats = append(formats, l.format)
 		}
 	}
-	if !slices.Contains(formats, format) {
-		return fmt.Errorf("format %s is none of %s: %w", quote(format), strings.Join(formats, ", "), errors.ErrUnsupported)
-	}
-	return nil
+	return oneOf("format", format, formats...)
 }
 
 // A group is how compressed-tensors quantises some modules.

@@ -99,10 +99,9 @@ func decode(text []byte, into any) error {
 	return err
 }
 
-// decode sets the fields of a struct to the members that have their tags, and checks it. Any
-// other member is an error, unless it is known to change no number, or says nothing. In structs
-// within, the tag of a blank field says what is known. The tag "of" has the words that a string
-// may be.
+// decode sets the fields of a struct to the members that have their tags, only those of keys unless
+// that is nil, and checks it. Any other member is an error, unless it is harmless, as the tag of a
+// blank field says, too, or says nothing. The tag "of" has the words that a string may be.
 func (all members) decode(into any, keys, harmless []string) error {
 	v := reflect.ValueOf(into).Elem()
 	fields := map[string]reflect.StructField{}
@@ -125,16 +124,21 @@ func (all members) decode(into any, keys, harmless []string) error {
 		if err := decode(m.value, field.Addr().Interface()); err != nil {
 			return fmt.Errorf("%s: %w", m.key, err)
 		}
-		words := strings.Fields(f.Tag.Get("of"))
-		if len(words) > 0 && field.String() != "" && !slices.Contains(words, field.String()) {
-			is := "is not"
-			if len(words) > 1 {
-				is = "is none of"
+		if words := strings.Fields(f.Tag.Get("of")); len(words) > 0 && field.String() != "" {
+			if err := oneOf(m.key, field.String(), words...); err != nil {
+				return err
 			}
-			return fmt.Errorf("%s %s %s %s: %w", m.key, quote(field.String()), is, strings.Join(words, ", "), errors.ErrUnsupported)
 		}
 	}
 	return check(into)
+}
+
+// oneOf refuses a word that is none of those known.
+func oneOf(key, word string, known ...string) error {
+	if slices.Contains(known, word) {
+		return nil
+	}
+	return fmt.Errorf("%s %s, not %s: %w", key, quote(word), strings.Join(known, " or "), errors.ErrUnsupported)
 }
 
 // check checks what can be checked by itself.

@@ -109,13 +109,13 @@ func (c *config) use(all members) (err error) {
 // useWords reads what GPTQ and AWQ say.
 func (c *config) useWords(s *section) error {
 	c.Reordered = s.Reordered && !s.Static
-	formats, said := []string{"", "gptq", "gptq_v2"}, []string{cmp.Or(s.Checkpoint, s.Format)}
+	formats, said := []string{"gptq", "gptq_v2"}, []string{cmp.Or(s.Checkpoint, s.Format)}
 	if c.method == awq {
-		formats, said = []string{"", "gemm"}, append(said, s.Version)
+		formats, said = []string{"gemm"}, append(said, s.Version)
 	}
 	for _, format := range said {
-		if !slices.Contains(formats, strings.ToLower(format)) {
-			return fmt.Errorf("%s in format %s, not %s", c.method, quote(format), strings.Join(formats[1:], " or "))
+		if err := oneOf("format", cmp.Or(strings.ToLower(format), formats[0]), formats...); err != nil {
+			return err
 		}
 	}
 	c.plusOne = c.method == gptq && strings.ToLower(said[0]) != "gptq_v2"
