@@ -51,12 +51,7 @@ func TestExpression(t *testing.T) {
 // TestSteps counts the steps of matches, and refuses more than there are.
 func TestSteps(t *testing.T) {
 	const hostile = "re:(.?){200}$"
-	parse := func(section string) *config {
-		c, err := parseConfig([]byte(`{"quantization_config":` + section + `}`))
-		require.NoError(t, err)
-		return c
-	}
-	c := parse(`{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["` + hostile + `"],"weights":{"num_bits":4}},"b":{"targets":["x"],"weights":{"num_bits":8}}}}`)
+	c := parsed(t, `{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["`+hostile+`"],"weights":{"num_bits":4}},"b":{"targets":["x"],"weights":{"num_bits":8}}}}}`)
 	name := strings.Repeat("a", 400)
 	_, err := c.weightsOf(name, "pack-quantized")
 	require.EqualError(t, err, "no group of the quantization_config has format pack-quantized and targets it")
@@ -79,7 +74,7 @@ func TestSteps(t *testing.T) {
 	tensors["x.weight"] = tensors["0"+name+".weight"] // one that is quantised
 	tensors["x.weight_scale_inv"], err = safetensors.NewTensor(safetensors.F32, []int{1, 1}, []float32{1})
 	require.NoError(t, err)
-	c = parse(`{"quant_method":"fp8","ignored_layers":["` + hostile + `","re:[0-9]a*$"]}`)
+	c = parsed(t, `{"quantization_config":{"quant_method":"fp8","ignored_layers":["`+hostile+`","re:[0-9]a*$"]}}`)
 	_, _, err = findModules(tensors, c)
 	require.NoError(t, err)
 	c.steps = (maxSteps - c.steps) * 9 / 10
@@ -91,11 +86,10 @@ func TestSteps(t *testing.T) {
 // TestStepsOfModels matches the names of a layer of a model with many experts. All its layers
 // stay far below the limit.
 func TestStepsOfModels(t *testing.T) {
-	c, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
+	c := parsed(t, `{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
 		"group_0":{"weights":{"num_bits":8},"targets":["re:.*self_attn.(q_a|q_b|kv_a|kv_b|o)_proj.*","re:.*shared_experts.(gate|up|down)_proj$","re:model.layers.[0-2].mlp.*",
 			"re:.*layers\\.(3|4|5|58|59|60)\\.mlp.experts.*","re:.*lm_head","re:.*visual.*","re:.*mm_projector.*","re:(model|language_model).*embed.*","re:.*eh_proj","re:.*router$"]},
-		"group_1":{"weights":{"num_bits":4},"targets":["re:.*\\.experts\\.[0-9]+\\.(gate|up|down)_proj$","re:.*mlp.(gate|up|down)_proj$"]}}}}`))
-	require.NoError(t, err)
+		"group_1":{"weights":{"num_bits":4},"targets":["re:.*\\.experts\\.[0-9]+\\.(gate|up|down)_proj$","re:.*mlp.(gate|up|down)_proj$"]}}}}`)
 	const layers, experts = 61, 384
 	for e := range experts {
 		_, err := c.weightsOf(fmt.Sprintf("language_model.model.layers.57.mlp.experts.%d.down_proj", e), "pack-quantized")

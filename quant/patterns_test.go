@@ -14,6 +14,14 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
+// parsed returns a config, which must not be an error.
+func parsed(t *testing.T, text string) *config {
+	t.Helper()
+	c, err := parseConfig([]byte(text))
+	require.NoError(t, err, text)
+	return c
+}
+
 func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
 		pattern      string
@@ -33,9 +41,7 @@ func TestPatterns(t *testing.T) {
 		left := int64(maxSteps)
 		text, err := json.Marshal(map[string]any{"quantization_config": map[string]any{"quant_method": fp8, "ignore": []string{c.pattern}}})
 		require.NoError(t, err)
-		ignoring, err := parseConfig(text)
-		require.NoError(t, err)
-		p := &ignoring.ignored
+		p := &parsed(t, string(text)).ignored
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
 			ok, err := p.find(module, &left)
@@ -118,9 +124,7 @@ func TestMethods(t *testing.T) {
 		`{"layers":12}`:                                                                                "", // not those of ComfyUI
 		`{"format_version":"1.0"}`:                                                                     "",
 	} {
-		c, err := parseConfig([]byte(text))
-		require.NoError(t, err, text)
-		require.Equal(t, want, c.method, text)
+		require.Equal(t, want, parsed(t, text).method, text)
 	}
 	_, err := parseConfig([]byte(`{"quantization":{"load_in_8bit":false}}`))
 	require.ErrorContains(t, err, `quant_method "" is none of`)
@@ -135,9 +139,7 @@ func TestFormats(t *testing.T) {
 		`,"checkpoint_format":"GPTQ_V2"`: false,
 		`,"checkpoint_format":"gptq","format":"gptq_v2"`: true, // as transformers
 	} {
-		c, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"gptq"` + section + `}}`))
-		require.NoError(t, err, section)
-		require.Equal(t, plusOne, c.plusOne, section)
+		require.Equal(t, plusOne, parsed(t, `{"quantization_config":{"quant_method":"gptq"`+section+`}}`).plusOne, section)
 	}
 }
 
@@ -155,9 +157,8 @@ func TestBlockStructure(t *testing.T) {
 
 // TestAutoRoundModules has settings for names of modules, and for what names are searched for.
 func TestAutoRoundModules(t *testing.T) {
-	c, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"auto-round","packing_format":"auto_round","bits":4,"group_size":32,"extra_config":{
-		"up":{},"a.up":{"bits":2},"plain.up":{"bits":3},".*down$":{"bits":3},"up_":{"bits":8},"experts":{"bits":8}}}}`))
-	require.NoError(t, err)
+	c := parsed(t, `{"quantization_config":{"quant_method":"auto-round","packing_format":"auto_round","bits":4,"group_size":32,"extra_config":{
+		"up":{},"a.up":{"bits":2},"plain.up":{"bits":3},".*down$":{"bits":3},"up_":{"bits":8},"experts":{"bits":8}}}}`)
 	want := map[string]int{"a.up": 2, "x.a.up": 4, "a.up_proj": 8, "experts.1.down": 3, "experts.1.down2": 8, "plain.up": 3, "x.plain.up": 4}
 	tensors := map[string]safetensors.Tensor{}
 	for module := range want {
@@ -165,8 +166,7 @@ func TestAutoRoundModules(t *testing.T) {
 			if module == "plain.up" { // it is not quantised, but a module
 				suffix, d = ".weight", safetensors.F16
 			}
-			tensors[module+suffix], err = safetensors.NewTensor(d, []int{0, 0}, []byte{})
-			require.NoError(t, err)
+			tensors[module+suffix], _ = safetensors.NewTensor(d, []int{0, 0}, []byte{})
 		}
 	}
 	modules, _, err := findModules(tensors, c)
@@ -198,8 +198,7 @@ func TestWeightsOf(t *testing.T) {
 		{`"a":{"targets":["re:.*"],"weights":{"num_bits":2}},"b":{"targets":["re:.*"],"weights":{"num_bits":2}}`, want{"x": 2}},
 		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 2}},
 	} {
-		config, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{` + c.groups + `}}}`))
-		require.NoError(t, err)
+		config := parsed(t, `{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{`+c.groups+`}}}`)
 		for module, bits := range c.want {
 			w, err := config.weightsOf(module, "pack-quantized")
 			if bits < 0 {
