@@ -22,6 +22,8 @@ func TestAccepted(t *testing.T) {
 			[]change{zeroed("a.qweight", safetensors.I32, 3, 32), zeroed("a.qzeros", safetensors.I32, 1, 2), zeroed("a.scales", safetensors.F16, 1, 32)}, []int{32, 48}},
 		{"groups that only the scales tell", compressedConfig("pack-quantized", object{"num_bits": 4}),
 			[]change{zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 2), numbers("a.weight_shape", 2, 16)}, []int{2, 16}},
+		{"integers without columns", compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}),
+			[]change{zeroed("a.weight_packed", safetensors.I32, 2, 0), zeroed("a.weight_scale", safetensors.F32, 2, 0), numbers("a.weight_shape", 2, 0)}, []int{2, 0}},
 		{"a single group has its order", compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group"}),
 			[]change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8)}, []int{2, 8}},
 		{"the largest blocks", method("bitsandbytes", object{}), []change{

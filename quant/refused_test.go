@@ -91,6 +91,8 @@ func TestRefused(t *testing.T) {
 		{"no absmax", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), without("a.weight.absmax")), `"a.weight.absmax" is missing`},
 		{"state of another shape", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[5,4]}`), `shape [5 4] does not fill 8 bytes`},
 		{"state that overflows", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[1073741824,1073741824,16]}`), `does not fill 8 bytes`},
+		{"state of nothing", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[0]}`), zeroed("a.weight", safetensors.U8, 0, 1)), `shape [0] does not fill 0 bytes`},
+		{"absmax alone", "{}", []change{zeroed("a.weight.absmax", safetensors.F32, 1)}, `tensor "a.weight.absmax": F32 [1] belongs to a quantised tensor`},
 		{"blocksize 0", method("bitsandbytes", object{}), nf4(`{"blocksize":0,"shape":[4,4]}`), `blocksize is 0`},
 		{"long state", method("bitsandbytes", object{}), nf4(strings.Repeat(" ", 1<<16+1)), `quant_state.bitsandbytes__nf4": NF4: 65537 bytes, more than 65536`},
 		{"broken state", method("bitsandbytes", object{}), nf4(`{"blocksize"`), `quant_state`},
