@@ -26,10 +26,11 @@ func (d *Dir) Sync() error {
 	if d == nil {
 		return nil
 	}
-	if err := d.folder.Sync(); err != nil && !unsupported(err) {
-		return err
+	err := d.folder.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) { // it has none
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Close closes the folder.
@@ -37,12 +38,6 @@ func (d *Dir) Close() {
 	if d != nil {
 		d.folder.Close()
 	}
-}
-
-// unsupported reports whether an error says that the file system does not sync
-// folders.
-func unsupported(err error) bool {
-	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL)
 }
 
 // ReadDir returns the sorted entries of a folder.
@@ -108,4 +103,21 @@ func syncDir(name string) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// ErrLocked is the error of a System for a folder that somebody else has locked.
+var ErrLocked = errors.New("somebody else has locked it")
+
+// Lock locks a folder, for all that lock it, until unlock is called or the process
+// ends. It reports false if it is locked already. Where the file system has no locks,
+// or shows them to one machine only, it keeps nobody out.
+func Lock(dir string) (unlock func(), ok bool) {
+	l, err := system.Lock(dir)
+	switch {
+	case errors.Is(err, ErrLocked):
+		return nil, false
+	case err != nil:
+		return func() {}, true
+	}
+	return func() { l.Close() }, true
 }
