@@ -158,7 +158,9 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 	for i, e := range entries {
 		names[i] = e.Name()
 	}
-	files, indexes := weightsAmong(names)
+	files, indexes := endings.Among(slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return strings.HasPrefix(name, osfile.TempPrefix)
+	}))
 	switch {
 	case slices.Contains(files, modelFile):
 		return []string{modelFile}, nil
@@ -177,12 +179,6 @@ func findCheckpoint(in folder, dir string) ([]string, error) {
 		}
 	}
 	return nil, fmt.Errorf("no %s in it, and several others: %s", modelFile, listNames(append(indexes, files...)))
-}
-
-// weightsAmong returns which names are those of a model: the files and the indexes, but
-// for variants of a model that is among them itself.
-func weightsAmong(names []string) (files, indexes []string) {
-	return endings.Among(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, osfile.TempPrefix) }))
 }
 
 // noWeights is the error for a folder without weights. Of a pipeline of diffusers it names

@@ -130,16 +130,11 @@ func Elements[T Element](f *File, name string, shape ...int) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(shape) > 0 && !shapeMatches(t.shape, shape) {
+	if len(shape) > 0 && !slices.EqualFunc(t.shape, shape, func(n, want int) bool { return n == want || want == -1 }) {
 		return nil, prefixed(tensorError(name, fmt.Errorf("its shape is %s, not %s", formatShape(t.shape), formatShape(shape))))
 	}
 	data, err := appendTo[T](nil, t)
 	return data, prefixed(tensorError(name, err))
-}
-
-// shapeMatches reports whether a shape is the wanted one, in which -1 is any size.
-func shapeMatches(shape, want []int) bool {
-	return slices.EqualFunc(shape, want, func(n, w int) bool { return n == w || w == -1 })
 }
 
 // WriteTo writes the elements to w as a file holds them: row-major, little-endian,

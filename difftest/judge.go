@@ -176,10 +176,11 @@ const (
 // compareRewritten compares what Write makes of a file with what the reference
 // does, whose order of several metadata keys is random.
 func (j *judge) compareRewritten(f *safetensors.File, want []byte) error {
-	got, err := j.write(f)
-	if err != nil {
+	j.written.Reset()
+	if err := safetensors.Write(&j.written, maps.Collect(f.Tensors()), f.Metadata()); err != nil {
 		return err
 	}
+	got := j.written.Bytes()
 	var alike bool
 	switch size := 8 + binary.LittleEndian.Uint64(want); {
 	case len(f.Metadata()) > 1:
@@ -193,13 +194,6 @@ func (j *judge) compareRewritten(f *safetensors.File, want []byte) error {
 		return fmt.Errorf("what Write writes\n%q\nis not what the reference writes\n%q", got, want)
 	}
 	return nil
-}
-
-// write returns what Write writes, valid until the next call.
-func (j *judge) write(f *safetensors.File) ([]byte, error) {
-	j.written.Reset()
-	err := safetensors.Write(&j.written, maps.Collect(f.Tensors()), f.Metadata())
-	return j.written.Bytes(), err
 }
 
 // compareEntryPoints compares the other ways to open a file with Parse, whose

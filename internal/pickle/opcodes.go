@@ -1,7 +1,9 @@
 package pickle
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -141,7 +143,7 @@ func (u *Unpickler) constant(op byte) (err error) {
 		v = integer(b)
 	case opBinFloat:
 		if b, err = u.take(8); err == nil {
-			v = floatOf(b)
+			v = math.Float64frombits(binary.BigEndian.Uint64(b))
 		}
 	case opShortBinString, opShortBinUnicode:
 		v, err = u.text(1)

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"unicode/utf8"
 )
 
@@ -102,7 +101,11 @@ func (u *Unpickler) Load() (any, error) {
 	defer func() { u.stack, u.marks, u.memo = nil, nil, memo{} }()
 	for {
 		start := u.pos
-		op, err := u.next()
+		var op byte
+		err := u.Charge(perOpcode)
+		if err == nil {
+			op, err = u.byte()
+		}
 		if err == nil && op == opStop {
 			var value any
 			if value, err = u.pop(); err == nil {
@@ -116,14 +119,6 @@ func (u *Unpickler) Load() (any, error) {
 			return nil, fmt.Errorf("the pickle, at byte %d: %w", start, err)
 		}
 	}
-}
-
-// next returns the next opcode, and counts it.
-func (u *Unpickler) next() (byte, error) {
-	if err := u.Charge(perOpcode); err != nil {
-		return 0, err
-	}
-	return u.byte()
 }
 
 func (u *Unpickler) byte() (byte, error) {
@@ -287,5 +282,3 @@ func integer(b []byte) any {
 	}
 	return int64(binary.LittleEndian.Uint64(word[:]))
 }
-
-func floatOf(b []byte) float64 { return math.Float64frombits(binary.BigEndian.Uint64(b)) }
