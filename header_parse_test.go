@@ -183,6 +183,45 @@ func TestMutations(t *testing.T) {
 	require.Greater(t, spaced, n/100, "white space comes before the fast path too rarely to show anything")
 }
 
+// TestNearlyCanonical parses entries that leave the canonical spelling at each
+// place where the fast path must notice it.
+func TestNearlyCanonical(t *testing.T) {
+	const entry = `"a":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}`
+	for _, c := range []struct{ rule, old, new string }{
+		{"a tensor is not named __metadata__", `"a"`, `"__metadata__"`},
+		{"a name has no escapes", `"a"`, `"a\u0000"`},
+		{"no space before the colon", `"a":`, `"a" :`},
+		{"no space after the dtype", `"U8"`, `"U8" `},
+		{"the dtype is in upper case", `"U8"`, `"u8"`},
+		{"no space in the shape", `[2,3]`, `[2 ,3]`},
+		{"a dimension has no leading zero", `[2,3]`, `[2,03]`},
+		{"a shape has no trailing comma", `[2,3]`, `[2,3,]`},
+		{"a dimension has no sign", `[2,3]`, `[2,-3]`},
+		{"a dimension has at most 18 digits", `[2,3]`, `[0000000000000000002,3]`},
+		{"a shape is short", `[2,3]`, `[6,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]`},
+		{"no space after the shape", `[2,3],`, `[2,3] ,`},
+		{"no space in the data offsets", `[0,6]`, `[0 ,6]`},
+		{"an offset has no leading zero", `[0,6]`, `[00,6]`},
+		{"an offset is an integer", `[0,6]`, `[0,6.0]`},
+		{"there are two offsets", `[0,6]`, `[0,6,6]`},
+		{"the offsets hold the elements", `[0,6]`, `[0,7]`},
+		{"no other field follows", `[0,6]}`, `[0,6],"x":1}`},
+		{"no space after the entry", `[0,6]}`, `[0,6]} `},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			changed := strings.Replace(entry, c.old, c.new, 1)
+			require.NotEqual(t, entry, changed)
+			rest := `,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},"c":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}}`
+			parsed, err := parseBothWays(t, []byte("{"+changed+rest), 8)
+			if strings.HasPrefix(changed, `"__metadata__"`) {
+				require.Error(t, err)
+			} else if err == nil {
+				require.Len(t, parsed.entries, 3)
+			}
+		})
+	}
+}
+
 // TestFastPathIsTaken: the fast path reads all entries of a usual header but the
 // last, with which it ends, and every dtype.
 func TestFastPathIsTaken(t *testing.T) {
