@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,9 +35,10 @@ func TestTokenGoesToTheHubOnly(t *testing.T) {
 		return true
 	}
 	client := newClient(t, hub.URL)
-	client.Token = "secret"
+	client.Token = "secret\r\n"
 	f := must(client.Open(t.Context(), "o/n", ""))
 	require.NoError(t, f.Close())
+	require.Len(t, hub.requests, 1)
 	require.Equal(t, "Bearer secret", hub.requests[0].Header.Get("Authorization"))
 	require.Len(t, other.requests, 1)
 	require.Empty(t, other.requests[0].Header.Get("Authorization"))
@@ -47,10 +47,8 @@ func TestTokenGoesToTheHubOnly(t *testing.T) {
 func TestHubOfTheEnvironment(t *testing.T) {
 	home := t.TempDir()
 	file := func(path, token string) string {
-		path = filepath.Join(home, path)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(token), 0o600))
-		return path
+		writeFile(t, []byte(token), home, path)
+		return filepath.Join(home, path)
 	}
 	file(".cache/huggingface/token", "default\n")
 	file("xdg/huggingface/token", "xdg")

@@ -47,18 +47,6 @@ func TestOpenShards(t *testing.T) {
 	require.ErrorIs(t, errorOf(safetensors.Append[float32](nil, last)), fs.ErrClosed)
 }
 
-func TestOpenSingle(t *testing.T) {
-	s := newServer(t)
-	s.add("/owner/name/resolve/refs/pr/1/model.safetensors", craft(100, 10))
-	client := newClient(t, s.URL)
-	client.Token = "t0ken\r\n"
-	f := must(client.Open(t.Context(), "owner/name", "refs/pr/1"))
-	require.Equal(t, map[safetensors.DType]int64{safetensors.U8: 10}, f.ParameterCount())
-	require.Len(t, s.requests, 1)
-	require.Equal(t, "/owner/name/resolve/refs%2Fpr%2F1/model.safetensors", s.requests[0].URL.EscapedPath())
-	require.Equal(t, "Bearer t0ken", s.requests[0].Header.Get("Authorization"))
-}
-
 // TestOpenKeepsToACommit serves shards at the commit that the hub names, or else at the
 // branch. Nothing else moves later requests away from the commit.
 func TestOpenKeepsToACommit(t *testing.T) {
