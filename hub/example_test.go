@@ -139,3 +139,26 @@ func ExampleCacheDir() {
 	// owner/name cached
 	// owner/other remote
 }
+
+// A file system of a repository is what functions of other packages take.
+func ExampleClient_FS() {
+	server := serve(map[string][]byte{
+		"/api/models/owner/name/revision/main": []byte(`{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [
+			{"rfilename": "README.md"}, {"rfilename": "unet/diffusion_pytorch_model.safetensors"}]}`),
+		"/owner/name/resolve/0123456789abcdef0123456789abcdef01234567/unet/diffusion_pytorch_model.safetensors": file("a"),
+	})
+	defer server.Close()
+
+	client := &hub.Client{Endpoint: server.URL}
+	fsys, err := client.FS(context.Background(), "owner/name", "main")
+	if err != nil {
+		log.Fatal(err)
+	}
+	f, err := safetensors.OpenFS(fsys, "unet")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Println(f)
+	// Output: 1 tensor, 48 bytes
+}

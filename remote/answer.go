@@ -46,7 +46,15 @@ func (p place) differs(q place) string {
 // ErrChanged reports that the remote file changed after it was opened.
 var ErrChanged = errors.New("the file has changed since it was opened")
 
-var errNoRanges = errors.New("the server does not support range requests: it answered with the whole file")
+var errNoRanges error = noRanges{}
+
+type noRanges struct{}
+
+func (noRanges) Error() string {
+	return "the server does not support range requests: it answered with the whole file"
+}
+
+func (noRanges) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // check validates an answer to a request for the bytes from first to last of the
 // file found at want, of size bytes or -1 before the first answer. It returns the

@@ -22,6 +22,7 @@ type resource struct {
 	*session
 	url    *url.URL
 	size   int64                 // -1 until the first answer
+	answer http.Header           // the first
 	pinned place                 // of the first answer, which later ones must match
 	found  atomic.Pointer[place] // of the last answer: where to ask next; nil: at url
 }
@@ -138,7 +139,7 @@ func (o *resource) receive(s *sink, resp *http.Response, body io.Reader, at, wan
 	}
 	if opening {
 		o.pinned = at
-		o.size = r.size
+		o.size, o.answer = r.size, resp.Header
 		s.cut(r.size)
 	}
 	if at.url != want.url { // not where it was found before
@@ -154,11 +155,13 @@ func (o *resource) receive(s *sink, resp *http.Response, body io.Reader, at, wan
 // receiveAll reads a first answer that ignores the range and holds the whole
 // file. It accepts a short file only, and leaves a longer body unread.
 func (o *resource) receiveAll(s *sink, resp *http.Response, body io.Reader) error {
-	if resp.ContentLength > firstRead {
-		return errNoRanges
-	}
 	if err := checkEncoding(resp); err != nil {
 		return err
+	}
+	o.answer = resp.Header
+	if resp.ContentLength > firstRead {
+		o.size = resp.ContentLength
+		return errNoRanges
 	}
 	all, err := io.ReadAll(io.LimitReader(body, firstRead+1))
 	if err != nil {

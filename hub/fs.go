@@ -1,0 +1,213 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
+	"github.com/gosafetensors/safetensors/remote"
+)
+
+// FS returns the files of a repository, "owner/name", at a branch, tag or commit as a file
+// system, for functions that take one, such as OpenFS of package torch; an empty revision is
+// "main". It lists them with one request, as Files does, and reads them at that commit, as FS of
+// a [remote.Client] does: Stat and ReadDir send nothing, Open sends one request. ctx governs the
+// files, too.
+//
+// Sys of a file is its [FileInfo], that of a directory the [*Snapshot]. A file that does not have
+// the listed size is an error. Other errors are those of Files: offline, use [os.DirFS] of CacheDir.
+func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
+	fsys, err := c.fs(ctx, repo, revision)
+	return fsys, prefix.Add(err)
+}
+
+func (c *Client) fs(ctx context.Context, repo, revision string) (fs.FS, error) {
+	snapshot, err := c.files(ctx, repo, revision)
+	if err != nil {
+		return nil, err
+	}
+	f := fileSystem{snapshot: snapshot, sorted: slices.Clone(snapshot.Files)}
+	slices.SortFunc(f.sorted, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
+	for _, file := range f.sorted {
+		if len(f.below(file.Name)) > 0 {
+			return nil, &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %.200q is a file and a directory", file.Name)}
+		}
+	}
+	endpoint, err := parseEndpoint(c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	client := &remote.Client{HTTP: c.HTTP, Header: c.header()}
+	f.content, err = client.FS(ctx, endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
+	return f, prefix.Strip(err)
+}
+
+// A fileSystem is a snapshot as an fs.FS.
+type fileSystem struct {
+	snapshot *Snapshot
+	sorted   []FileInfo // by name
+	content  fs.FS
+}
+
+// below returns the files in a directory and below it.
+func (f fileSystem) below(dir string) []FileInfo {
+	if dir == "." {
+		return f.sorted
+	}
+	search := func(after string) int {
+		i, _ := slices.BinarySearchFunc(f.sorted, after, func(file FileInfo, name string) int { return cmp.Compare(file.Name, name) })
+		return i
+	}
+	return f.sorted[search(dir+"/"):search(dir+"0")] // the digit follows the slash
+}
+
+func (f fileSystem) Stat(name string) (fs.FileInfo, error) {
+	info, err := f.entry(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return info, nil
+}
+
+func (f fileSystem) entry(name string) (entry, error) {
+	if !fs.ValidPath(name) {
+		return entry{}, fs.ErrInvalid
+	}
+	below := f.below(name)
+	if len(below) > 0 || name == "." {
+		return entry{name: path.Base(name), dir: true, sys: f.snapshot}, nil
+	}
+	i, found := slices.BinarySearchFunc(f.sorted, name, func(file FileInfo, name string) int { return cmp.Compare(file.Name, name) })
+	if !found {
+		return entry{}, fs.ErrNotExist
+	}
+	return entryOf(f.sorted[i]), nil
+}
+
+func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
+	info, err := f.entry(name)
+	if err == nil && !info.dir {
+		err = fmt.Errorf("%w: it is a file", fs.ErrInvalid)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: err}
+	}
+	var entries []fs.DirEntry
+	last := ""
+	for _, file := range f.below(name) {
+		rest := file.Name
+		if name != "." {
+			rest = rest[len(name)+1:]
+		}
+		base, _, dir := strings.Cut(rest, "/")
+		switch {
+		case !dir:
+			entries = append(entries, entryOf(file))
+		case base != last:
+			entries = append(entries, entry{name: base, dir: true, sys: f.snapshot})
+			last = base
+		}
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
+	return entries, nil
+}
+
+func (f fileSystem) Open(name string) (fs.File, error) {
+	info, err := f.entry(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if info.dir {
+		entries, err := f.ReadDir(name)
+		return &directory{entry: info, entries: entries}, err
+	}
+	opened, err := f.content.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	now, err := opened.Stat()
+	if err == nil && info.size > 0 && now.Size() >= 0 && now.Size() != info.size {
+		err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it has %d bytes, the hub lists %d", now.Size(), info.size)}
+	}
+	if err != nil {
+		opened.Close()
+		return nil, err
+	}
+	if info.size == 0 { // it may not say
+		info.size = now.Size()
+	}
+	return file{opened.(content), info}, nil
+}
+
+// A file is one of the content with what the list says of it.
+type file struct {
+	content
+	info entry
+}
+
+type content interface {
+	fs.File
+	safetensors.RangeReader
+}
+
+func (f file) Stat() (fs.FileInfo, error) { return f.info, nil }
+
+// An entry is what the list says of a file or a directory.
+type entry struct {
+	name string
+	size int64
+	dir  bool
+	sys  any
+}
+
+func entryOf(f FileInfo) entry { return entry{path.Base(f.Name), f.Size, false, f} }
+
+func (e entry) Name() string               { return e.name }
+func (e entry) Size() int64                { return e.size }
+func (e entry) IsDir() bool                { return e.dir }
+func (e entry) ModTime() time.Time         { return time.Time{} }
+func (e entry) Sys() any                   { return e.sys }
+func (e entry) Type() fs.FileMode          { return e.Mode().Type() }
+func (e entry) Info() (fs.FileInfo, error) { return e, nil }
+
+func (e entry) Mode() fs.FileMode {
+	if e.dir {
+		return fs.ModeDir | 0o555
+	}
+	return 0o444
+}
+
+// A directory is open.
+type directory struct {
+	entry
+	entries []fs.DirEntry // not yet read
+}
+
+func (d *directory) Stat() (fs.FileInfo, error) { return d.entry, nil }
+func (d *directory) Close() error               { return nil }
+
+func (d *directory) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "read", Path: d.name, Err: fmt.Errorf("%w: it is a directory", fs.ErrInvalid)}
+}
+
+func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
+	if n > 0 && len(d.entries) == 0 {
+		return nil, io.EOF
+	}
+	if n <= 0 {
+		n = len(d.entries)
+	}
+	n = min(n, len(d.entries))
+	read := d.entries[:n]
+	d.entries = d.entries[n:]
+	return read, nil
+}
