@@ -45,11 +45,12 @@ func startHub(t *testing.T, dir string) (url string, requests func() []string) {
 		mu.Lock()
 		log = append(log, r.URL.EscapedPath())
 		mu.Unlock()
-		path := r.URL.Path
-		for _, revision := range []string{"main", "v2", "refs/pr/1"} {
-			path = strings.Replace(path, "/owner/name/resolve/"+revision+"/", "/", 1)
+		switch strings.TrimPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
+		case "main", "v2", "refs/pr/1":
+			listRepository(w, dir, commit, true)
+			return
 		}
-		r.URL.Path = path
+		r.URL.Path = strings.Replace(r.URL.Path, "/owner/name/resolve/"+commit+"/", "/", 1)
 		files.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
@@ -85,15 +86,15 @@ func TestHub(t *testing.T) {
 	require.Contains(t, succeeds(t, "ls", "hf://owner/name/other.safetensors", url+"/other.safetensors"), "o     F32    [2]")
 	require.NotEmpty(t, requests())
 
-	// Only the tensors can be read from there, and downloaded.
-	require.Contains(t, fails(t, 1, "hash", "hf://owner/name"), "add --tensors")
-	manifest := succeeds(t, "hash", "--tensors", "hf://owner/name")
+	// Its files are files.
+	require.Equal(t, succeeds(t, "hash", "repo"), succeeds(t, "hash", "hf://owner/name"))
+	manifest := succeeds(t, "hash", "--tensors", url+"/model.safetensors.index.json")
 	require.NoError(t, os.WriteFile("m", []byte(manifest), 0o666))
 	require.Equal(t, "tensor x: OK\ntensor y: OK\ntensor z: OK\n", succeeds(t, "verify", "repo", "m", "--tensors"))
 	succeeds(t, "cp", "hf://owner/name", "download", "--max-shard-size", "70B")
 	require.Equal(t, "equal\n", succeeds(t, "diff", "repo", "download", "--meta"))
 
-	require.Contains(t, fails(t, 1, "ls", "hf://owner/absent"), "it has no model.safetensors")
+	require.Contains(t, fails(t, 1, "ls", "hf://owner/absent"), "404")
 	require.Contains(t, fails(t, 1, "ls", url+"/absent.safetensors"), "404")
 	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "x.safetensors", "--only", "w"), "no tensor matches")
 	require.Contains(t, fails(t, 1, "meta", "hf://owner/name", "a=b", "--in-place"), "cannot be changed in place")
@@ -101,7 +102,6 @@ func TestHub(t *testing.T) {
 	requests()
 
 	// The cache of the Python tools comes first, as far as it has the files.
-	const commit = "0123456789012345678901234567890123456789"
 	cache := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--owner--name")
 	require.NoError(t, os.MkdirAll(filepath.Join(cache, "refs"), 0o777))
 	require.NoError(t, os.WriteFile(filepath.Join(cache, "refs", "main"), []byte(commit), 0o666))

@@ -14,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -98,7 +99,7 @@ func filesOf(name string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !source.IsIndex(path) {
+		if d.IsDir() || !strings.HasSuffix(path, ".safetensors") && !storage.IsIndex(path) {
 			return nil
 		}
 		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a pipe would be waited for
@@ -135,7 +136,7 @@ func (c *command) verdict(name string, values bool) verdict {
 // refusal returns the verdict on what could not be opened.
 func refusal(name string, err error) verdict {
 	v := verdict{File: name, Reason: err.Error()}
-	var of *source.Error
+	var of *storage.Error
 	if errors.As(err, &of) {
 		v.Reason = of.Reason.Error()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -56,7 +57,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	c := &command{ctx: ctx, out: bufio.NewWriter(stdout), stdout: stdout, stderr: stderr}
-	c.opener = &source.Opener{Context: ctx, Stdin: stdin, Note: func(text string) {
+	c.opener = &source.Opener{Session: storage.Session{Context: ctx}, Stdin: stdin, Note: func(text string) {
 		fmt.Fprintf(stderr, "safetensors: note: %s\n", term.Clean(text))
 	}}
 	root := c.root()

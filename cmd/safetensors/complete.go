@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/spf13/cobra"
 )
 
@@ -71,7 +72,7 @@ func afterSource(complete cobra.CompletionFunc) cobra.CompletionFunc {
 func (c *command) openLocal(names []string, use func(*source.Checkpoint)) {
 	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
 	defer cancel()
-	o := &source.Opener{Context: ctx, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}
+	o := &source.Opener{Session: storage.Session{Context: ctx}, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}
 	for _, name := range names {
 		if src, err := o.Open(name); err == nil {
 			use(src)
@@ -121,7 +122,7 @@ func levels(names []string, typed string) []string {
 func (c *command) completeKey(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
 	defer cancel()
-	o := &source.Opener{Context: ctx, Local: true}
+	o := &source.Opener{Session: storage.Session{Context: ctx}, Local: true}
 	var keys []string
 	for _, name := range args {
 		some, _ := o.Keys(name, maxCompletions)

@@ -9,6 +9,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/convert"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
 )
@@ -49,7 +50,7 @@ func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	for _, one := range src.Sources() {
 		config, err := quant.FindConfig(one.Folder.ReadFile)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", source.Shown(one.Name), term.Bare(err))
+			return nil, fmt.Errorf("%s: %w", storage.Shown(one.Name), term.Bare(err))
 		}
 		configs[string(config)] = config
 	}
@@ -60,7 +61,7 @@ func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	for _, config := range configs {
 		layouts, err := quant.Layouts(src.Tensors, config)
 		if err != nil {
-			return nil, fmt.Errorf("%s: its quantised tensors are not understood, which a conversion would spoil: %w", source.Shown(src.Name), term.Bare(err))
+			return nil, fmt.Errorf("%s: its quantised tensors are not understood, which a conversion would spoil: %w", storage.Shown(src.Name), term.Bare(err))
 		}
 		maps.Copy(parts, layouts)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -50,7 +51,6 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if f.withFiles && !ok {
 		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
 	}
-	c.opener.Whole = whole && f.asItIs()
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (f *copyFlags) sideFiles(src *source.Checkpoint) ([]string, error) {
 	}
 	names, err := src.Folder.SideFiles()
 	if err != nil {
-		return nil, fmt.Errorf("--with-files: %s: %w", source.Shown(src.Name), err)
+		return nil, fmt.Errorf("--with-files: %s: %w", storage.Shown(src.Name), err)
 	}
 	return names, nil
 }
@@ -113,7 +113,7 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *c
 			return nil, err
 		}
 		if len(results) == 0 {
-			return nil, fmt.Errorf("--dequantize: no tensor of %s is quantised", source.Shown(src.Name))
+			return nil, fmt.Errorf("--dequantize: no tensor of %s is quantised", storage.Shown(src.Name))
 		}
 		w.metadata = src.Metadata
 	}
@@ -236,7 +236,7 @@ func refusedError(src *source.Checkpoint, names []string) error {
 	var errs []error
 	for _, name := range names {
 		if why, ok := src.Refused[name]; ok && len(errs) < most {
-			errs = append(errs, fmt.Errorf("%q of %s: %w", name, source.Shown(src.Name), why))
+			errs = append(errs, fmt.Errorf("%q of %s: %w", name, storage.Shown(src.Name), why))
 		}
 	}
 	if len(errs) == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -89,7 +90,7 @@ func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 	for i, name := range src.Order {
 		renamed := pattern.Renamed(name, renames)
 		if _, taken := tensors[renamed]; taken {
-			return fmt.Errorf("two tensors of %s would be named %q", source.Shown(src.Name), renamed)
+			return fmt.Errorf("two tensors of %s would be named %q", storage.Shown(src.Name), renamed)
 		}
 		tensors[renamed] = src.Tensors[name]
 		src.Order[i] = renamed
@@ -241,7 +242,7 @@ func drawComparison(w io.Writer, d *report.Comparison, b map[string]safetensors.
 		return err
 	}
 	page := *d
-	page.A, page.B = source.Shown(d.A), source.Shown(d.B)
+	page.A, page.B = storage.Shown(d.A), storage.Shown(d.B)
 	return page.Draw(w)
 }
 

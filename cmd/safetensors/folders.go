@@ -14,7 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 )
 
 // copyFolder is copy of a folder to a folder.
@@ -99,20 +99,20 @@ func (w *copyJob) deal(set *dest.Set) {
 }
 
 // found reports whether a local file is a copy of one of the source, by their sums.
-func (c *command) found(file source.File, path string) bool {
+func (c *command) found(file storage.File, path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || file.Size >= 0 && info.Size() != file.Size || file.Path == "" && file.Hub == nil {
 		return false
 	}
-	there := source.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
+	there := storage.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
 		f, _, err := localfile.Open(path)
 		return f, err
 	}}
 	if file.Hub != nil {
-		sums, err := c.hashFiles([]source.File{there}, 0, func(source.File) (hash.Hash, error) { return file.Hub.Hash(file.Size), nil })
+		sums, err := c.hashFiles([]storage.File{there}, 0, func(storage.File) (hash.Hash, error) { return file.Hub.Hash(file.Size), nil })
 		return err == nil && file.Hub.Matches(sums[0][0])
 	}
-	sums, err := c.hashFiles([]source.File{file, there}, 0, func(source.File) (hash.Hash, error) { return sha256.New(), nil })
+	sums, err := c.hashFiles([]storage.File{file, there}, 0, func(storage.File) (hash.Hash, error) { return sha256.New(), nil })
 	return err == nil && bytes.Equal(sums[0][0], sums[1][0])
 }
 

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,7 +45,7 @@ func (h *folderHub) hub(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer token":
 		http.Error(w, "no", http.StatusUnauthorized)
 	case strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/"):
-		h.list(w)
+		listRepository(w, h.dir, commit, h.sizes)
 	case !file:
 		http.NotFound(w, r)
 	case strings.HasSuffix(name, ".safetensors"):
@@ -62,24 +59,21 @@ func (h *folderHub) hub(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *folderHub) list(w http.ResponseWriter) {
-	var entries []map[string]any
-	fs.WalkDir(os.DirFS(h.dir), ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		text := must(os.ReadFile(filepath.Join(h.dir, name)))
-		entry := map[string]any{"rfilename": name, "blobId": gitSum(string(text))}
-		if strings.HasSuffix(name, ".safetensors") {
-			entry["lfs"] = map[string]any{"sha256": fmt.Sprintf("%x", sha256.Sum256(text))}
-		}
-		if h.sizes {
-			entry["size"] = len(text)
-		}
-		entries = append(entries, entry)
-		return nil
-	})
-	json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": entries})
+// firstBytes are what opening a file asks for.
+const firstBytes = "bytes=0-100007"
+
+// wantsAll reports whether a request is for all of a file.
+func wantsAll(r *http.Request) bool {
+	asked := r.Header.Get("Range")
+	return strings.HasPrefix(asked, "bytes=0-") && asked != firstBytes
+}
+
+// sends answers a request for all of a file with a text, of which n bytes come.
+func sends(w http.ResponseWriter, text []byte, n int) {
+	w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(text)-1, len(text)))
+	w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+	w.WriteHeader(http.StatusPartialContent)
+	w.Write(text[:n])
 }
 
 // content answers for the host that has the large files.
@@ -90,8 +84,11 @@ func (h *folderHub) content(w http.ResponseWriter, r *http.Request) {
 	}
 	h.mu.Lock()
 	fault := h.fault
-	if !strings.HasPrefix(r.Header.Get("Range"), "bytes=0-") { // a header
-		h.log = append(h.log, strings.TrimSpace(r.URL.Path+" "+r.Header.Get("Range")))
+	switch asked := r.Header.Get("Range"); {
+	case wantsAll(r):
+		h.log = append(h.log, r.URL.Path)
+	case asked != firstBytes:
+		h.log = append(h.log, r.URL.Path+" "+asked)
 	}
 	h.mu.Unlock()
 	if fault == nil || !fault(w, r) {
@@ -146,12 +143,10 @@ func testCopyRepository(t *testing.T, sizes bool) {
 	// An answer that breaks off goes on where it ended.
 	var broken atomic.Bool
 	h.taken(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Header.Get("Range") != "" || broken.Swap(true) {
+		if !wantsAll(r) || broken.Swap(true) {
 			return false
 		}
-		text := want[strings.Trim(r.URL.Path, "/")]
-		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
-		fmt.Fprint(w, text[:50])
+		sends(w, []byte(want[strings.Trim(r.URL.Path, "/")]), 50)
 		return true
 	})
 	succeeds(t, "cp", "hf://owner/name", "again")
@@ -163,24 +158,20 @@ func testCopyRepository(t *testing.T, sizes bool) {
 	// Other bytes are not what the hub says.
 	h.taken(func(w http.ResponseWriter, r *http.Request) bool {
 		text := []byte(want[strings.Trim(r.URL.Path, "/")])
-		if text[len(text)-1]++; r.Header.Get("Range") == "" {
-			w.Write(text)
+		if text[len(text)-1]++; wantsAll(r) {
+			sends(w, text, len(text))
 		}
-		return r.Header.Get("Range") == ""
+		return wantsAll(r)
 	})
 	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "wrong"), "does not have the sum that the hub gives")
 	require.Empty(t, list(t, "wrong"))
 	h.taken(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Header.Get("Range") == "" {
-			fmt.Fprint(w, "changed")
+		if wantsAll(r) {
+			sends(w, []byte("changed"), 7)
 		}
-		return r.Header.Get("Range") == ""
+		return wantsAll(r)
 	})
-	text := "does not have the sum that the hub gives"
-	if sizes {
-		text = fmt.Sprintf("the answer has 7 bytes, expected %d", len(want["model-00001-of-00003.safetensors"]))
-	}
-	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "changed"), text)
+	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "changed"), fmt.Sprintf("it has 7 bytes, had %d", len(want["model-00001-of-00003.safetensors"])))
 	require.Empty(t, list(t, "changed"))
 }
 
@@ -209,7 +200,7 @@ func TestContinueRepository(t *testing.T) {
 	h := startFolderHub(t, "repo")
 	const second = "/model-00002-of-00003.safetensors"
 	refuse := func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == second && r.Header.Get("Range") == "" {
+		if r.URL.Path == second && wantsAll(r) {
 			w.WriteHeader(http.StatusForbidden)
 			return true
 		}
@@ -235,13 +226,31 @@ func TestContinueRepository(t *testing.T) {
 	}
 }
 
-// TestCopyURL: shards of a web server, which gives no sums, stay shards.
+// TestCopyURL: shards of a web server, which gives no sums, are copied as they are.
 func TestCopyURL(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want := writeFolder(t, "web", 0)
 	server := httptest.NewServer(http.FileServer(http.Dir("web")))
 	t.Cleanup(server.Close)
 	succeeds(t, "cp", server.URL+"/model.safetensors.index.json", "copy")
-	require.Equal(t, keysOf(want), list(t, "copy"))
-	require.Equal(t, "equal\n", succeeds(t, "diff", "web", "copy"))
+	require.Equal(t, want, tree(t, "copy"))
+}
+
+// TestCopyPipelinePart: a folder of a pipeline on the hub keeps the names of diffusers, and has
+// variants.
+func TestCopyPipelinePart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want := writeFolder(t, "shards", 0)
+	one, two := want["model-00001-of-00003.safetensors"], want["model-00002-of-00003.safetensors"]
+	write(t, "repo/model_index.json", "{}")
+	write(t, "repo/unet/config.json", "{}\n")
+	write(t, "repo/unet/diffusion_pytorch_model.safetensors", one)
+	write(t, "repo/unet/diffusion_pytorch_model.fp16.safetensors", two)
+	startFolderHub(t, "repo")
+	succeeds(t, "cp", "hf://owner/name/unet", "unet", "--with-files")
+	require.Equal(t, map[string]string{"config.json": "{}\n", "diffusion_pytorch_model.safetensors": one}, tree(t, "unet"))
+	succeeds(t, "cp", "hf://owner/name/unet", "half", "--variant", "fp16")
+	require.Equal(t, map[string]string{"diffusion_pytorch_model.fp16.safetensors": two}, tree(t, "half"))
+	require.Contains(t, fails(t, 1, "ls", "hf://owner/name/unet", "--variant", "bf16"), "no file of the variant bf16")
+	require.Contains(t, fails(t, 1, "ls", "hf://owner/name"), "unet")
 }

@@ -24,9 +24,10 @@ func writeFolder(t *testing.T, dir string, first float32) map[string]string {
 	t.Helper()
 	writeShards(t, dir)
 	for i, name := range []string{"x", "y", "z"} {
-		values := []float32{first, 1, 2, 3, 4, 5, 6, float32(i)}
+		values := make([]float32, 30_000) // more than the first request of a server
+		values[0], values[7] = first, float32(i)
 		file := filepath.Join(dir, fmt.Sprintf("model-%05d-of-00003.safetensors", i+1))
-		require.NoError(t, safetensors.WriteFile(file, map[string]safetensors.Tensor{name: floats(t, []int{8}, values...)}, map[string]string{"shard": name}))
+		require.NoError(t, safetensors.WriteFile(file, map[string]safetensors.Tensor{name: floats(t, []int{len(values)}, values...)}, map[string]string{"shard": name}))
 	}
 	index := filepath.Join(dir, "model.safetensors.index.json")
 	text := strings.Replace(string(must(os.ReadFile(index))), `"total_size"`, `"note": "kept",  "total_size"`, 1)

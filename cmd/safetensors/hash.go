@@ -14,6 +14,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/spf13/cobra"
@@ -67,7 +68,7 @@ func (c *command) printSums(names []string, part parts.Part, tensors, asJSON boo
 		for kind, entries := range [][]manifest.Entry{m.Files, m.Tensors} {
 			for _, e := range entries {
 				if other, taken := from[kind][e.Name]; taken {
-					return fmt.Errorf("%q is in %s and in %s: write a manifest for each", e.Name, source.Shown(other), source.Shown(name))
+					return fmt.Errorf("%q is in %s and in %s: write a manifest for each", e.Name, storage.Shown(other), storage.Shown(name))
 				}
 				from[kind][e.Name] = name
 			}
@@ -111,9 +112,9 @@ func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *
 	}
 	defer src.Close()
 	if src.Files == nil && !tensors {
-		return nil, nil, fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
+		return nil, nil, fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", storage.Shown(name))
 	}
-	var files []source.File
+	var files []storage.File
 	for _, file := range src.Files {
 		if mine() {
 			files = append(files, file)
@@ -132,7 +133,7 @@ func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *
 
 // sums computes the sums of files and tensors, as many concurrently as there are
 // processors.
-func (c *command) sums(src *source.Checkpoint, files []source.File, names []string) (*manifest.Manifest, error) {
+func (c *command) sums(src *source.Checkpoint, files []storage.File, names []string) (*manifest.Manifest, error) {
 	m := &manifest.Manifest{Files: make([]manifest.Entry, len(files)), Tensors: make([]manifest.Entry, len(names))}
 	var jobs []job
 	for i, file := range files {
@@ -156,7 +157,7 @@ func (c *command) sums(src *source.Checkpoint, files []source.File, names []stri
 }
 
 // hashFiles returns the sums of files as hashFile does.
-func (c *command) hashFiles(files []source.File, size int64, newHash func(source.File) (hash.Hash, error)) (sums [][][]byte, err error) {
+func (c *command) hashFiles(files []storage.File, size int64, newHash func(storage.File) (hash.Hash, error)) (sums [][][]byte, err error) {
 	sums = make([][][]byte, len(files))
 	jobs := make([]job, len(files))
 	for i, file := range files {
@@ -172,7 +173,7 @@ func (c *command) hashFiles(files []source.File, size int64, newHash func(source
 }
 
 // hashFile returns the sum of a file, or those of its pieces of a size.
-func hashFile(file source.File, h hash.Hash, size int64) (sums [][]byte, err error) {
+func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err error) {
 	r, err := file.Open()
 	if err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -118,4 +120,25 @@ func TestVerifyHub(t *testing.T) {
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), "HF_HUB_OFFLINE is set")
 	require.Empty(t, h.taken())
+}
+
+// listRepository answers with the list of a folder, as the hub does of a repository.
+func listRepository(w io.Writer, dir, commit string, sizes bool) {
+	entries := []map[string]any{}
+	fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text := must(os.ReadFile(filepath.Join(dir, name)))
+		entry := map[string]any{"rfilename": name, "blobId": gitSum(string(text))}
+		if strings.HasSuffix(name, ".safetensors") {
+			entry["lfs"] = map[string]any{"sha256": fmt.Sprintf("%x", sha256.Sum256(text))}
+		}
+		if sizes {
+			entry["size"] = len(text)
+		}
+		entries = append(entries, entry)
+		return nil
+	})
+	json.NewEncoder(w).Encode(map[string]any{"sha": commit, "siblings": entries})
 }

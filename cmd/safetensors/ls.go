@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -131,7 +132,7 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 	l := listingOf(src, names)
 	if l.Quantised, err = quantisedTotals(src); err != nil {
 		c.opener.Note(fmt.Sprintf("%s: its quantised tensors cannot be read as numbers: %s",
-			source.Shown(name), term.Bare(err)))
+			storage.Shown(name), term.Bare(err)))
 	}
 	return l, nil
 }

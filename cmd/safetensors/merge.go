@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -218,7 +219,7 @@ func addAdapters(base *source.Checkpoint, adapters []*source.Checkpoint) (map[st
 			err = fmt.Errorf("the adapter has no tensors")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", source.Shown(adapter.Name), err)
+			return nil, fmt.Errorf("%s: %w", storage.Shown(adapter.Name), err)
 		}
 	}
 	return tensors, nil

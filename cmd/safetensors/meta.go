@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -61,7 +62,7 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 		return c.replaceMeta(src, metadata)
 	}
 	if len(pairs)+len(remove) > 0 {
-		c.opener.Note("nothing is written; --in-place changes " + source.Shown(name))
+		c.opener.Note("nothing is written; --in-place changes " + storage.Shown(name))
 	}
 	if asJSON {
 		if metadata == nil {
@@ -101,7 +102,7 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	}
 	single := len(src.Files) == 1 && (src.Format == nil || src.Format == format.Safetensors)
 	if !local || !single && index == "" {
-		return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", source.Shown(src.Name))
+		return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", storage.Shown(src.Name))
 	}
 	defer c.progress("meta", size)()
 	if !single {
@@ -138,7 +139,7 @@ func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map
 	}
 	defer now.Close()
 	for _, old := range src.Files {
-		kept := slices.ContainsFunc(now.Files, func(f source.File) bool { return f.Name == old.Name })
+		kept := slices.ContainsFunc(now.Files, func(f storage.File) bool { return f.Name == old.Name })
 		if kept {
 			continue
 		}

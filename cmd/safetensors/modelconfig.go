@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 )
 
 // quantConfigs are the files that say how the weights next to them are quantised: those
@@ -28,7 +28,7 @@ func (w *copyJob) changeConfig(p *plan) error {
 	text, err := w.src.Folder.ReadFile("config.json")
 	if err == nil {
 		if w.config, err = newConfig(text, quantisation, p, w.convert); err != nil {
-			return fmt.Errorf("config.json of %s: %w", source.Shown(w.src.Name), err)
+			return fmt.Errorf("config.json of %s: %w", storage.Shown(w.src.Name), err)
 		}
 	}
 	w.side = slices.DeleteFunc(w.side, func(name string) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/pflag"
 )
@@ -57,7 +57,6 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	if !ok {
 		return usage("--part: %s is not a folder that parts can fill together", term.Name(name))
 	}
-	c.opener.Pin = true
 	src, err := c.opener.OpenAll(names)
 	if err != nil {
 		if c.ctx.Err() != nil || slices.ContainsFunc(names, onNetwork) {
@@ -115,7 +114,7 @@ func permanentLocal(err error) error {
 }
 
 // writePart writes a part of what is prepared.
-func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlags, p plan, pins []source.Pin) error {
+func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlags, p plan, pins []storage.Pin) error {
 	maxBytes, _ := term.ParseBytes(f.maxShardSize)
 	all := int64(0)
 	for _, t := range w.tensors {
@@ -123,7 +122,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlag
 	}
 	stop := func() {}
 	job := &parts.Job{
-		To: dst, Name: source.Shown(name), Part: f.part, Force: f.force,
+		To: dst, Name: storage.Shown(name), Part: f.part, Force: f.force,
 		Plan:   parts.Plan{Command: version(), Flags: f.planned, Source: pins},
 		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
 		AtOnce:    4,

@@ -87,11 +87,7 @@ func TestPartsFromAway(t *testing.T) {
 	web := http.FileServer(http.Dir("repo"))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
-			fmt.Fprintf(w, `{"sha":%q,"siblings":[`, commit.Load())
-			for i, name := range list(t, "repo") {
-				fmt.Fprintf(w, `%.*s{"rfilename":%q,"size":1,"blobId":"%040d"}`, min(i, 1), ",", name, i)
-			}
-			fmt.Fprint(w, "]}")
+			listRepository(w, "repo", commit.Load().(string), true)
 			return
 		}
 		for _, revision := range []string{"main", commit.Load().(string)} {

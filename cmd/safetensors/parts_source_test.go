@@ -26,7 +26,7 @@ func TestPartsOtherFolder(t *testing.T) {
 	web := http.StripPrefix("/owner/name/resolve/"+commit, http.FileServer(http.Dir("repo")))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
-			fmt.Fprintf(w, `{"sha":%q,"siblings":[]}`, commit)
+			listRepository(w, "repo", commit, true)
 			return
 		}
 		web.ServeHTTP(w, r)

@@ -9,6 +9,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
 )
@@ -54,7 +55,7 @@ func dequantized(src *source.Checkpoint) (plain map[string]safetensors.Tensor, l
 func dequantize(src *source.Checkpoint) (names, left []string, err error) {
 	plain, layouts, err := dequantized(src)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", source.Shown(src.Name), term.Bare(err))
+		return nil, nil, fmt.Errorf("%s: %w", storage.Shown(src.Name), term.Bare(err))
 	}
 	src.Tensors = plain
 	if len(layouts) > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numpy"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -99,10 +100,10 @@ func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 func tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
 	t, ok := src.Tensors[name]
 	if why, refused := src.Refused[name]; refused {
-		return t, fmt.Errorf("%q of %s: %w", name, source.Shown(src.Name), why)
+		return t, fmt.Errorf("%q of %s: %w", name, storage.Shown(src.Name), why)
 	}
 	if !ok {
-		return t, fmt.Errorf("no tensor of %s is named %q%s", source.Shown(src.Name), name, pattern.Suggest(name, src.Order))
+		return t, fmt.Errorf("no tensor of %s is named %q%s", storage.Shown(src.Name), name, pattern.Suggest(name, src.Order))
 	}
 	return t, nil
 }

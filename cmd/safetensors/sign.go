@@ -18,7 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -150,13 +150,12 @@ func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error)
 	if err != nil {
 		return nil, err
 	}
-	defer tree.Close()
 	m.Model = tree.Name
 	if len(tree.Links) > 0 && s.follow {
-		return nil, fmt.Errorf("%s: the link %s leads nowhere", source.Shown(name), term.Name(tree.Links[0]))
+		return nil, fmt.Errorf("%s: the link %s leads nowhere", storage.Shown(name), term.Name(tree.Links[0]))
 	}
 	if len(tree.Links) > 0 {
-		return nil, fmt.Errorf("%s: %s is a symbolic link: --allow-symlinks follows it, --ignore leaves it out", source.Shown(name), term.Name(tree.Links[0]))
+		return nil, fmt.Errorf("%s: %s is a symbolic link: --allow-symlinks follows it, --ignore leaves it out", storage.Shown(name), term.Name(tree.Links[0]))
 	}
 	c.warnOutside(tree)
 	sums, err := c.sumsOf(tree.Files, m)
@@ -206,15 +205,15 @@ func realPath(name string) (string, error) {
 }
 
 // warnOutside names the links that lead out of the model, as the format asks for.
-func (c *command) warnOutside(tree *source.Tree) {
+func (c *command) warnOutside(tree *storage.Tree) {
 	for _, name := range tree.Outside {
 		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
 	}
 }
 
 // sumsOf hashes files as a signature says.
-func (c *command) sumsOf(files []source.File, m *modelsig.Manifest) ([][][]byte, error) {
-	return c.hashFiles(files, m.ShardSize, func(source.File) (hash.Hash, error) { return modelsig.NewHash(m.Hash) })
+func (c *command) sumsOf(files []storage.File, m *modelsig.Manifest) ([][][]byte, error) {
+	return c.hashFiles(files, m.ShardSize, func(storage.File) (hash.Hash, error) { return modelsig.NewHash(m.Hash) })
 }
 
 // A named is a file that an index names.
@@ -222,9 +221,9 @@ type named struct{ index, file string }
 
 // uncovered returns the files that indexes of checkpoints name and that are not covered:
 // whoever loads the checkpoint would load them.
-func uncovered(files []source.File, covered func(name string) bool) (missing []named, err error) {
+func uncovered(files []storage.File, covered func(name string) bool) (missing []named, err error) {
 	for _, file := range files {
-		if !source.IsIndex(file.Name) && !source.IsTorchIndex(file.Name) {
+		if !storage.IsIndex(file.Name) && !storage.IsTorchIndex(file.Name) {
 			continue
 		}
 		index, err := readIndex(file)
@@ -240,7 +239,7 @@ func uncovered(files []source.File, covered func(name string) bool) (missing []n
 	return missing, nil
 }
 
-func readIndex(file source.File) (*safetensors.Index, error) {
+func readIndex(file storage.File) (*safetensors.Index, error) {
 	r, err := file.Open()
 	if err != nil {
 		return nil, err

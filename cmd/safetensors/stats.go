@@ -10,8 +10,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/stats"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -77,7 +77,7 @@ func (c *command) describe(name string, patterns []string, values bool, out outp
 	for i, t := range tensors {
 		rows[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
 	}
-	if err := out.draw(func(w io.Writer) error { return report.Checkpoint(w, source.Shown(name), rows, all) }); err != nil {
+	if err := out.draw(func(w io.Writer) error { return report.Checkpoint(w, storage.Shown(name), rows, all) }); err != nil {
 		return err
 	}
 	if out.json {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
 )
@@ -160,10 +160,10 @@ func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error 
 	}
 	defer src.Close()
 	if src.Files == nil && len(want.Files) > 0 {
-		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", source.Shown(name))
+		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", storage.Shown(name))
 	}
 	inFiles, inTensors := nameSet(want.Files), nameSet(want.Tensors)
-	files := slices.DeleteFunc(slices.Clone(src.Files), func(f source.File) bool { return !inFiles[f.Name] })
+	files := slices.DeleteFunc(slices.Clone(src.Files), func(f storage.File) bool { return !inFiles[f.Name] })
 	have, err := c.sums(src, files, slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !inTensors[name] }))
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -25,7 +25,7 @@ func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) err
 	}
 	revision, dir := "", name
 	if repo == "" {
-		if dir, repo, revision, err = source.HubCache(name); err != nil {
+		if dir, repo, revision, err = storage.HubCache(name); err != nil {
 			return err
 		}
 	} else {
@@ -46,19 +46,18 @@ func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) err
 	if err != nil {
 		return err
 	}
-	defer tree.Close()
 	return c.compareHub(name, tree, hub, asJSON)
 }
 
 // compareHub prints a verdict on each local file.
-func (c *command) compareHub(name string, tree *source.Tree, hub map[string]source.HubFile, asJSON bool) error {
-	var have []source.File
+func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]storage.HubFile, asJSON bool) error {
+	var have []storage.File
 	for _, file := range tree.Files {
 		if _, found := hub[file.Name]; found {
 			have = append(have, file)
 		}
 	}
-	sums, err := c.hashFiles(have, 0, func(f source.File) (hash.Hash, error) { return hub[f.Name].Hash(f.Size), nil })
+	sums, err := c.hashFiles(have, 0, func(f storage.File) (hash.Hash, error) { return hub[f.Name].Hash(f.Size), nil })
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/pflag"
 )
@@ -68,7 +68,6 @@ func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) er
 	if err != nil {
 		return err
 	}
-	defer tree.Close()
 	c.warnOutside(tree)
 	wrong := c.compareSigned(v, tree, m, s)
 	if wrong != nil && len(v.Files) == 0 {
@@ -113,7 +112,7 @@ func openSignature(ctx context.Context, s signatureFlags) (m *modelsig.Manifest,
 }
 
 // compareSigned adds a finding on each file.
-func (c *command) compareSigned(v *verification, tree *source.Tree, m *modelsig.Manifest, s signatureFlags) error {
+func (c *command) compareSigned(v *verification, tree *storage.Tree, m *modelsig.Manifest, s signatureFlags) error {
 	if tree.Single && len(m.Files) == 1 && m.Files[0].Name == modelsig.SingleFile {
 		m.Files[0].Name = tree.Name
 	}
@@ -123,7 +122,7 @@ func (c *command) compareSigned(v *verification, tree *source.Tree, m *modelsig.
 		signed[f.Name] = f
 		put(f.Name, resultMissing, "MISSING")
 	}
-	var have []source.File
+	var have []storage.File
 	for _, file := range tree.Files {
 		switch _, ok := signed[file.Name]; {
 		case ok:

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,7 +28,7 @@ func jobs(t *testing.T, shards int) func(tag byte, part Part) *Job {
 		}
 		return &Job{
 			To: to.(dest.Shared), Name: "dst", Part: part, AtOnce: 1, Force: true,
-			Plan:   Plan{Source: []source.Pin{{Name: "x", Size: 8, Tag: string(rune(tag))}}},
+			Plan:   Plan{Source: []storage.Pin{{Name: "x", Size: 8, Tag: string(rune(tag))}}},
 			Shards: safetensors.Split(tensors, 8), Unchanged: func() error { return nil },
 			CopyFiles: func() error { return nil }, Begin: func(int64) {},
 		}
@@ -139,7 +139,7 @@ func TestDifferences(t *testing.T) {
 	for n := range 8 {
 		var p Plan
 		for i := range n {
-			p.Source = append(p.Source, source.Pin{Name: fmt.Sprint("x", i)})
+			p.Source = append(p.Source, storage.Pin{Name: fmt.Sprint("x", i)})
 		}
 		err := p.differences(new(Plan))
 		switch {

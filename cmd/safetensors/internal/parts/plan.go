@@ -13,7 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -30,7 +30,7 @@ type Plan struct {
 	Form    int                 `json:"plan"`    // planVersion
 	Command string              `json:"command"` // its version
 	Flags   map[string][]string `json:"flags"`   // those that make a difference
-	Source  []source.Pin        `json:"source"`
+	Source  []storage.Pin       `json:"source"`
 	Shards  []Shard             `json:"shards"` // sorted by name
 
 	// Stale are the shards that another plan left under names of this one, with
@@ -142,8 +142,8 @@ func flag(name string, values []string) string {
 	return "--" + term.Name(name) + " " + term.Name(strings.Join(values, " "))
 }
 
-func pinsByName(pins []source.Pin) map[string]source.Pin {
-	byName := make(map[string]source.Pin, len(pins))
+func pinsByName(pins []storage.Pin) map[string]storage.Pin {
+	byName := make(map[string]storage.Pin, len(pins))
 	for _, p := range pins {
 		byName[p.Name] = p
 	}

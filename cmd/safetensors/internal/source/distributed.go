@@ -11,29 +11,25 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// openIn opens a checkpoint of several files in a file system: an index or a folder.
-func (o *Opener) openIn(c *Checkpoint, fsys fs.FS, name string, path func(string) string) error {
-	seen := new(files)
-	in, err := o.filesIn(meteredFS{fsys, o, seen, path}, name)
+// openIn opens a checkpoint of several files: an index or a folder.
+func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) (*safetensors.File, error) {
+	in, err := o.filesIn(fsys, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f, err := o.openFolder(c, in, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.take(f)
-	slices.SortFunc(seen.list, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	c.Files = seen.list
-	if !c.Joined {
-		c.Layout = layoutOf(f, seen.list)
-	}
-	return nil
+	c.Files = fsys.Opened()
+	return f, nil
 }
 
 // The files by which folders of PyTorch are told apart.
@@ -61,7 +57,7 @@ func (o *Opener) openTorch(c *Checkpoint, fsys fs.FS, name string) (*safetensors
 // openFolder opens what a folder holds: a distributed checkpoint, or else what package
 // safetensors finds there.
 func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensors.File, error) {
-	if isTorch(name) || IsTorchIndex(name) {
+	if isTorch(name) || storage.IsTorchIndex(name) {
 		return o.openTorch(c, fsys, name)
 	}
 	entries, err := fs.ReadDir(fsys, name)
@@ -73,7 +69,7 @@ func (o *Opener) openFolder(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 	}
 	is := func(want string) func(string) bool { return func(name string) bool { return name == want } }
 	switch {
-	case has(IsIndex):
+	case has(storage.IsIndex):
 	case has(is(".metadata")):
 		c.Joined = true
 		return o.openDistcp(c, fsys, name)
@@ -109,7 +105,7 @@ func (o *Opener) openDistcp(c *Checkpoint, fsys fs.FS, name string) (*safetensor
 		objects = append(objects[:most], fmt.Sprintf("%d more", n-most))
 	}
 	if len(objects) > 0 {
-		o.note("%s: entries that are no tensors are left out: %s", Shown(c.Name), strings.Join(objects, ", "))
+		o.note("%s: entries that are no tensors are left out: %s", storage.Shown(c.Name), strings.Join(objects, ", "))
 	}
 	return f, nil
 }

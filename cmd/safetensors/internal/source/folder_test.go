@@ -1,7 +1,6 @@
 package source
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -12,18 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/stretchr/testify/require"
 )
 
 func TestFolder(t *testing.T) {
 	model, _ := writeModel(t)
 	dir := filepath.Dir(model)
-	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, ".gitattributes": 5, "large.txt": maxSideFile + 1} {
+	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, ".gitattributes": 5, "large.txt": 64<<20 + 1} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
 		require.NoError(t, os.Truncate(filepath.Join(dir, name), size))
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o777))
-	o := &Opener{Context: context.Background()}
+	o := newOpener(t)
 
 	c := must(o.Open(dir))
 	defer c.Close()
@@ -40,7 +40,7 @@ func TestFolder(t *testing.T) {
 	require.Len(t, data, 2)
 	require.ErrorContains(t, errorOf(one.Folder.SideFiles()), "is not a folder")
 
-	var none *Folder
+	var none *storage.Folder
 	require.ErrorIs(t, errorOf(none.ReadFile("config.json")), fs.ErrNotExist)
 	require.ErrorContains(t, errorOf(none.SideFiles()), "is not a folder")
 }
@@ -56,7 +56,7 @@ func TestFolderOfARepository(t *testing.T) {
 			http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(weights)))
 		case path == "/api/models/owner/name/revision/main":
 			fmt.Fprintf(w, `{"sha":"%040d","siblings":[{"rfilename":"config.json","size":1},{"rfilename":"unet/config.json","size":2},
-				{"rfilename":"unet/model.safetensors","size":4000000},{"rfilename":"unet/vocabulary.txt","size":%d}]}`, 1, maxSideFile+1)
+				{"rfilename":"unet/model.safetensors","size":%d},{"rfilename":"unet/vocabulary.txt","size":%d}]}`, 1, len(weights), 64<<20+1)
 		case path == fmt.Sprintf("/owner/name/resolve/%040d/unet/config.json", 1):
 			fmt.Fprint(w, "{}")
 		case path == "/owner/name/resolve/main/unet/config.json":
@@ -68,7 +68,7 @@ func TestFolderOfARepository(t *testing.T) {
 	defer s.Close()
 	t.Setenv("HF_ENDPOINT", s.URL)
 	t.Setenv("HF_HUB_CACHE", t.TempDir())
-	c := must((&Opener{Context: context.Background()}).Open("hf://owner/name/unet"))
+	c := must(newOpener(t).Open("hf://owner/name/unet"))
 	defer c.Close()
 	names := must(c.Folder.SideFiles())
 	require.Equal(t, []string{"config.json"}, names)

@@ -3,14 +3,13 @@ package source
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 )
 
 // orOnTheHub adds to an error how a name is written that may be one of the hub.
@@ -30,65 +29,23 @@ var repository = regexp.MustCompile(`^[\w-][\w.-]*/[\w-][\w.-]*$`)
 // their reading.
 func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	info, err := os.Stat(name)
-	if err != nil {
-		return orOnTheHub(name, err)
-	}
 	switch {
+	case err != nil:
+		return orOnTheHub(name, err)
 	case info.IsDir():
-		c.Folder = o.wholeFolder(localFS(name))
-		return o.openIn(c, localFS(name), ".", func(file string) string { return filepath.Join(name, filepath.FromSlash(file)) })
+		return o.openPlace(c, &storage.Place{FS: o.Session.Local(name), Name: ".", Listed: true})
+	case info.Mode().IsRegular():
+		dir, base := filepath.Split(name)
+		return o.openPlace(c, &storage.Place{FS: o.Session.Local(dir), Name: base, Listed: true})
 	case o.Variant != "":
 		return errNoVariants
-	case !info.Mode().IsRegular() && o.Local: // nobody may write to a pipe
+	case o.Local: // nobody may write to a pipe
 		return errNotLocal
-	case !info.Mode().IsRegular(): // a pipe, as of <(curl …)
-		f, err := localfile.OpenNamed(o.Context, name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return o.openStream(c, f)
-	case strings.HasSuffix(name, ".index.json"), IsIndex(name), IsTorchIndex(name):
-		dir := filepath.Dir(name)
-		c.Folder = o.wholeFolder(localFS(dir))
-		return o.openIn(c, localFS(dir), filepath.Base(name), func(file string) string { return filepath.Join(dir, filepath.FromSlash(file)) })
 	}
-	c.Folder = folderOf(localFS(filepath.Dir(name)))
-	return o.openFile(c, name)
-}
-
-// openFile opens one regular file, of whatever format.
-func (o *Opener) openFile(c *Checkpoint, name string) error {
-	f, info, err := localfile.Open(name)
+	f, err := localfile.OpenNamed(o.Context, name) // a pipe, as of <(curl …)
 	if err != nil {
 		return err
 	}
-	c.onClose(f.Close)
-	c.Files = []File{{
-		Name: filepath.Base(name),
-		Path: name,
-		Size: info.Size(),
-		Tag:  tagOf(info),
-		Open: func() (io.ReadCloser, error) {
-			return meteredFS{FS: localFS(filepath.Dir(name)), o: o}.reopen(filepath.Base(name), tagOf(info))
-		},
-	}}
-	return o.openReader(c, o.meter(f), info.Size(), name)
-}
-
-// A localFS is a folder of the operating system. Unlike os.DirFS, it opens regular files
-// only.
-type localFS string
-
-func (f localFS) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
-
-func (f localFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(f.path(name)) }
-func (f localFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.path(name)) }
-
-func (f localFS) Open(name string) (fs.File, error) {
-	file, _, err := localfile.Open(f.path(name))
-	if err != nil {
-		return nil, err
-	}
-	return file, nil
+	defer f.Close()
+	return o.openStream(c, f)
 }

@@ -7,23 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/hub"
 )
 
 // An Opener opens the sources of one run of the command.
 type Opener struct {
-	// Context ends all reads of what was opened.
-	Context context.Context
+	storage.Session
 
 	// Stdin is read for the name "-".
 	Stdin io.Reader
@@ -38,22 +40,9 @@ type Opener struct {
 	// may be in its cache.
 	Local bool
 
-	// Pin has Open note what Pins says of sources that are not files of this machine.
-	// That takes a further request to a hub.
-	Pin bool
-
-	// Whole has Open find out whether the files of a repository can be copied as they are. That
-	// takes a further request, too.
-	Whole bool
-
 	// Note is told what Open leaves out of a source, in a sentence. It may be nil.
 	Note func(text string)
-
-	read atomic.Int64
 }
-
-// BytesRead returns how many bytes were read from all sources.
-func (o *Opener) BytesRead() int64 { return o.read.Load() }
 
 // A Checkpoint is the tensors of a source. Its tensors can be read until Close.
 //
@@ -72,7 +61,7 @@ type Checkpoint struct {
 
 	// Files are what it consists of, sorted by name. They are nil if only their
 	// tensors can be read.
-	Files []File
+	Files []storage.File
 
 	// Layout is how a folder, an index or a repository holds it; nil of anything else, and
 	// of what is put together from pieces.
@@ -80,7 +69,7 @@ type Checkpoint struct {
 
 	// Folder is where it is; nil of what comes without one: a web address, standard
 	// input, several sources.
-	Folder *Folder
+	Folder *storage.Folder
 
 	// Format is that of a single file; nil if the source is more, or may be.
 	Format *format.Format
@@ -89,7 +78,7 @@ type Checkpoint struct {
 	Joined bool
 
 	parts []*Checkpoint // of several sources opened as one
-	pins  []Pin         // in place of those of Files
+	pins  []storage.Pin // in place of those of Files
 
 	mu      sync.Mutex // of closers: files may be opened concurrently
 	closers []func() error
@@ -127,16 +116,6 @@ func (c *Checkpoint) Size() (size int64) {
 	return size
 }
 
-// A File is one of the files of a checkpoint.
-type File struct {
-	Name string   // slash-separated, in the folder of the checkpoint
-	Path string   // of a local file, as the system has it; else ""
-	Size int64    // -1 if that is not known
-	Tag  string   // is another when the file has changed; "" if that cannot be known
-	Hub  *HubFile // what the hub says of it; nil if it is not from there
-	Open func() (io.ReadCloser, error)
-}
-
 // Open opens a source by its name. Its Refused are told to Note.
 func (o *Opener) Open(name string) (*Checkpoint, error) {
 	c, err := o.openOne(name)
@@ -146,10 +125,10 @@ func (o *Opener) Open(name string) (*Checkpoint, error) {
 	const most = 10
 	for i, entry := range slices.Sorted(maps.Keys(c.Refused)) {
 		if i == most {
-			o.note("%s: %d more entries are left out", Shown(name), len(c.Refused)-most)
+			o.note("%s: %d more entries are left out", storage.Shown(name), len(c.Refused)-most)
 			break
 		}
-		o.note("%s: %s is left out: %v", Shown(name), term.Name(entry), c.Refused[entry])
+		o.note("%s: %s is left out: %v", storage.Shown(name), term.Name(entry), c.Refused[entry])
 	}
 	return c, nil
 }
@@ -167,7 +146,7 @@ func (o *Opener) openOne(name string) (*Checkpoint, error) {
 		if cause := context.Cause(o.Context); cause != nil {
 			return nil, cause
 		}
-		return nil, named(name, err)
+		return nil, storage.Named(name, err)
 	}
 	return c, nil
 }
@@ -178,22 +157,90 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case o.Local && (name == "-" || strings.Contains(name, "://") && !strings.HasPrefix(name, "hf://")):
+	case o.Local && (name == "-" || storage.IsURL(name) && !strings.HasPrefix(name, "hf://")):
 		return errNotLocal
-	case o.Variant != "" && (name == "-" || strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")):
+	case o.Variant != "" && name == "-":
 		return errNoVariants
 	case name == "-":
 		return o.openStream(c, o.Stdin)
 	case strings.HasPrefix(name, "hf://"):
-		return o.openHub(c, name)
-	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
-		return o.openURL(c, name)
-	case bucket.IsURL(name):
-		return o.openBucket(c, name)
-	case strings.Contains(name, "://"):
-		return errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file")
+		if found, err := o.openCached(c, name); found || err != nil {
+			return err
+		}
+	case !storage.IsURL(name):
+		return o.openLocal(c, name)
 	}
-	return o.openLocal(c, name)
+	place, err := o.Away(name, isForeign)
+	if err != nil {
+		return err
+	}
+	return o.openPlace(c, place)
+}
+
+// openCached opens a repository of the hub from the cache of the Python tools, if it is there.
+func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) {
+	repo, revision, file, err := storage.SplitHub(name)
+	if err != nil {
+		return false, err
+	}
+	dir, err := hub.CacheDir(repo, revision)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err == nil {
+		c.pins = []storage.Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // a commit
+		err := o.openLocal(c, filepath.Join(dir, filepath.FromSlash(file)))
+		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
+			return true, err
+		}
+	}
+	if o.Local {
+		return false, errNotLocal
+	}
+	return false, nil
+}
+
+// isForeign reports whether a file is one of another format than safetensors, by its name.
+func isForeign(name string) bool {
+	f := format.ByName(name)
+	return f != nil && f.Open != nil
+}
+
+// openPlace opens a file, an index or a folder, wherever it is.
+func (o *Opener) openPlace(c *Checkpoint, p *storage.Place) error {
+	if p.Commit != nil {
+		c.pins = []storage.Pin{*p.Commit}
+	}
+	several := p.Name == "." || strings.HasSuffix(p.Name, ".index.json") || storage.IsIndex(p.Name) || storage.IsTorchIndex(p.Name)
+	if p.Listed {
+		c.Folder = p.FS.Folder(several)
+	}
+	switch {
+	case o.Variant != "" && p.Name != ".":
+		return errNoVariants
+	case !several && !(p.Costly && isSafetensors(p.Name)):
+		return o.openFile(c, p)
+	}
+	f, err := o.openIn(c, p.FS, p.Name)
+	if several && err == nil && !c.Joined {
+		c.Layout = layoutOf(f, c.Files)
+	}
+	return err
+}
+
+// openFile opens one file, of whatever format.
+func (o *Opener) openFile(c *Checkpoint, p *storage.Place) error {
+	f, err := p.FS.Open(p.Name)
+	if err != nil {
+		return err
+	}
+	c.onClose(f.Close)
+	c.Files = p.FS.Opened()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return o.openReader(c, f.(io.ReaderAt), info.Size(), p.Name)
 }
 
 var errNotLocal = errors.New("is not a file of this machine")
@@ -209,7 +256,7 @@ func (o *Opener) Keys(name string, limit int) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	keys, err := format.Keys(o.meter(f), info.Size(), name)
+	keys, err := format.Keys(o.Meter(f), info.Size(), name)
 	return keys[:min(limit, len(keys))], err
 }
 
@@ -277,7 +324,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 		for _, tensor := range c.Order {
 			if other, ok := from[tensor]; ok {
 				all.Close()
-				return nil, fmt.Errorf("tensor %q is in %s and in %s", tensor, Shown(other), Shown(name))
+				return nil, fmt.Errorf("tensor %q is in %s and in %s", tensor, storage.Shown(other), storage.Shown(name))
 			}
 			from[tensor] = name
 			all.Tensors[tensor] = c.Tensors[tensor]
@@ -299,21 +346,4 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 		}
 	}
 	return all, nil
-}
-
-// files collects the files that are opened, concurrently.
-type files struct {
-	mu   sync.Mutex
-	list []File
-}
-
-func (f *files) add(file File) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, have := range f.list {
-		if have.Name == file.Name {
-			return
-		}
-	}
-	f.list = append(f.list, file)
 }

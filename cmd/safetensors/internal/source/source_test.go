@@ -12,6 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/stretchr/testify/require"
 )
 
@@ -26,40 +27,8 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-func TestSplitHub(t *testing.T) {
-	for name, want := range map[string][3]string{
-		"hf://o/n":                          {"o/n", "", ""},
-		"hf://o/n/":                         {"o/n", "", ""},
-		"hf://o/n@v1":                       {"o/n", "v1", ""},
-		"hf://o/n@v1/unet/x.safetensors":    {"o/n", "v1", "unet/x.safetensors"},
-		"hf://o/n@a%2Fb/x.safetensors":      {"o/n", "a/b", "x.safetensors"},
-		"hf://o/n@refs/pr/1/x.safetensors":  {"o/n", "refs/pr/1", "x.safetensors"},
-		"hf://o/n@refs/convert/parquet":     {"o/n", "refs/convert/parquet", ""},
-		"hf://o/n/model.safetensors":        {"o/n", "", "model.safetensors"},
-		"hf://o/n.v2@main/folder/of/models": {"o/n.v2", "main", "folder/of/models"},
-	} {
-		repo, revision, file, err := splitHub(name)
-		require.NoError(t, err, name)
-		require.Equal(t, want, [3]string{repo, revision, file}, name)
-	}
-	for _, name := range []string{"hf://", "hf://o", "hf://o/", "hf:///n", "hf://o/n/../../x", "hf://o/n@refs/heads/main", "hf://o/n@refs"} {
-		_, _, _, err := splitHub(name)
-		require.Error(t, err, name)
-	}
-}
-
-func TestShown(t *testing.T) {
-	for name, want := range map[string]string{
-		"https://user:secret@host/x.safetensors": "https://host/x.safetensors",
-		"https://host/x.safetensors?sig=secret":  "https://host/x.safetensors",
-		"s3://bucket?key=secret":                 "s3://bucket",
-		"hf://owner/name@v2/x":                   "hf://owner/name@v2/x",
-		"folder/what?.safetensors":               "folder/what?.safetensors",
-		"\x1b":                                   `"\x1b"`,
-		"-":                                      "-",
-	} {
-		require.Equal(t, want, Shown(name))
-	}
+func newOpener(t *testing.T) *Opener {
+	return &Opener{Session: storage.Session{Context: t.Context()}}
 }
 
 func writeModel(t *testing.T) (name string, size int64) {
@@ -72,14 +41,14 @@ func writeModel(t *testing.T) (name string, size int64) {
 // TestEmptyFolder: the error names the folder, and not as the file system in it does.
 func TestEmptyFolder(t *testing.T) {
 	dir := t.TempDir()
-	require.EqualError(t, errorOf((&Opener{Context: t.Context()}).Open(dir)), Shown(dir)+": no .safetensors file in it, and nothing else: file does not exist")
+	require.EqualError(t, errorOf(newOpener(t).Open(dir)), storage.Shown(dir)+": no .safetensors file in it, and nothing else: file does not exist")
 }
 
 // TestCounts requires that each byte of a copy is counted once.
 func TestCounts(t *testing.T) {
 	name, size := writeModel(t)
 	for _, src := range []string{name, filepath.Dir(name), "file://" + filepath.ToSlash(name), "file://" + filepath.ToSlash(filepath.Dir(name))} {
-		o := &Opener{Context: t.Context()}
+		o := newOpener(t)
 		c, err := o.Open(src)
 		require.NoError(t, err, src)
 		before := o.BytesRead()
@@ -97,7 +66,7 @@ func TestCancel(t *testing.T) {
 	stopped := errors.New("stopped")
 	for _, src := range []string{name, filepath.Dir(name), "file://" + filepath.ToSlash(name)} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		o := &Opener{Context: ctx}
+		o := &Opener{Session: storage.Session{Context: ctx}}
 		c := must(o.Open(src))
 		cancel(stopped)
 		require.ErrorIs(t, safetensors.Write(io.Discard, c.Tensors, nil), stopped, src)
@@ -122,7 +91,7 @@ func TestSpool(t *testing.T) {
 	name, size := writeModel(t)
 	data := must(os.ReadFile(name))
 
-	c := must((&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data)}).Open("-"))
+	c := must((&Opener{Session: storage.Session{Context: t.Context()}, Stdin: bytes.NewBuffer(data)}).Open("-"))
 	require.Equal(t, size, c.Size())
 	if runtime.GOOS != "windows" { // where an open file keeps its name
 		require.Zero(t, left(), "a command that is killed leaves nothing")
@@ -130,14 +99,14 @@ func TestSpool(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.Zero(t, left())
 
-	require.ErrorIs(t, errorOf((&Opener{Context: t.Context(), Stdin: bytes.NewBuffer(data[:100])}).Open("-")), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, errorOf((&Opener{Session: storage.Session{Context: t.Context()}, Stdin: bytes.NewBuffer(data[:100])}).Open("-")), io.ErrUnexpectedEOF)
 	require.Zero(t, left())
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r, w := io.Pipe()
 	defer w.Close()
 	go cancel(os.ErrDeadlineExceeded)
-	require.ErrorIs(t, errorOf((&Opener{Context: ctx, Stdin: r}).Open("-")), os.ErrDeadlineExceeded)
+	require.ErrorIs(t, errorOf((&Opener{Session: storage.Session{Context: ctx}, Stdin: r}).Open("-")), os.ErrDeadlineExceeded)
 	require.Zero(t, left())
 }
 
@@ -174,7 +143,7 @@ func TestFormats(t *testing.T) {
 		opened = ""
 		name := filepath.Join(dir, f.name)
 		require.NoError(t, os.WriteFile(name, []byte(f.content), 0o666))
-		c := must((&Opener{Context: t.Context()}).Open(name))
+		c := must(newOpener(t).Open(name))
 		require.Equal(t, f.want, opened, "%s %.3q", f.name, f.content)
 		if f.want != "" {
 			require.Equal(t, []string{"a", "b"}, c.Order)

@@ -3,6 +3,8 @@ package source
 import (
 	"io"
 	"os"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 )
 
 // openStream opens what can be read once only, from start to end. It goes to a
@@ -10,21 +12,15 @@ import (
 func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 	if f, ok := r.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			c.Files = []File{o.wholeFile("-", f, info.Size())}
-			return o.openReader(c, o.meter(f), info.Size(), "")
+			c.Files = []storage.File{o.OfReader("-", f, info.Size())}
+			return o.openReader(c, o.Meter(f), info.Size(), "")
 		}
 	}
-	spool, size, err := o.spool(c, r)
+	temp, size, err := o.Spool(r)
 	if err != nil {
 		return err
 	}
-	c.Files = []File{o.wholeFile("-", spool, size)}
-	return o.openReader(c, o.meter(spool), size, "")
-}
-
-// wholeFile describes a file that is open.
-func (o *Opener) wholeFile(name string, r io.ReaderAt, size int64) File {
-	return File{Name: name, Size: size, Open: func() (io.ReadCloser, error) {
-		return io.NopCloser(io.NewSectionReader(o.meter(r), 0, size)), nil
-	}}
+	c.onClose(temp.Close)
+	c.Files = []storage.File{o.OfReader("-", temp, size)}
+	return o.openReader(c, o.Meter(temp), size, "")
 }

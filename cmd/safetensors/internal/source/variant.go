@@ -4,34 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
-
-// indexName matches the names of indexes, that of a variant is
-// x.safetensors.index.fp16.json.
-var indexName = regexp.MustCompile(`(\.\w+)\.index(\.[A-Za-z]\w*)?\.json$`)
-
-// IsIndex reports whether a file is an index of safetensors, by its name.
-func IsIndex(name string) bool {
-	match := indexName.FindStringSubmatch(name)
-	return match != nil && match[1] == ".safetensors"
-}
-
-// IsTorchIndex reports whether a file is an index of files of torch.save, by its name.
-func IsTorchIndex(name string) bool {
-	match := indexName.FindStringSubmatch(name)
-	return match != nil && isTorch(match[1])
-}
 
 var errNoVariants = errors.New("a variant is selected in a folder, and this is none")
 
 // A variantFS lists only the files of one variant in a folder.
 type variantFS struct {
-	meteredFS
+	*storage.FS
 	entries []fs.DirEntry
 }
 
@@ -40,7 +24,7 @@ func (v variantFS) ReadDir(string) ([]fs.DirEntry, error) { return v.entries, ni
 // filesIn returns a file system with the files of Variant only, if it is set, where name is
 // a folder: x.fp16.safetensors, x.fp16-00001-of-00002.safetensors,
 // x.safetensors.index.fp16.json.
-func (o *Opener) filesIn(fsys meteredFS, name string) (fs.FS, error) {
+func (o *Opener) filesIn(fsys *storage.FS, name string) (fs.FS, error) {
 	if o.Variant == "" {
 		return fsys, nil
 	}

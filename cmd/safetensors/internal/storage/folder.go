@@ -1,4 +1,4 @@
-package source
+package storage
 
 import (
 	"bufio"
@@ -7,13 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
-	"github.com/gosafetensors/safetensors/hub"
 )
 
 // maxSideFile is the size of the largest file next to weights that is read, in bytes:
@@ -106,26 +102,24 @@ func comesAlong(name string) bool {
 		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
-// folderOf returns the folder of a file.
-func folderOf(fsys fs.FS) *Folder {
-	return &Folder{read: func(name string) ([]byte, error) { return readSideFile(fsys, name) }}
-}
-
-// wholeFolder returns a folder whose files belong together.
-func (o *Opener) wholeFolder(fsys fs.FS) *Folder {
-	f := folderOf(fsys)
-	f.list = func() (files []Pin, err error) {
+// Folder returns the folder as that of a source: whole, if its files belong together.
+func (f *FS) Folder(whole bool) *Folder {
+	folder := &Folder{read: func(name string) ([]byte, error) { return readSideFile(f.files, name) }}
+	if !whole {
+		return folder
+	}
+	folder.list = func() (pins []Pin, err error) {
 		t := new(Tree)
 		skip := func(name string) bool { return !comesAlong(name) } // without a request
-		err = walk{t, meteredFS{FS: fsys, o: o}, true, skip}.folder(".", nil)
+		err = walk{t, f, true, skip}.folder(".", nil)
 		for _, file := range t.Files {
 			if file.Size <= maxSideFile {
-				files = append(files, Pin{file.Name, file.Size, file.Tag})
+				pins = append(pins, Pin{file.Name, file.Size, file.Tag})
 			}
 		}
-		return files, err
+		return pins, err
 	}
-	return f
+	return folder
 }
 
 func readSideFile(fsys fs.FS, name string) ([]byte, error) {
@@ -140,33 +134,4 @@ func readSideFile(fsys fs.FS, name string) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", name, maxSideFile)
 	}
 	return data, err
-}
-
-// repoFolder returns the folder of a file in a repository, or of a folder in it.
-func (o *Opener) repoFolder(repo, revision, file string) *Folder {
-	client := &hub.Client{HTTP: o.client()}
-	dir, whole := file, true
-	if isIndex := strings.HasSuffix(file, ".index.json") || IsTorchIndex(file); isIndex || format.ByName(file) != nil {
-		dir, whole = strings.TrimPrefix(path.Dir(file), "."), isIndex
-	}
-	f := &Folder{read: func(name string) ([]byte, error) {
-		return client.ReadFile(o.Context, repo, revision, path.Join(dir, name))
-	}}
-	if !whole {
-		return f
-	}
-	f.list = func() (files []Pin, err error) {
-		snapshot, err := client.Files(o.Context, repo, revision)
-		if err != nil {
-			return nil, err
-		}
-		revision = snapshot.Commit // of what is read later
-		for _, info := range snapshot.Files {
-			if name, in := strings.CutPrefix("/"+info.Name, strings.TrimSuffix("/"+dir, "/")+"/"); in && info.Size <= maxSideFile {
-				files = append(files, Pin{name, info.Size, info.BlobID})
-			}
-		}
-		return files, nil
-	}
-	return f
 }

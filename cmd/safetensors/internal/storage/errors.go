@@ -1,4 +1,4 @@
-package source
+package storage
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// named puts the name of a source before an error that does not have it yet.
-func named(name string, err error) error {
+// Named puts the name of a source before an error that does not have it yet.
+func Named(name string, err error) error {
 	reason, shown := term.Bare(err), Shown(name)
 	if path, ok := reason.(*fs.PathError); ok && (path.Path == name || path.Path == ".") { // the folder that it is
 		reason = path.Err

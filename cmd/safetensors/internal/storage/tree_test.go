@@ -1,7 +1,6 @@
-package source
+package storage
 
 import (
-	"context"
 	"io"
 	"io/fs"
 	"net/http"
@@ -34,18 +33,17 @@ func (f oddFS) ReadDir(dir string) ([]fs.DirEntry, error) {
 // TestTreeNames refuses objects whose names are no names of files: a folder named ..
 // would be listed for ever.
 func TestTreeNames(t *testing.T) {
-	o := &Opener{Context: context.Background()}
+	o := &Session{Context: t.Context()}
 	none := func(string) bool { return false }
 	files := fstest.MapFS{"a": {}, "sub/b": {}}
 	tree := new(Tree)
-	require.NoError(t, o.treeIn(tree, files, "x/model", false, none))
-	require.Equal(t, "model", tree.Name)
+	require.NoError(t, tree.list(&FS{session: o, files: files}, ".", false, none))
 	require.Len(t, tree.Files, 2)
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		err := o.treeIn(new(Tree), oddFS{files, name}, "x/model", false, none)
+		err := new(Tree).list(&FS{session: o, files: oddFS{files, name}}, ".", false, none)
 		require.ErrorContains(t, err, "is not the name of a file", "%q", name)
 	}
-	require.NoError(t, o.treeIn(new(Tree), oddFS{fstest.MapFS{"a": {}, "a\xff": {}}, "a\xff"}, "x", false, func(name string) bool { return name != "a" }))
+	require.NoError(t, new(Tree).list(&FS{session: o, files: oddFS{fstest.MapFS{"a": {}, "a\xff": {}}, "a\xff"}}, ".", false, func(name string) bool { return name != "a" }))
 }
 
 // TestEncodedTree: a sum of what a server has compressed would not be that of the file.
@@ -54,7 +52,7 @@ func TestEncodedTree(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 	}))
 	t.Cleanup(server.Close)
-	_, err := (&Opener{Context: t.Context()}).Tree(server.URL+"/x", false, func(string) bool { return false })
+	_, err := (&Session{Context: t.Context()}).Tree(server.URL+"/x", false, func(string) bool { return false })
 	require.ErrorContains(t, err, `Content-Encoding "gzip"`)
 }
 
@@ -79,7 +77,7 @@ func TestTreeOfBusyServer(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	o := &Opener{Context: t.Context()}
+	o := &Session{Context: t.Context()}
 	none := func(string) bool { return false }
 	tree := must(o.Tree(server.URL+"/x", false, none))
 	require.EqualValues(t, 7, tree.Files[0].Size)
@@ -90,5 +88,5 @@ func TestTreeOfBusyServer(t *testing.T) {
 	require.ErrorContains(t, errorOf(o.Tree(server.URL+"/absent", false, none)), "404 Not Found")
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(t, map[string]int{"HEAD": 4, "GET": 3}, tries)
+	require.Equal(t, map[string]int{"GET": 5}, tries)
 }

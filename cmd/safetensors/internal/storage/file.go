@@ -1,0 +1,151 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/gosafetensors/safetensors/hub"
+)
+
+// A File is one of the files of a source.
+type File struct {
+	Name string   // slash-separated, in the folder of the source
+	Path string   // of a local file, as the system has it; else ""
+	Size int64    // -1 if that is not known
+	Tag  string   // is another when the file has changed; "" if that cannot be known
+	Hub  *HubFile // what the hub says of it; nil if it is not from there
+	Open func() (io.ReadCloser, error)
+}
+
+// tagOf returns what tells that a file has changed: what names the content on a hub, the ETag of
+// an object or of a web server, or the time.
+func tagOf(info fs.FileInfo) string {
+	if tagged, ok := info.(interface{ Tag() string }); ok {
+		return tagged.Tag()
+	}
+	switch about := info.Sys().(type) {
+	case hub.FileInfo:
+		return about.BlobID
+	case http.Header:
+		return cmp.Or(about.Get("ETag"), about.Get("Last-Modified"))
+	}
+	return info.ModTime().UTC().Format(time.RFC3339Nano)
+}
+
+// describe returns what the file system says of a file.
+func (f *FS) describe(name string, info fs.FileInfo) File {
+	file := File{Name: name, Size: info.Size(), Tag: tagOf(info), Open: func() (io.ReadCloser, error) { return f.reopen(name, tagOf(info)) }}
+	if local, ok := f.files.(localFS); ok {
+		file.Path = local.path(name)
+	}
+	if about, ok := info.Sys().(hub.FileInfo); ok {
+		if said, err := hubFile(about); err == nil { // else it cannot be compared
+			file.Hub = &said
+		}
+	}
+	return file
+}
+
+// OfReader describes a file that is open, of size bytes.
+func (s *Session) OfReader(name string, r io.ReaderAt, size int64) File {
+	return File{Name: name, Size: size, Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(io.NewSectionReader(s.Meter(r), 0, size)), nil
+	}}
+}
+
+var errChanged = errors.New("has changed since it was opened")
+
+// Unchanged returns an error if a local file is no longer what it was when it was described. Other
+// files need no look: each answer says what it is of.
+func (f File) Unchanged() error {
+	if f.Path == "" {
+		return nil
+	}
+	info, err := os.Stat(f.Path)
+	if err == nil && (info.Size() != f.Size || tagOf(info) != f.Tag) {
+		err = fmt.Errorf("%s %w", f.Name, errChanged)
+	}
+	return err
+}
+
+// CopyTo writes the whole file. It is an error if that is no longer what it was when the source
+// was opened, or not what the hub says.
+func (f File) CopyTo(w io.Writer) error {
+	r, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var sum hash.Hash
+	if f.Hub != nil {
+		sum = f.Hub.Hash(f.Size)
+		w = io.MultiWriter(w, sum)
+	}
+	n, err := io.Copy(w, r)
+	switch {
+	case err != nil:
+	case f.Hub != nil && !f.Hub.Matches(sum.Sum(nil)):
+		err = fmt.Errorf("%s does not have the sum that the hub gives", f.Name)
+	case f.Size >= 0 && n != f.Size:
+		err = fmt.Errorf("%s %w: %d bytes, was %d bytes", f.Name, errChanged, n, f.Size)
+	}
+	return err
+}
+
+// reopen opens a file for reading it as a whole. Unless the tag is "", it must still have it.
+func (f *FS) reopen(name, tag string) (io.ReadCloser, error) {
+	file, err := f.files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && tag != "" && tagOf(info) != tag {
+		err = &fs.PathError{Op: "open", Path: name, Err: errChanged}
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return stream{file, f.session}, nil
+}
+
+// A stream is all of a file. One of this machine is copied by the system where that can.
+type stream struct {
+	fs.File
+	s *Session
+}
+
+func (r stream) Read(p []byte) (int, error) {
+	if r.s.Context.Err() != nil {
+		return 0, context.Cause(r.s.Context)
+	}
+	n, err := r.File.Read(p)
+	r.s.read.Add(int64(n))
+	return n, err
+}
+
+func (r stream) WriteTo(w io.Writer) (n int64, err error) {
+	local, ok := r.File.(*os.File)
+	if !ok {
+		return io.CopyBuffer(w, struct{ io.Reader }{r}, make([]byte, 8<<20)) // in buckets, a request each
+	}
+	const block = 64 << 20
+	for err == nil && r.s.Context.Err() == nil {
+		var copied int64
+		copied, err = io.CopyN(w, local, block)
+		r.s.read.Add(copied)
+		n += copied
+	}
+	if err == io.EOF {
+		return n, nil
+	}
+	return n, cmp.Or(context.Cause(r.s.Context), err)
+}

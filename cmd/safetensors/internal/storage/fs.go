@@ -1,0 +1,136 @@
+package storage
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+)
+
+// An FS is a folder, or what is next to a file on a web server. Its files are metered and noted.
+type FS struct {
+	session *Session
+	files   fs.FS
+	spool   func(name string) bool // reports whether a file is downloaded before it is read
+
+	mu     sync.Mutex
+	opened []File
+}
+
+// Local returns a folder of this machine.
+func (s *Session) Local(dir string) *FS { return &FS{session: s, files: localFS(dir)} }
+
+// Opened returns the files that were opened, by name.
+func (f *FS) Opened() []File {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slices.SortFunc(f.opened, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return f.opened
+}
+
+func (f *FS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(f.files, name) }
+func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.files, name) }
+
+// statOpen describes a file where only its content tells.
+func (f *FS) statOpen(name string) (fs.FileInfo, error) {
+	file, err := f.files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return file.Stat()
+}
+
+func (f *FS) Open(name string) (fs.File, error) {
+	file, err := f.files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	r, ok := file.(io.ReaderAt)
+	if err != nil || !ok || !info.Mode().IsRegular() {
+		return file, err
+	}
+	noted := f.describe(name, info)
+	if f.spool != nil && f.spool(name) {
+		temp, size, err := f.session.Spool(stream{file, f.session})
+		file.Close()
+		if err != nil {
+			return nil, err
+		}
+		noted.Size, noted.Open = size, f.session.OfReader(name, temp, size).Open
+		info, r, file = sized{info, size}, temp, temp
+	}
+	f.note(noted)
+	named := described{file, info}
+	if m, ok := f.session.Meter(r).(meteredRanges); ok {
+		return struct {
+			described
+			meteredRanges
+		}{named, m}, nil
+	}
+	return struct {
+		described
+		metered
+	}{named, metered{r, f.session}}, nil
+}
+
+// note notes a file, which may be opened several times, concurrently.
+func (f *FS) note(file File) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.ContainsFunc(f.opened, func(have File) bool { return have.Name == file.Name }) {
+		f.opened = append(f.opened, file)
+	}
+}
+
+// described is a file of which more is known than it says.
+type described struct {
+	fs.File
+	info fs.FileInfo
+}
+
+func (d described) Stat() (fs.FileInfo, error) { return d.info, nil }
+
+// sized is the info of a file whose size a server does not tell.
+type sized struct {
+	fs.FileInfo
+	size int64
+}
+
+func (s sized) Size() int64 { return s.size }
+
+// A localFS is a folder of the operating system. Unlike os.DirFS, it opens regular files
+// only.
+type localFS string
+
+func (f localFS) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
+
+func (f localFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(f.path(name)) }
+func (f localFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.path(name)) }
+
+func (f localFS) Open(name string) (fs.File, error) {
+	file, _, err := localfile.Open(f.path(name))
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+// A subFS is a folder in a file system. Unlike that of fs.Sub, its Stat is that of the whole.
+type subFS struct {
+	fs.FS
+	dir string
+}
+
+func (s subFS) Open(name string) (fs.File, error)     { return s.FS.Open(path.Join(s.dir, name)) }
+func (s subFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(s.FS, path.Join(s.dir, name)) }
+func (s subFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	return fs.ReadDir(s.FS, path.Join(s.dir, name))
+}
