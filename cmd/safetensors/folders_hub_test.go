@@ -45,7 +45,10 @@ func (h *folderHub) hub(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer token":
 		http.Error(w, "no", http.StatusUnauthorized)
 	case strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/"):
-		listRepository(w, h.dir, commit, h.sizes)
+		h.mu.Lock()
+		sizes := h.sizes
+		h.mu.Unlock()
+		listRepository(w, h.dir, commit, sizes)
 	case !file:
 		http.NotFound(w, r)
 	case strings.HasSuffix(name, ".safetensors"):
@@ -121,7 +124,9 @@ func testCopyRepository(t *testing.T, sizes bool) {
 		write(t, "repo/"+name, text)
 	}
 	h := startFolderHub(t, "repo")
+	h.mu.Lock()
 	h.sizes = sizes
+	h.mu.Unlock()
 	files := []string{"/model-00001-of-00003.safetensors", "/model-00002-of-00003.safetensors", "/model-00003-of-00003.safetensors"}
 	for _, src := range []string{"hf://owner/name", "hf://owner/name/model.safetensors.index.json"} {
 		dst := filepath.Base(src) + "-copy"
