@@ -142,10 +142,10 @@ func ExampleCacheDir() {
 
 // A file system of a repository is what functions of other packages take.
 func ExampleClient_FS() {
-	server := serve(map[string][]byte{
-		"/api/models/owner/name/revision/main": []byte(`{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [
-			{"rfilename": "README.md"}, {"rfilename": "unet/diffusion_pytorch_model.safetensors"}]}`),
-		"/owner/name/resolve/0123456789abcdef0123456789abcdef01234567/unet/diffusion_pytorch_model.safetensors": file("a"),
+	server := serve(fstest.MapFS{
+		"api/models/owner/name/revision/main": {Data: []byte(`{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [
+			{"rfilename": "README.md"}, {"rfilename": "unet/diffusion_pytorch_model.safetensors"}]}`)},
+		"owner/name/resolve/0123456789abcdef0123456789abcdef01234567/unet/diffusion_pytorch_model.safetensors": file("a"),
 	})
 	defer server.Close()
 
