@@ -25,7 +25,8 @@
 //
 // The package-level functions suit most programs. A [Client] carries its own
 // *http.Client, endpoint or token; it also lists the files of a repository and reads
-// small ones, such as config.json.
+// small ones, such as config.json. Its FS is for functions that take an [fs.FS], such as
+// OpenFS of package torch.
 //
 // # Requests and consistency
 //

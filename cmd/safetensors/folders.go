@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"hash"
 	"io"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
@@ -47,10 +49,10 @@ func (f *copyFlags) asItIs() bool {
 
 // copies has the files of the source copied as they are, unless they are there.
 func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
-	set.AtOnce = 0
+	set.AtOnce, set.Record = 0, recordOf(w.src.Layout.Files)
 	for _, file := range w.src.Layout.Files {
 		if file.Name != w.src.Layout.Index {
-			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: c.found(file, dst.PathOf(file.Name)), Stays: file.Path != "" || file.Hub != nil}
+			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: c.found(file, dst.PathOf(file.Name)), Stays: hasSum(file)}
 			continue
 		}
 		var text bytes.Buffer
@@ -61,6 +63,23 @@ func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 	}
 	return nil
 }
+
+// recordOf returns the sizes and tags of files as they are now; nil if sums tell more, or if nothing
+// tells whether they change.
+func recordOf(files []storage.File) []byte {
+	var pins []storage.Pin
+	for _, file := range files {
+		if file.Tag == "" || file.Size < 0 || hasSum(file) {
+			return nil
+		}
+		pins = append(pins, storage.Pin{Name: file.Name, Size: file.Size, Tag: file.Tag})
+	}
+	record, _ := json.Marshal(pins)
+	return record
+}
+
+// hasSum reports whether a copy of a file is known again by its sum.
+func hasSum(f storage.File) bool { return f.Path != "" || f.Hub != nil }
 
 // deal puts each tensor into the shard that has it in the source, or what it is made of. The names
 // of the shards stay, unless some have no tensor left or are of another format.
@@ -88,10 +107,7 @@ func (w *copyJob) deal(set *dest.Set) {
 		files[file] = true
 	}
 	if !w.src.Layout.Plain || len(shards) < len(files) {
-		shards, set.Index = numberedAnew(shards), format.IndexFile
-	}
-	if len(shards) == 1 && shards[format.ModelFile] != nil {
-		set.Index = ""
+		shards, set.Index = numberedAnew(shards, stemOf(files))
 	}
 	for name, tensors := range shards {
 		set.Shards[name] = dest.Shard{Tensors: tensors}
@@ -101,7 +117,7 @@ func (w *copyJob) deal(set *dest.Set) {
 // found reports whether a local file is a copy of one of the source, by their sums.
 func (c *command) found(file storage.File, path string) bool {
 	info, err := os.Stat(path)
-	if err != nil || file.Size >= 0 && info.Size() != file.Size || file.Path == "" && file.Hub == nil {
+	if err != nil || file.Size >= 0 && info.Size() != file.Size || !hasSum(file) {
 		return false
 	}
 	there := storage.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
@@ -134,14 +150,27 @@ func nearest(name string, sorted []string) (best string) {
 	return best
 }
 
-// numberedAnew gives shards the names that they have as all of a model.
-func numberedAnew(shards map[string]map[string]safetensors.Tensor) map[string]map[string]safetensors.Tensor {
-	named := make(map[string]map[string]safetensors.Tensor, len(shards))
-	for i, name := range slices.Sorted(maps.Keys(shards)) {
-		named[fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))] = shards[name]
-		if len(shards) == 1 {
-			return map[string]map[string]safetensors.Tensor{format.ModelFile: shards[name]}
+// stemOf returns how the names of new shards start: as diffusers and peft name theirs, or as
+// transformers does.
+func stemOf(files map[string]bool) string {
+	for _, stem := range []string{"adapter_model", "diffusion_pytorch_model"} {
+		for file := range files {
+			if strings.HasPrefix(file, stem+".") || strings.HasPrefix(file, stem+"-") {
+				return stem
+			}
 		}
 	}
-	return named
+	return "model"
+}
+
+// numberedAnew gives shards the names that they have as all of a model, and names their index.
+func numberedAnew(shards map[string]map[string]safetensors.Tensor, stem string) (named map[string]map[string]safetensors.Tensor, index string) {
+	named = make(map[string]map[string]safetensors.Tensor, len(shards))
+	for i, name := range slices.Sorted(maps.Keys(shards)) {
+		if len(shards) == 1 {
+			return map[string]map[string]safetensors.Tensor{stem + ".safetensors": shards[name]}, ""
+		}
+		named[fmt.Sprintf("%s-%05d-of-%05d.safetensors", stem, i+1, len(shards))] = shards[name]
+	}
+	return named, stem + ".safetensors.index.json"
 }

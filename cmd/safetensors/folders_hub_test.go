@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -239,6 +240,67 @@ func TestCopyURL(t *testing.T) {
 	t.Cleanup(server.Close)
 	succeeds(t, "cp", server.URL+"/model.safetensors.index.json", "copy")
 	require.Equal(t, want, tree(t, "copy"))
+}
+
+// TestContinueURL: shards that have no sums are known again by their sizes, while their tags are
+// those of the copy that ended early.
+func TestContinueURL(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want := writeFolder(t, "web", 0)
+	var mu sync.Mutex
+	var log []string
+	const second = "/model-00002-of-00003.safetensors"
+	broken := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		if wantsAll(r) {
+			log = append(log, r.URL.Path)
+		}
+		refused := broken && wantsAll(r) && r.URL.Path == second
+		mu.Unlock()
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		http.FileServer(http.Dir("web")).ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	taken := func(refuse bool) []string {
+		mu.Lock()
+		defer mu.Unlock()
+		defer func() { log, broken = nil, refuse }()
+		slices.Sort(log)
+		return log
+	}
+	args := []string{"cp", server.URL + "/model.safetensors.index.json", "copy"}
+	for _, changed := range []bool{false, true} {
+		require.NoError(t, os.RemoveAll("copy"))
+		require.Contains(t, fails(t, 1, args...), "403")
+		require.Equal(t, []string{".safetensors-copy.json", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}, list(t, "copy"))
+		taken(false)
+		if changed {
+			later := time.Now().Add(time.Hour)
+			require.NoError(t, os.Chtimes("web/model-00001-of-00003.safetensors", later, later))
+			require.Contains(t, fails(t, 1, args...), "model-00001-of-00003.safetensors exists; --force replaces it")
+			continue
+		}
+		succeeds(t, args...)
+		require.Equal(t, []string{second}, taken(true))
+		require.Equal(t, want, tree(t, "copy"), "and the record is gone")
+		require.Contains(t, fails(t, 1, args...), "exists; --force replaces it")
+	}
+}
+
+// TestCopyNames: files of PyTorch become files with the names that peft, diffusers and transformers
+// look for.
+func TestCopyNames(t *testing.T) {
+	bin := string(must(os.ReadFile("../../torch/testdata/folders/one/pytorch_model.bin")))
+	t.Chdir(t.TempDir())
+	for from, to := range map[string]string{"adapter_model": "adapter_model", "diffusion_pytorch_model": "diffusion_pytorch_model", "pytorch_model": "model"} {
+		write(t, from+"/"+from+".bin", bin)
+		succeeds(t, "cp", from, from+"-copy")
+		require.Equal(t, []string{to + ".safetensors"}, list(t, from+"-copy"))
+	}
 }
 
 // TestCopyPipelinePart: a folder of a pipeline on the hub keeps the names of diffusers, and has

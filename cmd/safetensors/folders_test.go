@@ -120,10 +120,12 @@ func TestFolderThatChanges(t *testing.T) {
 		handler.ServeHTTP(w, r)
 	}))
 	require.Contains(t, fails(t, 1, "cp", s.at("repo"), "copy"), "has changed since it was opened")
-	require.Empty(t, list(t, "copy"), "nothing proves what was copied from a bucket")
+	require.Equal(t, []string{".safetensors-copy.json", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}, list(t, "copy"))
+	first := must(os.Stat("copy/model-00001-of-00003.safetensors"))
 	s.faults.serve(handler)
 	succeeds(t, "cp", s.at("repo"), "copy")
 	require.Equal(t, want, tree(t, "copy"))
+	require.True(t, os.SameFile(first, must(os.Stat("copy/model-00001-of-00003.safetensors"))), "it is not copied again")
 }
 
 // TestFilesOfFolders: files in folders next to the weights come along, but not what is hidden or a

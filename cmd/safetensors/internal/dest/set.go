@@ -26,6 +26,10 @@ type Set struct {
 	Text     []byte            // of the index of copies
 	Force    bool              // a checkpoint that is there is replaced
 
+	// Record says of what the shards are copies. While they are written it is in the folder: a
+	// Set with the same one finds those that are complete. It is nil where sums tell.
+	Record []byte
+
 	// AtOnce is how many shards are written concurrently; 0 is what suits the folder.
 	AtOnce int
 
@@ -53,6 +57,9 @@ func (s *Set) Write(to Shared) error {
 	if err != nil {
 		return err
 	}
+	if err := s.resume(to, there); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if IsCheckpoint(name) && !s.Shards[name].There && !s.Force {
 			return fmt.Errorf("%s exists; --force replaces it", term.Name(to.PathOf(name)))
@@ -71,6 +78,9 @@ func (s *Set) Write(to Shared) error {
 		}
 	}
 	index, err := s.index(names)
+	if err == nil && s.Record != nil {
+		err = to.Put(recordName, s.Record)
+	}
 	if err == nil {
 		err = s.write(to, names)
 	}
@@ -102,8 +112,32 @@ func (s *Set) Write(to Shared) error {
 			errs = append(errs, fmt.Errorf("the new checkpoint is complete, but a file of an earlier one could not be removed: %w", err))
 		}
 	}
+	if s.Record != nil {
+		errs = append(errs, to.Remove(recordName))
+	}
 	to.Sweep()
 	return errors.Join(errs...)
+}
+
+// recordName is the name of Record in the folder.
+const recordName = ".safetensors-copy.json"
+
+// resume finds the shards that an earlier Set with the same record has left.
+func (s *Set) resume(to Shared, there map[string]Stored) error {
+	if s.Record == nil {
+		return nil
+	}
+	record, err := to.Read(recordName, int64(len(s.Record))+1)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for name, shard := range s.Shards {
+		stored, found := there[name]
+		shard.There = found && stored.Size == shard.Size && bytes.Equal(record, s.Record)
+		shard.Stays = true
+		s.Shards[name] = shard
+	}
+	return nil
 }
 
 // write writes the shards that are not there.

@@ -25,7 +25,11 @@ func layoutOf(f *safetensors.File, opened []storage.File) *Layout {
 	l := new(Layout)
 	shards := make(map[string]bool)
 	var names []string
-	l.Shards, names, l.Plain = shardsOf(f)
+	lone := format.ModelFile
+	if len(opened) == 1 {
+		lone = opened[0].Name
+	}
+	l.Shards, names, l.Plain = shardsOf(f, lone)
 	for _, shard := range names {
 		shards[shard] = true
 	}
@@ -47,11 +51,11 @@ func layoutOf(f *safetensors.File, opened []storage.File) *Layout {
 }
 
 // shardsOf returns the shard of each tensor, the shards, and whether all are safetensors. A file
-// that has no name is model.safetensors of a server.
-func shardsOf(f *safetensors.File) (of map[string]string, shards []string, plain bool) {
+// that has no name is lone.
+func shardsOf(f *safetensors.File, lone string) (of map[string]string, shards []string, plain bool) {
 	of, plain = make(map[string]string), true
 	for shard, h := range f.Headers() {
-		shard = cmp.Or(shard, format.ModelFile)
+		shard = cmp.Or(shard, lone)
 		shards = append(shards, shard)
 		for _, t := range h.Tensors {
 			of[t.Name] = shard
