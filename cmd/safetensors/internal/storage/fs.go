@@ -53,9 +53,13 @@ func (f *FS) Open(name string) (fs.File, error) {
 		return nil, err
 	}
 	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
 	r, ok := file.(io.ReaderAt)
-	if err != nil || !ok || !info.Mode().IsRegular() {
-		return file, err
+	if !ok || !info.Mode().IsRegular() {
+		return file, nil
 	}
 	noted := f.describe(name, info)
 	if f.spool != nil && f.spool(name) {
