@@ -35,8 +35,8 @@ func startFolderHub(t *testing.T, dir string) *folderHub {
 		t.Cleanup(server.Close)
 		return server.URL
 	}
-	t.Setenv("HF_ENDPOINT", serve(h.hub))
 	h.files = serve(h.content)
+	t.Setenv("HF_ENDPOINT", serve(h.hub))
 	return h
 }
 
