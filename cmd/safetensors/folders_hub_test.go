@@ -278,6 +278,14 @@ func TestContinueURL(t *testing.T) {
 		require.Contains(t, fails(t, 1, args...), "403")
 		require.Equal(t, []string{".safetensors-copy.json", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}, list(t, "copy"))
 		taken(false)
+		if !changed { // a shard of something else with the same size is not taken for a copy
+			write(t, "copy/model-00001-of-00003.safetensors", want["model-00002-of-00003.safetensors"])
+			require.Contains(t, fails(t, 1, args...), "model-00001-of-00003.safetensors exists; --force replaces it")
+			require.NoError(t, os.RemoveAll("copy"))
+			taken(true)
+			require.Contains(t, fails(t, 1, args...), "403")
+			taken(false)
+		}
 		if changed {
 			later := time.Now().Add(time.Hour)
 			require.NoError(t, os.Chtimes("web/model-00001-of-00003.safetensors", later, later))
@@ -289,6 +297,16 @@ func TestContinueURL(t *testing.T) {
 		require.Equal(t, want, tree(t, "copy"), "and the record is gone")
 		require.Contains(t, fails(t, 1, args...), "exists; --force replaces it")
 	}
+	// Nor are the shards of an earlier checkpoint, which have the same names and sizes.
+	require.NoError(t, os.RemoveAll("copy"))
+	writeFolder(t, "old", 9)
+	succeeds(t, "cp", "old", "copy")
+	taken(true)
+	require.Contains(t, fails(t, 1, append(args, "--force")...), "403")
+	require.Equal(t, "equal\n", succeeds(t, "diff", "old", "copy"))
+	taken(false)
+	succeeds(t, append(args, "--force")...)
+	require.Equal(t, "equal\n", succeeds(t, "diff", "web", "copy"))
 }
 
 // TestCopyNames: files of PyTorch become files with the names that peft, diffusers and transformers

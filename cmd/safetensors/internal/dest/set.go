@@ -2,6 +2,7 @@ package dest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
@@ -26,8 +28,9 @@ type Set struct {
 	Text     []byte            // of the index of copies
 	Force    bool              // a checkpoint that is there is replaced
 
-	// Record says of what the shards are copies. While they are written it is in the folder: a
-	// Set with the same one finds those that are complete. It is nil where sums tell.
+	// Record says of what the shards are copies. While they are written, it is in the folder with
+	// the versions of those that are complete: a Set with the same one finds these. It is nil
+	// where sums tell.
 	Record []byte
 
 	// AtOnce is how many shards are written concurrently; 0 is what suits the folder.
@@ -36,6 +39,9 @@ type Set struct {
 	// Unchanged returns an error if the source of copies has changed. CopyFiles writes the
 	// files next to the shards, before the index. They may be nil.
 	Unchanged, CopyFiles func() error
+
+	mu   sync.Mutex
+	done map[string]string // of the record
 }
 
 // A Shard is tensors, or what CopyTo writes: Size bytes, or -1 if that is not known.
@@ -78,9 +84,6 @@ func (s *Set) Write(to Shared) error {
 		}
 	}
 	index, err := s.index(names)
-	if err == nil && s.Record != nil {
-		err = to.Put(recordName, s.Record)
-	}
 	if err == nil {
 		err = s.write(to, names)
 	}
@@ -119,25 +122,55 @@ func (s *Set) Write(to Shared) error {
 	return errors.Join(errs...)
 }
 
-// recordName is the name of Record in the folder.
+// recordName is the name of a record in the folder.
 const recordName = ".safetensors-copy.json"
 
-// resume finds the shards that an earlier Set with the same record has left.
+// A record says which shards of a folder are complete copies of what.
+type record struct {
+	Of   []byte            // Record of the Set
+	Done map[string]string // the versions of shards, as the folder has them
+}
+
+// resume finds the shards that an earlier Set with the same Record has left, unless they were
+// replaced since.
 func (s *Set) resume(to Shared, there map[string]Stored) error {
 	if s.Record == nil {
 		return nil
 	}
-	record, err := to.Read(recordName, int64(len(s.Record))+1)
+	text, err := to.Read(recordName, mostSmall)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	var left record
+	if json.Unmarshal(text, &left) != nil || !bytes.Equal(left.Of, s.Record) {
+		left.Done = nil
+	}
+	s.done = make(map[string]string)
 	for name, shard := range s.Shards {
 		stored, found := there[name]
-		shard.There = found && stored.Size == shard.Size && bytes.Equal(record, s.Record)
-		shard.Stays = true
+		shard.There = found && stored.Size == shard.Size && left.Done[name] != "" && left.Done[name] == stored.Version
+		if shard.Stays = true; shard.There {
+			s.done[name] = stored.Version
+		}
 		s.Shards[name] = shard
 	}
 	return nil
+}
+
+// record records that a shard is complete.
+func (s *Set) record(to Shared, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	files, err := to.Files(false)
+	if err != nil {
+		return err
+	}
+	s.done[name] = files[name].Version
+	text, err := json.Marshal(record{s.Record, s.done})
+	if err != nil {
+		return err
+	}
+	return to.Put(recordName, text)
 }
 
 // write writes the shards that are not there.
@@ -153,7 +186,11 @@ func (s *Set) write(to Shared, names map[string]string) error {
 			case shard.There:
 				return nil
 			case shard.CopyTo != nil:
-				return to.WriteCopy(names[name], shard.Size, shard.CopyTo, s.Unchanged)
+				err := to.WriteCopy(names[name], shard.Size, shard.CopyTo, s.Unchanged)
+				if err == nil && s.Record != nil {
+					err = s.record(to, names[name])
+				}
+				return err
 			}
 			return to.WriteShard(names[name], shard.Tensors, s.Metadata, s.Unchanged)
 		})
