@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 )
 
 // virtual is a file of zeros after its head. It counts the bytes that are read.
@@ -57,6 +59,8 @@ func TestTransposedMemory(t *testing.T) {
 	before := allocated()
 	n := must(c.tensors["w"].WriteTo(io.Discard))
 	require.EqualValues(t, 4*side*side, n)
-	require.Less(t, allocated()-before, uint64(384<<20))
+	if !testplatform.RaceEnabled { // the detector has a sync.Pool drop what it gets
+		require.Less(t, allocated()-before, uint64(384<<20))
+	}
 	require.Less(t, v.read.Load(), int64(5*side*side))
 }
