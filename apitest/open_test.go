@@ -3,6 +3,7 @@ package apitest_test
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -170,3 +172,139 @@ func TestJoin(t *testing.T) {
 	require.Nil(t, none.Metadata())
 	require.NoError(t, none.Close())
 }
+
+// TestOpenSet opens a folder with a whole set of shards and no index.
+func TestOpenSet(t *testing.T) {
+	tensors, dir := checkpointOf(6), t.TempDir()
+	for name, part := range Split(tensors, 128) {
+		require.NoError(t, WriteFile(filepath.Join(dir, name), part, map[string]string{"shard": name}))
+	}
+	requireCheckpoint(t, dir, tensors)
+	require.Equal(t, "model-00001-of-00003.safetensors", must(Load(dir)).Metadata()["shard"], "that of the first")
+}
+
+// TestOpenFolder: which of the files in a folder Open, Load and OpenFS choose.
+func TestOpenFolder(t *testing.T) {
+	type files = map[string]string
+	tensors, others := checkpointOf(4), checkpointOf(3)
+	text := func(names ...string) string {
+		part := make(map[string]Tensor)
+		for _, name := range names {
+			part[name] = tensors[name]
+		}
+		return string(saved(part, nil))
+	}
+	one, first, second, half := text("t00", "t01", "t02", "t03"), text("t00", "t01"), text("t02", "t03"), string(saved(others, nil))
+	index := `{"weight_map":{"t00":"x-00001-of-00002.safetensors","t01":"x-00001-of-00002.safetensors",
+		"t02":"x-00002-of-00002.safetensors","t03":"x-00002-of-00002.safetensors"}}`
+	const lost = `{"weight_map":{"t":"absent.safetensors"}}`
+	pipeline := files{"vae/x.safetensors": one, "unet/x.fp16.safetensors": one, "scheduler/config.json": "", "x/y/x.safetensors": one}
+	indexed := maps.Clone(pipeline)
+	indexed["model_index.json"] = ""
+	for _, c := range []struct {
+		rule  string
+		files files
+		opens map[string]Tensor // nil for an error
+		is    error
+		want  string
+	}{
+		{"model.safetensors comes first", files{"model.safetensors": one, "other.safetensors": half, "x.json": ""}, tensors, nil, ""},
+		{"another name may be the only one", files{"adapter.safetensors": one, "config.json": ""}, tensors, nil, ""},
+		{"an index of other files does not count", files{"adapter.safetensors": one, "pytorch_model.bin.index.json": ""}, tensors, nil, ""},
+		{"temporary files do not count", files{".safetensors-12.tmp": "", "a.safetensors": one}, tensors, nil, ""},
+		{"of several other names none is chosen", files{"a.safetensors": one, "b.safetensors": one}, nil, nil, "several others: a.safetensors, b.safetensors"},
+		{"there is a .safetensors file", files{"config.json": "", "pytorch_model.bin": ""}, nil, fs.ErrNotExist, "no .safetensors file in it, only [config.json, pytorch_model.bin]"},
+		{"a folder is not empty", nil, nil, fs.ErrNotExist, "no .safetensors file in it, and nothing else"},
+		{"an index may have another name", files{"mine.safetensors.index.json": index, "x-00001-of-00002.safetensors": first, "x-00002-of-00002.safetensors": second}, tensors, nil, ""},
+		{"of several others none is chosen", files{"mine.safetensors.index.json": index, "other.safetensors.index.json": index}, nil, nil, "mine.safetensors.index.json, other.safetensors.index.json"},
+		{"model.safetensors.index.json comes first", files{"model.safetensors.index.json": index, "other.safetensors.index.json": lost,
+			"x-00001-of-00002.safetensors": first, "x-00002-of-00002.safetensors": second}, tensors, nil, ""},
+
+		{"a set of one", files{"x-00001-of-00001.safetensors": one}, tensors, nil, ""},
+		{"a set of any stem", files{"x-00002-of-00002.safetensors": first, "x-00001-of-00002.safetensors": second}, tensors, nil, ""},
+		{"no lone shard of several", files{"model-00002-of-00004.safetensors": one}, nil, fs.ErrNotExist,
+			"3 of 4 shards are missing: model-00001-of-00004.safetensors, model-00003-of-00004.safetensors, model-00004-of-00004.safetensors"},
+		{"no incomplete set", files{"m-00001-of-00003.safetensors": first, "m-00003-of-00003.safetensors": second}, nil, fs.ErrNotExist,
+			"1 of 3 shards are missing: m-00002-of-00003.safetensors"},
+		{"one set", files{"m-00001-of-00002.safetensors": first, "n-00002-of-00002.safetensors": second}, nil, nil, "several others"},
+		{"one count", files{"m-00001-of-00002.safetensors": first, "m-00002-of-00003.safetensors": second}, nil, nil, "several others"},
+		{"unique names", files{"m-00001-of-00002.safetensors": first, "m-00002-of-00002.safetensors": first}, nil, nil, `: duplicate tensor name`},
+		{"at most 10,000", files{"m-00001-of-99999.safetensors": one}, nil, nil, "99999 shards exceed the limit of 10000"},
+		{"10,000 are not too many", files{"m-00001-of-10000.safetensors": one}, nil, fs.ErrNotExist,
+			"9999 of 10000 shards are missing: m-00002-of-10000.safetensors, m-00003-of-10000.safetensors"},
+		{"10,001 are", files{"m-00001-of-10001.safetensors": one}, nil, nil, "10001 shards exceed the limit of 10000"},
+		{"none beyond the count", files{"m-00001-of-00001.safetensors": first, "m-00002-of-00001.safetensors": second}, nil, nil, "several others"},
+		{"no number twice", files{"m-00001-of-00001.safetensors": first, "m-000001-of-00001.safetensors": second}, nil, nil, "several others"},
+		{"no number zero", files{"m-00000-of-00001.safetensors": one}, nil, fs.ErrNotExist, "1 of 1 shards are missing"},
+		{"whole shards", files{"m-00001-of-00002.safetensors": first, "m-00002-of-00002.safetensors": second[:20]}, nil, io.ErrUnexpectedEOF,
+			`shard "m-00002-of-00002.safetensors": header length`},
+
+		{"a file before its variant", files{"x.safetensors": one, "x.fp16.safetensors": half}, tensors, nil, ""},
+		{"before one of the first and last letters", files{"x.safetensors": one, "x.Az_Za.safetensors": half}, tensors, nil, ""},
+		{"before several", files{"x.safetensors": one, "x.fp16.safetensors": half, "x.non_ema.safetensors": half}, tensors, nil, ""},
+		{"before shards", files{"x.safetensors": one, "x.fp16-00001-of-00002.safetensors": half, "x.safetensors.index.fp16.json": lost}, tensors, nil, ""},
+		{"before shards of older writers", files{"x.safetensors": one, "x-00001-of-00002.fp16.safetensors": half}, tensors, nil, ""},
+		{"before an index", files{"x.safetensors": one, "x.fp16.safetensors.index.json": lost}, tensors, nil, ""},
+		{"before a variant of a variant", files{"x.safetensors": one, "x.ema.safetensors": half, "x.ema.fp16.safetensors": half}, tensors, nil, ""},
+		{"an index before that of a variant", files{"x.safetensors.index.json": index, "x-00001-of-00002.safetensors": first,
+			"x-00002-of-00002.safetensors": second, "x.safetensors.index.fp16.json": lost, "x.fp16-00001-of-00001.safetensors": half}, tensors, nil, ""},
+		{"a set before a variant", files{"x-00001-of-00002.safetensors": first, "x-00002-of-00002.safetensors": second, "x.fp16.safetensors": half}, tensors, nil, ""},
+		{"a variant alone", files{"x.fp16.safetensors": half}, others, nil, ""},
+		{"its index alone", files{"x.safetensors.index.fp16.json": strings.ReplaceAll(index, "x-", "y_"),
+			"y_00001-of-00002.safetensors": first, "y_00002-of-00002.safetensors": second}, tensors, nil, ""},
+		{"none of two variants", files{"x.fp16.safetensors": half, "x.bf16.safetensors": half}, nil, nil, "several others: x.bf16.safetensors, x.fp16.safetensors"},
+		{"half a set, not its variant", files{"x-00001-of-00002.safetensors": first, "x.fp16.safetensors": half}, nil, fs.ErrNotExist, "1 of 2 shards are missing"},
+		{"a version is no variant", files{"x2.safetensors": one, "x2.1.safetensors": half}, nil, nil, "several others: x2.1.safetensors, x2.safetensors"},
+		{"nor is what has a dash", files{"x.safetensors": one, "x.large-2.safetensors": half}, nil, nil, "several others"},
+		{"nor is that of another model", files{"x.safetensors": one, "y.fp16.safetensors": half}, nil, nil, "several others"},
+
+		{"the folders of a pipeline of diffusers", indexed, nil, fs.ErrNotExist, "no .safetensors file in it, only in folders of its pipeline: unet, vae: "},
+		{"other folders", pipeline, nil, fs.ErrNotExist, "only [scheduler, unet, vae, x]"},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, content := range c.files {
+				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777))
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666))
+			}
+			if c.opens != nil {
+				requireCheckpoint(t, dir, c.opens)
+				return
+			}
+			counter := &closeCounter{FS: os.DirFS(dir)}
+			for _, err := range []error{errorOf(Open(dir)), errorOf(Load(dir)), errorOf(OpenFS(counter, "."))} {
+				require.ErrorContains(t, err, c.want)
+				require.Equal(t, c.is == fs.ErrNotExist, errors.Is(err, fs.ErrNotExist))
+				if c.is != nil {
+					require.ErrorIs(t, err, c.is)
+				}
+			}
+			require.Zero(t, counter.open.Load(), "files are left open")
+		})
+	}
+}
+
+// TestTruncatedInput cuts a file at every length: each way to open it says that it
+// is incomplete, as a server that resumes downloads asks.
+func TestTruncatedInput(t *testing.T) {
+	file := saved(map[string]Tensor{"a": counting(U32, 4)}, nil)
+	for n := range len(file) {
+		for way, err := range openingErrors(t, file[:n]) {
+			require.ErrorAs(t, err, new(*FormatError), "%s %d", way, n)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s %d", way, n)
+		}
+	}
+	require.NotErrorIs(t, errorOf(Parse(append(file, 0))), io.ErrUnexpectedEOF, "it is too long")
+	require.NotErrorIs(t, errorOf(Parse([]byte("version https://git-lfs.github.com/spec/v1"))), io.ErrUnexpectedEOF, "it is something else")
+}
+
+// TestUnlistable: why a folder cannot be listed is the error, not that nothing is in it.
+func TestUnlistable(t *testing.T) {
+	_, err := OpenFS(unlistableFS{fstest.MapFS{"a.safetensors": {Data: fileOf("{}", 0)}}}, ".")
+	require.ErrorIs(t, err, fs.ErrPermission)
+	require.NotErrorIs(t, err, fs.ErrNotExist)
+}
+
+type unlistableFS struct{ fstest.MapFS }
+
+func (unlistableFS) ReadDir(string) ([]fs.DirEntry, error) { return nil, fs.ErrPermission }

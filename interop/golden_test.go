@@ -68,3 +68,78 @@ func requireAllListed(t *testing.T, golden []goldenFile) {
 	require.ElementsMatch(t, listed, found)
 	require.ElementsMatch(t, slices.Collect(safetensors.DTypes()), slices.Collect(maps.Keys(dtypes)))
 }
+
+// tiedModels returns the names of the tensors of each model, and the names that save_model
+// kept.
+func tiedModels(t *testing.T) (models map[string]map[string]string) {
+	require.NoError(t, json.Unmarshal(must(os.ReadFile("../testdata/tied/state.json")), &models))
+	return models
+}
+
+// TestTieAsSaveModel compares Tie and Untie with safetensors.torch: from the names
+// of a model, Tie makes the very file that save_model wrote, and Untie finds all
+// names in it. testdata/tied/generate.py makes the files, and checks with load_model
+// that PyTorch reads them.
+func TestTieAsSaveModel(t *testing.T) {
+	models := tiedModels(t)
+	require.Len(t, models, 2)
+	for model, names := range models {
+		want := must(os.ReadFile("../testdata/tied/" + model + ".safetensors"))
+		f := must(safetensors.Parse(want))
+
+		all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
+		require.Equal(t, map[string]string{"format": "pt"}, rest)
+		require.Equal(t, slices.Sorted(maps.Keys(names)), slices.Sorted(maps.Keys(all)), model)
+		for name, kept := range names {
+			require.Equal(t, must(f.Tensor(kept)), all[name], name)
+		}
+
+		tied, metadata := safetensors.Tie(all, rest)
+		var got bytes.Buffer
+		require.NoError(t, safetensors.Write(&got, tied, metadata))
+		require.Equal(t, want, got.Bytes(), model)
+	}
+}
+
+// TestTieInShards compares Tie and Untie with huggingface_hub, which keeps the other names
+// of tied tensors in the index alone: Untie of the opened folder finds all names, and
+// WriteShards writes an index with the same ones. `testdata/tied/generate.py check` has
+// PyTorch load either folder.
+func TestTieInShards(t *testing.T) {
+	const folder = "../testdata/tied/sharded"
+	open := func(dir string) (*safetensors.File, map[string]string) {
+		f := must(safetensors.Open(dir))
+		t.Cleanup(func() { f.Close() })
+		r := must(os.Open(filepath.Join(dir, indexFile)))
+		defer r.Close()
+		index := must(safetensors.ReadIndex(r))
+		require.Len(t, index.Shards, f.Len())
+		var metadata map[string]any
+		require.NoError(t, json.Unmarshal(index.Metadata, &metadata))
+		require.EqualValues(t, 256, metadata["total_size"])
+		aliases := make(map[string]string)
+		for key, value := range metadata {
+			if value, ok := value.(string); ok {
+				aliases[key] = value
+			}
+		}
+		return f, aliases
+	}
+	f, want := open(folder)
+	require.Len(t, want, 3)
+	for _, h := range f.Headers() {
+		require.Equal(t, map[string]string{"format": "pt"}, h.Metadata, "a shard has no alias")
+	}
+	all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
+	require.Equal(t, map[string]string{"format": "pt"}, rest)
+	for name, kept := range tiedModels(t)["tied"] {
+		require.Equal(t, must(f.Tensor(kept)), all[name], name)
+	}
+
+	tied, metadata := safetensors.Tie(all, rest)
+	dir := t.TempDir()
+	require.NoError(t, safetensors.WriteShards(dir, tied, metadata, 100))
+	again, got := open(dir)
+	require.Equal(t, want, got)
+	require.Equal(t, f.Metadata(), again.Metadata())
+}

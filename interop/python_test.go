@@ -2,11 +2,17 @@ package interop_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -127,4 +133,111 @@ func requirePythonRewrites(t *testing.T, tensors map[string]safetensors.Tensor, 
 	want := must(os.ReadFile(rewritten))
 	require.True(t, bytes.Equal(want, got), "want %q…\nwrote %q…",
 		want[:min(len(want), 300)], got[:min(len(got), 300)])
+}
+
+// The tests named TestPython… and TestModel exchange files with the Python
+// packages, through the script testdata/interop.py. They run if the interpreter
+// named by SAFETENSORS_PYTHON, or else python3, has the packages of
+// testdata/requirements.txt. Otherwise they are skipped, or fail if
+// SAFETENSORS_REQUIRE_PYTHON is 1. The tests run in this folder, so
+// SAFETENSORS_PYTHON is an absolute path or a command in PATH.
+
+// interpreter returns the Python that runs the script.
+func interpreter() string {
+	if name := os.Getenv("SAFETENSORS_PYTHON"); name != "" {
+		return name
+	}
+	return "python3"
+}
+
+// requirePython skips the test unless Python has the modules, or fails it if
+// SAFETENSORS_REQUIRE_PYTHON is 1.
+func requirePython(t *testing.T, modules ...string) {
+	t.Helper()
+	out, err := exec.Command(interpreter(), "-c", "import "+strings.Join(modules, ",")).CombinedOutput()
+	if err == nil {
+		return
+	}
+	message := fmt.Sprintf("%s: %v (pip install --no-deps -r testdata/requirements.txt; SAFETENSORS_PYTHON names another interpreter)\n%s",
+		interpreter(), err, out)
+	if os.Getenv("SAFETENSORS_REQUIRE_PYTHON") == "1" {
+		require.FailNow(t, message)
+	}
+	t.Skip(message)
+}
+
+// pythonTable runs a command of the script and returns the table that it prints.
+func pythonTable(t *testing.T, args ...string) goldenFile {
+	t.Helper()
+	var table goldenFile
+	runPython(t, &table, nil, args...)
+	return table
+}
+
+// runPython runs a command of the script and decodes what it prints.
+func runPython(t *testing.T, result any, stdin io.Reader, args ...string) {
+	t.Helper()
+	// -B: no __pycache__ next to the scripts.
+	cmd := exec.Command(interpreter(), append([]string{"-B", filepath.Join("..", "testdata", "interop.py")}, args...)...)
+	cmd.Stdin = stdin
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Logf("%s", exit.Stderr)
+	}
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, result))
+}
+
+// strange has every kind of character that JSON writers treat differently.
+const strange = "\x00\x01\b\t\n\v\f\r\x1f \"'\\/<a&b>\x7f\u0085\u00e9\u2028\u2029\u91cd\uffff\U0001f9e0\U0010ffff"
+
+// randomTensors returns three tensors of random bits for every dtype, and one named "".
+func randomTensors(t *testing.T) map[string]safetensors.Tensor {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	tensors := map[string]safetensors.Tensor{"": randomTensor(t, rng, safetensors.F32)}
+	for dtype := range safetensors.DTypes() {
+		for range 3 {
+			tensors[fmt.Sprint(randomName(rng), len(tensors))] = randomTensor(t, rng, dtype)
+		}
+	}
+	return tensors
+}
+
+// randomName returns a short name of any of these characters.
+func randomName(rng *rand.Rand) string {
+	runes := []rune(strange)
+	name := make([]rune, rng.IntN(12))
+	for i := range name {
+		name[i] = runes[rng.IntN(len(runes))]
+	}
+	return string(name)
+}
+
+// randomTensor returns a tensor of random bits and a random small shape.
+func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType) safetensors.Tensor {
+	t.Helper()
+	shape := make([]int, rng.IntN(5))
+	for i := range shape {
+		shape[i] = rng.IntN(9)
+	}
+	if dtype.Bits() < 8 {
+		shape = append(shape, 4*rng.IntN(5)) // to fill whole bytes
+	}
+	return randomTensorOf(t, rng, dtype, shape...)
+}
+
+// randomTensorOf returns a tensor of random bits.
+func randomTensorOf(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
+	t.Helper()
+	bits := dtype.Bits()
+	for _, n := range shape {
+		bits *= n
+	}
+	data := make([]byte, bits/8)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	return must(safetensors.NewTensor(dtype, shape, data))
 }

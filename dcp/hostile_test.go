@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/stretchr/testify/require"
 )
 
@@ -54,4 +56,50 @@ func TestPanickingFS(t *testing.T) {
 	fsys := &counted{FS: fstest.MapFS{"a.safetensors": file, "b.safetensors": file}, panics: "b.safetensors"}
 	require.PanicsWithValue(t, "no such luck", func() { OpenFS(fsys, ".") })
 	require.Zero(t, fsys.open.Load())
+}
+
+// TestShared: what the memo holds once, a list of chunks or the place of one, counts each
+// time it is used. A file of 1.3 MB with such a list took more than 6 GB.
+func TestShared(t *testing.T) {
+	const n = 100
+	var ones []string
+	for i := range n {
+		ones = append(ones, boxOf([]int{i}, []int{1}))
+	}
+	tensors := tensorOf("float32", []int{n}, ones...) + "q\x000}("
+	for i := range 10 * n {
+		tensors += str(fmt.Sprint(i)) + "h\x00"
+	}
+	place := index("w", make([]int, maxRank)...) + "q\x000" + info("x", 0, 10) + "q\x010"
+	for name, meta := range map[string]string{
+		"chunks": metadata(tensors+"u", "}"),
+		"places": metadata("}", place+"}("+strings.Repeat("h\x00h\x01", 10*n)+"u"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := pickle.New(strings.NewReader(meta), int64(len(meta)))
+			u.MaxSteps = 30_000
+			_, err := unpickle(u)
+			require.ErrorContains(t, err, "the pickle copies too much")
+			require.NotContains(t, err.Error(), "at byte", "the pickle alone takes fewer steps")
+		})
+	}
+}
+
+// TestCuts: a tiling that would cut pieces into too many parts is an error, so that hostile files
+// cannot make more pieces than a small multiple of their number.
+func TestCuts(t *testing.T) {
+	wheel := []box{
+		{[]int{0, 0}, []int{1, 2}}, {[]int{0, 2}, []int{2, 3}}, {[]int{2, 1}, []int{3, 3}},
+		{[]int{1, 0}, []int{3, 1}}, {[]int{1, 1}, []int{2, 2}},
+	}
+	var pieces []piece
+	for _, b := range wheel {
+		rows, columns := b.end[0]-b.begin[0], b.end[1]-b.begin[1]
+		x := must(safetensors.NewTensor(safetensors.U8, []int{rows, columns}, make([]byte, rows*columns)))
+		pieces = append(pieces, piece{b, b, x, &shard{name: "a file"}})
+	}
+	all := box{[]int{0, 0}, []int{3, 3}}
+	must((&tiling{name: "x", dims: []int{0, 1}, count: 5, parts: 2}).join(all, pieces, 0))
+	_, err := (&tiling{name: "x", dims: []int{0, 1}, count: 5, parts: 1}).join(all, pieces, 0)
+	require.EqualError(t, err, `tensor "x": its 5 pieces would have to be cut too often to be joined`)
 }
