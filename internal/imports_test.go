@@ -45,8 +45,6 @@ var walls = []wall{
 	{"bench/...", append([]string{"bench/...", "examples/..."}, public...), everything},
 	{"difftest/...", append([]string{"difftest/..."}, public...), everything},
 	{"mutate/...", nil, []string{"golang.org/x/sync/errgroup"}},
-	{".ci/modproxy", nil, []string{"golang.org/x/mod/..."}},
-	{".ci/sbom", nil, nil},
 }
 
 // web are the folders that may import net and net/http, which stay out of programs that

@@ -31,7 +31,7 @@ var opens = map[string]string{
 }
 
 // programs are folders of programs that only developers run, or copy from.
-var programs = []string{"examples/", "bench/", "difftest/", "mutate/", ".ci/"}
+var programs = []string{"examples/", "bench/", "difftest/", "mutate/"}
 
 // TestOpens finds the calls that open files by their names, in all modules but those of
 // programs.
