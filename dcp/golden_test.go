@@ -26,7 +26,7 @@ func wholeTensors() map[string]safetensors.Tensor {
 	return maps.Collect(must(safetensors.Load(wholeFile)).Tensors())
 }
 
-// TestGolden opens what PyTorch wrote, in every way.
+// TestGolden opens what PyTorch wrote, in every way, and cuts it for three other ranks.
 func TestGolden(t *testing.T) {
 	want := wholeTensors()
 	order := must(safetensors.Load(wholeFile)).Header().Tensors
@@ -53,6 +53,22 @@ func TestGolden(t *testing.T) {
 			requireTensors(t, want, f)
 			require.Equal(t, order, f.Header().Tensors, "as in the file of whole tensors")
 			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
+			dir := t.TempDir()
+			for rank := range 3 {
+				of := make(pieces)
+				for name, x := range f.Tensors() {
+					p := must(dcp.NewPiece(x))
+					if n := len(x.Shape()); n > 0 {
+						p = must(p.Shard(n-1, rank, 3))
+					}
+					of[name] = p
+				}
+				require.NoError(t, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), of, f.Metadata()))
+			}
+			again := must(dcp.Open(dir))
+			requireTensors(t, want, again)
+			require.Equal(t, f.Metadata(), again.Metadata())
+			require.NoError(t, again.Close())
 			require.NoError(t, f.Close())
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -26,22 +25,12 @@ import (
 // torch returns a func that runs a command of the script.
 func torch(t *testing.T) func(args ...string) {
 	t.Helper()
-	run := torchCommand(t)
+	python := testplatform.Torch(t)
 	return func(args ...string) {
 		t.Helper()
-		out, err := run(args...)
-		require.NoError(t, err, "%s", out)
-	}
-}
-
-// torchCommand returns a func that runs a command of the script, which may fail, and
-// returns what it prints.
-func torchCommand(t *testing.T) func(args ...string) ([]byte, error) {
-	t.Helper()
-	python := testplatform.Torch(t)
-	return func(args ...string) ([]byte, error) {
 		// -B: no __pycache__ next to the script.
-		return exec.Command(python, append([]string{"-B", "testdata/dcp.py"}, args...)...).CombinedOutput()
+		out, err := exec.Command(python, append([]string{"-B", "testdata/dcp.py"}, args...)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
 	}
 }
 
@@ -142,98 +131,6 @@ func TestTorchLoads(t *testing.T) {
 		args = append(args, job(tensors, uint64(20+i), mesh...).file(t), whole, dir)
 	}
 	run(args...)
-}
-
-// TestTorchConsolidates compares the joined tensors with those that PyTorch's own
-// consolidation makes of the same files. That of torch 2.15 fails for integers and
-// bools, and leaves out the data of scalars: they become zero.
-func TestTorchConsolidates(t *testing.T) {
-	run := torch(t)
-	tensors := torchTensors(t)
-	integers := t.TempDir()
-	require.NoError(t, dcp.WriteFile(filepath.Join(integers, dcp.FileName(0)), pieces{"x": must(dcp.NewPiece(tensors["I64 [3]"]))}, nil))
-	message, err := torchCommand(t)("consolidate", integers, t.TempDir())
-	require.Error(t, err, "PyTorch has mended its consolidation")
-	require.Contains(t, string(message), "torch.finfo() requires a floating point input type")
-	maps.DeleteFunc(tensors, func(_ string, x safetensors.Tensor) bool {
-		return x.DType() != safetensors.F32 && x.DType() != safetensors.BF16
-	})
-	whole := writeWhole(t, tensors)
-	dir := filepath.Join(t.TempDir(), "checkpoint")
-	run("save", job(tensors, 30, 2, 2).file(t), whole, dir)
-	out := t.TempDir()
-	run("consolidate", dir, out)
-
-	f := must(dcp.Open(dir))
-	defer f.Close()
-	consolidated := must(safetensors.Load(filepath.Join(out, "model-00001-of-00001.safetensors")))
-	got := maps.Collect(f.Tensors())
-	scalars := 0
-	for name, x := range consolidated.Tensors() {
-		if len(x.Shape()) == 0 {
-			scalars++
-			data := must(safetensors.Append[byte](nil, x))
-			require.Equal(t, make([]byte, x.Size()), data, "PyTorch has mended its consolidation")
-			x = tensors[name]
-		}
-		requireSame(t, x, got[name], name)
-		delete(got, name)
-	}
-	require.Empty(t, got)
-	require.Equal(t, 2, scalars)
-}
-
-// TestTorchResumes goes all the way round: four ranks of PyTorch save, three processes of Go
-// open that and save, each its part, and two ranks of PyTorch find every bit.
-func TestTorchResumes(t *testing.T) {
-	const (
-		variable = "SAFETENSORS_TEST_RANK"
-		ranks    = 3
-	)
-	if text := os.Getenv(variable); text != "" {
-		resave(t, os.Getenv(variable+"_FROM"), os.Getenv(variable+"_TO"), must(strconv.Atoi(text)), ranks)
-		return
-	}
-	run := torch(t)
-	tensors := torchTensors(t)
-	whole := writeWhole(t, tensors)
-	from, to := filepath.Join(t.TempDir(), "from"), t.TempDir()
-	run("save", job(tensors, 40, 2, 2).file(t), whole, from)
-
-	self := must(os.Executable())
-	var all sync.WaitGroup
-	for rank := range ranks {
-		cmd := exec.Command(self, "-test.run", "^TestTorchResumes$")
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, rank), variable+"_FROM="+from, variable+"_TO="+to)
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Errorf("rank %d: %v\n%s", rank, err, out)
-			}
-		}()
-	}
-	all.Wait()
-	for rank := range ranks {
-		require.FileExists(t, filepath.Join(to, dcp.FileName(rank)))
-	}
-	run("load", job(tensors, 41, 2).file(t), whole, to)
-}
-
-// resave saves one rank's part of a checkpoint: shards of the last dimension.
-func resave(t *testing.T, from, to string, rank, ranks int) {
-	f := must(dcp.Open(from))
-	defer f.Close()
-	of := make(pieces)
-	for name, x := range f.Tensors() {
-		p := must(dcp.NewPiece(x))
-		if n := len(x.Shape()); n > 0 {
-			p = must(p.Shard(n-1, rank, ranks))
-		}
-		of[name] = p
-	}
-	require.NoError(t, dcp.WriteFile(filepath.Join(to, dcp.FileName(rank)), of, f.Metadata()))
 }
 
 // TestTorchGolden makes the files of testdata again: they are the same but for the

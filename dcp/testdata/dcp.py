@@ -2,7 +2,6 @@
 
     dcp.py save SPEC FULL DIR...      a job saves the tensors of FULL to DIR
     dcp.py load SPEC FULL DIR...      a job loads DIR and finds the tensors of FULL
-    dcp.py consolidate DIR OUT        PyTorch joins the shards in DIR to one file in OUT
     dcp.py whole FULL                 writes whole.safetensors
 
 FULL is a file of whole tensors. SPEC is a JSON object: "mesh" is the shape of the
@@ -28,10 +27,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
-from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
@@ -122,22 +119,11 @@ def whole(file):
     )
 
 
-def consolidate(directory, out):
-    os.makedirs(out, exist_ok=True)
-    names = set()
-    for file in os.listdir(directory):
-        with safe_open(os.path.join(directory, file), "pt") as f:
-            names.update(f.keys())
-    consolidate_safetensors_files(directory, out, dict.fromkeys(sorted(names), 1))
-
-
 def main(command, *args):
     if command == "save":
         jobs(save, *args)
     elif command == "load":
         jobs(load, *args)
-    elif command == "consolidate":
-        consolidate(*args)
     elif command == "whole":
         whole(*args)
     else:
