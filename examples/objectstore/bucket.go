@@ -4,7 +4,8 @@
 //
 // To copy, list or convert a checkpoint in a bucket, use the command safetensors. This is
 // for programs: training, in which every process saves one shard, and inference. The
-// example of the test shows both, doc/cluster.md says why it is done so.
+// example of the test shows both, doc/cluster.md says why it is done so. remote.Client
+// reads, over an http.RoundTripper that any store can have.
 //
 // The path of a URL is the prefix of the keys of the objects, its query holds the
 // parameters of https://gocloud.dev/howto/blob. Credentials come from the
@@ -33,8 +34,8 @@ import (
 	_ "gocloud.dev/blob/s3blob"    // s3://
 )
 
-// A folder is the objects of a bucket whose keys have a prefix. It holds the
-// context of all requests, because io.ReaderAt takes none.
+// A folder is the objects of a bucket whose keys have a prefix, with the context of what
+// is done there.
 type folder struct {
 	*blob.Bucket
 	ctx context.Context

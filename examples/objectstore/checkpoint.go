@@ -1,7 +1,6 @@
 package objectstore
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/gosafetensors/safetensors"
@@ -10,25 +9,6 @@ import (
 )
 
 const indexName = "model.safetensors.index.json"
-
-// openCheckpoint opens the shards of an index as one File. It reads the index and
-// the headers, and no data.
-func openCheckpoint(d folder) (*safetensors.File, error) {
-	index, err := d.NewReader(d.ctx, indexName, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w", indexName, err)
-	}
-	defer index.Close()
-	return safetensors.OpenShards(index, d.openShard)
-}
-
-func (d folder) openShard(name string) (*safetensors.File, error) {
-	o, err := d.open(name)
-	if err != nil {
-		return nil, err
-	}
-	return safetensors.NewFile(o, o.Size)
-}
 
 // commit makes a checkpoint of the named shards, which must be in the bucket: it
 // writes their index. Without it there is no checkpoint. commit reads the headers,
@@ -41,7 +21,7 @@ func commit(d folder, names []string) error {
 	headers.SetLimit(20)
 	for i, name := range names {
 		headers.Go(func() (err error) {
-			files[i], err = d.openShard(name)
+			files[i], err = d.open(name)
 			return err
 		})
 	}

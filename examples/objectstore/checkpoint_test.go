@@ -54,7 +54,7 @@ func TestRoundTrip(t *testing.T) {
 	defer local.Close()
 	for name, d := range folders(t) {
 		put(t, d, dir)
-		f := must(openCheckpoint(d))
+		f := must(d.open(indexName))
 		require.Equal(t, local.Len(), f.Len())
 		err := commit(d, []string{"model-00001-of-00003.safetensors"})
 		require.Equal(t, gcerrors.FailedPrecondition, gcerrors.Code(err), "%s: there is an index", name)
@@ -75,20 +75,20 @@ func requireEqual(t *testing.T, want, got safetensors.Tensor) {
 	require.True(t, bytes.Equal(wantBytes, must(safetensors.Append[byte](nil, got))))
 }
 
-// TestRequests checks what is sent to S3: a shard is uploaded in parts, opening takes two
-// requests for each shard, and a part of a tensor is read alone.
+// TestRequests checks what is sent to S3: a shard is uploaded in parts, opening takes one
+// request for each shard, and a part of a tensor is read alone.
 func TestRequests(t *testing.T) {
 	s, d := startStore(t)
 	put(t, d, writeCheckpoint(t))
 	s.requests()
-	f := must(openCheckpoint(d))
-	require.Len(t, s.requests(), 1+2*3)
+	f := must(d.open(indexName))
+	require.Len(t, s.requests(), 1+3)
 
 	part := must(must(f.Tensor("layers.1.weight")).Part(0, 3, 8))
 	must(safetensors.Append[byte](nil, part))
-	h := must(safetensors.ReadHeader(io.NewSectionReader(must(d.open("model-00002-of-00003.safetensors")), 0, 1<<20)))
 	const size = 64 * 512 * 4
 	sent := s.requests()
+	h := must(d.open("model-00002-of-00003.safetensors")).Header()
 	require.Equal(t, "model-00002-of-00003.safetensors", path.Base(sent[0].URL.Path))
 	require.Equal(t, fmt.Sprintf("bytes=%d-%d", h.DataStart+3*size, h.DataStart+4*size-1), sent[0].Header.Get("Range"))
 
@@ -99,13 +99,13 @@ func TestRequests(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	s, d := startStore(t)
-	require.ErrorContains(t, errorOf(openCheckpoint(d)), indexName)
+	require.ErrorContains(t, errorOf(d.open(indexName)), indexName)
 	other := openedFolder(t, strings.Replace(s.location, "s3://", "s3://other-", 1))
-	require.ErrorContains(t, errorOf(openCheckpoint(other)), "NoSuchBucket")
+	require.ErrorContains(t, errorOf(other.open(indexName)), "NoSuchBucket")
 	require.ErrorContains(t, errorOf(openFolder(t.Context(), "llama")), "no scheme")
 
 	put(t, d, writeCheckpoint(t))
 	const missing = "model-00002-of-00003.safetensors"
 	require.NoError(t, d.Delete(t.Context(), missing))
-	require.ErrorContains(t, errorOf(openCheckpoint(d)), missing)
+	require.ErrorContains(t, errorOf(d.open(indexName)), missing)
 }

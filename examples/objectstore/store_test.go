@@ -181,9 +181,9 @@ var (
 )
 
 // readings returns folders of Google and Azure in which every object is data.
-func readings(t *testing.T, data string) map[string]folder {
+func readings(t *testing.T, data []byte) map[string]folder {
 	serve()
-	served = reading{1, []byte(data)}
+	served = reading{1, data}
 	return map[string]folder{
 		"google": openedFolder(t, "gs://models/llama/step-2000"),
 		"azure":  openedFolder(t, "azblob://models/llama/step-2000"),

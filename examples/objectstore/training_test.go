@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/memblob"
-	"gocloud.dev/gcerrors"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -68,7 +68,7 @@ func Example_training() {
 		return
 	}
 
-	f, err := openCheckpoint(d)
+	f, err := d.open(indexName)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -118,9 +118,9 @@ func TestRankDies(t *testing.T) {
 
 		err := commit(next, shards())
 		require.ErrorContains(t, err, shardOf(2), provider)
-		require.Equal(t, gcerrors.NotFound, gcerrors.Code(err))
-		require.Equal(t, gcerrors.NotFound, gcerrors.Code(errorOf(openCheckpoint(next))))
-		f := must(openCheckpoint(previous))
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.ErrorIs(t, errorOf(next.open(indexName)), fs.ErrNotExist)
+		f := must(previous.open(indexName))
 		require.EqualValues(t, ranks*8, f.ParameterCount()[safetensors.U8])
 
 		require.NoError(t, save(next, 2, size, zeros{}))
@@ -128,7 +128,7 @@ func TestRankDies(t *testing.T) {
 		require.Len(t, keys(t, next), ranks+1+leftOver[provider])
 		close(dying.free)
 		require.ErrorIs(t, <-died, errDisk)
-		f = must(openCheckpoint(next))
+		f = must(next.open(indexName))
 		require.EqualValues(t, ranks*size, f.ParameterCount()[safetensors.U8])
 	}
 }
