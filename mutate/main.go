@@ -32,6 +32,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -46,9 +47,8 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the random numbers")
 	flag.IntVar(&o.parallel, "p", runtime.NumCPU(), "how many at once")
 	flag.BoolVar(&o.verbose, "v", false, "print all mutants, not only those that lived")
-	flag.StringVar(&o.module, "module", ".", "a `folder` of the repository, with a go.mod")
 	flag.StringVar(&o.tests, "run", "", "which tests of other packages run, a regular `expression`")
-	files := flag.String("files", "*.go,internal/*/*.go", "their `files`, comma-separated patterns of paths in the repository")
+	files := flag.String("files", "*.go,internal/*/*.go", "the `files` to change, comma-separated patterns of paths in the repository")
 	match := flag.String("match", "", "only mutants whose description, as it is printed, matches a regular `expression`")
 	flag.Parse()
 	o.files = strings.Split(*files, ",")
@@ -65,7 +65,6 @@ func main() {
 }
 
 type options struct {
-	module   string // its folder, in that of the repository
 	tests    string // of packages other than that of the mutant
 	files    []string
 	match    *regexp.Regexp
@@ -78,7 +77,7 @@ type options struct {
 
 var errTooMany = errors.New("more than one in ten lived")
 
-// run tries mutants of a module of the repository in root, and writes what became of them to w.
+// run tries mutants of the repository in root, and writes what became of them to w.
 func run(ctx context.Context, w io.Writer, root, equivalent string, o options) error {
 	began := time.Now()
 	all, err := mutantsOf(root, o.files)
@@ -95,11 +94,13 @@ func run(ctx context.Context, w io.Writer, root, equivalent string, o options) e
 	if o.n > 0 && o.n < len(chosen) {
 		chosen = sample(chosen, o.n, o.seed)
 	}
-	r, err := newRunner(ctx, root, o, chosen)
-	if err != nil {
+	if root, err = filepath.Abs(root); err != nil {
 		return err
 	}
-	defer r.close()
+	r := &runner{o, ctx, root, make(map[string]time.Duration)}
+	if err := r.measure(chosen); err != nil {
+		return err
+	}
 	count := make(map[outcome]int)
 	err = r.runAll(chosen, func(m *mutant, result outcome) {
 		count[result]++

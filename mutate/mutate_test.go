@@ -14,11 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const sampled = "testdata/sample"
-
 // TestOperators lists all mutants of a small file.
 func TestOperators(t *testing.T) {
-	mutants, err := mutantsOf(sampled, []string{"*.go"})
+	mutants, err := mutantsOf("testdata", []string{"sample/*.go"})
 	require.NoError(t, err)
 	var got strings.Builder
 	before := ""
@@ -29,26 +27,26 @@ func TestOperators(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "\t%s\n", m.after)
 	}
-	require.Equal(t, `sample.go:10 Clamp: if n < 0 {
+	require.Equal(t, `sample/sample.go:10 Clamp: if n < 0 {
 	if false && (n < 0) {
 	if n <= 0 {
 	if n >= 0 {
 	if n < 1 {
-sample.go:11 Clamp: return 0, errNegative
+sample/sample.go:11 Clamp: return 0, errNegative
 	return 0, nil
 	return 1, errNegative
-sample.go:13 Clamp: return min(n, 10), nil
+sample/sample.go:13 Clamp: return min(n, 10), nil
 	return max(n, 10), nil
 	return min(n, 11), nil
 	return min(n, 9), nil
-sample.go:19 Sum: if x == 0 {
+sample/sample.go:19 Sum: if x == 0 {
 	if false && (x == 0) {
 	if x != 0 {
 	if x == 1 {
-sample.go:20 Sum: break
+sample/sample.go:20 Sum: break
 	continue
 	
-sample.go:22 Sum: if odd := x%2 != 0; odd && !(x <= -100) {
+sample/sample.go:22 Sum: if odd := x%2 != 0; odd && !(x <= -100) {
 	if odd := x%2 != 0; false && (odd && !(x <= -100)) {
 	if odd := x%2 == 0; odd && !(x <= -100) {
 	if odd := x*2 != 0; odd && !(x <= -100) {
@@ -62,12 +60,12 @@ sample.go:22 Sum: if odd := x%2 != 0; odd && !(x <= -100) {
 	if odd := x%2 != 0; odd && !(x <= 100) {
 	if odd := x%2 != 0; odd && !(x <= -101) {
 	if odd := x%2 != 0; odd && !(x <= -99) {
-sample.go:23 Sum: n += x
+sample/sample.go:23 Sum: n += x
 	n -= x
 	
-sample.go:30 Join: func Join(a, b string) string { return a + b }
+sample/sample.go:30 Join: func Join(a, b string) string { return a + b }
 	func Join(a, b string) string { return a - b }
-sample.go:34 Forever: for more {
+sample/sample.go:34 Forever: for more {
 	for !more {
 `, got.String())
 }
@@ -76,32 +74,31 @@ sample.go:34 Forever: for more {
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	o := options{
-		module:   ".",
-		files:    []string{"*.go"},
+		files:    []string{"sample/*.go"},
 		match:    regexp.MustCompile(`\+ (return 0, nil|n -= x|.* return a - b }|for !more {)`),
 		parallel: 1,
 		verbose:  true,
 		slack:    5 * time.Second,
 	}
-	require.ErrorIs(t, run(context.Background(), &out, sampled, "none", o), errTooMany)
+	require.ErrorIs(t, run(context.Background(), &out, "testdata", os.DevNull, o), errTooMany)
 	got := regexp.MustCompile(` in .*s\n`).ReplaceAllString(out.String(), "\n")
-	require.Equal(t, `killed: sample.go:11
-sample.go Clamp
+	require.Equal(t, `killed: sample/sample.go:11
+sample/sample.go Clamp
 - return 0, errNegative
 + return 0, nil
 
-lived: sample.go:23
-sample.go Sum
+lived: sample/sample.go:23
+sample/sample.go Sum
 - n += x
 + n -= x
 
-did not compile: sample.go:30
-sample.go Join
+did not compile: sample/sample.go:30
+sample/sample.go Join
 - func Join(a, b string) string { return a + b }
 + func Join(a, b string) string { return a - b }
 
-timed out: sample.go:34
-sample.go Forever
+timed out: sample/sample.go:34
+sample/sample.go Forever
 - for more {
 + for !more {
 
@@ -110,10 +107,10 @@ sample.go Forever
 `, got)
 
 	list := filepath.Join(t.TempDir(), "equivalent.txt")
-	require.NoError(t, os.WriteFile(list, []byte("sample.go Sum\n- n += x\n+ n -= x\nNobody calls it.\n"), 0o666))
+	require.NoError(t, os.WriteFile(list, []byte("sample/sample.go Sum\n- n += x\n+ n -= x\nNobody calls it.\n"), 0o666))
 	o.match = regexp.MustCompile(`\+ (return 0, nil|n -= x)`)
 	out.Reset()
-	require.NoError(t, run(context.Background(), &out, sampled, list, o))
+	require.NoError(t, run(context.Background(), &out, "testdata", list, o))
 	require.Contains(t, out.String(), "1 killed, 0 lived")
 }
 
@@ -148,10 +145,10 @@ func TestReadEquivalent(t *testing.T) {
 
 // TestSample: the same seed takes the same mutants, another seed others.
 func TestSample(t *testing.T) {
-	mutants, err := mutantsOf(sampled, []string{"*.go"})
+	mutants, err := mutantsOf("testdata", []string{"sample/*.go"})
 	require.NoError(t, err)
 	require.Equal(t, sample(mutants, 8, 1), sample(mutants, 8, 1))
 	require.NotEqual(t, sample(mutants, 8, 1), sample(mutants, 8, 2))
-	_, err = mutantsOf(sampled, []string{"*.go", "absent.go"})
+	_, err = mutantsOf("testdata", []string{"sample/*.go", "absent.go"})
 	require.ErrorContains(t, err, `"absent.go": no file matches`)
 }

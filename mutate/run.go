@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -40,68 +41,47 @@ const mostMemory = 3 << 30
 type runner struct {
 	options
 	ctx    context.Context
-	root   string
-	temp   string
-	limits map[string]time.Duration // of the tests of each package
+	root   string                   // absolute
+	limits map[string]time.Duration // of the tests that files of each folder may fail
 }
 
-// newRunner runs the tests that the mutants need, without a change: they must pass,
-// and how long they take limits how long they may take later.
-func newRunner(ctx context.Context, root string, o options, mutants []*mutant) (*runner, error) {
-	root, err := filepath.Abs(root)
-	if err != nil {
-		return nil, err
-	}
-	temp, err := os.MkdirTemp("", "mutate")
-	if err != nil {
-		return nil, err
-	}
-	r := &runner{options: o, ctx: ctx, root: root, temp: temp, limits: make(map[string]time.Duration)}
-	for _, m := range mutants {
-		for _, dir := range r.packages(m.file) {
-			if r.limits[dir] > 0 {
-				continue
-			}
-			result, out, err := r.test(temp, dir, r.testsOf(m.file, dir), "", 10*time.Minute)
-			if err == nil && result != lived {
-				err = fmt.Errorf("the tests of %s, without a change: %v\n%s", dir, result, out)
-			}
-			if err != nil {
-				r.close()
-				return nil, err
-			}
-		}
-	}
-	return r, nil
-}
-
-func (r *runner) close() { os.RemoveAll(r.temp) }
-
-// packages returns the folders of the tests that a file may fail, the quickest to
-// find out first.
-func (r *runner) packages(file string) []string {
-	own := path.Dir(file)
-	dirs := []string{own}
+// testsOf returns the other folders whose tests a file of a folder may fail.
+func testsOf(own string) []string {
 	switch {
 	case own == ".":
-		dirs = append(dirs, "apitest", "interop")
+		return []string{"apitest", "interop"}
 	case path.Dir(own) == "internal":
-		dirs = append(dirs, ".", "apitest")
-	case r.module != "." && own != r.module:
-		dirs = append(dirs, r.module)
+		return []string{".", "apitest"}
+	case path.Dir(own) == "cmd/safetensors/internal":
+		return []string{"cmd/safetensors"}
 	}
-	return slices.DeleteFunc(dirs, func(dir string) bool {
-		tests, _ := filepath.Glob(filepath.Join(r.root, dir, "*_test.go"))
-		return len(tests) == 0
-	})
+	return nil
 }
 
-// testsOf returns which tests of a package a file may fail: a regular expression.
-func (r *runner) testsOf(file, dir string) string {
-	if dir == path.Dir(file) {
-		return ""
+// measure runs the tests that the mutants need, without a change: they must pass, and how
+// long they take limits how long they may take later.
+func (r *runner) measure(mutants []*mutant) error {
+	for _, m := range mutants {
+		own := path.Dir(m.file)
+		if r.limits[own] > 0 {
+			continue
+		}
+		r.limits[own] = 10 * time.Minute
+		result, out, err := r.test(own, "")
+		if err == nil && result != lived {
+			err = fmt.Errorf("the tests of %s, without a change: %v\n%s", own, result, out)
+		}
+		if err != nil {
+			return err
+		}
+		slowest := 0.0
+		for _, took := range regexp.MustCompile(`(?m)^ok .*\s([0-9.]+)s`).FindAllSubmatch(out, -1) {
+			seconds, _ := strconv.ParseFloat(string(took[1]), 64)
+			slowest = max(slowest, seconds)
+		}
+		r.limits[own] = time.Duration(10*slowest*float64(time.Second)) + r.slack
 	}
-	return r.tests
+	return nil
 }
 
 // runAll tries mutants, several at once, and reports each result.
@@ -127,9 +107,9 @@ func (r *runner) runAll(mutants []*mutant, report func(*mutant, outcome)) error 
 	return cmp.Or(r.ctx.Err(), group.Wait())
 }
 
-// try runs the tests of a mutant up to the first that fails.
+// try runs the tests of a mutant.
 func (r *runner) try(m *mutant) (outcome, error) {
-	dir, err := os.MkdirTemp(r.temp, "")
+	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return 0, err
 	}
@@ -151,44 +131,46 @@ func (r *runner) try(m *mutant) (outcome, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, p := range r.packages(m.file) {
-		result, _, err := r.test(dir, p, r.testsOf(m.file, p), overlay, r.limits[p])
-		if err != nil || result != lived {
-			return result, err
-		}
-	}
-	return lived, nil
+	result, _, err := r.test(path.Dir(m.file), overlay)
+	return result, err
 }
 
-// test builds and runs tests of a package within a time limit, and sets the
-// limit for the next time if there is none yet. Their temporary files go to temp.
-func (r *runner) test(temp, dir, tests, overlay string, limit time.Duration) (outcome, []byte, error) {
-	binary := filepath.Join(temp, "test.exe")
-	build := exec.CommandContext(r.ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, filepath.Join(r.root, dir))
-	build.Dir = filepath.Join(r.root, r.module)
-	if out, err := build.CombinedOutput(); err != nil {
-		return uncompiled, out, r.ctx.Err()
+// test runs the tests that a file of a folder may fail, up to the first that fails. Those of
+// other packages are the ones that r.tests matches.
+func (r *runner) test(own, overlay string) (outcome, []byte, error) {
+	var printed []byte
+	temp := os.TempDir()
+	if overlay != "" {
+		temp = filepath.Dir(overlay) // which is removed
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, limit)
-	defer cancel()
-	c := exec.CommandContext(ctx, "sh", "-c", `ulimit -d "$0" && exec "$@"`, strconv.Itoa(mostMemory>>10),
-		binary, "-test.short", "-test.failfast", "-test.run", tests, "-test.timeout", limit.String())
-	c.Dir = filepath.Join(r.root, filepath.FromSlash(dir))
-	c.Env = append(os.Environ(), "TMPDIR="+temp, "SAFETENSORS_PYTHON=none", "SAFETENSORS_REQUIRE_PYTHON=") // Python takes too long
-	c.WaitDelay = time.Second                                                                              // for processes that it started
-	began := time.Now()
-	out, err := c.CombinedOutput()
-	took := time.Since(began)
-	switch {
-	case r.ctx.Err() != nil:
-		return 0, nil, r.ctx.Err()
-	case ctx.Err() != nil || bytes.Contains(out, []byte("panic: test timed out after")):
-		return late, out, nil
-	case err != nil:
-		return killed, out, nil
+	for i, dirs := range [][]string{{own}, testsOf(own)} {
+		if len(dirs) == 0 {
+			continue
+		}
+		args := []string{"-c", `ulimit -d "$0" && exec go test "$@"`, strconv.Itoa(mostMemory >> 10), "-overlay", overlay,
+			"-short", "-failfast", "-count=1", "-vet=off", "-p=1", "-timeout=" + r.limits[own].String(), "-run", [...]string{"", r.tests}[i]}
+		for _, dir := range dirs {
+			args = append(args, filepath.Join(r.root, dir))
+		}
+		c := exec.CommandContext(r.ctx, "sh", args...)
+		c.Dir = filepath.Join(r.root, own)
+		c.Env = append(os.Environ(), "TMPDIR="+temp, "SAFETENSORS_PYTHON=none", "SAFETENSORS_REQUIRE_PYTHON=") // Python takes too long
+		c.WaitDelay = time.Second                                                                              // for processes that it started
+		out, err := c.CombinedOutput()
+		printed = append(printed, out...)
+		switch {
+		case err == nil:
+			continue
+		case r.ctx.Err() != nil:
+			return 0, nil, r.ctx.Err()
+		case bytes.Contains(out, []byte("[build failed]")):
+			return uncompiled, out, nil
+		case bytes.Contains(out, []byte("panic: test timed out after")):
+			return late, out, nil
+		case bytes.Contains(out, []byte("\nFAIL")):
+			return killed, out, nil
+		}
+		return 0, nil, fmt.Errorf("go test: %w\n%s", err, out)
 	}
-	if overlay == "" {
-		r.limits[dir] = 10*took + r.slack
-	}
-	return lived, out, nil
+	return lived, printed, nil
 }
