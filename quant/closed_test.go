@@ -42,7 +42,7 @@ func (w twin) withKey(t *testing.T, key string, value any) []byte {
 	for _, section := range file {
 		section[key] = value
 	}
-	return must(json.Marshal(file))(t)
+	return must(json.Marshal(file))
 }
 
 // TestClosedWorld runs every layout with an unknown key, an unknown neighbor, a part less
@@ -138,7 +138,7 @@ func TestNeighbors(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			layouts := must(quant.Layouts(m, config))(t)
+			layouts := must(quant.Layouts(m, config))
 			if c.want == kept {
 				require.Equal(t, m[c.name], plain[c.name])
 				require.NotContains(t, layouts, c.name)
@@ -153,7 +153,7 @@ func TestNeighbors(t *testing.T) {
 	m := map[string]safetensors.Tensor{} // next to nothing that is quantised
 	zeroed("attn.k_scale", safetensors.F32)(m)
 	zeroed("attn.input_scale", safetensors.F32)(m)
-	require.Equal(t, m, must(quant.Dequantize(m, nil))(t))
+	require.Equal(t, m, must(quant.Dequantize(m, nil)))
 }
 
 // TestStrangers: tensors that look quantised in a layout that is not known, without a config.
@@ -200,7 +200,7 @@ func TestStrangers(t *testing.T) {
 		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("b.weight", safetensors.I8, 2), zeroed("attn.bias", safetensors.U8, 1, 1, 2, 2),
 		zeroed("c.codebooks", safetensors.F32, 2, 2), zeroed("c.position_ids", safetensors.I64, 1, 2), zeroed("d.weight", safetensors.I64, 2, 2),
 	)
-	require.Equal(t, m, must(quant.Dequantize(m, nil))(t))
+	require.Equal(t, m, must(quant.Dequantize(m, nil)))
 }
 
 // TestMethodWithoutTensors: a config that names a method under which nothing is quantised.
@@ -392,7 +392,7 @@ func TestMarkers(t *testing.T) {
 	scaled(m)
 	zeroed("plain.weight", safetensors.F8_E4M3, 2, 2)(m) // in a model with markers, one without is plain
 	bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`)(m)
-	layouts := must(quant.Layouts(m, nil))(t)
+	layouts := must(quant.Layouts(m, nil))
 	eight := quant.Layout{Method: "comfyui", Bits: 8}
 	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.comfy_quant": {Method: "comfyui"}}, layouts)
 
@@ -402,9 +402,9 @@ func TestMarkers(t *testing.T) {
 	name := filepath.Join(folder, "model.safetensors")
 	const key = "_quantization_metadata"
 	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{"format": "pt", key: `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`}))
-	f := must(quant.Open(name))(t)
+	f := must(quant.Open(name))
 	require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
-	x := must(f.Tensor("a.weight"))(t)
+	x := must(f.Tensor("a.weight"))
 	require.Equal(t, safetensors.F32, x.DType())
 	require.NoError(t, f.Close()) // or Windows does not replace it
 	require.NoError(t, safetensors.WriteFile(name, m, map[string]string{key: "{"}))
@@ -422,9 +422,9 @@ func TestOpenPlain(t *testing.T) {
 	m := checkpoint(zeroed("a.weight", safetensors.BF16, 2, 2), zeroed("cast.weight", safetensors.F8_E4M3, 2, 2))
 	folder := t.TempDir()
 	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), m, map[string]string{"format": "pt"}))
-	f := must(quant.Open(folder))(t)
+	f := must(quant.Open(folder))
 	defer f.Close()
 	require.Equal(t, 2, f.Len())
-	x := must(f.Tensor("cast.weight"))(t)
+	x := must(f.Tensor("cast.weight"))
 	require.Equal(t, safetensors.F8_E4M3, x.DType())
 }

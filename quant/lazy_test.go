@@ -105,8 +105,7 @@ func TestReadsTogether(t *testing.T) {
 	x := dequantized(t, parts, method("gptq", object{"bits": 4, "group_size": 128}))["a.weight"]
 	reads := func(off int64) int64 {
 		file.reads.Store(0)
-		_, err := x.ReadAt(make([]byte, 1<<20), off)
-		require.NoError(t, err)
+		must(x.ReadAt(make([]byte, 1<<20), off))
 		return file.reads.Load()
 	}
 	require.LessOrEqual(t, reads(4*n+1), 2*reads(4*n))
@@ -142,7 +141,7 @@ func TestShapesInOneRead(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, m.tensors, nil))
 	file := newCounter(bytes.NewReader(b.Bytes()))
-	f := must(safetensors.NewFile(file, int64(b.Len())))(t)
+	f := must(safetensors.NewFile(file, int64(b.Len())))
 	file.reads.Store(0)
 	config := []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
 	plain := dequantized(t, maps.Collect(f.Tensors()), config)
@@ -155,7 +154,7 @@ func TestShapesInOneRead(t *testing.T) {
 	tensors := maps.Collect(f.Tensors())
 	for name, x := range tensors {
 		if x.DType() == safetensors.I64 {
-			tensors[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(cut[len(cut)-3:])))(t)
+			tensors[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(cut[len(cut)-3:])))
 		}
 	}
 	_, err := quant.Dequantize(tensors, config)
@@ -175,7 +174,7 @@ func TestScatteredGroups(t *testing.T) {
 	numbers("a.weight_g_idx", index...)(m)
 	numbers("a.weight_shape", rows, columns)(m)
 	plain := dequantized(t, m, compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8}))
-	part := must(plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12)))(t)
+	part := must(plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12)))
 	most := allocated(func() { require.Equal(t, make([]float32, 2*rows), elements[float32](t, part)) })
 	require.Less(t, most, uint64(20<<20), "its scales are 32 MiB as float32")
 }
@@ -186,7 +185,7 @@ func TestWideRows(t *testing.T) {
 		t.Skip("the tensor is larger than memory can be")
 	}
 	for _, columns := range []int64{1 << 57, 1<<57 + 128} {
-		x := must(safetensors.NewTensorAt(safetensors.F32, []int{1, int(columns)}, endless{}))(t)
+		x := must(safetensors.NewTensorAt(safetensors.F32, []int{1, int(columns)}, endless{}))
 		for _, scheme := range schemes {
 			q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 			require.Greater(t, len(q), 1)
@@ -206,7 +205,7 @@ func TestBandsOfColumns(t *testing.T) {
 	m.floats("a.weight", safetensors.BF16, 256, 512)
 	data := elements[byte](t, m.tensors["a.weight"])
 	file := newCounter(bytes.NewReader(data))
-	x := must(safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file))(t)
+	x := must(safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file))
 	for _, scheme := range schemes {
 		q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
 		for name, whole := range q {
@@ -235,7 +234,7 @@ func TestScatteredLines(t *testing.T) {
 	}
 	file := newCounter(zeros{})
 	parts := zerosOf(file, "qweight", safetensors.I32, []int{n / 8, rows}, "qzeros", safetensors.I32, []int{n, rows / 8}, "scales", safetensors.F16, []int{n, rows})
-	parts["a.g_idx"] = must(safetensors.NewTensor(safetensors.I32, []int{n}, number))(t)
+	parts["a.g_idx"] = must(safetensors.NewTensor(safetensors.I32, []int{n}, number))
 	plain := dequantized(t, parts, method("gptq", object{"bits": 4, "group_size": 1}))
 	for _, columns := range []int{1, 2, 64} {
 		file.bytes.Store(0)

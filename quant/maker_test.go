@@ -14,30 +14,24 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// must returns what a function returned, which must not be an error.
-func must[T any](v T, err error) func(t testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		require.NoError(t, err)
-		return v
-	}
-}
-
-// sure is must where there is no test.
-func sure[T any](v T, err error) T {
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
 	return v
 }
 
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // elements reads a tensor, or a slice of it.
 func elements[T safetensors.Element](t testing.TB, x safetensors.Tensor, ranges ...safetensors.Range) []T {
 	t.Helper()
 	if ranges != nil {
-		x = must(x.Slice(ranges...))(t)
+		x = must(x.Slice(ranges...))
 	}
-	return must(safetensors.Append[T](nil, x))(t)
+	return must(safetensors.Append[T](nil, x))
 }
 
 // dequantized returns what tensors stand for, which must not be an error.
@@ -136,7 +130,7 @@ func allocated(f func()) uint64 {
 }
 
 func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []byte {
-	m.tensors[name] = sure(safetensors.NewTensor(d, shape, b))
+	m.tensors[name] = must(safetensors.NewTensor(d, shape, b))
 	return b
 }
 
@@ -160,9 +154,9 @@ func (m maker) floats(name string, d safetensors.DType, shape ...int) []float32 
 	for i := range v {
 		v[i] = float32(m.NormFloat64() / 16)
 	}
-	t := sure(sure(safetensors.NewTensor(safetensors.F32, shape, v)).Convert(d))
-	m.put(name, d, sure(safetensors.Append[byte](nil, t)), shape...)
-	return sure(safetensors.Append[float32](nil, m.tensors[name]))
+	t := must(must(safetensors.NewTensor(safetensors.F32, shape, v)).Convert(d))
+	m.put(name, d, must(safetensors.Append[byte](nil, t)), shape...)
+	return must(safetensors.Append[float32](nil, m.tensors[name]))
 }
 
 // A grid is the numbers of a part, by line and position.
@@ -283,7 +277,7 @@ func slowE8M0(b byte) float32 {
 }
 
 func text(v any) string {
-	return string(sure(json.Marshal(v)))
+	return string(must(json.Marshal(v)))
 }
 
 type object map[string]any

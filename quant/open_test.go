@@ -36,14 +36,13 @@ func TestOpen(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(folder, c.file), v.config, 0o666))
 		}
 		for _, name := range []string{folder, file} {
-			f := must(quant.Open(name))(t)
+			f := must(quant.Open(name))
 			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
 			for name, want := range v.want {
-				x := must(f.Tensor(name))(t)
+				x := must(f.Tensor(name))
 				requireSame(t, want, elements[float32](t, x), name)
 				require.NoError(t, f.Close())
-				_, err := safetensors.Append[float32](nil, x)
-				require.ErrorIs(t, err, fs.ErrClosed)
+				require.ErrorIs(t, errorOf(safetensors.Append[float32](nil, x)), fs.ErrClosed)
 			}
 		}
 	}
@@ -55,9 +54,9 @@ func TestOpenShards(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, safetensors.WriteShards(folder, v.tensors, nil, 1))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), v.config, 0o666))
-	f := must(quant.Open(folder))(t)
+	f := must(quant.Open(folder))
 	defer f.Close()
-	got := must(safetensors.Elements[float32](f, "a.weight"))(t)
+	got := must(safetensors.Elements[float32](f, "a.weight"))
 	requireSame(t, v.want["a.weight"], got, "packed integers")
 }
 
@@ -92,8 +91,7 @@ func TestOpenShard(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	folder := t.TempDir()
-	_, err := quant.Open(folder)
-	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, errorOf(quant.Open(folder)), fs.ErrNotExist)
 
 	v := readVector(t, "testdata/gpt-oss.safetensors")
 	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), v.tensors, nil))
@@ -101,8 +99,7 @@ func TestOpenErrors(t *testing.T) {
 	config := filepath.Join(folder, "config.json")
 	refused := func(path, want string) {
 		t.Helper()
-		_, err := quant.Open(folder)
-		require.EqualError(t, err, "safetensors: open "+path+": "+want)
+		require.EqualError(t, errorOf(quant.Open(folder)), "safetensors: open "+path+": "+want)
 	}
 	refused(folder, "the config: unexpected end of JSON input")
 	require.NoError(t, os.Truncate(config, 4<<20+1))
@@ -151,8 +148,7 @@ func TestOrdinaryNames(t *testing.T) {
 func TestLayouts(t *testing.T) {
 	m := checkpoint(zeroed("norm.weight", safetensors.BF16, 2),
 		zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), zeroed("a.g_idx", safetensors.I32, 32))
-	layouts, err := quant.Layouts(m, []byte(method("gptq", object{"bits": 4, "group_size": 32})))
-	require.NoError(t, err)
+	layouts := must(quant.Layouts(m, []byte(method("gptq", object{"bits": 4, "group_size": 32}))))
 	four := quant.Layout{Method: "gptq", Bits: 4}
 	require.Equal(t, map[string]quant.Layout{"a.qweight": four, "a.qzeros": four, "a.scales": four, "a.g_idx": four, "a.weight": four}, layouts)
 	require.Equal(t, "gptq, 4 bits", four.String())
@@ -162,7 +158,7 @@ func TestLayouts(t *testing.T) {
 		zeroed("a.bias", safetensors.F32, 2),
 	)
 	config := []byte(method("fp8", object{"activation_scheme": "static"}))
-	layouts = must(quant.Layouts(m, config))(t)
+	layouts = must(quant.Layouts(m, config))
 	eight, none := quant.Layout{Method: "fp8", Bits: 8}, quant.Layout{Method: "fp8"}
 	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.input_scale": none}, layouts)
 	require.Equal(t, "fp8", none.String())
@@ -178,6 +174,6 @@ func TestLayoutsRefuse(t *testing.T) {
 	_, err = quant.Layouts(m, []byte("{"))
 	require.EqualError(t, err, "safetensors: the config: unexpected end of JSON input")
 	numbers("a.weight_shape", 2, 32)(m)
-	layouts := must(quant.Layouts(m, nil))(t)
+	layouts := must(quant.Layouts(m, nil))
 	require.Equal(t, quant.Layout{Method: "compressed-tensors", Bits: 1}, layouts["a.weight"])
 }

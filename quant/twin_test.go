@@ -416,7 +416,7 @@ func (w twin) dequantized(t testing.TB) safetensors.Tensor {
 	t.Helper()
 	plain := dequantized(t, w.tensors, w.config)
 	require.Len(t, plain, 1)
-	layouts := must(quant.Layouts(w.tensors, []byte(w.config)))(t)
+	layouts := must(quant.Layouts(w.tensors, []byte(w.config)))
 	require.Positive(t, layouts[w.name].Bits, w.title)
 	for name := range w.tensors {
 		require.Contains(t, layouts, name, w.title)

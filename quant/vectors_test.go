@@ -22,7 +22,7 @@ func vectorFiles(t testing.TB, pattern string) (names []string) {
 	t.Helper()
 	for _, folder := range []string{"testdata", os.Getenv("SAFETENSORS_QUANT")} {
 		if folder != "" {
-			more := must(filepath.Glob(filepath.Join(folder, pattern)))(t)
+			more := must(filepath.Glob(filepath.Join(folder, pattern)))
 			require.NotEmpty(t, more)
 			names = append(names, more...)
 		}
@@ -39,12 +39,11 @@ type vector struct {
 
 func readVector(t testing.TB, name string) vector {
 	t.Helper()
-	f, err := safetensors.Load(name)
-	require.NoError(t, err)
+	f := must(safetensors.Load(name))
 	v := vector{tensors: map[string]safetensors.Tensor{}, want: map[string][]float32{}}
 	for name, x := range f.Tensors() {
 		if expected, ok := strings.CutPrefix(name, "expect "); ok {
-			v.want[expected] = must(safetensors.Append[float32](nil, x))(t)
+			v.want[expected] = must(safetensors.Append[float32](nil, x))
 		} else {
 			v.tensors[name] = x
 		}
@@ -91,7 +90,7 @@ func TestVectors(t *testing.T) {
 // of some.
 func TestLayoutsWithoutConfig(t *testing.T) {
 	for _, w := range twins(9) {
-		with := must(quant.Layouts(w.tensors, []byte(w.config)))(t)
+		with := must(quant.Layouts(w.tensors, []byte(w.config)))
 		without, err := quant.Layouts(w.tensors, nil)
 		if err != nil {
 			require.ErrorContains(t, err, "only a config tells", w.title)
@@ -134,7 +133,7 @@ func TestSlices(t *testing.T) {
 	for seed := range uint64(10) {
 		for _, w := range twins(100 + seed) {
 			x := w.dequantized(t)
-			whole := must(safetensors.NewTensor(safetensors.F32, x.Shape(), elements[float32](t, x)))(t)
+			whole := must(safetensors.NewTensor(safetensors.F32, x.Shape(), elements[float32](t, x)))
 			for range 10 {
 				ranges := make([]safetensors.Range, len(w.shape))
 				for d, n := range w.shape {
@@ -143,17 +142,15 @@ func TestSlices(t *testing.T) {
 				}
 				requireSame(t, elements[float32](t, whole, ranges...), elements[float32](t, x, ranges...), fmt.Sprint(w.title, w.shape, ranges))
 			}
-			x, whole = must(x.Bitcast(safetensors.U8))(t), must(whole.Bitcast(safetensors.U8))(t)
+			x, whole = must(x.Bitcast(safetensors.U8)), must(whole.Bitcast(safetensors.U8))
 			odd := slices.Repeat([]safetensors.Range{safetensors.All()}, len(w.shape))
 			odd[len(odd)-1] = safetensors.Span(1, 1+r.IntN(4*w.shape[len(odd)-1]))
 			require.Equal(t, elements[byte](t, whole, odd...), elements[byte](t, x, odd...), "%s %v", w.title, odd)
 			b := make([]byte, 1+r.IntN(min(3000, int(x.Size()))))
 			off := r.Int64N(x.Size() - int64(len(b)) + 1)
-			_, err := x.ReadAt(b, off)
-			require.NoError(t, err)
+			must(x.ReadAt(b, off))
 			want := make([]byte, len(b))
-			_, err = whole.ReadAt(want, off)
-			require.NoError(t, err)
+			must(whole.ReadAt(want, off))
 			require.Equal(t, want, b, "%s: bytes %d to %d", w.title, off, int(off)+len(b))
 		}
 	}

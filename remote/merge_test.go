@@ -106,8 +106,7 @@ func TestReadRangesFails(t *testing.T) {
 	for i := range runs {
 		runs[i] = run{int64(i) * (maxGap + 1000), 10}
 	}
-	err = o.ReadRanges(seqOf(make([]byte, 1000), runs...))
-	require.ErrorContains(t, err, "status 404")
+	require.ErrorContains(t, o.ReadRanges(seqOf(make([]byte, 1000), runs...)), "status 404")
 	require.Less(t, len(s.ranges()), len(runs), "no more requests after a failure")
 }
 
