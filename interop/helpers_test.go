@@ -38,7 +38,7 @@ type goldenTensor struct {
 	Shape  []int
 	Data   string          // in hex
 	SHA256 string          // instead of Data and Values if they are long
-	Values json.RawMessage // integers, or floats as text; of C64 the real part first
+	Values json.RawMessage // floats as text
 }
 
 // requireHeader checks what ReadHeader returns for a file, and that it consumes the
@@ -82,7 +82,8 @@ func requireFile(t *testing.T, f *safetensors.File, want goldenFile) {
 	require.Equal(t, counts, f.ParameterCount())
 }
 
-// requireTensor checks the shape, the bytes and the values of a tensor.
+// requireTensor checks the shape and the bytes of a tensor, and the values of floats. Those
+// of integers are their bytes.
 func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor) {
 	t.Helper()
 	require.Equal(t, want.DType, tensor.DType())
@@ -98,36 +99,9 @@ func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor) {
 	var written bytes.Buffer
 	require.EqualValues(t, len(raw), must(tensor.WriteTo(&written)))
 	require.True(t, bytes.Equal(raw, written.Bytes()), "WriteTo and Append differ")
-	if want.SHA256 != "" {
-		return
+	if want.SHA256 == "" && want.DType.IsFloat() {
+		requireFloats(t, tensor, want.Values)
 	}
-	check, ok := requireValues[want.DType]
-	if !ok {
-		check = requireFloats
-	}
-	check(t, tensor, want.Values)
-}
-
-// requireValues checks the elements of the dtypes that are no floats.
-var requireValues = map[safetensors.DType]func(t *testing.T, tensor safetensors.Tensor, want json.RawMessage){
-	safetensors.BOOL: requireIntegers[uint8],
-	safetensors.U8:   requireIntegers[uint8],
-	safetensors.U16:  requireIntegers[uint16],
-	safetensors.U32:  requireIntegers[uint32],
-	safetensors.U64:  requireIntegers[uint64],
-	safetensors.I8:   requireIntegers[int8],
-	safetensors.I16:  requireIntegers[int16],
-	safetensors.I32:  requireIntegers[int32],
-	safetensors.I64:  requireIntegers[int64],
-	safetensors.C64:  requireComplex,
-}
-
-// requireIntegers checks the elements of a tensor whose Go type is T.
-func requireIntegers[T safetensors.Element](t *testing.T, tensor safetensors.Tensor, values json.RawMessage) {
-	t.Helper()
-	var want []T
-	require.NoError(t, json.Unmarshal(values, &want))
-	require.Equal(t, want, must(safetensors.Append([]T{}, tensor)))
 }
 
 // requireFloats checks the elements of a tensor of floats: exact as float64, and as
@@ -147,16 +121,6 @@ func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage
 		wide[i] = float64(v)
 	}
 	requireSameFloats(t, values, wide)
-}
-
-// requireComplex checks the elements of a tensor of C64.
-func requireComplex(t *testing.T, tensor safetensors.Tensor, want json.RawMessage) {
-	t.Helper()
-	var parts []float64
-	for _, v := range must(safetensors.Append([]complex64{}, tensor)) {
-		parts = append(parts, float64(real(v)), float64(imag(v)))
-	}
-	requireSameFloats(t, parseFloats(t, want), parts)
 }
 
 // requireSameWhenWritten checks that the content of f is written as data, byte for
