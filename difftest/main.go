@@ -40,7 +40,6 @@ func main() {
 	log.SetFlags(0)
 	n := flag.Int("n", 300_000, "how many candidates")
 	seed := flag.Uint64("seed", 1, "of the random numbers")
-	rust := flag.String("rust", "", "the `program` made from rust/; by default cargo builds it")
 	command := flag.String("reader", "", "the `command` to judge: it gets the name of a file, and exits with 0 (accepts) or 1 (refuses)")
 	cases := flag.String("cases", "../testdata/cases.jsonl", "what the reader gets, a `file` as testdata/README.md describes")
 	timeout := flag.Duration("timeout", 10*time.Second, "how long the reader may take for a file")
@@ -51,21 +50,20 @@ func main() {
 		}
 		return
 	}
-	if err := run(os.Stdout, *rust, *seed, *n); err != nil {
+	if err := run(os.Stdout, *seed, *n); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run compares n candidates, up to the first difference, and writes a summary to w.
-func run(w io.Writer, program string, seed uint64, n int) error {
+func run(w io.Writer, seed uint64, n int) error {
 	seeds, err := loadSeeds("../testdata")
 	if err != nil {
 		return err
 	}
-	if program == "" {
-		if program, err = build(); err != nil {
-			return err
-		}
+	program, err := build()
+	if err != nil {
+		return err
 	}
 	folder, err := os.MkdirTemp("", "difftest")
 	if err != nil {
