@@ -9,7 +9,7 @@
 //
 //	go test -bench Parse/llama-70B -run '^$'
 //
-// To run all of them and write results.txt and RESULTS.md:
+// To run all of them and write results.txt, RESULTS.md and charts/:
 //
 //	go run ./cmd/bench
 //

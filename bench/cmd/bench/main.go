@@ -1,5 +1,5 @@
 // Bench runs the benchmarks of this module, compares the contestants and writes
-// results.txt and RESULTS.md. Run it in the folder of the module:
+// results.txt, RESULTS.md and charts/. Run it in the folder of the module:
 //
 //	go run ./cmd/bench
 //
@@ -28,10 +28,10 @@ func main() {
 	flag.StringVar(&r.benchtime, "benchtime", "100ms", "repeat a benchmark for this time in each round")
 	flag.BoolVar(&r.short, "short", false, "use small inputs, to check that everything works")
 	flag.StringVar(&r.folder, "tmp", os.TempDir(), "make the inputs in this `folder`, on the disk to measure; needs 20 GB")
-	out := flag.String("o", "results.txt", "write the results to this `file`, RESULTS.md next to it")
+	out := flag.String("o", "results.txt", "write the results to this `file`, RESULTS.md and charts/ next to it")
 	flag.DurationVar(&r.idle, "idle", 3*time.Second, "wait this long before each run that has to be prepared")
 	flag.BoolVar(&r.add, "add", false, "keep what the file of results has, which are those of other works")
-	render := flag.Bool("render", false, "run nothing, only write RESULTS.md from the results")
+	render := flag.Bool("render", false, "run nothing, only write RESULTS.md and charts/ from the results")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// writeReport writes RESULTS.md next to a file of results. source is
+// writeReport writes RESULTS.md and charts/ next to a file of results. source is
 // the folder of the benchmarks.
 func writeReport(name, source string) error {
 	res, err := readResults(name)
@@ -56,5 +56,15 @@ func writeReport(name, source string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(filepath.Dir(name), "RESULTS.md"), text, 0o666)
+	folder := filepath.Dir(name)
+	charts := filepath.Join(folder, "charts")
+	if err := os.MkdirAll(charts, 0o777); err != nil {
+		return err
+	}
+	for _, w := range res.works {
+		if err := w.chart(charts); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(folder, "RESULTS.md"), text, 0o666)
 }

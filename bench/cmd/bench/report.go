@@ -39,7 +39,9 @@ func (res *results) markdown(folder string) ([]byte, error) {
 		res.about["command"], fairness, res.about["versions"])
 	for _, w := range res.works {
 		fmt.Fprintf(&md, "\n## %s\n\n%s", w.name, docs["Benchmark"+w.name])
-		w.writeChart(&md)
+		if w.units[throughput] {
+			fmt.Fprintf(&md, "\n![%s](charts/%s)\n", w.chartTitle(), w.chartName())
+		}
 		w.writeTable(&md, "time", seconds)
 		w.writeTable(&md, "peak memory", memory)
 	}
