@@ -1,11 +1,11 @@
-// Checkpoint trains a small network and saves it every few steps, while the
+// Checkpoint trains a small model and saves it every few steps, while the
 // training goes on. Stop it at any moment and start it again: it resumes from the
 // last checkpoint and ends with the weights of a run without the stop, bit by bit.
 //
 //	go run ./examples/checkpoint -steps 1000 -every 200 -file /tmp/checkpoint.safetensors
 //
 // A checkpoint has the weights in BF16, for those who use the model, and in F32
-// what only the training needs: the master weights and the moments of the
+// what only the training needs: the master weights and the momentum of the
 // optimizer. The losses printed show why: rounding to BF16 changes the weights, so
 // a run that resumed from these would be another run.
 package main

@@ -109,7 +109,7 @@ func TestBF16(t *testing.T) {
 			require.InDelta(t, v, rounded.params[name].weights[i], math.Abs(float64(v))/256)
 		}
 	}
-	require.NotEqual(t, exact.params["hidden.weight"].weights, rounded.params["hidden.weight"].weights)
+	require.NotEqual(t, exact.params["waves.weight"].weights, rounded.params["waves.weight"].weights)
 	require.Equal(t, 20, exact.step)
 }
 
@@ -134,7 +134,7 @@ func TestErrors(t *testing.T) {
 	fails("no tensor is named", nil, map[string]string{"step": "20"})
 	tensors, metadata, err := newModel().snapshot()
 	require.NoError(t, err)
-	tensors["adam.mean.hidden.weight"] = tensors["hidden.bias"]
-	fails(`tensor "adam.mean.hidden.weight": its shape is [32], not [32,1]`, tensors, metadata)
+	tensors["momentum.waves.weight"] = tensors["bias"]
+	fails(`tensor "momentum.waves.weight": its shape is [1], not [1,8]`, tensors, metadata)
 	require.Error(t, run([]string{"-file", filepath.Join(file, "x")}, io.Discard))
 }

@@ -41,7 +41,7 @@ func (s *saver) wait() error {
 // state returns all of p that the next step depends on, by the prefix that its
 // tensors have in a checkpoint.
 func (p *param) state() map[string][]float32 {
-	return map[string][]float32{"master.": p.weights, "adam.mean.": p.mean, "adam.square.": p.square}
+	return map[string][]float32{"master.": p.weights, "momentum.": p.momentum}
 }
 
 // snapshot returns a checkpoint of a copy, which the training does not change.
