@@ -1,22 +1,23 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/gosafetensors/safetensors"
-	"golang.org/x/sync/errgroup"
 )
 
 // The media types and the annotation of ModelPack.
@@ -34,41 +35,12 @@ const (
 type config struct {
 	Descriptor struct{} `json:"descriptor"`
 	Config     struct {
-		Format    string `json:"format"`
-		ParamSize string `json:"paramSize"`
-		Precision string `json:"precision"`
+		Format string `json:"format"`
 	} `json:"config"`
 	ModelFS struct {
 		Type    string    `json:"type"`
 		DiffIDs []v1.Hash `json:"diffIds"`
 	} `json:"modelfs"`
-}
-
-// newConfig describes an opened checkpoint in these layers.
-func newConfig(f *safetensors.File, layers []v1.Descriptor) (c config) {
-	total, most := int64(0), int64(-1)
-	for dtype, n := range f.ParameterCount() {
-		total += n
-		if n > most {
-			most, c.Config.Precision = n, strings.ToLower(dtype.String())
-		}
-	}
-	c.Config.Format, c.Config.ParamSize = "safetensors", paramSize(total)
-	c.ModelFS.Type = "layers"
-	for _, l := range layers {
-		c.ModelFS.DiffIDs = append(c.ModelFS.DiffIDs, l.Digest)
-	}
-	return c
-}
-
-// paramSize spells a number as ModelPack does: a decimal and a letter.
-func paramSize(n int64) string {
-	size, letter := float64(n)/1e3, 0
-	for size >= 999.95 && letter < 4 {
-		size /= 1e3
-		letter++
-	}
-	return fmt.Sprintf("%.1f%c", size, "kmbtq"[letter])
 }
 
 // push uploads the files of a folder, then the manifest under the tag: whoever pulls
@@ -79,49 +51,36 @@ func push(ctx context.Context, stdout io.Writer, reference, dir string) error {
 	if err != nil {
 		return err
 	}
-	f, err := safetensors.Open(dir)
+	f, err := safetensors.Open(dir) // is it a checkpoint?
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	files, err := describeFiles(dir)
+	f.Close()
+	a := &artifact{dir: dir}
+	if a.Layers, err = describeFiles(dir); err != nil {
+		return err
+	}
+	var c config
+	c.Config.Format, c.ModelFS.Type = "safetensors", "layers"
+	for _, l := range a.Layers {
+		c.ModelFS.DiffIDs = append(c.ModelFS.DiffIDs, l.Digest)
+	}
+	if a.config, err = json.Marshal(c); err != nil {
+		return err
+	}
+	a.SchemaVersion, a.Manifest.MediaType, a.ArtifactType = 2, types.OCIManifestSchema1, artifactType
+	a.Config.MediaType = typeConfig
+	if a.Config.Digest, a.Config.Size, err = v1.SHA256(bytes.NewReader(a.config)); err != nil {
+		return err
+	}
+	image, err := partial.CompressedToImage(a)
 	if err != nil {
 		return err
 	}
-	description, err := json.Marshal(newConfig(f, files))
-	if err != nil {
+	if err := remote.Write(ref, image, remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithContext(ctx)); err != nil {
 		return err
 	}
-	configLayer := static.NewLayer(description, typeConfig)
-	digest, err := configLayer.Digest()
-	if err != nil {
-		return err
-	}
-	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
-	uploads, uploading := errgroup.WithContext(ctx) // the first error ends the others
-	uploads.SetLimit(4)
-	for _, d := range files {
-		uploads.Go(func() error {
-			return remote.WriteLayer(ref.Context(), fileLayer{dir, d}, auth, remote.WithContext(uploading))
-		})
-	}
-	uploads.Go(func() error {
-		return remote.WriteLayer(ref.Context(), configLayer, auth, remote.WithContext(uploading))
-	})
-	if err := uploads.Wait(); err != nil {
-		return err
-	}
-	manifest := manifest{v1.Manifest{
-		SchemaVersion: 2,
-		MediaType:     types.OCIManifestSchema1,
-		ArtifactType:  artifactType,
-		Config:        v1.Descriptor{MediaType: typeConfig, Digest: digest, Size: int64(len(description))},
-		Layers:        files,
-	}}
-	if err := remote.Put(ref, manifest, auth, remote.WithContext(ctx)); err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "%s: %d layers\n", ref, len(files))
+	fmt.Fprintf(stdout, "%s: %d layers\n", ref, len(a.Layers))
 	return nil
 }
 
@@ -156,23 +115,33 @@ func describeFiles(dir string) (layers []v1.Descriptor, err error) {
 	return layers, nil
 }
 
-// A manifest is what remote.Put uploads.
-type manifest struct{ v1.Manifest }
+// An artifact is a manifest, and where its layers are.
+type artifact struct {
+	v1.Manifest
+	dir    string
+	config []byte
+}
 
-func (m manifest) RawManifest() ([]byte, error)        { return json.Marshal(m.Manifest) }
-func (m manifest) MediaType() (types.MediaType, error) { return m.Manifest.MediaType, nil }
+var _ partial.CompressedImageCore = (*artifact)(nil)
 
-// A fileLayer is a v1.Layer of a file as it is.
+func (a *artifact) RawConfigFile() ([]byte, error)      { return a.config, nil }
+func (a *artifact) RawManifest() ([]byte, error)        { return json.Marshal(a.Manifest) }
+func (a *artifact) MediaType() (types.MediaType, error) { return a.Manifest.MediaType, nil }
+
+func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error) {
+	i := slices.IndexFunc(a.Layers, func(l v1.Descriptor) bool { return l.Digest == digest })
+	return fileLayer{a.dir, a.Layers[i]}, nil // only those of the manifest are asked for
+}
+
+// A fileLayer is a file as it is.
 type fileLayer struct {
 	dir string
 	v1.Descriptor
 }
 
-func (l fileLayer) Digest() (v1.Hash, error)             { return l.Descriptor.Digest, nil }
-func (l fileLayer) DiffID() (v1.Hash, error)             { return l.Descriptor.Digest, nil }
-func (l fileLayer) Size() (int64, error)                 { return l.Descriptor.Size, nil }
-func (l fileLayer) MediaType() (types.MediaType, error)  { return l.Descriptor.MediaType, nil }
-func (l fileLayer) Uncompressed() (io.ReadCloser, error) { return l.Compressed() }
+func (l fileLayer) Digest() (v1.Hash, error)            { return l.Descriptor.Digest, nil }
+func (l fileLayer) Size() (int64, error)                { return l.Descriptor.Size, nil }
+func (l fileLayer) MediaType() (types.MediaType, error) { return l.Descriptor.MediaType, nil }
 
 func (l fileLayer) Compressed() (io.ReadCloser, error) {
 	return os.Open(filepath.Join(l.dir, l.Annotations[filePath]))
