@@ -32,23 +32,9 @@ func addModel(t testing.TB, s *server, path string, shards int) {
 	}
 }
 
-func TestOpenShards(t *testing.T) {
-	const shards = 72
-	s := newServer(t)
-	addModel(t, s, "/owner/name/resolve/main/", shards)
-	client := newClient(t, s.URL+"/")
-	f := must(client.Open(t.Context(), "owner/name", ""))
-	require.Equal(t, map[safetensors.DType]int64{safetensors.F32: shards * 1000, safetensors.I8: shards * 10}, f.ParameterCount())
-	require.Len(t, s.requests, 1+1+shards, "no model.safetensors, the index, the header of each shard")
-
-	last := must(f.Tensor("layer.71.weight"))
-	require.Equal(t, slices.Repeat([]float32{71}, 1000), must(safetensors.Append[float32](nil, last)))
-	require.NoError(t, f.Close())
-	require.ErrorIs(t, errorOf(safetensors.Append[float32](nil, last)), fs.ErrClosed)
-}
-
 // TestOpenKeepsToACommit serves shards at the commit that the hub names, or else at the
-// branch. Nothing else moves later requests away from the commit.
+// branch: no model.safetensors, the index, and the header of each. Nothing else moves later
+// requests away from the commit.
 func TestOpenKeepsToACommit(t *testing.T) {
 	for name, c := range map[string]struct{ commit, path string }{
 		"named":              {commitOne, "/o/n/resolve/" + commitOne + "/"},
@@ -57,7 +43,7 @@ func TestOpenKeepsToACommit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			addModel(t, s, c.path, 2)
+			addModel(t, s, c.path, 72)
 			commit := c.commit
 			s.fault = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 				if commit != "" {
@@ -69,11 +55,15 @@ func TestOpenKeepsToACommit(t *testing.T) {
 				require.Equal(t, "Bearer token", r.Header.Get("Authorization"))
 				return false
 			}
-			client := newClient(t, s.URL)
+			client := newClient(t, s.URL+"/")
 			client.Token = "token"
 			f := must(client.Open(t.Context(), "o/n", "refs/pr/1"))
-			defer f.Close()
-			require.Len(t, s.requests, 4)
+			require.Len(t, s.requests, 1+1+72)
+			require.Equal(t, map[safetensors.DType]int64{safetensors.F32: 72_000, safetensors.I8: 720}, f.ParameterCount())
+			last := must(f.Tensor("layer.71.weight"))
+			require.Equal(t, slices.Repeat([]float32{71}, 1000), must(safetensors.Append[float32](nil, last)))
+			require.NoError(t, f.Close())
+			require.ErrorIs(t, errorOf(safetensors.Append[float32](nil, last)), fs.ErrClosed)
 			require.Equal(t, "/o/n/resolve/refs%2Fpr%2F1/model.safetensors", s.requests[0].URL.EscapedPath())
 			for _, r := range s.requests[1:] {
 				require.True(t, strings.HasPrefix(r.URL.Path, c.path+"model"), r.URL.Path)

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOpen opens folders and files with each kind of config.
+// TestOpen opens folders and files with each kind of config, also of values, scales and the
+// rest of a module that are in shards of their own.
 func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		vector, file string
@@ -24,20 +25,24 @@ func TestOpen(t *testing.T) {
 		{"gpt-oss", "config.json", nil},
 		{"modelopt-nvfp4-file", "hf_quant_config.json", map[string]string{"config.json": `{"model_type":"llama"}`}},
 		{"fp8-block-128", "", nil}, // names and dtypes alone decide
+		{"ct-packed-4-zero-group", "config.json", nil},
 	} {
 		v := readVector(t, filepath.Join("testdata", c.vector+".safetensors"))
-		folder := t.TempDir()
-		file := filepath.Join(folder, "model.safetensors")
-		require.NoError(t, safetensors.WriteFile(file, v.tensors, map[string]string{"format": "pt"}))
-		for name, text := range c.more {
-			require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666))
+		folder, format := t.TempDir(), map[string]string{"format": "pt"}
+		file, shards := filepath.Join(folder, "model.safetensors"), filepath.Join(folder, "shards")
+		require.NoError(t, safetensors.WriteFile(file, v.tensors, format))
+		require.NoError(t, safetensors.WriteShards(shards, v.tensors, format, 1))
+		for _, folder := range []string{folder, shards} {
+			for name, text := range c.more {
+				require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666))
+			}
+			if c.file != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(folder, c.file), v.config, 0o666))
+			}
 		}
-		if c.file != "" {
-			require.NoError(t, os.WriteFile(filepath.Join(folder, c.file), v.config, 0o666))
-		}
-		for _, name := range []string{folder, file} {
+		for _, name := range []string{folder, file, shards} {
 			f := must(quant.Open(name))
-			require.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
+			require.Equal(t, format, f.Metadata())
 			for name, want := range v.want {
 				x := must(f.Tensor(name))
 				requireSame(t, want, elements[float32](t, x), name)
@@ -46,18 +51,6 @@ func TestOpen(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestOpenShards has values, scales and the rest of a module in files of their own.
-func TestOpenShards(t *testing.T) {
-	v := readVector(t, "testdata/ct-packed-4-zero-group.safetensors")
-	folder := t.TempDir()
-	require.NoError(t, safetensors.WriteShards(folder, v.tensors, nil, 1))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), v.config, 0o666))
-	f := must(quant.Open(folder))
-	defer f.Close()
-	got := must(safetensors.Elements[float32](f, "a.weight"))
-	requireSame(t, v.want["a.weight"], got, "packed integers")
 }
 
 // TestOpenShard opens one file of several that has nothing quantised, or may have.

@@ -1,0 +1,161 @@
+package remote
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSlicesAreFetchedAsMergedRanges counts requests and bytes of slices of a
+// [2048, 4096] tensor of BF16: rows of 8 KiB, 16 MiB in all. Reads that do not fill the
+// caller's memory directly are made in large blocks.
+func TestSlicesAreFetchedAsMergedRanges(t *testing.T) {
+	const rows, columns = 2048, 4096
+	values := make([]uint16, rows*columns)
+	for i := range values {
+		values[i] = uint16(i * 31)
+	}
+	whole := must(safetensors.NewTensor(safetensors.BF16, []int{rows, columns}, values))
+	s := newServer(t)
+	client, _ := newClient()
+	tensor := openTensor(t, client, s.add("/m", encode(map[string]safetensors.Tensor{"t": whole}, nil)))
+	for _, c := range []struct {
+		name     string
+		ranges   []safetensors.Range
+		requests int
+		bytes    int64 // at most
+	}{
+		{"all", nil, 3, 16 << 20},
+		{"rows", []safetensors.Range{safetensors.Span(100, 356)}, 1, 2 << 20},
+		{"one row", []safetensors.Range{safetensors.At(7)}, 1, 8 << 10},
+		{"a column shard of eight", []safetensors.Range{safetensors.All(), safetensors.Span(3*512, 4*512)}, 2, 16 << 20},
+		{"one column", []safetensors.Range{safetensors.All(), safetensors.At(5)}, 2, 16 << 20},
+		{"rows far apart", []safetensors.Range{safetensors.All().By(64)}, 32, 32 * 8 << 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			slice := must(tensor.Slice(c.ranges...))
+			want := must(safetensors.Append[uint16](nil, must(whole.Slice(c.ranges...))))
+			s.reset(nil)
+			require.True(t, slices.Equal(want, must(safetensors.Append[uint16](nil, slice))))
+			require.LessOrEqual(t, len(s.ranges()), c.requests)
+			require.LessOrEqual(t, s.sent, c.bytes)
+		})
+	}
+	s.reset(nil)
+	must(safetensors.Append[float32](nil, tensor))
+	require.LessOrEqual(t, len(s.ranges()), 8, "2 MiB of BF16 a request")
+	require.Equal(t, int64(2*rows*columns), s.sent)
+	s.reset(nil)
+	must(tensor.WriteTo(io.Discard))
+	require.LessOrEqual(t, len(s.ranges()), 2, "8 MiB of BF16 a request")
+	require.Equal(t, int64(2*rows*columns), s.sent)
+}
+
+// TestManyTensorsAreFetchedAsMergedRanges copies a model of 500 small tensors
+// and a large one.
+func TestManyTensorsAreFetchedAsMergedRanges(t *testing.T) {
+	const small, large = 500, 20 << 20
+	tensors := map[string]safetensors.Tensor{}
+	add := func(name string, size int) {
+		tensors[name] = must(safetensors.NewTensor(safetensors.U8, []int{size}, pattern(size)))
+	}
+	for i := range small {
+		add(fmt.Sprintf("norm.%03d", i), 4096)
+	}
+	add("weight", large)
+	file := encode(tensors, nil)
+	s := newServer(t)
+	client, _ := newClient()
+	f := must(client.Open(t.Context(), s.add("/m", file)))
+	defer f.Close()
+	s.reset(nil)
+	var copied bytes.Buffer
+	require.NoError(t, safetensors.Write(&copied, maps.Collect(f.Tensors()), nil))
+	require.True(t, bytes.Equal(file, copied.Bytes()))
+	require.LessOrEqual(t, len(s.ranges()), 8)
+	require.Equal(t, int64(small*4096+large), s.sent)
+}
+
+const indexFile = "model.safetensors.index.json"
+
+// addModel serves a model of several shards at a path, each of 1000 F32 and 10 I8. Its headers
+// need two requests.
+func addModel(t *testing.T, s *server, path string, shards int) {
+	dir, tensors := t.TempDir(), make(map[string]safetensors.Tensor)
+	for i := range shards {
+		tensors[fmt.Sprintf("layer.%02d.weight", i)] = must(safetensors.NewTensor(safetensors.F32, []int{1000}, make([]float32, 1000)))
+		tensors[fmt.Sprintf("layer.%02d.bias", i)] = must(safetensors.NewTensor(safetensors.I8, []int{10}, make([]int8, 10)))
+	}
+	padding := map[string]string{"": strings.Repeat(" ", firstRead)}
+	require.NoError(t, safetensors.WriteShards(dir, tensors, padding, 4010))
+	for _, file := range must(os.ReadDir(dir)) {
+		s.add(path+file.Name(), must(os.ReadFile(filepath.Join(dir, file.Name()))))
+	}
+}
+
+// TestOpenIndexByURL opens the shards next to an index, which comes at the third try.
+func TestOpenIndexByURL(t *testing.T) {
+	s := newServer(t)
+	addModel(t, s, "/some/folder/", 3)
+	index := s.files["/some/folder/"+indexFile]
+	client, clock := newClient()
+	s.fault = first(2, func(w http.ResponseWriter, r *http.Request) {
+		if len(s.ranges()) == 1 {
+			w.WriteHeader(503)
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(index)))
+		w.Write(index[:10])
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	f := must(client.Open(t.Context(), s.URL+"/some/folder/"+indexFile+"?download=true"))
+	require.Equal(t, int64(30), f.ParameterCount()[safetensors.I8])
+	require.Len(t, s.ranges(), 3+2*3)
+	require.Len(t, clock.pauses, 2)
+}
+
+// TestOpenIndexOfVariant: the index of a variant is one, and no other JSON file is.
+func TestOpenIndexOfVariant(t *testing.T) {
+	s := newServer(t)
+	addModel(t, s, "/f/", 2)
+	for name, tensors := range map[string]int{"model.safetensors.index.fp16.json": 4, "model.fp16.safetensors.index.json": 4, "config.json": 0} {
+		s.add("/f/"+name, s.files["/f/"+indexFile])
+		f, err := Open(t.Context(), s.URL+"/f/"+name)
+		if tensors == 0 {
+			require.Error(t, err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, tensors, f.Len(), name)
+	}
+}
+
+func TestOpenIndexConcurrently(t *testing.T) {
+	s := newServer(t)
+	addModel(t, s, "/f/", 2*inFlight)
+	waiting := make(chan struct{}, 2*inFlight)
+	full := make(chan struct{})
+	s.fault = func(n int, _ http.ResponseWriter, r *http.Request) bool {
+		if n < 1 || n >= 1+inFlight {
+			return false
+		}
+		if waiting <- struct{}{}; len(waiting) == inFlight {
+			close(full)
+		}
+		<-full // which only the last of them closes
+		return false
+	}
+	client, _ := newClient()
+	must(client.Open(t.Context(), s.URL+"/f/"+indexFile))
+}
