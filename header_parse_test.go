@@ -3,9 +3,12 @@ package safetensors
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +28,20 @@ func TestConformance(t *testing.T) {
 			f, err = NewFile(bytes.NewReader(c.File), int64(len(c.File)))
 			requireVerdict(t, c, f, err)
 			_, parsed := Parse(c.File)
+			require.Equal(t, fmt.Sprint(parsed), fmt.Sprint(err))
+			name := filepath.Join(t.TempDir(), "x.safetensors")
+			require.NoError(t, os.WriteFile(name, c.File, 0o666))
+			for _, open := range []func(string) (*File, error){Open, Load} {
+				f, err := open(name)
+				requireVerdict(t, c, f, err)
+				if err != nil {
+					var a, b *FormatError
+					require.True(t, errors.As(err, &a) && errors.As(parsed, &b))
+					require.Equal(t, b, a)
+					continue
+				}
+				require.NoError(t, f.Close())
+			}
 			f, err = Read(bytes.NewReader(c.File))
 			requireVerdict(t, c, f, err)
 			if err != nil && !strings.Contains(err.Error(), "the data buffer goes on") { // Parse knows how far

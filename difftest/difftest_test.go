@@ -19,13 +19,11 @@ func TestDifferences(t *testing.T) {
 	program := requireReference(t)
 	seeds, err := loadSeeds("../testdata")
 	require.NoError(t, err)
-	j := newJudge(t.TempDir())
+	j := newJudge()
 	require.NoError(t, compare(j, newGenerator(1, seeds), program, 2000))
 
-	require.Equal(t, 2000, j.judged)
 	require.Greater(t, j.counts[acceptedByBoth], 500, "too few are accepted to show anything")
 	require.Greater(t, j.counts[rejectedByBoth], 500, "too few are rejected to show anything")
-	require.Positive(t, j.counts[openedAsFiles])
 	for _, r := range policy {
 		require.Positive(t, j.counts[byPolicy+r.name], "no candidate breaks the rule: %s", r.name)
 	}
@@ -76,7 +74,7 @@ func TestJudge(t *testing.T) {
 			tensor := ref.tensors["a"]
 			tt.change(&ref, &tensor)
 			ref.tensors["a"] = tensor
-			err := newJudge(t.TempDir()).judge(file, ref)
+			err := newJudge().judge(file, ref)
 			if tt.want == "" {
 				require.NoError(t, err)
 			} else {
