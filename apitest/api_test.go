@@ -160,7 +160,7 @@ func (l *lister) typeSpec(s *ast.TypeSpec) {
 	}
 	name := s.Name.Name
 	if s.TypeParams != nil {
-		name += parameters(s.TypeParams, "[", "]", true)
+		name += strings.TrimSuffix(signature(&ast.FuncType{TypeParams: s.TypeParams, Params: new(ast.FieldList)}), "()")
 	}
 	var members *ast.FieldList
 	kind := ""
@@ -194,51 +194,37 @@ func (l *lister) typeSpec(s *ast.TypeSpec) {
 	}
 }
 
-// signature returns the type of a func without the names of its parameters, which
-// are no promise.
-func signature(f *ast.FuncType) string {
-	out := ""
-	if f.TypeParams != nil {
-		out = parameters(f.TypeParams, "[", "]", true)
-	}
-	out += parameters(f.Params, "(", ")", false)
-	switch {
-	case f.Results == nil:
-	case f.Results.NumFields() == 1:
-		out += " " + text(f.Results.List[0].Type)
-	default:
-		out += " " + parameters(f.Results, "(", ")", false)
-	}
-	return out
-}
+// signature returns the type of a func, without the word.
+func signature(f *ast.FuncType) string { return strings.TrimPrefix(text(f), "func") }
 
-func parameters(list *ast.FieldList, opening, closing string, names bool) string {
-	var all []string
-	for _, f := range list.List {
-		for i := range max(1, len(f.Names)) {
-			p := text(f.Type)
-			if names {
-				p = f.Names[i].Name + " " + p
-			}
-			all = append(all, p)
-		}
-	}
-	return opening + strings.Join(all, ", ") + closing
-}
-
-// text returns a type on one line. Within it, too, parameters have no names.
+// text returns a type on one line. The parameters of funcs have no names, which are no
+// promise.
 func text(x ast.Expr) string {
-	switch x := x.(type) {
-	case *ast.FuncType:
-		return "func" + signature(x)
-	case *ast.Ellipsis:
-		return "..." + text(x.Elt)
-	}
+	ast.Inspect(x, func(n ast.Node) bool {
+		if f, ok := n.(*ast.FuncType); ok {
+			f.Params, f.Results = unnamed(f.Params), unnamed(f.Results)
+		}
+		return true
+	})
 	var b bytes.Buffer
 	if err := printer.Fprint(&b, token.NewFileSet(), x); err != nil { // without positions there are no line breaks
 		panic(err)
 	}
 	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// unnamed returns parameters without their names.
+func unnamed(list *ast.FieldList) *ast.FieldList {
+	if list == nil {
+		return nil
+	}
+	out := new(ast.FieldList)
+	for _, f := range list.List {
+		for range max(1, len(f.Names)) {
+			out.List = append(out.List, &ast.Field{Type: f.Type})
+		}
+	}
+	return out
 }
 
 // around makes a Go file of some lines, which may use its parameters.
