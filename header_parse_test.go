@@ -399,7 +399,7 @@ func TestParseAllocations(t *testing.T) {
 			continue // the detector allocates, too
 		}
 		require.LessOrEqual(t, allocs, most)
-		heap := allocated(func() {
+		heap := testplatform.Allocated(func() {
 			must(parseHeader(text, size))
 		})
 		require.Less(t, float64(heap), 0.7*float64(len(text)), "in addition to the text itself")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -109,13 +108,4 @@ func conformanceCases(t testing.TB) []conformanceCase {
 	}
 	require.Len(t, cases, 321)
 	return cases
-}
-
-// allocated returns the bytes that f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }

@@ -15,6 +15,7 @@ import (
 	"testing/fstest"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -88,7 +89,7 @@ func TestClaimedWrites(t *testing.T) {
 	x := tensors["x"]
 	tensors["columns"] = must(x.Slice(All(), Span(0, 1<<19)))
 	tensors["joined"] = must(Concat(1, x, x))
-	bytes := allocated(func() {
+	bytes := testplatform.Allocated(func() {
 		require.ErrorIs(t, Write(&failingWriter{left: 1 << 20}, tensors, nil), errWriter)
 		require.ErrorIs(t, errorOf(tensors["columns"].WriteTo(&failingWriter{left: 1 << 20})), errWriter)
 	})

@@ -13,6 +13,7 @@ import (
 	"testing/iotest"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -149,7 +150,7 @@ func TestClaims(t *testing.T) {
 	const limit, maxHeaderLength = 1 << 20, 100_000_000
 	for _, length := range []uint64{maxHeaderLength, maxHeaderLength + 1, 1 << 40, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
 		file := append(binary.LittleEndian.AppendUint64(nil, length), `{"a":{"dtype":"U8"`...)
-		require.Less(t, allocated(func() {
+		require.Less(t, testplatform.Allocated(func() {
 			require.Error(t, errorOf(Parse(file)))
 			require.Error(t, errorOf(ReadHeader(bytes.NewReader(file))))
 			require.Error(t, errorOf(NewFile(bytes.NewReader(file), int64(len(file)))))
@@ -157,13 +158,13 @@ func TestClaims(t *testing.T) {
 	}
 	// The memory for a header grows with what arrives of it.
 	part := append(binary.LittleEndian.AppendUint64(nil, maxHeaderLength), make([]byte, 1<<20)...)
-	require.Less(t, allocated(func() {
+	require.Less(t, testplatform.Allocated(func() {
 		_, err := ReadHeader(bytes.NewReader(part))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		require.ErrorContains(t, err, "header length 100000000 exceeds the 1048576 bytes that follow it")
 	}), uint64(8*limit))
 	large := fileOf(`{"a":{"dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000]}}`, 10)
-	require.Less(t, allocated(func() {
+	require.Less(t, testplatform.Allocated(func() {
 		require.Error(t, errorOf(Parse(large)))
 		require.Error(t, errorOf(Read(bytes.NewReader(large))))
 	}), uint64(limit))

@@ -207,9 +207,3 @@ func cost(f func()) (bytes, number uint64) {
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc, after.Mallocs - before.Mallocs
 }
-
-// allocated returns the bytes that f allocates.
-func allocated(f func()) uint64 {
-	bytes, _ := cost(f)
-	return bytes
-}

@@ -12,6 +12,7 @@ import (
 
 	. "github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -189,7 +190,7 @@ func TestTransposeReads(t *testing.T) {
 func TestTransposeManyDimensions(t *testing.T) {
 	ones := slices.Repeat([]int{1}, 1<<20)
 	x := must(NewTensor(U8, ones, []byte{7}))
-	require.Less(t, allocated(func() { x = must(x.Transpose()) }), uint64(64<<20))
+	require.Less(t, testplatform.Allocated(func() { x = must(x.Transpose()) }), uint64(64<<20))
 	require.Equal(t, []byte{7}, appended[byte](x))
 
 	twos := slices.Repeat([]int{2}, 16)

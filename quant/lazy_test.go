@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
 )
@@ -174,7 +175,7 @@ func TestScatteredGroups(t *testing.T) {
 	numbers("a.weight_shape", rows, columns)(m)
 	plain := dequantized(t, m, compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8}))
 	part := must(plain["a.weight"].Slice(safetensors.All(), safetensors.Span(10, 12)))
-	most := allocated(func() { require.Equal(t, make([]float32, 2*rows), elements[float32](t, part)) })
+	most := testplatform.Allocated(func() { require.Equal(t, make([]float32, 2*rows), elements[float32](t, part)) })
 	require.Less(t, most, uint64(20<<20), "its scales are 32 MiB as float32")
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -118,15 +117,6 @@ func size(d safetensors.DType, shape ...int) int {
 		n *= s
 	}
 	return n / 8
-}
-
-// allocated returns how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
 
 func (m maker) put(name string, d safetensors.DType, b []byte, shape ...int) []byte {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
 )
@@ -122,7 +123,7 @@ func TestGlobalScaleInParts(t *testing.T) {
 
 	wide := must(safetensors.NewTensorAt(safetensors.F32, []int{64, 1 << 18}, zeros{}))
 	q, _ = quantized(t, map[string]safetensors.Tensor{"a.weight": wide}, quant.NVFP4)
-	most := allocated(func() {
+	most := testplatform.Allocated(func() {
 		require.Equal(t, []float32{1}, elements[float32](t, q["a.weight_global_scale"]), "that of zeros")
 	})
 	require.Less(t, most, uint64(32<<20), "the tensor has 64 MiB")

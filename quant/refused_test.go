@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
 )
@@ -204,7 +205,7 @@ func TestNoAllocationFromShapes(t *testing.T) {
 		m["a.weight"], _ = safetensors.NewTensorAt(safetensors.F8_E4M3, shape, endless{})
 		m["a.weight_scale_inv"], _ = safetensors.NewTensorAt(safetensors.F32, []int{shape[0] / 128, shape[1] / 128}, endless{})
 		var plain map[string]safetensors.Tensor
-		require.Less(t, allocated(func() { plain = dequantized(t, m, "{}") }), uint64(1<<20))
+		require.Less(t, testplatform.Allocated(func() { plain = dequantized(t, m, "{}") }), uint64(1<<20))
 		part := must(plain["a.weight"].Slice(safetensors.Span(1<<19, 1<<19+3), safetensors.Span(1<<19, 1<<19+5)))
 		require.ErrorContains(t, errorOf(safetensors.Append[float32](nil, part)), "no bytes")
 	}

@@ -44,15 +44,6 @@ func requireNoGoroutinesLeft(t *testing.T) {
 	})
 }
 
-// allocated returns the bytes that f allocates, together with the test server.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // endless writes zeros until the client hangs up.
 func endless(w io.Writer) {
 	zeros := make([]byte, 64<<10)
@@ -117,7 +108,7 @@ func TestHostileHeaders(t *testing.T) {
 			client, _ := newClient()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			memory := allocated(func() {
+			memory := testplatform.Allocated(func() {
 				require.ErrorContains(t, errorOf(client.Open(ctx, s.URL+"/m")), "(tried 8 times)")
 			})
 			require.LessOrEqual(t, len(s.ranges()), 2*maxTries)

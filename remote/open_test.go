@@ -232,7 +232,7 @@ func TestOpen(t *testing.T) {
 				defer cancel()
 				var f *safetensors.File
 				var err error
-				memory := allocated(func() { f, err = client.Open(ctx, secret) })
+				memory := testplatform.Allocated(func() { f, err = client.Open(ctx, secret) })
 				if c.text == "" {
 					require.NoError(t, err)
 					require.Equal(t, c.file[72:], bytesOf(must(f.Tensor("t"))))

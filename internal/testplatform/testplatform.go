@@ -44,6 +44,15 @@ var RaceEnabled = func() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }()
 
+// Allocated returns the bytes that f allocates, and others meanwhile.
+func Allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
 // Torch returns the Python with PyTorch that SAFETENSORS_TORCH names by its absolute path.
 // Without one the test is skipped, or fails if SAFETENSORS_REQUIRE_TORCH is 1.
 func Torch(t testing.TB) string {
