@@ -141,8 +141,8 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 	require.Empty(t, cleanToken(""))
 }
 
-// TestCacheDirOfPython compares CacheDir with the folder that huggingface_hub
-// downloads to.
+// TestCacheDirOfPython compares CacheDir with the folder that huggingface_hub downloads to,
+// and opens that: its files are symbolic links to others, named by their hashes.
 func TestCacheDirOfPython(t *testing.T) {
 	python := os.Getenv("SAFETENSORS_PYTHON")
 	if python == "" {
@@ -183,6 +183,10 @@ for revision in revisions:
 			for k, revision := range []string{"", "refs/pr/1", commitOne} {
 				dir := must(CacheDir(repo, revision))
 				require.Equal(t, want[k], dir)
+				require.Contains(t, filepath.ToSlash(must(os.Readlink(filepath.Join(dir, modelFile)))), "../../blobs/")
+				f := must(safetensors.Open(dir))
+				require.Equal(t, 10, must(f.Tensor("t")).Len())
+				require.NoError(t, f.Close())
 			}
 		})
 	}

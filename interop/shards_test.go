@@ -9,13 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/hub"
-	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -155,43 +152,4 @@ func TestPythonSplits(t *testing.T) {
 	var want []split
 	runPython(t, &want, &stdin, "split")
 	require.Equal(t, want, got)
-}
-
-// TestPythonCaches opens a checkpoint that huggingface_hub has downloaded into its
-// cache: a folder of symbolic links to files named by their hashes.
-func TestPythonCaches(t *testing.T) {
-	testplatform.NeedSymlinks(t)
-	requirePython(t, "safetensors", "numpy", "ml_dtypes", "huggingface_hub")
-	tensors := randomTensors(t)
-	tensors["weight"] = randomTensorOf(t, rand.New(rand.NewPCG(7, 8)), safetensors.BF16, 64, 128)
-	dir := t.TempDir()
-	require.NoError(t, safetensors.WriteShards(dir, tensors, nil, 10_000))
-
-	hub := http.NewServeMux()
-	hub.HandleFunc("/some/model/resolve/main/{file}", func(w http.ResponseWriter, r *http.Request) {
-		data, err := os.ReadFile(filepath.Join(dir, r.PathValue("file")))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusNotFound)
-			return
-		}
-		w.Header().Set("X-Repo-Commit", strings.Repeat("c", 40))
-		w.Header().Set("ETag", strconv.Quote(hash(data)))
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
-	})
-	server := httptest.NewServer(hub)
-	defer server.Close()
-
-	args := []string{"download", server.URL, t.TempDir()}
-	entries := must(os.ReadDir(dir))
-	for _, e := range entries {
-		args = append(args, e.Name())
-	}
-	var got struct {
-		pythonShards
-		Folder string
-	}
-	runPython(t, &got, nil, args...)
-	require.Contains(t, filepath.ToSlash(must(os.Readlink(filepath.Join(got.Folder, indexFile)))), "../../blobs/")
-	requireReadByPython(t, tensors, got.Tensors)
-	requireShards(t, got.Folder, 3, got.pythonShards)
 }

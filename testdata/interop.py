@@ -10,7 +10,6 @@
 
     interop.py write_shards SEED DIR LIMIT   writes shards of up to LIMIT bytes of random tensors
     interop.py read_shards DIR               reads a folder of shards
-    interop.py download URL CACHE FILE...    has huggingface_hub download shards, and reads them
     interop.py split                         prints how huggingface_hub splits the checkpoints on
                                              standard input, one a line: [{NAME: SIZE, ...}, LIMIT]
 
@@ -125,15 +124,6 @@ def write_shards(seed, folder, limit):
     return read_shards(folder)
 
 
-def download(endpoint, cache, *files):
-    from huggingface_hub import hf_hub_download
-
-    for file in files:
-        path = hf_hub_download("some/model", file, endpoint=endpoint, cache_dir=cache)
-    folder = str(Path(path).parent)
-    return {"folder": folder} | read_shards(folder)
-
-
 def read_shards(folder):
     """Reads the shards that huggingface_hub finds, and takes care that all sources agree."""
     from huggingface_hub import get_local_safetensors_metadata
@@ -197,7 +187,7 @@ def index(split):
     return {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
 
 
-COMMANDS = [write, save, read, rewrite, verdicts, write_shards, download, read_shards, split]
+COMMANDS = [write, save, read, rewrite, verdicts, write_shards, read_shards, split]
 
 if __name__ == "__main__":
     command = next(c for c in COMMANDS if c.__name__ == sys.argv[1])
