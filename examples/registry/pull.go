@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,7 +28,8 @@ const typeDocker = types.MediaType("application/vnd.docker.ai.safetensors")
 type model struct {
 	ctx    context.Context
 	repo   name.Repository
-	client *remote.Client           // for ranges of layers
+	image  v1.Image                 // for whole layers
+	client *remote.Client           // for ranges of them
 	files  map[string]v1.Descriptor // the layers that are files, by name
 	shards []string                 // those that hold tensors, in the order of the manifest
 	index  string                   // "": none, the shards are all there is
@@ -42,15 +42,15 @@ func openModel(ctx context.Context, reference string) (*model, error) {
 		return nil, err
 	}
 	m := &model{ctx: ctx, repo: ref.Context(), files: make(map[string]v1.Descriptor)}
-	got, err := registry.Get(ref, m.options()...)
+	m.image, err = registry.Image(ref, registry.WithContext(ctx), registry.WithAuthFromKeychain(authn.DefaultKeychain))
 	if err != nil {
 		return nil, err
 	}
-	var manifest v1.Manifest
-	if err := json.Unmarshal(got.Manifest, &manifest); err != nil {
-		return nil, fmt.Errorf("%s: %w", ref, err)
+	manifest, err := m.image.Manifest()
+	if err == nil {
+		err = m.addFiles(manifest.Layers)
 	}
-	if err := m.addFiles(manifest.Layers); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ref, err)
 	}
 	auth, err := authn.Resolve(ctx, authn.DefaultKeychain, m.repo)
@@ -63,10 +63,6 @@ func openModel(ctx context.Context, reference string) (*model, error) {
 	}
 	m.client = &remote.Client{HTTP: &http.Client{Transport: t}}
 	return m, nil
-}
-
-func (m *model) options() []registry.Option {
-	return []registry.Option{registry.WithContext(m.ctx), registry.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
 // addFiles finds the files among the layers. Docker's have no names unless they have
@@ -141,7 +137,7 @@ func (m *model) openShard(file string) (*safetensors.File, error) {
 // read returns a reader of a whole layer. At its end there is an error in place of
 // io.EOF if the bytes do not have the digest.
 func (m *model) read(l v1.Descriptor) (io.ReadCloser, error) {
-	layer, err := registry.Layer(m.repo.Digest(l.Digest.String()), m.options()...)
+	layer, err := m.image.LayerByDigest(l.Digest)
 	if err != nil {
 		return nil, err
 	}
