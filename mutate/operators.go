@@ -7,7 +7,9 @@ import (
 	"go/build"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -45,27 +47,23 @@ func (m *mutant) key() string {
 func mutantsOf(root string, patterns []string) ([]*mutant, error) {
 	var all []*mutant
 	for _, pattern := range patterns {
-		names, err := filepath.Glob(filepath.Join(root, pattern))
-		names = slices.DeleteFunc(names, func(name string) bool {
-			compiled, _ := build.Default.MatchFile(filepath.Split(name))
-			return !compiled || strings.HasSuffix(name, "_test.go")
+		files, err := fs.Glob(os.DirFS(root), pattern)
+		files = slices.DeleteFunc(files, func(file string) bool {
+			compiled, _ := build.Default.MatchFile(filepath.Join(root, path.Dir(file)), path.Base(file))
+			return !compiled || strings.HasSuffix(file, "_test.go")
 		})
-		if err == nil && len(names) == 0 {
+		if err == nil && len(files) == 0 {
 			err = errors.New("no file matches")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", pattern, err)
 		}
-		for _, name := range names {
-			src, err := os.ReadFile(name)
+		for _, file := range files {
+			src, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil {
 				return nil, err
 			}
-			file, err := filepath.Rel(root, name)
-			if err != nil {
-				return nil, err
-			}
-			mutants, err := mutate(filepath.ToSlash(file), src)
+			mutants, err := mutate(file, src)
 			if err != nil {
 				return nil, err
 			}
@@ -84,8 +82,7 @@ func mutate(file string, src []byte) ([]*mutant, error) {
 	s := &mutator{file: file, src: src, base: tree.FileStart, same: make(map[string]int)}
 	for _, decl := range tree.Decls {
 		s.function = s.declared(decl)
-		s.stack = nil
-		ast.Inspect(decl, s.visit)
+		ast.PreorderStack(decl, nil, s.visit)
 	}
 	return s.mutants, nil
 }
@@ -175,11 +172,8 @@ func (s *mutator) exchange(at token.Pos, t token.Token) {
 
 var words = map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}
 
-func (s *mutator) visit(n ast.Node) bool {
-	if n == nil {
-		s.stack = s.stack[:len(s.stack)-1]
-		return true
-	}
+func (s *mutator) visit(n ast.Node, stack []ast.Node) bool {
+	s.stack = stack
 	switch n := n.(type) {
 	case *ast.ImportSpec, *ast.InterfaceType: // whose | is no operator
 		return false
@@ -227,7 +221,6 @@ func (s *mutator) visit(n ast.Node) bool {
 			s.drop(n)
 		}
 	}
-	s.stack = append(s.stack, n)
 	return true
 }
 
