@@ -15,10 +15,8 @@ import (
 	"encoding/gob"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httputil"
-	"slices"
 	"sync"
 )
 
@@ -35,8 +33,7 @@ type Transport struct {
 	Base http.RoundTripper // nil: http.DefaultTransport
 	Keep bool
 
-	mu      sync.Mutex
-	answers map[string]answer // by the request
+	answers sync.Map // from requests, as strings, to []byte
 }
 
 // An answer is a response as HTTP spells it, with the header that package remote looks at.
@@ -53,14 +50,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet {
 		return t.base().RoundTrip(r)
 	}
-	t.mu.Lock()
-	kept, ok := t.answers[request(r)]
-	if !t.Keep {
-		delete(t.answers, request(r)) // it is asked once, and its memory is needed
+	load := t.answers.LoadAndDelete // it is asked once, and its memory is needed
+	if t.Keep {
+		load = t.answers.Load
 	}
-	t.mu.Unlock()
-	if ok {
-		return http.ReadResponse(bufio.NewReader(bytes.NewReader(kept.Response)), r)
+	if kept, ok := load(request(r)); ok {
+		return http.ReadResponse(bufio.NewReader(bytes.NewReader(kept.([]byte))), r)
 	}
 	resp, err := t.base().RoundTrip(r)
 	if err != nil || !t.Keep || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
@@ -73,37 +68,26 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			resp.Header[name] = values
 		}
 	}
-	kept = answer{Request: request(r)}
-	if kept.Response, err = httputil.DumpResponse(resp, true); err != nil {
+	kept, err := httputil.DumpResponse(resp, true)
+	if err != nil {
 		resp.Body.Close()
 		return nil, err
 	}
-	t.keep(kept)
+	t.answers.Store(request(r), kept)
 	return resp, nil
 }
 
 func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.DefaultTransport) }
 
-func (t *Transport) keep(a answer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.answers == nil {
-		t.answers = make(map[string]answer)
-	}
-	t.answers[a.Request] = a
-}
-
 // Encode writes the answers, compressed: headers are repetitive.
 func (t *Transport) Encode(w io.Writer) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return err
 	}
 	e := gob.NewEncoder(z)
-	for _, key := range slices.Sorted(maps.Keys(t.answers)) {
-		if err := e.Encode(t.answers[key]); err != nil {
+	for request, response := range t.answers.Range {
+		if err := e.Encode(answer{request.(string), response.([]byte)}); err != nil {
 			return err
 		}
 	}
@@ -126,6 +110,6 @@ func (t *Transport) Decode(r io.Reader) error {
 		case err != nil:
 			return err
 		}
-		t.keep(a)
+		t.answers.Store(a.Request, a.Response)
 	}
 }
