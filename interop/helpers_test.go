@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -55,7 +56,7 @@ func requireHeader(t *testing.T, data []byte, want goldenFile) {
 	for i, info := range h.Tensors {
 		require.Equal(t, want.Tensors[i].Name, info.Name)
 		require.Equal(t, want.Tensors[i].DType, info.DType)
-		requireShape(t, want.Tensors[i].Shape, info.Shape)
+		require.True(t, slices.Equal(want.Tensors[i].Shape, info.Shape), "%v", info)
 		require.Equal(t, offset, info.DataOffsets[0])
 		requireData(t, want.Tensors[i], data[h.DataStart:][offset:info.DataOffsets[1]])
 		offset = info.DataOffsets[1]
@@ -87,7 +88,7 @@ func requireFile(t *testing.T, f *safetensors.File, want goldenFile) {
 func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor) {
 	t.Helper()
 	require.Equal(t, want.DType, tensor.DType())
-	requireShape(t, want.Shape, tensor.Shape())
+	require.True(t, slices.Equal(want.Shape, tensor.Shape()), "%v", tensor)
 	count := 1
 	for _, n := range want.Shape {
 		count *= n
@@ -108,7 +109,12 @@ func requireTensor(t *testing.T, tensor safetensors.Tensor, want goldenTensor) {
 // float32 unless it is F64.
 func requireFloats(t *testing.T, tensor safetensors.Tensor, want json.RawMessage) {
 	t.Helper()
-	values := parseFloats(t, want)
+	var texts []string
+	require.NoError(t, json.Unmarshal(want, &texts))
+	values := make([]float64, len(texts))
+	for i, text := range texts {
+		values[i] = must(strconv.ParseFloat(text, 64))
+	}
 	requireSameFloats(t, values, must(safetensors.Append([]float64{}, tensor)))
 	narrow, err := safetensors.Append([]float32{}, tensor)
 	if tensor.DType() == safetensors.F64 {
@@ -157,16 +163,6 @@ func requireSameFloats(t *testing.T, want, got []float64) {
 	}
 }
 
-// requireShape compares shapes. The shape of a scalar may be nil or empty.
-func requireShape(t *testing.T, want, got []int, msgAndArgs ...any) {
-	t.Helper()
-	if len(want) == 0 {
-		require.Empty(t, got, msgAndArgs...)
-		return
-	}
-	require.Equal(t, want, got, msgAndArgs...)
-}
-
 // requireReadByPython checks that Python has read the tensors that were written.
 func requireReadByPython(t *testing.T, tensors map[string]safetensors.Tensor, got []goldenTensor) {
 	t.Helper()
@@ -174,20 +170,9 @@ func requireReadByPython(t *testing.T, tensors map[string]safetensors.Tensor, go
 	for _, g := range got {
 		want := tensors[g.Name]
 		require.Equal(t, want.DType(), g.DType, "%q", g.Name)
-		requireShape(t, want.Shape(), g.Shape, "%q", g.Name)
+		require.True(t, slices.Equal(want.Shape(), g.Shape), "%q: %v", g.Name, g.Shape)
 		require.Equal(t, hash(rawBytes(t, want)), g.SHA256, "%q", g.Name)
 	}
-}
-
-func parseFloats(t *testing.T, list json.RawMessage) []float64 {
-	t.Helper()
-	var texts []string
-	require.NoError(t, json.Unmarshal(list, &texts))
-	values := make([]float64, len(texts))
-	for i, text := range texts {
-		values[i] = must(strconv.ParseFloat(text, 64))
-	}
-	return values
 }
 
 func hash(data []byte) string {

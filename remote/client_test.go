@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -118,14 +119,25 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 	require.Empty(t, clock.pauses)
 }
 
-// TestNoAnswer counts the tries where nobody listens.
+// TestNoAnswer counts the tries where nobody listens: there is no other one once the context
+// is done.
 func TestNoAnswer(t *testing.T) {
-	client, clock := newClient()
-	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.EOF })}
-	_, err := client.Open(t.Context(), "http://127.0.0.1/m?secret")
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.NotContains(t, err.Error(), "secret")
-	require.Len(t, clock.pauses, maxTries-1)
+	for done, pauses := range map[bool]int{false: maxTries - 1, true: 0} {
+		client, clock := newClient()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			if done {
+				cancel()
+			}
+			return nil, io.EOF
+		})}
+		_, err := client.Open(ctx, "http://127.0.0.1/m?secret")
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.Equal(t, done, errors.Is(err, context.Canceled), err)
+		require.NotContains(t, err.Error(), "secret")
+		require.Len(t, clock.pauses, pauses)
+	}
 }
 
 // TestRefusedConnection: a host that takes no connection is given up within a second,

@@ -377,19 +377,6 @@ func TestContextEndsPause(t *testing.T) {
 	pause(t.Context(), time.Nanosecond)
 }
 
-func TestContextThatIsDoneAfterAnotherFailure(t *testing.T) {
-	client, clock := newClient()
-	ctx, cancel := context.WithCancel(t.Context())
-	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-		cancel()
-		return nil, io.EOF
-	})}
-	_, err := client.Open(ctx, "http://127.0.0.1/m")
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Empty(t, clock.pauses)
-}
-
 func TestParseContentRange(t *testing.T) {
 	for text, want := range map[string]*contentRange{
 		"bytes 0-99/100":                      {0, 99, 100},
