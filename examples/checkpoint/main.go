@@ -2,7 +2,7 @@
 // training goes on. Stop it at any moment and start it again: it resumes from the
 // last checkpoint and ends with the weights of a run without the stop, bit by bit.
 //
-//	go run ./examples/checkpoint -steps 1000 -every 200 -file /tmp/checkpoint.safetensors
+//	go run ./examples/checkpoint -steps 1000 -every 200 -file /tmp/training.safetensors
 //
 // A checkpoint has the weights in BF16, for those who use the model, and in F32
 // what only the training needs: the master weights and the momentum of the
