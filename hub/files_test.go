@@ -63,36 +63,33 @@ func TestFilesRefusesAnswers(t *testing.T) {
 	}
 }
 
+// TestReadFile reads files of the hub and, offline, of the cache alone.
 func TestReadFile(t *testing.T) {
 	s := newServer(t)
 	s.add("/owner/name/resolve/v1/unet/config.json", []byte("{}"))
 	client := newClient(t, s.URL)
-	data := must(client.ReadFile(t.Context(), "owner/name", "v1", "unet/config.json"))
-	require.Equal(t, "{}", string(data))
-	require.ErrorIs(t, errorOf(client.ReadFile(t.Context(), "owner/name", "v1", "none.json")), fs.ErrNotExist)
-	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "owner/name", "v1", "../secret")), "does not name a file")
+	read := func(revision, name string) ([]byte, error) {
+		return client.ReadFile(t.Context(), "owner/name", revision, name)
+	}
+	require.Equal(t, "{}", string(must(read("v1", "unet/config.json"))))
+	require.ErrorIs(t, errorOf(read("v1", "none.json")), fs.ErrNotExist)
+	require.ErrorContains(t, errorOf(read("v1", "../secret")), "does not name a file")
 	require.Len(t, s.requests, 2)
-}
 
-// TestReadFileOffline reads from the cache, and sends nothing.
-func TestReadFileOffline(t *testing.T) {
-	s := newServer(t)
-	client := newClient(t, s.URL) // without an environment
 	cache := t.TempDir()
 	t.Setenv("HF_HUB_CACHE", cache)
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	dir := filepath.Join(cache, "models--owner--name", "snapshots", commitOne)
-	writeFile(t, []byte("{}"), dir, "config.json")
-	data := must(client.ReadFile(t.Context(), "owner/name", commitOne, "config.json"))
-	require.Equal(t, "{}", string(data))
-	_, err := client.ReadFile(t.Context(), "owner/name", commitOne, "other.json")
+	writeFile(t, []byte("[]"), dir, "config.json")
+	require.Equal(t, "[]", string(must(read(commitOne, "config.json"))))
+	_, err := read(commitOne, "other.json")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "HF_HUB_OFFLINE is set")
 	writeFile(t, nil, dir, "large")
 	require.NoError(t, os.Truncate(filepath.Join(dir, "large"), 64<<20+1))
-	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "owner/name", commitOne, "large")), "it has more than 67108864 bytes")
+	require.ErrorContains(t, errorOf(read(commitOne, "large")), "it has more than 67108864 bytes")
 	require.ErrorContains(t, errorOf(client.Files(t.Context(), "owner/name", commitOne)), "HF_HUB_OFFLINE is set")
-	require.Empty(t, s.requests)
+	require.Len(t, s.requests, 2)
 }
 
 // addRepo serves files as owner/name at commitOne, and their list.
