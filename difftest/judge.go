@@ -74,7 +74,7 @@ func (j *judge) judge(file []byte, ref answer) (err error) {
 		return nil
 	}
 	if !reflect.DeepEqual(f.Header(), h) || !reflect.DeepEqual(n.Header(), h) {
-		return errors.New("Parse or NewFile returns another header than ReadHeader")
+		return errors.New("the headers that Parse, NewFile and ReadHeader return differ")
 	}
 	return j.compareRewritten(f, ref.rewritten)
 }

@@ -1,43 +1,25 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gomlx/gomlx/pkg/core/dtypes"
-	"github.com/gomlx/gomlx/pkg/core/dtypes/bfloat16"
+	"github.com/gomlx/gomlx/pkg/core/shapes"
 	"github.com/gomlx/gomlx/pkg/core/tensors"
 	"github.com/gosafetensors/safetensors"
-	"github.com/x448/float16"
 )
 
-// gomlxTensor returns t as a tensor of the same dtype.
+// gomlxTensor returns t as a tensor of the same dtype. Its bytes are read into the memory
+// of GoMLX: they are little-endian, as are the machines that it runs on.
 func gomlxTensor(t safetensors.Tensor) (*tensors.Tensor, error) {
-	switch t.DType() {
-	case safetensors.F32:
-		return fromElements[float32](t)
-	case safetensors.F64:
-		return fromElements[float64](t)
-	case safetensors.BF16:
-		return fromElements[bfloat16.BFloat16](t)
-	case safetensors.F16:
-		return fromElements[float16.Float16](t)
-	case safetensors.I32:
-		return fromElements[int32](t)
-	case safetensors.I64:
-		return fromElements[int64](t)
-	case safetensors.U8:
-		return fromElements[uint8](t)
+	dtype, ok := dtypes.MapOfNames[strings.Replace(t.DType().String(), "I", "S", 1)] // I64 is S64 there
+	if !ok || dtype.Size()*8 != t.DType().Bits() || t.Len() == 0 {
+		return nil, fmt.Errorf("%v: GoMLX has no such dtype, or no such shape", t)
 	}
-	return nil, fmt.Errorf("%v: the dtype is not among those of this example", t)
-}
-
-func fromElements[T interface {
-	safetensors.Element
-	dtypes.Supported
-}](t safetensors.Tensor) (*tensors.Tensor, error) {
-	values, err := elements[T](t)
-	if err != nil {
-		return nil, err
-	}
-	return tensors.FromFlatDataAndDimensions(values, t.Shape()...), nil
+	local := tensors.FromShape(shapes.Make(dtype, t.Shape()...))
+	var read error
+	err := local.MutableBytes(func(data []byte) { _, read = safetensors.Append(data[:0], t) })
+	return local, errors.Join(err, read)
 }

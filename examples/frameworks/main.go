@@ -2,16 +2,14 @@
 //
 //	cd examples/frameworks && go run . ../../testdata/model.safetensors lm_head.weight
 //
-// The pattern is the same everywhere: View where possible, else Append. View
-// returns the elements in place, as the Go type of their dtype; where it cannot, the
-// error wraps errors.ErrUnsupported, and Append copies and converts them.
-//
 // gonum computes in float64, so a matrix is viewed if it is F64 and converted,
-// exactly, if it is of a smaller float dtype: see gonumMatrix.
+// exactly, if it is of a smaller float dtype: see gonumMatrix. The pattern is the same
+// everywhere: View where possible, else Append. View returns the elements in place, as the
+// Go type of their dtype; where it cannot, the error wraps errors.ErrUnsupported, and
+// Append copies and converts them.
 //
-// GoMLX has most dtypes, BF16 and F16 among them, and copies the slice that it is
-// given. So views are all it needs, of its own types bfloat16.BFloat16 and
-// float16.Float16: see gomlxTensor.
+// GoMLX has most dtypes, BF16 and F16 among them, and memory of its own, into which Append
+// reads the bytes: see gomlxTensor.
 //
 // Since gonum writes to what it shares, main reads the file with Load: its views are
 // ordinary memory. Those of Open are read-only.
