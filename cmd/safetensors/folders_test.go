@@ -72,6 +72,74 @@ func TestCopyFolder(t *testing.T) {
 	require.Equal(t, []string{"a", "model.safetensors.index.json"}, list(t, "deeper"))
 }
 
+// TestCopyFolderFound: what is copied is what the new folder is opened as, whatever the names are
+// that only the name of an index leads to.
+func TestCopyFolderFound(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFolder(t, "repo", 0)
+	require.NoError(t, os.Rename("repo/model-00002-of-00003.safetensors", "repo/model.safetensors"))
+	index := strings.Replace(string(must(os.ReadFile("repo/model.safetensors.index.json"))), "model-00002-of-00003", "model", 1)
+	for i, name := range []string{"model.safetensors.index.json", "other.index.json"} {
+		write(t, "repo/"+name, index)
+		for j, flag := range []string{"--quiet", "--meta=a=b"} {
+			dst := fmt.Sprintf("copy%d%d", i, j)
+			succeeds(t, "cp", "repo/"+name, dst, flag)
+			require.Equal(t, "equal\n", succeeds(t, "diff", "repo/"+name, dst), dst)
+		}
+	}
+}
+
+// TestCopyFolderAmong: what would stand next to other weights, of which none is the model, is
+// refused before anything is written.
+func TestCopyFolderAmong(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFolder(t, "repo", 0)
+	require.NoError(t, os.Remove("repo/model.safetensors.index.json"))
+	for dst, names := range map[string][]string{
+		"half":  {"model-00001-of-00002.safetensors"},
+		"whole": {"model.safetensors", "adapter.safetensors"},
+	} {
+		mkdir(t, dst)
+		for _, name := range names {
+			text := must(os.ReadFile("repo/model-00001-of-00003.safetensors"))
+			require.NoError(t, os.WriteFile(filepath.Join(dst, name), text, 0o666))
+		}
+		want := tree(t, dst)
+		require.Contains(t, fails(t, 1, "cp", "--force", "repo", dst), " stays, and among several files")
+		require.Equal(t, want, tree(t, dst))
+		require.NoError(t, os.Remove(filepath.Join(dst, list(t, dst)[0])))
+		succeeds(t, "cp", "--force", "repo", dst)
+		require.Equal(t, "equal\n", succeeds(t, "diff", "repo", dst))
+	}
+}
+
+// TestCopyFolderDeep: shards in folders replace nothing either that --force does not replace.
+func TestCopyFolderDeep(t *testing.T) {
+	s := clouds(t)["s3"]
+	mkdir(t, "repo/a")
+	x := map[string]safetensors.Tensor{"x": floats(t, []int{1}, 1)}
+	require.NoError(t, safetensors.WriteFile("repo/a/x.safetensors", x, nil))
+	require.NoError(t, safetensors.WriteFile("repo/y.safetensors", map[string]safetensors.Tensor{"y": floats(t, []int{1}, 2)}, nil))
+	write(t, "repo/model.safetensors.index.json", `{"weight_map":{"x":"a/x.safetensors","y":"y.safetensors"}}`)
+	mkdir(t, "there/a")
+	write(t, "there/a/x.safetensors", "of somebody else")
+	write(t, "there/a/z.safetensors", "another one")
+	succeeds(t, "cp", "repo/y.safetensors", s.at("there/a/x.safetensors"))
+	for _, dst := range []string{"there", s.at("there")} {
+		require.Contains(t, fails(t, 1, "cp", "repo", dst), "x.safetensors exists; --force replaces it")
+		require.Contains(t, fails(t, 1, "cp", "repo", dst, "--meta=a=b"), "x.safetensors exists; --force replaces it")
+	}
+	require.Equal(t, map[string]string{"x.safetensors": "of somebody else", "z.safetensors": "another one"}, tree(t, "there/a"))
+	for _, dst := range []string{"there", s.at("there")} {
+		succeeds(t, "cp", "repo", dst, "--force")
+		require.Equal(t, "equal\n", succeeds(t, "diff", "repo", dst))
+	}
+	write(t, "repo/model.safetensors.index.json", `{"weight_map":{"x":"a/x.safetensors"}}`)
+	succeeds(t, "cp", "repo", "there", "--force")
+	require.Equal(t, []string{"a", "model.safetensors.index.json"}, list(t, "there"))
+	require.Equal(t, "another one", tree(t, "there/a")["z.safetensors"])
+}
+
 // TestContinueFolder: the shards of a copy that ended early are not copied again, unless they are
 // no longer those of the source.
 func TestContinueFolder(t *testing.T) {

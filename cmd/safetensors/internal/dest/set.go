@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -59,7 +60,7 @@ type Shard struct {
 // a copy whose name is free. If Write fails before the new checkpoint is the one that is opened, it removes
 // the new shards, but for those that stay.
 func (s *Set) Write(to Shared) error {
-	there, err := to.Files(false)
+	there, err := s.files(to)
 	if err != nil {
 		return err
 	}
@@ -82,6 +83,9 @@ func (s *Set) Write(to Shared) error {
 		if taken && len(s.Shards) > 1 && !shard.There {
 			names[name] = ending.ReplaceAllString(name, fmt.Sprintf(".%d$0", number))
 		}
+	}
+	if err := s.checkAmong(to, there, earlier); err != nil {
+		return err
 	}
 	index, err := s.index(names)
 	if err == nil {
@@ -120,6 +124,44 @@ func (s *Set) Write(to Shared) error {
 	}
 	to.Sweep()
 	return errors.Join(errs...)
+}
+
+// files returns the files of a folder, and of those in it that shards go into what has their names.
+func (s *Set) files(to Shared) (map[string]Stored, error) {
+	there, err := to.Files(false)
+	if err != nil {
+		return nil, err
+	}
+	folders := make(map[string]map[string]Stored)
+	for name := range s.Shards {
+		dir, base := path.Split(name)
+		if dir == "" {
+			continue
+		}
+		if folders[dir] == nil {
+			if folders[dir], err = to.Below(path.Clean(dir)).Files(false); err != nil {
+				return nil, err
+			}
+		}
+		if stored, found := folders[dir][base]; found {
+			there[name] = stored
+		}
+	}
+	return there, nil
+}
+
+// checkAmong returns an error if weights stay in the folder among which the new ones would not be
+// found: only an index or the name of a single file tells these from others.
+func (s *Set) checkAmong(to Shared, there map[string]Stored, earlier []string) error {
+	if _, single := s.Shards[format.ModelFile]; single || s.Index != "" {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if _, ours := s.Shards[name]; IsCheckpoint(name) && !ours && !slices.Contains(earlier, name) {
+			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones", term.Name(to.PathOf(name)))
+		}
+	}
+	return nil
 }
 
 // recordName is the name of a record in the folder.
@@ -161,7 +203,7 @@ func (s *Set) resume(to Shared, there map[string]Stored) error {
 func (s *Set) record(to Shared, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	files, err := to.Files(false)
+	files, err := s.files(to)
 	if err != nil {
 		return err
 	}

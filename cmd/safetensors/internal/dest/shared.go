@@ -26,6 +26,9 @@ type Shared interface {
 	// that another process has completed before is among them, on whatever machine.
 	Files(fresh bool) (map[string]Stored, error)
 
+	// Below returns a folder in the folder.
+	Below(name string) Shared
+
 	// Read returns the first n bytes of a file, or all if it is shorter.
 	Read(name string, n int64) ([]byte, error)
 
@@ -103,6 +106,8 @@ func (f folder) Files(fresh bool) (map[string]Stored, error) {
 	}
 	return files, nil
 }
+
+func (f folder) Below(name string) Shared { return folder{name: f.PathOf(name)} }
 
 // temp returns a new name for a temporary file in the folder.
 func (f folder) temp() string {

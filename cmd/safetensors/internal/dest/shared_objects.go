@@ -20,6 +20,8 @@ func (o objects) Files(bool) (map[string]Stored, error) {
 	return files, err
 }
 
+func (o objects) Below(name string) Shared { return objects{b: o.b, folder: o.key(name)} }
+
 func (o objects) Read(name string, n int64) ([]byte, error) { return o.b.Start(o.key(name), n) }
 
 func (o objects) Create(name string, data []byte) (there []byte, err error) {

@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
@@ -14,14 +15,15 @@ type Layout struct {
 	Index  string            // the name of the index; "" if there is none
 
 	// Files are the shards and the index, nil if these can only be read as tensors. Plain says
-	// that they are safetensors, which can be copied as they are.
+	// that they are safetensors, which can be copied as they are: whoever opens a folder with
+	// these names finds them.
 	Files []storage.File
 	Plain bool
 }
 
-// layoutOf returns the layout of a checkpoint that was opened from files; nil if the names of
-// its shards are not known.
-func layoutOf(f *safetensors.File, opened []storage.File) *Layout {
+// layoutOf returns the layout of a checkpoint that was opened by a name, from files; nil if the
+// names of its shards are not known.
+func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 	l := new(Layout)
 	shards := make(map[string]bool)
 	var names []string
@@ -46,6 +48,9 @@ func layoutOf(f *safetensors.File, opened []storage.File) *Layout {
 	}
 	if len(shards) > 0 {
 		return nil
+	}
+	if l.Index == "" && name != "." || l.Index != "" && slices.Contains(names, format.ModelFile) {
+		l.Plain = false // an index of some other name, or one that only its own name opens
 	}
 	return l
 }

@@ -223,7 +223,7 @@ func (o *Opener) openPlace(c *Checkpoint, p *storage.Place) error {
 	}
 	f, err := o.openIn(c, p.FS, p.Name)
 	if several && err == nil && !c.Joined {
-		c.Layout = layoutOf(f, c.Files)
+		c.Layout = layoutOf(f, p.Name, c.Files)
 	}
 	return err
 }
