@@ -18,7 +18,7 @@ import (
 func TestFolder(t *testing.T) {
 	model, _ := writeModel(t)
 	dir := filepath.Dir(model)
-	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, ".gitattributes": 5, "large.txt": 64<<20 + 1} {
+	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, "Adapter.SafeTensors": 4, "Model.safetensors.Index.json": 4, ".gitattributes": 5, "large.txt": 64<<20 + 1} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
 		require.NoError(t, os.Truncate(filepath.Join(dir, name), size))
 	}

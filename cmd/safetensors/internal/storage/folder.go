@@ -96,8 +96,9 @@ func (f *Folder) SideFiles() ([]string, error) {
 }
 
 // comesAlong reports whether a file next to the weights, or in a folder there, is copied with
-// them, by its name.
+// them, by its name. Capitals make no other file of it where the system knows none.
 func comesAlong(name string) bool {
+	name = strings.ToLower(name)
 	return fs.ValidPath(name) && !strings.Contains("/"+name, "/.") && !strings.Contains("/"+name+"/", "/__pycache__/") && !IsIndex(name) && !IsTorchIndex(name) &&
 		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
