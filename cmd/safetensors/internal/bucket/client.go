@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -183,27 +182,4 @@ var wait = func(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
-}
-
-// A RetryTransport sends a request that has no body up to five times, for clients that send
-// it once.
-type RetryTransport struct{ http.RoundTripper }
-
-// RoundTrip sends a request until it is answered, and not by a server that is busy.
-func (t RetryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	for failed := 1; ; failed++ {
-		resp, err := t.RoundTripper.RoundTrip(r)
-		if failed == tries || err == nil && !slices.Contains(busy, resp.StatusCode) {
-			return resp, err
-		}
-		var header http.Header
-		if err == nil {
-			header = resp.Header
-			io.Copy(io.Discard, io.LimitReader(resp.Body, longestRefusal)) // keeps the connection
-			resp.Body.Close()
-		}
-		if !wait(r.Context(), pause(failed, header)) {
-			return nil, context.Cause(r.Context())
-		}
-	}
 }

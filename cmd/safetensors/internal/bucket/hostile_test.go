@@ -172,29 +172,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestRetryTransport: a server that is busy and a connection that breaks are asked again, five
-// times at most, and not after the end of the context.
-func TestRetryTransport(t *testing.T) {
-	busyAlways := slices.Repeat([]http.HandlerFunc{says(503, "", "Retry-After", "2")}, tries)
-	endpoint, requests := serve(t, append([]http.HandlerFunc{says(429, ""), cut, says(404, "")}, busyAlways...)...)
-	taken := pauses(t)
-	client := &http.Client{Transport: RetryTransport{&http.Transport{DisableKeepAlives: true}}}
-	for _, want := range []struct{ status, requests int }{{404, 3}, {503, 3 + tries}} {
-		resp := must(client.Get(endpoint))
-		resp.Body.Close()
-		require.Equal(t, want.status, resp.StatusCode)
-		require.Len(t, requests(), want.requests)
-	}
-	require.Equal(t, slices.Repeat([]time.Duration{2 * time.Second}, tries-1), taken()[2:])
-
-	ctx, cancel := context.WithCancelCause(t.Context())
-	endpoint, requests = serve(t, says(503, ""))
-	wait = func(context.Context, time.Duration) bool { cancel(io.ErrNoProgress); return false }
-	r := must(http.NewRequestWithContext(ctx, http.MethodGet, endpoint, nil))
-	require.ErrorIs(t, errorOf(client.Do(r)), io.ErrNoProgress)
-	require.Len(t, requests(), 1)
-}
-
 // TestWaitEnds: an interrupt ends a wait.
 func TestWaitEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
