@@ -39,16 +39,15 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 		return c.copyPart(names, name, f, p)
 	}
 	dst, err := c.openDestination(name, f.maxShardSize, f.ranks)
-	shared, whole := dst.(dest.Shared)
-	whole = whole && len(names) == 1 && f.maxShardSize == "" && f.ranks == 0
+	folder, isFolder := dst.(dest.Shared)
+	whole := isFolder && len(names) == 1 && f.maxShardSize == "" && f.ranks == 0
 	if err == nil && !whole {
 		err = unoccupied(dst, f.force)
 	}
 	if err != nil {
 		return err
 	}
-	folder, ok := dst.(dest.Folder)
-	if f.withFiles && !ok {
+	if f.withFiles && !isFolder {
 		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
 	}
 	src, err := c.opener.OpenAll(names)
@@ -65,7 +64,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 		return err
 	}
 	if whole = whole && src.Layout != nil; whole {
-		err = c.copyFolder(w, shared, f)
+		err = c.copyFolder(w, folder, f)
 	} else if err = unoccupied(dst, f.force); err == nil {
 		stop := c.progress("cp", w.read)
 		err = dst.Write(w.tensors, w.metadata)
@@ -151,7 +150,7 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *c
 
 // copyFiles writes the files next to the weights, if these are in a folder; else folder
 // is nil.
-func (w *copyJob) copyFiles(folder dest.Folder) error {
+func (w *copyJob) copyFiles(folder dest.Shared) error {
 	if folder != nil && w.config != nil {
 		if err := folder.Put("config.json", w.config); err != nil {
 			return err
@@ -170,7 +169,7 @@ func (w *copyJob) copyFiles(folder dest.Folder) error {
 }
 
 // copied returns the names of the files that copyFiles writes.
-func (w *copyJob) copied(folder dest.Folder) []string {
+func (w *copyJob) copied(folder dest.Shared) []string {
 	if folder != nil && w.config != nil {
 		return append([]string{"config.json"}, w.side...)
 	}

@@ -43,8 +43,12 @@ func rename(temp, name string) error {
 	return nil
 }
 
-// makeFolder makes a folder and those above it, and flushes their names.
-func makeFolder(name string) error { return osfile.MkdirAll(name) }
+func writing(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}
+}
 
 // flush flushes the names in a folder to the disk.
 func flush(name string) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/dcp"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // maxRanks is more than any job has had.
@@ -45,7 +46,7 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 	if err := r.checkEmpty(); err != nil {
 		return err
 	}
-	if err := makeFolder(filepath.Dir(r.name)); err != nil {
+	if err := osfile.MkdirAll(filepath.Dir(r.name)); err != nil {
 		return err
 	}
 	temp := filepath.Join(filepath.Dir(r.name), fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))

@@ -16,11 +16,16 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-// A Shared is a Folder that several processes of several machines fill together.
+// A Shared is a folder, which several processes of several machines can fill together.
 type Shared interface {
-	Folder
+	Destination
+
+	// Put writes a small file, which appears complete or not at all. It replaces one
+	// of that name.
+	Put(name string, data []byte) error
 
 	// Files returns the files in the folder, without folders. If fresh is set, a file
 	// that another process has completed before is among them, on whatever machine.
@@ -153,7 +158,7 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeFolder(f.name); err != nil {
+	if err := osfile.MkdirAll(f.name); err != nil {
 		return nil, err
 	}
 	const tries = 3 // another process may sweep the temporary file
@@ -184,6 +189,17 @@ func (f folder) link(path string, data []byte) error {
 	return flush(f.name)
 }
 
+func (f folder) Put(name string, data []byte) error {
+	path, err := f.path(name)
+	if err != nil {
+		return err
+	}
+	if err := osfile.MkdirAll(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return WriteFile(path, writing(data))
+}
+
 func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	return f.write(name, func(temp string) error { return safetensors.WriteFile(temp, tensors, metadata) }, last)
 }
@@ -210,7 +226,7 @@ func (f folder) write(name string, write func(temp string) error, last func() er
 	if err != nil {
 		return err
 	}
-	if err := makeFolder(filepath.Dir(path)); err != nil {
+	if err := osfile.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
 	temp := f.temp()

@@ -32,6 +32,10 @@ func (o objects) Create(name string, data []byte) (there []byte, err error) {
 	return nil, err
 }
 
+func (o objects) Put(name string, data []byte) error {
+	return o.b.Write(o.key(name), int64(len(data)), writing(data))
+}
+
 func (o objects) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
 	copyTo := func(w io.Writer) error { return safetensors.Write(w, tensors, metadata) }
 	return o.WriteCopy(name, sizeOf(tensors), copyTo, last)
