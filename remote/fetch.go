@@ -129,6 +129,7 @@ func (o *resource) receive(s *sink, resp *http.Response, body io.Reader, at, wan
 	opening := o.size < 0
 	switch {
 	case opening && resp.StatusCode == http.StatusOK:
+		o.pinned = at
 		return o.receiveAll(s, resp, body)
 	case opening && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return unsatisfiableError(resp)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -181,18 +182,18 @@ func eofOf(p []byte) error {
 func (f *file) send() (at place, err error) {
 	f.x = f.exchange()
 	var resp *http.Response
+	var r contentRange
 	if f.ranges {
 		var want place
 		resp, at, want, err = f.ask(f.x.ctx, f.pos, f.size-1)
 		if err == nil {
-			_, err = check(resp, at, want, f.pos, f.size-1, f.size)
+			r, err = check(resp, at, want, f.pos, f.size-1, f.size)
 		}
 	} else {
+		r = contentRange{0, math.MaxInt64 - 1, -1}
 		resp, at, err = f.get(f.x.ctx, place{url: f.url, trusted: true}, http.Header{"Accept-Encoding": {"identity"}})
-		if err == nil && resp.StatusCode != http.StatusOK {
-			err = statusError(resp, http.StatusOK)
-		} else if err == nil {
-			err = checkEncoding(resp)
+		if err == nil {
+			err = f.checkWhole(resp, at)
 		}
 	}
 	if err != nil {
@@ -203,8 +204,29 @@ func (f *file) send() (at place, err error) {
 		f.stop()
 		return at, err
 	}
-	f.body, f.from = resp.Body, f.pos
+	f.body, f.from = limited{io.LimitReader(resp.Body, r.last+1-r.first), resp.Body}, f.pos
 	return at, nil
+}
+
+// limited is the part of a body that was asked for.
+type limited struct {
+	io.Reader
+	io.Closer
+}
+
+// checkWhole validates an answer with the whole file of a server without range requests.
+func (f *file) checkWhole(resp *http.Response, at place) error {
+	diff := f.pinned.differs(at)
+	if n := resp.ContentLength; diff == "" && n >= 0 && f.size >= 0 && n != f.size {
+		diff = fmt.Sprintf("it has %d bytes, had %d", n, f.size)
+	}
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		return statusError(resp, http.StatusOK)
+	case diff != "":
+		return fmt.Errorf("%w: %s", ErrChanged, diff)
+	}
+	return checkEncoding(resp)
 }
 
 // stop ends the request of Read.

@@ -103,8 +103,9 @@ func TestFSWithoutRanges(t *testing.T) {
 	for _, length := range []int64{int64(len(data)), -1} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {
 			s := newServer(t)
-			whole := func(n int) fault {
+			whole := func(n int, length int64, etag string) fault {
 				return always(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("ETag", etag)
 					if length > 0 {
 						w.Header().Set("Content-Length", fmt.Sprint(length))
 					}
@@ -116,7 +117,7 @@ func TestFSWithoutRanges(t *testing.T) {
 					}
 				})
 			}
-			s.reset(whole(len(data)))
+			s.reset(whole(len(data), length, ""))
 			c, _ := newClientOf(t, s)
 			f := openFS(t, c, s.URL+"/x.bin", "x.bin")
 			require.Equal(t, length, must(f.Stat()).Size())
@@ -125,11 +126,22 @@ func TestFSWithoutRanges(t *testing.T) {
 			require.ErrorIs(t, f.ReadRanges(func(func(int64, []byte) bool) {}), errors.ErrUnsupported)
 
 			f = openFS(t, c, s.URL+"/x.bin", "x.bin")
-			s.reset(whole(1000))
+			s.reset(whole(1000, length, ""))
 			got, err := io.ReadAll(f)
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			require.True(t, bytes.Equal(data[:1000], got))
 			require.Len(t, s.ranges(), 1)
+
+			changes := []fault{whole(len(data), length, `"2"`)}
+			if length > 0 {
+				changes = append(changes, whole(len(data)-1, length-1, `"1"`))
+			}
+			for _, changed := range changes {
+				s.reset(whole(len(data), length, `"1"`))
+				f = openFS(t, c, s.URL+"/x.bin", "x.bin")
+				s.reset(changed)
+				require.ErrorIs(t, errorOf(f.Read(make([]byte, 1))), ErrChanged)
+			}
 		})
 	}
 }
