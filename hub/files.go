@@ -27,8 +27,8 @@ type Snapshot struct {
 }
 
 // Files returns the files of a repository, "owner/name", at a branch, tag or commit; an
-// empty revision is "main". It sends one request; if HF_HUB_OFFLINE is 1, that is an
-// error. A list above 64 MiB or with a duplicate name is an error. Other errors are
+// empty revision is "main". It sends one request; if HF_HUB_OFFLINE is 1, that is
+// [errors.ErrUnsupported]. A list above 64 MiB or with a duplicate name is an error. Other errors are
 // those of Open.
 func (c *Client) Files(ctx context.Context, repo, revision string) (*Snapshot, error) {
 	s, err := c.files(ctx, repo, revision)
@@ -41,7 +41,7 @@ func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, e
 		return nil, err
 	}
 	if offline() {
-		return nil, fmt.Errorf("listing the files of %s: HF_HUB_OFFLINE is set", repo)
+		return nil, fmt.Errorf("listing the files of %s: HF_HUB_OFFLINE is set: %w", repo, errors.ErrUnsupported)
 	}
 	endpoint, err := parseEndpoint(c.Endpoint)
 	if err != nil {

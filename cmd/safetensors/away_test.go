@@ -46,7 +46,7 @@ func startHub(t *testing.T, dir string) (url string, requests func() []string) {
 		log = append(log, r.URL.EscapedPath())
 		mu.Unlock()
 		switch strings.TrimPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
-		case "main", "v2", "refs/pr/1":
+		case "main", "v2", "refs/pr/1", commit:
 			listRepository(w, dir, commit, true)
 			return
 		}
@@ -113,6 +113,32 @@ func TestHub(t *testing.T) {
 	require.NotEmpty(t, requests())
 	require.NotContains(t, succeeds(t, "ls", "hf://owner/name@v2"), "cached")
 	requests()
+
+	// What is next to the weights comes from the hub where the cache does not have it.
+	snapshot := filepath.Join(cache, "snapshots", commit)
+	config := `{"torch_dtype": "float32"}`
+	write(t, "repo/config.json", config)
+	write(t, "repo/tokenizer.json", "{}")
+	mkdir(t, "repo/1_Pooling")
+	write(t, "repo/1_Pooling/config.json", "{}")
+	succeeds(t, "cp", "hf://owner/name", "completed", "--with-files")
+	files := map[string]string{"config.json": config, "tokenizer.json": "{}", "1_Pooling/config.json": "{}"}
+	for name, text := range files {
+		require.Equal(t, text, string(must(os.ReadFile("completed/"+name))))
+	}
+	require.Contains(t, succeeds(t, "ls", "completed"), "cached")
+	for i, name := range []string{"hf://owner/name", "hf://owner/name/model.safetensors"} {
+		dst := fmt.Sprint("converted", i)
+		requests()
+		succeeds(t, "cp", name, dst, "--dtype", "f16")
+		require.Len(t, requests(), 2, "for config.json, and hf_quant_config.json")
+		require.Contains(t, string(must(os.ReadFile(dst+"/config.json"))), "float16")
+	}
+	write(t, filepath.Join(snapshot, "config.json"), "{}")
+	requests()
+	succeeds(t, "cp", "hf://owner/name", "x.safetensors", "--dtype", "f16")
+	require.Empty(t, requests())
+	require.NoError(t, os.Remove("x.safetensors"))
 
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.Contains(t, succeeds(t, "ls", "hf://owner/name"), "cached")

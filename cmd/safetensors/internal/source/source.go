@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -189,7 +190,14 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 	}
 	if err == nil {
 		c.pins = []storage.Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // a commit
-		err := o.openLocal(c, filepath.Join(dir, filepath.FromSlash(file)))
+		at := filepath.Join(dir, filepath.FromSlash(file))
+		err := o.openLocal(c, at)
+		if err == nil && !o.Local && c.Folder != nil {
+			if info, err := os.Stat(at); err == nil && !info.IsDir() {
+				file = path.Dir(file)
+			}
+			c.Folder.CompleteFrom(&o.Session, repo, filepath.Base(dir), file)
+		}
 		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
 			return true, err
 		}

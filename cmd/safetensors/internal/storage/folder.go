@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/gosafetensors/safetensors/hub"
 )
 
 // maxSideFile is the size of the largest file next to weights that is read, in bytes:
@@ -121,6 +124,36 @@ func (f *FS) Folder(whole bool) *Folder {
 		return pins, err
 	}
 	return folder
+}
+
+// CompleteFrom makes of the folder what it is a part of: dir of a repository on the hub at a
+// commit, of which it has what was downloaded. If config.json is not there or the files are
+// listed, those that are missing are read from the hub, if that is not offline.
+func (f *Folder) CompleteFrom(s *Session, repo, commit, dir string) {
+	var partial bool
+	read, list := f.read, f.list
+	f.read = func(name string) ([]byte, error) {
+		data, err := read(name)
+		missing := errors.Is(err, fs.ErrNotExist)
+		if partial = partial || missing && name == "config.json"; partial && missing {
+			return new(hub.Client).ReadFile(s.Context, repo, commit, path.Join(dir, name))
+		}
+		return data, err
+	}
+	if list == nil {
+		return
+	}
+	f.list = func() ([]Pin, error) {
+		place, err := s.Away("hf://"+path.Join(repo+"@"+commit, dir), nil)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return list()
+		}
+		if err != nil {
+			return nil, err
+		}
+		partial = true
+		return place.FS.Folder(true).list()
+	}
 }
 
 func readSideFile(fsys fs.FS, name string) ([]byte, error) {
