@@ -2,8 +2,10 @@
 package convert
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
@@ -72,8 +74,26 @@ func infinite(t safetensors.Tensor) (n int64, err error) {
 	return n, err
 }
 
-// count counts the codes that are an infinity, of either sign.
+// count counts the codes that are an infinity, of either sign. It looks at eight bytes at a time:
+// without their signs and without the bits of infinities, a code that is one is zero, and borrows
+// if one is subtracted.
 func count(codes []byte, infinity string) (n int64) {
+	var ones, signs uint64
+	for i := 0; i < 8; i += len(infinity) {
+		ones |= 1 << (8 * i)
+		signs |= 0x80 << (8 * (i + len(infinity) - 1))
+	}
+	infinities := binary.LittleEndian.Uint64([]byte(strings.Repeat(infinity, 8/len(infinity))))
+	for ; len(codes) >= 8; codes = codes[8:] {
+		rest := binary.LittleEndian.Uint64(codes)&^signs ^ infinities
+		if (rest-ones)&signs != 0 {
+			n += countEach(codes[:8], infinity)
+		}
+	}
+	return n + countEach(codes, infinity)
+}
+
+func countEach(codes []byte, infinity string) (n int64) {
 	last := len(infinity) - 1
 	for i := last; i < len(codes); i += len(infinity) {
 		if codes[i]&0x7f == infinity[last] && string(codes[i-last:i]) == infinity[:last] {
