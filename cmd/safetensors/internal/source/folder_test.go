@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -9,8 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/stretchr/testify/require"
 )
@@ -74,4 +77,22 @@ func TestFolderOfARepository(t *testing.T) {
 	require.Equal(t, []string{"config.json"}, names)
 	data := must(c.Folder.ReadFile("config.json"))
 	require.Equal(t, "{}", string(data))
+}
+
+// TestLayoutCapitals: shards whose names differ in capitals only are one file on some systems,
+// so that they get other names.
+func TestLayoutCapitals(t *testing.T) {
+	for second, plain := range map[string]bool{"b.safetensors": true, "A.safetensors": false} {
+		fsys := fstest.MapFS{"model.safetensors.index.json": {Data: fmt.Appendf(nil, `{"weight_map":{"x":"a.safetensors","y":%q}}`, second)}}
+		opened := []storage.File{{Name: "model.safetensors.index.json"}}
+		for tensor, name := range map[string]string{"x": "a.safetensors", "y": second} {
+			var file bytes.Buffer
+			require.NoError(t, safetensors.Write(&file, map[string]safetensors.Tensor{tensor: must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))}, nil))
+			fsys[name] = &fstest.MapFile{Data: file.Bytes()}
+			opened = append(opened, storage.File{Name: name})
+		}
+		f, err := safetensors.OpenFS(fsys, ".")
+		require.NoError(t, err)
+		require.Equal(t, plain, layoutOf(f, ".", opened).Plain)
+	}
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
@@ -32,8 +33,10 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 		lone = opened[0].Name
 	}
 	l.Shards, names, l.Plain = shardsOf(f, lone)
+	folded := make(map[string]bool) // as systems do that know no capitals
 	for _, shard := range names {
 		shards[shard] = true
+		folded[strings.ToLower(shard)] = true
 	}
 	for _, file := range opened {
 		switch {
@@ -52,6 +55,7 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 	if l.Index == "" && name != "." || l.Index != "" && slices.Contains(names, format.ModelFile) {
 		l.Plain = false // an index of some other name, or one that only its own name opens
 	}
+	l.Plain = l.Plain && len(folded) == len(names)
 	return l
 }
 
