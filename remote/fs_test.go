@@ -137,7 +137,7 @@ func TestFSWithoutRanges(t *testing.T) {
 				changes = append(changes, whole(1000, length-1, `"1"`))
 			}
 			for _, changed := range changes {
-				s.reset(whole(150_000, length, `"1"`)) // what nobody reads fits into the buffers
+				s.reset(whole(len(data), length, `"1"`))
 				f = openFS(t, c, s.URL+"/x.bin", "x.bin")
 				s.reset(changed)
 				require.ErrorIs(t, errorOf(f.Read(make([]byte, 1))), ErrChanged)

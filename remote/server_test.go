@@ -61,7 +61,10 @@ func startServer(t testing.TB, http2 bool) *server {
 	} else {
 		s.Start()
 	}
-	t.Cleanup(s.Close) // which closes the connections of its client, too
+	t.Cleanup(func() {
+		s.CloseClientConnections() // wine does not wake a server that writes to a closed one
+		s.Close()
+	})
 	return s
 }
 
