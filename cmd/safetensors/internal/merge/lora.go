@@ -2,12 +2,9 @@ package merge
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -31,12 +28,17 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 		return nil, 0, err
 	}
 	all = maps.Clone(base)
-	changed := make(map[string]string) // what is replaced is replaced before all else
+	changed := make(map[change]string) // what is replaced is replaced before all else
 	for _, name := range slices.Sorted(maps.Keys(adapter)) {
 		target, half := targetOf(name)
 		w, ok := all[target]
 		if !ok {
 			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, target)
+		}
+		for _, letter := range []byte{0, 'A', 'b'} {
+			if other, twice := changed[change{target, letter}]; twice && (half.letter == 0 || half.letter == letter) {
+				return nil, 0, fmt.Errorf("adapter tensors %q and %q are both for %q", other, name, target)
+			}
 		}
 		switch half.letter {
 		case 'A':
@@ -50,23 +52,25 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 			if _, ok := adapter[half.other]; !ok {
 				err = fmt.Errorf("it comes without %q", half.other)
 			}
-			target = "" // A counts
-			merged--
+			merged-- // A counts
 		case 'b':
 			all[target], err = c.addBias(w, adapter[name], adapter[half.other], strings.TrimSuffix(target, ".bias"))
 		default:
-			if other, twice := changed[target]; twice {
-				return nil, 0, fmt.Errorf("adapter tensors %q and %q are both for %q", other, name, target)
-			}
 			all[target], err = replace(w, adapter[name])
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("adapter tensor %q: %w", name, err)
 		}
-		changed[target] = name
+		changed[change{target, half.letter}] = name
 		merged++
 	}
 	return all, merged, nil
+}
+
+// A change is a tensor of the base and how it changes, by the letter of a half.
+type change struct {
+	target string
+	letter byte
 }
 
 // A half is one of the two factors of an update.
@@ -111,77 +115,6 @@ func replace(w, whole safetensors.Tensor) (safetensors.Tensor, error) {
 		return whole, nil
 	}
 	return whole.Convert(w.DType())
-}
-
-// A config is the configuration of an adapter.
-type config struct {
-	Type         string             `json:"peft_type"`
-	Alpha        float64            `json:"lora_alpha"`
-	AlphaPattern map[string]float64 `json:"alpha_pattern"` // by regular expressions of modules
-	RSLoRA       bool               `json:"use_rslora"`
-	FanInFanOut  bool               `json:"fan_in_fan_out"` // weights of the base are [in, out]
-
-	patterns []alphaPattern // AlphaPattern, in the order of its keys
-}
-
-type alphaPattern struct {
-	module *regexp.Regexp
-	alpha  float64
-}
-
-func parseConfig(text []byte) (*config, error) {
-	c := config{Alpha: 8} // the default of peft
-	switch err := json.Unmarshal(text, &c); {
-	case err != nil:
-		return nil, err
-	case c.Type != "" && c.Type != "LORA":
-		return nil, fmt.Errorf("peft_type is %q, not LORA", c.Type)
-	}
-	if err := checkConfig(text); err != nil {
-		return nil, err
-	}
-	for _, key := range slices.Sorted(maps.Keys(c.AlphaPattern)) {
-		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)
-		if err != nil {
-			return nil, fmt.Errorf("alpha_pattern: %w", err)
-		}
-		c.patterns = append(c.patterns, alphaPattern{re, c.AlphaPattern[key]})
-	}
-	return &c, nil
-}
-
-// checkConfig refuses adapters that change a model by more than B·A.
-func checkConfig(text []byte) error {
-	var fields map[string]any
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return err
-	}
-	for _, key := range []string{"use_dora", "layer_replication", "alora_invocation_tokens"} {
-		if v := fields[key]; v != nil && v != false {
-			return fmt.Errorf("%s is not supported", key)
-		}
-	}
-	switch init := fields["init_lora_weights"]; init {
-	case nil, true, false, "gaussian", "eva", "orthogonal":
-		return nil
-	default: // PiSSA, OLoRA, CorDA and LoftQ change the weights of the base before training
-		return fmt.Errorf("init_lora_weights is %.80q, which changes the base, too; let peft convert the adapter to plain LoRA", fmt.Sprint(init))
-	}
-}
-
-// scale returns the factor of an update of rank r.
-func (c *config) scale(module string, r int) float32 {
-	alpha := c.Alpha
-	for _, p := range c.patterns {
-		if p.module.MatchString(module) {
-			alpha = p.alpha
-			break
-		}
-	}
-	if c.RSLoRA {
-		return float32(alpha / math.Sqrt(float64(r)))
-	}
-	return float32(alpha / float64(r))
 }
 
 // add returns w + scale·b·a, or its transpose for weights that are stored as [in, out].

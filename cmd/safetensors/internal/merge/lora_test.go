@@ -62,6 +62,7 @@ func TestLoRA(t *testing.T) {
 			`{"peft_type": "LORA", "lora_alpha": 3, "use_rslora": true}`:                                       3 / math.Sqrt(float64(r)),
 			`{"lora_alpha": 3, "alpha_pattern": {"q_proj": 5, "k_proj": 6}}`:                                   5 / float64(r),
 			`{"lora_alpha": 3, "alpha_pattern": {"layers\\.1\\.q_proj": 5}}`:                                   3 / float64(r),
+			`{"lora_alpha": 3, "alpha_pattern": {"q_proj": 7, "layers.0.q_proj": 5}}`:                          7 / float64(r), // the first
 			`{"lora_alpha": 3, "init_lora_weights": "gaussian", "use_dora": false, "layer_replication": null}`: 3 / float64(r),
 			`{}`: 8 / float64(r), // as in peft
 		} {
@@ -194,6 +195,15 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".weight": f(safetensors.F32, 4, 5)}, `{}`, `are both for "model.layers.0.q_proj.weight"`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"layer_replication": [[0, 4], [2, 5]]}`, "layer_replication is not supported"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alora_invocation_tokens": [1, 2]}`, "alora_invocation_tokens is not supported"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"r": 2, "kasa_config": {"beta": 1}}`, "kasa_config is not supported"}, // of peft 0.21
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"use_qalora": true}`, "use_qalora is not supported"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"Lora_Alpha": 16}`, "Lora_Alpha is not supported"}, // package json would take it
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"lora_alpha": null}`, "lora_alpha is null"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"q_proj": null}}`, `alpha_pattern: "q_proj" is null`},
+		{f(safetensors.F32, 4, 5), checkpoint{
+			module + ".lora_A.weight": a, module + ".lora_B.weight": b,
+			"model.layers.0.q_proj.lora_A.weight": a, "model.layers.0.q_proj.lora_B.weight": b,
+		}, `{}`, `are both for "model.layers.0.q_proj.weight"`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"init_lora_weights": "pissa_niter_16"}`, `init_lora_weights is "pissa_niter_16", which changes the base, too`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"init_lora_weights": ["x"]}`, "init_lora_weights is "},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"peft_type": "IA3"}`, `peft_type is "IA3"`},

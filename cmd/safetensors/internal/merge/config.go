@@ -1,0 +1,125 @@
+package merge
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A config is the configuration of an adapter.
+type config struct {
+	Type         string          `json:"peft_type"`
+	Alpha        *float64        `json:"lora_alpha"`
+	AlphaPattern json.RawMessage `json:"alpha_pattern"` // by regular expressions of modules
+	RSLoRA       bool            `json:"use_rslora"`
+	FanInFanOut  bool            `json:"fan_in_fan_out"` // weights of the base are [in, out]
+
+	patterns []alphaPattern // AlphaPattern, in its order: the first that matches counts
+}
+
+type alphaPattern struct {
+	module *regexp.Regexp
+	alpha  float64
+}
+
+func parseConfig(text []byte) (*config, error) {
+	alpha := 8.0 // the default of peft
+	c := config{Alpha: &alpha}
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Type != "" && c.Type != "LORA":
+		return nil, fmt.Errorf("peft_type is %q, not LORA", c.Type)
+	case c.Alpha == nil:
+		return nil, fmt.Errorf("lora_alpha is null, expected a number")
+	}
+	if err := checkConfig(text); err != nil {
+		return nil, err
+	}
+	if err := c.readPatterns(); err != nil {
+		return nil, fmt.Errorf("alpha_pattern: %w", err)
+	}
+	return &c, nil
+}
+
+func (c *config) readPatterns() error {
+	numbers := make(map[string]*float64)
+	if c.AlphaPattern == nil {
+		return nil
+	}
+	if err := json.Unmarshal(c.AlphaPattern, &numbers); err != nil || len(numbers) == 0 {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(c.AlphaPattern))
+	d.Token() // the brace
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return err
+		}
+		key := token.(string)
+		if _, err := d.Token(); err != nil {
+			return err
+		}
+		alpha := numbers[key]
+		if alpha == nil {
+			return fmt.Errorf("%q is null, expected a number", key)
+		}
+		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)
+		if err != nil {
+			return err
+		}
+		c.patterns = append(c.patterns, alphaPattern{re, *alpha})
+	}
+	return nil
+}
+
+// knownFields are the fields of the configuration that change nothing of what an adapter adds,
+// but for those of config: they are about training, or about modules whose tensors say the same.
+var knownFields = strings.Fields(`
+	alpha_pattern auto_mapping base_model_name_or_path bias corda_config ensure_weight_tying eva_config
+	exclude_modules fan_in_fan_out inference_mode init_lora_weights layers_pattern layers_to_transform
+	loftq_config lora_alpha lora_bias lora_dropout lora_ga_config megatron_config megatron_core
+	modules_to_save peft_type peft_version qalora_group_size r rank_pattern revision runtime_config
+	target_modules target_parameters task_type trainable_token_indices use_rslora velora_config`)
+
+// checkConfig refuses adapters that change a model by more than B·A, or that may: peft has a
+// field for each such method, which is null or false without it.
+func checkConfig(text []byte) error {
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if v := fields[key]; v != nil && v != false && !slices.Contains(knownFields, key) {
+			return fmt.Errorf("%.80s is not supported", key)
+		}
+	}
+	switch init := fields["init_lora_weights"]; init {
+	case nil, true, false, "gaussian", "eva", "orthogonal":
+		return nil
+	default: // PiSSA, OLoRA, CorDA and LoftQ change the weights of the base before training
+		return fmt.Errorf("init_lora_weights is %.80q, which changes the base, too; let peft convert the adapter to plain LoRA", fmt.Sprint(init))
+	}
+}
+
+// scale returns the factor of an update of rank r.
+func (c *config) scale(module string, r int) float32 {
+	alpha := *c.Alpha
+	for _, p := range c.patterns {
+		if p.module.MatchString(module) {
+			alpha = p.alpha
+			break
+		}
+	}
+	if c.RSLoRA {
+		return float32(alpha / math.Sqrt(float64(r)))
+	}
+	return float32(alpha / float64(r))
+}
