@@ -24,6 +24,17 @@ func tensor[T safetensors.Element](t *testing.T, d safetensors.DType, shape []in
 	return must(safetensors.NewTensor(d, shape, values))
 }
 
+// TestValuesZeros has zeros of dtypes below a byte that differ in their sign.
+func TestValuesZeros(t *testing.T) {
+	for d, negative := range map[safetensors.DType][]byte{
+		safetensors.F4: {0x08, 0}, safetensors.F6_E2M3: {0x20, 0, 0}, safetensors.F6_E3M2: {0x20, 0, 0},
+	} {
+		a, b := tensor(t, d, []int{4}, make([]byte, len(negative))...), tensor(t, d, []int{4}, negative...)
+		require.Equal(t, Difference{Different: 1}, must(Values(a, b, Tolerance{})), d)
+		require.Equal(t, Difference{}, must(Values(a, b, Tolerance{Absolute: 1e-9})), d)
+	}
+}
+
 func TestValues(t *testing.T) {
 	nan, inf, zero := float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 	for _, c := range []struct {
