@@ -74,9 +74,9 @@ func infinite(t safetensors.Tensor) (n int64, err error) {
 	return n, err
 }
 
-// count counts the codes that are an infinity, of either sign. It looks at eight bytes at a time:
-// without their signs and without the bits of infinities, a code that is one is zero, and borrows
-// if one is subtracted.
+// count counts the codes that are an infinity, of either sign. It looks at eight bytes at a time,
+// four times in a row: without their signs and without the bits of infinities, a code that is one
+// is zero, and borrows if one is subtracted.
 func count(codes []byte, infinity string) (n int64) {
 	var ones, signs uint64
 	for i := 0; i < 8; i += len(infinity) {
@@ -84,10 +84,12 @@ func count(codes []byte, infinity string) (n int64) {
 		signs |= 0x80 << (8 * (i + len(infinity) - 1))
 	}
 	infinities := binary.LittleEndian.Uint64([]byte(strings.Repeat(infinity, 8/len(infinity))))
-	for ; len(codes) >= 8; codes = codes[8:] {
-		rest := binary.LittleEndian.Uint64(codes)&^signs ^ infinities
-		if (rest-ones)&signs != 0 {
-			n += countEach(codes[:8], infinity)
+	for ; len(codes) >= 32; codes = codes[32:] {
+		borrows := func(at int) uint64 {
+			return (binary.LittleEndian.Uint64(codes[at:32])&^signs ^ infinities) - ones
+		}
+		if (borrows(0)|borrows(8)|borrows(16)|borrows(24))&signs != 0 {
+			n += countEach(codes[:32], infinity)
 		}
 	}
 	return n + countEach(codes, infinity)
