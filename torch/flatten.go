@@ -60,6 +60,9 @@ func flatten(d dict) (*flattened, error) {
 // entries adds the entries of a container. The modules in a module are there for their
 // tensors only.
 func (f *flattened) entries(v any, path string, depth int) error {
+	if m, ok := moduleOf(v); ok {
+		f.visited += m.size() // of which some may be no entries
+	}
 	for _, e := range entriesOf(v) {
 		if !isPlain(v) && isContainer(e.Value) && f.of(e.Value) == 0 {
 			continue
@@ -86,7 +89,8 @@ func (f *flattened) entries(v any, path string, depth int) error {
 // add adds a value.
 func (f *flattened) add(v any, path string, depth int) error {
 	_, known := f.tensors[path]
-	if _, twice := f.metadata[path]; known || twice {
+	_, refused := f.refused[path]
+	if _, twice := f.metadata[path]; known || refused || twice {
 		return fmt.Errorf("two entries are named %.200q", path)
 	}
 	if t, ok := v.(*tensor); ok {

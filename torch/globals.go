@@ -221,8 +221,11 @@ func newTensor(g pickle.Global, args pickle.Tuple, u *pickle.Unpickler) (any, er
 			return nil, fmt.Errorf("%s is no dtype", pickle.Describe(args[6]))
 		}
 	}
-	if t.Name == "" {
+	switch {
+	case t.Name == "":
 		return nil, errors.New("an untyped storage without a dtype")
+	case t.storage.offset > 0 && t.Width != t.storage.element.Width:
+		return nil, fmt.Errorf("a view of a storage of other elements than torch.%s", t.Name)
 	}
 	if len(args) > usual {
 		return t, checkMetadata(args[usual])

@@ -120,6 +120,8 @@ func TestHostilePickle(t *testing.T) {
 		"persistent module":           {dictOf(tensorOf("("+str("module")+reduce+"NNNtQ", 0, nums(4), nums(1))), "a persistent id that is no storage"},
 		"storage of a dtype":          {dictOf(tensorOf(storageOf("torch\nfloat32", "0", 4), 0, nums(4), nums(1))), "torch.float32 is no class of storages"},
 		"storage of a function":       {dictOf(tensorOf(storageOf("collections\nOrderedDict", "0", 4), 0, nums(4), nums(1))), "collections.OrderedDict is no class of storages"},
+		"view of other elements": {dictOf("ctorch._utils\n_rebuild_tensor_v3\n((" + str("storage") + "ctorch\nByteStorage\n" + str("0") + str("cpu") + num(16) +
+			"(" + str("v") + num(4) + num(8) + "ttQ" + num(0) + nums(1) + nums(1) + "\x89}ctorch\nfloat32\ntR"), "a view of a storage of other elements than torch.float32"},
 		"storage of another module":   {dictOf(tensorOf(storageOf("other\nFloatStorage", "0", 4), 0, nums(4), nums(1))), "other.FloatStorage is no class of storages"},
 		"negative size":               {dictOf(tensorOf(storageOf(float4, "0", -1), 0, nums(4), nums(1))), "a storage whose class, key, device or size is invalid"},
 		"tensor of a dict":            {dictOf(tensorOf("}", 0, nums(4), nums(1))), "its storage or its offset is invalid"},

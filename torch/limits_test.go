@@ -103,6 +103,33 @@ func TestSharedByMemo(t *testing.T) {
 	}
 }
 
+// TestSharedModule: a module in many places, of which little is entries, is not looked through
+// without bound; nor are the names that it leaves out, for each buffer.
+func TestSharedModule(t *testing.T) {
+	const many = 1 << 18
+	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+	module := func(parameters, buffers, without string) string {
+		return "cm\nNet\n)\x81}(" + str("_parameters") + parameters + str("_buffers") + buffers + str("_modules") + "}" +
+			str("_non_persistent_buffers_set") + "\x8f(" + without + "\x90" + "ub"
+	}
+	in := func(places int, module string) string {
+		return "\x80\x02" + module + "q\x000](" + strings.Repeat("h\x00", places) + "e."
+	}
+	one := "}(" + str("w") + w + "u"
+	nones := "}(" + strings.Repeat("K\x01N", many) + str("w") + w + "u"
+	for name, test := range map[string]struct{ pickle, want string }{
+		"nothing": {in(many, module(nones, "}", "")), "its entries repeat the same containers too often"},
+		"names":   {in(many, module("}", one, strings.Repeat("K\x01", many))), "its entries repeat the same containers too often"},
+		"buffers": {in(1, module(one, "}("+strings.Repeat("K\x01K\x01", many)+"u", strings.Repeat("K\x02", many))), `two entries are named "0.1"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := zipOf(t, test.pickle)
+			_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
 // TestSharedText: metadata of a text that the memo holds once ends at the limit, too.
 func TestSharedText(t *testing.T) {
 	text := strings.Repeat("a", maxText/2+1)

@@ -2,7 +2,6 @@ package torch
 
 import (
 	"iter"
-	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/pickle"
 )
@@ -36,14 +35,29 @@ func moduleOf(v any) (m module, ok bool) {
 	return m, ok
 }
 
+// size is how many names there are to look at, those of what is not there, too.
+func (m module) size() int {
+	n := len(m.without)
+	for _, part := range m.parts {
+		n += len(part.Entries)
+	}
+	return n
+}
+
 // entries yields the parameters, the buffers and the modules that are there.
 func (m module) entries() iter.Seq2[int, pickle.Entry] {
 	const buffers = 1
 	return func(yield func(int, pickle.Entry) bool) {
+		without := make(map[string]bool) // other keys are no names, and some cannot be compared
+		for _, name := range m.without {
+			if name, ok := name.(string); ok {
+				without[name] = true
+			}
+		}
 		n := 0
 		for i, part := range m.parts {
 			for _, e := range part.Entries {
-				if e.Value == nil || i == buffers && slices.Contains(m.without, e.Key) {
+				if name, _ := e.Key.(string); e.Value == nil || i == buffers && without[name] {
 					continue
 				}
 				if !yield(n, e) {

@@ -243,6 +243,39 @@ func TestOnlyDict(t *testing.T) {
 	}
 }
 
+// TestAmbiguous: two entries of one name are an error where either may be meant, even if one of
+// them would be skipped.
+func TestAmbiguous(t *testing.T) {
+	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+	v := tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))
+	dict := func(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
+	for pickle, key := range map[string]string{
+		dict(str("a.b"), dict(str("w"), w), str("a"), dict(str("b"), dict(str("w"), v))): "a.b",
+		dict(str("a"), dict(num(1), dict(str("w"), w), num(1), dict(str("w"), v))):       "a.1",
+		dict(str("a"), dict(num(1), w, str("1"), v)):                                     "a.1",
+	} {
+		data := zipOf(t, "\x80\x02"+pickle+".")
+		_, err := openAll(bytes.NewReader(data), int64(len(data)), key)
+		require.ErrorContains(t, err, fmt.Sprintf("%q may be any of 2 entries", key))
+	}
+	requireKey := func(pickle, key string) {
+		data := zipOf(t, "\x80\x02"+pickle+".")
+		require.Len(t, must(openAll(bytes.NewReader(data), int64(len(data)), key)).tensors, 1)
+	}
+	requireKey(dict(str("a.b"), num(1), str("a"), dict(str("b"), dict(str("w"), w))), "a.b")
+	requireKey(dict(str("a.b"), dict(str("w"), w)+"q\x05", str("a"), dict(str("b"), "h\x05")), "a.b")
+
+	object := "csome\nclass\n)\x81"
+	for _, pickle := range []string{
+		dict(str("a.b"), object, str("a"), dict(str("b"), w), str("w"), w),
+		dict(str("a"), dict(str("b"), w), str("a.b"), object, str("w"), w),
+	} {
+		data := zipOf(t, "\x80\x02"+pickle+".")
+		_, err := Opener{Skip: func(string, error) {}}.NewFile(bytes.NewReader(data), int64(len(data)))
+		require.ErrorContains(t, err, `two entries are named "a.b"`)
+	}
+}
+
 // TestModules: what makes an object a module, and what its state is.
 func TestModules(t *testing.T) {
 	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
@@ -254,7 +287,13 @@ func TestModules(t *testing.T) {
 	set := func(class, items string) []string { return []string{str("_non_persistent_buffers_set"), class + items} }
 	const python2, python3, four = "c__builtin__\nset\n", "cbuiltins\nset\n", "\x8f("
 	buffers := dict(str("a"), w, str("b"), w, str("c"), "N")
+	deep := module(parts(dict(str("w"), w), "}", "}")...)
+	for range maxDepth + 2 {
+		deep = module(parts("}", "}", dict(str("m"), deep))...)
+	}
 	for name, test := range map[string]struct{ pickle, want string }{
+		"deep":                   {module(parts(dict(str("w"), w), "}", dict(str("m"), deep))...), "it is nested too deeply, or contains itself"},
+		"a name is a tuple":      {module(append(parts("}", dict(str("a"), w, "N\x85", w), "}"), set(four, "N\x85\x90")...)...), `its key is a tuple of 1`},
 		"parameters":             {module(parts(dict(str("w"), w, str("n"), "N"), "}", "}")...), "w"},
 		"buffers":                {module(parts("}", buffers, "}")...), "a b"},
 		"without some, 2":        {module(append(parts("}", buffers, "}"), set(python2, "]"+str("a")+"a\x85R")...)...), "b"},

@@ -25,14 +25,18 @@ type dict struct {
 func choose(top any, key string) (dict, error) {
 	n := make(counts)
 	if key != "" {
-		value, ok := lookUp(top, key)
-		switch {
-		case !ok:
+		found := find(top, key)
+		if len(found) == 0 {
 			return dict{}, fmt.Errorf("there is no %.200q; %s", key, n.candidates(top))
-		case n.of(value) == 0:
-			return dict{}, fmt.Errorf("%.200q is %s without tensors; %s", key, pickle.Describe(value), n.candidates(top))
 		}
-		return dict{key, value}, nil
+		with := slices.DeleteFunc(slices.Clone(found), func(v any) bool { return n.of(v) == 0 })
+		switch len(with) {
+		case 0:
+			return dict{}, fmt.Errorf("%.200q is %s without tensors; %s", key, pickle.Describe(found[0]), n.candidates(top))
+		case 1:
+			return dict{key, with[0]}, nil
+		}
+		return dict{}, fmt.Errorf("%.200q may be any of %d entries", key, len(with))
 	}
 	switch {
 	case isTensor(top) || isContainer(top) && (isEmpty(top) || n.holds(top)):
@@ -123,35 +127,44 @@ func keyText(key any) (string, bool) {
 	return "", false
 }
 
-// get returns an entry of a container.
-func get(v any, key string) (value any, ok bool) {
-	if d, isDict := v.(*pickle.Dict); isDict {
-		if value, ok := d.Get(key); ok {
-			return value, true
+// find returns what a key of names joined by dots leads to, each container and tensor once.
+// Names may have dots themselves, and a number is a name, so that there may be several.
+func find(top any, key string) (found []any) {
+	type place struct { // a container, and how much of the key is left there
+		container any
+		left      int
+	}
+	seen := make(map[any]bool)
+	first := func(id any) bool {
+		known := seen[id]
+		seen[id] = true
+		return !known
+	}
+	var visit func(v any, key string)
+	visit = func(v any, key string) {
+		if id := identity(v); id == nil || !first(place{id, len(key)}) {
+			return
 		}
-	}
-	for _, e := range entriesOf(v) {
-		if text, ok := keyText(e.Key); ok && text == key {
-			return e.Value, true
-		}
-	}
-	return nil, false
-}
-
-// lookUp follows a key of names joined by dots. A name may have dots itself: the
-// longest that fits is tried first.
-func lookUp(v any, key string) (any, bool) {
-	if found, ok := get(v, key); ok {
-		return found, true
-	}
-	for i := strings.LastIndexByte(key, '.'); i >= 0; i = strings.LastIndexByte(key[:i], '.') {
-		if inner, ok := get(v, key[:i]); ok {
-			if found, ok := lookUp(inner, key[i+1:]); ok {
-				return found, true
+		for _, e := range entriesOf(v) {
+			name, ok := keyText(e.Key)
+			rest, within := strings.CutPrefix(key, name)
+			switch {
+			case !ok || !within:
+			case rest == "":
+				id := identity(e.Value)
+				if isTensor(e.Value) {
+					id = e.Value
+				}
+				if first(id) { // nil for all others
+					found = append(found, e.Value)
+				}
+			case rest[0] == '.':
+				visit(e.Value, rest[1:])
 			}
 		}
 	}
-	return nil, false
+	visit(top, key)
+	return found
 }
 
 // maxDepth is how deep containers are looked into: no checkpoint is as deep, and
@@ -170,8 +183,11 @@ func (c counts) within(v any, depth int) int {
 		return 1
 	}
 	id := identity(v)
-	if id == nil || depth == 0 {
+	switch {
+	case id == nil || depth == 0 && isPlain(v):
 		return 0
+	case depth == 0:
+		return 1 // a module that is too deep is not left out in silence
 	}
 	if n, ok := c[id]; ok {
 		return n
