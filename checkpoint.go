@@ -136,15 +136,12 @@ func openIn(in folder, name string) (*File, error) {
 }
 
 func readIndex(in folder, name string) ([]byte, error) {
-	f, size, err := osfile.OpenFS(in.FS, name)
+	f, _, err := osfile.OpenFS(in.FS, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if size > maxIndexLength {
-		return nil, indexTooLong()
-	}
-	return readWhole(f, size)
+	return indexText(f)
 }
 
 // findCheckpoint returns which file in a folder is its checkpoint, or which set of

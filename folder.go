@@ -2,7 +2,6 @@ package safetensors
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -102,7 +101,8 @@ func loadFile(name string) (*File, error) {
 	return newFile(t, src), nil
 }
 
-// openFileFS opens a file of an fs.FS.
+// openFileFS opens a file of an fs.FS. One that cannot be read by offset is read to its end,
+// where a zip entry checks its sum.
 func openFileFS(fsys fs.FS, name string) (*File, error) {
 	file, size, err := osfile.OpenFS(fsys, name)
 	if err != nil {
@@ -118,28 +118,5 @@ func openFileFS(fsys fs.FS, name string) (*File, error) {
 		return opened, nil
 	}
 	defer file.Close()
-	if err := mem.CheckSize(size); err != nil {
-		return nil, err
-	}
-	data, err := readWhole(file, size)
-	if err != nil {
-		return nil, err
-	}
-	return parseFile(data)
-}
-
-// readWhole reads a file of size bytes to its end, where a zip entry checks its sum.
-func readWhole(r io.Reader, size int64) ([]byte, error) {
-	r = checkedReader{r}
-	data, err := readGrowing(r, size)
-	if err != nil {
-		return nil, err
-	}
-	switch n, err := io.ReadFull(r, make([]byte, 1)); {
-	case n > 0:
-		return nil, fmt.Errorf("it has more than the %d bytes of its size", size)
-	case err != io.EOF:
-		return nil, err
-	}
-	return data, nil
+	return readFile(newFileReader(file))
 }

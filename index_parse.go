@@ -72,10 +72,6 @@ func (w *weightMap) withNotes(first func() map[string]string) func() map[string]
 // shards returns the names of the shards in order.
 func (w *weightMap) shards() []string { return slices.Sorted(maps.Keys(w.count)) }
 
-func indexTooLong() error {
-	return &FormatError{Offset: -1, Reason: fmt.Sprintf("the index is longer than %d bytes", maxIndexLength)}
-}
-
 // An indexParser turns the text of an index into a weightMap.
 type indexParser struct {
 	jsonscan.Scanner
@@ -88,7 +84,7 @@ type indexParser struct {
 // Everything else in it is ignored, as all readers do.
 func parseIndex(text []byte) (*weightMap, error) {
 	if len(text) > maxIndexLength {
-		return nil, indexTooLong()
+		return nil, &FormatError{Offset: -1, Reason: fmt.Sprintf("the index is longer than %d bytes", maxIndexLength)}
 	}
 	p := &indexParser{Scanner: jsonscan.Scanner{Text: text}, w: &weightMap{count: make(map[string]int)}}
 	err := p.CheckUTF8("the index")

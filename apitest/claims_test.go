@@ -127,10 +127,13 @@ func TestLyingReader(t *testing.T) {
 	for _, n := range []int{-1, 9, 1 << 30} {
 		errs := []error{errorOf(ReadHeader(lyingReader(n))), errorOf(Read(lyingReader(n)))}
 		for _, name := range []string{"x.safetensors", "x.safetensors.index.json"} {
+			if n == 9 && name != "x.safetensors" { // which an index may have
+				continue
+			}
 			fsys := fstest.MapFS{name: {Data: make([]byte, 16)}}
 			errs = append(errs, errorOf(OpenFS(wrappedFS{fsys, func(f fs.File) fs.File { return lyingFile{f, n} }}, name)))
 		}
-		if n != 9 { // which an index may have
+		if n != 9 {
 			errs = append(errs, errorOf(ReadIndex(lyingReader(n))))
 		}
 		for _, err := range errs {
@@ -147,7 +150,7 @@ func TestLyingReader(t *testing.T) {
 	require.ErrorIs(t, open(-1), io.ErrUnexpectedEOF, "fewer bytes without an error")
 	require.ErrorContains(t, open(1), fmt.Sprintf("read %d of %d bytes", size+1, size))
 	longer := wrappedFS{fstest.MapFS{"x": {Data: file}}, func(f fs.File) fs.File { return shorterFile{f} }}
-	require.ErrorContains(t, errorOf(OpenFS(longer, "x")), fmt.Sprintf("it has more than the %d bytes of its size", size-1))
+	require.Equal(t, 1, must(OpenFS(longer, "x")).Len(), "its header says how long it is")
 }
 
 // A wrappedFS is a file system with other files.

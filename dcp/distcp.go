@@ -35,12 +35,7 @@ func (dir systemFS) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, openError(name, err)
 	}
-	name = filepath.Join(string(dir), local)
-	f, _, err := osfile.OpenRegular(name)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	return f, nil
+	return osfile.FS{}.Open(filepath.Join(string(dir), local))
 }
 
 // openChunks opens the checkpoint whose .metadata is in a directory.

@@ -2,8 +2,6 @@ package quant
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -30,7 +28,9 @@ func Open(name string) (*safetensors.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.IsDir() {
 		folder, shard = filepath.Dir(name), isShard.MatchString(name)
 	}
-	text, err := FindConfig(func(name string) ([]byte, error) { return readConfig(filepath.Join(folder, name)) })
+	text, err := FindConfig(func(name string) ([]byte, error) {
+		return osfile.ReadRegular(filepath.Join(folder, name), maxConfig) // it may be anything
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -73,19 +73,6 @@ func openError(name string, err error) error {
 		err = path.Err // the name once is enough
 	}
 	return prefix.Add(&fs.PathError{Op: "open", Path: name, Err: err})
-}
-
-// readConfig reads a file next to a checkpoint, which may be anything.
-func readConfig(name string) ([]byte, error) {
-	f, size, err := osfile.OpenRegular(name)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	defer f.Close()
-	if size > maxConfig {
-		return nil, openError(name, fmt.Errorf("%d bytes exceed the limit of %d", size, maxConfig))
-	}
-	return io.ReadAll(f)
 }
 
 // FindConfig returns the content of the file that says how the tensors next to it are

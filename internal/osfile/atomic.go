@@ -62,8 +62,8 @@ func create(name, tag string, in func(dir, tag string, mode fs.FileMode) (File, 
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	case replaces:
-		if err := CheckRegular(old); err != nil {
-			return nil, &fs.PathError{Op: "replace", Path: name, Err: err}
+		if err := checkRegular("replace", name, old); err != nil {
+			return nil, err
 		}
 		mode = old.Mode().Perm()
 	}

@@ -14,7 +14,7 @@ import (
 func OpenRegular(name string) (*os.File, int64, error) {
 	info, err := os.Stat(name)
 	if err == nil {
-		err = CheckRegular(info)
+		err = checkRegular("open", name, info)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -24,21 +24,25 @@ func OpenRegular(name string) (*os.File, int64, error) {
 
 // openNow opens a file that was regular, which may be another one by now.
 func openNow(name string) (*os.File, int64, error) {
-	return regular(os.OpenFile(name, os.O_RDONLY|noWait, 0))
+	f, err := os.OpenFile(name, os.O_RDONLY|noWait, 0)
+	return regular(name, f, err)
 }
 
 // OpenFS opens a regular file of an fs.FS and returns its size in bytes.
-func OpenFS(fsys fs.FS, name string) (fs.File, int64, error) { return regular(fsys.Open(name)) }
+func OpenFS(fsys fs.FS, name string) (fs.File, int64, error) {
+	f, err := fsys.Open(name)
+	return regular(name, f, err)
+}
 
 // regular returns the size of a file that was opened, or closes it if it is not regular.
-func regular[F fs.File](f F, err error) (F, int64, error) {
+func regular[F fs.File](name string, f F, err error) (F, int64, error) {
 	var none F
 	if err != nil {
 		return none, 0, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = CheckRegular(info)
+		err = checkRegular("open", name, info)
 	}
 	if err != nil {
 		f.Close()
@@ -65,9 +69,6 @@ func (FS) Open(name string) (fs.File, error) {
 func ReadRegular(name string, max int64) ([]byte, error) {
 	f, _, err := OpenRegular(name)
 	if err != nil {
-		if _, named := err.(*fs.PathError); !named {
-			err = &fs.PathError{Op: "open", Path: name, Err: err}
-		}
 		return nil, err
 	}
 	defer f.Close()
@@ -78,19 +79,18 @@ func ReadRegular(name string, max int64) ([]byte, error) {
 	return data, err
 }
 
-// CheckRegular returns an error naming the kind of file unless it is a regular
-// one.
-func CheckRegular(info fs.FileInfo) error {
+// checkRegular returns an error naming the kind of file unless it is a regular one.
+func checkRegular(op, name string, info fs.FileInfo) error {
+	kind := "not a regular file"
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
 		return nil
 	case mode.IsDir():
-		return errors.New("is a directory")
+		kind = "a directory"
 	case mode&fs.ModeDevice != 0:
-		return errors.New("is a device")
+		kind = "a device"
 	case mode&fs.ModeNamedPipe != 0:
-		return errors.New("is a named pipe")
-	default:
-		return errors.New("is not a regular file")
+		kind = "a named pipe"
 	}
+	return &fs.PathError{Op: op, Path: name, Err: errors.New("is " + kind)}
 }

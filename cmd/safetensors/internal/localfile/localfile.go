@@ -4,7 +4,6 @@ package localfile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -21,9 +20,6 @@ import (
 func Open(name string) (*os.File, fs.FileInfo, error) {
 	f, _, err := osfile.OpenRegular(name)
 	if err != nil {
-		if !errors.As(err, new(*fs.PathError)) { // what kind of file it is instead
-			err = &fs.PathError{Op: "open", Path: name, Err: err}
-		}
 		return nil, nil, err
 	}
 	info, err := f.Stat()
