@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -34,11 +35,11 @@ func openAzure(_ context.Context, name string, query url.Values) (store, error) 
 	if err != nil {
 		return nil, err
 	}
-	account := first(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT"))
+	account := cmp.Or(o["storage_account"], os.Getenv("AZURE_STORAGE_ACCOUNT"))
 	key, signature := os.Getenv("AZURE_STORAGE_KEY"), strings.TrimPrefix(os.Getenv("AZURE_STORAGE_SAS_TOKEN"), "?")
 	connection := os.Getenv("AZURE_STORAGE_CONNECTION_STRING")
-	at := fmt.Sprintf("%s://%s.%s/%s", first(o["protocol"], "https"), account,
-		first(o["domain"], os.Getenv("AZURE_STORAGE_DOMAIN"), "blob.core.windows.net"), name)
+	at := fmt.Sprintf("%s://%s.%s/%s", cmp.Or(o["protocol"], "https"), account,
+		cmp.Or(o["domain"], os.Getenv("AZURE_STORAGE_DOMAIN"), "blob.core.windows.net"), name)
 	shared := azcore.ClientOptions{
 		Transport: discreet{newClient(connections())},
 		Retry:     policy.RetryOptions{MaxRetries: tries - 1, RetryDelay: firstPause, MaxRetryDelay: longestAsked, StatusCodes: busy},

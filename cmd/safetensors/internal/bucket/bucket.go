@@ -3,6 +3,7 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func Open(ctx context.Context, rawURL string) (b *Bucket, key string, err error)
 		bare, _, _ := strings.Cut(rawURL, "?") // the rest, which the error of Parse has, may be secret
 		return nil, "", fmt.Errorf("%q is not a URL", bare)
 	}
-	shown := first(named, u.Scheme+"://"+u.Host)
+	shown := cmp.Or(named, u.Scheme+"://"+u.Host)
 	if u.Host == "" {
 		return nil, "", fmt.Errorf("%s names no bucket", shown)
 	}
@@ -144,16 +145,11 @@ func (e *Error) Error() string { return term.Name(e.URL) + ": " + e.Err.Error() 
 func (e *Error) Unwrap() error { return e.Err }
 
 func (b *Bucket) fail(key string, err error) error {
-	if cause := context.Cause(b.ctx); err != nil && cause != nil {
-		return cause
-	}
-	return b.refusal(key, err)
-}
-
-// refusal is fail, even where the context has ended.
-func (b *Bucket) refusal(key string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if cause := context.Cause(b.ctx); cause != nil {
+		return cause
 	}
 	if errors.As(err, new(*Error)) { // of another object, which is copied to this one
 		return &Error{b.URL(key), err}
@@ -169,47 +165,6 @@ func (b *Bucket) refusal(key string, err error) error {
 		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 	}
 	return &Error{b.URL(key), err}
-}
-
-// List returns the names of the objects in a folder, and those of its folders with
-// a slash at their end. A folder without objects does not exist. A name that no file
-// should have, such as one with a newline, is an error.
-func (b *Bucket) List(folder string) (names []string, err error) {
-	objects, err := b.Objects(folder)
-	for _, o := range objects {
-		names = append(names, o.Name)
-	}
-	return names, err
-}
-
-// An Object is an entry in a list. The version is another when the object was replaced.
-type Object struct {
-	Name    string
-	Size    int64
-	Version string
-}
-
-// Objects is List with more about each object. What was written before is among them: the
-// stores have consistent lists, S3 since 2020.
-func (b *Bucket) Objects(folder string) (objects []Object, err error) {
-	prefix := folder + "/"
-	if folder == "" {
-		prefix = ""
-	}
-	entries, err := b.list(prefix)
-	if err != nil {
-		return nil, b.fail(folder, err)
-	}
-	for _, e := range entries {
-		if name, ok := strings.CutPrefix(e.key, prefix); ok && name != "" {
-			if base := strings.TrimSuffix(name, "/"); base == "." || !fs.ValidPath(base) || strings.ContainsFunc(base, unicode.IsControl) {
-				return nil, b.fail(folder, fmt.Errorf("the key %s is not the name of a file", term.Name(e.key)))
-			}
-			objects = append(objects, Object{name, e.size, e.tag + " " + e.modified.UTC().Format(time.RFC3339Nano)})
-		}
-	}
-	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
-	return objects, nil
 }
 
 const (
@@ -274,18 +229,18 @@ func (b *Bucket) Exists(key string) (bool, error) {
 	return err == nil, err
 }
 
-// cleaning returns a context for cleaning up, which works after that of the bucket is
-// cancelled, too.
-func (b *Bucket) cleaning() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(b.ctx), time.Minute)
+// cleaning returns the bucket for cleaning up, which works after its context is cancelled, too.
+func (b *Bucket) cleaning() (*Bucket, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), time.Minute)
+	return &Bucket{ctx, b.store, b.url}, cancel
 }
 
 // Delete removes an object. It cleans up: it works after the context is cancelled, too.
 // An object that is not there is no error.
 func (b *Bucket) Delete(key string) error {
-	ctx, cancel := b.cleaning()
+	b, cancel := b.cleaning()
 	defer cancel()
-	err := b.store.delete(ctx, key)
+	err := b.store.delete(b.ctx, key)
 	if err == nil || status(err) == http.StatusNotFound {
 		return nil
 	}
@@ -302,33 +257,26 @@ func (b *Bucket) Create(key string, data []byte) error {
 // Start returns the first n bytes of an object, or all if it is shorter. It works after the
 // context is cancelled, too: what is there decides what is to be cleaned up.
 func (b *Bucket) Start(key string, n int64) ([]byte, error) {
-	if b.ctx.Err() == nil {
-		data, err := b.start(b.ctx, key, n)
-		return data, b.fail(key, err)
+	if b.ctx.Err() != nil {
+		var cancel context.CancelFunc
+		b, cancel = b.cleaning()
+		defer cancel()
 	}
-	ctx, cancel := b.cleaning()
-	defer cancel()
-	data, err := b.start(ctx, key, n)
-	return data, b.refusal(key, err)
-}
-
-// start asks again for a body that ends early, as if there had been none.
-func (b *Bucket) start(ctx context.Context, key string, n int64) ([]byte, error) {
-	for failed := 1; ; failed++ {
-		r, now, err := b.store.get(ctx, key, 0, n)
+	for failed := 1; ; failed++ { // a body that ends early is asked for again, as if there had been none
+		r, now, err := b.store.get(b.ctx, key, 0, n)
 		if status(err) == http.StatusRequestedRangeNotSatisfiable {
 			return nil, nil // it is empty
 		}
 		if err != nil {
-			return nil, err
+			return nil, b.fail(key, err)
 		}
 		data, err := io.ReadAll(io.LimitReader(r, n))
 		r.Close()
 		if err == nil && int64(len(data)) < min(n, now.size) {
 			err = io.ErrUnexpectedEOF
 		}
-		if err == nil || failed == tries || !wait(ctx, pause(failed, nil)) {
-			return data, err
+		if err == nil || failed == tries || !wait(b.ctx, pause(failed, nil)) {
+			return data, b.fail(key, err)
 		}
 	}
 }

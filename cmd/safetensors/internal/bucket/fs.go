@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"iter"
 	"path"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -54,24 +57,38 @@ func (f fsys) Stat(name string) (fs.FileInfo, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	names, listErr := f.b.List(key)
-	if listErr != nil || len(names) == 0 {
+	if entries, listErr := f.ReadDir(name); listErr != nil || len(entries) == 0 {
 		return nil, err
 	}
 	return objectInfo{name: path.Base(key), dir: true}, nil
 }
 
-func (f fsys) ReadDir(name string) ([]fs.DirEntry, error) {
-	names, err := f.b.List(f.key(name))
-	var entries []fs.DirEntry
-	for _, name := range names {
-		base, dir := strings.CutSuffix(name, "/")
-		entries = append(entries, fs.FileInfoToDirEntry(objectInfo{name: base, dir: dir}))
+// ReadDir lists objects and folders. A folder without objects does not exist. A name that no
+// file should have, such as one with a newline, is an error. What was written before is among
+// them: the stores have consistent lists, S3 since 2020.
+func (f fsys) ReadDir(name string) (entries []fs.DirEntry, err error) {
+	folder := f.key(name)
+	prefix := strings.TrimPrefix(folder+"/", "/")
+	listed, err := f.b.list(prefix)
+	if err != nil {
+		return nil, f.b.fail(folder, err)
 	}
-	return entries, err
+	for _, e := range listed {
+		name, ok := strings.CutPrefix(e.key, prefix)
+		if !ok || name == "" {
+			continue
+		}
+		base, dir := strings.CutSuffix(name, "/")
+		if base == "." || !fs.ValidPath(base) || strings.ContainsFunc(base, unicode.IsControl) {
+			return nil, f.b.fail(folder, fmt.Errorf("the key %s is not the name of a file", term.Name(e.key)))
+		}
+		entries = append(entries, fs.FileInfoToDirEntry(objectInfo{e.attributes, base, dir}))
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
 }
 
-// objectInfo describes an object or a folder.
+// objectInfo describes an object or a folder. The version is another when the object was replaced.
 type objectInfo struct {
 	attributes
 	name string
@@ -84,6 +101,7 @@ func (i objectInfo) ModTime() time.Time { return i.modified }
 func (i objectInfo) IsDir() bool        { return i.dir }
 func (i objectInfo) Sys() any           { return nil }
 func (i objectInfo) Tag() string        { return i.tag }
+func (i objectInfo) Version() string    { return i.tag + " " + i.modified.UTC().Format(time.RFC3339Nano) }
 func (i objectInfo) Mode() fs.FileMode {
 	if i.dir {
 		return fs.ModeDir | 0o777

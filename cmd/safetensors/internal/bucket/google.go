@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -20,7 +21,7 @@ func openGoogle(ctx context.Context, name string, query url.Values) (store, erro
 	if err != nil {
 		return nil, err
 	}
-	endpoint := first(o["endpoint"], "https://storage.googleapis.com")
+	endpoint := cmp.Or(o["endpoint"], "https://storage.googleapis.com")
 	if err := checkEndpoint(endpoint); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/base64"
@@ -49,7 +50,7 @@ func openS3(ctx context.Context, name string, query url.Values) (store, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Region = first(o["region"], cfg.Region, "us-east-1")
+	cfg.Region = cmp.Or(o["region"], cfg.Region, "us-east-1")
 	client := s3.NewFromConfig(cfg, func(s *s3.Options) {
 		s.HTTPClient = discreet{newClient(cfg.HTTPClient.(*awshttp.BuildableClient))} // with AWS_CA_BUNDLE
 		s.Retryer = retryer()
@@ -69,16 +70,6 @@ func openS3(ctx context.Context, name string, query url.Values) (store, error) {
 		err = checkEndpoint(*endpoint)
 	}
 	return s3Store{client, &name, false}, err
-}
-
-// first returns the first text that is not empty.
-func first(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
 }
 
 // checkEndpoint refuses what is not the URL of a server. What follows a question mark may

@@ -35,6 +35,17 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// List returns the names in a folder, those of folders with a slash at their end.
+func (b *Bucket) List(folder string) (names []string, err error) {
+	entries, err := fs.ReadDir(b.FS(folder), ".")
+	for _, e := range entries {
+		if names = append(names, e.Name()); e.IsDir() {
+			names[len(names)-1] += "/"
+		}
+	}
+	return names, err
+}
+
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 

@@ -101,10 +101,10 @@ func (w *writer) abort() {
 	if w.upload == nil {
 		return
 	}
-	ctx, cancel := w.b.cleaning()
+	b, cancel := w.b.cleaning()
 	defer cancel()
 	for range 20 {
-		err := w.upload.abort(ctx)
+		err := w.upload.abort(b.ctx)
 		if status(err) == http.StatusNotFound || err != nil && status(err) == 0 { // or the network is gone
 			return
 		}

@@ -102,9 +102,9 @@ func stores(t *testing.T, maxBytes int64) map[string]struct {
 		list func() []string
 	}{
 		"bucket": {objects{inMemory, "folder", maxBytes}, func() []string {
-			names, err := inMemory.List("folder")
+			files, err := objects{inMemory, "folder", maxBytes}.Files(false)
 			require.NoError(t, err)
-			return names
+			return slices.Sorted(maps.Keys(files))
 		}},
 		"files": {inFiles, read(filepath.Join(dir, "bucket", "folder"))},
 		"plain": {plain, read(filepath.Join(dir, "plain"))},

@@ -4,17 +4,16 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/gosafetensors/safetensors"
 )
 
 func (o objects) Files(bool) (map[string]Stored, error) {
-	listed, err := o.b.Objects(o.folder)
-	files := make(map[string]Stored, len(listed))
-	for _, object := range listed {
-		if !strings.HasSuffix(object.Name, "/") {
-			files[object.Name] = Stored{object.Size, object.Version}
+	entries, err := fs.ReadDir(o.b.FS(o.folder), ".")
+	files := make(map[string]Stored, len(entries))
+	for _, e := range entries {
+		if info, _ := e.Info(); !e.IsDir() { // which a list has
+			files[e.Name()] = Stored{info.Size(), info.(interface{ Version() string }).Version()}
 		}
 	}
 	return files, err
