@@ -115,6 +115,32 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	return safetensors.WriteFile(name, src.Tensors, metadata)
 }
 
+// replaceable returns the size of a shard of a source, unless it has what the source lacks: a
+// tensor that the index does not name, or metadata that are neither those of the first shard nor
+// of the index. That would be lost.
+func (c *command) replaceable(src *source.Checkpoint, file storage.File) (size int64, err error) {
+	shard, err := c.opener.Open(file.Path)
+	if err != nil {
+		return 0, err
+	}
+	defer shard.Close()
+	lost := func(what, name string) (int64, error) {
+		return 0, fmt.Errorf("%s: %s %q of %s would be lost: the checkpoint as a whole has it not; cp --meta writes a copy without it",
+			storage.Shown(src.Name), what, name, term.Name(file.Name))
+	}
+	for _, name := range shard.Order {
+		if _, ok := src.Tensors[name]; !ok {
+			return lost("tensor", name)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(shard.Metadata)) {
+		if value, ok := src.Metadata[key]; !ok || value != shard.Metadata[key] {
+			return lost("metadata", key)
+		}
+	}
+	return shard.Size(), nil
+}
+
 // replaceShards replaces the shards in a folder at once, by shards that are as large, and
 // removes those that WriteShards does not know by their names.
 func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map[string]string) error {
@@ -123,12 +149,11 @@ func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map
 		if file.Name == format.IndexFile {
 			continue
 		}
-		shard, err := c.opener.Open(file.Path)
+		size, err := c.replaceable(src, file)
 		if err != nil {
 			return err
 		}
-		maxBytes = max(maxBytes, shard.Size())
-		shard.Close()
+		maxBytes = max(maxBytes, size)
 	}
 	if err := safetensors.WriteShards(dir, src.Tensors, metadata, maxBytes); err != nil {
 		return err
