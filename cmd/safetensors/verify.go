@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 
@@ -164,6 +165,11 @@ func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error 
 	}
 	inFiles, inTensors := nameSet(want.Files), nameSet(want.Tensors)
 	files := slices.DeleteFunc(slices.Clone(src.Files), func(f storage.File) bool { return !inFiles[f.Name] })
+	if len(files) < len(inFiles) && len(src.Files) > 0 && src.Files[0].Path != "" { // of this machine
+		if files, err = c.listed(src.Name, inFiles, files); err != nil {
+			return err
+		}
+	}
 	have, err := c.sums(src, files, slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !inTensors[name] }))
 	if err != nil {
 		return err
@@ -177,6 +183,30 @@ func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error 
 	w.addSums(want.Tensors, have.Tensors, src.Order)
 	v.Tensors, v.OK = w.Files, v.OK && w.OK
 	return c.printVerification(v, asJSON)
+}
+
+// listed adds the other files with those names: sha256sum lists those next to the weights, too.
+func (c *command) listed(name string, names map[string]bool, files []storage.File) ([]storage.File, error) {
+	above := make(map[string]bool) // the folders
+	for name := range names {
+		for dir := path.Dir(name); dir != "." && dir != "/" && !above[dir]; dir = path.Dir(dir) {
+			above[dir] = true
+		}
+	}
+	tree, err := c.opener.Tree(name, true, func(name string) bool { return !names[name] && !above[name] })
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]bool, len(files))
+	for _, f := range files {
+		known[f.Name] = true
+	}
+	for _, f := range tree.Files {
+		if names[f.Name] && !known[f.Name] {
+			files = append(files, f)
+		}
+	}
+	return files, nil
 }
 
 func (c *command) readManifest(name string) (*manifest.Manifest, error) {
