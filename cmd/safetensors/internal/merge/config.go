@@ -48,6 +48,9 @@ func parseConfig(text []byte) (*config, error) {
 	return &c, nil
 }
 
+// maxPatterns is how many patterns are read: each takes 3 kB, and is tried for each module.
+const maxPatterns = 10_000
+
 func (c *config) readPatterns() error {
 	numbers := make(map[string]*float64)
 	if c.AlphaPattern == nil {
@@ -75,7 +78,9 @@ func (c *config) readPatterns() error {
 		if err != nil {
 			return err
 		}
-		c.patterns = append(c.patterns, alphaPattern{re, *alpha})
+		if c.patterns = append(c.patterns, alphaPattern{re, *alpha}); len(c.patterns) > maxPatterns {
+			return fmt.Errorf("more than %d patterns", maxPatterns)
+		}
 	}
 	return nil
 }

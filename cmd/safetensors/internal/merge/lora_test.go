@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -208,6 +209,7 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"init_lora_weights": ["x"]}`, "init_lora_weights is "},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"peft_type": "IA3"}`, `peft_type is "IA3"`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"(": 1}}`, "alpha_pattern"},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {` + strings.Repeat(`"a": 1, `, 10_000) + `"a": 1}}`, "more than 10000 patterns"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `[`, "unexpected end"},
 	} {
 		_, _, err := LoRA(checkpoint{"model.layers.0.q_proj.weight": c.w}, c.adapter, []byte(c.config))
