@@ -32,8 +32,11 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 	for _, name := range slices.Sorted(maps.Keys(adapter)) {
 		target, half := targetOf(name)
 		w, ok := all[target]
-		if !ok {
+		switch t := adapter[name]; {
+		case !ok:
 			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, target)
+		case half.letter != 0 && !t.DType().IsFloat():
+			return nil, 0, fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
 		}
 		for _, letter := range []byte{0, 'A', 'b'} {
 			if other, twice := changed[change{target, letter}]; twice && (half.letter == 0 || half.letter == letter) {

@@ -132,13 +132,14 @@ func each(models []checkpoint, merge func([]safetensors.Tensor) (safetensors.Ten
 	return merged, nil
 }
 
-// mergeIf merges floats. Other tensors have to be equal.
+// mergeIf merges floats. Tensors that are not all floats have to be equal.
 func mergeIf(tensors []safetensors.Tensor, merge func([]safetensors.Tensor) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
 	first := tensors[0]
-	if isNumber(first.DType()) {
-		return merge(tensors)
-	}
+	mergeable := isNumber(first.DType())
 	for k, t := range tensors[1:] {
+		if mergeable && t.DType().IsFloat() {
+			continue
+		}
 		same, err := Equal(first, t)
 		if err != nil {
 			return first, err
@@ -146,6 +147,9 @@ func mergeIf(tensors []safetensors.Tensor, merge func([]safetensors.Tensor) (saf
 		if !same {
 			return first, fmt.Errorf("%v of the first model differs from %v of model %d, and only F64, F32, F16 and BF16 can be merged: narrower ones come with scales", first, t, k+2)
 		}
+	}
+	if mergeable {
+		return merge(tensors)
 	}
 	return first, nil
 }

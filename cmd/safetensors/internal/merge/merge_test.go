@@ -151,6 +151,7 @@ func TestModelsThatDoNotFit(t *testing.T) {
 		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.F32, 3)}, `tensor "x" is F32 [2] in the first model and F32 [3] in model 2`},
 		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": ones}, `I64 [2] of the first model differs from I64 [2] of model 2`},
 		{checkpoint{"x": f(safetensors.I64, 2)}, checkpoint{"x": f(safetensors.U64, 2)}, `differs from U64 [2]`},
+		{checkpoint{"x": f(safetensors.F32, 2)}, checkpoint{"x": f(safetensors.U8, 2)}, `F32 [2] of the first model differs from U8 [2] of model 2`},
 	} {
 		_, err := Linear([]checkpoint{c.a, c.b}, []float64{1, 1})
 		require.ErrorContains(t, err, c.want)
