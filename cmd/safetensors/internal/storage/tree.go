@@ -25,7 +25,12 @@ type Tree struct {
 
 	// Outside are links that were followed out of the model.
 	Outside []string
+
+	linked int // folders that links lead to
 }
+
+// maxLinked limits these: thirty folders with two links each to the next one have 2³⁰ paths.
+const maxLinked = 10_000
 
 // Tree lists the files of a model: a file or a folder, of this machine, of a bucket or
 // of the cache of the hub, or a file on a web server. Files for which skip is true are
@@ -147,6 +152,11 @@ func (w walk) folder(dir string, above []fs.FileInfo) error {
 		}
 		if link && slices.ContainsFunc(above, func(up fs.FileInfo) bool { return os.SameFile(up, info) }) {
 			return fmt.Errorf("link %s leads in a circle", term.Name(name))
+		}
+		if link {
+			if w.linked++; w.linked > maxLinked {
+				return fmt.Errorf("links lead to more than %d folders", maxLinked)
+			}
 		}
 		if err := w.folder(name, append(above[:len(above):len(above)], info)); err != nil {
 			return err
