@@ -54,6 +54,9 @@ func (m *module) must(r role) func(safetensors.Tensor, error) safetensors.Tensor
 func (m *module) build() (t safetensors.Tensor, err error) {
 	err = m.run(findBits, m.layout.lay, finish, m.layout.scale, findGrids, func(m *module) {
 		t = m.must(values)(safetensors.NewTensorAt(safetensors.F32, m.shape, m.matrix))
+		if len(m.shape) == 2 && m.config.byInput(m.path()) {
+			t = m.must(values)(t.Transpose(1, 0))
+		}
 	})
 	return t, err
 }

@@ -26,6 +26,7 @@ type config struct {
 	markers map[string]string   // of ComfyUI: the format of a module
 	ignored choice[bool]        // modules that are not quantised
 	heads   []int               // how many heads an attention may have
+	conv1D  bool                // the model may have modules of a class that stores weights by columns
 
 	expressions int64 // bytes of the patterns: see maxExpressions
 	steps       int64 // of matches that are left: see maxSteps
@@ -66,12 +67,17 @@ func parseConfig(text []byte) (*config, error) {
 		return nil, fmt.Errorf("the config: %w", err)
 	}
 	section := c.section(file)
-	if language := file.get("text_config"); language != nil {
-		all, err := parseMembers(language)
-		if err != nil {
-			return nil, fmt.Errorf("the config: text_config: %w", err)
+	for _, part := range []string{"text_config", "decoder", "generator"} { // as transformers looks for it
+		text := file.get(part)
+		if text == nil || text[0] != '{' && part != "text_config" {
+			continue
 		}
-		if inner := c.section(all); section == nil {
+		all, err := parseMembers(text)
+		if err != nil {
+			return nil, fmt.Errorf("the config: %s: %w", part, err)
+		}
+		// Elsewhere than in a text_config, quantization may be that of sounds.
+		if inner := c.section(all); section == nil && (part == "text_config" || all.get("quantization_config") != nil) {
 			section = inner
 		}
 	}
@@ -87,15 +93,37 @@ func parseConfig(text []byte) (*config, error) {
 	return c, nil
 }
 
+// withConv1D are the models of transformers, by their model_type, with modules of its class Conv1D,
+// whose weights have a row for each input. Those names are the modules'. GPTQ, AWQ and bitsandbytes
+// quantise such a weight as that of a linear layer, which has a row for each output.
+var (
+	withConv1D  = []string{"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp", "clvp_decoder", "clvp_encoder"}
+	namesConv1D = []string{"c_attn", "q_attn", "c_fc", "c_proj"}
+)
+
+// byInput reports whether the model has a row for each input in the weight of a module.
+func (c *config) byInput(module string) bool {
+	name := module[strings.LastIndexByte(module, '.')+1:]
+	return c.conv1D && slices.Contains([]string{gptq, awq, bitsAndBytes}, c.method) && slices.Contains(namesConv1D, name)
+}
+
 // section returns what a file, or the text_config in it, says of the quantisation.
 func (c *config) section(file members) json.RawMessage {
+	if t := file.get("model_type"); slices.Contains(withConv1D, strings.Trim(string(t), `"`)) {
+		c.conv1D = true
+	}
 	for _, key := range []string{"num_attention_heads", "num_key_value_heads"} {
 		var n int
 		if json.Unmarshal(file.get(key), &n) == nil && n > 1 {
 			c.heads = append(c.heads, n)
 		}
 	}
+	of := file.get("quantization") // of MLX, or of ModelOpt
 	if s := file.get("quantization_config"); s != nil {
+		own, err1 := parseMembers(s)
+		if other, err2 := parseMembers(of); err1 == nil && err2 == nil && !own.has("quant_method") && other.has("bits") {
+			return of // MLX writes both, and reads this one
+		}
 		return s
 	}
 	// Early versions of compressed-tensors. Elsewhere this speaks of something else.
@@ -104,7 +132,7 @@ func (c *config) section(file members) json.RawMessage {
 			return s
 		}
 	}
-	return file.get("quantization") // of MLX, or of ModelOpt
+	return of
 }
 
 // parseSection finds the method, which reads the rest.

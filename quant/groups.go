@@ -46,12 +46,12 @@ func (g group) check() error {
 
 type weights struct {
 	Bits      int      `json:"num_bits"`
-	Type      string   `json:"type"`
+	Type      string   `json:"type" of:"int float"`
 	Symmetric *bool    `json:"symmetric"`
 	Strategy  string   `json:"strategy"`
 	GroupSize int      `json:"group_size"`
 	Block     block    `json:"block_structure"`
-	Order     any      `json:"actorder"` // true or "group": groups of columns are those of an index
+	Order     any      `json:"actorder"`
 	_         struct{} `known:"dynamic observer observer_kwargs scale_dtype zp_dtype"`
 }
 
@@ -59,11 +59,18 @@ func (w *weights) check() error {
 	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
 		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
 	}
+	if !slices.Contains([]any{nil, false, "", "weight", "static"}, w.Order) && !w.reordered() {
+		return fmt.Errorf("actorder %s: %w", cut(fmt.Sprint(w.Order)), errors.ErrUnsupported)
+	}
 	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
 		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", cut(w.Strategy), w.Block, w.GroupSize)
 	}
 	return nil
 }
+
+// reordered reports whether groups of columns are those of an index. Elsewhere an order was for
+// the calibration only.
+func (w *weights) reordered() bool { return slices.Contains([]any{true, "group", "dynamic"}, w.Order) }
 
 // A block is its rows and columns: [128,128] in JSON; early versions of compressed-tensors
 // wrote "128x128".

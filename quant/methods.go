@@ -2,6 +2,7 @@ package quant
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -110,6 +111,9 @@ func (c *config) use(all members) (err error) {
 func (c *config) useWords(s *section) error {
 	c.Reordered = s.Reordered && !s.Static
 	formats, said := []string{"gptq", "gptq_v2"}, []string{cmp.Or(s.Checkpoint, s.Format)}
+	if s.Checkpoint != "" && s.Format != "" && !strings.EqualFold(s.Checkpoint, s.Format) {
+		return fmt.Errorf("checkpoint_format %s, but format %s", quote(s.Checkpoint), quote(s.Format))
+	}
 	if c.method == awq {
 		formats, said = []string{"gemm"}, append(said, s.Version)
 	}
@@ -197,6 +201,9 @@ func (c *config) takeModules(all members) (rest members, err error) {
 		}
 	}
 	return rest, modules.each("", func(m member, own settings) error {
+		if own.Bits == 0 || own.GroupSize == nil {
+			return errors.New("no bits, or no group_size") // MLX takes its own then, not those of the other modules
+		}
 		c.modules.names[m.key] = own
 		return nil
 	})

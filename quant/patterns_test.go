@@ -121,12 +121,15 @@ func TestMethods(t *testing.T) {
 		`{"compression_config":{"ratio":4},"quantization_config":{"quant_method":"fp8"}}`:              fp8,
 		`{"compression_config":{"ratio":4},"quantization":{"quant_algo":"FP8"}}`:                       modelOpt,
 		`{"compression_config":{"quant_method":"x"},"quantization_config":{"bits":4,"group_size":64}}`: mlx,
+		`{"decoder":{"quantization_config":{"quant_method":"fp8"}}}`:                                   fp8,
 		`{"compression_config":{"ratio":4}}`:                                                           "",
 		`{"layers":12}`:                                                                                "", // not those of ComfyUI
 		`{"format_version":"1.0"}`:                                                                     "",
 	} {
 		require.Equal(t, want, parsed(t, text).method, text)
 	}
+	both := parsed(t, `{"quantization":{"bits":4,"group_size":64},"quantization_config":{"bits":8,"group_size":32}}`)
+	require.Equal(t, 4, both.Bits) // MLX reads quantization
 	_, err := parseConfig([]byte(`{"quantization":{"load_in_8bit":false}}`))
 	require.ErrorContains(t, err, `quant_method "" is none of`)
 }
@@ -138,10 +141,13 @@ func TestFormats(t *testing.T) {
 		`,"format":"gptq"`:               true,
 		`,"format":"gptq_v2"`:            false,
 		`,"checkpoint_format":"GPTQ_V2"`: false,
-		`,"checkpoint_format":"gptq","format":"gptq_v2"`: true, // as transformers
+		`,"checkpoint_format":"gptq_v2","format":"GPTQ_v2"`: false,
 	} {
 		require.Equal(t, plusOne, parsed(t, `{"quantization_config":{"quant_method":"gptq"`+section+`}}`).plusOne, section)
 	}
+	// transformers takes the first, gptqmodel the second.
+	_, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"gptq","checkpoint_format":"gptq","format":"gptq_v2"}}`))
+	require.ErrorContains(t, err, `checkpoint_format "gptq", but format "gptq_v2"`)
 }
 
 // TestBlockStructure reads it as each version of compressed-tensors has written it.

@@ -102,6 +102,10 @@ func TestRefused(t *testing.T) {
 		}}, `tensor "a.weight_format": INT8: elements in order 2, not row by row (0)`},
 		{"two orders", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), zeroed("a.weight_format", safetensors.U8, 2)}, `U8 [2] does not have 1 elements`},
 		{"values without a dimension", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[1]}`), zeroed("a.weight", safetensors.BF16)), `tensor "a.weight": NF4: casting BF16 [] to U8: `},
+		{"scales without an offset", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1),
+			zeroed("a.weight.nested_absmax", safetensors.F32, 1), zeroed("a.weight.nested_quant_map", safetensors.F32, 256)), `nested_offset is missing`},
+		{"scales of floats", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), zeroed("a.weight.nested_absmax", safetensors.F32, 1)), `tensor "a.weight.absmax": NF4: F32 [1,1], though the scales are quantised themselves`},
+		{"FP4 called NF4", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[4,4],"quant_type":"fp4"}`), `tensor "a.weight.quant_state.bitsandbytes__nf4": NF4: quant_type is fp4`},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},
 		{"weight and packed weight", packed, []change{zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 8), zeroed("a.weight", safetensors.BF16, 2, 8)}, `tensor "a.weight": BF16 [2,8] next to "a.weight_packed" (packed integers): unsupported operation`},
 		{"two layouts of a module", "{}", []change{
@@ -286,7 +290,7 @@ func TestAccepted(t *testing.T) {
 		{"the largest blocks", method("bitsandbytes", object{}), []change{
 			zeroed("a.weight", safetensors.U8, 8, 1), zeroed("a.weight.absmax", safetensors.U8, 1), zeroed("a.weight.quant_map", safetensors.F32, 16),
 			zeroed("a.weight.nested_absmax", safetensors.F32, 1), zeroed("a.weight.nested_quant_map", safetensors.F32, 256),
-			bytesOf("a.weight.quant_state.bitsandbytes__nf4", `{"blocksize":2147483647,"nested_blocksize":2147483647,"shape":[4,4]}`),
+			bytesOf("a.weight.quant_state.bitsandbytes__nf4", `{"blocksize":2147483647,"nested_blocksize":2147483647,"nested_offset":0,"shape":[4,4]}`),
 		}, []int{4, 4}},
 		{"blocks of 128×128 without a config", "{}", []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 130), zeroed("a.weight_scale", safetensors.F32, 2, 2)}, []int{129, 130}},
 		{"the longest lines, of which there are none", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 0, math.MaxInt/8), zeroed("a.weight_scale", safetensors.F32, 0, 1)}, []int{0, math.MaxInt / 8}},
@@ -299,5 +303,26 @@ func TestAccepted(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []float32{0}, elements[float32](t, x, safetensors.Span(0, 1), safetensors.Span(0, 1)), c.title)
+	}
+}
+
+// TestConv1D: the models of transformers with modules of its class Conv1D have their weights by
+// inputs. GPTQ, AWQ and bitsandbytes quantise them by outputs, as those of linear layers.
+func TestConv1D(t *testing.T) {
+	m := newMaker()
+	for _, module := range []string{"h.0.attn.c_attn", "h.0.attn.proj"} {
+		m.random(module+".weight", safetensors.I8, 2, 32)
+		m.floats(module+".SCB", safetensors.F32, 2)
+	}
+	section := object{"quant_method": "bitsandbytes", "load_in_8bit": true}
+	linear := dequantized(t, m.tensors, text(object{"model_type": "gpt_bigcode", "quantization_config": section}))
+	for _, file := range []object{{"model_type": "gpt2", "quantization_config": section}, {"decoder": object{"model_type": "imagegpt"}, "quantization_config": section}} {
+		plain := dequantized(t, m.tensors, text(file))
+		require.Equal(t, []int{2, 32}, plain["h.0.attn.proj.weight"].Shape())
+		x := plain["h.0.attn.c_attn.weight"]
+		require.Equal(t, []int{32, 2}, x.Shape())
+		back, err := x.Transpose(1, 0)
+		require.NoError(t, err)
+		require.Equal(t, elements[float32](t, linear["h.0.attn.c_attn.weight"]), elements[float32](t, back))
 	}
 }

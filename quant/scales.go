@@ -78,6 +78,9 @@ func scaleElements(m *module) {
 	m.per(1, s.Blocksize)
 	scale := m.flatten(scales, cdiv(m.matrix.width, s.Blocksize))
 	if scale.DType() == safetensors.F32 {
+		if m.has(nestedScales) || s.Offset != nil {
+			m.fail(scales, "%v, though the scales are quantised themselves", scale)
+		}
 		return
 	}
 	if s.Nested < 1 || s.Nested > maxDimension {
@@ -85,8 +88,11 @@ func scaleElements(m *module) {
 	}
 	factors := m.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
 	coded := &codes{bytes: scale, packing: dequant.Packing{Bits: 8}, numbers: m.readTable(nestedNumbers, 256)}
+	if s.Offset == nil {
+		m.fail(state, "nested_offset is missing")
+	}
 	x := newMatrix(coded, s.Nested)
-	x.grids[scales], x.grids[biases] = floats{Tensor: factors}, constant(s.Offset)
+	x.grids[scales], x.grids[biases] = floats{Tensor: factors}, constant(*s.Offset)
 	m.matrix.grids[scales] = x
 }
 
@@ -155,7 +161,7 @@ func findGrids(m *module) {
 	case m.has(index):
 		m.checkShape(index, x.width)
 		x.across.index, x.across.groups, x.across.mayBeEmpty = t, positions, true
-	case (m.weights.Order == true || m.weights.Order == "group") && positions > 1:
+	case m.weights.reordered() && positions > 1:
 		m.fail(values, "the config says actorder, and the index of its groups is missing")
 	}
 }

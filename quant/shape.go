@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 )
@@ -131,8 +132,9 @@ type quantState struct {
 	Blocksize int      `json:"blocksize"`
 	Shape     []int    `json:"shape"`
 	Nested    int      `json:"nested_blocksize"`
-	Offset    float64  `json:"nested_offset"`
-	_         struct{} `known:"quant_type dtype nested_dtype"`
+	Offset    *float64 `json:"nested_offset"`
+	Type      string   `json:"quant_type" of:"nf4 fp4"`
+	_         struct{} `known:"dtype nested_dtype"`
 }
 
 // layState lays codes along all elements, whose shape is in the JSON of bitsandbytes.
@@ -140,6 +142,9 @@ func layState(m *module) {
 	text, err := readJSON(m.tensor[state])
 	m.check(state, err)
 	m.check(state, decode(text, &m.state))
+	if kind := m.state.Type; kind != "" && !strings.HasSuffix(m.name(state), kind) {
+		m.fail(state, "quant_type is %s", kind)
+	}
 	bytes := m.bytesOf(values)
 	stored, n := bytes.Len(), 1
 	for _, d := range m.state.Shape {
