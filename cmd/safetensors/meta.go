@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -141,6 +142,23 @@ func (c *command) replaceable(src *source.Checkpoint, file storage.File) (size i
 	return shard.Size(), nil
 }
 
+// earlierFile matches what WriteShards removes as that of an earlier checkpoint.
+var earlierFile = regexp.MustCompile(`(?i)^model((\.\d+)?-\d+-of-\d+)?\.safetensors$`)
+
+// checkAlone checks that there are no such files of another checkpoint in the folder: a model in
+// one file next to the shards, or shards that the index does not name.
+func checkAlone(src *source.Checkpoint, dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		own := slices.ContainsFunc(src.Files, func(f storage.File) bool { return f.Name == e.Name() })
+		if !own && earlierFile.MatchString(e.Name()) {
+			return fmt.Errorf("%s: %s is not of this checkpoint and would be lost; cp --meta writes a copy elsewhere",
+				storage.Shown(src.Name), term.Name(e.Name()))
+		}
+	}
+	return err
+}
+
 // replaceShards replaces the shards in a folder at once, by shards that are as large, and
 // removes those that WriteShards does not know by their names.
 func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map[string]string) error {
@@ -154,6 +172,9 @@ func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map
 			return err
 		}
 		maxBytes = max(maxBytes, size)
+	}
+	if err := checkAlone(src, dir); err != nil {
+		return err
 	}
 	if err := safetensors.WriteShards(dir, src.Tensors, metadata, maxBytes); err != nil {
 		return err
