@@ -29,10 +29,11 @@ func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error
 	}
 	t.src = &source{computed: &computed{
 		size: t.size,
-		unit: mem.SwappedUnit[T](),
 		fill: func(b []byte) error {
 			dst, _ := mem.SliceOf[T](b) // the memory of results is aligned
-			return fill(dst)
+			err := fill(dst)
+			mem.Swap[T](b)
+			return err
 		},
 	}}
 	return t, nil
@@ -40,9 +41,8 @@ func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error
 
 // A computed is what makes the data of a computed tensor.
 type computed struct {
-	size int64 // of the result in bytes, not 0 where it is needed
-	unit int   // as in source
-	fill func(b []byte) error
+	size int64                // of the result in bytes, not 0 where it is needed
+	fill func(b []byte) error // with the bytes of a file
 }
 
 // A computation is the result of one computed tensor in one operation. The first
@@ -152,7 +152,7 @@ func (c *computation) compute(words []uint64) (*source, error) {
 		c.memory.put(words)
 		return nil, c.err
 	}
-	c.words, c.result = words, &source{mem: b, unit: c.unit}
+	c.words, c.result = words, &source{mem: b}
 	return c.result, nil
 }
 
@@ -220,7 +220,7 @@ func (s *computedStream) read(n int64) {
 }
 
 func (s *computedStream) block() int64 {
-	if s.unit == 0 && s.same.plain() {
+	if s.same.plain() {
 		return mem.BlockSize // which is lent
 	}
 	return mem.BufferSize

@@ -50,7 +50,6 @@ func (r reads) end() {
 // knowledge whether the file is still open.
 type source struct {
 	mem    []byte      // the data buffer, if it is in memory or mapped
-	unit   int         // size of the big-endian words in mem, on a big-endian host (NewTensor); 0 if mem is in file order
 	mapped *mapping    // which mem is a part of, nil if there is none
 	r      io.ReaderAt // the data buffer is read from here unless it is in memory; of a mapping, its file
 	base   int64       // offset of the data buffer in r
@@ -84,6 +83,38 @@ func newReaderSource(r io.ReaderAt, base int64) *source {
 	s := &source{r: r, base: base}
 	s.ranges, _ = r.(RangeReader)
 	return s
+}
+
+// newMemorySource returns the source of elements of type T in memory.
+func newMemorySource[T Element](elements []T) *source {
+	b := mem.BytesOf(elements)
+	if unit := mem.SwappedUnit[T](); unit > 0 {
+		return newReaderSource(bigEndian{b, unit}, 0)
+	}
+	return &source{mem: b}
+}
+
+// A bigEndian is numbers of some bytes each, on a big-endian host, as a reader of the bytes
+// that a file has.
+type bigEndian struct {
+	bytes []byte
+	unit  int
+}
+
+func (n bigEndian) ReadAt(p []byte, off int64) (int, error) {
+	for i := range p {
+		p[i] = n.bytes[(off+int64(i))^int64(n.unit-1)]
+	}
+	return len(p), nil
+}
+
+// memory returns the data as it is in memory, nil if it is not there, and the bytes of its
+// numbers if these are in another order than in a file, else 0.
+func (s *source) memory() (data []byte, unit int) {
+	if n, ok := s.r.(bigEndian); ok {
+		return n.bytes, n.unit
+	}
+	return s.mem, 0
 }
 
 // acquire keeps the source open until done. It never waits: after close it fails

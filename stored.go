@@ -90,7 +90,7 @@ func (s *storedStream) share() int64 {
 // lendable reports whether the memory of the source holds the bytes that come
 // out.
 func (s *storedStream) lendable() bool {
-	return s.src != nil && s.src.mem != nil && s.src.unit == 0 && s.plain()
+	return s.src != nil && s.src.mem != nil && s.plain()
 }
 
 // plain reports whether the bytes that come out are those of the source.
@@ -132,18 +132,9 @@ func (s *storedStream) start() int64 {
 	return s.off
 }
 
-// group returns the bytes that are produced together: 8 elements where they are
-// converted, so that they fill whole bytes in every dtype; a number where its
-// byte order changes. It is at most 64.
-func (s *storedStream) group() int64 {
-	switch {
-	case s.dtypes != nil:
-		return int64(s.dtypes[len(s.dtypes)-1].Bits())
-	case s.src.unit > 1:
-		return 8
-	}
-	return 1
-}
+// group returns the bytes that are converted together: 8 elements, so that they fill
+// whole bytes in every dtype. It is at most 64.
+func (s *storedStream) group() int64 { return int64(s.dtypes[len(s.dtypes)-1].Bits()) }
 
 func (s *storedStream) readAt(dst []byte, pos int64) error {
 	if len(dst) == 0 {
@@ -161,10 +152,10 @@ func (s *storedStream) readAt(dst []byte, pos int64) error {
 
 // produce fills dst, which is not empty, with the bytes from position pos on.
 func (s *storedStream) produce(dst []byte, pos int64) error {
-	group := s.group()
-	if group == 1 {
+	if s.dtypes == nil {
 		return s.fetch(dst, pos)
 	}
+	group := s.group()
 	if k := pos % group; k != 0 {
 		n, err := s.readWithin(dst, pos-k, k)
 		if err != nil {
@@ -201,13 +192,10 @@ func (s *storedStream) readWithin(dst []byte, pos, k int64) (n int64, err error)
 
 // readGroups fills dst with whole groups from position pos on.
 func (s *storedStream) readGroups(dst []byte, pos int64) error {
-	if s.dtypes == nil {
-		return s.fetch(dst, pos)
-	}
 	from, to := s.dtypes[0], s.dtypes[len(s.dtypes)-1]
 	n := int64(len(dst)) * 8 / int64(to.Bits())
 	first := pos * 8 / int64(to.Bits())
-	if len(s.dtypes) == 2 && s.src.inMemory() && s.src.unit == 0 && s.from == nil {
+	if len(s.dtypes) == 2 && s.src.inMemory() && s.from == nil {
 		b := s.src.mem[s.off+first*int64(from.Bits())/8:][:n*int64(from.Bits())/8]
 		float.Convert(dst, to.float(), b, from.float(), s.bytes >= float.NonTemporalFrom)
 		return nil
@@ -271,9 +259,6 @@ func (s *storedStream) convertChunk(dst, in []byte, c *chunk) {
 // fetch fills dst with bytes of the tensor before any conversion, little-endian.
 func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 	switch {
-	case s.src.unit > 1 && !s.aligned(pos, int64(len(dst))):
-		s.fetchBytes(dst, pos)
-		return nil
 	case s.from == nil:
 		err = s.src.read(dst, s.off+pos, s.limit)
 	case s.src.mem != nil:
@@ -287,40 +272,5 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 			return s.src.readLine(part, l, s.limit)
 		})
 	}
-	if err == nil && s.src.unit > 1 {
-		mem.Swap(dst, s.src.unit)
-	}
 	return s.src.failed(s.start(), err)
-}
-
-// aligned reports whether n bytes from position pos on are whole numbers of a source in
-// the byte order of the host. Those of a tensor with another dtype, by Bitcast, may not
-// be.
-func (s *storedStream) aligned(pos, n int64) bool {
-	all := pos | n
-	if s.from == nil {
-		all |= s.off
-	} else {
-		all |= s.from.first | s.from.run
-		for _, l := range s.from.loops {
-			all |= l.Stride
-		}
-	}
-	return all%int64(s.src.unit) == 0
-}
-
-// fetchBytes is fetch byte by byte, of numbers in the byte order of the host.
-func (s *storedStream) fetchBytes(dst []byte, pos int64) {
-	last := int64(s.src.unit - 1)
-	fill := func(off int64, dst []byte) bool {
-		for i := range dst {
-			dst[i] = s.src.mem[(off+int64(i))^last]
-		}
-		return true
-	}
-	if s.from == nil {
-		fill(s.off+pos, dst)
-	} else {
-		s.from.runs(dst, pos, 0)(fill)
-	}
 }

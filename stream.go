@@ -90,8 +90,10 @@ func (t Tensor) stream(all *computations) (stream, error) {
 		return newThroughStream(t, all)
 	}
 	s := newStoredStream(t)
-	if t.src != nil && t.src.mem == nil {
-		s.limit = all.limit()
+	if t.src != nil {
+		if data, _ := t.src.memory(); data == nil {
+			s.limit = all.limit()
+		}
 	}
 	if s.transposed && !s.src.inMemory() {
 		return newTransposedStream(s, all), nil

@@ -48,15 +48,14 @@ func NewTensor[T Element](dtype DType, shape []int, data []T) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, prefixed(err)
 	}
-	b := mem.BytesOf(data)
-	if int64(len(b)) != t.size {
+	if size := len(mem.BytesOf(data)); int64(size) != t.size {
 		what := t.String()
 		if t.dtypes != nil {
 			what += " rounded from " + t.sourceDType().String()
 		}
-		return Tensor{}, prefixed(fmt.Errorf("%s needs %d bytes, the data has %d", what, t.size, len(b)))
+		return Tensor{}, prefixed(fmt.Errorf("%s needs %d bytes, the data has %d", what, t.size, size))
 	}
-	t.src = &source{mem: b, unit: mem.SwappedUnit[T]()}
+	t.src = newMemorySource(data)
 	return t, nil
 }
 

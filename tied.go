@@ -90,11 +90,10 @@ func (t Tensor) identity() (id any, ok bool) {
 		g, _ := newGather(t.sourceDType(), t.strided)
 		k.how += fmt.Sprint(g)
 	}
-	switch {
-	case t.src.tensor != nil:
+	if data, _ := t.src.memory(); data != nil {
+		k.where, k.off = mem.Address(data[t.off:]), 0
+	} else if t.src.tensor != nil {
 		k.where, _ = t.src.tensor.identity()
-	case t.src.mem != nil:
-		k.where, k.off = mem.Address(t.src.mem[t.off:]), 0
 	}
 	return k, true
 }

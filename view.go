@@ -38,10 +38,13 @@ func view[T Element](t Tensor) ([]T, error) {
 		}
 		return nil, err
 	}
+	var data []byte
+	var unit int
 	if t.src != nil {
 		if err := t.src.open(); err != nil {
 			return nil, t.src.failed(t.off, err)
 		}
+		data, unit = t.src.memory()
 	}
 	switch {
 	case t.concat != nil:
@@ -52,12 +55,12 @@ func view[T Element](t Tensor) ([]T, error) {
 		return nil, t.noView("its elements are converted as they are read")
 	case t.size == 0:
 		return []T{}, nil
-	case t.src.mem == nil:
+	case data == nil:
 		return nil, t.noView(t.src.where())
-	case t.src.unit != mem.SwappedUnit[T]():
+	case unit != mem.SwappedUnit[T]():
 		return nil, t.noView("its byte order is not that of the host")
 	}
-	s, ok := mem.SliceOf[T](t.src.mem[t.off:][:t.size:t.size])
+	s, ok := mem.SliceOf[T](data[t.off:][:t.size:t.size])
 	if !ok {
 		return nil, t.noView(fmt.Sprintf("its address is not aligned for %v", reflect.TypeFor[T]()))
 	}
@@ -116,9 +119,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 	if err := readAll(s, b, cap(dst) < len(out)); err != nil {
 		return dst, err
 	}
-	if unit := mem.SwappedUnit[T](); unit > 1 {
-		mem.Swap(b, unit)
-	}
+	mem.Swap[T](b)
 	return out, nil
 }
 

@@ -82,9 +82,7 @@ func (m *matrix) fill(p []byte, off int64) error {
 // inOrder puts the bytes of each element into the order of a file, or back, and returns them.
 func inOrder(x []float32) []byte {
 	b := mem.BytesOf(x)
-	if unit := mem.SwappedUnit[float32](); unit > 1 {
-		mem.Swap(b, unit)
-	}
+	mem.Swap[float32](b)
 	return b
 }
 

@@ -154,9 +154,10 @@ func SwappedUnit[T any]() int {
 	return size
 }
 
-// Swap reverses the byte order of each unit bytes of b.
-func Swap(b []byte, unit int) {
-	for ; len(b) >= unit; b = b[unit:] {
+// Swap brings the numbers of Ts from the byte order of the host into that of a file, or
+// back.
+func Swap[T any](b []byte) {
+	for unit := SwappedUnit[T](); unit > 0 && len(b) >= unit; b = b[unit:] {
 		slices.Reverse(b[:unit])
 	}
 }

@@ -79,9 +79,11 @@ func TestCheckSize(t *testing.T) {
 }
 
 func TestSwap(t *testing.T) {
-	b := []byte{1, 2, 3, 4, 5, 6, 7, 8}
-	Swap(b, 4)
-	require.Equal(t, []byte{4, 3, 2, 1, 8, 7, 6, 5}, b)
+	b := BytesOf([]uint32{0x04030201, 0x08070605})
+	Swap[uint32](b)
+	require.Equal(t, []byte{1, 2, 3, 4, 5, 6, 7, 8}, b, "as in a file, on any host")
+	Swap[uint32](b)
+	require.Equal(t, BytesOf([]uint32{0x04030201, 0x08070605}), b)
 	require.Zero(t, SwappedUnit[uint8]())
 	if bigEndian {
 		require.Equal(t, 4, SwappedUnit[complex64]())
