@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -95,7 +96,7 @@ func (c choice) open(in folder) (*File, error) {
 		return openIn(in, c.name)
 	}
 	if err != nil {
-		return nil, openError(c.name, err)
+		return nil, prefix.OpenError(c.name, err)
 	}
 	return f, nil
 }
@@ -128,7 +129,7 @@ func openShard(in folder, dir, shard string) (*File, error) {
 func openIn(in folder, name string) (*File, error) {
 	f, err := in.openFile(name)
 	if err != nil {
-		return nil, openError(name, err)
+		return nil, prefix.OpenError(name, err)
 	}
 	f.parts[0].file = path.Base(filepath.ToSlash(name))
 	f.parts[0].src.setName(name)

@@ -60,15 +60,6 @@ func prefixed(err error) error { return prefix.Add(err) }
 // callback that called one of its exported functions.
 func bare(err error) error { return prefix.Strip(err) }
 
-// openError says which file could not be opened.
-func openError(name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) && path.Path == name {
-		err = path.Err // the name once is enough
-	}
-	return &fs.PathError{Op: "open", Path: name, Err: err}
-}
-
 // A shardError is the error of opening a shard, for a caller that says which one: its text
 // leaves out the paths that end in its name.
 type shardError struct {

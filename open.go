@@ -3,6 +3,8 @@ package safetensors
 import (
 	"errors"
 	"io/fs"
+
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // Open opens a checkpoint for lazy reading: a .safetensors file, an index of shards, or
@@ -34,9 +36,9 @@ func Load(name string) (*File, error) {
 func OpenFS(fsys fs.FS, name string) (*File, error) {
 	switch {
 	case fsys == nil:
-		return nil, prefixed(openError(name, errors.New("the fs.FS is nil")))
+		return nil, prefixed(prefix.OpenError(name, errors.New("the fs.FS is nil")))
 	case !fs.ValidPath(name):
-		return nil, prefixed(openError(name, fs.ErrInvalid))
+		return nil, prefixed(prefix.OpenError(name, fs.ErrInvalid))
 	}
 	f, err := openCheckpoint(folderOf(fsys), name)
 	return f, prefixed(err)

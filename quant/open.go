@@ -36,7 +36,7 @@ func Open(name string) (*safetensors.File, error) {
 	}
 	c, err := parseConfig(text)
 	if err != nil {
-		return nil, openError(name, err)
+		return nil, prefix.Add(prefix.OpenError(name, err))
 	}
 	f, err := safetensors.Open(name)
 	if err != nil {
@@ -45,7 +45,7 @@ func Open(name string) (*safetensors.File, error) {
 	c.shard = shard
 	whole, err := dequantizeFile(f, c)
 	if err != nil {
-		return nil, errors.Join(openError(name, err), f.Close())
+		return nil, errors.Join(prefix.Add(prefix.OpenError(name, err)), f.Close())
 	}
 	return whole, nil
 }
@@ -64,15 +64,6 @@ func dequantizeFile(f *safetensors.File, c *config) (*safetensors.File, error) {
 		return nil, err
 	}
 	return safetensors.FileOf(plain, metadata, f.Close)
-}
-
-// openError says which checkpoint, or which file of it, could not be opened.
-func openError(name string, err error) error {
-	err = prefix.Strip(err)
-	if path, ok := err.(*fs.PathError); ok && path.Path == name {
-		err = path.Err // the name once is enough
-	}
-	return prefix.Add(&fs.PathError{Op: "open", Path: name, Err: err})
 }
 
 // FindConfig returns the content of the file that says how the tensors next to it are

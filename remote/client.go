@@ -127,7 +127,7 @@ func openFile(s *session, u *url.URL) (*safetensors.File, error) {
 	}
 	f, err := safetensors.NewFile(o, o.size)
 	if err != nil {
-		return nil, openError(u, prefix.Strip(err))
+		return nil, openError(u, err)
 	}
 	o.opened()
 	return f, nil
@@ -143,7 +143,7 @@ func openShards(s *session, u *url.URL) (*safetensors.File, error) {
 		return openFile(s, u.ResolveReference(&url.URL{Path: shard}))
 	})
 	if err != nil {
-		return nil, openError(u, prefix.Strip(err))
+		return nil, openError(u, err)
 	}
 	return f, nil
 }

@@ -7,15 +7,12 @@ import (
 	"net/url"
 	"strings"
 	"unicode"
+
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // openError is the error of opening the file at u.
-func openError(u *url.URL, err error) error {
-	if get, ok := err.(*fs.PathError); ok && get.Path == redact(u) {
-		err = get.Err // the URL once is enough
-	}
-	return &fs.PathError{Op: "open", Path: redact(u), Err: err}
-}
+func openError(u *url.URL, err error) error { return prefix.OpenError(redact(u), err) }
 
 // getError is the error of a GET request for u.
 func getError(u *url.URL, err error) error {

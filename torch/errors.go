@@ -3,7 +3,6 @@ package torch
 import (
 	"errors"
 	"io"
-	"io/fs"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -14,15 +13,6 @@ func prefixed(err error) error { return prefix.Add(err) }
 
 // bare takes it from an error of package safetensors.
 func bare(err error) error { return prefix.Strip(err) }
-
-// openError says which file could not be opened.
-func openError(name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) && path.Path == name {
-		return err
-	}
-	return &fs.PathError{Op: "open", Path: name, Err: bare(err)}
-}
 
 // A readError is an error of a reader: the bytes are not at fault.
 type readError struct{ err error }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -42,14 +43,14 @@ func (o Opener) open(in folder, name string) (*safetensors.File, error) {
 	if info, err := fs.Stat(in.FS, name); err == nil && info.IsDir() {
 		found, err := findModel(in, name)
 		if err != nil {
-			return nil, openError(name, err)
+			return nil, prefix.OpenError(name, err)
 		}
 		name = in.join(name, found)
 	}
 	if endings.IsIndex(name) {
 		f, err := o.openIndex(in, name)
 		if err != nil {
-			return nil, openError(name, err)
+			return nil, prefix.OpenError(name, err)
 		}
 		return f, nil
 	}
@@ -92,12 +93,12 @@ func findModel(in folder, dir string) (string, error) {
 func (o Opener) openFile(in folder, name string) (*contents, io.Closer, error) {
 	file, r, size, err := openAt(in, name)
 	if err != nil {
-		return nil, nil, openError(name, err)
+		return nil, nil, prefix.OpenError(name, err)
 	}
 	c, err := o.read(r, size)
 	if err != nil {
 		file.Close()
-		return nil, nil, openError(name, err)
+		return nil, nil, prefix.OpenError(name, err)
 	}
 	return c, file, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // An Opener says what to take of a file. The funcs of this package are the methods of the
@@ -75,9 +76,9 @@ func (o Opener) Open(name string) (*safetensors.File, error) {
 func (o Opener) OpenFS(fsys fs.FS, name string) (*safetensors.File, error) {
 	switch {
 	case fsys == nil:
-		return nil, prefixed(openError(name, errors.New("the fs.FS is nil")))
+		return nil, prefixed(prefix.OpenError(name, errors.New("the fs.FS is nil")))
 	case !fs.ValidPath(name):
-		return nil, prefixed(openError(name, fs.ErrInvalid))
+		return nil, prefixed(prefix.OpenError(name, fs.ErrInvalid))
 	}
 	f, err := o.open(folderOf(fsys), name)
 	return f, prefixed(err)

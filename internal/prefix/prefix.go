@@ -3,6 +3,8 @@
 // library into another. Within the library errors have no prefix.
 package prefix
 
+import "io/fs"
+
 // text starts the text of every error of the library.
 const text = "safetensors: "
 
@@ -27,4 +29,13 @@ func Strip(err error) error {
 		return e.err
 	}
 	return err
+}
+
+// OpenError returns the error of opening a file, with its name once. It has no prefix.
+func OpenError(name string, err error) error {
+	err = Strip(err)
+	if path, ok := err.(*fs.PathError); ok && path.Path == name {
+		err = path.Err
+	}
+	return &fs.PathError{Op: "open", Path: name, Err: err}
 }

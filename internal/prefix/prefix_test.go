@@ -28,3 +28,10 @@ func TestStrip(t *testing.T) {
 		require.Equal(t, foreign, Strip(foreign))
 	}
 }
+
+func TestOpenError(t *testing.T) {
+	for _, err := range []error{fs.ErrNotExist, Add(fs.ErrNotExist), &fs.PathError{Op: "stat", Path: "x", Err: fs.ErrNotExist}} {
+		require.EqualError(t, OpenError("x", err), "open x: file does not exist", "the name once")
+	}
+	require.EqualError(t, OpenError("y", &fs.PathError{Op: "stat", Path: "x", Err: fs.ErrNotExist}), "open y: stat x: file does not exist")
+}
