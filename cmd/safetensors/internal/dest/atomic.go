@@ -43,7 +43,8 @@ func rename(temp, name string) error {
 	return nil
 }
 
-func writing(data []byte) func(io.Writer) error {
+// Writing returns a func that writes data.
+func Writing(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err

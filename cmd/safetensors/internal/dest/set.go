@@ -179,7 +179,7 @@ func (s *Set) resume(to Shared, there map[string]Stored) error {
 	if s.Record == nil {
 		return nil
 	}
-	text, err := to.Read(recordName, mostSmall)
+	text, err := to.Read(recordName, MostSmall)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -68,8 +68,8 @@ type Shared interface {
 	AtOnce() int
 }
 
-// mostSmall is more than a small file has.
-const mostSmall = 64 << 20
+// MostSmall is more than a small file has.
+const MostSmall = 64 << 20
 
 // Stored describes a file. The version is another when the file was replaced.
 type Stored struct {
@@ -169,7 +169,7 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return f.Read(name, mostSmall)
+		return f.Read(name, MostSmall)
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.EPERM):
 		err = fmt.Errorf("%s: a file system without links: %w: %w", f.name, errors.ErrUnsupported, err)
 	}
@@ -179,7 +179,7 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 // link creates a file by a link.
 func (f folder) link(path string, data []byte) error {
 	temp := f.temp()
-	if err := WriteFile(temp, writing(data)); err != nil {
+	if err := WriteFile(temp, Writing(data)); err != nil {
 		return err
 	}
 	defer os.Remove(temp)
@@ -197,7 +197,7 @@ func (f folder) Put(name string, data []byte) error {
 	if err := osfile.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return WriteFile(path, writing(data))
+	return WriteFile(path, Writing(data))
 }
 
 func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {

@@ -26,13 +26,13 @@ func (o objects) Read(name string, n int64) ([]byte, error) { return o.b.Start(o
 func (o objects) Create(name string, data []byte) (there []byte, err error) {
 	err = o.b.Create(o.key(name), data)
 	if errors.Is(err, fs.ErrExist) {
-		return o.Read(name, mostSmall)
+		return o.Read(name, MostSmall)
 	}
 	return nil, err
 }
 
 func (o objects) Put(name string, data []byte) error {
-	return o.b.Write(o.key(name), int64(len(data)), writing(data))
+	return o.b.Write(o.key(name), int64(len(data)), Writing(data))
 }
 
 func (o objects) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {

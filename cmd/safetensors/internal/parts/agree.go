@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 )
 
 // agree stores the plan, or compares it with the one that is there. It ends with the plan
@@ -46,10 +47,7 @@ func (r *run) agree() error {
 }
 
 // read reads a small file.
-func (r *run) read(name string) ([]byte, error) {
-	const most = 64 << 20
-	return r.To.Read(name, most)
-}
+func (r *run) read(name string) ([]byte, error) { return r.To.Read(name, dest.MostSmall) }
 
 // create stores the plan in a folder that has none, unless that holds a checkpoint. It
 // returns the plan that another part has stored meanwhile.
@@ -60,22 +58,17 @@ func (r *run) create(files map[string]dest.Stored) (there []byte, err error) {
 		}
 	}
 	text := r.Plan.encode()
-	if there, err = r.To.Create(PlanName, text); there != nil || err != nil {
-		return there, unsupported(err)
+	there, err = r.To.Create(PlanName, text)
+	if there == nil && err == nil { // a store that knows no conditions creates it a second time
+		if there, err = r.To.Create(PlanName, text); there == nil && err == nil {
+			r.To.Remove(PlanName)
+			return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", r.Name))
+		}
 	}
-	// A store that knows no conditions creates it a second time.
-	if there, err = r.To.Create(PlanName, text); err == nil && there == nil {
-		r.To.Remove(PlanName)
-		return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", r.Name))
-	}
-	return there, unsupported(err)
-}
-
-func unsupported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
-		return Refuse(err)
+		err = Refuse(err)
 	}
-	return err
+	return there, err
 }
 
 func (r *run) occupied(name string) error {
@@ -97,14 +90,14 @@ func (r *run) adopt(text []byte) error {
 
 // checkLast checks that the folder is not a checkpoint, or that of the plan.
 func (r *run) checkLast(files map[string]dest.Stored) error {
-	for _, name := range []string{modelFile, indexFile} {
+	for _, name := range []string{format.ModelFile, format.IndexFile} {
 		if _, found := files[name]; !found {
 			continue
 		}
 		same := false
 		var err error
 		switch {
-		case name != r.last():
+		case (name == format.ModelFile) != (r.index == nil):
 		case r.index == nil:
 			same, err = r.check(r.Plan.Shards[0], files)
 		default:
@@ -138,7 +131,7 @@ func (r *run) replace(files map[string]dest.Stored, there []byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		switch {
 		case !dest.IsCheckpoint(name):
-		case name == modelFile, !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
+		case name == format.ModelFile, !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
 			return r.occupied(name)
 		case names[name]:
 			stale[name] = files[name].Version
@@ -146,8 +139,11 @@ func (r *run) replace(files map[string]dest.Stored, there []byte) error {
 			others = append(others, name)
 		}
 	}
-	if now, err := r.read(PlanName); err != nil || !bytes.Equal(now, there) {
-		return ignoreAbsent(err) // files may be those of the plan that is there now
+	switch now, err := r.read(PlanName); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err != nil || !bytes.Equal(now, there):
+		return nil // files may be those of the plan that is there now
 	}
 	for _, name := range others {
 		if err := r.To.Remove(name); err != nil {
@@ -156,11 +152,4 @@ func (r *run) replace(files map[string]dest.Stored, there []byte) error {
 	}
 	r.Plan.Stale = stale
 	return r.To.Put(PlanName, r.Plan.encode())
-}
-
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

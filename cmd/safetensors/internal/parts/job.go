@@ -7,7 +7,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 )
 
 // ErrRefused is wrapped by the errors that another try does not help against: the folder
@@ -62,12 +61,6 @@ type run struct {
 	sound map[string]bool
 }
 
-// The names of what makes a folder a checkpoint, when all else is there.
-const (
-	modelFile = format.ModelFile
-	indexFile = format.IndexFile
-)
-
 // Do does a part. Killed at any point, it can be done again; it can be done several times
 // at once, and after the end.
 func (j *Job) Do() (*Result, error) {
@@ -112,12 +105,4 @@ func (r *run) plan() error {
 		r.Plan.Flags, r.Plan.Source = stored.Flags, stored.Source
 	}
 	return err
-}
-
-// last is the name of the file that makes the folder a checkpoint.
-func (r *run) last() string {
-	if r.index == nil {
-		return modelFile
-	}
-	return indexFile
 }

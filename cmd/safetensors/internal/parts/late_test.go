@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/stretchr/testify/require"
 )
@@ -62,11 +63,11 @@ func TestPlanBack(t *testing.T) {
 		require.ErrorIs(t, err, errReplaced)
 		require.NotErrorIs(t, err, ErrRefused)
 		for k := 1; k <= 3; k++ {
-			_, err := late.To.Read(indexFile, 1)
+			_, err := late.To.Read(format.IndexFile, 1)
 			require.ErrorIs(t, err, fs.ErrNotExist)
 			do('1', k, 3)
 		}
-		_, err = late.To.Read(indexFile, 1)
+		_, err = late.To.Read(format.IndexFile, 1)
 		require.NoError(t, err)
 		for i := range 3 {
 			data, err := late.To.Read(fmt.Sprintf("model-%05d-of-00003.safetensors", i+1), 1<<20)
@@ -181,7 +182,7 @@ func TestFilesLast(t *testing.T) {
 	j.Plan.Shards = nil
 	_, err = j.Do()
 	require.ErrorIs(t, err, fs.ErrPermission)
-	_, err = j.To.Read(modelFile, 1)
+	_, err = j.To.Read(format.ModelFile, 1)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 

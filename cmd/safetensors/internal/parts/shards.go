@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -123,7 +124,7 @@ func (r *run) finish() (complete bool, err error) {
 	}
 	if r.index == nil {
 		complete, err = r.checkAll(files)
-	} else if _, found := files[indexFile]; found {
+	} else if _, found := files[format.IndexFile]; found {
 		complete, err = true, r.checkLast(files)
 	} else if complete, err = r.checkAll(files); complete {
 		err = r.commit()
@@ -162,15 +163,15 @@ func (r *run) commit() error {
 	}
 	var there []byte
 	if err == nil {
-		there, err = r.To.Create(indexFile, r.index)
+		there, err = r.To.Create(format.IndexFile, r.index)
 	}
 	if err != nil && !errors.Is(err, ErrRefused) {
-		if now, readErr := r.read(indexFile); readErr == nil {
+		if now, readErr := r.read(format.IndexFile); readErr == nil {
 			there, err = now, nil
 		}
 	}
 	if err == nil && there != nil && !bytes.Equal(there, r.index) {
-		err = r.occupied(indexFile)
+		err = r.occupied(format.IndexFile)
 	}
 	return err
 }
