@@ -125,10 +125,10 @@ func (c *command) found(file storage.File, path string) bool {
 		return f, err
 	}}
 	if file.Hub != nil {
-		sums, err := c.hashFiles([]storage.File{there}, 0, func(storage.File) (hash.Hash, error) { return file.Hub.Hash(file.Size), nil })
+		sums, err := c.hashFiles([]storage.File{there}, 0, func(storage.File) hash.Hash { return file.Hub.Hash(file.Size) })
 		return err == nil && file.Hub.Matches(sums[0][0])
 	}
-	sums, err := c.hashFiles([]storage.File{file, there}, 0, func(storage.File) (hash.Hash, error) { return sha256.New(), nil })
+	sums, err := c.hashFiles([]storage.File{file, there}, 0, func(storage.File) hash.Hash { return sha256.New() })
 	return err == nil && bytes.Equal(sums[0][0], sums[1][0])
 }
 

@@ -157,15 +157,12 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 }
 
 // hashFiles returns the sums of files as hashFile does.
-func (c *command) hashFiles(files []storage.File, size int64, newHash func(storage.File) (hash.Hash, error)) (sums [][][]byte, err error) {
+func (c *command) hashFiles(files []storage.File, size int64, newHash func(storage.File) hash.Hash) (sums [][][]byte, err error) {
 	sums = make([][][]byte, len(files))
 	jobs := make([]job, len(files))
 	for i, file := range files {
-		jobs[i] = job{file.Size, func() error {
-			h, err := newHash(file)
-			if err == nil {
-				sums[i], err = hashFile(file, h, size)
-			}
+		jobs[i] = job{file.Size, func() (err error) {
+			sums[i], err = hashFile(file, newHash(file), size)
 			return err
 		}}
 	}

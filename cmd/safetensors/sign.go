@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"hash"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -108,11 +107,7 @@ func (c *command) signModel(name string, s signing) error {
 	if err != nil {
 		return err
 	}
-	write := func(w io.Writer) error {
-		_, err := w.Write(bundle)
-		return err
-	}
-	if err := dest.WriteFile(s.out, write); err != nil {
+	if err := dest.WriteFile(s.out, dest.Writing(bundle)); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.stderr, "%s: %s\n", term.Name(s.out), term.Plural(len(m.Files), "file"))
@@ -213,7 +208,10 @@ func (c *command) warnOutside(tree *storage.Tree) {
 
 // sumsOf hashes files as a signature says.
 func (c *command) sumsOf(files []storage.File, m *modelsig.Manifest) ([][][]byte, error) {
-	return c.hashFiles(files, m.ShardSize, func(storage.File) (hash.Hash, error) { return modelsig.NewHash(m.Hash) })
+	return c.hashFiles(files, m.ShardSize, func(storage.File) hash.Hash {
+		h, _ := modelsig.NewHash(m.Hash) // one of the format, as Parse has checked
+		return h
+	})
 }
 
 // A named is a file that an index names.

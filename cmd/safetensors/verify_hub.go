@@ -57,7 +57,7 @@ func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]sto
 			have = append(have, file)
 		}
 	}
-	sums, err := c.hashFiles(have, 0, func(f storage.File) (hash.Hash, error) { return hub[f.Name].Hash(f.Size), nil })
+	sums, err := c.hashFiles(have, 0, func(f storage.File) hash.Hash { return hub[f.Name].Hash(f.Size) })
 	if err != nil {
 		return err
 	}

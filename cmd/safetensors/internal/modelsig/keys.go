@@ -99,12 +99,12 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	private, ok := key.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("a key of the type %T: the format has ECDSA with P-256, P-384 and P-521", key)
+	if private, ok := key.(*ecdsa.PrivateKey); ok {
+		_, err = hashOf(&private.PublicKey)
+		return private, err
 	}
-	_, err = hashOf(&private.PublicKey)
-	return private, err
+	_, err = ecKey(key)
+	return nil, err
 }
 
 // ParseCertificates reads certificates in PEM.

@@ -141,14 +141,12 @@ func (h *header) layOut(size int64, r io.ReaderAt, fill func(dst []byte, off int
 //
 // Before anything is written it is an error if NumPy has no type for a tensor, or
 // could not find it under its name.
-func Write(w io.Writer, tensors map[string]safetensors.Tensor) error {
-	if err := write(w, tensors); err != nil {
-		return fmt.Errorf("npz file: %w", err)
-	}
-	return nil
-}
-
-func write(w io.Writer, tensors map[string]safetensors.Tensor) error {
+func Write(w io.Writer, tensors map[string]safetensors.Tensor) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("npz file: %w", err)
+		}
+	}()
 	names := slices.Sorted(maps.Keys(tensors))
 	for _, name := range names {
 		if err := check(name, tensors); err != nil {

@@ -15,10 +15,8 @@ import (
 
 // A HubFile is a file of a repository as the hub describes it.
 type HubFile struct {
-	Name string
-	Size int64 // 0 if the hub does not say
-	sum  []byte
-	git  bool // sum is that of a git blob
+	sum []byte
+	git bool // it is that of a git blob
 }
 
 // Hash returns the hash of the sum that the hub publishes: SHA-256 of large files, which
@@ -54,7 +52,7 @@ func (s *Session) HubFiles(repo, revision string) (map[string]HubFile, error) {
 }
 
 func hubFile(info hub.FileInfo) (f HubFile, err error) {
-	f = HubFile{Name: info.Name, Size: info.Size, git: info.SHA256 == ""}
+	f.git = info.SHA256 == ""
 	sum := info.SHA256
 	if f.git {
 		sum = info.BlobID
