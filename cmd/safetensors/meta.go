@@ -1,17 +1,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -102,7 +100,7 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 		}
 	}
 	single := len(src.Files) == 1 && (src.Format == nil || src.Format == format.Safetensors)
-	if !local || !single && index == "" {
+	if !local || !single && (index == "" || src.Layout == nil) {
 		return fmt.Errorf("%s cannot be changed in place; cp --meta writes a copy", storage.Shown(src.Name))
 	}
 	defer c.progress("meta", size)()
@@ -116,17 +114,17 @@ func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string
 	return safetensors.WriteFile(name, src.Tensors, metadata)
 }
 
-// replaceable returns the size of a shard of a source, unless it has what the source lacks: a
-// tensor that the index does not name, or metadata that are neither those of the first shard nor
-// of the index. That would be lost.
-func (c *command) replaceable(src *source.Checkpoint, file storage.File) (size int64, err error) {
+// checkShard checks that a shard of a source has nothing that the source lacks, which would be
+// lost: a tensor that the index does not name, or metadata that are neither those of the first
+// shard nor of the index.
+func (c *command) checkShard(src *source.Checkpoint, file storage.File) error {
 	shard, err := c.opener.Open(file.Path)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer shard.Close()
-	lost := func(what, name string) (int64, error) {
-		return 0, fmt.Errorf("%s: %s %q of %s would be lost: the checkpoint as a whole has it not; cp --meta writes a copy without it",
+	lost := func(what, name string) error {
+		return fmt.Errorf("%s: %s %q of %s would be lost: the checkpoint as a whole has it not; cp --meta writes a copy without it",
 			storage.Shown(src.Name), what, name, term.Name(file.Name))
 	}
 	for _, name := range shard.Order {
@@ -139,19 +137,16 @@ func (c *command) replaceable(src *source.Checkpoint, file storage.File) (size i
 			return lost("metadata", key)
 		}
 	}
-	return shard.Size(), nil
+	return nil
 }
 
-// earlierFile matches what WriteShards removes as that of an earlier checkpoint.
-var earlierFile = regexp.MustCompile(`(?i)^model((\.\d+)?-\d+-of-\d+)?\.safetensors$`)
-
-// checkAlone checks that there are no such files of another checkpoint in the folder: a model in
-// one file next to the shards, or shards that the index does not name.
+// checkAlone checks that there are no files of another checkpoint in the folder that would be
+// taken for those of an earlier one, such as a model in one file next to the shards.
 func checkAlone(src *source.Checkpoint, dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		own := slices.ContainsFunc(src.Files, func(f storage.File) bool { return f.Name == e.Name() })
-		if !own && earlierFile.MatchString(e.Name()) {
+		if !own && dest.IsEarlier(strings.ToLower(e.Name())) {
 			return fmt.Errorf("%s: %s is not of this checkpoint and would be lost; cp --meta writes a copy elsewhere",
 				storage.Shown(src.Name), term.Name(e.Name()))
 		}
@@ -159,39 +154,24 @@ func checkAlone(src *source.Checkpoint, dir string) error {
 	return err
 }
 
-// replaceShards replaces the shards in a folder at once, by shards that are as large, and
-// removes those that WriteShards does not know by their names.
+// replaceShards replaces the shards in a folder at once, each by one with the same tensors.
 func (c *command) replaceShards(src *source.Checkpoint, dir string, metadata map[string]string) error {
-	maxBytes := int64(1)
+	w := &copyJob{src: src, tensors: src.Tensors, origin: make(map[string]string)}
+	for name := range src.Tensors {
+		w.origin[name] = name
+	}
 	for _, file := range src.Files {
 		if file.Name == format.IndexFile {
 			continue
 		}
-		size, err := c.replaceable(src, file)
-		if err != nil {
+		if err := c.checkShard(src, file); err != nil {
 			return err
 		}
-		maxBytes = max(maxBytes, size)
 	}
 	if err := checkAlone(src, dir); err != nil {
 		return err
 	}
-	if err := safetensors.WriteShards(dir, src.Tensors, metadata, maxBytes); err != nil {
-		return err
-	}
-	now, err := c.opener.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer now.Close()
-	for _, old := range src.Files {
-		kept := slices.ContainsFunc(now.Files, func(f storage.File) bool { return f.Name == old.Name })
-		if kept {
-			continue
-		}
-		if err := os.Remove(old.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	set := &dest.Set{Shards: make(map[string]dest.Shard), Metadata: metadata, Force: true, Unchanged: src.Unchanged}
+	w.deal(set)
+	return set.Write(dest.Folder(dir))
 }

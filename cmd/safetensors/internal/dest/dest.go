@@ -122,6 +122,9 @@ type folder struct {
 	maxBytes int64
 }
 
+// Folder returns a folder of this machine, whatever its name is.
+func Folder(name string) Shared { return folder{name: name} }
+
 func (f folder) Occupied() (string, error) { return occupied(f) }
 
 // IsCheckpoint reports whether a file in a folder is of a checkpoint.

@@ -81,7 +81,7 @@ func (s *Set) Write(to Shared) error {
 		names[name] = name
 		taken := slices.Contains(earlier, name) || shard.CopyTo == nil && len(earlier) > 0
 		if taken && len(s.Shards) > 1 && !shard.There {
-			names[name] = ending.ReplaceAllString(name, fmt.Sprintf(".%d$0", number))
+			names[name] = ending.ReplaceAllString(name, fmt.Sprintf(".%d$2.safetensors", number))
 		}
 	}
 	if err := s.checkAmong(to, there, earlier); err != nil {
@@ -322,7 +322,7 @@ func remove(to Shared, names []string) {
 func earlier(to Shared, there map[string]Stored) ([]string, error) {
 	var files []string
 	for _, name := range slices.Sorted(maps.Keys(there)) {
-		if name == format.ModelFile || strings.HasSuffix(name, ".safetensors.index.json") || withNumber.MatchString(name) {
+		if IsEarlier(name) {
 			files = append(files, name)
 		}
 	}
@@ -339,9 +339,16 @@ func earlier(to Shared, there map[string]Stored) ([]string, error) {
 	return files, nil
 }
 
-// ending is where the name of a shard gets a number, and withNumber matches what has one.
+// IsEarlier reports whether a file is of the checkpoint that a Set replaces, by its name: what opens
+// it, or a shard with a number.
+func IsEarlier(name string) bool {
+	return name == format.ModelFile || strings.HasSuffix(name, ".safetensors.index.json") || withNumber.MatchString(name)
+}
+
+// ending is where the name of a shard gets a number, or another one, and withNumber matches what
+// has one.
 var (
-	ending     = regexp.MustCompile(`(-\d+-of-\d+)?\.safetensors$`)
+	ending     = regexp.MustCompile(`(\.\d{9})?(-\d+-of-\d+)?\.safetensors$`)
 	withNumber = regexp.MustCompile(`\.\d{9}-\d+-of-\d+\.safetensors$`)
 )
 
