@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ type config struct {
 	AlphaPattern json.RawMessage `json:"alpha_pattern"` // by regular expressions of modules
 	RSLoRA       bool            `json:"use_rslora"`
 	FanInFanOut  bool            `json:"fan_in_fan_out"` // weights of the base are [in, out]
+	Parameters   []string        `json:"target_parameters"`
 
 	patterns []alphaPattern // AlphaPattern, in its order: the first that matches counts
 }
@@ -38,6 +40,11 @@ func parseConfig(text []byte) (*config, error) {
 		return nil, fmt.Errorf("peft_type is %q, not LORA", c.Type)
 	case c.Alpha == nil:
 		return nil, fmt.Errorf("lora_alpha is null, expected a number")
+	}
+	for _, name := range c.Parameters { // the factors are named by the module alone
+		if path.Ext("."+name) != ".weight" {
+			return nil, fmt.Errorf("target_parameters has %q; only those named weight are supported", name)
+		}
 	}
 	if err := checkConfig(text); err != nil {
 		return nil, err

@@ -200,6 +200,7 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"r": 2, "kasa_config": {"beta": 1}}`, "kasa_config is not supported"}, // of peft 0.21
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"use_qalora": true}`, "use_qalora is not supported"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"Lora_Alpha": 16}`, "Lora_Alpha is not supported"}, // package json would take it
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"target_parameters": ["q_proj.weight", "q_proj.other"]}`, `"q_proj.other"; only those named weight`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"lora_alpha": null}`, "lora_alpha is null"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"q_proj": null}}`, `alpha_pattern: "q_proj" is null`},
 		{f(safetensors.F32, 4, 5), checkpoint{
