@@ -3,6 +3,7 @@ package merge
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -17,16 +18,18 @@ type config struct {
 	Type         string          `json:"peft_type"`
 	Alpha        *float64        `json:"lora_alpha"`
 	AlphaPattern json.RawMessage `json:"alpha_pattern"` // by regular expressions of modules
+	Rank         *float64        `json:"r"`
+	RankPattern  json.RawMessage `json:"rank_pattern"`
 	RSLoRA       bool            `json:"use_rslora"`
 	FanInFanOut  bool            `json:"fan_in_fan_out"` // weights of the base are [in, out]
 	Parameters   []string        `json:"target_parameters"`
 
-	patterns []alphaPattern // AlphaPattern, in its order: the first that matches counts
+	alphas, ranks []modulePattern // the patterns, in their order: the first that matches counts
 }
 
-type alphaPattern struct {
+type modulePattern struct {
 	module *regexp.Regexp
-	alpha  float64
+	value  float64
 }
 
 func parseConfig(text []byte) (*config, error) {
@@ -49,8 +52,15 @@ func parseConfig(text []byte) (*config, error) {
 	if err := checkConfig(text); err != nil {
 		return nil, err
 	}
-	if err := c.readPatterns(); err != nil {
+	var err error
+	if c.alphas, err = readPatterns(c.AlphaPattern); err != nil {
 		return nil, fmt.Errorf("alpha_pattern: %w", err)
+	}
+	if c.ranks, err = readPatterns(c.RankPattern); err != nil {
+		return nil, fmt.Errorf("rank_pattern: %w", err)
+	}
+	if len(c.Parameters) > 0 && len(c.alphas)+len(c.ranks) > 0 { // which match names of parameters, then
+		return nil, errors.New("target_parameters with alpha_pattern or rank_pattern is not supported")
 	}
 	return &c, nil
 }
@@ -58,38 +68,39 @@ func parseConfig(text []byte) (*config, error) {
 // maxPatterns is how many patterns are read: each takes 3 kB, and is tried for each module.
 const maxPatterns = 10_000
 
-func (c *config) readPatterns() error {
+// readPatterns reads an object of numbers by regular expressions, in its order.
+func readPatterns(text []byte) (patterns []modulePattern, err error) {
 	numbers := make(map[string]*float64)
-	if c.AlphaPattern == nil {
-		return nil
+	if text == nil {
+		return nil, nil
 	}
-	if err := json.Unmarshal(c.AlphaPattern, &numbers); err != nil || len(numbers) == 0 {
-		return err
+	if err := json.Unmarshal(text, &numbers); err != nil || len(numbers) == 0 {
+		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(c.AlphaPattern))
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.Token() // the brace
 	for d.More() {
 		token, err := d.Token()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		key := token.(string)
 		if _, err := d.Token(); err != nil {
-			return err
+			return nil, err
 		}
-		alpha := numbers[key]
-		if alpha == nil {
-			return fmt.Errorf("%q is null, expected a number", key)
+		number := numbers[key]
+		if number == nil {
+			return nil, fmt.Errorf("%q is null, expected a number", key)
 		}
 		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if c.patterns = append(c.patterns, alphaPattern{re, *alpha}); len(c.patterns) > maxPatterns {
-			return fmt.Errorf("more than %d patterns", maxPatterns)
+		if patterns = append(patterns, modulePattern{re, *number}); len(patterns) > maxPatterns {
+			return nil, fmt.Errorf("more than %d patterns", maxPatterns)
 		}
 	}
-	return nil
+	return patterns, nil
 }
 
 // knownFields are the fields of the configuration that change nothing of what an adapter adds,
@@ -121,15 +132,27 @@ func checkConfig(text []byte) error {
 	}
 }
 
-// scale returns the factor of an update of rank r.
-func (c *config) scale(module string, r int) float32 {
-	alpha := *c.Alpha
-	for _, p := range c.patterns {
+// valueOf returns the number of the first pattern that matches a module, else another one.
+func valueOf(patterns []modulePattern, module string, other *float64) *float64 {
+	for _, p := range patterns {
 		if p.module.MatchString(module) {
-			alpha = p.alpha
-			break
+			return &p.value
 		}
 	}
+	return other
+}
+
+// checkRank checks that an update has the rank r that the configuration says.
+func (c *config) checkRank(module string, r int) error {
+	if want := valueOf(c.ranks, module, c.Rank); want != nil && *want != float64(r) {
+		return fmt.Errorf("its rank is %d, adapter_config.json says %g", r, *want)
+	}
+	return nil
+}
+
+// scale returns the factor of an update of rank r.
+func (c *config) scale(module string, r int) float32 {
+	alpha := *valueOf(c.alphas, module, c.Alpha)
 	if c.RSLoRA {
 		return float32(alpha / math.Sqrt(float64(r)))
 	}

@@ -137,6 +137,9 @@ func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) 
 	case w.DType() == safetensors.F64, !isNumber(w.DType()):
 		return w, fmt.Errorf("the base has %v; an adapter is added to F32, F16 and BF16", w)
 	}
+	if err := c.checkRank(module, s[3]); err != nil {
+		return w, err
+	}
 	u := update{w: w, left: b, right: a, scale: c.scale(module, s[3])}
 	if transposed { // (B·A)ᵀ = Aᵀ·Bᵀ
 		var err, errB error

@@ -201,6 +201,9 @@ func TestLoRAErrors(t *testing.T) {
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"use_qalora": true}`, "use_qalora is not supported"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"Lora_Alpha": 16}`, "Lora_Alpha is not supported"}, // package json would take it
 		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"target_parameters": ["q_proj.weight", "q_proj.other"]}`, `"q_proj.other"; only those named weight`},
+		{f(safetensors.F32, 4, 5), checkpoint{}, `{"target_parameters": ["q_proj.weight"], "alpha_pattern": {"q_proj.weight": 4}}`, `target_parameters with alpha_pattern`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"r": 4}`, `lora_A.weight": its rank is 2, adapter_config.json says 4`},
+		{f(safetensors.F32, 4, 5), checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}, `{"r": 2, "rank_pattern": {"v_proj": 8, "q_proj": 3, "q.*": 2}}`, `its rank is 2, adapter_config.json says 3`},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"lora_alpha": null}`, "lora_alpha is null"},
 		{f(safetensors.F32, 4, 5), checkpoint{}, `{"alpha_pattern": {"q_proj": null}}`, `alpha_pattern: "q_proj" is null`},
 		{f(safetensors.F32, 4, 5), checkpoint{
