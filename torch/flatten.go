@@ -57,16 +57,14 @@ func flatten(d dict) (*flattened, error) {
 	return f, f.add(d.value, name, maxDepth)
 }
 
-// entries adds the entries of a container. The modules in a module are there for their
-// tensors only.
+// entries adds the entries of a container. A module in a module is no entry itself: it may be
+// empty.
 func (f *flattened) entries(v any, path string, depth int) error {
-	if m, ok := moduleOf(v); ok {
+	m, within := moduleOf(v)
+	if within {
 		f.visited += m.size() // of which some may be no entries
 	}
 	for _, e := range entriesOf(v) {
-		if !isPlain(v) && isContainer(e.Value) && f.of(e.Value) == 0 {
-			continue
-		}
 		key, ok := keyText(e.Key)
 		if !ok {
 			key = "<" + pickle.Describe(e.Key) + ">"
@@ -79,11 +77,24 @@ func (f *flattened) entries(v any, path string, depth int) error {
 			f.refused[path] = fmt.Errorf("its key is %s", pickle.Describe(e.Key))
 			continue
 		}
-		if err := f.add(e.Value, path, depth-1); err != nil {
+		add := f.add
+		if _, ok := moduleOf(e.Value); within && ok {
+			add = f.addEntries
+		}
+		if err := add(e.Value, path, depth-1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// addEntries adds the entries of a container that is one.
+func (f *flattened) addEntries(v any, path string, depth int) error {
+	if depth == 0 {
+		f.refused[path] = errSelf
+		return nil
+	}
+	return f.entries(v, path, depth)
 }
 
 // add adds a value.
@@ -99,11 +110,7 @@ func (f *flattened) add(v any, path string, depth int) error {
 		return f.charge(perDimension * len(t.shape))
 	}
 	if isContainer(v) && f.of(v) > 0 {
-		if depth == 0 {
-			f.refused[path] = errSelf
-			return nil
-		}
-		return f.entries(v, path, depth)
+		return f.addEntries(v, path, depth)
 	}
 	text, why := f.metadataText(v, depth)
 	if why != nil {
@@ -223,8 +230,8 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 func notTensor(v any, within bool) error {
 	o, ok := v.(*pickle.Object)
 	switch {
-	case ok && otherTensors[o.Class.String()] != "":
-		return fmt.Errorf("it is %s", otherTensors[o.Class.String()])
+	case ok && otherKind(o) != "":
+		return fmt.Errorf("it is %s", otherKind(o))
 	case ok && o.Why != nil:
 		return fmt.Errorf("%v: %w", o.Class, o.Why)
 	}

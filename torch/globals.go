@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pickle"
@@ -52,6 +53,22 @@ var otherTensors = map[string]string{
 	"torch._utils._rebuild_device_tensor_from_numpy":      "a tensor of another device; move it to the CPU before saving",
 	"torch._utils._rebuild_device_tensor_from_cpu_tensor": "a tensor of another device; move it to the CPU before saving",
 	"torch._tensor._rebuild_from_type_v2":                 "a tensor of a subclass or with attributes",
+}
+
+// otherKind says what an object is that stands for tensors of another kind, "" for any other.
+func otherKind(o *pickle.Object) string {
+	if isQuantized(o.Class) {
+		return "a module quantized by PyTorch; dequantize it before saving"
+	}
+	return otherTensors[o.Class.String()]
+}
+
+// isQuantized reports whether a class is that of modules of PyTorch with weights that are no
+// parameters. Those that models have before they are quantised are none.
+func isQuantized(class pickle.Global) bool {
+	of, ofTorch := strings.CutPrefix(class.Module, "torch.")
+	return ofTorch && strings.Contains("."+of+".", ".quantized.") && strings.HasPrefix(strings.TrimPrefix(of, "ao."), "nn.") &&
+		class.Name != "FloatFunctional" && class.Name != "FXFloatFunctional"
 }
 
 // newUnpickler returns an unpickler that makes tensors.
@@ -165,6 +182,9 @@ func newParameter(args pickle.Tuple, old bool) (any, error) {
 	if len(args) > 0 {
 		switch t := args[0].(type) {
 		case *tensor:
+			if len(args) > 3 && holdsCodes(t, args[3]) {
+				return nil, errors.New("a parameter quantized by a package such as bitsandbytes, whose attributes have the scales; save the state_dict")
+			}
 			t.old = t.old || old
 			return t, nil
 		case *pickle.Object:
@@ -172,6 +192,19 @@ func newParameter(args pickle.Tuple, old bool) (any, error) {
 		}
 	}
 	return nil, errors.New("its argument is no tensor")
+}
+
+// holdsCodes reports whether the attributes of a parameter say what its elements mean.
+func holdsCodes(t *tensor, attributes any) bool {
+	if pair, ok := attributes.(pickle.Tuple); ok && len(pair) > 0 {
+		attributes = pair[0] // the second is that of slots
+	}
+	d, ok := attributes.(*pickle.Dict)
+	if !ok {
+		return false
+	}
+	state, _ := d.Get("quant_state")
+	return state != nil || len(d.Entries) > 0 && strings.Contains(t.Name, "int")
 }
 
 // newTensor makes a tensor of (storage, offset, shape, strides, requires_grad, hooks),

@@ -20,7 +20,7 @@ func moduleOf(v any) (m module, ok bool) {
 		return m, false
 	}
 	state, ok := o.State.(*pickle.Dict)
-	if !ok {
+	if !ok || isQuantized(o.Class) {
 		return m, false
 	}
 	for i, name := range []string{"_parameters", "_buffers", "_modules"} {

@@ -287,6 +287,13 @@ func TestModules(t *testing.T) {
 	set := func(class, items string) []string { return []string{str("_non_persistent_buffers_set"), class + items} }
 	const python2, python3, four = "c__builtin__\nset\n", "cbuiltins\nset\n", "\x8f("
 	buffers := dict(str("a"), w, str("b"), w, str("c"), "N")
+	quantized := func(class string) string {
+		return "ctorch." + class + "\n)\x81" + dict(parts(dict(str("w"), w), "}", "}")...) + "b"
+	}
+	bytes := tensorOf(storageOf("torch\nByteStorage", "0", 16), 0, nums(4), nums(1))
+	parameter := func(data, attributes string) string {
+		return "ctorch._utils\n_rebuild_parameter_with_state\n(" + data + "\x89}" + attributes + "tR"
+	}
 	deep := module(parts(dict(str("w"), w), "}", "}")...)
 	for range maxDepth + 2 {
 		deep = module(parts("}", "}", dict(str("m"), deep))...)
@@ -303,6 +310,14 @@ func TestModules(t *testing.T) {
 		"parameters are kept":    {module(append(parts(dict(str("a"), w), dict(str("b"), w), "}"), set(four, str("a")+str("b")+"\x90")...)...), "a"},
 		"modules":                {module(parts(dict(str("w"), w), "}", dict(str("0"), module(parts(dict(str("w"), w), "}", "}")...), str("n"), "N", str("e"), module(parts("}", "}", "}")...)))...), "0.w w"},
 		"ordered dicts":          {module(parts("ccollections\nOrderedDict\n]("+str("w")+w+"\x86e\x85R", "ccollections\nOrderedDict\n)R", "}")...), "w"},
+		"no tensor in one":       {module(parts(dict(str("w"), w), "}", dict(str("m"), module(parts(dict(str("x"), "csome\nclass\n)\x81"), "}", "}")...)))...), `entry "m.x": it is an object of "some.class"`},
+		"quantized by PyTorch":   {module(parts(dict(str("w"), w), "}", dict(str("m"), module(parts("}", "}", dict(str("x"), quantized("ao.nn.quantized.dynamic.modules.linear\nLinear")))...)))...), `entry "m.x": it is a module quantized by PyTorch`},
+		"quantized, before 1.13": {module(parts(dict(str("w"), w), "}", dict(str("x"), quantized("nn.quantized.modules.conv\nConv2d")))...), `entry "x": it is a module quantized by PyTorch`},
+		"all of it quantized":    {quantized("ao.nn.quantized.modules.linear\nLinear"), `entry "tensor": it is a module quantized by PyTorch`},
+		"not quantized yet":      {module(parts(dict(str("w"), w), "}", dict(str("x"), quantized("ao.nn.quantized.modules.functional_modules\nFloatFunctional")))...), "w x.w"},
+		"bitsandbytes":           {module(parts(dict(str("w"), parameter(w, dict(str("quant_state"), "csome\nclass\n)\x81")), str("v"), w), "}", "}")...), `whose attributes have the scales; save the state_dict`},
+		"bitsandbytes, INT8":     {module(parts(dict(str("w"), parameter(bytes, "("+dict(str("SCB"), w)+"Nt")), "}", "}")...), `it holds an object of "m.Net", not tensors`},
+		"attributes":             {module(parts(dict(str("w"), parameter(w, dict(str("tag"), num(1))), str("v"), parameter(bytes, "}")), "}", "}")...), "v w"},
 		"a name twice":           {module(parts(dict(str("w"), w), dict(str("w"), w), "}")...), `two entries are named "w"`},
 		"no tensor":              {module(parts(dict(str("w"), num(1), str("v"), w), "}", "}")...), "v"},
 		"an object in it":        {module(parts(dict(str("w"), w, str("x"), "cos\nsystem\n"+str("touch executed")+"\x85R"), "}", "}")...), `entry "x": it is an object of "os.system"`},

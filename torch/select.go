@@ -59,7 +59,7 @@ func choose(top any, key string) (dict, error) {
 
 func isTensor(v any) bool {
 	if o, ok := v.(*pickle.Object); ok {
-		return otherTensors[o.Class.String()] != "" || o.Class == rebuildTensor || o.Class == rebuildTensorV2 || o.Class == rebuildTensorV3
+		return otherKind(o) != "" || o.Class == rebuildTensor || o.Class == rebuildTensorV2 || o.Class == rebuildTensorV3
 	}
 	_, ok := v.(*tensor)
 	return ok
@@ -183,11 +183,8 @@ func (c counts) within(v any, depth int) int {
 		return 1
 	}
 	id := identity(v)
-	switch {
-	case id == nil || depth == 0 && isPlain(v):
+	if id == nil || depth == 0 {
 		return 0
-	case depth == 0:
-		return 1 // a module that is too deep is not left out in silence
 	}
 	if n, ok := c[id]; ok {
 		return n
