@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -109,10 +110,7 @@ func (c *command) printStats(rows []report.Tensor, total stats.Summary) {
 // printHistogram prints a histogram as bars.
 func (c *command) printHistogram(h stats.Histogram) {
 	const width = 50
-	most := int64(0)
-	for _, n := range h.Counts {
-		most = max(most, n)
-	}
+	most := slices.Max(append([]int64{0}, h.Counts...))
 	if most == 0 {
 		return
 	}

@@ -3,7 +3,6 @@
 package source
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
@@ -81,15 +79,14 @@ type Checkpoint struct {
 	parts []*Checkpoint // of several sources opened as one
 	pins  []storage.Pin // in place of those of Files
 
-	mu      sync.Mutex // of closers: files may be opened concurrently
 	closers []func() error
 }
 
 // Close ends the use of a checkpoint, and removes temporary files.
 func (c *Checkpoint) Close() error {
 	var errs []error
-	for i := len(c.closers) - 1; i >= 0; i-- {
-		errs = append(errs, c.closers[i]())
+	for _, f := range slices.Backward(c.closers) {
+		errs = append(errs, f())
 	}
 	c.closers = nil
 	return errors.Join(errs...)
@@ -101,12 +98,6 @@ func (c *Checkpoint) Sources() []*Checkpoint {
 		return []*Checkpoint{c}
 	}
 	return c.parts
-}
-
-func (c *Checkpoint) onClose(f func() error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closers = append(c.closers, f)
 }
 
 // Size returns the bytes of all tensors.
@@ -144,10 +135,7 @@ func (o *Opener) openOne(name string) (*Checkpoint, error) {
 	c := &Checkpoint{Name: name}
 	if err := o.open(c, name); err != nil {
 		c.Close()
-		if cause := context.Cause(o.Context); cause != nil {
-			return nil, cause
-		}
-		return nil, storage.Named(name, err)
+		return nil, o.Named(name, err)
 	}
 	return c, nil
 }
@@ -242,7 +230,7 @@ func (o *Opener) openFile(c *Checkpoint, p *storage.Place) error {
 	if err != nil {
 		return err
 	}
-	c.onClose(f.Close)
+	c.closers = append(c.closers, f.Close)
 	c.Files = p.FS.Opened()
 	info, err := f.Stat()
 	if err != nil {
@@ -300,7 +288,7 @@ func mistaken(f *format.Format, r io.ReaderAt, size int64, err error) error {
 
 // take makes the tensors of a File those of the checkpoint, which then owns it.
 func (c *Checkpoint) take(f *safetensors.File) {
-	c.onClose(f.Close)
+	c.closers = append(c.closers, f.Close)
 	c.Metadata = f.Metadata()
 	c.Tensors = make(map[string]safetensors.Tensor)
 	for name, t := range f.Tensors() {
@@ -319,6 +307,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 	all := &Checkpoint{
 		Name:    strings.Join(names, " "),
 		Tensors: make(map[string]safetensors.Tensor),
+		Refused: make(map[string]error),
 	}
 	from := make(map[string]string)
 	for _, name := range names {
@@ -327,7 +316,7 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 			all.Close()
 			return nil, err
 		}
-		all.onClose(c.Close)
+		all.closers = append(all.closers, c.Close)
 		all.parts = append(all.parts, c)
 		for _, tensor := range c.Order {
 			if other, ok := from[tensor]; ok {
@@ -338,19 +327,10 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 			all.Tensors[tensor] = c.Tensors[tensor]
 			all.Order = append(all.Order, tensor)
 		}
-		for entry, why := range c.Refused {
-			if all.Refused == nil {
-				all.Refused = make(map[string]error)
-			}
-			all.Refused[entry] = why
-		}
-		for key, value := range c.Metadata {
-			if all.Metadata == nil {
-				all.Metadata = make(map[string]string)
-			}
-			if _, ok := all.Metadata[key]; !ok {
-				all.Metadata[key] = value
-			}
+		maps.Copy(all.Refused, c.Refused)
+		if merged := maps.Clone(c.Metadata); len(merged) > 0 {
+			maps.Copy(merged, all.Metadata)
+			all.Metadata = merged
 		}
 	}
 	return all, nil

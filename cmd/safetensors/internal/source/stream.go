@@ -20,7 +20,7 @@ func (o *Opener) openStream(c *Checkpoint, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	c.onClose(temp.Close)
+	c.closers = append(c.closers, temp.Close)
 	c.Files = []storage.File{o.OfReader("-", temp, size)}
 	return o.openReader(c, o.Meter(temp), size, "")
 }

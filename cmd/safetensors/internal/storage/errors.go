@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"strings"
@@ -9,8 +10,12 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
-// Named puts the name of a source before an error that does not have it yet.
-func Named(name string, err error) error {
+// Named puts the name of a source before an error that does not have it yet. If the context has
+// ended, the cause of that is the error.
+func (s *Session) Named(name string, err error) error {
+	if cause := context.Cause(s.Context); cause != nil {
+		return cause
+	}
 	reason, shown := term.Bare(err), Shown(name)
 	if path, ok := reason.(*fs.PathError); ok && (path.Path == name || path.Path == ".") { // the folder that it is
 		reason = path.Err

@@ -38,12 +38,8 @@ const maxLinked = 10_000
 // Links; pipes and the like are an error.
 func (s *Session) Tree(name string, follow bool, skip func(name string) bool) (*Tree, error) {
 	t := new(Tree)
-	err := s.tree(t, name, follow, skip)
-	if err != nil {
-		if cause := context.Cause(s.Context); cause != nil {
-			return nil, cause
-		}
-		return nil, Named(name, err)
+	if err := s.tree(t, name, follow, skip); err != nil {
+		return nil, s.Named(name, err)
 	}
 	slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return t, nil
