@@ -187,6 +187,11 @@ func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error 
 
 // listed adds the other files with those names: sha256sum lists those next to the weights, too.
 func (c *command) listed(name string, names map[string]bool, files []storage.File) ([]storage.File, error) {
+	if strings.HasPrefix(name, "hf://") {
+		if _, _, file, err := storage.SplitHub(name); file != "" || err != nil {
+			return files, err // a file has none next to it
+		}
+	}
 	above := make(map[string]bool) // the folders
 	for name := range names {
 		for dir := path.Dir(name); dir != "." && dir != "/" && !above[dir]; dir = path.Dir(dir) {
