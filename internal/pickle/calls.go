@@ -3,6 +3,7 @@ package pickle
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -94,6 +95,11 @@ func (u *Unpickler) call(f any, args Tuple) error {
 			return err
 		}
 		if v == nil || why != nil {
+			if len(args) == 1 {
+				if l, ok := args[0].(*List); ok { // perhaps of a set, which has the items of now
+					args = Tuple{&List{slices.Clip(l.Items)}}
+				}
+			}
 			return u.pushObject(&Object{Class: f, Args: args, Why: why})
 		}
 		return u.push(v)
@@ -159,7 +165,12 @@ func (u *Unpickler) build() error {
 	}
 	switch v := items[0].(type) {
 	case *Object:
-		v.State = items[1]
+		if v.State != nil {
+			return fmt.Errorf("setting the state of %s again", Describe(v))
+		}
+		if v.State, err = u.copied(items[1]); err != nil {
+			return err
+		}
 	case *Dict, Global:
 	default:
 		if u.Build == nil || !u.Build(v) {
@@ -167,6 +178,17 @@ func (u *Unpickler) build() error {
 		}
 	}
 	return u.push(items[0])
+}
+
+// copied returns a dict as it is now, as Python copies it into the attributes of an object, and
+// any other value.
+func (u *Unpickler) copied(v any) (any, error) {
+	d, ok := v.(*Dict)
+	if !ok {
+		return v, nil
+	}
+	const perEntry = 4 // an entry of the map has two words more
+	return &Dict{slices.Clone(d.Entries), maps.Clone(d.byName)}, u.Charge(perEntry * len(d.Entries))
 }
 
 // persist pushes what a persistent id stands for.

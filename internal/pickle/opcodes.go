@@ -209,9 +209,12 @@ func (u *Unpickler) extend(op byte) error {
 	}
 	if o, ok := to.(*Object); ok {
 		if l, ok := o.setItems(); ok && op == opAddItems {
+			if cap(l.Items)-len(l.Items) < len(items) { // append copies all of them
+				err = u.Charge(len(l.Items))
+			}
 			l.Items = append(l.Items, items...)
 		}
-		return nil
+		return err
 	}
 	switch op {
 	case opAddItems:

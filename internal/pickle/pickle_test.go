@@ -255,6 +255,30 @@ func TestSetItems(t *testing.T) {
 	}
 }
 
+// TestCopied: a set has the items that its list had, and an object the attributes that its dict
+// had; neither follows what is added later, or changes it.
+func TestCopied(t *testing.T) {
+	const list, dict = "\x80\x04]\x94K\x01a", "\x80\x04}\x94\x8c\x01aK\x01s"
+	v := must(load(t, list+"cbuiltins\nset\n\x94h\x01h\x00\x85R(K\x02\x90\x940h\x00K\x03ah\x02\x86."))
+	require.Equal(t, []any{int64(1), int64(3)}, v.(Tuple)[0].(*List).Items)
+	items, ok := SetItems(v.(Tuple)[1])
+	require.True(t, ok)
+	require.Equal(t, []any{int64(1), int64(2)}, items)
+
+	v = must(load(t, dict+"cm\nf\n)\x81h\x00b\x94h\x00\x8c\x01bK\x02s0."))
+	require.Equal(t, []Entry{{"a", int64(1)}}, v.(*Object).State.(*Dict).Entries)
+	_, err := load(t, "\x80\x04cm\nf\n)\x81}b}b.")
+	require.ErrorContains(t, err, `setting the state of an object of "m.f" again`)
+
+	// Copies count: 10,000 of a list of 10,000.
+	many := "\x80\x04]\x94(" + strings.Repeat("N", 10_000) + "e0(" + strings.Repeat("cbuiltins\nset\nh\x00\x85R(N\x90", 10_000) + "t."
+	_, err = load(t, many)
+	require.ErrorContains(t, err, "the pickle copies too much")
+	many = "\x80\x04}\x94(" + strings.Repeat("NN", 10_000) + "u0(" + strings.Repeat("cm\nf\n)\x81h\x00b", 10_000) + "t."
+	_, err = load(t, many)
+	require.ErrorContains(t, err, "the pickle copies too much")
+}
+
 // TestOrderedDict: the dict of a list of pairs, as Python 2 has it.
 func TestOrderedDict(t *testing.T) {
 	const start = "\x80\x02ccollections\nOrderedDict\n"
