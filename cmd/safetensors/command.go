@@ -176,7 +176,6 @@ func version() string {
 	return "(devel)"
 }
 
-// verb returns a command that runs f.
 func (c *command) verb(use, short, long, examples string, args cobra.PositionalArgs, f func(args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:                   use,

@@ -118,7 +118,6 @@ func levels(names []string, typed string) []string {
 	return found
 }
 
-// completeKey completes the keys of the dicts of PyTorch files.
 func (c *command) completeKey(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
 	defer cancel()

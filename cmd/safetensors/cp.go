@@ -121,7 +121,6 @@ func (f *copyFlags) plan() (p plan, err error) {
 	return p, p.parseQuantisation(f)
 }
 
-// parseQuantisation parses the flags of quantised tensors.
 func (p *plan) parseQuantisation(f *copyFlags) (err error) {
 	if f.dequantize != "" {
 		p.dequantize, err = parseDType(f.dequantize)

@@ -55,7 +55,6 @@ safetensors diff model model-fp8 --dequantize
 	return cmd
 }
 
-// diffFlags are the flags of diff.
 type diffFlags struct {
 	tolerance        compare.Tolerance
 	metadata, values bool
@@ -81,7 +80,6 @@ func narrow(a, b *source.Checkpoint, only pattern.Selection) error {
 	return nil
 }
 
-// rename renames the tensors of a source.
 func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 	if err := pattern.CheckRenames(src.Order, renames); err != nil {
 		return err
@@ -155,7 +153,6 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	return err
 }
 
-// comparisonOf compares the tensors of two sources.
 func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*report.Comparison, error) {
 	d := &report.Comparison{A: a.Name, B: b.Name, OnlyA: []string{}, OnlyB: []string{}, Different: []*report.Pair{}, Metadata: []report.Meta{}}
 	lonely := func(name string, a, b *report.Type) {

@@ -90,7 +90,6 @@ func unoccupied(dst dest.Destination, replace bool) error {
 	return err
 }
 
-// parsePairs reads KEY=VALUE arguments.
 func parsePairs(args []string) (map[string]string, error) {
 	pairs := make(map[string]string)
 	for _, arg := range args {

@@ -19,7 +19,6 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 )
 
-// copyFolder is copy of a folder to a folder.
 func (c *command) copyFolder(w *copyJob, dst dest.Shared, f copyFlags) error {
 	set := &dest.Set{
 		Shards: make(map[string]dest.Shard), Metadata: w.metadata, Force: f.force,

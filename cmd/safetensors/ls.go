@@ -47,7 +47,6 @@ safetensors ls --json s3://models/llama | jq .total.parameters
 	return cmd
 }
 
-// listFlags are the flags of ls.
 type listFlags struct {
 	only       []string
 	sort       string
@@ -214,7 +213,6 @@ func (t *total) add(x listed) {
 	t.Bytes += x.Bytes
 }
 
-// printMetadata prints a table of metadata.
 func (c *command) printMetadata(metadata map[string]string) error {
 	if len(metadata) == 0 {
 		return nil

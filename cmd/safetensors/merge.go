@@ -206,7 +206,6 @@ func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, erro
 	return all, nil
 }
 
-// addAdapters adds adapters to a model, one after another.
 func addAdapters(base *source.Checkpoint, adapters []*source.Checkpoint) (map[string]safetensors.Tensor, error) {
 	tensors := base.Tensors
 	for _, adapter := range adapters {

@@ -34,7 +34,6 @@ func planned(flags *pflag.FlagSet) map[string][]string {
 	return set
 }
 
-// copyPart is copy of one part.
 func (c *command) copyPart(names []string, name string, f copyFlags, p plan) error {
 	switch {
 	case f.ranks != 0:
@@ -113,7 +112,6 @@ func permanentLocal(err error) error {
 	return parts.Refuse(err)
 }
 
-// writePart writes a part of what is prepared.
 func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlags, p plan, pins []storage.Pin) error {
 	maxBytes, _ := term.ParseBytes(f.maxShardSize)
 	all := int64(0)

@@ -76,7 +76,6 @@ func (c *command) showTensor(name, tensor, slice string, values, asJSON bool) er
 	return nil
 }
 
-// printValues prints a tensor as a line of JSON.
 func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 	var head bytes.Buffer
 	err := term.PrintJSON(&head, struct {
@@ -96,7 +95,6 @@ func (c *command) printValues(file, name string, t safetensors.Tensor) error {
 	return err
 }
 
-// tensorOf returns a tensor of a source.
 func tensorOf(src *source.Checkpoint, name string) (safetensors.Tensor, error) {
 	t, ok := src.Tensors[name]
 	if why, refused := src.Refused[name]; refused {

@@ -107,7 +107,6 @@ func (c *command) printStats(rows []report.Tensor, total stats.Summary) {
 	c.printHistogram(total.Histogram)
 }
 
-// printHistogram prints a histogram as bars.
 func (c *command) printHistogram(h stats.Histogram) {
 	const width = 50
 	most := slices.Max(append([]int64{0}, h.Counts...))

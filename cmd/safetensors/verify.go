@@ -106,7 +106,6 @@ func newVerification(name string) *verification {
 	return &verification{File: name, OK: true, Files: []finding{}}
 }
 
-// add adds what was found of a file.
 func (v *verification) add(name, result, words string) {
 	v.Files = append(v.Files, finding{name, result, words})
 	v.OK = v.OK && (result == resultOK || result == resultIgnored)

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// signatureFlags are those of the verb verify for a signature.
 type signatureFlags struct {
 	file      string
 	publicKey string

@@ -151,7 +151,6 @@ func Write(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[stri
 	return nil
 }
 
-// headerOf returns the header of tensors to be written.
 func headerOf(tensors map[string]safetensors.Tensor, metadata map[string]string) (*safetensors.Header, error) {
 	h := &safetensors.Header{Metadata: metadata}
 	for name, tensor := range tensors {

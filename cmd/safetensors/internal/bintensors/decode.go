@@ -97,7 +97,6 @@ func (d *decoder) metadata() map[string]string {
 	return m
 }
 
-// tensor reads a dtype, a shape and data offsets.
 func (d *decoder) tensor() (info safetensors.TensorInfo) {
 	dtype := d.number()
 	if dtype >= uint64(len(dtypes)) {

@@ -25,7 +25,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 )
 
-// An azureStore is a container of Azure's Blob Storage.
 type azureStore struct{ client *container.Client }
 
 // openAzure takes the account, and what opens it, from the variables that Azure's own

@@ -182,7 +182,6 @@ func (s s3Store) delete(ctx context.Context, key string) error {
 	return refused(err)
 }
 
-// An s3Upload is a multipart upload.
 type s3Upload struct {
 	s3Store
 	key, id *string

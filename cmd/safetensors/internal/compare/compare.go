@@ -48,7 +48,6 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 	return d, nil
 }
 
-// A pair is two tensors that are being compared.
 type pair struct {
 	a, b      safetensors.Tensor
 	same      bool // of one dtype
@@ -67,7 +66,6 @@ type memory struct {
 	numbers [2][]float64
 }
 
-// block compares block number i.
 func (p *pair) block(i int64) (err error) {
 	m := p.idle.Get().(*memory)
 	defer p.idle.Put(m)

@@ -199,7 +199,6 @@ func (s *Set) resume(to Shared, there map[string]Stored) error {
 	return nil
 }
 
-// record records that a shard is complete.
 func (s *Set) record(to Shared, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,7 +77,6 @@ type Stored struct {
 	Version string
 }
 
-// path returns the path of a file in the folder.
 func (f folder) path(name string) (string, error) {
 	local, err := filepath.Localize(name)
 	if err != nil {
@@ -114,7 +113,6 @@ func (f folder) Files(fresh bool) (map[string]Stored, error) {
 
 func (f folder) Below(name string) Shared { return folder{name: f.PathOf(name)} }
 
-// temp returns a new name for a temporary file in the folder.
 func (f folder) temp() string {
 	return filepath.Join(f.name, fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))
 }
@@ -176,7 +174,6 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 	return nil, err
 }
 
-// link creates a file by a link.
 func (f folder) link(path string, data []byte) error {
 	temp := f.temp()
 	if err := WriteFile(temp, Writing(data)); err != nil {

@@ -210,7 +210,6 @@ func hasMember(r io.ReaderAt, size int64, suffix string) bool {
 	return starts(r, size, "PK") && zipfile.Holds(r, size, suffix)
 }
 
-// starts reports whether a file starts with a text.
 func starts(r io.ReaderAt, size int64, text string) bool {
 	return string(head(r, size, len(text))) == text
 }

@@ -268,7 +268,6 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 	return []float64{math.Sin((1-t)*angle) / math.Sin(angle), math.Sin(t*angle) / math.Sin(angle)}, nil
 }
 
-// part appends the elements of a block of a tensor to dst.
 func part(dst []float64, t safetensors.Tensor, block []safetensors.Range) ([]float64, error) {
 	p, err := t.Slice(block...)
 	if err != nil {

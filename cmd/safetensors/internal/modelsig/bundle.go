@@ -37,7 +37,6 @@ type Bundle struct {
 	sig     []byte
 }
 
-// bundleText is the JSON of a Bundle.
 type bundleText struct {
 	MediaType string `json:"mediaType"`
 	Material  struct {

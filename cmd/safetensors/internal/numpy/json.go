@@ -60,7 +60,6 @@ func (l *lists) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush writes the elements of the block.
 func (l *lists) flush() error {
 	n := len(l.block) * 8 / l.dtype.Bits()
 	t, err := safetensors.NewTensor(l.dtype, []int{n}, l.block)

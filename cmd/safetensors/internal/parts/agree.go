@@ -46,7 +46,6 @@ func (r *run) agree() error {
 	return fmt.Errorf("%s: other jobs replace the plan all the time", r.Name)
 }
 
-// read reads a small file.
 func (r *run) read(name string) ([]byte, error) { return r.To.Read(name, dest.MostSmall) }
 
 // create stores the plan in a folder that has none, unless that holds a checkpoint. It

@@ -134,7 +134,6 @@ func (s Shard) same(other Shard) bool {
 	return s.Name == other.Name && s.Size == other.Size && s.Header == other.Header
 }
 
-// flag shows a flag and its values.
 func flag(name string, values []string) string {
 	if len(values) == 0 {
 		return "no --" + term.Name(name)
@@ -164,7 +163,6 @@ func (p *Plan) complete(s Shard, files map[string]dest.Stored) bool {
 	return found && file.Size == s.Size && !(left && stale == file.Version)
 }
 
-// names returns the names of the shards.
 func (p *Plan) names() map[string]bool {
 	names := make(map[string]bool, len(p.Shards))
 	for _, s := range p.Shards {

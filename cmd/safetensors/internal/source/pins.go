@@ -30,7 +30,6 @@ func (c *Checkpoint) Pins() ([]storage.Pin, error) {
 	return pins, nil
 }
 
-// pinsOf returns the pins of several sources.
 func pinsOf(sources []*Checkpoint) (all []storage.Pin, err error) {
 	for i, c := range sources {
 		pins, err := c.Pins()

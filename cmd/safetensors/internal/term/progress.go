@@ -86,7 +86,6 @@ func interval() time.Duration {
 	return 10 * time.Second
 }
 
-// lines writes a line now and then.
 func lines(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
 	watch(total, done, interval(), quit, func(_ int64, state string) { fmt.Fprintf(w, "%s: %s\n", title, state) })
 }
