@@ -1,7 +1,9 @@
 package dest
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"path"
 
 	"github.com/gosafetensors/safetensors"
@@ -56,3 +58,60 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 	}
 	return set.Write(o)
 }
+
+func (o objects) Files(bool) (map[string]Stored, error) {
+	entries, err := fs.ReadDir(o.b.FS(o.folder), ".")
+	files := make(map[string]Stored, len(entries))
+	for _, e := range entries {
+		if info, _ := e.Info(); !e.IsDir() { // which a list has
+			files[e.Name()] = Stored{info.Size(), info.(interface{ Version() string }).Version()}
+		}
+	}
+	return files, err
+}
+
+func (o objects) Below(name string) Shared { return objects{b: o.b, folder: o.key(name)} }
+
+func (o objects) Read(name string, n int64) ([]byte, error) { return o.b.Start(o.key(name), n) }
+
+func (o objects) Create(name string, data []byte) (there []byte, err error) {
+	err = o.b.Create(o.key(name), data)
+	if errors.Is(err, fs.ErrExist) {
+		return o.Read(name, MostSmall)
+	}
+	return nil, err
+}
+
+func (o objects) Put(name string, data []byte) error {
+	return o.b.Write(o.key(name), int64(len(data)), Writing(data))
+}
+
+func (o objects) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
+	copyTo := func(w io.Writer) error { return safetensors.Write(w, tensors, metadata) }
+	return o.WriteCopy(name, sizeOf(tensors), copyTo, last)
+}
+
+func (o objects) WriteCopy(name string, size int64, copyTo func(io.Writer) error, last func() error) error {
+	return o.b.Write(o.key(name), size, func(w io.Writer) error {
+		err := copyTo(w)
+		if err == nil && last != nil {
+			err = last()
+		}
+		return err
+	})
+}
+
+func (o objects) Open() (*safetensors.File, error) {
+	return safetensors.OpenFS(o.b.FS(o.folder), ".")
+}
+
+func (o objects) PathOf(name string) string { return o.b.URL(o.key(name)) }
+
+func (o objects) Remove(name string) error { return o.b.Delete(o.key(name)) }
+
+// Sweep has nothing to do: the store removes the parts of uploads that nobody completes,
+// by itself or by a rule.
+func (o objects) Sweep() {}
+
+// AtOnce is 1: the parts of one shard are uploaded concurrently.
+func (o objects) AtOnce() int { return 1 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/hub"
 )
 
@@ -168,4 +171,46 @@ func readSideFile(fsys fs.FS, name string) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", name, maxSideFile)
 	}
 	return data, err
+}
+
+// A Pin is a file as it was when a source was opened. Another machine that opens the
+// source has the same pins, unless the source has changed.
+type Pin struct {
+	Name string `json:"name"` // in the folder of the source; of the second of several sources, 2:NAME
+	Size int64  `json:"size"`
+	Tag  string `json:"tag"` // an ETag, a time, a sum, a commit
+}
+
+// Pinned returns what was read and listed of a folder, by name. Of a file that was read its sum
+// counts.
+func (f *Folder) Pinned() []Pin {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	byName := make(map[string]Pin)
+	for _, p := range f.listed {
+		byName[p.Name] = p
+	}
+	for name, c := range f.files {
+		byName[name] = c.pin
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b Pin) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// indexName matches the names of indexes, that of a variant is
+// x.safetensors.index.fp16.json.
+var indexName = regexp.MustCompile(`(\.\w+)\.index(\.[A-Za-z]\w*)?\.json$`)
+
+// IsIndex reports whether a file is an index of safetensors, by its name.
+func IsIndex(name string) bool {
+	match := indexName.FindStringSubmatch(name)
+	return match != nil && match[1] == ".safetensors"
+}
+
+// IsTorchIndex reports whether a file is an index of files of torch.save, by its name.
+func IsTorchIndex(name string) bool {
+	match := indexName.FindStringSubmatch(name)
+	return match != nil && format.ByName(match[1]) == format.Torch
 }
