@@ -2,6 +2,7 @@ package quant
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -52,7 +53,10 @@ func Open(name string) (*safetensors.File, error) {
 
 func dequantizeFile(f *safetensors.File, c *config) (*safetensors.File, error) {
 	metadata := maps.Clone(f.Metadata())
-	if marker, ok := metadata[metadataMarker]; ok && c.method == "" {
+	if marker, ok := metadata[metadataMarker]; ok {
+		if c.method != "" {
+			return nil, fmt.Errorf("%s of ComfyUI in its metadata, though the config says quant_method %s", metadataMarker, quote(c.named))
+		}
 		var err error
 		if c, err = parseConfig([]byte(marker)); err != nil {
 			return nil, err

@@ -104,6 +104,7 @@ func TestRefused(t *testing.T) {
 		{"values without a dimension", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[1]}`), zeroed("a.weight", safetensors.BF16)), `tensor "a.weight": NF4: casting BF16 [] to U8: `},
 		{"scales without an offset", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1),
 			zeroed("a.weight.nested_absmax", safetensors.F32, 1), zeroed("a.weight.nested_quant_map", safetensors.F32, 256)), `nested_offset is missing`},
+		{"a state without a shape", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [] does not fill 1 bytes`},
 		{"scales of floats", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4]}`), zeroed("a.weight.nested_absmax", safetensors.F32, 1)), `tensor "a.weight.absmax": NF4: F32 [1,1], though the scales are quantised themselves`},
 		{"FP4 called NF4", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[4,4],"quant_type":"fp4"}`), `tensor "a.weight.quant_state.bitsandbytes__nf4": NF4: quant_type is fp4`},
 		{"scales of scales", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[4,4],"nested_blocksize":256}`), zeroed("a.weight.absmax", safetensors.U8, 1)), `"a.weight.nested_absmax" is missing`},

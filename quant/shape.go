@@ -154,7 +154,7 @@ func layState(m *module) {
 		}
 		n *= d
 	}
-	if cdiv(n, 2) != stored || stored == 0 {
+	if cdiv(n, 2) != stored || stored == 0 || len(m.state.Shape) == 0 {
 		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.state.Shape)), stored)
 	}
 	m.matrix.values.bytes = m.must(values)(bytes.Reshape(1, stored))

@@ -39,6 +39,8 @@ func dequantized(src *source.Checkpoint) (plain map[string]safetensors.Tensor, l
 	config, err := quant.FindConfig(src.Folder.ReadFile)
 	if marker, ok := src.Metadata[quantMarker]; ok && config == nil {
 		config = []byte(marker)
+	} else if ok && err == nil {
+		err = fmt.Errorf("%s of ComfyUI in its metadata, though there is a config that says how it is quantised", quantMarker)
 	}
 	if err == nil {
 		layouts, err = quant.Layouts(src.Tensors, config)
