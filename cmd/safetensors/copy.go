@@ -23,7 +23,7 @@ type copyJob struct {
 	origin   map[string]string // the name in src of each tensor, but for those of --quantize
 	read     int64             // bytes of src that this reads
 	config   []byte            // the new config.json; nil if there is none
-	side     []string          // files of src that come along
+	side     []string          // next to the weights: a new config.json, and files of src that come along
 	convert  *conversion
 }
 
@@ -63,6 +63,9 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
+	if !isFolder { // where a new config.json has no place
+		w.side = nil
+	}
 	if whole = whole && src.Layout != nil; whole {
 		err = c.copyFolder(w, folder, f)
 	} else if err = unoccupied(dst, f.force); err == nil {
@@ -87,7 +90,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if !f.json {
 		return nil
 	}
-	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.copied(folder)))
+	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.side))
 }
 
 // sideFiles returns the files of a source that --with-files copies.
@@ -148,32 +151,20 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *c
 	return w, err
 }
 
-// copyFiles writes the files next to the weights, if these are in a folder; else folder
-// is nil.
-func (w *copyJob) copyFiles(folder dest.Shared) error {
-	if folder != nil && w.config != nil {
-		if err := folder.Put("config.json", w.config); err != nil {
-			return err
-		}
-	}
+// copyFiles writes the files next to the weights.
+func (w *copyJob) copyFiles(folder dest.Shared) (err error) {
 	for _, name := range w.side {
-		data, err := w.src.Folder.ReadFile(name)
-		if err != nil {
-			return err
+		data := w.config
+		if name != "config.json" || data == nil {
+			if data, err = w.src.Folder.ReadFile(name); err != nil {
+				return err
+			}
 		}
 		if err := folder.Put(name, data); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// copied returns the names of the files that copyFiles writes.
-func (w *copyJob) copied(folder dest.Shared) []string {
-	if folder != nil && w.config != nil {
-		return append([]string{"config.json"}, w.side...)
-	}
-	return w.side
 }
 
 // A written is what cp wrote. Its fields are those of the JSON form.

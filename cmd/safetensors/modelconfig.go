@@ -34,6 +34,9 @@ func (w *copyJob) changeConfig(p *plan) error {
 	w.side = slices.DeleteFunc(w.side, func(name string) bool {
 		return name == "config.json" || p.requantizes() && slices.Contains(quantConfigs, name)
 	})
+	if w.config != nil {
+		w.side = append([]string{"config.json"}, w.side...)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
