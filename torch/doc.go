@@ -22,9 +22,10 @@
 //
 // A tensor in a dict, list or tuple within the selected one is named by its path,
 // such as "state.0.exp_avg"; a tensor that is all of the file, "tensor". A module, as
-// torch.save(model) saves, is the dict that its state_dict returns, without what hooks of the
-// program change in that. Tensors that are the same view of one storage are equal for
-// [safetensors.Tie], unless their elements repeat or overlap.
+// torch.save(model) saves, is the dict that its state_dict returns, without what the program
+// changes in that by hooks, or by methods of its classes such as get_extra_state. Those that
+// PyTorch, bitsandbytes or HQQ quantised are errors. Tensors that are the same view of one
+// storage are equal for [safetensors.Tie], unless their elements repeat or overlap.
 //
 // Entries without tensors become metadata, a string as it is, the rest as JSON: numbers,
 // bools, None, and containers of these. Any other entry, such as an object of the program, is

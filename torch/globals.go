@@ -58,14 +58,17 @@ var otherTensors = map[string]string{
 // otherKind says what an object is that stands for tensors of another kind, "" for any other.
 func otherKind(o *pickle.Object) string {
 	if isQuantized(o.Class) {
-		return "a module quantized by PyTorch; dequantize it before saving"
+		return "a quantized module; dequantize it before saving, or save the state_dict"
 	}
 	return otherTensors[o.Class.String()]
 }
 
-// isQuantized reports whether a class is that of modules of PyTorch with weights that are no
-// parameters. Those that models have before they are quantised are none.
+// isQuantized reports whether a class is that of modules with weights that are no parameters:
+// of HQQ, or of PyTorch, but for those that models have before they are quantised.
 func isQuantized(class pickle.Global) bool {
+	if class == (pickle.Global{Module: "hqq.core.quantize", Name: "HQQLinear"}) {
+		return true
+	}
 	of, ofTorch := strings.CutPrefix(class.Module, "torch.")
 	return ofTorch && strings.Contains("."+of+".", ".quantized.") && strings.HasPrefix(strings.TrimPrefix(of, "ao."), "nn.") &&
 		class.Name != "FloatFunctional" && class.Name != "FXFloatFunctional"
