@@ -205,7 +205,6 @@ func tensorSum(t safetensors.Tensor) (sum manifest.Sum, err error) {
 	return sum, err
 }
 
-// A job is work on some bytes.
 type job struct {
 	size int64
 	do   func() error

@@ -190,7 +190,6 @@ func (c *command) printListing(l *listing, f listFlags) error {
 	return c.printMetadata(l.Metadata)
 }
 
-// A listed is a tensor of a listing.
 type listed struct {
 	Name       string            `json:"name"`
 	DType      safetensors.DType `json:"dtype"`      // as in the file: "BF16"
@@ -199,7 +198,6 @@ type listed struct {
 	Bytes      int64             `json:"bytes"`      // in the file
 }
 
-// A total sums up tensors.
 type total struct {
 	DType      safetensors.DType `json:"dtype,omitzero"` // absent in the total of all
 	Tensors    int               `json:"tensors"`

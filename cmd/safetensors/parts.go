@@ -43,15 +43,12 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	case slices.Contains(names, "-"):
 		return usage("--part needs a SRC that each part can read, not standard input")
 	}
-	maxBytes, err := term.ParseBytes(f.maxShardSize)
-	if err != nil {
-		return usageError{err}
-	}
-	f.planned["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
-	dst, err := dest.Parse(c.ctx, name, c.stdout, maxBytes)
+	dst, err := c.openDestination(name, f.maxShardSize, 0)
 	if err != nil {
 		return err
 	}
+	maxBytes, _ := term.ParseBytes(f.maxShardSize) // which was read for dst
+	f.planned["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	shared, ok := dst.(dest.Shared)
 	if !ok {
 		return usage("--part: %s is not a folder that parts can fill together", term.Name(name))

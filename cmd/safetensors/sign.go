@@ -23,7 +23,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// signing is what the verb sign is told.
 type signing struct {
 	key, cert string
 	chain     []string
@@ -214,7 +213,6 @@ func (c *command) sumsOf(files []storage.File, m *modelsig.Manifest) ([][][]byte
 	})
 }
 
-// A named is a file that an index names.
 type named struct{ index, file string }
 
 // uncovered returns the files that indexes of checkpoints name and that are not covered:

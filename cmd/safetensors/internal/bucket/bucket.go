@@ -63,7 +63,6 @@ type attributes struct {
 	tag      string
 }
 
-// A listed is an object in a list.
 type listed struct {
 	key string
 	attributes

@@ -62,7 +62,6 @@ type Comparison struct {
 	Pairs []*Pair `json:"-"` // all of them, equal ones too
 }
 
-// A change is a row of the page.
 type change struct {
 	*Pair
 	Where string

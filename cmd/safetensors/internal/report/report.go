@@ -133,7 +133,6 @@ func largest(n int, rank func(i int) (marked bool, size float64)) []int {
 	return all[:min(n, maxRows)]
 }
 
-// A row is a tensor in the table.
 type row struct {
 	*Tensor
 	ID    int
