@@ -35,18 +35,11 @@ import (
 //   - sha256sum: sha256sum of the file
 //   - torch: PyTorch 2.15.0: safe_open, Tensor.to and save_file; min, max, mean, std, count_nonzero, isnan, isinf and histc of each tensor; addmm; consolidate_safetensors_files; dcp_to_torch_save, which writes a file of torch.save
 func BenchmarkCommand(b *testing.B) {
-	size := sized(giB, 4*miB)
-	model := input("command.safetensors", func(path string) { check(safetensors.WriteFile(path, randomModel(size), nil)) })
+	model, size := jobModel()
 	half := input("half.safetensors", func(path string) { check(safetensors.WriteFile(path, toBF16(model), nil)) })
 	ranks := input("ranks", func(path string) { saveRanks(path, model, 4) })
 	adapter := input("adapter", func(path string) { saveAdapter(path, model) })
-	folder := must(os.MkdirTemp(*inputs, "command-"))
-	defer os.RemoveAll(folder)
-	target := filepath.Join(folder, "new.safetensors")
-	w := work{bytes: size, before: func() {
-		check(os.RemoveAll(target))
-		unix.Sync()
-	}}
+	w, target := job(b, size, "new.safetensors", unix.Sync)
 
 	b.Run("copy-all-CPUs/impl=ours", w.command("cp", "--quiet", model, target))
 	b.Run("copy-all-CPUs/impl=cp", w.process("sh", "-c", `cp --sparse=never "$0" "$1" && sync "$1"`, model, target))
@@ -60,7 +53,7 @@ func BenchmarkCommand(b *testing.B) {
 	b.Run("merge-all-CPUs/impl=ours", merge.command("merge", "--quiet", half, target, "--lora", adapter))
 	b.Run("merge-all-CPUs/impl=torch", merge.foreign(torch, []string{"merge", half, adapter, target}))
 	b.Run("consolidate-all-CPUs/impl=ours", w.command("cp", "--quiet", ranks, target))
-	b.Run("consolidate-all-CPUs/impl=torch", w.foreign(torch, []string{"consolidate", ranks, folder}))
+	b.Run("consolidate-all-CPUs/impl=torch", w.foreign(torch, []string{"consolidate", ranks, filepath.Dir(target)}))
 	distcp := filepath.Join(*inputs, "distcp") // by torch, which nobody else shall have to start
 	if _, err := os.Stat(distcp); err != nil {
 		if torch.start() != nil {
@@ -70,6 +63,24 @@ func BenchmarkCommand(b *testing.B) {
 	}
 	b.Run("from-distcp-all-CPUs/impl=ours", w.command("cp", "--quiet", distcp, target))
 	b.Run("from-distcp-all-CPUs/impl=torch", w.foreign(torch, []string{"from-distcp", distcp, target}))
+}
+
+// jobModel returns a model of F32 for whole jobs, and how many bytes its tensors have.
+func jobModel() (path string, size int64) {
+	size = sized(giB, 4*miB)
+	return input("command.safetensors", func(path string) { check(safetensors.WriteFile(path, randomModel(size), nil)) }), size
+}
+
+// job returns what whole jobs have in common: a target in a folder of its own, which is removed
+// before each run, and then prepare is called.
+func job(b *testing.B, bytes int64, name string, prepare func()) (w work, target string) {
+	folder := must(os.MkdirTemp(*inputs, "job-"))
+	b.Cleanup(func() { os.RemoveAll(folder) })
+	target = filepath.Join(folder, name)
+	return work{bytes: bytes, before: func() {
+		check(os.RemoveAll(target))
+		prepare()
+	}}, target
 }
 
 // built returns the path of the command, which it builds once.

@@ -23,20 +23,13 @@ import (
 //   - compressed-tensors: compressed-tensors 0.20.0: convert_checkpoint with its CompressedTensorsDequantizer
 //   - torch: PyTorch 2.15.0: a loop over all tensors, number times scale, save_file
 func BenchmarkDequantize(b *testing.B) {
-	size := sized(giB, 4*miB)
-	model := input("command.safetensors", func(path string) { check(safetensors.WriteFile(path, randomModel(size), nil)) })
+	model, size := jobModel()
 	plain := input("plain", func(path string) {
 		check(os.Mkdir(path, 0o777))
 		check(safetensors.WriteFile(filepath.Join(path, "model.safetensors"), toBF16(model), nil))
 		check(os.WriteFile(filepath.Join(path, "config.json"), []byte(`{"model_type": "llama"}`), 0o666))
 	})
-	folder := must(os.MkdirTemp(*inputs, "dequantize-"))
-	defer os.RemoveAll(folder)
-	target := filepath.Join(folder, "new")
-	w := work{bytes: size / 2, before: func() {
-		check(os.RemoveAll(target))
-		unix.Sync()
-	}}
+	w, target := job(b, size/2, "new", unix.Sync)
 	for _, scheme := range []string{"fp8-block", "nvfp4", "int4"} {
 		source := input(scheme, func(path string) {
 			must(exec.Command(built(), "cp", "--quiet", plain, path, "--quantize", scheme).Output())

@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-
-	"github.com/gosafetensors/safetensors"
 )
 
 // BenchmarkSign signs a folder of one file, 1 GiB in the page cache, with a key of P-256,
@@ -26,8 +24,7 @@ import (
 //   - ours: safetensors sign, verify --signature
 //   - model-signing: model-signing 1.1.1: signing.Config.sign, verifying.Config.verify, with their defaults
 func BenchmarkSign(b *testing.B) {
-	size := sized(giB, 4*miB)
-	file := input("command.safetensors", func(path string) { check(safetensors.WriteFile(path, randomModel(size), nil)) })
+	file, size := jobModel()
 	model := input("model", func(path string) {
 		check(os.Mkdir(path, 0o777))
 		check(os.Link(file, filepath.Join(path, "model.safetensors")))
@@ -37,13 +34,7 @@ func BenchmarkSign(b *testing.B) {
 	signed := input("signed.sig", func(path string) {
 		must(exec.Command(built(), "sign", "--quiet", model, "--key", private, "--out", path).Output())
 	})
-	folder := must(os.MkdirTemp(*inputs, "sign-"))
-	defer os.RemoveAll(folder)
-	target := filepath.Join(folder, "new.sig")
-	w := work{bytes: size, before: func() {
-		check(os.RemoveAll(target))
-		readThrough(file)
-	}}
+	w, target := job(b, size, "new.sig", func() { readThrough(file) })
 	b.Run("sign-all-CPUs/impl=ours", w.command("sign", "--quiet", model, "--key", private, "--out", target))
 	b.Run("sign-all-CPUs/impl=model-signing", w.foreign(signing, []string{"sign", model, private, target}))
 	b.Run("verify-all-CPUs/impl=ours", w.command("verify", "--quiet", model, "--signature", signed, "--public-key", public))
