@@ -170,7 +170,7 @@ func (c *concat) slice(selected []selection) (Tensor, error) {
 		if s[c.dim].n == 0 && (along.drop || i < len(c.pieces)-1 || len(parts) > 0) {
 			continue
 		}
-		part, err := p.slice(rangesOf(s))
+		part, err := p.sliced(s)
 		if err != nil || along.drop {
 			return part, err
 		}

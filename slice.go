@@ -113,6 +113,11 @@ func (t Tensor) slice(ranges []Range) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+	return t.sliced(selected)
+}
+
+// sliced returns what is selected in each dimension.
+func (t Tensor) sliced(selected []selection) (Tensor, error) {
 	if t.concat != nil {
 		return t.concat.slice(selected)
 	}
@@ -154,22 +159,6 @@ func selectIn(shape []int, ranges []Range) ([]selection, error) {
 		}
 	}
 	return selected, nil
-}
-
-// rangesOf returns selections as ranges.
-func rangesOf(selected []selection) []Range {
-	ranges := make([]Range, len(selected))
-	for i, s := range selected {
-		switch {
-		case s.drop:
-			ranges[i] = At(s.first)
-		case s.n == 0:
-			ranges[i] = Span(0, 0)
-		default:
-			ranges[i] = Span(s.first, s.first+(s.n-1)*s.step+1).By(s.step)
-		}
-	}
-	return ranges
 }
 
 // Part returns the i-th of n equal parts of t along dimension dim, 0 ≤ i < n. n must
