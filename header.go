@@ -237,15 +237,6 @@ func (t *table) checkNames() error {
 	return nil
 }
 
-// checkDataSize checks that the tensors fill a data buffer of that size, -1 if unknown.
-func (t *table) checkDataSize(size int64) error {
-	broken := checkDataSize(t.dataSize(), size)
-	if broken == "" {
-		return nil
-	}
-	return &FormatError{Offset: t.size() + min(t.dataSize(), size), Reason: broken, truncated: size < t.dataSize()}
-}
-
 // checkLayout checks that the tensors follow one another from the first byte of
 // the data buffer on.
 func (t *table) checkLayout() error {

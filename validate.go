@@ -187,17 +187,19 @@ func checkNext(end, begin int64) (broken string) {
 	return ""
 }
 
-// checkDataSize checks that the tensors, which end at end, fill a data buffer of
-// size bytes. The size is -1 if unknown.
-func checkDataSize(end, size int64) (broken string) {
+// checkDataSize checks that the tensors of a table fill a data buffer of size bytes, -1 if
+// unknown.
+func (t *table) checkDataSize(size int64) error {
+	end, reason := t.dataSize(), ""
 	switch {
-	case size < 0:
+	case size < 0 || end == size:
+		return nil
 	case end > size:
-		return fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, the file has %d", end, size)
-	case end < size:
-		return fmt.Sprintf("the tensors end at %d, but the data buffer has %d bytes: %d belong to no tensor", end, size, size-end)
+		reason = fmt.Sprintf("the data buffer is truncated: the tensors need %d bytes, the file has %d", end, size)
+	default:
+		reason = fmt.Sprintf("the tensors end at %d, but the data buffer has %d bytes: %d belong to no tensor", end, size, size-end)
 	}
-	return ""
+	return &FormatError{Offset: t.size() + min(end, size), Reason: reason, truncated: end > size}
 }
 
 // formatShape writes a shape as in a file, cut where it is very long.
