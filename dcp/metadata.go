@@ -281,22 +281,18 @@ func readStored(v any) (s stored, err error) {
 // the tuple, or the list of all chunks, once for many.
 func ints(u *pickle.Unpickler, fields *pickle.Dict, name string) ([]int, error) {
 	v, _ := fields.Get(name)
-	t, ok := v.(pickle.Tuple)
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("%s in place of a tuple", pickle.Describe(v))
-	case len(t) > maxRank:
-		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), maxRank)
-	}
+	t, err := pickle.Ints(v, maxRank)
 	const slice = 2 // steps of the slice, and of half the chunk that holds it
-	if err := u.Charge(slice + len(t)); err != nil {
+	if err == nil {
+		err = u.Charge(slice + len(t))
+	}
+	if err != nil {
 		return nil, err
 	}
 	out := make([]int, len(t))
-	for i, item := range t {
-		n, ok := item.(int64)
-		if !ok || n < 0 || int64(int(n)) != n {
-			return nil, fmt.Errorf("%s in place of a size that is not negative", pickle.Describe(item))
+	for i, n := range t {
+		if n < 0 || int64(int(n)) != n {
+			return nil, fmt.Errorf("%d in place of a size that is not negative", n)
 		}
 		out[i] = int(n)
 	}

@@ -234,11 +234,11 @@ func newTensor(g pickle.Global, args pickle.Tuple, u *pickle.Unpickler) (any, er
 	if !ok1 || !ok2 {
 		return nil, errors.New("its storage or its offset is invalid")
 	}
-	shape, err := ints(args[2])
+	shape, err := pickle.Ints(args[2], maxRank)
 	if err != nil {
 		return nil, fmt.Errorf("its shape: %w", err)
 	}
-	if t.strides, err = ints(args[3]); err != nil {
+	if t.strides, err = pickle.Ints(args[3], maxRank); err != nil {
 		return nil, fmt.Errorf("its strides: %w", err)
 	}
 	if err := u.Charge(len(shape) + len(t.strides)); err != nil {
@@ -291,21 +291,3 @@ func checkMetadata(metadata any) error {
 
 // maxRank is the most dimensions of a tensor.
 const maxRank = 64
-
-// ints returns a tuple of integers, one for each dimension.
-func ints(v any) ([]int64, error) {
-	t, ok := v.(pickle.Tuple)
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("%s in place of a tuple of integers", pickle.Describe(v))
-	case len(t) > maxRank:
-		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), maxRank)
-	}
-	out := make([]int64, len(t))
-	for i, item := range t {
-		if out[i], ok = item.(int64); !ok {
-			return nil, fmt.Errorf("%s in place of an integer", pickle.Describe(item))
-		}
-	}
-	return out, nil
-}

@@ -106,6 +106,24 @@ func (d *Dict) index() {
 	}
 }
 
+// Ints returns a tuple of at most so many integers, such as a shape.
+func Ints(v any, most int) ([]int64, error) {
+	t, ok := v.(Tuple)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s in place of a tuple of integers", Describe(v))
+	case len(t) > most:
+		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), most)
+	}
+	out := make([]int64, len(t))
+	for i, item := range t {
+		if out[i], ok = item.(int64); !ok {
+			return nil, fmt.Errorf("%s in place of an integer", Describe(item))
+		}
+	}
+	return out, nil
+}
+
 // Describe says what a value is, for an error.
 func Describe(v any) string {
 	switch v := v.(type) {
