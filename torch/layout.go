@@ -229,10 +229,10 @@ func (g gather) span(first, last int64) (begin, end int64) {
 
 // A source is the data of a storage, of size bytes.
 type source struct {
-	r         io.ReaderAt                       // nil if it is compressed
-	fill      func(dst []byte, off int64) error // reads all of it
-	size      int64
-	bigEndian bool
+	r          io.ReaderAt
+	size       int64
+	bigEndian  bool
+	compressed bool
 }
 
 // tensor returns all elements of a storage, and room for rows beyond its end.
@@ -249,16 +249,15 @@ func (s source) tensor(e element) (safetensors.Tensor, error) {
 	if n <= math.MaxInt/padding {
 		shape[0] = int(n) * padding
 	}
-	if s.r != nil && (!s.bigEndian || e.Number == 1) {
-		return safetensors.NewTensorAt(dtype, shape, padded{s.r, n * int64(e.Width)})
+	r := padded{s.r, n * int64(e.Width)}
+	if !s.bigEndian || e.Number == 1 {
+		return safetensors.NewTensorAt(dtype, shape, r)
 	}
 	return safetensors.NewTensorFunc(dtype, shape, func(dst []byte) error {
-		dst = dst[:n*int64(e.Width)]
-		err := s.fill(dst, 0)
-		if s.bigEndian {
-			for number := range slices.Chunk(dst, e.Number) {
-				slices.Reverse(number)
-			}
+		dst = dst[:r.size]
+		_, err := r.ReadAt(dst, 0)
+		for number := range slices.Chunk(dst, e.Number) {
+			slices.Reverse(number)
 		}
 		return err
 	})

@@ -65,18 +65,15 @@ func TestAgainstSlow(t *testing.T) {
 			data[i] = byte(random.Uint32())
 		}
 		want := l.slow(data, e.Width)
-		fill := func(dst []byte, off int64) error { copy(dst, data[off:]); return nil }
 		swapped := bytes.Clone(data)
 		for i := 0; i < len(swapped); i += e.Number {
 			for k := range e.Number {
 				swapped[i+k] = data[i+e.Number-1-k]
 			}
 		}
-		fillSwapped := func(dst []byte, off int64) error { copy(dst, swapped[off:]); return nil }
 		for name, s := range map[string]source{
-			"reader":     {bytes.NewReader(data), fill, int64(len(data)), false},
-			"compressed": {nil, fill, int64(len(data)), false},
-			"big-endian": {bytes.NewReader(swapped), fillSwapped, int64(len(data)), true},
+			"reader":     {r: bytes.NewReader(data), size: int64(len(data))},
+			"big-endian": {r: bytes.NewReader(swapped), size: int64(len(data)), bigEndian: true},
 		} {
 			all := must(s.tensor(e))
 			end := must(l.check(int64(n), e.Width))

@@ -99,8 +99,8 @@ func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
 		return made, err
 	}
 	bytes := made.Size()
-	if src.r == nil && bytes > 0 {
-		bytes = max(bytes, src.size) // all of it is unpacked
+	if src.compressed && bytes > 0 {
+		bytes = max(bytes, src.size) // all of it may be unpacked again
 	}
 	if bytes > v.left {
 		return made, fmt.Errorf("%v is too large for this file: its tensors repeat the same data too often", made)

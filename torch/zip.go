@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/zipfile"
@@ -92,11 +94,20 @@ func (z *zipFile) data(s *storage) (source, error) {
 	if m == nil {
 		return source{}, fmt.Errorf("the archive has no storage %.200q", s.key)
 	}
-	src := source{m.Stored(), m.ReadFull, m.Size, z.bigEndian}
-	if src.r == nil {
-		if err := m.CheckUnpack(); err != nil {
-			return src, fmt.Errorf("storage %.200q: %w", s.key, err)
-		}
+	if err := m.CheckUnpack(); err != nil {
+		return source{}, fmt.Errorf("storage %.200q: %w", s.key, err)
 	}
-	return src, s.check(m.Size)
+	return source{m.Content(unpack), m.Size, z.bigEndian, m.Compressed()}, s.check(m.Size)
+}
+
+// unpack returns the content of a compressed member, if this machine has the memory.
+func unpack(m *zipfile.Member) ([]byte, error) {
+	if m.Size > math.MaxInt {
+		return nil, fmt.Errorf("zip member %.200q: %d bytes exceed the address space", m.Name, m.Size)
+	}
+	content, err := safetensors.NewTensorFunc(safetensors.U8, []int{int(m.Size)}, m.ReadFull)
+	if err != nil {
+		return nil, err
+	}
+	return safetensors.Append([]byte(nil), content)
 }

@@ -7,6 +7,7 @@ package zipfile
 
 import (
 	"archive/zip"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // An Archive is an open zip archive.
@@ -30,6 +32,8 @@ type Member struct {
 	file  *zip.File
 	r     io.ReaderAt // the archive
 	start int64       // of the stored bytes in it
+	held  *contents   // of all members of the archive
+	once  sync.Mutex  // held while it is unpacked
 }
 
 // Holds reports whether a file is an archive with a member whose name ends in suffix. It
@@ -66,7 +70,9 @@ func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) e
 		return nil, err
 	}
 	a := &Archive{byName: make(map[string]*Member, len(members))}
+	held := &contents{of: make(map[*Member][]byte)}
 	for _, m := range members {
+		m.held = held
 		if a.byName[m.Name] != nil {
 			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)
 		}
@@ -131,13 +137,69 @@ func newMember(r io.ReaderAt, size int64, f *zip.File) (*Member, error) {
 // Member returns the member of that name, nil if there is none.
 func (a *Archive) Member(name string) *Member { return a.byName[name] }
 
-// Stored returns the content of a member that is not compressed, to be read by offset, and
-// nil of any other. The checksum is not verified, which would take reading all of it.
-func (m *Member) Stored() io.ReaderAt {
-	if m.file.Method != zip.Store {
-		return nil
+// Compressed reports whether a member is compressed.
+func (m *Member) Compressed() bool { return m.file.Method != zip.Store }
+
+// Content returns the content of a member, to be read at any place. That of a compressed one is
+// what unpack returns at the first read: it stays in memory, so that no other read unpacks it, until
+// others need the room. That of any other is read where it is; its checksum is not verified, which
+// would take reading all of it.
+func (m *Member) Content(unpack func(*Member) ([]byte, error)) io.ReaderAt {
+	if !m.Compressed() {
+		return io.NewSectionReader(m.r, m.start, m.Size)
 	}
-	return io.NewSectionReader(m.r, m.start, m.Size)
+	return unpacked{m, unpack}
+}
+
+type unpacked struct {
+	*Member
+	unpack func(*Member) ([]byte, error)
+}
+
+func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
+	u.once.Lock()
+	b, known := u.held.get(u.Member)
+	var err error
+	if !known {
+		if b, err = u.unpack(u.Member); err == nil {
+			u.held.add(u.Member, b)
+		}
+	}
+	u.once.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return bytes.NewReader(b).ReadAt(p, off)
+}
+
+// contents are those of the members of an archive that were unpacked last.
+type contents struct {
+	mu    sync.Mutex
+	of    map[*Member][]byte
+	order []*Member
+	size  int64
+}
+
+func (c *contents) get(m *Member) (b []byte, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, known = c.of[m]
+	return b, known
+}
+
+// add adds a content in place of the oldest ones, but for one, where they take too much memory:
+// whoever reads a file in order may read the end of one member and the start of the next.
+func (c *contents) add(m *Member, b []byte) {
+	const most = 256 << 20
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[m], c.order, c.size = b, append(c.order, m), c.size+int64(len(b))
+	for len(c.order) > 2 && c.size > most {
+		oldest := c.order[0]
+		c.size -= int64(len(c.of[oldest]))
+		delete(c.of, oldest)
+		c.order = c.order[1:]
+	}
 }
 
 // CheckUnpack refuses to unpack a compressed member into memory if it packs much better
@@ -153,15 +215,12 @@ func (m *Member) CheckUnpack() error {
 	return nil
 }
 
-// ReadFull fills dst with the content of a member from byte off on. It reads all of the
-// content, and verifies the checksum.
-func (m *Member) ReadFull(dst []byte, off int64) error {
+// ReadFull fills dst with the first bytes of a member. It reads all of the content, and verifies
+// the checksum.
+func (m *Member) ReadFull(dst []byte) error {
 	r, err := m.Open()
 	if err == nil {
 		defer r.Close()
-		_, err = io.CopyN(io.Discard, r, off)
-	}
-	if err == nil {
 		_, err = io.ReadFull(r, dst)
 	}
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -76,23 +77,54 @@ func TestMembers(t *testing.T) {
 	require.Len(t, a.Members, 3)
 	require.Nil(t, a.Member("c"))
 	m := a.Member("b")
-	b, err := io.ReadAll(io.NewSectionReader(m.Stored(), 0, m.Size))
+	b, err := io.ReadAll(io.NewSectionReader(m.Content(nil), 0, m.Size))
 	require.NoError(t, err)
 	require.Equal(t, "1234", string(b))
-	part := make([]byte, 2)
-	require.NoError(t, m.ReadFull(part, 1))
-	require.Equal(t, "23", string(part))
 	m = a.Member("a")
-	require.Nil(t, m.Stored())
-	require.NoError(t, m.ReadFull(part, m.Size-3))
-	require.Equal(t, "ex", string(part))
-	require.ErrorIs(t, m.ReadFull(part, m.Size-1), io.ErrUnexpectedEOF)
-	require.ErrorIs(t, m.ReadFull(part, m.Size+1), io.ErrUnexpectedEOF)
+	part := make([]byte, 2)
+	require.NoError(t, m.ReadFull(part))
+	require.Equal(t, "te", string(part))
+	require.ErrorIs(t, m.ReadFull(make([]byte, m.Size+1)), io.ErrUnexpectedEOF)
 	b, err = m.ReadAll(m.Size)
 	require.NoError(t, err)
 	require.Equal(t, text, string(b))
 	_, err = m.ReadAll(3999)
 	require.EqualError(t, err, `zip member "a" has 4000 bytes, more than 3999`)
+}
+
+// TestContent: a compressed member is unpacked once, however many reads there are, until others
+// took its room; an error is not kept.
+func TestContent(t *testing.T) {
+	const size = 100 << 20
+	a, err := open(archive(t, deflated(t, "a", "text"), deflated(t, "b", "more"), deflated(t, "c", "last")))
+	require.NoError(t, err)
+	broken, unpacked := errors.New("broken"), map[string]int{}
+	unpack := func(m *Member) ([]byte, error) {
+		if unpacked[m.Name]++; unpacked[m.Name] == 1 {
+			return nil, broken
+		}
+		b := make([]byte, size)
+		return b, m.ReadFull(b[size-4:])
+	}
+	read := func(name string) string {
+		part := make([]byte, 9)
+		n, err := a.Member(name).Content(unpack).ReadAt(part, size-3)
+		require.Equal(t, io.EOF, err)
+		return string(part[:n])
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		_, err := a.Member(name).Content(unpack).ReadAt(make([]byte, 1), 0)
+		require.Equal(t, broken, err)
+	}
+	for range 3 {
+		require.Equal(t, "ext", read("a"))
+		require.Equal(t, "ore", read("b"))
+	}
+	require.Equal(t, map[string]int{"a": 2, "b": 2, "c": 1}, unpacked)
+	require.Equal(t, "ast", read("c"))
+	require.Equal(t, "ore", read("b"))
+	require.Equal(t, "ext", read("a"))
+	require.Equal(t, map[string]int{"a": 3, "b": 2, "c": 2}, unpacked)
 }
 
 func TestRefused(t *testing.T) {
@@ -163,7 +195,7 @@ func TestLyingContent(t *testing.T) {
 			require.NoError(t, err)
 			_, err = a.Member("a").ReadAll(1 << 30)
 			require.ErrorContains(t, err, `zip member "a": `)
-			require.ErrorContains(t, a.Member("a").ReadFull(make([]byte, 1), 0), `zip member "a": `)
+			require.ErrorContains(t, a.Member("a").ReadFull(make([]byte, 1)), `zip member "a": `)
 		})
 	}
 }
@@ -221,7 +253,7 @@ func TestZip64(t *testing.T) {
 	m := a.Member("a")
 	require.EqualValues(t, size, m.Size)
 	b := make([]byte, 10)
-	n, err := m.Stored().ReadAt(b, size-7)
+	n, err := m.Content(nil).ReadAt(b, size-7)
 	require.Equal(t, 7, n)
 	require.Equal(t, io.EOF, err)
 }

@@ -2,9 +2,9 @@
 // archive of them.
 //
 // Open and OpenNPY read the headers only. The data of an array is read when its tensor
-// is. In memory are held: the arrays of a compressed archive (numpy.savez_compressed), those
-// that are big-endian, and matrices in Fortran order. A compressed array that packs much
-// better than weights can, and is large, is refused.
+// is. In memory are held: the arrays of a compressed archive (numpy.savez_compressed) that were
+// read last, and matrices in Fortran order. A compressed array that packs much better than weights
+// can, and is large, is refused.
 //
 // Arrays of objects, strings, dates, records and raw bytes are refused, and so is what
 // safetensors has no dtype for. NumPy has none for BF16 and the floats of up to 8 bits:
@@ -77,13 +77,23 @@ func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	if err != nil {
 		return safetensors.Tensor{}, err
 	}
-	if m.Stored() == nil {
-		if err := m.CheckUnpack(); err != nil {
-			return safetensors.Tensor{}, unsupported{err}
-		}
-		return h.layOut(m.Size, nil, m.ReadFull)
+	if err := m.CheckUnpack(); err != nil {
+		return safetensors.Tensor{}, unsupported{err}
 	}
-	return h.layOut(m.Size, m.Stored(), m.ReadFull)
+	return h.layOut(m.Size, m.Content(unpack))
+}
+
+// unpack returns the content of a compressed member, if this machine has the memory.
+func unpack(m *zipfile.Member) ([]byte, error) {
+	if m.Size > math.MaxInt {
+		return nil, fmt.Errorf("zip member %.200q: %d bytes exceed the address space", m.Name, m.Size)
+	}
+	content, err := safetensors.NewTensorFunc(safetensors.U8, []int{int(m.Size)}, m.ReadFull)
+	if err != nil {
+		return nil, err
+	}
+	b, err := safetensors.Append([]byte(nil), content)
+	return b, term.Bare(err)
 }
 
 // OpenNPY returns the array of the .npy file of size bytes in r, under ArrayName. r
@@ -93,35 +103,25 @@ func OpenNPY(r io.ReaderAt, size int64) (map[string]safetensors.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("npy file: %w", err)
 	}
-	t, err := h.layOut(size, r, func(dst []byte, off int64) error {
-		_, err := io.ReadFull(io.NewSectionReader(r, off, size-off), dst)
-		return err
-	})
+	t, err := h.layOut(size, r)
 	if err != nil {
 		return nil, fmt.Errorf("npy file: %w", err)
 	}
 	return map[string]safetensors.Tensor{ArrayName: t}, nil
 }
 
-// layOut returns the array of a .npy file of size bytes. r reads it at any place, and is nil
-// for a compressed one; fill reads from an offset on.
-func (h *header) layOut(size int64, r io.ReaderAt, fill func(dst []byte, off int64) error) (t safetensors.Tensor, err error) {
+// layOut returns the array of the .npy file of size bytes in r.
+func (h *header) layOut(size int64, r io.ReaderAt) (safetensors.Tensor, error) {
 	shape := slices.Clone(h.shape)
 	if h.fortran { // the first index varies fastest
 		slices.Reverse(shape)
 	}
 	data := size - h.size
-	if r != nil && h.swap == 0 {
-		t, err = safetensors.NewTensorAt(h.dtype, shape, io.NewSectionReader(r, h.size, data))
-	} else {
-		t, err = safetensors.NewTensorFunc(h.dtype, shape, func(dst []byte) error {
-			err := fill(dst, h.size)
-			for number := range slices.Chunk(dst, max(1, h.swap)) {
-				slices.Reverse(number)
-			}
-			return err
-		})
+	r = io.NewSectionReader(r, h.size, data)
+	if h.swap > 0 {
+		r = swapped{r, h.swap}
 	}
+	t, err := safetensors.NewTensorAt(h.dtype, shape, r)
 	if err == nil && h.fortran {
 		t, err = t.Transpose()
 	}
@@ -134,6 +134,26 @@ func (h *header) layOut(size int64, r io.ReaderAt, fill func(dst []byte, off int
 		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), data)
 	}
 	return t, nil
+}
+
+// swapped is numbers of some bytes, each with its bytes in the other order.
+type swapped struct {
+	r    io.ReaderAt
+	size int
+}
+
+func (s swapped) ReadAt(p []byte, off int64) (int, error) {
+	skip := int(off % int64(s.size)) // bytes of a number before p
+	all := make([]byte, (skip+len(p)+s.size-1)/s.size*s.size)
+	n, err := s.r.ReadAt(all, off-int64(skip))
+	if n == len(all) {
+		err = nil
+	}
+	all = all[:n-n%s.size]
+	for number := range slices.Chunk(all, s.size) {
+		slices.Reverse(number)
+	}
+	return copy(p, all[min(skip, len(all)):]), err
 }
 
 // Write writes the tensors as numpy.savez does: an archive of .npy files, not

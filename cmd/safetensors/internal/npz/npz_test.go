@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -269,6 +270,56 @@ func TestPacked(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, tensors)
 	require.ErrorContains(t, refused["w"], "would have to be unpacked into memory; store the archive without compression")
+}
+
+// counting counts the bytes that are read.
+type counting struct {
+	r io.ReaderAt
+	n int
+}
+
+func (c *counting) ReadAt(p []byte, off int64) (int, error) {
+	n, err := c.r.ReadAt(p, off)
+	c.n += n
+	return n, err
+}
+
+// TestWindows: an array that is read window by window is read, and unpacked, once.
+func TestWindows(t *testing.T) {
+	var content, b bytes.Buffer
+	content.Write(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (300000,), }", ""))
+	for i := range 300_000 {
+		require.NoError(t, binary.Write(&content, binary.BigEndian, float32(i)))
+	}
+	w := zip.NewWriter(&b)
+	f, err := w.Create("w.npy")
+	require.NoError(t, err)
+	_, err = f.Write(content.Bytes())
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	for name, data := range map[string][]byte{"npz": b.Bytes(), "npy": content.Bytes()} {
+		r := &counting{r: bytes.NewReader(data)}
+		tensors, _, err := Open(r, int64(len(data)))
+		if name == "npy" {
+			tensors, err = OpenNPY(r, int64(len(data)))
+		}
+		require.NoError(t, err)
+		for _, x := range tensors {
+			part := make([]byte, 1001)
+			for off := 0; off < 1_200_000; off += len(part) {
+				n, err := x.ReadAt(part, int64(off))
+				require.Equal(t, min(len(part), 1_200_000-off), n)
+				if n == len(part) {
+					require.NoError(t, err)
+				}
+				for i := range n {
+					word := math.Float32bits(float32((off + i) / 4))
+					require.Equal(t, byte(word>>(8*((off+i)%4))), part[i])
+				}
+			}
+		}
+		require.Less(t, r.n, 3*len(data))
+	}
 }
 
 // npy returns a file with this header text and data.
