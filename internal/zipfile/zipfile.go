@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -161,6 +162,7 @@ func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
 	b, known := u.held.get(u.Member)
 	var err error
 	if !known {
+		u.held.makeRoom(u.Size)
 		if b, err = u.unpack(u.Member); err == nil {
 			u.held.add(u.Member, b)
 		}
@@ -171,6 +173,9 @@ func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return bytes.NewReader(b).ReadAt(p, off)
 }
+
+// heldBytes is how much memory contents take, unless the last two are larger. A test has less.
+var heldBytes = int64(256 << 20)
 
 // contents are those of the members of an archive that were unpacked last.
 type contents struct {
@@ -187,18 +192,25 @@ func (c *contents) get(m *Member) (b []byte, known bool) {
 	return b, known
 }
 
-// add adds a content in place of the oldest ones, but for one, where they take too much memory:
-// whoever reads a file in order may read the end of one member and the start of the next.
 func (c *contents) add(m *Member, b []byte) {
-	const most = 256 << 20
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of[m], c.order, c.size = b, append(c.order, m), c.size+int64(len(b))
-	for len(c.order) > 2 && c.size > most {
+	c.of[m], c.order, c.size = b, append(c.order, m), c.size+m.Size
+}
+
+// makeRoom drops the oldest contents, but for one, where they and size bytes more take too much
+// memory: whoever reads a file in order may read the end of one member and the start of the next.
+func (c *contents) makeRoom(size int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.order) > 1 && c.size+size > heldBytes {
 		oldest := c.order[0]
-		c.size -= int64(len(c.of[oldest]))
+		c.size -= oldest.Size
 		delete(c.of, oldest)
 		c.order = c.order[1:]
+	}
+	if size >= 32<<20 {
+		runtime.GC() // which would wait until the heap has doubled
 	}
 }
 
