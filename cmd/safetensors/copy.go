@@ -8,6 +8,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -47,6 +48,10 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
+	to := format.ByName(name)
+	if to != nil && to.NoMetadata && (f.tie || f.meta != nil) {
+		return usage("--meta, --tie: a %s has no place for metadata", to.Name)
+	}
 	if f.withFiles && !isFolder {
 		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
 	}
@@ -78,6 +83,11 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	}
 	for _, text := range w.convert.notes() {
 		c.opener.Note(text)
+	}
+	lost := maps.Clone(w.metadata)
+	delete(lost, "format") // which says what made the file
+	if to != nil && to.NoMetadata && len(lost) > 0 {
+		c.opener.Note(fmt.Sprintf("the metadata of %s is left out: a %s has no place for it", storage.Shown(src.Name), to.Name))
 	}
 	if p.requantizes() && (folder == nil || w.config == nil) {
 		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")

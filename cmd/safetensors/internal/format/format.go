@@ -41,6 +41,9 @@ type Format struct {
 
 	// Write writes a file. It is nil if the format is not written.
 	Write func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
+
+	// NoMetadata is true of a format that has no place for metadata.
+	NoMetadata bool
 }
 
 // Contents are what a file holds. Refused are its entries that cannot be read, by their
@@ -79,8 +82,9 @@ var Table = []*Format{
 			return &Contents{Tensors: tensors, Refused: refused}, err
 		},
 		Write: func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
-			return npz.Write(w, tensors) // it has no place for metadata
+			return npz.Write(w, tensors)
 		},
+		NoMetadata: true,
 	},
 	{
 		Name: "NumPy array", Endings: []string{".npy"},
