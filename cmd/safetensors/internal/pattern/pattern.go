@@ -200,6 +200,8 @@ func replacement(text string, groups int) (to string, err error) {
 				err = fmt.Errorf(`%s: the expression has %d groups`, s, groups)
 			}
 			return "${" + escaped + "}"
+		case ok && ('a' <= escaped[0] && escaped[0] <= 'z' || 'A' <= escaped[0] && escaped[0] <= 'Z'):
+			err = fmt.Errorf(`there is no %s in a replacement`, s) // some seds have \n and \U
 		}
 		return strings.ReplaceAll(escaped, "$", "$$")
 	})

@@ -86,7 +86,7 @@ func TestRename(t *testing.T) {
 		require.NoError(t, err, c.rename)
 		require.Equal(t, c.want, r.Apply(c.name), c.rename)
 	}
-	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`} {
+	for _, bad := range []string{"", "s", "x/a/b/", "s/a/b", "s/a/b/x", "s/(/b/", `s/a/\1/`, "s/a/b/c/", `s\a\b\`, "s/a/\xff/", `s/a/b\/`, `s/a/b/\`, `s/a/\U&/`, `s/a/\n/`} {
 		_, err := ParseRename(bad)
 		require.Error(t, err, bad)
 	}
