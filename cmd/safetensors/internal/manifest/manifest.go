@@ -10,6 +10,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // A Sum is a SHA-256 sum.
@@ -31,8 +32,14 @@ type Entry struct {
 	Type string // of a tensor: "BF16 [2,3]"
 }
 
-// Write writes a manifest.
+// Write writes a manifest. It refuses the names of files that a terminal would obey: sha256sum
+// has no escapes for them.
 func (m *Manifest) Write(w io.Writer) error {
+	for _, e := range m.Files {
+		if strings.ContainsFunc(e.Name, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r) }) {
+			return fmt.Errorf("the file name %q has control characters, which a list of sums would not escape", e.Name)
+		}
+	}
 	b := bufio.NewWriter(w)
 	for _, e := range m.Files {
 		name := escape.Replace(e.Name)

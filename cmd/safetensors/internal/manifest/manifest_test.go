@@ -26,6 +26,16 @@ func TestRoundTrip(t *testing.T) {
 	require.Equal(t, m, got)
 }
 
+// TestControls: a name that a terminal would obey is not written, nor anything else.
+func TestControls(t *testing.T) {
+	for _, name := range []string{"\x1b[31m", "a\x07", "\u009b", "\x00", "\x7f"} {
+		var b bytes.Buffer
+		m := &Manifest{Files: []Entry{{Name: "model.safetensors"}, {Name: name}}}
+		require.ErrorContains(t, m.Write(&b), "has control characters", "%q", name)
+		require.Zero(t, b.Len())
+	}
+}
+
 // zeros is an endless line; it fails a test that reads more than it should.
 type zeros struct{ left int }
 
