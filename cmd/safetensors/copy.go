@@ -84,11 +84,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	for _, text := range w.convert.notes() {
 		c.opener.Note(text)
 	}
-	lost := maps.Clone(w.metadata)
-	delete(lost, "format") // which says what made the file
-	if to != nil && to.NoMetadata && len(lost) > 0 {
-		c.opener.Note(fmt.Sprintf("the metadata of %s is left out: a %s has no place for it", storage.Shown(src.Name), to.Name))
-	}
+	c.noteMetadata(name, src.Name, w.metadata)
 	if p.requantizes() && (folder == nil || w.config == nil) {
 		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
 	}
@@ -101,6 +97,15 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 		return nil
 	}
 	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.side))
+}
+
+// noteMetadata says that the format of dst has no place for the metadata of src.
+func (c *command) noteMetadata(dst, src string, metadata map[string]string) {
+	lost := maps.Clone(metadata)
+	delete(lost, "format") // which says what made the file
+	if to := format.ByName(dst); to != nil && to.NoMetadata && len(lost) > 0 {
+		c.opener.Note(fmt.Sprintf("the metadata of %s is left out: a %s has no place for it", storage.Shown(src), to.Name))
+	}
 }
 
 // sideFiles returns the files of a source that --with-files copies.

@@ -167,6 +167,7 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 		return err
 	}
 	maps.Copy(tensors, parts)
+	c.noteMetadata(name, names[0], models[0].Metadata)
 	defer c.progress("merge", read)()
 	return dst.Write(tensors, models[0].Metadata)
 }
