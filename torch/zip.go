@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 
-	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/zipfile"
@@ -97,17 +96,5 @@ func (z *zipFile) data(s *storage) (source, error) {
 	if err := m.CheckUnpack(); err != nil {
 		return source{}, fmt.Errorf("storage %.200q: %w", s.key, err)
 	}
-	return source{m.Content(unpack), m.Size, z.bigEndian, m.Compressed()}, s.check(m.Size)
-}
-
-// unpack returns the content of a compressed member, if this machine has the memory.
-func unpack(m *zipfile.Member) ([]byte, error) {
-	if m.Size > math.MaxInt {
-		return nil, fmt.Errorf("zip member %.200q: %d bytes exceed the address space", m.Name, m.Size)
-	}
-	content, err := safetensors.NewTensorFunc(safetensors.U8, []int{int(m.Size)}, m.ReadFull)
-	if err != nil {
-		return nil, err
-	}
-	return safetensors.Append([]byte(nil), content)
+	return source{m.Content(mem.CheckSize), m.Size, z.bigEndian, m.Compressed()}, s.check(m.Size)
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -141,37 +140,46 @@ func (a *Archive) Member(name string) *Member { return a.byName[name] }
 // Compressed reports whether a member is compressed.
 func (m *Member) Compressed() bool { return m.file.Method != zip.Store }
 
-// Content returns the content of a member, to be read at any place. That of a compressed one is
-// what unpack returns at the first read: it stays in memory, so that no other read unpacks it, until
-// others need the room. That of any other is read where it is; its checksum is not verified, which
-// would take reading all of it.
-func (m *Member) Content(unpack func(*Member) ([]byte, error)) io.ReaderAt {
+// Content returns the content of a member, to be read at any place. A compressed one is unpacked at
+// the first read, if check accepts its size in bytes: it stays in memory, so that no other read
+// unpacks it, until others need the room. Any other is read where it is; its checksum is not
+// verified, which would take reading all of it.
+func (m *Member) Content(check func(bytes int64) error) io.ReaderAt {
 	if !m.Compressed() {
 		return io.NewSectionReader(m.r, m.start, m.Size)
 	}
-	return unpacked{m, unpack}
+	return unpacked{m, check}
 }
 
 type unpacked struct {
 	*Member
-	unpack func(*Member) ([]byte, error)
+	check func(bytes int64) error
 }
 
 func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
-	u.once.Lock()
-	b, known := u.held.get(u.Member)
-	var err error
-	if !known {
-		u.held.makeRoom(u.Size)
-		if b, err = u.unpack(u.Member); err == nil {
-			u.held.add(u.Member, b)
-		}
-	}
-	u.once.Unlock()
+	b, err := u.content()
 	if err != nil {
 		return 0, err
 	}
 	return bytes.NewReader(b).ReadAt(p, off)
+}
+
+func (u unpacked) content() ([]byte, error) {
+	u.once.Lock()
+	defer u.once.Unlock()
+	if b, known := u.held.get(u.Member); known {
+		return b, nil
+	}
+	if err := u.check(u.Size); err != nil {
+		return nil, fmt.Errorf("zip member %.200q: %w", u.Name, err)
+	}
+	u.held.makeRoom(u.Size)
+	b := make([]byte, u.Size)
+	if err := u.ReadFull(b); err != nil {
+		return nil, err
+	}
+	u.held.add(u.Member, b)
+	return b, nil
 }
 
 // heldBytes is how much memory contents take, unless the last two are larger. A test has less.
@@ -208,9 +216,6 @@ func (c *contents) makeRoom(size int64) {
 		c.size -= oldest.Size
 		delete(c.of, oldest)
 		c.order = c.order[1:]
-	}
-	if size >= 32<<20 {
-		runtime.GC() // which would wait until the heap has doubled
 	}
 }
 

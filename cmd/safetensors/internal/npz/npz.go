@@ -29,6 +29,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/zipfile"
 )
@@ -80,20 +81,7 @@ func openMember(m *zipfile.Member) (safetensors.Tensor, error) {
 	if err := m.CheckUnpack(); err != nil {
 		return safetensors.Tensor{}, unsupported{err}
 	}
-	return h.layOut(m.Size, m.Content(unpack))
-}
-
-// unpack returns the content of a compressed member, if this machine has the memory.
-func unpack(m *zipfile.Member) ([]byte, error) {
-	if m.Size > math.MaxInt {
-		return nil, fmt.Errorf("zip member %.200q: %d bytes exceed the address space", m.Name, m.Size)
-	}
-	content, err := safetensors.NewTensorFunc(safetensors.U8, []int{int(m.Size)}, m.ReadFull)
-	if err != nil {
-		return nil, err
-	}
-	b, err := safetensors.Append([]byte(nil), content)
-	return b, term.Bare(err)
+	return h.layOut(m.Size, m.Content(mem.CheckSize))
 }
 
 // OpenNPY returns the array of the .npy file of size bytes in r, under ArrayName. r
