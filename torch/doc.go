@@ -35,9 +35,9 @@
 // # Memory
 //
 // Tensors have no View. Reading one takes memory for its bytes if it is stored transposed, and
-// for all of its storage if the storages are big-endian or compressed, as torch.save never
-// does; those of compressed ones stay in memory, up to 256 MiB or two of them. Elements that
-// repeat or overlap (expand, unfold) are gathered block by block.
+// for all of its storage if that is compressed, as torch.save never does: such storages stay in
+// memory, up to 256 MiB or two of them. Elements that repeat or overlap (expand, unfold) are
+// gathered block by block.
 //
 // # Untrusted files
 //

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/mem"
 )
 
 // A layout says where the elements of a tensor are in its storage: element (i, j, …) is
@@ -249,18 +250,10 @@ func (s source) tensor(e element) (safetensors.Tensor, error) {
 	if n <= math.MaxInt/padding {
 		shape[0] = int(n) * padding
 	}
-	r := padded{s.r, n * int64(e.Width)}
-	if !s.bigEndian || e.Number == 1 {
-		return safetensors.NewTensorAt(dtype, shape, r)
+	if s.bigEndian && e.Number > 1 {
+		s.r = mem.Swapped{R: s.r, Size: e.Number}
 	}
-	return safetensors.NewTensorFunc(dtype, shape, func(dst []byte) error {
-		dst = dst[:r.size]
-		_, err := r.ReadAt(dst, 0)
-		for number := range slices.Chunk(dst, e.Number) {
-			slices.Reverse(number)
-		}
-		return err
-	})
+	return safetensors.NewTensorAt(dtype, shape, padded{s.r, n * int64(e.Width)})
 }
 
 // A padded reader has size bytes, and zeros after them.

@@ -107,7 +107,7 @@ func (h *header) layOut(size int64, r io.ReaderAt) (safetensors.Tensor, error) {
 	data := size - h.size
 	r = io.NewSectionReader(r, h.size, data)
 	if h.swap > 0 {
-		r = swapped{r, h.swap}
+		r = mem.Swapped{R: r, Size: h.swap}
 	}
 	t, err := safetensors.NewTensorAt(h.dtype, shape, r)
 	if err == nil && h.fortran {
@@ -122,26 +122,6 @@ func (h *header) layOut(size int64, r io.ReaderAt) (safetensors.Tensor, error) {
 		return t, fmt.Errorf("%v needs %d bytes, the file has %d", t, t.Size(), data)
 	}
 	return t, nil
-}
-
-// swapped is numbers of some bytes, each with its bytes in the other order.
-type swapped struct {
-	r    io.ReaderAt
-	size int
-}
-
-func (s swapped) ReadAt(p []byte, off int64) (int, error) {
-	skip := int(off % int64(s.size)) // bytes of a number before p
-	all := make([]byte, (skip+len(p)+s.size-1)/s.size*s.size)
-	n, err := s.r.ReadAt(all, off-int64(skip))
-	if n == len(all) {
-		err = nil
-	}
-	all = all[:n-n%s.size]
-	for number := range slices.Chunk(all, s.size) {
-		slices.Reverse(number)
-	}
-	return copy(p, all[min(skip, len(all)):]), err
 }
 
 // Write writes the tensors as numpy.savez does: an archive of .npy files, not
