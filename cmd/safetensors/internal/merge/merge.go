@@ -4,7 +4,6 @@
 package merge
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"math"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/blocks"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/compare"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -31,59 +31,40 @@ func Linear(models []checkpoint, weights []float64) (checkpoint, error) {
 	})
 }
 
+// combine returns a linear combination of tensors, with these factors.
+func combine(tensors []safetensors.Tensor, factors func() ([]float64, error)) (safetensors.Tensor, error) {
+	return inBlocks(tensors, factors, addEach[float32], addEach[float64])
+}
+
+func addEach[T number](sum []T, inputs [][]T, factors []float64) {
+	clear(sum)
+	for k, input := range inputs {
+		w := T(factors[k])
+		for i, x := range input {
+			sum[i] += T(w * x)
+		}
+	}
+}
+
 // Task returns a base with what distinguishes models from it: base + Σ weight·(model -
 // base), the arithmetic of task vectors (Ilharco et al., arXiv:2212.04089). All else
 // is as for Linear.
 func Task(base checkpoint, models []checkpoint, weights []float64) (checkpoint, error) {
 	all := append([]checkpoint{base}, models...)
 	return each(all, func(tensors []safetensors.Tensor) (safetensors.Tensor, error) {
-		if tensors[0].DType() == safetensors.F64 {
-			return addTasks[float64](tensors, weights)
-		}
-		return addTasks[float32](tensors, weights)
+		return inBlocks(tensors, func() ([]float64, error) { return weights, nil }, addTasks[float32], addTasks[float64])
 	})
 }
 
-func addTasks[T number](tensors []safetensors.Tensor, weights []float64) (safetensors.Tensor, error) {
-	return inBlocks(tensors, func(sum []T, inputs [][]T) error {
-		base := inputs[0]
-		copy(sum, base)
-		for k, input := range inputs[1:] {
-			w := T(weights[k])
-			for i, x := range input {
-				sum[i] += T(w * (x - base[i]))
-			}
+func addTasks[T number](sum []T, inputs [][]T, weights []float64) {
+	base := inputs[0]
+	copy(sum, base)
+	for k, input := range inputs[1:] {
+		w := T(weights[k])
+		for i, x := range input {
+			sum[i] += T(w * (x - base[i]))
 		}
-		return nil
-	})
-}
-
-// A factors func returns the factor of each input of a linear combination.
-type factors func() ([]float64, error)
-
-// combine returns a linear combination of tensors.
-func combine(tensors []safetensors.Tensor, f factors) (safetensors.Tensor, error) {
-	if tensors[0].DType() == safetensors.F64 {
-		return combineIn[float64](tensors, f)
 	}
-	return combineIn[float32](tensors, f)
-}
-
-func combineIn[T number](tensors []safetensors.Tensor, f factors) (safetensors.Tensor, error) {
-	return inBlocks(tensors, func(sum []T, inputs [][]T) error {
-		factors, err := f()
-		if err != nil {
-			return err
-		}
-		clear(sum)
-		for k, input := range inputs {
-			w := T(factors[k])
-			for i, x := range input {
-				sum[i] += T(w * x)
-			}
-		}
-		return nil
-	})
 }
 
 // checkSize limits what a header may claim.
@@ -164,26 +145,23 @@ func Equal(a, b safetensors.Tensor) (bool, error) {
 	if a.DType() != b.DType() {
 		return false, nil
 	}
-	const most = 1 << 20
-	x, y := make([]byte, min(most, a.Size())), make([]byte, min(most, a.Size()))
-	for off := int64(0); off < a.Size(); off += most {
-		n := min(most, a.Size()-off)
-		if _, err := a.ReadAt(x[:n], off); err != nil {
-			return false, err
-		}
-		if _, err := b.ReadAt(y[:n], off); err != nil {
-			return false, err
-		}
-		if !bytes.Equal(x[:n], y[:n]) {
-			return false, nil
-		}
-	}
-	return true, nil
+	d, err := compare.Values(a, b, compare.Tolerance{})
+	return d.Different == 0, err
 }
 
+// An adding func adds up inputs, each of which has a factor but perhaps the first.
+type adding[T number] func(sum []T, inputs [][]T, factors []float64)
+
 // inBlocks returns a tensor of the dtype and the shape of the first input, whose elements
-// merge computes block by block from the same block of all inputs.
-func inBlocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs [][]T) error) (safetensors.Tensor, error) {
+// are computed block by block from the same block of all inputs.
+func inBlocks(inputs []safetensors.Tensor, factors func() ([]float64, error), narrow adding[float32], wide adding[float64]) (safetensors.Tensor, error) {
+	if inputs[0].DType() == safetensors.F64 {
+		return blocksOf(inputs, factors, wide)
+	}
+	return blocksOf(inputs, factors, narrow)
+}
+
+func blocksOf[T number](inputs []safetensors.Tensor, factors func() ([]float64, error), add adding[T]) (safetensors.Tensor, error) {
 	memory := sync.Pool{New: func() any { m := make([][]T, len(inputs)); return &m }} // a block of each
 	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
 		parts := make([]safetensors.Tensor, len(inputs))
@@ -195,15 +173,19 @@ func inBlocks[T number](inputs []safetensors.Tensor, merge func(dst []T, inputs 
 			parts[i] = part
 		}
 		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(dst []T) error {
+			by, err := factors()
+			if err != nil {
+				return err
+			}
 			m := memory.Get().(*[][]T)
 			defer memory.Put(m)
 			for i, part := range parts {
-				var err error
 				if (*m)[i], err = numbers((*m)[i][:0], part); err != nil {
 					return err
 				}
 			}
-			return merge(dst, *m)
+			add(dst, *m, by)
+			return nil
 		})
 	})
 }
