@@ -16,17 +16,13 @@ const patience = 500 * time.Millisecond
 // terminal, a line now and then on anything else.
 func Progress(w io.Writer, title string, total int64, done func() int64) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
-	show := lines
-	if Is(w) {
-		show = bar
-	}
 	go func() {
 		defer close(ended)
-		select {
-		case <-quit:
-		case <-time.After(patience):
-			show(w, title, total, done, quit)
+		if Is(w) {
+			bar(w, title, total, done, quit)
+			return
 		}
+		watch(total, done, interval(), quit, func(_ int64, state string) { fmt.Fprintf(w, "%s: %s\n", title, state) })
 	}()
 	return func() {
 		close(quit)
@@ -37,28 +33,24 @@ func Progress(w io.Writer, title string, total int64, done func() int64) (stop f
 // bar shows a bar, and wipes it out at the end.
 func bar(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
 	shown := 0 // runes
-	show := func(line string) {
-		n := utf8.RuneCountInString(line)
-		fmt.Fprintf(w, "\r%s%s", line, strings.Repeat(" ", max(shown-n, 0)))
-		shown = n
-	}
 	watch(total, done, 100*time.Millisecond, quit, func(n int64, state string) {
-		show(barLine(title, float64(n)/float64(max(total, 1)), state, columns(w)))
+		line := barLine(title, float64(n)/float64(max(total, 1)), state, columns(w))
+		fmt.Fprintf(w, "\r%-*s", shown, line)
+		shown = utf8.RuneCountInString(line)
 	})
-	show("")
-	fmt.Fprint(w, "\r")
+	if shown > 0 {
+		fmt.Fprintf(w, "\r%*s\r", shown, "")
+	}
 }
 
 // watch shows how much is done, again and again, until it has to quit.
 func watch(total int64, done func() int64, every time.Duration, quit <-chan struct{}, show func(n int64, state string)) {
-	start := time.Now().Add(-patience)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
+	start := time.Now()
+	for wait := patience + every; ; wait = every {
 		select {
 		case <-quit:
 			return
-		case <-tick.C:
+		case <-time.After(wait):
 			n := done()
 			show(n, state(n, total, time.Since(start)))
 		}
@@ -84,10 +76,6 @@ func interval() time.Duration {
 		return d
 	}
 	return 10 * time.Second
-}
-
-func lines(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
-	watch(total, done, interval(), quit, func(_ int64, state string) { fmt.Fprintf(w, "%s: %s\n", title, state) })
 }
 
 // state describes work in words: 1.2 GB of 64.0 GB, 1.1 GB/s, 58s left.
