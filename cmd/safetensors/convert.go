@@ -31,11 +31,8 @@ type conversion struct {
 // --dequantize.
 func newConversion(p *plan, src *source.Checkpoint, results []string) (c *conversion, err error) {
 	c = &conversion{
-		plan: p, results: make(map[string]bool, len(results)), dtypes: make(map[safetensors.DType]safetensors.DType),
+		plan: p, results: setOf(results, same), dtypes: make(map[safetensors.DType]safetensors.DType),
 		from: make(map[string]safetensors.Tensor), counts: make(map[string]*convert.Count),
-	}
-	for _, name := range results {
-		c.results[name] = true
 	}
 	if len(p.convert) > 0 && p.dequantize == 0 {
 		c.parts, err = quantisedParts(src)

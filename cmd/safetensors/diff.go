@@ -69,10 +69,7 @@ func narrow(a, b *source.Checkpoint, only pattern.Selection) error {
 	if err != nil {
 		return err
 	}
-	in := make(map[string]bool)
-	for _, name := range selected {
-		in[name] = true
-	}
+	in := setOf(selected, same)
 	for _, src := range []*source.Checkpoint{a, b} {
 		src.Order = slices.DeleteFunc(src.Order, func(name string) bool { return !in[name] })
 		maps.DeleteFunc(src.Tensors, func(name string, _ safetensors.Tensor) bool { return !in[name] })

@@ -115,15 +115,8 @@ func withPairs(metadata, pairs map[string]string) map[string]string {
 	return all
 }
 
-func parseRenames(texts []string) (renames []pattern.Rename, err error) {
-	for _, text := range texts {
-		r, err := pattern.ParseRename(text)
-		if err != nil {
-			return nil, err
-		}
-		renames = append(renames, r)
-	}
-	return renames, nil
+func parseRenames(texts []string) ([]pattern.Rename, error) {
+	return pattern.Each(texts, pattern.ParseRename)
 }
 
 // dtypeNames are other spellings of dtypes.

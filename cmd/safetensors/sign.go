@@ -156,12 +156,10 @@ func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error)
 	if err != nil {
 		return nil, err
 	}
-	covered := make(map[string]bool)
 	for i, f := range tree.Files {
 		m.Files = append(m.Files, modelsig.File{Name: f.Name, Sums: sums[i]})
-		covered[f.Name] = true
 	}
-	missing, err := uncovered(tree.Files, func(name string) bool { return covered[name] })
+	missing, err := uncovered(tree.Files, setOf(tree.Files, fileName))
 	if err == nil && len(missing) > 0 {
 		err = fmt.Errorf("%s names %s, which would not be signed", term.Name(missing[0].index), term.Name(missing[0].file))
 	}
@@ -217,7 +215,7 @@ type named struct{ index, file string }
 
 // uncovered returns the files that indexes of checkpoints name and that are not covered:
 // whoever loads the checkpoint would load them.
-func uncovered(files []storage.File, covered func(name string) bool) (missing []named, err error) {
+func uncovered(files []storage.File, covered map[string]bool) (missing []named, err error) {
 	for _, file := range files {
 		if !storage.IsIndex(file.Name) && !storage.IsTorchIndex(file.Name) {
 			continue
@@ -227,7 +225,7 @@ func uncovered(files []storage.File, covered func(name string) bool) (missing []
 			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), term.Bare(err))
 		}
 		for _, shard := range slices.Compact(slices.Sorted(maps.Values(index.Shards))) {
-			if name := path.Join(path.Dir(file.Name), shard); !covered(name) {
+			if name := path.Join(path.Dir(file.Name), shard); !covered[name] {
 				missing = append(missing, named{file.Name, name})
 			}
 		}

@@ -162,7 +162,7 @@ func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error 
 	if src.Files == nil && len(want.Files) > 0 {
 		return fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", storage.Shown(name))
 	}
-	inFiles, inTensors := nameSet(want.Files), nameSet(want.Tensors)
+	inFiles, inTensors := setOf(want.Files, entryName), setOf(want.Tensors, entryName)
 	files := slices.DeleteFunc(slices.Clone(src.Files), func(f storage.File) bool { return !inFiles[f.Name] })
 	if len(files) < len(inFiles) && len(src.Files) > 0 && src.Files[0].Path != "" { // of this machine
 		if files, err = c.listed(src.Name, inFiles, files); err != nil {
@@ -201,10 +201,7 @@ func (c *command) listed(name string, names map[string]bool, files []storage.Fil
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[string]bool, len(files))
-	for _, f := range files {
-		known[f.Name] = true
-	}
+	known := setOf(files, fileName)
 	for _, f := range tree.Files {
 		if names[f.Name] && !known[f.Name] {
 			files = append(files, f)
@@ -230,13 +227,18 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	return m, nil
 }
 
-func nameSet(entries []manifest.Entry) map[string]bool {
-	names := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		names[e.Name] = true
+// setOf returns the set of the names of some things.
+func setOf[T any](things []T, name func(T) string) map[string]bool {
+	names := make(map[string]bool, len(things))
+	for _, x := range things {
+		names[name(x)] = true
 	}
 	return names
 }
+
+func same(name string) string           { return name }
+func fileName(f storage.File) string    { return f.Name }
+func entryName(e manifest.Entry) string { return e.Name }
 
 // addSums adds a finding on each sum, in the words of sha256sum -c, and on each name that the
 // manifest lacks, unless it has no sums of that kind at all.
@@ -255,7 +257,7 @@ func (v *verification) addSums(want, have []manifest.Entry, names []string) {
 			v.add(e.Name, resultOK, "OK")
 		}
 	}
-	known := nameSet(want)
+	known := setOf(want, entryName)
 	for _, name := range names {
 		if len(known) > 0 && !known[name] {
 			v.add(name, resultUncovered, "NOT IN THE MANIFEST")

@@ -148,7 +148,7 @@ func (c *command) compareSigned(v *verification, tree *storage.Tree, m *modelsig
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		v.add(name, found[name].Result, found[name].words)
 	}
-	missing, err := uncovered(tree.Files, func(name string) bool { _, ok := signed[name]; return ok })
+	missing, err := uncovered(tree.Files, setOf(m.Files, func(f modelsig.File) string { return f.Name }))
 	for _, x := range missing {
 		v.add(x.file, resultUncovered, "NOT SIGNED, but "+term.Name(x.index)+" names it")
 	}

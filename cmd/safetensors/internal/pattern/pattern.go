@@ -63,21 +63,22 @@ type Selection struct{ only, except []Glob }
 // ParseSelection returns the selection of these patterns. Without any in only, it
 // starts from all names.
 func ParseSelection(only, except []string) (s Selection, err error) {
-	if s.only, err = parseGlobs(only); err == nil {
-		s.except, err = parseGlobs(except)
+	if s.only, err = Each(only, ParseGlob); err == nil {
+		s.except, err = Each(except, ParseGlob)
 	}
 	return s, err
 }
 
-func parseGlobs(texts []string) (globs []Glob, err error) {
+// Each parses several texts.
+func Each[T any](texts []string, parse func(text string) (T, error)) (all []T, err error) {
 	for _, text := range texts {
-		g, err := ParseGlob(text)
+		x, err := parse(text)
 		if err != nil {
 			return nil, err
 		}
-		globs = append(globs, g)
+		all = append(all, x)
 	}
-	return globs, nil
+	return all, nil
 }
 
 // Of returns the names that are selected. A pattern that no name matches is an
