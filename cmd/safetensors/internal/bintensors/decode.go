@@ -2,7 +2,6 @@ package bintensors
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,21 +10,28 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A decoder reads the bincode of a header. After an error it reads zeros.
-type decoder struct {
-	rest []byte
-	err  error
-}
+// A decoder reads the bincode of a header. It panics with a broken, which parseHeader recovers.
+type decoder struct{ rest []byte }
+
+type broken struct{ error }
+
+func fail(format string, args ...any) { panic(broken{fmt.Errorf(format, args...)}) }
 
 // parseHeader reads a header in one of the formats, and checks it.
-func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Header) (*safetensors.Header, error) {
+func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Header) (h *safetensors.Header, err error) {
 	d := &decoder{rest: text}
-	h := read(d)
-	if d.err == nil && strings.Trim(string(d.rest), " ") != "" {
-		d.err = errors.New("the padding after the table is not of spaces")
-	}
-	if d.err != nil {
-		return nil, fmt.Errorf("header, at byte %d: %w", prefixSize+len(text)-len(d.rest), d.err)
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case broken:
+			h, err = nil, fmt.Errorf("header, at byte %d: %w", prefixSize+len(text)-len(d.rest), why.error)
+		default:
+			panic(why)
+		}
+	}()
+	h = read(d)
+	if strings.Trim(string(d.rest), " ") != "" {
+		fail("the padding after the table is not of spaces")
 	}
 	return h, check(h, data)
 }
@@ -34,9 +40,6 @@ func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Heade
 func (d *decoder) newer() *safetensors.Header {
 	h := &safetensors.Header{Metadata: d.metadata()}
 	for range d.entries() {
-		if d.err != nil {
-			break
-		}
 		name := d.string()
 		info := d.tensor()
 		info.Name = name
@@ -49,24 +52,16 @@ func (d *decoder) newer() *safetensors.Header {
 func (d *decoder) older() *safetensors.Header {
 	h := &safetensors.Header{Metadata: d.metadata()}
 	for range d.entries() {
-		if d.err != nil {
-			break
-		}
 		h.Tensors = append(h.Tensors, d.tensor())
 	}
-	names := d.count()
-	if names != len(h.Tensors) {
-		d.fail(fmt.Errorf("%d names for %d tensors", names, len(h.Tensors)))
+	if names := d.count(); names != len(h.Tensors) {
+		fail("%d names for %d tensors", names, len(h.Tensors))
 	}
 	named := make([]bool, len(h.Tensors))
 	for range h.Tensors {
 		name, i := d.string(), d.number()
-		if d.err != nil {
-			break
-		}
 		if i >= uint64(len(named)) || named[i] {
-			d.fail(fmt.Errorf("the name %.200q is for tensor %d, which has one or is none", name, i))
-			break
+			fail("the name %.200q is for tensor %d, which has one or is none", name, i)
 		}
 		h.Tensors[i].Name, named[i] = name, true
 	}
@@ -75,22 +70,17 @@ func (d *decoder) older() *safetensors.Header {
 
 // metadata reads an optional map.
 func (d *decoder) metadata() map[string]string {
-	switch d.byte() {
-	case 0:
-		return nil
-	case 1:
-	default:
-		d.fail(errors.New("it starts neither with 0 nor with 1"))
+	switch present := d.take(1)[0]; {
+	case present > 1:
+		fail("it starts neither with 0 nor with 1")
+	case present == 0:
 		return nil
 	}
 	m := make(map[string]string)
 	for range d.entries() {
 		key, value := d.string(), d.string()
-		if d.err != nil {
-			break
-		}
 		if _, dup := m[key]; dup {
-			d.fail(fmt.Errorf("duplicate metadata key %.200q", key))
+			fail("duplicate metadata key %.200q", key)
 		}
 		m[key] = value
 	}
@@ -100,89 +90,63 @@ func (d *decoder) metadata() map[string]string {
 func (d *decoder) tensor() (info safetensors.TensorInfo) {
 	dtype := d.number()
 	if dtype >= uint64(len(dtypes)) {
-		d.fail(fmt.Errorf("unknown dtype %d", dtype))
-		return info
+		fail("unknown dtype %d", dtype)
 	}
 	info.DType = dtypes[dtype]
 	rank := d.count()
 	if rank > maxRank {
-		d.fail(rankError(rank))
-		return info
+		panic(broken{rankError(rank)})
 	}
 	info.Shape = make([]int, rank)
 	for i := range info.Shape {
-		info.Shape[i] = d.int()
+		n := d.number()
+		if n > math.MaxInt {
+			fail("dimension %d exceeds an int", n)
+		}
+		info.Shape[i] = int(n)
 	}
 	for i := range info.DataOffsets {
 		n := d.number()
 		if n > math.MaxInt64 {
-			d.fail(fmt.Errorf("data offset %d overflows 63 bits", n))
+			fail("data offset %d overflows 63 bits", n)
 		}
 		info.DataOffsets[i] = int64(n)
 	}
 	return info
 }
 
-func (d *decoder) fail(err error) {
-	if d.err == nil {
-		d.err = err
-	}
-}
-
 func (d *decoder) take(n uint64) []byte {
-	if d.err == nil && n > uint64(len(d.rest)) {
-		d.err = fmt.Errorf("%d bytes where the header has %d left: %w", n, len(d.rest), io.ErrUnexpectedEOF)
-	}
-	if d.err != nil {
-		return nil
+	if n > uint64(len(d.rest)) {
+		fail("%d bytes where the header has %d left: %w", n, len(d.rest), io.ErrUnexpectedEOF)
 	}
 	b := d.rest[:n]
 	d.rest = d.rest[n:]
 	return b
 }
 
-func (d *decoder) byte() byte {
-	b := d.take(1)
-	if b == nil {
-		return 0
-	}
-	return b[0]
-}
-
 // number reads a number in its only spelling: the shortest.
 func (d *decoder) number() uint64 {
-	first := d.byte()
+	first := d.take(1)[0]
 	if first < mark16 {
 		return uint64(first)
 	}
 	if first > mark64 {
-		d.fail(fmt.Errorf("a number that starts with %d", first))
-		return 0
+		fail("a number that starts with %d", first)
 	}
 	var word [8]byte
 	copy(word[:], d.take(2<<(first-mark16)))
 	n := binary.LittleEndian.Uint64(word[:])
 	if least := [...]uint64{mark16, 1 << 16, 1 << 32}[first-mark16]; n < least {
-		d.fail(fmt.Errorf("the number %d is spelled longer than needed", n))
+		fail("the number %d is spelled longer than needed", n)
 	}
 	return n
-}
-
-func (d *decoder) int() int {
-	n := d.number()
-	if n > math.MaxInt {
-		d.fail(fmt.Errorf("dimension %d exceeds an int", n))
-		return 0
-	}
-	return int(n)
 }
 
 // count reads the number of parts, each of at least one byte, that follow.
 func (d *decoder) count() int {
 	n := d.number()
 	if n > uint64(len(d.rest)) {
-		d.fail(fmt.Errorf("%d parts in the %d bytes that are left: %w", n, len(d.rest), io.ErrUnexpectedEOF))
-		return 0
+		fail("%d parts in the %d bytes that are left: %w", n, len(d.rest), io.ErrUnexpectedEOF)
 	}
 	return int(n)
 }
@@ -193,8 +157,7 @@ func (d *decoder) entries() int {
 	const limit = 1 << 21
 	n := d.count()
 	if n > limit {
-		d.fail(fmt.Errorf("%d entries, safetensors has room for %d", n, limit))
-		return 0
+		fail("%d entries, safetensors has room for %d", n, limit)
 	}
 	return n
 }
