@@ -200,19 +200,13 @@ func appendHeader(b []byte, t safetensors.Tensor) []byte {
 		digits    = 21
 		prefix    = len(magic) + 4
 	)
-	var shape strings.Builder
-	grow := 0
-	for i, n := range t.Shape() {
-		if i > 0 {
-			shape.WriteString(" ")
-		} else {
-			grow = digits - len(fmt.Sprint(n))
-		}
-		fmt.Fprintf(&shape, "%d,", n)
+	dims := strings.Fields(strings.Trim(fmt.Sprint(t.Shape()), "[]"))
+	tuple, grow := strings.Join(dims, ", "), 0
+	if len(dims) > 0 {
+		grow = digits - len(dims[0])
 	}
-	tuple := shape.String()
-	if len(t.Shape()) > 1 {
-		tuple = tuple[:len(tuple)-1]
+	if len(dims) == 1 {
+		tuple += ","
 	}
 	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", typeOf(t.DType()), tuple)
 	text += strings.Repeat(" ", grow)
