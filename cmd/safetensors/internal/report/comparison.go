@@ -1,9 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
@@ -91,14 +93,11 @@ func (c *Comparison) Draw(w io.Writer) error {
 			most = x
 		}
 	}
-	listed := largest(len(different), func(i int) (bool, float64) {
-		x := float64(different[i].Change)
-		return math.IsNaN(x), x
-	})
-	for _, i := range listed {
-		data.Rows = append(data.Rows, changeOf(different[i], most))
+	slices.SortStableFunc(different, func(a, b *Pair) int { return cmp.Compare(-a.Change, -b.Change) }) // NaN first
+	for _, p := range different[:min(len(different), maxRows)] {
+		data.Rows = append(data.Rows, changeOf(p, most))
 	}
-	data.Omitted = Omitted{Listed: len(listed), All: len(different)}
+	data.Omitted = Omitted{Listed: len(data.Rows), All: len(different)}
 	data.Metadata = c.Metadata[:min(len(c.Metadata), maxRows)]
 	return pages.ExecuteTemplate(w, "comparison", data)
 }

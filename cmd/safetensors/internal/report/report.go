@@ -70,11 +70,7 @@ func frameOf(title string) frame {
 // Checkpoint writes the page of a checkpoint.
 func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summary) error {
 	kinds := dtypesOf(tensors)
-	listed := largest(len(tensors), func(i int) (bool, float64) {
-		t := &tensors[i]
-		return t.NaN+t.Inf > 0, float64(t.Bytes)
-	})
-	slices.Sort(listed)
+	listed := largest(tensors)
 	data := struct {
 		frame
 		Total  stats.Summary
@@ -112,25 +108,20 @@ type Omitted struct{ Listed, All int }
 // Left returns the number of those that are left out.
 func (o Omitted) Left() int { return o.All - o.Listed }
 
-// largest returns the numbers below n of the rows that a table lists: the marked ones
-// first, then by size.
-func largest(n int, rank func(i int) (marked bool, size float64)) []int {
-	all := make([]int, n)
+// largest returns the numbers of the tensors that the table lists, sorted: those with NaN or
+// Inf, then the largest.
+func largest(tensors []Tensor) []int {
+	all := make([]int, len(tensors))
 	for i := range all {
 		all[i] = i
 	}
 	slices.SortStableFunc(all, func(i, j int) int {
-		markedI, sizeI := rank(i)
-		markedJ, sizeJ := rank(j)
-		switch {
-		case markedI && !markedJ:
-			return -1
-		case markedJ && !markedI:
-			return 1
-		}
-		return cmp.Compare(sizeJ, sizeI)
+		a, b := &tensors[i], &tensors[j]
+		return cmp.Or(cmp.Compare(min(b.NaN+b.Inf, 1), min(a.NaN+a.Inf, 1)), cmp.Compare(b.Bytes, a.Bytes))
 	})
-	return all[:min(n, maxRows)]
+	all = all[:min(len(all), maxRows)]
+	slices.Sort(all)
+	return all
 }
 
 type row struct {

@@ -211,11 +211,8 @@ func visible(nodes []*node, least float64) []*node {
 		}
 		return compareParts(a.label, b.label)
 	})
-	n := len(nodes)
-	for n > 0 && float64(nodes[n-1].bytes) < least {
-		n--
-	}
-	if len(nodes)-n < 2 {
+	n := slices.IndexFunc(nodes, func(x *node) bool { return float64(x.bytes) < least })
+	if n < 0 || n == len(nodes)-1 {
 		return nodes
 	}
 	rest := &node{label: others, index: -1}
@@ -223,11 +220,9 @@ func visible(nodes []*node, least float64) []*node {
 		rest.Members = append(rest.Members, small.Members...)
 		rest.bytes += small.bytes
 	}
-	at := n
-	for at > 0 && nodes[at-1].bytes < rest.bytes {
-		at--
-	}
-	return slices.Insert(nodes[:n:n], at, rest)
+	nodes = append(nodes[:n], rest)
+	slices.SortStableFunc(nodes, func(a, b *node) int { return cmp.Compare(b.bytes, a.bytes) })
+	return nodes
 }
 
 // compareNames compares names in natural order: layers.2 comes before layers.10.
@@ -237,17 +232,13 @@ func compareNames(a, b string) int {
 
 // compareParts compares parts of names: numbers by their value, and before all else.
 func compareParts(a, b string) int {
-	x, isNumber := number(a)
-	y, isNumberToo := number(b)
-	switch {
-	case isNumber && isNumberToo && x != y:
-		return cmp.Compare(x, y)
-	case isNumber && !isNumberToo:
-		return -1
-	case isNumberToo && !isNumber:
-		return 1
+	value := func(part string) int {
+		if n, ok := number(part); ok {
+			return n
+		}
+		return math.MaxInt
 	}
-	return cmp.Compare(a, b)
+	return cmp.Or(cmp.Compare(value(a), value(b)), cmp.Compare(a, b))
 }
 
 func round(x float64) float64 { return math.Round(x*10) / 10 }
