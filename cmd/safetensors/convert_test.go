@@ -18,11 +18,9 @@ import (
 // returns their layouts by folder.
 func writeQuantised(t *testing.T) map[string]map[string]quant.Layout {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(repository, "quant", "testdata", "*.safetensors"))
-	require.NoError(t, err)
+	names := must(filepath.Glob(filepath.Join(repository, "quant", "testdata", "*.safetensors")))
 	for i, name := range names {
-		names[i], err = filepath.Abs(name)
-		require.NoError(t, err)
+		names[i] = must(filepath.Abs(name))
 	}
 	t.Chdir(t.TempDir())
 	models := make(map[string]map[string]quant.Layout)
@@ -45,8 +43,7 @@ func writeQuantised(t *testing.T) map[string]map[string]quant.Layout {
 			file = "hf_quant_config.json"
 		}
 		write(t, filepath.Join(folder, file), config)
-		models[folder], err = quant.Layouts(tensors, []byte(config))
-		require.NoError(t, err)
+		models[folder] = must(quant.Layouts(tensors, []byte(config)))
 	}
 	require.Greater(t, len(models), 60)
 	return models

@@ -18,15 +18,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // requireFolder compares each file of a folder with the safetensors file next to it.
 func requireFolder(t *testing.T, folder string) {
-	names, err := filepath.Glob(filepath.Join(folder, "*.bt"))
-	require.NoError(t, err)
+	names := must(filepath.Glob(filepath.Join(folder, "*.bt")))
 	require.Len(t, names, 6)
 	for _, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			data, err := os.ReadFile(name)
-			require.NoError(t, err)
+			data := must(os.ReadFile(name))
 			require.True(t, Sniff(data))
 			tensors, metadata, err := Open(bytes.NewReader(data), int64(len(data)))
 			require.NoError(t, err)
@@ -84,9 +90,7 @@ func samples(t testing.TB) map[string]safetensors.Tensor {
 		for i := range data {
 			data[i] = byte(i * 7 % 2)
 		}
-		var err error
-		tensors[name], err = safetensors.NewTensor(d, shape, data)
-		require.NoError(t, err)
+		tensors[name] = must(safetensors.NewTensor(d, shape, data))
 	}
 	for _, d := range dtypes {
 		add(d.String(), d, 3, 5)
@@ -102,11 +106,9 @@ func samples(t testing.TB) map[string]safetensors.Tensor {
 
 // TestWriteTheSame writes the golden files of version 0.2 again.
 func TestWriteTheSame(t *testing.T) {
-	names, err := filepath.Glob("testdata/0.2/*.bt")
-	require.NoError(t, err)
+	names := must(filepath.Glob("testdata/0.2/*.bt"))
 	for _, name := range names {
-		want, err := os.ReadFile(name)
-		require.NoError(t, err)
+		want := must(os.ReadFile(name))
 		tensors, metadata, err := Open(bytes.NewReader(want), int64(len(want)))
 		require.NoError(t, err)
 		var b bytes.Buffer
@@ -116,15 +118,11 @@ func TestWriteTheSame(t *testing.T) {
 }
 
 func TestWriteRefuses(t *testing.T) {
-	one, err := safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1})
-	require.NoError(t, err)
-	c64, err := safetensors.NewTensor(safetensors.C64, []int{1}, make([]byte, 8))
-	require.NoError(t, err)
+	one := must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))
+	c64 := must(safetensors.NewTensor(safetensors.C64, []int{1}, make([]byte, 8)))
 	ones := slices.Repeat([]int{1}, 65)
-	deep, err := safetensors.NewTensor(safetensors.U8, ones, []byte{1})
-	require.NoError(t, err)
-	huge, err := safetensors.NewTensorAt(safetensors.U8, []int{1 << 30, 1 << 30}, bytes.NewReader(nil))
-	require.NoError(t, err)
+	deep := must(safetensors.NewTensor(safetensors.U8, ones, []byte{1}))
+	huge := must(safetensors.NewTensorAt(safetensors.U8, []int{1 << 30, 1 << 30}, bytes.NewReader(nil)))
 	longKeys := make(map[string]string) // in bincode they take more than in JSON
 	for i := range 1519 {
 		longKeys[fmt.Sprintf("%065575d", i)] = strings.Repeat("x", 251)
@@ -296,8 +294,7 @@ func TestTwoWays(t *testing.T) {
 // Open or a read panic.
 func TestEverySmallChange(t *testing.T) {
 	for _, name := range []string{"testdata/0.0/dtypes.bt", "testdata/0.2/dtypes.bt"} {
-		data, err := os.ReadFile(name)
-		require.NoError(t, err)
+		data := must(os.ReadFile(name))
 		for n := range data {
 			_, _, err := Open(bytes.NewReader(data[:n]), int64(n))
 			require.Error(t, err)
@@ -318,9 +315,8 @@ func readAll(t *testing.T, data []byte) {
 		return
 	}
 	total := int64(0)
-	for name, tensor := range tensors {
-		n, err := tensor.WriteTo(io.Discard)
-		require.NoError(t, err, name)
+	for _, tensor := range tensors {
+		n := must(tensor.WriteTo(io.Discard))
 		require.Equal(t, tensor.Size(), n)
 		total += n
 	}
@@ -334,11 +330,9 @@ func readAll(t *testing.T, data []byte) {
 }
 
 func FuzzBintensors(f *testing.F) {
-	names, err := filepath.Glob("testdata/*/*.bt")
-	require.NoError(f, err)
+	names := must(filepath.Glob("testdata/*/*.bt"))
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		require.NoError(f, err)
+		data := must(os.ReadFile(name))
 		f.Add(data)
 	}
 	f.Fuzz(readAll)

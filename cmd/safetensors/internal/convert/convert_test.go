@@ -11,6 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // floats are the dtypes whose every code TestEveryCode converts.
 var floats = []safetensors.DType{
 	safetensors.F8_E5M2, safetensors.F8_E4M3, safetensors.F8_E8M0, safetensors.F8_E4M3FNUZ, safetensors.F8_E5M2FNUZ, safetensors.F16, safetensors.BF16,
@@ -24,17 +32,13 @@ func codes(t *testing.T, d safetensors.DType) safetensors.Tensor {
 			data = append(data, byte(i>>8))
 		}
 	}
-	x, err := safetensors.NewTensor(d, []int{1 << d.Bits()}, data)
-	require.NoError(t, err)
-	return x
+	return must(safetensors.NewTensor(d, []int{1 << d.Bits()}, data))
 }
 
 // naive counts by the values.
 func naive(t *testing.T, from, to safetensors.Tensor) (n int64) {
-	before, err := safetensors.Append[float64](nil, from)
-	require.NoError(t, err)
-	after, err := safetensors.Append[float64](nil, to)
-	require.NoError(t, err)
+	before := must(safetensors.Append[float64](nil, from))
+	after := must(safetensors.Append[float64](nil, to))
 	for i, x := range before {
 		if math.IsInf(after[i], 0) && !math.IsInf(x, 0) {
 			n++
@@ -48,8 +52,7 @@ func TestEveryCode(t *testing.T) {
 		math.MaxFloat64, -math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat32, 65504, 65520, 3.4e38,
 	})
 	require.NoError(t, err)
-	narrow, err := wide.Convert(safetensors.F32)
-	require.NoError(t, err)
+	narrow := must(wide.Convert(safetensors.F32))
 	sources := []safetensors.Tensor{wide, narrow}
 	for _, d := range floats {
 		sources = append(sources, codes(t, d))
@@ -66,10 +69,8 @@ func TestEveryCode(t *testing.T) {
 			require.NoError(t, countErr)
 			require.Zero(t, count.Total(), "nothing was read")
 			var a, b bytes.Buffer
-			_, err = want.WriteTo(&a)
-			require.NoError(t, err)
-			_, err = got.WriteTo(&b)
-			require.NoError(t, err)
+			must(want.WriteTo(&a))
+			must(got.WriteTo(&b))
 			require.True(t, bytes.Equal(a.Bytes(), b.Bytes()), "%v to %v", from, to)
 			n := naive(t, from, want)
 			require.Equal(t, n, count.Total(), "%v to %v", from, to)
@@ -83,27 +84,22 @@ func TestEveryCode(t *testing.T) {
 func TestBlocks(t *testing.T) {
 	values := make([]float32, 3*(blocks.Elements/2+5))
 	values[0], values[len(values)-1] = 1e6, -1e6
-	x, err := safetensors.NewTensor(safetensors.F32, []int{3, len(values) / 3}, values)
-	require.NoError(t, err)
+	x := must(safetensors.NewTensor(safetensors.F32, []int{3, len(values) / 3}, values))
 	y, count, err := Counted(x, safetensors.F16)
 	require.NoError(t, err)
 	require.Greater(t, len(count.blocks), 1)
 	for range 2 {
-		_, err := y.WriteTo(new(bytes.Buffer))
-		require.NoError(t, err)
+		must(y.WriteTo(new(bytes.Buffer)))
 		require.EqualValues(t, 2, count.Total())
 	}
-	last, err := y.Slice(safetensors.At(2))
-	require.NoError(t, err)
-	got, err := safetensors.Append[float32](nil, last)
-	require.NoError(t, err)
+	last := must(y.Slice(safetensors.At(2)))
+	got := must(safetensors.Append[float32](nil, last))
 	require.True(t, math.IsInf(float64(got[len(got)-1]), -1))
 }
 
 // TestFailure: an error of the source comes out.
 func TestFailure(t *testing.T) {
-	x, err := safetensors.NewTensorAt(safetensors.F32, []int{4}, bytes.NewReader(nil))
-	require.NoError(t, err)
+	x := must(safetensors.NewTensorAt(safetensors.F32, []int{4}, bytes.NewReader(nil)))
 	y, _, err := Counted(x, safetensors.F16)
 	require.NoError(t, err)
 	_, err = y.WriteTo(new(bytes.Buffer))

@@ -82,11 +82,10 @@ func model() *Manifest {
 func TestRoundTrip(t *testing.T) {
 	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
 		key := newKey(t, curve)
-		bundle, err := Sign(model(), key, nil)
-		require.NoError(t, err)
+		bundle := must(Sign(model(), key, nil))
 		b := must(Parse(bundle))
 		require.Equal(t, model(), must(b.VerifyKey(&key.PublicKey)))
-		_, _, err = b.VerifyChain(nil, now)
+		_, _, err := b.VerifyChain(nil, now)
 		require.ErrorContains(t, err, "signed with a key, not with a certificate")
 		b.hint = "" // as in bundles of before 1.1, which hold the key, or nothing
 		require.ErrorContains(t, errorOf(b.VerifyKey(&newKey(t, curve).PublicKey)), "the signature is not that of the key")
@@ -282,8 +281,7 @@ func TestBundleRules(t *testing.T) {
 	}
 	b := must(Parse([]byte(good)))
 	url := strings.ReplaceAll(good, base64.StdEncoding.EncodeToString(b.sig), base64.URLEncoding.EncodeToString(b.sig))
-	_, err := s.verify([]byte(url))
-	require.NoError(t, err, "both alphabets of base64")
+	must(s.verify([]byte(url))) // both alphabets of base64
 }
 
 // TestTruncated cuts bundles at every byte, and changes every byte of the payload and of
@@ -344,11 +342,9 @@ func TestShards(t *testing.T) {
 	must(shards("9", "a:0:9"))
 	require.ErrorContains(t, errorOf(shards("8", "a:0:8")), `algorithm "sha256-sharded-9", expected "sha256"`)
 	algorithm = "sha256"
-	_, err := shards("9", "a:0:9", "a:18:27", "a:9:18")
-	require.NoError(t, err, "sorted by name")
-	_, err = shards("9", "a:0:9", "a:9:18", "a:18:27")
-	require.NoError(t, err, "sorted by numbers, as the Python package does")
-	m, err := shards("9", ".:0:9", ".:9:12") // a model of one file
+	must(shards("9", "a:0:9", "a:18:27", "a:9:18")) // sorted by name
+	must(shards("9", "a:0:9", "a:9:18", "a:18:27")) // sorted by numbers, as the Python package does
+	m, err := shards("9", ".:0:9", ".:9:12")        // a model of one file
 	require.NoError(t, err)
 	require.Len(t, m.Files, 1)
 	require.EqualValues(t, 12, m.Files[0].Size)
@@ -384,12 +380,9 @@ func TestChain(t *testing.T) {
 	otherRoot := certify(t, newKey(t, elliptic.P256()), nil, nil, authority("root"))
 	self := certify(t, key, nil, nil, func(*x509.Certificate) {})
 	verify := func(chain []*x509.Certificate, trusted ...*x509.Certificate) error {
-		bundle, err := Sign(model(), key, chain)
-		require.NoError(t, err)
-		b, err := Parse(bundle)
-		require.NoError(t, err)
-		_, err = b.VerifyKey(&key.PublicKey)
-		require.ErrorContains(t, err, "signed with a certificate, not with a key")
+		bundle := must(Sign(model(), key, chain))
+		b := must(Parse(bundle))
+		require.ErrorContains(t, errorOf(b.VerifyKey(&key.PublicKey)), "signed with a certificate, not with a key")
 		m, who, err := b.VerifyChain(trusted, now)
 		if err == nil {
 			require.Equal(t, model(), m)
@@ -432,11 +425,9 @@ func TestChain(t *testing.T) {
 	require.NoError(t, verify([]*x509.Certificate{leaf(func(c *x509.Certificate) { c.ExtKeyUsage = nil }), inter}, root), "the usage digitalSignature is enough")
 
 	// A certificate of another key, and changed bytes of certificates.
-	bundle, err := Sign(model(), newKey(t, elliptic.P521()), pair)
-	require.NoError(t, err)
-	b, err := Parse(bundle)
-	require.NoError(t, err)
-	_, _, err = b.VerifyChain([]*x509.Certificate{root}, now)
+	bundle := must(Sign(model(), newKey(t, elliptic.P521()), pair))
+	b := must(Parse(bundle))
+	_, _, err := b.VerifyChain([]*x509.Certificate{root}, now)
 	require.ErrorContains(t, err, "the signature is not that of the key")
 	for i := 0; i < len(good.Raw); i += 7 {
 		der := bytes.Clone(good.Raw)
@@ -452,32 +443,25 @@ func TestChain(t *testing.T) {
 
 // TestKeys reads keys and certificates, and says what is there instead.
 func TestKeys(t *testing.T) {
-	encode := func(typ string, der []byte, err error) []byte {
-		require.NoError(t, err)
-		return pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der})
-	}
+	encode := func(typ string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der}) }
 	key := newKey(t, elliptic.P256())
-	sec1, err := x509.MarshalECPrivateKey(key)
-	private := encode("EC PRIVATE KEY", sec1, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	for _, text := range [][]byte{private, encode("PRIVATE KEY", pkcs8, err), append(encode("EC PARAMETERS", []byte{5, 0}, nil), private...)} {
+	private := encode("EC PRIVATE KEY", must(x509.MarshalECPrivateKey(key)))
+	for _, text := range [][]byte{private, encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key))), append(encode("EC PARAMETERS", []byte{5, 0}), private...)} {
 		require.True(t, must(ParsePrivateKey(text)).Equal(key))
 	}
-	pkix, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	public := encode("PUBLIC KEY", pkix, err)
+	public := encode("PUBLIC KEY", must(x509.MarshalPKIXPublicKey(&key.PublicKey)))
 	require.True(t, must(ParsePublicKey(public)).Equal(&key.PublicKey))
 
 	require.ErrorContains(t, errorOf(ParsePublicKey(private)), `no PEM block "PUBLIC KEY" in it, but a "EC PRIVATE KEY"`)
 	require.ErrorContains(t, errorOf(ParsePrivateKey(public)), `no PEM block "PRIVATE KEY" in it, but a "PUBLIC KEY"`)
 	require.ErrorContains(t, errorOf(ParseCertificates(public)), `no PEM block "CERTIFICATE"`)
-	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("ENCRYPTED PRIVATE KEY", []byte{1}, nil))), "the key is encrypted")
+	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("ENCRYPTED PRIVATE KEY", []byte{1}))), "the key is encrypted")
 	require.ErrorContains(t, errorOf(ParsePrivateKey(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"DEK-Info": "x"}}))), "the key is encrypted")
-	pkix, err = x509.MarshalPKIXPublicKey(&newKey(t, elliptic.P224()).PublicKey)
-	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", pkix, err))), "the curve P-224")
-	pkcs8, err = x509.MarshalPKCS8PrivateKey(newKey(t, elliptic.P224()))
-	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("PRIVATE KEY", pkcs8, err))), "the curve P-224")
+	short := newKey(t, elliptic.P224())
+	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", must(x509.MarshalPKIXPublicKey(&short.PublicKey))))), "the curve P-224")
+	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(short))))), "the curve P-224")
 	require.ErrorContains(t, errorOf((&Bundle{key: true}).VerifyKey(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "unsupported elliptic curve")
-	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key, nil))), "a key of the type ed25519.PublicKey: the format has ECDSA")
+	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key))), "a key of the type ed25519.PublicKey: the format has ECDSA")
 	for _, parse := range []func([]byte) error{
 		func(b []byte) error { _, err := ParsePublicKey(b); return err },
 		func(b []byte) error { _, err := ParsePrivateKey(b); return err },

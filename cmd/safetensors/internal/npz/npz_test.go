@@ -21,10 +21,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // openFile opens a file by its extension.
 func openFile(t testing.TB, name string) (tensors map[string]safetensors.Tensor, refused map[string]error, err error) {
-	data, err := os.ReadFile(name)
-	require.NoError(t, err)
+	data := must(os.ReadFile(name))
 	if filepath.Ext(name) == ".npy" {
 		tensors, err := OpenNPY(bytes.NewReader(data), int64(len(data)))
 		return tensors, nil, err
@@ -34,8 +41,7 @@ func openFile(t testing.TB, name string) (tensors map[string]safetensors.Tensor,
 
 // requireFolder compares each file of a folder with the safetensors file next to it.
 func requireFolder(t *testing.T, folder string) {
-	names, err := filepath.Glob(filepath.Join(folder, "*.np[yz]"))
-	require.NoError(t, err)
+	names := must(filepath.Glob(filepath.Join(folder, "*.np[yz]")))
 	require.Len(t, names, 9)
 	for _, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
@@ -85,9 +91,7 @@ func samples(t testing.TB, dtypes ...safetensors.DType) map[string]safetensors.T
 		for i := range data {
 			data[i] = byte(i * 7 % 2)
 		}
-		var err error
-		tensors[name], err = safetensors.NewTensor(d, shape, data)
-		require.NoError(t, err)
+		tensors[name] = must(safetensors.NewTensor(d, shape, data))
 	}
 	for _, d := range dtypes {
 		add(d.String(), d, 3, 5)
@@ -97,11 +101,7 @@ func samples(t testing.TB, dtypes ...safetensors.DType) map[string]safetensors.T
 	add("empty", safetensors.F32, 0)
 	add("größe/…", safetensors.U8, 12345, 1)
 	add("", safetensors.U8, 1, 1, 1)
-	rank := make([]int, 64)
-	for i := range rank {
-		rank[i] = 1
-	}
-	add("rank 64", safetensors.U8, rank...)
+	add("rank 64", safetensors.U8, slices.Repeat([]int{1}, 64)...)
 	return tensors
 }
 
@@ -122,14 +122,12 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestWriteRefuses(t *testing.T) {
-	one, err := safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1})
-	require.NoError(t, err)
+	one := must(safetensors.NewTensor(safetensors.U8, []int{1}, []byte{1}))
 	typed := func(d safetensors.DType) safetensors.Tensor {
 		t, _ := safetensors.NewTensor(d, []int{4}, make([]byte, d.Bits()/2))
 		return t
 	}
-	deep, err := one.Reshape(make65()...)
-	require.NoError(t, err)
+	deep := must(one.Reshape(slices.Repeat([]int{1}, 65)...))
 	for name, test := range map[string]struct {
 		tensors map[string]safetensors.Tensor
 		want    string
@@ -158,12 +156,15 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
-func make65() []int {
-	shape := make([]int, 65)
-	for i := range shape {
-		shape[i] = 1
+// zipped returns an archive of files.
+func zipped(t *testing.T, files map[string][]byte) []byte {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for name, content := range files {
+		must(must(w.Create(name)).Write(content))
 	}
-	return shape
+	require.NoError(t, w.Close())
+	return b.Bytes()
 }
 
 // failing is a Writer that fails after some bytes.
@@ -185,9 +186,8 @@ func TestFailingWriter(t *testing.T) {
 	for n := 0; n < b.Len(); n += 1 + n/50 {
 		require.ErrorIs(t, Write(&failing{n}, tensors), errFailing)
 	}
-	bad, err := safetensors.NewTensorFunc(safetensors.U8, []int{1}, func([]byte) error { return errFailing })
-	require.NoError(t, err)
-	err = Write(io.Discard, map[string]safetensors.Tensor{"w": bad})
+	bad := must(safetensors.NewTensorFunc(safetensors.U8, []int{1}, func([]byte) error { return errFailing }))
+	err := Write(io.Discard, map[string]safetensors.Tensor{"w": bad})
 	require.ErrorIs(t, err, errFailing)
 	require.ErrorContains(t, err, `npz file: tensor "w": `)
 }
@@ -215,23 +215,15 @@ func TestRefused(t *testing.T) {
 // TestAmong: arrays that cannot be read, and files that are none, are refused by name,
 // whatever is next to them is read.
 func TestAmong(t *testing.T) {
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	for name, content := range map[string]string{
-		"w.npy":      string(npy(usual, "abcd")),
-		"s.npy":      string(npy(strings.Replace(usual, "<f4", "<U1", 1), "abcd")),
-		"o.npy":      string(npy(strings.Replace(usual, "<f4", "|O", 1), "cos\nsystem\n(X\x0e\x00\x00\x00touch executedtR.")),
-		"c.npy":      string(npy(strings.Replace(usual, "<f4", "<c16", 1), "abcdabcdabcdabcd")),
-		"r.npy":      string(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "abcd")),
-		"readme.txt": "text",
-	} {
-		f, err := w.Create(name)
-		require.NoError(t, err)
-		_, err = io.WriteString(f, content)
-		require.NoError(t, err)
-	}
-	require.NoError(t, w.Close())
-	tensors, refused, err := Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	data := zipped(t, map[string][]byte{
+		"w.npy":      npy(usual, "abcd"),
+		"s.npy":      npy(strings.Replace(usual, "<f4", "<U1", 1), "abcd"),
+		"o.npy":      npy(strings.Replace(usual, "<f4", "|O", 1), "cos\nsystem\n(X\x0e\x00\x00\x00touch executedtR."),
+		"c.npy":      npy(strings.Replace(usual, "<f4", "<c16", 1), "abcdabcdabcdabcd"),
+		"r.npy":      npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "abcd"),
+		"readme.txt": []byte("text"),
+	})
+	tensors, refused, err := Open(bytes.NewReader(data), int64(len(data)))
 	require.NoError(t, err)
 	require.Equal(t, []string{"w"}, slices.Collect(maps.Keys(tensors)))
 	require.Equal(t, []string{"c", "o", "r", "readme.txt", "s"}, slices.Sorted(maps.Keys(refused)))
@@ -247,13 +239,10 @@ func TestPacked(t *testing.T) {
 		var b bytes.Buffer
 		w := zip.NewWriter(&b)
 		w.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) { return flate.NewWriter(out, flate.BestSpeed) })
-		f, err := w.Create("w.npy")
-		require.NoError(t, err)
-		_, err = f.Write(npy(fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }", size), ""))
-		require.NoError(t, err)
+		f := must(w.Create("w.npy"))
+		must(f.Write(npy(fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }", size), "")))
 		for range size >> 20 {
-			_, err := f.Write(make([]byte, 1<<20))
-			require.NoError(t, err)
+			must(f.Write(make([]byte, 1<<20)))
 		}
 		require.NoError(t, w.Close())
 		return b.Bytes()
@@ -261,8 +250,7 @@ func TestPacked(t *testing.T) {
 	data := archive(20 << 20)
 	tensors, _, err := Open(bytes.NewReader(data), int64(len(data)))
 	require.NoError(t, err)
-	n, err := tensors["w"].WriteTo(io.Discard)
-	require.NoError(t, err)
+	n := must(tensors["w"].WriteTo(io.Discard))
 	require.EqualValues(t, 20<<20, n)
 
 	data = archive(257 << 20)
@@ -286,18 +274,12 @@ func (c *counting) ReadAt(p []byte, off int64) (int, error) {
 
 // TestWindows: an array that is read window by window is read, and unpacked, once.
 func TestWindows(t *testing.T) {
-	var content, b bytes.Buffer
+	var content bytes.Buffer
 	content.Write(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (300000,), }", ""))
 	for i := range 300_000 {
 		require.NoError(t, binary.Write(&content, binary.BigEndian, float32(i)))
 	}
-	w := zip.NewWriter(&b)
-	f, err := w.Create("w.npy")
-	require.NoError(t, err)
-	_, err = f.Write(content.Bytes())
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	for name, data := range map[string][]byte{"npz": b.Bytes(), "npy": content.Bytes()} {
+	for name, data := range map[string][]byte{"npz": zipped(t, map[string][]byte{"w.npy": content.Bytes()}), "npy": content.Bytes()} {
 		r := &counting{r: bytes.NewReader(data)}
 		tensors, _, err := Open(r, int64(len(data)))
 		if name == "npy" {
@@ -338,8 +320,7 @@ func TestHeaders(t *testing.T) {
 		"{'descr': '<f4', 'fortran_order': False, 'shape': (1L, 1L)}\n": "F32 [1,1]",
 		" { 'descr' : '<i4' ,'fortran_order':False,\n'shape':(1, 1, )}": "I32 [1,1]",
 	} {
-		tensors, err := OpenNPY(bytes.NewReader(npy(text, "abcd")), int64(len(npy(text, "abcd"))))
-		require.NoError(t, err, text)
+		tensors := must(OpenNPY(bytes.NewReader(npy(text, "abcd")), int64(len(npy(text, "abcd")))))
 		require.Equal(t, want, tensors[ArrayName].String())
 	}
 	for text, want := range map[string]string{
@@ -422,14 +403,8 @@ func TestBadStart(t *testing.T) {
 
 // TestBadMember: an error names the array.
 func TestBadMember(t *testing.T) {
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	f, err := w.Create("w.npy")
-	require.NoError(t, err)
-	_, err = f.Write(npy(usual, "abc"))
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	_, _, err = Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	data := zipped(t, map[string][]byte{"w.npy": npy(usual, "abc")})
+	_, _, err := Open(bytes.NewReader(data), int64(len(data)))
 	require.EqualError(t, err, `npz file: array "w": F32 [1] needs 4 bytes, the file has 3: unexpected EOF`)
 }
 
@@ -461,8 +436,7 @@ func readSome(data []byte) {
 // Open or a read panic.
 func TestEverySmallChange(t *testing.T) {
 	for _, name := range []string{"fortran_compressed.npz", "version2.npy"} {
-		data, err := os.ReadFile(filepath.Join("testdata", name))
-		require.NoError(t, err)
+		data := must(os.ReadFile(filepath.Join("testdata", name)))
 		for n := range data {
 			for _, open := range openers {
 				_, err := open(bytes.NewReader(data[:n]), int64(n))
@@ -477,11 +451,9 @@ func TestEverySmallChange(t *testing.T) {
 
 func FuzzNPZ(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.np[yz]", "testdata/refused/*"} {
-		names, err := filepath.Glob(pattern)
-		require.NoError(f, err)
+		names := must(filepath.Glob(pattern))
 		for _, name := range names {
-			data, err := os.ReadFile(name)
-			require.NoError(f, err)
+			data := must(os.ReadFile(name))
 			f.Add(data)
 		}
 	}

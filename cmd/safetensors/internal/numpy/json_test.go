@@ -23,8 +23,7 @@ func TestWriteJSON(t *testing.T) {
 		for i := range data {
 			data[i] = int32(i)
 		}
-		tensor, err := safetensors.NewTensor(safetensors.I32, shape, data)
-		require.NoError(t, err)
+		tensor := must(safetensors.NewTensor(safetensors.I32, shape, data))
 		var b bytes.Buffer
 		require.NoError(t, WriteJSON(&b, tensor))
 		var v any

@@ -15,10 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // TestArrays compares with what numpy printed: testdata/generate.py.
 func TestArrays(t *testing.T) {
-	text, err := os.ReadFile("testdata/arrays.json")
-	require.NoError(t, err)
+	text := must(os.ReadFile("testdata/arrays.json"))
 	var arrays []struct {
 		DType, Text, Corners string
 		Shape                []int
@@ -31,10 +38,8 @@ func TestArrays(t *testing.T) {
 		"bool": safetensors.BOOL, "complex64": safetensors.C64,
 	}
 	for i, a := range arrays {
-		data, err := hex.DecodeString(a.Corners)
-		require.NoError(t, err)
-		got, err := Print(cornered(t, dtypes[a.DType], a.Shape, data))
-		require.NoError(t, err)
+		data := must(hex.DecodeString(a.Corners))
+		got := must(Print(cornered(t, dtypes[a.DType], a.Shape, data)))
 		require.Equal(t, a.Text, got, "array %d: %s %v", i, a.DType, a.Shape)
 	}
 }
@@ -61,9 +66,7 @@ func cornered(t *testing.T, d safetensors.DType, shape []int, data []byte) safet
 		}
 	}
 	require.Empty(t, data)
-	x, err := safetensors.NewTensor(d, shape, all)
-	require.NoError(t, err)
-	return x
+	return must(safetensors.NewTensor(d, shape, all))
 }
 
 // TestPrint counts what is read of a tensor of which the corners are printed.
@@ -83,33 +86,25 @@ func TestPrint(t *testing.T) {
 		for i := range values {
 			values[i] = float32(i) / 8
 		}
-		x, err := safetensors.NewTensor(safetensors.F32, c.shape, values)
-		require.NoError(t, err)
-		want, err := Print(x)
-		require.NoError(t, err)
+		x := must(safetensors.NewTensor(safetensors.F32, c.shape, values))
+		want := must(Print(x))
 		r := &counter{ReaderAt: x}
-		at, err := safetensors.NewTensorAt(safetensors.F32, c.shape, r)
-		require.NoError(t, err)
-		got, err := Print(at)
-		require.NoError(t, err)
+		at := must(safetensors.NewTensorAt(safetensors.F32, c.shape, r))
+		got := must(Print(at))
 		require.Equal(t, want, got)
 		require.LessOrEqual(t, r.reads.Load(), c.reads, "%d: neighbors are read together", c.shape)
 		require.LessOrEqual(t, r.bytes.Load(), c.bytes, "%d: and what is between them only if that is little", c.shape)
 	}
 	codes := make([]byte, 1000)
 	codes[0], codes[999] = 0x31, 0x70
-	packed, err := safetensors.NewTensor(safetensors.F4, []int{2000}, codes)
-	require.NoError(t, err)
-	text, err := Print(packed)
-	require.NoError(t, err)
+	packed := must(safetensors.NewTensor(safetensors.F4, []int{2000}, codes))
+	text := must(Print(packed))
 	require.Equal(t, "[0.5 1.5   0 ...   0   0   6]", text, "elements of half a byte")
 	deep := slices.Repeat([]int{7}, 12)
-	x, err := safetensors.NewTensorAt(safetensors.U8, deep, bytes.NewReader(nil))
-	require.NoError(t, err)
-	_, err = Print(x)
+	x := must(safetensors.NewTensorAt(safetensors.U8, deep, bytes.NewReader(nil)))
+	_, err := Print(x)
 	require.ErrorContains(t, err, "select a slice")
-	huge, err := safetensors.NewTensorAt(safetensors.U8, []int{math.MaxInt / 16}, bytes.NewReader([]byte("123")))
-	require.NoError(t, err)
+	huge := must(safetensors.NewTensorAt(safetensors.U8, []int{math.MaxInt / 16}, bytes.NewReader([]byte("123"))))
 	_, err = Print(huge)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }

@@ -228,9 +228,8 @@ func requireScaled(t *testing.T, want Summary, exponent int, got Summary) {
 // blocks, as a header may claim.
 func TestDescribeClaims(t *testing.T) {
 	for d, dim := range map[safetensors.DType]int{safetensors.F4: 1 << 19, safetensors.F64: 1 << 15} {
-		x, err := safetensors.NewTensorAt(d, []int{dim, 1 << 14, 1 << 14, 1 << 14}, strings.NewReader("a few bytes"))
-		require.NoError(t, err)
-		_, _, err = Describe([]safetensors.Tensor{x})
+		x := must(safetensors.NewTensorAt(d, []int{dim, 1 << 14, 1 << 14, 1 << 14}, strings.NewReader("a few bytes")))
+		_, _, err := Describe([]safetensors.Tensor{x})
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	}
 }
@@ -334,9 +333,7 @@ func decode(t *testing.T, x safetensors.Tensor, data []byte) (values []float64) 
 		}
 	}
 	if values == nil {
-		var err error
-		values, err = safetensors.Append(values, x)
-		require.NoError(t, err)
+		return must(safetensors.Append(values, x))
 	}
 	return values
 }
