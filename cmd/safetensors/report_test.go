@@ -1,21 +1,28 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html"
 	"image/png"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
@@ -184,64 +191,62 @@ func requireKeyboard(b *browser) {
 	const color = `getComputedStyle(document.querySelector("td.cell")).backgroundColor`
 	const names = `[...document.querySelectorAll("#tensors tbody tr:not([hidden]) th")].map((th) => th.textContent).join()`
 
-	b.press("Tab")
+	b.run(chromedp.KeyEvent(kb.Tab))
 	require.Equal(b.t, "skip to the table", b.evaluate(focused))
-	b.press("Tab")
+	b.run(chromedp.KeyEvent(kb.Tab))
 	require.Contains(b.t, b.evaluate(focused), "  BF16 [")
 	require.Equal(b.t, b.evaluate(focused), b.evaluate(readout))
-	b.press("Enter")
+	b.run(chromedp.KeyEvent(kb.Enter))
 	require.Equal(b.t, strings.Fields(b.evaluate(readout))[0], b.evaluate(`document.querySelector("tr:target th").textContent`))
 
 	b.evaluate(`document.getElementById("figure0").focus()`)
 	before := b.evaluate(color)
-	b.press("ArrowRight")
+	b.run(chromedp.KeyEvent(kb.ArrowRight))
 	require.NotEqual(b.t, before, b.evaluate(color), "absmax")
-	b.press("Tab")
+	b.run(chromedp.KeyEvent(kb.Tab))
 	require.Contains(b.t, b.evaluate(readout), "model.layers.0.input_layernorm.weight  std ")
-	for _, key := range []string{"ArrowRight", "ArrowRight", "ArrowDown", "ArrowUp", "ArrowUp", "ArrowDown"} {
-		b.press(key)
+	for _, key := range []string{kb.ArrowRight, kb.ArrowRight, kb.ArrowDown, kb.ArrowUp, kb.ArrowUp, kb.ArrowDown} {
+		b.run(chromedp.KeyEvent(key))
 	}
 	require.Contains(b.t, b.evaluate(readout), "model.layers.1.mlp.down_proj.weight  std ")
 
-	b.press("Tab")
+	b.run(chromedp.KeyEvent(kb.Tab))
 	require.Equal(b.t, "filter names", b.evaluate(focused), "a map is one stop")
 	require.Equal(b.t, "true", b.evaluate(`document.getElementById("readout").hidden`))
 	before = b.evaluate(names)
-	b.press("Tab")
-	b.press("Enter")
+	b.run(chromedp.KeyEvent(kb.Tab))
+	b.run(chromedp.KeyEvent(kb.Enter))
 	require.Equal(b.t, "ascending", b.evaluate(`document.querySelector("#tensors th").ariaSort`))
-	b.press("Enter")
+	b.run(chromedp.KeyEvent(kb.Enter))
 	require.NotEqual(b.t, before, b.evaluate(names))
 	require.True(b.t, strings.HasSuffix(b.evaluate(names), ",model.embed_tokens.weight,lm_head.weight"))
 	b.evaluate(`document.getElementById("filter").focus()`)
-	b.call("Input.insertText", map[string]any{"text": "LM_"}, nil)
+	b.run(input.InsertText("LM_"))
 	require.Equal(b.t, "lm_head.weight", b.evaluate(names))
 }
 
 // requireNarrow requires that 400 pixels show every number of the tables.
 func requireNarrow(b *browser) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
-	require.Equal(b.t, "400", b.evaluate("innerWidth"))
-	require.Equal(b.t, "0", b.evaluate(`[...document.querySelectorAll(".facts dd, .rows td:not(tr[hidden] *)")].filter((td) => {
-		const { left, right, width } = td.getBoundingClientRect();
-		return !width || left < 0 || right > innerWidth || td.scrollWidth > td.clientWidth + 1;
-	}).length`))
-	b.call("Emulation.clearDeviceMetricsOverride", nil, nil)
+	b.resize(400, 800, func() {
+		require.Equal(b.t, "400", b.evaluate("innerWidth"))
+		require.Equal(b.t, "0", b.evaluate(`[...document.querySelectorAll(".facts dd, .rows td:not(tr[hidden] *)")].filter((td) => {
+			const { left, right, width } = td.getBoundingClientRect();
+			return !width || left < 0 || right > innerWidth || td.scrollWidth > td.clientWidth + 1;
+		}).length`))
+	})
 }
 
 // requirePicture requires that a picture is what the browser shows, but for the edges of
 // letters; -update makes it.
 func requirePicture(b *browser, name string) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 960, "height": 860, "deviceScaleFactor": 1, "mobile": false}, nil)
-	var shot struct{ Data []byte }
-	b.call("Page.captureScreenshot", nil, &shot)
-	b.call("Emulation.clearDeviceMetricsOverride", nil, nil)
+	var shot []byte
+	b.resize(960, 860, func() { b.run(chromedp.CaptureScreenshot(&shot)) })
 	if *update {
-		require.NoError(b.t, os.WriteFile(name, shot.Data, 0o666))
+		require.NoError(b.t, os.WriteFile(name, shot, 0o666))
 	}
-	got := must(png.Decode(bytes.NewReader(shot.Data)))
+	got := must(png.Decode(bytes.NewReader(shot)))
 	want := must(png.Decode(bytes.NewReader(must(os.ReadFile(name)))))
 	require.Equal(b.t, want.Bounds(), got.Bounds())
 	others := 0
@@ -258,39 +263,15 @@ func requirePicture(b *browser, name string) {
 	require.LessOrEqual(b.t, others, most, "pixels that differ; -run TestReportInChromium -update makes the picture")
 }
 
-// press presses a key.
-func (b *browser) press(key string) {
-	b.t.Helper()
-	codes := map[string]int{"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
-	event := map[string]any{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-	if key == "Enter" {
-		event["text"] = "\r"
-	}
-	b.call("Input.dispatchKeyEvent", event, nil)
-	event["type"] = "keyUp"
-	delete(event, "text")
-	b.call("Input.dispatchKeyEvent", event, nil)
-}
-
-// A browser is a Chromium that the DevTools protocol drives over two pipes, numbers 3
-// and 4 of its files.
+// A browser is a Chromium.
 type browser struct {
-	t       *testing.T
-	write   *os.File
-	pipe    *os.File
-	read    *bufio.Reader // of the pipe
-	id      int
-	session string
-	opened  int
-	events  []message
-}
+	t      *testing.T
+	ctx    context.Context
+	opened int
 
-type message struct {
-	ID     int
-	Method string
-	Params json.RawMessage
-	Result json.RawMessage
-	Error  json.RawMessage
+	mu       sync.Mutex
+	requests int
+	said     []string // on the console
 }
 
 func startChromium(t *testing.T) *browser {
@@ -298,113 +279,58 @@ func startChromium(t *testing.T) *browser {
 	if program == "" {
 		t.Skip("SAFETENSORS_CHROMIUM names no Chromium")
 	}
-	in, write, err := os.Pipe()
-	require.NoError(t, err)
-	read, out, err := os.Pipe()
-	require.NoError(t, err)
-	profile := must(os.MkdirTemp("", ""))
-	t.Cleanup(func() { os.RemoveAll(profile) }) // t.TempDir would fail: processes of a browser that has ended may still write there
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+profile)
-	cmd.ExtraFiles = []*os.File{in, out}
-	require.NoError(t, cmd.Start())
-	in.Close()
-	out.Close()
-	b := &browser{t: t, write: write, pipe: read, read: bufio.NewReader(read)}
-	t.Cleanup(func() {
-		b.call("Browser.close", nil, nil)
-		require.NoError(t, cmd.Wait())
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU)...)
+	t.Cleanup(cancel)
+	b := &browser{t: t}
+	b.ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	chromedp.ListenTarget(b.ctx, func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *network.EventRequestWillBeSent:
+			b.requests++
+		case *runtime.EventExceptionThrown, *runtime.EventConsoleAPICalled, *log.EventEntryAdded:
+			b.said = append(b.said, fmt.Sprintf("%T %+v", e, e))
+		}
 	})
-	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
-	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	b.session = attached.SessionID
-	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		b.call(domain+".enable", nil, nil)
-	}
+	b.run(network.Enable())
 	return b
 }
 
-// call calls a method and keeps the events that come before its result.
-func (b *browser) call(method string, params, result any) {
+func (b *browser) run(actions ...chromedp.Action) {
 	b.t.Helper()
-	b.id++
-	request := map[string]any{"id": b.id, "method": method}
-	if params != nil {
-		request["params"] = params
-	}
-	if b.session != "" && !strings.HasPrefix(method, "Browser.") {
-		request["sessionId"] = b.session
-	}
-	text, err := json.Marshal(request)
-	require.NoError(b.t, err)
-	_, err = b.write.Write(append(text, 0))
-	require.NoError(b.t, err)
-	for {
-		m := b.next()
-		if m.ID != b.id {
-			continue
-		}
-		require.Empty(b.t, string(m.Error), method)
-		if result != nil {
-			require.NoError(b.t, json.Unmarshal(m.Result, result))
-		}
-		return
-	}
+	require.NoError(b.t, chromedp.Run(b.ctx, actions...))
 }
 
-func (b *browser) next() (m message) {
+// resize gives the window another size for a while.
+func (b *browser) resize(width, height int64, meanwhile func()) {
 	b.t.Helper()
-	require.NoError(b.t, b.pipe.SetReadDeadline(time.Now().Add(2*time.Minute)))
-	text, err := b.read.ReadBytes(0)
-	require.NoError(b.t, err)
-	require.NoError(b.t, json.Unmarshal(text[:len(text)-1], &m))
-	if m.Method != "" {
-		b.events = append(b.events, m)
-	}
-	return m
+	b.run(emulation.SetDeviceMetricsOverride(width, height, 1, false))
+	meanwhile()
+	b.run(emulation.ClearDeviceMetricsOverride())
 }
 
 // open opens a page and requires that it loads nothing, and that the console stays empty.
 func (b *browser) open(file string) {
 	b.t.Helper()
-	path, err := filepath.Abs(file)
-	require.NoError(b.t, err)
-	b.events = nil
-	b.call("Page.navigate", map[string]any{"url": "file://" + path}, nil)
-	loaded := func() bool {
-		for _, e := range b.events {
-			if e.Method == "Page.loadEventFired" {
-				return true
-			}
-		}
-		return false
-	}
-	for !loaded() {
-		b.next()
-	}
+	b.mu.Lock()
+	b.requests = 0
+	b.mu.Unlock()
+	b.run(chromedp.Navigate("file://" + must(filepath.Abs(file))))
 	b.evaluate("document.readyState")
-	requests := 0
-	for _, e := range b.events {
-		switch e.Method {
-		case "Network.requestWillBeSent":
-			requests++
-		case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded":
-			require.Fail(b.t, e.Method, "%s", e.Params)
-		}
-	}
-	require.Equal(b.t, 1, requests)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(b.t, b.said)
+	require.Equal(b.t, 1, b.requests)
 	b.opened++
 }
 
 // evaluate returns the value of an expression as a text.
-func (b *browser) evaluate(expression string) string {
+func (b *browser) evaluate(expression string) (text string) {
 	b.t.Helper()
-	var r struct {
-		Result           struct{ Value any }
-		ExceptionDetails any
-	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &r)
-	require.Nil(b.t, r.ExceptionDetails, expression)
-	return fmt.Sprint(r.Result.Value)
+	b.run(chromedp.Evaluate("String("+expression+")", &text))
+	return text
 }
