@@ -200,12 +200,8 @@ func isBintensors(r io.ReaderAt, size int64) bool { return bintensors.Sniff(head
 // isTorch: torch.save writes a zip archive; before PyTorch 1.6 it wrote pickles, of
 // protocols 2 to 5.
 func isTorch(r io.ReaderAt, size int64) bool {
-	for _, start := range []string{"\x80\x02", "\x80\x03", "\x80\x04", "\x80\x05"} {
-		if starts(r, size, start) {
-			return true
-		}
-	}
-	return hasMember(r, size, "data.pkl")
+	h := head(r, size, 2)
+	return len(h) == 2 && h[0] == 0x80 && 2 <= h[1] && h[1] <= 5 || hasMember(r, size, "data.pkl")
 }
 
 // hasMember reports whether a file is a zip archive with a member whose name ends in

@@ -37,6 +37,8 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, target)
 		case half.letter != 0 && !t.DType().IsFloat():
 			return nil, 0, fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
+		case half.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
+			return nil, 0, fmt.Errorf("adapter tensor %q: the base has %v; an adapter is added to F32, F16 and BF16", name, w)
 		}
 		for _, letter := range []byte{0, 'A', 'b'} {
 			if other, twice := changed[change{target, letter}]; twice && (half.letter == 0 || half.letter == letter) {
@@ -131,11 +133,8 @@ func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) 
 	if transposed {
 		out, in = in, out
 	}
-	switch {
-	case s[2] != out || s[3] != s[4] || s[5] != in || s[3] == 0:
+	if s[2] != out || s[3] != s[4] || s[5] != in || s[3] == 0 {
 		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: their shapes do not fit", w, b, a)
-	case w.DType() == safetensors.F64, !isNumber(w.DType()):
-		return w, fmt.Errorf("the base has %v; an adapter is added to F32, F16 and BF16", w)
 	}
 	if err := c.checkRank(module, s[3]); err != nil {
 		return w, err
@@ -160,8 +159,6 @@ func (c *config) addBias(w, bias, b safetensors.Tensor, module string) (safetens
 		return w, errors.New("it comes without the matrix lora_B")
 	case len(w.Shape()) != 1 || !slices.Equal(w.Shape(), bias.Shape()):
 		return w, fmt.Errorf("the base has %v, the bias is %v: their shapes do not fit", w, bias)
-	case w.DType() == safetensors.F64, !isNumber(w.DType()):
-		return w, fmt.Errorf("the base has %v; an adapter is added to F32, F16 and BF16", w)
 	}
 	factors := []float64{1, float64(c.scale(module, shape[1]))}
 	return combine([]safetensors.Tensor{w, bias}, func() ([]float64, error) { return factors, nil })
