@@ -16,34 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestForeignFiles copies each file that another program made, and compares the copy
-// with the safetensors file that the same program made of the same tensors: names,
-// dtypes, shapes, values and metadata.
-func TestForeignFiles(t *testing.T) {
-	found := 0
-	for _, pattern := range []string{"../../torch/testdata/*.pt", "internal/npz/testdata/*.np[yz]", "internal/bintensors/testdata/*/*.bt"} {
-		names := must(filepath.Glob(pattern))
-		require.NotEmpty(t, names, pattern)
-		for _, name := range names {
-			stem := strings.TrimSuffix(name, filepath.Ext(name))
-			var flags []string
-			if key, err := os.ReadFile(stem + ".key"); err == nil {
-				flags = []string{"--key", strings.TrimSpace(string(key))}
-			}
-			to := filepath.Join(t.TempDir(), "copy.safetensors")
-			if refused, err := os.ReadFile(stem + ".refused"); err == nil {
-				for entry := range strings.Lines(string(refused)) {
-					flags = append(flags, "--except", strings.TrimSpace(entry))
-				}
-			}
-			succeeds(t, append([]string{"cp", name, to}, flags...)...)
-			succeeds(t, "diff", to, stem+".safetensors")
-			found++
-		}
-	}
-	require.Greater(t, found, 20)
-}
-
 // TestTorchAway copies files of PyTorch, and indexes of them, from web servers, hubs and
 // buckets.
 func TestTorchAway(t *testing.T) {
@@ -97,25 +69,6 @@ func TestTorchRanks(t *testing.T) {
 	}
 	args := append([]string{filepath.Join("testdata", "load.py")}, folders...)
 	pythontest.Run(t, "SAFETENSORS_TORCH", "torch,safetensors", append(args, mesh+".safetensors")...)
-}
-
-// TestHostileFiles: files that would have Python run something, or that lie, are
-// refused by every verb that reads all of them, and nothing is written or run.
-func TestHostileFiles(t *testing.T) {
-	names := must(filepath.Glob("../../torch/testdata/refused/*.pt"))
-	more := must(filepath.Glob("internal/npz/testdata/refused/*.np[yz]"))
-	require.NotEmpty(t, more)
-	for _, name := range append(names, more...) {
-		to := filepath.Join(t.TempDir(), "x.safetensors")
-		require.Contains(t, fails(t, exitFailed, "cp", name, to), filepath.Base(name))
-		require.NoFileExists(t, to)
-	}
-	system := "../../torch/testdata/refused/system.pt"
-	r := runs(t, "ls", system)
-	require.Equal(t, exitOK, r.code)
-	require.Contains(t, r.stdout, "w ")
-	require.Equal(t, "safetensors: note: "+system+": evil is left out: it is an object of \"posix.system\"\n", r.stderr)
-	require.NoFileExists(t, "executed")
 }
 
 // TestFormatTable: the help and the page name each ending that is read, and each that is
