@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"crypto/elliptic"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,13 +24,14 @@ import (
 // A running is the command while it runs.
 type running struct {
 	*exec.Cmd
+	in        io.Writer
 	out, errs bytes.Buffer
 }
 
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := &running{Cmd: exec.Command(program, args...)}
-	r.Stdout, r.Stderr = &r.out, &r.errs
+	r.in, r.Stdout, r.Stderr = must(r.StdinPipe()), &r.out, &r.errs
 	require.NoError(t, r.Start())
 	t.Cleanup(func() { r.Process.Kill() })
 	return r
@@ -125,12 +127,8 @@ func TestInterruptReaders(t *testing.T) {
 func TestInterruptStream(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	r := &running{Cmd: exec.Command(program, "ls", "-")}
-	stdin := must(r.StdinPipe())
-	r.Stderr = &r.errs
-	require.NoError(t, r.Start())
-	t.Cleanup(func() { r.Process.Kill() })
-	_, err := stdin.Write(make([]byte, 1<<20)) // more than a pipe holds: the command reads
+	r := start(t, "ls", "-")
+	_, err := r.in.Write(make([]byte, 1<<20)) // more than a pipe holds: the command reads
 	require.NoError(t, err)
 	r.interrupted(t)
 	require.Empty(t, list(t, temp))
@@ -147,17 +145,13 @@ func TestInterruptPipes(t *testing.T) {
 		"ls pipe", "verify model pipe", "verify model -", "sign model --key pipe --force", "verify model --signature pipe --public-key key.pub",
 		"verify model --signature model.sig --public-key pipe", "verify model --signature model.sig --chain pipe",
 	} {
-		r := &running{Cmd: exec.Command(program, strings.Fields(args)...)}
-		r.Stderr = &r.errs
-		stdin := must(r.StdinPipe())
-		require.NoError(t, r.Start())
-		t.Cleanup(func() { r.Process.Kill() })
+		r := start(t, strings.Fields(args)...)
 		if strings.Contains(args, "pipe") {
 			w, err := os.OpenFile("pipe", os.O_WRONLY, 0) // returns when the command opens it
 			require.NoError(t, err)
 			defer w.Close()
 		} else {
-			_, err := stdin.Write(bytes.Repeat([]byte("#\n"), 1<<19)) // more than a pipe holds: the command reads
+			_, err := r.in.Write(bytes.Repeat([]byte("#\n"), 1<<19)) // more than a pipe holds: the command reads
 			require.NoError(t, err)
 		}
 		r.interrupted(t)

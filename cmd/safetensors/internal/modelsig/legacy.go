@@ -1,9 +1,11 @@
 package modelsig
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"fmt"
+	"strings"
 )
 
 // legacyPredicate is that of version 0.2 of the Python package: the sums are subjects,
@@ -23,26 +25,16 @@ func (b *Bundle) verifyLegacy(key *ecdsa.PublicKey, h crypto.Hash) bool {
 // pythonBytes spells data as repr does.
 func pythonBytes(data []byte) []byte {
 	quote := byte('\'')
-	for _, c := range data {
-		if c == '"' {
-			quote = '\''
-			break
-		}
-		if c == '\'' {
-			quote = '"'
-		}
+	if bytes.IndexByte(data, '\'') >= 0 && bytes.IndexByte(data, '"') < 0 {
+		quote = '"'
 	}
 	out := []byte{'b', quote}
 	for _, c := range data {
-		switch {
+		switch i := strings.IndexByte("\t\n\r", c); {
 		case c == quote, c == '\\':
 			out = append(out, '\\', c)
-		case c == '\t':
-			out = append(out, `\t`...)
-		case c == '\n':
-			out = append(out, `\n`...)
-		case c == '\r':
-			out = append(out, `\r`...)
+		case i >= 0:
+			out = append(out, '\\', "tnr"[i])
 		case c < ' ', c > '~':
 			out = fmt.Appendf(out, `\x%02x`, c)
 		default:
