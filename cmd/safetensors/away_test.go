@@ -45,8 +45,13 @@ func startHub(t *testing.T, dir string) (url string, requests func() []string) {
 		mu.Lock()
 		log = append(log, r.URL.EscapedPath())
 		mu.Unlock()
+		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/hub") // HF_ENDPOINT may have a path
 		switch strings.TrimPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
 		case "main", "v2", "refs/pr/1", commit:
+			if r.Header.Get("Authorization") != "Bearer token" {
+				http.Error(w, "no", http.StatusUnauthorized)
+				return
+			}
 			listRepository(w, dir, commit, true)
 			return
 		}
@@ -56,6 +61,7 @@ func startHub(t *testing.T, dir string) (url string, requests func() []string) {
 	t.Cleanup(server.Close)
 	for name, value := range map[string]string{
 		"HF_ENDPOINT": server.URL, "HF_HOME": t.TempDir(), "HF_HUB_CACHE": "", "HF_TOKEN": "token", "HUGGINGFACE_HUB_CACHE": "",
+		"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
 		"HTTP_PROXY": "", "HTTPS_PROXY": "", "http_proxy": "", "https_proxy": "",
 	} {
 		t.Setenv(name, value)

@@ -29,7 +29,7 @@ type folderHub struct {
 func startFolderHub(t *testing.T, dir string) *folderHub {
 	t.Helper()
 	h := &folderHub{dir: dir}
-	startFakeHub(t) // for the environment
+	startHub(t, ".") // for the environment
 	serve := func(handler http.HandlerFunc) string {
 		server := httptest.NewServer(handler)
 		t.Cleanup(server.Close)

@@ -159,14 +159,11 @@ func TestIntegrityPage(t *testing.T) {
 	dir := t.TempDir()
 	writeShards(t, filepath.Join(dir, "model"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model", "config.json"), []byte("{}\n"), 0o666))
-	hub := startFakeHub(t)
-	entries := must(os.ReadDir(filepath.Join(dir, "model")))
-	for _, e := range entries {
-		content := must(os.ReadFile(filepath.Join(dir, "model", e.Name())))
-		hub.add(e.Name(), string(content), strings.HasSuffix(e.Name(), ".safetensors"))
-	}
-	hub.add("README.md", "", false)
-	_, blocks := replayPage(t, "integrity.md", dir, "HF_ENDPOINT="+os.Getenv("HF_ENDPOINT"), "HF_TOKEN=token")
+	published := t.TempDir()
+	require.NoError(t, os.CopyFS(published, os.DirFS(filepath.Join(dir, "model"))))
+	write(t, filepath.Join(published, "README.md"), "")
+	url, _ := startHub(t, published)
+	_, blocks := replayPage(t, "integrity.md", dir, "HF_ENDPOINT="+url, "HF_TOKEN=token")
 	require.Greater(t, blocks, 3)
 }
 
