@@ -211,8 +211,11 @@ func visible(nodes []*node, least float64) []*node {
 		}
 		return compareParts(a.label, b.label)
 	})
-	n := slices.IndexFunc(nodes, func(x *node) bool { return float64(x.bytes) < least })
-	if n < 0 || n == len(nodes)-1 {
+	n := len(nodes)
+	for n > 0 && float64(nodes[n-1].bytes) < least {
+		n--
+	}
+	if len(nodes)-n < 2 {
 		return nodes
 	}
 	rest := &node{label: others, index: -1}
@@ -220,9 +223,11 @@ func visible(nodes []*node, least float64) []*node {
 		rest.Members = append(rest.Members, small.Members...)
 		rest.bytes += small.bytes
 	}
-	nodes = append(nodes[:n], rest)
-	slices.SortStableFunc(nodes, func(a, b *node) int { return cmp.Compare(b.bytes, a.bytes) })
-	return nodes
+	at := n
+	for at > 0 && nodes[at-1].bytes < rest.bytes {
+		at--
+	}
+	return slices.Insert(nodes[:n:n], at, rest)
 }
 
 // compareNames compares names in natural order: layers.2 comes before layers.10.
