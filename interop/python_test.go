@@ -44,42 +44,32 @@ func TestPythonWrites(t *testing.T) {
 	}
 }
 
-// TestPythonReads has the Python package read files of this package.
+// TestPythonReads has the Python package read files of this package, and write them again:
+// without F6, which it cannot write, and with one key of metadata at most, since it writes
+// several in random order.
 func TestPythonReads(t *testing.T) {
 	requirePython(t, "safetensors", "numpy", "ml_dtypes")
 	tensors := randomTensors(t)
+	writable := maps.Clone(tensors)
+	maps.DeleteFunc(writable, func(_ string, tensor safetensors.Tensor) bool { return tensor.DType().Bits() == 6 })
+	requirePythonRewrites(t, nil, nil)
 	for kind, metadata := range map[string]map[string]string{
 		"absent": nil,
 		"empty":  {},
-		"one":    {"format": "np"},
+		"one":    {strange: strange},
 		"many":   {"": "", "key": strange, strange: "value", "__metadata__": "{}"},
 	} {
 		t.Run("metadata="+kind, func(t *testing.T) {
 			name := filepath.Join(t.TempDir(), "go.safetensors")
 			require.NoError(t, safetensors.WriteFile(name, tensors, metadata))
-
 			got := pythonTable(t, "read", name)
 			require.Equal(t, metadata, got.Metadata)
 			requireReadByPython(t, tensors, got.Tensors)
+			if len(metadata) < 2 {
+				requirePythonRewrites(t, writable, metadata)
+			}
 		})
 	}
-}
-
-// TestPythonWritesTheSame has the Python package read a file of this package and
-// write it again. It cannot write F6.
-func TestPythonWritesTheSame(t *testing.T) {
-	requirePython(t, "safetensors", "numpy", "ml_dtypes")
-	tensors := randomTensors(t)
-	maps.DeleteFunc(tensors, func(_ string, tensor safetensors.Tensor) bool { return tensor.DType().Bits() == 6 })
-	// At most one key: the Python package writes several in random order.
-	for kind, metadata := range map[string]map[string]string{
-		"absent": nil,
-		"empty":  {},
-		"one":    {strange: strange},
-	} {
-		t.Run("metadata="+kind, func(t *testing.T) { requirePythonRewrites(t, tensors, metadata) })
-	}
-	t.Run("no tensors", func(t *testing.T) { requirePythonRewrites(t, nil, nil) })
 }
 
 // TestModel reads and rewrites a real model of 90 MB, from the Python package
@@ -94,22 +84,11 @@ func TestModel(t *testing.T) {
 	want := pythonTable(t, "read", path)
 	f := must(safetensors.Open(path))
 	defer f.Close()
-	require.Equal(t, want.Metadata, f.Metadata())
-	require.Equal(t, map[safetensors.DType]int64{safetensors.F32: 22713216, safetensors.I64: 512}, f.ParameterCount())
 	require.Len(t, want.Tensors, 104)
-	i := 0
-	for name, tensor := range f.Tensors() {
-		require.Equal(t, want.Tensors[i].Name, name)
-		require.Equal(t, want.Tensors[i].DType, tensor.DType())
-		require.Equal(t, want.Tensors[i].Shape, tensor.Shape())
-		require.Equal(t, want.Tensors[i].SHA256, hash(rawBytes(t, tensor)))
-		i++
-	}
-	require.Len(t, want.Tensors, i)
+	require.Equal(t, map[safetensors.DType]int64{safetensors.F32: 22713216, safetensors.I64: 512}, f.ParameterCount())
+	requireFile(t, f, want)
 	requirePythonRewrites(t, maps.Collect(f.Tensors()), f.Metadata())
-	var again bytes.Buffer
-	require.NoError(t, safetensors.Write(&again, maps.Collect(f.Tensors()), f.Metadata()))
-	require.Equal(t, hash(must(os.ReadFile(path))), hash(again.Bytes()))
+	requireSameWhenWritten(t, f, must(os.ReadFile(path)))
 }
 
 // requirePythonRewrites checks that the Python package, given the tensors, writes
@@ -206,22 +185,17 @@ func randomName(rng *rand.Rand) string {
 	return string(name)
 }
 
-// randomTensor returns a tensor of random bits and a random small shape.
-func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType) safetensors.Tensor {
+// randomTensor returns a tensor of random bits and, unless it is given, a random small shape.
+func randomTensor(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
 	t.Helper()
-	shape := make([]int, rng.IntN(5))
-	for i := range shape {
-		shape[i] = rng.IntN(9)
+	if len(shape) == 0 {
+		for range rng.IntN(5) {
+			shape = append(shape, rng.IntN(9))
+		}
+		if dtype.Bits() < 8 {
+			shape = append(shape, 4*rng.IntN(5)) // to fill whole bytes
+		}
 	}
-	if dtype.Bits() < 8 {
-		shape = append(shape, 4*rng.IntN(5)) // to fill whole bytes
-	}
-	return randomTensorOf(t, rng, dtype, shape...)
-}
-
-// randomTensorOf returns a tensor of random bits.
-func randomTensorOf(t *testing.T, rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.Tensor {
-	t.Helper()
 	bits := dtype.Bits()
 	for _, n := range shape {
 		bits *= n

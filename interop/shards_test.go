@@ -44,7 +44,7 @@ func TestPythonReadsShards(t *testing.T) {
 	tensors := randomTensors(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for dtype := range safetensors.DTypes() {
-		tensors["weight."+dtype.String()] = randomTensorOf(t, rng, dtype, 64, 128)
+		tensors["weight."+dtype.String()] = randomTensor(t, rng, dtype, 64, 128)
 	}
 	metadata := map[string]string{"format": "pt", strange: strange}
 	for _, c := range shardLimits {
@@ -128,7 +128,7 @@ func TestPythonSplits(t *testing.T) {
 		for range 1 + rng.IntN(12) {
 			name := randomName(rng)
 			sizes[name] = 8 * rng.IntN(9) // some fill a shard exactly
-			tensors[name] = randomTensorOf(t, rng, safetensors.U8, sizes[name])
+			tensors[name] = randomTensor(t, rng, safetensors.U8, sizes[name])
 		}
 		limit := 8 * (1 + rng.IntN(12))
 		require.NoError(t, json.NewEncoder(&stdin).Encode([]any{sizes, limit}))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the golden files, expected.json, slices.json and concat.json in this folder.
+"""Makes the golden files, expected.json and slices.json in this folder.
 
     python3 -m venv /tmp/venv
     /tmp/venv/bin/pip install -r testdata/requirements.txt
@@ -268,24 +268,6 @@ def random_range(rng, size):
     return f"{start}:{stop}{by}"
 
 
-def concatenations(count=120):
-    """Arrays joined by numpy: their elements are numbered from one array to the next."""
-    rng = np.random.default_rng(6)
-    for i in range(count):
-        rank = 1 + i % 4
-        dim = int(rng.integers(rank))
-        shape = [int(d) for d in rng.integers(1, 5, rank)]
-        arrays, first = [], 0
-        for _ in range(rng.integers(1, 5)):
-            shape[dim] = int(rng.integers(0, 4))
-            size = int(np.prod(shape))
-            arrays.append(np.arange(first, first + size).reshape(shape))
-            first += size
-        got = np.concatenate(arrays, axis=dim)
-        row = {"dim": dim, "shapes": [list(a.shape) for a in arrays]}
-        yield row | {"want_shape": list(got.shape), "want": got.ravel().tolist()}
-
-
 def write_lines(path, rows):
     """Writes a JSON array with one row a line, which is easy to read and to diff."""
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
@@ -309,7 +291,6 @@ def main():
     ]
     write_lines("golden/expected.json", rows)
     write_lines("slices.json", slices())
-    write_lines("concat.json", concatenations())
 
 
 if __name__ == "__main__":
