@@ -2,11 +2,12 @@
 package internal_test
 
 import (
-	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -54,7 +55,7 @@ var web = []string{"remote", "hub", "internal/transport", "cmd/...", "examples/.
 // TestImports checks the imports of all files but tests, of every module and for every
 // system. The compiler would let everything in the repository import internal packages.
 func TestImports(t *testing.T) {
-	imports := importsOf(t, "..", func(name string) bool { return !strings.HasSuffix(name, "_test.go") })
+	imports := importsOf(t, "..", func(name string) bool { return !isTest(name) })
 	for _, folder := range []string{".", "remote", "hub", "dcp", "quant", "torch", "internal/float", "cmd/safetensors", "cmd/safetensors/internal/source", "bench/cmd/bench", "difftest"} {
 		require.NotEmpty(t, imports[folder], folder)
 	}
@@ -71,7 +72,7 @@ func TestImports(t *testing.T) {
 
 // TestImportsOfInternalTests: tests of internal packages know nothing of tensors either.
 func TestImportsOfInternalTests(t *testing.T) {
-	tests := importsOf(t, ".", func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	tests := importsOf(t, ".", isTest)
 	require.NotEmpty(t, tests["float"])
 	for folder, paths := range tests {
 		for _, p := range paths {
@@ -110,38 +111,38 @@ func matches(pattern, p string) bool {
 // importsOf returns the import paths of the packages in the folder root, by their folder,
 // of the Go files with the names that are wanted.
 func importsOf(t *testing.T, root string, wanted func(name string) bool) map[string][]string {
-	t.Helper()
 	imports := make(map[string][]string)
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	for name, file := range goFiles(t, root, parser.ImportsOnly, wanted) {
+		for _, spec := range file.Imports {
+			p, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err, name)
+			imports[path.Dir(name)] = append(imports[path.Dir(name)], p)
+		}
+	}
+	return imports
+}
+
+// goFiles parses the Go files in the folder root, and in those in it, with the names that
+// are wanted, which are relative and slash-separated.
+func goFiles(t *testing.T, root string, mode parser.Mode, wanted func(name string) bool) map[string]*ast.File {
+	t.Helper()
+	files := make(map[string]*ast.File)
+	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git"):
 			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go") || !wanted(name):
-			return nil
+		case !d.IsDir() && strings.HasSuffix(name, ".go") && wanted(name):
+			files[name], err = parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, mode)
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		folder, err := filepath.Rel(root, filepath.Dir(name))
-		if err != nil {
-			return err
-		}
-		folder = filepath.ToSlash(folder)
-		for _, spec := range file.Imports {
-			p, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			imports[folder] = append(imports[folder], p)
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	return imports
+		return err
+	}))
+	return files
 }
+
+// isTest reports whether a file holds tests, by its name.
+func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
 
 // TestSteps: CONTRIBUTING.md says what each step of CI proves, in their order.
 func TestSteps(t *testing.T) {

@@ -3,9 +3,7 @@ package internal_test
 import (
 	"go/ast"
 	"go/parser"
-	"go/token"
-	"io/fs"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,35 +29,22 @@ var opens = map[string]string{
 }
 
 // programs are folders of programs that only developers run, or copy from.
-var programs = []string{"examples/", "bench/", "difftest/", "mutate/"}
+var programs = []string{"examples", "bench", "difftest", "mutate"}
 
 // TestOpens finds the calls that open files by their names, in all modules but those of
 // programs.
 func TestOpens(t *testing.T) {
 	found := make(map[string]bool)
-	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel("..", name)
-		rel = filepath.ToSlash(rel)
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git"):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || hasAnyPrefix(rel, programs):
-			return nil
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
+	for name, file := range goFiles(t, "..", parser.SkipObjectResolution, func(name string) bool {
+		folder, _, _ := strings.Cut(name, "/")
+		return !isTest(name) && !slices.Contains(programs, folder)
+	}) {
 		for _, decl := range file.Decls {
 			if opensFile(decl) {
-				found[rel+" "+nameOf(decl)] = true
+				found[name+" "+nameOf(decl)] = true
 			}
 		}
-		return nil
-	})
-	require.NoError(t, err)
+	}
 	for call := range found {
 		require.Contains(t, opens, call, "it opens a file by its name: would it wait for a named pipe?")
 	}
@@ -71,18 +56,16 @@ func TestOpens(t *testing.T) {
 // opensFile reports whether a declaration uses a func that opens a file by its name.
 func opensFile(decl ast.Decl) (found bool) {
 	ast.Inspect(decl, func(n ast.Node) bool {
-		call, ok := n.(*ast.SelectorExpr)
-		if !ok {
+		call, _ := n.(*ast.SelectorExpr)
+		if call == nil {
 			return true
 		}
-		pkg, ok := call.X.(*ast.Ident)
-		if !ok {
-			return true
-		}
-		switch pkg.Name + "." + call.Sel.Name {
-		case "os.Open", "os.OpenFile", "os.ReadFile", "os.DirFS", "os.OpenRoot", "os.OpenInRoot", "os.CopyFS",
-			"ioutil.ReadFile", "syscall.Open", "unix.Open", "unix.Openat", "xmmap.Open", "mmap.Open":
-			found = true
+		if pkg, ok := call.X.(*ast.Ident); ok {
+			switch pkg.Name + "." + call.Sel.Name {
+			case "os.Open", "os.OpenFile", "os.ReadFile", "os.DirFS", "os.OpenRoot", "os.OpenInRoot", "os.CopyFS",
+				"ioutil.ReadFile", "syscall.Open", "unix.Open", "unix.Openat", "xmmap.Open", "mmap.Open":
+				found = true
+			}
 		}
 		return true
 	})
@@ -106,13 +89,4 @@ func nameOf(decl ast.Decl) string {
 		typ = generic.X
 	}
 	return typ.(*ast.Ident).Name + "." + f.Name.Name
-}
-
-func hasAnyPrefix(s string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(s, p) {
-			return true
-		}
-	}
-	return false
 }

@@ -9,7 +9,6 @@ func TestLoops(t *testing.T) {
 	defer func(has bool) { hasVector = has }(hasVector)
 	hasVector = false
 	t.Run("Unpack", TestUnpack)
-	t.Run("UnpackOrdered", TestUnpackOrdered)
 	t.Run("UnpackDown", TestUnpackDown)
 	t.Run("Groups", TestGroups)
 	t.Run("Transpose", TestTranspose)
