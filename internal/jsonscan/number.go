@@ -1,6 +1,9 @@
 package jsonscan
 
-import "math"
+import (
+	"math"
+	"strconv"
+)
 
 // Integer reads a number between 0 and max, written as digits only and without
 // leading zeros: what the reference reads into its usize. what names the number
@@ -135,29 +138,20 @@ func (s *Scanner) exponent() (e int, ok bool) {
 		s.Pos++
 	}
 	start := s.Pos
-	for s.Pos < len(s.Text) {
-		d := int(s.Text[s.Pos]) - '0'
-		if d < 0 || d > 9 {
-			break
-		}
-		e = min(e*10+d, math.MaxInt32/16)
-		s.Pos++
+	var n uint64
+	if s.digits(&n) > 0 {
+		n = math.MaxUint64
 	}
-	return sign * e, s.Pos > start
+	return sign * int(min(n, math.MaxInt32/16)), s.Pos > start
 }
 
 // overflows reports whether digits × 10^exponent exceeds the largest float64.
 func overflows(digits uint64, exponent int) bool {
-	const base = 288 // 2^64 × 10^288 does not overflow
-	powers := [...]float64{
-		1e288, 1e289, 1e290, 1e291, 1e292, 1e293, 1e294, 1e295, 1e296, 1e297, 1e298,
-		1e299, 1e300, 1e301, 1e302, 1e303, 1e304, 1e305, 1e306, 1e307, 1e308,
-	}
-	switch {
-	case exponent <= base || digits == 0:
+	if digits == 0 || exponent <= 288 { // 2^64 × 10^288 does not overflow
 		return false
-	case exponent-base >= len(powers):
-		return true
 	}
-	return math.IsInf(float64(digits)*powers[exponent-base], 0)
+	var buf [16]byte
+	text := strconv.AppendInt(append(buf[:0], "1e"...), int64(exponent), 10)
+	power, _ := strconv.ParseFloat(string(text), 64) // infinity from 1e309 on
+	return math.IsInf(float64(digits)*power, 0)
 }

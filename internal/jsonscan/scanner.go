@@ -205,7 +205,7 @@ func (s *Scanner) Skip(depth int) error {
 		_, err := s.String("a string")
 		return err
 	case c == '{' || c == '[':
-		return s.skipNested(c, depth+1)
+		return s.skipNested(depth + 1)
 	case c == '-' || '0' <= c && c <= '9':
 		return s.skipNumber()
 	case s.Literal("null") || s.Literal("true") || s.Literal("false"):
@@ -214,24 +214,19 @@ func (s *Scanner) Skip(depth int) error {
 	return s.FailHere("a value")
 }
 
-func (s *Scanner) skipNested(opening byte, depth int) error {
+func (s *Scanner) skipNested(depth int) error {
 	if depth > MaxDepth {
 		return s.Fail(s.Pos, "objects and arrays are nested deeper than %d levels", MaxDepth)
 	}
-	s.Pos++
-	closing := opening + 2 // '{' and '}', '[' and ']'
-	if s.Byte(closing) {
-		return nil
+	if s.peek() == '{' {
+		return s.Object("", func(Span) error { return s.Skip(depth) })
 	}
-	for more := true; more; {
-		if opening == '[' {
-			s.skipIntegers()
-		} else if _, err := s.Key(); err != nil {
-			return err
-		}
+	s.Pos++
+	for more := !s.Byte(']'); more; {
+		s.skipIntegers()
 		err := s.Skip(depth)
 		if err == nil {
-			more, err = s.More(closing)
+			more, err = s.More(']')
 		}
 		if err != nil {
 			return err

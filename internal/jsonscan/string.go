@@ -2,6 +2,7 @@ package jsonscan
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"math/bits"
 	"unicode/utf8"
 )
@@ -67,28 +68,20 @@ func PlainLength(b []byte) int {
 	return n
 }
 
+// unescaped has what a letter after a backslash stands for.
+var unescaped = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
 // escape reads one escape, or the two that make a surrogate pair.
 func (s *Scanner) escape() (rune, error) {
 	if s.Pos+1 == len(s.Text) {
 		return 0, s.Fail(s.Pos, "the text ends within an escape")
 	}
-	var r rune
-	switch c := s.Text[s.Pos+1]; c {
-	case '"', '\\', '/':
-		r = rune(c)
-	case 'b':
-		r = '\b'
-	case 'f':
-		r = '\f'
-	case 'n':
-		r = '\n'
-	case 'r':
-		r = '\r'
-	case 't':
-		r = '\t'
-	case 'u':
+	c := s.Text[s.Pos+1]
+	if c == 'u' {
 		return s.unicodeEscape()
-	default:
+	}
+	r := unescaped[c]
+	if r == 0 {
 		return 0, s.Fail(s.Pos, "invalid escape in a string")
 	}
 	s.Pos += 2
@@ -117,17 +110,10 @@ func (s *Scanner) hex4() (r rune, ok bool) {
 	if len(s.Text)-s.Pos < 6 || s.Text[s.Pos] != '\\' || s.Text[s.Pos+1] != 'u' {
 		return 0, false
 	}
-	for _, c := range s.Text[s.Pos+2 : s.Pos+6] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			c = c | 0x20 - 'a' + 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | rune(c)
+	var b [2]byte
+	if _, err := hex.Decode(b[:], s.Text[s.Pos+2:s.Pos+6]); err != nil {
+		return 0, false
 	}
 	s.Pos += 6
-	return r, true
+	return rune(binary.BigEndian.Uint16(b[:])), true
 }
