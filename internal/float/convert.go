@@ -18,38 +18,13 @@ func Convertible(from, to Format) bool {
 	return from == to || layouts[to].overflow > 0 && layouts[from].special != integer
 }
 
-// Exact reports whether format to represents every value of format from, its
-// zeros, infinities and NaN included. From an integer it is asked for F32 and F64 only.
+// Exact reports whether F32 or F64, which is to, represents every value of format from, its
+// zeros, infinities and NaN included.
 func Exact(from, to Format) bool {
-	if from == None || to == None {
+	if from == None {
 		return false
 	}
-	if from == to {
-		return true
-	}
-	f, t := &layouts[from], &layouts[to]
-	switch {
-	case f.special == integer:
-		return (to == F32 || to == F64) && f.man <= t.man+1
-	case t.special == integer:
-		return false
-	case f.man > t.man, f.emax() > t.emax(), f.lsb() < t.lsb():
-		return false // too precise, too large, too small
-	case f.emax() == t.emax() && f.mantissa(f.max())<<(t.man-f.man) > t.mantissa(t.max()):
-		return false // too large within one exponent
-	case f.sign > t.sign:
-		return false
-	}
-	switch t.special {
-	case ieee:
-		return true
-	case fn:
-		return f.special != ieee // no infinities
-	case fnuz:
-		return f.special == fnuz // no negative zero
-	default:
-		return f.special == finite
-	}
+	return to == F64 || to == F32 && (from == F32 || from.Bits() <= 16)
 }
 
 // Convert converts whole elements from src, in format from, to dst, in format
@@ -121,10 +96,6 @@ func portableToF32(dst, src []byte, from Format) {
 		f6ToF32(dst, src, decodeTable(from))
 	case F4:
 		f4ToF32(dst, src, decodeTable(from))
-	case I8:
-		int8ToF32[int8](dst, src)
-	case U8:
-		int8ToF32[uint8](dst, src)
 	case I16:
 		int16ToF32[int16](dst, src)
 	case U16:

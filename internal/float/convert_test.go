@@ -54,18 +54,6 @@ func allCodes(f Format) []uint64 {
 	return codes
 }
 
-func TestConvertEveryCode(t *testing.T) { withKernels(t, testConvertEveryCode) }
-
-func testConvertEveryCode(t *testing.T) {
-	for _, from := range smallFormats {
-		for _, to := range targetFormats {
-			if from != to {
-				requireConvert(t, to, from, allCodes(from))
-			}
-		}
-	}
-}
-
 // floatEdges returns codes of format f, F32 or F64, in both signs: the values of
 // the narrower format of, the midpoints between them, the neighbours of both,
 // infinities and NaNs.
@@ -106,65 +94,47 @@ func floatEdges(f, of Format) []uint64 {
 	return codes
 }
 
-func TestConvertRounding(t *testing.T) { withKernels(t, testConvertRounding) }
+// TestConvert converts every code of at most 16 bits; of F32 and F64 the edges of what they
+// are rounded to, and random ones.
+func TestConvert(t *testing.T) { withKernels(t, testConvert) }
 
-func testConvertRounding(t *testing.T) {
-	for _, to := range targetFormats {
-		if to.Bits() <= 16 {
-			requireConvert(t, to, F32, floatEdges(F32, to))
-			requireConvert(t, to, F64, floatEdges(F64, to))
-		}
-	}
-}
-
-// Rounded to float32 first, x would become the midpoint of two BF16, and then the
-// even one of these, which is farther from x.
-func TestConvertRoundsOnce(t *testing.T) {
-	x := 1 + 0x1p-7 + 0x1p-8 - 0x1p-40
-	dst := make([]byte, 2)
-	Convert(dst, BF16, packCodes(F64, []uint64{math.Float64bits(x)}), F64, false)
-	require.Equal(t, []uint64{0x3f81}, unpackCodes(BF16, dst))
-}
-
-func TestConvertF32F64(t *testing.T) {
-	requireConvert(t, F64, F32, floatEdges(F32, F16))
-	requireConvert(t, F32, F64, floatEdges(F64, F16))
-	rng := rand.New(rand.NewPCG(1, 2))
-	var singles, doubles []uint64
-	for range 8000 {
+func testConvert(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var singles, doubles, between []uint64
+	for i := range 50_000 {
 		x := rng.Uint32()
 		singles = append(singles, uint64(x))
-		f := math.Float32frombits(x)
-		next := math.Nextafter32(f, float32(math.Inf(1)))
-		mid := math.Float64bits((float64(f) + float64(next)) / 2)
-		doubles = append(doubles, mid-1, mid, mid+1, rng.Uint64())
+		// The exponents are those of float32 and some beyond.
+		doubles = append(doubles, rng.Uint64()&^(0x7ff<<52)|(800+rng.Uint64N(400))<<52)
+		if i%6 == 0 {
+			f := math.Float32frombits(x)
+			next := math.Nextafter32(f, float32(math.Inf(1)))
+			mid := math.Float64bits((float64(f) + float64(next)) / 2)
+			between = append(between, mid-1, mid, mid+1, rng.Uint64())
+		}
 	}
 	for _, x := range []float64{
 		math.MaxFloat32, 0x1.ffffffp127, 0x1.fffffefffffffp127, 0x1p128,
 		0x1p-149, 0x1p-150, 0x1.0000000000001p-150, 0x1.8p-149, 0x1.fffffep-127, 0x1.ffffffp-127, 0x1p-126, 0x1p-1074,
 	} {
-		doubles = append(doubles, math.Float64bits(x), math.Float64bits(-x))
+		between = append(between, math.Float64bits(x), math.Float64bits(-x))
 	}
-	requireConvert(t, F64, F32, singles)
-	requireConvert(t, F32, F64, doubles)
-}
-
-func TestConvertRandom(t *testing.T) { withKernels(t, testConvertRandom) }
-
-func testConvertRandom(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	var singles, doubles []uint64
-	for range 50000 {
-		singles = append(singles, uint64(rng.Uint32()))
-		// The exponents are those of float32 and some beyond.
-		doubles = append(doubles, rng.Uint64()&^(0x7ff<<52)|(800+rng.Uint64N(400))<<52)
-	}
+	requireConvert(t, F32, F64, between)
 	for _, to := range targetFormats {
+		for _, from := range smallFormats {
+			if from != to {
+				requireConvert(t, to, from, allCodes(from))
+			}
+		}
+		of := F16
+		if to.Bits() <= 16 {
+			of = to
+		}
 		if to != F32 {
-			requireConvert(t, to, F32, singles)
+			requireConvert(t, to, F32, append(floatEdges(F32, of), singles...))
 		}
 		if to != F64 {
-			requireConvert(t, to, F64, doubles)
+			requireConvert(t, to, F64, append(floatEdges(F64, of), doubles...))
 		}
 	}
 }
@@ -252,14 +222,6 @@ func testRoundVectors(t *testing.T) {
 	}
 }
 
-func TestBits(t *testing.T) {
-	var got []int
-	for f := None; f <= U32; f++ {
-		got = append(got, f.Bits())
-	}
-	require.Equal(t, []int{0, 4, 6, 6, 8, 8, 8, 8, 8, 16, 16, 32, 64, 8, 8, 16, 16, 32, 32}, got)
-}
-
 func TestConvertible(t *testing.T) {
 	for from := None; from <= U32; from++ {
 		for to := None; to <= U32; to++ {
@@ -269,49 +231,25 @@ func TestConvertible(t *testing.T) {
 	}
 }
 
-// The oracle compares every code.
+// TestExact compares every code of at most 16 bits, and numbers of the others that need all
+// their bits.
 func TestExact(t *testing.T) {
-	exact := map[Format][]Format{F32: {I8, U8, I16, U16}, F64: integers}
-	for from := None; from <= U32; from++ {
-		for to := None; to <= U32; to++ {
-			if slices.Contains(integers, from) || slices.Contains(integers, to) {
-				require.Equal(t, from == to || slices.Contains(exact[to], from), Exact(from, to), "%v in %v", from, to)
-				continue
-			}
-			if testing.Short() && max(from.Bits(), to.Bits()) == 16 {
-				continue // 65,536 codes
-			}
-			want := slices.Contains(allFormats, from) && (from == to || to == F64)
-			if slices.Contains(smallFormats, from) && slices.Contains(allFormats, to) {
-				want = from == to || to == F32 || to == F64 || slowExact(from, to)
-			}
-			require.Equal(t, want, Exact(from, to), "%v in %v", from, to)
+	largest := map[Format]uint64{F32: 0x7f7fffff, F64: 0x7fefffffffffffff, I32: 1<<31 - 1, U32: 1<<32 - 1}
+	for from := F4; from <= U32; from++ {
+		codes := []uint64{largest[from]}
+		if from.Bits() <= 16 {
+			codes = allCodes(from)
 		}
-	}
-}
-
-func slowExact(from, to Format) bool {
-	type value struct {
-		x   float64
-		neg bool
-	}
-	values := map[value]bool{}
-	key := func(f Format, code uint64) value {
-		x := slowDecode(f, code)
-		if math.IsNaN(x) {
-			return value{neg: f != E8M0 && code>>(f.Bits()-1) == 1, x: -1e300} // stands for NaN
+		single := true
+		for _, code := range codes {
+			x := slowDecode(from, code)
+			single = single && (float64(float32(x)) == x || math.IsNaN(x))
 		}
-		return value{x, math.Signbit(x)}
+		require.Equal(t, single, Exact(from, F32), from)
+		require.True(t, Exact(from, F64), from)
+		require.False(t, Exact(from, F16), from)
 	}
-	for _, code := range allCodes(to) {
-		values[key(to, code)] = true
-	}
-	for _, code := range allCodes(from) {
-		if !values[key(from, code)] {
-			return false
-		}
-	}
-	return true
+	require.False(t, Exact(None, F64))
 }
 
 // TestConvertIntegers converts every integer of up to 16 bits and edges of those of 32,

@@ -123,17 +123,6 @@ func (l *layout) max() uint64 {
 // mantissa returns m of a code.
 func (l *layout) mantissa(code uint64) uint64 { return code & (1<<l.man - 1) }
 
-// emax returns the exponent of the largest finite value.
-func (l *layout) emax() int { return int(l.max()>>l.man) - int(l.bias) }
-
-// lsb returns the exponent of the smallest positive value.
-func (l *layout) lsb() int {
-	if l.man == 0 {
-		return -int(l.bias)
-	}
-	return 1 - int(l.bias) - int(l.man)
-}
-
 // The bits of a float64. Every conversion is defined by way of this type.
 const (
 	f64Sign = 1 << 63
@@ -208,7 +197,7 @@ func (l *layout) encode(x uint64) uint64 {
 // decodeTables holds the float32 of every code, for the formats of at most 8
 // bits. A table is built when it is first needed, so importing the package
 // costs nothing.
-var decodeTables [E5M2FNUZ + 1]struct {
+var decodeTables [U8 + 1]struct {
 	once sync.Once
 	f32  [256]uint32
 }
@@ -219,7 +208,14 @@ func decodeTable(f Format) *[256]uint32 {
 	t := &decodeTables[f]
 	t.once.Do(func() {
 		for code := range 1 << f.Bits() {
-			t.f32[code] = uint32(layouts[F32].encode(layouts[f].decode(uint64(code))))
+			switch f {
+			case I8:
+				t.f32[code] = math.Float32bits(float32(int8(code)))
+			case U8:
+				t.f32[code] = math.Float32bits(float32(code))
+			default:
+				t.f32[code] = uint32(layouts[F32].encode(layouts[f].decode(uint64(code))))
+			}
 		}
 	})
 	return &t.f32

@@ -8,22 +8,6 @@ import (
 // The loops from integers to floats that represent all of them. T tells whether the
 // integers have a sign.
 
-func int8ToF32[T int8 | uint8](dst, src []byte) {
-	le := binary.LittleEndian
-	for len(src) >= 8 && len(dst) >= 32 {
-		v := le.Uint64(src)
-		le.PutUint64(dst, twoF32(float32(T(v)), float32(T(v>>8))))
-		le.PutUint64(dst[8:], twoF32(float32(T(v>>16)), float32(T(v>>24))))
-		le.PutUint64(dst[16:], twoF32(float32(T(v>>32)), float32(T(v>>40))))
-		le.PutUint64(dst[24:], twoF32(float32(T(v>>48)), float32(T(v>>56))))
-		src, dst = src[8:], dst[32:]
-	}
-	for len(src) >= 1 && len(dst) >= 4 {
-		le.PutUint32(dst, math.Float32bits(float32(T(src[0]))))
-		src, dst = src[1:], dst[4:]
-	}
-}
-
 func int16ToF32[T int16 | uint16](dst, src []byte) {
 	le := binary.LittleEndian
 	for len(src) >= 8 && len(dst) >= 16 {

@@ -54,29 +54,20 @@ func randomFloats(n int) []byte {
 	return b
 }
 
-func TestConvertEveryLength(t *testing.T) { withKernels(t, testConvertEveryLength) }
+// TestConvertAnywhere converts any number of elements, from and to any alignment.
+func TestConvertAnywhere(t *testing.T) { withKernels(t, testConvertAnywhere) }
 
-func testConvertEveryLength(t *testing.T) {
+func testConvertAnywhere(t *testing.T) {
 	random := randomFloats(2048)
 	for _, p := range vectorPairs {
-		for n := range 301 {
-			for _, nonTemporal := range []bool{false, true} {
+		for _, nonTemporal := range []bool{false, true} {
+			for n := range 301 {
 				requireVector(t, p.from, p.to, random, n, 0, 0, nonTemporal)
 				requireVector(t, p.from, p.to, random, n, n%7, n%61, nonTemporal)
 				requireVector(t, p.from, p.to, random, n, n%64, n*4%64, nonTemporal)
 			}
-		}
-	}
-}
-
-func TestConvertEveryOffset(t *testing.T) { withKernels(t, testConvertEveryOffset) }
-
-func testConvertEveryOffset(t *testing.T) {
-	random := randomFloats(2048)
-	for _, p := range vectorPairs {
-		for offset := range 64 {
-			for _, n := range []int{15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 127, 200} {
-				for _, nonTemporal := range []bool{false, true} {
+			for offset := range 64 {
+				for _, n := range []int{15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 127, 200} {
 					requireVector(t, p.from, p.to, random, n, 1, offset, nonTemporal)
 					requireVector(t, p.from, p.to, random, n, offset, 0, nonTemporal)
 				}
