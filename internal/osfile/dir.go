@@ -8,36 +8,22 @@ import (
 	"syscall"
 )
 
-// A Dir is an open folder whose names can be flushed. It is nil on systems that
-// have no such call.
-type Dir struct{ folder Folder }
+// A Dir is an open folder whose names can be flushed.
+type Dir struct{ Folder }
 
 // OpenDir opens a folder.
 func OpenDir(name string) (*Dir, error) {
 	f, err := system.OpenDir(name)
-	if f == nil || err != nil {
-		return nil, err
-	}
-	return &Dir{f}, nil
+	return &Dir{f}, err
 }
 
 // Sync flushes the names in the folder, where its file system has such a call.
 func (d *Dir) Sync() error {
-	if d == nil {
-		return nil
-	}
-	err := d.folder.Sync()
+	err := d.Folder.Sync()
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) { // it has none
 		return nil
 	}
 	return err
-}
-
-// Close closes the folder.
-func (d *Dir) Close() {
-	if d != nil {
-		d.folder.Close()
-	}
 }
 
 // ReadDir returns the sorted entries of a folder.

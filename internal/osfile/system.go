@@ -17,8 +17,8 @@ type System interface {
 	Mkdir(name string, mode fs.FileMode) error
 	Create(name string, mode fs.FileMode) (File, error) // fails if there is such a name
 	CreateUnnamed(dir string, mode fs.FileMode) (File, error)
-	OpenDir(name string) (Folder, error) // nil where folders cannot be flushed
-	Lock(dir string) (io.Closer, error)  // ErrLocked if it is locked
+	OpenDir(name string) (Folder, error)
+	Lock(dir string) (io.Closer, error) // ErrLocked if it is locked
 	Rename(from, to string) error
 	Remove(name string) error
 }
@@ -66,15 +66,15 @@ func (osSystem) Rename(from, to string) error               { return os.Rename(f
 func (osSystem) Remove(name string) error                   { return os.Remove(name) }
 
 func (osSystem) Create(name string, mode fs.FileMode) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return nil, err
-	}
-	return osFile{f}, nil
+	return opened(os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode))
 }
 
 func (osSystem) CreateUnnamed(dir string, mode fs.FileMode) (File, error) {
-	f, err := openUnnamed(dir, mode)
+	return opened(openUnnamed(dir, mode))
+}
+
+// opened returns a file, or no file at all next to an error.
+func opened(f *os.File, err error) (File, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (osSystem) Lock(dir string) (io.Closer, error) { return lock(dir) }
 func (osSystem) OpenDir(name string) (Folder, error) {
 	switch runtime.GOOS {
 	case "windows", "plan9", "js", "wasip1":
-		return nil, nil
+		return noFolder{}, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -94,6 +94,12 @@ func (osSystem) OpenDir(name string) (Folder, error) {
 	}
 	return f, nil
 }
+
+// A noFolder stands for a folder where folders cannot be flushed.
+type noFolder struct{}
+
+func (noFolder) Sync() error  { return nil }
+func (noFolder) Close() error { return nil }
 
 // An osFile is a file of package os.
 type osFile struct{ *os.File }
