@@ -19,31 +19,35 @@ var _ osfile.System = (*disk)(nil)
 func (d *disk) Stat(name string) (fs.FileInfo, error)  { return d.stat("stat", name) }
 func (d *disk) Lstat(name string) (fs.FileInfo, error) { return d.stat("lstat", name) }
 
-func (d *disk) stat(op, name string) (fs.FileInfo, error) {
+// at does an operation on a name that is bound.
+func (d *disk) at(op, name string, then func(n *inode) error) error {
 	defer d.lock()()
 	if err := d.do(op, name); err != nil {
-		return nil, err
+		return err
 	}
 	n := d.now(name)
 	if n == nil {
-		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
+		return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
 	}
-	return n.info(path.Base(clean(name))), nil
+	return then(n)
 }
 
-func (d *disk) ReadDir(name string) ([]fs.DirEntry, error) {
-	defer d.lock()()
-	if err := d.do("readdir", name); err != nil {
-		return nil, err
-	}
-	if d.now(name) == nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	var entries []fs.DirEntry
-	for _, entry := range d.in(name) {
-		entries = append(entries, fs.FileInfoToDirEntry(d.now(entry).info(path.Base(entry))))
-	}
-	return entries, nil
+func (d *disk) stat(op, name string) (info fs.FileInfo, err error) {
+	err = d.at(op, name, func(n *inode) error {
+		info = n.info(path.Base(clean(name)))
+		return nil
+	})
+	return info, err
+}
+
+func (d *disk) ReadDir(name string) (entries []fs.DirEntry, err error) {
+	err = d.at("readdir", name, func(*inode) error {
+		for _, entry := range d.in(name) {
+			entries = append(entries, fs.FileInfoToDirEntry(d.now(entry).info(path.Base(entry))))
+		}
+		return nil
+	})
+	return entries, err
 }
 
 func (d *disk) Mkdir(name string, mode fs.FileMode) error {
@@ -69,49 +73,47 @@ func (d *disk) make(op, name string, n *inode) error {
 
 const umask = 0o022
 
+// file opens a new file.
+func (d *disk) file(n *inode, name string) osfile.File {
+	d.open++
+	d.modes = append(d.modes, n.mode)
+	return &diskFile{d: d, n: n, name: name}
+}
+
 func (d *disk) Create(name string, mode fs.FileMode) (osfile.File, error) {
 	defer d.lock()()
 	n := &inode{mode: mode &^ umask}
 	if err := d.make("create", name, n); err != nil {
 		return nil, err
 	}
-	d.open++
-	return &diskFile{d: d, n: n, name: name}, nil
+	return d.file(n, name), nil
 }
 
-func (d *disk) CreateUnnamed(dir string, mode fs.FileMode) (osfile.File, error) {
-	defer d.lock()()
+func (d *disk) CreateUnnamed(dir string, mode fs.FileMode) (f osfile.File, err error) {
 	if d.named {
 		return nil, errors.ErrUnsupported
 	}
-	if err := d.do("tmpfile", dir); err != nil {
-		return nil, err
-	}
-	if d.now(dir) == nil {
-		return nil, &fs.PathError{Op: "open", Path: dir, Err: fs.ErrNotExist}
-	}
-	d.open++
-	return &diskFile{d: d, n: &inode{mode: mode &^ umask, unnamed: true}, name: filepath.Join(dir, osfile.TempPrefix)}, nil
+	err = d.at("tmpfile", dir, func(*inode) error {
+		f = d.file(&inode{mode: mode &^ umask, unnamed: true}, filepath.Join(dir, osfile.TempPrefix))
+		return nil
+	})
+	return f, err
 }
 
-func (d *disk) Lock(dir string) (io.Closer, error) {
+func (d *disk) Lock(dir string) (l io.Closer, err error) {
 	if d.noLocks != nil {
 		d.noLocks.Done()
 		d.noLocks.Wait()
 		return nil, errors.ErrUnsupported
 	}
-	defer d.lock()()
-	if err := d.do("lock", dir); err != nil {
-		return nil, err
-	}
-	if d.now(dir) == nil {
-		return nil, &fs.PathError{Op: "lock", Path: dir, Err: fs.ErrNotExist}
-	}
-	if d.locked {
-		return nil, osfile.ErrLocked
-	}
-	d.locked = true
-	return diskLock{d}, nil
+	err = d.at("lock", dir, func(*inode) error {
+		if d.locked {
+			return osfile.ErrLocked
+		}
+		d.locked, l = true, diskLock{d}
+		return nil
+	})
+	return l, err
 }
 
 type diskLock struct{ d *disk }
@@ -122,16 +124,13 @@ func (l diskLock) Close() error {
 	return nil
 }
 
-func (d *disk) OpenDir(name string) (osfile.Folder, error) {
-	defer d.lock()()
-	if err := d.do("opendir", name); err != nil {
-		return nil, err
-	}
-	if n := d.now(name); n == nil || !n.dir {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	d.open++
-	return &diskFolder{d: d, name: name}, nil
+func (d *disk) OpenDir(name string) (f osfile.Folder, err error) {
+	err = d.at("opendir", name, func(*inode) error {
+		d.open++
+		f = &diskFolder{d: d, name: name}
+		return nil
+	})
+	return f, err
 }
 
 func (d *disk) Rename(from, to string) error {
@@ -151,19 +150,14 @@ func (d *disk) Rename(from, to string) error {
 }
 
 func (d *disk) Remove(name string) error {
-	defer d.lock()()
-	if err := d.do("remove", name); err != nil {
-		return err
-	}
-	if d.now(name) == nil {
-		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
-	}
-	if len(d.in(name)) > 0 {
-		return &fs.PathError{Op: "remove", Path: name, Err: errors.New("the folder is not empty")}
-	}
-	d.bind(name, nil)
-	d.changed("remove", name)
-	return nil
+	return d.at("remove", name, func(*inode) error {
+		if len(d.in(name)) > 0 {
+			return &fs.PathError{Op: "remove", Path: name, Err: errors.New("the folder is not empty")}
+		}
+		d.bind(name, nil)
+		d.changed("remove", name)
+		return nil
+	})
 }
 
 // A diskFile is an open file of a disk.
@@ -180,6 +174,16 @@ func (f *diskFile) do(op string) error {
 		return &fs.PathError{Op: op, Path: f.name, Err: fs.ErrClosed}
 	}
 	return f.d.do(op, f.name)
+}
+
+// on does an operation unless it fails.
+func (f *diskFile) on(op string, then func()) error {
+	defer f.d.lock()()
+	err := f.do(op)
+	if err == nil {
+		then()
+	}
+	return err
 }
 
 func (f *diskFile) change(op string, p patch) {
@@ -219,34 +223,18 @@ func (f *diskFile) Allocate(size int64) error { return f.resize("allocate", size
 func (f *diskFile) Truncate(size int64) error { return f.resize("truncate", size) }
 
 func (f *diskFile) resize(op string, size int64) error {
-	defer f.d.lock()()
-	err := f.do(op)
-	if err == nil {
-		f.change(op, patch{nil, size})
-	}
-	return err
+	return f.on(op, func() { f.change(op, patch{nil, size}) })
 }
 
 func (f *diskFile) StartWriteback(int64, int64) {}
 
-func (f *diskFile) Stat() (fs.FileInfo, error) {
-	defer f.d.lock()()
-	return f.n.info(filepath.Base(f.name)), f.do("fstat")
+func (f *diskFile) Stat() (info fs.FileInfo, err error) {
+	err = f.on("fstat", func() { info = f.n.info(filepath.Base(f.name)) })
+	return info, err
 }
 
-func (f *diskFile) Chmod(mode fs.FileMode) error {
-	defer f.d.lock()()
-	err := f.do("chmod")
-	if err == nil {
-		f.n.mode = mode
-	}
-	return err
-}
-
-func (f *diskFile) Chown(int, int) error {
-	defer f.d.lock()()
-	return f.do("chown")
-}
+func (f *diskFile) Chmod(mode fs.FileMode) error { return f.on("chmod", func() { f.n.mode = mode }) }
+func (f *diskFile) Chown(int, int) error         { return f.on("chown", func() {}) }
 
 func (f *diskFile) Sync() error {
 	defer f.d.lock()()

@@ -33,6 +33,7 @@ type disk struct {
 	noLocks *sync.WaitGroup     // if not nil there are no locks; those who want one wait for each other
 	counts  map[string]int      // of operations, by their kind
 	total   int                 // of operations
+	modes   []fs.FileMode       // with which files were created
 	fault   fault
 	ignored string          // a kind of sync that does nothing
 	named   bool            // there are no files without a name

@@ -212,34 +212,16 @@ func TestFullDiskShowsFirst(t *testing.T) {
 	})
 }
 
-// A modesDisk notes the modes that files are created with.
-type modesDisk struct {
-	*disk
-	modes []fs.FileMode
-}
-
-func (d *modesDisk) Create(name string, mode fs.FileMode) (osfile.File, error) {
-	d.modes = append(d.modes, mode)
-	return d.disk.Create(name, mode)
-}
-
-func (d *modesDisk) CreateUnnamed(dir string, mode fs.FileMode) (osfile.File, error) {
-	d.modes = append(d.modes, mode)
-	return d.disk.CreateUnnamed(dir, mode)
-}
-
 // TestPrivateFromTheStart: a file that only its owner may read is replaced by one that
 // nobody else may read while it is written, either.
 func TestPrivateFromTheStart(t *testing.T) {
 	for _, kind := range diskKinds {
-		d := &modesDisk{disk: diskWith(map[string][]byte{"work/x": nil})}
-		kind(d.disk)
+		d := diskWith(map[string][]byte{"work/x": nil})
+		kind(d)
 		d.now("work/x").mode = 0o600
-		outer := d.use(t)
-		inner := osfile.Wrap(func(osfile.System) osfile.System { return d })
+		restore := d.use(t)
 		err := WriteFile("work/x", checkpointOf(1), nil)
-		inner()
-		outer()
+		restore()
 		require.NoError(t, err)
 		require.NotEmpty(t, d.modes)
 		for _, mode := range d.modes {
