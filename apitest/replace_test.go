@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -159,34 +158,6 @@ func saveTwice(t *testing.T, dir string, n int, sizes [2]int64) (saved []uint32,
 
 // sizesOfTwo are those of one to three shards.
 var sizesOfTwo = [][2]int64{{16, 16}, {16, 32}, {32, 16}, {16, 48}, {48, 16}, {48, 48}}
-
-// TestTwoSavers saves to one directory from two goroutines, many times: to an empty
-// directory, over one shard and over several. At least one of them saves, the other is
-// refused or saves, too. The directory then opens as one that was saved.
-func TestTwoSavers(t *testing.T) {
-	rounds := 12
-	if testplatform.Long() {
-		rounds = 60
-	}
-	refused := 0
-	for n := range rounds {
-		dir := t.TempDir()
-		if n%3 > 0 {
-			require.NoError(t, WriteShards(dir, generation(1), nil, []int64{16, 48}[n%2]))
-		}
-		saved, errs := saveTwice(t, dir, 10, sizesOfTwo[n%len(sizesOfTwo)])
-		require.NotEmpty(t, saved, errs)
-		require.Contains(t, saved, must(generationOf(dir)))
-		for _, err := range errs {
-			if err != nil {
-				require.EqualError(t, err, "safetensors: another WriteShards is saving to "+dir)
-				refused++
-			}
-		}
-		require.Zero(t, temporary(dir))
-	}
-	t.Logf("%d rounds, %d refused", rounds, refused)
-}
 
 // TestTwoSaversAtOnce lets the second start in the middle of the first: it is refused.
 func TestTwoSaversAtOnce(t *testing.T) {
