@@ -153,20 +153,6 @@ func TestLyingReader(t *testing.T) {
 	require.Equal(t, 1, must(OpenFS(longer, "x")).Len(), "its header says how long it is")
 }
 
-// A wrappedFS is a file system with other files.
-type wrappedFS struct {
-	fs.FS
-	wrap func(fs.File) fs.File
-}
-
-func (w wrappedFS) Open(name string) (fs.File, error) {
-	f, err := w.FS.Open(name)
-	if err == nil {
-		f = w.wrap(f)
-	}
-	return f, err
-}
-
 // A shorterFile is longer than it says.
 type (
 	shorterFile struct{ fs.File }

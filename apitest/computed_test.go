@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
+	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,53 +57,42 @@ func TestComputedNotAtAll(t *testing.T) {
 	require.Zero(t, calls.Load()+zCalls.Load())
 }
 
-// testElements computes a tensor of a dtype from elements of type T, and compares it
-// with NewTensor of them.
-func testElements[T Element](t *testing.T, dtype DType, n int) {
-	t.Run(fmt.Sprintf("%v from %v", dtype, reflect.TypeFor[T]()), func(t *testing.T) {
-		elements := make([]T, n)
-		for i := range elements {
-			elements[i] = T(reflect.ValueOf(i*i + 1).Convert(reflect.TypeFor[T]()).Interface().(T))
-		}
-		want := must(NewTensor(dtype, []int{6, 8}, elements))
-		got := must(NewTensorFunc(dtype, []int{6, 8}, func(dst []T) error {
-			require.Len(t, dst, n)
-			require.Equal(t, n, cap(dst))
-			copy(dst, elements)
-			return nil
-		}))
-		require.Equal(t, want.String(), got.String())
-		require.Equal(t, bytesOfTensor(t, want), bytesOfTensor(t, got))
-		column := []Range{Span(1, 5), Span(0, 8)}
-		require.Equal(t, appended[byte](must(want.Slice(column...))), appended[byte](must(got.Slice(column...))))
-	})
+// requireComputed computes a tensor of a dtype from elements of type T, and compares it
+// with NewTensor of them, and with want.
+func requireComputed[T Element](t *testing.T, dtype DType, data []T, want Tensor) {
+	t.Helper()
+	computed := must(NewTensorFunc(dtype, []int{2, 4}, func(dst []T) error {
+		require.Equal(t, len(data), cap(dst))
+		copy(dst, data)
+		return nil
+	}))
+	for _, x := range []Tensor{computed, must(NewTensor(dtype, []int{2, 4}, data))} {
+		require.Equal(t, want.String(), x.String())
+		require.Equal(t, appended[byte](want), appended[byte](x), "%v from %T", dtype, data)
+	}
 }
 
-type bits16 uint16
-
+// TestComputedElements gives elements of each kind: floats for narrower dtypes are rounded
+// as Convert does.
 func TestComputedElements(t *testing.T) {
-	testElements[float32](t, F32, 48)
-	testElements[uint32](t, F32, 48)
-	testElements[byte](t, F32, 4*48)
-	testElements[byte](t, F4, 48/2)
-	testElements[byte](t, F6_E2M3, 48/8*6)
-	testElements[bits16](t, BF16, 48)
-	testElements[int16](t, I16, 48)
-	testElements[uint64](t, F64, 48)
-	testElements[float32](t, BF16, 48)
-	testElements[float32](t, F16, 48)
-	testElements[float32](t, F8_E4M3, 48)
-	testElements[float64](t, F32, 48)
-	testElements[float64](t, F8_E5M2, 48)
-}
-
-// TestRoundedElements gives floats for narrower dtypes: they are rounded as Convert
-// does.
-func TestRoundedElements(t *testing.T) {
+	type bits16 uint16
 	data := []float32{0, 1, -1.00390625, 3.1415927, 1e-8, 65504, 1e30, float32(math.NaN())}
-	wide := must(NewTensor(F32, []int{2, 4}, data))
-	for _, d := range []DType{F16, BF16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ} {
-		require.Equal(t, must(wide.Convert(d)), must(NewTensor(d, []int{2, 4}, data)), "%v", d)
+	singles := must(NewTensor(F32, []int{2, 4}, data))
+	doubles := must(singles.Convert(F64))
+	for _, d := range []DType{F32, F16, BF16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ} {
+		want := must(singles.Convert(d))
+		requireComputed(t, d, data, want)
+		requireComputed(t, d, appended[float64](doubles), want)
+		requireComputed(t, d, appended[byte](want), want)
+		if d.Bits() == 16 {
+			requireComputed(t, d, appended[bits16](want), want)
+		}
+	}
+	requireComputed(t, F32, appended[uint32](singles), singles)
+	requireComputed(t, F64, appended[uint64](doubles), doubles)
+	requireComputed(t, I16, make([]int16, 8), must(NewTensor(I16, []int{2, 4}, make([]byte, 16))))
+	for _, d := range []DType{F4, F6_E2M3} {
+		requireComputed(t, d, make([]byte, d.Bits()), must(NewTensor(d, []int{2, 4}, make([]byte, d.Bits()))))
 	}
 }
 
@@ -166,38 +157,6 @@ func requireGoroutines(t testing.TB, n int) {
 	require.LessOrEqual(t, runtime.NumGoroutine(), n, "goroutines are left")
 }
 
-// TestComputedClosesFiles lets a func close a file that other tensors of the same
-// operation need: the operation fails, and nobody waits for anybody.
-func TestComputedClosesFiles(t *testing.T) {
-	big := counting(F32, 1<<20)
-	name := writeTemp(t, map[string]Tensor{"a": big, "b": big, "c": big, "d": big, "e": big})
-	for _, way := range []string{"Open", "NewFile"} {
-		f := openedBy[way](name)
-		tensors := map[string]Tensor{}
-		for name, x := range f.Tensors() {
-			y := must(NewTensorFunc(F32, x.Shape(), func(dst []float32) error {
-				if name == "c" {
-					require.NoError(t, f.Close())
-				}
-				return fillFrom(dst, x)
-			}))
-			tensors[name], tensors["plain "+name] = y, x
-		}
-		dir := t.TempDir()
-		require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), tensors, nil), fs.ErrClosed)
-		requireEmptyDir(t, dir)
-		f = openedBy[way](name)
-		x := must(f.Tensor("a"))
-		last, err := NewTensorFunc(F32, x.Shape(), func([]float32) error { return f.Close() })
-		require.NoError(t, err)
-		// Its shard is another one than that of the tensor of f.
-		err = WriteShards(dir, map[string]Tensor{"a": x, "z": last}, nil, x.Size())
-		if err != nil {
-			require.ErrorIs(t, err, fs.ErrClosed)
-		}
-	}
-}
-
 // columnsOf returns columns of tensors of bytes that are read through twice.
 func columnsOf(t *testing.T, tensors map[string]Tensor) map[string]Tensor {
 	columns := make(map[string]Tensor)
@@ -245,83 +204,66 @@ func TestComputedMemoryIsReused(t *testing.T) {
 	}
 }
 
-// closing returns a computed tensor that comes first in a file and whose func closes f.
-func closing(f *File, dtype DType, size int) Tensor {
-	return must(NewTensorFunc(dtype, []int{size * 8 / dtype.Bits()}, func([]byte) error { return f.Close() }))
-}
-
-// TestClosedWhileLent closes a file before its tensors are lent to a writer, or read: that
-// is an error, nobody waits for anybody, and no other bytes are written in their place.
-func TestClosedWhileLent(t *testing.T) {
-	name := writeTemp(t, map[string]Tensor{"x": counting(U32, 1<<18)})
-	for way, open := range openedBy {
-		for operation, do := range map[string]func(f *File, x Tensor, file io.Writer) error{
-			"Write": func(f *File, x Tensor, file io.Writer) error {
-				return Write(file, map[string]Tensor{"closing": closing(f, F64, 1<<20), "x": x}, nil)
-			},
-			"joined": func(f *File, x Tensor, file io.Writer) error {
-				return errorOf(must(Concat(0, closing(f, U32, 1<<20), x)).WriteTo(file))
-			},
-		} {
-			if operation == "Write" && way != "Load" && way != "Parse" {
-				continue // it may have been read ahead
+// TestClosedMeanwhile has the func of a computed tensor close a file before other tensors of
+// it are lent to a writer, or read: that is an error, nobody waits for anybody, no other
+// bytes are written in their place, and no file is left.
+func TestClosedMeanwhile(t *testing.T) {
+	tensors := checkpointOf(8)
+	tensors["x"] = counting(U32, 1<<18)
+	name := writeTemp(t, tensors)
+	data := must(os.ReadFile(name))
+	ways := maps.Clone(openedBy)
+	ways["ranges"] = func(string) *File { return must(NewFile(rangesOf(data), int64(len(data)))) }
+	// closing comes first in a file if it has dtype F64.
+	closing := func(f *File, dtype DType, size int) Tensor {
+		return must(NewTensorFunc(dtype, []int{size * 8 / dtype.Bits()}, func([]byte) error { return f.Close() }))
+	}
+	for operation, c := range map[string]struct {
+		ways []string // others may have read ahead
+		do   func(f *File, x Tensor, dir string, file io.Writer) error
+	}{
+		"Write": {[]string{"Load", "Parse"}, func(f *File, x Tensor, _ string, file io.Writer) error {
+			return Write(file, map[string]Tensor{"closing": closing(f, F64, 1<<20), "x": x}, nil)
+		}},
+		"joined": {slices.Collect(maps.Keys(ways)), func(f *File, x Tensor, _ string, file io.Writer) error {
+			return errorOf(must(Concat(0, closing(f, U32, 1<<20), x)).WriteTo(file))
+		}},
+		"computed of it": {[]string{"Open", "NewFile"}, func(f *File, x Tensor, dir string, _ io.Writer) error {
+			all := make(map[string]Tensor)
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				all[name+" plain"] = x
+				all[name] = must(NewTensorFunc(U32, x.Shape(), func(dst []uint32) error {
+					if name == "c" {
+						require.NoError(t, f.Close())
+					}
+					return fillFrom(dst, x)
+				}))
 			}
-			f := open(name)
+			return WriteFile(filepath.Join(dir, "x"), all, nil)
+		}},
+		"read together": {[]string{"ranges"}, func(f *File, x Tensor, dir string, _ io.Writer) error {
+			all := maps.Collect(f.Tensors())
+			all["closing"] = closing(f, F64, 64<<20) // so that small tensors are not read before
+			require.ErrorIs(t, Write(io.Discard, all, nil), fs.ErrClosed)
+			return WriteFile(filepath.Join(dir, "x"), all, nil)
+		}},
+		"another shard": {[]string{"Open", "NewFile"}, func(f *File, x Tensor, dir string, _ io.Writer) error {
+			if err := WriteShards(t.TempDir(), map[string]Tensor{"a": x, "z": closing(f, U32, 1<<20)}, nil, x.Size()); err != nil {
+				return err // that of x may be complete, though
+			}
+			return errorOf(x.WriteTo(io.Discard))
+		}},
+	} {
+		for _, way := range c.ways {
+			f, dir := ways[way](name), t.TempDir()
 			x := must(f.Tensor("x"))
 			var file bytes.Buffer
 			var err error
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				err = do(f, x, &file)
-			}()
-			requireSoon(t, done)
+			requireSoon(t, func() { err = c.do(f, x, dir, &file) })
 			require.ErrorIs(t, err, fs.ErrClosed, "%s %s", way, operation)
-			require.ErrorContains(t, err, `tensor "x"`, "%s %s", way, operation)
+			require.Regexp(t, `tensor "(x|t0.)"`, err.Error(), "%s %s", way, operation)
 			require.Less(t, file.Len(), 2<<20)
-		}
-	}
-}
-
-// TestClosedWhileReadTogether closes a file of small tensors that are read in one call
-// of ReadRanges.
-func TestClosedWhileReadTogether(t *testing.T) {
-	const blocks = 64 << 20 // so that small tensors are not read before
-	data := saved(checkpointOf(8), nil)
-	f := must(NewFile(rangesOf(data), int64(len(data))))
-	tensors := map[string]Tensor{"closing": closing(f, F64, blocks)}
-	for name, x := range f.Tensors() {
-		tensors[name] = x
-	}
-	err := Write(io.Discard, tensors, nil)
-	require.ErrorIs(t, err, fs.ErrClosed)
-	require.ErrorContains(t, err, `tensor "t0`)
-	dir := t.TempDir()
-	require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), tensors, nil), fs.ErrClosed, "another save finds it closed")
-	requireEmptyDir(t, dir)
-}
-
-// TestRangesOfOverlappingTensors writes small tensors that share some of their bytes in
-// a file: a RangeReader is never asked for ranges that overlap, wherever they do.
-func TestRangesOfOverlappingTensors(t *testing.T) {
-	data := saved(map[string]Tensor{"x": counting(U32, 100)}, nil)
-	for _, parts := range [][][2]int{
-		{{0, 10}, {10, 20}, {20, 30}}, // adjacent ones do not
-		{{0, 10}, {20, 40}, {30, 50}},
-		{{0, 20}, {10, 30}, {40, 50}},
-		{{0, 10}, {20, 40}, {20, 40}},
-		{{50, 60}, {40, 51}, {0, 10}},
-	} {
-		r := rangesOf(data)
-		x := must(must(NewFile(r, int64(len(data)))).Tensor("x"))
-		tensors := map[string]Tensor{}
-		for i, p := range parts {
-			tensors[fmt.Sprint(i)] = must(x.Slice(Span(p[0], p[1])))
-		}
-		written := saved(tensors, nil)
-		g := must(Parse(written))
-		for name, want := range tensors {
-			require.Equal(t, appended[uint32](want), appended[uint32](must(g.Tensor(name))), "%v %s", parts, name)
+			requireEmptyDir(t, dir)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -39,17 +38,14 @@ func requireEnds(t *testing.T, e ending, f func() error) {
 	var err error
 	var panicked any
 	returned, faults := false, false
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	requireSoon(t, func() {
 		defer func() {
 			panicked = recover()
 			faults = debug.SetPanicOnFault(false)
 		}()
 		err = f()
 		returned = true
-	}()
-	requireSoon(t, ended)
+	})
 	require.False(t, faults, "SetPanicOnFault is still on")
 	switch {
 	case returned:
@@ -62,9 +58,14 @@ func requireEnds(t *testing.T, e ending, f func() error) {
 	}
 }
 
-// requireSoon waits for a channel that something closes, unless it hangs.
-func requireSoon(t *testing.T, done <-chan struct{}) {
+// requireSoon calls f on a goroutine of its own and waits for it, unless it hangs.
+func requireSoon(t *testing.T, f func()) {
 	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
 	select {
 	case <-done:
 	case <-time.After(5 * time.Minute):
@@ -75,12 +76,7 @@ func requireSoon(t *testing.T, done <-chan struct{}) {
 // requireCloses checks that nothing still uses a file.
 func requireCloses(t *testing.T, f *File) {
 	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.Close()
-	}()
-	requireSoon(t, done)
+	requireSoon(t, func() { f.Close() })
 }
 
 // An endingFile has a header, and ends when its data is read.
@@ -96,22 +92,6 @@ func (f endingFile) ReadAt(b []byte, off int64) (int, error) {
 	n := copy(b, f.head[off:])
 	clear(b[n:])
 	return len(b), nil
-}
-
-// An endingRanges is an endingFile that is read by ranges. It reads some before it
-// ends.
-type endingRanges struct{ endingFile }
-
-func (f endingRanges) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	n := 0
-	for _, b := range ranges {
-		clear(b)
-		if n++; n == 2 {
-			break
-		}
-	}
-	f.end()
-	return nil
 }
 
 // variants returns tensors made from one of bytes: whole, gathered, converted, joined, and so
@@ -130,24 +110,13 @@ func variants(x Tensor) map[string]Tensor {
 	}
 }
 
-// writers are the operations that write tensors, into w where there is one.
-func writers(t *testing.T) map[string]func(w io.Writer, x Tensor) error {
-	return map[string]func(io.Writer, Tensor) error{
-		"WriteTo": func(w io.Writer, x Tensor) error { _, err := x.WriteTo(w); return err },
-		"Write":   func(w io.Writer, x Tensor) error { return Write(w, map[string]Tensor{"x": x, "y": x}, nil) },
-		"Writer": func(w io.Writer, x Tensor) error {
-			writer, err := NewWriter(w, &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
-			if err != nil {
-				return err
-			}
-			defer writer.Close()
-			to, err := writer.Tensor("x")
-			if err == nil {
-				_, err = x.WriteTo(to)
-			}
-			return err
-		},
-	}
+// writers are the operations that write tensors to w.
+var writers = map[string]func(w io.Writer, x Tensor) error{
+	"WriteTo": func(w io.Writer, x Tensor) error { return errorOf(x.WriteTo(w)) },
+	"Write":   func(w io.Writer, x Tensor) error { return Write(w, map[string]Tensor{"x": x, "y": x}, nil) },
+	"Writer": func(w io.Writer, x Tensor) error {
+		return writeOne(x, func(h *Header) (*Writer, error) { return NewWriter(w, h) })
+	},
 }
 
 // TestReadersThatEnd lets readers and funcs panic or call runtime.Goexit, in every
@@ -165,13 +134,13 @@ func TestReadersThatEnd(t *testing.T) {
 			operations[name] = func(x Tensor) error { return errorOf(read(x)) }
 		}
 	}
-	for name, write := range writers(t) {
+	for name, write := range writers {
 		operations[name] = func(x Tensor) error { return write(io.Discard, x) }
 	}
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
 		read := must(NewFile(endingFile{head, e.end}, int64(len(head))+size))
-		ranges := must(NewFile(endingRanges{endingFile{head, e.end}}, int64(len(head))+size))
+		ranges := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: endingFile{head, e.end}}}, int64(len(head))+size))
 		large := bytesHead(blocks)
 		several := must(NewFile(endingFile{large, e.end}, int64(len(large))+blocks))
 		for source, kinds := range map[string]map[string]Tensor{
@@ -219,7 +188,7 @@ func TestWritersThatEnd(t *testing.T) {
 		for way, open := range openedBy {
 			f := open(name)
 			for kind, y := range variants(must(f.Tensor("x"))) {
-				for operation, write := range writers(t) {
+				for operation, write := range writers {
 					for _, n := range []int{0, 1} {
 						t.Run(fmt.Sprintf("%s/%s/%s/%s/%d", e.name, way, kind, operation, n), func(t *testing.T) {
 							w := &endingWriter{n, e.end}
@@ -258,7 +227,7 @@ func TestOpenersThatEnd(t *testing.T) {
 			for _, shard := range []string{"a", "b", "c"} {
 				files[shard] = &fstest.MapFile{Data: saved(map[string]Tensor{shard: counting(U32)}, nil)}
 			}
-			shards := &closeCounter{FS: files}
+			shards := countCloses(files)
 			requireEnds(t, e, func() error {
 				f, err := OpenShards(strings.NewReader(index), func(shard string) (*File, error) {
 					if shard == "d" {

@@ -113,36 +113,35 @@ func TestWriterErrorsAsTheyAre(t *testing.T) {
 func TestReadErrorsNameFileAndTensor(t *testing.T) {
 	half := must(NewTensor(BF16, []int{4, 4}, make([]uint16, 16)))
 	shard := func(name string) []byte {
-		var b bytes.Buffer
-		require.NoError(t, Write(&b, map[string]Tensor{name + "0": counting(U32, 2, 2), name + "1": half}, nil))
-		return b.Bytes()
+		return saved(map[string]Tensor{name + "0": counting(U32, 2, 2), name + "1": half}, nil)
 	}
 	index := `{"weight_map":{"a0":"m-1.safetensors","a1":"m-1.safetensors","b0":"m-2.safetensors","b1":"m-2.safetensors"}}`
 	files := fstest.MapFS{"dir/m-1.safetensors": {Data: shard("a")}, "dir/m-2.safetensors": {Data: shard("b")}, "dir/m.safetensors.index.json": {Data: []byte(index)}}
-	// Its files fail after their headers, with which short files are read as a whole.
+	failing := func(r io.ReaderAt, size int64) *failingReader { // after the headers, with which short files are read as a whole
+		return &failingReader{ReaderAt: r, left: size}
+	}
 	broken := wrappedFS{files, func(f fs.File) fs.File {
-		r, ok := f.(io.ReaderAt)
-		if !ok {
-			return f // a folder
+		if r, ok := f.(io.ReaderAt); ok {
+			return struct {
+				fs.File
+				io.ReaderAt
+			}{f, failing(r, must(f.Stat()).Size())}
 		}
-		return struct {
-			fs.File
-			io.ReaderAt
-		}{f, &failingReader{ReaderAt: r, left: must(f.Stat()).Size()}}
+		return f // a folder
 	}}
 	open := func() *File { return must(OpenFS(broken, "dir")) }
-	shards := func(of func(*failingReader) io.ReaderAt) *File {
-		return must(OpenShards(strings.NewReader(index), func(name string) (*File, error) {
-			data := files["dir/"+name].Data
-			return NewFile(of(&failingReader{ReaderAt: bytes.NewReader(data), left: int64(len(data))}), int64(len(data)))
-		}))
+	shards := func(of func(*failingReader) io.ReaderAt) func() *File {
+		return func() *File {
+			return must(OpenShards(strings.NewReader(index), func(name string) (*File, error) {
+				data := files["dir/"+name].Data
+				return NewFile(of(failing(bytes.NewReader(data), int64(len(data)))), int64(len(data)))
+			}))
+		}
 	}
-	called := func() *File { return shards(func(r *failingReader) io.ReaderAt { return r }) }
-	ranges := func() *File {
-		return shards(func(r *failingReader) io.ReaderAt {
-			return &rangesReader{recordingReader: recordingReader{ReaderAt: r}}
-		})
-	}
+	called := shards(func(r *failingReader) io.ReaderAt { return r })
+	ranges := shards(func(r *failingReader) io.ReaderAt {
+		return &rangesReader{recordingReader: recordingReader{ReaderAt: r}}
+	})
 	closed := func() *File {
 		f := open()
 		require.NoError(t, f.Close())

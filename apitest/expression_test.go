@@ -265,6 +265,14 @@ func (e *expression) join(x twin, dim int) twin {
 	return pieces[0].concat(e, dim, pieces[1:]...)
 }
 
+func permuted(shape, dims []int) []int {
+	out := make([]int, len(dims))
+	for i, dim := range dims {
+		out[i] = shape[dim]
+	}
+	return out
+}
+
 func reversed(n int) []int {
 	dims := make([]int, n)
 	for i := range dims {

@@ -171,9 +171,10 @@ func TestClaims(t *testing.T) {
 }
 
 // TestFileHeader: a File of one file has the header that ReadHeader reads, whichever
-// way it was opened, and changes of it change nothing else.
+// way it was opened. What it hands out can be changed, and the File stays as it is.
 func TestFileHeader(t *testing.T) {
-	name := writeTemp(t, checkpointOf(5))
+	name, metadata := filepath.Join(t.TempDir(), "model.safetensors"), map[string]string{"k": "v"}
+	require.NoError(t, WriteFile(name, checkpointOf(5), metadata))
 	file := must(os.Open(name))
 	defer file.Close()
 	want := must(ReadHeader(file))
@@ -182,9 +183,22 @@ func TestFileHeader(t *testing.T) {
 		require.Equal(t, want, f.Header(), way)
 		require.Equal(t, len(want.Tensors), f.Len(), way)
 		h := f.Header()
+		info, ok := h.Tensor("t03")
+		require.True(t, ok)
+		require.Equal(t, h.Tensors[3], info)
+		info, ok = h.Tensor("absent")
+		require.False(t, ok)
+		require.Zero(t, info)
 		h.Tensors[0].Shape[0] = 99
 		h.Tensors[1].Name = "other"
+		clear(h.Metadata)
+		_ = append(must(f.Tensor("t00")).Shape()[:0], 100, 100) // as a loop that builds shapes does
+		clear(f.Metadata())
+		clear(must(Join(f)).Metadata())
 		require.Equal(t, want, f.Header(), way)
+		require.Equal(t, []int{4, 4}, must(f.Tensor("t00")).Shape(), way)
+		require.Equal(t, metadata, f.Metadata(), way)
+		require.Equal(t, metadata, must(Join(f)).Metadata(), way)
 		for file, h := range f.Headers() {
 			if way == "Open" || way == "Load" {
 				require.Equal(t, filepath.Base(name), file)
@@ -227,11 +241,7 @@ func TestHeadersOfShards(t *testing.T) {
 	require.Zero(t, h.DataStart)
 	require.Equal(t, f.Metadata(), h.Metadata)
 	whole := filepath.Join(t.TempDir(), "whole.safetensors")
-	w := must(Create(whole, h))
-	for name, x := range f.Tensors() {
-		must(x.WriteTo(must(w.Tensor(name))))
-	}
-	require.NoError(t, w.Close())
+	writeAll(must(Create(whole, h)), f.Tensors())
 	requireCheckpoint(t, whole, tensors)
 	one := must(Open(whole))
 	defer one.Close()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"maps"
 	"math"
 	"os"
@@ -65,6 +66,16 @@ func saved(tensors map[string]Tensor, metadata map[string]string) []byte {
 	return file.Bytes()
 }
 
+// writeAll writes tensors, which come in the order of the header, by a Writer.
+func writeAll(w *Writer, tensors iter.Seq2[string, Tensor]) {
+	for name, x := range tensors {
+		must(x.WriteTo(must(w.Tensor(name))))
+	}
+	if err := w.Close(); err != nil {
+		panic(err)
+	}
+}
+
 // writeTemp writes tensors to a new file and returns its name.
 func writeTemp(t testing.TB, tensors map[string]Tensor) string {
 	t.Helper()
@@ -118,7 +129,10 @@ func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 		f, err := open(name)
 		require.NoError(t, err, way)
 		requireTensors(t, want, f)
-		require.ErrorIs(t, errorOf(f.Tensor("absent")), fs.ErrNotExist)
+		_, err = f.Tensor("absent\n")
+		require.EqualError(t, err, `safetensors: no tensor is named "absent\n"`)
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.NotErrorIs(t, err, fs.ErrClosed)
 		require.NoError(t, f.Close())
 	}
 }

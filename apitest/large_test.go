@@ -2,9 +2,11 @@ package apitest_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 )
 
@@ -19,6 +21,7 @@ func TestLargeExpressions(t *testing.T) {
 	beside := func(shape ...int) made {
 		return func(e *expression, x twin) twin { return x.concat(e, 1, e.leaf(U32, shape...)) }
 	}
+	to := func(d DType) made { return func(e *expression, x twin) twin { return x.convert(e, d) } }
 	type row struct {
 		rule  string
 		dtype DType
@@ -54,11 +57,14 @@ func TestLargeExpressions(t *testing.T) {
 		{"blocks joined", U32, []int{300, 1024}, func(e *expression, x twin) twin {
 			return x.concat(e, 0, e.leaf(U32, 2100, 1024), e.leaf(U32, 1, 1024), e.leaf(U32, 777, 1024), e.leaf(U32, 1900, 1024))
 		}},
-		{"a computed tensor of blocks", F32, []int{3000, 1000}, func(e *expression, x twin) twin { return x.convert(e, BF16) }},
+		{"many dimensions", U16, slices.Repeat([]int{2}, 16), turned(reversed(16)...)},
+		{"blocks of half bytes widened", F4, []int{mem.BlockSize/8 + 12}, to(F64)},
+		{"blocks of 6 bits widened", F6_E2M3, []int{mem.BlockSize/8 + 12}, to(F64)},
 	}
 	if testplatform.Long() && !testplatform.RaceEnabled {
 		rows = append(rows, []row{
 			{"many matrices", F32, []int{4, 2, 1500, 601}, turned(1, 0, 3, 2)},
+			{"blocks narrowed", F32, []int{mem.BlockSize/2 + 12}, to(BF16)},
 			{"long rows", U32, []int{40, 5000}, beside(40, 70_000)},
 			{"rows of several blocks", U32, []int{3, 900_000}, beside(3, 2_500_000)},
 		}...)
@@ -75,6 +81,9 @@ func TestLargeExpressions(t *testing.T) {
 			want := x.bytes()
 			x.requireWindows(e, want)
 			x.requireWays(e, want)
+			if kind == "reader" {
+				x.requireFailures(e)
+			}
 		}
 	}
 }

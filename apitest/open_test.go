@@ -20,9 +20,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A closeCounter is an fs.FS that counts the files that are open.
-type closeCounter struct {
+// A wrappedFS is a file system with other files.
+type wrappedFS struct {
 	fs.FS
+	wrap func(fs.File) fs.File
+}
+
+func (w wrappedFS) Open(name string) (fs.File, error) {
+	f, err := w.FS.Open(name)
+	if err == nil {
+		f = w.wrap(f)
+	}
+	return f, err
+}
+
+func (w wrappedFS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(w.FS, name) }
+
+// A closeCounter is a file system that counts the files that are open.
+type closeCounter struct {
+	wrappedFS
 	open atomic.Int64 // shards are opened concurrently
 }
 
@@ -31,26 +47,25 @@ type countedFile struct {
 	c *closeCounter
 }
 
-func (c *closeCounter) Open(name string) (fs.File, error) {
-	f, err := c.FS.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	c.open.Add(1)
-	if _, ok := f.(io.ReaderAt); ok {
-		return struct {
-			countedFile
-			io.ReaderAt
-		}{countedFile{f, c}, f.(io.ReaderAt)}, nil
-	}
-	return countedFile{f, c}, nil
-}
-
-func (c *closeCounter) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(c.FS, name) }
-
 func (f countedFile) Close() error {
 	f.c.open.Add(-1)
 	return f.File.Close()
+}
+
+// countCloses returns a closeCounter of a file system.
+func countCloses(fsys fs.FS) *closeCounter {
+	c := &closeCounter{}
+	c.wrappedFS = wrappedFS{fsys, func(f fs.File) fs.File {
+		c.open.Add(1)
+		if r, ok := f.(io.ReaderAt); ok {
+			return struct {
+				countedFile
+				io.ReaderAt
+			}{countedFile{f, c}, r}
+		}
+		return countedFile{f, c}
+	}}
+	return c
 }
 
 // zipOf returns the files of a folder as a zip archive, whose files are no io.ReaderAts.
@@ -70,7 +85,7 @@ func TestOpenFS(t *testing.T) {
 	require.NoError(t, WriteShards(filepath.Join(dir, "whole"), tensors, nil, 1<<30))
 	for kind, fsys := range map[string]fs.FS{"os.DirFS": os.DirFS(dir), "zip": zipOf(t, dir)} {
 		for _, name := range []string{"whole", "whole/model.safetensors", "sharded", "sharded/model.safetensors.index.json"} {
-			counter := &closeCounter{FS: fsys}
+			counter := countCloses(fsys)
 			f, err := OpenFS(counter, name)
 			require.NoError(t, err, "%s %s", kind, name)
 			requireTensors(t, tensors, f)
@@ -103,7 +118,7 @@ func TestOpenFSRefuses(t *testing.T) {
 		{"shards that exist", "c", fs.ErrNotExist, `open c/model.safetensors.index.json: shard "missing.safetensors": file does not exist`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			counter := &closeCounter{FS: fsys}
+			counter := countCloses(fsys)
 			_, err := OpenFS(counter, c.name)
 			require.ErrorContains(t, err, "safetensors: ")
 			require.ErrorContains(t, err, c.want)
@@ -261,7 +276,7 @@ func TestOpenFolder(t *testing.T) {
 				requireCheckpoint(t, dir, c.opens)
 				return
 			}
-			counter := &closeCounter{FS: os.DirFS(dir)}
+			counter := countCloses(os.DirFS(dir))
 			for _, err := range []error{errorOf(Open(dir)), errorOf(Load(dir)), errorOf(OpenFS(counter, "."))} {
 				require.ErrorContains(t, err, c.want)
 				require.Equal(t, c.is == fs.ErrNotExist, errors.Is(err, fs.ErrNotExist))

@@ -2,6 +2,7 @@ package apitest_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,51 +50,42 @@ func readings(dir string) map[string]func(x Tensor) ([]byte, error) {
 		},
 		"Write": func(x Tensor) ([]byte, error) {
 			var file bytes.Buffer
-			err := Write(&file, map[string]Tensor{"x": x}, nil)
-			if err != nil {
-				return nil, err
-			}
-			f, err := Parse(file.Bytes())
-			return written(x, f, err)
+			return written(x, Write(&file, map[string]Tensor{"x": x}, nil), func() (*File, error) { return Parse(file.Bytes()) })
 		},
 		"WriteFile": func(x Tensor) ([]byte, error) {
-			if err := WriteFile(name, map[string]Tensor{"x": x}, nil); err != nil {
-				return nil, err
-			}
-			f, err := Load(name)
-			return written(x, f, err)
+			return written(x, WriteFile(name, map[string]Tensor{"x": x}, nil), func() (*File, error) { return Load(name) })
 		},
 		"WriteShards": func(x Tensor) ([]byte, error) {
-			if err := WriteShards(dir, map[string]Tensor{"x": x}, nil, 1<<40); err != nil {
-				return nil, err
-			}
-			f, err := Load(filepath.Join(dir, "model.safetensors"))
-			return written(x, f, err)
+			err := WriteShards(dir, map[string]Tensor{"x": x}, nil, 1<<40)
+			return written(x, err, func() (*File, error) { return Load(filepath.Join(dir, "model.safetensors")) })
 		},
 		"Create": func(x Tensor) ([]byte, error) {
-			w, err := Create(name, &Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
-			if err != nil {
-				return nil, err
-			}
-			defer w.Close() // after a panic, too
-			to, err := w.Tensor("x")
-			if err == nil {
-				_, err = x.WriteTo(to)
-			}
-			if closed := w.Close(); err == nil {
-				err = closed
-			}
-			if err != nil {
-				return nil, err
-			}
-			f, err := Load(name)
-			return written(x, f, err)
+			return written(x, writeOne(x, func(h *Header) (*Writer, error) { return Create(name, h) }), func() (*File, error) { return Load(name) })
 		},
 	}
 }
 
-// written returns the bytes of tensor x in a file, which is to have the shape of x.
-func written(x Tensor, f *File, err error) ([]byte, error) {
+// writeOne writes a tensor x by a Writer.
+func writeOne(x Tensor, open func(*Header) (*Writer, error)) error {
+	w, err := open(&Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
+	if err != nil {
+		return err
+	}
+	defer w.Close() // after a panic, too
+	to, err := w.Tensor("x")
+	if err == nil {
+		_, err = x.WriteTo(to)
+	}
+	return cmp.Or(err, w.Close())
+}
+
+// written returns the bytes of tensor x in a file that was written, with an error or none.
+// It is to have the shape of x.
+func written(x Tensor, err error, open func() (*File, error)) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	f, err := open()
 	if err != nil {
 		return nil, err
 	}

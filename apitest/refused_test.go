@@ -114,6 +114,7 @@ func TestTensorRefusals(t *testing.T) {
 		{"View: not of what is joined", viewRefusal(View[byte](joined)), "viewing F32 [8,6]: it is joined from several tensors (Append copies and converts): unsupported operation"},
 		{"View: not of what is joined and reshaped", viewRefusal(View[byte](must(joined.Reshape(48)))), "viewing F32 [48]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
 		{"View: not of what is read through", viewRefusal(View[byte](through)), "viewing F32 [24]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
+		{"ReadAt: the offset is not negative", errorOf(ints.ReadAt(make([]byte, 1), -1)), "reading U32 [2,3] at negative offset -1"},
 		{"NewTensor: data has the size of the elements", refusal(NewTensor(F32, []int{2, 3}, floats[:5])), "F32 [2,3] needs 24 bytes, the data has 20"},
 		{"NewTensor: data has no more elements", refusal(NewTensor(F32, []int{2}, floats[:3])), "F32 [2] needs 8 bytes, the data has 12"},
 		{"NewTensor: floats to round have the size of theirs", refusal(NewTensor(BF16, []int{9}, doubles)), "BF16 [9] rounded from F32 needs 36 bytes, the data has 32"},

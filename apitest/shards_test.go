@@ -109,27 +109,31 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestWriteShardsFails checks that the folder is unchanged if WriteShards fails.
+// TestWriteShardsFails checks that the folder is unchanged if WriteShards fails, also since
+// the index would be longer than Open reads.
 func TestWriteShardsFails(t *testing.T) {
-	tensors := checkpointOf(6)
+	tensors, failing, long := checkpointOf(6), checkpointOf(2), make(map[string]Tensor)
 	dir := t.TempDir()
 	require.NoError(t, WriteShards(dir, tensors, nil, 128))
 	before := listDir(dir)
-	file := saved(map[string]Tensor{"t03": tensors["t03"]}, nil)
-	r := &failingReader{ReaderAt: bytes.NewReader(file), left: int64(len(file))}
-	f := must(NewFile(r, int64(len(file))))
-	changed := checkpointOf(2)
-	changed["t03"] = must(f.Tensor("t03"))
-	r.left = 10
-	require.ErrorIs(t, WriteShards(dir, changed, nil, 64), errReader)
-	require.Equal(t, before, listDir(dir))
+	failing["t03"] = must(NewTensorAt(U32, []int{4, 4}, &failingReader{ReaderAt: endlessReader{}, left: 10}))
+	for i := range 10 {
+		long[strings.Repeat("n", 7<<20)+fmt.Sprint(i)] = tensors["t00"]
+	}
+	for want, tensors := range map[string]map[string]Tensor{
+		errReader.Error():               failing,
+		"not valid UTF-8":               {"\xff": tensors["t00"], "t01": tensors["t01"]},
+		"exceeds the limit of 67108864": long,
+	} {
+		require.ErrorContains(t, WriteShards(dir, tensors, nil, 64), want)
+		absent := filepath.Join(dir, "absent")
+		if want == "not valid UTF-8" {
+			require.ErrorContains(t, WriteShards(absent, tensors, nil, 64), want)
+		}
+		require.NoDirExists(t, absent, "nothing is written")
+		require.Equal(t, before, listDir(dir))
+	}
 	requireCheckpoint(t, dir, tensors)
-	changed["\xff"] = changed["t00"]
-	absent := filepath.Join(dir, "absent")
-	require.ErrorContains(t, WriteShards(absent, changed, nil, 64), "not valid UTF-8")
-	require.NoDirExists(t, absent, "nothing is written")
-	require.ErrorContains(t, WriteShards(dir, changed, nil, 64), "not valid UTF-8")
-	require.Equal(t, before, listDir(dir))
 }
 
 // TestSnapshot opens a checkpoint in a Hugging Face cache: a folder of symbolic
@@ -304,22 +308,6 @@ func TestNewIndexRefuses(t *testing.T) {
 			require.False(t, errors.As(err, new(*FormatError)))
 		})
 	}
-}
-
-// TestIndexTooLongToRead: WriteShards replaces no checkpoint by one whose index is longer
-// than Open reads.
-func TestIndexTooLongToRead(t *testing.T) {
-	dir := t.TempDir()
-	earlier := checkpointOf(2)
-	require.NoError(t, WriteShards(dir, earlier, nil, 64))
-	before := listDir(dir)
-	tensors := make(map[string]Tensor)
-	for i := range 10 {
-		tensors[strings.Repeat("n", 7<<20)+fmt.Sprint(i)] = earlier["t00"]
-	}
-	require.ErrorContains(t, WriteShards(dir, tensors, nil, 64), "exceeds the limit of 67108864")
-	require.Equal(t, before, listDir(dir))
-	requireCheckpoint(t, dir, earlier)
 }
 
 // TestReadIndex: ReadIndex is the inverse of AppendBinary, and refuses what OpenShards

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"math/rand/v2"
-	"path/filepath"
+	"math"
+	"slices"
 	"testing"
 
 	. "github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,7 +35,7 @@ func TestElementsOfBits(t *testing.T) {
 		{"a single row may end anywhere in its last but whole byte", must(Concat(0, odd, odd)), []byte{1, 2, 3, 1, 2, 3}},
 		{"bytes are elements of 4 bits", must(must(NewTensor(U8, []int{1, 2}, []byte{0x21, 0xf7})).Bitcast(F4)), []byte{0x21, 0xf7}},
 	} {
-		t.Run(c.rule, func(t *testing.T) { require.Equal(t, c.want, bytesOfTensor(t, c.x)) })
+		t.Run(c.rule, func(t *testing.T) { require.Equal(t, c.want, appended[byte](c.x)) })
 	}
 	blocks := must(must(NewTensor(U8, []int{1, 2}, []byte{0x21, 0xf7})).Bitcast(F4)) // of MXFP4
 	require.Equal(t, []int{1, 4}, blocks.Shape())
@@ -46,6 +47,7 @@ func TestContiguous(t *testing.T) {
 	x := counting(U32, 4, 6, 2)
 	of := func(shape []int, dims ...int) Tensor { return must(counting(U32, shape...).Transpose(dims...)) }
 	rows := func(first, end int) Tensor { return must(x.Slice(Span(first, end))) }
+	heads := must(must(counting(U32, 6, 12).Slice(All(), Span(0, 8))).Reshape(2, 3, 4, 2))
 	for _, c := range []struct {
 		rule       string
 		x          Tensor
@@ -79,6 +81,9 @@ func TestContiguous(t *testing.T) {
 		{"rows of two tensors", must(Concat(0, rows(0, 1), must(counting(U32, 4, 6, 2).Slice(Span(1, 2))))), false},
 		{"adjacent rows as columns", must(Concat(1, rows(0, 1), rows(1, 2))), true},
 		{"rows as columns", must(Concat(1, rows(0, 2), rows(2, 4))), false},
+		{"a row of what was reshaped without reading", must(heads.Slice(At(1), At(2))), true},
+		{"and of what was transposed before", must(must(of([]int{2, 3, 12}, 1, 0, 2).Reshape(3, 2, 3, 4)).Slice(At(2), At(1), At(0))), true},
+		{"what is read through", must(of([]int{4, 6}, 1, 0).Reshape(24)), false},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			view, err := View[uint32](c.x)
@@ -88,37 +93,14 @@ func TestContiguous(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Len(t, view, c.x.Len())
+			require.NotNil(t, view)
 		})
 	}
-}
-
-// bytesOfTensor returns the bytes of a tensor, read in four ways that must agree.
-func bytesOfTensor(t testing.TB, x Tensor) []byte {
-	t.Helper()
-	all := appended[byte](x)
-	var written bytes.Buffer
-	require.EqualValues(t, len(all), must(x.WriteTo(&written)))
-	require.True(t, bytes.Equal(all, written.Bytes()), "WriteTo")
-	// A window that starts and ends anywhere.
-	random := rand.New(rand.NewPCG(uint64(len(all)), 1))
-	for range 4 {
-		off := random.Int64N(int64(len(all)) + 1)
-		p := make([]byte, random.Int64N(int64(len(all))-off+1))
-		require.Equal(t, len(p), must(x.ReadAt(p, off)))
-		require.True(t, bytes.Equal(all[off:][:len(p)], p), "ReadAt %d bytes at %d", len(p), off)
-	}
-	return all
-}
-
-// TestReadAtIsAReaderAt: a tensor is a source of another one.
-func TestReadAtIsAReaderAt(t *testing.T) {
-	x := counting(U32, 5)
-	require.Equal(t, appended[byte](x), must(io.ReadAll(io.NewSectionReader(x, 0, x.Size()))))
-	require.Equal(t, []uint32{0, 1, 2, 3, 4}, appended[uint32](must(NewTensorAt(U32, []int{5}, x))))
-	n, err := x.ReadAt(make([]byte, 8), 1<<40)
-	require.Zero(t, n)
-	require.Equal(t, io.EOF, err)
-	require.ErrorContains(t, errorOf(x.ReadAt(make([]byte, 1), -1)), "negative offset")
+	flat := must(must(x.Transpose()).Reshape(48))
+	require.ErrorContains(t, errorOf(View[uint32](flat)), "its elements were not contiguous before Reshape")
+	require.Equal(t, flat, must(Concat(0, must(flat.Part(0, 0, 2)), must(flat.Part(0, 1, 2)))), "parts are the tensor again")
+	columns := func(first, end int) Tensor { return must(heads.Slice(All(), Span(first, end))) }
+	require.Equal(t, heads, must(Concat(1, columns(0, 1), columns(1, 3))))
 }
 
 // TestReaderFaults checks what the error says of a reader that fails.
@@ -148,48 +130,46 @@ type readerAtFunc func([]byte, int64) (int, error)
 
 func (f readerAtFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }
 
-// TestWideJoinedWritesFail writes long pieces, one of which cannot be read: the file
-// is not written.
-func TestWideJoinedWritesFail(t *testing.T) {
-	const size = 400_000
-	for failing := range 3 {
-		pieces := make([]Tensor, 3)
-		for i := range pieces {
-			r := &failingReader{ReaderAt: bytes.NewReader(make([]byte, size)), left: size}
-			if i == failing {
-				r.left = size / 2
-			}
-			pieces[i] = must(NewTensorAt(U8, []int{size}, r))
-		}
-		joined := must(Concat(0, pieces...))
-		dir := t.TempDir()
-		require.ErrorIs(t, WriteFile(filepath.Join(dir, "x"), map[string]Tensor{"x": joined}, nil), errReader)
-		requireEmptyDir(t, dir)
-	}
-}
-
 // TestPartsOfTwo joins the first half of one tensor with the second half of another:
 // where they are says nothing about what they are of.
 func TestPartsOfTwo(t *testing.T) {
-	constant := func(c byte) []Tensor {
-		stored := must(NewTensor(U8, []int{4}, bytes.Repeat([]byte{c}, 4)))
-		computed := must(NewTensorFunc(U8, []int{4}, func(dst []byte) error {
-			copy(dst, bytes.Repeat([]byte{c}, 4))
-			return nil
-		}))
-		return []Tensor{stored, computed}
-	}
-	for i, x := range constant(1) {
-		for k, y := range constant(2) {
-			joined := must(Concat(0, must(x.Slice(Span(0, 2))), must(y.Slice(Span(2, 4)))))
-			require.Equal(t, []byte{1, 1, 2, 2}, appended[byte](joined), "%d %d", i, k)
+	halves := func(x, y Tensor) Tensor { return must(Concat(0, must(x.Part(0, 0, 2)), must(y.Part(0, 1, 2)))) }
+	ones := must(NewTensor(U8, []int{4}, []byte{1, 1, 1, 1}))
+	twos := must(NewTensor(U8, []int{4}, []byte{2, 2, 2, 2}))
+	for i, x := range sourcesOf(t, ones) {
+		for k, y := range sourcesOf(t, twos) {
+			require.Equal(t, []byte{1, 1, 2, 2}, appended[byte](halves(x, y)), "%s %s", i, k)
 		}
 	}
-
-	// The halves of one tensor, one of them rounded twice.
 	x := must(NewTensor(F32, []int{2}, []float32{1e9, 1e9}))
-	once := must(must(x.Slice(Span(0, 1))).Convert(BF16))
-	twice := must(must(x.Slice(Span(1, 2))).Convert(F16))
-	twice = must(twice.Convert(BF16))
-	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](must(Concat(0, once, twice))))
+	twice := must(must(x.Convert(F16)).Convert(BF16))
+	require.Equal(t, []uint16{0x4e6e, 0x7f80}, appended[uint16](halves(must(x.Convert(BF16)), twice)), "one of them rounded twice")
+}
+
+// TestConvert checks rounding in one and two conversions, and that a tensor can be converted
+// to several dtypes, each apart from the others.
+func TestConvert(t *testing.T) {
+	x := must(NewTensor(F64, []int{4}, []float64{1, 1 + 0x1p-8 + 0x1p-30, math.Inf(-1), 1e300}))
+	direct := must(x.Convert(BF16))
+	twice := must(must(x.Convert(F32)).Convert(BF16)) // F32 drops the bit that breaks the tie
+	half := must(twice.Convert(F16))
+	must(twice.Convert(F32))
+	require.Equal(t, []uint16{0x3f80, 0x3f81, 0xff80, 0x7f80}, appended[uint16](direct))
+	require.Equal(t, []uint16{0x3f80, 0x3f80, 0xff80, 0x7f80}, appended[uint16](twice))
+	require.Equal(t, []uint16{0x3c00, 0x3c00, 0xfc00, 0x7c00}, appended[uint16](half))
+	require.Equal(t, []float64{1, 1, math.Inf(-1), math.Inf(1)}, appended[float64](twice))
+	must(View[float64](must(x.Convert(F64))))
+	require.ErrorIs(t, errorOf(View[uint16](direct)), errors.ErrUnsupported)
+}
+
+// TestTranspose: without dims the order is that of numpy.transpose, and ranks that a file
+// may claim cost no more than their elements.
+func TestTranspose(t *testing.T) {
+	x := counting(U32, 2, 3, 2)
+	y := must(x.Transpose())
+	require.Equal(t, []uint32{0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11}, appended[uint32](y))
+	require.Equal(t, x, must(y.Transpose()), "twice is once more the tensor")
+	ones := must(NewTensor(U8, slices.Repeat([]int{1}, 1<<20), []byte{7}))
+	require.Less(t, testplatform.Allocated(func() { ones = must(ones.Transpose()) }), uint64(64<<20))
+	require.Equal(t, []byte{7}, appended[byte](ones))
 }

@@ -1,6 +1,7 @@
 package apitest_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,18 +45,14 @@ func requireRefused[T Element](t *testing.T, tensor Tensor, reason string) {
 // TestElementTypes checks the Go types of the elements of each kind of dtype.
 func TestElementTypes(t *testing.T) {
 	type myFloat float32
-	header := `{"f":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"h":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},` +
-		`"b":{"dtype":"BF16","shape":[],"data_offsets":[12,14]},"o":{"dtype":"BOOL","shape":[2],"data_offsets":[14,16]},` +
-		`"c":{"dtype":"C64","shape":[1],"data_offsets":[16,24]},"4":{"dtype":"F4","shape":[4],"data_offsets":[24,26]},` +
-		`"i":{"dtype":"I8","shape":[1],"data_offsets":[26,27]},"8":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[27,28]}}`
-	header += strings.Repeat(" ", -len(header)&7) // the data is aligned, as the allocation is
-	data := fileOf(header, 28)
-	copy(data[len(data)-28:], []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3c, 0, 0xc0, 0x80, 0x3f, 1, 0xff,
-		0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0x21, 0xf8, 0xff, 0x38})
-	file := must(Parse(data))
-	get := func(name string) Tensor {
-		return must(file.Tensor(name))
+	of := func(dtype DType, shape []int, data ...byte) Tensor { return must(NewTensor(dtype, shape, data)) }
+	tensors := map[string]Tensor{
+		"f": of(F32, []int{2}, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0), "h": of(F16, []int{2}, 0, 0x3c, 0, 0xc0), "b": of(BF16, nil, 0x80, 0x3f),
+		"o": of(BOOL, []int{2}, 1, 0xff), "c": of(C64, []int{1}, 0, 0, 0x80, 0x3f, 0, 0, 0, 0x40), "4": of(F4, []int{4}, 0x21, 0xf8),
+		"i": of(I8, []int{1}, 0xff), "8": of(F8_E4M3, []int{1}, 0x38),
 	}
+	f := must(Read(bytes.NewReader(saved(tensors, nil))))
+	get := func(name string) Tensor { return must(f.Tensor(name)) }
 	le := littleEndian()
 	requireElements(t, get("f"), []float32{1, -2}, le)
 	requireElements(t, get("f"), []myFloat{1, -2}, le)
@@ -155,17 +152,6 @@ func TestElements(t *testing.T) {
 	require.Nil(t, both)
 }
 
-// TestHeaderTensor finds entries by name.
-func TestHeaderTensor(t *testing.T) {
-	h := Header{Tensors: []TensorInfo{{Name: "a", DType: F32}, {Name: "", DType: U8, Shape: []int{2}}}}
-	info, ok := h.Tensor("")
-	require.True(t, ok)
-	require.Equal(t, h.Tensors[1], info)
-	info, ok = h.Tensor("b")
-	require.False(t, ok)
-	require.Zero(t, info)
-}
-
 // TestUnaligned opens files with floats at odd places, of an offset or of a header that is not
 // padded, as some writers leave it: Append works, View does not, but for data that Load aligns.
 func TestUnaligned(t *testing.T) {
@@ -202,26 +188,6 @@ func TestUnaligned(t *testing.T) {
 	}
 }
 
-// TestNewTensor checks which data makes a tensor, and that the tensor aliases it.
-func TestNewTensor(t *testing.T) {
-	data := []float32{1, 2, 3, 4, 5, 6}
-	x := must(NewTensor(F32, []int{2, 3}, data))
-	require.Equal(t, 6, x.Len())
-	data[5] = 7 // the tensor aliases data
-	view := must(View[float32](x))
-	require.Equal(t, []float32{1, 2, 3, 4, 5, 7}, view)
-	raw := must(Append[byte](nil, x))
-	require.Equal(t, []byte{0, 0, 0x80, 0x3f}, raw[:4], "bytes are little-endian on every host")
-
-	values := must(Append[float32](nil, must(NewTensor(BF16, []int{1}, []uint16{0x3f80}))))
-	require.Equal(t, []float32{1}, values)
-	values = must(Append[float32](nil, must(NewTensor(BF16, nil, []byte{0x80, 0x3f}))))
-	require.Equal(t, []float32{1}, values)
-
-	view = must(View[float32](must(NewTensor(F32, []int{0, 3}, []float32(nil)))))
-	require.Equal(t, []float32{}, view)
-}
-
 // TestShapeIsACopy: what a program does to a shape that it gave, or was given, changes
 // neither the tensor nor those that share its shape.
 func TestShapeIsACopy(t *testing.T) {
@@ -240,35 +206,6 @@ func TestShapeIsACopy(t *testing.T) {
 	}
 	clear(f.Header().Tensors[0].Shape)
 	require.Equal(t, []int{1, 2, 3, 1, 1}, f.Header().Tensors[0].Shape)
-}
-
-// TestNothingLeadsBack: what a File hands out can be changed, and the File stays as it is.
-func TestNothingLeadsBack(t *testing.T) {
-	x := counting(U32, 4, 6)
-	name := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, WriteFile(name, map[string]Tensor{"x": x}, map[string]string{"k": "v"}))
-	for way, open := range openedBy {
-		t.Run(way, func(t *testing.T) {
-			f := open(name)
-			defer f.Close()
-			y := must(f.Tensor("x"))
-			_ = append(y.Shape()[:0], 100, 100) // as a loop that builds shapes does
-			f.Metadata()["k"] = "changed"
-			f.Metadata()["new"] = "entry"
-			delete(f.Metadata(), "k")
-			clear(f.Header().Metadata)
-
-			again := must(f.Tensor("x"))
-			require.Equal(t, []int{4, 6}, y.Shape())
-			require.Equal(t, []int{4, 6}, again.Shape())
-			require.Equal(t, appended[uint32](must(x.Slice(Span(1, 3)))), appended[uint32](must(again.Slice(Span(1, 3)))))
-			require.Equal(t, map[string]string{"k": "v"}, f.Metadata())
-			joined := must(Join(f))
-			clear(joined.Metadata())
-			require.Equal(t, map[string]string{"k": "v"}, f.Metadata())
-			require.Equal(t, map[string]string{"k": "v"}, joined.Metadata())
-		})
-	}
 }
 
 // TestAppendAllocates: models have many small tensors.

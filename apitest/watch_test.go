@@ -85,7 +85,7 @@ func TestWatchOfBits(t *testing.T) {
 	require.Equal(t, 12, few)
 	for _, d := range []DType{F4, F6_E2M3} {
 		var n atomic.Int64
-		x := watched(randomTensor(d, 3, 1<<20), func(m int) error { n.Add(int64(m)); return nil })
+		x := watched(must(NewTensor(d, []int{3, 1 << 20}, make([]byte, 3<<20/8*d.Bits()))), func(m int) error { n.Add(int64(m)); return nil })
 		y := must(x.Convert(F32))
 		must(y.WriteTo(io.Discard))
 		require.Equal(t, x.Size(), n.Load())
