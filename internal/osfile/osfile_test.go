@@ -159,83 +159,36 @@ func TestReplacedFilesKeepTheirMode(t *testing.T) {
 	}
 }
 
-// A trialSystem is a System in which files without a name fail in some way.
-type trialSystem struct {
+// A looseSystem gives files without a name a mode, whatever the umask.
+type looseSystem struct {
 	System
-	link, remove, again error
-	mode                fs.FileMode
-	created             int
+	mode fs.FileMode
 }
 
-func (s *trialSystem) CreateUnnamed(dir string, mode fs.FileMode) (File, error) {
-	if s.created++; s.created > 1 && s.again != nil {
-		return nil, s.again
+func (s looseSystem) CreateUnnamed(dir string, mode fs.FileMode) (File, error) {
+	f, err := s.System.CreateUnnamed(dir, mode)
+	if err == nil {
+		err = f.Chmod(s.mode)
 	}
-	f, temp, err := createTemp(dir, "hidden-", mode) // stands for one without a name
-	if err != nil {
-		return nil, err
+	return f, err
+}
+
+// TestWithoutUmask: a file that everybody may write to gets a temporary name from the start.
+func TestWithoutUmask(t *testing.T) {
+	dir := t.TempDir()
+	if !testplatform.HasUnnamedFiles(t, dir) {
+		t.Skip("all files have names")
 	}
-	return trialFile{f, s, temp}, os.Chmod(temp, 0o600|s.mode)
-}
-
-func (s *trialSystem) Remove(name string) error {
-	if s.remove != nil {
-		return s.remove
-	}
-	return s.System.Remove(name)
-}
-
-type trialFile struct {
-	File
-	s    *trialSystem
-	name string
-}
-
-func (f trialFile) Link(name string) error {
-	if f.s.link != nil {
-		return f.s.link
-	}
-	return os.Rename(f.name, name)
-}
-
-func (f trialFile) Kept() bool { return false }
-
-func (f trialFile) Close() error {
-	err := f.File.Close()
-	os.Remove(f.name)
-	return err
-}
-
-// TestUnnamedFails: whatever fails of the trial, the file gets a temporary name and
-// nothing else is left; if it does not fail, it has none.
-func TestUnnamedFails(t *testing.T) {
-	testplatform.NeedModes(t)
-	if runtime.GOOS == "windows" {
-		t.Skip("the stand-in renames open files")
-	}
-	for rule, c := range map[string]struct {
-		system *trialSystem
-		named  bool
-	}{
-		"none":           {&trialSystem{}, false},
-		"link":           {&trialSystem{link: fs.ErrPermission}, true},
-		"remove":         {&trialSystem{remove: fs.ErrPermission}, true},
-		"second file":    {&trialSystem{again: fs.ErrPermission}, true},
-		"without umask":  {&trialSystem{mode: 0o666}, true},
-		"group may read": {&trialSystem{mode: 0o660}, false},
-	} {
-		t.Run(rule, func(t *testing.T) {
-			dir := t.TempDir()
-			defer Wrap(func(s System) System { c.system.System = s; return c.system })()
-			a := must(Create(filepath.Join(dir, "file")))
-			require.Equal(t, c.named, a.temp != "")
-			if c.named {
-				requireOnly(t, dir, filepath.Base(a.temp))
-			}
-			require.NoError(t, a.Finish())
-			require.NoError(t, a.Commit())
-			requireOnly(t, dir, "file")
-		})
+	for mode, named := range map[fs.FileMode]bool{0o644: false, 0o660: false, 0o602: true, 0o666: true} {
+		restore := Wrap(func(s System) System { return looseSystem{s, mode} })
+		a := must(Create(filepath.Join(dir, "file")))
+		restore()
+		require.Equal(t, named, a.temp != "", mode)
+		if named {
+			requireOnly(t, dir, filepath.Base(a.temp))
+		}
+		a.Abort()
+		requireOnly(t, dir)
 	}
 }
 
