@@ -14,7 +14,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -211,13 +210,4 @@ func (w *failingWriter) Write(b []byte) (int, error) {
 	}
 	w.left -= len(b)
 	return len(b), nil
-}
-
-// cost returns what f allocates, in bytes and in number.
-func cost(f func()) (bytes, number uint64) {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc, after.Mallocs - before.Mallocs
 }
