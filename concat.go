@@ -193,7 +193,7 @@ func (c *concat) each(dim int, f func(Tensor) (Tensor, error)) (Tensor, error) {
 
 // stream returns the bytes of the pieces, row by row.
 func (c *concat) stream(all *computations) (stream, error) {
-	j := &joinedStream{ends: make([]int64, len(c.pieces))}
+	j := &joinedStream{starts: make([]int64, len(c.pieces)+1)}
 	rows := outerSize(c.dim, c.pieces[0].shape)
 	for i, p := range c.pieces {
 		s, err := p.stream(all)
@@ -202,7 +202,7 @@ func (c *concat) stream(all *computations) (stream, error) {
 		}
 		j.streams = append(j.streams, s)
 		j.row += p.Size() / rows
-		j.ends[i] = j.row
+		j.starts[i+1] = j.row
 	}
 	j.bytes = j.row * rows
 	return j, nil
@@ -212,39 +212,35 @@ func (c *concat) stream(all *computations) (stream, error) {
 // row by row, one part of a row after another.
 type joinedStream struct {
 	streams
-	ends  []int64 // in a row, of the part of each piece
-	row   int64   // bytes of a row
-	bytes int64   // of all rows
+	starts []int64 // in a row, of the part of each piece, and the end of the last
+	row    int64   // bytes of a row
+	bytes  int64   // of all rows
 }
 
 func (j *joinedStream) size() int64 { return j.bytes }
 
-// part returns the bytes of piece i in a row, from which to which.
-func (j *joinedStream) part(i int) (begin, end int64) {
-	if i > 0 {
-		begin = j.ends[i-1]
-	}
-	return begin, j.ends[i]
+// pieceAt returns the piece that has a byte of a row.
+func (j *joinedStream) pieceAt(within int64) int {
+	return sort.Search(len(j.streams), func(i int) bool { return j.starts[i+1] > within })
 }
 
 // readAt reads the start of dst up to the end of a row, then whole rows, then the
 // start of the last one.
 func (j *joinedStream) readAt(dst []byte, pos int64) error {
-	if within := pos % j.row; within > 0 || int64(len(dst)) < j.row {
+	for len(dst) > 0 {
+		row, within, rows := pos/j.row, pos%j.row, int64(len(dst))/j.row
 		n := min(int64(len(dst)), j.row-within)
-		if err := j.readRow(dst[:n], pos/j.row, within); err != nil {
+		var err error
+		if within == 0 && rows > 1 {
+			n = rows * j.row
+			err = j.readRows(dst[:n], row, rows)
+		} else {
+			err = j.readRow(dst[:n], row, within)
+		}
+		if err != nil {
 			return err
 		}
 		dst, pos = dst[n:], pos+n
-	}
-	if rows := int64(len(dst)) / j.row; rows > 0 {
-		if err := j.readRows(dst[:rows*j.row], pos/j.row, rows); err != nil {
-			return err
-		}
-		dst, pos = dst[rows*j.row:], pos+rows*j.row
-	}
-	if len(dst) > 0 {
-		return j.readRow(dst, pos/j.row, 0)
 	}
 	return nil
 }
@@ -256,8 +252,8 @@ func (j *joinedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 	if j.row < j.bytes || j.row/int64(len(j.streams)) < small {
 		return false, nil
 	}
-	for i := sort.Search(len(j.ends), func(i int) bool { return j.ends[i] > pos }); n > 0; i++ {
-		begin, end := j.part(i)
+	for i := j.pieceAt(pos); n > 0; i++ {
+		begin, end := j.starts[i], j.starts[i+1]
 		m := min(n, end-pos)
 		lent, err := j.streams[i].lend(pos-begin, m, write)
 		if !lent && err == nil {
@@ -278,8 +274,8 @@ func (j *joinedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 
 // readRow fills dst with bytes of one row, from within on.
 func (j *joinedStream) readRow(dst []byte, row, within int64) error {
-	for i := sort.Search(len(j.ends), func(i int) bool { return j.ends[i] > within }); len(dst) > 0; i++ {
-		begin, end := j.part(i)
+	for i := j.pieceAt(within); len(dst) > 0; i++ {
+		begin, end := j.starts[i], j.starts[i+1]
 		n := min(int64(len(dst)), end-within)
 		if err := j.streams[i].readAt(dst[:n], row*(end-begin)+within-begin); err != nil {
 			return err
@@ -289,14 +285,10 @@ func (j *joinedStream) readRow(dst []byte, row, within int64) error {
 	return nil
 }
 
-// readRows fills dst with whole rows, piece by piece.
+// readRows fills dst with several whole rows, piece by piece.
 func (j *joinedStream) readRows(dst []byte, row, rows int64) error {
-	if rows == 1 {
-		return j.readRow(dst, row, 0)
-	}
 	for i, s := range j.streams {
-		begin, end := j.part(i)
-		if err := j.readColumn(dst, begin, end-begin, s, row, rows); err != nil {
+		if err := j.readColumn(dst, j.starts[i], j.starts[i+1]-j.starts[i], s, row, rows); err != nil {
 			return err
 		}
 	}
