@@ -116,16 +116,22 @@ func NewFile(r io.ReaderAt, size int64) (*File, error) {
 	case size < 0: // perhaps a Content-Length
 		return nil, prefixed(fmt.Errorf("a file of %d bytes", size))
 	}
-	f, err := openReader(r, size)
+	f, err := openReader(r, size, nil)
 	return f, prefixed(err)
 }
 
-func openReader(r io.ReaderAt, size int64) (*File, error) {
+// openReader opens a file that r reads. An error, or else Close, calls release, if that is not nil.
+func openReader(r io.ReaderAt, size int64, release func() error) (*File, error) {
 	t, err := readTable(r, size)
 	if err != nil {
+		if release != nil {
+			release()
+		}
 		return nil, err
 	}
-	return newFile(t, newReaderSource(r, t.size())), nil
+	src := newReaderSource(r, t.size())
+	src.release = release
+	return newFile(t, src), nil
 }
 
 // FileOf returns tensors and metadata as a File, laid out as Write would write it. Its

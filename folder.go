@@ -66,13 +66,7 @@ func openUnmapped(name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := openReader(r, int64(r.Len()))
-	if err != nil {
-		r.Close()
-		return nil, err
-	}
-	f.parts[0].src.release = r.Close
-	return f, nil
+	return openReader(r, int64(r.Len()), r.Close)
 }
 
 // loadFile reads a file into memory.
@@ -109,13 +103,7 @@ func openFileFS(fsys fs.FS, name string) (*File, error) {
 		return nil, err
 	}
 	if r, ok := file.(io.ReaderAt); ok {
-		opened, err := openReader(r, size)
-		if err != nil {
-			file.Close()
-			return nil, err
-		}
-		opened.parts[0].src.release = file.Close
-		return opened, nil
+		return openReader(r, size, file.Close)
 	}
 	defer file.Close()
 	return readFile(newFileReader(file))
