@@ -243,8 +243,12 @@ func (t *table) checkLayout() error {
 	end := int64(0)
 	for i := range t.entries {
 		e := &t.entries[i]
-		if broken := checkNext(end, e.begin); broken != "" {
-			return t.fail(e, broken)
+		if e.begin != end {
+			found := "an overlap"
+			if e.begin > end {
+				found = fmt.Sprintf("a hole of %d bytes", e.begin-end)
+			}
+			return t.fail(e, fmt.Sprintf("data offsets start at %d, but the tensors before it end at %d: %s", e.begin, end, found))
 		}
 		end = e.end
 	}

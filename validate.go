@@ -175,18 +175,6 @@ func brokenOffsets(d DType, shape []int, begin, end int64) string {
 	return broken
 }
 
-// checkNext checks that a tensor that starts at begin follows the one that ends
-// at end without hole or overlap. Both are in offset order.
-func checkNext(end, begin int64) (broken string) {
-	switch {
-	case begin > end:
-		return fmt.Sprintf("data offsets start at %d, but the tensors before it end at %d: a hole of %d bytes", begin, end, begin-end)
-	case begin < end:
-		return fmt.Sprintf("data offsets start at %d, but the tensors before it end at %d: an overlap", begin, end)
-	}
-	return ""
-}
-
 // checkDataSize checks that the tensors of a table fill a data buffer of size bytes, -1 if
 // unknown.
 func (t *table) checkDataSize(size int64) error {
