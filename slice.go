@@ -109,9 +109,19 @@ func (t Tensor) slice(ranges []Range) (Tensor, error) {
 	if err := t.check(); err != nil {
 		return Tensor{}, err
 	}
-	selected, err := selectIn(t.shape, ranges)
-	if err != nil {
-		return Tensor{}, err
+	if len(ranges) > len(t.shape) {
+		return Tensor{}, fmt.Errorf("%d ranges for rank %d", len(ranges), len(t.shape))
+	}
+	selected := make([]selection, len(t.shape))
+	for i, size := range t.shape {
+		r := All()
+		if i < len(ranges) {
+			r = ranges[i]
+		}
+		var broken string
+		if selected[i], broken = r.resolve(size); broken != "" {
+			return Tensor{}, fmt.Errorf("dimension %d: %s", i, broken)
+		}
 	}
 	return t.sliced(selected)
 }
@@ -140,25 +150,6 @@ func (t Tensor) sliced(selected []selection) (Tensor, error) {
 type selection struct {
 	first, n, step int
 	drop           bool // the dimension goes
-}
-
-// selectIn resolves ranges in a shape; dimensions without a range stay whole.
-func selectIn(shape []int, ranges []Range) ([]selection, error) {
-	if len(ranges) > len(shape) {
-		return nil, fmt.Errorf("%d ranges for rank %d", len(ranges), len(shape))
-	}
-	selected := make([]selection, len(shape))
-	for i, size := range shape {
-		r := All()
-		if i < len(ranges) {
-			r = ranges[i]
-		}
-		var broken string
-		if selected[i], broken = r.resolve(size); broken != "" {
-			return nil, fmt.Errorf("dimension %d: %s", i, broken)
-		}
-	}
-	return selected, nil
 }
 
 // Part returns the i-th of n equal parts of t along dimension dim, 0 ≤ i < n. n must
