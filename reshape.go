@@ -82,12 +82,7 @@ func (t Tensor) bitcast(d DType) (Tensor, error) {
 	if broken != "" {
 		return Tensor{}, errors.New(broken)
 	}
-	contiguous := t.strided == nil
 	t.dtype = d
-	if contiguous {
-		t.shape = scaled.shape
-		return t, nil
-	}
 	return t.selecting(scaled)
 }
 

@@ -151,11 +151,8 @@ func (f *File) Len() int { return f.count() }
 // String returns a summary such as "22 tensors, 44160 bytes".
 func (f *File) String() string {
 	size := int64(0)
-	for i := range f.parts {
-		for k := range f.parts[i].entries {
-			e := &f.parts[i].entries[k]
-			size += e.end - e.begin
-		}
+	for _, t := range f.Tensors() {
+		size += t.Size()
 	}
 	plural := "s"
 	if f.Len() == 1 {

@@ -40,11 +40,9 @@ func (s *storedStream) hold() error {
 	if s.src == nil {
 		return nil
 	}
-	if err := s.src.acquire(); err != nil {
-		return s.src.failed(s.start(), err)
-	}
-	s.held = true
-	return nil
+	err := s.use()
+	s.held = err == nil
+	return err
 }
 
 func (s *storedStream) release() {
