@@ -1,11 +1,11 @@
 package hub
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -72,7 +72,7 @@ func snapshot(folder, revision string) (string, error) {
 func cachePath(name string) (string, error) {
 	local, err := filepath.Localize(name)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", strconv.Quote(name), err)
+		return "", fmt.Errorf("%q: %w", name, err)
 	}
 	return filepath.Join(hubCache(), local), nil
 }
@@ -80,9 +80,7 @@ func cachePath(name string) (string, error) {
 // checkRepo checks that a path made of a repository and a revision stays where
 // it should. It returns the revision, "main" if that is empty.
 func checkRepo(repo, revision string) (string, error) {
-	if revision == "" {
-		revision = "main"
-	}
+	revision = cmp.Or(revision, "main")
 	for _, name := range []string{repo, revision} {
 		if !fs.ValidPath(name) || name == "." {
 			return "", fmt.Errorf("%q at revision %q does not name a repository", repo, revision)

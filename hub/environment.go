@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"os"
@@ -12,13 +13,7 @@ import (
 
 // parseEndpoint returns the base URL of the hub, the default for "".
 func parseEndpoint(text string) (*url.URL, error) {
-	if text == "" {
-		text = environ("HF_ENDPOINT")
-	}
-	if text == "" {
-		text = "https://huggingface.co"
-	}
-	u, err := url.Parse(text)
+	u, err := url.Parse(cmp.Or(text, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" { // err holds the secrets of the URL
 		return nil, errors.New("the endpoint of the hub is not an absolute http or https URL")
 	}
@@ -37,18 +32,17 @@ func cleanToken(token string) string {
 }
 
 // offline reports whether nothing may be sent.
-func offline() bool { return isTrue(environ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")) }
+func offline() bool {
+	return isTrue(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))
+}
 
 // implicitToken returns the token of the environment, found as huggingface_hub
 // does (its reference, page Environment variables).
 func implicitToken() string {
-	if token := environ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"); token != "" {
+	if token := cmp.Or(os.Getenv("HF_TOKEN"), os.Getenv("HUGGING_FACE_HUB_TOKEN")); token != "" {
 		return token
 	}
-	path := expand(environ("HF_TOKEN_PATH"))
-	if path == "" {
-		path = filepath.Join(hubHome(), "token")
-	}
+	path := cmp.Or(expand(os.Getenv("HF_TOKEN_PATH")), filepath.Join(hubHome(), "token"))
 	const most = 64 << 10
 	token, err := osfile.ReadRegular(path, most)
 	if err != nil {
@@ -59,32 +53,18 @@ func implicitToken() string {
 
 // hubHome returns the folder that huggingface_hub uses.
 func hubHome() string {
-	if home := environ("HF_HOME"); home != "" {
+	if home := os.Getenv("HF_HOME"); home != "" {
 		return expand(home)
 	}
-	cache := environ("XDG_CACHE_HOME")
-	if cache == "" {
-		cache = "~/.cache"
-	}
-	return filepath.Join(expand(cache), "huggingface")
+	return filepath.Join(expand(cmp.Or(os.Getenv("XDG_CACHE_HOME"), "~/.cache")), "huggingface")
 }
 
 // hubCache returns the folder that huggingface_hub downloads repositories to.
 func hubCache() string {
-	if cache := environ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"); cache != "" {
+	if cache := cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE")); cache != "" {
 		return expand(cache)
 	}
 	return filepath.Join(hubHome(), "hub")
-}
-
-// environ returns the first environment variable that is set and not empty.
-func environ(names ...string) string {
-	for _, name := range names {
-		if value := os.Getenv(name); value != "" {
-			return value
-		}
-	}
-	return ""
 }
 
 // isTrue reports whether huggingface_hub takes the value of an environment

@@ -166,10 +166,4 @@ func cached[T any](open func(name string) (T, error), dir, file string) (opened 
 func readSmall(name string) ([]byte, error) { return osfile.ReadRegular(name, 64<<20) }
 
 // escapePath escapes each element of a path.
-func escapePath(path string) string {
-	elements := strings.Split(path, "/")
-	for i, e := range elements {
-		elements[i] = url.PathEscape(e)
-	}
-	return strings.Join(elements, "/")
-}
+func escapePath(path string) string { return strings.ReplaceAll(url.PathEscape(path), "%2F", "/") }
