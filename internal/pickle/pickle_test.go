@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func load(t testing.TB, pickle string) (any, error) {
-	return New(strings.NewReader(pickle), int64(len(pickle))).Load()
-}
+func unpickler(pickle string) *Unpickler { return New(strings.NewReader(pickle), int64(len(pickle))) }
+
+func load(pickle string) (any, error) { return unpickler(pickle).Load() }
 
 // must returns v, of a call that cannot fail in the test.
 func must[T any](v T, err error) T {
@@ -43,7 +43,7 @@ var dumped = map[int]string{
 func TestPython(t *testing.T) {
 	for protocol, pickle := range dumped {
 		t.Run(fmt.Sprint(protocol), func(t *testing.T) {
-			top := must(load(t, pickle))
+			top := must(load(pickle))
 			d, ok := top.(*Dict)
 			require.True(t, ok)
 			var bytes any = Bytes{0, 255}
@@ -75,7 +75,7 @@ func TestPython(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	for protocol, pickle := range dumped {
 		for n := range pickle {
-			_, err := load(t, pickle[:n])
+			_, err := load(pickle[:n])
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "protocol %d, %d bytes", protocol, n)
 			_, err = New(strings.NewReader(pickle[:n]), int64(len(pickle))).Load()
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "protocol %d, %d bytes", protocol, n)
@@ -87,10 +87,8 @@ func TestTruncated(t *testing.T) {
 }
 
 func TestSeveral(t *testing.T) {
-	text := "\x80\x02K\x01.\x80\x02h\x00."
-	u := New(strings.NewReader(text), int64(len(text)))
-	v := must(u.Load())
-	require.Equal(t, int64(1), v)
+	u := unpickler("\x80\x02K\x01.\x80\x02h\x00.")
+	require.Equal(t, int64(1), must(u.Load()))
 	require.Equal(t, int64(5), u.Pos())
 	require.EqualError(t, errorOf(u.Load()), "the pickle, at byte 7: nothing was stored as 0", "a memo of its own")
 }
@@ -117,21 +115,18 @@ func TestOpaque(t *testing.T) {
 		"frozenset":    {"\x80\x04(K\x01\x91.", &Object{Class: Global{"builtins", "frozenset"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := must(load(t, test.pickle))
-			require.Equal(t, test.want, v)
+			require.Equal(t, test.want, must(load(test.pickle)))
 		})
 	}
-	require.ErrorContains(t, errorOf(load(t, "\x80\x02N}b.")), "setting attributes of None")
-	d, err := load(t, "\x80\x02}}b.") // as of a state dict: dropped
-	require.NoError(t, err)
-	require.Equal(t, &Dict{}, d)
+	require.ErrorContains(t, errorOf(load("\x80\x02N}b.")), "setting attributes of None")
+	require.Equal(t, &Dict{}, must(load("\x80\x02}}b.")), "as of a state dict: dropped")
 }
 
 // TestKnown: a reader makes values of calls and persistent ids, or says why not.
 func TestKnown(t *testing.T) {
 	no := errors.New("no")
 	const text = "\x80\x02(ccollections\nOrderedDict\n)RK\x05Qcm\nf\n)RK\x06Qt."
-	u := New(strings.NewReader(text), int64(len(text)))
+	u := unpickler(text)
 	u.Call = func(g Global, _ Tuple) (any, error) {
 		if g == (Global{"collections", "OrderedDict"}) {
 			return &Dict{}, nil
@@ -146,7 +141,7 @@ func TestKnown(t *testing.T) {
 	}
 	v := must(u.Load())
 	require.Equal(t, Tuple{&Dict{}, "five", &Object{Class: Global{"m", "f"}, Why: no}, &Object{Class: Global{"persistent", "id"}, Why: no}}, v)
-	v = must(load(t, "\x80\x02K\x05Q."))
+	v = must(load("\x80\x02K\x05Q."))
 	require.EqualError(t, v.(*Object).Why, "an unknown persistent id")
 }
 
@@ -186,7 +181,7 @@ func TestRefused(t *testing.T) {
 		"huge bytes":        {"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff", "18446744073709551615 bytes where at most 0 are left"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, err := load(t, test.pickle)
+			v, err := load(test.pickle)
 			require.ErrorContains(t, err, test.want)
 			require.ErrorContains(t, err, "the pickle, at byte ")
 			require.Nil(t, v)
@@ -219,7 +214,7 @@ func TestSteps(t *testing.T) {
 	}
 	for name, text := range bombs {
 		t.Run(name, func(t *testing.T) {
-			u := New(strings.NewReader(text+"."), int64(len(text)+1))
+			u := unpickler(text + ".")
 			u.MaxSteps = 1500
 			long := errors.New(strings.Repeat("x", 2000))
 			u.Persistent = func(any) (any, error) { return nil, long }
@@ -248,8 +243,7 @@ func TestSetItems(t *testing.T) {
 		"\x80\x02c__builtin__\nset\n)R.":                 nil,
 		"\x80\x02]K\x01a.":                               nil,
 	} {
-		v := must(New(strings.NewReader(text), int64(len(text))).Load())
-		items, ok := SetItems(v)
+		items, ok := SetItems(must(load(text)))
 		require.Equal(t, want, items)
 		require.Equal(t, want != nil || text == "\x80\x04\x8f.", ok, "%q", text)
 	}
@@ -259,24 +253,21 @@ func TestSetItems(t *testing.T) {
 // had; neither follows what is added later, or changes it.
 func TestCopied(t *testing.T) {
 	const list, dict = "\x80\x04]\x94K\x01a", "\x80\x04}\x94\x8c\x01aK\x01s"
-	v := must(load(t, list+"cbuiltins\nset\n\x94h\x01h\x00\x85R(K\x02\x90\x940h\x00K\x03ah\x02\x86."))
+	v := must(load(list + "cbuiltins\nset\n\x94h\x01h\x00\x85R(K\x02\x90\x940h\x00K\x03ah\x02\x86."))
 	require.Equal(t, []any{int64(1), int64(3)}, v.(Tuple)[0].(*List).Items)
 	items, ok := SetItems(v.(Tuple)[1])
 	require.True(t, ok)
 	require.Equal(t, []any{int64(1), int64(2)}, items)
 
-	v = must(load(t, dict+"cm\nf\n)\x81h\x00b\x94h\x00\x8c\x01bK\x02s0."))
+	v = must(load(dict + "cm\nf\n)\x81h\x00b\x94h\x00\x8c\x01bK\x02s0."))
 	require.Equal(t, []Entry{{"a", int64(1)}}, v.(*Object).State.(*Dict).Entries)
-	_, err := load(t, "\x80\x04cm\nf\n)\x81}b}b.")
-	require.ErrorContains(t, err, `setting the state of an object of "m.f" again`)
+	require.ErrorContains(t, errorOf(load("\x80\x04cm\nf\n)\x81}b}b.")), `setting the state of an object of "m.f" again`)
 
 	// Copies count: 10,000 of a list of 10,000.
 	many := "\x80\x04]\x94(" + strings.Repeat("N", 10_000) + "e0(" + strings.Repeat("cbuiltins\nset\nh\x00\x85R(N\x90", 10_000) + "t."
-	_, err = load(t, many)
-	require.ErrorContains(t, err, "the pickle copies too much")
+	require.ErrorContains(t, errorOf(load(many)), "the pickle copies too much")
 	many = "\x80\x04}\x94(" + strings.Repeat("NN", 10_000) + "u0(" + strings.Repeat("cm\nf\n)\x81h\x00b", 10_000) + "t."
-	_, err = load(t, many)
-	require.ErrorContains(t, err, "the pickle copies too much")
+	require.ErrorContains(t, errorOf(load(many)), "the pickle copies too much")
 }
 
 // TestOrderedDict: the dict of a list of pairs, as Python 2 has it.
@@ -286,26 +277,22 @@ func TestOrderedDict(t *testing.T) {
 		start + ")R.": &Dict{},
 		start + "](U\x01aK\x01\x86](U\x01bK\x02ee\x85R.": &Dict{Entries: []Entry{{"a", int64(1)}, {"b", int64(2)}}},
 	} {
-		v := must(New(strings.NewReader(text), int64(len(text))).Load())
-		require.Equal(t, want, v)
+		require.Equal(t, want, must(load(text)))
 	}
 	for _, text := range []string{start + "K\x01\x85R.", start + "]K\x01a\x85R.", start + "]]\x86R."} {
-		v := must(New(strings.NewReader(text), int64(len(text))).Load())
-		require.ErrorContains(t, v.(*Object).Why, "its arguments are no list of pairs")
+		require.ErrorContains(t, must(load(text)).(*Object).Why, "its arguments are no list of pairs")
 	}
 }
 
 // TestBuild: only what the reader allows gets attributes, and they are dropped.
 func TestBuild(t *testing.T) {
 	const text = "\x80\x02cm\nf\n)R}b."
-	u := New(strings.NewReader(text), int64(len(text)))
-	u.Call = func(Global, Tuple) (any, error) { return 1.5, nil }
-	require.ErrorContains(t, errorOf(u.Load()), "setting attributes of a float")
-	u = New(strings.NewReader(text), int64(len(text)))
+	u := unpickler(text + text)
 	u.Call = func(Global, Tuple) (any, error) { return 1.5, nil }
 	u.Build = func(v any) bool { return v == 1.5 }
-	v := must(u.Load())
-	require.Equal(t, 1.5, v)
+	require.Equal(t, 1.5, must(u.Load()))
+	u.Build = nil
+	require.ErrorContains(t, errorOf(u.Load()), "setting attributes of a float")
 }
 
 // TestManyKeys: a dict finds its keys as fast when it is large, and duplicates too.
@@ -326,7 +313,7 @@ func TestManyKeys(t *testing.T) {
 
 // TestMemo stores in turn, out of turn and twice.
 func TestMemo(t *testing.T) {
-	v := must(load(t, "\x80\x04(K\x01\x94K\x02r\x00\x01\x00\x00K\x03\x94K\x04q\x00h\x00h\x02j\x00\x01\x00\x00t."))
+	v := must(load("\x80\x04(K\x01\x94K\x02r\x00\x01\x00\x00K\x03\x94K\x04q\x00h\x00h\x02j\x00\x01\x00\x00t."))
 	require.Equal(t, Tuple{int64(1), int64(2), int64(3), int64(4), int64(4), int64(3), int64(2)}, v)
 }
 
@@ -347,7 +334,7 @@ func TestObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const n = 100
 			text := "\x80\x04cos\nsystem\n\x94)R\x94" + strings.Repeat(test.opcodes, n) + "."
-			u := New(strings.NewReader(text), int64(len(text)))
+			u := unpickler(text)
 			u.MaxSteps = 7*perOpcode + perObject + n*test.steps
 			_, err := u.Load()
 			require.Equal(t, test.objects, err != nil)
@@ -362,7 +349,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Add("\x80\x04\x8f(K\x01\x90\x94h\x00cos\nsystem\nK\x01\x85R}b(K\x01ios\nsystem\n.")
 	f.Fuzz(func(t *testing.T, pickle string) {
-		u := New(strings.NewReader(pickle), int64(len(pickle)))
+		u := unpickler(pickle)
 		u.MaxSteps = 1 << 12
 		v, err := u.Load()
 		require.True(t, err == nil || v == nil)
