@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,19 +190,12 @@ func (s *settings) check() error {
 
 // of returns the settings of a module.
 func (c *config) of(module string) (settings, error) {
-	s := c.settings
 	own, err := c.modules.find(module, &c.steps)
-	switch {
-	case err != nil:
-		return s, err
-	case own.exempt != "":
-		return s, fmt.Errorf("dynamic: %s says that it is not quantised", quote(own.exempt))
-	case own.Bits != 0:
-		s.Bits = own.Bits
+	if own.exempt != "" {
+		err = fmt.Errorf("dynamic: %s says that it is not quantised", quote(own.exempt))
 	}
-	if own.GroupSize != nil {
-		s.GroupSize = own.GroupSize
-	}
-	s.Reordered = s.Reordered || own.Reordered
-	return s, nil
+	own.Bits = cmp.Or(own.Bits, c.Bits)
+	own.GroupSize = cmp.Or(own.GroupSize, c.GroupSize)
+	own.Reordered = own.Reordered || c.Reordered
+	return own, err
 }

@@ -42,17 +42,15 @@ func (x *grouping) read() ([]int32, error) {
 
 // over returns the range of groups that s touches.
 func (x *grouping) over(s span) (span, error) {
-	if x.index.DType() == 0 {
+	if x.index.DType() != 0 {
+		if _, err := x.number.get(x.read); err != nil {
+			return span{}, err
+		}
+	}
+	if !x.scattered() {
 		return s.over(x.size), nil
 	}
-	number, err := x.number.get(x.read)
-	if err != nil {
-		return span{}, err
-	}
-	if number == nil {
-		return s.over(x.size), nil
-	}
-	part := number[s.start:s.stop]
+	part := x.number.value[s.start:s.stop]
 	return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, nil
 }
 

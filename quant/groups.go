@@ -123,32 +123,26 @@ func (c *config) useGroups(s *section) error {
 	if err := (group{Format: s.Format}).check(); err != nil {
 		return err
 	}
-	names := slices.Sorted(maps.Keys(s.Groups))
-	patterns := map[string][]rule[bool]{}
-	for _, name := range names {
-		p, err := c.parsePatterns(s.Groups[name].Targets)
+	c.groups = map[string]*targets{}
+	for _, l := range layouts {
+		if l.methods[0] == compressed {
+			c.groups[l.format] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Groups)) {
+		g := s.Groups[name]
+		p, err := c.parsePatterns(g.Targets)
+		for format, t := range c.groups {
+			if err == nil && g.Weights != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, cmp.Or(g.Format, s.Format)) {
+				err = t.add(g, p.rules)
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", cut(name), err)
 		}
-		patterns[name] = p.rules
 	}
-	c.groups = map[string]*targets{}
-	for _, l := range layouts {
-		if l.methods[0] != compressed {
-			continue
-		}
-		t := &targets{choice: choice[*weights]{names: map[string]*weights{}}}
-		for _, name := range names {
-			g := s.Groups[name]
-			if !slices.Contains([]string{"", l.format, genericFormat, mixedFormats}, cmp.Or(g.Format, s.Format)) || g.Weights == nil {
-				continue
-			}
-			if err := t.add(g, patterns[name]); err != nil {
-				return fmt.Errorf("%s: %w", cut(name), err)
-			}
-		}
+	for _, t := range c.groups {
 		slices.SortFunc(t.rules, func(a, b rule[*weights]) int { return strings.Compare(a.text, b.text) })
-		c.groups[l.format] = t
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -70,9 +71,9 @@ func layWords(m *module) {
 	words := int64(m.takeLines(2) / 4)
 	size := m.size
 	if size == nil {
-		var err error
-		size, err = integers(m.tensor[shape])
+		b, err := safetensors.Append[byte](nil, m.tensor[shape])
 		m.check(shape, err)
+		size = twoIntegers(b)
 	}
 	fits := func(bits int) bool {
 		per := int64(bits)
@@ -94,37 +95,29 @@ func layWords(m *module) {
 // readShapes reads the shapes of all modules together: neighbors in a file are one read.
 // A module that it fails for reads its own, and says what is wrong.
 func readShapes(modules []*module) {
-	for _, d := range isInt {
-		var of []*module
-		var shapes []safetensors.Tensor
-		for _, m := range modules {
-			if t, ok := m.tensor[shape]; ok && t.DType() == d {
-				of, shapes = append(of, m), append(shapes, t)
-			}
-		}
-		all, err := safetensors.Concat(0, shapes...)
-		if err != nil { // there are none
-			continue
-		}
-		if sizes, err := integers(all); err == nil {
-			for i, m := range of {
-				m.size = sizes[2*i:][:2]
-			}
+	modules = slices.DeleteFunc(slices.Clone(modules), func(m *module) bool { return !m.has(shape) })
+	stored := make([]safetensors.Tensor, len(modules))
+	for i, m := range modules {
+		stored[i], _ = m.tensor[shape].Bitcast(safetensors.U8) // of integers: it cannot fail
+	}
+	all, err := safetensors.Concat(0, stored...)
+	if err != nil { // there are none
+		return
+	}
+	if b, err := safetensors.Append[byte](nil, all); err == nil {
+		for i, m := range modules {
+			n := stored[i].Len()
+			m.size, b = twoIntegers(b[:n]), b[n:]
 		}
 	}
 }
 
-// integers returns the elements of a tensor of integers.
-func integers(t safetensors.Tensor) ([]int64, error) {
-	if t.DType() == safetensors.I64 {
-		return safetensors.Append[int64](nil, t)
+// twoIntegers returns those of 64 or of 32 bits that the bytes of a tensor are.
+func twoIntegers(b []byte) []int64 {
+	if len(b) == 8 {
+		return []int64{int64(int32(binary.LittleEndian.Uint32(b))), int64(int32(binary.LittleEndian.Uint32(b[4:])))}
 	}
-	short, err := safetensors.Append[int32](nil, t)
-	long := make([]int64, len(short))
-	for i, v := range short {
-		long[i] = int64(v)
-	}
-	return long, err
+	return []int64{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))}
 }
 
 // quantState is the JSON of bitsandbytes.
