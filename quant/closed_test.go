@@ -216,72 +216,6 @@ func TestMethodWithoutTensors(t *testing.T) {
 	require.ErrorContains(t, err, "is_marlin_format: true: unsupported operation")
 }
 
-// TestRefusedConfigs: settings that change the numbers, by name.
-func TestRefusedConfigs(t *testing.T) {
-	group := func(format string, weights object) object {
-		return object{"format": format, "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": weights}}}
-	}
-	long := strings.Repeat("x", 5000)
-	for _, c := range []struct{ title, config, want string }{
-		{"rotation", method("gptq", object{"bits": 4, "rotation": "hadamard"}), `the quantization_config: rotation: "hadamard": unsupported operation`},
-		{"adapter", method("gptq", object{"adapter": object{"rank": 8}}), `adapter: {"rank":8}: unsupported`},
-		{"words of 16 bits", method("gptq", object{"pack_dtype": "int16"}), `pack_dtype "int16", not int32`},
-		{"key of another method", method("fp8", object{"desc_act": true}), `desc_act: true: unsupported`},
-		{"key in other letters", method("gptq", object{"Bits": 8}), `Bits: 8: unsupported`},
-		{"dynamic that only Python understands", method("gptq", object{"dynamic": object{"-:(?!a)": object{}}}), `dynamic: "-:(?!a)": an expression that only Python understands`},
-		{"dynamic of unknown keys", method("gptq", object{"dynamic": object{"a": object{"rotation": "random"}}}), `dynamic: "a": rotation: "random": unsupported`},
-		{"dynamic of a list", method("gptq", object{"dynamic": []int{1}}), `dynamic: [1] is no object`},
-		{"dynamic of strings", method("gptq", object{"dynamic": object{"a": "b"}}), `dynamic: "a": "b" is no object`},
-		{"rotation of AutoRound", method("auto-round", object{"packing_format": "auto_round", "rotation_configs": []int{1}}), `the quantization_config: rotation_configs: [1]: unsupported`},
-		{"floats of AutoRound's module", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{"a": object{"data_type": "mx_fp"}}}), `extra_config: "a": data_type "mx_fp"`},
-		{"AutoRound's list", method("auto-round", object{"packing_format": "auto_round", "extra_config": []int{1}}), `extra_config: [1] is no object`},
-		{"AutoRound's expression", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{".*a(?!b)": object{"bits": 8}}}), `extra_config: ".*a(?!b)": an expression that only Python`},
-		{"sparse weights", method("compressed-tensors", object{"sparsity_config": object{"format": "sparse-24-bitmask"}}), `sparsity_config: format "sparse-24-bitmask", not dense: unsupported`},
-		{"sparse experts", method("compressed-tensors", object{"moe_sparsity_config": object{"method": "prune"}}), `moe_sparsity_config: {"method":"prune"}: unsupported`},
-		{"key of a group", method("compressed-tensors", object{"config_groups": object{"g": object{"low_rank": 8}}}), `config_groups: g: low_rank: 8: unsupported`},
-		{"key of weights", method("compressed-tensors", group("pack-quantized", object{"num_bits": 4, "codebook": "x"})), `codebook: "x": unsupported`},
-		{"transform at an unknown place", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"apply": []object{{"location": "elsewhere"}}}}}}), "weights for transformed inputs or outputs"},
-		{"transform of an unknown key", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"type": "hadamard", "scale": 2}}}}), "scale: 2: unsupported"},
-		{"algorithm of a layer", method("modelopt", object{"quant_algo": "MIXED_PRECISION", "quantized_layers": object{"a": object{"quant_algo": "W4A16_AWQ"}}}), `quant_algo "W4A16_AWQ", not NVFP4 or`},
-		{"key of a layer", method("modelopt", object{"quantized_layers": object{"a": object{"quant_algo": "FP8", "pre_quant_scale": true}}}), `quantized_layers: a: pre_quant_scale: true: unsupported`},
-		{"group twice", `{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"g":{},"g":{}}}}`, `config_groups: duplicate key "g"`},
-		{"key of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "linear_class": "BitLinear"}}), `linear_class: "BitLinear": unsupported`},
-		{"exceptions of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "ignore": []string{"a"}}}), `ignore: ["a"]: unsupported`},
-		{"key of MLX's module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"rotation": 1}}}), `"a": rotation: 1: unsupported`},
-		{"module of MLX without bits", text(object{"quantization": object{"bits": 8, "group_size": 32, "a": object{"group_size": 64}}}), `"a": no bits, or no group_size`},
-		{"module of MLX without groups", text(object{"quantization": object{"bits": 8, "group_size": 32, "a": object{"bits": 4}}}), `"a": no bits, or no group_size`},
-		{"group of 0 of MLX", text(object{"quantization": object{"bits": 4, "group_size": 0}}), `group_size is 0`},
-		{"state", method("bitsandbytes", object{"bnb_4bit_rotation": true}), `bnb_4bit_rotation: true`},
-		{"format of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"convrot_w4a4"}}}`, `"a": format "convrot_w4a4", not float8_e4m3fn or float8_e5m2 or int8_tensorwise or nvfp4 or mxfp8: unsupported`},
-		{"rotation of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"int8_tensorwise","convrot":true}}}`, `"a": convrot: true: unsupported`},
-		{"layers of ComfyUI that there are not", `{"format_version":"1.0","layers":{"a":{"format":"nvfp4"}}}`, `a marker says that "a" is quantised as nvfp4, but its tensors are not`},
-		{"layers of another kind", `{"format_version":"1.0","layers":[1]}`, `[1] is no object`},
-		{"duplicate key", `{"quantization_config":{"quant_method":"fp8","quant_method":"gptq"}}`, `duplicate key "quant_method"`},
-		{"duplicate section", `{"quantization_config":{},"quantization_config":{}}`, `the config: duplicate key "quantization_config"`},
-		{"method that is no string", `{"quantization_config":{"quant_method":1}}`, `quant_method: json: cannot unmarshal number`},
-		{"section that is no object", `{"quantization_config":[1]}`, `[1] is no object`},
-		{"config that is no object", `[]`, `the config: [] is no object`},
-		{"long method", method(long, object{}), `quant_method "` + long[:200] + `..." is none of`},
-		{"long key", method("fp8", object{long: 1}), `: ` + long[:200] + `...: 1: unsupported`},
-		{"long value", method("fp8", object{"x": long}), `x: "` + long[:199] + `...: unsupported`},
-		{"long number", `{"quantization_config":{"quant_method":"gptq","bits":` + strings.Repeat("1", 5000) + `}}`, "bits: json: cannot unmarshal number 111"},
-		{"long number of a module", `{"quantization_config":{"quant_method":"gptq","dynamic":{"a":{"bits":` + strings.Repeat("1", 5000) + `}}}}`, "bits: json: cannot unmarshal number 111"},
-		{"long number as a method", `{"quantization_config":{"quant_method":` + strings.Repeat("1", 5000) + `}}`, "quant_method: json: cannot unmarshal number"},
-		{"long strategy", method("compressed-tensors", group("pack-quantized", object{"strategy": long + "group", "num_bits": 4})), ": strategy xxx"},
-		{"long format", method("compressed-tensors", object{"format": long}), `format "` + long[:200] + `...", not dense or`},
-		{"long name of a group", method("compressed-tensors", object{"config_groups": object{long: object{"format": "x"}}}), long[:200] + `...: format "x"`},
-		{"case folding", method("fp8", object{"ignored_layers": []string{"re:(?i)[B-\U00029942]"}}), `ignores case: unsupported`},
-	} {
-		t.Run(c.title, func(t *testing.T) {
-			dequantizes(t, nil, c.config, c.want)
-		})
-	}
-	_, err := quant.Dequantize(nil, []byte(`{"a":"`+strings.Repeat("x", 4<<20)+`"}`))
-	require.ErrorContains(t, err, "the config: 4194312 bytes exceed the limit of 4194304")
-	plain := dequantized(t, nil, `{"a":"`+strings.Repeat("x", 4<<20-8)+`"}`)
-	require.Empty(t, plain)
-}
-
 // TestHarmlessKeys: the configs that the packages write are read.
 func TestHarmlessKeys(t *testing.T) {
 	for _, config := range []string{
@@ -327,36 +261,6 @@ func TestIgnoredModules(t *testing.T) {
 		config[key] = []string{"cast"}
 		plain := dequantized(t, m, method(name, config))
 		require.Equal(t, m["cast.weight"], plain["cast.weight"])
-	}
-}
-
-// TestOrderOfGroups: groups that are those of an index need it.
-func TestOrderOfGroups(t *testing.T) {
-	words := checkpoint(zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 32))
-	packed := checkpoint(zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 2), numbers("a.weight_shape", 2, 16))
-	group := func(order any) string {
-		return compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": order})
-	}
-	for _, c := range []struct {
-		tensors map[string]safetensors.Tensor
-		config  string
-		want    string
-	}{
-		{words, method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), `tensor "a.qweight": GPTQ: the config says desc_act, and the index of its groups is missing`},
-		{words, method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), `says desc_act`},
-		{words, method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"-:a": object{}}}), `tensor "a.qweight": GPTQ: dynamic: "-:a" says that it is not quantised`},
-		{words, method("gptq", object{"bits": 4, "group_size": 32}), ""},
-		{packed, group("group"), `tensor "a.weight_packed": packed integers: the config says actorder, and the index of its groups is missing`},
-		{packed, group(true), "says actorder"},
-		{packed, group("dynamic"), "says actorder"},
-		{packed, group("column"), "actorder column: unsupported operation"},
-		{packed, group(object{"by": 1}), "actorder map[by:1]: unsupported operation"},
-		{packed, group("weight"), ""},
-		{packed, group("static"), ""},
-		{packed, group(false), ""},
-		{packed, group(nil), ""},
-	} {
-		dequantizes(t, c.tensors, c.config, c.want)
 	}
 }
 
@@ -418,16 +322,4 @@ func TestMarkers(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(method("fp8", object{"ignored_layers": []string{"plain"}})), 0o666))
 	_, err = quant.Open(name) // the values of NVFP4 are in another order in ComfyUI than in ModelOpt
 	require.EqualError(t, err, "safetensors: open "+name+`: _quantization_metadata of ComfyUI in its metadata, though the config says quant_method "fp8"`)
-}
-
-// TestOpenPlain: a model that is not quantised stays what it is.
-func TestOpenPlain(t *testing.T) {
-	m := checkpoint(zeroed("a.weight", safetensors.BF16, 2, 2), zeroed("cast.weight", safetensors.F8_E4M3, 2, 2))
-	folder := t.TempDir()
-	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), m, map[string]string{"format": "pt"}))
-	f := must(quant.Open(folder))
-	defer f.Close()
-	require.Equal(t, 2, f.Len())
-	x := must(f.Tensor("cast.weight"))
-	require.Equal(t, safetensors.F8_E4M3, x.DType())
 }

@@ -53,13 +53,14 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestOpenShard opens one file of several that has nothing quantised, or may have.
+// TestOpenShard opens a file, one of several or not, that has nothing quantised, or may have.
 func TestOpenShard(t *testing.T) {
 	for _, c := range []struct {
 		title, file, config string
 		dtype               safetensors.DType
 		refused             bool
 	}{
+		{"a model that is not quantised", "model.safetensors", "{}", safetensors.F8_E4M3, false},
 		{"a shard of norms", "model-00002-of-00003.safetensors", method("fp8", object{}), safetensors.BF16, false},
 		{"a shard of many", "model-00010-of-00010.safetensors", method("gptq", object{"bits": 4}), safetensors.F32, false},
 		{"a whole model of floats", "model.safetensors", method("fp8", object{}), safetensors.BF16, true},
@@ -78,6 +79,7 @@ func TestOpenShard(t *testing.T) {
 		}
 		require.NoError(t, err, c.title)
 		require.Equal(t, 1, f.Len(), c.title)
+		require.Equal(t, c.dtype, must(f.Tensor("norm.B")).DType(), c.title)
 		require.NoError(t, f.Close(), c.title)
 	}
 }

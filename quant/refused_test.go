@@ -27,10 +27,19 @@ func TestRefused(t *testing.T) {
 		return []change{zeroed("a.weight", safetensors.U8, 8, 1), zeroed("a.weight.absmax", safetensors.F32, 1),
 			zeroed("a.weight.quant_map", safetensors.F32, 16), bytesOf("a.weight.quant_state.bitsandbytes__nf4", state)}
 	}
+	group := func(format string, weights object) object {
+		return object{"format": format, "config_groups": object{"g": object{"targets": []string{"Linear"}, "weights": weights}}}
+	}
+	ordered := func(by any) string {
+		return compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": by})
+	}
+	words := []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 32)}
+	integers := []change{zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 2), numbers("a.weight_shape", 2, 16)}
+	long := strings.Repeat("x", 5000)
 	for _, c := range []struct {
 		title, config string
 		changes       []change
-		want          string
+		want          string // "": it is just accepted
 	}{
 		{"unknown method whose bits are no integer", method("exl2", object{"bits": 4.25}), nil, `quant_method "exl2" is none of`},
 		{"bits that are no integer", method("gptq", object{"bits": 4.25}), nil, `cannot unmarshal number 4.25`},
@@ -145,11 +154,78 @@ func TestRefused(t *testing.T) {
 		{"state of more than a byte", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[5]}`), zeroed("a.weight", safetensors.U8, 1, 1)), `shape [5] does not fill 1 bytes`},
 		{"state of half the bytes", method("bitsandbytes", object{}), nf4(`{"blocksize":64,"shape":[2,4]}`), `shape [2 4] does not fill 8 bytes`},
 		{"MLX without config", "{}", []change{zeroed("a.weight", safetensors.U32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 1), zeroed("a.biases", safetensors.F16, 2, 1)}, "only a config tells"},
+
+		// Settings that change the numbers, by name.
+		{"rotation", method("gptq", object{"bits": 4, "rotation": "hadamard"}), nil, `the quantization_config: rotation: "hadamard": unsupported operation`},
+		{"adapter", method("gptq", object{"adapter": object{"rank": 8}}), nil, `adapter: {"rank":8}: unsupported`},
+		{"words of 16 bits", method("gptq", object{"pack_dtype": "int16"}), nil, `pack_dtype "int16", not int32`},
+		{"key of another method", method("fp8", object{"desc_act": true}), nil, `desc_act: true: unsupported`},
+		{"key in other letters", method("gptq", object{"Bits": 8}), nil, `Bits: 8: unsupported`},
+		{"dynamic that only Python understands", method("gptq", object{"dynamic": object{"-:(?!a)": object{}}}), nil, `dynamic: "-:(?!a)": an expression that only Python understands`},
+		{"dynamic of unknown keys", method("gptq", object{"dynamic": object{"a": object{"rotation": "random"}}}), nil, `dynamic: "a": rotation: "random": unsupported`},
+		{"dynamic of a list", method("gptq", object{"dynamic": []int{1}}), nil, `dynamic: [1] is no object`},
+		{"dynamic of strings", method("gptq", object{"dynamic": object{"a": "b"}}), nil, `dynamic: "a": "b" is no object`},
+		{"rotation of AutoRound", method("auto-round", object{"packing_format": "auto_round", "rotation_configs": []int{1}}), nil, `the quantization_config: rotation_configs: [1]: unsupported`},
+		{"floats of AutoRound's module", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{"a": object{"data_type": "mx_fp"}}}), nil, `extra_config: "a": data_type "mx_fp"`},
+		{"AutoRound's list", method("auto-round", object{"packing_format": "auto_round", "extra_config": []int{1}}), nil, `extra_config: [1] is no object`},
+		{"AutoRound's expression", method("auto-round", object{"packing_format": "auto_round", "extra_config": object{".*a(?!b)": object{"bits": 8}}}), nil, `extra_config: ".*a(?!b)": an expression that only Python`},
+		{"sparse weights", method("compressed-tensors", object{"sparsity_config": object{"format": "sparse-24-bitmask"}}), nil, `sparsity_config: format "sparse-24-bitmask", not dense: unsupported`},
+		{"sparse experts", method("compressed-tensors", object{"moe_sparsity_config": object{"method": "prune"}}), nil, `moe_sparsity_config: {"method":"prune"}: unsupported`},
+		{"key of a group", method("compressed-tensors", object{"config_groups": object{"g": object{"low_rank": 8}}}), nil, `config_groups: g: low_rank: 8: unsupported`},
+		{"key of weights", method("compressed-tensors", group("pack-quantized", object{"num_bits": 4, "codebook": "x"})), nil, `codebook: "x": unsupported`},
+		{"transform at an unknown place", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"apply": []object{{"location": "elsewhere"}}}}}}), nil, "weights for transformed inputs or outputs"},
+		{"transform of an unknown key", method("compressed-tensors", object{"transform_config": object{"config_groups": object{"u": object{"type": "hadamard", "scale": 2}}}}), nil, "scale: 2: unsupported"},
+		{"algorithm of a layer", method("modelopt", object{"quant_algo": "MIXED_PRECISION", "quantized_layers": object{"a": object{"quant_algo": "W4A16_AWQ"}}}), nil, `quant_algo "W4A16_AWQ", not NVFP4 or`},
+		{"key of a layer", method("modelopt", object{"quantized_layers": object{"a": object{"quant_algo": "FP8", "pre_quant_scale": true}}}), nil, `quantized_layers: a: pre_quant_scale: true: unsupported`},
+		{"group twice", `{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"g":{},"g":{}}}}`, nil, `config_groups: duplicate key "g"`},
+		{"key of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "linear_class": "BitLinear"}}), nil, `linear_class: "BitLinear": unsupported`},
+		{"exceptions of MLX", text(object{"quantization": object{"bits": 4, "group_size": 32, "ignore": []string{"a"}}}), nil, `ignore: ["a"]: unsupported`},
+		{"key of MLX's module", text(object{"quantization": object{"bits": 4, "group_size": 32, "a": object{"rotation": 1}}}), nil, `"a": rotation: 1: unsupported`},
+		{"module of MLX without bits", text(object{"quantization": object{"bits": 8, "group_size": 32, "a": object{"group_size": 64}}}), nil, `"a": no bits, or no group_size`},
+		{"module of MLX without groups", text(object{"quantization": object{"bits": 8, "group_size": 32, "a": object{"bits": 4}}}), nil, `"a": no bits, or no group_size`},
+		{"group of 0 of MLX", text(object{"quantization": object{"bits": 4, "group_size": 0}}), nil, `group_size is 0`},
+		{"state", method("bitsandbytes", object{"bnb_4bit_rotation": true}), nil, `bnb_4bit_rotation: true`},
+		{"format of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"convrot_w4a4"}}}`, nil, `"a": format "convrot_w4a4", not float8_e4m3fn or float8_e5m2 or int8_tensorwise or nvfp4 or mxfp8: unsupported`},
+		{"rotation of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"int8_tensorwise","convrot":true}}}`, nil, `"a": convrot: true: unsupported`},
+		{"layers of ComfyUI that there are not", `{"format_version":"1.0","layers":{"a":{"format":"nvfp4"}}}`, nil, `a marker says that "a" is quantised as nvfp4, but its tensors are not`},
+		{"layers of another kind", `{"format_version":"1.0","layers":[1]}`, nil, `[1] is no object`},
+		{"duplicate key", `{"quantization_config":{"quant_method":"fp8","quant_method":"gptq"}}`, nil, `duplicate key "quant_method"`},
+		{"duplicate section", `{"quantization_config":{},"quantization_config":{}}`, nil, `the config: duplicate key "quantization_config"`},
+		{"method that is no string", `{"quantization_config":{"quant_method":1}}`, nil, `quant_method: json: cannot unmarshal number`},
+		{"section that is no object", `{"quantization_config":[1]}`, nil, `[1] is no object`},
+		{"config that is no object", `[]`, nil, `the config: [] is no object`},
+		{"long method", method(long, object{}), nil, `quant_method "` + long[:200] + `..." is none of`},
+		{"long key", method("fp8", object{long: 1}), nil, `: ` + long[:200] + `...: 1: unsupported`},
+		{"long value", method("fp8", object{"x": long}), nil, `x: "` + long[:199] + `...: unsupported`},
+		{"long number", `{"quantization_config":{"quant_method":"gptq","bits":` + strings.Repeat("1", 5000) + `}}`, nil, "bits: json: cannot unmarshal number 111"},
+		{"long number of a module", `{"quantization_config":{"quant_method":"gptq","dynamic":{"a":{"bits":` + strings.Repeat("1", 5000) + `}}}}`, nil, "bits: json: cannot unmarshal number 111"},
+		{"long number as a method", `{"quantization_config":{"quant_method":` + strings.Repeat("1", 5000) + `}}`, nil, "quant_method: json: cannot unmarshal number"},
+		{"long strategy", method("compressed-tensors", group("pack-quantized", object{"strategy": long + "group", "num_bits": 4})), nil, ": strategy xxx"},
+		{"long format", method("compressed-tensors", object{"format": long}), nil, `format "` + long[:200] + `...", not dense or`},
+		{"long name of a group", method("compressed-tensors", object{"config_groups": object{long: object{"format": "x"}}}), nil, long[:200] + `...: format "x"`},
+		{"case folding", method("fp8", object{"ignored_layers": []string{"re:(?i)[B-\U00029942]"}}), nil, `ignores case: unsupported`},
+
+		// Groups that are those of an index need it.
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), words, `tensor "a.qweight": GPTQ: the config says desc_act, and the index of its groups is missing`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), words, `says desc_act`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"-:a": object{}}}), words, `tensor "a.qweight": GPTQ: dynamic: "-:a" says that it is not quantised`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32}), words, ""},
+		{"order of integers", ordered("group"), integers, `tensor "a.weight_packed": packed integers: the config says actorder, and the index of its groups is missing`},
+		{"order of integers", ordered(true), integers, "says actorder"},
+		{"order of integers", ordered("dynamic"), integers, "says actorder"},
+		{"order of integers", ordered("column"), integers, "actorder column: unsupported operation"},
+		{"order of integers", ordered(object{"by": 1}), integers, "actorder map[by:1]: unsupported operation"},
+		{"order of integers", ordered("weight"), integers, ""},
+		{"order of integers", ordered("static"), integers, ""},
+		{"order of integers", ordered(false), integers, ""},
+		{"order of integers", ordered(nil), integers, ""},
 	} {
 		t.Run(c.title, func(t *testing.T) {
 			dequantizes(t, checkpoint(c.changes...), c.config, c.want)
 		})
 	}
+	dequantizes(t, nil, `{"a":"`+strings.Repeat("x", 4<<20)+`"}`, "the config: 4194312 bytes exceed the limit of 4194304")
+	require.Empty(t, dequantized(t, nil, `{"a":"`+strings.Repeat("x", 4<<20-8)+`"}`))
 }
 
 // TestRefusedIndex reads an index that points beyond the groups.
@@ -164,19 +240,13 @@ func TestRefusedIndex(t *testing.T) {
 	}
 }
 
-// TestTruncatedConfig cuts the config of each layout at every byte.
-func TestTruncatedConfig(t *testing.T) {
-	for _, w := range twins(3) {
+// TestTruncated cuts the config of each layout at every byte, and the data of each tensor: the
+// result is read as before, or with an error.
+func TestTruncated(t *testing.T) {
+	for _, w := range twins(4) {
 		for n := range len(w.config) {
 			require.Error(t, errorOf(quant.Dequantize(w.tensors, []byte(w.config[:n]))), w.config[:n])
 		}
-	}
-}
-
-// TestTruncatedTensors cuts the data of each tensor of each layout: the result is read
-// as before, or with an error.
-func TestTruncatedTensors(t *testing.T) {
-	for _, w := range twins(4) {
 		for name, x := range w.tensors {
 			raw := elements[byte](t, x)
 			for n := 0; n < len(raw); n += 1 + len(raw)/20 {
