@@ -43,32 +43,16 @@ func (zeros) ReadAt(p []byte, _ int64) (int, error) {
 // than another read, up to a few thousand of them.
 func TestReadsWhatItNeeds(t *testing.T) {
 	const n = 1 << 20
-	for _, c := range []struct {
-		title, config string
-		bits          int // of a value
-		parts         []any
-	}{
-		{"FP8 in blocks", method("fp8", object{"weight_block_size": []int{128, 128}}), 8,
-			[]any{"weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale_inv", safetensors.F32, []int{n / 128, n / 128}}},
-		{"FP8 by row", method("fp8", object{}), 8,
-			[]any{"weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale", safetensors.F32, []int{n, 1}}},
-		{"NVFP4", compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "strategy": "tensor_group", "group_size": 16}), 4,
-			[]any{"weight_packed", safetensors.U8, []int{n, n / 2}, "weight_scale", safetensors.F8_E4M3, []int{n, n / 16}, "weight_global_scale", safetensors.F32, []int{1}}},
-		{"gpt-oss", method("mxfp4", object{}), 4,
-			[]any{"_blocks", safetensors.U8, []int{2, n, n / 32, 16}, "_scales", safetensors.U8, []int{2, n, n / 32}}},
-		{"GPTQ", method("gptq", object{"bits": 3, "group_size": 128}), 3,
-			[]any{"qweight", safetensors.I32, []int{n / 32 * 3, n}, "qzeros", safetensors.I32, []int{n / 128, n / 32 * 3}, "scales", safetensors.F16, []int{n / 128, n}}},
-		{"AWQ", method("awq", object{"bits": 4, "group_size": 128}), 4,
-			[]any{"qweight", safetensors.I32, []int{n, n / 8}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n}}},
-		{"MLX", text(object{"quantization": object{"bits": 4, "group_size": 64}}), 4,
-			[]any{"weight", safetensors.U32, []int{n, n / 8}, "scales", safetensors.BF16, []int{n, n / 64}, "biases", safetensors.BF16, []int{n, n / 64}}},
-	} {
-		t.Run(c.title, func(t *testing.T) {
+	for _, c := range sizedLayouts(2, n, n) {
+		t.Run(c.name, func(t *testing.T) {
 			if math.MaxInt == math.MaxInt32 {
 				t.Skip("the tensors are larger than memory can be")
 			}
 			file := newCounter(zeros{})
 			parts := zerosOf(file, c.parts...)
+			if _, ok := parts["a.weight_shape"]; ok {
+				numbers("a.weight_shape", n, n)(parts)
+			}
 			plain := dequantized(t, parts, c.config)
 			require.Zero(t, file.bytes.Load())
 			for _, x := range plain {
@@ -114,16 +98,56 @@ func TestReadsTogether(t *testing.T) {
 	require.EqualValues(t, len(parts), file.reads.Load())
 }
 
-// zerosOf returns tensors in a file, of a module "a" of these suffixes, dtypes and shapes.
-func zerosOf(file io.ReaderAt, args ...any) map[string]safetensors.Tensor {
-	m := map[string]safetensors.Tensor{}
-	for ; len(args) > 0; args = args[3:] {
-		suffix := args[0].(string)
+// A sizedLayout is a quantised matrix: the suffixes, dtypes and shapes of its parts.
+type sizedLayout struct {
+	name, config string
+	bits         int // of a value
+	parts        []any
+}
+
+// sizedLayouts returns layouts of o rows and i columns, of some such matrices where there may be.
+func sizedLayouts(some, o, i int) []sizedLayout {
+	packed := []any{"weight_packed", safetensors.I32, []int{o, i / 8}, "weight_scale", safetensors.BF16, []int{o, i / 128}, "weight_shape", safetensors.I64, []int{2}}
+	return []sizedLayout{
+		{"FP8Block", method("fp8", object{"weight_block_size": []int{128, 128}}), 8,
+			[]any{"weight", safetensors.F8_E4M3, []int{o, i}, "weight_scale_inv", safetensors.F32, []int{o / 128, i / 128}}},
+		{"FP8Channel", method("fp8", object{}), 8,
+			[]any{"weight", safetensors.F8_E4M3, []int{o, i}, "weight_scale", safetensors.F32, []int{o, 1}}},
+		{"NVFP4", "{}", 4,
+			[]any{"weight_packed", safetensors.U8, []int{o, i / 2}, "weight_scale", safetensors.F8_E4M3, []int{o, i / 16}, "weight_global_scale", safetensors.F32, []int{1}}},
+		{"MXFP4", "{}", 4, []any{"weight_packed", safetensors.U8, []int{o, i / 2}, "weight_scale", safetensors.U8, []int{o, i / 32}}},
+		{"GPTOSS", method("mxfp4", object{}), 4,
+			[]any{"_blocks", safetensors.U8, []int{some, o, i / 32, 16}, "_scales", safetensors.U8, []int{some, o, i / 32}}},
+		{"Int4", "{}", 4, packed},
+		{"Int4Zero", "{}", 4, append(packed, "weight_zero_point", safetensors.I32, []int{o / 8, i / 128})},
+		{"GPTQ", method("gptq", object{"bits": 4, "group_size": 128}), 4,
+			[]any{"qweight", safetensors.I32, []int{i / 8, o}, "qzeros", safetensors.I32, []int{i / 128, o / 8}, "scales", safetensors.F16, []int{i / 128, o}}},
+		{"GPTQ3", method("gptq", object{"bits": 3, "group_size": 128}), 3,
+			[]any{"qweight", safetensors.I32, []int{i / 32 * 3, o}, "qzeros", safetensors.I32, []int{i / 128, o / 32 * 3}, "scales", safetensors.F16, []int{i / 128, o}}},
+		{"AWQ", method("awq", object{"bits": 4, "group_size": 128}), 4,
+			[]any{"qweight", safetensors.I32, []int{i, o / 8}, "qzeros", safetensors.I32, []int{i / 128, o / 8}, "scales", safetensors.F16, []int{i / 128, o}}},
+		{"MLX", text(object{"quantization": object{"bits": 4, "group_size": 64}}), 4,
+			[]any{"weight", safetensors.U32, []int{o, i / 8}, "scales", safetensors.BF16, []int{o, i / 64}, "biases", safetensors.BF16, []int{o, i / 64}}},
+	}
+}
+
+// eachPart calls put with the parts of a module "a", of these suffixes, dtypes and shapes.
+func eachPart(parts []any, put func(name string, d safetensors.DType, shape []int)) {
+	for ; len(parts) > 0; parts = parts[3:] {
+		suffix := parts[0].(string)
 		if suffix[0] != '_' {
 			suffix = "." + suffix
 		}
-		m["a"+suffix], _ = safetensors.NewTensorAt(args[1].(safetensors.DType), args[2].([]int), file)
+		put("a"+suffix, parts[1].(safetensors.DType), parts[2].([]int))
 	}
+}
+
+// zerosOf returns such parts in a file.
+func zerosOf(file io.ReaderAt, parts ...any) map[string]safetensors.Tensor {
+	m := map[string]safetensors.Tensor{}
+	eachPart(parts, func(name string, d safetensors.DType, shape []int) {
+		m[name], _ = safetensors.NewTensorAt(d, shape, file)
+	})
 	return m
 }
 
@@ -248,53 +272,23 @@ func TestScatteredLines(t *testing.T) {
 // another. Plain is the conversion of F8_E4M3 without scales.
 func BenchmarkDequantize(b *testing.B) {
 	const o, i = 4096, 4096
-	type part struct {
-		name  string
-		dtype safetensors.DType
-		shape []int
-	}
-	numbers := func(name string, d safetensors.DType, shape ...int) part { return part{name, d, shape} }
-	for _, c := range []struct {
-		name, config string
-		parts        []part
-	}{
-		{"Plain", "{}", []part{numbers("a.weight", safetensors.F8_E4M3, o, i)}},
-		{"PlainF4", "{}", []part{numbers("a.weight", safetensors.F4, o, i)}},
-		{"FP8Block", method("fp8", object{"weight_block_size": []int{128, 128}}), []part{
-			numbers("a.weight", safetensors.F8_E4M3, o, i), numbers("a.weight_scale_inv", safetensors.F32, o/128, i/128)}},
-		{"FP8Channel", method("fp8", object{}), []part{numbers("a.weight", safetensors.F8_E4M3, o, i), numbers("a.weight_scale", safetensors.F32, o, 1)}},
-		{"NVFP4", "{}", []part{
-			numbers("a.weight_packed", safetensors.U8, o, i/2), numbers("a.weight_scale", safetensors.F8_E4M3, o, i/16), numbers("a.weight_global_scale", safetensors.F32, 1)}},
-		{"MXFP4", "{}", []part{numbers("a.weight_packed", safetensors.U8, o, i/2), numbers("a.weight_scale", safetensors.U8, o, i/32)}},
-		{"GPTOSS", method("mxfp4", object{}), []part{numbers("a_blocks", safetensors.U8, 1, o, i/32, 16), numbers("a_scales", safetensors.U8, 1, o, i/32)}},
-		{"Int4", "{}", []part{
-			numbers("a.weight_packed", safetensors.I32, o, i/8), numbers("a.weight_scale", safetensors.BF16, o, i/128), numbers("a.weight_shape", safetensors.I64, 2)}},
-		{"Int4Zero", "{}", []part{
-			numbers("a.weight_packed", safetensors.I32, o, i/8), numbers("a.weight_scale", safetensors.BF16, o, i/128),
-			numbers("a.weight_zero_point", safetensors.I32, o/8, i/128), numbers("a.weight_shape", safetensors.I64, 2)}},
-		{"GPTQ", method("gptq", object{"bits": 4, "group_size": 128}), []part{
-			numbers("a.qweight", safetensors.I32, i/8, o), numbers("a.qzeros", safetensors.I32, i/128, o/8), numbers("a.scales", safetensors.F16, i/128, o)}},
-		{"AWQ", method("awq", object{"bits": 4, "group_size": 128}), []part{
-			numbers("a.qweight", safetensors.I32, i, o/8), numbers("a.qzeros", safetensors.I32, i/128, o/8), numbers("a.scales", safetensors.F16, i/128, o)}},
-		{"MLX", text(object{"quantization": object{"bits": 4, "group_size": 64}}), []part{
-			numbers("a.weight", safetensors.U32, o, i/8), numbers("a.scales", safetensors.BF16, o, i/64), numbers("a.biases", safetensors.BF16, o, i/64)}},
-	} {
+	for _, c := range append([]sizedLayout{
+		{"Plain", "{}", 8, []any{"weight", safetensors.F8_E4M3, []int{o, i}}},
+		{"PlainF4", "{}", 4, []any{"weight", safetensors.F4, []int{o, i}}},
+	}, sizedLayouts(1, o, i)...) {
 		b.Run(c.name, func(b *testing.B) {
 			m := newMaker()
-			for _, p := range c.parts {
-				switch p.dtype {
+			eachPart(c.parts, func(name string, d safetensors.DType, shape []int) {
+				switch d {
 				case safetensors.I64:
-					m.dimensions(p.name, o, i)
+					m.dimensions(name, o, i)
 				case safetensors.F32, safetensors.BF16, safetensors.F16:
-					m.floats(p.name, p.dtype, p.shape...)
+					m.floats(name, d, shape...)
 				default:
-					m.random(p.name, p.dtype, p.shape...)
+					m.random(name, d, shape...)
 				}
-			}
-			plain := m.tensors
-			if len(plain) > 1 {
-				plain = dequantized(b, plain, c.config)
-			}
+			})
+			plain := dequantized(b, m.tensors, c.config)
 			var t safetensors.Tensor
 			for _, t = range plain {
 			}
