@@ -190,17 +190,9 @@ func (c *config) useAutoRound(s *section) error {
 // or true or false.
 func (c *config) takeModules(all members) (rest members, err error) {
 	c.modules.names = map[string]settings{}
-	var modules members
-	for _, m := range all {
-		switch m.value[0] {
-		case '{':
-			modules = append(modules, m)
-		case 't', 'f':
-		default:
-			rest = append(rest, m)
-		}
-	}
-	return rest, modules.each("", func(m member, own settings) error {
+	rest = slices.DeleteFunc(slices.Clone(all), func(m member) bool { return strings.Contains("{tf", string(m.value[:1])) })
+	all = slices.DeleteFunc(all, func(m member) bool { return m.value[0] != '{' })
+	return rest, all.each("", func(m member, own settings) error {
 		if own.Bits == 0 || own.GroupSize == nil {
 			return errors.New("no bits, or no group_size") // MLX takes its own then, not those of the other modules
 		}
