@@ -266,41 +266,10 @@ func TestIgnoredModules(t *testing.T) {
 
 // TestMarkers: those of ComfyUI name the layout, and go with it.
 func TestMarkers(t *testing.T) {
-	scaled := func(m map[string]safetensors.Tensor) {
-		zeroed("a.weight", safetensors.F8_E4M3, 2, 2)(m)
-		zeroed("a.weight_scale", safetensors.F32)(m)
-	}
-	for _, c := range []struct {
-		title, config string
-		put           change
-		want          string
-	}{
-		{"marker without a layer", "", func(m map[string]safetensors.Tensor) {
-			clear(m)
-			bytesOf("b.comfy_quant", `{"format":"nvfp4"}`)(m)
-		}, `a marker says that "b" is quantised as nvfp4, but its tensors are not`},
-		{"marker of another layout", "", bytesOf("a.comfy_quant", `{"format":"nvfp4"}`), `tensor "a.weight": FP8: quant_method "comfyui" has no such tensors`},
-		{"rotated", "", bytesOf("a.comfy_quant", `{"format":"int8_tensorwise","convrot":true}`), `tensor "a.comfy_quant": convrot: true: unsupported operation`},
-		{"unknown format", "", bytesOf("a.comfy_quant", `{"format":"awq_w4a16"}`), `tensor "a.comfy_quant": format "awq_w4a16", not float8`},
-		{"no format", "", bytesOf("a.comfy_quant", `{}`), `tensor "a.comfy_quant": format "", not float8`},
-		{"no JSON", "", bytesOf("a.comfy_quant", `{"format"`), `tensor "a.comfy_quant": unexpected end of JSON input`},
-		{"long", "", bytesOf("a.comfy_quant", strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": 65537 bytes, more than 65536`},
-		{"of floats", "", zeroed("a.comfy_quant", safetensors.F32, 1), `tensor "a.comfy_quant": F32 [1] does not hold JSON`},
-		{"next to a config", method("fp8", object{}), bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config says quant_method "fp8"`},
-		{"next to metadata", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`), ""},
-		{"metadata alone", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, func(map[string]safetensors.Tensor) {}, ""},
-		{"no marker", "", func(map[string]safetensors.Tensor) {}, ""},
-	} {
-		m := map[string]safetensors.Tensor{}
-		scaled(m)
-		c.put(m)
-		dequantizes(t, m, c.config, c.want)
-	}
-
-	m := map[string]safetensors.Tensor{}
-	scaled(m)
-	zeroed("plain.weight", safetensors.F8_E4M3, 2, 2)(m) // in a model with markers, one without is plain
-	bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`)(m)
+	m := checkpoint(
+		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32), bytesOf("a.comfy_quant", `{"format":"float8_e4m3fn"}`),
+		zeroed("plain.weight", safetensors.F8_E4M3, 2, 2), // in a model with markers, one without is plain
+	)
 	layouts := must(quant.Layouts(m, nil))
 	eight := quant.Layout{Method: "comfyui", Bits: 8}
 	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.comfy_quant": {Method: "comfyui"}}, layouts)

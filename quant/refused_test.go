@@ -35,6 +35,9 @@ func TestRefused(t *testing.T) {
 	}
 	words := []change{zeroed("a.qweight", safetensors.I32, 8, 32), zeroed("a.qzeros", safetensors.I32, 2, 4), zeroed("a.scales", safetensors.F16, 2, 32)}
 	integers := []change{zeroed("a.weight_packed", safetensors.I32, 2, 2), zeroed("a.weight_scale", safetensors.F32, 2, 2), numbers("a.weight_shape", 2, 16)}
+	marked := func(marker string) []change {
+		return []change{zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32), bytesOf("a.comfy_quant", marker)}
+	}
 	long := strings.Repeat("x", 5000)
 	for _, c := range []struct {
 		title, config string
@@ -219,6 +222,20 @@ func TestRefused(t *testing.T) {
 		{"order of integers", ordered("static"), integers, ""},
 		{"order of integers", ordered(false), integers, ""},
 		{"order of integers", ordered(nil), integers, ""},
+
+		// Markers of ComfyUI.
+		{"marker without a layer", "", []change{bytesOf("b.comfy_quant", `{"format":"nvfp4"}`)}, `a marker says that "b" is quantised as nvfp4, but its tensors are not`},
+		{"marker of another layout", "", marked(`{"format":"nvfp4"}`), `tensor "a.weight": FP8: quant_method "comfyui" has no such tensors`},
+		{"rotated", "", marked(`{"format":"int8_tensorwise","convrot":true}`), `tensor "a.comfy_quant": convrot: true: unsupported operation`},
+		{"unknown format", "", marked(`{"format":"awq_w4a16"}`), `tensor "a.comfy_quant": format "awq_w4a16", not float8`},
+		{"no format", "", marked(`{}`), `tensor "a.comfy_quant": format "", not float8`},
+		{"no JSON", "", marked(`{"format"`), `tensor "a.comfy_quant": unexpected end of JSON input`},
+		{"long", "", marked(strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": 65537 bytes, more than 65536`},
+		{"of floats", "", append(marked("{}"), zeroed("a.comfy_quant", safetensors.F32, 1)), `tensor "a.comfy_quant": F32 [1] does not hold JSON`},
+		{"next to a config", method("fp8", object{}), marked(`{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config says quant_method "fp8"`},
+		{"next to metadata", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, marked(`{"format":"float8_e4m3fn"}`), ""},
+		{"metadata alone", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, marked("")[:2], ""},
+		{"no marker", "", marked("")[:2], ""},
 	} {
 		t.Run(c.title, func(t *testing.T) {
 			dequantizes(t, checkpoint(c.changes...), c.config, c.want)
