@@ -168,14 +168,18 @@ func TestShapesInOneRead(t *testing.T) {
 	f := must(safetensors.NewFile(file, int64(b.Len())))
 	file.reads.Store(0)
 	config := []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
-	plain := dequantized(t, maps.Collect(f.Tensors()), config)
+	tensors := maps.Collect(f.Tensors())
+	plain := dequantized(t, tensors, config)
 	require.EqualValues(t, 1, file.reads.Load())
+	numbers("layers.5.weight_shape", 3, 14)(tensors) // of 32 bits, among others of 64
+	mixed := dequantized(t, tensors, config)
 	for i := range modules {
-		require.Equal(t, []int{3, 9 + i%8}, plain[fmt.Sprintf("layers.%d.weight", i)].Shape())
+		name := fmt.Sprintf("layers.%d.weight", i)
+		require.Equal(t, []int{3, 9 + i%8}, plain[name].Shape())
+		require.Equal(t, []int{3, 9 + i%8}, mixed[name].Shape())
 	}
 
 	cut := b.Bytes()[:b.Len()-modules*6*4-modules*3*2-1] // packed values and scales come after the shapes
-	tensors := maps.Collect(f.Tensors())
 	for name, x := range tensors {
 		if x.DType() == safetensors.I64 {
 			tensors[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(cut[len(cut)-3:])))

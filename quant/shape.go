@@ -71,7 +71,7 @@ func layWords(m *module) {
 	words := int64(m.takeLines(2) / 4)
 	size := m.size
 	if size == nil {
-		b, err := safetensors.Append[byte](nil, m.tensor[shape])
+		b, err := safetensors.Append[byte](nil, m.bytesOf(shape))
 		m.check(shape, err)
 		size = twoIntegers(b)
 	}
