@@ -162,12 +162,14 @@ func TestShapesInOneRead(t *testing.T) {
 		m.floats(stem+"weight_scale", safetensors.BF16, 3, 1)
 		m.tensors[stem+"weight_shape"], _ = safetensors.NewTensor(safetensors.I64, []int{2}, []int64{3, 9 + int64(i)%8})
 	}
+	m.random("other.weight", safetensors.F8_E4M3, 3, 2) // has no shape of its own
+	m.floats("other.weight_scale", safetensors.BF16, 3, 1)
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, m.tensors, nil))
 	file := newCounter(bytes.NewReader(b.Bytes()))
 	f := must(safetensors.NewFile(file, int64(b.Len())))
 	file.reads.Store(0)
-	config := []byte(compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
+	config := []byte(compressedConfig("mixed-precision", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
 	tensors := maps.Collect(f.Tensors())
 	plain := dequantized(t, tensors, config)
 	require.EqualValues(t, 1, file.reads.Load())
