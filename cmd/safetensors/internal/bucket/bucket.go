@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -197,17 +196,11 @@ func (b *Bucket) list(prefix string) (entries []listed, err error) {
 // inRange returns the body of an answer to get, and the attributes with the size, which a
 // header like "bytes 0-9/100" has.
 func inRange(body io.ReadCloser, header *string, off int64, a attributes) (io.ReadCloser, attributes, error) {
-	text := value(header)
-	place, total, _ := strings.Cut(text, "/")
-	_, place, _ = strings.Cut(place, " ")
-	first, _, _ := strings.Cut(place, "-")
-	start, err := strconv.ParseInt(first, 10, 64)
-	size, errSize := strconv.ParseInt(total, 10, 64)
-	if err != nil || errSize != nil || start != off {
+	var start, last int64
+	if _, err := fmt.Sscanf(value(header)+"\n", "bytes %d-%d/%d\n", &start, &last, &a.size); err != nil || start != off {
 		body.Close()
-		return nil, attributes{}, fmt.Errorf("the answer has the range %.40q, expected one from byte %d on with the size of the object", text, off)
+		return nil, attributes{}, fmt.Errorf("the answer has the range %.40q, expected one from byte %d on with the size of the object", value(header), off)
 	}
-	a.size = size
 	return body, a, nil
 }
 

@@ -147,10 +147,7 @@ var busy = []int{
 // pause returns how long to wait after some tries, the last of which failed with an answer
 // that may ask for more. Clients that failed together come back apart.
 func pause(failed int, answer http.Header) time.Duration {
-	longest := longestPause
-	if failed < 8 {
-		longest = min(longest, firstPause<<(failed-1))
-	}
+	longest := min(longestPause, firstPause<<min(failed-1, 7))
 	return max(longest/2+rand.N(longest/2), min(retryAfter(answer), longestAsked))
 }
 
