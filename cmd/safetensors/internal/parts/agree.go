@@ -23,11 +23,8 @@ func (r *run) agree() error {
 			return err
 		}
 		there, err := r.read(PlanName)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		if errors.Is(err, fs.ErrNotExist) {
 			there, err = r.create(files)
-		case err != nil:
-			return err
 		}
 		if err != nil {
 			return err
