@@ -30,19 +30,6 @@ const (
 	filePath       = "org.cncf.model.filepath"
 )
 
-// A config describes a model. It has no time, so that the same folder has the same
-// digest whenever it is pushed.
-type config struct {
-	Descriptor struct{} `json:"descriptor"`
-	Config     struct {
-		Format string `json:"format"`
-	} `json:"config"`
-	ModelFS struct {
-		Type    string    `json:"type"`
-		DiffIDs []v1.Hash `json:"diffIds"`
-	} `json:"modelfs"`
-}
-
 // push uploads the files of a folder, then the manifest under the tag: whoever pulls
 // the tag finds all of the model, or what the tag was before. Layers that the registry
 // has already are not uploaded again.
@@ -60,12 +47,16 @@ func push(ctx context.Context, stdout io.Writer, reference, dir string) error {
 	if a.Layers, err = describeFiles(dir); err != nil {
 		return err
 	}
-	var c config
-	c.Config.Format, c.ModelFS.Type = "safetensors", "layers"
+	var digests []v1.Hash
 	for _, l := range a.Layers {
-		c.ModelFS.DiffIDs = append(c.ModelFS.DiffIDs, l.Digest)
+		digests = append(digests, l.Digest)
 	}
-	if a.config, err = json.Marshal(c); err != nil {
+	a.config, err = json.Marshal(map[string]any{ // without a time, so that the same folder has the same digest
+		"descriptor": struct{}{},
+		"config":     map[string]string{"format": "safetensors"},
+		"modelfs":    map[string]any{"type": "layers", "diffIds": digests},
+	})
+	if err != nil {
 		return err
 	}
 	a.SchemaVersion, a.Manifest.MediaType, a.ArtifactType = 2, types.OCIManifestSchema1, artifactType
