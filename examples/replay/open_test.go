@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"io"
 	"maps"
 	"net/http"
 	"runtime"
@@ -162,12 +161,11 @@ func openOwn(b *bucket, url string, rank, ranks int) ([]*safetensors.File, error
 
 // openByIndex opens each shard on one rank, which finds it in the index.
 func openByIndex(_ *bucket, url string, rank, ranks int) ([]*safetensors.File, error) {
-	body, err := get(url + indexPath)
+	text, err := new(remote.Client).ReadFile(context.Background(), url+indexPath)
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
-	index, err := safetensors.ReadIndex(body)
+	index, err := safetensors.ReadIndex(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
@@ -192,33 +190,16 @@ func openEach(url string, rank, ranks int, paths []string) (files []*safetensors
 
 // openReplayed opens all shards by their index, from the recorded answers.
 func openReplayed(_ *bucket, url string, _, _ int) ([]*safetensors.File, error) {
-	body, err := get(url + recordingPath)
+	recording, err := new(remote.Client).ReadFile(context.Background(), url+recordingPath)
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
 	answers := new(replay.Transport)
-	if err := answers.Decode(body); err != nil {
+	if err := answers.Decode(bytes.NewReader(recording)); err != nil {
 		return nil, err
 	}
 	f, err := open(answers, url+indexPath)
 	return []*safetensors.File{f}, err
-}
-
-// get requests a whole object until the server accepts it.
-func get(url string) (io.ReadCloser, error) {
-	for range 100 {
-		resp, err := http.Get(url)
-		if err != nil {
-			return nil, err
-		}
-		if resp.StatusCode == http.StatusOK {
-			return resp.Body, nil
-		}
-		resp.Body.Close()
-		time.Sleep(100 * time.Millisecond)
-	}
-	return nil, errors.New("the server is busy")
 }
 
 // record opens the checkpoint once and keeps the answers in the bucket.
