@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gosafetensors/safetensors"
@@ -13,7 +14,10 @@ func gonumMatrix(t safetensors.Tensor) (*mat.Dense, error) {
 	if len(t.Shape()) != 2 || t.Len() == 0 { // which NewDense would panic about
 		return nil, fmt.Errorf("%v is not a matrix with elements", t)
 	}
-	values, err := elements[float64](t)
+	values, err := safetensors.View[float64](t)
+	if errors.Is(err, errors.ErrUnsupported) {
+		values, err = safetensors.Append[float64](nil, t)
+	}
 	if err != nil {
 		return nil, err
 	}

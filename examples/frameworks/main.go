@@ -75,12 +75,3 @@ func open(name string) (*safetensors.File, error) {
 	}
 	return safetensors.Load(name)
 }
-
-// elements returns the elements of t, in place where possible.
-func elements[T safetensors.Element](t safetensors.Tensor) ([]T, error) {
-	values, err := safetensors.View[T](t)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return safetensors.Append[T](nil, t)
-	}
-	return values, err
-}
