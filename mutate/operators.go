@@ -239,15 +239,10 @@ func (s *mutator) isPost(n ast.Stmt) bool {
 
 // condition negates a condition that no other operator negates.
 func (s *mutator) condition(cond ast.Expr) {
-	switch x := cond.(type) {
-	case *ast.BinaryExpr:
-		return
-	case *ast.UnaryExpr:
-		if x.Op == token.NOT {
-			return
-		}
+	_, binary := cond.(*ast.BinaryExpr)
+	if unary, ok := cond.(*ast.UnaryExpr); !binary && !(ok && unary.Op == token.NOT) {
+		s.replace(cond.Pos(), cond.Pos(), "!")
 	}
-	s.replace(cond.Pos(), cond.Pos(), "!")
 }
 
 // literal raises and lowers a number or a character by one.
