@@ -122,11 +122,9 @@ func (r *run) finish() (complete bool, err error) {
 			return false, nil
 		}
 	}
-	if r.index == nil {
-		complete, err = r.checkAll(files)
-	} else if _, found := files[format.IndexFile]; found {
+	if _, found := files[format.IndexFile]; found && r.index != nil {
 		complete, err = true, r.checkLast(files)
-	} else if complete, err = r.checkAll(files); complete {
+	} else if complete, err = r.checkAll(files); complete && r.index != nil {
 		err = r.commit()
 	}
 	if err != nil || !complete {
