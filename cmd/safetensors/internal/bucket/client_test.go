@@ -43,7 +43,9 @@ func kinds(t *testing.T) map[string]kind {
 			return "azblob://models/x?storage_account=127&domain=" + strings.TrimPrefix(u.Host, "127.") + "&protocol=" + u.Scheme
 		}
 	}
-	tokens := answering(t, `{"access_token":"verysecrettoken","token_type":"Bearer","expires_in":3600,"expires_on":"4102444800"}`)
+	server := httptest.NewServer(says(200, `{"access_token":"verysecrettoken","token_type":"Bearer","expires_in":3600,"expires_on":"4102444800"}`, "Content-Type", "application/json"))
+	t.Cleanup(server.Close)
+	tokens := server.URL
 	file := filepath.Join(t.TempDir(), "proof")
 	require.NoError(t, os.WriteFile(file, []byte("verysecretproof"), 0o600))
 	return map[string]kind{
@@ -90,13 +92,6 @@ func setAll(t *testing.T, environment []string, endpoint string) {
 	for i := 0; i < len(environment); i += 2 {
 		t.Setenv(environment[i], strings.ReplaceAll(environment[i+1], "ENDPOINT", endpoint))
 	}
-}
-
-// answering starts a server that says the same to everybody.
-func answering(t *testing.T, text string) (endpoint string) {
-	server := httptest.NewServer(says(200, text, "Content-Type", "application/json"))
-	t.Cleanup(server.Close)
-	return server.URL
 }
 
 // A listener is a server that keeps what it gets.
