@@ -38,10 +38,19 @@ func writeModel(t *testing.T) (name string, size int64) {
 	return name, x.Size()
 }
 
-// TestEmptyFolder: the error names the folder, and not as the file system in it does.
+// TestEmptyFolder: the error names the folder, and not as the file system in it does, even if the
+// name of a file starts with it.
 func TestEmptyFolder(t *testing.T) {
 	dir := t.TempDir()
 	require.EqualError(t, errorOf(newOpener(t).Open(dir)), storage.Shown(dir)+": no .safetensors file in it, and nothing else: file does not exist")
+
+	t.Chdir(dir)
+	require.NoError(t, os.Mkdir("model", 0o777))
+	require.NoError(t, os.WriteFile("model/model.safetensors.index.json", []byte(`{"weight_map":{"x":"x.safetensors"}}`), 0o666))
+	for _, name := range []string{"model", "model/", "model/model.safetensors.index.json"} {
+		require.ErrorContains(t, errorOf(newOpener(t).Open(name)), "model.safetensors.index.json: shard")
+		require.Contains(t, errorOf(newOpener(t).Open(name)).Error(), storage.Shown(name)+": ")
+	}
 }
 
 // TestCounts requires that each byte of a copy is counted once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
@@ -17,17 +18,20 @@ func (s *Session) Named(name string, err error) error {
 		return cause
 	}
 	reason, shown := term.Bare(err), Shown(name)
-	if path, ok := reason.(*fs.PathError); ok && (path.Path == name || path.Path == ".") { // the folder that it is
-		reason = path.Err
+	if path, ok := reason.(*fs.PathError); ok {
+		if _, twice := path.Err.(*fs.PathError); twice || path.Path == name || path.Path == "." { // the folder that it is
+			reason = path.Err
+		}
 	}
-	if names(reason, shown) {
+	if names(reason, name) {
 		shown = ""
 	}
 	return &Error{shown, reason, err}
 }
 
 // names reports whether an error names a source, or a file in it.
-func names(err error, shown string) bool {
+func names(err error, name string) bool {
+	shown := Shown(name)
 	var named *Error
 	var object *bucket.Error
 	var path *fs.PathError
@@ -37,7 +41,8 @@ func names(err error, shown string) bool {
 	case errors.As(err, &object):
 		return strings.HasPrefix(object.URL, shown)
 	case errors.As(err, &path):
-		return strings.HasPrefix(term.Name(path.Path), shown) || names(path.Err, shown)
+		file, in := strings.CutPrefix(filepath.ToSlash(path.Path), strings.TrimRight(filepath.ToSlash(name), "/"))
+		return in && (file == "" || file[0] == '/') || term.Name(path.Path) == shown
 	}
 	return false
 }
