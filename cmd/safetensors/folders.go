@@ -25,7 +25,7 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared, f copyFlags) error {
 		AtOnce: 2, Unchanged: w.src.Unchanged, // each shard may hold some results
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
-	if f.asItIs() && w.src.Layout.Plain && w.src.Layout.Files != nil {
+	if f.asItIs() && w.src.Layout.Plain {
 		if err := c.copies(w, set, dst); err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package source
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
@@ -15,9 +14,8 @@ type Layout struct {
 	Shards map[string]string // the file of each tensor
 	Index  string            // the name of the index; "" if there is none
 
-	// Files are the shards and the index, nil if these can only be read as tensors. Plain says
-	// that they are safetensors, which can be copied as they are: whoever opens a folder with
-	// these names finds them.
+	// Files are the shards and the index. Plain says that they are safetensors, which can be
+	// copied as they are: whoever opens a folder with these names finds them.
 	Files []storage.File
 	Plain bool
 }
@@ -25,23 +23,27 @@ type Layout struct {
 // layoutOf returns the layout of a checkpoint that was opened by a name, from files; nil if the
 // names of its shards are not known.
 func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
-	l := new(Layout)
-	shards := make(map[string]bool)
-	var names []string
-	lone := format.ModelFile
+	l := &Layout{Shards: make(map[string]string), Plain: true}
+	lone := format.ModelFile // the name of a file that has none
 	if len(opened) == 1 {
 		lone = opened[0].Name
 	}
-	l.Shards, names, l.Plain = shardsOf(f, lone)
+	shards := make(map[string]bool) // and whether they were opened
 	folded := make(map[string]bool) // as systems do that know no capitals
-	for _, shard := range names {
-		shards[shard] = true
+	for shard, h := range f.Headers() {
+		shard = cmp.Or(shard, lone)
+		shards[shard] = false
 		folded[strings.ToLower(shard)] = true
+		for _, t := range h.Tensors {
+			l.Shards[t.Name] = shard
+		}
+		l.Plain = l.Plain && isSafetensors(shard)
 	}
 	for _, file := range opened {
+		_, known := shards[file.Name]
 		switch {
-		case shards[file.Name]:
-			delete(shards, file.Name)
+		case known:
+			shards[file.Name] = true
 		case storage.IsIndex(file.Name) || storage.IsTorchIndex(file.Name):
 			l.Index = file.Name
 		default: // opened by way of trial
@@ -49,27 +51,15 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 		}
 		l.Files = append(l.Files, file)
 	}
-	if len(shards) > 0 {
-		return nil
+	for _, found := range shards {
+		if !found {
+			return nil
+		}
 	}
-	if l.Index == "" && name != "." || l.Index != "" && slices.Contains(names, format.ModelFile) {
+	_, single := shards[format.ModelFile]
+	if l.Index == "" && name != "." || l.Index != "" && single {
 		l.Plain = false // an index of some other name, or one that only its own name opens
 	}
-	l.Plain = l.Plain && len(folded) == len(names)
+	l.Plain = l.Plain && len(folded) == len(shards)
 	return l
-}
-
-// shardsOf returns the shard of each tensor, the shards, and whether all are safetensors. A file
-// that has no name is lone.
-func shardsOf(f *safetensors.File, lone string) (of map[string]string, shards []string, plain bool) {
-	of, plain = make(map[string]string), true
-	for shard, h := range f.Headers() {
-		shard = cmp.Or(shard, lone)
-		shards = append(shards, shard)
-		for _, t := range h.Tensors {
-			of[t.Name] = shard
-		}
-		plain = plain && isSafetensors(shard)
-	}
-	return of, shards, plain
 }

@@ -13,7 +13,18 @@ func (c *Checkpoint) Pins() ([]storage.Pin, error) {
 	pins := c.pins
 	switch {
 	case c.parts != nil:
-		return pinsOf(c.parts)
+		for i, part := range c.parts {
+			more, err := part.Pins()
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range more {
+				if i > 0 {
+					p.Name = fmt.Sprintf("%d:%s", i+1, p.Name)
+				}
+				pins = append(pins, p)
+			}
+		}
 	case pins == nil && c.Files == nil:
 		return nil, fmt.Errorf("%s: nothing tells whether it changes", storage.Shown(c.Name))
 	case pins == nil:
@@ -28,22 +39,6 @@ func (c *Checkpoint) Pins() ([]storage.Pin, error) {
 		}
 	}
 	return pins, nil
-}
-
-func pinsOf(sources []*Checkpoint) (all []storage.Pin, err error) {
-	for i, c := range sources {
-		pins, err := c.Pins()
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range pins {
-			if i > 0 {
-				p.Name = fmt.Sprintf("%d:%s", i+1, p.Name)
-			}
-			all = append(all, p)
-		}
-	}
-	return all, nil
 }
 
 // Unchanged returns an error if a local file is no longer what it was when the source

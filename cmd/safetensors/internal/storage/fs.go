@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -69,7 +70,10 @@ func (f *FS) Open(name string) (fs.File, error) {
 			return nil, err
 		}
 		noted.Size, noted.Open = size, f.session.OfReader(name, temp, size).Open
-		info, r, file = sized{info, size}, temp, temp
+		r, file = temp, temp
+		if info, err = temp.Stat(); err != nil {
+			return nil, errors.Join(err, temp.Close())
+		}
 	}
 	f.note(noted)
 	named := described{file, info}
@@ -101,14 +105,6 @@ type described struct {
 }
 
 func (d described) Stat() (fs.FileInfo, error) { return d.info, nil }
-
-// sized is the info of a file whose size a server does not tell.
-type sized struct {
-	fs.FileInfo
-	size int64
-}
-
-func (s sized) Size() int64 { return s.size }
 
 // A localFS is a folder of the operating system. Unlike os.DirFS, it opens regular files
 // only.
