@@ -26,19 +26,24 @@ func WriteFile(name string, write func(io.Writer) error) error {
 	return a.Commit()
 }
 
-// rename gives a file its name and flushes the folder. It opens the folder first, so
-// that an error of that leaves the old file.
+// rename gives a file its name, and flushes that to the disk.
 func rename(temp, name string) error {
-	dir, err := osfile.OpenDir(filepath.Dir(name))
+	return inFolder(filepath.Dir(name), func() error { return os.Rename(temp, name) })
+}
+
+// inFolder has name give a file in a folder its name, and flushes the folder. It opens that
+// first, so that an error leaves the old file.
+func inFolder(folder string, name func() error) error {
+	dir, err := osfile.OpenDir(folder)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if err := os.Rename(temp, name); err != nil {
+	if err := name(); err != nil {
 		return err
 	}
 	if err := dir.Sync(); err != nil {
-		return fmt.Errorf("it was replaced, but may be the old file after a crash: %w", err)
+		return fmt.Errorf("it has its name, but perhaps not after a crash: %w", err)
 	}
 	return nil
 }
@@ -49,14 +54,4 @@ func Writing(data []byte) func(io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	}
-}
-
-// flush flushes the names in a folder to the disk.
-func flush(name string) error {
-	dir, err := osfile.OpenDir(name)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }

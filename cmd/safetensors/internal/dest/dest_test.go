@@ -102,7 +102,7 @@ func stores(t *testing.T, maxBytes int64) map[string]struct {
 		list func() []string
 	}{
 		"bucket": {objects{inMemory, "folder", maxBytes}, func() []string {
-			files, err := objects{inMemory, "folder", maxBytes}.Files(false)
+			files, err := objects{inMemory, "folder", maxBytes}.Files("", false)
 			require.NoError(t, err)
 			return slices.Sorted(maps.Keys(files))
 		}},
@@ -270,7 +270,7 @@ func TestNoURL(t *testing.T) {
 // TestShardError: the error of a shard does not have the library's prefix.
 func TestShardError(t *testing.T) {
 	for kind, s := range stores(t, 16) {
-		err := s.d.(Shared).WriteShard("shard", failingAfter(t, checkpoint(t, "a"), 0), nil, func() error { return nil })
+		err := s.d.(Shared).WriteShard("shard", Shard{Tensors: failingAfter(t, checkpoint(t, "a"), 0)}, nil, func() error { return nil })
 		require.ErrorIs(t, err, errBroken, kind)
 		require.NotContains(t, err.Error(), ": safetensors: ", kind)
 	}

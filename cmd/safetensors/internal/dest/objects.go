@@ -59,8 +59,8 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 	return set.Write(o)
 }
 
-func (o objects) Files(bool) (map[string]Stored, error) {
-	entries, err := fs.ReadDir(o.b.FS(o.folder), ".")
+func (o objects) Files(dir string, _ bool) (map[string]Stored, error) {
+	entries, err := fs.ReadDir(o.b.FS(o.key(dir)), ".")
 	files := make(map[string]Stored, len(entries))
 	for _, e := range entries {
 		if info, _ := e.Info(); !e.IsDir() { // which a list has
@@ -69,8 +69,6 @@ func (o objects) Files(bool) (map[string]Stored, error) {
 	}
 	return files, err
 }
-
-func (o objects) Below(name string) Shared { return objects{b: o.b, folder: o.key(name)} }
 
 func (o objects) Read(name string, n int64) ([]byte, error) { return o.b.Start(o.key(name), n) }
 
@@ -86,14 +84,13 @@ func (o objects) Put(name string, data []byte) error {
 	return o.b.Write(o.key(name), int64(len(data)), Writing(data))
 }
 
-func (o objects) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
-	copyTo := func(w io.Writer) error { return safetensors.Write(w, tensors, metadata) }
-	return o.WriteCopy(name, sizeOf(tensors), copyTo, last)
-}
-
-func (o objects) WriteCopy(name string, size int64, copyTo func(io.Writer) error, last func() error) error {
-	return o.b.Write(o.key(name), size, func(w io.Writer) error {
-		err := copyTo(w)
+func (o objects) WriteShard(name string, s Shard, metadata map[string]string, last func() error) error {
+	if s.CopyTo == nil {
+		s.Size = sizeOf(s.Tensors)
+		s.CopyTo = func(w io.Writer) error { return safetensors.Write(w, s.Tensors, metadata) }
+	}
+	return o.b.Write(o.key(name), s.Size, func(w io.Writer) error {
+		err := s.CopyTo(w)
 		if err == nil && last != nil {
 			err = last()
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,13 +42,18 @@ type ranks struct {
 // Write writes to another folder, which becomes this one when it is complete. Readers of
 // such a checkpoint take all files in its folder for parts of it: it must be empty.
 func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) (err error) {
-	if err := r.checkEmpty(); err != nil {
+	entries, err := os.ReadDir(r.name)
+	if err = ignoreAbsent(err); err == nil && len(entries) > 0 {
+		err = errors.New("is not empty, and the files of ranks need a folder of their own")
+		err = &fs.PathError{Op: "replace", Path: r.name, Err: err}
+	}
+	if err != nil {
 		return err
 	}
 	if err := osfile.MkdirAll(filepath.Dir(r.name)); err != nil {
 		return err
 	}
-	temp := filepath.Join(filepath.Dir(r.name), fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))
+	temp := folder{name: filepath.Dir(r.name)}.temp()
 	if err := os.Mkdir(temp, 0o777); err != nil {
 		return err
 	}
@@ -67,23 +71,10 @@ func (r ranks) Write(tensors map[string]safetensors.Tensor, metadata map[string]
 			return err
 		}
 	}
-	if err := os.Remove(r.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := ignoreAbsent(os.Remove(r.name)); err != nil {
 		return err
 	}
 	return rename(temp, r.name)
-}
-
-// checkEmpty checks that the folder is empty, or does not exist.
-func (r ranks) checkEmpty() error {
-	entries, err := os.ReadDir(r.name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err == nil && len(entries) > 0:
-		err = errors.New("is not empty, and the files of ranks need a folder of their own")
-		return &fs.PathError{Op: "replace", Path: r.name, Err: err}
-	}
-	return err
 }
 
 // piecesOf returns the rows of each tensor that a rank has, as the placement Shard(0)

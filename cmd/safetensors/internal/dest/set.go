@@ -128,26 +128,18 @@ func (s *Set) Write(to Shared) error {
 
 // files returns the files of a folder, and of those in it that shards go into what has their names.
 func (s *Set) files(to Shared) (map[string]Stored, error) {
-	there, err := to.Files(false)
-	if err != nil {
-		return nil, err
-	}
+	there, err := to.Files("", false)
 	folders := make(map[string]map[string]Stored)
 	for name := range s.Shards {
 		dir, base := path.Split(name)
-		if dir == "" {
-			continue
-		}
-		if folders[dir] == nil {
-			if folders[dir], err = to.Below(path.Clean(dir)).Files(false); err != nil {
-				return nil, err
-			}
+		if dir != "" && folders[dir] == nil && err == nil {
+			folders[dir], err = to.Files(path.Clean(dir), false)
 		}
 		if stored, found := folders[dir][base]; found {
 			there[name] = stored
 		}
 	}
-	return there, nil
+	return there, err
 }
 
 // checkAmong returns an error if weights stay in the folder among which the new ones would not be
@@ -223,17 +215,14 @@ func (s *Set) write(to Shared, names map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Shards)) {
 		shard := s.Shards[name]
 		group.Go(func() error {
-			switch {
-			case shard.There:
+			if shard.There {
 				return nil
-			case shard.CopyTo != nil:
-				err := to.WriteCopy(names[name], shard.Size, shard.CopyTo, s.Unchanged)
-				if err == nil && s.Record != nil {
-					err = s.record(to, names[name])
-				}
-				return err
 			}
-			return to.WriteShard(names[name], shard.Tensors, s.Metadata, s.Unchanged)
+			err := to.WriteShard(names[name], shard, s.Metadata, s.Unchanged)
+			if err == nil && s.Record != nil {
+				err = s.record(to, names[name])
+			}
+			return err
 		})
 	}
 	return group.Wait()
@@ -353,7 +342,7 @@ var (
 
 // occupied returns a file of a checkpoint, or of shards without one, "" if there is none.
 func occupied(to Shared) (string, error) {
-	files, err := to.Files(false)
+	files, err := to.Files("", false)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if IsCheckpoint(name) {
 			return to.PathOf(name), nil

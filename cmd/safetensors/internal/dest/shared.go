@@ -27,12 +27,9 @@ type Shared interface {
 	// of that name.
 	Put(name string, data []byte) error
 
-	// Files returns the files in the folder, without folders. If fresh is set, a file
-	// that another process has completed before is among them, on whatever machine.
-	Files(fresh bool) (map[string]Stored, error)
-
-	// Below returns a folder in the folder.
-	Below(name string) Shared
+	// Files returns the files in the folder, or in dir in it, without folders. If fresh is
+	// set, a file that another process has completed before is among them, on whatever machine.
+	Files(dir string, fresh bool) (map[string]Stored, error)
 
 	// Read returns the first n bytes of a file, or all if it is shorter.
 	Read(name string, n int64) ([]byte, error)
@@ -45,11 +42,8 @@ type Shared interface {
 
 	// WriteShard writes a file, which appears complete or not at all. It replaces one of
 	// that name. last is called when all is written: after an error of it, there is no
-	// new file.
-	WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error
-
-	// WriteCopy is WriteShard of what copyTo writes: size bytes, or -1 if that is not known.
-	WriteCopy(name string, size int64, copyTo func(io.Writer) error, last func() error) error
+	// new file. The metadata is that of tensors.
+	WriteShard(name string, s Shard, metadata map[string]string, last func() error) error
 
 	// Open opens the checkpoint in the folder.
 	Open() (*safetensors.File, error)
@@ -87,19 +81,20 @@ func (f folder) path(name string) (string, error) {
 
 // Files changes the folder before it lists it, to have a fresh list: a client of NFS
 // lists what it remembers for up to a minute, unless it has changed the folder itself.
-func (f folder) Files(fresh bool) (map[string]Stored, error) {
+func (f folder) Files(dir string, fresh bool) (map[string]Stored, error) {
 	if fresh {
 		if err := f.touch(); err != nil {
 			return nil, err
 		}
 	}
 	files := make(map[string]Stored)
-	entries, err := os.ReadDir(f.name)
+	dir = f.PathOf(dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return files, ignoreAbsent(err)
 	}
 	for _, e := range entries {
-		info, err := os.Stat(filepath.Join(f.name, e.Name()))
+		info, err := os.Stat(filepath.Join(dir, e.Name()))
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // a temporary file, gone meanwhile
 		case err != nil:
@@ -110,8 +105,6 @@ func (f folder) Files(fresh bool) (map[string]Stored, error) {
 	}
 	return files, nil
 }
-
-func (f folder) Below(name string) Shared { return folder{name: f.PathOf(name)} }
 
 func (f folder) temp() string {
 	return filepath.Join(f.name, fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))
@@ -180,10 +173,7 @@ func (f folder) link(path string, data []byte) error {
 		return err
 	}
 	defer os.Remove(temp)
-	if err := os.Link(temp, path); err != nil {
-		return err
-	}
-	return flush(f.name)
+	return inFolder(f.name, func() error { return os.Link(temp, path) })
 }
 
 func (f folder) Put(name string, data []byte) error {
@@ -197,28 +187,8 @@ func (f folder) Put(name string, data []byte) error {
 	return WriteFile(path, Writing(data))
 }
 
-func (f folder) WriteShard(name string, tensors map[string]safetensors.Tensor, metadata map[string]string, last func() error) error {
-	return f.write(name, func(temp string) error { return safetensors.WriteFile(temp, tensors, metadata) }, last)
-}
-
-// WriteCopy gives a file of package os to copyTo, so that the system can copy.
-func (f folder) WriteCopy(name string, _ int64, copyTo func(io.Writer) error, last func() error) error {
-	return f.write(name, func(temp string) error {
-		file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if err != nil {
-			return err
-		}
-		err = copyTo(file)
-		if err == nil {
-			err = file.Sync()
-		}
-		return cmp.Or(err, file.Close())
-	}, last)
-}
-
-// write gives a file its name when write has written it under a temporary one, flushed to the
-// disk.
-func (f folder) write(name string, write func(temp string) error, last func() error) error {
+// WriteShard gives a file its name when it is written under a temporary one, flushed to the disk.
+func (f folder) WriteShard(name string, s Shard, metadata map[string]string, last func() error) error {
 	path, err := f.path(name)
 	if err != nil {
 		return err
@@ -227,7 +197,11 @@ func (f folder) write(name string, write func(temp string) error, last func() er
 		return err
 	}
 	temp := f.temp()
-	err = write(temp)
+	if s.CopyTo != nil {
+		err = writeCopy(temp, s.CopyTo)
+	} else {
+		err = safetensors.WriteFile(temp, s.Tensors, metadata)
+	}
 	if err == nil && last != nil {
 		err = last()
 	}
@@ -239,6 +213,19 @@ func (f folder) write(name string, write func(temp string) error, last func() er
 		return fmt.Errorf("writing %s: %w", path, term.Bare(err))
 	}
 	return nil
+}
+
+// writeCopy gives a file of package os to copyTo, so that the system can copy.
+func writeCopy(name string, copyTo func(io.Writer) error) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	err = copyTo(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	return cmp.Or(err, file.Close())
 }
 
 func (f folder) Open() (*safetensors.File, error) { return safetensors.Open(f.name) }

@@ -18,7 +18,7 @@ import (
 func (r *run) agree() error {
 	const tries = 10 // others may replace the plan meanwhile
 	for range tries {
-		files, err := r.To.Files(false)
+		files, err := r.To.Files("", false)
 		if err != nil {
 			return err
 		}

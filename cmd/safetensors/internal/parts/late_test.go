@@ -161,7 +161,7 @@ func TestTooManyShards(t *testing.T) {
 	j := jobs(t, 10_001)('1', Part{1, 1})
 	_, err := j.Do()
 	require.ErrorContains(t, err, "more than 10000 shards")
-	files, err := j.To.Files(false)
+	files, err := j.To.Files("", false)
 	require.NoError(t, err)
 	require.Empty(t, files)
 }

@@ -28,7 +28,7 @@ func (r *run) check(s Shard, files map[string]dest.Stored) (bool, error) {
 
 // write writes the shards of the part that are not there.
 func (r *run) write() (*Result, error) {
-	files, err := r.To.Files(false)
+	files, err := r.To.Files("", false)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (r *run) write() (*Result, error) {
 // that fails, another run of the part may have done it, and have swept the temporary files of
 // this one.
 func (r *run) writeShard(s Shard) error {
-	err := r.To.WriteShard(s.Name, r.Shards[s.Name], r.Metadata, func() error {
+	err := r.To.WriteShard(s.Name, dest.Shard{Tensors: r.Shards[s.Name]}, r.Metadata, func() error {
 		err := r.stillPlanned()
 		if err == nil && r.index == nil {
 			err = r.CopyFiles()
@@ -73,7 +73,7 @@ func (r *run) writeShard(s Shard) error {
 	if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, errReplaced) {
 		return err
 	}
-	if files, listErr := r.To.Files(false); listErr == nil {
+	if files, listErr := r.To.Files("", false); listErr == nil {
 		if found, checkErr := r.check(s, files); checkErr == nil && found {
 			return nil
 		}
@@ -113,7 +113,7 @@ func (r *run) stillPlanned() error {
 // finish makes the folder a checkpoint if all its shards are there. Of parts that end at
 // the same time, each has written its shards before, so that the last one sees them all.
 func (r *run) finish() (complete bool, err error) {
-	files, err := r.To.Files(true)
+	files, err := r.To.Files("", true)
 	if err != nil {
 		return false, err
 	}
