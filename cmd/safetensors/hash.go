@@ -31,8 +31,6 @@ same when files are merged or split.
 
 With --part K/N it prints a part of the lines; sort puts those of all N parts together.
 
-Of a SRC on a web server or a hub, only the tensors can be read, with --tensors.
-
 --json prints one line for each SRC:
   {"file": "...", "files": [{"name", "sha256"}, ...],
    "tensors": [{"name", "dtype", "shape", "sha256"}, ...] with --tensors}
