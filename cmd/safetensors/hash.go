@@ -109,9 +109,6 @@ func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *
 		return nil, nil, err
 	}
 	defer src.Close()
-	if src.Files == nil && !tensors {
-		return nil, nil, fmt.Errorf("the bytes of files of %s cannot be read, only its tensors: add --tensors", storage.Shown(name))
-	}
 	var files []storage.File
 	for _, file := range src.Files {
 		if mine() {

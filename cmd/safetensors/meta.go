@@ -91,7 +91,7 @@ func changed(metadata, pairs map[string]string, remove []string) (map[string]str
 // replaceMeta replaces the file or the folder of a source by one with other metadata.
 func (c *command) replaceMeta(src *source.Checkpoint, metadata map[string]string) error {
 	size, index := int64(0), ""
-	local := len(src.Files) > 0 && !src.Joined && !strings.HasPrefix(src.Name, "hf://")
+	local := !src.Joined && !strings.HasPrefix(src.Name, "hf://")
 	for _, file := range src.Files {
 		local = local && file.Path != ""
 		size += file.Size

@@ -25,8 +25,6 @@ func (c *Checkpoint) Pins() ([]storage.Pin, error) {
 				pins = append(pins, p)
 			}
 		}
-	case pins == nil && c.Files == nil:
-		return nil, fmt.Errorf("%s: nothing tells whether it changes", storage.Shown(c.Name))
 	case pins == nil:
 		for _, f := range c.Files {
 			pins = append(pins, storage.Pin{Name: f.Name, Size: f.Size, Tag: f.Tag})

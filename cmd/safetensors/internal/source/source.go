@@ -58,8 +58,7 @@ type Checkpoint struct {
 	// of a program next to the weights, tensors of kinds that safetensors lacks.
 	Refused map[string]error
 
-	// Files are what it consists of, sorted by name. They are nil if only their
-	// tensors can be read.
+	// Files are what it consists of, sorted by name; nil of several sources.
 	Files []storage.File
 
 	// Layout is how a folder, an index or a repository holds it; nil of anything else, and
