@@ -181,20 +181,14 @@ func testCopyRepository(t *testing.T, sizes bool) {
 	require.Empty(t, list(t, "changed"))
 }
 
-// TestCopyOneFileRepository: a model in one file is copied as it is, from a folder too.
-func TestCopyOneFileRepository(t *testing.T) {
-	t.Chdir(t.TempDir())
-	want := writeFolder(t, "shards", 0)
-	mkdir(t, "repo/sub")
-	for _, name := range []string{"repo/model.safetensors", "repo/sub/model.safetensors"} {
-		write(t, name, want["model-00001-of-00003.safetensors"])
-	}
-	h := startFolderHub(t, "repo")
-	for _, src := range []string{"hf://owner/name", "hf://owner/name/sub"} {
-		dst := filepath.Base(src) + "-copy"
-		succeeds(t, "cp", src, dst)
-		require.Equal(t, map[string]string{"model.safetensors": want["model-00001-of-00003.safetensors"]}, tree(t, dst))
-		require.Len(t, h.taken(nil), 1)
+// refuses returns what breaks so that a file cannot be fetched.
+func refuses(name string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.URL.Path == name && wantsAll(r)
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
 	}
 }
 
@@ -205,13 +199,7 @@ func TestContinueRepository(t *testing.T) {
 	want := writeFolder(t, "repo", 0)
 	h := startFolderHub(t, "repo")
 	const second = "/model-00002-of-00003.safetensors"
-	refuse := func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == second && wantsAll(r) {
-			w.WriteHeader(http.StatusForbidden)
-			return true
-		}
-		return false
-	}
+	refuse := refuses(second)
 	for _, damaged := range []bool{false, true} {
 		h.taken(refuse)
 		require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "copy"), "403")
@@ -232,79 +220,43 @@ func TestContinueRepository(t *testing.T) {
 	}
 }
 
-// TestCopyURL: shards of a web server, which gives no sums, are copied as they are.
-func TestCopyURL(t *testing.T) {
-	t.Chdir(t.TempDir())
-	want := writeFolder(t, "web", 0)
-	server := httptest.NewServer(http.FileServer(http.Dir("web")))
-	t.Cleanup(server.Close)
-	succeeds(t, "cp", server.URL+"/model.safetensors.index.json", "copy")
-	require.Equal(t, want, tree(t, "copy"))
-}
-
 // TestContinueURL: shards that have no sums are known again by their sizes, while their tags are
 // those of the copy that ended early.
 func TestContinueURL(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want := writeFolder(t, "web", 0)
-	var mu sync.Mutex
-	var log []string
+	h := startFolderHub(t, "web")
 	const second = "/model-00002-of-00003.safetensors"
-	broken := true
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		if wantsAll(r) {
-			log = append(log, r.URL.Path)
-		}
-		refused := broken && wantsAll(r) && r.URL.Path == second
-		mu.Unlock()
-		if refused {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		http.FileServer(http.Dir("web")).ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	taken := func(refuse bool) []string {
-		mu.Lock()
-		defer mu.Unlock()
-		defer func() { log, broken = nil, refuse }()
-		slices.Sort(log)
-		return log
-	}
-	args := []string{"cp", server.URL + "/model.safetensors.index.json", "copy"}
-	for _, changed := range []bool{false, true} {
+	args := []string{"cp", h.files + "/model.safetensors.index.json", "copy"}
+	begin := func() {
 		require.NoError(t, os.RemoveAll("copy"))
+		h.taken(refuses(second))
 		require.Contains(t, fails(t, 1, args...), "403")
 		require.Equal(t, []string{".safetensors-copy.json", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}, list(t, "copy"))
-		taken(false)
-		if !changed { // a shard of something else with the same size is not taken for a copy
-			write(t, "copy/model-00001-of-00003.safetensors", want["model-00002-of-00003.safetensors"])
-			require.Contains(t, fails(t, 1, args...), "model-00001-of-00003.safetensors exists; --force replaces it")
-			require.NoError(t, os.RemoveAll("copy"))
-			taken(true)
-			require.Contains(t, fails(t, 1, args...), "403")
-			taken(false)
-		}
-		if changed {
-			later := time.Now().Add(time.Hour)
-			require.NoError(t, os.Chtimes("web/model-00001-of-00003.safetensors", later, later))
-			require.Contains(t, fails(t, 1, args...), "model-00001-of-00003.safetensors exists; --force replaces it")
-			continue
-		}
-		succeeds(t, args...)
-		require.Equal(t, []string{second}, taken(true))
-		require.Equal(t, want, tree(t, "copy"), "and the record is gone")
-		require.Contains(t, fails(t, 1, args...), "exists; --force replaces it")
+		h.taken(nil)
 	}
+	const replaced = "model-00001-of-00003.safetensors exists; --force replaces it"
+	begin() // a shard of something else with the same size is not taken for a copy
+	write(t, "copy/model-00001-of-00003.safetensors", want["model-00002-of-00003.safetensors"])
+	require.Contains(t, fails(t, 1, args...), replaced)
+	begin()
+	succeeds(t, args...)
+	require.Equal(t, []string{second}, h.taken(nil))
+	require.Equal(t, want, tree(t, "copy"), "and the record is gone")
+	require.Contains(t, fails(t, 1, args...), "exists; --force replaces it")
+	begin()
+	later := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes("web/model-00001-of-00003.safetensors", later, later))
+	require.Contains(t, fails(t, 1, args...), replaced)
+
 	// Nor are the shards of an earlier checkpoint, which have the same names and sizes.
 	require.NoError(t, os.RemoveAll("copy"))
 	writeFolder(t, "old", 9)
 	succeeds(t, "cp", "old", "copy")
-	taken(true)
+	h.taken(refuses(second))
 	require.Contains(t, fails(t, 1, append(args, "--force")...), "403")
 	require.Equal(t, "equal\n", succeeds(t, "diff", "old", "copy"))
-	taken(false)
+	h.taken(nil)
 	succeeds(t, append(args, "--force")...)
 	require.Equal(t, "equal\n", succeeds(t, "diff", "web", "copy"))
 }
@@ -322,7 +274,7 @@ func TestCopyNames(t *testing.T) {
 }
 
 // TestCopyPipelinePart: a folder of a pipeline on the hub keeps the names of diffusers, and has
-// variants.
+// variants. A model in one file is copied as it is.
 func TestCopyPipelinePart(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want := writeFolder(t, "shards", 0)
@@ -331,11 +283,17 @@ func TestCopyPipelinePart(t *testing.T) {
 	write(t, "repo/unet/config.json", "{}\n")
 	write(t, "repo/unet/diffusion_pytorch_model.safetensors", one)
 	write(t, "repo/unet/diffusion_pytorch_model.fp16.safetensors", two)
-	startFolderHub(t, "repo")
+	h := startFolderHub(t, "repo")
 	succeeds(t, "cp", "hf://owner/name/unet", "unet", "--with-files")
+	require.Len(t, h.taken(nil), 1)
 	require.Equal(t, map[string]string{"config.json": "{}\n", "diffusion_pytorch_model.safetensors": one}, tree(t, "unet"))
 	succeeds(t, "cp", "hf://owner/name/unet", "half", "--variant", "fp16")
 	require.Equal(t, map[string]string{"diffusion_pytorch_model.fp16.safetensors": two}, tree(t, "half"))
 	require.Contains(t, fails(t, 1, "ls", "hf://owner/name/unet", "--variant", "bf16"), "no file of the variant bf16")
 	require.Contains(t, fails(t, 1, "ls", "hf://owner/name"), "unet")
+	write(t, "repo/model.safetensors", two)
+	h.taken(nil)
+	succeeds(t, "cp", "hf://owner/name", "whole")
+	require.Equal(t, map[string]string{"model.safetensors": two}, tree(t, "whole"))
+	require.Len(t, h.taken(nil), 1)
 }
