@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -73,42 +72,29 @@ func startBucket(t *testing.T, ctx context.Context) *bucket.Bucket {
 	return b
 }
 
-// stores are the ways to a folder: in a bucket, by a file:// URL, and by its
-// path.
-func stores(t *testing.T, maxBytes int64) map[string]struct {
+// A store is a folder, and lists the files in it.
+type store struct {
 	d    Destination
 	list func() []string
-} {
-	inMemory := startBucket(t, t.Context())
-	dir := t.TempDir()
-	inFiles, err := Parse(t.Context(), "file://"+filepath.ToSlash(dir)+"/bucket/folder", io.Discard, maxBytes)
-	require.NoError(t, err)
-	plain, err := Parse(t.Context(), filepath.Join(dir, "plain"), io.Discard, maxBytes)
-	require.NoError(t, err)
-	read := func(folder string) func() []string {
-		return func() (names []string) {
-			entries, err := os.ReadDir(folder)
-			if !errors.Is(err, os.ErrNotExist) {
-				require.NoError(t, err)
-			}
-			for _, e := range entries {
-				names = append(names, e.Name())
-			}
-			return names
-		}
-	}
-	return map[string]struct {
-		d    Destination
-		list func() []string
-	}{
-		"bucket": {objects{inMemory, "folder", maxBytes}, func() []string {
-			files, err := objects{inMemory, "folder", maxBytes}.Files("", false)
+}
+
+// stores are the ways to a folder: in a bucket, by a file:// URL, and by its path.
+func stores(t *testing.T, maxBytes int64) map[string]store {
+	all := make(map[string]store)
+	add := func(kind string, d Destination) {
+		all[kind] = store{d, func() []string {
+			files, err := d.(Shared).Files("", false)
 			require.NoError(t, err)
 			return slices.Sorted(maps.Keys(files))
-		}},
-		"files": {inFiles, read(filepath.Join(dir, "bucket", "folder"))},
-		"plain": {plain, read(filepath.Join(dir, "plain"))},
+		}}
 	}
+	add("bucket", objects{startBucket(t, t.Context()), "folder", maxBytes})
+	for kind, name := range map[string]string{"files": "file://" + filepath.ToSlash(t.TempDir()) + "/bucket/folder", "plain": filepath.Join(t.TempDir(), "plain")} {
+		d, err := Parse(t.Context(), name, io.Discard, maxBytes)
+		require.NoError(t, err)
+		add(kind, d)
+	}
+	return all
 }
 
 // shardsOfThree and shardsOfTwo match the files of a checkpoint that has replaced one:
@@ -208,6 +194,8 @@ func TestCancelledUpload(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// TestParse: what cannot be written to is no local folder of that name, and the error does not
+// show what may be a secret in a URL.
 func TestParse(t *testing.T) {
 	defer func(saved []*format.Format) { format.Table = saved }(format.Table)
 	write := func(w io.Writer, tensors map[string]safetensors.Tensor, _ map[string]string) error {
@@ -222,9 +210,13 @@ func TestParse(t *testing.T) {
 	format.Table = append(slices.Clone(format.Table),
 		&format.Format{Name: "xyz file", Endings: []string{".xyz"}, Write: write},
 		&format.Format{Name: "tiny file", Endings: []string{".tiny"}, Open: format.Table[1].Open})
-	for _, name := range []string{"", "x.gguf", "x.BIN", "x.tiny", "x.tiny/", "ftp://x/y", "file://host/x", "file:///x?y", "https://x/y.safetensors", "x.pt/"} {
+	for _, name := range []string{"", "x.gguf", "x.BIN", "x.tiny", "x.tiny/", "ftp://me:secret@host/x", "file://host/x", "file:///x?y", "hf://owner/name", "https://host/x?sig=secret", "https://x/y.safetensors", "x.pt/"} {
 		_, err := Parse(t.Context(), name, io.Discard, 0)
 		require.ErrorAs(t, err, new(UsageError), name)
+		require.NotContains(t, err.Error(), "secret")
+		_, err = ParseRanks(name, 2)
+		require.ErrorAs(t, err, new(UsageError), name)
+		require.NotContains(t, err.Error(), "secret")
 	}
 	for _, name := range []string{"x.safetensors", "-", "file:///x.safetensors", "x.xyz"} {
 		_, err := Parse(t.Context(), name, io.Discard, 10)
@@ -254,19 +246,6 @@ func TestParse(t *testing.T) {
 	require.Equal(t, "[a b]", string(text))
 }
 
-// TestNoURL: what cannot be written to is no local folder of that name, and the error does not
-// show what may be a secret in a URL.
-func TestNoURL(t *testing.T) {
-	for _, name := range []string{"hf://owner/name", "https://host/x?sig=secret", "ftp://me:secret@host/x"} {
-		_, err := Parse(t.Context(), name, io.Discard, 0)
-		require.ErrorAs(t, err, new(UsageError), name)
-		require.NotContains(t, err.Error(), "secret")
-		_, err = ParseRanks(name, 2)
-		require.ErrorAs(t, err, new(UsageError), name)
-		require.NotContains(t, err.Error(), "secret")
-	}
-}
-
 // TestShardError: the error of a shard does not have the library's prefix.
 func TestShardError(t *testing.T) {
 	for kind, s := range stores(t, 16) {
@@ -276,46 +255,22 @@ func TestShardError(t *testing.T) {
 	}
 }
 
-// TestWriteFile: a link is replaced, not what it leads to; the mode stays; another kind
-// of file is refused; an error leaves the old file and nothing else.
+// TestWriteFile: an error leaves the old file and nothing else.
 func TestWriteFile(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) error {
-		return WriteFile(filepath.Join(dir, name), func(w io.Writer) error {
-			_, err := io.WriteString(w, text)
-			return err
-		})
+	name := filepath.Join(t.TempDir(), "a")
+	for _, text := range []string{"old", "new"} {
+		require.NoError(t, WriteFile(name, Writing([]byte(text))))
 	}
-	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
-		return string(text)
-	}
-	require.NoError(t, write("a", "old"))
-	require.NoError(t, os.Chmod(filepath.Join(dir, "a"), 0o600))
-	require.NoError(t, write("a", "new"))
-	require.Equal(t, "new", read("a"))
-	info, err := os.Stat(filepath.Join(dir, "a"))
-	require.NoError(t, err)
-	if runtime.GOOS != "windows" {
-		require.Equal(t, os.FileMode(0o600), info.Mode())
-		require.NoError(t, os.Symlink("a", filepath.Join(dir, "link")))
-		require.NoError(t, write("link", "other"))
-		require.Equal(t, "new", read("a"))
-		require.Equal(t, "other", read("link"))
-		require.NoError(t, os.Remove(filepath.Join(dir, "link")))
-	}
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o777))
-	require.ErrorContains(t, write("folder", "x"), "is a directory")
-	require.NoError(t, os.Remove(filepath.Join(dir, "folder")))
-	err = WriteFile(filepath.Join(dir, "a"), func(w io.Writer) error {
+	err := WriteFile(name, func(w io.Writer) error {
 		io.WriteString(w, "half")
 		return errBroken
 	})
 	require.ErrorIs(t, err, errBroken)
-	require.ErrorContains(t, err, filepath.Join(dir, "a"))
-	require.Equal(t, "new", read("a"))
-	entries, err := os.ReadDir(dir)
+	require.ErrorContains(t, err, name)
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(text))
+	entries, err := os.ReadDir(filepath.Dir(name))
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 }
