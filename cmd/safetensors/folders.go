@@ -46,12 +46,17 @@ func (f *copyFlags) asItIs() bool {
 	return true
 }
 
-// copies has the files of the source copied as they are, unless they are there.
+// copies has the files of the source copied as they are, unless they are there: by their sums if
+// both are at hand, or else by a record.
 func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
-	set.AtOnce, set.Record = 0, recordOf(w.src.Layout.Files)
-	for _, file := range w.src.Layout.Files {
+	files := w.src.Layout.Files
+	sums := !storage.IsURL(dst.PathOf(".")) && !slices.ContainsFunc(files, func(f storage.File) bool { return f.Path == "" && f.Hub == nil })
+	if set.AtOnce = 0; !sums {
+		set.Record = recordOf(files)
+	}
+	for _, file := range files {
 		if file.Name != w.src.Layout.Index {
-			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: c.found(file, dst.PathOf(file.Name)), Stays: hasSum(file)}
+			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: sums && c.found(file, dst.PathOf(file.Name)), Stays: sums}
 			continue
 		}
 		var text bytes.Buffer
@@ -63,12 +68,12 @@ func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 	return nil
 }
 
-// recordOf returns the sizes and tags of files as they are now; nil if sums tell more, or if nothing
-// tells whether they change.
+// recordOf returns the sizes and tags of files as they are now; nil if nothing tells whether they
+// change.
 func recordOf(files []storage.File) []byte {
 	var pins []storage.Pin
 	for _, file := range files {
-		if file.Tag == "" || file.Size < 0 || hasSum(file) {
+		if file.Tag == "" || file.Size < 0 {
 			return nil
 		}
 		pins = append(pins, storage.Pin{Name: file.Name, Size: file.Size, Tag: file.Tag})
@@ -76,9 +81,6 @@ func recordOf(files []storage.File) []byte {
 	record, _ := json.Marshal(pins)
 	return record
 }
-
-// hasSum reports whether a copy of a file is known again by its sum.
-func hasSum(f storage.File) bool { return f.Path != "" || f.Hub != nil }
 
 // deal puts each tensor into the shard that has it in the source, or what it is made of. The names
 // of the shards stay, unless some have no tensor left or are of another format.
@@ -116,7 +118,7 @@ func (w *copyJob) deal(set *dest.Set) {
 // found reports whether a local file is a copy of one of the source, by their sums.
 func (c *command) found(file storage.File, path string) bool {
 	info, err := os.Stat(path)
-	if err != nil || file.Size >= 0 && info.Size() != file.Size || !hasSum(file) {
+	if err != nil || file.Size >= 0 && info.Size() != file.Size {
 		return false
 	}
 	there := storage.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,6 +167,39 @@ func TestContinueFolder(t *testing.T) {
 	require.Equal(t, tree(t, "other"), tree(t, "copy"))
 	succeeds(t, "cp", "repo", "repo", "--force")
 	require.Equal(t, want, tree(t, "repo"), "a folder may be copied to itself")
+}
+
+// TestContinueUpload: nor are those that are in a bucket, whose sums would be downloads.
+func TestContinueUpload(t *testing.T) {
+	s := clouds(t)["s3"]
+	want := writeFolder(t, "repo", 0)
+	handler, mu, broken := s.faults.Handler, sync.Mutex{}, true
+	var put []string
+	s.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		name := filepath.Base(r.URL.Path)
+		shard := r.Method == http.MethodPut && strings.HasSuffix(name, ".safetensors")
+		if shard {
+			put = append(put, name)
+		}
+		refused := broken && shard && name == "model-00002-of-00003.safetensors"
+		mu.Unlock()
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	fails(t, 1, "cp", "repo", s.at("repo"))
+	mu.Lock()
+	put, broken = nil, false
+	mu.Unlock()
+	succeeds(t, "cp", "repo", s.at("repo"))
+	require.NotContains(t, put, "model-00001-of-00003.safetensors")
+	require.Contains(t, put, "model-00002-of-00003.safetensors")
+	succeeds(t, "cp", s.at("repo"), "copy")
+	require.Equal(t, want, tree(t, "copy"))
+	require.Len(t, s.objects(), len(want), "and the record is gone")
 }
 
 // TestFolderThatChanges: a shard that is replaced after it was opened is an error, and the index

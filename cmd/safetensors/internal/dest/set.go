@@ -31,7 +31,7 @@ type Set struct {
 
 	// Record says of what the shards are copies. While they are written, it is in the folder with
 	// the versions of those that are complete: a Set with the same one finds these. It is nil
-	// where sums tell.
+	// where sums tell, or nothing does.
 	Record []byte
 
 	// AtOnce is how many shards are written concurrently; 0 is what suits the folder.
