@@ -158,7 +158,7 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 	case !storage.IsURL(name):
 		return o.openLocal(c, name)
 	}
-	place, err := o.Away(name, isForeign)
+	place, err := o.Away(name)
 	if err != nil {
 		return err
 	}
@@ -193,12 +193,6 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 		return false, errNotLocal
 	}
 	return false, nil
-}
-
-// isForeign reports whether a file is one of another format than safetensors, by its name.
-func isForeign(name string) bool {
-	f := format.ByName(name)
-	return f != nil && f.Open != nil
 }
 
 // openPlace opens a file, an index or a folder, wherever it is.

@@ -147,7 +147,7 @@ func (f *Folder) CompleteFrom(s *Session, repo, commit, dir string) {
 		return
 	}
 	f.list = func() ([]Pin, error) {
-		place, err := s.Away("hf://"+path.Join(repo+"@"+commit, dir), nil)
+		place, err := s.Away("hf://"+path.Join(repo+"@"+commit, dir))
 		if errors.Is(err, errors.ErrUnsupported) {
 			return list()
 		}

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 )
 
@@ -18,7 +18,7 @@ import (
 type FS struct {
 	session *Session
 	files   fs.FS
-	spool   func(name string) bool // reports whether a file is downloaded before it is read
+	away    bool // files of other formats are downloaded before they are read
 
 	mu     sync.Mutex
 	opened []File
@@ -38,16 +38,6 @@ func (f *FS) Opened() []File {
 func (f *FS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(f.files, name) }
 func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.files, name) }
 
-// statOpen describes a file where only its content tells.
-func (f *FS) statOpen(name string) (fs.FileInfo, error) {
-	file, err := f.files.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return file.Stat()
-}
-
 func (f *FS) Open(name string) (fs.File, error) {
 	file, err := f.files.Open(name)
 	if err != nil {
@@ -63,7 +53,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 		return file, nil
 	}
 	noted := f.describe(name, info)
-	if f.spool != nil && f.spool(name) {
+	if other := format.ByName(name); f.away && other != nil && other.Open != nil {
 		temp, size, err := f.session.Spool(stream{file, f.session})
 		file.Close()
 		if err != nil {
@@ -71,22 +61,18 @@ func (f *FS) Open(name string) (fs.File, error) {
 		}
 		noted.Size, noted.Open = size, f.session.OfReader(name, temp, size).Open
 		r, file = temp, temp
-		if info, err = temp.Stat(); err != nil {
-			return nil, errors.Join(err, temp.Close())
-		}
 	}
 	f.note(noted)
-	named := described{file, info}
 	if m, ok := f.session.Meter(r).(meteredRanges); ok {
 		return struct {
-			described
+			fs.File
 			meteredRanges
-		}{named, m}, nil
+		}{file, m}, nil
 	}
 	return struct {
-		described
+		fs.File
 		metered
-	}{named, metered{r, f.session}}, nil
+	}{file, metered{r, f.session}}, nil
 }
 
 // note notes a file, which may be opened several times, concurrently.
@@ -97,14 +83,6 @@ func (f *FS) note(file File) {
 		f.opened = append(f.opened, file)
 	}
 }
-
-// described is a file of which more is known than it says.
-type described struct {
-	fs.File
-	info fs.FileInfo
-}
-
-func (d described) Stat() (fs.FileInfo, error) { return d.info, nil }
 
 // A localFS is a folder of the operating system. Unlike os.DirFS, it opens regular files
 // only.

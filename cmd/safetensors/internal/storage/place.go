@@ -27,12 +27,11 @@ type Place struct {
 func IsURL(name string) bool { return strings.Contains(name, "://") }
 
 // Away returns the place of a URL: hf://OWNER/NAME[@REVISION][/FILE], that of an object or a folder
-// in a bucket, or that of a file on a web server. Of hubs and web servers, files for which spool
-// is true are downloaded before they are read.
-func (s *Session) Away(name string, spool func(name string) bool) (*Place, error) {
+// in a bucket, or that of a file on a web server.
+func (s *Session) Away(name string) (*Place, error) {
 	switch {
 	case strings.HasPrefix(name, "hf://"):
-		return s.onHub(name, spool)
+		return s.onHub(name)
 	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
 		files, err := new(remote.Client).FS(s.Context, name)
 		if err != nil {
@@ -42,14 +41,14 @@ func (s *Session) Away(name string, spool func(name string) bool) (*Place, error
 		if err != nil || path.Base(u.Path) == "." || path.Base(u.Path) == "/" {
 			return nil, errors.New("is not the URL of a file")
 		}
-		return &Place{FS: &FS{session: s, files: files, spool: spool}, Name: path.Base(u.Path)}, nil
+		return &Place{FS: &FS{session: s, files: files, away: true}, Name: path.Base(u.Path)}, nil
 	case bucket.IsURL(name):
 		return s.inBucket(name)
 	}
 	return nil, errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file")
 }
 
-func (s *Session) onHub(name string, spool func(name string) bool) (*Place, error) {
+func (s *Session) onHub(name string) (*Place, error) {
 	repo, revision, file, err := SplitHub(name)
 	if err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func (s *Session) onHub(name string, spool func(name string) bool) (*Place, erro
 	if !info.IsDir() {
 		dir, base = path.Split(file)
 	}
-	return &Place{FS: &FS{session: s, files: subFS{files, path.Clean(dir)}, spool: spool}, Name: base, Listed: true, Commit: commit}, nil
+	return &Place{FS: &FS{session: s, files: subFS{files, path.Clean(dir)}, away: true}, Name: base, Listed: true, Commit: commit}, nil
 }
 
 // inBucket returns the place of a key. Its ending says what it is, so that opening it is one request.

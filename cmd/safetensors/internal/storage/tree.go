@@ -60,7 +60,7 @@ func (s *Session) tree(t *Tree, name string, follow bool, skip func(string) bool
 	case name == "-":
 		return errors.New("expected a file, a folder, a bucket or the URL of a file")
 	case IsURL(name):
-		place, err := s.Away(name, nil)
+		place, err := s.Away(name)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,11 @@ func (s *Session) tree(t *Tree, name string, follow bool, skip func(string) bool
 func (t *Tree) list(f *FS, name string, follow bool, skip func(string) bool) error {
 	info, err := f.Stat(name)
 	if errors.Is(err, errors.ErrUnsupported) { // of a web server
-		info, err = f.statOpen(name)
+		var file fs.File
+		if file, err = f.files.Open(name); err == nil {
+			defer file.Close()
+			info, err = file.Stat()
+		}
 	}
 	if err != nil {
 		return err
