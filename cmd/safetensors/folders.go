@@ -103,10 +103,7 @@ func (w *copyJob) deal(set *dest.Set) {
 		shards[shard][name] = t
 	}
 	set.Index = w.src.Layout.Index
-	files := make(map[string]bool)
-	for _, file := range stored {
-		files[file] = true
-	}
+	files := slices.Compact(slices.Sorted(maps.Values(stored)))
 	if !w.src.Layout.Plain || len(shards) < len(files) {
 		shards, set.Index = numberedAnew(shards, stemOf(files))
 	}
@@ -153,12 +150,11 @@ func nearest(name string, sorted []string) (best string) {
 
 // stemOf returns how the names of new shards start: as diffusers and peft name theirs, or as
 // transformers does.
-func stemOf(files map[string]bool) string {
+func stemOf(files []string) string {
 	for _, stem := range []string{"adapter_model", "diffusion_pytorch_model"} {
-		for file := range files {
-			if strings.HasPrefix(file, stem+".") || strings.HasPrefix(file, stem+"-") {
-				return stem
-			}
+		starts := func(file string) bool { return strings.HasPrefix(file, stem+".") || strings.HasPrefix(file, stem+"-") }
+		if slices.ContainsFunc(files, starts) {
+			return stem
 		}
 	}
 	return "model"

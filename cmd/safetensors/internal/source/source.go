@@ -172,22 +172,19 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 		return false, err
 	}
 	dir, err := hub.CacheDir(repo, revision)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
 	if err == nil {
 		c.pins = []storage.Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // a commit
 		at := filepath.Join(dir, filepath.FromSlash(file))
-		err := o.openLocal(c, at)
+		err = o.openLocal(c, at)
 		if err == nil && !o.Local && c.Folder != nil {
 			if info, err := os.Stat(at); err == nil && !info.IsDir() {
 				file = path.Dir(file)
 			}
 			c.Folder.CompleteFrom(&o.Session, repo, filepath.Base(dir), file)
 		}
-		if !errors.Is(err, fs.ErrNotExist) { // else it is not all of the repository
-			return true, err
-		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) { // else the cache has not all of the repository
+		return true, err
 	}
 	if o.Local {
 		return false, errNotLocal

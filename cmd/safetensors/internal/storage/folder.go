@@ -27,8 +27,8 @@ const maxSideFile = 64 << 20
 type Folder struct {
 	read func(name string) ([]byte, error)
 
-	// list returns the files that are no larger than maxSideFile. It is nil of the folder
-	// of a file: who names a file does not mean its neighbors.
+	// list returns the files that come along. It is nil of the folder of a file: who names a
+	// file does not mean its neighbors.
 	list func() ([]Pin, error)
 
 	mu     sync.Mutex
@@ -91,7 +91,6 @@ func (f *Folder) SideFiles() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files = slices.DeleteFunc(files, func(p Pin) bool { return !comesAlong(p.Name) })
 	f.listed = files
 	names := make([]string, len(files))
 	for i, p := range files {
@@ -147,7 +146,7 @@ func (f *Folder) CompleteFrom(s *Session, repo, commit, dir string) {
 		return
 	}
 	f.list = func() ([]Pin, error) {
-		place, err := s.Away("hf://"+path.Join(repo+"@"+commit, dir))
+		place, err := s.Away("hf://" + path.Join(repo+"@"+commit, dir))
 		if errors.Is(err, errors.ErrUnsupported) {
 			return list()
 		}
