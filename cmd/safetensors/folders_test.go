@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/rclone/gofakes3"
+	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
 )
 
@@ -171,61 +173,49 @@ func TestContinueFolder(t *testing.T) {
 
 // TestContinueUpload: nor are those that are in a bucket, whose sums would be downloads.
 func TestContinueUpload(t *testing.T) {
-	s := clouds(t)["s3"]
+	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
 	want := writeFolder(t, "repo", 0)
-	handler, mu, broken := s.faults.Handler, sync.Mutex{}, true
-	var put []string
-	s.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		name := filepath.Base(r.URL.Path)
-		shard := r.Method == http.MethodPut && strings.HasSuffix(name, ".safetensors")
-		if shard {
-			put = append(put, name)
-		}
-		refused := broken && shard && name == "model-00002-of-00003.safetensors"
-		mu.Unlock()
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/model-00002-of-00003.safetensors")
 		if refused {
 			w.WriteHeader(http.StatusForbidden)
-			return
 		}
-		handler.ServeHTTP(w, r)
-	}))
-	fails(t, 1, "cp", "repo", s.at("repo"))
-	mu.Lock()
-	put, broken = nil, false
-	mu.Unlock()
-	succeeds(t, "cp", "repo", s.at("repo"))
-	require.NotContains(t, put, "model-00001-of-00003.safetensors")
-	require.Contains(t, put, "model-00002-of-00003.safetensors")
-	succeeds(t, "cp", s.at("repo"), "copy")
+		return refused
+	})
+	fails(t, 1, "cp", "repo", "s3://models/repo")
+	s.setFault(nil)
+	s.requests()
+	succeeds(t, "cp", "repo", "s3://models/repo")
+	log := s.requests()
+	require.NotContains(t, log, "PUT /models/repo/model-00001-of-00003.safetensors")
+	require.Contains(t, log, "PUT /models/repo/model-00002-of-00003.safetensors")
+	succeeds(t, "cp", "s3://models/repo", "copy")
 	require.Equal(t, want, tree(t, "copy"))
-	require.Len(t, s.objects(), len(want), "and the record is gone")
+	require.Len(t, s.objects(t), len(want), "and the record is gone")
 }
 
 // TestFolderThatChanges: a shard that is replaced after it was opened is an error, and the index
 // does not appear.
 func TestFolderThatChanges(t *testing.T) {
-	s := clouds(t)["s3"]
+	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
 	want := writeFolder(t, "repo", 0)
 	writeFolder(t, "other", 1)
-	succeeds(t, "cp", "repo", s.at("repo"))
+	succeeds(t, "cp", "repo", "s3://models/repo")
 	other := must(os.ReadFile("other/model-00002-of-00003.safetensors"))
-	handler, opened := s.faults.Handler, false
-	s.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if second := strings.HasSuffix(r.URL.Path, "/repo/model-00002-of-00003.safetensors"); second && opened && r.Method == http.MethodGet {
+	var opened atomic.Bool
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		changed := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/repo/model-00002-of-00003.safetensors") && opened.Swap(true)
+		if changed {
 			w.Header().Set("ETag", `"another"`)
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(other))
-			return
-		} else if second && r.Method == http.MethodGet {
-			opened = true
 		}
-		handler.ServeHTTP(w, r)
-	}))
-	require.Contains(t, fails(t, 1, "cp", s.at("repo"), "copy"), "has changed since it was opened")
+		return changed
+	})
+	require.Contains(t, fails(t, 1, "cp", "s3://models/repo", "copy"), "has changed since it was opened")
 	require.Equal(t, []string{".safetensors-copy.json", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}, list(t, "copy"))
 	first := must(os.Stat("copy/model-00001-of-00003.safetensors"))
-	s.faults.serve(handler)
-	succeeds(t, "cp", s.at("repo"), "copy")
+	s.setFault(nil)
+	succeeds(t, "cp", "s3://models/repo", "copy")
 	require.Equal(t, want, tree(t, "copy"))
 	require.True(t, os.SameFile(first, must(os.Stat("copy/model-00001-of-00003.safetensors"))), "it is not copied again")
 }
