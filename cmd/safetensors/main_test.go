@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,13 +116,18 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// tree returns the contents of the files in a folder.
+// tree returns the contents of the files in a folder, and in those in it.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
-	for _, name := range list(t, dir) {
-		text := must(os.ReadFile(filepath.Join(dir, name)))
-		files[name] = string(text)
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files[name] = string(must(os.ReadFile(filepath.Join(dir, name))))
+		}
+		return err
+	})
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
 	}
 	return files
 }

@@ -2,6 +2,7 @@ package dest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -209,9 +210,7 @@ func (s *Set) record(to Shared, name string) error {
 // write writes the shards that are not there.
 func (s *Set) write(to Shared, names map[string]string) error {
 	var group errgroup.Group
-	if group.SetLimit(to.AtOnce()); s.AtOnce > 0 {
-		group.SetLimit(min(s.AtOnce, to.AtOnce()))
-	}
+	group.SetLimit(min(cmp.Or(s.AtOnce, to.AtOnce()), to.AtOnce()))
 	for _, name := range slices.Sorted(maps.Keys(s.Shards)) {
 		shard := s.Shards[name]
 		group.Go(func() error {
