@@ -47,6 +47,12 @@ func TestTorchAway(t *testing.T) {
 		}
 		require.Contains(t, fails(t, 1, "ls", at+"/one/absent.bin"), "absent.bin")
 	}
+	write(t, "repo/bad/pytorch_model.bin", "PK\x03\x04 and so on")
+	for _, name := range []string{"hf://owner/name/bad", "hf://owner/name/bad/pytorch_model.bin"} {
+		said := fails(t, 1, "ls", name)
+		require.Contains(t, said, "zip")
+		require.NotContains(t, said, "model.safetensors")
+	}
 	requests()
 	succeeds(t, "cp", "-q", "hf://owner/name", "half", "--except", "complex", "--dtype", "f16", "--max-shard-size", "1GB")
 	require.Contains(t, string(must(os.ReadFile("half/config.json"))), "float16")

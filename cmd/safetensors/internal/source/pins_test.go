@@ -1,12 +1,9 @@
 package source
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -59,26 +56,5 @@ func TestPinsOfURL(t *testing.T) {
 		defer c.Close()
 		pins := must(c.Pins())
 		require.Equal(t, want, pins)
-	}
-}
-
-func TestHubOfOtherFormats(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasPrefix(r.URL.Path, "/api/models/o/n/"):
-			fmt.Fprintf(w, `{"sha":"%040d","siblings":[{"rfilename":"pytorch_model.bin"}]}`, 1)
-		case path.Base(r.URL.Path) == "pytorch_model.bin":
-			io.WriteString(w, "PK\x03\x04 and so on")
-		default:
-			http.NotFound(w, r)
-		}
-	}))
-	t.Cleanup(server.Close)
-	t.Setenv("HF_ENDPOINT", server.URL)
-	t.Setenv("HF_HOME", t.TempDir())
-	for _, name := range []string{"hf://o/n/pytorch_model.bin", "hf://o/n"} {
-		err := errorOf(newOpener(t).Open(name))
-		require.ErrorContains(t, err, "zip")
-		require.NotContains(t, err.Error(), "model.safetensors")
 	}
 }

@@ -52,8 +52,7 @@ func (f *Folder) ReadFile(name string) ([]byte, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	known, found := f.files[name]
-	if found && (known.err != nil || known.data != nil) {
+	if known := f.files[name]; known.err != nil || known.data != nil {
 		return known.data, known.err
 	}
 	data, err := f.read(name)
