@@ -1,46 +1,37 @@
 package dcp
 
 import (
-	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// A chunk is the data of a part of a tensor: within a file, in a file of torch.save or in
-// one of safetensors, which is opened by the first read.
-type chunk struct {
-	entry  io.ReaderAt
-	length int64
-	dtype  safetensors.DType
-	sizes  []int
-	place  string
-	open   func() (io.ReaderAt, error)
-}
+// A lazy reader is opened by the first read: that of a chunk, the part of a tensor in a file
+// of torch.save or in one of safetensors.
+type lazy func() (io.ReaderAt, error)
 
 // ReadAt implements io.ReaderAt.
-func (c *chunk) ReadAt(p []byte, off int64) (int, error) {
-	r, err := c.open()
+func (open lazy) ReadAt(p []byte, off int64) (int, error) {
+	r, err := open()
 	if err != nil {
 		return 0, err
 	}
 	return r.ReadAt(p, off)
 }
 
-// look returns the tensor in a file of torch.save.
-func (c *chunk) look() (t safetensors.Tensor, err error) {
-	e := &edges{r: c.entry, size: c.length}
+// look returns the only tensor in a file of torch.save.
+func look(r io.ReaderAt, size int64) (t safetensors.Tensor, err error) {
+	e := &edges{r: r, size: size}
 	e.keep()
 	defer e.drop()
-	held, err := torch.NewFile(e, c.length)
+	held, err := torch.NewFile(e, size)
 	if err != nil {
 		return t, err
 	}
 	if t, err = held.Tensor("tensor"); err != nil || held.Len() != 1 {
-		err = &safetensors.FormatError{Offset: -1, Reason: fmt.Sprintf("%d tensors, one of %v %v is expected", held.Len(), c.dtype, c.sizes)}
+		err = broken("", "%d tensors, one is expected", held.Len())
 	}
 	return t, err
 }
@@ -85,17 +76,6 @@ func (e *edges) ReadAt(p []byte, off int64) (int, error) {
 		return copy(p, e.tail[off-tail:]), nil
 	}
 	return e.r.ReadAt(p, off)
-}
-
-// check checks that a tensor is what .metadata says.
-func (c *chunk) check(t safetensors.Tensor, err error) (io.ReaderAt, error) {
-	if err == nil && (t.DType() != c.dtype || !slices.Equal(t.Shape(), c.sizes)) {
-		err = &safetensors.FormatError{Offset: -1, Reason: fmt.Sprintf("it holds %v, %v %v is expected", t, c.dtype, c.sizes)}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.place, bare(err))
-	}
-	return t, nil
 }
 
 // A model is the place of a safetensors file, which ends where the file does that it is in.

@@ -133,10 +133,7 @@ func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err
 		}
 		pieces = append(pieces, p)
 	}
-	if len(pieces) > 0 {
-		return tile(t.name, box{make([]int, len(t.size)), t.size}, pieces)
-	}
-	return without(t.name, dtype, t.size)
+	return tile(t.name, dtype, t.size, pieces)
 }
 
 // find returns where a chunk is. PyTorch looks it up by its offsets, too.
@@ -160,29 +157,33 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 	if size := in.info.Size(); s.offset > size || s.length > size-s.offset {
 		return safetensors.Tensor{}, broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)
 	}
-	c := &chunk{
-		entry:  io.NewSectionReader(in, s.offset, s.length),
-		length: s.length,
-		dtype:  dtype,
-		sizes:  sizes,
-		place:  fmt.Sprintf("byte %d of %.200q", s.offset, s.file),
-	}
-	t, err := safetensors.NewTensorAt(dtype, sizes, c)
+	place := fmt.Sprintf("byte %d of %.200q", s.offset, s.file)
+	var held func() (safetensors.Tensor, error)
+	t, err := safetensors.NewTensorAt(dtype, sizes, lazy(sync.OnceValues(func() (io.ReaderAt, error) {
+		t, err := held()
+		if err == nil && (t.DType() != dtype || !slices.Equal(t.Shape(), sizes)) {
+			err = broken("", "it holds %v, %v %v is expected", t, dtype, sizes)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", place, bare(err))
+		}
+		return t, nil
+	})))
 	if err != nil {
 		return t, broken(name, "%v", bare(err))
 	}
-	look := c.look
 	if s.length == t.Size() { // a file of torch.save would be longer
-		look = f.saved(in, name, s)
+		held = f.saved(in, name, s)
+	} else {
+		held = func() (safetensors.Tensor, error) { return look(io.NewSectionReader(in, s.offset, s.length), s.length) }
 	}
-	c.open = sync.OnceValues(func() (io.ReaderAt, error) { return c.check(look()) })
 	// torch.save has all elements of a chunk once. No bytes are in two chunks: each is
 	// looked into, which may take long.
 	if t.Size() > s.length {
-		return t, broken(name, "the chunk at %v: %v does not fit into the %d bytes at %s", b.begin, t, s.length, c.place)
+		return t, broken(name, "the chunk at %v: %v does not fit into the %d bytes at %s", b.begin, t, s.length, place)
 	}
 	if f.left -= s.length; f.left < 0 {
-		return t, broken(name, "the chunk at %v, %d bytes at %s, shares bytes with others: all chunks together are larger than their files", b.begin, s.length, c.place)
+		return t, broken(name, "the chunk at %v, %d bytes at %s, shares bytes with others: all chunks together are larger than their files", b.begin, s.length, place)
 	}
 	return t, nil
 }

@@ -87,29 +87,17 @@ func newPiece(name string, t safetensors.Tensor, s *shard) (piece, error) {
 // least that has them all.
 func joinTensor(name string, pieces []piece) (safetensors.Tensor, error) {
 	first := &pieces[0]
-	all := box{make([]int, len(first.end)), make([]int, len(first.end))}
+	shape := make([]int, len(first.end))
 	for i := range pieces {
 		p := &pieces[i]
-		if p.tensor.DType() != first.tensor.DType() || len(p.end) != len(all.end) {
+		if p.tensor.DType() != first.tensor.DType() || len(p.end) != len(shape) {
 			return safetensors.Tensor{}, broken(name, "%v is %v, %v is %v", p, p.tensor, first, first.tensor)
 		}
 		for k, n := range p.end {
-			all.end[k] = max(all.end[k], n)
+			shape[k] = max(shape[k], n)
 		}
 	}
-	if all.empty() {
-		return without(name, first.tensor.DType(), all.end)
-	}
-	return tile(name, all, distinct(pieces))
-}
-
-// without returns a tensor of a shape without elements.
-func without(name string, dtype safetensors.DType, shape []int) (safetensors.Tensor, error) {
-	t, err := safetensors.NewTensor(dtype, shape, []byte{})
-	if err != nil {
-		return t, broken(name, "%v", bare(err))
-	}
-	return t, nil
+	return tile(name, first.tensor.DType(), shape, distinct(pieces))
 }
 
 // distinct returns the pieces that hold elements, one of each box: ranks may hold

@@ -151,7 +151,7 @@ func readTensor(u *pickle.Unpickler, name string, o *pickle.Object) (tensor, err
 		}
 		t.chunks = append(t.chunks, b)
 	}
-	return t, t.checkVolume()
+	return t, nil
 }
 
 // readBox reads a ChunkStorageMetadata of a tensor of that size. PyTorch does not check
@@ -179,41 +179,6 @@ func readBox(u *pickle.Unpickler, v any, size []int) (b box, err error) {
 		b.end[i] += b.begin[i]
 	}
 	return b, nil
-}
-
-// checkVolume checks that the chunks have as many elements as the tensor. If they do
-// and leave no hole, none overlap.
-func (t *tensor) checkVolume() error {
-	all, ok := volume(t.size)
-	if !ok {
-		return fmt.Errorf("its size %v overflows", t.size)
-	}
-	left := all
-	for _, b := range t.chunks {
-		n, _ := volume(b.sizes()) // at most that of the tensor
-		if left -= n; left < 0 {
-			return fmt.Errorf("its chunks overlap: they have more elements than its size %v", t.size)
-		}
-	}
-	if left > 0 {
-		return fmt.Errorf("its chunks leave holes: they lack %d of the %d elements of its size %v", left, all, t.size)
-	}
-	return nil
-}
-
-// volume returns the number of elements, unless it overflows.
-func volume(sizes []int) (n int, ok bool) {
-	if slices.Contains(sizes, 0) {
-		return 0, true
-	}
-	n = 1
-	for _, size := range sizes {
-		if n*size/size != n {
-			return 0, false
-		}
-		n *= size
-	}
-	return n, true
 }
 
 func (c *checkpoint) readStorage(u *pickle.Unpickler, fields *pickle.Dict) error {

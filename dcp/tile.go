@@ -39,14 +39,7 @@ func (b box) sizes() []int {
 	return sizes
 }
 
-func (b box) empty() bool {
-	for i := range b.begin {
-		if b.begin[i] == b.end[i] {
-			return true
-		}
-	}
-	return false
-}
+func (b box) empty() bool { return slices.Contains(b.sizes(), 0) }
 
 // with returns b with other limits in one dimension.
 func (b box) with(dim, begin, end int) box {
@@ -77,11 +70,19 @@ type tiling struct {
 // would nest as deep as there are files.
 const maxDepth = 64
 
-// tile joins pieces, none of them empty, that fill a box without overlap. Any
+// tile joins pieces, none of them empty, that fill a tensor without overlap. Any
 // tiling will do: a mesh of ranks makes a grid, which is cut between the pieces,
 // along the outermost dimension first. Where every cut crosses a piece, the piece is
 // sliced.
-func tile(name string, all box, pieces []piece) (safetensors.Tensor, error) {
+func tile(name string, dtype safetensors.DType, shape []int, pieces []piece) (safetensors.Tensor, error) {
+	all := box{make([]int, len(shape)), shape}
+	if all.empty() {
+		t, err := safetensors.NewTensor(dtype, shape, []byte{})
+		if err != nil {
+			return t, broken(name, "%v", bare(err))
+		}
+		return t, nil
+	}
 	t := &tiling{name: name, count: len(pieces), parts: 8 * len(pieces)}
 	for dim := range all.begin {
 		part := func(p piece) bool { return p.begin[dim] != all.begin[dim] || p.end[dim] != all.end[dim] }
