@@ -2,6 +2,7 @@ package dcp_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,21 +18,11 @@ func peeled(n, rank int) []*safetensors.File {
 	size, x, y := n/2+1, 0, 0
 	var ranks []pieces
 	piece := func(rows, columns int) {
-		shape, offsets := make([]int, rank), make([]int, rank)
-		for i := range shape {
-			shape[i] = 1
-		}
+		shape, offsets := slices.Repeat([]int{1}, rank), make([]int, rank)
 		shape[rank-2], shape[rank-1] = rows, columns
 		offsets[rank-2], offsets[rank-1] = x, y
-		t, err := safetensors.NewTensor(safetensors.U8, shape, make([]byte, rows*columns))
-		if err != nil {
-			panic(err)
-		}
-		p, err := dcp.NewPiece(t, offsets...)
-		if err != nil {
-			panic(err)
-		}
-		ranks = append(ranks, pieces{"x": p})
+		x := must(safetensors.NewTensor(safetensors.U8, shape, make([]byte, rows*columns)))
+		ranks = append(ranks, pieces{"x": must(dcp.NewPiece(x, offsets...))})
 	}
 	for i := range n - 1 {
 		if i%2 == 0 {

@@ -14,14 +14,16 @@ import (
 // A box is the indices from begin up to end in each dimension.
 type box struct{ begin, end []int }
 
-// of returns the piece of a tensor in a box.
-func (b box) of(t testing.TB, x safetensors.Tensor) dcp.Piece {
-	t.Helper()
-	var ranges []safetensors.Range
-	for i := range b.begin {
-		ranges = append(ranges, safetensors.Span(b.begin[i], b.end[i]))
+// cut returns a rank for each box, with the piece of a tensor in it.
+func cut(x safetensors.Tensor, boxes []box) (ranks []pieces) {
+	for _, b := range boxes {
+		var ranges []safetensors.Range
+		for i := range b.begin {
+			ranges = append(ranges, safetensors.Span(b.begin[i], b.end[i]))
+		}
+		ranks = append(ranks, pieces{"x": must(dcp.NewPiece(must(x.Slice(ranges...)), b.begin...))})
 	}
-	return must(dcp.NewPiece(must(x.Slice(ranges...)), b.begin...))
+	return ranks
 }
 
 // cutUp cuts a box in two, n times over. Multiples of unit are left whole in the last
@@ -69,11 +71,7 @@ func TestTilings(t *testing.T) {
 			boxes = append(boxes, boxes[rng.IntN(len(boxes))])
 		}
 		rng.Shuffle(len(boxes), func(i, k int) { boxes[i], boxes[k] = boxes[k], boxes[i] })
-		var ranks []pieces
-		for _, b := range boxes {
-			ranks = append(ranks, pieces{"x": b.of(t, x)})
-		}
-		f := joined(ranks...)
+		f := joined(cut(x, boxes)...)
 		got := must(f.Tensor("x"))
 		requireSame(t, x, got, fmt.Sprint(round, boxes))
 		var ranges []safetensors.Range
@@ -140,10 +138,7 @@ func TestPinwheel(t *testing.T) {
 		}
 		boxes = next
 		x := random(rng, safetensors.U16, 81, 81, 2)
-		var ranks []pieces
-		for _, b := range boxes {
-			ranks = append(ranks, pieces{"x": b.of(t, x)})
-		}
+		ranks := cut(x, boxes)
 		rng.Shuffle(len(ranks), func(i, k int) { ranks[i], ranks[k] = ranks[k], ranks[i] })
 		f := joined(ranks...)
 		requireTensors(t, map[string]safetensors.Tensor{"x": x}, f)
@@ -177,11 +172,7 @@ func TestTilingsAgainstNaive(t *testing.T) {
 		}
 		tiles, shape := naiveTiling(boxes)
 		x := random(rng, safetensors.U8, shape...)
-		var ranks []pieces
-		for _, b := range boxes {
-			ranks = append(ranks, pieces{"x": b.of(t, x)})
-		}
-		f, err := dcp.Assemble(parsed(ranks...)...)
+		f, err := dcp.Assemble(parsed(cut(x, boxes)...)...)
 		require.Equal(t, tiles, err == nil, "%v: %v", boxes, err)
 		if tiles {
 			tilings++
