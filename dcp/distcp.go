@@ -15,6 +15,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 	"github.com/gosafetensors/safetensors/internal/torchtype"
 )
 
@@ -77,7 +78,7 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err
 		}
 	}
 	if whole, err = safetensors.FileOf(tensors, nil, f.close); err != nil { // names that safetensors cannot have
-		return nil, broken("", "%v", bare(err))
+		return nil, broken("", "%v", prefix.Strip(err))
 	}
 	return whole, nil
 }
@@ -116,7 +117,7 @@ func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err
 		return joined, fmt.Errorf("tensor %s: %w", quote(t.name), unsupported{fmt.Errorf("safetensors has no dtype for %v", t.dtype)})
 	}
 	if err := dtype.UnmarshalText([]byte(row.Safetensors)); err != nil {
-		return joined, bare(err)
+		return joined, prefix.Strip(err)
 	}
 	var pieces []piece
 	for _, b := range t.chunks {
@@ -165,12 +166,12 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 			err = broken("", "it holds %v, %v %v is expected", t, dtype, sizes)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", place, bare(err))
+			return nil, fmt.Errorf("%s: %w", place, prefix.Strip(err))
 		}
 		return t, nil
 	})))
 	if err != nil {
-		return t, broken(name, "%v", bare(err))
+		return t, broken(name, "%v", prefix.Strip(err))
 	}
 	if s.length == t.Size() { // a file of torch.save would be longer
 		held = f.saved(in, name, s)

@@ -6,14 +6,7 @@ import (
 	"io/fs"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/prefix"
 )
-
-// prefixed puts the library's prefix before an error that leaves this package.
-func prefixed(err error) error { return prefix.Add(err) }
-
-// bare takes it from an error of package safetensors.
-func bare(err error) error { return prefix.Strip(err) }
 
 // openError says which directory could not be opened, unless the error says which file.
 func openError(dir string, err error) error {

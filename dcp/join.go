@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // Assemble joins the checkpoint from open files, wherever they come from: package
@@ -16,20 +17,20 @@ import (
 // result owns the files: its Close closes them. After an error they stay open.
 func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
 	if err := checkCount(len(files)); err != nil {
-		return nil, prefixed(err)
+		return nil, prefix.Add(err)
 	}
 	shards := make([]shard, len(files))
 	for i, f := range files {
 		if f == nil {
-			return nil, prefixed(fmt.Errorf("file %d of %d is nil", i+1, len(files)))
+			return nil, prefix.Add(fmt.Errorf("file %d of %d is nil", i+1, len(files)))
 		}
 		shards[i] = shard{name: fmt.Sprintf("file %d", i+1), file: f}
 		if err := shards[i].readOffsets(); err != nil {
-			return nil, prefixed(err)
+			return nil, prefix.Add(err)
 		}
 	}
 	f, err := join(shards)
-	return f, prefixed(err)
+	return f, prefix.Add(err)
 }
 
 // join joins the tensors of files, whose offsets have been read.
@@ -45,7 +46,7 @@ func join(shards []shard) (*safetensors.File, error) {
 		}
 	}
 	f, err := safetensors.FileOf(tensors, metadataOf(shards), func() error { return closeAll(shards) })
-	return f, bare(err)
+	return f, prefix.Strip(err)
 }
 
 // piecesOf returns the pieces of each tensor, file by file, and drops the offsets.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // An Opener opens checkpoints as the funcs Open and OpenFS do, which are its methods for the
@@ -55,9 +56,9 @@ func (o Opener) Open(dir string) (*safetensors.File, error) {
 func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 	switch {
 	case fsys == nil:
-		return nil, prefixed(&fs.PathError{Op: "open", Path: dir, Err: errors.New("the fs.FS is nil")})
+		return nil, prefix.Add(&fs.PathError{Op: "open", Path: dir, Err: errors.New("the fs.FS is nil")})
 	case !fs.ValidPath(dir):
-		return nil, prefixed(&fs.PathError{Op: "open", Path: dir, Err: fs.ErrInvalid})
+		return nil, prefix.Add(&fs.PathError{Op: "open", Path: dir, Err: fs.ErrInvalid})
 	}
 	return o.open(dir, fsys, dir, func(name string) (*safetensors.File, error) {
 		return safetensors.OpenFS(fsys, path.Join(dir, name))
@@ -91,7 +92,7 @@ func (o Opener) open(name string, fsys fs.FS, dir string, openFile func(string) 
 		f, err = openShards(names, openFile)
 	}
 	if err != nil {
-		return nil, prefixed(openError(name, err))
+		return nil, prefix.Add(openError(name, err))
 	}
 	return f, nil
 }
@@ -110,7 +111,7 @@ func openShards(names []string, open func(string) (*safetensors.File, error)) (j
 	err = parallel.Do(shardsAtOnce, int64(len(shards)), func(i int64) error {
 		f, err := open(names[i])
 		if err != nil {
-			return bare(err)
+			return prefix.Strip(err)
 		}
 		shards[i] = shard{name: quote(names[i]), file: f}
 		return shards[i].readOffsets()

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // A box is the indices of a part of a tensor: in each dimension those from begin up
@@ -79,7 +80,7 @@ func tile(name string, dtype safetensors.DType, shape []int, pieces []piece) (sa
 	if all.empty() {
 		t, err := safetensors.NewTensor(dtype, shape, []byte{})
 		if err != nil {
-			return t, broken(name, "%v", bare(err))
+			return t, broken(name, "%v", prefix.Strip(err))
 		}
 		return t, nil
 	}
@@ -211,7 +212,7 @@ func (t *tiling) inside(half box, pieces []piece, dim int) ([]piece, error) {
 			ranges[dim] = safetensors.Span(begin-p.begin[dim], end-p.begin[dim])
 			var err error
 			if p.tensor, err = p.tensor.Slice(ranges...); err != nil {
-				return nil, broken(t.name, "cutting %v: %v", &p, bare(err))
+				return nil, broken(t.name, "cutting %v: %v", &p, prefix.Strip(err))
 			}
 			p.box = p.with(dim, begin, end)
 		}
@@ -224,7 +225,7 @@ func (t *tiling) inside(half box, pieces []piece, dim int) ([]piece, error) {
 func (t *tiling) concat(dim int, parts []safetensors.Tensor) (safetensors.Tensor, error) {
 	joined, err := safetensors.Concat(dim, parts...)
 	if err != nil {
-		return joined, broken(t.name, "%v", bare(err))
+		return joined, broken(t.name, "%v", prefix.Strip(err))
 	}
 	return joined, nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // A Piece is a part of a tensor: the elements of a box of indices. It is an immutable
@@ -26,7 +27,7 @@ type Piece struct {
 func NewPiece(t safetensors.Tensor, offsets ...int) (Piece, error) {
 	p, err := pieceAt(t, offsets)
 	if err != nil {
-		return Piece{}, prefixed(fmt.Errorf("a piece of %v: %w", t, err))
+		return Piece{}, prefix.Add(fmt.Errorf("a piece of %v: %w", t, err))
 	}
 	return p, nil
 }
@@ -63,7 +64,7 @@ func pieceAt(t safetensors.Tensor, offsets []int) (Piece, error) {
 func (p Piece) Shard(dim, i, n int) (Piece, error) {
 	s, err := p.shard(dim, i, n)
 	if err != nil {
-		return Piece{}, prefixed(fmt.Errorf("shard %d of %d along dimension %d of %v: %w", i, n, dim, p.tensor, err))
+		return Piece{}, prefix.Add(fmt.Errorf("shard %d of %d along dimension %d of %v: %w", i, n, dim, p.tensor, err))
 	}
 	return s, nil
 }
@@ -90,7 +91,7 @@ func (p Piece) shard(dim, i, n int) (Piece, error) {
 	ranges[dim] = safetensors.Span(begin, end)
 	t, err := p.tensor.Slice(ranges...)
 	if err != nil {
-		return Piece{}, bare(err)
+		return Piece{}, prefix.Strip(err)
 	}
 	offsets := slices.Clone(p.offsets)
 	if offsets[dim] += begin; begin == end {

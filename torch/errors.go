@@ -8,12 +8,6 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// prefixed puts the library's prefix before an error that leaves this package.
-func prefixed(err error) error { return prefix.Add(err) }
-
-// bare takes it from an error of package safetensors.
-func bare(err error) error { return prefix.Strip(err) }
-
 // A readError is an error of a reader: the bytes are not at fault.
 type readError struct{ err error }
 
@@ -37,7 +31,7 @@ func broken(tensor string, err error) error {
 	if read := (*readError)(nil); errors.As(err, &read) {
 		return err
 	}
-	return &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: bare(err).Error()}
+	return &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: prefix.Strip(err).Error()}
 }
 
 // An unsupported is why safetensors cannot hold an entry.

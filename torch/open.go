@@ -141,7 +141,7 @@ func (o Opener) openIndex(in folder, name string) (*safetensors.File, error) {
 		return c.file(file.Close)
 	})
 	if err != nil || len(skipped) == 0 {
-		return f, bare(err)
+		return f, prefix.Strip(err)
 	}
 	tensors := maps.Collect(f.Tensors())
 	maps.DeleteFunc(tensors, func(name string, _ safetensors.Tensor) bool { return skipped[name] })

@@ -53,13 +53,13 @@ func NewFile(r io.ReaderAt, size int64) (*safetensors.File, error) { return Open
 func Keys(r io.ReaderAt, size int64) ([]string, error) {
 	top, _, err := load(r, size)
 	if err != nil {
-		return nil, prefixed(err)
+		return nil, prefix.Add(err)
 	}
 	var keys []string
 	text := 0
 	for d := range make(counts).dicts(top, true) {
 		if text += len(d.key); text > maxText {
-			return nil, prefixed(broken("", errTooMuch))
+			return nil, prefix.Add(broken("", errTooMuch))
 		}
 		keys = append(keys, d.key)
 	}
@@ -69,29 +69,29 @@ func Keys(r io.ReaderAt, size int64) ([]string, error) {
 // Open is the func Open, with what o says.
 func (o Opener) Open(name string) (*safetensors.File, error) {
 	f, err := o.open(system, name)
-	return f, prefixed(err)
+	return f, prefix.Add(err)
 }
 
 // OpenFS is the func OpenFS, with what o says.
 func (o Opener) OpenFS(fsys fs.FS, name string) (*safetensors.File, error) {
 	switch {
 	case fsys == nil:
-		return nil, prefixed(prefix.OpenError(name, errors.New("the fs.FS is nil")))
+		return nil, prefix.Add(prefix.OpenError(name, errors.New("the fs.FS is nil")))
 	case !fs.ValidPath(name):
-		return nil, prefixed(prefix.OpenError(name, fs.ErrInvalid))
+		return nil, prefix.Add(prefix.OpenError(name, fs.ErrInvalid))
 	}
 	f, err := o.open(folderOf(fsys), name)
-	return f, prefixed(err)
+	return f, prefix.Add(err)
 }
 
 // NewFile is the func NewFile, with what o says.
 func (o Opener) NewFile(r io.ReaderAt, size int64) (*safetensors.File, error) {
 	c, err := o.read(r, size)
 	if err != nil {
-		return nil, prefixed(err)
+		return nil, prefix.Add(err)
 	}
 	f, err := c.file(nil)
-	return f, prefixed(err)
+	return f, prefix.Add(err)
 }
 
 // serial returns o with a Skip that is not called concurrently, and the names that it was
