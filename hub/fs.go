@@ -63,11 +63,14 @@ func (f fileSystem) below(dir string) []FileInfo {
 	if dir == "." {
 		return f.sorted
 	}
-	search := func(after string) int {
-		i, _ := slices.BinarySearchFunc(f.sorted, after, func(file FileInfo, name string) int { return cmp.Compare(file.Name, name) })
-		return i
-	}
-	return f.sorted[search(dir+"/"):search(dir+"0")] // the digit follows the slash
+	first, _ := f.search(dir + "/")
+	after, _ := f.search(dir + "0") // the digit follows the slash
+	return f.sorted[first:after]
+}
+
+// search returns where a file is, or would be, among the sorted ones.
+func (f fileSystem) search(name string) (int, bool) {
+	return slices.BinarySearchFunc(f.sorted, name, func(file FileInfo, name string) int { return cmp.Compare(file.Name, name) })
 }
 
 func (f fileSystem) Stat(name string) (fs.FileInfo, error) {
@@ -82,11 +85,10 @@ func (f fileSystem) entry(name string) (entry, error) {
 	if !fs.ValidPath(name) {
 		return entry{}, fs.ErrInvalid
 	}
-	below := f.below(name)
-	if len(below) > 0 || name == "." {
+	if name == "." || len(f.below(name)) > 0 {
 		return entry{name: path.Base(name), dir: true, sys: f.snapshot}, nil
 	}
-	i, found := slices.BinarySearchFunc(f.sorted, name, func(file FileInfo, name string) int { return cmp.Compare(file.Name, name) })
+	i, found := f.search(name)
 	if !found {
 		return entry{}, fs.ErrNotExist
 	}
@@ -111,9 +113,9 @@ func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 		base, _, dir := strings.Cut(rest, "/")
 		switch {
 		case !dir:
-			entries = append(entries, entryOf(file))
+			entries = append(entries, fs.FileInfoToDirEntry(entryOf(file)))
 		case base != last:
-			entries = append(entries, entry{name: base, dir: true, sys: f.snapshot})
+			entries = append(entries, fs.FileInfoToDirEntry(entry{name: base, dir: true, sys: f.snapshot}))
 			last = base
 		}
 	}
@@ -171,13 +173,11 @@ type entry struct {
 
 func entryOf(f FileInfo) entry { return entry{path.Base(f.Name), f.Size, false, f} }
 
-func (e entry) Name() string               { return e.name }
-func (e entry) Size() int64                { return e.size }
-func (e entry) IsDir() bool                { return e.dir }
-func (e entry) ModTime() time.Time         { return time.Time{} }
-func (e entry) Sys() any                   { return e.sys }
-func (e entry) Type() fs.FileMode          { return e.Mode().Type() }
-func (e entry) Info() (fs.FileInfo, error) { return e, nil }
+func (e entry) Name() string       { return e.name }
+func (e entry) Size() int64        { return e.size }
+func (e entry) IsDir() bool        { return e.dir }
+func (e entry) ModTime() time.Time { return time.Time{} }
+func (e entry) Sys() any           { return e.sys }
 
 func (e entry) Mode() fs.FileMode {
 	if e.dir {
@@ -203,10 +203,9 @@ func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
 	if n > 0 && len(d.entries) == 0 {
 		return nil, io.EOF
 	}
-	if n <= 0 {
+	if n <= 0 || n > len(d.entries) {
 		n = len(d.entries)
 	}
-	n = min(n, len(d.entries))
 	read := d.entries[:n]
 	d.entries = d.entries[n:]
 	return read, nil
