@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -50,38 +50,38 @@ func tensorOf(storage string, offset int64, shape, strides string) string {
 	return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + num(offset) + shape + strides + "\x89}tR"
 }
 
+// whole4 is a tensor of all four elements of the storage.
+var whole4 = tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+
 func dictOf(v string) string { return "\x80\x02}" + str("w") + v + "s." }
 
 const float4 = "torch\nFloatStorage"
 
 // TestHandMade: a pickle made of these parts is read.
 func TestHandMade(t *testing.T) {
-	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))))
-	c := must(openAll(bytes.NewReader(data), int64(len(data)), ""))
+	c := must(openBytes(zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1)))), ""))
 	b := make([]byte, 12)
 	must(c.tensors["w"].ReadAt(b, 0))
 	require.Equal(t, "456789abcdef", string(b))
 
 	// Python 2: a list of pairs, and strings that are bytes.
-	data = zipOf(t, "\x80\x02ccollections\nOrderedDict\n](U\x01w"+
+	data := zipOf(t, "\x80\x02ccollections\nOrderedDict\n](U\x01w"+
 		tensorOf(storageOf(float4, "0", 4), 0, "(t", "(t")+"\x86e\x85R.")
-	c = must(openAll(bytes.NewReader(data), int64(len(data)), ""))
+	c = must(openBytes(data, ""))
 	require.Equal(t, "F32 []", c.tensors["w"].String())
 }
 
 // TestTotal: tensors that are small enough each may be too large together.
 func TestTotal(t *testing.T) {
 	w := tensorOf(storageOf(float4, "0", 4), 0, nums(1<<27), nums(0))
-	data := zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+"u.")
-	must(openAll(bytes.NewReader(data), int64(len(data)), ""))
-	data = zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+str("c")+w+"u.")
-	_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
+	must(openBytes(zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+"u."), ""))
+	_, err := openBytes(zipOf(t, "\x80\x02}("+str("a")+w+str("b")+w+str("c")+w+"u."), "")
 	require.ErrorContains(t, err, `tensor "c": F32 [134217728] is too large for this file`)
 }
 
 // TestMembers: members other than the pickle and the storages.
 func TestMembers(t *testing.T) {
-	pickle := dictOf(tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1)))
+	pickle := dictOf(whole4)
 	for name, test := range map[string]struct{ member, content, want string }{
 		"byte order":      {"a/byteorder", "middle", `unknown byte order "middle"`},
 		"two pickles":     {"b/data.pkl", "", `a zip archive with two pickles, "a/data.pkl" and "b/data.pkl"`},
@@ -89,8 +89,7 @@ func TestMembers(t *testing.T) {
 		"other pickle":    {"a/b/data.pkl", "", ""},
 		"other constants": {"b/constants.pkl", "", ""},
 	} {
-		data := zipOf(t, pickle, [2]string{test.member, test.content})
-		_, err := openAll(bytes.NewReader(data), int64(len(data)), "")
+		_, err := openBytes(zipOf(t, pickle, [2]string{test.member, test.content}), "")
 		if test.want == "" {
 			require.NoError(t, err, name)
 			continue
@@ -154,22 +153,19 @@ func TestHostilePickle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := zipOf(t, test.pickle)
-			before := allocated()
-			c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
-			require.Less(t, allocated()-before, uint64(1<<20))
-			if err == nil { // else it is an error of an entry
-				for _, err = range c.refused {
-				}
-			}
-			require.ErrorContains(t, err, test.want)
+			require.Less(t, testplatform.Allocated(func() { require.ErrorContains(t, refusal(data), test.want) }), uint64(1<<20))
 		})
 	}
 }
 
-func allocated() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.TotalAlloc
+// refusal returns the error of a file, or of an entry that is left out.
+func refusal(data []byte) error {
+	c, err := openBytes(data, "")
+	if err == nil {
+		for _, err = range c.refused {
+		}
+	}
+	return err
 }
 
 // TestBombs: small pickles that stand for much, and cyclic ones.
@@ -202,14 +198,11 @@ func TestBombs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := zipOf(t, test.pickle)
-			before := allocated()
-			require.ErrorContains(t, errorOf(openAll(bytes.NewReader(data), int64(len(data)), "")), test.want)
-			require.Less(t, allocated()-before, uint64(1<<30))
+			require.Less(t, testplatform.Allocated(func() { require.ErrorContains(t, errorOf(openBytes(data, "")), test.want) }), uint64(1<<30))
 		})
 	}
 	// The key of a user follows a cycle as far as it is long, and no further.
-	data := zipOf(t, "\x80\x02}q\x00"+str("a")+"h\x00s.")
-	_, err := openAll(bytes.NewReader(data), int64(len(data)), strings.Repeat("a.", 20)+"b")
+	_, err := openBytes(zipOf(t, "\x80\x02}q\x00"+str("a")+"h\x00s."), strings.Repeat("a.", 20)+"b")
 	require.ErrorContains(t, err, "there is no ")
 }
 
@@ -245,7 +238,7 @@ func TestHostileLegacy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := legacyOf(test.object, test.keys, test.data)
-			c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
+			c, err := openBytes(data, "")
 			if test.want != "" {
 				require.ErrorContains(t, err, test.want)
 				return
@@ -264,7 +257,7 @@ func TestEverySmallChange(t *testing.T) {
 	for _, name := range []string{"state_dict", "legacy4"} {
 		data := must(os.ReadFile(filepath.Join("testdata", name+".pt")))
 		for n := range data {
-			require.Error(t, errorOf(openAll(bytes.NewReader(data[:n]), int64(n), "")), "%s, %d bytes", name, n)
+			require.Error(t, errorOf(openBytes(data[:n], "")), "%s, %d bytes", name, n)
 			for _, flip := range []byte{0x01, 0x80} {
 				changed := bytes.Clone(data)
 				changed[n] ^= flip
@@ -276,7 +269,7 @@ func TestEverySmallChange(t *testing.T) {
 
 // readSome opens a file and reads the first bytes of its tensors.
 func readSome(data []byte) {
-	c, err := openAll(bytes.NewReader(data), int64(len(data)), "")
+	c, err := openBytes(data, "")
 	if err != nil {
 		return
 	}

@@ -254,13 +254,11 @@ func TestAmbiguous(t *testing.T) {
 		dict(str("a"), dict(num(1), dict(str("w"), w), num(1), dict(str("w"), v))):       "a.1",
 		dict(str("a"), dict(num(1), w, str("1"), v)):                                     "a.1",
 	} {
-		data := zipOf(t, "\x80\x02"+pickle+".")
-		_, err := openAll(bytes.NewReader(data), int64(len(data)), key)
+		_, err := openBytes(zipOf(t, "\x80\x02"+pickle+"."), key)
 		require.ErrorContains(t, err, fmt.Sprintf("%q may be any of 2 entries", key))
 	}
 	requireKey := func(pickle, key string) {
-		data := zipOf(t, "\x80\x02"+pickle+".")
-		require.Len(t, must(openAll(bytes.NewReader(data), int64(len(data)), key)).tensors, 1)
+		require.Len(t, must(openBytes(zipOf(t, "\x80\x02"+pickle+"."), key)).tensors, 1)
 	}
 	requireKey(dict(str("a.b"), num(1), str("a"), dict(str("b"), dict(str("w"), w))), "a.b")
 	requireKey(dict(str("a.b"), dict(str("w"), w)+"q\x05", str("a"), dict(str("b"), "h\x05")), "a.b")

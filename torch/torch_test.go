@@ -23,7 +23,7 @@ func openFile(t *testing.T, name string) (*held, error) {
 	if err != nil {
 		require.ErrorIs(t, err, os.ErrNotExist)
 	}
-	return openAll(bytes.NewReader(data), int64(len(data)), string(key))
+	return openBytes(data, string(key))
 }
 
 // requireFolder compares each file of a folder with the safetensors file next to it.
@@ -108,12 +108,12 @@ func TestKeys(t *testing.T) {
 		"optimizer.param_groups": `"optimizer.param_groups" is a list of 1 without tensors`,
 		".":                      `there is no "."`,
 	} {
-		require.ErrorContains(t, errorOf(openAll(bytes.NewReader(data), int64(len(data)), key)), want, key)
+		require.ErrorContains(t, errorOf(openBytes(data, key)), want, key)
 	}
 	keys := must(Keys(bytes.NewReader(data), int64(len(data))))
 	require.Equal(t, []string{"before", "state_dict", "optimizer.state", "optimizer.state.0", "optimizer.state.1"}, keys)
 	for _, key := range keys {
-		must(openAll(bytes.NewReader(data), int64(len(data)), key))
+		must(openBytes(data, key))
 	}
 	require.Error(t, errorOf(Keys(bytes.NewReader(data[:100]), 100)))
 }
@@ -128,9 +128,7 @@ func TestTied(t *testing.T) {
 
 // TestReservedName: a tensor that safetensors cannot have is skipped by its name.
 func TestReservedName(t *testing.T) {
-	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
-	data := zipOf(t, "\x80\x02}("+str("__metadata__")+w+str("w")+w+"u.")
-	c := must(openAll(bytes.NewReader(data), int64(len(data)), ""))
+	c := must(openBytes(zipOf(t, "\x80\x02}("+str("__metadata__")+whole4+str("w")+whole4+"u."), ""))
 	require.Len(t, c.tensors, 1)
 	require.EqualError(t, c.refused["__metadata__"], "safetensors reserves its name")
 }
@@ -152,7 +150,7 @@ func TestOtherFiles(t *testing.T) {
 		"magic, alone": {[]byte("\x80\x02\x8a\x0a" + string(legacyMagic) + "."), "unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := openAll(bytes.NewReader(test.data), int64(len(test.data)), "")
+			_, err := openBytes(test.data, "")
 			require.ErrorContains(t, err, test.want)
 		})
 	}
@@ -186,6 +184,11 @@ type held struct {
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
 	refused  map[string]error
+}
+
+// openBytes is openAll for a file in memory.
+func openBytes(data []byte, key string) (*held, error) {
+	return openAll(bytes.NewReader(data), int64(len(data)), key)
 }
 
 // openAll opens a file, and leaves out what safetensors cannot hold.
