@@ -203,12 +203,7 @@ func TestReadFile(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient()
 	s.add("/config.json", []byte(`{"a":1}`))
-	s.fault = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-		if n == 0 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		return n == 0
-	}
+	s.fault = first(1, statusOf(http.StatusServiceUnavailable))
 	require.Equal(t, `{"a":1}`, string(must(client.ReadFile(t.Context(), s.URL+"/config.json"))))
 	require.Len(t, s.requests, 2, "tried again")
 

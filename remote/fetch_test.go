@@ -41,31 +41,24 @@ func breakAfter(file []byte, n int) func(http.ResponseWriter, *http.Request) {
 
 // sendPart sends the header of an answer to a range request and n bytes of its body.
 func sendPart(w http.ResponseWriter, r *http.Request, file []byte, n int) {
-	var first, last int
-	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
+	first, last := rangeOf(r.Header.Get("Range"))
 	last = min(last, len(file)-1)
-	w.Header().Set("ETag", `"v1"`)
-	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)))
-	w.Header().Set("Content-Length", strconv.Itoa(last+1-first))
-	w.WriteHeader(http.StatusPartialContent)
+	statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)), "Content-Length", strconv.Itoa(last+1-first))(w, r)
 	w.Write(file[first:][:n])
 	w.(http.Flusher).Flush()
 }
 
-// rangeStart returns the first byte that a request asks for.
-func rangeStart(r *http.Request) (first int) {
-	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &first)
-	return first
+// rangeOf returns the first and the last byte that a request asks for.
+func rangeOf(text string) (first, last int) {
+	fmt.Sscanf(text, "bytes=%d-%d", &first, &last)
+	return first, last
 }
 
 // sendCapped answers a range request with at most n bytes, as a server may.
 func sendCapped(w http.ResponseWriter, r *http.Request, file []byte, n int) {
-	var first, last int
-	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
+	first, last := rangeOf(r.Header.Get("Range"))
 	last = min(last, first+n-1, len(file)-1)
-	w.Header().Set("ETag", `"v1"`)
-	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)))
-	w.WriteHeader(http.StatusPartialContent)
+	statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)))(w, r)
 	w.Write(file[first : last+1])
 }
 
@@ -88,7 +81,8 @@ func TestReads(t *testing.T) {
 	// claim sends the header of an answer with n bytes from shift on, and the body.
 	claim := func(shift, n int, body []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			begin := rangeStart(r) + shift
+			begin, _ := rangeOf(r.Header.Get("Range"))
+			begin += shift
 			statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", begin, begin+n-1, len(file)))(w, r)
 			w.(http.Flusher).Flush() // or the body has a Content-Length
 			w.Write(body)
@@ -122,7 +116,8 @@ func TestReads(t *testing.T) {
 		{"broken late in the body", first(1, cut(goodTry)), []string{all, from(goodTry)}, 0, ""},
 		{"broken late, again and again", first(3, cut(goodTry)), every(goodTry, data), 0, ""},
 		{"broken after a little, for ever", always(func(w http.ResponseWriter, r *http.Request) {
-			cut(min(leastTry, len(file)-rangeStart(r)))(w, r)
+			first, _ := rangeOf(r.Header.Get("Range"))
+			cut(min(leastTry, len(file)-first))(w, r)
 		}), every(leastTry, data), data / leastTry, ""},
 		{"broken after less, for ever", always(cut(10)), every(10, 8*10), 7, "unexpected EOF after 10 bytes (tried 8 times)"},
 		{"stalled before the answer", first(1, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), times(2), 1, ""},

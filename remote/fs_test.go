@@ -66,12 +66,7 @@ func TestFSContinues(t *testing.T) {
 	data := pattern(1 << 20)
 	url := s.add("/x.bin", data)
 	c, clock := newClientOf(t, s)
-	broken := func(n, bytes int) fault {
-		return first(n, func(w http.ResponseWriter, r *http.Request) {
-			sendPart(w, r, data, bytes)
-			panic(http.ErrAbortHandler)
-		})
-	}
+	broken := func(n, bytes int) fault { return first(n, breakAfter(data, bytes)) }
 	f := openFS(t, c, url, "x.bin")
 	s.reset(broken(2, 100_000))
 	require.True(t, bytes.Equal(data, must(io.ReadAll(f))))

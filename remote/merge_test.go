@@ -42,6 +42,10 @@ func TestReadRangesMerges(t *testing.T) {
 	s := newServer(t)
 	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
+	bytewise := make([]run, maxParts+1)
+	for i := range bytewise {
+		bytewise[i] = run{int64(i), 1}
+	}
 	for _, c := range []struct {
 		name   string
 		runs   []run
@@ -60,13 +64,7 @@ func TestReadRangesMerges(t *testing.T) {
 			fmt.Sprintf("bytes=%d-%d", 7+maxSpan, 7+2*maxSpan-1),
 			fmt.Sprintf("bytes=%d-%d", 7+2*maxSpan, 7+2*maxSpan+4),
 		}},
-		{"as many as a request takes, and one", slices.Collect(func(yield func(run) bool) {
-			for i := range int64(maxParts + 1) {
-				if !yield(run{i, 1}) {
-					return
-				}
-			}
-		}), []string{fmt.Sprintf("bytes=0-%d", maxParts-1), fmt.Sprintf("bytes=%d-%d", maxParts, maxParts)}},
+		{"as many as a request takes, and one", bytewise, []string{fmt.Sprintf("bytes=0-%d", maxParts-1), fmt.Sprintf("bytes=%d-%d", maxParts, maxParts)}},
 		{"falling order", []run{{100, 10}, {5, 10}}, []string{"bytes=100-109", "bytes=5-14"}},
 		{"overlap", []run{{5, 10}, {10, 10}}, []string{"bytes=5-14", "bytes=10-19"}},
 	} {
@@ -101,7 +99,7 @@ func TestReadRangesFails(t *testing.T) {
 	err := o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{size - 5, 10}))
 	require.ErrorContains(t, err, "unexpected EOF", "beyond the end")
 
-	s.reset(func(_ int, w http.ResponseWriter, _ *http.Request) bool { statusOf(404)(w, nil); return true })
+	s.reset(always(statusOf(404)))
 	runs := make([]run, 100)
 	for i := range runs {
 		runs[i] = run{int64(i) * (maxGap + 1000), 10}
@@ -217,7 +215,7 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 	client, _ := newClient()
 	o := openObject(t, client, s.add("/m", file))
 	release := make(chan struct{})
-	s.reset(func(n int, _ http.ResponseWriter, _ *http.Request) bool {
+	s.reset(func(int, http.ResponseWriter, *http.Request) bool {
 		<-release
 		return false
 	})
@@ -237,8 +235,7 @@ func TestWaitingReadsAreMerged(t *testing.T) {
 		defer o.reads.mu.Unlock()
 		arrived := len(o.reads.waiting)
 		for _, text := range s.ranges() {
-			var first, last int
-			fmt.Sscanf(text, "bytes=%d-%d", &first, &last)
+			first, last := rangeOf(text)
 			arrived += 1 + (last-first)/distance
 		}
 		return arrived == readers

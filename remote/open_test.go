@@ -75,8 +75,7 @@ func TestOpen(t *testing.T) {
 	}
 	strict := func(contentRange string) fault { // refuses a range beyond the end
 		return func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			var first, last int
-			fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
+			_, last := rangeOf(r.Header.Get("Range"))
 			if last >= len(file) {
 				statusOf(416, "Content-Range", contentRange)(w, r)
 			}
