@@ -18,8 +18,8 @@
 //
 // The package-level function suits most programs. A [Client] carries its own
 // *http.Client or header, and reads small files next to a model. Its
-// [http.RoundTripper] sees every request, which is enough for progress, metrics and
-// rate limits.
+// [http.RoundTripper] sees every request, which is enough for metrics and rate limits;
+// [safetensors.Watch] is for progress.
 //
 // The context given to Open governs the File as long as it is used: once the context
 // is done, all requests end, and reads that need one fail with its error. A deadline

@@ -22,12 +22,7 @@ func serve(files fstest.MapFS) *httptest.Server {
 
 // file returns a file with one tensor, F32 [4,3], of the values 0 to 11.
 func file(name string) *fstest.MapFile {
-	return encode(name, []int{4, 3}, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
-}
-
-// encode returns a file with one tensor.
-func encode(name string, shape []int, data []float32) *fstest.MapFile {
-	t, err := safetensors.NewTensor(safetensors.F32, shape, data)
+	t, err := safetensors.NewTensor(safetensors.F32, []int{4, 3}, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
 	if err != nil {
 		log.Fatal(err)
 	}
