@@ -2,10 +2,11 @@ package dcp
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 )
@@ -122,20 +123,10 @@ func (p *offsetsParser) array(rank int) ([]int, error) {
 // encodeOffsets returns sharding information as json.dumps of Python writes it, with
 // the tensors by name.
 func encodeOffsets(offsets map[string][]int) string {
-	b := []byte{'{'}
-	for i, name := range slices.Sorted(maps.Keys(offsets)) {
-		if i > 0 {
-			b = append(b, ", "...)
-		}
-		b = jsonscan.AppendASCII(b, name)
-		b = append(b, `: {"`+offsetsKey+`": [`...)
-		for k, n := range offsets[name] {
-			if k > 0 {
-				b = append(b, ", "...)
-			}
-			b = strconv.AppendInt(b, int64(n), 10)
-		}
-		b = append(b, "]}"...)
+	var entries []string
+	for _, name := range slices.Sorted(maps.Keys(offsets)) {
+		list := strings.ReplaceAll(fmt.Sprint(offsets[name]), " ", ", ")
+		entries = append(entries, fmt.Sprintf(`%s: {"%s": %s}`, jsonscan.AppendASCII(nil, name), offsetsKey, list))
 	}
-	return string(append(b, '}'))
+	return "{" + strings.Join(entries, ", ") + "}"
 }

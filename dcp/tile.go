@@ -18,12 +18,11 @@ type box struct{ begin, end []int }
 func (b box) String() string {
 	const limit = 32
 	var ranges []string
-	for i := range b.begin {
-		if i == limit {
-			ranges = append(ranges, fmt.Sprintf("... %d dimensions", len(b.begin)))
-			break
-		}
+	for i := range min(len(b.begin), limit) {
 		ranges = append(ranges, fmt.Sprintf("%d:%d", b.begin[i], b.end[i]))
+	}
+	if len(b.begin) > limit {
+		ranges = append(ranges, fmt.Sprintf("... %d dimensions", len(b.begin)))
 	}
 	return "[" + strings.Join(ranges, ",") + "]"
 }
