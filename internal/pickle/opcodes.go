@@ -170,36 +170,32 @@ func (u *Unpickler) constant(op byte) (err error) {
 }
 
 func (u *Unpickler) tuple(op byte) error {
-	var items []any
-	var err error
+	items, err := u.items(op)
+	return u.pushAfter(err, Tuple(slices.Clone(items)))
+}
+
+// items pops those that an opcode copies, and counts them.
+func (u *Unpickler) items(op byte) (items []any, err error) {
 	switch op {
-	case opTuple:
-		items, err = u.popMark()
 	case opEmptyTuple:
+	case opTuple1, opAppend:
+		items, err = u.popN(1)
+	case opTuple2, opSetItem:
+		items, err = u.popN(2)
+	case opTuple3:
+		items, err = u.popN(3)
 	default:
-		items, err = u.popN(int(op) - opTuple1 + 1)
+		items, err = u.popMark()
 	}
 	if err == nil {
 		err = u.Charge(len(items))
 	}
-	return u.pushAfter(err, Tuple(slices.Clone(items)))
+	return items, err
 }
 
 // extend adds to the list or dict under the items. Those of an Object are dropped.
 func (u *Unpickler) extend(op byte) error {
-	var items []any
-	var err error
-	switch op {
-	case opAppend:
-		items, err = u.popN(1)
-	case opSetItem:
-		items, err = u.popN(2)
-	default:
-		items, err = u.popMark()
-	}
-	if err == nil {
-		err = u.Charge(len(items))
-	}
+	items, err := u.items(op)
 	if err != nil {
 		return err
 	}
