@@ -125,10 +125,12 @@ func (f *file) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 
 // Read implements io.Reader.
 func (f *file) Read(p []byte) (n int, err error) {
-	if len(p) == 0 || f.pos == f.size {
-		return 0, eofOf(p)
-	}
-	if f.object.head != nil { // the whole file
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case f.pos == f.size:
+		return 0, io.EOF
+	case f.object.head != nil: // the whole file
 		n, err := f.object.ReadAt(p[:min(int64(len(p)), f.size-f.pos)], f.pos)
 		f.pos += int64(n)
 		return n, err
@@ -169,13 +171,6 @@ func (f *file) Read(p []byte) (n int, err error) {
 		err = getError(at.url, err)
 	}
 	return n, err
-}
-
-func eofOf(p []byte) error {
-	if len(p) == 0 {
-		return nil
-	}
-	return io.EOF
 }
 
 // send requests the rest of the file.
