@@ -22,17 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// must returns v, of a call that cannot fail in the test.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// errorOf returns the error of a call.
-func errorOf[T any](_ T, err error) error { return err }
-
 // A held is a checkpoint, with what Skip was told.
 type held struct {
 	*safetensors.File
@@ -57,8 +46,8 @@ func openSkipping(fsys fs.FS, dir string) (*held, error) {
 	return h, nil
 }
 
-// requireSame compares a checkpoint with a safetensors file: names, dtypes, shapes and bytes.
-func requireSame(t *testing.T, file string, c *safetensors.File) {
+// requireFile compares a checkpoint with a safetensors file: names, dtypes, shapes and bytes.
+func requireFile(t *testing.T, file string, c *safetensors.File) {
 	t.Helper()
 	want := must(safetensors.Load(file))
 	var a, b bytes.Buffer
@@ -73,7 +62,7 @@ func requireFolder(t *testing.T, folder string, names ...string) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			c := must(openSkipping(os.DirFS(folder), name))
-			requireSame(t, filepath.Join(folder, name+".safetensors"), c.File)
+			requireFile(t, filepath.Join(folder, name+".safetensors"), c.File)
 			require.Empty(t, c.refused)
 			switch name {
 			case "one":
@@ -103,7 +92,7 @@ func TestTorchDistcp(t *testing.T) {
 	requireFolder(t, folder, "one", "ranks", "mesh", "files", "threads")
 	c := must(openSkipping(os.DirFS(folder), "safetensors"))
 	defer c.Close()
-	requireSame(t, filepath.Join(folder, "safetensors.safetensors"), c.File)
+	requireFile(t, filepath.Join(folder, "safetensors.safetensors"), c.File)
 }
 
 // counted counts the files of a folder that are open, their reads and the bytes, and panics
@@ -362,7 +351,7 @@ func TestRefused(t *testing.T) {
 // left out, and tensors that safetensors cannot hold are an error. Dicts may be ordered.
 func TestOpenDistcp(t *testing.T) {
 	f := must(Open(filepath.Join("testdata", "distcp", "mesh")))
-	requireSame(t, filepath.Join("testdata", "distcp", "mesh.safetensors"), f)
+	requireFile(t, filepath.Join("testdata", "distcp", "mesh.safetensors"), f)
 	require.Nil(t, f.Metadata())
 	require.NoError(t, f.Close())
 

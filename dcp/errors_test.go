@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"bytes"
@@ -15,18 +15,17 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
 
 // at returns a piece of bytes of that shape at these offsets.
-func at(shape, offsets []int) dcp.Piece {
-	return must(dcp.NewPiece(random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), offsets...))
+func at(shape, offsets []int) Piece {
+	return must(NewPiece(random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), offsets...))
 }
 
 // halves returns a column of two F4, each of them half a byte.
-func halves(column int) dcp.Piece {
-	return must(dcp.NewPiece(random(rand.New(rand.NewPCG(2, 3)), safetensors.F4, 2, 1), 0, column))
+func halves(column int) Piece {
+	return must(NewPiece(random(rand.New(rand.NewPCG(2, 3)), safetensors.F4, 2, 1), 0, column))
 }
 
 // TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
@@ -35,42 +34,42 @@ func TestPiecesErrors(t *testing.T) {
 	f32 := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2}))
 	for _, c := range []struct {
 		rule   string
-		pieces []dcp.Piece
+		pieces []Piece
 		want   string
 	}{
-		{"a hole at the start", []dcp.Piece{at([]int{2}, []int{2})},
+		{"a hole at the start", []Piece{at([]int{2}, []int{2})},
 			"no piece holds [0:2], next to piece [2:4] in file 1"},
-		{"a hole between", []dcp.Piece{at([]int{2}, []int{0}), at([]int{2}, []int{3})},
+		{"a hole between", []Piece{at([]int{2}, []int{0}), at([]int{2}, []int{3})},
 			"no piece holds [2:3], next to piece [0:2] in file 1"},
-		{"a hole in a corner", []dcp.Piece{at([]int{1, 2}, []int{0, 0}), at([]int{1, 1}, []int{1, 0})},
+		{"a hole in a corner", []Piece{at([]int{1, 2}, []int{0, 0}), at([]int{1, 1}, []int{1, 0})},
 			"no piece holds [1:2,1:2], next to piece [1:2,0:1] in file 2"},
-		{"no elements at all", []dcp.Piece{at([]int{0, 2}, []int{2, 0}), at([]int{2, 0}, []int{0, 2})},
+		{"no elements at all", []Piece{at([]int{0, 2}, []int{2, 0}), at([]int{2, 0}, []int{0, 2})},
 			"no piece holds [0:2,0:2]"},
-		{"a hole before an empty piece", []dcp.Piece{at([]int{2}, []int{0}), at([]int{0}, []int{3})},
+		{"a hole before an empty piece", []Piece{at([]int{2}, []int{0}), at([]int{0}, []int{3})},
 			"no piece holds [2:3], next to piece [0:2] in file 1"},
-		{"a hole in the middle of a pinwheel", []dcp.Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 2}), at([]int{1, 2}, []int{2, 1}), at([]int{2, 1}, []int{1, 0})},
+		{"a hole in the middle of a pinwheel", []Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 2}), at([]int{1, 2}, []int{2, 1}), at([]int{2, 1}, []int{1, 0})},
 			"no piece holds [1:2,1:2], next to piece [0:2,2:3] in file 2"},
-		{"an overlap", []dcp.Piece{at([]int{2}, []int{0}), at([]int{2}, []int{1})},
+		{"an overlap", []Piece{at([]int{2}, []int{0}), at([]int{2}, []int{1})},
 			"piece [1:3] in file 2 overlaps piece [0:2] in file 1"},
-		{"a piece within another", []dcp.Piece{at([]int{2, 3}, []int{0, 0}), at([]int{1, 1}, []int{1, 1})},
+		{"a piece within another", []Piece{at([]int{2, 3}, []int{0, 0}), at([]int{1, 1}, []int{1, 1})},
 			"piece [1:2,1:2] in file 2 overlaps piece [0:2,0:3] in file 1"},
-		{"an overlap and a hole", []dcp.Piece{at([]int{2, 2}, []int{0, 0}), at([]int{2, 2}, []int{1, 1})},
+		{"an overlap and a hole", []Piece{at([]int{2, 2}, []int{0, 0}), at([]int{2, 2}, []int{1, 1})},
 			"no piece holds [0:1,2:3], next to piece [0:2,0:2] in file 1"},
-		{"an overlap and a hole at its end", []dcp.Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 0})},
+		{"an overlap and a hole at its end", []Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 0})},
 			"piece [0:2,0:1] in file 2 overlaps piece [0:1,0:2] in file 1"},
-		{"two dtypes", []dcp.Piece{at([]int{2}, []int{0}), must(dcp.NewPiece(f32, 2))},
+		{"two dtypes", []Piece{at([]int{2}, []int{0}), must(NewPiece(f32, 2))},
 			"piece [2:4] in file 2 is F32 [2], piece [0:2] in file 1 is U8 [2]"},
-		{"two ranks", []dcp.Piece{at([]int{2}, []int{0}), at([]int{2, 1}, []int{2, 0})},
+		{"two ranks", []Piece{at([]int{2}, []int{0}), at([]int{2, 1}, []int{2, 0})},
 			"piece [2:4,0:1] in file 2 is U8 [2,1], piece [0:2] in file 1 is U8 [2]"},
-		{"a scalar and a vector", []dcp.Piece{at(nil, nil), at([]int{1}, nil)},
+		{"a scalar and a vector", []Piece{at(nil, nil), at([]int{1}, nil)},
 			"piece [0:1] in file 2 is U8 [1], piece [] in file 1 is U8 []"},
-		{"rows that are no whole bytes", []dcp.Piece{halves(0), halves(1)},
+		{"rows that are no whole bytes", []Piece{halves(0), halves(1)},
 			"concatenating along dimension 1: rows of piece 0, F4 [2,1], have 1 elements of 4 bits, which do not fill whole bytes"},
-		{"a box of 32 dimensions", []dcp.Piece{at(slices.Repeat([]int{1}, 32), append(make([]int, 31), 1))},
+		{"a box of 32 dimensions", []Piece{at(slices.Repeat([]int{1}, 32), append(make([]int, 31), 1))},
 			"no piece holds [" + strings.Repeat("0:1,", 31) + "0:1], next to piece [" + strings.Repeat("0:1,", 31) + "1:2] in file 1"},
-		{"a box of more", []dcp.Piece{at(slices.Repeat([]int{1}, 33), append(make([]int, 32), 1))},
+		{"a box of more", []Piece{at(slices.Repeat([]int{1}, 33), append(make([]int, 32), 1))},
 			"no piece holds [" + strings.Repeat("0:1,", 32) + "... 33 dimensions], next to piece [" + strings.Repeat("0:1,", 32) + "... 33 dimensions] in file 1"},
-		{"far away", []dcp.Piece{at([]int{2}, []int{0}), at([]int{0}, []int{math.MaxInt})},
+		{"far away", []Piece{at([]int{2}, []int{0}), at([]int{0}, []int{math.MaxInt})},
 			fmt.Sprintf("no piece holds [2:%d], next to piece [0:2] in file 1", math.MaxInt)},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -79,7 +78,7 @@ func TestPiecesErrors(t *testing.T) {
 				ranks = append(ranks, pieces{"x\n": p})
 			}
 			files := parsed(ranks...)
-			_, err := dcp.Assemble(files...)
+			_, err := Assemble(files...)
 			require.EqualError(t, err, `safetensors: tensor "x\n": `+c.want)
 			var broken *safetensors.FormatError
 			require.ErrorAs(t, err, &broken)
@@ -151,7 +150,7 @@ func TestShardingInfo(t *testing.T) {
 		{`{"y": {"saved_offsets": [0,0]}}`, `tensor "x": has no offsets for it`},
 		{`{}`, `tensor "x": has no offsets for it`},
 	} {
-		f, err := dcp.Assemble(must(sharded([]int{1, 1}, c.text)))
+		f, err := Assemble(must(sharded([]int{1, 1}, c.text)))
 		if c.want == "" {
 			require.NoError(t, err, c.text)
 			require.Len(t, f.ParameterCount(), 1)
@@ -171,7 +170,7 @@ func TestShardingInfo(t *testing.T) {
 	}
 	// An offset and a size may be valid and their sum is not.
 	f := must(sharded([]int{1, 1}, fmt.Sprintf(`{"x": {"saved_offsets": [0,%d]}}`, math.MaxInt)))
-	require.EqualError(t, errorOf(dcp.Assemble(f)), fmt.Sprintf(`safetensors: tensor "x": offset %d plus size 1 in dimension 1 of file 1 overflows`, math.MaxInt))
+	require.EqualError(t, errorOf(Assemble(f)), fmt.Sprintf(`safetensors: tensor "x": offset %d plus size 1 in dimension 1 of file 1 overflows`, math.MaxInt))
 }
 
 // TestWithoutInfo takes the tensors of files without sharding information as whole, as
@@ -180,8 +179,8 @@ func TestWithoutInfo(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, 2, 3)
 	dir := t.TempDir()
 	require.NoError(t, safetensors.WriteFile(filepath.Join(dir, "a.safetensors"), map[string]safetensors.Tensor{"a": x}, nil))
-	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "b.safetensors"), pieces{"b": must(dcp.NewPiece(x))}, nil))
-	f := must(dcp.Open(dir))
+	require.NoError(t, WriteFile(filepath.Join(dir, "b.safetensors"), pieces{"b": must(NewPiece(x))}, nil))
+	f := must(Open(dir))
 	defer f.Close()
 	requireTensors(t, map[string]safetensors.Tensor{"a": x, "b": x}, f)
 	require.Nil(t, f.Metadata())
@@ -195,39 +194,39 @@ func TestFolderErrors(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty", "README.md"), nil, 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pickled", "__0_0.distcp"), nil, 0o666))
-	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "broken", dcp.FileName(0)), pieces{}, nil))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken", dcp.FileName(1)), []byte("{"), 0o666))
-	require.NoError(t, dcp.WriteFile(filepath.Join(dir, "hole", dcp.FileName(0)), pieces{"x": at([]int{1}, []int{1})}, nil))
+	require.NoError(t, WriteFile(filepath.Join(dir, "broken", FileName(0)), pieces{}, nil))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken", FileName(1)), []byte("{"), 0o666))
+	require.NoError(t, WriteFile(filepath.Join(dir, "hole", FileName(0)), pieces{"x": at([]int{1}, []int{1})}, nil))
 	for _, c := range []struct {
 		name, want string
 		is         error
 	}{
 		{"empty", "no *.safetensors file and no .metadata in it: file does not exist", fs.ErrNotExist},
 		{"pickled", "no *.safetensors file and no .metadata in it: file does not exist", fs.ErrNotExist},
-		{"hole", `tensor "x": no piece holds [0:1], next to piece [1:2] in "` + dcp.FileName(0) + `"`, nil},
+		{"hole", `tensor "x": no piece holds [0:1], next to piece [1:2] in "` + FileName(0) + `"`, nil},
 	} {
-		_, err := dcp.Open(filepath.Join(dir, c.name))
+		_, err := Open(filepath.Join(dir, c.name))
 		require.EqualError(t, err, "safetensors: open "+filepath.Join(dir, c.name)+": "+c.want)
-		_, fsErr := dcp.OpenFS(os.DirFS(dir), c.name)
+		_, fsErr := OpenFS(os.DirFS(dir), c.name)
 		require.EqualError(t, fsErr, "safetensors: open "+c.name+": "+c.want)
 		if c.is != nil {
 			require.ErrorIs(t, err, c.is)
 		}
 	}
-	_, err := dcp.Open(filepath.Join(dir, "broken"))
-	require.ErrorContains(t, err, "safetensors: open "+filepath.Join(dir, "broken", dcp.FileName(1))+": ")
+	_, err := Open(filepath.Join(dir, "broken"))
+	require.ErrorContains(t, err, "safetensors: open "+filepath.Join(dir, "broken", FileName(1))+": ")
 	require.ErrorAs(t, err, new(*safetensors.FormatError))
-	require.ErrorIs(t, errorOf(dcp.Open(filepath.Join(dir, "missing"))), fs.ErrNotExist)
-	require.ErrorIs(t, errorOf(dcp.OpenFS(os.DirFS(dir), "../x")), fs.ErrInvalid)
-	require.EqualError(t, errorOf(dcp.OpenFS(nil, ".")), "safetensors: open .: the fs.FS is nil")
-	require.EqualError(t, errorOf(dcp.Assemble(nil)), "safetensors: file 1 of 1 is nil")
+	require.ErrorIs(t, errorOf(Open(filepath.Join(dir, "missing"))), fs.ErrNotExist)
+	require.ErrorIs(t, errorOf(OpenFS(os.DirFS(dir), "../x")), fs.ErrInvalid)
+	require.EqualError(t, errorOf(OpenFS(nil, ".")), "safetensors: open .: the fs.FS is nil")
+	require.EqualError(t, errorOf(Assemble(nil)), "safetensors: file 1 of 1 is nil")
 }
 
 // TestFailingReader gives the error of the file whose piece is needed.
 func TestFailingReader(t *testing.T) {
 	x := at([]int{64, 64}, nil)
 	files, readers := recorded(pieces{"x": must(x.Shard(1, 0, 2))}, pieces{"x": must(x.Shard(1, 1, 2))})
-	got := must(must(dcp.Assemble(files...)).Tensor("x"))
+	got := must(must(Assemble(files...)).Tensor("x"))
 	readers[1].err = errors.New("the disk failed")
 	_, err := safetensors.Append[byte](nil, got)
 	require.ErrorIs(t, err, readers[1].err)
@@ -259,7 +258,7 @@ func FuzzShardingInfo(f *testing.F) {
 			}
 			files = append(files, file)
 		}
-		joined, err := dcp.Assemble(files...)
+		joined, err := Assemble(files...)
 		if err != nil {
 			require.Less(t, len(err.Error()), 2000)
 			return

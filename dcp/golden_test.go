@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"encoding/json"
@@ -9,7 +9,6 @@ import (
 	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,21 +30,21 @@ func TestGolden(t *testing.T) {
 	want := wholeTensors()
 	order := must(safetensors.Load(wholeFile)).Header().Tensors
 	for way, open := range map[string]func() (*safetensors.File, error){
-		"Open":   func() (*safetensors.File, error) { return dcp.Open(meshDir) },
-		"OpenFS": func() (*safetensors.File, error) { return dcp.OpenFS(os.DirFS("testdata"), "mesh") },
+		"Open":   func() (*safetensors.File, error) { return Open(meshDir) },
+		"OpenFS": func() (*safetensors.File, error) { return OpenFS(os.DirFS("testdata"), "mesh") },
 		"OpenFS in memory": func() (*safetensors.File, error) {
 			fsys := make(fstest.MapFS)
 			for name, data := range meshFiles(t) {
 				fsys[name] = &fstest.MapFile{Data: data}
 			}
-			return dcp.OpenFS(fsys, ".")
+			return OpenFS(fsys, ".")
 		},
 		"Join": func() (*safetensors.File, error) {
 			var files []*safetensors.File
 			for _, data := range meshFiles(t) { // in any order
 				files = append(files, must(safetensors.Parse(data)))
 			}
-			return dcp.Assemble(files...)
+			return Assemble(files...)
 		},
 	} {
 		t.Run(way, func(t *testing.T) {
@@ -57,15 +56,15 @@ func TestGolden(t *testing.T) {
 			for rank := range 3 {
 				of := make(pieces)
 				for name, x := range f.Tensors() {
-					p := must(dcp.NewPiece(x))
+					p := must(NewPiece(x))
 					if n := len(x.Shape()); n > 0 {
 						p = must(p.Shard(n-1, rank, 3))
 					}
 					of[name] = p
 				}
-				require.NoError(t, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), of, f.Metadata()))
+				require.NoError(t, WriteFile(filepath.Join(dir, FileName(rank)), of, f.Metadata()))
 			}
-			again := must(dcp.Open(dir))
+			again := must(Open(dir))
 			requireTensors(t, want, again)
 			require.Equal(t, f.Metadata(), again.Metadata())
 			require.NoError(t, again.Close())
@@ -125,7 +124,7 @@ func (s spec) rank(whole map[string]safetensors.Tensor, rank int) pieces {
 	}
 	of := make(pieces)
 	for name, x := range whole {
-		p := must(dcp.NewPiece(x))
+		p := must(NewPiece(x))
 		for i, placement := range s.Placements[name] {
 			if placement != "R" {
 				p = must(p.Shard(int(placement[1]-'0'), at[i], s.Mesh[i]))

@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"bytes"
@@ -10,12 +10,11 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
 
 // pieces are those of one rank.
-type pieces = map[string]dcp.Piece
+type pieces = map[string]Piece
 
 // must returns v, of a call that cannot fail in the test.
 func must[T any](v T, err error) T {
@@ -42,7 +41,7 @@ func random(rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.T
 }
 
 // placed returns the tensor of a piece and its offsets, as a file has them.
-func placed(t testing.TB, p dcp.Piece) (safetensors.Tensor, []int) {
+func placed(t testing.TB, p Piece) (safetensors.Tensor, []int) {
 	t.Helper()
 	f := parsed(pieces{"x": p})[0]
 	var info map[string]map[string][]int
@@ -51,7 +50,7 @@ func placed(t testing.TB, p dcp.Piece) (safetensors.Tensor, []int) {
 }
 
 // requirePlace checks the shape and the offsets of a piece.
-func requirePlace(t testing.TB, shape, offsets []int, p dcp.Piece) {
+func requirePlace(t testing.TB, shape, offsets []int, p Piece) {
 	t.Helper()
 	x, at := placed(t, p)
 	require.Equal(t, shape, x.Shape())
@@ -61,7 +60,7 @@ func requirePlace(t testing.TB, shape, offsets []int, p dcp.Piece) {
 // written returns the file of a rank.
 func written(of pieces) []byte {
 	var b bytes.Buffer
-	if err := dcp.Write(&b, of, nil); err != nil {
+	if err := Write(&b, of, nil); err != nil {
 		panic(err)
 	}
 	return b.Bytes()
@@ -78,7 +77,7 @@ func parsed(ranks ...pieces) []*safetensors.File {
 
 // joined returns the checkpoint that ranks have written.
 func joined(ranks ...pieces) *safetensors.File {
-	return must(dcp.Assemble(parsed(ranks...)...))
+	return must(Assemble(parsed(ranks...)...))
 }
 
 // requireSame checks that two tensors agree in dtype, shape and bytes.

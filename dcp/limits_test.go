@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
@@ -22,7 +21,7 @@ func peeled(n, rank int) []*safetensors.File {
 		shape[rank-2], shape[rank-1] = rows, columns
 		offsets[rank-2], offsets[rank-1] = x, y
 		x := must(safetensors.NewTensor(safetensors.U8, shape, make([]byte, rows*columns)))
-		ranks = append(ranks, pieces{"x": must(dcp.NewPiece(x, offsets...))})
+		ranks = append(ranks, pieces{"x": must(NewPiece(x, offsets...))})
 	}
 	for i := range n - 1 {
 		if i%2 == 0 {
@@ -40,14 +39,14 @@ func peeled(n, rank int) []*safetensors.File {
 // TestDepth nests as deep as the limit allows, and no deeper: hostile pieces would take
 // memory for a tensor in a tensor for each of them.
 func TestDepth(t *testing.T) {
-	x := must(must(dcp.Assemble(peeled(65, 2)...)).Tensor("x"))
+	x := must(must(Assemble(peeled(65, 2)...)).Tensor("x"))
 	require.Equal(t, make([]byte, 33*33), must(safetensors.Append[byte](nil, x)))
-	require.EqualError(t, errorOf(dcp.Assemble(peeled(66, 2)...)), `safetensors: tensor "x": its 66 pieces nest deeper than 64 levels`)
+	require.EqualError(t, errorOf(Assemble(peeled(66, 2)...)), `safetensors: tensor "x": its 66 pieces nest deeper than 64 levels`)
 
 	const n = 1000
 	files := peeled(n, 60)
 	require.Less(t, testplatform.Allocated(func() {
-		require.ErrorContains(t, errorOf(dcp.Assemble(files...)), "nest deeper")
+		require.ErrorContains(t, errorOf(Assemble(files...)), "nest deeper")
 	}), uint64(n*10_000), "a few times the headers")
 }
 
@@ -58,8 +57,8 @@ func TestFileCount(t *testing.T) {
 	for i := range files {
 		files[i] = f
 	}
-	require.EqualError(t, errorOf(dcp.Assemble(files...)), "safetensors: 10001 files exceed the limit of 10000")
-	must(dcp.Assemble(files[1:]...))
+	require.EqualError(t, errorOf(Assemble(files...)), "safetensors: 10001 files exceed the limit of 10000")
+	must(Assemble(files[1:]...))
 }
 
 // TestRank refuses tensors that PyTorch could not hold, in whatever file.
@@ -70,7 +69,7 @@ func TestRank(t *testing.T) {
 			data := append([]byte{byte(len(header)), byte(len(header) >> 8), 0, 0, 0, 0, 0, 0}, header...)
 			f, err := safetensors.Parse(append(data, 7))
 			require.NoError(t, err)
-			f, err = dcp.Assemble(f)
+			f, err = Assemble(f)
 			if rank == 64 {
 				require.NoError(t, err)
 				require.Equal(t, 1, f.Len())

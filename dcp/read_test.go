@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
@@ -25,13 +24,13 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(5, 1)), safetensors.U16, rows, columns)
 	var of []pieces
 	for rank := range ranks {
-		of = append(of, pieces{"x": must(must(dcp.NewPiece(x)).Shard(1, rank, ranks))})
+		of = append(of, pieces{"x": must(must(NewPiece(x)).Shard(1, rank, ranks))})
 	}
 	files, readers := recorded(of...)
 	for _, r := range readers {
 		r.bytes = 0
 	}
-	f := must(dcp.Assemble(files...))
+	f := must(Assemble(files...))
 	for _, r := range readers {
 		require.Zero(t, r.bytes, "joining reads no data")
 	}
@@ -73,8 +72,8 @@ func TestReadsOnlyWhatIsNeeded(t *testing.T) {
 // Close.
 func TestClose(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(5, 2)), safetensors.U8, 4, 4)
-	files := parsed(pieces{"x": must(must(dcp.NewPiece(x)).Shard(0, 0, 2))}, pieces{"x": must(must(dcp.NewPiece(x)).Shard(0, 1, 2)), "y": must(dcp.NewPiece(x))})
-	f := must(dcp.Assemble(files...))
+	files := parsed(pieces{"x": must(must(NewPiece(x)).Shard(0, 0, 2))}, pieces{"x": must(must(NewPiece(x)).Shard(0, 1, 2)), "y": must(NewPiece(x))})
+	f := must(Assemble(files...))
 	tensors := maps.Collect(f.Tensors())
 	require.NoError(t, f.Close())
 	require.NoError(t, f.Close())
@@ -87,15 +86,15 @@ func TestClose(t *testing.T) {
 		}
 	}
 	// A file that somebody else has closed is an error, too.
-	files = parsed(pieces{"x": must(dcp.NewPiece(x))}, pieces{"y": must(dcp.NewPiece(x))})
-	f = must(dcp.Assemble(files...))
+	files = parsed(pieces{"x": must(NewPiece(x))}, pieces{"y": must(NewPiece(x))})
+	f = must(Assemble(files...))
 	require.NoError(t, files[1].Close())
 	require.ErrorIs(t, errorOf(safetensors.Append[byte](nil, must(f.Tensor("y")))), fs.ErrClosed)
 }
 
 // TestViews: joined tensors are copied; those that a file has whole keep their views.
 func TestViews(t *testing.T) {
-	f := must(dcp.Open(meshDir))
+	f := must(Open(meshDir))
 	defer f.Close()
 	joined, viewed := 0, 0
 	for name, x := range f.Tensors() {
@@ -116,7 +115,7 @@ func TestViews(t *testing.T) {
 // the race detector watches, and closes it meanwhile: what was read is right.
 func TestConcurrentUse(t *testing.T) {
 	want := wholeTensors()
-	f := must(dcp.Open(meshDir))
+	f := must(Open(meshDir))
 	dir := t.TempDir()
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -134,13 +133,13 @@ func TestConcurrentUse(t *testing.T) {
 				} else if !errors.Is(err, fs.ErrClosed) {
 					t.Error(err)
 				}
-				p := must(dcp.NewPiece(x))
+				p := must(NewPiece(x))
 				if len(x.Shape()) > 0 {
 					p, _ = p.Shard(0, i, 8)
 				}
 				of[name] = p
 			}
-			err := dcp.WriteFile(filepath.Join(dir, dcp.FileName(i)), of, nil)
+			err := WriteFile(filepath.Join(dir, FileName(i)), of, nil)
 			if i == 7 {
 				f.Close()
 			}
@@ -166,7 +165,7 @@ func TestOpenAllocations(t *testing.T) {
 		files = append(files, must(safetensors.NewFile(zeros{header}, int64(len(header))+size)))
 	}
 	require.Less(t, testplatform.Allocated(func() {
-		x := must(must(dcp.Assemble(files...)).Tensor("x"))
+		x := must(must(Assemble(files...)).Tensor("x"))
 		x = must(x.Slice(safetensors.All(), safetensors.Span(size-2, size)))
 		require.Equal(t, make([]byte, 8), must(safetensors.Append[byte](nil, x)))
 	}), uint64(4<<20))
@@ -191,12 +190,12 @@ func TestRangeReader(t *testing.T) {
 	var files []*safetensors.File
 	var readers []*rangeReader
 	for rank := range 4 {
-		p := must(must(must(dcp.NewPiece(x)).Shard(0, rank/2, 2)).Shard(1, rank%2, 2))
+		p := must(must(must(NewPiece(x)).Shard(0, rank/2, 2)).Shard(1, rank%2, 2))
 		data := written(pieces{"x": p})
 		r := &rangeReader{recordingReader: recordingReader{ReaderAt: bytes.NewReader(data)}}
 		files, readers = append(files, must(safetensors.NewFile(r, int64(len(data))))), append(readers, r)
 	}
-	whole := must(must(dcp.Assemble(files...)).Tensor("x"))
+	whole := must(must(Assemble(files...)).Tensor("x"))
 	for rows, ranges := range map[safetensors.Range]int{safetensors.All(): size / 2, safetensors.All().By(3): 43} {
 		for _, r := range readers {
 			r.calls, r.ranges = 0, 0
@@ -236,9 +235,9 @@ func BenchmarkSlice(b *testing.B) {
 	x := random(rand.New(rand.NewPCG(6, 3)), safetensors.F32, size, size)
 	dir := b.TempDir()
 	for rank := range ranks {
-		require.NoError(b, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), pieces{"x": must(must(dcp.NewPiece(x)).Shard(1, rank, ranks))}, nil))
+		require.NoError(b, WriteFile(filepath.Join(dir, FileName(rank)), pieces{"x": must(must(NewPiece(x)).Shard(1, rank, ranks))}, nil))
 	}
-	f := must(dcp.Open(dir))
+	f := must(Open(dir))
 	defer f.Close()
 	x = must(f.Tensor("x"))
 	for _, columns := range []int{1, 64, size / ranks, size} {

@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"fmt"
@@ -7,12 +7,8 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
-
-// A box is the indices from begin up to end in each dimension.
-type box struct{ begin, end []int }
 
 // cut returns a rank for each box, with the piece of a tensor in it.
 func cut(x safetensors.Tensor, boxes []box) (ranks []pieces) {
@@ -21,7 +17,7 @@ func cut(x safetensors.Tensor, boxes []box) (ranks []pieces) {
 		for i := range b.begin {
 			ranges = append(ranges, safetensors.Span(b.begin[i], b.end[i]))
 		}
-		ranks = append(ranks, pieces{"x": must(dcp.NewPiece(must(x.Slice(ranges...)), b.begin...))})
+		ranks = append(ranks, pieces{"x": must(NewPiece(must(x.Slice(ranges...)), b.begin...))})
 	}
 	return ranks
 }
@@ -172,7 +168,7 @@ func TestTilingsAgainstNaive(t *testing.T) {
 		}
 		tiles, shape := naiveTiling(boxes)
 		x := random(rng, safetensors.U8, shape...)
-		f, err := dcp.Assemble(parsed(cut(x, boxes)...)...)
+		f, err := Assemble(parsed(cut(x, boxes)...)...)
 		require.Equal(t, tiles, err == nil, "%v: %v", boxes, err)
 		if tiles {
 			tilings++

@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
@@ -22,8 +21,8 @@ import (
 // of testdata/requirements-torch.txt. Otherwise they are skipped, or fail if
 // SAFETENSORS_REQUIRE_TORCH is 1.
 
-// torch returns a func that runs a command of the script.
-func torch(t *testing.T) func(args ...string) {
+// script returns a func that runs a command of the script.
+func script(t *testing.T) func(args ...string) {
 	t.Helper()
 	python := testplatform.Torch(t)
 	return func(args ...string) {
@@ -93,7 +92,7 @@ var torchMeshes = [][]int{{2}, {3}, {4}, {2, 2}}
 // TestTorchSaves opens what jobs of PyTorch have saved. Each file is what WriteFile
 // makes of the same pieces.
 func TestTorchSaves(t *testing.T) {
-	run := torch(t)
+	run := script(t)
 	tensors := torchTensors(t)
 	whole := writeWhole(t, tensors)
 	specs := make([]spec, len(torchMeshes))
@@ -106,11 +105,11 @@ func TestTorchSaves(t *testing.T) {
 	}
 	run(args...)
 	for i, s := range specs {
-		f := must(dcp.Open(dirs[i]))
+		f := must(Open(dirs[i]))
 		defer f.Close()
 		requireTensors(t, tensors, f)
 		for rank := range s.ranks() {
-			requireWritten(t, filepath.Join(dirs[i], dcp.FileName(rank)), s.rank(tensors, rank))
+			requireWritten(t, filepath.Join(dirs[i], FileName(rank)), s.rank(tensors, rank))
 		}
 	}
 }
@@ -118,7 +117,7 @@ func TestTorchSaves(t *testing.T) {
 // TestTorchLoads lets jobs of PyTorch load what ranks of Go have written for another
 // mesh, all of them all their pieces.
 func TestTorchLoads(t *testing.T) {
-	run := torch(t)
+	run := script(t)
 	tensors := torchTensors(t)
 	whole := writeWhole(t, tensors)
 	args := []string{"load"}
@@ -126,7 +125,7 @@ func TestTorchLoads(t *testing.T) {
 		saved := job(tensors, uint64(10+i), torchMeshes[(i+1)%len(torchMeshes)]...)
 		dir := t.TempDir()
 		for rank := range saved.ranks() {
-			require.NoError(t, dcp.WriteFile(filepath.Join(dir, dcp.FileName(rank)), saved.rank(tensors, rank), nil))
+			require.NoError(t, WriteFile(filepath.Join(dir, FileName(rank)), saved.rank(tensors, rank), nil))
 		}
 		args = append(args, job(tensors, uint64(20+i), mesh...).file(t), whole, dir)
 	}
@@ -136,7 +135,7 @@ func TestTorchLoads(t *testing.T) {
 // TestTorchGolden makes the files of testdata again: they are the same but for the
 // order of the keys in the metadata.
 func TestTorchGolden(t *testing.T) {
-	run := torch(t)
+	run := script(t)
 	dir := t.TempDir()
 	whole, mesh := filepath.Join(dir, "whole.safetensors"), filepath.Join(dir, "mesh")
 	run("whole", whole)

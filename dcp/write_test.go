@@ -1,4 +1,4 @@
-package dcp_test
+package dcp
 
 import (
 	"bytes"
@@ -12,11 +12,8 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/dcp"
 	"github.com/stretchr/testify/require"
 )
-
-const shardingKey = "DCP_SHARDING_INFO"
 
 // TestWriteAsTorch writes the pieces of each file of the golden checkpoint: they are
 // the files that PyTorch wrote.
@@ -24,7 +21,7 @@ func TestWriteAsTorch(t *testing.T) {
 	spec := specOf(t, "testdata/mesh.json")
 	whole := wholeTensors()
 	for rank := range 4 {
-		requireWritten(t, filepath.Join(meshDir, dcp.FileName(rank)), spec.rank(whole, rank))
+		requireWritten(t, filepath.Join(meshDir, FileName(rank)), spec.rank(whole, rank))
 	}
 }
 
@@ -62,28 +59,28 @@ func TestShard(t *testing.T) {
 	} {
 		x := random(rand.New(rand.NewPCG(1, 1)), safetensors.U8, 2, c.size)
 		for i := range c.ranks {
-			got, offsets := placed(t, must(must(dcp.NewPiece(x)).Shard(1, i, c.ranks)))
+			got, offsets := placed(t, must(must(NewPiece(x)).Shard(1, i, c.ranks)))
 			require.Equal(t, []int{0, c.begins[i]}, offsets, c)
 			requireSame(t, must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))), got)
 		}
 	}
 	// A mesh cuts a piece further; the offsets add up.
 	x := random(rand.New(rand.NewPCG(1, 2)), safetensors.U8, 7)
-	p := must(must(must(dcp.NewPiece(x)).Shard(0, 1, 2)).Shard(0, 1, 2))
+	p := must(must(must(NewPiece(x)).Shard(0, 1, 2)).Shard(0, 1, 2))
 	requirePlace(t, []int{1}, []int{6}, p)
 	// An empty piece is at the end of the whole tensor, not of the part that was cut.
-	p = must(must(must(dcp.NewPiece(x)).Shard(0, 0, 4)).Shard(0, 2, 3))
+	p = must(must(must(NewPiece(x)).Shard(0, 0, 4)).Shard(0, 2, 3))
 	requirePlace(t, []int{0}, []int{7}, p)
-	p = must(must(dcp.NewPiece(x, 10)).Shard(0, 7, 8))
+	p = must(must(NewPiece(x, 10)).Shard(0, 7, 8))
 	requirePlace(t, []int{0}, []int{17}, p)
 	// Even the largest numbers do not overflow.
 	empty := must(safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{}))
-	p = must(must(dcp.NewPiece(empty)).Shard(1, math.MaxInt-1, math.MaxInt))
+	p = must(must(NewPiece(empty)).Shard(1, math.MaxInt-1, math.MaxInt))
 	requirePlace(t, []int{0, 1}, []int{0, math.MaxInt - 1}, p)
-	p = must(must(dcp.NewPiece(empty)).Shard(1, math.MaxInt-2, math.MaxInt-1))
+	p = must(must(NewPiece(empty)).Shard(1, math.MaxInt-2, math.MaxInt-1))
 	requirePlace(t, []int{0, 0}, []int{0, math.MaxInt}, p)
 	// The piece that is cut stays as it is.
-	p = must(dcp.NewPiece(x, 10))
+	p = must(NewPiece(x, 10))
 	requirePlace(t, []int{1}, []int{15}, must(p.Shard(0, 5, 7)))
 	requirePlace(t, []int{7}, []int{10}, p)
 }
@@ -92,20 +89,20 @@ func TestShard(t *testing.T) {
 func TestShardErrors(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(1, 3)), safetensors.U8, 2, 3)
 	for _, c := range []struct {
-		piece     dcp.Piece
+		piece     Piece
 		dim, i, n int
 		want      string
 	}{
-		{must(dcp.NewPiece(x)), 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
-		{must(dcp.NewPiece(x)), -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
-		{must(dcp.NewPiece(x)), 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{must(dcp.NewPiece(x)), 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{must(dcp.NewPiece(random(rand.New(rand.NewPCG(1, 3)), safetensors.F4, 2, 2))), 1, 0, 2, "safetensors: shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary"},
-		{must(dcp.NewPiece(x)), 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{must(NewPiece(x)), 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
+		{must(NewPiece(x)), -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
+		{must(NewPiece(x)), 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{must(NewPiece(x)), 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
+		{must(NewPiece(random(rand.New(rand.NewPCG(1, 3)), safetensors.F4, 2, 2))), 1, 0, 2, "safetensors: shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary"},
+		{must(NewPiece(x)), 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
 	} {
 		require.EqualError(t, errorOf(c.piece.Shard(c.dim, c.i, c.n)), c.want)
 	}
-	require.Error(t, errorOf(dcp.Piece{}.Shard(0, 0, 1)))
+	require.Error(t, errorOf(Piece{}.Shard(0, 0, 1)))
 }
 
 // TestPieceErrors checks that impossible offsets are refused. Nothing of a file is at
@@ -124,22 +121,22 @@ func TestPieceErrors(t *testing.T) {
 		{x, []int{math.MaxInt - 1, 0}, fmt.Sprintf("safetensors: a piece of U8 [2,3]: offset %d in dimension 0 is out of range", math.MaxInt-1)},
 		{deep, nil, fmt.Sprintf("safetensors: a piece of %v: rank 65 exceeds the limit of 64", deep)},
 	} {
-		_, err := dcp.NewPiece(c.x, c.offsets...)
+		_, err := NewPiece(c.x, c.offsets...)
 		require.EqualError(t, err, c.want)
 		require.False(t, errors.As(err, new(*safetensors.FormatError)))
 	}
-	require.ErrorContains(t, errorOf(dcp.NewPiece(safetensors.Tensor{})), "the zero Tensor has no dtype")
+	require.ErrorContains(t, errorOf(NewPiece(safetensors.Tensor{})), "the zero Tensor has no dtype")
 }
 
 // TestWriteErrors checks that what cannot be written leaves nothing.
 func TestWriteErrors(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
-	name := filepath.Join(t.TempDir(), dcp.FileName(0))
-	require.Error(t, dcp.WriteFile(name, pieces{"x": {}}, nil), "the zero Piece")
-	require.Error(t, dcp.WriteFile(name, pieces{"__metadata__": must(dcp.NewPiece(x))}, nil))
+	name := filepath.Join(t.TempDir(), FileName(0))
+	require.Error(t, WriteFile(name, pieces{"x": {}}, nil), "the zero Piece")
+	require.Error(t, WriteFile(name, pieces{"__metadata__": must(NewPiece(x))}, nil))
 	require.NoFileExists(t, name)
 	fails := errors.New("disk full")
-	require.ErrorIs(t, dcp.Write(failingWriter{fails}, pieces{"x": must(dcp.NewPiece(x))}, nil), fails)
+	require.ErrorIs(t, Write(failingWriter{fails}, pieces{"x": must(NewPiece(x))}, nil), fails)
 }
 
 type failingWriter struct{ err error }
@@ -151,12 +148,12 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestMetadata(t *testing.T) {
 	x := random(rand.New(rand.NewPCG(1, 5)), safetensors.U8, 4)
 	given := map[string]string{"step": "7", shardingKey: "of another file"}
-	name := filepath.Join(t.TempDir(), dcp.FileName(11))
-	require.NoError(t, dcp.WriteFile(name, pieces{"x": must(dcp.NewPiece(x, 0)), "a\x7fé<": must(dcp.NewPiece(x))}, given))
+	name := filepath.Join(t.TempDir(), FileName(11))
+	require.NoError(t, WriteFile(name, pieces{"x": must(NewPiece(x, 0)), "a\x7fé<": must(NewPiece(x))}, given))
 	require.Equal(t, "shard-00012-model-00001-of-00001.safetensors", filepath.Base(name))
 	onDisk := must(os.ReadFile(name))
 	var b bytes.Buffer
-	require.NoError(t, dcp.Write(&b, pieces{"x": must(dcp.NewPiece(x, 0)), "a\x7fé<": must(dcp.NewPiece(x))}, given))
+	require.NoError(t, Write(&b, pieces{"x": must(NewPiece(x, 0)), "a\x7fé<": must(NewPiece(x))}, given))
 	require.Equal(t, onDisk, b.Bytes(), "Write and WriteFile agree")
 	require.Equal(t, map[string]string{"step": "7", shardingKey: "of another file"}, given, "it was not modified")
 	f := must(safetensors.Load(name))
@@ -166,7 +163,7 @@ func TestMetadata(t *testing.T) {
 		"DCP_VERSION": "1.0",
 		shardingKey:   `{"a\u007f\u00e9<": {"saved_offsets": [0]}, "x": {"saved_offsets": [0]}}`,
 	}, f.Metadata())
-	whole := must(dcp.Open(filepath.Dir(name)))
+	whole := must(Open(filepath.Dir(name)))
 	defer whole.Close()
 	require.Equal(t, map[string]string{"step": "7", "format": "pt"}, whole.Metadata())
 }
@@ -177,9 +174,9 @@ func TestWriteWatched(t *testing.T) {
 	x := must(safetensors.NewTensor(safetensors.F32, []int{4, 6}, make([]float32, 24)))
 	n, failure := 0, error(nil)
 	x = safetensors.Watch(map[string]safetensors.Tensor{"x": x}, func(m int) error { n += m; return failure })["x"]
-	part := must(must(dcp.NewPiece(x)).Shard(0, 1, 4))
-	require.NoError(t, dcp.Write(io.Discard, map[string]dcp.Piece{"x": part}, nil))
+	part := must(must(NewPiece(x)).Shard(0, 1, 4))
+	require.NoError(t, Write(io.Discard, map[string]Piece{"x": part}, nil))
 	require.Equal(t, 24, n)
 	failure = io.ErrNoProgress
-	require.ErrorIs(t, dcp.Write(io.Discard, map[string]dcp.Piece{"x": part}, nil), failure)
+	require.ErrorIs(t, Write(io.Discard, map[string]Piece{"x": part}, nil), failure)
 }
