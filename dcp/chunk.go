@@ -21,8 +21,9 @@ func (open lazy) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReadAt(p, off)
 }
 
-// look returns the only tensor in a file of torch.save.
-func look(r io.ReaderAt, size int64) (t safetensors.Tensor, err error) {
+// look returns the tensor in a file of torch.save, which holds no other. It is expected to
+// have that dtype and shape: errors say so.
+func look(r io.ReaderAt, size int64, dtype safetensors.DType, shape []int) (t safetensors.Tensor, err error) {
 	e := &edges{r: r, size: size}
 	e.keep()
 	defer e.drop()
@@ -31,7 +32,7 @@ func look(r io.ReaderAt, size int64) (t safetensors.Tensor, err error) {
 		return t, err
 	}
 	if t, err = held.Tensor("tensor"); err != nil || held.Len() != 1 {
-		err = broken("", "%d tensors, one is expected", held.Len())
+		err = broken("", "%d tensors, one of %v %v is expected", held.Len(), dtype, shape)
 	}
 	return t, err
 }

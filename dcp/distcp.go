@@ -176,7 +176,9 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 	if s.length == t.Size() { // a file of torch.save would be longer
 		held = f.saved(in, name, s)
 	} else {
-		held = func() (safetensors.Tensor, error) { return look(io.NewSectionReader(in, s.offset, s.length), s.length) }
+		held = func() (safetensors.Tensor, error) {
+			return look(io.NewSectionReader(in, s.offset, s.length), s.length, dtype, sizes)
+		}
 	}
 	// torch.save has all elements of a chunk once. No bytes are in two chunks: each is
 	// looked into, which may take long.
