@@ -24,7 +24,7 @@ var opens = map[string]string{
 	"folder.go openUnmapped":                                 "systems without named pipes, after osfile.OpenRegular",
 
 	"cmd/safetensors/internal/localfile/localfile.go OpenNamed": "waits no longer than its context, for the writer of a pipe that the command line names",
-	"cmd/safetensors/internal/dest/shared.go folder.WriteCopy":  "a new file",
+	"cmd/safetensors/internal/dest/shared.go writeCopy":         "a new file",
 	"cmd/safetensors/internal/dest/shared.go folder.touch":      "a new file",
 }
 
