@@ -41,7 +41,7 @@ var walls = []wall{
 	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/torchtype"}, nil},
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix"}, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},
-	{"cmd/...", append([]string{"cmd/...", "internal/mem", "internal/osfile", "internal/parallel", "internal/zipfile"}, public...), everything},
+	{"cmd/...", append([]string{"cmd/...", "internal/mem", "internal/osfile", "internal/parallel", "internal/variant", "internal/zipfile"}, public...), everything},
 	{"examples/...", append([]string{"examples/..."}, public...), everything},
 	{"bench/...", append([]string{"bench/...", "examples/..."}, public...), everything},
 	{"difftest/...", append([]string{"difftest/..."}, public...), everything},

@@ -148,6 +148,12 @@ func TestHub(t *testing.T) {
 
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.Contains(t, succeeds(t, "ls", "hf://owner/name"), "cached")
+	plain, half := filepath.Join(snapshot, "model.safetensors"), filepath.Join(snapshot, "model.fp16.safetensors")
+	require.NoError(t, os.Rename(plain, half)) // which diffusers may have downloaded alone
+	require.Equal(t, "safetensors: note: hf://owner/name: the cache has only model.fp16.safetensors\n", runs(t, "ls", "hf://owner/name").stderr)
+	require.Empty(t, runs(t, "ls", "hf://owner/name", "--variant", "fp16").stderr)
+	require.NoError(t, os.Rename(half, plain))
+	require.Empty(t, runs(t, "ls", "hf://owner/name").stderr)
 	for _, name := range []string{"hf://owner/name@v2", "hf://owner/name/other.safetensors", "hf://owner/name/folder", "hf://owner/other"} {
 		require.Contains(t, fails(t, 1, "ls", name), "HF_HUB_OFFLINE is set", name)
 	}

@@ -42,6 +42,12 @@ func (e Endings) Among(names []string) (files, indexes []string) {
 	return files, indexes
 }
 
+// Of returns the variant that a file is of, by its name: "" if that tells none.
+func (e Endings) Of(name string) string {
+	_, variant := cutVariant(e.modelOf(name))
+	return variant
+}
+
 // IsIndex reports whether a file is an index, by its name.
 func (e Endings) IsIndex(name string) bool {
 	_, _, ok := e.cutIndex(name)

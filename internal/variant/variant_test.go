@@ -33,6 +33,9 @@ func TestAmong(t *testing.T) {
 		require.Equal(t, c.files, files, c.names)
 		require.Equal(t, c.indexes, indexes, c.names)
 	}
+	for name, want := range map[string]string{"x.bin": "", "x.fp16.bin": "fp16", "x.bin.index.fp16.json": "fp16", "x-00001-of-00002.ema.bin": "ema", "x.1.bin": ""} {
+		require.Equal(t, want, e.Of(name), name)
+	}
 	require.True(t, e.IsIndex("any.index.json"))
 	require.False(t, e.IsIndex("any.json"))
 }

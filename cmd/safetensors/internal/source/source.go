@@ -20,6 +20,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/hub"
+	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
 // An Opener opens the sources of one run of the command.
@@ -176,6 +177,9 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 		c.pins = []storage.Pin{{Name: path.Join(repo, file), Tag: filepath.Base(dir)}} // a commit
 		at := filepath.Join(dir, filepath.FromSlash(file))
 		err = o.openLocal(c, at)
+		if err == nil && o.Variant == "" && c.Layout != nil {
+			o.noteVariant(c)
+		}
 		if err == nil && !o.Local && c.Folder != nil {
 			if info, err := os.Stat(at); err == nil && !info.IsDir() {
 				file = path.Dir(file)
@@ -190,6 +194,17 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 		return false, errNotLocal
 	}
 	return false, nil
+}
+
+// noteVariant says that a variant was opened, which the cache has without the model: diffusers
+// downloads no more than it was asked for.
+func (o *Opener) noteVariant(c *Checkpoint) {
+	for _, file := range c.Files {
+		if (variant.Endings{".safetensors", ".bin"}).Of(file.Name) != "" {
+			o.note("%s: the cache has only %s", storage.Shown(c.Name), term.Name(file.Name))
+			return
+		}
+	}
 }
 
 // openPlace opens a file, an index or a folder, wherever it is.
