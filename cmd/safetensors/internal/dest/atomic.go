@@ -43,7 +43,7 @@ func inFolder(folder string, name func() error) error {
 		return err
 	}
 	if err := dir.Sync(); err != nil {
-		return fmt.Errorf("it has its name, but perhaps not after a crash: %w", err)
+		return fmt.Errorf("it has its new name, but a crash may undo that: %w", err)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func Equal(a, b safetensors.Tensor) (bool, error) {
 	return d.Different == 0, err
 }
 
-// An adding func adds up inputs, each of which has a factor but perhaps the first.
+// An adding func sets sum to a combination of inputs with these factors.
 type adding[T number] func(sum []T, inputs [][]T, factors []float64)
 
 // inBlocks returns a tensor of the dtype and the shape of the first input, whose elements

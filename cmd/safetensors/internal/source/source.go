@@ -196,8 +196,8 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 	return false, nil
 }
 
-// noteVariant says that a variant was opened, which the cache has without the model: diffusers
-// downloads no more than it was asked for.
+// noteVariant says so if the cache holds a variant without the model: diffusers downloads only
+// what it is asked for.
 func (o *Opener) noteVariant(c *Checkpoint) {
 	for _, file := range c.Files {
 		if (variant.Endings{".safetensors", ".bin"}).Of(file.Name) != "" {
