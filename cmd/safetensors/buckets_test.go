@@ -33,10 +33,12 @@ import (
 
 // A cloud is an object store on the loopback interface that can be told to fail.
 type cloud struct {
-	url     string // of the bucket
-	faults  *faults
-	objects func() map[string]string
+	url    string // of the bucket
+	faults *faults
+	under  func(prefix string) map[string]string // the objects whose keys have a prefix
 }
+
+func (c cloud) objects() map[string]string { return c.under("") }
 
 // faults count the requests that a server gets, and fail one.
 type faults struct {
@@ -93,17 +95,20 @@ func clouds(t *testing.T) map[string]cloud {
 	t.Cleanup(server.Close)
 	t.Setenv("AWS_ENDPOINT_URL_S3", server.URL)
 	return map[string]cloud{
-		"s3":     {"s3://models", amazon, func() map[string]string { return s.contents(t) }},
+		"s3":     {"s3://models", amazon, func(prefix string) map[string]string { return s.contents(t, prefix) }},
 		"gs":     startGoogle(t),
 		"azblob": startAzure(t),
 	}
 }
 
-// contents returns all objects, and requires that no upload is left over.
-func (s *store) contents(t *testing.T) map[string]string {
+// contents returns the objects under a prefix, and requires that no upload is left over.
+func (s *store) contents(t *testing.T, prefix string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
 	for _, key := range s.objects(t) {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
 		o := must(s.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: &key}))
 		body := must(io.ReadAll(o.Body))
 		all[key] = string(body)
@@ -148,7 +153,7 @@ func startGoogle(t *testing.T) cloud {
 	direct := httptest.NewServer(fake)
 	t.Cleanup(direct.Close)
 	client := s3.New(s3.Options{BaseEndpoint: &direct.URL, Region: "auto", UsePathStyle: true, Credentials: aws.AnonymousCredentials{}})
-	return cloud{"gs://models?endpoint=" + server.URL, google, func() map[string]string { return (&store{client: client}).contents(t) }}
+	return cloud{"gs://models?endpoint=" + server.URL, google, func(prefix string) map[string]string { return (&store{client: client}).contents(t, prefix) }}
 }
 
 // An azure is a container of Azure's Blob Storage.
@@ -165,10 +170,12 @@ func startAzure(t *testing.T) cloud {
 	t.Cleanup(server.Close)
 	t.Setenv("AZURE_STORAGE_CONNECTION_STRING",
 		"DefaultEndpointsProtocol=http;AccountName=account;AccountKey=c2VjcmV0;BlobEndpoint="+server.URL+"/account")
-	return cloud{"azblob://models", f, func() map[string]string {
+	return cloud{"azblob://models", f, func(prefix string) map[string]string {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return maps.Clone(a.blobs)
+		all := maps.Clone(a.blobs)
+		maps.DeleteFunc(all, func(key, _ string) bool { return !strings.HasPrefix(key, prefix) })
+		return all
 	}}
 }
 
@@ -296,15 +303,10 @@ func TestCloudFaults(t *testing.T) {
 			replaced := func(at int, before bool) (key string, old, now map[string]string, r result, requests int) {
 				places++
 				key = fmt.Sprintf("place%03d%s", places, scene.ending)
-				objects := func() map[string]string {
-					all := c.objects()
-					maps.DeleteFunc(all, func(name, _ string) bool { return !strings.HasPrefix(name, key) })
-					return all
-				}
 				succeeds(t, append([]string{"cp", "-q", "old.safetensors", c.at(key)}, scene.old...)...)
-				old = objects()
+				old = c.under(key)
 				r, requests = c.faults.run(t, at, before, append([]string{"cp", "-q", "--force", "new.safetensors", c.at(key)}, scene.new...)...)
-				return key, old, objects(), r, requests
+				return key, old, c.under(key), r, requests
 			}
 			_, _, clean, r, count := replaced(0, false)
 			require.Zero(t, r.code, r.stderr)

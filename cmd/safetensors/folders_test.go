@@ -322,8 +322,7 @@ func TestForceFolder(t *testing.T) {
 					succeeds(t, "cp", "-q", "--force", "new", dst)
 					require.Equal(t, "equal\n", succeeds(t, "diff", "new", dst), where)
 					u := must(url.Parse(dst))
-					here := maps.Clone(c.objects())
-					maps.DeleteFunc(here, func(key, _ string) bool { return !strings.HasPrefix(key, strings.Trim(u.Path, "/")+"/") })
+					here := c.under(strings.Trim(u.Path, "/") + "/")
 					require.Len(t, here, 4, "%s: %q", where, keysOf(here))
 				}
 			}
