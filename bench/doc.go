@@ -20,7 +20,7 @@
 //	go run ./cmd/bench -count 6 -work 'Load|Write' -add
 //	go run ./cmd/bench -count 6 -work 'Command|Dequantize|Sign|Transpose' -o jobs/results.txt
 //
-// It needs Linux 6.5 or later and 20 GB of disk. The Rust contestant needs cargo,
+// It needs Linux 6.5 or later, taskset and 20 GB of disk. The Rust contestant needs cargo,
 // the Python contestant python3, and that of Go 1.27 its toolchain, which go downloads;
 // they are built on first use, and skipped if that fails unless
 // BENCH_REQUIRE=rust,python,go127 names them. Other packages of Python

@@ -24,8 +24,9 @@ const ours = "ours" // the contestant that all ratios refer to
 
 // results are the works of a file of results, in its order.
 type results struct {
-	about map[string]string // configuration lines
-	works []*work
+	about    map[string]string // configuration lines, the last of each
+	commands []string          // all of them
+	works    []*work
 }
 
 // A work is a benchmark of all contestants: rows × impls.
@@ -47,7 +48,10 @@ func readResults(name string) (*results, error) {
 			return nil, fmt.Errorf("%v", files.Result())
 		}
 		for _, config := range r.Config {
-			res.about[config.Key] = joined(config.Key, res.about[config.Key], string(config.Value))
+			res.about[config.Key] = string(config.Value)
+		}
+		if command := res.about["command"]; !slices.Contains(res.commands, command) {
+			res.commands = append(res.commands, command)
 		}
 		work, parts := r.Name.Parts() // the others are /row, /impl=contestant and perhaps -CPUs
 		if len(parts) < 2 {
@@ -57,21 +61,6 @@ func readResults(name string) (*results, error) {
 	}
 	return res, files.Err()
 }
-
-// joined returns the value of a configuration line, of which a file of several runs has
-// several: the last, but all commands.
-func joined(key, values, value string) string {
-	if key != "command" || values == "" {
-		return value
-	}
-	if slices.Contains(strings.Split(values, commandSep), value) {
-		return values
-	}
-	return values + commandSep + value
-}
-
-// commandSep is between commands, in the report too.
-const commandSep = "\n    "
 
 func (res *results) work(name string) *work {
 	for _, w := range res.works {

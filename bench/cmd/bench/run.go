@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"golang.org/x/perf/benchfmt"
-	"golang.org/x/sys/unix"
 )
 
 // A runner runs every benchmark in a process of its own, once in each round.
@@ -27,7 +26,6 @@ type runner struct {
 	short, add      bool
 	idle            time.Duration
 	folder          string // holds the test binary and the inputs
-	oneCPU, allCPUs unix.CPUSet
 }
 
 // run writes the results of all rounds to a file. A benchmark that fails does
@@ -37,9 +35,6 @@ func (r *runner) run(ctx context.Context, name, command string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(r.folder)
-	if err := r.findCPUs(); err != nil {
-		return err
-	}
 	benchmarks, err := r.prepare(ctx)
 	if err != nil {
 		return err
@@ -99,7 +94,7 @@ func (r *runner) prepare(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("go test -c: %w\n%s", err, out)
 	}
 	list := filepath.Join(r.folder, "names")
-	out, err = r.command(ctx, r.work, "-names="+list, "-test.v").Output()
+	out, err = r.command(ctx, allCPUs(), r.work, "-names="+list, "-test.v").Output()
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
@@ -110,10 +105,10 @@ func (r *runner) prepare(ctx context.Context) ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// command returns the command for the benchmarks that match a pattern.
-func (r *runner) command(ctx context.Context, pattern string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, r.folder+"/bench.test", append(args, "-test.run=^$", "-test.bench="+pattern,
-		"-test.benchtime="+r.benchtime, fmt.Sprintf("-test.short=%v", r.short), "-inputs="+r.folder)...)
+// command returns the command for the benchmarks that match a pattern, on some CPUs.
+func (r *runner) command(ctx context.Context, cpus, pattern string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", cpus, r.folder + "/bench.test", "-test.run=^$", "-test.bench=" + pattern,
+		"-test.benchtime=" + r.benchtime, fmt.Sprintf("-test.short=%v", r.short), "-inputs=" + r.folder}, args...)...)
 	cmd.Env = append(os.Environ(), "GODEBUG=madvdontneed=0")
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -121,34 +116,20 @@ func (r *runner) command(ctx context.Context, pattern string, args ...string) *e
 
 // one runs one benchmark and returns its output.
 func (r *runner) one(ctx context.Context, name string) ([]byte, error) {
-	cpus := r.oneCPU
-	if strings.Contains(name, "all-CPUs/") {
-		cpus = r.allCPUs
-	}
-	// The process inherits the CPUs of this thread.
-	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
-		return nil, err
+	cpus := allCPUs()
+	if !strings.Contains(name, "all-CPUs/") {
+		cpus = cpus[strings.LastIndexAny(cpus, ",-")+1:] // the last one
 	}
 	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
-	out, err := r.command(ctx, pattern, "-prepared", fmt.Sprint("-idle=", r.idle)).Output()
+	out, err := r.command(ctx, cpus, pattern, "-prepared", fmt.Sprint("-idle=", r.idle)).Output()
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
 	return out, nil
 }
 
-// findCPUs finds the CPUs that this process may use. One is the last of them.
-func (r *runner) findCPUs() error {
-	runtime.LockOSThread()
-	err := unix.SchedGetaffinity(0, &r.allCPUs)
-	for cpu := range len(r.allCPUs) * 64 {
-		if r.allCPUs.IsSet(cpu) {
-			r.oneCPU.Zero()
-			r.oneCPU.Set(cpu)
-		}
-	}
-	return err
-}
+// allCPUs returns the CPUs that this process may use, as 0-3,6.
+func allCPUs() string { return find("/proc/self/status", `Cpus_allowed_list:\s*(.*)`) }
 
 // about returns what a reader needs to repeat the run, as configuration lines
 // of the benchmark format.
