@@ -108,12 +108,8 @@ func run(ctx context.Context, w io.Writer, root, equivalent string, o options) e
 			fmt.Fprintf(w, "%s: %v\n", result, m)
 		}
 	})
-	tested, done := -count[uncompiled], 0
-	for _, n := range count {
-		tested += n
-		done += n
-	}
-	fmt.Fprintf(w, "%d of %d mutants, seed %d, in %v\n", done, len(all), o.seed, time.Since(began).Round(time.Second))
+	tested := count[killed] + count[lived] + count[late]
+	fmt.Fprintf(w, "%d of %d mutants, seed %d, in %v\n", tested+count[uncompiled], len(all), o.seed, time.Since(began).Round(time.Second))
 	fmt.Fprintf(w, "%d killed, %d lived, %d did not compile, %d timed out\n", count[killed], count[lived], count[uncompiled], count[late])
 	if err == nil && count[lived]*10 > tested {
 		err = errTooMany
@@ -141,21 +137,18 @@ func readEquivalent(name string) (map[string]bool, error) {
 		return nil, err
 	}
 	known := make(map[string]bool)
-	isOld := func(line string) bool { return strings.HasPrefix(line, "- ") }
-	for _, paragraph := range strings.Split(string(text), "\n\n") {
-		var lines []string
-		for line := range strings.Lines(paragraph) {
-			if line = strings.TrimRight(line, "\n"); line != "" && line[0] != '#' {
-				lines = append(lines, line)
-			}
-		}
-		if len(lines) == 0 {
-			continue
-		}
-		if len(lines) < 4 || !isOld(lines[1]) || !strings.HasPrefix(lines[2], "+") || slices.ContainsFunc(lines[3:], isOld) {
+	for paragraph := range strings.SplitSeq(string(comments.ReplaceAll(text, nil)), "\n\n") {
+		paragraph = strings.Trim(paragraph, "\n")
+		if match := keyAndReason.FindStringSubmatch(paragraph); match != nil {
+			known[match[1]] = true
+		} else if paragraph != "" {
 			return nil, fmt.Errorf("%s: not a mutant and a reason:\n%s", name, paragraph)
 		}
-		known[strings.Join(lines[:3], "\n")] = true
 	}
 	return known, nil
 }
+
+var (
+	comments     = regexp.MustCompile(`(?m)^#.*\n`)
+	keyAndReason = regexp.MustCompile(`^(.+\n- .*\n\+.*)(\n([^-]|-[^ ]).*)+$`)
+)

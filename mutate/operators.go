@@ -145,32 +145,24 @@ func spaced(text string) string { return strings.Join(strings.Fields(text), " ")
 
 func (s *mutator) drop(n ast.Node) { s.replace(n.Pos(), n.End(), "") }
 
-// exchanged lists what replaces an operator. Bounds move by one, and comparisons
-// are negated.
-var exchanged = map[token.Token][]token.Token{
-	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
-	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
-	token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
-	token.LAND: {token.LOR}, token.LOR: {token.LAND},
-	token.ADD: {token.SUB}, token.SUB: {token.ADD},
-	token.MUL: {token.QUO}, token.QUO: {token.MUL}, token.REM: {token.MUL},
-	token.SHL: {token.SHR}, token.SHR: {token.SHL},
-	token.AND: {token.OR}, token.OR: {token.AND}, token.XOR: {token.OR}, token.AND_NOT: {token.AND},
-	token.ADD_ASSIGN: {token.SUB_ASSIGN}, token.SUB_ASSIGN: {token.ADD_ASSIGN},
-	token.MUL_ASSIGN: {token.QUO_ASSIGN}, token.QUO_ASSIGN: {token.MUL_ASSIGN},
-	token.OR_ASSIGN: {token.AND_ASSIGN}, token.AND_ASSIGN: {token.OR_ASSIGN},
-	token.SHL_ASSIGN: {token.SHR_ASSIGN}, token.SHR_ASSIGN: {token.SHL_ASSIGN},
-	token.INC: {token.DEC}, token.DEC: {token.INC},
-	token.BREAK: {token.CONTINUE}, token.CONTINUE: {token.BREAK},
+// exchanged lists what replaces a word or an operator. Bounds move by one, and
+// comparisons are negated.
+var exchanged = map[string]string{
+	"==": "!=", "!=": "==", "<": "<= >=", "<=": "< >", ">": ">= <=", ">=": "> <",
+	"&&": "||", "||": "&&",
+	"+": "-", "-": "+", "*": "/", "/": "*", "%": "*",
+	"<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|", "&^": "&",
+	"+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "|=": "&=", "&=": "|=", "<<=": ">>=", ">>=": "<<=",
+	"++": "--", "--": "++",
+	"break": "continue", "continue": "break",
+	"true": "false", "false": "true", "min": "max", "max": "min",
 }
 
-func (s *mutator) exchange(at token.Pos, t token.Token) {
-	for _, other := range exchanged[t] {
-		s.replace(at, at+token.Pos(len(t.String())), other.String())
+func (s *mutator) exchange(at token.Pos, word string) {
+	for other := range strings.FieldsSeq(exchanged[word]) {
+		s.replace(at, at+token.Pos(len(word)), other)
 	}
 }
-
-var words = map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}
 
 func (s *mutator) visit(n ast.Node, stack []ast.Node) bool {
 	s.stack = stack
@@ -179,7 +171,7 @@ func (s *mutator) visit(n ast.Node, stack []ast.Node) bool {
 		return false
 	case *ast.BinaryExpr:
 		if !isString(n.X) && !isString(n.Y) {
-			s.exchange(n.OpPos, n.Op)
+			s.exchange(n.OpPos, n.Op.String())
 		}
 	case *ast.UnaryExpr:
 		if n.Op == token.NOT || n.Op == token.SUB {
@@ -188,9 +180,7 @@ func (s *mutator) visit(n ast.Node, stack []ast.Node) bool {
 	case *ast.BasicLit:
 		s.literal(n)
 	case *ast.Ident:
-		if other, ok := words[n.Name]; ok {
-			s.replace(n.Pos(), n.End(), other)
-		}
+		s.exchange(n.Pos(), n.Name)
 	case *ast.IfStmt:
 		s.condition(n.Cond)
 		if n.Else == nil {
@@ -203,23 +193,15 @@ func (s *mutator) visit(n ast.Node, stack []ast.Node) bool {
 	case *ast.ReturnStmt:
 		s.returned(n)
 	case *ast.BranchStmt:
-		if n.Label == nil && (n.Tok == token.BREAK || n.Tok == token.CONTINUE) {
-			s.exchange(n.Pos(), n.Tok)
-			s.drop(n)
+		if n.Label == nil {
+			s.statement(n, n.Pos(), n.Tok)
 		}
 	case *ast.ExprStmt, *ast.DeferStmt, *ast.SendStmt:
 		s.drop(n)
 	case *ast.AssignStmt:
-		if s.isPost(n) || n.Tok == token.DEFINE {
-			break
-		}
-		s.exchange(n.TokPos, n.Tok)
-		s.drop(n)
+		s.statement(n, n.TokPos, n.Tok)
 	case *ast.IncDecStmt:
-		if !s.isPost(n) {
-			s.exchange(n.TokPos, n.Tok)
-			s.drop(n)
-		}
+		s.statement(n, n.TokPos, n.Tok)
 	}
 	return true
 }
@@ -230,11 +212,15 @@ func isString(x ast.Expr) bool {
 	return ok && lit.Kind == token.STRING
 }
 
-// isPost reports whether n is the last part of a for clause, without which loops
-// rarely end.
-func (s *mutator) isPost(n ast.Stmt) bool {
+// statement exchanges the word at a position of a statement, and drops the statement. It
+// leaves the last part of a for clause, without which loops rarely end.
+func (s *mutator) statement(n ast.Stmt, at token.Pos, word token.Token) {
 	loop, ok := s.stack[len(s.stack)-1].(*ast.ForStmt)
-	return ok && loop.Post == n
+	if ok && loop.Post == n || word == token.DEFINE || word == token.FALLTHROUGH {
+		return
+	}
+	s.exchange(at, word.String())
+	s.drop(n)
 }
 
 // condition negates a condition that no other operator negates.

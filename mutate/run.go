@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,19 +19,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What becomes of a mutant.
-type outcome int
+// An outcome is what becomes of a mutant.
+type outcome string
 
 const (
-	killed     outcome = iota // a test failed
-	lived                     // all passed
-	uncompiled                // it is no Go
-	late                      // a test took far too long
+	killed     outcome = "killed"          // a test failed
+	lived      outcome = "lived"           // all passed
+	uncompiled outcome = "did not compile" // it is no Go
+	late       outcome = "timed out"       // a test took far too long
 )
-
-func (o outcome) String() string {
-	return [...]string{"killed", "lived", "did not compile", "timed out"}[o]
-}
 
 // mostMemory is what a test may use, on Linux: a mutant may allocate without end. Go's
 // allocator gives up at this limit, and the mutant is killed.
@@ -74,12 +70,12 @@ func (r *runner) measure(mutants []*mutant) error {
 		if err != nil {
 			return err
 		}
-		slowest := 0.0
-		for _, took := range regexp.MustCompile(`(?m)^ok .*\s([0-9.]+)s`).FindAllSubmatch(out, -1) {
-			seconds, _ := strconv.ParseFloat(string(took[1]), 64)
-			slowest = max(slowest, seconds)
+		var slowest time.Duration
+		for _, match := range regexp.MustCompile(`(?m)^ok .*\s([0-9.]+s)`).FindAllSubmatch(out, -1) {
+			took, _ := time.ParseDuration(string(match[1]))
+			slowest = max(slowest, took)
 		}
-		r.limits[own] = time.Duration(10*slowest*float64(time.Second)) + r.slack
+		r.limits[own] = 10*slowest + r.slack
 	}
 	return nil
 }
@@ -111,25 +107,20 @@ func (r *runner) runAll(mutants []*mutant, report func(*mutant, outcome)) error 
 func (r *runner) try(m *mutant) (outcome, error) {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	defer os.RemoveAll(dir)
 	name := filepath.Join(r.root, filepath.FromSlash(m.file))
 	src, err := os.ReadFile(name)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	changed := filepath.Join(dir, "changed.go")
-	if err := os.WriteFile(changed, slices.Concat(src[:m.start], []byte(m.text), src[m.end:]), 0o666); err != nil {
-		return 0, err
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{name: changed}})
-	if err == nil {
-		err = os.WriteFile(overlay, text, 0o666)
-	}
+	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	err = errors.Join(
+		os.WriteFile(changed, slices.Concat(src[:m.start], []byte(m.text), src[m.end:]), 0o666),
+		os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, name, changed), 0o666))
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	result, _, err := r.test(path.Dir(m.file), overlay)
 	return result, err
@@ -162,7 +153,7 @@ func (r *runner) test(own, overlay string) (outcome, []byte, error) {
 		case err == nil:
 			continue
 		case r.ctx.Err() != nil:
-			return 0, nil, r.ctx.Err()
+			return "", nil, r.ctx.Err()
 		case bytes.Contains(out, []byte("[build failed]")):
 			return uncompiled, out, nil
 		case bytes.Contains(out, []byte("panic: test timed out after")):
@@ -170,7 +161,7 @@ func (r *runner) test(own, overlay string) (outcome, []byte, error) {
 		case bytes.Contains(out, []byte("\nFAIL")):
 			return killed, out, nil
 		}
-		return 0, nil, fmt.Errorf("go test: %w\n%s", err, out)
+		return "", nil, fmt.Errorf("go test: %w\n%s", err, out)
 	}
 	return lived, printed, nil
 }
