@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -34,6 +35,14 @@ func (g *generator) odd(n int) bool { return !g.plain && g.oneIn(n) }
 // bad reports, in one of n cases, that breaking a rule is due.
 func (g *generator) bad(n int) bool { return !g.sound && g.oneIn(n) }
 
+// spoil returns a text that breaks a rule where that is due, in one of n cases, or none.
+func (g *generator) spoil(n int, texts ...string) string {
+	if !g.bad(n) {
+		return ""
+	}
+	return pick(g, texts)
+}
+
 // header returns a header, and how many bytes of data it asks for.
 func (g *generator) header() (text string, size uint64) {
 	count := g.IntN(6)
@@ -41,40 +50,24 @@ func (g *generator) header() (text string, size uint64) {
 		count = 400
 	}
 	var members []string
+	if g.oneIn(3) {
+		members = append(members, g.member(metadataKey, g.metadata()))
+	}
 	for i := range count {
 		name := fmt.Sprintf("model.layers.%d.weight", i)
 		if g.oneIn(3) {
 			name = pick(g, names) + fmt.Sprint(i)
 		}
-		var entry string
+		entry, end := g.entry(size)
+		members = append(members, g.member(name, entry))
 		if g.bad(40) { // a duplicate, of which the reference drops the first
-			entry, _ = g.entry(size)
+			entry, end = g.entry(size)
 			members = append(members, g.member(name, entry))
 		}
-		entry, size = g.entry(size)
-		members = append(members, g.member(name, entry))
+		size = end
 	}
-	if g.odd(2) {
-		g.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-	}
-	if g.oneIn(3) {
-		at := 0
-		if g.odd(2) {
-			at = g.IntN(len(members) + 1)
-		}
-		members = slices.Insert(members, at, g.member(metadataKey, g.metadata()))
-	}
-	if len(members) > 0 && g.bad(30) {
-		members = append(members, pick(g, members))
-	}
-	text = g.list('{', members, '}')
-	text = g.space() + text
-	if g.bad(30) {
-		text = pick(g, []string{"\u00a0", "\ufeff", "\x00", "[", "{}"}) + text
-	}
-	if g.bad(40) {
-		text += pick(g, []string{"\x00", "x", "{}", ",", "}", "\u00a0", `""`})
-	}
+	text = g.spoil(30, "\u00a0", "\ufeff", "\x00", "[", "{}") + g.space() + g.object(30, members)
+	text += g.spoil(40, "\x00", "x", "{}", ",", "}", "\u00a0", `""`)
 	if !g.odd(2) {
 		text += strings.Repeat(" ", -len(text)&7)
 	}
@@ -115,36 +108,26 @@ func (g *generator) entry(begin uint64) (text string, end uint64) {
 	}
 	values := []string{g.dtype(dtype), g.integers(shape), g.integers(offsets)}
 	if g.bad(40) {
-		values[g.IntN(3)] = g.value(2)
+		values[g.IntN(3)] = g.value()
 	}
 	if g.bad(40) {
 		return g.list('[', values, ']'), end
 	}
 	fields := []string{g.member("dtype", values[0]), g.member("shape", values[1]), g.member("data_offsets", values[2])}
 	if g.odd(3) {
-		fields = append(fields, g.member(pick(g, []string{"x", "", "Shape", "dtype ", metadataKey}), g.value(3)))
-	}
-	if g.bad(30) {
-		fields = append(fields, pick(g, fields))
-	}
-	if g.odd(2) {
-		g.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
+		fields = append(fields, g.member(pick(g, []string{"x", "", "Shape", "dtype ", metadataKey}), g.value()))
 	}
 	if g.bad(60) {
-		fields = fields[1:]
+		i := g.IntN(3)
+		fields = slices.Delete(fields, i, i+1)
 	}
-	return g.list('{', fields, '}'), end
+	return g.object(30, fields), end
 }
 
 func (g *generator) dtype(d safetensors.DType) string {
 	text := g.quote(d.String())
-	switch {
-	case g.bad(40):
-		return g.list('{', []string{text + ":" + pick(g, []string{"null", "null", "1", "{}", "[]"})}, '}')
-	case g.bad(60):
-		return pick(g, []string{strings.ToLower(text), `"` + d.String() + ` "`, `"F128"`, `""`, "1"})
-	}
-	return text
+	object := g.list('{', []string{text + ":" + pick(g, []string{"null", "null", "1", "{}", "[]"})}, '}')
+	return cmp.Or(g.spoil(40, object), g.spoil(60, strings.ToLower(text), `"`+d.String()+` "`, `"F128"`, `""`, "1"), text)
 }
 
 func (g *generator) metadata() string {
@@ -152,34 +135,24 @@ func (g *generator) metadata() string {
 		return "null"
 	}
 	if g.bad(20) {
-		return g.value(2)
+		return g.value()
 	}
 	var members []string
 	for i := range g.IntN(3) {
-		value := g.quote(pick(g, names))
-		if g.bad(20) {
-			value = g.value(1)
-		}
+		value := cmp.Or(g.spoil(20, g.value()), g.quote(pick(g, names)))
 		members = append(members, g.member(pick(g, names)+fmt.Sprint(i), value))
 	}
-	if len(members) > 0 && g.bad(6) {
-		members = append(members, pick(g, members))
-	}
-	return g.list('{', members, '}')
+	return g.object(6, members)
 }
 
 // value returns any JSON, as ignored fields may have.
-func (g *generator) value(depth int) string {
+func (g *generator) value() string {
 	if g.odd(20) { // the reference reads 128 levels, of which the header takes two
 		n := 120 + g.IntN(12)
 		return strings.Repeat("[", n) + strings.Repeat("]", n)
 	}
-	kinds := 4
-	if depth > 0 {
-		kinds = 6
-	}
-	var values []string
-	switch g.IntN(kinds) {
+	var values, members []string
+	switch g.IntN(6) {
 	case 0:
 		return pick(g, []string{"null", "true", "false"})
 	case 1:
@@ -190,14 +163,14 @@ func (g *generator) value(depth int) string {
 		return g.number()
 	case 4:
 		for range g.IntN(3) {
-			values = append(values, g.value(depth-1))
+			values = append(values, g.value())
 		}
 		return g.list('[', values, ']')
 	default:
 		for range g.IntN(3) {
-			values = append(values, g.member(pick(g, names), g.value(depth-1)))
+			members = append(members, g.member(pick(g, names), g.value()))
 		}
-		return g.list('{', values, '}')
+		return g.list('{', members, '}')
 	}
 }
 
@@ -213,16 +186,12 @@ func (g *generator) edge() uint64 {
 func (g *generator) number() string {
 	mantissa := pick(g, []string{"0", "1", "9", "17976931348623157", "17976931348623159", "18446744073709551616", "123456789012345678901"})
 	exponent := 309 - len(mantissa) + g.IntN(3)
-	switch g.IntN(4) {
-	case 0:
-		return fmt.Sprintf("-%s.%d", mantissa, g.IntN(1000))
-	case 1:
-		return fmt.Sprintf("%se%d", mantissa, exponent)
-	case 2:
-		return fmt.Sprintf("0.%sE+%d", mantissa, exponent+len(mantissa))
-	default:
-		return mantissa + strings.Repeat("0", g.IntN(330))
-	}
+	return pick(g, []string{
+		fmt.Sprintf("-%s.%d", mantissa, g.IntN(1000)),
+		fmt.Sprintf("%se%d", mantissa, exponent),
+		fmt.Sprintf("0.%sE+%d", mantissa, exponent+len(mantissa)),
+		mantissa + strings.Repeat("0", g.IntN(330)),
+	})
 }
 
 func (g *generator) integers(numbers []uint64) string {
@@ -234,45 +203,44 @@ func (g *generator) integers(numbers []uint64) string {
 }
 
 func (g *generator) integer(n uint64) string {
-	if g.bad(80) {
-		return fmt.Sprintf(pick(g, []string{"%d.0", "-%d", "0%d", "+%d", "%de0", `"%d"`, "%d0", "%d.", "%d00000000000000000000", "null"}), n)
-	}
-	return fmt.Sprint(n)
+	text := cmp.Or(g.spoil(80, "N.0", "-N", "0N", "+N", "Ne0", `"N"`, "N0", "N.", "N00000000000000000000", "null"), "N")
+	return strings.Replace(text, "N", fmt.Sprint(n), 1)
 }
 
 func (g *generator) member(key, value string) string {
 	return g.quote(key) + g.space() + ":" + g.space() + value
 }
 
+// object makes an object of members, in another order where that is odd, and repeats one of
+// them in one of n cases.
+func (g *generator) object(n int, members []string) string {
+	if len(members) > 0 && g.bad(n) {
+		members = append(members, pick(g, members))
+	}
+	if g.odd(2) {
+		g.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+	}
+	return g.list('{', members, '}')
+}
+
 // list joins values to an array, or members to an object.
 func (g *generator) list(begin byte, values []string, end byte) string {
-	comma := ","
-	if g.bad(150) {
-		comma = pick(g, []string{",,", "", ";", ":"})
-	}
-	var b strings.Builder
-	b.WriteString(string(begin) + g.space())
+	comma := cmp.Or(g.spoil(150, ",,", " ", ";", ":"), ",")
+	text := string(begin) + g.space()
 	for i, value := range values {
 		if i > 0 {
-			b.WriteString(comma + g.space())
+			text += comma + g.space()
 		}
-		b.WriteString(value + g.space())
+		text += value + g.space()
 	}
-	if g.bad(150) {
-		b.WriteByte(',')
-	}
-	b.WriteByte(end)
-	return b.String()
+	return text + g.spoil(150, ",") + string(end)
 }
 
 func (g *generator) space() string {
-	switch {
-	case g.odd(15):
+	if g.odd(15) {
 		return pick(g, []string{" ", "\n", "\t", "\r", "\r\n  "})
-	case g.bad(1000):
-		return pick(g, []string{"\f", "\v", "\x00", "\u00a0", "\ufeff", "/**/"})
 	}
-	return ""
+	return g.spoil(1000, "\f", "\v", "\x00", "\u00a0", "\ufeff", "/**/")
 }
 
 // quote returns s as a JSON string, now and then a broken one.
@@ -292,9 +260,7 @@ func (g *generator) quote(s string) string {
 			b.WriteRune(r)
 		}
 	}
-	if g.bad(150) {
-		b.WriteString(pick(g, []string{`\ud800`, `\udc00`, `\ud83d\u0041`, `\B`, `\x41`, `\U0041`, `\u12`, `\u123g`, `\'`, "\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x01", "\t", "\n"}))
-	}
-	b.WriteByte('"')
-	return b.String()
+	b.WriteString(g.spoil(150, `\ud800`, `\udc00`, `\ud83d\u0041`, `\B`, `\x41`, `\U0041`, `\u12`, `\u123g`, `\'`,
+		"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x01", "\t", "\n"))
+	return b.String() + `"`
 }
