@@ -49,9 +49,9 @@ func TestJudge(t *testing.T) {
 	file := slices.Concat([]byte{byte(len(text)), 0, 0, 0, 0, 0, 0, 0}, []byte(text), []byte("xy"))
 	agreeing := func() answer {
 		return answer{
-			verdict:   accepted,
-			tensors:   map[string]entry{"a": {Name: "a", DType: safetensors.U8, Shape: []int{1, 2}, DataOffsets: [2]int64{0, 2}}},
-			metadata:  map[string]string{"k": "v"},
+			Verdict:   accepted,
+			Tensors:   map[string]entry{"a": {safetensors.U8, []uint64{1, 2}, [2]uint64{0, 2}}},
+			Metadata:  map[string]string{"k": "v"},
 			rewritten: bytes.Clone(file),
 		}
 	}
@@ -61,19 +61,19 @@ func TestJudge(t *testing.T) {
 		change     func(a *answer, t *entry)
 	}{
 		{"none", "", func(a *answer, t *entry) {}},
-		{"verdict", "Parse accepts what the reference rejects", func(a *answer, t *entry) { a.verdict = rejected }},
-		{"verdict on the size", "Parse accepts what the reference rejects", func(a *answer, t *entry) { a.verdict = wrongSize }},
+		{"verdict", "Parse accepts what the reference rejects", func(a *answer, t *entry) { a.Verdict = rejected }},
+		{"verdict on the size", "Parse accepts what the reference rejects", func(a *answer, t *entry) { a.Verdict = wrongSize }},
 		{"dtype", "the reference has", func(a *answer, t *entry) { t.DType = safetensors.I8 }},
-		{"shape", "the reference has", func(a *answer, t *entry) { t.Shape = []int{2} }},
+		{"shape", "the reference has", func(a *answer, t *entry) { t.Shape = []uint64{2} }},
 		{"data offsets", "the reference has", func(a *answer, t *entry) { t.DataOffsets[1]++ }},
-		{"metadata", "the reference has", func(a *answer, t *entry) { a.metadata["k"] = "w" }},
+		{"metadata", "the reference has", func(a *answer, t *entry) { a.Metadata["k"] = "w" }},
 		{"rewritten", "what Write writes", func(a *answer, t *entry) { a.rewritten[len(file)-1]++ }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ref := agreeing()
-			tensor := ref.tensors["a"]
+			tensor := ref.Tensors["a"]
 			tt.change(&ref, &tensor)
-			ref.tensors["a"] = tensor
+			ref.Tensors["a"] = tensor
 			err := newJudge().judge(file, ref)
 			if tt.want == "" {
 				require.NoError(t, err)

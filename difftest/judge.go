@@ -37,14 +37,14 @@ func (j *judge) judge(file []byte, ref answer) (err error) {
 		}
 	}()
 	var spelled object
-	if ref.verdict != rejected {
+	if ref.Verdict != rejected {
 		text, _ := headerText(file)
 		if spelled, err = parseJSON(text); err != nil {
 			return fmt.Errorf("the reference accepts what is not JSON: %w", err)
 		}
 	}
 	f, parseErr := safetensors.Parse(file)
-	counted, err := compareVerdicts("Parse", parseErr, ref.verdict == accepted, spelled)
+	counted, err := compareVerdicts("Parse", parseErr, ref.Verdict == accepted, spelled)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (j *judge) judge(file []byte, ref answer) (err error) {
 
 	r := bytes.NewReader(file)
 	h, headerErr := safetensors.ReadHeader(r)
-	if _, err := compareVerdicts("ReadHeader", headerErr, ref.verdict != rejected, spelled); err != nil {
+	if _, err := compareVerdicts("ReadHeader", headerErr, ref.Verdict != rejected, spelled); err != nil {
 		return err
 	}
 	if headerErr == nil {
@@ -119,20 +119,20 @@ func checkError(err error, size int64) error {
 // compareTables compares a header that both sides accept. The reference gives its
 // tensors in no order; by offsets, and else as they are spelled, is that of Header.
 func compareTables(h *safetensors.Header, ref answer, spelled object) error {
-	var want []entry
-	for _, m := range spelled {
-		if m.key != metadataKey {
-			want = append(want, ref.tensors[m.key])
-		}
-	}
-	slices.SortStableFunc(want, func(a, b entry) int { return slices.Compare(a.DataOffsets[:], b.DataOffsets[:]) })
-	if !slices.EqualFunc(h.Tensors, want, func(a, b entry) bool {
-		return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && a.DataOffsets == b.DataOffsets
+	want := slices.DeleteFunc(slices.Clone(spelled), func(m member) bool { return m.key == metadataKey })
+	slices.SortStableFunc(want, func(a, b member) int {
+		x, y := ref.Tensors[a.key].DataOffsets, ref.Tensors[b.key].DataOffsets
+		return slices.Compare(x[:], y[:])
+	})
+	if !slices.EqualFunc(h.Tensors, want, func(t safetensors.TensorInfo, m member) bool {
+		e := ref.Tensors[m.key]
+		return t.Name == m.key && t.DType == e.DType && e.DataOffsets == [2]uint64{uint64(t.DataOffsets[0]), uint64(t.DataOffsets[1])} &&
+			slices.EqualFunc(t.Shape, e.Shape, func(n int, m uint64) bool { return uint64(n) == m })
 	}) {
-		return fmt.Errorf("ReadHeader returns the tensors %v, the reference has %v", h.Tensors, want)
+		return fmt.Errorf("ReadHeader returns the tensors %v, the reference has %v", h.Tensors, ref.Tensors)
 	}
-	if !maps.Equal(h.Metadata, ref.metadata) || (h.Metadata == nil) != (ref.metadata == nil) {
-		return fmt.Errorf("ReadHeader returns the metadata %#v, the reference has %#v", h.Metadata, ref.metadata)
+	if !maps.Equal(h.Metadata, ref.Metadata) || (h.Metadata == nil) != (ref.Metadata == nil) {
+		return fmt.Errorf("ReadHeader returns the metadata %#v, the reference has %#v", h.Metadata, ref.Metadata)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func run(w io.Writer, seed uint64, n int) error {
 	began := time.Now()
 	j := newJudge()
 	if err := compare(j, newGenerator(seed, seeds), program, n); err != nil {
-		return save(err)
+		return err
 	}
 	elapsed := time.Since(began)
 	fmt.Fprintf(w, "%d candidates of seed %d in %.1f s, %.0f a second\n", n, seed, elapsed.Seconds(), float64(n)/elapsed.Seconds())
@@ -93,10 +93,12 @@ func compare(j *judge, g *generator, program string, n int) error {
 		for _, file := range batch {
 			answer, err := ref.answer()
 			if err != nil {
-				return &difference{file, answer, fmt.Errorf("no answer of the reference: %w", err)}
+				err = fmt.Errorf("no answer of the reference: %w", err)
+			} else {
+				err = j.judge(file, answer)
 			}
-			if err := j.judge(file, answer); err != nil {
-				return &difference{file, answer, err}
+			if err != nil {
+				return save(file, answer, err)
 			}
 		}
 		if err := <-sent; err != nil {
@@ -106,32 +108,19 @@ func compare(j *judge, g *generator, program string, n int) error {
 	return nil
 }
 
-// A difference is a candidate that the two sides do not agree on.
-type difference struct {
-	file   []byte
-	answer answer
-	err    error
-}
-
-func (d *difference) Error() string {
-	length, header := "none", d.file
-	if text, ok := headerText(d.file); ok {
+// save writes a candidate that the two sides do not agree on into the working directory. It
+// returns an error that describes it.
+func save(file []byte, answer answer, difference error) error {
+	length, header := "none", file
+	if text, ok := headerText(file); ok {
 		length, header = fmt.Sprint(len(text)), text
 	}
-	return fmt.Sprintf("difference: %v\n  reference:     %v\n  header:        %q\n  header length: %s\n  file size:     %d",
-		d.err, d.answer, header, length, len(d.file))
-}
-
-// save writes the file of a difference into the working directory.
-func save(err error) error {
-	var d *difference
-	if !errors.As(err, &d) {
-		return err
-	}
-	sum := sha256.Sum256(d.file)
+	sum := sha256.Sum256(file)
 	name := fmt.Sprintf("found-%x.safetensors", sum[:4])
-	if writeErr := os.WriteFile(name, d.file, 0o666); writeErr != nil {
-		return errors.Join(err, writeErr)
-	}
-	return fmt.Errorf("%w\n  saved as:      difftest/%s", err, name)
+	return errors.Join(fmt.Errorf(`difference: %w
+  reference:     %v
+  header:        %q
+  header length: %s
+  file size:     %d
+  saved as:      difftest/%s`, difference, answer, header, length, len(file), name), os.WriteFile(name, file, 0o666))
 }

@@ -74,17 +74,21 @@ const (
 
 // An answer is what the reference says of a file.
 type answer struct {
-	verdict   verdict
-	reason    string            // if it rejects the file
-	tensors   map[string]entry  // else
-	metadata  map[string]string // nil if there is none
+	Verdict   verdict
+	Reason    string            // if it rejects the file
+	Tensors   map[string]entry  // else
+	Metadata  map[string]string // nil if there is none
 	rewritten []byte            // if it accepts the file
 }
 
-type entry = safetensors.TensorInfo
+type entry struct {
+	DType       safetensors.DType
+	Shape       []uint64
+	DataOffsets [2]uint64 `json:"data_offsets"`
+}
 
 func (a answer) String() string {
-	return [...]string{"is silent", "rejects it: " + a.reason, "rejects only the size of the file", "accepts it"}[a.verdict]
+	return [...]string{"is silent", "rejects it: " + a.Reason, "rejects only the size of the file", "accepts it"}[a.Verdict]
 }
 
 // answer returns the answer to the next of the candidates that were sent.
@@ -97,27 +101,8 @@ func (r *reference) answer() (a answer, err error) {
 	if _, err := io.ReadFull(r.out, message); err != nil {
 		return a, err
 	}
-	var said struct {
-		Verdict verdict
-		Reason  string
-		Tensors map[string]struct {
-			DType       safetensors.DType
-			Shape       []uint64
-			DataOffsets [2]uint64 `json:"data_offsets"`
-		}
-		Metadata map[string]string
-	}
 	d := json.NewDecoder(bytes.NewReader(message))
-	if err := d.Decode(&said); err != nil {
-		return a, err
-	}
-	a = answer{said.Verdict, said.Reason, make(map[string]entry), said.Metadata, message[d.InputOffset():]}
-	for name, t := range said.Tensors {
-		e := entry{Name: name, DType: t.DType, DataOffsets: [2]int64{int64(t.DataOffsets[0]), int64(t.DataOffsets[1])}}
-		for _, n := range t.Shape {
-			e.Shape = append(e.Shape, int(n)) // beyond an int64 this package reads no header
-		}
-		a.tensors[name] = e
-	}
-	return a, nil
+	err = d.Decode(&a)
+	a.rewritten = message[d.InputOffset():]
+	return a, err
 }
