@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +33,117 @@ var (
 	paceFlag    = flag.Duration("pace", 0, "time between two requests of a rank in step all; 0: as soon as it can")
 )
 
+const (
+	indexPath     = "/model.safetensors.index.json"
+	recordingPath = "/model.opened"
+)
+
+// A bucket serves a checkpoint of equal shards over HTTP. It takes some time for each
+// request and refuses requests above a rate, as buckets do.
+type bucket struct {
+	objects map[string]object // by path
+	shards  []string          // their paths
+	etag    string
+	latency time.Duration
+	rate    int // requests per second; 0: no limit
+
+	mu     sync.Mutex
+	counts counts
+	tokens float64 // requests that may come at once, up to those of a tenth of a second
+	filled time.Time
+}
+
+// counts are what a bucket has served.
+type counts struct {
+	requests, refused int
+	sent              int64 // bytes
+}
+
+// An object is a text, and zeros after it.
+type object struct {
+	text []byte
+	size int
+}
+
+func (o object) ReadAt(p []byte, off int64) (int, error) {
+	clear(p[copy(p, o.text[min(int(off), len(o.text)):]):])
+	return len(p), nil
+}
+
+// serve starts a server for a checkpoint of shards with tensors of 1 MiB.
+func serve(shards, tensors int) (b *bucket, url string, stop func()) {
+	b = &bucket{objects: make(map[string]object), etag: `"1"`}
+	index := []byte(`{"weight_map":{`) // without the usual blanks: with them, a million tensors exceed the limit of 64 MiB
+	for i := range shards {
+		shard := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, shards)
+		h := safetensors.Header{Tensors: make([]safetensors.TensorInfo, tensors)}
+		for k := range h.Tensors {
+			name := fmt.Sprintf("layers.%d.experts.%d.w", i, k)
+			h.Tensors[k] = safetensors.TensorInfo{Name: name, DType: safetensors.BF16, Shape: []int{512, 1024}}
+			index = fmt.Appendf(index, `"%s":"%s",`, name, shard)
+		}
+		text, err := h.AppendBinary(nil)
+		if err != nil {
+			panic(err)
+		}
+		b.objects["/"+shard] = object{text, len(text) + tensors<<20}
+		b.shards = append(b.shards, "/"+shard)
+	}
+	b.put(indexPath, append(index[:len(index)-1], "}}"...))
+	s := httptest.NewServer(b)
+	return b, s.URL, s.Close
+}
+
+func (b *bucket) put(path string, text []byte) { b.objects[path] = object{text, len(text)} }
+
+// restart returns the counts since the last call, and lets the rate start again.
+func (b *bucket) restart() counts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.counts
+	b.counts, b.tokens, b.filled = counts{}, float64(b.rate)/10, time.Now()
+	return c
+}
+
+// admit counts a request and reports whether it is within the rate.
+func (b *bucket) admit() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts.requests++
+	if b.rate == 0 {
+		return true
+	}
+	now, rate := time.Now(), float64(b.rate)
+	b.tokens = min(b.tokens+now.Sub(b.filled).Seconds()*rate, max(rate/10, 1))
+	b.filled = now
+	if b.tokens < 1 {
+		b.counts.refused++
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	admitted := b.admit()
+	time.Sleep(b.latency)
+	o, found := b.objects[r.URL.Path]
+	switch {
+	case !admitted:
+		http.Error(w, "SlowDown", http.StatusServiceUnavailable)
+	case !found:
+		http.NotFound(w, r)
+	default:
+		w.Header().Set("ETag", b.etag)
+		w.Header().Set("Content-Type", "application/octet-stream")
+		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(o, 0, int64(o.size)))
+		sent, _ := strconv.ParseInt(w.Header().Get("Content-Length"), 10, 64)
+		b.mu.Lock()
+		b.counts.sent += sent
+		b.mu.Unlock()
+	}
+}
+
 // A step opens what one rank of several needs: doc/cluster.md says how. It returns what
 // to keep.
 type step func(b *bucket, url string, rank, ranks int) ([]*safetensors.File, error)
@@ -43,42 +158,33 @@ var steps = map[string]step{"all": openAll, "index": openByIndex, "own": openOwn
 func BenchmarkOpen(b *testing.B) {
 	for _, name := range slices.Sorted(maps.Keys(steps)) {
 		b.Run(name, func(b *testing.B) {
-			served := &bucket{shards: *shardsFlag, tensors: *tensorsFlag}
-			url, stop := served.serve()
+			served, url, stop := serve(*shardsFlag, *tensorsFlag)
 			defer stop()
 			if name == "replay" {
 				require.NoError(b, served.record(url))
 			}
 			served.latency, served.rate = *latencyFlag, *rateFlag
-			var total counts
-			var kept int64
+			served.restart()
+			before := heap()
+			var files []*safetensors.File
 			for b.Loop() {
-				b.StopTimer()
-				before := heap()
-				served.restart()
-				b.StartTimer()
-				files, err := openOnAll(served, url, *ranksFlag, steps[name])
-				b.StopTimer()
+				var err error
+				files, err = openOnAll(served, url, *ranksFlag, steps[name])
 				require.NoError(b, err)
-				c := served.restart()
-				total.requests, total.refused, total.sent = total.requests+c.requests, total.refused+c.refused, total.sent+c.sent
-				kept += heap() - before
-				runtime.KeepAlive(files)
-				b.StartTimer()
 			}
-			n := float64(b.N)
-			b.ReportMetric(float64(total.requests)/n, "requests")
-			b.ReportMetric(float64(total.refused)/n, "refused")
-			b.ReportMetric(float64(total.sent)/n/1e6, "MB-sent")
-			b.ReportMetric(float64(kept)/n/1e6/float64(*ranksFlag), "MB-heap/rank")
+			c, n := served.restart(), float64(b.N)
+			b.ReportMetric(float64(c.requests)/n, "requests")
+			b.ReportMetric(float64(c.refused)/n, "refused")
+			b.ReportMetric(float64(c.sent)/n/1e6, "MB-sent")
+			b.ReportMetric(float64(heap()-before)/1e6/float64(*ranksFlag), "MB-heap/rank")
+			runtime.KeepAlive(files)
 		})
 	}
 }
 
 // TestRequests checks the numbers of requests in doc/cluster.md.
 func TestRequests(t *testing.T) {
-	b := &bucket{shards: 6, tensors: 10}
-	url, stop := b.serve()
+	b, url, stop := serve(6, 10)
 	defer stop()
 	require.NoError(t, b.record(url))
 	for name, want := range map[string]int{
@@ -137,26 +243,22 @@ func openAll(_ *bucket, url string, _, _ int) ([]*safetensors.File, error) {
 	return []*safetensors.File{f}, err
 }
 
-// A paced transport lets time pass between two requests.
+// A paced transport lets time pass before each request.
 type paced struct {
 	http.RoundTripper
-
-	mu   sync.Mutex
-	next time.Time // when the next request may be sent
+	mu sync.Mutex
 }
 
 func (p *paced) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
-	wait := max(time.Until(p.next), 0)
-	p.next = time.Now().Add(wait + *paceFlag)
+	time.Sleep(*paceFlag)
 	p.mu.Unlock()
-	time.Sleep(wait)
 	return p.RoundTripper.RoundTrip(r)
 }
 
 // openOwn opens each shard on one rank, without the index.
 func openOwn(b *bucket, url string, rank, ranks int) ([]*safetensors.File, error) {
-	return openEach(url, rank, ranks, slices.Sorted(maps.Keys(b.headers)))
+	return openEach(url, rank, ranks, b.shards)
 }
 
 // openByIndex opens each shard on one rank, which finds it in the index.
@@ -169,11 +271,8 @@ func openByIndex(_ *bucket, url string, rank, ranks int) ([]*safetensors.File, e
 	if err != nil {
 		return nil, err
 	}
-	paths := make(map[string]bool)
-	for _, name := range index.Shards {
-		paths["/"+name] = true
-	}
-	return openEach(url, rank, ranks, slices.Sorted(maps.Keys(paths)))
+	shards := slices.Sorted(maps.Values(index.Shards))
+	return openEach(url+"/", rank, ranks, slices.Compact(shards))
 }
 
 // openEach opens every ranks-th of the paths.
@@ -208,9 +307,9 @@ func (b *bucket) record(url string) error {
 	if _, err := open(kept, url+indexPath); err != nil {
 		return err
 	}
-	var object bytes.Buffer
-	err := kept.Encode(&object)
-	b.recording = object.Bytes()
+	var recording bytes.Buffer
+	err := kept.Encode(&recording)
+	b.put(recordingPath, recording.Bytes())
 	return err
 }
 

@@ -17,8 +17,7 @@ import (
 
 func Example() {
 	ctx := context.Background()
-	server := &bucket{shards: 50, tensors: 1}
-	url, stop := server.serve()
+	server, url, stop := serve(50, 1)
 	defer stop()
 
 	// The writer of the checkpoint opens it once and puts the answers next to it.
@@ -70,8 +69,7 @@ func Example() {
 // TestReplaced checks that answers of a checkpoint that has been replaced give an
 // error, not a mixture.
 func TestReplaced(t *testing.T) {
-	b := &bucket{shards: 3, tensors: 1}
-	url, stop := b.serve()
+	b, url, stop := serve(3, 1)
 	defer stop()
 	kept := &replay.Transport{Keep: true}
 	_, err := open(kept, url+indexPath)
@@ -88,8 +86,7 @@ func TestReplaced(t *testing.T) {
 
 // TestMiss checks that what has no answer is asked for, and what failed is not kept.
 func TestMiss(t *testing.T) {
-	b := &bucket{shards: 3, tensors: 1}
-	url, stop := b.serve()
+	b, url, stop := serve(3, 1)
 	defer stop()
 	kept := &replay.Transport{Keep: true}
 	for range 2 {
