@@ -15,16 +15,18 @@ import (
 	"encoding/gob"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"sync"
 )
 
 // A Transport is an http.RoundTripper that answers what it has an answer for, once,
 // and asks Base for everything else. The zero value has no answers.
 //
-// If Keep is set, it keeps the answers of Base to requests for a file or a range of
-// it, in memory. Set it for opening a checkpoint only.
+// If Keep is set, it asks Base for everything, and keeps the answers to requests for a
+// file or a range of it, in memory. Set it for opening a checkpoint only.
 //
 // An answer has the ETag, or Last-Modified, that it had when it was kept. Package
 // remote pins the file to that: if it has been replaced, opening it succeeds and
@@ -47,27 +49,19 @@ func request(r *http.Request) string { return r.URL.String() + " " + r.Header.Ge
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet {
-		return t.base().RoundTrip(r)
-	}
-	load := t.answers.LoadAndDelete // it is asked once, and its memory is needed
-	if t.Keep {
-		load = t.answers.Load
-	}
-	if kept, ok := load(request(r)); ok {
-		return http.ReadResponse(bufio.NewReader(bytes.NewReader(kept.([]byte))), r)
-	}
-	resp, err := t.base().RoundTrip(r)
-	if err != nil || !t.Keep || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
-		return resp, err
-	}
-	all := resp.Header
-	resp.Header = make(http.Header)
-	for _, name := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified"} { // but no cookie
-		if values := all.Values(name); values != nil {
-			resp.Header[name] = values
+	isGet := r.Method == http.MethodGet
+	if isGet && !t.Keep {
+		if kept, ok := t.answers.LoadAndDelete(request(r)); ok { // it is asked once, and its memory is needed
+			return http.ReadResponse(bufio.NewReader(bytes.NewReader(kept.([]byte))), r)
 		}
 	}
+	resp, err := cmp.Or(t.Base, http.DefaultTransport).RoundTrip(r)
+	if err != nil || !isGet || !t.Keep || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+		return resp, err
+	}
+	maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { // no cookie is kept
+		return !slices.Contains([]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified"}, name)
+	})
 	kept, err := httputil.DumpResponse(resp, true)
 	if err != nil {
 		resp.Body.Close()
@@ -76,8 +70,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.answers.Store(request(r), kept)
 	return resp, nil
 }
-
-func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.DefaultTransport) }
 
 // Encode writes the answers, compressed: headers are repetitive.
 func (t *Transport) Encode(w io.Writer) error {
