@@ -3,6 +3,7 @@ package objectstore
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -18,6 +19,7 @@ import (
 	"github.com/rclone/gofakes3"
 	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
+	"gocloud.dev/blob"
 )
 
 // A store is an S3 server on the loopback interface, with a bucket of its own. It
@@ -105,20 +107,6 @@ func (s *store) requests() []*http.Request {
 	return log
 }
 
-// breakOff lets bodies end after some bytes.
-func (s *store) breakOff(after int) {
-	s.fault = func(w http.ResponseWriter, r *http.Request) bool {
-		whole := httptest.NewRecorder()
-		s.Handler.ServeHTTP(whole, r)
-		for name, values := range whole.Header() {
-			w.Header()[name] = values
-		}
-		w.WriteHeader(whole.Code)
-		w.Write(whole.Body.Bytes()[:min(after, whole.Body.Len())])
-		return true
-	}
-}
-
 // folders returns an empty folder of each provider that can be written to here.
 func folders(t *testing.T) map[string]folder {
 	_, amazon := startStore(t)
@@ -127,6 +115,11 @@ func folders(t *testing.T) map[string]folder {
 		"file": openedFolder(t, "file://"+filepath.ToSlash(t.TempDir())+"?no_tmp_dir=true"),
 		"mem":  openedFolder(t, "mem://"),
 	}
+}
+
+// create makes an object of data.
+func create(t *testing.T, d folder, name string, data []byte) {
+	require.NoError(t, d.create(name, blob.WriterOptions{}, func(w io.Writer) error { return errorOf(w.Write(data)) }))
 }
 
 // keys returns the names of the objects in a folder.

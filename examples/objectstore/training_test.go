@@ -14,21 +14,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-const ranks = 4
-
-func shardOf(rank int) string { return fmt.Sprintf("model-%05d-of-%05d.safetensors", rank+1, ranks) }
-
-func shards() (names []string) {
-	for rank := range ranks {
-		names = append(names, shardOf(rank))
-	}
-	return names
+// The shards of the ranks.
+var shards = []string{
+	"model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
+	"model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors",
 }
 
 // save writes the shard of one rank, as each process of a training run does: here
 // one tensor, from where data comes.
 func save(d folder, rank, elements int, data io.Reader) error {
-	return d.create(shardOf(rank), blob.WriterOptions{}, func(w io.Writer) error {
+	return d.create(shards[rank], blob.WriterOptions{}, func(w io.Writer) error {
 		name := fmt.Sprintf("moment.%d", rank)
 		shard, err := safetensors.NewWriter(w, &safetensors.Header{Tensors: []safetensors.TensorInfo{
 			{Name: name, DType: safetensors.U8, Shape: []int{elements}},
@@ -56,14 +51,14 @@ func Example_training() {
 	d := folder{blob.PrefixedBucket(bucket, "step-2000/run-7/"), ctx}
 
 	var group errgroup.Group // in place of the barrier between the processes
-	for rank := range ranks {
+	for rank := range shards {
 		group.Go(func() error { return save(d, rank, 8, zeros{}) })
 	}
 	if err := group.Wait(); err != nil {
 		fmt.Println(err)
 		return
 	}
-	if err := commit(d, shards()); err != nil {
+	if err := commit(d, shards); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -104,10 +99,10 @@ func TestRankDies(t *testing.T) {
 	for provider, d := range folders(t) {
 		step := func(n int) folder { return folder{blob.PrefixedBucket(d.Bucket, fmt.Sprintf("step-%d/", n)), d.ctx} }
 		previous, next := step(1000), step(2000)
-		for rank := range ranks {
+		for rank := range shards {
 			require.NoError(t, save(previous, rank, 8, zeros{}))
 		}
-		require.NoError(t, commit(previous, shards()))
+		require.NoError(t, commit(previous, shards))
 
 		dying, died := stuck{make(chan struct{}), make(chan struct{})}, make(chan error)
 		go func() { died <- save(next, 2, size, io.MultiReader(io.LimitReader(zeros{}, size-1), dying)) }()
@@ -116,19 +111,19 @@ func TestRankDies(t *testing.T) {
 		}
 		<-dying.reached
 
-		err := commit(next, shards())
-		require.ErrorContains(t, err, shardOf(2), provider)
+		err := commit(next, shards)
+		require.ErrorContains(t, err, shards[2], provider)
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		require.ErrorIs(t, errorOf(next.open(indexName)), fs.ErrNotExist)
 		f := must(previous.open(indexName))
-		require.EqualValues(t, ranks*8, f.ParameterCount()[safetensors.U8])
+		require.EqualValues(t, 4*8, f.ParameterCount()[safetensors.U8])
 
 		require.NoError(t, save(next, 2, size, zeros{}))
-		require.NoError(t, commit(next, shards()))
-		require.Len(t, keys(t, next), ranks+1+leftOver[provider])
+		require.NoError(t, commit(next, shards))
+		require.Len(t, keys(t, next), 4+1+leftOver[provider])
 		close(dying.free)
 		require.ErrorIs(t, <-died, errDisk)
 		f = must(next.open(indexName))
-		require.EqualValues(t, ranks*size, f.ParameterCount()[safetensors.U8])
+		require.EqualValues(t, 4*size, f.ParameterCount()[safetensors.U8])
 	}
 }
