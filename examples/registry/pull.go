@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,7 +62,7 @@ func openModel(ctx context.Context, reference string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.client = &remote.Client{HTTP: &http.Client{Transport: t}}
+	m.client = &remote.Client{HTTP: &http.Client{Transport: t}} // which repeats requests itself, as image does
 	return m, nil
 }
 
@@ -101,13 +102,11 @@ func open(ctx context.Context, reference string) (*safetensors.File, error) {
 		return nil, fmt.Errorf("no layer of %s is a safetensors file", m.repo)
 	}
 	if m.index == "" {
-		var files []*safetensors.File
-		for _, shard := range m.shards {
-			f, err := m.openShard(shard)
-			if err != nil {
+		files := make([]*safetensors.File, len(m.shards))
+		for i, shard := range m.shards {
+			if files[i], err = m.openShard(shard); err != nil {
 				return nil, err
 			}
-			files = append(files, f)
 		}
 		return safetensors.Join(files...)
 	}
@@ -200,7 +199,7 @@ func pull(ctx context.Context, stdout io.Writer, reference, dir string) error {
 	return nil
 }
 
-func (m *model) copyFile(root *os.Root, file string, l v1.Descriptor) (err error) {
+func (m *model) copyFile(root *os.Root, file string, l v1.Descriptor) error {
 	r, err := m.read(l)
 	if err != nil {
 		return err
@@ -214,15 +213,10 @@ func (m *model) copyFile(root *os.Root, file string, l v1.Descriptor) (err error
 	if err != nil {
 		return err
 	}
+	defer root.Remove(part) // unless it has been renamed
 	_, err = io.Copy(w, r)
-	if closed := w.Close(); err == nil {
-		err = closed
+	if err = errors.Join(err, w.Close()); err != nil {
+		return err
 	}
-	if err == nil {
-		err = root.Rename(part, file)
-	}
-	if err != nil {
-		root.Remove(part)
-	}
-	return err
+	return root.Rename(part, file)
 }
