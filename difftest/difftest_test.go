@@ -19,13 +19,13 @@ func TestDifferences(t *testing.T) {
 	program := requireReference(t)
 	seeds, err := loadSeeds("../testdata")
 	require.NoError(t, err)
-	j := newJudge()
+	j := make(judge)
 	require.NoError(t, compare(j, newGenerator(1, seeds), program, 2000))
 
-	require.Greater(t, j.counts[acceptedByBoth], 500, "too few are accepted to show anything")
-	require.Greater(t, j.counts[rejectedByBoth], 500, "too few are rejected to show anything")
+	require.Greater(t, j[acceptedByBoth], 500, "too few are accepted to show anything")
+	require.Greater(t, j[rejectedByBoth], 500, "too few are rejected to show anything")
 	for _, r := range policy {
-		require.Positive(t, j.counts[byPolicy+r.name], "no candidate breaks the rule: %s", r.name)
+		require.Positive(t, j[byPolicy+r.name], "no candidate breaks the rule: %s", r.name)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestJudge(t *testing.T) {
 			tensor := ref.Tensors["a"]
 			tt.change(&ref, &tensor)
 			ref.Tensors["a"] = tensor
-			err := newJudge().judge(file, ref)
+			err := make(judge).judge(file, ref)
 			if tt.want == "" {
 				require.NoError(t, err)
 			} else {

@@ -30,7 +30,9 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -65,18 +67,21 @@ func run(w io.Writer, seed uint64, n int) error {
 		return err
 	}
 	began := time.Now()
-	j := newJudge()
+	j := make(judge)
 	if err := compare(j, newGenerator(seed, seeds), program, n); err != nil {
 		return err
 	}
 	elapsed := time.Since(began)
 	fmt.Fprintf(w, "%d candidates of seed %d in %.1f s, %.0f a second\n", n, seed, elapsed.Seconds(), float64(n)/elapsed.Seconds())
-	return j.report(w)
+	for _, what := range slices.Sorted(maps.Keys(j)) {
+		fmt.Fprintf(w, "%9d %s\n", j[what], what)
+	}
+	return nil
 }
 
 // compare judges n candidates in batches: while the reference judges the rest of a
 // batch, this package judges its start.
-func compare(j *judge, g *generator, program string, n int) error {
+func compare(j judge, g *generator, program string, n int) error {
 	ref, err := start(program)
 	if err != nil {
 		return err

@@ -7,8 +7,6 @@ import (
 	"math"
 	"regexp"
 	"strconv"
-
-	"github.com/gosafetensors/safetensors"
 )
 
 // A rule is one that this package checks and the reference does not.
@@ -42,12 +40,6 @@ var policy = []rule{
 }
 
 const metadataKey = "__metadata__"
-
-// explains reports whether err is the error of a header that breaks the rule.
-func (r *rule) explains(err error, h object) bool {
-	var broken *safetensors.FormatError
-	return errors.As(err, &broken) && r.reason.MatchString(broken.Reason) && r.broken(h)
-}
 
 func anyEntry(broken func(e any) bool) func(h object) bool {
 	return func(h object) bool {
