@@ -63,14 +63,12 @@ func TestGoMLX(t *testing.T) {
 		m := must(gomlxTensor(x))
 		require.Equal(t, want, m.DType())
 		require.Equal(t, []int{2, 3}, m.Shape().Dimensions)
-	}
-	x, _ := matrix(t, safetensors.BF16)
-	m := must(gomlxTensor(x))
-	tensors.MustConstFlatData(m, func(flat []bfloat16.BFloat16) {
-		for i, v := range flat {
-			require.Equal(t, float32(elementsOfMatrix[i]), v.Float32())
+		if d == safetensors.BF16 {
+			for i, v := range tensors.MustCopyFlatData[bfloat16.BFloat16](m) {
+				require.Equal(t, float32(elementsOfMatrix[i]), v.Float32())
+			}
 		}
-	})
+	}
 	scalar := must(safetensors.NewTensor(safetensors.I64, nil, []int64{7}))
 	require.Equal(t, int64(7), must(gomlxTensor(scalar)).Value())
 	packed := must(safetensors.NewTensor(safetensors.F4, []int{2}, []byte{1}))
@@ -96,19 +94,17 @@ func TestQuantised(t *testing.T) {
 		values[i] = float32(i%31) - 15
 	}
 	x := must(safetensors.NewTensor(safetensors.F32, []int{8, 128}, values))
-	for _, scheme := range []quant.Scheme{quant.FP8Block, quant.NVFP4, quant.Int4, quant.Int8} {
-		tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"proj.weight": x}, quant.Recipe{Scheme: scheme})
-		require.NoError(t, err)
-		folder := t.TempDir()
-		require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), tensors, nil))
-		require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), config, 0o666))
+	tensors, config, err := quant.Quantize(map[string]safetensors.Tensor{"proj.weight": x}, quant.Recipe{Scheme: quant.NVFP4})
+	require.NoError(t, err)
+	folder := t.TempDir()
+	require.NoError(t, safetensors.WriteFile(filepath.Join(folder, "model.safetensors"), tensors, nil))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), config, 0o666))
 
-		f := must(open(folder))
-		defer f.Close()
-		m := must(gonumMatrix(must(f.Tensor("proj.weight"))))
-		for i, want := range values {
-			require.InDelta(t, want, m.At(i/128, i%128), 2.6, "%s: element %d", scheme, i)
-		}
-		require.NoError(t, run([]string{folder, "proj.weight"}, io.Discard))
+	f := must(open(folder))
+	defer f.Close()
+	m := must(gonumMatrix(must(f.Tensor("proj.weight"))))
+	for i, want := range values {
+		require.InDelta(t, want, m.At(i/128, i%128), 2.6)
 	}
+	require.NoError(t, run([]string{folder, "proj.weight"}, io.Discard))
 }
