@@ -17,7 +17,7 @@ import (
 // cargo cannot build that, unless DIFFTEST_REQUIRE is 1.
 func TestDifferences(t *testing.T) {
 	program := requireReference(t)
-	seeds, err := loadSeeds("../testdata")
+	seeds, err := loadSeeds("../testdata/cases.jsonl")
 	require.NoError(t, err)
 	j := make(judge)
 	require.NoError(t, compare(j, newGenerator(1, seeds), program, 2000))

@@ -3,8 +3,8 @@
 //
 //	cd difftest && go run . -n 300000
 //
-// It generates headers (generate.go), changes bytes of them and of the files in
-// testdata (mutate.go), and asks both sides (reference.go, judge.go):
+// It generates headers (generate.go), changes bytes of them and of the files of
+// testdata/cases.jsonl (mutate.go), and asks both sides (reference.go, judge.go):
 //
 //   - Nothing is accepted that the reference rejects.
 //   - What the reference alone accepts breaks a rule of the policy (policy.go), and
@@ -42,7 +42,7 @@ func main() {
 	n := flag.Int("n", 300_000, "how many candidates")
 	seed := flag.Uint64("seed", 1, "of the random numbers")
 	command := flag.String("reader", "", "the `command` to judge: it gets the name of a file, and exits with 0 (accepts) or 1 (refuses)")
-	cases := flag.String("cases", "../testdata/cases.jsonl", "what the reader gets, a `file` as testdata/README.md describes")
+	cases := flag.String("cases", "../testdata/cases.jsonl", "what the reader gets, and what is damaged: a `file` as testdata/README.md describes")
 	timeout := flag.Duration("timeout", 10*time.Second, "how long the reader may take for a file")
 	flag.Parse()
 	if r := (&reader{strings.Fields(*command), *timeout}); len(r.command) > 0 {
@@ -51,14 +51,14 @@ func main() {
 		}
 		return
 	}
-	if err := run(os.Stdout, *seed, *n); err != nil {
+	if err := run(os.Stdout, *cases, *seed, *n); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // run compares n candidates, up to the first difference, and writes a summary to w.
-func run(w io.Writer, seed uint64, n int) error {
-	seeds, err := loadSeeds("../testdata")
+func run(w io.Writer, cases string, seed uint64, n int) error {
+	seeds, err := loadSeeds(cases)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -34,29 +33,15 @@ func loadVectors(name string) ([]vector, error) {
 	return vectors, nil
 }
 
-// loadSeeds returns the small files of a folder such as testdata.
-func loadSeeds(folder string) ([][]byte, error) {
-	const limit = 16 << 10
-	vectors, err := loadVectors(filepath.Join(folder, "cases.jsonl"))
-	if err != nil {
-		return nil, err
-	}
-	var seeds [][]byte
+// loadSeeds returns the files of the small vectors.
+func loadSeeds(cases string) (seeds [][]byte, err error) {
+	vectors, err := loadVectors(cases)
 	for _, v := range vectors {
-		seeds = append(seeds, v.File)
-	}
-	golden, err := filepath.Glob(filepath.Join(folder, "golden", "*.safetensors"))
-	if err != nil || len(golden) == 0 {
-		return nil, fmt.Errorf("no golden files in %s", folder)
-	}
-	for _, name := range golden {
-		file, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
+		if len(v.File) <= 16<<10 {
+			seeds = append(seeds, v.File)
 		}
-		seeds = append(seeds, file)
 	}
-	return slices.DeleteFunc(seeds, func(file []byte) bool { return len(file) > limit }), nil
+	return seeds, err
 }
 
 // headerText returns the header of a file, if it holds one.

@@ -33,10 +33,6 @@ func main() {
 	var run func() error
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		words := strings.Split(lines.Text(), "\t")
-		if len(words) != 3 {
-			fmt.Println("error: want TASK N FILE")
-			continue
-		}
 		n, err := strconv.Atoi(words[1])
 		if key := words[0] + words[2]; key != task && err == nil {
 			task = key
