@@ -96,6 +96,7 @@ func TestErrors(t *testing.T) {
 
 	put(t, d)
 	const missing = "model-00002-of-00003.safetensors"
+	require.ErrorContains(t, commit(d, []string{missing, missing}), "duplicate")
 	require.NoError(t, d.Delete(t.Context(), missing))
 	require.ErrorContains(t, errorOf(d.open(indexName)), missing)
 }
