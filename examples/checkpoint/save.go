@@ -73,29 +73,24 @@ func (m *model) resume(f *safetensors.File) (err error) {
 	if m.step, err = strconv.Atoi(step); err != nil {
 		return fmt.Errorf("the step in its metadata: %w", err)
 	}
-	for name, p := range m.params {
-		for prefix, values := range p.state() {
-			if err := fill(values, f, prefix+name, p.shape); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return m.load(f, (*param).state)
 }
 
 // loadRounded reads the BF16 weights of a checkpoint, as its users do.
 func (m *model) loadRounded(f *safetensors.File) error {
+	return m.load(f, func(p *param) map[string][]float32 { return map[string][]float32{"": p.weights} })
+}
+
+// load copies tensors, whether F32 or BF16, into memory, by their prefixes.
+func (m *model) load(f *safetensors.File, into func(*param) map[string][]float32) error {
 	for name, p := range m.params {
-		if err := fill(p.weights, f, name, p.shape); err != nil {
-			return err
+		for prefix, values := range into(p) {
+			stored, err := safetensors.Elements[float32](f, prefix+name, p.shape...)
+			if err != nil {
+				return err
+			}
+			copy(values, stored)
 		}
 	}
 	return nil
-}
-
-// fill copies a tensor, whether F32 or BF16, into the memory of values.
-func fill(values []float32, f *safetensors.File, name string, shape []int) error {
-	stored, err := safetensors.Elements[float32](f, name, shape...)
-	copy(values, stored)
-	return err
 }
