@@ -66,11 +66,13 @@ func openFolder(ctx context.Context, rawURL string) (folder, error) {
 // provider has them. The object appears, or is replaced, when create returns nil,
 // and not before. The parts of an upload that failed or was killed are not removed:
 // that takes a lifecycle rule of the bucket.
-func (d folder) create(name string, opts blob.WriterOptions, write func(io.Writer) error) error {
+func (d folder) create(name string, write func(io.Writer) error) error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
-	opts.ContentType, opts.BufferSize = "application/octet-stream", 8<<20 // S3 takes 10,000 parts: 80 GB
-	w, err := d.NewWriter(ctx, name, &opts)
+	w, err := d.NewWriter(ctx, name, &blob.WriterOptions{
+		ContentType: "application/octet-stream",
+		BufferSize:  8 << 20, // S3 takes 10,000 parts: 80 GB
+	})
 	if err != nil {
 		return fmt.Errorf("%q: %w", name, err)
 	}

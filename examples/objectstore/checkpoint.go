@@ -1,8 +1,6 @@
 package objectstore
 
 import (
-	"io"
-
 	"github.com/gosafetensors/safetensors"
 	"gocloud.dev/blob"
 	"golang.org/x/sync/errgroup"
@@ -42,8 +40,5 @@ func commit(d folder, names []string) error {
 	if err != nil {
 		return err
 	}
-	return d.create(indexName, blob.WriterOptions{IfNotExist: true}, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
+	return d.WriteAll(d.ctx, indexName, text, &blob.WriterOptions{IfNotExist: true})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/remote"
 	"github.com/stretchr/testify/require"
-	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 )
 
@@ -33,7 +32,7 @@ func put(t *testing.T, d folder) map[string]safetensors.Tensor {
 	}
 	shards := safetensors.Split(tensors, 1<<20+8)
 	for name, shard := range shards {
-		require.NoError(t, d.create(name, blob.WriterOptions{}, func(w io.Writer) error { return safetensors.Write(w, shard, nil) }))
+		require.NoError(t, d.create(name, func(w io.Writer) error { return safetensors.Write(w, shard, nil) }))
 	}
 	require.NoError(t, commit(d, slices.Sorted(maps.Keys(shards))))
 	return tensors
@@ -81,7 +80,7 @@ func TestRequests(t *testing.T) {
 	require.Contains(t, sent[0].URL.Path, "/llama/step-2000/model-00002-of-00003.safetensors")
 	require.Equal(t, fmt.Sprintf("bytes=%d-%d", h.DataStart+3*size, h.DataStart+4*size-1), sent[0].Header.Get("Range"))
 
-	require.NoError(t, d.create("large", blob.WriterOptions{}, writing(20<<20)))
+	require.NoError(t, d.create("large", writing(20<<20)))
 	parts := slices.DeleteFunc(s.requests(), func(r *http.Request) bool { return !strings.Contains(r.URL.RawQuery, "partNumber=") })
 	require.Len(t, parts, 3)
 }
@@ -126,12 +125,12 @@ func TestReplaced(t *testing.T) {
 		require.ErrorContains(t, err, "o.safetensors", name)
 	}
 	for name, d := range folders(t) {
-		create(t, d, "o.safetensors", shardOf(7))
+		require.NoError(t, d.WriteAll(t.Context(), "o.safetensors", shardOf(7), nil))
 		check(name, d, func() {
 			before := must(d.Attributes(t.Context(), "o.safetensors"))
 			for after := *before; after.ModTime.Equal(before.ModTime) && after.ETag == before.ETag; after = *must(d.Attributes(t.Context(), "o.safetensors")) {
 				time.Sleep(time.Millisecond) // of a file there is only the time, in ticks of its system
-				create(t, d, "o.safetensors", shardOf(8))
+				require.NoError(t, d.WriteAll(t.Context(), "o.safetensors", shardOf(8), nil))
 			}
 		})
 		require.ErrorIs(t, errorOf(d.open("other.safetensors")), fs.ErrNotExist, name)
@@ -145,7 +144,7 @@ func TestReplaced(t *testing.T) {
 func TestBadAnswers(t *testing.T) {
 	s, d := startStore(t)
 	data := shardOf(7)
-	create(t, d, "o.safetensors", data)
+	require.NoError(t, d.WriteAll(t.Context(), "o.safetensors", data, nil))
 	f := must(d.open("o.safetensors"))
 	answered := func(status int, etag, contentRange string) error {
 		s.fault = func(w http.ResponseWriter, r *http.Request) bool {
@@ -185,9 +184,9 @@ func writing(size int64) func(io.Writer) error {
 // touches the one that there was.
 func TestFailedUpload(t *testing.T) {
 	for provider, d := range folders(t) {
-		create(t, d, "shard", []byte("before"))
+		require.NoError(t, d.WriteAll(t.Context(), "shard", []byte("before"), nil))
 		for _, size := range []int64{0, 1 << 10, 18 << 20} { // less than a part, and several
-			err := d.create("shard", blob.WriterOptions{}, func(w io.Writer) error {
+			err := d.create("shard", func(w io.Writer) error {
 				return errors.Join(writing(size)(w), errDisk)
 			})
 			require.ErrorIs(t, err, errDisk)
@@ -205,6 +204,6 @@ func TestFailedUpload(t *testing.T) {
 		}
 		return completes
 	}
-	require.Error(t, d.create("shard", blob.WriterOptions{}, writing(20<<20)))
+	require.Error(t, d.create("shard", writing(20<<20)))
 	require.Empty(t, keys(t, d))
 }

@@ -3,7 +3,6 @@ package objectstore
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -19,7 +18,6 @@ import (
 	"github.com/rclone/gofakes3"
 	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
-	"gocloud.dev/blob"
 )
 
 // A store is an S3 server on the loopback interface, with a bucket of its own. It
@@ -115,11 +113,6 @@ func folders(t *testing.T) map[string]folder {
 		"file": openedFolder(t, "file://"+filepath.ToSlash(t.TempDir())+"?no_tmp_dir=true"),
 		"mem":  openedFolder(t, "mem://"),
 	}
-}
-
-// create makes an object of data.
-func create(t *testing.T, d folder, name string, data []byte) {
-	require.NoError(t, d.create(name, blob.WriterOptions{}, func(w io.Writer) error { return errorOf(w.Write(data)) }))
 }
 
 // keys returns the names of the objects in a folder.

@@ -23,7 +23,7 @@ var shards = []string{
 // save writes the shard of one rank, as each process of a training run does: here
 // one tensor, from where data comes.
 func save(d folder, rank, elements int, data io.Reader) error {
-	return d.create(shards[rank], blob.WriterOptions{}, func(w io.Writer) error {
+	return d.create(shards[rank], func(w io.Writer) error {
 		name := fmt.Sprintf("moment.%d", rank)
 		shard, err := safetensors.NewWriter(w, &safetensors.Header{Tensors: []safetensors.TensorInfo{
 			{Name: name, DType: safetensors.U8, Shape: []int{elements}},
