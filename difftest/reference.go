@@ -54,9 +54,7 @@ func (r *reference) stop() {
 // send sends candidates. The program stops reading when nobody reads its answers.
 func (r *reference) send(batch [][]byte) error {
 	for _, file := range batch {
-		var length [4]byte
-		binary.LittleEndian.PutUint32(length[:], uint32(len(file)))
-		r.in.Write(length[:])
+		binary.Write(r.in, binary.LittleEndian, uint32(len(file)))
 		r.in.Write(file)
 	}
 	return r.in.Flush() // an error of Write is kept
@@ -93,11 +91,11 @@ func (a answer) String() string {
 
 // answer returns the answer to the next of the candidates that were sent.
 func (r *reference) answer() (a answer, err error) {
-	var length [4]byte
-	if _, err := io.ReadFull(r.out, length[:]); err != nil {
+	var length uint32
+	if err := binary.Read(r.out, binary.LittleEndian, &length); err != nil {
 		return a, err
 	}
-	message := make([]byte, binary.LittleEndian.Uint32(length[:]))
+	message := make([]byte, length)
 	if _, err := io.ReadFull(r.out, message); err != nil {
 		return a, err
 	}
