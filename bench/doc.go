@@ -63,14 +63,12 @@
 //
 // # Adding a contestant
 //
-// A benchmark is named Work/row/impl=contestant, always three levels. For a
-// contestant in Go, add a b.Run("impl=name", …) next to the others; its
-// function prepares the input and calls work.measure, or is made by work.run
-// if there is nothing to prepare. For Rust, add a task to rust/src/tasks.rs,
-// for Python to python/contestant.py, and run it with work.rust or
-// work.python: the process answers the request "task \t n \t file …" with the
-// nanoseconds that n runs took. Then describe the contestant in the list above
-// the benchmark: that comment becomes the text of RESULTS.md.
+// A benchmark is named Work/row/impl=contestant, always three levels. For a contestant in
+// Go, add a b.Run("impl=name", …) next to the others; its function prepares the input and
+// calls work.measure, or is made by work.run if there is nothing to prepare. For Rust, add
+// a task to rust/src/tasks.rs, for Python to python/contestant.py, and run it with
+// work.rust or work.python. Then describe the contestant in the list above the benchmark:
+// that comment becomes the text of RESULTS.md.
 //
 // The contestant impl=ours comes first; all ratios refer to it.
 package bench
