@@ -113,7 +113,8 @@ func TestPushListSlicePull(t *testing.T) {
 	want := must(must(local.Tensor("layers.1.weight")).Part(0, 3, 8))
 	s.requests("")
 	file := filepath.Join(t.TempDir(), "part.safetensors")
-	runs(t, "slice", "-rank", "3", "-of", "8", s.reference, "layers.1.weight", file)
+	printed := runs(t, "slice", "-rank", "3", "-of", "8", s.reference, "layers.1.weight", file)
+	require.Equal(t, file+": \"layers.1.weight\" F32 [64,512]\n", printed)
 	ranges := s.requests("bytes=")
 	require.Len(t, ranges, 4)
 	start := must(os.Stat(filepath.Join(dir, "model-00002-of-00003.safetensors"))).Size() - 512*512*4 + 3*want.Size()
@@ -269,9 +270,11 @@ func TestErrors(t *testing.T) {
 	fails(t, "usage:", "list", s.reference, "more")
 	fails(t, "usage:", "remove", s.reference)
 	fails(t, "NAME_UNKNOWN", "list", s.reference)
+	fails(t, "NAME_UNKNOWN", "pull", s.reference, "copy")
 	fails(t, "no such file", "push", s.reference, filepath.Join(dir, "none"))
 	runs(t, "push", s.reference, dir)
 	fails(t, "layers.9.weight", "slice", s.reference, "layers.9.weight", "file")
+	fails(t, "no such file", "slice", s.reference, "layers.1.weight", filepath.Join(dir, "none", "file"))
 	fails(t, "7 does not divide the size 512", "slice", "-of", "7", s.reference, "layers.1.weight", "file")
 
 	named := func(kind types.MediaType, file string) v1.Descriptor {
