@@ -7,12 +7,8 @@ import (
 	"slices"
 )
 
-// global pushes the name of a function or class.
-func (u *Unpickler) global(op byte) error {
-	if op == opGlobal {
-		g, err := u.lines()
-		return u.pushAfter(err, g)
-	}
+// stackGlobal pushes a Global whose two names are on the stack.
+func (u *Unpickler) stackGlobal() error {
 	items, err := u.popN(2)
 	if err != nil {
 		return err
@@ -38,54 +34,51 @@ func (u *Unpickler) lines() (g Global, err error) {
 	return g, err
 }
 
-// object pushes what a call makes of its arguments.
-func (u *Unpickler) object(op byte) error {
-	f, args, err := u.callee(op)
+// call calls the first of n items with the second, a tuple.
+func call(n int) func(*Unpickler) error {
+	return func(u *Unpickler) error {
+		items, err := u.popN(n)
+		if err != nil {
+			return err
+		}
+		args, ok := items[1].(Tuple)
+		if !ok {
+			return fmt.Errorf("calling %s with %s", Describe(items[0]), Describe(items[1]))
+		}
+		return u.call(items[0], args)
+	}
+}
+
+// instance calls a Global with the items after the mark.
+func (u *Unpickler) instance() error {
+	var items []any
+	class, err := u.lines()
 	if err == nil {
-		err = u.Charge(len(args))
+		items, err = u.popMark()
 	}
 	if err != nil {
 		return err
 	}
-	return u.call(f, args)
+	return u.call(class, slices.Clone(items))
 }
 
-// callee pops a function or class and its arguments.
-func (u *Unpickler) callee(op byte) (f any, args Tuple, err error) {
-	var items []any
-	switch op {
-	case opInst:
-		f, err = u.lines()
-		if err == nil {
-			items, err = u.popMark()
-		}
-		return f, slices.Clone(items), err
-	case opObj:
-		items, err = u.popMark()
-		if err == nil && len(items) == 0 {
-			err = errors.New("an object without a class")
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		return items[0], slices.Clone(items[1:]), nil
-	case opNewObjEx: // (class, arguments, arguments by name)
-		items, err = u.popN(3)
-	default:
-		items, err = u.popN(2)
+// object calls the first item after the mark with the others.
+func (u *Unpickler) object() error {
+	items, err := u.popMark()
+	if err == nil && len(items) == 0 {
+		err = errors.New("an object without a class")
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	args, ok := items[1].(Tuple)
-	if !ok {
-		err = fmt.Errorf("calling %s with %s", Describe(items[0]), Describe(items[1]))
-	}
-	return items[0], args, err
+	return u.call(items[0], slices.Clone(items[1:]))
 }
 
 // call pushes the value of a call.
 func (u *Unpickler) call(f any, args Tuple) error {
+	if err := u.Charge(len(args)); err != nil {
+		return err
+	}
 	switch f := f.(type) {
 	case *Object:
 		return u.pushObject(&Object{Class: f.Class, Args: args})

@@ -4,188 +4,149 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
+	"unicode/utf8"
 )
 
-// Start is the first byte of each pickle of protocol 2 and above.
+// Start is the first byte of each pickle of protocol 2 and above, an opcode.
 const Start = 0x80
 
-// The opcodes that are read, by their names in Python's pickletools. The others, of
-// protocol 0 and for what a program keeps outside of the pickle, are refused.
-const (
-	opMark            = '('
-	opStop            = '.'
-	opBinFloat        = 'G'
-	opBinInt          = 'J'
-	opBinInt1         = 'K'
-	opBinInt2         = 'M'
-	opNone            = 'N'
-	opBinPersID       = 'Q'
-	opReduce          = 'R'
-	opBinString       = 'T' // a str of Python 2
-	opShortBinString  = 'U'
-	opBinUnicode      = 'X'
-	opAppend          = 'a'
-	opBuild           = 'b'
-	opInst            = 'i'
-	opObj             = 'o'
-	opGlobal          = 'c'
-	opAppends         = 'e'
-	opBinGet          = 'h'
-	opLongBinGet      = 'j'
-	opBinPut          = 'q'
-	opLongBinPut      = 'r'
-	opSetItem         = 's'
-	opTuple           = 't'
-	opSetItems        = 'u'
-	opEmptyTuple      = ')'
-	opEmptyList       = ']'
-	opEmptyDict       = '}'
-	opPop             = '0'
-	opPopMark         = '1'
-	opProto           = Start
-	opNewObj          = 0x81
-	opTuple1          = 0x85
-	opTuple2          = 0x86
-	opTuple3          = 0x87
-	opNewTrue         = 0x88
-	opNewFalse        = 0x89
-	opLong1           = 0x8a
-	opLong4           = 0x8b
-	opBinBytes        = 'B'
-	opShortBinBytes   = 'C'
-	opShortBinUnicode = 0x8c
-	opBinUnicode8     = 0x8d
-	opBinBytes8       = 0x8e
-	opEmptySet        = 0x8f
-	opAddItems        = 0x90
-	opFrozenSet       = 0x91
-	opNewObjEx        = 0x92
-	opStackGlobal     = 0x93
-	opMemoize         = 0x94
-	opFrame           = 0x95
-	opByteArray8      = 0x96
-)
+const opStop = '.'
 
-// step executes one opcode.
-func (u *Unpickler) step(op byte) error {
-	switch op {
-	case opProto:
-		v, err := u.byte()
-		if err == nil && (v < 2 || v > 5) {
-			err = fmt.Errorf("protocol %d, known are 2 to 5", v)
+// opcodes are those that are read but for STOP, with their names in Python's pickletools. The
+// others, of protocol 0 and for what a program keeps outside of the pickle, are refused.
+var opcodes = [256]func(u *Unpickler) error{
+	Start: (*Unpickler).protocol,                                 // PROTO
+	0x95:  func(u *Unpickler) error { return skip(u.number(8)) }, // FRAME: how much to read at once
+	'(':   (*Unpickler).mark,                                     // MARK
+	'0':   func(u *Unpickler) error { return skip(u.pop()) },     // POP
+	'1':   func(u *Unpickler) error { return skip(u.popMark()) }, // POP_MARK
+
+	'K': number(1, func(n uint64) any { return int64(n) }),                                     // BININT1
+	'M': number(2, func(n uint64) any { return int64(n) }),                                     // BININT2
+	'J': number(4, func(n uint64) any { return int64(int32(n)) }),                              // BININT
+	'G': number(8, func(n uint64) any { return math.Float64frombits(bits.ReverseBytes64(n)) }), // BINFLOAT
+
+	0x8a: counted(1, integer), // LONG1
+	0x8b: counted(4, integer), // LONG4
+	'U':  counted(1, text),    // SHORT_BINSTRING, a str of Python 2
+	'T':  counted(4, text),    // BINSTRING
+	0x8c: counted(1, text),    // SHORT_BINUNICODE
+	'X':  counted(4, text),    // BINUNICODE
+	0x8d: counted(8, text),    // BINUNICODE8
+	'C':  counted(1, raw),     // SHORT_BINBYTES
+	'B':  counted(4, raw),     // BINBYTES
+	0x8e: counted(8, raw),     // BINBYTES8
+	0x96: counted(8, raw),     // BYTEARRAY8
+
+	'N':  constant(nil),                                       // NONE
+	0x88: constant(true),                                      // NEWTRUE
+	0x89: constant(false),                                     // NEWFALSE
+	')':  constant(Tuple(nil)),                                // EMPTY_TUPLE
+	0x85: tuple(1),                                            // TUPLE1
+	0x86: tuple(2),                                            // TUPLE2
+	0x87: tuple(3),                                            // TUPLE3
+	't':  tuple(toMark),                                       // TUPLE
+	']':  func(u *Unpickler) error { return u.push(&List{}) }, // EMPTY_LIST
+	'}':  func(u *Unpickler) error { return u.push(&Dict{}) }, // EMPTY_DICT
+	0x8f: (*Unpickler).emptySet,                               // EMPTY_SET
+	0x91: (*Unpickler).frozenSet,                              // FROZENSET
+	'a':  extend(1, appendTo),                                 // APPEND
+	'e':  extend(toMark, appendTo),                            // APPENDS
+	's':  extend(2, setIn),                                    // SETITEM
+	'u':  extend(toMark, setIn),                               // SETITEMS
+	0x90: extend(toMark, addTo),                               // ADDITEMS
+
+	'q':  func(u *Unpickler) error { return u.put(u.number(1)) },               // BINPUT
+	'r':  func(u *Unpickler) error { return u.put(u.number(4)) },               // LONG_BINPUT
+	0x94: func(u *Unpickler) error { return u.put(uint64(u.memo.len()), nil) }, // MEMOIZE
+	'h':  func(u *Unpickler) error { return u.get(u.number(1)) },               // BINGET
+	'j':  func(u *Unpickler) error { return u.get(u.number(4)) },               // LONG_BINGET
+
+	'c':  func(u *Unpickler) error { return u.pushValue(u.lines()) }, // GLOBAL
+	0x93: (*Unpickler).stackGlobal,                                   // STACK_GLOBAL
+	'R':  call(2),                                                    // REDUCE
+	0x81: call(2),                                                    // NEWOBJ
+	0x92: call(3),                                                    // NEWOBJ_EX: the third is arguments by name
+	'i':  (*Unpickler).instance,                                      // INST
+	'o':  (*Unpickler).object,                                        // OBJ
+	'b':  (*Unpickler).build,                                         // BUILD
+	'Q':  (*Unpickler).persist,                                       // BINPERSID
+}
+
+// skip drops what an opcode reads or pops.
+func skip[T any](_ T, err error) error { return err }
+
+func (u *Unpickler) mark() error {
+	u.marks = append(u.marks, len(u.stack))
+	return nil
+}
+
+func (u *Unpickler) protocol() error {
+	v, err := u.byte()
+	if err == nil && (v < 2 || v > 5) {
+		err = fmt.Errorf("protocol %d, known are 2 to 5", v)
+	}
+	return err
+}
+
+func constant(v any) func(*Unpickler) error {
+	return func(u *Unpickler) error { return u.push(v) }
+}
+
+// number pushes what an unsigned integer of some bytes stands for.
+func number(bytes int, value func(n uint64) any) func(*Unpickler) error {
+	return func(u *Unpickler) error {
+		n, err := u.number(bytes)
+		return u.pushValue(value(n), err)
+	}
+}
+
+// counted pushes what bytes stand for that follow their number, an integer of some bytes.
+func counted(bytes int, value func(b []byte) (any, error)) func(*Unpickler) error {
+	return func(u *Unpickler) error {
+		var b []byte
+		n, err := u.number(bytes)
+		if err == nil {
+			b, err = u.take(n)
 		}
-		return err
-	case opFrame: // how much to read at once
-		_, err := u.number(8)
-		return err
-	case opMark:
-		u.marks = append(u.marks, len(u.stack))
-		return nil
-	case opPop:
-		_, err := u.pop()
-		return err
-	case opPopMark:
-		_, err := u.popMark()
-		return err
-	case opEmptyList:
-		return u.push(&List{})
-	case opEmptyDict:
-		return u.push(&Dict{})
-	case opEmptySet:
-		return u.pushObject(&Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{}}})
-	case opFrozenSet:
-		if _, err := u.popMark(); err != nil {
+		if err != nil {
 			return err
 		}
-		return u.pushObject(&Object{Class: Global{"builtins", "frozenset"}})
-	case opAppend, opAppends, opSetItem, opSetItems, opAddItems:
-		return u.extend(op)
-	case opBinPut, opLongBinPut, opMemoize, opBinGet, opLongBinGet:
-		return u.recall(op)
-	case opGlobal, opStackGlobal:
-		return u.global(op)
-	case opReduce, opNewObj, opNewObjEx, opInst, opObj:
-		return u.object(op)
-	case opBuild:
-		return u.build()
-	case opBinPersID:
-		return u.persist()
-	case opEmptyTuple, opTuple, opTuple1, opTuple2, opTuple3:
-		return u.tuple(op)
+		return u.pushValue(value(b))
 	}
-	return u.constant(op)
 }
 
-// constant pushes a value that the opcode contains.
-func (u *Unpickler) constant(op byte) (err error) {
-	var v any
-	var b []byte
-	switch op {
-	case opNone:
-	case opNewTrue, opNewFalse:
-		v = op == opNewTrue
-	case opBinInt1:
-		var c byte
-		c, err = u.byte()
-		v = int64(c)
-	case opBinInt2:
-		b, err = u.take(2)
-		v = integer(append(b, 0))
-	case opBinInt:
-		b, err = u.take(4)
-		v = integer(b)
-	case opLong1:
-		b, err = u.counted(1)
-		v = integer(b)
-	case opLong4:
-		b, err = u.counted(4)
-		v = integer(b)
-	case opBinFloat:
-		if b, err = u.take(8); err == nil {
-			v = math.Float64frombits(binary.BigEndian.Uint64(b))
-		}
-	case opShortBinString, opShortBinUnicode:
-		v, err = u.text(1)
-	case opBinString, opBinUnicode:
-		v, err = u.text(4)
-	case opBinUnicode8:
-		v, err = u.text(8)
-	case opShortBinBytes:
-		b, err = u.counted(1)
-		v = Bytes(b)
-	case opBinBytes:
-		b, err = u.counted(4)
-		v = Bytes(b)
-	case opBinBytes8, opByteArray8:
-		b, err = u.counted(8)
-		v = Bytes(b)
-	default:
-		return fmt.Errorf("unknown opcode %#02x", op)
+func raw(b []byte) (any, error) { return Bytes(b), nil }
+
+func text(b []byte) (any, error) {
+	if !utf8.Valid(b) {
+		return nil, fmt.Errorf("the string %.200q is not valid UTF-8", b)
 	}
-	if err != nil {
-		return err
-	}
-	return u.push(v)
+	return string(b), nil
 }
 
-func (u *Unpickler) tuple(op byte) error {
-	items, err := u.items(op)
-	return u.pushAfter(err, Tuple(slices.Clone(items)))
+// integer returns a two's complement little-endian integer.
+func integer(b []byte) (any, error) {
+	if len(b) > 8 {
+		return Long(b), nil
+	}
+	var word [8]byte
+	n := copy(word[:], b)
+	shift := 8 * (8 - n)
+	return int64(binary.LittleEndian.Uint64(word[:])) << shift >> shift, nil
 }
 
-// items pops those that an opcode copies, and counts them.
-func (u *Unpickler) items(op byte) (items []any, err error) {
-	switch op {
-	case opEmptyTuple:
-	case opTuple1, opAppend:
-		items, err = u.popN(1)
-	case opTuple2, opSetItem:
-		items, err = u.popN(2)
-	case opTuple3:
-		items, err = u.popN(3)
-	default:
+// toMark is the number of the items after the last mark.
+const toMark = -1
+
+// items pops n items that an opcode copies, and counts them.
+func (u *Unpickler) items(n int) (items []any, err error) {
+	if n == toMark {
 		items, err = u.popMark()
+	} else {
+		items, err = u.popN(n)
 	}
 	if err == nil {
 		err = u.Charge(len(items))
@@ -193,34 +154,54 @@ func (u *Unpickler) items(op byte) (items []any, err error) {
 	return items, err
 }
 
-// extend adds to the list or dict under the items. Those of an Object are dropped.
-func (u *Unpickler) extend(op byte) error {
-	items, err := u.items(op)
-	if err != nil {
+func tuple(n int) func(*Unpickler) error {
+	return func(u *Unpickler) error {
+		items, err := u.items(n)
+		return u.pushValue(Tuple(slices.Clone(items)), err)
+	}
+}
+
+func (u *Unpickler) emptySet() error {
+	return u.pushObject(&Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{}}})
+}
+
+func (u *Unpickler) frozenSet() error {
+	if _, err := u.popMark(); err != nil {
 		return err
 	}
-	to, err := u.top()
-	if err != nil {
-		return err
-	}
-	if o, ok := to.(*Object); ok {
-		if l, ok := o.setItems(); ok && op == opAddItems {
-			if cap(l.Items)-len(l.Items) < len(items) { // append copies all of them
-				err = u.Charge(len(l.Items))
-			}
-			l.Items = append(l.Items, items...)
+	return u.pushObject(&Object{Class: Global{"builtins", "frozenset"}})
+}
+
+// extend pops n items, and adds them to what is under them.
+func extend(n int, add func(u *Unpickler, to any, items []any) error) func(*Unpickler) error {
+	return func(u *Unpickler) error {
+		items, err := u.items(n)
+		if err != nil {
+			return err
 		}
-		return err
-	}
-	switch op {
-	case opAddItems:
-		return fmt.Errorf("adding to %s", Describe(to))
-	case opAppend, opAppends:
-		l, ok := to.(*List)
-		if !ok {
-			return fmt.Errorf("appending to %s", Describe(to))
+		to, err := u.top()
+		if err != nil {
+			return err
 		}
-		l.Items = append(l.Items, items...)
+		return add(u, to, items)
+	}
+}
+
+// appendTo appends to a list. What is appended to an Object is dropped.
+func appendTo(_ *Unpickler, to any, items []any) error {
+	switch to := to.(type) {
+	case *List:
+		to.Items = append(to.Items, items...)
+	case *Object:
+	default:
+		return fmt.Errorf("appending to %s", Describe(to))
+	}
+	return nil
+}
+
+// setIn sets entries of a dict. Those of an Object are dropped.
+func setIn(u *Unpickler, to any, items []any) error {
+	if _, ok := to.(*Object); ok {
 		return nil
 	}
 	d, ok := to.(*Dict)
@@ -246,30 +227,41 @@ func (u *Unpickler) set(d *Dict, key, value any) error {
 	return d.Set(key, value)
 }
 
-// recall stores in the memo and pushes from it.
-func (u *Unpickler) recall(op byte) error {
-	id, err := uint64(u.memo.len()), error(nil)
-	switch op {
-	case opBinPut, opBinGet:
-		var c byte
-		c, err = u.byte()
-		id = uint64(c)
-	case opLongBinPut, opLongBinGet:
-		id, err = u.number(4)
+// addTo adds to a set. What is added to another Object is dropped.
+func addTo(u *Unpickler, to any, items []any) (err error) {
+	o, ok := to.(*Object)
+	if !ok {
+		return fmt.Errorf("adding to %s", Describe(to))
 	}
+	if l, ok := o.setItems(); ok {
+		if cap(l.Items)-len(l.Items) < len(items) { // append copies all of them
+			err = u.Charge(len(l.Items))
+		}
+		l.Items = append(l.Items, items...)
+	}
+	return err
+}
+
+// put stores the top of the stack in the memo.
+func (u *Unpickler) put(id uint64, err error) error {
 	if err != nil {
 		return err
-	}
-	if op == opBinGet || op == opLongBinGet {
-		v, ok := u.memo.get(uint32(id))
-		if !ok {
-			return fmt.Errorf("nothing was stored as %d", id)
-		}
-		return u.push(v)
 	}
 	v, err := u.top()
 	if err == nil {
 		u.memo.put(uint32(id), v)
 	}
 	return err
+}
+
+// get pushes a value that the memo has.
+func (u *Unpickler) get(id uint64, err error) error {
+	if err != nil {
+		return err
+	}
+	v, ok := u.memo.get(uint32(id))
+	if !ok {
+		return fmt.Errorf("nothing was stored as %d", id)
+	}
+	return u.push(v)
 }

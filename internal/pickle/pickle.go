@@ -10,11 +10,9 @@ package pickle
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"unicode/utf8"
 )
 
 const (
@@ -113,7 +111,11 @@ func (u *Unpickler) Load() (any, error) {
 			}
 		}
 		if err == nil {
-			err = u.step(op)
+			if execute := opcodes[op]; execute != nil {
+				err = execute(u)
+			} else {
+				err = fmt.Errorf("unknown opcode %#02x", op)
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the pickle, at byte %d: %w", start, err)
@@ -161,29 +163,15 @@ func (u *Unpickler) take(n uint64) ([]byte, error) {
 }
 
 // number returns the next little-endian unsigned integer, of the given size in bytes.
-func (u *Unpickler) number(bytes uint64) (uint64, error) {
-	b, err := u.take(bytes)
-	var word [8]byte
-	copy(word[:], b)
-	return binary.LittleEndian.Uint64(word[:]), err
-}
-
-// counted returns the bytes that follow their count, an integer of the given size.
-func (u *Unpickler) counted(bytes uint64) ([]byte, error) {
-	n, err := u.number(bytes)
-	if err != nil {
-		return nil, err
+func (u *Unpickler) number(bytes int) (n uint64, err error) {
+	for i := range bytes {
+		b, err := u.byte()
+		if err != nil {
+			return 0, err
+		}
+		n |= uint64(b) << (8 * i)
 	}
-	return u.take(n)
-}
-
-// text is counted, and valid UTF-8.
-func (u *Unpickler) text(bytes uint64) (string, error) {
-	b, err := u.counted(bytes)
-	if err == nil && !utf8.Valid(b) {
-		err = fmt.Errorf("the string %.200q is not valid UTF-8", b)
-	}
-	return string(b), err
+	return n, nil
 }
 
 // line returns the bytes up to the next newline.
@@ -211,15 +199,15 @@ func (u *Unpickler) push(v any) error {
 	return nil
 }
 
-// pushAfter pushes v unless there is an error.
-func (u *Unpickler) pushAfter(err error, v any) error {
+// pushValue pushes v unless there is an error.
+func (u *Unpickler) pushValue(v any, err error) error {
 	if err != nil {
 		return err
 	}
 	return u.push(v)
 }
 
-func (u *Unpickler) pushObject(o *Object) error { return u.pushAfter(u.Charge(perObject), o) }
+func (u *Unpickler) pushObject(o *Object) error { return u.pushValue(o, u.Charge(perObject)) }
 
 // base is the height below which the last mark protects the stack.
 func (u *Unpickler) base() int {
@@ -266,19 +254,4 @@ func (u *Unpickler) top() (any, error) {
 		u.push(v)
 	}
 	return v, err
-}
-
-// integer returns a two's complement little-endian integer.
-func integer(b []byte) any {
-	if len(b) > 8 {
-		return Long(b)
-	}
-	var word [8]byte
-	n := copy(word[:], b)
-	if n > 0 && b[n-1]&0x80 != 0 {
-		for i := n; i < 8; i++ {
-			word[i] = 0xff
-		}
-	}
-	return int64(binary.LittleEndian.Uint64(word[:]))
 }
