@@ -189,37 +189,32 @@ func TestWithoutInfo(t *testing.T) {
 // TestFolderErrors checks the error of each kind of folder that has no checkpoint.
 func TestFolderErrors(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"empty", "pickled", "broken", "hole"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "folder.safetensors"), 0o777))
+	empty, hole, broken := filepath.Join(dir, "empty"), filepath.Join(dir, "hole"), filepath.Join(dir, "broken")
+	for _, name := range []string{empty, hole, broken} {
+		require.NoError(t, os.MkdirAll(filepath.Join(name, "folder.safetensors"), 0o777))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty", "README.md"), nil, 0o666))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "pickled", "__0_0.distcp"), nil, 0o666))
-	require.NoError(t, WriteFile(filepath.Join(dir, "broken", FileName(0)), pieces{}, nil))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken", FileName(1)), []byte("{"), 0o666))
-	require.NoError(t, WriteFile(filepath.Join(dir, "hole", FileName(0)), pieces{"x": at([]int{1}, []int{1})}, nil))
-	for _, c := range []struct {
-		name, want string
-		is         error
-	}{
-		{"empty", "no *.safetensors file and no .metadata in it: file does not exist", fs.ErrNotExist},
-		{"pickled", "no *.safetensors file and no .metadata in it: file does not exist", fs.ErrNotExist},
-		{"hole", `tensor "x": no piece holds [0:1], next to piece [1:2] in "` + FileName(0) + `"`, nil},
+	require.NoError(t, os.WriteFile(filepath.Join(empty, "__0_0.distcp"), nil, 0o666))
+	require.NoError(t, WriteFile(filepath.Join(hole, FileName(0)), pieces{"x": at([]int{1}, []int{1})}, nil))
+	require.NoError(t, WriteFile(filepath.Join(broken, FileName(0)), pieces{}, nil))
+	require.NoError(t, os.WriteFile(filepath.Join(broken, FileName(1)), []byte("{"), 0o666))
+	none := ": no *.safetensors file and no .metadata in it: file does not exist"
+	unfilled := `: tensor "x": no piece holds [0:1], next to piece [1:2] in "` + FileName(0) + `"`
+	for want, err := range map[string]error{
+		"open " + empty + none:        errorOf(Open(empty)),
+		"open empty" + none:           errorOf(OpenFS(os.DirFS(dir), "empty")),
+		"open " + hole + unfilled:     errorOf(Open(hole)),
+		"open hole" + unfilled:        errorOf(OpenFS(os.DirFS(dir), "hole")),
+		"open ../x: invalid argument": errorOf(OpenFS(os.DirFS(dir), "../x")),
+		"open .: the fs.FS is nil":    errorOf(OpenFS(nil, ".")),
+		"file 1 of 1 is nil":          errorOf(Assemble(nil)),
 	} {
-		_, err := Open(filepath.Join(dir, c.name))
-		require.EqualError(t, err, "safetensors: open "+filepath.Join(dir, c.name)+": "+c.want)
-		_, fsErr := OpenFS(os.DirFS(dir), c.name)
-		require.EqualError(t, fsErr, "safetensors: open "+c.name+": "+c.want)
-		if c.is != nil {
-			require.ErrorIs(t, err, c.is)
-		}
+		require.EqualError(t, err, "safetensors: "+want)
 	}
-	_, err := Open(filepath.Join(dir, "broken"))
-	require.ErrorContains(t, err, "safetensors: open "+filepath.Join(dir, "broken", FileName(1))+": ")
-	require.ErrorAs(t, err, new(*safetensors.FormatError))
+	require.ErrorIs(t, errorOf(Open(empty)), fs.ErrNotExist)
 	require.ErrorIs(t, errorOf(Open(filepath.Join(dir, "missing"))), fs.ErrNotExist)
-	require.ErrorIs(t, errorOf(OpenFS(os.DirFS(dir), "../x")), fs.ErrInvalid)
-	require.EqualError(t, errorOf(OpenFS(nil, ".")), "safetensors: open .: the fs.FS is nil")
-	require.EqualError(t, errorOf(Assemble(nil)), "safetensors: file 1 of 1 is nil")
+	_, err := Open(broken)
+	require.ErrorContains(t, err, "safetensors: open "+filepath.Join(broken, FileName(1))+": ")
+	require.ErrorAs(t, err, new(*safetensors.FormatError))
 }
 
 // TestFailingReader gives the error of the file whose piece is needed.

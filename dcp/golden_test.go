@@ -2,7 +2,6 @@ package dcp
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,14 +19,9 @@ const (
 	wholeFile = "testdata/whole.safetensors"
 )
 
-// wholeTensors returns the tensors of the checkpoint in testdata.
-func wholeTensors() map[string]safetensors.Tensor {
-	return maps.Collect(must(safetensors.Load(wholeFile)).Tensors())
-}
-
 // TestGolden opens what PyTorch wrote, in every way, and cuts it for three other ranks.
 func TestGolden(t *testing.T) {
-	want := wholeTensors()
+	want := loaded(wholeFile)
 	order := must(safetensors.Load(wholeFile)).Header().Tensors
 	for way, open := range map[string]func() (*safetensors.File, error){
 		"Open":   func() (*safetensors.File, error) { return Open(meshDir) },

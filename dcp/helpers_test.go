@@ -2,8 +2,7 @@ package dcp
 
 import (
 	"bytes"
-	"encoding/json"
-	"io"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -40,21 +39,11 @@ func random(rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.T
 	return must(safetensors.NewTensor(dtype, shape, data))
 }
 
-// placed returns the tensor of a piece and its offsets, as a file has them.
-func placed(t testing.TB, p Piece) (safetensors.Tensor, []int) {
-	t.Helper()
-	f := parsed(pieces{"x": p})[0]
-	var info map[string]map[string][]int
-	require.NoError(t, json.Unmarshal([]byte(f.Metadata()[shardingKey]), &info))
-	return must(f.Tensor("x")), info["x"]["saved_offsets"]
-}
-
 // requirePlace checks the shape and the offsets of a piece.
 func requirePlace(t testing.TB, shape, offsets []int, p Piece) {
 	t.Helper()
-	x, at := placed(t, p)
-	require.Equal(t, shape, x.Shape())
-	require.Equal(t, offsets, at)
+	require.Equal(t, shape, p.tensor.Shape())
+	require.Equal(t, offsets, p.offsets)
 }
 
 // written returns the file of a rank.
@@ -88,6 +77,11 @@ func requireSame(t testing.TB, want, got safetensors.Tensor, name ...any) {
 	require.True(t, bytes.Equal(a, must(safetensors.Append[byte](nil, got))), name...)
 }
 
+// loaded returns the tensors of a safetensors file.
+func loaded(name string) map[string]safetensors.Tensor {
+	return maps.Collect(must(safetensors.Load(name)).Tensors())
+}
+
 // requireTensors checks that a file has exactly the wanted tensors.
 func requireTensors(t testing.TB, want map[string]safetensors.Tensor, f *safetensors.File) {
 	t.Helper()
@@ -101,7 +95,7 @@ func requireTensors(t testing.TB, want map[string]safetensors.Tensor, f *safeten
 
 // A recordingReader counts what is read, and fails if err is set.
 type recordingReader struct {
-	io.ReaderAt
+	*bytes.Reader
 	err error
 
 	mu           sync.Mutex
@@ -116,7 +110,19 @@ func (r *recordingReader) ReadAt(b []byte, off int64) (int, error) {
 	if r.err != nil {
 		return 0, r.err
 	}
-	return r.ReaderAt.ReadAt(b, off)
+	return r.Reader.ReadAt(b, off)
+}
+
+// A rangeReader reads all runs of a slice in one call.
+type rangeReader struct{ *recordingReader }
+
+func (r rangeReader) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	for off, b := range ranges {
+		must(r.ReadAt(b, off))
+		r.calls--
+	}
+	r.calls++
+	return nil
 }
 
 // recorded opens the file of each rank through a reader that counts.
@@ -124,9 +130,8 @@ func recorded(ranks ...pieces) ([]*safetensors.File, []*recordingReader) {
 	files := make([]*safetensors.File, len(ranks))
 	readers := make([]*recordingReader, len(ranks))
 	for i, of := range ranks {
-		data := written(of)
-		readers[i] = &recordingReader{ReaderAt: bytes.NewReader(data)}
-		files[i] = must(safetensors.NewFile(readers[i], int64(len(data))))
+		readers[i] = &recordingReader{Reader: bytes.NewReader(written(of))}
+		files[i] = must(safetensors.NewFile(readers[i], readers[i].Size()))
 	}
 	return files, readers
 }

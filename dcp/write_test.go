@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -19,7 +18,7 @@ import (
 // the files that PyTorch wrote.
 func TestWriteAsTorch(t *testing.T) {
 	spec := specOf(t, "testdata/mesh.json")
-	whole := wholeTensors()
+	whole := loaded(wholeFile)
 	for rank := range 4 {
 		requireWritten(t, filepath.Join(meshDir, FileName(rank)), spec.rank(whole, rank))
 	}
@@ -59,9 +58,9 @@ func TestShard(t *testing.T) {
 	} {
 		x := random(rand.New(rand.NewPCG(1, 1)), safetensors.U8, 2, c.size)
 		for i := range c.ranks {
-			got, offsets := placed(t, must(must(NewPiece(x)).Shard(1, i, c.ranks)))
-			require.Equal(t, []int{0, c.begins[i]}, offsets, c)
-			requireSame(t, must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))), got)
+			p := must(must(NewPiece(x)).Shard(1, i, c.ranks))
+			require.Equal(t, []int{0, c.begins[i]}, p.offsets, c)
+			requireSame(t, must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))), p.tensor)
 		}
 	}
 	// A mesh cuts a piece further; the offsets add up.
@@ -166,17 +165,4 @@ func TestMetadata(t *testing.T) {
 	whole := must(Open(filepath.Dir(name)))
 	defer whole.Close()
 	require.Equal(t, map[string]string{"step": "7", "format": "pt"}, whole.Metadata())
-}
-
-// TestWriteWatched: pieces of watched tensors tell what Write reads of them, and an error
-// ends it.
-func TestWriteWatched(t *testing.T) {
-	x := must(safetensors.NewTensor(safetensors.F32, []int{4, 6}, make([]float32, 24)))
-	n, failure := 0, error(nil)
-	x = safetensors.Watch(map[string]safetensors.Tensor{"x": x}, func(m int) error { n += m; return failure })["x"]
-	part := must(must(NewPiece(x)).Shard(0, 1, 4))
-	require.NoError(t, Write(io.Discard, map[string]Piece{"x": part}, nil))
-	require.Equal(t, 24, n)
-	failure = io.ErrNoProgress
-	require.ErrorIs(t, Write(io.Discard, map[string]Piece{"x": part}, nil), failure)
 }
