@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,9 @@ func tensorOf(storage string, offset int64, shape, strides string) string {
 
 // whole4 is a tensor of all four elements of the storage.
 var whole4 = tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+
+// entries is a dict of keys and values.
+func entries(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
 
 func dictOf(v string) string { return "\x80\x02}" + str("w") + v + "s." }
 
@@ -280,17 +284,10 @@ func readSome(data []byte) {
 	}
 }
 
-func addFiles(f *testing.F) {
-	names := must(filepath.Glob("testdata/*.pt"))
-	refused := must(filepath.Glob("testdata/refused/*.pt"))
-	for _, name := range append(names, refused...) {
-		data := must(os.ReadFile(name))
-		f.Add(data)
-	}
-}
-
 func FuzzTorch(f *testing.F) {
-	addFiles(f)
+	for _, name := range append(must(filepath.Glob("testdata/*.pt")), must(filepath.Glob("testdata/refused/*.pt"))...) {
+		f.Add(must(os.ReadFile(name)))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) { readSome(data) })
 }
 
@@ -300,8 +297,13 @@ func FuzzPickle(f *testing.F) {
 	f.Add([]byte(dictOf(tensorOf(s, 0, nums(4), nums(1)))))
 	f.Add([]byte(dictOf(tensorOf(s, 0, nums(2, 2), nums(1, 2)))))
 	f.Add([]byte("\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94K\x01\x8c\x01b\x94G?\xf0\x00\x00\x00\x00\x00\x00u."))
-	for _, pickle := range picklesIn(f) {
-		f.Add(pickle)
+	for _, name := range must(filepath.Glob("testdata/*.pt")) {
+		if r, err := zip.OpenReader(name); err == nil { // not legacy
+			for _, member := range must(fs.Glob(r, "*/data.pkl")) {
+				f.Add(must(fs.ReadFile(r, member)))
+			}
+			require.NoError(f, r.Close())
+		}
 	}
 	payload := str("touch executed") + "\x85"
 	f.Add([]byte(dictOf("cos\nsystem\n" + payload + "R")))
@@ -313,25 +315,4 @@ func FuzzPickle(f *testing.F) {
 		readSome(zipOf(t, string(pickle)))
 		require.NoFileExists(t, "executed")
 	})
-}
-
-// picklesIn returns the pickles of the golden files.
-func picklesIn(f *testing.F) (pickles [][]byte) {
-	names := must(filepath.Glob("testdata/*.pt"))
-	for _, name := range names {
-		r, err := zip.OpenReader(name)
-		if err != nil {
-			continue // legacy
-		}
-		for _, m := range r.File {
-			if strings.HasSuffix(m.Name, "/data.pkl") {
-				c := must(m.Open())
-				var b bytes.Buffer
-				must(b.ReadFrom(c))
-				pickles = append(pickles, b.Bytes())
-			}
-		}
-		require.NoError(f, r.Close())
-	}
-	return pickles
 }

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pickle"
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
@@ -194,21 +193,6 @@ func TestPackedStorage(t *testing.T) {
 	require.ErrorContains(t, err, "would have to be unpacked into memory; store the archive without compression")
 	_, err = open(255<<20, func(s string) string { return named(5, tensorOf(s, 0, nums(1), nums(1))) })
 	require.ErrorContains(t, err, "too large for this file: its tensors repeat the same data too often")
-}
-
-// TestPackedWeights: those that pack as weights do are read whatever their order.
-func TestPackedWeights(t *testing.T) {
-	t.Parallel()
-	c := must(openFile(t, "testdata/compressed.pt"))
-	for name, w := range c.tensors {
-		if w.Len() == 0 {
-			continue
-		}
-		data := must(safetensors.Append[byte](nil, w))
-		one := make([]byte, 1)
-		must(w.ReadAt(one, w.Size()-1))
-		require.Equal(t, data[len(data)-1], one[0], name)
-	}
 }
 
 // virtual is a file of zeros after its head. It counts the bytes that are read.

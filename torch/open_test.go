@@ -107,9 +107,9 @@ func TestFindModel(t *testing.T) {
 	}
 }
 
-// TestIndexRules: an index obeys the rules of those of safetensors.
+// TestIndexRules: an index obeys the rules of those of safetensors, that of a variant, too.
 func TestIndexRules(t *testing.T) {
-	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))))
+	data := zipOf(t, dictOf(whole4))
 	many := make(map[string]string)
 	for i := range 10_001 {
 		many[fmt.Sprint(i)] = fmt.Sprint(i, ".bin")
@@ -127,29 +127,21 @@ func TestIndexRules(t *testing.T) {
 		"another kind":  {map[string]string{"w": "c.bin"}, "not made by torch.save"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			index := must(json.Marshal(map[string]any{"weight_map": test.weights}))
-			fsys := fstest.MapFS{"m/x.bin.index.json": {Data: index}, "m/a.bin": {Data: data}, "m/c.bin": {Data: []byte("text")}}
-			for _, name := range []string{"m", "m/x.bin.index.json"} {
-				f, err := OpenFS(fsys, name)
-				if test.want == "" {
-					require.NoError(t, err)
-					require.Equal(t, 1, f.Len())
-					continue
+			text := must(json.Marshal(map[string]any{"weight_map": test.weights}))
+			for _, index := range []string{"m/x.bin.index.json", "m/x.bin.index.fp16.json"} {
+				fsys := fstest.MapFS{index: {Data: text}, "m/a.bin": {Data: data}, "m/c.bin": {Data: []byte("text")}}
+				for _, name := range []string{"m", index} {
+					f, err := OpenFS(fsys, name)
+					if test.want == "" {
+						require.NoError(t, err)
+						require.Equal(t, 1, f.Len())
+						continue
+					}
+					require.ErrorContains(t, err, test.want)
+					require.ErrorContains(t, err, "safetensors: open "+index+": ")
 				}
-				require.ErrorContains(t, err, test.want)
-				require.ErrorContains(t, err, "safetensors: open m/x.bin.index.json: ")
 			}
 		})
-	}
-}
-
-// TestVariantIndex opens the index of a variant, of a folder that has no other, too.
-func TestVariantIndex(t *testing.T) {
-	data := zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))))
-	const index = "x.bin.index.fp16.json"
-	fsys := fstest.MapFS{index: {Data: []byte(`{"weight_map":{"w":"x.fp16-00001-of-00001.bin"}}`)}, "x.fp16-00001-of-00001.bin": {Data: data}}
-	for _, name := range []string{".", index} {
-		require.Equal(t, 1, must(OpenFS(fsys, name)).Len())
 	}
 }
 
@@ -174,11 +166,10 @@ func TestErrors(t *testing.T) {
 	require.Equal(t, 1, strings.Count(err.Error(), "b.pt"))
 	require.Error(t, errorOf(Open(dir+"/a.pt/x")))
 	for want, err := range map[string]error{
-		"open ../x: invalid argument":               errorOf(OpenFS(os.DirFS(dir), "../x")),
-		"open .: the fs.FS is nil":                  errorOf(OpenFS(nil, ".")),
-		"the io.ReaderAt of a file is nil":          errorOf(NewFile(nil, 0)),
-		"a file of -1 bytes":                        errorOf(NewFile(strings.NewReader(""), -1)),
-		`not made by torch.save: it starts with ""`: errorOf(NewFile(strings.NewReader(""), 0)),
+		"open ../x: invalid argument":      errorOf(OpenFS(os.DirFS(dir), "../x")),
+		"open .: the fs.FS is nil":         errorOf(OpenFS(nil, ".")),
+		"the io.ReaderAt of a file is nil": errorOf(NewFile(nil, 0)),
+		"a file of -1 bytes":               errorOf(NewFile(strings.NewReader(""), -1)),
 	} {
 		require.EqualError(t, err, "safetensors: "+want)
 	}
@@ -225,19 +216,18 @@ func TestFailingReader(t *testing.T) {
 // TestOnlyDict: without a key, the only dict that holds tensors is taken, however deep it is;
 // never one of two.
 func TestOnlyDict(t *testing.T) {
-	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
-	dict := func(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
+	w := whole4
 	for name, test := range map[string]struct{ pickle, want string }{
-		"one":          {dict(str("epoch"), num(1), str("a"), dict(str("w"), w)), "w"},
-		"deep":         {dict(str("a"), dict(str("b"), dict(str("w"), w), str("c"), dict())), "w"},
-		"numbered":     {dict(str("a"), dict(num(0), dict(str("w"), w), num(1), dict(str("w"), w))), "0.w 1.w"},
-		"in a list":    {dict(str("a"), "]"+dict(str("w"), w)+"a"), "0.w"},
-		"nested":       {dict(str("a"), dict(str("w"), w, str("b"), dict(str("v"), w))), "b.v w"},
-		"the same":     {dict(str("a"), dict(str("w"), w)+"q\x05", str("b"), "h\x05"), "w"},
-		"two":          {dict(str("a"), dict(str("w"), w), str("b"), dict(str("w"), w)), `no tensors at the top level; a key selects one of "a" (1 tensor), "b" (1 tensor)`},
-		"top level":    {dict(str("a"), dict(str("w"), w), str("v"), w), "a.w v"},
-		"none":         {dict(str("a"), dict()), "no dict in it holds tensors"},
-		"only another": {dict(str("a"), dict(str("w"), "csome\nclass\n)\x81")), "no dict in it holds tensors"},
+		"one":          {entries(str("epoch"), num(1), str("a"), entries(str("w"), w)), "w"},
+		"deep":         {entries(str("a"), entries(str("b"), entries(str("w"), w), str("c"), entries())), "w"},
+		"numbered":     {entries(str("a"), entries(num(0), entries(str("w"), w), num(1), entries(str("w"), w))), "0.w 1.w"},
+		"in a list":    {entries(str("a"), "]"+entries(str("w"), w)+"a"), "0.w"},
+		"nested":       {entries(str("a"), entries(str("w"), w, str("b"), entries(str("v"), w))), "b.v w"},
+		"the same":     {entries(str("a"), entries(str("w"), w)+"q\x05", str("b"), "h\x05"), "w"},
+		"two":          {entries(str("a"), entries(str("w"), w), str("b"), entries(str("w"), w)), `no tensors at the top level; a key selects one of "a" (1 tensor), "b" (1 tensor)`},
+		"top level":    {entries(str("a"), entries(str("w"), w), str("v"), w), "a.w v"},
+		"none":         {entries(str("a"), entries()), "no dict in it holds tensors"},
+		"only another": {entries(str("a"), entries(str("w"), "csome\nclass\n)\x81")), "no dict in it holds tensors"},
 	} {
 		t.Run(name, func(t *testing.T) { requireNames(t, test.pickle, test.want) })
 	}
@@ -246,13 +236,12 @@ func TestOnlyDict(t *testing.T) {
 // TestAmbiguous: two entries of one name are an error where either may be meant, even if one of
 // them would be skipped.
 func TestAmbiguous(t *testing.T) {
-	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
+	w := whole4
 	v := tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1))
-	dict := func(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
 	for pickle, key := range map[string]string{
-		dict(str("a.b"), dict(str("w"), w), str("a"), dict(str("b"), dict(str("w"), v))): "a.b",
-		dict(str("a"), dict(num(1), dict(str("w"), w), num(1), dict(str("w"), v))):       "a.1",
-		dict(str("a"), dict(num(1), w, str("1"), v)):                                     "a.1",
+		entries(str("a.b"), entries(str("w"), w), str("a"), entries(str("b"), entries(str("w"), v))): "a.b",
+		entries(str("a"), entries(num(1), entries(str("w"), w), num(1), entries(str("w"), v))):       "a.1",
+		entries(str("a"), entries(num(1), w, str("1"), v)):                                           "a.1",
 	} {
 		_, err := openBytes(zipOf(t, "\x80\x02"+pickle+"."), key)
 		require.ErrorContains(t, err, fmt.Sprintf("%q may be any of 2 entries", key))
@@ -260,13 +249,13 @@ func TestAmbiguous(t *testing.T) {
 	requireKey := func(pickle, key string) {
 		require.Len(t, must(openBytes(zipOf(t, "\x80\x02"+pickle+"."), key)).tensors, 1)
 	}
-	requireKey(dict(str("a.b"), num(1), str("a"), dict(str("b"), dict(str("w"), w))), "a.b")
-	requireKey(dict(str("a.b"), dict(str("w"), w)+"q\x05", str("a"), dict(str("b"), "h\x05")), "a.b")
+	requireKey(entries(str("a.b"), num(1), str("a"), entries(str("b"), entries(str("w"), w))), "a.b")
+	requireKey(entries(str("a.b"), entries(str("w"), w)+"q\x05", str("a"), entries(str("b"), "h\x05")), "a.b")
 
 	object := "csome\nclass\n)\x81"
 	for _, pickle := range []string{
-		dict(str("a.b"), object, str("a"), dict(str("b"), w), str("w"), w),
-		dict(str("a"), dict(str("b"), w), str("a.b"), object, str("w"), w),
+		entries(str("a.b"), object, str("a"), entries(str("b"), w), str("w"), w),
+		entries(str("a"), entries(str("b"), w), str("a.b"), object, str("w"), w),
 	} {
 		data := zipOf(t, "\x80\x02"+pickle+".")
 		_, err := Opener{Skip: func(string, error) {}}.NewFile(bytes.NewReader(data), int64(len(data)))
@@ -276,54 +265,53 @@ func TestAmbiguous(t *testing.T) {
 
 // TestModules: what makes an object a module, and what its state is.
 func TestModules(t *testing.T) {
-	w := tensorOf(storageOf(float4, "0", 4), 0, nums(4), nums(1))
-	dict := func(items ...string) string { return "}(" + strings.Join(items, "") + "u" }
-	module := func(items ...string) string { return "cm\nNet\n)\x81" + dict(items...) + "b" }
+	w := whole4
+	module := func(items ...string) string { return "cm\nNet\n)\x81" + entries(items...) + "b" }
 	parts := func(parameters, buffers, modules string) []string {
 		return []string{str("training"), "\x88", str("_parameters"), parameters, str("_buffers"), buffers, str("_modules"), modules}
 	}
 	set := func(class, items string) []string { return []string{str("_non_persistent_buffers_set"), class + items} }
 	const python2, python3, four = "c__builtin__\nset\n", "cbuiltins\nset\n", "\x8f("
-	buffers := dict(str("a"), w, str("b"), w, str("c"), "N")
+	buffers := entries(str("a"), w, str("b"), w, str("c"), "N")
 	quantized := func(class string) string {
-		return "ctorch." + class + "\n)\x81" + dict(parts(dict(str("w"), w), "}", "}")...) + "b"
+		return "ctorch." + class + "\n)\x81" + entries(parts(entries(str("w"), w), "}", "}")...) + "b"
 	}
 	bytes := tensorOf(storageOf("torch\nByteStorage", "0", 16), 0, nums(4), nums(1))
 	parameter := func(data, attributes string) string {
 		return "ctorch._utils\n_rebuild_parameter_with_state\n(" + data + "\x89}" + attributes + "tR"
 	}
-	deep := module(parts(dict(str("w"), w), "}", "}")...)
+	deep := module(parts(entries(str("w"), w), "}", "}")...)
 	for range maxDepth + 2 {
-		deep = module(parts("}", "}", dict(str("m"), deep))...)
+		deep = module(parts("}", "}", entries(str("m"), deep))...)
 	}
 	for name, test := range map[string]struct{ pickle, want string }{
-		"deep":                   {module(parts(dict(str("w"), w), "}", dict(str("m"), deep))...), "it is nested too deeply, or contains itself"},
-		"a name is a tuple":      {module(append(parts("}", dict(str("a"), w, "N\x85", w), "}"), set(four, "N\x85\x90")...)...), `its key is a tuple of 1`},
-		"parameters":             {module(parts(dict(str("w"), w, str("n"), "N"), "}", "}")...), "w"},
+		"deep":                   {module(parts(entries(str("w"), w), "}", entries(str("m"), deep))...), "it is nested too deeply, or contains itself"},
+		"a name is a tuple":      {module(append(parts("}", entries(str("a"), w, "N\x85", w), "}"), set(four, "N\x85\x90")...)...), `its key is a tuple of 1`},
+		"parameters":             {module(parts(entries(str("w"), w, str("n"), "N"), "}", "}")...), "w"},
 		"buffers":                {module(parts("}", buffers, "}")...), "a b"},
 		"without some, 2":        {module(append(parts("}", buffers, "}"), set(python2, "]"+str("a")+"a\x85R")...)...), "b"},
 		"without some, 3":        {module(append(parts("}", buffers, "}"), set(python3, "]"+str("a")+"a\x85R")...)...), "b"},
 		"without some, 4":        {module(append(parts("}", buffers, "}"), set(four, str("b")+"\x90")...)...), "a"},
 		"without some, unknown":  {module(append(parts("}", buffers, "}"), set("cm\nset\n", ")R")...)...), `it holds an object of "m.Net"`},
-		"parameters are kept":    {module(append(parts(dict(str("a"), w), dict(str("b"), w), "}"), set(four, str("a")+str("b")+"\x90")...)...), "a"},
-		"modules":                {module(parts(dict(str("w"), w), "}", dict(str("0"), module(parts(dict(str("w"), w), "}", "}")...), str("n"), "N", str("e"), module(parts("}", "}", "}")...)))...), "0.w w"},
+		"parameters are kept":    {module(append(parts(entries(str("a"), w), entries(str("b"), w), "}"), set(four, str("a")+str("b")+"\x90")...)...), "a"},
+		"modules":                {module(parts(entries(str("w"), w), "}", entries(str("0"), module(parts(entries(str("w"), w), "}", "}")...), str("n"), "N", str("e"), module(parts("}", "}", "}")...)))...), "0.w w"},
 		"ordered dicts":          {module(parts("ccollections\nOrderedDict\n]("+str("w")+w+"\x86e\x85R", "ccollections\nOrderedDict\n)R", "}")...), "w"},
-		"no tensor in one":       {module(parts(dict(str("w"), w), "}", dict(str("m"), module(parts(dict(str("x"), "csome\nclass\n)\x81"), "}", "}")...)))...), `entry "m.x": it is an object of "some.class"`},
-		"quantized by PyTorch":   {module(parts(dict(str("w"), w), "}", dict(str("m"), module(parts("}", "}", dict(str("x"), quantized("ao.nn.quantized.dynamic.modules.linear\nLinear")))...)))...), `entry "m.x": it is a quantized module`},
-		"quantized, before 1.13": {module(parts(dict(str("w"), w), "}", dict(str("x"), quantized("nn.quantized.modules.conv\nConv2d")))...), `entry "x": it is a quantized module`},
+		"no tensor in one":       {module(parts(entries(str("w"), w), "}", entries(str("m"), module(parts(entries(str("x"), "csome\nclass\n)\x81"), "}", "}")...)))...), `entry "m.x": it is an object of "some.class"`},
+		"quantized by PyTorch":   {module(parts(entries(str("w"), w), "}", entries(str("m"), module(parts("}", "}", entries(str("x"), quantized("ao.nn.quantized.dynamic.modules.linear\nLinear")))...)))...), `entry "m.x": it is a quantized module`},
+		"quantized, before 1.13": {module(parts(entries(str("w"), w), "}", entries(str("x"), quantized("nn.quantized.modules.conv\nConv2d")))...), `entry "x": it is a quantized module`},
 		"all of it quantized":    {quantized("ao.nn.quantized.modules.linear\nLinear"), `entry "tensor": it is a quantized module`},
-		"quantized by HQQ":       {module(parts(dict(str("w"), w), "}", dict(str("x"), "chqq.core.quantize\nHQQLinear\n)\x81"+dict(parts(dict(str("W_q"), bytes), "}", "}")...)+"b"))...), `entry "x": it is a quantized module`},
-		"not quantized yet":      {module(parts(dict(str("w"), w), "}", dict(str("x"), quantized("ao.nn.quantized.modules.functional_modules\nFloatFunctional")))...), "w x.w"},
-		"bitsandbytes":           {module(parts(dict(str("w"), parameter(w, dict(str("quant_state"), "csome\nclass\n)\x81")), str("v"), w), "}", "}")...), `whose attributes have the scales; save the state_dict`},
-		"bitsandbytes, INT8":     {module(parts(dict(str("w"), parameter(bytes, "("+dict(str("SCB"), w)+"Nt")), "}", "}")...), `it holds an object of "m.Net", not tensors`},
-		"attributes":             {module(parts(dict(str("w"), parameter(w, dict(str("tag"), num(1))), str("v"), parameter(bytes, "}")), "}", "}")...), "v w"},
-		"a name twice":           {module(parts(dict(str("w"), w), dict(str("w"), w), "}")...), `two entries are named "w"`},
-		"no tensor":              {module(parts(dict(str("w"), num(1), str("v"), w), "}", "}")...), "v"},
-		"an object in it":        {module(parts(dict(str("w"), w, str("x"), "cos\nsystem\n"+str("touch executed")+"\x85R"), "}", "}")...), `entry "x": it is an object of "os.system"`},
-		"itself":                 {"cm\nNet\n)\x81q\x07" + dict(parts(dict(str("w"), w), "}", dict(str("m"), "h\x07"))...) + "b", "it is nested too deeply, or contains itself"},
-		"no buffers":             {module(str("_parameters"), dict(str("w"), w), str("_modules"), "}"), `it holds an object of "m.Net"`},
+		"quantized by HQQ":       {module(parts(entries(str("w"), w), "}", entries(str("x"), "chqq.core.quantize\nHQQLinear\n)\x81"+entries(parts(entries(str("W_q"), bytes), "}", "}")...)+"b"))...), `entry "x": it is a quantized module`},
+		"not quantized yet":      {module(parts(entries(str("w"), w), "}", entries(str("x"), quantized("ao.nn.quantized.modules.functional_modules\nFloatFunctional")))...), "w x.w"},
+		"bitsandbytes":           {module(parts(entries(str("w"), parameter(w, entries(str("quant_state"), "csome\nclass\n)\x81")), str("v"), w), "}", "}")...), `whose attributes have the scales; save the state_dict`},
+		"bitsandbytes, INT8":     {module(parts(entries(str("w"), parameter(bytes, "("+entries(str("SCB"), w)+"Nt")), "}", "}")...), `it holds an object of "m.Net", not tensors`},
+		"attributes":             {module(parts(entries(str("w"), parameter(w, entries(str("tag"), num(1))), str("v"), parameter(bytes, "}")), "}", "}")...), "v w"},
+		"a name twice":           {module(parts(entries(str("w"), w), entries(str("w"), w), "}")...), `two entries are named "w"`},
+		"no tensor":              {module(parts(entries(str("w"), num(1), str("v"), w), "}", "}")...), "v"},
+		"an object in it":        {module(parts(entries(str("w"), w, str("x"), "cos\nsystem\n"+str("touch executed")+"\x85R"), "}", "}")...), `entry "x": it is an object of "os.system"`},
+		"itself":                 {"cm\nNet\n)\x81q\x07" + entries(parts(entries(str("w"), w), "}", entries(str("m"), "h\x07"))...) + "b", "it is nested too deeply, or contains itself"},
+		"no buffers":             {module(str("_parameters"), entries(str("w"), w), str("_modules"), "}"), `it holds an object of "m.Net"`},
 		"parameters are no dict": {module(parts("]", "}", "}")...), `it holds an object of "m.Net"`},
-		"state is a tuple":       {"cm\nNet\n)\x81" + dict(parts(dict(str("w"), w), "}", "}")...) + "}\x86b", `it holds an object of "m.Net"`},
+		"state is a tuple":       {"cm\nNet\n)\x81" + entries(parts(entries(str("w"), w), "}", "}")...) + "}\x86b", `it holds an object of "m.Net"`},
 		"empty":                  {module(parts("}", "}", "}")...), `it holds an object of "m.Net", not tensors`},
 	} {
 		t.Run(name, func(t *testing.T) { requireNames(t, test.pickle, test.want) })
