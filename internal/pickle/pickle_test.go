@@ -93,33 +93,41 @@ func TestSeveral(t *testing.T) {
 	require.EqualError(t, errorOf(u.Load()), "the pickle, at byte 7: nothing was stored as 0", "a memo of its own")
 }
 
-// TestOpaque: whatever would call something becomes an Object, and whatever is done with
-// that stays one.
-func TestOpaque(t *testing.T) {
+// TestValues: whatever would call something becomes an Object, and whatever is done with
+// that stays one; but for ordered dicts, of lists of pairs as Python 2 has them, too. The memo
+// stores in turn, out of turn and twice.
+func TestValues(t *testing.T) {
+	const ordered = "\x80\x02ccollections\nOrderedDict\n"
 	system := Global{"os", "system"}
+	unordered := func(args ...any) *Object {
+		return &Object{Class: Global{"collections", "OrderedDict"}, Args: args, Why: errors.New("its arguments are no list of pairs")}
+	}
 	for name, test := range map[string]struct {
 		pickle string
 		want   any
 	}{
-		"global":       {"\x80\x02cos\nsystem\n.", system},
-		"stack global": {"\x80\x04\x8c\x02os\x8c\x06system\x93.", system},
-		"reduce":       {"\x80\x02cos\nsystem\nK\x01\x85R.", &Object{Class: system, Args: Tuple{int64(1)}}},
-		"newobj":       {"\x80\x02cos\nsystem\n)\x81.", &Object{Class: system}},
-		"newobj_ex":    {"\x80\x04cos\nsystem\nK\x01\x85}\x92.", &Object{Class: system, Args: Tuple{int64(1)}}},
-		"inst":         {"\x80\x02(K\x01ios\nsystem\n.", &Object{Class: system, Args: Tuple{int64(1)}}},
-		"obj":          {"\x80\x02(cos\nsystem\nK\x01o.", &Object{Class: system, Args: Tuple{int64(1)}}},
-		"build":        {"\x80\x02cos\nsystem\n)\x81K\x07b.", &Object{Class: system, State: int64(7)}},
-		"its call":     {"\x80\x02cos\nsystem\n)RK\x02\x85R.", &Object{Class: system, Args: Tuple{int64(2)}}},
-		"its items":    {"\x80\x02cos\nsystem\n)R(K\x01K\x02e(K\x01K\x02uK\x03aK\x04K\x05s.", &Object{Class: system}},
-		"set":          {"\x80\x04\x8f(K\x01\x90.", &Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{Items: []any{int64(1)}}}}},
-		"frozenset":    {"\x80\x04(K\x01\x91.", &Object{Class: Global{"builtins", "frozenset"}}},
+		"global":                     {"\x80\x02cos\nsystem\n.", system},
+		"stack global":               {"\x80\x04\x8c\x02os\x8c\x06system\x93.", system},
+		"reduce":                     {"\x80\x02cos\nsystem\nK\x01\x85R.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"newobj":                     {"\x80\x02cos\nsystem\n)\x81.", &Object{Class: system}},
+		"newobj_ex":                  {"\x80\x04cos\nsystem\nK\x01\x85}\x92.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"inst":                       {"\x80\x02(K\x01ios\nsystem\n.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"obj":                        {"\x80\x02(cos\nsystem\nK\x01o.", &Object{Class: system, Args: Tuple{int64(1)}}},
+		"build":                      {"\x80\x02cos\nsystem\n)\x81K\x07b.", &Object{Class: system, State: int64(7)}},
+		"its call":                   {"\x80\x02cos\nsystem\n)RK\x02\x85R.", &Object{Class: system, Args: Tuple{int64(2)}}},
+		"its items":                  {"\x80\x02cos\nsystem\n)R(K\x01K\x02e(K\x01K\x02uK\x03aK\x04K\x05s.", &Object{Class: system}},
+		"set":                        {"\x80\x04\x8f(K\x01\x90.", &Object{Class: Global{"builtins", "set"}, Args: Tuple{&List{Items: []any{int64(1)}}}}},
+		"frozenset":                  {"\x80\x04(K\x01\x91.", &Object{Class: Global{"builtins", "frozenset"}}},
+		"attributes of a state dict": {"\x80\x02}}b.", &Dict{}},
+		"ordered dict":               {ordered + ")R.", &Dict{}},
+		"of pairs":                   {ordered + "](U\x01aK\x01\x86](U\x01bK\x02ee\x85R.", &Dict{Entries: []Entry{{"a", int64(1)}, {"b", int64(2)}}}},
+		"of a number":                {ordered + "K\x01\x85R.", unordered(int64(1))},
+		"of numbers":                 {ordered + "]K\x01a\x85R.", unordered(&List{[]any{int64(1)}})},
+		"of two lists":               {ordered + "]]\x86R.", unordered(&List{}, &List{})},
+		"memo":                       {"\x80\x04(K\x01\x94K\x02r\x00\x01\x00\x00K\x03\x94K\x04q\x00h\x00h\x02j\x00\x01\x00\x00t.", Tuple{int64(1), int64(2), int64(3), int64(4), int64(4), int64(3), int64(2)}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, test.want, must(load(test.pickle)))
-		})
+		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, must(load(test.pickle))) })
 	}
-	require.ErrorContains(t, errorOf(load("\x80\x02N}b.")), "setting attributes of None")
-	require.Equal(t, &Dict{}, must(load("\x80\x02}}b.")), "as of a state dict: dropped")
 }
 
 // TestKnown: a reader makes values of calls and persistent ids, or says why not.
@@ -157,6 +165,7 @@ func TestRefused(t *testing.T) {
 		"no mark":           {"\x80\x02t.", "there is no mark on the stack"},
 		"beyond the mark":   {"\x80\x02K\x01(0.", "the stack is empty"},
 		"tuple of too few":  {"\x80\x02K\x01\x86.", "the stack is empty"},
+		"attributes":        {"\x80\x02N}b.", "setting attributes of None"},
 		"append to None":    {"\x80\x02NK\x01a.", "appending to None"},
 		"items in a list":   {"\x80\x02]K\x01K\x02s.", "setting 2 keys and values in a list of 0"},
 		"odd items":         {"\x80\x02}(K\x01u.", "setting 1 keys and values in a dict with 0 entries"},
@@ -270,20 +279,6 @@ func TestCopied(t *testing.T) {
 	require.ErrorContains(t, errorOf(load(many)), "the pickle copies too much")
 }
 
-// TestOrderedDict: the dict of a list of pairs, as Python 2 has it.
-func TestOrderedDict(t *testing.T) {
-	const start = "\x80\x02ccollections\nOrderedDict\n"
-	for text, want := range map[string]any{
-		start + ")R.": &Dict{},
-		start + "](U\x01aK\x01\x86](U\x01bK\x02ee\x85R.": &Dict{Entries: []Entry{{"a", int64(1)}, {"b", int64(2)}}},
-	} {
-		require.Equal(t, want, must(load(text)))
-	}
-	for _, text := range []string{start + "K\x01\x85R.", start + "]K\x01a\x85R.", start + "]]\x86R."} {
-		require.ErrorContains(t, must(load(text)).(*Object).Why, "its arguments are no list of pairs")
-	}
-}
-
 // TestBuild: only what the reader allows gets attributes, and they are dropped.
 func TestBuild(t *testing.T) {
 	const text = "\x80\x02cm\nf\n)R}b."
@@ -309,12 +304,6 @@ func TestManyKeys(t *testing.T) {
 		require.Error(t, d.Set(fmt.Sprint(i), i))
 	}
 	require.Len(t, d.Entries, 200)
-}
-
-// TestMemo stores in turn, out of turn and twice.
-func TestMemo(t *testing.T) {
-	v := must(load("\x80\x04(K\x01\x94K\x02r\x00\x01\x00\x00K\x03\x94K\x04q\x00h\x00h\x02j\x00\x01\x00\x00t."))
-	require.Equal(t, Tuple{int64(1), int64(2), int64(3), int64(4), int64(4), int64(3), int64(2)}, v)
 }
 
 // TestObjects: an Object counts more than what other opcodes leave, because it is larger.
