@@ -113,11 +113,8 @@ func (e unsupported) Is(target error) bool { return target == errors.ErrUnsuppor
 func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err error) {
 	row, _ := torchtype.Of(t.dtype.Name)
 	var dtype safetensors.DType
-	if row.Safetensors == "" {
+	if dtype.UnmarshalText([]byte(row.Safetensors)) != nil {
 		return joined, fmt.Errorf("tensor %s: %w", quote(t.name), unsupported{fmt.Errorf("safetensors has no dtype for %v", t.dtype)})
-	}
-	if err := dtype.UnmarshalText([]byte(row.Safetensors)); err != nil {
-		return joined, prefix.Strip(err)
 	}
 	var pieces []piece
 	for _, b := range t.chunks {

@@ -242,24 +242,19 @@ func readStored(v any) (s stored, err error) {
 	return s, nil
 }
 
-// ints returns an attribute that is a tuple of sizes or offsets. It counts them: the memo of the pickle may have
-// the tuple, or the list of all chunks, once for many.
+// ints returns an attribute that is a tuple of sizes or offsets. It counts them: the memo of the
+// pickle may have the tuple, or the list of all chunks, once for many.
 func ints(u *pickle.Unpickler, fields *pickle.Dict, name string) ([]int, error) {
 	v, _ := fields.Get(name)
-	t, err := pickle.Ints(v, maxRank)
+	out, err := pickle.Ints[int](v, maxRank)
 	const slice = 2 // steps of the slice, and of half the chunk that holds it
 	if err == nil {
-		err = u.Charge(slice + len(t))
+		err = u.Charge(slice + len(out))
 	}
-	if err != nil {
-		return nil, err
-	}
-	out := make([]int, len(t))
-	for i, n := range t {
-		if n < 0 || int64(int(n)) != n {
-			return nil, fmt.Errorf("%d in place of a size that is not negative", n)
+	for _, n := range out {
+		if n < 0 && err == nil {
+			err = fmt.Errorf("%d in place of a size that is not negative", n)
 		}
-		out[i] = int(n)
 	}
-	return out, nil
+	return out, err
 }

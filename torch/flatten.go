@@ -64,7 +64,7 @@ func (f *flattened) entries(v any, path string, depth int) error {
 	if within {
 		f.visited += m.size() // of which some may be no entries
 	}
-	for _, e := range entriesOf(v) {
+	for e := range entriesOf(v) {
 		key, ok := keyText(e.Key)
 		if !ok {
 			key = "<" + pickle.Describe(e.Key) + ">"
@@ -200,8 +200,9 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 		brackets = "{}"
 	}
 	b = append(b, brackets[0])
-	for i, e := range entriesOf(v) {
-		if i > 0 {
+	start := len(b)
+	for e := range entriesOf(v) {
+		if len(b) > start {
 			b = append(b, ',')
 		}
 		if isDict {

@@ -20,10 +20,8 @@ type element struct {
 // elementOf adds the dtype of safetensors to one of PyTorch.
 func elementOf(t torchtype.Type, ok bool) (element, bool) {
 	e := element{Type: t}
-	if t.Name == "float4_e2m1fn_x2" { // two of F4
-		e.dtype = safetensors.F4
-	} else if t.Safetensors != "" {
-		ok = ok && e.dtype.UnmarshalText([]byte(t.Safetensors)) == nil
+	if e.dtype.UnmarshalText([]byte(t.Safetensors)) != nil && t.Name == "float4_e2m1fn_x2" {
+		e.dtype = safetensors.F4 // of which it has two
 	}
 	return e, ok
 }
@@ -234,21 +232,15 @@ func newTensor(g pickle.Global, args pickle.Tuple, u *pickle.Unpickler) (any, er
 	if !ok1 || !ok2 {
 		return nil, errors.New("its storage or its offset is invalid")
 	}
-	shape, err := pickle.Ints(args[2], maxRank)
-	if err != nil {
+	var err error
+	if t.shape, err = pickle.Ints[int](args[2], maxRank); err != nil {
 		return nil, fmt.Errorf("its shape: %w", err)
 	}
-	if t.strides, err = pickle.Ints(args[3], maxRank); err != nil {
+	if t.strides, err = pickle.Ints[int64](args[3], maxRank); err != nil {
 		return nil, fmt.Errorf("its strides: %w", err)
 	}
-	if err := u.Charge(len(shape) + len(t.strides)); err != nil {
+	if err := u.Charge(len(t.shape) + len(t.strides)); err != nil {
 		return nil, err
-	}
-	for _, n := range shape {
-		if int64(int(n)) != n {
-			return nil, fmt.Errorf("dimension %d exceeds an int", n)
-		}
-		t.shape = append(t.shape, int(n))
 	}
 	t.element = t.storage.element
 	if g == rebuildTensorV3 {

@@ -45,25 +45,23 @@ func (m module) size() int {
 }
 
 // entries yields the parameters, the buffers and the modules that are there.
-func (m module) entries() iter.Seq2[int, pickle.Entry] {
+func (m module) entries() iter.Seq[pickle.Entry] {
 	const buffers = 1
-	return func(yield func(int, pickle.Entry) bool) {
+	return func(yield func(pickle.Entry) bool) {
 		without := make(map[string]bool) // other keys are no names, and some cannot be compared
 		for _, name := range m.without {
 			if name, ok := name.(string); ok {
 				without[name] = true
 			}
 		}
-		n := 0
 		for i, part := range m.parts {
 			for _, e := range part.Entries {
 				if name, _ := e.Key.(string); e.Value == nil || i == buffers && without[name] {
 					continue
 				}
-				if !yield(n, e) {
+				if !yield(e) {
 					return
 				}
-				n++
 			}
 		}
 	}

@@ -93,16 +93,16 @@ func itemsOf(v any) []any {
 
 // entriesOf yields the entries of a container; those of a list by their numbers. A list
 // may be in a million places, of which each ends at its first item: nothing is copied.
-func entriesOf(v any) iter.Seq2[int, pickle.Entry] {
+func entriesOf(v any) iter.Seq[pickle.Entry] {
 	if d, ok := v.(*pickle.Dict); ok {
-		return slices.All(d.Entries)
+		return slices.Values(d.Entries)
 	}
 	if m, ok := moduleOf(v); ok {
 		return m.entries()
 	}
-	return func(yield func(int, pickle.Entry) bool) {
+	return func(yield func(pickle.Entry) bool) {
 		for i, item := range itemsOf(v) {
-			if !yield(i, pickle.Entry{Key: int64(i), Value: item}) {
+			if !yield(pickle.Entry{Key: int64(i), Value: item}) {
 				return
 			}
 		}
@@ -145,7 +145,7 @@ func find(top any, key string) (found []any) {
 		if id := identity(v); id == nil || !first(place{id, len(key)}) {
 			return
 		}
-		for _, e := range entriesOf(v) {
+		for e := range entriesOf(v) {
 			name, ok := keyText(e.Key)
 			rest, within := strings.CutPrefix(key, name)
 			switch {
@@ -191,7 +191,7 @@ func (c counts) within(v any, depth int) int {
 	}
 	c[id] = 0 // of a container in itself
 	n := 0
-	for _, e := range entriesOf(v) {
+	for e := range entriesOf(v) {
 		n = min(n+c.within(e.Value, depth-1), 1<<30)
 	}
 	c[id] = n
@@ -222,7 +222,7 @@ func (c counts) holds(v any) bool {
 	if !isPlain(v) {
 		return c.of(v) > 0
 	}
-	for _, e := range entriesOf(v) {
+	for e := range entriesOf(v) {
 		if _, named := e.Key.(string); isTensor(e.Value) || !named && c.of(e.Value) > 0 {
 			return true
 		}
@@ -271,7 +271,7 @@ func (c counts) dicts(top any, within bool) iter.Seq[dict] {
 					return more
 				}
 			}
-			for _, e := range entriesOf(v) {
+			for e := range entriesOf(v) {
 				name, ok := keyText(e.Key)
 				if ok && len(path)+len(name) < maxPath && !visit(e.Value, join(path, name), depth-1) {
 					return false

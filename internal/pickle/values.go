@@ -107,7 +107,7 @@ func (d *Dict) index() {
 }
 
 // Ints returns a tuple of at most so many integers, such as a shape.
-func Ints(v any, most int) ([]int64, error) {
+func Ints[T int | int64](v any, most int) ([]T, error) {
 	t, ok := v.(Tuple)
 	switch {
 	case !ok:
@@ -115,10 +115,14 @@ func Ints(v any, most int) ([]int64, error) {
 	case len(t) > most:
 		return nil, fmt.Errorf("%d dimensions, at most %d are read", len(t), most)
 	}
-	out := make([]int64, len(t))
+	out := make([]T, len(t))
 	for i, item := range t {
-		if out[i], ok = item.(int64); !ok {
+		n, ok := item.(int64)
+		if !ok {
 			return nil, fmt.Errorf("%s in place of an integer", Describe(item))
+		}
+		if out[i] = T(n); int64(out[i]) != n {
+			return nil, fmt.Errorf("%d exceeds an int", n)
 		}
 	}
 	return out, nil
