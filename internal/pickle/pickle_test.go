@@ -162,6 +162,7 @@ func TestRefused(t *testing.T) {
 		"extension":         {"\x80\x02\x82\x01.", "unknown opcode 0x82"},
 		"buffer":            {"\x80\x05\x97.", "unknown opcode 0x97"},
 		"nothing":           {"\x80\x02.", "the stack is empty"},
+		"instance, no mark": {"\x80\x02ios\nsystem\n.", "there is no mark on the stack"},
 		"no mark":           {"\x80\x02t.", "there is no mark on the stack"},
 		"beyond the mark":   {"\x80\x02K\x01(0.", "the stack is empty"},
 		"tuple of too few":  {"\x80\x02K\x01\x86.", "the stack is empty"},
