@@ -36,24 +36,12 @@ func parseHeader(text []byte, data int64, read func(*decoder) *safetensors.Heade
 	return h, check(h, data)
 }
 
-// newer reads the header of versions 0.1 and later.
-func (d *decoder) newer() *safetensors.Header {
-	h := &safetensors.Header{Metadata: d.metadata()}
-	for range d.entries() {
-		name := d.string()
-		info := d.tensor()
-		info.Name = name
-		h.Tensors = append(h.Tensors, info)
-	}
-	return h
-}
+// newer reads the header of versions 0.1 and later: each tensor follows its name.
+func (d *decoder) newer() *safetensors.Header { return d.header(d.string) }
 
-// older reads the header of versions 0.0. The names are in any order.
+// older reads the header of versions 0.0. The names are at the end, in any order.
 func (d *decoder) older() *safetensors.Header {
-	h := &safetensors.Header{Metadata: d.metadata()}
-	for range d.entries() {
-		h.Tensors = append(h.Tensors, d.tensor())
-	}
+	h := d.header(func() string { return "" })
 	if names := d.count(); names != len(h.Tensors) {
 		fail("%d names for %d tensors", names, len(h.Tensors))
 	}
@@ -64,6 +52,14 @@ func (d *decoder) older() *safetensors.Header {
 			fail("the name %.200q is for tensor %d, which has one or is none", name, i)
 		}
 		h.Tensors[i].Name, named[i] = name, true
+	}
+	return h
+}
+
+func (d *decoder) header(name func() string) *safetensors.Header {
+	h := &safetensors.Header{Metadata: d.metadata()}
+	for range d.entries() {
+		h.Tensors = append(h.Tensors, d.tensor(name()))
 	}
 	return h
 }
@@ -87,7 +83,8 @@ func (d *decoder) metadata() map[string]string {
 	return m
 }
 
-func (d *decoder) tensor() (info safetensors.TensorInfo) {
+func (d *decoder) tensor(name string) safetensors.TensorInfo {
+	info := safetensors.TensorInfo{Name: name}
 	dtype := d.number()
 	if dtype >= uint64(len(dtypes)) {
 		fail("unknown dtype %d", dtype)
