@@ -61,20 +61,6 @@ func dictOf(v string) string { return "\x80\x02}" + str("w") + v + "s." }
 
 const float4 = "torch\nFloatStorage"
 
-// TestHandMade: a pickle made of these parts is read.
-func TestHandMade(t *testing.T) {
-	c := must(openBytes(zipOf(t, dictOf(tensorOf(storageOf(float4, "0", 4), 1, nums(3), nums(1)))), ""))
-	b := make([]byte, 12)
-	must(c.tensors["w"].ReadAt(b, 0))
-	require.Equal(t, "456789abcdef", string(b))
-
-	// Python 2: a list of pairs, and strings that are bytes.
-	data := zipOf(t, "\x80\x02ccollections\nOrderedDict\n](U\x01w"+
-		tensorOf(storageOf(float4, "0", 4), 0, "(t", "(t")+"\x86e\x85R.")
-	c = must(openBytes(data, ""))
-	require.Equal(t, "F32 []", c.tensors["w"].String())
-}
-
 // TestTotal: tensors that are small enough each may be too large together.
 func TestTotal(t *testing.T) {
 	w := tensorOf(storageOf(float4, "0", 4), 0, nums(1<<27), nums(0))

@@ -227,6 +227,7 @@ func TestOnlyDict(t *testing.T) {
 		"two":          {entries(str("a"), entries(str("w"), w), str("b"), entries(str("w"), w)), `no tensors at the top level; a key selects one of "a" (1 tensor), "b" (1 tensor)`},
 		"top level":    {entries(str("a"), entries(str("w"), w), str("v"), w), "a.w v"},
 		"none":         {entries(str("a"), entries()), "no dict in it holds tensors"},
+		"of pairs":     {"ccollections\nOrderedDict\n](U\x01w" + w + "\x86e\x85R", "w"}, // and strings that are bytes, by Python 2
 		"only another": {entries(str("a"), entries(str("w"), "csome\nclass\n)\x81")), "no dict in it holds tensors"},
 	} {
 		t.Run(name, func(t *testing.T) { requireNames(t, test.pickle, test.want) })
