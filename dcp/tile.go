@@ -83,6 +83,9 @@ func tile(name string, dtype safetensors.DType, shape []int, pieces []piece) (sa
 		}
 		return t, nil
 	}
+	if len(pieces) == 0 {
+		return safetensors.Tensor{}, broken(name, "no piece holds %v", all)
+	}
 	t := &tiling{name: name, count: len(pieces), parts: 8 * len(pieces)}
 	for dim := range all.begin {
 		part := func(p piece) bool { return p.begin[dim] != all.begin[dim] || p.end[dim] != all.end[dim] }
@@ -93,71 +96,64 @@ func tile(name string, dtype safetensors.DType, shape []int, pieces []piece) (sa
 	return t.join(all, pieces, 0)
 }
 
-// join joins the pieces in a box. They lie within it. It changes their order.
+// join joins the pieces in a box, at least one. They lie within it. It changes their order.
 func (t *tiling) join(in box, pieces []piece, depth int) (joined safetensors.Tensor, err error) {
 	switch {
-	case len(pieces) == 0:
-		return joined, t.hole(in, nil)
 	case len(pieces) == 1 && pieces[0].equal(in):
 		return pieces[0].tensor, nil
 	case depth == maxDepth:
 		return joined, broken(t.name, "its %d pieces nest deeper than %d levels", t.count, maxDepth)
 	}
 	for _, dim := range t.dims {
-		cuts, err := t.between(in, pieces, dim)
+		firsts, err := t.between(in, pieces, dim)
 		if err != nil {
 			return joined, err
 		}
-		if len(cuts) > 0 {
-			return t.along(in, pieces, dim, cuts, depth)
+		if len(firsts) > 1 {
+			return t.along(in, pieces, dim, firsts, depth)
 		}
 	}
 	return t.across(in, pieces, depth)
 }
 
 // between sorts pieces along a dimension and returns the number of each that starts
-// after all before it end. It is an error if a piece starts later than that.
-func (t *tiling) between(in box, pieces []piece, dim int) (cuts []int, err error) {
+// where all before it end, as the first does. It is an error if a piece starts later than that.
+func (t *tiling) between(in box, pieces []piece, dim int) (firsts []int, err error) {
 	slices.SortStableFunc(pieces, func(a, b piece) int { return cmp.Compare(a.begin[dim], b.begin[dim]) })
 	end := in.begin[dim]
 	for i := range pieces {
 		switch begin := pieces[i].begin[dim]; {
 		case begin > end:
 			return nil, t.hole(in.with(dim, end, begin), pieces)
-		case begin == end && i > 0:
-			cuts = append(cuts, i)
+		case begin == end:
+			firsts = append(firsts, i)
 		}
 		end = max(end, pieces[i].end[dim])
 	}
 	if end < in.end[dim] {
 		return nil, t.hole(in.with(dim, end, in.end[dim]), pieces)
 	}
-	return cuts, nil
+	return firsts, nil
 }
 
 // hole returns the error of a box that no piece holds. near are those around it.
 func (t *tiling) hole(at box, near []piece) error {
-	if len(near) == 0 {
-		return broken(t.name, "no piece holds %v", at)
-	}
 	return broken(t.name, "no piece holds %v, next to %v", at, &near[0])
 }
 
-// along joins groups of pieces along a dimension. cuts are the numbers of the first
-// pieces of all groups but the first.
-func (t *tiling) along(in box, pieces []piece, dim int, cuts []int, depth int) (joined safetensors.Tensor, err error) {
-	parts := make([]safetensors.Tensor, len(cuts)+1)
-	group := in.with(dim, in.begin[dim], in.begin[dim])
-	begin := 0
-	for i, cut := range append(cuts, len(pieces)) {
-		group.begin[dim] = group.end[dim]
-		if group.end[dim] = in.end[dim]; cut < len(pieces) {
-			group.end[dim] = pieces[cut].begin[dim]
+// along joins groups of pieces along a dimension, by the numbers of their first pieces.
+func (t *tiling) along(in box, pieces []piece, dim int, firsts []int, depth int) (joined safetensors.Tensor, err error) {
+	parts := make([]safetensors.Tensor, len(firsts))
+	for i, first := range firsts {
+		next, end := len(pieces), in.end[dim]
+		if i+1 < len(firsts) {
+			next = firsts[i+1]
+			end = pieces[next].begin[dim]
 		}
-		if parts[i], err = t.join(group, pieces[begin:cut], depth+1); err != nil {
+		group := in.with(dim, pieces[first].begin[dim], end)
+		if parts[i], err = t.join(group, pieces[first:next], depth+1); err != nil {
 			return joined, err
 		}
-		begin = cut
 	}
 	return t.concat(dim, parts)
 }
