@@ -16,19 +16,11 @@ const (
 	legacyVersion = int64(1001)
 )
 
-// A legacyFile is the stream that torch.save wrote before PyTorch 1.6: pickles of
-// the magic number, the version, what the machine was, the object, and the keys of
-// the storages; then each storage, its number of elements before it. Numbers are
+// A legacyFile is the data of each storage in the stream that torch.save wrote before PyTorch
+// 1.6: pickles of the magic number, the version, what the machine was, the object, and the keys
+// of the storages; then each storage, its number of elements before it. Numbers are
 // little-endian, whatever the machine was.
-type legacyFile struct {
-	r        io.ReaderAt
-	storages map[string]legacyStorage
-}
-
-// A legacyStorage is where the data of a storage is.
-type legacyStorage struct {
-	start, size int64
-}
+type legacyFile map[string]*io.SectionReader
 
 // openLegacy returns the content of the object.
 func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
@@ -63,8 +55,8 @@ func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &legacyFile{r, make(map[string]legacyStorage)}
-	return top, l, l.find(keys, first, u.Pos(), size)
+	l := make(legacyFile)
+	return top, l, l.find(r, keys, first, u.Pos(), size)
 }
 
 // moduleClass returns the class of ("module", class, file, source), which stands for a class
@@ -76,9 +68,9 @@ func moduleClass(id any) (class pickle.Global, ok bool) {
 	return class, ok
 }
 
-// find finds the storages from byte pos on. The element size of each is that of the
+// find finds the storages from byte pos of r on. The element size of each is that of the
 // first storage of its key in the pickle.
-func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) error {
+func (l legacyFile) find(r io.ReaderAt, keys any, first map[string]*storage, pos, size int64) error {
 	named, ok := keys.(*pickle.List)
 	if !ok {
 		return fmt.Errorf("the keys of the storages are %s, not a list", pickle.Describe(keys))
@@ -86,14 +78,14 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 	for _, k := range named.Items {
 		key, ok := k.(string)
 		s := first[key]
-		if _, dup := l.storages[key]; !ok || s == nil || dup {
+		if !ok || s == nil || l[key] != nil {
 			return fmt.Errorf("the key of a storage is unknown or a duplicate: %.200q", key)
 		}
 		var count [8]byte
 		if pos > size-int64(len(count)) {
 			return fmt.Errorf("storage %.200q starts at the end of the file: %w", key, io.ErrUnexpectedEOF)
 		}
-		if n, err := l.r.ReadAt(count[:], pos); n < len(count) {
+		if n, err := r.ReadAt(count[:], pos); n < len(count) {
 			return fmt.Errorf("reading the size of storage %.200q: %w", key, err)
 		}
 		pos += int64(len(count))
@@ -101,8 +93,8 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 		if width := int64(s.element.Width); n < 0 || n > (size-pos)/width {
 			return fmt.Errorf("storage %.200q claims %d elements of %d bytes, the file has %d bytes left: %w", key, n, width, size-pos, io.ErrUnexpectedEOF)
 		}
-		l.storages[key] = legacyStorage{pos, n * int64(s.element.Width)}
-		pos += l.storages[key].size
+		l[key] = io.NewSectionReader(r, pos, n*int64(s.element.Width))
+		pos += l[key].Size()
 	}
 	if pos < size {
 		return fmt.Errorf("%d bytes after the last storage", size-pos)
@@ -110,10 +102,10 @@ func (l *legacyFile) find(keys any, first map[string]*storage, pos, size int64) 
 	return nil
 }
 
-func (l *legacyFile) data(s *storage) (source, error) {
-	d, ok := l.storages[s.key]
-	if !ok {
+func (l legacyFile) data(s *storage) (source, error) {
+	r := l[s.key]
+	if r == nil {
 		return source{}, fmt.Errorf("the file has no storage %.200q", s.key)
 	}
-	return source{r: io.NewSectionReader(l.r, d.start, d.size), size: d.size}, s.check(d.size)
+	return source{r: r, size: r.Size()}, s.check(r.Size())
 }

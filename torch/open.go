@@ -31,12 +31,11 @@ var endings = variant.Endings{".bin", ".pt", ".pth", ".ckpt"}
 type folder struct {
 	fs.FS
 	join func(...string) string
-	dir  func(string) string
 }
 
-var system = folder{osfile.FS{}, filepath.Join, filepath.Dir}
+var system = folder{osfile.FS{}, filepath.Join}
 
-func folderOf(fsys fs.FS) folder { return folder{fsys, path.Join, path.Dir} }
+func folderOf(fsys fs.FS) folder { return folder{fsys, path.Join} }
 
 // open opens what Open takes: a file, an index or a folder.
 func (o Opener) open(in folder, name string) (*safetensors.File, error) {
@@ -131,7 +130,7 @@ func (o Opener) openIndex(in folder, name string) (*safetensors.File, error) {
 	f, err := safetensors.OpenShards(io.NewSectionReader(r, 0, size), func(shard string) (*safetensors.File, error) {
 		atOnce <- struct{}{}
 		defer func() { <-atOnce }()
-		c, file, err := o.openFile(in, in.join(in.dir(name), shard))
+		c, file, err := o.openFile(in, in.join(name, "..", shard))
 		if err != nil {
 			return nil, err
 		}
