@@ -146,7 +146,6 @@ func TestShardingInfo(t *testing.T) {
 		{`{"x": {"saved_offsets": [0,9999999999999999999]}}`, fmt.Sprintf(`tensor "x": the offset is above %d (at byte 27 of its value)`, math.MaxInt)},
 		{`{"x": {"saved_offsets": [0,0], "saved_offsets": [0,0]}}`, `tensor "x": duplicate field "saved_offsets" (at byte 32 of its value)`},
 		{`{"x": {"saved_offsets": [0,0]}, "\u0078": {"saved_offsets": [0,0]}}`, `tensor "x": duplicate tensor name (at byte 33 of its value)`},
-		{`{"\ud800": 0}`, `lone surrogate`},
 		{`{"y": {"saved_offsets": [0,0]}}`, `tensor "x": has no offsets for it`},
 		{`{}`, `tensor "x": has no offsets for it`},
 	} {
@@ -163,10 +162,7 @@ func TestShardingInfo(t *testing.T) {
 		message := strings.Replace(err.Error(), "DCP_SHARDING_INFO of file 1: ", "", 1)
 		message = strings.Replace(message, "DCP_SHARDING_INFO of file 1 ", "", 1)
 		require.NotEqual(t, err.Error(), message, "it names the file")
-		require.Contains(t, message, c.want)
-		if !strings.Contains(c.want, "surrogate") {
-			require.Equal(t, "safetensors: "+c.want, message)
-		}
+		require.Equal(t, "safetensors: "+c.want, message)
 	}
 	// An offset and a size may be valid and their sum is not.
 	f := must(sharded([]int{1, 1}, fmt.Sprintf(`{"x": {"saved_offsets": [0,%d]}}`, math.MaxInt)))
@@ -191,7 +187,7 @@ func TestFolderErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, hole, broken := filepath.Join(dir, "empty"), filepath.Join(dir, "hole"), filepath.Join(dir, "broken")
 	for _, name := range []string{empty, hole, broken} {
-		require.NoError(t, os.MkdirAll(filepath.Join(name, "folder.safetensors"), 0o777))
+		require.NoError(t, os.MkdirAll(filepath.Join(name, "folder.safetensors", metadataFile), 0o777))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(empty, "__0_0.distcp"), nil, 0o666))
 	require.NoError(t, WriteFile(filepath.Join(hole, FileName(0)), pieces{"x": at([]int{1}, []int{1})}, nil))
@@ -200,10 +196,11 @@ func TestFolderErrors(t *testing.T) {
 	none := ": no *.safetensors file and no .metadata in it: file does not exist"
 	unfilled := `: tensor "x": no piece holds [0:1], next to piece [1:2] in "` + FileName(0) + `"`
 	for want, err := range map[string]error{
-		"open " + empty + none:        errorOf(Open(empty)),
-		"open empty" + none:           errorOf(OpenFS(os.DirFS(dir), "empty")),
-		"open " + hole + unfilled:     errorOf(Open(hole)),
-		"open hole" + unfilled:        errorOf(OpenFS(os.DirFS(dir), "hole")),
+		"open " + empty + none:    errorOf(Open(empty)),
+		"open empty" + none:       errorOf(OpenFS(os.DirFS(dir), "empty")),
+		"open " + hole + unfilled: errorOf(Open(hole)),
+		"open hole" + unfilled:    errorOf(OpenFS(os.DirFS(dir), "hole")),
+		"open " + filepath.Join(empty, "folder.safetensors", metadataFile) + ": is a directory": errorOf(Open(filepath.Join(empty, "folder.safetensors"))),
 		"open ../x: invalid argument": errorOf(OpenFS(os.DirFS(dir), "../x")),
 		"open .: the fs.FS is nil":    errorOf(OpenFS(nil, ".")),
 		"file 1 of 1 is nil":          errorOf(Assemble(nil)),
