@@ -26,7 +26,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// requireFolder compares each file of a folder with the safetensors file next to it.
+// requireFolder compares each file of a folder with the safetensors file next to it. Write
+// writes those of version 0.2 again.
 func requireFolder(t *testing.T, folder string) {
 	names := must(filepath.Glob(filepath.Join(folder, "*.bt")))
 	require.Len(t, names, 6)
@@ -37,6 +38,9 @@ func requireFolder(t *testing.T, folder string) {
 			tensors, metadata, err := Open(bytes.NewReader(data), int64(len(data)))
 			require.NoError(t, err)
 			pythontest.RequireSame(t, strings.TrimSuffix(name, ".bt")+".safetensors", tensors, metadata)
+			var b bytes.Buffer
+			require.NoError(t, Write(&b, tensors, metadata))
+			require.True(t, filepath.Base(folder) == "0.0" || bytes.Equal(data, b.Bytes()))
 		})
 	}
 }
@@ -50,17 +54,18 @@ func TestGolden(t *testing.T) {
 // TestPythonWrites compares files that the installed packages write, of other numbers
 // than the golden ones.
 func TestPythonWrites(t *testing.T) {
-	for _, variable := range []string{"SAFETENSORS_BINTENSORS_0_0", "SAFETENSORS_BINTENSORS_0_2"} {
-		t.Run(variable, func(t *testing.T) {
-			folder := t.TempDir()
+	for version, variable := range map[string]string{"0.0": "SAFETENSORS_BINTENSORS_0_0", "0.2": "SAFETENSORS_BINTENSORS_0_2"} {
+		t.Run(version, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), version)
+			require.NoError(t, os.Mkdir(folder, 0o777))
 			pythontest.Run(t, variable, "bintensors", filepath.Join("testdata", "generate.py"), folder, "1")
 			requireFolder(t, folder)
 		})
 	}
 }
 
-// TestPythonReads has bintensors read what Write writes, and write the same.
-func TestPythonReads(t *testing.T) {
+// TestRoundTrip reads what Write writes, and has bintensors read it, and write the same.
+func TestRoundTrip(t *testing.T) {
 	for metadata, want := range map[string]map[string]string{
 		"absent": nil,
 		"empty":  {},
@@ -73,6 +78,9 @@ func TestPythonReads(t *testing.T) {
 			require.NoError(t, Write(&b, tensors, want))
 			require.NoError(t, os.WriteFile(name+".bt", b.Bytes(), 0o666))
 			require.NoError(t, safetensors.WriteFile(name+".safetensors", tensors, want))
+			read, got, err := Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+			require.NoError(t, err)
+			pythontest.RequireSame(t, name+".safetensors", read, got)
 			pythontest.Run(t, "SAFETENSORS_BINTENSORS_0_2", "bintensors", filepath.Join("testdata", "generate.py"), "--check", name+".bt", name+".safetensors")
 		})
 	}
@@ -102,19 +110,6 @@ func samples(t testing.TB) map[string]safetensors.Tensor {
 	}
 	add("", safetensors.U8, make([]int, maxRank)...)
 	return tensors
-}
-
-// TestWriteTheSame writes the golden files of version 0.2 again.
-func TestWriteTheSame(t *testing.T) {
-	names := must(filepath.Glob("testdata/0.2/*.bt"))
-	for _, name := range names {
-		want := must(os.ReadFile(name))
-		tensors, metadata, err := Open(bytes.NewReader(want), int64(len(want)))
-		require.NoError(t, err)
-		var b bytes.Buffer
-		require.NoError(t, Write(&b, tensors, metadata))
-		require.True(t, bytes.Equal(want, b.Bytes()), name)
-	}
 }
 
 func TestWriteRefuses(t *testing.T) {
@@ -147,17 +142,6 @@ func TestWriteRefuses(t *testing.T) {
 			require.EqualError(t, Write(&b, test.tensors, test.metadata), "bintensors file: "+test.want)
 			require.Zero(t, b.Len())
 		})
-	}
-}
-
-// TestMetadata: absent metadata stay absent, empty ones empty.
-func TestMetadata(t *testing.T) {
-	for _, want := range []map[string]string{nil, {}, {"b": "", "": "x"}} {
-		var b bytes.Buffer
-		require.NoError(t, Write(&b, nil, want))
-		_, got, err := Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
-		require.NoError(t, err)
-		require.Equal(t, want, got)
 	}
 }
 
