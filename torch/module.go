@@ -30,7 +30,10 @@ func moduleOf(v any) (m module, ok bool) {
 		}
 	}
 	if names, has := state.Get("_non_persistent_buffers_set"); has {
-		m.without, ok = pickle.SetItems(names)
+		var set *pickle.List
+		if set, ok = pickle.Set(names); ok {
+			m.without = set.Items
+		}
 	}
 	return m, ok
 }

@@ -229,11 +229,10 @@ func (u *Unpickler) set(d *Dict, key, value any) error {
 
 // addTo adds to a set. What is added to another Object is dropped.
 func addTo(u *Unpickler, to any, items []any) (err error) {
-	o, ok := to.(*Object)
-	if !ok {
+	if _, ok := to.(*Object); !ok {
 		return fmt.Errorf("adding to %s", Describe(to))
 	}
-	if l, ok := o.setItems(); ok {
+	if l, ok := Set(to); ok {
 		if cap(l.Items)-len(l.Items) < len(items) { // append copies all of them
 			err = u.Charge(len(l.Items))
 		}

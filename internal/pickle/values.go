@@ -28,23 +28,15 @@ type (
 	}
 )
 
-// setItems returns the items of a set, which Python makes of a list.
-func (o *Object) setItems() (l *List, ok bool) {
-	if o.Class.Name != "set" || o.Class.Module != "builtins" && o.Class.Module != "__builtin__" || len(o.Args) != 1 {
+// Set returns the items of a set, which Python makes of a list, in any order, and whether v is
+// one.
+func Set(v any) (items *List, ok bool) {
+	o, ok := v.(*Object)
+	if !ok || o.Class.Name != "set" || o.Class.Module != "builtins" && o.Class.Module != "__builtin__" || len(o.Args) != 1 {
 		return nil, false
 	}
-	l, ok = o.Args[0].(*List)
-	return l, ok
-}
-
-// SetItems returns the items of a set, in any order, and whether v is one.
-func SetItems(v any) ([]any, bool) {
-	if o, ok := v.(*Object); ok {
-		if l, ok := o.setItems(); ok {
-			return l.Items, true
-		}
-	}
-	return nil, false
+	items, ok = o.Args[0].(*List)
+	return items, ok
 }
 
 func (g Global) String() string { return g.Module + "." + g.Name }
