@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
@@ -26,14 +25,7 @@ func TestGolden(t *testing.T) {
 	for way, open := range map[string]func() (*safetensors.File, error){
 		"Open":   func() (*safetensors.File, error) { return Open(meshDir) },
 		"OpenFS": func() (*safetensors.File, error) { return OpenFS(os.DirFS("testdata"), "mesh") },
-		"OpenFS in memory": func() (*safetensors.File, error) {
-			fsys := make(fstest.MapFS)
-			for name, data := range meshFiles(t) {
-				fsys[name] = &fstest.MapFile{Data: data}
-			}
-			return OpenFS(fsys, ".")
-		},
-		"Join": func() (*safetensors.File, error) {
+		"Assemble": func() (*safetensors.File, error) {
 			var files []*safetensors.File
 			for _, data := range meshFiles(t) { // in any order
 				files = append(files, must(safetensors.Parse(data)))

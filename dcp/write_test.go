@@ -84,47 +84,30 @@ func TestShard(t *testing.T) {
 	requirePlace(t, []int{7}, []int{10}, p)
 }
 
-// TestShardErrors checks the error of each rule.
-func TestShardErrors(t *testing.T) {
-	x := random(rand.New(rand.NewPCG(1, 3)), safetensors.U8, 2, 3)
-	for _, c := range []struct {
-		piece     Piece
-		dim, i, n int
-		want      string
-	}{
-		{must(NewPiece(x)), 2, 0, 1, "safetensors: shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2"},
-		{must(NewPiece(x)), -1, 0, 1, "safetensors: shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2"},
-		{must(NewPiece(x)), 0, 2, 2, "safetensors: shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{must(NewPiece(x)), 0, -1, 2, "safetensors: shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard"},
-		{must(NewPiece(random(rand.New(rand.NewPCG(1, 3)), safetensors.F4, 2, 2))), 1, 0, 2, "safetensors: shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary"},
-		{must(NewPiece(x)), 0, 0, 0, "safetensors: shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard"},
-	} {
-		require.EqualError(t, errorOf(c.piece.Shard(c.dim, c.i, c.n)), c.want)
-	}
-	require.Error(t, errorOf(Piece{}.Shard(0, 0, 1)))
-}
-
-// TestPieceErrors checks that impossible offsets are refused. Nothing of a file is at
-// fault.
+// TestPieceErrors checks the error of each rule. Nothing of a file is at fault.
 func TestPieceErrors(t *testing.T) {
-	x := random(rand.New(rand.NewPCG(1, 4)), safetensors.U8, 2, 3)
+	rng := rand.New(rand.NewPCG(1, 4))
+	x, bits := random(rng, safetensors.U8, 2, 3), random(rng, safetensors.F4, 2, 2)
 	deep := must(safetensors.NewTensor(safetensors.U8, make([]int, 65), []byte{}))
-	for _, c := range []struct {
-		x       safetensors.Tensor
-		offsets []int
-		want    string
-	}{
-		{x, []int{0}, "safetensors: a piece of U8 [2,3]: 1 offsets for rank 2"},
-		{x, []int{0, 0, 0}, "safetensors: a piece of U8 [2,3]: 3 offsets for rank 2"},
-		{x, []int{0, -1}, "safetensors: a piece of U8 [2,3]: offset -1 in dimension 1 is out of range"},
-		{x, []int{math.MaxInt - 1, 0}, fmt.Sprintf("safetensors: a piece of U8 [2,3]: offset %d in dimension 0 is out of range", math.MaxInt-1)},
-		{deep, nil, fmt.Sprintf("safetensors: a piece of %v: rank 65 exceeds the limit of 64", deep)},
+	p := must(NewPiece(x))
+	for want, err := range map[string]error{
+		"a piece of U8 [2,3]: 1 offsets for rank 2":                                                                                errorOf(NewPiece(x, 0)),
+		"a piece of U8 [2,3]: 3 offsets for rank 2":                                                                                errorOf(NewPiece(x, 0, 0, 0)),
+		"a piece of U8 [2,3]: offset -1 in dimension 1 is out of range":                                                            errorOf(NewPiece(x, 0, -1)),
+		fmt.Sprintf("a piece of U8 [2,3]: offset %d in dimension 0 is out of range", math.MaxInt-1):                                errorOf(NewPiece(x, math.MaxInt-1, 0)),
+		fmt.Sprintf("a piece of %v: rank 65 exceeds the limit of 64", deep):                                                        errorOf(NewPiece(deep)),
+		fmt.Sprintf("a piece of %v: the zero Tensor has no dtype and no data", safetensors.Tensor{}):                               errorOf(NewPiece(safetensors.Tensor{})),
+		"shard 0 of 1 along dimension 2 of U8 [2,3]: it has rank 2":                                                                errorOf(p.Shard(2, 0, 1)),
+		"shard 0 of 1 along dimension -1 of U8 [2,3]: it has rank 2":                                                               errorOf(p.Shard(-1, 0, 1)),
+		"shard 2 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                       errorOf(p.Shard(0, 2, 2)),
+		"shard -1 of 2 along dimension 0 of U8 [2,3]: there is no such shard":                                                      errorOf(p.Shard(0, -1, 2)),
+		"shard 0 of 0 along dimension 0 of U8 [2,3]: there is no such shard":                                                       errorOf(p.Shard(0, 0, 0)),
+		"shard 0 of 2 along dimension 1 of F4 [2,2]: slicing F4 [2,2]: runs of 1 elements of 4 bits do not end on a byte boundary": errorOf(must(NewPiece(bits)).Shard(1, 0, 2)),
 	} {
-		_, err := NewPiece(c.x, c.offsets...)
-		require.EqualError(t, err, c.want)
+		require.EqualError(t, err, "safetensors: "+want)
 		require.False(t, errors.As(err, new(*safetensors.FormatError)))
 	}
-	require.ErrorContains(t, errorOf(NewPiece(safetensors.Tensor{})), "the zero Tensor has no dtype")
+	require.Error(t, errorOf(Piece{}.Shard(0, 0, 1)))
 }
 
 // TestWriteErrors checks that what cannot be written leaves nothing.
