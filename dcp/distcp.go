@@ -74,7 +74,7 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err
 	if o.Skip != nil {
 		slices.Sort(meta.objects)
 		for _, name := range meta.objects {
-			o.Skip(name, errObject)
+			o.Skip(name, errors.New("it is a Python object, not a tensor"))
 		}
 	}
 	if whole, err = safetensors.FileOf(tensors, nil, f.close); err != nil { // names that safetensors cannot have
@@ -82,9 +82,6 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err
 	}
 	return whole, nil
 }
-
-// errObject is the error of an entry that PyTorch saved as an object.
-var errObject = errors.New("it is a Python object, not a tensor")
 
 // readFile returns the content of a file of at most 100 MB.
 func readFile(fsys fs.FS, name string) ([]byte, error) {

@@ -46,7 +46,7 @@ func choose(top any, key string) (dict, error) {
 	}
 	var only dict
 	found := 0
-	for d := range n.outer(top) {
+	for d := range n.dicts(top, false) {
 		if only, found = d, found+1; found > 1 {
 			break
 		}
@@ -235,7 +235,7 @@ func (c counts) candidates(top any) string {
 	const maxNamed = 10
 	var named []string
 	more := 0
-	for d := range c.outer(top) {
+	for d := range c.dicts(top, false) {
 		if len(named) < maxNamed {
 			named = append(named, fmt.Sprintf("%.200q (%s)", d.key, tensors(c.of(d.value))))
 		} else {
@@ -250,9 +250,6 @@ func (c counts) candidates(top any) string {
 	}
 	return "a key selects one of " + strings.Join(named, ", ")
 }
-
-// outer yields the dicts that hold tensors and are in no other such dict.
-func (c counts) outer(top any) iter.Seq[dict] { return c.dicts(top, false) }
 
 // dicts yields the dicts below the top level that hold tensors, each once; those in
 // such a dict only if within is true.

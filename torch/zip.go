@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ type zipFile struct {
 // openZip returns the content of data.pkl.
 func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	const name = "/data.pkl"
-	a, err := zipfile.Open(r, size, concurrently)
+	a, err := zipfile.Open(r, size, func(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,9 +52,6 @@ func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
 	return top, z, err
 }
 
-// concurrently calls f(0) to f(n-1), because each may be a request.
-func concurrently(n int64, f func(i int64) error) error { return parallel.Do(32, n, f) }
-
 // readPickle reads the pickle of a member, and verifies its checksum.
 func readPickle(m *zipfile.Member) (any, error) {
 	if m.Size > pickle.MaxSize {
@@ -64,7 +62,8 @@ func readPickle(m *zipfile.Member) (any, error) {
 		return nil, err
 	}
 	defer content.Close()
-	top, err := newUnpickler(pickle.Buffered(content, m.Size), m.Size).Load()
+	const window = 256 << 10 // each read may be a request
+	top, err := newUnpickler(bufio.NewReaderSize(content, int(min(m.Size, window))), m.Size).Load()
 	if err == nil {
 		_, err = io.Copy(io.Discard, content)
 	}

@@ -63,14 +63,8 @@ type Unpickler struct {
 	memo  memo
 }
 
-// Buffered returns a reader for New of a file that holds nothing but a pickle. Its reads
-// are large, because each may be a request.
-func Buffered(r io.Reader, size int64) io.Reader {
-	return bufio.NewReaderSize(r, int(min(size, 256<<10))) // New leaves it as it is
-}
-
 // New returns an Unpickler of the size bytes of r that knows no Global and no
-// persistent id.
+// persistent id. It reads through a bufio.Reader, that of the caller if r is one.
 func New(r io.Reader, size int64) *Unpickler {
 	return &Unpickler{
 		Call:       func(Global, Tuple) (any, error) { return nil, nil },
