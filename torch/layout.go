@@ -246,10 +246,7 @@ func (s source) tensor(e element) (safetensors.Tensor, error) {
 	if n > math.MaxInt {
 		return safetensors.Tensor{}, fmt.Errorf("a storage of %d elements is too large for this platform", n)
 	}
-	shape := []int{math.MaxInt}
-	if n <= math.MaxInt/padding {
-		shape[0] = int(n) * padding
-	}
+	shape := []int{max(int(n), int(min(n, math.MaxInt/padding))*padding)}
 	if s.bigEndian && e.Number > 1 {
 		s.r = mem.Swapped{R: s.r, Size: e.Number}
 	}

@@ -80,28 +80,24 @@ func isPlain(v any) bool {
 	return false
 }
 
-// itemsOf returns the items of a list or tuple.
-func itemsOf(v any) []any {
-	switch v := v.(type) {
-	case *pickle.List:
-		return v.Items
-	case pickle.Tuple:
-		return v
-	}
-	return nil
-}
-
 // entriesOf yields the entries of a container; those of a list by their numbers. A list
 // may be in a million places, of which each ends at its first item: nothing is copied.
 func entriesOf(v any) iter.Seq[pickle.Entry] {
-	if d, ok := v.(*pickle.Dict); ok {
-		return slices.Values(d.Entries)
-	}
-	if m, ok := moduleOf(v); ok {
-		return m.entries()
+	var items []any
+	switch v := v.(type) {
+	case *pickle.Dict:
+		return slices.Values(v.Entries)
+	case *pickle.List:
+		items = v.Items
+	case pickle.Tuple:
+		items = v
+	default:
+		if m, ok := moduleOf(v); ok {
+			return m.entries()
+		}
 	}
 	return func(yield func(pickle.Entry) bool) {
-		for i, item := range itemsOf(v) {
+		for i, item := range items {
 			if !yield(pickle.Entry{Key: int64(i), Value: item}) {
 				return
 			}
