@@ -92,23 +92,6 @@ func TestPiecesErrors(t *testing.T) {
 	}
 }
 
-// TestEmpty joins tensors without elements: their shape is what the pieces reach.
-func TestEmpty(t *testing.T) {
-	f := joined(
-		pieces{"a": at([]int{0, 2}, []int{0, 0}), "b": at([]int{1, 0}, []int{0, 0}), "c": at([]int{0}, []int{0}), "d": at(nil, nil)},
-		pieces{"a": at([]int{0, 1}, []int{0, 2}), "b": at([]int{2, 0}, []int{1, 0}), "c": at([]int{2}, []int{0}), "d": at(nil, nil)},
-		pieces{"c": at([]int{0}, []int{2})},
-		pieces{},
-	)
-	for name, want := range map[string]string{"a": "U8 [0,3]", "b": "U8 [3,0]", "c": "U8 [2]", "d": "U8 []"} {
-		x := must(f.Tensor(name))
-		require.Equal(t, want, x.String())
-		requireSame(t, x, x)
-	}
-	requireTensors(t, nil, joined())
-	requireTensors(t, nil, joined(pieces{}))
-}
-
 // sharded returns a file with a tensor "x" of that shape, of bytes, and a text for its
 // sharding information, if that can be written.
 func sharded(shape []int, text string) (*safetensors.File, error) {

@@ -58,6 +58,7 @@ func TestFileCount(t *testing.T) {
 	}
 	require.EqualError(t, errorOf(Assemble(files...)), "safetensors: 10001 files exceed the limit of 10000")
 	must(Assemble(files[1:]...))
+	requireTensors(t, nil, must(Assemble()))
 }
 
 // TestRank refuses tensors that PyTorch could not hold, in whatever file.
