@@ -167,7 +167,8 @@ func must[T any](v T, err error) T {
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
-// requireNames opens a pickle of a file, which has tensors of these names, or is an error.
+// requireNames opens a pickle of a file, which has tensors of these names, after "= ", or is an
+// error.
 func requireNames(t *testing.T, pickle, want string) {
 	t.Helper()
 	data := zipOf(t, "\x80\x02"+pickle+".")
@@ -176,7 +177,7 @@ func requireNames(t *testing.T, pickle, want string) {
 		require.ErrorContains(t, err, want)
 		return
 	}
-	require.Equal(t, want, strings.Join(slices.Sorted(maps.Keys(maps.Collect(f.Tensors()))), " "))
+	require.Equal(t, want, "= "+strings.Join(slices.Sorted(maps.Keys(maps.Collect(f.Tensors()))), " "))
 }
 
 // A held is what a file holds, with what Skip was told.
