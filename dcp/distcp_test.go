@@ -304,6 +304,7 @@ func TestRefused(t *testing.T) {
 		"rank of a chunk":     {metadata(w([]int{3, 1}, at(0, 3)), "}"), "a chunk at [0] of sizes [3] in a tensor of size [3 1]"},
 		"hole":                {metadata(w([]int{4}, at(0, 3)), dict(index("w", 0), there)), `no piece holds [3:4], next to piece [0:3] in "x"`},
 		"last chunk missing":  {metadata(w([]int{6}, at(0, 3)), dict(index("w", 0), there)), `no piece holds [3:6], next to piece [0:3] in "x"`},
+		"no list of chunks":   {metadata(strings.Replace(w([]int{4}), str("chunks"), str("pieces"), 1), "}"), `tensor "w": it has no list of chunks`},
 		"no chunks":           {metadata(w([]int{4}), "}"), "no piece holds [0:4]"},
 		"overlap":             {metadata(w([]int{4}, at(0, 3), at(1, 3)), dict(index("w", 0), there, index("w", 1), there)), `piece [1:4] in "x" overlaps piece [0:3] in "x"`},
 		"twice":               {metadata(w([]int{3}, at(0, 3), at(0, 3)), dict(index("w", 0), there)), `piece [0:3] in "x" overlaps piece [0:3] in "x"`},

@@ -23,9 +23,9 @@ func at(shape, offsets []int) Piece {
 	return must(NewPiece(random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), offsets...))
 }
 
-// halves returns a column of two F4, each of them half a byte.
-func halves(column int) Piece {
-	return must(NewPiece(random(rand.New(rand.NewPCG(2, 3)), safetensors.F4, 2, 1), 0, column))
+// halves returns a piece of F4, each of them half a byte.
+func halves(shape, offsets []int) Piece {
+	return must(NewPiece(random(rand.New(rand.NewPCG(2, 3)), safetensors.F4, shape...), offsets...))
 }
 
 // TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
@@ -63,8 +63,10 @@ func TestPiecesErrors(t *testing.T) {
 			"piece [2:4,0:1] in file 2 is U8 [2,1], piece [0:2] in file 1 is U8 [2]"},
 		{"a scalar and a vector", []Piece{at(nil, nil), at([]int{1}, nil)},
 			"piece [0:1] in file 2 is U8 [1], piece [] in file 1 is U8 []"},
-		{"rows that are no whole bytes", []Piece{halves(0), halves(1)},
+		{"rows that are no whole bytes", []Piece{halves([]int{2, 1}, []int{0, 0}), halves([]int{2, 1}, []int{0, 1})},
 			"concatenating along dimension 1: rows of piece 0, F4 [2,1], have 1 elements of 4 bits, which do not fill whole bytes"},
+		{"a cut through a byte", []Piece{halves([]int{1, 2}, []int{0, 0}), halves([]int{2, 1}, []int{0, 2}), halves([]int{1, 2}, []int{2, 1}), halves([]int{2, 1}, []int{1, 0})},
+			"cutting piece [0:2,2:3] in file 2: slicing F4 [2,1]: runs of 1 elements of 4 bits do not end on a byte boundary"},
 		{"a box of 32 dimensions", []Piece{at(slices.Repeat([]int{1}, 32), append(make([]int, 31), 1))},
 			"no piece holds [" + strings.Repeat("0:1,", 31) + "0:1], next to piece [" + strings.Repeat("0:1,", 31) + "1:2] in file 1"},
 		{"a box of more", []Piece{at(slices.Repeat([]int{1}, 33), append(make([]int, 32), 1))},
