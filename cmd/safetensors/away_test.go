@@ -383,16 +383,3 @@ func testS3Multipart(t *testing.T, s *store) {
 	s.setFault(nil)
 	require.Equal(t, []string{"big.safetensors"}, s.objects(t))
 }
-
-// TestFileBucket copies through a bucket that is a folder.
-func TestFileBucket(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	writeShards(t, "local")
-	url := "file://" + filepath.ToSlash(dir)
-	succeeds(t, "cp", "local", url+"/new/bucket", "--max-shard-size", "32B")
-	require.Equal(t, "equal\n", succeeds(t, "diff", "local", url+"/new/bucket", "--meta"))
-	require.Equal(t, "equal\n", succeeds(t, "diff", "local", "new/bucket", "--meta"))
-	require.Equal(t, succeeds(t, "hash", "local"), succeeds(t, "hash", url+"/local"))
-	require.Contains(t, fails(t, 1, "ls", url+"/absent"), url+"/absent: ")
-}

@@ -261,18 +261,6 @@ func TestContinueURL(t *testing.T) {
 	require.Equal(t, "equal\n", succeeds(t, "diff", "web", "copy"))
 }
 
-// TestCopyNames: files of PyTorch become files with the names that peft, diffusers and transformers
-// look for.
-func TestCopyNames(t *testing.T) {
-	bin := string(must(os.ReadFile("../../torch/testdata/folders/one/pytorch_model.bin")))
-	t.Chdir(t.TempDir())
-	for from, to := range map[string]string{"adapter_model": "adapter_model", "diffusion_pytorch_model": "diffusion_pytorch_model", "pytorch_model": "model"} {
-		write(t, from+"/"+from+".bin", bin)
-		succeeds(t, "cp", from, from+"-copy")
-		require.Equal(t, []string{to + ".safetensors"}, list(t, from+"-copy"))
-	}
-}
-
 // TestCopyPipelinePart: a folder of a pipeline on the hub keeps the names of diffusers, and has
 // variants. A model in one file is copied as it is.
 func TestCopyPipelinePart(t *testing.T) {

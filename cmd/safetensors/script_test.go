@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
@@ -99,6 +98,11 @@ func TestScripts(t *testing.T) {
 var preparations = map[string]func(t *testing.T, dir string) []string{
 	"sign.txt": func(t *testing.T, dir string) []string { writeModel(t, dir); return nil },
 	"hub.txt":  prepareHub,
+	"folders.txt": func(t *testing.T, dir string) []string {
+		writeFolder(t, filepath.Join(dir, "repo"), 0)
+		writeFolder(t, filepath.Join(dir, "other"), 7)
+		return nil
+	},
 }
 
 // requireNoControls requires that nothing reaches a terminal that it would not print
@@ -299,13 +303,4 @@ func hostile(t testing.TB) map[string]safetensors.Tensor {
 		tensors[name] = tensorOfData(t, safetensors.U8, []int{1}, byte(i))
 	}
 	return tensors
-}
-
-// TestHelpWidth finds the lines of help that do not fit a terminal.
-func TestHelpWidth(t *testing.T) {
-	for _, verb := range []string{"ls", "show", "stats", "diff", "check", "hash", "verify", "sign", "cp", "merge", "meta", "sources"} {
-		for line := range strings.Lines(succeeds(t, "help", verb)) {
-			require.LessOrEqual(t, utf8.RuneCountInString(line), helpWidth+1, line)
-		}
-	}
 }
