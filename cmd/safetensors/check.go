@@ -20,7 +20,7 @@ import (
 )
 
 func (c *command) check() *cobra.Command {
-	var values, asJSON bool
+	var values bool
 	var part parts.Part
 	cmd := c.verb("check SRC... [--values] [--part K/N] [--json]", "Say whether files obey the rules of the format", `
 Of a file that does not, it prints the tensor, the rule and the place. Of a folder
@@ -36,11 +36,10 @@ K/N it checks a part of the files; the lines of all N parts are those of the who
 safetensors check model.safetensors
 safetensors check downloads/*
 `, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
-		return c.checkAll(args, part, values, asJSON)
+		return c.checkAll(args, part, values)
 	})
 	cmd.Flags().BoolVar(&values, "values", false, "look for NaN and Inf: that reads all data")
 	cmd.Flags().Var(&part, "part", "check the files of part `K/N` only")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each file")
 	return cmd
 }
 
@@ -56,7 +55,7 @@ type verdict struct {
 	Offset  *int64 `json:"offset,omitempty"`
 }
 
-func (c *command) checkAll(names []string, part parts.Part, values, asJSON bool) error {
+func (c *command) checkAll(names []string, part parts.Part, values bool) error {
 	refused, seen := false, 0
 	for _, name := range names {
 		files, err := filesOf(name)
@@ -72,7 +71,7 @@ func (c *command) checkAll(names []string, part parts.Part, values, asJSON bool)
 				return c.ctx.Err()
 			}
 			refused = refused || !v.OK
-			if err := c.printVerdict(v, asJSON); err != nil {
+			if err := c.print(v, func() { c.printVerdict(v) }); err != nil {
 				return err
 			}
 		}
@@ -178,13 +177,10 @@ func (c *command) notFinite(src *source.Checkpoint) (tensor string, err error) {
 	return tensor, err
 }
 
-func (c *command) printVerdict(v verdict, asJSON bool) error {
-	if asJSON {
-		return term.PrintJSON(c.out, v)
-	}
+func (c *command) printVerdict(v verdict) {
 	if v.OK {
-		_, err := fmt.Fprintf(c.out, "ok       %s: %s, %s\n", term.Name(v.File), term.Plural(*v.Tensors, "tensor"), term.Bytes(*v.Bytes))
-		return err
+		fmt.Fprintf(c.out, "ok       %s: %s, %s\n", term.Name(v.File), term.Plural(*v.Tensors, "tensor"), term.Bytes(*v.Bytes))
+		return
 	}
 	fmt.Fprintf(c.out, "refused  %s: ", term.Name(v.File))
 	if v.Tensor != "" {
@@ -194,6 +190,5 @@ func (c *command) printVerdict(v verdict, asJSON bool) error {
 	if v.Offset != nil {
 		fmt.Fprintf(c.out, " (at byte %d)", *v.Offset)
 	}
-	_, err := fmt.Fprintln(c.out)
-	return err
+	fmt.Fprintln(c.out)
 }

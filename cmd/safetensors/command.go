@@ -48,6 +48,8 @@ type command struct {
 	stdout io.Writer     // the same, for data
 	stderr io.Writer
 	quiet  bool
+	json   bool // print a line of JSON
+	values bool // take quantised tensors as numbers
 	begun  bool // the command line was understood
 }
 
@@ -148,8 +150,14 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "ls", "show", "stats", "diff", "hash", "verify", "cp":
+		case "show", "stats", "diff":
+			cmd.Flags().BoolVar(&c.values, "dequantize", false, "take quantised tensors as the numbers they stand for")
+			fallthrough
+		case "ls", "hash", "verify", "cp":
 			cmd.Flags().StringVar(&c.opener.Variant, "variant", "", "of a folder, take the variant `NAME`: fp16 of x.fp16.safetensors next to x.safetensors")
+			fallthrough
+		case "check", "meta":
+			cmd.Flags().BoolVar(&c.json, "json", false, "print a line of JSON")
 		}
 	}
 	c.addCompletions(root)
@@ -221,6 +229,16 @@ func stdinOnceBeforeDST(cmd *cobra.Command, args []string) error {
 
 func indent(lines string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n  ")
+}
+
+// print prints what a verb found: as a line of JSON, or by a func.
+func (c *command) print(found any, text func()) error {
+	if c.json {
+		return term.PrintJSON(c.out, found)
+	}
+	text()
+	_, err := c.out.Write(nil) // which returns the error of any write before
+	return err
 }
 
 // progress shows how much of total bytes is read, until stop is called.

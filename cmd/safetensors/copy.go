@@ -33,7 +33,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.json && name == "-" {
+	if c.json && name == "-" {
 		return usage("--json goes with a DST that is not standard output")
 	}
 	if f.part.IsSet() {
@@ -93,10 +93,7 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 			return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 		}
 	}
-	if !f.json {
-		return nil
-	}
-	return term.PrintJSON(c.out, writtenOf(name, w.tensors, w.side))
+	return c.print(writtenOf(name, w.tensors, w.side), func() {})
 }
 
 // noteMetadata says that the format of dst has no place for the metadata of src.

@@ -26,7 +26,6 @@ type copyFlags struct {
 	tie          bool
 	withFiles    bool
 	force        bool
-	json         bool
 	part         parts.Part
 	planned      map[string][]string // those that are set and make a difference
 
@@ -89,7 +88,6 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.BoolVar(&f.withFiles, "with-files", false, "copy the small files next to the weights, too: configuration, tokenizers")
 	flags.BoolVar(&f.force, "force", false, "replace DST")
 	flags.Var(&f.part, "part", "write the shards of part `K/N`: N machines write one part each")
-	flags.BoolVar(&f.json, "json", false, "print a line of JSON")
 	return cmd
 }
 

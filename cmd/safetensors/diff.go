@@ -47,19 +47,18 @@ safetensors diff model model-fp8 --dequantize
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.only, "only", nil, "compare only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors of A with `s/REGEXP/REPLACEMENT/`, as sed does")
-	dequantizeFlag(cmd, &f.values)
 	flags.Float64Var(&f.tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
 	flags.Float64Var(&f.tolerance.Absolute, "atol", 0, "absolute tolerance")
 	flags.BoolVar(&f.metadata, "meta", false, "compare the metadata too")
-	f.out.flags(cmd)
+	pageFlag(cmd, &f.page)
 	return cmd
 }
 
 type diffFlags struct {
-	tolerance        compare.Tolerance
-	metadata, values bool
-	out              output
-	only, renames    []string
+	tolerance     compare.Tolerance
+	metadata      bool
+	page          string
+	only, renames []string
 }
 
 // narrow leaves out the tensors that are not to be compared. A pattern may match in one of the
@@ -103,20 +102,20 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if err := f.out.check(); err != nil {
+	if err := checkPage(f.page); err != nil {
 		return err
 	}
-	a, sizeA, err := c.openValues(nameA, f.values)
+	a, sizeA, err := c.openValues(nameA)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, sizeB, err := c.openValues(nameB, f.values)
+	b, sizeB, err := c.openValues(nameB)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	unlike := !f.values && hasCodes(a, a.Order) != hasCodes(b, b.Order)
+	unlike := !c.values && hasCodes(a, a.Order) != hasCodes(b, b.Order)
 	if err = rename(a, renames); err == nil {
 		err = narrow(a, b, only)
 	}
@@ -136,14 +135,10 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
-	if err := f.out.draw(func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
+	if err := drawPage(f.page, func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
 		return err
 	}
-	if f.out.json {
-		err = term.PrintJSON(c.out, d)
-	} else {
-		c.printComparison(d)
-	}
+	err = c.print(d, func() { c.printComparison(d) })
 	if err == nil && !d.Equal {
 		err = errDifferent
 	}

@@ -15,27 +15,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// An output is how a verb shows what it found.
-type output struct {
-	json bool
-	page string // a file, "" for none
+// pageFlag adds the flag of the verbs that draw a page.
+func pageFlag(cmd *cobra.Command, page *string) {
+	cmd.Flags().StringVar(page, "html", "", "write a `PAGE` for browsers too")
 }
 
-func (o *output) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.json, "json", false, "print a line of JSON")
-	cmd.Flags().StringVar(&o.page, "html", "", "write a `PAGE` for browsers too")
-}
-
-// check refuses a page whose name is that of something else, a model perhaps, and one
+// checkPage refuses a page whose name is that of something else, a model perhaps, and one
 // whose folder is missing, before hours of reading.
-func (o *output) check() error {
-	if o.page == "" {
+func checkPage(page string) error {
+	if page == "" {
 		return nil
 	}
-	if !strings.HasSuffix(o.page, ".html") {
-		return usage("--html %s: the name of the page has to end in .html", o.page)
+	if !strings.HasSuffix(page, ".html") {
+		return usage("--html %s: the name of the page has to end in .html", page)
 	}
-	return checkFolder("html", o.page)
+	return checkFolder("html", page)
 }
 
 // checkFolder returns an error if the folder of a file that a flag names is missing.
@@ -46,17 +40,12 @@ func checkFolder(flag, name string) error {
 	return nil
 }
 
-// draw writes the page, if one is asked for, completely or not at all.
-func (o *output) draw(page func(io.Writer) error) error {
-	if o.page == "" {
+// drawPage writes a page, if one is asked for, completely or not at all.
+func drawPage(page string, draw func(io.Writer) error) error {
+	if page == "" {
 		return nil
 	}
-	return dest.WriteFile(o.page, page)
-}
-
-// dequantizeFlag adds the flag of the verbs that show values.
-func dequantizeFlag(cmd *cobra.Command, on *bool) {
-	cmd.Flags().BoolVar(on, "dequantize", false, "take quantised tensors as the numbers they stand for")
+	return dest.WriteFile(page, draw)
 }
 
 // openDestination opens the destination of a verb that makes a checkpoint: a distributed one

@@ -21,7 +21,7 @@ import (
 )
 
 func (c *command) hash() *cobra.Command {
-	var tensors, asJSON bool
+	var tensors bool
 	var part parts.Part
 	cmd := c.verb("hash SRC... [--tensors] [--part K/N] [--json]", "Print SHA-256 sums of files and of tensors", `
 The output is a manifest for the verb verify, and for sha256sum -c in the folder of the
@@ -39,15 +39,14 @@ safetensors hash model > model.sha256
 safetensors hash --tensors model.safetensors
 (cd model && sha256sum -c ../model.sha256)
 `, cobra.MatchAll(arguments(1, -1), stdinOnce), func(args []string) error {
-		return c.printSums(args, part, tensors, asJSON)
+		return c.printSums(args, part, tensors)
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each SRC")
 	cmd.Flags().Var(&part, "part", "print the sums of part `K/N` only")
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "print the sums of tensors too")
 	return cmd
 }
 
-func (c *command) printSums(names []string, part parts.Part, tensors, asJSON bool) error {
+func (c *command) printSums(names []string, part parts.Part, tensors bool) error {
 	var all manifest.Manifest
 	seen := 0
 	mine := func() bool { seen++; return part.Has(seen - 1) }
@@ -57,7 +56,7 @@ func (c *command) printSums(names []string, part parts.Part, tensors, asJSON boo
 		if err != nil {
 			return err
 		}
-		if asJSON {
+		if c.json {
 			if err := term.PrintJSON(c.out, hashedOf(name, m, types)); err != nil {
 				return err
 			}

@@ -43,15 +43,14 @@ safetensors ls --json s3://models/llama | jq .total.parameters
 	flags.StringVar(&f.sort, "sort", "", "list tensors by `size`, the largest first, or by name")
 	flags.BoolVar(&f.tree, "tree", false, "show a tree of the names, split at dots, with sums")
 	flags.IntVar(&f.depth, "depth", 0, "show `N` levels of the tree")
-	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each SRC")
 	return cmd
 }
 
 type listFlags struct {
-	only       []string
-	sort       string
-	tree, json bool
-	depth      int
+	only  []string
+	sort  string
+	tree  bool
+	depth int
 
 	selection pattern.Selection // only, parsed
 }
@@ -85,14 +84,12 @@ func (c *command) list(names []string, f listFlags) error {
 			}
 			continue
 		}
-		if f.json {
-			err = term.PrintJSON(c.out, l)
-		} else {
+		err = c.print(l, func() {
 			if listed > 0 {
 				fmt.Fprintln(c.out)
 			}
-			err = c.printListing(l, f)
-		}
+			c.printListing(l, f)
+		})
 		if err != nil {
 			return err
 		}
@@ -154,7 +151,7 @@ func listingOf(src *source.Checkpoint, names []string) *listing {
 	return l
 }
 
-func (c *command) printListing(l *listing, f listFlags) error {
+func (c *command) printListing(l *listing, f listFlags) {
 	w := c.out
 	fmt.Fprintf(w, "%s\n\n", term.Name(l.File))
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -187,7 +184,7 @@ func (c *command) printListing(l *listing, f listFlags) error {
 	if len(l.Metadata) > 0 {
 		fmt.Fprintln(w)
 	}
-	return c.printMetadata(l.Metadata)
+	c.printMetadata(l.Metadata)
 }
 
 type listed struct {
@@ -211,14 +208,14 @@ func (t *total) add(x listed) {
 	t.Bytes += x.Bytes
 }
 
-func (c *command) printMetadata(metadata map[string]string) error {
+func (c *command) printMetadata(metadata map[string]string) {
 	if len(metadata) == 0 {
-		return nil
+		return
 	}
 	columns := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(columns, "METADATA\n")
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
 		fmt.Fprintf(columns, "%s\t%s\n", term.Name(key), term.Quote(metadata[key], term.ValueLimit))
 	}
-	return columns.Flush()
+	columns.Flush()
 }

@@ -19,7 +19,7 @@ import (
 
 func (c *command) meta() *cobra.Command {
 	var remove []string
-	var inPlace, asJSON bool
+	var inPlace bool
 	cmd := c.verb("meta SRC [KEY=VALUE...] [--delete KEY] [--in-place] [--json]", "Print or change metadata", `
 Without --in-place, it prints the metadata with the changes applied, and writes nothing.
 With it, SRC is a .safetensors file of this machine, a folder with model.safetensors or
@@ -36,15 +36,14 @@ safetensors meta model.safetensors license=mit --delete format --in-place
 		if err != nil {
 			return usageError{err}
 		}
-		return c.changeMeta(args[0], pairs, remove, inPlace, asJSON)
+		return c.changeMeta(args[0], pairs, remove, inPlace)
 	})
 	cmd.Flags().StringArrayVar(&remove, "delete", nil, "remove the `KEY`")
 	cmd.Flags().BoolVar(&inPlace, "in-place", false, "change SRC")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
 	return cmd
 }
 
-func (c *command) changeMeta(name string, pairs map[string]string, remove []string, inPlace, asJSON bool) error {
+func (c *command) changeMeta(name string, pairs map[string]string, remove []string, inPlace bool) error {
 	if inPlace && len(pairs)+len(remove) == 0 {
 		return usage("--in-place: there is nothing to change")
 	}
@@ -63,13 +62,10 @@ func (c *command) changeMeta(name string, pairs map[string]string, remove []stri
 	if len(pairs)+len(remove) > 0 {
 		c.opener.Note("nothing is written; --in-place changes " + storage.Shown(name))
 	}
-	if asJSON {
-		if metadata == nil {
-			metadata = map[string]string{}
-		}
-		return term.PrintJSON(c.out, metadata)
+	if metadata == nil {
+		metadata = map[string]string{} // not null
 	}
-	return c.printMetadata(metadata)
+	return c.print(metadata, func() { c.printMetadata(metadata) })
 }
 
 // changed returns metadata with changes. Where nothing is left of it, it is nil.

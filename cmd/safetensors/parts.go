@@ -142,13 +142,10 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlag
 	case err != nil:
 		return err
 	}
-	if !f.json {
-		return nil
-	}
-	return term.PrintJSON(c.out, partWritten{
+	return c.print(partWritten{
 		File: name, Part: f.part.String(),
 		Written: shardNames(result.Written), Found: shardNames(result.Found), Complete: result.Complete,
-	})
+	}, func() {})
 }
 
 // A partWritten is what cp did for a part. Its fields are those of the JSON form.

@@ -14,14 +14,14 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// openValues opens a source, dequantised if that is asked for. size is how many bytes
+// openValues opens a source, dequantised if --dequantize asks for that. size is how many bytes
 // it has to read.
-func (c *command) openValues(name string, dequantised bool) (src *source.Checkpoint, size int64, err error) {
+func (c *command) openValues(name string) (src *source.Checkpoint, size int64, err error) {
 	if src, err = c.opener.Open(name); err != nil {
 		return nil, 0, err
 	}
 	size = src.Size()
-	if dequantised {
+	if c.values {
 		if _, _, err = dequantize(src); err != nil {
 			src.Close()
 			return nil, 0, err
@@ -124,7 +124,7 @@ func hasCodes(src *source.Checkpoint, names []string) bool {
 
 // noteCodes says how the numbers are shown that tensors of a source are the codes of.
 func (c *command) noteCodes(src *source.Checkpoint, names ...string) {
-	if hasCodes(src, names) {
+	if !c.values && hasCodes(src, names) {
 		c.opener.Note("these are codes and scales of quantised tensors; --dequantize shows the numbers")
 	}
 }

@@ -17,7 +17,6 @@ import (
 
 func (c *command) show() *cobra.Command {
 	var slice string
-	var values, asJSON bool
 	cmd := c.verb("show SRC NAME [--slice RANGES] [--dequantize] [--json]", "Print the values of a tensor, in the layout of numpy", `
 Of a tensor with more than 1,000 elements, only the corners are printed and read.
 Floats have up to eight digits.
@@ -31,10 +30,8 @@ safetensors show model.safetensors model.embed_tokens.weight --slice 0:4,:
 safetensors show hf://openai-community/gpt2 wte.weight --slice -1,::100
 safetensors show --json model.safetensors model.norm.weight | jq '.values | max'
 `, arguments(2, 2), func(args []string) error {
-		return c.showTensor(args[0], args[1], slice, values, asJSON)
+		return c.showTensor(args[0], args[1], slice)
 	})
-	dequantizeFlag(cmd, &values)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
 	cmd.Flags().StringVar(&slice, "slice", "", "the `RANGES` to print, one for each leading dimension: 3, 0:4, :, -2:, ::10")
 	return cmd
 }
@@ -42,8 +39,8 @@ safetensors show --json model.safetensors model.norm.weight | jq '.values | max'
 // maxRank is that of numpy.
 const maxRank = 64
 
-func (c *command) showTensor(name, tensor, slice string, values, asJSON bool) error {
-	src, _, err := c.openValues(name, values)
+func (c *command) showTensor(name, tensor, slice string) error {
+	src, _, err := c.openValues(name)
 	if err != nil {
 		return err
 	}
@@ -52,9 +49,7 @@ func (c *command) showTensor(name, tensor, slice string, values, asJSON bool) er
 	if err != nil {
 		return err
 	}
-	if !values {
-		c.noteCodes(src, tensor)
-	}
+	c.noteCodes(src, tensor)
 	ranges, err := parseRanges(slice, t.Shape())
 	if err != nil {
 		return usageError{err}
@@ -65,7 +60,7 @@ func (c *command) showTensor(name, tensor, slice string, values, asJSON bool) er
 	if rank := len(t.Shape()); rank > maxRank {
 		return fmt.Errorf("tensor %q: %d dimensions, at most %d can be printed: select some with --slice", tensor, rank, maxRank)
 	}
-	if asJSON {
+	if c.json {
 		return c.printValues(name, tensor, t)
 	}
 	text, err := numpy.Print(t)

@@ -18,8 +18,7 @@ import (
 )
 
 func (c *command) stats() *cobra.Command {
-	var values bool
-	var out output
+	var page string
 	cmd := c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
 Min, max, mean and std are those of the finite values, as float64. A pattern selects
 tensors: *, ? and [a-z], or a name and all below it.
@@ -35,22 +34,21 @@ safetensors stats hf://openai-community/gpt2 --html gpt2.html
 safetensors stats model.safetensors 'model.layers.*.mlp.*'
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
 `, arguments(1, -1), func(args []string) error {
-		return c.describe(args[0], args[1:], values, out)
+		return c.describe(args[0], args[1:], page)
 	})
-	dequantizeFlag(cmd, &values)
-	out.flags(cmd)
+	pageFlag(cmd, &page)
 	return cmd
 }
 
-func (c *command) describe(name string, patterns []string, values bool, out output) error {
+func (c *command) describe(name string, patterns []string, page string) error {
 	selection, err := pattern.ParseSelection(patterns, nil)
 	if err != nil {
 		return usageError{err}
 	}
-	if err := out.check(); err != nil {
+	if err := checkPage(page); err != nil {
 		return err
 	}
-	src, stored, err := c.openValues(name, values)
+	src, stored, err := c.openValues(name)
 	if err != nil {
 		return err
 	}
@@ -59,9 +57,7 @@ func (c *command) describe(name string, patterns []string, values bool, out outp
 	if err != nil {
 		return err
 	}
-	if !values {
-		c.noteCodes(src, names...)
-	}
+	c.noteCodes(src, names...)
 	var tensors []safetensors.Tensor
 	size := int64(0)
 	for _, name := range names {
@@ -78,18 +74,15 @@ func (c *command) describe(name string, patterns []string, values bool, out outp
 	for i, t := range tensors {
 		rows[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
 	}
-	if err := out.draw(func(w io.Writer) error { return report.Checkpoint(w, storage.Shown(name), rows, all) }); err != nil {
+	err = drawPage(page, func(w io.Writer) error { return report.Checkpoint(w, storage.Shown(name), rows, all) })
+	if err != nil {
 		return err
 	}
-	if out.json {
-		return term.PrintJSON(c.out, struct {
-			File    string          `json:"file"`
-			Tensors []report.Tensor `json:"tensors"`
-			Total   stats.Summary   `json:"total"`
-		}{name, rows, all})
-	}
-	c.printStats(rows, all)
-	return nil
+	return c.print(struct {
+		File    string          `json:"file"`
+		Tensors []report.Tensor `json:"tensors"`
+		Total   stats.Summary   `json:"total"`
+	}{name, rows, all}, func() { c.printStats(rows, all) })
 }
 
 func (c *command) printStats(rows []report.Tensor, total stats.Summary) {

@@ -15,7 +15,7 @@ import (
 )
 
 func (c *command) verify() *cobra.Command {
-	var tensors, asJSON bool
+	var tensors bool
 	var signed signatureFlags
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
@@ -57,19 +57,18 @@ safetensors verify mistral --hub mistralai/Mistral-7B-v0.3@main
 		case hub != "" && (len(args) > 1 || tensors || signed.trust()):
 			return usage("--hub goes with --ignore only")
 		case onHub:
-			return c.verifyHub(args[0], hub, signed.ignore, asJSON)
+			return c.verifyHub(args[0], hub, signed.ignore)
 		case signed.given() && (len(args) > 1 || tensors):
 			return usage("a signature is verified alone, without a manifest or --tensors")
 		case signed.given():
-			return c.verifySignature(args[0], signed, asJSON)
+			return c.verifySignature(args[0], signed)
 		case len(args) == 2:
-			return c.verifySums(args[0], args[1], tensors, asJSON)
+			return c.verifySums(args[0], args[1], tensors)
 		}
 		return usage("expected a MANIFEST, --signature or --hub")
 	})
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "with a MANIFEST: compare tensors only, files may be merged or split")
 	cmd.Flags().StringVar(&hub, "hub", "", "compare with the sums of the repository `OWNER/NAME[@REVISION]` on the hub")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON")
 	signed.add(cmd.Flags())
 	return cmd
 }
@@ -112,12 +111,8 @@ func (v *verification) add(name, result, words string) {
 }
 
 // printVerification prints what was found, and fails unless all is good.
-func (c *command) printVerification(v *verification, asJSON bool) (err error) {
-	if asJSON {
-		err = term.PrintJSON(c.out, v)
-	} else {
-		v.print(c.out)
-	}
+func (c *command) printVerification(v *verification) error {
+	err := c.print(v, func() { v.print(c.out) })
 	if err == nil && !v.OK {
 		err = errDifferent
 	}
@@ -140,7 +135,7 @@ func (v *verification) print(w io.Writer) {
 	}
 }
 
-func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error {
+func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 	want, err := c.readManifest(list)
 	if err != nil {
 		return err
@@ -178,7 +173,7 @@ func (c *command) verifySums(name, list string, tensorsOnly, asJSON bool) error 
 	v.addSums(want.Files, have.Files, names)
 	w.addSums(want.Tensors, have.Tensors, src.Order)
 	v.Tensors, v.OK = w.Files, v.OK && w.OK
-	return c.printVerification(v, asJSON)
+	return c.printVerification(v)
 }
 
 // listed adds the other files with those names: sha256sum lists those next to the weights, too.

@@ -18,7 +18,7 @@ const ownFolder = ".cache/huggingface"
 
 // verifyHub compares local files with the sums of the hub. repo is OWNER/NAME[@REVISION];
 // without it, name is hf://..., for what the Python tools have in their cache.
-func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) error {
+func (c *command) verifyHub(name, repo string, ignore []string) error {
 	name, err := localfile.Path(name)
 	if err != nil {
 		return err
@@ -46,11 +46,11 @@ func (c *command) verifyHub(name, repo string, ignore []string, asJSON bool) err
 	if err != nil {
 		return err
 	}
-	return c.compareHub(name, tree, hub, asJSON)
+	return c.compareHub(name, tree, hub)
 }
 
 // compareHub prints a verdict on each local file.
-func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]storage.HubFile, asJSON bool) error {
+func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]storage.HubFile) error {
 	var have []storage.File
 	for _, file := range tree.Files {
 		if _, found := hub[file.Name]; found {
@@ -85,7 +85,7 @@ func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]sto
 	v.Absent = max(len(hub)-here-len(tree.Links), 0)
 	none := v.OK && here == 0
 	v.OK = v.OK && here > 0
-	err = c.printVerification(v, asJSON)
+	err = c.printVerification(v)
 	if none {
 		return fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
 	}

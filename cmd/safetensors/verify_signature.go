@@ -41,7 +41,7 @@ func (s *signatureFlags) trust() bool {
 
 func (s *signatureFlags) given() bool { return s.trust() || s.ignore != nil }
 
-func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) error {
+func (c *command) verifySignature(name string, s signatureFlags) error {
 	v := newVerification(name)
 	name, err := localfile.Path(name)
 	switch {
@@ -73,7 +73,7 @@ func (c *command) verifySignature(name string, s signatureFlags, asJSON bool) er
 		return wrong
 	}
 	v.OK = v.OK && wrong == nil
-	if err := c.printVerification(v, asJSON); wrong == nil {
+	if err := c.printVerification(v); wrong == nil {
 		return err
 	}
 	return wrong
