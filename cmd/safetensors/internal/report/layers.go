@@ -37,21 +37,17 @@ type grid struct {
 // A module is a row of a grid: a name below a layer, where numbers are *.
 type module struct {
 	Name  string
-	Cells []cell
+	Cells []*cell // nil where there is no tensor
 }
 
-// A cell is some tensors and their figures, none if members is empty.
+// A cell is the figures of some tensors.
 type cell struct {
-	members []int
 	figures []float64
 	Bad     bool         // has NaN or Inf, or cannot be compared
 	Equal   bool         // without any change
 	Style   template.CSS // the color of each figure
 	Title   string
 }
-
-// Empty reports whether there is no such tensor.
-func (c *cell) Empty() bool { return len(c.members) == 0 }
 
 // A scale is the colors of a figure between two values: logarithmic, but linear from 0.
 type scale struct {
@@ -73,45 +69,51 @@ func (s scale) share(x float64) float64 {
 	return math.Log(x/low) / math.Log(high/low)
 }
 
-// grids sorts names into grids. It returns how many of the names that have a layer have a
-// cell.
-func grids(names []string) (all []grid, shown Omitted) {
-	type place struct {
-		prefix, module string
-		layer          int
+// grids sorts names into grids. fill makes a cell of some of them. grids returns how many of the
+// names that have a layer have a cell.
+func grids(names []string, fill func(prefix, module string, layer int, members []int) *cell) (all []grid, shown Omitted) {
+	type part struct {
+		names   int
+		layers  map[int]bool
+		modules map[string]map[int][]int // the names by their layers
 	}
-	cells, below := make(map[place][]int), make(map[string]int)
-	layers, modules := make(map[string]map[int]bool), make(map[string]map[string]bool)
+	parts := make(map[string]*part) // by prefix
 	for i, name := range names {
-		p := place{}
-		var ok bool
-		if p.prefix, p.layer, p.module, ok = split(name); !ok {
+		prefix, layer, module, ok := split(name)
+		if !ok {
 			continue
 		}
-		cells[p] = append(cells[p], i)
-		below[p.prefix]++
-		if layers[p.prefix] == nil {
-			layers[p.prefix], modules[p.prefix] = make(map[int]bool), make(map[string]bool)
+		p := parts[prefix]
+		if p == nil {
+			p = &part{layers: make(map[int]bool), modules: make(map[string]map[int][]int)}
+			parts[prefix] = p
 		}
-		layers[p.prefix][p.layer], modules[p.prefix][p.module] = true, true
+		if p.modules[module] == nil {
+			p.modules[module] = make(map[int][]int)
+		}
+		p.modules[module][layer] = append(p.modules[module][layer], i)
+		p.layers[layer] = true
+		p.names++
 	}
 	left := maxCells
-	for _, prefix := range slices.Sorted(maps.Keys(layers)) {
-		if len(layers[prefix]) < 2 {
+	for _, prefix := range slices.Sorted(maps.Keys(parts)) {
+		p := parts[prefix]
+		if len(p.layers) < 2 {
 			continue
 		}
-		shown.All += below[prefix]
-		g := grid{Prefix: prefix, Layers: slices.Sorted(maps.Keys(layers[prefix]))}
+		shown.All += p.names
+		g := grid{Prefix: prefix, Layers: slices.Sorted(maps.Keys(p.layers))}
 		g.Layers = g.Layers[:min(len(g.Layers), maxLayers)]
-		for _, name := range slices.Sorted(maps.Keys(modules[prefix])) {
+		for _, name := range slices.Sorted(maps.Keys(p.modules)) {
 			if left -= len(g.Layers); left < 0 {
 				break
 			}
-			m := module{Name: name}
-			for _, layer := range g.Layers {
-				members := cells[place{prefix, name, layer}]
-				m.Cells = append(m.Cells, cell{members: members})
-				shown.Listed += len(members)
+			m := module{Name: name, Cells: make([]*cell, len(g.Layers))}
+			for i, layer := range g.Layers {
+				if members := p.modules[name][layer]; members != nil {
+					m.Cells[i] = fill(prefix, name, layer, members)
+					shown.Listed += len(members)
+				}
 			}
 			g.Modules = append(g.Modules, m)
 		}
@@ -151,52 +153,40 @@ func number(part string) (int, bool) {
 // numbers, as in labels, whether they have NaN or Inf, and a text.
 func layersOf(names, labels []string, look func(members []int) (figures []float64, bad bool, text string)) layerMap {
 	m, compared := layerMap{}, len(labels) == 1 // not described
-	m.Grids, m.Omitted = grids(names)
-	m.each(func(g *grid, name string, layer int, c *cell) {
-		var text string
-		c.figures, c.Bad, text = look(c.members)
-		title := names[c.members[0]]
-		if n := len(c.members); n > 1 {
-			title = fmt.Sprintf("%s, layer %d, %s tensors", strings.TrimPrefix(g.Prefix+".*."+name, "."), layer, term.Count(int64(n)))
+	var cells []*cell
+	m.Grids, m.Omitted = grids(names, func(prefix, module string, layer int, members []int) *cell {
+		c, text := new(cell), ""
+		c.figures, c.Bad, text = look(members)
+		title := names[members[0]]
+		if n := len(members); n > 1 {
+			title = fmt.Sprintf("%s, layer %d, %s tensors", strings.TrimPrefix(prefix+".*."+module, "."), layer, term.Count(int64(n)))
 		}
 		c.Title = term.Name(title) + "  " + text
+		cells = append(cells, c)
+		return c
 	})
 	for k, label := range labels {
 		low, high := math.Inf(1), 0.0
-		m.each(func(_ *grid, _ string, _ int, c *cell) {
+		for _, c := range cells {
 			if x := c.figures[k]; x > 0 && !math.IsInf(x, 0) {
 				low, high = min(low, x), max(high, x)
 			}
-		})
+		}
 		low = max(min(low, high), high/1e6) // what is smaller looks like zero
 		if compared {
 			low = 0
 		}
 		m.Figures = append(m.Figures, scale{label, numbers.Float(low), numbers.Float(high)})
 	}
-	m.each(func(_ *grid, _ string, _ int, c *cell) {
+	for _, c := range cells {
 		c.Equal = compared && c.figures[0] == 0 && !c.Bad
 		var style strings.Builder
 		for k, x := range c.figures {
 			fmt.Fprintf(&style, "--f%d:%d%%;", k, int(math.Round(100*m.Figures[k].share(x))))
 		}
 		c.Style = template.CSS(style.String()) // numbers only
-	})
-	return m
-}
-
-// each calls f for each cell with tensors.
-func (m *layerMap) each(f func(g *grid, module string, layer int, c *cell)) {
-	for i := range m.Grids {
-		g := &m.Grids[i]
-		for j := range g.Modules {
-			for k := range g.Modules[j].Cells {
-				if c := &g.Modules[j].Cells[k]; !c.Empty() {
-					f(g, g.Modules[j].Name, g.Layers[k], c)
-				}
-			}
-		}
 	}
+	return m
 }
 
 func namesOf(tensors []Tensor) []string {

@@ -75,16 +75,16 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 		frame
 		Total  stats.Summary
 		Bytes  int64
-		Number int
 		DTypes []dtype
 		Boxes  []box
 		Layers layerMap
 		Rows   []row
 		Omitted
 	}{
-		frame: frameOf(source), Total: total, Number: len(tensors), DTypes: kinds,
-		Boxes:  treemap(tensors, kinds, listed),
-		Layers: summaryMap(tensors),
+		frame: frameOf(source), Total: total, DTypes: kinds,
+		Boxes:   treemap(tensors, kinds, listed),
+		Layers:  summaryMap(tensors),
+		Omitted: Omitted{Listed: len(listed), All: len(tensors)},
 	}
 	most := int64(1)
 	for _, i := range listed {
@@ -92,13 +92,12 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 		most = max(most, tensors[i].Bytes)
 	}
 	for i := range data.Rows {
-		data.Rows[i].Share = percent(data.Rows[i].Bytes, most)
+		data.Rows[i].Share = int(math.Ceil(100 * float64(data.Rows[i].Bytes) / float64(most)))
 	}
 	slices.SortStableFunc(data.Rows, func(a, b row) int { return compareNames(a.Name, b.Name) })
 	for _, t := range tensors {
 		data.Bytes += t.Bytes
 	}
-	data.Omitted = Omitted{Listed: len(listed), All: len(tensors)}
 	return pages.ExecuteTemplate(w, "checkpoint", data)
 }
 
@@ -154,12 +153,10 @@ func figure(f numbers.Float) string {
 
 // A dtype is how much of a checkpoint is of a dtype.
 type dtype struct {
-	dtype   safetensors.DType
-	Name    string
+	DType   safetensors.DType
 	Class   string // of its color
 	Tensors int
 	Bytes   int64
-	Share   int
 }
 
 // colors is the number of colors for dtypes; the last one is for all others.
@@ -168,33 +165,28 @@ const colors = 7
 // dtypesOf returns the dtypes of tensors, that of most bytes first.
 func dtypesOf(tensors []Tensor) []dtype {
 	var kinds []dtype
-	total := int64(0)
 	for _, t := range tensors {
-		i := slices.IndexFunc(kinds, func(k dtype) bool { return k.dtype == t.DType })
+		i := slices.IndexFunc(kinds, func(k dtype) bool { return k.DType == t.DType })
 		if i < 0 {
 			i = len(kinds)
-			kinds = append(kinds, dtype{dtype: t.DType, Name: t.DType.String()})
+			kinds = append(kinds, dtype{DType: t.DType})
 		}
 		kinds[i].Tensors++
 		kinds[i].Bytes += t.Bytes
-		total += t.Bytes
 	}
 	slices.SortStableFunc(kinds, func(a, b dtype) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	for i := range kinds {
 		kinds[i].Class = "d" + strconv.Itoa(min(i, colors-1))
-		kinds[i].Share = percent(kinds[i].Bytes, total)
 	}
 	return kinds
 }
 
 func classOf(kinds []dtype, d safetensors.DType) string {
-	if i := slices.IndexFunc(kinds, func(k dtype) bool { return k.dtype == d }); i >= 0 {
+	if i := slices.IndexFunc(kinds, func(k dtype) bool { return k.DType == d }); i >= 0 {
 		return kinds[i].Class
 	}
 	return ""
 }
-
-func percent(n, of int64) int { return int(math.Ceil(100 * float64(n) / float64(max(of, 1)))) }
 
 // bars returns the path of a histogram in a picture of 100 × 24.
 func bars(h stats.Histogram) string {

@@ -197,7 +197,7 @@ func TestPooled(t *testing.T) {
 	require.True(t, x.Cells[1].Bad)
 	require.Equal(t, "b.*.x.*.y, layer 1, 2 tensors  std 4.714, absmax 9, 1 NaN or Inf", x.Cells[1].Title)
 	z := m.Grids[0].Modules[1]
-	require.True(t, z.Cells[0].Empty())
+	require.Nil(t, z.Cells[0])
 	require.True(t, z.Cells[1].Bad)
 	require.Equal(t, "--f0:0%;--f1:0%;", string(z.Cells[1].Style))
 	require.Equal(t, "--f0:100%;--f1:100%;", string(x.Cells[1].Style))

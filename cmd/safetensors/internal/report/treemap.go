@@ -33,18 +33,18 @@ type box struct {
 	Title, Href string
 }
 
-// A node is what becomes a box. Those below it are made when there is room for them.
+// A node is what becomes a box: a tensor, if it is Named, or a group. Those below it are made when
+// there is room for them.
 type node struct {
 	pattern.Branch
 	label string
 	bytes int64
-	index int // of the tensor, -1 for a group
 }
 
 const others = "…" // the label of nodes that are too small to see
 
-func (d *drawing) node(b pattern.Branch, index int) *node {
-	n := &node{Branch: b, label: b.Name[b.Start:], index: index}
+func (d *drawing) node(b pattern.Branch) *node {
+	n := &node{Branch: b, label: b.Name[b.Start:]}
 	for _, i := range b.Members {
 		n.bytes += d.tensors[i].Bytes
 	}
@@ -53,17 +53,17 @@ func (d *drawing) node(b pattern.Branch, index int) *node {
 
 // below returns the nodes below a node: of a tensor a.b, and of others below a.b, two.
 func (d *drawing) below(n *node) (all []*node) {
-	if n.index >= 0 || n.label == others && n.Name == "" {
+	if n.Named() >= 0 || n.label == others && n.Name == "" {
 		return nil
 	}
 	for _, b := range n.Split() {
-		if i := b.Named(); i >= 0 {
+		if b.Named() >= 0 {
 			tensor := b
 			tensor.Members, b.Members = b.Members[:1], b.Members[1:]
-			all = append(all, d.node(tensor, i))
+			all = append(all, d.node(tensor))
 		}
 		if len(b.Members) > 0 {
-			all = append(all, d.node(b, -1))
+			all = append(all, d.node(b))
 		}
 	}
 	return all
@@ -98,7 +98,7 @@ func treemap(tensors []Tensor, kinds []dtype, listed []int) []box {
 	d := &drawing{tensors: tensors, kinds: kinds, listed: listed}
 	all := pattern.Tree(namesOf(tensors), maxDepth)
 	all.Members = slices.DeleteFunc(all.Members, func(i int) bool { return tensors[i].Bytes == 0 })
-	root := d.node(all, -1)
+	root := d.node(all)
 	if root.bytes == 0 {
 		return nil
 	}
@@ -109,7 +109,7 @@ func treemap(tensors []Tensor, kinds []dtype, listed []int) []box {
 // place draws a node, and those below it if there is room.
 func (d *drawing) place(n *node, r rect) {
 	label, below := n.label, d.below(n)
-	for n.index < 0 && len(below) == 1 {
+	for n.Named() < 0 && len(below) == 1 {
 		n = below[0]
 		label += "." + n.label
 		below = d.below(n)
@@ -117,8 +117,8 @@ func (d *drawing) place(n *node, r rect) {
 	b := box{X: round(r.x), Y: round(r.y), W: round(r.w), H: round(r.h), Class: classOf(d.kinds, d.main(n))}
 	if len(below) == 0 || r.w*r.h < 4*minArea || min(r.w, r.h) < 14 {
 		b.Title = d.title(n)
-		if _, ok := slices.BinarySearch(d.listed, n.index); ok {
-			b.Href = "#t" + strconv.Itoa(n.index)
+		if _, ok := slices.BinarySearch(d.listed, n.Named()); ok {
+			b.Href = "#t" + strconv.Itoa(n.Named())
 		}
 		if r.h >= 15 {
 			b.Label = fitting(label, r.w)
@@ -151,8 +151,8 @@ func fitting(label string, width float64) string {
 }
 
 func (d *drawing) title(n *node) string {
-	if n.index >= 0 {
-		t := &d.tensors[n.index]
+	if i := n.Named(); i >= 0 {
+		t := &d.tensors[i]
 		return fmt.Sprintf("%s  %s %s, %s", term.Name(n.Name), t.DType, term.Shape(t.Shape), term.Bytes(n.bytes))
 	}
 	name := "others"
@@ -204,13 +204,10 @@ func worst(nodes []*node, scale, area, side float64) float64 {
 
 // visible returns nodes by size, those of fewer bytes than least as one.
 func visible(nodes []*node, least float64) []*node {
-	nodes = slices.Clone(nodes)
-	slices.SortStableFunc(nodes, func(a, b *node) int {
-		if c := cmp.Compare(b.bytes, a.bytes); c != 0 {
-			return c
-		}
-		return compareParts(a.label, b.label)
-	})
+	bySize := func(a, b *node) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), compareParts(a.label, b.label))
+	}
+	slices.SortStableFunc(nodes, bySize)
 	n := len(nodes)
 	for n > 0 && float64(nodes[n-1].bytes) < least {
 		n--
@@ -218,16 +215,14 @@ func visible(nodes []*node, least float64) []*node {
 	if len(nodes)-n < 2 {
 		return nodes
 	}
-	rest := &node{label: others, index: -1}
+	rest := &node{label: others}
 	for _, small := range nodes[n:] {
 		rest.Members = append(rest.Members, small.Members...)
 		rest.bytes += small.bytes
 	}
-	at := n
-	for at > 0 && nodes[at-1].bytes < rest.bytes {
-		at--
-	}
-	return slices.Insert(nodes[:n:n], at, rest)
+	nodes = append(nodes[:n], rest)
+	slices.SortStableFunc(nodes, bySize)
+	return nodes
 }
 
 // compareNames compares names in natural order: layers.2 comes before layers.10.
