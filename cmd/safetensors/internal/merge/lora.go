@@ -171,34 +171,22 @@ type update struct {
 }
 
 // block returns a block of the updated matrix.
-func (u update) block(block []safetensors.Range, shape []int) (t safetensors.Tensor, err error) {
-	w, left, right := u.w, u.left, u.right
-	if w, err = w.Slice(block...); err != nil {
-		return w, err
-	}
-	if len(block) > 0 {
-		if left, err = left.Slice(block[0]); err != nil {
-			return w, err
-		}
-	}
-	if len(block) > 1 {
-		if right, err = right.Slice(safetensors.All(), block[1]); err != nil {
-			return w, err
-		}
-	}
-	return safetensors.NewTensorFunc(w.DType(), shape, func(sum []float32) error {
-		if _, err := numbers(sum[:0], w); err != nil {
+func (u update) block(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+	ofRows := block[:min(len(block), 1)]
+	ofColumns := append([]safetensors.Range{safetensors.All()}, block[len(ofRows):]...)
+	return safetensors.NewTensorFunc(u.w.DType(), shape, func(sum []float32) error {
+		if _, err := numbers(sum[:0], u.w, block...); err != nil {
 			return err
 		}
-		l, err := numbers[float32](nil, left)
+		l, err := numbers[float32](nil, u.left, ofRows...)
 		if err != nil {
 			return err
 		}
-		r, err := numbers[float32](nil, right)
+		r, err := numbers[float32](nil, u.right, ofColumns...)
 		if err != nil || len(sum) == 0 {
 			return err
 		}
-		rows, columns, rank := shape[0], shape[1], left.Shape()[1]
+		rows, columns, rank := shape[0], shape[1], u.left.Shape()[1]
 		gonum.Implementation{}.Sgemm(blas.NoTrans, blas.NoTrans, rows, columns, rank, u.scale, l, rank, r, columns, 1, sum, columns)
 		return nil
 	})

@@ -164,14 +164,6 @@ func inBlocks(inputs []safetensors.Tensor, factors func() ([]float64, error), na
 func blocksOf[T number](inputs []safetensors.Tensor, factors func() ([]float64, error), add adding[T]) (safetensors.Tensor, error) {
 	memory := sync.Pool{New: func() any { m := make([][]T, len(inputs)); return &m }} // a block of each
 	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
-		parts := make([]safetensors.Tensor, len(inputs))
-		for i, t := range inputs {
-			part, err := t.Slice(block...)
-			if err != nil {
-				return part, err
-			}
-			parts[i] = part
-		}
 		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(dst []T) error {
 			by, err := factors()
 			if err != nil {
@@ -179,8 +171,8 @@ func blocksOf[T number](inputs []safetensors.Tensor, factors func() ([]float64, 
 			}
 			m := memory.Get().(*[][]T)
 			defer memory.Put(m)
-			for i, part := range parts {
-				if (*m)[i], err = numbers((*m)[i][:0], part); err != nil {
+			for i, t := range inputs {
+				if (*m)[i], err = numbers((*m)[i][:0], t, block...); err != nil {
 					return err
 				}
 			}
@@ -190,14 +182,14 @@ func blocksOf[T number](inputs []safetensors.Tensor, factors func() ([]float64, 
 	})
 }
 
-// numbers appends the elements of t to dst, rounded if T does not have them.
-func numbers[T number](dst []T, t safetensors.Tensor) ([]T, error) {
-	if any(T(0)) == any(float32(0)) && t.DType() == safetensors.F64 {
-		rounded, err := t.Convert(safetensors.F32)
-		if err != nil {
-			return nil, err
-		}
-		t = rounded
+// numbers appends the elements of a block of t to dst, rounded if T does not have them.
+func numbers[T number](dst []T, t safetensors.Tensor, block ...safetensors.Range) ([]T, error) {
+	t, err := t.Slice(block...)
+	if err == nil && any(T(0)) == any(float32(0)) && t.DType() == safetensors.F64 {
+		t, err = t.Convert(safetensors.F32)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return safetensors.Append(dst, t)
 }
@@ -224,10 +216,10 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 	var x, y []float64
 	err := eachBlock(a.Shape(), func(block []safetensors.Range) error {
 		var err error
-		if x, err = part(x[:0], a, block); err != nil {
+		if x, err = numbers(x[:0], a, block...); err != nil {
 			return err
 		}
-		if y, err = part(y[:0], b, block); err != nil {
+		if y, err = numbers(y[:0], b, block...); err != nil {
 			return err
 		}
 		var d, p, q float64 // of the block, so that a large tensor is summed pairwise enough
@@ -248,14 +240,6 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 	}
 	angle := math.Acos(cos)
 	return []float64{math.Sin((1-t)*angle) / math.Sin(angle), math.Sin(t*angle) / math.Sin(angle)}, nil
-}
-
-func part(dst []float64, t safetensors.Tensor, block []safetensors.Range) ([]float64, error) {
-	p, err := t.Slice(block...)
-	if err != nil {
-		return dst, err
-	}
-	return safetensors.Append(dst, p)
 }
 
 // eachBlock calls f for the blocks of package blocks.
