@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (w *copyJob) changeConfig(p *plan) error {
 	w.config = nil
 	text, err := w.src.Folder.ReadFile("config.json")
 	if err == nil {
-		if w.config, err = newConfig(text, quantisation, p, w.convert); err != nil {
+		if w.config, err = newConfig(text, quantisation, w.convert); err != nil {
 			return fmt.Errorf("config.json of %s: %w", storage.Shown(w.src.Name), err)
 		}
 	}
@@ -43,29 +44,20 @@ func (w *copyJob) changeConfig(p *plan) error {
 	return err
 }
 
-func newConfig(text, quantisation []byte, p *plan, c *conversion) ([]byte, error) {
+func newConfig(text, quantisation []byte, c *conversion) ([]byte, error) {
 	config := map[string]json.RawMessage{}
 	if err := json.Unmarshal(toJSON(text), &config); err != nil {
 		return nil, err
 	}
-	changed, err := setDTypes(config, c, maxNesting)
-	if err != nil {
-		return nil, err
-	}
-	if !changed && !p.requantizes() {
+	if !c.rewrite(config, true, maxNesting) {
 		return text, nil
-	}
-	if p.requantizes() {
-		if err := unquantise(config, c); err != nil {
-			return nil, err
-		}
 	}
 	if quantisation != nil {
 		if err := json.Unmarshal(quantisation, &config); err != nil {
 			return nil, err
 		}
 	}
-	text, err = json.MarshalIndent(config, "", "  ")
+	text, err := json.MarshalIndent(config, "", "  ")
 	return append(fromJSON(text), '\n'), err
 }
 
@@ -93,60 +85,34 @@ func fromJSON(text []byte) []byte { return marked.ReplaceAll(text, []byte("$1"))
 // quantisationKeys are what a config.json calls the quantisation of its weights.
 var quantisationKeys = []string{"quantization_config", "compression_config", "quantization"}
 
-// unquantise removes the quantization_config of a model, and that of the language model in
-// it, and names the dtype of what was dequantised.
-func unquantise(config map[string]json.RawMessage, c *conversion) (err error) {
-	language := map[string]json.RawMessage{}
-	if json.Unmarshal(config["text_config"], &language) == nil && len(language) > 0 {
-		unquantiseOne(language, c)
-		config["text_config"], err = json.Marshal(language)
-	}
-	unquantiseOne(config, c)
-	return err
-}
-
-func unquantiseOne(config map[string]json.RawMessage, c *conversion) {
-	for _, key := range quantisationKeys {
-		delete(config, key)
-	}
-	if len(c.results) > 0 {
-		d := c.plan.dequantize
-		if to, ok := c.plan.convert[d]; ok {
-			d = to
-		}
-		setDType(config, func(safetensors.DType) safetensors.DType { return d })
-	}
-}
-
 // maxNesting is how deep the configs of models in models are.
 const maxNesting = 8
 
-// setDTypes sets the dtypes that transformers loads a model in, and those in it, to what
-// they were converted to: it would convert them back.
-func setDTypes(config map[string]json.RawMessage, c *conversion, nesting int) (changed bool, err error) {
-	changed = setDType(config, func(d safetensors.DType) safetensors.DType {
-		if to, ok := c.dtypes[d]; ok {
-			return to
+// rewrite sets the dtypes that transformers loads a model in, and those in it, to what they were
+// converted to: it would convert them back. Where the quantisation changes, it removes that of the
+// config itself, and of the language model in it, and names the dtype of what was dequantised.
+func (c *conversion) rewrite(config map[string]json.RawMessage, own bool, nesting int) (changed bool) {
+	changed = setDType(config, func(d safetensors.DType) safetensors.DType { return cmp.Or(c.dtypes[d], d) })
+	if own && c.plan.requantizes() {
+		changed = true
+		for _, key := range quantisationKeys {
+			delete(config, key)
 		}
-		return d
-	})
+		if d := c.plan.dequantize; len(c.results) > 0 {
+			setDType(config, func(safetensors.DType) safetensors.DType { return cmp.Or(c.plan.convert[d], d) })
+		}
+	}
 	for key, text := range config {
 		nested := map[string]json.RawMessage{}
 		if nesting == 0 || slices.Contains(quantisationKeys, key) || json.Unmarshal(text, &nested) != nil {
 			continue
 		}
-		below, err := setDTypes(nested, c, nesting-1)
-		if err != nil {
-			return false, err
-		}
-		if below {
-			if config[key], err = json.Marshal(nested); err != nil {
-				return false, err
-			}
+		if c.rewrite(nested, nesting == maxNesting && key == "text_config", nesting-1) {
+			config[key], _ = json.Marshal(nested) // of valid JSON
 			changed = true
 		}
 	}
-	return changed, nil
+	return changed
 }
 
 // setDType sets the dtype of a model, if the config has one.
