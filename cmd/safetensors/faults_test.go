@@ -74,27 +74,20 @@ func play(t *testing.T, s scene, mayLeave bool, run func(args []string) error) (
 	source := "new.safetensors"
 	if ended != nil && runs(t, "diff", source, checkpoint).code != 0 {
 		source = "old.safetensors"
-		require.True(t, mayLeave, "%s: %q became %q", s.name, keys(old), keys(now))
+		require.True(t, mayLeave, "%s: %q became %q", s.name, keysOf(old), keysOf(now))
 	}
 	require.Equal(t, "equal\n", succeeds(t, "diff", source, checkpoint), s.name)
 	for name := range now {
-		require.False(t, strings.HasSuffix(name, ".tmp"), "%s: %q", s.name, keys(now))
+		require.False(t, strings.HasSuffix(name, ".tmp"), "%s: %q", s.name, keysOf(now))
 	}
 	if ended == nil { // else the error says that old files could not be removed
 		clean := filepath.Join(t.TempDir(), "clean")
 		require.NoError(t, os.Mkdir(clean, 0o777))
 		s.old(t, clean)
 		succeeds(t, s.args(clean)...)
-		require.Len(t, now, len(tree(t, clean)), "%s: %q", s.name, keys(now))
+		require.Len(t, now, len(tree(t, clean)), "%s: %q", s.name, keysOf(now))
 	}
 	return true
-}
-
-func keys(files map[string]string) (names []string) {
-	for name := range files {
-		names = append(names, name)
-	}
-	return names
 }
 
 func writeOldAndNew(t *testing.T) {

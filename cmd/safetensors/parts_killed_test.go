@@ -85,7 +85,7 @@ func (g *game) look(t *testing.T) {
 		require.True(t, g.want[name] == text, "%s has %d bytes, not the %d of cp; %q", name, len(text), len(g.want[name]), g.flags)
 	}
 	if _, indexed := now["model.safetensors.index.json"]; indexed {
-		require.Subset(t, keys(now), keys(g.want), "there is an index; %q", g.flags)
+		require.Subset(t, keysOf(now), keysOf(g.want), "there is an index; %q", g.flags)
 	}
 }
 
@@ -121,7 +121,7 @@ func (g *game) play(t *testing.T, random *rand.Rand) (killed int) {
 	now := g.files()
 	require.Contains(t, now, planFile)
 	delete(now, planFile)
-	require.ElementsMatch(t, keys(g.want), keys(now), "%q", g.flags) // look has compared the contents
+	require.ElementsMatch(t, keysOf(g.want), keysOf(now), "%q", g.flags) // look has compared the contents
 	return killed
 }
 
