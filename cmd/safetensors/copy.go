@@ -143,8 +143,12 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *c
 		if err = w.convert.count(w.tensors); err != nil {
 			return nil, err
 		}
+		before := len(w.tensors)
 		if w.tensors, w.config, err = quantized(w.tensors, p.quantize, p.targets); err != nil {
 			return nil, err
+		}
+		if len(w.tensors) == before { // without a scale
+			return nil, fmt.Errorf("--quantize %s: no tensor of %s is one to be quantised", p.quantize, storage.Shown(src.Name))
 		}
 	}
 	if err := w.changeConfig(p); err != nil {
