@@ -75,21 +75,22 @@ func writeSparse(t testing.TB, name string, n int) {
 	require.NoError(t, os.Truncate(name, int64(len(start))+int64(n)<<28))
 }
 
-// TestInterruptCopy interrupts copies to a file and to a folder once their new files
-// are there.
+// TestInterruptCopy interrupts copies to a file and to a folder, and a download, once their new
+// files are there.
 func TestInterruptCopy(t *testing.T) {
 	t.Chdir(t.TempDir())
-	writeSparse(t, "big.safetensors", 8)
-	for _, args := range [][]string{
-		{"cp", "big.safetensors", "out/copy.safetensors"},
-		{"cp", "big.safetensors", "out/copy.safetensors", "--dtype", "f16"},
-		{"cp", "big.safetensors", "out", "--max-shard-size", "1GiB"},
+	mkdir(t, "repo")
+	writeSparse(t, "repo/model.safetensors", 8)
+	startHub(t, "repo")
+	for _, args := range []string{
+		"repo/model.safetensors out/copy.safetensors", "repo/model.safetensors out/copy.safetensors --dtype f16",
+		"repo/model.safetensors out --max-shard-size 1GiB", "hf://owner/name out/copy.safetensors",
 	} {
 		mkdir(t, "out")
-		r := start(t, args...)
+		r := start(t, append([]string{"cp", "-q"}, strings.Fields(args)...)...)
 		r.writes(t, "out")
 		r.interrupted(t)
-		require.Empty(t, list(t, "out"), "%q", args)
+		require.Empty(t, list(t, "out"), args)
 	}
 }
 
@@ -122,27 +123,18 @@ func TestInterruptReaders(t *testing.T) {
 	}
 }
 
-// TestInterruptStream interrupts the wait for standard input: the temporary file is
-// removed.
-func TestInterruptStream(t *testing.T) {
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", temp)
-	r := start(t, "ls", "-")
-	_, err := r.in.Write(make([]byte, 1<<20)) // more than a pipe holds: the command reads
-	require.NoError(t, err)
-	r.interrupted(t)
-	require.Empty(t, list(t, temp))
-}
-
-// TestInterruptPipes interrupts the wait for pipes that the command line names.
+// TestInterruptPipes interrupts the wait for standard input, and for pipes that the command line
+// names. Temporary files are removed.
 func TestInterruptPipes(t *testing.T) {
 	t.Chdir(t.TempDir())
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
 	writeShards(t, "model")
 	writeKeys(t, "key", elliptic.P256())
 	succeeds(t, "sign", "model", "--key", "key.pem")
 	require.NoError(t, syscall.Mkfifo("pipe", 0o666))
 	for _, args := range []string{
-		"ls pipe", "verify model pipe", "verify model -", "sign model --key pipe --force", "verify model --signature pipe --public-key key.pub",
+		"ls -", "ls pipe", "verify model pipe", "verify model -", "sign model --key pipe --force", "verify model --signature pipe --public-key key.pub",
 		"verify model --signature model.sig --public-key pipe", "verify model --signature model.sig --chain pipe",
 	} {
 		r := start(t, strings.Fields(args)...)
@@ -156,6 +148,7 @@ func TestInterruptPipes(t *testing.T) {
 		}
 		r.interrupted(t)
 	}
+	require.Empty(t, list(t, temp))
 }
 
 // TestS3Interrupt interrupts an upload in several parts, and that of an index: nothing of the
@@ -186,20 +179,6 @@ func testS3Interrupt(t *testing.T, s *store) {
 		require.Equal(t, "safetensors: interrupted\n", r.errs.String())
 		require.Empty(t, s.objects(t))
 	}
-}
-
-// TestInterruptDownload interrupts a download from a server that has stopped to send.
-func TestInterruptDownload(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	mkdir(t, "repo")
-	mkdir(t, "out")
-	writeSparse(t, "repo/model.safetensors", 4)
-	startHub(t, "repo")
-	r := start(t, "cp", "-q", "hf://owner/name", "out/copy.safetensors")
-	r.writes(t, "out")
-	r.interrupted(t)
-	require.Empty(t, list(t, "out"))
 }
 
 // TestMemory runs each verb on a file that is larger than the memory that it may take.
