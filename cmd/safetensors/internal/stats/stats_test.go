@@ -28,10 +28,12 @@ func must[T any](v T, err error) T {
 // described is Describe, which cannot fail in the test.
 func described(tensors ...safetensors.Tensor) ([]Summary, Summary) {
 	summaries, total, err := Describe(tensors)
-	if err != nil {
-		panic(err)
-	}
-	return summaries, total
+	return must(summaries, err), total
+}
+
+// list returns a tensor of one dimension.
+func list[T safetensors.Element](d safetensors.DType, values ...T) safetensors.Tensor {
+	return must(safetensors.NewTensor(d, []int{binary.Size(values) * 8 / d.Bits()}, values))
 }
 
 // naive describes numbers in the most obvious way.
@@ -116,12 +118,11 @@ func TestDescribeFloats(t *testing.T) {
 				narrow[i] = float32(x)
 				values[i] = float64(narrow[i])
 			}
-			x := must(safetensors.NewTensor(safetensors.F32, []int{n}, narrow))
+			x := list(safetensors.F32, narrow...)
 			tensors = append(tensors, x)
 			summaries, _ := described(x)
 			requireSame(t, naive(values), summaries[0])
-			wide := must(safetensors.NewTensor(safetensors.F64, []int{n}, values))
-			fromWide, _ := described(wide)
+			fromWide, _ := described(list(safetensors.F64, values...))
 			requireSame(t, naive(values), fromWide[0])
 			require.Equal(t, fromWide[0].Histogram, summaries[0].Histogram, "the fast loop agrees with its slow twin")
 			all = append(all, values...)
@@ -155,7 +156,7 @@ func TestDescribeDTypes(t *testing.T) {
 					data[i] &= 0xbf // a sum of the largest overflows
 				}
 			}
-			x := must(safetensors.NewTensor(d, []int{n}, data))
+			x := list(d, data...)
 			summaries, total := described(x)
 			want := naive(must(numbers.Append(nil, x)))
 			requireSame(t, want, summaries[0])
@@ -174,7 +175,7 @@ func TestDescribeExtremes(t *testing.T) {
 		moderate[i] = float64(rng.IntN(512)-200) / 256
 	}
 	want := naive(moderate)
-	zeros := must(safetensors.NewTensor(safetensors.F32, []int{n}, make([]float32, n)))
+	zeros := list(safetensors.F32, make([]float32, n)...)
 	wantTotal := naive(append(make([]float64, n), moderate...))
 	for _, exponent := range []int{1022, 1000, 600, 512, 481, 480, -400, -401, -511, -700, -1000, -1066} {
 		values := make([]float64, n)
@@ -182,7 +183,7 @@ func TestDescribeExtremes(t *testing.T) {
 			values[i] = math.Ldexp(x, exponent)
 		}
 		for blocks, end := range []int{5, 1000, n} { // of one block, and of several
-			x := must(safetensors.NewTensor(safetensors.F64, []int{end}, values[:end]))
+			x := list(safetensors.F64, values[:end]...)
 			s, total := described(x, zeros)
 			if blocks < 2 {
 				requireScaled(t, naive(moderate[:end]), exponent, s[0])
@@ -192,7 +193,7 @@ func TestDescribeExtremes(t *testing.T) {
 			requireScaled(t, wantTotal, exponent, total)
 		}
 	}
-	constant := must(safetensors.NewTensor(safetensors.F64, []int{3}, []float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}))
+	constant := list(safetensors.F64, float64(math.MaxFloat64), math.MaxFloat64, math.MaxFloat64)
 	s, _ := described(constant, constant)
 	require.Equal(t, []numbers.Float{math.MaxFloat64, 0}, []numbers.Float{s[0].Mean, s[0].Std})
 	for _, values := range [][]float64{
@@ -200,8 +201,7 @@ func TestDescribeExtremes(t *testing.T) {
 		{0, 1e-200}, {0, 1e200}, {-1e300, 1e300},
 	} {
 		values = slices.Repeat(values, 25) // the deviation is rounded
-		x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
-		s, _ := described(x)
+		s, _ := described(list(safetensors.F64, values...))
 		least, most := values[0], values[len(values)-1]
 		_, _, mean, std := figures(s[0])
 		require.InDelta(t, (least/2+most/2)/most, mean/most, 1e-15)
@@ -239,8 +239,7 @@ func TestDescribeManyBlocks(t *testing.T) {
 	defer func(blocks int64) { atOnce = blocks }(atOnce)
 	atOnce = 2
 	values := random(rand.New(rand.NewPCG(11, 12)), 5*blockSize/8+3, 3, 1)
-	x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
-	s, _ := described(x)
+	s, _ := described(list(safetensors.F64, values...))
 	requireSame(t, naive(values), s[0])
 }
 
@@ -254,8 +253,7 @@ func TestDescribeAnywhere(t *testing.T) {
 			for i := range data {
 				data[i] = byte(rng.Uint32()) & 0x73 // no NaN
 			}
-			x := must(safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, data))
-			tensors = append(tensors, x)
+			tensors = append(tensors, list(d, data...))
 		}
 	}
 	want, total := described(tensors...)
@@ -270,17 +268,13 @@ func TestDescribeAnywhere(t *testing.T) {
 
 // TestDescribeNothingFinite: there is no range, and no bar.
 func TestDescribeNothingFinite(t *testing.T) {
-	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	for _, values := range [][]float32{{nan}, {inf, -inf}, {-inf, nan, inf, nan, inf}} {
-		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, values := range [][]float64{{nan}, {inf, -inf}, {-inf, nan, inf, nan, inf}} {
 		for _, d := range []safetensors.DType{safetensors.F32, safetensors.F64, safetensors.BF16} {
-			x := must(x.Convert(d))
+			x := must(list(safetensors.F64, values...).Convert(d))
 			s, total := described(x, x)
-			require.Equal(t, int64(len(values)), s[0].NaN+s[0].Inf)
-			require.Equal(t, s[0].NaN+s[1].NaN, total.NaN)
-			least, _, mean, _ := figures(total)
-			_, most, _, std := figures(s[0])
-			require.True(t, math.IsNaN(least) && math.IsNaN(mean) && math.IsNaN(most) && math.IsNaN(std))
+			requireSame(t, naive(values), s[1])
+			requireSame(t, naive(slices.Repeat(values, 2)), total)
 			require.Empty(t, total.Histogram.Counts)
 		}
 	}
@@ -296,15 +290,13 @@ func TestDescribeExactly(t *testing.T) {
 		values[i] = float32(1000 + float64(rng.IntN(1<<12))/(1<<20))
 		sum.Add(sum, big.NewFloat(float64(values[i])))
 	}
-	x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
-	s, _ := described(x)
+	s, _ := described(list(safetensors.F32, values...))
 	mean, _ := sum.Quo(sum, big.NewFloat(float64(len(values)))).Float64()
 	_, _, gotMean, gotStd := figures(s[0])
 	require.InDelta(t, 1, gotMean/mean, 1e-15)
 	require.Equal(t, []uint64{0x408f4003fd343432, 0x3f527c41f6105390}, []uint64{math.Float64bits(gotMean), math.Float64bits(gotStd)})
 	for _, values := range [][]float32{{0, float32(math.Copysign(0, -1)), 0}, {float32(math.Copysign(0, -1)), 0}} {
-		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
-		s, _ := described(x)
+		s, _ := described(list(safetensors.F32, values...))
 		require.Equal(t, []bool{true, false}, []bool{math.Signbit(float64(s[0].Min)), math.Signbit(float64(s[0].Max))})
 	}
 }
@@ -314,8 +306,7 @@ func TestHistogram(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i-500) / 100
 	}
-	x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
-	s, _ := described(x)
+	s, _ := described(list(safetensors.F32, values...))
 	h := s[0].Histogram
 	require.Len(t, h.Counts, bins)
 	require.Equal(t, []numbers.Float{-5, 5}, []numbers.Float{h.Edges[0], h.Edges[bins]})
@@ -323,16 +314,14 @@ func TestHistogram(t *testing.T) {
 		require.InDelta(t, 50, n, 4)
 		require.InDelta(t, float64(i)/2-5, float64(h.Edges[i]), 0.03)
 	}
-	one := must(safetensors.NewTensor(safetensors.F32, []int{3}, []float32{7, 7, 7}))
-	s, _ = described(one)
+	s, _ = described(list(safetensors.F32, float32(7), 7, 7))
 	require.Equal(t, Histogram{[]numbers.Float{7, 7}, []int64{3}}, s[0].Histogram)
 }
 
 // TestHistogramBeyondFloat32: the bins are few there, but each value is in its own.
 func TestHistogramBeyondFloat32(t *testing.T) {
 	values := []float64{-1e300, -9e299, -1e100, -1, 0, 1, 1e100, 9e299, 1e300}
-	x := must(safetensors.NewTensor(safetensors.F64, []int{len(values)}, values))
-	s, _ := described(x)
+	s, _ := described(list(safetensors.F64, values...))
 	h := s[0].Histogram
 	want := make([]int64, len(h.Counts))
 	for _, v := range values {
@@ -353,7 +342,7 @@ func BenchmarkDescribe(b *testing.B) {
 		values[i] = float32(rng.NormFloat64())
 	}
 	for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.F16, safetensors.F8_E4M3, safetensors.I64} {
-		x := must(safetensors.NewTensor(safetensors.F32, []int{len(values)}, values))
+		x := list(safetensors.F32, values...)
 		if d != safetensors.F32 && d != safetensors.I64 {
 			x = must(x.Convert(d))
 		}
@@ -361,8 +350,7 @@ func BenchmarkDescribe(b *testing.B) {
 		for _, size := range []int{len(data), 1 << 20, 64 << 10, 1 << 10} {
 			var tensors []safetensors.Tensor
 			for chunk := range slices.Chunk(data, size) {
-				x := must(safetensors.NewTensor(d, []int{size * 8 / d.Bits()}, chunk))
-				tensors = append(tensors, x)
+				tensors = append(tensors, list(d, chunk...))
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", d, size>>10), func(b *testing.B) {
 				b.SetBytes(int64(len(data)))
@@ -378,20 +366,12 @@ func BenchmarkDescribe(b *testing.B) {
 // TestTypical: one outlier, and the numbers of positions, leave the histogram of the
 // weights as it is.
 func TestTypical(t *testing.T) {
-	tensor := func(d safetensors.DType, data []byte, n int) safetensors.Tensor {
-		return must(safetensors.NewTensor(d, []int{n}, data))
+	weights := make([]float32, 4000)
+	for i := range weights {
+		weights[i] = float32(i%200-100) / 256
 	}
-	var weights []byte
-	for i := range 4000 {
-		weights = binary.LittleEndian.AppendUint32(weights, math.Float32bits(float32(i%200-100)/256))
-	}
-	plain := tensor(safetensors.F32, weights, 4000)
-	outliers := []float32{1e30, -1e30, float32(math.NaN()), float32(math.Inf(1))}
-	var more []byte
-	for _, x := range outliers {
-		more = binary.LittleEndian.AppendUint32(more, math.Float32bits(x))
-	}
-	_, total := described(plain, tensor(safetensors.F32, more, len(outliers)), tensor(safetensors.I64, make([]byte, 80_000), 10_000))
+	outliers := list(safetensors.F32, float32(1e30), -1e30, float32(math.NaN()), float32(math.Inf(1)))
+	_, total := described(list(safetensors.F32, weights...), outliers, list(safetensors.I64, make([]int64, 10_000)...))
 	h := total.Typical
 	require.Equal(t, []numbers.Float{-100.0 / 256, 99.0 / 256}, []numbers.Float{h.Edges[0], h.Edges[len(h.Edges)-1]})
 	require.Len(t, h.Counts, bins)
@@ -402,6 +382,6 @@ func TestTypical(t *testing.T) {
 	}
 	require.Equal(t, int64(4000), sum)
 
-	_, total = described(tensor(safetensors.I64, make([]byte, 80), 10))
+	_, total = described(list(safetensors.I64, make([]int64, 10)...))
 	require.Empty(t, total.Typical.Counts)
 }
