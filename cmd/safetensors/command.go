@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -115,10 +114,12 @@ const helpWidth = 90
 const sources = `
 SRC is a file, a folder, an index, a URL or -: safetensors help sources has them all.`
 
-var allSources = term.Wrap(`SRC is a .safetensors file, a folder, an index of shards (*.index.json), https://...,
-hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there), s3://..., gs://...,
-azblob://..., file:///... or - for standard input. It may also be `+format.Readable()+`,
-or a folder of a PyTorch job's distributed checkpoint, whose pieces are joined.`, helpWidth)
+const allSources = `SRC is a .safetensors file, a folder, an index of shards (*.index.json), https://...,
+hf://OWNER/NAME[@REVISION][/FILE] (from the local cache if it is there), s3://...,
+gs://..., azblob://..., file:///... or - for standard input. It may also be a NumPy
+archive (.npz), a NumPy array (.npy), a PyTorch file (.pt, .pth, .bin, .ckpt; the pickle
+is read, never executed) or a bintensors file (.bt), or a folder of a PyTorch job's
+distributed checkpoint, whose pieces are joined.`
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{

@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/spf13/cobra"
 )
@@ -40,9 +38,10 @@ func (c *command) cp() *cobra.Command {
 	cmd = c.verb("cp SRC... DST [flags]", "Copy, convert, join, split, prune, rename, download and upload", `
 Several SRC become one; a tensor in two of them is an error.
 
-`+term.Wrap(`DST is a `+format.Written()+` file, a folder, a file or a folder in a bucket (s3://...,
-gs://..., azblob://...), a file:///... URL or - for standard output. A file appears complete
-or not at all; a folder is copied shard by shard, its index last. It may be SRC itself, with --force.`, helpWidth)+`
+DST is a .safetensors, .npz or .bt file, a folder, a file or a folder in a bucket
+(s3://..., gs://..., azblob://...), a file:///... URL or - for standard output. A file
+appears complete or not at all; a folder is copied shard by shard, its index last. It may
+be SRC itself, with --force.
 
 Tensors are selected by --only and --except first, then renamed, then converted.
 --dequantize comes before that and --quantize after it. Parts of quantised tensors are not

@@ -26,7 +26,6 @@ const (
 // A Format is a row of the table.
 type Format struct {
 	Name    string
-	Note    string   // for the help, after the endings
 	Endings []string // of file names, in lower case
 
 	// Recognizes reports whether a file is of the format, by its content.
@@ -64,7 +63,6 @@ var Safetensors = &Format{
 // Torch is the row of files of torch.save, which folders and indexes have, too.
 var Torch = &Format{
 	Name: "PyTorch file", Endings: []string{".pt", ".pth", ".bin", ".ckpt"},
-	Note:       "the pickle is read, never executed",
 	Recognizes: isTorch,
 	Open:       openTorch,
 	Keys:       torch.Keys,
@@ -155,23 +153,6 @@ func ByName(name string) *Format {
 	return nil
 }
 
-// Readable describes the formats that can be read besides safetensors: "a NumPy archive
-// (.npz), a PyTorch file (.pt, .pth) or …".
-func Readable() string {
-	var rows []string
-	for _, f := range Table {
-		if f.Open == nil {
-			continue
-		}
-		about := strings.Join(f.Endings, ", ")
-		if f.Note != "" {
-			about += "; " + f.Note
-		}
-		rows = append(rows, "a "+f.Name+" ("+about+")")
-	}
-	return list(rows)
-}
-
 // Written lists the endings of the files that can be written: ".safetensors, .npz or …".
 func Written() string {
 	var endings []string
@@ -180,12 +161,8 @@ func Written() string {
 			endings = append(endings, f.Endings...)
 		}
 	}
-	return list(endings)
-}
-
-func list(items []string) string {
-	last := len(items) - 1
-	return strings.Join(items[:last], ", ") + " or " + items[last]
+	last := len(endings) - 1
+	return strings.Join(endings[:last], ", ") + " or " + endings[last]
 }
 
 // isSafetensors: a file starts with a header length below 2^27, and a brace, perhaps after

@@ -78,27 +78,6 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// Wrap breaks a text into lines of at most width characters, where it has white space.
-func Wrap(text string, width int) string {
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-		case column+1+n > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	return b.String()
-}
-
 // PrintJSON writes a line of JSON, with everything escaped that is not printable.
 func PrintJSON(w io.Writer, v any) error {
 	var raw bytes.Buffer

@@ -58,11 +58,6 @@ func TestClean(t *testing.T) {
 	}
 }
 
-func TestWrap(t *testing.T) {
-	require.Equal(t, "größe of\na\nverylongword\nat 8", Wrap(" größe  of a\nverylongword at 8 ", 8))
-	require.Empty(t, Wrap("", 8))
-}
-
 func TestPrintJSON(t *testing.T) {
 	s := "<a> \x1b \u009b \u202e \U000e0001 größe \u2028 \" \\"
 	var b bytes.Buffer
