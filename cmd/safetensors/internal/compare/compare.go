@@ -92,10 +92,10 @@ func (p *pair) block(i int64) (err error) {
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
 	p.found.Squares += d.Squares
-	p.found.MaxRelative = worse(p.found.MaxRelative, d.MaxRelative)
+	p.found.MaxRelative = max(p.found.MaxRelative, d.MaxRelative) // NaN if one of them is
 	if at >= 0 {
 		at += first
-		most := worse(p.found.MaxAbsolute, d.MaxAbsolute)
+		most := max(p.found.MaxAbsolute, d.MaxAbsolute)
 		tied := same(d.MaxAbsolute, p.found.MaxAbsolute)
 		if p.at < 0 || !tied && same(most, d.MaxAbsolute) || tied && at < p.at {
 			p.at = at
@@ -103,14 +103,6 @@ func (p *pair) block(i int64) (err error) {
 		p.found.MaxAbsolute = most
 	}
 	return nil
-}
-
-// worse returns the larger difference; NaN is the largest.
-func worse(a, b float64) float64 {
-	if math.IsNaN(a) || math.IsNaN(b) {
-		return math.NaN()
-	}
-	return max(a, b)
 }
 
 func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
@@ -151,7 +143,7 @@ func (p *pair) compare(n int, u, v elements, m *memory) (d Difference, at int64)
 			d.MaxAbsolute, at = absolute, int64(i)
 		}
 		if size != 0 && !math.IsInf(size, 0) {
-			d.MaxRelative = worse(d.MaxRelative, absolute/size)
+			d.MaxRelative = max(d.MaxRelative, absolute/size)
 		}
 	}
 	return d, at
@@ -181,10 +173,7 @@ func apartBeyond(a, b float64) float64 {
 func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
 	bits := int64(t.DType().Bits())
 	size := n * bits / 8
-	if int64(cap(buf)) < size {
-		buf = make([]byte, size)
-	}
-	buf = buf[:size]
+	buf = slices.Grow(buf[:0], int(size))[:size]
 	_, err := t.ReadAt(buf, first*bits/8)
 	return buf, err
 }
