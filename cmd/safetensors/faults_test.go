@@ -52,12 +52,8 @@ func scenes() []scene {
 // else. It returns the outcome. Where removing fails, files may be left over.
 func play(t *testing.T, s scene, mayLeave bool, run func(args []string) error) (replaced bool) {
 	t.Helper()
-	dir, err := os.MkdirTemp(".", "scene")
-	require.NoError(t, err)
+	dir := must(filepath.Abs(must(os.MkdirTemp(".", "scene"))))
 	defer os.RemoveAll(dir)
-	if dir, err = filepath.Abs(dir); err != nil {
-		require.NoError(t, err)
-	}
 	s.old(t, dir)
 	old := tree(t, dir)
 	ended := run(s.args(dir))
@@ -150,9 +146,7 @@ func failEverySystemCall(t *testing.T, strace string, s scene) {
 				log := filepath.Join(t.TempDir(), "log")
 				err := exec.Command(strace, append([]string{"-f", "-o", log, "-e", "trace=" + name,
 					"-e", fmt.Sprintf("inject=%s:when=%d", call, when), program}, args...)...).Run()
-				text, readErr := os.ReadFile(log)
-				require.NoError(t, readErr)
-				hit = strings.Contains(string(text), "(INJECTED)")
+				hit = strings.Contains(string(must(os.ReadFile(log))), "(INJECTED)")
 				return err
 			})
 			if without++; hit {

@@ -110,9 +110,7 @@ func TestInterruptReaders(t *testing.T) {
 		errs := must(r.StderrPipe())
 		require.NoError(t, r.Start())
 		t.Cleanup(func() { r.Process.Kill() })
-		line := make([]byte, 1)
-		_, err := errs.Read(line) // the progress: it has begun
-		require.NoError(t, err)
+		must(errs.Read(make([]byte, 1))) // the progress: it has begun
 		require.NoError(t, r.Process.Signal(os.Interrupt))
 		var rest bytes.Buffer
 		rest.ReadFrom(errs)
@@ -139,12 +137,9 @@ func TestInterruptPipes(t *testing.T) {
 	} {
 		r := start(t, strings.Fields(args)...)
 		if strings.Contains(args, "pipe") {
-			w, err := os.OpenFile("pipe", os.O_WRONLY, 0) // returns when the command opens it
-			require.NoError(t, err)
-			defer w.Close()
+			defer must(os.OpenFile("pipe", os.O_WRONLY, 0)).Close() // returns when the command opens it
 		} else {
-			_, err := r.in.Write(bytes.Repeat([]byte("#\n"), 1<<19)) // more than a pipe holds: the command reads
-			require.NoError(t, err)
+			must(r.in.Write(bytes.Repeat([]byte("#\n"), 1<<19))) // more than a pipe holds: the command reads
 		}
 		r.interrupted(t)
 	}
