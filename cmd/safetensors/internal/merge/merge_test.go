@@ -94,35 +94,24 @@ func TestTask(t *testing.T) {
 }
 
 func TestSlerp(t *testing.T) {
-	at := func(x, y []float32, amount float64) []float64 {
-		a := must(safetensors.NewTensor(safetensors.F32, []int{len(x)}, x))
-		b := must(safetensors.NewTensor(safetensors.F32, []int{len(y)}, y))
-		return values(t, must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, amount))["w"])
-	}
-	half := at([]float32{2, 0}, []float32{0, 2}, 0.5)
-	require.InDeltaSlice(t, []float64{math.Sqrt2, math.Sqrt2}, half, 1e-6, "on the circle")
-	third := at([]float32{1, 0}, []float32{0, 1}, 1.0/3)
-	require.InDeltaSlice(t, []float64{math.Cos(math.Pi / 6), math.Sin(math.Pi / 6)}, third, 1e-6)
-}
-
-func TestSlerpStraight(t *testing.T) {
-	for _, x := range [][]float32{{1, 2}, {-1, -2}, {0, 0}} {
-		a := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2}))
-		b := must(safetensors.NewTensor(safetensors.F32, []int{2}, x))
-		merged := must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.25))
-		require.Equal(t, []float64{0.75 + 0.25*float64(x[0]), 1.5 + 0.25*float64(x[1])}, values(t, merged["w"]))
-	}
-}
-
-// TestSlerpExtremes: the products of norms are beyond float64, the angle is not.
-func TestSlerpExtremes(t *testing.T) {
-	for _, scale := range []float64{0x1p300, 0x1p-300} {
-		a := must(safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, 0}))
-		b := must(safetensors.NewTensor(safetensors.F64, []int{2}, []float64{scale, scale}))
-		merged := must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, 0.5))
-		got := values(t, merged["w"])
-		require.InDelta(t, 2*math.Sin(math.Pi/8)/math.Sin(math.Pi/4), got[0]/scale, 1e-12)
-		require.InDelta(t, math.Sin(math.Pi/8)/math.Sin(math.Pi/4), got[1]/scale, 1e-12)
+	eighth := math.Sin(math.Pi/8) / math.Sin(math.Pi/4)
+	for _, c := range []struct {
+		a, b   []float64
+		amount float64
+		want   []float64
+	}{
+		{[]float64{2, 0}, []float64{0, 2}, 0.5, []float64{math.Sqrt2, math.Sqrt2}}, // on the circle
+		{[]float64{1, 0}, []float64{0, 1}, 1.0 / 3, []float64{math.Cos(math.Pi / 6), math.Sin(math.Pi / 6)}},
+		{[]float64{1, 2}, []float64{1, 2}, 0.25, []float64{1, 2}}, // straight
+		{[]float64{1, 2}, []float64{-1, -2}, 0.25, []float64{0.5, 1}},
+		{[]float64{1, 2}, []float64{0, 0}, 0.25, []float64{0.75, 1.5}},
+		{[]float64{0x1p300, 0}, []float64{0x1p300, 0x1p300}, 0.5, []float64{2 * eighth * 0x1p300, eighth * 0x1p300}}, // products of norms are beyond float64
+		{[]float64{0x1p-300, 0}, []float64{0x1p-300, 0x1p-300}, 0.5, []float64{2 * eighth * 0x1p-300, eighth * 0x1p-300}},
+	} {
+		a := must(safetensors.NewTensor(safetensors.F64, []int{2}, c.a))
+		b := must(safetensors.NewTensor(safetensors.F64, []int{2}, c.b))
+		got := values(t, must(Slerp(checkpoint{"w": a}, checkpoint{"w": b}, c.amount))["w"])
+		require.InEpsilonSlice(t, c.want, got, 1e-12, "%v %v", c.a, c.b)
 	}
 }
 
