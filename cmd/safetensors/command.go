@@ -47,9 +47,10 @@ type command struct {
 	stdout io.Writer     // the same, for data
 	stderr io.Writer
 	quiet  bool
-	json   bool // print a line of JSON
-	values bool // take quantised tensors as numbers
-	begun  bool // the command line was understood
+	json   bool   // print a line of JSON
+	values bool   // take quantised tensors as numbers
+	page   string // to be drawn, "" for none
+	begun  bool   // the command line was understood
 }
 
 // run runs the command line and returns the exit code.
@@ -151,7 +152,10 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.ls(), c.show(), c.stats(), c.diff(), c.check(), c.hash(), c.verify(), c.sign(), c.cp(), c.merge(), c.meta(), &cobra.Command{Use: "sources", Short: "What SRC can be", Long: allSources})
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "show", "stats", "diff":
+		case "stats", "diff":
+			cmd.Flags().StringVar(&c.page, "html", "", "write a `PAGE` for browsers too")
+			fallthrough
+		case "show":
 			cmd.Flags().BoolVar(&c.values, "dequantize", false, "take quantised tensors as the numbers they stand for")
 			fallthrough
 		case "ls", "hash", "verify", "cp":

@@ -50,14 +50,12 @@ safetensors diff model model-fp8 --dequantize
 	flags.Float64Var(&f.tolerance.Relative, "rtol", 0, "tolerance relative to the value in B")
 	flags.Float64Var(&f.tolerance.Absolute, "atol", 0, "absolute tolerance")
 	flags.BoolVar(&f.metadata, "meta", false, "compare the metadata too")
-	pageFlag(cmd, &f.page)
 	return cmd
 }
 
 type diffFlags struct {
 	tolerance     compare.Tolerance
 	metadata      bool
-	page          string
 	only, renames []string
 }
 
@@ -102,7 +100,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if err := checkPage(f.page); err != nil {
+	if err := c.checkPage(); err != nil {
 		return err
 	}
 	a, sizeA, err := c.openValues(nameA)
@@ -135,7 +133,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if unlike && !d.Equal {
 		c.opener.Note("one of the two has codes and scales of quantised tensors; --dequantize compares the numbers")
 	}
-	if err := drawPage(f.page, func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
+	if err := c.drawPage(func(w io.Writer) error { return drawComparison(w, d, b.Tensors) }); err != nil {
 		return err
 	}
 	err = c.print(d, func() { c.printComparison(d) })

@@ -12,24 +12,18 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/spf13/cobra"
 )
-
-// pageFlag adds the flag of the verbs that draw a page.
-func pageFlag(cmd *cobra.Command, page *string) {
-	cmd.Flags().StringVar(page, "html", "", "write a `PAGE` for browsers too")
-}
 
 // checkPage refuses a page whose name is that of something else, a model perhaps, and one
 // whose folder is missing, before hours of reading.
-func checkPage(page string) error {
-	if page == "" {
+func (c *command) checkPage() error {
+	if c.page == "" {
 		return nil
 	}
-	if !strings.HasSuffix(page, ".html") {
-		return usage("--html %s: the name of the page has to end in .html", page)
+	if !strings.HasSuffix(c.page, ".html") {
+		return usage("--html %s: the name of the page has to end in .html", c.page)
 	}
-	return checkFolder("html", page)
+	return checkFolder("html", c.page)
 }
 
 // checkFolder returns an error if the folder of a file that a flag names is missing.
@@ -40,12 +34,12 @@ func checkFolder(flag, name string) error {
 	return nil
 }
 
-// drawPage writes a page, if one is asked for, completely or not at all.
-func drawPage(page string, draw func(io.Writer) error) error {
-	if page == "" {
+// drawPage writes the page, if one is asked for, completely or not at all.
+func (c *command) drawPage(draw func(io.Writer) error) error {
+	if c.page == "" {
 		return nil
 	}
-	return dest.WriteFile(page, draw)
+	return dest.WriteFile(c.page, draw)
 }
 
 // openDestination opens the destination of a verb that makes a checkpoint: a distributed one

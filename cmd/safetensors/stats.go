@@ -18,8 +18,7 @@ import (
 )
 
 func (c *command) stats() *cobra.Command {
-	var page string
-	cmd := c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
+	return c.verb("stats SRC [PATTERN...] [--json] [--html PAGE] [--dequantize]", "Describe values: range, mean, deviation, zeros, NaN, Inf, histogram", `
 Min, max, mean and std are those of the finite values, as float64. A pattern selects
 tensors: *, ? and [a-z], or a name and all below it.
 
@@ -34,18 +33,16 @@ safetensors stats hf://openai-community/gpt2 --html gpt2.html
 safetensors stats model.safetensors 'model.layers.*.mlp.*'
 safetensors stats --json model.safetensors | jq '.tensors[] | select(.nan > 0) | .name'
 `, arguments(1, -1), func(args []string) error {
-		return c.describe(args[0], args[1:], page)
+		return c.describe(args[0], args[1:])
 	})
-	pageFlag(cmd, &page)
-	return cmd
 }
 
-func (c *command) describe(name string, patterns []string, page string) error {
+func (c *command) describe(name string, patterns []string) error {
 	selection, err := pattern.ParseSelection(patterns, nil)
 	if err != nil {
 		return usageError{err}
 	}
-	if err := checkPage(page); err != nil {
+	if err := c.checkPage(); err != nil {
 		return err
 	}
 	src, stored, err := c.openValues(name)
@@ -74,7 +71,7 @@ func (c *command) describe(name string, patterns []string, page string) error {
 	for i, t := range tensors {
 		rows[i] = report.Tensor{Name: names[i], DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Summary: summaries[i]}
 	}
-	err = drawPage(page, func(w io.Writer) error { return report.Checkpoint(w, storage.Shown(name), rows, all) })
+	err = c.drawPage(func(w io.Writer) error { return report.Checkpoint(w, storage.Shown(name), rows, all) })
 	if err != nil {
 		return err
 	}
