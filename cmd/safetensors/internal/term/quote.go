@@ -67,7 +67,7 @@ func Clean(s string) string {
 		switch {
 		case r == '\n':
 			b.WriteByte('\n')
-		case r == utf8.RuneError && !utf8.ValidString(s[i:min(i+3, len(s))]) && s[i] != 0xef:
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd"):
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case hidden(r):
 			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))

@@ -50,6 +50,7 @@ func TestClean(t *testing.T) {
 		"a\x1b[31m\r\a":          `a\x1b[31m\r\a`,
 		"\u202e\u009b\u2066":     `\u202e\u009b\u2066`,
 		"x\xffy":                 `x\xffy`,
+		"\xefx":                  `\xefx`,
 		"\ufffd":                 "\ufffd",
 		"it's \"quoted\" \\":     "it's \"quoted\" \\",
 		"\t":                     `\t`,
