@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/compare"
@@ -241,22 +242,18 @@ func (c *command) printComparison(d *report.Comparison) {
 		fmt.Fprintf(c.out, "+ %s\n", term.Name(name))
 	}
 	for _, u := range d.Different {
-		fmt.Fprintf(c.out, "! %s: ", term.Name(u.Name))
+		var facts []string
 		if u.A.DType != u.B.DType || !slices.Equal(u.A.Shape, u.B.Shape) {
-			fmt.Fprintf(c.out, "%v in A, %v in B", u.A, u.B)
-			if u.Elements > 0 {
-				fmt.Fprint(c.out, "; ")
-			}
+			facts = append(facts, fmt.Sprintf("%v in A, %v in B", u.A, u.B))
 		}
 		if u.Elements > 0 {
-			fmt.Fprintf(c.out, "%s of %s elements", term.Count(u.Elements), term.Count(u.Of))
-			if u.At == nil {
-				fmt.Fprint(c.out, ", in their bits only")
-			} else {
-				fmt.Fprintf(c.out, ", largest error %s (relative %s) at %s", errorText(u.MaxAbs), errorText(u.MaxRel), term.Shape(u.At))
+			where := "in their bits only"
+			if u.At != nil {
+				where = fmt.Sprintf("largest error %s (relative %s) at %s", errorText(u.MaxAbs), errorText(u.MaxRel), term.Shape(u.At))
 			}
+			facts = append(facts, fmt.Sprintf("%s of %s elements, %s", term.Count(u.Elements), term.Count(u.Of), where))
 		}
-		fmt.Fprintln(c.out)
+		fmt.Fprintf(c.out, "! %s: %s\n", term.Name(u.Name), strings.Join(facts, "; "))
 	}
 	for _, p := range d.Metadata {
 		fmt.Fprintf(c.out, "! metadata %s: %s in A, %s in B\n", term.Name(p.Key), valueText(p.A), valueText(p.B))
