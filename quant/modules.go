@@ -17,7 +17,6 @@ type module struct {
 	config   *config
 	weights  weights  // of compressed-tensors
 	settings settings // of integers, elsewhere
-	size     []int64  // what the tensor shape holds, if it was read
 
 	// What the layout finds out.
 	bits   int   // of a code

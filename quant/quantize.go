@@ -1,7 +1,6 @@
 package quant
 
 import (
-	"io"
 	"iter"
 	"math"
 
@@ -47,7 +46,7 @@ func (q *quantizer) bands(d safetensors.DType, height, width int, pack packer) (
 type packer func(x, s []float32, global float32) []byte
 
 // bands are the bytes of a tensor that is computed in bands of rows of the source. It is
-// an io.ReaderAt and a RangeReader, which gets larger reads.
+// an io.ReaderAt for ranges within them, and a RangeReader, which gets larger reads.
 type bands struct {
 	q    *quantizer
 	pack packer
@@ -85,11 +84,7 @@ func (last *band) read(b *bands, p []byte, off int64) (n int, err error) {
 				return n, prefix.Strip(err)
 			}
 		}
-		copied := copy(p[n:], last.bytes[skip:])
-		if copied == 0 {
-			return n, io.ErrUnexpectedEOF
-		}
-		n += copied
+		n += copy(p[n:], last.bytes[skip:])
 	}
 	return n, nil
 }

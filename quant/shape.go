@@ -69,12 +69,9 @@ func layOrdered(m *module) {
 // stored.
 func layWords(m *module) {
 	words := int64(m.takeLines(2) / 4)
-	size := m.size
-	if size == nil {
-		b, err := safetensors.Append[byte](nil, m.bytesOf(shape))
-		m.check(shape, err)
-		size = twoIntegers(b)
-	}
+	b, err := safetensors.Append[byte](nil, m.tensor[shape])
+	m.check(shape, err)
+	size := twoIntegers(b)
 	fits := func(bits int) bool {
 		per := int64(bits)
 		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*per+31)/32 == words
@@ -92,8 +89,8 @@ func layWords(m *module) {
 	m.matrix.width = int(size[1])
 }
 
-// readShapes reads the shapes of all modules together: neighbors in a file are one read.
-// A module that it fails for reads its own, and says what is wrong.
+// readShapes reads the shapes of all modules together into memory: neighbors in a file are one
+// read. If that fails, each module reads its own, and says what is wrong.
 func readShapes(modules []*module) {
 	modules = slices.DeleteFunc(slices.Clone(modules), func(m *module) bool { return !m.has(shape) })
 	stored := make([]safetensors.Tensor, len(modules))
@@ -107,7 +104,8 @@ func readShapes(modules []*module) {
 	if b, err := safetensors.Append[byte](nil, all); err == nil {
 		for i, m := range modules {
 			n := stored[i].Len()
-			m.size, b = twoIntegers(b[:n]), b[n:]
+			m.tensor[shape], _ = safetensors.NewTensor(safetensors.U8, []int{n}, b[:n])
+			b = b[n:]
 		}
 	}
 }
