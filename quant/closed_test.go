@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,7 +47,8 @@ func (w twin) withKey(t *testing.T, key string, value any) []byte {
 }
 
 // TestClosedWorld runs every layout with an unknown key, an unknown neighbor, a part less
-// and no config: the result is right, or refused by name.
+// and no config: the result is right, or refused by name. Names, dtypes and shapes tell the
+// layouts apart, but for the bits of some.
 func TestClosedWorld(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, w := range twins(300 + seed) {
@@ -81,6 +83,16 @@ func TestClosedWorld(t *testing.T) {
 				}
 				if err := w.requireRight(t, w.tensors, nil); err != nil {
 					require.ErrorContains(t, err, "safetensors: tensor ")
+				}
+				with := must(quant.Layouts(w.tensors, []byte(w.config)))
+				without, err := quant.Layouts(w.tensors, nil)
+				if err != nil {
+					require.ErrorContains(t, err, "only a config tells")
+					return
+				}
+				require.Equal(t, slices.Sorted(maps.Keys(with)), slices.Sorted(maps.Keys(without)))
+				for name, l := range with {
+					require.Equal(t, l.Bits, without[name].Bits, name)
 				}
 			})
 		}

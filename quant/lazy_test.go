@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -15,20 +14,6 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
 )
-
-// A counter counts what is read of a file.
-type counter struct {
-	io.ReaderAt
-	reads, bytes *atomic.Int64
-}
-
-func newCounter(r io.ReaderAt) counter { return counter{r, new(atomic.Int64), new(atomic.Int64)} }
-
-func (c counter) ReadAt(p []byte, off int64) (int, error) {
-	c.reads.Add(1)
-	c.bytes.Add(int64(len(p)))
-	return c.ReaderAt.ReadAt(p, off)
-}
 
 // Zeros is a file of zeros without an end.
 type zeros struct{}
@@ -48,7 +33,7 @@ func TestReadsWhatItNeeds(t *testing.T) {
 			if math.MaxInt == math.MaxInt32 {
 				t.Skip("the tensors are larger than memory can be")
 			}
-			file := newCounter(zeros{})
+			file := onDisk{zeros{}, new(disk)}
 			parts := zerosOf(file, c.parts...)
 			if _, ok := parts["a.weight_shape"]; ok {
 				numbers("a.weight_shape", n, n)(parts)
@@ -84,7 +69,7 @@ func TestReadsWhatItNeeds(t *testing.T) {
 // the elements of a column are computed together.
 func TestReadsTogether(t *testing.T) {
 	const n = 1 << 12
-	file := newCounter(zeros{})
+	file := onDisk{zeros{}, new(disk)}
 	parts := zerosOf(file, "qweight", safetensors.I32, []int{n / 8, n}, "qzeros", safetensors.I32, []int{n / 128, n / 8}, "scales", safetensors.F16, []int{n / 128, n})
 	x := dequantized(t, parts, method("gptq", object{"bits": 4, "group_size": 128}))["a.weight"]
 	reads := func(off int64) int64 {
@@ -166,7 +151,7 @@ func TestShapesInOneRead(t *testing.T) {
 	m.floats("other.weight_scale", safetensors.BF16, 3, 1)
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, m.tensors, nil))
-	file := newCounter(bytes.NewReader(b.Bytes()))
+	file := onDisk{bytes.NewReader(b.Bytes()), new(disk)}
 	f := must(safetensors.NewFile(file, int64(b.Len())))
 	file.reads.Store(0)
 	config := []byte(compressedConfig("mixed-precision", object{"num_bits": 4, "type": "int", "strategy": "channel"}))
@@ -234,7 +219,7 @@ func TestBandsOfColumns(t *testing.T) {
 	m := newMaker()
 	m.floats("a.weight", safetensors.BF16, 256, 512)
 	data := elements[byte](t, m.tensors["a.weight"])
-	file := newCounter(bytes.NewReader(data))
+	file := onDisk{bytes.NewReader(data), new(disk)}
 	x := must(safetensors.NewTensorAt(safetensors.BF16, []int{256, 512}, file))
 	for _, scheme := range schemes {
 		q, _ := quantized(t, map[string]safetensors.Tensor{"a.weight": x}, scheme)
@@ -262,7 +247,7 @@ func TestScatteredLines(t *testing.T) {
 	for i := range number {
 		number[i] = int32(i * 1000 % n)
 	}
-	file := newCounter(zeros{})
+	file := onDisk{zeros{}, new(disk)}
 	parts := zerosOf(file, "qweight", safetensors.I32, []int{n / 8, rows}, "qzeros", safetensors.I32, []int{n, rows / 8}, "scales", safetensors.F16, []int{n, rows})
 	parts["a.g_idx"] = must(safetensors.NewTensor(safetensors.I32, []int{n}, number))
 	plain := dequantized(t, parts, method("gptq", object{"bits": 4, "group_size": 1}))

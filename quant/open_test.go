@@ -2,11 +2,9 @@ package quant_test
 
 import (
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
@@ -138,8 +136,7 @@ func TestOrdinaryNames(t *testing.T) {
 	}
 }
 
-// TestLayouts: the names of parts and of results have a layout, those that no result needs
-// have one without bits, and plain tensors have none.
+// TestLayouts: the names of parts and of results have a layout, and plain tensors have none.
 func TestLayouts(t *testing.T) {
 	m := checkpoint(zeroed("norm.weight", safetensors.BF16, 2),
 		zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), zeroed("a.g_idx", safetensors.I32, 32))
@@ -147,18 +144,7 @@ func TestLayouts(t *testing.T) {
 	four := quant.Layout{Method: "gptq", Bits: 4}
 	require.Equal(t, map[string]quant.Layout{"a.qweight": four, "a.qzeros": four, "a.scales": four, "a.g_idx": four, "a.weight": four}, layouts)
 	require.Equal(t, "gptq, 4 bits", four.String())
-
-	m = checkpoint(
-		zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32), zeroed("a.input_scale", safetensors.F32),
-		zeroed("a.bias", safetensors.F32, 2),
-	)
-	config := []byte(method("fp8", object{"activation_scheme": "static"}))
-	layouts = must(quant.Layouts(m, config))
-	eight, none := quant.Layout{Method: "fp8", Bits: 8}, quant.Layout{Method: "fp8"}
-	require.Equal(t, map[string]quant.Layout{"a.weight": eight, "a.weight_scale": eight, "a.input_scale": none}, layouts)
-	require.Equal(t, "fp8", none.String())
-	plain := dequantized(t, m, config)
-	require.ElementsMatch(t, []string{"a.weight", "a.bias"}, slices.Collect(maps.Keys(plain)))
+	require.Equal(t, "fp8", quant.Layout{Method: "fp8"}.String())
 }
 
 // TestLayoutsRefuse: bits that nothing tells are an error, as of Dequantize.

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
 )
 
@@ -83,23 +82,6 @@ func TestVectors(t *testing.T) {
 			}
 			require.Subset(t, slices.Collect(maps.Keys(v.tensors)), slices.Collect(maps.Keys(plain)))
 		})
-	}
-}
-
-// TestLayoutsWithoutConfig: names, dtypes and shapes tell the layouts apart, but for the bits
-// of some.
-func TestLayoutsWithoutConfig(t *testing.T) {
-	for _, w := range twins(9) {
-		with := must(quant.Layouts(w.tensors, []byte(w.config)))
-		without, err := quant.Layouts(w.tensors, nil)
-		if err != nil {
-			require.ErrorContains(t, err, "only a config tells", w.title)
-			continue
-		}
-		require.Equal(t, slices.Sorted(maps.Keys(with)), slices.Sorted(maps.Keys(without)), w.title)
-		for name, l := range with {
-			require.Equal(t, l.Bits, without[name].Bits, "%s: %s", w.title, name)
-		}
 	}
 }
 

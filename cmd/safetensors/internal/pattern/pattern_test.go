@@ -106,11 +106,11 @@ func TestSelection(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
 	}
-	for _, c := range [][2][]string{{{"d"}, nil}, {nil, {"d"}}, {{"a", "d"}, nil}} {
+	for _, c := range [][3][]string{{{"d"}, nil, {`"d"`}}, {nil, {"d"}, {`"d"`}}, {{"a", "d"}, nil, {`"d"`}}, {{"model.layer.0"}, nil, {`"model.layer.0", did you mean "model.layers.0"?`}}} {
 		s, err := ParseSelection(c[0], c[1])
 		require.NoError(t, err)
-		_, err = s.Of(names)
-		require.EqualError(t, err, `no tensor matches "d"`)
+		_, err = s.Of(append(names, "model.layers.0.mlp.weight"))
+		require.EqualError(t, err, "no tensor matches "+c[2][0])
 	}
 }
 

@@ -36,11 +36,3 @@ func TestDistance(t *testing.T) {
 	}
 	require.Equal(t, 5, Distance(strings.Repeat("a", 1_000_000), strings.Repeat("b", 1_000_000), 5), "stops early")
 }
-
-// TestPatternSuggestsModules has a pattern that selects what is below a module.
-func TestPatternSuggestsModules(t *testing.T) {
-	s, err := ParseSelection([]string{"model.layer.0"}, nil)
-	require.NoError(t, err)
-	_, err = s.Of([]string{"model.layers.0.mlp.weight"})
-	require.EqualError(t, err, `no tensor matches "model.layer.0", did you mean "model.layers.0"?`)
-}
