@@ -84,8 +84,7 @@ func finish(m *module) {
 	v.packing = dequant.Packing{Bits: m.bits, Order: m.layout.order}
 	if numbers := m.layout.numbers; numbers != nil {
 		v.numbers = numbers[m.bits]
-		rows, columns := m.matrix.shape()
-		m.shape = slices.Concat(m.outer, []int{rows, columns})
+		m.shape = slices.Concat(m.outer, []int{m.matrix.lines, m.matrix.width})
 	}
 }
 
@@ -117,6 +116,27 @@ func (m *module) readTable(r role, n int) *dequant.Table {
 	_, err := safetensors.Append(of[:0], m.flatten(r, n))
 	m.check(r, err)
 	return of
+}
+
+// upright returns a part with the rows and columns of the result.
+func (m *module) upright(r role) safetensors.Tensor {
+	t := m.tensor[r]
+	if !m.layout.transposed {
+		return t
+	}
+	if len(t.Shape()) == 3 {
+		return m.must(r)(t.Transpose(0, 2, 1))
+	}
+	return m.must(r)(t.Transpose())
+}
+
+// sized returns a part, upright, whose shape must be this one.
+func (m *module) sized(r role, want ...int) safetensors.Tensor {
+	if n := len(want); m.layout.transposed {
+		want[n-2], want[n-1] = want[n-1], want[n-2]
+	}
+	m.checkShape(r, want...)
+	return m.upright(r)
 }
 
 // checkShape compares the shape of a part with the one that it must have.

@@ -94,9 +94,9 @@ func (c constant) read(dst []float32, _ int, lines, positions span) ([]float32, 
 
 // codes are packed.
 type codes struct {
-	bytes   safetensors.Tensor // a line of codes in each of its lines; 32 lines in as many words as a code has bits, if they go down
+	stored  safetensors.Tensor // a line of codes in each of its lines
 	packing dequant.Packing
-	down    bool
+	down    bool // 32 lines are in as many lines of words of 32 bits as a code has bits
 	numbers *dequant.Table
 }
 
@@ -109,38 +109,40 @@ type stretch struct {
 	start int // the first position
 }
 
-// unit returns how many positions start on a byte boundary together, and their bytes.
-func (g *codes) unit() (positions, bytes int) {
-	switch {
-	case g.down:
-		return 1, 4
-	case g.packing.Bits == 8 && g.packing.Order == nil:
-		return 1, 1
-	}
-	return 8, g.packing.Bits
-}
+// word returns the line of words that has the first bit of a line.
+func (g *codes) word(line int) int { return line/32*g.packing.Bits + line%32*g.packing.Bits/32 }
+
+// single reports whether a code is a byte of its own.
+func (g *codes) single() bool { return g.packing.Bits == 8 && g.packing.Order == nil }
 
 // fetch reads what unpack needs, into buf if it has the room.
 func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, error) {
-	shape := g.bytes.Shape()
-	unit, size := g.unit()
-	columns := positions.stored(unit, size, shape[len(shape)-1])
-	if g.down {
-		lines = lines.stored(32, g.packing.Bits, shape[len(shape)-2])
+	shape, size := g.stored.Shape(), g.stored.DType().Bits()/8
+	unit, elements := 8*size, g.packing.Bits // positions that start an element together, and how many they fill
+	switch {
+	case g.down:
+		unit, elements = 1, 1
+		lines = span{g.word(lines.start), wordsFor(lines.stop, g.packing.Bits)}
+	case g.single():
+		unit, elements = size, 1
 	}
-	t, err := slice(g.bytes, batch, lines, columns)
+	columns := positions.stored(unit, elements, shape[len(shape)-1])
+	t, err := slice(g.stored, batch, lines, columns)
 	if err != nil {
 		return stretch{}, err
 	}
 	b, err := safetensors.Append(buf[:0], t)
-	return stretch{bytes: b, width: columns.len(), line: lines.start, start: positions.start / unit * unit}, err
+	return stretch{bytes: b, width: columns.len() * size, line: lines.start, start: positions.start / unit * unit}, err
 }
 
 // unpack sets dst to the numbers of a line from a position on.
 func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 	if g.down {
+		if g.packing.Order != nil {
+			line = line&^7 + slices.Index(g.packing.Order[:], line&7)
+		}
 		bit := line % 32 * g.packing.Bits
-		row := s.bytes[(line/32*g.packing.Bits+bit/32-s.line)*s.width+4*(position-s.start):]
+		row := s.bytes[(g.word(line)-s.line)*s.width+4*(position-s.start):]
 		var next []byte
 		if bit%32+g.packing.Bits > 32 {
 			next = row[s.width:]
@@ -148,10 +150,12 @@ func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 		dequant.UnpackDown(dst, row, next, bit%32, g.packing.Bits, g.numbers)
 		return
 	}
+	skip := position % 8
+	if g.single() {
+		skip = 0
+	}
 	row := s.bytes[(line-s.line)*s.width:][:s.width]
-	unit, size := g.unit()
-	skip := position % unit
-	row = row[(position-s.start)/unit*size:]
+	row = row[(position-skip-s.start)*g.packing.Bits/8:]
 	switch {
 	case g.numbers == e4m3Numbers[8] && mem.SwappedUnit[float32]() == 0:
 		float.Convert(mem.BytesOf(dst), float.F32, row[:len(dst)], float.E4M3, false)

@@ -7,8 +7,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// A grouping says which lines, or positions, share a number: so many adjacent ones, unless
-// an index gives the group of each.
+// A grouping says which positions share a number: so many adjacent ones, unless an index
+// gives the group of each.
 type grouping struct {
 	size       int
 	index      safetensors.Tensor // I32, of the length that is needed; the zero Tensor if there is none
@@ -56,20 +56,3 @@ func (x *grouping) over(s span) (span, error) {
 
 // scattered reports whether groups are not adjacent. over was called before.
 func (x *grouping) scattered() bool { return x.number.value != nil }
-
-// group returns the group of i.
-func (x *grouping) group(i int) int {
-	if x.scattered() {
-		return int(x.number.value[i])
-	}
-	return i / x.size
-}
-
-// expand appends the number of the group of each of n positions to dst. numbers
-// starts with that of group first.
-func (x *grouping) expand(dst, numbers []float32, first, at, n int) []float32 {
-	for _, g := range x.number.value[at:][:n] {
-		dst = append(dst, numbers[int(g)-first])
-	}
-	return dst
-}

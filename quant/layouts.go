@@ -17,7 +17,7 @@ type layout struct {
 	order      *[8]int  // of codes in a group of eight: see dequant.Packing
 	group      int      // elements of a group; 0: the config says it
 	constant   float32  // multiplies everything in the end, unless it is 0
-	transposed bool     // the result has the lines of the values as columns
+	transposed bool     // the parts have the columns of the result as rows
 	unsaid     string   // what only a config or a marker tells, "" if names, dtypes and shapes are enough
 
 	lay   func(*module) // finds the codes, and the shape of the result
@@ -106,11 +106,11 @@ var layouts = []layout{
 	{name: "NVFP4", methods: []string{modelOpt}, bits: 4, numbers: &e2m1Numbers, group: 16, unsaid: "the order of its values and scales",
 		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}}},
 	{name: "MXFP4", methods: []string{mxfp4}, bits: 4, numbers: &e2m1Numbers, group: 32, transposed: true,
-		lay: layBlocks, scale: scaleGroups, parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}}},
+		lay: layBlocks, scale: scaleDown, parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}}},
 	{name: "AWQ", methods: []string{awq}, sizes: []int{4}, numbers: &unsignedNumbers, order: &awqOrder, transposed: true, unsaid: "the bits of its codes",
-		lay: layAlong, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
+		lay: layDown, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
 	{name: "GPTQ", methods: []string{gptq}, sizes: []int{2, 3, 4, 8}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
-		lay: layDown, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32}}},
+		lay: layAlong, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32}}},
 	pairs("NF4", ".quant_state.bitsandbytes__nf4"),
 	pairs("FP4", ".quant_state.bitsandbytes__fp4"),
 	{name: "INT8", methods: []string{bitsAndBytes}, bits: 8, numbers: &signedNumbers, constant: 0.007874015718698502, // 1/127, as the package multiplies by it

@@ -11,20 +11,19 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A matrix computes the numbers of a quantised tensor: matrices of lines, as they are
-// stored. It is the io.ReaderAt of the result, whose elements are float32.
+// A matrix computes the numbers of a quantised tensor: matrices of lines. It is the
+// io.ReaderAt of the result, whose elements are float32.
 type matrix struct {
-	name       string // of the result
-	lines      int
-	width      int
-	transposed bool // the result has the lines as columns
-
+	name     string // of the result
+	lines    int
+	width    int
 	values   *codes
 	grids    [biases + 1]grid // zeros, scales and biases, nil if there are none
 	constant float32
 
-	// A scale is for a group of lines and one of positions.
-	down, across grouping
+	// A scale is for so many lines, and for a group of positions.
+	height int
+	across grouping
 }
 
 // operations are what grids do to values, in this order.
@@ -33,16 +32,7 @@ var operations = [biases + 1]func(dst, numbers []float32, group, skip int){zeros
 const (
 	maxBlock = mem.BlockSize / 4 // elements that are computed in one go
 	tile     = 16 << 10          // elements that stay in the cache
-	tileRows = 64                // lines of a tile that is transposed: their elements fill some cache lines
 )
-
-// shape is that of a matrix of the result.
-func (m *matrix) shape() (rows, columns int) {
-	if m.transposed {
-		return m.width, m.lines
-	}
-	return m.lines, m.width
-}
 
 func (m *matrix) failed(err error) error {
 	if err != nil {
@@ -91,14 +81,13 @@ func inOrder(x []float32) []byte {
 func (m *matrix) compute(dst []float32, first int64) error {
 	for len(dst) > 0 {
 		batch, r, column := m.position(first)
-		rows, columns := m.shape()
 		room, n := min(len(dst), maxBlock), 1
-		c := span{column, min(columns, column+room)}
-		if c.len() == columns {
-			n = min(rows-r, room/columns)
+		c := span{column, min(m.width, column+room)}
+		if c.len() == m.width {
+			n = min(m.lines-r, room/m.width)
 		}
 		part := dst[:n*c.len()]
-		if err := m.block(part, batch, span{r, r + n}, c); err != nil {
+		if err := m.block(part, c.len(), batch, span{r, r + n}, c); err != nil {
 			return err
 		}
 		inOrder(part)
@@ -110,21 +99,20 @@ func (m *matrix) compute(dst []float32, first int64) error {
 
 // newMatrix returns one that is a grid of another one, with scales for so many positions each.
 func newMatrix(values *codes, length int) *matrix {
-	return &matrix{values: values, down: grouping{size: 1}, across: grouping{size: length}}
+	return &matrix{values: values, height: 1, across: grouping{size: length}}
 }
 
 // read makes a matrix a grid.
 func (m *matrix) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
 	old, n := len(dst), lines.len()*positions.len()
 	dst = slices.Grow(dst, n)[:old+n]
-	return dst, m.block(dst[old:], batch, lines, positions)
+	return dst, m.block(dst[old:], positions.len(), batch, lines, positions)
 }
 
 // position returns where an element of the result is.
-func (m *matrix) position(number int64) (batch, row, column int) {
-	rows, columns := m.shape()
-	line := number / int64(columns)
-	return int(line / int64(rows)), int(line % int64(rows)), int(number % int64(columns))
+func (m *matrix) position(number int64) (batch, line, position int) {
+	all := number / int64(m.width)
+	return int(all / int64(m.lines)), int(all % int64(m.lines)), int(number % int64(m.width))
 }
 
 // A workspace is what lines are computed from, in memory that is used again.
@@ -132,50 +120,38 @@ type workspace struct {
 	values           stretch
 	lines, positions span                  // of groups
 	numbers          [biases + 1][]float32 // of those
-	row, tile        []float32
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
-// block sets dst to rows and columns of a matrix of the result, at most maxBlock
-// elements.
-func (m *matrix) block(dst []float32, batch int, rows, columns span) error {
-	lines, positions := rows, columns
-	if m.transposed {
-		lines, positions = columns, rows
+// block sets dst, in rows of width elements, to a part of a matrix of at most maxBlock elements.
+func (m *matrix) block(dst []float32, width, batch int, lines, positions span) error {
+	groups, err := m.across.over(positions)
+	if err != nil {
+		return err
+	}
+	// The groups of an index may be far apart.
+	if n := positions.len() / 2; n > 0 && (groups.len() > 16*positions.len() || lines.over(m.height).len()*groups.len() > maxBlock) {
+		if err := m.block(dst, width, batch, lines, span{positions.start, positions.start + n}); err != nil {
+			return err
+		}
+		return m.block(dst[n:], width, batch, lines, span{positions.start + n, positions.stop})
 	}
 	ws := workspaces.Get().(*workspace)
 	defer workspaces.Put(ws)
-	next := lines.len()
-	for part := (span{stop: lines.start}); part.stop < lines.stop; next = 2 * part.len() {
-		part = span{part.stop, min(part.stop+next, lines.stop)}
-		err := m.groups(ws, part, positions)
-		// The groups of an index may be far apart.
-		for err == nil && part.len() > 1 && (ws.lines.len()*ws.positions.len() > maxBlock || ws.lines.len() > 16*part.len()) {
-			part.stop -= part.len() / 2
-			err = m.groups(ws, part, positions)
-		}
-		if err == nil {
-			err = m.fetch(ws, batch, part, positions)
-		}
-		if err != nil {
-			return err
-		}
-		if m.transposed {
-			m.columns(ws, dst[part.start-lines.start:], lines.len(), part, positions)
-		} else {
-			m.rows(ws, dst[(part.start-lines.start)*positions.len():], part, positions)
+	ws.lines, ws.positions = lines.over(m.height), groups
+	if err := m.fetch(ws, batch, lines, positions); err != nil {
+		return err
+	}
+	for line := lines.start; line < lines.stop; line++ {
+		row := dst[(line-lines.start)*width:][:positions.len()]
+		for at := positions.start; at < positions.stop; at += tile {
+			n := min(tile, positions.stop-at)
+			m.line(ws, row[:n], line, at)
+			row = row[n:]
 		}
 	}
 	return nil
-}
-
-// groups finds the groups that lines need.
-func (m *matrix) groups(ws *workspace, lines, positions span) (err error) {
-	if ws.lines, err = m.down.over(lines); err == nil {
-		ws.positions, err = m.across.over(positions)
-	}
-	return err
 }
 
 // fetch reads what lines need.
@@ -191,44 +167,26 @@ func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err err
 	return err
 }
 
-// rows sets dst to lines, one after another.
-func (m *matrix) rows(ws *workspace, dst []float32, lines, positions span) {
-	for line := lines.start; line < lines.stop; line++ {
-		for at := positions.start; at < positions.stop; at += tile {
-			n := min(tile, positions.stop-at)
-			m.line(ws, dst[:n], line, at)
-			dst = dst[n:]
-		}
-	}
-}
-
-// columns sets columns of dst, whose rows have width elements, to lines.
-func (m *matrix) columns(ws *workspace, dst []float32, width int, lines, positions span) {
-	const wide = tile / tileRows
-	ws.tile = slices.Grow(ws.tile[:0], tile)[:tile]
-	for line := lines.start; line < lines.stop; line += tileRows {
-		height := min(tileRows, lines.stop-line)
-		for at := positions.start; at < positions.stop; at += wide {
-			n := min(wide, positions.stop-at)
-			for i := range height {
-				m.line(ws, ws.tile[i*n:][:n], line+i, at)
-			}
-			dequant.Transpose(dst[(at-positions.start)*width+line-lines.start:], width, ws.tile, n, height)
-		}
-	}
-}
-
 // line sets dst to the numbers of one line, from a position on.
 func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	m.values.unpack(dst, &ws.values, line, at)
-	first := (m.down.group(line) - ws.lines.start) * ws.positions.len()
+	first := (line/m.height - ws.lines.start) * ws.positions.len()
+	if m.across.scattered() {
+		z, s := []float32(nil), ws.numbers[scales][first:]
+		if m.grids[zeros] != nil {
+			z = ws.numbers[zeros][first:]
+		}
+		for i, g := range m.across.number.value[at:][:len(dst)] {
+			v, group := dst[i], int(g)-ws.positions.start
+			if z != nil {
+				v -= z[group]
+			}
+			dst[i] = v * s[group]
+		}
+		return
+	}
 	for r, operation := range operations {
-		switch {
-		case m.grids[r] == nil:
-		case m.across.scattered():
-			ws.row = m.across.expand(ws.row[:0], ws.numbers[r][first:], ws.positions.start, at, len(dst))
-			operation(dst, ws.row, 1, 0)
-		default:
+		if m.grids[r] != nil {
 			operation(dst, ws.numbers[r][first+at/m.across.size-ws.positions.start:], m.across.size, at%m.across.size)
 		}
 	}
@@ -268,7 +226,7 @@ type oneRange struct {
 func (w *window) add(off int64, p []byte) error {
 	n := len(p) / 4
 	batch, r, c := w.m.position(off / 4)
-	if _, columns := w.m.shape(); off%4 != 0 || len(p)%4 != 0 || c+n > columns {
+	if off%4 != 0 || len(p)%4 != 0 || c+n > w.m.width {
 		return w.m.fill(p, off)
 	}
 	rows := span{r, r + 1}
@@ -306,7 +264,7 @@ func (w *window) flush() error {
 	b := mem.NewBlock(4 * int64(w.rows.len()*width))
 	defer b.Free()
 	numbers, _ := mem.SliceOf[float32](b.Bytes) // blocks are aligned
-	if err := w.m.block(numbers, w.batch, w.rows, w.columns); err != nil {
+	if err := w.m.block(numbers, width, w.batch, w.rows, w.columns); err != nil {
 		return err
 	}
 	bytes := inOrder(numbers)

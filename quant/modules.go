@@ -33,7 +33,7 @@ func newModule(l *layout, stem string, tensors map[string]safetensors.Tensor, c 
 			m.tensor[p.role] = t
 		}
 	}
-	m.matrix = &matrix{name: m.result(), values: new(codes), transposed: l.transposed, constant: l.constant}
+	m.matrix = &matrix{name: m.result(), values: new(codes), constant: l.constant}
 	return m
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/gosafetensors/safetensors/internal/dequant"
 )
 
-// per says what a scale is for: height lines of length positions each.
+// per says what a scale is for: height rows of length columns each.
 func (m *module) per(height, length int) {
-	m.matrix.down.size, m.matrix.across.size = max(1, height), max(1, length)
+	m.matrix.height, m.matrix.across.size = max(1, height), max(1, length)
 }
 
 // perGroup says that a scale is for a group of adjacent columns.
@@ -40,18 +40,21 @@ func scaleGroups(m *module) {
 	m.perGroup(size)
 }
 
-// scaleInputs has a scale for each group of rows, in each column.
+// scaleDown has a scale for each group of rows, in each column.
+func scaleDown(m *module) { m.per(m.layout.group, 1) }
+
+// scaleInputs has a scale for each group of columns, of which the last may be shorter.
 func scaleInputs(m *module) {
 	m.checkRank(2)
 	switch g := m.settings.GroupSize; {
 	case g == nil:
 		m.fail(scales, "only a config tells the size of its groups")
 	case *g == -1:
-		m.per(m.matrix.lines, 1)
+		m.per(1, m.matrix.width)
 	default:
-		m.per(*g, 1)
+		m.per(1, *g)
 	}
-	if m.settings.Reordered && !m.has(index) && m.matrix.lines > m.matrix.down.size {
+	if m.settings.Reordered && !m.has(index) && m.matrix.width > m.matrix.across.size {
 		m.fail(values, "the config says desc_act, and the index of its groups is missing")
 	}
 }
@@ -87,7 +90,7 @@ func scaleElements(m *module) {
 		m.fail(state, "nested_blocksize is %d", s.Nested)
 	}
 	factors := m.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
-	coded := &codes{bytes: scale, packing: dequant.Packing{Bits: 8}, numbers: m.readTable(nestedNumbers, 256)}
+	coded := &codes{stored: scale, packing: dequant.Packing{Bits: 8}, numbers: m.readTable(nestedNumbers, 256)}
 	if s.Offset == nil {
 		m.fail(state, "nested_offset is missing")
 	}
@@ -141,7 +144,7 @@ func scaleDescribed(m *module) {
 // findGrids finds scales, zero points and so on, and checks their shapes.
 func findGrids(m *module) {
 	x := m.matrix
-	lines, positions := cdiv(x.lines, x.down.size), cdiv(x.width, x.across.size)
+	lines, positions := cdiv(x.lines, x.height), cdiv(x.width, x.across.size)
 	if x.grids[scales] == nil {
 		x.grids[scales] = m.floats(scales, lines, positions)
 	}
@@ -154,31 +157,22 @@ func findGrids(m *module) {
 	case symmetric != nil && !*symmetric:
 		m.fail(values, "its zero points are missing, though the config says that it is not symmetric")
 	}
-	switch t := m.tensor[index]; {
-	case m.has(index) && x.values.down:
-		m.checkShape(index, x.lines)
-		x.down.index, x.down.groups = t, lines
+	switch {
 	case m.has(index):
 		m.checkShape(index, x.width)
-		x.across.index, x.across.groups, x.across.mayBeEmpty = t, positions, true
+		x.across.index, x.across.groups, x.across.mayBeEmpty = m.tensor[index], positions, !m.layout.transposed
 	case m.weights.reordered() && positions > 1:
 		m.fail(values, "the config says actorder, and the index of its groups is missing")
 	}
 }
 
-// floats returns a part with a number for each group.
+// floats returns a part with a number for each group, and the one that scales scales.
 func (m *module) floats(r role, lines, positions int) grid {
 	want := slices.Concat(m.outer, []int{lines, positions})
 	if m.tensor[r].Len() == 1 && !slices.ContainsFunc(want, func(n int) bool { return n != 1 }) {
 		m.reshape(r, want...)
 	}
-	m.checkShape(r, want...)
-	return m.numbersOf(r)
-}
-
-// numbersOf returns the numbers of a part, with the one that scales scales.
-func (m *module) numbersOf(r role) floats {
-	f := floats{Tensor: m.tensor[r]}
+	f := floats{Tensor: m.sized(r, want...)}
 	if f.DType() == safetensors.U8 {
 		f.Tensor = m.must(r)(f.Bitcast(safetensors.F8_E8M0))
 	}
@@ -193,20 +187,15 @@ func (m *module) numbersOf(r role) floats {
 // wordsFor returns how many words of 32 bits hold n codes.
 func wordsFor(n, bits int) int { return n/32*bits + cdiv(n%32*bits, 32) }
 
-// zeros returns zero points: packed like the values, or one by one.
+// zeros returns zero points: packed down the rows, or one by one.
 func (m *module) zeros(lines, positions int) grid {
 	if m.tensor[zeros].DType() == safetensors.I8 {
 		return m.floats(zeros, lines, positions)
 	}
 	z := *m.matrix.values
-	if z.down = m.layout.methods[0] == compressed; z.down {
-		m.checkShape(zeros, wordsFor(lines, m.bits), positions)
-	} else {
-		m.checkShape(zeros, lines, wordsFor(positions, m.bits))
-	}
+	z.stored, z.down = m.sized(zeros, wordsFor(lines, m.bits), positions), true
 	if m.config.plusOne {
 		z.numbers = nextNumbers[m.bits]
 	}
-	z.bytes = m.bytesOf(zeros)
 	return newMatrix(&z, 1)
 }

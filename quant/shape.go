@@ -12,33 +12,33 @@ import (
 
 // layAlong lays codes along the columns, low bits first unless the layout has an order.
 func layAlong(m *module) {
-	perLine := m.takeLines(2, 3)
-	if perLine > math.MaxInt/8 || perLine*8%m.bits != 0 {
-		m.fail(values, "%d bytes do not hold whole codes of %d bits", perLine, m.bits)
-	}
-	m.matrix.width = perLine * 8 / m.bits
-}
-
-// takeLines takes the values as lines of bytes. It returns how many bytes a line has, in a
-// matrix, or in several where ranks allow it.
-func (m *module) takeLines(ranks ...int) (perLine int) {
-	m.checkRank(ranks...)
-	have := m.tensor[values].Shape()
-	n := len(have) - 2
-	m.outer, m.matrix.lines = have[:n], have[n]
-	m.matrix.values.bytes = m.bytesOf(values)
-	return m.matrix.values.bytes.Shape()[n+1]
+	m.takeLines(2, 3)
+	m.matrix.width = m.codesIn(m.matrix.width)
 }
 
 // layDown lays codes down the rows, in words of 32 bits.
 func layDown(m *module) {
-	m.matrix.width = m.takeLines(2) / 4
-	words := m.matrix.lines
-	if words > math.MaxInt/32 || words*32%m.bits != 0 {
-		m.fail(values, "%d rows of words do not hold whole codes of %d bits", words, m.bits)
-	}
+	m.takeLines(2, 3)
+	m.matrix.lines = m.codesIn(m.matrix.lines)
 	m.matrix.values.down = true
-	m.matrix.lines = words * 32 / m.bits
+}
+
+// takeLines takes the values as lines, of a matrix, or of several where ranks allow it.
+func (m *module) takeLines(ranks ...int) {
+	m.checkRank(ranks...)
+	m.matrix.values.stored = m.upright(values)
+	have := m.matrix.values.stored.Shape()
+	n := len(have) - 2
+	m.outer, m.matrix.lines, m.matrix.width = have[:n], have[n], have[n+1]
+}
+
+// codesIn returns how many codes are in elements of the values.
+func (m *module) codesIn(elements int) int {
+	d := m.tensor[values].DType()
+	if elements > math.MaxInt/d.Bits() || elements*d.Bits()%m.bits != 0 {
+		m.fail(values, "%d elements of %v do not hold whole codes of %d bits", elements, d, m.bits)
+	}
+	return elements * d.Bits() / m.bits
 }
 
 // layBlocks lays codes along the last two dimensions, which are blocks of 16 bytes.
@@ -48,8 +48,8 @@ func layBlocks(m *module) {
 	if n < 1 || have[n+1] != 16 || have[n] > math.MaxInt/16 {
 		m.fail(values, "its shape is %v, not that of blocks of 16 bytes", have)
 	}
-	m.reshape(values, append(have[:n], have[n]*16)...)
-	layAlong(m)
+	m.tensor[values] = m.must(values)(m.reshape(values, append(have[:n], have[n]*16)...).Bitcast(safetensors.I32))
+	layDown(m)
 }
 
 // layOrdered lays codes along the columns, and refuses the orders that early versions of
@@ -68,10 +68,10 @@ func layOrdered(m *module) {
 // layWords lays integers along the columns that do not fill their words: their shape is
 // stored.
 func layWords(m *module) {
-	words := int64(m.takeLines(2) / 4)
+	m.takeLines(2)
 	b, err := safetensors.Append[byte](nil, m.tensor[shape])
 	m.check(shape, err)
-	size := twoIntegers(b)
+	words, size := int64(m.matrix.width), twoIntegers(b)
 	fits := func(bits int) bool {
 		per := int64(bits)
 		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*per+31)/32 == words
@@ -148,7 +148,7 @@ func layState(m *module) {
 	if cdiv(n, 2) != stored || stored == 0 || len(m.state.Shape) == 0 {
 		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.state.Shape)), stored)
 	}
-	m.matrix.values.bytes = m.must(values)(bytes.Reshape(1, stored))
+	m.matrix.values.stored = m.must(values)(bytes.Reshape(1, stored))
 	m.matrix.values.numbers = m.readTable(codebook, 16)
 	m.matrix.lines, m.matrix.width, m.shape = 1, n, m.state.Shape
 }

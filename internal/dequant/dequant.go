@@ -20,10 +20,8 @@ type Packing struct {
 // bit of src on, low bits first. src holds them all. With an Order it also holds
 // the last group of eight as a whole, or as far as there are bytes.
 func (p Packing) Unpack(dst []float32, src []byte, numbers *Table) {
-	if p.Bits == 4 {
-		n := unpack4Vector(dst, src, p.Order, (*[16]float32)(numbers[:]))
-		dst, src = dst[n:], src[n/2:]
-	}
+	n := unpackVector(dst, src, p, numbers)
+	dst, src = dst[n:], src[n/8*p.Bits:]
 	switch {
 	case p.Order == nil && p.Bits == 8:
 		src = src[:len(dst)]

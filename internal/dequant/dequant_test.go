@@ -125,20 +125,3 @@ func TestGroups(t *testing.T) {
 		}
 	}
 }
-
-func TestTranspose(t *testing.T) {
-	for range 500 {
-		width, height := 1+random.IntN(40), 1+random.IntN(40)
-		stride := height + random.IntN(10)
-		tile := numbers(width * height)
-		got := numbers((width-1)*stride + height)
-		want := slices.Clone(got)
-		for r := range height {
-			for c := range width {
-				want[c*stride+r] = tile[r*width+c]
-			}
-		}
-		Transpose(got, stride, tile, width, height)
-		requireSame(t, want, got, fmt.Sprint(width, "x", height, " in steps of ", stride))
-	}
-}

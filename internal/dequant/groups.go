@@ -27,12 +27,6 @@ func Add(dst, terms []float32, group, skip int) {
 
 // Sub subtracts terms from dst in groups, as Mul multiplies.
 func Sub(dst, terms []float32, group, skip int) {
-	if group == 1 {
-		for i := subVector(dst, terms); i < len(dst); i++ {
-			dst[i] -= terms[i]
-		}
-		return
-	}
 	inGroups(dst, terms, group, skip, subGroupsVector, func(part []float32, term float32) {
 		for i := range part {
 			part[i] -= term
@@ -57,23 +51,5 @@ func inGroups(dst, numbers []float32, group, skip int, vector func(dst, numbers 
 		}
 		loop(dst[done:n], numbers[0])
 		dst, numbers, skip = dst[n:], numbers[1:], 0
-	}
-}
-
-// Transpose writes the columns of a tile as rows to dst, in steps of stride. A column
-// has height elements, a line of the tile width.
-func Transpose(dst []float32, stride int, tile []float32, width, height int) {
-	for c := 0; c < width; c += 8 {
-		n := min(8, width-c)
-		done := 0
-		if n == 8 {
-			done = transposeVector(dst[c*stride:], stride, tile[c:], width, height)
-		}
-		for i := range n {
-			row := dst[(c+i)*stride:][:height]
-			for r := done; r < height; r++ {
-				row[r] = tile[r*width+c+i]
-			}
-		}
 	}
 }

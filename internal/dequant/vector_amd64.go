@@ -10,19 +10,21 @@ var hasVector = cpu.X86.HasAVX2
 // The kernels work on whole blocks of 8 elements, and return how many elements that
 // were. Loops do the rest.
 
-// unpack4Vector takes words of 32 bits, eight codes of 4 bits in each.
-func unpack4Vector(dst []float32, src []byte, order *[8]int, numbers *[16]float32) int {
-	n := min(len(dst)/8, len(src)/4)
-	if !hasVector || n == 0 {
+// unpackVector takes groups of eight codes of at most 4 bits.
+func unpackVector(dst []float32, src []byte, p Packing, numbers *Table) int {
+	if !hasVector || p.Bits > 4 || len(dst) < 8 || len(src) < 4 { // it reads words of 32 bits
 		return 0
 	}
-	shifts := [8]uint32{0, 4, 8, 12, 16, 20, 24, 28}
-	if order != nil {
-		for code, element := range order {
-			shifts[element] = uint32(4 * code)
+	n := min(len(dst)/8, (len(src)-4)/p.Bits+1)
+	var shifts [8]uint32
+	for code := range shifts {
+		element := code
+		if p.Order != nil {
+			element = p.Order[code]
 		}
+		shifts[element] = uint32(p.Bits * code)
 	}
-	unpack4AVX2(&dst[0], &src[0], n, &shifts, numbers)
+	unpackAVX2(&dst[0], &src[0], n, p.Bits, 1<<p.Bits-1, &shifts, (*[16]float32)(numbers[:]))
 	return 8 * n
 }
 
@@ -37,17 +39,14 @@ func downVector(dst []float32, words []byte, shift, bits int, numbers *Table) in
 	return 8 * n
 }
 
-func mulVector(dst, factors []float32) int { return eachVector(dst, factors, mulAVX2) }
-func subVector(dst, terms []float32) int   { return eachVector(dst, terms, subAVX2) }
-
-// eachVector does an operation with a number for each element.
-func eachVector(dst, numbers []float32, kernel func(dst, other *float32, blocks int)) int {
+// mulVector multiplies by a number for each element.
+func mulVector(dst, factors []float32) int {
 	n := len(dst) / 8
 	if !hasVector || n == 0 {
 		return 0
 	}
-	_ = numbers[8*n-1]
-	kernel(&dst[0], &numbers[0], n)
+	_ = factors[8*n-1]
+	mulAVX2(&dst[0], &factors[0], n)
 	return 8 * n
 }
 
@@ -74,29 +73,14 @@ func groupsVector(dst, numbers []float32, group int, kernel func(dst, other *flo
 	return n * group
 }
 
-// transposeVector takes the first 8 columns of a tile, and returns how many of their
-// elements.
-func transposeVector(dst []float32, stride int, tile []float32, width, height int) int {
-	n := height / 8
-	if !hasVector || n == 0 || width < 8 {
-		return 0
-	}
-	_, _ = dst[7*stride+8*n-1], tile[(8*n-1)*width+7]
-	transposeAVX2(&dst[0], stride, &tile[0], width, n)
-	return 8 * n
-}
-
 //go:noescape
-func unpack4AVX2(dst *float32, src *byte, words int, shifts *[8]uint32, numbers *[16]float32)
+func unpackAVX2(dst *float32, src *byte, groups, bits, mask int, shifts *[8]uint32, numbers *[16]float32)
 
 //go:noescape
 func downAVX2(dst *float32, words *byte, blocks, shift, mask int, numbers *[16]float32)
 
 //go:noescape
 func mulAVX2(dst, other *float32, blocks int)
-
-//go:noescape
-func subAVX2(dst, other *float32, blocks int)
 
 //go:noescape
 func mulGroupsAVX2(dst, other *float32, groups, blocks int)
@@ -106,6 +90,3 @@ func subGroupsAVX2(dst, other *float32, groups, blocks int)
 
 //go:noescape
 func addGroupsAVX2(dst, other *float32, groups, blocks int)
-
-//go:noescape
-func transposeAVX2(dst *float32, stride int, tile *float32, width, blocks int)

@@ -11,5 +11,4 @@ func TestLoops(t *testing.T) {
 	t.Run("Unpack", TestUnpack)
 	t.Run("UnpackDown", TestUnpackDown)
 	t.Run("Groups", TestGroups)
-	t.Run("Transpose", TestTranspose)
 }
