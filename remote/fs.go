@@ -154,7 +154,11 @@ func (f *file) Read(p []byte) (n int, err error) {
 		case err == io.EOF:
 			err = io.ErrUnexpectedEOF
 		}
-		err = fmt.Errorf("%w after %d bytes", f.x.cause(err), f.pos)
+		err = f.x.cause(err)
+		if t := new(temporary); !f.ranges && errors.As(err, &t) {
+			err = t.error // the next answer would begin again
+		}
+		err = fmt.Errorf("%w after %d bytes", err, f.pos)
 		f.stop()
 		if f.broken++; f.pos-f.from >= leastTry {
 			f.broken = 0

@@ -127,6 +127,18 @@ func TestFSWithoutRanges(t *testing.T) {
 			require.True(t, bytes.Equal(data[:1000], got))
 			require.Len(t, s.ranges(), 1)
 
+			s.reset(whole(len(data), length, ""))
+			f = openFS(t, c, s.URL+"/x.bin", "x.bin")
+			s.reset(always(func(w http.ResponseWriter, r *http.Request) {
+				w.Write(data[:1000])
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			}))
+			f.pace.stall = 100 * time.Millisecond
+			got, err = io.ReadAll(io.LimitReader(f, 2000))
+			require.ErrorContains(t, err, "the connection stalled")
+			require.True(t, bytes.Equal(data[:1000], got), "another answer would begin again")
+
 			changes := []fault{whole(1000, length, `"2"`)}
 			if length > 0 {
 				changes = append(changes, whole(1000, length-1, `"1"`))
@@ -139,6 +151,22 @@ func TestFSWithoutRanges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFSOfRefusedRanges has a server that refuses ranges beyond the end and ignores those that
+// do not begin at 0.
+func TestFSOfRefusedRanges(t *testing.T) {
+	s := newServer(t)
+	data := pattern(1000)
+	url := s.add("/x", data)
+	s.fault = func(n int, w http.ResponseWriter, r *http.Request) bool {
+		if n > 1 {
+			r.Header.Del("Range")
+		}
+		return first(1, statusOf(416))(n, w, r)
+	}
+	c, _ := newClientOf(t, s)
+	require.Equal(t, data, must(io.ReadAll(openFS(t, c, url, "x"))))
 }
 
 // TestFSRefusals: the errors of a file system name the URL without its secrets, and are those of

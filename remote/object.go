@@ -42,12 +42,14 @@ func newObject(s *session, u *url.URL) (*object, error) {
 	if err := o.readFirst(shorter); err != nil {
 		return o, err
 	}
-	n := len(o.head)
-	o.head = o.head[:min(o.size, firstRead)]
-	if n == len(o.head) {
-		return o, nil
+	n, head := len(o.head), o.head[:min(o.size, firstRead)]
+	if n < len(head) {
+		if err := o.fetchNow([]part{{int64(n), head[n:]}}); err != nil {
+			return o, err
+		}
 	}
-	return o, o.fetchNow([]part{{int64(n), o.head[n:]}})
+	o.head = head
+	return o, nil
 }
 
 // readFirst sets head to the first n bytes, or to all if the file is shorter, and
