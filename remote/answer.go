@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -57,16 +58,19 @@ func (noRanges) Error() string {
 func (noRanges) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // check validates an answer to a request for the bytes from first to last of the
-// file found at want, of size bytes or -1 before the first answer. It returns the
-// range in the answer, which may end before last (RFC 9110, section 15.3.7).
-func check(resp *http.Response, at, want place, first, last, size int64) (contentRange, error) {
-	opened := size >= 0
+// file found at want, or for all of it from a server without range requests. It returns
+// the range in the answer, which may end before last (RFC 9110, section 15.3.7).
+func (o *object) check(resp *http.Response, at, want place, first, last int64) (contentRange, error) {
+	opened, expected := o.size >= 0, http.StatusPartialContent
+	if o.noRanges {
+		expected = http.StatusOK
+	}
 	fine := resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusOK
 	if diff := want.differs(at); fine && diff != "" {
 		return contentRange{}, fmt.Errorf("%w: %s", ErrChanged, diff)
 	}
 	switch resp.StatusCode {
-	case http.StatusPartialContent:
+	case expected:
 	case http.StatusOK:
 		return contentRange{}, errNoRanges
 	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
@@ -75,15 +79,21 @@ func check(resp *http.Response, at, want place, first, last, size int64) (conten
 		}
 		fallthrough
 	default:
-		return contentRange{}, statusError(resp, http.StatusPartialContent)
+		return contentRange{}, statusError(resp, expected)
 	}
 	if err := checkEncoding(resp); err != nil {
 		return contentRange{}, err
 	}
 	text := resp.Header.Get("Content-Range")
 	r, ok := parseContentRange(text)
-	if ok && opened && r.size >= 0 && r.size != size {
-		return r, fmt.Errorf("%w: it has %d bytes, had %d", ErrChanged, r.size, size)
+	if o.noRanges {
+		r, ok = contentRange{0, math.MaxInt64 - 1, resp.ContentLength}, true
+	}
+	if ok && opened && r.size >= 0 && r.size != o.size {
+		return r, fmt.Errorf("%w: it has %d bytes, had %d", ErrChanged, r.size, o.size)
+	}
+	if o.noRanges {
+		return r, nil
 	}
 	if !ok || r.first != first || r.last < first || r.last > last || !opened && r.size < 0 {
 		return r, fmt.Errorf("answered with Content-Range %s, expected bytes %d-%d and the size", quote(text), first, last)

@@ -155,7 +155,7 @@ const maxIndex = 64<<20 + 1
 // compression: 64 KiB could become all of them.
 func download(s *session, u *url.URL) (data []byte, err error) {
 	at := place{url: u, trusted: true}
-	err = s.retry(func() (int64, error) { // 0: the next try starts over
+	err = s.retry(new(int), func() (int64, error) { // 0: the next try starts over
 		x := s.exchange()
 		defer x.end()
 		resp, from, err := s.get(x.ctx, place{url: u, trusted: true}, http.Header{"Accept-Encoding": {"identity"}})
@@ -163,14 +163,14 @@ func download(s *session, u *url.URL) (data []byte, err error) {
 		if err != nil {
 			return 0, x.cause(err)
 		}
-		defer resp.Body.Close()
+		body := x.body(resp)
 		if resp.StatusCode != http.StatusOK {
 			return 0, statusError(resp, http.StatusOK)
 		}
 		if err := checkEncoding(resp); err != nil {
 			return 0, err
 		}
-		data, err = io.ReadAll(io.LimitReader(x.body(resp), maxIndex))
+		data, err = io.ReadAll(io.LimitReader(body, maxIndex))
 		return 0, x.cause(err)
 	})
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"sync/atomic"
 )
 
 // A session is what all requests of one Open share.
@@ -17,39 +15,10 @@ type session struct {
 	slots chan struct{} // holds an element for each request in flight
 }
 
-// A resource is a file on a server, of which ranges are fetched.
-type resource struct {
-	*session
-	url    *url.URL
-	size   int64                 // -1 until the first answer
-	answer http.Header           // the first
-	pinned place                 // of the first answer, which later ones must match
-	found  atomic.Pointer[place] // of the last answer: where to ask next; nil: at url
-}
-
-// firstRead is the length of the longest range that a first request asks for: the
-// header length and a header of 100,000 bytes.
-const firstRead = 8 + 100_000
-
-// first requests the first n bytes, with a range that may reach beyond the end (RFC
-// 9110, section 14.1.2), and learns the size of the file. It returns the bytes: fewer
-// of a shorter file, and all of a short one if the server ignores the range.
-func (o *resource) first(n int64) ([]byte, error) {
-	s := &sink{parts: []part{{0, make([]byte, n, firstRead)}}}
-	head := s.parts[0].dst
-	if err := o.fill(s); err != nil {
-		return nil, err
-	}
-	if s.whole != nil {
-		return s.whole, nil
-	}
-	return head[:min(n, o.size)], nil
-}
-
 // fetch fills parts, which are in increasing order and do not overlap. It
 // requests the range that they span, and the rest of it after a failure. The
 // caller holds a slot.
-func (o *resource) fetch(parts []part) error {
+func (o *object) fetch(parts []part) error {
 	s := &sink{parts: parts, pos: parts[0].off}
 	if s.end() > o.size {
 		return io.ErrUnexpectedEOF
@@ -58,15 +27,15 @@ func (o *resource) fetch(parts []part) error {
 }
 
 // fetchNow is fetch for a caller that holds no slot.
-func (o *resource) fetchNow(parts []part) error {
+func (o *object) fetchNow(parts []part) error {
 	o.slots <- struct{}{}
 	defer func() { <-o.slots }()
 	return o.fetch(parts)
 }
 
-func (o *resource) fill(s *sink) error {
+func (o *object) fill(s *sink) error {
 	at := place{url: o.url}
-	err := o.retry(func() (n int64, err error) {
+	err := o.retry(new(int), func() (n int64, err error) {
 		s.pos = max(s.pos, s.parts[0].off) // skip the rest of a gap: no try brought it
 		start := s.pos
 		at, err = o.try(s)
@@ -79,13 +48,12 @@ func (o *resource) fill(s *sink) error {
 }
 
 // try requests the bytes that s lacks. It returns the place of the answer.
-func (o *resource) try(s *sink) (place, error) {
+func (o *object) try(s *sink) (place, error) {
 	x := o.exchange()
 	defer x.end()
 	first, last := s.pos, s.end()-1
 	resp, at, want, err := o.ask(x.ctx, first, last)
 	if err == nil {
-		defer resp.Body.Close()
 		err = o.receive(s, resp, x.body(resp), at, want)
 	}
 	if err != nil {
@@ -99,10 +67,10 @@ func (o *resource) try(s *sink) (place, error) {
 //
 // It asks where the file was found before. If redirects led there and the
 // request is now refused, as signed URLs expire, it asks the original URL again.
-func (o *resource) ask(ctx context.Context, first, last int64) (resp *http.Response, at, want place, err error) {
-	header := http.Header{
-		"Range":           {fmt.Sprintf("bytes=%d-%d", first, last)},
-		"Accept-Encoding": {"identity"}, // ranges are of the encoded bytes
+func (o *object) ask(ctx context.Context, first, last int64) (resp *http.Response, at, want place, err error) {
+	header := http.Header{"Accept-Encoding": {"identity"}} // ranges are of the encoded bytes
+	if !o.noRanges {
+		header["Range"] = []string{fmt.Sprintf("bytes=%d-%d", first, last)}
 	}
 	found := o.found.Load()
 	if found == nil {
@@ -125,23 +93,24 @@ func (o *resource) ask(ctx context.Context, first, last int64) (resp *http.Respo
 
 // receive checks an answer and reads the bytes that s lacks from it. The first
 // answer sets the size of the file and pins its version.
-func (o *resource) receive(s *sink, resp *http.Response, body io.Reader, at, want place) error {
+func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want place) error {
 	opening := o.size < 0
 	switch {
 	case opening && resp.StatusCode == http.StatusOK:
 		o.pinned = at
-		return o.receiveAll(s, resp, body)
+		return o.receiveAll(resp, body)
 	case opening && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return unsatisfiableError(resp)
 	}
-	r, err := check(resp, at, want, s.pos, s.end()-1, o.size)
+	r, err := o.check(resp, at, want, s.pos, s.end()-1)
 	if err != nil {
 		return err
 	}
 	if opening {
 		o.pinned = at
 		o.size, o.answer = r.size, resp.Header
-		s.cut(r.size)
+		p := &s.parts[0]
+		p.dst = p.dst[:min(int64(len(p.dst)), o.size)]
 	}
 	if at.url != want.url { // not where it was found before
 		at.linked = "" // only redirects tell it
@@ -155,7 +124,7 @@ func (o *resource) receive(s *sink, resp *http.Response, body io.Reader, at, wan
 
 // receiveAll reads a first answer that ignores the range and holds the whole
 // file. It accepts a short file only, and leaves a longer body unread.
-func (o *resource) receiveAll(s *sink, resp *http.Response, body io.Reader) error {
+func (o *object) receiveAll(resp *http.Response, body io.Reader) error {
 	if err := checkEncoding(resp); err != nil {
 		return err
 	}
@@ -171,7 +140,8 @@ func (o *resource) receiveAll(s *sink, resp *http.Response, body io.Reader) erro
 	if len(all) > firstRead {
 		return errNoRanges
 	}
-	o.size, s.whole = int64(len(all)), all
+	o.size = int64(len(all))
+	o.head.Store(&all)
 	return nil
 }
 
@@ -180,16 +150,9 @@ func (o *resource) receiveAll(s *sink, resp *http.Response, body io.Reader) erro
 type sink struct {
 	parts []part // those not yet full
 	pos   int64  // of the next byte
-	whole []byte // the whole file, of an answer that ignores the range
 }
 
 func (s *sink) end() int64 { return s.parts[len(s.parts)-1].end() }
-
-// cut leaves out what is beyond the end of a file of size bytes, of the one part that
-// a first request has.
-func (s *sink) cut(size int64) {
-	s.parts[0].dst = s.parts[0].dst[:min(int64(len(s.parts[0].dst)), size)]
-}
 
 // readFrom reads all that s lacks. If r ends early, the next call continues.
 func (s *sink) readFrom(r io.Reader) error {

@@ -283,7 +283,7 @@ func TestBusyServer(t *testing.T) {
 			waits := new(clock)
 			s := &tries{ctx: t.Context(), pace: pace{pause: waits.pause}}
 			tries := 0
-			err := s.retry(func() (int64, error) {
+			err := s.retry(new(int), func() (int64, error) {
 				if tries++; tries == 100 {
 					return 10, nil
 				}
@@ -302,7 +302,7 @@ func TestBusyServer(t *testing.T) {
 	for n, served := range map[int64]int64{leastTry: 2, leastTry - 1: 1} { // by a try of n bytes that fails, and one that does not
 		s := &tries{ctx: t.Context(), pace: pace{pause: new(clock).pause}}
 		failure := error(&temporary{error: io.ErrUnexpectedEOF})
-		require.NoError(t, s.retry(func() (int64, error) {
+		require.NoError(t, s.retry(new(int), func() (int64, error) {
 			err := failure
 			failure = nil
 			return n, err

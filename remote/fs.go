@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
-	"math"
 	"net/http"
 	"net/url"
 	"path"
-	"sync/atomic"
 	"time"
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -62,29 +59,23 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 		u = u.ResolveReference(&url.URL{Path: "./" + name}) // the first element may have a colon
 	}
 	o, err := newObject(f.session, u)
-	if err != nil && !errors.Is(err, errNoRanges) {
+	if o.noRanges = errors.Is(err, errNoRanges); err != nil && !o.noRanges {
 		return nil, openError(u, err)
 	}
-	opened := &file{object: o, name: path.Base(name), ranges: err == nil}
-	if head := o.head; o.size > int64(len(head)) {
-		opened.head.Store(&head)
-	}
-	o.opened()
-	return opened, nil
+	o.open = true
+	return &file{object: o, name: path.Base(name)}, nil
 }
 
 // A file is an object as an fs.File.
 type file struct {
 	*object
-	name   string
-	ranges bool                   // the server has them
-	head   atomic.Pointer[[]byte] // the first bytes, until some behind them are read
+	name string
 
-	pos    int64 // of Read
-	body   io.ReadCloser
-	from   int64     // where body begins
-	broken int       // bodies in sequence that brought less than leastTry
-	x      *exchange // of body
+	pos    int64     // of Read
+	x      *exchange // of the answer that Read reads; nil: there is none
+	body   io.Reader // of that
+	from   int64     // where it begins
+	failed int       // answers in sequence that broke off early
 }
 
 func (f *file) Stat() (fs.FileInfo, error) { return f, nil }
@@ -99,30 +90,6 @@ func (f *file) ModTime() time.Time {
 	return t
 }
 
-// ReadAt implements io.ReaderAt. What reads a header finds it in head.
-func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
-	if !f.ranges {
-		return 0, openError(f.url, errNoRanges)
-	}
-	if head := f.head.Load(); head != nil && off >= 0 {
-		if off >= int64(len(*head)) {
-			f.head.Store(nil)
-		} else if n = copy(p, (*head)[off:]); n == len(p) {
-			return n, nil
-		}
-	}
-	m, err := f.object.ReadAt(p[n:], off+int64(n))
-	return n + m, err
-}
-
-// ReadRanges implements safetensors.RangeReader.
-func (f *file) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	if !f.ranges {
-		return openError(f.url, errNoRanges)
-	}
-	return f.object.ReadRanges(ranges)
-}
-
 // Read implements io.Reader.
 func (f *file) Read(p []byte) (n int, err error) {
 	switch {
@@ -130,21 +97,20 @@ func (f *file) Read(p []byte) (n int, err error) {
 		return 0, nil
 	case f.pos == f.size:
 		return 0, io.EOF
-	case f.object.head != nil: // the whole file
-		n, err := f.object.ReadAt(p[:min(int64(len(p)), f.size-f.pos)], f.pos)
+	case f.whole() != nil:
+		n, err = f.ReadAt(p, f.pos)
 		f.pos += int64(n)
 		return n, err
 	}
 	at := place{url: f.url}
-	err = f.retry(func() (int64, error) {
-		if f.body == nil {
+	err = f.retry(&f.failed, func() (int64, error) {
+		if f.x == nil {
 			if at, err = f.send(); err != nil {
+				f.Close()
 				return 0, err
 			}
 		}
-		f.x.watch.Reset(f.x.stall)
 		n, err = f.body.Read(p)
-		f.x.watch.Stop() // a slow reader is no stalled server
 		f.pos += int64(n)
 		switch {
 		case n > 0 || err == nil: // an error comes again
@@ -152,21 +118,14 @@ func (f *file) Read(p []byte) (n int, err error) {
 		case err == io.EOF && (f.pos == f.size || f.size < 0):
 			return 0, nil
 		case err == io.EOF:
-			err = io.ErrUnexpectedEOF
+			err = &temporary{error: io.ErrUnexpectedEOF}
 		}
 		err = f.x.cause(err)
-		if t := new(temporary); !f.ranges && errors.As(err, &t) {
-			err = t.error // the next answer would begin again
+		if t := new(temporary); f.noRanges && errors.As(err, &t) {
+			err = t.error // another answer would begin again
 		}
-		err = fmt.Errorf("%w after %d bytes", err, f.pos)
-		f.stop()
-		if f.broken++; f.pos-f.from >= leastTry {
-			f.broken = 0
-		}
-		if !f.ranges || f.broken == maxTries {
-			return 0, err
-		}
-		return 0, &temporary{error: err}
+		f.Close()
+		return f.pos - f.from, fmt.Errorf("%w after %d bytes", err, f.pos)
 	})
 	if err == nil && n == 0 {
 		err = io.EOF
@@ -178,69 +137,23 @@ func (f *file) Read(p []byte) (n int, err error) {
 }
 
 // send requests the rest of the file.
-func (f *file) send() (at place, err error) {
-	f.x = f.exchange()
-	var resp *http.Response
-	var r contentRange
-	if f.ranges {
-		var want place
-		resp, at, want, err = f.ask(f.x.ctx, f.pos, f.size-1)
-		if err == nil {
-			r, err = check(resp, at, want, f.pos, f.size-1, f.size)
-		}
-	} else {
-		r = contentRange{0, math.MaxInt64 - 1, -1}
-		resp, at, err = f.get(f.x.ctx, place{url: f.url, trusted: true}, http.Header{"Accept-Encoding": {"identity"}})
-		if err == nil {
-			err = f.checkWhole(resp, at)
-		}
-	}
+func (f *file) send() (place, error) {
+	f.x, f.from = f.exchange(), f.pos
+	resp, at, want, err := f.ask(f.x.ctx, f.pos, f.size-1)
 	if err != nil {
-		if resp != nil {
-			resp.Body.Close()
-		}
-		err = f.x.cause(err)
-		f.stop()
-		return at, err
+		return at, f.x.cause(err)
 	}
-	f.body, f.from = limited{io.LimitReader(resp.Body, r.last+1-r.first), resp.Body}, f.pos
-	return at, nil
-}
-
-// limited is the part of a body that was asked for.
-type limited struct {
-	io.Reader
-	io.Closer
-}
-
-// checkWhole validates an answer with the whole file of a server without range requests.
-func (f *file) checkWhole(resp *http.Response, at place) error {
-	diff := f.pinned.differs(at)
-	if n := resp.ContentLength; diff == "" && n >= 0 && f.size >= 0 && n != f.size {
-		diff = fmt.Sprintf("it has %d bytes, had %d", n, f.size)
-	}
-	switch {
-	case resp.StatusCode != http.StatusOK:
-		return statusError(resp, http.StatusOK)
-	case diff != "":
-		return fmt.Errorf("%w: %s", ErrChanged, diff)
-	}
-	return checkEncoding(resp)
-}
-
-// stop ends the request of Read.
-func (f *file) stop() {
-	if f.body != nil {
-		f.body.Close()
-		f.body = nil
-	}
-	if f.x != nil {
-		f.x.end()
-	}
+	body := f.x.body(resp)
+	r, err := f.check(resp, at, want, f.pos, f.size-1)
+	f.body = io.LimitReader(body, r.last+1-r.first)
+	return at, err
 }
 
 // Close ends the request of Read.
 func (f *file) Close() error {
-	f.stop()
+	if f.x != nil {
+		f.x.end()
+		f.x = nil
+	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -12,20 +13,30 @@ import (
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
-// An object is a resource as an io.ReaderAt for concurrent use.
+// An object is a file on a server, as an io.ReaderAt for concurrent use.
 type object struct {
-	resource
-	head  []byte // its first bytes; once it is open: the whole file, or nil
-	open  bool   // NewFile has read the header
-	reads queue
+	*session
+	url      *url.URL
+	size     int64                  // -1 until the first answer
+	answer   http.Header            // the first
+	noRanges bool                   // the server does not support range requests
+	pinned   place                  // of the first answer, which later ones must match
+	found    atomic.Pointer[place]  // of the last answer: where to ask next; nil: at url
+	head     atomic.Pointer[[]byte] // the first bytes, until they are no longer of use
+	open     bool                   // the header has been read
+	reads    queue
 }
+
+// firstRead is the length of the longest range that a first request asks for: the
+// header length and a header of 100,000 bytes.
+const firstRead = 8 + 100_000
 
 // newObject requests the start of a file. Some servers answer 416 to a range that
 // reaches beyond the end. If they tell the size, the next request is for the whole
 // file, else for the header length, because that answer tells the size, and then for
 // the rest.
 func newObject(s *session, u *url.URL) (*object, error) {
-	o := &object{resource: resource{session: s, url: u, size: -1}}
+	o := &object{session: s, url: u, size: -1}
 	err := o.readFirst(firstRead)
 	var refused *unsatisfiable
 	if !errors.As(err, &refused) || refused.size >= firstRead {
@@ -42,42 +53,64 @@ func newObject(s *session, u *url.URL) (*object, error) {
 	if err := o.readFirst(shorter); err != nil {
 		return o, err
 	}
-	n, head := len(o.head), o.head[:min(o.size, firstRead)]
-	if n < len(head) {
-		if err := o.fetchNow([]part{{int64(n), head[n:]}}); err != nil {
+	head := *o.head.Load()
+	rest := part{int64(len(head)), head[len(head):min(o.size, firstRead)]}
+	if len(rest.dst) > 0 {
+		if err := o.fetchNow([]part{rest}); err != nil {
 			return o, err
 		}
+		head = head[:rest.end()]
+		o.head.Store(&head)
 	}
-	o.head = head
 	return o, nil
 }
 
-// readFirst sets head to the first n bytes, or to all if the file is shorter, and
-// size to the size of the file.
-func (o *object) readFirst(n int64) (err error) {
+// readFirst requests the first n bytes, with a range that may reach beyond the end (RFC
+// 9110, section 14.1.2). It sets head to them, or to all of a shorter file, and size to
+// the size of the file.
+func (o *object) readFirst(n int64) error {
 	o.slots <- struct{}{}
 	defer func() { <-o.slots }()
-	o.head, err = o.first(n)
-	return err
+	head := make([]byte, n, firstRead)
+	if err := o.fill(&sink{parts: []part{{0, head}}}); err != nil {
+		return err
+	}
+	head = head[:min(n, o.size)]
+	o.head.CompareAndSwap(nil, &head) // it is set if the server ignored the range
+	return nil
+}
+
+// whole returns the content of a file that is short enough for the first answer, else
+// nil.
+func (o *object) whole() []byte {
+	if head := o.head.Load(); head != nil && int64(len(*head)) == o.size {
+		return *head
+	}
+	return nil
 }
 
 // opened is called once NewFile has read the header.
 func (o *object) opened() {
-	if o.size > int64(len(o.head)) {
-		o.head = nil
+	if o.whole() == nil {
+		o.head.Store(nil)
 	}
 	o.open = true
 }
 
 // ReadAt implements io.ReaderAt.
 func (o *object) ReadAt(p []byte, off int64) (int, error) {
+	if o.noRanges {
+		return 0, openError(o.url, errNoRanges)
+	}
 	if off < 0 {
 		return 0, errNegative
 	}
 	want := p[:max(0, min(int64(len(p)), o.size-off))]
 	n := 0
-	if off < int64(len(o.head)) {
-		n = copy(want, o.head[off:])
+	if head := o.head.Load(); head != nil && off < int64(len(*head)) {
+		n = copy(want, (*head)[off:])
+	} else if o.whole() == nil {
+		o.head.Store(nil)
 	}
 	if err := o.read(part{off + int64(n), want[n:]}); err != nil {
 		return n, err
@@ -144,8 +177,17 @@ var _ safetensors.RangeReader = (*object)(nil)
 // in increasing order and do not overlap. Its memory does not grow with the
 // number of ranges.
 func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	if o.open && o.head != nil {
-		return o.readHead(ranges)
+	if o.noRanges {
+		return openError(o.url, errNoRanges)
+	}
+	if whole := o.whole(); whole != nil {
+		for off, dst := range ranges {
+			if off+int64(len(dst)) > o.size {
+				return io.ErrUnexpectedEOF
+			}
+			copy(dst, whole[off:])
+		}
+		return nil
 	}
 	var (
 		all    sync.WaitGroup
@@ -169,17 +211,6 @@ func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	all.Wait()
 	if err := failed.Load(); err != nil {
 		return parallel.Rethrow(*err)
-	}
-	return nil
-}
-
-// readHead is ReadRanges for a file that head holds.
-func (o *object) readHead(ranges iter.Seq2[int64, []byte]) error {
-	for off, dst := range ranges {
-		if off+int64(len(dst)) > o.size {
-			return io.ErrUnexpectedEOF
-		}
-		copy(dst, o.head[off:])
 	}
 	return nil
 }

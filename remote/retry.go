@@ -61,7 +61,7 @@ type tries struct {
 }
 
 // retry calls try, which returns the number of bytes it brought, until it
-// succeeds, fails for good or has failed too often. A try that brings leastTry bytes
+// succeeds, fails for good or has failed too often, which failed counts. A try that brings leastTry bytes
 // does not count, so the bytes still missing bound the number of tries. The next one
 // follows without a pause if the server merely sends less than it is asked for, or
 // if goodTry bytes came before the failure.
@@ -70,9 +70,9 @@ type tries struct {
 // Open meanwhile: at its limit it refuses some of many requests again and again. A host
 // that takes no connection is given up soon, unless it has served one before: then it
 // may be restarting.
-func (s *tries) retry(try func() (int64, error)) error {
+func (s *tries) retry(failed *int, try func() (int64, error)) error {
 	seen := s.served.Load()
-	for failed := 0; ; {
+	for {
 		n, err := try()
 		if err == nil || n >= leastTry {
 			s.served.Add(1)
@@ -91,22 +91,22 @@ func (s *tries) retry(try func() (int64, error)) error {
 			return err
 		}
 		if n >= leastTry {
-			failed = 0
+			*failed = 0
 			if t.short || n >= goodTry {
 				continue
 			}
 		}
 		if now := s.served.Load(); t.busy && now != seen {
-			seen, failed = now, min(failed, maxTries-2)
+			seen, *failed = now, min(*failed, maxTries-2)
 		}
 		limit := maxTries
 		if t.dial && s.served.Load() == 0 {
 			limit = maxDials
 		}
-		if failed++; failed >= limit {
-			return fmt.Errorf("%w (tried %d times)", err, failed)
+		if *failed++; *failed >= limit {
+			return fmt.Errorf("%w (tried %d times)", err, *failed)
 		}
-		s.pause(s.ctx, max(backOff(failed), min(t.after, longestAsked)))
+		s.pause(s.ctx, max(backOff(*failed), min(t.after, longestAsked)))
 	}
 }
 
@@ -132,7 +132,8 @@ type exchange struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	stall  time.Duration
-	watch  *time.Timer // cancels after stall
+	watch  *time.Timer   // cancels after stall
+	answer io.ReadCloser // its body; nil: none yet
 }
 
 func (s *tries) exchange() *exchange {
@@ -143,6 +144,9 @@ func (s *tries) exchange() *exchange {
 }
 
 func (x *exchange) end() {
+	if x.answer != nil {
+		x.answer.Close()
+	}
 	x.watch.Stop()
 	x.cancel(nil)
 }
@@ -157,17 +161,18 @@ func (x *exchange) cause(err error) error {
 	return err
 }
 
-// body returns the body of an answer. Its errors are temporary.
-func (x *exchange) body(resp *http.Response) io.Reader { return &watched{resp.Body, x} }
-
-type watched struct {
-	io.Reader
-	*exchange
+// body returns the body of the answer, which end closes. Its errors are temporary.
+func (x *exchange) body(resp *http.Response) io.Reader {
+	x.answer = resp.Body
+	return watched{x}
 }
 
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.Reader.Read(p)
+type watched struct{ *exchange }
+
+func (w watched) Read(p []byte) (int, error) {
 	w.watch.Reset(w.stall)
+	n, err := w.answer.Read(p)
+	w.watch.Stop() // a slow reader is no stalled server
 	if err != nil && err != io.EOF {
 		err = &temporary{error: &foreign{err}}
 	}
