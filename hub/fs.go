@@ -106,16 +106,13 @@ func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	var entries []fs.DirEntry
 	last := ""
 	for _, file := range f.below(name) {
-		rest := file.Name
-		if name != "." {
-			rest = rest[len(name)+1:]
+		base, _, dir := strings.Cut(strings.TrimPrefix(file.Name, name+"/"), "/")
+		e := entryOf(file)
+		if dir {
+			e = entry{name: base, dir: true, sys: f.snapshot}
 		}
-		base, _, dir := strings.Cut(rest, "/")
-		switch {
-		case !dir:
-			entries = append(entries, fs.FileInfoToDirEntry(entryOf(file)))
-		case base != last:
-			entries = append(entries, fs.FileInfoToDirEntry(entry{name: base, dir: true, sys: f.snapshot}))
+		if !dir || base != last {
+			entries = append(entries, fs.FileInfoToDirEntry(e))
 			last = base
 		}
 	}
