@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -78,6 +79,16 @@ func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
 	return data, nil
 }
 
+// A session is what all requests of one Open share.
+type session struct {
+	pace
+	ctx    context.Context // until Close
+	http   http.Client     // a copy of the caller's
+	header http.Header     // for the host of the opened URL
+	slots  chan struct{}   // holds an element for each request in flight
+	served atomic.Int64    // tries that brought what they were sent for
+}
+
 // session returns what the requests of one Open share, and its URL.
 func (c *Client) session(ctx context.Context, rawURL string) (*session, *url.URL, error) {
 	u, err := parseURL(rawURL)
@@ -87,11 +98,7 @@ func (c *Client) session(ctx context.Context, rawURL string) (*session, *url.URL
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &session{
-		tries:  tries{ctx: ctx, pace: c.pace.orReal()},
-		sender: sender{header: c.Header},
-		slots:  make(chan struct{}, transport.InFlight),
-	}
+	s := &session{pace: c.pace.orReal(), ctx: ctx, header: c.Header, slots: make(chan struct{}, transport.InFlight)}
 	if c.HTTP != nil {
 		s.http = *c.HTTP
 	}

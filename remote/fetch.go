@@ -8,13 +8,6 @@ import (
 	"net/http"
 )
 
-// A session is what all requests of one Open share.
-type session struct {
-	tries
-	sender
-	slots chan struct{} // holds an element for each request in flight
-}
-
 // fetch fills parts, which are in increasing order and do not overlap. It
 // requests the range that they span, and the rest of it after a failure. The
 // caller holds a slot.
@@ -24,13 +17,6 @@ func (o *object) fetch(parts []part) error {
 		return io.ErrUnexpectedEOF
 	}
 	return o.fill(s)
-}
-
-// fetchNow is fetch for a caller that holds no slot.
-func (o *object) fetchNow(parts []part) error {
-	o.slots <- struct{}{}
-	defer func() { <-o.slots }()
-	return o.fetch(parts)
 }
 
 func (o *object) fill(s *sink) error {
@@ -72,21 +58,18 @@ func (o *object) ask(ctx context.Context, first, last int64) (resp *http.Respons
 	if !o.noRanges {
 		header["Range"] = []string{fmt.Sprintf("bytes=%d-%d", first, last)}
 	}
-	found := o.found.Load()
-	if found == nil {
-		resp, at, err = o.get(ctx, place{url: o.url, trusted: true}, header)
-		return resp, at, o.pinned, err
+	if found := o.found.Load(); found != nil {
+		resp, at, err = o.get(ctx, *found, found.preconditions(header))
+		redirected := found.url != o.url
+		if !redirected || err == nil && !refused(resp.StatusCode) {
+			return resp, at, *found, err
+		}
+		o.found.CompareAndSwap(found, nil)
+		if err != nil {
+			return resp, at, *found, err
+		}
+		resp.Body.Close()
 	}
-	resp, at, err = o.get(ctx, *found, found.preconditions(header))
-	redirected := found.url != o.url
-	if !redirected || err == nil && !refused(resp.StatusCode) {
-		return resp, at, *found, err
-	}
-	o.found.CompareAndSwap(found, nil)
-	if err != nil {
-		return resp, at, *found, err
-	}
-	resp.Body.Close()
 	resp, at, err = o.get(ctx, place{url: o.url, trusted: true}, header)
 	return resp, at, o.pinned, err
 }

@@ -227,7 +227,7 @@ func TestPauses(t *testing.T) {
 
 // TestExchangeEnds: what a try leaves behind would stay for as long as its File is open.
 func TestExchangeEnds(t *testing.T) {
-	x := (&tries{ctx: t.Context(), pace: pace{stall: time.Hour}}).exchange()
+	x := (&session{ctx: t.Context(), pace: pace{stall: time.Hour}}).exchange()
 	x.end()
 	require.ErrorIs(t, x.ctx.Err(), context.Canceled, "the context of the File lets it go")
 	require.False(t, x.watch.Stop(), "nothing waits for it")
@@ -281,7 +281,7 @@ func TestBusyServer(t *testing.T) {
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			waits := new(clock)
-			s := &tries{ctx: t.Context(), pace: pace{pause: waits.pause}}
+			s := &session{ctx: t.Context(), pace: pace{pause: waits.pause}}
 			tries := 0
 			err := s.retry(new(int), func() (int64, error) {
 				if tries++; tries == 100 {
@@ -300,7 +300,7 @@ func TestBusyServer(t *testing.T) {
 		})
 	}
 	for n, served := range map[int64]int64{leastTry: 2, leastTry - 1: 1} { // by a try of n bytes that fails, and one that does not
-		s := &tries{ctx: t.Context(), pace: pace{pause: new(clock).pause}}
+		s := &session{ctx: t.Context(), pace: pace{pause: new(clock).pause}}
 		failure := error(&temporary{error: io.ErrUnexpectedEOF})
 		require.NoError(t, s.retry(new(int), func() (int64, error) {
 			err := failure

@@ -36,6 +36,8 @@ const firstRead = 8 + 100_000
 // file, else for the header length, because that answer tells the size, and then for
 // the rest.
 func newObject(s *session, u *url.URL) (*object, error) {
+	s.slots <- struct{}{}
+	defer func() { <-s.slots }()
 	o := &object{session: s, url: u, size: -1}
 	err := o.readFirst(firstRead)
 	var refused *unsatisfiable
@@ -56,7 +58,7 @@ func newObject(s *session, u *url.URL) (*object, error) {
 	head := *o.head.Load()
 	rest := part{int64(len(head)), head[len(head):min(o.size, firstRead)]}
 	if len(rest.dst) > 0 {
-		if err := o.fetchNow([]part{rest}); err != nil {
+		if err := o.fetch([]part{rest}); err != nil {
 			return o, err
 		}
 		head = head[:rest.end()]
@@ -69,8 +71,6 @@ func newObject(s *session, u *url.URL) (*object, error) {
 // 9110, section 14.1.2). It sets head to them, or to all of a shorter file, and size to
 // the size of the file.
 func (o *object) readFirst(n int64) error {
-	o.slots <- struct{}{}
-	defer func() { <-o.slots }()
 	head := make([]byte, n, firstRead)
 	if err := o.fill(&sink{parts: []part{{0, head}}}); err != nil {
 		return err
@@ -129,7 +129,9 @@ func (o *object) read(p part) error {
 	case len(p.dst) == 0:
 		return nil
 	case !o.open: // the rest of a header: one request, whatever its length
-		return o.fetchNow([]part{p})
+		o.slots <- struct{}{}
+		defer func() { <-o.slots }()
+		return o.fetch([]part{p})
 	case len(p.dst) > maxSpan:
 		return o.ReadRanges(func(yield func(int64, []byte) bool) { yield(p.off, p.dst) })
 	}

@@ -56,19 +56,13 @@ type place struct {
 // maxRedirects limits the redirects that one request follows.
 const maxRedirects = 10
 
-// A sender sends requests, secrets only to those who may know them.
-type sender struct {
-	http   http.Client // a copy of the caller's
-	header http.Header // for the host of the opened URL
-}
-
 // get sends a GET request to a place and follows redirects. It returns the last
 // answer, whatever its status, and its place.
 //
 // http.Client alone would send custom headers to every host, and Authorization to
 // subdomains, to other ports and from https to http. CheckRedirect therefore
 // builds the header of each redirected request from scratch.
-func (s *sender) get(ctx context.Context, at place, header http.Header) (*http.Response, place, error) {
+func (s *session) get(ctx context.Context, at place, header http.Header) (*http.Response, place, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.url.String(), nil)
 	if err != nil {
 		return nil, at, errors.New("the URL is not valid in a request") // err holds the query
@@ -109,7 +103,7 @@ func (s *sender) get(ctx context.Context, at place, header http.Header) (*http.R
 
 // headerFor returns the header of a request to a place: header and, if the place
 // is trusted, the header of the Client.
-func (s *sender) headerFor(at place, header http.Header) http.Header {
+func (s *session) headerFor(at place, header http.Header) http.Header {
 	h := http.Header{"User-Agent": {userAgent}}
 	if at.trusted {
 		for name, values := range s.header {

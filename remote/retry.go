@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"sync/atomic"
 	"time"
 )
 
@@ -53,13 +52,6 @@ func (p pace) orReal() pace {
 	return p
 }
 
-// Tries makes the requests of one Open, each as often as it is worth it.
-type tries struct {
-	pace
-	ctx    context.Context // until Close
-	served atomic.Int64    // tries that brought what they were sent for
-}
-
 // retry calls try, which returns the number of bytes it brought, until it
 // succeeds, fails for good or has failed too often, which failed counts. A try that brings leastTry bytes
 // does not count, so the bytes still missing bound the number of tries. The next one
@@ -70,7 +62,7 @@ type tries struct {
 // Open meanwhile: at its limit it refuses some of many requests again and again. A host
 // that takes no connection is given up soon, unless it has served one before: then it
 // may be restarting.
-func (s *tries) retry(failed *int, try func() (int64, error)) error {
+func (s *session) retry(failed *int, try func() (int64, error)) error {
 	seen := s.served.Load()
 	for {
 		n, err := try()
@@ -136,7 +128,7 @@ type exchange struct {
 	answer io.ReadCloser // its body; nil: none yet
 }
 
-func (s *tries) exchange() *exchange {
+func (s *session) exchange() *exchange {
 	x := &exchange{stall: s.stall}
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
 	x.watch = time.AfterFunc(s.stall, func() { x.cancel(errStalled) })
