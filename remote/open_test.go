@@ -18,6 +18,8 @@ import (
 	"github.com/gosafetensors/safetensors/internal/testplatform"
 )
 
+const indexFile = "model.safetensors.index.json"
+
 func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 	s := newServer(t)
 	const data = 3000
@@ -47,7 +49,7 @@ func TestOpenCostsOneRequestOrTwo(t *testing.T) {
 // few bytes and little memory, without a secret in it, and no goroutine is left. The
 // ceilings leave room for the test server.
 func TestOpen(t *testing.T) {
-	const index = "/f/" + indexFile
+	const index, fp16 = "/f/" + indexFile, "/f/model.safetensors.index.fp16.json"
 	file := craft(64, 1000)
 	start, whole, size := "bytes=0-100007", fmt.Sprintf("bytes=0-%d", len(file)-1), fmt.Sprintf("bytes */%d", len(file))
 	answer := func(status int, header ...string) fault { return always(statusOf(status, header...)) }
@@ -193,6 +195,18 @@ func TestOpen(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}), requests: 2 * maxTries, text: "(tried 8 times)"}, // net/http tries again, too
 
+		{rule: "index, at the third try", path: index, file: shard("m.safetensors"), fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 1 { // it breaks
+				statusOf(200, "Content-Length", "100")(w, r)
+				io.WriteString(w, `{"weight_map"`)
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			return first(1, statusOf(503))(n, w, r)
+		}, ranges: []string{"", "", "", start}},
+		{rule: "index of a variant", path: fp16, file: shard("m.safetensors"), ranges: []string{"", start}},
+		{rule: "index of a variant, older name", path: "/f/model.fp16.safetensors.index.json", file: shard("m.safetensors"), ranges: []string{"", start}},
+		{rule: "other JSON", path: "/f/config.json", file: shard("m.safetensors"), as: new(*safetensors.FormatError), text: "header length"},
 		{rule: "index that is missing", path: index, is: fs.ErrNotExist, text: "status 404 Not Found, expected 200 OK"},
 		{rule: "index that is none", path: index, file: []byte("<html>"), as: new(*safetensors.FormatError), text: indexFile},
 		{rule: "shard above the index", path: index, file: shard("../other/model.safetensors"), as: new(*safetensors.FormatError), text: "other/model"},
@@ -225,6 +239,7 @@ func TestOpen(t *testing.T) {
 				if c.file != nil {
 					s.add(c.path, c.file)
 				}
+				s.add("/f/m.safetensors", file)
 				c.requests = max(c.requests, int64(len(c.ranges)), 1)
 				secret := strings.Replace(s.URL, "://", "://user:secret@", 1) + c.path + "?X-Amz-Signature=secret"
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -234,7 +249,11 @@ func TestOpen(t *testing.T) {
 				memory := testplatform.Allocated(func() { f, err = client.Open(ctx, secret) })
 				if c.text == "" {
 					require.NoError(t, err)
-					require.Equal(t, c.file[72:], bytesOf(must(f.Tensor("t"))))
+					want := c.file
+					if path.Ext(c.path) == ".json" {
+						want = file
+					}
+					require.Equal(t, want[72:], bytesOf(must(f.Tensor("t"))))
 					require.NoError(t, f.Close())
 				} else {
 					requireOpenError(t, err, s, c.path, c.text)
