@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"errors"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -216,50 +217,46 @@ func TestVersionStaysPinned(t *testing.T) {
 	require.Equal(t, "identity", s.requests[0].Header.Get("Accept-Encoding"))
 }
 
+// TestReadsPinTheVersion: reads see the file that was opened, or fail.
 func TestReadsPinTheVersion(t *testing.T) {
-	monday := time.Date(2025, 6, 2, 8, 0, 0, 0, time.UTC)
-	for _, c := range []struct {
-		name     string
+	type version struct {
 		etag     string
 		modified time.Time
-		change   func(s *server)
-		header   string // of requests after the first
+		longer   int
+	}
+	monday := time.Date(2025, 6, 2, 8, 0, 0, 0, time.UTC)
+	later := monday.Add(time.Second)
+	long := `"` + strings.Repeat("a", 10_000) + `"`
+	for _, c := range []struct {
+		name     string
+		was, now version
+		ignores  string // a field of requests
+		header   string // of the read
 		value    string
 		text     string // of the error; empty: the change goes unnoticed
 	}{
-		{name: "nothing changes", etag: `"v1"`, header: "If-Match", value: `"v1"`},
-		{name: "strong ETag", etag: `"v1"`, change: func(s *server) { s.etag = `"v2"` }, header: "If-Match", value: `"v1"`, text: "status 412 Precondition Failed"},
-		{name: "strong ETag on a server without preconditions", etag: `"v1"`, change: func(s *server) {
-			s.etag = `"v2"`
-			s.fault = ignoring("If-Match")
-		}, text: "ETag is `\"v2\"`, was `\"v1\"`"},
-		{name: "long ETag", etag: `"` + strings.Repeat("a", 10_000) + `"`, change: func(s *server) {
-			s.etag = `W/` + s.etag
-			s.fault = ignoring("If-Match")
-		}, text: "ETag is"},
-		{name: "weak ETag", etag: `W/"v1"`, change: func(s *server) { s.etag = `W/"v2"` }, header: "If-Match", text: "ETag is `W/\"v2\"`, was `W/\"v1\"`"},
-		{name: "same weak ETag, other date", etag: `W/"v1"`, modified: monday, change: func(s *server) {
-			s.modified = monday.Add(time.Second)
-			s.fault = ignoring("If-Unmodified-Since")
-		}, text: "Last-Modified is"},
-		{name: "same strong ETag, other date", etag: `"v1"`, modified: monday, change: func(s *server) { s.modified = monday.Add(time.Second) }},
-		{name: "date", modified: monday, change: func(s *server) { s.modified = monday.Add(time.Second) }, header: "If-Unmodified-Since", value: "Mon, 02 Jun 2025 08:00:00 GMT", text: "status 412"},
-		{name: "shorter", change: func(s *server) { s.files["/m"] = craft(100_100, 5) }, text: "it has 100113 bytes, had 103108"},
-		{name: "longer", change: func(s *server) { s.files["/m"] = craft(100_100, 5000) }, text: "it has 105108 bytes, had 103108"},
-		{name: "turned into a server without ranges", change: func(s *server) { s.fault = ignoring("Range") }, text: "does not support range requests"},
+		{"nothing changes", version{etag: `"v1"`}, version{etag: `"v1"`}, "", "If-Match", `"v1"`, ""},
+		{"strong ETag", version{etag: `"v1"`}, version{etag: `"v2"`}, "", "If-Match", `"v1"`, "status 412 Precondition Failed"},
+		{"strong ETag on a server without preconditions", version{etag: `"v1"`}, version{etag: `"v2"`}, "If-Match", "", "", "ETag is `\"v2\"`, was `\"v1\"`"},
+		{"long ETag", version{etag: long}, version{etag: `W/` + long}, "If-Match", "", "", "ETag is"},
+		{"weak ETag", version{etag: `W/"v1"`}, version{etag: `W/"v2"`}, "", "If-Match", "", "ETag is `W/\"v2\"`, was `W/\"v1\"`"},
+		{"same weak ETag, other date", version{`W/"v1"`, monday, 0}, version{`W/"v1"`, later, 0}, "If-Unmodified-Since", "", "", "Last-Modified is"},
+		{"same strong ETag, other date", version{`"v1"`, monday, 0}, version{`"v1"`, later, 0}, "", "", "", ""},
+		{"date", version{modified: monday}, version{modified: later}, "", "If-Unmodified-Since", "Mon, 02 Jun 2025 08:00:00 GMT", "status 412"},
+		{"shorter", version{}, version{longer: -2995}, "", "", "", "it has 100113 bytes, had 103108"},
+		{"longer", version{}, version{longer: 2000}, "", "", "", "it has 105108 bytes, had 103108"},
+		{"turned into a server without ranges", version{}, version{}, "Range", "", "", "does not support range requests"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
-			s.etag, s.modified = c.etag, c.modified
+			s.etag, s.modified = c.was.etag, c.was.modified
 			client, _ := newClient()
 			tensor := openTensor(t, client, s.add("/m", craft(100_100, 3000)))
-			if c.change != nil {
-				c.change(s)
-			}
+			s.etag, s.modified, s.fault = c.now.etag, c.now.modified, ignoring(c.ignores)
+			s.add("/m", craft(100_100, 3000+c.now.longer))
 			_, err := safetensors.Append[byte](nil, tensor)
-			last := s.requests[len(s.requests)-1]
 			if c.header != "" {
-				require.Equal(t, c.value, last.Header.Get(c.header))
+				require.Equal(t, c.value, s.requests[len(s.requests)-1].Header.Get(c.header))
 			}
 			if c.text == "" {
 				require.NoError(t, err)
@@ -267,9 +264,7 @@ func TestReadsPinTheVersion(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.text)
 			require.Less(t, len(err.Error()), 1000)
-			if c.text != "does not support range requests" {
-				require.ErrorIs(t, err, ErrChanged)
-			}
+			require.Equal(t, c.ignores != "Range", errors.Is(err, ErrChanged))
 		})
 	}
 }
