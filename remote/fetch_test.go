@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -309,17 +308,11 @@ func TestBusyServer(t *testing.T) {
 		}))
 		require.Equal(t, served, s.served.Load())
 	}
-	require.True(t, busyStatus(t, 429))
-	require.True(t, busyStatus(t, 503))
-	require.False(t, busyStatus(t, 500))
-}
-
-// busyStatus reports whether an answer of that status says that the server is busy.
-func busyStatus(t *testing.T, status int) bool {
-	var failure *temporary
-	resp := &http.Response{StatusCode: status, Status: http.StatusText(status), Request: &http.Request{URL: new(url.URL)}, Body: http.NoBody}
-	require.ErrorAs(t, statusError(resp, http.StatusOK), &failure)
-	return failure.busy
+	for status, busy := range map[int]bool{429: true, 503: true, 500: false} {
+		failure := new(temporary)
+		require.ErrorAs(t, statusError(&http.Response{StatusCode: status}, http.StatusOK), &failure)
+		require.Equal(t, busy, failure.busy)
+	}
 }
 
 func TestContextEndsAll(t *testing.T) {
@@ -399,37 +392,6 @@ func TestParseContentRange(t *testing.T) {
 		require.Equal(t, want != nil, ok, text)
 		if ok {
 			require.Equal(t, *want, r, text)
-		}
-	}
-}
-
-func TestReadAtKeepsItsContract(t *testing.T) {
-	s := newServer(t)
-	file := craft(100_000, 1000)
-	client, _ := newClient()
-	o := openObject(t, client, s.add("/m", file))
-	size := int64(len(file))
-	for _, c := range []struct {
-		name   string
-		off    int64
-		length int
-		n      int
-		err    error
-	}{
-		{"inside", 5, 10, 10, nil},
-		{"to the end", size - 10, 10, 10, nil},
-		{"over the end", size - 10, 20, 10, io.EOF},
-		{"at the end", size, 1, 0, io.EOF},
-		{"after the end", size + 1, 1, 0, io.EOF},
-		{"nothing", 5, 0, 0, nil},
-		{"before the start", -1, 5, 0, errNegative},
-	} {
-		p := make([]byte, c.length)
-		n, err := o.ReadAt(p, c.off)
-		require.Equal(t, c.n, n, c.name)
-		require.Equal(t, c.err, err, c.name)
-		if n > 0 {
-			require.Equal(t, file[c.off:][:n], p[:n], c.name)
 		}
 	}
 }

@@ -40,11 +40,20 @@ func TestFS(t *testing.T) {
 			s.reset(nil)
 			must(f.ReadAt(make([]byte, min(size, firstRead)), 0))
 			require.Empty(t, s.ranges(), "the first bytes are here")
-			for _, off := range []int{0, firstRead - 1, firstRead, size - 1, size} {
-				if got := make([]byte, 1000); off >= 0 && off <= size {
+			for _, off := range []int{0, firstRead - 1, firstRead, size - 10, size - 1, size, size + 1} {
+				for _, length := range []int{0, 1, 10, 1000} {
+					got := make([]byte, length)
 					n, err := f.ReadAt(got, int64(off))
-					require.Equal(t, data[off:min(size, off+1000)], got[:n])
-					require.Equal(t, n < len(got), err == io.EOF)
+					if off < 0 {
+						require.Equal(t, errNegative, err)
+						continue
+					}
+					require.Equal(t, data[min(size, off):min(size, off+length)], got[:n])
+					if n < length {
+						require.Equal(t, io.EOF, err)
+					} else {
+						require.NoError(t, err)
+					}
 				}
 			}
 			s.reset(nil)
