@@ -214,19 +214,6 @@ func TestReadFile(t *testing.T) {
 	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "file:///etc/passwd")), "safetensors: ")
 }
 
-// An endingTransport panics, or ends its goroutine, from some request on.
-type endingTransport struct {
-	left atomic.Int64
-	end  func()
-}
-
-func (e *endingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if e.left.Add(-1) < 0 {
-		e.end()
-	}
-	return http.DefaultTransport.RoundTrip(req)
-}
-
 // TestTransportThatEnds lets the transport panic or call runtime.Goexit in the
 // middle of many reads: each of them ends, and Close returns.
 func TestTransportThatEnds(t *testing.T) {
@@ -238,9 +225,13 @@ func TestTransportThatEnds(t *testing.T) {
 	}
 	s.add("/m", encode(tensors, nil))
 	for _, end := range []func(){func() { panic("boom") }, runtime.Goexit} {
-		transport := &endingTransport{end: end}
-		transport.left.Store(2)
-		client := &Client{HTTP: &http.Client{Transport: transport}}
+		var sent atomic.Int64
+		client := &Client{HTTP: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if sent.Add(1) > 2 {
+				end()
+			}
+			return http.DefaultTransport.RoundTrip(r)
+		})}}
 		f := must(client.Open(t.Context(), s.URL+"/m"))
 		var all sync.WaitGroup
 		for i := range 20 {
