@@ -2,6 +2,8 @@ package hub
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -59,67 +61,57 @@ func newCache(t *testing.T) string {
 func TestCacheDir(t *testing.T) {
 	cache := newCache(t)
 	setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache})
-	for _, c := range []struct {
-		name, repo, revision, commit string
-	}{
-		{"main by default", "owner/name", "", commitTwo},
-		{"branch", "owner/name", "main", commitTwo},
-		{"branch with slashes", "owner/name", "refs/pr/1", commitOne},
-		{"branch whose file ends in a newline", "owner/name", "edited", commitOne},
-		{"branch whose file has 1 KiB", "owner/name", "padded", commitOne},
-		{"commit", "owner/name", commitOne, commitOne},
-		{"repository without an owner", "gpt2", commitOne, commitOne},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := must(CacheDir(c.repo, c.revision))
-			of := must((&Client{Endpoint: "https://mirror.test"}).CacheDir(c.repo, c.revision))
-			require.Equal(t, dir, of, "the cache is one for all endpoints")
-			folder := "models--" + strings.ReplaceAll(c.repo, "/", "--")
-			require.Equal(t, filepath.Join(cache, folder, "snapshots", c.commit), dir)
-			f := must(safetensors.Open(dir))
-			require.NoError(t, f.Close())
-		})
-	}
-}
-
-func TestCacheDirRefuses(t *testing.T) {
-	cache := newCache(t)
-	setEnvironment(t, t.TempDir(), map[string]string{"HF_HUB_CACHE": cache})
-	missing := func(elements ...string) string { return filepath.Join(append([]string{cache}, elements...)...) }
+	at := func(elements ...string) string { return filepath.Join(append([]string{cache}, elements...)...) }
+	const notNamed = "does not name a repository"
 	for _, c := range []struct {
 		name, repo, revision string
-		is                   error
-		text                 string
+		commit               string // of the directory
+		missing              string // in the error, which is fs.ErrNotExist
+		text                 string // of another error
 	}{
-		{"repository that is missing", "owner/other", "", fs.ErrNotExist, missing("models--owner--other", "refs", "main")},
-		{"revision that is missing", "owner/name", "v1", fs.ErrNotExist, missing("models--owner--name", "refs", "v1")},
-		{"commit that is missing", "gpt2", commitTwo, fs.ErrNotExist, missing("models--gpt2", "snapshots", commitTwo)},
-		{"commit of a branch that is missing", "owner/name", "gone", fs.ErrNotExist, missing("models--owner--name", "snapshots", "ffff")},
-		{"branch whose file has more than 1 KiB", "owner/name", "long", nil, "it has more than 1024 bytes"},
-		{"repository that goes up", "..", "", nil, "does not name a repository"},
-		{"repository that goes down and up", "a/../..", "", nil, "does not name a repository"},
-		{"absolute repository", "/owner/name", "", nil, "does not name a repository"},
-		{"no repository", "", "", nil, "does not name a repository"},
-		{"revision that goes up", "owner/name", "../../../elsewhere", nil, "does not name a repository"},
-		{"absolute revision", "owner/name", "/etc/passwd", nil, "does not name a repository"},
-		{"repository with a NUL", "a\x00b", "", nil, "invalid"},
-		{"revision with a NUL", "owner/name", "a\x00b", nil, "invalid"},
-		{"empty commit", "owner/name", "bad-0", nil, "invalid"},
-		{"commit that is the folder itself", "owner/name", "bad-1", nil, "invalid"},
-		{"commit that is the folder above", "owner/name", "bad-2", nil, "invalid"},
-		{"commit elsewhere", "owner/name", "bad-18", nil, "invalid"},
-		{"absolute commit", "owner/name", "bad-10", nil, "invalid"},
-		{"commit with a NUL", "owner/name", "bad-3", nil, "invalid"},
+		{"main by default", "owner/name", "", commitTwo, "", ""},
+		{"branch", "owner/name", "main", commitTwo, "", ""},
+		{"branch with slashes", "owner/name", "refs/pr/1", commitOne, "", ""},
+		{"branch whose file ends in a newline", "owner/name", "edited", commitOne, "", ""},
+		{"branch whose file has 1 KiB", "owner/name", "padded", commitOne, "", ""},
+		{"commit", "owner/name", commitOne, commitOne, "", ""},
+		{"repository without an owner", "gpt2", commitOne, commitOne, "", ""},
+
+		{"repository that is missing", "owner/other", "", "", at("models--owner--other", "refs", "main"), ""},
+		{"revision that is missing", "owner/name", "v1", "", at("models--owner--name", "refs", "v1"), ""},
+		{"commit that is missing", "gpt2", commitTwo, "", at("models--gpt2", "snapshots", commitTwo), ""},
+		{"commit of a branch that is missing", "owner/name", "gone", "", at("models--owner--name", "snapshots", "ffff"), ""},
+		{"branch whose file has more than 1 KiB", "owner/name", "long", "", "", "it has more than 1024 bytes"},
+		{"repository that goes up", "..", "", "", "", notNamed},
+		{"repository that goes down and up", "a/../..", "", "", "", notNamed},
+		{"absolute repository", "/owner/name", "", "", "", notNamed},
+		{"no repository", "", "", "", "", notNamed},
+		{"revision that goes up", "owner/name", "../../../elsewhere", "", "", notNamed},
+		{"absolute revision", "owner/name", "/etc/passwd", "", "", notNamed},
+		{"repository with a NUL", "a\x00b", "", "", "", "invalid"},
+		{"revision with a NUL", "owner/name", "a\x00b", "", "", "invalid"},
+		{"empty commit", "owner/name", "bad-0", "", "", "invalid"},
+		{"commit that is the folder itself", "owner/name", "bad-1", "", "", "invalid"},
+		{"commit that is the folder above", "owner/name", "bad-2", "", "", "invalid"},
+		{"commit elsewhere", "owner/name", "bad-18", "", "", "invalid"},
+		{"absolute commit", "owner/name", "bad-10", "", "", "invalid"},
+		{"commit with a NUL", "owner/name", "bad-3", "", "", "invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir, err := CacheDir(c.repo, c.revision)
-			require.Empty(t, dir)
-			require.ErrorContains(t, err, "safetensors: ")
-			require.ErrorContains(t, err, c.text)
-			if c.is != nil {
-				require.ErrorIs(t, err, c.is)
-				require.ErrorContains(t, err, fmt.Sprintf("%q at revision", c.repo))
+			of, _ := (&Client{Endpoint: "https://mirror.test"}).CacheDir(c.repo, c.revision)
+			require.Equal(t, dir, of, "the cache is one for all endpoints")
+			if c.commit == "" {
+				require.Empty(t, dir)
+				require.ErrorContains(t, err, "safetensors: ")
+				require.ErrorContains(t, err, cmp.Or(c.text, c.missing))
+				require.Equal(t, c.missing != "", errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), fmt.Sprintf("%q at revision", c.repo)))
+				return
 			}
+			require.NoError(t, err)
+			require.Equal(t, at("models--"+strings.ReplaceAll(c.repo, "/", "--"), "snapshots", c.commit), dir)
+			f := must(safetensors.Open(dir))
+			require.NoError(t, f.Close())
 		})
 	}
 }

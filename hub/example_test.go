@@ -62,35 +62,26 @@ func ExampleOpen() {
 	// map[F32:24]
 }
 
+// A component of a pipeline, in many shards.
 func ExampleOpenFile() {
+	const unet = "owner/pipeline/resolve/main/unet/diffusion_pytorch_model"
 	server := serve(fstest.MapFS{
-		"owner/pipeline/resolve/main/vae/diffusion_pytorch_model.safetensors": file("decoder"),
-		"owner/pipeline/resolve/main/unet/diffusion_pytorch_model.safetensors.index.json": {Data: []byte(`{"weight_map":{
+		unet + ".safetensors.index.json": {Data: []byte(`{"weight_map":{
 			"down": "diffusion_pytorch_model-00001-of-00002.safetensors",
 			"up": "diffusion_pytorch_model-00002-of-00002.safetensors"}}`)},
-		"owner/pipeline/resolve/main/unet/diffusion_pytorch_model-00001-of-00002.safetensors": file("down"),
-		"owner/pipeline/resolve/main/unet/diffusion_pytorch_model-00002-of-00002.safetensors": file("up"),
+		unet + "-00001-of-00002.safetensors": file("down"),
+		unet + "-00002-of-00002.safetensors": file("up"),
 	})
 	defer server.Close()
 	client := &hub.Client{Endpoint: server.URL} // without it, the Hugging Face Hub
 
-	for _, name := range []string{
-		"vae/diffusion_pytorch_model.safetensors",
-		"unet/diffusion_pytorch_model.safetensors.index.json",
-	} {
-		f, err := client.OpenFile(context.Background(), "owner/pipeline", "main", name)
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer f.Close()
-		for tensor := range f.Tensors() {
-			fmt.Println(name, tensor)
-		}
+	f, err := client.OpenFile(context.Background(), "owner/pipeline", "main", "unet/diffusion_pytorch_model.safetensors.index.json")
+	if err != nil {
+		log.Fatal(err)
 	}
-	// Output:
-	// vae/diffusion_pytorch_model.safetensors decoder
-	// unet/diffusion_pytorch_model.safetensors.index.json down
-	// unet/diffusion_pytorch_model.safetensors.index.json up
+	defer f.Close()
+	fmt.Println(f)
+	// Output: 2 tensors, 96 bytes
 }
 
 // A model that the Python tools have downloaded is opened without a request.

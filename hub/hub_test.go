@@ -2,6 +2,7 @@ package hub
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -72,8 +73,8 @@ func TestOpenKeepsToACommit(t *testing.T) {
 	}
 }
 
-// TestSingleFileKeepsToACommit: when a signed URL has expired, the file of the same
-// commit is asked for again.
+// TestSingleFileKeepsToACommit: when a signed URL of another host has expired, the file of the
+// same commit is asked for again. The token goes to the hub only.
 func TestSingleFileKeepsToACommit(t *testing.T) {
 	hub, cdn := newServer(t), newServer(t)
 	file := craft(100_000, 10)
@@ -84,6 +85,7 @@ func TestSingleFileKeepsToACommit(t *testing.T) {
 		return true
 	}
 	client := newClient(t, hub.URL)
+	client.Token = "secret\r\n"
 	f := must(client.OpenFile(t.Context(), "o/n", "", "a b%2F/c.safetensors"))
 	defer f.Close()
 	cdn.fault = statusOf(2, 403) // the second request
@@ -92,6 +94,14 @@ func TestSingleFileKeepsToACommit(t *testing.T) {
 	require.Len(t, hub.requests, 2)
 	require.Equal(t, "/o/n/resolve/main/a%20b%252F/c.safetensors", hub.requests[0].URL.EscapedPath())
 	require.Equal(t, "/o/n/resolve/"+commitOne+"/a%20b%252F/c.safetensors", hub.requests[1].URL.EscapedPath())
+	require.Len(t, cdn.requests, 3)
+	for _, r := range slices.Concat(hub.requests, cdn.requests) {
+		want := []string{"Bearer secret"}
+		if r.Host == cdn.Listener.Addr().String() {
+			want = nil
+		}
+		require.Equal(t, want, r.Header["Authorization"])
+	}
 }
 
 // TestRenamedKeepsToACommit: a renamed repository redirects, and remote goes on with the URL that
@@ -129,61 +139,79 @@ func TestRenamedKeepsToACommit(t *testing.T) {
 	}
 }
 
+// TestOpenRefuses has refusals of Open and, for rows with a file, of OpenFile.
 func TestOpenRefuses(t *testing.T) {
 	index := func(shard string) []byte { return []byte(`{"weight_map":{"t":"` + shard + `"}}`) }
-	var broken *safetensors.FormatError
+	broken := new(*safetensors.FormatError)
+	const noRepository, noFile = "does not name a repository", "does not name a file"
 	for _, c := range []struct {
 		name           string
-		repo, revision string
-		index          []byte
+		repo, revision string // default: o/n, main
+		file           string
+		index          []byte // at the file, or at the index of Open
 		fault          func(int, http.ResponseWriter, *http.Request) bool
-		is             error
-		as             any
+		requests       int
+		is             any // an error, or what it can be assigned to
 		text           string
 	}{
-		{name: "neither file", is: fs.ErrNotExist,
+		{name: "neither file", requests: 2, is: fs.ErrNotExist,
 			text: "safetensors: open o/n at revision main: it has no model.safetensors, and open http://"},
-		{name: "revision that is missing", revision: "v1", fault: statusOf(2, 404, "X-Error-Message", "Invalid rev id: v1"), is: fs.ErrNotExist,
+		{name: "revision that is missing", revision: "v1", fault: statusOf(2, 404, "X-Error-Message", "Invalid rev id: v1"), requests: 2, is: fs.ErrNotExist,
 			text: `model.safetensors.index.json: status 404 Not Found, expected 200 OK ("Invalid rev id: v1")`},
 		{name: "no permission for the index", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
-			return statusOf(2, []int{404, 403, 0}[n])(n, w, r)
-		}, is: fs.ErrPermission, text: indexFile + ": status 403"},
-		{name: "no permission", fault: statusOf(1, 401, "X-Error-Message", "Repository not found"), is: fs.ErrPermission, text: "Repository not found"},
-		{name: "not an index", index: []byte("<html>"), as: &broken, text: indexFile},
-		{name: "shard outside of the repository", index: index("../../../other/repo/resolve/main/model.safetensors"), as: &broken, text: "other/repo"},
-		{name: "shard at another host", index: index("//127.0.0.1/x.safetensors"), as: &broken, text: "127.0.0.1"},
-		{name: "shard that is missing", index: index("x.safetensors"), is: fs.ErrNotExist, text: `shard "x.safetensors"`},
-		{name: "repository that goes up", repo: "..", text: "does not name a repository"},
-		{name: "repository with an empty element", repo: "a//b", text: "does not name a repository"},
-		{name: "repository, absolute", repo: "/a/b", text: "does not name a repository"},
-		{name: "no repository", repo: ".", text: "does not name a repository"},
-		{name: "revision that goes up", revision: "..", text: "does not name a repository"},
+			return statusOf(2, []int{404, 403}[n])(n, w, r)
+		}, requests: 2, is: fs.ErrPermission, text: indexFile + ": status 403"},
+		{name: "no permission", fault: statusOf(1, 401, "X-Error-Message", "Repository not found"), requests: 1, is: fs.ErrPermission, text: "Repository not found"},
+		{name: "not an index", index: []byte("<html>"), requests: 2, is: broken, text: indexFile},
+		{name: "shard outside of the repository", index: index("../../../other/repo/resolve/main/model.safetensors"), requests: 2, is: broken, text: "other/repo"},
+		{name: "shard at another host", index: index("//127.0.0.1/x.safetensors"), requests: 2, is: broken, text: "127.0.0.1"},
+		{name: "shard that is missing", index: index("x.safetensors"), requests: 3, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
+		{name: "repository that goes up", repo: "..", text: noRepository},
+		{name: "repository with an empty element", repo: "a//b", text: noRepository},
+		{name: "repository, absolute", repo: "/a/b", text: noRepository},
+		{name: "no repository", repo: ".", text: noRepository},
+		{name: "no repository of a file", repo: "../n", file: modelFile, text: noRepository},
+		{name: "revision that goes up", revision: "..", text: noRepository},
+
+		{name: "the folder", file: ".", text: `"." ` + noFile},
+		{name: "absolute", file: "/model.safetensors", text: noFile},
+		{name: "above", file: "unet/../../x", text: noFile},
+		{name: "not clean", file: "unet//x", text: noFile},
+		{name: "folder", file: "unet/", text: noFile},
+		{name: "missing", file: "a/b", requests: 1, is: fs.ErrNotExist, text: "/o/n/resolve/main/a/b: bytes 0-100007: status 404"},
+		{name: "missing index", file: "a/b.index.json", requests: 1, is: fs.ErrNotExist, text: "/o/n/resolve/main/a/b.index.json: status 404"},
+		{name: "shard above the index", file: "unet/up.index.json", index: index("../model.safetensors"), requests: 1, is: broken, text: "../model.safetensors"},
+		{name: "missing shard", file: "unet/lacks.index.json", index: index("x.safetensors"), requests: 2, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
+		{name: "HTML page", file: "page", index: []byte("<!DOCTYPE html><html></html>"), requests: 1, is: broken, text: "HTML page"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
 			s.fault = c.fault
 			if c.index != nil {
-				s.add("/o/n/resolve/main/"+indexFile, c.index)
+				s.add("/o/n/resolve/main/"+cmp.Or(c.file, indexFile), c.index)
 			}
-			if c.repo == "" {
-				c.repo = "o/n"
+			client, repo := newClient(t, s.URL), cmp.Or(c.repo, "o/n")
+			_, err := client.Open(t.Context(), repo, c.revision)
+			if c.file != "" {
+				s.requests = nil
+				_, err = client.OpenFile(t.Context(), repo, c.revision, c.file)
 			}
-			client := newClient(t, s.URL)
-			_, err := client.Open(t.Context(), c.repo, c.revision)
+			require.ErrorContains(t, err, "safetensors: ")
 			require.ErrorContains(t, err, c.text)
-			if c.is != nil {
-				require.ErrorIs(t, err, c.is)
+			if is, ok := c.is.(error); ok {
+				require.ErrorIs(t, err, is)
+			} else if c.is != nil {
+				require.ErrorAs(t, err, c.is)
 			}
-			if c.as != nil {
-				require.ErrorAs(t, err, c.as)
-			}
+			require.Len(t, s.requests, c.requests)
 			for _, r := range s.requests {
-				require.Regexp(t, "^/o/n/resolve/(main|v1)/[^/]*$", r.URL.Path)
+				require.Regexp(t, "^/o/n/resolve/(main|v1)/(a/|unet/)?[^/]*$", r.URL.Path)
 			}
 			require.LessOrEqual(t, strings.Count(err.Error(), s.URL), 2)
 			require.NotContains(t, err.Error(), "\n", "one error")
 		})
 	}
+	require.ErrorContains(t, errorOf(new(Client).OpenFile(t.Context(), "o/n", "", "")), `"" `+noFile)
 }
 
 func TestOpenFile(t *testing.T) {
@@ -223,47 +251,4 @@ func TestOpenFile(t *testing.T) {
 			require.ElementsMatch(t, c.requests, requests)
 		})
 	}
-}
-
-func TestOpenFileRefuses(t *testing.T) {
-	s := newServer(t)
-	s.add("/o/n/resolve/main/unet/up.index.json", []byte(`{"weight_map":{"t":"../model.safetensors"}}`))
-	s.add("/o/n/resolve/main/unet/lacks.index.json", []byte(`{"weight_map":{"t":"x.safetensors"}}`))
-	s.add("/o/n/resolve/main/page", []byte("<!DOCTYPE html><html></html>"))
-	client := newClient(t, s.URL)
-	var broken *safetensors.FormatError
-	for _, c := range []struct {
-		name, file string
-		is         error
-		as         any
-		text       string
-		requests   int
-	}{
-		{name: "no name", text: `"" does not name a file`},
-		{name: "the folder", file: ".", text: `"." does not name a file`},
-		{name: "absolute", file: "/model.safetensors", text: "does not name a file"},
-		{name: "above", file: "unet/../../x", text: "does not name a file"},
-		{name: "not clean", file: "unet//x", text: "does not name a file"},
-		{name: "folder", file: "unet/", text: "does not name a file"},
-		{name: "missing", file: "a/b", is: fs.ErrNotExist, text: "open " + s.URL + "/o/n/resolve/main/a/b: bytes 0-100007: status 404", requests: 1},
-		{name: "missing index", file: "a/b.index.json", is: fs.ErrNotExist, text: "open " + s.URL + "/o/n/resolve/main/a/b.index.json: status 404", requests: 1},
-		{name: "shard above the index", file: "unet/up.index.json", as: &broken, text: "../model.safetensors", requests: 1},
-		{name: "missing shard", file: "unet/lacks.index.json", is: fs.ErrNotExist, text: `shard "x.safetensors"`, requests: 2},
-		{name: "HTML page", file: "page", as: &broken, text: "HTML page", requests: 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s.requests = nil
-			_, err := client.OpenFile(t.Context(), "o/n", "", c.file)
-			require.ErrorContains(t, err, "safetensors: ")
-			require.ErrorContains(t, err, c.text)
-			if c.is != nil {
-				require.ErrorIs(t, err, c.is)
-			}
-			if c.as != nil {
-				require.ErrorAs(t, err, c.as)
-			}
-			require.Len(t, s.requests, c.requests)
-		})
-	}
-	require.ErrorContains(t, errorOf(client.OpenFile(t.Context(), "../n", "", modelFile)), "does not name a repository")
 }
