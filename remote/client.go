@@ -70,13 +70,10 @@ func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
 		return nil, prefix.Add(err)
 	}
 	data, err := download(s, u)
-	if err == nil && len(data) == maxIndex {
-		err = fmt.Errorf("it has more than %d bytes", maxIndex-1)
+	if len(data) > maxDownload {
+		return nil, prefix.Add(openError(u, fmt.Errorf("it has more than %d bytes", maxDownload)))
 	}
-	if err != nil {
-		return nil, prefix.Add(openError(u, err))
-	}
-	return data, nil
+	return data, prefix.Add(err)
 }
 
 // A session is what all requests of one Open share.
@@ -144,7 +141,7 @@ func openFile(s *session, u *url.URL) (*safetensors.File, error) {
 func openShards(s *session, u *url.URL) (*safetensors.File, error) {
 	index, err := download(s, u)
 	if err != nil {
-		return nil, openError(u, err)
+		return nil, err
 	}
 	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
 		return openFile(s, u.ResolveReference(&url.URL{Path: shard}))
@@ -155,11 +152,12 @@ func openShards(s *session, u *url.URL) (*safetensors.File, error) {
 	return f, nil
 }
 
-// maxIndex exceeds by one the limit of safetensors.OpenShards, whose error tells it.
-const maxIndex = 64<<20 + 1
+// maxDownload limits what is read whole. It is the limit of safetensors.OpenShards, whose
+// error tells it.
+const maxDownload = 64 << 20
 
-// download downloads the file at a URL, up to maxIndex bytes of it. It asks for no
-// compression: 64 KiB could become all of them.
+// download downloads the file at a URL, or the first maxDownload+1 bytes of a longer one. It
+// asks for no compression: 64 KiB could become all of them.
 func download(s *session, u *url.URL) (data []byte, err error) {
 	at := place{url: u, trusted: true}
 	err = s.retry(new(int), func() (int64, error) { // 0: the next try starts over
@@ -177,11 +175,11 @@ func download(s *session, u *url.URL) (data []byte, err error) {
 		if err := checkEncoding(resp); err != nil {
 			return 0, err
 		}
-		data, err = io.ReadAll(io.LimitReader(body, maxIndex))
+		data, err = io.ReadAll(io.LimitReader(body, maxDownload+1))
 		return 0, x.cause(err)
 	})
 	if err != nil {
-		return nil, getError(at.url, err)
+		return nil, openError(u, getError(at.url, err))
 	}
 	return data, nil
 }

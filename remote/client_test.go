@@ -209,7 +209,7 @@ func TestReadFile(t *testing.T) {
 
 	s.fault = nil
 	require.ErrorIs(t, errorOf(client.ReadFile(t.Context(), s.URL+"/none.json")), fs.ErrNotExist)
-	s.add("/large", make([]byte, maxIndex))
+	s.add("/large", make([]byte, maxDownload+1))
 	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), s.URL+"/large")), "it has more than 67108864 bytes")
 	require.ErrorContains(t, errorOf(client.ReadFile(t.Context(), "file:///etc/passwd")), "safetensors: ")
 }

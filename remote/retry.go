@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,9 +47,7 @@ func (p pace) orReal() pace {
 	if p.pause == nil {
 		p.pause = pause
 	}
-	if p.stall == 0 {
-		p.stall = stallTimeout
-	}
+	p.stall = cmp.Or(p.stall, stallTimeout)
 	return p
 }
 
