@@ -35,13 +35,24 @@ func writeShards(t *testing.T, dir string) map[string]safetensors.Tensor {
 	return tensors
 }
 
+// serve serves until the test ends.
+func serve(t *testing.T, handler http.HandlerFunc) (url string) {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 // startHub serves a folder as a web server, and as the repository owner/name of a hub
 // at the revisions main, v2 and refs/pr/1.
 func startHub(t *testing.T, dir string) (url string, requests func() []string) {
+	return startHubAt(t, dir, commit)
+}
+
+func startHubAt(t *testing.T, dir, commit string) (url string, requests func() []string) {
 	var mu sync.Mutex
 	var log []string
 	files := http.FileServer(http.Dir(dir))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url = serve(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		log = append(log, r.URL.EscapedPath())
 		mu.Unlock()
@@ -57,16 +68,15 @@ func startHub(t *testing.T, dir string) (url string, requests func() []string) {
 		}
 		r.URL.Path = strings.Replace(r.URL.Path, "/owner/name/resolve/"+commit+"/", "/", 1)
 		files.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
+	})
 	for name, value := range map[string]string{
-		"HF_ENDPOINT": server.URL, "HF_HOME": t.TempDir(), "HF_HUB_CACHE": "", "HF_TOKEN": "token", "HUGGINGFACE_HUB_CACHE": "",
+		"HF_ENDPOINT": url, "HF_HOME": t.TempDir(), "HF_HUB_CACHE": "", "HF_TOKEN": "token", "HUGGINGFACE_HUB_CACHE": "",
 		"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
 		"HTTP_PROXY": "", "HTTPS_PROXY": "", "http_proxy": "", "https_proxy": "",
 	} {
 		t.Setenv(name, value)
 	}
-	return server.URL, func() []string {
+	return url, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
 		taken := log

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,9 +69,7 @@ func TestCompleteLocal(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeShards(t, "repo")
 	url, requests := startHub(t, "repo")
-	bucketServer := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { require.Fail(t, "a request") }))
-	t.Cleanup(bucketServer.Close)
-	t.Setenv("AWS_ENDPOINT_URL_S3", bucketServer.URL)
+	t.Setenv("AWS_ENDPOINT_URL_S3", serve(t, func(http.ResponseWriter, *http.Request) { require.Fail(t, "a request") }))
 	sources := []string{"hf://owner/name", "hf://owner/name/model.safetensors", url + "/model.safetensors.index.json", "s3://bucket/repo?region=x", "-", "nonsense://x"}
 	if mkfifo, err := exec.LookPath("mkfifo"); err == nil {
 		require.NoError(t, exec.Command(mkfifo, "pipe").Run())

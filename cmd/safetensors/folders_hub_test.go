@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,17 +25,12 @@ type folderHub struct {
 	fault      func(http.ResponseWriter, *http.Request) bool // reports whether it has answered; of the other host
 }
 
-func startFolderHub(t *testing.T, dir string) *folderHub {
+func startFolderHub(t *testing.T, dir string, sizes bool) *folderHub {
 	t.Helper()
-	h := &folderHub{dir: dir}
+	h := &folderHub{dir: dir, sizes: sizes}
 	startHub(t, ".") // for the environment
-	serve := func(handler http.HandlerFunc) string {
-		server := httptest.NewServer(handler)
-		t.Cleanup(server.Close)
-		return server.URL
-	}
-	h.files = serve(h.content)
-	t.Setenv("HF_ENDPOINT", serve(h.hub))
+	h.files = serve(t, h.content)
+	t.Setenv("HF_ENDPOINT", serve(t, h.hub))
 	return h
 }
 
@@ -46,10 +40,7 @@ func (h *folderHub) hub(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer token":
 		http.Error(w, "no", http.StatusUnauthorized)
 	case strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/"):
-		h.mu.Lock()
-		sizes := h.sizes
-		h.mu.Unlock()
-		listRepository(w, h.dir, commit, sizes)
+		listRepository(w, h.dir, commit, h.sizes)
 	case !file:
 		http.NotFound(w, r)
 	case strings.HasSuffix(name, ".safetensors"):
@@ -124,10 +115,7 @@ func testCopyRepository(t *testing.T, sizes bool) {
 	for name, text := range map[string]string{"1_Pooling/config.json": "{}\n", "tokenizer.json": `{"a":1}`, ".gitattributes": "*", "onnx/model.onnx": "x"} {
 		write(t, "repo/"+name, text)
 	}
-	h := startFolderHub(t, "repo")
-	h.mu.Lock()
-	h.sizes = sizes
-	h.mu.Unlock()
+	h := startFolderHub(t, "repo", sizes)
 	files := []string{"/model-00001-of-00003.safetensors", "/model-00002-of-00003.safetensors", "/model-00003-of-00003.safetensors"}
 	for _, src := range []string{"hf://owner/name", "hf://owner/name/model.safetensors.index.json"} {
 		dst := filepath.Base(src) + "-copy"
@@ -197,7 +185,7 @@ func refuses(name string) func(http.ResponseWriter, *http.Request) bool {
 func TestContinueRepository(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want := writeFolder(t, "repo", 0)
-	h := startFolderHub(t, "repo")
+	h := startFolderHub(t, "repo", false)
 	const second = "/model-00002-of-00003.safetensors"
 	refuse := refuses(second)
 	for _, damaged := range []bool{false, true} {
@@ -225,7 +213,7 @@ func TestContinueRepository(t *testing.T) {
 func TestContinueURL(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want := writeFolder(t, "web", 0)
-	h := startFolderHub(t, "web")
+	h := startFolderHub(t, "web", false)
 	const second = "/model-00002-of-00003.safetensors"
 	args := []string{"cp", h.files + "/model.safetensors.index.json", "copy"}
 	begin := func() {
@@ -271,7 +259,7 @@ func TestCopyPipelinePart(t *testing.T) {
 	write(t, "repo/unet/config.json", "{}\n")
 	write(t, "repo/unet/diffusion_pytorch_model.safetensors", one)
 	write(t, "repo/unet/diffusion_pytorch_model.fp16.safetensors", two)
-	h := startFolderHub(t, "repo")
+	h := startFolderHub(t, "repo", false)
 	succeeds(t, "cp", "hf://owner/name/unet", "unet", "--with-files")
 	require.Len(t, h.taken(nil), 1)
 	require.Equal(t, map[string]string{"config.json": "{}\n", "diffusion_pytorch_model.safetensors": one}, tree(t, "unet"))

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,11 +59,9 @@ func TestVerifyHub(t *testing.T) {
 		require.Equal(t, "README.md: OK\n", succeeds(t, "verify", "model", "--hub", "owner/name"+revision))
 		require.Equal(t, []string{"/hub/api/models/owner/name/revision/" + request}, requests())
 	}
-	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	t.Setenv("HF_ENDPOINT", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"sha":%q,"siblings":[{"rfilename":"README.md","blobId":"../x","size":0}]}`, commit)
 	}))
-	defer strange.Close()
-	t.Setenv("HF_ENDPOINT", strange.URL)
 	require.Contains(t, fails(t, 1, "verify", "model", "--hub", "owner/name"), `the hub gives "README.md" the sum "../x"`)
 	t.Setenv("HF_ENDPOINT", url)
 	t.Setenv("HF_HUB_OFFLINE", "1")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -82,28 +81,13 @@ func TestPartsFromAway(t *testing.T) {
 	writePartsSource(t, "src.safetensors")
 	succeeds(t, "cp", "-q", "src.safetensors", "repo", "--max-shard-size", "500B")
 	require.NoError(t, os.WriteFile("repo/config.json", []byte("{}"), 0o666))
-	var commit atomic.Value
-	commit.Store(strings.Repeat("a", 40))
-	web := http.FileServer(http.Dir("repo"))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
-			listRepository(w, "repo", commit.Load().(string), true)
-			return
-		}
-		for _, revision := range []string{"main", commit.Load().(string)} {
-			r.URL.Path = strings.TrimPrefix(r.URL.Path, "/owner/name/resolve/"+revision)
-		}
-		web.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	t.Setenv("HF_ENDPOINT", server.URL)
-	t.Setenv("HF_HOME", t.TempDir())
+	url, _ := startHub(t, "repo")
 	for i, c := range []struct {
 		src  []string
 		want string
 	}{
-		{[]string{server.URL + "/model.safetensors.index.json"}, "model-00001-of-00003.safetensors in SRC has changed"},
-		{[]string{server.URL + "/model-00001-of-00003.safetensors", "src.safetensors", "--except", "layers.0"}, ""},
+		{[]string{url + "/model.safetensors.index.json"}, "model-00001-of-00003.safetensors in SRC has changed"},
+		{[]string{url + "/model-00001-of-00003.safetensors", "src.safetensors", "--except", "layers.0"}, ""},
 		{[]string{"hf://owner/name", "--with-files"}, "owner/name in SRC has changed"},
 	} {
 		plain, dst := fmt.Sprint("plain", i), fmt.Sprint("dst", i)
@@ -120,7 +104,7 @@ func TestPartsFromAway(t *testing.T) {
 		}
 		require.Equal(t, tree(t, plain), withoutPlan(t, dst))
 		require.NoError(t, os.Chtimes("repo/model-00001-of-00003.safetensors", time.Time{}, time.Unix(int64(i+1), 0)))
-		commit.Store(strings.Repeat(string(rune('b'+i)), 40))
+		startHubAt(t, "repo", strings.Repeat(fmt.Sprint(i), 40)) // somebody pushes
 		require.Contains(t, fails(t, 3, part(1)...), c.want)
 	}
 }
@@ -136,17 +120,16 @@ func TestPartsReadOnly(t *testing.T) {
 	require.NoError(t, safetensors.WriteShards("src", tensors, nil, 4_000_000))
 	var sent, requests atomic.Int64
 	web := http.FileServer(http.Dir("src"))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
 		web.ServeHTTP(countingWriter{w, &sent}, r)
-	}))
-	t.Cleanup(server.Close)
+	})
 	for n := 1; n <= 8; n *= 2 {
 		dst := fmt.Sprint("dst", n)
 		for k := 1; k <= n; k++ {
 			sent.Store(0)
 			requests.Store(0)
-			succeeds(t, "cp", "-q", server.URL+"/model.safetensors.index.json", dst, "--max-shard-size", "2MB", "--part", fmt.Sprintf("%d/%d", k, n))
+			succeeds(t, "cp", "-q", url+"/model.safetensors.index.json", dst, "--max-shard-size", "2MB", "--part", fmt.Sprintf("%d/%d", k, n))
 			share := int64(16_000_000 / n)
 			require.Less(t, sent.Load(), share+500_000, "%d/%d", k, n) // 100 kB are the start of each of the four files
 			require.GreaterOrEqual(t, sent.Load(), share)
@@ -255,19 +238,18 @@ func TestPartsLate(t *testing.T) {
 	arrived := make(chan bool, 100)
 	var gate atomic.Pointer[sync.WaitGroup]
 	web := http.FileServer(http.Dir("."))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && !strings.HasPrefix(r.Header.Get("Range"), "bytes=0-") { // the data
 			arrived <- true
 			gate.Load().Wait()
 		}
 		web.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
+	})
 	start := func() *exec.Cmd {
 		closed := new(sync.WaitGroup)
 		closed.Add(1)
 		gate.Store(closed)
-		cmd := exec.Command(program, "cp", "-q", server.URL+"/more.safetensors", "src.safetensors", "dst", "--max-shard-size", "1GB", "--part", "1/1")
+		cmd := exec.Command(program, "cp", "-q", url+"/more.safetensors", "src.safetensors", "dst", "--max-shard-size", "1GB", "--part", "1/1")
 		cmd.Stderr = new(strings.Builder)
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { cmd.Process.Kill() })

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -22,18 +21,7 @@ func TestPartsOtherFolder(t *testing.T) {
 		tensors := map[string]safetensors.Tensor{"x": floats(t, []int{1}, float32(i))}
 		require.NoError(t, safetensors.WriteFile("repo/"+step+"/model.safetensors", tensors, nil))
 	}
-	commit := strings.Repeat("a", 40)
-	web := http.StripPrefix("/owner/name/resolve/"+commit, http.FileServer(http.Dir("repo")))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
-			listRepository(w, "repo", commit, true)
-			return
-		}
-		web.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	t.Setenv("HF_ENDPOINT", server.URL)
-	t.Setenv("HF_HOME", t.TempDir())
+	startHub(t, "repo")
 	part := func(step string) []string {
 		return []string{"cp", "-q", "hf://owner/name/" + step, "dst", "--max-shard-size", "1GB", "--part", "1/1"}
 	}
@@ -52,9 +40,8 @@ func TestPartsOfFolders(t *testing.T) {
 	}
 	index := `{"metadata":{},"weight_map":{"a":"a/x.safetensors","b":"b/x.safetensors"}}`
 	require.NoError(t, os.WriteFile("web/model.safetensors.index.json", []byte(index), 0o666))
-	server := httptest.NewServer(http.FileServer(http.Dir("web")))
-	t.Cleanup(server.Close)
-	part := []string{"cp", "-q", server.URL + "/model.safetensors.index.json", "dst", "--max-shard-size", "40B", "--part", "1/2"}
+	url := serve(t, http.FileServer(http.Dir("web")).ServeHTTP)
+	part := []string{"cp", "-q", url + "/model.safetensors.index.json", "dst", "--max-shard-size", "40B", "--part", "1/2"}
 	succeeds(t, part...)
 	for i, name := range []string{"a/x.safetensors", "b/x.safetensors"} {
 		info := must(os.Stat("web/" + name))
@@ -69,15 +56,14 @@ func TestPartsOfFolders(t *testing.T) {
 func TestPartsWithoutTags(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writePartsSource(t, "src.safetensors")
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		f, err := os.Open("src.safetensors")
 		if err == nil {
 			defer f.Close()
 			http.ServeContent(w, r, "", time.Time{}, f)
 		}
-	}))
-	t.Cleanup(server.Close)
-	r := fails(t, 3, "cp", "-q", server.URL+"/x.safetensors", "dst", "--max-shard-size", "1GB", "--part", "1/1")
+	})
+	r := fails(t, 3, "cp", "-q", url+"/x.safetensors", "dst", "--max-shard-size", "1GB", "--part", "1/1")
 	require.Contains(t, r, "nothing tells whether x.safetensors changes")
 	require.NoDirExists(t, "dst")
 }
