@@ -69,113 +69,105 @@ func TestFS(t *testing.T) {
 	require.Len(t, s.ranges(), 1)
 }
 
-// TestFSContinues: an answer that breaks off goes on with the same file, or not at all.
-func TestFSContinues(t *testing.T) {
-	s := newServer(t)
-	data := pattern(1 << 20)
-	url := s.add("/x.bin", data)
-	c, clock := newClientOf(t, s)
+// TestFSReads: Read continues an answer that breaks off with the same file, or not at all. A
+// server without range requests is good enough, unless it breaks off.
+func TestFSReads(t *testing.T) {
+	const long = 1 << 20
+	data := pattern(long)
 	broken := func(n, bytes int) fault { return first(n, breakAfter(data, bytes)) }
-	f := openFS(t, c, url, "x.bin")
-	s.reset(broken(2, 100_000))
-	require.True(t, bytes.Equal(data, must(io.ReadAll(f))))
-	require.Equal(t, []string{"bytes=0-1048575", "bytes=100000-1048575", "bytes=200000-1048575"}, s.ranges())
-
-	s.reset(nil)
-	f = openFS(t, c, url, "x.bin")
-	s.reset(broken(1000, 1))
-	got, err := io.ReadAll(f)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, data[:maxTries], got, "each try brings a byte")
-	require.Len(t, s.ranges(), maxTries)
-	require.NotEmpty(t, clock.pauses)
-
-	s.reset(nil)
-	f = openFS(t, c, url, "x.bin")
-	s.reset(broken(1, 1000))
-	buf := make([]byte, 1000)
-	must(io.ReadFull(f, buf))
-	s.mu.Lock()
-	s.etag = `"v2"`
-	s.mu.Unlock()
-	require.ErrorIs(t, errorOf(io.ReadAll(f)), ErrChanged)
-}
-
-// TestFSWithoutRanges: a server without range requests is good enough for Read.
-func TestFSWithoutRanges(t *testing.T) {
-	data := pattern(1 << 20)
-	for _, length := range []int64{int64(len(data)), -1} {
-		t.Run(fmt.Sprint(length), func(t *testing.T) {
-			s := newServer(t)
-			whole := func(n int, length int64, etag string) fault {
-				return always(func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("ETag", etag)
-					if length > 0 {
-						w.Header().Set("Content-Length", fmt.Sprint(length))
-					}
-					w.WriteHeader(http.StatusOK)
-					w.(http.Flusher).Flush()
-					w.Write(data[:n])
-					if w.(http.Flusher).Flush(); n < len(data) {
-						panic(http.ErrAbortHandler)
-					}
-				})
-			}
-			s.reset(whole(len(data), length, ""))
-			c, _ := newClientOf(t, s)
-			f := openFS(t, c, s.URL+"/x.bin", "x.bin")
-			require.Equal(t, length, must(f.Stat()).Size())
-			require.True(t, bytes.Equal(data, must(io.ReadAll(f))))
-			require.ErrorIs(t, errorOf(f.ReadAt(make([]byte, 1), 0)), errors.ErrUnsupported)
-			require.ErrorIs(t, f.ReadRanges(func(func(int64, []byte) bool) {}), errors.ErrUnsupported)
-
-			f = openFS(t, c, s.URL+"/x.bin", "x.bin")
-			s.reset(whole(1000, length, ""))
-			got, err := io.ReadAll(f)
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			require.True(t, bytes.Equal(data[:1000], got))
-			require.Len(t, s.ranges(), 1)
-
-			s.reset(whole(len(data), length, ""))
-			f = openFS(t, c, s.URL+"/x.bin", "x.bin")
-			s.reset(always(func(w http.ResponseWriter, r *http.Request) {
-				w.Write(data[:1000])
-				w.(http.Flusher).Flush()
-				<-r.Context().Done()
-			}))
-			f.pace.stall = 100 * time.Millisecond
-			got, err = io.ReadAll(io.LimitReader(f, 2000))
-			require.ErrorContains(t, err, "the connection stalled")
-			require.True(t, bytes.Equal(data[:1000], got), "another answer would begin again")
-
-			changes := []fault{whole(1000, length, `"2"`)}
-			if length > 0 {
-				changes = append(changes, whole(1000, length-1, `"1"`))
-			}
-			for _, changed := range changes {
-				s.reset(whole(len(data), length, `"1"`))
-				f = openFS(t, c, s.URL+"/x.bin", "x.bin")
-				s.reset(changed)
-				require.ErrorIs(t, errorOf(f.Read(make([]byte, 1))), ErrChanged)
-			}
+	// whole answers with n bytes of the file, and says how long it is, unless that is -1.
+	whole := func(n, length int, etag string, end func(*http.Request)) fault {
+		header := []string{"ETag", etag}
+		if length >= 0 {
+			header = append(header, "Content-Length", fmt.Sprint(length))
+		}
+		return always(func(w http.ResponseWriter, r *http.Request) {
+			statusOf(200, header...)(w, r)
+			w.(http.Flusher).Flush() // or a short body has a Content-Length
+			w.Write(data[:n])
+			w.(http.Flusher).Flush()
+			end(r)
 		})
 	}
-}
+	fine := func(*http.Request) {}
+	abort := func(*http.Request) { panic(http.ErrAbortHandler) }
+	hang := func(r *http.Request) { <-r.Context().Done() }
+	sized, chunked := whole(long, long, "", fine), whole(long, -1, "", fine)
+	for _, c := range []struct {
+		rule       string
+		size       int64
+		open, read fault
+		n          int   // bytes that Read brings
+		at         []int // where its requests begin
+		pauses     int
+		is         error
+		text       string
+	}{
+		{"no fault", long, nil, nil, long, []int{0}, 0, nil, ""},
+		{"broken twice", long, nil, broken(2, 100_000), long, []int{0, 100_000, 200_000}, 0, nil, ""},
+		{"broken after a byte, for ever", long, nil, broken(1000, 1), maxTries, []int{0, 1, 2, 3, 4, 5, 6, 7}, 7, io.ErrUnexpectedEOF, "after 8 bytes (tried 8 times)"},
+		{"broken, then changed", long, nil, func(n int, w http.ResponseWriter, r *http.Request) bool {
+			return broken(1, 1000)(n, w, r) || always(statusOf(412))(n, w, r)
+		}, 1000, []int{0, 1000}, 1, ErrChanged, ""},
+		{"forbidden", long, nil, always(statusOf(403)), 0, []int{0}, 0, fs.ErrPermission, ""},
 
-// TestFSOfRefusedRanges has a server that refuses ranges beyond the end and ignores those that
-// do not begin at 0.
-func TestFSOfRefusedRanges(t *testing.T) {
-	s := newServer(t)
-	data := pattern(1000)
-	url := s.add("/x", data)
-	s.fault = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n > 1 {
-			r.Header.Del("Range")
-		}
-		return first(1, statusOf(416))(n, w, r)
+		{"whole", long, sized, sized, long, []int{0}, 0, nil, ""},
+		{"whole, broken", long, sized, whole(1000, long, "", abort), 1000, []int{0}, 0, io.ErrUnexpectedEOF, "after 1000 bytes"},
+		{"whole, stalled", long, sized, whole(1000, long, "", hang), 1000, []int{0}, 0, nil, "the connection stalled after 1000 bytes"},
+		{"whole, another ETag", long, whole(long, long, `"1"`, fine), whole(long, long, `"2"`, fine), 0, []int{0}, 0, ErrChanged, ""},
+		{"whole, shorter", long, whole(long, long, `"1"`, fine), whole(1000, long-1, `"1"`, abort), 0, []int{0}, 0, ErrChanged, "it has 1048575 bytes, had 1048576"},
+		{"whole, refused at first", long, sized, func(n int, w http.ResponseWriter, r *http.Request) bool {
+			return first(1, statusOf(503))(n, w, r) || sized(n, w, r)
+		}, long, []int{0, 0}, 1, nil, ""},
+
+		{"unknown length", -1, chunked, chunked, long, []int{0}, 0, nil, ""},
+		{"unknown length, broken", -1, chunked, whole(1000, -1, "", abort), 1000, []int{0}, 0, io.ErrUnexpectedEOF, "after 1000 bytes"},
+		{"unknown length, stalled", -1, chunked, whole(1000, -1, "", hang), 1000, []int{0}, 0, nil, "the connection stalled"},
+		{"unknown length, another ETag", -1, whole(long, -1, `"1"`, fine), whole(long, -1, `"2"`, fine), 0, []int{0}, 0, ErrChanged, ""},
+
+		{"no range beyond the end, then none at all", 1000, func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n == 2 {
+				r.Header.Del("Range")
+			}
+			return first(1, statusOf(416))(n, w, r)
+		}, nil, 1000, []int{0}, 0, nil, ""},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			s := newServer(t)
+			url := s.add("/x.bin", data[:max(c.size, 0)])
+			client, clock := newClientOf(t, s)
+			s.fault = c.open
+			f := openFS(t, client, url, "x.bin")
+			require.Equal(t, c.size, must(f.Stat()).Size())
+			s.reset(c.read)
+			if strings.Contains(c.text, "stalled") {
+				f.pace.stall = 100 * time.Millisecond
+			}
+			clock.pauses = nil
+			got, err := io.ReadAll(io.LimitReader(f, 2*long)) // one that begins again has no end
+			require.True(t, bytes.Equal(data[:c.n], got))
+			if c.is == nil && c.text == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.text)
+			}
+			if c.is != nil {
+				require.ErrorIs(t, err, c.is)
+			}
+			require.Len(t, clock.pauses, c.pauses)
+			var ranges []string
+			for _, at := range c.at {
+				ranges = append(ranges, fmt.Sprintf("bytes=%d-%d", at, long-1))
+			}
+			if c.open == nil {
+				require.Equal(t, ranges, s.ranges())
+				return
+			}
+			require.Equal(t, make([]string, len(c.at)), s.ranges())
+			require.ErrorIs(t, errorOf(f.ReadAt(make([]byte, 1), 0)), errors.ErrUnsupported)
+			require.ErrorIs(t, f.ReadRanges(func(func(int64, []byte) bool) {}), errors.ErrUnsupported)
+		})
 	}
-	c, _ := newClientOf(t, s)
-	require.Equal(t, data, must(io.ReadAll(openFS(t, c, url, "x"))))
 }
 
 // TestFSRefusals: the errors of a file system name the URL without its secrets, and are those of
@@ -193,11 +185,4 @@ func TestFSRefusals(t *testing.T) {
 	require.ErrorIs(t, errorOf(fs.Stat(fsys, "x")), errors.ErrUnsupported)
 	require.ErrorIs(t, errorOf(fs.ReadDir(fsys, ".")), errors.ErrUnsupported)
 	require.ErrorContains(t, errorOf(new(Client).FS(t.Context(), "file:///x")), "safetensors: ")
-
-	data := pattern(1 << 20)
-	s.add("/dir/x", data)
-	f := must(fsys.Open("x"))
-	defer f.Close()
-	s.reset(always(statusOf(http.StatusForbidden)))
-	require.ErrorIs(t, errorOf(f.Read(make([]byte, 1))), fs.ErrPermission)
 }
