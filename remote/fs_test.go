@@ -105,13 +105,16 @@ func TestFSReads(t *testing.T) {
 	}{
 		{"no fault", long, nil, nil, long, []int{0}, 0, nil, ""},
 		{"broken twice", long, nil, broken(2, 100_000), long, []int{0, 100_000, 200_000}, 0, nil, ""},
-		{"broken after a byte, for ever", long, nil, broken(1000, 1), maxTries, []int{0, 1, 2, 3, 4, 5, 6, 7}, 7, io.ErrUnexpectedEOF, "after 8 bytes (tried 8 times)"},
+		{"broken, then after a byte, for ever", long, nil, func(n int, w http.ResponseWriter, r *http.Request) bool {
+			return broken(1, 5000)(n, w, r) || broken(1000, 1)(n, w, r)
+		}, 5007, []int{0, 5000, 5001, 5002, 5003, 5004, 5005, 5006}, 7, io.ErrUnexpectedEOF, "after 5007 bytes (tried 8 times)"},
 		{"broken, then changed", long, nil, func(n int, w http.ResponseWriter, r *http.Request) bool {
 			return broken(1, 1000)(n, w, r) || always(statusOf(412))(n, w, r)
 		}, 1000, []int{0, 1000}, 1, ErrChanged, ""},
 		{"forbidden", long, nil, always(statusOf(403)), 0, []int{0}, 0, fs.ErrPermission, ""},
 
 		{"whole", long, sized, sized, long, []int{0}, 0, nil, ""},
+		{"whole, then of no stated length", long, sized, chunked, long, []int{0}, 0, nil, ""},
 		{"whole, broken", long, sized, whole(1000, long, "", abort), 1000, []int{0}, 0, io.ErrUnexpectedEOF, "after 1000 bytes"},
 		{"whole, stalled", long, sized, whole(1000, long, "", hang), 1000, []int{0}, 0, nil, "the connection stalled after 1000 bytes"},
 		{"whole, another ETag", long, whole(long, long, `"1"`, fine), whole(long, long, `"2"`, fine), 0, []int{0}, 0, ErrChanged, ""},
