@@ -111,6 +111,7 @@ func TestFSReads(t *testing.T) {
 		{"broken, then changed", long, nil, func(n int, w http.ResponseWriter, r *http.Request) bool {
 			return broken(1, 1000)(n, w, r) || always(statusOf(412))(n, w, r)
 		}, 1000, []int{0, 1000}, 1, ErrChanged, ""},
+		{"broken before the answer", long, nil, first(2, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), long, []int{0, 0, 0}, 1, nil, ""},
 		{"forbidden", long, nil, always(statusOf(403)), 0, []int{0}, 0, fs.ErrPermission, ""},
 
 		{"whole", long, sized, sized, long, []int{0}, 0, nil, ""},
@@ -144,7 +145,7 @@ func TestFSReads(t *testing.T) {
 			require.Equal(t, c.size, must(f.Stat()).Size())
 			s.reset(c.read)
 			if strings.Contains(c.text, "stalled") {
-				f.pace.stall = 100 * time.Millisecond
+				f.pace.stall = time.Second
 			}
 			clock.pauses = nil
 			got, err := io.ReadAll(io.LimitReader(f, 2*long)) // one that begins again has no end
