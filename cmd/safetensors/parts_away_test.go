@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -74,39 +76,54 @@ func TestCloudParts(t *testing.T) {
 	}
 }
 
-// TestPartsFromAway copies from web servers and from a hub. A source that has changed
-// since the first part is refused, by its ETag, its time or its commit.
+// TestPartsFromAway copies from a web server and from a hub. A source that has changed
+// since the first part is refused, by its ETag, its time or its commit, and so is another
+// folder of the same commit, even if the headers in it are the same. Shards of an index at a
+// URL may have the same name in two folders: each of them counts.
 func TestPartsFromAway(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writePartsSource(t, "src.safetensors")
 	succeeds(t, "cp", "-q", "src.safetensors", "repo", "--max-shard-size", "500B")
 	require.NoError(t, os.WriteFile("repo/config.json", []byte("{}"), 0o666))
+	for i, file := range []string{"step-1/model", "step-2/model", "folders/a/x", "folders/b/x"} {
+		mkdir(t, "repo", filepath.Dir(file))
+		tensors := map[string]safetensors.Tensor{path.Base(path.Dir(file))[:1]: floats(t, []int{1}, float32(i))}
+		require.NoError(t, safetensors.WriteFile("repo/"+file+".safetensors", tensors, nil))
+	}
+	write(t, "repo/folders/model.safetensors.index.json", `{"metadata":{},"weight_map":{"a":"a/x.safetensors","b":"b/x.safetensors"}}`)
 	url, _ := startHub(t, "repo")
+	index, folders := []string{url + "/model.safetensors.index.json"}, []string{url + "/folders/model.safetensors.index.json"}
+	hub, step1, step2 := []string{"hf://owner/name", "--with-files"}, []string{"hf://owner/name/step-1"}, []string{"hf://owner/name/step-2"}
+	touch := func(name string) func() {
+		return func() { require.NoError(t, os.Chtimes("repo/"+name, time.Time{}, time.Unix(1, 0))) }
+	}
+	push := func() { startHubAt(t, "repo", strings.Repeat("a", 40)) }
 	for i, c := range []struct {
-		src  []string
-		want string
+		src    []string
+		change func()
+		then   []string // the source
+		want   string
 	}{
-		{[]string{url + "/model.safetensors.index.json"}, "model-00001-of-00003.safetensors in SRC has changed"},
-		{[]string{url + "/model-00001-of-00003.safetensors", "src.safetensors", "--except", "layers.0"}, ""},
-		{[]string{"hf://owner/name", "--with-files"}, "owner/name in SRC has changed"},
+		{index, touch("model-00001-of-00003.safetensors"), index, "model-00001-of-00003.safetensors in SRC has changed"},
+		{folders, touch("folders/a/x.safetensors"), folders, "a/x.safetensors in SRC has changed"},
+		{folders, touch("folders/b/x.safetensors"), folders, "b/x.safetensors in SRC has changed"},
+		{hub, push, hub, "owner/name in SRC has changed"},
+		{step1, func() {}, step2, "it knows no owner/name/step-2 in SRC"},
 	} {
 		plain, dst := fmt.Sprint("plain", i), fmt.Sprint("dst", i)
-		part := func(k int) []string {
-			return append([]string{"cp", "-q", "--max-shard-size", "200B", "--part", fmt.Sprintf("%d/3", k)}, append(c.src, dst)...)
-		}
-		if c.want == "" {
-			fails(t, 1, part(1)...) // a tensor in two of them
-			continue
+		part := func(src []string, k int) []string {
+			return append([]string{"cp", "-q", "--max-shard-size", "200B", "--part", fmt.Sprintf("%d/3", k)}, append(src, dst)...)
 		}
 		succeeds(t, append([]string{"cp", "-q", "--max-shard-size", "200B"}, append(c.src, plain)...)...)
-		for k := 1; k <= 3; k++ {
-			succeeds(t, part(k)...)
+		for _, k := range []int{1, 2, 3, 1} {
+			succeeds(t, part(c.src, k)...)
 		}
 		require.Equal(t, tree(t, plain), withoutPlan(t, dst))
-		require.NoError(t, os.Chtimes("repo/model-00001-of-00003.safetensors", time.Time{}, time.Unix(int64(i+1), 0)))
-		startHubAt(t, "repo", strings.Repeat(fmt.Sprint(i), 40)) // somebody pushes
-		require.Contains(t, fails(t, 3, part(1)...), c.want)
+		c.change()
+		require.Contains(t, fails(t, 3, part(c.then, 1)...), c.want)
 	}
+	fails(t, 1, "cp", "-q", url+"/model-00001-of-00003.safetensors", "src.safetensors", "twice", "--except", "layers.0",
+		"--max-shard-size", "200B", "--part", "1/3") // a tensor in two of them
 }
 
 // TestPartsReadOnly requires that a part reads headers, and of the data what its shards
