@@ -2,6 +2,7 @@ package remote
 
 import (
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"slices"
@@ -131,6 +132,8 @@ func TestReadRangesOfAWholeHead(t *testing.T) {
 	got := make([]byte, 20)
 	require.NoError(t, o.ReadRanges(seqOf(got, run{5, 10}, run{500, 10})))
 	require.Equal(t, slices.Concat(file[5:15], file[500:510]), got)
+	require.Equal(t, io.ErrUnexpectedEOF, o.ReadRanges(seqOf(got, run{int64(len(file)) - 19, 20})))
+	require.NoError(t, o.ReadRanges(seqOf(got, run{int64(len(file)) - 20, 20})))
 	require.Len(t, s.ranges(), 1, "the first one")
 }
 
