@@ -102,7 +102,7 @@ func (f *file) Read(p []byte) (n int, err error) {
 		f.pos += int64(n)
 		return n, err
 	}
-	at := place{url: f.url}
+	at, end := place{url: f.url}, false
 	err = f.retry(&f.failed, func() (int64, error) {
 		if f.x == nil {
 			if at, err = f.send(); err != nil {
@@ -114,8 +114,9 @@ func (f *file) Read(p []byte) (n int, err error) {
 		f.pos += int64(n)
 		switch {
 		case n > 0 || err == nil: // an error comes again
-			return int64(n), nil
+			return 0, nil
 		case err == io.EOF && (f.pos == f.size || f.size < 0):
+			end = true
 			return 0, nil
 		case err == io.EOF:
 			err = &temporary{error: io.ErrUnexpectedEOF}
@@ -127,10 +128,10 @@ func (f *file) Read(p []byte) (n int, err error) {
 		f.Close()
 		return f.pos - f.from, fmt.Errorf("%w after %d bytes", err, f.pos)
 	})
-	if err == nil && n == 0 {
-		err = io.EOF
+	if end {
+		return 0, io.EOF
 	}
-	if err != nil && err != io.EOF {
+	if err != nil {
 		err = getError(at.url, err)
 	}
 	return n, err

@@ -251,10 +251,18 @@ func newClientOf(t *testing.T, s *server) (*Client, *clock) {
 	return client, clock
 }
 
-// A body calls close when it is closed.
+// A body calls close when it is closed. Every other Read brings nothing, as it may.
 type body struct {
 	io.ReadCloser
 	close func()
+	idle  bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.idle = !b.idle; b.idle {
+		return 0, nil
+	}
+	return b.ReadCloser.Read(p)
 }
 
 func (b *body) Close() error {
