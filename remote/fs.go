@@ -123,7 +123,7 @@ func (f *file) Read(p []byte) (n int, err error) {
 		}
 		err = f.x.cause(err)
 		if t := new(temporary); f.noRanges && errors.As(err, &t) {
-			err = t.error // another answer would begin again
+			return 0, fmt.Errorf("%w after %d bytes", t.error, f.pos) // another answer would begin again
 		}
 		f.Close()
 		return f.pos - f.from, fmt.Errorf("%w after %d bytes", err, f.pos)

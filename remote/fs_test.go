@@ -159,6 +159,9 @@ func TestFSReads(t *testing.T) {
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
 			}
+			if err != nil && c.open != nil && c.n > 0 {
+				require.Error(t, errorOf(io.ReadFull(f, make([]byte, 1))), "another answer would begin again")
+			}
 			require.Len(t, clock.pauses, c.pauses)
 			var ranges []string
 			for _, at := range c.at {
