@@ -38,24 +38,12 @@ type pending struct {
 	err  error
 }
 
-// A span is the range of a request that is being put together.
-type span struct {
-	begin, end int64
-	parts      int
-}
-
-func spanOf(p part) span { return span{p.off, p.end(), 1} }
-
-// add extends s by a part before or after it and reports whether it did. It
-// refuses a part that is too far away or overlaps.
-func (s *span) add(p part) bool {
-	begin, end := min(s.begin, p.off), max(s.end, p.end())
-	gap := (end - begin) - (s.end - s.begin) - int64(len(p.dst))
-	if gap < 0 || gap > maxGap || end-begin > maxSpan || s.parts == maxParts {
-		return false
-	}
-	*s = span{begin, end, s.parts + 1}
-	return true
+// joins reports whether a request for n parts, from begin to end, takes one more before or
+// after them: one that is near and overlaps none.
+func joins(begin, end int64, n int, p part) bool {
+	length := max(end, p.end()) - min(begin, p.off)
+	gap := length - (end - begin) - int64(len(p.dst))
+	return 0 <= gap && gap <= maxGap && length <= maxSpan && n < maxParts
 }
 
 // A queue holds the reads that no request has taken yet, by offset.
@@ -82,11 +70,11 @@ func (q *queue) take(w *pending) []*pending {
 		return nil
 	}
 	last := first + 1
-	span := spanOf(w.part)
-	for last < len(q.waiting) && span.add(q.waiting[last].part) {
+	joined := func(p *pending) bool { return joins(q.waiting[first].off, q.waiting[last-1].end(), last-first, p.part) }
+	for last < len(q.waiting) && joined(q.waiting[last]) {
 		last++
 	}
-	for first > 0 && span.add(q.waiting[first-1].part) {
+	for first > 0 && joined(q.waiting[first-1]) {
 		first--
 	}
 	taken := slices.Clone(q.waiting[first:last])
@@ -97,22 +85,19 @@ func (q *queue) take(w *pending) []*pending {
 // merge groups ranges into the parts of one request each.
 func merge(ranges iter.Seq2[int64, []byte]) iter.Seq[[]part] {
 	return func(yield func([]part) bool) {
-		var (
-			parts []part
-			s     span
-		)
+		var parts []part
 		for off, dst := range ranges {
 			for len(dst) > 0 {
 				p := part{off, dst[:min(len(dst), maxSpan)]}
 				off, dst = p.end(), dst[len(p.dst):]
-				if p.off >= s.end && len(parts) > 0 && s.add(p) {
+				if n := len(parts); n > 0 && p.off >= parts[n-1].end() && joins(parts[0].off, parts[n-1].end(), n, p) {
 					parts = append(parts, p)
 					continue
 				}
 				if len(parts) > 0 && !yield(parts) {
 					return
 				}
-				parts, s = []part{p}, spanOf(p)
+				parts = []part{p}
 			}
 		}
 		if len(parts) > 0 {

@@ -59,7 +59,7 @@ func TestReadRangesMerges(t *testing.T) {
 		{"gap at the limit", []run{{0, 10}, {10 + maxGap, 1}}, []string{fmt.Sprintf("bytes=0-%d", 10+maxGap)}},
 		{"gap above the limit", []run{{0, 10}, {11 + maxGap, 1}}, []string{"bytes=0-9", fmt.Sprintf("bytes=%d-%d", 11+maxGap, 11+maxGap)}},
 		{"span at the limit", []run{{0, maxSpan - 1}, {maxSpan - 1, 1}}, []string{fmt.Sprintf("bytes=0-%d", maxSpan-1)}},
-		{"span above the limit", []run{{0, maxSpan}, {maxSpan, 1}}, []string{fmt.Sprintf("bytes=0-%d", maxSpan-1), fmt.Sprintf("bytes=%d-%d", maxSpan, maxSpan)}},
+		{"span above the limit", []run{{0, 1}, {1, maxSpan - 1}, {maxSpan, 1}}, []string{fmt.Sprintf("bytes=0-%d", maxSpan-1), fmt.Sprintf("bytes=%d-%d", maxSpan, maxSpan)}},
 		{"longer than a request", []run{{7, 2*maxSpan + 5}}, []string{
 			fmt.Sprintf("bytes=7-%d", 7+maxSpan-1),
 			fmt.Sprintf("bytes=%d-%d", 7+maxSpan, 7+2*maxSpan-1),
@@ -182,6 +182,12 @@ func TestTake(t *testing.T) {
 	require.Equal(t, []int64{10, 20}, offsets(q.take(waiting[3])), "earlier ones, too")
 	require.Equal(t, []int64{20}, offsets(q.take(waiting[6])))
 	require.Equal(t, []int64{21, 5_000_000, 9_000_000}, offsets(q.waiting))
+
+	q = new(queue)
+	for i := range maxParts + 1 {
+		q.add(&pending{part: part{int64(i), make([]byte, 1)}})
+	}
+	require.Len(t, q.take(q.waiting[5]), maxParts)
 }
 
 // TestWaitingReadsAreMerged blocks the requests in flight until all other reads
