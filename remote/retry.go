@@ -51,11 +51,11 @@ func (p pace) orReal() pace {
 	return p
 }
 
-// retry calls try, which returns the number of bytes it brought, until it
-// succeeds, fails for good or has failed too often, which failed counts. A try that brings leastTry bytes
-// does not count, so the bytes still missing bound the number of tries. The next one
-// follows without a pause if the server merely sends less than it is asked for, or
-// if goodTry bytes came before the failure.
+// retry calls try, which returns the number of bytes it brought, until it succeeds,
+// fails for good or has failed too often, which failed counts. A try that brings
+// leastTry bytes does not count, so the bytes still missing bound the number of tries.
+// The next one follows without a pause if the server merely sends less than it is asked
+// for, or if goodTry bytes came before the failure.
 //
 // A request is not given up on a busy server that has served another one of this
 // Open meanwhile: at its limit it refuses some of many requests again and again. A host
