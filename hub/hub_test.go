@@ -191,9 +191,10 @@ func TestOpenRefuses(t *testing.T) {
 				s.add("/o/n/resolve/main/"+cmp.Or(c.file, indexFile), c.index)
 			}
 			client, repo := newClient(t, s.URL), cmp.Or(c.repo, "o/n")
-			_, err := client.Open(t.Context(), repo, c.revision)
-			if c.file != "" {
-				s.requests = nil
+			var err error
+			if c.file == "" {
+				_, err = client.Open(t.Context(), repo, c.revision)
+			} else {
 				_, err = client.OpenFile(t.Context(), repo, c.revision, c.file)
 			}
 			require.ErrorContains(t, err, "safetensors: ")
