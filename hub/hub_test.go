@@ -205,6 +205,9 @@ func TestOpenRefuses(t *testing.T) {
 				require.ErrorAs(t, err, c.is)
 			}
 			require.Len(t, s.requests, c.requests)
+			if c.file != "" && c.requests > 0 {
+				require.ErrorContains(t, err, "safetensors: open "+s.URL+"/o/n/resolve/main/"+c.file+": ")
+			}
 			for _, r := range s.requests {
 				require.Regexp(t, "^/o/n/resolve/(main|v1)/(a/|unet/)?[^/]*$", r.URL.Path)
 			}
@@ -212,7 +215,7 @@ func TestOpenRefuses(t *testing.T) {
 			require.NotContains(t, err.Error(), "\n", "one error")
 		})
 	}
-	require.ErrorContains(t, errorOf(new(Client).OpenFile(t.Context(), "o/n", "", "")), `"" `+noFile)
+	require.ErrorContains(t, errorOf(newClient(t, "").OpenFile(t.Context(), "o/n", "", "")), `"" `+noFile)
 }
 
 func TestOpenFile(t *testing.T) {
