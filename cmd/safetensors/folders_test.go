@@ -164,8 +164,8 @@ func TestForceFolder(t *testing.T) {
 
 func keysOf(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// TestWithFilesRequests: a small file is one request for its attributes and one for its
-// content, and nothing more is asked about the weights than without --with-files.
+// TestWithFilesRequests: a small file is one request for its attributes, one for its start and one
+// for its content, and nothing more is asked about the weights than without --with-files.
 func TestWithFilesRequests(t *testing.T) {
 	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
 	writeShards(t, "src")
@@ -184,7 +184,8 @@ func TestWithFilesRequests(t *testing.T) {
 	without := count("cp", "-q", "s3://models/src", "without")
 	with := count("cp", "-q", "s3://models/src", "with", "--with-files")
 	require.Equal(t, text, tree(t, "with")["tokenizer.json"])
-	require.Equal(t, 1, with["GET /models/src/tokenizer.json"])
+	require.Equal(t, 1, with["HEAD /models/src/tokenizer.json"])
+	require.Equal(t, 2, with["GET /models/src/tokenizer.json"])
 	for request, n := range without {
 		if strings.HasSuffix(request, ".safetensors") {
 			require.Equal(t, n, with[request], request)

@@ -170,11 +170,7 @@ func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err er
 		return nil, err
 	}
 	defer r.Close()
-	step := 256 << 10 // fits into a cache
-	if file.Path == "" {
-		step = 4 << 20 // a request each
-	}
-	buf := make([]byte, min(int64(step), max(file.Size, 512)))
+	buf := make([]byte, min(256<<10, max(file.Size, 512))) // fits into a cache
 	if size == 0 {
 		_, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, buf)
 		return [][]byte{h.Sum(nil)}, err

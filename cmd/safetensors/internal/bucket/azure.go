@@ -110,12 +110,12 @@ func (s azureStore) head(ctx context.Context, key string) (attributes, error) {
 	return attributes{*o.ContentLength, value(o.LastModified), string(value(o.ETag))}, nil
 }
 
-func (s azureStore) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error) {
+func (s azureStore) get(ctx context.Context, key string, off, n int64) (body io.ReadCloser, sent, tag string, err error) {
 	o, err := s.client.NewBlobClient(key).DownloadStream(ctx, &blob.DownloadStreamOptions{Range: blob.HTTPRange{Offset: off, Count: n}})
 	if err != nil {
-		return nil, attributes{}, refused(err)
+		return nil, "", "", refused(err)
 	}
-	return inRange(o.Body, o.ContentRange, off, attributes{0, value(o.LastModified), string(value(o.ETag))})
+	return o.Body, value(o.ContentRange), string(value(o.ETag)), nil
 }
 
 func (s azureStore) put(ctx context.Context, key string, body []byte, isNew bool) error {

@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -130,7 +129,7 @@ func secrets(r *http.Request) *strings.Replacer {
 func hasSpelled(header map[string][]string, name string) bool { return header[name] != nil }
 
 const (
-	tries        = 5                // of a request, and of a body
+	tries        = 5                // of a request
 	longestPause = 20 * time.Second // unless the store asks for more
 	longestAsked = time.Minute      // if it does
 )
@@ -170,13 +169,4 @@ func headerOf(err error) http.Header {
 		return answer.Response.Header
 	}
 	return nil
-}
-
-// wait waits for d and reports whether ctx has not ended. Tests do not wait.
-var wait = func(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
 }

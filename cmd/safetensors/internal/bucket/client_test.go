@@ -247,21 +247,6 @@ func TestDiscreet(t *testing.T) {
 	require.NotContains(t, err.Error(), "verysecret")
 }
 
-// TestInRange: an answer with another range is not read to its end.
-func TestInRange(t *testing.T) {
-	for _, text := range []*string{nil, new(string)} {
-		body := new(closed)
-		_, _, err := inRange(body, text, 0, attributes{})
-		require.Error(t, err)
-		require.True(t, bool(*body))
-	}
-}
-
-type closed bool
-
-func (c *closed) Read([]byte) (int, error) { return 0, io.EOF }
-func (c *closed) Close() error             { *c = true; return nil }
-
 // endless answers with start, then with more for ever.
 func endless(status int, start, more string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

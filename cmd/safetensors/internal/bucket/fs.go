@@ -1,20 +1,21 @@
 package bucket
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
+	"net/http"
 	"path"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"golang.org/x/sync/errgroup"
+	"github.com/gosafetensors/safetensors/remote"
 )
 
 // FS returns a folder of the bucket as a file system. Its files are
@@ -34,14 +35,16 @@ func (f fsys) key(name string) string {
 }
 
 func (f fsys) Open(name string) (fs.File, error) {
-	info, err := f.Stat(name)
+	key := f.key(name)
+	objects, err := (&remote.Client{HTTP: &http.Client{Transport: f.b}}).FS(f.b.ctx, "http://bucket/")
 	if err != nil {
 		return nil, err
 	}
-	if info.IsDir() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("is a folder")}
+	file, err := objects.Open(key)
+	if err != nil {
+		return nil, object{b: f.b, key: key}.fail(err)
 	}
-	return &object{info: info.(objectInfo), b: f.b, key: f.key(name)}, nil
+	return object{file.(remoteFile), f.b, key}, nil
 }
 
 func (f fsys) Stat(name string) (fs.FileInfo, error) {
@@ -109,128 +112,75 @@ func (i objectInfo) Mode() fs.FileMode {
 	return 0o666
 }
 
-// An object is open for random access. ReadAt and ReadRanges may be called
-// concurrently.
+// An object is open. Package remote reads it, over RoundTrip.
 type object struct {
-	info objectInfo
-	b    *Bucket
-	key  string
-	pos  int64 // of Read
+	remoteFile
+	b   *Bucket
+	key string
 }
 
-func (o *object) Stat() (fs.FileInfo, error) { return o.info, nil }
-func (o *object) Close() error               { return nil }
-
-func (o *object) Read(p []byte) (int, error) {
-	n, err := o.ReadAt(p[:min(int64(len(p)), max(o.info.size-o.pos, 0))], o.pos)
-	o.pos += int64(n)
-	if n == 0 && err == nil && len(p) > 0 {
-		err = io.EOF
-	}
-	return n, err
+type remoteFile interface {
+	fs.File
+	io.ReaderAt
+	safetensors.RangeReader
 }
 
-func (o *object) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 {
-		return 0, fmt.Errorf("%s: negative offset %d", o.b.URL(o.key), off)
-	}
-	end := int(min(int64(len(p)), max(o.info.size-off, 0)))
-	n, failed := 0, 0
-	for n < end { // a body that breaks off is continued where it ended
-		read, err := o.get(p[n:end], off+int64(n))
-		n += read
-		if read >= leastRead {
-			failed = 0
-		}
-		if err == nil || read >= goodRead {
-			continue
-		}
-		failed++
-		if !errors.As(err, new(*brokenOff)) || failed == tries || !wait(o.b.ctx, pause(failed, nil)) {
-			return n, o.b.fail(o.key, err)
-		}
-	}
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
+func (o object) Read(p []byte) (int, error) {
+	n, err := o.remoteFile.Read(p)
+	return n, o.fail(err)
 }
 
-const (
-	leastRead = 1 << 10  // bytes of a body after which the count of tries restarts
-	goodRead  = 64 << 10 // bytes after which one that broke off is continued without a pause
-)
-
-// A brokenOff error is that of an answer whose body ends early.
-type brokenOff struct{ error }
-
-func (e *brokenOff) Unwrap() error { return e.error }
-
-// get fills p with the bytes at off, in one request.
-func (o *object) get(p []byte, off int64) (int, error) {
-	ctx, cancel := context.WithCancel(o.b.ctx)
-	defer cancel()
-	r, now, err := o.b.store.get(ctx, o.key, off, int64(len(p)))
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	if was := o.info.attributes; now.size != was.size || now.tag != was.tag {
-		return 0, fmt.Errorf("it has changed since it was opened: %d bytes of %v, was %d bytes of %v", now.size, now.modified, was.size, was.modified)
-	}
-	n, err := io.ReadFull(r, p)
-	if err != nil {
-		err = &brokenOff{fmt.Errorf("the answer ended after %d of %d bytes: %w", n, len(p), err)}
-	}
-	return n, err
+func (o object) ReadAt(p []byte, off int64) (int, error) {
+	n, err := o.remoteFile.ReadAt(p, off)
+	return n, o.fail(err)
 }
 
-// ReadRanges makes an object a safetensors.RangeReader. A request costs more than
-// the bytes of a gap, so neighbors are read together, up to a size that bounds the
-// memory.
-func (o *object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	const largestGap, most = 256 << 10, 1 << 20
-	var requests errgroup.Group
-	requests.SetLimit(8) // in each call; several calls may run concurrently
-	var near []target
-	request := func() {
-		if targets := near; len(targets) > 0 {
-			requests.Go(func() error { return o.readTogether(targets) })
-		}
-		near = nil
-	}
-	for off, dst := range ranges {
-		next := target{off, dst}
-		if len(near) > 0 && (off-near[len(near)-1].end() > largestGap || next.end()-near[0].off > most) {
-			request()
-		}
-		near = append(near, next)
-	}
-	request()
-	return requests.Wait()
+func (o object) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
+	return o.fail(o.remoteFile.ReadRanges(ranges))
 }
 
-// A target is a place in an object and where its bytes go.
-type target struct {
-	off int64
-	dst []byte
-}
-
-func (t target) end() int64 { return t.off + int64(len(t.dst)) }
-
-// readTogether fills targets by one request that includes the gaps between them.
-func (o *object) readTogether(targets []target) error {
-	whole := targets[0]
-	if len(targets) > 1 {
-		whole.dst = make([]byte, targets[len(targets)-1].end()-whole.off)
-	}
-	if n, err := o.ReadAt(whole.dst, whole.off); n < len(whole.dst) {
+// fail returns an error of package remote as one of the bucket.
+func (o object) fail(err error) error {
+	if err == io.EOF {
 		return err
 	}
-	if len(targets) > 1 {
-		for _, t := range targets {
-			copy(t.dst, whole.dst[t.off-whole.off:])
+	for at := (*fs.PathError)(nil); errors.As(err, &at); { // of which it is the URL
+		err = at.Err
+	}
+	if refused := (*storeError)(nil); errors.As(err, &refused) {
+		err = refused
+	}
+	return o.b.fail(o.key, err)
+}
+
+// RoundTrip answers a request for a range of an object as a server of HTTP does, so that package
+// remote can read it.
+func (b *Bucket) RoundTrip(r *http.Request) (*http.Response, error) {
+	var first, last int64
+	if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last); err != nil {
+		return nil, err
+	}
+	key := strings.TrimPrefix(r.URL.Path, "/")
+	resp := &http.Response{StatusCode: http.StatusPartialContent, ContentLength: -1, Request: r}
+	body, sent, tag, err := b.store.get(r.Context(), key, first, last+1-first)
+	if status(err) == http.StatusRequestedRangeNotSatisfiable {
+		empty, headErr := b.store.head(r.Context(), key)
+		if headErr == nil && empty.size == 0 {
+			body, tag, err = http.NoBody, empty.tag, nil
+			resp.StatusCode = http.StatusOK
 		}
 	}
-	return nil
+	if err != nil {
+		return nil, tried{err}
+	}
+	resp.Body = body
+	resp.Header = http.Header{"Content-Range": {sent}, "Etag": {tag}}
+	return resp, nil
 }
+
+// A tried error is one for which the client of the store has tried often enough, or need not try
+// again. Package remote takes it for one of those.
+type tried struct{ error }
+
+func (e tried) Unwrap() error        { return e.error }
+func (e tried) Is(target error) bool { return target == http.ErrSchemeMismatch }

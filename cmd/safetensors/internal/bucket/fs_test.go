@@ -5,38 +5,39 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
+	"strings"
 	"testing"
 
+	"github.com/gosafetensors/safetensors/remote"
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadAtEnd: no request asks for bytes that the object does not have.
-func TestReadAtEnd(t *testing.T) {
-	endpoint, requests := serve(t, says(200, "", "Content-Length", "10"), says(206, "6789", "Content-Range", "bytes 6-9/10"))
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	f := must(b.FS(key).Open("."))
-	got := make([]byte, 10)
-	n, err := f.(io.ReaderAt).ReadAt(got, 6)
-	require.ErrorIs(t, err, io.EOF)
-	require.Equal(t, "6789", string(got[:n]))
-	require.Equal(t, "bytes=6-9", requests()[1].Header.Get("Range"))
-	for _, off := range []int64{10, 11} {
-		n, err = f.(io.ReaderAt).ReadAt(got, off)
-		require.ErrorIs(t, err, io.EOF)
-		require.Zero(t, n)
-	}
-	require.Len(t, requests(), 2)
-}
+// TestRead: what package remote needs for its guarantees comes from each store: the range and the
+// tag of an answer, and errors that are not tried again.
+func TestRead(t *testing.T) {
+	start := strings.Repeat("x", 100_008)
+	for _, scheme := range []string{"s3", "gs", "azblob"} {
+		t.Run(scheme, func(t *testing.T) {
+			endpoint, requests := serve(t, says(206, start, "Content-Range", "bytes 0-100007/200000", "ETag", `"a"`),
+				breaksOff(150_000, 150_010, 4, 200_000), says(206, "456789", "Content-Range", "bytes 150004-150009/200000", "ETag", `"a"`),
+				says(206, "0123456789", "Content-Range", "bytes 150000-150009/200000", "ETag", `"b"`), says(403, ""),
+				says(416, ""), says(200, "", "Content-Length", "0", "ETag", `"c"`), says(416, ""), says(200, "", "Content-Length", "1"))
+			b, key := at(t, scheme, endpoint, "x")
+			f := must(b.FS("").Open(key))
+			require.EqualValues(t, 200_000, must(f.Stat()).Size())
+			got := make([]byte, 10)
+			must(f.(io.ReaderAt).ReadAt(got, 150_000))
+			require.Equal(t, "xxxx456789", string(got))
+			read := func() error { return f.(object).ReadRanges(maps.All(map[int64][]byte{150_000: got})) }
+			require.ErrorIs(t, read(), remote.ErrChanged)
+			require.EqualError(t, read(), scheme+"://models/x: permission denied: 403 Forbidden")
+			require.Len(t, requests(), 5)
 
-// TestReadTogether: one request brings neighbors and the gap between them.
-func TestReadTogether(t *testing.T) {
-	endpoint, requests := serve(t, says(200, "", "Content-Length", "10"), says(206, "12345678", "Content-Range", "bytes 1-8/10"))
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	f := must(b.FS(key).Open("."))
-	first, second := make([]byte, 2), make([]byte, 3)
-	require.NoError(t, f.(*object).ReadRanges(func(yield func(int64, []byte) bool) { _ = yield(1, first) && yield(6, second) }))
-	require.Equal(t, "12 678", string(first)+" "+string(second))
-	require.Equal(t, "bytes=1-8", requests()[1].Header.Get("Range"))
+			require.Empty(t, must(io.ReadAll(must(b.FS("").Open(key)))))
+			require.EqualError(t, errorOf(b.FS("").Open(key)), scheme+"://models/x: 416 Requested Range Not Satisfiable")
+		})
+	}
 }
 
 // TestStoredCompressed: the bytes of an object are those that are stored, whatever its encoding.

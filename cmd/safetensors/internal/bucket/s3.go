@@ -144,12 +144,12 @@ func (s s3Store) head(ctx context.Context, key string) (attributes, error) {
 	return attributes{*o.ContentLength, aws.ToTime(o.LastModified), aws.ToString(o.ETag)}, nil
 }
 
-func (s s3Store) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, attributes, error) {
+func (s s3Store) get(ctx context.Context, key string, off, n int64) (body io.ReadCloser, sent, tag string, err error) {
 	o, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: s.name, Key: &key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1))})
 	if err != nil {
-		return nil, attributes{}, refused(err)
+		return nil, "", "", refused(err)
 	}
-	return inRange(o.Body, o.ContentRange, off, attributes{0, aws.ToTime(o.LastModified), aws.ToString(o.ETag)})
+	return o.Body, aws.ToString(o.ContentRange), aws.ToString(o.ETag), nil
 }
 
 // sum returns the CRC-32 of a body as Amazon writes it; Google has none.

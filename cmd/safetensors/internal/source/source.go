@@ -219,11 +219,11 @@ func (o *Opener) openPlace(c *Checkpoint, p *storage.Place) error {
 	switch {
 	case o.Variant != "" && p.Name != ".":
 		return errNoVariants
-	case !several && !(p.Costly && isSafetensors(p.Name)):
+	case !several:
 		return o.openFile(c, p)
 	}
 	f, err := o.openIn(c, p.FS, p.Name)
-	if several && err == nil && !c.Joined {
+	if err == nil && !c.Joined {
 		c.Layout = layoutOf(f, p.Name, c.Files)
 	}
 	return err

@@ -139,7 +139,7 @@ func (r stream) Read(p []byte) (int, error) {
 func (r stream) WriteTo(w io.Writer) (n int64, err error) {
 	local, ok := r.File.(*os.File)
 	if !ok {
-		return io.CopyBuffer(w, struct{ io.Reader }{r}, make([]byte, 8<<20)) // in buckets, a request each
+		return io.Copy(w, struct{ io.Reader }{r})
 	}
 	const block = 64 << 20
 	for err == nil && r.s.Context.Err() == nil {

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -163,8 +162,7 @@ func readSideFile(fsys fs.FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	const most = 1 << 20 // a request each
-	data, err := io.ReadAll(io.LimitReader(bufio.NewReaderSize(file, most), maxSideFile+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxSideFile+1))
 	if err == nil && len(data) > maxSideFile {
 		err = fmt.Errorf("%s has more than %d bytes", name, maxSideFile)
 	}

@@ -19,7 +19,6 @@ type Place struct {
 	FS     *FS
 	Name   string // of the file in FS; "." of a folder
 	Listed bool   // FS can be listed
-	Costly bool   // each read is a request, of the first bytes, too
 	Commit *Pin   // of a repository, which it stands for; else nil
 }
 
@@ -89,7 +88,7 @@ func (s *Session) inBucket(name string) (*Place, error) {
 			dir, base = key, "."
 		}
 	}
-	return &Place{FS: &FS{session: s, files: b.FS(strings.TrimSuffix(dir, "/"))}, Name: base, Listed: true, Costly: true}, nil
+	return &Place{FS: &FS{session: s, files: b.FS(strings.TrimSuffix(dir, "/"))}, Name: base, Listed: true}, nil
 }
 
 // SplitHub takes hf://OWNER/NAME[@REVISION][/FILE] apart. A slash in a revision is
