@@ -15,8 +15,8 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 func (c *command) copyFolder(w *copyJob, dst dest.Shared, f copyFlags) error {
@@ -119,7 +119,7 @@ func (c *command) found(file storage.File, path string) bool {
 		return false
 	}
 	there := storage.File{Path: path, Size: info.Size(), Open: func() (io.ReadCloser, error) {
-		f, _, err := localfile.Open(path)
+		f, _, err := osfile.OpenRegular(path)
 		return f, err
 	}}
 	if file.Hub != nil {

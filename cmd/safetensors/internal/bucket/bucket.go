@@ -81,7 +81,8 @@ func IsURL(name string) bool {
 	return ok && stores[scheme] != nil
 }
 
-// A Bucket holds the context of all requests, because io.ReaderAt takes none.
+// A Bucket is a file system, whose files are io.ReaderAts and safetensors.RangeReaders for
+// concurrent use. It holds the context of all requests, because io.ReaderAt takes none.
 type Bucket struct {
 	ctx   context.Context
 	store store
@@ -244,7 +245,7 @@ func (b *Bucket) Start(key string, n int64) ([]byte, error) {
 		b, cancel = b.cleaning()
 		defer cancel()
 	}
-	f, err := b.FS("").Open(key)
+	f, err := b.Open(key)
 	if err != nil {
 		return nil, err
 	}

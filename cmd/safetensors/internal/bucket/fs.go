@@ -18,49 +18,31 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// FS returns a folder of the bucket as a file system. Its files are
-// io.ReaderAts and safetensors.RangeReaders.
-func (b *Bucket) FS(folder string) fs.FS { return fsys{b, folder} }
-
-type fsys struct {
-	b      *Bucket
-	folder string
-}
-
-func (f fsys) key(name string) string {
-	if name == "." {
-		return f.folder
-	}
-	return path.Join(f.folder, name)
-}
-
-func (f fsys) Open(name string) (fs.File, error) {
-	key := f.key(name)
-	objects, err := (&remote.Client{HTTP: &http.Client{Transport: f.b}}).FS(f.b.ctx, "http://bucket/")
+func (b *Bucket) Open(key string) (fs.File, error) {
+	objects, err := (&remote.Client{HTTP: &http.Client{Transport: b}}).FS(b.ctx, "http://bucket/")
 	if err != nil {
 		return nil, err
 	}
 	file, err := objects.Open(key)
 	if err != nil {
-		return nil, object{b: f.b, key: key}.fail(err)
+		return nil, object{b: b, key: key}.fail(err)
 	}
-	return object{file.(remoteFile), f.b, key}, nil
+	return object{file.(remoteFile), b, key}, nil
 }
 
-func (f fsys) Stat(name string) (fs.FileInfo, error) {
-	key := f.key(name)
-	if key == "" {
+func (b *Bucket) Stat(key string) (fs.FileInfo, error) {
+	if key == "." {
 		return objectInfo{name: ".", dir: true}, nil
 	}
-	a, err := f.b.store.head(f.b.ctx, key)
+	a, err := b.store.head(b.ctx, key)
 	if err == nil {
 		return objectInfo{name: path.Base(key), attributes: a}, nil
 	}
-	err = f.b.fail(key, err)
+	err = b.fail(key, err)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if entries, listErr := f.ReadDir(name); listErr != nil || len(entries) == 0 {
+	if entries, listErr := b.ReadDir(key); listErr != nil || len(entries) == 0 {
 		return nil, err
 	}
 	return objectInfo{name: path.Base(key), dir: true}, nil
@@ -69,13 +51,12 @@ func (f fsys) Stat(name string) (fs.FileInfo, error) {
 // ReadDir lists objects and folders. A folder without objects does not exist. A name that no
 // file should have, such as one with a newline, is an error. What was written before is among
 // them: the stores have consistent lists, S3 since 2020.
-func (f fsys) ReadDir(name string) (entries []fs.DirEntry, err error) {
-	folder := f.key(name)
-	prefix := strings.TrimPrefix(folder+"/", "/")
-	listed, err := f.b.list(prefix)
-	if err != nil {
-		return nil, f.b.fail(folder, err)
+func (b *Bucket) ReadDir(folder string) (entries []fs.DirEntry, err error) {
+	prefix := ""
+	if folder != "." {
+		prefix = folder + "/"
 	}
+	listed, err := b.list(prefix)
 	for _, e := range listed {
 		name, ok := strings.CutPrefix(e.key, prefix)
 		if !ok || name == "" {
@@ -83,9 +64,12 @@ func (f fsys) ReadDir(name string) (entries []fs.DirEntry, err error) {
 		}
 		base, dir := strings.CutSuffix(name, "/")
 		if base == "." || !fs.ValidPath(base) || strings.ContainsFunc(base, unicode.IsControl) {
-			return nil, f.b.fail(folder, fmt.Errorf("the key %s is not the name of a file", term.Name(e.key)))
+			err = fmt.Errorf("the key %s is not the name of a file", term.Name(e.key))
 		}
 		entries = append(entries, fs.FileInfoToDirEntry(objectInfo{e.attributes, base, dir}))
+	}
+	if err != nil {
+		return nil, b.fail(strings.TrimSuffix(prefix, "/"), err)
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, nil
@@ -102,8 +86,7 @@ func (i objectInfo) Name() string       { return i.name }
 func (i objectInfo) Size() int64        { return i.size }
 func (i objectInfo) ModTime() time.Time { return i.modified }
 func (i objectInfo) IsDir() bool        { return i.dir }
-func (i objectInfo) Sys() any           { return nil }
-func (i objectInfo) Tag() string        { return i.tag }
+func (i objectInfo) Sys() any           { return http.Header{"Etag": {i.tag}} } // as of an open one
 func (i objectInfo) Version() string    { return i.tag + " " + i.modified.UTC().Format(time.RFC3339Nano) }
 func (i objectInfo) Mode() fs.FileMode {
 	if i.dir {

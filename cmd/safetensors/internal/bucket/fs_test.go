@@ -24,7 +24,7 @@ func TestRead(t *testing.T) {
 				says(206, "0123456789", "Content-Range", "bytes 150000-150009/200000", "ETag", `"b"`), says(403, ""),
 				says(416, ""), says(200, "", "Content-Length", "0", "ETag", `"c"`), says(416, ""), says(200, "", "Content-Length", "1"))
 			b, key := at(t, scheme, endpoint, "x")
-			f := must(b.FS("").Open(key))
+			f := must(b.Open(key))
 			require.EqualValues(t, 200_000, must(f.Stat()).Size())
 			got := make([]byte, 10)
 			must(f.(io.ReaderAt).ReadAt(got, 150_000))
@@ -34,8 +34,8 @@ func TestRead(t *testing.T) {
 			require.EqualError(t, read(), scheme+"://models/x: permission denied: 403 Forbidden")
 			require.Len(t, requests(), 5)
 
-			require.Empty(t, must(io.ReadAll(must(b.FS("").Open(key)))))
-			require.EqualError(t, errorOf(b.FS("").Open(key)), scheme+"://models/x: 416 Requested Range Not Satisfiable")
+			require.Empty(t, must(io.ReadAll(must(b.Open(key)))))
+			require.EqualError(t, errorOf(b.Open(key)), scheme+"://models/x: 416 Requested Range Not Satisfiable")
 		})
 	}
 }

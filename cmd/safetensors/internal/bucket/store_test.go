@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ func must[T any](v T, err error) T {
 
 // List returns the names in a folder, those of folders with a slash at their end.
 func (b *Bucket) List(folder string) (names []string, err error) {
-	entries, err := fs.ReadDir(b.FS(folder), ".")
+	entries, err := fs.ReadDir(b, path.Clean(folder))
 	for _, e := range entries {
 		if names = append(names, e.Name()); e.IsDir() {
 			names[len(names)-1] += "/"

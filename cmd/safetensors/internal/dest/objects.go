@@ -60,7 +60,7 @@ func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[strin
 }
 
 func (o objects) Files(dir string, _ bool) (map[string]Stored, error) {
-	entries, err := fs.ReadDir(o.b.FS(o.key(dir)), ".")
+	entries, err := fs.ReadDir(o.b, path.Clean(o.key(dir)))
 	files := make(map[string]Stored, len(entries))
 	for _, e := range entries {
 		if info, _ := e.Info(); !e.IsDir() { // which a list has
@@ -99,7 +99,7 @@ func (o objects) WriteShard(name string, s Shard, metadata map[string]string, la
 }
 
 func (o objects) Open() (*safetensors.File, error) {
-	return safetensors.OpenFS(o.b.FS(o.folder), ".")
+	return safetensors.OpenFS(o.b, path.Clean(o.folder))
 }
 
 func (o objects) PathOf(name string) string { return o.b.URL(o.key(name)) }

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
@@ -133,7 +132,7 @@ func (f folder) Read(name string, n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, _, err := localfile.Open(path)
+	file, _, err := osfile.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package localfile opens files of this machine: those that a folder holds, which must not
-// be named pipes, and those that the command line names, which may be.
+// Package localfile opens the files of this machine that the command line names, which may be
+// named pipes.
 package localfile
 
 import (
@@ -12,23 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-
-	"github.com/gosafetensors/safetensors/internal/osfile"
 )
-
-// Open opens a regular file, as osfile.OpenRegular does.
-func Open(name string) (*os.File, fs.FileInfo, error) {
-	f, _, err := osfile.OpenRegular(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, nil, err
-	}
-	return f, info, nil
-}
 
 // OpenNamed opens a file that the command line names. It may be a pipe, as that of
 // <(command), whose writer is waited for until ctx ends.

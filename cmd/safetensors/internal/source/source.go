@@ -20,6 +20,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/hub"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/variant"
 )
 
@@ -252,12 +253,12 @@ func (o *Opener) Keys(name string, limit int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, info, err := localfile.Open(name)
+	f, size, err := osfile.OpenRegular(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	keys, err := format.Keys(o.Meter(f), info.Size(), name)
+	keys, err := format.Keys(o.Meter(f), size, name)
 	return keys[:min(limit, len(keys))], err
 }
 

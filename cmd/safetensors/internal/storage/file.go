@@ -32,9 +32,6 @@ type File struct {
 // tagOf returns what tells that a file has changed: what names the content on a hub, the ETag of
 // an object or of a web server, or the time.
 func tagOf(info fs.FileInfo) string {
-	if tagged, ok := info.(interface{ Tag() string }); ok {
-		return tagged.Tag()
-	}
 	switch about := info.Sys().(type) {
 	case hub.FileInfo:
 		return about.BlobID
@@ -47,8 +44,8 @@ func tagOf(info fs.FileInfo) string {
 // describe returns what the file system says of a file.
 func (f *FS) describe(name string, info fs.FileInfo) File {
 	file := File{Name: name, Size: info.Size(), Tag: tagOf(info), Open: func() (io.ReadCloser, error) { return f.reopen(name, tagOf(info)) }}
-	if local, ok := f.files.(localFS); ok {
-		file.Path = local.path(name)
+	if f.local() {
+		file.Path = f.in(name)
 	}
 	if about, ok := info.Sys().(hub.FileInfo); ok {
 		if said, err := hubFile(about); err == nil { // else it cannot be compared
@@ -106,7 +103,7 @@ func (f File) CopyTo(w io.Writer) error {
 
 // reopen opens a file for reading it as a whole. Unless the tag is "", it must still have it.
 func (f *FS) reopen(name, tag string) (io.ReadCloser, error) {
-	file, err := f.files.Open(name)
+	file, err := f.files.Open(f.in(name))
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func comesAlong(name string) bool {
 
 // Folder returns the folder as that of a source: whole, if its files belong together.
 func (f *FS) Folder(whole bool) *Folder {
-	folder := &Folder{read: func(name string) ([]byte, error) { return readSideFile(f.files, name) }}
+	folder := &Folder{read: f.readSideFile}
 	if !whole {
 		return folder
 	}
@@ -156,8 +156,8 @@ func (f *Folder) CompleteFrom(s *Session, repo, commit, dir string) {
 	}
 }
 
-func readSideFile(fsys fs.FS, name string) ([]byte, error) {
-	file, err := fsys.Open(name)
+func (f *FS) readSideFile(name string) ([]byte, error) {
+	file, err := f.files.Open(f.in(name))
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package storage
 import (
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -11,21 +10,22 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // An FS is a folder, or what is next to a file on a web server. Its files are metered and noted.
 type FS struct {
 	session *Session
 	files   fs.FS
-	away    bool // files of other formats are downloaded before they are read
+	dir     string // the folder, in files
+	away    bool   // files of other formats are downloaded before they are read
 
 	mu     sync.Mutex
 	opened []File
 }
 
 // Local returns a folder of this machine.
-func (s *Session) Local(dir string) *FS { return &FS{session: s, files: localFS(dir)} }
+func (s *Session) Local(dir string) *FS { return &FS{session: s, files: osfile.FS{}, dir: dir} }
 
 // Opened returns the files that were opened, by name.
 func (f *FS) Opened() []File {
@@ -35,11 +35,21 @@ func (f *FS) Opened() []File {
 	return f.opened
 }
 
-func (f *FS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(f.files, name) }
-func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.files, name) }
+func (f *FS) local() bool { _, is := f.files.(osfile.FS); return is }
+
+// in returns the name that a file has in files.
+func (f *FS) in(name string) string {
+	if f.local() {
+		return filepath.Join(f.dir, filepath.FromSlash(name))
+	}
+	return path.Join(f.dir, name)
+}
+
+func (f *FS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(f.files, f.in(name)) }
+func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(f.files, f.in(name)) }
 
 func (f *FS) Open(name string) (fs.File, error) {
-	file, err := f.files.Open(name)
+	file, err := f.files.Open(f.in(name))
 	if err != nil {
 		return nil, err
 	}
@@ -82,33 +92,4 @@ func (f *FS) note(file File) {
 	if !slices.ContainsFunc(f.opened, func(have File) bool { return have.Name == file.Name }) {
 		f.opened = append(f.opened, file)
 	}
-}
-
-// A localFS is a folder of the operating system. Unlike os.DirFS, it opens regular files
-// only.
-type localFS string
-
-func (f localFS) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
-
-func (f localFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(f.path(name)) }
-func (f localFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.path(name)) }
-
-func (f localFS) Open(name string) (fs.File, error) {
-	file, _, err := localfile.Open(f.path(name))
-	if err != nil {
-		return nil, err
-	}
-	return file, nil
-}
-
-// A subFS is a folder in a file system. Unlike that of fs.Sub, its Stat is that of the whole.
-type subFS struct {
-	fs.FS
-	dir string
-}
-
-func (s subFS) Open(name string) (fs.File, error)     { return s.FS.Open(path.Join(s.dir, name)) }
-func (s subFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(s.FS, path.Join(s.dir, name)) }
-func (s subFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	return fs.ReadDir(s.FS, path.Join(s.dir, name))
 }

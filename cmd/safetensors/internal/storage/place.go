@@ -69,7 +69,7 @@ func (s *Session) onHub(name string) (*Place, error) {
 	if !info.IsDir() {
 		dir, base = path.Split(file)
 	}
-	return &Place{FS: &FS{session: s, files: subFS{files, path.Clean(dir)}, away: true}, Name: base, Listed: true, Commit: commit}, nil
+	return &Place{FS: &FS{session: s, files: files, dir: dir, away: true}, Name: base, Listed: true, Commit: commit}, nil
 }
 
 // inBucket returns the place of a key. Its ending says what it is, so that opening it is one request.
@@ -80,7 +80,7 @@ func (s *Session) inBucket(name string) (*Place, error) {
 	}
 	dir, base := path.Split(key)
 	if ending := path.Ext(key); ending != ".safetensors" && ending != ".json" {
-		info, err := fs.Stat(b.FS(key), ".")
+		info, err := fs.Stat(b, path.Clean(key))
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (s *Session) inBucket(name string) (*Place, error) {
 			dir, base = key, "."
 		}
 	}
-	return &Place{FS: &FS{session: s, files: b.FS(strings.TrimSuffix(dir, "/"))}, Name: base, Listed: true}, nil
+	return &Place{FS: &FS{session: s, files: b, dir: dir}, Name: base, Listed: true}, nil
 }
 
 // SplitHub takes hf://OWNER/NAME[@REVISION][/FILE] apart. A slash in a revision is

@@ -86,7 +86,7 @@ func (t *Tree) list(f *FS, name string, follow bool, skip func(string) bool) err
 	info, err := f.Stat(name)
 	if errors.Is(err, errors.ErrUnsupported) { // of a web server
 		var file fs.File
-		if file, err = f.files.Open(name); err == nil {
+		if file, err = f.files.Open(f.in(name)); err == nil {
 			defer file.Close()
 			info, err = file.Stat()
 		}
