@@ -10,7 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
-	"golang.org/x/sync/errgroup"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // check reports whether a shard is there: its length and its header are those of the
@@ -51,12 +51,7 @@ func (r *run) write() (*Result, error) {
 		r.sound[s.Name] = true // or there will be an error
 	}
 	r.Begin(size)
-	var group errgroup.Group
-	group.SetLimit(min(r.AtOnce, r.To.AtOnce()))
-	for _, s := range result.Written {
-		group.Go(func() error { return r.writeShard(s) })
-	}
-	return result, group.Wait()
+	return result, parallel.Do(min(r.AtOnce, r.To.AtOnce()), int64(len(result.Written)), func(i int64) error { return r.writeShard(result.Written[i]) })
 }
 
 // writeShard writes a shard, and just before the only one appears, the files next to it. If
@@ -136,19 +131,14 @@ func (r *run) finish() (complete bool, err error) {
 
 // checkAll checks all shards that this run has not seen.
 func (r *run) checkAll(files map[string]dest.Stored) (bool, error) {
-	var group errgroup.Group
-	group.SetLimit(8)
 	all := make([]bool, len(r.Plan.Shards))
-	for i, s := range r.Plan.Shards {
-		if all[i] = r.sound[s.Name]; all[i] {
-			continue
-		}
-		group.Go(func() (err error) {
+	err := parallel.Do(8, int64(len(all)), func(i int64) (err error) {
+		s := r.Plan.Shards[i]
+		if all[i] = r.sound[s.Name]; !all[i] {
 			all[i], err = r.check(s, files)
-			return err
-		})
-	}
-	err := group.Wait()
+		}
+		return err
+	})
 	return err == nil && !slices.Contains(all, false), err
 }
 

@@ -45,70 +45,6 @@ type Opener struct {
 	Note func(text string)
 }
 
-// A Checkpoint is the tensors of a source. Its tensors can be read until Close.
-//
-// It is no safetensors.File, which is laid out as a file would be: of another format that
-// would change the order that ls shows and writers read in, and refuse a tensor that has
-// the name __metadata__, which --rename can change.
-type Checkpoint struct {
-	Name     string // as on the command line
-	Tensors  map[string]safetensors.Tensor
-	Order    []string // the names, as far as known in the order of the data
-	Metadata map[string]string
-
-	// Refused are its entries that cannot be read, by their names, and why: objects
-	// of a program next to the weights, tensors of kinds that safetensors lacks.
-	Refused map[string]error
-
-	// Files are what it consists of, sorted by name; nil of several sources.
-	Files []storage.File
-
-	// Layout is how a folder, an index or a repository holds it; nil of anything else, and
-	// of what is put together from pieces.
-	Layout *Layout
-
-	// Folder is where it is; nil of what comes without one: a web address, standard
-	// input, several sources.
-	Folder *storage.Folder
-
-	// Format is that of a single file; nil if the source is more, or may be.
-	Format *format.Format
-
-	// Joined says that the tensors are put together from the pieces of several ranks.
-	Joined bool
-
-	parts []*Checkpoint // of several sources opened as one
-	pins  []storage.Pin // in place of those of Files
-
-	closers []func() error
-}
-
-// Close ends the use of a checkpoint, and removes temporary files.
-func (c *Checkpoint) Close() error {
-	var errs []error
-	for _, f := range slices.Backward(c.closers) {
-		errs = append(errs, f())
-	}
-	c.closers = nil
-	return errors.Join(errs...)
-}
-
-// Sources returns the sources that were opened as one, or the checkpoint itself.
-func (c *Checkpoint) Sources() []*Checkpoint {
-	if c.parts == nil {
-		return []*Checkpoint{c}
-	}
-	return c.parts
-}
-
-// Size returns the bytes of all tensors.
-func (c *Checkpoint) Size() (size int64) {
-	for _, t := range c.Tensors {
-		size += t.Size()
-	}
-	return size
-}
-
 // Open opens a source by its name. Its Refused are told to Note.
 func (o *Opener) Open(name string) (*Checkpoint, error) {
 	c, err := o.openOne(name)
@@ -290,17 +226,6 @@ func mistaken(f *format.Format, r io.ReaderAt, size int64, err error) error {
 		return fmt.Errorf("%w; %w", term.Bare(err), broken)
 	}
 	return err
-}
-
-// take makes the tensors of a File those of the checkpoint, which then owns it.
-func (c *Checkpoint) take(f *safetensors.File) {
-	c.closers = append(c.closers, f.Close)
-	c.Metadata = f.Metadata()
-	c.Tensors = make(map[string]safetensors.Tensor)
-	for name, t := range f.Tensors() {
-		c.Tensors[name] = t
-		c.Order = append(c.Order, name)
-	}
 }
 
 // OpenAll opens several sources as one. A tensor in two of them is an error.

@@ -1,0 +1,135 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+)
+
+// A Checkpoint is the tensors of a source. Its tensors can be read until Close.
+//
+// It is no safetensors.File, which is laid out as a file would be: of another format that
+// would change the order that ls shows and writers read in, and refuse a tensor that has
+// the name __metadata__, which --rename can change.
+type Checkpoint struct {
+	Name     string // as on the command line
+	Tensors  map[string]safetensors.Tensor
+	Order    []string // the names, as far as known in the order of the data
+	Metadata map[string]string
+
+	// Refused are its entries that cannot be read, by their names, and why: objects
+	// of a program next to the weights, tensors of kinds that safetensors lacks.
+	Refused map[string]error
+
+	// Files are what it consists of, sorted by name; nil of several sources.
+	Files []storage.File
+
+	// Layout is how a folder, an index or a repository holds it; nil of anything else, and
+	// of what is put together from pieces.
+	Layout *Layout
+
+	// Folder is where it is; nil of what comes without one: a web address, standard
+	// input, several sources.
+	Folder *storage.Folder
+
+	// Format is that of a single file; nil if the source is more, or may be.
+	Format *format.Format
+
+	// Joined says that the tensors are put together from the pieces of several ranks.
+	Joined bool
+
+	parts []*Checkpoint // of several sources opened as one
+	pins  []storage.Pin // in place of those of Files
+
+	closers []func() error
+}
+
+// Close ends the use of a checkpoint, and removes temporary files.
+func (c *Checkpoint) Close() error {
+	var errs []error
+	for _, f := range slices.Backward(c.closers) {
+		errs = append(errs, f())
+	}
+	c.closers = nil
+	return errors.Join(errs...)
+}
+
+// Sources returns the sources that were opened as one, or the checkpoint itself.
+func (c *Checkpoint) Sources() []*Checkpoint {
+	if c.parts == nil {
+		return []*Checkpoint{c}
+	}
+	return c.parts
+}
+
+// Size returns the bytes of all tensors.
+func (c *Checkpoint) Size() (size int64) {
+	for _, t := range c.Tensors {
+		size += t.Size()
+	}
+	return size
+}
+
+// take makes the tensors of a File those of the checkpoint, which then owns it.
+func (c *Checkpoint) take(f *safetensors.File) {
+	c.closers = append(c.closers, f.Close)
+	c.Metadata = f.Metadata()
+	c.Tensors = make(map[string]safetensors.Tensor)
+	for name, t := range f.Tensors() {
+		c.Tensors[name] = t
+		c.Order = append(c.Order, name)
+	}
+}
+
+// Pins returns the files of a source, and those next to it that were read or listed so
+// far. It is an error if the source can change without notice.
+func (c *Checkpoint) Pins() ([]storage.Pin, error) {
+	pins := c.pins
+	switch {
+	case c.parts != nil:
+		for i, part := range c.parts {
+			more, err := part.Pins()
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range more {
+				if i > 0 {
+					p.Name = fmt.Sprintf("%d:%s", i+1, p.Name)
+				}
+				pins = append(pins, p)
+			}
+		}
+	case pins == nil:
+		for _, f := range c.Files {
+			pins = append(pins, storage.Pin{Name: f.Name, Size: f.Size, Tag: f.Tag})
+		}
+		pins = append(pins, c.Folder.Pinned()...)
+	}
+	for _, p := range pins {
+		if p.Tag == "" {
+			return nil, fmt.Errorf("%s: nothing tells whether %s changes: it has no ETag and no time", storage.Shown(c.Name), term.Name(p.Name))
+		}
+	}
+	return pins, nil
+}
+
+// Unchanged returns an error if a local file is no longer what it was when the source
+// was opened. Objects of a bucket need no look: each answer says what it is of.
+func (c *Checkpoint) Unchanged() error {
+	for _, part := range c.parts {
+		if err := part.Unchanged(); err != nil {
+			return err
+		}
+	}
+	for _, f := range c.Files {
+		if err := f.Unchanged(); err != nil {
+			return fmt.Errorf("%s: %w", storage.Shown(c.Name), err)
+		}
+	}
+	return nil
+}
