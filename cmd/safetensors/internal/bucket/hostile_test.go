@@ -26,14 +26,12 @@ func TestListEnds(t *testing.T) {
 		"azblob": "<R><Blobs><Blob><Name>dir/x</Name></Blob></Blobs><NextMarker>TOKEN</NextMarker></R>",
 	} {
 		again := says(200, strings.Replace(page, "TOKEN", "a", 1))
-		endpoint, requests := serve(t, again, again)
-		b, key := at(t, scheme, endpoint, "dir")
-		require.ErrorContains(t, errorOf(b.List(key)), "the list ends early", scheme)
+		b, requests := answering(t, scheme, again, again)
+		require.ErrorContains(t, errorOf(b.List("dir")), "the list ends early", scheme)
 		require.Len(t, requests(), 2)
 	}
-	endpoint, _ := serve(t, says(200, "<R><Name>models</Name><IsTruncated>true</IsTruncated></R>"))
-	b, key := openAt(t, "s3://models/dir?endpoint="+endpoint)
-	require.ErrorContains(t, errorOf(b.List(key)), "the list ends early")
+	b, _ := answering(t, "s3", says(200, "<R><Name>models</Name><IsTruncated>true</IsTruncated></R>"))
+	require.ErrorContains(t, errorOf(b.List("dir")), "the list ends early")
 
 	for objects, pages := range map[int]int{0: mostPages, mostListed / 2: 2, mostListed/2 - 1: 3} {
 		e := &listing{page: make([]listed, objects)}
@@ -58,9 +56,8 @@ func (e *listing) list(context.Context, string, string) ([]listed, *string, erro
 
 // TestListOfOthers: a store that ignores the prefix has no other objects in the folder.
 func TestListOfOthers(t *testing.T) {
-	endpoint, _ := serve(t, says(200, "<R><Name>models</Name><Contents><Key>x</Key></Contents><Contents><Key>dir/y</Key></Contents></R>"))
-	b, key := openAt(t, "s3://models/dir?endpoint="+endpoint)
-	require.Equal(t, []string{"y"}, must(b.List(key)))
+	b, _ := answering(t, "s3", says(200, "<R><Name>models</Name><Contents><Key>x</Key></Contents><Contents><Key>dir/y</Key></Contents></R>"))
+	require.Equal(t, []string{"y"}, must(b.List("dir")))
 }
 
 // breaksOff answers with n bytes of the range from off to end of an object, and promises all.
@@ -84,26 +81,24 @@ func TestRetryAfter(t *testing.T) {
 	require.InDelta(t, time.Hour, retryAfter(http.Header{"Retry-After": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}}), float64(time.Minute))
 
 	for _, scheme := range []string{"azblob", "gs", "s3"} {
-		endpoint, requests := serve(t, says(429, "", "Retry-After", "1"), says(200, "", "Content-Length", "0"))
-		b, key := at(t, scheme, endpoint, "x")
-		must(b.Exists(key))
+		b, requests := answering(t, scheme, says(429, "", "Retry-After", "1"), says(200, "", "Content-Length", "0"))
+		must(b.Exists("x"))
 		require.Len(t, requests(), 2)
 	}
 }
 
 // TestStart: an object may be shorter, and what is cut short is asked for again.
 func TestStart(t *testing.T) {
-	endpoint, _ := serve(t, says(416, ""), says(200, "", "Content-Length", "0"), func(w http.ResponseWriter, _ *http.Request) {
+	b, _ := answering(t, "s3", says(416, ""), says(200, "", "Content-Length", "0"), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil { // an answer whose length nothing tells
 			io.WriteString(conn, "HTTP/1.0 206 Partial Content\r\nContent-Range: bytes 0-9/10\r\n\r\n0123")
 			conn.Close()
 		}
 	}, says(206, "456789", "Content-Range", "bytes 4-9/10"), says(206, "0123456789", "Content-Range", "bytes 0-9/10"))
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	require.Empty(t, must(b.Start(key, 100)))
-	require.Equal(t, "0123456789", string(must(b.Start(key, 100))))
-	require.Equal(t, "01", string(must(b.Start(key, 2))))
+	require.Empty(t, must(b.Start("x", 100)))
+	require.Equal(t, "0123456789", string(must(b.Start("x", 100))))
+	require.Equal(t, "01", string(must(b.Start("x", 2))))
 }
 
 // TestPause: AWS_MAX_ATTEMPTS may be large.
@@ -118,9 +113,8 @@ func TestPause(t *testing.T) {
 // TestConflict: not every conflict is an object that is there: two requests at once are none.
 func TestConflict(t *testing.T) {
 	conflict := says(409, "<Error><Code>ConditionalRequestConflict</Code></Error>")
-	endpoint, requests := serve(t, conflict, says(200, "", "ETag", `"1"`))
-	b, key := at(t, "s3", endpoint, "x")
-	require.NoError(t, b.Create(key, nil))
+	b, requests := answering(t, "s3", conflict, says(200, "", "ETag", `"1"`))
+	require.NoError(t, b.Create("x", nil))
 	require.Len(t, requests(), 2)
 	require.Equal(t, "*", requests()[1].Header.Get("If-None-Match"))
 
@@ -130,10 +124,9 @@ func TestConflict(t *testing.T) {
 		"s3":     says(412, "<Error><Code>PreconditionFailed</Code></Error>"),
 		"gs":     says(412, "<Error><Code>PreconditionFailed</Code></Error>"),
 	} {
-		endpoint, requests := serve(t, exists, other)
-		b, key := at(t, scheme, endpoint, "x")
-		require.ErrorIs(t, b.Create(key, nil), fs.ErrExist, scheme)
-		err := b.Create(key, nil)
+		b, requests := answering(t, scheme, exists, other)
+		require.ErrorIs(t, b.Create("x", nil), fs.ErrExist, scheme)
+		err := b.Create("x", nil)
 		require.EqualError(t, err, scheme+"://models/x: 409 Conflict: LeaseIdMissing")
 		require.NotErrorIs(t, err, fs.ErrExist)
 		require.Len(t, requests(), 2)
@@ -211,10 +204,9 @@ func (l *latePart) abort(context.Context) error {
 func TestCompleteTwice(t *testing.T) {
 	part := md5.Sum([]byte("body"))
 	for tag, want := range map[string]bool{fmt.Sprintf(`"%x-1"`, md5.Sum(part[:])): true, fmt.Sprintf(`"%x"`, part): false} {
-		endpoint, _ := serve(t, says(200, "<R><UploadId>id</UploadId></R>"), says(200, "", "ETag", fmt.Sprintf(`"%x"`, part)),
+		b, _ := answering(t, "s3", says(200, "<R><UploadId>id</UploadId></R>"), says(200, "", "ETag", fmt.Sprintf(`"%x"`, part)),
 			cut, says(404, "<Error><Code>NoSuchUpload</Code></Error>"), says(200, "", "ETag", tag, "Content-Length", "4"))
-		b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-		u := must(b.store.begin(t.Context(), key))
+		u := must(b.store.begin(t.Context(), "x"))
 		require.NoError(t, u.part(t.Context(), 0, []byte("body")))
 		require.Equal(t, want, u.complete(t.Context(), 1) == nil)
 	}
@@ -223,10 +215,9 @@ func TestCompleteTwice(t *testing.T) {
 // TestWriteOfAnother: the error of another object that is copied to this one says nothing about
 // this one.
 func TestWriteOfAnother(t *testing.T) {
-	endpoint, _ := serve(t, says(404, ""))
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
+	b, _ := answering(t, "s3", says(404, ""))
 	err := b.Write("y", 0, func(io.Writer) error {
-		_, err := b.Start(key, 10)
+		_, err := b.Start("x", 10)
 		return fmt.Errorf("tensor a: %w", err)
 	})
 	require.EqualError(t, err, "s3://models/y: tensor a: s3://models/x: file does not exist: 404 Not Found")

@@ -141,39 +141,33 @@ func openAt(t *testing.T, rawURL string) (*Bucket, string) {
 
 // TestTries: what may succeed later is tried again, anything else is not.
 func TestTries(t *testing.T) {
-	endpoint, requests := serve(t, says(503, ""), cut, says(200, "", "Content-Length", "0"), says(403, "<Error><Code>AccessDenied</Code><Message>no way</Message></Error>"), says(404, ""))
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	exists := must(b.Exists(key))
-	require.True(t, exists)
+	b, requests := answering(t, "s3", says(503, ""), cut,
+		says(200, "", "Content-Length", "0"), says(403, "<Error><Code>AccessDenied</Code><Message>no way</Message></Error>"), says(404, ""))
+	require.True(t, must(b.Exists("x")))
 	require.Len(t, requests(), 3)
-	_, err := b.Start(key, 1)
-	require.EqualError(t, err, "s3://models/x: permission denied: 403 Forbidden: AccessDenied: no way")
-	require.False(t, must(b.Exists(key)))
+	require.EqualError(t, errorOf(b.Start("x", 1)), "s3://models/x: permission denied: 403 Forbidden: AccessDenied: no way")
+	require.False(t, must(b.Exists("x")))
 	require.Len(t, requests(), 5)
 
-	endpoint, requests = serve(t, says(500, ""), says(500, ""))
+	endpoint, requests := serve(t, says(500, ""), says(500, ""))
 	t.Setenv("AWS_MAX_ATTEMPTS", "2")
-	b, key = openAt(t, "s3://models/x?endpoint="+endpoint)
-	_, err = b.Exists(key)
-	require.ErrorContains(t, err, "500 Internal Server Error")
+	b, _ = at(t, "s3", endpoint, "x")
+	require.ErrorContains(t, errorOf(b.Exists("x")), "500 Internal Server Error")
 	require.Len(t, requests(), 2)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	endpoint, requests = serve(t, func(w http.ResponseWriter, _ *http.Request) { cancel(); w.WriteHeader(500) })
-	b, key, err = Open(ctx, "s3://models/x?endpoint="+endpoint)
-	require.NoError(t, err)
-	_, err = b.Exists(key)
-	require.ErrorIs(t, err, context.Canceled)
+	b, requests = answering(t, "s3", func(w http.ResponseWriter, _ *http.Request) { cancel(); w.WriteHeader(500) })
+	b.ctx = ctx
+	require.ErrorIs(t, errorOf(b.Exists("x")), context.Canceled)
 	require.Len(t, requests(), 1)
 }
 
 // TestS3SaysYesFirst: S3 answers 200 to what completes an upload, and may then fail.
 func TestS3SaysYesFirst(t *testing.T) {
 	failed := says(200, "<Error><Code>InternalError</Code></Error>")
-	endpoint, requests := serve(t, says(200, "<R><UploadId>id</UploadId></R>"), says(200, "", "ETag", `"1"`),
+	b, requests := answering(t, "s3", says(200, "<R><UploadId>id</UploadId></R>"), says(200, "", "ETag", `"1"`),
 		failed, says(200, `<R><Key>x</Key><ETag>"1-1"</ETag></R>`))
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	u := must(b.store.begin(t.Context(), key))
+	u := must(b.store.begin(t.Context(), "x"))
 	require.NoError(t, u.part(t.Context(), 0, []byte("body")))
 	require.NoError(t, u.complete(t.Context(), 1))
 	require.Len(t, requests(), 4)
@@ -185,23 +179,20 @@ func TestS3SaysYesFirst(t *testing.T) {
 // object.
 func TestS3NamelessUpload(t *testing.T) {
 	for _, answer := range []http.HandlerFunc{says(403, ""), says(200, "<R></R>")} {
-		endpoint, requests := serve(t, answer)
-		b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-		require.Error(t, b.Write(key, 0, twoParts))
+		b, requests := answering(t, "s3", answer)
+		require.Error(t, b.Write("x", 0, twoParts))
 		require.Len(t, requests(), 1)
 	}
 }
 
 // TestS3OtherRegion: the error says what to add to the URL.
 func TestS3OtherRegion(t *testing.T) {
-	endpoint, _ := serve(t, says(301, "", "X-Amz-Bucket-Region", "eu-central-1", "Location", "http://127.0.0.1:1"))
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	require.ErrorContains(t, errorOf(b.Exists(key)), "301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1")
+	b, _ := answering(t, "s3", says(301, "", "X-Amz-Bucket-Region", "eu-central-1", "Location", "http://127.0.0.1:1"))
+	require.ErrorContains(t, errorOf(b.Exists("x")), "301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1")
 
 	for status, header := range map[int][]string{400: nil, 403: {"X-Amz-Bucket-Region", "eu-central-1"}} { // which says no more than where it is
-		endpoint, _ := serve(t, says(status, "", header...))
-		b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-		_, err := b.Exists(key)
+		b, _ := answering(t, "s3", says(status, "", header...))
+		_, err := b.Exists("x")
 		require.ErrorContains(t, err, http.StatusText(status))
 		require.NotContains(t, err.Error(), "region")
 	}
@@ -266,8 +257,7 @@ func TestStrangeAnswers(t *testing.T) {
 			if scheme == "azblob" && strings.Contains(test.want, "Odd") { // whose messages are not shown
 				continue
 			}
-			endpoint, _ := serve(t, test.answer)
-			b, _ := at(t, scheme, endpoint, "")
+			b, _ := answering(t, scheme, test.answer)
 			_, err := b.List("")
 			require.Error(t, err, test.want)
 			require.NotContains(t, err.Error(), "\n")
@@ -279,12 +269,19 @@ func TestStrangeAnswers(t *testing.T) {
 	}
 	for _, text := range []string{"", "bytes 0-9/*", "bytes 0-9", "bytes 5-14/20", "bytes */20"} {
 		for _, scheme := range []string{"s3", "azblob"} {
-			endpoint, _ := serve(t, says(206, "0123456789", "Content-Range", text))
-			b, key := at(t, scheme, endpoint, "x")
-			require.ErrorContains(t, errorOf(b.Start(key, 10)), "expected bytes 0-100007 and the size")
+			b, _ := answering(t, scheme, says(206, "0123456789", "Content-Range", text))
+			require.ErrorContains(t, errorOf(b.Start("x", 10)), "expected bytes 0-100007 and the size")
 		}
 	}
 	require.ErrorIs(t, (&Bucket{ctx: t.Context()}).fail("x", &storeError{status: 404}), fs.ErrNotExist)
+}
+
+// answering opens the bucket of a store that answers with answers.
+func answering(t *testing.T, scheme string, answers ...http.HandlerFunc) (b *Bucket, requests func() []*http.Request) {
+	t.Helper()
+	endpoint, requests := serve(t, answers...)
+	b, _ = at(t, scheme, endpoint, "")
+	return b, requests
 }
 
 // at opens an object of a store that answers at an endpoint.
@@ -387,10 +384,9 @@ func TestStall(t *testing.T) {
 			w.(http.Flusher).Flush()
 			<-end
 		}
-		endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{silent}, tries)...)
+		b, requests := answering(t, scheme, slices.Repeat([]http.HandlerFunc{silent}, tries)...)
 		t.Cleanup(func() { close(end) })
-		b, key := at(t, scheme, endpoint, "x")
-		r, _, _, err := b.store.get(t.Context(), key, 0, 10)
+		r, _, _, err := b.store.get(t.Context(), "x", 0, 10)
 		require.NoError(t, err)
 		sent := len(requests()) // on a busy machine the header of an answer may be late, too
 		require.Error(t, errorOf(io.ReadAll(r)))
@@ -412,8 +408,8 @@ func TestAbortWithoutNetwork(t *testing.T) {
 	}
 	endpoint, requests := serve(t, slices.Repeat([]http.HandlerFunc{answer}, 10)...)
 	t.Setenv("AWS_MAX_ATTEMPTS", "2")
-	b, key := openAt(t, "s3://models/x?endpoint="+endpoint)
-	require.Error(t, b.Write(key, 0, twoParts))
+	b, _ := at(t, "s3", endpoint, "x")
+	require.Error(t, b.Write("x", 0, twoParts))
 	aborts := 0
 	for _, r := range requests() {
 		if r.Method == http.MethodDelete {
