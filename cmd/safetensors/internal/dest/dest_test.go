@@ -73,29 +73,12 @@ func startBucket(t *testing.T, ctx context.Context) *bucket.Bucket {
 	return b
 }
 
-// A store is a folder, and lists the files in it.
-type store struct {
-	d    Destination
-	list func() []string
-}
-
-// stores are the ways to a folder: in a bucket, by a file:// URL, and by its path.
-func stores(t *testing.T, maxBytes int64) map[string]store {
-	all := make(map[string]store)
-	add := func(kind string, d Destination) {
-		all[kind] = store{d, func() []string {
-			files, err := d.(Shared).Files("", false)
-			require.NoError(t, err)
-			return slices.Sorted(maps.Keys(files))
-		}}
+// folders are a folder in a bucket and one of this machine.
+func folders(t *testing.T, maxBytes int64) map[string]Shared {
+	return map[string]Shared{
+		"bucket": objects{startBucket(t, t.Context()), "folder", maxBytes},
+		"plain":  folder{filepath.Join(t.TempDir(), "above", "plain"), maxBytes},
 	}
-	add("bucket", objects{startBucket(t, t.Context()), "folder", maxBytes})
-	for kind, name := range map[string]string{"files": "file://" + filepath.ToSlash(t.TempDir()) + "/bucket/folder", "plain": filepath.Join(t.TempDir(), "plain")} {
-		d, err := Parse(t.Context(), name, io.Discard, maxBytes)
-		require.NoError(t, err)
-		add(kind, d)
-	}
-	return all
 }
 
 // shardsOfThree and shardsOfTwo match the files of a checkpoint that has replaced one:
@@ -112,38 +95,43 @@ func intersection(a, b []string) []string {
 // TestFolder writes a checkpoint, then others over it, and fails at every place in
 // between: there is always the earlier checkpoint or the new one.
 func TestFolder(t *testing.T) {
-	for kind, s := range stores(t, 16) {
+	for kind, d := range folders(t, 16) {
 		t.Run(kind, func(t *testing.T) {
+			list := func() []string {
+				files, err := d.Files("", false)
+				require.NoError(t, err)
+				return slices.Sorted(maps.Keys(files))
+			}
 			one := checkpoint(t, "a", "b", "c")
 			for n := range int64(3) {
-				require.ErrorIs(t, s.d.Write(failingAfter(t, one, n), nil), errBroken, "%d", n)
-				require.Empty(t, s.list(), "nothing is left over")
+				require.ErrorIs(t, d.Write(failingAfter(t, one, n), nil), errBroken, "%d", n)
+				require.Empty(t, list(), "nothing is left over")
 			}
-			what, err := s.d.Occupied()
+			what, err := d.Occupied()
 			require.NoError(t, err)
 			require.Empty(t, what)
 
-			require.NoError(t, s.d.Write(one, nil))
+			require.NoError(t, d.Write(one, nil))
 			first := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
-			require.Equal(t, first, s.list())
-			what, err = s.d.Occupied()
+			require.Equal(t, first, list())
+			what, err = d.Occupied()
 			require.NoError(t, err)
 			require.Equal(t, first[0], filepath.Base(what))
 
 			for n := range int64(3) {
-				require.ErrorIs(t, s.d.Write(failingAfter(t, one, n), nil), errBroken)
-				require.Equal(t, first, s.list())
+				require.ErrorIs(t, d.Write(failingAfter(t, one, n), nil), errBroken)
+				require.Equal(t, first, list())
 			}
-			require.NoError(t, s.d.Write(checkpoint(t, "a", "b", "c", "d", "e"), nil))
-			require.Regexp(t, shardsOfThree, strings.Join(s.list(), " "))
-			require.NoError(t, s.d.Write(checkpoint(t, "a"), nil))
-			require.Equal(t, []string{"model.safetensors"}, s.list())
-			require.NoError(t, s.d.Write(one, nil))
-			require.Regexp(t, shardsOfTwo, strings.Join(s.list(), " "))
-			last := s.list()
-			require.NoError(t, s.d.Write(one, nil))
-			require.Regexp(t, shardsOfTwo, strings.Join(s.list(), " "))
-			require.Equal(t, last[len(last)-1:], intersection(last, s.list()), "only the index keeps its name")
+			require.NoError(t, d.Write(checkpoint(t, "a", "b", "c", "d", "e"), nil))
+			require.Regexp(t, shardsOfThree, strings.Join(list(), " "))
+			require.NoError(t, d.Write(checkpoint(t, "a"), nil))
+			require.Equal(t, []string{"model.safetensors"}, list())
+			require.NoError(t, d.Write(one, nil))
+			require.Regexp(t, shardsOfTwo, strings.Join(list(), " "))
+			last := list()
+			require.NoError(t, d.Write(one, nil))
+			require.Regexp(t, shardsOfTwo, strings.Join(list(), " "))
+			require.Equal(t, last[len(last)-1:], intersection(last, list()), "only the index keeps its name")
 		})
 	}
 }
@@ -152,10 +140,8 @@ func TestFolder(t *testing.T) {
 func TestObject(t *testing.T) {
 	dir := t.TempDir()
 	all := map[string]Destination{"bucket": object{startBucket(t, t.Context()), "x", safetensors.Write}}
-	for kind, name := range map[string]string{"file": "file://" + filepath.ToSlash(dir) + "/x.safetensors", "plain": filepath.Join(dir, "y.safetensors"), "other": filepath.Join(dir, "z.npz")} {
-		d, err := Parse(t.Context(), name, io.Discard, 0)
-		require.NoError(t, err)
-		all[kind] = d
+	for _, name := range []string{"y.safetensors", "z.npz"} {
+		all[name] = single{filepath.Join(dir, name), format.ByName(name)}
 	}
 	for kind, d := range all {
 		t.Run(kind, func(t *testing.T) {
@@ -174,7 +160,7 @@ func TestObject(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, entries, 3, "no temporary file")
+	require.Len(t, entries, 2, "no temporary file")
 }
 
 // TestCancelledUpload cancels the context between two parts of an upload.
@@ -224,8 +210,8 @@ func TestParse(t *testing.T) {
 
 // TestShardError: the error of a shard does not have the library's prefix.
 func TestShardError(t *testing.T) {
-	for kind, s := range stores(t, 16) {
-		err := s.d.(Shared).WriteShard("shard", Shard{Tensors: failingAfter(t, checkpoint(t, "a"), 0)}, nil, func() error { return nil })
+	for kind, d := range folders(t, 16) {
+		err := d.WriteShard("shard", Shard{Tensors: failingAfter(t, checkpoint(t, "a"), 0)}, nil, func() error { return nil })
 		require.ErrorIs(t, err, errBroken, kind)
 		require.NotContains(t, err.Error(), ": safetensors: ", kind)
 	}

@@ -15,50 +15,50 @@ import (
 
 // agree stores the plan, or compares it with the one that is there. It ends with the plan
 // of the folder being that of this part.
-func (r *run) agree() error {
+func (j *Job) agree() error {
 	const tries = 10 // others may replace the plan meanwhile
 	for range tries {
-		files, err := r.To.Files("", false)
+		files, err := j.To.Files("", false)
 		if err != nil {
 			return err
 		}
-		there, err := r.read(PlanName)
+		there, err := j.read(PlanName)
 		if errors.Is(err, fs.ErrNotExist) {
-			there, err = r.create(files)
+			there, err = j.create(files)
 		}
 		if err != nil {
 			return err
 		}
-		differs := r.adopt(there)
+		differs := j.adopt(there)
 		if differs == nil {
-			return r.checkLast(files)
+			return j.checkLast(files)
 		}
-		if !r.Force {
-			return Refuse(fmt.Errorf("%s holds the plan of another job: %w; --force takes it away", r.Name, differs))
+		if !j.Force {
+			return Refuse(fmt.Errorf("%s holds the plan of another job: %w; --force takes it away", j.Name, differs))
 		}
-		if err := r.replace(files, there); err != nil {
+		if err := j.replace(files, there); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: other jobs replace the plan all the time", r.Name)
+	return fmt.Errorf("%s: other jobs replace the plan all the time", j.Name)
 }
 
-func (r *run) read(name string) ([]byte, error) { return r.To.Read(name, dest.MostSmall) }
+func (j *Job) read(name string) ([]byte, error) { return j.To.Read(name, dest.MostSmall) }
 
 // create stores the plan in a folder that has none, unless that holds a checkpoint. It
 // returns the plan that another part has stored meanwhile.
-func (r *run) create(files map[string]dest.Stored) (there []byte, err error) {
+func (j *Job) create(files map[string]dest.Stored) (there []byte, err error) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if dest.IsCheckpoint(name) {
-			return nil, r.occupied(name)
+			return nil, j.occupied(name)
 		}
 	}
-	text := r.Plan.encode()
-	there, err = r.To.Create(PlanName, text)
+	text := j.Plan.encode()
+	there, err = j.To.Create(PlanName, text)
 	if there == nil && err == nil { // a store that knows no conditions creates it a second time
-		if there, err = r.To.Create(PlanName, text); there == nil && err == nil {
-			r.To.Remove(PlanName)
-			return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", r.Name))
+		if there, err = j.To.Create(PlanName, text); there == nil && err == nil {
+			j.To.Remove(PlanName)
+			return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", j.Name))
 		}
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -67,25 +67,25 @@ func (r *run) create(files map[string]dest.Stored) (there []byte, err error) {
 	return there, err
 }
 
-func (r *run) occupied(name string) error {
-	return Refuse(fmt.Errorf("%s holds a checkpoint: %s", r.Name, name))
+func (j *Job) occupied(name string) error {
+	return Refuse(fmt.Errorf("%s holds a checkpoint: %s", j.Name, name))
 }
 
 // adopt compares the plan with a stored one, and adopts what is stale.
-func (r *run) adopt(text []byte) error {
+func (j *Job) adopt(text []byte) error {
 	stored, err := decode(text)
 	if err != nil {
 		return fmt.Errorf("%s %w", PlanName, err)
 	}
-	if err := r.Plan.differences(stored); err != nil {
+	if err := j.Plan.differences(stored); err != nil {
 		return err
 	}
-	r.Plan.Stale = stored.Stale
+	j.Plan.Stale = stored.Stale
 	return nil
 }
 
 // checkLast checks that the folder is not a checkpoint, or that of the plan.
-func (r *run) checkLast(files map[string]dest.Stored) error {
+func (j *Job) checkLast(files map[string]dest.Stored) error {
 	for _, name := range []string{format.ModelFile, format.IndexFile} {
 		if _, found := files[name]; !found {
 			continue
@@ -93,19 +93,19 @@ func (r *run) checkLast(files map[string]dest.Stored) error {
 		same := false
 		var err error
 		switch {
-		case (name == format.ModelFile) != (r.index == nil):
-		case r.index == nil:
-			same, err = r.check(r.Plan.Shards[0], files)
+		case (name == format.ModelFile) != (j.index == nil):
+		case j.index == nil:
+			same, err = j.check(j.Plan.Shards[0], files)
 		default:
 			var there []byte
-			there, err = r.read(name)
-			same = bytes.Equal(there, r.index)
+			there, err = j.read(name)
+			same = bytes.Equal(there, j.index)
 		}
 		if err != nil {
 			return err
 		}
 		if !same {
-			return r.occupied(name)
+			return j.occupied(name)
 		}
 	}
 	return nil
@@ -116,36 +116,36 @@ func (r *run) checkLast(files map[string]dest.Stored) error {
 // has the same names: another part that replaces the same plan may have done so before, and
 // written new ones. It may also store the plan once more, which makes no difference: its list
 // of files is older than the first.
-func (r *run) replace(files map[string]dest.Stored, there []byte) error {
+func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
 	var old Plan
 	if stored, err := decode(there); err == nil {
 		old = *stored
 	}
-	known, names := old.names(), r.Plan.names()
+	known, names := old.names(), j.Plan.names()
 	stale := make(map[string]string)
 	var others []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		switch {
 		case !dest.IsCheckpoint(name):
 		case name == format.ModelFile, !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
-			return r.occupied(name)
+			return j.occupied(name)
 		case names[name]:
 			stale[name] = files[name].Version
 		default:
 			others = append(others, name)
 		}
 	}
-	switch now, err := r.read(PlanName); {
+	switch now, err := j.read(PlanName); {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err != nil || !bytes.Equal(now, there):
 		return nil // files may be those of the plan that is there now
 	}
 	for _, name := range others {
-		if err := r.To.Remove(name); err != nil {
+		if err := j.To.Remove(name); err != nil {
 			return err
 		}
 	}
-	r.Plan.Stale = stale
-	return r.To.Put(PlanName, r.Plan.encode())
+	j.Plan.Stale = stale
+	return j.To.Put(PlanName, j.Plan.encode())
 }

@@ -45,6 +45,9 @@ type Job struct {
 
 	// Begin is told the bytes of the shards that are to be written.
 	Begin func(size int64)
+
+	index []byte // nil if there is one shard
+	sound map[string]bool
 }
 
 // A Result is what a part did.
@@ -54,41 +57,34 @@ type Result struct {
 	Complete bool    // the whole checkpoint is
 }
 
-// A run is a Job that is being done.
-type run struct {
-	*Job
-	index []byte // nil if there is one shard
-	sound map[string]bool
-}
-
 // Do does a part. Killed at any point, it can be done again; it can be done several times
 // at once, and after the end.
 func (j *Job) Do() (*Result, error) {
-	r := &run{Job: j, sound: make(map[string]bool)}
-	if err := r.plan(); err != nil {
+	j.sound = make(map[string]bool)
+	if err := j.plan(); err != nil {
 		return nil, Refuse(err)
 	}
-	if err := r.agree(); err != nil {
+	if err := j.agree(); err != nil {
 		return nil, err
 	}
-	result, err := r.write()
+	result, err := j.write()
 	if err != nil {
 		return nil, err
 	}
-	result.Complete, err = r.finish()
+	result.Complete, err = j.finish()
 	return result, err
 }
 
 // plan completes the plan.
-func (r *run) plan() error {
-	r.Plan.Form = planVersion
+func (j *Job) plan() error {
+	j.Plan.Form = planVersion
 	headers := make(map[string]*safetensors.Header)
-	for _, name := range slices.Sorted(maps.Keys(r.Shards)) {
-		s, h, err := shardOf(name, r.Shards[name], r.Metadata)
+	for _, name := range slices.Sorted(maps.Keys(j.Shards)) {
+		s, h, err := shardOf(name, j.Shards[name], j.Metadata)
 		if err != nil {
 			return err
 		}
-		r.Plan.Shards = append(r.Plan.Shards, s)
+		j.Plan.Shards = append(j.Plan.Shards, s)
 		headers[name] = h
 	}
 	if len(headers) > 1 {
@@ -96,13 +92,13 @@ func (r *run) plan() error {
 		if err != nil {
 			return err
 		}
-		if r.index, err = index.AppendBinary(nil); err != nil {
+		if j.index, err = index.AppendBinary(nil); err != nil {
 			return err
 		}
 	}
-	stored, err := decode(r.Plan.encode())
+	stored, err := decode(j.Plan.encode())
 	if err == nil { // JSON replaces what is not UTF-8, as names of files may be
-		r.Plan.Flags, r.Plan.Source = stored.Flags, stored.Source
+		j.Plan.Flags, j.Plan.Source = stored.Flags, stored.Source
 	}
 	return err
 }

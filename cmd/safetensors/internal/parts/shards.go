@@ -15,11 +15,11 @@ import (
 
 // check reports whether a shard is there: its length and its header are those of the
 // plan.
-func (r *run) check(s Shard, files map[string]dest.Stored) (bool, error) {
-	if !r.Plan.complete(s, files) {
+func (j *Job) check(s Shard, files map[string]dest.Stored) (bool, error) {
+	if !j.Plan.complete(s, files) {
 		return false, nil
 	}
-	start, err := r.To.Read(s.Name, int64(s.start))
+	start, err := j.To.Read(s.Name, int64(s.start))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -27,18 +27,18 @@ func (r *run) check(s Shard, files map[string]dest.Stored) (bool, error) {
 }
 
 // write writes the shards of the part that are not there.
-func (r *run) write() (*Result, error) {
-	files, err := r.To.Files("", false)
+func (j *Job) write() (*Result, error) {
+	files, err := j.To.Files("", false)
 	if err != nil {
 		return nil, err
 	}
 	result := new(Result)
 	size := int64(0)
-	for i, s := range r.Plan.Shards {
-		if !r.Part.Has(i) {
+	for i, s := range j.Plan.Shards {
+		if !j.Part.Has(i) {
 			continue
 		}
-		found, err := r.check(s, files)
+		found, err := j.check(s, files)
 		switch {
 		case err != nil:
 			return nil, err
@@ -48,28 +48,28 @@ func (r *run) write() (*Result, error) {
 			result.Written = append(result.Written, s)
 			size += s.Size
 		}
-		r.sound[s.Name] = true // or there will be an error
+		j.sound[s.Name] = true // or there will be an error
 	}
-	r.Begin(size)
-	return result, parallel.Do(min(r.AtOnce, r.To.AtOnce()), int64(len(result.Written)), func(i int64) error { return r.writeShard(result.Written[i]) })
+	j.Begin(size)
+	return result, parallel.Do(min(j.AtOnce, j.To.AtOnce()), int64(len(result.Written)), func(i int64) error { return j.writeShard(result.Written[i]) })
 }
 
 // writeShard writes a shard, and just before the only one appears, the files next to it. If
 // that fails, another run of the part may have done it, and have swept the temporary files of
 // this one.
-func (r *run) writeShard(s Shard) error {
-	err := r.To.WriteShard(s.Name, dest.Shard{Tensors: r.Shards[s.Name]}, r.Metadata, func() error {
-		err := r.stillPlanned()
-		if err == nil && r.index == nil {
-			err = r.CopyFiles()
+func (j *Job) writeShard(s Shard) error {
+	err := j.To.WriteShard(s.Name, dest.Shard{Tensors: j.Shards[s.Name]}, j.Metadata, func() error {
+		err := j.stillPlanned()
+		if err == nil && j.index == nil {
+			err = j.CopyFiles()
 		}
 		return err
 	})
 	if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, errReplaced) {
 		return err
 	}
-	if files, listErr := r.To.Files("", false); listErr == nil {
-		if found, checkErr := r.check(s, files); checkErr == nil && found {
+	if files, listErr := j.To.Files("", false); listErr == nil {
+		if found, checkErr := j.check(s, files); checkErr == nil && found {
 			return nil
 		}
 	}
@@ -81,61 +81,61 @@ var errReplaced = errors.New("another job has replaced the plan, and this one ha
 
 // stillPlanned checks that the plan is still there, and the source what it was: before a
 // shard appears, which may be hours after the part began.
-func (r *run) stillPlanned() error {
-	if err := r.Unchanged(); err != nil {
+func (j *Job) stillPlanned() error {
+	if err := j.Unchanged(); err != nil {
 		return err
 	}
-	there, err := r.read(PlanName)
+	there, err := j.read(PlanName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Refuse(fmt.Errorf("%s: the plan was removed", r.Name))
+		return Refuse(fmt.Errorf("%s: the plan was removed", j.Name))
 	}
 	if err != nil {
 		return err
 	}
 	stored, err := decode(there)
 	if err == nil {
-		err = r.Plan.differences(stored)
+		err = j.Plan.differences(stored)
 	}
 	if err != nil {
-		return Refuse(fmt.Errorf("%s: another job has replaced the plan: %w", r.Name, err))
+		return Refuse(fmt.Errorf("%s: another job has replaced the plan: %w", j.Name, err))
 	}
-	if !maps.Equal(r.Plan.Stale, stored.Stale) {
-		return fmt.Errorf("%s: %w", r.Name, errReplaced)
+	if !maps.Equal(j.Plan.Stale, stored.Stale) {
+		return fmt.Errorf("%s: %w", j.Name, errReplaced)
 	}
 	return nil
 }
 
 // finish makes the folder a checkpoint if all its shards are there. Of parts that end at
 // the same time, each has written its shards before, so that the last one sees them all.
-func (r *run) finish() (complete bool, err error) {
-	files, err := r.To.Files("", true)
+func (j *Job) finish() (complete bool, err error) {
+	files, err := j.To.Files("", true)
 	if err != nil {
 		return false, err
 	}
-	for _, s := range r.Plan.Shards {
-		if !r.Plan.complete(s, files) {
+	for _, s := range j.Plan.Shards {
+		if !j.Plan.complete(s, files) {
 			return false, nil
 		}
 	}
-	if _, found := files[format.IndexFile]; found && r.index != nil {
-		complete, err = true, r.checkLast(files)
-	} else if complete, err = r.checkAll(files); complete && r.index != nil {
-		err = r.commit()
+	if _, found := files[format.IndexFile]; found && j.index != nil {
+		complete, err = true, j.checkLast(files)
+	} else if complete, err = j.checkAll(files); complete && j.index != nil {
+		err = j.commit()
 	}
 	if err != nil || !complete {
 		return false, err
 	}
-	r.To.Sweep()
+	j.To.Sweep()
 	return true, nil
 }
 
 // checkAll checks all shards that this run has not seen.
-func (r *run) checkAll(files map[string]dest.Stored) (bool, error) {
-	all := make([]bool, len(r.Plan.Shards))
+func (j *Job) checkAll(files map[string]dest.Stored) (bool, error) {
+	all := make([]bool, len(j.Plan.Shards))
 	err := parallel.Do(8, int64(len(all)), func(i int64) (err error) {
-		s := r.Plan.Shards[i]
-		if all[i] = r.sound[s.Name]; !all[i] {
-			all[i], err = r.check(s, files)
+		s := j.Plan.Shards[i]
+		if all[i] = j.sound[s.Name]; !all[i] {
+			all[i], err = j.check(s, files)
 		}
 		return err
 	})
@@ -144,22 +144,22 @@ func (r *run) checkAll(files map[string]dest.Stored) (bool, error) {
 
 // commit writes what comes after the shards: the index last. If that fails, another part
 // may have done it.
-func (r *run) commit() error {
-	err := r.stillPlanned()
+func (j *Job) commit() error {
+	err := j.stillPlanned()
 	if err == nil {
-		err = r.CopyFiles()
+		err = j.CopyFiles()
 	}
 	var there []byte
 	if err == nil {
-		there, err = r.To.Create(format.IndexFile, r.index)
+		there, err = j.To.Create(format.IndexFile, j.index)
 	}
 	if err != nil && !errors.Is(err, ErrRefused) {
-		if now, readErr := r.read(format.IndexFile); readErr == nil {
+		if now, readErr := j.read(format.IndexFile); readErr == nil {
 			there, err = now, nil
 		}
 	}
-	if err == nil && there != nil && !bytes.Equal(there, r.index) {
-		err = r.occupied(format.IndexFile)
+	if err == nil && there != nil && !bytes.Equal(there, j.index) {
+		err = j.occupied(format.IndexFile)
 	}
 	return err
 }

@@ -160,14 +160,13 @@ type HubFile struct {
 // Hash returns the hash of the sum that the hub publishes: SHA-256 of large files, which
 // are in LFS, and the git blob hash of the others.
 func (f HubFile) Hash(size int64) hash.Hash {
-	if !f.git {
-		return sha256.New()
+	h := sha256.New()
+	if len(f.sum) == sha1.Size { // else it is a large file, or the repository of the newer kind
+		h = sha1.New()
 	}
-	h := sha1.New()
-	if len(f.sum) == sha256.Size {
-		h = sha256.New() // a repository of the newer kind
+	if f.git {
+		fmt.Fprintf(h, "blob %d\x00", size)
 	}
-	fmt.Fprintf(h, "blob %d\x00", size)
 	return h
 }
 
@@ -191,10 +190,7 @@ func (s *Session) HubFiles(repo, revision string) (map[string]HubFile, error) {
 
 func hubFile(info hub.FileInfo) (f HubFile, err error) {
 	f.git = info.SHA256 == ""
-	sum := info.SHA256
-	if f.git {
-		sum = info.BlobID
-	}
+	sum := cmp.Or(info.SHA256, info.BlobID)
 	if f.sum, err = hex.DecodeString(sum); err != nil || len(f.sum) != sha256.Size && !(f.git && len(f.sum) == sha1.Size) {
 		return f, fmt.Errorf("the hub gives %.200q the sum %.200q", info.Name, sum)
 	}

@@ -30,15 +30,14 @@ type Folder struct {
 	// file does not mean its neighbors.
 	list func() ([]Pin, error)
 
-	mu     sync.Mutex
-	listed []Pin
-	files  map[string]content // that were read
+	mu    sync.Mutex
+	files map[string]content // that were listed or read
 }
 
 // A content is what reading a file brought. Up to 1 MiB is remembered: whoever asks again
 // gets the same.
 type content struct {
-	data []byte // nil of a large file
+	data []byte // nil of a large file, and of one that was not read
 	err  error
 	pin  Pin
 }
@@ -66,9 +65,6 @@ func (f *Folder) ReadFile(name string) ([]byte, error) {
 	if len(data) <= most {
 		c.data = data
 	}
-	if f.files == nil {
-		f.files = make(map[string]content)
-	}
 	f.files[name] = c
 	return data, err
 }
@@ -89,10 +85,14 @@ func (f *Folder) SideFiles() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.listed = files
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	names := make([]string, len(files))
 	for i, p := range files {
 		names[i] = p.Name
+		if _, read := f.files[p.Name]; !read { // of which the sum counts
+			f.files[p.Name] = content{pin: p}
+		}
 	}
 	slices.Sort(names)
 	return names, nil
@@ -108,7 +108,7 @@ func comesAlong(name string) bool {
 
 // Folder returns the folder as that of a source: whole, if its files belong together.
 func (f *FS) Folder(whole bool) *Folder {
-	folder := &Folder{read: f.readSideFile}
+	folder := &Folder{read: f.readSideFile, files: make(map[string]content)}
 	if !whole {
 		return folder
 	}
@@ -177,22 +177,17 @@ type Pin struct {
 	Tag  string `json:"tag"` // an ETag, a time, a sum, a commit
 }
 
-// Pinned returns what was read and listed of a folder, by name. Of a file that was read its sum
-// counts.
-func (f *Folder) Pinned() []Pin {
+// Pinned returns what was read and listed of a folder, by name.
+func (f *Folder) Pinned() (pins []Pin) {
 	if f == nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	byName := make(map[string]Pin)
-	for _, p := range f.listed {
-		byName[p.Name] = p
+	for _, name := range slices.Sorted(maps.Keys(f.files)) {
+		pins = append(pins, f.files[name].pin)
 	}
-	for name, c := range f.files {
-		byName[name] = c.pin
-	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b Pin) int { return strings.Compare(a.Name, b.Name) })
+	return pins
 }
 
 // indexName matches the names of indexes, that of a variant is
