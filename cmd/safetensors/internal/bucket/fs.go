@@ -19,10 +19,7 @@ import (
 )
 
 func (b *Bucket) Open(key string) (fs.File, error) {
-	objects, err := (&remote.Client{HTTP: &http.Client{Transport: b}}).FS(b.ctx, "http://bucket/")
-	if err != nil {
-		return nil, err
-	}
+	objects, _ := (&remote.Client{HTTP: &http.Client{Transport: b}}).FS(b.ctx, "http://bucket/") // a URL of the web
 	file, err := objects.Open(key)
 	if err != nil {
 		return nil, object{b: b, key: key}.fail(err)
@@ -140,9 +137,7 @@ func (o object) fail(err error) error {
 // remote can read it.
 func (b *Bucket) RoundTrip(r *http.Request) (*http.Response, error) {
 	var first, last int64
-	if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last); err != nil {
-		return nil, err
-	}
+	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last) // as it sends it
 	key := strings.TrimPrefix(r.URL.Path, "/")
 	resp := &http.Response{StatusCode: http.StatusPartialContent, ContentLength: -1, Request: r}
 	body, sent, tag, err := b.store.get(r.Context(), key, first, last+1-first)

@@ -25,6 +25,8 @@ func TestRead(t *testing.T) {
 			got := make([]byte, 10)
 			must(f.(io.ReaderAt).ReadAt(got, 150_000))
 			require.Equal(t, "xxxx456789", string(got))
+			sent := requests()[2].Header
+			require.Equal(t, "bytes=150004-150009", sent.Get("Range")+sent.Get("X-Ms-Range"))
 			read := func() error { return f.(object).ReadRanges(maps.All(map[int64][]byte{150_000: got})) }
 			require.ErrorIs(t, read(), remote.ErrChanged)
 			require.EqualError(t, read(), scheme+"://models/x: permission denied: 403 Forbidden")
