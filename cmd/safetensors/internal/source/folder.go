@@ -18,21 +18,6 @@ import (
 	"github.com/gosafetensors/safetensors/torch"
 )
 
-// openIn opens a checkpoint of several files: an index or a folder.
-func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) (*safetensors.File, error) {
-	in, err := o.filesIn(fsys, name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := o.openFolder(c, in, name)
-	if err != nil {
-		return nil, err
-	}
-	c.take(f)
-	c.Files = fsys.Opened()
-	return f, nil
-}
-
 // The files by which folders of PyTorch are told apart.
 var (
 	// rankFile matches those of the ranks of a job, by HuggingFaceStorageWriter.
@@ -121,15 +106,11 @@ type variantFS struct {
 
 func (v variantFS) ReadDir(string) ([]fs.DirEntry, error) { return v.entries, nil }
 
-// filesIn returns a file system with the files of Variant only, if it is set, where name is
-// a folder: x.fp16.safetensors, x.fp16-00001-of-00002.safetensors,
+// filesIn returns a file system with the files of Variant only, if it is set: x.fp16.safetensors, x.fp16-00001-of-00002.safetensors,
 // x.safetensors.index.fp16.json.
-func (o *Opener) filesIn(fsys *storage.FS, name string) (fs.FS, error) {
+func (o *Opener) filesIn(fsys *storage.FS) (fs.FS, error) {
 	if o.Variant == "" {
 		return fsys, nil
-	}
-	if name != "." {
-		return nil, errNoVariants
 	}
 	entries, err := fsys.ReadDir(".")
 	if err != nil {
@@ -164,22 +145,22 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 	if len(opened) == 1 {
 		lone = opened[0].Name
 	}
-	shards := make(map[string]bool) // and whether they were opened
+	shards := make(map[string]bool)
 	folded := make(map[string]bool) // as systems do that know no capitals
 	for shard, h := range f.Headers() {
 		shard = cmp.Or(shard, lone)
-		shards[shard] = false
+		shards[shard] = true
 		folded[strings.ToLower(shard)] = true
 		for _, t := range h.Tensors {
 			l.Shards[t.Name] = shard
 		}
 		l.Plain = l.Plain && isSafetensors(shard)
 	}
+	missing := len(shards)
 	for _, file := range opened {
-		_, known := shards[file.Name]
 		switch {
-		case known:
-			shards[file.Name] = true
+		case shards[file.Name]:
+			missing--
 		case storage.IsIndex(file.Name) || storage.IsTorchIndex(file.Name):
 			l.Index = file.Name
 		default: // opened by way of trial
@@ -187,13 +168,10 @@ func layoutOf(f *safetensors.File, name string, opened []storage.File) *Layout {
 		}
 		l.Files = append(l.Files, file)
 	}
-	for _, found := range shards {
-		if !found {
-			return nil
-		}
+	if missing > 0 {
+		return nil
 	}
-	_, single := shards[format.ModelFile]
-	if l.Index == "" && name != "." || l.Index != "" && single {
+	if l.Index == "" && name != "." || l.Index != "" && shards[format.ModelFile] {
 		l.Plain = false // an index of some other name, or one that only its own name opens
 	}
 	l.Plain = l.Plain && len(folded) == len(shards)

@@ -159,11 +159,19 @@ func (o *Opener) openPlace(c *Checkpoint, p *storage.Place) error {
 	case !several:
 		return o.openFile(c, p)
 	}
-	f, err := o.openIn(c, p.FS, p.Name)
-	if err == nil && !c.Joined {
+	in, err := o.filesIn(p.FS)
+	if err != nil {
+		return err
+	}
+	f, err := o.openFolder(c, in, p.Name)
+	if err != nil {
+		return err
+	}
+	c.take(f)
+	if c.Files = p.FS.Opened(); !c.Joined {
 		c.Layout = layoutOf(f, p.Name, c.Files)
 	}
-	return err
+	return nil
 }
 
 // openFile opens one file, of whatever format.
