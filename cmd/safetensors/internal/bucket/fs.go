@@ -134,15 +134,16 @@ func (o object) fail(err error) error {
 }
 
 // RoundTrip answers a request for a range of an object as a server of HTTP does, so that package
-// remote can read it.
+// remote can read it. That ends a request that brings nothing for 30 seconds, which is not long
+// enough for the pauses between the tries of this one.
 func (b *Bucket) RoundTrip(r *http.Request) (*http.Response, error) {
 	var first, last int64
 	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last) // as it sends it
 	key := strings.TrimPrefix(r.URL.Path, "/")
 	resp := &http.Response{StatusCode: http.StatusPartialContent, ContentLength: -1, Request: r}
-	body, sent, tag, err := b.store.get(r.Context(), key, first, last+1-first)
+	body, sent, tag, err := b.store.get(b.ctx, key, first, last+1-first)
 	if status(err) == http.StatusRequestedRangeNotSatisfiable {
-		empty, headErr := b.store.head(r.Context(), key)
+		empty, headErr := b.store.head(b.ctx, key)
 		if headErr == nil && empty.size == 0 {
 			body, tag, err = http.NoBody, empty.tag, nil
 			resp.StatusCode = http.StatusOK

@@ -1,8 +1,10 @@
 package bucket
 
 import (
+	"context"
 	"io"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -19,7 +21,7 @@ func TestRead(t *testing.T) {
 			b, requests := answering(t, scheme, says(206, start, "Content-Range", "bytes 0-100007/200000", "ETag", `"a"`, "Content-Encoding", "gzip"),
 				breaksOff(150_000, 150_010, 4, 200_000), says(206, "456789", "Content-Range", "bytes 150004-150009/200000", "ETag", `"a"`),
 				says(206, "0123456789", "Content-Range", "bytes 150000-150009/200000", "ETag", `"b"`), says(403, ""),
-				says(416, ""), says(200, "", "Content-Length", "0", "ETag", `"c"`), says(416, ""), says(200, "", "Content-Length", "1"))
+				says(206, "x", "Content-Range", "bytes 0-0/1"), says(416, ""), says(200, "", "Content-Length", "0", "ETag", `"c"`), says(416, ""), says(200, "", "Content-Length", "1"))
 			f := must(b.Open("x"))
 			require.EqualValues(t, 200_000, must(f.Stat()).Size())
 			got := make([]byte, 10)
@@ -32,6 +34,11 @@ func TestRead(t *testing.T) {
 			require.EqualError(t, read(), scheme+"://models/x: permission denied: 403 Forbidden")
 			require.Len(t, requests(), 5)
 
+			ended, end := context.WithCancel(t.Context())
+			end() // as after a long pause
+			resp, err := b.RoundTrip(must(http.NewRequestWithContext(ended, http.MethodGet, "http://bucket/x", nil)))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
 			require.Empty(t, must(io.ReadAll(must(b.Open("x")))))
 			require.EqualError(t, errorOf(b.Open("x")), scheme+"://models/x: 416 Requested Range Not Satisfiable")
 		})
