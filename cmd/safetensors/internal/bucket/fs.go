@@ -18,6 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
+// Open opens an object, by one request for its first bytes.
 func (b *Bucket) Open(key string) (fs.File, error) {
 	objects, _ := (&remote.Client{HTTP: &http.Client{Transport: b}}).FS(b.ctx, "http://bucket/") // a URL of the web
 	file, err := objects.Open(key)
@@ -27,6 +28,7 @@ func (b *Bucket) Open(key string) (fs.File, error) {
 	return object{file.(remoteFile), b, key}, nil
 }
 
+// Stat describes an object, or a folder: what has objects below it.
 func (b *Bucket) Stat(key string) (fs.FileInfo, error) {
 	if key == "." {
 		return objectInfo{name: ".", dir: true}, nil
@@ -124,11 +126,12 @@ func (o object) fail(err error) error {
 	if err == io.EOF {
 		return err
 	}
+	var refused *storeError
+	if errors.As(err, &refused) {
+		return o.b.fail(o.key, refused)
+	}
 	for at := (*fs.PathError)(nil); errors.As(err, &at); { // of which it is the URL
 		err = at.Err
-	}
-	if refused := (*storeError)(nil); errors.As(err, &refused) {
-		err = refused
 	}
 	return o.b.fail(o.key, err)
 }

@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"strings"
@@ -43,4 +44,11 @@ func TestRead(t *testing.T) {
 			require.EqualError(t, errorOf(b.Open("x")), scheme+"://models/x: 416 Requested Range Not Satisfiable")
 		})
 	}
+}
+
+// TestFileOfAStore: the error of a file that a client reads is not one of the object.
+func TestFileOfAStore(t *testing.T) {
+	login := &storeError{0, "nobody is logged in", &fs.PathError{Op: "open", Path: "token", Err: fs.ErrPermission}}
+	o := object{b: &Bucket{ctx: t.Context(), url: "s3://models"}, key: "x"}
+	require.EqualError(t, o.fail(&fs.PathError{Op: "GET", Path: "http://bucket/x", Err: login}), "s3://models/x: nobody is logged in")
 }
