@@ -47,7 +47,6 @@ type Job struct {
 	Begin func(size int64)
 
 	index []byte // nil if there is one shard
-	sound map[string]bool
 }
 
 // A Result is what a part did.
@@ -60,7 +59,6 @@ type Result struct {
 // Do does a part. Killed at any point, it can be done again; it can be done several times
 // at once, and after the end.
 func (j *Job) Do() (*Result, error) {
-	j.sound = make(map[string]bool)
 	if err := j.plan(); err != nil {
 		return nil, Refuse(err)
 	}

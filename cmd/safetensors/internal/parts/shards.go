@@ -48,7 +48,6 @@ func (j *Job) write() (*Result, error) {
 			result.Written = append(result.Written, s)
 			size += s.Size
 		}
-		j.sound[s.Name] = true // or there will be an error
 	}
 	j.Begin(size)
 	return result, parallel.Do(min(j.AtOnce, j.To.AtOnce()), int64(len(result.Written)), func(i int64) error { return j.writeShard(result.Written[i]) })
@@ -129,14 +128,11 @@ func (j *Job) finish() (complete bool, err error) {
 	return true, nil
 }
 
-// checkAll checks all shards that this run has not seen.
+// checkAll checks all shards, those that this run has written or found, too.
 func (j *Job) checkAll(files map[string]dest.Stored) (bool, error) {
 	all := make([]bool, len(j.Plan.Shards))
 	err := parallel.Do(8, int64(len(all)), func(i int64) (err error) {
-		s := j.Plan.Shards[i]
-		if all[i] = j.sound[s.Name]; !all[i] {
-			all[i], err = j.check(s, files)
-		}
+		all[i], err = j.check(j.Plan.Shards[i], files)
 		return err
 	})
 	return err == nil && !slices.Contains(all, false), err
