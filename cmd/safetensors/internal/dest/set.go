@@ -19,7 +19,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
-	"github.com/gosafetensors/safetensors/internal/parallel"
+	"golang.org/x/sync/errgroup"
 )
 
 // A Set is what a folder gets: shards, and their index if it has a name.
@@ -209,18 +209,22 @@ func (s *Set) record(to Shared, name string) error {
 
 // write writes the shards that are not there.
 func (s *Set) write(to Shared, names map[string]string) error {
-	sorted := slices.Sorted(maps.Keys(s.Shards))
-	return parallel.Do(min(cmp.Or(s.AtOnce, to.AtOnce()), to.AtOnce()), int64(len(sorted)), func(i int64) error {
-		name, shard := names[sorted[i]], s.Shards[sorted[i]]
-		if shard.There {
-			return nil
-		}
-		err := to.WriteShard(name, shard, s.Metadata, s.Unchanged)
-		if err == nil && s.Record != nil {
-			err = s.record(to, name)
-		}
-		return err
-	})
+	var group errgroup.Group // which writes the others, too, after the error of one
+	group.SetLimit(min(cmp.Or(s.AtOnce, to.AtOnce()), to.AtOnce()))
+	for _, name := range slices.Sorted(maps.Keys(s.Shards)) {
+		shard := s.Shards[name]
+		group.Go(func() error {
+			if shard.There {
+				return nil
+			}
+			err := to.WriteShard(names[name], shard, s.Metadata, s.Unchanged)
+			if err == nil && s.Record != nil {
+				err = s.record(to, names[name])
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // index returns the index of the shards by the names they get.

@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/internal/parallel"
+	"golang.org/x/sync/errgroup"
 )
 
 // check reports whether a shard is there: its length and its header are those of the
@@ -50,7 +51,12 @@ func (j *Job) write() (*Result, error) {
 		}
 	}
 	j.Begin(size)
-	return result, parallel.Do(min(j.AtOnce, j.To.AtOnce()), int64(len(result.Written)), func(i int64) error { return j.writeShard(result.Written[i]) })
+	var group errgroup.Group // which writes the others, too, after the error of one
+	group.SetLimit(min(j.AtOnce, j.To.AtOnce()))
+	for _, s := range result.Written {
+		group.Go(func() error { return j.writeShard(s) })
+	}
+	return result, group.Wait()
 }
 
 // writeShard writes a shard, and just before the only one appears, the files next to it. If
