@@ -110,7 +110,7 @@ func (s azureStore) head(ctx context.Context, key string) (attributes, error) {
 	return attributes{*o.ContentLength, value(o.LastModified), string(value(o.ETag))}, nil
 }
 
-func (s azureStore) get(ctx context.Context, key string, off, n int64) (body io.ReadCloser, sent, tag string, err error) {
+func (s azureStore) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, string, string, error) {
 	o, err := s.client.NewBlobClient(key).DownloadStream(ctx, &blob.DownloadStreamOptions{Range: blob.HTTPRange{Offset: off, Count: n}})
 	if err != nil {
 		return nil, "", "", refused(err)

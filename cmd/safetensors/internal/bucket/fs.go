@@ -20,7 +20,8 @@ import (
 
 // Open opens an object, by one request for its first bytes.
 func (b *Bucket) Open(key string) (fs.File, error) {
-	objects, _ := (&remote.Client{HTTP: &http.Client{Transport: b}}).FS(b.ctx, "http://bucket/") // a URL of the web
+	client := remote.Client{HTTP: &http.Client{Transport: b}}
+	objects, _ := client.FS(b.ctx, "http://bucket/") // which is a URL
 	file, err := objects.Open(key)
 	if err != nil {
 		return nil, object{b: b, key: key}.fail(err)

@@ -16,7 +16,7 @@ import (
 // TestRead: what package remote needs for its guarantees comes from each store: the range and the
 // tag of an answer, and errors that are not tried again.
 func TestRead(t *testing.T) {
-	start := strings.Repeat("x", 100_008) // compressed, as the encoding says: nobody may decompress what is stored
+	start := strings.Repeat("x", 100_008) // is said to be compressed: what is stored is what is read
 	for _, scheme := range []string{"s3", "gs", "azblob"} {
 		t.Run(scheme, func(t *testing.T) {
 			b, requests := answering(t, scheme, says(206, start, "Content-Range", "bytes 0-100007/200000", "ETag", `"a"`, "Content-Encoding", "gzip"),

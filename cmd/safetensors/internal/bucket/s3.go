@@ -144,7 +144,7 @@ func (s s3Store) head(ctx context.Context, key string) (attributes, error) {
 	return attributes{*o.ContentLength, aws.ToTime(o.LastModified), aws.ToString(o.ETag)}, nil
 }
 
-func (s s3Store) get(ctx context.Context, key string, off, n int64) (body io.ReadCloser, sent, tag string, err error) {
+func (s s3Store) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, string, string, error) {
 	o, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: s.name, Key: &key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1))})
 	if err != nil {
 		return nil, "", "", refused(err)

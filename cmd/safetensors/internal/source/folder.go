@@ -106,8 +106,8 @@ type variantFS struct {
 
 func (v variantFS) ReadDir(string) ([]fs.DirEntry, error) { return v.entries, nil }
 
-// filesIn returns a file system with the files of Variant only, if it is set: x.fp16.safetensors, x.fp16-00001-of-00002.safetensors,
-// x.safetensors.index.fp16.json.
+// filesIn returns a file system with the files of Variant only, if it is set:
+// x.fp16.safetensors, x.fp16-00001-of-00002.safetensors, x.safetensors.index.fp16.json.
 func (o *Opener) filesIn(fsys *storage.FS) (fs.FS, error) {
 	if o.Variant == "" {
 		return fsys, nil
