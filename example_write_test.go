@@ -112,21 +112,12 @@ func ExampleNewTensorFunc_scales() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var file bytes.Buffer // or WriteFile
-	err = safetensors.Write(&file, map[string]safetensors.Tensor{"w": values, "w.scale": scales}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	v, err := safetensors.Append[float32](nil, values)
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err := safetensors.Append[float32](nil, scales)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(v, s)
-	// Output: [0.5 -1 1.5 448] [2]
+	// Here WriteFile would write both.
+	fmt.Println(safetensors.Append[float32](nil, values))
+	fmt.Println(safetensors.Append[float32](nil, scales))
+	// Output:
+	// [0.5 -1 1.5 448] <nil>
+	// [2] <nil>
 }
 
 // A framework lends the memory of a variable inside a callback: copy it there.
@@ -140,11 +131,8 @@ func ExampleNewTensorFunc_borrowed() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := safetensors.Write(io.Discard, map[string]safetensors.Tensor{"v": t}, nil); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(t)
-	// Output: F32 [3]
+	fmt.Println(safetensors.Append[float32](nil, t))
+	// Output: [1 2 3] <nil>
 }
 
 // A checkpoint made in memory passes for an open file: to code that takes a File, or
@@ -178,12 +166,8 @@ func ExampleNewTensorAt() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	values, err := safetensors.Append[float32](nil, t)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(t, values)
-	// Output: F32 [2] [1 2]
+	fmt.Println(safetensors.Append[float32](nil, t))
+	// Output: [1 2] <nil>
 }
 
 func ExampleWrite() {
@@ -290,16 +274,11 @@ func ExampleNewWriter() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for name, t := range f.Tensors() {
-		squares, err := safetensors.Append[uint16](nil, t)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(name, squares)
-	}
+	fmt.Println(safetensors.Elements[uint16](f, "even"))
+	fmt.Println(safetensors.Elements[uint16](f, "odd"))
 	// Output:
-	// even [0 4 16]
-	// odd [1 9 25]
+	// [0 4 16] <nil>
+	// [1 9 25] <nil>
 }
 
 // A save with a progress line, that a context can cancel: Create takes the data in
@@ -399,28 +378,9 @@ func ExampleWriteShards() {
 	// map[F16:2048 BF16:19456 F32:160 I64:64]
 }
 
-// Shards under the names that diffusers gives them: rename the keys.
-func ExampleSplit() {
-	f, err := safetensors.Open("testdata/model.safetensors")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer f.Close()
-	shards := make(map[string]map[string]safetensors.Tensor)
-	for name, tensors := range safetensors.Split(maps.Collect(f.Tensors()), 20_000) {
-		shards[strings.Replace(name, "model", "diffusion_pytorch_model", 1)] = tensors
-	}
-	for _, name := range slices.Sorted(maps.Keys(shards)) {
-		fmt.Println(name, len(shards[name]))
-	}
-	// Output:
-	// diffusion_pytorch_model-00001-of-00003.safetensors 8
-	// diffusion_pytorch_model-00002-of-00003.safetensors 10
-	// diffusion_pytorch_model-00003-of-00003.safetensors 4
-}
-
-// Shards in a store of objects, here a map: Split deals the tensors out, Write
-// uploads each shard. The index comes last, made of the headers in the store.
+// Shards in a store of objects, here a map: Split deals the tensors out, Write uploads each
+// shard, under the name that diffusers gives it. The index comes last, made of the headers in
+// the store.
 func ExampleNewIndex() {
 	store := make(map[string][]byte)
 	f, err := safetensors.Open("testdata/model.safetensors")
@@ -434,7 +394,7 @@ func ExampleNewIndex() {
 		if err := safetensors.Write(&object, tensors, f.Metadata()); err != nil {
 			log.Fatal(err)
 		}
-		store[name] = object.Bytes()
+		store[strings.Replace(name, "model", "diffusion_pytorch_model", 1)] = object.Bytes()
 	}
 	index, err := safetensors.NewIndex(func(yield func(string, *safetensors.Header) bool) {
 		for name, object := range store {
@@ -454,65 +414,40 @@ func ExampleNewIndex() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	store["model.safetensors.index.json"] = text
-	fmt.Printf("%d objects\n%s...\n", len(store), text[:80])
+	store["diffusion_pytorch_model.safetensors.index.json"] = text
+	for _, name := range slices.Sorted(maps.Keys(store)) {
+		fmt.Println(name)
+	}
 	// Output:
-	// 4 objects
-	// {
-	//   "metadata": {
-	//     "total_parameters": 21728,
-	//     "total_size": 44160
-	//   },
-	//   ...
+	// diffusion_pytorch_model-00001-of-00003.safetensors
+	// diffusion_pytorch_model-00002-of-00003.safetensors
+	// diffusion_pytorch_model-00003-of-00003.safetensors
+	// diffusion_pytorch_model.safetensors.index.json
 }
 
-// Shards from there: the callback opens one by its name.
+// Shards from there, here a directory: the callback opens one by its name.
 func ExampleOpenShards() {
-	bias, err := safetensors.NewTensor(safetensors.F32, []int{2}, []float32{0.5, -0.5})
+	const store = "testdata/tied/sharded/"
+	index, err := os.Open(store + "model.safetensors.index.json")
 	if err != nil {
 		log.Fatal(err)
 	}
-	var object bytes.Buffer
-	if err := safetensors.Write(&object, map[string]safetensors.Tensor{"bias": bias}, nil); err != nil {
-		log.Fatal(err)
-	}
-	store := map[string][]byte{"model-00001-of-00001.safetensors": object.Bytes()}
-
-	index := strings.NewReader(`{"weight_map": {"bias": "model-00001-of-00001.safetensors"}}`)
+	defer index.Close()
 	f, err := safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
-		data := store[shard]
-		return safetensors.NewFile(bytes.NewReader(data), int64(len(data)))
+		return safetensors.Open(store + shard) // or NewFile, of an io.ReaderAt
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer f.Close()
-	for name, t := range f.Tensors() {
-		fmt.Println(name, t)
-	}
-	// Output: bias F32 [2]
+	fmt.Println(f)
+	// Output: 5 tensors, 256 bytes
 }
 
 // Shards on demand: each is fetched when one of its tensors is first asked for.
 func ExampleReadIndex() {
-	tensors := make(map[string]safetensors.Tensor)
-	for _, name := range []string{"down", "gate", "up"} {
-		t, err := safetensors.NewTensor(safetensors.F32, []int{2, 2}, make([]float32, 4))
-		if err != nil {
-			log.Fatal(err)
-		}
-		tensors[name] = t
-	}
-	dir, err := os.MkdirTemp("", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	if err := safetensors.WriteShards(dir, tensors, nil, 32); err != nil {
-		log.Fatal(err)
-	}
-
-	r, err := os.Open(filepath.Join(dir, "model.safetensors.index.json"))
+	const dir = "testdata/tied/sharded/"
+	r, err := os.Open(dir + "model.safetensors.index.json")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -529,7 +464,7 @@ func ExampleReadIndex() {
 		}
 		if files[shard] == nil {
 			fmt.Println("fetching", shard)
-			f, err := safetensors.Open(filepath.Join(dir, shard)) // or download it first
+			f, err := safetensors.Load(dir + shard) // or download it first
 			if err != nil {
 				return safetensors.Tensor{}, err
 			}
@@ -537,21 +472,15 @@ func ExampleReadIndex() {
 		}
 		return files[shard].Tensor(name)
 	}
-	for _, name := range []string{"up", "gate"} {
-		t, err := tensor(name)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(name, t)
-	}
-	for _, f := range files {
-		f.Close()
-	}
+	fmt.Println(tensor("layers.1.bias"))
+	fmt.Println(tensor("layers.0.bias"))
+	fmt.Println(tensor("layers.0.weight"))
 	// Output:
-	// fetching model-00002-of-00002.safetensors
-	// up F32 [2,2]
-	// fetching model-00001-of-00002.safetensors
-	// gate F32 [2,2]
+	// fetching model-00003-of-00003.safetensors
+	// F32 [4] <nil>
+	// fetching model-00002-of-00003.safetensors
+	// F32 [4] <nil>
+	// F32 [4,4] <nil>
 }
 
 // The head of a language model is often its embedding: one data, two names.
