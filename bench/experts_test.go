@@ -63,7 +63,7 @@ func expert(i int) string { return fmt.Sprintf("experts.%d", i) }
 func experts(n, bytes int) table {
 	var t table
 	for i := range n {
-		t.add("U8", expert(i), bytes)
+		t.add(safetensors.U8, expert(i), bytes)
 	}
 	return t
 }

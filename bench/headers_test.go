@@ -1,64 +1,43 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gosafetensors/safetensors"
 )
 
-// An entry is one tensor of a header. Inputs are written by this package, not
-// by one that is measured.
-type entry struct {
-	name, dtype string
-	shape       []int
+// A table lists the tensors of a file in the order of their data, of dtypes that every
+// contestant knows.
+type table []safetensors.TensorInfo
+
+func (t *table) add(dtype safetensors.DType, name string, shape ...int) {
+	*t = append(*t, safetensors.TensorInfo{Name: name, DType: dtype, Shape: shape})
 }
 
-// A table lists the tensors of a file in the order of their data.
-type table []entry
-
-func (t *table) add(dtype, name string, shape ...int) {
-	*t = append(*t, entry{name, dtype, shape})
-}
-
-// elementSize holds the dtypes that every contestant knows, by size in bytes.
-var elementSize = map[string]int64{"F32": 4, "BF16": 2, "U8": 1}
-
-// header returns the bytes of a file that precede its data, in the canonical
-// form of the reference implementation, and the size of the data.
+// header returns the bytes of a file that precede its data, in the canonical form of the
+// reference implementation, and the size of the data.
 func (t table) header() (header []byte, dataSize int64) {
-	b := append(make([]byte, 8), `{"__metadata__":{"format":"pt"}`...)
-	for _, e := range t {
-		start := dataSize
-		n := elementSize[e.dtype]
-		for _, dim := range e.shape {
-			n *= int64(dim)
+	for _, x := range t {
+		n := x.DType.Bits() / 8
+		for _, dim := range x.Shape {
+			n *= dim
 		}
-		dataSize += n
-		shape := strings.ReplaceAll(fmt.Sprint(e.shape), " ", ",")
-		b = fmt.Appendf(b, `,"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}`, e.name, e.dtype, shape, start, dataSize)
+		dataSize += int64(n)
 	}
-	return seal(append(b, '}')), dataSize
-}
-
-// seal pads a header and writes its length into the first 8 bytes.
-func seal(b []byte) []byte {
-	for len(b)%8 != 0 {
-		b = append(b, ' ')
-	}
-	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
-	return b
+	h := safetensors.Header{Metadata: map[string]string{"format": "pt"}, Tensors: t}
+	return must(h.AppendBinary(nil)), dataSize
 }
 
 // sorted orders a table as the reference implementation does: wider dtypes
 // first, then by name.
 func (t table) sorted() table {
-	slices.SortFunc(t, func(x, y entry) int {
-		if d := elementSize[y.dtype] - elementSize[x.dtype]; d != 0 {
-			return int(d)
-		}
-		return strings.Compare(x.name, y.name)
+	slices.SortFunc(t, func(x, y safetensors.TensorInfo) int {
+		return cmp.Or(y.DType.Bits()-x.DType.Bits(), strings.Compare(x.Name, y.Name))
 	})
 	return t
 }
@@ -67,7 +46,7 @@ func (t table) sorted() table {
 // Llama-2-70b.
 func llama(layers, dim, hidden, kv, vocabulary int) table {
 	var t table
-	add := func(name string, shape ...int) { t.add("BF16", name+".weight", shape...) }
+	add := func(name string, shape ...int) { t.add(safetensors.BF16, name+".weight", shape...) }
 	add("model.embed_tokens", vocabulary, dim)
 	add("lm_head", vocabulary, dim)
 	add("model.norm", dim)
@@ -92,10 +71,10 @@ func llama(layers, dim, hidden, kv, vocabulary int) table {
 func deepSeekV3(experts int) table {
 	const dim, denseLayers, layers = 7168, 3, 61
 	var t table
-	plain := func(name string, shape ...int) { t.add("BF16", name+".weight", shape...) }
+	plain := func(name string, shape ...int) { t.add(safetensors.BF16, name+".weight", shape...) }
 	scaled := func(name string, out, in int) {
 		plain(name, out, in)
-		t.add("F32", name+".weight_scale_inv", (out+127)/128, (in+127)/128)
+		t.add(safetensors.F32, name+".weight_scale_inv", (out+127)/128, (in+127)/128)
 	}
 	mlp := func(name string, hidden int) {
 		scaled(name+".gate_proj", hidden, dim)
@@ -118,7 +97,7 @@ func deepSeekV3(experts int) table {
 			continue
 		}
 		plain(layer+"mlp.gate", 256, dim)
-		t.add("F32", layer+"mlp.gate.e_score_correction_bias", 256)
+		t.add(safetensors.F32, layer+"mlp.gate.e_score_correction_bias", 256)
 		mlp(layer+"mlp.shared_experts", 2048)
 		for e := range experts {
 			mlp(fmt.Sprintf("%smlp.experts.%d", layer, e), 2048)
@@ -140,7 +119,7 @@ func deepSeekV3(experts int) table {
 func manyExperts(n int) table {
 	t := make(table, 0, n)
 	for i := range n {
-		t.add("BF16", fmt.Sprintf("layers.%d.experts.%d.w%d", i/10000, i/4%2500, i%4+1), 32, 64)
+		t.add(safetensors.BF16, fmt.Sprintf("layers.%d.experts.%d.w%d", i/10000, i/4%2500, i%4+1), 32, 64)
 	}
 	return t.sorted()
 }
@@ -150,10 +129,10 @@ func manyExperts(n int) table {
 func uniform(tensors int, dataSize int64) table {
 	const columns = 4096
 	var t table
-	t.add("BF16", "norm", columns)
+	t.add(safetensors.BF16, "norm", columns)
 	rows := int(dataSize / 2 / columns / int64(tensors))
 	for i := range tensors {
-		t.add("BF16", fmt.Sprintf("w.%d", i), rows, columns)
+		t.add(safetensors.BF16, fmt.Sprintf("w.%d", i), rows, columns)
 	}
 	return t.sorted()
 }
@@ -163,7 +142,7 @@ func uniform(tensors int, dataSize int64) table {
 func mostTensors(n int) table {
 	t := make(table, 0, n)
 	for i := range n {
-		t.add("U8", strconv.FormatInt(int64(i), 36), 0)
+		t.add(safetensors.U8, strconv.FormatInt(int64(i), 36), 0)
 	}
 	return t
 }
@@ -171,5 +150,8 @@ func mostTensors(n int) table {
 // ignoredField has one tensor with an unknown field of n zeros.
 func ignoredField(n int) (header []byte) {
 	zeros := strings.Repeat(",0", n-1)
-	return seal(fmt.Appendf(make([]byte, 8), `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":[0%s]}}`, zeros))
+	b := fmt.Appendf(make([]byte, 8), `{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":[0%s]}}`, zeros)
+	b = append(b, strings.Repeat(" ", -len(b)&7)...)
+	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
+	return b
 }

@@ -37,7 +37,7 @@ const shardColumns = 28672
 func BenchmarkShard(b *testing.B) {
 	rows := int(sized(8192, 256))
 	path := input("shard.safetensors", func(path string) {
-		header, dataSize := table{{"w", "BF16", []int{rows, shardColumns}}}.header()
+		header, dataSize := table{{Name: "w", DType: safetensors.BF16, Shape: []int{rows, shardColumns}}}.header()
 		filledFile(path, header, dataSize)
 	})
 	readThrough(path)
