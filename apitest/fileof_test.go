@@ -19,13 +19,11 @@ import (
 
 // kindsOf returns tensors of every kind under names whose order is not that of a file.
 func kindsOf(t testing.TB) map[string]Tensor {
-	tensors := sourcesOf(t, counting(F32, 6, 4))
-	for name, x := range maps.Clone(tensors) {
-		part := must(x.Slice(All(), Span(1, 3)))
-		tensors["sliced "+name] = part
-		tensors["half "+name] = must(x.Convert(BF16))
-		tensors["joined "+name] = must(Concat(1, part, x))
-		tensors["empty "+name] = must(x.Slice(Span(2, 2)))
+	tensors := map[string]Tensor{}
+	for kind, x := range sourcesOf(t, counting(F32, 64, 24)) {
+		for made, y := range derivedOf(x) {
+			tensors[made+" "+kind] = y.Tensor
+		}
 	}
 	tensors["a \"scalar\"\n"] = counting(I32)
 	return tensors

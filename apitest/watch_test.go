@@ -23,29 +23,30 @@ func watched(x Tensor, read func(n int) error) Tensor {
 	return Watch(map[string]Tensor{"x": x}, read)["x"]
 }
 
-// A watching is a tensor that was made of a watched one, of which so many bytes are read.
-type watching struct {
+// A derived tensor is made of another one, of which so many bytes are read.
+type derived struct {
 	Tensor
 	bytes int64
 }
 
-// watchings lists what a program may do to a watched tensor of F32 [64,96].
-func watchings(x Tensor) map[string]watching {
-	whole := x.Size()
+// derivedOf lists what a program may make of a tensor of F32 that has 64 rows.
+func derivedOf(x Tensor) map[string]derived {
+	whole, elements := x.Size(), x.Len()
 	column := must(x.Slice(All(), Span(10, 20)))
-	return map[string]watching{
+	reshaped := must(must(x.Transpose()).Reshape(64, elements/64))
+	return map[string]derived{
 		"whole":                  {x, whole},
-		"rows":                   {must(x.Slice(Span(3, 5))), 2 * 96 * 4},
+		"rows":                   {must(x.Slice(Span(3, 5))), whole / 32},
 		"columns":                {column, 64 * 10 * 4},
 		"transposed":             {must(x.Transpose()), whole},
 		"narrowed":               {must(x.Convert(BF16)), whole},
 		"widened":                {must(column.Convert(F64)), 64 * 10 * 4},
 		"converted twice":        {must(must(x.Convert(F8_E4M3)).Convert(F64)), whole},
 		"cast":                   {must(x.Bitcast(U8)), whole},
-		"reshaped":               {must(x.Reshape(96, 64)), whole},
-		"transposed, reshaped":   {must(must(x.Transpose()).Reshape(6144)), whole},
-		"reshaped, a part":       {must(must(must(x.Transpose()).Reshape(64, 96)).Part(0, 1, 2)), whole / 2},
-		"reshaped and converted": {must(must(must(x.Transpose()).Reshape(64, 96)).Convert(F16)), whole},
+		"reshaped":               {must(x.Reshape(elements/64, 64)), whole},
+		"transposed, reshaped":   {must(must(x.Transpose()).Reshape(elements)), whole},
+		"reshaped, a part":       {must(reshaped.Part(0, 1, 2)), whole / 2},
+		"reshaped and converted": {must(reshaped.Convert(F16)), whole},
 		"joined":                 {must(Concat(1, x, column)), whole + 64*10*4},
 		"joined and converted":   {must(must(Concat(0, x, x)).Convert(BF16)), 2 * whole},
 		"of no elements":         {must(x.Slice(Span(0, 0))), 0},
@@ -64,7 +65,7 @@ func TestWatch(t *testing.T) {
 			return nil
 		})
 		require.Equal(t, source.String(), x.String())
-		for made, y := range watchings(x) {
+		for made, y := range derivedOf(x) {
 			for operation, do := range readings(t.TempDir()) {
 				n.Store(0)
 				must(do(y.Tensor))
@@ -101,7 +102,7 @@ func TestWatchOfBits(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for kind, source := range sourcesOf(t, counting(F32, 64, 96)) {
-		for made, y := range watchings(source) {
+		for made, y := range derivedOf(source) {
 			if y.bytes == 0 {
 				continue
 			}
