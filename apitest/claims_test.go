@@ -39,8 +39,7 @@ func TestClaimedTensors(t *testing.T) {
 	}
 	for _, claim := range claims {
 		size := int(claim)
-		h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{size}}}}
-		head := must(h.AppendBinary(nil))
+		head := bytesHead(size)
 		x := must(must(NewFile(endlessReader{head}, int64(len(head))+int64(size))).Tensor("x"))
 		require.ErrorContains(t, errorOf(Append[byte](nil, x)), "exceed")
 		require.ErrorContains(t, errorOf(Append([]byte{1}, must(x.Slice(Span(0, size-1))))), "exceed")
@@ -51,8 +50,7 @@ func TestClaimedTensors(t *testing.T) {
 		return
 	}
 	sparse := filepath.Join(t.TempDir(), "sparse.safetensors")
-	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{math.MaxInt >> 21}}}}
-	head := must(h.AppendBinary(nil))
+	head := bytesHead(math.MaxInt >> 21)
 	require.NoError(t, os.WriteFile(sparse, head, 0o666))
 	require.NoError(t, os.Truncate(sparse, int64(len(head))+math.MaxInt>>21))
 	require.ErrorContains(t, errorOf(Load(sparse)), "exceed the memory of this machine")
@@ -83,8 +81,7 @@ func TestOpenUnmapped(t *testing.T) {
 // TestClaimedWrites writes tensors whose size is a claim: it takes memory for what was
 // read, and ends with the writer, or the disk.
 func TestClaimedWrites(t *testing.T) {
-	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{1 << 20, 1 << 20}}}} // 1 TiB
-	head := must(h.AppendBinary(nil))
+	head := bytesHead(1<<20, 1<<20) // 1 TiB
 	tensors := maps.Collect(must(NewFile(endlessReader{head}, int64(len(head))+1<<40)).Tensors())
 	x := tensors["x"]
 	tensors["columns"] = must(x.Slice(All(), Span(0, 1<<19)))

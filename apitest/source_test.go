@@ -229,8 +229,7 @@ func (r *crowdedReader) ReadAt(b []byte, off int64) (int, error) {
 // whose blocks are read concurrently, and each in several reads.
 func TestConcurrentReads(t *testing.T) {
 	const rows, columns = 3000, 8192
-	h := &Header{Tensors: []TensorInfo{{Name: "x", DType: U8, Shape: []int{rows, columns}}}}
-	head := must(h.AppendBinary(nil))
+	head := bytesHead(rows, columns)
 	r := &crowdedReader{endlessReader: endlessReader{head}}
 	x := must(must(NewFile(r, int64(len(head))+rows*columns)).Tensor("x"))
 	sparse := must(x.Slice(All(), Span(100, 1100)))
