@@ -30,35 +30,21 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
+// widths holds the bits of the exponent and of the mantissa, and the bias, of the formats of
+// at most 16 bits that have a sign.
+var widths = [...]struct{ exp, man, bias int }{
+	F4: {2, 1, 1}, E2M3: {2, 3, 1}, E3M2: {3, 2, 3}, E5M2: {5, 2, 15}, E4M3: {4, 3, 7},
+	E4M3FNUZ: {4, 3, 8}, E5M2FNUZ: {5, 2, 16}, F16: {5, 10, 15}, BF16: {8, 7, 127},
+}
+
 // slowDecode returns the value of a code, in the words of the specifications.
 func slowDecode(f Format, code uint64) float64 {
-	var exp, man, bias int
 	switch f {
-	case F4:
-		exp, man, bias = 2, 1, 1
-	case E2M3:
-		exp, man, bias = 2, 3, 1
-	case E3M2:
-		exp, man, bias = 3, 2, 3
-	case E5M2:
-		exp, man, bias = 5, 2, 15
-	case E4M3:
-		exp, man, bias = 4, 3, 7
-	case E4M3FNUZ:
-		exp, man, bias = 4, 3, 8
-	case E5M2FNUZ:
-		exp, man, bias = 5, 2, 16
-	case F16:
-		exp, man, bias = 5, 10, 15
-	case BF16:
-		exp, man, bias = 8, 7, 127
 	case E8M0:
 		if code == 0xff {
 			return math.NaN()
 		}
 		return math.Ldexp(1, int(code)-127)
-	case F32:
-		return float64(math.Float32frombits(uint32(code)))
 	case I8, I16, I32:
 		if limit := uint64(1) << f.Bits(); code >= limit/2 {
 			return -float64(limit - code)
@@ -66,9 +52,12 @@ func slowDecode(f Format, code uint64) float64 {
 		return float64(code)
 	case U8, U16, U32:
 		return float64(code)
-	default:
+	case F32:
+		return float64(math.Float32frombits(uint32(code)))
+	case F64:
 		return math.Float64frombits(code)
 	}
+	exp, man, bias := widths[f].exp, widths[f].man, widths[f].bias
 	sign := 1.0
 	if code>>(exp+man) == 1 {
 		sign = -1
