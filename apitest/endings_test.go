@@ -79,19 +79,14 @@ func requireCloses(t *testing.T, f *File) {
 	requireSoon(t, func() { f.Close() })
 }
 
-// An endingFile has a header, and ends when its data is read.
-type endingFile struct {
-	head []byte
-	end  func()
-}
-
-func (f endingFile) ReadAt(b []byte, off int64) (int, error) {
-	if off >= int64(len(f.head)) {
-		f.end()
+// endingFile returns a file that has a header, and ends when its data is read.
+func endingFile(head []byte, end func()) readerAtFunc {
+	return func(b []byte, off int64) (int, error) {
+		if off >= int64(len(head)) {
+			end()
+		}
+		return endlessReader{head}.ReadAt(b, off)
 	}
-	n := copy(b, f.head[off:])
-	clear(b[n:])
-	return len(b), nil
 }
 
 // variants returns tensors made from one of bytes, which are read.
@@ -130,10 +125,10 @@ func TestReadersThatEnd(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
-		read := must(NewFile(endingFile{head, e.end}, int64(len(head))+size))
-		ranges := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: endingFile{head, e.end}}}, int64(len(head))+size))
+		read := must(NewFile(endingFile(head, e.end), int64(len(head))+size))
+		ranges := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: endingFile(head, e.end)}}, int64(len(head))+size))
 		large := bytesHead(blocks)
-		several := must(NewFile(endingFile{large, e.end}, int64(len(large))+blocks))
+		several := must(NewFile(endingFile(large, e.end), int64(len(large))+blocks))
 		for source, kinds := range map[string]map[string]derived{
 			"ReaderAt":      variants(must(read.Tensor("x"))),
 			"RangeReader":   variants(must(ranges.Tensor("x"))),
@@ -157,19 +152,6 @@ func TestReadersThatEnd(t *testing.T) {
 	requireGoroutines(t, before)
 }
 
-// An endingWriter ends at its n-th Write.
-type endingWriter struct {
-	left int
-	end  func()
-}
-
-func (w *endingWriter) Write(b []byte) (int, error) {
-	if w.left--; w.left < 0 {
-		w.end()
-	}
-	return len(b), nil
-}
-
 // TestWritersThatEnd lets writers panic or call runtime.Goexit in their first
 // and in a later Write, of every kind of tensor from every kind of file.
 func TestWritersThatEnd(t *testing.T) {
@@ -182,10 +164,16 @@ func TestWritersThatEnd(t *testing.T) {
 				for operation, write := range writers {
 					for _, n := range []int{0, 1} {
 						t.Run(fmt.Sprintf("%s/%s/%s/%s/%d", e.name, way, kind, operation, n), func(t *testing.T) {
-							w := &endingWriter{n, e.end}
-							if n == 1 && operation == "WriteTo" {
-								w.left = 0 // it may need one Write only
+							left := n
+							if operation == "WriteTo" {
+								left = 0 // it may need one Write only
 							}
+							w := writerFunc(func(b []byte) (int, error) {
+								if left--; left < 0 {
+									e.end()
+								}
+								return len(b), nil
+							})
 							requireEnds(t, e, func() error { return write(w, y.Tensor) })
 						})
 					}

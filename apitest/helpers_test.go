@@ -197,6 +197,16 @@ func (r *failingReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(b, off)
 }
 
+// A readerAtFunc is an io.ReaderAt.
+type readerAtFunc func(b []byte, off int64) (int, error)
+
+func (f readerAtFunc) ReadAt(b []byte, off int64) (int, error) { return f(b, off) }
+
+// A writerFunc is an io.Writer.
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
 // A failingWriter fails after left bytes.
 type failingWriter struct{ left int }
 

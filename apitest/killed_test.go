@@ -61,12 +61,21 @@ func temporary(dir string) int {
 	return len(must(filepath.Glob(filepath.Join(dir, osfile.TempPrefix+"*.tmp"))))
 }
 
-// saveHalf saves tensors that kill the process when half of them is written: with
+// saveHalf saves tensors that kill the process when they are read beyond the first MiB: with
 // Create if the name says so, with WriteFile, or with WriteShards.
 func saveHalf(t *testing.T, name string) {
 	x := counting(U32, 1<<22)
 	file := saved(map[string]Tensor{"x": x}, nil)
-	tensors := maps.Collect(must(NewFile(killingReader{bytes.NewReader(file)}, int64(len(file)))).Tensors())
+	killing := readerAtFunc(func(b []byte, off int64) (int, error) {
+		if off > 1<<20 {
+			if p, err := os.FindProcess(os.Getpid()); err != nil || p.Kill() != nil {
+				os.Exit(1)
+			}
+			select {}
+		}
+		return bytes.NewReader(file).ReadAt(b, off)
+	})
+	tensors := maps.Collect(must(NewFile(killing, int64(len(file)))).Tensors())
 	switch {
 	case filepath.Base(name) == "create.safetensors":
 		require.NoError(t, createFile(name, tensors, 1<<16))
@@ -76,20 +85,6 @@ func saveHalf(t *testing.T, name string) {
 		tensors["a"] = counting(U32, 1)
 		require.NoError(t, WriteShards(name, tensors, nil, 4))
 	}
-}
-
-// A killingReader kills the process when it is read beyond the first MiB.
-type killingReader struct{ io.ReaderAt }
-
-func (r killingReader) ReadAt(b []byte, off int64) (int, error) {
-	if off > 1<<20 {
-		p, err := os.FindProcess(os.Getpid())
-		if err != nil || p.Kill() != nil {
-			os.Exit(1)
-		}
-		select {}
-	}
-	return r.ReaderAt.ReadAt(b, off)
 }
 
 // testKilledHalfway kills a process in the middle of WriteFile, of Create and of

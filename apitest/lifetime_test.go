@@ -60,15 +60,6 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// A blockingWriter announces each Write and waits until it may proceed.
-type blockingWriter struct{ entered, proceed chan struct{} }
-
-func (w *blockingWriter) Write(b []byte) (int, error) {
-	w.entered <- struct{}{}
-	<-w.proceed
-	return len(b), nil
-}
-
 // TestCloseWaits checks that Close waits for a WriteTo in progress, while new
 // operations fail at once.
 func TestCloseWaits(t *testing.T) {
@@ -86,7 +77,12 @@ func TestCloseWaits(t *testing.T) {
 
 // requireCloseWaits checks that Close of a file waits for one of its tensors, of 16 bytes.
 func requireCloseWaits(t *testing.T, f *File, a Tensor) {
-	w := &blockingWriter{make(chan struct{}), make(chan struct{})}
+	entered, proceed := make(chan struct{}), make(chan struct{})
+	w := writerFunc(func(b []byte) (int, error) {
+		entered <- struct{}{}
+		<-proceed
+		return len(b), nil
+	})
 	var finished atomic.Int32
 	var all sync.WaitGroup
 	all.Add(2)
@@ -97,7 +93,7 @@ func requireCloseWaits(t *testing.T, f *File, a Tensor) {
 		assert.NoError(t, err)
 		assert.EqualValues(t, 16, n)
 	}()
-	<-w.entered
+	<-entered
 	go func() {
 		defer all.Done()
 		err := f.Close()
@@ -116,7 +112,7 @@ func requireCloseWaits(t *testing.T, f *File, a Tensor) {
 		runtime.Gosched()
 	}
 	assert.Zero(t, finished.Load(), "WriteTo and Close both wait")
-	close(w.proceed)
+	close(proceed)
 	all.Wait()
 	require.EqualValues(t, 2, finished.Load())
 }

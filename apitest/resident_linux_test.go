@@ -77,17 +77,6 @@ func TestCopiesLeaveNoPagesResident(t *testing.T) {
 	require.Greater(t, mapped()-before, int64(size*3/4), "a view keeps what it touches")
 }
 
-// A residentWriter notes how large the process gets while it is written to.
-type residentWriter struct {
-	t    *testing.T
-	most int64
-}
-
-func (w *residentWriter) Write(b []byte) (int, error) {
-	w.most = max(w.most, resident(w.t, "RssAnon"))
-	return len(b), nil
-}
-
 // TestConvertingWritesAreSmall: a conversion on the way from a file to a writer takes
 // some blocks of 1 MiB, whatever the size of the tensor.
 func TestConvertingWritesAreSmall(t *testing.T) {
@@ -107,10 +96,12 @@ func TestConvertingWritesAreSmall(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // or pools are emptied in the middle
 	debug.FreeOSMemory()
 	debug.FreeOSMemory() // what pools still had
-	before := resident(t, "RssAnon")
-	w := &residentWriter{t: t}
-	must(converted.WriteTo(w))
-	require.Less(t, w.most-before, int64(64<<20))
+	before, most := resident(t, "RssAnon"), int64(0)
+	must(converted.WriteTo(writerFunc(func(b []byte) (int, error) {
+		most = max(most, resident(t, "RssAnon"))
+		return len(b), nil
+	})))
+	require.Less(t, most-before, int64(64<<20))
 }
 
 // TestComputedWritesAreSmall writes 48 computed tensors, rounded from float32 to BF16, and

@@ -126,10 +126,6 @@ func TestReaderFaults(t *testing.T) {
 	}
 }
 
-type readerAtFunc func([]byte, int64) (int, error)
-
-func (f readerAtFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }
-
 // TestPartsOfTwo joins the first half of one tensor with the second half of another:
 // where they are says nothing about what they are of.
 func TestPartsOfTwo(t *testing.T) {
