@@ -1,6 +1,8 @@
 package mem
 
 import (
+	"bytes"
+	"io"
 	"math"
 	"reflect"
 	"runtime"
@@ -90,5 +92,24 @@ func TestSwap(t *testing.T) {
 		require.Equal(t, 8, SwappedUnit[float64]())
 	} else {
 		require.Zero(t, SwappedUnit[float64]())
+	}
+}
+
+// TestSwapped reads every window, of whole numbers and of parts of them.
+func TestSwapped(t *testing.T) {
+	want := []byte("cbafedihg")
+	s := Swapped{bytes.NewReader([]byte("abcdefghi")), 3}
+	for off := range len(want) + 3 {
+		for n := range len(want) + 4 {
+			p := make([]byte, n)
+			got, err := s.ReadAt(p, int64(off))
+			there := want[min(off, len(want)):min(off+n, len(want))]
+			require.Equal(t, string(there), string(p[:got]), "%d from %d", n, off)
+			if got < n {
+				require.Equal(t, io.EOF, err)
+			} else {
+				require.NoError(t, err)
+			}
+		}
 	}
 }
