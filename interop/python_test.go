@@ -28,7 +28,7 @@ func TestPythonWrites(t *testing.T) {
 		for seed := range 5 {
 			t.Run(fmt.Sprint(command, seed), func(t *testing.T) {
 				name := filepath.Join(t.TempDir(), "python.safetensors")
-				want := pythonTable(t, command, strconv.Itoa(seed), name)
+				want := runPython[goldenFile](t, nil, command, strconv.Itoa(seed), name)
 				require.NotEmpty(t, want.Tensors)
 				data := must(os.ReadFile(name))
 				f := must(safetensors.Parse(data))
@@ -61,7 +61,7 @@ func TestPythonReads(t *testing.T) {
 		t.Run("metadata="+kind, func(t *testing.T) {
 			name := filepath.Join(t.TempDir(), "go.safetensors")
 			require.NoError(t, safetensors.WriteFile(name, tensors, metadata))
-			got := pythonTable(t, "read", name)
+			got := runPython[goldenFile](t, nil, "read", name)
 			require.Equal(t, metadata, got.Metadata)
 			requireReadByPython(t, tensors, got.Tensors)
 			if len(metadata) < 2 {
@@ -78,9 +78,8 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("90 MB of model")
 	}
-	var path string
-	runPython(t, &path, nil, "model")
-	want := pythonTable(t, "read", path)
+	path := runPython[string](t, nil, "model")
+	want := runPython[goldenFile](t, nil, "read", path)
 	f := must(safetensors.Open(path))
 	defer f.Close()
 	require.Len(t, want.Tensors, 104)
@@ -97,7 +96,7 @@ func requirePythonRewrites(t *testing.T, tensors map[string]safetensors.Tensor, 
 	name := filepath.Join(t.TempDir(), "go.safetensors")
 	require.NoError(t, safetensors.WriteFile(name, tensors, metadata))
 	rewritten := filepath.Join(t.TempDir(), "python.safetensors")
-	pythonTable(t, "rewrite", name, rewritten)
+	runPython[goldenFile](t, nil, "rewrite", name, rewritten)
 
 	got := must(os.ReadFile(name))
 	want := must(os.ReadFile(rewritten))
@@ -130,16 +129,8 @@ func requirePython(t *testing.T, modules ...string) {
 	t.Skip(message)
 }
 
-// pythonTable runs a command of the script and returns the table that it prints.
-func pythonTable(t *testing.T, args ...string) goldenFile {
-	t.Helper()
-	var table goldenFile
-	runPython(t, &table, nil, args...)
-	return table
-}
-
-// runPython runs a command of the script and decodes what it prints.
-func runPython(t *testing.T, result any, stdin io.Reader, args ...string) {
+// runPython runs a command of the script and returns what it prints.
+func runPython[T any](t *testing.T, stdin io.Reader, args ...string) (result T) {
 	t.Helper()
 	// -B: no __pycache__ next to the scripts.
 	cmd := exec.Command(interpreter, append([]string{"-B", filepath.Join("..", "testdata", "interop.py")}, args...)...)
@@ -150,7 +141,8 @@ func runPython(t *testing.T, result any, stdin io.Reader, args ...string) {
 		t.Logf("%s", exit.Stderr)
 	}
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(out, result))
+	require.NoError(t, json.Unmarshal(out, &result))
+	return result
 }
 
 // strange has every kind of character that JSON writers treat differently.

@@ -31,8 +31,7 @@ func TestPythonWritesShards(t *testing.T) {
 	for seed, c := range shardLimits {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			var want pythonShards
-			runPython(t, &want, nil, "write_shards", strconv.Itoa(seed), dir, strconv.Itoa(c.limit))
+			want := runPython[pythonShards](t, nil, "write_shards", strconv.Itoa(seed), dir, strconv.Itoa(c.limit))
 			requireShards(t, dir, c.least, want)
 		})
 	}
@@ -51,8 +50,7 @@ func TestPythonReadsShards(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, safetensors.WriteShards(dir, tensors, metadata, int64(c.limit)))
-			var got pythonShards
-			runPython(t, &got, nil, "read_shards", dir)
+			got := runPython[pythonShards](t, nil, "read_shards", dir)
 			require.Equal(t, metadata, got.Metadata)
 			requireReadByPython(t, tensors, got.Tensors)
 			requireShards(t, dir, c.least, got)
@@ -145,7 +143,5 @@ func TestPythonSplits(t *testing.T) {
 		}
 		got = append(got, s)
 	}
-	var want []split
-	runPython(t, &want, &stdin, "split")
-	require.Equal(t, want, got)
+	require.Equal(t, runPython[[]split](t, &stdin, "split"), got)
 }

@@ -11,21 +11,6 @@ import (
 
 var errFailure = errors.New("failure")
 
-func TestDoCallsEachOnce(t *testing.T) {
-	for _, workers := range []int{1, 3, 100} {
-		for _, n := range []int64{0, 1, 2, 57} {
-			var calls [57]atomic.Int32
-			require.NoError(t, Do(workers, n, func(i int64) error {
-				calls[i].Add(1)
-				return nil
-			}))
-			for i := range calls {
-				require.Equal(t, int64(i) < n, calls[i].Load() == 1)
-			}
-		}
-	}
-}
-
 func TestDoStopsAtAnError(t *testing.T) {
 	for _, workers := range []int{1, 3, 100} {
 		var calls atomic.Int64
@@ -59,16 +44,18 @@ func TestDoReturnsTheLowestError(t *testing.T) {
 }
 
 func TestBlocksCoverTheSize(t *testing.T) {
-	for _, size := range []int64{0, 1, 7, 8, 9, 64} {
-		var covered [64]atomic.Int32
-		require.NoError(t, Blocks(3, size, 8, func(pos, n int64) error {
-			for i := pos; i < pos+n; i++ {
-				covered[i].Add(1)
+	for _, workers := range []int{1, 3, 100} {
+		for _, size := range []int64{0, 1, 7, 8, 9, 64, 456} {
+			var covered [456]atomic.Int32
+			require.NoError(t, Blocks(workers, size, 8, func(pos, n int64) error {
+				for i := pos; i < pos+n; i++ {
+					covered[i].Add(1)
+				}
+				return nil
+			}))
+			for i := range covered {
+				require.Equal(t, int64(i) < size, covered[i].Load() == 1, "byte %d of %d", i, size)
 			}
-			return nil
-		}))
-		for i := range covered {
-			require.Equal(t, int64(i) < size, covered[i].Load() == 1, "byte %d of %d", i, size)
 		}
 	}
 	require.Equal(t, int64(1)<<60, BlockCount(1<<63-1, 8), "no overflow")
