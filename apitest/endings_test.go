@@ -92,7 +92,7 @@ func endingFile(head []byte, end func()) readerAtFunc {
 // variants returns tensors made from one of bytes, which are read.
 func variants(x Tensor) map[string]derived {
 	all := derivedOf(must(must(x.Bitcast(F32)).Reshape(64, x.Len()/256)))
-	computed, _ := counted(x)
+	computed, _ := counted[byte](x)
 	all["computed"] = derived{Tensor: computed}
 	delete(all, "of no elements")
 	return all

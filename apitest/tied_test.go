@@ -16,7 +16,7 @@ func TestTie(t *testing.T) {
 	rounded := func() Tensor { return must(floats.Convert(BF16)) }
 	column := func() Tensor { return must(of(data, 2, 3).Slice(All(), At(1))) }
 	turned := func(shape ...int) Tensor { return must(must(of(data, 2, 3).Transpose()).Reshape(shape...)) }
-	computed, _ := counted(of(data, 6))
+	computed, _ := counted[byte](of(data, 6))
 	joined := must(Concat(0, of(data, 6), of(data, 6)))
 	tensors := map[string]Tensor{
 		"b": of(data, 6), "a": of(data, 6), "c": of(data, 6),

@@ -150,7 +150,7 @@ func TestWatchEndsSoon(t *testing.T) {
 // order, and joined again, take one call of its func for each file, also if they are watched.
 func TestWatchComputed(t *testing.T) {
 	x := counting(F32, 64, 96)
-	y, calls := counted(x)
+	y, calls := counted[byte](x)
 	parts := map[string]Tensor{"whole": y, "column": must(y.Slice(All(), Span(2, 4))), "half": must(y.Convert(BF16))}
 	for i := range 4 {
 		parts[fmt.Sprint(i)] = must(y.Part(0, i, 4))

@@ -26,7 +26,7 @@ func BenchmarkConvert(b *testing.B) {
 
 func benchmarkConvert(b *testing.B, from, to Format, sizes ...int) {
 	for _, size := range sizes {
-		b.Run(fmt.Sprintf("%v-%v/%s", from, to, benchmarkSize(size)), func(b *testing.B) {
+		b.Run(fmt.Sprintf("%v-%v/%dKiB", from, to, size>>10), func(b *testing.B) {
 			n := size / max(from.Bits(), to.Bits()) * 8
 			src, dst := make([]byte, n*from.Bits()/8), make([]byte, n*to.Bits()/8)
 			fillWeights(src, from)
@@ -55,13 +55,6 @@ func benchmarkConvert(b *testing.B, from, to Format, sizes ...int) {
 			run("memmove", func() { copy(duplicate, original) })
 		})
 	}
-}
-
-func benchmarkSize(n int) string {
-	if n < 1<<20 {
-		return fmt.Sprintf("%dKiB", n>>10)
-	}
-	return fmt.Sprintf("%dMiB", n>>20)
 }
 
 // fillWeights fills b with elements of format f, or of F64 if f is no target. They
