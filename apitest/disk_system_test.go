@@ -127,7 +127,7 @@ func (l diskLock) Close() error {
 func (d *disk) OpenDir(name string) (f osfile.Folder, err error) {
 	err = d.at("opendir", name, func(*inode) error {
 		d.open++
-		f = &diskFolder{d: d, name: name}
+		f = &diskFolder{diskFile{d: d, name: name}}
 		return nil
 	})
 	return f, err
@@ -249,10 +249,12 @@ func (f *diskFile) Sync() error {
 	return nil
 }
 
-// Close closes the file even if it fails, as Linux does.
-func (f *diskFile) Close() error {
+func (f *diskFile) Close() error { return f.close("close") }
+
+// close closes the file even if it fails, as Linux does.
+func (f *diskFile) close(op string) error {
 	defer f.d.lock()()
-	err := f.do("close")
+	err := f.do(op)
 	if !f.closed {
 		f.closed = true
 		f.d.open--
@@ -261,15 +263,11 @@ func (f *diskFile) Close() error {
 }
 
 // A diskFolder is an open folder of a disk.
-type diskFolder struct {
-	d      *disk
-	name   string
-	closed bool
-}
+type diskFolder struct{ diskFile }
 
 func (f *diskFolder) Sync() error {
 	defer f.d.lock()()
-	if err := f.d.do("syncdir", f.name); err != nil {
+	if err := f.do("syncdir"); err != nil {
 		return err
 	}
 	for name, history := range f.d.names {
@@ -281,15 +279,7 @@ func (f *diskFolder) Sync() error {
 	return nil
 }
 
-func (f *diskFolder) Close() error {
-	defer f.d.lock()()
-	if f.closed {
-		return fs.ErrClosed
-	}
-	f.closed = true
-	f.d.open--
-	return f.d.do("closedir", f.name)
-}
+func (f *diskFolder) Close() error { return f.close("closedir") }
 
 // info returns the fs.FileInfo of an inode.
 func (n *inode) info(name string) fs.FileInfo {
