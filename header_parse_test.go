@@ -119,18 +119,6 @@ func requireValidTable(t testing.TB, h *table, dataSize int64) {
 	}
 }
 
-// TestFastPathAgrees parses the headers of all conformance cases both ways.
-func TestFastPathAgrees(t *testing.T) {
-	for _, c := range conformanceCases(t) {
-		if length, err := checkHeaderLength(append(c.File, make([]byte, 8)...), int64(len(c.File))); err == nil {
-			text := c.File[prefixSize:][:length]
-			_, err := parseBothWays(t, text, int64(len(c.File))-prefixSize-length)
-			require.Equal(t, c.Want == "accept", err == nil, c.Name)
-			parseBothWays(t, text, -1)
-		}
-	}
-}
-
 // TestMutations changes headers a little, at random and with pieces that make
 // border cases likely, and checks that the fast and the general path agree.
 func TestMutations(t *testing.T) {
@@ -142,6 +130,7 @@ func TestMutations(t *testing.T) {
 		`{"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F8_E4M3","shape":[],"data_offsets":[12,13]},` +
 			`"c":{"dtype":"F8_E4M3FNUZ","shape":[1,1,1,1,1,1,1,1,3],"data_offsets":[13,16]},"d":{"dtype":"F8_E5M2FNUZ","shape":[0],"data_offsets":[16,16]},` +
 			`"e":{"dtype":"F6_E2M3","shape":[123456784],"data_offsets":[16,92592604]},"f":{"dtype":"U8","shape":[10],"data_offsets":[92592604,92592614]}}`,
+		`{"__metadata__":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"U8","shape":[],"data_offsets":[2,3]}}`,
 		" \t\r\n" + `{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[],"data_offsets":[8,12]},"c":{"dtype":"U8","shape":[0],"data_offsets":[12,12]}}`,
 	}
 	pieces := []string{
@@ -149,6 +138,9 @@ func TestMutations(t *testing.T) {
 		" ", "\n", "\x00", "\x1f", "\x7f", "\xff", "é", "null", "true", `"a"`, `"dtype"`, `"shape"`, `"F32"`, `"U8"`, "F16", "123456789012345678",
 		"9223372036854775807", "9223372036854775808", "18446744073709551616", "1e400", `"x":1,`, `"__metadata__":null,`, "[0,0]", "[]",
 		"U8", "BF16", "F8_E4M3", "FNUZ", "F8_E4M3F", "__metadata__",
+	}
+	for _, text := range seeds {
+		parseBothWays(t, []byte(text), -1)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	accepted, fast, spaced := 0, 0, 0
@@ -198,45 +190,6 @@ func TestMutations(t *testing.T) {
 	require.Greater(t, accepted, n/100, "too few mutations are accepted to show anything")
 	require.Greater(t, fast, n/10, "the fast path is taken too rarely to show anything")
 	require.Greater(t, spaced, n/100, "white space comes before the fast path too rarely to show anything")
-}
-
-// TestNearlyCanonical parses entries that leave the canonical spelling at each
-// place where the fast path must notice it.
-func TestNearlyCanonical(t *testing.T) {
-	const entry = `"a":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}`
-	for _, c := range []struct{ rule, old, new string }{
-		{"a tensor is not named __metadata__", `"a"`, `"__metadata__"`},
-		{"a name has no escapes", `"a"`, `"a\u0000"`},
-		{"no space before the colon", `"a":`, `"a" :`},
-		{"no space after the dtype", `"U8"`, `"U8" `},
-		{"the dtype is in upper case", `"U8"`, `"u8"`},
-		{"no space in the shape", `[2,3]`, `[2 ,3]`},
-		{"a dimension has no leading zero", `[2,3]`, `[2,03]`},
-		{"a shape has no trailing comma", `[2,3]`, `[2,3,]`},
-		{"a dimension has no sign", `[2,3]`, `[2,-3]`},
-		{"a dimension has at most 18 digits", `[2,3]`, `[0000000000000000002,3]`},
-		{"a shape is short", `[2,3]`, `[6,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]`},
-		{"no space after the shape", `[2,3],`, `[2,3] ,`},
-		{"no space in the data offsets", `[0,6]`, `[0 ,6]`},
-		{"an offset has no leading zero", `[0,6]`, `[00,6]`},
-		{"an offset is an integer", `[0,6]`, `[0,6.0]`},
-		{"there are two offsets", `[0,6]`, `[0,6,6]`},
-		{"the offsets hold the elements", `[0,6]`, `[0,7]`},
-		{"no other field follows", `[0,6]}`, `[0,6],"x":1}`},
-		{"no space after the entry", `[0,6]}`, `[0,6]} `},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			changed := strings.Replace(entry, c.old, c.new, 1)
-			require.NotEqual(t, entry, changed)
-			rest := `,"b":{"dtype":"U8","shape":[1],"data_offsets":[6,7]},"c":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}}`
-			parsed, err := parseBothWays(t, []byte("{"+changed+rest), 8)
-			if strings.HasPrefix(changed, `"__metadata__"`) {
-				require.Error(t, err)
-			} else if err == nil {
-				require.Len(t, parsed.entries, 3)
-			}
-		})
-	}
 }
 
 // TestFastPathIsTaken: the fast path reads all entries of a usual header but the
@@ -320,27 +273,6 @@ func TestFormatShape(t *testing.T) {
 	require.Equal(t, whole+",... 33 dimensions]", formatShape(shape))
 }
 
-// TestEverySmallChange parses every prefix of a small file, and the file with
-// each byte changed to each value: no prefix is accepted, nothing panics, and an
-// accepted table keeps its invariants.
-func TestEverySmallChange(t *testing.T) {
-	file := fileOf(`{"__metadata__":{"k":"v"},"b":{"dtype":"F16","shape":[2,1],"data_offsets":[1,5]},"aé":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 5)
-	for n := range file {
-		require.Error(t, errorOf(Parse(file[:n:n])))
-	}
-	changed := bytes.Clone(file)
-	for i := range changed {
-		for c := range 256 {
-			changed[i] = byte(c)
-			f, err := Parse(changed)
-			if err == nil {
-				requireValidTable(t, f.parts[0].table, int64(len(changed))-f.parts[0].size())
-			}
-		}
-		changed[i] = file[i]
-	}
-}
-
 // FuzzParse checks that no file makes Parse panic, that the ways to read a
 // header agree, and that an accepted file keeps the invariants of its table and
 // survives being rewritten.
@@ -390,7 +322,7 @@ func requireSameTensors(t testing.TB, want, got *File) {
 // TestParseAllocations bounds the allocations of parsing a header, their number
 // and their bytes, whatever the number of tensors.
 func TestParseAllocations(t *testing.T) {
-	for layers, most := range map[int]float64{80: 10, 2000: 10} {
+	for _, layers := range []int{80, 2000} {
 		text, size := headerText(t, llama70B(layers))
 		allocs := testing.AllocsPerRun(10, func() {
 			must(parseHeader(text, size))
@@ -398,7 +330,7 @@ func TestParseAllocations(t *testing.T) {
 		if testplatform.RaceEnabled {
 			continue // the detector allocates, too
 		}
-		require.LessOrEqual(t, allocs, most)
+		require.LessOrEqual(t, allocs, 10.0)
 		heap := testplatform.Allocated(func() {
 			must(parseHeader(text, size))
 		})

@@ -46,24 +46,3 @@ func TestFreeSmallResults(t *testing.T) {
 	must(r.take(16))
 	require.Empty(t, r.free)
 }
-
-// TestFreeResults: the memory of results of ever larger tensors is reused or dropped.
-func TestFreeResults(t *testing.T) {
-	if testing.Short() { // address space of some hundred MB
-		return
-	}
-	r := newResultPool()
-	for n := int64(16 << 20); n <= 128<<20; n += 16 << 20 {
-		words := must(r.take(n))
-		require.GreaterOrEqual(t, sizeOfWords(words), n)
-		r.put(words)
-		again := must(r.take(n))
-		require.Same(t, &words[0], &again[0])
-		r.put(again)
-		free := int64(0)
-		for _, words := range r.free {
-			free += sizeOfWords(words)
-		}
-		require.LessOrEqual(t, free, int64(aheadBytes))
-	}
-}
