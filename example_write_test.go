@@ -21,23 +21,15 @@ import (
 
 func ExampleNewTensor() {
 	weights := []float32{1, 2, 3, 4, 5, 6}
-	t, err := safetensors.NewTensor(safetensors.F32, []int{2, 3}, weights)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(t)
+	fmt.Println(safetensors.NewTensor(safetensors.F32, []int{2, 3}, weights))
 
 	// A dtype without a Go type is given as raw bits, or as bytes.
-	t, err = safetensors.NewTensor(safetensors.BF16, nil, []uint16{0x3F80})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(t)
-	_, err = safetensors.NewTensor(safetensors.F4, []int{5}, []byte{0x21, 0x43, 0x05})
+	fmt.Println(safetensors.NewTensor(safetensors.BF16, nil, []uint16{0x3F80}))
+	_, err := safetensors.NewTensor(safetensors.F4, []int{5}, []byte{0x21, 0x43, 0x05})
 	fmt.Println(err)
 	// Output:
-	// F32 [2,3]
-	// BF16 []
+	// F32 [2,3] <nil>
+	// BF16 [] <nil>
 	// safetensors: F4 [5] has 20 bits, which do not fill whole bytes
 }
 
