@@ -76,32 +76,6 @@ func testConvertAnywhere(t *testing.T) {
 	}
 }
 
-// Conversions by way of float32 go in chunks.
-func TestConvertChunks(t *testing.T) { withKernels(t, testConvertChunks) }
-
-func testConvertChunks(t *testing.T) {
-	random := randomFloats(6000)
-	for _, from := range smallFormats {
-		for _, to := range targetFormats {
-			if to == F32 || to == from {
-				continue
-			}
-			for _, n := range []int{0, 4, 1020, 1024, 1028, 2048, 2500} {
-				src := random[1:][:n*from.Bits()/8]
-				want := make([]byte, n*to.Bits()/8)
-				wide := make([]byte, 4*n)
-				portableToF32(wide, src, from)
-				portableFromF32(want, to, wide)
-				got := bytes.Repeat([]byte{0xa5}, len(want)+2)
-				Convert(got[1:][:len(want)], to, src, from, true)
-				if !bytes.Equal(want, got[1:][:len(want)]) || got[0] != 0xa5 || got[len(got)-1] != 0xa5 {
-					require.Failf(t, "differs from the loops", "%v to %v, n %d", from, to, n)
-				}
-			}
-		}
-	}
-}
-
 // Every code of at most 16 bits, and F32 at every edge, in whole blocks.
 func TestConvertNonTemporal(t *testing.T) { withKernels(t, testConvertNonTemporal) }
 
