@@ -254,7 +254,7 @@ func TestExact(t *testing.T) {
 }
 
 // TestConvertIntegers converts every integer of up to 16 bits and edges of those of 32,
-// in any number, from and to any alignment.
+// and any number of them.
 func TestConvertIntegers(t *testing.T) { withKernels(t, testConvertIntegers) }
 
 func testConvertIntegers(t *testing.T) {
@@ -267,21 +267,15 @@ func testConvertIntegers(t *testing.T) {
 		codes := edges
 		if from.Bits() <= 16 {
 			codes = allCodes(from)
-			requireConvert(t, F32, from, codes)
 		}
-		requireConvert(t, F64, from, codes)
-		for n := range 40 {
-			for _, to := range []Format{F32, F64} {
-				if !Exact(from, to) {
-					continue
-				}
-				some := codes[len(codes)/2:][:n]
-				in, out := append([]byte{1}, packCodes(from, some)...), make([]byte, 1+n*to.Bits()/8)
-				Convert(out[1:], to, in[1:], from, false)
-				s := slowEncoder{f: to}
-				for i, got := range unpackCodes(to, out[1:]) {
-					require.Equal(t, s.convert(from, some[i]), got, "%v to %v: %#x", from, to, some[i])
-				}
+		for n := range 41 {
+			some := codes[len(codes)/2:][:n]
+			if n == 40 {
+				some = codes
+			}
+			requireConvert(t, F64, from, some)
+			if Exact(from, F32) {
+				requireConvert(t, F32, from, some)
 			}
 		}
 	}
