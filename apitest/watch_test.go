@@ -29,7 +29,8 @@ type derived struct {
 	bytes int64
 }
 
-// derivedOf lists what a program may make of a tensor of F32 that has 64 rows.
+// derivedOf lists what a program may make of a tensor of F32, which has 64 rows and at least
+// 20 columns.
 func derivedOf(x Tensor) map[string]derived {
 	whole, elements := x.Size(), x.Len()
 	column := must(x.Slice(All(), Span(10, 20)))
