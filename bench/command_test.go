@@ -44,16 +44,16 @@ func BenchmarkCommand(b *testing.B) {
 	b.Run("copy-all-CPUs/impl=ours", w.command("cp", "--quiet", model, target))
 	b.Run("copy-all-CPUs/impl=cp", w.process("sh", "-c", `cp --sparse=never "$0" "$1" && sync "$1"`, model, target))
 	b.Run("to-BF16-all-CPUs/impl=ours", w.command("cp", "--quiet", "--dtype", "bf16", model, target))
-	b.Run("to-BF16-all-CPUs/impl=torch", w.foreign(torch, []string{"to-bf16", model, target}))
+	b.Run("to-BF16-all-CPUs/impl=torch", w.foreign(torch, "to-bf16", model, target))
 	b.Run("stats-all-CPUs/impl=ours", w.command("stats", "--json", model))
-	b.Run("stats-all-CPUs/impl=torch", w.foreign(torch, []string{"stats", model}))
+	b.Run("stats-all-CPUs/impl=torch", w.foreign(torch, "stats", model))
 	b.Run("hash-all-CPUs/impl=ours", w.command("hash", "--tensors", model))
 	b.Run("hash-all-CPUs/impl=sha256sum", w.process("sha256sum", model))
 	merge := work{bytes: size / 2, before: w.before}
 	b.Run("merge-all-CPUs/impl=ours", merge.command("merge", "--quiet", half, target, "--lora", adapter))
-	b.Run("merge-all-CPUs/impl=torch", merge.foreign(torch, []string{"merge", half, adapter, target}))
+	b.Run("merge-all-CPUs/impl=torch", merge.foreign(torch, "merge", half, adapter, target))
 	b.Run("consolidate-all-CPUs/impl=ours", w.command("cp", "--quiet", ranks, target))
-	b.Run("consolidate-all-CPUs/impl=torch", w.foreign(torch, []string{"consolidate", ranks, filepath.Dir(target)}))
+	b.Run("consolidate-all-CPUs/impl=torch", w.foreign(torch, "consolidate", ranks, filepath.Dir(target)))
 	distcp := filepath.Join(*inputs, "distcp") // by torch, which nobody else shall have to start
 	if _, err := os.Stat(distcp); err != nil {
 		if torch.start() != nil {
@@ -62,7 +62,7 @@ func BenchmarkCommand(b *testing.B) {
 		torch.run(b, []string{"save-distcp", model, distcp}, 1)
 	}
 	b.Run("from-distcp-all-CPUs/impl=ours", w.command("cp", "--quiet", distcp, target))
-	b.Run("from-distcp-all-CPUs/impl=torch", w.foreign(torch, []string{"from-distcp", distcp, target}))
+	b.Run("from-distcp-all-CPUs/impl=torch", w.foreign(torch, "from-distcp", distcp, target))
 }
 
 // BenchmarkDequantize turns a quantised model into one of BF16, 512 MiB in 16 tensors, as
@@ -90,9 +90,9 @@ func BenchmarkDequantize(b *testing.B) {
 			must(exec.Command(built(), "cp", "--quiet", plain, path, "--quantize", scheme).Output())
 		})
 		b.Run(scheme+"-all-CPUs/impl=ours", w.command("cp", "--quiet", "--dequantize", "bf16", source, target))
-		b.Run(scheme+"-all-CPUs/impl=compressed-tensors", w.foreign(compressed, []string{"library", source, target}))
+		b.Run(scheme+"-all-CPUs/impl=compressed-tensors", w.foreign(compressed, "library", source, target))
 		if scheme == "fp8-block" {
-			b.Run(scheme+"-all-CPUs/impl=torch", w.foreign(compressed, []string{"loop", source, target}))
+			b.Run(scheme+"-all-CPUs/impl=torch", w.foreign(compressed, "loop", source, target))
 		}
 	}
 }

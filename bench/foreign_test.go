@@ -66,15 +66,9 @@ func interpreter(language, variable, script, modules string) *contestant {
 	}
 }
 
-// rust returns a benchmark of a task of the Rust crate.
-func (w work) rust(task ...string) func(*testing.B) { return w.foreign(rust, task) }
-
-// python returns a benchmark of a task of the Python package.
-func (w work) python(task ...string) func(*testing.B) { return w.foreign(python, task) }
-
-// foreign returns a benchmark of a task, which reports the time that the
+// foreign returns a benchmark of a task of a contestant, which reports the time that the
 // process measures.
-func (w work) foreign(c *contestant, task []string) func(*testing.B) {
+func (w work) foreign(c *contestant, task ...string) func(*testing.B) {
 	return func(b *testing.B) {
 		if err := c.start(); err != nil && strings.Contains(os.Getenv("BENCH_REQUIRE"), c.language) {
 			b.Fatal(err)

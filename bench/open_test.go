@@ -46,8 +46,8 @@ func BenchmarkOpen(b *testing.B) {
 			if row.full < tiB {
 				b.Run("impl=nlpodyssey", w.run(func() { openNLPOdyssey(path, tensor) }))
 			}
-			b.Run("impl=rust", w.rust("open", path, tensor))
-			b.Run("impl=python", w.python("open", path, tensor))
+			b.Run("impl=rust", w.foreign(rust, "open", path, tensor))
+			b.Run("impl=python", w.foreign(python, "open", path, tensor))
 		})
 	}
 }
@@ -120,14 +120,14 @@ func (w work) load(b *testing.B, path string, peers bool) {
 		b.Run("impl=ReadFile", w.run(func() { must(os.ReadFile(path)) }))
 		b.Run("impl=maruel", w.run(func() { must(maruel.Parse(must(os.ReadFile(path)))) }))
 		b.Run("impl=nlpodyssey", w.run(func() { must(nlpodyssey.Deserialize(must(os.ReadFile(path)))) }))
-		b.Run("impl=rust", w.rust("load", path))
-		b.Run("impl=python", w.python("load", path))
+		b.Run("impl=rust", w.foreign(rust, "load", path))
+		b.Run("impl=python", w.foreign(python, "load", path))
 		for _, task := range []string{"safetensors-0.9-mmap", "safetensors-0.9-pread", "ztensor"} {
-			b.Run("impl="+task, w.foreign(loaders, []string{task, path}))
+			b.Run("impl="+task, w.foreign(loaders, task, path))
 		}
 	}
 	for _, task := range []string{"runai", "fastsafetensors"} {
-		b.Run("impl="+task, w.foreign(loaders, []string{task, path}))
+		b.Run("impl="+task, w.foreign(loaders, task, path))
 	}
 	b.Run("impl=limit-pread", w.loadLimit(path, 0))
 	b.Run("impl=limit-direct", w.loadLimit(path, unix.O_DIRECT))

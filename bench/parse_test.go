@@ -81,12 +81,12 @@ func BenchmarkParse(b *testing.B) {
 					b.Run("impl="+r.impl, w.run(func() { must(r.read(file)) }))
 				}
 			}
-			b.Run("impl=encoding-json-1.27", timeOnly.foreign(go127, []string{"parse", path}))
-			b.Run("impl=encoding-json-v2", timeOnly.foreign(go127, []string{"parse-v2", path}))
-			b.Run("impl=rust", w.rust("parse", path))
-			b.Run("impl=python", w.python("parse", path))
+			b.Run("impl=encoding-json-1.27", timeOnly.foreign(go127, "parse", path))
+			b.Run("impl=encoding-json-v2", timeOnly.foreign(go127, "parse-v2", path))
+			b.Run("impl=rust", w.foreign(rust, "parse", path))
+			b.Run("impl=python", w.foreign(python, "parse", path))
 			if !strings.HasPrefix(m.name, "worst") {
-				b.Run("impl=bintensors", timeOnly.rust("bintensors", path))
+				b.Run("impl=bintensors", timeOnly.foreign(rust, "bintensors", path))
 			}
 			b.Run("impl=limit-utf8", w.run(func() {
 				if !utf8.Valid(header) {
@@ -159,9 +159,9 @@ func BenchmarkEncode(b *testing.B) {
 			table := must(unmarshal(file))
 			w.measure(b, func() { must(json.Marshal(table)) })
 		})
-		b.Run("impl=encoding-json-1.27", w.foreign(go127, []string{"encode", path}))
-		b.Run("impl=encoding-json-v2", w.foreign(go127, []string{"encode-v2", path}))
-		b.Run("impl=rust", w.rust("encode", path))
+		b.Run("impl=encoding-json-1.27", w.foreign(go127, "encode", path))
+		b.Run("impl=encoding-json-v2", w.foreign(go127, "encode-v2", path))
+		b.Run("impl=rust", w.foreign(rust, "encode", path))
 		b.Run("impl=limit-memmove", w.memmove(len(header), 1))
 	})
 }

@@ -69,8 +69,8 @@ func (s shard) fromMapping(b *testing.B, peers bool) {
 	if peers {
 		b.Run("impl=maruel", s.maruel)
 		args := []string{"shard", s.path, "w", fmt.Sprint(s.width / 2), fmt.Sprint(s.width)}
-		b.Run("impl=rust", s.rust(args...))
-		b.Run("impl=python", s.python(args...))
+		b.Run("impl=rust", s.foreign(rust, args...))
+		b.Run("impl=python", s.foreign(python, args...))
 	}
 	b.Run("impl=limit-lines", s.lines)
 	b.Run("impl=limit-memmove", s.memmove(int(s.bytes), runtime.GOMAXPROCS(0)))

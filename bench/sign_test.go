@@ -36,9 +36,9 @@ func BenchmarkSign(b *testing.B) {
 	})
 	w, target := job(b, size, "new.sig", func() { readThrough(file) })
 	b.Run("sign-all-CPUs/impl=ours", w.command("sign", "--quiet", model, "--key", private, "--out", target))
-	b.Run("sign-all-CPUs/impl=model-signing", w.foreign(signing, []string{"sign", model, private, target}))
+	b.Run("sign-all-CPUs/impl=model-signing", w.foreign(signing, "sign", model, private, target))
 	b.Run("verify-all-CPUs/impl=ours", w.command("verify", "--quiet", model, "--signature", signed, "--public-key", public))
-	b.Run("verify-all-CPUs/impl=model-signing", w.foreign(signing, []string{"verify", model, public, signed}))
+	b.Run("verify-all-CPUs/impl=model-signing", w.foreign(signing, "verify", model, public, signed))
 }
 
 // makeKey writes a private key, and next to it the public one.

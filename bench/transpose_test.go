@@ -49,10 +49,10 @@ func transpose[T safetensors.Element](b *testing.B, dtype safetensors.DType) {
 					src, dst := elements[T](dtype, side*side), make([]T, side*side)
 					w.measure(b, func() { plainTranspose(dst, src, side) })
 				})
-				b.Run("impl=numpy", w.python("transpose", fmt.Sprintf("uint%d", dtype.Bits()), fmt.Sprint(side)))
+				b.Run("impl=numpy", w.foreign(python, "transpose", fmt.Sprintf("uint%d", dtype.Bits()), fmt.Sprint(side)))
 			}
 			torchType := map[safetensors.DType]string{safetensors.F8_E4M3: "float8_e4m3fn", safetensors.BF16: "bfloat16", safetensors.F32: "float32"}[dtype]
-			b.Run("impl=torch", w.foreign(torch, []string{"transpose", torchType, fmt.Sprint(side)}))
+			b.Run("impl=torch", w.foreign(torch, "transpose", torchType, fmt.Sprint(side)))
 			b.Run("impl=limit-memmove", w.memmove(size, threads))
 		})
 	}

@@ -88,8 +88,8 @@ func (w *writing) peers(b *testing.B) {
 	if w.durable {
 		task = "write-fsync"
 	}
-	b.Run("impl=rust", w.rust(task, w.source, w.target))
-	b.Run("impl=python", w.python(task, w.source, w.target))
+	b.Run("impl=rust", w.foreign(rust, task, w.source, w.target))
+	b.Run("impl=python", w.foreign(python, task, w.source, w.target))
 }
 
 // create measures writing a new file.
