@@ -87,8 +87,8 @@ func TestClaimedWrites(t *testing.T) {
 	tensors["columns"] = must(x.Slice(All(), Span(0, 1<<19)))
 	tensors["joined"] = must(Concat(1, x, x))
 	bytes := testplatform.Allocated(func() {
-		require.ErrorIs(t, Write(&failingWriter{left: 1 << 20}, tensors, nil), errWriter)
-		require.ErrorIs(t, errorOf(tensors["columns"].WriteTo(&failingWriter{left: 1 << 20})), errWriter)
+		require.ErrorIs(t, Write(failingWriter(1<<20), tensors, nil), errWriter)
+		require.ErrorIs(t, errorOf(tensors["columns"].WriteTo(failingWriter(1<<20))), errWriter)
 	})
 	require.Less(t, bytes, uint64(128<<20))
 }

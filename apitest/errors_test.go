@@ -100,7 +100,7 @@ func TestWriterErrorsAsTheyAre(t *testing.T) {
 		f := open(writeTemp(t, map[string]Tensor{"x": counting(U32, 64, 64)}))
 		x := must(f.Tensor("x"))
 		for _, x := range []Tensor{x, must(x.Slice(All(), At(1)))} {
-			n, err := x.WriteTo(&failingWriter{left: 7})
+			n, err := x.WriteTo(failingWriter(7))
 			require.True(t, err == errWriter, "%s: %v", way, err)
 			require.EqualValues(t, 7, n)
 		}

@@ -113,18 +113,15 @@ func appended[T Element](x Tensor) []T {
 	return must(Append[T](nil, x))
 }
 
-// checkpointsBy lists the ways to open a checkpoint by its name.
-var checkpointsBy = map[string]func(name string) (*File, error){
-	"Open":   Open,
-	"Load":   Load,
-	"OpenFS": func(name string) (*File, error) { return OpenFS(os.DirFS(filepath.Dir(name)), filepath.Base(name)) },
-}
-
 // requireCheckpoint checks that each way to open a checkpoint finds exactly the wanted
 // tensors.
 func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 	t.Helper()
-	for way, open := range checkpointsBy {
+	for way, open := range map[string]func(name string) (*File, error){
+		"Open":   Open,
+		"Load":   Load,
+		"OpenFS": func(name string) (*File, error) { return OpenFS(os.DirFS(filepath.Dir(name)), filepath.Base(name)) },
+	} {
 		f, err := open(name)
 		require.NoError(t, err, way)
 		requireTensors(t, want, f)
@@ -207,17 +204,16 @@ type writerFunc func(b []byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// A failingWriter fails after left bytes.
-type failingWriter struct{ left int }
-
 var errWriter = errors.New("the writer fails")
 
-func (w *failingWriter) Write(b []byte) (int, error) {
-	if len(b) > w.left {
-		n := w.left
-		w.left = 0
-		return n, errWriter
+// failingWriter returns a writer that fails after left bytes.
+func failingWriter(left int) writerFunc {
+	return func(b []byte) (int, error) {
+		n := min(len(b), left)
+		left -= n
+		if n < len(b) {
+			return n, errWriter
+		}
+		return n, nil
 	}
-	w.left -= len(b)
-	return len(b), nil
 }

@@ -83,11 +83,11 @@ func TestFailingWriter(t *testing.T) {
 	tensors := map[string]Tensor{"a": counting(U32, 4), "b": counting(F32, 3)}
 	out := saved(tensors, nil)
 	for n := range len(out) {
-		require.ErrorIs(t, Write(&failingWriter{n}, tensors, nil), errWriter)
+		require.ErrorIs(t, Write(failingWriter(n), tensors, nil), errWriter)
 	}
-	require.NoError(t, Write(&failingWriter{len(out)}, tensors, nil))
+	require.NoError(t, Write(failingWriter(len(out)), tensors, nil))
 	for n := range 16 {
-		written, err := tensors["a"].WriteTo(&failingWriter{n})
+		written, err := tensors["a"].WriteTo(failingWriter(n))
 		require.ErrorIs(t, err, errWriter)
 		require.EqualValues(t, n, written)
 	}
@@ -226,7 +226,7 @@ func TestWriterErrors(t *testing.T) {
 		})
 	}
 	for n := range len(must(header.AppendBinary(nil))) + 6 {
-		w, err := NewWriter(&failingWriter{n}, header)
+		w, err := NewWriter(failingWriter(n), header)
 		if err == nil {
 			writeZeros(w, "a", 4)
 			require.ErrorIs(t, writeZeros(w, "b", 2), errWriter)
