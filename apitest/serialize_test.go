@@ -91,16 +91,12 @@ func TestFailingWriter(t *testing.T) {
 		require.ErrorIs(t, err, errWriter)
 		require.EqualValues(t, n, written)
 	}
-	require.ErrorIs(t, Write(lyingWriter(-1), tensors, nil), io.ErrShortWrite)
-	n, err := tensors["a"].WriteTo(lyingWriter(1))
+	lying := func(by int) writerFunc { return func(b []byte) (int, error) { return len(b) + by, nil } }
+	require.ErrorIs(t, Write(lying(-1), tensors, nil), io.ErrShortWrite)
+	n, err := tensors["a"].WriteTo(lying(1))
 	require.ErrorContains(t, err, "wrote 17 of 16 bytes")
 	require.Zero(t, n)
 }
-
-// A lyingWriter reports a wrong number of bytes and no error.
-type lyingWriter int
-
-func (w lyingWriter) Write(b []byte) (int, error) { return len(b) + int(w), nil }
 
 // TestReplaceOpenFile rewrites the very file that the tensors are mapped from. On
 // Windows that is refused and the file is unchanged.
