@@ -206,7 +206,7 @@ func TestOpenersThatEnd(t *testing.T) {
 			for _, shard := range []string{"a", "b", "c"} {
 				files[shard] = &fstest.MapFile{Data: saved(map[string]Tensor{shard: counting(U32)}, nil)}
 			}
-			shards := countCloses(files)
+			shards, open := countOpen(files)
 			requireEnds(t, e, func() error {
 				f, err := OpenShards(strings.NewReader(index), func(shard string) (*File, error) {
 					if shard == "d" {
@@ -223,7 +223,7 @@ func TestOpenersThatEnd(t *testing.T) {
 				return err
 			})
 			require.EqualValues(t, 3, opened.Load())
-			require.Zero(t, shards.open.Load(), "files are left open")
+			require.Zero(t, open.Load(), "files are left open")
 		})
 	}
 	requireGoroutines(t, before)

@@ -36,36 +36,30 @@ func (w wrappedFS) Open(name string) (fs.File, error) {
 
 func (w wrappedFS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(w.FS, name) }
 
-// A closeCounter is a file system that counts the files that are open.
-type closeCounter struct {
-	wrappedFS
-	open atomic.Int64 // shards are opened concurrently
-}
-
+// A countedFile is one of those that are open.
 type countedFile struct {
 	fs.File
-	c *closeCounter
+	open *atomic.Int64
 }
 
 func (f countedFile) Close() error {
-	f.c.open.Add(-1)
+	f.open.Add(-1)
 	return f.File.Close()
 }
 
-// countCloses returns a closeCounter of a file system.
-func countCloses(fsys fs.FS) *closeCounter {
-	c := &closeCounter{}
-	c.wrappedFS = wrappedFS{fsys, func(f fs.File) fs.File {
-		c.open.Add(1)
+// countOpen returns the same file system, and how many of its files are open.
+func countOpen(fsys fs.FS) (fs.FS, *atomic.Int64) {
+	open := new(atomic.Int64) // shards are opened concurrently
+	return wrappedFS{fsys, func(f fs.File) fs.File {
+		open.Add(1)
 		if r, ok := f.(io.ReaderAt); ok {
 			return struct {
 				countedFile
 				io.ReaderAt
-			}{countedFile{f, c}, r}
+			}{countedFile{f, open}, r}
 		}
-		return countedFile{f, c}
-	}}
-	return c
+		return countedFile{f, open}
+	}}, open
 }
 
 // zipOf returns the files of a folder as a zip archive, whose files are no io.ReaderAts.
@@ -85,13 +79,13 @@ func TestOpenFS(t *testing.T) {
 	require.NoError(t, WriteShards(filepath.Join(dir, "whole"), tensors, nil, 1<<30))
 	for kind, fsys := range map[string]fs.FS{"os.DirFS": os.DirFS(dir), "zip": zipOf(t, dir)} {
 		for _, name := range []string{"whole", "whole/model.safetensors", "sharded", "sharded/model.safetensors.index.json"} {
-			counter := countCloses(fsys)
-			f, err := OpenFS(counter, name)
+			counted, open := countOpen(fsys)
+			f, err := OpenFS(counted, name)
 			require.NoError(t, err, "%s %s", kind, name)
 			requireTensors(t, tensors, f)
 			x := must(f.Tensor("t00"))
 			require.NoError(t, f.Close())
-			require.Zero(t, counter.open.Load(), "%s %s: files are left open", kind, name)
+			require.Zero(t, open.Load(), "%s %s: files are left open", kind, name)
 			require.ErrorIs(t, errorOf(Append[byte](nil, x)), fs.ErrClosed)
 		}
 	}
@@ -118,14 +112,14 @@ func TestOpenFSRefuses(t *testing.T) {
 		{"shards that exist", "c", fs.ErrNotExist, `open c/model.safetensors.index.json: shard "missing.safetensors": file does not exist`},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			counter := countCloses(fsys)
-			_, err := OpenFS(counter, c.name)
+			counted, open := countOpen(fsys)
+			_, err := OpenFS(counted, c.name)
 			require.ErrorContains(t, err, "safetensors: ")
 			require.ErrorContains(t, err, c.want)
 			if c.is != nil {
 				require.ErrorIs(t, err, c.is)
 			}
-			require.Zero(t, counter.open.Load(), "files are left open")
+			require.Zero(t, open.Load(), "files are left open")
 		})
 	}
 	require.ErrorContains(t, errorOf(OpenFS(nil, "x")), "the fs.FS is nil")
@@ -276,15 +270,15 @@ func TestOpenFolder(t *testing.T) {
 				requireCheckpoint(t, dir, c.opens)
 				return
 			}
-			counter := countCloses(os.DirFS(dir))
-			for _, err := range []error{errorOf(Open(dir)), errorOf(Load(dir)), errorOf(OpenFS(counter, "."))} {
+			counted, open := countOpen(os.DirFS(dir))
+			for _, err := range []error{errorOf(Open(dir)), errorOf(Load(dir)), errorOf(OpenFS(counted, "."))} {
 				require.ErrorContains(t, err, c.want)
 				require.Equal(t, c.is == fs.ErrNotExist, errors.Is(err, fs.ErrNotExist))
 				if c.is != nil {
 					require.ErrorIs(t, err, c.is)
 				}
 			}
-			require.Zero(t, counter.open.Load(), "files are left open")
+			require.Zero(t, open.Load(), "files are left open")
 		})
 	}
 }
