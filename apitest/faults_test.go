@@ -19,21 +19,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// replacements are saves over an earlier one; the first is nil where there is none.
-var replacements = []struct {
-	first  *save
-	second save
-}{
-	{nil, writeFile}, {&writeFile, writeFile}, {&writeFile, createWriter},
-	{nil, shards(3)}, {nil, shards(1)},
-	{saveOf(shards(3)), shards(3)}, {saveOf(shards(3)), shards(2)}, {saveOf(shards(2)), shards(3)},
-	{saveOf(shards(1)), shards(3)}, {saveOf(shards(3)), shards(1)}, {saveOf(shards(1)), shards(1)},
+// replacements are saves over an earlier one; the first is zero where there is none.
+var replacements = []struct{ first, second save }{
+	{save{}, writeFile}, {writeFile, writeFile}, {writeFile, createWriter},
+	{save{}, shards(3)}, {save{}, shards(1)},
+	{shards(3), shards(3)}, {shards(3), shards(2)}, {shards(2), shards(3)},
+	{shards(1), shards(3)}, {shards(3), shards(1)}, {shards(1), shards(1)},
 }
 
-func saveOf(s save) *save { return &s }
-
 // onAllDisks calls test with each replacement on a disk of each kind.
-func onAllDisks(test func(first *save, second save, kind func(*disk))) {
+func onAllDisks(test func(first, second save, kind func(*disk))) {
 	for _, r := range replacements {
 		for _, kind := range diskKinds {
 			test(r.first, r.second, kind)
@@ -43,11 +38,11 @@ func onAllDisks(test func(first *save, second save, kind func(*disk))) {
 
 // replaced returns a disk with the first save of a replacement. Its files have a
 // mode that the umask would not give new ones.
-func replaced(t testing.TB, first *save, kind func(*disk)) *disk {
+func replaced(t testing.TB, first save, kind func(*disk)) *disk {
 	d := diskWith(map[string][]byte{"work/other": nil})
 	kind(d)
-	if first != nil {
-		require.NoError(t, d.save(t, *first, 1, fault{}))
+	if first.write != nil {
+		require.NoError(t, d.save(t, first, 1, fault{}))
 		d.settle()
 		for name := range d.names {
 			if n := d.now(name); !n.dir {
@@ -87,7 +82,7 @@ func trialOps(files int) map[string]int {
 // A power cut after the failure leaves one generation, too. The next save succeeds,
 // and a power cut after it leaves that.
 func TestEveryFault(t *testing.T) {
-	onAllDisks(func(first *save, second save, kind func(*disk)) {
+	onAllDisks(func(first, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)
 		require.NoError(t, d.save(t, second, 2, fault{}))
 		require.Zero(t, d.open)
@@ -107,7 +102,7 @@ func TestEveryFault(t *testing.T) {
 }
 
 // requireFault fails one operation of a save.
-func requireFault(t testing.TB, first *save, s save, kind func(*disk), f fault) {
+func requireFault(t testing.TB, first, s save, kind func(*disk), f fault) {
 	d := replaced(t, first, kind)
 	before := d.files()
 	old, mayFail := opensAs(cut{files: before}, s.target)
@@ -153,7 +148,7 @@ func requireFault(t testing.TB, first *save, s save, kind func(*disk), f fault) 
 // TestDyingDisk lets every operation fail from some moment on. Temporary files stay
 // then, but what opens is one generation.
 func TestDyingDisk(t *testing.T) {
-	onAllDisks(func(first *save, second save, kind func(*disk)) {
+	onAllDisks(func(first, second save, kind func(*disk)) {
 		for n := 1; ; n++ {
 			d := replaced(t, first, kind)
 			old, mayFail := opensAs(cut{files: d.files()}, second.target)
@@ -193,7 +188,7 @@ func TestFaultsThatPass(t *testing.T) {
 	}
 	for _, f := range faults {
 		hit := false
-		onAllDisks(func(first *save, second save, kind func(*disk)) {
+		onAllDisks(func(first, second save, kind func(*disk)) {
 			d := replaced(t, first, kind)
 			require.NoError(t, d.save(t, second, 2, f), "%s %s", f.op, f.err)
 			hit = hit || d.fault.hit
@@ -205,7 +200,7 @@ func TestFaultsThatPass(t *testing.T) {
 
 // TestFullDiskShowsFirst: where there is no space for a file, nothing is written.
 func TestFullDiskShowsFirst(t *testing.T) {
-	onAllDisks(func(first *save, second save, kind func(*disk)) {
+	onAllDisks(func(first, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)
 		require.ErrorIs(t, d.save(t, second, 2, fault{op: "allocate", n: 1, rest: true, err: syscall.ENOSPC}), syscall.ENOSPC)
 		require.Zero(t, d.counts["write"])
@@ -232,7 +227,7 @@ func TestPrivateFromTheStart(t *testing.T) {
 
 // TestNoNameIsFree: a file system on which every name is taken is an error.
 func TestNoNameIsFree(t *testing.T) {
-	onAllDisks(func(first *save, second save, kind func(*disk)) {
+	onAllDisks(func(first, second save, kind func(*disk)) {
 		d := replaced(t, first, kind)
 		taken := fault{op: "create", n: 1, rest: true, err: syscall.EEXIST}
 		if !d.named {

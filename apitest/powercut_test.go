@@ -61,25 +61,20 @@ func (c cut) String() string {
 // generation returns the generation that a target opens as.
 func (c cut) generation(target string) (uint32, error) {
 	key := target + "\n" + c.key
-	if o, ok := openedCuts[key]; ok && c.key != "" {
-		return o.generation, o.err
+	if opened := openedCuts[key]; opened != nil && c.key != "" {
+		return opened()
 	}
 	fsys := fstest.MapFS{}
 	for name, data := range c.files {
 		fsys[name] = &fstest.MapFile{Data: data}
 	}
 	n, err := generationIn(OpenFS(fsys, target))
-	openedCuts[key] = openedCut{n, err}
+	openedCuts[key] = func() (uint32, error) { return n, err }
 	return n, err
 }
 
 // openedCuts remembers what the cuts open as: most come again with every save.
-var openedCuts = map[string]openedCut{}
-
-type openedCut struct {
-	generation uint32
-	err        error
-}
+var openedCuts = map[string]func() (generation uint32, err error){}
 
 // cuts collects what power cuts may leave, each state once.
 type cuts struct {
