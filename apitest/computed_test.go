@@ -216,7 +216,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	name := writeTemp(t, tensors)
 	data := must(os.ReadFile(name))
 	ways := maps.Clone(openedBy)
-	ways["ranges"] = func(string) *File { return must(NewFile(rangesOf(data), int64(len(data)))) }
+	ways["ranges"] = func(string) *File { return must(NewFile(rangesOf(bytes.NewReader(data)), int64(len(data)))) }
 	// closing comes first in a file if it has dtype F64.
 	closing := func(f *File, dtype DType, size int) Tensor {
 		return must(NewTensorFunc(dtype, []int{size * 8 / dtype.Bits()}, func([]byte) error { return f.Close() }))

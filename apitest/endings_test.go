@@ -126,7 +126,7 @@ func TestReadersThatEnd(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
 		read := must(NewFile(endingFile(head, e.end), int64(len(head))+size))
-		ranges := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: endingFile(head, e.end)}}, int64(len(head))+size))
+		ranges := must(NewFile(rangesOf(endingFile(head, e.end)), int64(len(head))+size))
 		large := bytesHead(blocks)
 		several := must(NewFile(endingFile(large, e.end), int64(len(large))+blocks))
 		for source, kinds := range map[string]map[string]derived{

@@ -139,9 +139,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 		}
 	}
 	called := shards(func(r *failingReader) io.ReaderAt { return r })
-	ranges := shards(func(r *failingReader) io.ReaderAt {
-		return &rangesReader{recordingReader: recordingReader{ReaderAt: r}}
-	})
+	ranges := shards(func(r *failingReader) io.ReaderAt { return rangesOf(r) })
 	closed := func() *File {
 		f := open()
 		require.NoError(t, f.Close())
@@ -189,7 +187,7 @@ func TestReadErrorsNameFileAndTensor(t *testing.T) {
 func TestReadTogetherNames(t *testing.T) {
 	b := saved(checkpointOf(3), nil)
 	failing := &failingReader{ReaderAt: bytes.NewReader(b), left: int64(len(b))}
-	f := must(NewFile(&rangesReader{recordingReader: recordingReader{ReaderAt: failing}}, int64(len(b))))
+	f := must(NewFile(rangesOf(failing), int64(len(b))))
 	tensors := maps.Collect(f.Tensors())
 	delete(tensors, "t00")
 	err := Write(io.Discard, tensors, nil)

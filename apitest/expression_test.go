@@ -76,7 +76,7 @@ var sources = func() map[string]func(*expression, Tensor) Tensor {
 		},
 		"reader": func(e *expression, x Tensor) Tensor { return must(NewTensorAt(x.DType(), x.Shape(), e.reader(x))) },
 		"ranges": func(e *expression, x Tensor) Tensor {
-			return must(NewTensorAt(x.DType(), x.Shape(), &rangesReader{recordingReader: recordingReader{ReaderAt: e.reader(x)}}))
+			return must(NewTensorAt(x.DType(), x.Shape(), rangesOf(e.reader(x))))
 		},
 	}
 	for way, open := range openedBy {

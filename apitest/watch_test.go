@@ -215,7 +215,7 @@ func TestWatchSeveral(t *testing.T) {
 	data := must(os.ReadFile(name))
 	for kind, r := range map[string]io.ReaderAt{
 		"reader": bytes.NewReader(data),
-		"ranges": rangesOf(data),
+		"ranges": rangesOf(bytes.NewReader(data)),
 	} {
 		f := must(NewFile(r, int64(len(data))))
 		var mu sync.Mutex
