@@ -380,18 +380,13 @@ func ExampleWriteShards() {
 	for _, name := range names {
 		fmt.Println(filepath.Base(name))
 	}
-	g, err := safetensors.Open(dir) // all shards as one
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer g.Close()
-	fmt.Println(g.ParameterCount())
+	fmt.Println(safetensors.Load(dir)) // all shards as one
 	// Output:
 	// model-00001-of-00003.safetensors
 	// model-00002-of-00003.safetensors
 	// model-00003-of-00003.safetensors
 	// model.safetensors.index.json
-	// map[F16:2048 BF16:19456 F32:160 I64:64]
+	// 22 tensors, 44160 bytes <nil>
 }
 
 // Shards in a store of objects, here a map: Split deals the tensors out, Write uploads each
