@@ -85,7 +85,7 @@ func (all *computations) reader(of *computed, size int64) *computation {
 			all.of = make(map[*computed]*computation)
 		}
 		if all.memory == nil {
-			all.memory = newResultPool()
+			all.memory = new(resultPool)
 		}
 		c = &computation{computed: of, memory: all.memory}
 		all.of[of] = c
@@ -110,7 +110,7 @@ func (all *computations) ahead() (stop func()) {
 			if c.left.Load() == 0 { // without elements, or read already
 				continue
 			}
-			words, err := all.memory.takeAhead(c.size, &stopped)
+			words, err := all.memory.take(c.size, &stopped)
 			if err != nil {
 				continue // as readAt will report
 			}
@@ -143,7 +143,7 @@ func (c *computation) compute(words []uint64) (*source, error) {
 	}
 	c.started = true
 	if words == nil {
-		if words, c.err = c.memory.take(c.size); c.err != nil {
+		if words, c.err = c.memory.take(c.size, nil); c.err != nil {
 			return nil, c.err
 		}
 	}

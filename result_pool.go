@@ -24,36 +24,20 @@ type resultPool struct {
 	bytes int64      // which they take
 }
 
-func newResultPool() *resultPool {
-	r := new(resultPool)
+// take returns memory of at least n bytes. For a result that nobody asks for yet, stopped
+// is not nil: it waits until there is room for one more, and returns nil once stopped is
+// true. Else it never waits: a reader needs the result before it can finish with others.
+func (r *resultPool) take(n int64, stopped *bool) ([]uint64, error) {
+	const small = 1 << 20 // bytes that may be wasted on a result
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.freed.L = &r.mu
-	return r
-}
-
-// take returns memory of at least n bytes. It never waits: a reader needs the result
-// that it asks for before it can finish with others.
-func (r *resultPool) take(n int64) ([]uint64, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.takeLocked(n)
-}
-
-// takeAhead is take when there is room for one more result. It returns nil once
-// stopped is true.
-func (r *resultPool) takeAhead(n int64, stopped *bool) ([]uint64, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for !*stopped && r.used >= 2 && (r.used >= parallel.CopyWorkers() || r.bytes+n > aheadBytes) {
+	for stopped != nil && !*stopped && r.used >= 2 && (r.used >= parallel.CopyWorkers() || r.bytes+n > aheadBytes) {
 		r.freed.Wait()
 	}
-	if *stopped {
+	if stopped != nil && *stopped {
 		return nil, nil
 	}
-	return r.takeLocked(n)
-}
-
-func (r *resultPool) takeLocked(n int64) ([]uint64, error) {
-	const small = 1 << 20 // bytes that may be wasted on a result
 	if err := mem.CheckSize(n); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 // metadata is left out. It refuses, with nothing written, tensors named __metadata__,
 // invalid UTF-8, and headers above 100,000,000 bytes. Errors of w are wrapped.
 func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata, newResultPool())
+	o, err := newOutFile(tensors, metadata, new(resultPool))
 	if err != nil {
 		return prefixed(err)
 	}
@@ -36,7 +36,7 @@ func Write(w io.Writer, tensors map[string]Tensor, metadata map[string]string) e
 // keeps its mode; a symbolic link is replaced. On Windows an open file cannot be
 // replaced.
 func WriteFile(name string, tensors map[string]Tensor, metadata map[string]string) error {
-	o, err := newOutFile(tensors, metadata, newResultPool())
+	o, err := newOutFile(tensors, metadata, new(resultPool))
 	if err != nil {
 		return prefixed(err)
 	}

@@ -33,7 +33,7 @@ func WriteShards(dir string, tensors map[string]Tensor, metadata map[string]stri
 func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[string]string) error {
 	s := shardSet{dir: dir, names: slices.Sorted(maps.Keys(shards))}
 	defer s.abort()
-	memory := newResultPool()
+	memory := new(resultPool)
 	for _, name := range s.names {
 		o, err := newOutFile(shards[name], metadata, memory)
 		if err != nil {

@@ -31,18 +31,18 @@ func TestShare(t *testing.T) {
 // TestFreeSmallResults: memory that is somewhat too large is used again, and of what is too
 // small for a result as much goes as makes room.
 func TestFreeSmallResults(t *testing.T) {
-	r := newResultPool()
-	large := must(r.take(1 << 20))
+	r := new(resultPool)
+	large := must(r.take(1<<20, nil))
 	r.put(large)
-	require.Same(t, &large[0], &must(r.take(8))[0])
-	r = newResultPool()
-	first, second := must(r.take(8)), must(r.take(8))
+	require.Same(t, &large[0], &must(r.take(8, nil))[0])
+	r = new(resultPool)
+	first, second := must(r.take(8, nil)), must(r.take(8, nil))
 	r.put(first)
 	r.put(second)
 	r.bytes = aheadBytes - 24 // as if others held it
-	must(r.take(16))
+	must(r.take(16, nil))
 	require.Len(t, r.free, 1)
 	require.Same(t, &second[0], &r.free[0][0], "the older one goes")
-	must(r.take(16))
+	must(r.take(16, nil))
 	require.Empty(t, r.free)
 }

@@ -107,7 +107,7 @@ type transposedPart struct {
 func newTransposedStream(s *storedStream, all *computations) *transposedStream {
 	t := &transposedStream{storedStream: s, memory: all.memory, kept: all.kept != nil, parts: make(map[int64]*transposedPart)}
 	if t.memory == nil {
-		t.memory = newResultPool()
+		t.memory = new(resultPool)
 	}
 	if t.kept {
 		*all.kept = append(*all.kept, t.drop)
@@ -236,7 +236,7 @@ func (t *transposedStream) fill(p *transposedPart) error {
 	held.join()
 
 	var err error
-	if p.words, err = t.memory.take(size); err != nil {
+	if p.words, err = t.memory.take(size, nil); err != nil {
 		return err
 	}
 	data := mem.BytesOf(p.words)[:size:size]

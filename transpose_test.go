@@ -80,9 +80,9 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 
 // TestMakeRoom: parts that nobody reads go until fewer bytes are held than may be.
 func TestMakeRoom(t *testing.T) {
-	s := &transposedStream{most: 2, step: mostHeld / 8, memory: newResultPool(), parts: map[int64]*transposedPart{}}
+	s := &transposedStream{most: 2, step: mostHeld / 8, memory: new(resultPool), parts: map[int64]*transposedPart{}}
 	for i := range int64(9) {
-		words := must(s.memory.take(8))
+		words := must(s.memory.take(8, nil))
 		s.parts[2*i] = &transposedPart{first: 2 * i, words: words}
 	}
 	s.parts[4].readers, s.parts[6].readers = 1, 1
