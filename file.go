@@ -138,18 +138,17 @@ func openReader(r io.ReaderAt, size int64, release func() error) (*File, error) 
 // tensors are those given, with their views. Close calls close, if that is not nil,
 // once, and waits for nothing. Errors are those of Write.
 func FileOf(tensors map[string]Tensor, metadata map[string]string, close func() error) (*File, error) {
-	infos, header, err := layOutFile(tensors, metadata)
-	if err != nil {
+	var o outFile
+	if err := o.layOut(tensors, metadata); err != nil {
 		return nil, prefixed(err)
 	}
-	t, err := parseHeader(header[prefixSize:], -1)
+	t, err := parseHeader(o.header[prefixSize:], -1)
 	if err != nil {
 		return nil, prefixed(err)
 	}
 	f := newFile(t, &source{release: close})
-	f.parts[0].tensors = make([]Tensor, len(infos))
-	for i := range infos { // the entries have this order
-		f.parts[0].tensors[i] = tensors[infos[i].Name]
+	for _, info := range o.infos { // the entries have this order
+		f.parts[0].tensors = append(f.parts[0].tensors, tensors[info.Name])
 	}
 	return f, nil
 }

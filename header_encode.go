@@ -14,11 +14,12 @@ import (
 
 // encodeHeader appends to b the prefix and the header of a file with those tensors,
 // laid out one after another in the order given, byte for byte as the reference
-// implementation writes them. It returns the end of the data of each, too. Metadata
-// keys are sorted, where the reference leaves them in random order.
+// implementation writes them. It also returns where the data of each starts, and where
+// that of the last ends. Metadata keys are sorted, where the reference leaves them in
+// random order.
 //
 // It checks every rule of a header except that names are unique.
-func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (header []byte, ends []int64, err error) {
+func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (header []byte, bounds []int64, err error) {
 	if broken := checkMetadata(metadata); broken != "" {
 		return nil, nil, errors.New(broken)
 	}
@@ -30,7 +31,7 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (h
 			b = append(b, ',')
 		}
 	}
-	e := headerEncoder{b: b, tensors: tensors, ends: make([]int64, len(tensors)), begin: []byte("0")}
+	e := headerEncoder{b: b, tensors: tensors, bounds: make([]int64, len(tensors)+1), begin: []byte("0")}
 	for i := range tensors {
 		if broken := e.entry(i); broken != "" {
 			return nil, nil, tensorError(tensors[i].Name, errors.New(broken))
@@ -45,7 +46,7 @@ func encodeHeader(b []byte, tensors []TensorInfo, metadata map[string]string) (h
 		return nil, nil, fmt.Errorf("a header of %d bytes exceeds the limit of %d", length, maxHeaderLength)
 	}
 	binary.LittleEndian.PutUint64(b[start-prefixSize:], uint64(length))
-	return b, e.ends, nil
+	return b, e.bounds, nil
 }
 
 // headerSizeHint estimates the length of a header, from above.
@@ -81,7 +82,7 @@ func appendMetadata(b []byte, metadata map[string]string) []byte {
 type headerEncoder struct {
 	b       []byte
 	tensors []TensorInfo
-	ends    []int64
+	bounds  []int64
 	begin   []byte // the digits of the next tensor's start: an alias into b, which keeps its bytes when b moves
 
 	// known has the entries of recent tensors by a hash of their dtype and shape,
@@ -111,13 +112,11 @@ func (e *headerEncoder) entry(i int) (broken string) {
 	if broken != "" {
 		return broken
 	}
-	end := size
-	if i > 0 {
-		if end += e.ends[i-1]; end < 0 {
-			return "the data offsets overflow 63 bits"
-		}
+	end := e.bounds[i] + size
+	if end < 0 {
+		return "the data offsets overflow 63 bits"
 	}
-	e.ends[i] = end
+	e.bounds[i+1] = end
 	b := append(e.b, e.begin...)
 	b = append(b, ',')
 	n := len(b)

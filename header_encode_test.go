@@ -50,9 +50,9 @@ func TestEncodeAgainstNaive(t *testing.T) {
 			dtype := []DType{U8, BF16, F32, I64}[random.IntN(4)]
 			tensors = append(tensors, TensorInfo{Name: name, DType: dtype, Shape: shape})
 		}
-		header, ends, err := encodeHeader([]byte("before"), tensors, nil)
+		header, bounds, err := encodeHeader([]byte("before"), tensors, nil)
 		require.NoError(t, err)
-		require.Len(t, ends, len(tensors))
+		require.Len(t, bounds, len(tensors)+1)
 		require.Equal(t, "before"+string(naiveHeader(tensors)), string(header))
 	}
 }
@@ -60,9 +60,9 @@ func TestEncodeAgainstNaive(t *testing.T) {
 // TestEncodeOverflow: the sum of the sizes must fit, also of a shape that came before.
 func TestEncodeOverflow(t *testing.T) {
 	quarter := TensorInfo{DType: U8, Shape: []int{math.MaxInt32, 1 << 30}} // nearly 2^61
-	_, ends, err := encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 4), nil)
+	_, bounds, err := encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 4), nil)
 	require.NoError(t, err)
-	require.Greater(t, ends[3], int64(1<<62))
+	require.Greater(t, bounds[4], int64(1<<62))
 	_, _, err = encodeHeader(nil, slices.Repeat([]TensorInfo{quarter}, 5), nil)
 	require.ErrorContains(t, err, "the data offsets overflow 63 bits")
 }

@@ -62,9 +62,9 @@ func llama70B(layers int) []TensorInfo {
 // data buffer.
 func headerText(t testing.TB, tensors []TensorInfo) (text []byte, dataSize int64) {
 	t.Helper()
-	text, ends, err := encodeHeader(nil, tensors, map[string]string{"format": "pt"})
+	text, bounds, err := encodeHeader(nil, tensors, map[string]string{"format": "pt"})
 	require.NoError(t, err)
-	return text[prefixSize:], ends[len(ends)-1]
+	return text[prefixSize:], bounds[len(tensors)]
 }
 
 // A conformanceCase is a line of testdata/cases.jsonl: a small file, the verdict

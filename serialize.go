@@ -60,6 +60,7 @@ func WriteFile(name string, tensors map[string]Tensor, metadata map[string]strin
 type outFile struct {
 	header []byte // with the prefix
 	infos  []TensorInfo
+	bounds []int64 // where the data of each tensor starts, and that of the last ends
 	streams
 	all computations
 }
@@ -69,8 +70,7 @@ type outFile struct {
 // release.
 func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *resultPool) (*outFile, error) {
 	o := &outFile{all: computations{memory: memory}}
-	var err error
-	if o.infos, o.header, err = layOutFile(tensors, metadata); err != nil {
+	if err := o.layOut(tensors, metadata); err != nil {
 		return nil, err
 	}
 	for i := range o.infos {
@@ -90,36 +90,24 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *r
 	return o, nil
 }
 
-// layOutFile returns the tensors of a file in their order, with their offsets, and its
-// header with the prefix.
-func layOutFile(tensors map[string]Tensor, metadata map[string]string) (infos []TensorInfo, header []byte, err error) {
-	infos = make([]TensorInfo, 0, len(tensors))
+// layOut brings the tensors into the order of a file and makes its header.
+func (o *outFile) layOut(tensors map[string]Tensor, metadata map[string]string) (err error) {
+	o.infos = make([]TensorInfo, 0, len(tensors))
 	for name, t := range tensors {
-		infos = append(infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
+		o.infos = append(o.infos, TensorInfo{Name: name, DType: t.dtype, Shape: t.shape})
 	}
-	slices.SortFunc(infos, func(a, b TensorInfo) int {
+	slices.SortFunc(o.infos, func(a, b TensorInfo) int {
 		return cmp.Or(compareDTypes(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
-	header, ends, err := encodeHeader(nil, infos, metadata)
-	begin := int64(0)
-	for i, end := range ends {
-		infos[i].DataOffsets = [2]int64{begin, end}
-		begin = end
-	}
-	return infos, header, err
+	o.header, o.bounds, err = encodeHeader(nil, o.infos, metadata)
+	return err
 }
 
 // computes reports whether some tensors are computed.
 func (o *outFile) computes() bool { return len(o.all.list) > 0 }
 
 // size returns the bytes of the file.
-func (o *outFile) size() int64 {
-	size := int64(len(o.header))
-	if n := len(o.infos); n > 0 {
-		size += o.infos[n-1].DataOffsets[1]
-	}
-	return size
-}
+func (o *outFile) size() int64 { return int64(len(o.header)) + o.bounds[len(o.infos)] }
 
 // writeTo writes the file to w.
 func (o *outFile) writeTo(w io.Writer) error {
@@ -212,13 +200,17 @@ func (o *outFile) read(p piece) (*mem.Block, error) {
 		if read, err := o.readTogether(p, b); read {
 			return o.nameTensor(p.first, err)
 		}
-		begin := o.infos[p.first].DataOffsets[0]
 		return parallel.Do(o.streams[p.first].workers(), int64(p.last-p.first), func(i int64) error {
 			k := p.first + int(i)
-			at := o.infos[k].DataOffsets
-			return o.nameTensor(k, o.streams[k].readAt(b[at[0]-begin:at[1]-begin], 0))
+			return o.nameTensor(k, o.streams[k].readAt(o.part(p, b, k), 0))
 		})
 	})
+}
+
+// part returns the bytes of tensor k in those of a piece of small tensors.
+func (o *outFile) part(p piece, b []byte, k int) []byte {
+	begin, end := o.bounds[k]-o.bounds[p.first], o.bounds[k+1]-o.bounds[p.first]
+	return b[begin:end:end]
 }
 
 // readTogether reads a piece of small tensors in one call, if they all come
@@ -231,10 +223,9 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	}
 	var src *source
 	parts := make([]part, 0, p.last-p.first)
-	begin := o.infos[p.first].DataOffsets[0]
 	for k := p.first; k < p.last; k++ {
-		at := o.infos[k].DataOffsets
-		if at[0] == at[1] {
+		dst := o.part(p, b, k)
+		if len(dst) == 0 {
 			continue // no range is empty
 		}
 		s, ok := o.streams[k].(*storedStream)
@@ -242,7 +233,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 		src = s.src
-		parts = append(parts, part{s, src.base + s.off, b[at[0]-begin : at[1]-begin : at[1]-begin]})
+		parts = append(parts, part{s, src.base + s.off, dst})
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.off, b.off) })
 	for i := 1; i < len(parts); i++ {
@@ -301,7 +292,7 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 	pieces := o.pieces()
 	return parallel.Do(o.workers(), pieces.count, func(i int64) error {
 		p := pieces.at(i)
-		at := int64(len(o.header)) + o.infos[p.first].DataOffsets[0] + p.pos
+		at := int64(len(o.header)) + o.bounds[p.first] + p.pos
 		write := func(data []byte) error {
 			n, err := f.WriteAt(data, at)
 			at += int64(n)

@@ -15,7 +15,7 @@ import (
 type Writer struct {
 	w       io.Writer
 	names   []string
-	ends    []int64 // of the data of each tensor
+	bounds  []int64 // where the data of each tensor starts, and that of the last ends
 	next    int     // the first tensor after the current one
 	current *tensorWriter
 	err     error
@@ -28,21 +28,21 @@ type Writer struct {
 // order of h.Tensors; DataOffsets and Size are ignored. It refuses what Write refuses,
 // and duplicate names, with nothing written.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
-	header, ends, err := h.encode(nil)
+	header, bounds, err := h.encode(nil)
 	if err != nil {
 		return nil, prefixed(err)
 	}
 	if _, err := writeFull(w, header); err != nil {
 		return nil, prefixed(fmt.Errorf("writing the header: %w", err))
 	}
-	return &Writer{w: w, names: h.names(), ends: ends}, nil
+	return &Writer{w: w, names: h.names(), bounds: bounds}, nil
 }
 
 // Create is NewWriter for a file that Close renames to name, atomically and durably,
 // with the exception described at WriteFile. After an error name is unchanged. A Writer
 // that is never closed may leave a temporary file.
 func Create(name string, h *Header) (*Writer, error) {
-	header, ends, err := h.encode(nil)
+	header, bounds, err := h.encode(nil)
 	if err != nil {
 		return nil, prefixed(err)
 	}
@@ -50,10 +50,10 @@ func Create(name string, h *Header) (*Writer, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	w := &Writer{names: h.names(), ends: ends, file: f}
+	w := &Writer{names: h.names(), bounds: bounds, file: f}
 	w.buf = bufio.NewWriterSize(io.NewOffsetWriter(f, 0), mem.BufferSize)
 	w.w = w.buf
-	if err = f.Reserve(int64(len(header)) + w.end(len(ends)-1)); err == nil {
+	if err = f.Reserve(int64(len(header)) + bounds[len(bounds)-1]); err == nil {
 		_, err = w.buf.Write(header)
 	}
 	if err != nil {
@@ -72,24 +72,15 @@ func (h *Header) names() []string {
 	return names
 }
 
-// end returns where the data of tensor i ends, and that of tensor i+1 starts.
-func (w *Writer) end(i int) int64 {
-	if i < 0 {
-		return 0
-	}
-	return w.ends[i]
-}
-
-// encode appends the header with its prefix to b, and returns the end of the data of
-// each tensor, too.
-func (h *Header) encode(b []byte) (header []byte, ends []int64, err error) {
-	if header, ends, err = encodeHeader(b, h.Tensors, h.Metadata); err != nil {
+// encode is encodeHeader, and checks that names are unique.
+func (h *Header) encode(b []byte) (header []byte, bounds []int64, err error) {
+	if header, bounds, err = encodeHeader(b, h.Tensors, h.Metadata); err != nil {
 		return nil, nil, err
 	}
 	if duplicate := duplicateName(h.Tensors); duplicate >= 0 {
 		return nil, nil, tensorError(h.Tensors[duplicate].Name, errors.New("duplicate tensor name"))
 	}
-	return header, ends, nil
+	return header, bounds, nil
 }
 
 // AppendBinary appends the start of a file as NewWriter writes it: with the data, its
@@ -111,7 +102,7 @@ func (w *Writer) Tensor(name string) (io.Writer, error) {
 		return nil, err
 	}
 	for i := w.next; i < len(w.names); i++ {
-		size := w.end(i) - w.end(i-1)
+		size := w.bounds[i+1] - w.bounds[i]
 		if w.names[i] == name {
 			w.next = i + 1
 			w.current = &tensorWriter{w: w, name: name, size: size, left: size}
@@ -133,9 +124,9 @@ func (w *Writer) Close() error {
 	if err := w.complete(); err != nil {
 		return err
 	}
-	if missing := w.end(len(w.ends)-1) - w.end(w.next-1); missing > 0 {
+	if missing := w.bounds[len(w.names)] - w.bounds[w.next]; missing > 0 {
 		first := w.next
-		for w.end(first) == w.end(first-1) {
+		for w.bounds[first+1] == w.bounds[first] {
 			first++ // without elements
 		}
 		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.names[first]), missing))
