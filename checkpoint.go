@@ -87,11 +87,10 @@ func (c choice) open(in folder) (*File, error) {
 	switch {
 	case err != nil:
 	case c.set != nil:
-		f, err = openSet(in, c.name, c.set)
+		whole := func(_ string, shard *File) (*File, error) { return shard, nil }
+		f, err = openAll(c.set, in.atOnce, in.shardsIn(c.name), whole)
 	case endings.IsIndex(c.name):
-		f, err = openShards(bytes.Clone(c.index), in.atOnce, func(shard string) (*File, error) {
-			return openShard(in, in.dir(c.name), shard)
-		})
+		f, err = openShards(bytes.Clone(c.index), in.atOnce, in.shardsIn(in.dir(c.name)))
 	default:
 		return openIn(in, c.name)
 	}
@@ -101,29 +100,15 @@ func (c choice) open(in folder) (*File, error) {
 	return f, nil
 }
 
-// openSet opens a set of shards that has no index.
-func openSet(in folder, dir string, names []string) (*File, error) {
-	files, failures := openAll(names, in.atOnce, func(shard string) (*File, error) {
-		return openShard(in, dir, shard)
-	})
-	err := joinSome(failures)
-	if err == nil {
-		var f *File
-		if f, err = join(files); err == nil {
-			return f, nil
+// shardsIn returns what opens the shards in a folder that its caller names in errors.
+func (f folder) shardsIn(dir string) func(shard string) (*File, error) {
+	return func(shard string) (*File, error) {
+		file, err := openIn(f, f.join(dir, shard))
+		if err != nil {
+			return nil, &shardError{shard, err}
 		}
+		return file, nil
 	}
-	closeAll(files)
-	return nil, err
-}
-
-// openShard opens a shard in a folder that its caller names in errors.
-func openShard(in folder, dir, shard string) (*File, error) {
-	f, err := openIn(in, in.join(dir, shard))
-	if err != nil {
-		return nil, &shardError{shard, err}
-	}
-	return f, nil
 }
 
 func openIn(in folder, name string) (*File, error) {

@@ -43,47 +43,27 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	if err != nil {
 		return nil, err
 	}
-	shards := w.shards()
-	files, failures := openAll(shards, atOnce, open)
-	f := &File{metadata: func() map[string]string { return nil }}
-	failed := 0
-	for i, shard := range shards {
-		if files[i] == nil {
-			continue
-		}
-		if failures[i] = f.addShard(shard, files[i], w); failures[i] != nil {
-			if failed++; failed == maxFailures {
-				break // each is a search through the index
-			}
-		}
-	}
-	err = joinSome(failures)
-	if err == nil {
-		err = f.checkSize()
-	}
+	f, err := openAll(w.shards(), atOnce, open, w.selected)
 	if err != nil {
-		closeAll(files)
 		return nil, err
 	}
-	if len(files) > 0 {
-		f.metadata = files[0].metadata
-	}
 	f.metadata = w.withNotes(f.metadata)
-	f.names, _ = newNameIndex(f.count(), f.name)
 	return f, nil
 }
 
-// openAll opens shards, atOnce concurrently. It returns a File or an error for
-// each, and neither for those after too many failures. If open calls
-// runtime.Goexit, there is one more error.
-func openAll(shards []string, atOnce int, open func(shard string) (*File, error)) ([]*File, []error) {
+// openAll opens shards, atOnce concurrently, and joins what selected returns of each. After
+// too many failures it opens no more. Unless it returns a File, all are closed again.
+func openAll(shards []string, atOnce int, open func(shard string) (*File, error), selected func(shard string, f *File) (*File, error)) (*File, error) {
 	files := make([]*File, len(shards))
+	parts := make([]*File, len(shards))
 	failures := make([]error, len(shards))
 	var failed atomic.Int64
-	finished := false
+	joined := false
 	defer func() {
-		if !finished { // open panicked
-			closeAll(files)
+		for _, f := range files {
+			if f != nil && !joined { // an error, or open panicked
+				f.Close()
+			}
 		}
 	}()
 	err := parallel.Do(atOnce, int64(len(shards)), func(i int64) error {
@@ -91,33 +71,31 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 		if err == nil && file == nil {
 			err = errors.New("open returned no File")
 		}
-		if err == nil {
+		if err != nil {
+			err = fmt.Errorf("shard %s: %w", quote(shards[i]), bare(err))
+		} else {
 			files[i] = file
-			return nil
+			parts[i], err = selected(shards[i], file)
 		}
-		failures[i] = fmt.Errorf("shard %s: %w", quote(shards[i]), bare(err))
-		if failed.Add(1) < maxFailures {
+		if failures[i] = err; err == nil || failed.Add(1) < maxFailures {
 			return nil
 		}
 		return err // which ends the loop
 	})
-	finished = true
 	if err != nil && failed.Load() == 0 { // open called runtime.Goexit
 		failures = append(failures, err)
 	}
-	return files, failures
-}
-
-func closeAll(files []*File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
+	if err := joinSome(failures); err != nil {
+		return nil, err
 	}
+	f, err := join(parts)
+	joined = err == nil
+	return f, err
 }
 
-// addShard appends the tensors that w places in a shard to the parts of f.
-func (f *File) addShard(shard string, file *File, w *weightMap) error {
+// selected returns the tensors that w places in a shard.
+func (w *weightMap) selected(shard string, file *File) (*File, error) {
+	f := &File{metadata: file.metadata}
 	left := w.count[shard]
 	for _, p := range file.parts {
 		t, all := *p.table, p
@@ -132,12 +110,12 @@ func (f *File) addShard(shard string, file *File, w *weightMap) error {
 			}
 		}
 		left -= len(t.entries)
-		p.table, p.file, p.first = &t, shard, f.count()
+		p.table, p.file = &t, shard
 		p.src.setName(shard)
 		f.parts = append(f.parts, p)
 	}
 	if left == 0 {
-		return nil
+		return f, nil
 	}
 	reason := fmt.Sprintf("the index places it in shard %s, which lacks it", quote(shard))
 	if left > 1 {
@@ -146,7 +124,7 @@ func (f *File) addShard(shard string, file *File, w *weightMap) error {
 	missing := slices.IndexFunc(w.pairs, func(p weightPair) bool {
 		return w.str(p.shard) == shard && file.names.lookup(w.str(p.name), file.name) < 0
 	})
-	return &FormatError{Offset: -1, Tensor: w.name(missing), Reason: reason}
+	return nil, &FormatError{Offset: -1, Tensor: w.name(missing), Reason: reason}
 }
 
 // joinSome joins the errors that are not nil, the first of many.
