@@ -41,18 +41,7 @@ func WriteFile(name string, tensors map[string]Tensor, metadata map[string]strin
 		return prefixed(err)
 	}
 	defer o.release()
-	f, err := osfile.Create(name)
-	if err != nil {
-		return prefixed(err)
-	}
-	defer f.Abort()
-	if err := o.writeFile(f); err != nil {
-		return prefixed(fmt.Errorf("writing %s: %w", name, err))
-	}
-	if err := f.Finish(); err != nil {
-		return prefixed(err)
-	}
-	return prefixed(f.Commit())
+	return prefixed(osfile.Save(name, o.writeFile))
 }
 
 // An outFile is a file that is being written: the header, and the streams of the

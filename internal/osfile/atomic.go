@@ -41,6 +41,22 @@ func Create(name string) (*Atomic, error) { return CreateTagged(name, "") }
 // file, should it be left over.
 func CreateTagged(name, tag string) (*Atomic, error) { return create(name, tag, createUnnamed) }
 
+// Save has write write a file of Create, and gives it its name.
+func Save(name string, write func(*Atomic) error) error {
+	a, err := Create(name)
+	if err != nil {
+		return err
+	}
+	defer a.Abort()
+	if err := write(a); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if err := a.Finish(); err != nil {
+		return err
+	}
+	return a.Commit()
+}
+
 // Another creates a file in the folder of a, as a was created, except that it has a
 // temporary name if named is set. Without one, a file stays open until Rename.
 func (a *Atomic) Another(name string, named bool) (*Atomic, error) {

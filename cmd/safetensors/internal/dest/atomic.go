@@ -12,18 +12,7 @@ import (
 // WriteFile has write write a new file, which takes its name only when it is complete
 // and flushed to the disk: what safetensors.WriteFile does, for other formats.
 func WriteFile(name string, write func(io.Writer) error) error {
-	a, err := osfile.Create(name)
-	if err != nil {
-		return err
-	}
-	defer a.Abort()
-	if err := write(io.NewOffsetWriter(a, 0)); err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
-	}
-	if err := a.Finish(); err != nil {
-		return err
-	}
-	return a.Commit()
+	return osfile.Save(name, func(a *osfile.Atomic) error { return write(io.NewOffsetWriter(a, 0)) })
 }
 
 // rename gives a file its name, and flushes that to the disk.
