@@ -2,8 +2,6 @@
 
 package float
 
-import "math"
-
 // An assembly kernel converts one block after another: 64 bytes of output,
 // unless its comment gives another size. For the elements left over it converts
 // a last block that overlaps the one before. So a kernel takes any number of
@@ -27,8 +25,7 @@ func vectorToF32(dst, src []byte, from Format, nonTemporal bool) bool {
 	case E5M2:
 		e5m2ToF32Vector(&dst[0], &src[0], n, nonTemporal)
 	case E4M3, E4M3FNUZ:
-		v := newE4M3Vector(from)
-		e4m3ToF32Vector(&dst[0], &src[0], n, nonTemporal, &v)
+		e4m3ToF32Vector(&dst[0], &src[0], n, nonTemporal, &e4m3Vectors[from])
 	default:
 		return integersToF32(dst, src, from, nonTemporal)
 	}
@@ -68,16 +65,9 @@ type e4m3Vector struct {
 	scale  float32
 }
 
-func newE4M3Vector(f Format) e4m3Vector {
-	const sign, quietNaN = 1 << 15, 0x3f << 9
-	l, half := &layouts[f], &layouts[F16]
-	v := e4m3Vector{scale: math.Float32frombits(uint32(127+half.bias-l.bias) << 23)}
-	if l.special == fnuz {
-		v.nan = sign
-	} else {
-		v.ignore = sign
-		v.nan = uint16(l.max()+1) << (half.man - l.man)
-	}
-	v.flip = (v.nan ^ quietNaN) &^ sign
-	return v
+const halfNaN = 0x3f << 9 // that of binary16, quiet and without its sign
+
+var e4m3Vectors = [...]e4m3Vector{
+	E4M3:     {ignore: 1 << 15, nan: 0x7f << 7, flip: 0x7f<<7 ^ halfNaN, scale: 1 << (15 - 7)},
+	E4M3FNUZ: {nan: 1 << 15, flip: halfNaN, scale: 1 << (15 - 8)},
 }
