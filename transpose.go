@@ -58,17 +58,14 @@ func (t Tensor) transpose(dims []int) (Tensor, error) {
 
 // isPermutation reports whether dims are the numbers below rank, in any order.
 func isPermutation(dims []int, rank int) bool {
-	if len(dims) != rank {
-		return false
-	}
-	seen := make([]bool, rank)
-	for _, dim := range dims {
-		if dim < 0 || dim >= rank || seen[dim] {
+	sorted := slices.Clone(dims)
+	slices.Sort(sorted)
+	for i, dim := range sorted {
+		if dim != i {
 			return false
 		}
-		seen[dim] = true
 	}
-	return true
+	return len(dims) == rank
 }
 
 // mostHeld is how many bytes of a source are held to transpose them, unless one
