@@ -25,11 +25,11 @@ func AppendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// AppendPlain appends s as a JSON string if it is ASCII without anything to escape,
-// as nearly all names are. If not, it returns b as it was.
+// AppendPlain appends s as a JSON string if it is ASCII without anything to escape, and
+// has 8 bytes or more, as nearly all names do. If not, it returns b as it was.
 func AppendPlain(b []byte, s string) (_ []byte, ok bool) {
 	if len(s) < 8 {
-		return appendPlainShort(b, s)
+		return b, false
 	}
 	start := len(b)
 	b = append(b, '"')
@@ -43,17 +43,6 @@ func AppendPlain(b []byte, s string) (_ []byte, ok bool) {
 	if found&highs != 0 {
 		return b[:start], false
 	}
-	return append(b, '"'), true
-}
-
-func appendPlainShort(b []byte, s string) (_ []byte, ok bool) {
-	for _, c := range []byte(s) {
-		if c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
-			return b, false
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
 	return append(b, '"'), true
 }
 
