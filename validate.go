@@ -159,11 +159,6 @@ func checkOffsets(d DType, shape []int, begin, end int64) (broken string) {
 	if size, ok := byteSize(d, shape); ok && begin <= end && end-begin == size {
 		return ""
 	}
-	return brokenOffsets(d, shape, begin, end)
-}
-
-// brokenOffsets says which rule checkOffsets found broken.
-func brokenOffsets(d DType, shape []int, begin, end int64) string {
 	if begin > end {
 		return fmt.Sprintf("data offsets [%d,%d] end before they start", begin, end)
 	}
