@@ -117,7 +117,12 @@ func (o *outFile) writeTo(w io.Writer) error {
 		return o.read(p)
 	}, func(i int64, b *mem.Block) error {
 		defer b.Free()
-		return o.pass(pieces.at(i), b, write)
+		p := pieces.at(i)
+		if b != nil {
+			return o.nameTensor(p.first, write(b.Bytes))
+		}
+		_, err := o.streams[p.first].lend(p.pos, p.n, write)
+		return o.nameTensor(p.first, err)
 	}, (*mem.Block).Free)
 }
 
@@ -252,16 +257,6 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	return true, err
 }
 
-// pass calls write with the bytes of a piece: those in b or, if that is nil, the
-// memory of the source.
-func (o *outFile) pass(p piece, b *mem.Block, write func([]byte) error) error {
-	if b != nil {
-		return o.nameTensor(p.first, write(b.Bytes))
-	}
-	_, err := o.streams[p.first].lend(p.pos, p.n, write)
-	return o.nameTensor(p.first, err)
-}
-
 func (o *outFile) nameTensor(i int, err error) error {
 	if err == nil {
 		return nil
@@ -297,6 +292,6 @@ func (o *outFile) writeFile(f *osfile.Atomic) error {
 			return err
 		}
 		defer b.Free()
-		return o.pass(p, b, write)
+		return o.nameTensor(p.first, write(b.Bytes))
 	})
 }
