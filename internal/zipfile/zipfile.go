@@ -34,6 +34,7 @@ type Member struct {
 	start int64       // of the stored bytes in it
 	held  *contents   // of all members of the archive
 	once  sync.Mutex  // held while it is unpacked
+	bytes []byte      // the content, while held has it
 }
 
 // Holds reports whether a file is an archive with a member whose name ends in suffix. It
@@ -70,7 +71,7 @@ func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) e
 		return nil, err
 	}
 	a := &Archive{byName: make(map[string]*Member, len(members))}
-	held := &contents{of: make(map[*Member][]byte)}
+	held := new(contents)
 	for _, m := range members {
 		m.held = held
 		if a.byName[m.Name] != nil {
@@ -167,7 +168,7 @@ func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
 func (u unpacked) content() ([]byte, error) {
 	u.once.Lock()
 	defer u.once.Unlock()
-	if b, known := u.held.get(u.Member); known {
+	if b := u.held.get(u.Member); b != nil {
 		return b, nil
 	}
 	if err := u.check(u.Size); err != nil {
@@ -188,22 +189,20 @@ var heldBytes = int64(256 << 20)
 // contents are those of the members of an archive that were unpacked last.
 type contents struct {
 	mu    sync.Mutex
-	of    map[*Member][]byte
 	order []*Member
 	size  int64
 }
 
-func (c *contents) get(m *Member) (b []byte, known bool) {
+func (c *contents) get(m *Member) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b, known = c.of[m]
-	return b, known
+	return m.bytes
 }
 
 func (c *contents) add(m *Member, b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of[m], c.order, c.size = b, append(c.order, m), c.size+m.Size
+	m.bytes, c.order, c.size = b, append(c.order, m), c.size+m.Size
 }
 
 // makeRoom drops the oldest contents, but for one, where they and size bytes more take too much
@@ -214,7 +213,7 @@ func (c *contents) makeRoom(size int64) {
 	for len(c.order) > 1 && c.size+size > heldBytes {
 		oldest := c.order[0]
 		c.size -= oldest.Size
-		delete(c.of, oldest)
+		oldest.bytes = nil
 		c.order = c.order[1:]
 	}
 }
