@@ -54,7 +54,7 @@ func concatenate(dim int, tensors []Tensor) (Tensor, error) {
 	switch len(pieces) {
 	case 0: // no elements, and the shape of the sum
 		t := tensors[0]
-		return Tensor{dtype: t.dtype, shape: shape}, nil
+		return Tensor{dtype: t.dtype, shape: shape, src: &source{mem: []byte{}}}, nil
 	case 1:
 		return pieces[0], nil
 	}

@@ -10,7 +10,7 @@ import (
 
 // A storedStream produces the bytes of a tensor of one source.
 type storedStream struct {
-	src        *source // nil for a tensor without elements
+	src        *source
 	off        int64   // contiguous: the first byte in the data buffer
 	from       *gather // otherwise: what to gather there
 	transposed bool    // which is not in the order of the source
@@ -37,9 +37,6 @@ func newStoredStream(t Tensor) *storedStream {
 func (s *storedStream) size() int64 { return s.bytes }
 
 func (s *storedStream) hold() error {
-	if s.src == nil {
-		return nil
-	}
 	err := s.use()
 	s.held = err == nil
 	return err
@@ -55,7 +52,7 @@ func (s *storedStream) release() {
 // workers: memory is copied by the processors; a reader has to be waited for.
 func (s *storedStream) workers() int {
 	switch {
-	case s.src == nil || s.src.inMemory() || s.src.mapped != nil && s.from != nil:
+	case s.src.inMemory() || s.src.mapped != nil && s.from != nil:
 		return parallel.CopyWorkers()
 	case s.from != nil && s.src.ranges == nil:
 		return 1 // readLine reads a line concurrently
@@ -67,7 +64,7 @@ func (s *storedStream) block() int64 {
 	switch {
 	case s.transposed: // the more columns at once, the less often the same rows
 		return s.from.columns(mem.BlockSize)
-	case s.src != nil && s.src.ranges != nil:
+	case s.src.ranges != nil:
 		return mem.BlockSize
 	}
 	return mem.BufferSize
@@ -87,9 +84,7 @@ func (s *storedStream) share() int64 {
 
 // lendable reports whether the memory of the source holds the bytes that come
 // out.
-func (s *storedStream) lendable() bool {
-	return s.src != nil && s.src.mem != nil && s.plain()
-}
+func (s *storedStream) lendable() bool { return s.src.mem != nil && s.plain() }
 
 // plain reports whether the bytes that come out are those of the source.
 func (s *storedStream) plain() bool { return s.from == nil && s.dtypes == nil }

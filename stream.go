@@ -84,16 +84,14 @@ func (t Tensor) stream(all *computations) (stream, error) {
 	switch {
 	case t.concat != nil:
 		return t.concat.stream(all)
-	case t.src != nil && t.src.computed != nil:
+	case t.src.computed != nil:
 		return newComputedStream(t, all), nil
-	case t.src != nil && t.src.tensor != nil && t.size > 0:
+	case t.src.tensor != nil && t.size > 0:
 		return newThroughStream(t, all)
 	}
 	s := newStoredStream(t)
-	if t.src != nil {
-		if data, _ := t.src.memory(); data == nil {
-			s.limit = all.limit()
-		}
+	if data, _ := t.src.memory(); data == nil {
+		s.limit = all.limit()
 	}
 	if s.transposed && !s.src.inMemory() {
 		return newTransposedStream(s, all), nil

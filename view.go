@@ -38,17 +38,14 @@ func view[T Element](t Tensor) ([]T, error) {
 		}
 		return nil, err
 	}
-	var data []byte
-	var unit int
-	if t.src != nil {
-		if err := t.src.open(); err != nil {
-			return nil, t.src.failed(t.off, err)
-		}
-		data, unit = t.src.memory()
-	}
-	switch {
-	case t.concat != nil:
+	if t.concat != nil {
 		return nil, t.noView("it is joined from several tensors")
+	}
+	if err := t.src.open(); err != nil {
+		return nil, t.src.failed(t.off, err)
+	}
+	data, unit := t.src.memory()
+	switch {
 	case t.strided != nil:
 		return nil, t.noView("its elements are not contiguous")
 	case t.dtypes != nil:
@@ -175,7 +172,7 @@ func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 // around returns a part of t with its n bytes from off on, and where they start in
 // it. One window of a transposed tensor is read without the rest of it.
 func (t Tensor) around(off, n int64) (part Tensor, at int64) {
-	if n == 0 || t.strided == nil && t.concat == nil && (t.src == nil || t.src.tensor == nil) {
+	if n == 0 || t.strided == nil && t.concat == nil && t.src.tensor == nil {
 		return t, off
 	}
 	at = off
