@@ -198,13 +198,12 @@ type computedStream struct {
 func newComputedStream(t Tensor, all *computations) *computedStream {
 	s := &computedStream{kept: all.kept != nil, same: *newStoredStream(t)}
 	s.same.held = true // nobody closes a result
-	if !s.kept {
+	if s.kept {
+		s.computation = all.reader(t.src.computed, 1)
+		*all.kept = append(*all.kept, func() { s.computation.read(1) })
+	} else {
 		s.computation = all.reader(t.src.computed, t.Size())
-		return s
 	}
-	c := all.reader(t.src.computed, 1)
-	s.computation = c
-	*all.kept = append(*all.kept, func() { c.read(1) })
 	return s
 }
 

@@ -84,11 +84,8 @@ func concatShape(dim int, tensors []Tensor) ([]int, error) {
 		if err := t.check(); err != nil {
 			return nil, fmt.Errorf("tensor %d: %w", i+1, err)
 		}
-		fits := t.dtype == first.dtype && len(t.shape) == len(shape)
-		for k := 0; fits && k < len(shape); k++ {
-			fits = k == dim || t.shape[k] == shape[k]
-		}
-		if !fits {
+		if t.dtype != first.dtype || len(t.shape) != len(shape) ||
+			!slices.Equal(t.shape[:dim], shape[:dim]) || !slices.Equal(t.shape[dim+1:], shape[dim+1:]) {
 			return nil, fmt.Errorf("tensor %d is %v, tensor 0 is %v: they differ in more than that dimension", i+1, t, first)
 		}
 		if t.shape[dim] > math.MaxInt-shape[dim] {
@@ -125,7 +122,6 @@ func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
 	for i, size := range t.shape {
 		switch {
 		case i == dim:
-			joined.strides[i] = a.strides[i]
 			if size == 1 { // the stride is open
 				joined.strides[i] = distance
 			}

@@ -13,9 +13,7 @@ import (
 const aheadBytes = 256 << 20
 
 // A resultPool is the memory that the computed tensors of one operation have for their
-// results, and transposed ones for what they hold. It is reused from tensor to tensor:
-// as garbage, results would be most of the heap, which could double before the garbage
-// collector runs.
+// results, and transposed ones for what they hold. It is reused from tensor to tensor.
 type resultPool struct {
 	mu    sync.Mutex
 	freed sync.Cond

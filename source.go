@@ -186,25 +186,19 @@ func (s *source) open() error {
 // close waits until nothing uses the source, then releases it, without the lock: that of
 // FileOf may be a func that closes the File.
 func (s *source) close() error {
-	release := s.retire()
-	if release == nil {
-		return nil
-	}
-	return release()
-}
-
-// retire makes later uses fail, waits for the others, and returns what is left to be
-// called, once.
-func (s *source) retire() (release func() error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
 	s.idle.L = &s.mu
 	for s.users > 0 {
 		s.idle.Wait()
 	}
-	release, s.release = s.release, nil
-	return release
+	release := s.release
+	s.release = nil
+	s.mu.Unlock()
+	if release == nil {
+		return nil
+	}
+	return release()
 }
 
 // inMemory reports whether the data buffer is in memory that cannot fault.
