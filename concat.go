@@ -226,14 +226,14 @@ func (j *joinedStream) readAt(dst []byte, pos int64) error {
 	for len(dst) > 0 {
 		row, within, rows := pos/j.row, pos%j.row, int64(len(dst))/j.row
 		n := min(int64(len(dst)), j.row-within)
-		var err error
 		if within == 0 && rows > 1 {
 			n = rows * j.row
-			err = j.readRows(dst[:n], row, rows)
-		} else {
-			err = j.readRow(dst[:n], row, within)
-		}
-		if err != nil {
+			for i := range j.streams {
+				if err := j.readColumn(dst[:n], i, row, rows); err != nil {
+					return err
+				}
+			}
+		} else if err := j.readRow(dst[:n], row, within); err != nil {
 			return err
 		}
 		dst, pos = dst[n:], pos+n
@@ -281,20 +281,11 @@ func (j *joinedStream) readRow(dst []byte, row, within int64) error {
 	return nil
 }
 
-// readRows fills dst with several whole rows, piece by piece.
-func (j *joinedStream) readRows(dst []byte, row, rows int64) error {
-	for i, s := range j.streams {
-		if err := j.readColumn(dst, j.starts[i], j.starts[i+1]-j.starts[i], s, row, rows); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readColumn reads the part of a piece in rows, width bytes from begin on in each.
-// They are adjacent in the piece: where a read of width bytes would cost more than
-// a copy, it reads many rows in one call and deals them out.
-func (j *joinedStream) readColumn(dst []byte, begin, width int64, s stream, row, rows int64) error {
+// readColumn fills the part of piece i in whole rows. They are adjacent in the piece:
+// where a read of one would cost more than a copy, it reads many rows in one call and
+// deals them out.
+func (j *joinedStream) readColumn(dst []byte, i int, row, rows int64) error {
+	s, begin, width := j.streams[i], j.starts[i], j.starts[i+1]-j.starts[i]
 	const cheap = 4 << 10 // bytes from which copying from memory costs less than the copy in between
 	direct := width > mem.BufferSize/2
 	if l, ok := s.(*storedStream); ok && l.lendable() && width >= cheap {
