@@ -185,13 +185,13 @@ func (p *indexParser) pair(name jsonscan.Span) error {
 	if err != nil {
 		return err
 	}
-	w, file := p.w, p.Bytes(shard)
-	if _, known := w.count[string(file)]; !known {
-		if broken := checkShard(string(file), len(w.count)); broken != "" {
+	w, file := p.w, mem.Freeze(p.Bytes(shard)) // nothing that was read is written again
+	if w.count[file] == 0 {
+		if broken := checkShard(file, len(w.count)); broken != "" {
 			return p.Fail(int(shard.Off), "%s", broken)
 		}
 	}
-	w.count[string(file)]++
+	w.count[file]++
 	w.pairs = append(jsonscan.Reserve(&p.Scanner, w.pairs, 1, len(`"":"x",`)), weightPair{name, shard})
 	p.tensor = jsonscan.Span{}
 	return nil
