@@ -88,6 +88,10 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 	}
 
 	client, clock := newClient()
+	client.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, tried{fs.ErrPermission} })}
+	require.ErrorIs(t, errorOf(client.Open(t.Context(), plain.URL+"/m")), fs.ErrPermission)
+	require.Empty(t, clock.pauses, "the transport has tried")
+
 	client.Header = http.Header{"Authorization": {"Bearer secret\n"}}
 	_, err := client.Open(t.Context(), plain.URL+"/m")
 	require.EqualError(t, err, `safetensors: the value of header "Authorization" has a control character, such as a newline`)
@@ -102,6 +106,11 @@ func TestErrorsThatNoRetryHelps(t *testing.T) {
 	}
 	require.Empty(t, clock.pauses)
 }
+
+type tried struct{ error }
+
+func (e tried) Unwrap() error { return e.error }
+func (e tried) Tried() bool   { return true }
 
 // TestNoAnswer counts the tries where nobody listens: there is no other one once the context
 // is done.

@@ -170,12 +170,15 @@ func (w watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sendError returns the error of a request without an answer. It is temporary
-// unless the host does not exist, does not speak TLS or has the wrong certificate.
+// sendError returns the error of a request without an answer. It is temporary unless the
+// host does not exist, does not speak TLS or has the wrong certificate, or the transport
+// has tried itself.
 func sendError(err error) error {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
-	if errors.As(err, &dns) && dns.IsNotFound || errors.As(err, &cert) || errors.Is(err, http.ErrSchemeMismatch) {
+	var own interface{ Tried() bool }
+	if errors.As(err, &dns) && dns.IsNotFound || errors.As(err, &cert) || errors.Is(err, http.ErrSchemeMismatch) ||
+		errors.As(err, &own) && own.Tried() {
 		return &foreign{err}
 	}
 	if err == io.EOF {

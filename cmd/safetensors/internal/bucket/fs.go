@@ -162,8 +162,8 @@ func (b *Bucket) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A tried error is one for which the client of the store has tried often enough, or need not try
-// again. Package remote takes it for one of those.
+// again: package remote does not either.
 type tried struct{ error }
 
-func (e tried) Unwrap() error        { return e.error }
-func (e tried) Is(target error) bool { return target == http.ErrSchemeMismatch }
+func (e tried) Unwrap() error { return e.error }
+func (e tried) Tried() bool   { return true }
