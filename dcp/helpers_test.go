@@ -64,11 +64,6 @@ func parsed(ranks ...pieces) []*safetensors.File {
 	return files
 }
 
-// joined returns the checkpoint that ranks have written.
-func joined(ranks ...pieces) *safetensors.File {
-	return must(Assemble(parsed(ranks...)...))
-}
-
 // requireSame checks that two tensors agree in dtype, shape and bytes.
 func requireSame(t testing.TB, want, got safetensors.Tensor, name ...any) {
 	t.Helper()
