@@ -71,19 +71,27 @@ func openAll(shards []string, atOnce int, open func(shard string) (*File, error)
 		if err == nil && file == nil {
 			err = errors.New("open returned no File")
 		}
-		if err != nil {
-			err = fmt.Errorf("shard %s: %w", quote(shards[i]), bare(err))
-		} else {
+		if err == nil {
 			files[i] = file
-			parts[i], err = selected(shards[i], file)
+			return nil
 		}
-		if failures[i] = err; err == nil || failed.Add(1) < maxFailures {
+		failures[i] = fmt.Errorf("shard %s: %w", quote(shards[i]), bare(err))
+		if failed.Add(1) < maxFailures {
 			return nil
 		}
 		return err // which ends the loop
 	})
 	if err != nil && failed.Load() == 0 { // open called runtime.Goexit
 		failures = append(failures, err)
+	}
+	broken := 0
+	for i, f := range files {
+		if f == nil || broken == maxFailures { // each is a search through the index
+			continue
+		}
+		if parts[i], failures[i] = selected(shards[i], f); failures[i] != nil {
+			broken++
+		}
 	}
 	if err := joinSome(failures); err != nil {
 		return nil, err
