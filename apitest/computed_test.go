@@ -124,14 +124,12 @@ func TestComputedFaults(t *testing.T) {
 			before := runtime.NumGoroutine()
 			dir := t.TempDir()
 			tensors := map[string]Tensor{"a": x, "faulty": y, "z": x}
-			for _, write := range []func() error{
-				func() error { return Write(io.Discard, tensors, nil) },
-				func() error { return WriteFile(filepath.Join(dir, "file"), tensors, nil) },
-				func() error { return WriteShards(dir, tensors, nil, 16) },
-			} {
-				err := write()
+			for way, write := range writings(dir) {
+				_, err := write(tensors)
 				require.ErrorContains(t, err, c.want)
-				require.ErrorContains(t, err, `tensor "faulty": `)
+				if way != "Create" { // whose caller has the tensor
+					require.ErrorContains(t, err, `tensor "faulty": `)
+				}
 				if c.is != nil {
 					require.ErrorIs(t, err, c.is)
 				}
@@ -189,22 +187,21 @@ func TestComputedMemoryIsReused(t *testing.T) {
 		}))
 		tensors[fmt.Sprintf("%02d", i)] = x
 	}
-	file := filepath.Join(t.TempDir(), "x")
-	for name, write := range map[string]func() error{
-		"Write":            func() error { return Write(io.Discard, tensors, nil) },
-		"WriteFile":        func() error { return WriteFile(file, tensors, nil) },
-		"WriteShards":      func() error { return WriteShards(t.TempDir(), tensors, nil, 1<<40) },
-		"Write of columns": func() error { return Write(io.Discard, columnsOf(t, tensors), nil) },
-	} {
+	requireFew := func(way string) { // those ahead, and one for each piece that is read
+		require.LessOrEqual(t, len(seen), parallel.CopyWorkers()+16, way)
 		clear(seen)
-		require.NoError(t, write())
-		// Those ahead, and one for each piece that is read.
-		require.LessOrEqual(t, len(seen), parallel.CopyWorkers()+16, name)
 	}
-	f := must(Load(file))
-	for i := range n {
-		require.Equal(t, bytes.Repeat([]byte{byte(i)}, size), appended[byte](must(f.Tensor(fmt.Sprintf("%02d", i)))))
+	ways := writings(t.TempDir())
+	delete(ways, "Create") // whose tensors are read one by one
+	for way, write := range ways {
+		f := must(write(tensors))
+		requireFew(way)
+		for i := range n {
+			require.Equal(t, bytes.Repeat([]byte{byte(i)}, size), appended[byte](must(f.Tensor(fmt.Sprintf("%02d", i)))), way)
+		}
 	}
+	require.NoError(t, Write(io.Discard, columnsOf(t, tensors), nil))
+	requireFew("Write of columns")
 }
 
 // TestClosedMeanwhile has the func of a computed tensor close a file before other tensors of

@@ -103,7 +103,7 @@ var writers = map[string]func(w io.Writer, x Tensor) error{
 	"WriteTo": func(w io.Writer, x Tensor) error { return errorOf(x.WriteTo(w)) },
 	"Write":   func(w io.Writer, x Tensor) error { return Write(w, map[string]Tensor{"x": x, "y": x}, nil) },
 	"Writer": func(w io.Writer, x Tensor) error {
-		return writeOne(x, func(h *Header) (*Writer, error) { return NewWriter(w, h) })
+		return writeBy(func(h *Header) (*Writer, error) { return NewWriter(w, h) }, must(FileOf(map[string]Tensor{"x": x}, nil, nil)), 0)
 	},
 }
 

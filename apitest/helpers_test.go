@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"maps"
 	"math"
 	"os"
@@ -63,16 +62,6 @@ func saved(tensors map[string]Tensor, metadata map[string]string) []byte {
 		panic(err)
 	}
 	return file.Bytes()
-}
-
-// writeAll writes tensors, which come in the order of the header, by a Writer.
-func writeAll(w *Writer, tensors iter.Seq2[string, Tensor]) {
-	for name, x := range tensors {
-		must(x.WriteTo(must(w.Tensor(name))))
-	}
-	if err := w.Close(); err != nil {
-		panic(err)
-	}
 }
 
 // writeTemp writes tensors to a new file and returns its name.

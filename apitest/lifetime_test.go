@@ -215,13 +215,11 @@ func TestClosed(t *testing.T) {
 		for _, y := range []Tensor{lost, column, must(Concat(0, lost, x, x)), must(Concat(0, x, lost, x))} {
 			for _, last := range []string{"a", "z"} { // the closed one is read first, or last
 				tensors := map[string]Tensor{last: y, "b": x, "c": x, "d": x}
-				for _, err := range []error{
-					Write(io.Discard, tensors, nil),
-					WriteFile(filepath.Join(dir, "file"), tensors, nil),
-					WriteShards(dir, tensors, nil, 1),
-					errorOf(y.WriteTo(io.Discard)),
-					errorOf(Append[byte](nil, y)),
-				} {
+				errs := []error{errorOf(y.WriteTo(io.Discard)), errorOf(Append[byte](nil, y))}
+				for _, write := range writings(dir) {
+					errs = append(errs, errorOf(write(tensors)))
+				}
+				for _, err := range errs {
 					require.ErrorIs(t, err, fs.ErrClosed, way)
 					require.ErrorContains(t, err, `tensor "x"`, way)
 				}

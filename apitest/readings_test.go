@@ -2,7 +2,6 @@ package apitest_test
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +17,59 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// writings are the ways to write tensors, which open what was written; all but Write write into dir.
+func writings(dir string) map[string]func(tensors map[string]Tensor) (*File, error) {
+	name := filepath.Join(dir, "x")
+	loaded := func(name string, err error) (*File, error) {
+		if err != nil {
+			return nil, err
+		}
+		return Load(name)
+	}
+	return map[string]func(map[string]Tensor) (*File, error){
+		"Write": func(tensors map[string]Tensor) (*File, error) {
+			var file bytes.Buffer
+			if err := Write(&file, tensors, nil); err != nil {
+				return nil, err
+			}
+			return Parse(file.Bytes())
+		},
+		"WriteFile":   func(tensors map[string]Tensor) (*File, error) { return loaded(name, WriteFile(name, tensors, nil)) },
+		"WriteShards": func(tensors map[string]Tensor) (*File, error) { return loaded(dir, WriteShards(dir, tensors, nil, 1)) },
+		"Create":      func(tensors map[string]Tensor) (*File, error) { return loaded(name, createFile(name, tensors, 0)) },
+	}
+}
+
+// createFile writes tensors with Create, in pieces unless they are 0.
+func createFile(name string, tensors map[string]Tensor, piece int) error {
+	return writeBy(func(h *Header) (*Writer, error) { return Create(name, h) }, must(FileOf(tensors, nil, nil)), piece)
+}
+
+// writeBy writes the tensors of a File by a Writer, in pieces unless they are 0.
+func writeBy(open func(*Header) (*Writer, error), f *File, piece int) error {
+	w, err := open(f.Header())
+	if err != nil {
+		return err
+	}
+	defer w.Close() // after a panic, too
+	for name, x := range f.Tensors() {
+		to, err := w.Tensor(name)
+		if err == nil && piece == 0 {
+			_, err = x.WriteTo(to)
+		} else if err == nil {
+			in := io.NewSectionReader(x, 0, x.Size())
+			_, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{in}, make([]byte, piece))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
 // readings are the ways to read a tensor wholly; those that write a file write it into dir.
 func readings(dir string) map[string]func(x Tensor) ([]byte, error) {
-	name := filepath.Join(dir, "x")
-	return map[string]func(x Tensor) ([]byte, error){
+	all := map[string]func(x Tensor) ([]byte, error){
 		"Append": func(x Tensor) ([]byte, error) { return Append[byte](nil, x) },
 		"ReadAt": func(x Tensor) ([]byte, error) {
 			b := make([]byte, x.Size())
@@ -48,55 +96,20 @@ func readings(dir string) map[string]func(x Tensor) ([]byte, error) {
 			}
 			return os.ReadFile(f.Name())
 		},
-		"Write": func(x Tensor) ([]byte, error) {
-			var file bytes.Buffer
-			return written(x, Write(&file, map[string]Tensor{"x": x}, nil), func() (*File, error) { return Parse(file.Bytes()) })
-		},
-		"WriteFile": func(x Tensor) ([]byte, error) {
-			return written(x, WriteFile(name, map[string]Tensor{"x": x}, nil), func() (*File, error) { return Load(name) })
-		},
-		"WriteShards": func(x Tensor) ([]byte, error) {
-			err := WriteShards(dir, map[string]Tensor{"x": x}, nil, 1<<40)
-			return written(x, err, func() (*File, error) { return Load(filepath.Join(dir, "model.safetensors")) })
-		},
-		"Create": func(x Tensor) ([]byte, error) {
-			return written(x, writeOne(x, func(h *Header) (*Writer, error) { return Create(name, h) }), func() (*File, error) { return Load(name) })
-		},
 	}
-}
-
-// writeOne writes a tensor x by a Writer.
-func writeOne(x Tensor, open func(*Header) (*Writer, error)) error {
-	w, err := open(&Header{Tensors: []TensorInfo{{Name: "x", DType: x.DType(), Shape: x.Shape()}}})
-	if err != nil {
-		return err
+	for way, write := range writings(dir) {
+		all[way] = func(x Tensor) ([]byte, error) {
+			f, err := write(map[string]Tensor{"x": x})
+			if err != nil {
+				return nil, err
+			}
+			if y := must(f.Tensor("x")); y.DType() == x.DType() && slices.Equal(y.Shape(), x.Shape()) {
+				return Append[byte](nil, y)
+			}
+			return nil, fmt.Errorf("%v is written as %v", x, must(f.Tensor("x")))
+		}
 	}
-	defer w.Close() // after a panic, too
-	to, err := w.Tensor("x")
-	if err == nil {
-		_, err = x.WriteTo(to)
-	}
-	return cmp.Or(err, w.Close())
-}
-
-// written returns the bytes of tensor x in a file that was written, with an error or none.
-// It is to have the shape of x.
-func written(x Tensor, err error, open func() (*File, error)) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	f, err := open()
-	if err != nil {
-		return nil, err
-	}
-	y, err := f.Tensor("x")
-	if err == nil && (y.DType() != x.DType() || !slices.Equal(y.Shape(), x.Shape())) {
-		err = fmt.Errorf("%v is written as %v", x, y)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return Append[byte](nil, y)
+	return all
 }
 
 // requireElements compares the elements as every Go type, viewed and appended, with those

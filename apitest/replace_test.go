@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -93,30 +91,6 @@ func TestReplaceShards(t *testing.T) {
 		require.Equal(t, c.want, withoutStems(got))
 		require.EqualValues(t, n, must(generationOf(dir)))
 	}
-}
-
-// createFile writes tensors with Create, pieces bytes in each Write.
-func createFile(name string, tensors map[string]Tensor, piece int) error {
-	h := &Header{}
-	for _, name := range slices.Sorted(maps.Keys(tensors)) {
-		h.Tensors = append(h.Tensors, TensorInfo{Name: name, DType: tensors[name].DType(), Shape: tensors[name].Shape()})
-	}
-	w, err := Create(name, h)
-	if err != nil {
-		return err
-	}
-	for _, info := range h.Tensors {
-		out, err := w.Tensor(info.Name)
-		if err != nil {
-			break
-		}
-		buf := make([]byte, piece)
-		in := io.NewSectionReader(tensors[info.Name], 0, tensors[info.Name].Size())
-		if _, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{in}, buf); err != nil {
-			break
-		}
-	}
-	return w.Close()
 }
 
 // TestCreateWritesTheSame compares Create with NewWriter, byte for byte.
