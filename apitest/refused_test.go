@@ -2,8 +2,12 @@ package apitest_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"math"
+	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,24 +16,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refusal returns the error of an operation that makes no tensor.
-func refusal(x Tensor, err error) error {
-	if x.DType() != 0 || x.Shape() != nil {
-		return errors.New("a tensor stands next to the error")
+// refusal returns the error of an operation, which returns nothing else.
+func refusal[T any](v T, err error) error {
+	if !reflect.ValueOf(&v).Elem().IsZero() {
+		return fmt.Errorf("%v stands next to the error", v)
 	}
 	return err
 }
 
-// viewRefusal returns the error of View, which gives no elements.
-func viewRefusal[T Element](view []T, err error) error {
-	if view != nil {
-		return errors.New("elements stand next to the error")
+// kept returns the error of appending to the text "kept", which stays as it is.
+func kept(b []byte, err error) error {
+	if string(b) != "kept" {
+		return fmt.Errorf("%q stands next to the error", b)
 	}
 	return err
 }
 
-// TestTensorRefusals has the error of each rule of the operations on tensors.
-func TestTensorRefusals(t *testing.T) {
+// noHeader returns the error of making a header of tensors, with nothing written.
+func noHeader(t *testing.T, tensors ...TensorInfo) error {
+	t.Helper()
+	h, dir := &Header{Tensors: tensors}, t.TempDir()
+	err := kept(h.AppendBinary([]byte("kept")))
+	require.Error(t, err)
+	require.EqualError(t, refusal(NewWriter(writerFunc(nil), h)), err.Error())
+	require.EqualError(t, refusal(Create(filepath.Join(dir, "x"), h)), err.Error())
+	requireEmptyDir(t, dir)
+	return err
+}
+
+// TestRefusals has the error of each rule of the operations on tensors, of headers to write, and
+// of indexes. What a caller passes is no fault of a file.
+func TestRefusals(t *testing.T) {
 	x, ints, scalar := counting(F32, 4, 6), counting(U32, 2, 3), counting(U32)
 	nibbles, oddNibbles := must(NewTensor(F4, []int{2, 6}, make([]byte, 6))), must(NewTensor(F4, []int{2, 3}, make([]byte, 3)))
 	oddRows := must(NewTensor(F4, []int{4, 3, 3}, make([]byte, 18)))
@@ -42,6 +59,17 @@ func TestTensorRefusals(t *testing.T) {
 	fill := func([]byte) error { return nil }
 	largest := strconv.Itoa(math.MaxInt)
 	var zero Tensor
+	var eight []TensorInfo // each of 2^60 bytes
+	for i := range 8 {
+		eight = append(eight, TensorInfo{Name: string(rune('a' + i)), DType: U8, Shape: []int{1 << 30, 1 << 30}})
+	}
+	many := make(map[string]string)
+	for i := range 10_001 {
+		many[fmt.Sprintf("t%05d", i)] = fmt.Sprint(i)
+	}
+	noIndex := func(shards map[string]string, metadata string) error {
+		return kept((&Index{Shards: shards, Metadata: []byte(metadata)}).AppendBinary([]byte("kept")))
+	}
 	for _, c := range []struct {
 		rule string
 		err  error
@@ -109,11 +137,11 @@ func TestTensorRefusals(t *testing.T) {
 		{"Convert: to a dtype", refusal(x.Convert(0)), "converting F32 [4,6] to DType(0): unsupported operation"},
 		{"Convert: to one that exists", refusal(x.Convert(99)), "converting F32 [4,6] to DType(99): unsupported operation"},
 		{"Convert: from no integer", refusal(counting(I32, 2).Convert(F32)), "converting I32 [2] to F32: unsupported operation"},
-		{"View: the Go type of the dtype", viewRefusal(View[int8](ints)), "elements of U32 are uint32 or byte, not int8"},
-		{"Append: the Go type of the dtype", viewRefusal(Append[int8](nil, ints)), "elements of U32 are uint32 or byte, not int8"},
-		{"View: not of what is joined", viewRefusal(View[byte](joined)), "viewing F32 [8,6]: it is joined from several tensors (Append copies and converts): unsupported operation"},
-		{"View: not of what is joined and reshaped", viewRefusal(View[byte](must(joined.Reshape(48)))), "viewing F32 [48]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
-		{"View: not of what is read through", viewRefusal(View[byte](through)), "viewing F32 [24]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
+		{"View: the Go type of the dtype", refusal(View[int8](ints)), "elements of U32 are uint32 or byte, not int8"},
+		{"Append: the Go type of the dtype", refusal(Append[int8](nil, ints)), "elements of U32 are uint32 or byte, not int8"},
+		{"View: not of what is joined", refusal(View[byte](joined)), "viewing F32 [8,6]: it is joined from several tensors (Append copies and converts): unsupported operation"},
+		{"View: not of what is joined and reshaped", refusal(View[byte](must(joined.Reshape(48)))), "viewing F32 [48]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
+		{"View: not of what is read through", refusal(View[byte](through)), "viewing F32 [24]: its elements were not contiguous before Reshape (Append copies and converts): unsupported operation"},
 		{"ReadAt: the offset is not negative", errorOf(ints.ReadAt(make([]byte, 1), -1)), "reading U32 [2,3] at negative offset -1"},
 		{"NewTensor: data has the size of the elements", refusal(NewTensor(F32, []int{2, 3}, floats[:5])), "F32 [2,3] needs 24 bytes, the data has 20"},
 		{"NewTensor: data has no more elements", refusal(NewTensor(F32, []int{2}, floats[:3])), "F32 [2] needs 8 bytes, the data has 12"},
@@ -142,9 +170,32 @@ func TestTensorRefusals(t *testing.T) {
 		{"the zero Tensor: Reshape", refusal(zero.Reshape()), "the zero Tensor has no dtype and no data"},
 		{"the zero Tensor: Bitcast", refusal(zero.Bitcast(U8)), "the zero Tensor has no dtype and no data"},
 		{"the zero Tensor: Convert", refusal(zero.Convert(F32)), "the zero Tensor has no dtype and no data"},
-		{"the zero Tensor: View", viewRefusal(View[byte](zero)), "the zero Tensor has no dtype and no data"},
-		{"the zero Tensor: Append", viewRefusal(Append[byte](nil, zero)), "the zero Tensor has no dtype and no data"},
-		{"the zero Tensor: WriteTo", func() error { _, err := zero.WriteTo(io.Discard); return err }(), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: View", refusal(View[byte](zero)), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: Append", refusal(Append[byte](nil, zero)), "the zero Tensor has no dtype and no data"},
+		{"the zero Tensor: WriteTo", refusal(zero.WriteTo(io.Discard)), "the zero Tensor has no dtype and no data"},
+		{"Header: tensor names are unique", noHeader(t, TensorInfo{Name: "a", DType: U8}, TensorInfo{Name: "a", DType: U8}), `tensor "a": duplicate tensor name`},
+		{"Header: __metadata__ is no tensor", noHeader(t, TensorInfo{Name: "__metadata__", DType: U8}), `tensor "__metadata__": the name is reserved for the metadata`},
+		{"Header: the dtype is valid", noHeader(t, TensorInfo{Name: "a"}), `tensor "a": invalid dtype 0`},
+		{"Header: dimensions are not negative", noHeader(t, TensorInfo{Name: "a", DType: U8, Shape: []int{-1}}), `tensor "a": shape [-1] has a negative dimension`},
+		{"Header: elements fill whole bytes", noHeader(t, TensorInfo{Name: "a", DType: F4}), `tensor "a": F4 [] has 4 bits, which do not fill whole bytes`},
+		{"Header: data offsets fit int64", noHeader(t, eight...), `tensor "h": the data offsets overflow 63 bits`},
+		{"Header: the number of elements fits 64 bits", noHeader(t, TensorInfo{Name: "a", DType: U8, Shape: []int{1 << 30, 1 << 30, 1 << 30}}), `tensor "a": the number of elements of shape [1073741824,1073741824,1073741824] overflows 64 bits`},
+		{"NewIndex: there are shards", refusal(NewIndex(nil)), "making an index: the shards are nil"},
+		{"NewIndex: a tensor has one shard", refusal(NewIndex(headers("a", "x", "b", "x"))), `shard "b": tensor "x": duplicate tensor name, also in shard "a"`},
+		{"NewIndex: a shard is there once", refusal(NewIndex(headers("a", "x", "a", "y"))), `shard "a": duplicate file name`},
+		{"NewIndex: a name is no metadata", refusal(NewIndex(headers("a", "__metadata__"))), `shard "a": tensor "__metadata__": the name is reserved for the metadata`},
+		{"NewIndex: a name is UTF-8", refusal(NewIndex(headers("a", "\xff"))), `shard "a": tensor "\xff": the name is not valid UTF-8`},
+		{"NewIndex: a dtype is valid", refusal(NewIndex(maps.All(map[string]*Header{"a": {Tensors: make([]TensorInfo, 1)}}))), `shard "a": tensor "": invalid dtype 0`},
+		{"NewIndex: a header is there", refusal(NewIndex(maps.All(map[string]*Header{"a": nil}))), `shard "a": its header is nil`},
+		{"Index: a shard is local", noIndex(map[string]string{"x": "../a"}, ""), `tensor "x": shard "../a" is not a local, slash-separated file name`},
+		{"Index: a shard is UTF-8", noIndex(map[string]string{"x": "\xff"}, ""), `tensor "x": shard "\xff" is not a local, slash-separated file name`},
+		{"Index: a name is UTF-8", noIndex(map[string]string{"\xff": "a"}, ""), `tensor "\xff": the name is not valid UTF-8`},
+		{"Index: shards are at most 10,000", noIndex(many, ""), `tensor "t10000": the index names more than 10000 shards`},
+		{"Index: metadata is JSON", noIndex(nil, "{]"), "expected a string, found ']' (at byte 1)"},
+		{"Index: metadata is one value", noIndex(nil, `{},"weight_map":{}`), "expected the end of the metadata of the index, found ',' (at byte 2)"},
+		{"Index: metadata is UTF-8", noIndex(nil, "\"\xff\""), "the metadata of the index is not valid UTF-8 (at byte 1)"},
+		{"Index: metadata keys are unique", noIndex(nil, `{"a":"","\u0061":""}`), `duplicate metadata key "a" (at byte 9)`},
+		{"Index: it has at most 64 MiB", noIndex(nil, strings.Repeat(" ", 64<<20)+"0"), "an index of 67108904 bytes exceeds the limit of 67108864"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			require.EqualError(t, c.err, "safetensors: "+c.want)

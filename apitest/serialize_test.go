@@ -241,41 +241,6 @@ func writeZeros(w *Writer, name string, n int) error {
 	return err
 }
 
-// TestNewWriterRefuses checks that NewWriter, Create and AppendBinary refuse a header that
-// breaks a rule, with nothing written.
-func TestNewWriterRefuses(t *testing.T) {
-	var eight []TensorInfo // each of 2^60 bytes
-	for i := range 8 {
-		eight = append(eight, TensorInfo{Name: string(rune('a' + i)), DType: U8, Shape: []int{1 << 30, 1 << 30}})
-	}
-	for _, c := range []struct {
-		rule    string
-		tensors []TensorInfo
-		want    string
-	}{
-		{"tensor names are unique", []TensorInfo{{Name: "a", DType: U8}, {Name: "a", DType: U8}}, "duplicate tensor name"},
-		{"__metadata__ is no tensor", []TensorInfo{{Name: "__metadata__", DType: U8}}, "the name is reserved"},
-		{"the dtype is valid", []TensorInfo{{Name: "a"}}, "invalid dtype 0"},
-		{"dimensions are not negative", []TensorInfo{{Name: "a", DType: U8, Shape: []int{-1}}}, "negative dimension"},
-		{"elements fill whole bytes", []TensorInfo{{Name: "a", DType: F4}}, "do not fill whole bytes"},
-		{"data offsets fit int64", eight, "data offsets overflow"},
-		{"the number of elements fits 64 bits", []TensorInfo{{Name: "a", DType: U8, Shape: []int{1 << 30, 1 << 30, 1 << 30}}}, "elements of shape [1073741824"},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			var out bytes.Buffer
-			h, dir := &Header{Tensors: c.tensors}, t.TempDir()
-			b, err := h.AppendBinary([]byte("before"))
-			require.Equal(t, "before", string(b))
-			for _, err := range []error{err, errorOf(NewWriter(&out, h)), errorOf(Create(filepath.Join(dir, "x"), h))} {
-				require.ErrorContains(t, err, c.want)
-				require.False(t, errors.As(err, new(*FormatError)))
-			}
-			require.Zero(t, out.Len())
-			requireEmptyDir(t, dir)
-		})
-	}
-}
-
 // FuzzRoundTrip writes tensors of any names, with Write and through a Writer, and reads them
 // again.
 func FuzzRoundTrip(f *testing.F) {

@@ -277,29 +277,6 @@ func headers(names ...string) iter.Seq2[string, *Header] {
 	}
 }
 
-// TestNewIndexRefuses: what a caller passes is no fault of a file.
-func TestNewIndexRefuses(t *testing.T) {
-	for _, c := range []struct {
-		rule   string
-		shards iter.Seq2[string, *Header]
-		want   string
-	}{
-		{"there are shards", nil, "making an index: the shards are nil"},
-		{"a tensor has one shard", headers("a", "x", "b", "x"), `shard "b": tensor "x": duplicate tensor name, also in shard "a"`},
-		{"a shard is there once", headers("a", "x", "a", "y"), `shard "a": duplicate file name`},
-		{"a name is no metadata", headers("a", "__metadata__"), `shard "a": tensor "__metadata__": the name is reserved for the metadata`},
-		{"a name is UTF-8", headers("a", "\xff"), `shard "a": tensor "\xff": the name is not valid UTF-8`},
-		{"a dtype is valid", maps.All(map[string]*Header{"a": {Tensors: make([]TensorInfo, 1)}}), `shard "a": tensor "": invalid dtype 0`},
-		{"a header is there", maps.All(map[string]*Header{"a": nil}), `shard "a": its header is nil`},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			_, err := NewIndex(c.shards)
-			require.EqualError(t, err, "safetensors: "+c.want)
-			require.False(t, errors.As(err, new(*FormatError)))
-		})
-	}
-}
-
 // TestReadIndex: ReadIndex is the inverse of AppendBinary, and refuses what OpenShards
 // refuses.
 func TestReadIndex(t *testing.T) {
@@ -329,37 +306,6 @@ func TestReadIndex(t *testing.T) {
 		require.ErrorIs(t, errorOf(ReadIndex(fails)), io.ErrClosedPipe)
 	}
 	require.ErrorContains(t, errorOf(ReadIndex(nil)), "nil")
-}
-
-// TestIndexAppendBinaryRefuses: no index is written that ReadIndex would refuse, or read
-// as another.
-func TestIndexAppendBinaryRefuses(t *testing.T) {
-	many := make(map[string]string)
-	for i := range 10_001 {
-		many[fmt.Sprintf("t%05d", i)] = fmt.Sprint(i)
-	}
-	for _, c := range []struct {
-		rule  string
-		index Index
-		want  string
-	}{
-		{"a shard is local", Index{Shards: map[string]string{"x": "../a"}}, `tensor "x": shard "../a" is not a local, slash-separated file name`},
-		{"a shard is UTF-8", Index{Shards: map[string]string{"x": "\xff"}}, `tensor "x": shard "\xff" is not a local, slash-separated file name`},
-		{"a name is UTF-8", Index{Shards: map[string]string{"\xff": "a"}}, `tensor "\xff": the name is not valid UTF-8`},
-		{"shards are at most 10,000", Index{Shards: many}, `tensor "t10000": the index names more than 10000 shards`},
-		{"metadata is JSON", Index{Metadata: []byte("{]")}, "expected a string, found ']' (at byte 1)"},
-		{"metadata is one value", Index{Metadata: []byte(`{},"weight_map":{}`)}, "expected the end of the metadata of the index, found ',' (at byte 2)"},
-		{"metadata is UTF-8", Index{Metadata: []byte("\"\xff\"")}, "the metadata of the index is not valid UTF-8 (at byte 1)"},
-		{"metadata keys are unique", Index{Metadata: []byte(`{"a":"","\u0061":""}`)}, `duplicate metadata key "a" (at byte 9)`},
-		{"an index has at most 64 MiB", Index{Metadata: []byte(strings.Repeat(" ", 64<<20) + "0")}, "an index of 67108904 bytes exceeds the limit of 67108864"},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			b, err := c.index.AppendBinary([]byte("kept"))
-			require.EqualError(t, err, "safetensors: "+c.want)
-			require.Equal(t, "kept", string(b))
-			require.False(t, errors.As(err, new(*FormatError)))
-		})
-	}
 }
 
 // TestAliasesInTheIndex: WriteShards notes the aliases of tied tensors in the index, too,
