@@ -3,7 +3,6 @@ package apitest_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -72,24 +71,6 @@ func openingErrors(t *testing.T, data []byte) map[string]error {
 		"Parse":       errorOf(Parse(data)),
 		"Read":        errorOf(Read(bytes.NewReader(data))),
 		"NewFile":     errorOf(NewFile(bytes.NewReader(data), int64(len(data)))),
-	}
-}
-
-// TestBytesAtFault: every way to read refuses broken bytes with a FormatError.
-func TestBytesAtFault(t *testing.T) {
-	broken, index := fileOf(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1), `{"weight_map":{"x":"../x"}}`
-	errs := openingErrors(t, broken)
-	errs["ReadHeader"] = errorOf(ReadHeader(bytes.NewReader(broken)))
-	errs["ReadIndex"] = errorOf(ReadIndex(strings.NewReader(index)))
-	errs["OpenShards"] = errorOf(OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, nil }))
-	// Shards without an index that have a tensor twice are at fault, too.
-	dir := t.TempDir()
-	for i := range 2 {
-		require.NoError(t, WriteFile(filepath.Join(dir, fmt.Sprintf("m-%05d-of-00002.safetensors", i+1)), checkpointOf(1), nil))
-	}
-	errs["Open set"] = errorOf(Open(dir))
-	for way, err := range errs {
-		require.True(t, errors.As(err, new(*FormatError)), "%s: %v", way, err)
 	}
 }
 

@@ -103,8 +103,8 @@ func TestFormatErrorCutsNames(t *testing.T) {
 	require.Less(t, len(err.Error()), 300)
 }
 
-// TestNotSafetensors checks that errors name other kinds of files by what they
-// are.
+// TestNotSafetensors: every way to read refuses other files, and broken ones, with a
+// FormatError that names what they are.
 func TestNotSafetensors(t *testing.T) {
 	for _, c := range []struct{ content, want string }{
 		{"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n", "Git LFS pointer"},
@@ -117,6 +117,7 @@ func TestNotSafetensors(t *testing.T) {
 		{"\x08\x08\x12\x07pytorch\x1a\x05", "ONNX"},
 		{`{"weight_map":{}}`, "JSON text"},
 		{"anything else", "header length"},
+		{string(fileOf(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}}`, 1)), "data offsets [0,1] hold 1 bytes"},
 	} {
 		errs := openingErrors(t, []byte(c.content))
 		errs["ReadHeader"] = errorOf(ReadHeader(strings.NewReader(c.content)))

@@ -200,6 +200,7 @@ func TestOpenFolder(t *testing.T) {
 	pipeline := files{"vae/x.safetensors": one, "unet/x.fp16.safetensors": one, "scheduler/config.json": "", "x/y/x.safetensors": one}
 	indexed := maps.Clone(pipeline)
 	indexed["model_index.json"] = ""
+	const unique = "unique names"
 	for _, c := range []struct {
 		rule  string
 		files files
@@ -227,7 +228,7 @@ func TestOpenFolder(t *testing.T) {
 			"1 of 3 shards are missing: m-00002-of-00003.safetensors"},
 		{"one set", files{"m-00001-of-00002.safetensors": first, "n-00002-of-00002.safetensors": second}, nil, nil, "several others"},
 		{"one count", files{"m-00001-of-00002.safetensors": first, "m-00002-of-00003.safetensors": second}, nil, nil, "several others"},
-		{"unique names", files{"m-00001-of-00002.safetensors": first, "m-00002-of-00002.safetensors": first}, nil, nil, `: duplicate tensor name`},
+		{unique, files{"m-00001-of-00002.safetensors": first, "m-00002-of-00002.safetensors": first}, nil, nil, `: duplicate tensor name`},
 		{"at most 10,000", files{"m-00001-of-99999.safetensors": one}, nil, nil, "99999 shards exceed the limit of 10000"},
 		{"10,000 are not too many", files{"m-00001-of-10000.safetensors": one}, nil, fs.ErrNotExist,
 			"9999 of 10000 shards are missing: m-00002-of-10000.safetensors, m-00003-of-10000.safetensors"},
@@ -274,6 +275,7 @@ func TestOpenFolder(t *testing.T) {
 			for _, err := range []error{errorOf(Open(dir)), errorOf(Load(dir)), errorOf(OpenFS(counted, "."))} {
 				require.ErrorContains(t, err, c.want)
 				require.Equal(t, c.is == fs.ErrNotExist, errors.Is(err, fs.ErrNotExist))
+				require.Equal(t, c.rule == unique || c.is == io.ErrUnexpectedEOF, errors.As(err, new(*FormatError)), "whether bytes are at fault")
 				if c.is != nil {
 					require.ErrorIs(t, err, c.is)
 				}

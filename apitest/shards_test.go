@@ -298,7 +298,7 @@ func TestReadIndex(t *testing.T) {
 		_, err := ReadIndex(strings.NewReader(index))
 		require.ErrorAs(t, err, new(*FormatError), index)
 		_, same := OpenShards(strings.NewReader(index), func(string) (*File, error) { return nil, fs.ErrNotExist })
-		require.EqualError(t, err, same.Error())
+		require.Equal(t, err, same)
 	}
 	const empty = `{"weight_map":{}}`
 	for n := range len(empty) + 1 {
