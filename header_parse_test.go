@@ -3,7 +3,6 @@ package safetensors
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,29 +22,25 @@ func TestConformance(t *testing.T) {
 	for _, c := range conformanceCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			require.False(t, c.Want == "accept" && c.Reference == "reject")
-			f, err := Parse(c.File)
-			requireVerdict(t, c, f, err)
-			f, err = NewFile(bytes.NewReader(c.File), int64(len(c.File)))
-			requireVerdict(t, c, f, err)
-			_, parsed := Parse(c.File)
-			require.Equal(t, fmt.Sprint(parsed), fmt.Sprint(err))
 			name := filepath.Join(t.TempDir(), "x.safetensors")
 			require.NoError(t, os.WriteFile(name, c.File, 0o666))
-			for _, open := range []func(string) (*File, error){Open, Load} {
-				f, err := open(name)
+			_, parsed := Parse(c.File)
+			for way, open := range map[string]func() (*File, error){
+				"Parse":   func() (*File, error) { return Parse(c.File) },
+				"Read":    func() (*File, error) { return Read(bytes.NewReader(c.File)) },
+				"NewFile": func() (*File, error) { return NewFile(bytes.NewReader(c.File), int64(len(c.File))) },
+				"Open":    func() (*File, error) { return Open(name) },
+				"Load":    func() (*File, error) { return Load(name) },
+			} {
+				f, err := open()
 				requireVerdict(t, c, f, err)
-				if err != nil {
-					var a, b *FormatError
-					require.True(t, errors.As(err, &a) && errors.As(parsed, &b))
-					require.Equal(t, b, a)
+				if err == nil {
+					require.NoError(t, f.Close())
 					continue
 				}
-				require.NoError(t, f.Close())
-			}
-			f, err = Read(bytes.NewReader(c.File))
-			requireVerdict(t, c, f, err)
-			if err != nil && !strings.Contains(err.Error(), "the data buffer goes on") { // Parse knows how far
-				require.EqualError(t, err, parsed.Error())
+				if way != "Read" || !strings.Contains(err.Error(), "the data buffer goes on") { // Parse knows how far
+					require.EqualError(t, parsed, strings.Replace(err.Error(), "open "+name+": ", "", 1), way)
+				}
 			}
 		})
 	}
@@ -299,7 +294,7 @@ func FuzzParse(f *testing.F) {
 		var out bytes.Buffer
 		require.NoError(t, Write(&out, maps.Collect(file.Tensors()), file.Metadata()))
 		again := must(Parse(out.Bytes()))
-		requireSameTensors(t, file, again)
+		require.Equal(t, contents(file), contents(again))
 		require.Equal(t, file.Metadata(), again.Metadata())
 		var twice bytes.Buffer
 		require.NoError(t, Write(&twice, maps.Collect(again.Tensors()), again.Metadata()))
@@ -307,16 +302,13 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// requireSameTensors checks that two files hold the same tensors, in any order.
-func requireSameTensors(t testing.TB, want, got *File) {
-	t.Helper()
-	require.Len(t, maps.Collect(got.Tensors()), len(maps.Collect(want.Tensors())))
-	for name, x := range want.Tensors() {
-		y := must(got.Tensor(name))
-		require.Equal(t, x.DType(), y.DType())
-		require.Equal(t, x.Shape(), y.Shape())
-		require.True(t, bytes.Equal(must(View[byte](x)), must(View[byte](y))))
+// contents returns the tensors of a file, and their bytes.
+func contents(f *File) map[string]string {
+	all := make(map[string]string)
+	for name, x := range f.Tensors() {
+		all[name] = x.String() + string(must(View[byte](x)))
 	}
+	return all
 }
 
 // TestParseAllocations bounds the allocations of parsing a header, their number
