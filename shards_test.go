@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,39 +153,38 @@ func TestNumberOfShards(t *testing.T) {
 	require.ErrorContains(t, err, "the index names more than 10000 shards")
 }
 
-// TestLocalName has names of shards that stay in the folder of the index, and others.
-func TestLocalName(t *testing.T) {
+// TestNamesOfShards has names that stay in the folder of the index, that WriteShards gives,
+// and that number the shards of a set, and names that do not.
+func TestNamesOfShards(t *testing.T) {
 	long := strings.Repeat("s", 4096)
-	for _, name := range []string{"s", "a/b", "a/b/c.safetensors", "..s", "s..", "...", ".s", "é", " ", "a b", long, long[:4094] + "/s"} {
-		require.True(t, localName(name), "%q", name)
-	}
-	for _, name := range []string{"", ".", "..", "/s", "s/", "a//b", "./s", "a/.", "../s", "a/../s", "a/..", `a\b`, "c:s", "a:b", "s\x00", "s\n", "s\x7f", "s\u0085", "s\xff", long + "s"} {
-		require.False(t, localName(name), "%q", name)
+	for what, c := range map[string]struct {
+		is      func(name string) bool
+		yes, no []string
+	}{
+		"local": {
+			localName,
+			[]string{"s", "a/b", "a/b/c.safetensors", "..s", "s..", "...", ".s", "é", " ", "a b", long, long[:4094] + "/s"},
+			[]string{"", ".", "..", "/s", "s/", "a//b", "./s", "a/.", "../s", "a/../s", "a/..", `a\b`, "c:s", "a:b", "s\x00", "s\n", "s\x7f", "s\u0085", "s\xff", long + "s"},
+		},
+		"own": {ownShard, []string{
+			"model-00001-of-00002.safetensors", "model.1-00001-of-00002.safetensors", "model.12-00002-of-00002.safetensors", "model.123456789-100000-of-100000.safetensors",
+		}, []string{
+			"model.safetensors", "model.x-00001-of-00002.safetensors", "model1-00001-of-00002.safetensors",
+			"model.-1-00001-of-00002.safetensors", "model.-00001-of-00002.safetensors", "amodel-00001-of-00002.safetensors", "x.1-00001-of-00002.safetensors",
+			"model-0001-of-00002.safetensors", "model-00001-of-00002.bin", "model-00001-of-0002.safetensors", "model-00001-00002.safetensors", "model-00001-of-00002",
+		}},
+		"of a set": {func(name string) bool { _, _, _, ok := cutShardName(name); return ok }, nil, []string{
+			"-00001-of-00002.safetensors", "00001-of-00002.safetensors", "x-00001-of-.safetensors", "x--of-00001.safetensors", "x-00001-of-00002.safetensors.index.json",
+			"x-0000a-of-00002.safetensors", "x-00001-of-0000a.safetensors", "-of-00001.safetensors", "", ".safetensors", "x_00001-of-00002.safetensors",
+		}},
+	} {
+		for i, name := range slices.Concat(c.yes, c.no) {
+			require.Equal(t, i < len(c.yes), c.is(name), "%s: %q", what, name)
+		}
 	}
 	if runtime.GOOS == "windows" {
-		require.False(t, localName("NUL"))
-		require.False(t, localName("a/com1"))
+		require.False(t, localName("NUL") || localName("a/com1"))
 	}
-}
-
-// TestOwnShard has names that WriteShards gives to shards, and others.
-func TestOwnShard(t *testing.T) {
-	for _, name := range []string{
-		"model-00001-of-00002.safetensors", "model.1-00001-of-00002.safetensors", "model.12-00002-of-00002.safetensors", "model.123456789-100000-of-100000.safetensors",
-	} {
-		require.True(t, ownShard(name), name)
-	}
-	for _, name := range []string{
-		"model.safetensors", "model.x-00001-of-00002.safetensors", "model1-00001-of-00002.safetensors",
-		"model.-1-00001-of-00002.safetensors", "model.-00001-of-00002.safetensors", "amodel-00001-of-00002.safetensors", "x.1-00001-of-00002.safetensors",
-		"model-0001-of-00002.safetensors", "model-00001-of-00002.bin", "model-00001-of-0002.safetensors", "model-00001-00002.safetensors", "model-00001-of-00002",
-	} {
-		require.False(t, ownShard(name), name)
-	}
-}
-
-// TestCutShardName takes names of shards apart, and leaves others.
-func TestCutShardName(t *testing.T) {
 	for name, want := range map[string][3]string{
 		"model-00001-of-00002.safetensors":              {"model", "00001", "00002"},
 		"a-b-of-c-00001-of-100000.safetensors":          {"a-b-of-c", "00001", "100000"},
@@ -193,13 +193,6 @@ func TestCutShardName(t *testing.T) {
 		stem, number, count, ok := cutShardName(name)
 		require.True(t, ok, name)
 		require.Equal(t, want, [3]string{stem, number, count})
-	}
-	for _, name := range []string{
-		"-00001-of-00002.safetensors", "00001-of-00002.safetensors", "x-00001-of-.safetensors", "x--of-00001.safetensors", "x-00001-of-00002.safetensors.index.json",
-		"x-0000a-of-00002.safetensors", "x-00001-of-0000a.safetensors", "-of-00001.safetensors", "", ".safetensors", "x_00001-of-00002.safetensors",
-	} {
-		_, _, _, ok := cutShardName(name)
-		require.False(t, ok, name)
 	}
 }
 
