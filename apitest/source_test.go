@@ -93,16 +93,6 @@ func TestCountsBeyond63Bits(t *testing.T) {
 	require.Contains(t, string(index.Metadata), fmt.Sprintf(`"total_parameters": %d`, uint64(7)<<61))
 }
 
-// TestFailingReader makes the reader of a header fail after every number of bytes.
-func TestFailingReader(t *testing.T) {
-	x := counting(U32, 8, 8)
-	file := saved(map[string]Tensor{"x": x}, nil)
-	for n := range int64(len(file)) {
-		r := &failingReader{ReaderAt: bytes.NewReader(file), left: n}
-		require.ErrorIs(t, errorOf(NewFile(r, int64(len(file)))), errReader)
-	}
-}
-
 // A rangesReader is a RangeReader that records the ranges it is asked for. Tensors that
 // share it are read at the same time.
 type rangesReader struct {
