@@ -213,7 +213,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	name := writeTemp(t, tensors)
 	data := must(os.ReadFile(name))
 	ways := maps.Clone(openedBy)
-	ways["ranges"] = func(string) *File { return must(NewFile(rangesOf(bytes.NewReader(data)), int64(len(data)))) }
+	ways["ranges"] = func(string) (*File, error) { return NewFile(rangesOf(bytes.NewReader(data)), int64(len(data))) }
 	// closing comes first in a file if it has dtype F64.
 	closing := func(f *File, dtype DType, size int) Tensor {
 		return must(NewTensorFunc(dtype, []int{size * 8 / dtype.Bits()}, func([]byte) error { return f.Close() }))
@@ -255,7 +255,7 @@ func TestClosedMeanwhile(t *testing.T) {
 		}},
 	} {
 		for _, way := range c.ways {
-			f, dir := ways[way](name), t.TempDir()
+			f, dir := must(ways[way](name)), t.TempDir()
 			x := must(f.Tensor("x"))
 			var file bytes.Buffer
 			var err error

@@ -159,7 +159,7 @@ func TestWritersThatEnd(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for _, e := range endings {
 		for way, open := range openedBy {
-			f := open(name)
+			f := must(open(name))
 			for kind, y := range variants(must(f.Tensor("x"))) {
 				for operation, write := range writers {
 					for _, n := range []int{0, 1} {

@@ -81,7 +81,7 @@ var sources = func() map[string]func(*expression, Tensor) Tensor {
 	}
 	for way, open := range openedBy {
 		kinds[way] = func(e *expression, x Tensor) Tensor {
-			f := open(writeTemp(e, map[string]Tensor{"x": x, "other": counting(U32, 3)}))
+			f := must(open(writeTemp(e, map[string]Tensor{"x": x, "other": counting(U32, 3)})))
 			e.Cleanup(func() { f.Close() })
 			e.opened = append(e.opened, f)
 			return must(f.Tensor("x"))

@@ -133,7 +133,7 @@ func TestViewsOutliveClose(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": must(NewTensor(U64, []int{1}, []uint64{1 << 40})), "b": counting(U32, 1)})
 	for _, way := range []string{"Load", "Parse", "Read"} {
 		for range 30 { // small allocations share blocks
-			f := openedBy[way](name)
+			f := must(openedBy[way](name))
 			x := must(f.Tensor("a"))
 			bytes := must(View[byte](x))
 			view, err := View[uint64](x)

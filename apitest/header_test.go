@@ -177,7 +177,7 @@ func TestFileHeader(t *testing.T) {
 	defer file.Close()
 	want := must(ReadHeader(file))
 	for way, open := range openedBy {
-		f := open(name)
+		f := must(open(name))
 		require.Equal(t, want, f.Header(), way)
 		require.Equal(t, len(want.Tensors), f.Len(), way)
 		h := f.Header()

@@ -82,18 +82,19 @@ func checkpointOf(n int) map[string]Tensor {
 }
 
 // openedBy lists the ways to open a file, by the function that opens it.
-var openedBy = map[string]func(name string) *File{
-	"Open":  func(name string) *File { return must(Open(name)) },
-	"Load":  func(name string) *File { return must(Load(name)) },
-	"Parse": func(name string) *File { return must(Parse(must(os.ReadFile(name)))) },
-	"Read": func(name string) *File {
+var openedBy = map[string]func(name string) (*File, error){
+	"Open":   Open,
+	"Load":   Load,
+	"OpenFS": func(name string) (*File, error) { return OpenFS(os.DirFS(filepath.Dir(name)), filepath.Base(name)) },
+	"Parse":  func(name string) (*File, error) { return Parse(must(os.ReadFile(name))) },
+	"Read": func(name string) (*File, error) {
 		file := must(os.Open(name))
 		defer file.Close()
-		return must(Read(file))
+		return Read(file)
 	},
-	"NewFile": func(name string) *File {
+	"NewFile": func(name string) (*File, error) {
 		data := must(os.ReadFile(name))
-		return must(NewFile(bytes.NewReader(data), int64(len(data))))
+		return NewFile(bytes.NewReader(data), int64(len(data)))
 	},
 }
 
@@ -106,12 +107,8 @@ func appended[T Element](x Tensor) []T {
 // tensors.
 func requireCheckpoint(t testing.TB, name string, want map[string]Tensor) {
 	t.Helper()
-	for way, open := range map[string]func(name string) (*File, error){
-		"Open":   Open,
-		"Load":   Load,
-		"OpenFS": func(name string) (*File, error) { return OpenFS(os.DirFS(filepath.Dir(name)), filepath.Base(name)) },
-	} {
-		f, err := open(name)
+	for _, way := range []string{"Open", "Load", "OpenFS"} {
+		f, err := openedBy[way](name)
 		require.NoError(t, err, way)
 		requireTensors(t, want, f)
 		_, err = f.Tensor("absent\n")

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	. "github.com/gosafetensors/safetensors"
@@ -19,38 +20,43 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOpenErrors checks that errors of Open and Load name the file and the
+// TestOpenErrors checks that errors of Open, Load and OpenFS name the file and the
 // package, each once.
 func TestOpenErrors(t *testing.T) {
-	dir := t.TempDir()
-	short := filepath.Join(dir, "short")
-	require.NoError(t, os.WriteFile(short, []byte("1234"), 0o666))
-	truncated := writeTemp(t, map[string]Tensor{"a": counting(U32, 4)})
-	require.NoError(t, os.Truncate(truncated, 72))
-	missing := filepath.Join(dir, "missing")
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("digits", []byte("1234"), 0o666))
+	require.NoError(t, os.WriteFile("first72", saved(map[string]Tensor{"a": counting(U32, 4)}, nil)[:72], 0o666))
+	require.NoError(t, os.Mkdir("folder", 0o777))
+	counted, opened := countOpen(os.DirFS("."))
+	openFS := func(name string) (*File, error) { return OpenFS(counted, name) }
+	onOS, onBoth := []func(string) (*File, error){Open, Load}, []func(string) (*File, error){Open, Load, openFS}
 	for _, c := range []struct {
-		rule, name, want string
-		notExist         bool
+		rule, name string
+		open       []func(string) (*File, error)
+		want       string
+		is         error
 	}{
-		{"a name is not empty", "", "", testplatform.MissesEmptyName},
-		{"the file exists", missing, "", true},
-		{"a file has a header length", short, "file of 4 bytes is shorter than the 8 bytes of the header length (at byte 0)", false},
-		{"a file holds the data of its tensors", truncated, "the data buffer is truncated: the tensors need 16 bytes, the file has 8 (at byte 72)", false},
-		{"a folder holds a .safetensors file", dir, "no .safetensors file in it, only [short]", false},
+		{"a name is not empty", "", onOS, "", map[bool]error{true: fs.ErrNotExist}[testplatform.MissesEmptyName]},
+		{"a valid path", "../a", onBoth[2:], "", fs.ErrInvalid},
+		{"no absolute path", "/a/x.safetensors", onBoth[2:], "", fs.ErrInvalid},
+		{"the file exists", "missing", onBoth, "", fs.ErrNotExist},
+		{"a file has a header length", "digits", onBoth, "file of 4 bytes is shorter than the 8 bytes of the header length (at byte 0)", nil},
+		{"a file holds the data of its tensors", "first72", onBoth, "the data buffer is truncated: the tensors need 16 bytes, the file has 8 (at byte 72)", nil},
+		{"a folder holds a .safetensors file", "folder", onBoth, "no .safetensors file in it, and nothing else", fs.ErrNotExist},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			for _, open := range []func(string) (*File, error){Open, Load} {
+			for _, open := range c.open {
 				_, err := open(c.name)
 				require.ErrorContains(t, err, "safetensors: open "+c.name+": "+c.want)
-				require.Equal(t, 1, strings.Count(strings.ReplaceAll(err.Error(), "model.safetensors", ""), "safetensors: "), err)
+				require.Equal(t, 1, strings.Count(strings.ReplaceAll(err.Error(), ".safetensors", ""), "safetensors: "), err)
 				var path *fs.PathError
 				require.ErrorAs(t, err, &path)
 				require.Equal(t, c.name, path.Path)
 				if c.name != "" {
 					require.Equal(t, 1, strings.Count(err.Error(), c.name), err)
 				}
-				if c.notExist {
-					require.ErrorIs(t, err, fs.ErrNotExist)
+				if c.is != nil {
+					require.ErrorIs(t, err, c.is)
 				}
 			}
 		})
@@ -58,6 +64,10 @@ func TestOpenErrors(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		require.EqualError(t, errorOf(Open("/dev/zero")), "safetensors: open /dev/zero: is a device")
 	}
+	require.Zero(t, opened.Load(), "files are left open")
+	counted, opened = countOpen(fstest.MapFS{"x": {Mode: fs.ModeDevice}})
+	require.EqualError(t, errorOf(openFS("x")), "safetensors: open x: is a device")
+	require.Zero(t, opened.Load(), "files are left open")
 }
 
 // TestCloseWaits checks that Close waits for a WriteTo in progress, while new
@@ -65,10 +75,10 @@ func TestOpenErrors(t *testing.T) {
 func TestCloseWaits(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 4), "b": counting(U32, 4, 4)})
 	for way, open := range openedBy {
-		f := open(name)
+		f := must(open(name))
 		a := must(f.Tensor("a"))
 		t.Run(way, func(t *testing.T) { requireCloseWaits(t, f, a) })
-		f = open(name)
+		f = must(open(name))
 		b := must(f.Tensor("b"))
 		b = must(must(must(b.Transpose()).Reshape(2, 8)).Slice(All(), Span(2, 4)))
 		t.Run(way+" reshaped", func(t *testing.T) { requireCloseWaits(t, f, b) })
@@ -122,7 +132,7 @@ func TestConcurrentUse(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 64, 64), "b": counting(F32, 8)})
 	for way, open := range openedBy {
 		t.Run(way, func(t *testing.T) {
-			f := open(name)
+			f := must(open(name))
 			var all sync.WaitGroup
 			for range 8 {
 				all.Add(1)
@@ -206,7 +216,7 @@ func TestForgottenFileStaysMapped(t *testing.T) {
 func TestClosed(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"x": counting(U32, 8, 8)})
 	for way, open := range openedBy {
-		f, closed := open(name), open(name)
+		f, closed := must(open(name)), must(open(name))
 		x, lost := must(f.Tensor("x")), must(closed.Tensor("x"))
 		column := must(lost.Slice(All(), At(1)))
 		require.NoError(t, closed.Close())

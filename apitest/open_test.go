@@ -91,41 +91,6 @@ func TestOpenFS(t *testing.T) {
 	}
 }
 
-func TestOpenFSRefuses(t *testing.T) {
-	file := saved(map[string]Tensor{"x": counting(U32, 4)}, nil)
-	fsys := fstest.MapFS{
-		"a/x.safetensors":                {Data: file},
-		"link.safetensors":               {Mode: fs.ModeDevice},
-		"b/model.safetensors.index.json": {Data: []byte(`{"weight_map":{"x":"../a/x.safetensors"}}`)},
-		"c/model.safetensors.index.json": {Data: []byte(`{"weight_map":{"x":"missing.safetensors"}}`)},
-	}
-	for _, c := range []struct {
-		rule, name string
-		is         error
-		want       string
-	}{
-		{"a valid path", "../a", fs.ErrInvalid, "open ../a: "},
-		{"no absolute path", "/a/x.safetensors", fs.ErrInvalid, "open /a/x.safetensors: "},
-		{"a file that exists", "missing", fs.ErrNotExist, "open missing: "},
-		{"a regular file", "link.safetensors", nil, "open link.safetensors: is a device"},
-		{"shards next to the index", "b", nil, "is not a local, slash-separated file name"},
-		{"shards that exist", "c", fs.ErrNotExist, `open c/model.safetensors.index.json: shard "missing.safetensors": file does not exist`},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			counted, open := countOpen(fsys)
-			_, err := OpenFS(counted, c.name)
-			require.ErrorContains(t, err, "safetensors: ")
-			require.ErrorContains(t, err, c.want)
-			if c.is != nil {
-				require.ErrorIs(t, err, c.is)
-			}
-			require.Zero(t, open.Load(), "files are left open")
-		})
-	}
-	require.ErrorContains(t, errorOf(OpenFS(nil, "x")), "the fs.FS is nil")
-
-}
-
 // TestZippedSum has a zip entry of a file, or of an index, whose sum does not match.
 func TestZippedSum(t *testing.T) {
 	for maxBytes, name := range map[int64]string{0: "model.safetensors", 64: "model.safetensors.index.json"} {

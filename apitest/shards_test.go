@@ -154,9 +154,11 @@ func TestSnapshot(t *testing.T) {
 // TestBadIndex checks the error of an index that breaks a rule, or whose shards
 // do. It is a FormatError unless a shard cannot be opened.
 func TestBadIndex(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, WriteFile(filepath.Join(dir, "s.safetensors"), checkpointOf(2), nil))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.safetensors"), []byte("version https://git-lfs"), 0o666))
+	const name = "model.safetensors.index.json"
+	t.Chdir(t.TempDir())
+	require.NoError(t, WriteFile("s.safetensors", checkpointOf(2), nil))
+	require.NoError(t, os.WriteFile("broken.safetensors", []byte("version https://git-lfs"), 0o666))
+	counted, opened := countOpen(os.DirFS("."))
 	const shardExists = "a shard exists"
 	for _, c := range []struct{ rule, index, want string }{
 		{"an index is not empty", ``, "expected an object, the index, found the end of the text (at byte 0)"},
@@ -178,10 +180,8 @@ func TestBadIndex(t *testing.T) {
 		{"nesting has at most 127 levels", `{"metadata":` + strings.Repeat("[", 1000), "objects and arrays are nested deeper than 127 levels"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
-			name := filepath.Join(dir, "model.safetensors.index.json")
 			require.NoError(t, os.WriteFile(name, []byte(c.index), 0o666))
-			for _, open := range []func(string) (*File, error){Open, Load} {
-				_, err := open(name)
+			for _, err := range []error{errorOf(Open(name)), errorOf(Load(name)), errorOf(OpenFS(counted, "."))} {
 				require.ErrorContains(t, err, c.want)
 				require.ErrorContains(t, err, name)
 				var broken *FormatError
@@ -193,9 +193,9 @@ func TestBadIndex(t *testing.T) {
 					require.ErrorAs(t, err, &broken)
 				}
 			}
+			require.Zero(t, opened.Load(), "files are left open")
 		})
 	}
-	name := filepath.Join(dir, "model.safetensors.index.json")
 	index := `{"weight_map":{"t00":"absent.safetensors","t01":"broken.safetensors","t02":"s.safetensors"}}`
 	require.NoError(t, os.WriteFile(name, []byte(index), 0o666))
 	_, err := Open(name)

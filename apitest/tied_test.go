@@ -81,7 +81,7 @@ func TestTieNothing(t *testing.T) {
 func TestTieInFiles(t *testing.T) {
 	name := writeTemp(t, map[string]Tensor{"a": counting(U32, 4), "b": counting(U32, 4)})
 	for way, open := range openedBy {
-		f := open(name)
+		f := must(open(name))
 		tensors := maps.Collect(f.Tensors())
 		tensors["tied"] = tensors["b"]
 		kept, noted := Tie(tensors, nil)

@@ -156,7 +156,7 @@ func TestUnaligned(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, append(fileOf(c.header, 0), c.data...), 0o666))
 		for way, open := range openedBy {
 			t.Run(rule+"/"+way, func(t *testing.T) {
-				f := open(name)
+				f := must(open(name))
 				x := must(f.Tensor("f"))
 				require.Equal(t, []float32{1}, appended[float32](x))
 				view, err := View[float32](x)
