@@ -83,27 +83,26 @@ func TestElementTypes(t *testing.T) {
 
 // TestAppendIntegers reads integers as floats where these represent all of them.
 func TestAppendIntegers(t *testing.T) {
-	test := func(dtype DType, data []byte, want []float64) {
-		narrow := make([]float32, len(want))
-		for i, x := range want {
-			narrow[i] = float32(x)
-		}
-		exact := dtype.Bits() <= 16
-		whole := must(NewTensor(dtype, []int{len(want)}, data))
-		requireElements(t, whole, want, false)
-		if exact {
-			requireElements(t, whole, narrow, false)
+	for dtype, c := range map[DType]struct {
+		data []byte
+		want []float64
+	}{
+		I8:  {[]byte{0x80, 0xff, 0x7f}, []float64{-128, -1, 127}},
+		U8:  {[]byte{0, 0x80, 0xff}, []float64{0, 128, 255}},
+		I16: {[]byte{0, 0x80, 0xff, 0xff, 0xff, 0x7f}, []float64{-32768, -1, 32767}},
+		U16: {[]byte{1, 0, 0, 0x80, 0xff, 0xff}, []float64{1, 32768, 65535}},
+		I32: {[]byte{0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, []float64{math.MinInt32, -1, math.MaxInt32}},
+		U32: {[]byte{1, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff}, []float64{1, 1 << 31, math.MaxUint32}},
+	} {
+		x := must(NewTensor(dtype, []int{3}, c.data))
+		requireElements(t, x, c.want, false)
+		if dtype.Bits() <= 16 {
+			requireElements(t, x, []float32{float32(c.want[0]), float32(c.want[1]), float32(c.want[2])}, false)
 		} else {
-			requireRefused[float32](t, whole, "not float32")
+			requireRefused[float32](t, x, "not float32")
 		}
-		require.ErrorIs(t, errorOf(whole.Convert(F32)), errors.ErrUnsupported, "Convert is for floats")
+		require.ErrorIs(t, errorOf(x.Convert(F32)), errors.ErrUnsupported, "Convert is for floats")
 	}
-	test(I8, []byte{0x80, 0xff, 0x7f}, []float64{-128, -1, 127})
-	test(U8, []byte{0, 0x80, 0xff}, []float64{0, 128, 255})
-	test(I16, []byte{0, 0x80, 0xff, 0xff, 0xff, 0x7f}, []float64{-32768, -1, 32767})
-	test(U16, []byte{1, 0, 0, 0x80, 0xff, 0xff}, []float64{1, 32768, 65535})
-	test(I32, []byte{0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, []float64{math.MinInt32, -1, math.MaxInt32})
-	test(U32, []byte{1, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0xff, 0xff, 0xff}, []float64{1, 1 << 31, math.MaxUint32})
 	for _, dtype := range []DType{I64, U64} {
 		requireRefused[float64](t, must(NewTensor(dtype, nil, make([]byte, 8))), "not float64")
 	}

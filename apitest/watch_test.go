@@ -131,12 +131,9 @@ func TestWatchEnds(t *testing.T) {
 func TestWatchEndsSoon(t *testing.T) {
 	x, err := NewTensorAt(U8, []int{1 << 20, 1 << 20}, endlessReader{}) // which nothing could read to the end
 	require.NoError(t, err)
-	for name, do := range map[string]func(x Tensor) error{
-		"WriteTo": func(x Tensor) error { _, err := x.WriteTo(io.Discard); return err },
-		"Write":   func(x Tensor) error { return Write(io.Discard, map[string]Tensor{"x": x}, nil) },
-	} {
+	for name, write := range writers {
 		var n atomic.Int64
-		err := do(watched(x, func(m int) error {
+		err := write(io.Discard, watched(x, func(m int) error {
 			if n.Add(int64(m)) > 100<<20 {
 				return context.Canceled
 			}
