@@ -73,12 +73,6 @@ func requireSoon(t *testing.T, f func()) {
 	}
 }
 
-// requireCloses checks that nothing still uses a file.
-func requireCloses(t *testing.T, f *File) {
-	t.Helper()
-	requireSoon(t, func() { f.Close() })
-}
-
 // endingFile returns a file that has a header, and ends when its data is read.
 func endingFile(head []byte, end func()) readerAtFunc {
 	return func(b []byte, off int64) (int, error) {
@@ -146,7 +140,7 @@ func TestReadersThatEnd(t *testing.T) {
 			}
 		}
 		for _, f := range []*File{read, ranges, several} {
-			requireCloses(t, f)
+			requireSoon(t, func() { f.Close() }) // nothing still uses it
 		}
 	}
 	requireGoroutines(t, before)
@@ -179,7 +173,7 @@ func TestWritersThatEnd(t *testing.T) {
 					}
 				}
 			}
-			requireCloses(t, f)
+			requireSoon(t, func() { f.Close() }) // nothing still uses it
 		}
 	}
 	requireGoroutines(t, before)

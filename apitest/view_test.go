@@ -108,7 +108,7 @@ func TestAppendIntegers(t *testing.T) {
 	}
 }
 
-// TestRead reads tensors by name, with and without a check of the shape.
+// TestElements reads tensors by name, with and without a check of the shape.
 func TestElements(t *testing.T) {
 	x := must(NewTensor(BF16, []int{2, 3}, []float32{1, 2, 3, 4, 5, 6}))
 	scalar := must(NewTensor(I8, nil, []int8{7}))
@@ -131,12 +131,6 @@ func TestElements(t *testing.T) {
 	_, err := Elements[float32](closed, "x")
 	require.ErrorIs(t, err, fs.ErrClosed)
 	require.ErrorContains(t, err, `tensor "x"`)
-
-	one := must(FileOf(map[string]Tensor{"x": x}, nil, nil))
-	require.Equal(t, "1 tensor, 12 bytes", one.String())
-	both, err := Join(one, f)
-	require.ErrorContains(t, err, "duplicate")
-	require.Nil(t, both)
 }
 
 // TestUnaligned opens files with floats at odd places, of an offset or of a header that is not
