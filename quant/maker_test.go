@@ -3,7 +3,6 @@ package quant_test
 import (
 	"encoding/binary"
 	"encoding/json"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -158,16 +157,18 @@ func (m maker) grid(name string, d safetensors.DType, shape ...int) grid {
 	if len(shape) > 0 {
 		width = shape[len(shape)-1]
 	}
-	number := map[safetensors.DType]func(b byte) float32{
-		safetensors.F8_E4M3: slowE4M3, safetensors.F8_E5M2: slowE5M2, safetensors.F8_E8M0: slowE8M0, safetensors.U8: slowE8M0,
-		safetensors.I8: func(b byte) float32 { return float32(int8(b)) },
-	}[d]
-	if number == nil {
-		v := m.floats(name, d, shape...)
-		return func(line, position int) float32 { return v[line*width+position] }
+	var v []float32
+	if d.Bits() > 8 {
+		v = m.floats(name, d, shape...)
+	} else {
+		m.random(name, d, shape...)
+		x := m.tensors[name]
+		if d == safetensors.U8 {
+			x = must(x.Bitcast(safetensors.F8_E8M0))
+		}
+		v = must(safetensors.Append[float32](nil, x))
 	}
-	b := m.random(name, d, shape...)
-	return func(line, position int) float32 { return number(b[line*width+position]) }
+	return func(line, position int) float32 { return v[line*width+position] }
 }
 
 // codes puts codes of a few bits along lines of elements of some dtype.
@@ -179,12 +180,12 @@ func (m maker) codes(name string, d safetensors.DType, bits int, number func(cod
 	}
 }
 
-// fp8or4 puts values of F8_E4M3, or of E2M1 in another dtype.
-func (m maker) fp8or4(name string, d safetensors.DType, width int, lines ...int) grid {
-	if d == safetensors.F8_E4M3 {
+// values puts values of 8 bits, or of E2M1 in another dtype.
+func (m maker) values(name string, d safetensors.DType, bits, width int, lines ...int) grid {
+	if bits == 8 {
 		return m.grid(name, d, append(lines, width)...)
 	}
-	return m.codes(name, d, 4, slowE2M1, width, lines...)
+	return m.codes(name, d, 4, e2m1, width, lines...)
 }
 
 // down puts codes down the columns of words of 32 bits.
@@ -230,40 +231,12 @@ func down(b []byte, line, column, width, bits int) int {
 	return v
 }
 
-// slow returns the number of a code with a sign, an exponent and some bits of mantissa.
-func slow(code, exponentBits, mantissaBits, bias int) float32 {
-	sign := 1 - 2*float64(code>>(exponentBits+mantissaBits))
-	exponent, mantissa := code>>mantissaBits&(1<<exponentBits-1), float64(code&(1<<mantissaBits-1))/float64(int(1)<<mantissaBits)
-	if exponent == 0 {
-		return float32(math.Copysign(mantissa*math.Pow(2, float64(1-bias)), sign))
+func e2m1(code int) float32 {
+	magnitude := []float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}[code&7]
+	if code >= 8 {
+		return -magnitude
 	}
-	return float32(sign * (1 + mantissa) * math.Pow(2, float64(exponent-bias)))
-}
-
-func slowE2M1(code int) float32 { return slow(code, 2, 1, 1) }
-
-func slowE4M3(b byte) float32 {
-	if b&127 == 127 {
-		return float32(math.NaN())
-	}
-	return slow(int(b), 4, 3, 7)
-}
-
-func slowE5M2(b byte) float32 {
-	switch {
-	case b&127 == 0x7c:
-		return float32(math.Inf(1 - int(b>>7)*2))
-	case b&127 > 0x7c:
-		return float32(math.NaN())
-	}
-	return slow(int(b), 5, 2, 15)
-}
-
-func slowE8M0(b byte) float32 {
-	if b == 255 {
-		return float32(math.NaN())
-	}
-	return float32(math.Pow(2, float64(b)-127))
+	return magnitude
 }
 
 func text(v any) string {

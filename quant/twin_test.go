@@ -36,6 +36,7 @@ type twinMaker struct {
 	all   []twin
 	times int // what one size of each is multiplied by
 	large int // the size that is, by its number
+	block []int
 }
 
 func (t *twinMaker) add(title string, make func(m maker, w *twin)) {
@@ -58,6 +59,7 @@ func twins(seed uint64) []twin { return twinsOf(seed, 1) }
 // twinsOf returns tensors of which one size is times as large.
 func twinsOf(seed uint64, times int) []twin {
 	t := &twinMaker{Rand: rand.New(rand.NewPCG(seed, 1)), times: times}
+	t.block = []int{1 + t.IntN(20), 1 + t.IntN(20)}
 	t.floats()
 	t.integers()
 	t.words()
@@ -67,64 +69,80 @@ func twinsOf(seed uint64, times int) []twin {
 }
 
 // granularity returns the shape of scales, and how many rows and columns each is for.
-func granularity(strategy string, o, i int) (shape []int, height, length int) {
+func (t *twinMaker) granularity(strategy string, o, i int) (shape []int, height, length int) {
 	switch strategy {
-	case "channel", "fbgemm":
+	case "channel":
 		return []int{o, 1}, 1, i
 	case "block":
-		return []int{cdiv(o, 7), cdiv(i, 9)}, 7, 9
+		return []int{cdiv(o, t.block[0]), cdiv(i, t.block[1])}, t.block[0], t.block[1]
+	case "block of 128":
+		return []int{cdiv(o, 128), cdiv(i, 128)}, 128, 128
+	case "group":
+		return []int{o, i / 32}, 1, 32
 	case "tensor":
 		return []int{1}, o, i
 	}
 	return nil, o, i
 }
 
-func (t *twinMaker) floats() {
-	for _, d := range []safetensors.DType{safetensors.F32, safetensors.F8_E8M0, safetensors.U8} {
-		t.add(fmt.Sprint("FP8 block ", d), func(m maker, w *twin) {
-			o, i, h, l := t.size(70), t.size(70), t.size(20), t.size(20)
-			w.config = method("fp8", object{"weight_block_size": []int{h, l}})
-			q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.weight_scale_inv", d, cdiv(o, h), cdiv(i, l))
-			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/h, c/l) })
-		})
+// A product is a layout of values, of 8 bits or of E2M1, times scales. The scale of its inputs
+// is left out.
+type product struct {
+	title, config, strategy string
+	values                  string
+	dtype                   safetensors.DType
+	bits                    int
+	scales                  string
+	power                   safetensors.DType
+	inputs                  string
+}
+
+func (p product) make(t *twinMaker, m maker, w *twin) {
+	o, i := t.size(70), t.size(70)
+	if p.strategy == "group" {
+		i *= 32
 	}
-	t.add("FP8 whole", func(m maker, w *twin) {
-		o, i := t.size(300), t.size(300)
-		w.config = method("fp8", object{"weight_block_size": nil})
-		m.floats("a.activation_scale", safetensors.BF16)
-		q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.weight_scale_inv", safetensors.BF16)
-		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(0, 0) })
-	})
-	t.add("DeepSeek V4", func(m maker, w *twin) {
-		o, i := t.size(300), t.size(300)
-		w.config = method("fp8", object{"weight_block_size": []int{128, 128}})
-		q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.scale", safetensors.F8_E8M0, cdiv(o, 128), cdiv(i, 128))
-		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/128, c/128) })
-	})
-	for _, c := range []struct {
-		title, config, values string
-		dtype                 safetensors.DType
-		scales                string
-		power                 safetensors.DType
-	}{
-		{"DeepSeek V4 expert", method("fp8", object{}), "a.weight", safetensors.I8, "a.scale", safetensors.F8_E8M0},
-		{"MXFP4", compressedConfig("mxfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}),
-			"a.weight_packed", safetensors.U8, "a.weight_scale", safetensors.U8},
-		{"MXFP8", compressedConfig("mxfp8-quantized", object{"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32}),
-			"a.weight", safetensors.F8_E4M3, "a.weight_scale", safetensors.U8},
+	if p.inputs != "" {
+		m.floats("a."+p.inputs, safetensors.F32)
+	}
+	shape, h, l := t.granularity(p.strategy, o, i)
+	q, s := m.values("a."+p.values, p.dtype, p.bits, i, o), m.grid("a."+p.scales, p.power, shape...)
+	w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/h, c/l) })
+}
+
+func (t *twinMaker) floats() {
+	deepSeek := func(block any) string { return method("fp8", object{"weight_block_size": block}) }
+	llm := func(format string, bits int, kind, strategy string) string {
+		return compressedConfig(format, object{"num_bits": bits, "type": kind, "strategy": strategy, "block_structure": t.block, "group_size": 32})
+	}
+	const f32, bf16, u8, i8, e4m3, e8m0 = safetensors.F32, safetensors.BF16, safetensors.U8, safetensors.I8, safetensors.F8_E4M3, safetensors.F8_E8M0
+	fbgemm := method("fbgemm_fp8", object{"activation_scale_ub": 1200.0})
+	for _, p := range []product{
+		{"FP8 block F32", deepSeek(t.block), "block", "weight", e4m3, 8, "weight_scale_inv", f32, ""},
+		{"FP8 block E8M0", deepSeek(t.block), "block", "weight", e4m3, 8, "weight_scale_inv", e8m0, ""},
+		{"FP8 block U8", deepSeek(t.block), "block", "weight", e4m3, 8, "weight_scale_inv", u8, ""},
+		{"FP8 whole", deepSeek(nil), "scalar", "weight", e4m3, 8, "weight_scale_inv", bf16, "activation_scale"},
+		{"DeepSeek V4", deepSeek([]int{128, 128}), "block of 128", "weight", e4m3, 8, "scale", e8m0, ""},
+		{"DeepSeek V4 expert", method("fp8", object{}), "group", "weight", i8, 4, "scale", e8m0, ""},
+		{"MXFP4", llm("mxfp4-pack-quantized", 4, "float", "group"), "group", "weight_packed", u8, 4, "weight_scale", u8, ""},
+		{"MXFP8", llm("mxfp8-quantized", 8, "float", "group"), "group", "weight", e4m3, 8, "weight_scale", u8, ""},
+		{"FP8 channel", llm("float-quantized", 8, "float", "channel"), "channel", "weight", e4m3, 8, "weight_scale", bf16, "input_scale"},
+		{"FP8 tensor", llm("float-quantized", 8, "float", "tensor"), "tensor", "weight", e4m3, 8, "weight_scale", bf16, "input_scale"},
+		{"FP8 block", llm("float-quantized", 8, "float", "block"), "block", "weight", e4m3, 8, "weight_scale", bf16, "input_scale"},
+		{"FP8 scalar", method("fp8", object{"activation_scheme": "static"}), "scalar", "weight", e4m3, 8, "weight_scale", bf16, "input_scale"},
+		{"FP8 fbgemm", fbgemm, "channel", "weight", e4m3, 8, "weight_scale", bf16, "input_scale_ub"},
+		{"INT8", llm("int-quantized", 8, "int", "channel"), "channel", "weight", i8, 8, "weight_scale", bf16, ""},
 	} {
-		t.add(c.title, func(m maker, w *twin) {
-			o, i := t.size(30), 32*t.size(4)
-			w.config = c.config
-			q, s := m.fp8or4(c.values, c.dtype, i, o), m.grid(c.scales, c.power, o, i/32)
-			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r, c/32) })
+		t.add(p.title, func(m maker, w *twin) {
+			w.config = p.config
+			p.make(t, m, w)
 		})
 	}
 	for _, kind := range []string{"blocks", "whole", "halves", "mxfp8", "fp4"} {
 		t.add("FP8 experts "+kind, func(m maker, w *twin) {
 			e, o, i, h, l := 1+t.IntN(3), 2*t.size(20), 32*t.size(3), t.size(20), t.size(20)
 			w.name = "a.gate_up_proj"
-			d := safetensors.F8_E4M3
+			d, bits := safetensors.F8_E4M3, 8
 			switch kind {
 			case "blocks":
 				w.config = method("fp8", object{"weight_block_size": []int{h, l}})
@@ -137,69 +155,46 @@ func (t *twinMaker) floats() {
 			case "mxfp8":
 				w.config, h, l = method("mxfp8", object{}), 1, 32
 			case "fp4":
-				w.config, h, l, d = method("fp8", object{"expert_dtype": "fp4"}), 1, 32, safetensors.I8
+				w.config, h, l, d, bits = method("fp8", object{"expert_dtype": "fp4"}), 1, 32, safetensors.I8, 4
 			}
-			q, s := m.fp8or4(w.name, d, i, e, o), m.grid(w.name+"_scale_inv", safetensors.U8, e, cdiv(o, h), cdiv(i, l))
+			q, s := m.values(w.name, d, bits, i, e, o), m.grid(w.name+"_scale_inv", safetensors.U8, e, cdiv(o, h), cdiv(i, l))
 			w.shape = []int{e, o, i}
 			w.at = func(x []int) float32 { return q(x[0]*o+x[1], x[2]) * s(x[0]*cdiv(o, h)+x[1]/h, x[2]/l) }
-		})
-	}
-	for _, strategy := range []string{"channel", "tensor", "block", "scalar", "fbgemm"} {
-		t.add("FP8 "+strategy, func(m maker, w *twin) {
-			o, i := t.size(50), t.size(50)
-			w.config = compressedConfig("float-quantized", object{"num_bits": 8, "type": "float", "strategy": strategy, "block_structure": []int{7, 9}})
-			switch strategy {
-			case "scalar":
-				w.config = method("fp8", object{"activation_scheme": "static"})
-			case "fbgemm":
-				w.config = method("fbgemm_fp8", object{"activation_scale_ub": 1200.0})
-				m.floats("a.input_scale_ub", safetensors.F32, 1)
-			}
-			m.floats("a.input_scale", safetensors.BF16, 1)
-			shape, h, l := granularity(strategy, o, i)
-			q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.weight_scale", safetensors.BF16, shape...)
-			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/h, c/l) })
 		})
 	}
 	t.add("NVFP4", func(m maker, w *twin) {
 		o, i := t.size(20), 16*t.size(6)
 		w.config = compressedConfig("nvfp4-pack-quantized", object{"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})
-		q, s, g := m.codes("a.weight_packed", safetensors.U8, 4, slowE2M1, i, o), m.grid("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.grid("a.weight_global_scale", safetensors.F32, 1)
+		q, s, g := m.codes("a.weight_packed", safetensors.U8, 4, e2m1, i, o), m.grid("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.grid("a.weight_global_scale", safetensors.F32, 1)
 		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * float32(s(r, c/16)/g(0, 0)) })
 	})
 	t.add("NVFP4 of ModelOpt", func(m maker, w *twin) {
 		o, i := t.size(20), 16*t.size(6)
 		w.config = text(object{"quantization": object{"quant_algo": "NVFP4", "group_size": 16}})
-		q, s, g := m.codes("a.weight", safetensors.U8, 4, slowE2M1, i, o), m.grid("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.grid("a.weight_scale_2", safetensors.F32)
+		q, s, g := m.codes("a.weight", safetensors.U8, 4, e2m1, i, o), m.grid("a.weight_scale", safetensors.F8_E4M3, o, i/16), m.grid("a.weight_scale_2", safetensors.F32)
 		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * float32(s(r, c/16)*g(0, 0)) })
 	})
 	t.add("gpt-oss", func(m maker, w *twin) {
 		e, rows, i := t.size(3), t.size(40), 32*t.size(4)
 		w.config, w.name = method("mxfp4", object{}), "a.gate_up_proj"
-		q, s := m.random(w.name+"_blocks", safetensors.U8, e, rows, i/32, 16), m.grid(w.name+"_scales", safetensors.U8, e, rows, i/32)
+		q, s := m.codes(w.name+"_blocks", safetensors.U8, 4, e2m1, 32, e, rows, i/32), m.grid(w.name+"_scales", safetensors.U8, e, rows, i/32)
 		w.shape = []int{e, i, rows}
 		w.at = func(x []int) float32 {
 			line := x[0]*rows + x[2]
-			return slowE2M1(code(q, 4*(line*i+x[1]), 4)) * s(line, x[1]/32)
+			return q(line*i/32+x[1]/32, x[1]%32) * s(line, x[1]/32)
 		}
 	})
 }
 
 func (t *twinMaker) integers() {
-	t.add("INT8", func(m maker, w *twin) {
-		o, i := t.size(50), t.size(50)
-		w.config = compressedConfig("int-quantized", object{"num_bits": 8, "type": "int", "strategy": "channel"})
-		q, s := m.grid("a.weight", safetensors.I8, o, i), m.grid("a.weight_scale", safetensors.BF16, o, 1)
-		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r, 0) })
-	})
 	for _, c := range []struct {
 		strategy string
 		words    bool
 	}{{"channel", false}, {"tensor", false}, {"tensor", true}, {"block", false}, {"block", true}} {
 		t.add(fmt.Sprint("asymmetric by ", c.strategy, c.words), func(m maker, w *twin) {
 			o, i := t.size(50), 4*t.size(12)
-			weights := object{"num_bits": 8, "type": "int", "strategy": c.strategy, "block_structure": []int{7, 9}, "symmetric": false}
-			shape, h, l := granularity(c.strategy, o, i)
+			weights := object{"num_bits": 8, "type": "int", "strategy": c.strategy, "block_structure": t.block, "symmetric": false}
+			shape, h, l := t.granularity(c.strategy, o, i)
 			var q grid
 			if c.words {
 				w.config = compressedConfig("pack-quantized", weights)
@@ -213,36 +208,33 @@ func (t *twinMaker) integers() {
 			w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r/h, c/l)) * s(r/h, c/l) })
 		})
 	}
-	for bits := 1; bits <= 8; bits++ {
+	for number := range 8 + 2 { // of bits, and those of 4 bits in an order of their own
 		for _, asymmetric := range []bool{false, true} {
-			t.add(fmt.Sprintf("packed %d asymmetric %v", bits, asymmetric), func(m maker, w *twin) {
-				group := t.size(40)
-				o, i := t.size(70), group*t.size(5)
-				w.config = compressedConfig("pack-quantized", object{"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": !asymmetric})
-				q, s := m.codes("a.weight_packed", safetensors.I32, bits, offset(bits), i, o), m.grid("a.weight_scale", safetensors.F16, o, i/group)
+			bits, order := number+1, ""
+			if number >= 8 {
+				bits, order = 4, []string{"used", "unused"}[number-8]
+			}
+			t.add(fmt.Sprintf("packed %d %s asymmetric %v", bits, order, asymmetric), func(m maker, w *twin) {
+				size := t.size(40)
+				o, i := t.size(70), size*t.size(5)
+				weights := object{"num_bits": bits, "type": "int", "strategy": "group", "group_size": size, "symmetric": !asymmetric}
+				q, s := m.codes("a.weight_packed", safetensors.I32, bits, offset(bits), i, o), m.grid("a.weight_scale", safetensors.F16, o, i/size)
 				m.dimensions("a.weight_shape", o, i)
-				z := func(int, int) float32 { return 0 }
+				z, group := grid(func(int, int) float32 { return 0 }), func(c int) int { return c / size }
 				if asymmetric {
-					z = m.down("a.weight_zero_point", bits, offset(bits), o, i/group)
+					z = m.down("a.weight_zero_point", bits, offset(bits), o, i/size)
 				}
-				w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r, c/group)) * s(r, c/group) })
+				switch order {
+				case "used":
+					weights["actorder"], group = "group", m.index("a.weight_g_idx", i, i/size)
+				case "unused":
+					weights["actorder"] = "group"
+					numbers("a.weight_g_idx", slices.Repeat([]int32{-1}, i)...)(w.tensors)
+				}
+				w.config = compressedConfig("pack-quantized", weights)
+				w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r, group(c))) * s(r, group(c)) })
 			})
 		}
-	}
-	for _, used := range []bool{false, true} {
-		t.add(fmt.Sprint("packed order ", used), func(m maker, w *twin) {
-			o, i := t.size(20), 8*t.size(6)
-			w.config = compressedConfig("pack-quantized", object{"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "actorder": "group", "symmetric": !used})
-			q, s := m.codes("a.weight_packed", safetensors.I32, 4, offset(4), i, o), m.grid("a.weight_scale", safetensors.BF16, o, i/8)
-			m.dimensions("a.weight_shape", o, i)
-			z, group := grid(func(int, int) float32 { return 0 }), func(c int) int { return c / 8 }
-			if used {
-				z, group = m.down("a.weight_zero_point", 4, offset(4), o, i/8), m.index("a.weight_g_idx", i, i/8)
-			} else {
-				numbers("a.weight_g_idx", slices.Repeat([]int32{-1}, i)...)(w.tensors)
-			}
-			w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r, group(c))) * s(r, group(c)) })
-		})
 	}
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
 		t.add(fmt.Sprint("MLX ", bits), func(m maker, w *twin) {
@@ -258,15 +250,20 @@ func (t *twinMaker) integers() {
 // words adds the layouts of GPTQ and AWQ, whose lines are columns.
 func (t *twinMaker) words() {
 	for _, bits := range []int{2, 3, 4, 8} {
-		for _, version := range []string{"gptq", "gptq_v2", "auto_round:auto_gptq", "auto_round"} {
+		for _, version := range []string{"gptq", "gptq_v2", "auto_round:auto_gptq", "auto_round", "dynamic gptq"} {
 			t.add(fmt.Sprint("GPTQ ", bits, version), func(m maker, w *twin) {
 				group := t.size(60)
 				o, i := 32*t.size(3), 32*t.size(4)
 				groups, indexed := cdiv(i, group), bits == 3 || bits == 4
-				config := object{"bits": bits, "group_size": group, "checkpoint_format": version, "desc_act": indexed}
-				w.config = method("gptq", config)
-				if strings.HasPrefix(version, "auto_round") {
-					w.config = method("auto-round", object{"bits": 5, "group_size": 7, "desc_act": indexed, "packing_format": version, "extra_config": object{"a": object{"bits": bits, "group_size": group}}})
+				own := object{"bits": bits, "group_size": group}
+				switch version {
+				case "gptq", "gptq_v2":
+					w.config = method("gptq", object{"bits": bits, "group_size": group, "checkpoint_format": version, "desc_act": indexed})
+				case "dynamic gptq":
+					w.config = fmt.Sprintf(`{"quantization_config":{"quant_method":"gptq","bits":5,"group_size":-1,"desc_act":%v,
+						"dynamic":{"-:b":{},"+:^a$":%s,"a":{"bits":2}}}}`, indexed, text(own))
+				default:
+					w.config = method("auto-round", object{"bits": 5, "group_size": 7, "desc_act": indexed, "packing_format": version, "extra_config": object{"a": own}})
 				}
 				zero := unsigned
 				if strings.HasSuffix(version, "gptq") {
@@ -281,13 +278,6 @@ func (t *twinMaker) words() {
 			})
 		}
 	}
-	t.add("GPTQ dynamic", func(m maker, w *twin) {
-		o, i := 32*t.size(3), 32*t.size(4)
-		w.config = `{"quantization_config":{"quant_method":"gptq","bits":3,"group_size":-1,"dynamic":{"-:b":{},"+:^a$":{"bits":8,"group_size":32},"a":{"bits":2}}}}`
-		zero := func(code int) float32 { return float32(byte(code + 1)) }
-		q, z, s := m.down("a.qweight", 8, unsigned, i, o), m.codes("a.qzeros", safetensors.I32, 8, zero, o, i/32), m.grid("a.scales", safetensors.F16, i/32, o)
-		w.matrix(o, i, func(r, c int) float32 { return (q(c, r) - z(c/32, r)) * s(c/32, r) })
-	})
 	for _, title := range []string{"AWQ", "AutoRound"} {
 		t.add(title, func(m maker, w *twin) {
 			group := t.size(30)
@@ -304,52 +294,44 @@ func (t *twinMaker) words() {
 }
 
 func (t *twinMaker) comfy() {
-	add := func(title, format string, make func(m maker, w *twin, o, i int)) {
+	add := func(title, format string, make func(m maker, w *twin)) {
 		t.add("ComfyUI "+title, func(m maker, w *twin) {
 			w.config = "{}"
 			if format != "" {
 				marker := text(object{"format": format, "full_precision_matrix_mult": true, "convrot": false})
 				m.put("a.comfy_quant", safetensors.U8, []byte(marker), len(marker))
 			}
-			make(m, w, t.size(150), 64*t.size(5))
+			make(m, w)
 		})
 	}
-	for _, c := range []struct {
-		title, format, scale string
-		dtype                safetensors.DType
-		strategy             string
-		inputs               string
-	}{
-		{"FP8", "float8_e4m3fn", "a.weight_scale", safetensors.F8_E4M3, "scalar", "a.input_scale"},
-		{"E5M2", "float8_e5m2", "a.weight_scale", safetensors.F8_E5M2, "scalar", "a.input_scale"},
-		{"INT8", "int8_tensorwise", "a.weight_scale", safetensors.I8, "scalar", "a.input_scale"},
-		{"INT8 rows", "int8_tensorwise", "a.weight_scale", safetensors.I8, "channel", "a.input_scale"},
-		{"without markers", "", "a.scale_weight", safetensors.F8_E4M3, "scalar", "a.scale_input"},
+	for _, p := range []product{ // of the format that config is
+		{"FP8", "float8_e4m3fn", "scalar", "weight", safetensors.F8_E4M3, 8, "weight_scale", safetensors.F32, "input_scale"},
+		{"E5M2", "float8_e5m2", "scalar", "weight", safetensors.F8_E5M2, 8, "weight_scale", safetensors.F32, "input_scale"},
+		{"INT8", "int8_tensorwise", "scalar", "weight", safetensors.I8, 8, "weight_scale", safetensors.F32, "input_scale"},
+		{"INT8 rows", "int8_tensorwise", "channel", "weight", safetensors.I8, 8, "weight_scale", safetensors.F32, "input_scale"},
+		{"without markers", "", "scalar", "weight", safetensors.F8_E4M3, 8, "scale_weight", safetensors.F32, "scale_input"},
 	} {
-		add(c.title, c.format, func(m maker, w *twin, o, i int) {
-			m.floats(c.inputs, safetensors.F32)
-			if c.format == "" {
+		add(p.title, p.config, func(m maker, w *twin) {
+			if p.config == "" {
 				m.put("scaled_fp8", safetensors.F8_E4M3, nil, 0)
 			}
-			shape, h, l := granularity(c.strategy, o, i)
-			q, s := m.grid("a.weight", c.dtype, o, i), m.grid(c.scale, safetensors.F32, shape...)
-			w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(r/h, c/l) })
+			p.make(t, m, w)
 		})
 	}
 	// blocked is where a scale of some columns is in the order of cuBLAS.
 	blocked := func(r, c, columns int) int {
 		return (r/128*cdiv(columns, 4)+c/4)*512 + r%32*16 + r%128/32*4 + c%4
 	}
-	add("NVFP4", "nvfp4", func(m maker, w *twin, o, i int) {
-		q, g := m.codes("a.weight", safetensors.U8, 4, slowE2M1, i, o), m.grid("a.weight_scale_2", safetensors.F32)
-		s := m.random("a.weight_scale", safetensors.F8_E4M3, cdiv(o, 128)*128, cdiv(i/16, 4)*4)
-		w.matrix(o, i, func(r, c int) float32 {
-			return q(r, c^1) * float32(slowE4M3(s[blocked(r, c/16, i/16)])*g(0, 0))
-		})
+	add("NVFP4", "nvfp4", func(m maker, w *twin) {
+		o, i := t.size(150), 64*t.size(5)
+		q, g := m.codes("a.weight", safetensors.U8, 4, e2m1, i, o), m.grid("a.weight_scale_2", safetensors.F32)
+		s := m.grid("a.weight_scale", safetensors.F8_E4M3, cdiv(o, 128)*128, cdiv(i/16, 4)*4)
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c^1) * float32(s(0, blocked(r, c/16, i/16))*g(0, 0)) })
 	})
-	add("MXFP8", "mxfp8", func(m maker, w *twin, o, i int) {
-		q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.random("a.weight_scale", safetensors.U8, cdiv(o, 128)*128, cdiv(i/32, 4)*4)
-		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * slowE8M0(s[blocked(r, c/32, i/32)]) })
+	add("MXFP8", "mxfp8", func(m maker, w *twin) {
+		o, i := t.size(150), 64*t.size(5)
+		q, s := m.grid("a.weight", safetensors.F8_E4M3, o, i), m.grid("a.weight_scale", safetensors.U8, cdiv(o, 128)*128, cdiv(i/32, 4)*4)
+		w.matrix(o, i, func(r, c int) float32 { return q(r, c) * s(0, blocked(r, c/32, i/32)) })
 	})
 }
 
