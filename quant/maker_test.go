@@ -191,7 +191,14 @@ func (m maker) values(name string, d safetensors.DType, bits, width int, lines .
 // down puts codes down the columns of words of 32 bits.
 func (m maker) down(name string, bits int, number func(code int) float32, lines, width int) grid {
 	b := m.random(name, safetensors.I32, cdiv(lines*bits, 32), width)
-	return func(line, position int) float32 { return number(down(b, line, position, width, bits)) }
+	return func(line, column int) float32 {
+		c := 0
+		for k := range bits {
+			bit := line*bits + k
+			c |= code(b, 32*(bit/32*width+column)+bit%32, 1) << k
+		}
+		return number(c)
+	}
 }
 
 // index puts the group of each of n columns.
@@ -217,16 +224,6 @@ func code(b []byte, first, bits int) int {
 	v := 0
 	for k := range bits {
 		v |= int(b[(first+k)/8]>>((first+k)%8)&1) << k
-	}
-	return v
-}
-
-// down returns the code of a line of words of 32 bits, width to a row.
-func down(b []byte, line, column, width, bits int) int {
-	v := 0
-	for k := range bits {
-		bit := line*bits + k
-		v |= int(binary.LittleEndian.Uint32(b[4*(bit/32*width+column):])>>(bit%32)&1) << k
 	}
 	return v
 }

@@ -267,9 +267,8 @@ func TestTruncated(t *testing.T) {
 		for name, x := range w.tensors {
 			raw := elements[byte](t, x)
 			for n := 0; n < len(raw); n += 1 + len(raw)/20 {
-				cut := must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(raw[:n])))
 				tensors := maps.Clone(w.tensors)
-				tensors[name] = cut
+				tensors[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), bytes.NewReader(raw[:n])))
 				plain, err := quant.Dequantize(tensors, []byte(w.config))
 				var got []float32
 				if err == nil {
@@ -293,9 +292,7 @@ func (endless) ReadAt(p []byte, off int64) (int, error) { return 0, errors.New("
 // TestNoAllocationFromShapes opens tensors of many TiB that nobody has.
 func TestNoAllocationFromShapes(t *testing.T) {
 	for _, shape := range [][]int{{1 << 20, 1 << 24}, {1 << 24, 1 << 20}} {
-		m := map[string]safetensors.Tensor{}
-		m["a.weight"], _ = safetensors.NewTensorAt(safetensors.F8_E4M3, shape, endless{})
-		m["a.weight_scale_inv"], _ = safetensors.NewTensorAt(safetensors.F32, []int{shape[0] / 128, shape[1] / 128}, endless{})
+		m := zerosOf(endless{}, "weight", safetensors.F8_E4M3, shape, "weight_scale_inv", safetensors.F32, []int{shape[0] / 128, shape[1] / 128})
 		var plain map[string]safetensors.Tensor
 		require.Less(t, testplatform.Allocated(func() { plain = dequantized(t, m, "{}") }), uint64(1<<20))
 		part := must(plain["a.weight"].Slice(safetensors.Span(1<<19, 1<<19+3), safetensors.Span(1<<19, 1<<19+5)))
@@ -309,12 +306,8 @@ func TestHugeResult(t *testing.T) {
 		t.Skip("shapes are smaller")
 	}
 	n := 1 << 30
-	m := map[string]safetensors.Tensor{}
-	var err error
-	m["a.weight"] = must(safetensors.NewTensorAt(safetensors.F8_E4M3, []int{n, n}, endless{}))
-	m["a.weight_scale_inv"] = must(safetensors.NewTensorAt(safetensors.F32, []int{n / 128, n / 128}, endless{}))
-	_, err = quant.Dequantize(m, nil)
-	require.ErrorContains(t, err, `tensor "a.weight": FP8 in blocks: `)
+	m := zerosOf(zeros{}, "weight", safetensors.F8_E4M3, []int{n, n}, "weight_scale_inv", safetensors.F32, []int{n / 128, n / 128})
+	dequantizes(t, m, "", `tensor "a.weight": FP8 in blocks: `)
 }
 
 func FuzzDequantize(f *testing.F) {
@@ -346,11 +339,7 @@ func FuzzDequantize(f *testing.F) {
 					continue
 				}
 				if len(p.Shape()) == 2 && p.Shape()[1] > 1 && p.DType().Bits() >= 8 {
-					column := elements[byte](t, p, safetensors.All(), safetensors.Span(1, 2))
-					size := p.DType().Bits() / 8
-					for row := range p.Shape()[0] {
-						require.Equal(t, whole[(row*p.Shape()[1]+1)*size:][:size], column[row*size:][:size])
-					}
+					requireColumn(t, p, whole)
 				}
 				require.EqualValues(t, p.Size(), len(whole))
 			}
@@ -383,9 +372,7 @@ func TestAccepted(t *testing.T) {
 		{"blocks of 128×128 without a config", "{}", []change{zeroed("a.weight", safetensors.F8_E4M3, 129, 130), zeroed("a.weight_scale", safetensors.F32, 2, 2)}, []int{129, 130}},
 		{"the longest lines, of which there are none", method("fp8", object{}), []change{zeroed("a.weight", safetensors.F8_E4M3, 0, math.MaxInt/8), zeroed("a.weight_scale", safetensors.F32, 0, 1)}, []int{0, math.MaxInt / 8}},
 	} {
-		m := checkpoint(c.changes...)
-		plain := dequantized(t, m, c.config)
-		x := plain["a.weight"]
+		x := dequantized(t, checkpoint(c.changes...), c.config)["a.weight"]
 		require.Equal(t, c.shape, x.Shape(), c.title)
 		if x.Len() == 0 {
 			continue
