@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parsed returns a config, which must not be an error.
-func parsed(t *testing.T, text string) *config {
-	t.Helper()
-	c, err := parseConfig([]byte(text))
-	require.NoError(t, err, text)
-	return c
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 func TestPatterns(t *testing.T) {
@@ -40,25 +40,19 @@ func TestPatterns(t *testing.T) {
 		{"", []string{""}, []string{"", "a..b"}},
 	} {
 		left := int64(maxSteps)
-		text, err := json.Marshal(map[string]any{"quantization_config": map[string]any{"quant_method": fp8, "ignore": []string{c.pattern}}})
-		require.NoError(t, err)
-		p := &parsed(t, string(text)).ignored
+		text := must(json.Marshal(map[string]any{"quantization_config": map[string]any{"quant_method": fp8, "ignore": []string{c.pattern}}}))
+		p := &must(parseConfig(text)).ignored
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
-			ok, err := p.find(module, &left)
-			require.NoError(t, err)
-			require.Equal(t, slices.Contains(c.match, module), ok, "%q matches %q", c.pattern, module)
+			require.Equal(t, slices.Contains(c.match, module), must(p.find(module, &left)), "%q matches %q", c.pattern, module)
 		}
 		for _, module := range slices.Concat(c.match, c.cover) {
-			ok, err := covers(p, module, &left)
-			require.NoError(t, err)
-			require.True(t, ok, "%q covers %q", c.pattern, module)
+			require.True(t, must(covers(p, module, &left)), "%q covers %q", c.pattern, module)
 		}
 	}
 	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
-	_, err := new(config).parsePatterns(long)
-	require.NoError(t, err)
-	_, err = new(config).parsePatterns(slices.Concat(long, []string{"b*"}, long))
+	must(new(config).parsePatterns(long))
+	_, err := new(config).parsePatterns(slices.Concat(long, []string{"b*"}, long))
 	require.EqualError(t, err, "its patterns, with repeats written out, take more than 131072 bytes")
 	_, err = new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpression+1)})
 	require.EqualError(t, err, `pattern "re:`+strings.Repeat("a", 197)+`...": 4097 bytes exceed the limit of 4096`)
@@ -66,8 +60,7 @@ func TestPatterns(t *testing.T) {
 		_, err = new(config).parsePatterns([]string{folds})
 		require.ErrorIs(t, err, errors.ErrUnsupported, folds)
 	}
-	_, err = new(config).parsePatterns([]string{`re:(?:i)`, `re:(?P<i>x)`, `re:(?s)i`})
-	require.NoError(t, err)
+	must(new(config).parsePatterns([]string{`re:(?:i)`, `re:(?P<i>x)`, `re:(?s)i`}))
 }
 
 // TestCover compares with a search for the pattern between dots.
@@ -82,27 +75,19 @@ func TestCover(t *testing.T) {
 	}
 	for range 5000 {
 		pattern, module := path(4), path(32)
-		p, err := new(config).parsePatterns([]string{pattern})
-		require.NoError(t, err)
-		ok, err := covers(&p, module, new(int64))
-		require.NoError(t, err)
-		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), ok, "%q, %q", pattern, module)
+		p := must(new(config).parsePatterns([]string{pattern}))
+		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), must(covers(&p, module, new(int64))), "%q, %q", pattern, module)
 	}
-	p, err := new(config).parsePatterns([]string{"a"})
-	require.NoError(t, err)
+	p := must(new(config).parsePatterns([]string{"a"}))
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
-		ok, err := covers(&p, strings.Repeat("b.", before)+"a", new(int64))
-		require.NoError(t, err)
-		require.Equal(t, want, ok, "component %d of a path", before+1)
+		require.Equal(t, want, must(covers(&p, strings.Repeat("b.", before)+"a", new(int64))), "component %d of a path", before+1)
 	}
 }
 
 // TestSize: repeats count as often as they are written out, and at least once.
 func TestSize(t *testing.T) {
 	for expr, want := range map[string]int64{"a": 2, "a*": 3, "a{1}": 3, "a{0,}": 3, "a{2,}": 6, "a{2,5}": 15, "(?:a{2}){3}": 21} {
-		re, err := syntax.Parse(expr, syntax.Perl)
-		require.NoError(t, err)
-		require.Equal(t, want, size(re), expr)
+		require.Equal(t, want, size(must(syntax.Parse(expr, syntax.Perl))), expr)
 	}
 }
 
@@ -126,9 +111,9 @@ func TestMethods(t *testing.T) {
 		`{"layers":12}`:                                                                                "", // not those of ComfyUI
 		`{"format_version":"1.0"}`:                                                                     "",
 	} {
-		require.Equal(t, want, parsed(t, text).method, text)
+		require.Equal(t, want, must(parseConfig([]byte(text))).method, text)
 	}
-	both := parsed(t, `{"quantization":{"bits":4,"group_size":64},"quantization_config":{"bits":8,"group_size":32}}`)
+	both := must(parseConfig([]byte(`{"quantization":{"bits":4,"group_size":64},"quantization_config":{"bits":8,"group_size":32}}`)))
 	require.Equal(t, 4, both.Bits) // MLX reads quantization
 	_, err := parseConfig([]byte(`{"quantization":{"load_in_8bit":false}}`))
 	require.ErrorContains(t, err, `quant_method "" is none of`)
@@ -143,7 +128,7 @@ func TestFormats(t *testing.T) {
 		`,"checkpoint_format":"GPTQ_V2"`: false,
 		`,"checkpoint_format":"gptq_v2","format":"GPTQ_v2"`: false,
 	} {
-		require.Equal(t, plusOne, parsed(t, `{"quantization_config":{"quant_method":"gptq"`+section+`}}`).plusOne, section)
+		require.Equal(t, plusOne, must(parseConfig([]byte(`{"quantization_config":{"quant_method":"gptq"`+section+`}}`))).plusOne, section)
 	}
 	// transformers takes the first, gptqmodel the second.
 	_, err := parseConfig([]byte(`{"quantization_config":{"quant_method":"gptq","checkpoint_format":"gptq","format":"gptq_v2"}}`))
@@ -164,8 +149,8 @@ func TestBlockStructure(t *testing.T) {
 
 // TestAutoRoundModules has settings for names of modules, and for what names are searched for.
 func TestAutoRoundModules(t *testing.T) {
-	c := parsed(t, `{"quantization_config":{"quant_method":"auto-round","packing_format":"auto_round","bits":4,"group_size":32,"extra_config":{
-		"up":{},"a.up":{"bits":2},"plain.up":{"bits":3},".*down$":{"bits":3},"up_":{"bits":8},"experts":{"bits":8}}}}`)
+	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"auto-round","packing_format":"auto_round","bits":4,"group_size":32,"extra_config":{
+		"up":{},"a.up":{"bits":2},"plain.up":{"bits":3},".*down$":{"bits":3},"up_":{"bits":8},"experts":{"bits":8}}}}`)))
 	want := map[string]int{"a.up": 2, "x.a.up": 4, "a.up_proj": 8, "experts.1.down": 3, "experts.1.down2": 8, "plain.up": 3, "x.plain.up": 4}
 	tensors := map[string]safetensors.Tensor{}
 	for module := range want {
@@ -205,7 +190,7 @@ func TestWeightsOf(t *testing.T) {
 		{`"a":{"targets":["re:.*"],"weights":{"num_bits":2}},"b":{"targets":["re:.*"],"weights":{"num_bits":2}}`, want{"x": 2}},
 		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 2}},
 	} {
-		config := parsed(t, `{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{`+c.groups+`}}}`)
+		config := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{` + c.groups + `}}}`)))
 		for module, bits := range c.want {
 			w, err := config.weightsOf(module, "pack-quantized")
 			if bits < 0 {
@@ -236,8 +221,7 @@ func TestExpression(t *testing.T) {
 	valid, matches := 0, 0
 	for range 20_000 {
 		text := some(parts, 9)
-		e, err := new(config).compile(text, text)
-		require.NoError(t, err)
+		e := must(new(config).compile(text, text))
 		if e.program == nil {
 			continue
 		}
@@ -246,8 +230,7 @@ func TestExpression(t *testing.T) {
 		for range 5 {
 			name := some([]string{"a", "b", "A", "1", ".", "é", "\n", "\xff", "\x00"}, 6)
 			left := int64(maxSteps)
-			ok, err := e.match(name, &left)
-			require.NoError(t, err)
+			ok := must(e.match(name, &left))
 			require.Equal(t, slow.MatchString(name), ok, "%q, %q", text, name)
 			if ok {
 				matches++
@@ -261,7 +244,7 @@ func TestExpression(t *testing.T) {
 // TestSteps counts the steps of matches, and refuses more than there are.
 func TestSteps(t *testing.T) {
 	const hostile = "re:(.?){200}$"
-	c := parsed(t, `{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["`+hostile+`"],"weights":{"num_bits":4}},"b":{"targets":["x"],"weights":{"num_bits":8}}}}}`)
+	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["` + hostile + `"],"weights":{"num_bits":4}},"b":{"targets":["x"],"weights":{"num_bits":8}}}}}`)))
 	name := strings.Repeat("a", 400)
 	_, err := c.weightsOf(name, "pack-quantized")
 	require.EqualError(t, err, "no group of the quantization_config has format pack-quantized and targets it")
@@ -278,13 +261,11 @@ func TestSteps(t *testing.T) {
 	// All matches of a config share the steps.
 	tensors := map[string]safetensors.Tensor{}
 	for i := range 10 {
-		tensors[fmt.Sprint(i, name, ".weight")], err = safetensors.NewTensor(safetensors.F8_E4M3, []int{1, 1}, []byte{0})
-		require.NoError(t, err)
+		tensors[fmt.Sprint(i, name, ".weight")] = must(safetensors.NewTensor(safetensors.F8_E4M3, []int{1, 1}, []byte{0}))
 	}
 	tensors["x.weight"] = tensors["0"+name+".weight"] // one that is quantised
-	tensors["x.weight_scale_inv"], err = safetensors.NewTensor(safetensors.F32, []int{1, 1}, []float32{1})
-	require.NoError(t, err)
-	c = parsed(t, `{"quantization_config":{"quant_method":"fp8","ignored_layers":["`+hostile+`","re:[0-9]a*$"]}}`)
+	tensors["x.weight_scale_inv"] = must(safetensors.NewTensor(safetensors.F32, []int{1, 1}, []float32{1}))
+	c = must(parseConfig([]byte(`{"quantization_config":{"quant_method":"fp8","ignored_layers":["` + hostile + `","re:[0-9]a*$"]}}`)))
 	_, _, err = findModules(tensors, c)
 	require.NoError(t, err)
 	c.steps = (maxSteps - c.steps) * 9 / 10
@@ -296,14 +277,13 @@ func TestSteps(t *testing.T) {
 // TestStepsOfModels matches the names of a layer of a model with many experts. All its layers
 // stay far below the limit.
 func TestStepsOfModels(t *testing.T) {
-	c := parsed(t, `{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
+	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
 		"group_0":{"weights":{"num_bits":8},"targets":["re:.*self_attn.(q_a|q_b|kv_a|kv_b|o)_proj.*","re:.*shared_experts.(gate|up|down)_proj$","re:model.layers.[0-2].mlp.*",
 			"re:.*layers\\.(3|4|5|58|59|60)\\.mlp.experts.*","re:.*lm_head","re:.*visual.*","re:.*mm_projector.*","re:(model|language_model).*embed.*","re:.*eh_proj","re:.*router$"]},
-		"group_1":{"weights":{"num_bits":4},"targets":["re:.*\\.experts\\.[0-9]+\\.(gate|up|down)_proj$","re:.*mlp.(gate|up|down)_proj$"]}}}}`)
+		"group_1":{"weights":{"num_bits":4},"targets":["re:.*\\.experts\\.[0-9]+\\.(gate|up|down)_proj$","re:.*mlp.(gate|up|down)_proj$"]}}}}`)))
 	const layers, experts = 61, 384
 	for e := range experts {
-		_, err := c.weightsOf(fmt.Sprintf("language_model.model.layers.57.mlp.experts.%d.down_proj", e), "pack-quantized")
-		require.NoError(t, err)
+		must(c.weightsOf(fmt.Sprintf("language_model.model.layers.57.mlp.experts.%d.down_proj", e), "pack-quantized"))
 	}
 	require.Less(t, (maxSteps-c.steps)*3*layers, int64(maxSteps/16))
 }
