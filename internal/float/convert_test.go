@@ -96,9 +96,7 @@ func floatEdges(f, of Format) []uint64 {
 
 // TestConvert converts every code of at most 16 bits; of F32 and F64 the edges of what they
 // are rounded to, and random ones.
-func TestConvert(t *testing.T) { withKernels(t, testConvert) }
-
-func testConvert(t *testing.T) {
+func TestConvert(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var singles, doubles, between []uint64
 	for i := range 50_000 {
@@ -179,9 +177,7 @@ func formatNamed(t *testing.T, name string) Format {
 	return None
 }
 
-func TestDecodeVectors(t *testing.T) { withKernels(t, testDecodeVectors) }
-
-func testDecodeVectors(t *testing.T) {
+func TestDecodeVectors(t *testing.T) {
 	vectors := readVectors(t, ".decode")
 	require.Len(t, vectors, 8)
 	for name, want := range vectors {
@@ -192,9 +188,7 @@ func testDecodeVectors(t *testing.T) {
 	}
 }
 
-func TestRoundVectors(t *testing.T) { withKernels(t, testRoundVectors) }
-
-func testRoundVectors(t *testing.T) {
+func TestRoundVectors(t *testing.T) {
 	vectors := readVectors(t, ".round")
 	require.Len(t, vectors, 6+7) // from F32 and from F64
 	for name, data := range vectors {
@@ -255,9 +249,7 @@ func TestExact(t *testing.T) {
 
 // TestConvertIntegers converts every integer of up to 16 bits and edges of those of 32,
 // and any number of them.
-func TestConvertIntegers(t *testing.T) { withKernels(t, testConvertIntegers) }
-
-func testConvertIntegers(t *testing.T) {
+func TestConvertIntegers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	edges := []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<31 + 1, 1<<32 - 1, 1<<24 + 1, 1 << 16}
 	for range 4000 {

@@ -14,6 +14,12 @@ var vectorPairs = []struct{ from, to Format }{
 	{BF16, F32}, {F16, F32}, {E5M2, F32}, {E4M3, F32}, {E4M3FNUZ, F32}, {F32, BF16}, {F32, F16},
 }
 
+// kernelTests are the tests that a processor with several kernels runs for each.
+var kernelTests = map[string]func(*testing.T){
+	"Convert": TestConvert, "DecodeVectors": TestDecodeVectors, "RoundVectors": TestRoundVectors,
+	"Integers": TestConvertIntegers, "Anywhere": TestConvertAnywhere, "NonTemporal": TestConvertNonTemporal,
+}
+
 // requireVector compares Convert with the loops for n elements. The offsets move
 // src and dst relative to an address that is usually a multiple of 64. It also
 // checks that nothing next to dst is written.
@@ -55,9 +61,7 @@ func randomFloats(n int) []byte {
 }
 
 // TestConvertAnywhere converts any number of elements, from and to any alignment.
-func TestConvertAnywhere(t *testing.T) { withKernels(t, testConvertAnywhere) }
-
-func testConvertAnywhere(t *testing.T) {
+func TestConvertAnywhere(t *testing.T) {
 	random := randomFloats(2048)
 	for _, p := range vectorPairs {
 		for _, nonTemporal := range []bool{false, true} {
@@ -77,9 +81,7 @@ func testConvertAnywhere(t *testing.T) {
 }
 
 // Every code of at most 16 bits, and F32 at every edge, in whole blocks.
-func TestConvertNonTemporal(t *testing.T) { withKernels(t, testConvertNonTemporal) }
-
-func testConvertNonTemporal(t *testing.T) {
+func TestConvertNonTemporal(t *testing.T) {
 	for _, p := range vectorPairs {
 		if p.to == F32 {
 			requireVector(t, p.from, p.to, packCodes(p.from, allCodes(p.from)), 1<<p.from.Bits(), 0, 4, true)

@@ -89,23 +89,23 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// bench runs f, which copies some bytes.
+func bench(b *testing.B, name string, bytes int64, f func()) {
+	b.Run(name, func(b *testing.B) {
+		b.SetBytes(bytes)
+		for b.Loop() {
+			f()
+		}
+	})
+}
+
 // BenchmarkTranspose compares the transposition of a matrix with a copy of it.
 func BenchmarkTranspose(b *testing.B) {
 	const side = 6144
 	for _, run := range []int64{1, 2, 4, 8} {
 		src, dst := make([]byte, side*side*run), make([]byte, side*side*run)
-		b.Run(fmt.Sprintf("copy-%d", run), func(b *testing.B) {
-			b.SetBytes(side * side * run)
-			for b.Loop() {
-				copy(dst, src)
-			}
-		})
-		b.Run(fmt.Sprintf("transpose-%d", run), func(b *testing.B) {
-			b.SetBytes(side * side * run)
-			for b.Loop() {
-				Gather(dst, src, run, []Loop{{side, run}, {side, side * run}}, 0)
-			}
-		})
+		bench(b, fmt.Sprintf("copy-%d", run), side*side*run, func() { copy(dst, src) })
+		bench(b, fmt.Sprintf("transpose-%d", run), side*side*run, func() { Gather(dst, src, run, []Loop{{side, run}, {side, side * run}}, 0) })
 	}
 }
 
@@ -119,18 +119,14 @@ func BenchmarkRows(b *testing.B) {
 	}
 	for _, run := range []int{64, 128, 256, 512, 896, 1792, 3584, 7168} {
 		dst := make([]byte, rows*run)
-		bench := func(name string, line func(src []byte)) {
-			b.Run(fmt.Sprintf("%s-%d", name, run), func(b *testing.B) {
-				b.SetBytes(int64(len(dst)))
-				column := 0
-				for b.Loop() {
-					line(src[column:])
-					column = (column + run) % (stride - run)
-				}
-			})
+		column := 0
+		next := func() []byte {
+			column = (column + run) % (stride - run)
+			return src[column:]
 		}
-		bench("ahead", func(src []byte) { Line(dst, src, run, stride, rows) })
-		bench("plain", func(src []byte) {
+		bench(b, fmt.Sprintf("ahead-%d", run), int64(len(dst)), func() { Line(dst, next(), run, stride, rows) })
+		bench(b, fmt.Sprintf("plain-%d", run), int64(len(dst)), func() {
+			src := next()
 			for i := range rows {
 				copy(dst[i*run:][:run], src[i*stride:])
 			}

@@ -15,6 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // raw is a member as it is in an archive, with a directory that may lie.
 type raw struct {
 	zip.FileHeader
@@ -28,10 +36,8 @@ func stored(name, content string) raw {
 
 func deflated(t testing.TB, name, content string) raw {
 	var b bytes.Buffer
-	w, err := flate.NewWriter(&b, 6)
-	require.NoError(t, err)
-	_, err = w.Write([]byte(content))
-	require.NoError(t, err)
+	w := must(flate.NewWriter(&b, 6))
+	must(w.Write([]byte(content)))
 	require.NoError(t, w.Close())
 	m := stored(name, content)
 	m.Method, m.content, m.CompressedSize64 = zip.Deflate, b.String(), uint64(b.Len())
@@ -47,10 +53,7 @@ func archive(t testing.TB, members ...raw) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for _, m := range members {
-		f, err := w.CreateRaw(&m.FileHeader)
-		require.NoError(t, err)
-		_, err = f.Write([]byte(m.content))
-		require.NoError(t, err)
+		must(must(w.CreateRaw(&m.FileHeader)).Write([]byte(m.content)))
 	}
 	require.NoError(t, w.Close())
 	return b.Bytes()
@@ -72,23 +75,18 @@ func open(data []byte) (*Archive, error) {
 
 func TestMembers(t *testing.T) {
 	text := strings.Repeat("text", 1000)
-	a, err := open(archive(t, stored("b", "1234"), deflated(t, "a", text), stored("empty", "")))
-	require.NoError(t, err)
+	a := must(open(archive(t, stored("b", "1234"), deflated(t, "a", text), stored("empty", ""))))
 	require.Len(t, a.Members, 3)
 	require.Nil(t, a.Member("c"))
 	m := a.Member("b")
-	b, err := io.ReadAll(io.NewSectionReader(m.Content(nil), 0, m.Size))
-	require.NoError(t, err)
-	require.Equal(t, "1234", string(b))
+	require.Equal(t, "1234", string(must(io.ReadAll(io.NewSectionReader(m.Content(nil), 0, m.Size)))))
 	m = a.Member("a")
 	part := make([]byte, 2)
 	require.NoError(t, m.ReadFull(part))
 	require.Equal(t, "te", string(part))
 	require.ErrorIs(t, m.ReadFull(make([]byte, m.Size+1)), io.ErrUnexpectedEOF)
-	b, err = m.ReadAll(m.Size)
-	require.NoError(t, err)
-	require.Equal(t, text, string(b))
-	_, err = m.ReadAll(3999)
+	require.Equal(t, text, string(must(m.ReadAll(m.Size))))
+	_, err := m.ReadAll(3999)
 	require.EqualError(t, err, `zip member "a" has 4000 bytes, more than 3999`)
 }
 
@@ -97,8 +95,7 @@ func TestMembers(t *testing.T) {
 func TestContent(t *testing.T) {
 	defer func(n int64) { heldBytes = n }(heldBytes)
 	heldBytes = 11
-	a, err := open(archive(t, deflated(t, "a", "text"), deflated(t, "b", "more"), deflated(t, "c", "last")))
-	require.NoError(t, err)
+	a := must(open(archive(t, deflated(t, "a", "text"), deflated(t, "b", "more"), deflated(t, "c", "last"))))
 	broken, unpacked := errors.New("broken"), map[string]int{}
 	content := func(name string) io.ReaderAt {
 		m := a.Member(name)
@@ -179,32 +176,39 @@ func TestLyingContent(t *testing.T) {
 		"no deflate": deflated(t, "a", "1234").with(func(m *raw) { m.content = "\xff" + m.content[1:] }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := open(archive(t, m))
-			require.NoError(t, err)
-			_, err = a.Member("a").ReadAll(1 << 30)
+			a := must(open(archive(t, m)))
+			_, err := a.Member("a").ReadAll(1 << 30)
 			require.ErrorContains(t, err, `zip member "a": `)
 			require.ErrorContains(t, a.Member("a").ReadFull(make([]byte, 1)), `zip member "a": `)
 		})
 	}
 }
 
-// sparse is a file that is zero but for its end and the header of a member a.
+// sparse is a file with zeros where it was written in long blocks, in its middle.
 type sparse struct {
-	size int64
-	end  []byte
+	start, end []byte
+	size       int64
 }
 
-var header = "PK\x03\x04" + strings.Repeat("\x00", 22) + "\x01\x00\x00\x00a"
+func (s *sparse) Write(p []byte) (int, error) {
+	if s.size == 0 {
+		s.start = bytes.Clone(p)
+	} else if len(p) < 1<<16 {
+		s.end = append(s.end, p...)
+	}
+	s.size += int64(len(p))
+	return len(p), nil
+}
 
-func (s sparse) ReadAt(p []byte, off int64) (int, error) {
+func (s *sparse) ReadAt(p []byte, off int64) (int, error) {
 	clear(p)
 	for i := range p {
 		if at := off + int64(i); at >= s.size {
 			return i, io.EOF
 		} else if k := at - (s.size - int64(len(s.end))); k >= 0 {
 			p[i] = s.end[k]
-		} else if at < int64(len(header)) {
-			p[i] = header[at]
+		} else if at < int64(len(s.start)) {
+			p[i] = s.start[at]
 		}
 	}
 	return len(p), nil
@@ -213,35 +217,18 @@ func (s sparse) ReadAt(p []byte, off int64) (int, error) {
 // TestZip64 reads the directory of a member of 5 GiB.
 func TestZip64(t *testing.T) {
 	const size = int64(5 << 30)
-	entry := binary.LittleEndian.AppendUint32(nil, 0x02014b50)
-	entry = append(entry, make([]byte, 16)...)
-	entry = append(entry, "\xff\xff\xff\xff\xff\xff\xff\xff"...)
-	entry = binary.LittleEndian.AppendUint16(entry, 1)  // name
-	entry = binary.LittleEndian.AppendUint16(entry, 20) // extra field
-	entry = append(entry, make([]byte, 14)...)
-	entry = append(entry, "a\x01\x00\x10\x00"...)
-	entry = binary.LittleEndian.AppendUint64(entry, uint64(size))
-	entry = binary.LittleEndian.AppendUint64(entry, uint64(size))
-
-	start := 31 + size // of the directory
-	end := append(entry, "PK\x06\x06\x2c\x00\x00\x00\x00\x00\x00\x00"...)
-	end = append(end, make([]byte, 12)...)
-	end = binary.LittleEndian.AppendUint64(end, 1)
-	end = binary.LittleEndian.AppendUint64(end, 1)
-	end = binary.LittleEndian.AppendUint64(end, uint64(len(entry)))
-	end = binary.LittleEndian.AppendUint64(end, uint64(start))
-	end = append(end, "PK\x06\x07\x00\x00\x00\x00"...)
-	end = binary.LittleEndian.AppendUint64(end, uint64(start)+uint64(len(entry)))
-	end = binary.LittleEndian.AppendUint32(end, 1)
-	end = append(end, "PK\x05\x06\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00"...)
-
-	file := sparse{start + int64(len(end)), end}
-	a, err := Open(file, file.size, inTurn)
-	require.NoError(t, err)
+	var file sparse
+	w := zip.NewWriter(&file)
+	member := must(w.CreateRaw(&zip.FileHeader{Name: "a", CompressedSize64: uint64(size), UncompressedSize64: uint64(size)}))
+	block := make([]byte, 1<<20)
+	for range size >> 20 {
+		must(member.Write(block))
+	}
+	require.NoError(t, w.Close())
+	a := must(Open(&file, file.size, inTurn))
 	m := a.Member("a")
 	require.EqualValues(t, size, m.Size)
-	b := make([]byte, 10)
-	n, err := m.Content(nil).ReadAt(b, size-7)
+	n, err := m.Content(nil).ReadAt(make([]byte, 10), size-7)
 	require.Equal(t, 7, n)
 	require.Equal(t, io.EOF, err)
 }
