@@ -32,14 +32,15 @@ func deflatedZip(t testing.TB, pickle string, size int) []byte {
 	return b.Bytes()
 }
 
-// named returns a dict of n times the same value, under other names.
-func named(n int, value string) string {
-	s := "\x80\x02}("
+// manyOf returns n times the same value, under other names, named a dict of that.
+func manyOf(n int, value string) (s string) {
 	for i := range n {
 		s += str(fmt.Sprint(i)) + value
 	}
-	return s + "u."
+	return s
 }
+
+func named(n int, value string) string { return "\x80\x02" + entries(manyOf(n, value)) + "." }
 
 // TestSharedByMemo: what the memo holds once cannot be copied without bound, whichever
 // opcode does it. The files take some kilobytes.
@@ -77,31 +78,6 @@ func TestSharedByMemo(t *testing.T) {
 	}
 }
 
-// TestSharedModule: a module in many places, of which little is entries, is not looked through
-// without bound; nor are the names that it leaves out, for each buffer.
-func TestSharedModule(t *testing.T) {
-	const many = 1 << 18
-	module := func(parameters, buffers, without string) string {
-		return "cm\nNet\n)\x81}(" + str("_parameters") + parameters + str("_buffers") + buffers + str("_modules") + "}" +
-			str("_non_persistent_buffers_set") + "\x8f(" + without + "\x90" + "ub"
-	}
-	in := func(places int, module string) string {
-		return "\x80\x02" + module + "q\x000](" + strings.Repeat("h\x00", places) + "e."
-	}
-	one := "}(" + str("w") + whole4 + "u"
-	nones := "}(" + strings.Repeat("K\x01N", many) + str("w") + whole4 + "u"
-	for name, test := range map[string]struct{ pickle, want string }{
-		"nothing": {in(many, module(nones, "}", "")), "its entries repeat the same containers too often"},
-		"names":   {in(many, module("}", one, strings.Repeat("K\x01", many))), "its entries repeat the same containers too often"},
-		"buffers": {in(1, module(one, "}("+strings.Repeat("K\x01K\x01", many)+"u", strings.Repeat("K\x02", many))), `two entries are named "0.1"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := openBytes(zipOf(t, test.pickle), "")
-			require.ErrorContains(t, err, test.want)
-		})
-	}
-}
-
 // TestSharedText: metadata of a text that the memo holds once ends at the limit, too.
 func TestSharedText(t *testing.T) {
 	text := strings.Repeat("a", maxText/2+1)
@@ -135,13 +111,6 @@ func TestMetadataNumbers(t *testing.T) {
 		"one":  "1.0",
 		"list": "[1,1.0,-0.5,1e-8,10000000000000000.0,1e+300,NaN,Infinity,-Infinity]",
 	}, f.metadata)
-}
-
-func manyOf(n int, value string) (s string) {
-	for i := range n {
-		s += str(fmt.Sprint(i)) + value
-	}
-	return s
 }
 
 // TestPackedStorage: of a compressed storage that packs better than weights can, no more than

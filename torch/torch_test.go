@@ -133,10 +133,12 @@ func TestReservedName(t *testing.T) {
 	require.EqualError(t, c.refused["__metadata__"], "safetensors reserves its name")
 }
 
-// TestOtherFiles: what is no file of torch.save is recognized.
+// TestOtherFiles: what is no file of torch.save is recognized, also by members other than the
+// pickle and the storages.
 func TestOtherFiles(t *testing.T) {
 	tar := make([]byte, 1024)
 	copy(tar[257:], "ustar")
+	with := func(member, content string) []byte { return zipOf(t, dictOf(whole4), [2]string{member, content}) }
 	for name, test := range map[string]struct {
 		data []byte
 		want string
@@ -148,9 +150,19 @@ func TestOtherFiles(t *testing.T) {
 		"zip":          {[]byte("PK\x05\x06" + strings.Repeat("\x00", 18)), "a zip archive without data.pkl"},
 		"no zip":       {[]byte("PK\x03\x04..."), "reading the zip directory: zip: not a valid zip file"},
 		"magic, alone": {[]byte("\x80\x02\x8a\x0a" + string(legacyMagic) + "."), "unexpected EOF"},
+
+		"byte order":      {with("a/byteorder", "middle"), `unknown byte order "middle"`},
+		"two pickles":     {with("b/data.pkl", ""), `a zip archive with two pickles, "a/data.pkl" and "b/data.pkl"`},
+		"TorchScript":     {with("a/constants.pkl", ""), "a TorchScript archive"},
+		"other pickle":    {with("a/b/data.pkl", ""), ""},
+		"other constants": {with("b/constants.pkl", ""), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := openBytes(test.data, "")
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
 			require.ErrorContains(t, err, test.want)
 		})
 	}
