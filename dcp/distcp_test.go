@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/gosafetensors/safetensors/internal/testplatform"
 	"github.com/stretchr/testify/require"
 )
 
@@ -76,9 +74,7 @@ func TestDistcpGolden(t *testing.T) { requireFolder(t, "testdata/distcp", "one",
 // than the golden ones, also one with a file for each chunk and one of several threads.
 func TestTorchDistcp(t *testing.T) {
 	folder := t.TempDir()
-	cmd := exec.Command(testplatform.Torch(t), "-B", filepath.Join("testdata", "distcp", "generate.py"), folder, "1") // no __pycache__
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	script(t, "testdata/distcp/generate.py")(folder, "1")
 	requireFolder(t, folder, "one", "ranks", "mesh", "files", "threads")
 	c := must(openSkipping(os.DirFS(folder), "safetensors"))
 	defer c.Close()

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,61 +17,51 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// at returns a piece of bytes of that shape at these offsets.
-func at(shape, offsets []int) Piece {
-	return must(NewPiece(random(rand.New(rand.NewPCG(2, 1)), safetensors.U8, shape...), offsets...))
-}
-
-// halves returns a piece of F4, each of them half a byte.
-func halves(shape, offsets []int) Piece {
-	return must(NewPiece(random(rand.New(rand.NewPCG(2, 3)), safetensors.F4, shape...), offsets...))
+// at returns a piece of random bits for each box: "0:2 1:3" has a range of each dimension.
+func at(dtype safetensors.DType, boxes ...string) (all []Piece) {
+	for _, b := range boxes {
+		var shape, offsets []int
+		for _, span := range strings.Fields(b) {
+			var begin, end int
+			must(fmt.Sscanf(span, "%d:%d", &begin, &end))
+			shape, offsets = append(shape, end-begin), append(offsets, begin)
+		}
+		all = append(all, must(NewPiece(random(rand.New(rand.NewPCG(2, 1)), dtype, shape...), offsets...)))
+	}
+	return all
 }
 
 // TestPiecesErrors checks the error of pieces that do not make a tensor: it names the
 // tensor, the piece and the file.
 func TestPiecesErrors(t *testing.T) {
-	f32 := must(safetensors.NewTensor(safetensors.F32, []int{2}, []float32{1, 2}))
+	const u8, f4 = safetensors.U8, safetensors.F4
 	for _, c := range []struct {
 		rule   string
 		pieces []Piece
 		want   string
 	}{
-		{"a hole at the start", []Piece{at([]int{2}, []int{2})},
-			"no piece holds [0:2], next to piece [2:4] in file 1"},
-		{"a hole between", []Piece{at([]int{2}, []int{0}), at([]int{2}, []int{3})},
-			"no piece holds [2:3], next to piece [0:2] in file 1"},
-		{"a hole in a corner", []Piece{at([]int{1, 2}, []int{0, 0}), at([]int{1, 1}, []int{1, 0})},
-			"no piece holds [1:2,1:2], next to piece [1:2,0:1] in file 2"},
-		{"no elements at all", []Piece{at([]int{0, 2}, []int{2, 0}), at([]int{2, 0}, []int{0, 2})},
-			"no piece holds [0:2,0:2]"},
-		{"a hole before an empty piece", []Piece{at([]int{2}, []int{0}), at([]int{0}, []int{3})},
-			"no piece holds [2:3], next to piece [0:2] in file 1"},
-		{"a hole in the middle of a pinwheel", []Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 2}), at([]int{1, 2}, []int{2, 1}), at([]int{2, 1}, []int{1, 0})},
-			"no piece holds [1:2,1:2], next to piece [0:2,2:3] in file 2"},
-		{"an overlap", []Piece{at([]int{2}, []int{0}), at([]int{2}, []int{1})},
-			"piece [1:3] in file 2 overlaps piece [0:2] in file 1"},
-		{"a piece within another", []Piece{at([]int{2, 3}, []int{0, 0}), at([]int{1, 1}, []int{1, 1})},
-			"piece [1:2,1:2] in file 2 overlaps piece [0:2,0:3] in file 1"},
-		{"an overlap and a hole", []Piece{at([]int{2, 2}, []int{0, 0}), at([]int{2, 2}, []int{1, 1})},
-			"no piece holds [0:1,2:3], next to piece [0:2,0:2] in file 1"},
-		{"an overlap and a hole at its end", []Piece{at([]int{1, 2}, []int{0, 0}), at([]int{2, 1}, []int{0, 0})},
-			"piece [0:2,0:1] in file 2 overlaps piece [0:1,0:2] in file 1"},
-		{"two dtypes", []Piece{at([]int{2}, []int{0}), must(NewPiece(f32, 2))},
-			"piece [2:4] in file 2 is F32 [2], piece [0:2] in file 1 is U8 [2]"},
-		{"two ranks", []Piece{at([]int{2}, []int{0}), at([]int{2, 1}, []int{2, 0})},
-			"piece [2:4,0:1] in file 2 is U8 [2,1], piece [0:2] in file 1 is U8 [2]"},
-		{"a scalar and a vector", []Piece{at(nil, nil), at([]int{1}, nil)},
-			"piece [0:1] in file 2 is U8 [1], piece [] in file 1 is U8 []"},
-		{"rows that are no whole bytes", []Piece{halves([]int{2, 1}, []int{0, 0}), halves([]int{2, 1}, []int{0, 1})},
+		{"a hole at the start", at(u8, "2:4"), "no piece holds [0:2], next to piece [2:4] in file 1"},
+		{"a hole between", at(u8, "0:2", "3:5"), "no piece holds [2:3], next to piece [0:2] in file 1"},
+		{"a hole in a corner", at(u8, "0:1 0:2", "1:2 0:1"), "no piece holds [1:2,1:2], next to piece [1:2,0:1] in file 2"},
+		{"no elements at all", at(u8, "2:2 0:2", "0:2 2:2"), "no piece holds [0:2,0:2]"},
+		{"a hole before an empty piece", at(u8, "0:2", "3:3"), "no piece holds [2:3], next to piece [0:2] in file 1"},
+		{"a hole in the middle of a pinwheel", at(u8, "0:1 0:2", "0:2 2:3", "2:3 1:3", "1:3 0:1"), "no piece holds [1:2,1:2], next to piece [0:2,2:3] in file 2"},
+		{"an overlap", at(u8, "0:2", "1:3"), "piece [1:3] in file 2 overlaps piece [0:2] in file 1"},
+		{"a piece within another", at(u8, "0:2 0:3", "1:2 1:2"), "piece [1:2,1:2] in file 2 overlaps piece [0:2,0:3] in file 1"},
+		{"an overlap and a hole", at(u8, "0:2 0:2", "1:3 1:3"), "no piece holds [0:1,2:3], next to piece [0:2,0:2] in file 1"},
+		{"an overlap and a hole at its end", at(u8, "0:1 0:2", "0:2 0:1"), "piece [0:2,0:1] in file 2 overlaps piece [0:1,0:2] in file 1"},
+		{"two dtypes", append(at(u8, "0:2"), at(safetensors.F32, "2:4")...), "piece [2:4] in file 2 is F32 [2], piece [0:2] in file 1 is U8 [2]"},
+		{"two ranks", at(u8, "0:2", "2:4 0:1"), "piece [2:4,0:1] in file 2 is U8 [2,1], piece [0:2] in file 1 is U8 [2]"},
+		{"a scalar and a vector", at(u8, "", "0:1"), "piece [0:1] in file 2 is U8 [1], piece [] in file 1 is U8 []"},
+		{"rows that are no whole bytes", at(f4, "0:2 0:1", "0:2 1:2"),
 			"concatenating along dimension 1: rows of piece 0, F4 [2,1], have 1 elements of 4 bits, which do not fill whole bytes"},
-		{"a cut through a byte", []Piece{halves([]int{1, 2}, []int{0, 0}), halves([]int{2, 1}, []int{0, 2}), halves([]int{1, 2}, []int{2, 1}), halves([]int{2, 1}, []int{1, 0})},
+		{"a cut through a byte", at(f4, "0:1 0:2", "0:2 2:3", "2:3 1:3", "1:3 0:1"),
 			"cutting piece [0:2,2:3] in file 2: slicing F4 [2,1]: runs of 1 elements of 4 bits do not end on a byte boundary"},
-		{"a box of 32 dimensions", []Piece{at(slices.Repeat([]int{1}, 32), append(make([]int, 31), 1))},
+		{"a box of 32 dimensions", at(u8, strings.Repeat("0:1 ", 31)+"1:2"),
 			"no piece holds [" + strings.Repeat("0:1,", 31) + "0:1], next to piece [" + strings.Repeat("0:1,", 31) + "1:2] in file 1"},
-		{"a box of more", []Piece{at(slices.Repeat([]int{1}, 33), append(make([]int, 32), 1))},
+		{"a box of more", at(u8, strings.Repeat("0:1 ", 32)+"1:2"),
 			"no piece holds [" + strings.Repeat("0:1,", 32) + "... 33 dimensions], next to piece [" + strings.Repeat("0:1,", 32) + "... 33 dimensions] in file 1"},
-		{"far away", []Piece{at([]int{2}, []int{0}), at([]int{0}, []int{math.MaxInt})},
-			fmt.Sprintf("no piece holds [2:%d], next to piece [0:2] in file 1", math.MaxInt)},
+		{"far away", at(u8, "0:2", fmt.Sprintf("%[1]d:%[1]d", math.MaxInt)), fmt.Sprintf("no piece holds [2:%d], next to piece [0:2] in file 1", math.MaxInt)},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			var ranks []pieces
@@ -175,7 +164,7 @@ func TestFolderErrors(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(name, "folder.safetensors", metadataFile), 0o777))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(empty, "__0_0.distcp"), nil, 0o666))
-	require.NoError(t, WriteFile(filepath.Join(hole, FileName(0)), pieces{"x": at([]int{1}, []int{1})}, nil))
+	require.NoError(t, WriteFile(filepath.Join(hole, FileName(0)), pieces{"x": at(safetensors.U8, "1:2")[0]}, nil))
 	require.NoError(t, WriteFile(filepath.Join(broken, FileName(0)), pieces{}, nil))
 	require.NoError(t, os.WriteFile(filepath.Join(broken, FileName(1)), []byte("{"), 0o666))
 	none := ": no *.safetensors file and no .metadata in it: file does not exist"
@@ -201,7 +190,7 @@ func TestFolderErrors(t *testing.T) {
 
 // TestFailingReader gives the error of the file whose piece is needed.
 func TestFailingReader(t *testing.T) {
-	x := at([]int{64, 64}, nil)
+	x := at(safetensors.U8, "0:64 0:64")[0]
 	files, readers := recorded(pieces{"x": must(x.Shard(1, 0, 2))}, pieces{"x": must(x.Shard(1, 1, 2))})
 	got := must(must(Assemble(files...)).Tensor("x"))
 	readers[1].err = errors.New("the disk failed")

@@ -77,11 +77,6 @@ type spec struct {
 	Placements map[string][]string `json:"placements"`
 }
 
-func specOf(t testing.TB, name string) (s spec) {
-	require.NoError(t, json.Unmarshal(must(os.ReadFile(name)), &s))
-	return s
-}
-
 // file writes the spec to a new file and returns its name.
 func (s spec) file(t testing.TB) string {
 	t.Helper()

@@ -39,13 +39,6 @@ func random(rng *rand.Rand, dtype safetensors.DType, shape ...int) safetensors.T
 	return must(safetensors.NewTensor(dtype, shape, data))
 }
 
-// requirePlace checks the shape and the offsets of a piece.
-func requirePlace(t testing.TB, shape, offsets []int, p Piece) {
-	t.Helper()
-	require.Equal(t, shape, p.tensor.Shape())
-	require.Equal(t, offsets, p.offsets)
-}
-
 // written returns the file of a rank.
 func written(of pieces) []byte {
 	var b bytes.Buffer

@@ -16,19 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests named TestTorch… run jobs of PyTorch, through the script testdata/dcp.py.
+// The tests named TestTorch… run jobs of PyTorch, through scripts in testdata.
 // They run if SAFETENSORS_TORCH is the absolute path of a Python that has the packages
 // of testdata/requirements-torch.txt. Otherwise they are skipped, or fail if
 // SAFETENSORS_REQUIRE_TORCH is 1.
 
-// script returns a func that runs a command of the script.
-func script(t *testing.T) func(args ...string) {
+// script returns a func that runs a command of a script.
+func script(t *testing.T, name string) func(args ...string) {
 	t.Helper()
 	python := testplatform.Torch(t)
 	return func(args ...string) {
 		t.Helper()
 		// -B: no __pycache__ next to the script.
-		out, err := exec.Command(python, append([]string{"-B", "testdata/dcp.py"}, args...)...).CombinedOutput()
+		out, err := exec.Command(python, append([]string{"-B", name}, args...)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
 }
@@ -92,7 +92,7 @@ var torchMeshes = [][]int{{2}, {3}, {4}, {2, 2}}
 // TestTorchSaves opens what jobs of PyTorch have saved. Each file is what WriteFile
 // makes of the same pieces.
 func TestTorchSaves(t *testing.T) {
-	run := script(t)
+	run := script(t, "testdata/dcp.py")
 	tensors := torchTensors(t)
 	whole := writeWhole(t, tensors)
 	specs := make([]spec, len(torchMeshes))
@@ -117,7 +117,7 @@ func TestTorchSaves(t *testing.T) {
 // TestTorchLoads lets jobs of PyTorch load what ranks of Go have written for another
 // mesh, all of them all their pieces.
 func TestTorchLoads(t *testing.T) {
-	run := script(t)
+	run := script(t, "testdata/dcp.py")
 	tensors := torchTensors(t)
 	whole := writeWhole(t, tensors)
 	args := []string{"load"}
@@ -135,7 +135,7 @@ func TestTorchLoads(t *testing.T) {
 // TestTorchGolden makes the files of testdata again: they are the same but for the
 // order of the keys in the metadata.
 func TestTorchGolden(t *testing.T) {
-	run := script(t)
+	run := script(t, "testdata/dcp.py")
 	dir := t.TempDir()
 	whole, mesh := filepath.Join(dir, "whole.safetensors"), filepath.Join(dir, "mesh")
 	run("whole", whole)

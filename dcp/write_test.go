@@ -2,6 +2,7 @@ package dcp
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -17,7 +18,8 @@ import (
 // TestWriteAsTorch writes the pieces of each file of the golden checkpoint: they are
 // the files that PyTorch wrote.
 func TestWriteAsTorch(t *testing.T) {
-	spec := specOf(t, "testdata/mesh.json")
+	var spec spec
+	require.NoError(t, json.Unmarshal(must(os.ReadFile("testdata/mesh.json")), &spec))
 	whole := loaded(wholeFile)
 	for rank := range 4 {
 		requireWritten(t, filepath.Join(meshDir, FileName(rank)), spec.rank(whole, rank))
@@ -63,25 +65,25 @@ func TestShard(t *testing.T) {
 			requireSame(t, must(x.Slice(safetensors.All(), safetensors.Span(c.begins[i], c.begins[i+1]))), p.tensor)
 		}
 	}
-	// A mesh cuts a piece further; the offsets add up.
 	x := random(rand.New(rand.NewPCG(1, 2)), safetensors.U8, 7)
-	p := must(must(must(NewPiece(x)).Shard(0, 1, 2)).Shard(0, 1, 2))
-	requirePlace(t, []int{1}, []int{6}, p)
-	// An empty piece is at the end of the whole tensor, not of the part that was cut.
-	p = must(must(must(NewPiece(x)).Shard(0, 0, 4)).Shard(0, 2, 3))
-	requirePlace(t, []int{0}, []int{7}, p)
-	p = must(must(NewPiece(x, 10)).Shard(0, 7, 8))
-	requirePlace(t, []int{0}, []int{17}, p)
-	// Even the largest numbers do not overflow.
 	empty := must(safetensors.NewTensor(safetensors.U8, []int{0, math.MaxInt}, []byte{}))
-	p = must(must(NewPiece(empty)).Shard(1, math.MaxInt-1, math.MaxInt))
-	requirePlace(t, []int{0, 1}, []int{0, math.MaxInt - 1}, p)
-	p = must(must(NewPiece(empty)).Shard(1, math.MaxInt-2, math.MaxInt-1))
-	requirePlace(t, []int{0, 0}, []int{0, math.MaxInt}, p)
-	// The piece that is cut stays as it is.
-	p = must(NewPiece(x, 10))
-	requirePlace(t, []int{1}, []int{15}, must(p.Shard(0, 5, 7)))
-	requirePlace(t, []int{7}, []int{10}, p)
+	given := must(NewPiece(x, 10))
+	for _, c := range []struct {
+		rule           string
+		p              Piece
+		shape, offsets []int
+	}{
+		{"a mesh cuts further", must(must(must(NewPiece(x)).Shard(0, 1, 2)).Shard(0, 1, 2)), []int{1}, []int{6}},
+		{"an empty one is at the end of the tensor", must(must(must(NewPiece(x)).Shard(0, 0, 4)).Shard(0, 2, 3)), []int{0}, []int{7}},
+		{"with offsets, too", must(given.Shard(0, 7, 8)), []int{0}, []int{17}},
+		{"no overflow", must(must(NewPiece(empty)).Shard(1, math.MaxInt-1, math.MaxInt)), []int{0, 1}, []int{0, math.MaxInt - 1}},
+		{"no overflow", must(must(NewPiece(empty)).Shard(1, math.MaxInt-2, math.MaxInt-1)), []int{0, 0}, []int{0, math.MaxInt}},
+		{"offsets add up", must(given.Shard(0, 5, 7)), []int{1}, []int{15}},
+		{"what is cut stays as it is", given, []int{7}, []int{10}},
+	} {
+		require.Equal(t, c.shape, c.p.tensor.Shape(), c.rule)
+		require.Equal(t, c.offsets, c.p.offsets, c.rule)
+	}
 }
 
 // TestPieceErrors checks the error of each rule. Nothing of a file is at fault.
