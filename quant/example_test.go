@@ -1,7 +1,6 @@
 package quant_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,20 +10,19 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// A model with FP8 weights, and a scale for each block of 2×2, is read as floats.
-func ExampleOpen() {
+// writeQuantised writes a model of one weight, F8_E4M3 [2,4] of 1 to 8, and its config to a
+// temporary folder. Its blocks of 2×2 have the scales 0.5 and 10.
+func writeQuantised() (dir string) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
 	weight, _ := safetensors.NewTensor(safetensors.F8_E4M3, []int{2, 4}, []float32{1, 2, 3, 4, 5, 6, 7, 8})
 	scale, _ := safetensors.NewTensor(safetensors.F32, []int{1, 2}, []float32{0.5, 10})
 	err = safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]safetensors.Tensor{
@@ -37,6 +35,13 @@ func ExampleOpen() {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o666); err != nil {
 		log.Fatal(err)
 	}
+	return dir
+}
+
+// A model with FP8 weights 1 to 8, and a scale for each block of 2×2, is read as floats.
+func ExampleOpen() {
+	dir := writeQuantised()
+	defer os.RemoveAll(dir)
 
 	f, err := quant.Open(dir)
 	if err != nil {
@@ -54,7 +59,11 @@ func ExampleOpen() {
 // A quantised model on a hub: its tensors and its config, of one commit. Only the values
 // and scales of the weights that are read are fetched.
 func ExampleDequantize_hub() {
-	server := serveQuantised()
+	dir := writeQuantised()
+	defer os.RemoveAll(dir)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, filepath.Join(dir, filepath.Base(r.URL.Path)))
+	}))
 	defer server.Close()
 	client := &hub.Client{Endpoint: server.URL} // without it, the Hugging Face Hub
 	ctx := context.Background()
@@ -78,26 +87,7 @@ func ExampleDequantize_hub() {
 		log.Fatal(err)
 	}
 	fmt.Println(values)
-	// Output: [0.5 1 1.5 2]
-}
-
-// serveQuantised serves a model with a weight in FP8, on the loopback interface.
-func serveQuantised() *httptest.Server {
-	weight, _ := safetensors.NewTensor(safetensors.F8_E4M3, []int{1, 4}, []float32{1, 2, 3, 4})
-	scale, _ := safetensors.NewTensor(safetensors.F32, []int{1, 1}, []float32{0.5})
-	var model bytes.Buffer
-	tensors := map[string]safetensors.Tensor{"proj.weight": weight, "proj.weight_scale_inv": scale}
-	if err := safetensors.Write(&model, tensors, nil); err != nil {
-		log.Fatal(err)
-	}
-	files := map[string][]byte{
-		"model.safetensors": model.Bytes(),
-		"config.json":       []byte(`{"quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 4]}}`),
-	}
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := filepath.Base(r.URL.Path)
-		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(files[name]))
-	}))
+	// Output: [0.5 1 30 40 2.5 3 70 80]
 }
 
 // A matrix becomes 4-bit integers, and what they stand for becomes BF16 again.
