@@ -131,46 +131,28 @@ func (s slowEncoder) encode(x float64) uint64 {
 	return code
 }
 
+// payloads holds the bits of the mantissa of the formats whose NaNs have a payload there.
+var payloads = map[Format]int{E5M2: 2, F16: 10, BF16: 7, F32: 23, F64: 52}
+
 // convert converts one element.
 func (s slowEncoder) convert(from Format, code uint64) uint64 {
 	if x := slowDecode(from, code); !math.IsNaN(x) {
 		return s.encode(x)
 	}
-	// The payload, at the top of 52 bits, and made quiet.
-	var payload uint64
-	switch from {
-	case E5M2:
-		payload = code << 50
-	case F16:
-		payload = code << 42
-	case BF16:
-		payload = code << 45
-	case F32:
-		payload = code << 29
-	case F64:
-		payload = code
+	payload := uint64(1) << 51 // at the top of 52 bits, and made quiet
+	if n, ok := payloads[from]; ok {
+		payload |= code << (52 - n) & (1<<52 - 1)
 	}
-	payload = payload&(1<<52-1) | 1<<51
 	sign := from != E8M0 && code>>(from.Bits()-1) == 1
-	var nan uint64
-	switch s.f {
-	case E5M2:
-		nan = 0x7c | payload>>50
-	case E4M3:
+	n := payloads[s.f]
+	nan := uint64(1)<<(s.f.Bits()-1) - 1<<n | payload>>(52-n)
+	switch {
+	case s.f == E4M3:
 		nan = 0x7f
-	case E4M3FNUZ, E5M2FNUZ:
+	case s.f == E4M3FNUZ || s.f == E5M2FNUZ:
 		nan = 0x80
-	case F16:
-		nan = 0x7c00 | payload>>42
-	case BF16:
-		nan = 0x7f80 | payload>>45
-	case F32:
-		nan = 0x7f800000 | payload>>29
-		if from == BF16 {
-			nan = code << 16 & 0x7fffffff // unchanged, even if signaling
-		}
-	case F64:
-		nan = 0x7ff<<52 | payload
+	case s.f == F32 && from == BF16:
+		nan = code << 16 & 0x7fffffff // unchanged, even if signaling
 	}
 	if sign {
 		nan |= 1 << (s.f.Bits() - 1)

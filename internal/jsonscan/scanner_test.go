@@ -110,11 +110,8 @@ func TestDecimalAgreesWithInteger(t *testing.T) {
 		n, digits := Decimal([]byte(text + ","))
 		s := &Scanner{Text: []byte(text + ",")}
 		want, err := s.Integer("n", math.MaxInt64)
-		if digits == 0 {
-			continue // left to Integer
-		}
-		if s.Text[digits] != ',' { // a fraction or an exponent, which the caller sees
-			continue
+		if digits == 0 || s.Text[digits] != ',' {
+			continue // left to Integer, or a fraction or an exponent, which the caller sees
 		}
 		require.NoError(t, err, text)
 		require.Equal(t, want, n, text)
