@@ -100,7 +100,7 @@ type product struct {
 func (p product) make(t *twinMaker, m maker, w *twin) {
 	o, i := t.size(70), t.size(70)
 	if p.strategy == "group" {
-		i *= 32
+		i = 32 * cdiv(i, 16)
 	}
 	if p.inputs != "" {
 		m.floats("a."+p.inputs, safetensors.F32)
@@ -208,26 +208,22 @@ func (t *twinMaker) integers() {
 			w.matrix(o, i, func(r, c int) float32 { return (q(r, c) - z(r/h, c/l)) * s(r/h, c/l) })
 		})
 	}
-	for number := range 8 + 2 { // of bits, and those of 4 bits in an order of their own
-		for _, asymmetric := range []bool{false, true} {
-			bits, order := number+1, ""
-			if number >= 8 {
-				bits, order = 4, []string{"used", "unused"}[number-8]
-			}
-			t.add(fmt.Sprintf("packed %d %s asymmetric %v", bits, order, asymmetric), func(m maker, w *twin) {
+	for bits := 1; bits <= 8; bits++ {
+		for _, kind := range []string{"symmetric", "symmetric, index of -1", "asymmetric", "asymmetric, index"} {
+			t.add(fmt.Sprint("packed ", bits, kind), func(m maker, w *twin) {
 				size := t.size(40)
 				o, i := t.size(70), size*t.size(5)
-				weights := object{"num_bits": bits, "type": "int", "strategy": "group", "group_size": size, "symmetric": !asymmetric}
+				weights := object{"num_bits": bits, "type": "int", "strategy": "group", "group_size": size, "symmetric": kind[0] == 's'}
 				q, s := m.codes("a.weight_packed", safetensors.I32, bits, offset(bits), i, o), m.grid("a.weight_scale", safetensors.F16, o, i/size)
 				m.dimensions("a.weight_shape", o, i)
 				z, group := grid(func(int, int) float32 { return 0 }), func(c int) int { return c / size }
-				if asymmetric {
+				if kind[0] == 'a' {
 					z = m.down("a.weight_zero_point", bits, offset(bits), o, i/size)
 				}
-				switch order {
-				case "used":
+				switch kind {
+				case "asymmetric, index":
 					weights["actorder"], group = "group", m.index("a.weight_g_idx", i, i/size)
-				case "unused":
+				case "symmetric, index of -1": // which is none
 					weights["actorder"] = "group"
 					numbers("a.weight_g_idx", slices.Repeat([]int32{-1}, i)...)(w.tensors)
 				}
