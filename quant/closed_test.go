@@ -230,28 +230,24 @@ func TestMethodWithoutTensors(t *testing.T) {
 
 // TestHarmlessKeys: the configs that the packages write are read.
 func TestHarmlessKeys(t *testing.T) {
-	for _, config := range []string{
-		`{"quant_method":"fp8","activation_scheme":"dynamic","fmt":"e4m3","scale_fmt":"ue8m0","weight_block_size":[128,128],"modules_to_not_convert":["lm_head"],"packed_modules_mapping":{}}`,
-		`{"quant_method":"fp8","activation_scheme":"static","ignored_layers":["lm_head"],"kv_cache_scheme":{"num_bits":8,"type":"float"}}`,
-		`{"quant_method":"fbgemm_fp8","activation_scale_ub":1200.0,"modules_to_not_convert":["a"]}`,
+	fp8 := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1))
+	words := checkpoint(zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32))
+	for config, tensors := range map[string]map[string]safetensors.Tensor{
+		`{"quant_method":"fp8","activation_scheme":"dynamic","fmt":"e4m3","scale_fmt":"ue8m0","weight_block_size":[128,128],"modules_to_not_convert":["lm_head"],"packed_modules_mapping":{}}`: fp8,
+		`{"quant_method":"fp8","activation_scheme":"static","ignored_layers":["lm_head"],"kv_cache_scheme":{"num_bits":8,"type":"float"}}`:                                                     fp8,
+		`{"quant_method":"fbgemm_fp8","activation_scale_ub":1200.0,"modules_to_not_convert":["a"]}`:                                                                                            fp8,
 		`{"quant_method":"compressed-tensors","version":"0.20.0","format":"float-quantized","quantization_status":"compressed","global_compression_ratio":1.5,"ignore":["lm_head"],"kv_cache_scheme":null,
 			"sparsity_config":{"format":"dense","global_sparsity":0.1,"ignore":["x"],"registry_requires_subclass":false,"sparsity_structure":"unstructured","targets":["Linear"]},"transform_config":{},
 			"config_groups":{"group_0":{"format":"float-quantized","input_activations":{"num_bits":8},"output_activations":null,"targets":["Linear"],
-				"weights":{"actorder":"static","block_structure":null,"dynamic":false,"group_size":null,"num_bits":8,"observer":"minmax","observer_kwargs":{"x":1},"scale_dtype":"x","strategy":"tensor","symmetric":true,"type":"float","zp_dtype":"x"}}}}`,
-		`{"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"group_0":{"weights":{"num_bits":8}}},"ignore":["lm_head"],"kv_cache_quant_algo":"FP8","kv_cache_scheme":{"x":1},"producer":{"name":"modelopt"},"group_size":16}`,
-		`{"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":{"a":{"quant_algo":"FP8"},"b":{"quant_algo":"NVFP4","group_size":16},"c":null}}`,
-	} {
-		m := checkpoint(zeroed("a.weight", safetensors.F8_E4M3, 2, 2), zeroed("a.weight_scale", safetensors.F32, 1))
-		dequantized(t, m, `{"quantization_config":`+config+`}`)
-	}
-	words := checkpoint(zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32))
-	for _, config := range []string{
+				"weights":{"actorder":"static","block_structure":null,"dynamic":false,"group_size":null,"num_bits":8,"observer":"minmax","observer_kwargs":{"x":1},"scale_dtype":"x","strategy":"tensor","symmetric":true,"type":"float","zp_dtype":"x"}}}}`: fp8,
+		`{"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"group_0":{"weights":{"num_bits":8}}},"ignore":["lm_head"],"kv_cache_quant_algo":"FP8","kv_cache_scheme":{"x":1},"producer":{"name":"modelopt"},"group_size":16}`: fp8,
+		`{"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":{"a":{"quant_algo":"FP8"},"b":{"quant_algo":"NVFP4","group_size":16},"c":null}}`:                                                                    fp8,
 		`{"quant_method":"gptq","bits":4,"group_size":32,"desc_act":true,"static_groups":true,"sym":true,"lm_head":false,"method":"gptq","format":"gptq","checkpoint_format":"gptq","pack_dtype":"int32","rotation":null,"adapter":null,"dynamic":{},
-			"meta":{"quantizer":["gptqmodel:7.7.0"],"damp_percent":0.05},"is_marlin_format":false,"damp_percent":0.1,"true_sequential":true,"model_name_or_path":null,"model_file_base_name":"model"}`,
-		`{"quant_method":"gptq","bits":4,"group_size":-1,"desc_act":true}`, // a single group
-		`{"quant_method":"auto-round","autoround_version":"0.16.1","bits":4,"group_size":32,"sym":true,"data_type":"int","packing_format":"auto_round:auto_gptq","iters":200,"nsamples":128,"seqlen":2048,"rotation_config":{},"extra_config":{".*b$":{"bits":8},"b":{"bits":16,"data_type":"float"}}}`,
+			"meta":{"quantizer":["gptqmodel:7.7.0"],"damp_percent":0.05},"is_marlin_format":false,"damp_percent":0.1,"true_sequential":true,"model_name_or_path":null,"model_file_base_name":"model"}`: words,
+		`{"quant_method":"gptq","bits":4,"group_size":-1,"desc_act":true}`: words, // a single group
+		`{"quant_method":"auto-round","autoround_version":"0.16.1","bits":4,"group_size":32,"sym":true,"data_type":"int","packing_format":"auto_round:auto_gptq","iters":200,"nsamples":128,"seqlen":2048,"rotation_config":{},"extra_config":{".*b$":{"bits":8},"b":{"bits":16,"data_type":"float"}}}`: words,
 	} {
-		dequantized(t, words, `{"quantization_config":`+config+`}`)
+		dequantized(t, tensors, `{"quantization_config":`+config+`}`)
 	}
 }
 

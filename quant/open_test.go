@@ -136,7 +136,8 @@ func TestOrdinaryNames(t *testing.T) {
 	}
 }
 
-// TestLayouts: the names of parts and of results have a layout, and plain tensors have none.
+// TestLayouts: the names of parts and of results have a layout, and plain tensors have none. Bits
+// that nothing tells are an error, as of Dequantize.
 func TestLayouts(t *testing.T) {
 	m := checkpoint(zeroed("norm.weight", safetensors.BF16, 2),
 		zeroed("a.qweight", safetensors.I32, 4, 32), zeroed("a.qzeros", safetensors.I32, 1, 4), zeroed("a.scales", safetensors.F16, 1, 32), zeroed("a.g_idx", safetensors.I32, 32))
@@ -145,16 +146,13 @@ func TestLayouts(t *testing.T) {
 	require.Equal(t, map[string]quant.Layout{"a.qweight": four, "a.qzeros": four, "a.scales": four, "a.g_idx": four, "a.weight": four}, layouts)
 	require.Equal(t, "gptq, 4 bits", four.String())
 	require.Equal(t, "fp8", quant.Layout{Method: "fp8"}.String())
-}
 
-// TestLayoutsRefuse: bits that nothing tells are an error, as of Dequantize.
-func TestLayoutsRefuse(t *testing.T) {
-	m := checkpoint(zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4))
+	m = checkpoint(zeroed("a.weight_packed", safetensors.I32, 2, 1), zeroed("a.weight_scale", safetensors.F32, 2, 1), numbers("a.weight_shape", 2, 4))
 	_, err := quant.Layouts(m, nil)
 	require.ErrorContains(t, err, "safetensors: tensor \"a.weight_packed\": packed integers: codes of 1 bits or of 2; only a config tells")
 	_, err = quant.Layouts(m, []byte("{"))
 	require.EqualError(t, err, "safetensors: the config: unexpected end of JSON input")
 	numbers("a.weight_shape", 2, 32)(m)
-	layouts := must(quant.Layouts(m, nil))
+	layouts = must(quant.Layouts(m, nil))
 	require.Equal(t, quant.Layout{Method: "compressed-tensors", Bits: 1}, layouts["a.weight"])
 }
