@@ -34,9 +34,9 @@ func (w *twin) matrix(rows, columns int, at func(row, column int) float32) {
 type twinMaker struct {
 	*rand.Rand
 	all   []twin
-	times int // what one size of each is multiplied by
-	large int // the size that is, by its number
-	block []int
+	times int   // what one size of each is multiplied by
+	large int   // the size that is, by its number
+	block []int // rows and columns of the blocks of all
 }
 
 func (t *twinMaker) add(title string, make func(m maker, w *twin)) {
