@@ -111,18 +111,6 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// TestOpenCapped opens a model on a server that caps its answers.
-func TestOpenCapped(t *testing.T) {
-	requireNoGoroutinesLeft(t)
-	const header, data, most = 250_000, 100_000, 10_000
-	file := craft(header, data)
-	s := newServer(t)
-	s.fault = always(func(w http.ResponseWriter, r *http.Request) { sendCapped(w, r, file, most) })
-	client, _ := newClient()
-	require.Equal(t, pattern(data), bytesOf(openTensor(t, client, s.URL+"/m")))
-	require.LessOrEqual(t, len(s.ranges()), (8+header+data)/most+4)
-}
-
 // rawServer has answer write to each connection, whatever was asked, and returns its URL.
 func rawServer(t *testing.T, answer func(net.Conn)) string {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
@@ -147,25 +135,19 @@ func rawServer(t *testing.T, answer func(net.Conn)) string {
 // TestTextOfServersIsBounded has servers send text that is long or would move
 // the cursor of a terminal.
 func TestTextOfServersIsBounded(t *testing.T) {
-	for name, answer := range map[string]func(evil string) string{
-		"reason phrase":        func(evil string) string { return "HTTP/1.1 404 " + evil + "\r\n\r\n" },
-		"reason phrase of 416": func(evil string) string { return "HTTP/1.1 416 " + evil + "\r\n\r\n" },
-		"status line":          func(evil string) string { return evil + "\r\n\r\n" },
-		"header line":          func(evil string) string { return "HTTP/1.1 206 Partial Content\r\n" + evil + "\r\n\r\n" },
-		"transfer encoding":    func(evil string) string { return "HTTP/1.1 206 OK\r\nTransfer-Encoding: " + evil + "\r\n\r\n" },
-		"X-Error-Message":      func(evil string) string { return "HTTP/1.1 401 Unauthorized\r\nX-Error-Message: " + evil + "\r\n\r\n" },
-		"Content-Range":        func(evil string) string { return "HTTP/1.1 206 OK\r\nContent-Range: " + evil + "\r\n\r\n" },
-		"Content-Encoding":     func(evil string) string { return "HTTP/1.1 200 OK\r\nContent-Encoding: " + evil + "\r\n\r\n" },
-		"length of a chunk": func(evil string) string {
-			return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + evil + "\r\n"
-		},
-		"trailer": func(evil string) string {
-			return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + evil + "\r\n\r\n"
-		},
-		"scheme of a redirect": func(evil string) string { return "HTTP/1.1 302 Found\r\nLocation: ftp" + evil + "://h/\r\n\r\n" },
-		"redirect to a long URL": func(evil string) string {
-			return "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/" + url.PathEscape(evil) + "?secret\r\n\r\n"
-		},
+	for name, answer := range map[string]string{
+		"reason phrase":        "HTTP/1.1 404 EVIL\r\n\r\n",
+		"reason phrase of 416": "HTTP/1.1 416 EVIL\r\n\r\n",
+		"status line":          "EVIL\r\n\r\n",
+		"header line":          "HTTP/1.1 206 Partial Content\r\nEVIL\r\n\r\n",
+		"transfer encoding":    "HTTP/1.1 206 OK\r\nTransfer-Encoding: EVIL\r\n\r\n",
+		"X-Error-Message":      "HTTP/1.1 401 Unauthorized\r\nX-Error-Message: EVIL\r\n\r\n",
+		"Content-Range":        "HTTP/1.1 206 OK\r\nContent-Range: EVIL\r\n\r\n",
+		"Content-Encoding":     "HTTP/1.1 200 OK\r\nContent-Encoding: EVIL\r\n\r\n",
+		"length of a chunk":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nEVIL\r\n",
+		"trailer":              "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nEVIL\r\n\r\n",
+		"scheme of a redirect": "HTTP/1.1 302 Found\r\nLocation: ftpEVIL://h/\r\n\r\n",
+		"redirect to a URL":    "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/ESCAPED?secret\r\n\r\n",
 	} {
 		for kind, evil := range map[string]string{
 			"long":    strings.Repeat("x", 20_000), // than a buffer of net/http
@@ -174,8 +156,9 @@ func TestTextOfServersIsBounded(t *testing.T) {
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				client, _ := newClient()
-				url := rawServer(t, func(conn net.Conn) { io.WriteString(conn, answer(evil)) })
-				_, err := client.Open(t.Context(), url+"/m")
+				evilly := strings.NewReplacer("EVIL", evil, "ESCAPED", url.PathEscape(evil))
+				server := rawServer(t, func(conn net.Conn) { evilly.WriteString(conn, answer) })
+				_, err := client.Open(t.Context(), server+"/m")
 				require.Error(t, err)
 				require.Less(t, len(err.Error()), 2000)
 				require.False(t, strings.ContainsFunc(err.Error(), func(r rune) bool { return !unicode.IsPrint(r) }), "%q", err)

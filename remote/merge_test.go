@@ -14,12 +14,19 @@ import (
 )
 
 // openObject opens a file as an io.ReaderAt.
-func openObject(t testing.TB, c *Client, rawURL string) *object {
+func openObject(t *testing.T, c *Client, rawURL string) *object {
 	s, u, err := c.session(t.Context(), rawURL)
 	require.NoError(t, err)
 	o := must(newObject(s, u))
 	o.opened()
 	return o
+}
+
+// serveObject opens a file that it serves.
+func serveObject(t *testing.T, file []byte) (*server, *object, *clock) {
+	s := newServer(t)
+	client, clock := newClient()
+	return s, openObject(t, client, s.add("/m", file)), clock
 }
 
 // A run is a range in a test.
@@ -40,9 +47,7 @@ func seqOf(dst []byte, runs ...run) iter.Seq2[int64, []byte] {
 func TestReadRangesMerges(t *testing.T) {
 	const size = 20 << 20
 	file := pattern(size)
-	s := newServer(t)
-	client, _ := newClient()
-	o := openObject(t, client, s.add("/m", file))
+	s, o, _ := serveObject(t, file)
 	bytewise := make([]run, maxParts+1)
 	for i := range bytewise {
 		bytewise[i] = run{int64(i), 1}
@@ -91,13 +96,10 @@ func TestReadRangesMerges(t *testing.T) {
 }
 
 func TestReadRangesFails(t *testing.T) {
-	const size = 30 << 20
-	file := pattern(size)
-	s := newServer(t)
-	client, clock := newClient()
-	o := openObject(t, client, s.add("/m", file))
+	file := pattern(30 << 20)
+	s, o, clock := serveObject(t, file)
 
-	err := o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{size - 5, 10}))
+	err := o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{int64(len(file)) - 5, 10}))
 	require.ErrorContains(t, err, "unexpected EOF", "beyond the end")
 
 	s.reset(always(statusOf(404)))
@@ -126,9 +128,7 @@ func TestReadRangesFails(t *testing.T) {
 
 func TestReadRangesOfAWholeHead(t *testing.T) {
 	file := craft(100, 1000)
-	s := newServer(t)
-	client, _ := newClient()
-	o := openObject(t, client, s.add("/m", file))
+	s, o, _ := serveObject(t, file)
 	got := make([]byte, 20)
 	require.NoError(t, o.ReadRanges(seqOf(got, run{5, 10}, run{500, 10})))
 	require.Equal(t, slices.Concat(file[5:15], file[500:510]), got)
@@ -141,9 +141,7 @@ func TestReadRangesOfAWholeHead(t *testing.T) {
 // at their edges.
 func TestReadRangesResumes(t *testing.T) {
 	file := pattern(200_000)
-	s := newServer(t)
-	client, _ := newClient()
-	o := openObject(t, client, s.add("/m", file))
+	s, o, _ := serveObject(t, file)
 	runs := []run{{1000, 3}, {1003, 1}, {1010, 5}, {1100, 4}}
 	want := slices.Concat(file[1000:1004], file[1010:1015], file[1100:1104])
 	for n := range 104 {
@@ -195,10 +193,8 @@ func TestTake(t *testing.T) {
 func TestWaitingReadsAreMerged(t *testing.T) {
 	const readers, distance = 1000, 10_000
 	file := pattern(firstRead + readers*distance)
-	s := newServer(t)
-	client, _ := newClient()
-	client.pace.stall = time.Hour
-	o := openObject(t, client, s.add("/m", file))
+	s, o, _ := serveObject(t, file)
+	o.pace.stall = time.Hour
 	release := make(chan struct{})
 	s.reset(func(int, http.ResponseWriter, *http.Request) bool {
 		<-release

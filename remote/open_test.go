@@ -61,6 +61,7 @@ func TestOpen(t *testing.T) {
 		})
 	}
 	longest := craft(64, firstRead-72) // that the first request brings
+	longer := craft(250_000, 50_000)
 	fill := func(status int, header ...string) fault {
 		return always(func(w http.ResponseWriter, r *http.Request) {
 			statusOf(status, header...)(w, r)
@@ -115,6 +116,9 @@ func TestOpen(t *testing.T) {
 		}, ranges: []string{start, start}},
 		{rule: "206 of a server that was found again", fault: first(1, statusOf(503)), ranges: []string{start, start}},
 		{rule: "as many redirects as are followed", fault: redirects(maxRedirects), requests: maxRedirects + 1},
+		{rule: "206 with a tenth of the header at a time", fault: always(func(w http.ResponseWriter, r *http.Request) {
+			sendCapped(w, r, longer, 25_000)
+		}), requests: 12 + 4},
 
 		{rule: "range refused, size told", fault: strict(size), ranges: []string{start, whole}},
 		{rule: "range refused, size not told", fault: strict(""), ranges: []string{start, "bytes=0-7", fmt.Sprintf("bytes=8-%d", len(file)-1)}},
@@ -249,11 +253,8 @@ func TestOpen(t *testing.T) {
 				memory := testplatform.Allocated(func() { f, err = client.Open(ctx, secret) })
 				if c.text == "" {
 					require.NoError(t, err)
-					want := c.file
-					if path.Ext(c.path) == ".json" {
-						want = file
-					}
-					require.Equal(t, want[72:], bytesOf(must(f.Tensor("t"))))
+					x := must(f.Tensor("t"))
+					require.Equal(t, pattern(x.Len()), bytesOf(x))
 					require.NoError(t, f.Close())
 				} else {
 					requireOpenError(t, err, s, c.path, c.text)
