@@ -173,11 +173,11 @@ var errDisk = errors.New("the disk fails")
 
 type zeros struct{}
 
-func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+func (zeros) ReadAt(b []byte, _ int64) (int, error) { clear(b); return len(b), nil }
 
 // writing returns a func that writes zeros.
 func writing(size int64) func(io.Writer) error {
-	return func(w io.Writer) error { return errorOf(io.CopyN(w, zeros{}, size)) }
+	return func(w io.Writer) error { return errorOf(io.Copy(w, io.NewSectionReader(zeros{}, 0, size))) }
 }
 
 // TestFailedUpload checks that an upload that fails leaves no object behind, nor

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,39 +25,33 @@ func Example() {
 	kept := &replay.Transport{Keep: true}
 	f, err := (&remote.Client{HTTP: &http.Client{Transport: kept}}).Open(ctx, url+indexPath)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	f.Close()
 	var object bytes.Buffer
 	if err := kept.Encode(&object); err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	fmt.Println("opened with", server.restart().requests, "requests")
 
 	// Every rank gets the object, and opens the checkpoint without a request.
 	answers := new(replay.Transport)
 	if err := answers.Decode(&object); err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	f, err = (&remote.Client{HTTP: &http.Client{Transport: answers}}).Open(ctx, url+indexPath)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	defer f.Close()
 	fmt.Println("opened with", server.restart().requests, "requests")
 	t, err := f.Tensor("layers.7.experts.0.w")
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	part, err := t.Part(0, 3, 8)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	values, err := safetensors.Append[float32](nil, part)
 	fmt.Println("read", len(values), "values with", server.restart().requests, "request", err)
