@@ -39,7 +39,7 @@ func BenchmarkCommand(b *testing.B) {
 	half := input("half.safetensors", func(path string) { check(safetensors.WriteFile(path, toBF16(model), nil)) })
 	ranks := input("ranks", func(path string) { saveRanks(path, model, 4) })
 	adapter := input("adapter", func(path string) { saveAdapter(path, model) })
-	w, target := job(b, size, "new.safetensors", unix.Sync)
+	w, target := job(b, *inputs, size, "new.safetensors", unix.Sync)
 
 	b.Run("copy-all-CPUs/impl=ours", w.command("cp", "--quiet", model, target))
 	b.Run("copy-all-CPUs/impl=cp", w.process("sh", "-c", `cp --sparse=never "$0" "$1" && sync "$1"`, model, target))
@@ -84,7 +84,7 @@ func BenchmarkDequantize(b *testing.B) {
 		check(safetensors.WriteFile(filepath.Join(path, "model.safetensors"), toBF16(model), nil))
 		check(os.WriteFile(filepath.Join(path, "config.json"), []byte(`{"model_type": "llama"}`), 0o666))
 	})
-	w, target := job(b, size/2, "new", unix.Sync)
+	w, target := job(b, *inputs, size/2, "new", unix.Sync)
 	for _, scheme := range []string{"fp8-block", "nvfp4", "int4"} {
 		source := input(scheme, func(path string) {
 			must(exec.Command(built(), "cp", "--quiet", plain, path, "--quantize", scheme).Output())
@@ -103,10 +103,10 @@ func jobModel() (path string, size int64) {
 	return input("command.safetensors", func(path string) { check(safetensors.WriteFile(path, randomModel(size), nil)) }), size
 }
 
-// job returns what whole jobs have in common: a target in a folder of its own, which is removed
-// before each run, and then prepare is called.
-func job(b *testing.B, bytes int64, name string, prepare func()) (w work, target string) {
-	folder := must(os.MkdirTemp(*inputs, "job-"))
+// job returns what runs that write have in common: a target in a new folder below parent, which is
+// removed before each run, and then prepare is called.
+func job(b *testing.B, parent string, bytes int64, name string, prepare func()) (w work, target string) {
+	folder := must(os.MkdirTemp(parent, "safetensors-bench-"))
 	b.Cleanup(func() { os.RemoveAll(folder) })
 	target = filepath.Join(folder, name)
 	return work{bytes: bytes, before: func() {

@@ -148,16 +148,3 @@ func inBlocks(b []byte, do func(block []byte, offset int64) (int, error)) {
 		must(do(b[i*size:min((i+1)*size, len(b))], int64(i*size)))
 	})
 }
-
-// readParallel fills dst from the start of a file.
-func readParallel(path string, flags int, dst []byte) {
-	f := must(os.OpenFile(path, os.O_RDONLY|flags, 0))
-	defer f.Close()
-	inBlocks(dst, f.ReadAt)
-}
-
-// writeParallel reserves the space of a new file and writes src to it.
-func writeParallel(f *os.File, src []byte) {
-	check(unix.Fallocate(int(f.Fd()), 0, 0, int64(len(src))))
-	inBlocks(src, f.WriteAt)
-}

@@ -39,18 +39,14 @@ var (
 			{"python/venv/bin/pip", "install", "--quiet", "--requirement", "python/requirements.txt"}},
 		command: []string{"python/venv/bin/python", "python/contestant.py"},
 	}
-)
-
-// go127 is a Go program of its own, so that the other contestants can be built with
-// an older toolchain.
-var go127 = &contestant{
-	language: "go127",
-	build:    [][]string{{"env", "GOTOOLCHAIN=go1.27.4", "go", "build", "-o", "go127/contestant", "./go127"}},
-	command:  []string{"go127/contestant"},
-}
-
-// These are processes of interpreters that variables name.
-var (
+	// go127 is a Go program of its own, so that the other contestants can be built with
+	// an older toolchain.
+	go127 = &contestant{
+		language: "go127",
+		build:    [][]string{{"env", "GOTOOLCHAIN=go1.27.4", "go", "build", "-o", "go127/contestant", "./go127"}},
+		command:  []string{"go127/contestant"},
+	}
+	// These are processes of interpreters that variables name.
 	torch      = interpreter("torch", "SAFETENSORS_TORCH", "jobs.py", "torch, safetensors")
 	compressed = interpreter("compressed-tensors", "SAFETENSORS_QUANT_PYTHON", "dequantize.py", "compressed_tensors.entrypoints.convert")
 	signing    = interpreter("model-signing", "SAFETENSORS_MODEL_SIGNING", "signing.py", "model_signing")

@@ -41,34 +41,28 @@ func BenchmarkOpen(b *testing.B) {
 			})
 			const tensor = "norm"
 			w := work{memory: true}
-			b.Run("impl=ours", w.run(func() { openOurs(path, tensor) }))
-			b.Run("impl=maruel", w.run(func() { openMaruel(path, tensor) }))
+			b.Run("impl=ours", w.run(func() {
+				f := must(safetensors.Open(path))
+				defer f.Close()
+				sink.Store(uint64(must(safetensors.View[uint16](must(f.Tensor(tensor))))[0]))
+			}))
+			b.Run("impl=maruel", w.run(func() {
+				var f maruel.Mapped
+				check(f.Open(path))
+				defer f.Close()
+				i := slices.IndexFunc(f.Tensors, func(t maruel.Tensor) bool { return t.Name == tensor })
+				sink.Store(uint64(f.Tensors[i].Data[0]))
+			}))
 			if row.full < tiB {
-				b.Run("impl=nlpodyssey", w.run(func() { openNLPOdyssey(path, tensor) }))
+				b.Run("impl=nlpodyssey", w.run(func() {
+					t, _ := must(nlpodyssey.Deserialize(must(os.ReadFile(path)))).Tensor(tensor)
+					sink.Store(uint64(t.Data()[0]))
+				}))
 			}
 			b.Run("impl=rust", w.foreign(rust, "open", path, tensor))
 			b.Run("impl=python", w.foreign(python, "open", path, tensor))
 		})
 	}
-}
-
-func openOurs(path, tensor string) {
-	f := must(safetensors.Open(path))
-	defer f.Close()
-	sink.Store(uint64(must(safetensors.View[uint16](must(f.Tensor(tensor))))[0]))
-}
-
-func openMaruel(path, tensor string) {
-	var f maruel.Mapped
-	check(f.Open(path))
-	defer f.Close()
-	i := slices.IndexFunc(f.Tensors, func(t maruel.Tensor) bool { return t.Name == tensor })
-	sink.Store(uint64(f.Tensors[i].Data[0]))
-}
-
-func openNLPOdyssey(path, tensor string) {
-	t, _ := must(nlpodyssey.Deserialize(must(os.ReadFile(path)))).Tensor(tensor)
-	sink.Store(uint64(t.Data()[0]))
 }
 
 // BenchmarkLoad starts from the name of a file of 64 tensors, 2 GiB in total,
@@ -137,7 +131,11 @@ func (w work) load(b *testing.B, path string, peers bool) {
 func (w work) loadLimit(path string, flags int) func(*testing.B) {
 	return func(b *testing.B) {
 		buffer := noise(int(w.bytes &^ 4095)) // aligned by the Go heap, as O_DIRECT needs
-		w.measure(b, func() { readParallel(path, flags, buffer) })
+		w.measure(b, func() {
+			f := must(os.OpenFile(path, os.O_RDONLY|flags, 0))
+			defer f.Close()
+			inBlocks(buffer, f.ReadAt)
+		})
 	}
 }
 

@@ -34,7 +34,7 @@ func BenchmarkSign(b *testing.B) {
 	signed := input("signed.sig", func(path string) {
 		must(exec.Command(built(), "sign", "--quiet", model, "--key", private, "--out", path).Output())
 	})
-	w, target := job(b, size, "new.sig", func() { readThrough(file) })
+	w, target := job(b, *inputs, size, "new.sig", func() { readThrough(file) })
 	b.Run("sign-all-CPUs/impl=ours", w.command("sign", "--quiet", model, "--key", private, "--out", target))
 	b.Run("sign-all-CPUs/impl=model-signing", w.foreign(signing, "sign", model, private, target))
 	b.Run("verify-all-CPUs/impl=ours", w.command("verify", "--quiet", model, "--signature", signed, "--public-key", public))

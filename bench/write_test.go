@@ -31,69 +31,68 @@ import (
 //   - python: save_file
 //   - limit-pwrite: fallocate, then pwrite of 16 MiB at a time, 8 threads
 func BenchmarkWrite(b *testing.B) {
+	source := input("write.safetensors", func(path string) {
+		header, dataSize := uniform(64, sized(giB, 4*miB)).header()
+		filledFile(path, header, dataSize)
+	})
 	for _, row := range []writing{
 		{name: "tmpfs", folder: "/dev/shm"},
 		{name: "disk", folder: *inputs},
 		{name: "durable", folder: *inputs, durable: true},
 	} {
-		row.source = input("write.safetensors", func(path string) {
-			header, dataSize := uniform(64, sized(giB, 4*miB)).header()
-			filledFile(path, header, dataSize)
-		})
-		row.work = work{bytes: must(os.Stat(row.source)).Size(), memory: true, before: row.startClean}
-		b.Run(row.name, func(b *testing.B) { row.bench(b, false) })
-		b.Run(row.name+"-all-CPUs", func(b *testing.B) { row.bench(b, true) })
+		for _, cpus := range []string{"", "-all-CPUs"} {
+			b.Run(row.name+cpus, func(b *testing.B) {
+				row.work, row.target = job(b, row.folder, must(os.Stat(source)).Size(), "new.safetensors", unix.Sync)
+				row.memory = true
+				row.bench(b, source, cpus == "")
+			})
+		}
 	}
 }
 
 type writing struct {
 	work
-	name, folder, source, target string
-	durable                      bool
+	name, folder, target string
+	durable              bool
 }
 
-func (w *writing) bench(b *testing.B, allCPUs bool) {
-	folder := must(os.MkdirTemp(w.folder, "safetensors-bench-"))
-	defer os.RemoveAll(folder)
-	w.target = filepath.Join(folder, "new.safetensors")
-	b.Run("impl=ours", w.ours)
-	if !allCPUs {
-		w.peers(b)
+// bench runs one row. The peers use a single thread.
+func (w writing) bench(b *testing.B, source string, peers bool) {
+	b.Run("impl=ours", func(b *testing.B) {
+		tensors := maps.Collect(must(safetensors.Parse(must(os.ReadFile(source)))).Tensors())
+		if w.name == "disk" {
+			w.create(b, func(f *os.File) { check(safetensors.Write(f, tensors, nil)) })
+		} else {
+			w.measure(b, func() { check(safetensors.WriteFile(w.target, tensors, nil)) })
+		}
+	})
+	if peers {
+		b.Run("impl=maruel", func(b *testing.B) {
+			f := must(maruel.Parse(must(os.ReadFile(source))))
+			w.create(b, func(to *os.File) { check(f.Serialize(to)) })
+		})
+		b.Run("impl=nlpodyssey", func(b *testing.B) {
+			views := nlpodysseyViews(must(os.ReadFile(source)))
+			w.create(b, func(to *os.File) { check(nlpodyssey.SerializeToWriter(views, nil, to)) })
+		})
+		task := "write"
+		if w.durable {
+			task = "write-fsync"
+		}
+		b.Run("impl=rust", w.foreign(rust, task, source, w.target))
+		b.Run("impl=python", w.foreign(python, task, source, w.target))
 	}
 	b.Run("impl=limit-pwrite", func(b *testing.B) {
-		file := must(os.ReadFile(w.source))
-		w.create(b, func(f *os.File) { writeParallel(f, file) })
+		file := must(os.ReadFile(source))
+		w.create(b, func(f *os.File) {
+			check(unix.Fallocate(int(f.Fd()), 0, 0, int64(len(file))))
+			inBlocks(file, f.WriteAt)
+		})
 	})
-}
-
-func (w *writing) ours(b *testing.B) {
-	tensors := maps.Collect(must(safetensors.Parse(must(os.ReadFile(w.source)))).Tensors())
-	if w.name == "disk" {
-		w.create(b, func(f *os.File) { check(safetensors.Write(f, tensors, nil)) })
-	} else {
-		w.measure(b, func() { check(safetensors.WriteFile(w.target, tensors, nil)) })
-	}
-}
-
-func (w *writing) peers(b *testing.B) {
-	b.Run("impl=maruel", func(b *testing.B) {
-		f := must(maruel.Parse(must(os.ReadFile(w.source))))
-		w.create(b, func(to *os.File) { check(f.Serialize(to)) })
-	})
-	b.Run("impl=nlpodyssey", func(b *testing.B) {
-		views := nlpodysseyViews(must(os.ReadFile(w.source)))
-		w.create(b, func(to *os.File) { check(nlpodyssey.SerializeToWriter(views, nil, to)) })
-	})
-	task := "write"
-	if w.durable {
-		task = "write-fsync"
-	}
-	b.Run("impl=rust", w.foreign(rust, task, w.source, w.target))
-	b.Run("impl=python", w.foreign(python, task, w.source, w.target))
 }
 
 // create measures writing a new file.
-func (w *writing) create(b *testing.B, write func(*os.File)) {
+func (w writing) create(b *testing.B, write func(*os.File)) {
 	w.measure(b, func() {
 		f := must(os.Create(w.target))
 		write(f)
@@ -103,10 +102,4 @@ func (w *writing) create(b *testing.B, write func(*os.File)) {
 			syncFile(filepath.Dir(w.target))
 		}
 	})
-}
-
-// startClean removes what was written before and waits until the disk is idle.
-func (w *writing) startClean() {
-	check(os.RemoveAll(w.target))
-	unix.Sync()
 }
