@@ -67,21 +67,16 @@ func (s shard) fromMapping(b *testing.B, peers bool) {
 		s.ours(b, f)
 	})
 	if peers {
-		b.Run("impl=maruel", s.maruel)
+		b.Run("impl=maruel", func(b *testing.B) {
+			f := must(maruel.Parse(mapFile(b, s.path)))
+			s.eachRow(b, func(row []byte, offset int) { copy(row, f.Tensors[0].Data[offset:]) })
+		})
 		args := []string{"shard", s.path, "w", fmt.Sprint(s.width / 2), fmt.Sprint(s.width)}
 		b.Run("impl=rust", s.foreign(rust, args...))
 		b.Run("impl=python", s.foreign(python, args...))
 	}
 	b.Run("impl=limit-lines", s.lines)
 	b.Run("impl=limit-memmove", s.memmove(int(s.bytes), runtime.GOMAXPROCS(0)))
-}
-
-func (s shard) maruel(b *testing.B) {
-	f := must(maruel.Parse(mapFile(b, s.path)))
-	dst := make([]byte, s.bytes)
-	s.measure(b, func() {
-		s.eachRow(dst, func(row []byte, offset int) { copy(row, f.Tensors[0].Data[offset:]) })
-	})
 }
 
 func (s shard) lines(b *testing.B) {
@@ -106,11 +101,10 @@ func (s shard) fromReaderAt(b *testing.B) {
 	defer r.Close()
 	size := must(r.Stat()).Size()
 	b.Run("impl=ours", func(b *testing.B) { s.ours(b, must(safetensors.NewFile(r, size))) })
-	dst := make([]byte, s.bytes)
-	data := io.NewSectionReader(r, size-int64(2*s.rows*shardColumns), size)
-	b.Run("impl=plain", s.run(func() {
-		s.eachRow(dst, func(row []byte, offset int) { must(data.ReadAt(row, int64(offset))) })
-	}))
+	b.Run("impl=plain", func(b *testing.B) {
+		data := io.NewSectionReader(r, size-int64(2*s.rows*shardColumns), size)
+		s.eachRow(b, func(row []byte, offset int) { must(data.ReadAt(row, int64(offset))) })
+	})
 }
 
 func (s shard) ours(b *testing.B, f *safetensors.File) {
@@ -122,9 +116,12 @@ func (s shard) ours(b *testing.B, f *safetensors.File) {
 	})
 }
 
-// eachRow calls f for the rows of dst and their offsets in the tensor.
-func (s shard) eachRow(dst []byte, f func(row []byte, offset int)) {
-	for i := range s.rows {
-		f(dst[i*s.width:][:s.width], i*2*shardColumns+s.width)
-	}
+// eachRow measures f, which fills the rows of the shard from their offsets in the tensor.
+func (s shard) eachRow(b *testing.B, f func(row []byte, offset int)) {
+	dst := make([]byte, s.bytes)
+	s.measure(b, func() {
+		for i := range s.rows {
+			f(dst[i*s.width:][:s.width], i*2*shardColumns+s.width)
+		}
+	})
 }

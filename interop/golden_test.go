@@ -79,6 +79,18 @@ func tiedModels(t *testing.T) (models map[string]map[string]string) {
 	return models
 }
 
+// retied returns what Tie makes of what Untie makes of a file, which has to be all names.
+func retied(t *testing.T, f *safetensors.File, names map[string]string) (map[string]safetensors.Tensor, map[string]string) {
+	t.Helper()
+	all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
+	require.Equal(t, map[string]string{"format": "pt"}, rest)
+	require.Equal(t, slices.Sorted(maps.Keys(names)), slices.Sorted(maps.Keys(all)))
+	for name, kept := range names {
+		require.Equal(t, must(f.Tensor(kept)), all[name], name)
+	}
+	return safetensors.Tie(all, rest)
+}
+
 // TestTieAsSaveModel compares Tie and Untie with safetensors.torch: from the names
 // of a model, Tie makes the very file that save_model wrote, and Untie finds all
 // names in it. testdata/tied/generate.py makes the files, and checks with load_model
@@ -88,16 +100,7 @@ func TestTieAsSaveModel(t *testing.T) {
 	require.Len(t, models, 2)
 	for model, names := range models {
 		want := must(os.ReadFile("../testdata/tied/" + model + ".safetensors"))
-		f := must(safetensors.Parse(want))
-
-		all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
-		require.Equal(t, map[string]string{"format": "pt"}, rest)
-		require.Equal(t, slices.Sorted(maps.Keys(names)), slices.Sorted(maps.Keys(all)), model)
-		for name, kept := range names {
-			require.Equal(t, must(f.Tensor(kept)), all[name], name)
-		}
-
-		tied, metadata := safetensors.Tie(all, rest)
+		tied, metadata := retied(t, must(safetensors.Parse(want)), names)
 		var got bytes.Buffer
 		require.NoError(t, safetensors.Write(&got, tied, metadata))
 		require.Equal(t, want, got.Bytes(), model)
@@ -133,13 +136,7 @@ func TestTieInShards(t *testing.T) {
 	for _, h := range f.Headers() {
 		require.Equal(t, map[string]string{"format": "pt"}, h.Metadata, "a shard has no alias")
 	}
-	all, rest := safetensors.Untie(maps.Collect(f.Tensors()), f.Metadata())
-	require.Equal(t, map[string]string{"format": "pt"}, rest)
-	for name, kept := range tiedModels(t)["tied"] {
-		require.Equal(t, must(f.Tensor(kept)), all[name], name)
-	}
-
-	tied, metadata := safetensors.Tie(all, rest)
+	tied, metadata := retied(t, f, tiedModels(t)["tied"])
 	dir := t.TempDir()
 	require.NoError(t, safetensors.WriteShards(dir, tied, metadata, 100))
 	again, got := open(dir)
