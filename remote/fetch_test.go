@@ -29,22 +29,38 @@ func statusOf(status int, header ...string) func(http.ResponseWriter, *http.Requ
 	}
 }
 
-// breakAfter returns a fault that answers with the first n bytes of the range
-// asked for and breaks the connection.
-func breakAfter(file []byte, n int) func(http.ResponseWriter, *http.Request) {
+// reply returns a fault that answers with a status, header fields and a text, and ends in one of
+// the ways that follow.
+func reply(end http.HandlerFunc, text []byte, status int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		sendPart(w, r, file, n)
-		panic(http.ErrAbortHandler)
+		statusOf(status, header...)(w, r)
+		w.(http.Flusher).Flush() // or a short text has a Content-Length
+		w.Write(text)
+		w.(http.Flusher).Flush()
+		end(w, r)
 	}
 }
 
-// sendPart sends the header of an answer to a range request and n bytes of its body.
-func sendPart(w http.ResponseWriter, r *http.Request, file []byte, n int) {
-	first, last := rangeOf(r.Header.Get("Range"))
-	last = min(last, len(file)-1)
-	statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)), "Content-Length", strconv.Itoa(last+1-first))(w, r)
-	w.Write(file[first:][:n])
-	w.(http.Flusher).Flush()
+func done(http.ResponseWriter, *http.Request)     {}
+func abort(http.ResponseWriter, *http.Request)    { panic(http.ErrAbortHandler) }
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// endless writes zeros until the client hangs up.
+func endless(w http.ResponseWriter, _ *http.Request) {
+	zeros := make([]byte, 64<<10)
+	for err := error(nil); err == nil; {
+		_, err = w.Write(zeros)
+	}
+}
+
+// sendPart returns a fault that answers with the first n bytes of the range asked for.
+func sendPart(end http.HandlerFunc, file []byte, n int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		first, last := rangeOf(r.Header.Get("Range"))
+		last = min(last, len(file)-1)
+		reply(end, file[first:][:n], 206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)),
+			"Content-Length", strconv.Itoa(last+1-first))(w, r)
+	}
 }
 
 // rangeOf returns the first and the last byte that a request asks for.
@@ -53,12 +69,14 @@ func rangeOf(text string) (first, last int) {
 	return first, last
 }
 
-// sendCapped answers a range request with at most n bytes, as a server may.
-func sendCapped(w http.ResponseWriter, r *http.Request, file []byte, n int) {
-	first, last := rangeOf(r.Header.Get("Range"))
-	last = min(last, first+n-1, len(file)-1)
-	statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)))(w, r)
-	w.Write(file[first : last+1])
+// capped returns a fault that answers a range request with at most n bytes, as a server may.
+func capped(file []byte, n int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		first, last := rangeOf(r.Header.Get("Range"))
+		last = min(last, first+n-1, len(file)-1)
+		statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(file)))(w, r)
+		w.Write(file[first : last+1])
+	}
 }
 
 // TestReads opens a file and has its server fail, break off, shorten its answers or turn
@@ -82,16 +100,11 @@ func TestReads(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			begin, _ := rangeOf(r.Header.Get("Range"))
 			begin += shift
-			statusOf(206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", begin, begin+n-1, len(file)))(w, r)
-			w.(http.Flusher).Flush() // or the body has a Content-Length
-			w.Write(body)
+			reply(done, body, 206, "ETag", `"v1"`, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", begin, begin+n-1, len(file)))(w, r)
 		}
 	}
 	rest := file[8+header:]
-	cut := func(n int) http.HandlerFunc { return breakAfter(file, n) }
-	capped := func(n int) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { sendCapped(w, r, file, n) }
-	}
+	cut := func(n int) http.HandlerFunc { return sendPart(abort, file, n) }
 	for _, c := range []struct {
 		rule   string
 		fault  fault
@@ -109,7 +122,7 @@ func TestReads(t *testing.T) {
 		{"gone", always(statusOf(410)), times(1), 0, "status 410"},
 
 		// net/http itself tries again on a new connection, once.
-		{"broken before the answer", first(2, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), times(3), 1, ""},
+		{"broken before the answer", first(2, abort), times(3), 1, ""},
 		{"broken before the body", first(1, cut(0)), times(2), 1, ""},
 		{"broken early in the body", first(1, cut(1000)), []string{all, from(1000)}, 1, ""},
 		{"broken late in the body", first(1, cut(goodTry)), []string{all, from(goodTry)}, 0, ""},
@@ -119,18 +132,15 @@ func TestReads(t *testing.T) {
 			cut(min(leastTry, len(file)-first))(w, r)
 		}), every(leastTry, data), data / leastTry, ""},
 		{"broken after less, for ever", always(cut(10)), every(10, 8*10), 7, "unexpected EOF after 10 bytes (tried 8 times)"},
-		{"stalled before the answer", first(1, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), times(2), 1, ""},
-		{"stalled in the body", first(1, func(w http.ResponseWriter, r *http.Request) {
-			sendPart(w, r, file, 1000)
-			<-r.Context().Done()
-		}), []string{all, from(1000)}, 1, ""},
+		{"stalled before the answer", first(1, hang), times(2), 1, ""},
+		{"stalled in the body", first(1, sendPart(hang, file, 1000)), []string{all, from(1000)}, 1, ""},
 
-		{"answers capped", always(capped(leastTry)), every(leastTry, data), 0, ""},
-		{"answers capped at less", always(capped(leastTry - 1)), every(leastTry-1, 8*(leastTry-1)), 7, "unexpected EOF after 1023 bytes (tried 8 times)"},
-		{"one byte at a time", always(capped(1)), every(1, 8), 7, "unexpected EOF after 1 bytes (tried 8 times)"},
+		{"answers capped", always(capped(file, leastTry)), every(leastTry, data), 0, ""},
+		{"answers capped at less", always(capped(file, leastTry-1)), every(leastTry-1, 8*(leastTry-1)), 7, "unexpected EOF after 1023 bytes (tried 8 times)"},
+		{"one byte at a time", always(capped(file, 1)), every(1, 8), 7, "unexpected EOF after 1 bytes (tried 8 times)"},
 		{"shorter range than asked for", first(1, claim(0, 100, rest[:100])), []string{all, from(100)}, 1, ""},
 		{"body longer than its range", first(1, claim(0, 100, append(rest[:100:100], ^rest[100]))), []string{all, from(100)}, 1, ""},
-		{"body longer than asked for", always(func(w http.ResponseWriter, r *http.Request) { claim(0, data, rest)(w, r); endless(w) }), times(1), 0, ""},
+		{"body longer than asked for", always(func(w http.ResponseWriter, r *http.Request) { claim(0, data, rest)(w, r); endless(w, r) }), times(1), 0, ""},
 		{"body shorter than its range, of no stated length", first(1, claim(0, 5001, rest[:5000])), []string{all, from(5000)}, 1, ""},
 
 		{"no byte of its range, of no stated length", always(claim(0, data, nil)), times(8), 7, "unexpected EOF after 0 bytes (tried 8 times)"},
@@ -145,10 +155,7 @@ func TestReads(t *testing.T) {
 		}), times(1), 0, `Content-Encoding "gzip"`},
 		{"range ignored", always(statusOf(200, "Content-Length", "300008")), times(1), 0, "does not support range requests"},
 		{"range ignored by another file", always(statusOf(200, "ETag", `"v2"`)), times(1), 0, ErrChanged.Error()},
-		{"range ignored, endless body", always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(200, "ETag", `"v1"`)(w, r)
-			endless(w)
-		}), times(1), 0, "does not support range requests"},
+		{"range ignored, endless body", always(reply(endless, nil, 200, "ETag", `"v1"`)), times(1), 0, "does not support range requests"},
 	} {
 		for _, http2 := range []bool{false, true} {
 			if http2 && strings.HasPrefix(c.rule, "broken") {
@@ -326,12 +333,10 @@ func TestContextEndsAll(t *testing.T) {
 
 	var arrived sync.WaitGroup
 	arrived.Add(inFlight)
-	s.reset(func(_ int, w http.ResponseWriter, r *http.Request) bool {
-		sendPart(w, r, file, 10)
+	s.reset(always(sendPart(func(w http.ResponseWriter, r *http.Request) {
 		arrived.Done() // panics if there are more
-		<-r.Context().Done()
-		return true
-	})
+		hang(w, r)
+	}, file, 10)))
 	errs := make(chan error)
 	for i := range readers {
 		go func() {

@@ -75,25 +75,16 @@ func TestFS(t *testing.T) {
 func TestFSReads(t *testing.T) {
 	const long = 1 << 20
 	data := pattern(long)
-	broken := func(n, bytes int) fault { return first(n, breakAfter(data, bytes)) }
+	broken := func(n, bytes int) fault { return first(n, sendPart(abort, data, bytes)) }
 	// whole answers with n bytes of the file, and says how long it is, unless that is -1.
-	whole := func(n, length int, etag string, end func(*http.Request)) fault {
+	whole := func(n, length int, etag string, end http.HandlerFunc) fault {
 		header := []string{"ETag", etag}
 		if length >= 0 {
 			header = append(header, "Content-Length", fmt.Sprint(length))
 		}
-		return always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(200, header...)(w, r)
-			w.(http.Flusher).Flush() // or a short body has a Content-Length
-			w.Write(data[:n])
-			w.(http.Flusher).Flush()
-			end(r)
-		})
+		return always(reply(end, data[:n], 200, header...))
 	}
-	fine := func(*http.Request) {}
-	abort := func(*http.Request) { panic(http.ErrAbortHandler) }
-	hang := func(r *http.Request) { <-r.Context().Done() }
-	sized, chunked := whole(long, long, "", fine), whole(long, -1, "", fine)
+	sized, chunked := whole(long, long, "", done), whole(long, -1, "", done)
 	for _, c := range []struct {
 		rule       string
 		size       int64
@@ -112,15 +103,15 @@ func TestFSReads(t *testing.T) {
 		{"broken, then changed", long, nil, func(n int, w http.ResponseWriter, r *http.Request) bool {
 			return broken(1, 1000)(n, w, r) || always(statusOf(412))(n, w, r)
 		}, 1000, []int{0, 1000}, 1, ErrChanged, ""},
-		{"broken before the answer", long, nil, first(2, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), long, []int{0, 0, 0}, 1, nil, ""},
+		{"broken before the answer", long, nil, first(2, abort), long, []int{0, 0, 0}, 1, nil, ""},
 		{"forbidden", long, nil, always(statusOf(403)), 0, []int{0}, 0, fs.ErrPermission, ""},
 
 		{"whole", long, sized, sized, long, []int{0}, 0, nil, ""},
 		{"whole, then of no stated length", long, sized, chunked, long, []int{0}, 0, nil, ""},
 		{"whole, broken", long, sized, whole(1000, long, "", abort), 1000, []int{0}, 0, io.ErrUnexpectedEOF, "after 1000 bytes"},
 		{"whole, stalled", long, sized, whole(1000, long, "", hang), 1000, []int{0}, 0, nil, "the connection stalled after 1000 bytes"},
-		{"whole, another ETag", long, whole(long, long, `"1"`, fine), whole(long, long, `"2"`, fine), 0, []int{0}, 0, ErrChanged, ""},
-		{"whole, shorter", long, whole(long, long, `"1"`, fine), whole(1000, long-1, `"1"`, abort), 0, []int{0}, 0, ErrChanged, "it has 1048575 bytes, had 1048576"},
+		{"whole, another ETag", long, whole(long, long, `"1"`, done), whole(long, long, `"2"`, done), 0, []int{0}, 0, ErrChanged, ""},
+		{"whole, shorter", long, whole(long, long, `"1"`, done), whole(1000, long-1, `"1"`, abort), 0, []int{0}, 0, ErrChanged, "it has 1048575 bytes, had 1048576"},
 		{"whole, refused at first", long, sized, func(n int, w http.ResponseWriter, r *http.Request) bool {
 			return first(1, statusOf(503))(n, w, r) || sized(n, w, r)
 		}, long, []int{0, 0}, 1, nil, ""},
@@ -128,7 +119,7 @@ func TestFSReads(t *testing.T) {
 		{"unknown length", -1, chunked, chunked, long, []int{0}, 0, nil, ""},
 		{"unknown length, broken", -1, chunked, whole(1000, -1, "", abort), 1000, []int{0}, 0, io.ErrUnexpectedEOF, "after 1000 bytes"},
 		{"unknown length, stalled", -1, chunked, whole(1000, -1, "", hang), 1000, []int{0}, 0, nil, "the connection stalled"},
-		{"unknown length, another ETag", -1, whole(long, -1, `"1"`, fine), whole(long, -1, `"2"`, fine), 0, []int{0}, 0, ErrChanged, ""},
+		{"unknown length, another ETag", -1, whole(long, -1, `"1"`, done), whole(long, -1, `"2"`, done), 0, []int{0}, 0, ErrChanged, ""},
 
 		{"no range beyond the end, then none at all", 1000, func(n int, w http.ResponseWriter, r *http.Request) bool {
 			if n == 2 {

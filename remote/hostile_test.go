@@ -44,14 +44,6 @@ func requireNoGoroutinesLeft(t *testing.T) {
 	})
 }
 
-// endless writes zeros until the client hangs up.
-func endless(w io.Writer) {
-	zeros := make([]byte, 64<<10)
-	for err := error(nil); err == nil; {
-		_, err = w.Write(zeros)
-	}
-}
-
 // mostInFlight is what may be on its way when a client hangs up: buffers of the
 // kernel and of HTTP/2.
 const mostInFlight = 64 << 20

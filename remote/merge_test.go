@@ -115,7 +115,7 @@ func TestReadRangesFails(t *testing.T) {
 	clock.pauses = nil
 	s.reset(func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 0 {
-			breakAfter(file, 10)(w, r)
+			sendPart(abort, file, 10)(w, r)
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 		return true
@@ -145,7 +145,7 @@ func TestReadRangesResumes(t *testing.T) {
 	runs := []run{{1000, 3}, {1003, 1}, {1010, 5}, {1100, 4}}
 	want := slices.Concat(file[1000:1004], file[1010:1015], file[1100:1104])
 	for n := range 104 {
-		s.reset(first(1, breakAfter(file, n)))
+		s.reset(first(1, sendPart(abort, file, n)))
 		got := make([]byte, len(want))
 		require.NoError(t, o.ReadRanges(seqOf(got, runs...)))
 		require.Equal(t, want, got)

@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"path"
@@ -53,29 +52,11 @@ func TestOpen(t *testing.T) {
 	file := craft(64, 1000)
 	start, whole, size := "bytes=0-100007", fmt.Sprintf("bytes=0-%d", len(file)-1), fmt.Sprintf("bytes */%d", len(file))
 	answer := func(status int, header ...string) fault { return always(statusOf(status, header...)) }
-	send := func(file []byte, header ...string) fault {
-		return always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(200, header...)(w, r)
-			w.(http.Flusher).Flush() // or the body has a Content-Length
-			w.Write(file)
-		})
-	}
+	send := func(file []byte, header ...string) fault { return always(reply(done, file, 200, header...)) }
 	longest := craft(64, firstRead-72) // that the first request brings
 	longer := craft(250_000, 50_000)
-	fill := func(status int, header ...string) fault {
-		return always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(status, header...)(w, r)
-			endless(w)
-		})
-	}
-	hang := func(text string, status int, header ...string) fault {
-		return always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(status, header...)(w, r)
-			io.WriteString(w, text)
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		})
-	}
+	fill := func(status int, header ...string) fault { return always(reply(endless, nil, status, header...)) }
+	stall := func(status int, header ...string) fault { return always(reply(hang, nil, status, header...)) }
 	strict := func(contentRange string) fault { // refuses a range beyond the end
 		return func(_ int, w http.ResponseWriter, r *http.Request) bool {
 			_, last := rangeOf(r.Header.Get("Range"))
@@ -88,7 +69,6 @@ func TestOpen(t *testing.T) {
 	redirects := func(n int) fault { return first(n, redirectTo("/m")) }
 	claim := func(size int64) string { return fmt.Sprintf("bytes 0-%d/%d", firstRead-1, size) }
 	shard := func(name string) []byte { return []byte(`{"weight_map":{"t":"` + name + `"}}`) }
-	bomb() // outside of what is measured
 	for _, c := range []struct {
 		rule     string
 		path     string // of the file; default: /m
@@ -107,18 +87,11 @@ func TestOpen(t *testing.T) {
 		{rule: "200 of unknown length with as much", file: longest, fault: send(longest), ranges: []string{start}},
 		{rule: "200 of unknown length with more", fault: send(craft(64, firstRead-71)), text: "does not support range requests"},
 		{rule: "200 that broke in the body, then whole", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
-			if n == 0 {
-				w.Write(file[:500])
-				w.(http.Flusher).Flush()
-				panic(http.ErrAbortHandler)
-			}
-			return send(file)(n, w, r)
+			return first(1, reply(abort, file[:500], 200))(n, w, r) || send(file)(n, w, r)
 		}, ranges: []string{start, start}},
 		{rule: "206 of a server that was found again", fault: first(1, statusOf(503)), ranges: []string{start, start}},
 		{rule: "as many redirects as are followed", fault: redirects(maxRedirects), requests: maxRedirects + 1},
-		{rule: "206 with a tenth of the header at a time", fault: always(func(w http.ResponseWriter, r *http.Request) {
-			sendCapped(w, r, longer, 25_000)
-		}), requests: 12 + 4},
+		{rule: "206 with a tenth of the header at a time", fault: always(capped(longer, 25_000)), requests: 12 + 4},
 
 		{rule: "range refused, size told", fault: strict(size), ranges: []string{start, whole}},
 		{rule: "range refused, size not told", fault: strict(""), ranges: []string{start, "bytes=0-7", fmt.Sprintf("bytes=8-%d", len(file)-1)}},
@@ -163,10 +136,7 @@ func TestOpen(t *testing.T) {
 		{rule: "Content-Range beyond 63 bits", fault: answer(206, "Content-Range", "bytes 0-99/99999999999999999999"), text: "expected bytes"},
 		{rule: "Content-Length of another range", fault: answer(206, "Content-Range", "bytes 0-99/100", "Content-Length", "50"), text: "Content-Length 50, expected the 100 bytes"},
 		{rule: "several ranges", fault: answer(206, "Content-Type", "multipart/byteranges; boundary=x"), text: `Content-Range ""`},
-		{rule: "compressed range", fault: always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(206, "Content-Encoding", "gzip", "Content-Range", claim(1<<30))(w, r)
-			w.Write(bomb())
-		}), text: `Content-Encoding "gzip"`},
+		{rule: "compressed range", fault: always(reply(done, bomb(), 206, "Content-Encoding", "gzip", "Content-Range", claim(1<<30))), text: `Content-Encoding "gzip"`},
 		{rule: "range ignored, long body", fault: answer(200, "Content-Length", "100009"), text: "does not support range requests"},
 
 		{rule: "empty", fault: answer(416, "Content-Range", "bytes */0"), as: new(*safetensors.FormatError), text: "file of 0 bytes"},
@@ -175,36 +145,22 @@ func TestOpen(t *testing.T) {
 		{rule: "an HTML page", file: []byte("<!DOCTYPE html><html></html>"), as: new(*safetensors.FormatError), text: "HTML page"},
 		{rule: "header beyond the file", file: craft(200_000, 0)[:150_000], as: new(*safetensors.FormatError), text: "header length 200000 exceeds"},
 		{rule: "data truncated", file: craft(64, 200_000)[:150_000], as: new(*safetensors.FormatError), text: "truncated"},
-		{rule: "file of any size", fault: always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(206, "Content-Range", claim(1<<58))(w, r)
-			w.Write(craft(firstRead-8, 0))
-		}), as: new(*safetensors.FormatError), text: "tensors end at 0"},
-		{rule: "header of any size", fault: always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(206, "Content-Range", claim(1<<58))(w, r)
-			w.Write([]byte{0, 0, 0, 0, 0, 0, 1, 0})
-			endless(w)
-		}), as: new(*safetensors.FormatError), text: "exceeds the limit"},
+		{rule: "file of any size", fault: always(reply(done, craft(firstRead-8, 0), 206, "Content-Range", claim(1<<58))), as: new(*safetensors.FormatError), text: "tensors end at 0"},
+		{rule: "header of any size", fault: always(reply(endless, []byte{0, 0, 0, 0, 0, 0, 1, 0}, 206, "Content-Range", claim(1<<58))), as: new(*safetensors.FormatError), text: "exceeds the limit"},
 
 		{rule: "endless body", fault: fill(200), text: "does not support range requests"},
 		{rule: "endless body of an error", fault: fill(500), requests: maxTries, text: "status 500"},
 		{rule: "endless body of a refusal", fault: fill(403), text: "status 403"},
 		{rule: "endless body of a redirect", fault: fill(302, "Location", "/m"), requests: 1 + maxRedirects, text: "more than 10 redirects"},
 		{rule: "endless body of a range", fault: fill(206, "Content-Range", claim(1<<50)), as: new(*safetensors.FormatError), text: "expected an object, the header"},
-		{rule: "no answer", fault: always(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), requests: maxTries, text: "the connection stalled (tried 8 times)"},
-		{rule: "no body", fault: hang("", 206, "Content-Range", claim(1<<30)), requests: maxTries, text: "the connection stalled (tried 8 times)"},
-		{rule: "redirect that never ends", fault: hang("", 302, "Location", "/m", "Content-Length", "5"), requests: maxTries, text: "the connection stalled (tried 8 times)"},
-		{rule: "body cut again and again", fault: always(func(w http.ResponseWriter, r *http.Request) {
-			statusOf(206, "Content-Range", claim(1<<30))(w, r)
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		}), requests: 2 * maxTries, text: "(tried 8 times)"}, // net/http tries again, too
+		{rule: "no answer", fault: always(hang), requests: maxTries, text: "the connection stalled (tried 8 times)"},
+		{rule: "no body", fault: stall(206, "Content-Range", claim(1<<30)), requests: maxTries, text: "the connection stalled (tried 8 times)"},
+		{rule: "redirect that never ends", fault: stall(302, "Location", "/m", "Content-Length", "5"), requests: maxTries, text: "the connection stalled (tried 8 times)"},
+		{rule: "body cut again and again", fault: always(reply(abort, nil, 206, "Content-Range", claim(1<<30))), requests: 2 * maxTries, text: "(tried 8 times)"}, // net/http tries again, too
 
 		{rule: "index, at the third try", path: index, file: shard("m.safetensors"), fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
 			if n == 1 { // it breaks
-				statusOf(200, "Content-Length", "100")(w, r)
-				io.WriteString(w, `{"weight_map"`)
-				w.(http.Flusher).Flush()
-				panic(http.ErrAbortHandler)
+				reply(abort, []byte(`{"weight_map"`), 200, "Content-Length", "100")(w, r)
 			}
 			return first(1, statusOf(503))(n, w, r)
 		}, ranges: []string{"", "", "", start}},
@@ -217,13 +173,10 @@ func TestOpen(t *testing.T) {
 		{rule: "shard at another host", path: index, file: shard("//127.0.0.1/x.safetensors"), as: new(*safetensors.FormatError), text: "127.0.0.1"},
 		{rule: "shard that is missing", path: index, file: shard("x.safetensors"), requests: 2, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
 		{rule: "shards that are missing", path: index, file: manyShards(), requests: 1 + 10 + inFlight, text: "status 404"},
-		{rule: "gzip bomb for an index", path: index, fault: always(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Encoding", "gzip")
-			w.Write(bomb())
-		}), text: `Content-Encoding "gzip"`},
+		{rule: "gzip bomb for an index", path: index, fault: always(reply(done, bomb(), 200, "Content-Encoding", "gzip")), text: `Content-Encoding "gzip"`},
 		{rule: "endless index", path: index, fault: fill(200), text: "the index is longer than 67108864 bytes"},
-		{rule: "index without an answer", path: index, fault: always(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), requests: maxTries, text: "the connection stalled (tried 8 times)"},
-		{rule: "index that never ends", path: index, fault: hang(`{"weight_map":{`, 200), requests: maxTries, text: "the connection stalled (tried 8 times)"},
+		{rule: "index without an answer", path: index, fault: always(hang), requests: maxTries, text: "the connection stalled (tried 8 times)"},
+		{rule: "index that never ends", path: index, fault: always(reply(hang, []byte(`{"weight_map":{`), 200)), requests: maxTries, text: "the connection stalled (tried 8 times)"},
 	} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/http2=%v", c.rule, http2), func(t *testing.T) {

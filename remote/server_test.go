@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -192,9 +193,8 @@ func ignoring(field string) fault {
 // craft returns a file of one U8 tensor, t, with a header of headerLength bytes.
 func craft(headerLength, dataLength int) []byte {
 	text := fmt.Sprintf(`{"t":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, dataLength, dataLength)
-	text += strings.Repeat(" ", headerLength-len(text))
-	file := []byte{byte(headerLength), byte(headerLength >> 8), byte(headerLength >> 16), byte(headerLength >> 24), 0, 0, 0, 0}
-	file = append(file, text...)
+	file := binary.LittleEndian.AppendUint64(nil, uint64(headerLength))
+	file = append(file, text+strings.Repeat(" ", headerLength-len(text))...)
 	return append(file, pattern(dataLength)...)
 }
 
