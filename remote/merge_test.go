@@ -113,13 +113,7 @@ func TestReadRangesFails(t *testing.T) {
 	// The connection breaks at the end of the first part, then the server fails: the gap
 	// before the second part is not what a try brought.
 	clock.pauses = nil
-	s.reset(func(n int, w http.ResponseWriter, r *http.Request) bool {
-		if n == 0 {
-			sendPart(abort, file, 10)(w, r)
-		}
-		w.WriteHeader(http.StatusInternalServerError)
-		return true
-	})
+	s.reset(first(1, sendPart(abort, file, 10)).then(always(statusOf(500))))
 	err = o.ReadRanges(seqOf(make([]byte, 20), run{0, 10}, run{10 + goodTry, 10}))
 	require.ErrorContains(t, err, "(tried 8 times)")
 	require.Len(t, s.ranges(), maxTries)

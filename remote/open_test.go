@@ -86,24 +86,15 @@ func TestOpen(t *testing.T) {
 		{rule: "200 with as much as was asked for", file: longest, fault: send(longest, "Content-Length", "100008"), ranges: []string{start}},
 		{rule: "200 of unknown length with as much", file: longest, fault: send(longest), ranges: []string{start}},
 		{rule: "200 of unknown length with more", fault: send(craft(64, firstRead-71)), text: "does not support range requests"},
-		{rule: "200 that broke in the body, then whole", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
-			return first(1, reply(abort, file[:500], 200))(n, w, r) || send(file)(n, w, r)
-		}, ranges: []string{start, start}},
+		{rule: "200 that broke in the body, then whole", fault: first(1, reply(abort, file[:500], 200)).then(send(file)), ranges: []string{start, start}},
 		{rule: "206 of a server that was found again", fault: first(1, statusOf(503)), ranges: []string{start, start}},
 		{rule: "as many redirects as are followed", fault: redirects(maxRedirects), requests: maxRedirects + 1},
 		{rule: "206 with a tenth of the header at a time", fault: always(capped(longer, 25_000)), requests: 12 + 4},
 
 		{rule: "range refused, size told", fault: strict(size), ranges: []string{start, whole}},
 		{rule: "range refused, size not told", fault: strict(""), ranges: []string{start, "bytes=0-7", fmt.Sprintf("bytes=8-%d", len(file)-1)}},
-		{rule: "range refused, size not told, shorter range ignored", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
-			if n > 0 {
-				r.Header.Del("Range")
-			}
-			return n == 0 && strict("")(n, w, r)
-		}, ranges: []string{start, ""}},
-		{rule: "range refused, size told after a failure", fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
-			return first(1, statusOf(503))(n, w, r) || strict(size)(n, w, r)
-		}, ranges: []string{start, start, whole}},
+		{rule: "range refused, size not told, shorter range ignored", fault: first(1, statusOf(416)).then(ignoring("Range")), ranges: []string{start, ""}},
+		{rule: "range refused, size told after a failure", fault: first(1, statusOf(503)).then(strict(size)), ranges: []string{start, start, whole}},
 		{rule: "range refused, size told wrong", fault: strict("bytes */3"), ranges: []string{start, "bytes=0-2", fmt.Sprintf("bytes=3-%d", len(file)-1)}},
 		{rule: "range refused, in a file that it fits in", fault: strict("bytes */100008"), ranges: []string{start}, text: "status 416"},
 		{rule: "every range refused, size told", fault: answer(416, "Content-Range", size), ranges: []string{start, whole}, text: "status 416"},
@@ -158,12 +149,7 @@ func TestOpen(t *testing.T) {
 		{rule: "redirect that never ends", fault: stall(302, "Location", "/m", "Content-Length", "5"), requests: maxTries, text: "the connection stalled (tried 8 times)"},
 		{rule: "body cut again and again", fault: always(reply(abort, nil, 206, "Content-Range", claim(1<<30))), requests: 2 * maxTries, text: "(tried 8 times)"}, // net/http tries again, too
 
-		{rule: "index, at the third try", path: index, file: shard("m.safetensors"), fault: func(n int, w http.ResponseWriter, r *http.Request) bool {
-			if n == 1 { // it breaks
-				reply(abort, []byte(`{"weight_map"`), 200, "Content-Length", "100")(w, r)
-			}
-			return first(1, statusOf(503))(n, w, r)
-		}, ranges: []string{"", "", "", start}},
+		{rule: "index, at the third try", path: index, file: shard("m.safetensors"), fault: first(1, statusOf(503)).then(first(2, reply(abort, []byte(`{"weight_map"`), 200, "Content-Length", "100"))), ranges: []string{"", "", "", start}},
 		{rule: "index of a variant", path: fp16, file: shard("m.safetensors"), ranges: []string{"", start}},
 		{rule: "index of a variant, older name", path: "/f/model.fp16.safetensors.index.json", file: shard("m.safetensors"), ranges: []string{"", start}},
 		{rule: "other JSON", path: "/f/config.json", file: shard("m.safetensors"), as: new(*safetensors.FormatError), text: "header length"},

@@ -29,6 +29,11 @@ const inFlight = transport.InFlight
 // from 0, and reports whether it has answered.
 type fault func(n int, w http.ResponseWriter, r *http.Request) bool
 
+// then returns a fault that leaves to another one what f does not answer.
+func (f fault) then(next fault) fault {
+	return func(n int, w http.ResponseWriter, r *http.Request) bool { return f(n, w, r) || next(n, w, r) }
+}
+
 // A server serves files over HTTP, records the requests and fails on demand.
 type server struct {
 	*httptest.Server
