@@ -114,37 +114,35 @@ func deepSeekV3(experts int) table {
 	return t.sorted()
 }
 
+// numbered has n tensors of one dtype and shape.
+func numbered(n int, name func(i int) string, dtype safetensors.DType, shape ...int) (t table) {
+	for i := range n {
+		t.add(dtype, name(i), shape...)
+	}
+	return t
+}
+
 // manyExperts has n tensors. With a million, its header is just below the
 // 100,000,000 bytes that the format allows.
 func manyExperts(n int) table {
-	t := make(table, 0, n)
-	for i := range n {
-		t.add(safetensors.BF16, fmt.Sprintf("layers.%d.experts.%d.w%d", i/10000, i/4%2500, i%4+1), 32, 64)
-	}
-	return t.sorted()
+	name := func(i int) string { return fmt.Sprintf("layers.%d.experts.%d.w%d", i/10000, i/4%2500, i%4+1) }
+	return numbered(n, name, safetensors.BF16, 32, 64).sorted()
 }
 
 // uniform has tensors named w.0, w.1, … of shape [rows, 4096] and dtype BF16,
 // dataSize bytes in total, and a small one called norm.
 func uniform(tensors int, dataSize int64) table {
 	const columns = 4096
-	var t table
-	t.add(safetensors.BF16, "norm", columns)
 	rows := int(dataSize / 2 / columns / int64(tensors))
-	for i := range tensors {
-		t.add(safetensors.BF16, fmt.Sprintf("w.%d", i), rows, columns)
-	}
+	t := numbered(tensors, func(i int) string { return fmt.Sprintf("w.%d", i) }, safetensors.BF16, rows, columns)
+	t.add(safetensors.BF16, "norm", columns)
 	return t.sorted()
 }
 
 // mostTensors has n tensors without elements. With 1,816,000, as many as fit,
 // its header is just below 100,000,000 bytes.
 func mostTensors(n int) table {
-	t := make(table, 0, n)
-	for i := range n {
-		t.add(safetensors.U8, strconv.FormatInt(int64(i), 36), 0)
-	}
-	return t
+	return numbered(n, func(i int) string { return strconv.FormatInt(int64(i), 36) }, safetensors.U8, 0)
 }
 
 // ignoredField has one tensor with an unknown field of n zeros.

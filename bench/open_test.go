@@ -152,7 +152,7 @@ func (w work) loadLimit(path string, flags int) func(*testing.B) {
 func BenchmarkExperts(b *testing.B) {
 	const size = miB
 	tensors, read := int(sized(4096, 32)), int(sized(1500, 16))
-	header, dataSize := experts(tensors, size).header()
+	header, dataSize := numbered(tensors, expert, safetensors.U8, size).header()
 	path := input("experts.safetensors", func(path string) { filledFile(path, header, dataSize) })
 	order := rand.New(rand.NewPCG(1, 2)).Perm(tensors)
 	w := work{bytes: int64(read) * size, before: func() { evict(path) }}
@@ -188,12 +188,3 @@ func BenchmarkExperts(b *testing.B) {
 }
 
 func expert(i int) string { return fmt.Sprintf("experts.%d", i) }
-
-// experts has n tensors of as many bytes each.
-func experts(n, bytes int) table {
-	var t table
-	for i := range n {
-		t.add(safetensors.U8, expert(i), bytes)
-	}
-	return t
-}

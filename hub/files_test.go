@@ -124,6 +124,12 @@ func TestFS(t *testing.T) {
 		require.Equal(t, "Bearer t0ken", r.Header.Get("Authorization"))
 	}
 
+	s.add("/api/models/owner/name/revision/main", []byte(`{"sha":"`+commitOne+`","siblings":[{"rfilename":"config.json"}]}`))
+	config := must(must(client.FS(t.Context(), "owner/name", "")).Open("config.json"))
+	defer config.Close()
+	require.Equal(t, int64(3), must(config.Stat()).Size(), "a list may leave the sizes out")
+	require.Equal(t, "{}\n", string(must(io.ReadAll(config))))
+
 	s.addRepo(t, map[string]string{"unet/model.safetensors": string(craft(100, 300_000))})
 	fsys = must(client.FS(t.Context(), "owner/name", ""))
 	s.requests = nil
@@ -154,15 +160,4 @@ func TestFSRefusals(t *testing.T) {
 	require.ErrorIs(t, errorOf(client.FS(t.Context(), "owner/other", "")), fs.ErrNotExist)
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.ErrorContains(t, errorOf(client.FS(t.Context(), "owner/name", "")), "HF_HUB_OFFLINE is set")
-}
-
-// TestFSWithoutSizes: a list may leave the sizes out.
-func TestFSWithoutSizes(t *testing.T) {
-	s := newServer(t)
-	s.addRepo(t, map[string]string{"x": "text"})
-	s.add("/api/models/owner/name/revision/main", []byte(`{"sha":"`+commitOne+`","siblings":[{"rfilename":"x"}]}`))
-	f := must(must(newClient(t, s.URL).FS(t.Context(), "owner/name", "")).Open("x"))
-	defer f.Close()
-	require.Equal(t, int64(4), must(f.Stat()).Size())
-	require.Equal(t, "text", string(must(io.ReadAll(f))))
 }

@@ -234,6 +234,26 @@ func requireOpenError(t *testing.T, err error, s *server, file, text string) {
 	require.True(t, others || strings.Count(err.Error(), s.URL) == 1, "%v", err)
 }
 
+// TestOpenIndexConcurrently: an index has as many shards opened at once as there may be
+// requests.
+func TestOpenIndexConcurrently(t *testing.T) {
+	s := newServer(t)
+	waiting := make(chan struct{}, inFlight)
+	full := make(chan struct{})
+	s.fault = func(n int, _ http.ResponseWriter, r *http.Request) bool {
+		if n < 1 || n > inFlight {
+			return false
+		}
+		if waiting <- struct{}{}; len(waiting) == inFlight {
+			close(full)
+		}
+		<-full // which only the last of them closes
+		return false
+	}
+	client, _ := newClient()
+	require.ErrorIs(t, errorOf(client.Open(t.Context(), s.add("/f/"+indexFile, manyShards()))), fs.ErrNotExist)
+}
+
 func TestOpenRefusesURL(t *testing.T) {
 	for _, url := range []string{
 		"", "model.safetensors", "/model.safetensors", "//host/model", "file:///model", "ftp://host/m",
