@@ -49,13 +49,9 @@ func startHub(t *testing.T, dir string) (url string, requests func() []string) {
 }
 
 func startHubAt(t *testing.T, dir, commit string) (url string, requests func() []string) {
-	var mu sync.Mutex
-	var log []string
 	files := http.FileServer(http.Dir(dir))
-	url = serve(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		log = append(log, r.URL.EscapedPath())
-		mu.Unlock()
+	s := &faulty{entry: func(r *http.Request) string { return r.URL.EscapedPath() }}
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/hub") // HF_ENDPOINT may have a path
 		switch strings.TrimPrefix(r.URL.Path, "/api/models/owner/name/revision/") {
 		case "main", "v2", "refs/pr/1", commit:
@@ -69,6 +65,7 @@ func startHubAt(t *testing.T, dir, commit string) (url string, requests func() [
 		r.URL.Path = strings.Replace(r.URL.Path, "/owner/name/resolve/"+commit+"/", "/", 1)
 		files.ServeHTTP(w, r)
 	})
+	url = serve(t, s.ServeHTTP)
 	for name, value := range map[string]string{
 		"HF_ENDPOINT": url, "HF_HOME": t.TempDir(), "HF_HUB_CACHE": "", "HF_TOKEN": "token", "HUGGINGFACE_HUB_CACHE": "",
 		"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
@@ -76,12 +73,72 @@ func startHubAt(t *testing.T, dir, commit string) (url string, requests func() [
 	} {
 		t.Setenv(name, value)
 	}
-	return url, func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		taken := log
-		log = nil
-		return taken
+	return url, s.requests
+}
+
+// A fault answers a request in place of a server, or reports that it does not.
+type fault = func(http.ResponseWriter, *http.Request) bool
+
+// A faulty server has a log of the requests that it gets, and can be told to fail.
+type faulty struct {
+	http.Handler
+	entry func(r *http.Request) string // of the log; nil for METHOD PATH
+
+	mu    sync.Mutex
+	log   []string
+	fault fault
+}
+
+func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	entry := r.Method + " " + r.URL.Path
+	if f.entry != nil {
+		entry = f.entry(r)
+	}
+	f.mu.Lock()
+	f.log = append(f.log, entry)
+	fault := f.fault
+	f.mu.Unlock()
+	if fault == nil || !fault(w, r) {
+		f.Handler.ServeHTTP(w, r)
+	}
+}
+
+// requests returns the log and clears it.
+func (f *faulty) requests() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log := f.log
+	f.log = nil
+	return log
+}
+
+// setFault sets what breaks.
+func (f *faulty) setFault(fault fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
+}
+
+// swallow reads a request that is not answered. The server does what it asks for if it fails
+// after that, and not before.
+func (f *faulty) swallow(r *http.Request, before bool) {
+	body, _ := io.ReadAll(r.Body)
+	if !before {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		f.Handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+// forbids is the fault that refuses some requests.
+func forbids(which func(r *http.Request) bool) fault {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if !which(r) {
+			return false
+		}
+		io.Copy(io.Discard, r.Body) // or the connection is reset before the answer is read
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, "<Error><Code>AccessDenied</Code></Error>")
+		return true
 	}
 }
 
@@ -183,21 +240,20 @@ func mkdir(t *testing.T, parts ...string) string {
 // A store is an S3 server on the loopback interface, with an empty bucket named
 // models. It checks signatures.
 type store struct {
-	http.Handler
+	*faulty
 	client *s3.Client
+}
 
-	mu    sync.Mutex
-	log   []string
-	fault func(http.ResponseWriter, *http.Request) bool // reports whether it has answered
+// fakeS3 is an S3 server in memory.
+func fakeS3(options ...gofakes3.Option) http.Handler {
+	return gofakes3.New(s3mem.New(), append(options, gofakes3.WithLogger(gofakes3.DiscardLog()))...).Server()
 }
 
 // eachStore runs a test with gofakes3 and, where SAFETENSORS_S3_SERVER names the
 // program versitygw, with that, a real server that .ci/run installs.
 func eachStore(t *testing.T, test func(t *testing.T, s *store)) {
 	t.Run("gofakes3", func(t *testing.T) {
-		test(t, startStore(t, gofakes3.New(s3mem.New(),
-			gofakes3.WithV4Auth(map[string]string{"key": "secret"}),
-			gofakes3.WithLogger(gofakes3.DiscardLog())).Server()))
+		test(t, startStore(t, fakeS3(gofakes3.WithV4Auth(map[string]string{"key": "secret"}))))
 	})
 	if server := os.Getenv("SAFETENSORS_S3_SERVER"); server != "" {
 		t.Run("versitygw", func(t *testing.T) { test(t, startStore(t, startVersity(t, server))) })
@@ -258,11 +314,9 @@ func tryVersity(t *testing.T, server string) (address string, started bool) {
 
 func startStore(t *testing.T, handler http.Handler) *store {
 	t.Chdir(t.TempDir())
-	s := &store{Handler: handler}
-	server := httptest.NewServer(s)
-	t.Cleanup(server.Close)
+	s := &store{faulty: &faulty{Handler: handler}}
 	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL_S3":         server.URL,
+		"AWS_ENDPOINT_URL_S3":         serve(t, s.ServeHTTP),
 		"AWS_ENDPOINT_URL":            "",
 		"AWS_ACCESS_KEY_ID":           "key",
 		"AWS_SECRET_ACCESS_KEY":       "secret",
@@ -281,32 +335,6 @@ func startStore(t *testing.T, handler http.Handler) *store {
 	must(s.client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("models")}))
 	s.requests()
 	return s
-}
-
-func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	s.log = append(s.log, r.Method+" "+r.URL.Path)
-	fault := s.fault
-	s.mu.Unlock()
-	if fault == nil || !fault(w, r) {
-		s.Handler.ServeHTTP(w, r)
-	}
-}
-
-// requests returns the log and clears it.
-func (s *store) requests() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	log := s.log
-	s.log = nil
-	return log
-}
-
-// setFault sets what breaks.
-func (s *store) setFault(fault func(http.ResponseWriter, *http.Request) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fault = fault
 }
 
 // objects returns the keys in the bucket and requires that no upload is left over.
@@ -380,15 +408,7 @@ func testS3Multipart(t *testing.T, s *store) {
 	require.True(t, string(want) == string(must(os.ReadFile("back.safetensors"))), "the files are the same")
 
 	// A part that fails leaves no object and no upload.
-	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Query().Get("partNumber") != "2" {
-			return false
-		}
-		io.Copy(io.Discard, r.Body) // or the connection is reset before the answer is read
-		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, "<Error><Code>AccessDenied</Code></Error>")
-		return true
-	})
+	s.setFault(forbids(func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }))
 	require.Contains(t, fails(t, 1, "cp", "big.safetensors", "s3://models/again.safetensors"), "AccessDenied")
 	s.setFault(nil)
 	require.Equal(t, []string{"big.safetensors"}, s.objects(t))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -13,89 +12,52 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/gosafetensors/safetensors"
-	"github.com/rclone/gofakes3"
-	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
 )
 
 // A cloud is an object store on the loopback interface that can be told to fail.
 type cloud struct {
 	url    string // of the bucket
-	faults *faults
+	faults *faulty
 	under  func(prefix string) map[string]string // the objects whose keys have a prefix
 }
 
 func (c cloud) objects() map[string]string { return c.under("") }
 
-// faults count the requests that a server gets, and fail one.
-type faults struct {
-	http.Handler
-	mu     sync.Mutex
-	count  int
-	at     int  // the request that fails, from 1 on; 0 if none does
-	before bool // it fails before the server has done it, else after
-}
-
-func (f *faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	f.count++
-	before, handler := f.before, f.Handler
-	fail := f.count == f.at && (before || !r.URL.Query().Has("uploads")) // nobody can end an upload whose name got lost
-	f.mu.Unlock()
-	if !fail {
-		handler.ServeHTTP(w, r)
-		return
-	}
-	body, _ := io.ReadAll(r.Body)
-	if !before {
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		handler.ServeHTTP(httptest.NewRecorder(), r)
-	}
-	w.WriteHeader(http.StatusForbidden)
-}
-
-// run runs the command with the fault in request number at, and returns its exit code
-// and how many requests there were.
-func (f *faults) run(t *testing.T, at int, before bool, args ...string) (result, int) {
-	f.mu.Lock()
-	f.count, f.at, f.before = 0, at, before
-	f.mu.Unlock()
-	r := runs(t, args...)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.at = 0
-	return r, f.count
-}
-
-// serve has another handler serve what follows.
-func (f *faults) serve(handler http.Handler) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.Handler = handler
+// run runs the command while request number at, from 1 on, is refused, before the server has
+// done it or after. It returns how many requests there were.
+func (f *faulty) run(t *testing.T, at int, before bool, args ...string) (result, int) {
+	var count atomic.Int64
+	f.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		refused := int(count.Add(1)) == at && (before || !r.URL.Query().Has("uploads")) // nobody can end an upload whose name got lost
+		if refused {
+			f.swallow(r, before)
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
+	})
+	defer f.setFault(nil)
+	return runs(t, args...), int(count.Load())
 }
 
 // clouds starts the stores.
 func clouds(t *testing.T) map[string]cloud {
-	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
-	amazon := &faults{Handler: s}
-	server := httptest.NewServer(amazon)
-	t.Cleanup(server.Close)
-	t.Setenv("AWS_ENDPOINT_URL_S3", server.URL)
+	s := startStore(t, fakeS3())
 	return map[string]cloud{
-		"s3":     {"s3://models", amazon, func(prefix string) map[string]string { return s.contents(t, prefix) }},
+		"s3":     {"s3://models", s.faulty, func(prefix string) map[string]string { return s.contents(t, prefix) }},
 		"gs":     startGoogle(t),
 		"azblob": startAzure(t),
 	}
@@ -121,23 +83,19 @@ func (s *store) contents(t *testing.T, prefix string) map[string]string {
 func startGoogle(t *testing.T) cloud {
 	key := must(rsa.GenerateKey(rand.Reader, 2048))
 	der := must(x509.MarshalPKCS8PrivateKey(key))
-	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	tokens := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"access_token":"token","token_type":"Bearer","expires_in":3600}`)
-	}))
-	t.Cleanup(tokens.Close)
-	account, err := json.Marshal(map[string]string{
-		"type": "service_account", "client_email": "tests@example.com", "token_uri": tokens.URL,
-		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 	})
-	require.NoError(t, err)
+	account := must(json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "tests@example.com", "token_uri": tokens,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	}))
 	require.NoError(t, os.WriteFile("account.json", account, 0o600))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "account.json")
 
-	backend := s3mem.New()
-	require.NoError(t, backend.CreateBucket(t.Context(), "models"))
-	fake := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
-	google := &faults{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	fake := fakeS3()
+	google := &faulty{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		strange := slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), func(name string) bool { return strings.Contains(strings.ToLower(name), "amz") })
 		if r.Header.Get("Authorization") != "Bearer token" || strange || r.Header.Get("If-None-Match") != "" || r.URL.Query().Has("x-id") || r.Header.Get("Content-Encoding") != "" {
 			http.Error(w, "not for Google", http.StatusBadRequest)
@@ -148,12 +106,10 @@ func startGoogle(t *testing.T) cloud {
 		}
 		fake.ServeHTTP(w, r)
 	})}
-	server := httptest.NewServer(google)
-	t.Cleanup(server.Close)
-	direct := httptest.NewServer(fake)
-	t.Cleanup(direct.Close)
-	client := s3.New(s3.Options{BaseEndpoint: &direct.URL, Region: "auto", UsePathStyle: true, Credentials: aws.AnonymousCredentials{}})
-	return cloud{"gs://models?endpoint=" + server.URL, google, func(prefix string) map[string]string { return (&store{client: client}).contents(t, prefix) }}
+	direct := serve(t, fake.ServeHTTP)
+	client := s3.New(s3.Options{BaseEndpoint: &direct, Region: "auto", UsePathStyle: true, Credentials: aws.AnonymousCredentials{}})
+	must(client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("models")}))
+	return cloud{"gs://models?endpoint=" + serve(t, google.ServeHTTP), google, func(prefix string) map[string]string { return (&store{client: client}).contents(t, prefix) }}
 }
 
 // An azure is a container of Azure's Blob Storage.
@@ -165,11 +121,9 @@ type azure struct {
 
 func startAzure(t *testing.T) cloud {
 	a := &azure{blobs: make(map[string]string), blocks: make(map[string]string)}
-	f := &faults{Handler: a}
-	server := httptest.NewServer(f)
-	t.Cleanup(server.Close)
+	f := &faulty{Handler: a}
 	t.Setenv("AZURE_STORAGE_CONNECTION_STRING",
-		"DefaultEndpointsProtocol=http;AccountName=account;AccountKey=c2VjcmV0;BlobEndpoint="+server.URL+"/account")
+		"DefaultEndpointsProtocol=http;AccountName=account;AccountKey=c2VjcmV0;BlobEndpoint="+serve(t, f.ServeHTTP)+"/account")
 	return cloud{"azblob://models", f, func(prefix string) map[string]string {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,16 +17,14 @@ import (
 // A folderHub serves a folder as owner/name does on the hub: large files are redirected to another
 // port of the same host, which must not get the token.
 type folderHub struct {
-	dir, files string // the URL of the other host
+	*faulty           // the other host
+	dir, files string // its URL
 	sizes      bool   // are told
-	mu         sync.Mutex
-	log        []string
-	fault      func(http.ResponseWriter, *http.Request) bool // reports whether it has answered; of the other host
 }
 
 func startFolderHub(t *testing.T, dir string, sizes bool) *folderHub {
 	t.Helper()
-	h := &folderHub{dir: dir, sizes: sizes}
+	h := &folderHub{&faulty{Handler: http.FileServer(http.Dir(dir)), entry: askedFor}, dir, "", sizes}
 	startHub(t, ".") // for the environment
 	h.files = serve(t, h.content)
 	t.Setenv("HF_ENDPOINT", serve(t, h.hub))
@@ -77,26 +74,21 @@ func (h *folderHub) content(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the token got out", http.StatusTeapot)
 		return
 	}
-	h.mu.Lock()
-	fault := h.fault
-	switch asked := r.Header.Get("Range"); {
-	case wantsAll(r):
-		h.log = append(h.log, r.URL.Path)
-	case asked != firstBytes:
-		h.log = append(h.log, r.URL.Path+" "+asked)
+	h.ServeHTTP(w, r)
+}
+
+// askedFor returns the path of a request, and the range if that is not all of the file.
+func askedFor(r *http.Request) string {
+	if wantsAll(r) {
+		return r.URL.Path
 	}
-	h.mu.Unlock()
-	if fault == nil || !fault(w, r) {
-		http.ServeFile(w, r, filepath.Join(h.dir, filepath.FromSlash(strings.Trim(r.URL.Path, "/"))))
-	}
+	return r.URL.Path + " " + r.Header.Get("Range")
 }
 
 // taken returns which large files were asked for, but for their headers, and sets what breaks.
-func (h *folderHub) taken(fault func(http.ResponseWriter, *http.Request) bool) []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	log := h.log
-	h.log, h.fault = nil, fault
+func (h *folderHub) taken(fault fault) []string {
+	h.setFault(fault)
+	log := slices.DeleteFunc(h.requests(), func(entry string) bool { return strings.HasSuffix(entry, " "+firstBytes) })
 	slices.Sort(log)
 	return log
 }
@@ -169,15 +161,9 @@ func testCopyRepository(t *testing.T, sizes bool) {
 	require.Empty(t, list(t, "changed"))
 }
 
-// refuses returns what breaks so that a file cannot be fetched.
-func refuses(name string) func(http.ResponseWriter, *http.Request) bool {
-	return func(w http.ResponseWriter, r *http.Request) bool {
-		refused := r.URL.Path == name && wantsAll(r)
-		if refused {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		return refused
-	}
+// refuses is the fault that a file cannot be fetched.
+func refuses(name string) fault {
+	return forbids(func(r *http.Request) bool { return r.URL.Path == name && wantsAll(r) })
 }
 
 // TestContinueRepository: the shards of a copy that ended early are not fetched again, unless they

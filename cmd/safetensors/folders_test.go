@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/gosafetensors/safetensors"
-	"github.com/rclone/gofakes3"
-	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
 )
 
@@ -69,15 +67,11 @@ func TestCopyFolder(t *testing.T) {
 
 // TestContinueUpload: the shards of an upload that ended early are not copied again.
 func TestContinueUpload(t *testing.T) {
-	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	s := startStore(t, fakeS3())
 	want := writeFolder(t, "repo", 0)
-	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-		refused := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/model-00002-of-00003.safetensors")
-		if refused {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		return refused
-	})
+	s.setFault(forbids(func(r *http.Request) bool {
+		return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/model-00002-of-00003.safetensors")
+	}))
 	fails(t, 1, "cp", "repo", "s3://models/repo")
 	s.setFault(nil)
 	s.requests()
@@ -93,7 +87,7 @@ func TestContinueUpload(t *testing.T) {
 // TestFolderThatChanges: a shard that is replaced after it was opened is an error, and the index
 // does not appear.
 func TestFolderThatChanges(t *testing.T) {
-	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	s := startStore(t, fakeS3())
 	want := writeFolder(t, "repo", 0)
 	writeFolder(t, "other", 1)
 	succeeds(t, "cp", "repo", "s3://models/repo")
@@ -167,7 +161,7 @@ func keysOf(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 // TestWithFilesRequests: a small file is one request for its attributes, one for its start and one
 // for its content, and nothing more is asked about the weights than without --with-files.
 func TestWithFilesRequests(t *testing.T) {
-	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	s := startStore(t, fakeS3())
 	writeShards(t, "src")
 	text := strings.Repeat("x", 300_000)
 	require.NoError(t, os.WriteFile("src/tokenizer.json", []byte(text), 0o666))

@@ -11,8 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pythontest"
-	"github.com/rclone/gofakes3"
-	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,7 +18,7 @@ import (
 // buckets.
 func TestTorchAway(t *testing.T) {
 	folders := must(filepath.Abs(filepath.Join("..", "..", "torch", "testdata", "folders")))
-	s := startStore(t, gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	s := startStore(t, fakeS3())
 	for to, from := range map[string]string{"repo": "shards", "repo/shards": "shards", "repo/one": "one", "repo/adapter": "adapter"} {
 		require.NoError(t, os.CopyFS(to, os.DirFS(filepath.Join(folders, from))))
 	}

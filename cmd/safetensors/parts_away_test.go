@@ -50,25 +50,24 @@ func TestCloudParts(t *testing.T) {
 			require.Contains(t, fails(t, 3, part(1, "--dtype", "f16", "--force")...), "/dst holds a checkpoint: model.safetensors.index.json")
 
 			before := c.objects()
-			handler := c.faults.Handler
-			defer c.faults.serve(handler)
-			c.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer c.faults.setFault(nil)
+			c.faults.setFault(func(_ http.ResponseWriter, r *http.Request) bool {
 				for _, name := range []string{"If-None-Match", "X-Goog-If-Generation-Match"} {
 					r.Header.Del(name)
 				}
-				handler.ServeHTTP(w, r)
-			}))
+				return false
+			})
 			other := append(part(1), c.at("other"))
 			other = slices.Delete(other, 3, 4)
 			require.Contains(t, fails(t, 3, other...), "the store replaces a file that was to be created only if there is none")
 			require.Equal(t, before, c.objects())
-			c.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("If-None-Match") == "*" || r.Header.Get("X-Goog-If-Generation-Match") == "0" {
+			c.faults.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				creates := r.Header.Get("If-None-Match") == "*" || r.Header.Get("X-Goog-If-Generation-Match") == "0"
+				if creates {
 					w.WriteHeader(http.StatusNotImplemented)
-					return
 				}
-				handler.ServeHTTP(w, r)
-			}))
+				return creates
+			})
 			t.Setenv("AWS_MAX_ATTEMPTS", "1")
 			require.Contains(t, fails(t, 3, other...), "unsupported operation")
 			require.Equal(t, before, c.objects())

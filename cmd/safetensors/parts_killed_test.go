@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +20,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/gosafetensors/safetensors"
-	"github.com/rclone/gofakes3"
-	"github.com/rclone/gofakes3/s3mem"
 	"github.com/stretchr/testify/require"
 )
 
@@ -155,8 +151,7 @@ func TestPartsKilled(t *testing.T) {
 	if rounds == 0 {
 		rounds = 8
 	}
-	s := &sniper{Handler: gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
-	store := startStore(t, s)
+	s := startSniper(t)
 	killed, parts := 0, 0
 	for round := range rounds {
 		random := rand.New(rand.NewPCG(uint64(round), 0))
@@ -166,7 +161,7 @@ func TestPartsKilled(t *testing.T) {
 			time.AfterFunc(delay, func() { r.Process.Kill() })
 		}}
 		if round%3 == 0 {
-			f = field{"s3://models/" + name, func() map[string]string { return s.under(t, store, name) }, func(r *running) {
+			f = field{"s3://models/" + name, func() map[string]string { return s.under(t, name) }, func(r *running) {
 				s.aim(r, 1+random.IntN(20), random.IntN(2) == 0)
 			}}
 		}
@@ -184,8 +179,7 @@ func TestPartsKilled(t *testing.T) {
 // it and after, lets the other part come to its end, and runs the first again. By default
 // some of the places are tried.
 func TestPartsEveryRequest(t *testing.T) {
-	s := &sniper{Handler: gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
-	store := startStore(t, s)
+	s := startSniper(t)
 	tensors := map[string]safetensors.Tensor{"a": counting(t, 40), "b": counting(t, 3<<20), "c": counting(t, 50)} // b is uploaded in parts
 	mkdir(t, "src")
 	require.NoError(t, safetensors.WriteFile("src/model.safetensors", tensors, nil))
@@ -201,7 +195,7 @@ func TestPartsEveryRequest(t *testing.T) {
 		for _, before := range []bool{true, false} {
 			for at, over := 1+places%step, false; !over; at += step {
 				name := fmt.Sprintf("dst%d-%d-%v", k, at, before)
-				f := field{"s3://models/" + name, func() map[string]string { return s.under(t, store, name) }, nil}
+				f := field{"s3://models/" + name, func() map[string]string { return s.under(t, name) }, nil}
 				g := &game{f, tree(t, "plain"), flags, 2}
 				r := g.starts(t, k)
 				s.aim(r, at, before)
@@ -270,9 +264,15 @@ func TestPartsFlushFolders(t *testing.T) {
 
 // A sniper kills a process at one of its requests, before the store has done it or after.
 type sniper struct {
-	http.Handler
+	*store
 	mu     sync.Mutex
 	target map[string]*target // by id
+}
+
+func startSniper(t *testing.T) *sniper {
+	s := &sniper{store: startStore(t, fakeS3()), target: make(map[string]*target)}
+	s.setFault(s.shoots)
+	return s
 }
 
 type target struct {
@@ -285,49 +285,39 @@ type target struct {
 func (s *sniper) aim(r *running, n int, before bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.target == nil {
-		s.target = make(map[string]*target)
-	}
 	id := strings.TrimPrefix(r.Env[len(r.Env)-1], keyID)
 	s.target[id] = &target{r, n, before}
 }
 
-func (s *sniper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *sniper) shoots(_ http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
 	_, scope, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
 	id, _, _ := strings.Cut(scope, "/")
 	hit := s.target[id]
 	if hit != nil {
-		if hit.left--; hit.left == 0 {
-			delete(s.target, id)
-		} else {
-			hit = nil
-		}
+		hit.left--
 	}
+	missed := hit == nil || hit.left != 0
 	s.mu.Unlock()
-	if hit == nil {
-		s.Handler.ServeHTTP(w, r)
-		return
+	if missed {
+		return false
 	}
-	body, _ := io.ReadAll(r.Body)
-	if !hit.before {
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		s.Handler.ServeHTTP(httptest.NewRecorder(), r)
-	}
+	s.swallow(r, hit.before)
 	hit.Process.Kill()
 	select {
 	case <-r.Context().Done(): // the connection ends with the process
 	case <-time.After(time.Minute):
 	}
+	return true
 }
 
 // under returns the objects in a folder. Parts of uploads may be left over.
-func (s *sniper) under(t *testing.T, store *store, folder string) map[string]string {
+func (s *sniper) under(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
-	objects := must(store.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("models"), Prefix: aws.String(folder + "/")}))
+	objects := must(s.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("models"), Prefix: aws.String(folder + "/")}))
 	for _, o := range objects.Contents {
-		got := must(store.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: o.Key}))
+		got := must(s.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: o.Key}))
 		text := must(io.ReadAll(got.Body))
 		files[filepath.Base(*o.Key)] = string(text)
 	}

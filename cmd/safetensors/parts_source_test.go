@@ -36,16 +36,9 @@ func TestPartsForceAgain(t *testing.T) {
 		return append([]string{"cp", "-q", "src.safetensors", c.at("dst"), "--part", fmt.Sprintf("%d/2", k), "--max-shard-size"}, flags...)
 	}
 	succeeds(t, part(1, "200B")...)
-	handler := c.faults.Handler
-	c.faults.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodDelete {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	}))
+	c.faults.setFault(forbids(func(r *http.Request) bool { return r.Method == http.MethodDelete }))
 	fails(t, 1, part(1, "400B", "--force")...)
-	c.faults.serve(handler)
+	c.faults.setFault(nil)
 	succeeds(t, part(1, "400B", "--force")...)
 	succeeds(t, part(2, "400B", "--force")...)
 	succeeds(t, "cp", "-q", "src.safetensors", c.at("plain"), "--max-shard-size", "400B")
