@@ -330,8 +330,7 @@ func startStore(t *testing.T, handler http.Handler) *store {
 	} {
 		t.Setenv(name, value)
 	}
-	cfg := must(config.LoadDefaultConfig(t.Context()))
-	s.client = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
+	s.client = s3.NewFromConfig(must(config.LoadDefaultConfig(t.Context())), func(o *s3.Options) { o.UsePathStyle = true })
 	must(s.client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("models")}))
 	s.requests()
 	return s

@@ -90,8 +90,7 @@ func TestCompleteLocal(t *testing.T) {
 	writeShards(t, filepath.Join(cache, "snapshots", commit))
 	texts, _ := completions(t, "show", "hf://owner/name", "")
 	require.Equal(t, []string{"x", "y", "z"}, texts)
-	abs := must(filepath.Abs("repo"))
-	texts, _ = completions(t, "show", "file://"+filepath.ToSlash(abs), "")
+	texts, _ = completions(t, "show", "file://"+filepath.ToSlash(must(filepath.Abs("repo"))), "")
 	require.Equal(t, []string{"x", "y", "z"}, texts)
 	require.Empty(t, requests())
 }

@@ -143,8 +143,7 @@ func TestForceFolder(t *testing.T) {
 					}
 					succeeds(t, "cp", "-q", "--force", "new", dst)
 					require.Equal(t, "equal\n", succeeds(t, "diff", "new", dst), where)
-					u := must(url.Parse(dst))
-					here := c.under(strings.Trim(u.Path, "/") + "/")
+					here := c.under(strings.Trim(must(url.Parse(dst)).Path, "/") + "/")
 					require.Len(t, here, 4, "%s: %q", where, keysOf(here))
 				}
 			}

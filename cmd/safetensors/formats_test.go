@@ -100,8 +100,7 @@ func TestFormatTable(t *testing.T) {
 // TestMap: CONTRIBUTING.md's map has all packages.
 func TestMap(t *testing.T) {
 	text := must(os.ReadFile(filepath.Join(repository, "CONTRIBUTING.md")))
-	entries := must(os.ReadDir("internal"))
-	for _, e := range entries {
+	for _, e := range must(os.ReadDir("internal")) {
 		require.Contains(t, string(text), "\n  internal/"+e.Name()+"/")
 	}
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -17,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
@@ -311,15 +308,12 @@ func (s *sniper) shoots(_ http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// under returns the objects in a folder. Parts of uploads may be left over.
+// under returns the objects in a folder.
 func (s *sniper) under(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
-	objects := must(s.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String("models"), Prefix: aws.String(folder + "/")}))
-	for _, o := range objects.Contents {
-		got := must(s.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("models"), Key: o.Key}))
-		text := must(io.ReadAll(got.Body))
-		files[filepath.Base(*o.Key)] = string(text)
+	for key, text := range s.contents(t, folder+"/") {
+		files[filepath.Base(key)] = text
 	}
 	return files
 }

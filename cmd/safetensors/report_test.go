@@ -33,8 +33,7 @@ import (
 func realFiles(t *testing.T) (files []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.safetensors", "golden/*.safetensors", "tied/*.safetensors"} {
-		found := must(filepath.Glob(filepath.Join(repository, "testdata", pattern)))
-		files = append(files, found...)
+		files = append(files, must(filepath.Glob(filepath.Join(repository, "testdata", pattern)))...)
 	}
 	require.Greater(t, len(files), 20)
 	return files
@@ -70,8 +69,7 @@ func TestReport(t *testing.T) {
 	for _, file := range realFiles(t) {
 		printed := succeeds(t, "stats", file, "--json", "--html", page)
 		require.Equal(t, succeeds(t, "stats", file, "--json"), printed)
-		content := must(os.ReadFile(page))
-		requireFigures(t, printed, string(content))
+		requireFigures(t, printed, string(must(os.ReadFile(page))))
 	}
 }
 
@@ -82,8 +80,7 @@ func TestComparisonReport(t *testing.T) {
 	require.Equal(t, 1, r.code, r.stderr)
 	var d report.Comparison
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &d))
-	content := must(os.ReadFile("d.html"))
-	page := html.UnescapeString(string(content))
+	page := html.UnescapeString(string(must(os.ReadFile("d.html"))))
 	for _, name := range append(d.OnlyA, d.OnlyB...) {
 		require.Contains(t, page, `<th scope="row">`+name+`</th>`)
 	}

@@ -143,16 +143,15 @@ func TestSignAway(t *testing.T) {
 	dir := must(filepath.Abs("model"))
 	succeeds(t, "sign", "file://"+filepath.ToSlash(dir), "--key", "key.pem")
 	require.Contains(t, succeeds(t, "verify", "file://"+filepath.ToSlash(dir), "--signature", "model.sig", "--public-key", "key.pub"), "sub/x: OK\n")
-	server := httptest.NewServer(http.FileServer(http.Dir("model")))
-	defer server.Close()
+	url := serve(t, http.FileServer(http.Dir("model")).ServeHTTP)
 	file := "model-00001-of-00003.safetensors"
 	succeeds(t, "sign", filepath.Join("model", file), "--key", "key.pem", "--out", "file.sig")
 	byKey := []string{"--signature", "file.sig", "--public-key", "key.pub"}
-	require.Contains(t, succeeds(t, append([]string{"verify", server.URL + "/" + file}, byKey...)...), file+": OK")
-	require.Contains(t, fails(t, 1, append([]string{"verify", server.URL + "/absent"}, byKey...)...), "404")
+	require.Contains(t, succeeds(t, append([]string{"verify", url + "/" + file}, byKey...)...), file+": OK")
+	require.Contains(t, fails(t, 1, append([]string{"verify", url + "/absent"}, byKey...)...), "404")
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
 	require.NotContains(t, fails(t, 1, append([]string{"verify", down.URL + "/x?token=secret"}, byKey...)...), "secret")
 	write(t, "model/"+file, "other")
-	require.Contains(t, runs(t, append([]string{"verify", server.URL + "/" + file}, byKey...)...).stdout, file+": DIFFERS")
+	require.Contains(t, runs(t, append([]string{"verify", url + "/" + file}, byKey...)...).stdout, file+": DIFFERS")
 }

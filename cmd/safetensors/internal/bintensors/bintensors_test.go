@@ -310,10 +310,8 @@ func readAll(t *testing.T, data []byte) {
 }
 
 func FuzzBintensors(f *testing.F) {
-	names := must(filepath.Glob("testdata/*/*.bt"))
-	for _, name := range names {
-		data := must(os.ReadFile(name))
-		f.Add(data)
+	for _, name := range must(filepath.Glob("testdata/*/*.bt")) {
+		f.Add(must(os.ReadFile(name)))
 	}
 	f.Fuzz(readAll)
 }

@@ -175,8 +175,7 @@ func TestSecretsStay(t *testing.T) {
 						text, _ := json.Marshal(echo)
 						fmt.Fprintf(w, "<Error><Code>Odd</Code><Message>%s</Message></Error>", strings.NewReplacer("<", "", "&", " ").Replace(string(text)))
 					})
-					errs := everything(t, k.set(t, store.URL), k.login)
-					for i, err := range errs {
+					for i, err := range everything(t, k.set(t, store.URL), k.login) {
 						require.Error(t, err, "%d", i)
 						text := err.Error()
 						require.NotContains(t, text, "verysecret")

@@ -52,8 +52,7 @@ func TestEveryCode(t *testing.T) {
 		math.MaxFloat64, -math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat32, 65504, 65520, 3.4e38,
 	})
 	require.NoError(t, err)
-	narrow := must(wide.Convert(safetensors.F32))
-	sources := []safetensors.Tensor{wide, narrow}
+	sources := []safetensors.Tensor{wide, must(wide.Convert(safetensors.F32))}
 	for _, d := range floats {
 		sources = append(sources, codes(t, d))
 	}
@@ -92,8 +91,7 @@ func TestBlocks(t *testing.T) {
 		must(y.WriteTo(new(bytes.Buffer)))
 		require.EqualValues(t, 2, count.Total())
 	}
-	last := must(y.Slice(safetensors.At(2)))
-	got := must(safetensors.Append[float32](nil, last))
+	got := must(safetensors.Append[float32](nil, must(y.Slice(safetensors.At(2)))))
 	require.True(t, math.IsInf(float64(got[len(got)-1]), -1))
 }
 

@@ -24,12 +24,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func checkpoint(t *testing.T, names ...string) map[string]safetensors.Tensor {
+// must returns v, of a call that cannot fail in the test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func checkpoint(names ...string) map[string]safetensors.Tensor {
 	tensors := make(map[string]safetensors.Tensor)
 	for i, name := range names {
-		x, err := safetensors.NewTensor(safetensors.U8, []int{8}, []byte{byte(i), 1, 2, 3, 4, 5, 6, 7})
-		require.NoError(t, err)
-		tensors[name] = x
+		tensors[name] = must(safetensors.NewTensor(safetensors.U8, []int{8}, []byte{byte(i), 1, 2, 3, 4, 5, 6, 7}))
 	}
 	return tensors
 }
@@ -50,14 +56,12 @@ func (f failing) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // failingAfter returns tensors of which only n can be read.
-func failingAfter(t *testing.T, tensors map[string]safetensors.Tensor, n int64) map[string]safetensors.Tensor {
+func failingAfter(tensors map[string]safetensors.Tensor, n int64) map[string]safetensors.Tensor {
 	left := new(atomic.Int64)
 	left.Store(n)
 	all := make(map[string]safetensors.Tensor)
 	for name, x := range tensors {
-		var err error
-		all[name], err = safetensors.NewTensorAt(x.DType(), x.Shape(), failing{x, left})
-		require.NoError(t, err)
+		all[name] = must(safetensors.NewTensorAt(x.DType(), x.Shape(), failing{x, left}))
 	}
 	return all
 }
@@ -97,34 +101,26 @@ func intersection(a, b []string) []string {
 func TestFolder(t *testing.T) {
 	for kind, d := range folders(t, 16) {
 		t.Run(kind, func(t *testing.T) {
-			list := func() []string {
-				files, err := d.Files("", false)
-				require.NoError(t, err)
-				return slices.Sorted(maps.Keys(files))
-			}
-			one := checkpoint(t, "a", "b", "c")
+			list := func() []string { return slices.Sorted(maps.Keys(must(d.Files("", false)))) }
+			one := checkpoint("a", "b", "c")
 			for n := range int64(3) {
-				require.ErrorIs(t, d.Write(failingAfter(t, one, n), nil), errBroken, "%d", n)
+				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken, "%d", n)
 				require.Empty(t, list(), "nothing is left over")
 			}
-			what, err := d.Occupied()
-			require.NoError(t, err)
-			require.Empty(t, what)
+			require.Empty(t, must(d.Occupied()))
 
 			require.NoError(t, d.Write(one, nil))
 			first := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
 			require.Equal(t, first, list())
-			what, err = d.Occupied()
-			require.NoError(t, err)
-			require.Equal(t, first[0], filepath.Base(what))
+			require.Equal(t, first[0], filepath.Base(must(d.Occupied())))
 
 			for n := range int64(3) {
-				require.ErrorIs(t, d.Write(failingAfter(t, one, n), nil), errBroken)
+				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken)
 				require.Equal(t, first, list())
 			}
-			require.NoError(t, d.Write(checkpoint(t, "a", "b", "c", "d", "e"), nil))
+			require.NoError(t, d.Write(checkpoint("a", "b", "c", "d", "e"), nil))
 			require.Regexp(t, shardsOfThree, strings.Join(list(), " "))
-			require.NoError(t, d.Write(checkpoint(t, "a"), nil))
+			require.NoError(t, d.Write(checkpoint("a"), nil))
 			require.Equal(t, []string{"model.safetensors"}, list())
 			require.NoError(t, d.Write(one, nil))
 			require.Regexp(t, shardsOfTwo, strings.Join(list(), " "))
@@ -145,22 +141,16 @@ func TestObject(t *testing.T) {
 	}
 	for kind, d := range all {
 		t.Run(kind, func(t *testing.T) {
-			one := checkpoint(t, "a", "b", "c")
+			one := checkpoint("a", "b", "c")
 			for n := range int64(3) {
-				require.ErrorIs(t, d.Write(failingAfter(t, one, n), nil), errBroken)
-				what, err := d.Occupied()
-				require.NoError(t, err)
-				require.Empty(t, what)
+				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken)
+				require.Empty(t, must(d.Occupied()))
 			}
 			require.NoError(t, d.Write(one, nil))
-			what, err := d.Occupied()
-			require.NoError(t, err)
-			require.NotEmpty(t, what)
+			require.NotEmpty(t, must(d.Occupied()))
 		})
 	}
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 2, "no temporary file")
+	require.Len(t, must(os.ReadDir(dir)), 2, "no temporary file")
 }
 
 // TestCancelledUpload cancels the context between two parts of an upload.
@@ -202,16 +192,14 @@ func TestParse(t *testing.T) {
 		"file:///x.safetensors": single{filepath.FromSlash("/x.safetensors"), format.Safetensors}, "file:///x": folder{filepath.FromSlash("/x"), 0},
 		"llama-3.1": folder{"llama-3.1", 0}, "x/": folder{"x/", 0}, "x.npz": single{"x.npz", format.ByName("x.npz")},
 	} {
-		d, err := Parse(t.Context(), name, io.Discard, 0)
-		require.NoError(t, err)
-		require.Equal(t, want, d)
+		require.Equal(t, want, must(Parse(t.Context(), name, io.Discard, 0)))
 	}
 }
 
 // TestShardError: the error of a shard does not have the library's prefix.
 func TestShardError(t *testing.T) {
 	for kind, d := range folders(t, 16) {
-		err := d.WriteShard("shard", Shard{Tensors: failingAfter(t, checkpoint(t, "a"), 0)}, nil, func() error { return nil })
+		err := d.WriteShard("shard", Shard{Tensors: failingAfter(checkpoint("a"), 0)}, nil, func() error { return nil })
 		require.ErrorIs(t, err, errBroken, kind)
 		require.NotContains(t, err.Error(), ": safetensors: ", kind)
 	}
@@ -229,12 +217,8 @@ func TestWriteFile(t *testing.T) {
 	})
 	require.ErrorIs(t, err, errBroken)
 	require.ErrorContains(t, err, name)
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, "new", string(text))
-	entries, err := os.ReadDir(filepath.Dir(name))
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
+	require.Equal(t, "new", string(must(os.ReadFile(name))))
+	require.Len(t, must(os.ReadDir(filepath.Dir(name))), 1)
 }
 
 var errDisk = errors.New("the disk fails")
@@ -271,8 +255,6 @@ func TestFlushFails(t *testing.T) {
 			defer osfile.Wrap(func(s osfile.System) osfile.System { return dying{s, opens} })()
 			require.ErrorIs(t, rename(temp, name), errDisk)
 		}()
-		content, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.Equal(t, map[bool]string{false: "name", true: "temp"}[opens], string(content))
+		require.Equal(t, map[bool]string{false: "name", true: "temp"}[opens], string(must(os.ReadFile(name))))
 	}
 }

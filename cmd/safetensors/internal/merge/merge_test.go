@@ -150,8 +150,7 @@ func TestModelsThatDoNotFit(t *testing.T) {
 
 // TestSlices requires that parts of a merged tensor are those of the whole.
 func TestSlices(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	a, _ := random(t, r, safetensors.BF16, 5, blocks.Elements/2)
+	a, _ := random(t, rand.New(rand.NewPCG(5, 6)), safetensors.BF16, 5, blocks.Elements/2)
 	merged := must(Linear([]checkpoint{{"w": a}, {"w": a}}, []float64{0.5, 0.25}))
 	var whole bytes.Buffer
 	must(merged["w"].WriteTo(&whole))

@@ -82,8 +82,7 @@ func model() *Manifest {
 func TestRoundTrip(t *testing.T) {
 	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
 		key := newKey(t, curve)
-		bundle := must(Sign(model(), key, nil))
-		b := must(Parse(bundle))
+		b := must(Parse(must(Sign(model(), key, nil))))
 		require.Equal(t, model(), must(b.VerifyKey(&key.PublicKey)))
 		_, _, err := b.VerifyChain(nil, now)
 		require.ErrorContains(t, err, "signed with a key, not with a certificate")
@@ -135,8 +134,7 @@ func (s signer) verify(bundle []byte) (*Manifest, error) {
 // edited returns the statement of model after the replacement of texts in it. Its digest
 // is made right again.
 func edited(t testing.TB, replace ...string) []byte {
-	payload := must(model().statement())
-	text := string(payload)
+	text := string(must(model().statement()))
 	for i := 0; i < len(replace); i += 2 {
 		require.Contains(t, text, replace[i])
 		text = strings.ReplaceAll(text, replace[i], replace[i+1])

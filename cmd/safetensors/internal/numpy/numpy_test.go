@@ -90,16 +90,14 @@ func TestPrint(t *testing.T) {
 		want := must(Print(x))
 		r := &counter{ReaderAt: x}
 		at := must(safetensors.NewTensorAt(safetensors.F32, c.shape, r))
-		got := must(Print(at))
-		require.Equal(t, want, got)
+		require.Equal(t, want, must(Print(at)))
 		require.LessOrEqual(t, r.reads.Load(), c.reads, "%d: neighbors are read together", c.shape)
 		require.LessOrEqual(t, r.bytes.Load(), c.bytes, "%d: and what is between them only if that is little", c.shape)
 	}
 	codes := make([]byte, 1000)
 	codes[0], codes[999] = 0x31, 0x70
 	packed := must(safetensors.NewTensor(safetensors.F4, []int{2000}, codes))
-	text := must(Print(packed))
-	require.Equal(t, "[0.5 1.5   0 ...   0   0   6]", text, "elements of half a byte")
+	require.Equal(t, "[0.5 1.5   0 ...   0   0   6]", must(Print(packed)), "elements of half a byte")
 	deep := slices.Repeat([]int{7}, 12)
 	x := must(safetensors.NewTensorAt(safetensors.U8, deep, bytes.NewReader(nil)))
 	_, err := Print(x)

@@ -14,6 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // jobs returns a func that makes jobs with a folder in common. Those of one tag copy the same
 // numbers; the headers of all are the same.
 func jobs(t *testing.T, shards int) func(tag byte, part Part) *Job {
@@ -41,8 +44,7 @@ func TestPlanBack(t *testing.T) {
 	for _, third := range []bool{true, false} {
 		job := jobs(t, 3)
 		do := func(tag byte, k, n int) {
-			_, err := job(tag, Part{k, n}).Do()
-			require.NoError(t, err)
+			require.NoError(t, errorOf(job(tag, Part{k, n}).Do()))
 		}
 		if third { // all shards are there, then
 			do('1', 3, 3)
@@ -62,12 +64,10 @@ func TestPlanBack(t *testing.T) {
 		require.ErrorIs(t, err, errReplaced)
 		require.NotErrorIs(t, err, ErrRefused)
 		for k := 1; k <= 3; k++ {
-			_, err := late.To.Read(format.IndexFile, 1)
-			require.ErrorIs(t, err, fs.ErrNotExist)
+			require.ErrorIs(t, errorOf(late.To.Read(format.IndexFile, 1)), fs.ErrNotExist)
 			do('1', k, 3)
 		}
-		_, err = late.To.Read(format.IndexFile, 1)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(late.To.Read(format.IndexFile, 1)))
 		requireCopies(t, late.To, '1')
 	}
 }
@@ -98,8 +98,7 @@ func (m meddled) Read(name string, n int64) ([]byte, error) {
 // that is missing.
 func TestFailingCheck(t *testing.T) {
 	job := jobs(t, 2)
-	_, err := job('1', Part{1, 2}).Do()
-	require.NoError(t, err)
+	require.NoError(t, errorOf(job('1', Part{1, 2}).Do()))
 	failed := errors.New("failed")
 	j := job('1', Part{2, 2})
 	j.To = meddled{j.To, func(name string) error {
@@ -108,16 +107,14 @@ func TestFailingCheck(t *testing.T) {
 		}
 		return nil
 	}}
-	_, err = j.Do()
-	require.ErrorIs(t, err, failed)
+	require.ErrorIs(t, errorOf(j.Do()), failed)
 }
 
 // TestPlanReplacedMeanwhile has a job replace a plan that a third one has replaced just
 // before, and written a shard: that is none of the job.
 func TestPlanReplacedMeanwhile(t *testing.T) {
 	job := jobs(t, 3)
-	_, err := job('1', Part{1, 3}).Do()
-	require.NoError(t, err)
+	require.NoError(t, errorOf(job('1', Part{1, 3}).Do()))
 	j := job('2', Part{1, 1})
 	plans := 0
 	j.To = meddled{j.To, func(name string) error {
@@ -125,13 +122,11 @@ func TestPlanReplacedMeanwhile(t *testing.T) {
 			return nil
 		}
 		if plans++; plans == 2 {
-			_, err := job('3', Part{1, 3}).Do()
-			return err
+			return errorOf(job('3', Part{1, 3}).Do())
 		}
 		return nil
 	}}
-	_, err = j.Do()
-	require.NoError(t, err)
+	require.NoError(t, errorOf(j.Do()))
 	requireCopies(t, j.To, '2')
 }
 
@@ -155,8 +150,7 @@ func TestDifferences(t *testing.T) {
 // TestTooManyShards: a checkpoint that could not be opened is not begun.
 func TestTooManyShards(t *testing.T) {
 	j := jobs(t, 10_001)('1', Part{1, 1})
-	_, err := j.Do()
-	require.ErrorContains(t, err, "more than 10000 shards")
+	require.ErrorContains(t, errorOf(j.Do()), "more than 10000 shards")
 	files, err := j.To.Files("", false)
 	require.NoError(t, err)
 	require.Empty(t, files)
@@ -170,16 +164,13 @@ func TestFilesLast(t *testing.T) {
 	copied := false
 	j.CopyFiles = func() error { copied = true; return nil }
 	j.Unchanged = func() error { return changed }
-	_, err := j.Do()
-	require.ErrorIs(t, err, changed)
+	require.ErrorIs(t, errorOf(j.Do()), changed)
 	require.False(t, copied)
 	j.Unchanged = func() error { return nil }
 	j.CopyFiles = func() error { return fs.ErrPermission }
 	j.Plan.Shards = nil
-	_, err = j.Do()
-	require.ErrorIs(t, err, fs.ErrPermission)
-	_, err = j.To.Read(format.ModelFile, 1)
-	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, errorOf(j.Do()), fs.ErrPermission)
+	require.ErrorIs(t, errorOf(j.To.Read(format.ModelFile, 1)), fs.ErrNotExist)
 }
 
 // TestNamesOfBytes: names of files need not be UTF-8, which a plan in JSON is.

@@ -30,17 +30,14 @@ func TestFolder(t *testing.T) {
 
 	c := must(o.Open(dir))
 	defer c.Close()
-	names := must(c.Folder.SideFiles())
-	require.Equal(t, []string{"config.json", "tokenizer.model"}, names)
-	data := must(c.Folder.ReadFile("config.json"))
-	require.Len(t, data, 2)
+	require.Equal(t, []string{"config.json", "tokenizer.model"}, must(c.Folder.SideFiles()))
+	require.Len(t, must(c.Folder.ReadFile("config.json")), 2)
 	require.ErrorIs(t, errorOf(c.Folder.ReadFile("none.json")), fs.ErrNotExist)
 	require.ErrorContains(t, errorOf(c.Folder.ReadFile("large.txt")), "has more than 67108864 bytes")
 
 	one := must(o.Open(model))
 	defer one.Close()
-	data = must(one.Folder.ReadFile("config.json"))
-	require.Len(t, data, 2)
+	require.Len(t, must(one.Folder.ReadFile("config.json")), 2)
 	require.ErrorContains(t, errorOf(one.Folder.SideFiles()), "is not a folder")
 
 	var none *storage.Folder
@@ -75,8 +72,7 @@ func TestFolderOfARepository(t *testing.T) {
 	defer c.Close()
 	names := must(c.Folder.SideFiles())
 	require.Equal(t, []string{"config.json"}, names)
-	data := must(c.Folder.ReadFile("config.json"))
-	require.Equal(t, "{}", string(data))
+	require.Equal(t, "{}", string(must(c.Folder.ReadFile("config.json"))))
 }
 
 // TestLayoutCapitals: shards whose names differ in capitals only are one file on some systems,

@@ -86,8 +86,7 @@ func TestCancel(t *testing.T) {
 		require.ErrorIs(t, safetensors.Write(io.Discard, c.Tensors, nil), stopped, src)
 		dst := filepath.Join(t.TempDir(), "copy.safetensors")
 		require.ErrorIs(t, safetensors.WriteFile(dst, c.Tensors, nil), stopped, src)
-		entries := must(os.ReadDir(filepath.Dir(dst)))
-		require.Empty(t, entries)
+		require.Empty(t, must(os.ReadDir(filepath.Dir(dst))))
 		require.ErrorIs(t, errorOf(o.Open(src)), stopped)
 		require.NoError(t, c.Close())
 	}
@@ -99,8 +98,7 @@ func TestSpool(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("TMP", os.Getenv("TMPDIR"))
 	left := func() int {
-		entries := must(os.ReadDir(os.TempDir()))
-		return len(entries)
+		return len(must(os.ReadDir(os.TempDir())))
 	}
 	name, size := writeModel(t)
 	data := must(os.ReadFile(name))
@@ -208,7 +206,6 @@ func TestPinsOfURL(t *testing.T) {
 		mu.Unlock()
 		c := must(newOpener(t).Open(server.URL + "/" + name))
 		defer c.Close()
-		pins := must(c.Pins())
-		require.Equal(t, want, pins)
+		require.Equal(t, want, must(c.Pins()))
 	}
 }
