@@ -3,13 +3,11 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -124,17 +122,4 @@ func tree(t *testing.T, dir string) map[string]string {
 		require.NoError(t, err)
 	}
 	return files
-}
-
-type brokenWriter struct{}
-
-func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
-
-// TestBrokenOutput: help that cannot be written is an error, and none of the command line.
-func TestBrokenOutput(t *testing.T) {
-	for _, args := range []string{"--help", "help ls", "--version", "help sources"} {
-		var errs bytes.Buffer
-		require.Equal(t, 1, run(strings.Fields(args), nil, brokenWriter{}, &errs), args)
-		require.Equal(t, "safetensors: short write\n", errs.String())
-	}
 }

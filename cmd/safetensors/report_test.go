@@ -24,7 +24,6 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/stretchr/testify/require"
 )
@@ -71,29 +70,6 @@ func TestReport(t *testing.T) {
 		require.Equal(t, succeeds(t, "stats", file, "--json"), printed)
 		requireFigures(t, printed, string(must(os.ReadFile(page))))
 	}
-}
-
-func TestComparisonReport(t *testing.T) {
-	t.Chdir(t.TempDir())
-	writeFiles(t, ".")
-	r := runs(t, "diff", "a.safetensors", "b.safetensors", "--json", "--meta", "--html", "d.html")
-	require.Equal(t, 1, r.code, r.stderr)
-	var d report.Comparison
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &d))
-	page := html.UnescapeString(string(must(os.ReadFile("d.html"))))
-	for _, name := range append(d.OnlyA, d.OnlyB...) {
-		require.Contains(t, page, `<th scope="row">`+name+`</th>`)
-	}
-	for _, u := range d.Different {
-		_, row, found := strings.Cut(page, "<td>≠</td><th scope=\"row\">"+u.Name+"</th>")
-		require.True(t, found, u.Name)
-		row, _, _ = strings.Cut(row, "</tr>")
-		require.Contains(t, row, "<td>"+u.A.String()+"</td>")
-		require.Contains(t, row, fmt.Sprintf(`<data value="%d">`, u.Elements))
-	}
-	// The norm of A-B is √(1e-6² + 1²), that of B √(0.1² + 0.2² + 1.1e-5² + 301²).
-	require.Regexp(t, `<data value="0\.0033222\d*">0\.003322</data>`, page)
-	require.Contains(t, page, `--share:0%"><data value="">–</data>`, "NaN in one of the two")
 }
 
 // TestReportInChromium opens pages in the Chromium that SAFETENSORS_CHROMIUM names: the
