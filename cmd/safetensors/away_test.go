@@ -176,10 +176,10 @@ func TestHub(t *testing.T) {
 
 	// The cache of the Python tools comes first, as far as it has the files.
 	cache := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--owner--name")
-	require.NoError(t, os.MkdirAll(filepath.Join(cache, "refs"), 0o777))
-	require.NoError(t, os.WriteFile(filepath.Join(cache, "refs", "main"), []byte(commit), 0o666))
-	require.NoError(t, safetensors.WriteFile(filepath.Join(mkdir(t, cache, "snapshots", commit), "model.safetensors"),
-		map[string]safetensors.Tensor{"cached": counting(t, 1)}, nil))
+	write(t, filepath.Join(cache, "refs", "main"), commit)
+	snapshot := mkdir(t, cache, "snapshots", commit)
+	plain, half := filepath.Join(snapshot, "model.safetensors"), filepath.Join(snapshot, "model.fp16.safetensors")
+	require.NoError(t, safetensors.WriteFile(plain, map[string]safetensors.Tensor{"cached": counting(t, 1)}, nil))
 	require.Contains(t, succeeds(t, "ls", "hf://owner/name"), "cached")
 	require.Empty(t, requests(), "nothing is sent")
 	require.Contains(t, succeeds(t, "ls", "hf://owner/name/other.safetensors"), "o     F32    [2]")
@@ -188,17 +188,12 @@ func TestHub(t *testing.T) {
 	requests()
 
 	// What is next to the weights comes from the hub where the cache does not have it.
-	snapshot := filepath.Join(cache, "snapshots", commit)
 	config := `{"torch_dtype": "float32"}`
 	write(t, "repo/config.json", config)
 	write(t, "repo/tokenizer.json", "{}")
-	mkdir(t, "repo/1_Pooling")
 	write(t, "repo/1_Pooling/config.json", "{}")
 	succeeds(t, "cp", "hf://owner/name", "completed", "--with-files")
-	files := map[string]string{"config.json": config, "tokenizer.json": "{}", "1_Pooling/config.json": "{}"}
-	for name, text := range files {
-		require.Equal(t, text, string(must(os.ReadFile("completed/"+name))))
-	}
+	require.Subset(t, tree(t, "completed"), map[string]string{"config.json": config, "tokenizer.json": "{}", "1_Pooling/config.json": "{}"})
 	require.Contains(t, succeeds(t, "ls", "completed"), "cached")
 	for i, name := range []string{"hf://owner/name", "hf://owner/name/model.safetensors"} {
 		dst := fmt.Sprint("converted", i)
@@ -215,7 +210,6 @@ func TestHub(t *testing.T) {
 
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.Contains(t, succeeds(t, "ls", "hf://owner/name"), "cached")
-	plain, half := filepath.Join(snapshot, "model.safetensors"), filepath.Join(snapshot, "model.fp16.safetensors")
 	require.NoError(t, os.Rename(plain, half)) // which diffusers may have downloaded alone
 	require.Equal(t, "safetensors: note: hf://owner/name: the cache has only model.fp16.safetensors\n", runs(t, "ls", "hf://owner/name").stderr)
 	require.Empty(t, runs(t, "ls", "hf://owner/name", "--variant", "fp16").stderr)

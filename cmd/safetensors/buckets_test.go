@@ -37,6 +37,18 @@ type cloud struct {
 
 func (c cloud) objects() map[string]string { return c.under("") }
 
+// folder returns the files in a folder of the bucket.
+func (c cloud) folder(dir string) map[string]string { return inFolder(c.under(dir+"/"), dir) }
+
+// inFolder returns those of some objects that are in a folder, by their names in it.
+func inFolder(objects map[string]string, dir string) map[string]string {
+	files := make(map[string]string)
+	for key, text := range objects {
+		files[strings.TrimPrefix(key, dir+"/")] = text
+	}
+	return files
+}
+
 // run runs the command while request number at, from 1 on, is refused, before the server has
 // done it or after. It returns how many requests there were.
 func (f *faulty) run(t *testing.T, at int, before bool, args ...string) (result, int) {

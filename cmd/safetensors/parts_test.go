@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
@@ -10,10 +13,9 @@ import (
 
 const planFile = ".safetensors-plan.json"
 
-// withoutPlan returns the files in a folder but for the plan, which must be there.
-func withoutPlan(t *testing.T, dir string) map[string]string {
+// withoutPlan returns files but for the plan, which must be there.
+func withoutPlan(t *testing.T, files map[string]string) map[string]string {
 	t.Helper()
-	files := tree(t, dir)
 	require.Contains(t, files, planFile)
 	delete(files, planFile)
 	return files
@@ -26,4 +28,38 @@ func writePartsSource(t *testing.T, name string) {
 		tensors[fmt.Sprintf("layers.%d", i)] = counting(t, 20+i)
 	}
 	require.NoError(t, safetensors.WriteFile(name, tensors, map[string]string{"format": "pt"}))
+}
+
+// TestPartsWithoutTags: a server that tells nothing by which a change could be noticed.
+func TestPartsWithoutTags(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writePartsSource(t, "src.safetensors")
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		f, err := os.Open("src.safetensors")
+		if err == nil {
+			defer f.Close()
+			http.ServeContent(w, r, "", time.Time{}, f)
+		}
+	})
+	r := fails(t, 3, "cp", "-q", url+"/x.safetensors", "dst", "--max-shard-size", "1GB", "--part", "1/1")
+	require.Contains(t, r, "nothing tells whether x.safetensors changes")
+	require.NoDirExists(t, "dst")
+}
+
+// TestPartsForceAgain has the store refuse to remove a shard of the job whose plan is taken
+// away: the next try removes it.
+func TestPartsForceAgain(t *testing.T) {
+	c := clouds(t)["s3"]
+	writePartsSource(t, "src.safetensors")
+	part := func(k int, flags ...string) []string {
+		return append([]string{"cp", "-q", "src.safetensors", c.at("dst"), "--part", fmt.Sprintf("%d/2", k), "--max-shard-size"}, flags...)
+	}
+	succeeds(t, part(1, "200B")...)
+	c.faults.setFault(forbids(func(r *http.Request) bool { return r.Method == http.MethodDelete }))
+	fails(t, 1, part(1, "400B", "--force")...)
+	c.faults.setFault(nil)
+	succeeds(t, part(1, "400B", "--force")...)
+	succeeds(t, part(2, "400B", "--force")...)
+	succeeds(t, "cp", "-q", "src.safetensors", c.at("plain"), "--max-shard-size", "400B")
+	require.Equal(t, c.folder("plain"), withoutPlan(t, c.folder("dst")))
 }

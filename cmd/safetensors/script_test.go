@@ -197,12 +197,9 @@ func counting(t testing.TB, shape ...int) safetensors.Tensor {
 
 // writeFiles writes the files that the scripts use.
 func writeFiles(t *testing.T, dir string) {
+	raw := func(name, content string) { write(t, filepath.Join(dir, name), content) }
 	write := func(name string, tensors map[string]safetensors.Tensor, metadata map[string]string) {
 		require.NoError(t, safetensors.WriteFile(filepath.Join(dir, name), tensors, metadata))
-	}
-	raw := func(name, content string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666))
 	}
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	a := map[string]safetensors.Tensor{
