@@ -1,12 +1,12 @@
 package storage
 
 import (
-	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/fstest"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -61,22 +61,16 @@ func TestTreeOfServer(t *testing.T) {
 	t.Cleanup(server.Close)
 	o := &Session{Context: t.Context()}
 	none := func(string) bool { return false }
-	tree := must(o.Tree(server.URL+"/x", false, none))
+	tree, err := o.Tree(server.URL+"/x", false, none)
+	require.NoError(t, err)
 	require.EqualValues(t, 7, tree.Files[0].Size)
-	r := must(tree.Files[0].Open())
+	r, err := tree.Files[0].Open()
+	require.NoError(t, err)
 	defer r.Close()
-	require.Equal(t, "content", string(must(io.ReadAll(r))))
-	require.ErrorContains(t, errorOf(o.Tree(server.URL+"/absent", false, none)), "404 Not Found")
+	require.NoError(t, iotest.TestReader(r, []byte("content")))
+	_, err = o.Tree(server.URL+"/absent", false, none)
+	require.ErrorContains(t, err, "404 Not Found")
 }
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-func errorOf[T any](_ T, err error) error { return err }
 
 func TestSplitHub(t *testing.T) {
 	for name, want := range map[string][3]string{

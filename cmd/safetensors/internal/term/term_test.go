@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,36 +91,29 @@ func TestState(t *testing.T) {
 	require.Equal(t, "10 GB of 10 GB, 2.0 GB/s, 0s left", state(11e9, 10e9, 5*time.Second))
 }
 
-// locked is a writer for several goroutines.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+// create returns a new file, and a func for its content while others write to it.
+func create(t *testing.T) (f *os.File, content func() string) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f, func() string {
+		text, _ := os.ReadFile(f.Name())
+		return string(text)
+	}
 }
 
 // TestProgress requires lines while work lasts, and none after it.
 func TestProgress(t *testing.T) {
 	t.Setenv("SAFETENSORS_PROGRESS_INTERVAL", "1ms")
-	var w locked
-	stop := Progress(&w, "cp", 100, func() int64 { return 25 })
-	require.Eventually(t, func() bool { return strings.Count(w.String(), "\n") > 2 }, time.Minute, time.Millisecond)
+	w, content := create(t)
+	stop := Progress(w, "cp", 100, func() int64 { return 25 })
+	require.Eventually(t, func() bool { return strings.Count(content(), "\n") > 2 }, time.Minute, time.Millisecond)
 	stop()
-	after := w.String()
+	after := content()
 	require.Regexp(t, `^(cp: 25 B of 100 B, \d+ B/s, \d+m?s? left\n)+$`, after)
-	require.Equal(t, after, w.String())
+	require.Equal(t, after, content())
 
-	var short locked
+	var short bytes.Buffer
 	Progress(&short, "cp", 100, func() int64 { return 25 })()
 	require.Empty(t, short.String(), "short work is not shown")
 }
@@ -127,18 +121,18 @@ func TestProgress(t *testing.T) {
 // TestBar requires that a bar says what lines say, and ends with the work: nothing of it
 // stays on the line.
 func TestBar(t *testing.T) {
-	var w locked
+	w, content := create(t)
 	quit := make(chan struct{})
 	left := int64(50)
 	go func() {
-		for !strings.Contains(w.String(), "100 B of 100 B") {
+		for !strings.Contains(content(), "100 B of 100 B") {
 			time.Sleep(time.Millisecond)
 			atomic.StoreInt64(&left, 0)
 		}
 		close(quit)
 	}()
-	bar(&w, "cp", 100, func() int64 { return 100 - atomic.LoadInt64(&left) }, quit)
-	text := w.String()
+	bar(w, "cp", 100, func() int64 { return 100 - atomic.LoadInt64(&left) }, quit)
+	text := content()
 	require.Contains(t, text, "\rcp [==============================] 100 B of 100 B")
 	last := strings.LastIndex(strings.TrimRight(text, " \r"), "\r")
 	line := strings.TrimRight(text[last+1:], "\r ")
