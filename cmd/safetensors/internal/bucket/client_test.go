@@ -80,7 +80,7 @@ func kinds(t *testing.T) map[string]kind {
 			return "azblob://models/x"
 		}},
 		"azblob token":   {"azblob", true, false, azure("IDENTITY_ENDPOINT", tokens, "IDENTITY_HEADER", "verysecretheader")},
-		"azblob machine": {"azblob", true, true, azure("IDENTITY_ENDPOINT", "ENDPOINT", "IDENTITY_HEADER", "verysecretheader")},
+		"azblob machine": {"azblob", true, true, azure("IDENTITY_ENDPOINT", "ENDPOINT/machine", "IDENTITY_HEADER", "verysecretheader")},
 		"azblob application": {"azblob", true, true, azure("AZURE_AUTHORITY_HOST", "ENDPOINT", "AZURE_TENANT_ID", "adfs",
 			"AZURE_CLIENT_ID", "me", "AZURE_CLIENT_SECRET", "verysecretclient", "AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")},
 		"azblob workload": {"azblob", true, true, azure("AZURE_AUTHORITY_HOST", "ENDPOINT", "AZURE_TENANT_ID", "adfs",

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -42,14 +41,8 @@ func serviceAccount(t *testing.T, endpoint string) (file string) {
 // TestLogins: each way to get a token. One that is not to be had now is asked for again.
 func TestLogins(t *testing.T) {
 	const token = `{"access_token":"token","token_type":"Bearer","expires_in":3600,"expires_on":"4102444800"}`
-	for name, test := range map[string]struct {
-		scheme      string
-		environment []string
-		path        string // of the request for a token
-	}{
-		"google":      {"gs", nil, "/"},
-		"machine":     {"azblob", []string{"IDENTITY_ENDPOINT", "ENDPOINT/machine", "IDENTITY_HEADER", "header"}, "/machine"},
-		"application": {"azblob", []string{"AZURE_AUTHORITY_HOST", "ENDPOINT", "AZURE_TENANT_ID", "adfs", "AZURE_CLIENT_SECRET", "secret"}, "/adfs/token"},
+	for name, path := range map[string]string{ // of the request for a token
+		"gs service account": "/", "azblob machine": "/machine", "azblob application": "/adfs/token", "azblob workload": "/adfs/token",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if runtime.GOOS != "linux" {
@@ -66,7 +59,7 @@ func TestLogins(t *testing.T) {
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/.well-known/openid-configuration"):
 					says(200, `{"authorization_endpoint":"`+server.URL+`/adfs/authorize","token_endpoint":"`+server.URL+`/adfs/token","issuer":"`+server.URL+`/adfs"}`, "Content-Type", "application/json")(w, r)
-				case r.URL.Path == test.path && len(answers) > 0:
+				case r.URL.Path == path && len(answers) > 0:
 					paths = append(paths, r.URL.Path)
 					answer := answers[0]
 					answers = answers[1:]
@@ -77,20 +70,12 @@ func TestLogins(t *testing.T) {
 				}
 			}))
 			t.Cleanup(server.Close)
-			setAll(t, test.environment, server.URL)
-			var rawURL string
-			if test.scheme == "gs" {
-				t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", serviceAccount(t, server.URL+"/"))
-				rawURL = "gs://models/x?endpoint=" + server.URL
-			} else {
-				u := must(url.Parse(server.URL))
-				rawURL = "azblob://models/x?storage_account=127&domain=" + strings.TrimPrefix(u.Host, "127.")
-			}
+			rawURL := kinds(t)[name].set(t, server.URL)
 			t.Setenv("AZURE_CLIENT_ID", "first") // all processes of a machine share its tokens by this
 			b, key := openAt(t, rawURL)
 			require.False(t, must(b.Exists(key)))
 			mu.Lock()
-			require.Equal(t, slices.Concat(slices.Repeat([]string{test.path}, 3), []string{"/models/x Bearer token"}), paths)
+			require.Equal(t, slices.Concat(slices.Repeat([]string{path}, 3), []string{"/models/x Bearer token"}), paths)
 			paths = nil
 			answers = []http.HandlerFunc{says(404, `{"error":"invalid_client"}`, "Content-Type", "application/json")}
 			mu.Unlock()

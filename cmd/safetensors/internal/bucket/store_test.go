@@ -339,11 +339,11 @@ func TestAmazonSettings(t *testing.T) {
 		})
 	}
 	for _, endpoint := range []string{"127.0.0.1:9000", "ftp://host", "https://", "%25", "host/?sig=verysecret", "http://user:verysecret@host"} {
-		_, _, err := Open(t.Context(), "s3://models/x?endpoint="+url.QueryEscape(endpoint))
-		require.ErrorContains(t, err, "is not the URL of an endpoint")
-		require.NotContains(t, err.Error(), "verysecret")
-		_, _, err = Open(t.Context(), "gs://models/x?anonymous=true&endpoint="+url.QueryEscape(endpoint))
-		require.ErrorContains(t, err, "is not the URL of an endpoint")
+		for _, object := range []string{"s3://models/x?", "gs://models/x?anonymous=true&"} {
+			_, _, err := Open(t.Context(), object+"endpoint="+url.QueryEscape(endpoint))
+			require.ErrorContains(t, err, "is not the URL of an endpoint")
+			require.NotContains(t, err.Error(), "verysecret")
+		}
 	}
 }
 
