@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -330,6 +331,11 @@ func startStore(t *testing.T, handler http.Handler) *store {
 	return s
 }
 
+// puts is requests, without those that write nothing.
+func (s *store) puts() []string {
+	return slices.DeleteFunc(s.requests(), func(request string) bool { return !strings.HasPrefix(request, "PUT ") })
+}
+
 // objects returns the keys in the bucket and requires that no upload is left over.
 func (s *store) objects(t *testing.T) (keys []string) {
 	t.Helper()
@@ -351,16 +357,10 @@ func TestS3(t *testing.T) { eachStore(t, testS3) }
 func testS3(t *testing.T, s *store) {
 	writeShards(t, "local")
 	succeeds(t, "cp", "local", "s3://models/llama", "--max-shard-size", "32B")
-	var puts []string
-	for _, request := range s.requests() {
-		if strings.HasPrefix(request, "PUT ") {
-			puts = append(puts, strings.TrimPrefix(request, "PUT /models/llama/"))
-		}
-	}
 	require.Equal(t, []string{
-		"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
-		"model.safetensors.index.json",
-	}, puts, "the index is last")
+		"PUT /models/llama/model-00001-of-00003.safetensors", "PUT /models/llama/model-00002-of-00003.safetensors",
+		"PUT /models/llama/model-00003-of-00003.safetensors", "PUT /models/llama/model.safetensors.index.json",
+	}, s.puts(), "the index is last")
 	for _, name := range []string{"s3://models/llama", "s3://models/llama/", "s3://models/llama/model.safetensors.index.json", "s3://models/llama?region=us-east-1"} {
 		require.Equal(t, "equal\n", succeeds(t, "diff", "local", name, "--meta"), name)
 	}
@@ -389,13 +389,7 @@ func TestS3Multipart(t *testing.T) { eachStore(t, testS3Multipart) }
 func testS3Multipart(t *testing.T, s *store) {
 	require.NoError(t, safetensors.WriteFile("big.safetensors", map[string]safetensors.Tensor{"big": counting(t, 5<<20), "small": counting(t, 3)}, nil))
 	succeeds(t, "cp", "big.safetensors", "s3://models/big.safetensors")
-	parts := 0
-	for _, request := range s.requests() {
-		if request == "PUT /models/big.safetensors" {
-			parts++
-		}
-	}
-	require.Equal(t, 3, parts)
+	require.Equal(t, slices.Repeat([]string{"PUT /models/big.safetensors"}, 3), s.puts())
 	succeeds(t, "cp", "s3://models/big.safetensors", "back.safetensors")
 	want := must(os.ReadFile("big.safetensors"))
 	require.True(t, string(want) == string(must(os.ReadFile("back.safetensors"))), "the files are the same")

@@ -307,10 +307,9 @@ func TestOrders(t *testing.T) {
 	swap := []string{`"sub/x"`, `"#"`, `"sub-1/x"`, `"sub/x"`, `"#"`, `"sub-1/x"`}
 	m := must(s.verify(s.bundle(t, edited(t, swap...))))
 	require.Equal(t, []string{"a.json", "sub-1/x", "sub/x"}, []string{m.Files[0].Name, m.Files[1].Name, m.Files[2].Name})
-	require.True(t, m.Covers("sub"))
-	require.True(t, m.Covers("sub/x"))
-	require.False(t, m.Covers("sub-2"))
-	require.False(t, m.Covers("su"))
+	for name, want := range map[string]bool{"sub": true, "sub/x": true, "sub-2": false, "su": false} {
+		require.Equal(t, want, m.Covers(name), name)
+	}
 }
 
 // TestShards reads shards, whose names may have colons, and refuses holes.
@@ -327,14 +326,11 @@ func TestShards(t *testing.T) {
 			`],"serialization":{"method":"shards","hash_type":"sha256","allow_symlinks":true,"shard_size":` + size + `}}}`
 		return s.verify(s.bundle(t, fixDigest([]byte(payload))))
 	}
+	zero := make([]byte, sha256.Size)
 	for _, size := range []string{"100", "100.0", "1e2"} { // the Python package writes a float
-		m := must(shards(size, "a:1:2:0:100", "a:1:2:100:101", "b:0:7"))
-		require.True(t, m.AllowSymlinks)
-		require.EqualValues(t, 100, m.ShardSize)
-		require.Equal(t, "a:1:2", m.Files[0].Name)
-		require.EqualValues(t, 101, m.Files[0].Size)
-		require.Len(t, m.Files[0].Sums, 2)
-		require.EqualValues(t, 7, m.Files[1].Size)
+		require.Equal(t, &Manifest{Model: "m", Hash: "sha256", AllowSymlinks: true, ShardSize: 100, Files: []File{
+			{Name: "a:1:2", Sums: [][]byte{zero, zero}, Size: 101}, {Name: "b", Sums: [][]byte{zero}, Size: 7},
+		}}, must(shards(size, "a:1:2:0:100", "a:1:2:100:101", "b:0:7")))
 	}
 	algorithm = "sha256-sharded-9" // as the Python package writes it
 	must(shards("9", "a:0:9"))
@@ -342,10 +338,8 @@ func TestShards(t *testing.T) {
 	algorithm = "sha256"
 	must(shards("9", "a:0:9", "a:18:27", "a:9:18")) // sorted by name
 	must(shards("9", "a:0:9", "a:9:18", "a:18:27")) // sorted by numbers, as the Python package does
-	m, err := shards("9", ".:0:9", ".:9:12")        // a model of one file
-	require.NoError(t, err)
-	require.Len(t, m.Files, 1)
-	require.EqualValues(t, 12, m.Files[0].Size)
+	model := must(shards("9", ".:0:9", ".:9:12"))   // of one file
+	require.Equal(t, []File{{Name: ".", Sums: [][]byte{zero, zero}, Size: 12}}, model.Files)
 	for _, c := range []struct {
 		names []string
 		want  string

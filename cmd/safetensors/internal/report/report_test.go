@@ -149,21 +149,14 @@ func TestTreemapOfStrangers(t *testing.T) {
 }
 
 func TestSplit(t *testing.T) {
-	for _, c := range []struct {
-		name, prefix string
-		layer        int
-		module       string
-	}{
-		{"model.layers.3.mlp.up.weight", "model.layers", 3, "mlp.up.weight"},
-		{"model.layers.12.mlp.experts.7.up", "model.layers", 12, "mlp.experts.*.up"},
-		{"0.weight", "", 0, "weight"},
-		{"h.5", "h", 5, ""},
+	for name, want := range map[string][]any{
+		"model.layers.3.mlp.up.weight":     {"model.layers", 3, "mlp.up.weight", true},
+		"model.layers.12.mlp.experts.7.up": {"model.layers", 12, "mlp.experts.*.up", true},
+		"0.weight":                         {"", 0, "weight", true},
+		"h.5":                              {"h", 5, "", true},
 	} {
-		prefix, layer, module, ok := split(c.name)
-		require.True(t, ok, c.name)
-		require.Equal(t, c.prefix, prefix)
-		require.Equal(t, c.layer, layer)
-		require.Equal(t, c.module, module)
+		prefix, layer, module, ok := split(name)
+		require.Equal(t, want, []any{prefix, layer, module, ok}, name)
 	}
 	for _, name := range []string{"", "head.weight", "a.-1.b", "a.99999999999.b", "layer1.conv2"} {
 		_, _, _, ok := split(name)
