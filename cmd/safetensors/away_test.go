@@ -120,8 +120,8 @@ func (f *faulty) setFault(fault fault) {
 	f.fault = fault
 }
 
-// swallow reads a request that is not answered. The server does what it asks for if it fails
-// after that, and not before.
+// swallow reads a request that gets no answer, and has the server do what it asks for, unless it
+// fails before that.
 func (f *faulty) swallow(r *http.Request, before bool) {
 	body, _ := io.ReadAll(r.Body)
 	if !before {

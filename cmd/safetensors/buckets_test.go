@@ -40,7 +40,7 @@ func (c cloud) objects() map[string]string { return c.under("") }
 // folder returns the files in a folder of the bucket.
 func (c cloud) folder(dir string) map[string]string { return inFolder(c.under(dir+"/"), dir) }
 
-// inFolder returns those of some objects that are in a folder, by their names in it.
+// inFolder returns the objects of a folder by their names in it.
 func inFolder(objects map[string]string, dir string) map[string]string {
 	files := make(map[string]string)
 	for key, text := range objects {
