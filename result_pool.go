@@ -29,7 +29,9 @@ func (r *resultPool) take(n int64, stopped *bool) ([]uint64, error) {
 	const small = 1 << 20 // bytes that may be wasted on a result
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.freed.L = &r.mu
+	if r.freed.L == nil { // else another one may wait
+		r.freed.L = &r.mu
+	}
 	for stopped != nil && !*stopped && r.used >= 2 && (r.used >= parallel.CopyWorkers() || r.bytes+n > aheadBytes) {
 		r.freed.Wait()
 	}

@@ -188,7 +188,9 @@ func (s *source) open() error {
 func (s *source) close() error {
 	s.mu.Lock()
 	s.closed = true
-	s.idle.L = &s.mu
+	if s.idle.L == nil { // else another one may wait
+		s.idle.L = &s.mu
+	}
 	for s.users > 0 {
 		s.idle.Wait()
 	}
