@@ -23,7 +23,7 @@ func watched(x Tensor, read func(n int) error) Tensor {
 	return Watch(map[string]Tensor{"x": x}, read)["x"]
 }
 
-// A derived tensor is made of another one, of which so many bytes are read.
+// A derived tensor is made from another one. bytes is how much of that one it reads.
 type derived struct {
 	Tensor
 	bytes int64

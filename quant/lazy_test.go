@@ -270,12 +270,22 @@ func TestScatteredLines(t *testing.T) {
 func BenchmarkDequantize(b *testing.B) {
 	const o, i = 4096, 4096
 	for _, c := range append([]sizedLayout{
+		{"GPTQScattered", method("gptq", object{"bits": 4, "group_size": 128}), 4,
+			[]any{"qweight", safetensors.I32, []int{i / 8, o}, "qzeros", safetensors.I32, []int{i / 128, o / 8}, "scales", safetensors.F16, []int{i / 128, o}, "g_idx", safetensors.I32, []int{i}}},
 		{"Plain", "{}", 8, []any{"weight", safetensors.F8_E4M3, []int{o, i}}},
 		{"PlainF4", "{}", 4, []any{"weight", safetensors.F4, []int{o, i}}},
 	}, sizedLayouts(1, o, i)...) {
 		b.Run(c.name, func(b *testing.B) {
 			m := newMaker()
 			eachPart(c.parts, func(name string, d safetensors.DType, shape []int) {
+				if name == "a.g_idx" {
+					groups := make([]int32, i)
+					for k, at := range m.Perm(i) {
+						groups[k] = int32(at / 128)
+					}
+					m.tensors[name] = must(safetensors.NewTensor(d, shape, groups))
+					return
+				}
 				switch d {
 				case safetensors.I64:
 					m.dimensions(name, o, i)

@@ -171,7 +171,7 @@ func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err err
 func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	m.values.unpack(dst, &ws.values, line, at)
 	first := (line/m.height - ws.lines.start) * ws.positions.len()
-	if m.across.scattered() {
+	if m.across.scattered() { // no such layout has more than scales and zero points
 		z, s := []float32(nil), ws.numbers[scales][first:]
 		if m.grids[zeros] != nil {
 			z = ws.numbers[zeros][first:]

@@ -64,8 +64,8 @@
 //
 // A request that a server refuses with 429 or 503 is not given up while others of the
 // same Open are served. A host that takes no connection, and has not answered before, is
-// tried 3 times within a second. An error of the Client's transport that has a method
-// Tried() bool, which returns true, is not tried again: that transport has.
+// tried 3 times within a second. A transport that retries by itself can say so: if its
+// error has a method Tried() bool that returns true, the request is not sent again.
 //
 // # Security
 //

@@ -172,7 +172,7 @@ func (w watched) Read(p []byte) (int, error) {
 
 // sendError returns the error of a request without an answer. It is temporary unless the
 // host does not exist, does not speak TLS or has the wrong certificate, or the transport
-// has tried itself.
+// has retried already.
 func sendError(err error) error {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError

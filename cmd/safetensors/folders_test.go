@@ -156,7 +156,7 @@ func TestForceFolder(t *testing.T) {
 func keysOf(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // TestWithFilesRequests: a small file is one request for its attributes, one for its start and one
-// for its content, and nothing more is asked about the weights than without --with-files.
+// for the rest, and nothing more is asked about the weights than without --with-files.
 func TestWithFilesRequests(t *testing.T) {
 	s := startStore(t, fakeS3())
 	writeShards(t, "src")
