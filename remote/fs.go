@@ -21,8 +21,8 @@ import (
 //
 // Open sends one request, for the first 100,008 bytes. A file is an [io.ReaderAt] and a
 // [safetensors.RangeReader] for concurrent use, with the guarantees of [Client.Open]. Read and
-// Close are not for concurrent use: they read the file with one more request, which another one
-// continues where it broke off. That works without range requests too, unless it breaks off;
+// Close are not for concurrent use: they read the rest of the file with one more request, which
+// another one continues where it broke off. That works without range requests too, unless it breaks off;
 // ReadAt of a longer file then fails with [errors.ErrUnsupported], and Size is -1 if the server
 // does not tell it. Sys is the [http.Header] of the first answer. Errors are those of Client.Open.
 func (c *Client) FS(ctx context.Context, rawURL string) (fs.FS, error) {
@@ -97,10 +97,11 @@ func (f *file) Read(p []byte) (n int, err error) {
 		return 0, nil
 	case f.pos == f.size:
 		return 0, io.EOF
-	case f.whole() != nil:
-		n, err = f.ReadAt(p, f.pos)
+	}
+	if head := f.head.Load(); head != nil && !f.noRanges && f.pos < int64(len(*head)) {
+		n = copy(p, (*head)[f.pos:])
 		f.pos += int64(n)
-		return n, err
+		return n, nil
 	}
 	at, end := place{url: f.url}, false
 	err = f.retry(&f.failed, func() (int64, error) {

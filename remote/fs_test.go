@@ -60,6 +60,15 @@ func TestFS(t *testing.T) {
 			s.reset(nil)
 			require.True(t, bytes.Equal(data, must(io.ReadAll(f))))
 			require.LessOrEqual(t, len(s.ranges()), 1)
+
+			f = openFS(t, c, s.URL+base, "a b:c.bin")
+			s.reset(nil)
+			require.True(t, bytes.Equal(data, must(io.ReadAll(f))))
+			if rest := fmt.Sprintf("bytes=%d-%d", firstRead, size-1); size > firstRead {
+				require.Equal(t, []string{rest}, s.ranges())
+			} else {
+				require.Empty(t, s.ranges())
+			}
 		}
 	}
 	s.add("/dir/model.safetensors", craft(100, 3_000_000))
@@ -90,17 +99,17 @@ func TestFSReads(t *testing.T) {
 		size       int64
 		open, read fault
 		n          int   // bytes that Read brings
-		at         []int // where its requests begin
+		at         []int // where its requests begin, after the bytes that Open brought
 		pauses     int
 		is         error
 		text       string
 	}{
 		{"no fault", long, nil, nil, long, []int{0}, 0, nil, ""},
 		{"broken twice", long, nil, broken(2, 100_000), long, []int{0, 100_000, 200_000}, 0, nil, ""},
-		{"broken, then after a byte, for ever", long, nil, broken(1, 5000).then(broken(1000, 1)), 5007, []int{0, 5000, 5001, 5002, 5003, 5004, 5005, 5006}, 7, io.ErrUnexpectedEOF, "after 5007 bytes (tried 8 times)"},
-		{"broken, then changed", long, nil, broken(1, 1000).then(always(statusOf(412))), 1000, []int{0, 1000}, 1, ErrChanged, ""},
+		{"broken, then after a byte, for ever", long, nil, broken(1, 5000).then(broken(1000, 1)), firstRead + 5007, []int{0, 5000, 5001, 5002, 5003, 5004, 5005, 5006}, 7, io.ErrUnexpectedEOF, "after 105015 bytes (tried 8 times)"},
+		{"broken, then changed", long, nil, broken(1, 1000).then(always(statusOf(412))), firstRead + 1000, []int{0, 1000}, 1, ErrChanged, ""},
 		{"broken before the answer", long, nil, first(2, abort), long, []int{0, 0, 0}, 1, nil, ""},
-		{"forbidden", long, nil, always(statusOf(403)), 0, []int{0}, 0, fs.ErrPermission, ""},
+		{"forbidden", long, nil, always(statusOf(403)), firstRead, []int{0}, 0, fs.ErrPermission, ""},
 
 		{"whole", long, sized, sized, long, []int{0}, 0, nil, ""},
 		{"whole, then of no stated length", long, sized, chunked, long, []int{0}, 0, nil, ""},
@@ -147,7 +156,7 @@ func TestFSReads(t *testing.T) {
 			require.Len(t, clock.pauses, c.pauses)
 			var ranges []string
 			for _, at := range c.at {
-				ranges = append(ranges, fmt.Sprintf("bytes=%d-%d", at, long-1))
+				ranges = append(ranges, fmt.Sprintf("bytes=%d-%d", firstRead+at, long-1))
 			}
 			if c.open == nil {
 				require.Equal(t, ranges, s.ranges())

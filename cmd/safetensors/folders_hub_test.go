@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -54,18 +55,15 @@ func (h *folderHub) hub(w http.ResponseWriter, r *http.Request) {
 // firstBytes are what opening a file asks for.
 const firstBytes = "bytes=0-100007"
 
-// wantsAll reports whether a request is for all of a file.
-func wantsAll(r *http.Request) bool {
-	asked := r.Header.Get("Range")
-	return strings.HasPrefix(asked, "bytes=0-") && asked != firstBytes
-}
+// wantsRest reports whether a request is for the rest of a file.
+func wantsRest(r *http.Request) bool { return strings.HasPrefix(r.Header.Get("Range"), "bytes=100008-") }
 
-// sends answers a request for all of a file with a text, of which n bytes come.
-func sends(w http.ResponseWriter, text []byte, n int) {
-	w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(text)-1, len(text)))
-	w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+// sends answers a request for the rest of a file, of which n bytes come.
+func sends(w http.ResponseWriter, file string, n int) {
+	w.Header().Set("Content-Range", fmt.Sprintf("bytes 100008-%d/%d", len(file)-1, len(file)))
+	w.Header().Set("Content-Length", fmt.Sprint(len(file)-100_008))
 	w.WriteHeader(http.StatusPartialContent)
-	w.Write(text[:n])
+	io.WriteString(w, file[100_008:][:n])
 }
 
 // content answers for the host that has the large files.
@@ -77,9 +75,9 @@ func (h *folderHub) content(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// askedFor returns the path of a request, and the range if that is not all of the file.
+// askedFor returns the path of a request, and the range if that is not the rest of the file.
 func askedFor(r *http.Request) string {
-	if wantsAll(r) {
+	if wantsRest(r) {
 		return r.URL.Path
 	}
 	return r.URL.Path + " " + r.Header.Get("Range")
@@ -129,41 +127,41 @@ func testCopyRepository(t *testing.T, sizes bool) {
 	// An answer that breaks off goes on where it ended.
 	var broken atomic.Bool
 	h.taken(func(w http.ResponseWriter, r *http.Request) bool {
-		if !wantsAll(r) || broken.Swap(true) {
+		if !wantsRest(r) || broken.Swap(true) {
 			return false
 		}
-		sends(w, []byte(want[strings.Trim(r.URL.Path, "/")]), 50)
+		sends(w, want[strings.Trim(r.URL.Path, "/")], 50)
 		return true
 	})
 	succeeds(t, "cp", "hf://owner/name", "again")
 	require.Equal(t, want, tree(t, "again"))
 	log := h.taken(nil)
 	require.Len(t, log, 4)
-	require.Contains(t, strings.Join(log, "\n"), " bytes=50-")
+	require.Contains(t, strings.Join(log, "\n"), " bytes=100058-")
 
 	// Other bytes are not what the hub says.
 	h.taken(func(w http.ResponseWriter, r *http.Request) bool {
 		text := []byte(want[strings.Trim(r.URL.Path, "/")])
-		if text[len(text)-1]++; wantsAll(r) {
-			sends(w, text, len(text))
+		if text[len(text)-1]++; wantsRest(r) {
+			sends(w, string(text), len(text)-100_008)
 		}
-		return wantsAll(r)
+		return wantsRest(r)
 	})
 	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "wrong"), "does not have the sum that the hub gives")
 	require.Empty(t, list(t, "wrong"))
 	h.taken(func(w http.ResponseWriter, r *http.Request) bool {
-		if wantsAll(r) {
-			sends(w, []byte("changed"), 7)
+		if wantsRest(r) {
+			sends(w, strings.Repeat("changed", 15_000), 4992)
 		}
-		return wantsAll(r)
+		return wantsRest(r)
 	})
-	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "changed"), fmt.Sprintf("it has 7 bytes, had %d", len(want["model-00001-of-00003.safetensors"])))
+	require.Contains(t, fails(t, 1, "cp", "hf://owner/name", "changed"), fmt.Sprintf("it has 105000 bytes, had %d", len(want["model-00001-of-00003.safetensors"])))
 	require.Empty(t, list(t, "changed"))
 }
 
 // refuses is the fault that a file cannot be fetched.
 func refuses(name string) fault {
-	return forbids(func(r *http.Request) bool { return r.URL.Path == name && wantsAll(r) })
+	return forbids(func(r *http.Request) bool { return r.URL.Path == name && wantsRest(r) })
 }
 
 // TestContinueRepository: the shards of a copy that ended early are not fetched again, unless they
