@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,23 +52,13 @@ func runs(t *testing.T, args ...string) result {
 	return runsWith(t, nil, args...)
 }
 
-// runsWith runs the command with a standard input. On Windows it runs in this process:
-// wine takes five times as long to start another one, and cannot always while a test
-// serves HTTP.
+// runsWith runs the command with a standard input, in this process: what it does to one that
+// ends, or is killed, TestScripts and others see, which start program.
 func runsWith(t *testing.T, stdin []byte, args ...string) result {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if runtime.GOOS == "windows" {
-		code := run(args, bytes.NewReader(stdin), &out, &errs)
-		return result{out.String(), errs.String(), code}
-	}
-	cmd := exec.Command(program, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
-	err := cmd.Run()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
-		require.NoError(t, err)
-	}
-	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+	code := run(args, bytes.NewReader(stdin), &out, &errs)
+	return result{out.String(), errs.String(), code}
 }
 
 // must returns v, of a call that cannot fail in the test.
