@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 )
 
 // A choice is what a config says of modules: of those that it names, and of others that an
@@ -95,7 +96,7 @@ func (c *config) compile(pattern, expr string) (*expression, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &expression{text: pattern, program: program, listed: make([]int64, 2*len(program.Inst))}, nil
+	return &expression{text: pattern, program: program, last: make([]int64, len(program.Inst))}, nil
 }
 
 // size returns about how many instructions an expression is compiled to: x{1000} to a
@@ -109,6 +110,76 @@ func size(re *syntax.Regexp) int64 {
 		n *= int64(max(1, re.Min, re.Max))
 	}
 	return n
+}
+
+// An expression is a regular expression that matches from the start of a name on. It
+// counts its steps, which package regexp does not: an honest expression takes two or three
+// for a byte of a name, a hostile one as many as it has bytes.
+type expression struct {
+	text    string
+	plain   bool         // the text is searched for
+	program *syntax.Prog // nil for one that only Python understands
+
+	runes int64   // of all matches so far, with one between two names
+	last  []int64 // for each instruction, the last rune that it was taken for
+}
+
+// maxSteps limits the steps of all matches of a config, and so their time to some seconds. A
+// model of 70,000 modules and a dozen expressions takes a twentieth of them.
+const maxSteps = 1 << 29
+
+var errSteps = errors.New("the patterns of the quantization_config take too long to match the names of this checkpoint")
+
+// match reports whether e matches, and takes its steps from those that are left.
+func (e *expression) match(name string, left *int64) (bool, error) {
+	if e.plain {
+		*left -= 2 + int64(len(name))/16 // a fast search
+		if *left < 0 {
+			return false, errSteps
+		}
+		return strings.Contains(name, e.text), nil
+	}
+	if e.program == nil {
+		return false, fmt.Errorf("target %s: %w", quote(e.text), errPython)
+	}
+	now, next := []uint32{uint32(e.program.Start)}, []uint32(nil)
+	for before := rune(-1); len(now) > 0; {
+		r, size := rune(-1), 0 // the end, which no instruction matches
+		if name != "" {
+			r, size = utf8.DecodeRuneInString(name)
+		}
+		between := syntax.EmptyOpContext(before, r)
+		e.runes++
+		for i := 0; i < len(now); i++ { // the list grows
+			if e.last[now[i]] == e.runes {
+				continue
+			}
+			e.last[now[i]] = e.runes
+			switch inst := &e.program.Inst[now[i]]; inst.Op {
+			case syntax.InstMatch:
+				return true, nil
+			case syntax.InstAlt, syntax.InstAltMatch:
+				now = append(now, inst.Out, inst.Arg)
+			case syntax.InstCapture, syntax.InstNop:
+				now = append(now, inst.Out)
+			case syntax.InstEmptyWidth:
+				if syntax.EmptyOp(inst.Arg)&^between == 0 {
+					now = append(now, inst.Out)
+				}
+			default:
+				if inst.MatchRune(r) {
+					next = append(next, inst.Out)
+				}
+			}
+		}
+		*left -= int64(len(now))
+		if *left < 0 {
+			return false, errSteps
+		}
+		now, next = next, now[:0]
+		name, before = name[size:], r
+	}
+	return false, nil
 }
 
 // covers reports whether a pattern means a module, or names one that it is in: model.visual
