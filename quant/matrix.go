@@ -52,19 +52,32 @@ func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
 // fill fills p with bytes of the result. Elements that p is not aligned for, or has only
 // parts of, are computed elsewhere.
 func (m *matrix) fill(p []byte, off int64) error {
-	first, skip := off/4, int(off%4)
-	if dst, ok := mem.SliceOf[float32](p); ok && skip == 0 && len(p)%4 == 0 {
-		return m.compute(dst, first)
-	}
-	memory := make([]float32, min(maxBlock, (skip+len(p)+3)/4))
+	var memory []float32
 	for len(p) > 0 {
-		elements := memory[:min(len(memory), (skip+len(p)+3)/4)]
-		if err := m.compute(elements, first); err != nil {
+		skip := int(off % 4)
+		room, rows := min((skip+len(p)+3)/4, maxBlock), 1
+		batch, r, column := m.position(off / 4)
+		c := span{column, min(m.width, column+room)}
+		if c.len() == m.width {
+			rows = min(m.lines-r, room/m.width)
+		}
+		n := rows * c.len()
+		dst, aligned := mem.SliceOf[float32](p)
+		direct := aligned && skip == 0 && n <= len(dst)
+		if !direct {
+			memory = slices.Grow(memory[:0], n)
+			dst = memory[:n]
+		}
+		if err := m.block(dst[:n], c.len(), batch, span{r, r + rows}, c); err != nil {
 			return err
 		}
-		p = p[copy(p, mem.BytesOf(elements)[skip:]):]
-		first += int64(len(elements))
-		skip = 0
+		b := inOrder(dst[:n])[skip:]
+		if !direct {
+			copy(p, b)
+		}
+		n = min(len(b), len(p))
+		p = p[n:]
+		off += int64(n)
 	}
 	return nil
 }
@@ -74,27 +87,6 @@ func inOrder(x []float32) []byte {
 	b := mem.BytesOf(x)
 	mem.Swap[float32](b)
 	return b
-}
-
-// compute sets dst to the elements from number first on, with the bytes of each in the
-// order of a file.
-func (m *matrix) compute(dst []float32, first int64) error {
-	for len(dst) > 0 {
-		batch, r, column := m.position(first)
-		room, n := min(len(dst), maxBlock), 1
-		c := span{column, min(m.width, column+room)}
-		if c.len() == m.width {
-			n = min(m.lines-r, room/m.width)
-		}
-		part := dst[:n*c.len()]
-		if err := m.block(part, c.len(), batch, span{r, r + n}, c); err != nil {
-			return err
-		}
-		inOrder(part)
-		dst = dst[len(part):]
-		first += int64(len(part))
-	}
-	return nil
 }
 
 // newMatrix returns one that is a grid of another one, with scales for so many positions each.
@@ -229,21 +221,20 @@ func (w *window) add(off int64, p []byte) error {
 	if off%4 != 0 || len(p)%4 != 0 || c+n > w.m.width {
 		return w.m.fill(p, off)
 	}
-	rows := span{r, r + 1}
-	columns := span{c, c + n}
+	rows, columns := span{r, r + 1}, span{c, c + n}
 	if len(w.ranges) > 0 {
-		rows.start, columns.start = min(rows.start, w.rows.start), min(columns.start, w.columns.start)
-		rows.stop, columns.stop = max(rows.stop, w.rows.stop), max(columns.stop, w.columns.stop)
-	}
-	// Up to a few thousand elements, one more that nobody asked for costs less than
-	// another block.
-	const free = 4096
-	area := rows.len() * columns.len()
-	if len(w.ranges) > 0 && (batch != w.batch || area > maxBlock || area > free+4*(w.useful+n) || len(w.ranges) == maxBlock/32) {
-		if err := w.flush(); err != nil {
-			return err
+		// Up to a few thousand elements, one more that nobody asked for costs less than
+		// another block.
+		const free = 4096
+		all := span{min(c, w.columns.start), max(c+n, w.columns.stop)}
+		area := (rows.stop - w.rows.start) * all.len()
+		if batch != w.batch || area > min(maxBlock, free+4*(w.useful+n)) || len(w.ranges) == maxBlock/32 {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		} else {
+			rows.start, columns = w.rows.start, all
 		}
-		rows, columns = span{r, r + 1}, span{c, c + n}
 	}
 	w.batch, w.rows, w.columns = batch, rows, columns
 	w.ranges = append(w.ranges, oneRange{off, p})
