@@ -2,6 +2,7 @@ package quant
 
 import (
 	"iter"
+	"maps"
 	"math"
 
 	"github.com/gosafetensors/safetensors"
@@ -54,39 +55,33 @@ type bands struct {
 	size int64 // bytes of a band
 }
 
-func (b *bands) ReadAt(p []byte, off int64) (int, error) { return new(band).read(b, p, off) }
+func (b *bands) ReadAt(p []byte, off int64) (int, error) {
+	if err := b.ReadRanges(maps.All(map[int64][]byte{off: p})); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
 
 // ReadRanges computes a band once for ranges that follow one another in it, such as a
 // part of each of its rows.
-func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
-	var last band
+func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
+	var band []byte // the last one
+	number := int64(-1)
 	for off, p := range ranges {
-		if _, err := last.read(b, p, off); err != nil {
-			return err
+		for len(p) > 0 {
+			if n := off / b.size; n != number {
+				first := int(n) * b.rows
+				if band, err = b.compute(first, min(first+b.rows, b.q.rows)); err != nil {
+					return prefix.Strip(err)
+				}
+				number = n
+			}
+			n := copy(p, band[off%b.size:])
+			p = p[n:]
+			off += int64(n)
 		}
 	}
 	return nil
-}
-
-// A band is the one that was computed last.
-type band struct {
-	number int64
-	bytes  []byte // nil before the first
-}
-
-func (last *band) read(b *bands, p []byte, off int64) (n int, err error) {
-	for n < len(p) {
-		number, skip := (off+int64(n))/b.size, (off+int64(n))%b.size
-		if last.bytes == nil || last.number != number {
-			first := int(number) * b.rows
-			last.number = number
-			if last.bytes, err = b.compute(first, min(first+b.rows, b.q.rows)); err != nil {
-				return n, prefix.Strip(err)
-			}
-		}
-		n += copy(p[n:], last.bytes[skip:])
-	}
-	return n, nil
 }
 
 // compute returns the bytes of some rows, which start with a block.
