@@ -2,6 +2,7 @@ package quant
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/dequant"
@@ -32,8 +33,8 @@ func cdiv(n, d int) int {
 
 // A grid is one of several matrices of numbers in a checkpoint.
 type grid interface {
-	// read appends the numbers in these lines and positions to dst.
-	read(dst []float32, batch int, lines, positions span) ([]float32, error)
+	// read returns the numbers in these lines and positions, in the memory of buf if it has the room.
+	read(buf []float32, batch int, lines, positions span) ([]float32, error)
 }
 
 // slice returns lines and columns of a matrix, or of one of several.
@@ -48,48 +49,57 @@ func slice(t safetensors.Tensor, batch int, lines, columns span) (safetensors.Te
 // floats is a grid stored as floats.
 type floats struct {
 	safetensors.Tensor
-	by *scalar // scales all numbers; nil if there is none
+	by      safetensors.Tensor // of one element, which scales all; the zero Tensor if there is none
+	divides bool               // as it does, instead of multiplying them
+	factor  once[[]float32]    // what by holds
 }
 
-func (g floats) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
+func (g *floats) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
 	t, err := slice(g.Tensor, batch, lines, positions)
 	if err != nil {
 		return nil, err
 	}
-	old := len(dst)
-	if dst, err = safetensors.Append(dst, t); err != nil || g.by == nil {
-		return dst, err
+	numbers, err := safetensors.Append(buf[:0], t)
+	if err != nil || g.by.DType() == 0 {
+		return numbers, err
 	}
-	return dst, g.by.scale(dst[old:])
-}
-
-// A scalar is a tensor of one element.
-type scalar struct {
-	safetensors.Tensor
-	divides bool // scales, instead of multiplying them
-	value   once[[]float32]
-}
-
-func (s *scalar) scale(numbers []float32) error {
-	by, err := s.value.get(func() ([]float32, error) { return safetensors.Append[float32](nil, s.Tensor) })
+	factor, err := g.factor.get(func() ([]float32, error) { return safetensors.Append[float32](nil, g.by) })
 	switch {
 	case err != nil:
-		return err
-	case s.divides:
+	case g.divides:
 		for i := range numbers {
-			numbers[i] /= by[0]
+			numbers[i] /= factor[0]
 		}
 	default:
-		dequant.Mul(numbers, by, max(1, len(numbers)), 0)
+		dequant.Mul(numbers, factor, max(1, len(numbers)), 0)
 	}
-	return nil
+	return numbers, err
+}
+
+// A once keeps what was read first. An error is not kept: the next call reads again.
+type once[T any] struct {
+	mu    sync.Mutex
+	known bool
+	value T
+}
+
+func (o *once[T]) get(read func() (T, error)) (v T, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.known {
+		if v, err = read(); err != nil {
+			return v, err
+		}
+		o.known, o.value = true, v
+	}
+	return o.value, nil
 }
 
 // A constant is a grid of equal numbers.
 type constant float32
 
-func (c constant) read(dst []float32, _ int, lines, positions span) ([]float32, error) {
-	return append(dst, slices.Repeat([]float32{float32(c)}, lines.len()*positions.len())...), nil
+func (c constant) read(buf []float32, _ int, lines, positions span) ([]float32, error) {
+	return append(buf[:0], slices.Repeat([]float32{float32(c)}, lines.len()*positions.len())...), nil
 }
 
 // codes are packed.

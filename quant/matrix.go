@@ -95,10 +95,10 @@ func newMatrix(values *codes, length int) *matrix {
 }
 
 // read makes a matrix a grid.
-func (m *matrix) read(dst []float32, batch int, lines, positions span) ([]float32, error) {
-	old, n := len(dst), lines.len()*positions.len()
-	dst = slices.Grow(dst, n)[:old+n]
-	return dst, m.block(dst[old:], positions.len(), batch, lines, positions)
+func (m *matrix) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
+	n := lines.len() * positions.len()
+	dst := slices.Grow(buf[:0], n)[:n]
+	return dst, m.block(dst, positions.len(), batch, lines, positions)
 }
 
 // position returns where an element of the result is.
@@ -153,7 +153,7 @@ func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err err
 	}
 	for r, g := range m.grids {
 		if g != nil && err == nil {
-			ws.numbers[r], err = g.read(ws.numbers[r][:0], batch, ws.lines, ws.positions)
+			ws.numbers[r], err = g.read(ws.numbers[r], batch, ws.lines, ws.positions)
 		}
 	}
 	return err

@@ -95,7 +95,7 @@ func scaleElements(m *module) {
 		m.fail(state, "nested_offset is missing")
 	}
 	x := newMatrix(coded, s.Nested)
-	x.grids[scales], x.grids[biases] = floats{Tensor: factors}, constant(*s.Offset)
+	x.grids[scales], x.grids[biases] = &floats{Tensor: factors}, constant(*s.Offset)
 	m.matrix.grids[scales] = x
 }
 
@@ -172,13 +172,13 @@ func (m *module) floats(r role, lines, positions int) grid {
 	if m.tensor[r].Len() == 1 && !slices.ContainsFunc(want, func(n int) bool { return n != 1 }) {
 		m.reshape(r, want...)
 	}
-	f := floats{Tensor: m.sized(r, want...)}
+	f := &floats{Tensor: m.sized(r, want...)}
 	if f.DType() == safetensors.U8 {
 		f.Tensor = m.must(r)(f.Bitcast(safetensors.F8_E8M0))
 	}
 	for _, by := range []role{factor, divisor} {
 		if m.has(by) {
-			f.by = &scalar{Tensor: m.flatten(by, 1), divides: by == divisor}
+			f.by, f.divides = m.flatten(by, 1), by == divisor
 		}
 	}
 	return f
