@@ -105,11 +105,6 @@ func (m *module) reshape(r role, shape ...int) safetensors.Tensor {
 	return m.tensor[r]
 }
 
-// bytesOf returns the bytes of a part, in the shape that it has.
-func (m *module) bytesOf(r role) safetensors.Tensor {
-	return m.must(r)(m.tensor[r].Bitcast(safetensors.U8))
-}
-
 // readTable reads the numbers of n codes.
 func (m *module) readTable(r role, n int) *dequant.Table {
 	of := new(dequant.Table)

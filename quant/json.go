@@ -22,28 +22,29 @@ type member struct {
 type members []member
 
 // parseMembers returns the members of an object in their order.
-func parseMembers(text []byte) (members, error) {
-	var whole json.RawMessage
-	if err := json.Unmarshal(text, &whole); err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(bytes.NewReader(text)) // which cannot fail now
+func parseMembers(text []byte) (all members, err error) {
+	err = json.Unmarshal(text, &all)
+	return all, err
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (all *members) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text)) // which cannot fail: text is valid
 	if t, _ := d.Token(); t != json.Delim('{') {
-		return nil, fmt.Errorf("%s is no object", cut(string(text)))
+		return fmt.Errorf("%s is no object", cut(string(text)))
 	}
-	var all members
 	seen := map[string]bool{}
 	for d.More() {
 		t, _ := d.Token()
 		m := member{key: t.(string)}
 		d.Decode(&m.value)
 		if seen[m.key] {
-			return nil, fmt.Errorf("duplicate key %s", quote(m.key))
+			return fmt.Errorf("duplicate key %s", quote(m.key))
 		}
 		seen[m.key] = true
-		all = append(all, m)
+		*all = append(*all, m)
 	}
-	return all, nil
+	return nil
 }
 
 // get returns the value of a key, nil if there is none, or if it says nothing.
@@ -65,38 +66,35 @@ func (m member) empty() bool {
 	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, string(m.value))
 }
 
-// decode sets what into points at to a value: structs, and maps of them, by members.decode, members
-// to what they are, anything else as package json does.
+// decode sets what into points at to a value: structs, and maps of them, by members.decode, anything
+// else as package json does.
 func decode(text []byte, into any) error {
 	v := reflect.ValueOf(into).Elem()
-	members, list := into.(*members)
-	switch kind := v.Kind(); {
+	switch {
 	case string(text) == "null":
 		return nil
-	case kind == reflect.Pointer:
+	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		return decode(text, v.Interface())
-	case !list && kind != reflect.Struct && kind != reflect.Map:
+	case v.Kind() != reflect.Struct && v.Kind() != reflect.Map:
 		return cmp.Or(unmarshal(text, into), check(into))
 	}
 	all, err := parseMembers(text)
-	switch {
-	case err != nil:
-	case list:
-		*members = all
-	case v.Kind() == reflect.Struct:
-		return all.decode(into, nil, nil)
-	default:
-		v.Set(reflect.MakeMap(v.Type()))
-		for _, m := range all {
-			one := reflect.New(v.Type().Elem())
-			if err := decode(m.value, one.Interface()); err != nil {
-				return fmt.Errorf("%s: %w", cut(m.key), err)
-			}
-			v.SetMapIndex(reflect.ValueOf(m.key), one.Elem())
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	if v.Kind() == reflect.Struct {
+		return all.decode(into, nil, nil)
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, m := range all {
+		one := reflect.New(v.Type().Elem())
+		if err := decode(m.value, one.Interface()); err != nil {
+			return fmt.Errorf("%s: %w", cut(m.key), err)
+		}
+		v.SetMapIndex(reflect.ValueOf(m.key), one.Elem())
+	}
+	return nil
 }
 
 // decode sets the fields of a struct to the members that have their tags, only those of keys unless

@@ -163,16 +163,12 @@ func checkPart(name string, t safetensors.Tensor, c *config) error {
 					continue
 				}
 			}
-			return fmt.Errorf("tensor %s: %v belongs to a quantised tensor, but %s", quote(name), t, missing(l, p, stem))
+			missing := fmt.Sprintf("there is no such tensor as %s of dtype %v", quote(stem+l.parts[0].suffix), l.parts[0].dtypes[0])
+			if p.role == values {
+				missing = fmt.Sprintf("its scales, such as %s, are missing", quote((&module{layout: l, stem: stem}).name(scales)))
+			}
+			return fmt.Errorf("tensor %s: %v belongs to a quantised tensor, but %s", quote(name), t, missing)
 		}
 	}
 	return nil
-}
-
-// missing says what of a layout a part lacks.
-func missing(l *layout, p part, stem string) string {
-	if p.role == values {
-		return "its scales, such as " + quote((&module{layout: l, stem: stem}).name(scales)) + ", are missing"
-	}
-	return "there is no such tensor as " + quote(stem+l.parts[0].suffix) + fmt.Sprintf(" of dtype %v", l.parts[0].dtypes[0])
 }

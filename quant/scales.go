@@ -14,9 +14,6 @@ func (m *module) per(height, length int) {
 
 // perGroup says that a scale is for a group of adjacent columns.
 func (m *module) perGroup(size int) {
-	if size == 0 {
-		m.fail(scales, "only a config tells the size of its groups")
-	}
 	if size < 0 || m.matrix.width%size != 0 {
 		m.fail(scales, "%d columns are not whole groups of %d", m.matrix.width, size)
 	}
@@ -31,14 +28,19 @@ func scaleRows(m *module) {
 	}
 }
 
-// scaleGroups has a scale for each group of adjacent columns.
-func scaleGroups(m *module) {
-	size := m.layout.group
-	if g := m.settings.GroupSize; size == 0 && g != nil {
-		size = *g
+// groupSize returns what the config says, else the layout.
+func (m *module) groupSize() int {
+	if g := m.settings.GroupSize; g != nil {
+		return *g
 	}
-	m.perGroup(size)
+	if m.layout.group == 0 {
+		m.fail(scales, "only a config tells the size of its groups")
+	}
+	return m.layout.group
 }
+
+// scaleGroups has a scale for each group of adjacent columns.
+func scaleGroups(m *module) { m.perGroup(m.groupSize()) }
 
 // scaleDown has a scale for each group of rows, in each column.
 func scaleDown(m *module) { m.per(m.layout.group, 1) }
@@ -46,14 +48,11 @@ func scaleDown(m *module) { m.per(m.layout.group, 1) }
 // scaleInputs has a scale for each group of columns, of which the last may be shorter.
 func scaleInputs(m *module) {
 	m.checkRank(2)
-	switch g := m.settings.GroupSize; {
-	case g == nil:
-		m.fail(scales, "only a config tells the size of its groups")
-	case *g == -1:
-		m.per(1, m.matrix.width)
-	default:
-		m.per(1, *g)
+	size := m.groupSize()
+	if size == -1 {
+		size = m.matrix.width
 	}
+	m.per(1, size)
 	if m.settings.Reordered && !m.has(index) && m.matrix.width > m.matrix.across.size {
 		m.fail(values, "the config says desc_act, and the index of its groups is missing")
 	}

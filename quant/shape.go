@@ -136,7 +136,7 @@ func layState(m *module) {
 	if kind := m.state.Type; kind != "" && !strings.HasSuffix(m.name(state), kind) {
 		m.fail(state, "quant_type is %s", kind)
 	}
-	bytes := m.bytesOf(values)
+	bytes := m.must(values)(m.tensor[values].Bitcast(safetensors.U8))
 	stored, n := bytes.Len(), 1
 	for _, d := range m.state.Shape {
 		if d < 1 || n > 2*min(stored, math.MaxInt/2)/d {
