@@ -18,18 +18,8 @@ func (s span) len() int { return s.stop - s.start }
 // over returns the numbers of the groups that s touches.
 func (s span) over(group int) span { return span{s.start / group, cdiv(s.stop, group)} }
 
-// stored returns where the numbers of s are, if each unit of them takes size, and all no more than limit.
-func (s span) stored(unit, size, limit int) span {
-	return span{s.start / unit * size, min(cdiv(s.stop, unit)*size, limit)}
-}
-
-func cdiv(n, d int) int {
-	q := n / d
-	if n%d > 0 {
-		q++
-	}
-	return q
-}
+// cdiv returns n/d, rounded up.
+func cdiv(n, d int) int { return n/d + min(n%d, 1) }
 
 // A grid is one of several matrices of numbers in a checkpoint.
 type grid interface {
@@ -136,7 +126,7 @@ func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, er
 	case g.single():
 		unit, elements = size, 1
 	}
-	columns := positions.stored(unit, elements, shape[len(shape)-1])
+	columns := span{positions.start / unit * elements, min(cdiv(positions.stop, unit)*elements, shape[len(shape)-1])}
 	t, err := slice(g.stored, batch, lines, columns)
 	if err != nil {
 		return stretch{}, err
