@@ -12,12 +12,10 @@
 //	…
 //	weights, err := safetensors.Append[float32](nil, t)
 //
-// Dequantize does the same for a map of tensors, from wherever they come. Its results
-// are lazy tensors of dtype F32, with the names, shapes and orientation that the
-// framework's own model has without quantisation. Reading one, or a slice of it, reads
-// the values and scales that it needs, in blocks of a few MiB, however large the tensor.
-// They compose with Convert, Slice, Part and the writers: this converts a checkpoint of
-// any size to BF16 in bounded memory.
+// Dequantize does the same for a map of tensors, from wherever they come. Its results are
+// lazy: reading one, or a slice of it, reads the values and scales that it needs, in blocks
+// of a few MiB, however large the tensor. They compose with Convert, Slice, Part and the
+// writers: this converts a checkpoint of any size to BF16 in bounded memory.
 //
 //	for name, t := range plain {
 //		if plain[name], err = t.Convert(safetensors.BF16); err != nil {
@@ -28,11 +26,9 @@
 //
 // # Layouts
 //
-// The config is the content of config.json, which has a quantization_config, of
-// hf_quant_config.json, or of the metadata _quantization_metadata. The columns of this table are its quant_method, the tensors of a
-// module with their dtypes, and the numbers. q is a stored value, s the scale of its
-// block, group, row or tensor, z its zero point. F4 stands for two E2M1 values in a byte,
-// the first in the low bits.
+// The columns of this table are the quant_method of the config, the tensors of a module with
+// their dtypes, and the numbers. q is a stored value, s the scale of its block, group, row or
+// tensor, z its zero point. F4 stands for two E2M1 values in a byte, the first in the low bits.
 //
 //	fp8, mxfp8          *: F8_E4M3, *_scale_inv: F32, E8M0 or U8              q * s in blocks, or by tensor
 //	                    *: F4 (I8), *_scale_inv: F32, E8M0 or U8              q * s in groups of 32
@@ -69,11 +65,10 @@
 // that of several matrices; other names follow that of a module. A config of gptq, awq
 // or auto-round may have rules for modules of their own.
 //
-// Products, differences and sums are rounded to float32 one by one, as the reference
-// packages compute them on a CPU, bit by bit. Where packages differ, the results are
-// those of compressed-tensors, transformers (gpt-oss), gptqmodel (GPTQ), autoawq,
-// bitsandbytes and MLX; they are not rounded to a narrower dtype in between, as some
-// packages do. A NaN scale gives NaN.
+// Each product, difference and sum is rounded to float32, as the reference packages compute
+// them on a CPU, bit by bit. Where packages differ, the results are those of
+// compressed-tensors, transformers (gpt-oss), gptqmodel (GPTQ), autoawq, bitsandbytes and MLX,
+// without the narrower dtypes that some have in between. A NaN scale gives NaN.
 //
 // The tensors say which of them are quantised, the config how: its bits, group sizes and
 // block sizes. Without a config, names, dtypes and shapes must do: GPTQ, AWQ, MLX, MXFP8 and
@@ -113,10 +108,10 @@
 // # Lifetime, memory and concurrency
 //
 // The results refer to the tensors they are made of, so close a file after they are read.
-// Dequantize reads only shapes that are stored as tensors (packed integers of
-// compressed-tensors, in one read where they are neighbors), the tables and formats of
-// bitsandbytes and the markers of ComfyUI, up to 16 concurrently. A result keeps one number of its scales in memory,
-// and an index of groups that are not adjacent; both are read when they are first needed.
+// Dequantize reads only stored shapes (packed integers of compressed-tensors, in one read
+// where they are neighbors), the tables and formats of bitsandbytes and the markers of
+// ComfyUI, up to 16 concurrently. A result keeps the scale of its scales in memory, and an
+// index of groups that are not adjacent; both are read when they are first needed.
 // Everything may be called concurrently.
 //
 // # Untrusted files
