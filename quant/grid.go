@@ -27,13 +27,15 @@ type grid interface {
 	read(buf []float32, batch int, lines, positions span) ([]float32, error)
 }
 
-// slice returns lines and columns of a matrix, or of one of several.
-func slice(t safetensors.Tensor, batch int, lines, columns span) (safetensors.Tensor, error) {
-	l, c := safetensors.Span(lines.start, lines.stop), safetensors.Span(columns.start, columns.stop)
-	if len(t.Shape()) == 3 {
-		return t.Slice(safetensors.At(batch), l, c)
+// read returns lines and columns of a matrix, or of one of several, in the memory of buf if it
+// has the room.
+func read[T safetensors.Element](buf []T, t safetensors.Tensor, batch int, lines, columns span) ([]T, error) {
+	ranges := []safetensors.Range{safetensors.At(batch), safetensors.Span(lines.start, lines.stop), safetensors.Span(columns.start, columns.stop)}
+	part, err := t.Slice(ranges[3-len(t.Shape()):]...)
+	if err != nil {
+		return nil, err
 	}
-	return t.Slice(l, c)
+	return safetensors.Append(buf[:0], part)
 }
 
 // floats is a grid stored as floats.
@@ -45,11 +47,7 @@ type floats struct {
 }
 
 func (g *floats) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
-	t, err := slice(g.Tensor, batch, lines, positions)
-	if err != nil {
-		return nil, err
-	}
-	numbers, err := safetensors.Append(buf[:0], t)
+	numbers, err := read(buf, g.Tensor, batch, lines, positions)
 	if err != nil || g.by.DType() == 0 {
 		return numbers, err
 	}
@@ -127,11 +125,7 @@ func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, er
 		unit, elements = size, 1
 	}
 	columns := span{positions.start / unit * elements, min(cdiv(positions.stop, unit)*elements, shape[len(shape)-1])}
-	t, err := slice(g.stored, batch, lines, columns)
-	if err != nil {
-		return stretch{}, err
-	}
-	b, err := safetensors.Append(buf[:0], t)
+	b, err := read(buf, g.stored, batch, lines, columns)
 	return stretch{bytes: b, width: columns.len() * size, line: lines.start, start: positions.start / unit * unit}, err
 }
 

@@ -28,9 +28,12 @@ func (c *choice[T]) find(module string, left *int64) (says T, err error) {
 		return says, nil
 	}
 	for _, r := range c.rules {
-		if ok, err := r.match(module, left); err != nil {
-			return says, err
-		} else if ok {
+		switch ok := r.match(module, left); {
+		case *left < 0:
+			return says, errSteps
+		case r.program == nil && !r.plain:
+			return says, fmt.Errorf("target %s: %w", quote(r.text), errPython)
+		case ok:
 			return r.says, nil
 		}
 	}
@@ -92,10 +95,7 @@ func (c *config) compile(pattern, expr string) (*expression, error) {
 	if err != nil {
 		return &expression{text: pattern}, nil
 	}
-	program, err := syntax.Compile(re.Simplify())
-	if err != nil {
-		return nil, err
-	}
+	program, _ := syntax.Compile(re.Simplify()) // what was parsed: it cannot fail
 	return &expression{text: pattern, program: program, last: make([]int64, len(program.Inst))}, nil
 }
 
@@ -130,20 +130,18 @@ const maxSteps = 1 << 29
 
 var errSteps = errors.New("the patterns of the quantization_config take too long to match the names of this checkpoint")
 
-// match reports whether e matches, and takes its steps from those that are left.
-func (e *expression) match(name string, left *int64) (bool, error) {
-	if e.plain {
+// match reports whether e matches, and takes its steps from those that are left, until there
+// are none.
+func (e *expression) match(name string, left *int64) bool {
+	switch {
+	case e.plain:
 		*left -= 2 + int64(len(name))/16 // a fast search
-		if *left < 0 {
-			return false, errSteps
-		}
-		return strings.Contains(name, e.text), nil
-	}
-	if e.program == nil {
-		return false, fmt.Errorf("target %s: %w", quote(e.text), errPython)
+		return strings.Contains(name, e.text)
+	case e.program == nil:
+		return false
 	}
 	now, next := []uint32{uint32(e.program.Start)}, []uint32(nil)
-	for before := rune(-1); len(now) > 0; {
+	for before := rune(-1); len(now) > 0 && *left >= 0; {
 		r, size := rune(-1), 0 // the end, which no instruction matches
 		if name != "" {
 			r, size = utf8.DecodeRuneInString(name)
@@ -157,7 +155,7 @@ func (e *expression) match(name string, left *int64) (bool, error) {
 			e.last[now[i]] = e.runes
 			switch inst := &e.program.Inst[now[i]]; inst.Op {
 			case syntax.InstMatch:
-				return true, nil
+				return true
 			case syntax.InstAlt, syntax.InstAltMatch:
 				now = append(now, inst.Out, inst.Arg)
 			case syntax.InstCapture, syntax.InstNop:
@@ -173,13 +171,10 @@ func (e *expression) match(name string, left *int64) (bool, error) {
 			}
 		}
 		*left -= int64(len(now))
-		if *left < 0 {
-			return false, errSteps
-		}
 		now, next = next, now[:0]
 		name, before = name[size:], r
 	}
-	return false, nil
+	return false
 }
 
 // covers reports whether a pattern means a module, or names one that it is in: model.visual

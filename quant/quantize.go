@@ -87,11 +87,7 @@ func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
 // compute returns the bytes of some rows, which start with a block.
 func (b *bands) compute(first, end int) ([]byte, error) {
 	q := b.q
-	t, err := q.source.Slice(safetensors.Span(first, end))
-	if err != nil {
-		return nil, err
-	}
-	x, err := safetensors.Append[float32](nil, t)
+	x, err := read[float32](nil, q.source, 0, span{first, end}, span{0, q.columns})
 	if err != nil {
 		return nil, err
 	}
@@ -269,15 +265,12 @@ func (g *globalScale) scale() (float32, error) { return g.value.get(g.read) }
 func (g *globalScale) read() (float32, error) {
 	var most float32
 	var x []float32
+	var err error
 	for _, t := range g.of {
 		shape := t.Shape()
 		rows := max(1, maxBlock/4/shape[1])
 		for r := 0; r < shape[0]; r += rows {
-			part, err := t.Slice(safetensors.Span(r, min(r+rows, shape[0])))
-			if err != nil {
-				return 0, err
-			}
-			if x, err = safetensors.Append(x[:0], part); err != nil {
+			if x, err = read(x, t, 0, span{r, min(r+rows, shape[0])}, span{0, shape[1]}); err != nil {
 				return 0, err
 			}
 			most = magnitude(most, x)
