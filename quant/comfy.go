@@ -43,7 +43,6 @@ func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []stri
 
 // parseLayers reads the _quantization_metadata of ComfyUI.
 func (c *config) parseLayers(text []byte) error {
-	c.method, c.named = comfy, comfy
 	all, err := parseMembers(text)
 	for _, m := range all {
 		if err := c.mark(m.key, m.value); err != nil {

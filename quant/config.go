@@ -121,17 +121,16 @@ func (c *config) section(file members) json.RawMessage {
 	}
 	of := file.get("quantization") // of MLX, or of ModelOpt
 	if s := file.get("quantization_config"); s != nil {
-		own, err1 := parseMembers(s)
-		if other, err2 := parseMembers(of); err1 == nil && err2 == nil && !own.has("quant_method") && other.has("bits") {
+		own, err := parseMembers(s)
+		if other, _ := parseMembers(of); err == nil && !own.has("quant_method") && other.has("bits") {
 			return of // MLX writes both, and reads this one
 		}
 		return s
 	}
 	// Early versions of compressed-tensors. Elsewhere this speaks of something else.
-	if s := file.get("compression_config"); s != nil {
-		if all, err := parseMembers(s); err == nil && all.get("quant_method") != nil {
-			return s
-		}
+	s := file.get("compression_config")
+	if all, err := parseMembers(s); err == nil && all.get("quant_method") != nil {
+		return s
 	}
 	return of
 }

@@ -39,12 +39,8 @@ func newModule(l *layout, stem string, tensors map[string]safetensors.Tensor, c 
 
 // name returns the name that a part has.
 func (m *module) name(r role) string {
-	for _, p := range m.layout.parts {
-		if p.role == r {
-			return m.stem + p.suffix
-		}
-	}
-	return m.stem
+	i := slices.IndexFunc(m.layout.parts, func(p part) bool { return p.role == r })
+	return m.stem + m.layout.parts[i].suffix
 }
 
 func (m *module) has(r role) bool {
