@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/parallel"
@@ -17,28 +18,22 @@ const maxState = 1 << 16
 func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []string) error {
 	const suffix = ".comfy_quant"
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasSuffix(name, suffix) })
-	if len(names) == 0 {
-		return nil
-	}
-	if c.method != "" && c.method != comfy {
+	if len(names) > 0 && c.method != "" && c.method != comfy {
 		return fmt.Errorf("tensor %s: a marker of ComfyUI, though the config says quant_method %s", quote(names[0]), quote(c.named))
 	}
-	texts := make([][]byte, len(names))
-	err := parallel.Do(readers, int64(len(names)), func(i int64) (err error) {
-		if texts[i], err = readJSON(tensors[names[i]]); err != nil {
+	var mu sync.Mutex
+	return parallel.Do(readers, int64(len(names)), func(i int64) error {
+		text, err := readJSON(tensors[names[i]])
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			err = c.mark(strings.TrimSuffix(names[i], suffix), text)
+		}
+		if err != nil {
 			err = fmt.Errorf("tensor %s: %w", quote(names[i]), prefix.Strip(err))
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	for i, name := range names {
-		if err := c.mark(strings.TrimSuffix(name, suffix), texts[i]); err != nil {
-			return fmt.Errorf("tensor %s: %w", quote(name), err)
-		}
-	}
-	return nil
 }
 
 // parseLayers reads the _quantization_metadata of ComfyUI.

@@ -97,16 +97,15 @@ func readShapes(modules []*module) {
 	for i, m := range modules {
 		stored[i], _ = m.tensor[shape].Bitcast(safetensors.U8) // of integers: it cannot fail
 	}
-	all, err := safetensors.Concat(0, stored...)
-	if err != nil { // there are none
+	all, _ := safetensors.Concat(0, stored...) // it fails if there are none
+	b, err := safetensors.Append[byte](nil, all)
+	if err != nil {
 		return
 	}
-	if b, err := safetensors.Append[byte](nil, all); err == nil {
-		for i, m := range modules {
-			n := stored[i].Len()
-			m.tensor[shape], _ = safetensors.NewTensor(safetensors.U8, []int{n}, b[:n])
-			b = b[n:]
-		}
+	for i, m := range modules {
+		n := stored[i].Len()
+		m.tensor[shape], _ = safetensors.NewTensor(safetensors.U8, []int{n}, b[:n])
+		b = b[n:]
 	}
 }
 
