@@ -41,17 +41,16 @@ func read[T safetensors.Element](buf []T, t safetensors.Tensor, batch int, lines
 // floats is a grid stored as floats.
 type floats struct {
 	safetensors.Tensor
-	by      safetensors.Tensor // of one element, which scales all; the zero Tensor if there is none
-	divides bool               // as it does, instead of multiplying them
-	factor  once[[]float32]    // what by holds
+	factor  *once[[]float32] // the number that scales all; nil if there is none
+	divides bool             // as it does, instead of multiplying them
 }
 
 func (g *floats) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
 	numbers, err := read(buf, g.Tensor, batch, lines, positions)
-	if err != nil || g.by.DType() == 0 {
+	if err != nil || g.factor == nil {
 		return numbers, err
 	}
-	factor, err := g.factor.get(func() ([]float32, error) { return safetensors.Append[float32](nil, g.by) })
+	factor, err := g.factor.get()
 	switch {
 	case err != nil:
 	case g.divides:
@@ -64,23 +63,22 @@ func (g *floats) read(buf []float32, batch int, lines, positions span) ([]float3
 	return numbers, err
 }
 
-// A once keeps what was read first. An error is not kept: the next call reads again.
+// A once keeps what it read first. An error is not kept: the next call reads again.
 type once[T any] struct {
+	read  func() (T, error)
 	mu    sync.Mutex
 	known bool
 	value T
 }
 
-func (o *once[T]) get(read func() (T, error)) (v T, err error) {
+func (o *once[T]) get() (_ T, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.known {
-		if v, err = read(); err != nil {
-			return v, err
-		}
-		o.known, o.value = true, v
+		o.value, err = o.read()
+		o.known = err == nil
 	}
-	return o.value, nil
+	return o.value, err
 }
 
 // A constant is a grid of equal numbers.

@@ -111,29 +111,26 @@ func (m *matrix) position(number int64) (batch, line, position int) {
 // A grouping says which positions share a number: so many adjacent ones, unless an index
 // gives the group of each.
 type grouping struct {
-	size       int
-	index      safetensors.Tensor // I32, of the length that is needed; the zero Tensor if there is none
-	groups     int                // that the index may name
-	mayBeEmpty bool               // all -1 says that groups are adjacent after all
-
-	number once[[]int32] // what the index holds, nil if groups are adjacent
+	size   int
+	number *once[[]int32] // what the index holds, nil if groups are adjacent; nil if there is none
 }
 
-// read reads the index, and checks it.
-func (x *grouping) read() ([]int32, error) {
-	number, err := safetensors.Append[int32](nil, x.index)
+// readIndex reads and checks the index of groups, of which there are so many. It returns nil if
+// they are adjacent, as in an index of -1 alone, where there may be such.
+func readIndex(index safetensors.Tensor, groups, size int, mayBeEmpty bool) ([]int32, error) {
+	number, err := safetensors.Append[int32](nil, index)
 	if err != nil {
 		return nil, err
 	}
-	if x.mayBeEmpty && !slices.ContainsFunc(number, func(g int32) bool { return g != -1 }) {
+	if mayBeEmpty && !slices.ContainsFunc(number, func(g int32) bool { return g != -1 }) {
 		return nil, nil
 	}
 	adjacent := true
 	for i, g := range number {
-		if g < 0 || int(g) >= x.groups {
-			return nil, fmt.Errorf("the index puts column %d into group %d of %d", i, g, x.groups)
+		if g < 0 || int(g) >= groups {
+			return nil, fmt.Errorf("the index puts column %d into group %d of %d", i, g, groups)
 		}
-		adjacent = adjacent && int(g) == i/x.size
+		adjacent = adjacent && int(g) == i/size
 	}
 	if adjacent {
 		return nil, nil
@@ -143,20 +140,21 @@ func (x *grouping) read() ([]int32, error) {
 
 // over returns the range of groups that s touches.
 func (x *grouping) over(s span) (span, error) {
-	if x.index.DType() != 0 {
-		if _, err := x.number.get(x.read); err != nil {
+	if x.number != nil {
+		number, err := x.number.get()
+		if err != nil {
 			return span{}, err
 		}
+		if number != nil {
+			part := number[s.start:s.stop]
+			return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, nil
+		}
 	}
-	if !x.scattered() {
-		return s.over(x.size), nil
-	}
-	part := x.number.value[s.start:s.stop]
-	return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, nil
+	return s.over(x.size), nil
 }
 
 // scattered reports whether groups are not adjacent. over was called before.
-func (x *grouping) scattered() bool { return x.number.value != nil }
+func (x *grouping) scattered() bool { return x.number != nil && x.number.value != nil }
 
 // A workspace is what lines are computed from, in memory that is used again.
 type workspace struct {

@@ -18,7 +18,7 @@ type quantizer struct {
 	in            arithmetic
 	rows, columns int
 	scale         safetensors.DType // of the scales
-	global        *globalScale      // of NVFP4
+	global        *once[float32]    // of NVFP4
 }
 
 // An arithmetic is that of a dtype that a target may have.
@@ -93,7 +93,7 @@ func (b *bands) compute(first, end int) ([]byte, error) {
 	}
 	global := float32(1)
 	if q.global != nil {
-		if global, err = q.global.scale(); err != nil {
+		if global, err = q.global.get(); err != nil {
 			return nil, err
 		}
 	}
@@ -254,19 +254,11 @@ func codeE2M1(v float64) byte {
 func codeInt4(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -8), 7)) + 8)) }
 func codeInt8(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -128), 127)) + 128)) }
 
-// globalScale is the scale of scales of NVFP4: that of the largest magnitude of tensors.
-type globalScale struct {
-	of    []safetensors.Tensor
-	value once[float32]
-}
-
-func (g *globalScale) scale() (float32, error) { return g.value.get(g.read) }
-
-func (g *globalScale) read() (float32, error) {
+// globalScale returns the scale of scales of NVFP4: that of the largest magnitude of tensors.
+func globalScale(of []safetensors.Tensor) (_ float32, err error) {
 	var most float32
 	var x []float32
-	var err error
-	for _, t := range g.of {
+	for _, t := range of {
 		shape := t.Shape()
 		rows := max(1, maxBlock/4/shape[1])
 		for r := 0; r < shape[0]; r += rows {
@@ -276,7 +268,7 @@ func (g *globalScale) read() (float32, error) {
 			most = magnitude(most, x)
 		}
 	}
-	in := arithmetics[g.of[0].DType()]
+	in := arithmetics[of[0].DType()]
 	scale := []float32{1 / max(most, in.tiny)}
 	rounded(scale, in.format) // PyTorch divides a number by a tensor in two steps
 	scale[0] *= 448 * 6

@@ -159,7 +159,8 @@ func findGrids(m *module) {
 	switch {
 	case m.has(index):
 		m.checkShape(index, x.width)
-		x.across.index, x.across.groups, x.across.mayBeEmpty = m.tensor[index], positions, !m.layout.transposed
+		t, size, mayBeEmpty := m.tensor[index], x.across.size, !m.layout.transposed
+		x.across.number = &once[[]int32]{read: func() ([]int32, error) { return readIndex(t, positions, size, mayBeEmpty) }}
 	case m.weights.reordered() && positions > 1:
 		m.fail(values, "the config says actorder, and the index of its groups is missing")
 	}
@@ -177,7 +178,9 @@ func (m *module) floats(r role, lines, positions int) grid {
 	}
 	for _, by := range []role{factor, divisor} {
 		if m.has(by) {
-			f.by, f.divides = m.flatten(by, 1), by == divisor
+			factor := m.flatten(by, 1)
+			f.factor = &once[[]float32]{read: func() ([]float32, error) { return safetensors.Append[float32](nil, factor) }}
+			f.divides = by == divisor
 		}
 	}
 	return f

@@ -101,7 +101,7 @@ func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (map[string]safe
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
-	globals := map[string]*globalScale{}
+	globals := map[string]*once[float32]{}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		t := tensors[name]
 		module, isWeight := strings.CutSuffix(name, ".weight")
@@ -116,10 +116,10 @@ func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (map[string]safe
 		case problem != nil:
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), problem)
 		}
-		var global *globalScale
+		var global *once[float32]
 		if first, all := p.together(tensors, name); r.Scheme == NVFP4 {
 			if globals[first] == nil {
-				globals[first] = &globalScale{of: all}
+				globals[first] = &once[float32]{read: func() (float32, error) { return globalScale(all) }}
 			}
 			global = globals[first]
 		}
@@ -194,7 +194,7 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 
 // split puts the parts that stand for a matrix into result: new names, since findModules
 // knows all of them.
-func (p preset) split(result map[string]safetensors.Tensor, stem string, t safetensors.Tensor, global *globalScale) (err error) {
+func (p preset) split(result map[string]safetensors.Tensor, stem string, t safetensors.Tensor, global *once[float32]) (err error) {
 	l := &layouts[slices.IndexFunc(layouts, func(l layout) bool { return l.format == p.format })]
 	o, i := t.Shape()[0], t.Shape()[1]
 	q := &quantizer{preset: p, source: t, in: arithmetics[t.DType()], rows: o, columns: i, global: global}
@@ -214,7 +214,7 @@ func (p preset) split(result map[string]safetensors.Tensor, stem string, t safet
 			made, err = q.bands(q.scale, q.height, cdiv(i, q.width), q.packScales)
 		case divisor:
 			made, err = safetensors.NewTensorFunc(d, []int{1}, func(dst []float32) (err error) {
-				dst[0], err = global.scale()
+				dst[0], err = global.get()
 				return err
 			})
 		case shape:
