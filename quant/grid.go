@@ -21,11 +21,9 @@ func (s span) over(group int) span { return span{s.start / group, cdiv(s.stop, g
 // cdiv returns n/d, rounded up.
 func cdiv(n, d int) int { return n/d + min(n%d, 1) }
 
-// A grid is one of several matrices of numbers in a checkpoint.
-type grid interface {
-	// read returns the numbers in these lines and positions, in the memory of buf if it has the room.
-	read(buf []float32, batch int, lines, positions span) ([]float32, error)
-}
+// A grid returns the numbers in some lines and positions of one of several matrices in a
+// checkpoint, in the memory of buf if it has the room.
+type grid func(buf []float32, batch int, lines, positions span) ([]float32, error)
 
 // read returns lines and columns of a matrix, or of one of several, in the memory of buf if it
 // has the room.
@@ -38,29 +36,34 @@ func read[T safetensors.Element](buf []T, t safetensors.Tensor, batch int, lines
 	return safetensors.Append(buf[:0], part)
 }
 
-// floats is a grid stored as floats.
-type floats struct {
-	safetensors.Tensor
-	factor  *once[[]float32] // the number that scales all; nil if there is none
-	divides bool             // as it does, instead of multiplying them
-}
-
-func (g *floats) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
-	numbers, err := read(buf, g.Tensor, batch, lines, positions)
-	if err != nil || g.factor == nil {
+// floats is the grid of a tensor of floats. All are scaled by one number, unless by is the zero
+// Tensor: multiplied by it, or divided.
+func floats(t, by safetensors.Tensor, divided bool) grid {
+	factor := &once[[]float32]{read: func() ([]float32, error) { return safetensors.Append[float32](nil, by) }}
+	return func(buf []float32, batch int, lines, positions span) ([]float32, error) {
+		numbers, err := read(buf, t, batch, lines, positions)
+		if err != nil || by.DType() == 0 {
+			return numbers, err
+		}
+		n, err := factor.get()
+		switch {
+		case err != nil:
+		case divided:
+			for i := range numbers {
+				numbers[i] /= n[0]
+			}
+		default:
+			dequant.Mul(numbers, n, max(1, len(numbers)), 0)
+		}
 		return numbers, err
 	}
-	factor, err := g.factor.get()
-	switch {
-	case err != nil:
-	case g.divides:
-		for i := range numbers {
-			numbers[i] /= factor[0]
-		}
-	default:
-		dequant.Mul(numbers, factor, max(1, len(numbers)), 0)
+}
+
+// constant is a grid of equal numbers.
+func constant(c float32) grid {
+	return func(buf []float32, _ int, lines, positions span) ([]float32, error) {
+		return append(buf[:0], slices.Repeat([]float32{c}, lines.len()*positions.len())...), nil
 	}
-	return numbers, err
 }
 
 // A once keeps what it read first. An error is not kept: the next call reads again.
@@ -79,13 +82,6 @@ func (o *once[T]) get() (_ T, err error) {
 		o.known = err == nil
 	}
 	return o.value, err
-}
-
-// A constant is a grid of equal numbers.
-type constant float32
-
-func (c constant) read(buf []float32, _ int, lines, positions span) ([]float32, error) {
-	return append(buf[:0], slices.Repeat([]float32{float32(c)}, lines.len()*positions.len())...), nil
 }
 
 // codes are packed.

@@ -202,7 +202,7 @@ func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err err
 	}
 	for r, g := range m.grids {
 		if g != nil && err == nil {
-			ws.numbers[r], err = g.read(ws.numbers[r], batch, ws.lines, ws.positions)
+			ws.numbers[r], err = g(ws.numbers[r], batch, ws.lines, ws.positions)
 		}
 	}
 	return err

@@ -94,8 +94,8 @@ func scaleElements(m *module) {
 		m.fail(state, "nested_offset is missing")
 	}
 	x := newMatrix(coded, s.Nested)
-	x.grids[scales], x.grids[biases] = &floats{Tensor: factors}, constant(*s.Offset)
-	m.matrix.grids[scales] = x
+	x.grids[scales], x.grids[biases] = floats(factors, safetensors.Tensor{}, false), constant(float32(*s.Offset))
+	m.matrix.grids[scales] = x.read
 }
 
 // scaleTiles has a scale for each block: those of the config, unless the layout has its own.
@@ -172,18 +172,16 @@ func (m *module) floats(r role, lines, positions int) grid {
 	if m.tensor[r].Len() == 1 && !slices.ContainsFunc(want, func(n int) bool { return n != 1 }) {
 		m.reshape(r, want...)
 	}
-	f := &floats{Tensor: m.sized(r, want...)}
-	if f.DType() == safetensors.U8 {
-		f.Tensor = m.must(r)(f.Bitcast(safetensors.F8_E8M0))
+	t := m.sized(r, want...)
+	if t.DType() == safetensors.U8 {
+		t = m.must(r)(t.Bitcast(safetensors.F8_E8M0))
 	}
 	for _, by := range []role{factor, divisor} {
 		if m.has(by) {
-			factor := m.flatten(by, 1)
-			f.factor = &once[[]float32]{read: func() ([]float32, error) { return safetensors.Append[float32](nil, factor) }}
-			f.divides = by == divisor
+			return floats(t, m.flatten(by, 1), by == divisor)
 		}
 	}
-	return f
+	return floats(t, safetensors.Tensor{}, false)
 }
 
 // wordsFor returns how many words of 32 bits hold n codes.
@@ -199,5 +197,5 @@ func (m *module) zeros(lines, positions int) grid {
 	if m.config.plusOne {
 		z.numbers = nextNumbers[m.bits]
 	}
-	return newMatrix(&z, 1)
+	return newMatrix(&z, 1).read
 }
