@@ -120,7 +120,7 @@ type expression struct {
 	plain   bool         // the text is searched for
 	program *syntax.Prog // nil for one that only Python understands
 
-	runes int64   // of all matches so far, with one between two names
+	runes int64   // of all matches so far, with the end of each name
 	last  []int64 // for each instruction, the last rune that it was taken for
 }
 
