@@ -90,12 +90,7 @@ func inOrder(x []float32) []byte {
 	return b
 }
 
-// newMatrix returns one that is a grid of another one, with scales for so many positions each.
-func newMatrix(values *codes, length int) *matrix {
-	return &matrix{values: values, height: 1, across: grouping{size: length}}
-}
-
-// read makes a matrix a grid.
+// read makes a matrix a grid of another one.
 func (m *matrix) read(buf []float32, batch int, lines, positions span) ([]float32, error) {
 	n := lines.len() * positions.len()
 	dst := slices.Grow(buf[:0], n)[:n]

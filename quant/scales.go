@@ -93,7 +93,7 @@ func scaleElements(m *module) {
 	if s.Offset == nil {
 		m.fail(state, "nested_offset is missing")
 	}
-	x := newMatrix(coded, s.Nested)
+	x := &matrix{values: coded, height: 1, across: grouping{size: s.Nested}}
 	x.grids[scales], x.grids[biases] = floats(factors, safetensors.Tensor{}, false), constant(float32(*s.Offset))
 	m.matrix.grids[scales] = x.read
 }
@@ -197,5 +197,5 @@ func (m *module) zeros(lines, positions int) grid {
 	if m.config.plusOne {
 		z.numbers = nextNumbers[m.bits]
 	}
-	return newMatrix(&z, 1).read
+	return (&matrix{values: &z, height: 1, across: grouping{size: 1}}).read
 }
