@@ -3,6 +3,7 @@ package quant
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,9 +43,9 @@ func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*m
 	for _, m := range modules {
 		owners[m.path()] = m
 	}
-	for path, format := range c.markers {
-		if m := owners[path]; m == nil || m.layout.format != format {
-			return fmt.Errorf("a marker says that %s is quantised as %s, but its tensors are not", quote(path), format)
+	for _, path := range slices.Sorted(maps.Keys(c.markers)) {
+		if m := owners[path]; m == nil || m.layout.format != c.markers[path] {
+			return fmt.Errorf("a marker says that %s is quantised as %s, but its tensors are not", quote(path), c.markers[path])
 		}
 	}
 	for _, name := range names {

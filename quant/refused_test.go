@@ -191,6 +191,7 @@ func TestRefused(t *testing.T) {
 		{"format of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"convrot_w4a4"}}}`, nil, `"a": format "convrot_w4a4", not float8_e4m3fn or float8_e5m2 or int8_tensorwise or nvfp4 or mxfp8: unsupported`},
 		{"rotation of ComfyUI", `{"format_version":"1.0","layers":{"a":{"format":"int8_tensorwise","convrot":true}}}`, nil, `"a": convrot: true: unsupported`},
 		{"layers of ComfyUI that there are not", `{"format_version":"1.0","layers":{"a":{"format":"nvfp4"}}}`, nil, `a marker says that "a" is quantised as nvfp4, but its tensors are not`},
+		{"the first of such layers", `{"format_version":"1.0","layers":{"d":{"format":"nvfp4"},"c":{"format":"nvfp4"},"b":{"format":"nvfp4"},"a":{"format":"mxfp8"}}}`, nil, `a marker says that "a" is quantised as mxfp8`},
 		{"layers of another kind", `{"format_version":"1.0","layers":[1]}`, nil, `[1] is no object`},
 		{"duplicate key", `{"quantization_config":{"quant_method":"fp8","quant_method":"gptq"}}`, nil, `duplicate key "quant_method"`},
 		{"duplicate section", `{"quantization_config":{},"quantization_config":{}}`, nil, `the config: duplicate key "quantization_config"`},
