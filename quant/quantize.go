@@ -66,17 +66,18 @@ func (b *bands) ReadAt(p []byte, off int64) (int, error) {
 // part of each of its rows.
 func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
 	var band []byte // the last one
-	number := int64(-1)
+	var start int64 // of it
 	for off, p := range ranges {
 		for len(p) > 0 {
-			if n := off / b.size; n != number {
-				first := int(n) * b.rows
+			if off >= start+int64(len(band)) {
+				number := off / b.size
+				first := int(number) * b.rows
 				if band, err = b.compute(first, min(first+b.rows, b.q.rows)); err != nil {
 					return prefix.Strip(err)
 				}
-				number = n
+				start = number * b.size
 			}
-			n := copy(p, band[off%b.size:])
+			n := copy(p, band[off-start:])
 			p = p[n:]
 			off += int64(n)
 		}
