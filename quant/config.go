@@ -121,8 +121,8 @@ func (c *config) section(file members) json.RawMessage {
 	}
 	of := file.get("quantization") // of MLX, or of ModelOpt
 	if s := file.get("quantization_config"); s != nil {
-		own, err := parseMembers(s)
-		if other, _ := parseMembers(of); err == nil && !own.has("quant_method") && other.has("bits") {
+		own, err1 := parseMembers(s)
+		if other, err2 := parseMembers(of); err1 == nil && err2 == nil && !own.has("quant_method") && other.has("bits") {
 			return of // MLX writes both, and reads this one
 		}
 		return s

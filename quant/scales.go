@@ -14,7 +14,7 @@ func (m *module) per(height, length int) {
 
 // perGroup says that a scale is for a group of adjacent columns.
 func (m *module) perGroup(size int) {
-	if size < 0 || m.matrix.width%size != 0 {
+	if size < 1 || m.matrix.width%size != 0 {
 		m.fail(scales, "%d columns are not whole groups of %d", m.matrix.width, size)
 	}
 	m.per(1, size)
