@@ -115,11 +115,11 @@ func checkEncoding(resp *http.Response) error {
 // A contentRange is the value of a Content-Range header (RFC 9110, section
 // 14.4).
 type contentRange struct {
-	first, last int64 // -1 if the range cannot be satisfied
+	first, last int64
 	size        int64 // -1 if unknown
 }
 
-var contentRangeSyntax = regexp.MustCompile(`^(?i:bytes) (?:([0-9]{1,18})-([0-9]{1,18})|\*)/(?:([0-9]{1,18})|\*)$`)
+var contentRangeSyntax = regexp.MustCompile(`^(?i:bytes) ([0-9]{1,18})-([0-9]{1,18})/(?:([0-9]{1,18})|\*)$`)
 
 func parseContentRange(text string) (r contentRange, ok bool) {
 	m := contentRangeSyntax.FindStringSubmatch(text)
@@ -137,20 +137,6 @@ func number(digits string) int64 {
 		return -1
 	}
 	return n
-}
-
-// An unsatisfiable error reports an answer of 416 to the first request.
-type unsatisfiable struct {
-	error
-	size int64 // of the file (RFC 9110, section 15.5.17); -1 if unknown
-}
-
-func unsatisfiableError(resp *http.Response) error {
-	size := int64(-1)
-	if r, ok := parseContentRange(resp.Header.Get("Content-Range")); ok {
-		size = r.size
-	}
-	return &unsatisfiable{statusError(resp, http.StatusPartialContent), size}
 }
 
 // refused reports whether a status means that a URL no longer works.

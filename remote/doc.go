@@ -32,7 +32,7 @@
 //
 // Opening a file costs one request if its header has at most 100,000 bytes, else
 // two. If a server answers 416 because the file is shorter than the first request, the
-// next one asks for less. Redirects add to that, once per file: the File remembers the
+// next one asks for all of it. Redirects add to that, once per file: the File remembers the
 // final URL until the server refuses it, as signed URLs expire.
 //
 // Each File has up to 20 requests in flight. It merges reads that are close together,

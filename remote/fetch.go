@@ -83,7 +83,8 @@ func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want 
 		o.pinned = at
 		return o.receiveAll(resp, body)
 	case opening && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return unsatisfiableError(resp)
+		o.noRanges = true // which newObject tries next
+		return statusError(resp, http.StatusPartialContent)
 	}
 	r, err := o.check(resp, at, want, s.pos, s.end()-1)
 	if err != nil {

@@ -123,10 +123,6 @@ func TestFSReads(t *testing.T) {
 		{"unknown length, broken", -1, chunked, whole(1000, -1, "", abort), 1000, []int{0}, 0, io.ErrUnexpectedEOF, "after 1000 bytes"},
 		{"unknown length, stalled", -1, chunked, whole(1000, -1, "", hang), 1000, []int{0}, 0, nil, "the connection stalled"},
 		{"unknown length, another ETag", -1, whole(long, -1, `"1"`, done), whole(long, -1, `"2"`, done), 0, []int{0}, 0, ErrChanged, ""},
-
-		{"no range beyond the end, then none at all", 1000, first(1, statusOf(416)).then(func(n int, _ http.ResponseWriter, r *http.Request) bool {
-			return n == 2 && ignoring("Range")(n, nil, r)
-		}), nil, 1000, []int{0}, 0, nil, ""},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := newServer(t)

@@ -31,53 +31,25 @@ type object struct {
 // header length and a header of 100,000 bytes.
 const firstRead = 8 + 100_000
 
-// newObject requests the start of a file. Some servers answer 416 to a range that
-// reaches beyond the end. If they tell the size, the next request is for the whole
-// file, else for the header length, because that answer tells the size, and then for
-// the rest.
+// newObject requests the start of a file, with a range that may reach beyond the end (RFC
+// 9110, section 14.1.2). A server that answers 416 to that is asked for the whole file.
 func newObject(s *session, u *url.URL) (*object, error) {
 	s.slots <- struct{}{}
 	defer func() { <-s.slots }()
 	o := &object{session: s, url: u, size: -1}
-	err := o.readFirst(firstRead)
-	var refused *unsatisfiable
-	if !errors.As(err, &refused) || refused.size >= firstRead {
+	head := make([]byte, firstRead)
+	start := &sink{parts: []part{{0, head}}}
+	err := o.fill(start)
+	if o.noRanges {
+		err = o.fill(start)
+		o.noRanges = false
+	}
+	if err != nil {
 		return o, err
 	}
-	if refused.size == 0 {
-		o.size = 0
-		return o, nil
-	}
-	shorter := refused.size
-	if shorter < 0 {
-		shorter = 8
-	}
-	if err := o.readFirst(shorter); err != nil {
-		return o, err
-	}
-	head := *o.head.Load()
-	rest := part{int64(len(head)), head[len(head):min(o.size, firstRead)]}
-	if len(rest.dst) > 0 {
-		if err := o.fetch([]part{rest}); err != nil {
-			return o, err
-		}
-		head = head[:rest.end()]
-		o.head.Store(&head)
-	}
+	head = head[:min(firstRead, o.size)]
+	o.head.CompareAndSwap(nil, &head) // it is set if the answer was the whole file
 	return o, nil
-}
-
-// readFirst requests the first n bytes, with a range that may reach beyond the end (RFC
-// 9110, section 14.1.2). It sets head to them, or to all of a shorter file, and size to
-// the size of the file.
-func (o *object) readFirst(n int64) error {
-	head := make([]byte, n, firstRead)
-	if err := o.fill(&sink{parts: []part{{0, head}}}); err != nil {
-		return err
-	}
-	head = head[:min(n, o.size)]
-	o.head.CompareAndSwap(nil, &head) // it is set if the server ignored the range
-	return nil
 }
 
 // whole returns the content of a file that is short enough for the first answer, else
