@@ -113,7 +113,7 @@ func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err
 	if dtype.UnmarshalText([]byte(row.Safetensors)) != nil {
 		return joined, fmt.Errorf("tensor %s: %w", quote(t.name), unsupported{fmt.Errorf("safetensors has no dtype for %v", t.dtype)})
 	}
-	var pieces []piece
+	var pieces []*piece
 	for _, b := range t.chunks {
 		if b.empty() {
 			continue
@@ -122,7 +122,7 @@ func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err
 		if err != nil {
 			return joined, broken(t.name, "%v", err)
 		}
-		p := piece{box: b, stored: b, shard: &f.byName[s.file].shard}
+		p := &piece{box: b, stored: b, file: quote(s.file)}
 		if p.tensor, err = f.chunk(t.name, dtype, b, s); err != nil {
 			return joined, err
 		}

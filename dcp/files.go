@@ -32,7 +32,6 @@ type files struct {
 type file struct {
 	files *files
 	path  string
-	shard shard       // its name for errors
 	info  fs.FileInfo // of the first time
 
 	mu      sync.Mutex // before that of files
@@ -51,7 +50,7 @@ func (f *files) open(dir string, c *checkpoint) error {
 			if !fs.ValidPath(s.file) || s.file == "." {
 				return broken(t.name, "%.200q is not the name of a file in the folder", s.file)
 			}
-			opened := &file{files: f, path: path.Join(dir, s.file), shard: shard{name: quote(s.file)}}
+			opened := &file{files: f, path: path.Join(dir, s.file)}
 			f.byName[s.file] = opened
 			all = append(all, opened)
 		}

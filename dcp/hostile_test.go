@@ -92,11 +92,11 @@ func TestCuts(t *testing.T) {
 		{[]int{0, 0}, []int{1, 2}}, {[]int{0, 2}, []int{2, 3}}, {[]int{2, 1}, []int{3, 3}},
 		{[]int{1, 0}, []int{3, 1}}, {[]int{1, 1}, []int{2, 2}},
 	}
-	var pieces []piece
+	var pieces []*piece
 	for _, b := range wheel {
 		rows, columns := b.end[0]-b.begin[0], b.end[1]-b.begin[1]
 		x := must(safetensors.NewTensor(safetensors.U8, []int{rows, columns}, make([]byte, rows*columns)))
-		pieces = append(pieces, piece{b, b, x, &shard{name: "a file"}})
+		pieces = append(pieces, &piece{b, b, x, "a file"})
 	}
 	all := box{[]int{0, 0}, []int{3, 3}}
 	must((&tiling{name: "x", dims: []int{0, 1}, count: 5, parts: 2}).join(all, pieces, 0))

@@ -50,8 +50,8 @@ func join(shards []shard) (*safetensors.File, error) {
 }
 
 // piecesOf returns the pieces of each tensor, file by file, and drops the offsets.
-func piecesOf(shards []shard) (map[string][]piece, error) {
-	pieces := make(map[string][]piece)
+func piecesOf(shards []shard) (map[string][]*piece, error) {
+	pieces := make(map[string][]*piece)
 	for i := range shards {
 		for name, t := range shards[i].file.Tensors() {
 			p, err := newPiece(name, t, &shards[i])
@@ -66,10 +66,10 @@ func piecesOf(shards []shard) (map[string][]piece, error) {
 }
 
 // newPiece returns the piece of a tensor that a file holds.
-func newPiece(name string, t safetensors.Tensor, s *shard) (piece, error) {
+func newPiece(name string, t safetensors.Tensor, s *shard) (*piece, error) {
 	shape := t.Shape()
 	if len(shape) > maxRank {
-		return piece{}, broken(name, "its rank in %s, %d, exceeds the limit of %d", s.name, len(shape), maxRank)
+		return nil, broken(name, "its rank in %s, %d, exceeds the limit of %d", s.name, len(shape), maxRank)
 	}
 	b := box{s.offsets[name], make([]int, len(shape))}
 	if s.offsets == nil {
@@ -77,20 +77,19 @@ func newPiece(name string, t safetensors.Tensor, s *shard) (piece, error) {
 	}
 	for i, n := range shape {
 		if b.begin[i] > math.MaxInt-n {
-			return piece{}, broken(name, "offset %d plus size %d in dimension %d of %s overflows", b.begin[i], n, i, s.name)
+			return nil, broken(name, "offset %d plus size %d in dimension %d of %s overflows", b.begin[i], n, i, s.name)
 		}
 		b.end[i] = b.begin[i] + n
 	}
-	return piece{b, b, t, s}, nil
+	return &piece{b, b, t, s.name}, nil
 }
 
 // joinTensor returns a tensor joined from its pieces, at least one. Its shape is the
 // least that has them all.
-func joinTensor(name string, pieces []piece) (safetensors.Tensor, error) {
-	first := &pieces[0]
+func joinTensor(name string, pieces []*piece) (safetensors.Tensor, error) {
+	first := pieces[0]
 	shape := make([]int, len(first.end))
-	for i := range pieces {
-		p := &pieces[i]
+	for _, p := range pieces {
 		if p.tensor.DType() != first.tensor.DType() || len(p.end) != len(shape) {
 			return safetensors.Tensor{}, broken(name, "%v is %v, %v is %v", p, p.tensor, first, first.tensor)
 		}
@@ -103,12 +102,12 @@ func joinTensor(name string, pieces []piece) (safetensors.Tensor, error) {
 
 // distinct returns the pieces that hold elements, one of each box: ranks may hold
 // the same one.
-func distinct(pieces []piece) []piece {
-	pieces = slices.DeleteFunc(pieces, func(p piece) bool { return p.empty() })
-	slices.SortStableFunc(pieces, func(a, b piece) int {
+func distinct(pieces []*piece) []*piece {
+	pieces = slices.DeleteFunc(pieces, func(p *piece) bool { return p.empty() })
+	slices.SortStableFunc(pieces, func(a, b *piece) int {
 		return cmp.Or(slices.Compare(a.begin, b.begin), slices.Compare(a.end, b.end))
 	})
-	return slices.CompactFunc(pieces, func(a, b piece) bool { return a.equal(b.box) })
+	return slices.CompactFunc(pieces, func(a, b *piece) bool { return a.equal(b.box) })
 }
 
 // metadataOf returns the metadata of the first file, without what it says about its

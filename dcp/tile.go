@@ -53,10 +53,10 @@ type piece struct {
 	box
 	stored box // of all that the file holds
 	tensor safetensors.Tensor
-	shard  *shard
+	file   string // which, as errors call it
 }
 
-func (p *piece) String() string { return fmt.Sprintf("piece %v in %s", p.stored, p.shard.name) }
+func (p *piece) String() string { return fmt.Sprintf("piece %v in %s", p.stored, p.file) }
 
 // A tiling cuts a tensor until each part is one piece.
 type tiling struct {
@@ -74,7 +74,7 @@ const maxDepth = 64
 // tiling will do: a mesh of ranks makes a grid, which is cut between the pieces,
 // along the outermost dimension first. Where every cut crosses a piece, the piece is
 // sliced.
-func tile(name string, dtype safetensors.DType, shape []int, pieces []piece) (safetensors.Tensor, error) {
+func tile(name string, dtype safetensors.DType, shape []int, pieces []*piece) (safetensors.Tensor, error) {
 	all := box{make([]int, len(shape)), shape}
 	if all.empty() {
 		t, err := safetensors.NewTensor(dtype, shape, []byte{})
@@ -88,7 +88,7 @@ func tile(name string, dtype safetensors.DType, shape []int, pieces []piece) (sa
 	}
 	t := &tiling{name: name, count: len(pieces), parts: 8 * len(pieces)}
 	for dim := range all.begin {
-		part := func(p piece) bool { return p.begin[dim] != all.begin[dim] || p.end[dim] != all.end[dim] }
+		part := func(p *piece) bool { return p.begin[dim] != all.begin[dim] || p.end[dim] != all.end[dim] }
 		if slices.ContainsFunc(pieces, part) {
 			t.dims = append(t.dims, dim)
 		}
@@ -97,130 +97,110 @@ func tile(name string, dtype safetensors.DType, shape []int, pieces []piece) (sa
 }
 
 // join joins the pieces in a box, at least one. They lie within it. It changes their order.
-func (t *tiling) join(in box, pieces []piece, depth int) (joined safetensors.Tensor, err error) {
+func (t *tiling) join(in box, pieces []*piece, depth int) (joined safetensors.Tensor, err error) {
 	switch {
 	case len(pieces) == 1 && pieces[0].equal(in):
 		return pieces[0].tensor, nil
 	case depth == maxDepth:
 		return joined, broken(t.name, "its %d pieces nest deeper than %d levels", t.count, maxDepth)
 	}
-	for _, dim := range t.dims {
-		firsts, err := t.between(in, pieces, dim)
-		if err != nil {
+	dim, cuts, err := t.cuts(in, pieces)
+	if err != nil {
+		return joined, err
+	}
+	groups, err := t.groups(pieces, dim, cuts)
+	if err != nil {
+		return joined, err
+	}
+	parts := make([]safetensors.Tensor, len(groups))
+	for i, group := range groups {
+		if parts[i], err = t.join(in.with(dim, cuts[i], cuts[i+1]), group, depth+1); err != nil {
 			return joined, err
 		}
-		if len(firsts) > 1 {
-			return t.along(in, pieces, dim, firsts, depth)
-		}
 	}
-	return t.across(in, pieces, depth)
+	if joined, err = safetensors.Concat(dim, parts...); err != nil {
+		return joined, broken(t.name, "%v", prefix.Strip(err))
+	}
+	return joined, nil
 }
 
-// between sorts pieces along a dimension and returns the number of each that starts
-// where all before it end, as the first does. It is an error if a piece starts later than that.
-func (t *tiling) between(in box, pieces []piece, dim int) (firsts []int, err error) {
-	slices.SortStableFunc(pieces, func(a, b piece) int { return cmp.Compare(a.begin[dim], b.begin[dim]) })
+// cuts returns where to cut a box along some dimension, its begin and end included: between
+// all pieces, or at the start of one of them. If all start at the corner of the box, they
+// overlap there.
+func (t *tiling) cuts(in box, pieces []*piece) (dim int, cuts []int, err error) {
+	for _, dim := range t.dims {
+		if cuts, err = t.between(in, pieces, dim); err != nil || len(cuts) > 2 {
+			return dim, cuts, err
+		}
+	}
+	for _, p := range pieces {
+		for _, dim := range t.dims {
+			if at := p.begin[dim]; at > in.begin[dim] {
+				return dim, []int{in.begin[dim], at, in.end[dim]}, nil
+			}
+		}
+	}
+	return 0, nil, broken(t.name, "%v overlaps %v", pieces[1], pieces[0])
+}
+
+// between sorts pieces along a dimension and returns where one starts and all before it end,
+// as the first does, and the end of the box. It is an error if a piece starts later than that.
+func (t *tiling) between(in box, pieces []*piece, dim int) (cuts []int, err error) {
+	slices.SortStableFunc(pieces, func(a, b *piece) int { return cmp.Compare(a.begin[dim], b.begin[dim]) })
 	end := in.begin[dim]
-	for i := range pieces {
-		switch begin := pieces[i].begin[dim]; {
+	for _, p := range pieces {
+		switch begin := p.begin[dim]; {
 		case begin > end:
 			return nil, t.hole(in.with(dim, end, begin), pieces)
 		case begin == end:
-			firsts = append(firsts, i)
+			cuts = append(cuts, begin)
 		}
-		end = max(end, pieces[i].end[dim])
+		end = max(end, p.end[dim])
 	}
 	if end < in.end[dim] {
 		return nil, t.hole(in.with(dim, end, in.end[dim]), pieces)
 	}
-	return firsts, nil
+	return append(cuts, end), nil
 }
 
 // hole returns the error of a box that no piece holds. near are those around it.
-func (t *tiling) hole(at box, near []piece) error {
-	return broken(t.name, "no piece holds %v, next to %v", at, &near[0])
+func (t *tiling) hole(at box, near []*piece) error {
+	return broken(t.name, "no piece holds %v, next to %v", at, near[0])
 }
 
-// along joins groups of pieces along a dimension, by the numbers of their first pieces.
-func (t *tiling) along(in box, pieces []piece, dim int, firsts []int, depth int) (joined safetensors.Tensor, err error) {
-	parts := make([]safetensors.Tensor, len(firsts))
-	for i, first := range firsts {
-		next, end := len(pieces), in.end[dim]
-		if i+1 < len(firsts) {
-			next = firsts[i+1]
-			end = pieces[next].begin[dim]
-		}
-		group := in.with(dim, pieces[first].begin[dim], end)
-		if parts[i], err = t.join(group, pieces[first:next], depth+1); err != nil {
-			return joined, err
-		}
-	}
-	return t.concat(dim, parts)
-}
-
-// across cuts pieces in two, at a side of one of them. If all start at the corner of
-// the box, they overlap there.
-func (t *tiling) across(in box, pieces []piece, depth int) (joined safetensors.Tensor, err error) {
-	dim, at := t.side(in, pieces)
-	if dim < 0 {
-		return joined, broken(t.name, "%v overlaps %v", &pieces[1], &pieces[0])
-	}
-	parts := make([]safetensors.Tensor, 2)
-	for i, half := range []box{in.with(dim, in.begin[dim], at), in.with(dim, at, in.end[dim])} {
-		inside, err := t.inside(half, pieces, dim)
-		if err != nil {
-			return joined, err
-		}
-		if parts[i], err = t.join(half, inside, depth+1); err != nil {
-			return joined, err
-		}
-	}
-	return t.concat(dim, parts)
-}
-
-// side returns where a piece starts inside a box, and -1 if none does.
-func (t *tiling) side(in box, pieces []piece) (dim, at int) {
+// groups returns the pieces in each part of a box that is cut along a dimension. Those that
+// lie in several are cut, too.
+func (t *tiling) groups(pieces []*piece, dim int, cuts []int) (groups [][]*piece, err error) {
+	groups = make([][]*piece, len(cuts)-1)
 	for _, p := range pieces {
-		for _, dim := range t.dims {
-			if at := p.begin[dim]; at > in.begin[dim] {
-				return dim, at
+		i, found := slices.BinarySearch(cuts, p.begin[dim])
+		if !found {
+			i--
+		}
+		for ; cuts[i] < p.end[dim]; i++ {
+			part, err := t.part(p, dim, max(p.begin[dim], cuts[i]), min(p.end[dim], cuts[i+1]))
+			if err != nil {
+				return nil, err
 			}
+			groups[i] = append(groups[i], part)
 		}
 	}
-	return -1, 0
+	return groups, nil
 }
 
-// inside returns the parts of pieces that lie within a half of their box, cut along a
-// dimension.
-func (t *tiling) inside(half box, pieces []piece, dim int) ([]piece, error) {
-	var parts []piece
-	for _, p := range pieces {
-		begin, end := max(p.begin[dim], half.begin[dim]), min(p.end[dim], half.end[dim])
-		if begin >= end {
-			continue
-		}
-		if begin > p.begin[dim] || end < p.end[dim] {
-			if t.parts--; t.parts < 0 {
-				return nil, broken(t.name, "its %d pieces would have to be cut too often to be joined", t.count)
-			}
-			ranges := make([]safetensors.Range, dim+1) // the zero Range is All()
-			ranges[dim] = safetensors.Span(begin-p.begin[dim], end-p.begin[dim])
-			var err error
-			if p.tensor, err = p.tensor.Slice(ranges...); err != nil {
-				return nil, broken(t.name, "cutting %v: %v", &p, prefix.Strip(err))
-			}
-			p.box = p.with(dim, begin, end)
-		}
-		parts = append(parts, p)
+// part returns the part of a piece with other limits in one dimension.
+func (t *tiling) part(p *piece, dim, begin, end int) (*piece, error) {
+	if begin == p.begin[dim] && end == p.end[dim] {
+		return p, nil
 	}
-	return parts, nil
-}
-
-// concat joins tensors along a dimension.
-func (t *tiling) concat(dim int, parts []safetensors.Tensor) (safetensors.Tensor, error) {
-	joined, err := safetensors.Concat(dim, parts...)
+	if t.parts--; t.parts < 0 {
+		return nil, broken(t.name, "its %d pieces would have to be cut too often to be joined", t.count)
+	}
+	ranges := make([]safetensors.Range, dim+1) // the zero Range is All()
+	ranges[dim] = safetensors.Span(begin-p.begin[dim], end-p.begin[dim])
+	tensor, err := p.tensor.Slice(ranges...)
 	if err != nil {
-		return joined, broken(t.name, "%v", prefix.Strip(err))
+		return nil, broken(t.name, "cutting %v: %v", p, prefix.Strip(err))
 	}
-	return joined, nil
+	return &piece{p.with(dim, begin, end), p.stored, tensor, p.file}, nil
 }
