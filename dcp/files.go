@@ -1,6 +1,7 @@
 package dcp
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -23,8 +24,8 @@ type files struct {
 	models map[model]func() (*safetensors.File, error)
 	left   int64 // bytes of the files, less those of the chunks
 
-	mu     sync.Mutex
-	idle   []*file // open, in the order of their last use
+	mu     sync.Mutex // of these, and of open and readers of each file
+	idle   []*file    // open, in the order of their last use
 	closed bool
 }
 
@@ -34,8 +35,7 @@ type file struct {
 	path  string
 	info  fs.FileInfo // of the first time
 
-	mu      sync.Mutex // before that of files
-	opened  fs.File    // nil if it is closed
+	open    func() (fs.File, error) // the same file for all readers; nil if it is closed
 	readers int
 }
 
@@ -56,10 +56,7 @@ func (f *files) open(dir string, c *checkpoint) error {
 		}
 	}
 	err := parallel.Do(shardsAtOnce, int64(len(all)), func(i int64) error {
-		if _, err := all[i].acquire(); err != nil {
-			return err
-		}
-		return all[i].release()
+		return all[i].read(func(io.ReaderAt) error { return nil })
 	})
 	if err != nil {
 		return err
@@ -74,58 +71,89 @@ func (f *files) open(dir string, c *checkpoint) error {
 func (f *files) close() error {
 	f.mu.Lock()
 	f.closed = true
-	idle := f.idle
-	f.idle = nil
+	f.mu.Unlock()
+	return f.closeIdle()
+}
+
+// closeIdle closes the files that have been idle for longest, where there are too many.
+func (f *files) closeIdle() error {
+	f.mu.Lock()
+	n := len(f.idle)
+	if !f.closed {
+		n = max(0, n-maxIdle)
+	}
+	opened := make([]func() (fs.File, error), n)
+	for i, idle := range f.idle[:n] {
+		opened[i], idle.open = idle.open, nil
+	}
+	f.idle = f.idle[n:]
 	f.mu.Unlock()
 	var errs []error
-	for _, opened := range idle {
-		errs = append(errs, opened.closeIdle())
+	for _, open := range opened {
+		file, _ := open()
+		errs = append(errs, file.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // ReadAt implements io.ReaderAt.
-func (f *file) ReadAt(p []byte, off int64) (int, error) {
-	r, err := f.acquire()
-	if err != nil {
-		return 0, err
-	}
-	n, err := r.ReadAt(p, off)
-	if closeErr := f.release(); err == nil {
-		err = closeErr
-	}
+func (f *file) ReadAt(p []byte, off int64) (n int, err error) {
+	err = f.read(func(r io.ReaderAt) error {
+		n, err = r.ReadAt(p, off)
+		return err
+	})
 	return n, err
 }
 
-// acquire opens the file unless it is open.
-func (f *file) acquire() (io.ReaderAt, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.files.remove(f) {
-		return nil, fs.ErrClosed
-	}
-	if f.opened == nil {
-		if err := f.open(); err != nil {
-			return nil, err
-		}
-	}
-	f.readers++
-	return f.opened.(io.ReaderAt), nil
-}
-
-// remove removes a file from the idle ones, if it is one. It reports whether files may
-// still be read.
-func (f *files) remove(first *file) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.idle = slices.DeleteFunc(f.idle, func(other *file) bool { return other == first })
-	return !f.closed
-}
-
-func (f *file) open() error {
-	opened, err := f.files.fsys.Open(f.path)
+// read calls do with the open file.
+func (f *file) read(do func(io.ReaderAt) error) (err error) {
+	open, err := f.acquire()
 	if err != nil {
 		return err
+	}
+	usable := false // unless this changes, the next read opens the file again
+	defer func() { err = cmp.Or(err, f.release(usable)) }()
+	opened, err := open()
+	if err != nil {
+		return err
+	}
+	usable = true
+	return do(opened.(io.ReaderAt))
+}
+
+// acquire begins a read. It returns a func that opens the file unless it is open.
+func (f *file) acquire() (open func() (fs.File, error), err error) {
+	f.files.mu.Lock()
+	defer f.files.mu.Unlock()
+	if f.files.closed {
+		return nil, fs.ErrClosed
+	}
+	f.files.idle = slices.DeleteFunc(f.files.idle, func(other *file) bool { return other == f })
+	if f.open == nil {
+		f.open = sync.OnceValues(f.openNow)
+	}
+	f.readers++
+	return f.open, nil
+}
+
+// release ends a read. After the last one the file is idle, and others may be closed.
+func (f *file) release(usable bool) error {
+	f.files.mu.Lock()
+	switch f.readers--; {
+	case f.readers > 0:
+	case usable:
+		f.files.idle = append(f.files.idle, f)
+	default:
+		f.open = nil
+	}
+	f.files.mu.Unlock()
+	return f.files.closeIdle()
+}
+
+func (f *file) openNow() (fs.File, error) {
+	opened, err := f.files.fsys.Open(f.path)
+	if err != nil {
+		return nil, err
 	}
 	info, err := opened.Stat()
 	_, ok := opened.(io.ReaderAt)
@@ -133,55 +161,14 @@ func (f *file) open() error {
 	case err != nil:
 	case !ok || !info.Mode().IsRegular():
 		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("is not a file that can be read by offset")}
-	case f.info != nil && (f.info.Size() != info.Size() || !f.info.ModTime().Equal(info.ModTime())):
+	case f.info == nil:
+		f.info = info
+	case f.info.Size() != info.Size() || !f.info.ModTime().Equal(info.ModTime()):
 		err = &fs.PathError{Op: "open", Path: f.path, Err: errors.New("has changed since it was first opened")}
 	}
 	if err != nil {
 		opened.Close()
-		return err
+		return nil, err
 	}
-	f.opened = opened
-	if f.info == nil {
-		f.info = info
-	}
-	return nil
-}
-
-// release ends a read. After the last one the file is idle, and the one that has been idle
-// for longest may be closed.
-func (f *file) release() error {
-	f.mu.Lock()
-	var oldest *file
-	if f.readers--; f.readers == 0 {
-		oldest = f.files.add(f)
-	}
-	f.mu.Unlock()
-	if oldest == nil {
-		return nil
-	}
-	return oldest.closeIdle()
-}
-
-// add adds a file to the idle ones, and removes the oldest if there are too many.
-func (f *files) add(last *file) (oldest *file) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.idle = append(f.idle, last)
-	if len(f.idle) > maxIdle || f.closed {
-		oldest = f.idle[0]
-		f.idle = slices.Delete(f.idle, 0, 1)
-	}
-	return oldest
-}
-
-// closeIdle closes the file, unless somebody has begun to read it again.
-func (f *file) closeIdle() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.readers > 0 || f.opened == nil {
-		return nil
-	}
-	opened := f.opened
-	f.opened = nil
-	return opened.Close()
+	return opened, nil
 }

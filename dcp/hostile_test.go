@@ -37,10 +37,15 @@ func TestManyFiles(t *testing.T) {
 	require.Less(t, fsys.most.Load(), int64(n/2))
 	require.LessOrEqual(t, fsys.open.Load(), int64(maxIdle))
 
-	for i := range n { // some are still open
-		folder[fmt.Sprint("f", i)] = &fstest.MapFile{Data: append(data, 0)}
+	change := func(data []byte) {
+		for i := range n { // some are still open
+			folder[fmt.Sprint("f", i)] = &fstest.MapFile{Data: data}
+		}
 	}
+	change(append(data, 0))
 	require.ErrorContains(t, errorOf(read()), "has changed since it was first opened")
+	change(data)
+	require.Equal(t, got, must(read()), "what could not be opened is opened again")
 	require.NoError(t, c.Close())
 	require.Zero(t, fsys.open.Load())
 	require.ErrorIs(t, errorOf(read()), fs.ErrClosed)
