@@ -67,19 +67,20 @@ func piecesOf(shards []shard) (map[string][]*piece, error) {
 
 // newPiece returns the piece of a tensor that a file holds.
 func newPiece(name string, t safetensors.Tensor, s *shard) (*piece, error) {
-	shape := t.Shape()
-	if len(shape) > maxRank {
-		return nil, broken(name, "its rank in %s, %d, exceeds the limit of %d", s.name, len(shape), maxRank)
+	b := box{s.offsets[name], t.Shape()}
+	switch rank := len(b.end); {
+	case rank > maxRank:
+		return nil, broken(name, "its rank in %s, %d, exceeds the limit of %d", s.name, rank, maxRank)
+	case s.offsets == nil:
+		b.begin = make([]int, rank)
+	case b.begin == nil:
+		return nil, broken(name, "%s of %s has no offsets for it", shardingKey, s.name)
 	}
-	b := box{s.offsets[name], make([]int, len(shape))}
-	if s.offsets == nil {
-		b.begin = make([]int, len(shape))
-	}
-	for i, n := range shape {
+	for i, n := range b.end {
 		if b.begin[i] > math.MaxInt-n {
 			return nil, broken(name, "offset %d plus size %d in dimension %d of %s overflows", b.begin[i], n, i, s.name)
 		}
-		b.end[i] = b.begin[i] + n
+		b.end[i] += b.begin[i]
 	}
 	return &piece{b, b, t, s.name}, nil
 }

@@ -37,15 +37,7 @@ func (s *shard) readOffsets() error {
 	if at := (*jsonscan.Error)(nil); errors.As(err, &at) {
 		return broken(p.tensor, "%s of %s: %s (at byte %d of its value)", shardingKey, s.name, at.Reason, at.Pos)
 	}
-	for name, t := range s.file.Tensors() {
-		switch offsets, ok := s.offsets[name]; {
-		case !ok:
-			return broken(name, "%s of %s has no offsets for it", shardingKey, s.name)
-		case len(offsets) != len(t.Shape()):
-			return broken(name, "%s of %s has %d offsets, %v has rank %d", shardingKey, s.name, len(offsets), t, len(t.Shape()))
-		}
-	}
-	return nil
+	return err
 }
 
 // An offsetsParser reads the sharding information of a file.
@@ -103,19 +95,19 @@ func (p *offsetsParser) array(rank int) ([]int, error) {
 	if err := p.Expect('['); err != nil {
 		return nil, err
 	}
-	offsets := make([]int, 0, rank)
-	for more := !p.Byte(']'); more; {
-		if len(offsets) == rank {
-			return nil, p.Fail(p.Pos, "more than %d offsets, its rank", rank)
+	offsets := make([]int, rank)
+	for i := range offsets {
+		if i > 0 && !p.Byte(',') {
+			return nil, p.FailHere(fmt.Sprintf("offset %d of %d, its rank", i+1, rank))
 		}
 		n, err := p.Integer("the offset", math.MaxInt)
 		if err != nil {
 			return nil, err
 		}
-		offsets = append(offsets, int(n))
-		if more, err = p.More(']'); err != nil {
-			return nil, err
-		}
+		offsets[i] = int(n)
+	}
+	if !p.Byte(']') {
+		return nil, p.FailHere(fmt.Sprintf("the end of %d offsets, its rank", rank))
 	}
 	return offsets, nil
 }
