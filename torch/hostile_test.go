@@ -66,7 +66,7 @@ func TestHostilePickle(t *testing.T) {
 	s := storageOf(float4, "0", 4)
 	large := tensorOf(s, 0, nums(1<<27), nums(0))
 	for name, test := range map[string]struct{ pickle, want string }{
-		"instance":                    {"(ios\nsystem\n.", `it holds an object of "os.system", not tensors`},
+		"instance":                    {"(cos\nsystem\no.", `it holds an object of "os.system", not tensors`},
 		"newobj":                      {"csubprocess\nPopen\n)\x81.", `it holds an object of "subprocess.Popen", not tensors`},
 		"newobj of arguments by name": {"csubprocess\nPopen\n)}\x92.", `it holds an object of "subprocess.Popen", not tensors`},
 		"call of a call":              {"cos\nsystem\n)R)R.", `it holds an object of "os.system", not tensors`},

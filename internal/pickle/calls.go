@@ -49,19 +49,6 @@ func call(n int) func(*Unpickler) error {
 	}
 }
 
-// instance calls a Global with the items after the mark.
-func (u *Unpickler) instance() error {
-	var items []any
-	class, err := u.lines()
-	if err == nil {
-		items, err = u.popMark()
-	}
-	if err != nil {
-		return err
-	}
-	return u.call(class, slices.Clone(items))
-}
-
 // object calls the first item after the mark with the others.
 func (u *Unpickler) object() error {
 	items, err := u.popMark()

@@ -69,7 +69,6 @@ var opcodes = [256]func(u *Unpickler) error{
 	'R':  call(2),                                                    // REDUCE
 	0x81: call(2),                                                    // NEWOBJ
 	0x92: call(3),                                                    // NEWOBJ_EX: the third is arguments by name
-	'i':  (*Unpickler).instance,                                      // INST
 	'o':  (*Unpickler).object,                                        // OBJ
 	'b':  (*Unpickler).build,                                         // BUILD
 	'Q':  (*Unpickler).persist,                                       // BINPERSID
