@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -19,23 +20,16 @@ func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
 	if err := checkCount(len(files)); err != nil {
 		return nil, prefix.Add(err)
 	}
-	shards := make([]shard, len(files))
-	for i, f := range files {
-		if f == nil {
-			return nil, prefix.Add(fmt.Errorf("file %d of %d is nil", i+1, len(files)))
-		}
-		shards[i] = shard{name: fmt.Sprintf("file %d", i+1), file: f}
-		if err := shards[i].readOffsets(); err != nil {
-			return nil, prefix.Add(err)
-		}
+	if i := slices.Index(files, nil); i >= 0 {
+		return nil, prefix.Add(fmt.Errorf("file %d of %d is nil", i+1, len(files)))
 	}
-	f, err := join(shards)
+	f, err := join(files, func(i int) string { return fmt.Sprintf("file %d", i+1) })
 	return f, prefix.Add(err)
 }
 
-// join joins the tensors of files, whose offsets have been read.
-func join(shards []shard) (*safetensors.File, error) {
-	pieces, err := piecesOf(shards)
+// join joins the tensors of files, which errors call name.
+func join(files []*safetensors.File, name func(i int) string) (*safetensors.File, error) {
+	pieces, err := piecesOf(files, name)
 	if err != nil {
 		return nil, err
 	}
@@ -45,44 +39,52 @@ func join(shards []shard) (*safetensors.File, error) {
 			return nil, err
 		}
 	}
-	f, err := safetensors.FileOf(tensors, metadataOf(shards), func() error { return closeAll(shards) })
+	f, err := safetensors.FileOf(tensors, metadataOf(files), func() error { return closeAll(files) })
 	return f, prefix.Strip(err)
 }
 
-// piecesOf returns the pieces of each tensor, file by file, and drops the offsets.
-func piecesOf(shards []shard) (map[string][]*piece, error) {
+// piecesOf returns the pieces of each tensor, file by file.
+func piecesOf(files []*safetensors.File, name func(i int) string) (map[string][]*piece, error) {
+	offsets := make([]map[string][]int, len(files))
+	err := parallel.Do(shardsAtOnce, int64(len(files)), func(i int64) (err error) {
+		offsets[i], err = readOffsets(files[i], name(int(i)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
 	pieces := make(map[string][]*piece)
-	for i := range shards {
-		for name, t := range shards[i].file.Tensors() {
-			p, err := newPiece(name, t, &shards[i])
+	for i, f := range files {
+		file := name(i)
+		for tensor, t := range f.Tensors() {
+			p, err := newPiece(tensor, t, offsets[i], file)
 			if err != nil {
 				return nil, err
 			}
-			pieces[name] = append(pieces[name], p)
+			pieces[tensor] = append(pieces[tensor], p)
 		}
-		shards[i].offsets = nil
 	}
 	return pieces, nil
 }
 
-// newPiece returns the piece of a tensor that a file holds.
-func newPiece(name string, t safetensors.Tensor, s *shard) (*piece, error) {
-	b := box{s.offsets[name], t.Shape()}
+// newPiece returns the piece of a tensor that a file holds, which has these offsets.
+func newPiece(name string, t safetensors.Tensor, offsets map[string][]int, file string) (*piece, error) {
+	b := box{offsets[name], t.Shape()}
 	switch rank := len(b.end); {
 	case rank > maxRank:
-		return nil, broken(name, "its rank in %s, %d, exceeds the limit of %d", s.name, rank, maxRank)
-	case s.offsets == nil:
+		return nil, broken(name, "its rank in %s, %d, exceeds the limit of %d", file, rank, maxRank)
+	case offsets == nil:
 		b.begin = make([]int, rank)
 	case b.begin == nil:
-		return nil, broken(name, "%s of %s has no offsets for it", shardingKey, s.name)
+		return nil, broken(name, "%s of %s has no offsets for it", shardingKey, file)
 	}
 	for i, n := range b.end {
 		if b.begin[i] > math.MaxInt-n {
-			return nil, broken(name, "offset %d plus size %d in dimension %d of %s overflows", b.begin[i], n, i, s.name)
+			return nil, broken(name, "offset %d plus size %d in dimension %d of %s overflows", b.begin[i], n, i, file)
 		}
 		b.end[i] += b.begin[i]
 	}
-	return &piece{b, b, t, s.name}, nil
+	return &piece{b, b, t, file}, nil
 }
 
 // joinTensor returns a tensor joined from its pieces, at least one. Its shape is the
@@ -113,11 +115,11 @@ func distinct(pieces []*piece) []*piece {
 
 // metadataOf returns the metadata of the first file, without what it says about its
 // pieces.
-func metadataOf(shards []shard) map[string]string {
-	if len(shards) == 0 {
+func metadataOf(files []*safetensors.File) map[string]string {
+	if len(files) == 0 {
 		return nil
 	}
-	metadata := shards[0].file.Metadata() // a copy
+	metadata := files[0].Metadata() // a copy
 	delete(metadata, shardingKey)
 	delete(metadata, versionKey)
 	if len(metadata) == 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 )
 
@@ -23,50 +24,47 @@ const (
 	offsetsKey = "saved_offsets" // of a piece, in the sharding information
 )
 
-// readOffsets reads the sharding information of a file: a JSON object with an
-// object for each tensor in it, whose saved_offsets are the indices of the first
-// element in the whole tensor.
-func (s *shard) readOffsets() error {
-	text, ok := s.file.Metadata()[shardingKey]
+// readOffsets returns the offsets of each tensor of a file, which errors call name; nil if it
+// has no sharding information. That is a JSON object with an object for each tensor in it,
+// whose saved_offsets are the indices of the first element in the whole tensor.
+func readOffsets(f *safetensors.File, name string) (map[string][]int, error) {
+	text, ok := f.Metadata()[shardingKey]
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	p := &offsetsParser{Scanner: jsonscan.Scanner{Text: []byte(text)}, shard: s}
-	s.offsets = make(map[string][]int, s.file.Len())
-	err := p.info()
+	p := &offsetsParser{Scanner: jsonscan.Scanner{Text: []byte(text)}, file: f, offsets: make(map[string][]int, f.Len())}
+	err := p.Object("an object, the pieces", p.piece)
+	if err == nil {
+		p.tensor = ""
+		err = p.End(shardingKey)
+	}
 	if at := (*jsonscan.Error)(nil); errors.As(err, &at) {
-		return broken(p.tensor, "%s of %s: %s (at byte %d of its value)", shardingKey, s.name, at.Reason, at.Pos)
+		err = broken(p.tensor, "%s of %s: %s (at byte %d of its value)", shardingKey, name, at.Reason, at.Pos)
 	}
-	return err
+	return p.offsets, err
 }
 
 // An offsetsParser reads the sharding information of a file.
 type offsetsParser struct {
 	jsonscan.Scanner
-	*shard
-	tensor string // whose entry is being read, for errors
+	file    *safetensors.File
+	offsets map[string][]int
+	tensor  string // whose entry is being read, for errors
 }
 
-// info reads the whole text. What torch does not look at is skipped: other fields,
+// piece reads the entry of a tensor. What torch does not look at is skipped: other fields,
 // and tensors that the file does not have.
-func (p *offsetsParser) info() error {
-	err := p.Object("an object, the pieces", func(key jsonscan.Span) error {
-		p.tensor = string(p.Bytes(key))
-		t, err := p.file.Tensor(p.tensor)
-		if err != nil {
-			return p.Skip(1)
-		}
-		if _, ok := p.offsets[p.tensor]; ok {
-			return p.Fail(int(key.Off), "duplicate tensor name")
-		}
-		p.offsets[p.tensor], err = p.entry(len(t.Shape()))
-		return err
-	})
+func (p *offsetsParser) piece(key jsonscan.Span) error {
+	p.tensor = string(p.Bytes(key))
+	t, err := p.file.Tensor(p.tensor)
 	if err != nil {
-		return err
+		return p.Skip(1)
 	}
-	p.tensor = ""
-	return p.End(shardingKey)
+	if _, ok := p.offsets[p.tensor]; ok {
+		return p.Fail(int(key.Off), "duplicate tensor name")
+	}
+	p.offsets[p.tensor], err = p.entry(len(t.Shape()))
+	return err
 }
 
 // entry reads the offsets of a tensor of that rank.

@@ -65,13 +65,6 @@ func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
 	})
 }
 
-// A shard is one file of a checkpoint.
-type shard struct {
-	name    string // as errors call it
-	file    *safetensors.File
-	offsets map[string][]int // of each tensor; nil if the file has no sharding information
-}
-
 // open opens the checkpoint in a directory of a file system, which errors call name.
 // openFile opens a safetensors file in it.
 func (o Opener) open(name string, fsys fs.FS, dir string, openFile func(string) (*safetensors.File, error)) (f *safetensors.File, err error) {
@@ -102,24 +95,20 @@ func openShards(names []string, open func(string) (*safetensors.File, error)) (j
 	if err := checkCount(len(names)); err != nil {
 		return nil, err
 	}
-	shards := make([]shard, len(names))
+	files := make([]*safetensors.File, len(names))
 	defer func() {
 		if joined == nil { // also if open panicked
-			closeAll(shards)
+			closeAll(files)
 		}
 	}()
-	err = parallel.Do(shardsAtOnce, int64(len(shards)), func(i int64) error {
-		f, err := open(names[i])
-		if err != nil {
-			return prefix.Strip(err)
-		}
-		shards[i] = shard{name: quote(names[i]), file: f}
-		return shards[i].readOffsets()
+	err = parallel.Do(shardsAtOnce, int64(len(files)), func(i int64) (err error) {
+		files[i], err = open(names[i])
+		return prefix.Strip(err)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return join(shards)
+	return join(files, func(i int) string { return quote(names[i]) })
 }
 
 const (
@@ -142,11 +131,11 @@ func checkCount(files int) error {
 	return nil
 }
 
-func closeAll(shards []shard) error {
+func closeAll(files []*safetensors.File) error {
 	var errs []error
-	for _, s := range shards {
-		if s.file != nil {
-			errs = append(errs, s.file.Close())
+	for _, f := range files {
+		if f != nil {
+			errs = append(errs, f.Close())
 		}
 	}
 	return errors.Join(errs...)
