@@ -48,12 +48,6 @@ func readMetadata(data []byte) (*checkpoint, error) {
 }
 
 func unpickle(u *pickle.Unpickler) (*checkpoint, error) {
-	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
-		if g == (pickle.Global{Module: "torch", Name: "Size"}) && len(args) == 1 {
-			return args[0], nil
-		}
-		return nil, nil
-	}
 	top, err := u.Load()
 	if err != nil {
 		return nil, err

@@ -29,7 +29,6 @@ func elementOf(t torchtype.Type, ok bool) (element, bool) {
 // The globals whose calls make tensors and what they are made of. All others stay
 // names.
 var (
-	torchSize         = pickle.Global{Module: "torch", Name: "Size"}
 	rebuildTensor     = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor"} // up to PyTorch 0.3
 	rebuildTensorV2   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v2"}
 	rebuildTensorV3   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v3"}
@@ -78,8 +77,6 @@ func newUnpickler(r io.Reader, size int64) *pickle.Unpickler {
 	u.Persistent = persistent
 	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
 		switch g {
-		case torchSize:
-			return newSize(args)
 		case rebuildTensor, rebuildTensorV2, rebuildTensorV3:
 			return newTensor(g, args, u)
 		case rebuildParameter, rebuildParamState, parameter:
@@ -165,16 +162,6 @@ func persistent(id any) (any, error) {
 		s.offset = offset
 	}
 	return s, nil
-}
-
-// newSize returns a shape as the tuple that it is.
-func newSize(args pickle.Tuple) (any, error) {
-	if len(args) == 1 {
-		if t, ok := args[0].(pickle.Tuple); ok {
-			return t, nil
-		}
-	}
-	return nil, errors.New("its argument is no tuple")
 }
 
 // newParameter returns the tensor of (tensor, requires_grad, hooks[, attributes]), or

@@ -89,8 +89,16 @@ func (u *Unpickler) call(f any, args Tuple) error {
 
 // known returns the value of a call, or nil if it is unknown.
 func (u *Unpickler) known(f Global, args Tuple) (any, error) {
-	if f == (Global{"collections", "OrderedDict"}) {
+	switch f {
+	case Global{"collections", "OrderedDict"}:
 		return u.orderedDict(args)
+	case Global{"torch", "Size"}: // a tuple
+		if len(args) == 1 {
+			if size, ok := args[0].(Tuple); ok {
+				return size, nil
+			}
+		}
+		return nil, errors.New("its argument is no tuple")
 	}
 	return u.Call(f, args)
 }

@@ -63,8 +63,9 @@ type Unpickler struct {
 	memo  memo
 }
 
-// New returns an Unpickler of the size bytes of r that knows no Global and no
-// persistent id. It reads through a bufio.Reader, that of the caller if r is one.
+// New returns an Unpickler of the size bytes of r that knows no persistent id,
+// and no Global but OrderedDict and torch.Size. It reads through a bufio.Reader, that of the
+// caller if r is one.
 func New(r io.Reader, size int64) *Unpickler {
 	return &Unpickler{
 		Call:       func(Global, Tuple) (any, error) { return nil, nil },

@@ -120,6 +120,8 @@ func TestValues(t *testing.T) {
 		"attributes of a state dict": {"\x80\x02}}b.", &Dict{}},
 		"ordered dict":               {ordered + ")R.", &Dict{}},
 		"of pairs":                   {ordered + "](U\x01aK\x01\x86](U\x01bK\x02ee\x85R.", &Dict{Entries: []Entry{{"a", int64(1)}, {"b", int64(2)}}}},
+		"size":                       {"\x80\x02ctorch\nSize\nK\x01\x85\x85R.", Tuple{int64(1)}},
+		"size of a number":           {"\x80\x02ctorch\nSize\nK\x01\x85R.", &Object{Class: Global{"torch", "Size"}, Args: Tuple{int64(1)}, Why: errors.New("its argument is no tuple")}},
 		"of a number":                {ordered + "K\x01\x85R.", unordered(int64(1))},
 		"of numbers":                 {ordered + "]K\x01a\x85R.", unordered(&List{[]any{int64(1)}})},
 		"of two lists":               {ordered + "]]\x86R.", unordered(&List{}, &List{})},
