@@ -62,7 +62,7 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err
 	for i := range meta.tensors {
 		t := &meta.tensors[i]
 		joined, err := f.join(t, meta.stored[t.name])
-		switch why := (unsupported{}); {
+		switch why := (prefix.Unsupported{}); {
 		case errors.As(err, &why) && o.Skip != nil:
 			o.Skip(t.name, why)
 		case err != nil:
@@ -101,17 +101,12 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	return data, nil
 }
 
-// An unsupported is why safetensors cannot hold a tensor.
-type unsupported struct{ error }
-
-func (e unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
-
 // join returns a tensor joined from its chunks. Those that have no elements are left out.
 func (f *files) join(t *tensor, places []stored) (joined safetensors.Tensor, err error) {
 	row, _ := torchtype.Of(t.dtype.Name)
 	var dtype safetensors.DType
 	if dtype.UnmarshalText([]byte(row.Safetensors)) != nil {
-		return joined, fmt.Errorf("tensor %s: %w", quote(t.name), unsupported{fmt.Errorf("safetensors has no dtype for %v", t.dtype)})
+		return joined, fmt.Errorf("tensor %s: %w", quote(t.name), prefix.Unsupported{Err: fmt.Errorf("safetensors has no dtype for %v", t.dtype)})
 	}
 	var pieces []*piece
 	for _, b := range t.chunks {
@@ -147,7 +142,7 @@ func find(places []stored, b box) (stored, error) {
 func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (safetensors.Tensor, error) {
 	in, sizes := f.byName[s.file], b.sizes()
 	if s.transformed != "" {
-		return safetensors.Tensor{}, fmt.Errorf("tensor %s: %w", quote(name), unsupported{fmt.Errorf("its chunks are transformed by %s", s.transformed)})
+		return safetensors.Tensor{}, fmt.Errorf("tensor %s: %w", quote(name), prefix.Unsupported{Err: fmt.Errorf("its chunks are transformed by %s", s.transformed)})
 	}
 	if size := in.info.Size(); s.offset > size || s.length > size-s.offset {
 		return safetensors.Tensor{}, broken(name, "the chunk at %v: bytes %d to %d+%d of %.200q, which has %d", b.begin, s.offset, s.offset, s.length, s.file, size)

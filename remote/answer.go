@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // preconditions returns header with the condition that the file is still the one
@@ -47,15 +49,9 @@ func (p place) differs(q place) string {
 // ErrChanged reports that the remote file changed after it was opened.
 var ErrChanged = errors.New("the file has changed since it was opened")
 
-var errNoRanges error = noRanges{}
-
-type noRanges struct{}
-
-func (noRanges) Error() string {
-	return "the server does not support range requests: it answered with the whole file"
+var errNoRanges error = prefix.Unsupported{
+	Err: errors.New("the server does not support range requests: it answered with the whole file"),
 }
-
-func (noRanges) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // check validates an answer to a request for the bytes from first to last of the
 // file found at want, or for all of it from a server without range requests. It returns

@@ -33,9 +33,3 @@ func broken(tensor string, err error) error {
 	}
 	return &safetensors.FormatError{Offset: -1, Tensor: tensor, Reason: prefix.Strip(err).Error()}
 }
-
-// An unsupported is why safetensors cannot hold an entry.
-type unsupported struct{ error }
-
-func (e unsupported) Unwrap() error        { return e.error }
-func (e unsupported) Is(target error) bool { return target == errors.ErrUnsupported }

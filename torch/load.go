@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/pickle"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // load returns what a file holds. Its errors are those of the bytes, or of the reader.
@@ -71,9 +72,9 @@ func newViews(file storages, size int64) *views {
 func (v *views) tensor(t *tensor) (made safetensors.Tensor, err error) {
 	switch {
 	case t.dtype == 0:
-		return made, unsupported{fmt.Errorf("safetensors has no dtype for torch.%s", t.Name)}
+		return made, prefix.Unsupported{Err: fmt.Errorf("safetensors has no dtype for torch.%s", t.Name)}
 	case t.storage.device == "meta":
-		return made, unsupported{errors.New("it is on the meta device and has no data")}
+		return made, prefix.Unsupported{Err: errors.New("it is on the meta device and has no data")}
 	}
 	src, err := v.data(t.storage)
 	if err != nil {

@@ -157,17 +157,17 @@ func (o Opener) take(d dict, v *views) (*contents, error) {
 			continue
 		}
 		c.tensors[name], err = v.tensor(f.tensors[name])
-		switch why := (unsupported{}); {
+		switch why := (prefix.Unsupported{}); {
 		case errors.As(err, &why):
 			delete(c.tensors, name)
-			f.refused[name] = why.error
+			f.refused[name] = why.Err
 		case err != nil:
 			return nil, broken(name, err)
 		}
 	}
 	c.skipped = slices.Sorted(maps.Keys(f.refused))
 	for _, name := range c.skipped {
-		why := unsupported{f.refused[name]}
+		why := prefix.Unsupported{Err: f.refused[name]}
 		if o.Skip == nil {
 			return nil, fmt.Errorf("entry %.200q: %w", name, why)
 		}

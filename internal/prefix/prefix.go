@@ -3,7 +3,10 @@
 // library into another. Within the library errors have no prefix.
 package prefix
 
-import "io/fs"
+import (
+	"errors"
+	"io/fs"
+)
 
 // text starts the text of every error of the library.
 const text = "safetensors: "
@@ -39,3 +42,10 @@ func OpenError(name string, err error) error {
 	}
 	return &fs.PathError{Op: "open", Path: name, Err: err}
 }
+
+// An Unsupported is an error that wraps [errors.ErrUnsupported], which its text leaves out.
+type Unsupported struct{ Err error }
+
+func (e Unsupported) Error() string        { return e.Err.Error() }
+func (e Unsupported) Unwrap() error        { return e.Err }
+func (e Unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
