@@ -79,22 +79,17 @@ func (e *edges) ReadAt(p []byte, off int64) (int, error) {
 	return e.r.ReadAt(p, off)
 }
 
-// A model is the place of a safetensors file, which ends where the file does that it is in.
-type model struct {
-	file   string
-	offset int64
-}
-
-// saved returns a chunk in a safetensors file, whose header is read once for all chunks.
-func (f *files) saved(in *file, name string, s stored) func() (safetensors.Tensor, error) {
-	at := model{s.file, s.offset}
-	if f.models[at] == nil {
-		f.models[at] = sync.OnceValues(func() (*safetensors.File, error) {
-			size := in.info.Size() - s.offset
-			return safetensors.NewFile(io.NewSectionReader(in, s.offset, size), size)
+// saved returns a chunk in the safetensors file that starts at an offset, whose header is read
+// once for all chunks. It ends where the file does that it is in.
+func (f *file) saved(name string, offset int64) func() (safetensors.Tensor, error) {
+	open := f.models[offset]
+	if open == nil {
+		open = sync.OnceValues(func() (*safetensors.File, error) {
+			size := f.info.Size() - offset
+			return safetensors.NewFile(io.NewSectionReader(f, offset, size), size)
 		})
+		f.models[offset] = open
 	}
-	open := f.models[at]
 	return func() (t safetensors.Tensor, err error) {
 		m, err := open()
 		if err != nil {

@@ -49,7 +49,7 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err
 	if err != nil {
 		return nil, broken("", "%s: %v", metadataFile, err)
 	}
-	f := &files{fsys: fsys, byName: make(map[string]*file), models: make(map[model]func() (*safetensors.File, error))}
+	f := &files{fsys: fsys, byName: make(map[string]*file)}
 	defer func() {
 		if whole == nil { // also if the fs.FS panicked
 			f.close()
@@ -163,7 +163,7 @@ func (f *files) chunk(name string, dtype safetensors.DType, b box, s stored) (sa
 		return t, broken(name, "%v", prefix.Strip(err))
 	}
 	if s.length == t.Size() { // a file of torch.save would be longer
-		held = f.saved(in, name, s)
+		held = in.saved(name, s.offset)
 	} else {
 		held = func() (safetensors.Tensor, error) {
 			return look(io.NewSectionReader(in, s.offset, s.length), s.length, dtype, sizes)

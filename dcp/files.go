@@ -21,7 +21,6 @@ const maxIdle = 32
 type files struct {
 	fsys   fs.FS
 	byName map[string]*file
-	models map[model]func() (*safetensors.File, error)
 	left   int64 // bytes of the files, less those of the chunks
 
 	mu     sync.Mutex // of these, and of open and readers of each file
@@ -34,6 +33,8 @@ type file struct {
 	files *files
 	path  string
 	info  fs.FileInfo // of the first time
+
+	models map[int64]func() (*safetensors.File, error) // in it, by offset
 
 	open    func() (fs.File, error) // the same file for all readers; nil if it is closed
 	readers int
@@ -50,7 +51,7 @@ func (f *files) open(dir string, c *checkpoint) error {
 			if !fs.ValidPath(s.file) || s.file == "." {
 				return broken(t.name, "%.200q is not the name of a file in the folder", s.file)
 			}
-			opened := &file{files: f, path: path.Join(dir, s.file)}
+			opened := &file{files: f, path: path.Join(dir, s.file), models: make(map[int64]func() (*safetensors.File, error))}
 			f.byName[s.file] = opened
 			all = append(all, opened)
 		}
