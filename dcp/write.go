@@ -78,12 +78,9 @@ func (p Piece) shard(dim, i, n int) (Piece, error) {
 		return Piece{}, errors.New("there is no such shard")
 	}
 	size := shape[dim]
-	chunk := size / n
-	if size%n > 0 {
-		chunk++
-	}
+	chunk := max(1, (size-1)/n+1)
 	begin := size
-	if chunk == 0 || i <= size/chunk {
+	if i <= size/chunk {
 		begin = i * chunk
 	}
 	end := begin + min(chunk, size-begin)
