@@ -52,15 +52,12 @@ type Entry struct{ Key, Value any }
 
 // Get returns the value of a string key.
 func (d *Dict) Get(name string) (value any, ok bool) {
-	if d.byName != nil {
-		i, ok := d.byName[name]
-		if !ok {
-			return nil, false
-		}
-		return d.Entries[i].Value, true
+	i, ok := d.byName[name]
+	if d.byName == nil {
+		i = slices.IndexFunc(d.Entries, func(e Entry) bool { return e.Key == any(name) })
+		ok = i >= 0
 	}
-	i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.Key == any(name) })
-	if i < 0 {
+	if !ok {
 		return nil, false
 	}
 	return d.Entries[i].Value, true
