@@ -70,9 +70,6 @@ func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
 		return nil, prefix.Add(err)
 	}
 	data, err := download(s, u)
-	if len(data) > maxDownload {
-		return nil, prefix.Add(openError(u, fmt.Errorf("it has more than %d bytes", maxDownload)))
-	}
 	return data, prefix.Add(err)
 }
 
@@ -152,12 +149,11 @@ func openShards(s *session, u *url.URL) (*safetensors.File, error) {
 	return f, nil
 }
 
-// maxDownload limits what is read whole. It is the limit of safetensors.OpenShards, whose
-// error tells it.
+// maxDownload limits what is read whole. It is the limit of safetensors.OpenShards.
 const maxDownload = 64 << 20
 
-// download downloads the file at a URL, or the first maxDownload+1 bytes of a longer one. It
-// asks for no compression: 64 KiB could become all of them.
+// download downloads the file at a URL. It asks for no compression: 64 KiB could become
+// maxDownload.
 func download(s *session, u *url.URL) (data []byte, err error) {
 	at := place{url: u, trusted: true}
 	err = s.retry(new(int), func() (int64, error) { // 0: the next try starts over
@@ -178,8 +174,11 @@ func download(s *session, u *url.URL) (data []byte, err error) {
 		data, err = io.ReadAll(io.LimitReader(body, maxDownload+1))
 		return 0, x.cause(err)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, openError(u, getError(at.url, err))
+	case len(data) > maxDownload:
+		return nil, openError(u, fmt.Errorf("it has more than %d bytes", maxDownload))
 	}
 	return data, nil
 }

@@ -147,7 +147,7 @@ func TestOpen(t *testing.T) {
 		{rule: "shard that is missing", path: index, file: shard("x.safetensors"), requests: 2, is: fs.ErrNotExist, text: `shard "x.safetensors"`},
 		{rule: "shards that are missing", path: index, file: manyShards(), requests: 1 + 10 + inFlight, text: "status 404"},
 		{rule: "gzip bomb for an index", path: index, fault: always(reply(done, bomb(), 200, "Content-Encoding", "gzip")), text: `Content-Encoding "gzip"`},
-		{rule: "endless index", path: index, fault: fill(200), text: "the index is longer than 67108864 bytes"},
+		{rule: "endless index", path: index, fault: fill(200), text: "it has more than 67108864 bytes"},
 		{rule: "index without an answer", path: index, fault: always(hang), requests: maxTries, text: "the connection stalled (tried 8 times)"},
 		{rule: "index that never ends", path: index, fault: always(reply(hang, []byte(`{"weight_map":{`), 200)), requests: maxTries, text: "the connection stalled (tried 8 times)"},
 	} {
