@@ -37,6 +37,9 @@ func TestManyFiles(t *testing.T) {
 	require.Less(t, fsys.most.Load(), int64(n/2))
 	require.LessOrEqual(t, fsys.open.Load(), int64(maxIdle))
 
+	_, err := OpenFS(&counted{FS: folder, plain: true}, ".")
+	require.ErrorContains(t, err, "open f0: is not a file that can be read by offset")
+
 	change := func(data []byte) {
 		for i := range n { // some are still open
 			folder[fmt.Sprint("f", i)] = &fstest.MapFile{Data: data}
