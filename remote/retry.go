@@ -110,10 +110,8 @@ func backOff(failed int) time.Duration {
 
 // pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
