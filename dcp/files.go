@@ -91,7 +91,7 @@ func (f *files) closeIdle() error {
 	f.mu.Unlock()
 	var errs []error
 	for _, open := range opened {
-		file, _ := open()
+		file, _ := open() // it is open
 		errs = append(errs, file.Close())
 	}
 	return errors.Join(errs...)
