@@ -103,6 +103,7 @@ func TestShardingInfo(t *testing.T) {
 		{`{"y":` + nested(126) + `,"x":{"saved_offsets":[0,0],"z":` + nested(125) + `}}`, ""},
 		{`{"y":` + nested(127) + `,"x":{"saved_offsets":[0,0]}}`, `tensor "y": objects and arrays are nested deeper than 127 levels (at byte 131 of its value)`},
 		{`{"y":` + nested(1_000_000), `tensor "y": objects and arrays are nested deeper than 127 levels (at byte 131 of its value)`},
+		{`{"x":{"z":` + nested(126) + `}}`, `tensor "x": objects and arrays are nested deeper than 127 levels (at byte 135 of its value)`},
 		{``, `expected an object, the pieces, found the end of the text (at byte 0 of its value)`},
 		{`null`, `expected an object, the pieces, found 'n' (at byte 0 of its value)`},
 		{`{} x`, `expected the end of DCP_SHARDING_INFO, found 'x' (at byte 3 of its value)`},
