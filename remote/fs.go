@@ -98,7 +98,7 @@ func (f *file) Read(p []byte) (n int, err error) {
 	case f.pos == f.size:
 		return 0, io.EOF
 	}
-	if head := f.head.Load(); head != nil && !f.noRanges && f.pos < int64(len(*head)) {
+	if head := f.head.Load(); head != nil && f.pos < int64(len(*head)) {
 		n = copy(p, (*head)[f.pos:])
 		f.pos += int64(n)
 		return n, nil
