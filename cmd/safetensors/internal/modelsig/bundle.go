@@ -30,9 +30,8 @@ const (
 
 // A Bundle is a signature that is parsed, but not verified: it says nothing yet.
 type Bundle struct {
-	hint    string // of the key; "" if there is none
-	key     bool   // signed with a key
-	chain   []string
+	hint    string   // of the key; "" if there is none
+	chain   []string // of the certificate; nil if it is signed with a key
 	payload []byte
 	sig     []byte
 }
@@ -87,7 +86,7 @@ func Parse(data []byte) (*Bundle, error) {
 	case len(text.Envelope.Signatures) != 1:
 		return nil, fmt.Errorf("%d signatures, expected 1", len(text.Envelope.Signatures))
 	}
-	b := &Bundle{key: key != nil}
+	b := new(Bundle)
 	if key != nil {
 		b.hint = key.Hint
 	} else {
@@ -116,14 +115,10 @@ func preAuthentication(payload []byte) []byte {
 
 // VerifyKey checks that the key has signed the bundle, and returns what it says.
 func (b *Bundle) VerifyKey(key *ecdsa.PublicKey) (*Manifest, error) {
-	if !b.key {
+	if b.chain != nil {
 		return nil, errors.New("signed with a certificate, not with a key: verify it with the certificate of its root")
 	}
-	hint, err := keyHint(key)
-	if err != nil {
-		return nil, err
-	}
-	if b.hint != "" && b.hint != hint {
+	if hint := keyHint(key); b.hint != "" && b.hint != hint {
 		return nil, fmt.Errorf("signed with another key: its hint is %.80q, that of the public key %q", b.hint, hint)
 	}
 	return b.verify(key)
@@ -133,7 +128,7 @@ func (b *Bundle) VerifyKey(key *ecdsa.PublicKey) (*Manifest, error) {
 // vouches for, now, for signing. The certificates in the bundle may only fill the gap
 // to a root. It returns what the bundle says and who says it.
 func (b *Bundle) VerifyChain(trusted []*x509.Certificate, now time.Time) (*Manifest, *x509.Certificate, error) {
-	if b.key {
+	if b.chain == nil {
 		return nil, nil, errors.New("signed with a key, not with a certificate: verify it with the public key")
 	}
 	var chain []*x509.Certificate
@@ -197,11 +192,7 @@ func Sign(m *Manifest, key *ecdsa.PrivateKey, chain []*x509.Certificate) ([]byte
 	}
 	material := map[string]any{"tlogEntries": []any{}}
 	if chain == nil {
-		hint, err := keyHint(&key.PublicKey)
-		if err != nil {
-			return nil, err
-		}
-		material["publicKey"] = map[string]string{"hint": hint}
+		material["publicKey"] = map[string]string{"hint": keyHint(&key.PublicKey)}
 	} else {
 		var certificates []any
 		for _, c := range chain {

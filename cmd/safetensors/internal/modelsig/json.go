@@ -17,22 +17,17 @@ func decode(data []byte, object any) error {
 	if !utf8.Valid(data) {
 		return errors.New("is not UTF-8")
 	}
-	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
+	var wrong *json.UnmarshalTypeError
+	if err := json.Unmarshal(data, object); errors.As(err, &wrong) {
+		return fmt.Errorf("%s: expected %s, not %s", wrong.Field, kinds[wrong.Type.Kind()], wrong.Value)
+	} else if err != nil {
 		return fmt.Errorf("is not JSON: %w", err)
 	}
 	known := make(map[string]string)
 	addFields(known, reflect.TypeOf(object))
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	if err := checkField(d, "", known); err != nil {
-		return err
-	}
-	err := json.Unmarshal(data, object)
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return fmt.Errorf("%s: expected %s, not %s", wrong.Field, kinds[wrong.Type.Kind()], wrong.Value)
-	}
-	return err
+	return checkField(d, "", known)
 }
 
 // kinds are what the values of JSON are read as.
@@ -58,26 +53,21 @@ func addFields(known map[string]string, t reflect.Type) {
 // fold returns the same for names that differ in the case of letters only.
 func fold(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
-// checkField checks the next value of a valid text, which is that of a field.
+// checkField checks the next value, which is that of a field. The text is valid: tokens are
+// there.
 func checkField(d *json.Decoder, field string, known map[string]string) error {
-	token, err := d.Token()
-	_, ok := known[fold(field)]
-	switch {
-	case err != nil:
-		return err
-	case token == nil && ok:
+	token, _ := d.Token()
+	if _, ok := known[fold(field)]; ok && token == nil {
 		return fmt.Errorf("%s is null", field)
-	case token != json.Delim('{') && token != json.Delim('['):
+	}
+	if token != json.Delim('{') && token != json.Delim('[') {
 		return nil
 	}
 	seen := make(map[string]bool)
 	for d.More() {
 		field := ""
 		if token == json.Delim('{') {
-			key, err := d.Token()
-			if err != nil {
-				return err
-			}
+			key, _ := d.Token()
 			field = key.(string)
 			switch want, ok := known[fold(field)]; {
 			case seen[field]:
@@ -91,6 +81,6 @@ func checkField(d *json.Decoder, field string, known map[string]string) error {
 			return err
 		}
 	}
-	_, err = d.Token()
-	return err
+	d.Token() // the end
+	return nil
 }

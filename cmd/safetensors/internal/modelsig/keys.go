@@ -40,21 +40,17 @@ func ecKey(key any) (*ecdsa.PublicKey, error) {
 }
 
 // keyHint names a key as the Python package does: the SHA-256 sum of its PEM text.
-func keyHint(key *ecdsa.PublicKey) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(key)
+func keyHint(key *ecdsa.PublicKey) string {
+	der, _ := x509.MarshalPKIXPublicKey(key) // which has every curve of hashOf
 	sum := sha256.Sum256(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
-	return hex.EncodeToString(sum[:]), err
+	return hex.EncodeToString(sum[:])
 }
 
 // blocks returns the PEM blocks of a type. The other types that are there are for the
 // error.
 func blocks(text []byte, types ...string) (found []*pem.Block, err error) {
 	others := ""
-	for len(text) > 0 {
-		var b *pem.Block
-		if b, text = pem.Decode(text); b == nil {
-			break
-		}
+	for b, rest := pem.Decode(text); b != nil; b, rest = pem.Decode(rest) {
 		if slices.Contains(types, b.Type) {
 			found = append(found, b)
 		} else {
@@ -136,16 +132,14 @@ func verifyChain(chain, trusted []*x509.Certificate, now time.Time) (*ecdsa.Publ
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	ends := false
 	for _, c := range trusted {
 		if selfSigned(c) {
 			roots.AddCert(c)
-			ends = true
 		} else {
 			between.AddCert(c)
 		}
 	}
-	if !ends {
+	if roots.Equal(x509.NewCertPool()) {
 		return nil, errors.New("none of the trusted certificates is a root, signed by itself")
 	}
 	key, err := CheckLeaf(leaf)

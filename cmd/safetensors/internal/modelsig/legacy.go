@@ -57,5 +57,6 @@ func parseLegacy(payload []byte) (*Manifest, error) {
 	for _, subject := range s.Subjects {
 		resources = append(resources, resource{m.Hash, subject.Digest.SHA256, subject.Name})
 	}
-	return m, m.add(resources)
+	_, err := m.add(resources)
+	return m, err
 }

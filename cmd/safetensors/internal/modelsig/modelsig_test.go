@@ -107,7 +107,7 @@ type signer struct {
 
 func newSigner(t testing.TB) signer {
 	key := newKey(t, elliptic.P256())
-	return signer{key, must(keyHint(&key.PublicKey))}
+	return signer{key, keyHint(&key.PublicKey)}
 }
 
 // bundle signs any payload.
@@ -144,11 +144,12 @@ func edited(t testing.TB, replace ...string) []byte {
 
 // fixDigest writes the right digest of the subject, if there is one to be written.
 func fixDigest(payload []byte) []byte {
-	s := new(statement)
-	if decode(payload, s) != nil || s.Predicate == nil || len(s.Subjects) != 1 || len(s.Subjects[0].Digest.SHA256) != 64 {
+	var have, want string
+	fmt.Sscanf(fmt.Sprint(errorOf(parseStatement(payload))), "the digest of the subject is %q, that of the resources %q", &have, &want)
+	if len(have) != 64 {
 		return payload
 	}
-	return bytes.ReplaceAll(payload, []byte(s.Subjects[0].Digest.SHA256), []byte(rootDigest(s.Predicate.Resources)))
+	return bytes.ReplaceAll(payload, []byte(have), []byte(want))
 }
 
 // TestStatementRules has a statement that breaks each rule of the specification, signed
@@ -452,7 +453,7 @@ func TestKeys(t *testing.T) {
 	short := newKey(t, elliptic.P224())
 	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", must(x509.MarshalPKIXPublicKey(&short.PublicKey))))), "the curve P-224")
 	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(short))))), "the curve P-224")
-	require.ErrorContains(t, errorOf((&Bundle{key: true}).VerifyKey(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "unsupported elliptic curve")
+	require.ErrorContains(t, errorOf(new(Bundle).VerifyKey(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "a key of the curve P-256: the format")
 	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key))), "a key of the type ed25519.PublicKey: the format has ECDSA")
 	for _, parse := range []func([]byte) error{
 		func(b []byte) error { _, err := ParsePublicKey(b); return err },
@@ -519,7 +520,7 @@ func TestHistorical(t *testing.T) {
 		b, err := Parse(read(filepath.Base(name)))
 		require.NoError(t, err, name)
 		verify := func() (*Manifest, error) {
-			if b.key {
+			if b.chain == nil {
 				return b.VerifyKey(key)
 			}
 			m, _, err := b.VerifyChain(roots, now)
@@ -542,7 +543,7 @@ func TestHistorical(t *testing.T) {
 		encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(payload), pythonBytes(payload))
 		h := sha256.Sum256(encoded)
 		sig := must(ecdsa.SignASN1(rand.Reader, private, h[:]))
-		return (&Bundle{key: true, payload: payload, sig: sig}).VerifyKey(&private.PublicKey)
+		return (&Bundle{payload: payload, sig: sig}).VerifyKey(&private.PublicKey)
 	}
 	require.ErrorContains(t, errorOf(verify(edited(t))), "predicate type")
 	statement := fmt.Sprintf(`{"_type":%q,"predicateType":%q,"subject":[{"name":"x","digest":{"sha256":"%x"}}]`, statementType, legacyPredicate, sum("x"))

@@ -89,23 +89,14 @@ func parseStatement(payload []byte) (*Manifest, error) {
 		Model: s.Subjects[0].Name, Hash: as.HashType, ShardSize: int64(as.ShardSize),
 		AllowSymlinks: *as.AllowSymlinks, IgnorePaths: as.IgnorePaths,
 	}
-	if err := m.add(resources); err != nil {
+	root, err := m.add(resources)
+	if err != nil {
 		return nil, err
 	}
-	if root, digest := rootDigest(resources), s.Subjects[0].Digest.SHA256; root != digest {
+	if digest := s.Subjects[0].Digest.SHA256; root != digest {
 		return nil, fmt.Errorf("the digest of the subject is %.80q, that of the resources %q", digest, root)
 	}
 	return m, nil
-}
-
-// rootDigest is the sum of the sums, in the order of the resources.
-func rootDigest(resources []resource) string {
-	h := sha256.New()
-	for _, r := range resources {
-		sum, _ := hex.DecodeString(r.Digest)
-		h.Write(sum)
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // A piece is a resource: a file, or a shard of one.
@@ -115,72 +106,69 @@ type piece struct {
 	sum        []byte
 }
 
-// add makes files of resources.
-func (m *Manifest) add(resources []resource) error {
+// add makes files of resources. root is the sum of the sums, in the order of the resources.
+func (m *Manifest) add(resources []resource) (root string, err error) {
 	if len(resources) == 0 {
-		return errors.New("the signature covers no file")
+		return "", errors.New("the signature covers no file")
 	}
 	h, err := NewHash(m.Hash)
 	if err != nil {
-		return err
+		return "", err
 	}
 	sharded := m.Hash
 	if m.ShardSize > 0 {
 		sharded = fmt.Sprintf("%s-sharded-%d", m.Hash, m.ShardSize) // as the Python package writes it
 	}
-	pieces := make([]piece, len(resources))
+	pieces, sums := make([]piece, len(resources)), sha256.New()
 	for i, r := range resources {
 		p := &pieces[i]
 		p.name = r.Name
 		if m.ShardSize > 0 {
 			if err := p.cutRange(); err != nil {
-				return err
+				return "", err
 			}
 		}
 		if !fs.ValidPath(p.name) || strings.ContainsRune(p.name, 0) {
-			return fmt.Errorf("resource %.200q is not the clean path of a file in the model", r.Name)
+			return "", fmt.Errorf("resource %.200q is not the clean path of a file in the model", r.Name)
 		}
 		p.sum, err = hex.DecodeString(r.Digest)
 		switch {
 		case r.Algorithm != m.Hash && r.Algorithm != sharded:
-			return fmt.Errorf("resource %.200q: algorithm %.80q, expected %q", r.Name, r.Algorithm, m.Hash)
+			return "", fmt.Errorf("resource %.200q: algorithm %.80q, expected %q", r.Name, r.Algorithm, m.Hash)
 		case err != nil, len(p.sum) != h.Size(), r.Digest != strings.ToLower(r.Digest):
-			return fmt.Errorf("resource %.200q: digest %.200q is not that of %s in hexadecimal", r.Name, r.Digest, m.Hash)
+			return "", fmt.Errorf("resource %.200q: digest %.200q is not that of %s in hexadecimal", r.Name, r.Digest, m.Hash)
 		}
+		sums.Write(p.sum)
 	}
 	if err := checkOrder(resources, pieces); err != nil {
-		return err
+		return "", err
 	}
 	slices.SortFunc(pieces, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.start, b.start))
 	})
 	for _, p := range pieces {
 		if err := m.addPiece(p); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if m.Covers(SingleFile) && len(m.Files) > 1 {
-		return fmt.Errorf("resource %q is not the clean path of a file in a model of several", SingleFile)
+		return "", fmt.Errorf("resource %q is not the clean path of a file in a model of several", SingleFile)
 	}
-	return nil
+	return hex.EncodeToString(sums.Sum(nil)), nil
 }
 
 // checkOrder accepts the order of the specification, by name, and that of the Python
-// package, by the parts of paths and the numbers of ranges. Both find duplicates.
+// package, by the parts of paths and the numbers of ranges. Neither has duplicates.
 func checkOrder(resources []resource, pieces []piece) error {
-	names := make(map[string]bool, len(resources))
 	byName, byParts := true, true
-	for i, r := range resources {
-		if names[r.Name] {
+	for i, r := range resources[1:] {
+		before, a, b := resources[i], pieces[i], pieces[i+1]
+		byName = byName && before.Name < r.Name
+		byParts = byParts && cmp.Or(slices.Compare(strings.Split(a.name, "/"), strings.Split(b.name, "/")), cmp.Compare(a.start, b.start)) < 0
+		switch {
+		case before.Name == r.Name:
 			return fmt.Errorf("duplicate resource %.200q", r.Name)
-		}
-		names[r.Name] = true
-		if i > 0 {
-			a, b := pieces[i-1], pieces[i]
-			byName = byName && resources[i-1].Name < r.Name
-			byParts = byParts && cmp.Or(slices.Compare(strings.Split(a.name, "/"), strings.Split(b.name, "/")), cmp.Compare(a.start, b.start)) < 0
-		}
-		if !byName && !byParts {
+		case !byName && !byParts:
 			return fmt.Errorf("the resources are not sorted: %.200q is out of place", r.Name)
 		}
 	}
@@ -226,11 +214,12 @@ func (m *Manifest) statement() ([]byte, error) {
 	for i, f := range m.Files {
 		resources[i] = resource{m.Hash, hex.EncodeToString(f.Sums[0]), f.Name}
 	}
-	if err := (&Manifest{Hash: m.Hash}).add(resources); err != nil {
+	root, err := (&Manifest{Hash: m.Hash}).add(resources)
+	if err != nil {
 		return nil, err // what could not be verified is not signed
 	}
 	signed := subject{Name: m.Model}
-	signed.Digest.SHA256 = rootDigest(resources)
+	signed.Digest.SHA256 = root
 	return json.Marshal(statement{
 		Type: statementType, PredicateType: predicateType, Subjects: []subject{signed},
 		Predicate: &predicate{resources, &serialization{AllowSymlinks: &m.AllowSymlinks, HashType: m.Hash, IgnorePaths: m.IgnorePaths, Method: "files"}},
