@@ -77,17 +77,12 @@ func readPatterns(text []byte) (patterns []modulePattern, err error) {
 	if err := json.Unmarshal(text, &numbers); err != nil || len(numbers) == 0 {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.Token() // the brace
+	d := json.NewDecoder(bytes.NewReader(text)) // of valid JSON: tokens are there
+	d.Token()                                   // the brace
 	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
+		token, _ := d.Token()
 		key := token.(string)
-		if _, err := d.Token(); err != nil {
-			return nil, err
-		}
+		d.Token() // the number
 		number := numbers[key]
 		if number == nil {
 			return nil, fmt.Errorf("%q is null, expected a number", key)

@@ -62,21 +62,12 @@ func hidden(r rune) bool { return !strconv.IsPrint(r) }
 // Clean returns a message with the runes escaped that are not printable, but for
 // newlines, which separate several messages.
 func Clean(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == '\n':
-			b.WriteByte('\n')
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd"):
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case hidden(r):
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	quoted := strconv.Quote(s)
+	return readable.Replace(quoted[1 : len(quoted)-1])
 }
+
+// readable undoes the escapes of strconv.Quote that a message does not need.
+var readable = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
 // PrintJSON writes a line of JSON, with everything escaped that is not printable.
 func PrintJSON(w io.Writer, v any) error {
@@ -88,14 +79,12 @@ func PrintJSON(w io.Writer, v any) error {
 	}
 	var b bytes.Buffer
 	for _, r := range strings.TrimSuffix(raw.String(), "\n") {
-		switch {
-		case !hidden(r): // a hidden rune can only be inside a string
+		if !hidden(r) {
 			b.WriteRune(r)
-		case r > 0xffff:
-			r1, r2 := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, r1, r2)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) { // only inside a string
+			fmt.Fprintf(&b, `\u%04x`, unit)
 		}
 	}
 	b.WriteByte('\n')
