@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +11,10 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // A reader is a program that gets the name of a file as its last argument. It exits with
@@ -62,24 +61,16 @@ func (r *reader) readAll(vectors []vector) ([]outcome, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	var running sync.WaitGroup
-	outcomes, errs := make([]outcome, len(vectors)), make([]error, len(vectors))
-	slots := make(chan struct{}, runtime.NumCPU())
-	for i, v := range vectors {
-		slots <- struct{}{}
-		running.Add(1)
-		go func() {
-			defer running.Done()
-			// Some names differ only in case, which is one file on some systems.
-			file := filepath.Join(folder, fmt.Sprintf("%d-%s.safetensors", i, v.Name))
-			if errs[i] = os.WriteFile(file, v.File, 0o666); errs[i] == nil {
-				outcomes[i], errs[i] = r.read(file)
-			}
-			<-slots
-		}()
-	}
-	running.Wait()
-	return outcomes, cmp.Or(errs...)
+	outcomes := make([]outcome, len(vectors))
+	return outcomes, parallel.Do(runtime.NumCPU(), int64(len(vectors)), func(i int64) error {
+		// Some names differ only in case, which is one file on some systems.
+		file := filepath.Join(folder, fmt.Sprintf("%d-%s.safetensors", i, vectors[i].Name))
+		err := os.WriteFile(file, vectors[i].File, 0o666)
+		if err == nil {
+			outcomes[i], err = r.read(file)
+		}
+		return err
+	})
 }
 
 // rules are those of the format, by what this package says of a file that breaks one. The
@@ -142,14 +133,12 @@ func (r *reader) run(w io.Writer, cases string) error {
 	}
 	tried, names, counts := make(map[string]int), make(map[mistake][]string), make(map[outcome]int)
 	wanted := map[string]outcome{"accept": accepts, "reject": refuses}
-	wrong := 0
 	for i, v := range vectors {
 		m := mistake{ruleOf(v), outcomes[i]}
 		tried[m.rule]++
 		if m.outcome != wanted[v.Want] {
 			names[m] = append(names[m], v.Name)
 			counts[m.outcome]++
-			wrong++
 		}
 	}
 	for _, rule := range rules {
@@ -159,6 +148,7 @@ func (r *reader) run(w io.Writer, cases string) error {
 			}
 		}
 	}
+	wrong := counts[accepts] + counts[refuses] + counts[crashes] + counts[hangs]
 	fmt.Fprintf(w, "%d files, %d wrong: accepts %d, refuses %d, crashes on %d, hangs on %d\n",
 		len(vectors), wrong, counts[accepts], counts[refuses], counts[crashes], counts[hangs])
 	if wrong > 0 {
