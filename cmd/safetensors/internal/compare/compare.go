@@ -95,17 +95,15 @@ func (p *pair) block(i int64) (err error) {
 	p.found.MaxRelative = max(p.found.MaxRelative, d.MaxRelative) // NaN if one of them is
 	if at >= 0 {
 		at += first
-		most := max(p.found.MaxAbsolute, d.MaxAbsolute)
-		tied := same(d.MaxAbsolute, p.found.MaxAbsolute)
-		if p.at < 0 || !tied && same(most, d.MaxAbsolute) || tied && at < p.at {
-			p.at = at
+		if p.at < 0 || exceeds(d.MaxAbsolute, p.found.MaxAbsolute) || at < p.at && !exceeds(p.found.MaxAbsolute, d.MaxAbsolute) {
+			p.found.MaxAbsolute, p.at = d.MaxAbsolute, at
 		}
-		p.found.MaxAbsolute = most
 	}
 	return nil
 }
 
-func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+// exceeds reports whether a difference is larger than another one. None is larger than NaN.
+func exceeds(a, b float64) bool { return !(a <= b) && !math.IsNaN(b) }
 
 // compare compares n elements, whose bytes are in m. at is the one with the largest
 // difference, -1 if all are equal.
@@ -139,7 +137,7 @@ func (p *pair) compare(n int, u, v elements, m *memory) (d Difference, at int64)
 			continue
 		}
 		d.Squares += absolute * absolute
-		if at < 0 || !(absolute <= d.MaxAbsolute) && !math.IsNaN(d.MaxAbsolute) {
+		if at < 0 || exceeds(absolute, d.MaxAbsolute) {
 			d.MaxAbsolute, at = absolute, int64(i)
 		}
 		if size != 0 && !math.IsInf(size, 0) {
