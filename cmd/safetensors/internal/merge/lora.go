@@ -2,7 +2,6 @@ package merge
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,87 +27,74 @@ func LoRA(base, adapter checkpoint, config []byte) (all checkpoint, merged int, 
 		return nil, 0, err
 	}
 	all = maps.Clone(base)
-	changed := make(map[change]string) // what is replaced is replaced before all else
-	for _, name := range slices.Sorted(maps.Keys(adapter)) {
-		target, half := targetOf(name)
-		w, ok := all[target]
-		switch t := adapter[name]; {
-		case !ok:
-			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, target)
-		case half.letter != 0 && !t.DType().IsFloat():
+	changed := make(map[string]part)                         // by the tensor of the base
+	for _, name := range slices.Sorted(maps.Keys(adapter)) { // what replaces one comes before what is added
+		p := partOf(name)
+		t, w, other := adapter[name], all[p.target], adapter[p.other]
+		before, twice := changed[p.target]
+		switch {
+		case w.DType() == 0:
+			return nil, 0, fmt.Errorf("adapter tensor %q: the base has no tensor %q", name, p.target)
+		case p.letter != 0 && !t.DType().IsFloat():
 			return nil, 0, fmt.Errorf("adapter tensor %q is %v, expected floats", name, t)
-		case half.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
+		case p.letter != 0 && (w.DType() == safetensors.F64 || !isNumber(w.DType())):
 			return nil, 0, fmt.Errorf("adapter tensor %q: the base has %v; an adapter is added to F32, F16 and BF16", name, w)
+		case twice && p.letter != 'B' && (p.letter == 0 || before.letter != 0):
+			return nil, 0, fmt.Errorf("adapter tensors %q and %q are both for %q", before.name, name, p.target)
+		case p.letter != 0 && other.DType() == 0:
+			return nil, 0, fmt.Errorf("adapter tensor %q comes without %q", name, p.other)
 		}
-		for _, letter := range []byte{0, 'A', 'b'} {
-			if other, twice := changed[change{target, letter}]; twice && (half.letter == 0 || half.letter == letter) {
-				return nil, 0, fmt.Errorf("adapter tensors %q and %q are both for %q", other, name, target)
-			}
-		}
-		switch half.letter {
+		switch p.letter {
 		case 'A':
-			a, b := adapter[name], adapter[half.other]
-			if b.DType() == 0 {
-				return nil, 0, fmt.Errorf("adapter tensor %q comes without %q", name, half.other)
-			}
-			module := strings.TrimSuffix(target, ".weight")
-			all[target], err = c.add(w, b, a, module, half.embedding)
-		case 'B':
-			if _, ok := adapter[half.other]; !ok {
-				err = fmt.Errorf("it comes without %q", half.other)
-			}
-			merged-- // A counts
+			all[p.target], err = c.add(w, other, t, p)
+		case 'B': // added with A
+			continue
 		case 'b':
-			all[target], err = c.addBias(w, adapter[name], adapter[half.other], strings.TrimSuffix(target, ".bias"))
+			all[p.target], err = c.addBias(w, t, other, p.module)
 		default:
-			all[target], err = replace(w, adapter[name])
+			all[p.target], err = replace(w, t)
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("adapter tensor %q: %w", name, err)
 		}
-		changed[change{target, half.letter}] = name
+		changed[p.target] = p
 		merged++
 	}
 	return all, merged, nil
 }
 
-// A change is a tensor of the base and how it changes, by the letter of a half.
-type change struct {
-	target string
-	letter byte
+// A part is what a tensor of an adapter is.
+type part struct {
+	name, module string
+	target       string // the tensor of the base that it changes
+	letter       byte   // A or B, the factors of an update; b of the bias of B; 0 of what replaces the target
+	other        string // the tensor that A, B and b come with
+	embedding    bool
 }
 
-// A half is one of the two factors of an update.
-type half struct {
-	letter    byte   // A or B; b of the bias of B; 0 of a tensor of another kind
-	other     string // the name of the other half
-	embedding bool
+// kinds are the parts by the ends of their names.
+var kinds = []struct {
+	end, target, other string
+	letter             byte
+	embedding          bool
+}{
+	{".lora_A.weight", ".weight", ".lora_B.weight", 'A', false},
+	{".lora_B.weight", ".weight", ".lora_A.weight", 'B', false},
+	{".lora_embedding_A", ".weight", ".lora_embedding_B", 'A', true},
+	{".lora_embedding_B", ".weight", ".lora_embedding_A", 'B', true},
+	{".lora_B.bias", ".bias", ".lora_B.weight", 'b', false},
+	{".base_layer.weight", ".weight", "", 0, false}, // of a module that has got an adapter
+	{".base_layer.bias", ".bias", "", 0, false},
 }
 
-// targetOf returns the name of the tensor of the base that a tensor of an adapter is
-// for.
-func targetOf(name string) (target string, h half) {
-	target = strings.TrimPrefix(name, "base_model.model.")
-	for _, kind := range []struct {
-		a, b      string
-		embedding bool
-	}{{".lora_A.weight", ".lora_B.weight", false}, {".lora_embedding_A", ".lora_embedding_B", true}} {
-		if module, ok := strings.CutSuffix(target, kind.a); ok {
-			return module + ".weight", half{'A', strings.TrimSuffix(name, kind.a) + kind.b, kind.embedding}
-		}
-		if module, ok := strings.CutSuffix(target, kind.b); ok {
-			return module + ".weight", half{'B', strings.TrimSuffix(name, kind.b) + kind.a, kind.embedding}
+func partOf(name string) part {
+	target := strings.TrimPrefix(name, "base_model.model.")
+	for _, k := range kinds {
+		if module, ok := strings.CutSuffix(target, k.end); ok {
+			return part{name, module, module + k.target, k.letter, strings.TrimSuffix(name, k.end) + k.other, k.embedding}
 		}
 	}
-	if module, ok := strings.CutSuffix(target, ".lora_B.bias"); ok {
-		return module + ".bias", half{'b', strings.TrimSuffix(name, "bias") + "weight", false}
-	}
-	for _, whole := range []string{".weight", ".bias"} { // of a module that has got an adapter
-		if module, ok := strings.CutSuffix(target, ".base_layer"+whole); ok {
-			return module + whole, half{}
-		}
-	}
-	return target, half{}
+	return part{name: name, target: target}
 }
 
 // replace returns what an adapter holds whole, in the dtype of the base.
@@ -123,12 +109,12 @@ func replace(w, whole safetensors.Tensor) (safetensors.Tensor, error) {
 }
 
 // add returns w + scale·b·a, or its transpose for weights that are stored as [in, out].
-func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) (safetensors.Tensor, error) {
+func (c *config) add(w, b, a safetensors.Tensor, p part) (safetensors.Tensor, error) {
 	s := slices.Concat(w.Shape(), b.Shape(), a.Shape()) // out, in, out, r, r, in
 	if len(w.Shape()) != 2 || len(b.Shape()) != 2 || len(s) != 6 {
 		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: expected matrices", w, b, a)
 	}
-	transposed := embedding || c.FanInFanOut
+	transposed := p.embedding || c.FanInFanOut
 	out, in := s[0], s[1]
 	if transposed {
 		out, in = in, out
@@ -136,10 +122,10 @@ func (c *config) add(w, b, a safetensors.Tensor, module string, embedding bool) 
 	if s[2] != out || s[3] != s[4] || s[5] != in || s[3] == 0 {
 		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: their shapes do not fit", w, b, a)
 	}
-	if err := c.checkRank(module, s[3]); err != nil {
+	if err := c.checkRank(p.module, s[3]); err != nil {
 		return w, err
 	}
-	u := update{w: w, left: b, right: a, scale: c.scale(module, s[3])}
+	u := update{w: w, left: b, right: a, scale: c.scale(p.module, s[3])}
 	if transposed { // (B·A)ᵀ = Aᵀ·Bᵀ
 		var err, errB error
 		u.left, err = a.Transpose()
@@ -156,7 +142,7 @@ func (c *config) addBias(w, bias, b safetensors.Tensor, module string) (safetens
 	shape := b.Shape()
 	switch {
 	case len(shape) != 2 || shape[1] == 0:
-		return w, errors.New("it comes without the matrix lora_B")
+		return w, fmt.Errorf("lora_B is %v, expected a matrix", b)
 	case len(w.Shape()) != 1 || !slices.Equal(w.Shape(), bias.Shape()):
 		return w, fmt.Errorf("the base has %v, the bias is %v: their shapes do not fit", w, bias)
 	}

@@ -156,7 +156,8 @@ func TestLoRABiases(t *testing.T) {
 		adapter checkpoint
 		want    string
 	}{
-		{checkpoint{module + ".lora_B.bias": ofB}, "it comes without the matrix lora_B"},
+		{checkpoint{module + ".lora_B.bias": ofB}, `comes without "` + module + `.lora_B.weight"`},
+		{checkpoint{module + ".lora_B.bias": ofB, module + ".lora_B.weight": ofB}, "lora_B is BF16 [4], expected a matrix"},
 		{checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".lora_B.bias": w}, "their shapes do not fit"},
 	} {
 		_, _, err := LoRA(base, c.adapter, []byte(`{}`))
