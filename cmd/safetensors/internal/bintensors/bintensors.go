@@ -62,15 +62,14 @@ func Sniff(head []byte) bool {
 // tensor is read when the tensor is.
 func Open(r io.ReaderAt, size int64) (tensors map[string]safetensors.Tensor, metadata map[string]string, err error) {
 	defer named(&err)
-	var prefix [prefixSize]byte
+	var n uint64
 	if size < prefixSize {
 		return nil, nil, fmt.Errorf("%d bytes are no header: %w", size, io.ErrUnexpectedEOF)
 	}
 	file := io.NewSectionReader(r, 0, size)
-	if _, err := io.ReadFull(file, prefix[:]); err != nil {
+	if err := binary.Read(file, binary.LittleEndian, &n); err != nil {
 		return nil, nil, fmt.Errorf("reading the header length: %w", err)
 	}
-	n := binary.LittleEndian.Uint64(prefix[:])
 	switch {
 	case n > maxHeader:
 		return nil, nil, fmt.Errorf("header length %d exceeds the limit of %d", n, maxHeader)

@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,17 +15,15 @@ func Suggest(name string, names []string) string {
 			best, distance = candidate, d
 		}
 	}
-	if best == "" {
-		// The end of a longer name, or its start.
-		for _, candidate := range names {
-			if len(name) >= 3 && (strings.HasSuffix(candidate, "."+name) || strings.HasPrefix(candidate, name)) {
-				best = candidate
-				break
-			}
-		}
-	}
-	if best == "" {
+	longer := slices.IndexFunc(names, func(candidate string) bool {
+		return strings.HasSuffix(candidate, "."+name) || strings.HasPrefix(candidate, name)
+	})
+	switch {
+	case best != "":
+	case len(name) < 3 || longer < 0:
 		return ""
+	default:
+		best = names[longer]
 	}
 	return fmt.Sprintf(", did you mean %q?", best)
 }

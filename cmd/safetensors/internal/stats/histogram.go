@@ -184,17 +184,15 @@ func unpack(counts []count, d safetensors.DType, size int64) []count {
 // valuesOf returns the numbers that the codes of a dtype of 4, 8 or 16 bits stand for.
 func valuesOf(d safetensors.DType) []float64 {
 	var codes []byte
-	for code := range 1 << d.Bits() {
-		codes = append(codes, byte(code)) // of 4 bits: the code, then a 0
-		if d.Bits() == 16 {
-			codes = append(codes, byte(code>>8))
+	bits := d.Bits()
+	for first := 0; first < 1<<bits; first += 16 / bits {
+		word := 0
+		for k := range 16 / bits {
+			word |= (first + k) << (k * bits)
 		}
+		codes = binary.LittleEndian.AppendUint16(codes, uint16(word))
 	}
-	t, _ := safetensors.NewTensor(d, []int{len(codes) * 8 / d.Bits()}, codes)
+	t, _ := safetensors.NewTensor(d, []int{1 << bits}, codes)
 	all, _ := numbers.Append(nil, t) // which has every number of so few bits
-	step := len(all) >> d.Bits()
-	for code := range len(all) / max(step, 1) {
-		all[code] = all[code*step]
-	}
 	return all
 }
