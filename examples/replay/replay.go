@@ -35,13 +35,9 @@ type Transport struct {
 	Base http.RoundTripper // nil: http.DefaultTransport
 	Keep bool
 
-	answers sync.Map // from requests, as strings, to []byte
-}
-
-// An answer is a response as HTTP spells it, with the header that package remote looks at.
-type answer struct {
-	Request  string
-	Response []byte
+	// answers are responses as HTTP spells them, with the header that package remote looks
+	// at: []byte by request.
+	answers sync.Map
 }
 
 // request is what an answer is the answer to.
@@ -77,13 +73,11 @@ func (t *Transport) Encode(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	e := gob.NewEncoder(z)
+	answers := make(map[string][]byte)
 	for request, response := range t.answers.Range {
-		if err := e.Encode(answer{request.(string), response.([]byte)}); err != nil {
-			return err
-		}
+		answers[request.(string)] = response.([]byte)
 	}
-	return z.Close()
+	return errors.Join(gob.NewEncoder(z).Encode(answers), z.Close())
 }
 
 // Decode adds the answers that Encode wrote. They are taken on trust, like the
@@ -93,15 +87,13 @@ func (t *Transport) Decode(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	d := gob.NewDecoder(z)
-	for {
-		var a answer
-		switch err := d.Decode(&a); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		t.answers.Store(a.Request, a.Response)
+	var answers map[string][]byte
+	err = gob.NewDecoder(z).Decode(&answers)
+	if _, end := io.Copy(io.Discard, z); err != nil || end != nil { // which checks the sum
+		return cmp.Or(err, end)
 	}
+	for request, response := range answers {
+		t.answers.Store(request, response)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -92,6 +93,7 @@ func TestMiss(t *testing.T) {
 	var object bytes.Buffer
 	require.NoError(t, kept.Encode(&object))
 	answers := new(replay.Transport)
+	require.ErrorIs(t, answers.Decode(bytes.NewReader(object.Bytes()[:object.Len()-1])), io.ErrUnexpectedEOF)
 	require.NoError(t, answers.Decode(&object))
 	_, err := open(answers, url+indexPath)
 	require.NoError(t, err)
