@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -72,54 +73,50 @@ func (s scale) share(x float64) float64 {
 // grids sorts names into grids. fill makes a cell of some of them. grids returns how many of the
 // names that have a layer have a cell.
 func grids(names []string, fill func(prefix, module string, layer int, members []int) *cell) (all []grid, shown Omitted) {
-	type part struct {
-		names   int
-		layers  map[int]bool
-		modules map[string]map[int][]int // the names by their layers
-	}
-	parts := make(map[string]*part) // by prefix
+	type row struct{ prefix, module string }
+	rows := make(map[row]map[int][]int)     // the names by their layers
+	layers := make(map[string]map[int]bool) // of a prefix
 	for i, name := range names {
 		prefix, layer, module, ok := split(name)
 		if !ok {
 			continue
 		}
-		p := parts[prefix]
-		if p == nil {
-			p = &part{layers: make(map[int]bool), modules: make(map[string]map[int][]int)}
-			parts[prefix] = p
+		r := row{prefix, module}
+		if rows[r] == nil {
+			rows[r] = make(map[int][]int)
 		}
-		if p.modules[module] == nil {
-			p.modules[module] = make(map[int][]int)
+		if layers[prefix] == nil {
+			layers[prefix] = make(map[int]bool)
 		}
-		p.modules[module][layer] = append(p.modules[module][layer], i)
-		p.layers[layer] = true
-		p.names++
+		rows[r][layer] = append(rows[r][layer], i)
+		layers[prefix][layer] = true
 	}
 	left := maxCells
-	for _, prefix := range slices.Sorted(maps.Keys(parts)) {
-		p := parts[prefix]
-		if len(p.layers) < 2 {
+	for _, r := range slices.SortedFunc(maps.Keys(rows), func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.prefix, b.prefix), cmp.Compare(a.module, b.module))
+	}) {
+		if len(layers[r.prefix]) < 2 {
 			continue
 		}
-		shown.All += p.names
-		g := grid{Prefix: prefix, Layers: slices.Sorted(maps.Keys(p.layers))}
-		g.Layers = g.Layers[:min(len(g.Layers), maxLayers)]
-		for _, name := range slices.Sorted(maps.Keys(p.modules)) {
-			if left -= len(g.Layers); left < 0 {
-				break
-			}
-			m := module{Name: name, Cells: make([]*cell, len(g.Layers))}
-			for i, layer := range g.Layers {
-				if members := p.modules[name][layer]; members != nil {
-					m.Cells[i] = fill(prefix, name, layer, members)
-					shown.Listed += len(members)
-				}
-			}
-			g.Modules = append(g.Modules, m)
+		for _, members := range rows[r] {
+			shown.All += len(members)
 		}
-		if len(g.Modules) > 0 {
-			all = append(all, g)
+		columns := min(len(layers[r.prefix]), maxLayers)
+		if left -= columns; left < 0 {
+			continue
 		}
+		if len(all) == 0 || all[len(all)-1].Prefix != r.prefix {
+			all = append(all, grid{Prefix: r.prefix, Layers: slices.Sorted(maps.Keys(layers[r.prefix]))[:columns]})
+		}
+		g := &all[len(all)-1]
+		m := module{Name: r.module, Cells: make([]*cell, columns)}
+		for i, layer := range g.Layers {
+			if members := rows[r][layer]; members != nil {
+				m.Cells[i] = fill(r.prefix, r.module, layer, members)
+				shown.Listed += len(members)
+			}
+		}
+		g.Modules = append(g.Modules, m)
 	}
 	return all, shown
 }

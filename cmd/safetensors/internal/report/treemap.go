@@ -114,27 +114,22 @@ func (d *drawing) place(n *node, r rect) {
 		label += "." + n.label
 		below = d.below(n)
 	}
-	b := box{X: round(r.x), Y: round(r.y), W: round(r.w), H: round(r.h), Class: classOf(d.kinds, d.main(n))}
-	if len(below) == 0 || r.w*r.h < 4*minArea || min(r.w, r.h) < 14 {
-		b.Title = d.title(n)
-		if _, ok := slices.BinarySearch(d.listed, n.Named()); ok {
-			b.Href = "#t" + strconv.Itoa(n.Named())
-		}
-		if r.h >= 15 {
-			b.Label = fitting(label, r.w)
-		}
-		d.boxes = append(d.boxes, b)
-		return
-	}
-	b.Group, b.Title = true, d.title(n)
-	inside := rect{r.x + 1.5, r.y + 1.5, r.w - 3, r.h - 3}
-	if r.h >= 44 {
+	b := box{X: round(r.x), Y: round(r.y), W: round(r.w), H: round(r.h), Class: classOf(d.kinds, d.main(n)), Title: d.title(n)}
+	b.Group = len(below) > 0 && r.w*r.h >= 4*minArea && min(r.w, r.h) >= 14
+	if r.h >= 44 || r.h >= 15 && !b.Group {
 		b.Label = fitting(label, r.w)
 	}
+	if _, ok := slices.BinarySearch(d.listed, n.Named()); ok {
+		b.Href = "#t" + strconv.Itoa(n.Named())
+	}
+	d.boxes = append(d.boxes, b)
+	if !b.Group {
+		return
+	}
+	inside := rect{r.x + 1.5, r.y + 1.5, r.w - 3, r.h - 3}
 	if b.Label != "" {
 		inside.y, inside.h = r.y+16, r.h-17.5
 	}
-	d.boxes = append(d.boxes, b)
 	d.divide(below, inside, n)
 }
 
