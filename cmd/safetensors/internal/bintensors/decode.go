@@ -84,30 +84,17 @@ func (d *decoder) metadata() map[string]string {
 }
 
 func (d *decoder) tensor(name string) safetensors.TensorInfo {
-	info := safetensors.TensorInfo{Name: name}
-	dtype := d.number()
-	if dtype >= uint64(len(dtypes)) {
-		fail("unknown dtype %d", dtype)
-	}
-	info.DType = dtypes[dtype]
+	info := safetensors.TensorInfo{Name: name, DType: dtypes[d.atMost(uint64(len(dtypes)-1), "unknown dtype %d")]}
 	rank := d.count()
 	if rank > maxRank {
 		panic(broken{rankError(rank)})
 	}
 	info.Shape = make([]int, rank)
 	for i := range info.Shape {
-		n := d.number()
-		if n > math.MaxInt {
-			fail("dimension %d exceeds an int", n)
-		}
-		info.Shape[i] = int(n)
+		info.Shape[i] = int(d.atMost(math.MaxInt, "dimension %d exceeds an int"))
 	}
 	for i := range info.DataOffsets {
-		n := d.number()
-		if n > math.MaxInt64 {
-			fail("data offset %d overflows 63 bits", n)
-		}
-		info.DataOffsets[i] = int64(n)
+		info.DataOffsets[i] = int64(d.atMost(math.MaxInt64, "data offset %d overflows 63 bits"))
 	}
 	return info
 }
@@ -135,6 +122,15 @@ func (d *decoder) number() uint64 {
 	n := binary.LittleEndian.Uint64(word[:])
 	if least := [...]uint64{mark16, 1 << 16, 1 << 32}[first-mark16]; n < least {
 		fail("the number %d is spelled longer than needed", n)
+	}
+	return n
+}
+
+// atMost reads a number up to a limit. format is the error for a larger one.
+func (d *decoder) atMost(limit uint64, format string) uint64 {
+	n := d.number()
+	if n > limit {
+		fail(format, n)
 	}
 	return n
 }
