@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/gosafetensors/safetensors"
 )
 
-// blockLen is how many elements WriteJSON holds at once.
-const blockLen = 1 << 16
+// blockSize is how many bytes of elements WriteJSON holds at once.
+const blockSize = 256 << 10
 
 // WriteJSON writes all elements of a tensor as tolist of numpy has them: nested lists,
 // a number alone if the tensor has no dimension, [] if it has no elements. What JSON lacks
@@ -29,9 +30,6 @@ func WriteJSON(w io.Writer, t safetensors.Tensor) error {
 	if _, err := t.WriteTo(l); err != nil {
 		return err
 	}
-	if err := l.flush(); err != nil {
-		return err
-	}
 	return l.w.Flush()
 }
 
@@ -40,29 +38,25 @@ type lists struct {
 	w     *bufio.Writer
 	dtype safetensors.DType
 	shape []int
-	next  int // element
-	block []byte
+	next  int    // element
+	begun []byte // a part of it
 }
 
 func (l *lists) Write(p []byte) (int, error) {
-	full := blockLen * l.dtype.Bits() / 8
-	for rest := p; len(rest) > 0; {
-		n := min(len(rest), full-len(l.block))
-		l.block = append(l.block, rest[:n]...)
-		rest = rest[n:]
-		if len(l.block) < full {
-			continue
-		}
-		if err := l.flush(); err != nil {
+	for block := range slices.Chunk(p, blockSize) {
+		block = append(l.begun, block...)
+		n := len(block) * 8 / l.dtype.Bits()
+		whole := n * l.dtype.Bits() / 8
+		if err := l.elements(n, block[:whole]); err != nil {
 			return 0, err
 		}
+		l.begun = append(l.begun[:0], block[whole:]...)
 	}
 	return len(p), nil
 }
 
-func (l *lists) flush() error {
-	n := len(l.block) * 8 / l.dtype.Bits()
-	t, err := safetensors.NewTensor(l.dtype, []int{n}, l.block)
+func (l *lists) elements(n int, data []byte) error {
+	t, err := safetensors.NewTensor(l.dtype, []int{n}, data)
 	if err != nil {
 		return err
 	}
@@ -87,7 +81,6 @@ func (l *lists) flush() error {
 			return err
 		}
 	}
-	l.block = l.block[:0]
 	return nil
 }
 

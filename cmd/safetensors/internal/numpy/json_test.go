@@ -1,6 +1,7 @@
 package numpy
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 // TestWriteJSON reads back what WriteJSON writes, of shapes below, at and beyond a block.
 func TestWriteJSON(t *testing.T) {
+	const blockLen = blockSize / 4
 	for _, shape := range [][]int{
 		{}, {0}, {3, 0, 2}, {1}, {2, 3}, {blockLen}, {blockLen + 1}, {3*blockLen - 1}, {3, blockLen + 1}, {2*blockLen + 1, 1},
 		{blockLen + 1, 3}, {1, 1, 2 * blockLen}, {5, 7, 2, blockLen / 50}, {2, 1, 2 * blockLen, 1},
@@ -32,6 +34,13 @@ func TestWriteJSON(t *testing.T) {
 		requireCounting(t, v, shape, &next)
 		require.Equal(t, n, next, "%v", shape)
 	}
+	var b bytes.Buffer
+	l := &lists{w: bufio.NewWriter(&b), dtype: safetensors.U16, shape: []int{3}}
+	for _, part := range []string{"\x01", "\x02\x03", "\x04\x05", "", "\x06"} {
+		must(l.Write([]byte(part)))
+	}
+	require.NoError(t, l.w.Flush())
+	require.Equal(t, "[513,1027,1541]", b.String(), "elements that come in parts")
 }
 
 // requireCounting requires nested lists of a shape whose numbers count from next on.
