@@ -100,11 +100,9 @@ func (s Selection) Of(names []string) (selected []string, err error) {
 			selected = append(selected, name)
 		}
 	}
-	for _, globs := range [][]Glob{s.only, s.except} {
-		for _, g := range globs {
-			if !used[g.text] {
-				return nil, fmt.Errorf("no tensor matches %q%s", g.text, Suggest(g.text, withModules(names)))
-			}
+	for _, g := range slices.Concat(s.only, s.except) {
+		if !used[g.text] {
+			return nil, fmt.Errorf("no tensor matches %q%s", g.text, Suggest(g.text, withModules(names)))
 		}
 	}
 	return selected, nil
