@@ -131,6 +131,7 @@ func TestLoRABiases(t *testing.T) {
 	b, y := random(t, rnd, safetensors.F32, 4, 2)
 	bias, p := random(t, rnd, safetensors.F32, 4)
 	ofB, q := random(t, rnd, safetensors.BF16, 4)
+	rank0, _ := random(t, rnd, safetensors.F32, 4, 0)
 	base := checkpoint{"model.layers.0.q_proj.weight": w, "model.layers.0.q_proj.bias": w}
 	base["model.layers.0.q_proj.bias"] = bias
 	update := checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}
@@ -158,6 +159,7 @@ func TestLoRABiases(t *testing.T) {
 	}{
 		{checkpoint{module + ".lora_B.bias": ofB}, `comes without "` + module + `.lora_B.weight"`},
 		{checkpoint{module + ".lora_B.bias": ofB, module + ".lora_B.weight": ofB}, "lora_B is BF16 [4], expected a matrix"},
+		{checkpoint{module + ".lora_B.bias": ofB, module + ".lora_B.weight": rank0}, "lora_B is F32 [4,0], expected a matrix"},
 		{checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b, module + ".lora_B.bias": w}, "their shapes do not fit"},
 	} {
 		_, _, err := LoRA(base, c.adapter, []byte(`{}`))
