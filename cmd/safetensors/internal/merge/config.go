@@ -34,7 +34,7 @@ type modulePattern struct {
 
 func parseConfig(text []byte) (*config, error) {
 	alpha := 8.0 // the default of peft
-	c := config{Alpha: &alpha}
+	c := config{Alpha: &alpha, AlphaPattern: json.RawMessage("{}"), RankPattern: json.RawMessage("{}")}
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, err
 	}
@@ -70,10 +70,7 @@ const maxPatterns = 10_000
 
 // readPatterns reads an object of numbers by regular expressions, in its order.
 func readPatterns(text []byte) (patterns []modulePattern, err error) {
-	numbers := make(map[string]*float64)
-	if text == nil {
-		return nil, nil
-	}
+	var numbers map[string]*float64
 	if err := json.Unmarshal(text, &numbers); err != nil || len(numbers) == 0 {
 		return nil, err
 	}
