@@ -214,13 +214,12 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 	const straight = 0.9995 // |cos| from which the sine of the angle is too small to divide by
 	var dot, squaresA, squaresB float64
 	var x, y []float64
-	err := eachBlock(a.Shape(), func(block []safetensors.Range) error {
-		var err error
+	_, err := blocks.Join(a.Shape(), func(block []safetensors.Range, _ []int) (part safetensors.Tensor, err error) {
 		if x, err = numbers(x[:0], a, block...); err != nil {
-			return err
+			return part, err
 		}
 		if y, err = numbers(y[:0], b, block...); err != nil {
-			return err
+			return part, err
 		}
 		var d, p, q float64 // of the block, so that a large tensor is summed pairwise enough
 		for i, v := range x {
@@ -229,7 +228,7 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 			q += float64(y[i] * y[i])
 		}
 		dot, squaresA, squaresB = dot+d, squaresA+p, squaresB+q
-		return nil
+		return a.Slice(block...) // which join to a, unused
 	})
 	if err != nil {
 		return nil, err
@@ -240,13 +239,4 @@ func arc(a, b safetensors.Tensor, t float64) ([]float64, error) {
 	}
 	angle := math.Acos(cos)
 	return []float64{math.Sin((1-t)*angle) / math.Sin(angle), math.Sin(t*angle) / math.Sin(angle)}, nil
-}
-
-// eachBlock calls f for the blocks of package blocks.
-func eachBlock(shape []int, f func(block []safetensors.Range) error) error {
-	_, err := blocks.Join(shape, func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
-		none, _ := safetensors.NewTensorFunc(safetensors.U8, shape, func([]byte) error { return nil })
-		return none, f(block)
-	})
-	return err
 }
