@@ -36,7 +36,7 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 	if !slices.Equal(a.Shape(), b.Shape()) {
 		return Difference{}, fmt.Errorf("%v and %v have different shapes", a, b)
 	}
-	p := &pair{a: a, b: b, same: a.DType() == b.DType(), tolerance: tolerance, n: numbers.Count(a), at: -1}
+	p := &pair{both: [2]safetensors.Tensor{a, b}, same: a.DType() == b.DType(), tolerance: tolerance, n: numbers.Count(a), at: -1}
 	p.idle.New = func() any { return new(memory) }
 	if err := parallel.Do(runtime.GOMAXPROCS(0), parallel.BlockCount(p.n, blockElements), p.block); err != nil {
 		return Difference{}, err
@@ -49,7 +49,7 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 }
 
 type pair struct {
-	a, b      safetensors.Tensor
+	both      [2]safetensors.Tensor
 	same      bool // of one dtype
 	tolerance Tolerance
 	n         int64
@@ -60,10 +60,10 @@ type pair struct {
 	at    int64 // the element with the largest difference, -1 if there is none
 }
 
-// A memory holds the elements of two blocks.
+// A memory holds two blocks.
 type memory struct {
-	bytes   [2][]byte
-	numbers [2][]float64
+	bytes    [2][]byte
+	elements [2]elements
 }
 
 func (p *pair) block(i int64) (err error) {
@@ -71,23 +71,22 @@ func (p *pair) block(i int64) (err error) {
 	defer p.idle.Put(m)
 	first := i * blockElements
 	n := min(blockElements, p.n-first)
-	both := [2]safetensors.Tensor{p.a, p.b}
-	for k, t := range both {
-		if m.bytes[k], err = read(t, first, n, m.bytes[k]); err != nil {
+	for k, t := range p.both {
+		bits := int64(t.DType().Bits())
+		m.bytes[k] = slices.Grow(m.bytes[k][:0], int(n*bits/8))[:n*bits/8]
+		if _, err := t.ReadAt(m.bytes[k], first*bits/8); err != nil {
 			return err
 		}
 	}
 	if p.same && bytes.Equal(m.bytes[0], m.bytes[1]) {
 		return nil
 	}
-	var e [2]elements
-	for k, t := range both {
-		if e[k], err = elementsOf(t.DType(), n, m.bytes[k], m.numbers[k]); err != nil {
+	for k, t := range p.both {
+		if m.elements[k], err = elementsOf(t.DType(), n, m.bytes[k], m.elements[k].numbers); err != nil {
 			return err
 		}
-		m.numbers[k] = e[k].numbers
 	}
-	d, at := p.compare(int(n), e[0], e[1], m)
+	d, at := p.compare(int(n), m)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.found.Different += d.Different
@@ -105,14 +104,15 @@ func (p *pair) block(i int64) (err error) {
 // exceeds reports whether a difference is larger than another one. None is larger than NaN.
 func exceeds(a, b float64) bool { return !(a <= b) && !math.IsNaN(b) }
 
-// compare compares n elements, whose bytes are in m. at is the one with the largest
+// compare compares the n elements in m. at is the one with the largest
 // difference, -1 if all are equal.
-func (p *pair) compare(n int, u, v elements, m *memory) (d Difference, at int64) {
+func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 	at = -1
+	u, v := m.elements[0], m.elements[1]
 	exact := p.tolerance == Tolerance{}
 	width := 0 // of an element of whole bytes
-	if p.a.DType().Bits()%8 == 0 {
-		width = p.a.DType().Bits() / 8
+	if bits := p.both[0].DType().Bits(); bits%8 == 0 {
+		width = bits / 8
 	}
 	for i := range n {
 		a, aImaginary := u.at(i)
@@ -165,15 +165,6 @@ func apartBeyond(a, b float64) float64 {
 		return math.MaxFloat64
 	}
 	return math.NaN()
-}
-
-// read reads the bytes of n elements from number first on.
-func read(t safetensors.Tensor, first, n int64, buf []byte) ([]byte, error) {
-	bits := int64(t.DType().Bits())
-	size := n * bits / 8
-	buf = slices.Grow(buf[:0], int(size))[:size]
-	_, err := t.ReadAt(buf, first*bits/8)
-	return buf, err
 }
 
 // elements are the numbers of some elements. Integers of 64 bits may be beyond the 2^53
