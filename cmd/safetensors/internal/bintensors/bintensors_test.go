@@ -163,19 +163,16 @@ func TestFailingWriter(t *testing.T) {
 }
 
 func TestSniff(t *testing.T) {
-	for name, test := range map[string]struct {
-		head string
-		want bool
-	}{
-		"absent":      {"\x08\x00\x00\x00\x00\x00\x00\x00\x00", true},
-		"present":     {"\x08\x00\x00\x00\x00\x00\x00\x00\x01", true},
-		"safetensors": {"\x08\x00\x00\x00\x00\x00\x00\x00{", false},
-		"no header":   {"\x00\x00\x00\x00\x00\x00\x00\x00\x00", false},
-		"too long":    {"\x01\xe1\xf5\x05\x00\x00\x00\x00\x00", false},
-		"short":       {"\x08\x00\x00\x00\x00\x00\x00\x00", false},
-		"zip":         {"PK\x03\x04\x14\x00\x00\x00\x00", false},
+	for head, want := range map[string]bool{
+		"\x08\x00\x00\x00\x00\x00\x00\x00\x00": true,  // no metadata
+		"\x08\x00\x00\x00\x00\x00\x00\x00\x01": true,  // metadata
+		"\x08\x00\x00\x00\x00\x00\x00\x00{":    false, // safetensors
+		"\x00\x00\x00\x00\x00\x00\x00\x00\x00": false, // no header
+		"\x01\xe1\xf5\x05\x00\x00\x00\x00\x00": false, // too long
+		"\x08\x00\x00\x00\x00\x00\x00\x00":     false, // short
+		"PK\x03\x04\x14\x00\x00\x00\x00":       false, // zip
 	} {
-		require.Equal(t, test.want, Sniff([]byte(test.head)), name)
+		require.Equal(t, want, Sniff([]byte(head)), "%q", head)
 	}
 }
 
