@@ -73,15 +73,15 @@ func (s scale) share(x float64) float64 {
 // grids sorts names into grids. fill makes a cell of some of them. grids returns how many of the
 // names that have a layer have a cell.
 func grids(names []string, fill func(prefix, module string, layer int, members []int) *cell) (all []grid, shown Omitted) {
-	type row struct{ prefix, module string }
-	rows := make(map[row]map[int][]int)     // the names by their layers
+	type rowName struct{ prefix, module string }
+	rows := make(map[rowName]map[int][]int) // the names by their layers
 	layers := make(map[string]map[int]bool) // of a prefix
 	for i, name := range names {
 		prefix, layer, module, ok := split(name)
 		if !ok {
 			continue
 		}
-		r := row{prefix, module}
+		r := rowName{prefix, module}
 		if rows[r] == nil {
 			rows[r] = make(map[int][]int)
 		}
@@ -92,7 +92,7 @@ func grids(names []string, fill func(prefix, module string, layer int, members [
 		layers[prefix][layer] = true
 	}
 	left := maxCells
-	for _, r := range slices.SortedFunc(maps.Keys(rows), func(a, b row) int {
+	for _, r := range slices.SortedFunc(maps.Keys(rows), func(a, b rowName) int {
 		return cmp.Or(cmp.Compare(a.prefix, b.prefix), cmp.Compare(a.module, b.module))
 	}) {
 		if len(layers[r.prefix]) < 2 {
