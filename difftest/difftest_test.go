@@ -102,7 +102,7 @@ func TestPolicy(t *testing.T) {
 			text, _ := headerText(v.File)
 			h, jsonErr := parseJSON(text)
 			require.NoError(t, jsonErr, v.Name)
-			rule, different := compareVerdicts("Parse", err, true, h)
+			rule, different := compareVerdicts("Parse", v.File, err, true, h)
 			require.NoError(t, different, v.Name)
 			rejects[rule] = append(rejects[rule], "`"+v.Name+"`")
 		}

@@ -39,18 +39,15 @@ func (j judge) judge(file []byte, ref answer) (err error) {
 		}
 	}
 	f, parseErr := safetensors.Parse(file)
-	counted, err := compareVerdicts("Parse", parseErr, ref.Verdict == accepted, spelled)
+	counted, err := compareVerdicts("Parse", file, parseErr, ref.Verdict == accepted, spelled)
 	if err != nil {
 		return err
 	}
 	j[counted]++
-	if err := checkError(parseErr, int64(len(file))); err != nil {
-		return err
-	}
 
 	r := bytes.NewReader(file)
 	h, headerErr := safetensors.ReadHeader(r)
-	if _, err := compareVerdicts("ReadHeader", headerErr, ref.Verdict != rejected, spelled); err != nil {
+	if _, err := compareVerdicts("ReadHeader", file, headerErr, ref.Verdict != rejected, spelled); err != nil {
 		return err
 	}
 	if headerErr == nil {
@@ -76,16 +73,18 @@ func (j judge) judge(file []byte, ref answer) (err error) {
 
 // compareVerdicts returns what to count for the error of a function of this
 // package, and a difference unless it is nil exactly if the reference accepts the
-// file and no rule of the policy is broken.
-func compareVerdicts(function string, ours error, accepts bool, h object) (counted string, err error) {
-	if !accepts {
-		if ours == nil {
-			return "", fmt.Errorf("%s accepts what the reference rejects", function)
-		}
+// file and no rule of the policy is broken. An error must be a FormatError with a place in
+// the file.
+func compareVerdicts(function string, file []byte, ours error, accepts bool, h object) (counted string, err error) {
+	var broken *safetensors.FormatError
+	switch {
+	case ours == nil && !accepts:
+		return "", fmt.Errorf("%s accepts what the reference rejects", function)
+	case ours != nil && (!errors.As(ours, &broken) || broken.Offset < 0 || broken.Offset > int64(len(file)) || broken.Reason == ""):
+		return "", fmt.Errorf("the error of %s is no FormatError with a reason and a place in the file: %w", function, ours)
+	case !accepts:
 		return rejectedByBoth, nil
 	}
-	var broken *safetensors.FormatError
-	errors.As(ours, &broken)
 	for _, r := range policy {
 		switch {
 		case !r.broken(h):
@@ -99,19 +98,6 @@ func compareVerdicts(function string, ours error, accepts bool, h object) (count
 		return "", fmt.Errorf("%s rejects what the reference accepts and the policy allows: %w", function, ours)
 	}
 	return acceptedByBoth, nil
-}
-
-// checkError checks that an error of Parse is a FormatError with a place in the file.
-func checkError(err error, size int64) error {
-	var broken *safetensors.FormatError
-	switch {
-	case err == nil:
-	case !errors.As(err, &broken):
-		return fmt.Errorf("the error of Parse is no FormatError: %w", err)
-	case broken.Offset < 0 || broken.Offset > size || broken.Reason == "":
-		return fmt.Errorf("the error of Parse lacks a reason or a place in the file: %w", err)
-	}
-	return nil
 }
 
 // compareTables compares a header that both sides accept. The reference gives its
