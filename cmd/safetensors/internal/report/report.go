@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"fmt"
 	"html/template"
 	"io"
 	"math"
@@ -203,19 +204,13 @@ func bars(h stats.Histogram) string {
 	}
 	top := slices.Max(h.Counts)
 	var path []byte
-	number := func(letter byte, v float64) {
-		path = strconv.AppendFloat(append(path, letter), math.Round(v*10)/10, 'f', -1, 64)
-	}
 	for i, n := range h.Counts {
 		if n == 0 {
 			continue
 		}
 		left, right := x(float64(h.Edges[i])), x(float64(h.Edges[i+1]))
-		number('M', left)
-		number(' ', height)
-		number('V', height-max(0.4, height*float64(n)/float64(top)))
-		number('H', max(right, left+1))
-		number('V', height)
+		up := height - max(0.4, height*float64(n)/float64(top))
+		path = fmt.Appendf(path, "M%v %dV%vH%vV%d", round(left), height, round(up), round(max(right, left+1)), height)
 	}
 	return string(path)
 }
