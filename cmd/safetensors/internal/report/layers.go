@@ -177,11 +177,9 @@ func layersOf(names, labels []string, look func(members []int) (figures []float6
 	}
 	for _, c := range cells {
 		c.Equal = compared && c.figures[0] == 0 && !c.Bad
-		var style strings.Builder
 		for k, x := range c.figures {
-			fmt.Fprintf(&style, "--f%d:%d%%;", k, int(math.Round(100*m.Figures[k].share(x))))
+			c.Style += template.CSS(fmt.Sprintf("--f%d:%d%%;", k, int(math.Round(100*m.Figures[k].share(x))))) // numbers only
 		}
-		c.Style = template.CSS(style.String()) // numbers only
 	}
 	return m
 }

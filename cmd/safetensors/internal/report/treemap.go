@@ -150,11 +150,7 @@ func (d *drawing) title(n *node) string {
 		t := &d.tensors[i]
 		return fmt.Sprintf("%s  %s %s, %s", term.Name(n.Name), t.DType, term.Shape(t.Shape), term.Bytes(n.bytes))
 	}
-	name := "others"
-	if n.Name != "" {
-		name = term.Name(n.Name)
-	}
-	return fmt.Sprintf("%s  %s tensors, %s", name, term.Count(int64(len(n.Members))), term.Bytes(n.bytes))
+	return fmt.Sprintf("%s  %s tensors, %s", term.Name(cmp.Or(n.Name, "others")), term.Count(int64(len(n.Members))), term.Bytes(n.bytes))
 }
 
 // divide lays nodes out in rows of boxes that are as square as can be (Bruls, Huizing,
