@@ -113,30 +113,25 @@ func (p *printer) array(d, first int, indent string, width int) string {
 	for _, n := range p.shown[d+1:] {
 		stride *= n
 	}
-	var b strings.Builder
-	line := indent
-	put := func(word string) {
-		if d < len(p.shape)-1 {
-			b.WriteString(line + word)
-			line = strings.Repeat("\n", len(p.shape)-1-d) + indent
-			return
-		}
-		if len(line)+len(word) > width-1 && len(line) > len(indent) {
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
-			line = indent
-		}
-		line += word + " "
-	}
+	var items []string
 	for i := range p.shown[d] {
 		if i == edgeItems && p.shown[d] < p.shape[d] {
-			put("...")
+			items = append(items, "...")
 		}
-		put(p.array(d+1, first+i*stride, indent+" ", width-1))
+		items = append(items, p.array(d+1, first+i*stride, indent+" ", width-1))
 	}
-	if d == len(p.shape)-1 {
-		b.WriteString(strings.TrimSuffix(line, " "))
+	if below := len(p.shape) - 1 - d; below > 0 {
+		return "[" + strings.Join(items, strings.Repeat("\n", below)+indent) + "]"
 	}
-	return "[" + b.String()[len(indent):] + "]"
+	text, line := "", indent
+	for _, item := range items {
+		if len(line)+len(item) > width-1 && len(line) > len(indent) {
+			text += strings.TrimRight(line, " ") + "\n"
+			line = indent
+		}
+		line += item + " "
+	}
+	return "[" + (text + strings.TrimSuffix(line, " "))[len(indent):] + "]"
 }
 
 // A style says how elements are written. Each func appends to b.
