@@ -68,14 +68,10 @@ func (b Branch) Split() (below []Branch) {
 	}
 	for len(rest) > 0 {
 		next := Branch{Start: start, names: b.names, parts: b.parts + 1, limit: b.limit}
-		name := b.names[rest[0]]
-		next.Name = name[:next.end(name)]
+		part := func(i int) string { return b.names[i][start:next.end(b.names[i])] }
+		next.Name = b.names[rest[0]][:start+len(part(rest[0]))]
 		n := 1
-		for n < len(rest) {
-			name := b.names[rest[n]]
-			if name[start:next.end(name)] != next.Name[start:] {
-				break
-			}
+		for n < len(rest) && part(rest[n]) == next.Name[start:] {
 			n++
 		}
 		next.Members, rest = rest[:n], rest[n:]
