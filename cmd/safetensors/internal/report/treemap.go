@@ -199,11 +199,8 @@ func visible(nodes []*node, least float64) []*node {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), compareParts(a.label, b.label))
 	}
 	slices.SortStableFunc(nodes, bySize)
-	n := len(nodes)
-	for n > 0 && float64(nodes[n-1].bytes) < least {
-		n--
-	}
-	if len(nodes)-n < 2 {
+	n := slices.IndexFunc(nodes, func(small *node) bool { return float64(small.bytes) < least })
+	if n < 0 || n == len(nodes)-1 {
 		return nodes
 	}
 	rest := &node{label: others}
