@@ -126,15 +126,12 @@ func (s *mutator) source(n ast.Node) string {
 func (s *mutator) replace(from, to token.Pos, text string) {
 	start, end := int(from-s.base), int(to-s.base)
 	first := strings.LastIndexByte(string(s.src[:start]), '\n') + 1
-	last := len(s.src)
-	if n := strings.IndexByte(string(s.src[end:]), '\n'); n >= 0 {
-		last = end + n
-	}
+	rest, _, _ := strings.Cut(string(s.src[end:]), "\n") // of the line
 	m := &mutant{
 		file: s.file, function: s.function, nth: 1, start: start, end: end, text: text,
 		line:   1 + strings.Count(string(s.src[:start]), "\n"),
-		before: spaced(string(s.src[first:last])),
-		after:  spaced(string(s.src[first:start]) + text + string(s.src[end:last])),
+		before: spaced(string(s.src[first:end]) + rest),
+		after:  spaced(string(s.src[first:start]) + text + rest),
 	}
 	s.same[m.key()]++
 	m.nth = s.same[m.key()]
