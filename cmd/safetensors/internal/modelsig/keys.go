@@ -95,12 +95,12 @@ func ParsePrivateKey(text []byte) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	if private, ok := key.(*ecdsa.PrivateKey); ok {
-		_, err = hashOf(&private.PublicKey)
-		return private, err
+	private, ok := key.(*ecdsa.PrivateKey)
+	if ok {
+		key = &private.PublicKey
 	}
 	_, err = ecKey(key)
-	return nil, err
+	return private, err
 }
 
 // ParseCertificates reads certificates in PEM.

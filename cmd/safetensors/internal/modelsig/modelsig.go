@@ -64,7 +64,7 @@ func NewHash(name string) (hash.Hash, error) {
 // model, such as paths of the signer's machine, and the model itself, match nothing.
 func Ignored(name string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool {
-		return name == path || len(name) > len(path) && path != "" && name[:len(path)] == path && name[len(path)] == '/'
+		return name == path || path != "" && strings.HasPrefix(name, path+"/")
 	})
 }
 
