@@ -216,20 +216,17 @@ func (p *plan) apply(src *source.Checkpoint, c *conversion) (tensors map[string]
 	if err := refusedError(src, names); err != nil {
 		return nil, nil, 0, err
 	}
-	if err := pattern.CheckRenames(names, p.renames); err != nil {
+	renamed, err := pattern.RenameAll(names, p.renames)
+	if err != nil {
 		return nil, nil, 0, err
 	}
 	tensors = make(map[string]safetensors.Tensor, len(names))
 	from = make(map[string]string, len(names))
-	for _, name := range names {
+	for i, name := range names {
 		t := src.Tensors[name]
 		read += t.Size()
-		renamed := pattern.Renamed(name, p.renames)
-		if other, taken := from[renamed]; taken {
-			return nil, nil, 0, fmt.Errorf("tensors %q and %q would both be named %q", other, name, renamed)
-		}
-		from[renamed] = name
-		if tensors[renamed], err = c.apply(name, renamed, t); err != nil {
+		from[renamed[i]] = name
+		if tensors[renamed[i]], err = c.apply(name, renamed[i], t); err != nil {
 			return nil, nil, 0, err
 		}
 	}

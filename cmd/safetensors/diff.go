@@ -76,19 +76,15 @@ func narrow(a, b *source.Checkpoint, only pattern.Selection) error {
 }
 
 func rename(src *source.Checkpoint, renames []pattern.Rename) error {
-	if err := pattern.CheckRenames(src.Order, renames); err != nil {
-		return err
+	renamed, err := pattern.RenameAll(src.Order, renames)
+	if err != nil {
+		return fmt.Errorf("%s: %w", storage.Shown(src.Name), err)
 	}
 	tensors := make(map[string]safetensors.Tensor, len(src.Tensors))
 	for i, name := range src.Order {
-		renamed := pattern.Renamed(name, renames)
-		if _, taken := tensors[renamed]; taken {
-			return fmt.Errorf("two tensors of %s would be named %q", storage.Shown(src.Name), renamed)
-		}
-		tensors[renamed] = src.Tensors[name]
-		src.Order[i] = renamed
+		tensors[renamed[i]] = src.Tensors[name]
 	}
-	src.Tensors = tensors
+	src.Tensors, src.Order = tensors, renamed
 	return nil
 }
 

@@ -219,22 +219,24 @@ func (r Rename) Apply(name string) string {
 	return string(r.re.ExpandString([]byte(name[:m[0]]), r.to, name, m)) + name[m[1]:]
 }
 
-// CheckRenames returns an error if one of several renames, one after another, matches none of
-// the names.
-func CheckRenames(names []string, renames []Rename) error {
-	for i, r := range renames {
-		matches := func(name string) bool { return r.re.MatchString(Renamed(name, renames[:i])) }
-		if !slices.ContainsFunc(names, matches) {
-			return fmt.Errorf("no tensor matches --rename %q", r.text)
+// RenameAll returns the new names after several renames, one after another. Each has to match one
+// of the names, and the new ones have to differ.
+func RenameAll(names []string, renames []Rename) ([]string, error) {
+	renamed := slices.Clone(names)
+	for _, r := range renames {
+		if !slices.ContainsFunc(renamed, r.re.MatchString) {
+			return nil, fmt.Errorf("no tensor matches --rename %q", r.text)
+		}
+		for i, name := range renamed {
+			renamed[i] = r.Apply(name)
 		}
 	}
-	return nil
-}
-
-// Renamed returns the new name after several renames, one after another.
-func Renamed(name string, renames []Rename) string {
-	for _, r := range renames {
-		name = r.Apply(name)
+	from := make(map[string]string, len(names))
+	for i, name := range renamed {
+		if other, taken := from[name]; taken {
+			return nil, fmt.Errorf("tensors %q and %q would both be named %q", other, names[i], name)
+		}
+		from[name] = names[i]
 	}
-	return name
+	return renamed, nil
 }
