@@ -207,8 +207,6 @@ func newComputedStream(t Tensor, all *computations) *computedStream {
 	return s
 }
 
-func (s *computedStream) size() int64  { return s.same.bytes }
-func (s *computedStream) hold() error  { return nil }
 func (s *computedStream) release()     {}
 func (s *computedStream) workers() int { return parallel.CopyWorkers() }
 

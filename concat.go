@@ -194,6 +194,7 @@ func (c *concat) stream(all *computations) (stream, error) {
 	for i, p := range c.pieces {
 		s, err := p.stream(all)
 		if err != nil {
+			j.release()
 			return nil, err
 		}
 		j.streams = append(j.streams, s)
@@ -212,8 +213,6 @@ type joinedStream struct {
 	row    int64   // bytes of a row
 	bytes  int64   // of all rows
 }
-
-func (j *joinedStream) size() int64 { return j.bytes }
 
 // pieceAt returns the piece that has a byte of a row.
 func (j *joinedStream) pieceAt(within int64) int {

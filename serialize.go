@@ -64,9 +64,6 @@ func newOutFile(tensors map[string]Tensor, metadata map[string]string, memory *r
 	}
 	for i := range o.infos {
 		s, err := tensors[o.infos[i].Name].stream(&o.all)
-		if err == nil {
-			err = s.hold()
-		}
 		if err != nil {
 			o.release()
 			return nil, tensorError(o.infos[i].Name, err)
@@ -164,7 +161,7 @@ func (o *outFile) pieces() *pieces {
 	const small = mem.BufferSize / 4
 	all := new(pieces)
 	for i, s := range o.streams {
-		size := s.size()
+		size := o.bounds[i+1] - o.bounds[i]
 		switch k := len(all.runs) - 1; {
 		case size == 0:
 		case size >= small:

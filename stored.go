@@ -34,14 +34,6 @@ func newStoredStream(t Tensor) *storedStream {
 	return s
 }
 
-func (s *storedStream) size() int64 { return s.bytes }
-
-func (s *storedStream) hold() error {
-	err := s.use()
-	s.held = err == nil
-	return err
-}
-
 func (s *storedStream) release() {
 	if s.held {
 		s.held = false
@@ -103,7 +95,7 @@ func (s *storedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 	return true, err
 }
 
-// use keeps the source open until done, as hold may have done already.
+// use keeps the source open until done, unless it is held.
 func (s *storedStream) use() error {
 	if s.held {
 		return nil

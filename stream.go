@@ -15,10 +15,7 @@ import (
 // read it. There are five kinds: storedStream, transposedStream, joinedStream,
 // computedStream and throughStream.
 type stream interface {
-	size() int64
-
-	// hold keeps the sources open until release. Without it, each read does.
-	hold() error
+	// release closes the sources, which are held from the beginning: then each read does.
 	release()
 
 	// readAt fills dst with the bytes from position pos on.
@@ -41,17 +38,6 @@ type stream interface {
 // streams are those of a file, or of the pieces of a joined tensor.
 type streams []stream
 
-func (all streams) hold() error {
-	for _, s := range all {
-		if err := s.hold(); err != nil {
-			all.release()
-			return err
-		}
-	}
-	return nil
-}
-
-// release holds nothing any longer: each read keeps open what it needs.
 func (all streams) release() {
 	for _, s := range all {
 		s.release()
@@ -76,7 +62,8 @@ func (all streams) block() int64 {
 	return n
 }
 
-// stream returns the bytes of t for an operation with these computations.
+// stream returns the bytes of t for an operation with these computations. The caller calls
+// release.
 func (t Tensor) stream(all *computations) (stream, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -90,6 +77,10 @@ func (t Tensor) stream(all *computations) (stream, error) {
 		return newThroughStream(t, all)
 	}
 	s := newStoredStream(t)
+	if err := s.use(); err != nil {
+		return nil, err
+	}
+	s.held = true
 	if data, _ := t.src.memory(); data == nil {
 		s.limit = all.limit()
 	}
@@ -99,32 +90,29 @@ func (t Tensor) stream(all *computations) (stream, error) {
 	return s, nil
 }
 
-// open is stream, and holds the bytes, unless computed tensors are among them: their
-// funcs may close files. The caller calls release.
+// open is stream, and holds nothing if computed tensors are among the data: their funcs may
+// close files.
 func (t Tensor) open() (stream, error) {
 	var all computations
 	s, err := t.stream(&all)
-	if err != nil {
-		return nil, err
-	}
-	err = s.hold()
-	if len(all.list) > 0 {
+	if err == nil && len(all.list) > 0 {
 		s.release()
 	}
 	return s, err
 }
 
-// readAll fills dst, of s.size() bytes, with several goroutines where that pays.
+// readAll fills dst with all bytes, with several goroutines where that pays.
 // fresh is whether dst is new memory.
 func readAll(s stream, dst []byte, fresh bool) error {
 	share := int64(mem.BlockSize)
 	if stored, ok := s.(*storedStream); ok {
 		share = stored.share()
 	}
-	if s.size() <= share { // without the preparations for several goroutines: a third less time for 1 KiB
-		return readBlock(s, dst, fresh, 0, s.size())
+	size := int64(len(dst))
+	if size <= share { // without the preparations for several goroutines: a third less time for 1 KiB
+		return readBlock(s, dst, fresh, 0, size)
 	}
-	return parallel.Blocks(s.workers(), s.size(), share, func(pos, n int64) error {
+	return parallel.Blocks(s.workers(), size, share, func(pos, n int64) error {
 		return readBlock(s, dst, fresh, pos, n)
 	})
 }
@@ -139,11 +127,10 @@ func readBlock(s stream, dst []byte, fresh bool, pos, n int64) error {
 // errRefused stands in for the error of a writer.
 var errRefused = errors.New("the writer failed")
 
-// writeStream writes all bytes of s to w. Errors of w are returned as they are, others
+// writeStream writes all bytes of s to w. There are size of them. Errors of w are returned as they are, others
 // with the prefix.
-func writeStream(w io.Writer, s stream) (written int64, err error) {
+func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 	var refused error
-	size := s.size()
 	write := func(b []byte) error {
 		n, err := writeFull(w, b)
 		written += int64(n)

@@ -107,7 +107,6 @@ func newThroughStream(t Tensor, all *computations) (stream, error) {
 	return through, nil
 }
 
-func (s *throughStream) hold() error  { return s.inner.hold() }
 func (s *throughStream) release()     { s.inner.release() }
 func (s *throughStream) workers() int { return s.inner.workers() }
 func (s *throughStream) block() int64 { return max(s.stream.block(), s.inner.block()) }

@@ -134,8 +134,6 @@ func (t *transposedStream) workers() int { return parallel.CopyWorkers() }
 
 func (t *transposedStream) block() int64 { return mem.BlockSize }
 
-func (t *transposedStream) lend(int64, int64, func([]byte) error) (bool, error) { return false, nil }
-
 func (t *transposedStream) readAt(dst []byte, pos int64) error {
 	begin := pos
 	for len(dst) > 0 {

@@ -102,7 +102,7 @@ func appendTo[T Element](dst []T, t Tensor) ([]T, error) {
 		return dst, err
 	}
 	defer s.release()
-	size := s.size()
+	size := t.Size()
 	if have := int64(cap(dst)) * int64(mem.SizeOf[T]()); size > have-int64(len(mem.BytesOf(dst))) {
 		if err := mem.CheckSize(size); err != nil {
 			return dst, err
@@ -144,7 +144,7 @@ func (t Tensor) WriteTo(w io.Writer) (int64, error) {
 		return 0, prefixed(err)
 	}
 	defer s.release()
-	return writeStream(w, s)
+	return writeStream(w, s, t.Size())
 }
 
 // ReadAt implements [io.ReaderAt] for the bytes that WriteTo writes. Each call computes a
