@@ -38,69 +38,53 @@ func Read(r io.Reader) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a file: the io.Reader is nil"))
 	}
-	f, err := readFile(newFileReader(r))
+	f, err := readFile(r)
 	return f, prefixed(err)
 }
 
 // readFile refuses what parseFile refuses of all that has arrived.
-func readFile(r *fileReader) (*File, error) {
-	t, err := r.table()
+func readFile(r io.Reader) (*File, error) {
+	t, err := streamedTable(r)
 	if err != nil {
 		return nil, err
 	}
-	data, err := readGrowing(r, t.dataSize())
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, r.or(t.checkDataSize(int64(len(data))))
-	case err != nil:
-		return nil, r.or(err)
+	data, err := readGrowing("a file", r, t.dataSize())
+	if err == io.EOF {
+		err = t.checkDataSize(int64(len(data)))
 	}
-	if _, err := io.ReadFull(r, make([]byte, 1)); err != io.EOF {
-		reason := fmt.Sprintf("the tensors end at %d, but the data buffer goes on", t.dataSize())
-		return nil, r.or(&FormatError{Offset: t.size() + t.dataSize(), Reason: reason})
-	}
-	return newFile(t, &source{mem: data}), nil
-}
-
-// A fileReader knows the error of its reader, where readGrowing cannot tell it from the
-// end: a decompressor says io.ErrUnexpectedEOF, too.
-type fileReader struct {
-	checkedReader
-	err error
-}
-
-func newFileReader(r io.Reader) *fileReader { return &fileReader{checkedReader: checkedReader{r}} }
-
-func (r *fileReader) Read(b []byte) (int, error) {
-	n, err := r.checkedReader.Read(b)
-	if err != io.EOF {
-		r.err = err
-	}
-	return n, err
-}
-
-// or returns the error of the reader, or else the one given.
-func (r *fileReader) or(broken error) error {
-	if r.err != nil {
-		return fmt.Errorf("reading a file: %w", r.err)
-	}
-	return broken
-}
-
-// table reads the header, exactly.
-func (r *fileReader) table() (*table, error) {
-	prefix, err := readGrowing(r, prefixSize)
 	if err != nil {
-		return nil, r.or(checkFileSize(int64(len(prefix))))
+		return nil, err
+	}
+	switch _, err := readGrowing("a file", r, 1); err {
+	case io.EOF:
+		return newFile(t, &source{mem: data}), nil
+	case nil:
+		reason := fmt.Sprintf("the tensors end at %d, but the data buffer goes on", t.dataSize())
+		return nil, &FormatError{Offset: t.size() + t.dataSize(), Reason: reason}
+	default:
+		return nil, err
+	}
+}
+
+// streamedTable reads the header, exactly.
+func streamedTable(r io.Reader) (*table, error) {
+	prefix, err := readGrowing("a file", r, prefixSize)
+	if err == io.EOF {
+		err = checkFileSize(int64(len(prefix)))
+	}
+	if err != nil {
+		return nil, err
 	}
 	length, err := checkHeaderLength(prefix, -1)
 	if err != nil {
 		return nil, err
 	}
-	text, err := readGrowing(r, length)
-	if err != nil {
+	text, err := readGrowing("a file", r, length)
+	if err == io.EOF {
 		_, err = checkHeaderLength(prefix, prefixSize+int64(len(text)))
-		return nil, r.or(err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return parseHeader(text, -1)
 }

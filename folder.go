@@ -106,5 +106,5 @@ func openFileFS(fsys fs.FS, name string) (*File, error) {
 		return openReader(r, size, file.Close)
 	}
 	defer file.Close()
-	return readFile(newFileReader(file))
+	return readFile(file)
 }

@@ -44,46 +44,39 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a header: the io.Reader is nil"))
 	}
-	t, err := newFileReader(r).table()
+	t, err := streamedTable(r)
 	if err != nil {
 		return nil, prefixed(err)
 	}
 	return t.header(), nil
 }
 
-// A checkedReader returns an error where a reader breaks the contract of io.Reader,
-// which io.ReadFull trusts.
-type checkedReader struct{ io.Reader }
-
-func (c checkedReader) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	if n < 0 || n > len(b) {
-		return 0, fmt.Errorf("%T read %d of %d bytes", c.Reader, n, len(b))
-	}
-	return n, err
-}
-
-// readGrowing reads length bytes into memory that never exceeds four times what
-// has arrived, or firstRead. On error it returns the bytes read so far.
-func readGrowing(r io.Reader, length int64) ([]byte, error) {
+// readGrowing reads length bytes of what r is into memory that never exceeds four times what
+// has arrived, or firstRead. If r ends before, the error is io.EOF. On error it returns the
+// bytes read so far.
+func readGrowing(what string, r io.Reader, length int64) ([]byte, error) {
 	b := alignedBytes(min(length, firstRead))
-	for n := 0; ; {
-		m, err := io.ReadFull(r, b[n:])
-		n += m
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
+	for n := 0; int64(n) < length; {
+		if n == len(b) {
+			size := min(length, 4*int64(n))
+			if err := mem.CheckSize(size); err != nil {
+				return b, err
+			}
+			b = append(alignedBytes(size)[:0], b...)[:size]
 		}
-		if err != nil || int64(n) == length {
+		m, err := r.Read(b[n:])
+		if m < 0 || m > len(b)-n {
+			m, err = 0, fmt.Errorf("%T read %d of %d bytes", r, m, len(b)-n)
+		}
+		switch n += m; {
+		case err == nil || int64(n) == length:
+		case err == io.EOF:
 			return b[:n], err
+		default:
+			return b[:n], fmt.Errorf("reading %s: %w", what, err)
 		}
-		size := min(length, 4*int64(n))
-		if err := mem.CheckSize(size); err != nil {
-			return b, err
-		}
-		grown := alignedBytes(size)
-		copy(grown, b)
-		b = grown
 	}
+	return b, nil
 }
 
 // alignedBytes returns n bytes that the caller fills, at an address that suits all dtypes.

@@ -219,9 +219,9 @@ func localName(name string) bool {
 // indexText reads the text of an index, and one byte beyond the limit if it is
 // longer.
 func indexText(index io.Reader) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(checkedReader{index}, maxIndexLength+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the index: %w", err)
+	text, err := readGrowing("the index", index, maxIndexLength+1)
+	if err == io.EOF {
+		err = nil
 	}
-	return text, nil
+	return text, err
 }
