@@ -31,7 +31,7 @@ func NewTensorFunc[T Element](dtype DType, shape []int, fill func(dst []T) error
 		size: t.size,
 		fill: func(b []byte) error {
 			dst, _ := mem.SliceOf[T](b) // the memory of results is aligned
-			err := fill(dst)
+			err := call(func() error { return fill(dst) })
 			mem.Swap[T](b)
 			return err
 		},
@@ -76,6 +76,14 @@ func (all *computations) limit() reads {
 	return all.reads
 }
 
+// pool returns the memory of the results.
+func (all *computations) pool() *resultPool {
+	if all.memory == nil {
+		all.memory = new(resultPool)
+	}
+	return all.memory
+}
+
 // reader returns the computation of a computed tensor for one more reader, of size
 // bytes.
 func (all *computations) reader(of *computed, size int64) *computation {
@@ -84,10 +92,7 @@ func (all *computations) reader(of *computed, size int64) *computation {
 		if all.of == nil {
 			all.of = make(map[*computed]*computation)
 		}
-		if all.memory == nil {
-			all.memory = new(resultPool)
-		}
-		c = &computation{computed: of, memory: all.memory}
+		c = &computation{computed: of, memory: all.pool()}
 		all.of[of] = c
 		all.list = append(all.list, c)
 	}
@@ -148,7 +153,7 @@ func (c *computation) compute(words []uint64) (*source, error) {
 		}
 	}
 	b := mem.BytesOf(words)[:c.size:c.size]
-	if c.err = call(func() error { return c.fill(b) }); c.err != nil {
+	if c.err = c.fill(b); c.err != nil {
 		c.memory.put(words)
 		return nil, c.err
 	}

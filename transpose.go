@@ -90,22 +90,15 @@ type transposedStream struct {
 	parts  map[int64]*transposedPart // in memory, by the number of their first step
 }
 
-// A transposedPart is one part in memory.
+// A transposedPart is one part, computed: in memory in the order of the source.
 type transposedPart struct {
+	*computedStream
 	first, steps int64
-	left         int64 // bytes that were not read yet; an operation reads each once
 	readers      int
-	once         sync.Once
-	words        []uint64      // its memory, in the order of the source
-	gathered     *storedStream // in the order of the tensor
-	err          error
 }
 
 func newTransposedStream(s *storedStream, all *computations) *transposedStream {
-	t := &transposedStream{storedStream: s, memory: all.memory, kept: all.kept != nil, parts: make(map[int64]*transposedPart)}
-	if t.memory == nil {
-		t.memory = new(resultPool)
-	}
+	t := &transposedStream{storedStream: s, memory: all.pool(), kept: all.kept != nil, parts: make(map[int64]*transposedPart)}
 	if t.kept {
 		*all.kept = append(*all.kept, t.drop)
 	}
@@ -140,12 +133,8 @@ func (t *transposedStream) readAt(dst []byte, pos int64) error {
 		p := t.enter(pos / t.step)
 		at := pos - p.first*t.step
 		n := min(int64(len(dst)), p.steps*t.step-at)
-		p.once.Do(func() { p.err = t.fill(p) })
-		err := p.err
-		if err == nil {
-			err = p.gathered.readAt(dst[:n], at)
-		}
-		t.leave(p, n)
+		err := p.readAt(dst[:n], at)
+		t.leave(p)
 		if err != nil {
 			return err
 		}
@@ -165,8 +154,7 @@ func (t *transposedStream) enter(step int64) *transposedPart {
 		if t.kept {
 			t.makeRoom(mostHeld)
 		}
-		p = &transposedPart{first: first, steps: min(t.most, t.from.loops[t.loop].N-within+within%t.most)}
-		p.left = p.steps * t.step
+		p = t.part(first, min(t.most, t.from.loops[t.loop].N-within+within%t.most))
 		t.parts[first] = p
 	}
 	p.readers++
@@ -187,34 +175,32 @@ func (t *transposedStream) makeRoom(most int64) {
 			return
 		}
 		if p.readers == 0 {
-			t.memory.put(p.words)
+			p.computation.read(p.left.Load())
 			delete(t.parts, first)
 		}
 	}
 }
 
-// leave notes that n bytes of a part were read, and drops it after the last.
-func (t *transposedStream) leave(p *transposedPart, n int64) {
+// leave notes that a reader is done with a part, which has no memory after the last byte.
+func (t *transposedStream) leave(p *transposedPart) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p.readers--
-	if p.left -= n; p.left <= 0 && p.readers == 0 {
-		t.memory.put(p.words)
+	if p.readers--; p.left.Load() == 0 {
 		delete(t.parts, p.first)
 	}
 }
 
-// fill reads a part.
-func (t *transposedStream) fill(p *transposedPart) error {
+// part returns some steps as a part. The first read of it reads them from the source.
+func (t *transposedStream) part(first, steps int64) *transposedPart {
 	loops := slices.Clone(t.from.loops[t.loop:])
-	loops[0].N = p.steps
+	loops[0].N = steps
 	order := make([]int, len(loops)) // of the source: the loop of the longest stride is the outermost
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(loops[b].Stride, loops[a].Stride) })
 
-	stored := gather{first: t.from.runAt(p.first * t.inner), run: t.from.run}
+	stored := gather{first: t.from.runAt(first * t.inner), run: t.from.run}
 	for _, i := range order {
 		stored.add(loops[i])
 	}
@@ -230,15 +216,13 @@ func (t *transposedStream) fill(p *transposedPart) error {
 	}
 	held.join()
 
-	var err error
-	if p.words, err = t.memory.take(size, nil); err != nil {
-		return err
-	}
-	data := mem.BytesOf(p.words)[:size:size]
-	p.gathered = &storedStream{src: &source{mem: data}, from: &held, transposed: !held.inOrder(), dtypes: t.dtypes, bytes: p.steps * t.step}
 	from := &storedStream{src: t.src, from: &stored, transposed: !stored.inOrder(), bytes: size, held: t.held, limit: t.limit}
 	if stored.contiguous() {
 		from.from, from.off = nil, stored.first
 	}
-	return readAll(from, data, true) // as it is at first
+	fill := func(b []byte) error { return readAll(from, b, true) } // as it is at first
+	c := &computation{computed: &computed{size, fill}, memory: t.memory}
+	same := storedStream{from: &held, transposed: !held.inOrder(), dtypes: t.dtypes, bytes: steps * t.step, held: true}
+	c.left.Store(same.bytes)
+	return &transposedPart{&computedStream{c, t.kept, same}, first, steps, 0}
 }

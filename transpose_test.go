@@ -82,8 +82,8 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 func TestMakeRoom(t *testing.T) {
 	s := &transposedStream{most: 2, step: mostHeld / 8, memory: new(resultPool), parts: map[int64]*transposedPart{}}
 	for i := range int64(9) {
-		words := must(s.memory.take(8, nil))
-		s.parts[2*i] = &transposedPart{first: 2 * i, words: words}
+		c := &computation{memory: s.memory, words: must(s.memory.take(8, nil))}
+		s.parts[2*i] = &transposedPart{computedStream: &computedStream{computation: c}, first: 2 * i}
 	}
 	s.parts[4].readers, s.parts[6].readers = 1, 1
 	s.makeRoom(mostHeld)
