@@ -44,20 +44,19 @@ func openMapped(name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := readTable(f, size)
+	file, err := openReader(f, size, f.Close)
 	if err != nil {
-		f.Close()
 		return nil, err
 	}
 	data, err := mmap(f, size)
 	switch {
 	case err == nil:
-		return newFile(t, newMappedSource(&mapping{file: f, bytes: data}, t.size())), nil
+		file.parts[0].src.setMapping(&mapping{file: f, bytes: data})
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Close()
 		return openUnmapped(name)
 	}
-	return newFile(t, &source{r: f, base: t.size(), release: f.Close}), nil
+	return file, nil
 }
 
 // openUnmapped opens a file on systems that cannot map files.
@@ -77,10 +76,10 @@ func loadFile(name string) (*File, error) {
 	}
 	defer f.Close()
 	t, err := readTable(f, size)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = mem.CheckSize(t.dataSize())
 	}
-	if err := mem.CheckSize(t.dataSize()); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	src := &source{mem: alignedBytes(t.dataSize())}
