@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/jsonscan"
 	"github.com/gosafetensors/safetensors/internal/mem"
@@ -130,42 +131,29 @@ func (p *parser) entry(name jsonscan.Span) error {
 // fields reads an entry of any spelling: an object of the three fields in any
 // order, each once, and of unknown ones, which are ignored.
 func (p *parser) fields(e *entry) error {
-	const (
-		dtype = 1 << iota
-		shape
-		dataOffsets
-	)
-	seen := 0
-	err := p.Object("an object, the entry of a tensor", func(key jsonscan.Span) error {
-		var err error
+	var seen [3]bool
+	err := p.Object("an object, the entry of a tensor", func(key jsonscan.Span) (err error) {
 		field := 0
 		switch string(p.Bytes(key)) {
 		case "dtype":
-			field, err = dtype, p.readDType()
+			field, err = 0, p.readDType()
 		case "shape":
-			field, err = shape, p.readShape()
+			field, err = 1, p.readShape()
 		case "data_offsets":
-			field, err = dataOffsets, p.readOffsets(e)
+			field, err = 2, p.readOffsets(e)
 		default:
-			err = p.Skip(2) // within the header and the entry
+			return p.Skip(2) // within the header and the entry
 		}
-		if err == nil && seen&field != 0 {
+		if err == nil && seen[field] {
 			err = p.Fail(int(key.Off)-1, "duplicate field %q", p.Bytes(key))
 		}
-		seen |= field
+		seen[field] = true
 		return err
 	})
-	switch {
-	case err != nil:
-		return err
-	case seen&dtype == 0:
-		return p.Fail(p.Pos-1, "the entry has no dtype")
-	case seen&shape == 0:
-		return p.Fail(p.Pos-1, "the entry has no shape")
-	case seen&dataOffsets == 0:
-		return p.Fail(p.Pos-1, "the entry has no data_offsets")
+	if i := slices.Index(seen[:], false); err == nil && i >= 0 {
+		err = p.Fail(p.Pos-1, "the entry has no %s", [...]string{"dtype", "shape", "data_offsets"}[i])
 	}
-	return nil
+	return err
 }
 
 func (p *parser) readDType() error {
