@@ -47,7 +47,7 @@ func join(files []*File) (*File, error) {
 			return nil, fmt.Errorf("files[%d] to join is nil", i)
 		}
 		for _, p := range file.parts {
-			p.first = f.count()
+			p.first = f.Len()
 			f.parts = append(f.parts, p)
 		}
 	}
@@ -58,7 +58,7 @@ func join(files []*File) (*File, error) {
 		return nil, err
 	}
 	var duplicate int
-	if f.names, duplicate = newNameIndex(f.count(), f.name); duplicate >= 0 {
+	if f.names, duplicate = newNameIndex(f.Len(), f.name); duplicate >= 0 {
 		name := f.name(duplicate)
 		reason := fmt.Sprintf("duplicate tensor name, in %s and %s", fileWith(files, f.names.lookup(name, f.name)), fileWith(files, duplicate))
 		return nil, &FormatError{Offset: -1, Tensor: name, Reason: reason}
@@ -69,8 +69,8 @@ func join(files []*File) (*File, error) {
 // fileWith says which of several files has an entry of all.
 func fileWith(files []*File, entry int) string {
 	i := 0
-	for ; entry >= files[i].count(); i++ {
-		entry -= files[i].count()
+	for ; entry >= files[i].Len(); i++ {
+		entry -= files[i].Len()
 	}
 	if name := files[i].partOf(entry).src.fileName(); name != "" {
 		return quote(name)
@@ -146,7 +146,13 @@ func (f *File) Tensors() iter.Seq2[string, Tensor] {
 }
 
 // Len returns the number of tensors.
-func (f *File) Len() int { return f.count() }
+func (f *File) Len() int {
+	if len(f.parts) == 0 {
+		return 0
+	}
+	last := &f.parts[len(f.parts)-1]
+	return last.first + len(last.entries)
+}
 
 // String returns a summary such as "22 tensors, 44160 bytes".
 func (f *File) String() string {
@@ -167,7 +173,7 @@ func (f *File) Header() *Header {
 	if len(f.parts) == 1 {
 		return f.parts[0].header()
 	}
-	all := &Header{Metadata: maps.Clone(f.metadata()), Tensors: make([]TensorInfo, 0, f.count())}
+	all := &Header{Metadata: maps.Clone(f.metadata()), Tensors: make([]TensorInfo, 0, f.Len())}
 	begin := int64(0)
 	for _, p := range f.parts {
 		for _, t := range p.header().Tensors {
@@ -202,15 +208,6 @@ func (f *File) ParameterCount() map[DType]int64 {
 		count[t.dtype] = int64(min(uint64(count[t.dtype])+n, math.MaxInt64)) // F4 has two a byte
 	}
 	return count
-}
-
-// count returns the number of entries of all parts.
-func (f *File) count() int {
-	if len(f.parts) == 0 {
-		return 0
-	}
-	last := &f.parts[len(f.parts)-1]
-	return last.first + len(last.entries)
 }
 
 // name returns the name of an entry by its number in f.names.
