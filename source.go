@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,7 @@ type source struct {
 	r      io.ReaderAt // the data buffer is read from here unless it is in memory; of a mapping, its file
 	base   int64       // offset of the data buffer in r
 	ranges RangeReader // r, if it is one
+	native []byte      // on a big-endian host, numbers in memory in its order, which r swaps
 	table  *table      // what the data buffer holds, for errors; nil unless it is that of a file
 
 	computed *computed // makes the data when it is read, in place of all above
@@ -86,30 +88,16 @@ func newReaderSource(r io.ReaderAt, base int64) *source {
 func newMemorySource[T Element](elements []T) *source {
 	b := mem.BytesOf(elements)
 	if unit := mem.SwappedUnit[T](); unit > 0 {
-		return newReaderSource(bigEndian{b, unit}, 0)
+		return &source{r: mem.Swapped{R: bytes.NewReader(b), Size: unit}, native: b}
 	}
 	return &source{mem: b}
-}
-
-// A bigEndian is numbers of some bytes each, on a big-endian host, as a reader of the bytes
-// that a file has.
-type bigEndian struct {
-	bytes []byte
-	unit  int
-}
-
-func (n bigEndian) ReadAt(p []byte, off int64) (int, error) {
-	for i := range p {
-		p[i] = n.bytes[(off+int64(i))^int64(n.unit-1)]
-	}
-	return len(p), nil
 }
 
 // memory returns the data as it is in memory, nil if it is not there, and the bytes of its
 // numbers if these are in another order than in a file, else 0.
 func (s *source) memory() (data []byte, unit int) {
-	if n, ok := s.r.(bigEndian); ok {
-		return n.bytes, n.unit
+	if s.native != nil {
+		return s.native, s.r.(mem.Swapped).Size
 	}
 	return s.mem, 0
 }
