@@ -113,7 +113,7 @@ func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
 		return Tensor{}, false
 	}
 	a, b := t.layout(), next.layout()
-	distance, ok := elementsOf(next.off-t.off, t.sourceDType())
+	distance, ok := scaled(next.off-t.off, 8, int64(t.sourceDType().Bits()))
 	distance += b.first - a.first // from the first element of t to that of next
 	if !ok || distance <= 0 {
 		return Tensor{}, false
@@ -135,12 +135,6 @@ func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
 	joined.shape[dim] += next.shape[dim]
 	p, err := t.selecting(joined)
 	return p, err == nil
-}
-
-// elementsOf returns how many elements of a dtype n bytes are, if they are whole.
-func elementsOf(n int64, d DType) (int64, bool) {
-	bits := int64(d.Bits())
-	return n/bits*8 + n%bits*8/bits, n%bits*8%bits == 0
 }
 
 // slice returns what a slice selects of the joined tensor: the pieces sliced, and

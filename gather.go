@@ -48,15 +48,15 @@ func newGather(d DType, l *strided) (g gather, err error) {
 		run *= int64(l.shape[outer])
 	}
 	var ok bool
-	if g.run, ok = wholeBytes(run, bits); !ok {
+	if g.run, ok = scaled(run, bits, 8); !ok {
 		return g, fmt.Errorf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
 	}
-	if g.first, ok = wholeBytes(l.first, bits); !ok {
+	if g.first, ok = scaled(l.first, bits, 8); !ok {
 		return g, fmt.Errorf("element %d of %d bits does not start on a byte boundary", l.first, bits)
 	}
 	for i := range outer {
 		n := int64(l.shape[i])
-		step, ok := wholeBytes(l.strides[i], bits)
+		step, ok := scaled(l.strides[i], bits, 8)
 		if !ok && n > 1 {
 			return g, fmt.Errorf("every %d-th element of %d bits does not start on a byte boundary", l.strides[i], bits)
 		}
@@ -95,11 +95,10 @@ func (g *gather) inOrder() bool {
 	return true
 }
 
-// wholeBytes returns the size in bytes of n elements of the given bits, if they
-// end on a byte boundary. The product in bits may overflow, the one in bytes does
-// not.
-func wholeBytes(n, bits int64) (int64, bool) {
-	return n/8*bits + n%8*bits/8, n%8*bits%8 == 0
+// scaled returns n × a / b, rounded down, and whether it is whole: the bytes of n elements of a
+// bits, say, for a b of 8. n × a may overflow.
+func scaled(n, a, b int64) (result int64, whole bool) {
+	return n/b*a + n%b*a/b, n%b*a%b == 0
 }
 
 // columns returns the size of blocks of at most most bytes into which a transposed

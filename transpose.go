@@ -116,8 +116,7 @@ func newTransposedStream(s *storedStream, all *computations) *transposedStream {
 	}
 	t.inner, t.step = size/s.from.run, size
 	if s.dtypes != nil {
-		n, _ := elementsOf(size, s.dtypes[0])
-		t.step = n * int64(s.dtypes[len(s.dtypes)-1].Bits()) / 8
+		t.step, _ = scaled(size, int64(s.dtypes[len(s.dtypes)-1].Bits()), int64(s.dtypes[0].Bits()))
 	}
 	return t
 }

@@ -49,8 +49,9 @@ func (s *storedStream) tell(pos, n int64) error {
 		n := n
 		if s.dtypes != nil {
 			from, to := int64(s.dtypes[w.at].Bits()), int64(s.dtypes[len(s.dtypes)-1].Bits())
-			before := func(end int64) int64 { return end/to*from + end%to*from/to }
-			n = before(pos+n) - before(pos) // summed up over all positions, exactly the bytes of the tensor
+			before, _ := scaled(pos, from, to)
+			end, _ := scaled(pos+n, from, to)
+			n = end - before // summed up over all positions, exactly the bytes of the tensor
 		}
 		for n > 0 {
 			part := min(n, math.MaxInt) // where an int has 32 bits
