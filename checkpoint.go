@@ -90,7 +90,7 @@ func (c choice) open(in folder) (*File, error) {
 		whole := func(_ string, shard *File) (*File, error) { return shard, nil }
 		f, err = openAll(c.set, in.atOnce, in.shardsIn(c.name), whole)
 	case endings.IsIndex(c.name):
-		f, err = openShards(bytes.Clone(c.index), in.atOnce, in.shardsIn(in.dir(c.name)))
+		f, err = openShards(bytes.Clone(c.index), in.atOnce, in.shardsIn(in.join(c.name, "..")))
 	default:
 		return openIn(in, c.name)
 	}

@@ -100,17 +100,15 @@ func NewFile(r io.ReaderAt, size int64) (*File, error) {
 	case size < 0: // perhaps a Content-Length
 		return nil, prefixed(fmt.Errorf("a file of %d bytes", size))
 	}
-	f, err := openReader(r, size, nil)
+	f, err := openReader(r, size, func() error { return nil })
 	return f, prefixed(err)
 }
 
-// openReader opens a file that r reads. An error, or else Close, calls release, if that is not nil.
+// openReader opens a file that r reads. An error, or else Close, calls release.
 func openReader(r io.ReaderAt, size int64, release func() error) (*File, error) {
 	t, err := readTable(r, size)
 	if err != nil {
-		if release != nil {
-			release()
-		}
+		release()
 		return nil, err
 	}
 	src := newReaderSource(r, t.size())

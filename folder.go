@@ -17,20 +17,19 @@ import (
 // loaded into memory, or in an fs.FS.
 type folder struct {
 	fs.FS
-	join     func(...string) string // of a folder and a local, slash-separated name
-	dir      func(name string) string
+	join     func(...string) string // of a folder and a local, slash-separated name, or ..
 	openFile func(name string) (*File, error)
 	atOnce   int // how many files to open concurrently
 }
 
 var (
-	mapped = folder{osfile.FS{}, filepath.Join, filepath.Dir, openMapped, shardsAtOnce}
-	loaded = folder{osfile.FS{}, filepath.Join, filepath.Dir, loadFile, 1} // each is read in parallel
+	mapped = folder{osfile.FS{}, filepath.Join, openMapped, shardsAtOnce}
+	loaded = folder{osfile.FS{}, filepath.Join, loadFile, 1} // each is read in parallel
 )
 
 func folderOf(fsys fs.FS) folder {
 	open := func(name string) (*File, error) { return openFileFS(fsys, name) }
-	return folder{fsys, path.Join, path.Dir, open, shardsAtOnce}
+	return folder{fsys, path.Join, open, shardsAtOnce}
 }
 
 func (f folder) isDir(name string) bool {

@@ -42,20 +42,21 @@ func Join(files ...*File) (*File, error) {
 // join is Join where files belong together: a duplicate name is their fault.
 func join(files []*File) (*File, error) {
 	f := &File{metadata: func() map[string]string { return nil }}
+	size := int64(0) // Header lays the data of all out one after another
 	for i, file := range files {
 		if file == nil {
 			return nil, fmt.Errorf("files[%d] to join is nil", i)
 		}
 		for _, p := range file.parts {
+			if size += p.dataSize(); size < 0 {
+				return nil, &FormatError{Offset: -1, Reason: "the sizes of the files together overflow 63 bits"}
+			}
 			p.first = f.Len()
 			f.parts = append(f.parts, p)
 		}
 	}
 	if len(files) > 0 {
 		f.metadata = files[0].metadata
-	}
-	if err := f.checkSize(); err != nil {
-		return nil, err
 	}
 	var duplicate int
 	if f.names, duplicate = newNameIndex(f.Len(), f.name); duplicate >= 0 {
@@ -76,18 +77,6 @@ func fileWith(files []*File, entry int) string {
 		return quote(name)
 	}
 	return fmt.Sprintf("files[%d]", i)
-}
-
-// checkSize checks that the sizes of all parts add up to an int64: Header lays their
-// data out one after another.
-func (f *File) checkSize() error {
-	size := int64(0)
-	for i := range f.parts {
-		if size += f.parts[i].dataSize(); size < 0 {
-			return &FormatError{Offset: -1, Reason: "the sizes of the files together overflow 63 bits"}
-		}
-	}
-	return nil
 }
 
 // newFile returns a File of one part.
