@@ -114,12 +114,12 @@ func readTable(r io.ReaderAt, size int64) (*table, error) {
 // A table is a validated header in compact form. It does not change after it is
 // made, so that everybody may read it concurrently.
 type table struct {
-	text     string             // the header, its strings decoded in place
-	entries  []entry            // in file (offset) order
-	dims     []int              // the shapes of all tensors, one after another
-	metadata [][2]jsonscan.Span // keys and values, in header order
-	hasMeta  bool               // the header has metadata, perhaps empty
-	names    nameIndex          // finds entries by name
+	text     string    // the header, its strings decoded in place
+	entries  []entry   // in file (offset) order
+	dims     []int     // the shapes of all tensors, one after another
+	metadata []member  // in header order
+	hasMeta  bool      // the header has metadata, perhaps empty
+	names    nameIndex // finds entries by name
 }
 
 // An entry is a TensorInfo without pointers, so that a table of a million
@@ -145,7 +145,7 @@ func (s packedShape) dtype() DType { return DType(s) }
 
 func (t *table) str(s jsonscan.Span) string { return t.text[s.Off:][:s.Len] }
 func (t *table) name(i int) string          { return t.str(t.entries[i].name) }
-func (t *table) metaKey(i int) string       { return t.str(t.metadata[i][0]) }
+func (t *table) metaKey(i int) string       { return t.str(t.metadata[i].key) }
 
 func (t *table) shape(e *entry) []int {
 	rank := e.shape.rank()
@@ -178,11 +178,20 @@ func (t *table) metadataMap() map[string]string {
 	if !t.hasMeta {
 		return nil
 	}
-	m := make(map[string]string, len(t.metadata))
-	for _, pair := range t.metadata {
-		m[t.str(pair[0])] = t.str(pair[1])
+	return mapOf(t.text, t.metadata)
+}
+
+// A member is one of a JSON object of strings.
+type member struct{ key, value jsonscan.Span }
+
+// mapOf returns the members of an object in a text.
+func mapOf(text string, members []member) map[string]string {
+	str := func(s jsonscan.Span) string { return text[s.Off:][:s.Len] }
+	all := make(map[string]string, len(members))
+	for _, m := range members {
+		all[str(m.key)] = str(m.value)
 	}
-	return m
+	return all
 }
 
 // header returns the table in its public form, which shares only strings with it.
@@ -224,7 +233,7 @@ func (t *table) checkNames() error {
 		return t.fail(&t.entries[duplicate], "duplicate tensor name")
 	}
 	if _, duplicate = newNameIndex(len(t.metadata), t.metaKey); duplicate >= 0 {
-		key := t.metadata[duplicate][0]
+		key := t.metadata[duplicate].key
 		return &FormatError{Offset: prefixSize + int64(key.Off), Reason: "duplicate metadata key " + quote(t.str(key))}
 	}
 	return nil

@@ -104,10 +104,7 @@ func (p *parser) metadata() error {
 	p.t.hasMeta = true
 	return p.Object("an object of strings, the metadata", func(key jsonscan.Span) error {
 		value, err := p.String("a string metadata value")
-		if err == nil {
-			p.t.metadata = jsonscan.Reserve(&p.Scanner, p.t.metadata, 1, len(`"":"",`))
-			p.t.metadata = append(p.t.metadata, [2]jsonscan.Span{key, value})
-		}
+		p.t.metadata = append(jsonscan.Reserve(&p.Scanner, p.t.metadata, 1, len(`"":"",`)), member{key, value})
 		return err
 	})
 }

@@ -34,10 +34,7 @@ func ReadIndex(r io.Reader) (*Index, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	x := &Index{Shards: make(map[string]string, len(w.pairs))}
-	for i, p := range w.pairs {
-		x.Shards[w.name(i)] = w.str(p.shard)
-	}
+	x := &Index{Shards: mapOf(w.text, w.pairs)}
 	if m := w.metadata; m.Len > 0 {
 		x.Metadata = bytes.Clone(text[m.Off:][:m.Len])
 	}

@@ -29,20 +29,16 @@ const (
 // A weightMap is a validated index: which shard has which tensor.
 type weightMap struct {
 	text  string
-	pairs []weightPair   // in the order of the text
+	pairs []member       // tensors and their shards, in the order of the text
 	count map[string]int // of tensors in each shard
 	names nameIndex      // finds pairs by the name of the tensor
 
-	notes    []notePair    // the strings of the metadata
+	notes    []member      // the strings of the metadata
 	metadata jsonscan.Span // the whole of it, in the text before it was parsed
 }
 
-type notePair struct{ key, value jsonscan.Span }
-
-type weightPair struct{ name, shard jsonscan.Span }
-
 func (w *weightMap) str(s jsonscan.Span) string { return w.text[s.Off:][:s.Len] }
-func (w *weightMap) name(i int) string          { return w.str(w.pairs[i].name) }
+func (w *weightMap) name(i int) string          { return w.str(w.pairs[i].key) }
 
 // shardOf returns the shard that has a tensor, "" if none has.
 func (w *weightMap) shardOf(name string) string {
@@ -50,7 +46,7 @@ func (w *weightMap) shardOf(name string) string {
 	if i < 0 {
 		return ""
 	}
-	return w.str(w.pairs[i].shard)
+	return w.str(w.pairs[i].value)
 }
 
 // withNotes returns the metadata of a File: that of its first shard, and what only the
@@ -60,10 +56,7 @@ func (w *weightMap) withNotes(first func() map[string]string) func() map[string]
 		return first
 	}
 	return sync.OnceValue(func() map[string]string {
-		all := make(map[string]string, len(w.notes))
-		for _, n := range w.notes {
-			all[w.str(n.key)] = w.str(n.value)
-		}
+		all := mapOf(w.text, w.notes)
 		maps.Copy(all, first())
 		return all
 	})
@@ -98,7 +91,7 @@ func parseIndex(text []byte) (*weightMap, error) {
 	w.text = mem.Freeze(text)
 	var duplicate int
 	if w.names, duplicate = newNameIndex(len(w.pairs), w.name); duplicate >= 0 {
-		name := w.pairs[duplicate].name
+		name := w.pairs[duplicate].key
 		return nil, &FormatError{Offset: int64(name.Off), Tensor: w.str(name), Reason: "duplicate tensor name in the index"}
 	}
 	return w, nil
@@ -174,7 +167,7 @@ func (p *indexParser) note(key jsonscan.Span) error {
 		return p.Skip(2) // within the index and its metadata
 	}
 	value, err := p.String("a string")
-	p.w.notes = append(jsonscan.Reserve(&p.Scanner, p.w.notes, 1, len(`"":"",`)), notePair{key, value})
+	p.w.notes = append(jsonscan.Reserve(&p.Scanner, p.w.notes, 1, len(`"":"",`)), member{key, value})
 	return err
 }
 
@@ -192,7 +185,7 @@ func (p *indexParser) pair(name jsonscan.Span) error {
 		}
 	}
 	w.count[file]++
-	w.pairs = append(jsonscan.Reserve(&p.Scanner, w.pairs, 1, len(`"":"x",`)), weightPair{name, shard})
+	w.pairs = append(jsonscan.Reserve(&p.Scanner, w.pairs, 1, len(`"":"x",`)), member{name, shard})
 	p.tensor = jsonscan.Span{}
 	return nil
 }

@@ -129,8 +129,8 @@ func (w *weightMap) selected(shard string, file *File) (*File, error) {
 	if left > 1 {
 		reason += fmt.Sprintf(" and %d others", left-1)
 	}
-	missing := slices.IndexFunc(w.pairs, func(p weightPair) bool {
-		return w.str(p.shard) == shard && file.names.lookup(w.str(p.name), file.name) < 0
+	missing := slices.IndexFunc(w.pairs, func(p member) bool {
+		return w.str(p.value) == shard && file.names.lookup(w.str(p.key), file.name) < 0
 	})
 	return nil, &FormatError{Offset: -1, Tensor: w.name(missing), Reason: reason}
 }
