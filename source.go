@@ -33,16 +33,12 @@ const readers = 16
 // holds an element for each. A nil one is no limit.
 type reads chan struct{}
 
-func (r reads) start() {
+func (r reads) do(read func() error) error {
 	if r != nil {
 		r <- struct{}{}
+		defer func() { <-r }()
 	}
-}
-
-func (r reads) end() {
-	if r != nil {
-		<-r
-	}
+	return read()
 }
 
 // A source is where the bytes of tensors are: the data buffer of one file, or
@@ -62,8 +58,7 @@ type source struct {
 	tensor   *Tensor   // whose elements, in row-major order, are the data, in place of all above
 
 	mu      sync.Mutex
-	idle    sync.Cond // users == 0, after close
-	users   int       // operations in progress
+	users   sync.WaitGroup // operations in progress; one starts with mu held, and none after close
 	closed  bool
 	name    string       // of the file, for errors; "" if it has none
 	release func() error // unmaps or closes; nil if there is nothing to do
@@ -111,17 +106,11 @@ func (s *source) acquire() error {
 	if s.closed {
 		return fs.ErrClosed
 	}
-	s.users++
+	s.users.Add(1)
 	return nil
 }
 
-func (s *source) done() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users--; s.users == 0 && s.closed {
-		s.idle.Broadcast()
-	}
-}
+func (s *source) done() { s.users.Done() }
 
 // setName names the file, unless it has a name.
 func (s *source) setName(name string) {
@@ -173,15 +162,10 @@ func (s *source) open() error {
 func (s *source) close() error {
 	s.mu.Lock()
 	s.closed = true
-	if s.idle.L == nil { // else another one may wait
-		s.idle.L = &s.mu
-	}
-	for s.users > 0 {
-		s.idle.Wait()
-	}
 	release := s.release
 	s.release = nil
 	s.mu.Unlock()
+	s.users.Wait()
 	if release == nil {
 		return nil
 	}
@@ -198,9 +182,7 @@ func (s *source) read(dst []byte, off int64, limit reads) error {
 		copy(dst, s.mem[off:][:len(dst)])
 		return nil
 	}
-	limit.start()
-	defer limit.end()
-	return s.readAt(dst, off)
+	return limit.do(func() error { return s.readAt(dst, off) })
 }
 
 // lend calls write with the n bytes of memory from offset off on.
@@ -237,22 +219,20 @@ func (s *source) readLine(dst []byte, l line, limit reads) error {
 	perBlock := mem.BufferSize / l.stride
 	if l.count == 1 || !l.dense() || perBlock < 2 {
 		return parallel.Do(readers, l.count, func(i int64) error {
-			limit.start()
-			defer limit.end()
-			return s.readAt(dst[i*l.run:][:l.run], l.off+i*l.stride)
+			return limit.do(func() error { return s.readAt(dst[i*l.run:][:l.run], l.off+i*l.stride) })
 		})
 	}
 	return parallel.Blocks(readers, l.count, perBlock, func(first, count int64) error {
-		limit.start()
-		defer limit.end()
-		part := line{l.off + first*l.stride, l.run, l.stride, count}
-		b := mem.NewBlock(part.span())
-		defer b.Free()
-		if err := s.readAt(b.Bytes, part.off); err != nil {
-			return err
-		}
-		part.copyFrom(dst[first*l.run:], b.Bytes, part.off)
-		return nil
+		return limit.do(func() error {
+			part := line{l.off + first*l.stride, l.run, l.stride, count}
+			b := mem.NewBlock(part.span())
+			defer b.Free()
+			if err := s.readAt(b.Bytes, part.off); err != nil {
+				return err
+			}
+			part.copyFrom(dst[first*l.run:], b.Bytes, part.off)
+			return nil
+		})
 	})
 }
 
