@@ -52,11 +52,10 @@ type computation struct {
 	memory *resultPool
 	left   atomic.Int64 // bytes that its readers have not read yet
 
-	mu      sync.Mutex // held while the result is computed
-	started bool
-	words   []uint64 // the memory of the result
-	result  *source
-	err     error
+	mu     sync.Mutex // held while the result is computed
+	words  []uint64   // the memory of the result
+	result *source
+	err    error
 }
 
 // computations are those of one operation, or of one of the files that it writes.
@@ -142,11 +141,10 @@ func (all *computations) ahead() (stop func()) {
 func (c *computation) compute(words []uint64) (*source, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.started {
+	if c.result != nil || c.err != nil {
 		c.memory.put(words)
 		return c.result, c.err
 	}
-	c.started = true
 	if words == nil {
 		if words, c.err = c.memory.take(c.size, nil); c.err != nil {
 			return nil, c.err
@@ -172,7 +170,7 @@ func (c *computation) read(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.memory.put(c.words)
-	c.started, c.words, c.result, c.err = true, nil, nil, errDropped
+	c.words, c.result, c.err = nil, nil, errDropped
 }
 
 // call calls f on a goroutine of its own, so that a panic and runtime.Goexit
