@@ -98,7 +98,7 @@ func tensorError(name string, err error) error {
 	return fmt.Errorf("tensor %s: %w", quote(name), err)
 }
 
-// A readError says where the bytes are that could not be read. Names may be unknown.
+// A readError says where the bytes are that could not be read. One of the names may be unknown.
 type readError struct {
 	named        bool   // the tensor is known
 	tensor, file string // the tensor's name in the file; "" if the file has no name
@@ -108,16 +108,14 @@ type readError struct {
 func (e *readError) Unwrap() error { return e.err }
 
 func (e *readError) Error() string {
-	where := ""
-	switch {
-	case e.named && e.file != "":
-		where = "tensor " + quote(e.tensor) + " of " + e.file + ": "
-	case e.named:
-		where = "tensor " + quote(e.tensor) + ": "
-	case e.file != "":
-		where = e.file + ": "
+	var where []string
+	if e.named {
+		where = append(where, "tensor "+quote(e.tensor))
 	}
-	return where + e.err.Error()
+	if e.file != "" {
+		where = append(where, e.file)
+	}
+	return strings.Join(where, " of ") + ": " + e.err.Error()
 }
 
 // quote quotes a name for an error. A name may be as long as a header.
