@@ -49,8 +49,9 @@ func openMapped(name string) (*File, error) {
 	}
 	data, err := mmap(f, size)
 	switch {
-	case err == nil:
-		file.parts[0].src.setMapping(&mapping{file: f, bytes: data})
+	case err == nil: // for views and gathers: what is contiguous is read from the file
+		src, m := file.parts[0].src, &mapping{file: f, bytes: data}
+		src.mem, src.mapped, src.release = data[src.base:], m, m.close
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Close()
 		return openUnmapped(name)

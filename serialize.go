@@ -92,9 +92,6 @@ func (o *outFile) layOut(tensors map[string]Tensor, metadata map[string]string) 
 // computes reports whether some tensors are computed.
 func (o *outFile) computes() bool { return len(o.all.list) > 0 }
 
-// size returns the bytes of the file.
-func (o *outFile) size() int64 { return int64(len(o.header)) + o.bounds[len(o.infos)] }
-
 // writeTo writes the file to w.
 func (o *outFile) writeTo(w io.Writer) error {
 	write := func(b []byte) error {
@@ -263,7 +260,7 @@ func (o *outFile) nameTensor(i int, err error) error {
 
 // writeFile writes the file to f, several pieces concurrently.
 func (o *outFile) writeFile(f *osfile.Atomic) error {
-	if err := f.Reserve(o.size()); err != nil {
+	if err := f.Reserve(int64(len(o.header)) + o.bounds[len(o.infos)]); err != nil {
 		return err
 	}
 	if _, err := f.WriteAt(o.header, 0); err != nil {

@@ -170,9 +170,7 @@ func ownShard(name string) bool {
 }
 
 // rename gives several shards names that no others have had, here or in a save that no
-// lock kept out: with a random number, unless the directory has no earlier checkpoint. A
-// reader that has the index of an earlier one must not find the shards of a later one.
-// A single shard keeps its name: the rename that replaces it is atomic.
+// lock kept out: with a random number, unless the directory has no earlier checkpoint.
 func (s *shardSet) rename() {
 	if len(s.earlier) == 0 {
 		return

@@ -64,13 +64,6 @@ type source struct {
 	release func() error // unmaps or closes; nil if there is nothing to do
 }
 
-// setMapping gives the source of a file its mapping, for views and gathers. What is
-// contiguous is read from the file: that does not fault where the file was truncated, keeps
-// no pages of it resident, and is as fast.
-func (s *source) setMapping(m *mapping) {
-	s.mem, s.mapped, s.release = m.bytes[s.base:], m, m.close
-}
-
 // newReaderSource returns the source of a data buffer that starts at offset base
 // of r.
 func newReaderSource(r io.ReaderAt, base int64) *source {
