@@ -137,6 +137,8 @@ func TestLyingReader(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("read %d of ", n))
 		}
 	}
+	second := io.MultiReader(bytes.NewReader(make([]byte, 4)), lyingReader(5))
+	require.ErrorContains(t, errorOf(Read(second)), "read 5 of 4 bytes")
 	file := fileOf(`{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}`, 4)
 	size := len(file)
 	open := func(by int) error { // with a number of bytes that is off by some, and no error
