@@ -76,6 +76,17 @@ func TestTransposedPartsAreDropped(t *testing.T) {
 	require.Empty(t, parts.parts)
 	require.Len(t, parts.memory.free, 1)
 	require.Zero(t, parts.memory.used)
+
+	var drop []func() // of a tensor that is read in any order, perhaps twice
+	kept := must(y.stream(&computations{kept: &drop})).(*transposedStream)
+	defer kept.release()
+	for range 2 {
+		require.NoError(t, kept.readAt(make([]byte, y.Size()), 0))
+	}
+	require.Len(t, kept.parts, 4)
+	drop[0]()
+	require.Empty(t, kept.parts)
+	require.Zero(t, kept.memory.used)
 }
 
 // TestMakeRoom: parts that nobody reads go until fewer bytes are held than may be.
