@@ -95,8 +95,8 @@ func (g *gather) inOrder() bool {
 	return true
 }
 
-// scaled returns n × a / b, rounded down, and whether it is whole: the bytes of n elements of a
-// bits, say, for a b of 8. n × a may overflow.
+// scaled returns n × a / b, rounded down, and whether it is whole. n × a may overflow. The bytes
+// of n elements are scaled(n, bits, 8).
 func scaled(n, a, b int64) (result int64, whole bool) {
 	return n/b*a + n%b*a/b, n%b*a%b == 0
 }

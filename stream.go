@@ -15,7 +15,8 @@ import (
 // read it. There are five kinds: storedStream, transposedStream, joinedStream,
 // computedStream and throughStream.
 type stream interface {
-	// release closes the sources, which are held from the beginning: then each read does.
+	// release lets go of the sources, which are held from the beginning: from then on each
+	// read holds its own.
 	release()
 
 	// readAt fills dst with the bytes from position pos on.
