@@ -128,7 +128,7 @@ func readBlock(s stream, dst []byte, fresh bool, pos, n int64) error {
 // errRefused stands in for the error of a writer.
 var errRefused = errors.New("the writer failed")
 
-// writeStream writes all bytes of s to w. There are size of them. Errors of w are returned as they are, others
+// writeStream writes all size bytes of s to w. Errors of w are returned as they are, others
 // with the prefix.
 func writeStream(w io.Writer, s stream, size int64) (written int64, err error) {
 	var refused error
