@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -21,90 +22,79 @@ const (
 // context is cancelled, there is no object or the previous one, and no part of an
 // upload.
 func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) error {
+	r, w := io.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := term.Bare(write(w)) // the store's own errors come back through the library
+		if err != nil {
+			err = fmt.Errorf("%w", err) // io.EOF would be the end
+		}
+		w.CloseWithError(err)
+	}()
+	err := b.upload(key, int(max(partSize, size/mostParts)), r)
+	r.CloseWithError(err)
+	<-ended
+	return b.fail(key, err)
+}
+
+// upload makes an object of what r brings, in parts of some size if it is not less.
+func (b *Bucket) upload(key string, size int, r io.Reader) error {
+	part, err := nextPart(r, size)
+	if err != nil {
+		return err
+	}
+	if len(part) < size {
+		return b.store.put(b.ctx, key, part, false)
+	}
+	u, err := b.store.begin(b.ctx, key)
+	if err != nil {
+		return err
+	}
 	parent, cancel := context.WithCancel(b.ctx)
 	defer cancel()
-	group, ctx := errgroup.WithContext(parent)
+	group, ctx := errgroup.WithContext(parent) // which ends with the first part that fails
 	group.SetLimit(inFlight)
-	w := &writer{b: b, key: key, ctx: ctx, group: group, size: int(max(partSize, size/mostParts))}
-	err := term.Bare(write(w)) // the store's own errors come back through the library
+	parts := 0
+	for err == nil && len(part) > 0 {
+		i, body := parts, part
+		group.Go(func() error { return u.part(ctx, i, body) })
+		parts++
+		if part, err = nextPart(r, size); ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}
 	if err == nil {
-		err = w.finish()
+		err = group.Wait()
+	}
+	if err == nil {
+		err = u.complete(b.ctx, parts)
 	}
 	if err != nil {
 		cancel()
 		group.Wait() // or a part comes after the end
-		w.abort()
+		b.abort(u)
 	}
-	return b.fail(key, err)
+	return err
 }
 
-// A writer cuts what is written into parts.
-type writer struct {
-	b      *Bucket
-	key    string
-	ctx    context.Context // ends with the first part that fails
-	group  *errgroup.Group
-	size   int // of a part
-	part   []byte
-	parts  int
-	upload upload // nil until there is more than one part
-}
-
-func (w *writer) Write(p []byte) (n int, err error) {
-	for n < len(p) {
-		if w.ctx.Err() != nil {
-			return n, context.Cause(w.ctx)
-		}
-		if len(w.part) == w.size {
-			if err := w.send(); err != nil {
-				return n, err
-			}
-		}
-		take := min(w.size-len(w.part), len(p)-n)
-		w.part = append(w.part, p[n:n+take]...)
-		n += take
+// nextPart reads a part, or less at the end.
+func nextPart(r io.Reader, size int) ([]byte, error) {
+	part := make([]byte, size)
+	n, err := io.ReadFull(r, part)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = nil
 	}
-	return n, nil
-}
-
-// send starts to upload a part. It waits while enough are on the way.
-func (w *writer) send() (err error) {
-	if w.upload == nil {
-		if w.upload, err = w.b.store.begin(w.b.ctx, w.key); err != nil {
-			return err
-		}
-	}
-	i, part := w.parts, w.part
-	w.group.Go(func() error { return w.upload.part(w.ctx, i, part) })
-	w.parts++
-	w.part = make([]byte, 0, w.size)
-	return nil
-}
-
-// finish makes the object appear.
-func (w *writer) finish() error {
-	if w.upload == nil {
-		return w.b.store.put(w.b.ctx, w.key, w.part, false)
-	}
-	if err := w.send(); err != nil {
-		return err
-	}
-	if err := w.group.Wait(); err != nil {
-		return err
-	}
-	return w.upload.complete(w.b.ctx, w.parts)
+	return part[:n], err
 }
 
 // abort removes the parts, until the store no longer knows the upload: one that came to
 // an end only just now may be stored after the first try.
-func (w *writer) abort() {
-	if w.upload == nil {
-		return
-	}
-	b, cancel := w.b.cleaning()
+func (b *Bucket) abort(u upload) {
+	b, cancel := b.cleaning()
 	defer cancel()
 	for range 20 {
-		err := w.upload.abort(b.ctx)
+		err := u.abort(b.ctx)
 		if status(err) == http.StatusNotFound || err != nil && status(err) == 0 { // or the network is gone
 			return
 		}
