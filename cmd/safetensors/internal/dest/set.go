@@ -68,12 +68,10 @@ func (s *Set) Write(to Shared) error {
 	if err := s.resume(to, there); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(there)) {
-		if IsCheckpoint(name) && !s.Shards[name].There && !s.Force {
-			return fmt.Errorf("%s exists; --force replaces it", term.Name(to.PathOf(name)))
-		}
-	}
 	earlier, err := earlier(to, there)
+	if err == nil {
+		err = s.checkThere(to, there, earlier)
+	}
 	if err != nil {
 		return err
 	}
@@ -84,9 +82,6 @@ func (s *Set) Write(to Shared) error {
 		if taken && len(s.Shards) > 1 && !shard.There {
 			names[name] = ending.ReplaceAllString(name, fmt.Sprintf(".%d$2.safetensors", number))
 		}
-	}
-	if err := s.checkAmong(to, there, earlier); err != nil {
-		return err
 	}
 	index, err := s.index(names)
 	if err == nil {
@@ -143,14 +138,18 @@ func (s *Set) files(to Shared) (map[string]Stored, error) {
 	return there, err
 }
 
-// checkAmong returns an error if weights stay in the folder among which the new ones would not be
-// found: only an index or the name of a single file tells these from others.
-func (s *Set) checkAmong(to Shared, there map[string]Stored, earlier []string) error {
-	if _, single := s.Shards[format.ModelFile]; single || s.Index != "" {
-		return nil
-	}
+// checkThere returns an error if a checkpoint is in the folder that is not to be replaced, or if
+// weights stay among which the new ones would not be found: only an index or the name of a single
+// file tells these from others.
+func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) error {
+	_, single := s.Shards[format.ModelFile]
 	for _, name := range slices.Sorted(maps.Keys(there)) {
-		if _, ours := s.Shards[name]; IsCheckpoint(name) && !ours && !slices.Contains(earlier, name) {
+		shard, ours := s.Shards[name]
+		switch {
+		case !IsCheckpoint(name) || shard.There:
+		case !s.Force:
+			return fmt.Errorf("%s exists; --force replaces it", term.Name(to.PathOf(name)))
+		case !single && s.Index == "" && !ours && !slices.Contains(earlier, name):
 			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones", term.Name(to.PathOf(name)))
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"syscall"
 
@@ -106,18 +105,12 @@ func (f folder) Files(dir string, fresh bool) (map[string]Stored, error) {
 }
 
 func (f folder) temp() string {
-	return filepath.Join(f.name, fmt.Sprintf(".safetensors-%016x.tmp", rand.Uint64()))
+	return filepath.Join(f.name, fmt.Sprintf("%s%016x.tmp", osfile.TempPrefix, rand.Uint64()))
 }
 
-// tempFile matches the names of temporary files, those of package safetensors, too.
-var tempFile = regexp.MustCompile(`^\.safetensors-[0-9a-f]{16}\.tmp$`)
-
 func (f folder) touch() error {
-	temp, err := os.OpenFile(f.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
-	}
-	return errors.Join(temp.Close(), ignoreAbsent(os.Remove(temp.Name())))
+	temp := f.temp()
+	return errors.Join(os.Mkdir(temp, 0o777), ignoreAbsent(os.Remove(temp)))
 }
 
 func ignoreAbsent(err error) error {
@@ -239,14 +232,7 @@ func (f folder) Remove(name string) error {
 	return ignoreAbsent(os.Remove(path))
 }
 
-func (f folder) Sweep() {
-	entries, _ := os.ReadDir(f.name)
-	for _, e := range entries {
-		if tempFile.MatchString(e.Name()) {
-			os.Remove(filepath.Join(f.name, e.Name()))
-		}
-	}
-}
+func (f folder) Sweep() { osfile.RemoveTagged(f.name, "") }
 
 // AtOnce is 4: one file is flushed while others are written.
 func (f folder) AtOnce() int { return 4 }
