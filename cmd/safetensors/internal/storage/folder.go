@@ -113,9 +113,8 @@ func (f *FS) Folder(whole bool) *Folder {
 		return folder
 	}
 	folder.list = func() (pins []Pin, err error) {
-		t := new(Tree)
-		skip := func(name string) bool { return !comesAlong(name) } // without a request
-		err = walk{t, f, true, skip}.folder(".", nil)
+		t := &Tree{fsys: f, follow: true, skip: func(name string) bool { return !comesAlong(name) }} // without a request
+		err = t.folder(".", nil)
 		for _, file := range t.Files {
 			if file.Size <= maxSideFile {
 				pins = append(pins, Pin{file.Name, file.Size, file.Tag})

@@ -35,14 +35,15 @@ func TestTreeNames(t *testing.T) {
 	o := &Session{Context: t.Context()}
 	none := func(string) bool { return false }
 	files := fstest.MapFS{"a": {}, "sub/b": {}}
-	tree := new(Tree)
-	require.NoError(t, tree.list(&FS{session: o, files: files}, ".", false, none))
+	tree := &Tree{fsys: &FS{session: o, files: files}, skip: none}
+	require.NoError(t, tree.list("."))
 	require.Len(t, tree.Files, 2)
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		err := new(Tree).list(&FS{session: o, files: oddFS{files, name}}, ".", false, none)
-		require.ErrorContains(t, err, "is not the name of a file", "%q", name)
+		odd := &Tree{fsys: &FS{session: o, files: oddFS{files, name}}, skip: none}
+		require.ErrorContains(t, odd.list("."), "is not the name of a file", "%q", name)
 	}
-	require.NoError(t, new(Tree).list(&FS{session: o, files: oddFS{fstest.MapFS{"a": {}, "a\xff": {}}, "a\xff"}}, ".", false, func(name string) bool { return name != "a" }))
+	tree = &Tree{fsys: &FS{session: o, files: oddFS{fstest.MapFS{"a": {}, "a\xff": {}}, "a\xff"}}, skip: func(name string) bool { return name != "a" }}
+	require.NoError(t, tree.list("."))
 }
 
 // TestEncodedTree: a sum of what a server has compressed would not be that of the file.

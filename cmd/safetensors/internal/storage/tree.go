@@ -26,6 +26,9 @@ type Tree struct {
 	// Outside are links that were followed out of the model.
 	Outside []string
 
+	fsys   *FS
+	follow bool
+	skip   func(name string) bool
 	linked int // folders that links lead to
 }
 
@@ -37,15 +40,15 @@ const maxLinked = 10_000
 // left out, folders with all that is in them. Symbolic links are followed, or listed as
 // Links; pipes and the like are an error.
 func (s *Session) Tree(name string, follow bool, skip func(name string) bool) (*Tree, error) {
-	t := new(Tree)
-	if err := s.tree(t, name, follow, skip); err != nil {
+	t := &Tree{follow: follow, skip: skip}
+	if err := t.open(s, name); err != nil {
 		return nil, s.Named(name, err)
 	}
 	slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return t, nil
 }
 
-func (s *Session) tree(t *Tree, name string, follow bool, skip func(string) bool) error {
+func (t *Tree) open(s *Session, name string) error {
 	name, err := localfile.Path(name)
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (s *Session) tree(t *Tree, name string, follow bool, skip func(string) bool
 		if name, _, _, err = HubCache(name); err != nil {
 			return err
 		}
-		follow = true // the cache consists of links
+		t.follow = true // the cache consists of links
 	}
 	switch {
 	case name == "-":
@@ -64,114 +67,89 @@ func (s *Session) tree(t *Tree, name string, follow bool, skip func(string) bool
 		if err != nil {
 			return err
 		}
-		t.Name = path.Base(strings.TrimRight(name, "/"))
-		return t.list(place.FS, place.Name, follow, skip)
+		t.Name, t.fsys = path.Base(strings.TrimRight(name, "/")), place.FS
+		return t.list(place.Name)
 	}
 	full, err := filepath.Abs(name)
 	if err != nil {
 		return err
 	}
-	t.Name = filepath.Base(full)
-	if err := t.list(s.Local(name), ".", follow, skip); err != nil {
-		return err
+	t.Name, t.fsys = filepath.Base(full), s.Local(name)
+	if err = t.list("."); err == nil && t.follow {
+		err = t.findOutside(full)
 	}
-	if follow {
-		return t.findOutside(full)
-	}
-	return nil
+	return err
 }
 
 // list lists a folder, or a file in it.
-func (t *Tree) list(f *FS, name string, follow bool, skip func(string) bool) error {
-	info, err := f.Stat(name)
-	if errors.Is(err, errors.ErrUnsupported) { // of a web server
-		var file fs.File
-		if file, err = f.files.Open(f.in(name)); err == nil {
-			defer file.Close()
-			info, err = file.Stat()
-		}
+func (t *Tree) list(name string) error {
+	info, err := t.fsys.Stat(name)
+	if errors.Is(err, errors.ErrUnsupported) { // of a web server, which says it of what is open
+		info, err = fs.Stat(struct{ fs.FS }{t.fsys.files}, t.fsys.in(name))
 	}
 	if err != nil {
 		return err
 	}
-	w := walk{t, f, follow, skip}
 	if info.IsDir() {
-		return w.folder(name, []fs.FileInfo{info})
+		return t.folder(name, []fs.FileInfo{info})
 	}
 	t.Single = true
-	if err := w.add(name, info); err != nil {
-		return err
+	if err = t.add(name, info); err == nil {
+		t.Files[0].Name = t.Name
 	}
-	t.Files[0].Name = t.Name
-	return nil
-}
-
-// A walk goes through the folders of a model.
-type walk struct {
-	*Tree
-	fsys   *FS
-	follow bool
-	skip   func(string) bool
+	return err
 }
 
 // folder lists a folder. above are the folders that it is in, for links that lead back.
-func (w walk) folder(dir string, above []fs.FileInfo) error {
-	entries, err := w.fsys.ReadDir(dir)
+func (t *Tree) folder(dir string, above []fs.FileInfo) error {
+	entries, err := t.fsys.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if ctx := w.fsys.session.Context; ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := context.Cause(t.fsys.session.Context); err != nil {
+			return err
 		}
 		name := path.Join(dir, e.Name())
 		if n := e.Name(); n == "" || n == "." || n == ".." || strings.Contains(n, "/") {
 			return fmt.Errorf("%s/%s is not the name of a file", term.Name(dir), term.Name(e.Name())) // of an object
 		}
 		link := e.Type()&fs.ModeSymlink != 0
-		switch {
-		case w.skip(name):
-			continue
-		case link && !w.follow:
-			w.Links = append(w.Links, name)
+		if t.skip(name) {
 			continue
 		}
-		info, err := w.fsys.Stat(name)
-		if link && errors.Is(err, fs.ErrNotExist) {
-			w.Links = append(w.Links, name)
+		info, err := t.fsys.Stat(name)
+		switch {
+		case link && (!t.follow || errors.Is(err, fs.ErrNotExist)):
+			t.Links = append(t.Links, name)
 			continue
+		case err != nil:
+		case !info.IsDir():
+			err = t.add(name, info)
+		case link && slices.ContainsFunc(above, func(up fs.FileInfo) bool { return os.SameFile(up, info) }):
+			err = fmt.Errorf("link %s leads in a circle", term.Name(name))
+		case link && t.linked == maxLinked:
+			err = fmt.Errorf("links lead to more than %d folders", maxLinked)
+		default:
+			if link {
+				t.linked++
+			}
+			err = t.folder(name, append(slices.Clip(above), info))
 		}
 		if err != nil {
-			return err
-		}
-		if !info.IsDir() {
-			if err := w.add(name, info); err != nil {
-				return err
-			}
-			continue
-		}
-		if link && slices.ContainsFunc(above, func(up fs.FileInfo) bool { return os.SameFile(up, info) }) {
-			return fmt.Errorf("link %s leads in a circle", term.Name(name))
-		}
-		if link {
-			if w.linked++; w.linked > maxLinked {
-				return fmt.Errorf("links lead to more than %d folders", maxLinked)
-			}
-		}
-		if err := w.folder(name, append(above[:len(above):len(above)], info)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w walk) add(name string, info fs.FileInfo) error {
+func (t *Tree) add(name string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", term.Name(name))
 	}
-	f := w.fsys.describe(name, info)
-	f.Open = func() (io.ReadCloser, error) { return w.fsys.reopen(name, "") } // whatever it has become
-	w.Files = append(w.Files, f)
+	f := t.fsys.describe(name, info)
+	f.Open = func() (io.ReadCloser, error) { return t.fsys.reopen(name, "") } // whatever it has become
+	t.Files = append(t.Files, f)
 	return nil
 }
 
