@@ -50,7 +50,7 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 }
 
 // compareHub prints a verdict on each local file.
-func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]storage.HubFile) error {
+func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]*storage.HubFile) error {
 	var have []storage.File
 	for _, file := range tree.Files {
 		if _, found := hub[file.Name]; found {

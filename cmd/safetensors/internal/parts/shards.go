@@ -117,10 +117,8 @@ func (j *Job) finish() (complete bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, s := range j.Plan.Shards {
-		if !j.Plan.complete(s, files) {
-			return false, nil
-		}
+	if slices.ContainsFunc(j.Plan.Shards, func(s Shard) bool { return !j.Plan.complete(s, files) }) {
+		return false, nil
 	}
 	if _, found := files[format.IndexFile]; found && j.index != nil {
 		complete, err = true, j.checkLast(files)

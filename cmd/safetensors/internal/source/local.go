@@ -34,10 +34,10 @@ func (o *Opener) openLocal(c *Checkpoint, name string) error {
 	case err != nil:
 		return orOnTheHub(name, err)
 	case info.IsDir():
-		return o.openPlace(c, &storage.Place{FS: o.Session.Local(name), Name: ".", Listed: true})
+		return o.openIn(c, o.Session.Local(name), ".")
 	case info.Mode().IsRegular():
 		dir, base := filepath.Split(name)
-		return o.openPlace(c, &storage.Place{FS: o.Session.Local(dir), Name: base, Listed: true})
+		return o.openIn(c, o.Session.Local(dir), base)
 	case o.Variant != "":
 		return errNoVariants
 	case o.Local: // nobody may write to a pipe

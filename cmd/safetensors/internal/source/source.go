@@ -96,11 +96,11 @@ func (o *Opener) open(c *Checkpoint, name string) error {
 	case !storage.IsURL(name):
 		return o.openLocal(c, name)
 	}
-	place, err := o.Away(name)
+	fsys, file, err := o.Away(name)
 	if err != nil {
 		return err
 	}
-	return o.openPlace(c, place)
+	return o.openIn(c, fsys, file)
 }
 
 // openCached opens a repository of the hub from the cache of the Python tools, if it is there.
@@ -144,49 +144,43 @@ func (o *Opener) noteVariant(c *Checkpoint) {
 	}
 }
 
-// openPlace opens a file, an index or a folder, wherever it is.
-func (o *Opener) openPlace(c *Checkpoint, p *storage.Place) error {
-	if p.Commit != nil {
-		c.pins = []storage.Pin{*p.Commit}
+// openIn opens a file or an index in a folder, wherever that is, or the folder itself.
+func (o *Opener) openIn(c *Checkpoint, fsys *storage.FS, name string) error {
+	if fsys.Commit != nil {
+		c.pins = []storage.Pin{*fsys.Commit}
 	}
-	several := p.Name == "." || strings.HasSuffix(p.Name, ".index.json") || storage.IsIndex(p.Name) || storage.IsTorchIndex(p.Name)
-	if p.Listed {
-		c.Folder = p.FS.Folder(several)
-	}
+	several := name == "." || strings.HasSuffix(name, ".index.json") || storage.IsIndex(name) || storage.IsTorchIndex(name)
+	c.Folder = fsys.Folder(several)
 	switch {
-	case o.Variant != "" && p.Name != ".":
+	case o.Variant != "" && name != ".":
 		return errNoVariants
 	case !several:
-		return o.openFile(c, p)
+		return o.openFile(c, fsys, name)
 	}
-	in, err := o.filesIn(p.FS)
+	in, err := o.filesIn(fsys)
 	if err != nil {
 		return err
 	}
-	f, err := o.openFolder(c, in, p.Name)
+	f, err := o.openFolder(c, in, name)
 	if err != nil {
 		return err
 	}
 	c.take(f)
-	if c.Files = p.FS.Opened(); !c.Joined {
-		c.Layout = layoutOf(f, p.Name, c.Files)
+	if c.Files = fsys.Opened(); !c.Joined {
+		c.Layout = layoutOf(f, name, c.Files)
 	}
 	return nil
 }
 
 // openFile opens one file, of whatever format.
-func (o *Opener) openFile(c *Checkpoint, p *storage.Place) error {
-	f, err := p.FS.Open(p.Name)
+func (o *Opener) openFile(c *Checkpoint, fsys *storage.FS, name string) error {
+	f, err := fsys.Open(name)
 	if err != nil {
 		return err
 	}
 	c.closers = append(c.closers, f.Close)
-	c.Files = p.FS.Opened()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	return o.openReader(c, f.(io.ReaderAt), info.Size(), p.Name)
+	c.Files = fsys.Opened()
+	return o.openReader(c, f.(io.ReaderAt), c.Files[0].Size, name)
 }
 
 var errNotLocal = errors.New("is not a file of this machine")

@@ -48,9 +48,7 @@ func (f *FS) describe(name string, info fs.FileInfo) File {
 		file.Path = f.in(name)
 	}
 	if about, ok := info.Sys().(hub.FileInfo); ok {
-		if said, err := hubFile(about); err == nil { // else it cannot be compared
-			file.Hub = &said
-		}
+		file.Hub, _ = hubFile(about) // nil cannot be compared
 	}
 	return file
 }
@@ -159,7 +157,7 @@ type HubFile struct {
 
 // Hash returns the hash of the sum that the hub publishes: SHA-256 of large files, which
 // are in LFS, and the git blob hash of the others.
-func (f HubFile) Hash(size int64) hash.Hash {
+func (f *HubFile) Hash(size int64) hash.Hash {
 	h := sha256.New()
 	if len(f.sum) == sha1.Size { // else it is a large file, or the repository of the newer kind
 		h = sha1.New()
@@ -171,15 +169,15 @@ func (f HubFile) Hash(size int64) hash.Hash {
 }
 
 // Matches reports whether a sum is the one of the hub.
-func (f HubFile) Matches(sum []byte) bool { return bytes.Equal(f.sum, sum) }
+func (f *HubFile) Matches(sum []byte) bool { return bytes.Equal(f.sum, sum) }
 
 // HubFiles returns the files of a repository by their names, with their sums.
-func (s *Session) HubFiles(repo, revision string) (map[string]HubFile, error) {
+func (s *Session) HubFiles(repo, revision string) (map[string]*HubFile, error) {
 	snapshot, err := new(hub.Client).Files(s.Context, repo, revision)
 	if err != nil {
 		return nil, cmp.Or(context.Cause(s.Context), err)
 	}
-	files := make(map[string]HubFile, len(snapshot.Files))
+	files := make(map[string]*HubFile, len(snapshot.Files))
 	for _, info := range snapshot.Files {
 		if files[info.Name], err = hubFile(info); err != nil {
 			return nil, err
@@ -188,11 +186,11 @@ func (s *Session) HubFiles(repo, revision string) (map[string]HubFile, error) {
 	return files, nil
 }
 
-func hubFile(info hub.FileInfo) (f HubFile, err error) {
-	f.git = info.SHA256 == ""
-	sum := cmp.Or(info.SHA256, info.BlobID)
-	if f.sum, err = hex.DecodeString(sum); err != nil || len(f.sum) != sha256.Size && !(f.git && len(f.sum) == sha1.Size) {
-		return f, fmt.Errorf("the hub gives %.200q the sum %.200q", info.Name, sum)
+func hubFile(info hub.FileInfo) (*HubFile, error) {
+	git, text := info.SHA256 == "", cmp.Or(info.SHA256, info.BlobID)
+	sum, err := hex.DecodeString(text)
+	if err != nil || len(sum) != sha256.Size && !(git && len(sum) == sha1.Size) {
+		return nil, fmt.Errorf("the hub gives %.200q the sum %.200q", info.Name, text)
 	}
-	return f, nil
+	return &HubFile{sum, git}, nil
 }

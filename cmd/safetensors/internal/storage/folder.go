@@ -106,8 +106,12 @@ func comesAlong(name string) bool {
 		!slices.ContainsFunc(weights, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
 
-// Folder returns the folder as that of a source: whole, if its files belong together.
+// Folder returns the folder as that of a source: whole, if its files belong together. It is nil of
+// a web server.
 func (f *FS) Folder(whole bool) *Folder {
+	if !f.listed {
+		return nil
+	}
 	folder := &Folder{read: f.readSideFile, files: make(map[string]content)}
 	if !whole {
 		return folder
@@ -143,7 +147,7 @@ func (f *Folder) CompleteFrom(s *Session, repo, commit, dir string) {
 		return
 	}
 	f.list = func() ([]Pin, error) {
-		place, err := s.Away("hf://" + path.Join(repo+"@"+commit, dir))
+		whole, _, err := s.Away("hf://" + path.Join(repo+"@"+commit, dir))
 		if errors.Is(err, errors.ErrUnsupported) {
 			return list()
 		}
@@ -151,7 +155,7 @@ func (f *Folder) CompleteFrom(s *Session, repo, commit, dir string) {
 			return nil, err
 		}
 		partial = true
-		return place.FS.Folder(true).list()
+		return whole.Folder(true).list()
 	}
 }
 

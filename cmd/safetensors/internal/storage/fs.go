@@ -19,13 +19,17 @@ type FS struct {
 	files   fs.FS
 	dir     string // the folder, in files
 	away    bool   // files of other formats are downloaded before they are read
+	listed  bool   // it can be
+	Commit  *Pin   // of a repository, which it stands for; else nil
 
 	mu     sync.Mutex
 	opened []File
 }
 
 // Local returns a folder of this machine.
-func (s *Session) Local(dir string) *FS { return &FS{session: s, files: osfile.FS{}, dir: dir} }
+func (s *Session) Local(dir string) *FS {
+	return &FS{session: s, files: osfile.FS{}, dir: dir, listed: true}
+}
 
 // Opened returns the files that were opened, by name.
 func (f *FS) Opened() []File {

@@ -14,81 +14,74 @@ import (
 	"github.com/gosafetensors/safetensors/remote"
 )
 
-// A Place is where a name leads.
-type Place struct {
-	FS     *FS
-	Name   string // of the file in FS; "." of a folder
-	Listed bool   // FS can be listed
-	Commit *Pin   // of a repository, which it stands for; else nil
-}
-
 // IsURL reports whether a name is not one of a file of this machine.
 func IsURL(name string) bool { return strings.Contains(name, "://") }
 
-// Away returns the place of a URL: hf://OWNER/NAME[@REVISION][/FILE], that of an object or a folder
-// in a bucket, or that of a file on a web server.
-func (s *Session) Away(name string) (*Place, error) {
+// Away returns the folder that a URL leads to, or the one of a file and its name there, "." if there
+// is none: hf://OWNER/NAME[@REVISION][/FILE], that of an object or a folder in a bucket, or that of a
+// file on a web server.
+func (s *Session) Away(name string) (*FS, string, error) {
 	switch {
 	case strings.HasPrefix(name, "hf://"):
 		return s.onHub(name)
 	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
 		files, err := new(remote.Client).FS(s.Context, name)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		u, err := url.Parse(name)
 		if err != nil || path.Base(u.Path) == "." || path.Base(u.Path) == "/" {
-			return nil, errors.New("is not the URL of a file")
+			return nil, "", errors.New("is not the URL of a file")
 		}
-		return &Place{FS: &FS{session: s, files: files, away: true}, Name: path.Base(u.Path)}, nil
+		return &FS{session: s, files: files, away: true}, path.Base(u.Path), nil
 	case bucket.IsURL(name):
 		return s.inBucket(name)
 	}
-	return nil, errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file")
+	return nil, "", errors.New("no URL of a kind that is known: http, https, hf, s3, gs, azblob, file")
 }
 
-func (s *Session) onHub(name string) (*Place, error) {
+func (s *Session) onHub(name string) (*FS, string, error) {
 	repo, revision, file, err := SplitHub(name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	files, err := new(hub.Client).FS(s.Context, repo, revision)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	root, err := fs.Stat(files, ".")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	commit := &Pin{Name: path.Join(repo, file), Tag: root.Sys().(*hub.Snapshot).Commit}
 	info, err := fs.Stat(files, path.Clean(file))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	dir, base := file, "."
 	if !info.IsDir() {
 		dir, base = path.Split(file)
 	}
-	return &Place{FS: &FS{session: s, files: files, dir: dir, away: true}, Name: base, Listed: true, Commit: commit}, nil
+	return &FS{session: s, files: files, dir: dir, away: true, listed: true, Commit: commit}, base, nil
 }
 
 // inBucket returns the place of a key. Its ending says what it is, so that opening it is one request.
-func (s *Session) inBucket(name string) (*Place, error) {
+func (s *Session) inBucket(name string) (*FS, string, error) {
 	b, key, err := bucket.Open(s.Context, name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	dir, base := path.Split(key)
 	if ending := path.Ext(key); ending != ".safetensors" && ending != ".json" {
 		info, err := fs.Stat(b, path.Clean(key))
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if info.IsDir() {
 			dir, base = key, "."
 		}
 	}
-	return &Place{FS: &FS{session: s, files: b, dir: dir}, Name: base, Listed: true}, nil
+	return &FS{session: s, files: b, dir: dir, listed: true}, base, nil
 }
 
 // SplitHub takes hf://OWNER/NAME[@REVISION][/FILE] apart. A slash in a revision is

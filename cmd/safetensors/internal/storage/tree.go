@@ -63,12 +63,11 @@ func (t *Tree) open(s *Session, name string) error {
 	case name == "-":
 		return errors.New("expected a file, a folder, a bucket or the URL of a file")
 	case IsURL(name):
-		place, err := s.Away(name)
-		if err != nil {
+		t.Name = path.Base(strings.TrimRight(name, "/"))
+		if t.fsys, name, err = s.Away(name); err != nil {
 			return err
 		}
-		t.Name, t.fsys = path.Base(strings.TrimRight(name, "/")), place.FS
-		return t.list(place.Name)
+		return t.list(name)
 	}
 	full, err := filepath.Abs(name)
 	if err != nil {
