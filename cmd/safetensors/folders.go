@@ -51,12 +51,12 @@ func (f *copyFlags) asItIs() bool {
 func (c *command) copies(w *copyJob, set *dest.Set, dst dest.Shared) error {
 	files := w.src.Layout.Files
 	sums := !storage.IsURL(dst.PathOf(".")) && !slices.ContainsFunc(files, func(f storage.File) bool { return f.Path == "" && f.Hub == nil })
-	if set.AtOnce = 0; !sums {
+	if set.AtOnce, set.Sums = 0, sums; !sums {
 		set.Record = recordOf(files)
 	}
 	for _, file := range files {
 		if file.Name != w.src.Layout.Index {
-			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: sums && c.found(file, dst.PathOf(file.Name)), Stays: sums}
+			set.Shards[file.Name] = dest.Shard{CopyTo: file.CopyTo, Size: file.Size, There: sums && c.found(file, dst.PathOf(file.Name))}
 			continue
 		}
 		var text bytes.Buffer

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -111,10 +112,7 @@ func permanentLocal(err error) error {
 
 func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlags, p plan, pins []storage.Pin) error {
 	maxBytes, _ := term.ParseBytes(f.maxShardSize)
-	all := int64(0)
-	for _, t := range w.tensors {
-		all += t.Size()
-	}
+	all := numbers.Bytes(w.tensors)
 	stop := func() {}
 	job := &parts.Job{
 		To: dst, Name: storage.Shown(name), Part: f.part, Force: f.force,

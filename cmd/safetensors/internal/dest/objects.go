@@ -9,6 +9,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bucket"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 )
 
 // An object is a file in a bucket.
@@ -27,14 +28,7 @@ func (o object) Occupied() (string, error) {
 }
 
 func (o object) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	return o.b.Write(o.key, sizeOf(tensors), func(w io.Writer) error { return o.write(w, tensors, metadata) })
-}
-
-func sizeOf(tensors map[string]safetensors.Tensor) (size int64) {
-	for _, t := range tensors {
-		size += t.Size()
-	}
-	return size
+	return o.b.Write(o.key, numbers.Bytes(tensors), func(w io.Writer) error { return o.write(w, tensors, metadata) })
 }
 
 // objects is a folder in a bucket.
@@ -86,7 +80,7 @@ func (o objects) Put(name string, data []byte) error {
 
 func (o objects) WriteShard(name string, s Shard, metadata map[string]string, last func() error) error {
 	if s.CopyTo == nil {
-		s.Size = sizeOf(s.Tensors)
+		s.Size = numbers.Bytes(s.Tensors)
 		s.CopyTo = func(w io.Writer) error { return safetensors.Write(w, s.Tensors, metadata) }
 	}
 	return o.b.Write(o.key(name), s.Size, func(w io.Writer) error {

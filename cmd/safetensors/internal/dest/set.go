@@ -32,8 +32,10 @@ type Set struct {
 
 	// Record says of what the shards are copies. While they are written, it is in the folder with
 	// the versions of those that are complete: a Set with the same one finds these. It is nil
-	// where sums tell, or nothing does.
+	// where sums tell, or nothing does. After an error, new shards stay if either does and nothing
+	// was replaced.
 	Record []byte
+	Sums   bool
 
 	// AtOnce is how many shards are written concurrently; 0 is what suits the folder.
 	AtOnce int
@@ -52,7 +54,6 @@ type Shard struct {
 	CopyTo  func(io.Writer) error
 	Size    int64
 	There   bool // it is in the folder already
-	Stays   bool // after an error, if nothing was replaced: another run knows it again
 }
 
 // Write writes the shards, then the index, then removes the files of an earlier checkpoint. No
@@ -91,9 +92,10 @@ func (s *Set) Write(to Shared) error {
 		err = s.CopyFiles()
 	}
 	var fresh []string
-	for name, shard := range s.Shards {
-		if _, old := there[names[name]]; !old && !(shard.Stays && len(earlier) == 0) {
-			fresh = append(fresh, names[name])
+	stay := (s.Sums || s.Record != nil) && len(earlier) == 0
+	for _, name := range names {
+		if _, old := there[name]; !old && !stay {
+			fresh = append(fresh, name)
 		}
 	}
 	if err != nil {
@@ -181,12 +183,10 @@ func (s *Set) resume(to Shared, there map[string]Stored) error {
 	}
 	s.done = make(map[string]string)
 	for name, shard := range s.Shards {
-		stored, found := there[name]
-		shard.There = found && stored.Size == shard.Size && left.Done[name] != "" && left.Done[name] == stored.Version
-		if shard.Stays = true; shard.There {
-			s.done[name] = stored.Version
+		if stored := there[name]; stored.Version != "" && stored.Version == left.Done[name] && stored.Size == shard.Size {
+			shard.There = true
+			s.done[name], s.Shards[name] = stored.Version, shard
 		}
-		s.Shards[name] = shard
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/bintensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/npz"
@@ -161,8 +162,7 @@ func Written() string {
 			endings = append(endings, f.Endings...)
 		}
 	}
-	last := len(endings) - 1
-	return strings.Join(endings[:last], ", ") + " or " + endings[last]
+	return english.WordSeries(endings, "or")
 }
 
 // isSafetensors: a file starts with a header length below 2^27, and a brace, perhaps after

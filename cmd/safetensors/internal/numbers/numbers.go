@@ -32,6 +32,14 @@ func Count(t safetensors.Tensor) int64 {
 	return int64(uint64(t.Size()) * 8 / uint64(t.DType().Bits())) // the bits of a tensor fit a uint64
 }
 
+// Bytes returns the bytes of all tensors.
+func Bytes(tensors map[string]safetensors.Tensor) (n int64) {
+	for _, t := range tensors {
+		n += t.Size()
+	}
+	return n
+}
+
 // Append appends the elements of t: 0 and 1 for booleans, of which every byte but 0 is
 // true, two numbers for a complex one. Integers of 64 bits are rounded.
 func Append(dst []float64, t safetensors.Tensor) ([]float64, error) {

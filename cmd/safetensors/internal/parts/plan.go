@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
@@ -59,11 +60,7 @@ func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[st
 	if err != nil {
 		return Shard{}, nil, err
 	}
-	size := int64(len(start))
-	for _, t := range tensors {
-		size += t.Size()
-	}
-	return Shard{name, size, sum(start), len(start)}, h, nil
+	return Shard{name, int64(len(start)) + numbers.Bytes(tensors), sum(start), len(start)}, h, nil
 }
 
 func sum(data []byte) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
@@ -68,12 +69,7 @@ func (c *Checkpoint) Sources() []*Checkpoint {
 }
 
 // Size returns the bytes of all tensors.
-func (c *Checkpoint) Size() (size int64) {
-	for _, t := range c.Tensors {
-		size += t.Size()
-	}
-	return size
-}
+func (c *Checkpoint) Size() int64 { return numbers.Bytes(c.Tensors) }
 
 // take makes the tensors of a File those of the checkpoint, which then owns it.
 func (c *Checkpoint) take(f *safetensors.File) {
