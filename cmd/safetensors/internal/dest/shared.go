@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/gosafetensors/safetensors"
@@ -232,7 +233,13 @@ func (f folder) Remove(name string) error {
 	return ignoreAbsent(os.Remove(path))
 }
 
-func (f folder) Sweep() { osfile.RemoveTagged(f.name, "") }
+// Sweep leaves those of WriteShards, which has a lock on what it writes.
+func (f folder) Sweep() {
+	names, _ := fs.Glob(os.DirFS(f.name), osfile.TempPrefix+strings.Repeat("[0-9a-f]", 16)+".tmp")
+	for _, name := range names {
+		os.Remove(f.PathOf(name))
+	}
+}
 
 // AtOnce is 4: one file is flushed while others are written.
 func (f folder) AtOnce() int { return 4 }
