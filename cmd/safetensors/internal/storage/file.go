@@ -54,7 +54,7 @@ func (f *FS) describe(name string, info fs.FileInfo) File {
 }
 
 // OfReader describes a file that is open, of size bytes.
-func (s *Session) OfReader(name string, r io.ReaderAt, size int64) File {
+func (s *Session) OfReader(name string, r readable, size int64) File {
 	return File{Name: name, Size: size, Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(io.NewSectionReader(s.Meter(r), 0, size)), nil
 	}}

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -62,7 +61,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 		file.Close()
 		return nil, err
 	}
-	r, ok := file.(io.ReaderAt)
+	r, ok := file.(readable)
 	if !ok || !info.Mode().IsRegular() {
 		return file, nil
 	}
@@ -74,19 +73,10 @@ func (f *FS) Open(name string) (fs.File, error) {
 			return nil, err
 		}
 		noted.Size, noted.Open = size, f.session.OfReader(name, temp, size).Open
-		r, file = temp, temp
+		r = temp
 	}
 	f.note(noted)
-	if m, ok := f.session.Meter(r).(meteredRanges); ok {
-		return struct {
-			fs.File
-			meteredRanges
-		}{file, m}, nil
-	}
-	return struct {
-		fs.File
-		metered
-	}{file, metered{r, f.session}}, nil
+	return f.session.Meter(r), nil
 }
 
 // note notes a file, which may be opened several times, concurrently.

@@ -26,11 +26,17 @@ type Session struct {
 // BytesRead returns how many bytes were read from all files.
 func (s *Session) BytesRead() int64 { return s.read.Load() }
 
-// A metered reader counts the bytes that are read, and fails when the context is
+// A readable file can be read at any place.
+type readable interface {
+	fs.File
+	io.ReaderAt
+}
+
+// A metered file counts the bytes that are read, and fails when the context is
 // cancelled: that is how a writer that takes no context ends. It costs nothing that
 // can be measured, because reads are large.
 type metered struct {
-	io.ReaderAt
+	readable
 	s *Session
 }
 
@@ -38,15 +44,15 @@ func (m metered) ReadAt(p []byte, off int64) (int, error) {
 	if m.s.Context.Err() != nil {
 		return 0, context.Cause(m.s.Context)
 	}
-	n, err := m.ReaderAt.ReadAt(p, off)
+	n, err := m.readable.ReadAt(p, off)
 	m.s.read.Add(int64(n))
 	return n, err
 }
 
-// Meter returns a reader that is metered, and a safetensors.RangeReader if r is one.
-func (s *Session) Meter(r io.ReaderAt) io.ReaderAt {
-	m := metered{r, s}
-	if ranges, ok := r.(safetensors.RangeReader); ok {
+// Meter returns a file that is metered, and a safetensors.RangeReader if f is one.
+func (s *Session) Meter(f readable) readable {
+	m := metered{f, s}
+	if ranges, ok := f.(safetensors.RangeReader); ok {
 		return meteredRanges{m, ranges}
 	}
 	return m
