@@ -200,23 +200,8 @@ func (a *Atomic) Finish() error {
 	return nil
 }
 
-// Commit gives the finished file its name and flushes the folder. It opens the
-// folder first, so that an error of that leaves the target as it was. An error of
-// the flush comes after the rename, and says so.
-func (a *Atomic) Commit() error {
-	dir, err := OpenDir(filepath.Dir(a.name))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := a.Rename(); err != nil {
-		return err
-	}
-	if err := dir.Sync(); err != nil {
-		return fmt.Errorf("%s was replaced, but may be the old file after a crash: %w", a.name, err)
-	}
-	return nil
-}
+// Commit gives the finished file its name and flushes the folder, as Named does.
+func (a *Atomic) Commit() error { return Named(a.name, a.Rename) }
 
 // Rename gives the finished file its name.
 func (a *Atomic) Rename() error {

@@ -2,6 +2,7 @@ package osfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,24 @@ func (d *Dir) Sync() error {
 		return nil
 	}
 	return err
+}
+
+// Named calls bind, which gives a file its name, and flushes the folder. It opens the
+// folder first, so that an error of that leaves what has the name as it was. An error of
+// the flush comes after the rename, and says so.
+func Named(name string, bind func() error) error {
+	dir, err := OpenDir(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := bind(); err != nil {
+		return err
+	}
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("%s was replaced, but may be the old file after a crash: %w", name, err)
+	}
+	return nil
 }
 
 // ReadDir returns the sorted entries of a folder.

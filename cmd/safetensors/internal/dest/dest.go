@@ -17,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
 // A Destination is where a checkpoint is written to.
@@ -114,6 +115,25 @@ func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string
 		return safetensors.WriteFile(s.name, tensors, metadata)
 	}
 	return WriteFile(s.name, func(w io.Writer) error { return s.format.Write(w, tensors, metadata) })
+}
+
+// WriteFile has write write a new file, which takes its name only when it is complete
+// and flushed to the disk: what safetensors.WriteFile does, for other formats.
+func WriteFile(name string, write func(io.Writer) error) error {
+	return osfile.Save(name, func(a *osfile.Atomic) error { return write(io.NewOffsetWriter(a, 0)) })
+}
+
+// Writing returns a func that writes data.
+func Writing(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}
+}
+
+// rename gives a file its name, and flushes that to the disk.
+func rename(temp, name string) error {
+	return osfile.Named(name, func() error { return os.Rename(temp, name) })
 }
 
 // A folder holds one file, or several shards and their index.

@@ -166,7 +166,7 @@ func (f folder) link(path string, data []byte) error {
 		return err
 	}
 	defer os.Remove(temp)
-	return inFolder(f.name, func() error { return os.Link(temp, path) })
+	return osfile.Named(path, func() error { return os.Link(temp, path) })
 }
 
 func (f folder) Put(name string, data []byte) error {
