@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -32,19 +33,28 @@ func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) erro
 		}
 		w.CloseWithError(err)
 	}()
-	err := b.upload(key, int(max(partSize, size/mostParts)), r)
+	err := b.upload(key, size, r)
 	r.CloseWithError(err)
 	<-ended
 	return b.fail(key, err)
 }
 
-// upload makes an object of what r brings, in parts of some size if it is not less.
-func (b *Bucket) upload(key string, size int, r io.Reader) error {
-	part, err := nextPart(r, size)
+// upload makes an object of what r brings, in parts if it is not less than one.
+func (b *Bucket) upload(key string, size int64, r io.Reader) error {
+	whole := max(partSize, size/mostParts)
+	next := func() ([]byte, error) { // a part, or less at the end
+		part := bytes.NewBuffer(make([]byte, 0, max(0, min(whole, size))+bytes.MinRead))
+		_, err := io.CopyN(part, r, whole)
+		if err == io.EOF {
+			err = nil
+		}
+		return part.Bytes(), err
+	}
+	part, err := next()
 	if err != nil {
 		return err
 	}
-	if len(part) < size {
+	if int64(len(part)) < whole {
 		return b.store.put(b.ctx, key, part, false)
 	}
 	u, err := b.store.begin(b.ctx, key)
@@ -60,7 +70,7 @@ func (b *Bucket) upload(key string, size int, r io.Reader) error {
 		i, body := parts, part
 		group.Go(func() error { return u.part(ctx, i, body) })
 		parts++
-		if part, err = nextPart(r, size); ctx.Err() != nil {
+		if part, err = next(); ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 	}
@@ -76,16 +86,6 @@ func (b *Bucket) upload(key string, size int, r io.Reader) error {
 		b.abort(u)
 	}
 	return err
-}
-
-// nextPart reads a part, or less at the end.
-func nextPart(r io.Reader, size int) ([]byte, error) {
-	part := make([]byte, size)
-	n, err := io.ReadFull(r, part)
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		err = nil
-	}
-	return part[:n], err
 }
 
 // abort removes the parts, until the store no longer knows the upload: one that came to
