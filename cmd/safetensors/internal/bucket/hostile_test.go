@@ -141,10 +141,12 @@ func TestAzureUploadsApart(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status(one.abort(t.Context())), "there is nothing to be removed")
 }
 
-// TestPartsEndBeforeAbort: a part that ends after the upload is aborted may stay for ever.
+// TestPartsEndBeforeAbort: a part that ends after the upload is aborted may stay for ever. The error
+// of a source is never the end of an object.
 func TestPartsEndBeforeAbort(t *testing.T) {
 	late := new(latePart)
 	b := &Bucket{ctx: t.Context(), store: late}
+	require.ErrorIs(t, b.Write("x", 0, func(io.Writer) error { return io.EOF }), io.EOF)
 	require.ErrorIs(t, b.Write("x", 0, func(w io.Writer) error {
 		must(w.Write(make([]byte, partSize+1)))
 		return io.ErrNoProgress

@@ -27,7 +27,7 @@ func (b *Bucket) Write(key string, size int64, write func(io.Writer) error) erro
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := term.Bare(write(w)) // the store's own errors come back through the library
+		err := term.Bare(write(w)) // of the library, which has a prefix
 		if err != nil {
 			err = fmt.Errorf("%w", err) // io.EOF would be the end
 		}
@@ -70,7 +70,8 @@ func (b *Bucket) upload(key string, size int64, r io.Reader) error {
 		i, body := parts, part
 		group.Go(func() error { return u.part(ctx, i, body) })
 		parts++
-		if part, err = next(); ctx.Err() != nil {
+		part, err = next()
+		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 	}
