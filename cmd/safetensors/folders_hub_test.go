@@ -56,7 +56,9 @@ func (h *folderHub) hub(w http.ResponseWriter, r *http.Request) {
 const firstBytes = "bytes=0-100007"
 
 // wantsRest reports whether a request is for the rest of a file.
-func wantsRest(r *http.Request) bool { return strings.HasPrefix(r.Header.Get("Range"), "bytes=100008-") }
+func wantsRest(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("Range"), "bytes=100008-")
+}
 
 // sends answers a request for the rest of a file, of which n bytes come.
 func sends(w http.ResponseWriter, file string, n int) {
