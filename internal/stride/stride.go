@@ -2,7 +2,10 @@
 // elements of a transposed matrix, one after another.
 package stride
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // A Loop visits N places, Stride bytes apart.
 type Loop struct{ N, Stride int64 }
@@ -48,28 +51,23 @@ func Line(dst, src []byte, run, stride, n int) {
 // Gather fills dst with whole runs: those that nested loops, the outermost first,
 // find in src, from run number first on. Loops may have any strides, in any order.
 func Gather(dst, src []byte, run int64, loops []Loop, first int64) {
-	g := gather{run: int(run), loops: make([]loop, len(loops))}
+	steps := make([]loop, len(loops))
 	step := int(run)
-	for i := len(loops) - 1; i >= 0; i-- {
-		g.loops[i] = loop{int(loops[i].N), int(loops[i].Stride), step}
-		step *= int(loops[i].N)
+	for i, l := range slices.Backward(loops) {
+		steps[i] = loop{int(l.N), int(l.Stride), step}
+		step *= int(l.N)
 	}
-	g.fill(dst, src, g.loops, int(first)*g.run)
+	fill(dst, src, int(run), steps, int(first*run))
 }
 
 // A loop takes n steps, of from bytes in the source and of to bytes in the result.
 type loop struct{ n, from, to int }
 
-type gather struct {
-	run   int
-	loops []loop
-}
-
 // fill fills dst from byte pos of the result of the loops on. That is a few boxes:
 // the rest of a step of the outermost loop, whole steps, the start of a step.
-func (g *gather) fill(dst, src []byte, loops []loop, pos int) {
+func fill(dst, src []byte, run int, loops []loop, pos int) {
 	if len(loops) == 0 {
-		copy(dst, src[:g.run])
+		copy(dst, src[:run])
 		return
 	}
 	outer := loops[0]
@@ -78,10 +76,10 @@ func (g *gather) fill(dst, src []byte, loops []loop, pos int) {
 		n := len(dst) / outer.to * outer.to
 		if within > 0 || n == 0 {
 			n = min(outer.to-within, len(dst))
-			g.fill(dst[:n], at, loops[1:], within)
+			fill(dst[:n], at, run, loops[1:], within)
 		} else {
-			box := append([]loop{{n / outer.to, outer.from, outer.to}}, loops[1:]...)
-			g.box(dst[:n], at, box)
+			whole := append([]loop{{n / outer.to, outer.from, outer.to}}, loops[1:]...)
+			box(dst[:n], at, run, whole)
 		}
 		dst, pos = dst[n:], pos+n
 	}
@@ -90,7 +88,7 @@ func (g *gather) fill(dst, src []byte, loops []loop, pos int) {
 // box fills dst with all runs of the loops. The runs of the last one are adjacent
 // in dst. Where those of another are nearest in src, the two are a matrix to
 // transpose.
-func (g *gather) box(dst, src []byte, loops []loop) {
+func box(dst, src []byte, run int, loops []loop) {
 	last := len(loops) - 1
 	nearest := last
 	for i, l := range loops {
@@ -100,13 +98,13 @@ func (g *gather) box(dst, src []byte, loops []loop) {
 	}
 	if nearest == last {
 		each(dst, src, loops[:last], func(dst, src []byte) {
-			Line(dst, src, g.run, loops[last].from, loops[last].n)
+			Line(dst, src, run, loops[last].from, loops[last].n)
 		})
 		return
 	}
 	rows, columns := loops[last], loops[nearest]
-	others := append(append(make([]loop, 0, last), loops[:nearest]...), loops[nearest+1:last]...)
-	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, g.run, rows, columns) })
+	others := slices.Concat(loops[:nearest], loops[nearest+1:last])
+	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, run, rows, columns) })
 }
 
 // each calls f for all steps of the loops.
