@@ -3,6 +3,7 @@ package jsonscan
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"unicode/utf16"
 )
 
@@ -54,17 +55,10 @@ func special(w uint64) uint64 {
 }
 
 func appendEscape(b []byte, c byte) []byte {
-	const (
-		short = "btn\x00fr" // the escapes of 0x08 to 0x0d; 0x0b has none
-		hex   = "0123456789abcdef"
-	)
-	switch {
-	case c >= ' ':
-		return append(b, '\\', c)
-	case c >= '\b' && c <= '\r' && c != '\v':
-		return append(b, '\\', short[c-'\b'])
+	if i := strings.IndexByte(escaped, c); i >= 0 {
+		return append(b, '\\', letters[i])
 	}
-	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+	return fmt.Appendf(b, "\\u%04x", c)
 }
 
 // AppendASCII is AppendString with everything but ASCII escaped, too, as Python's

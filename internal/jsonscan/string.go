@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/bits"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -68,8 +69,11 @@ func PlainLength(b []byte) int {
 	return n
 }
 
-// unescaped has what a letter after a backslash stands for.
-var unescaped = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+// letters are those after a backslash, escaped what each stands for.
+const (
+	letters = `"\/bfnrt`
+	escaped = "\"\\/\b\f\n\r\t"
+)
 
 // escape reads one escape, or the two that make a surrogate pair.
 func (s *Scanner) escape() (rune, error) {
@@ -80,12 +84,12 @@ func (s *Scanner) escape() (rune, error) {
 	if c == 'u' {
 		return s.unicodeEscape()
 	}
-	r := unescaped[c]
-	if r == 0 {
+	i := strings.IndexByte(letters, c)
+	if i < 0 {
 		return 0, s.Fail(s.Pos, "invalid escape in a string")
 	}
 	s.Pos += 2
-	return r, nil
+	return rune(escaped[i]), nil
 }
 
 func (s *Scanner) unicodeEscape() (rune, error) {
