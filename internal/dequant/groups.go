@@ -9,7 +9,7 @@ func Mul(dst, factors []float32, group, skip int) {
 		}
 		return
 	}
-	inGroups(dst, factors, group, skip, mulGroupsVector, func(part []float32, factor float32) {
+	inGroups(dst, factors, group, skip, mulGroups, func(part []float32, factor float32) {
 		for i := range part {
 			part[i] *= factor
 		}
@@ -18,7 +18,7 @@ func Mul(dst, factors []float32, group, skip int) {
 
 // Add adds terms to dst in groups, as Mul multiplies.
 func Add(dst, terms []float32, group, skip int) {
-	inGroups(dst, terms, group, skip, addGroupsVector, func(part []float32, term float32) {
+	inGroups(dst, terms, group, skip, addGroups, func(part []float32, term float32) {
 		for i := range part {
 			part[i] += term
 		}
@@ -27,19 +27,22 @@ func Add(dst, terms []float32, group, skip int) {
 
 // Sub subtracts terms from dst in groups, as Mul multiplies.
 func Sub(dst, terms []float32, group, skip int) {
-	inGroups(dst, terms, group, skip, subGroupsVector, func(part []float32, term float32) {
+	inGroups(dst, terms, group, skip, subGroups, func(part []float32, term float32) {
 		for i := range part {
 			part[i] -= term
 		}
 	})
 }
 
-// inGroups does an operation with the number of each group: vector with whole groups,
-// as far as it can, loop with what is left.
-func inGroups(dst, numbers []float32, group, skip int, vector func(dst, numbers []float32, group int) int, loop func(part []float32, number float32)) {
+// A kernel does an operation with a number for each group, of whole blocks of 8 elements.
+type kernel func(dst, numbers *float32, groups, blocks int)
+
+// inGroups does an operation with the number of each group: f with whole groups, as far as
+// groupsVector can, loop with what is left.
+func inGroups(dst, numbers []float32, group, skip int, f kernel, loop func(part []float32, number float32)) {
 	for len(dst) > 0 {
 		if skip == 0 {
-			if n := vector(dst, numbers, group); n > 0 {
+			if n := groupsVector(dst, numbers, group, f); n > 0 {
 				dst, numbers = dst[n:], numbers[n/group:]
 				continue
 			}
@@ -47,7 +50,7 @@ func inGroups(dst, numbers []float32, group, skip int, vector func(dst, numbers 
 		n := min(group-skip, len(dst))
 		done := 0
 		if whole := n &^ 7; whole > 0 {
-			done = vector(dst[:whole], numbers, whole)
+			done = groupsVector(dst[:whole], numbers, whole, f)
 		}
 		loop(dst[done:n], numbers[0])
 		dst, numbers, skip = dst[n:], numbers[1:], 0

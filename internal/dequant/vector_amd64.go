@@ -50,26 +50,14 @@ func mulVector(dst, factors []float32) int {
 	return 8 * n
 }
 
-func mulGroupsVector(dst, factors []float32, group int) int {
-	return groupsVector(dst, factors, group, mulGroupsAVX2)
-}
-
-func subGroupsVector(dst, terms []float32, group int) int {
-	return groupsVector(dst, terms, group, subGroupsAVX2)
-}
-
-func addGroupsVector(dst, terms []float32, group int) int {
-	return groupsVector(dst, terms, group, addGroupsAVX2)
-}
-
 // groupsVector does an operation with a number for each whole group, of whole blocks.
-func groupsVector(dst, numbers []float32, group int, kernel func(dst, other *float32, groups, blocks int)) int {
+func groupsVector(dst, numbers []float32, group int, f kernel) int {
 	n := len(dst) / group
 	if !hasVector || group%8 != 0 || n == 0 {
 		return 0
 	}
 	_ = numbers[n-1]
-	kernel(&dst[0], &numbers[0], n, group/8)
+	f(&dst[0], &numbers[0], n, group/8)
 	return n * group
 }
 
@@ -83,10 +71,10 @@ func downAVX2(dst *float32, words *byte, blocks, shift, mask int, numbers *[16]f
 func mulAVX2(dst, other *float32, blocks int)
 
 //go:noescape
-func mulGroupsAVX2(dst, other *float32, groups, blocks int)
+func mulGroups(dst, other *float32, groups, blocks int)
 
 //go:noescape
-func subGroupsAVX2(dst, other *float32, groups, blocks int)
+func subGroups(dst, other *float32, groups, blocks int)
 
 //go:noescape
-func addGroupsAVX2(dst, other *float32, groups, blocks int)
+func addGroups(dst, other *float32, groups, blocks int)

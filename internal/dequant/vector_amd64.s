@@ -101,14 +101,14 @@ loopMul:
 	VZEROUPPER
 	RET
 
-// func mulGroupsAVX2(dst, other *float32, groups, blocks int)
-TEXT ·mulGroupsAVX2(SB), NOSPLIT, $0-32
+// func mulGroups(dst, other *float32, groups, blocks int)
+TEXT ·mulGroups(SB), NOSPLIT, $0-32
 	GROUPS(VMULPS)
 
-// func subGroupsAVX2(dst, other *float32, groups, blocks int)
-TEXT ·subGroupsAVX2(SB), NOSPLIT, $0-32
+// func subGroups(dst, other *float32, groups, blocks int)
+TEXT ·subGroups(SB), NOSPLIT, $0-32
 	GROUPS(VSUBPS)
 
-// func addGroupsAVX2(dst, other *float32, groups, blocks int)
-TEXT ·addGroupsAVX2(SB), NOSPLIT, $0-32
+// func addGroups(dst, other *float32, groups, blocks int)
+TEXT ·addGroups(SB), NOSPLIT, $0-32
 	GROUPS(VADDPS)
