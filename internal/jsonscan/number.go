@@ -11,21 +11,12 @@ import (
 func (s *Scanner) Integer(what string, max int64) (int64, error) {
 	s.Space()
 	start := s.Pos
-	n := uint64(0)
-	for s.Pos < len(s.Text) {
-		d := uint64(s.Text[s.Pos]) - '0'
-		if d > 9 {
-			break
-		}
-		if n > (uint64(max)-d)/10 {
-			return 0, s.Fail(start, "%s is above %d", what, max)
-		}
-		n = n*10 + d
-		s.Pos++
-	}
+	n, dropped := s.digits(0)
 	switch {
 	case s.Pos == start:
 		return 0, s.FailHere(what + ", an integer of 0 or more")
+	case dropped > 0 || n > uint64(max):
+		return 0, s.Fail(start, "%s is above %d", what, max)
 	case s.Text[start] == '0' && s.Pos-start > 1:
 		return 0, s.Fail(start, "%s has a leading zero", what)
 	}
@@ -79,17 +70,16 @@ func (s *Scanner) skipNumber() error {
 	if s.Text[s.Pos] == '-' {
 		s.Pos++
 	}
-	var digits uint64 // those that fit
-	exponent := 0     // of ten, for those that do not, the fraction and the exponent
 	whole := s.Pos
-	exponent += s.digits(&digits)
+	digits, dropped := s.digits(0)
+	exponent := dropped // of ten, for the digits that do not fit, the fraction and the exponent
 	if n := s.Pos - whole; n == 0 || n > 1 && s.Text[whole] == '0' {
 		return s.Fail(start, "invalid number")
 	}
 	if s.peek() == '.' {
 		s.Pos++
 		fraction := s.Pos
-		dropped := s.digits(&digits)
+		digits, dropped = s.digits(digits)
 		if s.Pos == fraction {
 			return s.Fail(start, "invalid number: no digits after the point")
 		}
@@ -109,20 +99,20 @@ func (s *Scanner) skipNumber() error {
 }
 
 // digits appends digits to n while they fit and returns how many did not.
-func (s *Scanner) digits(n *uint64) (dropped int) {
+func (s *Scanner) digits(n uint64) (_ uint64, dropped int) {
 	for s.Pos < len(s.Text) {
 		d := uint64(s.Text[s.Pos]) - '0'
 		if d > 9 {
 			break
 		}
-		if dropped > 0 || *n > (math.MaxUint64-d)/10 {
+		if dropped > 0 || n > (math.MaxUint64-d)/10 {
 			dropped++
 		} else {
-			*n = *n*10 + d
+			n = n*10 + d
 		}
 		s.Pos++
 	}
-	return dropped
+	return n, dropped
 }
 
 // exponent reads the e of a number and what follows. It caps the value within
@@ -138,8 +128,8 @@ func (s *Scanner) exponent() (e int, ok bool) {
 		s.Pos++
 	}
 	start := s.Pos
-	var n uint64
-	if s.digits(&n) > 0 {
+	n, dropped := s.digits(0)
+	if dropped > 0 {
 		n = math.MaxUint64
 	}
 	return sign * int(min(n, math.MaxInt32/16)), s.Pos > start
