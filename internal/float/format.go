@@ -140,6 +140,8 @@ func (l *layout) decode(code uint64) uint64 {
 	drop := 52 - l.man
 	m := l.mantissa(mag)
 	switch e := mag >> l.man; {
+	case l.special == integer:
+		return math.Float64bits(float64(int64(m) - int64(sign>>63<<l.man)))
 	case l.special == fnuz && code == l.max()+1:
 		return sign | f64NaN
 	case mag > l.max()+1 && l.special == ieee:
@@ -208,14 +210,7 @@ func decodeTable(f Format) *[256]uint32 {
 	t := &decodeTables[f]
 	t.once.Do(func() {
 		for code := range 1 << f.Bits() {
-			switch f {
-			case I8:
-				t.f32[code] = math.Float32bits(float32(int8(code)))
-			case U8:
-				t.f32[code] = math.Float32bits(float32(code))
-			default:
-				t.f32[code] = uint32(layouts[F32].encode(layouts[f].decode(uint64(code))))
-			}
+			t.f32[code] = uint32(layouts[F32].encode(layouts[f].decode(uint64(code))))
 		}
 	})
 	return &t.f32
