@@ -70,7 +70,7 @@ func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) e
 	if err != nil {
 		return nil, err
 	}
-	a := &Archive{byName: make(map[string]*Member, len(members))}
+	a := &Archive{members, make(map[string]*Member, len(members))}
 	held := new(contents)
 	for _, m := range members {
 		m.held = held
@@ -78,7 +78,6 @@ func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) e
 			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)
 		}
 		a.byName[m.Name] = m
-		a.Members = append(a.Members, m)
 	}
 	slices.SortStableFunc(a.Members, func(m, n *Member) int { return cmp.Compare(m.start, n.start) })
 	if err := a.checkOverlap(); err != nil {
@@ -175,12 +174,11 @@ func (u unpacked) content() ([]byte, error) {
 		return nil, fmt.Errorf("zip member %.200q: %w", u.Name, err)
 	}
 	u.held.makeRoom(u.Size)
-	b := make([]byte, u.Size)
-	if err := u.ReadFull(b); err != nil {
-		return nil, err
+	b, err := u.ReadAll(u.Size)
+	if err == nil {
+		u.held.add(u.Member, b)
 	}
-	u.held.add(u.Member, b)
-	return b, nil
+	return b, err
 }
 
 // heldBytes is how much memory contents take, unless the last two are larger. A test has less.
@@ -231,40 +229,23 @@ func (m *Member) CheckUnpack() error {
 	return nil
 }
 
-// ReadFull fills dst with the first bytes of a member. It reads all of the content, and verifies
-// the checksum.
-func (m *Member) ReadFull(dst []byte) error {
-	r, err := m.Open()
-	if err == nil {
-		defer r.Close()
-		_, err = io.ReadFull(r, dst)
-	}
-	if err == nil {
-		_, err = io.Copy(io.Discard, r)
-	}
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return fmt.Errorf("zip member %.200q: %w", m.Name, err)
-	}
-	return nil
-}
-
 // Open returns the content as a stream, which verifies the checksum at its end.
 func (m *Member) Open() (io.ReadCloser, error) { return m.file.Open() }
 
 // ReadAll returns the content of a member of at most limit bytes, and verifies its
-// checksum. Memory grows with what is there.
+// checksum.
 func (m *Member) ReadAll(limit int64) ([]byte, error) {
 	if m.Size > limit {
 		return nil, fmt.Errorf("zip member %.200q has %d bytes, more than %d", m.Name, m.Size, limit)
 	}
-	var b []byte
+	b := make([]byte, m.Size)
 	r, err := m.Open()
 	if err == nil {
 		defer r.Close()
-		b, err = io.ReadAll(r)
+		_, err = io.ReadFull(r, b)
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, r) // to its end
 	}
 	if err != nil {
 		return nil, fmt.Errorf("zip member %.200q: %w", m.Name, err)

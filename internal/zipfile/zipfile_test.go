@@ -81,10 +81,6 @@ func TestMembers(t *testing.T) {
 	m := a.Member("b")
 	require.Equal(t, "1234", string(must(io.ReadAll(io.NewSectionReader(m.Content(nil), 0, m.Size)))))
 	m = a.Member("a")
-	part := make([]byte, 2)
-	require.NoError(t, m.ReadFull(part))
-	require.Equal(t, "te", string(part))
-	require.ErrorIs(t, m.ReadFull(make([]byte, m.Size+1)), io.ErrUnexpectedEOF)
 	require.Equal(t, text, string(must(m.ReadAll(m.Size))))
 	_, err := m.ReadAll(3999)
 	require.EqualError(t, err, `zip member "a" has 4000 bytes, more than 3999`)
@@ -163,7 +159,7 @@ func secondAt(t *testing.T, start uint32) []byte {
 }
 
 // TestLyingContent: a compressed member of another size, or with another checksum,
-// is an error when it is read, and memory grows with what is there.
+// is an error when it is read.
 func TestLyingContent(t *testing.T) {
 	long := strings.Repeat("text", 100_000)
 	for name, m := range map[string]raw{
@@ -179,7 +175,6 @@ func TestLyingContent(t *testing.T) {
 			a := must(open(archive(t, m)))
 			_, err := a.Member("a").ReadAll(1 << 30)
 			require.ErrorContains(t, err, `zip member "a": `)
-			require.ErrorContains(t, a.Member("a").ReadFull(make([]byte, 1)), `zip member "a": `)
 		})
 	}
 }
