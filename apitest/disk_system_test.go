@@ -2,7 +2,6 @@ package apitest_test
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -100,7 +99,7 @@ func (d *disk) CreateUnnamed(dir string, mode fs.FileMode) (f osfile.File, err e
 	return f, err
 }
 
-func (d *disk) Lock(dir string) (l io.Closer, err error) {
+func (d *disk) Lock(dir string) (unlock func(), err error) {
 	if d.noLocks != nil {
 		d.noLocks.Done()
 		d.noLocks.Wait()
@@ -110,18 +109,13 @@ func (d *disk) Lock(dir string) (l io.Closer, err error) {
 		if d.locked {
 			return osfile.ErrLocked
 		}
-		d.locked, l = true, diskLock{d}
+		d.locked = true
 		return nil
 	})
-	return l, err
-}
-
-type diskLock struct{ d *disk }
-
-func (l diskLock) Close() error {
-	defer l.d.lock()()
-	l.d.locked = false
-	return nil
+	return func() {
+		defer d.lock()()
+		d.locked = false
+	}, err
 }
 
 func (d *disk) OpenDir(name string) (f osfile.Folder, err error) {

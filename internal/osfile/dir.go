@@ -117,12 +117,9 @@ var ErrLocked = errors.New("somebody else has locked it")
 // ends. It reports false if it is locked already. Where the file system has no locks,
 // or shows them to one machine only, it keeps nobody out.
 func Lock(dir string) (unlock func(), ok bool) {
-	l, err := system.Lock(dir)
-	switch {
-	case errors.Is(err, ErrLocked):
-		return nil, false
-	case err != nil:
-		return func() {}, true
+	unlock, err := system.Lock(dir)
+	if err != nil {
+		unlock = func() {}
 	}
-	return func() { l.Close() }, true
+	return unlock, !errors.Is(err, ErrLocked)
 }

@@ -3,7 +3,6 @@
 package osfile
 
 import (
-	"io"
 	"path/filepath"
 	"sync"
 )
@@ -11,20 +10,12 @@ import (
 // locked holds the folders that this process has locked: others are not kept out.
 var locked sync.Map
 
-func lock(dir string) (io.Closer, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+func lock(dir string) (unlock func(), err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
 	if _, taken := locked.LoadOrStore(dir, nil); taken {
 		return nil, ErrLocked
 	}
-	return lockedDir(dir), nil
-}
-
-type lockedDir string
-
-func (d lockedDir) Close() error {
-	locked.Delete(string(d))
-	return nil
+	return func() { locked.Delete(dir) }, nil
 }

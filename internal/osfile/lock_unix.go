@@ -3,29 +3,23 @@
 package osfile
 
 import (
-	"io"
 	"os"
 	"syscall"
 )
 
 // lock locks the folder itself, which leaves no file. NFS refuses that.
-func lock(dir string) (io.Closer, error) {
+func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
-		case nil:
-			return f, nil
-		case syscall.EINTR:
-			continue
-		case syscall.EWOULDBLOCK:
-			f.Close()
-			return nil, ErrLocked
-		default:
-			f.Close()
-			return nil, err
-		}
+	err = retryInterrupted(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
+	if err == nil {
+		return func() { f.Close() }, nil
 	}
+	f.Close()
+	if err == syscall.EWOULDBLOCK {
+		err = ErrLocked
+	}
+	return nil, err
 }

@@ -1,21 +1,18 @@
 package osfile
 
 import (
-	"io"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/windows"
 )
 
 // lock creates a file that nobody else can open, and that goes with its handle.
-func lock(dir string) (io.Closer, error) {
-	name := filepath.Join(dir, TempPrefix+"lock")
-	text, err := windows.UTF16PtrFromString(name)
+func lock(dir string) (unlock func(), err error) {
+	name, err := windows.UTF16PtrFromString(filepath.Join(dir, TempPrefix+"lock"))
 	if err != nil {
 		return nil, err
 	}
-	h, err := windows.CreateFile(text, windows.GENERIC_WRITE, 0, nil, windows.OPEN_ALWAYS,
+	h, err := windows.CreateFile(name, windows.GENERIC_WRITE, 0, nil, windows.OPEN_ALWAYS,
 		windows.FILE_ATTRIBUTE_HIDDEN|windows.FILE_FLAG_DELETE_ON_CLOSE, 0)
 	if err == windows.ERROR_SHARING_VIOLATION {
 		return nil, ErrLocked
@@ -23,5 +20,5 @@ func lock(dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(h), name), nil
+	return func() { windows.CloseHandle(h) }, nil
 }

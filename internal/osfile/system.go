@@ -18,7 +18,7 @@ type System interface {
 	Create(name string, mode fs.FileMode) (File, error) // fails if there is such a name
 	CreateUnnamed(dir string, mode fs.FileMode) (File, error)
 	OpenDir(name string) (Folder, error)
-	Lock(dir string) (io.Closer, error) // ErrLocked if it is locked
+	Lock(dir string) (unlock func(), err error) // ErrLocked if it is locked
 	Rename(from, to string) error
 	Remove(name string) error
 }
@@ -81,7 +81,7 @@ func opened(f *os.File, err error) (File, error) {
 	return osFile{f}, nil
 }
 
-func (osSystem) Lock(dir string) (io.Closer, error) { return lock(dir) }
+func (osSystem) Lock(dir string) (func(), error) { return lock(dir) }
 
 func (osSystem) OpenDir(name string) (Folder, error) {
 	switch runtime.GOOS {

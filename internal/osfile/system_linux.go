@@ -30,16 +30,6 @@ func startWriteback(f *os.File, off, n int64) {
 	unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
 
-// retryInterrupted calls f until no signal interrupts it, as package os does with
-// its own calls: the runtime sends signals to preempt goroutines.
-func retryInterrupted(f func() error) error {
-	for {
-		if err := f(); err != unix.EINTR {
-			return err
-		}
-	}
-}
-
 // openUnnamed opens a new file in a folder that has no name: it is gone when it is
 // closed, or its process ends, unless link has given it one.
 func openUnnamed(dir string, mode fs.FileMode) (*os.File, error) {

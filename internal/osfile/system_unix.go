@@ -11,6 +11,16 @@ import (
 // files.
 const noWait = syscall.O_NONBLOCK
 
+// retryInterrupted calls f until no signal interrupts it, as package os does with
+// its own calls: the runtime sends signals to preempt goroutines.
+func retryInterrupted(f func() error) error {
+	for {
+		if err := f(); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
 // chown gives f the owner and the group of old, if they differ. Only root may give
 // a file away; others may choose among their groups. What the system refuses stays.
 func chown(f File, now, old fs.FileInfo) {

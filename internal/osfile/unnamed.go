@@ -18,16 +18,15 @@ func createUnnamed(dir, tag string, mode fs.FileMode) (File, string, error) {
 		return createTemp(dir, tag, mode)
 	}
 	temp, err := newName(dir, tag, trial.Link)
-	if err == nil {
-		if err := system.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return trial, temp, nil // as good as one of createTemp
-		}
+	if err != nil {
+		trial.Close()
+		return createTemp(dir, tag, mode)
+	}
+	if err := system.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return trial, temp, nil // as good as one of createTemp
 	}
 	trial.Close()
-	if err == nil {
-		return createUntried(dir, tag, mode)
-	}
-	return createTemp(dir, tag, mode)
+	return createUntried(dir, tag, mode)
 }
 
 // createUntried is createUnnamed in a folder where another file has shown that it can.
