@@ -12,21 +12,14 @@ import (
 // Linux 5.14), or the file is truncated, nothing happens; touching the page then
 // shows what is wrong.
 func Populate(mapping []byte) {
-	if len(mapping) < PopulateFrom {
-		return
-	}
-	if pages := aligned(mapping, os.Getpagesize()); len(pages) > 0 {
-		unix.Madvise(pages, unix.MADV_POPULATE_READ)
+	if len(mapping) >= PopulateFrom {
+		unix.Madvise(wholePages(mapping), unix.MADV_POPULATE_READ)
 	}
 }
 
 // Release lets go of the pages of a mapping. The file stays cached; touched again,
 // its pages are faulted in again.
-func Release(mapping []byte) {
-	if pages := aligned(mapping, os.Getpagesize()); len(pages) > 0 {
-		unix.Madvise(pages, unix.MADV_DONTNEED)
-	}
-}
+func Release(mapping []byte) { unix.Madvise(wholePages(mapping), unix.MADV_DONTNEED) }
 
 // physical returns the size of memory and swap space, 0 if unknown. With its usual
 // setting the kernel refuses an allocation above that.
@@ -48,13 +41,10 @@ func faultHuge(b []byte) bool {
 	return true
 }
 
-// aligned returns the part of b that starts and ends at multiples of size, a
-// power of two. It is empty if there is none.
-func aligned(b []byte, size int) []byte {
+// wholePages returns the pages that lie in b. It is empty if there are none.
+func wholePages(b []byte) []byte {
+	size := os.Getpagesize()
 	skip := int(-Address(b) & uintptr(size-1))
-	if skip >= len(b) {
-		return nil
-	}
-	b = b[skip:]
+	b = b[min(skip, len(b)):]
 	return b[:len(b)&^(size-1)]
 }

@@ -104,11 +104,7 @@ func Blocks(workers int, size, blockSize int64, f func(pos, n int64) error) erro
 
 // BlockCount returns how many blocks of blockSize hold size bytes.
 func BlockCount(size, blockSize int64) int64 {
-	n := size / blockSize
-	if size%blockSize > 0 {
-		n++
-	}
-	return n
+	return size/blockSize + min(1, size%blockSize) // size + blockSize could overflow
 }
 
 // InOrder produces n values concurrently and uses them one after another, in
