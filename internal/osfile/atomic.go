@@ -130,17 +130,21 @@ func inherit(f File, old fs.FileInfo) error {
 		return err
 	}
 	chown(f, now, old)
-	if now.Mode().Perm() == old.Mode().Perm() {
+	if mode := old.Mode().Perm(); mode != now.Mode().Perm() {
+		err = f.Chmod(mode)
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
-	if err := f.Chmod(old.Mode().Perm()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
+	return err
 }
 
-// fail returns an error of an operation on a temporary file as one on its target.
+// fail returns an error of an operation on a temporary file, nil if there is none, as one
+// on its target.
 func fail(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	var path *fs.PathError
 	var link *os.LinkError
 	if errors.As(err, &path) {
@@ -166,10 +170,7 @@ func (a *Atomic) Reserve(size int64) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = a.file.Truncate(size)
 	}
-	if err != nil {
-		return a.fail("reserve space", err)
-	}
-	return nil
+	return a.fail("reserve space", err)
 }
 
 // WriteAt implements io.WriterAt. The system starts to flush the bytes at once.

@@ -67,8 +67,5 @@ func (a *Atomic) link() error {
 	if a.file.Kept() {
 		return nil
 	}
-	if err := a.file.Sync(); err != nil {
-		return a.fail("sync", err)
-	}
-	return nil
+	return a.fail("sync", a.file.Sync())
 }
