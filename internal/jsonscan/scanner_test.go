@@ -117,6 +117,9 @@ func TestDecimalAgreesWithInteger(t *testing.T) {
 		require.Equal(t, want, n, text)
 		require.Equal(t, s.Pos, digits, text)
 	}
+	n, err := (&Scanner{Text: []byte("9223372036854775807")}).Integer("n", math.MaxInt64)
+	require.NoError(t, err)
+	require.Equal(t, int64(math.MaxInt64), n, "the largest")
 }
 
 func TestAppendString(t *testing.T) {
