@@ -25,7 +25,7 @@ var opens = map[string]string{
 
 	"cmd/safetensors/internal/localfile/localfile.go OpenNamed": "waits no longer than its context, for the writer of a pipe that the command line names",
 	"cmd/safetensors/internal/dest/shared.go writeCopy":         "a new file",
-	"cmd/safetensors/internal/dest/shared.go folder.touch":      "a new file",
+	"cmd/safetensors/internal/dest/shared.go folder.Sweep":      "a folder that has been written to",
 }
 
 // programs are folders of programs that only developers run, or copy from.
