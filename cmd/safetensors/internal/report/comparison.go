@@ -44,6 +44,11 @@ type Pair struct {
 	Change    numbers.Float `json:"-"` // the norm of A-B over that of B; NaN if unknown
 }
 
+// SameType reports whether both have the dtype and the shape.
+func (p *Pair) SameType() bool {
+	return p.A != nil && p.B != nil && p.A.DType == p.B.DType && slices.Equal(p.A.Shape, p.B.Shape)
+}
+
 // A Meta is a key of the metadata with different values, which are nil where it is absent.
 type Meta struct {
 	Key string  `json:"key"`

@@ -6,6 +6,7 @@ import (
 	"math"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -232,16 +233,18 @@ func TestNaturalOrder(t *testing.T) {
 func TestComparisonByChange(t *testing.T) {
 	changes := []numbers.Float{0.02, 0.08, numbers.Float(math.NaN()), 0.04, 0}
 	one := &Type{DType: safetensors.F32, Shape: []int{1}}
-	var pairs []*Pair
+	long := func(last int) *Type { return &Type{safetensors.F32, append(slices.Repeat([]int{1}, 60), last)} }
+	pairs := []*Pair{{Name: "shapes that start like each other", A: long(2), B: long(3), Different: true, Change: -1}}
 	for i, change := range changes {
 		pairs = append(pairs, &Pair{Name: fmt.Sprintf("h.%d.w", i), A: one, B: one, Different: change != 0, Change: change})
 	}
 	var page bytes.Buffer
 	require.NoError(t, (&Comparison{A: "a", B: "b", Pairs: pairs}).Draw(&page))
 	_, table, _ := strings.Cut(page.String(), `id="tensors"`)
-	require.Equal(t, []string{"h.2.w", "h.1.w", "h.3.w", "h.0.w"}, names(table))
+	require.Equal(t, []string{"h.2.w", "h.1.w", "h.3.w", "h.0.w", pairs[0].Name}, names(table))
+	require.Equal(t, 4, strings.Count(table, ">same<"))
 	require.Contains(t, table, `aria-sort="descending">relative change<`)
-	m := changeMap(pairs)
+	m := changeMap(pairs[1:])
 	require.Equal(t, []scale{{"relative change", 0, 0.08}}, m.Figures)
 	var styles []string
 	for _, c := range m.Grids[0].Modules[0].Cells {
