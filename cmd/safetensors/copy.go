@@ -119,7 +119,7 @@ func (f *copyFlags) sideFiles(src *source.Checkpoint) ([]string, error) {
 
 // prepare makes of a source what is to be written.
 func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *copyJob, err error) {
-	w = &copyJob{src: src, metadata: src.Metadata, side: side}
+	w = &copyJob{src: src, side: side}
 	stored := src.Size()
 	var results, left []string
 	if p.dequantize != 0 {
@@ -129,8 +129,8 @@ func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *c
 		if len(results) == 0 {
 			return nil, fmt.Errorf("--dequantize: no tensor of %s is quantised", storage.Shown(src.Name))
 		}
-		w.metadata = src.Metadata
 	}
+	w.metadata = src.Metadata
 	if w.convert, err = newConversion(p, src, results); err != nil {
 		return nil, err
 	}

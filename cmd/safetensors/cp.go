@@ -106,7 +106,7 @@ func (f *copyFlags) plan() (p plan, err error) {
 	if p.selection, err = pattern.ParseSelection(f.only, f.except); err != nil {
 		return p, usageError{err}
 	}
-	if p.renames, err = parseRenames(f.renames); err != nil {
+	if p.renames, err = pattern.Each(f.renames, pattern.ParseRename); err != nil {
 		return p, usageError{err}
 	}
 	if p.convert, err = parseConversions(f.dtype); err != nil {

@@ -93,7 +93,7 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	renames, err := parseRenames(f.renames)
+	renames, err := pattern.Each(f.renames, pattern.ParseRename)
 	if err != nil {
 		return usageError{err}
 	}

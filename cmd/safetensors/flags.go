@@ -10,7 +10,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
 
@@ -96,10 +95,6 @@ func withPairs(metadata, pairs map[string]string) map[string]string {
 	}
 	maps.Copy(all, pairs)
 	return all
-}
-
-func parseRenames(texts []string) ([]pattern.Rename, error) {
-	return pattern.Each(texts, pattern.ParseRename)
 }
 
 // dtypeNames are other spellings of dtypes.

@@ -51,12 +51,7 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 
 // compareHub prints a verdict on each local file.
 func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]*storage.HubFile) error {
-	var have []storage.File
-	for _, file := range tree.Files {
-		if _, found := hub[file.Name]; found {
-			have = append(have, file)
-		}
-	}
+	have := slices.DeleteFunc(slices.Clone(tree.Files), func(f storage.File) bool { return hub[f.Name] == nil })
 	sums, err := c.hashFiles(have, 0, func(f storage.File) hash.Hash { return hub[f.Name].Hash(f.Size) })
 	if err != nil {
 		return err
