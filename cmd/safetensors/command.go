@@ -167,15 +167,12 @@ func (c *command) root() *cobra.Command {
 	}
 	c.addCompletions(root)
 	root.InitDefaultHelpCmd()
-	for _, cmd := range root.Commands() {
-		if cmd.Name() == "help" {
-			cmd.Args = func(_ *cobra.Command, args []string) error {
-				if found, _, err := root.Find(args); err != nil || found != root {
-					return err
-				}
-				return root.Args(root, args)
-			}
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		if found, _, err := root.Find(args); err != nil || found != root {
+			return err
 		}
+		return root.Args(root, args)
 	}
 	return root
 }

@@ -26,7 +26,7 @@ const (
 func (c *command) addCompletions(root *cobra.Command) {
 	flags := map[string]cobra.CompletionFunc{
 		"only": c.completeNames, "except": c.completeNames, "targets": c.completeNames,
-		"key": c.completeKey, "delete": c.completeMetadata, "dtype": completeDType,
+		"delete": c.completeMetadata, "dtype": completeDType,
 		"dequantize": fixed("bf16", "f16", "f32"),
 		"quantize":   fixed("fp8-block", "fp8-channel", "nvfp4", "mxfp4", "int4", "int8"),
 		"method":     fixed("linear", "slerp", "task"),
@@ -35,10 +35,10 @@ func (c *command) addCompletions(root *cobra.Command) {
 	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "ranks", "depth", "meta", "hub", "variant"} {
 		flags[name] = fixed()
 	}
-	root.RegisterFlagCompletionFunc("key", flags["key"])
+	root.RegisterFlagCompletionFunc("key", c.completeKey) // --key of sign is a file
 	for _, cmd := range root.Commands() {
 		for name, complete := range flags {
-			if f := cmd.Flags().Lookup(name); f != nil && name != "key" { // --key of sign is a file
+			if f := cmd.Flags().Lookup(name); f != nil {
 				cmd.RegisterFlagCompletionFunc(name, complete)
 			}
 		}

@@ -191,11 +191,10 @@ type written struct {
 }
 
 func writtenOf(name string, tensors map[string]safetensors.Tensor, others []string) written {
-	w := written{File: name, Files: []string{}}
+	w := written{File: name, Files: append([]string{}, others...)}
 	for _, t := range tensors {
 		w.Total.add(listed{Parameters: numbers.Count(t), Bytes: t.Size()})
 	}
-	w.Files = append(w.Files, others...)
 	slices.Sort(w.Files)
 	return w
 }

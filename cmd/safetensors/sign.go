@@ -118,14 +118,12 @@ func signaturePath(name string) (string, error) {
 	if strings.Contains(name, "://") {
 		return "", usage("--out is missing")
 	}
+	name = filepath.Clean(name)
+	if base := filepath.Base(name); base != "." && base != ".." {
+		return name + ".sig", nil
+	}
 	full, err := filepath.Abs(name)
-	if err != nil {
-		return "", err
-	}
-	if base := filepath.Base(filepath.Clean(name)); base != "." && base != ".." {
-		return filepath.Clean(name) + ".sig", nil
-	}
-	return full + ".sig", nil
+	return full + ".sig", err
 }
 
 // manifestOf hashes the files of a model for a signature.
