@@ -14,32 +14,6 @@ import (
 	"github.com/gosafetensors/safetensors/quant"
 )
 
-// A conversion is what cp does to the dtypes of tensors.
-type conversion struct {
-	plan    *plan
-	results map[string]bool         // of --dequantize
-	parts   map[string]quant.Layout // of quantised tensors: no conversion changes them
-
-	left   []string                                // out by --dequantize: no value needs them
-	kept   int                                     // parts that another dtype was asked for
-	dtypes map[safetensors.DType]safetensors.DType // that were converted, to which
-	from   map[string]safetensors.Tensor           // what was converted, by the new name
-	counts map[string]*convert.Count               // by the new name
-}
-
-// newConversion prepares the conversion of a source, whose results are those of
-// --dequantize.
-func newConversion(p *plan, src *source.Checkpoint, results []string) (c *conversion, err error) {
-	c = &conversion{
-		plan: p, results: setOf(results, same), dtypes: make(map[safetensors.DType]safetensors.DType),
-		from: make(map[string]safetensors.Tensor), counts: make(map[string]*convert.Count),
-	}
-	if len(p.convert) > 0 && p.dequantize == 0 {
-		c.parts, err = quantisedParts(src)
-	}
-	return c, err
-}
-
 // quantisedParts returns the tensors of a source that are parts of quantised ones. It is an
 // error if that cannot be known.
 func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
@@ -65,70 +39,70 @@ func quantisedParts(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	return parts, nil
 }
 
-// target returns the dtype that a tensor gets.
-func (c *conversion) target(name string, d safetensors.DType) safetensors.DType {
-	if c.results[name] {
-		d = c.plan.dequantize
+// isQuantised reports whether a tensor is a part of a quantised one, or what it stands for.
+func (w *copyJob) isQuantised(name string) bool {
+	_, quantised := w.layouts[name]
+	return quantised
+}
+
+// target returns the dtype that a tensor of the source gets.
+func (w *copyJob) target(name string, d safetensors.DType) safetensors.DType {
+	quantised := w.isQuantised(name)
+	if quantised && w.plain != 0 {
+		d = w.plain
 	}
-	to, ok := c.plan.convert[d]
+	to, ok := w.conversions[d]
 	if !ok || to == d {
 		return d
 	}
-	if _, part := c.parts[name]; part {
-		c.kept++
+	if quantised && w.plain == 0 { // no conversion changes it
+		w.kept++
 		return d
 	}
-	c.dtypes[d] = to
+	w.dtypes[d] = to
 	return to
-}
-
-// apply converts a tensor of the source, which gets a new name.
-func (c *conversion) apply(name, renamed string, t safetensors.Tensor) (safetensors.Tensor, error) {
-	to := c.target(name, t.DType())
-	if to == t.DType() {
-		return t, nil
-	}
-	c.from[renamed] = t
-	t, err := t.Convert(to)
-	if err != nil {
-		err = fmt.Errorf("tensor %q: %w", name, term.Bare(err))
-	}
-	return t, err
 }
 
 // count has converted tensors counted that are still among those to write. Nothing can tell
 // after that that two of them share their data.
-func (c *conversion) count(tensors map[string]safetensors.Tensor) error {
+func (w *copyJob) count() error {
 	left := int64(blocks.Most)
-	for name, from := range c.from {
-		t, ok := tensors[name]
+	w.counts = make(map[string]*convert.Count)
+	for name, t := range w.tensors {
+		from := w.src.Tensors[w.origin[name]]
+		if from.DType() == t.DType() {
+			continue
+		}
 		if left -= from.Size(); left < 0 {
 			return nil
-		}
-		if !ok {
-			continue
 		}
 		counted, count, err := convert.Counted(from, t.DType())
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
-		tensors[name], c.counts[name] = counted, count
+		w.tensors[name], w.counts[name] = counted, count
 	}
 	return nil
 }
 
 // notes returns what is to be said after the copy.
-func (c *conversion) notes() (notes []string) {
-	if n := len(c.left); n > 0 {
-		notes = append(notes, fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(n, "tensor"), term.Name(c.left[0])))
+func (w *copyJob) notes() (notes []string) {
+	var left []string // no value needs them
+	for name, l := range w.layouts {
+		if w.plain != 0 && l.Bits == 0 {
+			left = append(left, name)
+		}
 	}
-	if c.kept > 0 {
-		notes = append(notes, fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(c.kept, "part")))
+	if len(left) > 0 {
+		notes = append(notes, fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(len(left), "tensor"), term.Name(slices.Min(left))))
+	}
+	if w.kept > 0 {
+		notes = append(notes, fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	}
 	const most = 10
 	said, more := 0, 0
-	for _, name := range slices.Sorted(maps.Keys(c.counts)) {
-		n := c.counts[name].Total()
+	for _, name := range slices.Sorted(maps.Keys(w.counts)) {
+		n := w.counts[name].Total()
 		switch {
 		case n == 0:
 		case said == most:

@@ -99,11 +99,12 @@ func overflowing(t *testing.T) map[string]safetensors.Tensor {
 // TestTiedOverflow: values of tensors that share their data are counted once.
 func TestTiedOverflow(t *testing.T) {
 	t.Chdir(t.TempDir())
-	p := &plan{convert: map[safetensors.DType]safetensors.DType{safetensors.F32: safetensors.F16}}
-	w := must(p.prepare(&source.Checkpoint{Tensors: overflowing(t), Order: []string{"x", "y", "plain"}}, copyFlags{tie: true}, nil))
+	f := &copyFlags{tie: true, conversions: map[safetensors.DType]safetensors.DType{safetensors.F32: safetensors.F16}}
+	w := &copyJob{copyFlags: f, src: &source.Checkpoint{Tensors: overflowing(t), Order: []string{"x", "y", "plain"}}}
+	require.NoError(t, w.prepare())
 	require.Len(t, w.tensors, 2)
 	for range 2 {
 		require.NoError(t, safetensors.WriteFile("tied.safetensors", w.tensors, w.metadata))
-		require.Equal(t, []string{"tensor x: 2 values became infinite"}, w.convert.notes(), "tied, and counted once")
+		require.Equal(t, []string{"tensor x: 2 values became infinite"}, w.notes(), "tied, and counted once")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/convert"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
@@ -14,10 +15,12 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
+	"github.com/gosafetensors/safetensors/quant"
 )
 
 // A copyJob is what cp is about to write.
 type copyJob struct {
+	*copyFlags
 	src      *source.Checkpoint
 	tensors  map[string]safetensors.Tensor
 	metadata map[string]string
@@ -25,19 +28,22 @@ type copyJob struct {
 	read     int64             // bytes of src that this reads
 	config   []byte            // the new config.json; nil if there is none
 	side     []string          // next to the weights: a new config.json, and files of src that come along
-	convert  *conversion
+
+	layouts map[string]quant.Layout                 // of src, where it is dequantised or converted
+	dtypes  map[safetensors.DType]safetensors.DType // that were converted, to which
+	kept    int                                     // parts of quantised tensors that another dtype was asked for
+	counts  map[string]*convert.Count               // of what was converted
 }
 
-func (c *command) copy(names []string, name string, f copyFlags) error {
-	p, err := f.plan()
-	if err != nil {
+func (c *command) copy(names []string, name string, f *copyFlags) error {
+	if err := f.check(); err != nil {
 		return err
 	}
 	if c.json && name == "-" {
 		return usage("--json goes with a DST that is not standard output")
 	}
 	if f.part.IsSet() {
-		return c.copyPart(names, name, f, p)
+		return c.copyPart(names, name, f)
 	}
 	dst, err := c.openDestination(name, f.maxShardSize, f.ranks)
 	folder, isFolder := dst.(dest.Shared)
@@ -55,24 +61,19 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if f.withFiles && !isFolder {
 		return usage("--with-files: %s is a file, and other files go into a folder", term.Name(name))
 	}
-	src, err := c.opener.OpenAll(names)
+	w, err := c.openCopy(names, f)
 	if err != nil {
 		return err
 	}
-	defer src.Close()
-	side, err := f.sideFiles(src)
-	if err != nil {
-		return err
-	}
-	w, err := p.prepare(src, f, side)
-	if err != nil {
+	defer w.src.Close()
+	if err := w.prepare(); err != nil {
 		return err
 	}
 	if !isFolder { // where a new config.json has no place
 		w.side = nil
 	}
-	if whole = whole && src.Layout != nil; whole {
-		err = c.copyFolder(w, folder, f)
+	if whole = whole && w.src.Layout != nil; whole {
+		err = c.copyFolder(w, folder)
 	} else if err = unoccupied(dst, f.force); err == nil {
 		stop := c.progress("cp", w.read)
 		err = dst.Write(w.tensors, w.metadata)
@@ -81,11 +82,11 @@ func (c *command) copy(names []string, name string, f copyFlags) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range w.convert.notes() {
+	for _, text := range w.notes() {
 		c.opener.Note(text)
 	}
-	c.noteMetadata(name, src.Name, w.metadata)
-	if p.requantizes() && (folder == nil || w.config == nil) {
+	c.noteMetadata(name, w.src.Name, w.metadata)
+	if f.requantizes() && (folder == nil || w.config == nil) {
 		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")
 	}
 	if !whole { // which has written them before the index
@@ -105,66 +106,63 @@ func (c *command) noteMetadata(dst, src string, metadata map[string]string) {
 	}
 }
 
-// sideFiles returns the files of a source that --with-files copies.
-func (f *copyFlags) sideFiles(src *source.Checkpoint) ([]string, error) {
-	if !f.withFiles {
-		return nil, nil
-	}
-	names, err := src.Folder.SideFiles()
+// openCopy opens what is copied, with the files that --with-files copies.
+func (c *command) openCopy(names []string, f *copyFlags) (*copyJob, error) {
+	src, err := c.opener.OpenAll(names)
 	if err != nil {
-		return nil, fmt.Errorf("--with-files: %s: %w", storage.Shown(src.Name), err)
+		return nil, err
 	}
-	return names, nil
+	w := &copyJob{copyFlags: f, src: src}
+	if f.withFiles {
+		if w.side, err = src.Folder.SideFiles(); err != nil {
+			src.Close()
+			return nil, fmt.Errorf("--with-files: %s: %w", storage.Shown(src.Name), err)
+		}
+	}
+	return w, nil
 }
 
 // prepare makes of a source what is to be written.
-func (p *plan) prepare(src *source.Checkpoint, f copyFlags, side []string) (w *copyJob, err error) {
-	w = &copyJob{src: src, side: side}
-	stored := src.Size()
-	var results, left []string
-	if p.dequantize != 0 {
-		if results, left, err = dequantize(src); err != nil {
-			return nil, err
+func (w *copyJob) prepare() (err error) {
+	stored := w.src.Size()
+	w.dtypes = make(map[safetensors.DType]safetensors.DType)
+	switch {
+	case w.plain != 0:
+		if w.layouts, err = dequantize(w.src); err == nil && !slices.ContainsFunc(w.src.Order, w.isQuantised) {
+			err = fmt.Errorf("--dequantize: no tensor of %s is quantised", storage.Shown(w.src.Name))
 		}
-		if len(results) == 0 {
-			return nil, fmt.Errorf("--dequantize: no tensor of %s is quantised", storage.Shown(src.Name))
-		}
+	case len(w.conversions) > 0:
+		w.layouts, err = quantisedParts(w.src)
 	}
-	w.metadata = src.Metadata
-	if w.convert, err = newConversion(p, src, results); err != nil {
-		return nil, err
+	if err != nil {
+		return err
 	}
-	w.convert.left = left
-	if w.tensors, w.origin, w.read, err = p.apply(src, w.convert); err != nil {
-		return nil, err
+	if err := w.take(); err != nil {
+		return err
 	}
 	w.read = min(w.read, stored)
-	if p.quantize != "" {
-		if err = w.convert.count(w.tensors); err != nil {
-			return nil, err
+	if w.quantize != "" {
+		if err := w.count(); err != nil {
+			return err
 		}
-		before := len(w.tensors)
-		if w.tensors, w.config, err = quantized(w.tensors, p.quantize, p.targets); err != nil {
-			return nil, err
-		}
-		if len(w.tensors) == before { // without a scale
-			return nil, fmt.Errorf("--quantize %s: no tensor of %s is one to be quantised", p.quantize, storage.Shown(src.Name))
+		if err := w.quantiseWeights(); err != nil {
+			return err
 		}
 	}
-	if err := w.changeConfig(p); err != nil {
-		return nil, err
+	if err := w.changeConfig(); err != nil {
+		return err
 	}
-	if f.withoutMeta {
-		w.metadata = nil
+	if !w.withoutMeta {
+		w.metadata = w.src.Metadata
 	}
-	w.metadata = withPairs(w.metadata, p.meta)
-	if f.tie {
+	w.metadata = withPairs(w.metadata, w.pairs)
+	if w.tie {
 		w.tensors, w.metadata = safetensors.Tie(w.tensors, w.metadata)
 	}
-	if p.quantize == "" {
-		err = w.convert.count(w.tensors)
+	if w.quantize == "" {
+		return w.count()
 	}
-	return w, err
+	return nil
 }
 
 // copyFiles writes the files next to the weights.
@@ -199,37 +197,36 @@ func writtenOf(name string, tensors map[string]safetensors.Tensor, others []stri
 	return w
 }
 
-// requantizes reports whether the copy needs another quantization_config.
-func (p *plan) requantizes() bool { return p.dequantize != 0 || p.quantize != "" }
-
-// apply returns the tensors to write, their names in the source, and how many bytes of that this
-// reads.
-func (p *plan) apply(src *source.Checkpoint, c *conversion) (tensors map[string]safetensors.Tensor, from map[string]string, read int64, err error) {
-	names, err := p.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
+// take takes the tensors to write from the source.
+func (w *copyJob) take() error {
+	src := w.src
+	names, err := w.selection.Of(slices.Concat(src.Order, slices.Sorted(maps.Keys(src.Refused))))
 	if err != nil {
-		return nil, nil, 0, err
+		return err
 	}
 	if len(names) == 0 && len(src.Order) > 0 {
-		return nil, nil, 0, errors.New("no tensor is selected")
+		return errors.New("no tensor is selected")
 	}
 	if err := refusedError(src, names); err != nil {
-		return nil, nil, 0, err
+		return err
 	}
-	renamed, err := pattern.RenameAll(names, p.renames)
+	renamed, err := pattern.RenameAll(names, w.renaming)
 	if err != nil {
-		return nil, nil, 0, err
+		return err
 	}
-	tensors = make(map[string]safetensors.Tensor, len(names))
-	from = make(map[string]string, len(names))
+	w.tensors, w.origin = make(map[string]safetensors.Tensor, len(names)), make(map[string]string, len(names))
 	for i, name := range names {
 		t := src.Tensors[name]
-		read += t.Size()
-		from[renamed[i]] = name
-		if tensors[renamed[i]], err = c.apply(name, renamed[i], t); err != nil {
-			return nil, nil, 0, err
+		w.read += t.Size()
+		w.origin[renamed[i]] = name
+		if to := w.target(name, t.DType()); to != t.DType() {
+			if t, err = t.Convert(to); err != nil {
+				return fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+			}
 		}
+		w.tensors[renamed[i]] = t
 	}
-	return tensors, from, read, nil
+	return nil
 }
 
 // refusedError returns the error of those names that cannot be read.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,24 +13,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// copyFlags are the flags of cp as they are given.
+// copyFlags are the flags of cp as they are given, and what check makes of them.
 type copyFlags struct {
-	dtype        string
-	only, except []string
-	renames      []string
-	maxShardSize string
-	ranks        int
-	meta         []string
-	withoutMeta  bool
-	tie          bool
-	withFiles    bool
-	force        bool
-	part         parts.Part
-	planned      map[string][]string // those that are set and make a difference
+	dtype            string
+	only, except     []string
+	renames          []string
+	dequantize       string
+	quantize         quant.Scheme // "" if not
+	targets          []string
+	maxShardSize     string
+	ranks            int
+	meta             []string
+	withoutMeta, tie bool
+	withFiles, force bool
+	part             parts.Part
+	planned          map[string][]string // those that are set and make a difference
 
-	dequantize string
-	quantize   string
-	targets    []string
+	selection, quantised pattern.Selection
+	renaming             []pattern.Rename
+	conversions          map[safetensors.DType]safetensors.DType
+	pairs                map[string]string
+	plain                safetensors.DType // of what is dequantised; 0 if nothing is
 }
 
 func (c *command) cp() *cobra.Command {
@@ -69,7 +73,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 		if f.planned = planned(cmd.Flags()); f.planned["ranks"] != nil && f.ranks == 0 {
 			return usage("--ranks 0: expected the number of ranks")
 		}
-		return c.copy(args[:len(args)-1], args[len(args)-1], f)
+		return c.copy(args[:len(args)-1], args[len(args)-1], &f)
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.dtype, "dtype", "", "convert F64, F32, F16 and BF16 tensors to `DTYPE`, or FROM=TO,... of any float dtypes")
@@ -77,7 +81,7 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
 	flags.StringArrayVar(&f.renames, "rename", nil, "rename tensors with `s/REGEXP/REPLACEMENT/`, as sed does")
 	flags.StringVar(&f.dequantize, "dequantize", "", "write quantised tensors as the numbers they stand for, in `DTYPE`: bf16, f16 or f32")
-	flags.StringVar(&f.quantize, "quantize", "", "quantise weights as `SCHEME`, in a layout of compressed-tensors")
+	flags.StringVar((*string)(&f.quantize), "quantize", "", "quantise weights as `SCHEME`, in a layout of compressed-tensors")
 	flags.StringArrayVar(&f.targets, "targets", nil, "quantise the tensors that match `PATTERN`, not the usual ones")
 	flags.StringVar(&f.maxShardSize, "max-shard-size", "", "split into shards of at most `SIZE`, such as 5GB")
 	flags.IntVar(&f.ranks, "ranks", 0, "write a distributed checkpoint of PyTorch for `N` ranks, a file for each")
@@ -90,53 +94,33 @@ safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 	return cmd
 }
 
-// A plan is the flags of cp, parsed.
-type plan struct {
-	selection pattern.Selection
-	renames   []pattern.Rename
-	convert   map[safetensors.DType]safetensors.DType
-	meta      map[string]string
-
-	dequantize safetensors.DType // to which dtype; 0 if not
-	quantize   quant.Scheme      // "" if not
-	targets    []string
-}
-
-func (f *copyFlags) plan() (p plan, err error) {
-	if p.selection, err = pattern.ParseSelection(f.only, f.except); err != nil {
-		return p, usageError{err}
-	}
-	if p.renames, err = pattern.Each(f.renames, pattern.ParseRename); err != nil {
-		return p, usageError{err}
-	}
-	if p.convert, err = parseConversions(f.dtype); err != nil {
-		return p, usageError{err}
-	}
-	if p.meta, err = parsePairs(f.meta); err != nil {
-		return p, usageError{err}
-	}
-	return p, p.parseQuantisation(f)
-}
-
-func (p *plan) parseQuantisation(f *copyFlags) (err error) {
+func (f *copyFlags) check() error {
+	var errs [5]error
+	f.selection, errs[0] = pattern.ParseSelection(f.only, f.except)
+	f.renaming, errs[1] = pattern.Each(f.renames, pattern.ParseRename)
+	f.conversions, errs[2] = parseConversions(f.dtype)
+	f.pairs, errs[3] = parsePairs(f.meta)
+	f.quantised, errs[4] = pattern.ParseSelection(f.targets, nil)
+	var noDType error
 	if f.dequantize != "" {
-		p.dequantize, err = parseDType(f.dequantize)
-		if err != nil || !slices.Contains([]safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}, p.dequantize) {
-			return usage("--dequantize %s: expected bf16, f16 or f32", f.dequantize)
-		}
+		f.plain, noDType = parseDType(f.dequantize)
 	}
-	p.quantize, p.targets = quant.Scheme(f.quantize), f.targets
-	if p.quantize == "" {
-		if len(p.targets) > 0 {
-			return usage("--targets goes with --quantize")
-		}
-		return nil
-	}
-	if _, _, err := quant.Quantize(nil, quant.Recipe{Scheme: p.quantize}); err != nil {
+	_, _, noScheme := quant.Quantize(nil, quant.Recipe{Scheme: f.quantize})
+	switch err := cmp.Or(errs[:]...); {
+	case err != nil:
+		return usageError{err}
+	case noDType != nil, !slices.Contains([]safetensors.DType{0, safetensors.BF16, safetensors.F16, safetensors.F32}, f.plain):
+		return usage("--dequantize %s: expected bf16, f16 or f32", f.dequantize)
+	case f.quantize == "" && len(f.targets) > 0:
+		return usage("--targets goes with --quantize")
+	case f.quantize != "" && noScheme != nil:
 		return usage("--quantize %s: expected fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8", f.quantize)
 	}
 	return nil
 }
+
+// requantizes reports whether the copy needs another quantization_config.
+func (f *copyFlags) requantizes() bool { return f.plain != 0 || f.quantize != "" }
 
 // schemes are the values of --quantize for what people call the dtypes of quantised models.
 var schemes = map[string]quant.Scheme{

@@ -19,13 +19,13 @@ import (
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
-func (c *command) copyFolder(w *copyJob, dst dest.Shared, f copyFlags) error {
+func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 	set := &dest.Set{
-		Shards: make(map[string]dest.Shard), Metadata: w.metadata, Force: f.force,
+		Shards: make(map[string]dest.Shard), Metadata: w.metadata, Force: w.force,
 		AtOnce: 2, Unchanged: w.src.Unchanged, // each shard may hold some results
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
-	if f.asItIs() && w.src.Layout.Plain {
+	if w.asItIs() && w.src.Layout.Plain {
 		if err := c.copies(w, set, dst); err != nil {
 			return err
 		}

@@ -20,20 +20,20 @@ var quantConfigs = []string{"config.json", "hf_quant_config.json", "quantize_con
 // changeConfig makes the config.json of the copy: with another quantization_config, or
 // without one, and with the dtypes of what was converted. There is none if the source has
 // none.
-func (w *copyJob) changeConfig(p *plan) error {
-	if !p.requantizes() && len(p.convert) == 0 {
+func (w *copyJob) changeConfig() error {
+	if !w.requantizes() && len(w.conversions) == 0 {
 		return nil
 	}
 	quantisation := w.config
 	w.config = nil
 	text, err := w.src.Folder.ReadFile("config.json")
 	if err == nil {
-		if w.config, err = newConfig(text, quantisation, w.convert); err != nil {
+		if w.config, err = w.newConfig(text, quantisation); err != nil {
 			return fmt.Errorf("config.json of %s: %w", storage.Shown(w.src.Name), err)
 		}
 	}
 	w.side = slices.DeleteFunc(w.side, func(name string) bool {
-		return name == "config.json" || p.requantizes() && slices.Contains(quantConfigs, name)
+		return name == "config.json" || w.requantizes() && slices.Contains(quantConfigs, name)
 	})
 	if w.config != nil {
 		w.side = append([]string{"config.json"}, w.side...)
@@ -44,12 +44,12 @@ func (w *copyJob) changeConfig(p *plan) error {
 	return err
 }
 
-func newConfig(text, quantisation []byte, c *conversion) ([]byte, error) {
+func (w *copyJob) newConfig(text, quantisation []byte) ([]byte, error) {
 	config := map[string]json.RawMessage{}
 	if err := json.Unmarshal(toJSON(text), &config); err != nil {
 		return nil, err
 	}
-	if !c.rewrite(config, true, maxNesting) {
+	if !w.rewrite(config, true, maxNesting) {
 		return text, nil
 	}
 	if quantisation != nil {
@@ -91,15 +91,15 @@ const maxNesting = 8
 // rewrite sets the dtypes that transformers loads a model in, and those in it, to what they were
 // converted to: it would convert them back. Where the quantisation changes, it removes that of the
 // config itself, and of the language model in it, and names the dtype of what was dequantised.
-func (c *conversion) rewrite(config map[string]json.RawMessage, own bool, nesting int) (changed bool) {
-	changed = setDType(config, func(d safetensors.DType) safetensors.DType { return cmp.Or(c.dtypes[d], d) })
-	if own && c.plan.requantizes() {
+func (w *copyJob) rewrite(config map[string]json.RawMessage, own bool, nesting int) (changed bool) {
+	changed = setDType(config, func(d safetensors.DType) safetensors.DType { return cmp.Or(w.dtypes[d], d) })
+	if own && w.requantizes() {
 		changed = true
 		for _, key := range quantisationKeys {
 			delete(config, key)
 		}
-		if d := c.plan.dequantize; len(c.results) > 0 {
-			setDType(config, func(safetensors.DType) safetensors.DType { return cmp.Or(c.plan.convert[d], d) })
+		if d := w.plain; d != 0 {
+			setDType(config, func(safetensors.DType) safetensors.DType { return cmp.Or(w.conversions[d], d) })
 		}
 	}
 	for key, text := range config {
@@ -107,7 +107,7 @@ func (c *conversion) rewrite(config map[string]json.RawMessage, own bool, nestin
 		if nesting == 0 || slices.Contains(quantisationKeys, key) || json.Unmarshal(text, &nested) != nil {
 			continue
 		}
-		if c.rewrite(nested, nesting == maxNesting && key == "text_config", nesting-1) {
+		if w.rewrite(nested, nesting == maxNesting && key == "text_config", nesting-1) {
 			config[key], _ = json.Marshal(nested) // of valid JSON
 			changed = true
 		}

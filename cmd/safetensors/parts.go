@@ -35,7 +35,7 @@ func planned(flags *pflag.FlagSet) map[string][]string {
 	return set
 }
 
-func (c *command) copyPart(names []string, name string, f copyFlags, p plan) error {
+func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	switch {
 	case f.ranks != 0:
 		return usage("--part and --ranks cannot be combined")
@@ -48,43 +48,33 @@ func (c *command) copyPart(names []string, name string, f copyFlags, p plan) err
 	if err != nil {
 		return err
 	}
-	maxBytes, _ := term.ParseBytes(f.maxShardSize) // which was read for dst
-	f.planned["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	shared, ok := dst.(dest.Shared)
 	if !ok {
 		return usage("--part: %s is not a folder that parts can fill together", term.Name(name))
 	}
-	src, err := c.opener.OpenAll(names)
+	w, err := c.openCopy(names, f)
 	if err != nil {
 		if c.ctx.Err() != nil || slices.ContainsFunc(names, onNetwork) {
 			return permanent(err)
 		}
 		return permanentLocal(err)
 	}
-	defer src.Close()
-	side, err := f.sideFiles(src)
-	if err != nil {
-		return err
-	}
-	if p.requantizes() {
+	defer w.src.Close()
+	if f.requantizes() {
 		for _, name := range quantConfigs { // which are remembered
-			if _, err := src.Folder.ReadFile(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if _, err := w.src.Folder.ReadFile(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	w, err := p.prepare(src, f, side)
+	err = w.prepare()
 	switch {
-	case err != nil && (p.dequantize != 0 || len(p.convert) > 0): // which read tables of the layout
+	case err != nil && (f.plain != 0 || len(f.conversions) > 0): // which read tables of the layout
 		return permanent(err)
 	case err != nil:
 		return parts.Refuse(err)
 	}
-	pins, err := src.Pins()
-	if err != nil {
-		return parts.Refuse(err)
-	}
-	return c.writePart(w, shared, name, f, p, pins)
+	return c.writePart(w, shared, name)
 }
 
 // onNetwork reports whether a source is not in the files of this machine.
@@ -110,13 +100,18 @@ func permanentLocal(err error) error {
 	return parts.Refuse(err)
 }
 
-func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlags, p plan, pins []storage.Pin) error {
-	maxBytes, _ := term.ParseBytes(f.maxShardSize)
+func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
+	pins, err := w.src.Pins()
+	if err != nil {
+		return parts.Refuse(err)
+	}
+	maxBytes, _ := term.ParseBytes(w.maxShardSize) // which was read for dst
+	w.planned["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	all := numbers.Bytes(w.tensors)
 	stop := func() {}
 	job := &parts.Job{
-		To: dst, Name: storage.Shown(name), Part: f.part, Force: f.force,
-		Plan:   parts.Plan{Command: version(), Flags: f.planned, Source: pins},
+		To: dst, Name: storage.Shown(name), Part: w.part, Force: w.force,
+		Plan:   parts.Plan{Command: version(), Flags: w.planned, Source: pins},
 		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
 		AtOnce:    4,
 		Unchanged: func() error { return permanentLocal(w.src.Unchanged()) },
@@ -125,12 +120,12 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlag
 			stop = c.progress("cp", int64(float64(w.read)*float64(size)/float64(max(all, 1))))
 		},
 	}
-	if p.requantizes() {
+	if w.requantizes() {
 		job.AtOnce = 2 // each holds some results
 	}
 	result, err := job.Do()
 	stop()
-	for _, text := range w.convert.notes() {
+	for _, text := range w.notes() {
 		c.opener.Note(text)
 	}
 	var broken *safetensors.FormatError
@@ -141,7 +136,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string, f copyFlag
 		return err
 	}
 	return c.print(partWritten{
-		File: name, Part: f.part.String(),
+		File: name, Part: w.part.String(),
 		Written: shardNames(result.Written), Found: shardNames(result.Found), Complete: result.Complete,
 	}, func() {})
 }

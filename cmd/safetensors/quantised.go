@@ -7,7 +7,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -22,7 +21,7 @@ func (c *command) openValues(name string) (src *source.Checkpoint, size int64, e
 	}
 	size = src.Size()
 	if c.values {
-		if _, _, err = dequantize(src); err != nil {
+		if _, err = dequantize(src); err != nil {
 			src.Close()
 			return nil, 0, err
 		}
@@ -52,54 +51,49 @@ func dequantized(src *source.Checkpoint) (plain map[string]safetensors.Tensor, l
 }
 
 // dequantize replaces the quantised tensors of a source with those that they stand for. It
-// returns their names, and those of the tensors that no value needs: scales of inputs,
+// returns the layouts of its own; those without bits no value needs: scales of inputs,
 // markers. Errors name the source.
-func dequantize(src *source.Checkpoint) (names, left []string, err error) {
+func dequantize(src *source.Checkpoint) (map[string]quant.Layout, error) {
 	plain, layouts, err := dequantized(src)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", storage.Shown(src.Name), term.Bare(err))
+		return nil, fmt.Errorf("%s: %w", storage.Shown(src.Name), term.Bare(err))
 	}
 	src.Tensors = plain
 	if len(layouts) > 0 {
 		src.Metadata = maps.Clone(src.Metadata)
 		delete(src.Metadata, quantMarker)
 	}
-	for name, l := range layouts {
-		if l.Bits == 0 {
-			left = append(left, name)
-		}
-		if _, ok := plain[name]; ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(left)
-	slices.Sort(names)
 	src.Order = slices.DeleteFunc(src.Order, func(name string) bool {
 		_, quantised := layouts[name]
 		return quantised
 	})
-	src.Order = append(src.Order, names...)
-	return names, left, nil
+	for _, name := range slices.Sorted(maps.Keys(layouts)) {
+		if _, ok := plain[name]; ok {
+			src.Order = append(src.Order, name)
+		}
+	}
+	return layouts, nil
 }
 
-// quantized is quant.Quantize of the tensors that patterns select; without patterns,
-// of the usual ones.
-func quantized(tensors map[string]safetensors.Tensor, scheme quant.Scheme, patterns []string) (map[string]safetensors.Tensor, []byte, error) {
-	if len(patterns) == 0 {
-		return quant.Quantize(tensors, quant.Recipe{Scheme: scheme})
+// quantiseWeights quantises the tensors that --targets selects; without it, the usual ones.
+func (w *copyJob) quantiseWeights() error {
+	recipe := quant.Recipe{Scheme: w.quantize}
+	if len(w.targets) > 0 {
+		names, err := w.quantised.Of(slices.Sorted(maps.Keys(w.tensors)))
+		if err != nil {
+			return err
+		}
+		recipe.Targets = func(name string, _ safetensors.Tensor) bool {
+			_, selected := slices.BinarySearch(names, name)
+			return selected
+		}
 	}
-	selection, err := pattern.ParseSelection(patterns, nil)
-	if err != nil {
-		return nil, nil, usageError{err}
+	tensors, config, err := quant.Quantize(w.tensors, recipe)
+	if err == nil && len(tensors) == len(w.tensors) { // without a scale
+		err = fmt.Errorf("--quantize %s: no tensor of %s is one to be quantised", w.quantize, storage.Shown(w.src.Name))
 	}
-	names, err := selection.Of(slices.Sorted(maps.Keys(tensors)))
-	if err != nil {
-		return nil, nil, err
-	}
-	return quant.Quantize(tensors, quant.Recipe{Scheme: scheme, Targets: func(name string, _ safetensors.Tensor) bool {
-		_, selected := slices.BinarySearch(names, name)
-		return selected
-	}})
+	w.tensors, w.config = tensors, config
+	return err
 }
 
 // mayBeQuantised reports whether a source has tensors of dtypes that codes have.
