@@ -135,25 +135,12 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 	case err != nil:
 		return err
 	}
-	return c.print(partWritten{
-		File: name, Part: w.part.String(),
-		Written: shardNames(result.Written), Found: shardNames(result.Found), Complete: result.Complete,
-	}, func() {})
+	return c.print(partWritten{name, w.part.String(), result}, func() {})
 }
 
 // A partWritten is what cp did for a part. Its fields are those of the JSON form.
 type partWritten struct {
-	File     string   `json:"file"` // as named on the command line
-	Part     string   `json:"part"`
-	Written  []string `json:"written"`  // names of shards
-	Found    []string `json:"found"`    // those that were there
-	Complete bool     `json:"complete"` // the whole checkpoint is
-}
-
-func shardNames(shards []parts.Shard) []string {
-	names := make([]string, len(shards))
-	for i, s := range shards {
-		names[i] = s.Name
-	}
-	return names
+	File string `json:"file"` // as named on the command line
+	Part string `json:"part"`
+	*parts.Result
 }

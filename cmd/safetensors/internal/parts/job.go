@@ -49,11 +49,11 @@ type Job struct {
 	index []byte // nil if there is one shard
 }
 
-// A Result is what a part did.
+// A Result is what a part did, to which shards. Its fields are those of the JSON form.
 type Result struct {
-	Written  []Shard // by this run
-	Found    []Shard // of this part, written by an earlier one
-	Complete bool    // the whole checkpoint is
+	Written  []string `json:"written"`  // by this run
+	Found    []string `json:"found"`    // of this part, written by an earlier one
+	Complete bool     `json:"complete"` // the whole checkpoint is
 }
 
 // Do does a part. Killed at any point, it can be done again; it can be done several times

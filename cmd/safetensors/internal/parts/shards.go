@@ -33,7 +33,8 @@ func (j *Job) write() (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := new(Result)
+	result := &Result{Written: []string{}, Found: []string{}}
+	var todo []Shard
 	size := int64(0)
 	for i, s := range j.Plan.Shards {
 		if !j.Part.Has(i) {
@@ -44,16 +45,17 @@ func (j *Job) write() (*Result, error) {
 		case err != nil:
 			return nil, err
 		case found:
-			result.Found = append(result.Found, s)
+			result.Found = append(result.Found, s.Name)
 		default:
-			result.Written = append(result.Written, s)
+			result.Written = append(result.Written, s.Name)
+			todo = append(todo, s)
 			size += s.Size
 		}
 	}
 	j.Begin(size)
 	var group errgroup.Group // which writes the others, too, after the error of one
 	group.SetLimit(min(j.AtOnce, j.To.AtOnce()))
-	for _, s := range result.Written {
+	for _, s := range todo {
 		group.Go(func() error { return j.writeShard(s) })
 	}
 	return result, group.Wait()
