@@ -65,31 +65,27 @@ safetensors merge base math code both --method task --weights 0.7,0.5
 // check checks what can be checked before anything is opened. It returns the weights,
 // the default ones if none are given.
 func (f *mergeFlags) check(models int) (weights []float64, err error) {
-	want := models
+	lora := len(f.adapters) > 0
 	switch {
-	case f.normalize && (f.method != "linear" || len(f.adapters) > 0):
+	case f.normalize && (f.method != "linear" || lora):
 		return nil, usage("--normalize goes with --method linear")
-	case len(f.adapters) > 0:
-		if models > 1 {
-			return nil, usage("--lora goes with one model, not with %d", models)
-		}
+	case lora && models > 1:
+		return nil, usage("--lora goes with one model, not with %d", models)
+	case lora:
 		return nil, nil
-	case f.method == "task":
-		want--
-	case f.method != "linear" && f.method != "slerp":
+	case !slices.Contains([]string{"linear", "slerp", "task"}, f.method):
 		return nil, usage("--method %s: expected linear, slerp or task", f.method)
-	}
-	switch {
 	case models < 2:
 		return nil, usage("there is one model: expected another one, or --lora")
 	case f.method == "slerp" && models > 2:
 		return nil, usage("--method slerp merges two models, not %d", models)
 	}
-	switch {
-	case f.weights == "" && f.method == "task":
-		return slices.Repeat([]float64{1}, want), nil
-	case f.weights == "":
-		return slices.Repeat([]float64{1 / float64(models)}, want), nil
+	want, each := models, 1/float64(models)
+	if f.method == "task" {
+		want, each = models-1, 1
+	}
+	if f.weights == "" {
+		return slices.Repeat([]float64{each}, want), nil
 	}
 	for _, text := range strings.Split(f.weights, ",") {
 		w, err := strconv.ParseFloat(text, 64)
@@ -190,15 +186,11 @@ func takeParts(models []*source.Checkpoint) (map[string]safetensors.Tensor, erro
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t := all[name]
 		for _, m := range models {
-			other, ok := m.Tensors[name]
-			same := ok && t.String() == other.String()
-			if same {
-				var err error
-				if same, err = merge.Equal(t, other); err != nil {
-					return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
-				}
-			}
-			if !same {
+			same, err := merge.Equal(t, m.Tensors[name])
+			switch {
+			case err != nil:
+				return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+			case !same:
 				return nil, fmt.Errorf("tensor %q is a part of a quantised one and not the same in all models: cp --dequantize makes numbers of it", name)
 			}
 			delete(m.Tensors, name)

@@ -92,14 +92,24 @@ const maxNesting = 8
 // converted to: it would convert them back. Where the quantisation changes, it removes that of the
 // config itself, and of the language model in it, and names the dtype of what was dequantised.
 func (w *copyJob) rewrite(config map[string]json.RawMessage, own bool, nesting int) (changed bool) {
-	changed = setDType(config, func(d safetensors.DType) safetensors.DType { return cmp.Or(w.dtypes[d], d) })
+	for _, key := range []string{"dtype", "torch_dtype"} {
+		var set string
+		if json.Unmarshal(config[key], &set) != nil || set == "" {
+			continue
+		}
+		d := dtypeNames[set]
+		to := cmp.Or(w.dtypes[d], d)
+		if own && w.plain != 0 {
+			to = cmp.Or(w.conversions[w.plain], w.plain)
+		}
+		if torch, ok := torchNames[to]; ok && to != d {
+			config[key], changed = json.RawMessage(`"`+torch+`"`), true
+		}
+	}
 	if own && w.requantizes() {
 		changed = true
 		for _, key := range quantisationKeys {
 			delete(config, key)
-		}
-		if d := w.plain; d != 0 {
-			setDType(config, func(safetensors.DType) safetensors.DType { return cmp.Or(w.conversions[d], d) })
 		}
 	}
 	for key, text := range config {
@@ -110,21 +120,6 @@ func (w *copyJob) rewrite(config map[string]json.RawMessage, own bool, nesting i
 		if w.rewrite(nested, nesting == maxNesting && key == "text_config", nesting-1) {
 			config[key], _ = json.Marshal(nested) // of valid JSON
 			changed = true
-		}
-	}
-	return changed
-}
-
-// setDType sets the dtype of a model, if the config has one.
-func setDType(config map[string]json.RawMessage, to func(safetensors.DType) safetensors.DType) (changed bool) {
-	for _, key := range []string{"dtype", "torch_dtype"} {
-		var set string
-		if json.Unmarshal(config[key], &set) != nil || set == "" {
-			continue
-		}
-		d := dtypeNames[set]
-		if torch, ok := torchNames[to(d)]; ok && to(d) != d {
-			config[key], changed = json.RawMessage(`"`+torch+`"`), true
 		}
 	}
 	return changed

@@ -140,9 +140,9 @@ func isNumber(d safetensors.DType) bool {
 	return slices.Contains([]safetensors.DType{safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16}, d)
 }
 
-// Equal reports whether two tensors of one shape have the same dtype and bytes.
+// Equal reports whether two tensors have the same dtype, shape and bytes.
 func Equal(a, b safetensors.Tensor) (bool, error) {
-	if a.DType() != b.DType() {
+	if a.DType() != b.DType() || !slices.Equal(a.Shape(), b.Shape()) {
 		return false, nil
 	}
 	d, err := compare.Values(a, b, compare.Tolerance{})
