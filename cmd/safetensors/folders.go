@@ -90,25 +90,21 @@ func (w *copyJob) deal(set *dest.Set) {
 	for name, original := range w.origin {
 		from[name] = stored[nearest(original, names)]
 	}
-	shards := make(map[string]map[string]safetensors.Tensor)
 	if len(w.tensors) == 0 {
-		shards[format.ModelFile] = nil
+		set.Shards[format.ModelFile] = dest.Shard{}
 	}
 	names = slices.Sorted(maps.Keys(from))
 	for name, t := range w.tensors {
 		shard := from[nearest(name, names)]
-		if shards[shard] == nil {
-			shards[shard] = make(map[string]safetensors.Tensor)
+		if set.Shards[shard].Tensors == nil {
+			set.Shards[shard] = dest.Shard{Tensors: make(map[string]safetensors.Tensor)}
 		}
-		shards[shard][name] = t
+		set.Shards[shard].Tensors[name] = t
 	}
 	set.Index = w.src.Layout.Index
 	files := slices.Compact(slices.Sorted(maps.Values(stored)))
-	if !w.src.Layout.Plain || len(shards) < len(files) {
-		shards, set.Index = numberedAnew(shards, stemOf(files))
-	}
-	for name, tensors := range shards {
-		set.Shards[name] = dest.Shard{Tensors: tensors}
+	if !w.src.Layout.Plain || len(set.Shards) < len(files) {
+		set.Shards, set.Index = numberedAnew(set.Shards, stemOf(files))
 	}
 }
 
@@ -161,11 +157,11 @@ func stemOf(files []string) string {
 }
 
 // numberedAnew gives shards the names that they have as all of a model, and names their index.
-func numberedAnew(shards map[string]map[string]safetensors.Tensor, stem string) (named map[string]map[string]safetensors.Tensor, index string) {
-	named = make(map[string]map[string]safetensors.Tensor, len(shards))
+func numberedAnew(shards map[string]dest.Shard, stem string) (named map[string]dest.Shard, index string) {
+	named = make(map[string]dest.Shard, len(shards))
 	for i, name := range slices.Sorted(maps.Keys(shards)) {
 		if len(shards) == 1 {
-			return map[string]map[string]safetensors.Tensor{stem + ".safetensors": shards[name]}, ""
+			return map[string]dest.Shard{stem + ".safetensors": shards[name]}, ""
 		}
 		named[fmt.Sprintf("%s-%05d-of-%05d.safetensors", stem, i+1, len(shards))] = shards[name]
 	}

@@ -72,6 +72,7 @@ func (f *mergeFlags) check(models int) (weights []float64, err error) {
 	case lora && models > 1:
 		return nil, usage("--lora goes with one model, not with %d", models)
 	case lora:
+		f.method = "lora"
 		return nil, nil
 	case !slices.Contains([]string{"linear", "slerp", "task"}, f.method):
 		return nil, usage("--method %s: expected linear, slerp or task", f.method)
@@ -124,7 +125,7 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 	if err != nil {
 		return err
 	}
-	if total := sumOf(weights); f.method == "linear" && len(f.adapters) == 0 && math.Abs(total-1) > 1e-9 {
+	if total := sumOf(weights); f.method == "linear" && math.Abs(total-1) > 1e-9 {
 		c.opener.Note(fmt.Sprintf("the sum of the weights is %g; --normalize divides by it", total))
 	}
 	dst, err := c.openDestination(name, f.maxShardSize, 0)
@@ -145,17 +146,11 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 		models = append(models, src)
 		read += src.Size()
 	}
-	bases := models[:len(names)]
-	parts, err := takeParts(bases)
+	parts, err := takeParts(models[:len(names)])
 	if err != nil {
 		return err
 	}
-	var tensors map[string]safetensors.Tensor
-	if len(f.adapters) > 0 {
-		tensors, err = addAdapters(models[0], models[1:])
-	} else {
-		tensors, err = mergeBy(f.method, models, weights)
-	}
+	tensors, err := mergeBy(f.method, models, weights)
 	switch {
 	case err != nil && len(parts) > 0:
 		return fmt.Errorf("%w (%s of quantised tensors are left out of this: cp --dequantize makes numbers of them)", err, term.Plural(len(parts), "part"))
@@ -223,6 +218,8 @@ func mergeBy(method string, models []*source.Checkpoint, weights []float64) (map
 		all = append(all, m.Tensors)
 	}
 	switch method {
+	case "lora":
+		return addAdapters(models[0], models[1:])
 	case "slerp":
 		return merge.Slerp(all[0], all[1], weights[1])
 	case "task":

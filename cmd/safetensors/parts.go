@@ -54,7 +54,7 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	}
 	w, err := c.openCopy(names, f)
 	if err != nil {
-		if c.ctx.Err() != nil || slices.ContainsFunc(names, onNetwork) {
+		if slices.ContainsFunc(names, onNetwork) {
 			return permanent(err)
 		}
 		return permanentLocal(err)
@@ -67,11 +67,10 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 			}
 		}
 	}
-	err = w.prepare()
-	switch {
-	case err != nil && (f.plain != 0 || len(f.conversions) > 0): // which read tables of the layout
-		return permanent(err)
-	case err != nil:
+	if err := w.prepare(); err != nil {
+		if f.plain != 0 || len(f.conversions) > 0 { // which read tables of the layout
+			return permanent(err)
+		}
 		return parts.Refuse(err)
 	}
 	return c.writePart(w, shared, name)

@@ -36,9 +36,6 @@ type Format struct {
 	// safetensors. key is the flag --key.
 	Open func(r io.ReaderAt, size int64, key string) (*Contents, error)
 
-	// Keys returns what key of Open can be. It is nil where a file has none.
-	Keys func(r io.ReaderAt, size int64) ([]string, error)
-
 	// Write writes a file. It is nil if the format is not written.
 	Write func(w io.Writer, tensors map[string]safetensors.Tensor, metadata map[string]string) error
 
@@ -66,7 +63,6 @@ var Torch = &Format{
 	Name: "PyTorch file", Endings: []string{".pt", ".pth", ".bin", ".ckpt"},
 	Recognizes: isTorch,
 	Open:       openTorch,
-	Keys:       torch.Keys,
 }
 
 // Table has a row for each format. Content is recognized from the first row on. Those
@@ -135,10 +131,10 @@ func Of(r io.ReaderAt, size int64, name string) *Format {
 	return Safetensors
 }
 
-// Keys returns what the keys of a file can be.
+// Keys returns what the key of a file can be: none but one of PyTorch has any.
 func Keys(r io.ReaderAt, size int64, name string) ([]string, error) {
-	if f := Of(r, size, name); f.Keys != nil {
-		return f.Keys(r, size)
+	if Of(r, size, name) == Torch {
+		return torch.Keys(r, size)
 	}
 	return nil, nil
 }
