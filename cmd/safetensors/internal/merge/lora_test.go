@@ -132,8 +132,7 @@ func TestLoRABiases(t *testing.T) {
 	bias, p := random(t, rnd, safetensors.F32, 4)
 	ofB, q := random(t, rnd, safetensors.BF16, 4)
 	rank0, _ := random(t, rnd, safetensors.F32, 4, 0)
-	base := checkpoint{"model.layers.0.q_proj.weight": w, "model.layers.0.q_proj.bias": w}
-	base["model.layers.0.q_proj.bias"] = bias
+	base := checkpoint{"model.layers.0.q_proj.weight": w, "model.layers.0.q_proj.bias": bias}
 	update := checkpoint{module + ".lora_A.weight": a, module + ".lora_B.weight": b}
 	lora := func(name string, more safetensors.Tensor) checkpoint {
 		adapter := maps.Clone(update)

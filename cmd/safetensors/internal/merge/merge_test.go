@@ -30,8 +30,7 @@ func random(t *testing.T, r *rand.Rand, d safetensors.DType, shape ...int) (safe
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
 	}
-	tensor := must(safetensors.NewTensor(safetensors.F32, shape, x))
-	tensor = must(tensor.Convert(d))
+	tensor := must(must(safetensors.NewTensor(safetensors.F32, shape, x)).Convert(d))
 	return tensor, values(t, tensor)
 }
 
@@ -126,8 +125,7 @@ func TestClaims(t *testing.T) {
 
 func TestModelsThatDoNotFit(t *testing.T) {
 	f := func(d safetensors.DType, shape ...int) safetensors.Tensor {
-		tensor := must(safetensors.NewTensorFunc(d, shape, func(b []byte) error { clear(b); return nil }))
-		return tensor
+		return must(safetensors.NewTensorFunc(d, shape, func(b []byte) error { clear(b); return nil }))
 	}
 	ones := must(safetensors.NewTensor(safetensors.I64, []int{2}, []int64{0, 1}))
 	for _, c := range []struct {
