@@ -89,23 +89,13 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 		fmt.Fprintf(c.stderr, "safetensors: %s\n%s --help shows the usage\n", term.Clean(err.Error()), cmd.CommandPath())
 		return exitUsage
 	}
-	for _, err := range joined(err) {
-		for _, line := range strings.Split(term.Bare(err).Error(), "\n") {
-			fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(line))
-		}
+	for line := range strings.SplitSeq(err.Error(), "\n") { // several errors, some of the library
+		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
 	}
 	if errors.Is(err, parts.ErrRefused) {
 		return exitRefused
 	}
 	return exitFailed
-}
-
-// joined returns the errors that errors.Join has joined.
-func joined(err error) []error {
-	if all, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(all.Unwrap()...).Error() == err.Error() {
-		return all.Unwrap()
-	}
-	return []error{err}
 }
 
 // helpWidth is how long the lines of the help may be, in characters.

@@ -11,6 +11,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // copyFlags are the flags of cp as they are given, and what check makes of them.
@@ -27,9 +28,9 @@ type copyFlags struct {
 	withoutMeta, tie bool
 	withFiles, force bool
 	part             parts.Part
-	planned          map[string][]string // those that are set and make a difference
+	given            *pflag.FlagSet
 
-	selection, quantised pattern.Selection
+	selection, targeted pattern.Selection
 	renaming             []pattern.Rename
 	conversions          map[safetensors.DType]safetensors.DType
 	pairs                map[string]string
@@ -38,8 +39,7 @@ type copyFlags struct {
 
 func (c *command) cp() *cobra.Command {
 	var f copyFlags
-	var cmd *cobra.Command
-	cmd = c.verb("cp SRC... DST [flags]", "Copy, convert, join, split, prune, rename, download and upload", `
+	cmd := c.verb("cp SRC... DST [flags]", "Copy, convert, join, split, prune, rename, download and upload", `
 Several SRC become one; a tensor in two of them is an error.
 
 DST is a .safetensors, .npz or .bt file, a folder, a file or a folder in a bucket
@@ -70,12 +70,10 @@ safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-
 safetensors cp model model-fp8 --quantize fp8-block
 safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
 `, cobra.MatchAll(arguments(2, -1), stdinOnceBeforeDST), func(args []string) error {
-		if f.planned = planned(cmd.Flags()); f.planned["ranks"] != nil && f.ranks == 0 {
-			return usage("--ranks 0: expected the number of ranks")
-		}
 		return c.copy(args[:len(args)-1], args[len(args)-1], &f)
 	})
 	flags := cmd.Flags()
+	f.given = flags
 	flags.StringVar(&f.dtype, "dtype", "", "convert F64, F32, F16 and BF16 tensors to `DTYPE`, or FROM=TO,... of any float dtypes")
 	flags.StringArrayVar(&f.only, "only", nil, "copy only tensors that match `PATTERN`: *, ? and [a-z], or a name and all below it")
 	flags.StringArrayVar(&f.except, "except", nil, "leave out tensors that match `PATTERN`")
@@ -100,7 +98,7 @@ func (f *copyFlags) check() error {
 	f.renaming, errs[1] = pattern.Each(f.renames, pattern.ParseRename)
 	f.conversions, errs[2] = parseConversions(f.dtype)
 	f.pairs, errs[3] = parsePairs(f.meta)
-	f.quantised, errs[4] = pattern.ParseSelection(f.targets, nil)
+	f.targeted, errs[4] = pattern.ParseSelection(f.targets, nil)
 	var noDType error
 	if f.dequantize != "" {
 		f.plain, noDType = parseDType(f.dequantize)
@@ -113,6 +111,8 @@ func (f *copyFlags) check() error {
 		return usage("--dequantize %s: expected bf16, f16 or f32", f.dequantize)
 	case f.quantize == "" && len(f.targets) > 0:
 		return usage("--targets goes with --quantize")
+	case f.given.Changed("ranks") && f.ranks == 0:
+		return usage("--ranks 0: expected the number of ranks")
 	case f.quantize != "" && noScheme != nil:
 		return usage("--quantize %s: expected fp8-block, fp8-channel, nvfp4, mxfp4, int4 or int8", f.quantize)
 	}

@@ -38,7 +38,7 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 
 // asItIs reports whether the flags leave files as they are.
 func (f *copyFlags) asItIs() bool {
-	for flag := range f.planned {
+	for flag := range f.planned() {
 		if !slices.Contains([]string{"with-files", "variant", "key"}, flag) {
 			return false
 		}

@@ -21,9 +21,9 @@ import (
 var unplanned = []string{"force", "help", "json", "part", "quiet"}
 
 // planned returns the flags that are set and make a difference.
-func planned(flags *pflag.FlagSet) map[string][]string {
+func (f *copyFlags) planned() map[string][]string {
 	set := make(map[string][]string)
-	flags.Visit(func(f *pflag.Flag) {
+	f.given.Visit(func(f *pflag.Flag) {
 		if slices.Contains(unplanned, f.Name) {
 			return
 		}
@@ -105,12 +105,13 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		return parts.Refuse(err)
 	}
 	maxBytes, _ := term.ParseBytes(w.maxShardSize) // which was read for dst
-	w.planned["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
+	flags := w.planned()
+	flags["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	all := numbers.Bytes(w.tensors)
 	stop := func() {}
 	job := &parts.Job{
 		To: dst, Name: storage.Shown(name), Part: w.part, Force: w.force,
-		Plan:   parts.Plan{Command: version(), Flags: w.planned, Source: pins},
+		Plan:   parts.Plan{Command: version(), Flags: flags, Source: pins},
 		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
 		AtOnce:    4,
 		Unchanged: func() error { return permanentLocal(w.src.Unchanged()) },

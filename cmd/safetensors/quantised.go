@@ -79,7 +79,7 @@ func dequantize(src *source.Checkpoint) (map[string]quant.Layout, error) {
 func (w *copyJob) quantiseWeights() error {
 	recipe := quant.Recipe{Scheme: w.quantize}
 	if len(w.targets) > 0 {
-		names, err := w.quantised.Of(slices.Sorted(maps.Keys(w.tensors)))
+		names, err := w.targeted.Of(slices.Sorted(maps.Keys(w.tensors)))
 		if err != nil {
 			return err
 		}
