@@ -99,21 +99,15 @@ func (w *copyJob) notes() (notes []string) {
 	if w.kept > 0 {
 		notes = append(notes, fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	}
-	const most = 10
-	said, more := 0, 0
+	var infinite []string
 	for _, name := range slices.Sorted(maps.Keys(w.counts)) {
-		n := w.counts[name].Total()
-		switch {
-		case n == 0:
-		case said == most:
-			more++
-		default:
-			said++
-			notes = append(notes, fmt.Sprintf("tensor %s: %s became infinite", term.Name(name), term.Plural(int(n), "value")))
+		if n := w.counts[name].Total(); n > 0 {
+			infinite = append(infinite, fmt.Sprintf("tensor %s: %s became infinite", term.Name(name), term.Plural(int(n), "value")))
 		}
 	}
-	if more > 0 {
-		notes = append(notes, fmt.Sprintf("so did values of %s", term.Plural(more, "other tensor")))
+	const most = 10
+	if more := len(infinite) - most; more > 0 {
+		infinite = append(infinite[:most], fmt.Sprintf("so did values of %s", term.Plural(more, "other tensor")))
 	}
-	return notes
+	return append(notes, infinite...)
 }

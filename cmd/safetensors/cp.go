@@ -31,10 +31,10 @@ type copyFlags struct {
 	given            *pflag.FlagSet
 
 	selection, targeted pattern.Selection
-	renaming             []pattern.Rename
-	conversions          map[safetensors.DType]safetensors.DType
-	pairs                map[string]string
-	plain                safetensors.DType // of what is dequantised; 0 if nothing is
+	renaming            []pattern.Rename
+	conversions         map[safetensors.DType]safetensors.DType
+	pairs               map[string]string
+	plain               safetensors.DType // of what is dequantised; 0 if nothing is
 }
 
 func (c *command) cp() *cobra.Command {

@@ -89,10 +89,8 @@ func withPairs(metadata, pairs map[string]string) map[string]string {
 	if len(pairs) == 0 {
 		return metadata
 	}
-	all := maps.Clone(metadata)
-	if all == nil {
-		all = make(map[string]string)
-	}
+	all := make(map[string]string)
+	maps.Copy(all, metadata)
 	maps.Copy(all, pairs)
 	return all
 }

@@ -77,8 +77,7 @@ func changed(metadata, pairs map[string]string, remove []string) (map[string]str
 		}
 		delete(metadata, key)
 	}
-	metadata = withPairs(metadata, pairs)
-	if len(metadata) == 0 && len(remove) > 0 {
+	if metadata = withPairs(metadata, pairs); len(metadata) == 0 {
 		return nil, nil
 	}
 	return metadata, nil
