@@ -75,8 +75,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // exit reports an error and returns the exit code of it.
 func (c *command) exit(cmd *cobra.Command, err error) int {
-	var wrong usageError
-	var nowhere dest.UsageError
 	switch {
 	case err == nil:
 		return exitOK
@@ -85,7 +83,7 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 		return exitInterrupted
 	case errors.Is(err, errDifferent):
 		return exitFailed
-	case !c.begun, errors.As(err, &wrong), errors.As(err, &nowhere):
+	case !c.begun, errors.As(err, new(usageError)), errors.As(err, new(dest.UsageError)):
 		fmt.Fprintf(c.stderr, "safetensors: %s\n%s --help shows the usage\n", term.Clean(err.Error()), cmd.CommandPath())
 		return exitUsage
 	}

@@ -28,7 +28,7 @@ type copyFlags struct {
 	withoutMeta, tie bool
 	withFiles, force bool
 	part             parts.Part
-	given            *pflag.FlagSet
+	given            *pflag.FlagSet // which knows those that are set
 
 	selection, targeted pattern.Selection
 	renaming            []pattern.Rename

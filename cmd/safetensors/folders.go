@@ -25,7 +25,8 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 		AtOnce: 2, Unchanged: w.src.Unchanged, // each shard may hold some results
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
-	if w.asItIs() && w.src.Layout.Plain {
+	asItIs := len(w.planned("with-files", "variant", "key")) == 0
+	if asItIs && w.src.Layout.Plain {
 		if err := c.copies(w, set, dst); err != nil {
 			return err
 		}
@@ -34,16 +35,6 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 	}
 	defer c.progress("cp", w.read)()
 	return set.Write(dst)
-}
-
-// asItIs reports whether the flags leave files as they are.
-func (f *copyFlags) asItIs() bool {
-	for flag := range f.planned() {
-		if !slices.Contains([]string{"with-files", "variant", "key"}, flag) {
-			return false
-		}
-	}
-	return true
 }
 
 // copies has the files of the source copied as they are, unless they are there: by their sums if

@@ -20,11 +20,11 @@ import (
 // unplanned are the flags of cp that make no difference to the bytes.
 var unplanned = []string{"force", "help", "json", "part", "quiet"}
 
-// planned returns the flags that are set and make a difference.
-func (f *copyFlags) planned() map[string][]string {
+// planned returns the flags that are set and make a difference, but for some.
+func (f *copyFlags) planned(but ...string) map[string][]string {
 	set := make(map[string][]string)
 	f.given.Visit(func(f *pflag.Flag) {
-		if slices.Contains(unplanned, f.Name) {
+		if slices.Contains(unplanned, f.Name) || slices.Contains(but, f.Name) {
 			return
 		}
 		set[f.Name] = []string{f.Value.String()}
@@ -83,8 +83,7 @@ func onNetwork(name string) bool {
 
 // permanent returns an error of reading a source as one that stays, if it does.
 func permanent(err error) error {
-	var broken *safetensors.FormatError
-	if errors.As(err, &broken) || errors.Is(err, fs.ErrNotExist) {
+	if errors.As(err, new(*safetensors.FormatError)) || errors.Is(err, fs.ErrNotExist) {
 		return parts.Refuse(err)
 	}
 	return err
@@ -128,9 +127,8 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 	for _, text := range w.notes() {
 		c.opener.Note(text)
 	}
-	var broken *safetensors.FormatError
 	switch {
-	case errors.As(err, &broken):
+	case errors.As(err, new(*safetensors.FormatError)):
 		return parts.Refuse(err)
 	case err != nil:
 		return err
