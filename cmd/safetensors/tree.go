@@ -19,13 +19,6 @@ type nameTree struct {
 	tensors []listed
 }
 
-// A branch is the tensors whose names begin with the same parts.
-type branch struct {
-	pattern.Branch
-	first int // of the tensors
-	sum   total
-}
-
 // printTree prints tensors as a tree of a depth, 0 for all of it, with sums. Names are
 // split at dots.
 func printTree(w io.Writer, tensors []listed, depth int) {
@@ -35,41 +28,36 @@ func printTree(w io.Writer, tensors []listed, depth int) {
 	}
 	fmt.Fprintf(w, "NAME\tDTYPE\tSHAPE\t%17s\t%8s\n", "PARAMETERS", "BYTES")
 	t := nameTree{w, tensors}
-	for _, b := range t.split(pattern.Tree(names, maxLevels)) {
+	for _, b := range split(pattern.Tree(names, maxLevels)) {
 		t.print(b, "", "", depth)
 	}
 }
 
 // split returns the branches below a branch, in the order of their first tensors.
-func (t nameTree) split(b pattern.Branch) (below []branch) {
-	for _, next := range b.Split() {
-		n := branch{Branch: next, first: slices.Min(next.Members)}
-		for _, i := range next.Members {
-			n.sum.add(t.tensors[i])
-		}
-		below = append(below, n)
-	}
-	slices.SortFunc(below, func(a, b branch) int { return cmp.Compare(a.first, b.first) })
+func split(b pattern.Branch) []pattern.Branch {
+	below := b.Split()
+	slices.SortFunc(below, func(a, b pattern.Branch) int { return cmp.Compare(slices.Min(a.Members), slices.Min(b.Members)) })
 	return below
 }
 
 // print prints a branch after the text first, and those below it after the text rest, up
 // to depth levels. A branch with one below it and no tensor is on one line with it.
-func (t nameTree) print(b branch, first, rest string, depth int) {
-	start, below := b.Start, t.split(b.Branch)
+func (t nameTree) print(b pattern.Branch, first, rest string, depth int) {
+	start, below := b.Start, split(b)
 	for b.Named() < 0 && len(below) == 1 && depth != 1 {
 		b = below[0]
-		below = t.split(b.Branch)
+		below = split(b)
 		depth = max(depth-1, 0)
 	}
-	label := b.Name[start:]
-	dtype, dims := "", ""
+	var sum total
+	for _, i := range b.Members {
+		sum.add(t.tensors[i])
+	}
+	dtype, dims := "", term.Plural(sum.Tensors, "tensor")
 	if i := b.Named(); i >= 0 {
 		dtype, dims = t.tensors[i].DType.String(), term.Shape(t.tensors[i].Shape)
-	} else {
-		dims = term.Plural(b.sum.Tensors, "tensor")
 	}
-	fmt.Fprintf(t.w, "%s%s\t%s\t%s\t%17s\t%8s\n", first, term.Name(label), dtype, dims, term.Count(b.sum.Parameters), term.Bytes(b.sum.Bytes))
+	fmt.Fprintf(t.w, "%s%s\t%s\t%s\t%17s\t%8s\n", first, term.Name(b.Name[start:]), dtype, dims, term.Count(sum.Parameters), term.Bytes(sum.Bytes))
 	if depth == 1 {
 		return
 	}
