@@ -12,7 +12,6 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/report"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
@@ -52,12 +51,16 @@ func (c *command) printSums(names []string, part parts.Part, tensors bool) error
 	mine := func() bool { seen++; return part.Has(seen - 1) }
 	from := [2]map[string]string{{}, {}} // the sources of files and of tensors
 	for _, name := range names {
-		m, types, err := c.sumsOfSource(name, tensors, mine)
+		m, err := c.sumsOfSource(name, tensors, mine)
 		if err != nil {
 			return err
 		}
 		if c.json {
-			if err := term.PrintJSON(c.out, hashedOf(name, m, types)); err != nil {
+			err := term.PrintJSON(c.out, struct {
+				File string `json:"file"`
+				*manifest.Manifest
+			}{name, m})
+			if err != nil {
 				return err
 			}
 			continue
@@ -76,36 +79,12 @@ func (c *command) printSums(names []string, part parts.Part, tensors bool) error
 	return all.Write(c.out)
 }
 
-// A hashed is the sums of a source. Its fields are those of the JSON form.
-type hashed struct {
-	File    string      `json:"file"`
-	Files   []hashedOne `json:"files"`
-	Tensors []hashedOne `json:"tensors,omitempty"`
-}
-
-type hashedOne struct {
-	Name         string `json:"name"`
-	*report.Type        // of a tensor
-	SHA256       string `json:"sha256"`
-}
-
-func hashedOf(name string, m *manifest.Manifest, types []*report.Type) hashed {
-	h := hashed{File: name, Files: []hashedOne{}}
-	for _, e := range m.Files {
-		h.Files = append(h.Files, hashedOne{e.Name, nil, e.Sum.String()})
-	}
-	for i, e := range m.Tensors {
-		h.Tensors = append(h.Tensors, hashedOne{e.Name, types[i], e.Sum.String()})
-	}
-	return h
-}
-
 // sumsOfSource computes the sums of a source: of the files, then of the tensors, for which
-// mine is true. types are those of the tensors.
-func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *manifest.Manifest, types []*report.Type, err error) {
+// mine is true.
+func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (*manifest.Manifest, error) {
 	src, err := c.opener.Open(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer src.Close()
 	var files []storage.File
@@ -118,11 +97,9 @@ func (c *command) sumsOfSource(name string, tensors bool, mine func() bool) (m *
 	for _, name := range src.Order {
 		if tensors && mine() {
 			names = append(names, name)
-			types = append(types, report.TypeOf(src.Tensors[name]))
 		}
 	}
-	m, err = c.sums(src, files, names)
-	return m, types, err
+	return c.sums(src, files, names)
 }
 
 // sums computes the sums of files and tensors, as many concurrently as there are
@@ -142,7 +119,7 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 	for i, name := range names {
 		t := src.Tensors[name]
 		jobs = append(jobs, job{t.Size(), func() (err error) {
-			m.Tensors[i] = manifest.Entry{Name: name, Type: t.String()}
+			m.Tensors[i] = manifest.Entry{Name: name, DType: t.DType(), Shape: t.Shape(), Type: t.String()}
 			m.Tensors[i].Sum, err = tensorSum(t)
 			return err
 		}})

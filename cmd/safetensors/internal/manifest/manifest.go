@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/gosafetensors/safetensors"
 )
 
 // A Sum is a SHA-256 sum.
@@ -18,18 +20,23 @@ type Sum [32]byte
 
 func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
-// A Manifest is the sums of files and of tensors, each in its order.
+func (s Sum) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// A Manifest is the sums of files and of tensors, each in its order. Its fields, and those of an
+// Entry, are those of the JSON of hash.
 type Manifest struct {
-	Files   []Entry
-	Tensors []Entry
+	Files   []Entry `json:"files"`
+	Tensors []Entry `json:"tensors,omitempty"`
 }
 
 // An Entry is a name and its sum. The sum of a tensor is that of its dtype and shape,
 // as Tensor.String has them, a newline and its bytes.
 type Entry struct {
-	Name string
-	Sum  Sum
-	Type string // of a tensor: "BF16 [2,3]"
+	Name  string            `json:"name"`
+	DType safetensors.DType `json:"dtype,omitzero"` // of a tensor; Read leaves it and the shape out
+	Shape []int             `json:"shape,omitzero"`
+	Sum   Sum               `json:"sha256"`
+	Type  string            `json:"-"` // of a tensor: "BF16 [2,3]"
 }
 
 // Write writes a manifest. It refuses the names of files that a terminal would obey: sha256sum
