@@ -35,18 +35,13 @@ func (c *command) addCompletions(root *cobra.Command) {
 	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "ranks", "depth", "meta", "hub", "variant"} {
 		flags[name] = fixed()
 	}
-	root.RegisterFlagCompletionFunc("key", c.completeKey) // --key of sign is a file
+	root.RegisterFlagCompletionFunc("key", c.completeKey) // that of sign is a file
 	for _, cmd := range root.Commands() {
 		for name, complete := range flags {
-			if f := cmd.Flags().Lookup(name); f != nil {
-				cmd.RegisterFlagCompletionFunc(name, complete)
-			}
+			cmd.RegisterFlagCompletionFunc(name, complete) // an error if it has no such flag
 		}
-		switch cmd.Name() {
-		case "show", "stats":
-			cmd.ValidArgsFunction = afterSource(c.completeNames)
-		case "meta":
-			cmd.ValidArgsFunction = afterSource(fixed())
+		if slices.Contains([]string{"show", "stats", "meta"}, cmd.Name()) {
+			cmd.ValidArgsFunction = c.completeArgument
 		}
 	}
 }
@@ -55,24 +50,27 @@ func fixed(texts ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(texts, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// afterSource completes what comes after SRC, once.
-func afterSource(complete cobra.CompletionFunc) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		switch {
-		case len(args) == 0:
-			return nil, cobra.ShellCompDirectiveDefault
-		case cmd.Name() == "show" && len(args) > 1:
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return complete(cmd, args[:1], typed)
+// completeArgument completes SRC, and the names of tensors after it.
+func (c *command) completeArgument(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) == 0:
+		return nil, cobra.ShellCompDirectiveDefault
+	case cmd.Name() == "stats", cmd.Name() == "show" && len(args) == 1:
+		return c.completeNames(cmd, args[:1], typed)
 	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// localOpener returns an Opener of sources that are on this machine, for a short time.
+func (c *command) localOpener() (*source.Opener, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
+	return &source.Opener{Session: storage.Session{Context: ctx}, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}, cancel
 }
 
 // openLocal opens those sources that are on this machine, one after another.
 func (c *command) openLocal(names []string, use func(*source.Checkpoint)) {
-	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
+	o, cancel := c.localOpener()
 	defer cancel()
-	o := &source.Opener{Session: storage.Session{Context: ctx}, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}
 	for _, name := range names {
 		if src, err := o.Open(name); err == nil {
 			use(src)
@@ -119,9 +117,8 @@ func levels(names []string, typed string) []string {
 }
 
 func (c *command) completeKey(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
+	o, cancel := c.localOpener()
 	defer cancel()
-	o := &source.Opener{Session: storage.Session{Context: ctx}, Local: true}
 	var keys []string
 	for _, name := range args {
 		some, _ := o.Keys(name, maxCompletions)
