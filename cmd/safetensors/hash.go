@@ -127,15 +127,17 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 	return m, c.work("hash", jobs)
 }
 
-// hashFiles returns the sums of files as hashFile does.
+// hashFiles returns the sums of files as hashFile does, of those that have a hash.
 func (c *command) hashFiles(files []storage.File, size int64, newHash func(storage.File) hash.Hash) (sums [][][]byte, err error) {
 	sums = make([][][]byte, len(files))
-	jobs := make([]job, len(files))
+	var jobs []job
 	for i, file := range files {
-		jobs[i] = job{file.Size, func() (err error) {
-			sums[i], err = hashFile(file, newHash(file), size)
-			return err
-		}}
+		if h := newHash(file); h != nil {
+			jobs = append(jobs, job{file.Size, func() (err error) {
+				sums[i], err = hashFile(file, h, size)
+				return err
+			}})
+		}
 	}
 	return sums, c.work("hash", jobs)
 }

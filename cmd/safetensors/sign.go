@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"hash"
@@ -23,17 +24,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-type signing struct {
-	key, cert string
-	chain     []string
-	out       string
-	force     bool
-	ignore    []string
-	follow    bool
+// A signature is the flags of sign, and those of verify for one.
+type signature struct {
+	file, key, cert string // key is the private one, or the public one
+	chain           []string
+	ignore          []string
+	follow          bool
+	force           bool
+	unsigned        bool // is accepted, where no loader reads it
 }
 
 func (c *command) sign() *cobra.Command {
-	var s signing
+	var s signature
 	cmd := c.verb("sign MODEL --key KEY [--cert LEAF --chain CA...] [--out SIG]", "Sign the files of a model, for the verb verify", `
 The signature is one of OpenSSF Model Signing 1.0, which the Python package model-signing
 verifies, too: by a private key of the curves P-256, P-384 or P-521, or by such a key and
@@ -53,20 +55,20 @@ safetensors sign model --key key.pem --cert leaf.pem --chain intermediate.pem
 	f.StringVar(&s.key, "key", "", "the private key, a `FILE` in PEM")
 	f.StringVar(&s.cert, "cert", "", "the certificate of the key, a `FILE` in PEM")
 	f.StringArrayVar(&s.chain, "chain", nil, "certificates that lead from --cert to a root, `FILES` in PEM")
-	f.StringVar(&s.out, "out", "", "the `FILE` of the signature (default MODEL.sig)")
+	f.StringVar(&s.file, "out", "", "the `FILE` of the signature (default MODEL.sig)")
 	f.BoolVar(&s.force, "force", false, "replace --out")
-	addIgnore(f, &s.ignore, &s.follow)
+	s.addIgnore(f)
 	return cmd
 }
 
-func (c *command) signModel(name string, s signing) error {
+func (c *command) signModel(name string, s signature) error {
 	name, err := localfile.Path(name)
 	switch {
 	case err != nil:
 		return err
 	case s.key == "":
 		return usage("--key is missing; for the keyless method of Sigstore, use: model_signing sign sigstore %s", term.Name(name))
-	case s.out == "-":
+	case s.file == "-":
 		return usage("--out -: expected the name of a file")
 	case s.cert == "" && s.chain != nil:
 		return usage("--chain needs --cert")
@@ -88,15 +90,15 @@ func (c *command) signModel(name string, s signing) error {
 			return fmt.Errorf("%s is not the certificate of the key %s", term.Name(s.cert), term.Name(s.key))
 		}
 	}
-	if s.out == "" {
-		if s.out, err = signaturePath(name); err != nil {
+	if s.file == "" {
+		if s.file, err = signaturePath(name); err != nil {
 			return err
 		}
-	} else if err := checkFolder("out", s.out); err != nil {
+	} else if err := checkFolder("out", s.file); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(s.out); err == nil && !s.force {
-		return fmt.Errorf("%s exists: --force replaces it", term.Name(s.out))
+	if _, err := os.Lstat(s.file); err == nil && !s.force {
+		return fmt.Errorf("%s exists: --force replaces it", term.Name(s.file))
 	}
 	m, err := c.manifestOf(name, s)
 	if err != nil {
@@ -106,10 +108,10 @@ func (c *command) signModel(name string, s signing) error {
 	if err != nil {
 		return err
 	}
-	if err := dest.WriteFile(s.out, dest.Writing(bundle)); err != nil {
+	if err := dest.WriteFile(s.file, dest.Writing(bundle)); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.stderr, "%s: %s\n", term.Name(s.out), term.Plural(len(m.Files), "file"))
+	fmt.Fprintf(c.stderr, "%s: %s\n", term.Name(s.file), term.Plural(len(m.Files), "file"))
 	return nil
 }
 
@@ -127,18 +129,14 @@ func signaturePath(name string) (string, error) {
 }
 
 // manifestOf hashes the files of a model for a signature.
-func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error) {
-	m := &modelsig.Manifest{Hash: "sha256", AllowSymlinks: s.follow}
+func (c *command) manifestOf(name string, s signature) (*modelsig.Manifest, error) {
 	for _, path := range s.ignore {
 		if !fs.ValidPath(path) || path == "." || strings.ContainsAny(path, "*?[") {
 			return nil, usage("--ignore %s: expected a path in the model, with slashes, without * ? [", term.Name(path))
 		}
 	}
-	m.IgnorePaths = slices.Concat(modelsig.DefaultIgnorePaths, s.ignore)
-	if own, ok := within(s.out, name); ok {
-		m.IgnorePaths = append(m.IgnorePaths, own)
-	}
-	tree, err := c.opener.Tree(name, s.follow, func(name string) bool { return modelsig.Ignored(name, m.IgnorePaths) })
+	m := &modelsig.Manifest{Hash: "sha256"}
+	tree, err := c.signedTree(name, s, m)
 	if err != nil {
 		return nil, err
 	}
@@ -149,15 +147,14 @@ func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error)
 	if len(tree.Links) > 0 {
 		return nil, fmt.Errorf("%s: %s is a symbolic link: --allow-symlinks follows it, --ignore leaves it out", storage.Shown(name), term.Name(tree.Links[0]))
 	}
-	c.warnOutside(tree)
-	sums, err := c.sumsOf(tree.Files, m)
+	sums, err := c.hashFiles(tree.Files, 0, func(storage.File) hash.Hash { return sha256.New() })
 	if err != nil {
 		return nil, err
 	}
 	for i, f := range tree.Files {
 		m.Files = append(m.Files, modelsig.File{Name: f.Name, Sums: sums[i]})
 	}
-	missing, err := uncovered(tree.Files, setOf(tree.Files, fileName))
+	missing, err := uncovered(tree.Files, m)
 	if err == nil && len(missing) > 0 {
 		err = fmt.Errorf("%s names %s, which would not be signed", term.Name(missing[0].index), term.Name(missing[0].file))
 	}
@@ -167,9 +164,30 @@ func (c *command) manifestOf(name string, s signing) (*modelsig.Manifest, error)
 // maxPEM is the size of the largest file of keys or certificates.
 const maxPEM = 4 << 20
 
-func addIgnore(f *pflag.FlagSet, ignore *[]string, follow *bool) {
-	f.StringArrayVar(ignore, "ignore", nil, "leave out the file or folder `PATH` of the model")
-	f.BoolVar(follow, "allow-symlinks", false, "follow symbolic links")
+func (s *signature) addIgnore(f *pflag.FlagSet) {
+	f.StringArrayVar(&s.ignore, "ignore", nil, "leave out the file or folder `PATH` of the model")
+	f.BoolVar(&s.follow, "allow-symlinks", false, "follow symbolic links")
+}
+
+// signedTree lists the files of a model that a signature is of, to be signed or signed, and sets
+// in m what that leaves out: the file of the signature, too. It names the links that lead out of
+// the model, as the format asks for.
+func (c *command) signedTree(name string, s signature, m *modelsig.Manifest) (*storage.Tree, error) {
+	m.AllowSymlinks = m.AllowSymlinks || s.follow
+	m.IgnorePaths = slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)
+	if own, ok := within(s.file, name); ok {
+		m.IgnorePaths = append(m.IgnorePaths, own)
+	}
+	tree, err := c.opener.Tree(name, m.AllowSymlinks, func(name string) bool {
+		return modelsig.Ignored(name, m.IgnorePaths) && !m.Covers(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range tree.Outside {
+		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
+	}
+	return tree, nil
 }
 
 // within returns the path of a local file in a model, if it is in it.
@@ -194,26 +212,11 @@ func realPath(name string) (string, error) {
 	return filepath.EvalSymlinks(full)
 }
 
-// warnOutside names the links that lead out of the model, as the format asks for.
-func (c *command) warnOutside(tree *storage.Tree) {
-	for _, name := range tree.Outside {
-		fmt.Fprintf(c.stderr, "safetensors: %s is a link that leads out of the model\n", term.Name(name))
-	}
-}
-
-// sumsOf hashes files as a signature says.
-func (c *command) sumsOf(files []storage.File, m *modelsig.Manifest) ([][][]byte, error) {
-	return c.hashFiles(files, m.ShardSize, func(storage.File) hash.Hash {
-		h, _ := modelsig.NewHash(m.Hash) // one of the format, as Parse has checked
-		return h
-	})
-}
-
 type named struct{ index, file string }
 
-// uncovered returns the files that indexes of checkpoints name and that are not covered:
+// uncovered returns the files that indexes of checkpoints name and that are not signed:
 // whoever loads the checkpoint would load them.
-func uncovered(files []storage.File, covered map[string]bool) (missing []named, err error) {
+func uncovered(files []storage.File, m *modelsig.Manifest) (missing []named, err error) {
 	for _, file := range files {
 		if !storage.IsIndex(file.Name) && !storage.IsTorchIndex(file.Name) {
 			continue
@@ -223,7 +226,8 @@ func uncovered(files []storage.File, covered map[string]bool) (missing []named, 
 			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), term.Bare(err))
 		}
 		for _, shard := range slices.Compact(slices.Sorted(maps.Values(index.Shards))) {
-			if name := path.Join(path.Dir(file.Name), shard); !covered[name] {
+			name := path.Join(path.Dir(file.Name), shard)
+			if _, signed := m.Find(name); !signed {
 				missing = append(missing, named{file.Name, name})
 			}
 		}

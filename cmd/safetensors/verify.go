@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -16,7 +16,7 @@ import (
 
 func (c *command) verify() *cobra.Command {
 	var tensors bool
-	var signed signatureFlags
+	var signed signature
 	var hub string
 	cmd := c.verb("verify SRC MANIFEST | --signature SIG ... | --hub REPO", "Compare with a manifest, a signature or the hub's sums", `
 With a MANIFEST of the verb hash, or of sha256sum: files are found by their names in SRC.
@@ -101,38 +101,29 @@ const (
 	resultLink      = "link"
 )
 
-func newVerification(name string) *verification {
-	return &verification{File: name, OK: true, Files: []finding{}}
-}
-
-func (v *verification) add(name, result, words string) {
-	v.Files = append(v.Files, finding{name, result, words})
-	v.OK = v.OK && (result == resultOK || result == resultIgnored)
-}
-
-// printVerification prints what was found, and fails unless all is good.
-func (c *command) printVerification(v *verification) error {
-	err := c.print(v, func() { v.print(c.out) })
-	if err == nil && !v.OK {
+// printVerification prints a line for each finding, as sha256sum -c does. It fails if one is bad,
+// or with what is wrong besides.
+func (c *command) printVerification(v *verification, wrong error) error {
+	bad := func(f finding) bool { return f.Result != resultOK && f.Result != resultIgnored }
+	v.OK = wrong == nil && !slices.ContainsFunc(slices.Concat(v.Files, v.Tensors), bad)
+	err := c.print(v, func() {
+		if v.SignedBy != "" {
+			fmt.Fprintf(c.out, "signed by %s\n", v.SignedBy)
+		}
+		for _, f := range v.Files {
+			fmt.Fprintf(c.out, "%s: %s\n", term.Name(f.Name), f.words)
+		}
+		for _, f := range v.Tensors {
+			fmt.Fprintf(c.out, "tensor %s: %s\n", term.Name(f.Name), f.words)
+		}
+		if v.Absent > 0 {
+			fmt.Fprintf(c.out, "on the hub, but not here: %d\n", v.Absent)
+		}
+	})
+	if err = cmp.Or(wrong, err); err == nil && !v.OK {
 		err = errDifferent
 	}
 	return err
-}
-
-// print prints a line for each finding, as sha256sum -c does.
-func (v *verification) print(w io.Writer) {
-	if v.SignedBy != "" {
-		fmt.Fprintf(w, "signed by %s\n", v.SignedBy)
-	}
-	for _, f := range v.Files {
-		fmt.Fprintf(w, "%s: %s\n", term.Name(f.Name), f.words)
-	}
-	for _, f := range v.Tensors {
-		fmt.Fprintf(w, "tensor %s: %s\n", term.Name(f.Name), f.words)
-	}
-	if v.Absent > 0 {
-		fmt.Fprintf(w, "on the hub, but not here: %d\n", v.Absent)
-	}
 }
 
 func (c *command) verifySums(name, list string, tensorsOnly bool) error {
@@ -169,11 +160,9 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 	for _, file := range src.Files {
 		names = append(names, file.Name)
 	}
-	v, w := newVerification(name), newVerification(name)
-	v.addSums(want.Files, have.Files, names)
-	w.addSums(want.Tensors, have.Tensors, src.Order)
-	v.Tensors, v.OK = w.Files, v.OK && w.OK
-	return c.printVerification(v)
+	return c.printVerification(&verification{
+		File: name, Files: compareSums(want.Files, have.Files, names), Tensors: compareSums(want.Tensors, have.Tensors, src.Order),
+	}, nil)
 }
 
 // listed adds the other files with those names: sha256sum lists those next to the weights, too.
@@ -232,27 +221,29 @@ func same(name string) string           { return name }
 func fileName(f storage.File) string    { return f.Name }
 func entryName(e manifest.Entry) string { return e.Name }
 
-// addSums adds a finding on each sum, in the words of sha256sum -c, and on each name that the
-// manifest lacks, unless it has no sums of that kind at all.
-func (v *verification) addSums(want, have []manifest.Entry, names []string) {
+// compareSums returns a finding on each sum, in the words of sha256sum -c, and on each name that
+// the manifest lacks, unless it has no sums of that kind at all.
+func compareSums(want, have []manifest.Entry, names []string) []finding {
+	found := []finding{}
 	sums := make(map[string]manifest.Sum, len(have))
 	for _, e := range have {
 		sums[e.Name] = e.Sum
 	}
 	for _, e := range want {
-		switch sum, found := sums[e.Name]; {
-		case !found:
-			v.add(e.Name, resultMissing, "MISSING")
+		switch sum, here := sums[e.Name]; {
+		case !here:
+			found = append(found, finding{e.Name, resultMissing, "MISSING"})
 		case sum != e.Sum:
-			v.add(e.Name, resultDifferent, "FAILED")
+			found = append(found, finding{e.Name, resultDifferent, "FAILED"})
 		default:
-			v.add(e.Name, resultOK, "OK")
+			found = append(found, finding{e.Name, resultOK, "OK"})
 		}
 	}
 	known := setOf(want, entryName)
 	for _, name := range names {
 		if len(known) > 0 && !known[name] {
-			v.add(name, resultUncovered, "NOT IN THE MANIFEST")
+			found = append(found, finding{name, resultUncovered, "NOT IN THE MANIFEST"})
 		}
 	}
+	return found
 }

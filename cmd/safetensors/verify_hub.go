@@ -46,43 +46,39 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 	if err != nil {
 		return err
 	}
-	return c.compareHub(name, tree, hub)
-}
-
-// compareHub prints a verdict on each local file.
-func (c *command) compareHub(name string, tree *storage.Tree, hub map[string]*storage.HubFile) error {
-	have := slices.DeleteFunc(slices.Clone(tree.Files), func(f storage.File) bool { return hub[f.Name] == nil })
-	sums, err := c.hashFiles(have, 0, func(f storage.File) hash.Hash { return hub[f.Name].Hash(f.Size) })
+	sums, err := c.hashFiles(tree.Files, 0, func(f storage.File) hash.Hash {
+		if published, found := hub[f.Name]; found {
+			return published.Hash(f.Size)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	v, here := newVerification(name), 0
-	for _, file := range tree.Files {
+	v := &verification{File: name, Files: []finding{}}
+	for i, file := range tree.Files {
 		published, found := hub[file.Name]
-		if !found {
-			v.add(file.Name, resultUncovered, "NOT ON THE HUB")
+		delete(hub, file.Name)
+		switch {
+		case !found:
+			v.Files = append(v.Files, finding{file.Name, resultUncovered, "NOT ON THE HUB"})
 			continue
-		}
-		here++
-		if published.Matches(sums[here-1][0]) {
-			v.add(file.Name, resultOK, "OK")
+		case published.Matches(sums[i][0]):
+			v.Files = append(v.Files, finding{file.Name, resultOK, "OK"})
 			continue
 		}
 		words := "DIFFERS"
 		if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
 			words += ", " + term.Name(real) // the entry of the cache, to be removed
 		}
-		v.add(file.Name, resultDifferent, words)
+		v.Files = append(v.Files, finding{file.Name, resultDifferent, words})
 	}
 	for _, name := range tree.Links {
-		v.add(name, resultMissing, "MISSING, the link leads nowhere")
+		v.Files = append(v.Files, finding{name, resultMissing, "MISSING, the link leads nowhere"})
 	}
-	v.Absent = max(len(hub)-here-len(tree.Links), 0)
-	none := v.OK && here == 0
-	v.OK = v.OK && here > 0
-	err = c.printVerification(v)
-	if none {
-		return fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
+	v.Absent = max(len(hub)-len(tree.Links), 0)
+	if len(v.Files) == 0 {
+		err = fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
 	}
-	return err
+	return c.printVerification(v, err)
 }

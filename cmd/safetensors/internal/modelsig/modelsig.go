@@ -36,8 +36,7 @@ type File struct {
 	// Sums has the sum of the file, or those of its shards.
 	Sums [][]byte
 
-	// Size is the size of the file; -1 if the signature does not tell it.
-	Size int64
+	size int64 // of the shards
 }
 
 // SingleFile is the name that the Python package gives a model of one file.
@@ -68,12 +67,14 @@ func Ignored(name string, paths []string) bool {
 	})
 }
 
+// Find returns the place of a file in Files, and whether it is signed.
+func (m *Manifest) Find(name string) (int, bool) {
+	return slices.BinarySearchFunc(m.Files, name, func(f File, name string) int { return strings.Compare(f.Name, name) })
+}
+
 // Covers reports whether a file is signed, or one below it.
 func (m *Manifest) Covers(name string) bool {
-	find := func(name string) (int, bool) {
-		return slices.BinarySearchFunc(m.Files, name, func(f File, name string) int { return strings.Compare(f.Name, name) })
-	}
-	_, found := find(name)
-	below, _ := find(name + "/")
+	_, found := m.Find(name)
+	below, _ := m.Find(name + "/")
 	return found || below < len(m.Files) && strings.HasPrefix(m.Files[below].Name, name+"/")
 }

@@ -72,9 +72,9 @@ func sum(s string) []byte {
 
 func model() *Manifest {
 	return &Manifest{Model: "m", Hash: "sha256", IgnorePaths: []string{".git"}, Files: []File{
-		{Name: "a.json", Sums: [][]byte{sum("a")}, Size: -1},
-		{Name: "sub-1/x", Sums: [][]byte{sum("b")}, Size: -1},
-		{Name: "sub/x", Sums: [][]byte{sum("c")}, Size: -1},
+		{Name: "a.json", Sums: [][]byte{sum("a")}},
+		{Name: "sub-1/x", Sums: [][]byte{sum("b")}},
+		{Name: "sub/x", Sums: [][]byte{sum("c")}},
 	}}
 }
 
@@ -330,7 +330,7 @@ func TestShards(t *testing.T) {
 	zero := make([]byte, sha256.Size)
 	for _, size := range []string{"100", "100.0", "1e2"} { // the Python package writes a float
 		require.Equal(t, &Manifest{Model: "m", Hash: "sha256", AllowSymlinks: true, ShardSize: 100, Files: []File{
-			{Name: "a:1:2", Sums: [][]byte{zero, zero}, Size: 101}, {Name: "b", Sums: [][]byte{zero}, Size: 7},
+			{Name: "a:1:2", Sums: [][]byte{zero, zero}, size: 101}, {Name: "b", Sums: [][]byte{zero}, size: 7},
 		}}, must(shards(size, "a:1:2:0:100", "a:1:2:100:101", "b:0:7")))
 	}
 	algorithm = "sha256-sharded-9" // as the Python package writes it
@@ -340,7 +340,7 @@ func TestShards(t *testing.T) {
 	must(shards("9", "a:0:9", "a:18:27", "a:9:18")) // sorted by name
 	must(shards("9", "a:0:9", "a:9:18", "a:18:27")) // sorted by numbers, as the Python package does
 	model := must(shards("9", ".:0:9", ".:9:12"))   // of one file
-	require.Equal(t, []File{{Name: ".", Sums: [][]byte{zero, zero}, Size: 12}}, model.Files)
+	require.Equal(t, []File{{Name: ".", Sums: [][]byte{zero, zero}, size: 12}}, model.Files)
 	for _, c := range []struct {
 		names []string
 		want  string
@@ -529,9 +529,9 @@ func TestHistorical(t *testing.T) {
 		m, err := verify()
 		require.NoError(t, err, name)
 		require.Equal(t, []File{
-			{Name: "config.json", Sums: [][]byte{sum("{}\n")}, Size: -1},
-			{Name: "sub-1/x", Sums: [][]byte{sum("two\n")}, Size: -1},
-			{Name: "sub/x", Sums: [][]byte{sum("one\n")}, Size: -1},
+			{Name: "config.json", Sums: [][]byte{sum("{}\n")}},
+			{Name: "sub-1/x", Sums: [][]byte{sum("two\n")}},
+			{Name: "sub/x", Sums: [][]byte{sum("one\n")}},
 		}, m.Files, name)
 		b.payload[20] ^= 1
 		require.ErrorContains(t, errorOf(verify()), "one of them was changed", name)
@@ -547,7 +547,7 @@ func TestHistorical(t *testing.T) {
 	}
 	require.ErrorContains(t, errorOf(verify(edited(t))), "predicate type")
 	statement := fmt.Sprintf(`{"_type":%q,"predicateType":%q,"subject":[{"name":"x","digest":{"sha256":"%x"}}]`, statementType, legacyPredicate, sum("x"))
-	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}, Size: -1}}, must(verify([]byte(statement+"}"))).Files)
+	require.Equal(t, []File{{Name: "x", Sums: [][]byte{sum("x")}}}, must(verify([]byte(statement+"}"))).Files)
 	require.ErrorContains(t, errorOf(verify([]byte(statement+`,"subject":[]}`))), `statement: duplicate field "subject"`)
 	for data, want := range map[string]string{"a'": `b"a'"`, `a"'`: `b'a"\''`, " ~\\\t\r\n\x00\x1f\x7f\xff": `b' ~\\\t\r\n\x00\x1f\x7f\xff'`} {
 		require.Equal(t, want, string(pythonBytes([]byte(data))))

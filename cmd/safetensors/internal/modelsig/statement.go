@@ -179,17 +179,17 @@ func checkOrder(resources []resource, pieces []piece) error {
 // each other and have the size of shards, but for the last one.
 func (m *Manifest) addPiece(p piece) error {
 	if m.ShardSize == 0 {
-		m.Files = append(m.Files, File{Name: p.name, Sums: [][]byte{p.sum}, Size: -1})
+		m.Files = append(m.Files, File{Name: p.name, Sums: [][]byte{p.sum}})
 		return nil
 	}
 	if n := len(m.Files); n == 0 || m.Files[n-1].Name != p.name {
 		m.Files = append(m.Files, File{Name: p.name})
 	}
 	f := &m.Files[len(m.Files)-1]
-	if p.start != f.Size || f.Size%m.ShardSize != 0 || p.end <= p.start || p.end-p.start > m.ShardSize {
-		return fmt.Errorf("resource %.200q: the range %d:%d does not follow %d in shards of %d bytes", p.name, p.start, p.end, f.Size, m.ShardSize)
+	if p.start != f.size || f.size%m.ShardSize != 0 || p.end <= p.start || p.end-p.start > m.ShardSize {
+		return fmt.Errorf("resource %.200q: the range %d:%d does not follow %d in shards of %d bytes", p.name, p.start, p.end, f.size, m.ShardSize)
 	}
-	f.Size = p.end
+	f.size = p.end
 	f.Sums = append(f.Sums, p.sum)
 	return nil
 }
