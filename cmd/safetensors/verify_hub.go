@@ -74,9 +74,10 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 		v.Files = append(v.Files, finding{file.Name, resultDifferent, words})
 	}
 	for _, name := range tree.Links {
+		delete(hub, name)
 		v.Files = append(v.Files, finding{name, resultMissing, "MISSING, the link leads nowhere"})
 	}
-	v.Absent = max(len(hub)-len(tree.Links), 0)
+	v.Absent = len(hub)
 	if len(v.Files) == 0 {
 		err = fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
 	}
