@@ -60,21 +60,6 @@ type diffFlags struct {
 	only, renames []string
 }
 
-// narrow leaves out the tensors that are not to be compared. A pattern may match in one of the
-// two only.
-func narrow(a, b *source.Checkpoint, only pattern.Selection) error {
-	selected, err := only.Of(slices.Concat(a.Order, b.Order))
-	if err != nil {
-		return err
-	}
-	in := setOf(selected, same)
-	for _, src := range []*source.Checkpoint{a, b} {
-		src.Order = slices.DeleteFunc(src.Order, func(name string) bool { return !in[name] })
-		maps.DeleteFunc(src.Tensors, func(name string, _ safetensors.Tensor) bool { return !in[name] })
-	}
-	return nil
-}
-
 func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 	renamed, err := pattern.RenameAll(src.Order, renames)
 	if err != nil {
@@ -111,14 +96,20 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	}
 	defer b.Close()
 	unlike := !c.values && hasCodes(a, a.Order) != hasCodes(b, b.Order)
-	if err = rename(a, renames); err == nil {
-		err = narrow(a, b, only)
-	}
-	if err != nil {
+	if err := rename(a, renames); err != nil {
 		return err
 	}
-	stop := c.progress("diff", min(a.Size(), sizeA)+min(b.Size(), sizeB))
-	d, err := comparisonOf(a, b, f.tolerance)
+	names := slices.Concat(a.Order, slices.DeleteFunc(b.Order, func(name string) bool { _, both := a.Tensors[name]; return both }))
+	if names, err = only.Of(names); err != nil {
+		return err
+	}
+	ofA, ofB := int64(0), int64(0)
+	for _, name := range names {
+		ofA += a.Tensors[name].Size()
+		ofB += b.Tensors[name].Size()
+	}
+	stop := c.progress("diff", min(ofA, sizeA)+min(ofB, sizeB))
+	d, err := comparisonOf(names, a, b, f.tolerance)
 	stop()
 	if err != nil {
 		return err
@@ -140,34 +131,29 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	return err
 }
 
-func comparisonOf(a, b *source.Checkpoint, tolerance compare.Tolerance) (*report.Comparison, error) {
+// comparisonOf compares the tensors with those names, each of which is in a, in b or in both.
+func comparisonOf(names []string, a, b *source.Checkpoint, tolerance compare.Tolerance) (*report.Comparison, error) {
 	d := &report.Comparison{A: a.Name, B: b.Name, OnlyA: []string{}, OnlyB: []string{}, Different: []*report.Pair{}, Metadata: []report.Meta{}}
-	lonely := func(name string, a, b *report.Type) {
+	for _, name := range names {
+		x, inA := a.Tensors[name]
+		y, inB := b.Tensors[name]
 		none := numbers.Float(math.NaN())
-		d.Pairs = append(d.Pairs, &report.Pair{Name: name, A: a, B: b, Different: true, MaxAbs: none, MaxRel: none, Change: none})
-	}
-	for _, name := range a.Order {
-		x := a.Tensors[name]
-		y, ok := b.Tensors[name]
-		if !ok {
-			d.OnlyA = append(d.OnlyA, name)
-			lonely(name, report.TypeOf(x), nil)
-			continue
-		}
-		p, err := comparePair(name, x, y, tolerance)
-		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+		p := &report.Pair{Name: name, Different: true, MaxAbs: none, MaxRel: none, Change: none}
+		switch {
+		case !inB:
+			p.A, d.OnlyA = report.TypeOf(x), append(d.OnlyA, name)
+		case !inA:
+			p.B, d.OnlyB = report.TypeOf(y), append(d.OnlyB, name)
+		default:
+			var err error
+			if p, err = comparePair(name, x, y, tolerance); err != nil {
+				return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
+			}
+			if p.Different {
+				d.Different = append(d.Different, p)
+			}
 		}
 		d.Pairs = append(d.Pairs, p)
-		if p.Different {
-			d.Different = append(d.Different, p)
-		}
-	}
-	for _, name := range b.Order {
-		if _, ok := a.Tensors[name]; !ok {
-			d.OnlyB = append(d.OnlyB, name)
-			lonely(name, nil, report.TypeOf(b.Tensors[name]))
-		}
 	}
 	return d, nil
 }
