@@ -124,7 +124,7 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 			return err
 		}})
 	}
-	return m, c.work("hash", jobs)
+	return m, c.work(jobs)
 }
 
 // hashFiles returns the sums of files as hashFile does, of those that have a hash.
@@ -139,7 +139,7 @@ func (c *command) hashFiles(files []storage.File, size int64, newHash func(stora
 			}})
 		}
 	}
-	return sums, c.work("hash", jobs)
+	return sums, c.work(jobs)
 }
 
 // hashFile returns the sum of a file, or those of its pieces of a size.
@@ -180,12 +180,12 @@ type job struct {
 }
 
 // work does jobs, as many concurrently as there are processors, and shows the progress.
-func (c *command) work(title string, jobs []job) error {
+func (c *command) work(jobs []job) error {
 	total := int64(0)
 	for _, j := range jobs {
 		total += j.size
 	}
-	defer c.progress(title, total)()
+	defer c.progress("hash", total)()
 	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.size, a.size) }) // the longest first, so that all end together
 	return parallel.Do(runtime.GOMAXPROCS(0), int64(len(jobs)), func(i int64) error { return jobs[i].do() })
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/localfile"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/modelsig"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -116,16 +117,15 @@ func (c *command) signModel(name string, s signature) error {
 }
 
 // signaturePath returns the name of the signature next to a local model.
-func signaturePath(name string) (string, error) {
+func signaturePath(name string) (_ string, err error) {
 	if strings.Contains(name, "://") {
 		return "", usage("--out is missing")
 	}
 	name = filepath.Clean(name)
-	if base := filepath.Base(name); base != "." && base != ".." {
-		return name + ".sig", nil
+	if base := filepath.Base(name); base == "." || base == ".." {
+		name, err = filepath.Abs(name)
 	}
-	full, err := filepath.Abs(name)
-	return full + ".sig", err
+	return name + ".sig", err
 }
 
 // manifestOf hashes the files of a model for a signature.
@@ -206,10 +206,10 @@ func within(file, model string) (string, bool) {
 
 func realPath(name string) (string, error) {
 	full, err := filepath.Abs(name)
-	if err != nil {
-		return "", err
+	if err == nil {
+		full, err = filepath.EvalSymlinks(full)
 	}
-	return filepath.EvalSymlinks(full)
+	return full, err
 }
 
 type named struct{ index, file string }
@@ -256,13 +256,9 @@ func readParsed[T any](ctx context.Context, name string, max int64, parse func(t
 	return v, err
 }
 
-func readCertificates(ctx context.Context, names []string) (all []*x509.Certificate, err error) {
-	for _, name := range names {
-		some, err := readParsed(ctx, name, maxPEM, modelsig.ParseCertificates)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, nil
+func readCertificates(ctx context.Context, names []string) ([]*x509.Certificate, error) {
+	all, err := pattern.Each(names, func(name string) ([]*x509.Certificate, error) {
+		return readParsed(ctx, name, maxPEM, modelsig.ParseCertificates)
+	})
+	return slices.Concat(all...), err
 }
