@@ -55,7 +55,8 @@ type listFlags struct {
 	selection pattern.Selection // only, parsed
 }
 
-func (f *listFlags) check() (err error) {
+// list lists sources and, like the ls of Unix, continues after one that fails.
+func (c *command) list(names []string, f listFlags) (err error) {
 	switch f.selection, err = pattern.ParseSelection(f.only, nil); {
 	case err != nil:
 		return usageError{err}
@@ -65,14 +66,6 @@ func (f *listFlags) check() (err error) {
 		return usage("--depth %d: expected a positive number", f.depth)
 	}
 	f.tree = f.tree || f.depth > 0
-	return nil
-}
-
-// list lists sources and, like the ls of Unix, continues after one that fails.
-func (c *command) list(names []string, f listFlags) error {
-	if err := f.check(); err != nil {
-		return err
-	}
 	var errs []error
 	listed := 0
 	for _, name := range names {
