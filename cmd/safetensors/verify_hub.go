@@ -55,31 +55,37 @@ func (c *command) verifyHub(name, repo string, ignore []string) error {
 	if err != nil {
 		return err
 	}
-	v := &verification{File: name, Files: []finding{}}
+	v := &verification{File: name, Files: compareHub(tree, sums, hub)}
+	v.Absent = len(hub)
+	if len(v.Files) == 0 {
+		err = fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
+	}
+	return c.printVerification(v, err)
+}
+
+// compareHub returns a finding on each local file, and takes that out of hub.
+func compareHub(tree *storage.Tree, sums [][][]byte, hub map[string]*storage.HubFile) []finding {
+	all := []finding{}
 	for i, file := range tree.Files {
 		published, found := hub[file.Name]
 		delete(hub, file.Name)
 		switch {
 		case !found:
-			v.Files = append(v.Files, finding{file.Name, resultUncovered, "NOT ON THE HUB"})
+			all = append(all, finding{file.Name, resultUncovered, "NOT ON THE HUB"})
 			continue
 		case published.Matches(sums[i][0]):
-			v.Files = append(v.Files, finding{file.Name, resultOK, "OK"})
+			all = append(all, finding{file.Name, resultOK, "OK"})
 			continue
 		}
 		words := "DIFFERS"
 		if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
 			words += ", " + term.Name(real) // the entry of the cache, to be removed
 		}
-		v.Files = append(v.Files, finding{file.Name, resultDifferent, words})
+		all = append(all, finding{file.Name, resultDifferent, words})
 	}
 	for _, name := range tree.Links {
 		delete(hub, name)
-		v.Files = append(v.Files, finding{name, resultMissing, "MISSING, the link leads nowhere"})
+		all = append(all, finding{name, resultMissing, "MISSING, the link leads nowhere"})
 	}
-	v.Absent = len(hub)
-	if len(v.Files) == 0 {
-		err = fmt.Errorf("%s: none of its files is on the hub", term.Name(tree.Name))
-	}
-	return c.printVerification(v, err)
+	return all
 }
