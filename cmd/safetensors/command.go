@@ -184,6 +184,9 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			c.begun = true
+			if err := c.checkPage(); err != nil {
+				return err
+			}
 			return f(args)
 		},
 	}

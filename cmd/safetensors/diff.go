@@ -82,9 +82,6 @@ func (c *command) compare(nameA, nameB string, f diffFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if err := c.checkPage(); err != nil {
-		return err
-	}
 	a, sizeA, err := c.openValues(nameA)
 	if err != nil {
 		return err

@@ -42,9 +42,6 @@ func (c *command) describe(name string, patterns []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if err := c.checkPage(); err != nil {
-		return err
-	}
 	src, stored, err := c.openValues(name)
 	if err != nil {
 		return err
