@@ -35,7 +35,7 @@ func (c *command) addCompletions(root *cobra.Command) {
 	for _, name := range []string{"slice", "rename", "rtol", "atol", "weights", "max-shard-size", "ranks", "depth", "meta", "hub", "variant"} {
 		flags[name] = fixed()
 	}
-	root.RegisterFlagCompletionFunc("key", c.completeKey) // that of sign is a file
+	root.RegisterFlagCompletionFunc("key", c.completeKey) // --key of sign is a file
 	for _, cmd := range root.Commands() {
 		for name, complete := range flags {
 			cmd.RegisterFlagCompletionFunc(name, complete) // an error if it has no such flag

@@ -127,7 +127,7 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 	return m, c.work(jobs)
 }
 
-// hashFiles returns the sums of files as hashFile does, of those that have a hash.
+// hashFiles returns the sums of files as hashFile does. A file that has no hash is not read.
 func (c *command) hashFiles(files []storage.File, size int64, newHash func(storage.File) hash.Hash) (sums [][][]byte, err error) {
 	sums = make([][][]byte, len(files))
 	var jobs []job

@@ -25,14 +25,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A signature is the flags of sign, and those of verify for one.
+// A signature is the flags of sign, and those of verify --signature.
 type signature struct {
 	file, key, cert string // key is the private one, or the public one
 	chain           []string
 	ignore          []string
 	follow          bool
 	force           bool
-	unsigned        bool // is accepted, where no loader reads it
+	unsigned        bool // files that no loader reads need no signature
 }
 
 func (c *command) sign() *cobra.Command {
@@ -169,9 +169,9 @@ func (s *signature) addIgnore(f *pflag.FlagSet) {
 	f.BoolVar(&s.follow, "allow-symlinks", false, "follow symbolic links")
 }
 
-// signedTree lists the files of a model that a signature is of, to be signed or signed, and sets
-// in m what that leaves out: the file of the signature, too. It names the links that lead out of
-// the model, as the format asks for.
+// signedTree lists the files of a model that are signed or will be, and adds to m what is left
+// out: what the flags say, and the signature itself. It warns of links that lead out of the model,
+// as the format asks for.
 func (c *command) signedTree(name string, s signature, m *modelsig.Manifest) (*storage.Tree, error) {
 	m.AllowSymlinks = m.AllowSymlinks || s.follow
 	m.IgnorePaths = slices.Concat(modelsig.DefaultIgnorePaths, m.IgnorePaths, s.ignore)

@@ -33,7 +33,7 @@ type Manifest struct {
 // as Tensor.String has them, a newline and its bytes.
 type Entry struct {
 	Name  string            `json:"name"`
-	DType safetensors.DType `json:"dtype,omitzero"` // of a tensor; Read leaves it and the shape out
+	DType safetensors.DType `json:"dtype,omitzero"` // of a tensor; Read sets only Type
 	Shape []int             `json:"shape,omitzero"`
 	Sum   Sum               `json:"sha256"`
 	Type  string            `json:"-"` // of a tensor: "BF16 [2,3]"
