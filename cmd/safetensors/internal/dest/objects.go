@@ -1,7 +1,6 @@
 package dest
 
 import (
-	"errors"
 	"io"
 	"io/fs"
 	"path"
@@ -66,13 +65,7 @@ func (o objects) Files(dir string, _ bool) (map[string]Stored, error) {
 
 func (o objects) Read(name string, n int64) ([]byte, error) { return o.b.Start(o.key(name), n) }
 
-func (o objects) Create(name string, data []byte) (there []byte, err error) {
-	err = o.b.Create(o.key(name), data)
-	if errors.Is(err, fs.ErrExist) {
-		return o.Read(name, MostSmall)
-	}
-	return nil, err
-}
+func (o objects) Create(name string, data []byte) error { return o.b.Create(o.key(name), data) }
 
 func (o objects) Put(name string, data []byte) error {
 	return o.b.Write(o.key(name), int64(len(data)), Writing(data))

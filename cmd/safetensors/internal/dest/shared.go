@@ -33,11 +33,11 @@ type Shared interface {
 	// Read returns the first n bytes of a file, or all if it is shorter.
 	Read(name string, n int64) ([]byte, error)
 
-	// Create writes a small file unless there is one of that name, whose content it
-	// returns then. Of several processes that do so at once, one creates it, and it is
+	// Create writes a small file unless there is one of that name: then the error wraps
+	// fs.ErrExist. Of several processes that do so at once, one creates it, and it is
 	// complete when others see it. Where the store cannot do that, the error wraps
 	// errors.ErrUnsupported.
-	Create(name string, data []byte) (there []byte, err error)
+	Create(name string, data []byte) error
 
 	// WriteShard writes a file, which appears complete or not at all. It replaces one of
 	// that name. last is called when all is written: after an error of it, there is no
@@ -76,6 +76,15 @@ func (f folder) path(name string) (string, error) {
 		return "", fmt.Errorf("%q: %w", name, err)
 	}
 	return filepath.Join(f.name, local), nil
+}
+
+// place returns the path of a file to be written, whose folder is there.
+func (f folder) place(name string) (string, error) {
+	path, err := f.path(name)
+	if err == nil {
+		err = osfile.MkdirAll(filepath.Dir(path))
+	}
+	return path, err
 }
 
 // Files changes the folder before it lists it, to have a fresh list: a client of NFS
@@ -137,13 +146,10 @@ func (f folder) Read(name string, n int64) ([]byte, error) {
 // Create links a complete file to its name, which fails if the name is taken. The answer
 // of an NFS server that it is may come from this process's own first try: that the
 // content is the same is all that counts.
-func (f folder) Create(name string, data []byte) (there []byte, err error) {
-	path, err := f.path(name)
+func (f folder) Create(name string, data []byte) error {
+	path, err := f.place(name)
 	if err != nil {
-		return nil, err
-	}
-	if err := osfile.MkdirAll(f.name); err != nil {
-		return nil, err
+		return err
 	}
 	const tries = 3 // another process may sweep the temporary file
 	for range tries {
@@ -151,13 +157,10 @@ func (f folder) Create(name string, data []byte) (there []byte, err error) {
 			break
 		}
 	}
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return f.Read(name, MostSmall)
-	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.EPERM):
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EPERM) {
 		err = fmt.Errorf("%s: a file system without links: %w: %w", f.name, errors.ErrUnsupported, err)
 	}
-	return nil, err
+	return err
 }
 
 func (f folder) link(path string, data []byte) error {
@@ -170,11 +173,8 @@ func (f folder) link(path string, data []byte) error {
 }
 
 func (f folder) Put(name string, data []byte) error {
-	path, err := f.path(name)
+	path, err := f.place(name)
 	if err != nil {
-		return err
-	}
-	if err := osfile.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
 	return WriteFile(path, Writing(data))
@@ -182,11 +182,8 @@ func (f folder) Put(name string, data []byte) error {
 
 // WriteShard gives a file its name when it is written under a temporary one, flushed to the disk.
 func (f folder) WriteShard(name string, s Shard, metadata map[string]string, last func() error) error {
-	path, err := f.path(name)
+	path, err := f.place(name)
 	if err != nil {
-		return err
-	}
-	if err := osfile.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
 	temp := f.temp()

@@ -47,24 +47,25 @@ func (j *Job) read(name string) ([]byte, error) { return j.To.Read(name, dest.Mo
 
 // create stores the plan in a folder that has none, unless that holds a checkpoint. It
 // returns the plan that another part has stored meanwhile.
-func (j *Job) create(files map[string]dest.Stored) (there []byte, err error) {
+func (j *Job) create(files map[string]dest.Stored) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if dest.IsCheckpoint(name) {
 			return nil, j.occupied(name)
 		}
 	}
 	text := j.Plan.encode()
-	there, err = j.To.Create(PlanName, text)
-	if there == nil && err == nil { // a store that knows no conditions creates it a second time
-		if there, err = j.To.Create(PlanName, text); there == nil && err == nil {
-			j.To.Remove(PlanName)
-			return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", j.Name))
+	for range 2 { // a store that knows no conditions creates it a second time
+		switch err := j.To.Create(PlanName, text); {
+		case errors.Is(err, fs.ErrExist):
+			return j.read(PlanName)
+		case errors.Is(err, errors.ErrUnsupported):
+			return nil, Refuse(err)
+		case err != nil:
+			return nil, err
 		}
 	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		err = Refuse(err)
-	}
-	return there, err
+	j.To.Remove(PlanName)
+	return nil, Refuse(fmt.Errorf("%s: the store replaces a file that was to be created only if there is none, which parts rely on", j.Name))
 }
 
 func (j *Job) occupied(name string) error {

@@ -151,17 +151,17 @@ func (j *Job) commit() error {
 	if err == nil {
 		err = j.CopyFiles()
 	}
-	var there []byte
 	if err == nil {
-		there, err = j.To.Create(format.IndexFile, j.index)
+		err = j.To.Create(format.IndexFile, j.index)
 	}
-	if err != nil && !errors.Is(err, ErrRefused) {
-		if now, readErr := j.read(format.IndexFile); readErr == nil {
-			there, err = now, nil
-		}
+	if err == nil || errors.Is(err, ErrRefused) {
+		return err
 	}
-	if err == nil && there != nil && !bytes.Equal(there, j.index) {
-		err = j.occupied(format.IndexFile)
+	switch there, readErr := j.read(format.IndexFile); {
+	case readErr != nil:
+		return err
+	case !bytes.Equal(there, j.index):
+		return j.occupied(format.IndexFile)
 	}
-	return err
+	return nil
 }
