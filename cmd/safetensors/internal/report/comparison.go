@@ -72,7 +72,6 @@ type Comparison struct {
 type change struct {
 	*Pair
 	Where string
-	Sign  string
 	Share int
 }
 
@@ -108,13 +107,7 @@ func (c *Comparison) Draw(w io.Writer) error {
 }
 
 func changeOf(p *Pair, most float64) change {
-	c := change{Pair: p, Sign: "≠"}
-	switch {
-	case p.A == nil:
-		c.Sign = "+"
-	case p.B == nil:
-		c.Sign = "−"
-	}
+	c := change{Pair: p}
 	if p.At != nil {
 		c.Where = term.Shape(p.At)
 	}

@@ -183,10 +183,7 @@ func dtypesOf(tensors []Tensor) []dtype {
 }
 
 func classOf(kinds []dtype, d safetensors.DType) string {
-	if i := slices.IndexFunc(kinds, func(k dtype) bool { return k.DType == d }); i >= 0 {
-		return kinds[i].Class
-	}
-	return ""
+	return kinds[slices.IndexFunc(kinds, func(k dtype) bool { return k.DType == d })].Class
 }
 
 // bars returns the path of a histogram in a picture of 100 × 24.
