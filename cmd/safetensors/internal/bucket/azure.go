@@ -71,7 +71,7 @@ func openAzure(_ context.Context, name string, query url.Values) (store, error) 
 	return azureStore{client}, err
 }
 
-func (s azureStore) list(ctx context.Context, prefix, marker string) (page []listed, next *string, err error) {
+func (s azureStore) list(ctx context.Context, prefix, marker string) (page []objectInfo, next *string, err error) {
 	o := &container.ListBlobsHierarchyOptions{Prefix: &prefix, MaxResults: to.Ptr[int32](1000)}
 	if marker != "" {
 		o.Marker = &marker
@@ -87,14 +87,14 @@ func (s azureStore) list(ctx context.Context, prefix, marker string) (page []lis
 		next = list.NextMarker
 	}
 	for _, b := range list.Segment.BlobItems {
-		e := listed{key: value(b.Name)}
+		e := objectInfo{name: value(b.Name)}
 		if p := b.Properties; p != nil {
 			e.attributes = attributes{value(p.ContentLength), value(p.LastModified), string(value(p.ETag))}
 		}
 		page = append(page, e)
 	}
 	for _, p := range list.Segment.BlobPrefixes {
-		page = append(page, listed{key: value(p.Name)})
+		page = append(page, objectInfo{name: value(p.Name)})
 	}
 	return page, next, nil
 }

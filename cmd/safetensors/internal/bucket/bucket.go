@@ -24,10 +24,11 @@ import (
 // A store is the client of a kind of object store. Its errors tell the status of the
 // answer. It may be used concurrently.
 type store interface {
-	// list returns objects whose keys start with prefix, up to the next slash: what ends in
-	// one has no attributes. The list starts after marker, which is "" or the marker that a
-	// list before returned, nil if it was the last. All that was written before is in them.
-	list(ctx context.Context, prefix, marker string) (page []listed, next *string, err error)
+	// list returns objects whose keys, which are their names here, start with prefix, up to the
+	// next slash: what ends in one has no attributes. The list starts after marker, which is ""
+	// or the marker that a list before returned, nil if it was the last. All that was written
+	// before is in them.
+	list(ctx context.Context, prefix, marker string) (page []objectInfo, next *string, err error)
 
 	// head returns the attributes of an object.
 	head(ctx context.Context, key string) (attributes, error)
@@ -61,11 +62,6 @@ type attributes struct {
 	size     int64
 	modified time.Time
 	tag      string
-}
-
-type listed struct {
-	key string
-	attributes
 }
 
 // stores open the bucket of a URL, by its scheme. The query has the options.
@@ -178,7 +174,7 @@ var (
 )
 
 // list returns the pages of a list. Each has to go on at another place than the one before.
-func (b *Bucket) list(prefix string) (entries []listed, err error) {
+func (b *Bucket) list(prefix string) (entries []objectInfo, err error) {
 	marker := ""
 	for pages := 1; ; pages++ {
 		page, next, err := b.store.list(b.ctx, prefix, marker)

@@ -58,15 +58,16 @@ func (b *Bucket) ReadDir(folder string) (entries []fs.DirEntry, err error) {
 	}
 	listed, err := b.list(prefix)
 	for _, e := range listed {
-		name, ok := strings.CutPrefix(e.key, prefix)
+		key := e.name
+		name, ok := strings.CutPrefix(key, prefix)
 		if !ok || name == "" {
 			continue
 		}
-		base, dir := strings.CutSuffix(name, "/")
-		if base == "." || !fs.ValidPath(base) || strings.ContainsFunc(base, unicode.IsControl) {
-			err = fmt.Errorf("the key %s is not the name of a file", term.Name(e.key))
+		e.name, e.dir = strings.CutSuffix(name, "/")
+		if e.name == "." || !fs.ValidPath(e.name) || strings.ContainsFunc(e.name, unicode.IsControl) {
+			err = fmt.Errorf("the key %s is not the name of a file", term.Name(key))
 		}
-		entries = append(entries, fs.FileInfoToDirEntry(objectInfo{e.attributes, base, dir}))
+		entries = append(entries, fs.FileInfoToDirEntry(e))
 	}
 	if err != nil {
 		return nil, b.fail(strings.TrimSuffix(prefix, "/"), err)

@@ -14,8 +14,7 @@ import (
 )
 
 // openGoogle opens a bucket of Google, whose XML API is the protocol of S3 with tokens
-// in place of signatures. Its own client and what that imports would be two thirds of
-// this command.
+// in place of signatures.
 func openGoogle(ctx context.Context, name string, query url.Values) (store, error) {
 	o, err := options(query, "endpoint", "anonymous")
 	if err != nil {

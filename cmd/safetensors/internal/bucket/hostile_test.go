@@ -21,7 +21,7 @@ import (
 // TestListEnds: a list that goes on for ever ends.
 func TestListEnds(t *testing.T) {
 	for objects, pages := range map[int]int{0: mostPages, mostListed / 2: 2, mostListed/2 - 1: 3} {
-		e := &listing{page: make([]listed, objects)}
+		e := &listing{page: make([]objectInfo, objects)}
 		_, err := (&Bucket{ctx: t.Context(), store: e}).list("")
 		require.EqualError(t, err, fmt.Sprintf("the list does not end: %d objects so far", objects*pages))
 		require.Equal(t, pages, e.pages)
@@ -31,11 +31,11 @@ func TestListEnds(t *testing.T) {
 // A listing store lists other objects whenever it is asked.
 type listing struct {
 	store
-	page  []listed
+	page  []objectInfo
 	pages int
 }
 
-func (e *listing) list(context.Context, string, string) ([]listed, *string, error) {
+func (e *listing) list(context.Context, string, string) ([]objectInfo, *string, error) {
 	e.pages++
 	next := fmt.Sprint(e.pages)
 	return e.page, &next, nil

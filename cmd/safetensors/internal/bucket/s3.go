@@ -110,7 +110,7 @@ func refusedToken(err error) aws.Ternary {
 	return aws.BoolTernary(slices.Contains(busy, token.Response.StatusCode))
 }
 
-func (s s3Store) list(ctx context.Context, prefix, marker string) (page []listed, next *string, err error) {
+func (s s3Store) list(ctx context.Context, prefix, marker string) (page []objectInfo, next *string, err error) {
 	in := &s3.ListObjectsV2Input{Bucket: s.name, Prefix: &prefix, Delimiter: aws.String("/")}
 	if marker != "" {
 		in.ContinuationToken = &marker
@@ -125,10 +125,10 @@ func (s s3Store) list(ctx context.Context, prefix, marker string) (page []listed
 		next = aws.String(aws.ToString(list.NextContinuationToken))
 	}
 	for _, o := range list.Contents {
-		page = append(page, listed{aws.ToString(o.Key), attributes{aws.ToInt64(o.Size), aws.ToTime(o.LastModified), aws.ToString(o.ETag)}})
+		page = append(page, objectInfo{name: value(o.Key), attributes: attributes{value(o.Size), value(o.LastModified), value(o.ETag)}})
 	}
 	for _, p := range list.CommonPrefixes {
-		page = append(page, listed{key: aws.ToString(p.Prefix)})
+		page = append(page, objectInfo{name: value(p.Prefix)})
 	}
 	return page, next, nil
 }

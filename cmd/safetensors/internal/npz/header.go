@@ -43,18 +43,17 @@ func readHeader(r io.Reader) (*header, error) {
 	if !bytes.HasPrefix(start, []byte(magic)) {
 		return nil, fmt.Errorf("no .npy file: it starts with %q", start[:len(magic)])
 	}
-	version, rest := start[len(magic):][:2], start[len(magic)+2:]
-	length := int64(binary.LittleEndian.Uint16(rest))
+	version := start[len(magic):][:2]
+	length := int64(binary.LittleEndian.Uint16(start[len(magic)+2:]))
 	switch {
 	case version[1] != 0 || version[0] < 1 || version[0] > 3:
 		return nil, fmt.Errorf("version %d.%d of the .npy format, known are 1.0, 2.0 and 3.0", version[0], version[1])
 	case version[0] > 1:
-		var upper [2]byte
-		if _, err := io.ReadFull(r, upper[:]); err != nil {
+		start = append(start, 0, 0)
+		if _, err := io.ReadFull(r, start[len(start)-2:]); err != nil {
 			return nil, fmt.Errorf("reading the header: %w", err)
 		}
-		length |= int64(binary.LittleEndian.Uint16(upper[:])) << 16
-		rest = make([]byte, 4)
+		length = int64(binary.LittleEndian.Uint32(start[len(magic)+2:]))
 	}
 	if length > maxHeader {
 		return nil, fmt.Errorf("a header of %d bytes, numpy's limit is %d", length, maxHeader)
@@ -69,7 +68,7 @@ func readHeader(r io.Reader) (*header, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the header %.200q: %w", text, err)
 	}
-	h.size = int64(len(magic)+2+len(rest)) + length
+	h.size = int64(len(start)) + length
 	return h, nil
 }
 
