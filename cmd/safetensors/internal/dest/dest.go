@@ -47,24 +47,18 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		bare, _, _ = strings.Cut(name, "?") // the query is for the driver
 	}
 	f := formatOf(bare)
-	file := f != nil
 	switch {
 	case name == "":
 		return nil, usage("the destination has no name")
 	case name == "-" && term.Is(stdout):
 		return nil, usage("standard output is a terminal")
-	case name == "-":
-		file = true
 	case strings.Contains(name, "://") && !bucket.IsURL(name):
 		scheme, _, _ := strings.Cut(name, "://") // the rest may hold a signature
 		return nil, usage("cannot write to %s:// URLs", scheme)
-	case file && f.Write == nil:
+	case f != nil && f.Write == nil:
 		return nil, usage("no %s can be written, only %s files", f.Name, format.Written())
-	}
-	if file && maxBytes > 0 {
+	case maxBytes > 0 && (f != nil || name == "-"):
 		return nil, usage("shards go into a folder, and %s is a file", name)
-	}
-	switch {
 	case name == "-":
 		return stream{stdout}, nil
 	case bucket.IsURL(name):
@@ -72,11 +66,11 @@ func Parse(ctx context.Context, name string, stdout io.Writer, maxBytes int64) (
 		if err != nil {
 			return nil, err
 		}
-		if file {
+		if f != nil {
 			return object{b, key, f.Write}, nil
 		}
 		return objects{b, key, maxBytes}, nil
-	case file:
+	case f != nil:
 		return single{name, f}, nil
 	}
 	return folder{name, maxBytes}, nil
