@@ -90,7 +90,7 @@ func (c *command) exit(cmd *cobra.Command, err error) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") { // several errors, some of the library
 		fmt.Fprintf(c.stderr, "safetensors: %s\n", term.Clean(strings.TrimPrefix(line, "safetensors: ")))
 	}
-	if errors.Is(err, parts.ErrRefused) {
+	if errors.As(err, new(parts.Refusal)) {
 		return exitRefused
 	}
 	return exitFailed

@@ -29,8 +29,9 @@ func (j *Job) agree() error {
 		if err != nil {
 			return err
 		}
-		differs := j.adopt(there)
+		stale, differs := j.compare(there)
 		if differs == nil {
+			j.Plan.Stale = stale
 			return j.checkLast(files)
 		}
 		if !j.Force {
@@ -72,17 +73,13 @@ func (j *Job) occupied(name string) error {
 	return Refuse(fmt.Errorf("%s holds a checkpoint: %s", j.Name, name))
 }
 
-// adopt compares the plan with a stored one, and adopts what is stale.
-func (j *Job) adopt(text []byte) error {
+// compare compares the plan with a stored one, and returns what is stale by that.
+func (j *Job) compare(text []byte) (stale map[string]string, err error) {
 	stored, err := decode(text)
 	if err != nil {
-		return fmt.Errorf("%s %w", PlanName, err)
+		return nil, fmt.Errorf("%s %w", PlanName, err)
 	}
-	if err := j.Plan.differences(stored); err != nil {
-		return err
-	}
-	j.Plan.Stale = stored.Stale
-	return nil
+	return stored.Stale, j.Plan.differences(stored)
 }
 
 // checkLast checks that the folder is not a checkpoint, or that of the plan.

@@ -1,7 +1,6 @@
 package parts
 
 import (
-	"errors"
 	"maps"
 	"slices"
 
@@ -9,21 +8,18 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 )
 
-// ErrRefused is wrapped by the errors that another try does not help against: the folder
-// is somebody else's, or the store cannot do what parts need.
-var ErrRefused = errors.New("refused")
+// A Refusal is an error that another try does not help against: the folder is somebody
+// else's, or the store cannot do what parts need.
+type Refusal struct{ error }
 
-// A refusal is an ErrRefused with a text of its own.
-type refusal struct{ error }
+func (r Refusal) Unwrap() error { return r.error }
 
-func (r refusal) Unwrap() []error { return []error{r.error, ErrRefused} }
-
-// Refuse makes an error an ErrRefused.
+// Refuse makes an error a Refusal.
 func Refuse(err error) error {
-	if err == nil || errors.Is(err, ErrRefused) {
-		return err
+	if err == nil {
+		return nil
 	}
-	return refusal{err}
+	return Refusal{err}
 }
 
 // A Job is a checkpoint to be written in parts.

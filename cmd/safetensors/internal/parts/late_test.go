@@ -62,7 +62,7 @@ func TestPlanBack(t *testing.T) {
 		}
 		_, err := late.Do()
 		require.ErrorIs(t, err, errReplaced)
-		require.NotErrorIs(t, err, ErrRefused)
+		require.NotErrorAs(t, err, new(Refusal))
 		for k := 1; k <= 3; k++ {
 			require.ErrorIs(t, errorOf(late.To.Read(format.IndexFile, 1)), fs.ErrNotExist)
 			do('1', k, 3)

@@ -72,7 +72,7 @@ func (j *Job) writeShard(s Shard) error {
 		}
 		return err
 	})
-	if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, errReplaced) {
+	if err == nil || errors.As(err, new(Refusal)) || errors.Is(err, errReplaced) {
 		return err
 	}
 	if files, listErr := j.To.Files("", false); listErr == nil {
@@ -99,14 +99,11 @@ func (j *Job) stillPlanned() error {
 	if err != nil {
 		return err
 	}
-	stored, err := decode(there)
-	if err == nil {
-		err = j.Plan.differences(stored)
-	}
+	stale, err := j.compare(there)
 	if err != nil {
 		return Refuse(fmt.Errorf("%s: another job has replaced the plan: %w", j.Name, err))
 	}
-	if !maps.Equal(j.Plan.Stale, stored.Stale) {
+	if !maps.Equal(j.Plan.Stale, stale) {
 		return fmt.Errorf("%s: %w", j.Name, errReplaced)
 	}
 	return nil
@@ -154,7 +151,7 @@ func (j *Job) commit() error {
 	if err == nil {
 		err = j.To.Create(format.IndexFile, j.index)
 	}
-	if err == nil || errors.Is(err, ErrRefused) {
+	if err == nil || errors.As(err, new(Refusal)) {
 		return err
 	}
 	switch there, readErr := j.read(format.IndexFile); {
