@@ -44,8 +44,6 @@ type Shard struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	Header string `json:"header"` // the SHA-256 of its first bytes, up to the data, in hex
-
-	start int // how many these are
 }
 
 // shardOf describes a file of tensors.
@@ -60,7 +58,7 @@ func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[st
 	if err != nil {
 		return Shard{}, nil, err
 	}
-	return Shard{name, int64(len(start)) + numbers.Bytes(tensors), sum(start), len(start)}, h, nil
+	return Shard{name, int64(len(start)) + numbers.Bytes(tensors), sum(start)}, h, nil
 }
 
 func sum(data []byte) string {
@@ -114,7 +112,7 @@ func (p *Plan) differences(stored *Plan) error {
 			add("%s in SRC has changed: %d bytes of %s, was %d bytes of %s", term.Name(name), now.Size, now.Tag, was.Size, term.Clean(was.Tag))
 		}
 	}
-	if len(all) == 0 && !slices.EqualFunc(p.Shards, stored.Shards, Shard.same) {
+	if len(all) == 0 && !slices.Equal(p.Shards, stored.Shards) {
 		add("its shards are others")
 	}
 	const most = 5
@@ -125,10 +123,6 @@ func (p *Plan) differences(stored *Plan) error {
 		return nil
 	}
 	return errors.New(strings.Join(all, "; "))
-}
-
-func (s Shard) same(other Shard) bool {
-	return s.Name == other.Name && s.Size == other.Size && s.Header == other.Header
 }
 
 func flag(name string, values []string) string {

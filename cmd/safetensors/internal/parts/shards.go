@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"golang.org/x/sync/errgroup"
 )
@@ -20,7 +21,7 @@ func (j *Job) check(s Shard, files map[string]dest.Stored) (bool, error) {
 	if !j.Plan.complete(s, files) {
 		return false, nil
 	}
-	start, err := j.To.Read(s.Name, int64(s.start))
+	start, err := j.To.Read(s.Name, s.Size-numbers.Bytes(j.Shards[s.Name])) // the header
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
