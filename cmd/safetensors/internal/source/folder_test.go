@@ -21,7 +21,7 @@ import (
 func TestFolder(t *testing.T) {
 	model, _ := writeModel(t)
 	dir := filepath.Dir(model)
-	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, "Adapter.SafeTensors": 4, "Model.safetensors.Index.json": 4, ".gitattributes": 5, "large.txt": 64<<20 + 1} {
+	for name, size := range map[string]int64{"config.json": 2, "tokenizer.model": 3, "pytorch_model.bin": 4, "model.ggml": 4, "a.distcp": 4, "all.tar": 4, "Adapter.SafeTensors": 4, "Model.safetensors.Index.json": 4, ".gitattributes": 5, "large.txt": 64<<20 + 1} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
 		require.NoError(t, os.Truncate(filepath.Join(dir, name), size))
 	}
@@ -30,7 +30,7 @@ func TestFolder(t *testing.T) {
 
 	c := must(o.Open(dir))
 	defer c.Close()
-	require.Equal(t, []string{"config.json", "tokenizer.model"}, must(c.Folder.SideFiles()))
+	require.Equal(t, []string{"all.tar", "config.json", "tokenizer.model"}, must(c.Folder.SideFiles()))
 	require.Len(t, must(c.Folder.ReadFile("config.json")), 2)
 	require.ErrorIs(t, errorOf(c.Folder.ReadFile("none.json")), fs.ErrNotExist)
 	require.ErrorContains(t, errorOf(c.Folder.ReadFile("large.txt")), "has more than 67108864 bytes")

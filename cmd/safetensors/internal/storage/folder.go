@@ -72,7 +72,7 @@ func (f *Folder) ReadFile(name string) ([]byte, error) {
 // weights are the endings of files that hold tensors, or say where they are.
 var weights = []string{
 	".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".npz", ".npy", ".bt",
-	".gguf", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
+	".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".metadata", ".tmp",
 }
 
 // SideFiles returns the names of the files next to the weights, sorted: those of at most
