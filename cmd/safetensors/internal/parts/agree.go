@@ -115,19 +115,19 @@ func (j *Job) checkLast(files map[string]dest.Stored) error {
 // written new ones. It may also store the plan once more, which makes no difference: its list
 // of files is older than the first.
 func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
-	var old Plan
-	if stored, err := decode(there); err == nil {
-		old = *stored
+	known, stale := make(map[string]bool), make(map[string]string)
+	if old, err := decode(there); err == nil {
+		for _, s := range old.Shards {
+			known[s.Name] = true
+		}
 	}
-	known, names := old.names(), j.Plan.names()
-	stale := make(map[string]string)
 	var others []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		switch {
 		case !dest.IsCheckpoint(name):
 		case name == format.ModelFile, !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
 			return j.occupied(name)
-		case names[name]:
+		case j.Shards[name] != nil:
 			stale[name] = files[name].Version
 		default:
 			others = append(others, name)

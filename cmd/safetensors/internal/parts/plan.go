@@ -153,11 +153,3 @@ func (p *Plan) complete(s Shard, files map[string]dest.Stored) bool {
 	stale, left := p.Stale[s.Name]
 	return found && file.Size == s.Size && !(left && stale == file.Version)
 }
-
-func (p *Plan) names() map[string]bool {
-	names := make(map[string]bool, len(p.Shards))
-	for _, s := range p.Shards {
-		names[s.Name] = true
-	}
-	return names
-}
