@@ -3,7 +3,6 @@ package parts
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,10 +60,7 @@ func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[st
 	return Shard{name, int64(len(start)) + numbers.Bytes(tensors), sum(start)}, h, nil
 }
 
-func sum(data []byte) string {
-	s := sha256.Sum256(data)
-	return hex.EncodeToString(s[:])
-}
+func sum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 func (p *Plan) encode() []byte {
 	var text bytes.Buffer
