@@ -89,7 +89,7 @@ func (s azureStore) list(ctx context.Context, prefix, marker string) (page []obj
 	for _, b := range list.Segment.BlobItems {
 		e := objectInfo{name: value(b.Name)}
 		if p := b.Properties; p != nil {
-			e.attributes = attributes{value(p.ContentLength), value(p.LastModified), string(value(p.ETag))}
+			e.size, e.modified, e.tag = value(p.ContentLength), value(p.LastModified), string(value(p.ETag))
 		}
 		page = append(page, e)
 	}
@@ -99,15 +99,15 @@ func (s azureStore) list(ctx context.Context, prefix, marker string) (page []obj
 	return page, next, nil
 }
 
-func (s azureStore) head(ctx context.Context, key string) (attributes, error) {
+func (s azureStore) head(ctx context.Context, key string) (objectInfo, error) {
 	o, err := s.client.NewBlobClient(key).GetProperties(ctx, nil)
 	if err != nil {
-		return attributes{}, refused(err)
+		return objectInfo{}, refused(err)
 	}
 	if o.ContentLength == nil {
-		return attributes{}, errNoSize
+		return objectInfo{}, errNoSize
 	}
-	return attributes{*o.ContentLength, value(o.LastModified), string(value(o.ETag))}, nil
+	return objectInfo{key, *o.ContentLength, value(o.LastModified), string(value(o.ETag)), false}, nil
 }
 
 func (s azureStore) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, string, string, error) {

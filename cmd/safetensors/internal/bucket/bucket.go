@@ -25,13 +25,13 @@ import (
 // answer. It may be used concurrently.
 type store interface {
 	// list returns objects whose keys, which are their names here, start with prefix, up to the
-	// next slash: what ends in one has no attributes. The list starts after marker, which is ""
+	// next slash: what ends in one has nothing else. The list starts after marker, which is ""
 	// or the marker that a list before returned, nil if it was the last. All that was written
 	// before is in them.
 	list(ctx context.Context, prefix, marker string) (page []objectInfo, next *string, err error)
 
-	// head returns the attributes of an object.
-	head(ctx context.Context, key string) (attributes, error)
+	// head describes an object.
+	head(ctx context.Context, key string) (objectInfo, error)
 
 	// get returns n bytes of an object, from off on, or fewer at its end, as the Content-Range of
 	// the answer says, and the tag that it has now.
@@ -55,13 +55,6 @@ type upload interface {
 
 	// abort removes the parts. Its error has the status 404 when there is no upload.
 	abort(ctx context.Context) error
-}
-
-// attributes describe an object. The tag changes with its content.
-type attributes struct {
-	size     int64
-	modified time.Time
-	tag      string
 }
 
 // stores open the bucket of a URL, by its scheme. The query has the options.

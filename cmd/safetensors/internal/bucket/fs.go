@@ -34,9 +34,10 @@ func (b *Bucket) Stat(key string) (fs.FileInfo, error) {
 	if key == "." {
 		return objectInfo{name: ".", dir: true}, nil
 	}
-	a, err := b.store.head(b.ctx, key)
+	info, err := b.store.head(b.ctx, key)
 	if err == nil {
-		return objectInfo{name: path.Base(key), attributes: a}, nil
+		info.name = path.Base(key)
+		return info, nil
 	}
 	err = b.fail(key, err)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -76,11 +77,14 @@ func (b *Bucket) ReadDir(folder string) (entries []fs.DirEntry, err error) {
 	return entries, nil
 }
 
-// objectInfo describes an object or a folder. The version is another when the object was replaced.
+// objectInfo describes an object or a folder. The tag changes with the content of an object, and the
+// version is another when it was replaced.
 type objectInfo struct {
-	attributes
-	name string
-	dir  bool
+	name     string
+	size     int64
+	modified time.Time
+	tag      string
+	dir      bool
 }
 
 func (i objectInfo) Name() string       { return i.name }

@@ -125,7 +125,7 @@ func (s s3Store) list(ctx context.Context, prefix, marker string) (page []object
 		next = aws.String(aws.ToString(list.NextContinuationToken))
 	}
 	for _, o := range list.Contents {
-		page = append(page, objectInfo{name: value(o.Key), attributes: attributes{value(o.Size), value(o.LastModified), value(o.ETag)}})
+		page = append(page, objectInfo{value(o.Key), value(o.Size), value(o.LastModified), value(o.ETag), false})
 	}
 	for _, p := range list.CommonPrefixes {
 		page = append(page, objectInfo{name: value(p.Prefix)})
@@ -133,15 +133,15 @@ func (s s3Store) list(ctx context.Context, prefix, marker string) (page []object
 	return page, next, nil
 }
 
-func (s s3Store) head(ctx context.Context, key string) (attributes, error) {
+func (s s3Store) head(ctx context.Context, key string) (objectInfo, error) {
 	o, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: s.name, Key: &key})
 	if err != nil {
-		return attributes{}, refused(err)
+		return objectInfo{}, refused(err)
 	}
 	if o.ContentLength == nil {
-		return attributes{}, errNoSize
+		return objectInfo{}, errNoSize
 	}
-	return attributes{*o.ContentLength, aws.ToTime(o.LastModified), aws.ToString(o.ETag)}, nil
+	return objectInfo{key, *o.ContentLength, value(o.LastModified), value(o.ETag), false}, nil
 }
 
 func (s s3Store) get(ctx context.Context, key string, off, n int64) (io.ReadCloser, string, string, error) {
