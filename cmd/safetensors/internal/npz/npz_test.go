@@ -241,8 +241,7 @@ func TestPacked(t *testing.T) {
 	data := archive(20 << 20)
 	tensors, _, err := openBytes(data)
 	require.NoError(t, err)
-	n := must(tensors["w"].WriteTo(io.Discard))
-	require.EqualValues(t, 20<<20, n)
+	require.EqualValues(t, 20<<20, must(tensors["w"].WriteTo(io.Discard)))
 
 	data = archive(257 << 20)
 	tensors, refused, err := openBytes(data)

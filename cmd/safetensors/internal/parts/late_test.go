@@ -156,8 +156,8 @@ func TestTooManyShards(t *testing.T) {
 	require.Empty(t, files)
 }
 
-// TestFilesLast: the files next to the only shard are written when that is complete, and never
-// for a source that has changed.
+// TestFilesLast: the files next to the only shard are written when that is complete, those next to
+// several before the index, and never for a source that has changed.
 func TestFilesLast(t *testing.T) {
 	j := jobs(t, 1)('1', Part{1, 1})
 	changed := errors.New("changed")
@@ -171,6 +171,9 @@ func TestFilesLast(t *testing.T) {
 	j.Plan.Shards = nil
 	require.ErrorIs(t, errorOf(j.Do()), fs.ErrPermission)
 	require.ErrorIs(t, errorOf(j.To.Read(format.ModelFile, 1)), fs.ErrNotExist)
+	j = jobs(t, 2)('1', Part{1, 1}) // and then finds an index of somebody else
+	j.CopyFiles = func() error { return j.To.Put(format.IndexFile, []byte("{}")) }
+	require.ErrorContains(t, errorOf(j.Do()), "holds a checkpoint: "+format.IndexFile)
 }
 
 // TestNamesOfBytes: names of files need not be UTF-8, which a plan in JSON is.

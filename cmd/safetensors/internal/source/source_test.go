@@ -97,9 +97,7 @@ func TestCancel(t *testing.T) {
 func TestSpool(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("TMP", os.Getenv("TMPDIR"))
-	left := func() int {
-		return len(must(os.ReadDir(os.TempDir())))
-	}
+	left := func() int { return len(must(os.ReadDir(os.TempDir()))) }
 	name, size := writeModel(t)
 	data := must(os.ReadFile(name))
 
