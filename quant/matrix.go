@@ -35,52 +35,12 @@ const (
 	tile     = 16 << 10          // elements that stay in the cache
 )
 
-func (m *matrix) failed(err error) error {
-	if err != nil {
-		err = fmt.Errorf("tensor %s: %w", quote(m.name), prefix.Strip(err))
-	}
-	return err
-}
-
 // ReadAt implements io.ReaderAt for ranges within the result.
 func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
-	if err := m.fill(p, off); err != nil {
-		return 0, m.failed(err)
+	if err := m.ReadRanges(func(yield func(int64, []byte) bool) { yield(off, p) }); err != nil {
+		return 0, err
 	}
 	return len(p), nil
-}
-
-// fill fills p with bytes of the result. Elements that p is not aligned for, or has only
-// parts of, are computed elsewhere.
-func (m *matrix) fill(p []byte, off int64) error {
-	var memory []float32
-	for len(p) > 0 {
-		skip := int(off % 4)
-		room, rows := min((skip+len(p)+3)/4, maxBlock), 1
-		batch, r, column := m.position(off / 4)
-		c := span{column, min(m.width, column+room)}
-		if c.len() == m.width {
-			rows = min(m.lines-r, room/m.width)
-		}
-		n := rows * c.len()
-		dst, aligned := mem.SliceOf[float32](p)
-		direct := aligned && skip == 0 && n <= len(dst)
-		if !direct {
-			memory = slices.Grow(memory[:0], n)
-			dst = memory[:n]
-		}
-		if err := m.block(dst[:n], c.len(), batch, span{r, r + rows}, c); err != nil {
-			return err
-		}
-		b := inOrder(dst[:n])[skip:]
-		if !direct {
-			copy(p, b)
-		}
-		n = min(len(b), len(p))
-		p = p[n:]
-		off += int64(n)
-	}
-	return nil
 }
 
 // inOrder puts the bytes of each element into the order of a file, or back, and returns them.
@@ -236,76 +196,89 @@ func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 func (m *matrix) ReadRanges(ranges iter.Seq2[int64, []byte]) error {
 	w := window{m: m}
 	for off, p := range ranges {
-		if err := w.add(off, p); err != nil {
-			return m.failed(err)
+		for joins := true; len(p) > 0; joins = false {
+			n, err := w.add(off, p, joins)
+			if err != nil {
+				return err
+			}
+			p = p[n:]
+			off += int64(n)
 		}
 	}
-	return m.failed(w.flush())
+	return w.flush()
 }
 
-// A window is a block of the result that covers some ranges.
+// A window is a block of the result that covers some pieces of ranges.
 type window struct {
 	m             *matrix
 	batch         int
 	rows, columns span
-	ranges        []oneRange
-	useful        int // elements of the ranges
+	pieces        []piece
+	useful        int // elements of the pieces
 }
 
-type oneRange struct {
+// A piece is in one row, or in whole ones.
+type piece struct {
 	off int64
 	dst []byte
 }
 
-// add reads a range, at the latest in flush. It reads one that is no part of a row at
-// once.
-func (w *window) add(off int64, p []byte) error {
-	n := len(p) / 4
+// add adds the first piece of a range, and returns its length. The window may join it to those
+// that it has; the following pieces of a long range stay alone.
+func (w *window) add(off int64, p []byte, joins bool) (int, error) {
+	skip := int(off % 4)
+	room, height := min((skip+len(p)+3)/4, maxBlock), 1
 	batch, r, c := w.m.position(off / 4)
-	if off%4 != 0 || len(p)%4 != 0 || c+n > w.m.width {
-		return w.m.fill(p, off)
+	columns := span{c, min(w.m.width, c+room)}
+	if columns.len() == w.m.width {
+		height = min(w.m.lines-r, room/w.m.width)
 	}
-	rows, columns := span{r, r + 1}, span{c, c + n}
-	if len(w.ranges) > 0 {
+	rows, n := span{r, r + height}, height*columns.len()
+	if len(w.pieces) > 0 {
 		// Up to a few thousand elements, one more that nobody asked for costs less than
 		// another block.
 		const free = 4096
-		all := span{min(c, w.columns.start), max(c+n, w.columns.stop)}
+		all := span{min(c, w.columns.start), max(columns.stop, w.columns.stop)}
 		area := (rows.stop - w.rows.start) * all.len()
-		if batch != w.batch || area > min(maxBlock, free+4*(w.useful+n)) || len(w.ranges) == maxBlock/32 {
+		if !joins || batch != w.batch || area > min(maxBlock, free+4*(w.useful+n)) || len(w.pieces) == maxBlock/32 {
 			if err := w.flush(); err != nil {
-				return err
+				return 0, err
 			}
 		} else {
 			rows.start, columns = w.rows.start, all
 		}
 	}
+	p = p[:min(len(p), 4*n-skip)]
 	w.batch, w.rows, w.columns = batch, rows, columns
-	w.ranges = append(w.ranges, oneRange{off, p})
+	w.pieces = append(w.pieces, piece{off, p})
 	w.useful += n
-	return nil
+	return len(p), nil
 }
 
+// flush computes the window: in place if it is one piece of whole, aligned elements.
 func (w *window) flush() error {
-	ranges := w.ranges
-	w.ranges, w.useful = w.ranges[:0], 0
-	if len(ranges) == 1 {
-		return w.m.fill(ranges[0].dst, ranges[0].off)
-	}
-	if len(ranges) == 0 {
+	pieces := w.pieces
+	w.pieces, w.useful = pieces[:0], 0
+	if len(pieces) == 0 {
 		return nil
 	}
 	width := w.columns.len()
-	b := mem.NewBlock(4 * int64(w.rows.len()*width))
-	defer b.Free()
-	numbers, _ := mem.SliceOf[float32](b.Bytes) // blocks are aligned
+	n := w.rows.len() * width
+	numbers, direct := mem.SliceOf[float32](pieces[0].dst)
+	if direct = direct && len(pieces) == 1 && len(pieces[0].dst) == 4*n; !direct {
+		b := mem.NewBlock(4 * int64(n))
+		defer b.Free()
+		numbers, _ = mem.SliceOf[float32](b.Bytes) // blocks are aligned
+	}
 	if err := w.m.block(numbers, width, w.batch, w.rows, w.columns); err != nil {
-		return err
+		return fmt.Errorf("tensor %s: %w", quote(w.m.name), prefix.Strip(err))
 	}
 	bytes := inOrder(numbers)
-	for _, r := range ranges {
-		_, row, column := w.m.position(r.off / 4)
-		copy(r.dst, bytes[4*((row-w.rows.start)*width+column-w.columns.start):])
+	for _, p := range pieces {
+		if !direct {
+			_, row, column := w.m.position(p.off / 4)
+			copy(p.dst, bytes[4*((row-w.rows.start)*width+column-w.columns.start)+int(p.off%4):])
+		}
 	}
 	return nil
 }
