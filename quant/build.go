@@ -9,40 +9,34 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A problem is what a step panics with where the tensors of a module do not fit, as package
-// encoding/gob does.
+// A problem is what ends the work on a module whose tensors do not fit: a panic, as in package
+// encoding/gob.
 type problem struct{ error }
 
-// run takes steps, up to the first with a problem, which it returns.
-func (m *module) run(steps ...func(*module)) (err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case problem:
-			err = p.error
-		default:
-			panic(p)
-		}
-	}()
-	for _, step := range steps {
-		step(m)
+// catch sets err to the problem that a func ended with.
+func catch(err *error) {
+	switch p := recover().(type) {
+	case nil:
+	case problem:
+		*err = p.error
+	default:
+		panic(p)
 	}
-	return nil
 }
 
-// fail ends the step.
+// fail panics with a problem of a part.
 func (m *module) fail(r role, format string, args ...any) {
 	panic(problem{m.errorf(r, format, args...)})
 }
 
-// check ends the step if there is an error of a part.
+// check fails if there is an error of a part.
 func (m *module) check(r role, err error) {
 	if err != nil {
 		m.fail(r, "%w", prefix.Strip(err))
 	}
 }
 
-// must returns what a method of a part returned, and ends the step if that is an error.
+// must returns what a method of a part returned, and fails if that is an error.
 func (m *module) must(r role) func(safetensors.Tensor, error) safetensors.Tensor {
 	return func(t safetensors.Tensor, err error) safetensors.Tensor {
 		m.check(r, err)
@@ -52,17 +46,20 @@ func (m *module) must(r role) func(safetensors.Tensor, error) safetensors.Tensor
 
 // build returns the tensor that the module stands for.
 func (m *module) build() (t safetensors.Tensor, err error) {
-	err = m.run(findBits, m.layout.lay, finish, m.layout.scale, findGrids, func(m *module) {
-		t = m.must(values)(safetensors.NewTensorAt(safetensors.F32, m.shape, m.matrix))
-		if len(m.shape) == 2 && m.config.byInput(m.path()) {
-			t = m.must(values)(t.Transpose(1, 0))
-		}
-	})
-	return t, err
+	defer catch(&err)
+	m.findBits()
+	m.layout.lay(m)
+	m.finish()
+	m.findGrids()
+	t = m.must(values)(safetensors.NewTensorAt(safetensors.F32, m.shape, m.matrix))
+	if len(m.shape) == 2 && m.config.byInput(m.path()) {
+		t = m.must(values)(t.Transpose(1, 0))
+	}
+	return t, nil
 }
 
 // findBits finds the size of a code, unless layWords has to.
-func findBits(m *module) {
+func (m *module) findBits() {
 	l := m.layout
 	m.bits = cmp.Or(l.bits, m.weights.Bits, m.settings.Bits)
 	if m.bits == 0 && len(l.sizes) == 1 {
@@ -79,7 +76,7 @@ func findBits(m *module) {
 
 // finish sets what follows from the layout, the lines and their width. layState has found
 // all of that but the packing.
-func finish(m *module) {
+func (m *module) finish() {
 	v := m.matrix.values
 	v.packing = dequant.Packing{Bits: m.bits, Order: m.layout.order}
 	if numbers := m.layout.numbers; numbers != nil {

@@ -20,8 +20,8 @@ type layout struct {
 	transposed bool     // the parts have the columns of the result as rows
 	unsaid     string   // what only a config or a marker tells, "" if names, dtypes and shapes are enough
 
-	lay   func(*module) // finds the codes, and the shape of the result
-	scale func(*module) // finds what each scale is for, and scales that are stored in an unusual way
+	lay   func(*module)                      // finds the codes, and the shape of the result
+	scale func(*module) (height, length int) // finds scales that are stored in an unusual way. One is for so many rows and columns
 
 	parts []part // the first has the values; this one and the second recognize the layout
 	need  int    // a module must have the first so many; 0: all

@@ -74,7 +74,7 @@ func (m *module) path() string {
 func ofParameter(suffix string) bool { return suffix == "" || suffix[0] == '_' || suffix[0] == '.' }
 
 // configure finds what the config says of the module.
-func configure(m *module) {
+func (m *module) configure() {
 	var err error
 	if m.config.method == compressed {
 		m.weights, err = m.config.weightsOf(m.path(), m.layout.format)
@@ -132,7 +132,8 @@ func (c *config) allPlain(tensors map[string]safetensors.Tensor) bool {
 
 // findModule returns the module whose values are the tensor of that name, nil if it
 // is no part of one, or another part.
-func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (*module, error) {
+func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (_ *module, err error) {
+	defer catch(&err)
 	var foreign *module
 	t := tensors[name]
 	for i := range layouts {
@@ -152,7 +153,9 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 		case c.method == "" && l.unsaid != "":
 			return nil, fmt.Errorf("tensor %s: only a config tells %s", quote(name), l.unsaid)
 		}
-		return m, m.run(checkParts, configure)
+		m.checkParts()
+		m.configure()
+		return m, nil
 	}
 	if foreign != nil {
 		return nil, foreign.errorf(values, "quant_method %s has no such tensors", quote(c.named))
@@ -170,7 +173,7 @@ func (p part) stem(name string) (string, bool) {
 func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, t.DType()) }
 
 // checkParts checks that no part is missing, or of another dtype.
-func checkParts(m *module) {
+func (m *module) checkParts() {
 	for i, p := range m.layout.parts {
 		switch t, ok := m.tensor[p.role]; {
 		case !ok && (i < m.layout.need || m.layout.need == 0):

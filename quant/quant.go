@@ -28,13 +28,11 @@ import (
 // those of reading the results do, too.
 func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[string]safetensors.Tensor, error) {
 	c, err := parseConfig(config)
-	if err == nil {
-		tensors, err = dequantize(tensors, c)
-	}
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	return tensors, nil
+	plain, err := dequantize(tensors, c)
+	return plain, prefix.Add(err)
 }
 
 // A Layout is how a tensor is quantised.
@@ -69,9 +67,15 @@ func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]L
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
+	of, err := layoutsOf(tensors, c)
+	return of, prefix.Add(err)
+}
+
+func layoutsOf(tensors map[string]safetensors.Tensor, c *config) (_ map[string]Layout, err error) {
+	defer catch(&err)
 	modules, rest, err := findModules(tensors, c)
 	if err != nil {
-		return nil, prefix.Add(err)
+		return nil, err
 	}
 	of := make(map[string]Layout, 3*len(modules))
 	for name := range tensors {
@@ -80,11 +84,8 @@ func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]L
 		}
 	}
 	for _, m := range modules {
-		if err = m.run(findBits); err == nil && m.bits == 0 {
-			err = m.run(m.layout.lay)
-		}
-		if err != nil {
-			return nil, prefix.Add(err)
+		if m.findBits(); m.bits == 0 {
+			m.layout.lay(m)
 		}
 		l := Layout{cmp.Or(c.named, m.layout.methods[0]), m.bits}
 		of[m.result()] = l

@@ -7,25 +7,20 @@ import (
 	"github.com/gosafetensors/safetensors/internal/dequant"
 )
 
-// per says what a scale is for: height rows of length columns each.
-func (m *module) per(height, length int) {
-	m.matrix.height, m.matrix.across.size = max(1, height), max(1, length)
-}
-
-// perGroup says that a scale is for a group of adjacent columns.
-func (m *module) perGroup(size int) {
+// perGroup has a scale for each group of adjacent columns.
+func (m *module) perGroup(size int) (height, length int) {
 	if size < 1 || m.matrix.width%size != 0 {
 		m.fail(scales, "%d columns are not whole groups of %d", m.matrix.width, size)
 	}
-	m.per(1, size)
+	return 1, size
 }
 
 // scaleRows has a scale for each row.
-func scaleRows(m *module) {
-	m.per(1, m.matrix.width)
+func scaleRows(m *module) (height, length int) {
 	if t := m.tensor[scales]; len(t.Shape()) == 1 && t.Len() == m.matrix.lines {
 		m.reshape(scales, t.Len(), 1)
 	}
+	return 1, m.matrix.width
 }
 
 // groupSize returns what the config says, else the layout.
@@ -40,50 +35,51 @@ func (m *module) groupSize() int {
 }
 
 // scaleGroups has a scale for each group of adjacent columns.
-func scaleGroups(m *module) { m.perGroup(m.groupSize()) }
+func scaleGroups(m *module) (height, length int) { return m.perGroup(m.groupSize()) }
 
 // scaleDown has a scale for each group of rows, in each column.
-func scaleDown(m *module) { m.per(m.layout.group, 1) }
+func scaleDown(m *module) (height, length int) { return m.layout.group, 1 }
 
 // scaleInputs has a scale for each group of columns, of which the last may be shorter.
-func scaleInputs(m *module) {
+func scaleInputs(m *module) (height, length int) {
 	m.checkRank(2)
 	size := m.groupSize()
 	if size == -1 {
 		size = m.matrix.width
 	}
-	m.per(1, size)
-	if m.settings.Reordered && !m.has(index) && m.matrix.width > m.matrix.across.size {
+	if m.settings.Reordered && !m.has(index) && m.matrix.width > size {
 		m.fail(values, "the config says desc_act, and the index of its groups is missing")
 	}
+	return 1, size
 }
 
 // scaleBlocked has a scale for each group of adjacent columns, in the order of cuBLAS.
-func scaleBlocked(m *module) {
+func scaleBlocked(m *module) (height, length int) {
 	m.perGroup(m.layout.group)
 	m.checkRank(2)
-	down, across := cdiv(m.matrix.lines, 128), cdiv(m.matrix.width/m.matrix.across.size, 4)
+	positions := m.matrix.width / m.layout.group
+	down, across := cdiv(m.matrix.lines, 128), cdiv(positions, 4)
 	m.checkShape(scales, 128*down, 4*across)
 	// Tiles of 128 lines and 4 positions, in each of which lines 0, 32, 64 and 96 come first.
 	tiles := m.reshape(scales, down, across, 32, 4, 4)
 	m.tensor[scales] = m.must(scales)(tiles.Transpose(0, 3, 2, 1, 4))
-	m.tensor[scales] = m.must(scales)(m.reshape(scales, 128*down, 4*across).Slice(safetensors.Span(0, m.matrix.lines), safetensors.Span(0, m.matrix.width/m.matrix.across.size)))
+	m.tensor[scales] = m.must(scales)(m.reshape(scales, 128*down, 4*across).Slice(safetensors.Span(0, m.matrix.lines), safetensors.Span(0, positions)))
+	return 1, m.layout.group
 }
 
 // scaleElements has a scale for each group of adjacent elements, across rows. It may be
 // scaled itself.
-func scaleElements(m *module) {
+func scaleElements(m *module) (height, length int) {
 	s := m.state
 	if s.Blocksize < 1 || s.Blocksize > maxDimension {
 		m.fail(state, "blocksize is %d", s.Blocksize)
 	}
-	m.per(1, s.Blocksize)
 	scale := m.flatten(scales, cdiv(m.matrix.width, s.Blocksize))
 	if scale.DType() == safetensors.F32 {
 		if m.has(nestedScales) || s.Offset != nil {
 			m.fail(scales, "%v, though the scales are quantised themselves", scale)
 		}
-		return
+		return 1, s.Blocksize
 	}
 	if s.Nested < 1 || s.Nested > maxDimension {
 		m.fail(state, "nested_blocksize is %d", s.Nested)
@@ -96,53 +92,54 @@ func scaleElements(m *module) {
 	x := &matrix{values: coded, height: 1, across: grouping{size: s.Nested}}
 	x.grids[scales], x.grids[biases] = floats(factors, safetensors.Tensor{}, false), constant(float32(*s.Offset))
 	m.matrix.grids[scales] = x.read
+	return 1, s.Blocksize
 }
 
 // scaleTiles has a scale for each block: those of the config, unless the layout has its own.
 // Where the config has none, a single scale is for a whole matrix, and two are for its halves,
 // as of gate and up.
-func scaleTiles(m *module) {
+func scaleTiles(m *module) (height, length int) {
 	have := m.tensor[scales].Shape()
 	switch {
 	case m.layout.group != 0:
-		m.per(m.layout.group, m.layout.group)
+		return m.layout.group, m.layout.group
 	case m.config.block != nil:
-		m.per(m.config.block[0], m.config.block[1])
+		return m.config.block[0], m.config.block[1]
 	case m.tensor[scales].Len() == 1:
-		m.per(m.matrix.lines, m.matrix.width)
+		return m.matrix.lines, m.matrix.width
 	case m.config.method != "" && len(have) == 3 && have[2] == 1 && (have[1] == 1 || have[1] == 2 && m.matrix.lines%2 == 0):
-		m.per(m.matrix.lines/have[1], m.matrix.width)
-	default:
-		m.per(128, 128)
+		return m.matrix.lines / have[1], m.matrix.width
 	}
+	return 128, 128
 }
 
 // scaleDescribed has scales for what the config says, else for what their shape says.
-func scaleDescribed(m *module) {
+func scaleDescribed(m *module) (height, length int) {
 	have := m.tensor[scales].Shape()
 	rank := len(have)
 	w, words := m.weights, m.layout.bits == 0
 	switch said := w.Strategy != ""; {
 	case w.Strategy == "tensor", !said && m.tensor[scales].Len() == 1 && !words:
-		m.per(m.matrix.lines, m.matrix.width)
+		return m.matrix.lines, m.matrix.width
 	case w.Strategy == "channel", !said && rank > 1 && have[rank-1] == 1 && have[rank-2] == m.matrix.lines:
-		m.per(1, m.matrix.width)
+		return 1, m.matrix.width
 	case w.Strategy == "block":
-		m.per(w.Block[0], w.Block[1])
+		return w.Block[0], w.Block[1]
 	case w.Strategy == "group", w.Strategy == "tensor_group", !said && w.GroupSize > 0:
-		m.perGroup(w.GroupSize)
+		return m.perGroup(w.GroupSize)
 	case said:
 		m.fail(scales, "strategy %s of weights", quote(w.Strategy))
 	case words && rank > 1 && have[rank-1] > 0:
-		m.perGroup(max(1, m.matrix.width/have[rank-1]))
-	default:
-		scaleTiles(m)
+		return m.perGroup(max(1, m.matrix.width/have[rank-1]))
 	}
+	return scaleTiles(m)
 }
 
 // findGrids finds scales, zero points and so on, and checks their shapes.
-func findGrids(m *module) {
+func (m *module) findGrids() {
 	x := m.matrix
+	height, length := m.layout.scale(m)
+	x.height, x.across.size = max(1, height), max(1, length)
 	lines, positions := cdiv(x.lines, x.height), cdiv(x.width, x.across.size)
 	if x.grids[scales] == nil {
 		x.grids[scales] = m.floats(scales, lines, positions)
