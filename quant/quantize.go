@@ -11,14 +11,13 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A quantizer quantises one matrix, in bands of rows.
+// A quantizer quantises one matrix.
 type quantizer struct {
 	preset
 	source        safetensors.Tensor
 	in            arithmetic
 	rows, columns int
-	scale         safetensors.DType // of the scales
-	global        *once[float32]    // of NVFP4
+	global        *once[float32] // what scales are multiplied by: 1, but with NVFP4
 }
 
 // An arithmetic is that of a dtype that a target may have.
@@ -34,25 +33,21 @@ var arithmetics = map[safetensors.DType]arithmetic{
 	safetensors.F32:  {float.F32, 0x1p-23, 0x1p-126},
 }
 
-// bands returns the tensor of what pack makes of the source: lines of so many elements, each
-// for height rows.
-func (q *quantizer) bands(d safetensors.DType, height, width int, pack packer) (safetensors.Tensor, error) {
-	// A band has whole blocks, and about as many elements as stay in the cache.
-	rows := min(q.rows, q.height*max(1, tile*4/q.columns/q.height))
-	size := int64(cdiv(rows, height)) * int64(width) * int64(d.Bits()/8)
-	return safetensors.NewTensorAt(d, []int{cdiv(q.rows, height), width}, &bands{q, pack, rows, size})
-}
-
-// A packer returns the bytes of what becomes of numbers and the scales of their blocks.
-type packer func(x, s []float32, global float32) []byte
-
 // bands are the bytes of a tensor that is computed in bands of rows of the source. It is
 // an io.ReaderAt for ranges within them, and a RangeReader, which gets larger reads.
 type bands struct {
-	q    *quantizer
-	pack packer
-	rows int   // of the source, in a band
+	*quantizer
+	of   role  // values or scales
+	step int   // rows of a band
 	size int64 // bytes of a band
+}
+
+// bands returns the tensor of values or scales: lines of so many elements, each for height rows.
+func (q *quantizer) bands(of role, d safetensors.DType, height, width int) (safetensors.Tensor, error) {
+	// A band has whole blocks, and about as many elements as stay in the cache.
+	step := min(q.rows, q.height*max(1, tile*4/q.columns/q.height))
+	size := int64(cdiv(step, height)) * int64(width) * int64(d.Bits()/8)
+	return safetensors.NewTensorAt(d, []int{cdiv(q.rows, height), width}, &bands{q, of, step, size})
 }
 
 func (b *bands) ReadAt(p []byte, off int64) (int, error) {
@@ -71,8 +66,8 @@ func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
 		for len(p) > 0 {
 			if off >= start+int64(len(band)) {
 				number := off / b.size
-				first := int(number) * b.rows
-				if band, err = b.compute(first, min(first+b.rows, b.q.rows)); err != nil {
+				first := int(number) * b.step
+				if band, err = b.compute(first, min(first+b.step, b.rows)); err != nil {
 					return prefix.Strip(err)
 				}
 				start = number * b.size
@@ -87,41 +82,41 @@ func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
 
 // compute returns the bytes of some rows, which start with a block.
 func (b *bands) compute(first, end int) ([]byte, error) {
-	q := b.q
-	x, err := read[float32](nil, q.source, 0, span{first, end}, span{0, q.columns})
+	x, err := read[float32](nil, b.source, 0, span{first, end}, span{0, b.columns})
 	if err != nil {
 		return nil, err
 	}
-	global := float32(1)
-	if q.global != nil {
-		if global, err = q.global.get(); err != nil {
-			return nil, err
-		}
+	global, err := b.global.get()
+	if err != nil {
+		return nil, err
 	}
-	s := make([]float32, cdiv(end-first, q.height)*cdiv(q.columns, q.width))
-	q.eachBlock(x, s, func(block []float32, most *float32) { *most = magnitude(*most, block) })
-	q.makeScales(s, global)
-	return b.pack(x, s, global), nil
-}
-
-// packValues divides numbers by the scales of their blocks, in the arithmetic of the dtype.
-func (q *quantizer) packValues(x, s []float32, global float32) []byte {
+	s := make([]float32, cdiv(end-first, b.height)*cdiv(b.columns, b.width))
+	b.eachBlock(x, s, func(block []float32, most *float32) { *most = magnitude(*most, block) })
+	b.makeScales(s, global)
+	if b.of == scales {
+		return b.packScales(s), nil
+	}
 	for i := range s {
 		s[i] /= global
 	}
+	return b.packValues(x, s), nil
+}
+
+// packValues divides numbers by the scales of their blocks, in the arithmetic of the dtype.
+func (q *quantizer) packValues(x, s []float32) []byte {
 	q.eachBlock(x, s, func(block []float32, scale *float32) {
 		by := *scale
 		for i := range block {
 			block[i] /= by
 		}
 	})
-	if q.global == nil { // with one, the arithmetic is float32
+	if q.scale != safetensors.F8_E4M3 { // with those, the arithmetic is float32
 		rounded(x, q.in.format)
 	}
 	return q.pack(x)
 }
 
-func (q *quantizer) packScales(_, s []float32, _ float32) []byte {
+func (q *quantizer) packScales(s []float32) []byte {
 	switch q.scale {
 	case safetensors.U8:
 		b := make([]byte, len(s))
@@ -170,7 +165,7 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 	}
 	rounded(s, q.in.format)
 	smallest := q.in.eps
-	if q.global != nil {
+	if q.scale == safetensors.F8_E4M3 {
 		for i := range s {
 			s[i] = min(global*s[i], 448)
 		}
@@ -255,8 +250,11 @@ func codeE2M1(v float64) byte {
 func codeInt4(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -8), 7)) + 8)) }
 func codeInt8(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -128), 127)) + 128)) }
 
-// globalScale returns the scale of scales of NVFP4: that of the largest magnitude of tensors.
-func globalScale(of []safetensors.Tensor) (_ float32, err error) {
+// globalScale returns the scale of scales: with NVFP4 that of the largest magnitude of tensors.
+func (p preset) globalScale(of []safetensors.Tensor) (_ float32, err error) {
+	if p.scale != safetensors.F8_E4M3 {
+		return 1, nil
+	}
 	var most float32
 	var x []float32
 	for _, t := range of {

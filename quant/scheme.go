@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -43,6 +44,7 @@ type preset struct {
 	bits          int
 	pack          func(x []float32) []byte // rounds numbers to the values
 	reach         float32                  // half of the range of values; a scale maps it to the largest number
+	scale         safetensors.DType        // of the scales; 0: that of the tensor
 	weights       object                   // of the config
 	inputs        object
 }
@@ -56,14 +58,14 @@ func weightsOf(bits int, kind, strategy string, group any, more object) object {
 }
 
 var presets = map[Scheme]preset{
-	FP8Block: {"float-quantized", 128, 128, 8, packE4M3, 448, weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
+	FP8Block: {"float-quantized", 128, 128, 8, packE4M3, 448, 0, weightsOf(8, "float", "block", nil, object{"block_structure": []int{128, 128}}),
 		weightsOf(8, "float", "group", 128, object{"dynamic": true})},
-	FP8Channel: {"float-quantized", 1, 0, 8, packE4M3, 448, weightsOf(8, "float", "channel", nil, nil),
+	FP8Channel: {"float-quantized", 1, 0, 8, packE4M3, 448, 0, weightsOf(8, "float", "channel", nil, nil),
 		weightsOf(8, "float", "token", nil, object{"dynamic": true})},
-	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, packCodes(4, codeE2M1), 6, weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
-	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, packCodes(4, codeE2M1), 6, weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
-	Int4:  {"pack-quantized", 1, 128, 4, packCodes(4, codeInt4), 7.5, weightsOf(4, "int", "group", 128, nil), nil},
-	Int8:  {"pack-quantized", 1, 128, 8, packCodes(8, codeInt8), 127.5, weightsOf(8, "int", "group", 128, nil), nil},
+	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, packCodes(4, codeE2M1), 6, safetensors.F8_E4M3, weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
+	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, packCodes(4, codeE2M1), 6, safetensors.U8, weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
+	Int4:  {"pack-quantized", 1, 128, 4, packCodes(4, codeInt4), 7.5, 0, weightsOf(4, "int", "group", 128, nil), nil},
+	Int8:  {"pack-quantized", 1, 128, 8, packCodes(8, codeInt8), 127.5, 0, weightsOf(8, "int", "group", 128, nil), nil},
 }
 
 // Quantize returns a checkpoint in which the targets of a recipe are quantised: each as
@@ -116,14 +118,11 @@ func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (map[string]safe
 		case problem != nil:
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), problem)
 		}
-		var global *once[float32]
-		if first, all := p.together(tensors, name); r.Scheme == NVFP4 {
-			if globals[first] == nil {
-				globals[first] = &once[float32]{read: func() (float32, error) { return globalScale(all) }}
-			}
-			global = globals[first]
+		first, all := p.together(tensors, name)
+		if globals[first] == nil {
+			globals[first] = &once[float32]{read: func() (float32, error) { return p.globalScale(all) }}
 		}
-		if err := p.split(result, module+".", t, global); err != nil {
+		if err := p.split(result, module+".", t, globals[first]); err != nil {
 			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
 		}
 		delete(ignore, module)
@@ -201,17 +200,14 @@ func (p preset) split(result map[string]safetensors.Tensor, stem string, t safet
 	if q.width == 0 {
 		q.width = i
 	}
-	q.scale = t.DType()
-	if !l.parts[1].has(t) {
-		q.scale = l.parts[1].dtypes[0]
-	}
+	q.scale = cmp.Or(q.scale, t.DType())
 	for _, part := range l.parts {
 		var made safetensors.Tensor
 		switch d := part.dtypes[0]; part.role {
 		case values:
-			made, err = q.bands(d, 1, i*p.bits/d.Bits(), q.packValues)
+			made, err = q.bands(values, d, 1, i*p.bits/d.Bits())
 		case scales:
-			made, err = q.bands(q.scale, q.height, cdiv(i, q.width), q.packScales)
+			made, err = q.bands(scales, q.scale, q.height, cdiv(i, q.width))
 		case divisor:
 			made, err = safetensors.NewTensorFunc(d, []int{1}, func(dst []float32) (err error) {
 				dst[0], err = global.get()
