@@ -114,7 +114,7 @@ var layouts = []layout{
 	pairs("NF4", ".quant_state.bitsandbytes__nf4"),
 	pairs("FP4", ".quant_state.bitsandbytes__fp4"),
 	{name: "INT8", methods: []string{bitsAndBytes}, bits: 8, numbers: &signedNumbers, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
-		lay: layOrdered, scale: scaleRows, need: 2, parts: []part{{values, "weight", isI8}, {scales, "SCB", isF32}, {order, "weight_format", isU8}}},
+		lay: layAlong, scale: scaleRows, need: 2, parts: []part{{values, "weight", isI8}, {scales, "SCB", isF32}, {order, "weight_format", isU8}}},
 	{name: "affine integers", methods: []string{mlx}, sizes: []int{2, 3, 4, 5, 6, 8}, numbers: &unsignedNumbers, unsaid: "the bits of its codes",
 		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU32}, {scales, "scales", isFloat}, {biases, "biases", isFloat}}},
 	{name: "scaled FP8", methods: []string{comfy}, format: "float8_e4m3fn", bits: 8, numbers: &e4m3Numbers,

@@ -15,8 +15,16 @@ func (m *module) perGroup(size int) (height, length int) {
 	return 1, size
 }
 
-// scaleRows has a scale for each row.
+// scaleRows has a scale for each row. It refuses the orders of elements that early versions of
+// bitsandbytes had for some GPUs.
 func scaleRows(m *module) (height, length int) {
+	if m.has(order) {
+		v, err := safetensors.Append[byte](nil, m.flatten(order, 1))
+		m.check(order, err)
+		if v[0] != 0 {
+			m.fail(order, "elements in order %d, not row by row (0)", v[0])
+		}
+	}
 	if t := m.tensor[scales]; len(t.Shape()) == 1 && t.Len() == m.matrix.lines {
 		m.reshape(scales, t.Len(), 1)
 	}

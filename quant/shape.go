@@ -52,19 +52,6 @@ func layBlocks(m *module) {
 	layDown(m)
 }
 
-// layOrdered lays codes along the columns, and refuses the orders that early versions of
-// bitsandbytes had for some GPUs.
-func layOrdered(m *module) {
-	if m.has(order) {
-		v, err := safetensors.Append[byte](nil, m.flatten(order, 1))
-		m.check(order, err)
-		if v[0] != 0 {
-			m.fail(order, "elements in order %d, not row by row (0)", v[0])
-		}
-	}
-	layAlong(m)
-}
-
 // layWords lays integers along the columns that do not fill their words: their shape is
 // stored.
 func layWords(m *module) {
