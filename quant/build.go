@@ -49,7 +49,12 @@ func (m *module) build() (t safetensors.Tensor, err error) {
 	defer catch(&err)
 	m.findBits()
 	m.layout.lay(m)
-	m.finish()
+	v := m.matrix.values
+	v.packing = dequant.Packing{Bits: m.bits, Order: m.layout.order}
+	if numbers := m.layout.numbers; numbers != nil { // else lay has found them, and the shape
+		v.numbers = numbers[m.bits]
+		m.shape = slices.Concat(m.outer, []int{m.matrix.lines, m.matrix.width})
+	}
 	m.findGrids()
 	t = m.must(values)(safetensors.NewTensorAt(safetensors.F32, m.shape, m.matrix))
 	if len(m.shape) == 2 && m.config.byInput(m.path()) {
@@ -71,17 +76,6 @@ func (m *module) findBits() {
 		m.fail(values, "only a config tells the bits of its codes")
 	case !slices.Contains(l.sizes, m.bits):
 		m.fail(values, "codes of %d bits", m.bits)
-	}
-}
-
-// finish sets what follows from the layout, the lines and their width. layState has found
-// all of that but the packing.
-func (m *module) finish() {
-	v := m.matrix.values
-	v.packing = dequant.Packing{Bits: m.bits, Order: m.layout.order}
-	if numbers := m.layout.numbers; numbers != nil {
-		v.numbers = numbers[m.bits]
-		m.shape = slices.Concat(m.outer, []int{m.matrix.lines, m.matrix.width})
 	}
 }
 

@@ -22,9 +22,10 @@ type matrix struct {
 	grids    [biases + 1]grid // zeros, scales and biases, nil if there are none
 	constant float32
 
-	// A scale is for so many lines, and for a group of positions.
-	height int
-	across grouping
+	// A scale is for so many lines, and for a group of positions: so many adjacent ones, unless
+	// an index gives the group of each.
+	height, length int
+	index          *once[[]int32] // nil if there is none; it holds nil if groups are adjacent
 }
 
 // operations are what grids do to values, in this order.
@@ -63,13 +64,6 @@ func (m *matrix) position(number int64) (batch, line, position int) {
 	return int(all / int64(m.lines)), int(all % int64(m.lines)), int(number % int64(m.width))
 }
 
-// A grouping says which positions share a number: so many adjacent ones, unless an index
-// gives the group of each.
-type grouping struct {
-	size   int
-	number *once[[]int32] // what the index holds, nil if groups are adjacent; nil if there is none
-}
-
 // readIndex reads and checks the index of groups, of which there are so many. It returns nil if
 // they are adjacent, as in an index of -1 alone, where there may be such.
 func readIndex(index safetensors.Tensor, groups, size int, mayBeEmpty bool) ([]int32, error) {
@@ -93,28 +87,23 @@ func readIndex(index safetensors.Tensor, groups, size int, mayBeEmpty bool) ([]i
 	return number, nil
 }
 
-// over returns the range of groups that s touches.
-func (x *grouping) over(s span) (span, error) {
-	if x.number != nil {
-		number, err := x.number.get()
-		if err != nil {
-			return span{}, err
-		}
-		if number != nil {
-			part := number[s.start:s.stop]
-			return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, nil
-		}
+// groups returns the range of groups that positions touch, and the index if they are not adjacent.
+func (m *matrix) groups(positions span) (_ span, index []int32, err error) {
+	if m.index != nil {
+		index, err = m.index.get()
 	}
-	return s.over(x.size), nil
+	if index == nil {
+		return positions.over(m.length), nil, err
+	}
+	part := index[positions.start:positions.stop]
+	return span{int(slices.Min(part)), int(slices.Max(part)) + 1}, index, nil
 }
-
-// scattered reports whether groups are not adjacent. over was called before.
-func (x *grouping) scattered() bool { return x.number != nil && x.number.value != nil }
 
 // A workspace is what lines are computed from, in memory that is used again.
 type workspace struct {
 	values           stretch
 	lines, positions span                  // of groups
+	index            []int32               // the group of each position, nil if they are adjacent
 	numbers          [biases + 1][]float32 // of those
 }
 
@@ -122,7 +111,7 @@ var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
 // block sets dst, in rows of width elements, to a part of a matrix of at most maxBlock elements.
 func (m *matrix) block(dst []float32, width, batch int, lines, positions span) error {
-	groups, err := m.across.over(positions)
+	groups, index, err := m.groups(positions)
 	if err != nil {
 		return err
 	}
@@ -135,7 +124,7 @@ func (m *matrix) block(dst []float32, width, batch int, lines, positions span) e
 	}
 	ws := workspaces.Get().(*workspace)
 	defer workspaces.Put(ws)
-	ws.lines, ws.positions = lines.over(m.height), groups
+	ws.lines, ws.positions, ws.index = lines.over(m.height), groups, index
 	if err := m.fetch(ws, batch, lines, positions); err != nil {
 		return err
 	}
@@ -167,12 +156,12 @@ func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err err
 func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	m.values.unpack(dst, &ws.values, line, at)
 	first := (line/m.height - ws.lines.start) * ws.positions.len()
-	if m.across.scattered() { // no such layout has more than scales and zero points
+	if ws.index != nil { // no such layout has more than scales and zero points
 		z, s := []float32(nil), ws.numbers[scales][first:]
 		if m.grids[zeros] != nil {
 			z = ws.numbers[zeros][first:]
 		}
-		for i, g := range m.across.number.value[at:][:len(dst)] {
+		for i, g := range ws.index[at:][:len(dst)] {
 			v, group := dst[i], int(g)-ws.positions.start
 			if z != nil {
 				v -= z[group]
@@ -183,7 +172,7 @@ func (m *matrix) line(ws *workspace, dst []float32, line, at int) {
 	}
 	for r, operation := range operations {
 		if m.grids[r] != nil {
-			operation(dst, ws.numbers[r][first+at/m.across.size-ws.positions.start:], m.across.size, at%m.across.size)
+			operation(dst, ws.numbers[r][first+at/m.length-ws.positions.start:], m.length, at%m.length)
 		}
 	}
 	if m.constant != 0 {

@@ -97,7 +97,7 @@ func scaleElements(m *module) (height, length int) {
 	if s.Offset == nil {
 		m.fail(state, "nested_offset is missing")
 	}
-	x := &matrix{values: coded, height: 1, across: grouping{size: s.Nested}}
+	x := &matrix{values: coded, height: 1, length: s.Nested}
 	x.grids[scales], x.grids[biases] = floats(factors, safetensors.Tensor{}, false), constant(float32(*s.Offset))
 	m.matrix.grids[scales] = x.read
 	return 1, s.Blocksize
@@ -147,8 +147,8 @@ func scaleDescribed(m *module) (height, length int) {
 func (m *module) findGrids() {
 	x := m.matrix
 	height, length := m.layout.scale(m)
-	x.height, x.across.size = max(1, height), max(1, length)
-	lines, positions := cdiv(x.lines, x.height), cdiv(x.width, x.across.size)
+	x.height, x.length = max(1, height), max(1, length)
+	lines, positions := cdiv(x.lines, x.height), cdiv(x.width, x.length)
 	if x.grids[scales] == nil {
 		x.grids[scales] = m.floats(scales, lines, positions)
 	}
@@ -164,8 +164,8 @@ func (m *module) findGrids() {
 	switch {
 	case m.has(index):
 		m.checkShape(index, x.width)
-		t, size, mayBeEmpty := m.tensor[index], x.across.size, !m.layout.transposed
-		x.across.number = &once[[]int32]{read: func() ([]int32, error) { return readIndex(t, positions, size, mayBeEmpty) }}
+		t, mayBeEmpty := m.tensor[index], !m.layout.transposed
+		x.index = &once[[]int32]{read: func() ([]int32, error) { return readIndex(t, positions, x.length, mayBeEmpty) }}
 	case m.weights.reordered() && positions > 1:
 		m.fail(values, "the config says actorder, and the index of its groups is missing")
 	}
@@ -202,5 +202,5 @@ func (m *module) zeros(lines, positions int) grid {
 	if m.config.plusOne {
 		z.numbers = nextNumbers[m.bits]
 	}
-	return (&matrix{values: &z, height: 1, across: grouping{size: 1}}).read
+	return (&matrix{values: &z, height: 1, length: 1}).read
 }
