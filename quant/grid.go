@@ -104,19 +104,13 @@ type stretch struct {
 // word returns the line of words that has the first bit of a line.
 func (g *codes) word(line int) int { return line/32*g.packing.Bits + line%32*g.packing.Bits/32 }
 
-// single reports whether a code is a byte of its own.
-func (g *codes) single() bool { return g.packing.Bits == 8 && g.packing.Order == nil }
-
 // fetch reads what unpack needs, into buf if it has the room.
 func (g *codes) fetch(buf []byte, batch int, lines, positions span) (stretch, error) {
 	shape, size := g.stored.Shape(), g.stored.DType().Bits()/8
 	unit, elements := 8*size, g.packing.Bits // positions that start an element together, and how many they fill
-	switch {
-	case g.down:
+	if g.down {
 		unit, elements = 1, 1
 		lines = span{g.word(lines.start), wordsFor(lines.stop, g.packing.Bits)}
-	case g.single():
-		unit, elements = size, 1
 	}
 	columns := span{positions.start / unit * elements, min(cdiv(positions.stop, unit)*elements, shape[len(shape)-1])}
 	b, err := read(buf, g.stored, batch, lines, columns)
@@ -139,14 +133,11 @@ func (g *codes) unpack(dst []float32, s *stretch, line, position int) {
 		return
 	}
 	skip := position % 8
-	if g.single() {
-		skip = 0
-	}
 	row := s.bytes[(line-s.line)*s.width:][:s.width]
 	row = row[(position-skip-s.start)*g.packing.Bits/8:]
 	switch {
 	case g.numbers == e4m3Numbers[8] && mem.SwappedUnit[float32]() == 0:
-		float.Convert(mem.BytesOf(dst), float.F32, row[:len(dst)], float.E4M3, false)
+		float.Convert(mem.BytesOf(dst), float.F32, row[skip:][:len(dst)], float.E4M3, false)
 	case skip > 0:
 		var head [8]float32
 		g.packing.Unpack(head[:min(8, len(row)*8/g.packing.Bits)], row, g.numbers)

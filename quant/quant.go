@@ -90,10 +90,9 @@ func layoutsOf(tensors map[string]safetensors.Tensor, c *config) (_ map[string]L
 		l := Layout{cmp.Or(c.named, m.layout.methods[0]), m.bits}
 		of[m.result()] = l
 		for r := range m.tensor {
-			of[m.name(r)] = l
-		}
-		if m.has(marker) {
-			of[m.name(marker)] = Layout{Method: l.Method}
+			if r != marker {
+				of[m.name(r)] = l
+			}
 		}
 	}
 	return of, nil
