@@ -253,8 +253,9 @@ func (w *window) flush() error {
 	}
 	width := w.columns.len()
 	n := w.rows.len() * width
-	numbers, direct := mem.SliceOf[float32](pieces[0].dst)
-	if direct = direct && len(pieces) == 1 && len(pieces[0].dst) == 4*n; !direct {
+	numbers, aligned := mem.SliceOf[float32](pieces[0].dst)
+	direct := aligned && len(pieces) == 1 && len(pieces[0].dst) == 4*n
+	if !direct {
 		b := mem.NewBlock(4 * int64(n))
 		defer b.Free()
 		numbers, _ = mem.SliceOf[float32](b.Bytes) // blocks are aligned

@@ -17,7 +17,7 @@ type quantizer struct {
 	source        safetensors.Tensor
 	in            arithmetic
 	rows, columns int
-	global        *once[float32] // what scales are multiplied by: 1, but with NVFP4
+	global        *once[float32] // the scale of scales, which is 1 but with NVFP4
 }
 
 // An arithmetic is that of a dtype that a target may have.
