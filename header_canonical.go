@@ -12,7 +12,7 @@ import (
 // one way: the fields in the order dtype, shape, data_offsets, without white
 // space and escapes,
 //
-//	"name":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},
+//	,"name":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}
 //
 // The fast path reads entries of that spelling and nothing else. At the first
 // surprise it leaves the entry to the general path in header_parse.go: it may
@@ -25,21 +25,14 @@ import (
 // which the compiler does up to 16 bytes; and what the previous entry predicts
 // (its dtype, its end offset) is compared, not parsed again.
 
-// canonical reads entries while they are canonical and followed by another
-// member. It stops before the first one that is not.
-func (p *parser) canonical() {
-	for p.canonicalEntry() {
-	}
-}
-
-// canonicalEntry reads an entry and the comma after it. If it returns false, it
-// has read nothing.
+// canonicalEntry reads a comma and the entry after it. If it returns false, it has read
+// nothing.
 func (p *parser) canonicalEntry() bool {
-	at := p.Pos
-	if at >= len(p.Text) || p.Text[at] != '"' {
+	const before = `,"`
+	at := p.Pos + len(before)
+	if at > len(p.Text) || string(p.Text[p.Pos:at]) != before {
 		return false
 	}
-	at++
 	n := jsonscan.PlainLength(p.Text[at:])
 	if n == len(metadataKey) && string(p.Text[at:at+n]) == metadataKey {
 		return false
@@ -151,9 +144,9 @@ func (p *parser) canonicalShape(at int) int {
 	return 0
 }
 
-// canonicalOffsets reads the data offsets and everything up to the next member.
+// canonicalOffsets reads the data offsets and the end of the entry.
 func (p *parser) canonicalOffsets(at int, e *entry) int {
-	const before, bracket, after = `,"data_offsets":`, '[', `]},`
+	const before, bracket, after = `,"data_offsets":`, '[', `]}`
 	if len(p.Text)-at < window {
 		return 0
 	}

@@ -64,30 +64,18 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 // header reads the whole text: one object, and white space before, in and after it. Writers
 // may align the data with either.
 func (p *parser) header() error {
-	if !p.Byte('{') {
-		return p.FailHere("an object, the header")
-	}
-	if !p.Byte('}') {
-		for more := true; more; {
-			if !p.slow {
-				p.canonical()
-			}
-			name, err := p.Key()
-			if err != nil {
-				return err
-			}
-			if string(p.Bytes(name)) == metadataKey {
-				err = p.metadata()
-			} else {
-				err = p.entry(name)
-			}
-			if err == nil {
-				more, err = p.More('}')
-			}
-			if err != nil {
-				return err
-			}
+	err := p.Object("an object, the header", func(name jsonscan.Span) (err error) {
+		if string(p.Bytes(name)) == metadataKey {
+			err = p.metadata()
+		} else {
+			err = p.entry(name)
 		}
+		for err == nil && !p.slow && p.canonicalEntry() {
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return p.End("the header")
 }
