@@ -207,17 +207,7 @@ func (l line) copyFrom(dst, from []byte, base int64) {
 // copyFrom gathers the bytes from position pos on from memory. Unlike lines it goes
 // in blocks where the elements are transposed.
 func (g *gather) copyFrom(dst, from []byte, pos int64) {
-	from = from[g.first:]
-	if within := pos % g.run; within > 0 || int64(len(dst)) < g.run {
-		n := min(g.run-within, int64(len(dst)))
-		copy(dst[:n], from[g.runAt(pos/g.run)-g.first+within:])
-		dst, pos = dst[n:], pos+n
-	}
-	whole := int64(len(dst)) / g.run * g.run
-	stride.Gather(dst[:whole], from, g.run, g.loops, pos/g.run)
-	if dst = dst[whole:]; len(dst) > 0 {
-		copy(dst, from[g.runAt((pos+whole)/g.run)-g.first:])
-	}
+	stride.Gather(dst, from[g.first:], g.run, g.loops, pos)
 }
 
 // dense reports whether it is cheaper to read the gaps between the runs than to

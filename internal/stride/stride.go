@@ -48,16 +48,16 @@ func Line(dst, src []byte, run, stride, n int) {
 	}
 }
 
-// Gather fills dst with whole runs: those that nested loops, the outermost first,
-// find in src, from run number first on. Loops may have any strides, in any order.
-func Gather(dst, src []byte, run int64, loops []Loop, first int64) {
+// Gather fills dst with the runs that nested loops, the outermost first, find in src: with
+// their bytes from number pos on. Loops may have any strides, in any order.
+func Gather(dst, src []byte, run int64, loops []Loop, pos int64) {
 	steps := make([]loop, len(loops))
 	step := int(run)
 	for i, l := range slices.Backward(loops) {
 		steps[i] = loop{int(l.N), int(l.Stride), step}
 		step *= int(l.N)
 	}
-	fill(dst, src, int(run), steps, int(first*run))
+	fill(dst, src, int(run), steps, int(pos))
 }
 
 // A loop takes n steps, of from bytes in the source and of to bytes in the result.
@@ -67,7 +67,7 @@ type loop struct{ n, from, to int }
 // the rest of a step of the outermost loop, whole steps, the start of a step.
 func fill(dst, src []byte, run int, loops []loop, pos int) {
 	if len(loops) == 0 {
-		copy(dst, src[:run])
+		copy(dst, src[pos:run])
 		return
 	}
 	outer := loops[0]

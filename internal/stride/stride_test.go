@@ -24,7 +24,7 @@ func naive(src []byte, run int64, loops []Loop, first, n int64) []byte {
 }
 
 // requireAsNaive gathers from memory in which each byte tells its place.
-func requireAsNaive(t testing.TB, run int64, loops []Loop, first, n int64) {
+func requireAsNaive(t testing.TB, run int64, loops []Loop, pos, n int64) {
 	t.Helper()
 	size := run
 	for _, l := range loops {
@@ -34,12 +34,12 @@ func requireAsNaive(t testing.TB, run int64, loops []Loop, first, n int64) {
 	for i := range src {
 		src[i] = byte(i*7 ^ i>>8*31 ^ i>>16)
 	}
-	dst := make([]byte, n*run+1)
-	dst[n*run] = 0xee
-	Gather(dst[:n*run], src, run, loops, first)
-	require.Equal(t, byte(0xee), dst[n*run])
-	if string(naive(src, run, loops, first, n)) != string(dst[:n*run]) {
-		require.FailNow(t, "wrong bytes", "%d runs of %d from %d on, loops %v", n, run, first, loops)
+	dst := make([]byte, n+1)
+	dst[n] = 0xee
+	Gather(dst[:n], src, run, loops, pos)
+	require.Equal(t, byte(0xee), dst[n])
+	if string(naive(src, run, loops, pos/run, (pos%run+n+run-1)/run)[pos%run:][:n]) != string(dst[:n]) {
+		require.FailNow(t, "wrong bytes", "%d from %d on, runs of %d, loops %v", n, pos, run, loops)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestTransposed(t *testing.T) {
 				}
 				for _, gap := range []int64{0, 3} {
 					loops := []Loop{{columns, run + gap}, {rows, columns*(run+gap) + gap}}
-					requireAsNaive(t, run, loops, 0, rows*columns)
+					requireAsNaive(t, run, loops, 0, rows*columns*run)
 				}
 			}
 		}
@@ -69,7 +69,7 @@ func TestGather(t *testing.T) {
 	for range 20000 {
 		run := []int64{1, 2, 4, 8, 1, 2, 4, 8, 3, 12}[random.IntN(10)]
 		loops := make([]Loop, random.IntN(6))
-		stride, total := run, int64(1)
+		stride, total := run, run
 		for i := range loops {
 			n := 1 + random.Int64N(5)
 			loops[i] = Loop{n, stride}
@@ -84,8 +84,9 @@ func TestGather(t *testing.T) {
 			}
 		}
 		random.Shuffle(len(loops), func(i, j int) { loops[i], loops[j] = loops[j], loops[i] })
-		first := random.Int64N(total)
-		requireAsNaive(t, run, loops, first, random.Int64N(total-first+1))
+		pos, unit := random.Int64N(total), []int64{1, run}[random.IntN(2)]
+		pos -= pos % unit
+		requireAsNaive(t, run, loops, pos, random.Int64N((total-pos)/unit+1)*unit)
 	}
 }
 
