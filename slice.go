@@ -8,28 +8,21 @@ import (
 // A Range selects indices of one dimension: All, Span, At, each with By. The zero Range
 // is All().
 type Range struct {
-	kind        rangeKind
+	bounded     bool // from start up to stop
+	drop        bool // only start, without the dimension
 	start, stop int
 	step        int // 0 means 1; -1 is an error when the Range is used
 }
-
-type rangeKind uint8
-
-const (
-	rangeAll rangeKind = iota
-	rangeSpan
-	rangeAt
-)
 
 // All selects a whole dimension.
 func All() Range { return Range{} }
 
 // Span selects the indices from start up to, not including, stop. Negative indices
 // count from the end. Unlike in Python, an index beyond the dimension is an error.
-func Span(start, stop int) Range { return Range{kind: rangeSpan, start: start, stop: stop} }
+func Span(start, stop int) Range { return Range{bounded: true, start: start, stop: stop} }
 
 // At selects one index and drops the dimension. A negative index counts from the end.
-func At(i int) Range { return Range{kind: rangeAt, start: i} }
+func At(i int) Range { return Range{drop: true, start: i} }
 
 // By selects every step-th index of r, starting with the first. Slice refuses a step
 // below 1.
@@ -44,10 +37,10 @@ func (r Range) By(step int) Range {
 // String returns the range as Python writes it.
 func (r Range) String() string {
 	s := ":"
-	switch r.kind {
-	case rangeSpan:
+	switch {
+	case r.bounded:
 		s = fmt.Sprintf("%d:%d", r.start, r.stop)
-	case rangeAt:
+	case r.drop:
 		s = fmt.Sprint(r.start)
 	}
 	if r.step > 1 {
@@ -58,22 +51,21 @@ func (r Range) String() string {
 
 // resolve returns what r selects in a dimension of that size.
 func (r Range) resolve(size int) (s selection, broken string) {
-	first, stop := 0, size
-	if r.kind != rangeAll {
-		if first = r.start; first < 0 {
-			first += size
+	fromStart := func(i int) int {
+		if i < 0 {
+			return i + size
 		}
+		return i
 	}
-	switch r.kind {
-	case rangeAt:
-		if first < 0 || first >= size {
+	first, stop := 0, size
+	switch {
+	case r.drop:
+		if first = fromStart(r.start); first < 0 || first >= size {
 			return s, fmt.Sprintf("index %d is out of range for size %d", r.start, size)
 		}
 		stop = first + 1
-	case rangeSpan:
-		if stop = r.stop; stop < 0 {
-			stop += size
-		}
+	case r.bounded:
+		first, stop = fromStart(r.start), fromStart(r.stop)
 		if first < 0 || first > size || stop < 0 || stop > size {
 			return s, fmt.Sprintf("range [%v] is out of range for size %d", r, size)
 		}
@@ -86,7 +78,7 @@ func (r Range) resolve(size int) (s selection, broken string) {
 	}
 	n := stop - first
 	step := max(1, min(r.step, n)) // a longer one selects the same, and products could overflow
-	return selection{first, stepsWithin(n, step), step, r.kind == rangeAt}, ""
+	return selection{first, stepsWithin(n, step), step, r.drop}, ""
 }
 
 // stepsWithin returns how many multiples of step, from 0 on, are below n; for a negative

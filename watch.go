@@ -15,11 +15,7 @@ func Watch(tensors map[string]Tensor, read func(n int) error) map[string]Tensor 
 	var watched func(t Tensor) Tensor
 	watched = func(t Tensor) Tensor {
 		if t.concat != nil {
-			joined := &concat{t.concat.dim, make([]Tensor, len(t.concat.pieces))}
-			for i, p := range t.concat.pieces {
-				joined.pieces[i] = watched(p)
-			}
-			t.concat = joined
+			t, _ = t.concat.each(t.concat.dim, func(p Tensor) (Tensor, error) { return watched(p), nil })
 			return t
 		}
 		k := key{max(0, len(t.dtypes)-1), t.watch}
