@@ -16,9 +16,6 @@ func Parse(data []byte) (*File, error) {
 }
 
 func parseFile(data []byte) (*File, error) {
-	if err := checkFileSize(int64(len(data))); err != nil {
-		return nil, err
-	}
 	length, err := checkHeaderLength(data, int64(len(data)))
 	if err != nil {
 		return nil, err
@@ -70,7 +67,7 @@ func readFile(r io.Reader) (*File, error) {
 func streamedTable(r io.Reader) (*table, error) {
 	prefix, err := readGrowing("a file", r, prefixSize)
 	if err == io.EOF {
-		err = checkFileSize(int64(len(prefix)))
+		_, err = checkHeaderLength(prefix, int64(len(prefix)))
 	}
 	if err != nil {
 		return nil, err

@@ -91,9 +91,6 @@ const firstRead = 64 << 10
 // readTable reads the header of a file of size bytes with as few reads as its
 // length allows, one if it ends within firstRead.
 func readTable(r io.ReaderAt, size int64) (*table, error) {
-	if err := checkFileSize(size); err != nil {
-		return nil, err
-	}
 	head := make([]byte, min(size, firstRead))
 	if err := readFull(r, head, 0); err != nil {
 		return nil, fmt.Errorf("reading the header: %w", err)

@@ -22,17 +22,12 @@ const (
 	headerAlignment = 8 // written headers are padded to a multiple of this; read ones need not be
 )
 
-// checkFileSize checks that a file can hold the header length.
-func checkFileSize(size int64) error {
-	if size < prefixSize {
-		return &FormatError{Offset: 0, Reason: fmt.Sprintf("file of %d bytes is shorter than the %d bytes of the header length", size, prefixSize), truncated: true}
-	}
-	return nil
-}
-
 // checkHeaderLength checks the length that the prefix of a file claims, before
 // anything is allocated for it. The size of the file is -1 if unknown.
 func checkHeaderLength(prefix []byte, size int64) (length int64, err error) {
+	if size >= 0 && size < prefixSize {
+		return 0, &FormatError{Offset: 0, Reason: fmt.Sprintf("file of %d bytes is shorter than the %d bytes of the header length", size, prefixSize), truncated: true}
+	}
 	n := binary.LittleEndian.Uint64(prefix)
 	reason, truncated := "", false
 	switch {
