@@ -17,14 +17,14 @@ import (
 // call them file 1, file 2 and so on. Other than that, it does what Open does. The
 // result owns the files: its Close closes them. After an error they stay open.
 func Assemble(files ...*safetensors.File) (*safetensors.File, error) {
-	if err := checkCount(len(files)); err != nil {
+	err := checkCount(len(files))
+	if i := slices.Index(files, nil); err == nil && i >= 0 {
+		err = fmt.Errorf("file %d of %d is nil", i+1, len(files))
+	}
+	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	if i := slices.Index(files, nil); i >= 0 {
-		return nil, prefix.Add(fmt.Errorf("file %d of %d is nil", i+1, len(files)))
-	}
-	f, err := join(files, func(i int) string { return fmt.Sprintf("file %d", i+1) })
-	return f, prefix.Add(err)
+	return prefix.Added(join(files, func(i int) string { return fmt.Sprintf("file %d", i+1) }))
 }
 
 // join joins the tensors of files, which errors call name.

@@ -28,15 +28,14 @@ func CacheDir(repo, revision string) (string, error) {
 // default ~/.cache/huggingface. Like that of Python, it is one for all endpoints. If it
 // does not hold the repository at that revision, the error wraps [fs.ErrNotExist].
 func (c *Client) CacheDir(repo, revision string) (string, error) {
-	revision, err := checkRepo(repo, revision)
-	if err != nil {
-		return "", prefix.Add(err)
-	}
-	dir, err := cacheDir(repo, revision)
-	return dir, prefix.Add(err)
+	return prefix.Added(cacheDir(repo, revision))
 }
 
 func cacheDir(repo, revision string) (string, error) {
+	revision, err := checkRepo(repo, revision)
+	if err != nil {
+		return "", err
+	}
 	dir, err := snapshot("models--"+strings.ReplaceAll(repo, "/", "--"), revision)
 	if err != nil {
 		return "", fmt.Errorf("%q at revision %q in the cache: %w", repo, revision, err)

@@ -9,7 +9,6 @@ import (
 	"net/url"
 
 	"github.com/gosafetensors/safetensors/internal/prefix"
-	"github.com/gosafetensors/safetensors/remote"
 )
 
 // A FileInfo describes a file in a repository, as the hub reports it.
@@ -31,8 +30,7 @@ type Snapshot struct {
 // [errors.ErrUnsupported]. A list above 64 MiB or with a duplicate name is an error. Other errors are
 // those of Open.
 func (c *Client) Files(ctx context.Context, repo, revision string) (*Snapshot, error) {
-	s, err := c.files(ctx, repo, revision)
-	return s, prefix.Add(err)
+	return prefix.Added(c.files(ctx, repo, revision))
 }
 
 func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, error) {
@@ -43,13 +41,12 @@ func (c *Client) files(ctx context.Context, repo, revision string) (*Snapshot, e
 	if offline() {
 		return nil, fmt.Errorf("listing the files of %s: HF_HUB_OFFLINE is set: %w", repo, errors.ErrUnsupported)
 	}
-	endpoint, err := parseEndpoint(c.Endpoint)
+	client, endpoint, err := c.connect()
 	if err != nil {
 		return nil, err
 	}
 	u := endpoint.JoinPath("api/models", escapePath(repo), "revision", url.PathEscape(revision))
 	u.RawQuery = "blobs=true"
-	client := &remote.Client{HTTP: c.HTTP, Header: c.header()}
 	text, err := client.ReadFile(ctx, u.String())
 	if err != nil {
 		return nil, err
@@ -104,13 +101,9 @@ func parseSnapshot(text []byte) (*Snapshot, error) {
 // ReadFile returns the content of a small file of a repository, such as config.json. A
 // file above 64 MiB is an error. All else is as for OpenFile.
 func (c *Client) ReadFile(ctx context.Context, repo, revision, name string) ([]byte, error) {
-	r, err := c.repository(ctx, repo, revision)
-	if err == nil {
-		err = checkName(name)
-	}
+	r, err := c.repository(ctx, repo, revision, name)
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	data, err := r.read(name)
-	return data, prefix.Add(err)
+	return prefix.Added(r.read(name))
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/prefix"
-	"github.com/gosafetensors/safetensors/remote"
 )
 
 // FS returns the files of a repository, "owner/name", at a branch, tag or commit as a file
@@ -26,8 +25,7 @@ import (
 // Sys of a file is its [FileInfo], that of a directory the [*Snapshot]. A file that does not have
 // the listed size is an error. Other errors are those of Files: offline, use [os.DirFS] of CacheDir.
 func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
-	fsys, err := c.fs(ctx, repo, revision)
-	return fsys, prefix.Add(err)
+	return prefix.Added(c.fs(ctx, repo, revision))
 }
 
 func (c *Client) fs(ctx context.Context, repo, revision string) (fs.FS, error) {
@@ -42,11 +40,10 @@ func (c *Client) fs(ctx context.Context, repo, revision string) (fs.FS, error) {
 			return nil, &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %.200q is a file and a directory", file.Name)}
 		}
 	}
-	endpoint, err := parseEndpoint(c.Endpoint)
+	client, endpoint, err := c.connect()
 	if err != nil {
 		return nil, err
 	}
-	client := &remote.Client{HTTP: c.HTTP, Header: c.header()}
 	f.content, err = client.FS(ctx, endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
 	return f, prefix.Strip(err)
 }

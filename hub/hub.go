@@ -62,12 +62,11 @@ func OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.Fi
 // answers 401 to hide whether a repository exists, so the error for a missing one may
 // wrap [fs.ErrPermission].
 func (c *Client) Open(ctx context.Context, repo, revision string) (*safetensors.File, error) {
-	f, err := c.open(ctx, repo, revision)
-	return f, prefix.Add(err)
+	return prefix.Added(c.open(ctx, repo, revision))
 }
 
 func (c *Client) open(ctx context.Context, repo, revision string) (*safetensors.File, error) {
-	r, err := c.repository(ctx, repo, revision)
+	r, err := c.repository(ctx, repo, revision, modelFile)
 	if err != nil {
 		return nil, err
 	}
@@ -88,15 +87,11 @@ func (c *Client) open(ctx context.Context, repo, revision string) (*safetensors.
 // the shards that the index names, next to it. All else is
 // as for Open.
 func (c *Client) OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.File, error) {
-	r, err := c.repository(ctx, repo, revision)
-	if err == nil {
-		err = checkName(name)
-	}
+	r, err := c.repository(ctx, repo, revision, name)
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	f, err := r.open(name)
-	return f, prefix.Add(err)
+	return prefix.Added(r.open(name))
 }
 
 // checkName checks that a name stays in its repository.
@@ -114,9 +109,13 @@ type repository struct {
 	read func(file string) ([]byte, error)
 }
 
-// repository returns a repository on the hub or, offline, in the cache.
-func (c *Client) repository(ctx context.Context, repo, revision string) (*repository, error) {
+// repository returns a repository on the hub or, offline, in the cache. A file of that name
+// will be asked for.
+func (c *Client) repository(ctx context.Context, repo, revision, file string) (*repository, error) {
 	revision, err := checkRepo(repo, revision)
+	if err == nil {
+		err = checkName(file)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -130,24 +129,26 @@ func (c *Client) repository(ctx context.Context, repo, revision string) (*reposi
 		r.read = func(file string) ([]byte, error) { return cached(readSmall, dir, file) }
 		return r, nil
 	}
-	endpoint, err := parseEndpoint(c.Endpoint)
+	client, endpoint, err := c.connect()
 	if err != nil {
 		return nil, err
 	}
 	files := endpoint.JoinPath(escapePath(repo), "resolve")
-	client := &remote.Client{HTTP: keepToCommit(c.HTTP, files, revision), Header: c.header()}
+	client.HTTP = keepToCommit(c.HTTP, files, revision)
 	at := func(file string) string { return files.JoinPath(url.PathEscape(revision), escapePath(file)).String() }
 	r.open = func(file string) (*safetensors.File, error) { return client.Open(ctx, at(file)) }
 	r.read = func(file string) ([]byte, error) { return client.ReadFile(ctx, at(file)) }
 	return r, nil
 }
 
-// header returns what each request to the endpoint has.
-func (c *Client) header() http.Header {
+// connect returns the base URL of the hub, and a client for requests to it.
+func (c *Client) connect() (client *remote.Client, endpoint *url.URL, err error) {
+	client = &remote.Client{HTTP: c.HTTP}
 	if token := cleanToken(c.Token); token != "" {
-		return http.Header{"Authorization": {"Bearer " + token}}
+		client.Header = http.Header{"Authorization": {"Bearer " + token}}
 	}
-	return nil
+	endpoint, err = parseEndpoint(c.Endpoint)
+	return client, endpoint, err
 }
 
 // cached opens or reads a file of a snapshot in the cache.

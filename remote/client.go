@@ -46,8 +46,7 @@ func Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 // [fs.ErrPermission]. A file that breaks a rule of the format is a
 // *[safetensors.FormatError].
 func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
-	f, err := c.open(ctx, rawURL)
-	return f, prefix.Add(err)
+	return prefix.Added(c.open(ctx, rawURL))
 }
 
 func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, error) {
@@ -69,8 +68,7 @@ func (c *Client) ReadFile(ctx context.Context, rawURL string) ([]byte, error) {
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	data, err := download(s, u)
-	return data, prefix.Add(err)
+	return prefix.Added(download(s, u))
 }
 
 // A session is what all requests of one Open share.

@@ -26,6 +26,9 @@ func Add(err error) error {
 	return &prefixed{Strip(err)}
 }
 
+// Added returns v, and err as Add does: what a func returns to a caller outside.
+func Added[T any](v T, err error) (T, error) { return v, Add(err) }
+
 // Strip returns err without the prefix that Add put there.
 func Strip(err error) error {
 	if e, ok := err.(*prefixed); ok {
