@@ -67,12 +67,12 @@ func (c choice) equal(d choice) bool {
 // choose finds the checkpoint that a name stands for, and reads its index.
 func choose(in folder, name string) choice {
 	c := choice{name: name}
-	if in.isDir(name) {
+	if in.IsDir(name) {
 		found, err := findCheckpoint(in, name)
 		if err != nil || len(found) > 1 {
 			return choice{name: name, set: found, err: err}
 		}
-		c.name = in.join(name, found[0])
+		c.name = in.Join(name, found[0])
 	}
 	if endings.IsIndex(c.name) {
 		c.index, c.err = readIndex(in, c.name)
@@ -90,7 +90,7 @@ func (c choice) open(in folder) (*File, error) {
 		whole := func(_ string, shard *File) (*File, error) { return shard, nil }
 		f, err = openAll(c.set, in.atOnce, in.shardsIn(c.name), whole)
 	case endings.IsIndex(c.name):
-		f, err = openShards(bytes.Clone(c.index), in.atOnce, in.shardsIn(in.join(c.name, "..")))
+		f, err = openShards(bytes.Clone(c.index), in.atOnce, in.shardsIn(in.Join(c.name, "..")))
 	default:
 		return openIn(in, c.name)
 	}
@@ -103,7 +103,7 @@ func (c choice) open(in folder) (*File, error) {
 // shardsIn returns what opens the shards in a folder that its caller names in errors.
 func (f folder) shardsIn(dir string) func(shard string) (*File, error) {
 	return func(shard string) (*File, error) {
-		file, err := openIn(f, f.join(dir, shard))
+		file, err := openIn(f, f.Join(dir, shard))
 		if err != nil {
 			return nil, &shardError{shard, err}
 		}
@@ -173,10 +173,10 @@ func noWeights(in folder, dir string, names []string) error {
 	}
 	if slices.Contains(names, pipelineFile) {
 		models := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			if !in.isDir(in.join(dir, name)) {
+			if !in.IsDir(in.Join(dir, name)) {
 				return true
 			}
-			below, _ := fs.ReadDir(in.FS, in.join(dir, name))
+			below, _ := fs.ReadDir(in.FS, in.Join(dir, name))
 			return !slices.ContainsFunc(below, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), fileSuffix) })
 		})
 		if len(models) > 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/stretchr/testify/require"
 )
 
@@ -62,7 +63,7 @@ func TestReplacedWhileOpened(t *testing.T) {
 			for name, in := range map[string]func(dir string) (folder, string){
 				"Open":   func(dir string) (folder, string) { return mapped, dir },
 				"Load":   func(dir string) (folder, string) { return loaded, dir },
-				"OpenFS": func(dir string) (folder, string) { return folderOf(os.DirFS(dir)), "." },
+				"OpenFS": func(dir string) (folder, string) { return folderOf(must(osfile.TreeOf(os.DirFS(dir), "."))), "." },
 			} {
 				for _, when := range []string{"index", "file"} {
 					t.Run(fmt.Sprintf("%s, %d by %d, %s", name, first, second, when), func(t *testing.T) {

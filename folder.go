@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
-	"path/filepath"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -16,25 +14,19 @@ import (
 // A folder is where the files of a checkpoint are: in the operating system, mapped or
 // loaded into memory, or in an fs.FS.
 type folder struct {
-	fs.FS
-	join     func(...string) string // of a folder and a local, slash-separated name, or ..
+	osfile.Tree
 	openFile func(name string) (*File, error)
 	atOnce   int // how many files to open concurrently
 }
 
 var (
-	mapped = folder{osfile.FS{}, filepath.Join, openMapped, shardsAtOnce}
-	loaded = folder{osfile.FS{}, filepath.Join, loadFile, 1} // each is read in parallel
+	mapped = folder{osfile.OS, openMapped, shardsAtOnce}
+	loaded = folder{osfile.OS, loadFile, 1} // each is read in parallel
 )
 
-func folderOf(fsys fs.FS) folder {
-	open := func(name string) (*File, error) { return openFileFS(fsys, name) }
-	return folder{fsys, path.Join, open, shardsAtOnce}
-}
-
-func (f folder) isDir(name string) bool {
-	info, err := fs.Stat(f.FS, name)
-	return err == nil && info.IsDir()
+func folderOf(tree osfile.Tree) folder {
+	open := func(name string) (*File, error) { return openFileFS(tree.FS, name) }
+	return folder{tree, open, shardsAtOnce}
 }
 
 // openMapped maps a file.

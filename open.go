@@ -1,9 +1,9 @@
 package safetensors
 
 import (
-	"errors"
 	"io/fs"
 
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -19,27 +19,22 @@ import (
 // Errors of the system are wrapped, with the name. A file that breaks a rule of the
 // format is a *[FormatError].
 func Open(name string) (*File, error) {
-	f, err := openCheckpoint(mapped, name)
-	return f, prefixed(err)
+	return prefix.Added(openCheckpoint(mapped, name))
 }
 
 // Load reads a checkpoint, named as for Open, into memory. Nothing stays open, and
 // views stay valid after Close.
 func Load(name string) (*File, error) {
-	f, err := openCheckpoint(loaded, name)
-	return f, prefixed(err)
+	return prefix.Added(openCheckpoint(loaded, name))
 }
 
 // OpenFS opens a checkpoint, named as for Open, in a file system; "." is its root. A
 // file that is an [io.ReaderAt] is read on demand, any other, as in a zip archive, at
 // once into memory. Errors are those of Open.
 func OpenFS(fsys fs.FS, name string) (*File, error) {
-	switch {
-	case fsys == nil:
-		return nil, prefixed(prefix.OpenError(name, errors.New("the fs.FS is nil")))
-	case !fs.ValidPath(name):
-		return nil, prefixed(prefix.OpenError(name, fs.ErrInvalid))
+	tree, err := osfile.TreeOf(fsys, name)
+	if err != nil {
+		return nil, prefixed(err)
 	}
-	f, err := openCheckpoint(folderOf(fsys), name)
-	return f, prefixed(err)
+	return prefix.Added(openCheckpoint(folderOf(tree), name))
 }

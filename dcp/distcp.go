@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -26,22 +23,9 @@ import (
 // SerializationFormat.SAFETENSORS, which PyTorch itself cannot read from there.
 const metadataFile = ".metadata"
 
-// A systemFS is a directory of the operating system, with its names in errors.
-type systemFS string
-
-func (dir systemFS) ReadDir(string) ([]fs.DirEntry, error) { return os.ReadDir(string(dir)) }
-
-func (dir systemFS) Open(name string) (fs.File, error) {
-	local, err := filepath.Localize(name)
-	if err != nil {
-		return nil, openError(name, err)
-	}
-	return osfile.FS{}.Open(filepath.Join(string(dir), local))
-}
-
 // openChunks opens the checkpoint whose .metadata is in a directory.
-func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err error) {
-	data, err := readFile(fsys, path.Join(dir, metadataFile))
+func (o Opener) openChunks(in osfile.Tree, dir string) (whole *safetensors.File, err error) {
+	data, err := readFile(in.FS, in.Join(dir, metadataFile))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +33,7 @@ func (o Opener) openChunks(fsys fs.FS, dir string) (whole *safetensors.File, err
 	if err != nil {
 		return nil, broken("", "%s: %v", metadataFile, err)
 	}
-	f := &files{fsys: fsys, byName: make(map[string]*file)}
+	f := &files{in: in, byName: make(map[string]*file)}
 	defer func() {
 		if whole == nil { // also if the fs.FS panicked
 			f.close()

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
@@ -19,7 +20,7 @@ const maxIdle = 32
 
 // files are the files that chunks are in.
 type files struct {
-	fsys   fs.FS
+	in     osfile.Tree
 	byName map[string]*file
 	left   int64 // bytes of the files, less those of the chunks
 
@@ -48,10 +49,10 @@ func (f *files) open(dir string, c *checkpoint) error {
 			if f.byName[s.file] != nil {
 				continue
 			}
-			if !fs.ValidPath(s.file) || s.file == "." {
+			if !fs.ValidPath(s.file) || s.file == "." || !filepath.IsLocal(filepath.FromSlash(s.file)) {
 				return broken(t.name, "%.200q is not the name of a file in the folder", s.file)
 			}
-			opened := &file{files: f, path: path.Join(dir, s.file), models: make(map[int64]func() (*safetensors.File, error))}
+			opened := &file{files: f, path: f.in.Join(dir, s.file), models: make(map[int64]func() (*safetensors.File, error))}
 			f.byName[s.file] = opened
 			all = append(all, opened)
 		}
@@ -152,7 +153,7 @@ func (f *file) release(usable bool) error {
 }
 
 func (f *file) openNow() (fs.File, error) {
-	opened, err := f.files.fsys.Open(f.path)
+	opened, err := f.files.in.FS.Open(f.path)
 	if err != nil {
 		return nil, err
 	}

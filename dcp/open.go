@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
@@ -47,28 +46,24 @@ func OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) { return Opener{}
 
 // Open is the func Open, with what o says.
 func (o Opener) Open(dir string) (*safetensors.File, error) {
-	return o.open(dir, systemFS(dir), ".", func(name string) (*safetensors.File, error) {
-		return safetensors.Open(filepath.Join(dir, name))
-	})
+	return prefix.Added(o.open(osfile.OS, dir, safetensors.Open))
 }
 
 // OpenFS is the func OpenFS, with what o says.
 func (o Opener) OpenFS(fsys fs.FS, dir string) (*safetensors.File, error) {
-	switch {
-	case fsys == nil:
-		return nil, prefix.Add(&fs.PathError{Op: "open", Path: dir, Err: errors.New("the fs.FS is nil")})
-	case !fs.ValidPath(dir):
-		return nil, prefix.Add(&fs.PathError{Op: "open", Path: dir, Err: fs.ErrInvalid})
+	tree, err := osfile.TreeOf(fsys, dir)
+	if err != nil {
+		return nil, prefix.Add(err)
 	}
-	return o.open(dir, fsys, dir, func(name string) (*safetensors.File, error) {
-		return safetensors.OpenFS(fsys, path.Join(dir, name))
-	})
+	return prefix.Added(o.open(tree, dir, func(name string) (*safetensors.File, error) {
+		return safetensors.OpenFS(fsys, name)
+	}))
 }
 
-// open opens the checkpoint in a directory of a file system, which errors call name.
-// openFile opens a safetensors file in it.
-func (o Opener) open(name string, fsys fs.FS, dir string, openFile func(string) (*safetensors.File, error)) (f *safetensors.File, err error) {
-	entries, err := fs.ReadDir(fsys, dir)
+// open opens the checkpoint in a directory of a tree. openFile opens a safetensors file in
+// that tree.
+func (o Opener) open(in osfile.Tree, dir string, openFile func(string) (*safetensors.File, error)) (f *safetensors.File, err error) {
+	entries, err := fs.ReadDir(in.FS, dir)
 	var names []string
 	for _, e := range entries {
 		if !e.IsDir() && strings.HasSuffix(e.Name(), suffix) {
@@ -78,14 +73,14 @@ func (o Opener) open(name string, fsys fs.FS, dir string, openFile func(string) 
 	switch {
 	case err != nil:
 	case slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == metadataFile }):
-		f, err = o.openChunks(fsys, dir)
+		f, err = o.openChunks(in, dir)
 	case len(names) == 0:
 		err = fmt.Errorf("no *%s file and no %s in it: %w", suffix, metadataFile, fs.ErrNotExist)
 	default:
-		f, err = openShards(names, openFile)
+		f, err = openShards(names, func(name string) (*safetensors.File, error) { return openFile(in.Join(dir, name)) })
 	}
 	if err != nil {
-		return nil, prefix.Add(openError(name, err))
+		return nil, openError(dir, err)
 	}
 	return f, nil
 }

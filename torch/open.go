@@ -6,8 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -27,24 +25,14 @@ const (
 // endings are those of files of torch.save.
 var endings = variant.Endings{".bin", ".pt", ".pth", ".ckpt"}
 
-// A folder is where files are: in the operating system or in an fs.FS.
-type folder struct {
-	fs.FS
-	join func(...string) string
-}
-
-var system = folder{osfile.FS{}, filepath.Join}
-
-func folderOf(fsys fs.FS) folder { return folder{fsys, path.Join} }
-
 // open opens what Open takes: a file, an index or a folder.
-func (o Opener) open(in folder, name string) (*safetensors.File, error) {
-	if info, err := fs.Stat(in.FS, name); err == nil && info.IsDir() {
+func (o Opener) open(in osfile.Tree, name string) (*safetensors.File, error) {
+	if in.IsDir(name) {
 		found, err := findModel(in, name)
 		if err != nil {
 			return nil, prefix.OpenError(name, err)
 		}
-		name = in.join(name, found)
+		name = in.Join(name, found)
 	}
 	if endings.IsIndex(name) {
 		f, err := o.openIndex(in, name)
@@ -61,7 +49,7 @@ func (o Opener) open(in folder, name string) (*safetensors.File, error) {
 }
 
 // findModel returns which file in a folder is its model.
-func findModel(in folder, dir string) (string, error) {
+func findModel(in osfile.Tree, dir string) (string, error) {
 	entries, err := fs.ReadDir(in.FS, dir)
 	if err != nil {
 		return "", err
@@ -89,7 +77,7 @@ func findModel(in folder, dir string) (string, error) {
 }
 
 // openFile returns the contents of a file, which stays open unless there is an error.
-func (o Opener) openFile(in folder, name string) (*contents, io.Closer, error) {
+func (o Opener) openFile(in osfile.Tree, name string) (*contents, io.Closer, error) {
 	file, r, size, err := openAt(in, name)
 	if err != nil {
 		return nil, nil, prefix.OpenError(name, err)
@@ -103,7 +91,7 @@ func (o Opener) openFile(in folder, name string) (*contents, io.Closer, error) {
 }
 
 // openAt opens a file to be read by offset. One that cannot be is read into memory.
-func openAt(in folder, name string) (file fs.File, r io.ReaderAt, size int64, err error) {
+func openAt(in osfile.Tree, name string) (file fs.File, r io.ReaderAt, size int64, err error) {
 	if file, size, err = osfile.OpenFS(in.FS, name); err != nil {
 		return nil, nil, 0, err
 	}
@@ -119,7 +107,7 @@ func openAt(in folder, name string) (file fs.File, r io.ReaderAt, size int64, er
 }
 
 // openIndex opens the files of an index as one.
-func (o Opener) openIndex(in folder, name string) (*safetensors.File, error) {
+func (o Opener) openIndex(in osfile.Tree, name string) (*safetensors.File, error) {
 	index, r, size, err := openAt(in, name)
 	if err != nil {
 		return nil, err
@@ -130,7 +118,7 @@ func (o Opener) openIndex(in folder, name string) (*safetensors.File, error) {
 	f, err := safetensors.OpenShards(io.NewSectionReader(r, 0, size), func(shard string) (*safetensors.File, error) {
 		atOnce <- struct{}{}
 		defer func() { <-atOnce }()
-		c, file, err := o.openFile(in, in.join(name, "..", shard))
+		c, file, err := o.openFile(in, in.Join(name, "..", shard))
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"testing/fstest"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/stretchr/testify/require"
 )
 
@@ -98,7 +99,7 @@ func TestFindModel(t *testing.T) {
 			for _, file := range test.files {
 				fsys["dir/"+file] = &fstest.MapFile{}
 			}
-			found, err := findModel(folderOf(fsys), "dir")
+			found, err := findModel(must(osfile.TreeOf(fsys, "dir")), "dir")
 			if strings.Contains(test.want, " ") {
 				require.ErrorContains(t, err, test.want)
 				return

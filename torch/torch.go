@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
@@ -68,20 +69,16 @@ func Keys(r io.ReaderAt, size int64) ([]string, error) {
 
 // Open is the func Open, with what o says.
 func (o Opener) Open(name string) (*safetensors.File, error) {
-	f, err := o.open(system, name)
-	return f, prefix.Add(err)
+	return prefix.Added(o.open(osfile.OS, name))
 }
 
 // OpenFS is the func OpenFS, with what o says.
 func (o Opener) OpenFS(fsys fs.FS, name string) (*safetensors.File, error) {
-	switch {
-	case fsys == nil:
-		return nil, prefix.Add(prefix.OpenError(name, errors.New("the fs.FS is nil")))
-	case !fs.ValidPath(name):
-		return nil, prefix.Add(prefix.OpenError(name, fs.ErrInvalid))
+	tree, err := osfile.TreeOf(fsys, name)
+	if err != nil {
+		return nil, prefix.Add(err)
 	}
-	f, err := o.open(folderOf(fsys), name)
-	return f, prefix.Add(err)
+	return prefix.Added(o.open(tree, name))
 }
 
 // NewFile is the func NewFile, with what o says.
@@ -90,8 +87,7 @@ func (o Opener) NewFile(r io.ReaderAt, size int64) (*safetensors.File, error) {
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	f, err := c.file(nil)
-	return f, prefix.Add(err)
+	return prefix.Added(c.file(nil))
 }
 
 // serial returns o with a Skip that is not called concurrently, and the names that it was

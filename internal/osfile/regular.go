@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 )
 
 // OpenRegular opens a regular file and returns its size in bytes. It never waits for the
@@ -63,6 +65,33 @@ func (FS) Open(name string) (fs.File, error) {
 		return nil, err // not a nil *os.File
 	}
 	return f, nil
+}
+
+// A Tree is where files are: in the operating system or in an fs.FS.
+type Tree struct {
+	FS   fs.FS
+	Join func(...string) string // of a folder and a local, slash-separated name, or ..
+}
+
+// OS is the files of the operating system.
+var OS = Tree{FS{}, filepath.Join}
+
+// TreeOf returns an fs.FS in which a file or folder of that name will be opened.
+func TreeOf(fsys fs.FS, name string) (Tree, error) {
+	var err error
+	switch {
+	case fsys == nil:
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("the fs.FS is nil")}
+	case !fs.ValidPath(name):
+		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	return Tree{fsys, path.Join}, err
+}
+
+// IsDir reports whether there is a folder of that name.
+func (t Tree) IsDir(name string) bool {
+	info, err := fs.Stat(t.FS, name)
+	return err == nil && info.IsDir()
 }
 
 // ReadRegular returns the content of a regular file of at most max bytes.
