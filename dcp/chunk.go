@@ -24,9 +24,8 @@ func (open lazy) ReadAt(p []byte, off int64) (int, error) {
 // look returns the tensor in a file of torch.save, which holds no other. It is expected to
 // have that dtype and shape: errors say so.
 func look(r io.ReaderAt, size int64, dtype safetensors.DType, shape []int) (t safetensors.Tensor, err error) {
-	e := &edges{r: r, size: size}
-	e.keep()
-	defer e.drop()
+	e := keepEdges(r, size)
+	defer func() { e.kept = nil }() // there may be hundreds of thousands of chunks
 	held, err := torch.NewFile(e, size)
 	if err != nil {
 		return t, err
@@ -41,42 +40,35 @@ func look(r io.ReaderAt, size int64, dtype safetensors.DType, shape []int) (t sa
 // Looking into it takes some twenty reads, and each may be a request: edges keeps those
 // bytes meanwhile.
 type edges struct {
-	r          io.ReaderAt
-	size       int64
-	head, tail []byte
+	io.ReaderAt
+	kept map[int64][]byte // by offset
 }
 
 const edge = 4 << 10
 
-// keep reads the bytes. If that fails, ReadAt will tell.
-func (e *edges) keep() {
-	read := func(off, n int64) []byte {
-		b := make([]byte, n)
-		if got, _ := e.r.ReadAt(b, off); got < len(b) {
-			return nil
+// keepEdges reads the bytes. If that fails, ReadAt will tell.
+func keepEdges(r io.ReaderAt, size int64) *edges {
+	n := int64(edge)
+	if size <= 2*edge {
+		n = size
+	}
+	kept := map[int64][]byte{0: make([]byte, n), size - n: make([]byte, n)}
+	for off, b := range kept {
+		if n, _ := r.ReadAt(b, off); n < len(b) {
+			delete(kept, off)
 		}
-		return b
 	}
-	if e.size <= 2*edge {
-		e.head = read(0, e.size)
-		return
-	}
-	e.head, e.tail = read(0, edge), read(e.size-edge, edge)
+	return &edges{r, kept}
 }
-
-// drop forgets the bytes: there may be hundreds of thousands of chunks.
-func (e *edges) drop() { e.head, e.tail = nil, nil }
 
 // ReadAt implements io.ReaderAt.
 func (e *edges) ReadAt(p []byte, off int64) (int, error) {
-	end, tail := off+int64(len(p)), e.size-int64(len(e.tail))
-	switch {
-	case off >= 0 && end <= int64(len(e.head)):
-		return copy(p, e.head[off:]), nil
-	case off >= tail && end <= e.size:
-		return copy(p, e.tail[off-tail:]), nil
+	for begin, b := range e.kept {
+		if at := off - begin; at >= 0 && at+int64(len(p)) <= int64(len(b)) {
+			return copy(p, b[at:]), nil
+		}
 	}
-	return e.r.ReadAt(p, off)
+	return e.ReaderAt.ReadAt(p, off)
 }
 
 // saved returns a chunk in the safetensors file that starts at an offset, whose header is read

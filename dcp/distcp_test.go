@@ -153,28 +153,23 @@ func TestEdges(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, edge, 2 * edge, 2*edge + 1, 3 * edge} {
 		r := bytes.NewReader(data[:size])
-		e := &edges{r: r, size: int64(size)}
-		for range 2 {
-			for _, off := range []int{-1, 0, 1, edge - 1, edge, 2*edge - 1, 2 * edge, 2*edge + 1, size - edge, size - 1, size, size + 1} {
-				for _, n := range []int{0, 1, 2, edge, edge + 1, 3 * edge} {
-					got, want := make([]byte, n), make([]byte, n)
-					gotN, gotErr := e.ReadAt(got, int64(off))
-					wantN, wantErr := r.ReadAt(want, int64(off))
-					require.Equal(t, want, got, "%d bytes at %d of %d", n, off, size)
-					if off >= 0 && off+n <= size {
-						require.Equal(t, wantN, gotN)
-						continue
-					}
-					require.Equal(t, wantErr != nil, gotErr != nil, "%d bytes at %d of %d", n, off, size)
+		e := keepEdges(r, int64(size))
+		require.Contains(t, e.kept, int64(0))
+		for _, off := range []int{-1, 0, 1, edge - 1, edge, 2*edge - 1, 2 * edge, 2*edge + 1, size - edge, size - 1, size, size + 1} {
+			for _, n := range []int{0, 1, 2, edge, edge + 1, 3 * edge} {
+				got, want := make([]byte, n), make([]byte, n)
+				gotN, gotErr := e.ReadAt(got, int64(off))
+				wantN, wantErr := r.ReadAt(want, int64(off))
+				require.Equal(t, want, got, "%d bytes at %d of %d", n, off, size)
+				if off >= 0 && off+n <= size {
+					require.Equal(t, wantN, gotN)
+					continue
 				}
+				require.Equal(t, wantErr != nil, gotErr != nil, "%d bytes at %d of %d", n, off, size)
 			}
-			e.keep()
 		}
-		e.drop()
-		require.Nil(t, e.head)
 	}
-	e := &edges{r: bytes.NewReader(nil), size: 10}
-	e.keep()
+	e := keepEdges(bytes.NewReader(nil), 10)
 	require.ErrorIs(t, errorOf(e.ReadAt(make([]byte, 1), 0)), io.EOF)
 }
 
