@@ -94,10 +94,7 @@ func (c choice) open(in folder) (*File, error) {
 	default:
 		return openIn(in, c.name)
 	}
-	if err != nil {
-		return nil, prefix.OpenError(c.name, err)
-	}
-	return f, nil
+	return f, prefix.OpenError(c.name, err)
 }
 
 // shardsIn returns what opens the shards in a folder that its caller names in errors.

@@ -8,9 +8,10 @@ import (
 	"github.com/gosafetensors/safetensors"
 )
 
-// openError says which directory could not be opened, unless the error says which file.
+// openError says which directory could not be opened, unless there is no error, or it says
+// which file.
 func openError(dir string, err error) error {
-	if path := (*fs.PathError)(nil); errors.As(err, &path) && path.Op == "open" {
+	if path := (*fs.PathError)(nil); err == nil || errors.As(err, &path) && path.Op == "open" {
 		return err
 	}
 	return &fs.PathError{Op: "open", Path: dir, Err: err}

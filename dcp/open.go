@@ -79,10 +79,7 @@ func (o Opener) open(in osfile.Tree, dir string, openFile func(string) (*safeten
 	default:
 		f, err = openShards(names, func(name string) (*safetensors.File, error) { return openFile(in.Join(dir, name)) })
 	}
-	if err != nil {
-		return nil, openError(dir, err)
-	}
-	return f, nil
+	return f, openError(dir, err)
 }
 
 // openShards opens the safetensors files of a directory.

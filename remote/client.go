@@ -125,11 +125,8 @@ func openFile(s *session, u *url.URL) (*safetensors.File, error) {
 		return nil, openError(u, err)
 	}
 	f, err := safetensors.NewFile(o, o.size)
-	if err != nil {
-		return nil, openError(u, err)
-	}
 	o.opened()
-	return f, nil
+	return f, openError(u, err)
 }
 
 // openShards opens the shards of the index at a URL, next to it.
@@ -141,10 +138,7 @@ func openShards(s *session, u *url.URL) (*safetensors.File, error) {
 	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
 		return openFile(s, u.ResolveReference(&url.URL{Path: shard}))
 	})
-	if err != nil {
-		return nil, openError(u, err)
-	}
-	return f, nil
+	return f, openError(u, err)
 }
 
 // maxDownload limits what is read whole. It is the limit of safetensors.OpenShards.

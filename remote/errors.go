@@ -11,11 +11,14 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// openError is the error of opening the file at u.
+// openError is the error of opening the file at u; nil for nil.
 func openError(u *url.URL, err error) error { return prefix.OpenError(redact(u), err) }
 
-// getError is the error of a GET request for u.
+// getError is the error of a GET request for u; nil for nil.
 func getError(u *url.URL, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &fs.PathError{Op: http.MethodGet, Path: redact(u), Err: err}
 }
 

@@ -27,10 +27,7 @@ func (o *object) fill(s *sink) error {
 		at, err = o.try(s)
 		return s.pos - start, err
 	})
-	if err != nil {
-		err = getError(at.url, err)
-	}
-	return err
+	return getError(at.url, err)
 }
 
 // try requests the bytes that s lacks. It returns the place of the answer.

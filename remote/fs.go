@@ -132,10 +132,7 @@ func (f *file) Read(p []byte) (n int, err error) {
 	if end {
 		return 0, io.EOF
 	}
-	if err != nil {
-		err = getError(at.url, err)
-	}
-	return n, err
+	return n, getError(at.url, err)
 }
 
 // send requests the rest of the file.

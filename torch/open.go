@@ -36,10 +36,7 @@ func (o Opener) open(in osfile.Tree, name string) (*safetensors.File, error) {
 	}
 	if endings.IsIndex(name) {
 		f, err := o.openIndex(in, name)
-		if err != nil {
-			return nil, prefix.OpenError(name, err)
-		}
-		return f, nil
+		return f, prefix.OpenError(name, err)
 	}
 	c, file, err := o.openFile(in, name)
 	if err != nil {

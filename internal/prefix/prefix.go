@@ -37,8 +37,12 @@ func Strip(err error) error {
 	return err
 }
 
-// OpenError returns the error of opening a file, with its name once. It has no prefix.
+// OpenError returns the error of opening a file, with its name once; nil for nil. It has no
+// prefix.
 func OpenError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	err = Strip(err)
 	if path, ok := err.(*fs.PathError); ok && path.Path == name {
 		err = path.Err
