@@ -99,18 +99,17 @@ func (u *Unpickler) Load() (any, error) {
 		if err == nil {
 			op, err = u.byte()
 		}
-		if err == nil && op == opStop {
+		switch execute := opcodes[op]; {
+		case err != nil:
+		case op == opStop:
 			var value any
 			if value, err = u.pop(); err == nil {
 				return value, nil
 			}
-		}
-		if err == nil {
-			if execute := opcodes[op]; execute != nil {
-				err = execute(u)
-			} else {
-				err = fmt.Errorf("unknown opcode %#02x", op)
-			}
+		case execute == nil:
+			err = fmt.Errorf("unknown opcode %#02x", op)
+		default:
+			err = execute(u)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the pickle, at byte %d: %w", start, err)
