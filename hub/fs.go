@@ -89,7 +89,8 @@ func (f fileSystem) entry(name string) (entry, error) {
 	if !found {
 		return entry{}, fs.ErrNotExist
 	}
-	return entryOf(f.sorted[i]), nil
+	file := f.sorted[i]
+	return entry{path.Base(file.Name), file.Size, false, file}, nil
 }
 
 func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -103,12 +104,9 @@ func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	var entries []fs.DirEntry
 	last := ""
 	for _, file := range f.below(name) {
-		base, _, dir := strings.Cut(strings.TrimPrefix(file.Name, name+"/"), "/")
-		e := entryOf(file)
-		if dir {
-			e = entry{name: base, dir: true, sys: f.snapshot}
-		}
-		if !dir || base != last {
+		base, _, _ := strings.Cut(strings.TrimPrefix(file.Name, name+"/"), "/")
+		if base != last {
+			e, _ := f.entry(path.Join(name, base)) // it is there
 			entries = append(entries, fs.FileInfoToDirEntry(e))
 			last = base
 		}
@@ -164,8 +162,6 @@ type entry struct {
 	dir  bool
 	sys  any
 }
-
-func entryOf(f FileInfo) entry { return entry{path.Base(f.Name), f.Size, false, f} }
 
 func (e entry) Name() string       { return e.name }
 func (e entry) Size() int64        { return e.size }
