@@ -49,7 +49,7 @@ func (f *files) open(dir string, c *checkpoint) error {
 			if f.byName[s.file] != nil {
 				continue
 			}
-			if !fs.ValidPath(s.file) || s.file == "." || !filepath.IsLocal(filepath.FromSlash(s.file)) {
+			if _, err := filepath.Localize(s.file); err != nil || s.file == "." {
 				return broken(t.name, "%.200q is not the name of a file in the folder", s.file)
 			}
 			opened := &file{files: f, path: f.in.Join(dir, s.file), models: make(map[int64]func() (*safetensors.File, error))}
