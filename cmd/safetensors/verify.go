@@ -217,7 +217,6 @@ func setOf[T any](things []T, name func(T) string) map[string]bool {
 	return names
 }
 
-func same(name string) string           { return name }
 func fileName(f storage.File) string    { return f.Name }
 func entryName(e manifest.Entry) string { return e.Name }
 
