@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -15,7 +14,7 @@ import (
 // first error every call returns it.
 type Writer struct {
 	w       io.Writer
-	tensors []TensorInfo
+	names   []string
 	bounds  []int64 // where the data of each tensor starts, and that of the last ends
 	next    int     // the first tensor after the current one
 	current *tensorWriter
@@ -36,7 +35,7 @@ func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	if _, err := writeFull(w, header); err != nil {
 		return nil, prefixed(fmt.Errorf("writing the header: %w", err))
 	}
-	return &Writer{w: w, tensors: slices.Clone(h.Tensors), bounds: bounds}, nil
+	return &Writer{w: w, names: h.names(), bounds: bounds}, nil
 }
 
 // Create is NewWriter for a file that Close renames to name, atomically and durably,
@@ -51,7 +50,7 @@ func Create(name string, h *Header) (*Writer, error) {
 	if err != nil {
 		return nil, prefixed(err)
 	}
-	w := &Writer{tensors: slices.Clone(h.Tensors), bounds: bounds, file: f}
+	w := &Writer{names: h.names(), bounds: bounds, file: f}
 	w.buf = bufio.NewWriterSize(io.NewOffsetWriter(f, 0), mem.BufferSize)
 	w.w = w.buf
 	if err = f.Reserve(int64(len(header)) + bounds[len(bounds)-1]); err == nil {
@@ -62,6 +61,15 @@ func Create(name string, h *Header) (*Writer, error) {
 		return nil, prefixed(fmt.Errorf("writing %s: %w", name, err))
 	}
 	return w, nil
+}
+
+// names returns the names of the tensors.
+func (h *Header) names() []string {
+	names := make([]string, len(h.Tensors))
+	for i := range names {
+		names[i] = h.Tensors[i].Name
+	}
+	return names
 }
 
 // encode is encodeHeader, and checks that names are unique.
@@ -93,15 +101,15 @@ func (w *Writer) Tensor(name string) (io.Writer, error) {
 	if err := w.complete(); err != nil {
 		return nil, err
 	}
-	for i := w.next; i < len(w.tensors); i++ {
+	for i := w.next; i < len(w.names); i++ {
 		size := w.bounds[i+1] - w.bounds[i]
-		if w.tensors[i].Name == name {
+		if w.names[i] == name {
 			w.next = i + 1
 			w.current = &tensorWriter{w: w, name: name, size: size, left: size}
 			return w.current, nil
 		}
 		if size > 0 {
-			return nil, w.fail(fmt.Errorf("tensor %s is not the next in the header, which is %s", quote(name), quote(w.tensors[i].Name)))
+			return nil, w.fail(fmt.Errorf("tensor %s is not the next in the header, which is %s", quote(name), quote(w.names[i])))
 		}
 	}
 	return nil, w.fail(fmt.Errorf("tensor %s is not among the remaining ones of the header", quote(name)))
@@ -116,12 +124,12 @@ func (w *Writer) Close() error {
 	if err := w.complete(); err != nil {
 		return err
 	}
-	if missing := w.bounds[len(w.tensors)] - w.bounds[w.next]; missing > 0 {
+	if missing := w.bounds[len(w.names)] - w.bounds[w.next]; missing > 0 {
 		first := w.next
 		for w.bounds[first+1] == w.bounds[first] {
 			first++ // without elements
 		}
-		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.tensors[first].Name), missing))
+		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.names[first]), missing))
 	}
 	if w.file != nil {
 		if err := w.commit(); err != nil {
