@@ -101,8 +101,8 @@ const (
 	resultLink      = "link"
 )
 
-// printVerification prints a line for each finding, as sha256sum -c does. It fails if one is bad,
-// or with what is wrong besides.
+// printVerification prints a line for each finding, as sha256sum -c does. It fails if one is bad.
+// It returns wrong, if that is an error.
 func (c *command) printVerification(v *verification, wrong error) error {
 	bad := func(f finding) bool { return f.Result != resultOK && f.Result != resultIgnored }
 	v.OK = wrong == nil && !slices.ContainsFunc(slices.Concat(v.Files, v.Tensors), bad)
