@@ -15,7 +15,10 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	err = retryInterrupted(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
 	if err == nil {
-		return func() { f.Close() }, nil
+		return func() {
+			syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a child that was forked has f until it execs
+			f.Close()
+		}, nil
 	}
 	f.Close()
 	if err == syscall.EWOULDBLOCK {
