@@ -196,12 +196,16 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestShardError: the error of a shard does not have the library's prefix.
+// TestShardError: the error of a shard does not have the library's prefix, and one of a source
+// that has changed meanwhile leaves no shard.
 func TestShardError(t *testing.T) {
 	for kind, d := range folders(t, 16) {
 		err := d.WriteShard("shard", Shard{Tensors: failingAfter(checkpoint("a"), 0)}, nil, func() error { return nil })
 		require.ErrorIs(t, err, errBroken, kind)
 		require.NotContains(t, err.Error(), ": safetensors: ", kind)
+		err = d.WriteShard("shard", Shard{Tensors: checkpoint("a")}, nil, func() error { return errBroken })
+		require.ErrorIs(t, err, errBroken, kind)
+		require.Empty(t, must(d.Files("", false)), kind)
 	}
 }
 
