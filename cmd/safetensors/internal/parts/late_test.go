@@ -147,13 +147,16 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestTooManyShards: a checkpoint that could not be opened is not begun.
-func TestTooManyShards(t *testing.T) {
-	j := jobs(t, 10_001)('1', Part{1, 1})
-	require.ErrorContains(t, errorOf(j.Do()), "more than 10000 shards")
-	files, err := j.To.Files("", false)
-	require.NoError(t, err)
-	require.Empty(t, files)
+// TestNotBegun: a checkpoint that could not be opened is not begun.
+func TestNotBegun(t *testing.T) {
+	many, text := jobs(t, 10_001)('1', Part{1, 1}), jobs(t, 1)('1', Part{1, 1})
+	text.Metadata = map[string]string{"key": "\xff"}
+	for want, j := range map[string]*Job{"more than 10000 shards": many, "not valid UTF-8": text} {
+		require.ErrorContains(t, errorOf(j.Do()), want)
+		files, err := j.To.Files("", false)
+		require.NoError(t, err)
+		require.Empty(t, files)
+	}
 }
 
 // TestFilesLast: the files next to the only shard are written when that is complete, those next to
