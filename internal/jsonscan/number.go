@@ -1,9 +1,6 @@
 package jsonscan
 
-import (
-	"math"
-	"strconv"
-)
+import "math"
 
 // Integer reads a number between 0 and max, written as digits only and without
 // leading zeros: what the reference reads into its usize. what names the number
@@ -128,20 +125,12 @@ func (s *Scanner) exponent() (e int, ok bool) {
 		s.Pos++
 	}
 	start := s.Pos
-	n, dropped := s.digits(0)
-	if dropped > 0 {
-		n = math.MaxUint64
-	}
+	n, _ := s.digits(0) // if it drops any, n is far above the cap
 	return sign * int(min(n, math.MaxInt32/16)), s.Pos > start
 }
 
 // overflows reports whether digits × 10^exponent exceeds the largest float64.
+// TestOverflows: Pow10 is as good here as the correctly rounded power.
 func overflows(digits uint64, exponent int) bool {
-	if digits == 0 || exponent <= 288 { // 2^64 × 10^288 does not overflow
-		return false
-	}
-	var buf [16]byte
-	text := strconv.AppendInt(append(buf[:0], "1e"...), int64(exponent), 10)
-	power, _ := strconv.ParseFloat(string(text), 64) // infinity from 1e309 on
-	return math.IsInf(float64(digits)*power, 0)
+	return math.IsInf(float64(digits)*math.Pow10(exponent), 0) // 0 × infinity is a NaN
 }

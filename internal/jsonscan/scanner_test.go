@@ -99,6 +99,17 @@ func FuzzSkip(f *testing.F) {
 	})
 }
 
+// TestOverflows tries the integers around the largest that fits each power of ten.
+func TestOverflows(t *testing.T) {
+	for exponent := 280; exponent < 312; exponent++ {
+		power, _ := strconv.ParseFloat(fmt.Sprint("1e", exponent), 64)
+		most := uint64(min(math.MaxFloat64/power, 1<<63))
+		for digits := most - min(most, 2050); digits < most+2050; digits++ {
+			require.Equal(t, math.IsInf(float64(digits)*power, 0), overflows(digits, exponent), "%de%d", digits, exponent)
+		}
+	}
+}
+
 func TestDecimalAgreesWithInteger(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	texts := []string{"", "0", "00", "01", "9", "-1", "+1", "1.0", "1e3", "x",
