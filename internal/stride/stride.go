@@ -35,8 +35,9 @@ func Line(dst, src []byte, run, stride, n int) {
 			binary.NativeEndian.PutUint32(dst[4*i:], binary.NativeEndian.Uint32(src[i*stride:]))
 		}
 	case 8:
-		for i := range n {
-			binary.NativeEndian.PutUint64(dst[8*i:], binary.NativeEndian.Uint64(src[i*stride:]))
+		dst = dst[:8*n]
+		for i, from := 0, 0; i+8 <= len(dst); i, from = i+8, from+stride {
+			binary.NativeEndian.PutUint64(dst[i:], binary.NativeEndian.Uint64(src[from:]))
 		}
 	default:
 		if farRows(dst, src, run, stride, n) {

@@ -20,26 +20,14 @@ func swap(a, b uint64, shift int, mask uint64) (uint64, uint64) {
 	return a&mask | b&mask<<shift, a>>shift&mask | b&^mask
 }
 
-// strip8 copies a column of runs of 8 bytes.
-func strip8(dst []byte, _ int, src []byte, size int) {
-	d := dst[:size]
-	for i, row := 0, 0; i+8 <= len(d); i, row = i+8, row+rowPitch {
-		le.PutUint64(d[i:], le.Uint64(src[row:]))
-	}
-}
-
-// strip4 transposes four columns of runs of 4 bytes, in squares of two.
+// strip4 transposes two columns of runs of 4 bytes.
 func strip4(dst []byte, pitch int, src []byte, size int) {
 	d0, d1 := dst[:size], dst[pitch:][:size]
-	d2, d3 := dst[2*pitch:][:size], dst[3*pitch:][:size]
-	for i, row := 0, 0; i+8 <= len(d0) && i+8 <= len(d1) && i+8 <= len(d2) && i+8 <= len(d3); i, row = i+8, row+2*rowPitch {
-		r := src[row:][:rowPitch+16]
+	for i, row := 0, 0; i+8 <= len(d0) && i+8 <= len(d1); i, row = i+8, row+2*rowPitch {
+		r := src[row:][:rowPitch+8]
 		a, b := swap(le.Uint64(r), le.Uint64(r[rowPitch:]), 32, low32)
-		c, d := swap(le.Uint64(r[8:]), le.Uint64(r[rowPitch+8:]), 32, low32)
 		le.PutUint64(d0[i:], a)
 		le.PutUint64(d1[i:], b)
-		le.PutUint64(d2[i:], c)
-		le.PutUint64(d3[i:], d)
 	}
 }
 

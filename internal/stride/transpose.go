@@ -58,22 +58,21 @@ func block(dst, src []byte, run int, rows, columns loop) {
 // tile transposes m rows of n runs of 1, 2, 4 or 8 bytes, rowPitch bytes apart.
 // The columns are pitch bytes apart in dst.
 func tile(dst []byte, pitch int, src []byte, run, m, n int) {
-	per := 8 / run // runs in a word
-	step := per    // columns at a time
-	strip := strip8
+	per := 8 / run // runs in a word, and columns at a time
+	rows, columns := m/per*per, n/per*per
+	strip := strip4
 	switch run {
 	case 1:
 		strip = strip1
 	case 2:
 		strip = strip2
-	case 4:
-		strip, step = strip4, 4
+	case 8:
+		columns = 0 // a word is copied as it is
 	}
-	rows, columns := m/per*per, n/step*step
-	for j := 0; j < columns; j += step {
+	for j := 0; j < columns; j += per {
 		d, s := dst[j*pitch:], src[j*run:]
 		strip(d, pitch, s, rows*run)
-		for k := 0; k < step && rows < m; k++ { // the last rows
+		for k := 0; k < per && rows < m; k++ { // the last rows
 			Line(d[k*pitch+rows*run:], s[rows*rowPitch+k*run:], run, rowPitch, m-rows)
 		}
 	}
