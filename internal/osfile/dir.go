@@ -73,9 +73,7 @@ func MkdirAll(name string) error {
 	name = filepath.Clean(name)
 	info, err := system.Stat(name)
 	switch {
-	case err == nil && info.IsDir():
-		return nil
-	case err == nil:
+	case err == nil && !info.IsDir():
 		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
 	case !errors.Is(err, fs.ErrNotExist):
 		return err

@@ -15,8 +15,8 @@ import (
 // its program. It does not keep the lock.
 func TestUnlockWithChild(t *testing.T) {
 	dir := must(filepath.EvalSymlinks(t.TempDir()))
-	unlock := must(lock(dir))
-	_, err := lock(dir)
+	unlock := must(system.Lock(dir))
+	_, err := system.Lock(dir)
 	require.Equal(t, ErrLocked, err)
 	files := must(os.ReadDir("/proc/self/fd"))
 	i := slices.IndexFunc(files, func(e os.DirEntry) bool {
@@ -26,7 +26,7 @@ func TestUnlockWithChild(t *testing.T) {
 	inherited := must(unix.Dup(must(strconv.Atoi(files[i].Name()))))
 	defer unix.Close(inherited)
 	unlock()
-	unlock, err = lock(dir)
+	unlock, err = system.Lock(dir)
 	require.NoError(t, err)
 	unlock()
 }

@@ -10,7 +10,7 @@ import (
 // locked holds the folders that this process has locked: others are not kept out.
 var locked sync.Map
 
-func lock(dir string) (unlock func(), err error) {
+func (osSystem) Lock(dir string) (unlock func(), err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// lock locks the folder itself, which leaves no file. NFS refuses that.
-func lock(dir string) (unlock func(), err error) {
+// Lock locks the folder itself, which leaves no file. NFS refuses that.
+func (osSystem) Lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lock creates a file that nobody else can open, and that goes with its handle.
-func lock(dir string) (unlock func(), err error) {
+// Lock creates a file that nobody else can open, and that goes with its handle.
+func (osSystem) Lock(dir string) (unlock func(), err error) {
 	name, err := windows.UTF16PtrFromString(filepath.Join(dir, TempPrefix+"lock"))
 	if err != nil {
 		return nil, err

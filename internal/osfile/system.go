@@ -56,43 +56,24 @@ func Wrap(wrap func(System) System) (restore func()) {
 }
 
 // An osSystem is package os.
-type osSystem struct{}
+type osSystem struct{ FS }
 
-func (osSystem) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
-func (osSystem) Lstat(name string) (fs.FileInfo, error)     { return os.Lstat(name) }
-func (osSystem) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-func (osSystem) Mkdir(name string, mode fs.FileMode) error  { return os.Mkdir(name, mode) }
-func (osSystem) Rename(from, to string) error               { return os.Rename(from, to) }
-func (osSystem) Remove(name string) error                   { return os.Remove(name) }
+func (osSystem) Lstat(name string) (fs.FileInfo, error)    { return os.Lstat(name) }
+func (osSystem) Mkdir(name string, mode fs.FileMode) error { return os.Mkdir(name, mode) }
+func (osSystem) Rename(from, to string) error              { return os.Rename(from, to) }
+func (osSystem) Remove(name string) error                  { return os.Remove(name) }
 
 func (osSystem) Create(name string, mode fs.FileMode) (File, error) {
-	return opened(os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode))
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	return osFile{f}, err
 }
-
-func (osSystem) CreateUnnamed(dir string, mode fs.FileMode) (File, error) {
-	return opened(openUnnamed(dir, mode))
-}
-
-// opened returns a file, or no file at all next to an error.
-func opened(f *os.File, err error) (File, error) {
-	if err != nil {
-		return nil, err
-	}
-	return osFile{f}, nil
-}
-
-func (osSystem) Lock(dir string) (func(), error) { return lock(dir) }
 
 func (osSystem) OpenDir(name string) (Folder, error) {
 	switch runtime.GOOS {
 	case "windows", "plan9", "js", "wasip1":
 		return noFolder{}, nil
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
+	return os.Open(name)
 }
 
 // A noFolder stands for a folder where folders cannot be flushed.
@@ -103,8 +84,3 @@ func (noFolder) Close() error { return nil }
 
 // An osFile is a file of package os.
 type osFile struct{ *os.File }
-
-func (f osFile) Link(name string) error      { return link(f.File, name) }
-func (f osFile) Kept() bool                  { return kept(f.File) }
-func (f osFile) Allocate(size int64) error   { return allocate(f.File, size) }
-func (f osFile) StartWriteback(off, n int64) { startWriteback(f.File, off, n) }

@@ -8,16 +8,14 @@ import (
 	"os"
 )
 
-func allocate(*os.File, int64) error { return errors.ErrUnsupported }
+func (osSystem) CreateUnnamed(string, fs.FileMode) (File, error) { return nil, errors.ErrUnsupported }
 
-// startWriteback does nothing: the sync at the end flushes everything.
-func startWriteback(*os.File, int64, int64) {}
+func (osFile) Link(string) error    { return errors.ErrUnsupported }
+func (osFile) Kept() bool           { return false }
+func (osFile) Allocate(int64) error { return errors.ErrUnsupported }
 
-func openUnnamed(string, fs.FileMode) (*os.File, error) { return nil, errors.ErrUnsupported }
-
-func link(*os.File, string) error { return errors.ErrUnsupported }
-
-func kept(*os.File) bool { return false }
+// StartWriteback does nothing: the sync at the end flushes everything.
+func (osFile) StartWriteback(int64, int64) {}
 
 // Cached cannot tell.
 func Cached(*os.File, int64) bool { return false }
