@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // An Archive is an open zip archive.
@@ -30,11 +31,11 @@ type Member struct {
 	Size int64 // of the content, uncompressed
 
 	file  *zip.File
-	r     io.ReaderAt // the archive
-	start int64       // of the stored bytes in it
-	held  *contents   // of all members of the archive
-	once  sync.Mutex  // held while it is unpacked
-	bytes []byte      // the content, while held has it
+	r     io.ReaderAt            // the archive
+	start int64                  // of the stored bytes in it
+	held  *contents              // of all members of the archive
+	once  sync.Mutex             // held while it is unpacked
+	bytes atomic.Pointer[[]byte] // the content, while held has it
 }
 
 // Holds reports whether a file is an archive with a member whose name ends in suffix. It
@@ -167,8 +168,8 @@ func (u unpacked) ReadAt(p []byte, off int64) (int, error) {
 func (u unpacked) content() ([]byte, error) {
 	u.once.Lock()
 	defer u.once.Unlock()
-	if b := u.held.get(u.Member); b != nil {
-		return b, nil
+	if b := u.bytes.Load(); b != nil {
+		return *b, nil
 	}
 	if err := u.check(u.Size); err != nil {
 		return nil, fmt.Errorf("zip member %.200q: %w", u.Name, err)
@@ -191,16 +192,11 @@ type contents struct {
 	size  int64
 }
 
-func (c *contents) get(m *Member) []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return m.bytes
-}
-
 func (c *contents) add(m *Member, b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m.bytes, c.order, c.size = b, append(c.order, m), c.size+m.Size
+	m.bytes.Store(&b)
+	c.order, c.size = append(c.order, m), c.size+m.Size
 }
 
 // makeRoom drops the oldest contents, but for one, where they and size bytes more take too much
@@ -211,7 +207,7 @@ func (c *contents) makeRoom(size int64) {
 	for len(c.order) > 1 && c.size+size > heldBytes {
 		oldest := c.order[0]
 		c.size -= oldest.Size
-		oldest.bytes = nil
+		oldest.bytes.Store(nil)
 		c.order = c.order[1:]
 	}
 }
