@@ -25,23 +25,22 @@ var (
 // NewBlock returns a Block of n ≤ BlockSize bytes, uninitialized. The caller
 // frees it.
 func NewBlock(n int64) *Block {
-	pool := &blocks
-	if n <= BufferSize {
-		pool = &buffers
-	}
-	b := pool.Get().(*Block)
+	b := pool(n).Get().(*Block)
 	b.Bytes = b.Bytes[:n]
 	return b
 }
 
+func pool(n int64) *sync.Pool {
+	if n > BufferSize {
+		return &blocks
+	}
+	return &buffers
+}
+
 // Free makes the memory of b available to NewBlock. A nil Block has none.
 func (b *Block) Free() {
-	switch {
-	case b == nil:
-	case cap(b.Bytes) == BlockSize:
-		blocks.Put(b)
-	default:
-		buffers.Put(b)
+	if b != nil {
+		pool(int64(cap(b.Bytes))).Put(b)
 	}
 }
 
