@@ -111,6 +111,9 @@ func (u *Unpickler) Load() (any, error) {
 		default:
 			err = execute(u)
 		}
+		if err == io.EOF { // the file ends where its size says that there is more
+			err = io.ErrUnexpectedEOF
+		}
 		if err != nil {
 			return nil, fmt.Errorf("the pickle, at byte %d: %w", start, err)
 		}
@@ -122,20 +125,11 @@ func (u *Unpickler) byte() (byte, error) {
 		return 0, fmt.Errorf("no byte is left: %w", io.ErrUnexpectedEOF)
 	}
 	b, err := u.r.ReadByte()
-	if err != nil {
-		return 0, eofIsUnexpected(err)
+	if err == nil {
+		u.left--
+		u.pos++
 	}
-	u.left--
-	u.pos++
-	return b, nil
-}
-
-// eofIsUnexpected: the file ends where its size says that there is more.
-func eofIsUnexpected(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+	return b, err
 }
 
 // take returns the next n bytes.
@@ -149,11 +143,11 @@ func (u *Unpickler) take(n uint64) ([]byte, error) {
 	if n > trusted {
 		var b bytes.Buffer
 		_, err := io.CopyN(&b, u.r, int64(n))
-		return b.Bytes(), eofIsUnexpected(err)
+		return b.Bytes(), err
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(u.r, b)
-	return b, eofIsUnexpected(err)
+	return b, err
 }
 
 // number returns the next little-endian unsigned integer, of the given size in bytes.
