@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -45,11 +46,10 @@ var supply pageSupply
 
 // A pageSupply decides by how long huge pages took whether to ask for more.
 type pageSupply struct {
-	mu     sync.Mutex
-	quick  bool // the last huge page was
-	asking bool // one is asked for to see whether they are quick again
-	slow   int  // slow ones in a row
-	small  int  // how often the answer is still no
+	mu    sync.Mutex
+	quick bool // the last huge page was
+	slow  int  // slow ones in a row
+	small int  // how often the answer is still no
 }
 
 // slowPage is the time from which a huge page is slow: what small pages of the same
@@ -62,16 +62,13 @@ const slowPage = 1500 * time.Microsecond
 func (s *pageSupply) ask() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.quick:
-		return true
-	case s.small > 0:
+	if s.small > 0 {
 		s.small--
 		return false
-	case s.asking:
-		return false
 	}
-	s.asking = true
+	if !s.quick {
+		s.small = math.MaxInt // until got
+	}
 	return true
 }
 
@@ -81,7 +78,6 @@ func (s *pageSupply) got(took time.Duration) {
 	const longest = 10
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asking = false
 	if s.quick = took < slowPage; s.quick {
 		s.slow, s.small = 0, 0
 		return
