@@ -75,24 +75,17 @@ func (d *Dict) Set(key, value any) error {
 	case *List, *Dict:
 		return fmt.Errorf("a dict key that is %s", Describe(key))
 	}
+	i := len(d.Entries)
 	d.Entries = append(d.Entries, Entry{key, value})
-	if d.byName != nil || len(d.Entries) > many {
-		d.index()
+	if d.byName == nil && len(d.Entries) > many {
+		d.byName, i = make(map[string]int), 0
 	}
-	return nil
-}
-
-// index adds the last entry to byName, or all of them.
-func (d *Dict) index() {
-	first := len(d.Entries) - 1
-	if d.byName == nil {
-		d.byName, first = make(map[string]int), 0
-	}
-	for i, e := range d.Entries[first:] {
-		if name, ok := e.Key.(string); ok {
-			d.byName[name] = first + i
+	for ; d.byName != nil && i < len(d.Entries); i++ {
+		if name, ok := d.Entries[i].Key.(string); ok {
+			d.byName[name] = i
 		}
 	}
+	return nil
 }
 
 // Ints returns a tuple of at most so many integers, such as a shape.
