@@ -164,7 +164,10 @@ func (s *Scanner) Object(expected string, member func(key Span) error) error {
 		return s.FailHere(expected)
 	}
 	for more := !s.Byte('}'); more; {
-		key, err := s.Key()
+		key, err := s.String("a string")
+		if err == nil {
+			err = s.Expect(':')
+		}
 		if err == nil {
 			err = member(key)
 		}
@@ -176,15 +179,6 @@ func (s *Scanner) Object(expected string, member func(key Span) error) error {
 		}
 	}
 	return nil
-}
-
-// Key reads the name of an object's member and the colon after it.
-func (s *Scanner) Key() (Span, error) {
-	name, err := s.String("a string")
-	if err != nil {
-		return Span{}, err
-	}
-	return name, s.Expect(':')
 }
 
 // Literal skips null, true or false.
