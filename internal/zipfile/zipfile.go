@@ -61,9 +61,9 @@ func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) e
 	if err != nil {
 		return nil, err
 	}
-	members := make([]*Member, len(z.File))
-	err = each(int64(len(members)), func(i int64) (err error) {
-		if members[i], err = newMember(r, size, z.File[i]); err != nil {
+	a := &Archive{make([]*Member, len(z.File)), make(map[string]*Member, len(z.File))}
+	err = each(int64(len(z.File)), func(i int64) (err error) {
+		if a.Members[i], err = newMember(r, size, z.File[i]); err != nil {
 			err = fmt.Errorf("zip member %.200q: %w", z.File[i].Name, err)
 		}
 		return err
@@ -71,9 +71,8 @@ func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) e
 	if err != nil {
 		return nil, err
 	}
-	a := &Archive{members, make(map[string]*Member, len(members))}
 	held := new(contents)
-	for _, m := range members {
+	for _, m := range a.Members {
 		m.held = held
 		if a.byName[m.Name] != nil {
 			return nil, fmt.Errorf("duplicate zip member %.200q", m.Name)
@@ -81,10 +80,7 @@ func Open(r io.ReaderAt, size int64, each func(n int64, f func(i int64) error) e
 		a.byName[m.Name] = m
 	}
 	slices.SortStableFunc(a.Members, func(m, n *Member) int { return cmp.Compare(m.start, n.start) })
-	if err := a.checkOverlap(); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return a, a.checkOverlap()
 }
 
 // localHeader is the size of a member's header without its name and extra field.
