@@ -61,6 +61,7 @@ func TestSkipRefuses(t *testing.T) {
 		{"no digit after the point", `1.`, `invalid number: no digits after the point (at byte 0)`},
 		{"no digit in the exponent", `1e+`, `invalid number: no digits in the exponent (at byte 0)`},
 		{"beyond float64", `1e309`, `number exceeds the range of a 64-bit float (at byte 0)`},
+		{"an exponent beyond 64 bits", `1e18446744073709551617`, `number exceeds the range of a 64-bit float (at byte 0)`},
 		{"control character", "\"a\nb\"", `control character '\n' in a string (at byte 2)`},
 		{"string without end", `"abc`, `the string that starts here does not end (at byte 0)`},
 		{"unknown escape", `"\x"`, `invalid escape in a string (at byte 1)`},
