@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,42 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+// TestInterruptedCalls: signals, which the runtime sends too, do not end a call; other
+// errors do.
+func TestInterruptedCalls(t *testing.T) {
+	for _, last := range []error{nil, unix.ENOSPC} {
+		calls := 0
+		err := retryInterrupted(func() error {
+			if calls++; calls < 4 {
+				return unix.EINTR
+			}
+			return last
+		})
+		require.Equal(t, last, err)
+		require.Equal(t, 4, calls)
+	}
+}
+
+// TestUnlockWithChild: a process that is being started has its parent's files until it runs
+// its program. It does not keep the lock.
+func TestUnlockWithChild(t *testing.T) {
+	dir := must(filepath.EvalSymlinks(t.TempDir()))
+	unlock := must(system.Lock(dir))
+	_, err := system.Lock(dir)
+	require.Equal(t, ErrLocked, err)
+	files := must(os.ReadDir("/proc/self/fd"))
+	i := slices.IndexFunc(files, func(e os.DirEntry) bool {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		return err == nil && to == dir
+	})
+	inherited := must(unix.Dup(must(strconv.Atoi(files[i].Name()))))
+	defer unix.Close(inherited)
+	unlock()
+	unlock, err = system.Lock(dir)
+	require.NoError(t, err)
+	unlock()
+}
 
 // TestReadAhead: what is not in the page cache is read from the disk, all of it, and what is
 // there is not.
