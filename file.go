@@ -46,39 +46,35 @@ func readFile(r io.Reader) (*File, error) {
 		return nil, err
 	}
 	data, err := readGrowing("a file", r, t.dataSize())
-	if err == io.EOF {
+	if err == nil {
+		_, err = readGrowing("a file", r, 1)
+	}
+	switch err {
+	case io.EOF: // as it should be after the data
 		err = t.checkDataSize(int64(len(data)))
+	case nil:
+		reason := fmt.Sprintf("the tensors end at %d, but the data buffer goes on", t.dataSize())
+		err = &FormatError{Offset: t.size() + t.dataSize(), Reason: reason}
 	}
 	if err != nil {
 		return nil, err
 	}
-	switch _, err := readGrowing("a file", r, 1); err {
-	case io.EOF:
-		return newFile(t, &source{mem: data}), nil
-	case nil:
-		reason := fmt.Sprintf("the tensors end at %d, but the data buffer goes on", t.dataSize())
-		return nil, &FormatError{Offset: t.size() + t.dataSize(), Reason: reason}
-	default:
-		return nil, err
-	}
+	return newFile(t, &source{mem: data}), nil
 }
 
 // streamedTable reads the header, exactly.
 func streamedTable(r io.Reader) (*table, error) {
+	var length int64
+	var text []byte
 	prefix, err := readGrowing("a file", r, prefixSize)
+	if err == nil {
+		length, err = checkHeaderLength(prefix, -1)
+	}
+	if err == nil {
+		text, err = readGrowing("a file", r, length)
+	}
 	if err == io.EOF {
-		_, err = checkHeaderLength(prefix, int64(len(prefix)))
-	}
-	if err != nil {
-		return nil, err
-	}
-	length, err := checkHeaderLength(prefix, -1)
-	if err != nil {
-		return nil, err
-	}
-	text, err := readGrowing("a file", r, length)
-	if err == io.EOF {
-		_, err = checkHeaderLength(prefix, prefixSize+int64(len(text)))
+		_, err = checkHeaderLength(prefix, int64(len(prefix)+len(text)))
 	}
 	if err != nil {
 		return nil, err

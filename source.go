@@ -184,8 +184,14 @@ func (s *source) lend(off, n int64, write func([]byte) error) error {
 	if s.mapped == nil {
 		return write(b)
 	}
-	lost, err := s.mapped.lend(b, write)
-	if lost != nil {
+	mem.Populate(b)
+	defer mem.Release(b) // so that a large file does not stay resident
+	err := s.mapped.guard(func() error { return write(b) })
+	if err == nil {
+		return nil
+	}
+	// A system call that meets a lost page fails, as if write were at fault.
+	if lost := s.mapped.guard(func() error { mem.Touch(b); return nil }); lost != nil {
 		return s.failed(off, lost)
 	}
 	return err
@@ -254,6 +260,9 @@ func (s *source) populate(l line) {
 	}
 }
 
+// errFault is the error of a memory fault in a mapping.
+var errFault = errors.New("memory fault in the mapped file: it was truncated while open, or its disk failed")
+
 // A mapping is a file in memory. Touching it may fault: a cold page makes the
 // goroutine wait, a lost one ends the program, except in guard.
 type mapping struct {
@@ -263,51 +272,26 @@ type mapping struct {
 
 func (m *mapping) close() error { return errors.Join(munmap(m.bytes), m.file.Close()) }
 
-// errFault is the error of a memory fault in a mapping.
-var errFault = errors.New("memory fault in the mapped file: it was truncated while open, or its disk failed")
-
 // guard calls f, which copies from the mapping. A fault on the way is an error, and
 // so is a file that has become shorter: the rest of its last page reads as zeros.
 func (m *mapping) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case interface{ Addr() uintptr }: // the runtime.Error of a fault
-			if !mem.Contains(m.bytes, p.Addr()) {
-				panic(p)
-			}
+		p := recover()
+		if fault, ok := p.(interface{ Addr() uintptr }); ok && mem.Contains(m.bytes, fault.Addr()) {
 			err = errFault
-		default:
+		} else if p != nil {
 			panic(p)
 		}
 	}()
 	if err := f(); err != nil {
 		return err
 	}
-	return m.checkSize()
-}
-
-// checkSize checks that the file is as long as the mapping.
-func (m *mapping) checkSize() error {
 	size, err := m.file.Seek(0, io.SeekEnd)
 	if err == nil && size < int64(len(m.bytes)) {
 		err = fmt.Errorf("the file was truncated while open, from %d bytes to %d: %w", len(m.bytes), size, io.ErrUnexpectedEOF)
 	}
 	return err
-}
-
-// lend calls write with b, a part of the mapping. The pages are faulted in
-// beforehand and let go afterwards, so that a large file does not stay resident. An
-// error is that of write, or says why pages are lost.
-func (m *mapping) lend(b []byte, write func([]byte) error) (lost, err error) {
-	mem.Populate(b)
-	defer mem.Release(b)
-	if err = m.guard(func() error { return write(b) }); err != nil {
-		// A system call that meets a lost page fails, as if write were at fault.
-		lost = m.guard(func() error { mem.Touch(b); return nil })
-	}
-	return lost, err
 }
 
 // readFull reads exactly len(b) bytes at off. If the data ends before, the error
