@@ -60,27 +60,20 @@ func writeShards(dir string, shards map[string]map[string]Tensor, metadata map[s
 	if err := s.findEarlier(); err != nil {
 		return err
 	}
-	var index []byte
 	if len(s.names) > 1 {
 		s.rename()
-		var err error
-		if index, err = s.index(metadata); err != nil {
+		if err := s.addIndex(metadata); err != nil {
 			return bare(err)
 		}
 	}
 	if err := s.write(); err != nil {
 		return err
 	}
-	if len(s.names) > 1 {
-		if err := s.writeIndex(index); err != nil {
-			return err
-		}
-	}
 	return s.commit()
 }
 
-// index returns the index of shards that are to be written.
-func (s *shardSet) index(metadata map[string]string) ([]byte, error) {
+// addIndex adds the index of the shards, as one more file.
+func (s *shardSet) addIndex(metadata map[string]string) error {
 	x, err := NewIndex(func(yield func(string, *Header) bool) {
 		for i, name := range s.names {
 			if !yield(name, &Header{Metadata: metadata, Tensors: s.out[i].infos}) {
@@ -89,9 +82,12 @@ func (s *shardSet) index(metadata map[string]string) ([]byte, error) {
 		}
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return x.AppendBinary(nil)
+	text, err := x.AppendBinary(nil)
+	s.names = append(s.names, indexFile)
+	s.out = append(s.out, &outFile{header: text, bounds: []int64{0}})
+	return err
 }
 
 // Split deals tensors out to shards of up to maxBytes bytes, by file name, in name
@@ -134,7 +130,7 @@ func Split(tensors map[string]Tensor, maxBytes int64) map[string]map[string]Tens
 // those that it finds are of saves that crashed.
 const shardTag = "shards-"
 
-// mostUnnamed is how many shards have no name before all are complete, where the system
+// mostUnnamed is how many files have no name before all are complete, where the system
 // can: each takes a descriptor until then, and a process may have 1,024.
 const mostUnnamed = 256
 
@@ -142,9 +138,9 @@ const mostUnnamed = 256
 type shardSet struct {
 	dir     string
 	earlier []string         // the files of an earlier checkpoint, in the order to remove them
-	names   []string         // of the shards
-	out     []*outFile       // their contents
-	files   []*osfile.Atomic // those created, in order of their names; the index last
+	names   []string         // of the shards, and of their index
+	out     []*outFile       // their contents; an index is a header without tensors
+	files   []*osfile.Atomic // those created
 }
 
 // findEarlier lists the files of an earlier checkpoint, before those of the new one
@@ -184,7 +180,7 @@ func (s *shardSet) rename() {
 // computes reports whether some tensors are computed.
 func (s *shardSet) computes() bool { return slices.ContainsFunc(s.out, (*outFile).computes) }
 
-// write writes and flushes all shards.
+// write writes and flushes all files, an index after its shards.
 func (s *shardSet) write() error {
 	atOnce := 4 // one is flushed while another is written
 	if s.computes() {
@@ -196,7 +192,7 @@ func (s *shardSet) write() error {
 	}
 	s.files = make([]*osfile.Atomic, len(s.names))
 	s.files[0] = first
-	return parallel.Do(atOnce, int64(len(s.names)), func(i int64) error {
+	write := func(i int64) error {
 		if i > 0 {
 			f, err := first.Another(filepath.Join(s.dir, s.names[i]), i >= mostUnnamed)
 			if err != nil {
@@ -209,26 +205,18 @@ func (s *shardSet) write() error {
 			return fmt.Errorf("writing %s: %w", f.Target(), err)
 		}
 		return f.Finish()
-	})
-}
-
-// writeIndex writes the index as another file.
-func (s *shardSet) writeIndex(text []byte) error {
-	f, err := s.files[0].Another(filepath.Join(s.dir, indexFile), false)
-	if err != nil {
+	}
+	last := int64(len(s.names) - 1)
+	if err := parallel.Do(atOnce, last, write); err != nil {
 		return err
 	}
-	s.files = append(s.files, f)
-	if _, err := f.WriteAt(text, 0); err != nil {
-		return err
-	}
-	return f.Finish()
+	return write(last)
 }
 
 // commit makes the finished files the checkpoint of the folder, and removes those of
 // an earlier one.
 func (s *shardSet) commit() error {
-	last := filepath.Base(s.files[len(s.files)-1].Target())
+	last := s.names[len(s.names)-1]
 	stale := slices.DeleteFunc(s.earlier, func(name string) bool { return name == last })
 	dir, err := osfile.OpenDir(s.dir)
 	if err != nil {

@@ -224,7 +224,7 @@ func TestPrivateFromTheStart(t *testing.T) {
 	}
 }
 
-// TestDescriptorsOfShards: of very many shards, 256 have no name before all are complete.
+// TestDescriptorsOfShards: of very many shards and their index, 256 have no name before all are complete.
 // The others, which would each keep a descriptor, have temporary ones.
 func TestDescriptorsOfShards(t *testing.T) {
 	d, most := newDisk(), 0
@@ -232,8 +232,8 @@ func TestDescriptorsOfShards(t *testing.T) {
 	d.observe = func(string) { most = max(most, d.open) }
 	require.NoError(t, WriteShards(folder, checkpointOf(300), nil, 64))
 	restore()
-	require.Equal(t, 300-256, d.counts["create"])
-	require.InDelta(t, 256, most, 6, "and those that are written at once, the index and the folder")
+	require.Equal(t, 301-256, d.counts["create"])
+	require.InDelta(t, 256, most, 6, "and those that are written at once, and the folder")
 	require.Zero(t, d.open)
 	require.Len(t, d.in(folder), 301)
 }
