@@ -26,13 +26,11 @@ func newNameIndex(n int, name func(int) string) (x nameIndex, duplicate int) {
 	x.mask = 1<<bits.Len(uint(n)) - 1
 	x.slots = make([]uint32, 1<<bits.Len(uint(2*n)))
 	for i := range n {
-		s := name(i)
-		slot, tag := x.start(s)
-		found := x.find(s, slot, tag, name)
-		if x.slots[found] != 0 {
+		slot, tag := x.find(name(i), name)
+		if x.slots[slot] != 0 {
 			return x, i
 		}
-		x.slots[found] = tag | uint32(i+1)
+		x.slots[slot] = tag | uint32(i+1)
 	}
 	return x, -1
 }
@@ -43,23 +41,19 @@ func (x *nameIndex) lookup(s string, name func(int) string) int {
 	if len(x.slots) == 0 {
 		return -1
 	}
-	slot, tag := x.start(s)
-	return int(x.slots[x.find(s, slot, tag, name)]&x.mask) - 1
+	slot, _ := x.find(s, name)
+	return int(x.slots[slot]&x.mask) - 1
 }
 
-// start returns the slot at which the search for s starts, and the bits of the
-// hash that its slot holds.
-func (x *nameIndex) start(s string) (slot int, tag uint32) {
+// find returns the slot of s, or the free slot where the search for it ends, and the
+// bits of the hash that the slot holds.
+func (x *nameIndex) find(s string, name func(int) string) (slot int, tag uint32) {
 	h := maphash.String(x.seed, s)
-	return int(h) & (len(x.slots) - 1), uint32(h>>32) &^ x.mask
-}
-
-// find returns the slot of s, or the free slot where the search for it ends.
-func (x *nameIndex) find(s string, slot int, tag uint32, name func(int) string) int {
+	slot, tag = int(h)&(len(x.slots)-1), uint32(h>>32)&^x.mask
 	for {
 		v := x.slots[slot]
 		if v == 0 || v&^x.mask == tag && name(int(v&x.mask)-1) == s {
-			return slot
+			return slot, tag
 		}
 		slot = (slot + 1) & (len(x.slots) - 1)
 	}
