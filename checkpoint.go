@@ -38,9 +38,9 @@ var endings = variant.Endings{fileSuffix}
 func openCheckpoint(in folder, name string) (*File, error) {
 	const tries = 10
 	c := choose(in, name)
-	for range tries - 1 {
+	for i := 1; ; i++ {
 		f, err := c.open(in)
-		if !errors.Is(err, fs.ErrNotExist) {
+		if i == tries || !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
 		now := choose(in, name)
@@ -49,7 +49,6 @@ func openCheckpoint(in folder, name string) (*File, error) {
 		}
 		c = now
 	}
-	return c.open(in)
 }
 
 // A choice is the checkpoint that a name stands for at some moment.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,30 +92,23 @@ func tensorError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = bare(err)
-	if read, ok := err.(*readError); ok && read.tensor == name {
+	err, where := bare(err), "tensor "+quote(name)
+	if read, ok := err.(*readError); ok && read.tensor == where {
 		return err
 	}
-	return fmt.Errorf("tensor %s: %w", quote(name), err)
+	return fmt.Errorf("%s: %w", where, err)
 }
 
-// A readError says where the bytes are that could not be read. One of the names may be unknown.
+// A readError says where the bytes are that could not be read.
 type readError struct {
-	named        bool   // the tensor is known
-	tensor, file string // the tensor's name in the file; "" if the file has no name
+	tensor, file string // "tensor" and its name in the file, and the file's name; one may be ""
 	err          error
 }
 
 func (e *readError) Unwrap() error { return e.err }
 
 func (e *readError) Error() string {
-	var where []string
-	if e.named {
-		where = append(where, "tensor "+quote(e.tensor))
-	}
-	if e.file != "" {
-		where = append(where, e.file)
-	}
+	where := slices.DeleteFunc([]string{e.tensor, e.file}, func(name string) bool { return name == "" })
 	return strings.Join(where, " of ") + ": " + e.err.Error()
 }
 

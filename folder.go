@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -39,7 +40,10 @@ func openMapped(name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := mmap(f, size)
+	if size > math.MaxInt { // beyond the address space of a 32-bit system
+		return file, nil
+	}
+	data, err := mmap(f, int(size))
 	switch {
 	case err == nil: // for views and gathers: what is contiguous is read from the file
 		src, m := file.parts[0].src, &mapping{file: f, bytes: data}

@@ -8,6 +8,6 @@ import (
 )
 
 // mmap returns errors.ErrUnsupported: this system cannot map files.
-func mmap(*os.File, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
+func mmap(*os.File, int) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 func munmap([]byte) error { return nil }

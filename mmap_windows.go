@@ -1,17 +1,13 @@
 package safetensors
 
 import (
-	"math"
 	"os"
 	"syscall"
 	"unsafe"
 )
 
 // mmap maps the first size bytes of f for reading. The mapping outlives f.
-func mmap(f *os.File, size int64) ([]byte, error) {
-	if size > math.MaxInt {
-		return nil, syscall.ENOMEM // beyond the address space of a 32-bit system
-	}
+func mmap(f *os.File, size int) ([]byte, error) {
 	h, err := syscall.CreateFileMapping(syscall.Handle(f.Fd()), nil, syscall.PAGE_READONLY, 0, 0, nil)
 	if err != nil {
 		return nil, os.NewSyscallError("CreateFileMapping", err)
@@ -22,7 +18,7 @@ func mmap(f *os.File, size int64) ([]byte, error) {
 		return nil, os.NewSyscallError("MapViewOfFile", err)
 	}
 	// The address is no Go pointer, which is what vet fears in a conversion.
-	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), int(size)), nil
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size), nil
 }
 
 func munmap(b []byte) error {

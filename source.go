@@ -132,10 +132,10 @@ func (s *source) failed(off int64, err error) error {
 	e := &readError{file: s.name, err: err}
 	if s.table != nil {
 		if i := s.table.at(off); i >= 0 {
-			e.named, e.tensor = true, s.table.name(i)
+			e.tensor = "tensor " + quote(s.table.name(i))
 		}
 	}
-	if !e.named && e.file == "" {
+	if e.tensor == "" && e.file == "" {
 		return err
 	}
 	return e
