@@ -31,10 +31,8 @@ const (
 
 var endings = variant.Endings{fileSuffix}
 
-// openCheckpoint opens what Open takes: a file, an index or a folder.
-//
-// A save may replace a checkpoint while it is opened: then a file is gone, and what names
-// the files is another than the one read. Saves that come faster than it opens are rare.
+// openCheckpoint opens what Open takes: a file, an index or a folder. Where a save replaces
+// it meanwhile, a file is gone, and what names the files is another than the one read.
 func openCheckpoint(in folder, name string) (*File, error) {
 	const tries = 10
 	c := choose(in, name)

@@ -6,14 +6,12 @@ import (
 	"io"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // Parse opens a whole file in memory. It keeps data, which must not be written to while
 // the File or a view of it is in use; the header is copied.
-func Parse(data []byte) (*File, error) {
-	f, err := parseFile(data)
-	return f, prefixed(err)
-}
+func Parse(data []byte) (*File, error) { return prefix.Added(parseFile(data)) }
 
 func parseFile(data []byte) (*File, error) {
 	length, err := checkHeaderLength(data, int64(len(data)))
@@ -35,8 +33,7 @@ func Read(r io.Reader) (*File, error) {
 	if r == nil {
 		return nil, prefixed(errors.New("reading a file: the io.Reader is nil"))
 	}
-	f, err := readFile(r)
-	return f, prefixed(err)
+	return prefix.Added(readFile(r))
 }
 
 // readFile refuses what parseFile refuses of all that has arrived.
@@ -66,15 +63,15 @@ func readFile(r io.Reader) (*File, error) {
 func streamedTable(r io.Reader) (*table, error) {
 	var length int64
 	var text []byte
-	prefix, err := readGrowing("a file", r, prefixSize)
+	head, err := readGrowing("a file", r, prefixSize)
 	if err == nil {
-		length, err = checkHeaderLength(prefix, -1)
+		length, err = checkHeaderLength(head, -1)
 	}
 	if err == nil {
 		text, err = readGrowing("a file", r, length)
 	}
 	if err == io.EOF {
-		_, err = checkHeaderLength(prefix, int64(len(prefix)+len(text)))
+		_, err = checkHeaderLength(head, int64(len(head)+len(text)))
 	}
 	if err != nil {
 		return nil, err
@@ -93,8 +90,7 @@ func NewFile(r io.ReaderAt, size int64) (*File, error) {
 	case size < 0: // perhaps a Content-Length
 		return nil, prefixed(fmt.Errorf("a file of %d bytes", size))
 	}
-	f, err := openReader(r, size, func() error { return nil })
-	return f, prefixed(err)
+	return prefix.Added(openReader(r, size, func() error { return nil }))
 }
 
 // openReader opens a file that r reads. An error, or else Close, calls release.

@@ -47,15 +47,14 @@ func (p *parser) parse(dataSize int64) (*table, error) {
 	if p.scattered {
 		t.sortByOffset()
 	}
-	if err := t.checkNames(); err != nil {
-		return nil, err
+	err = t.checkNames()
+	if err == nil && p.scattered {
+		err = t.checkLayout()
 	}
-	if p.scattered {
-		if err := t.checkLayout(); err != nil {
-			return nil, err
-		}
+	if err == nil {
+		err = t.checkDataSize(dataSize)
 	}
-	if err := t.checkDataSize(dataSize); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return t, nil

@@ -251,9 +251,7 @@ func (s *source) gather(dst []byte, g *gather, pos int64) error {
 	})
 }
 
-// populate faults in the pages of a dense line. If the last one is cached, it assumes that
-// all are: faults are fast then, or none is left, and the system call would take several
-// times as long as the copy.
+// populate faults in the pages of a dense line, unless the last one is cached, as all are then.
 func (s *source) populate(l line) {
 	if l.span() >= mem.PopulateFrom && l.dense() && !osfile.Cached(s.mapped.file, s.base+l.off+l.span()-1) {
 		mem.Populate(s.mem[l.off:][:l.span()])

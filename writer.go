@@ -25,7 +25,7 @@ type Writer struct {
 }
 
 // NewWriter writes the header of a file to w and returns a Writer for the data, in the
-// order of h.Tensors; DataOffsets and Size are ignored. It refuses what Write refuses,
+// order of h.Tensors; DataOffsets and DataStart are ignored. It refuses what Write refuses,
 // and duplicate names, with nothing written.
 func NewWriter(w io.Writer, h *Header) (*Writer, error) {
 	header, bounds, err := h.encode(nil)
@@ -132,23 +132,19 @@ func (w *Writer) Close() error {
 		return w.fail(fmt.Errorf("tensor %s and those after it are missing: %d bytes", quote(w.names[first]), missing))
 	}
 	if w.file != nil {
-		if err := w.commit(); err != nil {
+		err := w.buf.Flush()
+		if err == nil {
+			err = w.file.Finish()
+		}
+		if err == nil {
+			err = w.file.Commit()
+		}
+		if err != nil {
 			return w.fail(err)
 		}
 	}
 	w.err = errWriterClosed
 	return nil
-}
-
-// commit makes a file of Create durable and gives it its name.
-func (w *Writer) commit() error {
-	if err := w.buf.Flush(); err != nil {
-		return err
-	}
-	if err := w.file.Finish(); err != nil {
-		return err
-	}
-	return w.file.Commit()
 }
 
 var errWriterClosed = prefixed(errors.New("the Writer is closed"))
