@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -57,10 +58,9 @@ type source struct {
 	computed *computed // makes the data when it is read, in place of all above
 	tensor   *Tensor   // whose elements, in row-major order, are the data, in place of all above
 
-	mu      sync.Mutex
-	users   sync.WaitGroup // operations in progress; one starts with mu held, and none after close
-	closed  bool
-	name    string       // of the file, for errors; "" if it has none
+	name    atomic.Pointer[string] // of the file, for errors; nil if it has none
+	inUse   sync.RWMutex           // read-locked by each operation in progress, locked for ever by close
+	closing sync.Once
 	release func() error // unmaps or closes; nil if there is nothing to do
 }
 
@@ -94,31 +94,23 @@ func (s *source) memory() (data []byte, unit int) {
 // with fs.ErrClosed, so that an operation inside another one cannot deadlock with
 // a close that waits for the outer one.
 func (s *source) acquire() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if !s.inUse.TryRLock() {
 		return fs.ErrClosed
 	}
-	s.users.Add(1)
 	return nil
 }
 
-func (s *source) done() { s.users.Done() }
+func (s *source) done() { s.inUse.RUnlock() }
 
 // setName names the file, unless it has a name.
-func (s *source) setName(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.name == "" {
-		s.name = name
-	}
-}
+func (s *source) setName(name string) { s.name.CompareAndSwap(nil, &name) }
 
 // fileName returns the name of the file, "" if it has none.
 func (s *source) fileName() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.name
+	if name := s.name.Load(); name != nil {
+		return *name
+	}
+	return ""
 }
 
 // failed returns an error of reading the data buffer at offset off, -1 if unknown: it
@@ -127,9 +119,7 @@ func (s *source) failed(off int64, err error) error {
 	if err == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := &readError{file: s.name, err: err}
+	e := &readError{file: s.fileName(), err: err}
 	if s.table != nil {
 		if i := s.table.at(off); i >= 0 {
 			e.tensor = "tensor " + quote(s.table.name(i))
@@ -153,12 +143,11 @@ func (s *source) open() error {
 // close waits until nothing uses the source, then releases it, without the lock: that of
 // FileOf may be a func that closes the File.
 func (s *source) close() error {
-	s.mu.Lock()
-	s.closed = true
-	release := s.release
-	s.release = nil
-	s.mu.Unlock()
-	s.users.Wait()
+	var release func() error
+	s.closing.Do(func() {
+		s.inUse.Lock()
+		release, s.release = s.release, nil
+	})
 	if release == nil {
 		return nil
 	}
