@@ -192,17 +192,16 @@ func (s *shardSet) write() error {
 	}
 	s.files = make([]*osfile.Atomic, len(s.names))
 	s.files[0] = first
-	write := func(i int64) error {
+	write := func(i int64) (err error) {
+		name, f := filepath.Join(s.dir, s.names[i]), first
 		if i > 0 {
-			f, err := first.Another(filepath.Join(s.dir, s.names[i]), i >= mostUnnamed)
-			if err != nil {
+			if f, err = first.Another(name, i >= mostUnnamed); err != nil {
 				return err
 			}
 			s.files[i] = f
 		}
-		f := s.files[i]
 		if err := s.out[i].writeFile(f); err != nil {
-			return fmt.Errorf("writing %s: %w", f.Target(), err)
+			return fmt.Errorf("writing %s: %w", name, err)
 		}
 		return f.Finish()
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -132,10 +133,8 @@ func checkShape(d DType, shape []int) (size int64, broken string) {
 	}
 	n, ok := countElements(shape)
 	if !ok {
-		for _, dim := range shape {
-			if dim < 0 {
-				return 0, fmt.Sprintf("shape %s has a negative dimension", formatShape(shape))
-			}
+		if slices.Min(shape) < 0 {
+			return 0, fmt.Sprintf("shape %s has a negative dimension", formatShape(shape))
 		}
 		return 0, fmt.Sprintf("the number of elements of shape %s overflows 64 bits", formatShape(shape))
 	}

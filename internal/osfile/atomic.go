@@ -157,9 +157,6 @@ func fail(op, name string, err error) error {
 
 func (a *Atomic) fail(op string, err error) error { return fail(op, a.name, err) }
 
-// Target returns the name that the file will have.
-func (a *Atomic) Target() string { return a.name }
-
 // Reserve makes the file size bytes long and, where the system can, reserves the
 // space on the disk, so that a full disk shows before anything is written.
 func (a *Atomic) Reserve(size int64) error {
