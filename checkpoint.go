@@ -42,7 +42,7 @@ func openCheckpoint(in folder, name string) (*File, error) {
 			return f, err
 		}
 		now := choose(in, name)
-		if c.equal(now) {
+		if c.name == now.name && slices.Equal(c.set, now.set) && bytes.Equal(c.index, now.index) {
 			return nil, err
 		}
 		c = now
@@ -55,10 +55,6 @@ type choice struct {
 	set   []string // the files of a set of shards without an index
 	index []byte   // the text, if it is an index
 	err   error    // why there is none
-}
-
-func (c choice) equal(d choice) bool {
-	return c.name == d.name && slices.Equal(c.set, d.set) && bytes.Equal(c.index, d.index)
 }
 
 // choose finds the checkpoint that a name stands for, and reads its index.

@@ -46,8 +46,9 @@ func openMapped(name string) (*File, error) {
 	data, err := mmap(f, int(size))
 	switch {
 	case err == nil: // for views and gathers: what is contiguous is read from the file
-		src, m := file.parts[0].src, &mapping{file: f, bytes: data}
-		src.mem, src.mapped, src.release = data[src.base:], m, m.close
+		src := file.parts[0].src
+		src.mem, src.mapped = data[src.base:], &mapping{file: f, bytes: data}
+		src.release = func() error { return errors.Join(munmap(data), f.Close()) }
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Close()
 		return openUnmapped(name)

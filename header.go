@@ -114,8 +114,7 @@ type table struct {
 	text     string    // the header, its strings decoded in place
 	entries  []entry   // in file (offset) order
 	dims     []int     // the shapes of all tensors, one after another
-	metadata []member  // in header order
-	hasMeta  bool      // the header has metadata, perhaps empty
+	metadata []member  // in header order; nil if the header has none
 	names    nameIndex // finds entries by name
 }
 
@@ -172,7 +171,7 @@ func (t *table) at(off int64) int {
 
 // metadataMap returns the metadata, nil if there is none.
 func (t *table) metadataMap() map[string]string {
-	if !t.hasMeta {
+	if t.metadata == nil {
 		return nil
 	}
 	return mapOf(t.text, t.metadata)

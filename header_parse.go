@@ -88,7 +88,7 @@ func (p *parser) metadata() error {
 	if p.Literal("null") {
 		return nil
 	}
-	p.t.hasMeta = true
+	p.t.metadata = []member{} // perhaps it stays empty
 	return p.Object("an object of strings, the metadata", func(key jsonscan.Span) error {
 		value, err := p.String("a string metadata value")
 		p.t.metadata = append(jsonscan.Reserve(&p.Scanner, p.t.metadata, 1, len(`"":"",`)), member{key, value})

@@ -206,7 +206,6 @@ func (o *outFile) part(p piece, b []byte, k int) []byte {
 func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 	type part struct {
 		*storedStream
-		off int64
 		dst []byte
 	}
 	var src *source
@@ -221,7 +220,7 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 		src = s.src
-		parts = append(parts, part{s, src.base + s.off, dst})
+		parts = append(parts, part{s, dst})
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.off, b.off) })
 	for i := 1; i < len(parts); i++ {
@@ -229,18 +228,17 @@ func (o *outFile) readTogether(p piece, b []byte) (read bool, err error) {
 			return false, nil
 		}
 	}
-	first := o.streams[p.first].(*storedStream)
-	if err := first.use(); err != nil {
+	if err := parts[0].use(); err != nil { // of the source of all
 		return true, err
 	}
-	defer first.done()
+	defer parts[0].done()
 	off := int64(-1)
 	if len(parts) == 1 {
-		off = parts[0].off - src.base
+		off = parts[0].off
 	}
 	err = src.failed(off, src.ranges.ReadRanges(func(yield func(int64, []byte) bool) {
 		for _, p := range parts {
-			if !yield(p.off, p.dst) {
+			if !yield(src.base+p.off, p.dst) {
 				return
 			}
 		}

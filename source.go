@@ -257,8 +257,6 @@ type mapping struct {
 	bytes []byte
 }
 
-func (m *mapping) close() error { return errors.Join(munmap(m.bytes), m.file.Close()) }
-
 // guard calls f, which copies from the mapping. A fault on the way is an error, and
 // so is a file that has become shorter: the rest of its last page reads as zeros.
 func (m *mapping) guard(f func() error) (err error) {
