@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -106,7 +105,7 @@ func openIn(in folder, name string) (*File, error) {
 	if err != nil {
 		return nil, prefix.OpenError(name, err)
 	}
-	f.parts[0].file = path.Base(filepath.ToSlash(name))
+	f.parts[0].file = filepath.Base(name)
 	f.parts[0].src.setName(name)
 	return f, nil
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -61,9 +60,6 @@ func (w *weightMap) withNotes(first func() map[string]string) func() map[string]
 		return all
 	})
 }
-
-// shards returns the names of the shards in order.
-func (w *weightMap) shards() []string { return slices.Sorted(maps.Keys(w.count)) }
 
 // An indexParser turns the text of an index into a weightMap.
 type indexParser struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -43,7 +44,7 @@ func openShards(text []byte, atOnce int, open func(shard string) (*File, error))
 	if err != nil {
 		return nil, err
 	}
-	f, err := openAll(w.shards(), atOnce, open, w.selected)
+	f, err := openAll(slices.Sorted(maps.Keys(w.count)), atOnce, open, w.selected)
 	if err != nil {
 		return nil, err
 	}
