@@ -140,8 +140,8 @@ func (s *source) open() error {
 	return nil
 }
 
-// close waits until nothing uses the source, then releases it, without the lock: that of
-// FileOf may be a func that closes the File.
+// close waits until nothing uses the source, then releases it, once that is noted: the
+// release of FileOf may be a func that closes the File.
 func (s *source) close() error {
 	var release func() error
 	s.closing.Do(func() {
@@ -240,7 +240,8 @@ func (s *source) gather(dst []byte, g *gather, pos int64) error {
 	})
 }
 
-// populate faults in the pages of a dense line, unless the last one is cached, as all are then.
+// populate faults in the pages of a dense line, unless the last one is cached: then all
+// are taken to be.
 func (s *source) populate(l line) {
 	if l.span() >= mem.PopulateFrom && l.dense() && !osfile.Cached(s.mapped.file, s.base+l.off+l.span()-1) {
 		mem.Populate(s.mem[l.off:][:l.span()])
@@ -262,7 +263,7 @@ type mapping struct {
 func (m *mapping) guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		p := recover()
+		p := recover() // of a fault, a runtime.Error with the address
 		if fault, ok := p.(interface{ Addr() uintptr }); ok && mem.Contains(m.bytes, fault.Addr()) {
 			err = errFault
 		} else if p != nil {
