@@ -31,8 +31,7 @@ func Dequantize(tensors map[string]safetensors.Tensor, config []byte) (map[strin
 	if err != nil {
 		return nil, prefix.Add(err)
 	}
-	plain, err := dequantize(tensors, c)
-	return plain, prefix.Add(err)
+	return prefix.Added(dequantize(tensors, c))
 }
 
 // A Layout is how a tensor is quantised.
@@ -63,16 +62,15 @@ func (l Layout) String() string {
 // Errors are those of Dequantize, but for what it finds wrong in shapes and data. Layouts
 // reads markers, and stored shapes if only they tell the bits.
 func Layouts(tensors map[string]safetensors.Tensor, config []byte) (map[string]Layout, error) {
-	c, err := parseConfig(config)
-	if err != nil {
-		return nil, prefix.Add(err)
-	}
-	of, err := layoutsOf(tensors, c)
-	return of, prefix.Add(err)
+	return prefix.Added(layoutsOf(tensors, config))
 }
 
-func layoutsOf(tensors map[string]safetensors.Tensor, c *config) (_ map[string]Layout, err error) {
+func layoutsOf(tensors map[string]safetensors.Tensor, config []byte) (_ map[string]Layout, err error) {
 	defer catch(&err)
+	c, err := parseConfig(config)
+	if err != nil {
+		return nil, err
+	}
 	modules, rest, err := findModules(tensors, c)
 	if err != nil {
 		return nil, err
