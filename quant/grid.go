@@ -177,12 +177,8 @@ var (
 func floatTable(format float.Format) *dequant.Table {
 	of := new(dequant.Table)
 	bits := format.Bits()
-	n := 1 << bits
-	codes := make([]byte, n*bits/8)
-	for code := range n {
-		codes[code*bits/8] |= byte(code << (code * bits % 8))
-	}
-	float.Convert(mem.BytesOf(of[:n]), float.F32, codes, format, false)
-	inOrder(of[:n])
+	codes := packCodes(bits, func(code float64) byte { return byte(code) })(unsignedNumbers[bits][:1<<bits])
+	float.Convert(mem.BytesOf(of[:1<<bits]), float.F32, codes, format, false)
+	inOrder(of[:])
 	return of
 }
