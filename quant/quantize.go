@@ -11,16 +11,22 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A quantizer quantises one matrix.
+// A quantizer computes the bytes of the values or of the scales of a matrix, in bands of
+// its rows. It is an io.ReaderAt for ranges within them, and a RangeReader, which gets
+// larger reads.
 type quantizer struct {
 	preset
 	source        safetensors.Tensor
-	in            arithmetic
+	in, out       arithmetic // of the source, and of the scales
 	rows, columns int
 	global        *once[float32] // the scale of scales, which is 1 but with NVFP4
+
+	of   role  // values or scales
+	step int   // rows of a band
+	size int64 // bytes of a band
 }
 
-// An arithmetic is that of a dtype that a target may have.
+// An arithmetic is that of a dtype that a target or its scales may have.
 type arithmetic struct {
 	format float.Format
 	eps    float32 // the scale of zeros: torch.finfo(dtype).eps
@@ -31,27 +37,20 @@ var arithmetics = map[safetensors.DType]arithmetic{
 	safetensors.BF16: {float.BF16, 0x1p-7, 0x1p-126},
 	safetensors.F16:  {float.F16, 0x1p-10, 0x1p-14},
 	safetensors.F32:  {float.F32, 0x1p-23, 0x1p-126},
-}
 
-// bands are the bytes of a tensor that is computed in bands of rows of the source. It is
-// an io.ReaderAt for ranges within them, and a RangeReader, which gets larger reads.
-type bands struct {
-	*quantizer
-	of   role  // values or scales
-	step int   // rows of a band
-	size int64 // bytes of a band
+	safetensors.F8_E4M3: {float.E4M3, 0x1p-3, 0x1p-6},
 }
 
 // bands returns the tensor of values or scales: lines of so many elements, each for height rows.
-func (q *quantizer) bands(of role, d safetensors.DType, height, width int) (safetensors.Tensor, error) {
+func (q quantizer) bands(of role, d safetensors.DType, height, width int) (safetensors.Tensor, error) {
 	// A band has whole blocks, and about as many elements as stay in the cache.
-	step := min(q.rows, q.height*max(1, tile*4/q.columns/q.height))
-	size := int64(cdiv(step, height)) * int64(width) * int64(d.Bits()/8)
-	return safetensors.NewTensorAt(d, []int{cdiv(q.rows, height), width}, &bands{q, of, step, size})
+	q.of, q.step = of, min(q.rows, q.height*max(1, tile*4/q.columns/q.height))
+	q.size = int64(cdiv(q.step, height)) * int64(width) * int64(d.Bits()/8)
+	return safetensors.NewTensorAt(d, []int{cdiv(q.rows, height), width}, &q)
 }
 
-func (b *bands) ReadAt(p []byte, off int64) (int, error) {
-	if err := b.ReadRanges(maps.All(map[int64][]byte{off: p})); err != nil {
+func (q *quantizer) ReadAt(p []byte, off int64) (int, error) {
+	if err := q.ReadRanges(maps.All(map[int64][]byte{off: p})); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -59,20 +58,19 @@ func (b *bands) ReadAt(p []byte, off int64) (int, error) {
 
 // ReadRanges computes a band once for ranges that follow one another in it, such as a
 // part of each of its rows.
-func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
-	var band []byte // the last one
-	var start int64 // of it
+func (q *quantizer) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
+	var band []byte
+	last := int64(-1) // its number
 	for off, p := range ranges {
 		for len(p) > 0 {
-			if off >= start+int64(len(band)) {
-				number := off / b.size
-				first := int(number) * b.step
-				if band, err = b.compute(first, min(first+b.step, b.rows)); err != nil {
+			if number := off / q.size; number != last {
+				first := int(number) * q.step
+				if band, err = q.compute(first, min(first+q.step, q.rows)); err != nil {
 					return prefix.Strip(err)
 				}
-				start = number * b.size
+				last = number
 			}
-			n := copy(p, band[off-start:])
+			n := copy(p, band[off%q.size:])
 			p = p[n:]
 			off += int64(n)
 		}
@@ -81,53 +79,34 @@ func (b *bands) ReadRanges(ranges iter.Seq2[int64, []byte]) (err error) {
 }
 
 // compute returns the bytes of some rows, which start with a block.
-func (b *bands) compute(first, end int) ([]byte, error) {
-	x, err := read[float32](nil, b.source, 0, span{first, end}, span{0, b.columns})
+func (q *quantizer) compute(first, end int) ([]byte, error) {
+	x, err := read[float32](nil, q.source, 0, span{first, end}, span{0, q.columns})
 	if err != nil {
 		return nil, err
 	}
-	global, err := b.global.get()
+	global, err := q.global.get()
 	if err != nil {
 		return nil, err
 	}
-	s := make([]float32, cdiv(end-first, b.height)*cdiv(b.columns, b.width))
-	b.eachBlock(x, s, func(block []float32, most *float32) { *most = magnitude(*most, block) })
-	b.makeScales(s, global)
-	if b.of == scales {
-		return b.packScales(s), nil
+	s := make([]float32, cdiv(end-first, q.height)*cdiv(q.columns, q.width))
+	q.eachBlock(x, s, func(block []float32, most *float32) { *most = magnitude(*most, block) })
+	q.makeScales(s, global)
+	switch {
+	case q.of == scales && q.scale == safetensors.U8:
+		return packPowers(s), nil
+	case q.of == scales:
+		return narrow(s, q.out.format), nil
 	}
-	for i := range s {
-		s[i] /= global
-	}
-	return b.packValues(x, s), nil
-}
-
-// packValues divides numbers by the scales of their blocks, in the arithmetic of the dtype.
-func (q *quantizer) packValues(x, s []float32) []byte {
 	q.eachBlock(x, s, func(block []float32, scale *float32) {
-		by := *scale
+		by := *scale / global
 		for i := range block {
 			block[i] /= by
 		}
 	})
-	if q.scale != safetensors.F8_E4M3 { // with those, the arithmetic is float32
+	if q.scale != safetensors.F8_E4M3 { // with those, the arithmetic is float32, else that of the dtype
 		rounded(x, q.in.format)
 	}
-	return q.pack(x)
-}
-
-func (q *quantizer) packScales(s []float32) []byte {
-	switch q.scale {
-	case safetensors.U8:
-		b := make([]byte, len(s))
-		for i, power := range s {
-			b[i] = byte(math.Float32bits(power) >> 23) // its exponent, as E8M0 has it
-		}
-		return b
-	case safetensors.F8_E4M3:
-		return narrow(s, float.E4M3)
-	}
-	return narrow(s, q.in.format)
+	return q.pack(x), nil
 }
 
 // eachBlock calls f with the part of each row that a block has, and the scale of that.
@@ -164,17 +143,15 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 		s[i] /= q.reach
 	}
 	rounded(s, q.in.format)
-	smallest := q.in.eps
 	if q.scale == safetensors.F8_E4M3 {
 		for i := range s {
 			s[i] = min(global*s[i], 448)
 		}
 		rounded(s, float.E4M3)
-		smallest = 0.125
 	}
 	for i := range s {
 		if s[i] == 0 {
-			s[i] = smallest
+			s[i] = q.out.eps
 		}
 	}
 }
@@ -215,6 +192,9 @@ func rounded(x []float32, format float.Format) {
 }
 
 func packE4M3(x []float32) []byte { return narrow(x, float.E4M3) }
+
+// packPowers packs the exponents of powers of two, as E8M0 has them.
+var packPowers = packCodes(8, func(v float64) byte { return byte(math.Float32bits(float32(v)) >> 23) })
 
 // packCodes returns what packs numbers as codes of a few bits, the first in the low bits of
 // a byte.

@@ -196,18 +196,15 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 func (p preset) split(result map[string]safetensors.Tensor, stem string, t safetensors.Tensor, global *once[float32]) (err error) {
 	l := &layouts[slices.IndexFunc(layouts, func(l layout) bool { return l.format == p.format })]
 	o, i := t.Shape()[0], t.Shape()[1]
-	q := &quantizer{preset: p, source: t, in: arithmetics[t.DType()], rows: o, columns: i, global: global}
-	if q.width == 0 {
-		q.width = i
-	}
-	q.scale = cmp.Or(q.scale, t.DType())
+	p.width, p.scale = cmp.Or(p.width, i), cmp.Or(p.scale, t.DType())
+	q := quantizer{preset: p, source: t, in: arithmetics[t.DType()], out: arithmetics[p.scale], rows: o, columns: i, global: global}
 	for _, part := range l.parts {
 		var made safetensors.Tensor
 		switch d := part.dtypes[0]; part.role {
 		case values:
 			made, err = q.bands(values, d, 1, i*p.bits/d.Bits())
 		case scales:
-			made, err = q.bands(scales, q.scale, q.height, cdiv(i, q.width))
+			made, err = q.bands(scales, p.scale, p.height, cdiv(i, p.width))
 		case divisor:
 			made, err = safetensors.NewTensorFunc(d, []int{1}, func(dst []float32) (err error) {
 				dst[0], err = global.get()
