@@ -123,18 +123,12 @@ func layState(m *module) {
 		m.fail(state, "quant_type is %s", kind)
 	}
 	bytes := m.must(values)(m.tensor[values].Bitcast(safetensors.U8))
-	stored, n := bytes.Len(), 1
-	for _, d := range m.state.Shape {
-		if d < 1 || n > 2*min(stored, math.MaxInt/2)/d {
-			n = 0
-			break
-		}
-		n *= d
-	}
-	if cdiv(n, 2) != stored || stored == 0 || len(m.state.Shape) == 0 {
+	all, err := safetensors.NewTensorAt(safetensors.U8, m.state.Shape, m.matrix) // it has an element for each code
+	stored, n := bytes.Len(), all.Size()
+	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.state.Shape) == 0 {
 		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.state.Shape)), stored)
 	}
 	m.matrix.values.stored = m.must(values)(bytes.Reshape(1, stored))
 	m.matrix.values.numbers = m.readTable(codebook, 16)
-	m.matrix.lines, m.matrix.width, m.shape = 1, n, m.state.Shape
+	m.matrix.lines, m.matrix.width, m.shape = 1, int(n), m.state.Shape
 }
