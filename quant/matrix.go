@@ -68,11 +68,8 @@ func (m *matrix) position(number int64) (batch, line, position int) {
 // they are adjacent, as in an index of -1 alone, where there may be such.
 func readIndex(index safetensors.Tensor, groups, size int, mayBeEmpty bool) ([]int32, error) {
 	number, err := safetensors.Append[int32](nil, index)
-	if err != nil {
+	if err != nil || mayBeEmpty && !slices.ContainsFunc(number, func(g int32) bool { return g != -1 }) {
 		return nil, err
-	}
-	if mayBeEmpty && !slices.ContainsFunc(number, func(g int32) bool { return g != -1 }) {
-		return nil, nil
 	}
 	adjacent := true
 	for i, g := range number {
@@ -125,7 +122,13 @@ func (m *matrix) block(dst []float32, width, batch int, lines, positions span) e
 	ws := workspaces.Get().(*workspace)
 	defer workspaces.Put(ws)
 	ws.lines, ws.positions, ws.index = lines.over(m.height), groups, index
-	if err := m.fetch(ws, batch, lines, positions); err != nil {
+	ws.values, err = m.values.fetch(ws.values.bytes, batch, lines, positions)
+	for r, g := range m.grids {
+		if g != nil && err == nil {
+			ws.numbers[r], err = g(ws.numbers[r], batch, ws.lines, groups)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	for line := lines.start; line < lines.stop; line++ {
@@ -137,19 +140,6 @@ func (m *matrix) block(dst []float32, width, batch int, lines, positions span) e
 		}
 	}
 	return nil
-}
-
-// fetch reads what lines need.
-func (m *matrix) fetch(ws *workspace, batch int, lines, positions span) (err error) {
-	if ws.values, err = m.values.fetch(ws.values.bytes, batch, lines, positions); err != nil {
-		return err
-	}
-	for r, g := range m.grids {
-		if g != nil && err == nil {
-			ws.numbers[r], err = g(ws.numbers[r], batch, ws.lines, ws.positions)
-		}
-	}
-	return err
 }
 
 // line sets dst to the numbers of one line, from a position on.
