@@ -96,7 +96,7 @@ func (m *module) reshape(r role, shape ...int) safetensors.Tensor {
 	return m.tensor[r]
 }
 
-// readTable reads the numbers of n codes.
+// readTable reads n numbers, such as those of codes.
 func (m *module) readTable(r role, n int) *dequant.Table {
 	of := new(dequant.Table)
 	_, err := safetensors.Append(of[:0], m.flatten(r, n))

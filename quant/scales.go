@@ -19,10 +19,8 @@ func (m *module) perGroup(size int) (height, length int) {
 // bitsandbytes had for some GPUs.
 func scaleRows(m *module) (height, length int) {
 	if m.has(order) {
-		v, err := safetensors.Append[byte](nil, m.flatten(order, 1))
-		m.check(order, err)
-		if v[0] != 0 {
-			m.fail(order, "elements in order %d, not row by row (0)", v[0])
+		if kind := m.readTable(order, 1)[0]; kind != 0 {
+			m.fail(order, "elements in order %v, not row by row (0)", kind)
 		}
 	}
 	if t := m.tensor[scales]; len(t.Shape()) == 1 && t.Len() == m.matrix.lines {
