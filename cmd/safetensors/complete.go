@@ -61,30 +61,41 @@ func (c *command) completeArgument(cmd *cobra.Command, args []string, typed stri
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// localOpener returns an Opener of sources that are on this machine, for a short time.
-func (c *command) localOpener() (*source.Opener, context.CancelFunc) {
+// offered returns what get finds in those sources that are on this machine, in a short time: texts
+// that start with what is typed, but for those that a shell would not take literally. What several
+// have in common it inserts unquoted, and the next completion evaluates it.
+func (c *command) offered(sources []string, typed string, get func(o *source.Opener, name string) ([]string, error)) (found []string) {
 	ctx, cancel := context.WithTimeout(c.ctx, completionTime)
-	return &source.Opener{Session: storage.Session{Context: ctx}, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}, cancel
+	defer cancel()
+	o := &source.Opener{Session: storage.Session{Context: ctx}, Key: c.opener.Key, Variant: c.opener.Variant, Local: true}
+	for _, name := range sources {
+		texts, _ := get(o, name)
+		for _, text := range texts {
+			if strings.HasPrefix(text, typed) && isPlain(text) {
+				found = append(found, text)
+			}
+		}
+	}
+	return found
 }
 
-// openLocal opens those sources that are on this machine, one after another.
-func (c *command) openLocal(names []string, use func(*source.Checkpoint)) {
-	o, cancel := c.localOpener()
-	defer cancel()
-	for _, name := range names {
-		if src, err := o.Open(name); err == nil {
-			use(src)
-			src.Close()
+// opened returns a func that opens a source and returns what names finds in it.
+func opened(names func(*source.Checkpoint) []string) func(o *source.Opener, name string) ([]string, error) {
+	return func(o *source.Opener, name string) ([]string, error) {
+		src, err := o.Open(name)
+		if err != nil {
+			return nil, err
 		}
+		defer src.Close()
+		return names(src), nil
 	}
 }
 
 // completeNames completes the names of tensors level by level, as shells complete paths.
 func (c *command) completeNames(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	c.openLocal(args, func(src *source.Checkpoint) { names = append(names, src.Order...) })
+	names := c.offered(args, typed, opened(func(src *source.Checkpoint) []string { return src.Order }))
 	slices.Sort(names)
-	found := levels(slices.Compact(offered(names, typed)), typed)
+	found := levels(slices.Compact(names), typed)
 	directive := cobra.ShellCompDirectiveNoFileComp
 	if slices.ContainsFunc(found, func(name string) bool { return strings.HasSuffix(name, ".") }) {
 		directive |= cobra.ShellCompDirectiveNoSpace
@@ -117,21 +128,14 @@ func levels(names []string, typed string) []string {
 }
 
 func (c *command) completeKey(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	o, cancel := c.localOpener()
-	defer cancel()
-	var keys []string
-	for _, name := range args {
-		some, _ := o.Keys(name, maxCompletions)
-		keys = append(keys, some...)
-	}
-	return offered(keys, typed), cobra.ShellCompDirectiveNoFileComp
+	keys := func(o *source.Opener, name string) ([]string, error) { return o.Keys(name, maxCompletions) }
+	return c.offered(args, typed, keys), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (c *command) completeMetadata(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	var keys []string
-	c.openLocal(args[:min(len(args), 1)], func(src *source.Checkpoint) { keys = slices.Sorted(maps.Keys(src.Metadata)) })
-	keys = offered(keys, typed)
-	return keys[:min(len(keys), maxCompletions)], cobra.ShellCompDirectiveNoFileComp
+	keys := opened(func(src *source.Checkpoint) []string { return slices.Sorted(maps.Keys(src.Metadata)) })
+	found := c.offered(args[:min(len(args), 1)], typed, keys)
+	return found[:min(len(found), maxCompletions)], cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeDType completes the last dtype of FROM=TO,...: one that floats can become.
@@ -145,18 +149,6 @@ func completeDType(_ *cobra.Command, _ []string, typed string) (found []string, 
 		}
 	}
 	return found, cobra.ShellCompDirectiveNoFileComp
-}
-
-// offered returns the names that start with what is typed, but for those that a shell
-// would not take literally: what several names have in common it inserts unquoted, and
-// the next completion evaluates it.
-func offered(names []string, typed string) (plain []string) {
-	for _, name := range names {
-		if strings.HasPrefix(name, typed) && isPlain(name) {
-			plain = append(plain, name)
-		}
-	}
-	return plain
 }
 
 // isPlain reports whether a name is a word of every shell that stands for itself, and

@@ -13,12 +13,6 @@ import (
 // maxLevels is the most parts of a name; the last one is the rest of it.
 const maxLevels = 20
 
-// A nameTree prints tensors by the parts of their names.
-type nameTree struct {
-	w       io.Writer
-	tensors []listed
-}
-
 // printTree prints tensors as a tree of a depth, 0 for all of it, with sums. Names are
 // split at dots.
 func printTree(w io.Writer, tensors []listed, depth int) {
@@ -27,9 +21,8 @@ func printTree(w io.Writer, tensors []listed, depth int) {
 		names[i] = tensors[i].Name
 	}
 	fmt.Fprintf(w, "NAME\tDTYPE\tSHAPE\t%17s\t%8s\n", "PARAMETERS", "BYTES")
-	t := nameTree{w, tensors}
 	for _, b := range split(pattern.Tree(names, maxLevels)) {
-		t.print(b, "", "", depth)
+		printBranch(w, tensors, b, "", "", depth)
 	}
 }
 
@@ -40,9 +33,9 @@ func split(b pattern.Branch) []pattern.Branch {
 	return below
 }
 
-// print prints a branch after the text first, and those below it after the text rest, up
+// printBranch prints a branch after the text first, and those below it after the text rest, up
 // to depth levels. A branch with one below it and no tensor is on one line with it.
-func (t nameTree) print(b pattern.Branch, first, rest string, depth int) {
+func printBranch(w io.Writer, tensors []listed, b pattern.Branch, first, rest string, depth int) {
 	start, below := b.Start, split(b)
 	for b.Named() < 0 && len(below) == 1 && depth != 1 {
 		b = below[0]
@@ -51,21 +44,21 @@ func (t nameTree) print(b pattern.Branch, first, rest string, depth int) {
 	}
 	var sum total
 	for _, i := range b.Members {
-		sum.add(t.tensors[i])
+		sum.add(tensors[i])
 	}
 	dtype, dims := "", term.Plural(sum.Tensors, "tensor")
 	if i := b.Named(); i >= 0 {
-		dtype, dims = t.tensors[i].DType.String(), term.Shape(t.tensors[i].Shape)
+		dtype, dims = tensors[i].DType.String(), term.Shape(tensors[i].Shape)
 	}
-	fmt.Fprintf(t.w, "%s%s\t%s\t%s\t%17s\t%8s\n", first, term.Name(b.Name[start:]), dtype, dims, term.Count(sum.Parameters), term.Bytes(sum.Bytes))
+	fmt.Fprintf(w, "%s%s\t%s\t%s\t%17s\t%8s\n", first, term.Name(b.Name[start:]), dtype, dims, term.Count(sum.Parameters), term.Bytes(sum.Bytes))
 	if depth == 1 {
 		return
 	}
 	for i, next := range below {
-		if i+1 < len(below) {
-			t.print(next, rest+"├─ ", rest+"│  ", max(depth-1, 0))
-		} else {
-			t.print(next, rest+"└─ ", rest+"   ", max(depth-1, 0))
+		branch, line := "├─ ", "│  "
+		if i+1 == len(below) {
+			branch, line = "└─ ", "   "
 		}
+		printBranch(w, tensors, next, rest+branch, rest+line, max(depth-1, 0))
 	}
 }

@@ -145,12 +145,17 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 		return err
 	}
 	defer src.Close()
-	inFiles, inTensors := setOf(want.Files, entryName), setOf(want.Tensors, entryName)
+	inFiles, inTensors := namesIn(want.Files), namesIn(want.Tensors)
 	files := slices.DeleteFunc(slices.Clone(src.Files), func(f storage.File) bool { return !inFiles[f.Name] })
-	if len(files) < len(inFiles) && src.Files[0].Path != "" { // of this machine
-		if files, err = c.listed(src.Name, inFiles, files); err != nil {
+	for _, f := range files {
+		delete(inFiles, f.Name)
+	}
+	if len(inFiles) > 0 && src.Files[0].Path != "" { // of this machine
+		others, err := c.listed(src.Name, inFiles)
+		if err != nil {
 			return err
 		}
+		files = append(files, others...)
 	}
 	have, err := c.sums(src, files, slices.DeleteFunc(slices.Clone(src.Order), func(name string) bool { return !inTensors[name] }))
 	if err != nil {
@@ -165,11 +170,11 @@ func (c *command) verifySums(name, list string, tensorsOnly bool) error {
 	}, nil)
 }
 
-// listed adds the other files with those names: sha256sum lists those next to the weights, too.
-func (c *command) listed(name string, names map[string]bool, files []storage.File) ([]storage.File, error) {
+// listed returns the files with those names: sha256sum lists those next to the weights, too.
+func (c *command) listed(name string, names map[string]bool) ([]storage.File, error) {
 	if strings.HasPrefix(name, "hf://") {
 		if _, _, file, err := storage.SplitHub(name); file != "" || err != nil {
-			return files, err // a file has none next to it
+			return nil, err // a file has none next to it
 		}
 	}
 	above := make(map[string]bool) // the folders
@@ -182,13 +187,7 @@ func (c *command) listed(name string, names map[string]bool, files []storage.Fil
 	if err != nil {
 		return nil, err
 	}
-	known := setOf(files, fileName)
-	for _, f := range tree.Files {
-		if names[f.Name] && !known[f.Name] {
-			files = append(files, f)
-		}
-	}
-	return files, nil
+	return slices.DeleteFunc(tree.Files, func(f storage.File) bool { return !names[f.Name] }), nil
 }
 
 func (c *command) readManifest(name string) (*manifest.Manifest, error) {
@@ -208,17 +207,13 @@ func (c *command) readManifest(name string) (*manifest.Manifest, error) {
 	return m, nil
 }
 
-// setOf returns the set of the names of some things.
-func setOf[T any](things []T, name func(T) string) map[string]bool {
-	names := make(map[string]bool, len(things))
-	for _, x := range things {
-		names[name(x)] = true
+func namesIn(entries []manifest.Entry) map[string]bool {
+	names := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		names[e.Name] = true
 	}
 	return names
 }
-
-func fileName(f storage.File) string    { return f.Name }
-func entryName(e manifest.Entry) string { return e.Name }
 
 // compareSums returns a finding on each sum, in the words of sha256sum -c, and on each name that
 // the manifest lacks, unless it has no sums of that kind at all.
@@ -238,7 +233,7 @@ func compareSums(want, have []manifest.Entry, names []string) []finding {
 			found = append(found, finding{e.Name, resultOK, "OK"})
 		}
 	}
-	known := setOf(want, entryName)
+	known := namesIn(want)
 	for _, name := range names {
 		if len(known) > 0 && !known[name] {
 			found = append(found, finding{name, resultUncovered, "NOT IN THE MANIFEST"})
