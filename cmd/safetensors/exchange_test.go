@@ -39,7 +39,8 @@ func TestModelSigning(t *testing.T) {
 	ours := func(line string) string { t.Helper(); return succeeds(t, strings.Fields(line)...) }
 	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
 		t.Run(curve.Params().Name, func(t *testing.T) {
-			chdirModel(t)
+			t.Chdir(t.TempDir())
+			writeModel(t, ".")
 			writeKeys(t, "key", curve)
 			ours("sign model --key key.pem --out our.sig --ignore sub-1")
 			theirs("verify key model --signature our.sig --public_key key.pub")
@@ -58,7 +59,8 @@ func TestModelSigning(t *testing.T) {
 			require.Error(t, exec.Command(interpreter, "-m", "model_signing", "verify", "key", "model", "--signature", "our.sig", "--public_key", "key.pub").Run())
 		})
 	}
-	chdirModel(t)
+	t.Chdir(t.TempDir())
+	writeModel(t, ".")
 	require.NoError(t, os.Symlink("config.json", "model/link"))
 	ours("sign model --key key.pem --allow-symlinks --out our.sig")
 	theirs("verify key model --signature our.sig --public_key key.pub --allow_symlinks")

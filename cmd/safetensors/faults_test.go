@@ -7,12 +7,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/stretchr/testify/require"
 )
+
+const fileSizeLimit = "SAFETENSORS_TEST_FILE_SIZE"
+
+// init makes the system refuse what a file of a command would hold beyond that size, as a
+// full disk does.
+func init() {
+	if n, err := strconv.ParseUint(os.Getenv(fileSizeLimit), 10, 63); err == nil {
+		limit := syscall.Rlimit{Cur: n, Max: n}
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			panic(err)
+		}
+	}
+}
 
 // A scene is a folder with a checkpoint, and a command line that replaces it.
 type scene struct {

@@ -78,65 +78,58 @@ func TestTree(t *testing.T) {
 			names[strings.Repeat("a.", random.IntN(2)*(maxLevels-random.IntN(5)))+string(name)] = true
 		}
 		var tensors []listed
-		root := &node{}
+		var parts [][]string
 		for name := range names {
 			tensors = append(tensors, listed{Name: name, DType: safetensors.F32, Shape: []int{2}, Parameters: 2, Bytes: 8})
-		}
-		for i := range tensors {
-			root.add(&tensors[i])
+			parts = append(parts, strings.SplitN(name, ".", maxLevels))
 		}
 		depth := random.IntN(4)
 		var got, want strings.Builder
 		printTree(&got, tensors, depth)
 		_, lines, _ := strings.Cut(got.String(), "\n")
-		for _, child := range root.children {
-			child.print(&want, "", "", depth)
-		}
+		slowTree(&want, parts, "", depth, true)
 		require.Equal(t, want.String(), lines, "%q", tensors)
 	}
 }
 
-// A node is a part of a name, and what is below it.
-type node struct {
-	label    string
-	sum      total
-	tensor   *listed
-	children []*node
+// slowTree prints tensors by the parts that are left of their names: it has a map for each part.
+func slowTree(w io.Writer, names [][]string, rest string, depth int, top bool) {
+	labels, below := labelsOf(names)
+	for i, label := range labels {
+		branch, line := "├─ ", "│  "
+		switch {
+		case top:
+			branch, line = "", ""
+		case i+1 == len(labels):
+			branch, line = "└─ ", "   "
+		}
+		all, levels, what := below[label], depth, "\tF32\t[2]"
+		for !slices.ContainsFunc(all, func(name []string) bool { return len(name) == 0 }) { // no tensor of this name
+			what = "\t\t" + term.Plural(len(all), "tensor")
+			next, nextBelow := labelsOf(all)
+			if len(next) > 1 || levels == 1 {
+				break
+			}
+			label, all, levels, what = label+"."+next[0], nextBelow[next[0]], max(levels-1, 0), "\tF32\t[2]"
+		}
+		fmt.Fprintf(w, "%s%s%s%s\t%17d\t%6d B\n", rest, branch, term.Name(label), what, 2*len(all), 8*len(all))
+		if levels != 1 {
+			slowTree(w, all, rest+line, max(levels-1, 0), false)
+		}
+	}
 }
 
-func (n *node) add(t *listed) {
-	for _, label := range strings.SplitN(t.Name, ".", maxLevels) {
-		i := slices.IndexFunc(n.children, func(c *node) bool { return c.label == label })
-		if i < 0 {
-			i = len(n.children)
-			n.children = append(n.children, &node{label: label})
+// labelsOf returns the first parts of names, in their order, and the others by these.
+func labelsOf(names [][]string) (labels []string, below map[string][][]string) {
+	below = make(map[string][][]string)
+	for _, name := range names {
+		if len(name) == 0 {
+			continue
 		}
-		n = n.children[i]
-		n.sum.add(*t)
-	}
-	n.tensor = t
-}
-
-func (n *node) print(w io.Writer, first, rest string, depth int) {
-	label := n.label
-	for n.tensor == nil && len(n.children) == 1 && depth != 1 {
-		n = n.children[0]
-		label += "." + n.label
-		depth = max(depth-1, 0)
-	}
-	what := "\tF32\t[2]"
-	if n.tensor == nil {
-		what = strings.Replace(fmt.Sprintf("\t\t%d tensors", n.sum.Tensors), "\t1 tensors", "\t1 tensor", 1)
-	}
-	fmt.Fprintf(w, "%s%s%s\t%17s\t%8s\n", first, term.Name(label), what, term.Count(n.sum.Parameters), term.Bytes(n.sum.Bytes))
-	if depth == 1 {
-		return
-	}
-	for i, child := range n.children {
-		branch, below := "├─ ", "│  "
-		if i+1 == len(n.children) {
-			branch, below = "└─ ", "   "
+		if below[name[0]] == nil {
+			labels = append(labels, name[0])
 		}
-		child.print(w, rest+branch, rest+below, max(depth-1, 0))
+		below[name[0]] = append(below[name[0]], name[1:])
 	}
+	return labels, below
 }

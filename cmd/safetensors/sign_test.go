@@ -75,13 +75,6 @@ func writeModel(t *testing.T, dir string) {
 	writeKeys(t, filepath.Join(dir, "key"), elliptic.P256())
 }
 
-// chdirModel is writeModel in a folder that becomes the current one.
-func chdirModel(t *testing.T) {
-	t.Helper()
-	t.Chdir(t.TempDir())
-	writeModel(t, ".")
-}
-
 // oddName returns a name that is quoted, or, where files cannot have it, one that is not.
 func oddName(t *testing.T) string {
 	const name = "größe 重み\x1b"
@@ -127,7 +120,8 @@ func TestSignS3(t *testing.T) {
 // TestSignAway signs by a certificate, and into the model itself, and verifies a file on a web
 // server; the rest is in testdata/sign.txt.
 func TestSignAway(t *testing.T) {
-	chdirModel(t)
+	t.Chdir(t.TempDir())
+	writeModel(t, ".")
 	succeeds(t, "sign", "model", "--key", "key.pem", "--cert", "key.crt", "--out", "model/model.sig")
 	require.Contains(t, succeeds(t, "verify", "model", "--signature", "model/model.sig", "--chain", "key.root"), "by the word of CN=root\nconfig.json: OK\n")
 	require.NoError(t, os.Remove("model/model.sig"))
