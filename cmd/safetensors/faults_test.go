@@ -135,10 +135,7 @@ func TestFullDisk(t *testing.T) {
 // TestEverySystemCall has every system call of a copy fail once that creates, writes,
 // flushes, names or removes a file. SAFETENSORS_STRACE names the program strace.
 func TestEverySystemCall(t *testing.T) {
-	strace := os.Getenv("SAFETENSORS_STRACE")
-	if strace == "" {
-		t.Skip("SAFETENSORS_STRACE does not name strace")
-	}
+	strace := programOf(t, "SAFETENSORS_STRACE")
 	writeOldAndNew(t)
 	for _, s := range scenes() {
 		t.Run(s.name, func(t *testing.T) {

@@ -48,19 +48,24 @@ type result struct {
 	code           int
 }
 
-// runs runs the command in the current folder.
+// runs runs the command in the current folder, in this process: what it does to one that ends,
+// or is killed, TestScripts and others see, which start program.
 func runs(t *testing.T, args ...string) result {
 	t.Helper()
-	return runsWith(t, nil, args...)
+	var out, errs bytes.Buffer
+	code := run(args, new(bytes.Reader), &out, &errs)
+	return result{out.String(), errs.String(), code}
 }
 
-// runsWith runs the command with a standard input, in this process: what it does to one that
-// ends, or is killed, TestScripts and others see, which start program.
-func runsWith(t *testing.T, stdin []byte, args ...string) result {
+// programOf returns what a variable of the environment names, a program. Without it, the test is
+// skipped.
+func programOf(t *testing.T, variable string) string {
 	t.Helper()
-	var out, errs bytes.Buffer
-	code := run(args, bytes.NewReader(stdin), &out, &errs)
-	return result{out.String(), errs.String(), code}
+	name := os.Getenv(variable)
+	if name == "" {
+		t.Skip(variable + " names no program")
+	}
+	return name
 }
 
 // must returns v, of a call that cannot fail in the test.

@@ -209,10 +209,7 @@ func TestPartsEveryRequest(t *testing.T) {
 // TestPartsEverySystemCall kills a part at each system call that creates, writes, flushes,
 // names or removes a file.
 func TestPartsEverySystemCall(t *testing.T) {
-	strace := os.Getenv("SAFETENSORS_STRACE")
-	if strace == "" {
-		t.Skip("SAFETENSORS_STRACE does not name strace")
-	}
+	strace := programOf(t, "SAFETENSORS_STRACE")
 	t.Chdir(t.TempDir())
 	writePartsSource(t, "src.safetensors")
 	flags := []string{"src.safetensors", "--max-shard-size", "300B"}
@@ -239,10 +236,7 @@ func TestPartsEverySystemCall(t *testing.T) {
 
 // TestPartsFlushFolders: a folder that a part makes is flushed to the disk with its name.
 func TestPartsFlushFolders(t *testing.T) {
-	strace := os.Getenv("SAFETENSORS_STRACE")
-	if strace == "" {
-		t.Skip("SAFETENSORS_STRACE does not name strace")
-	}
+	strace := programOf(t, "SAFETENSORS_STRACE")
 	dir := must(filepath.EvalSymlinks(t.TempDir()))
 	t.Chdir(dir)
 	writePartsSource(t, "src.safetensors")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,10 +14,7 @@ import (
 // TestDequantizedModels dequantises a model of each family, made by its own package, and
 // lets transformers load the copy: see quant/testdata/families.py.
 func TestDequantizedModels(t *testing.T) {
-	python := os.Getenv("SAFETENSORS_QUANT_PYTHON")
-	if python == "" {
-		t.Skip("SAFETENSORS_QUANT_PYTHON names no Python that has quant/testdata/requirements.txt")
-	}
+	python := programOf(t, "SAFETENSORS_QUANT_PYTHON") // which has quant/testdata/requirements.txt
 	script := must(filepath.Abs("../../quant/testdata/families.py"))
 	t.Chdir(t.TempDir())
 	families := func(verb string) {

@@ -195,10 +195,7 @@ type browser struct {
 }
 
 func startChromium(t *testing.T) *browser {
-	program := os.Getenv("SAFETENSORS_CHROMIUM")
-	if program == "" {
-		t.Skip("SAFETENSORS_CHROMIUM names no Chromium")
-	}
+	program := programOf(t, "SAFETENSORS_CHROMIUM")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU)...)
