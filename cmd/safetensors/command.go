@@ -207,17 +207,16 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// stdinOnce refuses standard input for two of the sources: it can be read once only.
-func stdinOnce(_ *cobra.Command, sources []string) error {
+// stdinOnce refuses standard input for two of the sources, which all arguments are but DST: it can
+// be read once only.
+func stdinOnce(cmd *cobra.Command, sources []string) error {
+	if strings.Contains(cmd.Use, " DST ") {
+		sources = sources[:len(sources)-1]
+	}
 	if i := slices.Index(sources, "-"); i >= 0 && slices.Contains(sources[i+1:], "-") {
 		return errors.New("- stands for standard input, which can be read once only")
 	}
 	return nil
-}
-
-// stdinOnceBeforeDST is stdinOnce for the verbs whose last argument is DST.
-func stdinOnceBeforeDST(cmd *cobra.Command, args []string) error {
-	return stdinOnce(cmd, args[:len(args)-1])
 }
 
 func indent(lines string) string {

@@ -69,7 +69,7 @@ safetensors cp model.safetensors - --only 'model.layers.0.*' | safetensors ls -
 safetensors cp hf://deepseek-ai/DeepSeek-V3 plain --dequantize bf16 --max-shard-size 5GB
 safetensors cp model model-fp8 --quantize fp8-block
 safetensors cp checkpoint s3://models/llama --rename 's/^module\.//'
-`, cobra.MatchAll(arguments(2, -1), stdinOnceBeforeDST), func(args []string) error {
+`, cobra.MatchAll(arguments(2, -1), stdinOnce), func(args []string) error {
 		return c.copy(args[:len(args)-1], args[len(args)-1], &f)
 	})
 	flags := cmd.Flags()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -74,12 +75,9 @@ func rename(src *source.Checkpoint, renames []pattern.Rename) error {
 }
 
 func (c *command) compare(nameA, nameB string, f diffFlags) error {
-	only, err := pattern.ParseSelection(f.only, nil)
-	if err != nil {
-		return usageError{err}
-	}
-	renames, err := pattern.Each(f.renames, pattern.ParseRename)
-	if err != nil {
+	only, noPattern := pattern.ParseSelection(f.only, nil)
+	renames, noRename := pattern.Each(f.renames, pattern.ParseRename)
+	if err := cmp.Or(noPattern, noRename); err != nil {
 		return usageError{err}
 	}
 	a, sizeA, err := c.openValues(nameA)

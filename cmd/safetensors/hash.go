@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/manifest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/parts"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
@@ -118,9 +117,11 @@ func (c *command) sums(src *source.Checkpoint, files []storage.File, names []str
 	}
 	for i, name := range names {
 		t := src.Tensors[name]
-		jobs = append(jobs, job{t.Size(), func() (err error) {
-			m.Tensors[i] = manifest.Entry{Name: name, DType: t.DType(), Shape: t.Shape(), Type: t.String()}
-			m.Tensors[i].Sum, err = tensorSum(t)
+		jobs = append(jobs, job{t.Size(), func() error {
+			h := sha256.New()
+			io.WriteString(h, t.String()+"\n")
+			_, err := t.WriteTo(h)
+			m.Tensors[i] = manifest.Entry{Name: name, DType: t.DType(), Shape: t.Shape(), Type: t.String(), Sum: manifest.Sum(h.Sum(nil))}
 			return err
 		}})
 	}
@@ -164,14 +165,6 @@ func hashFile(file storage.File, h hash.Hash, size int64) (sums [][]byte, err er
 		sums = append(sums, h.Sum(nil))
 	}
 	return sums, err
-}
-
-func tensorSum(t safetensors.Tensor) (sum manifest.Sum, err error) {
-	h := sha256.New()
-	io.WriteString(h, t.String()+"\n")
-	_, err = t.WriteTo(h)
-	h.Sum(sum[:0])
-	return sum, err
 }
 
 type job struct {

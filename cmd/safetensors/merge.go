@@ -47,7 +47,7 @@ metadata DST has too. DST is what it is for cp.
 safetensors merge mistral merged --lora my-adapter
 safetensors merge a.safetensors b.safetensors soup.safetensors --weights 0.6,0.4
 safetensors merge base math code both --method task --weights 0.7,0.5
-`, cobra.MatchAll(arguments(2, -1), stdinOnceBeforeDST), func(args []string) error {
+`, cobra.MatchAll(arguments(2, -1), stdinOnce), func(args []string) error {
 			return c.mergeModels(args[:len(args)-1], args[len(args)-1], f)
 		})
 	flags := cmd.Flags()

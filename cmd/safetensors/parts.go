@@ -133,12 +133,9 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 	case err != nil:
 		return err
 	}
-	return c.print(partWritten{name, w.part.String(), result}, func() {})
-}
-
-// A partWritten is what cp did for a part. Its fields are those of the JSON form.
-type partWritten struct {
-	File string `json:"file"` // as named on the command line
-	Part string `json:"part"`
-	*parts.Result
+	return c.print(struct {
+		File string `json:"file"`
+		Part string `json:"part"`
+		*parts.Result
+	}{name, w.part.String(), result}, func() {})
 }

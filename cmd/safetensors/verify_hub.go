@@ -69,19 +69,15 @@ func compareHub(tree *storage.Tree, sums [][][]byte, hub map[string]*storage.Hub
 	for i, file := range tree.Files {
 		published, found := hub[file.Name]
 		delete(hub, file.Name)
-		switch {
-		case !found:
-			all = append(all, finding{file.Name, resultUncovered, "NOT ON THE HUB"})
-			continue
-		case published.Matches(sums[i][0]):
-			all = append(all, finding{file.Name, resultOK, "OK"})
-			continue
+		f := finding{file.Name, resultDifferent, "DIFFERS"}
+		if !found {
+			f.Result, f.words = resultUncovered, "NOT ON THE HUB"
+		} else if published.Matches(sums[i][0]) {
+			f.Result, f.words = resultOK, "OK"
+		} else if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
+			f.words += ", " + term.Name(real) // the entry of the cache, to be removed
 		}
-		words := "DIFFERS"
-		if real, err := filepath.EvalSymlinks(file.Path); err == nil && filepath.Base(real) != filepath.Base(file.Path) {
-			words += ", " + term.Name(real) // the entry of the cache, to be removed
-		}
-		all = append(all, finding{file.Name, resultDifferent, words})
+		all = append(all, f)
 	}
 	for _, name := range tree.Links {
 		delete(hub, name)
