@@ -29,6 +29,8 @@ type copyJob struct {
 	config   []byte            // the new config.json; nil if there is none
 	side     []string          // next to the weights: a new config.json, and files of src that come along
 
+	quantisation []byte // what --quantize puts into config
+
 	layouts map[string]quant.Layout                 // of src, where it is dequantised or converted
 	dtypes  map[safetensors.DType]safetensors.DType // that were converted, to which
 	kept    int                                     // parts of quantised tensors that another dtype was asked for

@@ -24,11 +24,9 @@ func (w *copyJob) changeConfig() error {
 	if !w.requantizes() && len(w.conversions) == 0 {
 		return nil
 	}
-	quantisation := w.config
-	w.config = nil
 	text, err := w.src.Folder.ReadFile("config.json")
 	if err == nil {
-		if w.config, err = w.newConfig(text, quantisation); err != nil {
+		if w.config, err = w.newConfig(text); err != nil {
 			return fmt.Errorf("config.json of %s: %w", storage.Shown(w.src.Name), err)
 		}
 	}
@@ -44,7 +42,7 @@ func (w *copyJob) changeConfig() error {
 	return err
 }
 
-func (w *copyJob) newConfig(text, quantisation []byte) ([]byte, error) {
+func (w *copyJob) newConfig(text []byte) ([]byte, error) {
 	config := map[string]json.RawMessage{}
 	if err := json.Unmarshal(toJSON(text), &config); err != nil {
 		return nil, err
@@ -52,8 +50,8 @@ func (w *copyJob) newConfig(text, quantisation []byte) ([]byte, error) {
 	if !w.rewrite(config, true, maxNesting) {
 		return text, nil
 	}
-	if quantisation != nil {
-		if err := json.Unmarshal(quantisation, &config); err != nil {
+	if w.quantisation != nil {
+		if err := json.Unmarshal(w.quantisation, &config); err != nil {
 			return nil, err
 		}
 	}

@@ -92,7 +92,7 @@ func (w *copyJob) quantiseWeights() error {
 	if err == nil && len(tensors) == len(w.tensors) { // without a scale
 		err = fmt.Errorf("--quantize %s: no tensor of %s is one to be quantised", w.quantize, storage.Shown(w.src.Name))
 	}
-	w.tensors, w.config = tensors, config
+	w.tensors, w.quantisation = tensors, config
 	return err
 }
 
