@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 
 // program is this test, which runs the command where the environment says so: it
 // needs no compiler then, and the race detector sees the command.
-var program string
+var program = must(os.Executable())
 
 const asCommand = "SAFETENSORS_TEST_COMMAND"
 
@@ -32,11 +31,6 @@ func TestMain(m *testing.M) {
 			os.WriteFile(name, status, 0o666)
 		}
 		os.Exit(code)
-	}
-	var err error
-	if program, err = os.Executable(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
 	}
 	os.Setenv(asCommand, "1")
 	os.Exit(m.Run())

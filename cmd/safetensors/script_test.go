@@ -89,7 +89,11 @@ func TestScripts(t *testing.T) {
 				return
 			}
 			require.Equal(t, string(want), got)
-			requireNoControls(t, got)
+			for _, r := range got { // nothing reaches a terminal that it would not print as itself
+				if r != '\n' && (r < ' ' || 0x7f <= r && r < 0xa0 || 0x202a <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069) {
+					require.Fail(t, "unprintable", "%q in %q", r, got)
+				}
+			}
 		})
 	}
 }
@@ -103,17 +107,6 @@ var preparations = map[string]func(t *testing.T, dir string) []string{
 		writeFolder(t, filepath.Join(dir, "other"), 7)
 		return nil
 	},
-}
-
-// requireNoControls requires that nothing reaches a terminal that it would not print
-// as itself.
-func requireNoControls(t *testing.T, text string) {
-	t.Helper()
-	for _, r := range text {
-		if r != '\n' && (r < ' ' || 0x7f <= r && r < 0xa0 || 0x202a <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069) {
-			require.Fail(t, "unprintable", "%q in %q", r, text)
-		}
-	}
 }
 
 // consoleBlock is a block of commands in a page.
