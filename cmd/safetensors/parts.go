@@ -54,6 +54,7 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 	}
 	w, err := c.openCopy(names, f)
 	if err != nil {
+		onNetwork := func(name string) bool { return strings.Contains(name, "://") && !strings.HasPrefix(name, "file://") }
 		if slices.ContainsFunc(names, onNetwork) {
 			return permanent(err)
 		}
@@ -74,11 +75,6 @@ func (c *command) copyPart(names []string, name string, f *copyFlags) error {
 		return parts.Refuse(err)
 	}
 	return c.writePart(w, shared, name)
-}
-
-// onNetwork reports whether a source is not in the files of this machine.
-func onNetwork(name string) bool {
-	return strings.Contains(name, "://") && !strings.HasPrefix(name, "file://")
 }
 
 // permanent returns an error of reading a source as one that stays, if it does.
