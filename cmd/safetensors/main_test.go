@@ -17,7 +17,7 @@ var program = must(os.Executable())
 const asCommand = "SAFETENSORS_TEST_COMMAND"
 
 // raceDetector reports whether the race detector is in this program.
-var raceDetector = false
+var raceDetector bool
 
 // statusFile names the file for what Linux says of the command at its end. Its rusage
 // would say of its memory at least as much as this process has.
