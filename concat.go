@@ -112,28 +112,27 @@ func (t Tensor) adjoin(dim int, next Tensor) (Tensor, bool) {
 	if t.concat != nil || next.concat != nil || t.src != next.src || t.watch != next.watch || !slices.Equal(t.dtypes, next.dtypes) {
 		return Tensor{}, false
 	}
-	a, b := t.layout(), next.layout()
-	distance, ok := scaled(next.off-t.off, 8, int64(t.sourceDType().Bits()))
-	distance += b.first - a.first // from the first element of t to that of next
+	distance, ok := scaled(next.off-t.off, 8, int64(t.sourceDType().Bits())) // between their first elements
 	if !ok || distance <= 0 {
 		return Tensor{}, false
 	}
-	joined := &strided{shape: slices.Clone(t.shape), first: a.first, strides: slices.Clone(a.strides)}
+	strides, after := slices.Clone(t.layout()), next.layout()
 	for i, size := range t.shape {
 		switch {
 		case i == dim:
 			if size == 1 { // the stride is open
-				joined.strides[i] = distance
+				strides[i] = distance
 			}
-			if distance != int64(size)*joined.strides[i] || next.shape[i] > 1 && b.strides[i] != joined.strides[i] {
+			if distance != int64(size)*strides[i] || next.shape[i] > 1 && after[i] != strides[i] {
 				return Tensor{}, false
 			}
-		case size > 1 && a.strides[i] != b.strides[i]:
+		case size > 1 && strides[i] != after[i]:
 			return Tensor{}, false
 		}
 	}
-	joined.shape[dim] += next.shape[dim]
-	p, err := t.selecting(joined)
+	shape := slices.Clone(t.shape)
+	shape[dim] += next.shape[dim]
+	p, err := t.selecting(0, shape, strides)
 	return p, err == nil
 }
 
@@ -213,21 +212,25 @@ func (j *joinedStream) pieceAt(within int64) int {
 	return sort.Search(len(j.streams), func(i int) bool { return j.starts[i+1] > within })
 }
 
-// readAt reads the start of dst up to the end of a row, then whole rows, then the
-// start of the last one.
+// readAt reads whole rows column by column, and what is before and after them part by
+// part.
 func (j *joinedStream) readAt(dst []byte, pos int64) error {
 	for len(dst) > 0 {
 		row, within, rows := pos/j.row, pos%j.row, int64(len(dst))/j.row
-		n := min(int64(len(dst)), j.row-within)
+		n := rows * j.row
 		if within == 0 && rows > 1 {
-			n = rows * j.row
 			for i := range j.streams {
 				if err := j.readColumn(dst[:n], i, row, rows); err != nil {
 					return err
 				}
 			}
-		} else if err := j.readRow(dst[:n], row, within); err != nil {
-			return err
+		} else {
+			i := j.pieceAt(within)
+			begin, end := j.starts[i], j.starts[i+1]
+			n = min(int64(len(dst)), end-within)
+			if err := j.streams[i].readAt(dst[:n], row*(end-begin)+within-begin); err != nil {
+				return err
+			}
 		}
 		dst, pos = dst[n:], pos+n
 	}
@@ -259,19 +262,6 @@ func (j *joinedStream) lend(pos, n int64, write func([]byte) error) (lent bool, 
 		pos, n = pos+m, n-m
 	}
 	return true, nil
-}
-
-// readRow fills dst with bytes of one row, from within on.
-func (j *joinedStream) readRow(dst []byte, row, within int64) error {
-	for i := j.pieceAt(within); len(dst) > 0; i++ {
-		begin, end := j.starts[i], j.starts[i+1]
-		n := min(int64(len(dst)), end-within)
-		if err := j.streams[i].readAt(dst[:n], row*(end-begin)+within-begin); err != nil {
-			return err
-		}
-		dst, within = dst[n:], within+n
-	}
-	return nil
 }
 
 // readColumn fills the part of piece i in whole rows. They are adjacent in the piece:

@@ -78,47 +78,38 @@ var dtypes = [...]struct {
 // DTypes yields all dtypes in the order of the reference implementation.
 func DTypes() iter.Seq[DType] {
 	var all []DType
-	for d := range DType(len(dtypes)) {
-		if d.valid() {
-			all = append(all, d)
-		}
+	for d := BOOL; d.valid(); d++ {
+		all = append(all, d)
 	}
 	slices.SortFunc(all, compareDTypes)
 	return slices.Values(all)
 }
 
 // compareDTypes compares dtypes in the order of the reference, after invalid ones.
-func compareDTypes(a, b DType) int { return cmp.Compare(a.order(), b.order()) }
-
-func (d DType) order() uint16 {
-	if !d.valid() {
-		return 0
-	}
-	return dtypes[d].order
+func compareDTypes(a, b DType) int {
+	return cmp.Compare(dtypes[a.known()].order, dtypes[b.known()].order)
 }
 
 // valid reports whether d is one of the constants.
 func (d DType) valid() bool { return 0 < d && int(d) < len(dtypes) }
 
-// Bits returns the size of one element in bits, or 0 if d is invalid.
-func (d DType) Bits() int {
-	if !d.valid() {
-		return 0
+// known returns d, or 0, whose row of dtypes is empty, if d is invalid.
+func (d DType) known() DType {
+	if d.valid() {
+		return d
 	}
-	return int(dtypes[d].bits)
+	return 0
 }
+
+// Bits returns the size of one element in bits, or 0 if d is invalid.
+func (d DType) Bits() int { return int(dtypes[d.known()].bits) }
 
 // IsFloat reports whether d is a floating-point dtype: F4 to F64, F8_E8M0 too, not C64.
 func (d DType) IsFloat() bool { return float.Convertible(d.float(), float.F32) }
 
 // float returns the format in which elements are converted, float.None if d is
 // invalid or they never are.
-func (d DType) float() float.Format {
-	if !d.valid() {
-		return float.None
-	}
-	return dtypes[d].float
-}
+func (d DType) float() float.Format { return dtypes[d.known()].float }
 
 // String returns the spelling of d in a file, "DType(n)" if d is invalid.
 func (d DType) String() string {

@@ -2,7 +2,6 @@ package safetensors
 
 import (
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"slices"
@@ -10,57 +9,33 @@ import (
 	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
-// A strided selects elements of a contiguous tensor: its element (i, j, …) is
-// number first + i×strides[0] + j×strides[1] + ….
-type strided struct {
-	shape   []int
-	first   int64
-	strides []int64 // one for each dimension
-}
-
-// rowMajor returns the strides of a shape whose elements follow one another.
-func rowMajor(shape []int) []int64 {
-	strides := make([]int64, len(shape))
-	n := int64(1)
-	for i := len(shape) - 1; i >= 0; i-- {
-		strides[i] = n
-		n *= int64(shape[i]) // overflows only next to a zero dimension, where no stride matters
-	}
-	return strides
-}
-
 // A gather lists the bytes of a slice in row-major order: runs of adjacent bytes,
 // found by nested loops.
 type gather struct {
-	first int64         // byte at which the first run starts
 	run   int64         // bytes of a run
 	loops []stride.Loop // the outermost first; all have N ≥ 2
 }
 
-// newGather merges the dimensions of a slice into as few loops and as long runs
-// as possible. The shape has no zero dimension. If a run does not fill whole
-// bytes, that is an error.
-func newGather(d DType, l *strided) (g gather, err error) {
-	bits := int64(d.Bits())
-	run, outer := int64(1), len(l.shape) // elements of a run; the dimensions outside of it
-	for outer > 0 && (l.shape[outer-1] == 1 || l.strides[outer-1] == run) {
+// gather merges the dimensions of t, which has elements and strides, into as few loops and
+// as long runs as possible. If a run does not fill whole bytes, that is an error.
+func (t Tensor) gather() (g gather, err error) {
+	bits := int64(t.sourceDType().Bits())
+	run, outer := int64(1), len(t.shape) // elements of a run; the dimensions outside of it
+	for outer > 0 && (t.shape[outer-1] == 1 || t.strides[outer-1] == run) {
 		outer--
-		run *= int64(l.shape[outer])
+		run *= int64(t.shape[outer])
 	}
 	var ok bool
 	if g.run, ok = scaled(run, bits, 8); !ok {
 		return g, fmt.Errorf("runs of %d elements of %d bits do not end on a byte boundary", run, bits)
 	}
-	if g.first, ok = scaled(l.first, bits, 8); !ok {
-		return g, fmt.Errorf("element %d of %d bits does not start on a byte boundary", l.first, bits)
-	}
-	for i := range outer {
-		n := int64(l.shape[i])
-		step, ok := scaled(l.strides[i], bits, 8)
+	for i, step := range t.strides[:outer] {
+		n := int64(t.shape[i])
+		size, ok := scaled(step, bits, 8)
 		if !ok && n > 1 {
-			return g, fmt.Errorf("every %d-th element of %d bits does not start on a byte boundary", l.strides[i], bits)
+			return g, fmt.Errorf("every %d-th element of %d bits does not start on a byte boundary", step, bits)
 		}
-		g.add(stride.Loop{N: n, Stride: step})
+		g.add(stride.Loop{N: n, Stride: size})
 	}
 	return g, nil
 }
@@ -126,13 +101,13 @@ func (g *gather) size() int64 {
 	return n
 }
 
-// extent returns the bytes from the first that g gathers to the last.
-func (g *gather) extent() (begin, n int64) {
-	n = g.run
+// extent returns how many bytes there are from the first that g gathers to the last.
+func (g *gather) extent() int64 {
+	n := g.run
 	for _, l := range g.loops {
 		n += (l.N - 1) * l.Stride
 	}
-	return g.first, n
+	return n
 }
 
 func (g *gather) contiguous() bool { return len(g.loops) == 0 }
@@ -146,51 +121,48 @@ func (l line) size() int64 { return l.run * l.count }
 // span returns the bytes from the first of the line to its last.
 func (l line) span() int64 { return (l.count-1)*l.stride + l.run }
 
-// lines calls f for the lines that make up n bytes of g from position pos on,
-// until it fails.
-func (g *gather) lines(pos, n int64, f func(line) error) error {
-	inner := stride.Loop{N: 1}
-	if k := len(g.loops) - 1; k >= 0 {
-		inner = g.loops[k]
-	}
-	for n > 0 {
-		number, within := pos/g.run, pos%g.run
-		l := line{off: g.runAt(number), run: g.run, stride: inner.Stride}
-		if within > 0 || n < g.run {
-			l.off += within
-			l.run, l.count = min(g.run-within, n), 1
-		} else {
-			l.count = min(n/g.run, inner.N-number%inner.N)
+// lines yields the lines that make up n bytes of g from position pos on, in data that
+// starts at base. There is a loop.
+func (g *gather) lines(base, pos, n int64) iter.Seq[line] {
+	return func(yield func(line) bool) {
+		inner := g.loops[len(g.loops)-1]
+		for pos, n := pos, n; n > 0; {
+			number, within := pos/g.run, pos%g.run
+			l := line{off: base + g.runAt(number), run: g.run, stride: inner.Stride}
+			if within > 0 || n < g.run {
+				l.off += within
+				l.run, l.count = min(g.run-within, n), 1
+			} else {
+				l.count = min(n/g.run, inner.N-number%inner.N)
+			}
+			if !yield(l) {
+				return
+			}
+			pos += l.size()
+			n -= l.size()
 		}
-		if err := f(l); err != nil {
-			return err
-		}
-		pos += l.size()
-		n -= l.size()
 	}
-	return nil
 }
 
 // runs yields the runs that make up dst, from position pos on, with their offsets
-// in a file whose data buffer starts at base.
+// in data that starts at base.
 func (g *gather) runs(dst []byte, pos, base int64) iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
 		dst := dst
-		g.lines(pos, int64(len(dst)), func(l line) error {
+		for l := range g.lines(base, pos, int64(len(dst))) {
 			for i := range l.count {
-				if !yield(base+l.off+i*l.stride, dst[:l.run:l.run]) {
-					return io.EOF // nobody sees it
+				if !yield(l.off+i*l.stride, dst[:l.run:l.run]) {
+					return
 				}
 				dst = dst[l.run:]
 			}
-			return nil
-		})
+		}
 	}
 }
 
-// runAt returns the first byte of a run, by its number.
+// runAt returns where a run starts, by its number.
 func (g *gather) runAt(number int64) int64 {
-	off := g.first
+	off := int64(0)
 	for i := len(g.loops) - 1; i >= 0; i-- {
 		off += number % g.loops[i].N * g.loops[i].Stride
 		number /= g.loops[i].N
@@ -202,12 +174,6 @@ func (g *gather) runAt(number int64) int64 {
 // buffer.
 func (l line) copyFrom(dst, from []byte, base int64) {
 	stride.Line(dst, from[l.off-base:][:l.span()], int(l.run), int(l.stride), int(l.count))
-}
-
-// copyFrom gathers the bytes from position pos on from memory. Unlike lines it goes
-// in blocks where the elements are transposed.
-func (g *gather) copyFrom(dst, from []byte, pos int64) {
-	stride.Gather(dst, from[g.first:], g.run, g.loops, pos)
 }
 
 // dense reports whether it is cheaper to read the gaps between the runs than to

@@ -75,47 +75,44 @@ func (t Tensor) bitcast(d DType) (Tensor, error) {
 	case len(t.shape) == 0:
 		return Tensor{}, errors.New("a scalar has no dimension to scale")
 	}
-	scaled, broken := t.layout().scale(t.dtype, d)
+	shape, strides, broken := t.scale(d)
 	if broken == "" {
-		_, broken = checkShape(d, scaled.shape)
+		_, broken = checkShape(d, shape)
 	}
 	if broken != "" {
 		return Tensor{}, errors.New(broken)
 	}
 	t.dtype = d
-	return t.selecting(scaled)
+	return t.selecting(0, shape, strides)
 }
 
-// scale returns the layout of the same bytes as elements of another size. The
-// rank is at least 1.
-func (l *strided) scale(from, to DType) (scaled *strided, broken string) {
-	times, per := from.Bits(), to.Bits() // in lowest terms, so that products stay small
+// scale returns the shape and the strides of the same bytes as elements of another
+// size. The rank is at least 1.
+func (t Tensor) scale(to DType) (shape []int, strides []int64, broken string) {
+	times, per := t.dtype.Bits(), to.Bits() // in lowest terms, so that products stay small
 	for d := times; d > 1; d-- {
 		if times%d == 0 && per%d == 0 {
 			times, per = times/d, per/d
 		}
 	}
-	last := len(l.shape) - 1
-	scaled = &strided{shape: slices.Clone(l.shape), strides: slices.Clone(l.strides)}
-	size := l.shape[last]
+	last := len(t.shape) - 1
+	shape, strides = slices.Clone(t.shape), slices.Clone(t.layout())
+	size := shape[last]
 	switch {
 	case size%per != 0:
-		return nil, fmt.Sprintf("%d elements of the last dimension do not fill whole elements of %v", size, to)
+		return nil, nil, fmt.Sprintf("%d elements of the last dimension do not fill whole elements of %v", size, to)
 	case size/per > math.MaxInt/times:
-		return nil, "the last dimension overflows"
-	case size > 1 && l.strides[last] != 1:
-		return nil, "the elements of the last dimension are not adjacent"
-	case l.first%int64(per) != 0:
-		return nil, fmt.Sprintf("element %d of %v does not start an element of %v", l.first, from, to)
+		return nil, nil, "the last dimension overflows"
+	case size > 1 && strides[last] != 1:
+		return nil, nil, "the elements of the last dimension are not adjacent"
 	}
-	scaled.first = l.first / int64(per) * int64(times)
-	scaled.shape[last] = size / per * times
-	scaled.strides[last] = 1
-	for i, stride := range l.strides[:last] {
-		if l.shape[i] > 1 && stride%int64(per) != 0 {
-			return nil, fmt.Sprintf("steps of %d elements in dimension %d do not start elements of %v", stride, i, to)
+	shape[last] = size / per * times
+	strides[last] = 1
+	for i, stride := range strides[:last] {
+		if shape[i] > 1 && stride%int64(per) != 0 {
+			return nil, nil, fmt.Sprintf("steps of %d elements in dimension %d do not start elements of %v", stride, i, to)
 		}
-		scaled.strides[i] = stride / int64(per) * int64(times) // may overflow in a tensor without elements, where it does not matter
+		strides[i] = stride / int64(per) * int64(times) // may overflow in a tensor without elements, where it does not matter
 	}
-	return scaled, ""
+	return shape, strides, ""
 }

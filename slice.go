@@ -3,6 +3,7 @@ package safetensors
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A Range selects indices of one dimension: All, Span, At, each with By. The zero Range
@@ -123,18 +124,18 @@ func (t Tensor) sliced(selected []selection) (Tensor, error) {
 	if t.concat != nil {
 		return t.concat.slice(selected)
 	}
-	whole := t.layout()
-	part := &strided{shape: make([]int, 0, len(selected)), first: whole.first, strides: make([]int64, 0, len(selected))}
+	first, whole := int64(0), t.layout()
+	shape, strides := make([]int, 0, len(selected)), make([]int64, 0, len(selected))
 	for i, s := range selected {
 		if s.n > 0 {
-			part.first += int64(s.first) * whole.strides[i]
+			first += int64(s.first) * whole[i]
 		}
 		if !s.drop {
-			part.shape = append(part.shape, s.n)
-			part.strides = append(part.strides, whole.strides[i]*int64(s.step))
+			shape = append(shape, s.n)
+			strides = append(strides, whole[i]*int64(s.step))
 		}
 	}
-	return t.selecting(part)
+	return t.selecting(first, shape, strides)
 }
 
 // A selection is a Range in a dimension of known size: n indices from first on,
@@ -169,31 +170,39 @@ func (t Tensor) part(dim, i, n int) (Tensor, error) {
 	return t.slice(ranges)
 }
 
-// layout returns which elements of the data t has, in which order.
-func (t Tensor) layout() *strided {
-	if t.strided != nil {
-		return t.strided
+// layout returns the strides of t, in stored elements.
+func (t Tensor) layout() []int64 {
+	if t.strides != nil {
+		return t.strides
 	}
-	return &strided{shape: t.shape, strides: rowMajor(t.shape)}
+	strides, n := make([]int64, len(t.shape)), int64(1)
+	for i, size := range slices.Backward(t.shape) {
+		strides[i] = n
+		n *= int64(size) // overflows only next to a zero dimension, where no stride matters
+	}
+	return strides
 }
 
-// selecting returns the tensor of the elements that l selects, counted from the
-// same element as in the layout of t.
-func (t Tensor) selecting(l *strided) (Tensor, error) {
-	p := t
-	p.shape, p.strided, p.size = l.shape, nil, 0
-	if n, _ := countElements(l.shape); n == 0 {
-		return p, nil
+// selecting returns the tensor of the elements of that shape and those strides, from
+// element first of t on.
+func (t Tensor) selecting(first int64, shape []int, strides []int64) (Tensor, error) {
+	t.shape, t.strides, t.size = shape, nil, 0
+	if n, _ := countElements(shape); n == 0 {
+		return t, nil
 	}
-	g, err := newGather(t.sourceDType(), l)
+	t.strides = strides
+	g, err := t.gather()
 	if err != nil {
 		return Tensor{}, err
 	}
-	p.size = g.size()
-	if g.contiguous() {
-		p.off += g.first
-	} else {
-		p.strided = l
+	bits := int64(t.sourceDType().Bits())
+	off, ok := scaled(first, bits, 8)
+	if !ok {
+		return Tensor{}, fmt.Errorf("element %d of %d bits does not start on a byte boundary", first, bits)
 	}
-	return p, nil
+	t.off, t.size = t.off+off, g.size()
+	if g.contiguous() {
+		t.strides = nil
+	}
+	return t, nil
 }

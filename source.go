@@ -15,6 +15,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/parallel"
+	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
 // A RangeReader is an [io.ReaderAt] for sources where each read costs a round trip.
@@ -224,19 +225,20 @@ func (s *source) readLine(dst []byte, l line, limit reads) error {
 	})
 }
 
-// gather fills dst with the bytes of g in memory from position pos on.
-func (s *source) gather(dst []byte, g *gather, pos int64) error {
+// gather fills dst with the bytes of g from position pos on, which is in memory from
+// offset off on.
+func (s *source) gather(dst []byte, off int64, g *gather, pos int64) error {
 	if s.mapped == nil {
-		g.copyFrom(dst, s.mem, pos)
+		stride.Gather(dst, s.mem[off:], g.run, g.loops, pos) // transposed elements in blocks
 		return nil
 	}
 	return s.mapped.guard(func() error {
-		return g.lines(pos, int64(len(dst)), func(l line) error {
+		for l := range g.lines(off, pos, int64(len(dst))) {
 			s.populate(l)
 			l.copyFrom(dst, s.mem, 0)
 			dst = dst[l.size():]
-			return nil
-		})
+		}
+		return nil
 	})
 }
 

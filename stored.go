@@ -11,9 +11,9 @@ import (
 // A storedStream produces the bytes of a tensor of one source.
 type storedStream struct {
 	src        *source
-	off        int64   // contiguous: the first byte in the data buffer
-	from       *gather // otherwise: what to gather there
-	transposed bool    // which is not in the order of the source
+	off        int64   // of the first byte in the data buffer
+	from       *gather // what to gather from there on; nil if it is contiguous
+	transposed bool    // it is not in the order of the source
 	held       bool    // the source stays open until release
 	dtypes     []DType // the dtype in the source, then each dtype to convert to; nil if there is no conversion
 	bytes      int64   // that come out
@@ -26,9 +26,8 @@ func newStoredStream(t Tensor) *storedStream {
 	if t.dtypes != nil {
 		s.bytes = t.Size()
 	}
-	if t.strided != nil {
-		g, _ := newGather(t.sourceDType(), t.strided) // selecting has checked it
-		g.first += t.off
+	if t.strides != nil {
+		g, _ := t.gather() // selecting has checked it
 		s.from, s.transposed = &g, !g.inOrder()
 	}
 	return s
@@ -100,7 +99,7 @@ func (s *storedStream) use() error {
 	if s.held {
 		return nil
 	}
-	return s.src.failed(s.start(), s.src.acquire())
+	return s.src.failed(s.off, s.src.acquire())
 }
 
 func (s *storedStream) done() {
@@ -108,18 +107,6 @@ func (s *storedStream) done() {
 		s.src.done()
 	}
 }
-
-// start returns the offset of the first byte in the data buffer.
-func (s *storedStream) start() int64 {
-	if s.from != nil {
-		return s.from.first
-	}
-	return s.off
-}
-
-// group returns the bytes that are converted together: 8 elements, so that they fill
-// whole bytes in every dtype. It is at most 64.
-func (s *storedStream) group() int64 { return int64(s.dtypes[len(s.dtypes)-1].Bits()) }
 
 func (s *storedStream) readAt(dst []byte, pos int64) error {
 	if len(dst) == 0 {
@@ -135,44 +122,33 @@ func (s *storedStream) readAt(dst []byte, pos int64) error {
 	return s.tell(pos, int64(len(dst)))
 }
 
-// produce fills dst, which is not empty, with the bytes from position pos on.
+// produce fills dst with the bytes from position pos on.
 func (s *storedStream) produce(dst []byte, pos int64) error {
 	if s.dtypes == nil {
 		return s.fetch(dst, pos)
 	}
-	group := s.group()
-	if k := pos % group; k != 0 {
-		n, err := s.readWithin(dst, pos-k, k)
+	group := int64(s.dtypes[len(s.dtypes)-1].Bits()) // bytes of 8 elements, which are whole bytes in every dtype
+	for len(dst) > 0 {
+		before := pos % group // bytes of a group whose rest is wanted
+		n := int64(len(dst)) / group * group
+		if pos+int64(len(dst)) == s.bytes {
+			n = int64(len(dst)) // the last group may be short
+		}
+		var err error
+		if before == 0 && n > 0 {
+			err = s.readGroups(dst[:n], pos)
+		} else {
+			var buf [64]byte // for the widest dtype
+			b := buf[:min(group, s.bytes-(pos-before))]
+			err = s.readGroups(b, pos-before)
+			n = int64(copy(dst, b[before:]))
+		}
 		if err != nil {
 			return err
 		}
 		dst, pos = dst[n:], pos+n
 	}
-	whole := int64(len(dst)) / group * group
-	if pos+int64(len(dst)) == s.bytes {
-		whole = int64(len(dst)) // the last group may be short
-	}
-	if whole > 0 {
-		if err := s.readGroups(dst[:whole], pos); err != nil {
-			return err
-		}
-	}
-	if rest := dst[whole:]; len(rest) > 0 {
-		_, err := s.readWithin(rest, pos+whole, 0)
-		return err
-	}
 	return nil
-}
-
-// readWithin fills the start of dst with the bytes from k on of the group at pos,
-// and returns how many these are.
-func (s *storedStream) readWithin(dst []byte, pos, k int64) (n int64, err error) {
-	var buf [64]byte
-	b := buf[:min(s.group(), s.bytes-pos)]
-	if err := s.readGroups(b, pos); err != nil {
-		return 0, err
-	}
-	return int64(copy(dst, b[k:])), nil
 }
 
 // readGroups fills dst with whole groups from position pos on.
@@ -247,15 +223,16 @@ func (s *storedStream) fetch(dst []byte, pos int64) (err error) {
 	case s.from == nil:
 		err = s.src.read(dst, s.off+pos, s.limit)
 	case s.src.mem != nil:
-		err = s.src.gather(dst, s.from, pos)
+		err = s.src.gather(dst, s.off, s.from, pos)
 	case s.src.ranges != nil && !s.transposed:
-		err = s.src.ranges.ReadRanges(s.from.runs(dst, pos, s.src.base))
+		err = s.src.ranges.ReadRanges(s.from.runs(dst, pos, s.src.base+s.off))
 	default:
-		err = s.from.lines(pos, int64(len(dst)), func(l line) error {
-			part := dst[:l.size()]
+		for l := range s.from.lines(s.off, pos, int64(len(dst))) {
+			if err = s.src.readLine(dst[:l.size()], l, s.limit); err != nil {
+				break
+			}
 			dst = dst[l.size():]
-			return s.src.readLine(part, l, s.limit)
-		})
+		}
 	}
-	return s.src.failed(s.start(), err)
+	return s.src.failed(s.off, err)
 }

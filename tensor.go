@@ -20,12 +20,12 @@ type Tensor struct {
 	dtype   DType
 	shape   []int // dimensions, outermost first; empty for a scalar
 	src     *source
-	off     int64    // of the data in the source, in bytes
-	size    int64    // of the elements as they are stored, in bytes
-	strided *strided // selects elements, counted from off; nil if they are contiguous
-	dtypes  []DType  // the dtype as stored, then each dtype to convert to; nil if there is no conversion
-	concat  *concat  // the pieces of a joined tensor, in place of all from src on
-	watch   *watch   // is told what is read; nil if nobody watches
+	off     int64   // of the first element in the source, in bytes
+	size    int64   // of the elements as they are stored, in bytes
+	strides []int64 // between the stored elements of each dimension; nil if they are contiguous
+	dtypes  []DType // the dtype as stored, then each dtype to convert to; nil if there is no conversion
+	concat  *concat // the pieces of a joined tensor, in place of all from src on
+	watch   *watch  // is told what is read; nil if nobody watches
 }
 
 // Element is the constraint of the Go types of elements. A file may hold any byte in a

@@ -22,30 +22,31 @@ func (t Tensor) Reshape(shape ...int) (Tensor, error) {
 	if broken != "" {
 		return Tensor{}, prefixed(fmt.Errorf("reshaping %v to %s: %s", t, formatShape(shape), broken))
 	}
-	if t.strided != nil {
-		if l, ok := t.strided.reshape(shape); ok {
-			if p, err := t.selecting(l); err == nil {
+	shape = slices.Clone(shape)
+	if t.strides != nil {
+		if strides, ok := t.split(shape); ok {
+			if p, err := t.selecting(0, shape, strides); err == nil {
 				return p, nil
 			}
 		}
 	}
-	if t.strided != nil || t.concat != nil {
+	if t.strides != nil || t.concat != nil {
 		through := t
 		t = Tensor{dtype: t.dtype, src: &source{tensor: &through}, size: t.Size()}
 	}
-	t.shape = slices.Clone(shape)
+	t.shape = shape
 	return t, nil
 }
 
-// reshape returns the layout of the same elements in another shape, if strides can
-// express it: each new dimension is a part of what the old ones are when merged.
-func (l *strided) reshape(shape []int) (r *strided, ok bool) {
+// split returns the strides of the same elements in another shape, if they can express
+// it: each new dimension is a part of what the old ones are when merged.
+func (t Tensor) split(shape []int) (strides []int64, ok bool) {
 	var merged gather // its strides count elements
-	for i, n := range l.shape {
-		merged.add(stride.Loop{N: int64(n), Stride: l.strides[i]})
+	for i, n := range t.shape {
+		merged.add(stride.Loop{N: int64(n), Stride: t.strides[i]})
 	}
-	r = &strided{shape: slices.Clone(shape), first: l.first, strides: make([]int64, len(shape))}
-	for i, n := range slices.Backward(r.shape) {
+	strides = make([]int64, len(shape))
+	for i, n := range slices.Backward(shape) {
 		if n == 1 {
 			continue // its stride says nothing
 		}
@@ -54,14 +55,14 @@ func (l *strided) reshape(shape []int) (r *strided, ok bool) {
 		if rest.N%int64(n) != 0 {
 			return nil, false
 		}
-		r.strides[i] = rest.Stride
+		strides[i] = rest.Stride
 		rest.N /= int64(n)
 		rest.Stride *= int64(n)
 		if rest.N == 1 {
 			merged.loops = merged.loops[:k]
 		}
 	}
-	return r, true
+	return strides, true
 }
 
 // A throughStream produces the bytes of a tensor whose data are the elements of another
@@ -76,11 +77,11 @@ type throughStream struct {
 
 func newThroughStream(t Tensor, all *computations) (stream, error) {
 	s := newStoredStream(t)
-	begin, n := t.off, t.size
+	n := t.size
 	if s.from != nil {
-		begin, n = s.from.extent()
+		n = s.from.extent()
 	}
-	part, at := t.src.tensor.around(begin, n)
+	part, at := t.src.tensor.around(t.off, n)
 	if s.plain() && s.watch == nil && at == 0 && part.Size() == n {
 		return part.stream(all)
 	}
@@ -96,9 +97,7 @@ func newThroughStream(t Tensor, all *computations) (stream, error) {
 		return nil, err
 	}
 	s.src, s.held = &source{r: streamReader{through.inner}}, true // nobody closes it
-	if s.off += at - begin; s.from != nil {
-		s.from.first += at - begin
-	}
+	s.off = at
 	through.stream = s
 	if s.transposed {
 		through.stream = newTransposedStream(s, all)

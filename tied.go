@@ -86,9 +86,9 @@ func (t Tensor) identity() (id any, ok bool) {
 		how   string
 	}
 	k := key{t.src, t.off, fmt.Sprint(t.dtype, t.shape, t.dtypes)}
-	if t.strided != nil { // strides of dimensions of size 1 say nothing
-		g, _ := newGather(t.sourceDType(), t.strided)
-		k.how += fmt.Sprint(g)
+	if t.strides != nil { // those of dimensions of size 1 say nothing
+		g, _ := t.gather()
+		k.how += fmt.Sprint(g.loops)
 	}
 	if data, _ := t.src.memory(); data != nil {
 		k.where, k.off = mem.Address(data[t.off:]), 0

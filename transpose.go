@@ -32,40 +32,31 @@ func (t Tensor) transpose(dims []int) (Tensor, error) {
 		return Tensor{}, err
 	}
 	rank := len(t.shape)
-	if len(dims) == 0 {
-		dims = make([]int, rank)
-		for i := range dims {
-			dims[i] = rank - 1 - i
-		}
+	all := make([]int, rank)
+	for i := range all {
+		all[i] = i
 	}
-	if !isPermutation(dims, rank) {
+	if len(dims) == 0 {
+		dims = slices.Clone(all)
+		slices.Reverse(dims)
+	}
+	sorted := slices.Clone(dims) // slices.Sorted takes several times the memory
+	slices.Sort(sorted)
+	if !slices.Equal(sorted, all) {
 		return Tensor{}, fmt.Errorf("%s is no permutation of its %d dimensions", formatShape(dims), rank)
 	}
 	if t.concat != nil {
 		return t.concat.each(slices.Index(dims, t.concat.dim), func(p Tensor) (Tensor, error) { return p.transpose(dims) })
 	}
-	whole := t.layout()
-	moved := &strided{shape: make([]int, rank), first: whole.first, strides: make([]int64, rank)}
+	shape, strides, whole := make([]int, rank), make([]int64, rank), t.layout()
 	for i, dim := range dims {
-		moved.shape[i], moved.strides[i] = whole.shape[dim], whole.strides[dim]
+		shape[i], strides[i] = t.shape[dim], whole[dim]
 	}
-	p, err := t.selecting(moved)
+	p, err := t.selecting(0, shape, strides)
 	if err != nil {
 		return Tensor{}, fmt.Errorf("%w: %w", err, errors.ErrUnsupported)
 	}
 	return p, nil
-}
-
-// isPermutation reports whether dims are the numbers below rank, in any order.
-func isPermutation(dims []int, rank int) bool {
-	sorted := slices.Clone(dims)
-	slices.Sort(sorted)
-	for i, dim := range sorted {
-		if dim != i {
-			return false
-		}
-	}
-	return len(dims) == rank
 }
 
 // mostHeld is how many bytes of a source are held to transpose them, unless one
@@ -199,7 +190,7 @@ func (t *transposedStream) part(first, steps int64) *transposedPart {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(loops[b].Stride, loops[a].Stride) })
 
-	stored := gather{first: t.from.runAt(first * t.inner), run: t.from.run}
+	stored := gather{run: t.from.run}
 	for _, i := range order {
 		stored.add(loops[i])
 	}
@@ -215,9 +206,9 @@ func (t *transposedStream) part(first, steps int64) *transposedPart {
 	}
 	held.join()
 
-	from := &storedStream{src: t.src, from: &stored, transposed: !stored.inOrder(), bytes: size, held: t.held, limit: t.limit}
-	if stored.contiguous() {
-		from.from, from.off = nil, stored.first
+	from := &storedStream{src: t.src, off: t.off + t.from.runAt(first*t.inner), bytes: size, held: t.held, limit: t.limit}
+	if !stored.contiguous() {
+		from.from, from.transposed = &stored, !stored.inOrder()
 	}
 	fill := func(b []byte) error { return readAll(from, b, true) } // as it is at first
 	c := &computation{computed: &computed{size, fill}, memory: t.memory}

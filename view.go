@@ -46,7 +46,7 @@ func view[T Element](t Tensor) ([]T, error) {
 	}
 	data, unit := t.src.memory()
 	switch {
-	case t.strided != nil:
+	case t.strides != nil:
 		return nil, t.noView("its elements are not contiguous")
 	case t.dtypes != nil:
 		return nil, t.noView("its elements are converted as they are read")
@@ -172,7 +172,7 @@ func (t Tensor) ReadAt(p []byte, off int64) (int, error) {
 // around returns a part of t with its n bytes from off on, and where they start in
 // it. One window of a transposed tensor is read without the rest of it.
 func (t Tensor) around(off, n int64) (part Tensor, at int64) {
-	if n == 0 || t.strided == nil && t.concat == nil && t.src.tensor == nil {
+	if n == 0 || t.strides == nil && t.concat == nil && t.src.tensor == nil {
 		return t, off
 	}
 	at = off
