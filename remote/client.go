@@ -3,8 +3,8 @@ package remote
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -146,31 +146,14 @@ const maxDownload = 64 << 20
 
 // download downloads the file at a URL. It asks for no compression: 64 KiB could become
 // maxDownload.
-func download(s *session, u *url.URL) (data []byte, err error) {
-	at := place{url: u, trusted: true}
-	err = s.retry(new(int), func() (int64, error) { // 0: the next try starts over
-		x := s.exchange()
-		defer x.end()
-		resp, from, err := s.get(x.ctx, place{url: u, trusted: true}, http.Header{"Accept-Encoding": {"identity"}})
-		at = from
-		if err != nil {
-			return 0, x.cause(err)
-		}
-		body := x.body(resp)
-		if resp.StatusCode != http.StatusOK {
-			return 0, statusError(resp, http.StatusOK)
-		}
-		if err := checkEncoding(resp); err != nil {
-			return 0, err
-		}
-		data, err = io.ReadAll(io.LimitReader(body, maxDownload+1))
-		return 0, x.cause(err)
-	})
+func download(s *session, u *url.URL) ([]byte, error) {
+	o := &object{session: s, url: u, size: -1, most: maxDownload, noRanges: true}
+	err := o.fill(&sink{parts: []part{{}}})
 	switch {
-	case err != nil:
-		return nil, openError(u, getError(at.url, err))
-	case len(data) > maxDownload:
+	case errors.Is(err, errNoRanges):
 		return nil, openError(u, fmt.Errorf("it has more than %d bytes", maxDownload))
+	case err != nil:
+		return nil, openError(u, err)
 	}
-	return data, nil
+	return *o.head.Load(), nil
 }

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,14 +32,17 @@ func (o *object) fill(s *sink) error {
 // try requests the bytes that s lacks. It returns the place of the answer.
 func (o *object) try(s *sink) (place, error) {
 	x := o.exchange()
-	defer x.end()
+	defer x.Close()
 	first, last := s.pos, s.end()-1
-	resp, at, want, err := o.ask(x.ctx, first, last)
+	resp, at, want, err := o.ask(x, first, last)
 	if err == nil {
-		err = o.receive(s, resp, x.body(resp), at, want)
+		err = o.receive(s, resp, at, want)
 	}
-	if err != nil {
-		err = fmt.Errorf("bytes %d-%d: %w", first, last, x.cause(err))
+	if err == nil {
+		return at, nil
+	}
+	if err = x.cause(err); !o.noRanges {
+		err = fmt.Errorf("bytes %d-%d: %w", first, last, err)
 	}
 	return at, err
 }
@@ -50,13 +52,13 @@ func (o *object) try(s *sink) (place, error) {
 //
 // It asks where the file was found before. If redirects led there and the
 // request is now refused, as signed URLs expire, it asks the original URL again.
-func (o *object) ask(ctx context.Context, first, last int64) (resp *http.Response, at, want place, err error) {
+func (o *object) ask(x *exchange, first, last int64) (resp *http.Response, at, want place, err error) {
 	header := http.Header{"Accept-Encoding": {"identity"}} // ranges are of the encoded bytes
 	if !o.noRanges {
 		header["Range"] = []string{fmt.Sprintf("bytes=%d-%d", first, last)}
 	}
 	if found := o.found.Load(); found != nil {
-		resp, at, err = o.get(ctx, *found, found.preconditions(header))
+		resp, at, err = o.get(x, *found, found.preconditions(header))
 		redirected := found.url != o.url
 		if !redirected || err == nil && !refused(resp.StatusCode) {
 			return resp, at, *found, err
@@ -65,21 +67,21 @@ func (o *object) ask(ctx context.Context, first, last int64) (resp *http.Respons
 		if err != nil {
 			return resp, at, *found, err
 		}
-		resp.Body.Close()
+		x.body.Close()
 	}
-	resp, at, err = o.get(ctx, place{url: o.url, trusted: true}, header)
+	resp, at, err = o.get(x, place{url: o.url, trusted: true}, header)
 	return resp, at, o.pinned, err
 }
 
 // receive checks an answer and reads the bytes that s lacks from it. The first
 // answer sets the size of the file and pins its version.
-func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want place) error {
+func (o *object) receive(s *sink, resp *http.Response, at, want place) error {
 	opening := o.size < 0
 	switch {
 	case opening && resp.StatusCode == http.StatusOK:
 		o.pinned = at
-		return o.receiveAll(resp, body)
-	case opening && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		return o.receiveAll(resp)
+	case opening && !o.noRanges && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		o.noRanges = true // which newObject tries next
 		return statusError(resp, http.StatusPartialContent)
 	}
@@ -97,28 +99,28 @@ func (o *object) receive(s *sink, resp *http.Response, body io.Reader, at, want 
 		at.linked = "" // only redirects tell it
 		o.found.Store(&at)
 	}
-	if err := s.readFrom(io.LimitReader(body, r.last+1-r.first)); err != nil {
+	if err := s.readFrom(io.LimitReader(resp.Body, r.last+1-r.first)); err != nil {
 		return &temporary{error: fmt.Errorf("%w after %d bytes", err, s.pos-r.first), short: s.pos > r.last}
 	}
 	return nil
 }
 
-// receiveAll reads a first answer that ignores the range and holds the whole
-// file. It accepts a short file only, and leaves a longer body unread.
-func (o *object) receiveAll(resp *http.Response, body io.Reader) error {
+// receiveAll reads a first answer that holds the whole file. It accepts one of at most
+// o.most bytes, and leaves a longer body unread.
+func (o *object) receiveAll(resp *http.Response) error {
 	if err := checkEncoding(resp); err != nil {
 		return err
 	}
 	o.answer = resp.Header
-	if resp.ContentLength > firstRead {
+	if resp.ContentLength > o.most {
 		o.size = resp.ContentLength
 		return errNoRanges
 	}
-	all, err := io.ReadAll(io.LimitReader(body, firstRead+1))
+	all, err := io.ReadAll(io.LimitReader(resp.Body, o.most+1))
 	if err != nil {
 		return err
 	}
-	if len(all) > firstRead {
+	if int64(len(all)) > o.most {
 		return errNoRanges
 	}
 	o.size = int64(len(all))

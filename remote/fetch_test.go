@@ -234,7 +234,7 @@ func TestPauses(t *testing.T) {
 // TestExchangeEnds: what a try leaves behind would stay for as long as its File is open.
 func TestExchangeEnds(t *testing.T) {
 	x := (&session{ctx: t.Context(), pace: pace{stall: time.Hour}}).exchange()
-	x.end()
+	x.Close()
 	require.ErrorIs(t, x.ctx.Err(), context.Canceled, "the context of the File lets it go")
 	require.False(t, x.watch.Stop(), "nothing waits for it")
 }

@@ -138,20 +138,19 @@ func (f *file) Read(p []byte) (n int, err error) {
 // send requests the rest of the file.
 func (f *file) send() (place, error) {
 	f.x, f.from = f.exchange(), f.pos
-	resp, at, want, err := f.ask(f.x.ctx, f.pos, f.size-1)
+	resp, at, want, err := f.ask(f.x, f.pos, f.size-1)
 	if err != nil {
 		return at, f.x.cause(err)
 	}
-	body := f.x.body(resp)
 	r, err := f.check(resp, at, want, f.pos, f.size-1)
-	f.body = io.LimitReader(body, r.last+1-r.first)
+	f.body = io.LimitReader(f.x, r.last+1-r.first)
 	return at, err
 }
 
 // Close ends the request of Read.
 func (f *file) Close() error {
 	if f.x != nil {
-		f.x.end()
+		f.x.Close()
 		f.x = nil
 	}
 	return nil

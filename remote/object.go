@@ -19,6 +19,7 @@ type object struct {
 	url      *url.URL
 	size     int64                  // -1 until the first answer
 	answer   http.Header            // the first
+	most     int64                  // of the bytes in a first answer that is the whole file
 	noRanges bool                   // the server does not support range requests
 	pinned   place                  // of the first answer, which later ones must match
 	found    atomic.Pointer[place]  // of the last answer: where to ask next; nil: at url
@@ -36,7 +37,7 @@ const firstRead = 8 + 100_000
 func newObject(s *session, u *url.URL) (*object, error) {
 	s.slots <- struct{}{}
 	defer func() { <-s.slots }()
-	o := &object{session: s, url: u, size: -1}
+	o := &object{session: s, url: u, size: -1, most: firstRead}
 	head := make([]byte, firstRead)
 	start := &sink{parts: []part{{0, head}}}
 	err := o.fill(start)

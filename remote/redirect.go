@@ -2,7 +2,6 @@ package remote
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -58,13 +57,13 @@ type place struct {
 const maxRedirects = 10
 
 // get sends a GET request to a place and follows redirects. It returns the last
-// answer, whatever its status, and its place.
+// answer, whatever its status, with the exchange as its body, and its place.
 //
 // http.Client alone would send custom headers to every host, and Authorization to
 // subdomains, to other ports and from https to http. CheckRedirect therefore
 // builds the header of each redirected request from scratch.
-func (s *session) get(ctx context.Context, at place, header http.Header) (*http.Response, place, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.url.String(), nil)
+func (s *session) get(x *exchange, at place, header http.Header) (*http.Response, place, error) {
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodGet, at.url.String(), nil)
 	if err != nil {
 		return nil, at, errors.New("the URL is not valid in a request") // err holds the query
 	}
@@ -97,6 +96,7 @@ func (s *session) get(ctx context.Context, at place, header http.Header) (*http.
 	case err != nil:
 		return nil, at, sendError(err)
 	}
+	x.body, resp.Body = resp.Body, x
 	at = at.learn(resp.Header)
 	at.etag, at.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
 	return resp, at, nil

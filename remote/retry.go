@@ -116,13 +116,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// An exchange is one try. It is canceled when nothing arrives for a while.
+// An exchange is one try, and the body of its answer. It is canceled when nothing arrives
+// for a while.
 type exchange struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	stall  time.Duration
 	watch  *time.Timer   // cancels after stall
-	answer io.ReadCloser // its body; nil: none yet
+	body   io.ReadCloser // as it arrives; nil: there is no answer yet
 }
 
 func (s *session) exchange() *exchange {
@@ -132,36 +133,31 @@ func (s *session) exchange() *exchange {
 	return x
 }
 
-func (x *exchange) end() {
-	if x.answer != nil {
-		x.answer.Close()
+// Close ends the exchange.
+func (x *exchange) Close() error {
+	if x.body != nil {
+		x.body.Close()
 	}
 	x.watch.Stop()
 	x.cancel(nil)
+	return nil
 }
 
 var errStalled = &temporary{error: errors.New("the connection stalled")}
 
 // cause returns the cause of an error of the exchange.
 func (x *exchange) cause(err error) error {
-	if err != nil && context.Cause(x.ctx) == errStalled {
+	if context.Cause(x.ctx) == errStalled {
 		return errStalled
 	}
 	return err
 }
 
-// body returns the body of the answer, which end closes. Its errors are temporary.
-func (x *exchange) body(resp *http.Response) io.Reader {
-	x.answer = resp.Body
-	return watched{x}
-}
-
-type watched struct{ *exchange }
-
-func (w watched) Read(p []byte) (int, error) {
-	w.watch.Reset(w.stall)
-	n, err := w.answer.Read(p)
-	w.watch.Stop() // a slow reader is no stalled server
+// Read reads the body of the answer. Its errors are temporary.
+func (x *exchange) Read(p []byte) (int, error) {
+	x.watch.Reset(x.stall)
+	n, err := x.body.Read(p)
+	x.watch.Stop() // a slow reader is no stalled server
 	if err != nil && err != io.EOF {
 		err = &temporary{error: &foreign{err}}
 	}
