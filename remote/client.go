@@ -148,7 +148,7 @@ const maxDownload = 64 << 20
 // maxDownload.
 func download(s *session, u *url.URL) ([]byte, error) {
 	o := &object{session: s, url: u, size: -1, most: maxDownload, noRanges: true}
-	err := o.fill(&sink{parts: []part{{}}})
+	err := o.fetch([]part{{}})
 	switch {
 	case errors.Is(err, errNoRanges):
 		return nil, openError(u, fmt.Errorf("it has more than %d bytes", maxDownload))

@@ -12,39 +12,25 @@ import (
 // caller holds a slot.
 func (o *object) fetch(parts []part) error {
 	s := &sink{parts: parts, pos: parts[0].off}
-	if s.end() > o.size {
+	if o.size >= 0 && s.end() > o.size {
 		return io.ErrUnexpectedEOF
 	}
-	return o.fill(s)
-}
-
-func (o *object) fill(s *sink) error {
-	at := place{url: o.url}
-	err := o.retry(new(int), func() (n int64, err error) {
+	last := place{url: o.url} // asked
+	err := o.retry(new(int), func() (int64, error) {
+		x := o.exchange()
+		defer x.Close()
 		s.pos = max(s.pos, s.parts[0].off) // skip the rest of a gap: no try brought it
-		start := s.pos
-		at, err = o.try(s)
+		start, end := s.pos, s.end()
+		resp, at, want, err := o.ask(x, start, end-1)
+		if err == nil {
+			err = o.receive(s, resp, at, want)
+		}
+		if last, err = at, x.cause(err); err != nil && !o.noRanges {
+			err = fmt.Errorf("bytes %d-%d: %w", start, end-1, err)
+		}
 		return s.pos - start, err
 	})
-	return getError(at.url, err)
-}
-
-// try requests the bytes that s lacks. It returns the place of the answer.
-func (o *object) try(s *sink) (place, error) {
-	x := o.exchange()
-	defer x.Close()
-	first, last := s.pos, s.end()-1
-	resp, at, want, err := o.ask(x, first, last)
-	if err == nil {
-		err = o.receive(s, resp, at, want)
-	}
-	if err == nil {
-		return at, nil
-	}
-	if err = x.cause(err); !o.noRanges {
-		err = fmt.Errorf("bytes %d-%d: %w", first, last, err)
-	}
-	return at, err
+	return getError(last.url, err)
 }
 
 // ask requests the bytes from first to last. It returns the answer, its place,

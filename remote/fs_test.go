@@ -45,7 +45,7 @@ func TestFS(t *testing.T) {
 					got := make([]byte, length)
 					n, err := f.ReadAt(got, int64(off))
 					if off < 0 {
-						require.Equal(t, errNegative, err)
+						require.EqualError(t, err, "negative offset")
 						require.Zero(t, n)
 						continue
 					}

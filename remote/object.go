@@ -39,10 +39,9 @@ func newObject(s *session, u *url.URL) (*object, error) {
 	defer func() { <-s.slots }()
 	o := &object{session: s, url: u, size: -1, most: firstRead}
 	head := make([]byte, firstRead)
-	start := &sink{parts: []part{{0, head}}}
-	err := o.fill(start)
+	err := o.fetch([]part{{0, head}})
 	if o.noRanges {
-		err = o.fill(start)
+		err = o.fetch([]part{{0, head}})
 		o.noRanges = false
 	}
 	if err != nil {
@@ -76,7 +75,7 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 		return 0, openError(o.url, errNoRanges)
 	}
 	if off < 0 {
-		return 0, errNegative
+		return 0, errors.New("negative offset")
 	}
 	want := p[:max(0, min(int64(len(p)), o.size-off))]
 	n := 0
@@ -93,8 +92,6 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return len(p), nil
 }
-
-var errNegative = errors.New("negative offset")
 
 // read fills a part, with its own request or together with other waiting reads.
 func (o *object) read(p part) error {

@@ -147,7 +147,7 @@ var errStalled = &temporary{error: errors.New("the connection stalled")}
 
 // cause returns the cause of an error of the exchange.
 func (x *exchange) cause(err error) error {
-	if context.Cause(x.ctx) == errStalled {
+	if err != nil && context.Cause(x.ctx) == errStalled {
 		return errStalled
 	}
 	return err
