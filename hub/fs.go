@@ -70,43 +70,35 @@ func (f fileSystem) search(name string) (int, bool) {
 	return slices.BinarySearchFunc(f.sorted, name, func(file FileInfo, name string) int { return cmp.Compare(file.Name, name) })
 }
 
-func (f fileSystem) Stat(name string) (fs.FileInfo, error) {
-	info, err := f.entry(name)
-	if err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
-	}
-	return info, nil
-}
+func (f fileSystem) Stat(name string) (fs.FileInfo, error) { return f.stat("stat", name) }
 
-func (f fileSystem) entry(name string) (entry, error) {
-	if !fs.ValidPath(name) {
-		return entry{}, fs.ErrInvalid
-	}
-	if name == "." || len(f.below(name)) > 0 {
-		return entry{name: path.Base(name), dir: true, sys: f.snapshot}, nil
-	}
+func (f fileSystem) stat(op, name string) (fs.FileInfo, error) {
 	i, found := f.search(name)
-	if !found {
-		return entry{}, fs.ErrNotExist
+	switch {
+	case !fs.ValidPath(name):
+		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	case name == "." || len(f.below(name)) > 0:
+		return entry{path.Base(name), 0, fs.ModeDir | 0o555, f.snapshot}, nil
+	case !found:
+		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
 	}
-	file := f.sorted[i]
-	return entry{path.Base(file.Name), file.Size, false, file}, nil
+	return entry{path.Base(name), f.sorted[i].Size, 0o444, f.sorted[i]}, nil
 }
 
 func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
-	info, err := f.entry(name)
-	if err == nil && !info.dir {
-		err = fmt.Errorf("%w: it is a file", fs.ErrInvalid)
-	}
+	info, err := f.stat("readdir", name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: err}
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fmt.Errorf("%w: it is a file", fs.ErrInvalid)}
 	}
 	var entries []fs.DirEntry
 	last := ""
 	for _, file := range f.below(name) {
 		base, _, _ := strings.Cut(strings.TrimPrefix(file.Name, name+"/"), "/")
 		if base != last {
-			e, _ := f.entry(path.Join(name, base)) // it is there
+			e, _ := f.Stat(path.Join(name, base)) // it is there
 			entries = append(entries, fs.FileInfoToDirEntry(e))
 			last = base
 		}
@@ -116,41 +108,37 @@ func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 }
 
 func (f fileSystem) Open(name string) (fs.File, error) {
-	info, err := f.entry(name)
+	info, err := f.stat("open", name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		return nil, err
 	}
-	if info.dir {
+	if info.IsDir() {
 		entries, err := f.ReadDir(name)
-		return &directory{entry: info, entries: entries}, err
+		return &directory{info, entries}, err
 	}
 	opened, err := f.content.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	now, err := opened.Stat()
-	if err == nil && info.size > 0 && now.Size() >= 0 && now.Size() != info.size {
-		err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it has %d bytes, the hub lists %d", now.Size(), info.size)}
+	if err == nil && info.Size() > 0 && now.Size() >= 0 && now.Size() != info.Size() {
+		err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it has %d bytes, the hub lists %d", now.Size(), info.Size())}
 	}
 	if err != nil {
 		opened.Close()
 		return nil, err
 	}
-	if info.size == 0 { // it may not say
-		info.size = now.Size()
+	if info.Size() == 0 { // it may not say
+		info = entry{info.Name(), now.Size(), info.Mode(), info.Sys()}
 	}
-	return file{opened.(content), info}, nil
+	return file{opened, opened.(safetensors.RangeReader), info}, nil
 }
 
 // A file is one of the content with what the list says of it.
 type file struct {
-	content
-	info entry
-}
-
-type content interface {
 	fs.File
 	safetensors.RangeReader
+	info fs.FileInfo
 }
 
 func (f file) Stat() (fs.FileInfo, error) { return f.info, nil }
@@ -159,34 +147,28 @@ func (f file) Stat() (fs.FileInfo, error) { return f.info, nil }
 type entry struct {
 	name string
 	size int64
-	dir  bool
+	mode fs.FileMode
 	sys  any
 }
 
 func (e entry) Name() string       { return e.name }
 func (e entry) Size() int64        { return e.size }
-func (e entry) IsDir() bool        { return e.dir }
+func (e entry) Mode() fs.FileMode  { return e.mode }
+func (e entry) IsDir() bool        { return e.mode.IsDir() }
 func (e entry) ModTime() time.Time { return time.Time{} }
 func (e entry) Sys() any           { return e.sys }
 
-func (e entry) Mode() fs.FileMode {
-	if e.dir {
-		return fs.ModeDir | 0o555
-	}
-	return 0o444
-}
-
 // A directory is open.
 type directory struct {
-	entry
+	fs.FileInfo
 	entries []fs.DirEntry // not yet read
 }
 
-func (d *directory) Stat() (fs.FileInfo, error) { return d.entry, nil }
+func (d *directory) Stat() (fs.FileInfo, error) { return d.FileInfo, nil }
 func (d *directory) Close() error               { return nil }
 
 func (d *directory) Read([]byte) (int, error) {
-	return 0, &fs.PathError{Op: "read", Path: d.name, Err: fmt.Errorf("%w: it is a directory", fs.ErrInvalid)}
+	return 0, &fs.PathError{Op: "read", Path: d.Name(), Err: fmt.Errorf("%w: it is a directory", fs.ErrInvalid)}
 }
 
 func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
