@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -23,15 +24,10 @@ type pinned struct {
 // keepToCommit returns a copy of a client whose requests for files of a revision keep
 // to one commit.
 func keepToCommit(client *http.Client, files *url.URL, revision string) *http.Client {
-	kept := new(http.Client)
-	if client != nil {
-		*kept = *client
-	}
-	if kept.Transport == nil {
-		kept.Transport = transport.Default()
-	}
-	kept.Transport = &pinned{RoundTripper: kept.Transport, files: files, revision: url.PathEscape(revision)}
-	return kept
+	kept := *cmp.Or(client, new(http.Client))
+	sends := cmp.Or(kept.Transport, transport.Default())
+	kept.Transport = &pinned{RoundTripper: sends, files: files, revision: url.PathEscape(revision)}
+	return &kept
 }
 
 // commitName is the name of a Git commit, SHA-1 or SHA-256.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -70,11 +71,7 @@ func hubCache() string {
 // isTrue reports whether huggingface_hub takes the value of an environment
 // variable for true.
 func isTrue(value string) bool {
-	switch strings.ToUpper(value) {
-	case "1", "ON", "YES", "TRUE":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(value))
 }
 
 // expand replaces ~ and variables in the name of a file.

@@ -67,7 +67,7 @@ func parseSnapshot(text []byte) (*Snapshot, error) {
 			Name   string `json:"rfilename"`
 			Size   int64
 			BlobID string
-			LFS    *struct{ SHA256 string }
+			LFS    struct{ SHA256 string }
 		}
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
@@ -89,11 +89,7 @@ func parseSnapshot(text []byte) (*Snapshot, error) {
 			return nil, fmt.Errorf("file %.200q has %d bytes", s.Name, s.Size)
 		}
 		seen[s.Name] = true
-		file := FileInfo{Name: s.Name, Size: s.Size, BlobID: s.BlobID}
-		if s.LFS != nil {
-			file.SHA256 = s.LFS.SHA256
-		}
-		snapshot.Files = append(snapshot.Files, file)
+		snapshot.Files = append(snapshot.Files, FileInfo{s.Name, s.Size, s.LFS.SHA256, s.BlobID})
 	}
 	return snapshot, nil
 }
