@@ -137,11 +137,8 @@ func number(digits string) int64 {
 
 // refused reports whether a status means that a URL no longer works.
 func refused(status int) bool {
-	switch status {
-	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
-		return false
-	}
-	return status >= 400 && !retryable(status)
+	return status >= 400 && !retryable(status) &&
+		status != http.StatusPreconditionFailed && status != http.StatusRequestedRangeNotSatisfiable
 }
 
 // statusText returns the status of an answer. It quotes an unusual reason phrase.

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,10 +55,17 @@ func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, er
 	if err != nil {
 		return nil, err
 	}
-	if (variant.Endings{".safetensors"}).IsIndex(u.Path) {
-		return openShards(s, u)
+	if !(variant.Endings{".safetensors"}).IsIndex(u.Path) {
+		return openFile(s, u)
 	}
-	return openFile(s, u)
+	index, err := download(s, u)
+	if err != nil {
+		return nil, err
+	}
+	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
+		return openFile(s, u.ResolveReference(&url.URL{Path: shard})) // next to the index
+	})
+	return f, openError(u, err)
 }
 
 // ReadFile returns the content of a small file next to a model, such as its
@@ -91,13 +99,8 @@ func (c *Client) session(ctx context.Context, rawURL string) (*session, *url.URL
 		return nil, nil, err
 	}
 	s := &session{pace: c.pace.orReal(), ctx: ctx, header: c.Header, slots: make(chan struct{}, transport.InFlight)}
-	if c.HTTP != nil {
-		s.http = *c.HTTP
-	}
-	if s.http.Transport == nil {
-		s.http.Transport = transport.Default()
-	}
-	s.http.Transport = vetted{s.http.Transport}
+	s.http = *cmp.Or(c.HTTP, new(http.Client))
+	s.http.Transport = vetted{cmp.Or(s.http.Transport, transport.Default())}
 	return s, u, nil
 }
 
@@ -126,18 +129,6 @@ func openFile(s *session, u *url.URL) (*safetensors.File, error) {
 	}
 	f, err := safetensors.NewFile(o, o.size)
 	o.opened()
-	return f, openError(u, err)
-}
-
-// openShards opens the shards of the index at a URL, next to it.
-func openShards(s *session, u *url.URL) (*safetensors.File, error) {
-	index, err := download(s, u)
-	if err != nil {
-		return nil, err
-	}
-	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
-		return openFile(s, u.ResolveReference(&url.URL{Path: shard}))
-	})
 	return f, openError(u, err)
 }
 
