@@ -156,7 +156,7 @@ func TestFSRefusals(t *testing.T) {
 	require.ErrorContains(t, errorOf(fsys.Open("x")), "open x: it has 10 bytes, the hub lists 4")
 
 	s.addRepo(t, map[string]string{"a": "", "a/b": "", "a-b": ""})
-	require.ErrorContains(t, errorOf(client.FS(t.Context(), "owner/name", "main")), `"a" is a file and a directory`)
+	require.EqualError(t, errorOf(client.FS(t.Context(), "owner/name", "main")), `safetensors: open owner/name: the hub's list of files: "a" is a file and a directory`)
 	require.ErrorIs(t, errorOf(client.FS(t.Context(), "owner/other", "")), fs.ErrNotExist)
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	require.ErrorContains(t, errorOf(client.FS(t.Context(), "owner/name", "")), "HF_HUB_OFFLINE is set")

@@ -25,11 +25,7 @@ import (
 // Sys of a file is its [FileInfo], that of a directory the [*Snapshot]. A file that does not have
 // the listed size is an error. Other errors are those of Files: offline, use [os.DirFS] of CacheDir.
 func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
-	return prefix.Added(c.fs(ctx, repo, revision))
-}
-
-func (c *Client) fs(ctx context.Context, repo, revision string) (fs.FS, error) {
-	snapshot, err := c.files(ctx, repo, revision)
+	snapshot, err := c.Files(ctx, repo, revision)
 	if err != nil {
 		return nil, err
 	}
@@ -37,15 +33,16 @@ func (c *Client) fs(ctx context.Context, repo, revision string) (fs.FS, error) {
 	slices.SortFunc(f.sorted, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	for _, file := range f.sorted {
 		if len(f.below(file.Name)) > 0 {
-			return nil, &fs.PathError{Op: "open", Path: repo, Err: fmt.Errorf("the hub's list of files: %.200q is a file and a directory", file.Name)}
+			err := fmt.Errorf("the hub's list of files: %.200q is a file and a directory", file.Name)
+			return nil, prefix.Add(&fs.PathError{Op: "open", Path: repo, Err: err})
 		}
 	}
 	client, endpoint, err := c.connect()
 	if err != nil {
-		return nil, err
+		return nil, prefix.Add(err)
 	}
 	f.content, err = client.FS(ctx, endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
-	return f, prefix.Strip(err)
+	return f, err
 }
 
 // A fileSystem is a snapshot as an fs.FS.

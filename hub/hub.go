@@ -62,23 +62,19 @@ func OpenFile(ctx context.Context, repo, revision, name string) (*safetensors.Fi
 // answers 401 to hide whether a repository exists, so the error for a missing one may
 // wrap [fs.ErrPermission].
 func (c *Client) Open(ctx context.Context, repo, revision string) (*safetensors.File, error) {
-	return prefix.Added(c.open(ctx, repo, revision))
-}
-
-func (c *Client) open(ctx context.Context, repo, revision string) (*safetensors.File, error) {
 	r, err := c.repository(ctx, repo, revision, modelFile)
 	if err != nil {
-		return nil, err
+		return nil, prefix.Add(err)
 	}
 	f, err := r.open(modelFile)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
+		return prefix.Added(f, err)
 	}
 	f, err = r.open(indexFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &fs.PathError{Op: "open", Path: r.name, Err: fmt.Errorf("it has no %s, and %w", modelFile, prefix.Strip(err))}
 	}
-	return f, err
+	return prefix.Added(f, err)
 }
 
 // OpenFile opens one file of a repository, such as an adapter or a component of a

@@ -47,25 +47,21 @@ func Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 // [fs.ErrPermission]. A file that breaks a rule of the format is a
 // *[safetensors.FormatError].
 func (c *Client) Open(ctx context.Context, rawURL string) (*safetensors.File, error) {
-	return prefix.Added(c.open(ctx, rawURL))
-}
-
-func (c *Client) open(ctx context.Context, rawURL string) (*safetensors.File, error) {
 	s, u, err := c.session(ctx, rawURL)
 	if err != nil {
-		return nil, err
+		return nil, prefix.Add(err)
 	}
 	if !(variant.Endings{".safetensors"}).IsIndex(u.Path) {
-		return openFile(s, u)
+		return prefix.Added(openFile(s, u))
 	}
 	index, err := download(s, u)
 	if err != nil {
-		return nil, err
+		return nil, prefix.Add(err)
 	}
 	f, err := safetensors.OpenShards(bytes.NewReader(index), func(shard string) (*safetensors.File, error) {
 		return openFile(s, u.ResolveReference(&url.URL{Path: shard})) // next to the index
 	})
-	return f, openError(u, err)
+	return f, prefix.Add(openError(u, err))
 }
 
 // ReadFile returns the content of a small file next to a model, such as its
