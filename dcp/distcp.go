@@ -29,7 +29,7 @@ func (o Opener) openChunks(in osfile.Tree, dir string) (whole *safetensors.File,
 	if err != nil {
 		return nil, err
 	}
-	meta, err := readMetadata(data)
+	meta, err := readMetadata(data, maxSteps)
 	if err != nil {
 		return nil, broken("", "%s: %v", metadataFile, err)
 	}

@@ -227,7 +227,7 @@ func folderOf(t testing.TB, meta string) string {
 
 // entry returns where the tensor model.w of testdata/one is.
 func entry() (offset, length int) {
-	c := must(readMetadata(must(os.ReadFile("testdata/distcp/one/.metadata"))))
+	c := must(readMetadata(must(os.ReadFile("testdata/distcp/one/.metadata")), maxSteps))
 	s := c.stored["model.w"][0]
 	return int(s.offset), int(s.length)
 }

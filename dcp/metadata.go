@@ -41,13 +41,9 @@ const maxSteps = 300_000 * 192
 
 // readMetadata reads the content of .metadata: a pickle of a torch...checkpoint.Metadata. Of
 // its classes only the names count, as their modules have moved between versions.
-func readMetadata(data []byte) (*checkpoint, error) {
+func readMetadata(data []byte, maxSteps int) (*checkpoint, error) {
 	u := pickle.New(bytes.NewReader(data), int64(len(data)))
 	u.MaxSteps = maxSteps
-	return unpickle(u)
-}
-
-func unpickle(u *pickle.Unpickler) (*checkpoint, error) {
 	top, err := u.Load()
 	if err != nil {
 		return nil, err
