@@ -38,11 +38,10 @@ func (c *Client) FS(ctx context.Context, repo, revision string) (fs.FS, error) {
 		}
 	}
 	client, endpoint, err := c.connect()
-	if err != nil {
-		return nil, prefix.Add(err)
+	if err == nil {
+		f.content, err = client.FS(ctx, endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
 	}
-	f.content, err = client.FS(ctx, endpoint.JoinPath(escapePath(repo), "resolve", url.PathEscape(snapshot.Commit), "/").String())
-	return f, err
+	return f, prefix.Add(err)
 }
 
 // A fileSystem is a snapshot as an fs.FS.
