@@ -151,15 +151,14 @@ func persistent(id any) (any, error) {
 		}
 	}
 	if len(t) == 6 && t[5] != nil {
-		view, ok := t[5].(pickle.Tuple)
-		if !ok || len(view) != 3 {
+		view, _ := t[5].(pickle.Tuple)
+		ok := len(view) == 3
+		if ok {
+			s.offset, ok = view[1].(int64)
+		}
+		if !ok || s.offset < 0 || s.offset > s.numel {
 			return nil, errors.New("a storage whose view is invalid")
 		}
-		offset, ok := view[1].(int64)
-		if !ok || offset < 0 || offset > s.numel {
-			return nil, errors.New("a storage whose view is invalid")
-		}
-		s.offset = offset
 	}
 	return s, nil
 }

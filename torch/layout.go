@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -43,21 +42,19 @@ func (l layout) check(n int64, width int) (end int64, err error) {
 	if slices.Contains(l.shape, 0) {
 		return 0, nil
 	}
-	size, last, over := uint64(width), uint64(l.offset), uint64(0)
+	size, last := int64(1), l.offset
 	for i, dim := range l.shape {
-		hi, lo := bits.Mul64(size, uint64(dim))
-		size, over = lo, over|hi|lo>>63
-		hi, lo = bits.Mul64(uint64(dim-1), uint64(l.strides[i]))
-		last += lo
-		over |= hi | lo>>63 | last>>63
+		steps, stride := int64(dim)-1, l.strides[i]
+		if size > most/int64(dim) || stride > 0 && steps > (most-last)/stride {
+			return 0, errors.New("its size overflows 64 bits")
+		}
+		size *= int64(dim)
+		last += steps * stride
 	}
-	switch {
-	case over != 0 || last >= uint64(most):
-		return 0, errors.New("its size overflows 64 bits")
-	case int64(last) >= n:
-		return 0, fmt.Errorf("its last element ends at byte %d of a storage of %d bytes", (last+1)*uint64(width), n*int64(width))
+	if last >= n {
+		return 0, fmt.Errorf("its last element ends at byte %d of a storage of %d bytes", uint64(last+1)*uint64(width), n*int64(width))
 	}
-	return int64(last) + 1, nil
+	return last + 1, nil
 }
 
 // padding is how many times its own length a storage is read beyond its end, by tensors
