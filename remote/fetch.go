@@ -15,7 +15,7 @@ func (o *object) fetch(parts []part) error {
 	if o.size >= 0 && s.end() > o.size {
 		return io.ErrUnexpectedEOF
 	}
-	last := place{url: o.url} // asked
+	asked := place{url: o.url}
 	err := o.retry(new(int), func() (int64, error) {
 		x := o.exchange()
 		defer x.Close()
@@ -25,12 +25,12 @@ func (o *object) fetch(parts []part) error {
 		if err == nil {
 			err = o.receive(s, resp, at, want)
 		}
-		if last, err = at, x.cause(err); err != nil && !o.noRanges {
+		if asked, err = at, x.cause(err); err != nil && !o.noRanges {
 			err = fmt.Errorf("bytes %d-%d: %w", start, end-1, err)
 		}
 		return s.pos - start, err
 	})
-	return getError(last.url, err)
+	return getError(asked.url, err)
 }
 
 // ask requests the bytes from first to last. It returns the answer, its place,
