@@ -140,6 +140,7 @@ func TestOpen(t *testing.T) {
 		{rule: "index of a variant", path: fp16, file: shard("m.safetensors"), ranges: []string{"", start}},
 		{rule: "index of a variant, older name", path: "/f/model.fp16.safetensors.index.json", file: shard("m.safetensors"), ranges: []string{"", start}},
 		{rule: "other JSON", path: "/f/config.json", file: shard("m.safetensors"), as: new(*safetensors.FormatError), text: "header length"},
+		{rule: "index that is no range", path: index, fault: answer(416), text: "status 416 Requested Range Not Satisfiable, expected 200 OK"},
 		{rule: "index that is missing", path: index, is: fs.ErrNotExist, text: "status 404 Not Found, expected 200 OK"},
 		{rule: "index that is none", path: index, file: []byte("<html>"), as: new(*safetensors.FormatError), text: indexFile},
 		{rule: "shard above the index", path: index, file: shard("../other/model.safetensors"), as: new(*safetensors.FormatError), text: "other/model"},
