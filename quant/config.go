@@ -18,10 +18,8 @@ type config struct {
 	named  string // what the config calls it
 	shard  bool   // the tensors are those of one file of several
 
-	block   []int // rows and columns of a block
-	plusOne bool  // stored zero points are one less than they should be
-	settings
-
+	section
+	plusOne bool                // stored zero points are one less than they should be
 	groups  map[string]*targets // of compressed-tensors, by format
 	modules choice[settings]    // that have their own
 	markers map[string]string   // of ComfyUI: the format of a module
@@ -67,7 +65,7 @@ func parseConfig(text []byte) (*config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the config: %w", err)
 	}
-	section := c.section(file)
+	section := c.find(file)
 	for _, part := range []string{"text_config", "decoder", "generator"} { // as transformers looks for it
 		text := file.get(part)
 		if text == nil || text[0] != '{' && part != "text_config" {
@@ -78,7 +76,7 @@ func parseConfig(text []byte) (*config, error) {
 			return nil, fmt.Errorf("the config: %s: %w", part, err)
 		}
 		// Elsewhere than in a text_config, quantization may be that of sounds.
-		if inner := c.section(all); section == nil && (part == "text_config" || all.get("quantization_config") != nil) {
+		if inner := c.find(all); section == nil && (part == "text_config" || all.get("quantization_config") != nil) {
 			section = inner
 		}
 	}
@@ -108,8 +106,8 @@ func (c *config) byInput(module string) bool {
 	return c.conv1D && slices.Contains([]string{gptq, awq, bitsAndBytes}, c.method) && slices.Contains(namesConv1D, name)
 }
 
-// section returns what a file, or the text_config in it, says of the quantisation.
-func (c *config) section(file members) json.RawMessage {
+// find returns what a file, or the text_config in it, says of the quantisation.
+func (c *config) find(file members) json.RawMessage {
 	if t := file.get("model_type"); slices.Contains(withConv1D, strings.Trim(string(t), `"`)) {
 		c.conv1D = true
 	}
@@ -135,7 +133,7 @@ func (c *config) section(file members) json.RawMessage {
 	return of
 }
 
-// parseSection finds the method, which reads the rest.
+// parseSection finds the method, and takes what it may say.
 func (c *config) parseSection(text []byte) error {
 	all, err := parseMembers(text)
 	if err != nil {
@@ -157,11 +155,29 @@ func (c *config) parseSection(text []byte) error {
 	case all.has("bits") && all.has("group_size"):
 		c.method = mlx
 	}
-	if _, ok := methods[c.method]; !ok {
+	m, ok := methods[c.method]
+	if !ok {
 		return fmt.Errorf("quant_method %s is none of %s", quote(c.method), strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 	}
 	c.named = c.method
-	return c.use(all)
+	switch c.method {
+	case mlx:
+		all, err = c.takeModules(all)
+	case mxfp8:
+		c.Block = block{1, 32}
+	}
+	if err == nil {
+		err = all.decode(&c.section, strings.Fields(m.keys), strings.Fields("quant_method "+m.harmless))
+	}
+	if err == nil {
+		c.ignored, err = c.parsePatterns(slices.Concat(c.Ignore, c.Ignored, c.Excluded, c.Unconverted, c.Skipped))
+	}
+	// One that only Python understands ignores nothing.
+	c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
+	if err == nil && m.use != nil {
+		err = m.use(c)
+	}
+	return err
 }
 
 // settings are how integers are quantised, in a module or in all.

@@ -119,8 +119,8 @@ type targets struct {
 }
 
 // useGroups reads what compressed-tensors says. The formats of groups go before that of all.
-func (c *config) useGroups(s *section) error {
-	if err := (group{Format: s.Format}).check(); err != nil {
+func (c *config) useGroups() error {
+	if err := (group{Format: c.Format}).check(); err != nil {
 		return err
 	}
 	c.groups = map[string]*targets{}
@@ -129,11 +129,11 @@ func (c *config) useGroups(s *section) error {
 			c.groups[l.format] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Groups)) {
-		g := s.Groups[name]
+	for _, name := range slices.Sorted(maps.Keys(c.Groups)) {
+		g := c.Groups[name]
 		p, err := c.parsePatterns(g.Targets)
 		for format, t := range c.groups {
-			if err == nil && g.Weights != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, cmp.Or(g.Format, s.Format)) {
+			if err == nil && g.Weights != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, cmp.Or(g.Format, c.Format)) {
 				err = t.add(g, p.rules)
 			}
 		}

@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// methods are what a quantization_config may say. All but MLX have the keys of exceptions.
+// methods are what a quantization_config may say.
 var methods = map[string]struct {
-	keys     string                            // of a section that the method has
-	harmless string                            // keys that change no number: how inputs, caches and kernels are used, how the quantisation was calibrated
-	use      func(c *config, s *section) error // nil: the tensors say the rest
+	keys     string                // of a section that the method has
+	harmless string                // keys that change no number: how inputs, caches and kernels are used, how the quantisation was calibrated
+	use      func(c *config) error // nil: the tensors say the rest
 }{
-	fp8:    {"weight_block_size", blockKeys, nil},
-	mxfp8:  {"weight_block_size", blockKeys, nil},
-	fbgemm: {"", "activation_scale_ub", nil},
-	mxfp4:  {"", "dequantize", nil},
-	bitsAndBytes: {"", `load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
+	fp8:    {exceptions + "weight_block_size", blockKeys, nil},
+	mxfp8:  {exceptions + "weight_block_size", blockKeys, nil},
+	fbgemm: {exceptions, "activation_scale_ub", nil},
+	mxfp4:  {exceptions, "dequantize", nil},
+	bitsAndBytes: {exceptions, `load_in_8bit load_in_4bit _load_in_8bit _load_in_4bit llm_int8_threshold llm_int8_enable_fp32_cpu_offload
 		llm_int8_has_fp16_weight bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage`, nil},
-	modelOpt: {"quant_algo quantized_layers", "config_groups group_size kv_cache_quant_algo kv_cache_scheme producer", nil},
-	compressed: {"format config_groups transform_config sparsity_config",
+	modelOpt: {exceptions + "quant_algo quantized_layers", "config_groups group_size kv_cache_quant_algo kv_cache_scheme producer", nil},
+	compressed: {exceptions + "format config_groups transform_config sparsity_config",
 		"kv_cache_scheme global_compression_ratio quantization_status version run_compressed dequantize use_optimized_inference", (*config).useGroups},
 	gptq: {wordKeys, harmlessWordKeys, (*config).useWords},
 	awq:  {wordKeys, harmlessWordKeys, (*config).useWords},
-	autoRound: {settingsKeys + "packing_format extra_config", `autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
+	autoRound: {exceptions + settingsKeys + "packing_format extra_config", `autoround_version sym act_data_type act_group_size act_sym act_dynamic amp backend batch_size
 		block_name_to_quantize dataset dynamic_max_gap enable_alg_ext enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
 		enable_torch_compile gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr not_use_best_mse nsamples provider
 		quant_block_list quant_lm_head scale_dtype seqlen static_attention_dtype static_attention_granularity static_kv_dtype
@@ -35,10 +35,10 @@ var methods = map[string]struct {
 }
 
 const (
-	exceptions       = " ignore ignored_layers exclude_modules modules_to_not_convert llm_int8_skip_modules"
+	exceptions       = "ignore ignored_layers exclude_modules modules_to_not_convert llm_int8_skip_modules "
 	blockKeys        = "activation_scheme fmt scale_fmt expert_dtype dequantize modules_to_convert kv_cache_scheme kv_cache_quant_method packed_modules_mapping"
 	settingsKeys     = "bits group_size desc_act mode data_type act_bits "
-	wordKeys         = settingsKeys + "checkpoint_format format version pack_dtype static_groups dynamic"
+	wordKeys         = exceptions + settingsKeys + "checkpoint_format format version pack_dtype static_groups dynamic"
 	harmlessWordKeys = `method sym zero_point lm_head meta quantizer dataset tokenizer damp_percent damp_auto_increment true_sequential
 		act_group_aware mse batch_size block_name_to_quantize module_name_preceding_first_block modules_in_block_to_quantize
 		cache_block_outputs max_input_length model_seqlen pad_token_id model_name_or_path model_file_base_name backend use_exllama
@@ -81,41 +81,15 @@ type algorithm struct {
 	_         struct{} `known:"group_size"`
 }
 
-// use reads the section of a method.
-func (c *config) use(all members) (err error) {
-	m, keys := methods[c.method], exceptions
-	var s section
-	switch c.method {
-	case mlx:
-		keys = ""
-		all, err = c.takeModules(all)
-	case mxfp8:
-		s.Block = block{1, 32}
-	}
-	if err == nil {
-		err = all.decode(&s, strings.Fields(m.keys+keys), strings.Fields("quant_method "+m.harmless))
-	}
-	if err == nil {
-		c.ignored, err = c.parsePatterns(slices.Concat(s.Ignore, s.Ignored, s.Excluded, s.Unconverted, s.Skipped))
-	}
-	// One that only Python understands ignores nothing.
-	c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
-	c.settings, c.block = s.settings, s.Block
-	if err == nil && m.use != nil {
-		err = m.use(c, &s)
-	}
-	return err
-}
-
 // useWords reads what GPTQ and AWQ say.
-func (c *config) useWords(s *section) error {
-	c.Reordered = s.Reordered && !s.Static
-	formats, said := []string{"gptq", "gptq_v2"}, []string{cmp.Or(s.Checkpoint, s.Format)}
-	if s.Checkpoint != "" && s.Format != "" && !strings.EqualFold(s.Checkpoint, s.Format) {
-		return fmt.Errorf("checkpoint_format %s, but format %s", quote(s.Checkpoint), quote(s.Format))
+func (c *config) useWords() error {
+	c.Reordered = c.Reordered && !c.Static
+	if c.Checkpoint != "" && c.Format != "" && !strings.EqualFold(c.Checkpoint, c.Format) {
+		return fmt.Errorf("checkpoint_format %s, but format %s", quote(c.Checkpoint), quote(c.Format))
 	}
+	formats, said := []string{"gptq", "gptq_v2"}, []string{cmp.Or(c.Checkpoint, c.Format)}
 	if c.method == awq {
-		formats, said = []string{"gemm"}, append(said, s.Version)
+		formats, said = []string{"gemm"}, append(said, c.Version)
 	}
 	for _, format := range said {
 		if err := oneOf("format", cmp.Or(strings.ToLower(format), formats[0]), formats...); err != nil {
@@ -125,7 +99,7 @@ func (c *config) useWords(s *section) error {
 	c.plusOne = c.method == gptq && strings.ToLower(said[0]) != "gptq_v2"
 	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
 	// "+:" or nothing and one for settings.
-	return s.Dynamic.each("dynamic: ", func(m member, own settings) error {
+	return c.Dynamic.each("dynamic: ", func(m member, own settings) error {
 		expr, exempt := strings.CutPrefix(m.key, "-:")
 		if exempt {
 			own.exempt = m.key
@@ -161,8 +135,8 @@ func (c *config) addRule(key, expr string, own settings) error {
 
 // useAutoRound reads what AutoRound says: weights are packed as GPTQ or AWQ packs them. A key
 // of its extra_config is the name of a module; one that no module has is searched for in names.
-func (c *config) useAutoRound(s *section) error {
-	switch strings.TrimPrefix(s.Packing, "auto_round:") {
+func (c *config) useAutoRound() error {
+	switch strings.TrimPrefix(c.Packing, "auto_round:") {
 	case "auto_gptq", "gptq":
 		c.method, c.plusOne = gptq, true
 	case "auto_round", "gptqmodel":
@@ -170,10 +144,10 @@ func (c *config) useAutoRound(s *section) error {
 	case "auto_awq", "awq":
 		c.method = awq
 	default:
-		return fmt.Errorf("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(s.Packing))
+		return fmt.Errorf("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(c.Packing))
 	}
 	c.modules.names = map[string]settings{}
-	return s.Modules.each("extra_config: ", func(m member, own settings) error {
+	return c.Modules.each("extra_config: ", func(m member, own settings) error {
 		c.modules.names[m.key] = own
 		switch {
 		case m.empty():
