@@ -2,6 +2,7 @@ package quant
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -9,7 +10,7 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// A problem is what ends the work on a module whose tensors do not fit: a panic, as in package
+// A problem is what ends the work on a checkpoint whose tensors do not fit: a panic, as in package
 // encoding/gob.
 type problem struct{ error }
 
@@ -27,6 +28,11 @@ func catch(err *error) {
 // fail panics with a problem of a part.
 func (m *module) fail(r role, format string, args ...any) {
 	panic(problem{m.errorf(r, format, args...)})
+}
+
+// refuse panics with a problem of a tensor, which may be that of no part.
+func refuse(name, format string, args ...any) {
+	panic(problem{fmt.Errorf("tensor %s: %w", quote(name), fmt.Errorf(format, args...))})
 }
 
 // check fails if there is an error of a part.

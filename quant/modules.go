@@ -26,17 +26,6 @@ type module struct {
 	matrix *matrix
 }
 
-func newModule(l *layout, stem string, tensors map[string]safetensors.Tensor, c *config) *module {
-	m := &module{layout: l, stem: stem, tensor: map[role]safetensors.Tensor{}, config: c}
-	for _, p := range l.parts {
-		if t, ok := tensors[stem+p.suffix]; ok {
-			m.tensor[p.role] = t
-		}
-	}
-	m.matrix = &matrix{name: m.result(), values: new(codes), constant: l.constant}
-	return m
-}
-
 // name returns the name that a part has.
 func (m *module) name(r role) string {
 	i := slices.IndexFunc(m.layout.parts, func(p part) bool { return p.role == r })
@@ -87,6 +76,7 @@ func (m *module) configure() {
 // findModules returns the quantised modules in the order of their names, and the
 // tensors that Dequantize leaves as they are.
 func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*module, rest map[string]safetensors.Tensor, err error) {
+	defer catch(&err)
 	names := slices.Sorted(maps.Keys(tensors)) // the same error each time
 	if err := c.readMarkers(tensors, names); err != nil {
 		return nil, nil, err
@@ -98,20 +88,14 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 	}
 	rest = maps.Clone(tensors)
 	for _, name := range names {
-		m, err := findModule(tensors, name, c)
-		if err != nil {
-			return nil, nil, err
-		}
-		if m != nil {
+		if m := findModule(tensors, name, c); m != nil {
 			modules = append(modules, m)
 			for _, p := range m.layout.parts {
 				delete(rest, m.stem+p.suffix)
 			}
 		}
 	}
-	if err := accountFor(rest, names, modules, c); err != nil {
-		return nil, nil, err
-	}
+	accountFor(rest, names, modules, c)
 	if len(modules) == 0 && c.method != "" && !(c.shard && c.allPlain(tensors)) {
 		return nil, nil, fmt.Errorf("the config says quant_method %s, but no tensor is quantised in a layout of it", quote(c.named))
 	}
@@ -132,8 +116,7 @@ func (c *config) allPlain(tensors map[string]safetensors.Tensor) bool {
 
 // findModule returns the module whose values are the tensor of that name, nil if it
 // is no part of one, or another part.
-func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (_ *module, err error) {
-	defer catch(&err)
+func findModule(tensors map[string]safetensors.Tensor, name string, c *config) *module {
 	var foreign *module
 	t := tensors[name]
 	for i := range layouts {
@@ -142,7 +125,7 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 		if !ok || !l.parts[0].has(t) || !l.parts[1].has(tensors[stem+l.parts[1].suffix]) {
 			continue
 		}
-		m := newModule(l, stem, tensors, c)
+		m := &module{layout: l, stem: stem, tensor: map[role]safetensors.Tensor{}, config: c}
 		if l.methods[0] == comfy && l.format != c.markers[m.path()] {
 			continue
 		}
@@ -151,16 +134,16 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) (
 			foreign = m
 			continue
 		case c.method == "" && l.unsaid != "":
-			return nil, fmt.Errorf("tensor %s: only a config tells %s", quote(name), l.unsaid)
+			refuse(name, "only a config tells %s", l.unsaid)
 		}
-		m.checkParts()
+		m.take(tensors)
 		m.configure()
-		return m, nil
+		return m
 	}
 	if foreign != nil {
-		return nil, foreign.errorf(values, "quant_method %s has no such tensors", quote(c.named))
+		foreign.fail(values, "quant_method %s has no such tensors", quote(c.named))
 	}
-	return nil, nil
+	return nil
 }
 
 // stem returns the name without the suffix of the part.
@@ -172,16 +155,19 @@ func (p part) stem(name string) (string, bool) {
 // has reports whether t can be the part. The zero Tensor cannot.
 func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, t.DType()) }
 
-// checkParts checks that no part is missing, or of another dtype.
-func (m *module) checkParts() {
+// take takes the parts. None may be missing, or of another dtype.
+func (m *module) take(tensors map[string]safetensors.Tensor) {
 	for i, p := range m.layout.parts {
-		switch t, ok := m.tensor[p.role]; {
+		switch t, ok := tensors[m.stem+p.suffix]; {
 		case !ok && (i < m.layout.need || m.layout.need == 0):
 			m.fail(values, "%s is missing", quote(m.stem+p.suffix))
 		case ok && !p.has(t):
 			m.fail(p.role, "%v, not one of %v", t, p.dtypes)
 		case ok && p.role == shape && !slices.Equal(t.Shape(), []int{2}):
 			m.fail(shape, "%v does not hold the two dimensions of a matrix", t)
+		case ok:
+			m.tensor[p.role] = t
 		}
 	}
+	m.matrix = &matrix{name: m.result(), values: new(codes), constant: m.layout.constant}
 }

@@ -38,14 +38,14 @@ var strangers = []struct{ suffix, with, who string }{
 
 // accountFor finds out what each tensor of rest is that is no part of a module. It removes
 // those that Dequantize leaves out, and refuses what may be a part of something quantised.
-func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config) error {
+func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*module, c *config) {
 	owners := make(map[string]*module, len(modules))
 	for _, m := range modules {
 		owners[m.path()] = m
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.markers)) {
 		if m := owners[path]; m == nil || m.layout.format != c.markers[path] {
-			return fmt.Errorf("a marker says that %s is quantised as %s, but its tensors are not", quote(path), c.markers[path])
+			panic(problem{fmt.Errorf("a marker says that %s is quantised as %s, but its tensors are not", quote(path), c.markers[path])})
 		}
 	}
 	for _, name := range names {
@@ -53,21 +53,16 @@ func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*m
 		if !ok {
 			continue
 		}
-		owner, suffix := ownerOf(name, owners)
-		switch {
+		switch owner, suffix := ownerOf(name, owners); {
 		case len(modules) > 0 && (c.ofCache(name, t) || name == "scaled_fp8" || strings.HasSuffix(name, ".scaled_fp8")),
 			owner != nil && owner.ofInput(suffix, t):
 			delete(rest, name)
-		case owner != nil && (suffix == "bias" || strings.HasSuffix(suffix, "_bias")) && slices.Contains(isFloat, t.DType()):
-		case owner != nil:
-			return fmt.Errorf("tensor %s: %v next to %s (%s): %w", quote(name), t, quote(owner.name(values)), owner.layout.name, errors.ErrUnsupported)
-		default:
-			if err := checkPlain(rest, name, t, c); err != nil {
-				return err
-			}
+		case owner == nil:
+			checkPlain(rest, name, t, c)
+		case suffix != "bias" && !strings.HasSuffix(suffix, "_bias") || !slices.Contains(isFloat, t.DType()):
+			refuse(name, "%v next to %s (%s): %w", t, quote(owner.name(values)), owner.layout.name, errors.ErrUnsupported)
 		}
 	}
-	return nil
 }
 
 // ownerOf returns the module that a tensor is next to, or below, and the rest of its name.
@@ -111,38 +106,35 @@ func (c *config) ofCache(name string, t safetensors.Tensor) bool {
 
 // checkPlain refuses a tensor that looks like a part of something quantised, or like all
 // of it.
-func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) error {
+func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) {
 	suffix := name[strings.LastIndexByte(name, '.')+1:]
 	module := name[:len(name)-len(suffix)]
 	for _, s := range strangers {
 		if _, ok := rest[module+s.with]; suffix == s.suffix && (ok || s.with == "") {
-			return fmt.Errorf("tensor %s: quantised by %s: %w", quote(name), s.who, errors.ErrUnsupported)
+			refuse(name, "quantised by %s: %w", s.who, errors.ErrUnsupported)
 		}
 	}
-	if err := checkPart(name, t, c); err != nil {
-		return err
-	}
+	checkPart(name, t, c)
 	integer := slices.Contains([]safetensors.DType{safetensors.I8, safetensors.U8, safetensors.I16, safetensors.U16, safetensors.I32, safetensors.U32}, t.DType())
 	eight := t.DType() == safetensors.F8_E4M3 || t.DType() == safetensors.F8_E5M2
 	if !integer && !eight || len(t.Shape()) < 2 {
-		return nil
+		return
 	}
 	for _, scale := range []string{
 		name + "_scale", name + "_scale_inv", name + "_scales", name + "_weight_scale", name + ".scale",
 		module + "scale", module + "scales", module + "weight_scale", module + "qscale_weight",
 	} {
 		if s, ok := rest[scale]; ok && scale != name {
-			return fmt.Errorf("tensor %s: no layout has %v with scales %v under such names: %w", quote(name), t, s, errors.ErrUnsupported)
+			refuse(name, "no layout has %v with scales %v under such names: %w", t, s, errors.ErrUnsupported)
 		}
 	}
 	if integer && suffix == "weight" {
-		return fmt.Errorf("tensor %s: %v is quantised in no layout that is known: %w", quote(name), t, errors.ErrUnsupported)
+		refuse(name, "%v is quantised in no layout that is known: %w", t, errors.ErrUnsupported)
 	}
-	return nil
 }
 
 // checkPart refuses a tensor whose name and dtype say that it is a part of a layout.
-func checkPart(name string, t safetensors.Tensor, c *config) error {
+func checkPart(name string, t safetensors.Tensor, c *config) {
 	for i := range layouts {
 		l := &layouts[i]
 		for _, p := range l.parts {
@@ -158,18 +150,17 @@ func checkPart(name string, t safetensors.Tensor, c *config) error {
 				}
 				ignored, err := covers(&c.ignored, strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), "."), &c.steps)
 				if err != nil {
-					return fmt.Errorf("tensor %s: %w", quote(name), err)
+					refuse(name, "%w", err)
 				}
 				if ignored {
 					continue
 				}
 			}
-			missing := fmt.Sprintf("there is no such tensor as %s of dtype %v", quote(stem+l.parts[0].suffix), l.parts[0].dtypes[0])
+			const belongs = "%v belongs to a quantised tensor, but "
 			if p.role == values {
-				missing = fmt.Sprintf("its scales, such as %s, are missing", quote((&module{layout: l, stem: stem}).name(scales)))
+				refuse(name, belongs+"its scales, such as %s, are missing", t, quote((&module{layout: l, stem: stem}).name(scales)))
 			}
-			return fmt.Errorf("tensor %s: %v belongs to a quantised tensor, but %s", quote(name), t, missing)
+			refuse(name, belongs+"there is no such tensor as %s of dtype %v", t, quote(stem+l.parts[0].suffix), l.parts[0].dtypes[0])
 		}
 	}
-	return nil
 }
