@@ -80,14 +80,11 @@ func (b *block) UnmarshalJSON(text []byte) error {
 	if quoted := strings.Trim(string(text), `"`); len(quoted) < len(text) {
 		text = []byte("[" + strings.ReplaceAll(quoted, "x", ",") + "]")
 	}
-	return json.Unmarshal(text, (*[]int)(b))
-}
-
-func (b block) check() error {
-	if len(b) != 2 || b[0] < 1 || b[1] < 1 || b[0] > maxDimension || b[1] > maxDimension {
-		return fmt.Errorf("%s is not two positive numbers", cut(fmt.Sprint([]int(b))))
+	err := json.Unmarshal(text, (*[]int)(b))
+	if n := *b; err == nil && (len(n) != 2 || min(n[0], n[1]) < 1 || max(n[0], n[1]) > maxDimension) {
+		return fmt.Errorf("%s is not two positive numbers", cut(fmt.Sprint(n)))
 	}
-	return nil
+	return err
 }
 
 // A transform is a rotation of weights, and of inputs and outputs as the model runs.

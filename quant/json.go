@@ -2,7 +2,6 @@ package quant
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,7 +76,7 @@ func decode(text []byte, into any) error {
 		v.Set(reflect.New(v.Type().Elem()))
 		return decode(text, v.Interface())
 	case v.Kind() != reflect.Struct && v.Kind() != reflect.Map:
-		return cmp.Or(unmarshal(text, into), check(into))
+		return unmarshal(text, into)
 	}
 	all, err := parseMembers(text)
 	if err != nil {
@@ -128,7 +127,10 @@ func (all members) decode(into any, keys, harmless []string) error {
 			}
 		}
 	}
-	return check(into)
+	if c, ok := into.(interface{ check() error }); ok {
+		return c.check()
+	}
+	return nil
 }
 
 // oneOf refuses a word that is none of those known.
@@ -137,14 +139,6 @@ func oneOf(key, word string, known ...string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s, not %s: %w", key, quote(word), strings.Join(known, " or "), errors.ErrUnsupported)
-}
-
-// check checks what can be checked by itself.
-func check(v any) error {
-	if c, ok := v.(interface{ check() error }); ok {
-		return c.check()
-	}
-	return nil
 }
 
 // unmarshal is json.Unmarshal, and cuts what its error quotes.

@@ -146,28 +146,21 @@ func (e *expression) match(name string, left *int64) bool {
 		if name != "" {
 			r, size = utf8.DecodeRuneInString(name)
 		}
-		between := syntax.EmptyOpContext(before, r)
 		e.runes++
 		for i := 0; i < len(now); i++ { // the list grows
 			if e.last[now[i]] == e.runes {
 				continue
 			}
 			e.last[now[i]] = e.runes
-			switch inst := &e.program.Inst[now[i]]; inst.Op {
-			case syntax.InstMatch:
+			switch inst := &e.program.Inst[now[i]]; {
+			case inst.Op == syntax.InstMatch:
 				return true
-			case syntax.InstAlt, syntax.InstAltMatch:
+			case inst.Op == syntax.InstAlt:
 				now = append(now, inst.Out, inst.Arg)
-			case syntax.InstCapture, syntax.InstNop:
+			case inst.Op == syntax.InstCapture, inst.Op == syntax.InstNop, inst.Op == syntax.InstEmptyWidth && inst.MatchEmptyWidth(before, r):
 				now = append(now, inst.Out)
-			case syntax.InstEmptyWidth:
-				if syntax.EmptyOp(inst.Arg)&^between == 0 {
-					now = append(now, inst.Out)
-				}
-			default:
-				if inst.MatchRune(r) {
-					next = append(next, inst.Out)
-				}
+			case inst.MatchRune(r): // no other instruction has runes
+				next = append(next, inst.Out)
 			}
 		}
 		*left -= int64(len(now))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -109,7 +110,7 @@ func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (map[string]safe
 		module, isWeight := strings.CutSuffix(name, ".weight")
 		problem := p.refuses(name, t)
 		switch {
-		case r.Targets == nil && (problem != nil || !usual(name)), r.Targets != nil && !r.Targets(name, t):
+		case r.Targets == nil && (problem != nil || unusual.MatchString(name)), r.Targets != nil && !r.Targets(name, t):
 			result[name] = t
 			if isWeight && len(t.Shape()) == 2 {
 				ignore[module] = true
@@ -151,20 +152,8 @@ func (p preset) refuses(name string, t safetensors.Tensor) error {
 	return nil
 }
 
-// usual reports whether a weight of this name is quantised unless somebody says
-// otherwise.
-func usual(name string) bool {
-	for part := range strings.SplitSeq(strings.ToLower(name), ".") {
-		switch part {
-		case "gate", "shared_expert_gate", "router", "wte", "wpe", "lm_head", "score", "classifier":
-			return false
-		}
-		if strings.Contains(part, "embed") || strings.Contains(part, "norm") {
-			return false
-		}
-	}
-	return true
-}
+// unusual matches the names of weights that are not quantised unless somebody says otherwise.
+var unusual = regexp.MustCompile(`(?i)embed|norm|(^|\.)(gate|shared_expert_gate|router|wte|wpe|lm_head|score|classifier)(\.|$)`)
 
 // fused are the projections that vLLM joins into one. Each is in one group.
 var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}, {"w1", "w3"}}
