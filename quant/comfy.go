@@ -48,19 +48,16 @@ func (c *config) parseLayers(text []byte) error {
 }
 
 // mark reads the marker of a module.
-func (c *config) mark(module string, text []byte) error {
-	var s struct {
-		Format string   `json:"format"`
-		_      struct{} `known:"full_precision_matrix_mult"`
-	}
-	if err := decode(text, &s); err != nil {
-		return err
-	}
+func (c *config) mark(module string, text []byte) (err error) {
+	defer catch(&err)
+	s := newSection("", text)
+	format := take[string](s, "format")
+	s.end("full_precision_matrix_mult")
 	if c.markers == nil {
 		c.method, c.named, c.markers = comfy, comfy, map[string]string{}
 	}
-	c.markers[module] = s.Format
-	return checkFormat(s.Format, comfy)
+	c.markers[module] = format
+	return checkFormat(format, comfy)
 }
 
 // readJSON reads the JSON in a tensor of bytes.

@@ -18,8 +18,9 @@ type config struct {
 	named  string // what the config calls it
 	shard  bool   // the tensors are those of one file of several
 
-	section
-	plusOne bool                // stored zero points are one less than they should be
+	block   block // its rows and columns; nil if not given
+	plusOne bool  // stored zero points are one less than they should be
+	settings
 	groups  map[string]*targets // of compressed-tensors, by format
 	modules choice[settings]    // that have their own
 	markers map[string]string   // of ComfyUI: the format of a module
@@ -134,25 +135,21 @@ func (c *config) find(file members) json.RawMessage {
 }
 
 // parseSection finds the method, and takes what it may say.
-func (c *config) parseSection(text []byte) error {
-	all, err := parseMembers(text)
-	if err != nil {
-		return err
-	}
-	if m := all.get("quant_method"); m != nil {
-		if err := unmarshal(m, &c.method); err != nil {
-			return fmt.Errorf("quant_method: %w", err)
-		}
+func (c *config) parseSection(text []byte) (err error) {
+	defer catch(&err)
+	s := newSection("", text)
+	if s.get("quant_method") != nil {
+		c.method = take[string](s, "quant_method")
 	}
 	switch {
 	case c.method != "":
-	case all.get("quant_algo") != nil:
+	case s.get("quant_algo") != nil:
 		c.method = modelOpt
-	case all.has("quant_algo"): // ModelOpt quantised no weights
+	case s.has("quant_algo"): // ModelOpt quantised no weights
 		return nil
-	case all.get("load_in_8bit") != nil, all.get("load_in_4bit") != nil: // early versions of transformers wrote no more
+	case s.get("load_in_8bit") != nil, s.get("load_in_4bit") != nil: // early versions of transformers wrote no more
 		c.method = bitsAndBytes
-	case all.has("bits") && all.has("group_size"):
+	case s.has("bits") && s.has("group_size"):
 		c.method = mlx
 	}
 	m, ok := methods[c.method]
@@ -160,47 +157,50 @@ func (c *config) parseSection(text []byte) error {
 		return fmt.Errorf("quant_method %s is none of %s", quote(c.method), strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 	}
 	c.named = c.method
-	switch c.method {
-	case mlx:
-		all, err = c.takeModules(all)
-	case mxfp8:
-		c.Block = block{1, 32}
+	if m.use != nil {
+		m.use(c, s)
 	}
-	if err == nil {
-		err = all.decode(&c.section, strings.Fields(m.keys), strings.Fields("quant_method "+m.harmless))
+	if c.method != mlx {
+		var names []string
+		for _, key := range exceptions {
+			names = append(names, take[[]string](s, key)...)
+		}
+		c.ignored, err = c.parsePatterns(names)
+		s.check(err)
 	}
-	if err == nil {
-		c.ignored, err = c.parsePatterns(slices.Concat(c.Ignore, c.Ignored, c.Excluded, c.Unconverted, c.Skipped))
-	}
+	s.end(m.harmless)
 	// One that only Python understands ignores nothing.
 	c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
-	if err == nil && m.use != nil {
-		err = m.use(c)
-	}
-	return err
+	return nil
 }
 
 // settings are how integers are quantised, in a module or in all.
 type settings struct {
-	Bits      int      `json:"bits"`             // 0 if not given
-	GroupSize *int     `json:"group_size"`       // elements of a group; -1 for a single one
-	Reordered bool     `json:"desc_act"`         // groups are those of an index
-	Mode      string   `json:"mode" of:"affine"` // of MLX
-	DataType  string   `json:"data_type"`        // of AutoRound
-	Inputs    int      `json:"act_bits"`         // of AutoRound
-	_         struct{} `known:"sym lm_head act_data_type act_group_size act_sym act_dynamic scale_dtype damp_percent mse in_blocks fixed_by_user"`
-
-	exempt string // the key that says that modules are not quantised
+	Bits      int    // 0 if not given
+	GroupSize *int   // elements of a group; -1 for a single one
+	Reordered bool   // groups are those of an index
+	exempt    string // the key that says that modules are not quantised
 }
 
-func (s *settings) check() error {
-	if g := s.GroupSize; g != nil && (*g == 0 || *g < -1 || *g > maxDimension) {
-		return fmt.Errorf("group_size is %d", *g)
+// settings takes those of a section.
+func (s *section) settings() settings {
+	own := settings{Bits: take[int](s, "bits"), GroupSize: take[*int](s, "group_size"), Reordered: take[bool](s, "desc_act")}
+	s.word("mode", "affine")                                               // of MLX
+	kind, inputs := take[string](s, "data_type"), take[int](s, "act_bits") // of AutoRound
+	if g := own.GroupSize; g != nil && (*g == 0 || *g < -1 || *g > maxDimension) {
+		s.fail("group_size is %d", *g)
 	}
-	if s.Bits < 16 && s.DataType != "" && s.DataType != "int" || s.Inputs > 0 && s.Inputs < 16 {
-		return fmt.Errorf("data_type %s, act_bits %d: %w", quote(s.DataType), s.Inputs, errors.ErrUnsupported)
+	if own.Bits < 16 && kind != "" && kind != "int" || inputs > 0 && inputs < 16 {
+		s.fail("data_type %s, act_bits %d: %w", quote(kind), inputs, errors.ErrUnsupported)
 	}
-	return nil
+	return own
+}
+
+// module takes the settings of a module, which says no more.
+func (s *section) module() settings {
+	own := s.settings()
+	s.end(settingsKeys)
+	return own
 }
 
 // of returns the settings of a module.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,43 +28,46 @@ func checkFormat(format, method string, formats ...string) error {
 	return oneOf("format", format, formats...)
 }
 
-// A group is how compressed-tensors quantises some modules.
-type group struct {
-	Format  string   `json:"format"`
-	Targets []string `json:"targets"`
-	Weights *weights `json:"weights"`
-	_       struct{} `known:"input_activations output_activations"`
+// format takes the format of a group, or of all.
+func (s *section) format() string {
+	format := take[string](s, "format")
+	if format != "" {
+		s.check(checkFormat(format, compressed, notQuantised, mixedFormats, genericFormat))
+	}
+	return format
 }
 
-func (g group) check() error {
-	if g.Format == "" {
+// weights are how compressed-tensors quantises some modules.
+type weights struct {
+	Bits      int
+	Symmetric *bool
+	Strategy  string
+	GroupSize int
+	Block     block
+	Order     any
+}
+
+// weights takes those of a group, nil if it has none.
+func (s *section) weights() *weights {
+	if s = s.section("weights"); s.members == nil {
 		return nil
 	}
-	return checkFormat(g.Format, compressed, notQuantised, mixedFormats, genericFormat)
-}
-
-type weights struct {
-	Bits      int      `json:"num_bits"`
-	Type      string   `json:"type" of:"int float"`
-	Symmetric *bool    `json:"symmetric"`
-	Strategy  string   `json:"strategy"`
-	GroupSize int      `json:"group_size"`
-	Block     block    `json:"block_structure"`
-	Order     any      `json:"actorder"`
-	_         struct{} `known:"dynamic observer observer_kwargs scale_dtype zp_dtype"`
-}
-
-func (w *weights) check() error {
+	w := &weights{
+		Bits: take[int](s, "num_bits"), Symmetric: take[*bool](s, "symmetric"), Strategy: take[string](s, "strategy"),
+		GroupSize: take[int](s, "group_size"), Block: take[block](s, "block_structure"), Order: take[any](s, "actorder"),
+	}
+	s.word("type", "int", "float")
+	s.end("dynamic observer observer_kwargs scale_dtype zp_dtype")
 	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
-		return fmt.Errorf("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
+		s.fail("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
 	}
 	if !slices.Contains([]any{nil, false, "", "weight", "static"}, w.Order) && !w.reordered() {
-		return fmt.Errorf("actorder %s: %w", cut(fmt.Sprint(w.Order)), errors.ErrUnsupported)
+		s.fail("actorder %s: %w", cut(fmt.Sprint(w.Order)), errors.ErrUnsupported)
 	}
 	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
-		return fmt.Errorf("strategy %s with block_structure %v, group_size %d", cut(w.Strategy), w.Block, w.GroupSize)
+		s.fail("strategy %s with block_structure %v, group_size %d", cut(w.Strategy), w.Block, w.GroupSize)
 	}
-	return nil
+	return w
 }
 
 // reordered reports whether groups of columns are those of an index. Elsewhere an order was for
@@ -81,29 +83,10 @@ func (b *block) UnmarshalJSON(text []byte) error {
 		text = []byte("[" + strings.ReplaceAll(quoted, "x", ",") + "]")
 	}
 	err := json.Unmarshal(text, (*[]int)(b))
-	if n := *b; err == nil && (len(n) != 2 || min(n[0], n[1]) < 1 || max(n[0], n[1]) > maxDimension) {
+	if n := *b; err == nil && n != nil && (len(n) != 2 || min(n[0], n[1]) < 1 || max(n[0], n[1]) > maxDimension) {
 		return fmt.Errorf("%s is not two positive numbers", cut(fmt.Sprint(n)))
 	}
 	return err
-}
-
-// A transform is a rotation of weights, and of inputs and outputs as the model runs.
-type transform struct {
-	Apply []struct {
-		Location string `json:"location"`
-	} `json:"apply"`
-	_ struct{} `known:"type randomize requires_grad head_dim precision"`
-}
-
-// check refuses weights that are only right for transformed inputs or outputs.
-func (t transform) check() error {
-	for _, a := range t.Apply {
-		// Those of queries and keys cancel each other out.
-		if !slices.Contains([]string{"weight_input", "weight_output", "q_attn", "k_cache"}, a.Location) {
-			return fmt.Errorf("weights for transformed inputs or outputs: %w", errors.ErrUnsupported)
-		}
-	}
-	return nil
 }
 
 // Targets are those of the groups that tensors of a format may belong to.
@@ -116,48 +99,68 @@ type targets struct {
 }
 
 // useGroups reads what compressed-tensors says. The formats of groups go before that of all.
-func (c *config) useGroups() error {
-	if err := (group{Format: c.Format}).check(); err != nil {
-		return err
-	}
+func (c *config) useGroups(s *section) {
+	all := s.format()
 	c.groups = map[string]*targets{}
 	for _, l := range layouts {
 		if l.methods[0] == compressed {
 			c.groups[l.format] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Groups)) {
-		g := c.Groups[name]
-		p, err := c.parsePatterns(g.Targets)
+	groups := s.section("config_groups")
+	slices.SortFunc(groups.members, func(a, b member) int { return strings.Compare(a.key, b.key) })
+	for _, own := range groups.sections {
+		its, names, w := cmp.Or(own.format(), all), take[[]string](own, "targets"), own.weights()
+		own.end("input_activations output_activations")
+		p, err := c.parsePatterns(names)
+		own.check(err)
 		for format, t := range c.groups {
-			if err == nil && g.Weights != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, cmp.Or(g.Format, c.Format)) {
-				err = t.add(g, p.rules)
+			if w != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, its) {
+				own.check(t.add(names, p.rules, w))
 			}
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", cut(name), err)
 		}
 	}
 	for _, t := range c.groups {
 		slices.SortFunc(t.rules, func(a, b rule[*weights]) int { return strings.Compare(a.text, b.text) })
 	}
-	return nil
+	transforms, sparsity := s.section("transform_config"), s.section("sparsity_config")
+	for _, own := range transforms.section("config_groups").sections {
+		own.checkTransform()
+	}
+	transforms.end("")
+	sparsity.word("format", "dense") // how weights without zeros are stored
+	sparsity.end("ignore registry_requires_subclass sparsity_structure targets global_sparsity")
 }
 
-func (t *targets) add(g group, patterns []rule[bool]) error {
-	for _, target := range g.Targets {
-		if w := t.names[target]; w != nil && !reflect.DeepEqual(w, g.Weights) {
+// checkTransform refuses weights that are only right for transformed inputs or outputs: a
+// transform is a rotation of weights, and of inputs and outputs as the model runs.
+func (s *section) checkTransform() {
+	type place struct {
+		Location string `json:"location"`
+	}
+	for _, a := range take[[]place](s, "apply") {
+		// Those of queries and keys cancel each other out.
+		if !slices.Contains([]string{"weight_input", "weight_output", "q_attn", "k_cache"}, a.Location) {
+			s.fail("weights for transformed inputs or outputs: %w", errors.ErrUnsupported)
+		}
+	}
+	s.end("type randomize requires_grad head_dim precision")
+}
+
+func (t *targets) add(names []string, patterns []rule[bool], w *weights) error {
+	for _, target := range names {
+		if other := t.names[target]; other != nil && !reflect.DeepEqual(other, w) {
 			return fmt.Errorf("its target %s is that of another group, too", quote(target))
 		}
-		t.names[target] = g.Weights
+		t.names[target] = w
 		if t.class == nil && target != "" && unicode.IsUpper(rune(target[0])) {
-			t.class = g.Weights
+			t.class = w
 		}
 	}
 	for _, r := range patterns {
-		t.rules = append(t.rules, rule[*weights]{r.expression, g.Weights})
+		t.rules = append(t.rules, rule[*weights]{r.expression, w})
 	}
-	t.all = append(t.all, g.Weights)
+	t.all = append(t.all, w)
 	return nil
 }
 

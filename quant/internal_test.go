@@ -137,13 +137,16 @@ func TestFormats(t *testing.T) {
 
 // TestBlockStructure reads it as each version of compressed-tensors has written it.
 func TestBlockStructure(t *testing.T) {
+	read := func(text string) (b block, err error) {
+		defer catch(&err)
+		return newSection("", []byte(`{"weights":{"block_structure":`+text+`}}`)).weights().Block, nil
+	}
 	for text, want := range map[string]block{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil} {
-		var w weights
-		require.NoError(t, decode([]byte(`{"block_structure":`+text+`}`), &w), text)
-		require.Equal(t, want, w.Block, text)
+		require.Equal(t, want, must(read(text)), text)
 	}
 	for _, text := range []string{`"128"x`, `"128xb"`, `"x"`, `{}`, `"[1]"x`, `"1,2]"`, `""`, `[1]`, `[0,1]`} {
-		require.Error(t, decode([]byte(`{"block_structure":`+text+`}`), new(weights)), text)
+		_, err := read(text)
+		require.Error(t, err, text)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,6 +31,7 @@ func (all *members) UnmarshalJSON(text []byte) error {
 	if t, _ := d.Token(); t != json.Delim('{') {
 		return fmt.Errorf("%s is no object", cut(string(text)))
 	}
+	*all = members{}
 	seen := map[string]bool{}
 	for d.More() {
 		t, _ := d.Token()
@@ -65,72 +65,78 @@ func (m member) empty() bool {
 	return slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, string(m.value))
 }
 
-// decode sets what into points at to a value: structs, and maps of them, by members.decode, anything
-// else as package json does.
-func decode(text []byte, into any) error {
-	v := reflect.ValueOf(into).Elem()
-	switch {
-	case string(text) == "null":
-		return nil
-	case v.Kind() == reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		return decode(text, v.Interface())
-	case v.Kind() != reflect.Struct && v.Kind() != reflect.Map:
-		return unmarshal(text, into)
-	}
-	all, err := parseMembers(text)
-	if err != nil {
-		return err
-	}
-	if v.Kind() == reflect.Struct {
-		return all.decode(into, nil, nil)
-	}
-	v.Set(reflect.MakeMap(v.Type()))
-	for _, m := range all {
-		one := reflect.New(v.Type().Elem())
-		if err := decode(m.value, one.Interface()); err != nil {
-			return fmt.Errorf("%s: %w", cut(m.key), err)
-		}
-		v.SetMapIndex(reflect.ValueOf(m.key), one.Elem())
-	}
-	return nil
+// A section is an object of a config. What is known of it is taken, and what is left in the end
+// is refused. Its methods panic with a problem.
+type section struct {
+	where   string // before errors
+	members        // that are left; nil if there is no object
 }
 
-// decode sets the fields of a struct to the members that have their tags, only those of keys unless
-// that is nil, and checks it. Any other member is an error, unless it is harmless, as the tag of a
-// blank field says, too, or says nothing. The tag "of" has the words that a string may be.
-func (all members) decode(into any, keys, harmless []string) error {
-	v := reflect.ValueOf(into).Elem()
-	fields := map[string]reflect.StructField{}
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		if key := f.Tag.Get("json"); key != "" && (keys == nil || slices.Contains(keys, key)) {
-			fields[key] = f
-		} else if len(f.Index) == 1 {
-			harmless = append(harmless, strings.Fields(f.Tag.Get("known"))...)
+// newSection returns the section that a text is, if there is one.
+func newSection(where string, text []byte) (s *section) {
+	s = &section{where: where}
+	if text != nil && string(text) != "null" {
+		s.check(json.Unmarshal(text, &s.members))
+	}
+	return s
+}
+
+func (s *section) check(err error) {
+	if err != nil {
+		panic(problem{fmt.Errorf("%s%w", s.where, err)})
+	}
+}
+
+func (s *section) fail(format string, args ...any) { s.check(fmt.Errorf(format, args...)) }
+
+// take takes the value of a key, zero if there is none.
+func take[T any](s *section, key string) (v T) {
+	i := slices.IndexFunc(s.members, func(m member) bool { return m.key == key })
+	if i < 0 {
+		return v
+	}
+	err := json.Unmarshal(s.members[i].value, &v)
+	if t := (*json.UnmarshalTypeError)(nil); errors.As(err, &t) {
+		t.Value = cut(t.Value)
+	}
+	if err != nil {
+		s.fail("%s: %w", key, err)
+	}
+	s.members = slices.Delete(s.members, i, i+1)
+	return v
+}
+
+// word takes a word that must be one of those known, if it is given.
+func (s *section) word(key string, known ...string) string {
+	w := take[string](s, key)
+	if w != "" {
+		s.check(oneOf(key, w, known...))
+	}
+	return w
+}
+
+// section takes a section of a section.
+func (s *section) section(key string) *section {
+	return newSection(s.where+key+": ", take[json.RawMessage](s, key))
+}
+
+// sections yields the members as sections.
+func (s *section) sections(yield func(key string, own *section) bool) {
+	for _, m := range s.members {
+		if !yield(m.key, newSection(s.where+quote(m.key)+": ", m.value)) {
+			return
 		}
 	}
-	for _, m := range all {
-		f, ok := fields[m.key]
-		if !ok && (m.empty() || slices.Contains(harmless, m.key)) {
-			continue
-		}
-		if !ok {
-			return fmt.Errorf("%s: %s: %w", cut(m.key), cut(string(m.value)), errors.ErrUnsupported)
-		}
-		field := v.FieldByIndex(f.Index)
-		if err := decode(m.value, field.Addr().Interface()); err != nil {
-			return fmt.Errorf("%s: %w", m.key, err)
-		}
-		if words := strings.Fields(f.Tag.Get("of")); len(words) > 0 && field.String() != "" {
-			if err := oneOf(m.key, field.String(), words...); err != nil {
-				return err
-			}
+}
+
+// end refuses what is left, unless it is harmless or says nothing.
+func (s *section) end(harmless string) {
+	known := strings.Fields(harmless)
+	for _, m := range s.members {
+		if !m.empty() && !slices.Contains(known, m.key) {
+			s.fail("%s: %s: %w", cut(m.key), cut(string(m.value)), errors.ErrUnsupported)
 		}
 	}
-	if c, ok := into.(interface{ check() error }); ok {
-		return c.check()
-	}
-	return nil
 }
 
 // oneOf refuses a word that is none of those known.
@@ -139,16 +145,6 @@ func oneOf(key, word string, known ...string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s, not %s: %w", key, quote(word), strings.Join(known, " or "), errors.ErrUnsupported)
-}
-
-// unmarshal is json.Unmarshal, and cuts what its error quotes.
-func unmarshal(text []byte, into any) error {
-	err := json.Unmarshal(text, into)
-	var t *json.UnmarshalTypeError
-	if errors.As(err, &t) {
-		t.Value = cut(t.Value)
-	}
-	return err
 }
 
 // cut cuts what a stranger wrote.

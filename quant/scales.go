@@ -109,8 +109,8 @@ func scaleTiles(m *module) (height, length int) {
 	switch {
 	case m.layout.group != 0:
 		return m.layout.group, m.layout.group
-	case m.config.Block != nil:
-		return m.config.Block[0], m.config.Block[1]
+	case m.config.block != nil:
+		return m.config.block[0], m.config.block[1]
 	case m.tensor[scales].Len() == 1:
 		return m.matrix.lines, m.matrix.width
 	case m.config.method != "" && len(have) == 3 && have[2] == 1 && (have[1] == 1 || have[1] == 2 && m.matrix.lines%2 == 0):

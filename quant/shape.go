@@ -106,20 +106,23 @@ func twoIntegers(b []byte) []int64 {
 
 // quantState is the JSON of bitsandbytes.
 type quantState struct {
-	Blocksize int      `json:"blocksize"`
-	Shape     []int    `json:"shape"`
-	Nested    int      `json:"nested_blocksize"`
-	Offset    *float64 `json:"nested_offset"`
-	Type      string   `json:"quant_type" of:"nf4 fp4"`
-	_         struct{} `known:"dtype nested_dtype"`
+	Blocksize int
+	Shape     []int
+	Nested    int
+	Offset    *float64
 }
 
 // layState lays codes along all elements, whose shape is in the JSON of bitsandbytes.
 func layState(m *module) {
 	text, err := readJSON(m.tensor[state])
 	m.check(state, err)
-	m.check(state, decode(text, &m.state))
-	if kind := m.state.Type; kind != "" && !strings.HasSuffix(m.name(state), kind) {
+	s := newSection(fmt.Sprintf("tensor %s: %s: ", quote(m.name(state)), m.layout.name), text)
+	kind := s.word("quant_type", "nf4", "fp4")
+	m.state = quantState{
+		take[int](s, "blocksize"), take[[]int](s, "shape"), take[int](s, "nested_blocksize"), take[*float64](s, "nested_offset"),
+	}
+	s.end("dtype nested_dtype")
+	if !strings.HasSuffix(m.name(state), kind) {
 		m.fail(state, "quant_type is %s", kind)
 	}
 	bytes := m.must(values)(m.tensor[values].Bitcast(safetensors.U8))
