@@ -22,42 +22,28 @@ func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []stri
 		return fmt.Errorf("tensor %s: a marker of ComfyUI, though the config says quant_method %s", quote(names[0]), quote(c.named))
 	}
 	var mu sync.Mutex
-	return parallel.Do(readers, int64(len(names)), func(i int64) error {
+	return parallel.Do(readers, int64(len(names)), func(i int64) (err error) {
+		defer catch(&err)
 		text, err := readJSON(tensors[names[i]])
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			err = c.mark(strings.TrimSuffix(names[i], suffix), text)
-		}
 		if err != nil {
-			err = fmt.Errorf("tensor %s: %w", quote(names[i]), prefix.Strip(err))
+			refuse(names[i], "%w", prefix.Strip(err))
 		}
-		return err
+		mu.Lock()
+		defer mu.Unlock()
+		c.mark(strings.TrimSuffix(names[i], suffix), newSection(fmt.Sprintf("tensor %s: ", quote(names[i])), text))
+		return nil
 	})
 }
 
-// parseLayers reads the _quantization_metadata of ComfyUI.
-func (c *config) parseLayers(text []byte) error {
-	all, err := parseMembers(text)
-	for _, m := range all {
-		if err := c.mark(m.key, m.value); err != nil {
-			return fmt.Errorf("%s: %w", quote(m.key), err)
-		}
-	}
-	return err
-}
-
 // mark reads the marker of a module.
-func (c *config) mark(module string, text []byte) (err error) {
-	defer catch(&err)
-	s := newSection("", text)
+func (c *config) mark(module string, s *section) {
 	format := take[string](s, "format")
+	s.check(checkFormat(format, comfy))
 	s.end("full_precision_matrix_mult")
 	if c.markers == nil {
 		c.method, c.named, c.markers = comfy, comfy, map[string]string{}
 	}
 	c.markers[module] = format
-	return checkFormat(format, comfy)
 }
 
 // readJSON reads the JSON in a tensor of bytes.

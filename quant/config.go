@@ -54,41 +54,37 @@ const maxConfig = 4 << 20
 
 // parseConfig reads the content of a config.json or a hf_quant_config.json, or the
 // _quantization_metadata of ComfyUI.
-func parseConfig(text []byte) (*config, error) {
-	c := &config{steps: maxSteps}
+func parseConfig(text []byte) (c *config, err error) {
+	defer catch(&err)
+	c = &config{steps: maxSteps}
 	if text == nil {
 		return c, nil
 	}
+	file := &section{where: "the config: "}
 	if len(text) > maxConfig {
-		return nil, fmt.Errorf("the config: %d bytes exceed the limit of %d", len(text), maxConfig)
+		file.fail("%d bytes exceed the limit of %d", len(text), maxConfig)
 	}
-	file, err := parseMembers(finite(text))
-	if err != nil {
-		return nil, fmt.Errorf("the config: %w", err)
-	}
-	section := c.find(file)
+	file.check(json.Unmarshal(finite(text), &file.members))
+	section := c.find(file.members)
 	for _, part := range []string{"text_config", "decoder", "generator"} { // as transformers looks for it
 		text := file.get(part)
 		if text == nil || text[0] != '{' && part != "text_config" {
 			continue
 		}
-		all, err := parseMembers(text)
-		if err != nil {
-			return nil, fmt.Errorf("the config: %s: %w", part, err)
-		}
+		all := newSection(file.where+part+": ", text).members
 		// Elsewhere than in a text_config, quantization may be that of sounds.
 		if inner := c.find(all); section == nil && (part == "text_config" || all.get("quantization_config") != nil) {
 			section = inner
 		}
 	}
+	const where = "the quantization_config: "
 	switch layers := file.get("layers"); {
 	case section != nil:
-		err = c.parseSection(section)
-	case layers != nil && file.get("format_version") != nil:
-		err = c.parseLayers(layers)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the quantization_config: %w", err)
+		c.use(newSection(where, section))
+	case layers != nil && file.get("format_version") != nil: // of ComfyUI
+		for module, own := range newSection(where, layers).sections {
+			c.mark(module, own)
+		}
 	}
 	return c, nil
 }
@@ -134,10 +130,8 @@ func (c *config) find(file members) json.RawMessage {
 	return of
 }
 
-// parseSection finds the method, and takes what it may say.
-func (c *config) parseSection(text []byte) (err error) {
-	defer catch(&err)
-	s := newSection("", text)
+// use finds the method, and takes what it may say.
+func (c *config) use(s *section) {
 	if s.get("quant_method") != nil {
 		c.method = take[string](s, "quant_method")
 	}
@@ -146,7 +140,7 @@ func (c *config) parseSection(text []byte) (err error) {
 	case s.get("quant_algo") != nil:
 		c.method = modelOpt
 	case s.has("quant_algo"): // ModelOpt quantised no weights
-		return nil
+		return
 	case s.get("load_in_8bit") != nil, s.get("load_in_4bit") != nil: // early versions of transformers wrote no more
 		c.method = bitsAndBytes
 	case s.has("bits") && s.has("group_size"):
@@ -154,7 +148,7 @@ func (c *config) parseSection(text []byte) (err error) {
 	}
 	m, ok := methods[c.method]
 	if !ok {
-		return fmt.Errorf("quant_method %s is none of %s", quote(c.method), strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
+		s.fail("quant_method %s is none of %s", quote(c.method), strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 	}
 	c.named = c.method
 	if m.use != nil {
@@ -165,13 +159,13 @@ func (c *config) parseSection(text []byte) (err error) {
 		for _, key := range exceptions {
 			names = append(names, take[[]string](s, key)...)
 		}
-		c.ignored, err = c.parsePatterns(names)
+		ignored, err := c.parsePatterns(names)
 		s.check(err)
+		c.ignored = ignored
 	}
 	s.end(m.harmless)
 	// One that only Python understands ignores nothing.
 	c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
-	return nil
 }
 
 // settings are how integers are quantised, in a module or in all.

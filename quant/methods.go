@@ -133,7 +133,7 @@ func (c *config) useModules(s *section) {
 	c.modules.names = map[string]settings{}
 	s.members = slices.DeleteFunc(s.members, func(m member) bool {
 		if m.value[0] == '{' {
-			own := newSection(quote(m.key)+": ", m.value)
+			own := newSection(s.where+quote(m.key)+": ", m.value)
 			is := own.module()
 			if is.Bits == 0 || is.GroupSize == nil {
 				own.fail("no bits, or no group_size") // MLX takes its own then, not those of the other modules
