@@ -38,7 +38,7 @@ func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []stri
 // mark reads the marker of a module.
 func (c *config) mark(module string, s *section) {
 	format := take[string](s, "format")
-	s.check(checkFormat(format, comfy))
+	s.oneOf("format", format, formatsOf(comfy)...)
 	s.end("full_precision_matrix_mult")
 	if c.markers == nil {
 		c.method, c.named, c.markers = comfy, comfy, map[string]string{}

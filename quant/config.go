@@ -159,9 +159,7 @@ func (c *config) use(s *section) {
 		for _, key := range exceptions {
 			names = append(names, take[[]string](s, key)...)
 		}
-		ignored, err := c.parsePatterns(names)
-		s.check(err)
-		c.ignored = ignored
+		c.ignored = c.parsePatterns(s, names)
 	}
 	s.end(m.harmless)
 	// One that only Python understands ignores nothing.

@@ -18,23 +18,14 @@ const (
 	genericFormat = "naive-quantized"
 )
 
-// checkFormat refuses a format that no layout of a method has, and is none of formats.
-func checkFormat(format, method string, formats ...string) error {
+// formatsOf returns those of the layouts of a method.
+func formatsOf(method string) (formats []string) {
 	for _, l := range layouts {
 		if l.methods[0] == method && l.format != "" {
 			formats = append(formats, l.format)
 		}
 	}
-	return oneOf("format", format, formats...)
-}
-
-// format takes the format of a group, or of all.
-func (s *section) format() string {
-	format := take[string](s, "format")
-	if format != "" {
-		s.check(checkFormat(format, compressed, notQuantised, mixedFormats, genericFormat))
-	}
-	return format
+	return formats
 }
 
 // weights are how compressed-tensors quantises some modules.
@@ -100,23 +91,22 @@ type targets struct {
 
 // useGroups reads what compressed-tensors says. The formats of groups go before that of all.
 func (c *config) useGroups(s *section) {
-	all := s.format()
+	formats := formatsOf(compressed)
+	known := append([]string{notQuantised, mixedFormats, genericFormat}, formats...)
+	all := s.word("format", known...)
 	c.groups = map[string]*targets{}
-	for _, l := range layouts {
-		if l.methods[0] == compressed {
-			c.groups[l.format] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
-		}
+	for _, format := range formats {
+		c.groups[format] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
 	}
 	groups := s.section("config_groups")
 	slices.SortFunc(groups.members, func(a, b member) int { return strings.Compare(a.key, b.key) })
 	for _, own := range groups.sections {
-		its, names, w := cmp.Or(own.format(), all), take[[]string](own, "targets"), own.weights()
+		its, names, w := cmp.Or(own.word("format", known...), all), take[[]string](own, "targets"), own.weights()
 		own.end("input_activations output_activations")
-		p, err := c.parsePatterns(names)
-		own.check(err)
+		rules := c.parsePatterns(own, names).rules
 		for format, t := range c.groups {
 			if w != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, its) {
-				own.check(t.add(names, p.rules, w))
+				t.add(own, names, rules, w)
 			}
 		}
 	}
@@ -147,10 +137,10 @@ func (s *section) checkTransform() {
 	s.end("type randomize requires_grad head_dim precision")
 }
 
-func (t *targets) add(names []string, patterns []rule[bool], w *weights) error {
+func (t *targets) add(s *section, names []string, patterns []rule[bool], w *weights) {
 	for _, target := range names {
 		if other := t.names[target]; other != nil && !reflect.DeepEqual(other, w) {
-			return fmt.Errorf("its target %s is that of another group, too", quote(target))
+			s.fail("its target %s is that of another group, too", quote(target))
 		}
 		t.names[target] = w
 		if t.class == nil && target != "" && unicode.IsUpper(rune(target[0])) {
@@ -161,7 +151,6 @@ func (t *targets) add(names []string, patterns []rule[bool], w *weights) error {
 		t.rules = append(t.rules, rule[*weights]{r.expression, w})
 	}
 	t.all = append(t.all, w)
-	return nil
 }
 
 // weightsOf returns the weights of a module in a group of compressed-tensors whose format

@@ -50,17 +50,19 @@ func TestPatterns(t *testing.T) {
 			require.True(t, must(covers(p, module, &left)), "%q covers %q", c.pattern, module)
 		}
 	}
-	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
-	must(new(config).parsePatterns(long))
-	_, err := new(config).parsePatterns(slices.Concat(long, []string{"b*"}, long))
-	require.EqualError(t, err, "its patterns, with repeats written out, take more than 131072 bytes")
-	_, err = new(config).parsePatterns([]string{"re:" + strings.Repeat("a", maxExpression+1)})
-	require.EqualError(t, err, `pattern "re:`+strings.Repeat("a", 197)+`...": 4097 bytes exceed the limit of 4096`)
-	for _, folds := range []string{"re:(?i)x", "re:a(?si:[B-\U0002FFFF])", "re:(?mi)"} {
-		_, err = new(config).parsePatterns([]string{folds})
-		require.ErrorIs(t, err, errors.ErrUnsupported, folds)
+	parse := func(list ...string) (err error) {
+		defer catch(&err)
+		new(config).parsePatterns(new(section), list)
+		return nil
 	}
-	must(new(config).parsePatterns([]string{`re:(?:i)`, `re:(?P<i>x)`, `re:(?s)i`}))
+	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
+	require.NoError(t, parse(long...))
+	require.EqualError(t, parse(slices.Concat(long, []string{"b*"}, long)...), "its patterns, with repeats written out, take more than 131072 bytes")
+	require.EqualError(t, parse("re:"+strings.Repeat("a", maxExpression+1)), `pattern "re:`+strings.Repeat("a", 197)+`...": 4097 bytes exceed the limit of 4096`)
+	for _, folds := range []string{"re:(?i)x", "re:a(?si:[B-\U0002FFFF])", "re:(?mi)"} {
+		require.ErrorIs(t, parse(folds), errors.ErrUnsupported, folds)
+	}
+	require.NoError(t, parse(`re:(?:i)`, `re:(?P<i>x)`, `re:(?s)i`))
 }
 
 // TestCover compares with a search for the pattern between dots.
@@ -75,10 +77,10 @@ func TestCover(t *testing.T) {
 	}
 	for range 5000 {
 		pattern, module := path(4), path(32)
-		p := must(new(config).parsePatterns([]string{pattern}))
+		p := new(config).parsePatterns(nil, []string{pattern})
 		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), must(covers(&p, module, new(int64))), "%q, %q", pattern, module)
 	}
-	p := must(new(config).parsePatterns([]string{"a"}))
+	p := new(config).parsePatterns(nil, []string{"a"})
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
 		require.Equal(t, want, must(covers(&p, strings.Repeat("b.", before)+"a", new(int64))), "component %d of a path", before+1)
 	}
@@ -224,7 +226,7 @@ func TestExpression(t *testing.T) {
 	valid, matches := 0, 0
 	for range 20_000 {
 		text := some(parts, 9)
-		e := must(new(config).compile(text, text))
+		e := new(config).compile(nil, text, text)
 		if e.program == nil {
 			continue
 		}

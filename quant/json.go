@@ -108,11 +108,18 @@ func take[T any](s *section, key string) (v T) {
 
 // word takes a word that must be one of those known, if it is given.
 func (s *section) word(key string, known ...string) string {
-	w := take[string](s, key)
-	if w != "" {
-		s.check(oneOf(key, w, known...))
+	word := take[string](s, key)
+	if word != "" {
+		s.oneOf(key, word, known...)
 	}
-	return w
+	return word
+}
+
+// oneOf refuses a word that is none of those known.
+func (s *section) oneOf(key, word string, known ...string) {
+	if !slices.Contains(known, word) {
+		s.fail("%s %s, not %s: %w", key, quote(word), strings.Join(known, " or "), errors.ErrUnsupported)
+	}
 }
 
 // section takes a section of a section.
@@ -137,14 +144,6 @@ func (s *section) end(harmless string) {
 			s.fail("%s: %s: %w", cut(m.key), cut(string(m.value)), errors.ErrUnsupported)
 		}
 	}
-}
-
-// oneOf refuses a word that is none of those known.
-func oneOf(key, word string, known ...string) error {
-	if slices.Contains(known, word) {
-		return nil
-	}
-	return fmt.Errorf("%s %s, not %s: %w", key, quote(word), strings.Join(known, " or "), errors.ErrUnsupported)
 }
 
 // cut cuts what a stranger wrote.

@@ -73,7 +73,7 @@ func (c *config) useWords(s *section) {
 		formats, said = []string{"gemm"}, append(said, version)
 	}
 	for _, format := range said {
-		s.check(oneOf("format", cmp.Or(strings.ToLower(format), formats[0]), formats...))
+		s.oneOf("format", cmp.Or(strings.ToLower(format), formats[0]), formats...)
 	}
 	c.plusOne = c.method == gptq && strings.ToLower(said[0]) != "gptq_v2"
 	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
@@ -84,18 +84,17 @@ func (c *config) useWords(s *section) {
 		if exempt {
 			is.exempt = key
 		}
-		own.check(c.addRule(key, strings.TrimPrefix(expr, "+:"), is))
+		c.addRule(own, key, strings.TrimPrefix(expr, "+:"), is)
 	}
 }
 
 // addRule adds the settings of the modules that an expression matches.
-func (c *config) addRule(key, expr string, own settings) error {
-	e, err := c.compile(key, expr)
-	if err == nil && e.program == nil {
-		err = errPython
+func (c *config) addRule(s *section, key, expr string, own settings) {
+	e := c.compile(s, key, expr)
+	if e.program == nil {
+		s.check(errPython)
 	}
 	c.modules.rules = append(c.modules.rules, rule[settings]{e, own})
-	return err
 }
 
 // useAutoRound reads what AutoRound says: weights are packed as GPTQ or AWQ packs them. A key
@@ -121,7 +120,7 @@ func (c *config) useAutoRound(s *section) {
 		switch {
 		case empty:
 		case strings.ReplaceAll(regexp.QuoteMeta(key), `\.`, ".") != key:
-			own.check(c.addRule(key, "(?s:.*)(?:"+key+")", is))
+			c.addRule(own, key, "(?s:.*)(?:"+key+")", is)
 		default:
 			c.modules.rules = append(c.modules.rules, rule[settings]{&expression{text: key, plain: true}, is})
 		}

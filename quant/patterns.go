@@ -56,8 +56,8 @@ var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
 // parsePatterns compiles patterns: "re:" and a regular expression that matches from the
 // start of a name on, or a name in which * stands for anything.
-func (c *config) parsePatterns(list []string) (p choice[bool], err error) {
-	p.names = map[string]bool{}
+func (c *config) parsePatterns(s *section, list []string) choice[bool] {
+	p := choice[bool]{names: map[string]bool{}}
 	for _, text := range list {
 		expr, ok := strings.CutPrefix(text, "re:")
 		switch {
@@ -67,22 +67,18 @@ func (c *config) parsePatterns(list []string) (p choice[bool], err error) {
 		case !ok:
 			expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
 		}
-		e, err := c.compile(text, expr)
-		if err != nil {
-			return p, err
-		}
-		p.rules = append(p.rules, rule[bool]{e, true})
+		p.rules = append(p.rules, rule[bool]{c.compile(s, text, expr), true})
 	}
-	return p, nil
+	return p
 }
 
 // compile returns the expression of a pattern.
-func (c *config) compile(pattern, expr string) (*expression, error) {
+func (c *config) compile(s *section, pattern, expr string) *expression {
 	switch {
 	case len(expr) > maxExpression:
-		return nil, fmt.Errorf("pattern %s: %d bytes exceed the limit of %d", quote(pattern), len(expr), maxExpression)
+		s.fail("pattern %s: %d bytes exceed the limit of %d", quote(pattern), len(expr), maxExpression)
 	case foldsCase.MatchString(expr):
-		return nil, fmt.Errorf("pattern %s: it ignores case: %w", quote(pattern), errors.ErrUnsupported)
+		s.fail("pattern %s: it ignores case: %w", quote(pattern), errors.ErrUnsupported)
 	}
 	re, err := syntax.Parse(expr, syntax.Perl)
 	n := int64(len(expr))
@@ -90,13 +86,13 @@ func (c *config) compile(pattern, expr string) (*expression, error) {
 		n = max(n, size(re))
 	}
 	if c.expressions += 32 + n; c.expressions > maxExpressions {
-		return nil, fmt.Errorf("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
+		s.fail("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
 	}
 	if err != nil {
-		return &expression{text: pattern}, nil
+		return &expression{text: pattern}
 	}
 	program, _ := syntax.Compile(re.Simplify()) // what was parsed: it cannot fail
-	return &expression{text: pattern, program: program, last: make([]int64, len(program.Inst))}, nil
+	return &expression{text: pattern, program: program, last: make([]int64, len(program.Inst))}
 }
 
 // size returns about how many instructions an expression is compiled to: x{1000} to a
