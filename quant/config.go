@@ -114,20 +114,17 @@ func (c *config) find(file members) json.RawMessage {
 			c.heads = append(c.heads, n)
 		}
 	}
-	of := file.get("quantization") // of MLX, or of ModelOpt
-	if s := file.get("quantization_config"); s != nil {
-		own, err1 := parseMembers(s)
-		if other, err2 := parseMembers(of); err1 == nil && err2 == nil && !own.has("quant_method") && other.has("bits") {
-			return of // MLX writes both, and reads this one
-		}
+	var own, other, old members
+	s, of := file.get("quantization_config"), file.get("quantization")
+	bits := json.Unmarshal(s, &own) == nil && json.Unmarshal(of, &other) == nil && !own.has("quant_method") && other.has("bits")
+	early := file.get("compression_config")
+	switch {
+	case s != nil && !bits:
 		return s
+	case s == nil && json.Unmarshal(early, &old) == nil && old.get("quant_method") != nil:
+		return early // of compressed-tensors; elsewhere this speaks of something else
 	}
-	// Early versions of compressed-tensors. Elsewhere this speaks of something else.
-	s := file.get("compression_config")
-	if all, err := parseMembers(s); err == nil && all.get("quant_method") != nil {
-		return s
-	}
-	return of
+	return of // of ModelOpt, or of MLX, which writes both, and reads this one
 }
 
 // use finds the method, and takes what it may say.

@@ -17,13 +17,8 @@ type member struct {
 	value json.RawMessage
 }
 
+// members are those of an object in their order.
 type members []member
-
-// parseMembers returns the members of an object in their order.
-func parseMembers(text []byte) (all members, err error) {
-	err = json.Unmarshal(text, &all)
-	return all, err
-}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (all *members) UnmarshalJSON(text []byte) error {

@@ -68,14 +68,14 @@ func (c *config) useWords(s *section) {
 	if checkpoint != "" && format != "" && !strings.EqualFold(checkpoint, format) {
 		s.fail("checkpoint_format %s, but format %s", quote(checkpoint), quote(format))
 	}
-	formats, said := []string{"gptq", "gptq_v2"}, []string{cmp.Or(checkpoint, format)}
+	formats := []string{"gptq", "gptq_v2"}
 	if c.method == awq {
-		formats, said = []string{"gemm"}, append(said, version)
+		formats = []string{"gemm"}
+		s.oneOf("format", strings.ToLower(cmp.Or(version, "gemm")), formats...)
 	}
-	for _, format := range said {
-		s.oneOf("format", cmp.Or(strings.ToLower(format), formats[0]), formats...)
-	}
-	c.plusOne = c.method == gptq && strings.ToLower(said[0]) != "gptq_v2"
+	format = strings.ToLower(cmp.Or(checkpoint, format, formats[0]))
+	s.oneOf("format", format, formats...)
+	c.plusOne = format == "gptq"
 	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
 	// "+:" or nothing and one for settings.
 	for key, own := range s.section("dynamic").sections {

@@ -62,17 +62,6 @@ func (m *module) path() string {
 // ofParameter reports whether a suffix follows the name of a parameter, not that of a module.
 func ofParameter(suffix string) bool { return suffix == "" || suffix[0] == '_' || suffix[0] == '.' }
 
-// configure finds what the config says of the module.
-func (m *module) configure() {
-	var err error
-	if m.config.method == compressed {
-		m.weights, err = m.config.weightsOf(m.path(), m.layout.format)
-	} else {
-		m.settings, err = m.config.of(m.path())
-	}
-	m.check(values, err)
-}
-
 // findModules returns the quantised modules in the order of their names, and the
 // tensors that Dequantize leaves as they are.
 func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*module, rest map[string]safetensors.Tensor, err error) {
@@ -126,19 +115,16 @@ func findModule(tensors map[string]safetensors.Tensor, name string, c *config) *
 			continue
 		}
 		m := &module{layout: l, stem: stem, tensor: map[role]safetensors.Tensor{}, config: c}
-		if l.methods[0] == comfy && l.format != c.markers[m.path()] {
-			continue
-		}
 		switch {
+		case l.methods[0] == comfy && l.format != c.markers[m.path()]:
 		case c.method != "" && !slices.Contains(l.methods, c.method):
 			foreign = m
-			continue
 		case c.method == "" && l.unsaid != "":
 			refuse(name, "only a config tells %s", l.unsaid)
+		default:
+			m.take(tensors)
+			return m
 		}
-		m.take(tensors)
-		m.configure()
-		return m
 	}
 	if foreign != nil {
 		foreign.fail(values, "quant_method %s has no such tensors", quote(c.named))
@@ -155,7 +141,7 @@ func (p part) stem(name string) (string, bool) {
 // has reports whether t can be the part. The zero Tensor cannot.
 func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, t.DType()) }
 
-// take takes the parts. None may be missing, or of another dtype.
+// take takes the parts, of which none may be missing or of another dtype, and what the config says.
 func (m *module) take(tensors map[string]safetensors.Tensor) {
 	for i, p := range m.layout.parts {
 		switch t, ok := tensors[m.stem+p.suffix]; {
@@ -170,4 +156,11 @@ func (m *module) take(tensors map[string]safetensors.Tensor) {
 		}
 	}
 	m.matrix = &matrix{name: m.result(), values: new(codes), constant: m.layout.constant}
+	var err error
+	if c := m.config; c.method == compressed {
+		m.weights, err = c.weightsOf(m.path(), m.layout.format)
+	} else {
+		m.settings, err = c.of(m.path())
+	}
+	m.check(values, err)
 }
