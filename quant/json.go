@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
 // A member of a JSON object.
@@ -73,6 +76,24 @@ func newSection(where string, text []byte) (s *section) {
 	if text != nil && string(text) != "null" {
 		s.check(json.Unmarshal(text, &s.members))
 	}
+	return s
+}
+
+// maxState limits the JSON in a tensor. Some hundred bytes are usual.
+const maxState = 1 << 16
+
+// readSection returns the section that a tensor of bytes has.
+func readSection(where string, t safetensors.Tensor) *section {
+	s := &section{where: where}
+	if t.DType() != safetensors.U8 {
+		s.fail("%v does not hold JSON", t)
+	}
+	if n := t.Size(); n > maxState {
+		s.fail("%d bytes, more than %d", n, maxState)
+	}
+	text, err := safetensors.Append[byte](nil, t)
+	s.check(prefix.Strip(err))
+	s.check(json.Unmarshal(text, &s.members))
 	return s
 }
 

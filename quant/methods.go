@@ -2,9 +2,14 @@ package quant
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/parallel"
 )
 
 // methods are what a quantization_config may say.
@@ -142,4 +147,33 @@ func (c *config) useModules(s *section) {
 		return strings.Contains("{tf", string(m.value[:1]))
 	})
 	c.settings = s.settings()
+}
+
+// readMarkers reads the markers of ComfyUI, which say how their modules are quantised.
+func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []string) error {
+	const suffix = ".comfy_quant"
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasSuffix(name, suffix) })
+	if len(names) > 0 && c.method != "" && c.method != comfy {
+		return fmt.Errorf("tensor %s: a marker of ComfyUI, though the config says quant_method %s", quote(names[0]), quote(c.named))
+	}
+	var mu sync.Mutex
+	return parallel.Do(readers, int64(len(names)), func(i int64) (err error) {
+		defer catch(&err)
+		s := readSection(fmt.Sprintf("tensor %s: ", quote(names[i])), tensors[names[i]])
+		mu.Lock()
+		defer mu.Unlock()
+		c.mark(strings.TrimSuffix(names[i], suffix), s)
+		return nil
+	})
+}
+
+// mark reads the marker of a module.
+func (c *config) mark(module string, s *section) {
+	format := take[string](s, "format")
+	s.oneOf("format", format, formatsOf(comfy)...)
+	s.end("full_precision_matrix_mult")
+	if c.markers == nil {
+		c.method, c.named, c.markers = comfy, comfy, map[string]string{}
+	}
+	c.markers[module] = format
 }

@@ -114,9 +114,7 @@ type quantState struct {
 
 // layState lays codes along all elements, whose shape is in the JSON of bitsandbytes.
 func layState(m *module) {
-	text, err := readJSON(m.tensor[state])
-	m.check(state, err)
-	s := newSection(fmt.Sprintf("tensor %s: %s: ", quote(m.name(state)), m.layout.name), text)
+	s := readSection(fmt.Sprintf("tensor %s: %s: ", quote(m.name(state)), m.layout.name), m.tensor[state])
 	kind := s.word("quant_type", "nf4", "fp4")
 	m.state = quantState{
 		take[int](s, "blocksize"), take[[]int](s, "shape"), take[int](s, "nested_blocksize"), take[*float64](s, "nested_offset"),
