@@ -27,7 +27,7 @@ func catch(err *error) {
 
 // fail panics with a problem of a part.
 func (m *module) fail(r role, format string, args ...any) {
-	panic(problem{m.errorf(r, format, args...)})
+	refuse(m.name(r), "%s: %w", m.layout.name, fmt.Errorf(format, args...))
 }
 
 // refuse panics with a problem of a tensor, which may be that of no part.

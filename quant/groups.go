@@ -125,10 +125,7 @@ func (c *config) useGroups(s *section) {
 // checkTransform refuses weights that are only right for transformed inputs or outputs: a
 // transform is a rotation of weights, and of inputs and outputs as the model runs.
 func (s *section) checkTransform() {
-	type place struct {
-		Location string `json:"location"`
-	}
-	for _, a := range take[[]place](s, "apply") {
+	for _, a := range take[[]struct{ Location string }](s, "apply") {
 		// Those of queries and keys cancel each other out.
 		if !slices.Contains([]string{"weight_input", "weight_output", "q_attn", "k_cache"}, a.Location) {
 			s.fail("weights for transformed inputs or outputs: %w", errors.ErrUnsupported)

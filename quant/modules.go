@@ -37,11 +37,6 @@ func (m *module) has(r role) bool {
 	return ok
 }
 
-// errorf returns an error of a part.
-func (m *module) errorf(r role, format string, args ...any) error {
-	return fmt.Errorf("tensor %s: %s: %w", quote(m.name(r)), m.layout.name, fmt.Errorf(format, args...))
-}
-
 // result is the name of the tensor that the parts make.
 func (m *module) result() string {
 	if ofParameter(m.layout.parts[0].suffix) {

@@ -90,17 +90,18 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 	return quantised, config, prefix.Add(err)
 }
 
-func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (map[string]safetensors.Tensor, []byte, error) {
+func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (_ map[string]safetensors.Tensor, _ []byte, err error) {
+	defer catch(&err)
 	p, ok := presets[r.Scheme]
 	if !ok {
 		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(r.Scheme), slices.Sorted(maps.Keys(presets)))
 	}
 	modules, _, err := findModules(tensors, &config{})
-	if err == nil && len(modules) > 0 {
-		err = modules[0].errorf(values, "it is quantised already; dequantise it first")
-	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(modules) > 0 {
+		modules[0].fail(values, "it is quantised already; dequantise it first")
 	}
 	result := map[string]safetensors.Tensor{}
 	ignore := map[string]bool{"lm_head": true}
@@ -117,14 +118,14 @@ func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (map[string]safe
 			}
 			continue
 		case problem != nil:
-			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), problem)
+			refuse(name, "%w", problem)
 		}
 		first, all := p.together(tensors, name)
 		if globals[first] == nil {
 			globals[first] = &once[float32]{read: func() (float32, error) { return p.globalScale(all) }}
 		}
 		if err := p.split(result, module+".", t, globals[first]); err != nil {
-			return nil, nil, fmt.Errorf("tensor %s: %w", quote(name), err)
+			refuse(name, "%w", err)
 		}
 		delete(ignore, module)
 	}
