@@ -156,7 +156,7 @@ func (c *config) use(s *section) {
 		for _, key := range exceptions {
 			names = append(names, take[[]string](s, key)...)
 		}
-		c.ignored = c.parsePatterns(s, names)
+		c.ignored = parsePatterns(c, s, names, true)
 	}
 	s.end(m.harmless)
 	// One that only Python understands ignores nothing.

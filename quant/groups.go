@@ -103,7 +103,7 @@ func (c *config) useGroups(s *section) {
 	for _, own := range groups.sections {
 		its, names, w := cmp.Or(own.word("format", known...), all), take[[]string](own, "targets"), own.weights()
 		own.end("input_activations output_activations")
-		rules := c.parsePatterns(own, names).rules
+		rules := parsePatterns(c, own, names, w).rules
 		for format, t := range c.groups {
 			if w != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, its) {
 				t.add(own, names, rules, w)
@@ -134,7 +134,7 @@ func (s *section) checkTransform() {
 	s.end("type randomize requires_grad head_dim precision")
 }
 
-func (t *targets) add(s *section, names []string, patterns []rule[bool], w *weights) {
+func (t *targets) add(s *section, names []string, rules []rule[*weights], w *weights) {
 	for _, target := range names {
 		if other := t.names[target]; other != nil && !reflect.DeepEqual(other, w) {
 			s.fail("its target %s is that of another group, too", quote(target))
@@ -144,10 +144,7 @@ func (t *targets) add(s *section, names []string, patterns []rule[bool], w *weig
 			t.class = w
 		}
 	}
-	for _, r := range patterns {
-		t.rules = append(t.rules, rule[*weights]{r.expression, w})
-	}
-	t.all = append(t.all, w)
+	t.rules, t.all = append(t.rules, rules...), append(t.all, w)
 }
 
 // weightsOf returns the weights of a module in a group of compressed-tensors whose format

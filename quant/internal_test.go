@@ -52,7 +52,7 @@ func TestPatterns(t *testing.T) {
 	}
 	parse := func(list ...string) (err error) {
 		defer catch(&err)
-		new(config).parsePatterns(new(section), list)
+		parsePatterns(new(config), new(section), list, true)
 		return nil
 	}
 	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
@@ -77,10 +77,10 @@ func TestCover(t *testing.T) {
 	}
 	for range 5000 {
 		pattern, module := path(4), path(32)
-		p := new(config).parsePatterns(nil, []string{pattern})
+		p := parsePatterns(new(config), nil, []string{pattern}, true)
 		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), must(covers(&p, module, new(int64))), "%q, %q", pattern, module)
 	}
-	p := new(config).parsePatterns(nil, []string{"a"})
+	p := parsePatterns(new(config), nil, []string{"a"}, true)
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
 		require.Equal(t, want, must(covers(&p, strings.Repeat("b.", before)+"a", new(int64))), "component %d of a path", before+1)
 	}

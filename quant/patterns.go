@@ -56,18 +56,18 @@ var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
 // parsePatterns compiles patterns: "re:" and a regular expression that matches from the
 // start of a name on, or a name in which * stands for anything.
-func (c *config) parsePatterns(s *section, list []string) choice[bool] {
-	p := choice[bool]{names: map[string]bool{}}
+func parsePatterns[T any](c *config, s *section, list []string, says T) choice[T] {
+	p := choice[T]{names: map[string]T{}}
 	for _, text := range list {
 		expr, ok := strings.CutPrefix(text, "re:")
 		switch {
 		case !ok && !strings.Contains(text, "*"):
-			p.names[text] = true
+			p.names[text] = says
 			continue
 		case !ok:
 			expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
 		}
-		p.rules = append(p.rules, rule[bool]{c.compile(s, text, expr), true})
+		p.rules = append(p.rules, rule[T]{c.compile(s, text, expr), says})
 	}
 	return p
 }
