@@ -157,10 +157,10 @@ func (c *config) use(s *section) {
 			names = append(names, take[[]string](s, key)...)
 		}
 		c.ignored = parsePatterns(c, s, names, true)
+		// One that only Python understands ignores nothing.
+		c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
 	}
 	s.end(m.harmless)
-	// One that only Python understands ignores nothing.
-	c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
 }
 
 // settings are how integers are quantised, in a module or in all.

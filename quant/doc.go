@@ -99,11 +99,10 @@
 // # Errors
 //
 // A checkpoint that does not fit its layout is an error that names the tensor and the
-// rule: a scale without values, or values without a scale; shapes that do not belong
-// together; an unknown quant_method or format; weights that are right only for inputs that
-// the model scales or transforms as it runs. So is a key of a quantization_config that is
-// not known to change no number, unless it is null, false or empty. An index of groups
-// (g_idx) is checked when its tensor is first read.
+// rule. So are weights that are right only for inputs that the model scales or transforms
+// as it runs, and a key of a quantization_config that is not known to change no number,
+// unless it is null, false or empty. An index of groups (g_idx) is checked when its tensor
+// is first read.
 //
 // # Lifetime, memory and concurrency
 //

@@ -97,6 +97,7 @@ func readSection(where string, t safetensors.Tensor) *section {
 	return s
 }
 
+// check fails if there is an error.
 func (s *section) check(err error) {
 	if err != nil {
 		panic(problem{fmt.Errorf("%s%w", s.where, err)})
