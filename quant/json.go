@@ -71,8 +71,8 @@ type section struct {
 }
 
 // newSection returns the section that a text is, if there is one.
-func newSection(where string, text []byte) (s *section) {
-	s = &section{where: where}
+func newSection(where string, text []byte) *section {
+	s := &section{where: where}
 	if text != nil && string(text) != "null" {
 		s.check(json.Unmarshal(text, &s.members))
 	}

@@ -32,10 +32,7 @@ func (m *module) name(r role) string {
 	return m.stem + m.layout.parts[i].suffix
 }
 
-func (m *module) has(r role) bool {
-	_, ok := m.tensor[r]
-	return ok
-}
+func (m *module) has(r role) bool { return m.tensor[r].DType() != 0 }
 
 // result is the name of the tensor that the parts make.
 func (m *module) result() string {

@@ -87,11 +87,9 @@ func ownerOf(name string, owners map[string]*module) (*module, string) {
 
 // ofInput reports whether a tensor next to m is a scale of its inputs.
 func (m *module) ofInput(suffix string, t safetensors.Tensor) bool {
-	experts := 1
-	if s := m.tensor[values].Shape(); len(s) == 3 {
-		experts = s[0]
-	}
-	return slices.Contains(ofInputs, suffix) && (t.Len() == 1 || len(t.Shape()) == 1 && t.Len() == experts)
+	s := m.tensor[values].Shape()
+	ofExperts := len(s) == 3 && slices.Equal(t.Shape(), s[:1])
+	return slices.Contains(ofInputs, suffix) && (t.Len() == 1 || ofExperts)
 }
 
 // ofCache reports whether a tensor is a scale of the cache of an attention.
