@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -43,25 +44,17 @@ const metadataKey = "__metadata__"
 
 func anyEntry(broken func(e any) bool) func(h object) bool {
 	return func(h object) bool {
-		for _, m := range h {
-			if m.key != metadataKey && broken(m.value) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(h, func(m member) bool { return m.key != metadataKey && broken(m.value) })
 	}
 }
 
 // anyAbove reports whether a list of integers has one above the limit.
 func anyAbove(list any, limit uint64) bool {
 	numbers, _ := list.([]any)
-	for _, n := range numbers {
+	return slices.ContainsFunc(numbers, func(n any) bool {
 		v, err := strconv.ParseUint(string(n.(json.Number)), 10, 64)
-		if err != nil || v > limit {
-			return true
-		}
-	}
-	return false
+		return err != nil || v > limit
+	})
 }
 
 // An object is a JSON object with all its members in order, such as a header.
@@ -74,52 +67,47 @@ type member struct {
 
 // parseJSON parses a header that the reference accepts, which makes it JSON.
 func parseJSON(text []byte) (object, error) {
+	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil {
+		return nil, err
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	value, err := parseValue(d)
-	object, ok := value.(object)
-	if err == nil && !ok {
-		err = errors.New("the header is no object")
+	header, ok := parseValue(d).(object)
+	if !ok {
+		return nil, errors.New("the header is no object")
 	}
-	return object, err
+	return header, nil
 }
 
-func parseValue(d *json.Decoder) (any, error) {
-	token, err := d.Token()
-	opening, nested := token.(json.Delim)
-	if err != nil || !nested {
-		return token, err
-	}
-	o, a := object{}, []any{}
-	for err == nil && d.More() {
-		var key, value any
-		if opening == '{' {
-			key, err = d.Token()
+// parseValue returns the next value of valid JSON.
+func parseValue(d *json.Decoder) any {
+	token, _ := d.Token()
+	switch token {
+	case json.Delim('{'):
+		o := object{}
+		for d.More() {
+			key, _ := d.Token()
+			o = append(o, member{key.(string), parseValue(d)})
 		}
-		if err == nil {
-			value, err = parseValue(d)
+		d.Token()
+		return o
+	case json.Delim('['):
+		a := []any{}
+		for d.More() {
+			a = append(a, parseValue(d))
 		}
-		name, _ := key.(string)
-		o, a = append(o, member{name, value}), append(a, value)
+		d.Token()
+		return a
 	}
-	if err == nil {
-		_, err = d.Token() // the closing one
-	}
-	if opening == '{' {
-		return o, err
-	}
-	return a, err
+	return token
 }
 
 func (o object) hasDuplicate() bool {
-	seen := make(map[string]bool)
+	keys := make(map[string]bool)
 	for _, m := range o {
-		if seen[m.key] {
-			return true
-		}
-		seen[m.key] = true
+		keys[m.key] = true
 	}
-	return false
+	return len(keys) < len(o)
 }
 
 // field returns the value of a field, nil if e is no object that has it.

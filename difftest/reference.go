@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -92,15 +93,13 @@ func (a answer) String() string {
 // answer returns the answer to the next of the candidates that were sent.
 func (r *reference) answer() (a answer, err error) {
 	var length uint32
-	if err := binary.Read(r.out, binary.LittleEndian, &length); err != nil {
-		return a, err
-	}
+	lengthErr := binary.Read(r.out, binary.LittleEndian, &length)
 	message := make([]byte, length)
-	if _, err := io.ReadFull(r.out, message); err != nil {
-		return a, err
-	}
+	_, messageErr := io.ReadFull(r.out, message)
 	d := json.NewDecoder(bytes.NewReader(message))
-	err = d.Decode(&a)
+	if err := cmp.Or(lengthErr, messageErr, d.Decode(&a)); err != nil {
+		return answer{}, fmt.Errorf("no answer of the reference: %w", err)
+	}
 	a.rewritten = message[d.InputOffset():]
-	return a, err
+	return a, nil
 }
