@@ -42,20 +42,16 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	o := options{slack: 10 * time.Second}
+	o := options{slack: 10 * time.Second, match: new(regexp.Regexp)}
 	flag.IntVar(&o.n, "n", 0, "how many mutants, taken at random; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the random numbers")
 	flag.IntVar(&o.parallel, "p", runtime.NumCPU(), "how many at once")
 	flag.BoolVar(&o.verbose, "v", false, "print all mutants, not only those that lived")
 	flag.StringVar(&o.tests, "run", "", "which tests of other packages run, a regular `expression`")
 	files := flag.String("files", "*.go,internal/*/*.go", "the `files` to change, comma-separated patterns of paths in the repository")
-	match := flag.String("match", "", "only mutants whose description, as it is printed, matches a regular `expression`")
+	flag.TextVar(o.match, "match", o.match, "only mutants whose description, as it is printed, matches a regular `expression`")
 	flag.Parse()
 	o.files = strings.Split(*files, ",")
-	var err error
-	if o.match, err = regexp.Compile(*match); err != nil {
-		log.Fatal(err)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Stdout, "..", "equivalent.txt", o); err != nil {
@@ -89,7 +85,7 @@ func run(ctx context.Context, w io.Writer, root, equivalent string, o options) e
 		return err
 	}
 	chosen := slices.DeleteFunc(slices.Clone(all), func(m *mutant) bool {
-		return known[m.key()] || o.match != nil && !o.match.MatchString(m.String())
+		return known[m.key()] || !o.match.MatchString(m.String())
 	})
 	if o.n > 0 && o.n < len(chosen) {
 		chosen = sample(chosen, o.n, o.seed)

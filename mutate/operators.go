@@ -22,7 +22,8 @@ type mutant struct {
 	function   string // f, T.method, or the first name of a declaration
 	nth        int    // of those of the function with the same change, from 1
 	line       int
-	start, end int    // the bytes of the file that are replaced,
+	src        []byte // the file as it is
+	start, end int    // the bytes of it that are replaced,
 	text       string // and what replaces them
 	before     string // the lines with the change, without and with it,
 	after      string // their white space reduced to single spaces
@@ -59,11 +60,7 @@ func mutantsOf(root string, patterns []string) ([]*mutant, error) {
 			return nil, fmt.Errorf("%q: %w", pattern, err)
 		}
 		for _, file := range files {
-			src, err := os.ReadFile(filepath.Join(root, file))
-			if err != nil {
-				return nil, err
-			}
-			mutants, err := mutate(file, src)
+			mutants, err := mutate(root, file)
 			if err != nil {
 				return nil, err
 			}
@@ -73,8 +70,12 @@ func mutantsOf(root string, patterns []string) ([]*mutant, error) {
 	return all, nil
 }
 
-// mutate returns the mutants of a file.
-func mutate(file string, src []byte) ([]*mutant, error) {
+// mutate returns the mutants of a file in root.
+func mutate(root, file string) ([]*mutant, error) {
+	src, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		return nil, err
+	}
 	tree, err := parser.ParseFile(token.NewFileSet(), file, src, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (s *mutator) replace(from, to token.Pos, text string) {
 	first := strings.LastIndexByte(string(s.src[:start]), '\n') + 1
 	rest, _, _ := strings.Cut(string(s.src[end:]), "\n") // of the line
 	m := &mutant{
-		file: s.file, function: s.function, nth: 1, start: start, end: end, text: text,
+		file: s.file, function: s.function, nth: 1, src: s.src, start: start, end: end, text: text,
 		line:   1 + strings.Count(string(s.src[:start]), "\n"),
 		before: spaced(string(s.src[first:end]) + rest),
 		after:  spaced(string(s.src[first:start]) + text + rest),

@@ -111,13 +111,9 @@ func (r *runner) try(m *mutant) (outcome, error) {
 	}
 	defer os.RemoveAll(dir)
 	name := filepath.Join(r.root, filepath.FromSlash(m.file))
-	src, err := os.ReadFile(name)
-	if err != nil {
-		return "", err
-	}
 	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
 	err = errors.Join(
-		os.WriteFile(changed, slices.Concat(src[:m.start], []byte(m.text), src[m.end:]), 0o666),
+		os.WriteFile(changed, slices.Concat(m.src[:m.start], []byte(m.text), m.src[m.end:]), 0o666),
 		os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, name, changed), 0o666))
 	if err != nil {
 		return "", err

@@ -113,8 +113,6 @@ type artifact struct {
 	config []byte
 }
 
-var _ partial.CompressedImageCore = (*artifact)(nil)
-
 func (a *artifact) RawConfigFile() ([]byte, error)      { return a.config, nil }
 func (a *artifact) RawManifest() ([]byte, error)        { return json.Marshal(a.Manifest) }
 func (a *artifact) MediaType() (types.MediaType, error) { return a.Manifest.MediaType, nil }
