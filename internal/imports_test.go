@@ -37,7 +37,7 @@ var walls = []wall{
 	{".", []string{"internal/..."}, []string{"golang.org/x/exp/mmap", "golang.org/x/sys/..."}},
 	{"remote", []string{".", "internal/parallel", "internal/prefix", "internal/transport", "internal/variant"}, nil},
 	{"hub", []string{".", "remote", "internal/osfile", "internal/prefix", "internal/transport"}, nil},
-	{"torch", []string{".", "internal/mem", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/torchtype", "internal/variant", "internal/zipfile"}, nil},
+	{"torch", []string{".", "internal/mem", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/stride", "internal/torchtype", "internal/variant", "internal/zipfile"}, nil},
 	{"dcp", []string{".", "torch", "internal/jsonscan", "internal/osfile", "internal/parallel", "internal/pickle", "internal/prefix", "internal/torchtype"}, nil},
 	{"quant", []string{".", "internal/dequant", "internal/float", "internal/mem", "internal/osfile", "internal/parallel", "internal/prefix"}, nil},
 	{"internal/...", nil, []string{"golang.org/x/sys/..."}},

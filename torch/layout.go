@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/mem"
+	"github.com/gosafetensors/safetensors/internal/stride"
 )
 
 // A layout says where the elements of a tensor are in its storage: element (i, j, …) is
@@ -174,55 +175,33 @@ type gather struct {
 	width int64
 }
 
-// ReadAt reads the bytes from the first to the last element of p, and gathers in memory.
+// ReadAt reads the part from the first to the last element that p needs, and gathers in
+// memory. The Tensor asks for bytes that there are.
 func (g gather) ReadAt(p []byte, off int64) (int, error) {
+	first, last := off, off+int64(len(p))-1 // bytes, of an index of each dimension in turn
 	size := g.width
 	for _, n := range g.shape {
 		size *= int64(n)
 	}
-	want := p[:max(0, min(int64(len(p)), size-off))]
-	if len(want) == 0 {
-		return 0, io.EOF
+	var begin, end int64
+	loops := make([]stride.Loop, len(g.shape))
+	for i, n := range g.shape {
+		size /= int64(n)
+		a, b := first/size, last/size
+		begin, end = begin+a*g.strides[i], end+b*g.strides[i]
+		loops[i] = stride.Loop{N: b - a + 1, Stride: g.strides[i] * g.width}
+		off -= a * size
+		first, last = first-a*size, last-a*size
+		if a < b { // all of the dimensions within
+			first, last = 0, size-1
+		}
 	}
-	first, last := off/g.width, (off+int64(len(want))-1)/g.width
-	begin, end := g.span(first, last)
-	src := make([]byte, (end-begin)*g.width)
-	if _, err := g.part.ReadAt(src, begin*g.width); err != nil && err != io.EOF {
+	src := make([]byte, (end+1-begin)*g.width)
+	if n, err := g.part.ReadAt(src, begin*g.width); n < len(src) {
 		return 0, err
 	}
-	n := 0
-	for e := first; n < len(want); e++ {
-		at := (g.at(e) - begin) * g.width
-		n += copy(want[n:], src[at:][:g.width][(off+int64(n))%g.width:])
-	}
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-// at returns the place of an element in the part, by its number.
-func (g gather) at(e int64) (place int64) {
-	for i := len(g.shape) - 1; i >= 0; i-- {
-		place += e % int64(g.shape[i]) * g.strides[i]
-		e /= int64(g.shape[i])
-	}
-	return place
-}
-
-// span returns the places from the least to after the largest of the elements first to last.
-func (g gather) span(first, last int64) (begin, end int64) {
-	row := int64(1) // elements of an index of dimension i
-	for i := len(g.shape) - 1; i >= 0; i-- {
-		n, stride := int64(g.shape[i]), g.strides[i]
-		a, b := first/row%n, last/row%n
-		if first/row/n != last/row/n { // several indices of an outer dimension
-			a, b = 0, n-1
-		}
-		begin, end = begin+a*stride, end+b*stride
-		row *= n
-	}
-	return begin, end + 1
+	stride.Gather(p, src, g.width, loops, off)
+	return len(p), nil
 }
 
 // A source is the data of a storage, of size bytes.
