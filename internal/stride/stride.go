@@ -52,34 +52,37 @@ func Line(dst, src []byte, run, stride, n int) {
 // Gather fills dst with the runs that nested loops, the outermost first, find in src: with
 // their bytes from number pos on. Loops may have any strides, in any order.
 func Gather(dst, src []byte, run int64, loops []Loop, pos int64) {
-	steps := make([]loop, len(loops))
-	step := int(run)
+	steps, step := make([]loop, len(loops)), run
 	for i, l := range slices.Backward(loops) {
 		steps[i] = loop{int(l.N), int(l.Stride), step}
-		step *= int(l.N)
+		step *= l.N
 	}
-	fill(dst, src, int(run), steps, int(pos))
+	fill(dst, src, int(run), steps, pos)
 }
 
-// A loop takes n steps, of from bytes in the source and of to bytes in the result.
-type loop struct{ n, from, to int }
+// A loop takes n steps, of from bytes in the source and of to bytes in the result, which may
+// be larger than memory: loops visit a place many times where from is 0.
+type loop struct {
+	n, from int
+	to      int64
+}
 
 // fill fills dst from byte pos of the result of the loops on. That is a few boxes:
 // the rest of a step of the outermost loop, whole steps, the start of a step.
-func fill(dst, src []byte, run int, loops []loop, pos int) {
+func fill(dst, src []byte, run int, loops []loop, pos int64) {
 	if len(loops) == 0 {
 		copy(dst, src[pos:run])
 		return
 	}
 	outer := loops[0]
 	for len(dst) > 0 {
-		at, within := src[pos/outer.to*outer.from:], pos%outer.to
-		n := len(dst) / outer.to * outer.to
+		at, within := src[pos/outer.to*int64(outer.from):], pos%outer.to
+		n := int64(len(dst)) / outer.to * outer.to
 		if within > 0 || n == 0 {
-			n = min(outer.to-within, len(dst))
+			n = min(outer.to-within, int64(len(dst)))
 			fill(dst[:n], at, run, loops[1:], within)
 		} else {
-			whole := append([]loop{{n / outer.to, outer.from, outer.to}}, loops[1:]...)
+			whole := append([]loop{{int(n / outer.to), outer.from, outer.to}}, loops[1:]...)
 			box(dst[:n], at, run, whole)
 		}
 		dst, pos = dst[n:], pos+n
@@ -115,6 +118,6 @@ func each(dst, src []byte, loops []loop, f func(dst, src []byte)) {
 		return
 	}
 	for i := range loops[0].n {
-		each(dst[i*loops[0].to:], src[i*loops[0].from:], loops[1:], f)
+		each(dst[int64(i)*loops[0].to:], src[i*loops[0].from:], loops[1:], f)
 	}
 }

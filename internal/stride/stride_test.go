@@ -87,6 +87,7 @@ func TestGather(t *testing.T) {
 		pos := random.Int64N(total)
 		requireAsNaive(t, run, loops, pos, random.Int64N(total-pos+1))
 	}
+	requireAsNaive(t, 1, []Loop{{2, 0}, {1 << 16, 0}, {1 << 16, 1}}, 1<<32-4, 8) // beyond 32 bits
 }
 
 // bench runs f, which copies some bytes.

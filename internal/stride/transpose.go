@@ -22,7 +22,7 @@ func transpose(dst, src []byte, run int, rows, columns loop) {
 		for j := 0; j < columns.n; j += side {
 			r, c := rows, columns
 			r.n, c.n = min(side, rows.n-i), min(side, columns.n-j)
-			block(dst[i*r.to+j*c.to:], src[i*r.from+j*c.from:], run, r, c)
+			block(dst[i*int(r.to)+j*int(c.to):], src[i*r.from+j*c.from:], run, r, c)
 		}
 	}
 }
@@ -31,7 +31,7 @@ func transpose(dst, src []byte, run int, rows, columns loop) {
 func block(dst, src []byte, run int, rows, columns loop) {
 	if columns.n*run < 8 || 8%run != 0 {
 		for j := range columns.n {
-			Line(dst[j*columns.to:], src[j*columns.from:], run, rows.from, rows.n)
+			Line(dst[j*int(columns.to):], src[j*columns.from:], run, rows.from, rows.n)
 		}
 		return
 	}
@@ -50,7 +50,7 @@ func block(dst, src []byte, run int, rows, columns loop) {
 					Line(buf[k*rowPitch:], row, run, columns.from, n)
 				}
 			}
-			tile(dst[i*run+j*columns.to:], columns.to, buf[:], run, m, n)
+			tile(dst[i*run+j*int(columns.to):], int(columns.to), buf[:], run, m, n)
 		}
 	}
 }
