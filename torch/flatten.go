@@ -22,8 +22,6 @@ type flattened struct {
 	refused  map[string]error  // entries that are neither tensors nor metadata
 
 	visited, text int
-
-	outermost int // depth of the value that becomes metadata
 }
 
 const (
@@ -140,7 +138,6 @@ func (f *flattened) metadataText(v any, depth int) (string, error) {
 	if s, ok := v.(string); ok {
 		return s, f.charge(len(s))
 	}
-	f.outermost = depth
 	b, err := f.appendJSON(nil, v, depth)
 	return string(b), err
 }
@@ -165,7 +162,7 @@ func (f *flattened) appendJSON(b []byte, v any, depth int) ([]byte, error) {
 		return appendFloat(b, v), nil
 	}
 	if !isPlain(v) {
-		return nil, notTensor(v, depth < f.outermost)
+		return nil, notTensor(v, len(b) > 0)
 	}
 	if depth <= 0 {
 		return nil, errSelf

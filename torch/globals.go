@@ -26,17 +26,21 @@ func elementOf(t torchtype.Type, ok bool) (element, bool) {
 	return e, ok
 }
 
-// The globals whose calls make tensors and what they are made of. All others stay
-// names.
-var (
-	rebuildTensor     = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor"} // up to PyTorch 0.3
-	rebuildTensorV2   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v2"}
-	rebuildTensorV3   = pickle.Global{Module: "torch._utils", Name: "_rebuild_tensor_v3"}
-	rebuildParameter  = pickle.Global{Module: "torch._utils", Name: "_rebuild_parameter"}
-	rebuildParamState = pickle.Global{Module: "torch._utils", Name: "_rebuild_parameter_with_state"}
-	parameter         = pickle.Global{Module: "torch.nn.parameter", Name: "Parameter"} // up to PyTorch 0.3
-	untypedStorage    = pickle.Global{Module: "torch.storage", Name: "UntypedStorage"}
-)
+// rebuilders are the functions that make tensors, by the number of their arguments: a storage,
+// an offset, a shape and strides; then requires_grad and hooks; then a dtype. Those of the last
+// two may be followed by metadata.
+var rebuilders = map[pickle.Global]int{
+	{Module: "torch._utils", Name: "_rebuild_tensor"}:    4, // up to PyTorch 0.3
+	{Module: "torch._utils", Name: "_rebuild_tensor_v2"}: 6,
+	{Module: "torch._utils", Name: "_rebuild_tensor_v3"}: 7,
+}
+
+// parameters are what makes a Parameter of a tensor, by whether its attributes follow.
+var parameters = map[pickle.Global]bool{
+	{Module: "torch._utils", Name: "_rebuild_parameter"}:            false,
+	{Module: "torch._utils", Name: "_rebuild_parameter_with_state"}: false,
+	{Module: "torch.nn.parameter", Name: "Parameter"}:               true, // up to PyTorch 0.3
+}
 
 // otherTensors are functions that make tensors of other kinds, and what to do about
 // them.
@@ -76,11 +80,11 @@ func newUnpickler(r io.Reader, size int64) *pickle.Unpickler {
 	u := pickle.New(r, size)
 	u.Persistent = persistent
 	u.Call = func(g pickle.Global, args pickle.Tuple) (any, error) {
-		switch g {
-		case rebuildTensor, rebuildTensorV2, rebuildTensorV3:
-			return newTensor(g, args, u)
-		case rebuildParameter, rebuildParamState, parameter:
-			return newParameter(args, g == parameter)
+		if usual, ok := rebuilders[g]; ok {
+			return newTensor(args, usual, u)
+		}
+		if old, ok := parameters[g]; ok {
+			return newParameter(args, old)
 		}
 		return nil, nil
 	}
@@ -144,7 +148,7 @@ func persistent(id any) (any, error) {
 	if !ok1 || !ok2 || !ok3 || !ok4 || s.numel < 0 || len(s.key) > maxKey {
 		return nil, errors.New("a storage whose class, key, device or size is invalid")
 	}
-	if class != untypedStorage {
+	if class != (pickle.Global{Module: "torch.storage", Name: "UntypedStorage"}) {
 		var ok bool
 		if s.element, ok = elementOf(torchtype.OfStorage(class.Name)); !ok || class.Module != "torch" {
 			return nil, fmt.Errorf("%v is no class of storages", class)
@@ -194,18 +198,9 @@ func holdsCodes(t *tensor, attributes any) bool {
 	return state != nil || len(d.Entries) > 0 && strings.Contains(t.Name, "int")
 }
 
-// newTensor makes a tensor of (storage, offset, shape, strides, requires_grad, hooks),
-// in version 3 followed by the dtype, and perhaps by metadata. The first version has neither
-// requires_grad nor hooks.
-func newTensor(g pickle.Global, args pickle.Tuple, u *pickle.Unpickler) (any, error) {
-	usual, most := 6, 7
-	switch g {
-	case rebuildTensor:
-		usual, most = 4, 4
-	case rebuildTensorV3:
-		usual, most = 7, 8
-	}
-	if len(args) < usual || len(args) > most {
+// newTensor makes a tensor of the arguments of a function of rebuilders.
+func newTensor(args pickle.Tuple, usual int, u *pickle.Unpickler) (any, error) {
+	if extra := len(args) - usual; extra < 0 || extra > 1 || extra > 0 && usual == 4 {
 		return nil, fmt.Errorf("%d arguments, %d are expected", len(args), usual)
 	}
 	if o, ok := args[0].(*pickle.Object); ok && o.Why != nil {
@@ -229,7 +224,7 @@ func newTensor(g pickle.Global, args pickle.Tuple, u *pickle.Unpickler) (any, er
 		return nil, err
 	}
 	t.element = t.storage.element
-	if g == rebuildTensorV3 {
+	if usual == 7 { // with a dtype
 		dtype, ok := args[6].(pickle.Global)
 		if t.element, ok1 = elementOf(torchtype.Of(dtype.Name)); !ok || !ok1 || dtype.Module != "torch" {
 			return nil, fmt.Errorf("%s is no dtype", pickle.Describe(args[6]))

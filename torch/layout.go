@@ -91,19 +91,13 @@ func (l layout) view(storage safetensors.Tensor, end int64) (safetensors.Tensor,
 	return t.Transpose(back...)
 }
 
-// order returns the dimensions in the order of their strides, the largest first, after those
-// of one index.
+// order returns the dimensions in the order of their strides, the largest first.
 func (l layout) order() []int {
 	order := make([]int, len(l.shape))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		if l.shape[a] > 1 && l.shape[b] > 1 {
-			return cmp.Compare(l.strides[b], l.strides[a])
-		}
-		return cmp.Compare(min(l.shape[a], 2), min(l.shape[b], 2))
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(l.strides[b], l.strides[a]) })
 	return order
 }
 

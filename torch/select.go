@@ -59,7 +59,7 @@ func choose(top any, key string) (dict, error) {
 
 func isTensor(v any) bool {
 	if o, ok := v.(*pickle.Object); ok {
-		return otherKind(o) != "" || o.Class == rebuildTensor || o.Class == rebuildTensorV2 || o.Class == rebuildTensorV3
+		return otherKind(o) != "" || rebuilders[o.Class] > 0
 	}
 	_, ok := v.(*tensor)
 	return ok
@@ -230,19 +230,17 @@ func (c counts) holds(v any) bool {
 func (c counts) candidates(top any) string {
 	const maxNamed = 10
 	var named []string
-	more := 0
+	n := 0
 	for d := range c.dicts(top, false) {
-		if len(named) < maxNamed {
+		if n++; n <= maxNamed {
 			named = append(named, fmt.Sprintf("%.200q (%s)", d.key, tensors(c.of(d.value))))
-		} else {
-			more++
 		}
 	}
 	switch {
-	case len(named) == 0:
+	case n == 0:
 		return "no dict in it holds tensors"
-	case more > 0:
-		named = append(named, fmt.Sprintf("%d more", more))
+	case n > maxNamed:
+		named = append(named, fmt.Sprintf("%d more", n-maxNamed))
 	}
 	return "a key selects one of " + strings.Join(named, ", ")
 }
