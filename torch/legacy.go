@@ -56,7 +56,7 @@ func openLegacy(r io.ReaderAt, size int64) (top any, file storages, err error) {
 		return nil, nil, err
 	}
 	l := make(legacyFile)
-	return top, l, l.find(r, keys, first, u.Pos(), size)
+	return top, l.data, l.find(r, keys, first, u.Pos(), size)
 }
 
 // moduleClass returns the class of ("module", class, file, source), which stands for a class

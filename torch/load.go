@@ -43,14 +43,12 @@ func loadMarked(r io.ReaderAt, size int64) (top any, data storages, err error) {
 	return nil, nil, fmt.Errorf("not made by torch.save: it starts with %q", head[:min(8, len(head))])
 }
 
-// storages are the data of a file.
-type storages interface {
-	data(s *storage) (source, error)
-}
+// storages returns the data of a storage of a file.
+type storages func(s *storage) (source, error)
 
 // views makes tensors of the storages.
 type views struct {
-	storages
+	data   storages
 	left   int64 // bytes that further tensors may have
 	wholes map[whole]safetensors.Tensor
 }

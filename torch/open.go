@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -110,7 +111,16 @@ func (o Opener) openIndex(in osfile.Tree, name string) (*safetensors.File, error
 		return nil, err
 	}
 	defer index.Close()
-	o, skipped := o.serial()
+	var mu sync.Mutex
+	skipped := make(map[string]bool)
+	if skip := o.Skip; skip != nil {
+		o.Skip = func(name string, why error) { // files call it concurrently
+			mu.Lock()
+			defer mu.Unlock()
+			skipped[name] = true
+			skip(name, why)
+		}
+	}
 	atOnce := make(chan struct{}, pickles)
 	f, err := safetensors.OpenShards(io.NewSectionReader(r, 0, size), func(shard string) (*safetensors.File, error) {
 		atOnce <- struct{}{}

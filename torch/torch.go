@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -88,22 +87,6 @@ func (o Opener) NewFile(r io.ReaderAt, size int64) (*safetensors.File, error) {
 		return nil, prefix.Add(err)
 	}
 	return prefix.Added(c.file(nil))
-}
-
-// serial returns o with a Skip that is not called concurrently, and the names that it was
-// told.
-func (o Opener) serial() (Opener, map[string]bool) {
-	skipped := make(map[string]bool)
-	if skip := o.Skip; skip != nil {
-		var mu sync.Mutex
-		o.Skip = func(name string, why error) {
-			mu.Lock()
-			defer mu.Unlock()
-			skipped[name] = true
-			skip(name, why)
-		}
-	}
-	return o, skipped
 }
 
 // contents are what is taken of a file.

@@ -49,7 +49,7 @@ func openZip(r io.ReaderAt, size int64) (top any, file storages, err error) {
 		return nil, nil, err
 	}
 	top, err = readPickle(a.Member(z.folder + name))
-	return top, z, err
+	return top, z.data, err
 }
 
 // readPickle reads the pickle of a member, and verifies its checksum.
