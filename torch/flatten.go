@@ -58,6 +58,10 @@ func flatten(d dict) (*flattened, error) {
 // entries adds the entries of a container. A module in a module is no entry itself: it may be
 // empty.
 func (f *flattened) entries(v any, path string, depth int) error {
+	if depth == 0 {
+		f.refused[path] = errSelf
+		return nil
+	}
 	m, within := moduleOf(v)
 	if within {
 		f.visited += m.size() // of which some may be no entries
@@ -77,22 +81,13 @@ func (f *flattened) entries(v any, path string, depth int) error {
 		}
 		add := f.add
 		if _, ok := moduleOf(e.Value); within && ok {
-			add = f.addEntries
+			add = f.entries
 		}
 		if err := add(e.Value, path, depth-1); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// addEntries adds the entries of a container that is one.
-func (f *flattened) addEntries(v any, path string, depth int) error {
-	if depth == 0 {
-		f.refused[path] = errSelf
-		return nil
-	}
-	return f.entries(v, path, depth)
 }
 
 // add adds a value.
@@ -108,7 +103,7 @@ func (f *flattened) add(v any, path string, depth int) error {
 		return f.charge(perDimension * len(t.shape))
 	}
 	if isContainer(v) && f.of(v) > 0 {
-		return f.addEntries(v, path, depth)
+		return f.entries(v, path, depth)
 	}
 	text, why := f.metadataText(v, depth)
 	if why != nil {
@@ -207,13 +202,10 @@ func (f *flattened) appendContainer(b []byte, v any, depth int) ([]byte, error) 
 			if !ok {
 				return nil, fmt.Errorf("it has a key that is %s", pickle.Describe(e.Key))
 			}
-			text, err := json.Marshal(key)
-			if err == nil {
-				err = f.charge(len(key))
-			}
-			if err != nil {
+			if err := f.charge(len(key)); err != nil {
 				return nil, err
 			}
+			text, _ := json.Marshal(key)
 			b = append(append(b, text...), ':')
 		}
 		var err error

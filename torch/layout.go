@@ -32,27 +32,25 @@ func (l layout) check(n int64, width int) (end int64, err error) {
 	if l.offset < 0 || l.offset > most {
 		return 0, errors.New("its offset overflows")
 	}
-	for i, dim := range l.shape {
-		switch {
-		case l.strides[i] < 0 || l.strides[i] > most:
-			return 0, errors.New("its strides overflow")
-		case dim < 0:
-			return 0, fmt.Errorf("dimension %d has size %d", i, dim)
-		}
-	}
-	if slices.Contains(l.shape, 0) {
-		return 0, nil
-	}
+	empty := slices.Contains(l.shape, 0)
 	size, last := int64(1), l.offset
 	for i, dim := range l.shape {
 		steps, stride := int64(dim)-1, l.strides[i]
-		if size > most/int64(dim) || stride > 0 && steps > (most-last)/stride {
+		switch {
+		case stride < 0 || stride > most:
+			return 0, errors.New("its strides overflow")
+		case dim < 0:
+			return 0, fmt.Errorf("dimension %d has size %d", i, dim)
+		case !empty && (size > most/int64(dim) || stride > 0 && steps > (most-last)/stride):
 			return 0, errors.New("its size overflows 64 bits")
 		}
 		size *= int64(dim)
 		last += steps * stride
 	}
-	if last >= n {
+	switch {
+	case empty:
+		return 0, nil
+	case last >= n:
 		return 0, fmt.Errorf("its last element ends at byte %d of a storage of %d bytes", uint64(last+1)*uint64(width), n*int64(width))
 	}
 	return last + 1, nil
