@@ -63,14 +63,12 @@ func readResults(name string) (*results, error) {
 }
 
 func (res *results) work(name string) *work {
-	for _, w := range res.works {
-		if w.name == name {
-			return w
-		}
+	i := slices.IndexFunc(res.works, func(w *work) bool { return w.name == name })
+	if i < 0 {
+		i = len(res.works)
+		res.works = append(res.works, &work{name: name, values: make(map[cell][]float64), units: make(map[string]bool)})
 	}
-	w := &work{name: name, values: make(map[cell][]float64), units: make(map[string]bool)}
-	res.works = append(res.works, w)
-	return w
+	return res.works[i]
 }
 
 func (w *work) add(row, impl string, values []benchfmt.Value) {
