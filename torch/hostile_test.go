@@ -193,9 +193,7 @@ func TestHostileLegacy(t *testing.T) {
 	view := "(" + str("storage") + "c" + float4 + "\n" + str("0") + str("cpu") + num(2) + "(" + str("v") + num(1) + num(1) + "ttQ"
 	const keys = "\x80\x02]\x8c\x010a."
 	const count = "\x01\x00\x00\x00\x00\x00\x00\x00"
-	for name, test := range map[string]struct {
-		object, keys, data, want string
-	}{
+	for name, test := range map[string]struct{ object, keys, data, want string }{
 		"valid":              {object, keys, count + "abcd", ""},
 		"view":               {dictOf(tensorOf(view, 0, nums(1), nums(1))), keys, "\x02" + count[1:] + "abcdefgh", ""},
 		"view beyond":        {dictOf(tensorOf(view, 1, nums(1), nums(1))), keys, "\x02" + count[1:] + "abcdefgh", "its last element ends at byte 12 of a storage of 8 bytes"},
