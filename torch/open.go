@@ -74,13 +74,23 @@ func findModel(in osfile.Tree, dir string) (string, error) {
 	return "", fmt.Errorf("no %s in it, and several others: %.200q", modelFile, all)
 }
 
-// openFile returns the contents of a file, which stays open unless there is an error.
+// openFile returns the contents of a file, which stays open unless there is an error. One
+// that cannot be read by offset is read into memory.
 func (o Opener) openFile(in osfile.Tree, name string) (*contents, io.Closer, error) {
-	file, r, size, err := openAt(in, name)
+	file, size, err := osfile.OpenFS(in.FS, name)
 	if err != nil {
 		return nil, nil, prefix.OpenError(name, err)
 	}
-	c, err := o.read(r, size)
+	r, ok := file.(io.ReaderAt)
+	if !ok {
+		var data []byte
+		data, err = io.ReadAll(file)
+		r, size = bytes.NewReader(data), int64(len(data))
+	}
+	var c *contents
+	if err == nil {
+		c, err = o.read(r, size)
+	}
 	if err != nil {
 		file.Close()
 		return nil, nil, prefix.OpenError(name, err)
@@ -88,25 +98,9 @@ func (o Opener) openFile(in osfile.Tree, name string) (*contents, io.Closer, err
 	return c, file, nil
 }
 
-// openAt opens a file to be read by offset. One that cannot be is read into memory.
-func openAt(in osfile.Tree, name string) (file fs.File, r io.ReaderAt, size int64, err error) {
-	if file, size, err = osfile.OpenFS(in.FS, name); err != nil {
-		return nil, nil, 0, err
-	}
-	if r, ok := file.(io.ReaderAt); ok {
-		return file, r, size, nil
-	}
-	data, err := io.ReadAll(file)
-	if err != nil {
-		file.Close()
-		return nil, nil, 0, err
-	}
-	return file, bytes.NewReader(data), int64(len(data)), nil
-}
-
 // openIndex opens the files of an index as one.
 func (o Opener) openIndex(in osfile.Tree, name string) (*safetensors.File, error) {
-	index, r, size, err := openAt(in, name)
+	index, _, err := osfile.OpenFS(in.FS, name)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +116,7 @@ func (o Opener) openIndex(in osfile.Tree, name string) (*safetensors.File, error
 		}
 	}
 	atOnce := make(chan struct{}, pickles)
-	f, err := safetensors.OpenShards(io.NewSectionReader(r, 0, size), func(shard string) (*safetensors.File, error) {
+	f, err := safetensors.OpenShards(index, func(shard string) (*safetensors.File, error) {
 		atOnce <- struct{}{}
 		defer func() { <-atOnce }()
 		c, file, err := o.openFile(in, in.Join(name, "..", shard))
