@@ -211,8 +211,7 @@ func TestHostileLegacy(t *testing.T) {
 		"storage in keys":    {object, "\x80\x02" + s + ".", "", "the keys of the storages are a storage without a tensor"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data := legacyOf(test.object, test.keys, test.data)
-			c, err := openBytes(data, "")
+			c, err := openBytes(legacyOf(test.object, test.keys, test.data), "")
 			if test.want != "" {
 				require.ErrorContains(t, err, test.want)
 				return

@@ -91,7 +91,7 @@ func TestAgainstSlow(t *testing.T) {
 	}
 }
 
-// TestWindow: a window of a storage is read without the rest, also of a big-endian one.
+// TestWindow: a window of a storage, also of a big-endian one, is read without the rest, or not at all.
 func TestWindow(t *testing.T) {
 	e, _ := elementOf(torchtype.Of("float32"))
 	for _, bigEndian := range []bool{false, true} {
@@ -100,6 +100,8 @@ func TestWindow(t *testing.T) {
 		must(all.ReadAt(make([]byte, 1001), 50_001))
 		require.LessOrEqual(t, v.read.Load(), int64(1008))
 	}
+	gone := must(source{r: bytes.NewReader(nil), size: 12}.tensor(e))
+	require.ErrorContains(t, errorOf(must(layout{0, []int{2, 3}, []int64{0, 1}}.gathered(gone, 3)).ReadAt(make([]byte, 24), 0)), "unexpected EOF")
 }
 
 // TestViews: the layouts that slices, steps and transposes of whole tensors have are read
