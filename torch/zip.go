@@ -77,14 +77,11 @@ func (z *zipFile) readByteOrder() error {
 		return nil
 	}
 	b, err := m.ReadAll(1 << 10)
-	switch {
-	case err != nil:
-		return err
-	case string(b) != "little" && string(b) != "big":
-		return fmt.Errorf("unknown byte order %q", b)
-	}
 	z.bigEndian = string(b) == "big"
-	return nil
+	if err == nil && !z.bigEndian && string(b) != "little" {
+		err = fmt.Errorf("unknown byte order %q", b)
+	}
+	return err
 }
 
 func (z *zipFile) data(s *storage) (source, error) {
