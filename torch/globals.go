@@ -27,8 +27,8 @@ func elementOf(t torchtype.Type, ok bool) (element, bool) {
 }
 
 // rebuilders are the functions that make tensors, by the number of their arguments: a storage,
-// an offset, a shape and strides; then requires_grad and hooks; then a dtype. Those of the last
-// two may be followed by metadata.
+// an offset, a shape and strides; then requires_grad and hooks; then a dtype. All but the first
+// may get metadata as well.
 var rebuilders = map[pickle.Global]int{
 	{Module: "torch._utils", Name: "_rebuild_tensor"}:    4, // up to PyTorch 0.3
 	{Module: "torch._utils", Name: "_rebuild_tensor_v2"}: 6,
