@@ -92,6 +92,8 @@ func TestHostilePickle(t *testing.T) {
 		"shape of strings":            {dictOf(tensorOf(s, 0, "("+str("4")+"t", nums(1))), "its shape: a string in place of an integer"},
 		"huge dimension":              {dictOf(tensorOf(s, 0, "(\x8a\x09"+strings.Repeat("\x01", 9)+"t", nums(1))), "its shape: an int in place of an integer"},
 		"few arguments":               {dictOf("ctorch._utils\n_rebuild_tensor_v2\n)R"), "0 arguments, 6 are expected"},
+		"many arguments":              {dictOf(strings.TrimSuffix(whole4, "tR") + "NNtR"), "8 arguments, 6 are expected"},
+		"many arguments, old":         {dictOf("ctorch._utils\n_rebuild_tensor\n(" + s + num(0) + nums(4) + nums(1) + "\x89tR"), "5 arguments, 4 are expected"},
 		"parameter of a dict":         {dictOf(tensorOf(s, 0, nums(4), nums(1)) + "s" + str("p") + "ctorch._utils\n_rebuild_parameter\n}\x85R"), "torch._utils._rebuild_parameter: its argument is no tensor"},
 		"parameter of nothing":        {"ctorch._utils\n_rebuild_parameter\n)R.", `an object of "torch._utils._rebuild_parameter"`},
 		"size of a string":            {"ctorch\nSize\n" + str("4") + "\x85R.", `an object of "torch.Size"`},
@@ -178,8 +180,7 @@ func TestBombs(t *testing.T) {
 		})
 	}
 	// The key of a user follows a cycle as far as it is long, and no further.
-	_, err := openBytes(zipOf(t, "\x80\x02}q\x00"+str("a")+"h\x00s."), strings.Repeat("a.", 20)+"b")
-	require.ErrorContains(t, err, "there is no ")
+	require.ErrorContains(t, errorOf(openBytes(zipOf(t, "\x80\x02}q\x00"+str("a")+"h\x00s."), strings.Repeat("a.", 20)+"b")), "there is no ")
 }
 
 // legacyOf returns a legacy file of these pickles and this data.

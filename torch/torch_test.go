@@ -93,8 +93,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	require.NoFileExists(t, "executed")
-	names := must(filepath.Glob("testdata/refused/*"))
-	require.Len(t, names, 17)
+	require.Len(t, must(filepath.Glob("testdata/refused/*")), 17)
 }
 
 // TestKeys: a key that fits nothing lists those that do.
