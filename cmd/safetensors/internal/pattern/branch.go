@@ -29,23 +29,17 @@ func Tree(names []string, limit int) Branch {
 	return b
 }
 
-// compareParts compares names so that those that begin with the same parts are together: a
-// dot comes before all else.
+// compareParts compares names part by part, so that those that begin with the same parts are
+// together.
 func compareParts(a, b string) int {
-	i := 0
-	for i < min(len(a), len(b)) && a[i] == b[i] {
-		i++
-	}
-	at := func(name string) int {
-		switch {
-		case i == len(name):
-			return -2
-		case name[i] == '.':
-			return -1
+	for {
+		partA, restA, moreA := strings.Cut(a, ".")
+		partB, restB, moreB := strings.Cut(b, ".")
+		if partA != partB || !moreA || !moreB {
+			return cmp.Or(cmp.Compare(partA, partB), cmp.Compare(len(a), len(b)))
 		}
-		return int(name[i])
+		a, b = restA, restB
 	}
-	return cmp.Compare(at(a), at(b))
 }
 
 // Named returns the number of the name that has no parts but those of the branch, or -1. It is
