@@ -70,7 +70,7 @@ func frameOf(title string) frame {
 
 // Checkpoint writes the page of a checkpoint.
 func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summary) error {
-	kinds := dtypesOf(tensors)
+	kinds := dtypesOf(tensors, numbered(tensors))
 	listed := largest(tensors)
 	data := struct {
 		frame
@@ -108,13 +108,19 @@ type Omitted struct{ Listed, All int }
 // Left returns the number of those that are left out.
 func (o Omitted) Left() int { return o.All - o.Listed }
 
-// largest returns the numbers of the tensors that the table lists, sorted: those with NaN or
-// Inf, then the largest.
-func largest(tensors []Tensor) []int {
+// numbered returns the numbers of all tensors.
+func numbered(tensors []Tensor) []int {
 	all := make([]int, len(tensors))
 	for i := range all {
 		all[i] = i
 	}
+	return all
+}
+
+// largest returns the numbers of the tensors that the table lists, sorted: those with NaN or
+// Inf, then the largest.
+func largest(tensors []Tensor) []int {
+	all := numbered(tensors)
 	slices.SortStableFunc(all, func(i, j int) int {
 		a, b := &tensors[i], &tensors[j]
 		return cmp.Or(cmp.Compare(min(b.NaN+b.Inf, 1), min(a.NaN+a.Inf, 1)), cmp.Compare(b.Bytes, a.Bytes))
@@ -163,10 +169,11 @@ type dtype struct {
 // colors is the number of colors for dtypes; the last one is for all others.
 const colors = 7
 
-// dtypesOf returns the dtypes of tensors, that of most bytes first.
-func dtypesOf(tensors []Tensor) []dtype {
+// dtypesOf returns the dtypes of the tensors with some numbers, that of most bytes first.
+func dtypesOf(tensors []Tensor, members []int) []dtype {
 	var kinds []dtype
-	for _, t := range tensors {
+	for _, member := range members {
+		t := &tensors[member]
 		i := slices.IndexFunc(kinds, func(k dtype) bool { return k.DType == t.DType })
 		if i < 0 {
 			i = len(kinds)

@@ -113,7 +113,7 @@ func TestTreemap(t *testing.T) {
 		total += size
 	}
 	areas, links := make(map[string]float64), 0
-	for _, b := range treemap(tensors, dtypesOf(tensors), listed) {
+	for _, b := range treemap(tensors, dtypesOf(tensors, numbered(tensors)), listed) {
 		require.GreaterOrEqual(t, b.X, 0.0, b.Title)
 		require.GreaterOrEqual(t, b.Y, 0.0, b.Title)
 		require.LessOrEqual(t, b.X+b.W, mapWidth+0.2, b.Title)
@@ -144,7 +144,7 @@ func TestTreemapOfStrangers(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	require.Len(t, treemap(tensors, dtypesOf(tensors), nil), 1)
+	require.Len(t, treemap(tensors, dtypesOf(tensors, numbered(tensors)), nil), 1)
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }

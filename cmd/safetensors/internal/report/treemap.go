@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 )
@@ -69,20 +68,6 @@ func (d *drawing) below(n *node) (all []*node) {
 	return all
 }
 
-// main returns the dtype of most bytes.
-func (d *drawing) main(n *node) (best safetensors.DType) {
-	bytes := make(map[safetensors.DType]int64)
-	for _, i := range n.Members {
-		bytes[d.tensors[i].DType] += d.tensors[i].Bytes
-	}
-	for kind, n := range bytes {
-		if n > bytes[best] || n == bytes[best] && kind < best {
-			best = kind
-		}
-	}
-	return best
-}
-
 type rect struct{ x, y, w, h float64 }
 
 // A drawing is a treemap in the making.
@@ -114,7 +99,7 @@ func (d *drawing) place(n *node, r rect) {
 		label += "." + n.label
 		below = d.below(n)
 	}
-	b := box{X: round(r.x), Y: round(r.y), W: round(r.w), H: round(r.h), Class: classOf(d.kinds, d.main(n)), Title: d.title(n)}
+	b := box{X: round(r.x), Y: round(r.y), W: round(r.w), H: round(r.h), Class: classOf(d.kinds, dtypesOf(d.tensors, n.Members)[0].DType), Title: d.title(n)}
 	b.Group = len(below) > 0 && r.w*r.h >= 4*minArea && min(r.w, r.h) >= 14
 	if r.h >= 44 || r.h >= 15 && !b.Group {
 		b.Label = fitting(label, r.w)
