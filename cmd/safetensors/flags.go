@@ -65,11 +65,7 @@ func unoccupied(dst dest.Destination, replace bool) error {
 	if replace {
 		return nil
 	}
-	what, err := dst.Occupied()
-	if err == nil && what != "" {
-		err = fmt.Errorf("%s exists; --force replaces it", term.Name(what))
-	}
-	return err
+	return dst.Free()
 }
 
 func parsePairs(args []string) (map[string]string, error) {

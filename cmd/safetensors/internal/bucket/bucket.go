@@ -192,13 +192,10 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// Exists reports whether there is an object of that key.
-func (b *Bucket) Exists(key string) (bool, error) {
+// Head returns an error if there is no object of that key.
+func (b *Bucket) Head(key string) error {
 	_, err := b.store.head(b.ctx, key)
-	if err = b.fail(key, err); errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	return b.fail(key, err)
 }
 
 // cleaning returns the bucket for cleaning up, which works after its context is cancelled, too.

@@ -143,7 +143,7 @@ func openAt(t *testing.T, rawURL string) (*Bucket, string) {
 // TestAnswers: what a bucket makes of the answers of a store, asking no more often than there are
 // answers.
 func TestAnswers(t *testing.T) {
-	exists := func(b *Bucket) (any, error) { return b.Exists("x") }
+	head := func(b *Bucket) (any, error) { return "found", b.Head("x") }
 	start := func(b *Bucket) (any, error) { return b.Start("x", 10) }
 	list := func(b *Bucket) (any, error) { return b.List("dir") }
 	write := func(b *Bucket) (any, error) { return nil, b.Write("x", 0, twoParts) }
@@ -156,15 +156,15 @@ func TestAnswers(t *testing.T) {
 		want          string // the error, or the result; parts of it between dots
 		answers       []http.HandlerFunc
 	}{
-		{"what may succeed later is tried again", "s3", exists, "true", []http.HandlerFunc{says(503, ""), cut, empty}},
-		{"after a pause", "s3 gs azblob", exists, "true", []http.HandlerFunc{says(429, "", "Retry-After", "1"), empty}},
+		{"what may succeed later is tried again", "s3", head, "found", []http.HandlerFunc{says(503, ""), cut, empty}},
+		{"after a pause", "s3 gs azblob", head, "found", []http.HandlerFunc{says(429, "", "Retry-After", "1"), empty}},
 		{"anything else is not", "s3", start, "URL/x: permission denied: 403 Forbidden: AccessDenied: no way",
 			[]http.HandlerFunc{says(403, "<Error><Code>AccessDenied</Code><Message>no way</Message></Error>")}},
-		{"there is no object", "s3 gs azblob", exists, "false", []http.HandlerFunc{says(404, "")}},
-		{"another region", "s3", exists, "URL/x: 301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1",
+		{"there is no object", "s3 gs azblob", head, "URL/x: file does not exist: 404 Not Found", []http.HandlerFunc{says(404, "")}},
+		{"another region", "s3", head, "URL/x: 301 Moved Permanently; the bucket is in another region, add ?region=eu-central-1",
 			[]http.HandlerFunc{says(301, "", "X-Amz-Bucket-Region", "eu-central-1", "Location", "http://127.0.0.1:1")}},
-		{"perhaps another region", "s3", exists, "URL/x: 400 Bad Request", []http.HandlerFunc{says(400, "")}},
-		{"the region of a bucket of others", "s3", exists, "URL/x: permission denied: 403 Forbidden",
+		{"perhaps another region", "s3", head, "URL/x: 400 Bad Request", []http.HandlerFunc{says(400, "")}},
+		{"the region of a bucket of others", "s3", head, "URL/x: permission denied: 403 Forbidden",
 			[]http.HandlerFunc{says(403, "", "X-Amz-Bucket-Region", "eu-central-1")}},
 		{"no upload is begun", "s3", write, "URL/x: permission denied: 403 Forbidden", []http.HandlerFunc{says(403, "")}},
 		{"the request that aborts an upload without a name would delete the object", "s3", write, "URL/x: the answer names no upload",
@@ -221,13 +221,13 @@ func TestTries(t *testing.T) {
 	endpoint, requests := serve(t, says(500, ""), says(500, ""))
 	t.Setenv("AWS_MAX_ATTEMPTS", "2")
 	b, _ := at(t, "s3", endpoint, "x")
-	require.ErrorContains(t, errorOf(b.Exists("x")), "500 Internal Server Error")
+	require.ErrorContains(t, b.Head("x"), "500 Internal Server Error")
 	require.Len(t, requests(), 2)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	b, requests = answering(t, "s3", func(w http.ResponseWriter, _ *http.Request) { cancel(); w.WriteHeader(500) })
 	b.ctx = ctx
-	require.ErrorIs(t, errorOf(b.Exists("x")), context.Canceled)
+	require.ErrorIs(t, b.Head("x"), context.Canceled)
 	require.Len(t, requests(), 1)
 }
 
@@ -360,7 +360,7 @@ func TestBundle(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), 0o600))
 		t.Setenv("AWS_CA_BUNDLE", file)
 		b, key := at(t, "s3", server.URL, "x")
-		_, err := b.Exists(key)
+		err := b.Head(key)
 		if bytes.Equal(certificate, stranger) {
 			require.ErrorContains(t, err, "certificate")
 		} else {
@@ -374,7 +374,7 @@ func TestDirectoryBucket(t *testing.T) {
 	session := "<R><Credentials><AccessKeyId>a</AccessKeyId><SecretAccessKey>b</SecretAccessKey><SessionToken>session</SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration></Credentials></R>"
 	endpoint, requests := serve(t, says(200, session), says(200, "", "Content-Length", "5"))
 	b, key := openAt(t, "s3://models--usw2-az1--x-s3/x?region=us-west-2&endpoint="+endpoint)
-	require.True(t, must(b.Exists(key)))
+	require.NoError(t, b.Head(key))
 	require.True(t, requests()[0].URL.Query().Has("session"))
 	require.Equal(t, "session", requests()[1].Header.Get("X-Amz-S3session-Token"))
 }

@@ -4,10 +4,8 @@ package dest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,9 +20,8 @@ import (
 
 // A Destination is where a checkpoint is written to.
 type Destination interface {
-	// Occupied returns what stands in the way of a new checkpoint, "" if nothing
-	// does.
-	Occupied() (string, error)
+	// Free returns an error if a file stands in the way of a new checkpoint.
+	Free() error
 
 	// Write writes a checkpoint. If it fails, there is nothing new.
 	Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error
@@ -84,7 +81,7 @@ func formatOf(name string) *format.Format {
 // A stream is standard output.
 type stream struct{ w io.Writer }
 
-func (s stream) Occupied() (string, error) { return "", nil }
+func (s stream) Free() error { return nil }
 
 func (s stream) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	return safetensors.Write(s.w, tensors, metadata)
@@ -96,12 +93,17 @@ type single struct {
 	format *format.Format
 }
 
-func (s single) Occupied() (string, error) {
+func (s single) Free() error {
 	_, err := os.Lstat(s.name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+	return checkAbsent(s.name, err)
+}
+
+// checkAbsent returns an error unless err says that a file does not exist.
+func checkAbsent(name string, err error) error {
+	if err == nil {
+		err = fmt.Errorf("%s exists; --force replaces it", term.Name(name))
 	}
-	return s.name, err
+	return ignoreAbsent(err)
 }
 
 func (s single) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
@@ -139,7 +141,7 @@ type folder struct {
 // Folder returns a folder of this machine, whatever its name is.
 func Folder(name string) Shared { return folder{name: name} }
 
-func (f folder) Occupied() (string, error) { return occupied(f) }
+func (f folder) Free() error { return free(f) }
 
 // IsCheckpoint reports whether a file in a folder is of a checkpoint.
 func IsCheckpoint(name string) bool {

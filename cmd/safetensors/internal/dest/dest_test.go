@@ -107,12 +107,12 @@ func TestFolder(t *testing.T) {
 				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken, "%d", n)
 				require.Empty(t, list(), "nothing is left over")
 			}
-			require.Empty(t, must(d.Occupied()))
+			require.NoError(t, d.Free())
 
 			require.NoError(t, d.Write(one, nil))
 			first := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
 			require.Equal(t, first, list())
-			require.Equal(t, first[0], filepath.Base(must(d.Occupied())))
+			require.ErrorContains(t, d.Free(), first[0]+" exists; --force replaces it")
 
 			for n := range int64(3) {
 				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken)
@@ -144,10 +144,10 @@ func TestObject(t *testing.T) {
 			one := checkpoint("a", "b", "c")
 			for n := range int64(3) {
 				require.ErrorIs(t, d.Write(failingAfter(one, n), nil), errBroken)
-				require.Empty(t, must(d.Occupied()))
+				require.NoError(t, d.Free())
 			}
 			require.NoError(t, d.Write(one, nil))
-			require.NotEmpty(t, must(d.Occupied()))
+			require.ErrorContains(t, d.Free(), " exists; ")
 		})
 	}
 	require.Len(t, must(os.ReadDir(dir)), 2, "no temporary file")

@@ -18,13 +18,7 @@ type object struct {
 	write func(io.Writer, map[string]safetensors.Tensor, map[string]string) error
 }
 
-func (o object) Occupied() (string, error) {
-	exists, err := o.b.Exists(o.key)
-	if !exists {
-		return "", err
-	}
-	return o.b.URL(o.key), err
-}
+func (o object) Free() error { return checkAbsent(o.b.URL(o.key), o.b.Head(o.key)) }
 
 func (o object) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	return o.b.Write(o.key, numbers.Bytes(tensors), func(w io.Writer) error { return o.write(w, tensors, metadata) })
@@ -39,7 +33,7 @@ type objects struct {
 
 func (o objects) key(name string) string { return path.Join(o.folder, name) }
 
-func (o objects) Occupied() (string, error) { return occupied(o) }
+func (o objects) Free() error { return free(o) }
 
 func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
 	set := &Set{Shards: make(map[string]Shard), Metadata: metadata, Force: true}

@@ -150,7 +150,7 @@ func (s *Set) checkThere(to Shared, there map[string]Stored, earlier []string) e
 		switch {
 		case !IsCheckpoint(name) || shard.There:
 		case !s.Force:
-			return fmt.Errorf("%s exists; --force replaces it", term.Name(to.PathOf(name)))
+			return checkAbsent(to.PathOf(name), nil)
 		case !single && s.Index == "" && !ours && !slices.Contains(earlier, name):
 			return fmt.Errorf("%s stays, and among several files without an index nobody would find the new ones", term.Name(to.PathOf(name)))
 		}
@@ -338,13 +338,13 @@ var (
 	withNumber = regexp.MustCompile(`\.\d{9}-\d+-of-\d+\.safetensors$`)
 )
 
-// occupied returns a file of a checkpoint, or of shards without one, "" if there is none.
-func occupied(to Shared) (string, error) {
+// free returns an error if a file of a checkpoint is in a folder, or a shard without one.
+func free(to Shared) error {
 	files, err := to.Files("", false)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if IsCheckpoint(name) {
-			return to.PathOf(name), nil
+			return checkAbsent(to.PathOf(name), nil)
 		}
 	}
-	return "", err
+	return err
 }
