@@ -121,7 +121,7 @@ func (o *Opener) openCached(c *Checkpoint, name string) (found bool, err error) 
 			if info, err := os.Stat(at); err == nil && !info.IsDir() {
 				file = path.Dir(file)
 			}
-			c.Folder.CompleteFrom(&o.Session, repo, filepath.Base(dir), file)
+			c.Folder.CompleteFrom(repo, filepath.Base(dir), file)
 		}
 	}
 	if !errors.Is(err, fs.ErrNotExist) { // else the cache has not all of the repository

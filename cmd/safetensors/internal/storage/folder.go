@@ -24,11 +24,11 @@ const maxSideFile = 64 << 20
 // A Folder is where a checkpoint is, with what lies next to the weights:
 // configuration, tokenizers.
 type Folder struct {
-	read func(name string) ([]byte, error)
+	fsys  *FS
+	whole bool // else it is that of a file: who names one does not mean its neighbors
 
-	// list returns the files that come along. It is nil of the folder of a file: who names a
-	// file does not mean its neighbors.
-	list func() ([]Pin, error)
+	repo, commit, dir string // on the hub, of which it may be a part; else ""
+	partial           bool   // it is one
 
 	mu    sync.Mutex
 	files map[string]content // that were listed or read
@@ -78,7 +78,7 @@ var weights = []string{
 // SideFiles returns the names of the files next to the weights, sorted: those of at most
 // 64 MiB that hold no tensors and are not hidden.
 func (f *Folder) SideFiles() ([]string, error) {
-	if f == nil || f.list == nil {
+	if f == nil || !f.whole {
 		return nil, errors.New("it is not a folder, a bucket or a repository, whose files could come along")
 	}
 	files, err := f.list()
@@ -112,51 +112,42 @@ func (f *FS) Folder(whole bool) *Folder {
 	if !f.listed {
 		return nil
 	}
-	folder := &Folder{read: f.readSideFile, files: make(map[string]content)}
-	if !whole {
-		return folder
-	}
-	folder.list = func() (pins []Pin, err error) {
-		t := &Tree{fsys: f, follow: true, skip: func(name string) bool { return !comesAlong(name) }} // without a request
-		err = t.folder(".", nil)
-		for _, file := range t.Files {
-			if file.Size <= maxSideFile {
-				pins = append(pins, Pin{file.Name, file.Size, file.Tag})
-			}
-		}
-		return pins, err
-	}
-	return folder
+	return &Folder{fsys: f, whole: whole, files: make(map[string]content)}
 }
 
 // CompleteFrom makes of the folder what it is a part of: dir of a repository on the hub at a
 // commit, of which it has what was downloaded. If config.json is not there or the files are
 // listed, those that are missing are read from the hub, if that is not offline.
-func (f *Folder) CompleteFrom(s *Session, repo, commit, dir string) {
-	var partial bool
-	read, list := f.read, f.list
-	f.read = func(name string) ([]byte, error) {
-		data, err := read(name)
-		missing := errors.Is(err, fs.ErrNotExist)
-		if partial = partial || missing && name == "config.json"; partial && missing {
-			return new(hub.Client).ReadFile(s.Context, repo, commit, path.Join(dir, name))
-		}
-		return data, err
+func (f *Folder) CompleteFrom(repo, commit, dir string) { f.repo, f.commit, f.dir = repo, commit, dir }
+
+func (f *Folder) read(name string) ([]byte, error) {
+	data, err := f.fsys.readSideFile(name)
+	missing := f.repo != "" && errors.Is(err, fs.ErrNotExist)
+	if f.partial = f.partial || missing && name == "config.json"; f.partial && missing {
+		return new(hub.Client).ReadFile(f.fsys.session.Context, f.repo, f.commit, path.Join(f.dir, name))
 	}
-	if list == nil {
-		return
-	}
-	f.list = func() ([]Pin, error) {
-		whole, _, err := s.Away("hf://" + path.Join(repo+"@"+commit, dir))
-		if errors.Is(err, errors.ErrUnsupported) {
-			return list()
-		}
-		if err != nil {
+	return data, err
+}
+
+// list returns the files that come along.
+func (f *Folder) list() (pins []Pin, err error) {
+	fsys := f.fsys
+	if f.repo != "" {
+		whole, _, err := fsys.session.Away("hf://" + path.Join(f.repo+"@"+f.commit, f.dir))
+		if err == nil {
+			fsys, f.partial = whole, true
+		} else if !errors.Is(err, errors.ErrUnsupported) {
 			return nil, err
 		}
-		partial = true
-		return whole.Folder(true).list()
 	}
+	t := &Tree{fsys: fsys, follow: true, skip: func(name string) bool { return !comesAlong(name) }} // without a request
+	err = t.folder(".", nil)
+	for _, file := range t.Files {
+		if file.Size <= maxSideFile {
+			pins = append(pins, Pin{file.Name, file.Size, file.Tag})
+		}
+	}
+	return pins, err
 }
 
 func (f *FS) readSideFile(name string) ([]byte, error) {
