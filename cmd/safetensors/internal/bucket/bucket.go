@@ -133,6 +133,12 @@ type Error struct {
 func (e *Error) Error() string { return term.Name(e.URL) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
+// meanings are what the statuses of answers mean.
+var meanings = map[int]error{
+	http.StatusNotFound: fs.ErrNotExist, http.StatusUnauthorized: fs.ErrPermission, http.StatusForbidden: fs.ErrPermission,
+	http.StatusPreconditionFailed: fs.ErrExist, http.StatusNotImplemented: errors.ErrUnsupported,
+}
+
 func (b *Bucket) fail(key string, err error) error {
 	if err == nil {
 		return nil
@@ -143,15 +149,8 @@ func (b *Bucket) fail(key string, err error) error {
 	if errors.As(err, new(*Error)) { // of another object, which is copied to this one
 		return &Error{b.URL(key), err}
 	}
-	switch status(err) {
-	case http.StatusNotFound:
-		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
-	case http.StatusUnauthorized, http.StatusForbidden:
-		err = fmt.Errorf("%w: %w", fs.ErrPermission, err)
-	case http.StatusPreconditionFailed:
-		err = fmt.Errorf("%w: %w", fs.ErrExist, err)
-	case http.StatusNotImplemented:
-		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	if meaning := meanings[status(err)]; meaning != nil {
+		err = fmt.Errorf("%w: %w", meaning, err)
 	}
 	return &Error{b.URL(key), err}
 }
