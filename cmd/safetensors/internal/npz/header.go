@@ -2,6 +2,7 @@ package npz
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -157,7 +158,8 @@ func (h *header) setType(v string) error {
 	width := h.dtype.Bits() / 8
 	switch {
 	case h.dtype == 0:
-		return unknownType(descr, kind)
+		why := cmp.Or(others[kind[:min(1, len(kind))]], "safetensors has no such dtype")
+		return unsupported{fmt.Errorf("type %.200q: %s", descr, why)}
 	case !strings.Contains("<>|", order) || order == "|" && width > 1:
 		return fmt.Errorf("%.200q has no byte order", descr)
 	case order == ">" && width > 1:
@@ -172,20 +174,15 @@ func (h *header) setType(v string) error {
 // An unsupported is why an array cannot be a tensor, though its file is valid.
 type unsupported struct{ error }
 
-// unknownType says why a type is refused.
-func unknownType(descr, kind string) error {
-	why := "safetensors has no such dtype"
-	if kind != "" {
-		switch kind[0] {
-		case 'O':
-			why = "arrays of Python objects are pickles, which are not read"
-		case 'U', 'S', 'a':
-			why = "arrays of strings are not supported"
-		case 'M', 'm':
-			why = "dates and times are not supported; convert them to int64"
-		case 'V':
-			why = "raw bytes of unknown meaning. numpy forgets the type of bfloat16 and float8 arrays of ml_dtypes; convert them to float32 before saving"
-		}
-	}
-	return unsupported{fmt.Errorf("type %.200q: %s", descr, why)}
+const (
+	noStrings = "arrays of strings are not supported"
+	noDates   = "dates and times are not supported; convert them to int64"
+)
+
+// others says why a type is refused, by the first letter of its kind.
+var others = map[string]string{
+	"O": "arrays of Python objects are pickles, which are not read",
+	"U": noStrings, "S": noStrings, "a": noStrings,
+	"M": noDates, "m": noDates,
+	"V": "raw bytes of unknown meaning. numpy forgets the type of bfloat16 and float8 arrays of ml_dtypes; convert them to float32 before saving",
 }
