@@ -74,22 +74,20 @@ func (s scale) share(x float64) float64 {
 // names that have a layer have a cell.
 func grids(names []string, fill func(prefix, module string, layer int, members []int) *cell) (all []grid, shown Omitted) {
 	type rowName struct{ prefix, module string }
-	rows := make(map[rowName]map[int][]int) // the names by their layers
-	layers := make(map[string]map[int]bool) // of a prefix
+	rows := make(map[rowName][]int)  // the names
+	layers := make(map[string][]int) // of a prefix
+	layerOf := make([]int, len(names))
 	for i, name := range names {
-		prefix, layer, module, ok := split(name)
-		if !ok {
-			continue
+		if prefix, layer, module, ok := split(name); ok {
+			r := rowName{prefix, module}
+			rows[r] = append(rows[r], i)
+			layers[prefix] = append(layers[prefix], layer)
+			layerOf[i] = layer
 		}
-		r := rowName{prefix, module}
-		if rows[r] == nil {
-			rows[r] = make(map[int][]int)
-		}
-		if layers[prefix] == nil {
-			layers[prefix] = make(map[int]bool)
-		}
-		rows[r][layer] = append(rows[r][layer], i)
-		layers[prefix][layer] = true
+	}
+	for prefix, all := range layers {
+		slices.Sort(all)
+		layers[prefix] = slices.Compact(all)
 	}
 	left := maxCells
 	for _, r := range slices.SortedFunc(maps.Keys(rows), func(a, b rowName) int {
@@ -98,22 +96,26 @@ func grids(names []string, fill func(prefix, module string, layer int, members [
 		if len(layers[r.prefix]) < 2 {
 			continue
 		}
-		for _, members := range rows[r] {
-			shown.All += len(members)
-		}
+		shown.All += len(rows[r])
 		columns := min(len(layers[r.prefix]), maxLayers)
 		if left -= columns; left < 0 {
 			continue
 		}
 		if len(all) == 0 || all[len(all)-1].Prefix != r.prefix {
-			all = append(all, grid{Prefix: r.prefix, Layers: slices.Sorted(maps.Keys(layers[r.prefix]))[:columns]})
+			all = append(all, grid{Prefix: r.prefix, Layers: layers[r.prefix][:columns]})
 		}
 		g := &all[len(all)-1]
+		members := make([][]int, columns)
+		for _, i := range rows[r] {
+			if at, ok := slices.BinarySearch(g.Layers, layerOf[i]); ok {
+				members[at] = append(members[at], i)
+				shown.Listed++
+			}
+		}
 		m := module{Name: r.module, Cells: make([]*cell, columns)}
-		for i, layer := range g.Layers {
-			if members := rows[r][layer]; members != nil {
-				m.Cells[i] = fill(r.prefix, r.module, layer, members)
-				shown.Listed += len(members)
+		for at, some := range members {
+			if some != nil {
+				m.Cells[at] = fill(r.prefix, r.module, g.Layers[at], some)
 			}
 		}
 		g.Modules = append(g.Modules, m)
