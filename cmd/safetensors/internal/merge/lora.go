@@ -125,16 +125,15 @@ func (c *config) add(w, b, a safetensors.Tensor, p part) (safetensors.Tensor, er
 	if err := c.checkRank(p.module, s[3]); err != nil {
 		return w, err
 	}
-	u := update{w: w, left: b, right: a, scale: c.scale(p.module, s[3])}
-	if transposed { // (B·A)ᵀ = Aᵀ·Bᵀ
-		var err, errB error
-		u.left, err = a.Transpose()
-		u.right, errB = b.Transpose()
-		if err = cmp.Or(err, errB); err != nil {
-			return w, err
-		}
+	if !transposed {
+		return product(w, b, a, c.scale(p.module, s[3]))
 	}
-	return blocks.Join(w.Shape(), u.block)
+	left, err := a.Transpose() // (B·A)ᵀ = Aᵀ·Bᵀ
+	right, errB := b.Transpose()
+	if err = cmp.Or(err, errB); err != nil {
+		return w, err
+	}
+	return product(w, left, right, c.scale(p.module, s[3]))
 }
 
 // addBias returns w + scale·bias. b is the matrix that the bias belongs to.
@@ -150,30 +149,26 @@ func (c *config) addBias(w, bias, b safetensors.Tensor, module string) (safetens
 	return combine([]safetensors.Tensor{w, bias}, func() ([]float64, error) { return factors, nil })
 }
 
-// An update is a matrix of the base and the change that is added to it: scale·left·right.
-type update struct {
-	w, left, right safetensors.Tensor
-	scale          float32
-}
-
-// block returns a block of the updated matrix.
-func (u update) block(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
-	ofRows := block[:min(len(block), 1)]
-	ofColumns := append([]safetensors.Range{safetensors.All()}, block[len(ofRows):]...)
-	return safetensors.NewTensorFunc(u.w.DType(), shape, func(sum []float32) error {
-		if _, err := numbers(sum[:0], u.w, block...); err != nil {
-			return err
-		}
-		l, err := numbers[float32](nil, u.left, ofRows...)
-		if err != nil {
-			return err
-		}
-		r, err := numbers[float32](nil, u.right, ofColumns...)
-		if err != nil || len(sum) == 0 {
-			return err
-		}
-		rows, columns, rank := shape[0], shape[1], u.left.Shape()[1]
-		gonum.Implementation{}.Sgemm(blas.NoTrans, blas.NoTrans, rows, columns, rank, u.scale, l, rank, r, columns, 1, sum, columns)
-		return nil
+// product returns w + scale·left·right.
+func product(w, left, right safetensors.Tensor, scale float32) (safetensors.Tensor, error) {
+	return blocks.Join(w.Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
+		ofRows := block[:min(len(block), 1)]
+		ofColumns := append([]safetensors.Range{safetensors.All()}, block[len(ofRows):]...)
+		return safetensors.NewTensorFunc(w.DType(), shape, func(sum []float32) error {
+			if _, err := numbers(sum[:0], w, block...); err != nil {
+				return err
+			}
+			l, err := numbers[float32](nil, left, ofRows...)
+			if err != nil {
+				return err
+			}
+			r, err := numbers[float32](nil, right, ofColumns...)
+			if err != nil || len(sum) == 0 {
+				return err
+			}
+			rows, columns, rank := shape[0], shape[1], left.Shape()[1]
+			gonum.Implementation{}.Sgemm(blas.NoTrans, blas.NoTrans, rows, columns, rank, scale, l, rank, r, columns, 1, sum, columns)
+			return nil
+		})
 	})
 }
