@@ -1,7 +1,6 @@
 package parts
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -63,11 +62,8 @@ func shardOf(name string, tensors map[string]safetensors.Tensor, metadata map[st
 func sum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 func (p *Plan) encode() []byte {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	e.Encode(p) // of texts and numbers, which it can
-	return text.Bytes()
+	text, _ := json.Marshal(p) // of texts and numbers, which it can
+	return append(text, '\n')
 }
 
 // decode reads a plan. It returns one of another form without an error, because that
