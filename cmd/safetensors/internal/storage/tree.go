@@ -74,7 +74,7 @@ func (t *Tree) open(s *Session, name string) error {
 		return err
 	}
 	t.Name, t.fsys = filepath.Base(full), s.Local(name)
-	if err = t.list("."); err == nil && t.follow {
+	if err = t.list("."); err == nil && t.follow && !t.Single {
 		err = t.findOutside(full)
 	}
 	return err
@@ -159,14 +159,11 @@ func (t *Tree) findOutside(root string) error {
 		return err
 	}
 	for _, f := range t.Files {
-		real, err := filepath.EvalSymlinks(f.Path)
+		real, err := filepath.EvalSymlinks(filepath.Join(root, filepath.FromSlash(f.Name)))
 		if err != nil {
 			return err
 		}
-		if real, err = filepath.Abs(real); err != nil {
-			return err
-		}
-		if below, err := filepath.Rel(root, real); err != nil || below != "." && !filepath.IsLocal(below) {
+		if below, err := filepath.Rel(root, real); err != nil || !filepath.IsLocal(below) {
 			t.Outside = append(t.Outside, f.Name)
 		}
 	}
