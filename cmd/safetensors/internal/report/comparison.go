@@ -78,13 +78,13 @@ type change struct {
 // Draw writes the page of a comparison.
 func (c *Comparison) Draw(w io.Writer) error {
 	data := struct {
-		frame
+		Title string
 		Comparison
 		Unchanged int
 		Layers    layerMap
 		Rows      []change
 		Omitted
-	}{frame: frameOf(c.A + " → " + c.B), Comparison: *c, Layers: changeMap(c.Pairs)}
+	}{Title: c.A + " → " + c.B, Comparison: *c, Layers: changeMap(c.Pairs)}
 	var different []*Pair
 	most := 0.0
 	for _, p := range c.Pairs {

@@ -51,29 +51,24 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"short": func(s string) string { return term.Quote(s, term.ValueLimit) },
 	"shape": term.Shape,
 	"exact": exact, "figure": figure,
-	"bars": bars,
+	"bars":  bars,
+	"style": func() template.CSS { return template.CSS(style) },
+
+	// The policy of a page lets browsers load nothing and run only the script of this package,
+	// should a name ever pass for HTML.
+	"script": func() template.JS { return template.JS(script) },
+	"scriptHash": func() string {
+		sum := sha256.Sum256([]byte(script))
+		return base64.StdEncoding.EncodeToString(sum[:])
+	},
 }).Parse(page))
-
-// A frame is what all pages have. Their policy lets browsers load nothing and run only
-// the script of this package, should a name ever pass for HTML.
-type frame struct {
-	Title      string
-	Style      template.CSS
-	Script     template.JS
-	ScriptHash string
-}
-
-func frameOf(title string) frame {
-	sum := sha256.Sum256([]byte(script))
-	return frame{title, template.CSS(style), template.JS(script), base64.StdEncoding.EncodeToString(sum[:])}
-}
 
 // Checkpoint writes the page of a checkpoint.
 func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summary) error {
 	kinds := dtypesOf(tensors, numbered(tensors))
 	listed := largest(tensors)
 	data := struct {
-		frame
+		Title  string
 		Total  stats.Summary
 		Bytes  int64
 		DTypes []dtype
@@ -82,7 +77,7 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 		Rows   []row
 		Omitted
 	}{
-		frame: frameOf(source), Total: total, DTypes: kinds,
+		Title: source, Total: total, DTypes: kinds,
 		Boxes:   treemap(tensors, kinds, listed),
 		Layers:  summaryMap(tensors),
 		Omitted: Omitted{Listed: len(listed), All: len(tensors)},
