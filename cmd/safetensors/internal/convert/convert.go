@@ -37,30 +37,26 @@ func Counted(t safetensors.Tensor, d safetensors.DType) (safetensors.Tensor, *Co
 		if err != nil {
 			return from, err
 		}
+		to, err := from.Convert(d)
+		if err != nil {
+			return to, err
+		}
 		n := new(atomic.Int64)
 		c.blocks = append(c.blocks, n)
-		return countedBlock(from, d, shape, n)
+		return safetensors.NewTensorFunc(d, shape, func(dst []byte) error {
+			if _, err := safetensors.Append(dst[:0], to); err != nil {
+				return err
+			}
+			after := count(dst, infinities[d])
+			if after == 0 {
+				return nil
+			}
+			before, err := infinite(from)
+			n.Store(after - before)
+			return err
+		})
 	})
 	return counted, c, err
-}
-
-func countedBlock(from safetensors.Tensor, d safetensors.DType, shape []int, n *atomic.Int64) (safetensors.Tensor, error) {
-	to, err := from.Convert(d)
-	if err != nil {
-		return to, err
-	}
-	return safetensors.NewTensorFunc(d, shape, func(dst []byte) error {
-		if _, err := safetensors.Append(dst[:0], to); err != nil {
-			return err
-		}
-		after := count(dst, infinities[d])
-		if after == 0 {
-			return nil
-		}
-		before, err := infinite(from)
-		n.Store(after - before)
-		return err
-	})
 }
 
 // infinite returns how many values of a block are infinite.
