@@ -105,48 +105,16 @@ func (f *FS) reopen(name, tag string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
+	r, ok := file.(readable)
 	info, err := file.Stat()
-	if err == nil && tag != "" && tagOf(info) != tag {
+	if err == nil && (!ok || tag != "" && tagOf(info) != tag) {
 		err = &fs.PathError{Op: "open", Path: name, Err: errChanged}
 	}
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
-	return stream{file, f.session}, nil
-}
-
-// A stream is all of a file. One of this machine is copied by the system where that can.
-type stream struct {
-	fs.File
-	s *Session
-}
-
-func (r stream) Read(p []byte) (int, error) {
-	if r.s.Context.Err() != nil {
-		return 0, context.Cause(r.s.Context)
-	}
-	n, err := r.File.Read(p)
-	r.s.read.Add(int64(n))
-	return n, err
-}
-
-func (r stream) WriteTo(w io.Writer) (n int64, err error) {
-	local, ok := r.File.(*os.File)
-	if !ok {
-		return io.Copy(w, struct{ io.Reader }{r})
-	}
-	const block = 64 << 20
-	for err == nil && r.s.Context.Err() == nil {
-		var copied int64
-		copied, err = io.CopyN(w, local, block)
-		r.s.read.Add(copied)
-		n += copied
-	}
-	if err == io.EOF {
-		return n, nil
-	}
-	return n, cmp.Or(context.Cause(r.s.Context), err)
+	return metered{r, f.session}, nil
 }
 
 // A HubFile is a file of a repository as the hub describes it.

@@ -67,7 +67,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	}
 	noted := f.describe(name, info)
 	if other := format.ByName(name); f.away && other != nil && other.Open != nil {
-		temp, size, err := f.session.Spool(stream{file, f.session})
+		temp, size, err := f.session.Spool(metered{r, f.session})
 		file.Close()
 		if err != nil {
 			return nil, err

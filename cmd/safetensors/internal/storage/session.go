@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -38,6 +39,34 @@ type readable interface {
 type metered struct {
 	readable
 	s *Session
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	if m.s.Context.Err() != nil {
+		return 0, context.Cause(m.s.Context)
+	}
+	n, err := m.readable.Read(p)
+	m.s.read.Add(int64(n))
+	return n, err
+}
+
+// WriteTo writes all of a file. One of this machine is copied by the system where that can.
+func (m metered) WriteTo(w io.Writer) (n int64, err error) {
+	local, ok := m.readable.(*os.File)
+	if !ok {
+		return io.Copy(w, struct{ io.Reader }{m})
+	}
+	const block = 64 << 20
+	for err == nil && m.s.Context.Err() == nil {
+		var copied int64
+		copied, err = io.CopyN(w, local, block)
+		m.s.read.Add(copied)
+		n += copied
+	}
+	if err == io.EOF {
+		return n, nil
+	}
+	return n, cmp.Or(context.Cause(m.s.Context), err)
 }
 
 func (m metered) ReadAt(p []byte, off int64) (int, error) {
