@@ -69,29 +69,27 @@ type part struct {
 	target       string // the tensor of the base that it changes
 	letter       byte   // A or B, the factors of an update; b of the bias of B; 0 of what replaces the target
 	other        string // the tensor that A, B and b come with
-	embedding    bool
 }
 
 // kinds are the parts by the ends of their names.
 var kinds = []struct {
 	end, target, other string
 	letter             byte
-	embedding          bool
 }{
-	{".lora_A.weight", ".weight", ".lora_B.weight", 'A', false},
-	{".lora_B.weight", ".weight", ".lora_A.weight", 'B', false},
-	{".lora_embedding_A", ".weight", ".lora_embedding_B", 'A', true},
-	{".lora_embedding_B", ".weight", ".lora_embedding_A", 'B', true},
-	{".lora_B.bias", ".bias", ".lora_B.weight", 'b', false},
-	{".base_layer.weight", ".weight", "", 0, false}, // of a module that has got an adapter
-	{".base_layer.bias", ".bias", "", 0, false},
+	{".lora_A.weight", ".weight", ".lora_B.weight", 'A'},
+	{".lora_B.weight", ".weight", ".lora_A.weight", 'B'},
+	{".lora_embedding_A", ".weight", ".lora_embedding_B", 'A'},
+	{".lora_embedding_B", ".weight", ".lora_embedding_A", 'B'},
+	{".lora_B.bias", ".bias", ".lora_B.weight", 'b'},
+	{".base_layer.weight", ".weight", "", 0}, // of a module that has got an adapter
+	{".base_layer.bias", ".bias", "", 0},
 }
 
 func partOf(name string) part {
 	target := strings.TrimPrefix(name, "base_model.model.")
 	for _, k := range kinds {
 		if module, ok := strings.CutSuffix(target, k.end); ok {
-			return part{name, module, module + k.target, k.letter, strings.TrimSuffix(name, k.end) + k.other, k.embedding}
+			return part{name, module, module + k.target, k.letter, strings.TrimSuffix(name, k.end) + k.other}
 		}
 	}
 	return part{name: name, target: target}
@@ -114,7 +112,7 @@ func (c *config) add(w, b, a safetensors.Tensor, p part) (safetensors.Tensor, er
 	if len(w.Shape()) != 2 || len(b.Shape()) != 2 || len(s) != 6 {
 		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: expected matrices", w, b, a)
 	}
-	transposed := p.embedding || c.FanInFanOut
+	transposed := strings.HasSuffix(p.name, ".lora_embedding_A") || c.FanInFanOut
 	out, in := s[0], s[1]
 	if transposed {
 		out, in = in, out
