@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/quant"
 	"github.com/stretchr/testify/require"
@@ -100,7 +101,7 @@ func overflowing(t *testing.T) map[string]safetensors.Tensor {
 func TestTiedOverflow(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f := &copyFlags{tie: true, conversions: map[safetensors.DType]safetensors.DType{safetensors.F32: safetensors.F16}}
-	w := &copyJob{copyFlags: f, src: &source.Checkpoint{Tensors: overflowing(t), Order: []string{"x", "y", "plain"}}}
+	w := &copyJob{copyFlags: f, src: &source.Checkpoint{Contents: format.Contents{Tensors: overflowing(t)}, Order: []string{"x", "y", "plain"}}}
 	require.NoError(t, w.prepare())
 	require.Len(t, w.tensors, 2)
 	for range 2 {

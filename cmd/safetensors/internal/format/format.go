@@ -43,8 +43,8 @@ type Format struct {
 	NoMetadata bool
 }
 
-// Contents are what a file holds. Refused are its entries that cannot be read, by their
-// names, and why.
+// Contents are what a file holds. Refused are its entries that cannot be read, by their names, and
+// why: objects of a program next to the weights, tensors of kinds that safetensors lacks.
 type Contents struct {
 	Tensors  map[string]safetensors.Tensor
 	Metadata map[string]string

@@ -18,14 +18,9 @@ import (
 // would change the order that ls shows and writers read in, and refuse a tensor that has
 // the name __metadata__, which --rename can change.
 type Checkpoint struct {
-	Name     string // as on the command line
-	Tensors  map[string]safetensors.Tensor
-	Order    []string // the names, as far as known in the order of the data
-	Metadata map[string]string
-
-	// Refused are its entries that cannot be read, by their names, and why: objects
-	// of a program next to the weights, tensors of kinds that safetensors lacks.
-	Refused map[string]error
+	Name string // as on the command line
+	format.Contents
+	Order []string // the names of the tensors, as far as known in the order of the data
 
 	// Files are what it consists of, sorted by name; nil of several sources.
 	Files []storage.File

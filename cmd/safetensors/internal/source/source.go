@@ -214,7 +214,7 @@ func (o *Opener) openReader(c *Checkpoint, r io.ReaderAt, size int64, name strin
 	if err != nil {
 		return mistaken(c.Format, r, size, err)
 	}
-	c.Tensors, c.Metadata, c.Refused = read.Tensors, read.Metadata, read.Refused
+	c.Contents = *read
 	c.Order = slices.Sorted(maps.Keys(c.Tensors))
 	return nil
 }
@@ -237,11 +237,8 @@ func (o *Opener) OpenAll(names []string) (*Checkpoint, error) {
 	if len(names) == 1 {
 		return o.openOne(names[0])
 	}
-	all := &Checkpoint{
-		Name:    strings.Join(names, " "),
-		Tensors: make(map[string]safetensors.Tensor),
-		Refused: make(map[string]error),
-	}
+	all := &Checkpoint{Name: strings.Join(names, " ")}
+	all.Tensors, all.Refused = make(map[string]safetensors.Tensor), make(map[string]error)
 	from := make(map[string]string)
 	for _, name := range names {
 		c, err := o.openOne(name)
