@@ -30,26 +30,28 @@ const (
 
 // A Bundle is a signature that is parsed, but not verified: it says nothing yet.
 type Bundle struct {
-	hint    string   // of the key; "" if there is none
-	chain   []string // of the certificate; nil if it is signed with a key
+	material
 	payload []byte
 	sig     []byte
 }
 
+// A material is what a bundle is verified with: one of the three.
+type material struct {
+	PublicKey *struct {
+		Hint string `json:"hint"` // "" if there is none
+	} `json:"publicKey"`
+	Chain *struct {
+		Certificates []struct {
+			RawBytes string `json:"rawBytes"`
+		} `json:"certificates"`
+	} `json:"x509CertificateChain"`
+	Certificate *struct{} `json:"certificate"` // of a keyless one
+}
+
 type bundleText struct {
-	MediaType string `json:"mediaType"`
-	Material  struct {
-		PublicKey *struct {
-			Hint string `json:"hint"`
-		} `json:"publicKey"`
-		Chain *struct {
-			Certificates []struct {
-				RawBytes string `json:"rawBytes"`
-			} `json:"certificates"`
-		} `json:"x509CertificateChain"`
-		Certificate *struct{} `json:"certificate"` // of a keyless one
-	} `json:"verificationMaterial"`
-	Envelope *struct {
+	MediaType string   `json:"mediaType"`
+	Material  material `json:"verificationMaterial"`
+	Envelope  *struct {
 		Payload     string `json:"payload"`
 		PayloadType string `json:"payloadType"`
 		Signatures  []struct {
@@ -86,14 +88,7 @@ func Parse(data []byte) (*Bundle, error) {
 	case len(text.Envelope.Signatures) != 1:
 		return nil, fmt.Errorf("%d signatures, expected 1", len(text.Envelope.Signatures))
 	}
-	b := new(Bundle)
-	if key != nil {
-		b.hint = key.Hint
-	} else {
-		for _, c := range chain.Certificates {
-			b.chain = append(b.chain, c.RawBytes)
-		}
-	}
+	b := &Bundle{material: text.Material}
 	if b.payload, err = decodeBase64(text.Envelope.Payload); err != nil || len(b.payload) == 0 {
 		return nil, errors.New("payload: expected base64")
 	}
@@ -115,11 +110,11 @@ func preAuthentication(payload []byte) []byte {
 
 // VerifyKey checks that the key has signed the bundle, and returns what it says.
 func (b *Bundle) VerifyKey(key *ecdsa.PublicKey) (*Manifest, error) {
-	if b.chain != nil {
+	if b.PublicKey == nil {
 		return nil, errors.New("signed with a certificate, not with a key: verify it with the certificate of its root")
 	}
-	if hint := keyHint(key); b.hint != "" && b.hint != hint {
-		return nil, fmt.Errorf("signed with another key: its hint is %.80q, that of the public key %q", b.hint, hint)
+	if hint := keyHint(key); b.PublicKey.Hint != "" && b.PublicKey.Hint != hint {
+		return nil, fmt.Errorf("signed with another key: its hint is %.80q, that of the public key %q", b.PublicKey.Hint, hint)
 	}
 	return b.verify(key)
 }
@@ -128,19 +123,19 @@ func (b *Bundle) VerifyKey(key *ecdsa.PublicKey) (*Manifest, error) {
 // vouches for, now, for signing. The certificates in the bundle may only fill the gap
 // to a root. It returns what the bundle says and who says it.
 func (b *Bundle) VerifyChain(trusted []*x509.Certificate, now time.Time) (*Manifest, *x509.Certificate, error) {
-	if b.chain == nil {
+	if b.Chain == nil {
 		return nil, nil, errors.New("signed with a key, not with a certificate: verify it with the public key")
 	}
 	var chain []*x509.Certificate
-	for i, text := range b.chain {
-		der, err := decodeBase64(text)
+	for i, text := range b.Chain.Certificates {
+		var c *x509.Certificate
+		der, err := decodeBase64(text.RawBytes)
 		if err == nil && len(der) > maxCertificate {
 			err = fmt.Errorf("more than %d bytes", maxCertificate)
 		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("certificate %d: %w", i, err)
+		if err == nil {
+			c, err = x509.ParseCertificate(der)
 		}
-		c, err := x509.ParseCertificate(der)
 		if err != nil {
 			return nil, nil, fmt.Errorf("certificate %d: %w", i, err)
 		}

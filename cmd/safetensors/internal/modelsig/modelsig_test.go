@@ -86,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 		require.Equal(t, model(), must(b.VerifyKey(&key.PublicKey)))
 		_, _, err := b.VerifyChain(nil, now)
 		require.ErrorContains(t, err, "signed with a key, not with a certificate")
-		b.hint = "" // as in bundles of before 1.1, which hold the key, or nothing
+		b.PublicKey.Hint = "" // as in bundles of before 1.1, which hold the key, or nothing
 		require.ErrorContains(t, errorOf(b.VerifyKey(&newKey(t, curve).PublicKey)), "the signature is not that of the key")
 	}
 	require.ErrorContains(t, errorOf(Sign(model(), newKey(t, elliptic.P224()), nil)), "P-224: the format has P-256, P-384 and P-521")
@@ -425,11 +425,11 @@ func TestChain(t *testing.T) {
 	for i := 0; i < len(good.Raw); i += 7 {
 		der := bytes.Clone(good.Raw)
 		der[i] ^= 1
-		b.chain[0] = base64.StdEncoding.EncodeToString(der)
+		b.Chain.Certificates[0].RawBytes = base64.StdEncoding.EncodeToString(der)
 		_, _, err := b.VerifyChain([]*x509.Certificate{root}, now)
 		require.Error(t, err, "byte %d", i)
 	}
-	b.chain[0] = base64.StdEncoding.EncodeToString(make([]byte, maxCertificate+1))
+	b.Chain.Certificates[0].RawBytes = base64.StdEncoding.EncodeToString(make([]byte, maxCertificate+1))
 	_, _, err = b.VerifyChain([]*x509.Certificate{root}, now)
 	require.ErrorContains(t, err, "more than 65536 bytes")
 }
@@ -453,7 +453,7 @@ func TestKeys(t *testing.T) {
 	short := newKey(t, elliptic.P224())
 	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", must(x509.MarshalPKIXPublicKey(&short.PublicKey))))), "the curve P-224")
 	require.ErrorContains(t, errorOf(ParsePrivateKey(encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(short))))), "the curve P-224")
-	require.ErrorContains(t, errorOf(new(Bundle).VerifyKey(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "a key of the curve P-256: the format")
+	require.ErrorContains(t, errorOf(new(Bundle).verify(&ecdsa.PublicKey{Curve: struct{ elliptic.Curve }{elliptic.P256()}})), "a key of the curve P-256: the format")
 	require.ErrorContains(t, errorOf(ParsePublicKey(encode("PUBLIC KEY", ed25519Key))), "a key of the type ed25519.PublicKey: the format has ECDSA")
 	for _, parse := range []func([]byte) error{
 		func(b []byte) error { _, err := ParsePublicKey(b); return err },
@@ -488,7 +488,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"verificationMaterial":{"x509CertificateChain":{"certificates":[{"rawBytes":"AA=="}]}}}`),
 		[]byte(`{"predicate":{"serialization":{"shard_size":100.0,"method":"shards"},"resources":[{"name":"a:0:9"}]}}`))
 	f.Fuzz(func(t *testing.T, bundle, payload []byte) {
-		if b, err := Parse(bundle); err == nil && b.chain != nil {
+		if b, err := Parse(bundle); err == nil && b.Chain != nil {
 			_, _, err := b.VerifyChain(nil, now)
 			require.Error(t, err)
 		}
@@ -520,7 +520,7 @@ func TestHistorical(t *testing.T) {
 		b, err := Parse(read(filepath.Base(name)))
 		require.NoError(t, err, name)
 		verify := func() (*Manifest, error) {
-			if b.chain == nil {
+			if b.Chain == nil {
 				return b.VerifyKey(key)
 			}
 			m, _, err := b.VerifyChain(roots, now)
@@ -543,7 +543,7 @@ func TestHistorical(t *testing.T) {
 		encoded := fmt.Appendf(nil, "DSSEV1 %d %s %d %s", len(payloadType), payloadType, len(payload), pythonBytes(payload))
 		h := sha256.Sum256(encoded)
 		sig := must(ecdsa.SignASN1(rand.Reader, private, h[:]))
-		return (&Bundle{payload: payload, sig: sig}).VerifyKey(&private.PublicKey)
+		return (&Bundle{payload: payload, sig: sig}).verify(&private.PublicKey)
 	}
 	require.ErrorContains(t, errorOf(verify(edited(t))), "predicate type")
 	statement := fmt.Sprintf(`{"_type":%q,"predicateType":%q,"subject":[{"name":"x","digest":{"sha256":"%x"}}]`, statementType, legacyPredicate, sum("x"))
