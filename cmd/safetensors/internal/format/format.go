@@ -131,14 +131,6 @@ func Of(r io.ReaderAt, size int64, name string) *Format {
 	return Safetensors
 }
 
-// Keys returns what the key of a file can be: none but one of PyTorch has any.
-func Keys(r io.ReaderAt, size int64, name string) ([]string, error) {
-	if Of(r, size, name) == Torch {
-		return torch.Keys(r, size)
-	}
-	return nil, nil
-}
-
 // ByName returns the format whose ending a name has, or nil.
 func ByName(name string) *Format {
 	ending := strings.ToLower(path.Ext(name))

@@ -22,6 +22,7 @@ import (
 	"github.com/gosafetensors/safetensors/hub"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 	"github.com/gosafetensors/safetensors/internal/variant"
+	"github.com/gosafetensors/safetensors/torch"
 )
 
 // An Opener opens the sources of one run of the command.
@@ -196,7 +197,10 @@ func (o *Opener) Keys(name string, limit int) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	keys, err := format.Keys(o.Meter(f), size, name)
+	if format.Of(f, size, name) != format.Torch { // which alone has any
+		return nil, nil
+	}
+	keys, err := torch.Keys(o.Meter(f), size)
 	return keys[:min(limit, len(keys))], err
 }
 
