@@ -14,7 +14,6 @@ import (
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
 // stall is how long a connection may bring nothing. S3 takes minutes to complete an
@@ -160,13 +159,4 @@ func retryAfter(header http.Header) time.Duration {
 		return time.Until(date)
 	}
 	return 0
-}
-
-// headerOf returns the header of the answer that made an error of Amazon's client.
-func headerOf(err error) http.Header {
-	var answer *smithyhttp.ResponseError
-	if errors.As(err, &answer) && answer.Response != nil {
-		return answer.Response.Header
-	}
-	return nil
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"golang.org/x/oauth2"
 )
 
@@ -89,7 +90,11 @@ func retryer() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts, o.RateLimiter = tries, ratelimit.None
 		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, err error) (time.Duration, error) {
-			return pause(attempt, headerOf(err)), nil
+			var header http.Header
+			if answer := (*smithyhttp.ResponseError)(nil); errors.As(err, &answer) && answer.Response != nil {
+				header = answer.Response.Header
+			}
+			return pause(attempt, header), nil
 		})
 		codes := make(map[int]struct{})
 		for _, status := range busy {
