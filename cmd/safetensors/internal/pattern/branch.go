@@ -32,14 +32,13 @@ func Tree(names []string, limit int) Branch {
 // compareParts compares names part by part, so that those that begin with the same parts are
 // together.
 func compareParts(a, b string) int {
-	for {
-		partA, restA, moreA := strings.Cut(a, ".")
-		partB, restB, moreB := strings.Cut(b, ".")
-		if partA != partB || !moreA || !moreB {
-			return cmp.Or(cmp.Compare(partA, partB), cmp.Compare(len(a), len(b)))
-		}
-		a, b = restA, restB
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
 	}
+	restA, _, _ := strings.Cut(a[i:], ".")
+	restB, _, _ := strings.Cut(b[i:], ".")
+	return cmp.Or(cmp.Compare(restA, restB), cmp.Compare(len(a), len(b)))
 }
 
 // Named returns the number of the name that has no parts but those of the branch, or -1. It is
