@@ -83,30 +83,29 @@ func (j *Job) compare(text []byte) (stale map[string]string, err error) {
 }
 
 // checkLast checks that the folder is not a checkpoint, or that of the plan.
-func (j *Job) checkLast(files map[string]dest.Stored) error {
-	for _, name := range []string{format.ModelFile, format.IndexFile} {
-		if _, found := files[name]; !found {
-			continue
-		}
-		same := false
-		var err error
-		switch {
-		case (name == format.ModelFile) != (j.index == nil):
-		case j.index == nil:
-			same, err = j.check(j.Plan.Shards[0], files)
-		default:
-			var there []byte
-			there, err = j.read(name)
-			same = bytes.Equal(there, j.index)
-		}
-		if err != nil {
-			return err
-		}
-		if !same {
-			return j.occupied(name)
-		}
+func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
+	last, other := format.ModelFile, format.IndexFile // of the plan, and of another
+	if j.index != nil {
+		last, other = other, last
 	}
-	return nil
+	if _, found := files[other]; found {
+		return j.occupied(other)
+	}
+	if _, found := files[last]; !found {
+		return nil
+	}
+	same := false
+	if j.index == nil {
+		same, err = j.check(j.Plan.Shards[0], files)
+	} else {
+		var there []byte
+		there, err = j.read(last)
+		same = bytes.Equal(there, j.index)
+	}
+	if err == nil && !same {
+		err = j.occupied(last)
+	}
+	return err
 }
 
 // replace replaces the plan of another job. It fails if that job has come to its end. Its
