@@ -35,13 +35,9 @@ func (b *Bucket) Stat(key string) (fs.FileInfo, error) {
 		return objectInfo{name: ".", dir: true}, nil
 	}
 	info, err := b.store.head(b.ctx, key)
-	if err == nil {
-		info.name = path.Base(key)
-		return info, nil
-	}
-	err = b.fail(key, err)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	info.name = path.Base(key)
+	if err = b.fail(key, err); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return info, err
 	}
 	if entries, listErr := b.ReadDir(key); listErr != nil || len(entries) == 0 {
 		return nil, err

@@ -92,7 +92,7 @@ var Table = []*Format{
 	Torch,
 	{
 		Name: "bintensors file", Endings: []string{".bt"},
-		Recognizes: isBintensors,
+		Recognizes: func(r io.ReaderAt, size int64) bool { return bintensors.Sniff(head(r, size, 9)) },
 		Open: func(r io.ReaderAt, size int64, _ string) (*Contents, error) {
 			tensors, metadata, err := bintensors.Open(r, size)
 			return &Contents{Tensors: tensors, Metadata: metadata}, err
@@ -159,8 +159,6 @@ func isSafetensors(r io.ReaderAt, size int64) bool {
 	head := head(r, size, 9)
 	return len(head) == 9 && strings.ContainsRune("{ \t\r\n", rune(head[8])) && head[3] < 8 && string(head[4:8]) == "\x00\x00\x00\x00"
 }
-
-func isBintensors(r io.ReaderAt, size int64) bool { return bintensors.Sniff(head(r, size, 9)) }
 
 // isTorch: torch.save writes a zip archive; before PyTorch 1.6 it wrote pickles, of
 // protocols 2 to 5.
