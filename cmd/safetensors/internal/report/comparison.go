@@ -99,22 +99,18 @@ func (c *Comparison) Draw(w io.Writer) error {
 	}
 	slices.SortStableFunc(different, func(a, b *Pair) int { return cmp.Compare(-a.Change, -b.Change) }) // NaN first
 	for _, p := range different[:min(len(different), maxRows)] {
-		data.Rows = append(data.Rows, changeOf(p, most))
+		row := change{Pair: p}
+		if p.At != nil {
+			row.Where = term.Shape(p.At)
+		}
+		if p.Change > 0 && most > 0 {
+			row.Share = int(math.Ceil(100 * min(float64(p.Change)/most, 1)))
+		}
+		data.Rows = append(data.Rows, row)
 	}
 	data.Omitted = Omitted{Listed: len(data.Rows), All: len(different)}
 	data.Metadata = c.Metadata[:min(len(c.Metadata), maxRows)]
 	return pages.ExecuteTemplate(w, "comparison", data)
-}
-
-func changeOf(p *Pair, most float64) change {
-	c := change{Pair: p}
-	if p.At != nil {
-		c.Where = term.Shape(p.At)
-	}
-	if p.Change > 0 && most > 0 {
-		c.Share = int(math.Ceil(100 * min(float64(p.Change)/most, 1)))
-	}
-	return c
 }
 
 // changeMap returns the map of tensors by their change.

@@ -90,7 +90,9 @@ func Checkpoint(w io.Writer, source string, tensors []Tensor, total stats.Summar
 	for i := range data.Rows {
 		data.Rows[i].Share = int(math.Ceil(100 * float64(data.Rows[i].Bytes) / float64(most)))
 	}
-	slices.SortStableFunc(data.Rows, func(a, b row) int { return compareNames(a.Name, b.Name) })
+	slices.SortStableFunc(data.Rows, func(a, b row) int { // layers.2 comes before layers.10
+		return slices.CompareFunc(strings.SplitN(a.Name, ".", maxDepth), strings.SplitN(b.Name, ".", maxDepth), compareParts)
+	})
 	for _, t := range tensors {
 		data.Bytes += t.Bytes
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
@@ -196,11 +195,6 @@ func visible(nodes []*node, least float64) []*node {
 	nodes = append(nodes[:n], rest)
 	slices.SortStableFunc(nodes, bySize)
 	return nodes
-}
-
-// compareNames compares names in natural order: layers.2 comes before layers.10.
-func compareNames(a, b string) int {
-	return slices.CompareFunc(strings.SplitN(a, ".", maxDepth), strings.SplitN(b, ".", maxDepth), compareParts)
 }
 
 // compareParts compares parts of names: numbers by their value, and before all else.
