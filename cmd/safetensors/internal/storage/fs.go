@@ -75,15 +75,10 @@ func (f *FS) Open(name string) (fs.File, error) {
 		noted.Size, noted.Open = size, f.session.OfReader(name, temp, size).Open
 		r = temp
 	}
-	f.note(noted)
-	return f.session.Meter(r), nil
-}
-
-// note notes a file, which may be opened several times, concurrently.
-func (f *FS) note(file File) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !slices.ContainsFunc(f.opened, func(have File) bool { return have.Name == file.Name }) {
-		f.opened = append(f.opened, file)
+	if !slices.ContainsFunc(f.opened, func(have File) bool { return have.Name == name }) { // it may be opened several times
+		f.opened = append(f.opened, noted)
 	}
+	return f.session.Meter(r), nil
 }
