@@ -176,8 +176,8 @@ func TestPooled(t *testing.T) {
 	none := tensor("b.1.z", 1, nan, nan, nan, nan)
 	none.Inf = 1
 	m := summaryMap([]Tensor{
-		tensor("b.0.x.0.y", 2, 0, 1, -1, 1), tensor("b.0.x.1.y", 2, 4, 0, 4, 4), // -1 1 4 4
 		tensor("b.1.x.0.y", 1, -9, 0, -9, -9), bad, none, // -9 1 1
+		tensor("b.0.x.0.y", 2, 0, 1, -1, 1), tensor("b.0.x.1.y", 2, 4, 0, 4, 4), // -1 1 4 4
 	})
 	require.Equal(t, Omitted{5, 5}, m.Omitted)
 	require.Len(t, m.Grids, 1)
