@@ -177,6 +177,8 @@ func TestFilesLast(t *testing.T) {
 	j = jobs(t, 2)('1', Part{1, 1}) // and then finds an index of somebody else
 	j.CopyFiles = func() error { return j.To.Put(format.IndexFile, []byte("{}")) }
 	require.ErrorContains(t, errorOf(j.Do()), "holds a checkpoint: "+format.IndexFile)
+	j.Plan.Shards = nil // of another run
+	require.ErrorContains(t, errorOf(j.Do()), "holds a checkpoint: "+format.IndexFile)
 }
 
 // TestNamesOfBytes: names of files need not be UTF-8, which a plan in JSON is.
