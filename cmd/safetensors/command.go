@@ -179,7 +179,7 @@ func (c *command) verb(use, short, long, examples string, args cobra.PositionalA
 		Use:                   use,
 		Short:                 short,
 		Long:                  strings.TrimSpace(short + ".\n\n" + strings.TrimSpace(long)),
-		Example:               indent(examples),
+		Example:               "  " + strings.ReplaceAll(strings.TrimSpace(examples), "\n", "\n  "),
 		Args:                  args,
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -217,10 +217,6 @@ func stdinOnce(cmd *cobra.Command, sources []string) error {
 		return errors.New("- stands for standard input, which can be read once only")
 	}
 	return nil
-}
-
-func indent(lines string) string {
-	return "  " + strings.ReplaceAll(strings.TrimSpace(lines), "\n", "\n  ")
 }
 
 // print prints what a verb found: as a line of JSON, or by a func.
