@@ -77,16 +77,12 @@ func recordOf(files []storage.File) []byte {
 // of the shards stay, unless some have no tensor left or are of another format.
 func (w *copyJob) deal(set *dest.Set) {
 	stored := w.src.Layout.Shards
-	from, names := make(map[string]string), slices.Sorted(maps.Keys(stored))
-	for name, original := range w.origin {
-		from[name] = stored[nearest(original, names)]
-	}
+	originals, names := slices.Sorted(maps.Keys(stored)), slices.Sorted(maps.Keys(w.origin))
 	if len(w.tensors) == 0 {
 		set.Shards[format.ModelFile] = dest.Shard{}
 	}
-	names = slices.Sorted(maps.Keys(from))
 	for name, t := range w.tensors {
-		shard := from[nearest(name, names)]
+		shard := stored[nearest(w.origin[nearest(name, names)], originals)]
 		if set.Shards[shard].Tensors == nil {
 			set.Shards[shard] = dest.Shard{Tensors: make(map[string]safetensors.Tensor)}
 		}
