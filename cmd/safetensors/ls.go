@@ -12,7 +12,6 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/pattern"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/spf13/cobra"
@@ -118,16 +117,6 @@ func (c *command) listing(name string, f listFlags) (*listing, error) {
 	case "size":
 		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(src.Tensors[b].Size(), src.Tensors[a].Size()) })
 	}
-	l := listingOf(src, names)
-	if l.Quantised, err = quantisedTotals(src); err != nil {
-		c.opener.Note(fmt.Sprintf("%s: its quantised tensors cannot be read as numbers: %s",
-			storage.Shown(name), term.Bare(err)))
-	}
-	return l, nil
-}
-
-// listingOf returns the contents of a source, as far as these tensors go.
-func listingOf(src *source.Checkpoint, names []string) *listing {
 	l := &listing{File: src.Name, Metadata: src.Metadata, Tensors: []listed{}, DTypes: []total{}}
 	for _, name := range names {
 		t := src.Tensors[name]
@@ -141,7 +130,10 @@ func listingOf(src *source.Checkpoint, names []string) *listing {
 		l.DTypes[i].add(x)
 		l.Total.add(x)
 	}
-	return l
+	if l.Quantised, err = quantisedTotals(src); err != nil {
+		c.opener.Note(fmt.Sprintf("%s: its quantised tensors cannot be read as numbers: %s", storage.Shown(name), err))
+	}
+	return l, nil
 }
 
 func (c *command) printListing(l *listing, f listFlags) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,9 +34,11 @@ func (c *command) openValues(name string) (src *source.Checkpoint, size int64, e
 // quantMarker is the metadata by which ComfyUI marks quantised layers.
 const quantMarker = "_quantization_metadata"
 
-// dequantized returns the tensors that those of a source stand for, and the layouts of its
-// own. What says how these are quantised is a config, or that marker.
-func dequantized(src *source.Checkpoint) (plain map[string]safetensors.Tensor, layouts map[string]quant.Layout, err error) {
+// dequantize replaces the quantised tensors of a source with those that they stand for. What says
+// how they are quantised is a config, or that marker. It returns the layouts of its own; those
+// without bits no value needs: scales of inputs, markers. Errors wrap the reason after the name of
+// the source.
+func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err error) {
 	config, err := quant.FindConfig(src.Folder.ReadFile)
 	if marker, ok := src.Metadata[quantMarker]; ok && config == nil {
 		config = []byte(marker)
@@ -44,17 +48,10 @@ func dequantized(src *source.Checkpoint) (plain map[string]safetensors.Tensor, l
 	if err == nil {
 		layouts, err = quant.Layouts(src.Tensors, config)
 	}
+	var plain map[string]safetensors.Tensor
 	if err == nil {
 		plain, err = quant.Dequantize(src.Tensors, config)
 	}
-	return plain, layouts, err
-}
-
-// dequantize replaces the quantised tensors of a source with those that they stand for. It
-// returns the layouts of its own; those without bits no value needs: scales of inputs,
-// markers. Errors name the source.
-func dequantize(src *source.Checkpoint) (map[string]quant.Layout, error) {
-	plain, layouts, err := dequantized(src)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", storage.Shown(src.Name), term.Bare(err))
 	}
@@ -130,25 +127,23 @@ type quantisedTotal struct {
 	Parameters int64  `json:"parameters"` // of those
 }
 
-// quantisedTotals looks for quantised tensors. Sources that cannot have any are not asked
-// for a config.
-func quantisedTotals(src *source.Checkpoint) (totals []quantisedTotal, err error) {
+// quantisedTotals looks for quantised tensors, and dequantises them. Sources that cannot have any
+// are not asked for a config.
+func quantisedTotals(src *source.Checkpoint) ([]quantisedTotal, error) {
 	if !mayBeQuantised(src) {
 		return nil, nil
 	}
-	plain, layouts, err := dequantized(src)
+	layouts, err := dequantize(src)
 	if err != nil {
-		return nil, err
+		return nil, errors.Unwrap(err)
 	}
 	of := map[string]quantisedTotal{}
-	for name, x := range plain {
+	for name, x := range src.Tensors {
 		if l, ok := layouts[name]; ok {
 			t := of[l.String()]
 			of[l.String()] = quantisedTotal{l.String(), t.Tensors + 1, t.Parameters + numbers.Count(x)}
 		}
 	}
-	for _, layout := range slices.Sorted(maps.Keys(of)) {
-		totals = append(totals, of[layout])
-	}
-	return totals, nil
+	byLayout := func(a, b quantisedTotal) int { return cmp.Compare(a.Layout, b.Layout) }
+	return slices.SortedFunc(maps.Values(of), byLayout), nil
 }
