@@ -96,7 +96,7 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 			return fmt.Errorf("the weights are complete, but not the files next to them: %w", err)
 		}
 	}
-	return c.print(writtenOf(name, w.tensors, w.side), func() {})
+	return c.print(w.written(name), func() {})
 }
 
 // noteMetadata says that the format of dst has no place for the metadata of src.
@@ -183,20 +183,17 @@ func (w *copyJob) copyFiles(folder dest.Shared) (err error) {
 	return nil
 }
 
-// A written is what cp wrote. Its fields are those of the JSON form.
-type written struct {
-	File  string   `json:"file"`  // as named on the command line
-	Total total    `json:"total"` // of the tensors
-	Files []string `json:"files"` // the others, sorted
-}
-
-func writtenOf(name string, tensors map[string]safetensors.Tensor, others []string) written {
-	w := written{File: name, Files: append([]string{}, others...)}
-	for _, t := range tensors {
-		w.Total.add(listed{Parameters: numbers.Count(t), Bytes: t.Size()})
+// written returns what cp wrote, for the JSON form.
+func (w *copyJob) written(name string) any {
+	var sum total
+	for _, t := range w.tensors {
+		sum.add(listed{Parameters: numbers.Count(t), Bytes: t.Size()})
 	}
-	slices.Sort(w.Files)
-	return w
+	return struct {
+		File  string   `json:"file"`  // as named on the command line
+		Total total    `json:"total"` // of the tensors
+		Files []string `json:"files"` // the others, sorted
+	}{name, sum, append([]string{}, slices.Sorted(slices.Values(w.side))...)}
 }
 
 // take takes the tensors to write from the source.
