@@ -221,7 +221,12 @@ func uncovered(files []storage.File, m *modelsig.Manifest) (missing []named, err
 		if !storage.IsIndex(file.Name) && !storage.IsTorchIndex(file.Name) {
 			continue
 		}
-		index, err := readIndex(file)
+		var index *safetensors.Index
+		r, err := file.Open()
+		if err == nil {
+			index, err = safetensors.ReadIndex(r)
+			r.Close()
+		}
 		if err != nil {
 			return missing, fmt.Errorf("%s: %w", term.Name(file.Name), term.Bare(err))
 		}
@@ -233,15 +238,6 @@ func uncovered(files []storage.File, m *modelsig.Manifest) (missing []named, err
 		}
 	}
 	return missing, nil
-}
-
-func readIndex(file storage.File) (*safetensors.Index, error) {
-	r, err := file.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return safetensors.ReadIndex(r)
 }
 
 // readParsed reads a file of at most max bytes that the command line names.
