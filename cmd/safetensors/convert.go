@@ -85,8 +85,8 @@ func (w *copyJob) count() error {
 	return nil
 }
 
-// notes returns what is to be said after the copy.
-func (w *copyJob) notes() (notes []string) {
+// notes notes what is to be said after the copy.
+func (w *copyJob) notes(note func(text string)) {
 	var left []string // no value needs them
 	for name, l := range w.layouts {
 		if w.plain != 0 && l.Bits == 0 {
@@ -94,20 +94,18 @@ func (w *copyJob) notes() (notes []string) {
 		}
 	}
 	if len(left) > 0 {
-		notes = append(notes, fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(len(left), "tensor"), term.Name(slices.Min(left))))
+		note(fmt.Sprintf("%s that no value needs, such as %s, left out", term.Plural(len(left), "tensor"), term.Name(slices.Min(left))))
 	}
 	if w.kept > 0 {
-		notes = append(notes, fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
-	}
-	var infinite []string
-	for _, name := range slices.Sorted(maps.Keys(w.counts)) {
-		if n := w.counts[name].Total(); n > 0 {
-			infinite = append(infinite, fmt.Sprintf("tensor %s: %s became infinite", term.Name(name), term.Plural(int(n), "value")))
-		}
+		note(fmt.Sprintf("%s of quantised tensors kept the dtype; --dequantize writes the numbers", term.Plural(w.kept, "part")))
 	}
 	const most = 10
-	if more := len(infinite) - most; more > 0 {
-		infinite = append(infinite[:most], fmt.Sprintf("so did values of %s", term.Plural(more, "other tensor")))
+	finite := func(name string) bool { return w.counts[name].Total() == 0 }
+	infinite := slices.DeleteFunc(slices.Sorted(maps.Keys(w.counts)), finite)
+	for _, name := range infinite[:min(len(infinite), most)] {
+		note(fmt.Sprintf("tensor %s: %s became infinite", term.Name(name), term.Plural(int(w.counts[name].Total()), "value")))
 	}
-	return append(notes, infinite...)
+	if more := len(infinite) - most; more > 0 {
+		note(fmt.Sprintf("so did values of %s", term.Plural(more, "other tensor")))
+	}
 }

@@ -84,9 +84,7 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range w.notes() {
-		c.opener.Note(text)
-	}
+	w.notes(c.opener.Note)
 	c.noteMetadata(name, w.src.Name, w.metadata)
 	if f.requantizes() && (folder == nil || w.config == nil) {
 		c.opener.Note("config.json with its quantization_config is written where SRC has one and DST is a folder")

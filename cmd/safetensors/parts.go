@@ -120,9 +120,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 	}
 	result, err := job.Do()
 	stop()
-	for _, text := range w.notes() {
-		c.opener.Note(text)
-	}
+	w.notes(c.opener.Note)
 	switch {
 	case errors.As(err, new(*safetensors.FormatError)):
 		return parts.Refuse(err)
