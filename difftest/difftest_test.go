@@ -109,7 +109,7 @@ func TestPolicy(t *testing.T) {
 	}
 	var rows []string
 	for _, r := range policy {
-		vectors := cmp.Or(strings.Join(rejects[byPolicy+r.name], ", "), "none; `TestHeaderErrors` and `TestPythonVerdicts` have such files")
+		vectors := cmp.Or(strings.Join(rejects[byPolicy+r.name], ", "), "none; `TestHeaderErrors` has such a file")
 		rows = append(rows, "| "+r.name+" | "+vectors+" |")
 	}
 	require.Equal(t, strings.Join(rows, "\n"), table)
