@@ -35,8 +35,6 @@ type File struct {
 
 	// Sums has the sum of the file, or those of its shards.
 	Sums [][]byte
-
-	size int64 // of these shards
 }
 
 // SingleFile is the name that the Python package gives a model of one file.

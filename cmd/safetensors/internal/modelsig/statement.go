@@ -146,10 +146,8 @@ func (m *Manifest) add(resources []resource) (root string, err error) {
 	slices.SortFunc(pieces, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.start, b.start))
 	})
-	for _, p := range pieces {
-		if err := m.addPiece(p); err != nil {
-			return "", err
-		}
+	if err := m.join(pieces); err != nil {
+		return "", err
 	}
 	if m.Covers(SingleFile) && len(m.Files) > 1 {
 		return "", fmt.Errorf("resource %q is not the clean path of a file in a model of several", SingleFile)
@@ -175,22 +173,20 @@ func checkOrder(resources []resource, pieces []piece) error {
 	return nil
 }
 
-// addPiece adds the next piece in the order of names and ranges. Ranges must follow
-// each other and have the size of shards, but for the last one.
-func (m *Manifest) addPiece(p piece) error {
-	if m.ShardSize == 0 {
-		m.Files = append(m.Files, File{Name: p.name, Sums: [][]byte{p.sum}})
-		return nil
+// join makes files of sorted pieces. Ranges must follow each other and have the size of
+// shards, but for the last one of a file.
+func (m *Manifest) join(pieces []piece) error {
+	end := int64(0)
+	for i, p := range pieces {
+		if i == 0 || p.name != pieces[i-1].name {
+			m.Files, end = append(m.Files, File{Name: p.name}), 0
+		}
+		if m.ShardSize > 0 && (p.start != end || end%m.ShardSize != 0 || p.end <= p.start || p.end-p.start > m.ShardSize) {
+			return fmt.Errorf("resource %.200q: the range %d:%d does not follow %d in shards of %d bytes", p.name, p.start, p.end, end, m.ShardSize)
+		}
+		f := &m.Files[len(m.Files)-1]
+		f.Sums, end = append(f.Sums, p.sum), p.end
 	}
-	if n := len(m.Files); n == 0 || m.Files[n-1].Name != p.name {
-		m.Files = append(m.Files, File{Name: p.name})
-	}
-	f := &m.Files[len(m.Files)-1]
-	if p.start != f.size || f.size%m.ShardSize != 0 || p.end <= p.start || p.end-p.start > m.ShardSize {
-		return fmt.Errorf("resource %.200q: the range %d:%d does not follow %d in shards of %d bytes", p.name, p.start, p.end, f.size, m.ShardSize)
-	}
-	f.size = p.end
-	f.Sums = append(f.Sums, p.sum)
 	return nil
 }
 

@@ -42,7 +42,7 @@ func Print(t safetensors.Tensor) (string, error) {
 	for i, text := range p.texts {
 		p.texts[i] = fmt.Sprintf("%*s", width, text)
 	}
-	return p.array(0, 0, " ", lineWidth), nil
+	return p.array(0), nil
 }
 
 // mostPrinted limits the elements that are printed, times the dimensions, each of which
@@ -99,33 +99,31 @@ func addressable(t safetensors.Tensor) (safetensors.Tensor, error) {
 
 // A printer follows _formatArray of numpy.
 type printer struct {
-	shape, shown []int // of the array, and what is printed of it
-	texts        []string
+	shape, shown []int    // of the array, and what is printed of it
+	texts        []string // of the elements that are still to be printed
 }
 
-// array returns the part of an array from dimension d on whose first printed element
-// is number first. width is the rest of a line.
-func (p *printer) array(d, first int, indent string, width int) string {
+// array returns the next part of an array from dimension d on.
+func (p *printer) array(d int) string {
 	if d == len(p.shape) {
-		return p.texts[first]
+		text := p.texts[0]
+		p.texts = p.texts[1:]
+		return text
 	}
-	stride := 1
-	for _, n := range p.shown[d+1:] {
-		stride *= n
-	}
+	indent := strings.Repeat(" ", d+1)
 	var items []string
 	for i := range p.shown[d] {
 		if i == edgeItems && p.shown[d] < p.shape[d] {
 			items = append(items, "...")
 		}
-		items = append(items, p.array(d+1, first+i*stride, indent+" ", width-1))
+		items = append(items, p.array(d+1))
 	}
 	if below := len(p.shape) - 1 - d; below > 0 {
 		return "[" + strings.Join(items, strings.Repeat("\n", below)+indent) + "]"
 	}
 	text, line := "", indent
 	for _, item := range items {
-		if len(line)+len(item) > width-1 && len(line) > len(indent) {
+		if len(line)+len(item) > lineWidth-len(indent) && len(line) > len(indent) {
 			text += strings.TrimRight(line, " ") + "\n"
 			line = indent
 		}
