@@ -26,14 +26,7 @@ type number interface{ float32 | float64 }
 // tensors, of the same shapes; dtypes are those of the first. Tensors that are no
 // floats, such as counters, have to be equal.
 func Linear(models []checkpoint, weights []float64) (checkpoint, error) {
-	return each(models, func(tensors []safetensors.Tensor) (safetensors.Tensor, error) {
-		return combine(tensors, func() ([]float64, error) { return weights, nil })
-	})
-}
-
-// combine returns a linear combination of tensors, with these factors.
-func combine(tensors []safetensors.Tensor, factors func() ([]float64, error)) (safetensors.Tensor, error) {
-	return inBlocks(tensors, factors, addEach[float32], addEach[float64])
+	return each(models, func([]safetensors.Tensor) ([]float64, error) { return weights, nil })
 }
 
 func addEach[T number](sum []T, inputs [][]T, factors []float64) {
@@ -50,10 +43,7 @@ func addEach[T number](sum []T, inputs [][]T, factors []float64) {
 // base), the arithmetic of task vectors (Ilharco et al., arXiv:2212.04089). All else
 // is as for Linear.
 func Task(base checkpoint, models []checkpoint, weights []float64) (checkpoint, error) {
-	all := append([]checkpoint{base}, models...)
-	return each(all, func(tensors []safetensors.Tensor) (safetensors.Tensor, error) {
-		return inBlocks(tensors, func() ([]float64, error) { return weights, nil }, addTasks[float32], addTasks[float64])
-	})
+	return Linear(append([]checkpoint{base}, models...), weights) // the base has none
 }
 
 func addTasks[T number](sum []T, inputs [][]T, weights []float64) {
@@ -78,8 +68,11 @@ func checkSize(model checkpoint) error {
 	return nil
 }
 
+// A factorsOf func returns what the tensors of one name are combined with.
+type factorsOf = func(tensors []safetensors.Tensor) ([]float64, error)
+
 // each merges the tensors of models by name, once all of them fit.
-func each(models []checkpoint, merge func([]safetensors.Tensor) (safetensors.Tensor, error)) (checkpoint, error) {
+func each(models []checkpoint, factors factorsOf) (checkpoint, error) {
 	first := models[0]
 	if err := checkSize(first); err != nil {
 		return nil, err
@@ -104,7 +97,7 @@ func each(models []checkpoint, merge func([]safetensors.Tensor) (safetensors.Ten
 			}
 			tensors = append(tensors, t)
 		}
-		t, err := mergeIf(tensors, merge)
+		t, err := mergeIf(tensors, factors)
 		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
@@ -114,7 +107,7 @@ func each(models []checkpoint, merge func([]safetensors.Tensor) (safetensors.Ten
 }
 
 // mergeIf merges floats. Tensors that are not all floats have to be equal.
-func mergeIf(tensors []safetensors.Tensor, merge func([]safetensors.Tensor) (safetensors.Tensor, error)) (safetensors.Tensor, error) {
+func mergeIf(tensors []safetensors.Tensor, factors factorsOf) (safetensors.Tensor, error) {
 	first := tensors[0]
 	mergeable := isNumber(first.DType())
 	for k, t := range tensors[1:] {
@@ -130,7 +123,7 @@ func mergeIf(tensors []safetensors.Tensor, merge func([]safetensors.Tensor) (saf
 		}
 	}
 	if mergeable {
-		return merge(tensors)
+		return combine(tensors, factors)
 	}
 	return first, nil
 }
@@ -149,23 +142,22 @@ func Equal(a, b safetensors.Tensor) (bool, error) {
 	return d.Different == 0, err
 }
 
-// An adding func sets sum to a combination of inputs with these factors.
-type adding[T number] func(sum []T, inputs [][]T, factors []float64)
-
-// inBlocks returns a tensor of the dtype and the shape of the first input, whose elements
-// are computed block by block from the same block of all inputs.
-func inBlocks(inputs []safetensors.Tensor, factors func() ([]float64, error), narrow adding[float32], wide adding[float64]) (safetensors.Tensor, error) {
+// combine returns a tensor of the dtype and the shape of the first input, whose elements
+// are computed block by block from the same block of all inputs. If there is a factor less
+// than inputs, the first input is the base of a task.
+func combine(inputs []safetensors.Tensor, factors factorsOf) (safetensors.Tensor, error) {
 	if inputs[0].DType() == safetensors.F64 {
-		return blocksOf(inputs, factors, wide)
+		return combineAs[float64](inputs, factors)
 	}
-	return blocksOf(inputs, factors, narrow)
+	return combineAs[float32](inputs, factors)
 }
 
-func blocksOf[T number](inputs []safetensors.Tensor, factors func() ([]float64, error), add adding[T]) (safetensors.Tensor, error) {
+func combineAs[T number](inputs []safetensors.Tensor, factors factorsOf) (safetensors.Tensor, error) {
+	once := sync.OnceValues(func() ([]float64, error) { return factors(inputs) })
 	memory := sync.Pool{New: func() any { m := make([][]T, len(inputs)); return &m }} // a block of each
 	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
 		return safetensors.NewTensorFunc(inputs[0].DType(), shape, func(dst []T) error {
-			by, err := factors()
+			by, err := once()
 			if err != nil {
 				return err
 			}
@@ -176,7 +168,11 @@ func blocksOf[T number](inputs []safetensors.Tensor, factors func() ([]float64, 
 					return err
 				}
 			}
-			add(dst, *m, by)
+			if len(by) < len(inputs) {
+				addTasks(dst, *m, by)
+			} else {
+				addEach(dst, *m, by)
+			}
 			return nil
 		})
 	})
@@ -202,11 +198,7 @@ func numbers[T number](dst []T, t safetensors.Tensor, block ...safetensors.Range
 // The angle between two tensors is computed when the first of their elements is read:
 // that reads them twice.
 func Slerp(a, b checkpoint, t float64) (checkpoint, error) {
-	return each([]checkpoint{a, b}, func(tensors []safetensors.Tensor) (safetensors.Tensor, error) {
-		return combine(tensors, sync.OnceValues(func() ([]float64, error) {
-			return arc(tensors[0], tensors[1], t)
-		}))
-	})
+	return each([]checkpoint{a, b}, func(tensors []safetensors.Tensor) ([]float64, error) { return arc(tensors[0], tensors[1], t) })
 }
 
 // arc returns the factors of two tensors.
