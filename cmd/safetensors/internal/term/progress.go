@@ -15,45 +15,41 @@ const patience = 500 * time.Millisecond
 // Progress shows how much of total is done until stop is called: a bar on a
 // terminal, a line now and then on anything else.
 func Progress(w io.Writer, title string, total int64, done func() int64) (stop func()) {
+	return progress(w, title, total, done, Is(w))
+}
+
+func progress(w io.Writer, title string, total int64, done func() int64, bar bool) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
+	start, every := time.Now(), interval()
+	if bar {
+		every = 100 * time.Millisecond
+	}
 	go func() {
 		defer close(ended)
-		if Is(w) {
-			bar(w, title, total, done, quit)
-			return
+		shown := 0 // runes of the bar, which is wiped out at the end
+		for wait := patience + every; ; wait = every {
+			select {
+			case <-quit:
+				if shown > 0 {
+					fmt.Fprintf(w, "\r%*s\r", shown, "")
+				}
+				return
+			case <-time.After(wait):
+			}
+			n := done()
+			state := state(n, total, time.Since(start))
+			if !bar {
+				fmt.Fprintf(w, "%s: %s\n", title, state)
+				continue
+			}
+			line := barLine(title, float64(n)/float64(max(total, 1)), state, columns(w))
+			fmt.Fprintf(w, "\r%-*s", shown, line)
+			shown = utf8.RuneCountInString(line)
 		}
-		watch(total, done, interval(), quit, func(_ int64, state string) { fmt.Fprintf(w, "%s: %s\n", title, state) })
 	}()
 	return func() {
 		close(quit)
 		<-ended
-	}
-}
-
-// bar shows a bar, and wipes it out at the end.
-func bar(w io.Writer, title string, total int64, done func() int64, quit <-chan struct{}) {
-	shown := 0 // runes
-	watch(total, done, 100*time.Millisecond, quit, func(n int64, state string) {
-		line := barLine(title, float64(n)/float64(max(total, 1)), state, columns(w))
-		fmt.Fprintf(w, "\r%-*s", shown, line)
-		shown = utf8.RuneCountInString(line)
-	})
-	if shown > 0 {
-		fmt.Fprintf(w, "\r%*s\r", shown, "")
-	}
-}
-
-// watch shows how much is done, again and again, until it has to quit.
-func watch(total int64, done func() int64, every time.Duration, quit <-chan struct{}, show func(n int64, state string)) {
-	start := time.Now()
-	for wait := patience + every; ; wait = every {
-		select {
-		case <-quit:
-			return
-		case <-time.After(wait):
-			n := done()
-			show(n, state(n, total, time.Since(start)))
-		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,16 +121,10 @@ func TestProgress(t *testing.T) {
 // stays on the line.
 func TestBar(t *testing.T) {
 	w, content := create(t)
-	quit := make(chan struct{})
-	left := int64(50)
-	go func() {
-		for !strings.Contains(content(), "100 B of 100 B") {
-			time.Sleep(time.Millisecond)
-			atomic.StoreInt64(&left, 0)
-		}
-		close(quit)
-	}()
-	bar(w, "cp", 100, func() int64 { return 100 - atomic.LoadInt64(&left) }, quit)
+	n := int64(0)
+	stop := progress(w, "cp", 100, func() int64 { n += 50; return n }, true)
+	require.Eventually(t, func() bool { return strings.Contains(content(), "100 B of 100 B") }, time.Minute, time.Millisecond)
+	stop()
 	text := content()
 	require.Contains(t, text, "\rcp [==============================] 100 B of 100 B")
 	last := strings.LastIndex(strings.TrimRight(text, " \r"), "\r")
