@@ -46,22 +46,19 @@ func Describe(tensors []safetensors.Tensor) ([]Summary, Summary, error) {
 	}
 	results := make([]result, len(tensors))
 	summaries := make([]Summary, len(tensors))
+	one := func(i int, workers ...*worker) (err error) {
+		results[i], summaries[i], err = describe(tensors[i], workers)
+		return err
+	}
 	var few []int
 	for i, t := range tensors {
 		if t.Size() <= small {
 			few = append(few, i)
-			continue
-		}
-		var err error
-		if results[i], summaries[i], err = describe(t, workers); err != nil {
+		} else if err := one(i, workers...); err != nil {
 			return nil, Summary{}, err
 		}
 	}
-	err := each(workers, int64(len(few)), func(w *worker, k int64) (err error) {
-		i := few[k]
-		results[i], summaries[i], err = describe(tensors[i], []*worker{w})
-		return err
-	})
+	err := each(workers, int64(len(few)), func(w *worker, k int64) error { return one(few[k], w) })
 	if err != nil {
 		return nil, Summary{}, err
 	}
