@@ -115,9 +115,9 @@ func (p *pair) compare(n int, m *memory) (d Difference, at int64) {
 		width = bits / 8
 	}
 	for i := range n {
-		a, aImaginary := u.at(i)
-		b, bImaginary := v.at(i)
-		absolute, size := apart(a, b, u.rest(i)-v.rest(i)), math.Abs(b)
+		a, aImaginary, aRest := u.at(i)
+		b, bImaginary, bRest := v.at(i)
+		absolute, size := apart(a, b, aRest-bRest), math.Abs(b)
 		if u.complex || v.complex {
 			upright := apart(aImaginary, bImaginary, 0)
 			absolute, size = min(math.Hypot(absolute, upright), math.MaxFloat64), math.Hypot(b, bImaginary)
@@ -175,18 +175,14 @@ type elements struct {
 	rests   []float64
 }
 
-func (e elements) at(i int) (re, im float64) {
-	if e.complex {
-		return e.numbers[2*i], e.numbers[2*i+1]
+func (e *elements) at(i int) (re, im, rest float64) {
+	switch {
+	case e.complex:
+		return e.numbers[2*i], e.numbers[2*i+1], 0
+	case e.rests != nil:
+		return e.numbers[i], 0, e.rests[i]
 	}
-	return e.numbers[i], 0
-}
-
-func (e elements) rest(i int) float64 {
-	if e.rests == nil {
-		return 0
-	}
-	return e.rests[i]
+	return e.numbers[i], 0, 0
 }
 
 // elementsOf returns n elements of a dtype, their numbers in buf if it has the room.
