@@ -36,23 +36,19 @@ func Values(a, b safetensors.Tensor, tolerance Tolerance) (Difference, error) {
 	if !slices.Equal(a.Shape(), b.Shape()) {
 		return Difference{}, fmt.Errorf("%v and %v have different shapes", a, b)
 	}
-	p := &pair{both: [2]safetensors.Tensor{a, b}, same: a.DType() == b.DType(), tolerance: tolerance, n: numbers.Count(a), at: -1}
+	p := &pair{both: [2]safetensors.Tensor{a, b}, same: a.DType() == b.DType(), tolerance: tolerance, at: -1}
 	p.idle.New = func() any { return new(memory) }
-	if err := parallel.Do(runtime.GOMAXPROCS(0), parallel.BlockCount(p.n, blockElements), p.block); err != nil {
-		return Difference{}, err
-	}
-	d := p.found
+	err := parallel.Blocks(runtime.GOMAXPROCS(0), numbers.Count(a), blockElements, p.block)
 	if p.at >= 0 {
-		d.At = indices(p.at, a.Shape())
+		p.found.At = indices(p.at, a.Shape())
 	}
-	return d, nil
+	return p.found, err
 }
 
 type pair struct {
 	both      [2]safetensors.Tensor
 	same      bool // of one dtype
 	tolerance Tolerance
-	n         int64
 
 	idle  sync.Pool // of *memory
 	mu    sync.Mutex
@@ -66,11 +62,10 @@ type memory struct {
 	elements [2]elements
 }
 
-func (p *pair) block(i int64) (err error) {
+// block compares the n elements from number first on.
+func (p *pair) block(first, n int64) (err error) {
 	m := p.idle.Get().(*memory)
 	defer p.idle.Put(m)
-	first := i * blockElements
-	n := min(blockElements, p.n-first)
 	for k, t := range p.both {
 		bits := int64(t.DType().Bits())
 		m.bytes[k] = slices.Grow(m.bytes[k][:0], int(n*bits/8))[:n*bits/8]
