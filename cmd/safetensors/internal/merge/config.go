@@ -134,14 +134,6 @@ func valueOf(patterns []modulePattern, module string, other *float64) *float64 {
 	return other
 }
 
-// checkRank checks that an update has the rank r that the configuration says.
-func (c *config) checkRank(module string, r int) error {
-	if want := valueOf(c.ranks, module, c.Rank); want != nil && *want != float64(r) {
-		return fmt.Errorf("its rank is %d, adapter_config.json says %g", r, *want)
-	}
-	return nil
-}
-
 // scale returns the factor of an update of rank r.
 func (c *config) scale(module string, r int) float32 {
 	alpha := *valueOf(c.alphas, module, c.Alpha)

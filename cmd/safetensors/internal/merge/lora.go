@@ -120,8 +120,8 @@ func (c *config) add(w, b, a safetensors.Tensor, p part) (safetensors.Tensor, er
 	if s[2] != out || s[3] != s[4] || s[5] != in || s[3] == 0 {
 		return w, fmt.Errorf("the base has %v, lora_B is %v, lora_A is %v: their shapes do not fit", w, b, a)
 	}
-	if err := c.checkRank(p.module, s[3]); err != nil {
-		return w, err
+	if want := valueOf(c.ranks, p.module, c.Rank); want != nil && *want != float64(s[3]) {
+		return w, fmt.Errorf("its rank is %d, adapter_config.json says %g", s[3], *want)
 	}
 	if !transposed {
 		return product(w, b, a, c.scale(p.module, s[3]))
