@@ -31,10 +31,6 @@ const (
 	maxRank    = 64 // that of NumPy and PyTorch; a dimension takes a byte here, and eight in memory
 )
 
-func rankError(rank int) error {
-	return fmt.Errorf("%d dimensions, expected at most %d", rank, maxRank)
-}
-
 // dtypes are those that bintensors has, by their numbers in the file.
 var dtypes = []safetensors.DType{
 	safetensors.BOOL, safetensors.U8, safetensors.I8, safetensors.F8_E5M2, safetensors.F8_E4M3,
@@ -157,7 +153,7 @@ func headerOf(tensors map[string]safetensors.Tensor, metadata map[string]string)
 			return nil, fmt.Errorf("tensor %.200q: bintensors has no dtype for %v", name, tensor.DType())
 		}
 		if rank := len(tensor.Shape()); rank > maxRank {
-			return nil, fmt.Errorf("tensor %.200q: %w", name, rankError(rank))
+			return nil, fmt.Errorf("tensor %.200q: %d dimensions, expected at most %d", name, rank, maxRank)
 		}
 		h.Tensors = append(h.Tensors, safetensors.TensorInfo{Name: name, DType: tensor.DType(), Shape: tensor.Shape()})
 	}

@@ -42,7 +42,7 @@ func (d *decoder) newer() *safetensors.Header { return d.header(d.string) }
 // older reads the header of versions 0.0. The names are at the end, in any order.
 func (d *decoder) older() *safetensors.Header {
 	h := d.header(func() string { return "" })
-	if names := d.count(); names != len(h.Tensors) {
+	if names := d.number(); names != uint64(len(h.Tensors)) {
 		fail("%d names for %d tensors", names, len(h.Tensors))
 	}
 	named := make([]bool, len(h.Tensors))
@@ -85,11 +85,7 @@ func (d *decoder) metadata() map[string]string {
 
 func (d *decoder) tensor(name string) safetensors.TensorInfo {
 	info := safetensors.TensorInfo{Name: name, DType: dtypes[d.atMost(uint64(len(dtypes)-1), "unknown dtype %d")]}
-	rank := d.count()
-	if rank > maxRank {
-		panic(broken{rankError(rank)})
-	}
-	info.Shape = make([]int, rank)
+	info.Shape = make([]int, d.atMost(maxRank, "%d dimensions, expected at most %d", maxRank))
 	for i := range info.Shape {
 		info.Shape[i] = int(d.atMost(math.MaxInt, "dimension %d exceeds an int"))
 	}
@@ -126,33 +122,20 @@ func (d *decoder) number() uint64 {
 	return n
 }
 
-// atMost reads a number up to a limit. format is the error for a larger one.
-func (d *decoder) atMost(limit uint64, format string) uint64 {
+// atMost reads a number up to a limit. format is the error for a larger one, before args.
+func (d *decoder) atMost(limit uint64, format string, args ...any) uint64 {
 	n := d.number()
 	if n > limit {
-		fail(format, n)
+		fail(format, append([]any{n}, args...)...)
 	}
 	return n
 }
 
-// count reads the number of parts, each of at least one byte, that follow.
-func (d *decoder) count() int {
-	n := d.number()
-	if n > uint64(len(d.rest)) {
-		fail("%d parts in the %d bytes that are left: %w", n, len(d.rest), io.ErrUnexpectedEOF)
-	}
-	return int(n)
-}
-
-// entries is count, limited to what a header of safetensors has room for: an entry
-// takes 4 bytes here, and some hundred in memory.
-func (d *decoder) entries() int {
+// entries reads the number of entries that follow, of which a header of safetensors has room
+// for so many: an entry takes 4 bytes here, and some hundred in memory.
+func (d *decoder) entries() uint64 {
 	const limit = 1 << 21
-	n := d.count()
-	if n > limit {
-		fail("%d entries, safetensors has room for %d", n, limit)
-	}
-	return n
+	return d.atMost(limit, "%d entries, safetensors has room for %d", limit)
 }
 
 func (d *decoder) string() string { return string(d.take(d.number())) }
