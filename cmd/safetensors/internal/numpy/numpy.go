@@ -30,19 +30,20 @@ func Print(t safetensors.Tensor) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p := &printer{shape: t.Shape(), shown: shown.Shape(), texts: make([]string, shown.Len())}
-	if len(p.texts) == 0 {
+	texts := make([]string, shown.Len())
+	if len(texts) == 0 {
 		return "[]", nil
 	}
 	width := 0
-	for i := range p.texts {
-		p.texts[i] = string(element(nil, i))
-		width = max(width, len(p.texts[i]))
+	for i := range texts {
+		texts[i] = string(element(nil, i))
+		width = max(width, len(texts[i]))
 	}
-	for i, text := range p.texts {
-		p.texts[i] = fmt.Sprintf("%*s", width, text)
-	}
-	return p.array(0), nil
+	next := -1
+	return array(t.Shape(), shown.Shape(), " ", func() string {
+		next++
+		return fmt.Sprintf("%*s", width, texts[next])
+	}), nil
 }
 
 // mostPrinted limits the elements that are printed, times the dimensions, each of which
@@ -97,28 +98,20 @@ func addressable(t safetensors.Tensor) (safetensors.Tensor, error) {
 	return safetensors.NewTensorAt(safetensors.F32, t.Shape(), whole)
 }
 
-// A printer follows _formatArray of numpy.
-type printer struct {
-	shape, shown []int    // of the array, and what is printed of it
-	texts        []string // of the elements that are still to be printed
-}
-
-// array returns the next part of an array from dimension d on.
-func (p *printer) array(d int) string {
-	if d == len(p.shape) {
-		text := p.texts[0]
-		p.texts = p.texts[1:]
-		return text
+// array follows _formatArray of numpy: shown is the shape of what is printed of an array,
+// next returns the next element of that.
+func array(shape, shown []int, indent string, next func() string) string {
+	if len(shape) == 0 {
+		return next()
 	}
-	indent := strings.Repeat(" ", d+1)
 	var items []string
-	for i := range p.shown[d] {
-		if i == edgeItems && p.shown[d] < p.shape[d] {
+	for i := range shown[0] {
+		if i == edgeItems && shown[0] < shape[0] {
 			items = append(items, "...")
 		}
-		items = append(items, p.array(d+1))
+		items = append(items, array(shape[1:], shown[1:], indent+" ", next))
 	}
-	if below := len(p.shape) - 1 - d; below > 0 {
+	if below := len(shape) - 1; below > 0 {
 		return "[" + strings.Join(items, strings.Repeat("\n", below)+indent) + "]"
 	}
 	text, line := "", indent
