@@ -26,7 +26,12 @@ type number interface{ float32 | float64 }
 // tensors, of the same shapes; dtypes are those of the first. Tensors that are no
 // floats, such as counters, have to be equal.
 func Linear(models []checkpoint, weights []float64) (checkpoint, error) {
-	return each(models, func([]safetensors.Tensor) ([]float64, error) { return weights, nil })
+	return each(models, always(weights))
+}
+
+// always returns the same factors for tensors of every name.
+func always(factors []float64) factorsOf {
+	return func([]safetensors.Tensor) ([]float64, error) { return factors, nil }
 }
 
 func addEach[T number](sum []T, inputs [][]T, factors []float64) {
@@ -198,7 +203,9 @@ func numbers[T number](dst []T, t safetensors.Tensor, block ...safetensors.Range
 // The angle between two tensors is computed when the first of their elements is read:
 // that reads them twice.
 func Slerp(a, b checkpoint, t float64) (checkpoint, error) {
-	return each([]checkpoint{a, b}, func(tensors []safetensors.Tensor) ([]float64, error) { return arc(tensors[0], tensors[1], t) })
+	return each([]checkpoint{a, b}, func(tensors []safetensors.Tensor) ([]float64, error) {
+		return arc(tensors[0], tensors[1], t)
+	})
 }
 
 // arc returns the factors of two tensors.

@@ -181,7 +181,8 @@ func (m *Manifest) join(pieces []piece) error {
 		if i == 0 || p.name != pieces[i-1].name {
 			m.Files, end = append(m.Files, File{Name: p.name}), 0
 		}
-		if m.ShardSize > 0 && (p.start != end || end%m.ShardSize != 0 || p.end <= p.start || p.end-p.start > m.ShardSize) {
+		size := p.end - p.start
+		if m.ShardSize > 0 && (p.start != end || end%m.ShardSize != 0 || size <= 0 || size > m.ShardSize) {
 			return fmt.Errorf("resource %.200q: the range %d:%d does not follow %d in shards of %d bytes", p.name, p.start, p.end, end, m.ShardSize)
 		}
 		f := &m.Files[len(m.Files)-1]
