@@ -131,8 +131,8 @@ func (d *decoder) atMost(limit uint64, format string, args ...any) uint64 {
 	return n
 }
 
-// entries reads the number of entries that follow, of which a header of safetensors has room
-// for so many: an entry takes 4 bytes here, and some hundred in memory.
+// entries reads the number of entries that follow, up to what a header of safetensors has
+// room for: an entry takes 4 bytes here, and some hundred in memory.
 func (d *decoder) entries() uint64 {
 	const limit = 1 << 21
 	return d.atMost(limit, "%d entries, safetensors has room for %d", limit)
