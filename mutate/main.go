@@ -42,7 +42,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	o := options{slack: 10 * time.Second, match: new(regexp.Regexp)}
+	o := options{slack: 10 * time.Second, match: regexp.MustCompile("")}
 	flag.IntVar(&o.n, "n", 0, "how many mutants, taken at random; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the random numbers")
 	flag.IntVar(&o.parallel, "p", runtime.NumCPU(), "how many at once")
