@@ -215,13 +215,8 @@ func codeE2M1(v float64) byte {
 	if v < 0 {
 		v, sign = -v, 8
 	}
-	switch { // codes are 0.5 apart up to 2, then 1, then 2
-	case v < 2:
-		return sign | byte(math.RoundToEven(2*v))
-	case v < 4:
-		return sign | byte(math.RoundToEven(v)+2)
-	case v < 6:
-		return sign | byte(math.RoundToEven(v/2)+4)
+	if v < 6 { // codes are 0.5 apart up to 2, then 1, then 2
+		return sign | byte(math.RoundToEven(min(2*v, v+2, v/2+4)))
 	}
 	return sign | 7
 }
