@@ -59,13 +59,6 @@ func floats(t, by safetensors.Tensor, divided bool) grid {
 	}
 }
 
-// constant is a grid of equal numbers.
-func constant(c float32) grid {
-	return func(buf []float32, _ int, lines, positions span) ([]float32, error) {
-		return append(buf[:0], slices.Repeat([]float32{c}, lines.len()*positions.len())...), nil
-	}
-}
-
 // A once keeps what it read first. An error is not kept: the next call reads again.
 type once[T any] struct {
 	read  func() (T, error)

@@ -22,7 +22,7 @@ type module struct {
 	bits   int   // of a code
 	outer  []int // dimensions before those of a matrix: how many there are, or none
 	shape  []int // of the result
-	state  quantState
+	state  *section
 	matrix *matrix
 }
 

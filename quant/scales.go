@@ -76,29 +76,33 @@ func scaleBlocked(m *module) (height, length int) {
 // scaleElements has a scale for each group of adjacent elements, across rows. It may be
 // scaled itself.
 func scaleElements(m *module) (height, length int) {
-	s := m.state
-	if s.Blocksize < 1 || s.Blocksize > maxDimension {
-		m.fail(state, "blocksize is %d", s.Blocksize)
+	size, nested, offset := take[int](m.state, "blocksize"), take[int](m.state, "nested_blocksize"), take[*float64](m.state, "nested_offset")
+	m.state = nil // modules do not keep its text
+	if size < 1 || size > maxDimension {
+		m.fail(state, "blocksize is %d", size)
 	}
-	scale := m.flatten(scales, cdiv(m.matrix.width, s.Blocksize))
+	scale := m.flatten(scales, cdiv(m.matrix.width, size))
 	if scale.DType() == safetensors.F32 {
-		if m.has(nestedScales) || s.Offset != nil {
+		if m.has(nestedScales) || offset != nil {
 			m.fail(scales, "%v, though the scales are quantised themselves", scale)
 		}
-		return 1, s.Blocksize
+		return 1, size
 	}
-	if s.Nested < 1 || s.Nested > maxDimension {
-		m.fail(state, "nested_blocksize is %d", s.Nested)
+	if nested < 1 || nested > maxDimension {
+		m.fail(state, "nested_blocksize is %d", nested)
 	}
-	factors := m.flatten(nestedScales, cdiv(scale.Len(), s.Nested))
+	factors := m.flatten(nestedScales, cdiv(scale.Len(), nested))
 	coded := &codes{stored: scale, packing: dequant.Packing{Bits: 8}, numbers: m.readTable(nestedNumbers, 256)}
-	if s.Offset == nil {
+	if offset == nil {
 		m.fail(state, "nested_offset is missing")
 	}
-	x := &matrix{values: coded, height: 1, length: s.Nested}
-	x.grids[scales], x.grids[biases] = floats(factors, safetensors.Tensor{}, false), constant(float32(*s.Offset))
+	x := &matrix{values: coded, height: 1, length: nested}
+	x.grids[scales] = floats(factors, safetensors.Tensor{}, false)
+	x.grids[biases] = func(buf []float32, _ int, lines, positions span) ([]float32, error) {
+		return append(buf[:0], slices.Repeat([]float32{float32(*offset)}, lines.len()*positions.len())...), nil
+	}
 	m.matrix.grids[scales] = x.read
-	return 1, s.Blocksize
+	return 1, size
 }
 
 // scaleTiles has a scale for each block: those of the config, unless the layout has its own.

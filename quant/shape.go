@@ -104,32 +104,23 @@ func twoIntegers(b []byte) []int64 {
 	return []int64{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))}
 }
 
-// quantState is the JSON of bitsandbytes.
-type quantState struct {
-	Blocksize int
-	Shape     []int
-	Nested    int
-	Offset    *float64
-}
-
-// layState lays codes along all elements, whose shape is in the JSON of bitsandbytes.
+// layState lays codes along all elements, whose shape is in the JSON of bitsandbytes. It leaves
+// there what scaleElements takes.
 func layState(m *module) {
 	s := readSection(fmt.Sprintf("tensor %s: %s: ", quote(m.name(state)), m.layout.name), m.tensor[state])
 	kind := s.word("quant_type", "nf4", "fp4")
-	m.state = quantState{
-		take[int](s, "blocksize"), take[[]int](s, "shape"), take[int](s, "nested_blocksize"), take[*float64](s, "nested_offset"),
-	}
-	s.end("dtype nested_dtype")
+	m.state, m.shape = s, take[[]int](s, "shape")
+	s.end("dtype nested_dtype blocksize nested_blocksize nested_offset")
 	if !strings.HasSuffix(m.name(state), kind) {
 		m.fail(state, "quant_type is %s", kind)
 	}
 	bytes := m.must(values)(m.tensor[values].Bitcast(safetensors.U8))
-	all, err := safetensors.NewTensorAt(safetensors.U8, m.state.Shape, m.matrix) // it has an element for each code
+	all, err := safetensors.NewTensorAt(safetensors.U8, m.shape, m.matrix) // it has an element for each code
 	stored, n := bytes.Len(), all.Size()
-	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.state.Shape) == 0 {
-		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.state.Shape)), stored)
+	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.shape) == 0 {
+		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.shape)), stored)
 	}
 	m.matrix.values.stored = m.must(values)(bytes.Reshape(1, stored))
 	m.matrix.values.numbers = m.readTable(codebook, 16)
-	m.matrix.lines, m.matrix.width, m.shape = 1, int(n), m.state.Shape
+	m.matrix.lines, m.matrix.width = 1, int(n)
 }
