@@ -143,12 +143,10 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 		s[i] /= q.reach
 	}
 	rounded(s, q.in.format)
-	if q.scale == safetensors.F8_E4M3 {
-		for i := range s {
-			s[i] = min(global*s[i], 448)
-		}
-		rounded(s, float.E4M3)
+	for i := range s {
+		s[i] *= global
 	}
+	rounded(s, q.out.format) // a number beyond the largest of E4M3 becomes that
 	for i := range s {
 		if s[i] == 0 {
 			s[i] = q.out.eps
