@@ -37,8 +37,11 @@ const (
 )
 
 // ReadAt implements io.ReaderAt for ranges within the result.
-func (m *matrix) ReadAt(p []byte, off int64) (int, error) {
-	if err := m.ReadRanges(func(yield func(int64, []byte) bool) { yield(off, p) }); err != nil {
+func (m *matrix) ReadAt(p []byte, off int64) (int, error) { return readRange(m, p, off) }
+
+// readRange is ReadAt by way of ReadRanges.
+func readRange(r safetensors.RangeReader, p []byte, off int64) (int, error) {
+	if err := r.ReadRanges(func(yield func(int64, []byte) bool) { yield(off, p) }); err != nil {
 		return 0, err
 	}
 	return len(p), nil

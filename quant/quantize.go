@@ -2,7 +2,6 @@ package quant
 
 import (
 	"iter"
-	"maps"
 	"math"
 
 	"github.com/gosafetensors/safetensors"
@@ -49,12 +48,7 @@ func (q quantizer) bands(of role, d safetensors.DType, height, width int) (safet
 	return safetensors.NewTensorAt(d, []int{cdiv(q.rows, height), width}, &q)
 }
 
-func (q *quantizer) ReadAt(p []byte, off int64) (int, error) {
-	if err := q.ReadRanges(maps.All(map[int64][]byte{off: p})); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
+func (q *quantizer) ReadAt(p []byte, off int64) (int, error) { return readRange(q, p, off) }
 
 // ReadRanges computes a band once for ranges that follow one another in it, such as a
 // part of each of its rows.
