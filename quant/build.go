@@ -72,7 +72,7 @@ func (m *module) build() (t safetensors.Tensor, err error) {
 // findBits finds the size of a code, unless layWords has to.
 func (m *module) findBits() {
 	l := m.layout
-	m.bits = cmp.Or(l.bits, m.weights.Bits, m.settings.Bits)
+	m.bits = cmp.Or(l.bits, m.settings.bits)
 	if m.bits == 0 && len(l.sizes) == 1 {
 		m.bits = l.sizes[0]
 	}

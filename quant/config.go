@@ -21,12 +21,12 @@ type config struct {
 	block   block // its rows and columns; nil if not given
 	plusOne bool  // stored zero points are one less than they should be
 	settings
-	groups  map[string]*targets // of compressed-tensors, by format
-	modules choice[settings]    // that have their own
-	markers map[string]string   // of ComfyUI: the format of a module
-	ignored choice[bool]        // modules that are not quantised
-	heads   []int               // how many heads an attention may have
-	conv1D  bool                // the model may have modules of a class that stores weights by columns
+	groups  map[string]*choice // of compressed-tensors, by format
+	modules choice             // that have their own
+	markers map[string]string  // of ComfyUI: the format of a module
+	ignored choice             // modules that are not quantised
+	heads   []int              // how many heads an attention may have
+	conv1D  bool               // the model may have modules of a class that stores weights by columns
 
 	expressions int64 // bytes of the patterns: see maxExpressions
 	steps       int64 // of matches that are left: see maxSteps
@@ -156,50 +156,65 @@ func (c *config) use(s *section) {
 		for _, key := range exceptions {
 			names = append(names, take[[]string](s, key)...)
 		}
-		c.ignored = parsePatterns(c, s, names, true)
+		c.ignored = parsePatterns(c, s, names, new(settings))
 		// One that only Python understands ignores nothing.
-		c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(r rule[bool]) bool { return r.program == nil })
+		c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(e *expression) bool { return e.program == nil })
 	}
 	s.end(m.harmless)
 }
 
-// settings are how integers are quantised, in a module or in all.
+// settings are how a module is quantised, or all are, as far as the config says it.
 type settings struct {
-	Bits      int    // 0 if not given
-	GroupSize *int   // elements of a group; -1 for a single one
-	Reordered bool   // groups are those of an index
-	exempt    string // the key that says that modules are not quantised
+	bits       int    // of a code; 0 if not given
+	groupSize  int    // elements of a group; -1 for a single one, 0 if not given
+	ordered    bool   // groups are those of an index
+	asymmetric bool   // there are zero points
+	strategy   string // what has a scale in compressed-tensors
+	block      block  // that has one
+	exempt     string // the key that says that modules are not quantised
 }
 
 // settings takes those of a section.
 func (s *section) settings() settings {
-	own := settings{Bits: take[int](s, "bits"), GroupSize: take[*int](s, "group_size"), Reordered: take[bool](s, "desc_act")}
+	given := s.get("group_size") != nil
+	own := settings{bits: take[int](s, "bits"), groupSize: take[int](s, "group_size"), ordered: take[bool](s, "desc_act")}
 	s.word("mode", "affine")                                               // of MLX
 	kind, inputs := take[string](s, "data_type"), take[int](s, "act_bits") // of AutoRound
-	if g := own.GroupSize; g != nil && (*g == 0 || *g < -1 || *g > maxDimension) {
-		s.fail("group_size is %d", *g)
+	if g := own.groupSize; g == 0 && given || g < -1 || g > maxDimension {
+		s.fail("group_size is %d", g)
 	}
-	if own.Bits < 16 && kind != "" && kind != "int" || inputs > 0 && inputs < 16 {
+	if own.bits < 16 && kind != "" && kind != "int" || inputs > 0 && inputs < 16 {
 		s.fail("data_type %s, act_bits %d: %w", quote(kind), inputs, errors.ErrUnsupported)
 	}
 	return own
 }
 
 // module takes the settings of a module, which says no more.
-func (s *section) module() settings {
+func (s *section) module() *settings {
 	own := s.settings()
 	s.end(settingsKeys)
-	return own
+	return &own
 }
 
-// of returns the settings of a module.
-func (c *config) of(module string) (settings, error) {
-	own, err := c.modules.find(module, &c.steps)
-	if own.exempt != "" {
-		err = fmt.Errorf("dynamic: %s says that it is not quantised", quote(own.exempt))
+// of returns the settings of a module, in a group of compressed-tensors whose format fits.
+func (c *config) of(module, format string) (own settings, err error) {
+	of := &c.modules
+	if c.method == compressed {
+		of = c.groups[format]
 	}
-	own.Bits = cmp.Or(own.Bits, c.Bits)
-	own.GroupSize = cmp.Or(own.GroupSize, c.GroupSize)
-	own.Reordered = own.Reordered || c.Reordered
+	said, err := of.find(module, &c.steps)
+	switch {
+	case err != nil:
+	case said == nil && c.method == compressed:
+		err = fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
+	case said == nil:
+		own = c.settings
+	case said.exempt != "":
+		err = fmt.Errorf("dynamic: %s says that it is not quantised", quote(said.exempt))
+	default:
+		own = *said
+		own.bits, own.groupSize = cmp.Or(own.bits, c.bits), cmp.Or(own.groupSize, c.groupSize)
+		own.ordered = own.ordered || c.ordered
+	}
 	return own, err
 }

@@ -28,42 +28,30 @@ func formatsOf(method string) (formats []string) {
 	return formats
 }
 
-// weights are how compressed-tensors quantises some modules.
-type weights struct {
-	Bits      int
-	Symmetric *bool
-	Strategy  string
-	GroupSize int
-	Block     block
-	Order     any
-}
-
-// weights takes those of a group, nil if it has none.
-func (s *section) weights() *weights {
+// weights takes the settings of a group of compressed-tensors, nil if it has none.
+func (s *section) weights() *settings {
 	if s = s.section("weights"); s.members == nil {
 		return nil
 	}
-	w := &weights{
-		Bits: take[int](s, "num_bits"), Symmetric: take[*bool](s, "symmetric"), Strategy: take[string](s, "strategy"),
-		GroupSize: take[int](s, "group_size"), Block: take[block](s, "block_structure"), Order: take[any](s, "actorder"),
+	symmetric, order := take[*bool](s, "symmetric"), take[any](s, "actorder")
+	w := &settings{
+		bits: take[int](s, "num_bits"), groupSize: take[int](s, "group_size"),
+		strategy: take[string](s, "strategy"), block: take[block](s, "block_structure"),
+		asymmetric: symmetric != nil && !*symmetric, ordered: slices.Contains([]any{true, "group", "dynamic"}, order),
 	}
 	s.word("type", "int", "float")
 	s.end("dynamic observer observer_kwargs scale_dtype zp_dtype")
-	if w.Bits < 0 || w.Bits > 8 || w.GroupSize < -1 || w.GroupSize > maxDimension {
-		s.fail("num_bits is %d, group_size %d", w.Bits, w.GroupSize)
+	if w.bits < 0 || w.bits > 8 || w.groupSize < -1 || w.groupSize > maxDimension {
+		s.fail("num_bits is %d, group_size %d", w.bits, w.groupSize)
 	}
-	if !slices.Contains([]any{nil, false, "", "weight", "static"}, w.Order) && !w.reordered() {
-		s.fail("actorder %s: %w", cut(fmt.Sprint(w.Order)), errors.ErrUnsupported)
+	if !w.ordered && !slices.Contains([]any{nil, false, "", "weight", "static"}, order) { // for the calibration only
+		s.fail("actorder %s: %w", cut(fmt.Sprint(order)), errors.ErrUnsupported)
 	}
-	if w.Strategy == "block" && w.Block == nil || strings.HasSuffix(w.Strategy, "group") && w.GroupSize < 1 {
-		s.fail("strategy %s with block_structure %v, group_size %d", cut(w.Strategy), w.Block, w.GroupSize)
+	if w.strategy == "block" && w.block == nil || strings.HasSuffix(w.strategy, "group") && w.groupSize < 1 {
+		s.fail("strategy %s with block_structure %v, group_size %d", cut(w.strategy), w.block, w.groupSize)
 	}
 	return w
 }
-
-// reordered reports whether groups of columns are those of an index. Elsewhere an order was for
-// the calibration only.
-func (w *weights) reordered() bool { return slices.Contains([]any{true, "group", "dynamic"}, w.Order) }
 
 // A block is its rows and columns: [128,128] in JSON; early versions of compressed-tensors
 // wrote "128x128".
@@ -80,24 +68,19 @@ func (b *block) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Targets are those of the groups that tensors of a format may belong to.
-// compressed-tensors looks for the name of a module first, then for an expression that
-// matches it, in the order of their texts, then for its class.
-type targets struct {
-	choice[*weights]
-	class *weights // of the first group with a class: files have no classes
-	all   []*weights
-}
-
 // useGroups reads what compressed-tensors says. The formats of groups go before that of all.
+// The only group of a format needs no target. Else compressed-tensors looks for the name of a
+// module first, then for an expression that matches it, in the order of their texts, then for
+// its class: files have no classes, so that the first group with one has the others.
 func (c *config) useGroups(s *section) {
 	formats := formatsOf(compressed)
 	known := append([]string{notQuantised, mixedFormats, genericFormat}, formats...)
 	all := s.word("format", known...)
-	c.groups = map[string]*targets{}
+	c.groups = map[string]*choice{}
 	for _, format := range formats {
-		c.groups[format] = &targets{choice: choice[*weights]{names: map[string]*weights{}}}
+		c.groups[format] = &choice{names: map[string]*settings{}}
 	}
+	of := map[string][]*settings{} // a format
 	groups := s.section("config_groups")
 	slices.SortFunc(groups.members, func(a, b member) int { return strings.Compare(a.key, b.key) })
 	for _, own := range groups.sections {
@@ -106,12 +89,16 @@ func (c *config) useGroups(s *section) {
 		rules := parsePatterns(c, own, names, w).rules
 		for format, t := range c.groups {
 			if w != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, its) {
-				t.add(own, names, rules, w)
+				t.add(own, names, w)
+				t.rules, of[format] = append(t.rules, rules...), append(of[format], w)
 			}
 		}
 	}
-	for _, t := range c.groups {
-		slices.SortFunc(t.rules, func(a, b rule[*weights]) int { return strings.Compare(a.text, b.text) })
+	for format, t := range c.groups {
+		slices.SortFunc(t.rules, func(a, b *expression) int { return strings.Compare(a.text, b.text) })
+		if len(of[format]) == 1 {
+			*t = choice{rest: of[format][0]}
+		}
 	}
 	transforms, sparsity := s.section("transform_config"), s.section("sparsity_config")
 	for _, own := range transforms.section("config_groups").sections {
@@ -134,32 +121,15 @@ func (s *section) checkTransform() {
 	s.end("type randomize requires_grad head_dim precision")
 }
 
-func (t *targets) add(s *section, names []string, rules []rule[*weights], w *weights) {
-	for _, target := range names {
+// add adds the targets of a group.
+func (t *choice) add(s *section, targets []string, w *settings) {
+	for _, target := range targets {
 		if other := t.names[target]; other != nil && !reflect.DeepEqual(other, w) {
 			s.fail("its target %s is that of another group, too", quote(target))
 		}
 		t.names[target] = w
-		if t.class == nil && target != "" && unicode.IsUpper(rune(target[0])) {
-			t.class = w
+		if t.rest == nil && target != "" && unicode.IsUpper(rune(target[0])) {
+			t.rest = w
 		}
 	}
-	t.rules, t.all = append(t.rules, rules...), append(t.all, w)
-}
-
-// weightsOf returns the weights of a module in a group of compressed-tensors whose format
-// fits. The only group of a format needs no target.
-func (c *config) weightsOf(module, format string) (weights, error) {
-	t := c.groups[format]
-	if len(t.all) == 1 {
-		return *t.all[0], nil
-	}
-	w, err := t.find(module, &c.steps)
-	if err != nil {
-		return weights{}, err
-	}
-	if w = cmp.Or(w, t.class); w == nil {
-		return weights{}, fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
-	}
-	return *w, nil
 }

@@ -46,7 +46,7 @@ func TestPatterns(t *testing.T) {
 		p := &must(ignoring(c.pattern)).ignored
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
-			require.Equal(t, slices.Contains(c.match, module), must(p.find(module, &left)), "%q matches %q", c.pattern, module)
+			require.Equal(t, slices.Contains(c.match, module), must(p.find(module, &left)) != nil, "%q matches %q", c.pattern, module)
 		}
 		for _, module := range slices.Concat(c.match, c.cover) {
 			require.True(t, must(covers(p, module, &left)), "%q covers %q", c.pattern, module)
@@ -77,10 +77,10 @@ func TestCover(t *testing.T) {
 	}
 	for range 5000 {
 		pattern, module := path(4), path(32)
-		p := parsePatterns(new(config), nil, []string{pattern}, true)
+		p := parsePatterns(new(config), nil, []string{pattern}, new(settings))
 		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), must(covers(&p, module, new(int64))), "%q, %q", pattern, module)
 	}
-	p := parsePatterns(new(config), nil, []string{"a"}, true)
+	p := parsePatterns(new(config), nil, []string{"a"}, new(settings))
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
 		require.Equal(t, want, must(covers(&p, strings.Repeat("b.", before)+"a", new(int64))), "component %d of a path", before+1)
 	}
@@ -116,7 +116,7 @@ func TestMethods(t *testing.T) {
 		require.Equal(t, want, must(parseConfig([]byte(text))).method, text)
 	}
 	both := must(parseConfig([]byte(`{"quantization":{"bits":4,"group_size":64},"quantization_config":{"bits":8,"group_size":32}}`)))
-	require.Equal(t, 4, both.Bits) // MLX reads quantization
+	require.Equal(t, 4, both.bits) // MLX reads quantization
 }
 
 // TestFormats finds how GPTQ stores zero points: checkpoint_format says it, or format.
@@ -135,7 +135,7 @@ func TestFormats(t *testing.T) {
 // TestBlockStructure reads it as each version of compressed-tensors has written it.
 func TestBlockStructure(t *testing.T) {
 	for text, want := range map[string]block{`[128,64]`: {128, 64}, `"128x64"`: {128, 64}, `null`: nil} {
-		require.Equal(t, want, newSection("", []byte(`{"weights":{"block_structure":`+text+`}}`)).weights().Block, text)
+		require.Equal(t, want, newSection("", []byte(`{"weights":{"block_structure":`+text+`}}`)).weights().block, text)
 	}
 	for _, text := range []string{`"128"x`, `"128xb"`, `"x"`, `{}`, `"[1]"x`, `"1,2]"`, `""`, `[1]`, `[0,1]`} {
 		require.Error(t, json.Unmarshal([]byte(text), new(block)), text)
@@ -160,15 +160,15 @@ func TestAutoRoundModules(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, modules, len(want)-1)
 	for _, m := range modules {
-		require.Equal(t, want[m.path()], m.settings.Bits, m.path())
+		require.Equal(t, want[m.path()], m.settings.bits, m.path())
 	}
 	c.steps = 20
 	_, _, err = findModules(tensors, c)
 	require.ErrorIs(t, err, errSteps)
 }
 
-// TestWeightsOf finds the group of compressed-tensors that a module belongs to.
-func TestWeightsOf(t *testing.T) {
+// TestGroups finds the group of compressed-tensors that a module belongs to.
+func TestGroups(t *testing.T) {
 	type want map[string]int // bits by module; 0: an error
 	for _, c := range []struct {
 		groups string
@@ -187,7 +187,7 @@ func TestWeightsOf(t *testing.T) {
 	} {
 		config := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{` + c.groups + `}}}`)))
 		for module, bits := range c.want {
-			w, err := config.weightsOf(module, "pack-quantized")
+			w, err := config.of(module, "pack-quantized")
 			if bits < 0 {
 				require.ErrorIs(t, err, errPython)
 				continue
@@ -197,7 +197,7 @@ func TestWeightsOf(t *testing.T) {
 				continue
 			}
 			require.NoError(t, err)
-			require.Equal(t, bits, w.Bits, "%s %s", c.groups, module)
+			require.Equal(t, bits, w.bits, "%s %s", c.groups, module)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestExpression(t *testing.T) {
 	valid, matches := 0, 0
 	for range 20_000 {
 		text := some(parts, 9)
-		e := new(config).compile(nil, text, text)
+		e := new(config).compile(nil, text, text, nil)
 		if e.program == nil {
 			continue
 		}
@@ -241,15 +241,15 @@ func TestSteps(t *testing.T) {
 	const hostile = "re:(.?){200}$"
 	c := must(parseConfig([]byte(`{"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["` + hostile + `"],"weights":{"num_bits":4}},"b":{"targets":["x"],"weights":{"num_bits":8}}}}}`)))
 	name := strings.Repeat("a", 400)
-	_, err := c.weightsOf(name, "pack-quantized")
+	_, err := c.of(name, "pack-quantized")
 	require.EqualError(t, err, "no group of the quantization_config has format pack-quantized and targets it")
 	taken := maxSteps - c.steps
 	require.Greater(t, taken, int64(200*200), "hundreds of threads, for hundreds of bytes")
 	c.steps = taken + taken/2
-	_, err = c.weightsOf(name, "pack-quantized")
+	_, err = c.of(name, "pack-quantized")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, errSteps)
-	_, err = c.weightsOf(name, "pack-quantized")
+	_, err = c.of(name, "pack-quantized")
 	require.ErrorIs(t, err, errSteps)
 	require.Greater(t, c.steps, int64(-2000), "it stops within a name")
 
@@ -278,7 +278,7 @@ func TestStepsOfModels(t *testing.T) {
 		"group_1":{"weights":{"num_bits":4},"targets":["re:.*\\.experts\\.[0-9]+\\.(gate|up|down)_proj$","re:.*mlp.(gate|up|down)_proj$"]}}}}`)))
 	const layers, experts = 61, 384
 	for e := range experts {
-		must(c.weightsOf(fmt.Sprintf("language_model.model.layers.57.mlp.experts.%d.down_proj", e), "pack-quantized"))
+		must(c.of(fmt.Sprintf("language_model.model.layers.57.mlp.experts.%d.down_proj", e), "pack-quantized"))
 	}
 	require.Less(t, (maxSteps-c.steps)*3*layers, int64(maxSteps/16))
 }

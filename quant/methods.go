@@ -67,7 +67,7 @@ func (c *config) useAlgorithms(s *section) {
 // useWords reads what GPTQ and AWQ say.
 func (c *config) useWords(s *section) {
 	c.settings = s.settings()
-	c.Reordered = !take[bool](s, "static_groups") && c.Reordered
+	c.ordered = !take[bool](s, "static_groups") && c.ordered
 	s.word("pack_dtype", "int32")
 	checkpoint, format, version := take[string](s, "checkpoint_format"), take[string](s, "format"), take[string](s, "version")
 	if checkpoint != "" && format != "" && !strings.EqualFold(checkpoint, format) {
@@ -94,12 +94,12 @@ func (c *config) useWords(s *section) {
 }
 
 // addRule adds the settings of the modules that an expression matches.
-func (c *config) addRule(s *section, key, expr string, own settings) {
-	e := c.compile(s, key, expr)
+func (c *config) addRule(s *section, key, expr string, own *settings) {
+	e := c.compile(s, key, expr, own)
 	if e.program == nil {
 		s.check(errPython)
 	}
-	c.modules.rules = append(c.modules.rules, rule[settings]{e, own})
+	c.modules.rules = append(c.modules.rules, e)
 }
 
 // useAutoRound reads what AutoRound says: weights are packed as GPTQ or AWQ packs them. A key
@@ -117,7 +117,7 @@ func (c *config) useAutoRound(s *section) {
 	default:
 		s.fail("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(packing))
 	}
-	c.modules.names = map[string]settings{}
+	c.modules.names = map[string]*settings{}
 	for key, own := range s.section("extra_config").sections {
 		empty := len(own.members) == 0
 		is := own.module()
@@ -127,19 +127,19 @@ func (c *config) useAutoRound(s *section) {
 		case strings.ReplaceAll(regexp.QuoteMeta(key), `\.`, ".") != key:
 			c.addRule(own, key, "(?s:.*)(?:"+key+")", is)
 		default:
-			c.modules.rules = append(c.modules.rules, rule[settings]{&expression{text: key, plain: true}, is})
+			c.modules.rules = append(c.modules.rules, &expression{text: key, says: is, plain: true})
 		}
 	}
 }
 
 // useModules reads what MLX says. Modules have settings of their own, or true or false.
 func (c *config) useModules(s *section) {
-	c.modules.names = map[string]settings{}
+	c.modules.names = map[string]*settings{}
 	s.members = slices.DeleteFunc(s.members, func(m member) bool {
 		if m.value[0] == '{' {
 			own := newSection(s.where+quote(m.key)+": ", m.value)
 			is := own.module()
-			if is.Bits == 0 || is.GroupSize == nil {
+			if is.bits == 0 || is.groupSize == 0 {
 				own.fail("no bits, or no group_size") // MLX takes its own then, not those of the other modules
 			}
 			c.modules.names[m.key] = is

@@ -15,8 +15,7 @@ type module struct {
 	stem     string // of the names
 	tensor   map[role]safetensors.Tensor
 	config   *config
-	weights  weights  // of compressed-tensors
-	settings settings // of integers, elsewhere
+	settings settings
 
 	// What the layout finds out.
 	bits   int   // of a code
@@ -63,8 +62,8 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 		return nil, nil, err
 	}
 	if c.named == autoRound { // the names of modules are no expressions
-		c.modules.rules = slices.DeleteFunc(c.modules.rules, func(r rule[settings]) bool {
-			return tensors[r.text+".qweight"].DType() != 0 || tensors[r.text+".weight"].DType() != 0
+		c.modules.rules = slices.DeleteFunc(c.modules.rules, func(e *expression) bool {
+			return tensors[e.text+".qweight"].DType() != 0 || tensors[e.text+".weight"].DType() != 0
 		})
 	}
 	rest = maps.Clone(tensors)
@@ -149,10 +148,6 @@ func (m *module) take(tensors map[string]safetensors.Tensor) {
 	}
 	m.matrix = &matrix{name: m.result(), values: new(codes), constant: m.layout.constant}
 	var err error
-	if c := m.config; c.method == compressed {
-		m.weights, err = c.weightsOf(m.path(), m.layout.format)
-	} else {
-		m.settings, err = c.of(m.path())
-	}
+	m.settings, err = m.config.of(m.path(), m.layout.format)
 	m.check(values, err)
 }

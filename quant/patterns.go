@@ -11,33 +11,29 @@ import (
 
 // A choice is what a config says of modules: of those that it names, and of others that an
 // expression matches, the first one in order.
-type choice[T any] struct {
-	names map[string]T
-	rules []rule[T]
+type choice struct {
+	names map[string]*settings
+	rules []*expression
+	rest  *settings // of all others; nil if there are none
 }
 
-type rule[T any] struct {
-	*expression
-	says T
-}
-
-// find returns what is said of a module, zero if that is nothing. Expressions take their
+// find returns what is said of a module, nil if that is nothing. Expressions take their
 // steps from those that are left.
-func (c *choice[T]) find(module string, left *int64) (says T, err error) {
-	if says, ok := c.names[module]; ok {
-		return says, nil
+func (c *choice) find(module string, left *int64) (*settings, error) {
+	if own := c.names[module]; own != nil {
+		return own, nil
 	}
-	for _, r := range c.rules {
-		switch ok := r.match(module, left); {
+	for _, e := range c.rules {
+		switch ok := e.match(module, left); {
 		case *left < 0:
-			return says, errSteps
-		case r.program == nil && !r.plain:
-			return says, fmt.Errorf("target %s: %w", quote(r.text), errPython)
+			return nil, errSteps
+		case e.program == nil && !e.plain:
+			return nil, fmt.Errorf("target %s: %w", quote(e.text), errPython)
 		case ok:
-			return r.says, nil
+			return e.says, nil
 		}
 	}
-	return says, nil
+	return c.rest, nil
 }
 
 // maxExpression limits the bytes of an expression, and maxExpressions those of all that a config has, with
@@ -56,8 +52,8 @@ var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
 // parsePatterns compiles patterns: "re:" and a regular expression that matches from the
 // start of a name on, or a name in which * stands for anything.
-func parsePatterns[T any](c *config, s *section, list []string, says T) choice[T] {
-	p := choice[T]{names: map[string]T{}}
+func parsePatterns(c *config, s *section, list []string, says *settings) choice {
+	p := choice{names: map[string]*settings{}}
 	for _, text := range list {
 		expr, ok := strings.CutPrefix(text, "re:")
 		switch {
@@ -67,13 +63,13 @@ func parsePatterns[T any](c *config, s *section, list []string, says T) choice[T
 		case !ok:
 			expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
 		}
-		p.rules = append(p.rules, rule[T]{c.compile(s, text, expr), says})
+		p.rules = append(p.rules, c.compile(s, text, expr, says))
 	}
 	return p
 }
 
 // compile returns the expression of a pattern.
-func (c *config) compile(s *section, pattern, expr string) *expression {
+func (c *config) compile(s *section, pattern, expr string, says *settings) *expression {
 	switch {
 	case len(expr) > maxExpression:
 		s.fail("pattern %s: %d bytes exceed the limit of %d", quote(pattern), len(expr), maxExpression)
@@ -89,10 +85,10 @@ func (c *config) compile(s *section, pattern, expr string) *expression {
 		s.fail("its patterns, with repeats written out, take more than %d bytes", maxExpressions)
 	}
 	if err != nil {
-		return &expression{text: pattern}
+		return &expression{text: pattern, says: says}
 	}
 	program, _ := syntax.Compile(re.Simplify()) // what was parsed: it cannot fail
-	return &expression{text: pattern, program: program, last: make([]int64, len(program.Inst))}
+	return &expression{text: pattern, says: says, program: program, last: make([]int64, len(program.Inst))}
 }
 
 // size returns about how many instructions an expression is compiled to: x{1000} to a
@@ -113,6 +109,7 @@ func size(re *syntax.Regexp) int64 {
 // for a byte of a name, a hostile one as many as it has bytes.
 type expression struct {
 	text    string
+	says    *settings    // of the modules that it matches
 	plain   bool         // the text is searched for
 	program *syntax.Prog // nil for one that only Python understands
 
@@ -169,9 +166,9 @@ func (e *expression) match(name string, left *int64) bool {
 // covers reports whether a pattern means a module, or names one that it is in: model.visual
 // is what model.visual.proj is in, and so are visual and proj. It looks at the first few
 // components of a path, which hostile ones have more of.
-func covers(p *choice[bool], module string, left *int64) (bool, error) {
-	if ok, err := p.find(module, left); ok || err != nil {
-		return ok, err
+func covers(p *choice, module string, left *int64) (bool, error) {
+	if own, err := p.find(module, left); own != nil || err != nil {
+		return own != nil, err
 	}
 	const most = 32
 	starts := []int{0}
@@ -180,7 +177,7 @@ func covers(p *choice[bool], module string, left *int64) (bool, error) {
 			continue
 		}
 		for _, start := range starts {
-			if p.names[module[start:i]] { // a copy of each would be 500 of a name as long as a header
+			if p.names[module[start:i]] != nil { // a copy of each would be 500 of a name as long as a header
 				return true, nil
 			}
 		}

@@ -212,13 +212,13 @@ func TestRefused(t *testing.T) {
 		{"case folding", method("fp8", object{"ignored_layers": []string{"re:(?i)[B-\U00029942]"}}), nil, `ignores case: unsupported`},
 
 		// Groups that are those of an index need it.
-		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), words, `tensor "a.qweight": GPTQ: the config says desc_act, and the index of its groups is missing`},
-		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), words, `says desc_act`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "desc_act": true}), words, `tensor "a.qweight": GPTQ: the config says actorder or desc_act, and the index of its groups is missing`},
+		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"a": object{"desc_act": true}}}), words, `says actorder or desc_act`},
 		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32, "dynamic": object{"-:a": object{}}}), words, `tensor "a.qweight": GPTQ: dynamic: "-:a" says that it is not quantised`},
 		{"order of GPTQ", method("gptq", object{"bits": 4, "group_size": 32}), words, ""},
-		{"order of integers", ordered("group"), integers, `tensor "a.weight_packed": packed integers: the config says actorder, and the index of its groups is missing`},
-		{"order of integers", ordered(true), integers, "says actorder"},
-		{"order of integers", ordered("dynamic"), integers, "says actorder"},
+		{"order of integers", ordered("group"), integers, `tensor "a.weight_packed": packed integers: the config says actorder or desc_act, and the index of its groups is missing`},
+		{"order of integers", ordered(true), integers, "says actorder or desc_act"},
+		{"order of integers", ordered("dynamic"), integers, "says actorder or desc_act"},
 		{"order of integers", ordered("column"), integers, "actorder column: unsupported operation"},
 		{"order of integers", ordered(object{"by": 1}), integers, "actorder map[by:1]: unsupported operation"},
 		{"order of integers", ordered("weight"), integers, ""},

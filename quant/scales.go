@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gosafetensors/safetensors"
@@ -29,15 +30,13 @@ func scaleRows(m *module) (height, length int) {
 	return 1, m.matrix.width
 }
 
-// groupSize returns what the config says, else the layout.
+// groupSize returns what the layout says, else the config.
 func (m *module) groupSize() int {
-	if g := m.settings.GroupSize; g != nil {
-		return *g
-	}
-	if m.layout.group == 0 {
+	size := cmp.Or(m.layout.group, m.settings.groupSize)
+	if size == 0 {
 		m.fail(scales, "only a config tells the size of its groups")
 	}
-	return m.layout.group
+	return size
 }
 
 // scaleGroups has a scale for each group of adjacent columns.
@@ -52,9 +51,6 @@ func scaleInputs(m *module) (height, length int) {
 	size := m.groupSize()
 	if size == -1 {
 		size = m.matrix.width
-	}
-	if m.settings.Reordered && !m.has(index) && m.matrix.width > size {
-		m.fail(values, "the config says desc_act, and the index of its groups is missing")
 	}
 	return 1, size
 }
@@ -127,18 +123,18 @@ func scaleTiles(m *module) (height, length int) {
 func scaleDescribed(m *module) (height, length int) {
 	have := m.tensor[scales].Shape()
 	rank := len(have)
-	w, words := m.weights, m.layout.bits == 0
-	switch said := w.Strategy != ""; {
-	case w.Strategy == "tensor", !said && m.tensor[scales].Len() == 1 && !words:
+	w, words := m.settings, m.layout.bits == 0
+	switch said := w.strategy != ""; {
+	case w.strategy == "tensor", !said && m.tensor[scales].Len() == 1 && !words:
 		return m.matrix.lines, m.matrix.width
-	case w.Strategy == "channel", !said && rank > 1 && have[rank-1] == 1 && have[rank-2] == m.matrix.lines:
+	case w.strategy == "channel", !said && rank > 1 && have[rank-1] == 1 && have[rank-2] == m.matrix.lines:
 		return 1, m.matrix.width
-	case w.Strategy == "block":
-		return w.Block[0], w.Block[1]
-	case w.Strategy == "group", w.Strategy == "tensor_group", !said && w.GroupSize > 0:
-		return m.perGroup(w.GroupSize)
+	case w.strategy == "block":
+		return w.block[0], w.block[1]
+	case w.strategy == "group", w.strategy == "tensor_group", !said && w.groupSize > 0:
+		return m.perGroup(w.groupSize)
 	case said:
-		m.fail(scales, "strategy %s of weights", quote(w.Strategy))
+		m.fail(scales, "strategy %s of weights", quote(w.strategy))
 	case words && rank > 1 && have[rank-1] > 0:
 		return m.perGroup(max(1, m.matrix.width/have[rank-1]))
 	}
@@ -157,10 +153,10 @@ func (m *module) findGrids() {
 	if m.has(biases) {
 		x.grids[biases] = m.floats(biases, lines, positions)
 	}
-	switch symmetric := m.weights.Symmetric; {
+	switch {
 	case m.has(zeros):
 		x.grids[zeros] = m.zeros(lines, positions)
-	case symmetric != nil && !*symmetric:
+	case m.settings.asymmetric:
 		m.fail(values, "its zero points are missing, though the config says that it is not symmetric")
 	}
 	switch {
@@ -168,8 +164,8 @@ func (m *module) findGrids() {
 		m.checkShape(index, x.width)
 		t, mayBeEmpty := m.tensor[index], !m.layout.transposed
 		x.index = &once[[]int32]{read: func() ([]int32, error) { return readIndex(t, positions, x.length, mayBeEmpty) }}
-	case m.weights.reordered() && positions > 1:
-		m.fail(values, "the config says actorder, and the index of its groups is missing")
+	case m.settings.ordered && positions > 1:
+		m.fail(values, "the config says actorder or desc_act, and the index of its groups is missing")
 	}
 }
 
