@@ -129,11 +129,9 @@ func (c *config) find(file members) json.RawMessage {
 
 // use finds the method, and takes what it may say.
 func (c *config) use(s *section) {
-	if s.get("quant_method") != nil {
-		c.method = take[string](s, "quant_method")
-	}
 	switch {
-	case c.method != "":
+	case s.get("quant_method") != nil:
+		c.method = take[string](s, "quant_method")
 	case s.get("quant_algo") != nil:
 		c.method = modelOpt
 	case s.has("quant_algo"): // ModelOpt quantised no weights

@@ -11,13 +11,6 @@ import (
 	"unicode"
 )
 
-// The formats of compressed-tensors that no layout has.
-const (
-	notQuantised  = "dense"
-	mixedFormats  = "mixed-precision"
-	genericFormat = "naive-quantized"
-)
-
 // formatsOf returns those of the layouts of a method.
 func formatsOf(method string) (formats []string) {
 	for _, l := range layouts {
@@ -74,7 +67,8 @@ func (b *block) UnmarshalJSON(text []byte) error {
 // its class: files have no classes, so that the first group with one has the others.
 func (c *config) useGroups(s *section) {
 	formats := formatsOf(compressed)
-	known := append([]string{notQuantised, mixedFormats, genericFormat}, formats...)
+	several := []string{"mixed-precision", "naive-quantized"} // of which the tensors tell
+	known := slices.Concat([]string{"dense"}, several, formats)
 	all := s.word("format", known...)
 	c.groups = map[string]*choice{}
 	for _, format := range formats {
@@ -88,7 +82,7 @@ func (c *config) useGroups(s *section) {
 		own.end("input_activations output_activations")
 		rules := parsePatterns(c, own, names, w).rules
 		for format, t := range c.groups {
-			if w != nil && slices.Contains([]string{"", format, genericFormat, mixedFormats}, its) {
+			if w != nil && (its == "" || its == format || slices.Contains(several, its)) {
 				t.add(own, names, w)
 				t.rules, of[format] = append(t.rules, rules...), append(of[format], w)
 			}

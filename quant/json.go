@@ -46,16 +46,17 @@ func (all *members) UnmarshalJSON(text []byte) error {
 
 // get returns the value of a key, nil if there is none, or if it says nothing.
 func (all members) get(key string) json.RawMessage {
-	for _, m := range all {
-		if m.key == key && !m.empty() {
-			return m.value
-		}
+	if i := all.index(key); i >= 0 && !all[i].empty() {
+		return all[i].value
 	}
 	return nil
 }
 
-func (all members) has(key string) bool {
-	return slices.ContainsFunc(all, func(m member) bool { return m.key == key })
+func (all members) has(key string) bool { return all.index(key) >= 0 }
+
+// index returns -1 if there is no such key.
+func (all members) index(key string) int {
+	return slices.IndexFunc(all, func(m member) bool { return m.key == key })
 }
 
 // empty reports whether a value says nothing.
@@ -108,7 +109,7 @@ func (s *section) fail(format string, args ...any) { s.check(fmt.Errorf(format, 
 
 // take takes the value of a key, zero if there is none.
 func take[T any](s *section, key string) (v T) {
-	i := slices.IndexFunc(s.members, func(m member) bool { return m.key == key })
+	i := s.index(key)
 	if i < 0 {
 		return v
 	}
