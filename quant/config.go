@@ -150,11 +150,10 @@ func (c *config) use(s *section) {
 		m.use(c, s)
 	}
 	if c.method != mlx {
-		var names []string
+		c.ignored.names = map[string]*settings{}
 		for _, key := range exceptions {
-			names = append(names, take[[]string](s, key)...)
+			c.add(s, take[[]string](s, key), new(settings), &c.ignored)
 		}
-		c.ignored = parsePatterns(c, s, names, new(settings))
 		// One that only Python understands ignores nothing.
 		c.ignored.rules = slices.DeleteFunc(c.ignored.rules, func(e *expression) bool { return e.program == nil })
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"unicode"
@@ -74,24 +73,28 @@ func (c *config) useGroups(s *section) {
 	for _, format := range formats {
 		c.groups[format] = &choice{names: map[string]*settings{}}
 	}
-	of := map[string][]*settings{} // a format
+	of := map[*choice][]*settings{}
+	isClass := func(target string) bool { return target != "" && unicode.IsUpper(rune(target[0])) }
 	groups := s.section("config_groups")
 	slices.SortFunc(groups.members, func(a, b member) int { return strings.Compare(a.key, b.key) })
 	for _, own := range groups.sections {
 		its, names, w := cmp.Or(own.word("format", known...), all), take[[]string](own, "targets"), own.weights()
 		own.end("input_activations output_activations")
-		rules := parsePatterns(c, own, names, w).rules
+		var fitting []*choice
 		for format, t := range c.groups {
 			if w != nil && (its == "" || its == format || slices.Contains(several, its)) {
-				t.add(own, names, w)
-				t.rules, of[format] = append(t.rules, rules...), append(of[format], w)
+				fitting, of[t] = append(fitting, t), append(of[t], w)
+				if t.rest == nil && slices.ContainsFunc(names, isClass) {
+					t.rest = w
+				}
 			}
 		}
+		c.add(own, names, w, fitting...)
 	}
-	for format, t := range c.groups {
+	for _, t := range c.groups {
 		slices.SortFunc(t.rules, func(a, b *expression) int { return strings.Compare(a.text, b.text) })
-		if len(of[format]) == 1 {
-			*t = choice{rest: of[format][0]}
+		if len(of[t]) == 1 {
+			*t = choice{rest: of[t][0]}
 		}
 	}
 	transforms, sparsity := s.section("transform_config"), s.section("sparsity_config")
@@ -113,17 +116,4 @@ func (s *section) checkTransform() {
 		}
 	}
 	s.end("type randomize requires_grad head_dim precision")
-}
-
-// add adds the targets of a group.
-func (t *choice) add(s *section, targets []string, w *settings) {
-	for _, target := range targets {
-		if other := t.names[target]; other != nil && !reflect.DeepEqual(other, w) {
-			s.fail("its target %s is that of another group, too", quote(target))
-		}
-		t.names[target] = w
-		if t.rest == nil && target != "" && unicode.IsUpper(rune(target[0])) {
-			t.rest = w
-		}
-	}
 }

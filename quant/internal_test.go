@@ -77,10 +77,10 @@ func TestCover(t *testing.T) {
 	}
 	for range 5000 {
 		pattern, module := path(4), path(32)
-		p := parsePatterns(new(config), nil, []string{pattern}, new(settings))
+		p := choice{names: map[string]*settings{pattern: {}}}
 		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), must(covers(&p, module, new(int64))), "%q, %q", pattern, module)
 	}
-	p := parsePatterns(new(config), nil, []string{"a"}, new(settings))
+	p := choice{names: map[string]*settings{"a": {}}}
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
 		require.Equal(t, want, must(covers(&p, strings.Repeat("b.", before)+"a", new(int64))), "component %d of a path", before+1)
 	}

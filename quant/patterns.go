@@ -3,6 +3,7 @@ package quant
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"regexp/syntax"
 	"strings"
@@ -50,22 +51,25 @@ var errPython = errors.New("an expression that only Python understands")
 // regexp milliseconds to parse.
 var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
-// parsePatterns compiles patterns: "re:" and a regular expression that matches from the
-// start of a name on, or a name in which * stands for anything.
-func parsePatterns(c *config, s *section, list []string, says *settings) choice {
-	p := choice{names: map[string]*settings{}}
-	for _, text := range list {
+// add puts what is said of patterns into choices: of "re:" and a regular expression that
+// matches from the start of a name on, or of a name in which * stands for anything.
+func (c *config) add(s *section, patterns []string, says *settings, to ...*choice) {
+	for _, text := range patterns {
 		expr, ok := strings.CutPrefix(text, "re:")
-		switch {
-		case !ok && !strings.Contains(text, "*"):
-			p.names[text] = says
-			continue
-		case !ok:
-			expr = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$"
+		if !ok && strings.Contains(text, "*") {
+			expr, ok = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*")+"$", true
 		}
-		p.rules = append(p.rules, c.compile(s, text, expr, says))
+		var rules []*expression
+		if ok {
+			rules = append(rules, c.compile(s, text, expr, says))
+		}
+		for _, t := range to {
+			if other := t.names[text]; other != nil && !reflect.DeepEqual(other, says) {
+				s.fail("its target %s is that of another group, too", quote(text))
+			}
+			t.names[text], t.rules = says, append(t.rules, rules...)
+		}
 	}
-	return p
 }
 
 // compile returns the expression of a pattern.

@@ -86,17 +86,14 @@ var presets = map[Scheme]preset{
 // The results are lazy: they read and quantise a band of rows at a time when they are
 // read. Neither map is modified.
 func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[string]safetensors.Tensor, config []byte, err error) {
-	quantised, config, err = r.quantize(tensors)
-	return quantised, config, prefix.Add(err)
-}
-
-func (r Recipe) quantize(tensors map[string]safetensors.Tensor) (_ map[string]safetensors.Tensor, _ []byte, err error) {
+	defer func() { err = prefix.Add(err) }()
 	defer catch(&err)
 	p, ok := presets[r.Scheme]
 	if !ok {
 		return nil, nil, fmt.Errorf("scheme %q is none of %v", string(r.Scheme), slices.Sorted(maps.Keys(presets)))
 	}
-	modules, _, err := findModules(tensors, &config{})
+	nothing, _ := parseConfig(nil)
+	modules, _, err := findModules(tensors, nothing)
 	if err != nil {
 		return nil, nil, err
 	}
