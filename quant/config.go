@@ -186,32 +186,31 @@ func (s *section) settings() settings {
 	return own
 }
 
-// module takes the settings of a module, which says no more.
-func (s *section) module() *settings {
+// module takes the settings of a module, which says no more. Where it says nothing, they are
+// those of all.
+func (c *config) module(s *section) *settings {
 	own := s.settings()
 	s.end(settingsKeys)
+	own.bits, own.groupSize = cmp.Or(own.bits, c.bits), cmp.Or(own.groupSize, c.groupSize)
+	own.ordered = own.ordered || c.ordered
 	return &own
 }
 
 // of returns the settings of a module, in a group of compressed-tensors whose format fits.
-func (c *config) of(module, format string) (own settings, err error) {
+func (c *config) of(module, format string) (*settings, error) {
 	of := &c.modules
 	if c.method == compressed {
 		of = c.groups[format]
 	}
-	said, err := of.find(module, &c.steps)
+	own, err := of.find(module, &c.steps)
 	switch {
 	case err != nil:
-	case said == nil && c.method == compressed:
+	case own == nil && c.method == compressed:
 		err = fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
-	case said == nil:
-		own = c.settings
-	case said.exempt != "":
-		err = fmt.Errorf("dynamic: %s says that it is not quantised", quote(said.exempt))
-	default:
-		own = *said
-		own.bits, own.groupSize = cmp.Or(own.bits, c.bits), cmp.Or(own.groupSize, c.groupSize)
-		own.ordered = own.ordered || c.ordered
+	case own == nil:
+		own = &c.settings
+	case own.exempt != "":
+		err = fmt.Errorf("dynamic: %s says that it is not quantised", quote(own.exempt))
 	}
 	return own, err
 }

@@ -84,7 +84,7 @@ func (c *config) useWords(s *section) {
 	// The rules of GPTQModel: "-:" and an expression for modules that are not quantised,
 	// "+:" or nothing and one for settings.
 	for key, own := range s.section("dynamic").sections {
-		is := own.module()
+		is := c.module(own)
 		expr, exempt := strings.CutPrefix(key, "-:")
 		if exempt {
 			is.exempt = key
@@ -120,7 +120,7 @@ func (c *config) useAutoRound(s *section) {
 	c.modules.names = map[string]*settings{}
 	for key, own := range s.section("extra_config").sections {
 		empty := len(own.members) == 0
-		is := own.module()
+		is := c.module(own)
 		c.modules.names[key] = is
 		switch {
 		case empty:
@@ -138,7 +138,7 @@ func (c *config) useModules(s *section) {
 	s.members = slices.DeleteFunc(s.members, func(m member) bool {
 		if m.value[0] == '{' {
 			own := newSection(s.where+quote(m.key)+": ", m.value)
-			is := own.module()
+			is := c.module(own)
 			if is.bits == 0 || is.groupSize == 0 {
 				own.fail("no bits, or no group_size") // MLX takes its own then, not those of the other modules
 			}

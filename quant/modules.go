@@ -15,7 +15,7 @@ type module struct {
 	stem     string // of the names
 	tensor   map[role]safetensors.Tensor
 	config   *config
-	settings settings
+	settings *settings
 
 	// What the layout finds out.
 	bits   int   // of a code
