@@ -43,13 +43,13 @@ func TestPatterns(t *testing.T) {
 		{"", []string{""}, []string{"", "a..b"}},
 	} {
 		left := int64(maxSteps)
-		p := &must(ignoring(c.pattern)).ignored
+		p := must(ignoring(c.pattern))
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
-			require.Equal(t, slices.Contains(c.match, module), must(p.find(module, &left)) != nil, "%q matches %q", c.pattern, module)
+			require.Equal(t, slices.Contains(c.match, module), must(p.ignored.find(module, &left)) != nil, "%q matches %q", c.pattern, module)
 		}
 		for _, module := range slices.Concat(c.match, c.cover) {
-			require.True(t, must(covers(p, module, &left)), "%q covers %q", c.pattern, module)
+			require.True(t, p.ignores("", module), "%q covers %q", c.pattern, module)
 		}
 	}
 	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
@@ -77,12 +77,12 @@ func TestCover(t *testing.T) {
 	}
 	for range 5000 {
 		pattern, module := path(4), path(32)
-		p := choice{names: map[string]*settings{pattern: {}}}
-		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), must(covers(&p, module, new(int64))), "%q, %q", pattern, module)
+		c := &config{ignored: choice{names: map[string]*settings{pattern: {}}}}
+		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), c.ignores("", module), "%q, %q", pattern, module)
 	}
-	p := choice{names: map[string]*settings{"a": {}}}
+	c := &config{ignored: choice{names: map[string]*settings{"a": {}}}}
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
-		require.Equal(t, want, must(covers(&p, strings.Repeat("b.", before)+"a", new(int64))), "component %d of a path", before+1)
+		require.Equal(t, want, c.ignores("", strings.Repeat("b.", before)+"a"), "component %d of a path", before+1)
 	}
 }
 

@@ -81,7 +81,7 @@ var (
 )
 
 // layouts are tried in order.
-var layouts = []layout{
+var layouts = []*layout{
 	{name: "FP8 in blocks", methods: []string{fp8, mxfp8}, bits: 8, numbers: &e4m3Numbers,
 		lay: layAlong, scale: scaleTiles, parts: []part{{values, "", isE4M3}, {scales, "_scale_inv", isScale}}},
 	{name: "FP4 in groups of 32", methods: []string{fp8}, bits: 4, numbers: &e2m1Numbers, group: 32,
@@ -135,8 +135,8 @@ var layouts = []layout{
 var marked = part{marker, "comfy_quant", isU8}
 
 // pairs is the layout of bitsandbytes for a kind of 4 bits. Only the state tells the kind.
-func pairs(name, kind string) layout {
-	return layout{name: name, methods: []string{bitsAndBytes}, bits: 4, order: &pairOrder,
+func pairs(name, kind string) *layout {
+	return &layout{name: name, methods: []string{bitsAndBytes}, bits: 4, order: &pairOrder,
 		lay: layState, scale: scaleElements, need: 4, parts: []part{{values, "", isBytes}, {state, kind, isU8}, {scales, ".absmax", is8OrF32},
 			{codebook, ".quant_map", isF32}, {nestedScales, ".nested_absmax", isF32}, {nestedNumbers, ".nested_quant_map", isF32}}}
 }

@@ -86,7 +86,7 @@ func findModules(tensors map[string]safetensors.Tensor, c *config) (modules []*m
 // parts are: all are floats, which the method quantises none to.
 func (c *config) allPlain(tensors map[string]safetensors.Tensor) bool {
 	for _, t := range tensors {
-		packs := func(l layout) bool { return slices.Contains(l.methods, c.method) && l.parts[0].has(t) }
+		packs := func(l *layout) bool { return slices.Contains(l.methods, c.method) && l.parts[0].has(t) }
 		if !slices.Contains(isFloat, t.DType()) || slices.ContainsFunc(layouts, packs) {
 			return false
 		}
@@ -99,8 +99,7 @@ func (c *config) allPlain(tensors map[string]safetensors.Tensor) bool {
 func findModule(tensors map[string]safetensors.Tensor, name string, c *config) *module {
 	var foreign *module
 	t := tensors[name]
-	for i := range layouts {
-		l := &layouts[i]
+	for _, l := range layouts {
 		stem, ok := l.parts[0].stem(name)
 		if !ok || !l.parts[0].has(t) || !l.parts[1].has(tensors[stem+l.parts[1].suffix]) {
 			continue

@@ -44,7 +44,7 @@ func accountFor(rest map[string]safetensors.Tensor, names []string, modules []*m
 		owners[m.path()] = m
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.markers)) {
-		if m := owners[path]; m == nil || m.layout.format != c.markers[path] {
+		if owners[path] == nil {
 			panic(problem{fmt.Errorf("a marker says that %s is quantised as %s, but its tensors are not", quote(path), c.markers[path])})
 		}
 	}
@@ -133,8 +133,7 @@ func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.T
 
 // checkPart refuses a tensor whose name and dtype say that it is a part of a layout.
 func checkPart(name string, t safetensors.Tensor, c *config) {
-	for i := range layouts {
-		l := &layouts[i]
+	for _, l := range layouts {
 		for _, p := range l.parts {
 			stem, ok := p.stem(name)
 			if !ok || p.role == order {
@@ -143,14 +142,8 @@ func checkPart(name string, t safetensors.Tensor, c *config) {
 			switch p.suffix {
 			case "", "weight", "scale", "scales", "biases", "_blocks", "_scales":
 				// Others have such names. The config tells. Markers name their modules.
-				if c.method == comfy || !slices.Contains(l.methods, c.method) || !p.has(t) || p.role == values && slices.Contains(isFloat, t.DType()) {
-					continue
-				}
-				ignored, err := covers(&c.ignored, strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), "."), &c.steps)
-				if err != nil {
-					refuse(name, "%w", err)
-				}
-				if ignored {
+				if c.method == comfy || !slices.Contains(l.methods, c.method) || !p.has(t) || p.role == values && slices.Contains(isFloat, t.DType()) ||
+					c.ignores(name, strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), ".")) {
 					continue
 				}
 			}

@@ -167,12 +167,16 @@ func (e *expression) match(name string, left *int64) bool {
 	return false
 }
 
-// covers reports whether a pattern means a module, or names one that it is in: model.visual
-// is what model.visual.proj is in, and so are visual and proj. It looks at the first few
-// components of a path, which hostile ones have more of.
-func covers(p *choice, module string, left *int64) (bool, error) {
-	if own, err := p.find(module, left); own != nil || err != nil {
-		return own != nil, err
+// ignores reports whether a pattern means the module of a tensor, or names one that it is in:
+// model.visual is what model.visual.proj is in, and so are visual and proj. It looks at the
+// first few components of a path, which hostile ones have more of.
+func (c *config) ignores(name, module string) bool {
+	own, err := c.ignored.find(module, &c.steps)
+	if err != nil {
+		refuse(name, "%w", err)
+	}
+	if own != nil {
+		return true
 	}
 	const most = 32
 	starts := []int{0}
@@ -181,11 +185,11 @@ func covers(p *choice, module string, left *int64) (bool, error) {
 			continue
 		}
 		for _, start := range starts {
-			if p.names[module[start:i]] != nil { // a copy of each would be 500 of a name as long as a header
-				return true, nil
+			if c.ignored.names[module[start:i]] != nil { // a copy of each would be 500 of a name as long as a header
+				return true
 			}
 		}
 		starts = append(starts, i+1)
 	}
-	return false, nil
+	return false
 }

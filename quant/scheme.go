@@ -181,7 +181,7 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 // split puts the parts that stand for a matrix into result: new names, since findModules
 // knows all of them.
 func (p preset) split(result map[string]safetensors.Tensor, stem string, t safetensors.Tensor, global *once[float32]) (err error) {
-	l := &layouts[slices.IndexFunc(layouts, func(l layout) bool { return l.format == p.format })]
+	l := layouts[slices.IndexFunc(layouts, func(l *layout) bool { return l.format == p.format })]
 	o, i := t.Shape()[0], t.Shape()[1]
 	p.width, p.scale = cmp.Or(p.width, i), cmp.Or(p.scale, t.DType())
 	q := quantizer{preset: p, source: t, in: arithmetics[t.DType()], out: arithmetics[p.scale], rows: o, columns: i, global: global}
