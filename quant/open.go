@@ -14,9 +14,6 @@ import (
 	"github.com/gosafetensors/safetensors/internal/prefix"
 )
 
-// metadataMarker is the key of a file's metadata by which ComfyUI marks quantised layers.
-const metadataMarker = "_quantization_metadata"
-
 // isShard matches the name of one file of several.
 var isShard = regexp.MustCompile(`-\d+-of-0*([2-9]|1\d)\d*\.safetensors$`)
 
@@ -35,34 +32,34 @@ func Open(name string) (*safetensors.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := parseConfig(text)
-	if err != nil {
-		return nil, prefix.Add(prefix.OpenError(name, err))
-	}
 	f, err := safetensors.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	c.shard = shard
-	whole, err := dequantizeFile(f, c)
+	whole, err := dequantizeFile(f, text, shard)
 	if err != nil {
 		return nil, errors.Join(prefix.Add(prefix.OpenError(name, err)), f.Close())
 	}
 	return whole, nil
 }
 
-func dequantizeFile(f *safetensors.File, c *config) (*safetensors.File, error) {
+func dequantizeFile(f *safetensors.File, text []byte, shard bool) (*safetensors.File, error) {
+	c, err := parseConfig(text)
+	if err != nil {
+		return nil, err
+	}
+	const marker = "_quantization_metadata" // by which ComfyUI marks quantised layers
 	metadata := maps.Clone(f.Metadata())
-	if marker, ok := metadata[metadataMarker]; ok {
+	if text, ok := metadata[marker]; ok {
 		if c.method != "" {
-			return nil, fmt.Errorf("%s of ComfyUI in its metadata, though the config says quant_method %s", metadataMarker, quote(c.named))
+			return nil, fmt.Errorf("%s of ComfyUI in its metadata, though the config says quant_method %s", marker, quote(c.named))
 		}
-		var err error
-		if c, err = parseConfig([]byte(marker)); err != nil {
+		if c, err = parseConfig([]byte(text)); err != nil {
 			return nil, err
 		}
-		delete(metadata, metadataMarker)
+		delete(metadata, marker)
 	}
+	c.shard = shard
 	plain, err := dequantize(maps.Collect(f.Tensors()), c)
 	if err != nil {
 		return nil, err

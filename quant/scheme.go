@@ -117,7 +117,7 @@ func Quantize(tensors map[string]safetensors.Tensor, r Recipe) (quantised map[st
 		case problem != nil:
 			refuse(name, "%w", problem)
 		}
-		first, all := p.together(tensors, name)
+		first, all := p.together(tensors, module)
 		if globals[first] == nil {
 			globals[first] = &once[float32]{read: func() (float32, error) { return p.globalScale(all) }}
 		}
@@ -156,10 +156,10 @@ var unusual = regexp.MustCompile(`(?i)embed|norm|(^|\.)(gate|shared_expert_gate|
 // fused are the projections that vLLM joins into one. Each is in one group.
 var fused = [][]string{{"gate_proj", "up_proj"}, {"q_proj", "k_proj", "v_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}, {"w1", "w3"}}
 
-// together returns the tensors that share a global scale with the one of that name,
-// which is one of them, and the name of the first. All can be quantised.
-func (p preset) together(tensors map[string]safetensors.Tensor, name string) (first string, all []safetensors.Tensor) {
-	module := strings.TrimSuffix(name, ".weight")
+// together returns the tensors that share a global scale with the weight of a module, which
+// is one of them, and the module of the first. All can be quantised.
+func (p preset) together(tensors map[string]safetensors.Tensor, module string) (first string, all []safetensors.Tensor) {
+	weight := tensors[module+".weight"]
 	dot := strings.LastIndexByte(module, '.') + 1
 	for _, group := range fused {
 		if !slices.Contains(group, module[dot:]) {
@@ -167,7 +167,7 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 		}
 		for _, part := range group {
 			other := module[:dot] + part + ".weight"
-			if t := tensors[other]; t.DType() == tensors[name].DType() && p.refuses(other, t) == nil {
+			if t := tensors[other]; t.DType() == weight.DType() && p.refuses(other, t) == nil {
 				all = append(all, t)
 			}
 		}
@@ -175,7 +175,7 @@ func (p preset) together(tensors map[string]safetensors.Tensor, name string) (fi
 			return module[:dot] + group[0], all
 		}
 	}
-	return module, []safetensors.Tensor{tensors[name]}
+	return module, []safetensors.Tensor{weight}
 }
 
 // split puts the parts that stand for a matrix into result: new names, since findModules
