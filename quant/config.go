@@ -56,7 +56,8 @@ const maxConfig = 4 << 20
 // _quantization_metadata of ComfyUI.
 func parseConfig(text []byte) (c *config, err error) {
 	defer catch(&err)
-	c = &config{steps: maxSteps}
+	c = &config{steps: maxSteps, markers: map[string]string{}}
+	c.modules.names, c.ignored.names = map[string]*settings{}, map[string]*settings{}
 	if text == nil {
 		return c, nil
 	}
@@ -150,7 +151,6 @@ func (c *config) use(s *section) {
 		m.use(c, s)
 	}
 	if c.method != mlx {
-		c.ignored.names = map[string]*settings{}
 		for _, key := range exceptions {
 			c.add(s, take[[]string](s, key), new(settings), &c.ignored)
 		}

@@ -117,7 +117,6 @@ func (c *config) useAutoRound(s *section) {
 	default:
 		s.fail("packing_format %s of AutoRound is neither that of GPTQ nor of AWQ", quote(packing))
 	}
-	c.modules.names = map[string]*settings{}
 	for key, own := range s.section("extra_config").sections {
 		empty := len(own.members) == 0
 		is := c.module(own)
@@ -134,7 +133,6 @@ func (c *config) useAutoRound(s *section) {
 
 // useModules reads what MLX says. Modules have settings of their own, or true or false.
 func (c *config) useModules(s *section) {
-	c.modules.names = map[string]*settings{}
 	s.members = slices.DeleteFunc(s.members, func(m member) bool {
 		if m.value[0] == '{' {
 			own := newSection(s.where+quote(m.key)+": ", m.value)
@@ -172,8 +170,5 @@ func (c *config) mark(module string, s *section) {
 	format := take[string](s, "format")
 	s.oneOf("format", format, formatsOf(comfy)...)
 	s.end("full_precision_matrix_mult")
-	if c.markers == nil {
-		c.method, c.named, c.markers = comfy, comfy, map[string]string{}
-	}
-	c.markers[module] = format
+	c.method, c.named, c.markers[module] = comfy, comfy, format
 }
