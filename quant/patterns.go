@@ -113,12 +113,13 @@ func size(re *syntax.Regexp) int64 {
 // for a byte of a name, a hostile one as many as it has bytes.
 type expression struct {
 	text    string
-	says    *settings    // of the modules that it matches
 	plain   bool         // the text is searched for
 	program *syntax.Prog // nil for one that only Python understands
 
 	runes int64   // of all matches so far, with the end of each name
 	last  []int64 // for each instruction, the last rune that it was taken for
+
+	says *settings // of the modules that it matches
 }
 
 // maxSteps limits the steps of all matches of a config, and so their time to some seconds. A
