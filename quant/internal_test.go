@@ -180,7 +180,7 @@ func TestGroups(t *testing.T) {
 		{`"a":{"format":"dense","targets":["Linear"],"weights":{"num_bits":8}},"b":{"targets":["re:.*up$"],"weights":{"num_bits":4}}`, want{"x.up": 4, "x.down": 4}},
 		{`"a":{"targets":["Linear"],"weights":null},"b":null`, want{"x": 0}},
 		{`"a":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 0}},
-		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"targets":["re:.*up$"],"weights":{"num_bits":3}},"c":{"targets":["re:.*x.*"],"weights":{"num_bits":4}},"d":{"targets":["re:.*mid$","x.up"],"weights":{"num_bits":8}}`,
+		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"targets":["re:.*up$","Embedding"],"weights":{"num_bits":3}},"c":{"targets":["re:.*x.*"],"weights":{"num_bits":4}},"d":{"targets":["re:.*mid$","x.up"],"weights":{"num_bits":8}}`,
 			want{"x.up": 8, "y.up": 3, "x.y.up": 3, "x.down": 4, "x.mid": 8, "down": 2}}, // as match_targets of compressed-tensors 0.20.0
 		{`"a":{"targets":["re:.*"],"weights":{"num_bits":2}},"b":{"targets":["re:.*"],"weights":{"num_bits":2}}`, want{"x": 2}},
 		{`"a":{"targets":["Linear"],"weights":{"num_bits":2}},"b":{"format":"int-quantized","targets":["Linear"],"weights":{"num_bits":8}}`, want{"x": 2}},
