@@ -144,7 +144,7 @@ func (c *config) addBias(w, bias, b safetensors.Tensor, module string) (safetens
 		return w, fmt.Errorf("the base has %v, the bias is %v: their shapes do not fit", w, bias)
 	}
 	factors := []float64{1, float64(c.scale(module, shape[1]))}
-	return combine([]safetensors.Tensor{w, bias}, always(factors))
+	return combine([]safetensors.Tensor{w, bias}, always(factors), false)
 }
 
 // product returns w + scale·left·right.

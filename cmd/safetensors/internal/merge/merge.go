@@ -26,7 +26,7 @@ type number interface{ float32 | float64 }
 // tensors, of the same shapes; dtypes are those of the first. Tensors that are no
 // floats, such as counters, have to be equal.
 func Linear(models []checkpoint, weights []float64) (checkpoint, error) {
-	return each(models, always(weights))
+	return each(models, always(weights), false)
 }
 
 // always returns the same factors for tensors of every name.
@@ -48,7 +48,7 @@ func addEach[T number](sum []T, inputs [][]T, factors []float64) {
 // base), the arithmetic of task vectors (Ilharco et al., arXiv:2212.04089). All else
 // is as for Linear.
 func Task(base checkpoint, models []checkpoint, weights []float64) (checkpoint, error) {
-	return Linear(append([]checkpoint{base}, models...), weights) // the base has none
+	return each(append([]checkpoint{base}, models...), always(weights), true)
 }
 
 func addTasks[T number](sum []T, inputs [][]T, weights []float64) {
@@ -77,7 +77,7 @@ func checkSize(model checkpoint) error {
 type factorsOf = func(tensors []safetensors.Tensor) ([]float64, error)
 
 // each merges the tensors of models by name, once all of them fit.
-func each(models []checkpoint, factors factorsOf) (checkpoint, error) {
+func each(models []checkpoint, factors factorsOf, task bool) (checkpoint, error) {
 	first := models[0]
 	if err := checkSize(first); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func each(models []checkpoint, factors factorsOf) (checkpoint, error) {
 			}
 			tensors = append(tensors, t)
 		}
-		t, err := mergeIf(tensors, factors)
+		t, err := mergeIf(tensors, factors, task)
 		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, term.Bare(err))
 		}
@@ -112,7 +112,7 @@ func each(models []checkpoint, factors factorsOf) (checkpoint, error) {
 }
 
 // mergeIf merges floats. Tensors that are not all floats have to be equal.
-func mergeIf(tensors []safetensors.Tensor, factors factorsOf) (safetensors.Tensor, error) {
+func mergeIf(tensors []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	first := tensors[0]
 	mergeable := isNumber(first.DType())
 	for k, t := range tensors[1:] {
@@ -128,7 +128,7 @@ func mergeIf(tensors []safetensors.Tensor, factors factorsOf) (safetensors.Tenso
 		}
 	}
 	if mergeable {
-		return combine(tensors, factors)
+		return combine(tensors, factors, task)
 	}
 	return first, nil
 }
@@ -148,16 +148,16 @@ func Equal(a, b safetensors.Tensor) (bool, error) {
 }
 
 // combine returns a tensor of the dtype and the shape of the first input, whose elements
-// are computed block by block from the same block of all inputs. If there is a factor less
-// than inputs, the first input is the base of a task.
-func combine(inputs []safetensors.Tensor, factors factorsOf) (safetensors.Tensor, error) {
+// are computed block by block from the same block of all inputs. The first input of a task
+// is its base, which has no factor.
+func combine(inputs []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	if inputs[0].DType() == safetensors.F64 {
-		return combineAs[float64](inputs, factors)
+		return combineAs[float64](inputs, factors, task)
 	}
-	return combineAs[float32](inputs, factors)
+	return combineAs[float32](inputs, factors, task)
 }
 
-func combineAs[T number](inputs []safetensors.Tensor, factors factorsOf) (safetensors.Tensor, error) {
+func combineAs[T number](inputs []safetensors.Tensor, factors factorsOf, task bool) (safetensors.Tensor, error) {
 	once := sync.OnceValues(func() ([]float64, error) { return factors(inputs) })
 	memory := sync.Pool{New: func() any { m := make([][]T, len(inputs)); return &m }} // a block of each
 	return blocks.Join(inputs[0].Shape(), func(block []safetensors.Range, shape []int) (safetensors.Tensor, error) {
@@ -173,7 +173,7 @@ func combineAs[T number](inputs []safetensors.Tensor, factors factorsOf) (safete
 					return err
 				}
 			}
-			if len(by) < len(inputs) {
+			if task {
 				addTasks(dst, *m, by)
 			} else {
 				addEach(dst, *m, by)
@@ -205,7 +205,7 @@ func numbers[T number](dst []T, t safetensors.Tensor, block ...safetensors.Range
 func Slerp(a, b checkpoint, t float64) (checkpoint, error) {
 	return each([]checkpoint{a, b}, func(tensors []safetensors.Tensor) ([]float64, error) {
 		return arc(tensors[0], tensors[1], t)
-	})
+	}, false)
 }
 
 // arc returns the factors of two tensors.
