@@ -128,7 +128,9 @@ func (w *copyJob) prepare() (err error) {
 	w.dtypes = make(map[safetensors.DType]safetensors.DType)
 	switch {
 	case w.plain != 0:
-		if w.layouts, err = dequantize(w.src); err == nil && !slices.ContainsFunc(w.src.Order, w.isQuantised) {
+		if w.layouts, err = dequantize(w.src); err != nil {
+			err = fmt.Errorf("%s: %w", storage.Shown(w.src.Name), err)
+		} else if !slices.ContainsFunc(w.src.Order, w.isQuantised) {
 			err = fmt.Errorf("--dequantize: no tensor of %s is quantised", storage.Shown(w.src.Name))
 		}
 	case len(w.conversions) > 0:

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,7 +24,7 @@ func (c *command) openValues(name string) (src *source.Checkpoint, size int64, e
 	if c.values {
 		if _, err = dequantize(src); err != nil {
 			src.Close()
-			return nil, 0, err
+			return nil, 0, fmt.Errorf("%s: %w", storage.Shown(src.Name), err)
 		}
 	}
 	return src, size, nil
@@ -36,8 +35,7 @@ const quantMarker = "_quantization_metadata"
 
 // dequantize replaces the quantised tensors of a source with those that they stand for. What says
 // how they are quantised is a config, or that marker. It returns the layouts of its own; those
-// without bits no value needs: scales of inputs, markers. Errors wrap the reason after the name of
-// the source.
+// without bits no value needs: scales of inputs, markers. Errors do not name the source.
 func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err error) {
 	config, err := quant.FindConfig(src.Folder.ReadFile)
 	if marker, ok := src.Metadata[quantMarker]; ok && config == nil {
@@ -53,7 +51,7 @@ func dequantize(src *source.Checkpoint) (layouts map[string]quant.Layout, err er
 		plain, err = quant.Dequantize(src.Tensors, config)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", storage.Shown(src.Name), term.Bare(err))
+		return nil, term.Bare(err)
 	}
 	src.Tensors = plain
 	if len(layouts) > 0 {
@@ -135,7 +133,7 @@ func quantisedTotals(src *source.Checkpoint) ([]quantisedTotal, error) {
 	}
 	layouts, err := dequantize(src)
 	if err != nil {
-		return nil, errors.Unwrap(err)
+		return nil, err
 	}
 	of := map[string]quantisedTotal{}
 	for name, x := range src.Tensors {
