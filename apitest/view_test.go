@@ -170,6 +170,12 @@ func TestUnaligned(t *testing.T) {
 }
 
 // TestShapeIsACopy: what a program does to a shape that it gave, or was given, changes
+// TestBitcastSlice: only the bytes of a slice count, not where it starts in its tensor.
+func TestBitcastSlice(t *testing.T) {
+	slice := must(counting(U32, 2, 6).Slice(All(), Span(1, 3)))
+	require.Equal(t, []uint64{1 | 2<<32, 7 | 8<<32}, must(Append[uint64](nil, must(slice.Bitcast(U64)))))
+}
+
 // neither the tensor nor those that share its shape.
 func TestShapeIsACopy(t *testing.T) {
 	shape := []int{1, 2, 3, 1, 1}
