@@ -129,7 +129,7 @@ func (s *storedStream) produce(dst []byte, pos int64) error {
 	}
 	group := int64(s.dtypes[len(s.dtypes)-1].Bits()) // bytes of 8 elements, which are whole bytes in every dtype
 	for len(dst) > 0 {
-		before := pos % group // bytes of a group whose rest is wanted
+		before := pos % group // bytes of the group, up to pos
 		n := int64(len(dst)) / group * group
 		if pos+int64(len(dst)) == s.bytes {
 			n = int64(len(dst)) // the last group may be short

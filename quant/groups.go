@@ -66,7 +66,7 @@ func (b *block) UnmarshalJSON(text []byte) error {
 // its class: files have no classes, so that the first group with one has the others.
 func (c *config) useGroups(s *section) {
 	formats := formatsOf(compressed)
-	several := []string{"mixed-precision", "naive-quantized"} // of which the tensors tell
+	several := []string{"mixed-precision", "naive-quantized"} // the tensors tell which
 	known := slices.Concat([]string{"dense"}, several, formats)
 	all := s.word("format", known...)
 	c.groups = map[string]*choice{}

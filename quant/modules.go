@@ -131,7 +131,7 @@ func (p part) stem(name string) (string, bool) {
 // has reports whether t can be the part. The zero Tensor cannot.
 func (p part) has(t safetensors.Tensor) bool { return slices.Contains(p.dtypes, t.DType()) }
 
-// take takes the parts, of which none may be missing or of another dtype, and what the config says.
+// take takes the parts and what the config says. No part may be missing or have another dtype.
 func (m *module) take(tensors map[string]safetensors.Tensor) {
 	for i, p := range m.layout.parts {
 		switch t, ok := tensors[m.stem+p.suffix]; {

@@ -85,7 +85,7 @@ func (w *copyJob) count() error {
 	return nil
 }
 
-// notes passes to note what is to be said after the copy.
+// notes calls note with what to say after the copy.
 func (w *copyJob) notes(note func(text string)) {
 	var left []string // no value needs them
 	for name, l := range w.layouts {

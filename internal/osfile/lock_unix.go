@@ -16,7 +16,7 @@ func (osSystem) Lock(dir string) (unlock func(), err error) {
 	err = retryInterrupted(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
 	if err == nil {
 		return func() {
-			syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a child that was forked has f until it execs
+			syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a forked child holds f until it execs
 			f.Close()
 		}, nil
 	}

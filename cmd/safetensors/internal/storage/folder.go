@@ -27,7 +27,7 @@ type Folder struct {
 	fsys  *FS
 	whole bool // else it is that of a file: who names one does not mean its neighbors
 
-	repo, commit, dir string // on the hub, of which it may be a part; else ""
+	repo, commit, dir string // of the whole folder, on the hub; "" if this one is no part of it
 	partial           bool   // it is one
 
 	mu    sync.Mutex
