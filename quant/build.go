@@ -62,7 +62,7 @@ func (m *module) build() (t safetensors.Tensor, err error) {
 		m.shape = slices.Concat(m.outer, []int{m.matrix.lines, m.matrix.width})
 	}
 	m.findGrids()
-	t = m.must(values)(safetensors.NewTensorAt(safetensors.F32, m.shape, m.matrix))
+	t = m.must(values)(safetensors.NewTensorAt(f32, m.shape, m.matrix))
 	if len(m.shape) == 2 && m.config.byInput(m.path()) {
 		t = m.must(values)(t.Transpose(1, 0))
 	}
@@ -113,13 +113,10 @@ func (m *module) readTable(r role, n int) *dequant.Table {
 // upright returns a part with the rows and columns of the result.
 func (m *module) upright(r role) safetensors.Tensor {
 	t := m.tensor[r]
-	if !m.layout.transposed {
-		return t
+	if m.layout.transposed {
+		return m.must(r)(t.Transpose([][]int{2: {1, 0}, 3: {0, 2, 1}}[len(t.Shape())]...))
 	}
-	if len(t.Shape()) == 3 {
-		return m.must(r)(t.Transpose(0, 2, 1))
-	}
-	return m.must(r)(t.Transpose())
+	return t
 }
 
 // sized returns a part, upright, whose shape must be this one.

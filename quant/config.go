@@ -18,8 +18,7 @@ type config struct {
 	named  string // what the config calls it
 	shard  bool   // the tensors are those of one file of several
 
-	block   block // its rows and columns; nil if not given
-	plusOne bool  // stored zero points are one less than they should be
+	plusOne bool // stored zero points are one less than they should be
 	settings
 	groups  map[string]*choice // of compressed-tensors, by format
 	modules choice             // that have their own
@@ -49,15 +48,14 @@ const (
 	maxDimension = math.MaxInt32
 )
 
-// maxConfig is how many bytes a config may have. A few thousand are usual.
-const maxConfig = 4 << 20
+const maxConfig = 4 << 20 // bytes; a few thousand are usual
 
 // parseConfig reads the content of a config.json or a hf_quant_config.json, or the
 // _quantization_metadata of ComfyUI.
 func parseConfig(text []byte) (c *config, err error) {
 	defer catch(&err)
 	c = &config{steps: maxSteps, markers: map[string]string{}}
-	c.modules.names, c.ignored.names = map[string]*settings{}, map[string]*settings{}
+	c.modules, c.ignored = choice{names: map[string]*settings{}, rest: &c.settings}, choice{names: map[string]*settings{}}
 	if text == nil {
 		return c, nil
 	}
@@ -106,9 +104,7 @@ func (c *config) byInput(module string) bool {
 
 // find returns what a file, or the text_config in it, says of the quantisation.
 func (c *config) find(file members) json.RawMessage {
-	if t := file.get("model_type"); slices.Contains(withConv1D, strings.Trim(string(t), `"`)) {
-		c.conv1D = true
-	}
+	c.conv1D = c.conv1D || slices.Contains(withConv1D, strings.Trim(string(file.get("model_type")), `"`))
 	for _, key := range []string{"num_attention_heads", "num_key_value_heads"} {
 		var n int
 		if json.Unmarshal(file.get(key), &n) == nil && n > 1 {
@@ -167,7 +163,7 @@ type settings struct {
 	ordered    bool   // groups are those of an index
 	asymmetric bool   // there are zero points
 	strategy   string // what has a scale in compressed-tensors
-	block      block  // that has one
+	block      block  // that has one; nil if not given
 	exempt     string // the key that says that modules are not quantised
 }
 
@@ -186,8 +182,7 @@ func (s *section) settings() settings {
 	return own
 }
 
-// module takes the settings of a module, which says no more. Where it says nothing, they are
-// those of all.
+// module takes the settings of a module, which says no more: those of all where it says nothing.
 func (c *config) module(s *section) *settings {
 	own := s.settings()
 	s.end(settingsKeys)
@@ -197,18 +192,11 @@ func (c *config) module(s *section) *settings {
 }
 
 // of returns the settings of a module, in a group of compressed-tensors whose format fits.
-func (c *config) of(module, format string) (*settings, error) {
-	of := &c.modules
-	if c.method == compressed {
-		of = c.groups[format]
-	}
-	own, err := of.find(module, &c.steps)
-	switch {
-	case err != nil:
-	case own == nil && c.method == compressed:
-		err = fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
+func (c *config) of(module, format string) (own *settings, err error) {
+	defer catch(&err)
+	switch own = cmp.Or(c.groups[format], &c.modules).find(module, &c.steps); {
 	case own == nil:
-		own = &c.settings
+		err = fmt.Errorf("no group of the quantization_config has format %s and targets it", format)
 	case own.exempt != "":
 		err = fmt.Errorf("dynamic: %s says that it is not quantised", quote(own.exempt))
 	}

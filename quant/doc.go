@@ -1,5 +1,4 @@
-// Package quant reads quantised checkpoints as the numbers they stand for, and writes
-// them.
+// Package quant reads quantised checkpoints as the numbers they stand for, and writes them.
 //
 // Most models are published quantised: each weight as several tensors, values of a few
 // bits, scales, zero points, in one of many layouts. Open opens such a checkpoint with
@@ -15,14 +14,7 @@
 // Dequantize does the same for a map of tensors, from wherever they come. Its results are
 // lazy: reading one, or a slice of it, reads the values and scales that it needs, in blocks
 // of a few MiB, however large the tensor. They compose with Convert, Slice, Part and the
-// writers: this converts a checkpoint of any size to BF16 in bounded memory.
-//
-//	for name, t := range plain {
-//		if plain[name], err = t.Convert(safetensors.BF16); err != nil {
-//			return err
-//		}
-//	}
-//	err = safetensors.WriteShards("plain", plain, nil, 5<<30)
+// writers: a checkpoint of any size becomes BF16 in bounded memory, as Quantize's example shows.
 //
 // # Layouts
 //
@@ -85,12 +77,8 @@
 // # Quantising
 //
 // Quantize makes a checkpoint in the layouts of compressed-tensors, rounded to the
-// nearest without calibration. This writes a directory that transformers and vLLM load,
-// once the quantization_config is in its config.json:
-//
-//	quantised, config, err := quant.Quantize(tensors, quant.Recipe{Scheme: quant.FP8Block})
-//	…
-//	err = safetensors.WriteShards("model-fp8", quantised, metadata, 5<<30)
+// nearest without calibration. Transformers and vLLM load what WriteShards writes of it,
+// once the quantization_config is in the config.json next to it.
 //
 // With MXFP4, numbers from 2.98e38 on become 2.55e38, the largest that its scales allow in
 // float32, where compressed-tensors writes zeros. Those of F16 from 57344 on become 65536,

@@ -25,8 +25,7 @@ func cdiv(n, d int) int { return n/d + min(n%d, 1) }
 // checkpoint, in the memory of buf if it has the room.
 type grid func(buf []float32, batch int, lines, positions span) ([]float32, error)
 
-// read returns lines and columns of a matrix, or of one of several, in the memory of buf if it
-// has the room.
+// read returns lines and columns of a matrix, or of one of several, in buf if it has the room.
 func read[T safetensors.Element](buf []T, t safetensors.Tensor, batch int, lines, columns span) ([]T, error) {
 	ranges := []safetensors.Range{safetensors.At(batch), safetensors.Span(lines.start, lines.stop), safetensors.Span(columns.start, columns.stop)}
 	part, err := t.Slice(ranges[3-len(t.Shape()):]...)
@@ -85,8 +84,7 @@ type codes struct {
 	numbers *dequant.Table
 }
 
-// A stretch is what was read of codes: the bytes of adjacent lines, from some position
-// on.
+// A stretch is what was read of codes: bytes of adjacent lines, from some position on.
 type stretch struct {
 	bytes []byte
 	width int // bytes of a line

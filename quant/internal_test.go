@@ -46,10 +46,10 @@ func TestPatterns(t *testing.T) {
 		p := must(ignoring(c.pattern))
 		all := []string{"lm_head", "lm_headx", "model.visual", "a.gate", "a.gate.b", "agate", "xmodel", "models", "x", "model.visuals", "amodel.visual"}
 		for _, module := range slices.Concat(all, c.match) {
-			require.Equal(t, slices.Contains(c.match, module), must(p.ignored.find(module, &left)) != nil, "%q matches %q", c.pattern, module)
+			require.Equal(t, slices.Contains(c.match, module), p.ignored.find(module, &left) != nil, "%q matches %q", c.pattern, module)
 		}
 		for _, module := range slices.Concat(c.match, c.cover) {
-			require.True(t, p.ignores("", module), "%q covers %q", c.pattern, module)
+			require.True(t, p.ignores(module), "%q covers %q", c.pattern, module)
 		}
 	}
 	long := slices.Repeat([]string{"re:" + strings.Repeat("a", maxExpression)}, maxExpressions/maxExpression/2)
@@ -78,11 +78,11 @@ func TestCover(t *testing.T) {
 	for range 5000 {
 		pattern, module := path(4), path(32)
 		c := &config{ignored: choice{names: map[string]*settings{pattern: {}}}}
-		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), c.ignores("", module), "%q, %q", pattern, module)
+		require.Equal(t, strings.Contains("."+module+".", "."+pattern+"."), c.ignores(module), "%q, %q", pattern, module)
 	}
 	c := &config{ignored: choice{names: map[string]*settings{"a": {}}}}
 	for before, want := range map[int]bool{31: true, 32: false, 1 << 20: false} {
-		require.Equal(t, want, c.ignores("", strings.Repeat("b.", before)+"a"), "component %d of a path", before+1)
+		require.Equal(t, want, c.ignores(strings.Repeat("b.", before)+"a"), "component %d of a path", before+1)
 	}
 }
 
@@ -266,7 +266,6 @@ func TestSteps(t *testing.T) {
 	c.steps = (maxSteps - c.steps) * 9 / 10
 	_, _, err = findModules(tensors, c)
 	require.ErrorIs(t, err, errSteps)
-	require.ErrorContains(t, err, `tensor "9aaa`)
 }
 
 // TestStepsOfModels matches the names of a layer of a model with many experts. All its layers

@@ -80,17 +80,13 @@ func newSection(where string, text []byte) *section {
 	return s
 }
 
-// maxState limits the JSON in a tensor. Some hundred bytes are usual.
-const maxState = 1 << 16
+const maxState = 1 << 16 // bytes of JSON in a tensor; some hundred are usual
 
 // readSection returns the section that a tensor of bytes has.
 func readSection(where string, t safetensors.Tensor) *section {
 	s := &section{where: where}
-	if t.DType() != safetensors.U8 {
-		s.fail("%v does not hold JSON", t)
-	}
-	if n := t.Size(); n > maxState {
-		s.fail("%d bytes, more than %d", n, maxState)
+	if t.DType() != u8 || t.Size() > maxState {
+		s.fail("%v is not JSON of at most %d bytes", t, maxState)
 	}
 	text, err := safetensors.Append[byte](nil, t)
 	s.check(prefix.Strip(err))
@@ -166,9 +162,8 @@ func (s *section) end(harmless string) {
 
 // cut cuts what a stranger wrote.
 func cut(s string) string {
-	const limit = 200
-	if len(s) > limit {
-		return s[:limit] + "..."
+	if len(s) > 200 {
+		return s[:200] + "..."
 	}
 	return s
 }

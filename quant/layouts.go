@@ -61,82 +61,75 @@ var (
 	pairOrder = [8]int{1, 0, 3, 2, 5, 4, 7, 6}
 )
 
-// Sets of dtypes.
-var (
-	isE4M3   = []safetensors.DType{safetensors.F8_E4M3}
-	isE5M2   = []safetensors.DType{safetensors.F8_E5M2}
-	isE8M0   = []safetensors.DType{safetensors.F8_E8M0}
-	isPower  = []safetensors.DType{safetensors.F8_E8M0, safetensors.U8}
-	isU8     = []safetensors.DType{safetensors.U8}
-	isI8     = []safetensors.DType{safetensors.I8}
-	isI32    = []safetensors.DType{safetensors.I32}
-	isU32    = []safetensors.DType{safetensors.U32}
-	isInt    = []safetensors.DType{safetensors.I64, safetensors.I32}
-	isZero   = []safetensors.DType{safetensors.I32, safetensors.I8}
-	isF32    = []safetensors.DType{safetensors.F32}
-	isFloat  = []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32}
-	isScale  = []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F8_E8M0, safetensors.U8}
-	isBytes  = []safetensors.DType{safetensors.U8, safetensors.BF16, safetensors.F16, safetensors.F32}
-	is8OrF32 = []safetensors.DType{safetensors.U8, safetensors.F32}
+// Dtypes, and sets of them.
+const (
+	bf16, f16, f32   = safetensors.BF16, safetensors.F16, safetensors.F32
+	e4m3, e5m2, e8m0 = safetensors.F8_E4M3, safetensors.F8_E5M2, safetensors.F8_E8M0
+	i8, i32, i64     = safetensors.I8, safetensors.I32, safetensors.I64
+	u8, u32          = safetensors.U8, safetensors.U32
 )
+
+type is = []safetensors.DType
+
+var isFloat, isScale = is{bf16, f16, f32}, is{bf16, f16, f32, e8m0, u8}
 
 // layouts are tried in order.
 var layouts = []*layout{
 	{name: "FP8 in blocks", methods: []string{fp8, mxfp8}, bits: 8, numbers: &e4m3Numbers,
-		lay: layAlong, scale: scaleTiles, parts: []part{{values, "", isE4M3}, {scales, "_scale_inv", isScale}}},
+		lay: layAlong, scale: scaleTiles, parts: []part{{values, "", is{e4m3}}, {scales, "_scale_inv", isScale}}},
 	{name: "FP4 in groups of 32", methods: []string{fp8}, bits: 4, numbers: &e2m1Numbers, group: 32,
-		lay: layAlong, scale: scaleGroups, parts: []part{{values, "", isI8}, {scales, "_scale_inv", isScale}}},
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "", is{i8}}, {scales, "_scale_inv", isScale}}},
 	{name: "FP8 in blocks of 128×128", methods: []string{fp8}, bits: 8, numbers: &e4m3Numbers, group: 128,
-		lay: layAlong, scale: scaleTiles, parts: []part{{values, "weight", isE4M3}, {scales, "scale", isE8M0}}},
+		lay: layAlong, scale: scaleTiles, parts: []part{{values, "weight", is{e4m3}}, {scales, "scale", is{e8m0}}}},
 	{name: "FP4 in groups of 32", methods: []string{fp8}, bits: 4, numbers: &e2m1Numbers, group: 32,
-		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isI8}, {scales, "scale", isE8M0}}},
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", is{i8}}, {scales, "scale", is{e8m0}}}},
 	{name: "MXFP8", methods: []string{compressed}, format: "mxfp8-quantized", bits: 8, numbers: &e4m3Numbers, group: 32, unsaid: "the order of its scales",
-		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isU8}}},
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", is{e4m3}}, {scales, "weight_scale", is{u8}}}},
 	{name: "FP8", methods: []string{compressed, fp8, fbgemm, modelOpt}, format: "float-quantized", bits: 8, numbers: &e4m3Numbers,
-		lay: layAlong, scale: scaleDescribed, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isFloat}}},
+		lay: layAlong, scale: scaleDescribed, parts: []part{{values, "weight", is{e4m3}}, {scales, "weight_scale", isFloat}}},
 	{name: "INT8", methods: []string{compressed}, format: "int-quantized", bits: 8, numbers: &signedNumbers,
-		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isI8}, {scales, "weight_scale", isFloat}, {zeros, "weight_zero_point", isI8}}},
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", is{i8}}, {scales, "weight_scale", isFloat}, {zeros, "weight_zero_point", is{i8}}}},
 	{name: "packed integers", methods: []string{compressed}, format: "pack-quantized", sizes: []int{1, 2, 3, 4, 5, 6, 7, 8}, numbers: &offsetNumbers,
-		lay: layWords, scale: scaleDescribed, need: 3, parts: []part{{values, "weight_packed", isI32}, {scales, "weight_scale", isFloat}, {shape, "weight_shape", isInt},
-			{zeros, "weight_zero_point", isZero}, {index, "weight_g_idx", isI32}}},
+		lay: layWords, scale: scaleDescribed, need: 3, parts: []part{{values, "weight_packed", is{i32}}, {scales, "weight_scale", isFloat}, {shape, "weight_shape", is{i64, i32}},
+			{zeros, "weight_zero_point", is{i32, i8}}, {index, "weight_g_idx", is{i32}}}},
 	{name: "NVFP4", methods: []string{compressed}, format: "nvfp4-pack-quantized", bits: 4, numbers: &e2m1Numbers, group: 16,
-		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight_packed", isU8}, {scales, "weight_scale", isE4M3}, {divisor, "weight_global_scale", isF32}}},
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight_packed", is{u8}}, {scales, "weight_scale", is{e4m3}}, {divisor, "weight_global_scale", is{f32}}}},
 	{name: "MXFP4", methods: []string{compressed}, format: "mxfp4-pack-quantized", bits: 4, numbers: &e2m1Numbers, group: 32,
-		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight_packed", isU8}, {scales, "weight_scale", isU8}}},
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight_packed", is{u8}}, {scales, "weight_scale", is{u8}}}},
 	{name: "NVFP4", methods: []string{modelOpt}, bits: 4, numbers: &e2m1Numbers, group: 16, unsaid: "the order of its values and scales",
-		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}}},
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", is{u8}}, {scales, "weight_scale", is{e4m3}}, {factor, "weight_scale_2", is{f32}}}},
 	{name: "MXFP4", methods: []string{mxfp4}, bits: 4, numbers: &e2m1Numbers, group: 32, transposed: true,
-		lay: layBlocks, scale: scaleDown, parts: []part{{values, "_blocks", isU8}, {scales, "_scales", isU8}}},
+		lay: layBlocks, scale: scaleDown, parts: []part{{values, "_blocks", is{u8}}, {scales, "_scales", is{u8}}}},
 	{name: "AWQ", methods: []string{awq}, sizes: []int{4}, numbers: &unsignedNumbers, order: &awqOrder, transposed: true, unsaid: "the bits of its codes",
-		lay: layDown, scale: scaleInputs, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}}},
+		lay: layDown, scale: scaleInputs, parts: []part{{values, "qweight", is{i32}}, {scales, "scales", isFloat}, {zeros, "qzeros", is{i32}}}},
 	{name: "GPTQ", methods: []string{gptq}, sizes: []int{2, 3, 4, 8}, numbers: &unsignedNumbers, transposed: true, unsaid: "the bits of its codes",
-		lay: layAlong, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", isI32}, {scales, "scales", isFloat}, {zeros, "qzeros", isI32}, {index, "g_idx", isI32}}},
+		lay: layAlong, scale: scaleInputs, need: 3, parts: []part{{values, "qweight", is{i32}}, {scales, "scales", isFloat}, {zeros, "qzeros", is{i32}}, {index, "g_idx", is{i32}}}},
 	pairs("NF4", ".quant_state.bitsandbytes__nf4"),
 	pairs("FP4", ".quant_state.bitsandbytes__fp4"),
 	{name: "INT8", methods: []string{bitsAndBytes}, bits: 8, numbers: &signedNumbers, constant: 0.007874015718698502, // 1/127, as the package multiplies by it
-		lay: layAlong, scale: scaleRows, need: 2, parts: []part{{values, "weight", isI8}, {scales, "SCB", isF32}, {order, "weight_format", isU8}}},
+		lay: layAlong, scale: scaleRows, need: 2, parts: []part{{values, "weight", is{i8}}, {scales, "SCB", is{f32}}, {order, "weight_format", is{u8}}}},
 	{name: "affine integers", methods: []string{mlx}, sizes: []int{2, 3, 4, 5, 6, 8}, numbers: &unsignedNumbers, unsaid: "the bits of its codes",
-		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", isU32}, {scales, "scales", isFloat}, {biases, "biases", isFloat}}},
+		lay: layAlong, scale: scaleGroups, parts: []part{{values, "weight", is{u32}}, {scales, "scales", isFloat}, {biases, "biases", isFloat}}},
 	{name: "scaled FP8", methods: []string{comfy}, format: "float8_e4m3fn", bits: 8, numbers: &e4m3Numbers,
-		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isFloat}, marked}},
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", is{e4m3}}, {scales, "weight_scale", isFloat}, marked}},
 	{name: "scaled FP8", methods: []string{comfy}, format: "float8_e5m2", bits: 8, numbers: &e5m2Numbers,
-		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isE5M2}, {scales, "weight_scale", isFloat}, marked}},
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", is{e5m2}}, {scales, "weight_scale", isFloat}, marked}},
 	{name: "INT8", methods: []string{comfy}, format: "int8_tensorwise", bits: 8, numbers: &signedNumbers,
-		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", isI8}, {scales, "weight_scale", isFloat}, marked}},
+		lay: layAlong, scale: scaleDescribed, need: 2, parts: []part{{values, "weight", is{i8}}, {scales, "weight_scale", isFloat}, marked}},
 	{name: "NVFP4", methods: []string{comfy}, format: "nvfp4", bits: 4, numbers: &e2m1Numbers, order: &pairOrder, group: 16,
-		lay: layAlong, scale: scaleBlocked, need: 3, parts: []part{{values, "weight", isU8}, {scales, "weight_scale", isE4M3}, {factor, "weight_scale_2", isF32}, marked}},
+		lay: layAlong, scale: scaleBlocked, need: 3, parts: []part{{values, "weight", is{u8}}, {scales, "weight_scale", is{e4m3}}, {factor, "weight_scale_2", is{f32}}, marked}},
 	{name: "MXFP8", methods: []string{comfy}, format: "mxfp8", bits: 8, numbers: &e4m3Numbers, group: 32,
-		lay: layAlong, scale: scaleBlocked, need: 2, parts: []part{{values, "weight", isE4M3}, {scales, "weight_scale", isPower}, marked}},
+		lay: layAlong, scale: scaleBlocked, need: 2, parts: []part{{values, "weight", is{e4m3}}, {scales, "weight_scale", is{e8m0, u8}}, marked}},
 	{name: "scaled FP8", methods: []string{comfy}, bits: 8, numbers: &e4m3Numbers, // without markers
-		lay: layAlong, scale: scaleDescribed, parts: []part{{values, "weight", isE4M3}, {scales, "scale_weight", isFloat}}},
+		lay: layAlong, scale: scaleDescribed, parts: []part{{values, "weight", is{e4m3}}, {scales, "scale_weight", isFloat}}},
 }
 
 // marked is the part by which ComfyUI marks a module.
-var marked = part{marker, "comfy_quant", isU8}
+var marked = part{marker, "comfy_quant", is{u8}}
 
 // pairs is the layout of bitsandbytes for a kind of 4 bits. Only the state tells the kind.
 func pairs(name, kind string) *layout {
 	return &layout{name: name, methods: []string{bitsAndBytes}, bits: 4, order: &pairOrder,
-		lay: layState, scale: scaleElements, need: 4, parts: []part{{values, "", isBytes}, {state, kind, isU8}, {scales, ".absmax", is8OrF32},
-			{codebook, ".quant_map", isF32}, {nestedScales, ".nested_absmax", isF32}, {nestedNumbers, ".nested_quant_map", isF32}}}
+		lay: layState, scale: scaleElements, need: 4, parts: []part{{values, "", is{u8, bf16, f16, f32}}, {state, kind, is{u8}}, {scales, ".absmax", is{u8, f32}},
+			{codebook, ".quant_map", is{f32}}, {nestedScales, ".nested_absmax", is{f32}}, {nestedNumbers, ".nested_quant_map", is{f32}}}}
 }

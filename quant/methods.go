@@ -147,6 +147,8 @@ func (c *config) useModules(s *section) {
 	c.settings = s.settings()
 }
 
+const readers = 16 // modules that are read concurrently, for the few bytes that say how
+
 // readMarkers reads the markers of ComfyUI, which say how their modules are quantised.
 func (c *config) readMarkers(tensors map[string]safetensors.Tensor, names []string) error {
 	const suffix = ".comfy_quant"

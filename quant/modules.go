@@ -43,11 +43,7 @@ func (m *module) result() string {
 
 // path is the name of the module in the model, or that of a parameter of one.
 func (m *module) path() string {
-	name := m.result()
-	if name == "weight" {
-		return ""
-	}
-	return strings.TrimSuffix(name, ".weight")
+	return strings.TrimPrefix(strings.TrimSuffix("."+m.result(), ".weight"), ".")
 }
 
 // ofParameter reports whether a suffix follows the name of a parameter, not that of a module.

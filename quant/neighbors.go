@@ -102,8 +102,7 @@ func (c *config) ofCache(name string, t safetensors.Tensor) bool {
 	return attention && (t.Len() == 1 || slices.Contains(c.heads, t.Len()) && slices.Contains(t.Shape(), t.Len()))
 }
 
-// checkPlain refuses a tensor that looks like a part of something quantised, or like all
-// of it.
+// checkPlain refuses a tensor that looks like a part, or all, of something quantised.
 func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.Tensor, c *config) {
 	suffix := name[strings.LastIndexByte(name, '.')+1:]
 	module := name[:len(name)-len(suffix)]
@@ -113,8 +112,8 @@ func checkPlain(rest map[string]safetensors.Tensor, name string, t safetensors.T
 		}
 	}
 	checkPart(name, t, c)
-	integer := slices.Contains([]safetensors.DType{safetensors.I8, safetensors.U8, safetensors.I16, safetensors.U16, safetensors.I32, safetensors.U32}, t.DType())
-	eight := t.DType() == safetensors.F8_E4M3 || t.DType() == safetensors.F8_E5M2
+	integer := slices.Contains([]safetensors.DType{i8, u8, safetensors.I16, safetensors.U16, i32, u32}, t.DType())
+	eight := t.DType() == e4m3 || t.DType() == e5m2
 	if !integer && !eight || len(t.Shape()) < 2 {
 		return
 	}
@@ -143,7 +142,7 @@ func checkPart(name string, t safetensors.Tensor, c *config) {
 			case "", "weight", "scale", "scales", "biases", "_blocks", "_scales":
 				// Others have such names. The config tells. Markers name their modules.
 				if c.method == comfy || !slices.Contains(l.methods, c.method) || !p.has(t) || p.role == values && slices.Contains(isFloat, t.DType()) ||
-					c.ignores(name, strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), ".")) {
+					c.ignores(strings.TrimSuffix(strings.TrimSuffix(stem, ".weight"), ".")) {
 					continue
 				}
 			}

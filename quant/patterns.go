@@ -19,27 +19,26 @@ type choice struct {
 }
 
 // find returns what is said of a module, nil if that is nothing. Expressions take their
-// steps from those that are left.
-func (c *choice) find(module string, left *int64) (*settings, error) {
+// steps from those that are left. It panics with a problem.
+func (c *choice) find(module string, left *int64) *settings {
 	if own := c.names[module]; own != nil {
-		return own, nil
+		return own
 	}
 	for _, e := range c.rules {
-		switch ok := e.match(module, left); {
-		case *left < 0:
-			return nil, errSteps
+		switch {
 		case e.program == nil && !e.plain:
-			return nil, fmt.Errorf("target %s: %w", quote(e.text), errPython)
-		case ok:
-			return e.says, nil
+			panic(problem{fmt.Errorf("target %s: %w", quote(e.text), errPython)})
+		case e.match(module, left):
+			return e.says
+		case *left < 0:
+			panic(problem{errSteps})
 		}
 	}
-	return c.rest, nil
+	return c.rest
 }
 
 // maxExpression limits the bytes of an expression, and maxExpressions those of all that a config has, with
-// repeats written out and 32 more for each: they take memory in proportion. Names cost
-// nothing.
+// repeats written out and 32 more for each: they take memory in proportion, names none.
 const (
 	maxExpression  = 1 << 12
 	maxExpressions = 1 << 17
@@ -95,8 +94,7 @@ func (c *config) compile(s *section, pattern, expr string, says *settings) *expr
 	return &expression{text: pattern, says: says, program: program, last: make([]int64, len(program.Inst))}
 }
 
-// size returns about how many instructions an expression is compiled to: x{1000} to a
-// thousand.
+// size returns about how many instructions an expression becomes: x{1000} a thousand.
 func size(re *syntax.Regexp) int64 {
 	n := int64(1 + len(re.Rune))
 	for _, sub := range re.Sub {
@@ -128,15 +126,11 @@ const maxSteps = 1 << 29
 
 var errSteps = errors.New("the patterns of the quantization_config take too long to match the names of this checkpoint")
 
-// match reports whether e matches, and takes its steps from those that are left, until there
-// are none.
+// match reports whether e matches, and takes its steps from those that are left.
 func (e *expression) match(name string, left *int64) bool {
-	switch {
-	case e.plain:
+	if e.plain {
 		*left -= 2 + int64(len(name))/16 // a fast search
 		return strings.Contains(name, e.text)
-	case e.program == nil:
-		return false
 	}
 	now, next := []uint32{uint32(e.program.Start)}, []uint32(nil)
 	for before := rune(-1); len(now) > 0 && *left >= 0; {
@@ -171,12 +165,8 @@ func (e *expression) match(name string, left *int64) bool {
 // ignores reports whether a pattern means the module of a tensor, or names one that it is in:
 // model.visual is what model.visual.proj is in, and so are visual and proj. It looks at the
 // first few components of a path, which hostile ones have more of.
-func (c *config) ignores(name, module string) bool {
-	own, err := c.ignored.find(module, &c.steps)
-	if err != nil {
-		refuse(name, "%w", err)
-	}
-	if own != nil {
+func (c *config) ignores(module string) bool {
+	if c.ignored.find(module, &c.steps) != nil {
 		return true
 	}
 	const most = 32

@@ -56,8 +56,7 @@ func (l Layout) String() string {
 //     inputs and caches, markers.
 //
 // So a name in tensors is a part of something quantised if the map has it, and a name in
-// the result of Dequantize is a quantised tensor if the map has it. All other tensors are
-// plain.
+// the result of Dequantize is a quantised tensor if the map has it. The others are plain.
 //
 // Errors are those of Dequantize, but for what it finds wrong in shapes and data. Layouts
 // reads markers, and stored shapes if only they tell the bits.
@@ -119,7 +118,3 @@ func dequantize(tensors map[string]safetensors.Tensor, c *config) (map[string]sa
 	}
 	return rest, nil
 }
-
-// readers is how many modules are read concurrently, for the few bytes that their
-// shapes need.
-const readers = 16

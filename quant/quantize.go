@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/internal/dequant"
 	"github.com/gosafetensors/safetensors/internal/float"
 	"github.com/gosafetensors/safetensors/internal/mem"
 	"github.com/gosafetensors/safetensors/internal/prefix"
@@ -33,11 +34,11 @@ type arithmetic struct {
 }
 
 var arithmetics = map[safetensors.DType]arithmetic{
-	safetensors.BF16: {float.BF16, 0x1p-7, 0x1p-126},
-	safetensors.F16:  {float.F16, 0x1p-10, 0x1p-14},
-	safetensors.F32:  {float.F32, 0x1p-23, 0x1p-126},
+	bf16: {float.BF16, 0x1p-7, 0x1p-126},
+	f16:  {float.F16, 0x1p-10, 0x1p-14},
+	f32:  {float.F32, 0x1p-23, 0x1p-126},
 
-	safetensors.F8_E4M3: {float.E4M3, 0x1p-3, 0x1p-6},
+	e4m3: {float.E4M3, 0x1p-3, 0x1p-6},
 }
 
 // bands returns the tensor of values or scales: lines of so many elements, each for height rows.
@@ -86,7 +87,7 @@ func (q *quantizer) compute(first, end int) ([]byte, error) {
 	q.eachBlock(x, s, func(block []float32, most *float32) { *most = magnitude(*most, block) })
 	q.makeScales(s, global)
 	switch {
-	case q.of == scales && q.scale == safetensors.U8:
+	case q.of == scales && q.scale == u8:
 		return packPowers(s), nil
 	case q.of == scales:
 		return narrow(s, q.out.format), nil
@@ -97,7 +98,7 @@ func (q *quantizer) compute(first, end int) ([]byte, error) {
 			block[i] /= by
 		}
 	})
-	if q.scale != safetensors.F8_E4M3 { // with those, the arithmetic is float32, else that of the dtype
+	if q.scale != e4m3 { // with those, the arithmetic is float32, else that of the dtype
 		rounded(x, q.in.format)
 	}
 	return q.pack(x), nil
@@ -127,7 +128,7 @@ func magnitude(most float32, x []float32) float32 {
 // makeScales turns the largest magnitudes into scales, as calculate_qparams of
 // compressed-tensors does in the arithmetic of the dtype.
 func (q *quantizer) makeScales(s []float32, global float32) {
-	if q.scale == safetensors.U8 {
+	if q.scale == u8 {
 		for i, most := range s {
 			s[i] = q.in.powerOfTwo(most)
 		}
@@ -137,9 +138,7 @@ func (q *quantizer) makeScales(s []float32, global float32) {
 		s[i] /= q.reach
 	}
 	rounded(s, q.in.format)
-	for i := range s {
-		s[i] *= global
-	}
+	dequant.Mul(s, []float32{global}, len(s), 0)
 	rounded(s, q.out.format) // a number beyond the largest of E4M3 becomes that
 	for i := range s {
 		if s[i] == 0 {
@@ -219,7 +218,7 @@ func codeInt8(v float64) byte { return byte(int(math.RoundToEven(min(max(v, -128
 
 // globalScale returns the scale of scales: with NVFP4 that of the largest magnitude of tensors.
 func (p preset) globalScale(of []safetensors.Tensor) (_ float32, err error) {
-	if p.scale != safetensors.F8_E4M3 {
+	if p.scale != e4m3 {
 		return 1, nil
 	}
 	var most float32

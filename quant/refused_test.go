@@ -109,7 +109,7 @@ func TestRefused(t *testing.T) {
 		{"state of nothing", method("bitsandbytes", object{}), append(nf4(`{"blocksize":64,"shape":[0]}`), zeroed("a.weight", safetensors.U8, 0, 1)), `shape [0] does not fill 0 bytes`},
 		{"absmax alone", "{}", []change{zeroed("a.weight.absmax", safetensors.F32, 1)}, `tensor "a.weight.absmax": F32 [1] belongs to a quantised tensor`},
 		{"blocksize 0", method("bitsandbytes", object{}), nf4(`{"blocksize":0,"shape":[4,4]}`), `blocksize is 0`},
-		{"long state", method("bitsandbytes", object{}), nf4(strings.Repeat(" ", 1<<16+1)), `quant_state.bitsandbytes__nf4": NF4: 65537 bytes, more than 65536`},
+		{"long state", method("bitsandbytes", object{}), nf4(strings.Repeat(" ", 1<<16+1)), `quant_state.bitsandbytes__nf4": NF4: U8 [65537] is not JSON of at most 65536 bytes`},
 		{"broken state", method("bitsandbytes", object{}), nf4(`{"blocksize"`), `quant_state`},
 		{"INT8 in another order", method("bitsandbytes", object{}), []change{zeroed("a.weight", safetensors.I8, 2, 32), zeroed("a.SCB", safetensors.F32, 2), func(m map[string]safetensors.Tensor) {
 			m["a.weight_format"], _ = safetensors.NewTensor(safetensors.U8, nil, []byte{2})
@@ -233,8 +233,8 @@ func TestRefused(t *testing.T) {
 		{"unknown format", "", marked(`{"format":"awq_w4a16"}`), `tensor "a.comfy_quant": format "awq_w4a16", not float8`},
 		{"no format", "", marked(`{}`), `tensor "a.comfy_quant": format "", not float8`},
 		{"no JSON", "", marked(`{"format"`), `tensor "a.comfy_quant": unexpected end of JSON input`},
-		{"long", "", marked(strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": 65537 bytes, more than 65536`},
-		{"of floats", "", append(marked("{}"), zeroed("a.comfy_quant", safetensors.F32, 1)), `tensor "a.comfy_quant": F32 [1] does not hold JSON`},
+		{"long", "", marked(strings.Repeat(" ", 1<<16+1)), `tensor "a.comfy_quant": U8 [65537] is not JSON of at most 65536 bytes`},
+		{"of floats", "", append(marked("{}"), zeroed("a.comfy_quant", safetensors.F32, 1)), `tensor "a.comfy_quant": F32 [1] is not JSON of at most 65536 bytes`},
 		{"next to a config", method("fp8", object{}), marked(`{"format":"float8_e4m3fn"}`), `tensor "a.comfy_quant": a marker of ComfyUI, though the config says quant_method "fp8"`},
 		{"next to metadata", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, marked(`{"format":"float8_e4m3fn"}`), ""},
 		{"metadata alone", `{"format_version":"1.0","layers":{"a":{"format":"float8_e4m3fn"}}}`, marked("")[:2], ""},

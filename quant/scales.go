@@ -69,8 +69,7 @@ func scaleBlocked(m *module) (height, length int) {
 	return 1, m.layout.group
 }
 
-// scaleElements has a scale for each group of adjacent elements, across rows. It may be
-// scaled itself.
+// scaleElements has a scale for each group of adjacent elements, across rows, which may be scaled itself.
 func scaleElements(m *module) (height, length int) {
 	size, nested, offset := take[int](m.state, "blocksize"), take[int](m.state, "nested_blocksize"), take[*float64](m.state, "nested_offset")
 	m.state = nil // modules do not keep its text
@@ -78,7 +77,7 @@ func scaleElements(m *module) (height, length int) {
 		m.fail(state, "blocksize is %d", size)
 	}
 	scale := m.flatten(scales, cdiv(m.matrix.width, size))
-	if scale.DType() == safetensors.F32 {
+	if scale.DType() == f32 {
 		if m.has(nestedScales) || offset != nil {
 			m.fail(scales, "%v, though the scales are quantised themselves", scale)
 		}
@@ -109,8 +108,8 @@ func scaleTiles(m *module) (height, length int) {
 	switch {
 	case m.layout.group != 0:
 		return m.layout.group, m.layout.group
-	case m.config.block != nil:
-		return m.config.block[0], m.config.block[1]
+	case m.settings.block != nil:
+		return m.settings.block[0], m.settings.block[1]
 	case m.tensor[scales].Len() == 1:
 		return m.matrix.lines, m.matrix.width
 	case m.config.method != "" && len(have) == 3 && have[2] == 1 && (have[1] == 1 || have[1] == 2 && m.matrix.lines%2 == 0):
@@ -176,8 +175,8 @@ func (m *module) floats(r role, lines, positions int) grid {
 		m.reshape(r, want...)
 	}
 	t := m.sized(r, want...)
-	if t.DType() == safetensors.U8 {
-		t = m.must(r)(t.Bitcast(safetensors.F8_E8M0))
+	if t.DType() == u8 {
+		t = m.must(r)(t.Bitcast(e8m0))
 	}
 	for _, by := range []role{factor, divisor} {
 		if m.has(by) {
@@ -192,7 +191,7 @@ func wordsFor(n, bits int) int { return n/32*bits + cdiv(n%32*bits, 32) }
 
 // zeros returns zero points: packed down the rows, or one by one.
 func (m *module) zeros(lines, positions int) grid {
-	if m.tensor[zeros].DType() == safetensors.I8 {
+	if m.tensor[zeros].DType() == i8 {
 		return m.floats(zeros, lines, positions)
 	}
 	z := *m.matrix.values

@@ -63,8 +63,8 @@ var presets = map[Scheme]preset{
 		weightsOf(8, "float", "group", 128, object{"dynamic": true})},
 	FP8Channel: {"float-quantized", 1, 0, 8, packE4M3, 448, 0, weightsOf(8, "float", "channel", nil, nil),
 		weightsOf(8, "float", "token", nil, object{"dynamic": true})},
-	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, packCodes(4, codeE2M1), 6, safetensors.F8_E4M3, weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
-	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, packCodes(4, codeE2M1), 6, safetensors.U8, weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
+	NVFP4: {"nvfp4-pack-quantized", 1, 16, 4, packCodes(4, codeE2M1), 6, e4m3, weightsOf(4, "float", "tensor_group", 16, object{"scale_dtype": "torch.float8_e4m3fn"}), nil},
+	MXFP4: {"mxfp4-pack-quantized", 1, 32, 4, packCodes(4, codeE2M1), 6, u8, weightsOf(4, "float", "group", 32, object{"scale_dtype": "torch.uint8"}), nil},
 	Int4:  {"pack-quantized", 1, 128, 4, packCodes(4, codeInt4), 7.5, 0, weightsOf(4, "int", "group", 128, nil), nil},
 	Int8:  {"pack-quantized", 1, 128, 8, packCodes(8, codeInt8), 127.5, 0, weightsOf(8, "int", "group", 128, nil), nil},
 }

@@ -48,20 +48,18 @@ func layBlocks(m *module) {
 	if n < 1 || have[n+1] != 16 || have[n] > math.MaxInt/16 {
 		m.fail(values, "its shape is %v, not that of blocks of 16 bytes", have)
 	}
-	m.tensor[values] = m.must(values)(m.reshape(values, append(have[:n], have[n]*16)...).Bitcast(safetensors.I32))
+	m.tensor[values] = m.must(values)(m.reshape(values, append(have[:n], have[n]*16)...).Bitcast(i32))
 	layDown(m)
 }
 
-// layWords lays integers along the columns that do not fill their words: their shape is
-// stored.
+// layWords lays integers along columns that do not fill their words: their shape is stored.
 func layWords(m *module) {
 	m.takeLines(2)
 	b, err := safetensors.Append[byte](nil, m.tensor[shape])
 	m.check(shape, err)
 	words, size := int64(m.matrix.width), twoIntegers(b)
 	fits := func(bits int) bool {
-		per := int64(bits)
-		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*per+31)/32 == words
+		return size[1] >= 0 && size[1] <= words*32 && size[1] <= math.MaxInt && (size[1]*int64(bits)+31)/32 == words
 	}
 	if m.bits == 0 {
 		left := slices.DeleteFunc(slices.Clone(m.layout.sizes), func(bits int) bool { return !fits(bits) })
@@ -82,7 +80,7 @@ func readShapes(modules []*module) {
 	modules = slices.DeleteFunc(slices.Clone(modules), func(m *module) bool { return !m.has(shape) })
 	stored := make([]safetensors.Tensor, len(modules))
 	for i, m := range modules {
-		stored[i], _ = m.tensor[shape].Bitcast(safetensors.U8) // of integers: it cannot fail
+		stored[i], _ = m.tensor[shape].Bitcast(u8) // of integers: it cannot fail
 	}
 	all, _ := safetensors.Concat(0, stored...) // it fails if there are none
 	b, err := safetensors.Append[byte](nil, all)
@@ -91,7 +89,7 @@ func readShapes(modules []*module) {
 	}
 	for i, m := range modules {
 		n := stored[i].Len()
-		m.tensor[shape], _ = safetensors.NewTensor(safetensors.U8, []int{n}, b[:n])
+		m.tensor[shape], _ = safetensors.NewTensor(u8, []int{n}, b[:n])
 		b = b[n:]
 	}
 }
@@ -114,8 +112,8 @@ func layState(m *module) {
 	if !strings.HasSuffix(m.name(state), kind) {
 		m.fail(state, "quant_type is %s", kind)
 	}
-	bytes := m.must(values)(m.tensor[values].Bitcast(safetensors.U8))
-	all, err := safetensors.NewTensorAt(safetensors.U8, m.shape, m.matrix) // it has an element for each code
+	bytes := m.must(values)(m.tensor[values].Bitcast(u8))
+	all, err := safetensors.NewTensorAt(u8, m.shape, m.matrix) // it has an element for each code
 	stored, n := bytes.Len(), all.Size()
 	if err != nil || (n+1)/2 != int64(stored) || n > math.MaxInt || stored == 0 || len(m.shape) == 0 {
 		m.fail(state, "shape %s does not fill %d bytes", cut(fmt.Sprint(m.shape)), stored)
