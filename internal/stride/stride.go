@@ -108,7 +108,8 @@ func box(dst, src []byte, run int, loops []loop) {
 	}
 	rows, columns := loops[last], loops[nearest]
 	others := slices.Concat(loops[:nearest], loops[nearest+1:last])
-	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, run, rows, columns) })
+	var buf buffer
+	each(dst, src, others, func(dst, src []byte) { transpose(dst, src, run, rows, columns, &buf) })
 }
 
 // each calls f for all steps of the loops.
