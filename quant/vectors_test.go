@@ -15,16 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// vectorFiles returns files of testdata/generate.py: those in testdata, and those of the folder
+// vectorFiles returns files of testdata/generate.py: those in testdata, and those of the folders
 // that the environment names.
 func vectorFiles(t testing.TB, pattern string) (names []string) {
 	t.Helper()
-	for _, folder := range []string{"testdata", os.Getenv("SAFETENSORS_QUANT")} {
-		if folder != "" {
-			more := must(filepath.Glob(filepath.Join(folder, pattern)))
-			require.NotEmpty(t, more)
-			names = append(names, more...)
-		}
+	for _, folder := range append(filepath.SplitList(os.Getenv("SAFETENSORS_QUANT")), "testdata") {
+		more := must(filepath.Glob(filepath.Join(folder, pattern)))
+		require.NotEmpty(t, more)
+		names = append(names, more...)
 	}
 	return names
 }

@@ -1,6 +1,6 @@
 """Makes quantised tensors of every layout, and what the reference package of each makes
-of them: generate.py DIR [SEED]. Without a seed, the small files of this folder; with one,
-random shapes. pip install -r requirements.txt, and requirements-nodeps.txt with --no-deps.
+of them: generate.py DIR [SEED...]. Without seeds, the small files of this folder; with some,
+files of random shapes in DIR/SEED. 0 stands for the small ones. pip install -r requirements.txt, and requirements-nodeps.txt with --no-deps.
 
 A file holds the tensors of a checkpoint, its config in the metadata, and for each tensor
 NAME that they stand for the numbers as "expect NAME".
@@ -603,14 +603,15 @@ ALL = [quantize, fp8_block, fp8_e8m0, fp8_whole, fp8_experts, deepseek_v4, ct_fl
 
 
 def main():
-    folder = sys.argv[1]
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    os.makedirs(folder, exist_ok=True)
-    for make in ALL:
-        random.seed(seed)
-        torch.manual_seed(seed)
-        largest = (lambda n: random.randint(1, n)) if seed else (lambda n: max(1, n))
-        make(folder, make.__name__.replace("_", "-"), largest)
+    folder, *seeds = sys.argv[1:]
+    for name in seeds or [""]:
+        seed = int(name or 0)
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+        for make in ALL:
+            random.seed(seed)
+            torch.manual_seed(seed)
+            largest = (lambda n: random.randint(1, n)) if seed else (lambda n: max(1, n))
+            make(os.path.join(folder, name), make.__name__.replace("_", "-"), largest)
 
 
 if __name__ == "__main__":
