@@ -300,3 +300,13 @@ func TestMarkers(t *testing.T) {
 	_, err = quant.Open(name) // the values of NVFP4 are in another order in ComfyUI than in ModelOpt
 	require.EqualError(t, err, "safetensors: open "+name+`: _quantization_metadata of ComfyUI in its metadata, though the config says quant_method "fp8"`)
 }
+
+// TestBlockWithoutStrategy has blocks that the config gives, not those of 128×128.
+func TestBlockWithoutStrategy(t *testing.T) {
+	tensors := map[string]safetensors.Tensor{
+		"a.weight":       must(safetensors.NewTensor(safetensors.F8_E4M3, []int{1, 4}, []byte{0x38, 0x38, 0x38, 0x38})), // 1
+		"a.weight_scale": must(safetensors.NewTensor(safetensors.F32, []int{1, 2}, []float32{2, 3})),
+	}
+	plain := dequantized(t, tensors, compressedConfig("float-quantized", object{"num_bits": 8, "type": "float", "block_structure": []int{1, 2}}))
+	require.Equal(t, []float32{2, 2, 3, 3}, must(safetensors.Append[float32](nil, plain["a.weight"])))
+}

@@ -77,8 +77,8 @@
 // # Quantising
 //
 // Quantize makes a checkpoint in the layouts of compressed-tensors, rounded to the
-// nearest without calibration. Transformers and vLLM load what WriteShards writes of it,
-// once the quantization_config is in the config.json next to it.
+// nearest without calibration. WriteShards writes it as a directory that transformers and
+// vLLM load, once the quantization_config is in its config.json.
 //
 // With MXFP4, numbers from 2.98e38 on become 2.55e38, the largest that its scales allow in
 // float32, where compressed-tensors writes zeros. Those of F16 from 57344 on become 65536,

@@ -266,6 +266,7 @@ func TestSteps(t *testing.T) {
 	c.steps = (maxSteps - c.steps) * 9 / 10
 	_, _, err = findModules(tensors, c)
 	require.ErrorIs(t, err, errSteps)
+	require.ErrorContains(t, err, `matching "9aaa`)
 }
 
 // TestStepsOfModels matches the names of a layer of a model with many experts. All its layers

@@ -31,7 +31,7 @@ func (c *choice) find(module string, left *int64) *settings {
 		case e.match(module, left):
 			return e.says
 		case *left < 0:
-			panic(problem{errSteps})
+			panic(problem{fmt.Errorf("matching %s: %w", quote(module), errSteps)})
 		}
 	}
 	return c.rest

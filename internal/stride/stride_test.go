@@ -134,3 +134,10 @@ func BenchmarkRows(b *testing.B) {
 		})
 	}
 }
+
+// TestTransposeAllocates no buffer for each matrix.
+func TestTransposeAllocates(t *testing.T) {
+	src, dst := make([]byte, 100*16*16*4), make([]byte, 100*16*16*4)
+	loops := []Loop{{100, 16 * 16 * 4}, {16, 4}, {16, 16 * 4}}
+	require.Less(t, testing.AllocsPerRun(10, func() { Gather(dst, src, 4, loops, 0) }), 10.0)
+}

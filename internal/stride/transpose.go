@@ -67,7 +67,7 @@ func tile(dst []byte, pitch int, src []byte, run, m, n int) {
 	}
 	for j := 0; j < columns; j += per {
 		d, s := dst[j*pitch:], src[j*run:]
-		switch run { // a func in a variable would have the buffer on the heap
+		switch run { // a func in a variable would put the buffer on the heap
 		case 1:
 			strip1(d, pitch, s, rows*run)
 		case 2:
