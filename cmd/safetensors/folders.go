@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
 )
 
@@ -26,11 +28,18 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 		CopyFiles: func() error { return w.copyFiles(dst) },
 	}
 	asItIs := len(w.planned("with-files", "variant", "key")) == 0
-	if asItIs && w.src.Layout.Plain {
+	switch {
+	case w.maxShardSize != "" || w.src.Layout == nil:
+		maxBytes, _ := term.ParseBytes(w.maxShardSize) // which was read for dst; 0 if it is not set
+		for name, tensors := range safetensors.Split(w.tensors, maxBytes) {
+			set.Shards[name] = dest.Shard{Tensors: tensors}
+		}
+		set.Shards, set.Index = numberedAnew(set.Shards, w.stem())
+	case asItIs && w.src.Layout.Plain:
 		if err := c.copies(w, set, dst); err != nil {
 			return err
 		}
-	} else {
+	default:
 		w.deal(set)
 	}
 	defer c.progress("cp", w.read)()
@@ -91,7 +100,7 @@ func (w *copyJob) deal(set *dest.Set) {
 	set.Index = w.src.Layout.Index
 	files := slices.Compact(slices.Sorted(maps.Values(stored)))
 	if !w.src.Layout.Plain || len(set.Shards) < len(files) {
-		set.Shards, set.Index = numberedAnew(set.Shards, stemOf(files))
+		set.Shards, set.Index = numberedAnew(set.Shards, w.stem())
 	}
 }
 
@@ -131,24 +140,27 @@ func nearest(name string, sorted []string) (best string) {
 	return best
 }
 
-// stemOf returns how the names of new shards start: as diffusers and peft name theirs, or as
+// stem returns how the names of new shards start: as diffusers and peft name theirs, or as
 // transformers does.
-func stemOf(files []string) string {
+func (w *copyJob) stem() string {
 	for _, stem := range []string{"adapter_model", "diffusion_pytorch_model"} {
-		starts := func(file string) bool { return strings.HasPrefix(file, stem+".") || strings.HasPrefix(file, stem+"-") }
-		if slices.ContainsFunc(files, starts) {
+		starts := func(f storage.File) bool {
+			name := path.Base(f.Name)
+			return strings.HasPrefix(name, stem+".") || strings.HasPrefix(name, stem+"-")
+		}
+		if slices.ContainsFunc(w.src.Files, starts) {
 			return stem
 		}
 	}
-	return "model"
+	return format.Stem
 }
 
 // numberedAnew gives shards the names that they have as all of a model, and names their index.
-func numberedAnew(shards map[string]dest.Shard, stem string) (named map[string]dest.Shard, index string) {
-	named = make(map[string]dest.Shard, len(shards))
+func numberedAnew[T any](shards map[string]T, stem string) (named map[string]T, index string) {
+	named = make(map[string]T, len(shards))
 	for i, name := range slices.Sorted(maps.Keys(shards)) {
 		if len(shards) == 1 {
-			return map[string]dest.Shard{stem + ".safetensors": shards[name]}, ""
+			return map[string]T{stem + ".safetensors": shards[name]}, ""
 		}
 		named[fmt.Sprintf("%s-%05d-of-%05d.safetensors", stem, i+1, len(shards))] = shards[name]
 	}

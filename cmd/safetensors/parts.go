@@ -100,6 +100,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		return parts.Refuse(err)
 	}
 	maxBytes, _ := term.ParseBytes(w.maxShardSize) // which was read for dst
+	shards, index := numberedAnew(safetensors.Split(w.tensors, maxBytes), w.stem())
 	flags := w.planned()
 	flags["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	all := numbers.Bytes(w.tensors)
@@ -107,7 +108,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 	job := &parts.Job{
 		To: dst, Name: storage.Shown(name), Part: w.part, Force: w.force,
 		Plan:   parts.Plan{Command: version(), Flags: flags, Source: pins},
-		Shards: safetensors.Split(w.tensors, maxBytes), Metadata: w.metadata,
+		Shards: shards, Index: index, Metadata: w.metadata,
 		AtOnce:    4,
 		Unchanged: func() error { return permanentLocal(w.src.Unchanged()) },
 		CopyFiles: func() error { return w.copyFiles(dst) },

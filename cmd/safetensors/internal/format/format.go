@@ -20,7 +20,8 @@ import (
 // The files that make a folder a checkpoint: the model, or the index of its shards, as
 // package safetensors writes them.
 const (
-	ModelFile = "model.safetensors"
+	Stem      = "model" // that the names of shards start with, too
+	ModelFile = Stem + ".safetensors"
 	IndexFile = ModelFile + ".index.json"
 )
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 )
 
 // agree stores the plan, or compares it with the one that is there. It ends with the plan
@@ -84,9 +83,10 @@ func (j *Job) compare(text []byte) (stale map[string]string, err error) {
 
 // checkLast checks that the folder is not a checkpoint, or that of the plan.
 func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
-	last, other := format.ModelFile, format.IndexFile // of the plan, and of another
-	if j.index != nil {
-		last, other = other, last
+	last, other := j.Index, strings.TrimSuffix(j.Index, ".index.json") // of the plan, and of another
+	if j.Index == "" {
+		last = j.Plan.Shards[0].Name
+		other = last + ".index.json"
 	}
 	if _, found := files[other]; found {
 		return j.occupied(other)
@@ -95,7 +95,7 @@ func (j *Job) checkLast(files map[string]dest.Stored) (err error) {
 		return nil
 	}
 	same := false
-	if j.index == nil {
+	if j.Index == "" {
 		same, err = j.check(j.Plan.Shards[0], files)
 	} else {
 		var there []byte
@@ -124,7 +124,7 @@ func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		switch {
 		case !dest.IsCheckpoint(name):
-		case name == format.ModelFile, !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
+		case !strings.Contains(name, "-of-"), !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
 			return j.occupied(name)
 		case j.Shards[name] != nil:
 			stale[name] = files[name].Version

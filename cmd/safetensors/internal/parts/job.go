@@ -29,6 +29,7 @@ type Job struct {
 	Part     Part
 	Plan     Plan // without Form and Shards
 	Shards   map[string]map[string]safetensors.Tensor
+	Index    string // its name; "" if there is one shard
 	Metadata map[string]string
 	AtOnce   int  // shards to be written concurrently, at most
 	Force    bool // another plan is replaced, unless it has come to its end
@@ -42,7 +43,7 @@ type Job struct {
 	// Begin is told the bytes of the shards that are to be written.
 	Begin func(size int64)
 
-	index []byte // nil if there is one shard
+	index []byte
 }
 
 // A Result is what a part did, to which shards. Its fields are those of the JSON form.
@@ -81,7 +82,7 @@ func (j *Job) plan() error {
 		j.Plan.Shards = append(j.Plan.Shards, s)
 		headers[name] = h
 	}
-	if len(headers) > 1 {
+	if j.Index != "" {
 		index, err := safetensors.NewIndex(maps.All(headers))
 		if err != nil {
 			return err

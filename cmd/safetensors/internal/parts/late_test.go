@@ -29,12 +29,16 @@ func jobs(t *testing.T, shards int) func(tag byte, part Part) *Job {
 			require.NoError(t, err)
 			tensors[string(rune('a'+i))] = x
 		}
-		return &Job{
+		job := &Job{
 			To: to.(dest.Shared), Name: "dst", Part: part, AtOnce: 1, Force: true,
 			Plan:   Plan{Source: []storage.Pin{{Name: "x", Size: 8, Tag: string(rune(tag))}}},
 			Shards: safetensors.Split(tensors, 8), Unchanged: func() error { return nil },
 			CopyFiles: func() error { return nil }, Begin: func(int64) {},
 		}
+		if shards > 1 {
+			job.Index = format.IndexFile
+		}
+		return job
 	}
 }
 

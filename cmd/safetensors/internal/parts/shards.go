@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
-	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/numbers"
 	"github.com/gosafetensors/safetensors/internal/parallel"
 	"golang.org/x/sync/errgroup"
@@ -68,7 +67,7 @@ func (j *Job) write() (*Result, error) {
 func (j *Job) writeShard(s Shard) error {
 	err := j.To.WriteShard(s.Name, dest.Shard{Tensors: j.Shards[s.Name]}, j.Metadata, func() error {
 		err := j.stillPlanned()
-		if err == nil && j.index == nil {
+		if err == nil && j.Index == "" {
 			err = j.CopyFiles()
 		}
 		return err
@@ -120,9 +119,9 @@ func (j *Job) finish() (complete bool, err error) {
 	if slices.ContainsFunc(j.Plan.Shards, func(s Shard) bool { return !j.Plan.complete(s, files) }) {
 		return false, nil
 	}
-	if _, found := files[format.IndexFile]; found && j.index != nil {
+	if _, found := files[j.Index]; found && j.Index != "" {
 		complete, err = true, j.checkLast(files)
-	} else if complete, err = j.checkAll(files); complete && j.index != nil {
+	} else if complete, err = j.checkAll(files); complete && j.Index != "" {
 		err = j.commit()
 	}
 	if err != nil || !complete {
@@ -150,16 +149,16 @@ func (j *Job) commit() error {
 		err = j.CopyFiles()
 	}
 	if err == nil {
-		err = j.To.Create(format.IndexFile, j.index)
+		err = j.To.Create(j.Index, j.index)
 	}
 	if err == nil || errors.As(err, new(Refusal)) {
 		return err
 	}
-	switch there, readErr := j.read(format.IndexFile); {
+	switch there, readErr := j.read(j.Index); {
 	case readErr != nil:
 		return err
 	case !bytes.Equal(there, j.index):
-		return j.occupied(format.IndexFile)
+		return j.occupied(j.Index)
 	}
 	return nil
 }
