@@ -152,6 +152,10 @@ func testKilledAnywhere(t *testing.T, rounds int) {
 	if text := os.Getenv("SAFETENSORS_TEST_KILLS"); text != "" {
 		rounds = must(strconv.Atoi(text))
 	}
+	opens := 2000 // of a round, at most
+	if testing.Short() {
+		opens = 400
+	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, name := range []string{"model.safetensors", "checkpoint"} {
 		name := filepath.Join(t.TempDir(), name)
@@ -159,7 +163,7 @@ func testKilledAnywhere(t *testing.T, rounds int) {
 		opened, gone, last := 0, 0, 0
 		for range rounds / 2 {
 			s := startSaver(t, name)
-			for range random.IntN(2000) {
+			for range random.IntN(opens) {
 				known := s.saved.Load()
 				got, err := generationOf(name)
 				if err == nil {

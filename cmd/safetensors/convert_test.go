@@ -70,7 +70,9 @@ func TestConvertQuantised(t *testing.T) {
 	require.NoError(t, safetensors.WriteFile("extra.safetensors", map[string]safetensors.Tensor{"extra.scale": floats(t, []int{1}, 1e-9)}, nil))
 	i := -1
 	for folder, layouts := range models {
-		i++
+		if i++; testing.Short() && i%4 > 0 {
+			continue
+		}
 		for dtype, flag := range map[string]string{"F16": "f16", "BF16": "bf16,f8_e4m3=f32"} {
 			succeeds(t, "cp", folder, "copy", "--dtype", flag, "--max-shard-size", "1GB", "--with-files")
 			requireKept(t, layouts, dtype, folder, "copy", "--dequantize")
