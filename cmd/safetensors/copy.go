@@ -74,7 +74,7 @@ func (c *command) copy(names []string, name string, f *copyFlags) error {
 	if !isFolder { // where a new config.json has no place
 		w.side = nil
 	}
-	if whole = whole && w.src.Layout != nil || isFolder && w.stem() != format.Stem; whole {
+	if whole = whole && w.src.Layout != nil || isFolder && stemOf(w.src) != format.Stem; whole {
 		err = c.copyFolder(w, folder)
 	} else if err = unoccupied(dst, f.force); err == nil {
 		stop := c.progress("cp", w.read)

@@ -16,6 +16,7 @@ import (
 	"github.com/gosafetensors/safetensors"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/term"
 	"github.com/gosafetensors/safetensors/internal/osfile"
@@ -30,11 +31,7 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 	asItIs := len(w.planned("with-files", "variant", "key")) == 0
 	switch {
 	case w.maxShardSize != "" || w.src.Layout == nil:
-		maxBytes, _ := term.ParseBytes(w.maxShardSize) // which was read for dst; 0 if it is not set
-		for name, tensors := range safetensors.Split(w.tensors, maxBytes) {
-			set.Shards[name] = dest.Shard{Tensors: tensors}
-		}
-		set.Shards, set.Index = numberedAnew(set.Shards, w.stem())
+		set.Shards, set.Index = shardsOf(w.tensors, w.maxShardSize, stemOf(w.src))
 	case asItIs && w.src.Layout.Plain:
 		if err := c.copies(w, set, dst); err != nil {
 			return err
@@ -100,7 +97,7 @@ func (w *copyJob) deal(set *dest.Set) {
 	set.Index = w.src.Layout.Index
 	files := slices.Compact(slices.Sorted(maps.Values(stored)))
 	if !w.src.Layout.Plain || len(set.Shards) < len(files) {
-		set.Shards, set.Index = numberedAnew(set.Shards, w.stem())
+		set.Shards, set.Index = numberedAnew(set.Shards, stemOf(w.src))
 	}
 }
 
@@ -140,19 +137,29 @@ func nearest(name string, sorted []string) (best string) {
 	return best
 }
 
-// stem returns how the names of new shards start: as diffusers and peft name theirs, or as
-// transformers does.
-func (w *copyJob) stem() string {
+// stemOf returns how the names of shards that are made of a source start: as diffusers and peft
+// name theirs, or as transformers does.
+func stemOf(src *source.Checkpoint) string {
 	for _, stem := range []string{"adapter_model", "diffusion_pytorch_model"} {
 		starts := func(f storage.File) bool {
 			name := path.Base(f.Name)
 			return strings.HasPrefix(name, stem+".") || strings.HasPrefix(name, stem+"-")
 		}
-		if slices.ContainsFunc(w.src.Files, starts) {
+		if slices.ContainsFunc(src.Files, starts) {
 			return stem
 		}
 	}
 	return format.Stem
+}
+
+// shardsOf deals tensors into shards of a size that was read for the destination, or into one.
+func shardsOf(tensors map[string]safetensors.Tensor, maxShardSize, stem string) (shards map[string]dest.Shard, index string) {
+	maxBytes, _ := term.ParseBytes(maxShardSize) // 0 if it is not set
+	shards = make(map[string]dest.Shard)
+	for name, some := range safetensors.Split(tensors, maxBytes) {
+		shards[name] = dest.Shard{Tensors: some}
+	}
+	return numberedAnew(shards, stem)
 }
 
 // numberedAnew gives shards the names that they have as all of a model, and names their index.

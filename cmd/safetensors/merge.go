@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/gosafetensors/safetensors"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/dest"
+	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/format"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/merge"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/source"
 	"github.com/gosafetensors/safetensors/cmd/safetensors/internal/storage"
@@ -160,6 +162,11 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 	maps.Copy(tensors, parts)
 	c.noteMetadata(name, names[0], models[0].Metadata)
 	defer c.progress("merge", read)()
+	if folder, ok := dst.(dest.Shared); ok && stemOf(models[0]) != format.Stem {
+		set := &dest.Set{Metadata: models[0].Metadata, Force: f.force, AtOnce: 2}
+		set.Shards, set.Index = shardsOf(tensors, f.maxShardSize, stemOf(models[0]))
+		return set.Write(folder)
+	}
 	return dst.Write(tensors, models[0].Metadata)
 }
 
