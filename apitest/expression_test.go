@@ -303,7 +303,7 @@ func TestExpressions(t *testing.T) {
 	n := uint64(600)
 	switch {
 	case testplatform.Long():
-		n = 10_000
+		n = 20_000
 	case testing.Short() || testplatform.RaceEnabled:
 		n = 150
 	}

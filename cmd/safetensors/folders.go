@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"hash"
 	"io"
 	"maps"
@@ -31,7 +30,8 @@ func (c *command) copyFolder(w *copyJob, dst dest.Shared) error {
 	asItIs := len(w.planned("with-files", "variant", "key")) == 0
 	switch {
 	case w.maxShardSize != "" || w.src.Layout == nil:
-		set.Shards, set.Index = shardsOf(w.tensors, w.maxShardSize, stemOf(w.src))
+		maxBytes, _ := term.ParseBytes(w.maxShardSize) // 0 if it is not set
+		set.Shards, set.Index = dest.Split(w.tensors, maxBytes, stemOf(w.src))
 	case asItIs && w.src.Layout.Plain:
 		if err := c.copies(w, set, dst); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (w *copyJob) deal(set *dest.Set) {
 	set.Index = w.src.Layout.Index
 	files := slices.Compact(slices.Sorted(maps.Values(stored)))
 	if !w.src.Layout.Plain || len(set.Shards) < len(files) {
-		set.Shards, set.Index = numberedAnew(set.Shards, stemOf(w.src))
+		set.Shards, set.Index = dest.Numbered(set.Shards, stemOf(w.src))
 	}
 }
 
@@ -137,8 +137,8 @@ func nearest(name string, sorted []string) (best string) {
 	return best
 }
 
-// stemOf returns how the names of shards that are made of a source start: as diffusers and peft
-// name theirs, or as transformers does.
+// stemOf returns the start of the names of new shards: what diffusers or peft would give the shards
+// of a source, or "model", as transformers does.
 func stemOf(src *source.Checkpoint) string {
 	for _, stem := range []string{"adapter_model", "diffusion_pytorch_model"} {
 		starts := func(f storage.File) bool {
@@ -150,26 +150,4 @@ func stemOf(src *source.Checkpoint) string {
 		}
 	}
 	return format.Stem
-}
-
-// shardsOf deals tensors into shards of a size that was read for the destination, or into one.
-func shardsOf(tensors map[string]safetensors.Tensor, maxShardSize, stem string) (shards map[string]dest.Shard, index string) {
-	maxBytes, _ := term.ParseBytes(maxShardSize) // 0 if it is not set
-	shards = make(map[string]dest.Shard)
-	for name, some := range safetensors.Split(tensors, maxBytes) {
-		shards[name] = dest.Shard{Tensors: some}
-	}
-	return numberedAnew(shards, stem)
-}
-
-// numberedAnew gives shards the names that they have as all of a model, and names their index.
-func numberedAnew[T any](shards map[string]T, stem string) (named map[string]T, index string) {
-	named = make(map[string]T, len(shards))
-	for i, name := range slices.Sorted(maps.Keys(shards)) {
-		if len(shards) == 1 {
-			return map[string]T{stem + ".safetensors": shards[name]}, ""
-		}
-		named[fmt.Sprintf("%s-%05d-of-%05d.safetensors", stem, i+1, len(shards))] = shards[name]
-	}
-	return named, stem + ".safetensors.index.json"
 }

@@ -163,8 +163,9 @@ func (c *command) mergeModels(names []string, name string, f mergeFlags) error {
 	c.noteMetadata(name, names[0], models[0].Metadata)
 	defer c.progress("merge", read)()
 	if folder, ok := dst.(dest.Shared); ok && stemOf(models[0]) != format.Stem {
+		maxBytes, _ := term.ParseBytes(f.maxShardSize) // 0 if it is not set
 		set := &dest.Set{Metadata: models[0].Metadata, Force: f.force, AtOnce: 2}
-		set.Shards, set.Index = shardsOf(tensors, f.maxShardSize, stemOf(models[0]))
+		set.Shards, set.Index = dest.Split(tensors, maxBytes, stemOf(models[0]))
 		return set.Write(folder)
 	}
 	return dst.Write(tensors, models[0].Metadata)

@@ -100,7 +100,7 @@ func (c *command) writePart(w *copyJob, dst dest.Shared, name string) error {
 		return parts.Refuse(err)
 	}
 	maxBytes, _ := term.ParseBytes(w.maxShardSize) // which was read for dst
-	shards, index := numberedAnew(safetensors.Split(w.tensors, maxBytes), stemOf(w.src))
+	shards, index := dest.Numbered(safetensors.Split(w.tensors, maxBytes), stemOf(w.src))
 	flags := w.planned()
 	flags["max-shard-size"] = []string{strconv.FormatInt(maxBytes, 10)}
 	all := numbers.Bytes(w.tensors)

@@ -36,13 +36,8 @@ func (o objects) key(name string) string { return path.Join(o.folder, name) }
 func (o objects) Free() error { return free(o) }
 
 func (o objects) Write(tensors map[string]safetensors.Tensor, metadata map[string]string) error {
-	set := &Set{Shards: make(map[string]Shard), Metadata: metadata, Force: true}
-	for name, shard := range safetensors.Split(tensors, o.maxBytes) {
-		set.Shards[name] = Shard{Tensors: shard}
-	}
-	if len(set.Shards) > 1 {
-		set.Index = format.IndexFile
-	}
+	set := &Set{Metadata: metadata, Force: true}
+	set.Shards, set.Index = Split(tensors, o.maxBytes, format.Stem)
 	return set.Write(o)
 }
 

@@ -124,7 +124,7 @@ func (j *Job) replace(files map[string]dest.Stored, there []byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		switch {
 		case !dest.IsCheckpoint(name):
-		case !strings.Contains(name, "-of-"), !known[name], !strings.HasSuffix(name, ".safetensors"): // such as an index
+		case !strings.Contains(name, "-of-"), !known[name], !strings.HasSuffix(name, ".safetensors"): // it is a whole checkpoint, an index, or another's
 			return j.occupied(name)
 		case j.Shards[name] != nil:
 			stale[name] = files[name].Version
